@@ -1,0 +1,35 @@
+/*
+ * codec: a float32 chunk to bytes and back. Each implementation exports one table; the suite in
+ * tests/contract runs on all. Encoded sizes are known from the count alone, before decoding, so
+ * hostile bytes cannot make a decoder allocate.
+ */
+#ifndef GRAPEVINE_AVERAGING_CODEC_H
+#define GRAPEVINE_AVERAGING_CODEC_H
+
+#include "base/fault.h"
+#include "base/rc.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct codec_ops {
+    const char *name;
+    bool is_lossless;
+    /** Bytes of `values` encoded values; the same on every peer. */
+    size_t (*encoded_bytes)(size_t values);
+    /** in: [values]; out: encoded_bytes(values). Values are finite; what the format cannot hold is
+     *  clamped (f16: to +-65504). */
+    void (*encode)(const float *in, size_t values, uint8_t *out);
+    /** RC_FORMAT unless `count` is encoded_bytes(values); RC_NONFINITE if any value decodes to NaN
+     *  or an infinity. `out` is then unspecified. */
+    MUST_USE enum rc (*decode)(const uint8_t *in, size_t count, float *out, size_t values);
+};
+
+/** By `--codec` name: f32, f16. RC_PARSE names the known ones. */
+MUST_USE enum rc codec_find(const char *name, const struct codec_ops **codec, struct fault *why);
+
+/** No NaN, no infinity among `values` (tests exponent bits; safe under any math flags). */
+bool floats_are_finite(const float *values, size_t count);
+
+#endif

@@ -1,0 +1,167 @@
+/*
+ * exchange: by which pattern chunks travel and when they count. A pure protocol machine on the loop
+ * side that never touches a float: it is told what happened and answers with commands. peer/round.c
+ * turns the commands into messages, jobs and sends, and reports back. One machine lives as long as
+ * its peer; it keeps what must outlive a round (outcomes, in-doubt rounds, arrival statistics).
+ *
+ * What a peer can send is hostile: anything that does not fit the state is refused with an RC_* and
+ * changes nothing.
+ */
+#ifndef GRAPEVINE_AVERAGING_EXCHANGE_H
+#define GRAPEVINE_AVERAGING_EXCHANGE_H
+
+#include "base/fault.h"
+#include "base/rc.h"
+#include "base/rng.h"
+#include "gossip/wire/messages.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum command_type {
+    COMMAND_SEND,       /* `message` to `to` */
+    COMMAND_SNAPSHOT,   /* take a snapshot at the next step border and encode it; report
+                           on_job_done(JOB_SNAPSHOT) */
+    COMMAND_SEND_RANGE, /* encoded chunks [first, first + count) of `buffer` to `to` as DATA */
+    COMMAND_ABSORB_OWN, /* owner: absorb the own snapshot's chunks [first, first + count);
+                           report on_job_done(JOB_ABSORB_OWN, first) */
+    COMMAND_REDUCE,     /* owner: reduce chunk `first`, encode it into the MEAN buffer, agree on the
+                           decoded form; report on_job_done(JOB_REDUCE, first, hash) */
+    COMMAND_OVER,       /* the round is over: settle or cancel; see `over` */
+    COMMAND_SCORE       /* `to` misbehaved or failed us: `score` */
+};
+
+enum exchange_job { JOB_SNAPSHOT, JOB_ABSORB_OWN, JOB_REDUCE };
+
+enum over_result {
+    OVER_COMMITTED, /* settle the chunks of `bitmap` with `scale`, apply the difference */
+    OVER_ABORTED,   /* cancel: nothing changed */
+    OVER_IN_DOUBT   /* pair only: keep the staged difference under `key`; a later OVER with the same
+                       key and is_late says what became of it */
+};
+
+struct command_over {
+    enum over_result result;
+    bool is_late;         /* resolves an earlier IN_DOUBT; the current round is not touched */
+    struct round_key key; /* pair rounds */
+    uint64_t round;       /* group rounds: its number */
+    const uint8_t *bitmap; /* one bit a chunk; valid until the next call into the exchange */
+    uint32_t bitmap_bytes;
+    float scale;
+    uint32_t members;   /* that took part, this peer included */
+    const char *reason; /* of an abort: a string literal; else NULL */
+};
+
+struct command {
+    enum command_type type;
+    struct peer_id to;
+    struct message message; /* SEND; what it borrows is valid until the next call */
+    enum data_kind buffer;  /* SEND_RANGE: DATA_OFFER or DATA_MEAN */
+    uint16_t stream;        /* SEND_RANGE: for the DATA records */
+    uint32_t first, count;  /* chunks */
+    float weight;           /* ABSORB_OWN */
+    struct command_over over;
+    int32_t score;          /* SCORE: negative is bad, see the scoring table */
+    const char *reason;     /* SCORE: a string literal */
+};
+
+/* Grows as needed, is reset by the consumer after each call. */
+struct commands {
+    struct command *items;
+    uint32_t count, max;
+    bool is_short_of_memory; /* an append failed: the consumer aborts the round */
+};
+
+void commands_init(struct commands *commands);
+void commands_deinit(struct commands *commands);
+void commands_clear(struct commands *commands);
+/** A zeroed command at the end, or NULL (then is_short_of_memory is set). */
+struct command *commands_add(struct commands *commands, enum command_type type);
+
+struct exchange_options {
+    struct peer_id self;
+    struct boot_id boot;
+    struct digest run_id, schema;
+    uint32_t chunks; /* of the plane, CHUNK_VALUES float32 each, the last one shorter */
+    char codec[32];
+    uint64_t seed;
+    float alpha; /* pair: weight of the partner, 0.5 */
+};
+
+/* Who could take part in the round that begins. */
+struct round_members {
+    const struct peer_id *ids; /* pair: the chosen partner alone; group: all, self included, in
+                                  proposing order (topology_group()) */
+    const struct boot_id *boots;
+    uint32_t count;
+};
+
+/* A chunk that arrived. */
+struct chunk_ref {
+    struct peer_id from;
+    enum data_kind kind;
+    uint16_t stream;
+    uint32_t chunk;
+};
+
+/* Numbers for `status`, metrics and summary. */
+struct exchange_counts {
+    uint64_t rounds_ok, rounds_aborted, in_doubt_resolved, in_doubt_lost;
+    uint64_t next_round; /* group: number of the round to begin next */
+    const char *last_abort; /* string literal or NULL */
+};
+
+struct exchange {
+    const struct exchange_ops *ops;
+};
+
+struct exchange_ops {
+    const char *name;
+    bool is_group;
+    struct exchange *(*create)(const struct exchange_options *options); /* NULL: no memory */
+    void (*destroy)(struct exchange *exchange);
+    /** The lineage rounds are for; changes when the peer adopts another model. Aborts what runs. */
+    void (*set_lineage)(struct exchange *exchange, struct digest lineage, struct commands *out);
+    /** The pace says a round is due. RC_BUSY while one runs (not an error). Group: `samples` since
+     *  the last round travels in JOIN. */
+    MUST_USE enum rc (*begin)(struct exchange *exchange, const struct round_members *members,
+                              uint64_t samples, uint64_t now_ns, struct commands *out);
+    /** A message of the pair or group family. RC_STALE, RC_MISMATCH, RC_FORMAT...: refused. */
+    MUST_USE enum rc (*on_message)(struct exchange *exchange, struct peer_id from,
+                                   struct boot_id boot, const struct message *message,
+                                   uint64_t now_ns, struct commands *out);
+    /** A DATA chunk arrived: may it be decoded? RC_OK marks it as being checked (a second one is
+     *  RC_REPLAY); *weight is what to absorb it with (DATA_OFFER); DATA_MEAN is for rule->agree.
+     *  RC_STALE: of a round that is over, drop it quietly. */
+    MUST_USE enum rc (*on_chunk)(struct exchange *exchange, const struct chunk_ref *chunk,
+                                 float *weight);
+    /** The decode job is done: rc (RC_OK: absorbed or agreed), hash of the encoded bytes, and for
+     *  pair rounds the squared distance to our own chunk. */
+    void (*on_chunk_checked)(struct exchange *exchange, const struct chunk_ref *chunk, enum rc rc,
+                             struct digest hash, float squared_distance, uint64_t now_ns,
+                             struct commands *out);
+    /** A job asked for by a command is done. `first`: its chunk; `hash`: of the encoded chunk
+     *  (JOB_REDUCE); for JOB_SNAPSHOT rc RC_NONFINITE means the local model is not fit to send. */
+    void (*on_job_done)(struct exchange *exchange, enum exchange_job job, uint32_t first, enum rc rc,
+                        struct digest hash, uint64_t now_ns, struct commands *out);
+    void (*on_link_up)(struct exchange *exchange, struct peer_id peer, struct boot_id boot,
+                       uint64_t now_ns, struct commands *out);
+    void (*on_link_lost)(struct exchange *exchange, struct peer_id peer, uint64_t now_ns,
+                         struct commands *out);
+    void (*tick)(struct exchange *exchange, uint64_t now_ns, struct commands *out);
+    uint64_t (*next_ns)(const struct exchange *exchange); /* UINT64_MAX: nothing pending */
+    /** A round is running (another begin would be RC_BUSY). */
+    bool (*is_active)(const struct exchange *exchange);
+    void (*counts)(const struct exchange *exchange, struct exchange_counts *counts);
+    /** Group: adopt a later round number heard from others (PROGRESS, manifest). */
+    void (*set_round)(struct exchange *exchange, uint64_t round);
+    /** What a checkpoint must hold of it (unacknowledged outcomes): bytes into fresh memory. */
+    MUST_USE enum rc (*save)(const struct exchange *exchange, uint8_t **bytes, size_t *count);
+    /** Hostile bytes: RC_FORMAT changes nothing. */
+    MUST_USE enum rc (*load)(struct exchange *exchange, const uint8_t *bytes, size_t count);
+};
+
+extern const struct exchange_ops exchange_pair;
+extern const struct exchange_ops exchange_group;
+
+#endif

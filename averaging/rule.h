@@ -1,0 +1,52 @@
+/*
+ * rule: what is done with what arrived; arithmetic only. Runs in jobs of the exchange lane, one at
+ * a time. Life of a round: begin, then absorb in any order of arrival (and, for a part owner,
+ * reduce; for the others, agree), then settle or cancel.
+ */
+#ifndef GRAPEVINE_AVERAGING_RULE_H
+#define GRAPEVINE_AVERAGING_RULE_H
+
+#include "base/rc.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Values [first, first + count) of the plane. */
+struct range {
+    size_t first, count;
+};
+
+struct rule_view {
+    const float *own; /* [values]: what we told the others, i.e. decode(encode(snapshot)) */
+    size_t values;
+};
+
+struct rule; /* one peer's state of one rule */
+
+struct rule_ops {
+    const char *name;
+    /** Memory for planes of `values`. NULL when memory is short. */
+    struct rule *(*create)(size_t values);
+    void (*destroy)(struct rule *rule);
+    /** A new round over `view`, which stays valid until settle or cancel. */
+    void (*begin)(struct rule *rule, const struct rule_view *view);
+    /** A contribution to a range (whole chunks; `in`: [range.count], finite). weight > 0. */
+    MUST_USE enum rc (*absorb)(struct rule *rule, struct range range, float weight, const float *in);
+    /** Part owner: the weighted mean of all contributions absorbed for `range` into out. */
+    MUST_USE enum rc (*reduce)(struct rule *rule, struct range range, float *out);
+    /** The agreed value of a range (what the owner sent, or reduce gave, after the codec). */
+    MUST_USE enum rc (*agree)(struct rule *rule, struct range range, const float *in);
+    /** difference: [values]. Group: agreed - own on ranges agreed and committed, 0 elsewhere. Pair:
+     *  scale * (absorbed - own) on committed ranges, 0 elsewhere: computed so that the two ends'
+     *  differences are exact negatives. `bitmap`: one bit a chunk of chunk_values. */
+    void (*settle)(struct rule *rule, const uint8_t *bitmap, size_t chunk_values, float scale,
+                   float *difference);
+    void (*cancel)(struct rule *rule);
+    /** Squared norm of (absorbed - own) over a range, double inside: for READY and clipping. */
+    float (*squared_distance)(struct rule *rule, struct range range);
+};
+
+extern const struct rule_ops rule_mean;
+
+#endif

@@ -1,0 +1,38 @@
+/*
+ * strategy: a named point in pace x topology x exchange+codec x rule, with its published defaults.
+ * `--averaging NAME:key=value,...` picks the point; --topology, --exchange, --codec, --rule and
+ * --pace each override one coordinate.
+ */
+#ifndef GRAPEVINE_AVERAGING_STRATEGY_H
+#define GRAPEVINE_AVERAGING_STRATEGY_H
+
+#include "averaging/codec.h"
+#include "averaging/exchange.h"
+#include "averaging/rule.h"
+#include "base/fault.h"
+#include "gossip/topology.h"
+
+struct strategy {
+    const char *name;
+    bool is_averaging;   /* false: `none` */
+    uint64_t every_steps; /* pace: a round every so many optimizer steps (H) */
+    uint64_t every_ns;    /* pace: or every so long; 0: by steps */
+    struct topology topology;
+    const struct exchange_ops *exchange;
+    const struct codec_ops *codec;
+    const struct rule_ops *rule;
+    char text[160]; /* all coordinates in words, printed at the start and stored with the run */
+};
+
+struct strategy_specs { /* NULL or "": not given */
+    const char *averaging, *topology, *exchange, *codec, *rule, *pace;
+};
+
+/** RC_PARSE / RC_USAGE: the column, or the nearest known name. `local-sgd` is group over
+ *  `complete`, H=16; with `--exchange pair` it pairs at random. */
+MUST_USE enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *strategy,
+                                struct fault *why);
+/** Lines "name  what it does  paper", for --help; NULL past the end. */
+const char *strategy_help(size_t index);
+
+#endif

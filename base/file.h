@@ -1,0 +1,35 @@
+/*
+ * file: whole files, read with a size limit and replaced atomically (reserve, temporary file in
+ * the same folder, fsync, rename, fsync of the folder). Blocking: jobs and commands only.
+ */
+#ifndef GRAPEVINE_BASE_FILE_H
+#define GRAPEVINE_BASE_FILE_H
+
+#include "base/fault.h"
+#include "base/rc.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* One run of bytes of a file that is written from several places in memory. Borrowed. */
+struct piece {
+    const void *bytes;
+    size_t count;
+};
+
+/** Replace `path` by the pieces, in order; at any instant of a crash or a full disk the old file is
+ *  whole. `mode`: permission bits, 0600 for keys. RC_DISK_FULL, RC_IO; `why` names path and cause. */
+MUST_USE enum rc file_replace(const char *path, const struct piece *pieces, size_t pieces_count,
+                              unsigned mode, struct fault *why);
+/** The whole file into fresh memory (mem_free(), one NUL byte past the end). RC_NOT_FOUND, RC_LIMIT
+ *  above `bytes_max`, RC_IO. */
+MUST_USE enum rc file_read(const char *path, size_t bytes_max, void **bytes, size_t *count,
+                           struct fault *why);
+/** Append `count` bytes, creating the file; not synced. */
+MUST_USE enum rc file_append(const char *path, const void *bytes, size_t count, struct fault *why);
+/** Make a folder and its parents. Fine if it exists. */
+MUST_USE enum rc file_make_folder(const char *path, struct fault *why);
+bool file_is_there(const char *path);
+
+#endif

@@ -1,0 +1,29 @@
+/*
+ * mem: the only door to the heap. It counts what is in use, and tests can make the n-th allocation
+ * fail. Thread safe.
+ */
+#ifndef GRAPEVINE_BASE_MEM_H
+#define GRAPEVINE_BASE_MEM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/** `bytes` zeroed bytes, or NULL when memory is short. A size of 0 gives a valid pointer. */
+void *mem_alloc(size_t bytes) __attribute__((malloc));
+/** `count * bytes` zeroed bytes; NULL also when the product overflows. */
+void *mem_array(size_t count, size_t bytes) __attribute__((malloc));
+/** Zeroed and aligned to 64 bytes, for vectors; release with mem_free(). */
+void *mem_aligned(size_t bytes) __attribute__((malloc));
+/** Grow or shrink; new bytes are not zeroed. On NULL the old block is untouched. Not for aligned
+ *  blocks. */
+void *mem_resize(void *block, size_t bytes);
+char *mem_string(const char *text) __attribute__((malloc));
+/** NULL is fine. */
+void mem_free(void *block);
+
+/** Blocks alive now, for leak tests. */
+uint64_t mem_blocks(void);
+/** Tests: let `after` further allocations succeed and fail the next one, once. UINT64_MAX: never. */
+void mem_fail_after(uint64_t after);
+
+#endif

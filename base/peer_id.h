@@ -1,0 +1,37 @@
+/* peer_id: who a peer is (from its public key) and which start of it (boot id). */
+#ifndef GRAPEVINE_BASE_PEER_ID_H
+#define GRAPEVINE_BASE_PEER_ID_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { PEER_ID_BYTES = 20, BOOT_ID_BYTES = 16, PEER_ID_TEXT = 33 };
+
+struct peer_id {
+    uint8_t bytes[PEER_ID_BYTES]; /* first 20 bytes of BLAKE2b-256(Ed25519 public key) */
+};
+
+struct boot_id {
+    uint8_t bytes[BOOT_ID_BYTES]; /* random, new at every process start */
+};
+
+static inline bool peer_id_is_equal(struct peer_id a, struct peer_id b)
+{
+    return memcmp(a.bytes, b.bytes, PEER_ID_BYTES) == 0;
+}
+
+static inline int peer_id_compare(struct peer_id a, struct peer_id b)
+{
+    return memcmp(a.bytes, b.bytes, PEER_ID_BYTES);
+}
+
+static inline bool boot_id_is_equal(struct boot_id a, struct boot_id b)
+{
+    return memcmp(a.bytes, b.bytes, BOOT_ID_BYTES) == 0;
+}
+
+/** Base32 (RFC 4648, lower case, 32 letters) into `text`, and NUL. */
+void peer_id_format(struct peer_id id, char text[PEER_ID_TEXT]);
+
+#endif

@@ -1,0 +1,90 @@
+/*
+ * membership: who is in the swarm and who is alive, learned from any first address. Pure: time,
+ * chance and evidence come in; messages go to the outbox; dialling is asked for by query.
+ * Full mesh: a control link to every live member (up to 128 members).
+ */
+#ifndef GRAPEVINE_GOSSIP_MEMBERSHIP_H
+#define GRAPEVINE_GOSSIP_MEMBERSHIP_H
+
+#include "base/rng.h"
+#include "gossip/outbox.h"
+#include "gossip/wire/record.h"
+
+enum member_state {
+    MEMBER_KNOWN,   /* a record, no link yet */
+    MEMBER_ALIVE,   /* an open link, answers in time */
+    MEMBER_SUSPECT, /* link lost or silent; redialled */
+    MEMBER_DEAD,    /* given up; redialled rarely, so that partitions heal */
+    MEMBER_LEFT     /* said goodbye */
+};
+
+struct member_view { /* a copy for readers */
+    struct peer_id id;
+    struct boot_id boot;
+    uint64_t incarnation;
+    enum member_state state;
+    char address[ADDRESS_BYTES_MAX]; /* the one that last worked, else the first */
+    uint64_t rtt_ns;                 /* smoothed; 0: not measured */
+    uint64_t heard_ns;               /* last authenticated record from it */
+    bool is_linked;
+};
+
+struct membership;
+
+struct membership_options {
+    uint64_t probe_interval_ns; /* 1 s */
+    uint32_t members_max;
+    const struct identity *identity; /* borrowed: to sign our own record */
+    struct digest run_id;
+    struct boot_id boot;
+    uint64_t incarnation;
+    char addresses[RECORD_ADDRESSES_MAX][ADDRESS_BYTES_MAX];
+    uint32_t addresses_count;
+    uint64_t seed; /* for probe order and back-off jitter */
+};
+
+/** NULL only when memory is short. Copies `options`. */
+struct membership *membership_create(const struct membership_options *options);
+void membership_destroy(struct membership *membership);
+
+/** Addresses to reach the swarm by, before anyone is known and to heal partitions later. */
+void membership_add_bootstrap(struct membership *membership, const char *address);
+/** An authenticated link to `id` opened: direct evidence. Sends SYNC_REQ and our own record. */
+void membership_on_link_up(struct membership *membership, struct peer_id id,
+                           const uint8_t *public_key, struct boot_id boot, const char *address,
+                           uint64_t now_ns, struct outbox *out);
+void membership_on_link_lost(struct membership *membership, struct peer_id id, uint64_t now_ns);
+/** A dial asked for by membership_next_dial() failed. */
+void membership_on_dial_failed(struct membership *membership, const char *address,
+                               uint64_t now_ns);
+/** Anything authentic arrived from `id`: it is alive. Cheap; call for every record. */
+void membership_on_heard(struct membership *membership, struct peer_id id, uint64_t now_ns);
+/** PING, ACK, GOSSIP, SYNC_REQ, SYNC. RC_FORMAT/RC_AUTH: a record in it was bad (count it). */
+MUST_USE enum rc membership_on_message(struct membership *membership, struct peer_id from,
+                                       const struct message *message, uint64_t now_ns,
+                                       struct outbox *out);
+/** GOAWAY from `id`: it has left. */
+void membership_on_goodbye(struct membership *membership, struct peer_id id, uint64_t now_ns);
+
+/** Due probes, suspicions, redials as of `now_ns`. */
+void membership_tick(struct membership *membership, uint64_t now_ns, struct outbox *out);
+uint64_t membership_next_ns(const struct membership *membership);
+/** Take one address that should be dialled now; false: none. Bounded rate, exponential back-off
+ *  with jitter (1 s to 60 s; bootstrap while alone: 100 ms growing to 2 s). */
+bool membership_next_dial(struct membership *membership, uint64_t now_ns,
+                          char address[ADDRESS_BYTES_MAX]);
+/** Take one peer whose link should be hung up (silent past its adaptive limit); false: none. */
+bool membership_next_hangup(struct membership *membership, struct peer_id *id);
+
+/** Live members with an open link, this peer excluded, sorted by id. Returns how many were written. */
+size_t membership_alive(const struct membership *membership, struct member_view *views, size_t max);
+/** All members known, this peer excluded, sorted by id; and how many there are. */
+size_t membership_list(const struct membership *membership, struct member_view *views, size_t max);
+size_t membership_count(const struct membership *membership);
+/** Changes whenever the set of ALIVE members does. */
+uint64_t membership_epoch(const struct membership *membership);
+/** Our own signed record, e.g. the farewell (`has_left`). */
+void membership_farewell(struct membership *membership, struct outbox *out);
+uint64_t membership_incarnation(const struct membership *membership);
+
+#endif

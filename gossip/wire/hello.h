@@ -1,0 +1,35 @@
+/*
+ * hello: the payload of H2 and H3: who I am, what I can do, what I train. Bound to the handshake by
+ * an identity signature over the X25519 static key.
+ */
+#ifndef GRAPEVINE_GOSSIP_WIRE_HELLO_H
+#define GRAPEVINE_GOSSIP_WIRE_HELLO_H
+
+#include "gossip/wire/secure.h"
+
+enum hello_role { HELLO_PEER = 0, HELLO_OBSERVER = 1 };
+enum { HELLO_SPEC_MAX = 128 };
+
+struct hello {
+    uint8_t public_key[PUBLIC_KEY_BYTES]; /* identity */
+    struct boot_id boot;
+    uint64_t incarnation;
+    uint32_t features; /* bits, intersection counts */
+    uint32_t suites;
+    uint32_t role;        /* enum hello_role */
+    uint16_t listen_port; /* 0: does not listen */
+    char observed[ADDRESS_BYTES_MAX]; /* where we see the other side; may be empty */
+    struct digest schema;             /* all zero for observers */
+    char spec[HELLO_SPEC_MAX];        /* model spec, cut; for messages to people */
+};
+
+/** RC_LIMIT if larger than HELLO_BYTES_MAX. `run_id` and `key` (our X25519 public key) are signed. */
+MUST_USE enum rc hello_encode(const struct hello *hello, const struct identity *identity,
+                              struct digest run_id, const uint8_t key[PUBLIC_KEY_BYTES],
+                              uint8_t *out, size_t cap, size_t *count);
+/** Scan, decode, verify the signature against `key`, the static key Noise proved. RC_FORMAT,
+ *  RC_AUTH. */
+MUST_USE enum rc hello_decode(const uint8_t *bytes, size_t count, struct digest run_id,
+                              const uint8_t key[PUBLIC_KEY_BYTES], struct hello *hello);
+
+#endif

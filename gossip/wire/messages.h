@@ -1,0 +1,321 @@
+/*
+ * messages: what the bodies of sealed records mean. A control body is one msgpack map with small
+ * integer keys: unknown keys are skipped, missing required ones are an error, numbers are never
+ * reused. DATA bodies are raw. Decoding allocates nothing outside the caller's struct: variable
+ * parts are pointers into the body ("borrowed"), valid as long as the body is.
+ */
+#ifndef GRAPEVINE_GOSSIP_WIRE_MESSAGES_H
+#define GRAPEVINE_GOSSIP_WIRE_MESSAGES_H
+
+#include "base/fault.h"
+#include "base/hash.h"
+#include "base/peer_id.h"
+#include "base/rc.h"
+#include "gossip/wire/limits.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum message_type {
+    /* session */
+    MESSAGE_HELLO_OK = 1,
+    MESSAGE_ERROR = 2,
+    MESSAGE_GOAWAY = 3,
+    MESSAGE_FIN = 6,
+    /* liveness and membership */
+    MESSAGE_PING = 16,
+    MESSAGE_ACK = 17,
+    MESSAGE_GOSSIP = 20,
+    MESSAGE_SYNC_REQ = 21,
+    MESSAGE_SYNC = 22,
+    MESSAGE_PROGRESS = 25, /* which model I hold and how far it is: see network docs, "which model wins" */
+    /* pair rounds */
+    MESSAGE_OFFER = 40,
+    MESSAGE_ACCEPT = 41,
+    MESSAGE_REJECT = 42,
+    MESSAGE_READY = 43,
+    MESSAGE_COMMIT = 44,
+    MESSAGE_ABORT = 45,
+    MESSAGE_OUTCOME_REQ = 46,
+    MESSAGE_OUTCOME = 47,
+    MESSAGE_DONE = 48, /* participant has recorded the outcome: the coordinator may forget it */
+    /* group rounds */
+    MESSAGE_FORM = 56,
+    MESSAGE_JOIN = 57,
+    MESSAGE_START = 58,
+    MESSAGE_MEAN = 59,
+    /* flow */
+    MESSAGE_CREDIT = 80,
+    MESSAGE_CANCEL = 81,
+    /* state download */
+    MESSAGE_STATE_REQ = 96,
+    MESSAGE_STATE_MANIFEST = 97,
+    MESSAGE_MANIFEST_REQ = 98,
+    MESSAGE_MANIFEST_PAGE = 99,
+    MESSAGE_BUCKET_REQ = 100,
+    MESSAGE_STATE_DENY = 101,
+    /* observer */
+    MESSAGE_STATUS_REQ = 112,
+    MESSAGE_STATUS = 113,
+    /* bulk, raw body */
+    MESSAGE_DATA = 128
+};
+
+enum data_kind { DATA_OFFER = 0, DATA_MEAN = 1, DATA_STATE = 2 }; /* inner header `flags` of DATA */
+
+/* The inner header of every record. */
+struct inner_header {
+    uint8_t type;    /* enum message_type */
+    uint8_t flags;   /* enum data_kind for DATA, else 0 */
+    uint16_t stream; /* low 16 bits of the round's number or of the download's lease */
+    uint32_t arg;    /* chunk or bucket index */
+    uint64_t offset; /* bytes into the encoded chunk; 0 while a chunk is one record */
+};
+
+/* A signed member record as it travels: opaque bytes, see gossip/wire/record.h. Borrowed. */
+struct record_ref {
+    const uint8_t *bytes;
+    uint16_t bytes_count;
+};
+
+/* Keys a pair round is known by everywhere: who began it, in which life, its how-manyeth. */
+struct round_key {
+    struct peer_id initiator;
+    struct boot_id boot;
+    uint64_t counter; /* rises per (initiator, boot) */
+};
+
+struct member_ref {
+    struct peer_id id;
+    struct boot_id boot;
+};
+
+enum error_code {
+    ERROR_DUPLICATE_ID = 1,
+    ERROR_MODEL = 2, /* another model: the text names both specs */
+    ERROR_PROTOCOL = 3,
+    ERROR_FULL = 4,
+    ERROR_DENIED = 5
+};
+
+enum goaway_reason {
+    GOAWAY_LEAVING = 1,  /* stopped on request */
+    GOAWAY_FINISHED = 2, /* goal reached */
+    GOAWAY_FAILED = 3    /* device or disk lost */
+};
+
+enum reject_code {
+    REJECT_BUSY = 1,
+    REJECT_STALE = 2,
+    REJECT_SCHEMA = 3,
+    REJECT_LINEAGE = 4,
+    REJECT_NOT_READY = 5,
+    REJECT_CODEC = 6
+};
+
+enum abort_code {
+    ABORT_DEADLINE = 1,
+    ABORT_NONFINITE = 2,
+    ABORT_NORMS = 3,
+    ABORT_LINK = 4,
+    ABORT_LOCAL = 5,
+    ABORT_PROTOCOL = 6
+};
+
+enum outcome_state { OUTCOME_UNKNOWN = 0, OUTCOME_COMMITTED = 1, OUTCOME_ABORTED = 2 };
+
+struct message_ping { /* PING and ACK */
+    uint64_t seq;
+    struct record_ref updates[PING_UPDATES_MAX];
+    uint32_t updates_count;
+};
+struct message_gossip {
+    struct record_ref updates[GOSSIP_UPDATES_MAX];
+    uint32_t updates_count;
+};
+struct message_sync_req {
+    uint32_t page;
+};
+struct message_sync {
+    uint32_t page, pages;
+    struct record_ref records[SYNC_RECORDS_MAX];
+    uint32_t records_count;
+};
+struct message_progress {
+    struct digest lineage; /* BLAKE2b of the initial plane; all zero: none yet */
+    uint64_t samples;      /* behind the model, over all who trained it as far as known */
+    uint64_t step;         /* shared step counter */
+    uint64_t round;        /* number of the next group round */
+    bool is_serving;       /* holds a full model and can give it away */
+};
+struct message_error {
+    uint32_t code; /* enum error_code */
+    char text[ERROR_TEXT_MAX];
+};
+struct message_goaway {
+    uint32_t reason; /* enum goaway_reason */
+    uint32_t retry_ms;
+};
+struct message_offer {
+    struct round_key key;
+    uint64_t step;
+    struct digest schema;
+    char codec[32];
+    uint32_t chunks;
+    float alpha; /* (0, 0.5] */
+    uint32_t deadline_ms;
+    float tau;   /* clip radius, finite and >= 0; 0: none */
+    struct digest lineage;
+};
+struct message_accept {
+    struct round_key key;
+    float alpha, tau;
+    uint32_t credit; /* chunks that may be sent at once */
+};
+struct message_reject {
+    struct round_key key;
+    uint32_t code; /* enum reject_code */
+    uint32_t retry_ms;
+};
+struct message_ready {
+    struct round_key key;
+    const uint8_t *bitmap; /* one bit a chunk, least significant first; borrowed */
+    uint32_t bitmap_bytes;
+    const uint8_t *norms; /* little-endian float32: squared norm of the difference, per chunk */
+    uint32_t norms_bytes;
+};
+struct message_commit {
+    struct round_key key;
+    const uint8_t *bitmap;
+    uint32_t bitmap_bytes;
+    float scale; /* finite, [0, 1] */
+};
+struct message_abort {
+    struct round_key key;
+    uint32_t code; /* enum abort_code */
+};
+struct message_outcome_req { /* also DONE */
+    struct round_key key;
+};
+struct message_outcome {
+    struct round_key key;
+    uint32_t state; /* enum outcome_state */
+    const uint8_t *bitmap;
+    uint32_t bitmap_bytes;
+    float scale;
+};
+struct message_form { /* FORM and START: FORM lists who is invited, START who takes part */
+    uint64_t round;
+    uint32_t ballot;
+    struct member_ref members[GROUP_MEMBERS_MAX];
+    uint32_t members_count;
+    struct digest schema, lineage;
+    char codec[32];
+    uint32_t chunks;
+    uint32_t deadline_ms;
+};
+struct message_join {
+    uint64_t round;
+    uint32_t ballot;
+    uint64_t samples; /* since the last round this member took part in */
+};
+struct message_mean {
+    uint64_t round;
+    uint32_t part;         /* index of the owner in START's list */
+    uint64_t contributors; /* one bit a member of START's list */
+    struct digest hash;    /* BLAKE2b over the encoded chunk hashes of the part, in chunk order */
+};
+struct message_credit {
+    uint32_t stream;
+    uint32_t chunks;
+};
+struct message_cancel {
+    uint32_t stream;
+    uint32_t code;
+};
+struct message_state_req {
+    uint32_t want; /* bit set: 1 PARAMETERS, 2 BUFFERS, 4 MOMENTS */
+};
+struct message_state_manifest {
+    uint32_t lease; /* names this snapshot in later requests */
+    uint64_t step, samples, round;
+    struct digest schema, lineage;
+    uint32_t sections_count;
+    uint8_t sections[STATE_SECTIONS_MAX]; /* enum section as in the plane */
+    uint64_t values[STATE_SECTIONS_MAX];
+    struct digest root; /* BLAKE2b over all bucket hashes in order */
+    uint32_t lease_ms;
+    uint32_t pages;
+    uint32_t buckets;   /* chunks of CHUNK_VALUES float32, sections one after another */
+};
+struct message_manifest_req {
+    uint32_t lease, page;
+};
+struct message_manifest_page {
+    uint32_t lease, page;
+    const uint8_t *hashes; /* DIGEST_BYTES each; borrowed */
+    uint32_t hashes_bytes;
+};
+struct message_bucket_req {
+    uint32_t lease, index, count; /* a run of buckets */
+};
+struct message_state_deny {
+    uint32_t code; /* enum reject_code */
+    uint32_t retry_ms;
+};
+struct message_status {
+    const char *text; /* JSON, not NUL-terminated; borrowed */
+    uint32_t text_bytes;
+};
+
+struct message {
+    enum message_type type; /* which member of `as` counts; HELLO_OK, FIN, STATUS_REQ have none */
+    union {
+        struct message_ping ping; /* also ACK */
+        struct message_gossip gossip;
+        struct message_sync_req sync_req;
+        struct message_sync sync;
+        struct message_progress progress;
+        struct message_error error;
+        struct message_goaway goaway;
+        struct message_offer offer;
+        struct message_accept accept;
+        struct message_reject reject;
+        struct message_ready ready;
+        struct message_commit commit;
+        struct message_abort abort;
+        struct message_outcome_req outcome_req; /* also DONE */
+        struct message_outcome outcome;
+        struct message_form form; /* also START */
+        struct message_join join;
+        struct message_mean mean;
+        struct message_credit credit;
+        struct message_cancel cancel;
+        struct message_state_req state_req;
+        struct message_state_manifest state_manifest;
+        struct message_manifest_req manifest_req;
+        struct message_manifest_page manifest_page;
+        struct message_bucket_req bucket_req;
+        struct message_state_deny state_deny;
+        struct message_status status;
+    } as;
+};
+
+/** Write the inner header (INNER_HEADER_BYTES). */
+void inner_header_encode(const struct inner_header *header, uint8_t *out);
+/** RC_FORMAT on fewer than INNER_HEADER_BYTES or an unknown type. */
+MUST_USE enum rc inner_header_decode(const uint8_t *bytes, size_t count,
+                                     struct inner_header *header);
+/** Inner header and body of a control message into `out` (cap >= CONTROL_BYTES_MAX is always
+ *  enough). RC_LIMIT if it does not fit. Numbers out of range are CHECKed: they are ours. */
+MUST_USE enum rc message_encode(const struct message *message, uint8_t *out, size_t cap,
+                                size_t *count);
+/** Scan, then decode a control body (after the inner header). Checks every number's range and that
+ *  floats are finite. RC_FORMAT, RC_LIMIT; `message` is written only on RC_OK. */
+MUST_USE enum rc message_decode(enum message_type type, const uint8_t *body, size_t count,
+                                struct message *message);
+/** A short name for logs; never NULL. */
+const char *message_type_name(enum message_type type);
+
+#endif

@@ -1,0 +1,24 @@
+/* record: what a member says of itself, signed by itself, carried by anybody. */
+#ifndef GRAPEVINE_GOSSIP_WIRE_RECORD_H
+#define GRAPEVINE_GOSSIP_WIRE_RECORD_H
+
+#include "gossip/wire/secure.h"
+
+struct member_record {
+    uint8_t public_key[PUBLIC_KEY_BYTES];
+    struct boot_id boot;
+    uint64_t incarnation; /* persisted counter, + 1 per start, + 1 per refutation or change */
+    uint32_t features;
+    bool has_left;        /* a signed farewell */
+    char addresses[RECORD_ADDRESSES_MAX][ADDRESS_BYTES_MAX]; /* "host:port", numeric or name */
+    uint32_t addresses_count;
+};
+
+/** Signed bytes (<= SIGNED_RECORD_BYTES_MAX) into `out`. */
+MUST_USE enum rc record_sign(const struct member_record *record, const struct identity *identity,
+                             struct digest run_id, uint8_t *out, size_t cap, size_t *count);
+/** Parse and verify. RC_FORMAT, RC_AUTH. Addresses are checked for form ("host:port"). */
+MUST_USE enum rc record_open(const uint8_t *bytes, size_t count, struct digest run_id,
+                             struct member_record *record);
+
+#endif

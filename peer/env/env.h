@@ -1,0 +1,103 @@
+/*
+ * env: a peer's whole outside world: clock, entropy, links, jobs, store. Two worlds implement it:
+ * libuv TCP with threads (uv_env) and the deterministic simulator (sim_env). Swapped together, so a
+ * node that runs in one runs unchanged in the other.
+ *
+ * Promises. It never calls back from inside a call into it. Link numbers are never reused. Frames on
+ * a link arrive whole, in order, at most once. A lost link is reported exactly once (not for
+ * hang-ups of our own) and nothing of it is reported afterwards. Above the queue limit send refuses
+ * with RC_LIMIT and on_drain follows once there is room again. Jobs of one lane run in submission
+ * order; `done` runs on the loop.
+ */
+#ifndef GRAPEVINE_PEER_ENV_ENV_H
+#define GRAPEVINE_PEER_ENV_ENV_H
+
+#include "base/blob.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/rc.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum lane { LANE_TRAINING, LANE_EXCHANGE, LANE_STORE, LANE_COUNT };
+
+struct job {
+    void (*run)(struct job *job);  /* in the lane's thread; touches nothing the loop touches */
+    void (*done)(struct job *job); /* on the loop, after run */
+    uint64_t cost_ns;              /* modelled time under simulation; ignored by uv_env */
+    struct job *next;              /* the env's while the job is submitted */
+};
+
+enum { LINK_QUEUE_BYTES_MAX = 2 * 1024 * 1024, LINK_NONE = 0 };
+
+struct env_events {
+    void *context;
+    /** Someone dialled us. `remote`: "host:port". Frames up to HANDSHAKE_BYTES_MAX until
+     *  link_set_frame_max(). */
+    void (*on_accepted)(void *context, uint64_t link, const char *remote);
+    void (*on_connected)(void *context, uint64_t link);
+    /** One whole frame (see frame_bytes()); the bytes may be changed in place and are gone after
+     *  the call. */
+    void (*on_frame)(void *context, uint64_t link, uint8_t *frame, size_t count);
+    void (*on_drain)(void *context, uint64_t link);
+    /** Dial failed, closed by the other side, reset, or a frame that broke the limit (RC_LIMIT) or
+     *  the form (RC_FORMAT). `why`: for people, e.g. "connection refused". */
+    void (*on_lost)(void *context, uint64_t link, enum rc rc, const char *why);
+    void (*on_wake)(void *context);                /* the time set by wake_at() has come */
+    void (*on_signal)(void *context, int signal); /* SIGINT, SIGTERM */
+};
+
+struct env {
+    const struct env_ops *ops;
+};
+
+struct env_ops {
+    const char *name;
+    uint64_t (*now_ns)(struct env *env); /* monotonic */
+    void (*entropy)(struct env *env, void *out, size_t count);
+    /** Who gets the events; before anything else. Copied. */
+    void (*set_events)(struct env *env, const struct env_events *events);
+    /** `address`: "host:port", port 0 picks one; the bound one goes to `bound`. RC_IO with a reason
+     *  such as "address already in use". One listener an env. */
+    MUST_USE enum rc (*listen)(struct env *env, const char *address, char *bound, size_t cap,
+                               struct fault *why);
+    /** Start a connection; on_connected or on_lost follows. Names are resolved off the loop. */
+    MUST_USE enum rc (*dial)(struct env *env, const char *address, uint64_t *link);
+    /** Takes its own reference. RC_LIMIT above LINK_QUEUE_BYTES_MAX (nothing was queued), RC_CLOSED. */
+    MUST_USE enum rc (*send)(struct env *env, uint64_t link, struct blob *frame);
+    /** Close after flushing what is queued (bounded by 500 ms); no event follows. */
+    void (*hangup)(struct env *env, uint64_t link);
+    void (*link_set_frame_max)(struct env *env, uint64_t link, size_t frame_max);
+    /** Stop and go on reading, to push back on the sender. */
+    void (*link_pause)(struct env *env, uint64_t link, bool is_paused);
+    /** Bytes on the wire since the start, framing included. */
+    void (*link_bytes)(struct env *env, uint64_t link, uint64_t *sent, uint64_t *received);
+    /** One wake-up at `at_ns` (or as soon as possible); a new call replaces the old. */
+    void (*wake_at)(struct env *env, uint64_t at_ns);
+    void (*submit)(struct env *env, enum lane lane, struct job *job);
+    /** Store: small named files of this peer, each replaced atomically. Blocking: call from jobs, or
+     *  before the loop runs. Names: [a-z0-9._-]+. RC_UNSUPPORTED without a folder. */
+    MUST_USE enum rc (*store_put)(struct env *env, const char *name, const struct piece *pieces,
+                                  size_t pieces_count, struct fault *why);
+    MUST_USE enum rc (*store_get)(struct env *env, const char *name, size_t bytes_max, void **bytes,
+                                  size_t *count, struct fault *why);
+    MUST_USE enum rc (*store_append)(struct env *env, const char *name, const void *bytes,
+                                     size_t count, struct fault *why);
+    /** Leave run(): on the real env the loop ends when all closing is done. */
+    void (*stop)(struct env *env);
+};
+
+/* libuv: one loop, real sockets, three job threads. */
+struct uv_env_options {
+    const char *folder; /* store; NULL: store calls are RC_UNSUPPORTED */
+};
+MUST_USE enum rc uv_env_create(const struct uv_env_options *options, struct env **env,
+                               struct fault *why);
+/** Run until stop(). */
+void uv_env_run(struct env *env);
+/** Closes everything, joins the job threads, waits for close callbacks. */
+void uv_env_destroy(struct env *env);
+
+#endif

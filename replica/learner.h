@@ -1,0 +1,80 @@
+/*
+ * learner: what the rest of a peer may ask of the model in training. Two implementations: the real
+ * replica (replica/replica.h) and `quadratic`, a toy with a known optimum for the simulator.
+ *
+ * Thread: everything but `schema` and `destroy` is called from jobs of the training lane only, one
+ * at a time, so that the live replica is changed by nothing but optimizer steps and apply steps.
+ */
+#ifndef GRAPEVINE_REPLICA_LEARNER_H
+#define GRAPEVINE_REPLICA_LEARNER_H
+
+#include "base/fault.h"
+#include "base/peer_id.h"
+#include "base/rc.h"
+#include "replica/plane.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct learner {
+    const struct learner_ops *ops;
+};
+
+struct tensor_file; /* replica/store_safetensors.h */
+
+/* What a stretch of training did. */
+struct train_report {
+    uint32_t steps;       /* taken; fewer than asked when `stop` was raised */
+    uint64_t step;        /* the shared step counter after them (drives the schedule) */
+    uint64_t samples;     /* seen by this replica in all, over restarts */
+    double loss_sum;      /* over `steps` of mean batch losses */
+    double correct_share; /* of the samples of these steps */
+};
+
+struct evaluation {
+    uint64_t samples;
+    double loss;     /* mean cross-entropy, nats */
+    double accuracy; /* share in [0, 1]; NaN for losses without classes */
+};
+
+struct learner_ops {
+    const char *name;
+    void (*destroy)(struct learner *learner);
+    const struct schema *(*schema)(const struct learner *learner);
+    /** Up to `steps` optimizer steps. Between steps `stop` (may be NULL) is read. RC_NONFINITE: the
+     *  loss or a parameter is no longer finite; the caller rolls back with `assign`. */
+    MUST_USE enum rc (*train)(struct learner *learner, uint32_t steps, const atomic_bool *stop,
+                              struct train_report *report);
+    /** The gradient of the next batch into `out` (PARAMETERS' count), for methods that mix first. */
+    MUST_USE enum rc (*gradient)(struct learner *learner, float *out, struct train_report *report);
+    /** One optimizer step with a given gradient. */
+    MUST_USE enum rc (*step)(struct learner *learner, const float *gradient);
+    /** Copy a section out; `count` is the schema's. */
+    MUST_USE enum rc (*export_section)(struct learner *learner, enum section section, float *out,
+                                       size_t count);
+    /** Apply step: section += difference. */
+    MUST_USE enum rc (*import_section)(struct learner *learner, enum section section,
+                                       const float *difference, size_t count);
+    /** Replace a section outright: joining, resuming, rolling back. */
+    MUST_USE enum rc (*assign_section)(struct learner *learner, enum section section,
+                                       const float *values, size_t count);
+    /** Set the shared step counter (a joiner takes the swarm's). */
+    void (*set_step)(struct learner *learner, uint64_t step);
+    /** Who shares the data now: `members` holds the live peers, this one included, sorted. Blocks
+     *  of the data are assigned by rendezvous hashing. No effect under a fixed share. */
+    MUST_USE enum rc (*reshard)(struct learner *learner, struct peer_id self,
+                                const struct peer_id *members, size_t members_count,
+                                struct fault *why);
+    /** Samples of this replica's share of the data, for epochs. */
+    uint64_t (*shard_samples)(const struct learner *learner);
+    /** On at most `samples_max` fixed test samples (0: all of them). */
+    MUST_USE enum rc (*evaluate)(struct learner *learner, uint64_t samples_max,
+                                 struct evaluation *evaluation);
+    /** Everything needed to go on to the bit: optimizer, random streams, data cursor. Entries are
+     *  added to `file`; values stay borrowed until the file is written. */
+    MUST_USE enum rc (*save)(struct learner *learner, struct tensor_file *file);
+    MUST_USE enum rc (*load)(struct learner *learner, const struct tensor_file *file,
+                             struct fault *why);
+};
+
+#endif

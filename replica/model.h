@@ -1,0 +1,79 @@
+/*
+ * model: a layer list bound to an input shape, with its parameters: what can be evaluated, distilled
+ * and written to a file. Training state (optimizer, data) is the replica's, not the model's.
+ */
+#ifndef GRAPEVINE_REPLICA_MODEL_H
+#define GRAPEVINE_REPLICA_MODEL_H
+
+#include "base/fault.h"
+#include "base/rc.h"
+#include "replica/plane.h"
+
+#include <stdint.h>
+
+struct backend;
+struct model;
+struct tensor_file;
+
+struct model_options {
+    const char *spec;                 /* preset or layer list: `conv3x3:32 relu ... linear:classes` */
+    uint32_t channels, height, width; /* of one sample */
+    uint32_t classes;
+    uint32_t batch_max;    /* largest batch of a forward or backward pass */
+    uint64_t seed;         /* initial weights come from it alone */
+    bool with_gradients;   /* false: evaluation only, less memory */
+};
+
+/** RC_PARSE / RC_SHAPE with the column of the spec or the layer that does not fit; RC_NOMEM. Keeps
+ *  `backend`. Initialisation: U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for weights and biases. */
+MUST_USE enum rc model_create(struct backend *backend, const struct model_options *options,
+                              struct model **model, struct fault *why);
+void model_destroy(struct model *model);
+const struct schema *model_schema(const struct model *model);
+/** The spec with presets written out, as stored in files. */
+const char *model_spec(const struct model *model);
+uint32_t model_classes(const struct model *model);
+uint32_t model_batch_max(const struct model *model);
+/** Floating point operations of a forward pass of one sample. */
+uint64_t model_flops(const struct model *model);
+/** The live planes: [schema.values[section]] float32 on the backend; NULL without gradients. */
+float *model_plane(struct model *model, enum section section);
+
+/** Forward pass. input: [batch, channels, height, width] float32, row-major; logits: [batch,
+ *  classes]. `is_training`: keep activations for model_backward(). */
+MUST_USE enum rc model_forward(struct model *model, const float *input, uint32_t batch,
+                               bool is_training, float *logits);
+/** After a training forward pass: overwrite the gradient plane from d(loss)/d(logits). */
+MUST_USE enum rc model_backward(struct model *model, const float *logits_gradient);
+
+/* Loss on logits: mean over the batch of softmax cross-entropy (nats), with hard labels. Writes
+ * d(loss)/d(logits) when `gradient` is not NULL; returns the mean loss, counts argmax hits. */
+double loss_cross_entropy(const float *logits, const uint8_t *labels, uint32_t batch,
+                          uint32_t classes, float *gradient, uint32_t *correct);
+/* (1-a) CE(labels) + a T^2 KL(teacher_T || student_T) (Hinton, Vinyals, Dean 2015,
+ * arXiv:1503.02531). teacher: probabilities AT TEMPERATURE T, [batch, classes]. */
+double loss_distillation(const float *logits, const float *teacher, const uint8_t *labels,
+                         uint32_t batch, uint32_t classes, double temperature, double a,
+                         float *gradient, uint32_t *correct);
+
+/* What a model file says about itself, besides its tensors. */
+struct model_card {
+    char spec[2048];
+    char data[256]; /* the --data spec it was trained on */
+    uint32_t channels, height, width, classes;
+    float mean, scale; /* input normalisation */
+    uint64_t step, samples;
+};
+
+/** Add parameters, buffers and card to `file` (values borrowed). */
+MUST_USE enum rc model_save(struct model *model, const struct model_card *card,
+                            struct tensor_file *file);
+/** Read and check the card of a model file: RC_FORMAT and what is missing or out of range. */
+MUST_USE enum rc model_card_read(const struct tensor_file *file, const char *name,
+                                 struct model_card *card, struct fault *why);
+/** Rebuild a model from its file; every tensor must be there with its shape and be finite. */
+MUST_USE enum rc model_load(struct backend *backend, const struct tensor_file *file,
+                            const char *name, uint32_t batch_max, bool with_gradients,
+                            struct model **model, struct model_card *card, struct fault *why);
+
+#endif

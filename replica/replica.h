@@ -1,0 +1,36 @@
+/*
+ * replica: the real learner: model, optimizer, schedule, data share, random streams.
+ * One peer and one seed give the same model to the bit each time.
+ */
+#ifndef GRAPEVINE_REPLICA_REPLICA_H
+#define GRAPEVINE_REPLICA_REPLICA_H
+
+#include "replica/learner.h"
+#include "replica/model.h"
+
+struct backend;
+struct dataset;
+
+struct replica_options {
+    const char *model;     /* spec or preset */
+    const char *data;      /* --data spec */
+    const char *optimizer; /* `momentum:lr=0.02,beta=0.9`; NULL or "": the preset's default */
+    const char *schedule;  /* `constant`, `cosine:warmup=0.05`; NULL: constant */
+    double lr;             /* > 0 overrides the optimizer's lr= */
+    uint64_t steps_total;  /* for schedules with an end; 0: not known */
+    uint32_t batch;        /* 0: the preset's default (64) */
+    const char *shard, *shard_of;
+    uint64_t seed;        /* initial weights, block permutation */
+    uint64_t stream_seed; /* data order: (seed, peer id) mixed by the caller */
+    uint32_t threads;
+};
+
+/** Keeps `backend`. On failure `why` says what to change. */
+MUST_USE enum rc replica_create(struct backend *backend, const struct replica_options *options,
+                                struct learner **learner, struct fault *why);
+/** The model behind a learner made by replica_create(), for saving and evaluating it. */
+struct model *replica_model(struct learner *learner);
+/** A card that describes the replica as it is now. */
+void replica_card(struct learner *learner, struct model_card *card);
+
+#endif

@@ -1,0 +1,39 @@
+/* check: the test framework (cmocka) in the order it must be included, and seeded loops on top. */
+#ifndef GRAPEVINE_TESTS_CHECK_H
+#define GRAPEVINE_TESTS_CHECK_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* One seed a pass, from 1; the environment variable SEED runs just that one. The seed in force is
+ * printed when a check fails inside, because cmocka prints what was last written to stderr. */
+static inline uint64_t seed_first(void)
+{
+    const char *text = getenv("SEED");
+    return text != NULL ? strtoull(text, NULL, 10) : 1;
+}
+
+static inline int seed_is_left(uint64_t seed, uint64_t count)
+{
+    if (getenv("SEED") != NULL) return seed == seed_first();
+    return seed <= count;
+}
+
+#define FOR_EACH_SEED(seed, count)                                                                 \
+    for (uint64_t seed = seed_first(); seed_is_left(seed, (count)); seed++)
+
+/* Like assert_true, and says with which seed to run again. */
+#define check_seed(seed, condition)                                                                \
+    do {                                                                                           \
+        if (!(condition)) fprintf(stderr, "SEED=%llu: " #condition "\n", (unsigned long long)(seed)); \
+        assert_true(condition);                                                                    \
+    } while (0)
+
+#endif
