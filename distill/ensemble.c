@@ -1,0 +1,169 @@
+/*
+ * ensemble: see ensemble.h. Sums are kept per sample and class in float32: at most a few thousand
+ * members of values in [0, 1] (or of logits) lose nothing that an accuracy could show.
+ * Thread: whichever evaluates, one at a time.
+ */
+#include "distill/ensemble.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+struct ensemble {
+    struct ensemble_options options;
+    uint32_t *members;       /* [samples]: how many answered */
+    float *sums[VOTE_COUNT]; /* [samples, classes] each; NULL when not wanted */
+};
+
+static const char *const vote_names[VOTE_COUNT] = {"mean", "logits", "vote"};
+
+bool vote_parse(const char *text, enum vote *vote)
+{
+    CHECK(text != NULL && vote != NULL);
+    for (int i = 0; i < VOTE_COUNT; i++) {
+        if (strcmp(text, vote_names[i]) == 0) {
+            *vote = (enum vote)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *vote_name(enum vote vote)
+{
+    CHECK((unsigned)vote < VOTE_COUNT);
+    return vote_names[vote];
+}
+
+struct ensemble *ensemble_create(const struct ensemble_options *options)
+{
+    CHECK(options->classes > 0 && options->temperature > 0);
+    struct ensemble *e = mem_alloc(sizeof *e);
+
+    if (e == NULL) return NULL;
+    e->options = *options;
+    /* A vote breaks its ties by summed probability, so it needs those sums as well. */
+    if (options->wants[VOTE_MAJORITY]) e->options.wants[VOTE_MEAN] = true;
+    e->members = mem_array(options->samples, sizeof *e->members);
+    bool is_short = e->members == NULL;
+    for (int i = 0; i < VOTE_COUNT; i++) {
+        if (!e->options.wants[i]) continue;
+        e->sums[i] = mem_array(options->samples, options->classes * sizeof(float));
+        is_short = is_short || e->sums[i] == NULL;
+    }
+    if (is_short) {
+        ensemble_destroy(e);
+        return NULL;
+    }
+    return e;
+}
+
+void ensemble_destroy(struct ensemble *ensemble)
+{
+    if (ensemble == NULL) return;
+    for (int i = 0; i < VOTE_COUNT; i++) {
+        mem_free(ensemble->sums[i]);
+    }
+    mem_free(ensemble->members);
+    mem_free(ensemble);
+}
+
+static uint32_t argmax(const float *values, uint32_t count)
+{
+    uint32_t best = 0;
+
+    for (uint32_t i = 1; i < count; i++) {
+        if (values[i] > values[best]) best = i;
+    }
+    return best;
+}
+
+/* sum of exp((logits - max) / temperature); the caller divides by it. */
+static double exponentials(const float *logits, uint32_t classes, double temperature, double *max)
+{
+    double sum = 0;
+
+    *max = logits[argmax(logits, classes)];
+    for (uint32_t c = 0; c < classes; c++) {
+        sum += exp((logits[c] - *max) / temperature);
+    }
+    return sum;
+}
+
+void ensemble_softmax(const float *logits, size_t rows, uint32_t classes, double temperature,
+                      float *probabilities)
+{
+    CHECK(temperature > 0 && classes > 0);
+    for (size_t r = 0; r < rows; r++) {
+        double max, sum = exponentials(logits, classes, temperature, &max);
+        for (uint32_t c = 0; c < classes; c++) {
+            probabilities[c] = (float)(exp((logits[c] - max) / temperature) / sum);
+        }
+        logits += classes;
+        probabilities += classes;
+    }
+}
+
+void ensemble_absorb(struct ensemble *ensemble, size_t first, size_t rows, const float *logits)
+{
+    CHECK(first + rows <= ensemble->options.samples);
+    const uint32_t classes = ensemble->options.classes;
+    const double temperature = ensemble->options.temperature;
+
+    for (size_t r = 0; r < rows; r++, logits += classes) {
+        const size_t at = (first + r) * classes;
+        ensemble->members[first + r]++;
+        if (ensemble->sums[VOTE_MAJORITY] != NULL) {
+            ensemble->sums[VOTE_MAJORITY][at + argmax(logits, classes)] += 1;
+        }
+        if (ensemble->sums[VOTE_MEAN] != NULL) {
+            double max, sum = exponentials(logits, classes, temperature, &max);
+            for (uint32_t c = 0; c < classes; c++) {
+                ensemble->sums[VOTE_MEAN][at + c] +=
+                    (float)(exp((logits[c] - max) / temperature) / sum);
+            }
+        }
+        for (uint32_t c = 0; ensemble->sums[VOTE_LOGITS] != NULL && c < classes; c++) {
+            ensemble->sums[VOTE_LOGITS][at + c] += logits[c];
+        }
+    }
+}
+
+void ensemble_settle(const struct ensemble *ensemble, enum vote vote, size_t first, size_t rows,
+                     float *probabilities)
+{
+    CHECK((unsigned)vote < VOTE_COUNT && ensemble->sums[vote] != NULL);
+    CHECK(first + rows <= ensemble->options.samples);
+    const uint32_t classes = ensemble->options.classes;
+
+    for (size_t r = 0; r < rows; r++, probabilities += classes) {
+        const float *sums = ensemble->sums[vote] + (first + r) * classes;
+        const float members = (float)ensemble->members[first + r];
+        CHECK(members > 0);
+        for (uint32_t c = 0; c < classes; c++) {
+            probabilities[c] = sums[c] / members;
+        }
+        if (vote == VOTE_LOGITS) {
+            ensemble_softmax(probabilities, 1, classes, ensemble->options.temperature,
+                             probabilities);
+        }
+    }
+}
+
+uint32_t ensemble_winner(const struct ensemble *ensemble, enum vote vote, size_t sample)
+{
+    CHECK((unsigned)vote < VOTE_COUNT && ensemble->sums[vote] != NULL);
+    CHECK(sample < ensemble->options.samples && ensemble->members[sample] > 0);
+    const uint32_t classes = ensemble->options.classes;
+    const float *sums = ensemble->sums[vote] + sample * classes;
+
+    if (vote != VOTE_MAJORITY) return argmax(sums, classes);
+    const float *tie = ensemble->sums[VOTE_MEAN] + sample * classes;
+    uint32_t best = 0;
+    for (uint32_t c = 1; c < classes; c++) {
+        if (sums[c] > sums[best] || (sums[c] >= sums[best] && tie[c] > tie[best])) best = c;
+    }
+    return best;
+}

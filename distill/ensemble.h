@@ -1,0 +1,52 @@
+/*
+ * ensemble: one answer out of many models' logits. Members are absorbed one at a time and in any
+ * order, so that a single extra model is in memory; what is kept is a few numbers per sample and
+ * class. Three ways to combine M members, all on the same sums:
+ *
+ *   mean    p = 1/M sum softmax(z_m / T)         arithmetic mean of probabilities
+ *   logits  p = softmax(1/M sum z_m / T)         their normalised geometric mean
+ *   vote    p = share of members whose argmax it is; ties by summed probability, then lowest class
+ *
+ * Per sample the cross-entropy of `mean` and of `logits` is at most the mean of the members'
+ * (Jensen; log-sum-exp is convex). Accuracy has no such guarantee. Any thread, one at a time.
+ */
+#ifndef GRAPEVINE_DISTILL_ENSEMBLE_H
+#define GRAPEVINE_DISTILL_ENSEMBLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum vote { VOTE_MEAN, VOTE_LOGITS, VOTE_MAJORITY, VOTE_COUNT };
+
+/** `mean`, `logits` or `vote`; false for anything else. */
+bool vote_parse(const char *text, enum vote *vote);
+const char *vote_name(enum vote vote);
+
+struct ensemble_options {
+    size_t samples;
+    uint32_t classes;
+    double temperature;     /* T above, > 0; probabilities for evaluation: 1 */
+    bool wants[VOTE_COUNT]; /* memory is reserved for these only */
+};
+
+struct ensemble;
+
+/** NULL only when memory is short. */
+struct ensemble *ensemble_create(const struct ensemble_options *options);
+void ensemble_destroy(struct ensemble *ensemble);
+/** One member's logits [rows, classes] for the samples from `first` on. A sample is averaged over
+ *  the members that answered it. Logits are finite (the caller saw to it). */
+void ensemble_absorb(struct ensemble *ensemble, size_t first, size_t rows, const float *logits);
+/** Probabilities [rows, classes] of the samples from `first` on, each of which has been absorbed at
+ *  least once. `vote` was wanted. */
+void ensemble_settle(const struct ensemble *ensemble, enum vote vote, size_t first, size_t rows,
+                     float *probabilities);
+/** The class the ensemble decides for. */
+uint32_t ensemble_winner(const struct ensemble *ensemble, enum vote vote, size_t sample);
+
+/** softmax(logits / temperature) by rows, with the maximum subtracted first; may be in place. */
+void ensemble_softmax(const float *logits, size_t rows, uint32_t classes, double temperature,
+                      float *probabilities);
+
+#endif

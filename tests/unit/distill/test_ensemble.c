@@ -1,0 +1,219 @@
+/* Tests of distill/ensemble: golden values, the inequality that makes ensembles safe, ties. */
+#include "tests/check.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "distill/ensemble.h"
+
+#include <math.h>
+
+enum { MEMBERS = 5, SAMPLES = 7, CLASSES = 10 };
+
+static struct ensemble *ensemble_of(size_t samples, uint32_t classes, double temperature)
+{
+    struct ensemble_options options = {.samples = samples,
+                                       .classes = classes,
+                                       .temperature = temperature,
+                                       .wants = {true, true, true}};
+    struct ensemble *e = ensemble_create(&options);
+    assert_non_null(e);
+    return e;
+}
+
+static void random_logits(uint64_t seed, float logits[MEMBERS][SAMPLES * CLASSES])
+{
+    struct rng rng;
+
+    rng_init(&rng, seed, 1);
+    for (int m = 0; m < MEMBERS; m++) {
+        for (int i = 0; i < SAMPLES * CLASSES; i++) {
+            logits[m][i] = (float)(4 * rng_normal(&rng));
+        }
+    }
+}
+
+static void two_models_give_the_golden_averages(void **state)
+{
+    /* Proves: probability and logit averages of two known models are the known numbers. */
+    (void)state;
+    const float student[3] = {1, 0, -1}, teacher[3] = {2, 0, 0};
+    const double mean[3] = {.726113, .175618, .0982688}, logits[3] = {.736125, .164252, .0996236};
+    struct ensemble *e = ensemble_of(1, 3, 1);
+    float p[3], q[3], one[3];
+
+    ensemble_absorb(e, 0, 1, student);
+    ensemble_absorb(e, 0, 1, teacher);
+    ensemble_settle(e, VOTE_MEAN, 0, 1, p);
+    ensemble_settle(e, VOTE_LOGITS, 0, 1, q);
+    for (int c = 0; c < 3; c++) {
+        assert_true(fabs(p[c] - mean[c]) < 2e-6);
+        assert_true(fabs(q[c] - logits[c]) < 2e-6);
+    }
+    assert_true(fabs(-log(p[0]) - .320049) < 2e-6);
+    assert_true(fabs(-log(q[0]) - .306356) < 2e-6);
+    ensemble_softmax(student, 1, 3, 1, one);
+    double members = -log(one[0]);
+    ensemble_softmax(teacher, 1, 3, 1, one);
+    members = (members - log(one[0])) / 2;
+    assert_true(fabs(members - .323575) < 2e-6);
+    ensemble_destroy(e);
+}
+
+static void an_average_is_never_worse_than_its_members_are_on_average(void **state)
+{
+    /* Proves: per sample and class, cross-entropy of both averages <= mean of the members'. */
+    (void)state;
+    static float logits[MEMBERS][SAMPLES * CLASSES];
+
+    FOR_EACH_SEED (seed, 50) {
+        struct ensemble *e = ensemble_of(SAMPLES, CLASSES, 1);
+        double members[SAMPLES * CLASSES] = {0};
+        float p[SAMPLES * CLASSES];
+
+        random_logits(seed, logits);
+        for (int m = 0; m < MEMBERS; m++) {
+            ensemble_absorb(e, 0, SAMPLES, logits[m]);
+            ensemble_softmax(logits[m], SAMPLES, CLASSES, 1, p);
+            for (int i = 0; i < SAMPLES * CLASSES; i++) {
+                members[i] -= log(fmax(p[i], 1e-30)) / MEMBERS;
+            }
+        }
+        for (int vote = VOTE_MEAN; vote <= VOTE_LOGITS; vote++) {
+            ensemble_settle(e, (enum vote)vote, 0, SAMPLES, p);
+            for (int i = 0; i < SAMPLES * CLASSES; i++) {
+                check_seed(seed, -log(fmax(p[i], 1e-30)) <= members[i] + 1e-5);
+            }
+        }
+        ensemble_destroy(e);
+    }
+}
+
+static void the_order_of_members_does_not_matter(void **state)
+{
+    /* Proves: permuting members and splitting rows changes no probability and no decision. */
+    (void)state;
+    static float logits[MEMBERS][SAMPLES * CLASSES];
+
+    FOR_EACH_SEED (seed, 20) {
+        struct ensemble *a = ensemble_of(SAMPLES, CLASSES, 2),
+                        *b = ensemble_of(SAMPLES, CLASSES, 2);
+        float p[SAMPLES * CLASSES], q[SAMPLES * CLASSES];
+
+        random_logits(seed, logits);
+        for (int m = 0; m < MEMBERS; m++) {
+            ensemble_absorb(a, 0, SAMPLES, logits[m]);
+            const float *other = logits[MEMBERS - 1 - m];
+            ensemble_absorb(b, 3, SAMPLES - 3, other + 3 * CLASSES);
+            ensemble_absorb(b, 0, 3, other);
+        }
+        for (int vote = 0; vote < VOTE_COUNT; vote++) {
+            ensemble_settle(a, (enum vote)vote, 0, SAMPLES, p);
+            ensemble_settle(b, (enum vote)vote, 0, SAMPLES, q);
+            for (int i = 0; i < SAMPLES * CLASSES; i++) {
+                check_seed(seed, fabsf(p[i] - q[i]) < 1e-5F);
+            }
+        }
+        for (size_t s = 0; s < SAMPLES; s++) {
+            check_seed(seed, ensemble_winner(a, VOTE_MAJORITY, s) ==
+                                 ensemble_winner(b, VOTE_MAJORITY, s));
+        }
+        ensemble_destroy(a);
+        ensemble_destroy(b);
+    }
+}
+
+static void one_member_is_its_own_ensemble(void **state)
+{
+    /* Proves: with M = 1 every average is softmax(z / T) of that member. */
+    (void)state;
+    static float logits[MEMBERS][SAMPLES * CLASSES];
+    struct ensemble *e = ensemble_of(SAMPLES, CLASSES, 3);
+    float p[SAMPLES * CLASSES], own[SAMPLES * CLASSES];
+
+    random_logits(1, logits);
+    ensemble_absorb(e, 0, SAMPLES, logits[0]);
+    ensemble_softmax(logits[0], SAMPLES, CLASSES, 3, own);
+    for (int vote = VOTE_MEAN; vote <= VOTE_LOGITS; vote++) {
+        ensemble_settle(e, (enum vote)vote, 0, SAMPLES, p);
+        for (int i = 0; i < SAMPLES * CLASSES; i++) {
+            assert_true(fabsf(p[i] - own[i]) < 1e-6F);
+        }
+    }
+    for (size_t s = 0; s < SAMPLES; s++) {
+        assert_int_equal(ensemble_winner(e, VOTE_MAJORITY, s), ensemble_winner(e, VOTE_MEAN, s));
+    }
+    ensemble_destroy(e);
+}
+
+static void tied_votes_go_to_the_larger_sum_and_then_to_the_lower_class(void **state)
+{
+    /* Proves: one vote each is settled by summed probability, and a full tie by class order. */
+    (void)state;
+    const float low[3] = {0, 1, 0}, sure[3] = {0, 0, 9}, same_a[3] = {4, 0, 0},
+                same_b[3] = {0, 4, 0};
+    struct ensemble *e = ensemble_of(2, 3, 1);
+
+    ensemble_absorb(e, 0, 1, low);
+    ensemble_absorb(e, 0, 1, sure);
+    ensemble_absorb(e, 1, 1, same_b);
+    ensemble_absorb(e, 1, 1, same_a);
+    assert_int_equal(ensemble_winner(e, VOTE_MAJORITY, 0), 2);
+    assert_int_equal(ensemble_winner(e, VOTE_MAJORITY, 1), 0);
+    ensemble_destroy(e);
+}
+
+static void huge_logits_do_not_overflow(void **state)
+{
+    /* Proves: the maximum is subtracted before exponentials, so 1e30 is no trouble. */
+    (void)state;
+    const float logits[3] = {1e30F, -1e30F, 0};
+    float p[3];
+
+    ensemble_softmax(logits, 1, 3, 1, p);
+    assert_true(p[0] >= 1 && p[1] <= 0 && p[2] <= 0);
+}
+
+static void vote_names_are_read_back(void **state)
+{
+    /* Proves: each name parses to its vote and nothing else does. */
+    (void)state;
+    enum vote vote;
+
+    for (int i = 0; i < VOTE_COUNT; i++) {
+        assert_true(vote_parse(vote_name((enum vote)i), &vote));
+        assert_int_equal(vote, i);
+    }
+    assert_false(vote_parse("median", &vote));
+    assert_false(vote_parse("", &vote));
+}
+
+static void short_memory_gives_null_and_leaks_nothing(void **state)
+{
+    /* Proves: each allocation of a creation may fail, and nothing stays behind. */
+    (void)state;
+    const struct ensemble_options options = {
+        .samples = 4, .classes = 3, .temperature = 1, .wants = {true, true, true}};
+    const uint64_t before = mem_blocks();
+
+    for (uint64_t n = 0; n < 5; n++) {
+        mem_fail_after(n);
+        assert_null(ensemble_create(&options));
+        assert_int_equal(mem_blocks(), before);
+    }
+    mem_fail_after(UINT64_MAX);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_models_give_the_golden_averages),
+        cmocka_unit_test(an_average_is_never_worse_than_its_members_are_on_average),
+        cmocka_unit_test(the_order_of_members_does_not_matter),
+        cmocka_unit_test(one_member_is_its_own_ensemble),
+        cmocka_unit_test(tied_votes_go_to_the_larger_sum_and_then_to_the_lower_class),
+        cmocka_unit_test(huge_logits_do_not_overflow),
+        cmocka_unit_test(vote_names_are_read_back),
+        cmocka_unit_test(short_memory_gives_null_and_leaks_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
