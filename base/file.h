@@ -30,6 +30,9 @@ MUST_USE enum rc file_read(const char *path, size_t bytes_max, void **bytes, siz
 MUST_USE enum rc file_append(const char *path, const void *bytes, size_t count, struct fault *why);
 /** Make a folder and its parents. Fine if it exists. */
 MUST_USE enum rc file_make_folder(const char *path, struct fault *why);
+/** "cannot VERB PATH: CAUSE" for errno value `error`, and the code that fits it: RC_NOT_FOUND,
+ *  RC_DISK_FULL, RC_NOMEM or RC_IO. */
+enum rc file_fault(struct fault *why, const char *verb, const char *path, int error);
 bool file_is_there(const char *path);
 
 #endif
