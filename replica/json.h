@@ -40,17 +40,23 @@ bool json_get_count(const struct json *object, const char *key, uint64_t *value)
 bool json_get_bool(const struct json *object, const char *key, bool *value);
 size_t json_count(const struct json *array);
 const struct json *json_at(const struct json *array, size_t index);
+bool json_is_an_object(const struct json *json);
+bool json_is_an_array(const struct json *json);
+bool json_count_of(const struct json *json, uint64_t *value);
 bool json_real_of(const struct json *json, double *value);
 const char *json_text_of(const struct json *json);
 /** Keys of an object in order, for printing; false past the end. */
 bool json_member_at(const struct json *object, size_t index, const char **key,
                     const struct json **value);
+/** The same in linear time: the first and the next member, NULL past the end. */
+const struct json *json_member_first(const struct json *object, const char **key, void **cursor);
+const struct json *json_member_next(const struct json *object, const char **key, void **cursor);
 
 /** One line without newline; release with mem_free(). Reals keep 17 digits at most, shortest form. */
 char *json_format(const struct json *json);
 /** Indented, for files that people open. */
 char *json_format_pretty(const struct json *json);
-/** Depth at most 32, duplicate keys refused. */
+/** Depth at most 32, about a million values, duplicate keys refused. RC_LIMIT, RC_PARSE. */
 MUST_USE enum rc json_parse(const char *text, size_t bytes, struct json **json, struct fault *why);
 
 #endif
