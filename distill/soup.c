@@ -1,0 +1,129 @@
+/*
+ * soup: see soup.h. Values are read straight from the models' planes, in host memory.
+ * Thread: whichever evaluates, one at a time.
+ */
+#include "distill/soup.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <string.h>
+
+static const enum section poured[] = {SECTION_PARAMETERS, SECTION_BUFFERS};
+
+struct soup {
+    struct digest schema; /* of the first member */
+    char *spec;           /* of the first member, owned */
+    size_t members;
+    size_t counts[ARRAY_COUNT(poured)];
+    double *means[ARRAY_COUNT(poured)]; /* running means, [counts] each */
+    double spread;                      /* sum over members and parameters of squared distances */
+};
+
+struct soup *soup_create(void)
+{
+    return mem_alloc(sizeof(struct soup));
+}
+
+void soup_destroy(struct soup *soup)
+{
+    if (soup == NULL) return;
+    for (size_t i = 0; i < ARRAY_COUNT(poured); i++) {
+        mem_free(soup->means[i]);
+    }
+    mem_free(soup->spec);
+    mem_free(soup);
+}
+
+/* Take the shape of the first member. On RC_NOMEM the soup is as empty as before. */
+static enum rc soup_begin(struct soup *soup, struct model *model)
+{
+    const struct schema *schema = model_schema(model);
+    char *spec = mem_string(model_spec(model));
+    double *means[ARRAY_COUNT(poured)] = {NULL};
+    bool is_short = spec == NULL;
+
+    for (size_t i = 0; i < ARRAY_COUNT(poured); i++) {
+        means[i] = mem_array(schema->values[poured[i]], sizeof(double));
+        is_short = is_short || means[i] == NULL;
+    }
+    if (is_short) {
+        for (size_t i = 0; i < ARRAY_COUNT(poured); i++) {
+            mem_free(means[i]);
+        }
+        mem_free(spec);
+        return RC_NOMEM;
+    }
+    for (size_t i = 0; i < ARRAY_COUNT(poured); i++) {
+        soup->means[i] = means[i];
+        soup->counts[i] = schema->values[poured[i]];
+    }
+    soup->spec = spec;
+    soup->schema = schema_digest(schema);
+    return RC_OK;
+}
+
+static bool is_finite(const float *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!isfinite(values[i])) return false;
+    }
+    return true;
+}
+
+enum rc soup_add(struct soup *soup, struct model *model, struct fault *why)
+{
+    CHECK(soup != NULL && model != NULL);
+    const struct schema *schema = model_schema(model);
+
+    for (size_t i = 0; i < ARRAY_COUNT(poured); i++) {
+        if (!is_finite(model_plane(model, poured[i]), schema->values[poured[i]])) {
+            return fault_set(why, RC_NONFINITE, "a parameter is not a finite number");
+        }
+    }
+    if (soup->spec == NULL && soup_begin(soup, model) != RC_OK) {
+        return fault_set(why, RC_NOMEM, "cannot average: memory is short");
+    }
+    if (strcmp(soup->spec, model_spec(model)) != 0 ||
+        !digest_is_equal(soup->schema, schema_digest(schema))) {
+        return fault_set(why, RC_MISMATCH, "%s is another model than %s", model_spec(model),
+                         soup->spec);
+    }
+    const double share = 1 / (double)(soup->members + 1);
+    for (size_t s = 0; s < ARRAY_COUNT(poured); s++) {
+        const float *values = model_plane(model, poured[s]);
+        double *means = soup->means[s], spread = 0;
+        for (size_t i = 0; i < soup->counts[s]; i++) {
+            const double from_old = values[i] - means[i];
+            means[i] += from_old * share;
+            spread += from_old * (values[i] - means[i]);
+        }
+        if (poured[s] == SECTION_PARAMETERS) soup->spread += spread;
+    }
+    soup->members++;
+    return RC_OK;
+}
+
+size_t soup_members(const struct soup *soup)
+{
+    return soup->members;
+}
+
+void soup_pour(const struct soup *soup, struct model *model)
+{
+    CHECK(soup->members > 0);
+    CHECK(digest_is_equal(soup->schema, schema_digest(model_schema(model))));
+    for (size_t s = 0; s < ARRAY_COUNT(poured); s++) {
+        float *values = model_plane(model, poured[s]);
+        for (size_t i = 0; i < soup->counts[s]; i++) {
+            values[i] = (float)soup->means[s][i];
+        }
+    }
+}
+
+double soup_distance(const struct soup *soup)
+{
+    return soup->members > 0 ? sqrt(soup->spread / (double)soup->members) : 0;
+}

@@ -1,0 +1,33 @@
+/*
+ * soup: the plain average of the parameters of models with one spec (Wortsman et al. 2022,
+ * arXiv:2203.05482, uniform soup), and how far its members lie from it.
+ *
+ * Members are added one at a time, so memory is one float64 plane whatever their number. Mean and
+ * spread are running ones (Welford 1962): equal members give a spread of exactly 0, where a
+ * difference of two large sums of squares would give noise. No layer keeps running statistics yet;
+ * a layer that does would want them re-estimated on training data after averaging. Only models
+ * that grew from one start lie in one basin, which is what makes their average a good model.
+ */
+#ifndef GRAPEVINE_DISTILL_SOUP_H
+#define GRAPEVINE_DISTILL_SOUP_H
+
+#include "base/fault.h"
+#include "base/rc.h"
+#include "replica/model.h"
+
+struct soup;
+
+/** NULL only when memory is short. */
+struct soup *soup_create(void);
+void soup_destroy(struct soup *soup);
+/** Mix a model in; the first one decides what the others must look like. RC_MISMATCH (another spec
+ *  or other tensors; the soup is unchanged), RC_NONFINITE, RC_NOMEM. */
+MUST_USE enum rc soup_add(struct soup *soup, struct model *model, struct fault *why);
+size_t soup_members(const struct soup *soup);
+/** Overwrite the parameters and buffers of `model`, which looks like the members, by the mean.
+ *  There is at least one member. */
+void soup_pour(const struct soup *soup, struct model *model);
+/** sqrt(1/n sum ||x_i - mean||^2) over parameters; 0 without members. */
+double soup_distance(const struct soup *soup);
+
+#endif
