@@ -17,6 +17,14 @@
 #include <stdint.h>
 
 enum { SECRET_BYTES = 32, PUBLIC_KEY_BYTES = 32, SIGNATURE_BYTES = 64, SIGN_SECRET_BYTES = 64 };
+enum {
+    H1_BYTES = 72,           /* the whole first frame: prefix, e, tag, gate */
+    SESSION_ID_BYTES = 16,
+    SIGNED_BYTES_MAX = 1024, /* label, its NUL and what is signed */
+    KEY_TEXT_MAX = 96        /* a key file, NUL included */
+};
+/* Records one key may seal, either way. */
+#define SECURE_RECORDS_MAX (UINT64_C(1) << 32)
 
 /** Once per process, before anything else here. RC_UNSUPPORTED if libsodium cannot start. */
 MUST_USE enum rc secure_start(void);
@@ -29,12 +37,15 @@ struct identity {
 /** From 32 bytes of entropy (a seed). */
 void identity_from_seed(const uint8_t seed[SECRET_BYTES], struct identity *identity);
 struct peer_id identity_peer_id(const uint8_t public_key[PUBLIC_KEY_BYTES]);
-/** Key file text: one line "grapevine-identity-1 <64 hex digits of the seed>"; parse is strict. */
+/** Key file text: one line "grapevine-identity-1 <64 hex digits of the seed>"; parse is strict
+ *  (RC_PARSE) and takes one line end or none. Format writes the line, its end and NUL; cap is
+ *  CHECKed: KEY_TEXT_MAX is enough. */
 MUST_USE enum rc identity_parse(const char *text, size_t bytes, struct identity *identity,
                                 struct fault *why);
 void identity_format(const uint8_t seed[SECRET_BYTES], char *text, size_t cap);
 void identity_wipe(struct identity *identity);
-/** Sign BLAKE2b-free: Ed25519 over label || 0x00 || bytes. */
+/** Ed25519 over label || 0x00 || bytes, at most SIGNED_BYTES_MAX in all (CHECKed; longer texts never
+ *  verify). */
 void identity_sign(const struct identity *identity, const char *label, const void *bytes,
                    size_t count, uint8_t signature[SIGNATURE_BYTES]);
 bool identity_verify(const uint8_t public_key[PUBLIC_KEY_BYTES], const char *label,
@@ -48,7 +59,7 @@ struct swarm_secret {
 };
 /** `key`: NULL for a public swarm. */
 void swarm_secret_derive(const char *name, const uint8_t *key, struct swarm_secret *secret);
-/** Swarm key file text: "grapevine-swarm-key-1 <64 hex digits>". */
+/** Swarm key file text: "grapevine-swarm-key-1 <64 hex digits>"; as strict as identity_parse(). */
 MUST_USE enum rc swarm_key_parse(const char *text, size_t bytes, uint8_t key[SECRET_BYTES],
                                  struct fault *why);
 void swarm_key_format(const uint8_t key[SECRET_BYTES], char *text, size_t cap);
@@ -76,6 +87,7 @@ struct secure_options {
     uint8_t ephemeral_seed[SECRET_BYTES];
     const uint8_t *payload; /* our handshake payload, copied; at most HELLO_BYTES_MAX */
     size_t payload_bytes;
+    uint64_t records_max; /* 0: SECURE_RECORDS_MAX; less lets tests reach it */
 };
 
 struct secure;
@@ -84,7 +96,7 @@ struct secure *secure_create(const struct secure_options *options); /* NULL: no 
 void secure_destroy(struct secure *secure);                         /* wipes; NULL is fine */
 enum secure_state secure_state(const struct secure *secure);
 
-/** Cheap test of a stranger's first 72 bytes: prefix and gate MAC, no DH. RC_FORMAT, RC_AUTH. */
+/** Cheap test of a stranger's first H1_BYTES bytes: prefix and gate MAC, no DH. RC_FORMAT, RC_AUTH. */
 MUST_USE enum rc secure_gate_check(const struct swarm_secret *swarm, const uint8_t *frame,
                                    size_t count);
 /** Initiator: H1 into `out` (HANDSHAKE_BYTES_MAX). */
@@ -97,10 +109,11 @@ MUST_USE enum rc secure_answer(struct secure *secure, const uint8_t *frame, size
 /** Once OPEN: the other side's payload (borrowed) and its X25519 static key. */
 const uint8_t *secure_remote_payload(const struct secure *secure, size_t *bytes);
 const uint8_t *secure_remote_key(const struct secure *secure);
-/** Once OPEN, before the first record: fix the record cipher, the best one both masks have. */
+/** Once OPEN, before the first record and exactly once: fix the record cipher, the best one both
+ *  masks have. */
 void secure_choose_suite(struct secure *secure, uint32_t remote_suites);
 uint32_t secure_suites(void); /* this machine's mask */
-const uint8_t *secure_session_id(const struct secure *secure); /* 16 bytes */
+const uint8_t *secure_session_id(const struct secure *secure); /* SESSION_ID_BYTES */
 
 /** Frame bytes of a record with `inner_count` inner bytes. */
 static inline size_t secure_record_bytes(size_t inner_count)
@@ -108,18 +121,21 @@ static inline size_t secure_record_bytes(size_t inner_count)
     return RECORD_HEADER_BYTES + inner_count + RECORD_TAG_BYTES;
 }
 /** Seal `head` then `tail` (one inner record given in two parts, tail may be empty) into `out` of
- *  secure_record_bytes(head + tail). Counts up the sending nonce. RC_LIMIT when the key is used up
- *  (2^20 records... see limits) or the inner is too large. */
+ *  secure_record_bytes(head + tail); `out` may not overlap them. Counts up the sending nonce.
+ *  RC_LIMIT when the key is used up (SECURE_RECORDS_MAX: dial again) or the inner is larger than
+ *  BULK_BYTES_MAX, RC_CLOSED once the session has failed. */
 MUST_USE enum rc secure_seal(struct secure *secure, const void *head, size_t head_count,
                              const void *tail, size_t tail_count, uint8_t *out);
-/** Open one whole record frame in place; `inner` points into `frame`. RC_FORMAT, RC_AUTH. */
+/** Open one whole record frame in place; `inner` points into `frame`. RC_FORMAT (also before OPEN),
+ *  RC_AUTH, RC_LIMIT (key used up); any of them ends the session: state FAILED. */
 MUST_USE enum rc secure_open(struct secure *secure, uint8_t *frame, size_t count,
                              const uint8_t **inner, size_t *inner_count);
 
 /**
  * How many bytes the frame that starts with `head` (PREFIX_BYTES == RECORD_HEADER_BYTES of it) has
  * in all: a handshake frame if it begins with the magic, else a record. RC_FORMAT when reserved
- * bytes are set, RC_LIMIT when it would exceed `frame_max`. The framers of all envs use it.
+ * bytes are set, RC_LIMIT when it would exceed `frame_max`, HANDSHAKE_BYTES_MAX or the largest
+ * record. The framers of all envs use it.
  */
 MUST_USE enum rc frame_bytes(const uint8_t head[PREFIX_BYTES], size_t frame_max, size_t *count);
 
