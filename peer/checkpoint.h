@@ -1,0 +1,37 @@
+/*
+ * checkpoint: what a peer keeps of itself on disk. `state.safetensors` holds everything needed to
+ * go on to the bit (parameters, optimizer, random streams, data position, lineage, unacknowledged
+ * outcomes); `model.safetensors` is for people and for eval. Each is replaced atomically.
+ */
+#ifndef GRAPEVINE_PEER_CHECKPOINT_H
+#define GRAPEVINE_PEER_CHECKPOINT_H
+
+#include "peer/env/env.h"
+#include "replica/learner.h"
+#include "replica/store_safetensors.h"
+
+/* What belongs to the peer rather than to its learner. */
+struct checkpoint {
+    struct digest lineage;
+    uint64_t model_samples; /* behind the model, before and with us */
+    uint64_t round;         /* next group round */
+    uint64_t steps_start;   /* step counter when this peer began, for goals */
+    uint8_t *exchange;      /* exchange_ops.save, from mem_*; may be NULL */
+    size_t exchange_bytes;
+};
+
+/** Writes the model file's tensors and card into `file`; NULL hook: no model file. */
+typedef enum rc (*checkpoint_model_fn)(void *context, struct learner *learner,
+                                       struct tensor_file *file);
+
+/** Training lane (or before the loop runs): both files through the env's store. */
+MUST_USE enum rc checkpoint_save(struct env *env, struct learner *learner,
+                                 const struct checkpoint *checkpoint, checkpoint_model_fn model,
+                                 void *context, struct fault *why);
+/** RC_NOT_FOUND: nothing there, a fresh start. Anything else: damaged or of another model; `why`
+ *  says what to do. On RC_OK the learner goes on where the checkpoint was taken. */
+MUST_USE enum rc checkpoint_load(struct env *env, struct learner *learner,
+                                 struct checkpoint *checkpoint, struct fault *why);
+void checkpoint_deinit(struct checkpoint *checkpoint);
+
+#endif

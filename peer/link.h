@@ -1,0 +1,96 @@
+/*
+ * link: authenticated, encrypted connections to other peers over an env. A `links` table owns every
+ * connection of a peer, from the first byte to the last: handshake (dialling and answering),
+ * deadlines, sealing, opening, one current link per peer id. What it hands up is authentic.
+ *
+ * Loop thread only. Nothing is called back from inside links_send*(), links_dial(), links_hangup().
+ */
+#ifndef GRAPEVINE_PEER_LINK_H
+#define GRAPEVINE_PEER_LINK_H
+
+#include "base/log.h"
+#include "gossip/wire/hello.h"
+#include "gossip/wire/messages.h"
+#include "peer/env/env.h"
+
+enum {
+    LINK_CONTROL_QUEUE_MAX = 4096, /* inner records waiting; reaching it closes the link */
+    LINK_BULK_QUEUE_MAX = 2 * CHUNKS_MAX
+};
+#define LINK_HANDSHAKE_NS (5 * NS_PER_S) /* from dial or accept to open */
+#define LINK_GATE_NS      (2 * NS_PER_S) /* from accept to a whole first message */
+
+struct links;
+
+struct links_events {
+    void *context;
+    /** A peer proved who it is. `remote_boot` and role are in `hello`. `address`: what we dialled, or
+     *  where it came from ("is_dialled" false). */
+    void (*on_open)(void *context, struct peer_id peer, const struct hello *hello,
+                    const char *address, bool is_dialled);
+    /** A control message from an open link, decoded; what it borrows is valid during the call. */
+    void (*on_message)(void *context, struct peer_id peer, const struct message *message);
+    /** A DATA record; `body` is gone after the call. */
+    void (*on_data)(void *context, struct peer_id peer, const struct inner_header *header,
+                    const uint8_t *body, size_t count);
+    /** Anything authentic arrived from `peer`. */
+    void (*on_heard)(void *context, struct peer_id peer);
+    /** All bulk queued for `peer` is with the env. */
+    void (*on_bulk_drained)(void *context, struct peer_id peer);
+    /** The current link of `peer` is gone. */
+    void (*on_closed)(void *context, struct peer_id peer, enum rc rc, const char *why);
+    /** A dial came to nothing. `why` is a whole sentence for people. RC_REPLAY: it was ourselves or a
+     *  peer already linked (its id in `peer`), nothing is wrong. */
+    void (*on_dial_failed)(void *context, const char *address, enum rc rc, const char *why,
+                           const struct peer_id *peer);
+};
+
+struct links_options {
+    struct env *env;
+    const struct identity *identity;   /* borrowed */
+    const struct swarm_secret *swarm;  /* borrowed */
+    struct hello hello;                /* what we say of ourselves; suites are filled in */
+    const struct log *log;
+};
+
+struct links_counts {
+    uint64_t handshakes_refused, frames_refused, replays, bytes_sent, bytes_received;
+};
+
+/** NULL: no memory. Copies `options` and `events`. */
+struct links *links_create(const struct links_options *options, const struct links_events *events);
+void links_destroy(struct links *links);
+
+/* The env's events, passed on by the node. */
+void links_on_accepted(struct links *links, uint64_t number, const char *remote);
+void links_on_connected(struct links *links, uint64_t number);
+void links_on_frame(struct links *links, uint64_t number, uint8_t *frame, size_t count);
+void links_on_drain(struct links *links, uint64_t number);
+void links_on_lost(struct links *links, uint64_t number, enum rc rc, const char *why);
+
+MUST_USE enum rc links_dial(struct links *links, const char *address);
+bool links_is_open(const struct links *links, struct peer_id peer);
+/** The boot id of an open link; false if there is none. */
+bool links_boot(const struct links *links, struct peer_id peer, struct boot_id *boot);
+/** One inner record (header and body). RC_CLOSED without an open link; RC_LIMIT closes it later. */
+enum rc links_send_inner(struct links *links, struct peer_id to, struct blob *inner);
+enum rc links_send(struct links *links, struct peer_id to, const struct message *message);
+/** DATA: keeps a reference to `body` until it is sealed. */
+enum rc links_send_bulk(struct links *links, struct peer_id to, const struct inner_header *header,
+                        struct blob *body);
+/** DATA records queued for `to` and not yet with the env. */
+size_t links_bulk_queued(const struct links *links, struct peer_id to);
+/** Forget DATA of a stream still queued for anyone (its round was given up). */
+void links_drop_bulk(struct links *links, enum data_kind kind, uint16_t stream);
+void links_hangup(struct links *links, struct peer_id peer);
+/** To every open link. */
+void links_send_all(struct links *links, const struct message *message);
+/** Expire handshakes; retry what was deferred. */
+void links_tick(struct links *links, uint64_t now_ns);
+uint64_t links_next_ns(const struct links *links);
+void links_counts(const struct links *links, struct links_counts *counts);
+/** Bytes of the open link to `peer`, both ways. */
+void links_peer_bytes(const struct links *links, struct peer_id peer, uint64_t *sent,
+                      uint64_t *received);
+
+#endif

@@ -1,0 +1,83 @@
+/*
+ * round: the journey of a tensor from this replica to its neighbours and back. It is the only place
+ * that composes the stages: snapshot, codec, links, rule, apply. The exchange (a pure machine)
+ * decides; this module does what it says and reports.
+ *
+ * Loop thread; the heavy parts run as jobs of the exchange lane. After any call, and on
+ * on_change, the node asks round_wants_snapshot() and round_has_difference().
+ */
+#ifndef GRAPEVINE_PEER_ROUND_H
+#define GRAPEVINE_PEER_ROUND_H
+
+#include "averaging/strategy.h"
+#include "base/log.h"
+#include "peer/env/env.h"
+#include "peer/link.h"
+
+struct round;
+
+struct round_options {
+    struct env *env;     /* borrowed, as are the next two */
+    struct links *links;
+    const struct strategy *strategy;
+    const struct log *log;
+    size_t values; /* of the plane */
+    struct peer_id self;
+    struct boot_id boot;
+    struct digest run_id, schema;
+    uint64_t seed;
+    uint64_t cost_ns_per_value; /* of modelled jobs; 0: default */
+    void *context;
+    void (*on_change)(void *context); /* a job was done: ask again what is wanted */
+};
+
+struct round_stats {
+    struct exchange_counts counts;
+    double distance;      /* last norm of (agreed - own), an estimate of the consensus distance */
+    bool has_distance;
+    uint64_t last_ns;     /* length of the last committed round */
+    uint64_t chunks_refused;
+    uint32_t last_members;
+    uint64_t mixed;       /* rounds whose difference was applied */
+};
+
+/** NULL when memory is short. Copies `options`. */
+struct round *round_create(const struct round_options *options);
+/** No job may be running in a thread; jobs a dead env never finished are freed here. */
+void round_destroy(struct round *round);
+
+/** Begin a round with `members` (see exchange.h). RC_BUSY while one is under way. */
+MUST_USE enum rc round_begin(struct round *round, const struct round_members *members,
+                             uint64_t samples);
+bool round_is_active(const struct round *round);
+/** Rounds are for models of this lineage from here on. */
+void round_set_lineage(struct round *round, struct digest lineage);
+void round_set_number(struct round *round, uint64_t number);
+
+void round_on_message(struct round *round, struct peer_id from, const struct message *message);
+void round_on_data(struct round *round, struct peer_id from, const struct inner_header *header,
+                   const uint8_t *body, size_t count);
+void round_on_link_up(struct round *round, struct peer_id peer, struct boot_id boot);
+void round_on_link_lost(struct round *round, struct peer_id peer);
+void round_tick(struct round *round);
+uint64_t round_next_ns(const struct round *round);
+
+/** A snapshot is due at the next step border. The caller exports PARAMETERS into
+ *  round_snapshot_buffer() in a job of the training lane, then calls round_on_snapshot(). */
+bool round_wants_snapshot(const struct round *round);
+float *round_snapshot_buffer(struct round *round);
+void round_on_snapshot(struct round *round, enum rc rc);
+
+/** A settled difference [values] waits for the apply step; after it, round_applied(). */
+bool round_has_difference(const struct round *round);
+const float *round_difference(const struct round *round);
+void round_applied(struct round *round);
+
+/** Jobs submitted and not yet done: an env may stop only at 0. */
+uint32_t round_jobs(const struct round *round);
+void round_stats(const struct round *round, struct round_stats *stats);
+/** What a checkpoint keeps of the exchange. */
+MUST_USE enum rc round_save(const struct round *round, uint8_t **bytes, size_t *count);
+MUST_USE enum rc round_load(struct round *round, const uint8_t *bytes, size_t count);
+
+#endif
