@@ -1,0 +1,56 @@
+/* command: error lines, results and logs in the one form that all commands share. */
+#include "peer/command.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "replica/json.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+int command_failed(enum rc rc, const struct fault *why)
+{
+    CHECK(rc != RC_OK);
+    fprintf(stderr, "grapevine: %s\n", why->text[0] != '\0' ? why->text : rc_text(rc));
+    return rc == RC_USAGE || rc == RC_PARSE || rc == RC_MISMATCH ? EXIT_USAGE : EXIT_FAILED;
+}
+
+void command_print_json(struct json *json)
+{
+    char *text = json_format(json);
+
+    CHECK(text != NULL);
+    puts(text);
+    mem_free(text);
+    json_destroy(json);
+}
+
+static void print_plain(void *context, enum log_level level, const char *line)
+{
+    (void)context;
+    fprintf(stderr, "%s%s\n", level == LOG_ERROR ? "grapevine: " : "", line);
+}
+
+static void print_coloured(void *context, enum log_level level, const char *line)
+{
+    static const char *const colours[] = {[LOG_ERROR] = "\033[31m",
+                                          [LOG_WARN] = "\033[33m",
+                                          [LOG_INFO] = "",
+                                          [LOG_DEBUG] = "\033[2m"};
+
+    (void)context;
+    fprintf(stderr, "%s%s%s\033[0m\n", colours[level], level == LOG_ERROR ? "grapevine: " : "",
+            line);
+}
+
+struct log command_log(const struct options *options)
+{
+    const char *no_color = getenv("NO_COLOR");
+    bool is_coloured = isatty(STDERR_FILENO) == 1 && (no_color == NULL || no_color[0] == '\0');
+    struct log log = {.level = LOG_INFO};
+
+    if (options_flag(options, "quiet")) log.level = LOG_ERROR;
+    if (options_flag(options, "verbose")) log.level = LOG_DEBUG;
+    log.on_line = is_coloured ? print_coloured : print_plain;
+    return log;
+}

@@ -1,0 +1,44 @@
+/*
+ * command: what the program can do, one function a command, and what all of them need. Each takes
+ * the options it was called with and returns the exit code. Results go to stdout, words for people
+ * to stderr.
+ */
+#ifndef GRAPEVINE_PEER_COMMAND_H
+#define GRAPEVINE_PEER_COMMAND_H
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "peer/options.h"
+
+struct json;
+
+enum exit_code {
+    EXIT_DONE = 0,
+    EXIT_FAILED = 1,    /* it failed while running */
+    EXIT_USAGE = 2,     /* wrong usage or wrong configuration */
+    EXIT_INVARIANT = 3, /* something that must always hold in a testnet was broken */
+    EXIT_SIGINT = 130,  /* stopped after a clean goodbye */
+    EXIT_SIGTERM = 143
+};
+
+int command_peer(const struct options *options);
+int command_testnet(const struct options *options); /* testnet/command_testnet.c */
+int command_distill(const struct options *options);
+int command_average(const struct options *options);
+int command_eval(const struct options *options);
+int command_inspect(const struct options *options);
+int command_keygen(const struct options *options);
+int command_status(const struct options *options);
+int command_doctor(const struct options *options);
+int command_bench(const struct options *options);
+
+/** Print the one error line, "grapevine: " and the reason, and choose the exit code: EXIT_USAGE for
+ *  RC_USAGE, RC_PARSE and RC_MISMATCH, else EXIT_FAILED. */
+int command_failed(enum rc rc, const struct fault *why);
+/** Print one JSON object and a newline on stdout, and destroy it. */
+void command_print_json(struct json *json);
+/** A log on stderr at the level of --quiet and --verbose, coloured on a terminal unless NO_COLOR is
+ *  set. */
+struct log command_log(const struct options *options);
+
+#endif

@@ -1,0 +1,81 @@
+/*
+ * main: reads the options, answers --help and its like, and calls the command. The only file that
+ * may reach every folder, so that all commands are one program.
+ */
+#include "peer/command.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+
+#include "version.h"
+
+#include <unistd.h>
+
+typedef int (*command_function)(const struct options *options);
+
+static const command_function commands[COMMAND_COUNT] = {
+    [COMMAND_PEER] = command_peer,       [COMMAND_TESTNET] = command_testnet,
+    [COMMAND_DISTILL] = command_distill, [COMMAND_AVERAGE] = command_average,
+    [COMMAND_EVAL] = command_eval,       [COMMAND_INSPECT] = command_inspect,
+    [COMMAND_KEYGEN] = command_keygen,   [COMMAND_STATUS] = command_status,
+    [COMMAND_DOCTOR] = command_doctor,   [COMMAND_BENCH] = command_bench,
+};
+
+static int print_config(const struct options *options)
+{
+    char *text = options_config_text(options);
+
+    if (text == NULL) {
+        struct fault why = {"print-config: out of memory"};
+        return command_failed(RC_NOMEM, &why);
+    }
+    fputs(text, stdout);
+    mem_free(text);
+    return EXIT_DONE;
+}
+
+static int run(const struct options *options)
+{
+    enum command_id command = options_command(options);
+
+    if (options_flag(options, "help")) {
+        options_print_help(stdout, command);
+        return EXIT_DONE;
+    }
+    if (options_flag(options, "version")) {
+        puts("grapevine " GRAPEVINE_VERSION " (" GRAPEVINE_REVISION ")");
+        return EXIT_DONE;
+    }
+    if (command == COMMAND_NONE) {
+        options_print_man(stdout);
+        return EXIT_DONE;
+    }
+    if (options_flag(options, "print-config")) return print_config(options);
+    CHECK(commands[command] != NULL);
+    return commands[command](options);
+}
+
+/** Results that did not arrive are a failure, not a success with nothing to show. */
+static int flush_results(int code)
+{
+    bool is_lost = fflush(stdout) != 0 || ferror(stdout) != 0;
+
+    if (!is_lost || code != EXIT_DONE) return code;
+    fputs("grapevine: cannot write to standard output: the results are lost; check where it goes\n",
+          stderr);
+    return EXIT_FAILED;
+}
+
+int main(int argc, char **argv)
+{
+    struct options *options = NULL;
+    struct fault why = {""};
+    int code;
+    enum rc rc = options_parse(argc > 0 ? argc - 1 : 0, (const char *const *)argv + 1,
+                               (const char *const *)environ, &options, &why);
+
+    if (rc != RC_OK) return command_failed(rc, &why);
+    code = run(options);
+    options_destroy(options);
+    return flush_results(code);
+}

@@ -1,0 +1,190 @@
+/* options_help: the table in words, for a terminal (--help) and as a manual page (--man). */
+#include "peer/options_table.h"
+
+#include "base/check.h"
+
+#include "version.h"
+
+#include <string.h>
+
+enum { HELP_COLUMNS = 80, HELP_INDENT = 26 };
+
+/* --- --help ----------------------------------------------------------------------------------- */
+
+/** Print words of `text`, wrapped, beginning at `column`. Returns the column it ends at. */
+static size_t print_wrapped(FILE *out, const char *text, size_t column, size_t indent)
+{
+    while (*text != '\0') {
+        size_t word = strcspn(text, " ");
+
+        if (column > indent && column + 1 + word > HELP_COLUMNS) {
+            fprintf(out, "\n%*s", (int)indent, "");
+            column = indent;
+        } else if (column > indent) {
+            fputc(' ', out);
+            column++;
+        }
+        fprintf(out, "%.*s", (int)word, text);
+        column += word;
+        text += word;
+        text += strspn(text, " ");
+    }
+    return column;
+}
+
+static void print_option(FILE *out, const struct option_row *row)
+{
+    char text[96];
+    int used = snprintf(text, sizeof(text), "  --%s%s%s", row->name, row->shape != NULL ? " " : "",
+                        row->shape != NULL ? row->shape : "");
+    size_t column;
+
+    CHECK(used > 0 && (size_t)used < sizeof(text));
+    if (used >= HELP_INDENT - 1)
+        fprintf(out, "%s\n%*s", text, HELP_INDENT, "");
+    else
+        fprintf(out, "%-*s", HELP_INDENT, text);
+    column = print_wrapped(out, row->help, HELP_INDENT, HELP_INDENT);
+    if (row->fallback != NULL) {
+        snprintf(text, sizeof(text), "(default %s)", row->fallback);
+        print_wrapped(out, text, column, HELP_INDENT);
+    }
+    fputc('\n', out);
+}
+
+static void print_group(FILE *out, enum command_id command, enum option_group group)
+{
+    bool is_titled = false;
+
+    for (size_t i = 0; i < option_rows_count; i++) {
+        const struct option_row *row = &option_rows[i];
+
+        if (row->group != group || (row->commands >> command & 1u) == 0) continue;
+        if (!is_titled) fprintf(out, "\n%s\n", option_group_title(group));
+        is_titled = true;
+        print_option(out, row);
+    }
+}
+
+static void print_overview(FILE *out)
+{
+    fprintf(out, "grapevine trains one neural network on many machines that nobody coordinates.\n\n"
+                 "Usage: grapevine COMMAND [--flag VALUE ...]\n\nCommands\n");
+    for (int i = COMMAND_NONE + 1; i < COMMAND_COUNT; i++)
+        fprintf(out, "  %-10s %s\n", command_rows[i].name, command_rows[i].summary);
+    print_group(out, COMMAND_NONE, GROUP_SETTINGS);
+    fprintf(out,
+            "\nEach flag can also stand in the environment (GRAPEVINE_LISTEN for --listen) or "
+            "in a\nfile (--config). 'grapevine COMMAND --help' lists the flags of a command.\n"
+            "\nExample\n  %s\n",
+            command_rows[COMMAND_TESTNET].example);
+}
+
+void options_print_help(FILE *out, enum command_id command)
+{
+    const struct command_row *row = &command_rows[command];
+
+    if (command == COMMAND_NONE) {
+        print_overview(out);
+        return;
+    }
+    fprintf(out, "Usage: grapevine %s%s%s [--flag VALUE ...]\n\n", row->name,
+            row->arguments[0] != '\0' ? " " : "", row->arguments);
+    print_wrapped(out, row->summary, 0, 0);
+    fputs(".\n", out);
+    if (row->text != NULL) {
+        fputc('\n', out);
+        print_wrapped(out, row->text, 0, 0);
+        fputc('\n', out);
+    }
+    for (int group = 0; group < GROUP_COUNT; group++)
+        print_group(out, command, (enum option_group)group);
+    fprintf(out, "\nExample\n  %s\n", row->example);
+}
+
+/* --- --man ------------------------------------------------------------------------------------ */
+
+/** Text with what roff would read as its own made harmless. */
+static void print_roff(FILE *out, const char *text)
+{
+    for (const char *at = text; *at != '\0'; at++) {
+        bool starts_line = at == text || at[-1] == '\n';
+
+        if (starts_line && (*at == '.' || *at == '\'')) fputs("\\&", out);
+        if (*at == '-')
+            fputs("\\-", out);
+        else if (*at == '\\')
+            fputs("\\e", out);
+        else
+            fputc(*at, out);
+    }
+}
+
+static void print_man_option(FILE *out, const struct option_row *row)
+{
+    fputs(".TP\n\\fB\\-\\-", out);
+    print_roff(out, row->name);
+    fputs("\\fR", out);
+    if (row->shape != NULL) {
+        fputs(" \\fI", out);
+        print_roff(out, row->shape);
+        fputs("\\fR", out);
+    }
+    fputc('\n', out);
+    print_roff(out, row->help);
+    if (row->fallback != NULL) {
+        fputs(" (default ", out);
+        print_roff(out, row->fallback);
+        fputc(')', out);
+    }
+    fputc('\n', out);
+}
+
+static void print_man_command(FILE *out, const struct command_row *command, int id)
+{
+    fprintf(out, ".SS grapevine %s", command->name);
+    if (command->arguments[0] != '\0') fputc(' ', out);
+    print_roff(out, command->arguments);
+    fputc('\n', out);
+    print_roff(out, command->summary);
+    fputs(".\n", out);
+    if (command->text != NULL) {
+        print_roff(out, command->text);
+        fputc('\n', out);
+    }
+    for (int group = 0; group < GROUP_SETTINGS; group++) {
+        for (size_t i = 0; i < option_rows_count; i++) {
+            const struct option_row *row = &option_rows[i];
+
+            if ((int)row->group == group && (row->commands >> id & 1u) != 0)
+                print_man_option(out, row);
+        }
+    }
+    fputs(".PP\nExample:\n.PP\n.RS\n", out);
+    print_roff(out, command->example);
+    fputs("\n.RE\n", out);
+}
+
+void options_print_man(FILE *out)
+{
+    fputs(
+        ".TH GRAPEVINE 1 \"\" \"grapevine " GRAPEVINE_VERSION "\"\n.SH NAME\n"
+        "grapevine \\- decentralized training of neural networks\n.SH SYNOPSIS\n"
+        ".B grapevine\n.I COMMAND\n[\\-\\-flag VALUE ...]\n.SH DESCRIPTION\n"
+        "Peers train copies of one model on their own data, find each other and average what they "
+        "learned, with no machine in charge.\n.SH COMMANDS\n",
+        out);
+    for (int i = COMMAND_NONE + 1; i < COMMAND_COUNT; i++)
+        print_man_command(out, &command_rows[i], i);
+    fputs(".SH FLAGS OF EVERY COMMAND\n", out);
+    for (size_t i = 0; i < option_rows_count; i++) {
+        if (option_rows[i].group == GROUP_SETTINGS) print_man_option(out, &option_rows[i]);
+    }
+    fputs(
+        ".SH ENVIRONMENT\nGRAPEVINE_NAME_OF_FLAG sets a flag; a flag on the command line is "
+        "stronger, a configuration file weaker. NO_COLOR keeps colours off.\n"
+        ".SH EXIT STATUS\n"
+        "0 done; 1 it failed while running; 2 wrong usage or configuration; 3 something that must "
+        "always hold in a testnet was broken; 130, 143 stopped by SIGINT, SIGTERM.\n",
+        out);
+}

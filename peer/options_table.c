@@ -1,0 +1,303 @@
+/*
+ * options_table: every command and every setting, once. What is not here is not accepted, and what
+ * is here does something: a flag enters this table together with the code that obeys it.
+ */
+#include "peer/options_table.h"
+
+#include "base/check.h"
+
+#include <string.h>
+
+#define ON(command) (1u << COMMAND_##command)
+#define RUNS        (ON(PEER) | ON(TESTNET))
+#define LEARNS      (RUNS | ON(DISTILL))
+#define JUDGES      (ON(AVERAGE) | ON(EVAL))
+#define EVERYWHERE  (~0u)
+
+const struct command_row command_rows[COMMAND_COUNT] = {
+    [COMMAND_NONE] = {.name = ""},
+    [COMMAND_PEER] =
+        {"peer", "", 0, 0, "run one peer until it reaches its goal or is stopped",
+         "grapevine peer --data fashion-mnist --model cnn --bootstrap 192.0.2.7:7077 --out a",
+         "Without --bootstrap the peer starts a swarm of its own, which others join through its "
+         "address. A peer that is stopped and started again with the same --out goes on where it "
+         "was."},
+    [COMMAND_TESTNET] =
+        {"testnet", "", 0, 0, "start many real peers on this machine and show them live",
+         "grapevine testnet --peers 4 --data fashion-mnist --model cnn --epochs 2",
+         "Every flag of 'grapevine peer' listed here is handed on to the peers. The exit code is 3 "
+         "if something that must always hold was broken."},
+    [COMMAND_DISTILL] =
+        {"distill", "", 0, 0, "train one small student on the predictions of several models",
+         "grapevine distill --teachers grapevine-run --student mlp --data fashion-mnist", NULL},
+    [COMMAND_AVERAGE] =
+        {"average", "FILE FILE...", 2, 1024, "write the parameter average of several models",
+         "grapevine average a/model.safetensors b/model.safetensors --out average.safetensors",
+         NULL},
+    [COMMAND_EVAL] =
+        {"eval", "FILE [FILE...]", 1, 1024, "accuracy and loss of models on the test samples",
+         "grapevine eval a/model.safetensors b/model.safetensors --data fashion-mnist",
+         "Several files are judged one by one, as their parameter average and as an ensemble."},
+    [COMMAND_INSPECT] = {"inspect", "FILE", 1, 1, "what a model or checkpoint file holds",
+                         "grapevine inspect a/model.safetensors", NULL},
+    [COMMAND_KEYGEN] = {"keygen", "", 0, 0, "make an identity, or a key that closes a swarm",
+                        "grapevine keygen --swarm-key --out swarm.key",
+                        "The file is made with mode 0600; an existing one is never overwritten."},
+    [COMMAND_STATUS] = {"status", "HOST:PORT", 1, 1, "ask a running peer how it is doing",
+                        "grapevine status 127.0.0.1:7077 --json", NULL},
+    [COMMAND_DOCTOR] = {"doctor", "", 0, 0, "check this machine and its way to the swarm",
+                        "grapevine doctor --bootstrap 192.0.2.7:7077",
+                        "The exit code is 1 if anything is broken."},
+    [COMMAND_BENCH] = {"bench", "train|kernels|codecs|network|averaging", 1, 1,
+                       "measure one part of the program",
+                       "grapevine bench train --model cnn --batch 64 --seconds 5 --json", NULL},
+};
+
+const struct option_row option_rows[] = {
+    /* swarm */
+    {"bootstrap", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "HOST:PORT[,HOST:PORT...]", NULL,
+     0, 0, "peers to join through, tried until one answers; @FILE reads them from a file", false},
+    {"listen", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "ADDR:PORT", NULL, 0, 0,
+     "address to be reached at; port 0 picks one (default 127.0.0.1:7077, with --swarm-key "
+     "0.0.0.0:7077)",
+     false},
+    {"public", OPTION_SWITCH, GROUP_SWARM, ON(PEER), NULL, NULL, 0, 0,
+     "listen beyond this machine although anybody may join (no --swarm-key)", false},
+    {"swarm-name", OPTION_TEXT, GROUP_SWARM, RUNS | ON(STATUS), "NAME", "default", 0, 0,
+     "peers of another name do not talk to this one", false},
+    {"advertise", OPTION_TEXT, GROUP_SWARM, ON(PEER), "HOST:PORT", NULL, 0, 0,
+     "address to tell others, where it differs from --listen", false},
+    {"identity", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "FILE", NULL, 0, 0,
+     "key file of this peer, made on first use (default identity.key in --out)", false},
+    {"swarm-key", OPTION_TEXT, GROUP_SWARM, RUNS | ON(STATUS) | ON(DOCTOR), "FILE", NULL, 0, 0,
+     "only holders of this key may join", false},
+    {"join-timeout", OPTION_DURATION, GROUP_SWARM, ON(PEER) | ON(STATUS), "T", "30s", 0.001, 86400,
+     "give up if nobody has answered by then", false},
+
+    /* testnet */
+    {"peers", OPTION_COUNT, GROUP_TESTNET, ON(TESTNET), "N", "4", 1, 1024, "how many to start",
+     false},
+    {"chaos", OPTION_TEXT, GROUP_TESTNET, ON(TESTNET), "SPEC", NULL, 0, 0,
+     "faults to cause: kill:mtbf=15s,restart=5s", false},
+    {"resume", OPTION_SWITCH, GROUP_TESTNET, ON(TESTNET), NULL, NULL, 0, 0,
+     "go on with what --out holds", false},
+    {"fresh", OPTION_SWITCH, GROUP_TESTNET, ON(TESTNET), NULL, NULL, 0, 0,
+     "remove what an earlier testnet left in --out", false},
+
+    /* training */
+    {"data", OPTION_TEXT, GROUP_TRAINING, RUNS | ON(DOCTOR), "SPEC", "digits", 0, 0,
+     "digits, fashion-mnist or idx:DIR", false},
+    {"data", OPTION_TEXT, GROUP_TRAINING, JUDGES | ON(DISTILL), "SPEC", NULL, 0, 0,
+     "digits, fashion-mnist or idx:DIR (default: what the first file was trained on)", false},
+    {"model", OPTION_TEXT, GROUP_TRAINING, RUNS | ON(BENCH), "SPEC", "mlp", 0, 0,
+     "mlp, cnn or layers: conv3x3:32 relu maxpool2 linear:128 relu linear:classes", false},
+    {"optimizer", OPTION_TEXT, GROUP_TRAINING, LEARNS, "SPEC", NULL, 0, 0,
+     "sgd, momentum, nesterov or adam, as name:key=value,... (default by model)", false},
+    {"lr", OPTION_REAL, GROUP_TRAINING, LEARNS, "X", NULL, 1e-12, 1e6,
+     "learning rate, in place of the optimizer's lr=", false},
+    {"schedule", OPTION_TEXT, GROUP_TRAINING, RUNS, "SPEC", "constant", 0, 0,
+     "constant or cosine:warmup=0.05", false},
+    {"schedule", OPTION_TEXT, GROUP_TRAINING, ON(DISTILL), "SPEC", "cosine", 0, 0,
+     "constant or cosine:warmup=0.05", false},
+    {"batch", OPTION_COUNT, GROUP_TRAINING, LEARNS | ON(BENCH), "N", NULL, 1, 65536,
+     "samples a step (default by model: 64)", false},
+    {"shard", OPTION_TEXT, GROUP_TRAINING, RUNS, "SPEC", "iid", 0, 0,
+     "this peer's share of the data: iid, dirichlet:ALPHA or all", false},
+    {"shard-of", OPTION_TEXT, GROUP_TRAINING, ON(PEER), "I/N", NULL, 0, 0,
+     "share I of N, from 0 (default: by who is there)", false},
+    {"threads", OPTION_COUNT, GROUP_TRAINING, LEARNS | JUDGES | ON(BENCH), "N", "1", 1, 1024,
+     "processor threads for arithmetic", false},
+    {"device", OPTION_CHOICE, GROUP_TRAINING, LEARNS | JUDGES | ON(BENCH), "auto|cpu", "auto", 0, 0,
+     "where to compute", false},
+    {"seed", OPTION_COUNT, GROUP_TRAINING, LEARNS, "N", "1", 0, 0,
+     "the same seed gives the same run where that is possible", false},
+
+    /* averaging */
+    {"averaging", OPTION_TEXT, GROUP_AVERAGING, RUNS, "SPEC", "local-sgd", 0, 0,
+     "none or local-sgd:H=16; each flag below replaces one part of it", false},
+    {"topology", OPTION_TEXT, GROUP_AVERAGING, RUNS, "SPEC", NULL, 0, 0,
+     "with whom: complete, groups:SIZE or pairs (default by method)", false},
+    {"exchange", OPTION_TEXT, GROUP_AVERAGING, RUNS, "NAME", NULL, 0, 0,
+     "how chunks travel: group or pair (default by method)", false},
+    {"codec", OPTION_TEXT, GROUP_AVERAGING, RUNS, "NAME", NULL, 0, 0,
+     "what is sent for a number: f32 or f16 (default by method)", false},
+    {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS, "NAME", NULL, 0, 0,
+     "what is done with what arrived: mean (default by method)", false},
+    {"pace", OPTION_TEXT, GROUP_AVERAGING, RUNS, "SPEC", NULL, 0, 0,
+     "when: every=16 steps or time=5s (default by method)", false},
+
+    /* goal */
+    {"steps", OPTION_COUNT, GROUP_GOAL, RUNS, "N", NULL, 1, 1e15, "stop after N steps", false},
+    {"epochs", OPTION_REAL, GROUP_GOAL, RUNS, "X", NULL, 1e-6, 1e9,
+     "stop after X passes over the share (default by model)", false},
+    {"time", OPTION_DURATION, GROUP_GOAL, RUNS, "T", NULL, 0.001, 31536000, "stop after T", false},
+    {"target-accuracy", OPTION_REAL, GROUP_GOAL, RUNS, "A", NULL, 1e-9, 1,
+     "stop at this test accuracy", false},
+    {"target-loss", OPTION_REAL, GROUP_GOAL, RUNS, "L", NULL, 1e-12, 1e9, "stop at this test loss",
+     false},
+
+    /* distilling */
+    {"teachers", OPTION_TEXT, GROUP_DISTILLING, ON(DISTILL), "DIR|FILE,FILE...", NULL, 0, 0,
+     "a testnet's folder, or model files", false},
+    {"student", OPTION_TEXT, GROUP_DISTILLING, ON(DISTILL), "SPEC", NULL, 0, 0,
+     "the student, as for --model", false},
+    {"teachers-vote", OPTION_CHOICE, GROUP_DISTILLING, ON(DISTILL), "mean|logits|vote", "mean", 0,
+     0, "how the teachers' answers become one", false},
+    {"temperature", OPTION_REAL, GROUP_DISTILLING, ON(DISTILL), "X", "3", 0.01, 1000,
+     "softens the teachers' probabilities", false},
+    {"alpha", OPTION_REAL, GROUP_DISTILLING, ON(DISTILL), "X", "0.9", 0, 1,
+     "weight of the teachers against the labels", false},
+    {"epochs", OPTION_REAL, GROUP_DISTILLING, ON(DISTILL), "X", "3", 1e-6, 1e9,
+     "passes over the training samples", false},
+    {"samples", OPTION_COUNT, GROUP_DISTILLING, ON(DISTILL), "N", NULL, 1, 1e15,
+     "learn from so many training samples (default: all)", false},
+    {"baseline", OPTION_SWITCH, GROUP_DISTILLING, ON(DISTILL), NULL, NULL, 0, 0,
+     "also train the same student on the labels alone, to compare", false},
+
+    /* measuring */
+    {"seconds", OPTION_REAL, GROUP_MEASURING, ON(BENCH), "X", "5", 0.01, 3600,
+     "how long to measure (train, kernels, codecs, network)", false},
+    {"precision", OPTION_CHOICE, GROUP_MEASURING, ON(BENCH), "f32", "f32", 0, 0,
+     "of the arithmetic (train)", false},
+    {"values", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", NULL, 1, 2147483648.0,
+     "numbers in the plane (codecs, averaging)", false},
+    {"peers", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", "16", 2, 1024,
+     "how many peers (averaging)", false},
+    {"group", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", "4", 2, 64,
+     "peers of a group "
+     "(averaging)",
+     false},
+    {"rounds", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", "5", 1, 1000000,
+     "how many rounds (averaging)", false},
+
+    /* output */
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(PEER), "DIR", NULL, 0, 0,
+     "keep model, metrics and log here; a folder that has them is resumed (default: keep nothing)",
+     false},
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(TESTNET), "DIR", "grapevine-run", 0, 0,
+     "a folder for everything; not empty: say --resume or --fresh", false},
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(DISTILL), "FILE", "student.safetensors", 0, 0,
+     "where the student goes", false},
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(AVERAGE), "FILE", "average.safetensors", 0, 0,
+     "where the average goes", false},
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(KEYGEN), "FILE", NULL, 0, 0,
+     "the new file (default identity.key; with --swarm-key swarm.key)", false},
+    {"swarm-key", OPTION_SWITCH, GROUP_OUTPUT, ON(KEYGEN), NULL, NULL, 0, 0,
+     "make a swarm key instead of an identity", true},
+    {"checkpoint-every", OPTION_DURATION, GROUP_OUTPUT, RUNS, "T", "30s", 0.01, 31536000,
+     "how often the model is saved to --out", false},
+    {"report-every", OPTION_DURATION, GROUP_OUTPUT, RUNS, "T", "5s", 0.01, 86400,
+     "how often progress is measured and told", false},
+    {"json", OPTION_SWITCH, GROUP_OUTPUT, EVERYWHERE, NULL, NULL, 0, 0,
+     "results as JSON on standard output", false},
+    {"quiet", OPTION_SWITCH, GROUP_OUTPUT, EVERYWHERE, NULL, NULL, 0, 0, "errors only", false},
+    {"verbose", OPTION_SWITCH, GROUP_OUTPUT, EVERYWHERE, NULL, NULL, 0, 0, "more detail", false},
+
+    /* settings */
+    {"config", OPTION_TEXT, GROUP_SETTINGS, EVERYWHERE, "FILE", NULL, 0, 0,
+     "read settings from an ini file: lines 'flag-name = value', [COMMAND] starts those of one "
+     "command",
+     true},
+    {"print-config", OPTION_SWITCH, GROUP_SETTINGS, EVERYWHERE, NULL, NULL, 0, 0,
+     "print all that is in force as such a file, and stop", true},
+    {"help", OPTION_SWITCH, GROUP_SETTINGS, EVERYWHERE, NULL, NULL, 0, 0, "print this, and stop",
+     true},
+    {"version", OPTION_SWITCH, GROUP_SETTINGS, EVERYWHERE, NULL, NULL, 0, 0,
+     "print version and revision, and stop", true},
+    {"man", OPTION_SWITCH, GROUP_SETTINGS, ON(NONE), NULL, NULL, 0, 0,
+     "print the manual page in roff, and stop", true},
+};
+
+const size_t option_rows_count = ARRAY_COUNT(option_rows);
+
+const char *option_group_title(enum option_group group)
+{
+    static const char *const titles[GROUP_COUNT] = {
+        [GROUP_SWARM] = "The swarm",     [GROUP_TESTNET] = "The testnet",
+        [GROUP_TRAINING] = "Training",   [GROUP_AVERAGING] = "Averaging",
+        [GROUP_GOAL] = "When to stop",   [GROUP_DISTILLING] = "Distilling",
+        [GROUP_MEASURING] = "Measuring", [GROUP_OUTPUT] = "Output",
+        [GROUP_SETTINGS] = "Settings",
+    };
+
+    CHECK((unsigned)group < GROUP_COUNT);
+    return titles[group];
+}
+
+static bool is_named(const struct option_row *row, const char *name, size_t length)
+{
+    return strlen(row->name) == length && memcmp(row->name, name, length) == 0;
+}
+
+size_t option_find(enum command_id command, const char *name, size_t name_length)
+{
+    for (size_t i = 0; i < option_rows_count; i++) {
+        const struct option_row *row = &option_rows[i];
+
+        if ((row->commands >> command & 1u) != 0 && is_named(row, name, name_length)) return i;
+    }
+    return SIZE_MAX;
+}
+
+size_t option_find_any(const char *name, size_t name_length)
+{
+    for (size_t i = 0; i < option_rows_count; i++) {
+        if (is_named(&option_rows[i], name, name_length)) return i;
+    }
+    return SIZE_MAX;
+}
+
+static size_t least_of(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+size_t option_distance(const char *a, const char *b)
+{
+    enum { LETTERS_MAX = 64 };
+    size_t rows[3][LETTERS_MAX + 1];
+    size_t a_count = strnlen(a, LETTERS_MAX);
+    size_t b_count = strnlen(b, LETTERS_MAX);
+    size_t *before = rows[0], *last = rows[1], *now = rows[2];
+
+    for (size_t j = 0; j <= b_count; j++) {
+        last[j] = j;
+        before[j] = 0;
+    }
+    for (size_t i = 1; i <= a_count; i++) {
+        size_t *oldest = before;
+
+        now[0] = i;
+        for (size_t j = 1; j <= b_count; j++) {
+            size_t change = last[j - 1] + (a[i - 1] != b[j - 1]);
+
+            now[j] = least_of(change, least_of(last[j], now[j - 1]) + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                now[j] = least_of(now[j], before[j - 2] + 1);
+        }
+        before = last;
+        last = now;
+        now = oldest;
+    }
+    return last[b_count];
+}
+
+const char *option_nearest(enum command_id command, const char *name)
+{
+    const char *nearest = NULL;
+    size_t best = SIZE_MAX;
+
+    for (size_t i = 0; i < option_rows_count; i++) {
+        const struct option_row *row = &option_rows[i];
+        size_t distance;
+
+        if (command != COMMAND_NONE && (row->commands >> command & 1u) == 0) continue;
+        distance = option_distance(name, row->name);
+        if (distance < best) {
+            best = distance;
+            nearest = row->name;
+        }
+    }
+    CHECK(nearest != NULL);
+    return nearest;
+}
