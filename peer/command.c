@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "replica/json.h"
 
 #include <stdlib.h>
@@ -13,6 +14,16 @@ int command_failed(enum rc rc, const struct fault *why)
     CHECK(rc != RC_OK);
     fprintf(stderr, "grapevine: %s\n", why->text[0] != '\0' ? why->text : rc_text(rc));
     return rc == RC_USAGE || rc == RC_PARSE || rc == RC_MISMATCH ? EXIT_USAGE : EXIT_FAILED;
+}
+
+enum rc command_backend(const struct options *options, struct backend **backend, struct fault *why)
+{
+    struct cpu_backend_options request = {.threads = 1};
+
+    if (options_has(options, "threads"))
+        request.threads = (uint32_t)options_count(options, "threads");
+    *backend = cpu_backend_create(&request);
+    return *backend != NULL ? RC_OK : fault_set(why, RC_NOMEM, "device cpu: out of memory");
 }
 
 void command_print_json(struct json *json)

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "peer/options.h"
 
+struct backend;
 struct json;
 
 enum exit_code {
@@ -35,6 +36,10 @@ int command_bench(const struct options *options);
 /** Print the one error line, "grapevine: " and the reason, and choose the exit code: EXIT_USAGE for
  *  RC_USAGE, RC_PARSE and RC_MISMATCH, else EXIT_FAILED. */
 int command_failed(enum rc rc, const struct fault *why);
+/** The device that --device asks for, with --threads of it where the command takes them; release
+ * with backend_destroy(). */
+MUST_USE enum rc command_backend(const struct options *options, struct backend **backend,
+                                 struct fault *why);
 /** Print one JSON object and a newline on stdout, and destroy it. */
 void command_print_json(struct json *json);
 /** A log on stderr at the level of --quiet and --verbose, coloured on a terminal unless NO_COLOR is

@@ -1,10 +1,61 @@
-/* command_eval: not in this build yet. */
+/*
+ * command_eval: how good models are on the test samples: each file, their parameter average, their
+ * ensemble.
+ */
 #include "peer/command.h"
+
+#include "distill/comparison.h"
+#include "kernels/backend.h"
+#include "replica/json.h"
+
+#include <math.h>
+
+static void on_model(void *context, size_t done, size_t count)
+{
+    log_info(context, "evaluated %zu of %zu", done, count);
+}
+
+static void print_row(const char *name, const struct score *score)
+{
+    printf("%-40s %7.2f %%", name, 100 * score_accuracy(score));
+    if (isnan(score_loss(score)))
+        putchar('\n');
+    else
+        printf("  %8.4f\n", score_loss(score));
+}
+
+static void print_words(const struct comparison *comparison)
+{
+    printf("%-40s %9s  %8s\n", "", "accuracy", "loss");
+    for (size_t i = 0; i < comparison->count; i++)
+        print_row(comparison->paths[i], &comparison->models[i]);
+    if (comparison->count > 1) {
+        if (comparison->has_average)
+            print_row("average of the parameters", &comparison->average);
+        else
+            printf("no average: %s\n", comparison->average_missing);
+        print_row("ensemble", &comparison->votes[VOTE_MEAN]);
+    }
+}
 
 int command_eval(const struct options *options)
 {
-    struct fault why = {"eval: this build has no such command; update grapevine"};
+    struct log log = command_log(options);
+    struct comparison_options request = {
+        .data = options_text(options, "data"), .seed = 1, .on_model = on_model, .context = &log};
+    struct comparison comparison;
+    struct backend *backend = NULL;
+    struct fault why = {""};
+    enum rc rc = command_backend(options, &backend, &why);
 
-    (void)options;
-    return command_failed(RC_UNSUPPORTED, &why);
+    request.paths = options_arguments(options, &request.paths_count);
+    if (rc == RC_OK) rc = comparison_run(backend, &request, &comparison, &why);
+    backend_destroy(backend);
+    if (rc != RC_OK) return command_failed(rc, &why);
+    if (options_flag(options, "json"))
+        command_print_json(comparison_json(&comparison));
+    else
+        print_words(&comparison);
+    comparison_deinit(&comparison);
+    return EXIT_DONE;
 }

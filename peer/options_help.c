@@ -5,6 +5,7 @@
 
 #include "version.h"
 
+#include <ctype.h>
 #include <string.h>
 
 enum { HELP_COLUMNS = 80, HELP_INDENT = 26 };
@@ -90,7 +91,8 @@ void options_print_help(FILE *out, enum command_id command)
     }
     fprintf(out, "Usage: grapevine %s%s%s [--flag VALUE ...]\n\n", row->name,
             row->arguments[0] != '\0' ? " " : "", row->arguments);
-    print_wrapped(out, row->summary, 0, 0);
+    fputc(toupper((unsigned char)row->summary[0]), out);
+    print_wrapped(out, row->summary + 1, 1, 0);
     fputs(".\n", out);
     if (row->text != NULL) {
         fputc('\n', out);
@@ -146,7 +148,8 @@ static void print_man_command(FILE *out, const struct command_row *command, int 
     if (command->arguments[0] != '\0') fputc(' ', out);
     print_roff(out, command->arguments);
     fputc('\n', out);
-    print_roff(out, command->summary);
+    fputc(toupper((unsigned char)command->summary[0]), out);
+    print_roff(out, command->summary + 1);
     fputs(".\n", out);
     if (command->text != NULL) {
         print_roff(out, command->text);
