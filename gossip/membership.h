@@ -31,13 +31,15 @@ struct member_view { /* a copy for readers */
 
 struct membership;
 
+enum { MEMBERSHIP_BOOTSTRAPS_MAX = 128 };
+
 struct membership_options {
     uint64_t probe_interval_ns; /* 1 s */
     uint32_t members_max;
     const struct identity *identity; /* borrowed: to sign our own record */
     struct digest run_id;
     struct boot_id boot;
-    uint64_t incarnation;
+    uint64_t incarnation; /* at most 2^63: the persisted one + 1 */
     char addresses[RECORD_ADDRESSES_MAX][ADDRESS_BYTES_MAX];
     uint32_t addresses_count;
     uint64_t seed; /* for probe order and back-off jitter */
@@ -47,16 +49,23 @@ struct membership_options {
 struct membership *membership_create(const struct membership_options *options);
 void membership_destroy(struct membership *membership);
 
-/** Addresses to reach the swarm by, before anyone is known and to heal partitions later. */
+/** Addresses to reach the swarm by, before anyone is known and to heal partitions later. Twice the
+ *  same, one of our own, or more than MEMBERSHIP_BOOTSTRAPS_MAX: ignored. */
 void membership_add_bootstrap(struct membership *membership, const char *address);
-/** An authenticated link to `id` opened: direct evidence. Sends SYNC_REQ and our own record. */
+/** An authenticated link to `id` opened: direct evidence. Sends SYNC_REQ and our own record.
+ *  `address`: the one dialled, or, for a link the other side dialled, where it says it listens; ""
+ *  if that is not known. Again for a linked peer (the link was replaced): fine. */
 void membership_on_link_up(struct membership *membership, struct peer_id id,
                            const uint8_t *public_key, struct boot_id boot, const char *address,
                            uint64_t now_ns, struct outbox *out);
+/** The link is gone, whoever closed it. Not for a link that was replaced by another. */
 void membership_on_link_lost(struct membership *membership, struct peer_id id, uint64_t now_ns);
 /** A dial asked for by membership_next_dial() failed. */
-void membership_on_dial_failed(struct membership *membership, const char *address,
-                               uint64_t now_ns);
+void membership_on_dial_failed(struct membership *membership, const char *address, uint64_t now_ns);
+/** A dial asked for by membership_next_dial() reached `id`, and the link was not kept: it is linked
+ *  already, or `id` is this peer itself (such an address is not dialled again). */
+void membership_on_link_duplicate(struct membership *membership, const char *address,
+                                  struct peer_id id, uint64_t now_ns);
 /** Anything authentic arrived from `id`: it is alive. Cheap; call for every record. */
 void membership_on_heard(struct membership *membership, struct peer_id id, uint64_t now_ns);
 /** PING, ACK, GOSSIP, SYNC_REQ, SYNC. RC_FORMAT/RC_AUTH: a record in it was bad (count it). */
@@ -66,25 +75,30 @@ MUST_USE enum rc membership_on_message(struct membership *membership, struct pee
 /** GOAWAY from `id`: it has left. */
 void membership_on_goodbye(struct membership *membership, struct peer_id id, uint64_t now_ns);
 
-/** Due probes, suspicions, redials as of `now_ns`. */
+/** Due probes, suspicions, redials as of `now_ns`. Afterwards take what membership_next_dial() and
+ *  membership_next_hangup() have; then membership_next_ns() lies in the future. */
 void membership_tick(struct membership *membership, uint64_t now_ns, struct outbox *out);
+/** When to tick next; UINT64_MAX: nothing pending. Never later than due. */
 uint64_t membership_next_ns(const struct membership *membership);
 /** Take one address that should be dialled now; false: none. Bounded rate, exponential back-off
  *  with jitter (1 s to 60 s; bootstrap while alone: 100 ms growing to 2 s). */
 bool membership_next_dial(struct membership *membership, uint64_t now_ns,
                           char address[ADDRESS_BYTES_MAX]);
-/** Take one peer whose link should be hung up (silent past its adaptive limit); false: none. */
+/** Take one peer whose link should be hung up (silent past its adaptive limit); false: none. The
+ *  peer counts as not linked from here on. */
 bool membership_next_hangup(struct membership *membership, struct peer_id *id);
 
-/** Live members with an open link, this peer excluded, sorted by id. Returns how many were written. */
+/** Live members with an open link, this peer excluded, sorted by id. Returns how many were written.
+ */
 size_t membership_alive(const struct membership *membership, struct member_view *views, size_t max);
 /** All members known, this peer excluded, sorted by id; and how many there are. */
 size_t membership_list(const struct membership *membership, struct member_view *views, size_t max);
 size_t membership_count(const struct membership *membership);
 /** Changes whenever the set of ALIVE members does. */
 uint64_t membership_epoch(const struct membership *membership);
-/** Our own signed record, e.g. the farewell (`has_left`). */
+/** Tell every linked peer, signed, that we have left; from here on nothing is dialled or probed. */
 void membership_farewell(struct membership *membership, struct outbox *out);
+/** Ours now, to be persisted: it rises when we leave or have to contradict an old record of us. */
 uint64_t membership_incarnation(const struct membership *membership);
 
 #endif

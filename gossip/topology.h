@@ -23,7 +23,9 @@ struct topology {
 MUST_USE enum rc topology_parse(const char *spec, struct topology *topology, struct fault *why);
 /** Who forms a group with `self` in round `round`, self included, in the order in which they may
  *  propose: by BLAKE2b(run id, round, id). `members` sorted, includes self. Returns the count
- *  (<= max). COMPLETE: all; GROUPS: consecutive runs of about group_size in that order. */
+ *  (<= max). COMPLETE: all, as long as they fit `max` and GROUP_MEMBERS_MAX, else groups as large
+ *  as fit; GROUPS: consecutive runs of about group_size in that order, [2, group_size + 1] members
+ *  each unless there is but one; PAIRS: groups of two, one of three if the number is odd. */
 size_t topology_group(const struct topology *topology, struct digest run_id, uint64_t round,
                       struct peer_id self, const struct peer_id *members, size_t members_count,
                       struct peer_id *group, size_t max);

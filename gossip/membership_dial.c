@@ -1,0 +1,346 @@
+/*
+ * Whom a membership wants dialled, and when. Bootstrap addresses: quickly while this peer is alone
+ * (100 ms growing to 2 s), else once a minute, which is how swarms that never met find each other.
+ * Members without a link: at once, then with a back-off from 1 s to 60 s; those believed dead that
+ * reached its end, one at random a minute, which is how partitions heal. Of two peers that learn of
+ * each other the one with the smaller id dials first, because that is the link both would keep.
+ * A member can name any address in its record, so dials are bounded in number and in rate.
+ * Loop thread.
+ */
+#include "gossip/membership_internal.h"
+
+#include "base/check.h"
+
+#include <stdio.h>
+
+#define BOOTSTRAP_FIRST     (100 * NS_PER_MS)
+#define BOOTSTRAP_ALONE_MAX (2 * NS_PER_S)
+#define BOOTSTRAP_LINKED    (60 * NS_PER_S)
+#define BACKOFF_FIRST       (1 * NS_PER_S)
+#define BACKOFF_MAX         (60 * NS_PER_S)
+#define BACKOFF_ALONE_MAX   (5 * NS_PER_S)
+#define OTHERS_TURN         (300 * NS_PER_MS) /* the larger id waits so long for the smaller */
+#define DIAL_LASTS_MAX      (15 * NS_PER_S)
+#define DIAL_GAP            (NS_PER_S / 32) /* 32 a second ... */
+#define DIAL_BURST          (64 * DIAL_GAP) /* ... after 64 at once */
+
+uint64_t membership_jitter(struct membership *m, uint64_t base_ns)
+{
+    return base_ns - base_ns / 4 + rng_below(&m->rng, base_ns / 2 + 1);
+}
+
+static bool is_alone(const struct membership *m)
+{
+    return m->linked_count == 0;
+}
+
+static void dialler_wake(struct membership *m, uint64_t at_ns)
+{
+    if (at_ns < m->dialler.next_ns) m->dialler.next_ns = at_ns;
+}
+
+static void copy_address(char to[ADDRESS_BYTES_MAX], const char *from)
+{
+    memset(to, 0, ADDRESS_BYTES_MAX);
+    snprintf(to, ADDRESS_BYTES_MAX, "%s", from);
+}
+
+void membership_add_bootstrap(struct membership *m, const char *address)
+{
+    struct dialler *d = &m->dialler;
+    struct bootstrap *entry;
+
+    CHECK(address != NULL && address[0] != '\0');
+    if (strlen(address) >= ADDRESS_BYTES_MAX) return;
+    if (d->bootstraps_count == MEMBERSHIP_BOOTSTRAPS_MAX) return;
+    for (uint32_t i = 0; i < m->options.addresses_count; i++) {
+        if (strcmp(m->options.addresses[i], address) == 0) return;
+    }
+    for (uint32_t i = 0; i < d->bootstraps_count; i++) {
+        if (strcmp(d->bootstraps[i].address, address) == 0) return;
+    }
+    entry = &d->bootstraps[d->bootstraps_count++];
+    *entry = (struct bootstrap){.backoff_ns = BOOTSTRAP_FIRST};
+    copy_address(entry->address, address);
+    dialler_wake(m, 0);
+}
+
+void dialler_call(struct membership *m, struct member *member, uint64_t now_ns)
+{
+    bool is_first = peer_id_compare(m->self_id, member->id) < 0;
+    uint64_t spread = rng_below(&m->rng, 50 * NS_PER_MS);
+
+    member->failures = 0;
+    member->backoff_ns = BACKOFF_FIRST;
+    member->dial_ns = now_ns + spread + (is_first ? 0 : OTHERS_TURN);
+    dialler_wake(m, member->dial_ns);
+}
+
+void dialler_on_alone(struct membership *m, uint64_t now_ns)
+{
+    struct dialler *d = &m->dialler;
+
+    for (uint32_t i = 0; i < d->bootstraps_count; i++) {
+        struct bootstrap *entry = &d->bootstraps[i];
+        uint64_t soon = now_ns + membership_jitter(m, BOOTSTRAP_FIRST);
+
+        entry->backoff_ns = BOOTSTRAP_FIRST;
+        if (entry->dial_ns > soon) entry->dial_ns = soon;
+    }
+    m->heal_ns = now_ns + membership_jitter(m, BACKOFF_ALONE_MAX);
+    dialler_wake(m, now_ns);
+    membership_wake(m, m->heal_ns);
+}
+
+void dialler_heal(struct membership *m, uint64_t now_ns)
+{
+    struct member *chosen = NULL;
+    uint64_t candidates = 0;
+
+    for (uint32_t i = 0; i < m->book.count; i++) {
+        struct member *member = m->book.members[i];
+
+        if (member->state != MEMBER_DEAD || member->is_linked || member->dial_ns <= now_ns) {
+            continue;
+        }
+        candidates++;
+        if (rng_below(&m->rng, candidates) == 0) chosen = member;
+    }
+    if (chosen != NULL) {
+        chosen->dial_ns = now_ns;
+        dialler_wake(m, now_ns);
+    }
+    m->heal_ns = now_ns + membership_jitter(m, is_alone(m) ? BACKOFF_ALONE_MAX : BACKOFF_MAX);
+}
+
+static struct dial *dial_find(struct dialler *d, const char *address)
+{
+    for (uint32_t i = 0; i < DIALS_MAX; i++) {
+        if (d->dials[i].address[0] != '\0' && strcmp(d->dials[i].address, address) == 0) {
+            return &d->dials[i];
+        }
+    }
+    return NULL;
+}
+
+static struct bootstrap *bootstrap_find(struct dialler *d, const char *address)
+{
+    for (uint32_t i = 0; i < d->bootstraps_count; i++) {
+        if (strcmp(d->bootstraps[i].address, address) == 0) return &d->bootstraps[i];
+    }
+    return NULL;
+}
+
+static void bootstrap_again(struct membership *m, struct bootstrap *entry, uint64_t now_ns)
+{
+    uint64_t wait = is_alone(m) ? entry->backoff_ns : BOOTSTRAP_LINKED;
+
+    entry->dial_ns = now_ns + membership_jitter(m, wait);
+    if (entry->backoff_ns < BOOTSTRAP_ALONE_MAX) entry->backoff_ns *= 2;
+    if (entry->backoff_ns > BOOTSTRAP_ALONE_MAX) entry->backoff_ns = BOOTSTRAP_ALONE_MAX;
+    dialler_wake(m, entry->dial_ns);
+}
+
+/* Move to the next of a member's addresses; false: that was the last one. */
+static bool next_address(struct member *member)
+{
+    for (uint32_t i = member->address_next + 1; i < ADDRESSES_MAX; i++) {
+        if (member->addresses[i][0] == '\0') continue;
+        if (strcmp(member->addresses[i], member->addresses[0]) == 0) continue;
+        member->address_next = i;
+        return true;
+    }
+    member->address_next = 0;
+    return false;
+}
+
+static void member_dial_failed(struct membership *m, struct member *member, uint64_t now_ns)
+{
+    uint64_t cap = is_alone(m) ? BACKOFF_ALONE_MAX : BACKOFF_MAX;
+
+    if (member->is_linked) return;
+    if (next_address(member)) {
+        member->dial_ns = now_ns;
+        dialler_wake(m, now_ns);
+        return;
+    }
+    member->failures++;
+    if (member->state == MEMBER_DEAD && member->backoff_ns >= BACKOFF_MAX) {
+        member->dial_ns = UINT64_MAX; /* healing only, from here on */
+        return;
+    }
+    member->dial_ns =
+        now_ns + membership_jitter(m, member->backoff_ns < cap ? member->backoff_ns : cap);
+    if (member->backoff_ns < BACKOFF_MAX) member->backoff_ns *= 2;
+    dialler_wake(m, member->dial_ns);
+    if (member->state == MEMBER_SUSPECT) membership_wake(m, now_ns);
+    if (member->state == MEMBER_KNOWN && member->failures >= KNOWN_FAILURES_MAX) {
+        membership_become(m, member, MEMBER_DEAD, now_ns);
+    }
+}
+
+/* Give the slot back; the member it was for, if any. */
+static struct member *dial_end(struct membership *m, struct dial *dial)
+{
+    struct member *member = dial->has_id ? book_find(&m->book, dial->id) : NULL;
+
+    if (member != NULL) member->is_dialling = false;
+    *dial = (struct dial){.address = ""};
+    dialler_wake(m, 0); /* a slot is free: look again who waits */
+    return member;
+}
+
+void membership_on_dial_failed(struct membership *m, const char *address, uint64_t now_ns)
+{
+    struct dial *dial = dial_find(&m->dialler, address);
+    struct bootstrap *entry = bootstrap_find(&m->dialler, address);
+    struct member *member;
+
+    if (dial == NULL) return;
+    member = dial_end(m, dial);
+    if (member != NULL) member_dial_failed(m, member, now_ns);
+    if (entry != NULL) bootstrap_again(m, entry, now_ns);
+}
+
+void dialler_on_reached(struct membership *m, const char *address, struct peer_id id,
+                        uint64_t now_ns)
+{
+    struct dial *dial = dial_find(&m->dialler, address);
+    struct bootstrap *entry = bootstrap_find(&m->dialler, address);
+    struct member *member = dial != NULL ? dial_end(m, dial) : NULL;
+
+    if (member != NULL && !peer_id_is_equal(member->id, id)) { /* somebody else lives there now */
+        if (strcmp(member->addresses[0], address) == 0) member->addresses[0][0] = '\0';
+        member_dial_failed(m, member, now_ns);
+    }
+    if (member != NULL && peer_id_is_equal(member->id, id) && !member->is_linked) {
+        member->dial_ns = now_ns + membership_jitter(m, BACKOFF_FIRST);
+        dialler_wake(m, member->dial_ns);
+    }
+    if (entry == NULL) return;
+    entry->is_self = peer_id_is_equal(id, m->self_id);
+    entry->has_id = true;
+    entry->id = id;
+    entry->backoff_ns = BOOTSTRAP_FIRST;
+    bootstrap_again(m, entry, now_ns);
+}
+
+void membership_on_link_duplicate(struct membership *m, const char *address, struct peer_id id,
+                                  uint64_t now_ns)
+{
+    dialler_on_reached(m, address, id, now_ns);
+}
+
+static void dials_expire(struct membership *m, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < DIALS_MAX; i++) {
+        struct dial *dial = &m->dialler.dials[i];
+        char address[ADDRESS_BYTES_MAX];
+
+        if (dial->address[0] == '\0' || now_ns < dial->until_ns) continue;
+        copy_address(address, dial->address);
+        membership_on_dial_failed(m, address, now_ns);
+    }
+}
+
+/* A free slot, or NULL and when to look again. */
+static struct dial *dial_slot(struct dialler *d, uint64_t now_ns, uint64_t *again_ns)
+{
+    *again_ns = UINT64_MAX;
+    if (d->credit_ns > now_ns + DIAL_BURST) {
+        *again_ns = d->credit_ns - DIAL_BURST;
+        return NULL;
+    }
+    for (uint32_t i = 0; i < DIALS_MAX; i++) {
+        if (d->dials[i].address[0] == '\0') return &d->dials[i];
+        if (d->dials[i].until_ns < *again_ns) *again_ns = d->dials[i].until_ns;
+    }
+    return NULL;
+}
+
+static const char *member_address(struct member *member)
+{
+    if (member->addresses[member->address_next][0] != '\0') {
+        return member->addresses[member->address_next];
+    }
+    return next_address(member) ? member->addresses[member->address_next] : NULL;
+}
+
+static bool wants_dial(const struct membership *m, const struct member *member)
+{
+    if (member->is_linked || member->is_dialling || member->dial_ns == UINT64_MAX) return false;
+    if (member->state == MEMBER_KNOWN) return m->linked_count < LINKS_FULL_MESH;
+    return member->state == MEMBER_SUSPECT || member->state == MEMBER_DEAD;
+}
+
+static bool bootstrap_wants_dial(const struct membership *m, const struct bootstrap *entry)
+{
+    const struct member *member = entry->has_id ? book_find(&m->book, entry->id) : NULL;
+
+    return !entry->is_self && (member == NULL || !member->is_linked);
+}
+
+/* The one due first, among those not in the air; their earliest time goes to *at_ns. */
+static void dial_choose(struct membership *m, struct bootstrap **entry, struct member **member,
+                        uint64_t *at_ns)
+{
+    *entry = NULL;
+    *member = NULL;
+    *at_ns = UINT64_MAX;
+    for (uint32_t i = 0; i < m->dialler.bootstraps_count; i++) {
+        struct bootstrap *candidate = &m->dialler.bootstraps[i];
+
+        if (candidate->dial_ns >= *at_ns || !bootstrap_wants_dial(m, candidate)) continue;
+        if (dial_find(&m->dialler, candidate->address) != NULL) continue;
+        *entry = candidate;
+        *at_ns = candidate->dial_ns;
+    }
+    for (uint32_t i = 0; i < m->book.count; i++) {
+        struct member *candidate = m->book.members[i];
+        const char *address;
+
+        if (candidate->dial_ns >= *at_ns || !wants_dial(m, candidate)) continue;
+        address = member_address(candidate);
+        if (address == NULL || dial_find(&m->dialler, address) != NULL) continue;
+        *member = candidate;
+        *entry = NULL;
+        *at_ns = candidate->dial_ns;
+    }
+}
+
+bool membership_next_dial(struct membership *m, uint64_t now_ns, char address[ADDRESS_BYTES_MAX])
+{
+    struct dialler *d = &m->dialler;
+    struct bootstrap *entry;
+    struct member *member;
+    struct dial *dial;
+    uint64_t at_ns, expires_ns = UINT64_MAX;
+
+    if (m->is_leaving || now_ns < d->next_ns) return false;
+    dials_expire(m, now_ns);
+    dial = dial_slot(d, now_ns, &at_ns);
+    if (dial == NULL) {
+        d->next_ns = at_ns;
+        return false;
+    }
+    dial_choose(m, &entry, &member, &at_ns);
+    if (at_ns > now_ns) {
+        for (uint32_t i = 0; i < DIALS_MAX; i++) {
+            if (d->dials[i].address[0] != '\0' && d->dials[i].until_ns < expires_ns) {
+                expires_ns = d->dials[i].until_ns;
+            }
+        }
+        d->next_ns = at_ns < expires_ns ? at_ns : expires_ns;
+        return false;
+    }
+    CHECK((entry != NULL) != (member != NULL));
+    *dial = (struct dial){.has_id = member != NULL, .until_ns = now_ns + DIAL_LASTS_MAX};
+    if (member != NULL) {
+        dial->id = member->id;
+        member->is_dialling = true;
+    }
+    copy_address(dial->address, member != NULL ? member_address(member) : entry->address);
+    copy_address(address, dial->address);
+    d->credit_ns = (d->credit_ns > now_ns ? d->credit_ns : now_ns) + DIAL_GAP;
+    return true;
+}

@@ -1,0 +1,188 @@
+#include "tests/check.h"
+
+#include "base/check.h"
+#include "gossip/topology.h"
+#include "gossip/wire/limits.h"
+
+enum { SWARM_MAX = 300 };
+
+static void make_members(struct peer_id *members, size_t count, uint64_t seed)
+{
+    struct rng rng;
+
+    rng_init(&rng, seed, 1);
+    for (size_t i = 0; i < count; i++) {
+        memset(&members[i], 0, sizeof(members[i]));
+        members[i].bytes[0] = (uint8_t)(i >> 8); /* sorted by construction */
+        members[i].bytes[1] = (uint8_t)i;
+        for (size_t k = 2; k < PEER_ID_BYTES; k++) {
+            members[i].bytes[k] = (uint8_t)rng_u64(&rng);
+        }
+    }
+}
+
+/* Every spelling in the manual is understood. */
+static void known_topologies_are_parsed(void **state)
+{
+    struct topology topology;
+
+    (void)state;
+    assert_int_equal(topology_parse("complete", &topology, NULL), RC_OK);
+    assert_int_equal(topology.kind, TOPOLOGY_COMPLETE);
+    assert_int_equal(topology_parse("pairs", &topology, NULL), RC_OK);
+    assert_int_equal(topology.kind, TOPOLOGY_PAIRS);
+    assert_int_equal(topology_parse("groups:8", &topology, NULL), RC_OK);
+    assert_int_equal(topology.kind, TOPOLOGY_GROUPS);
+    assert_int_equal(topology.group_size, 8);
+}
+
+/* A misspelt topology names the column and what there is, and changes nothing. */
+static void unknown_topologies_are_refused_with_a_reason(void **state)
+{
+    static const char *const wrong[] = {"",         "compleet",  "groups:",   "groups:1",
+                                        "groups:x", "groups:8x", "groups:65", "groups:99999999999"};
+    struct topology topology = {.kind = TOPOLOGY_PAIRS, .group_size = 77};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(wrong); i++) {
+        struct fault why = {""};
+
+        assert_int_equal(topology_parse(wrong[i], &topology, &why), RC_PARSE);
+        assert_non_null(strstr(why.text, "column"));
+        assert_int_equal(topology.group_size, 77);
+    }
+}
+
+/* Each member computes the same group as everybody in it, every member is in exactly one, and the
+ * sizes keep to their bounds. */
+static void check_groups(const struct topology *topology, size_t members_count, uint64_t seed,
+                         size_t size_max)
+{
+    static struct peer_id members[SWARM_MAX];
+    struct digest run_id = hash_of(&seed, sizeof(seed));
+    size_t seen[SWARM_MAX] = {0};
+
+    make_members(members, members_count, seed);
+    for (size_t i = 0; i < members_count; i++) {
+        struct peer_id group[GROUP_MEMBERS_MAX], other[GROUP_MEMBERS_MAX];
+        size_t count = topology_group(topology, run_id, seed * 3, members[i], members,
+                                      members_count, group, GROUP_MEMBERS_MAX);
+
+        check_seed(seed, count >= 1 && count <= size_max);
+        check_seed(seed, count >= 2 || members_count == 1);
+        for (size_t k = 0; k < count; k++) {
+            size_t index = (size_t)group[k].bytes[0] << 8 | group[k].bytes[1];
+            size_t other_count = topology_group(topology, run_id, seed * 3, group[k], members,
+                                                members_count, other, GROUP_MEMBERS_MAX);
+
+            check_seed(seed, other_count == count);
+            check_seed(seed, memcmp(group, other, count * sizeof(group[0])) == 0);
+            if (k == 0) seen[index]++; /* counted once by each of the group */
+            if (k == 0) check_seed(seed, seen[index] <= count);
+        }
+    }
+    for (size_t i = 0, total = 0; i <= members_count; i++) {
+        if (i == members_count) check_seed(seed, total == members_count);
+        if (i < members_count) total += seen[i];
+    }
+}
+
+static void groups_partition_the_swarm_and_everyone_agrees(void **state)
+{
+    (void)state;
+    FOR_EACH_SEED (seed, 60) {
+        struct rng rng;
+        struct topology topology = {.kind = TOPOLOGY_GROUPS};
+        size_t members_count;
+
+        rng_init(&rng, seed, 2);
+        topology.group_size = 2 + (uint32_t)rng_below(&rng, 12);
+        members_count = 1 + rng_below(&rng, 70);
+        check_groups(&topology, members_count, seed, topology.group_size + 1);
+    }
+}
+
+/* `complete` is one group of all while that fits, and falls apart into large groups beyond. */
+static void complete_is_everyone_while_they_fit(void **state)
+{
+    const struct topology complete = {.kind = TOPOLOGY_COMPLETE};
+    static struct peer_id members[SWARM_MAX];
+    struct peer_id group[GROUP_MEMBERS_MAX];
+
+    (void)state;
+    make_members(members, SWARM_MAX, 1);
+    for (size_t n = 1; n <= GROUP_MEMBERS_MAX; n += 9) {
+        assert_int_equal(topology_group(&complete, hash_of("r", 1), 5, members[n / 2], members, n,
+                                        group, GROUP_MEMBERS_MAX),
+                         n);
+    }
+    check_groups(&complete, 65, 3, GROUP_MEMBERS_MAX);
+    check_groups(&complete, 130, 4, GROUP_MEMBERS_MAX);
+}
+
+static void pairs_are_two_or_once_three(void **state)
+{
+    const struct topology pairs = {.kind = TOPOLOGY_PAIRS};
+
+    (void)state;
+    check_groups(&pairs, 1, 1, 1);
+    check_groups(&pairs, 2, 2, 2);
+    check_groups(&pairs, 9, 3, 3);
+    check_groups(&pairs, 100, 4, 2);
+}
+
+/* The order within a group changes with the round, so no peer proposes for ever. */
+static void who_proposes_first_changes_with_the_round(void **state)
+{
+    const struct topology complete = {.kind = TOPOLOGY_COMPLETE};
+    struct peer_id members[8], group[8];
+    size_t firsts[8] = {0};
+
+    (void)state;
+    make_members(members, 8, 1);
+    for (uint64_t round = 0; round < 400; round++) {
+        assert_int_equal(
+            topology_group(&complete, hash_of("r", 1), round, members[0], members, 8, group, 8), 8);
+        firsts[group[0].bytes[1]]++;
+    }
+    for (size_t i = 0; i < 8; i++) {
+        assert_true(firsts[i] > 20 && firsts[i] < 90);
+    }
+}
+
+/* Partners are drawn evenly from the others, and a peer alone has none. */
+static void partners_are_uniform_and_never_oneself(void **state)
+{
+    struct peer_id members[5], partner;
+    size_t drawn[5] = {0};
+    struct rng rng;
+
+    (void)state;
+    rng_init(&rng, 9, 9);
+    make_members(members, 5, 1);
+    assert_false(topology_partner(members[0], members, 1, &rng, &partner));
+    assert_false(topology_partner(members[0], members, 0, &rng, &partner));
+    for (size_t i = 0; i < 4000; i++) {
+        assert_true(topology_partner(members[2], members, 5, &rng, &partner));
+        drawn[partner.bytes[1]]++;
+    }
+    assert_int_equal(drawn[2], 0);
+    for (size_t i = 0; i < 5; i++) {
+        if (i != 2) assert_true(drawn[i] > 850 && drawn[i] < 1150);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(known_topologies_are_parsed),
+        cmocka_unit_test(unknown_topologies_are_refused_with_a_reason),
+        cmocka_unit_test(groups_partition_the_swarm_and_everyone_agrees),
+        cmocka_unit_test(complete_is_everyone_while_they_fit),
+        cmocka_unit_test(pairs_are_two_or_once_three),
+        cmocka_unit_test(who_proposes_first_changes_with_the_round),
+        cmocka_unit_test(partners_are_uniform_and_never_oneself),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
