@@ -1,0 +1,381 @@
+/* local: see local.h. Everything here runs on the one loop thread. */
+#include "testnet/local_internal.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "peer/env/process.h"
+#include "replica/json.h"
+#include "testnet/text.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TICK_NS          (250 * NS_PER_MS)
+#define START_LIMIT_NS   (60 * NS_PER_S)  /* until a started peer has said its address */
+#define SILENCE_LIMIT_NS (300 * NS_PER_S) /* between two lines of a peer */
+#define STOP_LIMIT_NS    (10 * NS_PER_S)  /* for goodbyes, before SIGKILL */
+
+enum { BOOTSTRAP_MAX = 8, ERROR_BYTES_MAX = 1024 * 1024 };
+
+static const char *const state_names[LOCAL_STATE_COUNT] = {
+    [LOCAL_WAITING] = "waiting", [LOCAL_STARTING] = "starting", [LOCAL_TRAINING] = "training",
+    [LOCAL_DOWN] = "killed",     [LOCAL_DONE] = "done",         [LOCAL_FAILED] = "failed",
+    [LOCAL_STOPPED] = "stopped",
+};
+
+const char *local_state_name(const struct local_peer *peer)
+{
+    CHECK((unsigned)peer->state < LOCAL_STATE_COUNT);
+    return peer->is_frozen ? "frozen" : state_names[peer->state];
+}
+
+#define TO(state) (1u << LOCAL_##state)
+static const unsigned may_become[LOCAL_STATE_COUNT] = {
+    [LOCAL_WAITING] = TO(STARTING) | TO(FAILED) | TO(STOPPED),
+    [LOCAL_STARTING] = TO(TRAINING) | TO(DOWN) | TO(DONE) | TO(FAILED) | TO(STOPPED),
+    [LOCAL_TRAINING] = TO(DOWN) | TO(DONE) | TO(FAILED) | TO(STOPPED),
+    [LOCAL_DOWN] = TO(WAITING) | TO(STOPPED),
+};
+
+void local_become(struct runner *runner, enum local_state next)
+{
+    CHECK((may_become[runner->seen.state] & (1u << next)) != 0);
+    runner->seen.state = next;
+}
+
+void local_note(struct local *local, const char *format, ...)
+{
+    char line[512];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    if (local->options->on_note != NULL) local->options->on_note(local->options->context, line);
+}
+
+double local_clock(struct local *local)
+{
+    const uint64_t now_ns = process_now_ns(local->host);
+
+    return local->options->started_s + (double)(now_ns - local->begin_ns) / 1e9;
+}
+
+void local_record(struct local *local, struct json *event)
+{
+    char *line = json_format(event);
+
+    json_destroy(event);
+    if (line != NULL && local->events_path[0] != '\0') {
+        const size_t length = strlen(line);
+        line[length] = '\n';
+        if (file_append(local->events_path, line, length + 1, NULL) != RC_OK) {
+            local->events_path[0] = '\0'; /* once is enough: a line lost makes the rest useless */
+        }
+    }
+    mem_free(line);
+}
+
+struct json *local_event(struct local *local, const char *kind, uint32_t peer)
+{
+    struct json *event = json_object_create();
+
+    json_set_real(event, "t", local_clock(local));
+    json_set_text(event, "event", kind);
+    json_set_count(event, "peer", peer);
+    return event;
+}
+
+/* ---- starting ---- */
+
+static void add_bootstrap(struct local *local, struct text *text)
+{
+    uint32_t listed = 0;
+
+    for (uint32_t i = 0; i < local->options->peers && listed < BOOTSTRAP_MAX; i++) {
+        const struct runner *other = &local->runners[i];
+        if (other->seen.state != LOCAL_TRAINING) continue;
+        text_add(text, "%s%s", listed++ == 0 ? "--bootstrap=" : ",", other->seen.address);
+    }
+}
+
+static enum rc spawn_words(struct local *local, uint32_t peer, const char *const *argv,
+                           struct fault *why)
+{
+    static const char *const environment[] = {"OMP_WAIT_POLICY=PASSIVE", NULL};
+    struct runner *runner = &local->runners[peer];
+    char folder[LOCAL_PATH_BYTES], errors[LOCAL_PATH_BYTES + 16];
+    uint32_t child;
+
+    snprintf(folder, sizeof folder, "%s/peer-%03u", local->options->out, peer);
+    snprintf(errors, sizeof errors, "%s/stderr.txt", folder);
+    enum rc rc = file_make_folder(folder, why);
+    if (rc != RC_OK) return rc;
+    const struct process_options options = {argv, environment, errors};
+    rc = process_spawn(local->host, &options, &child, why);
+    if (rc != RC_OK) return rc;
+    runner->child = child;
+    runner->is_ours_to_kill = false;
+    runner->heard_ns = process_now_ns(local->host);
+    runner->before = runner->seen;
+    runner->seen.starts++;
+    local_become(runner, LOCAL_STARTING);
+    return RC_OK;
+}
+
+enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
+{
+    const struct local_options *o = local->options;
+    char out[LOCAL_PATH_BYTES], share[48];
+    struct text bootstrap = TEXT_EMPTY;
+    const char **argv = mem_array(o->words_count + 9, sizeof *argv);
+    size_t n = 0;
+    enum rc rc = RC_NOMEM;
+
+    add_bootstrap(local, &bootstrap);
+    if (argv == NULL || bootstrap.is_short) goto out;
+    snprintf(out, sizeof out, "--out=%s/peer-%03u", o->out, peer);
+    snprintf(share, sizeof share, "--shard-of=%u/%u", peer, o->peers);
+    argv[n++] = o->executable;
+    argv[n++] = "peer";
+    for (size_t i = 0; i < o->words_count; i++) {
+        argv[n++] = o->words[i];
+    }
+    argv[n++] = "--listen=127.0.0.1:0";
+    argv[n++] = out;
+    argv[n++] = "--json";
+    argv[n++] = "--quiet";
+    if (o->gives_shards) argv[n++] = share;
+    if (bootstrap.count > 0) argv[n++] = bootstrap.bytes;
+    rc = spawn_words(local, peer, argv, why);
+out:
+    if (rc == RC_NOMEM) fault_set(why, rc, "cannot start peer %u: memory is short", peer);
+    mem_free(argv);
+    text_deinit(&bootstrap);
+    return rc;
+}
+
+/* ---- ending ---- */
+
+static void stop_all(struct local *local, int signal)
+{
+    local->is_stopping = true;
+    local->stop_ns = process_now_ns(local->host);
+    for (uint32_t i = 0; i < local->options->peers; i++) {
+        struct runner *runner = &local->runners[i];
+        if (runner_is_running(runner)) {
+            if (runner->seen.is_frozen)
+                process_signal(local->host, (uint32_t)runner->child, SIGCONT);
+            runner->seen.is_frozen = false;
+            process_signal(local->host, (uint32_t)runner->child, signal);
+        } else if (runner->seen.state == LOCAL_WAITING || runner->seen.state == LOCAL_DOWN) {
+            local_become(runner, LOCAL_STOPPED);
+        }
+    }
+}
+
+/* The last line a peer wrote on its standard error, "" if there is none. */
+static void last_words(struct local *local, uint32_t peer, char *words, size_t cap)
+{
+    char path[LOCAL_PATH_BYTES];
+    void *bytes = NULL;
+    size_t count;
+
+    words[0] = '\0';
+    snprintf(path, sizeof path, "%s/peer-%03u/stderr.txt", local->options->out, peer);
+    if (file_read(path, ERROR_BYTES_MAX, &bytes, &count, NULL) != RC_OK) return;
+    char *text = bytes;
+    while (count > 0 && text[count - 1] == '\n') {
+        text[--count] = '\0';
+    }
+    const char *newline = strrchr(text, '\n');
+    const char *line = newline != NULL ? newline + 1 : text;
+    const char *own = "grapevine: ";
+    if (strncmp(line, own, strlen(own)) == 0) line += strlen(own);
+    snprintf(words, cap, "%s", line);
+    mem_free(bytes);
+}
+
+void local_fail(struct local *local, uint32_t peer, const char *how)
+{
+    struct runner *runner = &local->runners[peer];
+    const bool never_ran = runner->seen.state != LOCAL_TRAINING && runner->seen.starts <= 1;
+    char words[200];
+
+    last_words(local, peer, words, sizeof words);
+    snprintf(runner->seen.failure, sizeof runner->seen.failure, "%s%s%s", how,
+             words[0] != '\0' ? ": " : "", words);
+    local_become(runner, LOCAL_FAILED);
+    local_note(local, "peer %u failed: %s", peer, runner->seen.failure);
+    /* What one cannot start with, the others cannot either: no use waiting for them. */
+    if (never_ran && !local->is_stopping) stop_all(local, SIGTERM);
+}
+
+static void on_exit_of_child(void *context, uint32_t child, int code, int signal)
+{
+    struct local *local = context;
+    uint32_t peer = 0;
+    char how[64];
+
+    while (peer < local->options->peers && local->runners[peer].child != (int64_t)child) {
+        peer++;
+    }
+    if (peer == local->options->peers) return;
+    struct runner *runner = &local->runners[peer];
+    runner->child = LOCAL_NO_CHILD;
+    runner->seen.is_frozen = false;
+    if (runner->seen.state == LOCAL_FAILED) return; /* killed for its silence */
+    if (runner->is_ours_to_kill && signal == SIGKILL) {
+        local_become(runner, local->is_stopping ? LOCAL_STOPPED : LOCAL_DOWN);
+    } else if (code == 0 && signal == 0) {
+        local_become(runner, LOCAL_DONE);
+    } else if (local->is_stopping) {
+        local_become(runner, LOCAL_STOPPED);
+    } else {
+        if (signal != 0) {
+            snprintf(how, sizeof how, "ended by signal %d", signal);
+        } else {
+            snprintf(how, sizeof how, "exit code %d", code);
+        }
+        local_fail(local, peer, how);
+    }
+}
+
+/* ---- as time passes ---- */
+
+static void tend(struct local *local, uint32_t peer, uint64_t now)
+{
+    struct runner *runner = &local->runners[peer];
+    struct fault why = {""};
+
+    if (runner->seen.is_frozen && now >= runner->thaw_ns) {
+        runner->seen.is_frozen = false;
+        runner->heard_ns = now;
+        process_signal(local->host, (uint32_t)runner->child, SIGCONT);
+    }
+    if (runner->seen.state == LOCAL_DOWN && now >= runner->restart_ns) {
+        const uint64_t kept = local_samples_kept(local, peer);
+        if (runner->seen.samples > kept) runner->seen.samples_lost += runner->seen.samples - kept;
+        local_become(runner, LOCAL_WAITING);
+        if (local_start(local, peer, &why) != RC_OK) local_fail(local, peer, why.text);
+    }
+    const uint64_t limit = runner->seen.state == LOCAL_STARTING ? START_LIMIT_NS : SILENCE_LIMIT_NS;
+    if (runner_is_running(runner) && !runner->seen.is_frozen && now - runner->heard_ns > limit) {
+        process_signal(local->host, (uint32_t)runner->child, SIGKILL);
+        local_fail(local, peer,
+                   runner->seen.state == LOCAL_STARTING ? "no address within 60 s of its start"
+                                                        : "silent for 5 minutes");
+    }
+}
+
+static bool is_over(const struct local *local)
+{
+    for (uint32_t i = 0; i < local->options->peers; i++) {
+        const struct runner *runner = &local->runners[i];
+        if (runner->seen.state < LOCAL_DONE || runner->child != LOCAL_NO_CHILD) return false;
+    }
+    return true;
+}
+
+static void show(struct local *local)
+{
+    struct local_peer *peers;
+
+    if (local->options->on_tick == NULL) return;
+    peers = mem_array(local->options->peers, sizeof *peers);
+    if (peers == NULL) return;
+    for (uint32_t i = 0; i < local->options->peers; i++) {
+        peers[i] = local->runners[i].seen;
+    }
+    local->options->on_tick(local->options->context, peers, local->options->peers);
+    mem_free(peers);
+}
+
+static void on_tick(void *context, uint64_t now)
+{
+    struct local *local = context;
+
+    local_cause_faults(local, now);
+    for (uint32_t i = 0; i < local->options->peers; i++) {
+        if (!local->is_stopping) tend(local, i, now);
+        struct runner *runner = &local->runners[i];
+        if (local->is_stopping && runner_is_running(runner) &&
+            now - local->stop_ns > STOP_LIMIT_NS) {
+            process_signal(local->host, (uint32_t)runner->child, SIGKILL);
+        }
+    }
+    show(local);
+    if (is_over(local)) process_host_stop(local->host);
+}
+
+static void on_own_signal(void *context, int signal)
+{
+    struct local *local = context;
+
+    /* The second one: no more waiting for goodbyes. */
+    stop_all(local, local->signal != 0 ? SIGKILL : signal);
+    local->signal = signal;
+}
+
+/* ---- the whole run ---- */
+
+static enum rc take_result(struct local *local, struct local_result *result, struct fault *why)
+{
+    struct local_peer *peers = mem_array(local->options->peers, sizeof *peers);
+
+    if (peers == NULL) return fault_set(why, RC_NOMEM, "memory is short");
+    for (uint32_t i = 0; i < local->options->peers; i++) {
+        peers[i] = local->runners[i].seen;
+    }
+    *result = (struct local_result){
+        .peers = peers,
+        .count = local->options->peers,
+        .wall_s = local_clock(local) - local->options->started_s,
+        .time_to_target_s = local->target_s,
+        .faults = local->faults,
+        .signal = local->signal,
+    };
+    return RC_OK;
+}
+
+enum rc local_run(const struct local_options *options, struct local_result *result,
+                  struct fault *why)
+{
+    struct local local = {.options = options, .chaos = options->chaos, .target_s = NAN};
+    const struct process_events events = {&local, local_hear, on_exit_of_child, on_tick,
+                                          on_own_signal};
+    enum rc rc;
+
+    CHECK(options->peers > 0 && strlen(options->out) + 64 < LOCAL_PATH_BYTES);
+    local.runners = mem_array(options->peers, sizeof *local.runners);
+    if (local.runners == NULL) return fault_set(why, RC_NOMEM, "memory is short");
+    for (uint32_t i = 0; i < options->peers; i++) {
+        struct local_peer *seen = &local.runners[i].seen;
+        local.runners[i].child = LOCAL_NO_CHILD;
+        seen->loss = seen->accuracy = seen->samples_per_s = NAN;
+    }
+    snprintf(local.events_path, sizeof local.events_path, "%s/events.jsonl", options->out);
+    rc = process_host_create(&events, TICK_NS, &local.host, why);
+    if (rc != RC_OK) goto out;
+    local.begin_ns = process_now_ns(local.host);
+    chaos_begin(&local.chaos, options->seed, local.begin_ns);
+    rc = local_start(&local, 0, why);
+    if (rc != RC_OK) goto out;
+    process_host_run(local.host);
+    rc = take_result(&local, result, why);
+out:
+    process_host_destroy(local.host);
+    mem_free(local.runners);
+    return rc;
+}
+
+void local_result_deinit(struct local_result *result)
+{
+    mem_free(result->peers);
+    *result = (struct local_result){.count = 0};
+}

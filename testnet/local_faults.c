@@ -1,0 +1,68 @@
+/* local_faults: what chaos does to the peers of a testnet, and what it costs them. */
+#include "testnet/local_internal.h"
+
+#include "base/check.h"
+#include "peer/env/process.h"
+#include "replica/json.h"
+#include "replica/model.h"
+#include "replica/store_safetensors.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+uint64_t local_samples_kept(struct local *local, uint32_t peer)
+{
+    char path[LOCAL_PATH_BYTES];
+    struct tensor_file *file = NULL;
+    struct model_card card;
+    uint64_t samples = 0;
+
+    snprintf(path, sizeof path, "%s/peer-%03u/model.safetensors", local->options->out, peer);
+    if (tensor_file_load(path, &file, NULL) == RC_OK &&
+        model_card_read(file, path, &card, NULL) == RC_OK) {
+        samples = card.samples;
+    }
+    tensor_file_destroy(file);
+    return samples;
+}
+
+static void strike(struct local *local, uint32_t peer, const struct chaos_rule *rule, uint64_t now)
+{
+    struct runner *runner = &local->runners[peer];
+    const double after_s = (double)rule->after_ns / 1e9;
+
+    local->faults++;
+    if (rule->kind == CHAOS_KILL) {
+        runner->is_ours_to_kill = true;
+        runner->restart_ns = now + rule->after_ns;
+        process_signal(local->host, (uint32_t)runner->child, SIGKILL);
+        local_note(local, "chaos: peer %u killed, back in %.3g s", peer, after_s);
+    } else {
+        runner->seen.is_frozen = true;
+        runner->thaw_ns = now + rule->after_ns;
+        process_signal(local->host, (uint32_t)runner->child, SIGSTOP);
+        local_note(local, "chaos: peer %u frozen for %.3g s", peer, after_s);
+    }
+    struct json *event = local_event(local, "fault", peer);
+    json_set_text(event, "kind", chaos_name(rule->kind));
+    local_record(local, event);
+}
+
+void local_cause_faults(struct local *local, uint64_t now)
+{
+    size_t rule;
+
+    while (!local->is_stopping && chaos_due(&local->chaos, now, &rule)) {
+        uint32_t victims[1024], count = 0;
+        for (uint32_t i = 0; i < local->options->peers && count < ARRAY_COUNT(victims); i++) {
+            const struct runner *runner = &local->runners[i];
+            if (runner->seen.state == LOCAL_TRAINING && !runner->seen.is_frozen &&
+                !runner->is_ours_to_kill) {
+                victims[count++] = i;
+            }
+        }
+        if (count < 2) continue;
+        strike(local, victims[chaos_pick(&local->chaos, rule, count)], &local->chaos.rules[rule],
+               now);
+    }
+}

@@ -1,0 +1,59 @@
+/* local_internal: what the files of local.h share. Everything on the one loop thread. */
+#ifndef GRAPEVINE_TESTNET_LOCAL_INTERNAL_H
+#define GRAPEVINE_TESTNET_LOCAL_INTERNAL_H
+
+#include "testnet/local.h"
+
+struct json;
+struct process_host;
+
+enum { LOCAL_PATH_BYTES = 1024, LOCAL_NO_CHILD = -1 };
+
+/* A peer as the loop sees it, around what others may see. */
+struct runner {
+    struct local_peer seen;
+    int64_t child;        /* of this start */
+    bool is_ours_to_kill; /* we sent SIGKILL to make a fault */
+    uint64_t heard_ns, restart_ns, thaw_ns;
+    struct local_peer before; /* totals of the earlier starts */
+};
+
+struct local {
+    const struct local_options *options;
+    struct process_host *host;
+    struct runner *runners; /* [options->peers] */
+    struct chaos chaos;
+    uint64_t begin_ns, stop_ns; /* when stopping began */
+    int signal;
+    bool is_stopping;
+    uint32_t faults;
+    double target_s;
+    char events_path[LOCAL_PATH_BYTES];
+};
+
+static inline bool runner_is_running(const struct runner *runner)
+{
+    return runner->seen.state == LOCAL_STARTING || runner->seen.state == LOCAL_TRAINING;
+}
+
+/** The one place where a state changes. */
+void local_become(struct runner *runner, enum local_state next);
+void local_note(struct local *local, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/** Seconds on the run's clock. */
+double local_clock(struct local *local);
+/** Begin a line of events.jsonl; local_record() takes it. A full disk does not stop the run. */
+struct json *local_event(struct local *local, const char *kind, uint32_t peer);
+void local_record(struct local *local, struct json *event);
+/** Start a WAITING peer. */
+MUST_USE enum rc local_start(struct local *local, uint32_t peer, struct fault *why);
+void local_fail(struct local *local, uint32_t peer, const char *how);
+
+/** A line of a child's standard output (local_hear.c). */
+void local_hear(void *context, uint32_t child, const char *line);
+/** Strike where a fault is due; never the last peer that trains: a swarm needs someone to come back
+ *  to (local_faults.c). */
+void local_cause_faults(struct local *local, uint64_t now_ns);
+/** Samples in the checkpoint that a peer will go on from (local_faults.c). */
+uint64_t local_samples_kept(struct local *local, uint32_t peer);
+
+#endif
