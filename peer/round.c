@@ -52,7 +52,7 @@ TAILQ_HEAD(round_jobs_list, round_job);
 struct doubt {
     bool is_used, is_resolved;
     struct round_key key;
-    float *difference; /* with scale 1 over all chunks */
+    float *difference; /* with scale 1, over the chunks READY promised */
     uint8_t *bitmap;   /* once resolved */
     float scale;
 };
@@ -524,12 +524,8 @@ static void settle(struct round *round, const struct command_over *over, struct 
         round->phase = PHASE_IDLE;
         return;
     }
-    if (doubt != NULL) {
-        memset(job->bytes, 0xff, bitmap_bytes);
-    } else {
-        memcpy(job->bytes, over->bitmap,
-               over->bitmap_bytes < bitmap_bytes ? over->bitmap_bytes : bitmap_bytes);
-    }
+    memcpy(job->bytes, over->bitmap,
+           over->bitmap_bytes < bitmap_bytes ? over->bitmap_bytes : bitmap_bytes);
     job->scale = over->scale;
     job->to = doubt != NULL ? doubt->difference : round->difference;
     job->doubt = doubt;
@@ -559,9 +555,12 @@ static void late_over(struct round *round, const struct command_over *over)
 
     if (doubt == NULL) return;
     if (over->result == OVER_COMMITTED) {
-        doubt->bitmap = mem_alloc(over->bitmap_bytes);
+        size_t bytes = (round->chunks + 7) / 8;
+
+        doubt->bitmap = mem_alloc(bytes);
         if (doubt->bitmap != NULL) {
-            memcpy(doubt->bitmap, over->bitmap, over->bitmap_bytes);
+            memcpy(doubt->bitmap, over->bitmap,
+                   over->bitmap_bytes < bytes ? over->bitmap_bytes : bytes);
             doubt->scale = over->scale;
             doubt->is_resolved = true;
             return;
@@ -627,14 +626,9 @@ static void run_doubt(struct round *round, struct round_job *job)
 {
     const struct doubt *doubt = job->doubt;
 
-    for (uint32_t chunk = 0; chunk < round->chunks; chunk++) {
-        struct range range = chunk_range(round, chunk);
-        bool is_in = (doubt->bitmap[chunk / 8] >> chunk % 8 & 1) != 0;
-
-        for (size_t i = range.first; i < range.first + range.count; i++) {
-            round->difference[i] = is_in ? doubt->difference[i] : 0.0f;
-        }
-    }
+    memcpy(round->difference, doubt->difference, round->options.values * sizeof(float));
+    rule_commit_late(round->difference, round->options.values, doubt->bitmap, CHUNK_VALUES,
+                     doubt->scale);
 }
 
 static void doubt_done(struct round *round, struct round_job *job)
@@ -739,14 +733,23 @@ static void obey(struct round *round, const struct command *command)
     }
 }
 
-/* Commands are obeyed in order; none of them calls the exchange, so what they borrow stays valid. */
+/* Commands are obeyed in order; none of them calls the exchange, so what they borrow stays valid.
+ * When memory ran out on the way the round is given up, and cancel()'s own commands are obeyed. */
 static void round_obey(struct round *round)
 {
-    for (uint32_t i = 0; i < round->commands.count; i++) {
-        obey(round, &round->commands.items[i]);
-    }
-    if (round->commands.is_short_of_memory) log_warn(round->options.log, "out of memory in a round");
-    commands_clear(&round->commands);
+    bool is_short;
+
+    do {
+        is_short = false;
+        for (uint32_t i = 0; i < round->commands.count; i++) {
+            obey(round, &round->commands.items[i]);
+        }
+        is_short = round->commands.is_short_of_memory;
+        commands_clear(&round->commands);
+        if (!is_short) break;
+        log_warn(round->options.log, "round given up: out of memory");
+        round->ops->cancel(round->exchange, "out of memory", now_of(round), &round->commands);
+    } while (round->commands.count > 0);
     resolve_doubts(round);
 }
 
@@ -762,6 +765,12 @@ MUST_USE enum rc round_begin(struct round *round, const struct round_members *me
     if (rc == RC_OK) round->begun_ns = now_of(round);
     round_obey(round);
     return rc;
+}
+
+void round_cancel(struct round *round, const char *reason)
+{
+    round->ops->cancel(round->exchange, reason, now_of(round), &round->commands);
+    round_obey(round);
 }
 
 bool round_is_active(const struct round *round)

@@ -49,6 +49,8 @@ void round_destroy(struct round *round);
 /** Begin a round with `members` (see exchange.h). RC_BUSY while one is under way. */
 MUST_USE enum rc round_begin(struct round *round, const struct round_members *members,
                              uint64_t samples);
+/** Give up what runs; the others are told. `reason`: a string literal. */
+void round_cancel(struct round *round, const char *reason);
 bool round_is_active(const struct round *round);
 /** Rounds are for models of this lineage from here on. */
 void round_set_lineage(struct round *round, struct digest lineage);

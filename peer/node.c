@@ -1,0 +1,648 @@
+/*
+ * The node: puts the pure machines (membership, exchange behind round, joiner, donor) and the env
+ * together. Every event ends in node_continue(), the one place that sends what machines want sent,
+ * dials whom they want dialled, gives the training lane its next job and sets the alarm.
+ */
+#include "peer/node_internal.h"
+
+#include <math.h>
+#include <stdio.h>
+
+uint64_t node_now(const struct node *node)
+{
+    return node->env->ops->now_ns(node->env);
+}
+
+struct neighbour *node_neighbour(struct node *node, struct peer_id id)
+{
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        if (peer_id_is_equal(node->neighbours[i].id, id)) return &node->neighbours[i];
+    }
+    return NULL;
+}
+
+/* ---- the ends ---- */
+
+void node_leave(struct node *node, uint32_t goaway_reason)
+{
+    struct message message = {.type = MESSAGE_GOAWAY};
+
+    if (node->state >= NODE_LEAVING) return;
+    if (node->round != NULL) round_cancel(node->round, "this peer is leaving");
+    node->state = NODE_LEAVING;
+    atomic_store(&node->must_stop, true);
+    membership_farewell(node->membership, &node->outbox);
+    message.as.goaway.reason = goaway_reason;
+    links_send_all(node->links, &message);
+}
+
+void node_fail(struct node *node, enum rc rc, const char *text)
+{
+    if (node->state >= NODE_LEAVING) return;
+    node->result.rc = rc;
+    fault_set(&node->result.why, rc, "%s", text);
+    node->has_last_checkpoint = true; /* what failed is not worth keeping; the previous one stays */
+    node_leave(node, GOAWAY_FAILED);
+}
+
+void node_stop(struct node *node, int signal)
+{
+    if (node->state == NODE_LEAVING) node->has_last_checkpoint = node->has_final = true;
+    if (node->state < NODE_LEAVING) node->result.signal = signal;
+    node_leave(node, GOAWAY_LEAVING);
+    node_continue(node);
+}
+
+/* ---- links ---- */
+
+static void on_open(void *context, struct peer_id peer, const struct hello *hello,
+                    const char *address, bool is_dialled)
+{
+    struct node *node = context;
+    struct neighbour *neighbour;
+
+    if (hello->role == HELLO_OBSERVER) return; /* it asks, we answer; it is no member */
+    neighbour = node_neighbour(node, peer);
+    if (neighbour == NULL) {
+        CHECK(node->neighbours_count < LINKS_MAX);
+        neighbour = &node->neighbours[node->neighbours_count++];
+    }
+    *neighbour = (struct neighbour){.id = peer, .boot = hello->boot};
+    membership_on_link_up(node->membership, peer, hello->public_key, hello->boot,
+                          is_dialled ? address : "", node_now(node), &node->outbox);
+    if (node->round != NULL) round_on_link_up(node->round, peer, hello->boot);
+    node_send_progress(node, &peer);
+    log_info(node->options.log, "linked with %s (%u in all)", address, node->neighbours_count);
+}
+
+static void on_closed(void *context, struct peer_id peer, enum rc rc, const char *why)
+{
+    struct node *node = context;
+    struct neighbour *neighbour = node_neighbour(node, peer);
+
+    (void)rc;
+    if (neighbour == NULL) return; /* an observer */
+    *neighbour = node->neighbours[--node->neighbours_count];
+    membership_on_link_lost(node->membership, peer, node_now(node));
+    if (node->round != NULL) round_on_link_lost(node->round, peer);
+    joiner_on_link_lost(node->joiner, peer, node_now(node), &node->outbox);
+    donor_on_link_lost(node->donor, peer);
+    log_info(node->options.log, "link closed: %s (%u left)", why, node->neighbours_count);
+}
+
+static bool all_bootstraps_failed(const struct node *node, enum rc rc)
+{
+    for (uint32_t i = 0; i < node->bootstrap_count; i++) {
+        if (node->bootstrap[i].failures == 0 || node->bootstrap[i].rc != rc) return false;
+    }
+    return node->bootstrap_count > 0;
+}
+
+/* Some failures do not heal by trying again: say so at once, unless someone else let us in. */
+static void bootstrap_failed(struct node *node, const char *address, enum rc rc, const char *why)
+{
+    for (uint32_t i = 0; i < node->bootstrap_count; i++) {
+        struct bootstrap_try *bootstrap = &node->bootstrap[i];
+
+        if (strcmp(bootstrap->address, address) != 0) continue;
+        bootstrap->failures++;
+        bootstrap->rc = rc;
+        snprintf(bootstrap->why, sizeof bootstrap->why, "%s", why);
+    }
+    if (node->state != NODE_JOINING || node->neighbours_count > 0) return;
+    if (rc == RC_MISMATCH || rc == RC_REFUSED || all_bootstraps_failed(node, RC_AUTH)) {
+        node_fail(node, rc, why);
+    }
+}
+
+static void on_dial_failed(void *context, const char *address, enum rc rc, const char *why,
+                           const struct peer_id *peer)
+{
+    struct node *node = context;
+
+    if (rc != RC_REPLAY) {
+        membership_on_dial_failed(node->membership, address, node_now(node));
+        log_debug(node->options.log, "%s", why);
+        bootstrap_failed(node, address, rc, why);
+        return;
+    }
+    CHECK(peer != NULL);
+    membership_on_link_duplicate(node->membership, address, *peer, node_now(node));
+    if (!peer_id_is_equal(*peer, node->self)) return;
+    for (uint32_t i = 0; i < node->bootstrap_count; i++) {
+        if (strcmp(node->bootstrap[i].address, address) == 0) node->bootstrap[i].is_self = true;
+    }
+}
+
+static void on_heard(void *context, struct peer_id peer)
+{
+    struct node *node = context;
+
+    membership_on_heard(node->membership, peer, node_now(node));
+}
+
+static void send_status(struct node *node, struct peer_id to)
+{
+    struct json *json = node_status(node);
+    char *text = json_format(json);
+    struct message message = {.type = MESSAGE_STATUS};
+
+    if (text != NULL && strlen(text) <= STATUS_BYTES_MAX) {
+        message.as.status.text = text;
+        message.as.status.text_bytes = (uint32_t)strlen(text);
+        (void)links_send(node->links, to, &message);
+    }
+    mem_free(text);
+    json_destroy(json);
+}
+
+static void on_progress(struct node *node, struct peer_id from,
+                        const struct message_progress *progress)
+{
+    struct neighbour *neighbour = node_neighbour(node, from);
+
+    if (neighbour == NULL) return;
+    neighbour->progress = *progress;
+    neighbour->has_progress = true;
+    if (node->round != NULL && node->has_lineage && node->state == NODE_TRAINING &&
+        digest_is_equal(progress->lineage, node->lineage)) {
+        round_set_number(node->round, progress->round);
+    }
+    node_decide(node);
+}
+
+static void on_member_message(struct node *node, struct peer_id from,
+                              const struct message *message)
+{
+    enum rc rc =
+        membership_on_message(node->membership, from, message, node_now(node), &node->outbox);
+
+    if (rc != RC_OK) {
+        log_debug(node->options.log, "%s refused: %s", message_type_name(message->type),
+                  rc_text(rc));
+    }
+}
+
+static void on_message(void *context, struct peer_id from, const struct message *message)
+{
+    struct node *node = context;
+
+    if (message->type == MESSAGE_STATUS_REQ) {
+        send_status(node, from);
+    } else if (node_neighbour(node, from) == NULL) {
+        log_debug(node->options.log, "%s from an observer dropped",
+                  message_type_name(message->type));
+    } else if (message->type >= MESSAGE_PING && message->type <= MESSAGE_SYNC) {
+        on_member_message(node, from, message);
+    } else if (message->type == MESSAGE_PROGRESS) {
+        on_progress(node, from, &message->as.progress);
+    } else if (message->type == MESSAGE_GOAWAY) {
+        membership_on_goodbye(node->membership, from, node_now(node));
+        if (node->round != NULL) round_on_link_lost(node->round, from);
+        links_hangup(node->links, from);
+    } else if (message->type >= MESSAGE_OFFER && message->type <= MESSAGE_CANCEL) {
+        if (node->round != NULL && node->state == NODE_TRAINING) {
+            round_on_message(node->round, from, message);
+        }
+    } else if (message->type >= MESSAGE_STATE_REQ && message->type <= MESSAGE_STATE_DENY) {
+        node_on_model_message(node, from, message);
+    }
+}
+
+static void on_data(void *context, struct peer_id from, const struct inner_header *header,
+                    const uint8_t *body, size_t count)
+{
+    struct node *node = context;
+
+    if (node_neighbour(node, from) == NULL) return;
+    if (header->flags == DATA_STATE) {
+        node_on_bucket(node, from, header, body, count);
+    } else if (node->round != NULL && node->state == NODE_TRAINING) {
+        round_on_data(node->round, from, header, body, count);
+    }
+}
+
+static void on_bulk_drained(void *context, struct peer_id peer)
+{
+    node_donate(context, peer);
+}
+
+/* ---- the env's events ---- */
+
+static void env_accepted(void *context, uint64_t link, const char *remote)
+{
+    struct node *node = context;
+
+    links_on_accepted(node->links, link, remote);
+    node_continue(node);
+}
+
+static void env_connected(void *context, uint64_t link)
+{
+    struct node *node = context;
+
+    links_on_connected(node->links, link);
+    node_continue(node);
+}
+
+static void env_frame(void *context, uint64_t link, uint8_t *frame, size_t count)
+{
+    struct node *node = context;
+
+    links_on_frame(node->links, link, frame, count);
+    node_continue(node);
+}
+
+static void env_drain(void *context, uint64_t link)
+{
+    struct node *node = context;
+
+    links_on_drain(node->links, link);
+    node_continue(node);
+}
+
+static void env_lost(void *context, uint64_t link, enum rc rc, const char *why)
+{
+    struct node *node = context;
+
+    links_on_lost(node->links, link, rc, why);
+    node_continue(node);
+}
+
+static void env_wake(void *context)
+{
+    node_continue(context);
+}
+
+static void env_signal(void *context, int signal)
+{
+    node_stop(context, signal);
+}
+
+/* ---- what every event ends in ---- */
+
+static void dial_due(struct node *node, uint64_t now_ns)
+{
+    char address[ADDRESS_BYTES_MAX];
+
+    while (node->state < NODE_LEAVING && membership_next_dial(node->membership, now_ns, address)) {
+        enum rc rc = links_dial(node->links, address);
+
+        if (rc != RC_OK) {
+            membership_on_dial_failed(node->membership, address, now_ns);
+            bootstrap_failed(node, address, rc, rc_text(rc));
+        }
+    }
+}
+
+static void send_outbox(struct node *node)
+{
+    for (uint32_t i = 0; i < node->outbox.count; i++) {
+        (void)links_send_inner(node->links, node->outbox.entries[i].to,
+                               node->outbox.entries[i].inner); /* closed links hear of it later */
+    }
+    outbox_clear(&node->outbox);
+}
+
+static void donate_all(struct node *node)
+{
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        node_donate(node, node->neighbours[i].id);
+    }
+}
+
+static void watch_members(struct node *node, uint64_t now_ns)
+{
+    uint64_t epoch = membership_epoch(node->membership);
+
+    if (epoch == node->members_epoch) return;
+    node->members_epoch = epoch;
+    node->members_changed_ns = now_ns;
+    node->wants_reshard = true;
+}
+
+static void tick_all(struct node *node, uint64_t now_ns)
+{
+    struct peer_id silent;
+
+    links_tick(node->links, now_ns);
+    membership_tick(node->membership, now_ns, &node->outbox);
+    while (membership_next_hangup(node->membership, &silent)) {
+        links_hangup(node->links, silent);
+    }
+    if (node->state < NODE_LEAVING) node_model_tick(node, now_ns);
+    if (node->round != NULL && node->state == NODE_TRAINING) round_tick(node->round);
+    watch_members(node, now_ns);
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void set_alarm(struct node *node)
+{
+    uint64_t next = earlier(links_next_ns(node->links), membership_next_ns(node->membership));
+
+    next = earlier(next, node_model_next_ns(node));
+    if (node->round != NULL) next = earlier(next, round_next_ns(node->round));
+    next = earlier(next, node->report_due_ns);
+    node->env->ops->wake_at(node->env, next);
+}
+
+void node_continue(struct node *node)
+{
+    uint64_t now_ns = node_now(node);
+
+    if (node->is_continuing || node->state == NODE_ENDED) return;
+    node->is_continuing = true;
+    if (!node->is_listening_told) {
+        node->is_listening_told = true;
+        node->events.on_listening(node->events.context, node->address);
+    }
+    tick_all(node, now_ns);
+    dial_due(node, now_ns);
+    donate_all(node);
+    node_border(node);
+    send_outbox(node);
+    node->is_continuing = false;
+    if (node->state != NODE_ENDED) set_alarm(node);
+}
+
+static void round_changed(void *context)
+{
+    node_continue(context);
+}
+
+/* ---- rounds are begun here, because members are known here ---- */
+
+/* Everyone linked who holds the same model, this peer included, sorted by id. */
+static size_t mixing_members(const struct node *node, struct peer_id *ids)
+{
+    size_t count = 0;
+
+    ids[count++] = node->self;
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+        size_t at = count;
+
+        if (!other->has_progress || !other->progress.is_serving ||
+            !digest_is_equal(other->progress.lineage, node->lineage)) {
+            continue;
+        }
+        while (at > 0 && peer_id_compare(ids[at - 1], other->id) > 0) {
+            ids[at] = ids[at - 1];
+            at--;
+        }
+        ids[at] = other->id;
+        count++;
+    }
+    return count;
+}
+
+static bool round_is_due(const struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+
+    if (node->round == NULL || round_is_active(node->round)) return false;
+    if (strategy->every_ns > 0) return node_now(node) >= node->mixed_ns + strategy->every_ns;
+    return node->step >= node->mixed_step + strategy->every_steps;
+}
+
+void node_begin_round(struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+    struct peer_id ids[LINKS_MAX + 1], chosen[GROUP_MEMBERS_MAX];
+    struct boot_id boots[GROUP_MEMBERS_MAX];
+    struct round_members members = {.ids = chosen, .boots = boots};
+    struct round_stats stats;
+    size_t count;
+    enum rc rc;
+
+    if (!round_is_due(node)) return;
+    count = mixing_members(node, ids);
+    node->mixed_step = node->step;
+    node->mixed_ns = node_now(node);
+    if (count < 2) return; /* alone: train on */
+    if (strategy->exchange->is_group) {
+        round_stats(node->round, &stats);
+        members.count = (uint32_t)topology_group(
+            &strategy->topology, node->options.swarm->run_id, stats.counts.next_round, node->self,
+            ids, count, chosen, GROUP_MEMBERS_MAX);
+    } else {
+        members.count = topology_partner(node->self, ids, count, &node->rng, &chosen[0]) ? 1 : 0;
+    }
+    for (uint32_t i = 0; i < members.count; i++) {
+        if (peer_id_is_equal(chosen[i], node->self)) {
+            boots[i] = node->options.boot;
+        } else if (!links_boot(node->links, chosen[i], &boots[i])) {
+            return; /* gone this very moment: the next border tries again */
+        }
+    }
+    if (members.count == 0) return;
+    rc = round_begin(node->round, &members, node->samples_since_round);
+    if (rc != RC_OK && rc != RC_BUSY) {
+        log_debug(node->options.log, "no round now: %s", rc_text(rc));
+    }
+}
+
+/* ---- life ---- */
+
+static enum rc create_parts(struct node *node)
+{
+    struct links_events events = {.context = node,
+                                  .on_open = on_open,
+                                  .on_message = on_message,
+                                  .on_data = on_data,
+                                  .on_heard = on_heard,
+                                  .on_bulk_drained = on_bulk_drained,
+                                  .on_closed = on_closed,
+                                  .on_dial_failed = on_dial_failed};
+    struct links_options links = {.env = node->env,
+                                  .identity = node->options.identity,
+                                  .swarm = node->options.swarm,
+                                  .log = node->options.log};
+    struct hello *hello = &links.hello;
+    struct round_options round = {.env = node->env,
+                                  .strategy = node->options.strategy,
+                                  .log = node->options.log,
+                                  .values = node->values,
+                                  .self = node->self,
+                                  .boot = node->options.boot,
+                                  .run_id = node->options.swarm->run_id,
+                                  .schema = schema_digest(node->schema),
+                                  .seed = rng_u64(&node->rng),
+                                  .context = node,
+                                  .on_change = round_changed};
+
+    memcpy(hello->public_key, node->options.identity->public_key, sizeof hello->public_key);
+    hello->boot = node->options.boot;
+    hello->incarnation = node->options.incarnation;
+    hello->role = HELLO_PEER;
+    hello->schema = round.schema;
+    memcpy(hello->spec, node->options.spec, sizeof hello->spec);
+    node->links = links_create(&links, &events);
+    node->joiner = joiner_create(node->schema, rng_u64(&node->rng));
+    node->donor = donor_create(node->schema);
+    if (node->links == NULL || node->joiner == NULL || node->donor == NULL) return RC_NOMEM;
+    if (!node->options.strategy->is_averaging) return RC_OK;
+    round.links = node->links;
+    node->round = round_create(&round);
+    return node->round == NULL ? RC_NOMEM : RC_OK;
+}
+
+static enum rc create_membership(struct node *node)
+{
+    struct membership_options options = {.probe_interval_ns = NS_PER_S,
+                                         .members_max = MEMBERS_MAX,
+                                         .identity = node->options.identity,
+                                         .run_id = node->options.swarm->run_id,
+                                         .boot = node->options.boot,
+                                         .incarnation = node->options.incarnation,
+                                         .addresses_count = 1,
+                                         .seed = rng_u64(&node->rng)};
+    const char *advertise = node->options.advertise;
+
+    snprintf(options.addresses[0], sizeof options.addresses[0], "%s",
+             advertise != NULL ? advertise : node->address);
+    node->membership = membership_create(&options);
+    if (node->membership == NULL) return RC_NOMEM;
+    for (size_t i = 0; i < node->options.bootstrap_count && i < NODE_ADDRESSES_MAX; i++) {
+        snprintf(node->bootstrap[i].address, sizeof node->bootstrap[i].address, "%s",
+                 node->options.bootstrap[i]);
+        node->bootstrap_count++;
+        membership_add_bootstrap(node->membership, node->bootstrap[i].address);
+    }
+    for (size_t i = 0; i < node->options.book_count && i < NODE_ADDRESSES_MAX; i++) {
+        membership_add_bootstrap(node->membership, node->options.book[i]);
+    }
+    return RC_OK;
+}
+
+static enum rc resume(struct node *node, struct fault *why)
+{
+    const struct checkpoint *checkpoint = node->options.resume;
+    struct train_report report = {0};
+    enum rc rc;
+
+    if (checkpoint == NULL) return RC_OK;
+    rc = node->learner->ops->train(node->learner, 0, NULL, &report); /* where does it stand? */
+    if (rc != RC_OK) return fault_set(why, rc, "the checkpoint cannot be used: %s", rc_text(rc));
+    node->lineage = checkpoint->lineage;
+    node->has_lineage = true;
+    node->wants_keep = true;
+    node->step = report.step;
+    node->samples = node->last_samples = node->report_samples = report.samples;
+    node->model_samples = checkpoint->model_samples;
+    node->steps_start = checkpoint->steps_start;
+    node->mixed_step = node->step;
+    if (node->round == NULL) return RC_OK;
+    round_set_lineage(node->round, node->lineage);
+    round_set_number(node->round, checkpoint->round);
+    if (checkpoint->exchange_bytes == 0) return RC_OK;
+    rc = round_load(node->round, checkpoint->exchange, checkpoint->exchange_bytes);
+    if (rc != RC_OK) fault_set(why, rc, "the checkpoint's round outcomes are damaged");
+    return rc;
+}
+
+static void take_options(struct node *node, struct env *env, struct learner *learner,
+                         const struct node_options *options, const struct node_events *events)
+{
+    node->env = env;
+    node->learner = learner;
+    node->options = *options;
+    node->events = *events;
+    node->schema = learner->ops->schema(learner);
+    node->values = node->schema->values[SECTION_PARAMETERS];
+    node->self = identity_peer_id(options->identity->public_key);
+    node->begun_ns = node->report_ns = node_now(node);
+    node->report_due_ns = node->begun_ns + options->report_every_ns;
+    node->checkpoint_due_ns = node->begun_ns + options->checkpoint_every_ns;
+    node->loss = node->accuracy = (double)NAN;
+    rng_init(&node->rng, options->seed, load_le64(node->self.bytes));
+    outbox_init(&node->outbox);
+}
+
+MUST_USE enum rc node_create(struct env *env, struct learner *learner,
+                             const struct node_options *options, const struct node_events *events,
+                             struct node **out, struct fault *why)
+{
+    struct env_events env_events = {.on_accepted = env_accepted,
+                                    .on_connected = env_connected,
+                                    .on_frame = env_frame,
+                                    .on_drain = env_drain,
+                                    .on_lost = env_lost,
+                                    .on_wake = env_wake,
+                                    .on_signal = env_signal};
+    struct node *node = mem_alloc(sizeof *node);
+    enum rc rc;
+
+    if (node == NULL) return fault_set(why, RC_NOMEM, "cannot start the peer: out of memory");
+    take_options(node, env, learner, options, events);
+    env_events.context = node;
+    env->ops->set_events(env, &env_events);
+    rc = env->ops->listen(env, options->listen, node->address, sizeof node->address, why);
+    if (rc != RC_OK) goto failed;
+    rc = create_parts(node);
+    if (rc == RC_OK) rc = create_membership(node);
+    if (rc != RC_OK) {
+        fault_set(why, rc, "cannot start the peer: %s", rc_text(rc));
+        goto failed;
+    }
+    rc = resume(node, why);
+    if (rc != RC_OK) goto failed;
+    env->ops->wake_at(env, 0);
+    *out = node;
+    return RC_OK;
+failed:
+    node_destroy(node);
+    return rc;
+}
+
+void node_destroy(struct node *node)
+{
+    if (node == NULL) return;
+    checkpoint_deinit(&node->border.checkpoint);
+    mem_free(node->border.members);
+    if (node->border.work == BORDER_DONATE && node->is_lane_busy) {
+        donor_snapshot_deinit(&node->border.snapshot); /* an env that died kept it from the donor */
+    }
+    round_destroy(node->round);
+    joiner_destroy(node->joiner);
+    donor_destroy(node->donor);
+    membership_destroy(node->membership);
+    links_destroy(node->links);
+    outbox_deinit(&node->outbox);
+    mem_free(node->kept);
+    mem_free(node);
+}
+
+enum node_state node_state(const struct node *node)
+{
+    return node->state;
+}
+
+const char *node_address(const struct node *node)
+{
+    return node->address;
+}
+
+struct peer_id node_id(const struct node *node)
+{
+    return node->self;
+}
+
+struct digest node_lineage(const struct node *node)
+{
+    return node->lineage;
+}
+
+uint64_t node_step(const struct node *node)
+{
+    return node->step;
+}
+
+size_t node_neighbours(const struct node *node)
+{
+    return node->neighbours_count;
+}

@@ -1,0 +1,113 @@
+/*
+ * node: one complete peer, over any env and any learner. peer/command_peer.c gives it sockets and a
+ * real replica, the simulator gives it a virtual world and a toy.
+ *
+ *  JOINING --alone, or a model agreed--> TRAINING --goal or stop--> LEAVING --> ENDED
+ *     |  ^                                 |   ^
+ *     v  '--no donor left--  LOADING <-----'   |   (an unrelated, smaller model gives way)
+ *     '--------------------->   '--complete----'
+ *
+ * Loop thread only.
+ */
+#ifndef GRAPEVINE_PEER_NODE_H
+#define GRAPEVINE_PEER_NODE_H
+
+#include "averaging/strategy.h"
+#include "base/log.h"
+#include "gossip/wire/hello.h"
+#include "peer/checkpoint.h"
+#include "peer/env/env.h"
+#include "replica/json.h"
+#include "replica/learner.h"
+
+struct node;
+
+enum node_state { NODE_JOINING, NODE_LOADING, NODE_TRAINING, NODE_LEAVING, NODE_ENDED };
+
+enum { NODE_ADDRESSES_MAX = 64 };
+
+struct node_goal { /* the first one reached ends the run; 0: not set */
+    uint64_t steps;  /* of the shared step counter */
+    double epochs;   /* of this peer's share */
+    uint64_t time_ns;
+    double target_accuracy; /* share in [0, 1], on the fixed evaluation samples */
+    double target_loss;
+};
+
+struct node_options {
+    const struct identity *identity; /* borrowed, as everything by pointer here */
+    const struct swarm_secret *swarm;
+    const struct strategy *strategy;
+    const struct log *log;
+    struct boot_id boot;
+    uint64_t incarnation;
+    const char *listen;    /* "host:port" */
+    const char *advertise; /* what others should dial; NULL: what was bound */
+    const char *const *bootstrap;
+    size_t bootstrap_count;
+    const char *const *book; /* addresses remembered from an earlier run */
+    size_t book_count;
+    char spec[HELLO_SPEC_MAX]; /* of the model, for messages */
+    uint64_t seed;
+    struct node_goal goal;
+    uint32_t batch;
+    uint64_t report_every_ns, checkpoint_every_ns, join_timeout_ns;
+    uint64_t evaluate_samples; /* of a report; 0: none */
+    bool evaluates_at_end;     /* on the full test set */
+    bool keeps_files;
+    uint64_t step_cost_ns;     /* of modelled training */
+    checkpoint_model_fn model; /* for model.safetensors; may be NULL */
+    void *model_context;
+    const struct checkpoint *resume; /* NULL: a fresh start */
+};
+
+/* One line of metrics.jsonl. Values that are not known are NaN. */
+struct node_report {
+    double t_s;
+    uint64_t step, samples, round;
+    double epoch, loss, accuracy, samples_per_s, consensus_distance;
+    uint32_t neighbours;
+    uint64_t bytes_sent, bytes_received, rounds_ok, rounds_aborted;
+    uint64_t staleness; /* steps since the last mixing */
+    const char *last_abort_reason;
+};
+
+struct node_result {
+    enum rc rc; /* RC_OK: goal reached or stopped on request */
+    int signal; /* that stopped it, or 0 */
+    bool is_goal_reached;
+    struct evaluation evaluation; /* full test set; samples 0 if not evaluated */
+    struct node_report report;
+    struct fault why; /* of rc != RC_OK */
+};
+
+struct node_events {
+    void *context;
+    void (*on_listening)(void *context, const char *address);
+    void (*on_report)(void *context, const struct node_report *report);
+    /** The node is done; stop the env, then destroy the node. */
+    void (*on_ended)(void *context, const struct node_result *result);
+};
+
+/** Takes over the env's events. The learner stays the caller's. RC_IO with a reason if the address
+ *  cannot be bound. */
+MUST_USE enum rc node_create(struct env *env, struct learner *learner,
+                             const struct node_options *options, const struct node_events *events,
+                             struct node **node, struct fault *why);
+void node_destroy(struct node *node);
+/** Goodbye, last checkpoint, end. A second call gives up the checkpoint. */
+void node_stop(struct node *node, int signal);
+
+enum node_state node_state(const struct node *node);
+const char *node_address(const struct node *node);
+struct peer_id node_id(const struct node *node);
+struct digest node_lineage(const struct node *node);
+uint64_t node_step(const struct node *node);
+size_t node_neighbours(const struct node *node); /* peers with an open link */
+void node_report(const struct node *node, struct node_report *report);
+/** /status.json as product documentation says; destroy with json_destroy(). */
+struct json *node_status(const struct node *node);
+/** Address book, incarnation and anchors for swarm.json. */
+struct json *node_book(const struct node *node);
+
+#endif

@@ -1,0 +1,167 @@
+/* node_internal: what the node's own files share. Nobody else includes it. */
+#ifndef GRAPEVINE_PEER_NODE_INTERNAL_H
+#define GRAPEVINE_PEER_NODE_INTERNAL_H
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/mem.h"
+#include "gossip/membership.h"
+#include "peer/joiner.h"
+#include "peer/link.h"
+#include "peer/node.h"
+#include "peer/round.h"
+
+enum {
+    NODE_ROUNDS_MISSED_MAX = 50, /* a restarted peer that missed more takes the swarm's model */
+    NODE_ROLLBACKS_MAX = 3,      /* in a row, before the model is taken from a neighbour */
+    NODE_DONOR_QUEUE = 8         /* buckets queued for one joiner */
+};
+#define NODE_PROGRESS_NS  NS_PER_S          /* how often neighbours hear how far we are */
+#define NODE_TRAIN_JOB_NS (30 * NS_PER_MS)  /* aimed length of a training job */
+#define NODE_RESHARD_NS   (2 * NS_PER_S)    /* members must have been stable for so long */
+#define NODE_RETRY_NS     NS_PER_S          /* before a failed download is begun again */
+
+/* A peer with an open link. */
+struct neighbour {
+    struct peer_id id;
+    struct boot_id boot;
+    bool has_progress;
+    struct message_progress progress;
+};
+
+struct bootstrap_try {
+    char address[ADDRESS_BYTES_MAX];
+    bool is_self; /* it led back to this peer */
+    uint32_t failures;
+    enum rc rc;
+    char why[200];
+};
+
+/* What the training lane is doing: one job at a time, chosen at each step border. */
+enum border_work {
+    BORDER_NONE,
+    BORDER_TRAIN,
+    BORDER_HASH,       /* lineage of the initial plane */
+    BORDER_ASSIGN,     /* take a downloaded model */
+    BORDER_APPLY,      /* the difference of a round */
+    BORDER_SNAPSHOT,   /* for a round */
+    BORDER_DONATE,     /* for joiners */
+    BORDER_RESHARD,
+    BORDER_EVALUATE,
+    BORDER_FINAL,      /* evaluate on everything */
+    BORDER_CHECKPOINT,
+    BORDER_KEEP,       /* copy to the rollback plane */
+    BORDER_ROLLBACK
+};
+
+struct border_job {
+    struct job job;
+    struct node *node;
+    enum border_work work;
+    uint64_t begun_ns;
+    enum rc rc;
+    struct fault why;
+    uint32_t steps;
+    struct train_report report;
+    struct evaluation evaluation;
+    struct digest digest;
+    float *to;
+    struct donor_snapshot snapshot;
+    uint32_t want;
+    struct peer_id *members;
+    size_t members_count;
+    struct checkpoint checkpoint;
+};
+
+struct node {
+    struct node_options options;
+    struct node_events events;
+    struct env *env;
+    struct learner *learner;
+    const struct schema *schema;
+    size_t values; /* parameters */
+    enum node_state state;
+    struct peer_id self;
+    char address[ADDRESS_BYTES_MAX];
+    uint64_t begun_ns;
+
+    struct links *links;
+    struct membership *membership;
+    struct round *round; /* NULL: `none` */
+    struct joiner *joiner;
+    struct donor *donor;
+    struct outbox outbox;
+    struct rng rng;
+    struct neighbour neighbours[LINKS_MAX];
+    uint32_t neighbours_count;
+    struct bootstrap_try bootstrap[NODE_ADDRESSES_MAX];
+    uint32_t bootstrap_count;
+    bool is_continuing; /* inside node_continue(): do not nest */
+    bool is_listening_told;
+
+    /* the model */
+    struct digest lineage;
+    bool has_lineage;
+    uint64_t model_samples; /* behind the model when this peer took or made it, plus our own */
+    uint64_t round_number;  /* of a downloaded manifest, until the exchange has it */
+    uint64_t retry_ns;      /* not before: begin a download */
+    bool wants_donation;
+    uint32_t donation_want;
+
+    /* training */
+    struct border_job border;
+    bool is_lane_busy;
+    atomic_bool must_stop;
+    uint64_t step, samples, steps_start;
+    uint64_t last_samples; /* of the learner at its last report */
+    double loss_sum, loss;
+    uint32_t loss_steps;
+    uint64_t step_ns;      /* smoothed length of one step */
+    uint64_t mixed_step;   /* step of the last round's snapshot or attempt */
+    uint64_t mixed_ns;
+    uint64_t samples_since_round;
+    float *kept;           /* rollback plane */
+    bool has_kept, wants_keep, wants_rollback;
+    uint32_t rollbacks;
+    uint64_t members_epoch, members_changed_ns;
+    bool wants_reshard, has_share;
+    uint64_t goal_steps; /* resolved; UINT64_MAX: none */
+    bool is_goal_resolved;
+
+    /* reports and checkpoints */
+    uint64_t report_due_ns, checkpoint_due_ns, progress_due_ns;
+    uint64_t report_samples, report_ns;
+    double accuracy, samples_per_s;
+    uint32_t checkpoint_failures;
+
+    /* the end */
+    bool is_goal_reached, has_final, has_last_checkpoint;
+    struct node_result result;
+};
+
+/* node.c */
+uint64_t node_now(const struct node *node);
+void node_continue(struct node *node); /* after every event: do what is now possible */
+void node_fail(struct node *node, enum rc rc, const char *text);
+void node_leave(struct node *node, uint32_t goaway_reason);
+struct neighbour *node_neighbour(struct node *node, struct peer_id id);
+
+/* node_model.c: which model wins, download and donation */
+void node_send_progress(struct node *node, const struct peer_id *to); /* NULL: to all */
+void node_decide(struct node *node);
+void node_on_model_message(struct node *node, struct peer_id from, const struct message *message);
+void node_on_bucket(struct node *node, struct peer_id from, const struct inner_header *header,
+                    const uint8_t *body, size_t count);
+void node_donate(struct node *node, struct peer_id to);
+void node_model_tick(struct node *node, uint64_t now_ns);
+uint64_t node_model_next_ns(const struct node *node);
+
+/* node_train.c: the training lane */
+void node_border(struct node *node); /* submit the next job if the lane is free */
+void node_begin_round(struct node *node);
+bool node_goal_is_reached(struct node *node);
+
+/* node_status.c */
+void node_count_report(struct node *node, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,291 @@
+/*
+ * Which model wins, and how it gets here. A model has a lineage (BLAKE2b of its initial plane) and a
+ * count of samples behind it. A peer that comes new takes the swarm's model; unrelated models are
+ * never averaged: the one with fewer samples (about equal: of the peer with the larger id) gives
+ * way by downloading the other; a restarted peer goes on from its checkpoint unless it missed too
+ * many rounds.
+ */
+#include "peer/node_internal.h"
+
+#include <stdio.h>
+
+static const struct digest no_lineage;
+
+static bool is_serving(const struct node *node)
+{
+    return node->has_lineage && (node->state == NODE_TRAINING || node->state == NODE_JOINING) &&
+           !node->wants_rollback;
+}
+
+static uint64_t round_now(const struct node *node)
+{
+    struct round_stats stats;
+
+    if (node->round == NULL) return 0;
+    round_stats(node->round, &stats);
+    return stats.counts.next_round;
+}
+
+void node_send_progress(struct node *node, const struct peer_id *to)
+{
+    struct message message = {.type = MESSAGE_PROGRESS};
+
+    message.as.progress.lineage = node->has_lineage ? node->lineage : no_lineage;
+    message.as.progress.samples = node->model_samples;
+    message.as.progress.step = node->step;
+    message.as.progress.round = round_now(node);
+    message.as.progress.is_serving = is_serving(node);
+    if (to != NULL) {
+        (void)links_send(node->links, *to, &message); /* a closed link hears it when it opens */
+    } else {
+        links_send_all(node->links, &message);
+    }
+}
+
+/* About equal counts are decided by id, so that two growing counts cannot both look smaller. */
+static bool gives_way_to(const struct node *node, const struct neighbour *other)
+{
+    uint64_t ours = node->model_samples, theirs = other->progress.samples;
+    uint64_t larger = ours > theirs ? ours : theirs;
+    uint64_t gap = ours > theirs ? ours - theirs : theirs - ours;
+
+    if (gap > larger / 10) return ours < theirs;
+    return peer_id_compare(node->self, other->id) > 0;
+}
+
+/* The neighbour whose model we should take instead of ours; NULL: keep ours. */
+static const struct neighbour *better_model(const struct node *node)
+{
+    const struct neighbour *best = NULL;
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+        bool is_same, is_better;
+
+        if (!other->has_progress || !other->progress.is_serving) continue;
+        is_same = digest_is_equal(other->progress.lineage, node->lineage);
+        if (is_same && node->model_samples == 0) {
+            is_better = other->progress.samples > 0;
+        } else if (is_same) {
+            is_better = other->progress.round > round_now(node) + NODE_ROUNDS_MISSED_MAX &&
+                        node->state == NODE_JOINING;
+        } else {
+            is_better = gives_way_to(node, other);
+        }
+        if (is_better && (best == NULL || other->progress.samples > best->progress.samples)) {
+            best = other;
+        }
+    }
+    return best;
+}
+
+static void begin_loading(struct node *node, struct digest lineage)
+{
+    struct peer_id donors[LINKS_MAX];
+    size_t count = 0;
+    enum rc rc;
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+
+        if (other->has_progress && other->progress.is_serving &&
+            digest_is_equal(other->progress.lineage, lineage)) {
+            donors[count++] = other->id;
+        }
+    }
+    if (count == 0) return;
+    for (size_t i = count; i > 1; i--) { /* joiners at the same time should not all ask the first */
+        size_t j = (size_t)rng_below(&node->rng, i);
+        struct peer_id held = donors[i - 1];
+
+        donors[i - 1] = donors[j];
+        donors[j] = held;
+    }
+    rc = joiner_begin(node->joiner, donors, count, lineage, node_now(node), &node->outbox);
+    if (rc != RC_OK) {
+        log_warn(node->options.log, "cannot download the model: %s", rc_text(rc));
+        node->retry_ns = node_now(node) + NODE_RETRY_NS;
+        return;
+    }
+    if (node->state == NODE_TRAINING) {
+        log_warn(node->options.log,
+                 "the swarm has another model with more samples behind it: taking that one");
+    }
+    node->state = NODE_LOADING;
+    node_send_progress(node, NULL);
+}
+
+static bool has_heard_progress(const struct node *node)
+{
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        if (node->neighbours[i].has_progress) return true;
+    }
+    return false;
+}
+
+static bool all_bootstraps_are_self(const struct node *node)
+{
+    for (uint32_t i = 0; i < node->bootstrap_count; i++) {
+        if (!node->bootstrap[i].is_self) return false;
+    }
+    return true;
+}
+
+static void start_training(struct node *node)
+{
+    node->state = NODE_TRAINING;
+    node->mixed_step = node->step;
+    node->checkpoint_due_ns = node_now(node) + node->options.checkpoint_every_ns;
+    node_send_progress(node, NULL);
+}
+
+void node_decide(struct node *node)
+{
+    const struct neighbour *better;
+
+    if (!node->has_lineage || node->wants_rollback) return;
+    if (node->state != NODE_JOINING && node->state != NODE_TRAINING) return;
+    better = better_model(node);
+    if (better != NULL) {
+        if (node_now(node) >= node->retry_ns) begin_loading(node, better->progress.lineage);
+        return;
+    }
+    if (node->state == NODE_TRAINING) return;
+    if (has_heard_progress(node) || (node->neighbours_count == 0 && all_bootstraps_are_self(node) &&
+                                     node->options.book_count == 0)) {
+        start_training(node);
+    }
+}
+
+/* Nobody answered for so long: say what was tried, or go on alone where that makes sense. */
+static void join_timed_out(struct node *node)
+{
+    char text[400] = "no peer of --bootstrap could be reached";
+    bool is_founder = node->model_samples > 0 || node->bootstrap_count == 0;
+
+    for (uint32_t i = 0; i < node->bootstrap_count; i++) {
+        if (node->bootstrap[i].is_self) is_founder = true;
+    }
+    if (is_founder) {
+        log_warn(node->options.log, "nobody answered yet: training alone and trying on");
+        start_training(node);
+        return;
+    }
+    for (uint32_t i = 0; i < node->bootstrap_count; i++) {
+        size_t used = strlen(text);
+
+        if (node->bootstrap[i].failures == 0) continue;
+        snprintf(text + used, sizeof text - used, "; %s", node->bootstrap[i].why);
+    }
+    node_fail(node, RC_TIMEOUT, text);
+}
+
+static void joiner_moved(struct node *node)
+{
+    if (node->state != NODE_LOADING || joiner_state(node->joiner) != JOINER_FAILED) return;
+    log_warn(node->options.log, "the download failed with every donor: trying again");
+    joiner_finish(node->joiner);
+    node->state = NODE_JOINING;
+    node->retry_ns = node_now(node) + NODE_RETRY_NS;
+}
+
+void node_on_model_message(struct node *node, struct peer_id from, const struct message *message)
+{
+    uint64_t now_ns = node_now(node);
+    bool wants_snapshot = false;
+    enum rc rc = RC_OK;
+
+    switch (message->type) {
+    case MESSAGE_STATE_REQ:
+        if (!is_serving(node)) {
+            struct message deny = {.type = MESSAGE_STATE_DENY};
+
+            deny.as.state_deny.code = REJECT_NOT_READY;
+            deny.as.state_deny.retry_ms = 500;
+            (void)links_send(node->links, from, &deny);
+            return;
+        }
+        rc = donor_on_request(node->donor, from, &message->as.state_req, now_ns, &wants_snapshot,
+                              &node->outbox);
+        if (rc == RC_OK && wants_snapshot) {
+            node->wants_donation = true;
+            node->donation_want = 7; /* shared by whoever asks meanwhile: all sections */
+        }
+        break;
+    case MESSAGE_MANIFEST_REQ:
+    case MESSAGE_BUCKET_REQ:
+        rc = donor_on_message(node->donor, from, message, now_ns, &node->outbox);
+        node_donate(node, from);
+        break;
+    default:
+        rc = joiner_on_message(node->joiner, from, message, now_ns, &node->outbox);
+        joiner_moved(node);
+        break;
+    }
+    if (rc != RC_OK) {
+        log_debug(node->options.log, "%s refused: %s", message_type_name(message->type),
+                  rc_text(rc));
+    }
+}
+
+void node_on_bucket(struct node *node, struct peer_id from, const struct inner_header *header,
+                    const uint8_t *body, size_t count)
+{
+    enum rc rc = header->offset != 0 ? RC_FORMAT
+                                     : joiner_on_bucket(node->joiner, from, header->stream,
+                                                        header->arg, body, count, node_now(node),
+                                                        &node->outbox);
+
+    if (rc == RC_AUTH || rc == RC_NONFINITE) {
+        log_warn(node->options.log, "a downloaded bucket is bad (%s): another donor is asked",
+                 rc_text(rc));
+    }
+    joiner_moved(node);
+}
+
+void node_donate(struct node *node, struct peer_id to)
+{
+    struct inner_header header = {.type = MESSAGE_DATA, .flags = DATA_STATE};
+    const uint8_t *bytes;
+    size_t count;
+
+    while (links_bulk_queued(node->links, to) < NODE_DONOR_QUEUE &&
+           donor_next_bucket(node->donor, to, &header.stream, &header.arg, &bytes, &count)) {
+        struct blob *body = blob_copy(bytes, count);
+
+        if (body == NULL) return; /* the joiner asks again */
+        (void)links_send_bulk(node->links, to, &header, body);
+        blob_unref(body);
+    }
+}
+
+void node_model_tick(struct node *node, uint64_t now_ns)
+{
+    joiner_tick(node->joiner, now_ns, &node->outbox);
+    joiner_moved(node);
+    donor_tick(node->donor, now_ns);
+    if (now_ns >= node->progress_due_ns) {
+        node->progress_due_ns = now_ns + NODE_PROGRESS_NS;
+        node_send_progress(node, NULL);
+    }
+    if (node->state == NODE_JOINING && node->has_lineage && node->neighbours_count == 0 &&
+        now_ns >= node->begun_ns + node->options.join_timeout_ns) {
+        join_timed_out(node);
+    }
+    node_decide(node);
+}
+
+uint64_t node_model_next_ns(const struct node *node)
+{
+    uint64_t next = node->progress_due_ns;
+    uint64_t join_ns = node->begun_ns + node->options.join_timeout_ns;
+    uint64_t other = joiner_next_ns(node->joiner);
+
+    if (other < next) next = other;
+    other = donor_next_ns(node->donor);
+    if (other < next) next = other;
+    if (node->state == NODE_JOINING && node->neighbours_count == 0 && join_ns < next) {
+        next = join_ns;
+    }
+    return next;
+}

@@ -1,0 +1,155 @@
+/* What a node tells about itself: reports for metrics, status for people, the book for the disk. */
+#include "peer/node_internal.h"
+
+#include <math.h>
+
+static const char *const state_names[] = {[MEMBER_KNOWN] = "known",
+                                          [MEMBER_ALIVE] = "alive",
+                                          [MEMBER_SUSPECT] = "suspect",
+                                          [MEMBER_DEAD] = "dead",
+                                          [MEMBER_LEFT] = "left"};
+
+static double or_nan(bool is_known, double value)
+{
+    return is_known ? value : (double)NAN;
+}
+
+void node_report(const struct node *node, struct node_report *report)
+{
+    struct links_counts counts;
+    struct round_stats stats = {0};
+    uint64_t shard = node->learner->ops->shard_samples(node->learner);
+
+    links_counts(node->links, &counts);
+    if (node->round != NULL) round_stats(node->round, &stats);
+    *report = (struct node_report){
+        .t_s = (double)(node_now(node) - node->begun_ns) / 1e9,
+        .step = node->step,
+        .samples = node->samples,
+        .round = stats.counts.next_round,
+        .epoch = shard == 0 ? 0.0 : (double)node->samples / (double)shard,
+        .loss = node->loss,
+        .accuracy = node->accuracy,
+        .samples_per_s = node->samples_per_s,
+        .consensus_distance = or_nan(stats.has_distance, stats.distance),
+        .neighbours = node->neighbours_count,
+        .bytes_sent = counts.bytes_sent,
+        .bytes_received = counts.bytes_received,
+        .rounds_ok = stats.counts.rounds_ok,
+        .rounds_aborted = stats.counts.rounds_aborted,
+        .staleness = node->step - node->mixed_step,
+        .last_abort_reason = stats.counts.last_abort,
+    };
+}
+
+void node_count_report(struct node *node, uint64_t now_ns)
+{
+    struct node_report report;
+    uint64_t length_ns = now_ns - node->report_ns;
+
+    if (node->loss_steps > 0) node->loss = node->loss_sum / node->loss_steps;
+    node->loss_sum = 0.0;
+    node->loss_steps = 0;
+    if (length_ns > 0) {
+        node->samples_per_s =
+            (double)(node->samples - node->report_samples) * 1e9 / (double)length_ns;
+    }
+    node->report_samples = node->samples;
+    node->report_ns = now_ns;
+    node->report_due_ns = now_ns + node->options.report_every_ns;
+    if (node->state == NODE_JOINING) return;
+    node_report(node, &report);
+    node->events.on_report(node->events.context, &report);
+}
+
+static struct json *member_json(const struct node *node, const struct member_view *view)
+{
+    struct json *json = json_object_create();
+    char id[PEER_ID_TEXT];
+    uint64_t sent, received;
+
+    peer_id_format(view->id, id);
+    links_peer_bytes(node->links, view->id, &sent, &received);
+    json_set_text(json, "id", id);
+    json_set_text(json, "address", view->address);
+    json_set_text(json, "state", state_names[view->state]);
+    json_set_real(json, "rtt_ms", view->rtt_ns == 0 ? (double)NAN : (double)view->rtt_ns / 1e6);
+    json_set_count(json, "bytes_sent", sent);
+    json_set_count(json, "bytes_received", received);
+    json_set_null(json, "last_failure");
+    return json;
+}
+
+static struct json *members_json(const struct node *node)
+{
+    struct json *array = json_array_create();
+    size_t max = membership_count(node->membership);
+    struct member_view *views = mem_array(max, sizeof *views);
+    size_t count = views == NULL ? 0 : membership_list(node->membership, views, max);
+
+    for (size_t i = 0; i < count; i++) {
+        json_append(array, member_json(node, &views[i]));
+    }
+    mem_free(views);
+    return array;
+}
+
+struct json *node_status(const struct node *node)
+{
+    static const char *const states[] = {[NODE_JOINING] = "joining",
+                                         [NODE_LOADING] = "loading",
+                                         [NODE_TRAINING] = "training",
+                                         [NODE_LEAVING] = "leaving",
+                                         [NODE_ENDED] = "ended"};
+    struct json *json = json_object_create();
+    struct json *neighbours = json_array_create();
+    struct node_report report;
+    char id[PEER_ID_TEXT], digest[DIGEST_TEXT];
+
+    node_report(node, &report);
+    peer_id_format(node->self, id);
+    digest_format(node->options.swarm->run_id, digest);
+    json_set_text(json, "peer", id);
+    json_set_text(json, "address", node->address);
+    json_set_text(json, "run", digest);
+    json_set_text(json, "state", states[node->state]);
+    json_set_text(json, "model", node->options.spec);
+    json_set_text(json, "averaging", node->options.strategy->text);
+    json_set_count(json, "step", report.step);
+    json_set_count(json, "samples", report.samples);
+    json_set_count(json, "round", report.round);
+    json_set_real(json, "loss", report.loss);
+    json_set_real(json, "accuracy", report.accuracy);
+    json_set_real(json, "samples_per_s", report.samples_per_s);
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        peer_id_format(node->neighbours[i].id, id);
+        json_append_text(neighbours, id);
+    }
+    json_set(json, "neighbours", neighbours);
+    json_set_real(json, "consensus_distance", report.consensus_distance);
+    json_set_count(json, "rounds_ok", report.rounds_ok);
+    json_set_count(json, "rounds_aborted", report.rounds_aborted);
+    json_set_text(json, "last_abort_reason", report.last_abort_reason);
+    json_set(json, "members", members_json(node));
+    return json;
+}
+
+struct json *node_book(const struct node *node)
+{
+    struct json *json = json_object_create();
+    struct json *book = json_array_create();
+    size_t max = membership_count(node->membership);
+    struct member_view *views = mem_array(max, sizeof *views);
+    size_t count = views == NULL ? 0 : membership_list(node->membership, views, max);
+    size_t kept = 0;
+
+    for (size_t i = 0; i < count && kept < NODE_ADDRESSES_MAX; i++) {
+        if (views[i].address[0] == '\0' || views[i].state == MEMBER_LEFT) continue;
+        json_append_text(book, views[i].address);
+        kept++;
+    }
+    mem_free(views);
+    json_set_count(json, "incarnation", membership_incarnation(node->membership));
+    json_set(json, "addresses", book);
+    return json;
+}

@@ -1,0 +1,578 @@
+/*
+ * The training lane of a node. At each step border exactly one job is chosen, most urgent first:
+ * what changes the replica (a downloaded model, a round's difference, a rollback), then what reads
+ * it (snapshots, checkpoints, evaluation), then more steps. So the live replica is only ever changed
+ * between two optimizer steps, and every reader sees a whole step.
+ */
+#include "peer/node_internal.h"
+
+#include "averaging/codec.h"
+
+#include <math.h>
+
+/* ---- in the lane ---- */
+
+static void run_hash(struct border_job *job)
+{
+    struct node *node = job->node;
+    float *plane = mem_aligned(node->values * sizeof(float));
+
+    job->rc = RC_NOMEM;
+    if (plane == NULL) return;
+    job->rc = node->learner->ops->export_section(node->learner, SECTION_PARAMETERS, plane,
+                                                 node->values);
+    if (job->rc == RC_OK) job->digest = hash_of(plane, node->values * sizeof(float));
+    mem_free(plane);
+}
+
+static void run_assign(struct border_job *job)
+{
+    struct node *node = job->node;
+    const struct learner_ops *learner = node->learner->ops;
+    enum section sections[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_MOMENTS};
+
+    job->rc = RC_OK;
+    for (size_t i = 0; i < ARRAY_COUNT(sections) && job->rc == RC_OK; i++) {
+        size_t count = 0;
+        const float *values = joiner_section(node->joiner, sections[i], &count);
+
+        if (values == NULL || count != node->schema->values[sections[i]]) continue;
+        job->rc = learner->assign_section(node->learner, sections[i], values, count);
+    }
+    if (job->rc == RC_OK) learner->set_step(node->learner, joiner_manifest(node->joiner)->step);
+}
+
+static void run_rollback(struct border_job *job)
+{
+    struct node *node = job->node;
+    size_t moments = node->schema->values[SECTION_MOMENTS];
+    float *zero;
+
+    job->rc = node->learner->ops->assign_section(node->learner, SECTION_PARAMETERS, node->kept,
+                                                 node->values);
+    if (job->rc != RC_OK || moments == 0) return;
+    zero = mem_aligned(moments * sizeof(float)); /* the old momentum is what blew up */
+    job->rc = RC_NOMEM;
+    if (zero == NULL) return;
+    job->rc = node->learner->ops->assign_section(node->learner, SECTION_MOMENTS, zero, moments);
+    mem_free(zero);
+}
+
+static void run_donate(struct border_job *job)
+{
+    struct node *node = job->node;
+    static const enum section all[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_MOMENTS};
+    static const uint32_t bits[] = {1, 2, 4};
+
+    job->rc = RC_OK;
+    for (size_t i = 0; i < ARRAY_COUNT(all) && job->rc == RC_OK; i++) {
+        size_t count = node->schema->values[all[i]];
+        uint32_t at = job->snapshot.sections_count;
+
+        if ((job->want & bits[i]) == 0 || count == 0) continue;
+        job->snapshot.values[at] = mem_aligned(count * sizeof(float));
+        job->rc = RC_NOMEM;
+        if (job->snapshot.values[at] == NULL) return;
+        job->snapshot.sections[at] = all[i];
+        job->snapshot.counts[at] = count;
+        job->snapshot.sections_count++;
+        job->rc = node->learner->ops->export_section(node->learner, all[i],
+                                                     job->snapshot.values[at], count);
+    }
+    if (job->rc == RC_OK) job->rc = donor_snapshot_hash(&job->snapshot);
+}
+
+static void run_keep(struct border_job *job)
+{
+    struct node *node = job->node;
+
+    job->rc = node->learner->ops->export_section(node->learner, SECTION_PARAMETERS, job->to,
+                                                 node->values);
+    if (job->rc == RC_OK && !floats_are_finite(job->to, node->values)) job->rc = RC_NONFINITE;
+}
+
+static void run_border(struct job *base)
+{
+    struct border_job *job = (struct border_job *)base;
+    struct node *node = job->node;
+    const struct learner_ops *learner = node->learner->ops;
+
+    switch (job->work) {
+    case BORDER_NONE: break;
+    case BORDER_TRAIN:
+        job->rc = learner->train(node->learner, job->steps, &node->must_stop, &job->report);
+        break;
+    case BORDER_HASH: run_hash(job); break;
+    case BORDER_ASSIGN: run_assign(job); break;
+    case BORDER_APPLY:
+        job->rc = learner->import_section(node->learner, SECTION_PARAMETERS,
+                                          round_difference(node->round), node->values);
+        break;
+    case BORDER_SNAPSHOT:
+        job->rc = learner->export_section(node->learner, SECTION_PARAMETERS, job->to, node->values);
+        break;
+    case BORDER_DONATE: run_donate(job); break;
+    case BORDER_RESHARD:
+        job->rc = learner->reshard(node->learner, node->self, job->members, job->members_count,
+                                   &job->why);
+        break;
+    case BORDER_EVALUATE:
+        job->rc = learner->evaluate(node->learner, node->options.evaluate_samples,
+                                    &job->evaluation);
+        break;
+    case BORDER_FINAL: job->rc = learner->evaluate(node->learner, 0, &job->evaluation); break;
+    case BORDER_CHECKPOINT:
+        job->rc = checkpoint_save(node->env, node->learner, &job->checkpoint, node->options.model,
+                                  node->options.model_context, &job->why);
+        break;
+    case BORDER_KEEP: run_keep(job); break;
+    case BORDER_ROLLBACK: run_rollback(job); break;
+    }
+}
+
+/* ---- back on the loop ---- */
+
+static void trained(struct node *node, struct border_job *job)
+{
+    uint64_t length_ns = node_now(node) - job->begun_ns;
+
+    if (job->rc == RC_NONFINITE) {
+        node->wants_rollback = true;
+        return;
+    }
+    if (job->rc != RC_OK) {
+        node_fail(node, job->rc, rc_text(job->rc));
+        return;
+    }
+    if (job->report.steps == 0) return;
+    node->step = job->report.step;
+    node->model_samples += job->report.samples - node->last_samples;
+    node->samples_since_round += job->report.samples - node->last_samples;
+    node->last_samples = node->samples = job->report.samples;
+    node->loss_sum += job->report.loss_sum;
+    node->loss_steps += job->report.steps;
+    length_ns /= job->report.steps;
+    node->step_ns = node->step_ns == 0 ? length_ns : (3 * node->step_ns + length_ns) / 4;
+}
+
+static void assigned(struct node *node, struct border_job *job)
+{
+    const struct message_state_manifest *manifest = joiner_manifest(node->joiner);
+
+    if (job->rc != RC_OK) {
+        node_fail(node, job->rc, "cannot take over the downloaded model");
+        return;
+    }
+    node->step = manifest->step;
+    node->model_samples = manifest->samples;
+    node->mixed_step = node->step;
+    node->lineage = manifest->lineage;
+    node->has_lineage = true;
+    node->has_kept = false;
+    node->rollbacks = 0;
+    node->wants_keep = true;
+    if (node->round != NULL) {
+        round_set_lineage(node->round, node->lineage);
+        round_set_number(node->round, manifest->round);
+    }
+    log_info(node->options.log, "took the swarm's model at step %llu",
+             (unsigned long long)node->step);
+    joiner_finish(node->joiner);
+    node->state = NODE_TRAINING;
+    node_send_progress(node, NULL);
+}
+
+static void rolled_back(struct node *node, struct border_job *job)
+{
+    node->wants_rollback = false;
+    if (job->rc != RC_OK) {
+        node_fail(node, job->rc, "cannot roll back to the last good parameters");
+        return;
+    }
+    log_warn(node->options.log, "the loss is no longer finite: rolled back to the last good model");
+}
+
+static void checkpointed(struct node *node, struct border_job *job)
+{
+    checkpoint_deinit(&job->checkpoint);
+    if (job->rc == RC_OK) {
+        node->checkpoint_failures = 0;
+        node->checkpoint_due_ns = node_now(node) + node->options.checkpoint_every_ns;
+    } else {
+        uint64_t doubling = node->checkpoint_failures < 4 ? node->checkpoint_failures : 4;
+
+        node->checkpoint_failures++;
+        node->checkpoint_due_ns =
+            node_now(node) + (node->options.checkpoint_every_ns << doubling);
+        log_error(node->options.log, "checkpoint failed, the previous one stays: %s",
+                  job->why.text);
+    }
+    if (node->state == NODE_LEAVING) node->has_last_checkpoint = true;
+}
+
+static void hashed(struct node *node, struct border_job *job)
+{
+    if (job->rc != RC_OK) {
+        node_fail(node, job->rc, "cannot read the initial model");
+        return;
+    }
+    node->lineage = job->digest;
+    node->has_lineage = true;
+    node->wants_keep = true;
+    if (node->round != NULL) round_set_lineage(node->round, node->lineage);
+    node_send_progress(node, NULL);
+    node_decide(node);
+}
+
+static void resharded(struct node *node, struct border_job *job)
+{
+    mem_free(job->members);
+    job->members = NULL;
+    if (job->rc != RC_OK && !node->is_goal_resolved) {
+        node_fail(node, job->rc, job->why.text); /* no data at all */
+    } else if (job->rc != RC_OK) {
+        log_warn(node->options.log, "cannot load the data of the new share, keeping the old: %s",
+                 job->why.text);
+    }
+}
+
+static void evaluated(struct node *node, struct border_job *job)
+{
+    if (job->rc != RC_OK) {
+        log_warn(node->options.log, "cannot evaluate: %s", rc_text(job->rc));
+    } else {
+        node->accuracy = job->evaluation.accuracy;
+        if (node->options.goal.target_loss > 0 &&
+            job->evaluation.loss <= node->options.goal.target_loss) {
+            node->is_goal_reached = true;
+        }
+        if (node->options.goal.target_accuracy > 0 &&
+            job->evaluation.accuracy >= node->options.goal.target_accuracy) {
+            node->is_goal_reached = true;
+        }
+    }
+    node_count_report(node, node_now(node));
+}
+
+static void kept(struct node *node, struct border_job *job)
+{
+    node->wants_keep = false;
+    node->has_kept = node->has_kept || job->rc == RC_OK;
+    if (job->rc == RC_NONFINITE) node->wants_rollback = true;
+    if (job->rc == RC_OK) node->rollbacks = 0;
+}
+
+static void border_done(struct job *base)
+{
+    struct border_job *job = (struct border_job *)base;
+    struct node *node = job->node;
+
+    node->is_lane_busy = false;
+    switch (job->work) {
+    case BORDER_NONE: break;
+    case BORDER_TRAIN: trained(node, job); break;
+    case BORDER_HASH: hashed(node, job); break;
+    case BORDER_ASSIGN: assigned(node, job); break;
+    case BORDER_APPLY:
+        round_applied(node->round);
+        if (job->rc != RC_OK) node_fail(node, job->rc, "cannot apply a round");
+        break;
+    case BORDER_SNAPSHOT:
+        node->mixed_step = node->step;
+        node->mixed_ns = node_now(node);
+        node->samples_since_round = 0;
+        node->wants_keep = true;
+        round_on_snapshot(node->round, job->rc);
+        break;
+    case BORDER_DONATE:
+        donor_on_snapshot(node->donor, job->rc, &job->snapshot, node_now(node), &node->outbox);
+        break;
+    case BORDER_RESHARD: resharded(node, job); break;
+    case BORDER_EVALUATE: evaluated(node, job); break;
+    case BORDER_FINAL:
+        node->has_final = true;
+        if (job->rc == RC_OK) node->result.evaluation = job->evaluation;
+        break;
+    case BORDER_CHECKPOINT: checkpointed(node, job); break;
+    case BORDER_KEEP: kept(node, job); break;
+    case BORDER_ROLLBACK: rolled_back(node, job); break;
+    }
+    node_continue(node);
+}
+
+/* ---- choosing ---- */
+
+static struct border_job *border_job(struct node *node, enum border_work work, uint64_t cost_ns)
+{
+    struct border_job *job = &node->border;
+
+    memset(job, 0, sizeof *job);
+    job->job.run = run_border;
+    job->job.done = border_done;
+    job->job.cost_ns = cost_ns + 1;
+    job->node = node;
+    job->work = work;
+    job->begun_ns = node_now(node);
+    return job;
+}
+
+static void border_submit(struct node *node)
+{
+    node->is_lane_busy = true;
+    node->env->ops->submit(node->env, LANE_TRAINING, &node->border.job);
+}
+
+static void border_simple(struct node *node, enum border_work work)
+{
+    (void)border_job(node, work, node->values);
+    border_submit(node);
+}
+
+static void border_reshard(struct node *node)
+{
+    size_t max = membership_count(node->membership) + 1, count;
+    struct member_view *views = mem_array(max, sizeof *views);
+    struct peer_id *members = mem_array(max, sizeof *members);
+    struct border_job *job;
+    size_t at = 0;
+
+    node->wants_reshard = false;
+    if (views == NULL || members == NULL) {
+        mem_free(views);
+        mem_free(members);
+        return; /* the old share stays; the next change tries again */
+    }
+    count = membership_alive(node->membership, views, max - 1);
+    while (at < count && peer_id_compare(views[at].id, node->self) < 0) {
+        members[at] = views[at].id;
+        at++;
+    }
+    members[at] = node->self;
+    for (; at < count; at++) {
+        members[at + 1] = views[at].id;
+    }
+    mem_free(views);
+    job = border_job(node, BORDER_RESHARD, node->values);
+    job->members = members;
+    job->members_count = count + 1;
+    border_submit(node);
+}
+
+static void border_checkpoint(struct node *node)
+{
+    struct border_job *job = border_job(node, BORDER_CHECKPOINT, node->values);
+
+    job->checkpoint = (struct checkpoint){.lineage = node->lineage,
+                                          .model_samples = node->model_samples,
+                                          .steps_start = node->steps_start};
+    if (node->round != NULL) {
+        struct round_stats stats;
+
+        round_stats(node->round, &stats);
+        job->checkpoint.round = stats.counts.next_round;
+        if (round_save(node->round, &job->checkpoint.exchange,
+                       &job->checkpoint.exchange_bytes) != RC_OK) {
+            log_warn(node->options.log, "the checkpoint is without round outcomes: out of memory");
+        }
+    }
+    border_submit(node);
+}
+
+static void border_donate(struct node *node)
+{
+    struct border_job *job = border_job(node, BORDER_DONATE, node->values);
+    struct round_stats stats = {0};
+
+    node->wants_donation = false;
+    if (node->round != NULL) round_stats(node->round, &stats);
+    job->want = node->donation_want;
+    job->snapshot.step = node->step;
+    job->snapshot.samples = node->model_samples;
+    job->snapshot.round = stats.counts.next_round;
+    job->snapshot.lineage = node->lineage;
+    border_submit(node);
+}
+
+/* Too many in a row: the model itself is no good; a neighbour's may be. */
+static void border_rollback(struct node *node)
+{
+    if (!node->has_kept || node->rollbacks >= NODE_ROLLBACKS_MAX) {
+        node->wants_rollback = false;
+        node->rollbacks = 0;
+        if (node->neighbours_count == 0) {
+            node_fail(node, RC_NONFINITE,
+                      "the loss is no longer finite, and going back did not help: lower --lr");
+            return;
+        }
+        log_warn(node->options.log, "the loss is no longer finite: asking a neighbour for a model");
+        node->model_samples = 0;
+        node->state = NODE_JOINING;
+        node_send_progress(node, NULL);
+        node_decide(node);
+        return;
+    }
+    node->rollbacks++;
+    border_simple(node, BORDER_ROLLBACK);
+}
+
+static bool border_keep(struct node *node)
+{
+    if (node->kept == NULL) node->kept = mem_aligned(node->values * sizeof(float));
+    if (node->kept == NULL) {
+        node->wants_keep = false;
+        return false;
+    }
+    (void)border_job(node, BORDER_KEEP, node->values);
+    node->border.to = node->kept;
+    border_submit(node);
+    return true;
+}
+
+/* Steps of the next training job: about NODE_TRAIN_JOB_NS, never past a round's border or the goal. */
+static uint32_t job_steps(struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+    uint64_t steps = node->step_ns == 0 ? 1 : NODE_TRAIN_JOB_NS / (node->step_ns + 1);
+    uint64_t since = node->step - node->mixed_step;
+
+    if (steps == 0) steps = 1;
+    if (node->round != NULL && strategy->every_steps > 0 && since < strategy->every_steps &&
+        steps > strategy->every_steps - since) {
+        steps = strategy->every_steps - since;
+    }
+    if (node->goal_steps > node->step && steps > node->goal_steps - node->step) {
+        steps = node->goal_steps - node->step;
+    }
+    return steps > 100000 ? 100000 : (uint32_t)steps;
+}
+
+static void border_train(struct node *node)
+{
+    uint32_t steps = job_steps(node);
+    struct border_job *job = border_job(node, BORDER_TRAIN, steps * node->options.step_cost_ns);
+
+    job->steps = steps;
+    border_submit(node);
+}
+
+/* Work that must be done before anything else may read or train. True: a job was submitted, or the
+ * state changed. */
+static bool border_change(struct node *node)
+{
+    if (!node->has_lineage) {
+        border_simple(node, BORDER_HASH);
+        return true;
+    }
+    if (node->wants_rollback) {
+        border_rollback(node);
+        return true;
+    }
+    if (joiner_state(node->joiner) == JOINER_COMPLETE) {
+        border_simple(node, BORDER_ASSIGN);
+        return true;
+    }
+    if (node->round != NULL && round_has_difference(node->round)) {
+        border_simple(node, BORDER_APPLY);
+        return true;
+    }
+    if (node->state == NODE_TRAINING && !node->has_share) {
+        node->has_share = true;
+        border_reshard(node);
+        return true;
+    }
+    return false;
+}
+
+static bool border_read(struct node *node, uint64_t now_ns)
+{
+    if (node->round != NULL && round_wants_snapshot(node->round)) {
+        (void)border_job(node, BORDER_SNAPSHOT, node->values);
+        node->border.to = round_snapshot_buffer(node->round);
+        border_submit(node);
+        return true;
+    }
+    if (node->wants_donation) {
+        border_donate(node);
+        return true;
+    }
+    if (node->wants_keep && border_keep(node)) return true;
+    if (node->wants_reshard && node->state == NODE_TRAINING && now_ns >= node->members_changed_ns + NODE_RESHARD_NS) {
+        border_reshard(node);
+        return true;
+    }
+    if (node->options.keeps_files && now_ns >= node->checkpoint_due_ns &&
+        node->state == NODE_TRAINING) {
+        border_checkpoint(node);
+        return true;
+    }
+    if (now_ns >= node->report_due_ns) {
+        if (node->options.evaluate_samples > 0 && node->state == NODE_TRAINING) {
+            border_simple(node, BORDER_EVALUATE);
+            return true;
+        }
+        node_count_report(node, now_ns);
+    }
+    return false;
+}
+
+static void border_leaving(struct node *node)
+{
+    bool wants_final = node->is_goal_reached && node->options.evaluates_at_end;
+
+    if (node->round != NULL && round_has_difference(node->round)) {
+        border_simple(node, BORDER_APPLY); /* the others count on it */
+    } else if (!node->has_last_checkpoint && node->options.keeps_files && node->has_lineage) {
+        border_checkpoint(node);
+    } else if (wants_final && !node->has_final) {
+        border_simple(node, BORDER_FINAL);
+    } else if (node->round == NULL || round_jobs(node->round) == 0) {
+        node->state = NODE_ENDED;
+        node_report(node, &node->result.report);
+        node->events.on_ended(node->events.context, &node->result);
+    }
+}
+
+static void resolve_goal(struct node *node)
+{
+    const struct node_goal *goal = &node->options.goal;
+    uint64_t samples = node->learner->ops->shard_samples(node->learner);
+
+    node->is_goal_resolved = true;
+    node->goal_steps = goal->steps > 0 ? goal->steps : UINT64_MAX;
+    if (goal->epochs > 0 && node->options.batch > 0) {
+        double steps = ceil(goal->epochs * (double)samples / (double)node->options.batch);
+
+        if (steps < 1) steps = 1;
+        if (steps < (double)node->goal_steps) node->goal_steps = (uint64_t)steps;
+    }
+}
+
+bool node_goal_is_reached(struct node *node)
+{
+    if (!node->is_goal_resolved) resolve_goal(node);
+    if (node->step >= node->goal_steps) node->is_goal_reached = true;
+    if (node->options.goal.time_ns > 0 &&
+        node_now(node) - node->begun_ns >= node->options.goal.time_ns) {
+        node->is_goal_reached = true;
+    }
+    return node->is_goal_reached;
+}
+
+void node_border(struct node *node)
+{
+    uint64_t now_ns = node_now(node);
+
+    if (node->is_lane_busy || node->state == NODE_ENDED) return;
+    if (node->state == NODE_LEAVING) {
+        border_leaving(node);
+        return;
+    }
+    if (border_change(node) || node->is_lane_busy || node->state >= NODE_LEAVING) return;
+    if (node->state == NODE_TRAINING && node_goal_is_reached(node)) {
+        node_leave(node, GOAWAY_FINISHED);
+        return;
+    }
+    if (node->state == NODE_TRAINING) node_begin_round(node);
+    if (border_read(node, now_ns) || node->state != NODE_TRAINING) return;
+    border_train(node);
+}
