@@ -26,8 +26,13 @@ struct codec_ops {
     MUST_USE enum rc (*decode)(const uint8_t *in, size_t count, float *out, size_t values);
 };
 
+extern const struct codec_ops codec_f32, codec_f16;
+
 /** By `--codec` name: f32, f16. RC_PARSE names the known ones. */
 MUST_USE enum rc codec_find(const char *name, const struct codec_ops **codec, struct fault *why);
+
+/** All codecs in order, for tests and benchmarks; NULL past the end. */
+const struct codec_ops *codec_at(size_t index);
 
 /** No NaN, no infinity among `values` (tests exponent bits; safe under any math flags). */
 bool floats_are_finite(const float *values, size_t count);

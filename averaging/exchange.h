@@ -6,6 +6,10 @@
  *
  * What a peer can send is hostile: anything that does not fit the state is refused with an RC_* and
  * changes nothing.
+ *
+ * Jobs: every SNAPSHOT, ABSORB_OWN and REDUCE is answered by on_job_done() and every chunk that
+ * on_chunk() let in by on_chunk_checked(), also when they fail, unless OVER (not a late one) was
+ * given meanwhile: reports of a round that is over are not made.
  */
 #ifndef GRAPEVINE_AVERAGING_EXCHANGE_H
 #define GRAPEVINE_AVERAGING_EXCHANGE_H
@@ -42,12 +46,14 @@ enum over_result {
 
 struct command_over {
     enum over_result result;
-    bool is_late;         /* resolves an earlier IN_DOUBT; the current round is not touched */
-    struct round_key key; /* pair rounds */
-    uint64_t round;       /* group rounds: its number */
-    const uint8_t *bitmap; /* one bit a chunk; valid until the next call into the exchange */
+    bool is_late;          /* resolves an earlier IN_DOUBT; the current round is not touched */
+    struct round_key key;  /* pair rounds */
+    uint64_t round;        /* group rounds: its number */
+    const uint8_t *bitmap; /* one bit a chunk; valid until the next call into the exchange.
+                              IN_DOUBT: what may be committed later */
     uint32_t bitmap_bytes;
-    float scale;
+    float scale;        /* of settle(): pair: alpha times the clip scale (IN_DOUBT: 1, and the late
+                           OVER brings the scale, see rule_commit_late()); group: 1 */
     uint32_t members;   /* that took part, this peer included */
     const char *reason; /* of an abort: a string literal; else NULL */
 };
@@ -61,15 +67,16 @@ struct command {
     uint32_t first, count;  /* chunks */
     float weight;           /* ABSORB_OWN */
     struct command_over over;
-    int32_t score;          /* SCORE: negative is bad, see the scoring table */
-    const char *reason;     /* SCORE: a string literal */
+    int32_t score;      /* SCORE: negative is bad, see the scoring table */
+    const char *reason; /* SCORE: a string literal */
 };
 
 /* Grows as needed, is reset by the consumer after each call. */
 struct commands {
     struct command *items;
     uint32_t count, max;
-    bool is_short_of_memory; /* an append failed: the consumer aborts the round */
+    bool is_short_of_memory; /* an append failed: the consumer calls cancel() and, if even the OVER
+                                did not fit, cancels the rule itself */
 };
 
 void commands_init(struct commands *commands);
@@ -107,8 +114,9 @@ struct chunk_ref {
 /* Numbers for `status`, metrics and summary. */
 struct exchange_counts {
     uint64_t rounds_ok, rounds_aborted, in_doubt_resolved, in_doubt_lost;
-    uint64_t next_round; /* group: number of the round to begin next */
-    const char *last_abort; /* string literal or NULL */
+    uint64_t rounds_skipped; /* nobody else was ready, or the partner was busy: nothing was lost */
+    uint64_t next_round;     /* group: number of the round to begin next */
+    const char *last_abort;  /* string literal or NULL */
 };
 
 struct exchange {
@@ -122,11 +130,13 @@ struct exchange_ops {
     void (*destroy)(struct exchange *exchange);
     /** The lineage rounds are for; changes when the peer adopts another model. Aborts what runs. */
     void (*set_lineage)(struct exchange *exchange, struct digest lineage, struct commands *out);
-    /** The pace says a round is due. RC_BUSY while one runs (not an error). Group: `samples` since
-     *  the last round travels in JOIN. */
+    /** The pace says a round is due. RC_BUSY while one runs (not an error), RC_NOT_FOUND when
+     *  nobody else is there or this peer has no lineage yet: nothing was begun or counted. Members
+     *  are linked. Group: `samples` since the last round travels in JOIN. */
     MUST_USE enum rc (*begin)(struct exchange *exchange, const struct round_members *members,
                               uint64_t samples, uint64_t now_ns, struct commands *out);
-    /** A message of the pair or group family. RC_STALE, RC_MISMATCH, RC_FORMAT...: refused. */
+    /** A message of the pair or group family, CREDIT or ABORT. RC_STALE, RC_MISMATCH, RC_FORMAT...:
+     * refused. */
     MUST_USE enum rc (*on_message)(struct exchange *exchange, struct peer_id from,
                                    struct boot_id boot, const struct message *message,
                                    uint64_t now_ns, struct commands *out);
@@ -142,14 +152,19 @@ struct exchange_ops {
                              struct commands *out);
     /** A job asked for by a command is done. `first`: its chunk; `hash`: of the encoded chunk
      *  (JOB_REDUCE); for JOB_SNAPSHOT rc RC_NONFINITE means the local model is not fit to send. */
-    void (*on_job_done)(struct exchange *exchange, enum exchange_job job, uint32_t first, enum rc rc,
-                        struct digest hash, uint64_t now_ns, struct commands *out);
+    void (*on_job_done)(struct exchange *exchange, enum exchange_job job, uint32_t first,
+                        enum rc rc, struct digest hash, uint64_t now_ns, struct commands *out);
     void (*on_link_up)(struct exchange *exchange, struct peer_id peer, struct boot_id boot,
                        uint64_t now_ns, struct commands *out);
     void (*on_link_lost)(struct exchange *exchange, struct peer_id peer, uint64_t now_ns,
                          struct commands *out);
     void (*tick)(struct exchange *exchange, uint64_t now_ns, struct commands *out);
     uint64_t (*next_ns)(const struct exchange *exchange); /* UINT64_MAX: nothing pending */
+    /** Give up what runs, for a local `reason` (a string literal): stopping, short of memory.
+     * Others are told; OVER_ABORTED follows if a round ran. A pair round that was promised (READY
+     * sent) goes IN_DOUBT instead. */
+    void (*cancel)(struct exchange *exchange, const char *reason, uint64_t now_ns,
+                   struct commands *out);
     /** A round is running (another begin would be RC_BUSY). */
     bool (*is_active)(const struct exchange *exchange);
     void (*counts)(const struct exchange *exchange, struct exchange_counts *counts);

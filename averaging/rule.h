@@ -31,11 +31,15 @@ struct rule_ops {
     void (*destroy)(struct rule *rule);
     /** A new round over `view`, which stays valid until settle or cancel. */
     void (*begin)(struct rule *rule, const struct rule_view *view);
-    /** A contribution to a range (whole chunks; `in`: [range.count], finite). weight > 0. */
-    MUST_USE enum rc (*absorb)(struct rule *rule, struct range range, float weight, const float *in);
-    /** Part owner: the weighted mean of all contributions absorbed for `range` into out. */
+    /** A contribution to a range (whole chunks; `in`: [range.count], finite). weight > 0. RC_SHAPE
+     *  outside the plane or off the grain, RC_REPLAY once the range is agreed. */
+    MUST_USE enum rc (*absorb)(struct rule *rule, struct range range, float weight,
+                               const float *in);
+    /** Part owner: the weighted mean of all contributions absorbed for `range` into out.
+     *  RC_NOT_FOUND if there were none, RC_NONFINITE if the sum overflowed. */
     MUST_USE enum rc (*reduce)(struct rule *rule, struct range range, float *out);
-    /** The agreed value of a range (what the owner sent, or reduce gave, after the codec). */
+    /** The agreed value of a range (what the owner sent, or reduce gave, after the codec). It takes
+     *  the place of what was absorbed there. RC_SHAPE, RC_REPLAY the second time. */
     MUST_USE enum rc (*agree)(struct rule *rule, struct range range, const float *in);
     /** difference: [values]. Group: agreed - own on ranges agreed and committed, 0 elsewhere. Pair:
      *  scale * (absorbed - own) on committed ranges, 0 elsewhere: computed so that the two ends'
@@ -48,5 +52,14 @@ struct rule_ops {
 };
 
 extern const struct rule_ops rule_mean;
+
+/* Ranges begin at a multiple of this and end at one or at the plane's end; chunks do. */
+enum { RULE_GRAIN = 64 };
+
+/** A pair round in doubt keeps settle()'s difference for READY's bitmap and scale 1. When the
+ *  outcome comes, this turns it into the difference to apply: times `scale` on the chunks of
+ *  `bitmap`, 0 elsewhere; the same bits as if it had been settled in time. */
+void rule_commit_late(float *difference, size_t values, const uint8_t *bitmap, size_t chunk_values,
+                      float scale);
 
 #endif

@@ -14,10 +14,11 @@
 
 struct strategy {
     const char *name;
-    bool is_averaging;   /* false: `none` */
-    uint64_t every_steps; /* pace: a round every so many optimizer steps (H) */
-    uint64_t every_ns;    /* pace: or every so long; 0: by steps */
-    struct topology topology;
+    bool is_averaging;        /* false: `none` */
+    uint64_t every_steps;     /* pace: a round every so many optimizer steps (H) */
+    uint64_t every_ns;        /* pace: or every so long; 0: by steps */
+    struct topology topology; /* as given; strategy_topology() says what to use */
+    bool topology_is_default; /* not given: complete up to 16 peers, groups:8 beyond */
     const struct exchange_ops *exchange;
     const struct codec_ops *codec;
     const struct rule_ops *rule;
@@ -32,6 +33,9 @@ struct strategy_specs { /* NULL or "": not given */
  *  `complete`, H=16; with `--exchange pair` it pairs at random. */
 MUST_USE enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *strategy,
                                 struct fault *why);
+/** The topology for a swarm of so many live members, this peer included: a pure function, so that
+ *  peers with equal views agree. */
+struct topology strategy_topology(const struct strategy *strategy, size_t members);
 /** Lines "name  what it does  paper", for --help; NULL past the end. */
 const char *strategy_help(size_t index);
 

@@ -1,0 +1,46 @@
+/* The list of commands an exchange answers with. Loop thread. */
+#include "averaging/exchange.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+enum { COMMANDS_FIRST = 8 };
+
+void commands_init(struct commands *commands)
+{
+    memset(commands, 0, sizeof *commands);
+}
+
+void commands_deinit(struct commands *commands)
+{
+    mem_free(commands->items);
+    commands_init(commands);
+}
+
+void commands_clear(struct commands *commands)
+{
+    commands->count = 0;
+    commands->is_short_of_memory = false;
+}
+
+struct command *commands_add(struct commands *commands, enum command_type type)
+{
+    struct command *added;
+
+    if (commands->count == commands->max) {
+        uint32_t max = commands->max == 0 ? COMMANDS_FIRST : 2 * commands->max;
+        struct command *items = mem_resize(commands->items, max * sizeof *items);
+
+        if (items == NULL) {
+            commands->is_short_of_memory = true;
+            return NULL;
+        }
+        commands->items = items;
+        commands->max = max;
+    }
+    added = &commands->items[commands->count++];
+    memset(added, 0, sizeof *added);
+    added->type = type;
+    return added;
+}

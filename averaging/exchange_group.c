@@ -1,0 +1,408 @@
+/*
+ * exchange group: several peers average, each reducing one part of the plane (part-owner reduce, as
+ * in the butterfly all-reduce of Moshpit SGD: Ryabinin et al. 2021, arXiv:2103.03239). There is no
+ * coordinator: who proposes is a function of the round, and a silent one is replaced.
+ *
+ *          .---------------------------- no START, or without us -----------------.
+ *          v                                                                      |
+ *  IDLE --begin--> READY --FORM--> JOINED ----START----> SNAPSHOT --done--> DATA  |
+ *   ^               |  '----------^  |  '-------------------^  '--failed----. |   |
+ *   |               '--our turn--> FORMING --all joined, or window over-----' |   |
+ *   |                                |  '--FORM of a higher ballot--> JOINED -+---'
+ *   '---------- nobody joined -------'        IDLE <--- all parts ended ------'
+ *
+ * Forming. FORM{round, ballot, invited} goes to all; who is ready answers JOIN, who is not yet
+ * remembers it and answers when its own round begins. START{who joined} goes to all invited when
+ * everyone linked has answered or the window (deadline.h) closes. The n-th in the order waits n
+ * windows and then proposes with a higher ballot. A member joins at most one FORM per (round,
+ * ballot), and only rising ones; one that is listed by a START it has turned from says ABORT at
+ * once, so nobody waits for it. A round number is used up when a START was sent.
+ *
+ * Data. Chunks are split evenly into contiguous parts, one per member in START's order. Everyone
+ * snapshots, then grants CREDIT for its own part: a chunk therefore never arrives where it cannot
+ * be absorbed yet, and little is under way. The owner reduces a chunk when each member's
+ * contribution is in or the member was dropped (link, NaN, deadline), and sends the mean on; MEAN
+ * with a hash over all chunk hashes closes the part.
+ *
+ * Safety is per part: it ends as the owner's mean, complete and checked, or as our own values.
+ * Nothing a single member does can make a part half applied. Loop thread; pure.
+ */
+#include "averaging/exchange_group.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+enum { SAVE_VERSION = 1, SAVE_BYTES = 12 };
+
+static struct group *group_of(struct exchange *exchange)
+{
+    return (struct group *)(void *)exchange;
+}
+
+static const struct group *group_seen(const struct exchange *exchange)
+{
+    return (const struct group *)(const void *)exchange;
+}
+
+static void group_destroy(struct exchange *exchange)
+{
+    struct group *group = group_of(exchange);
+
+    if (group == NULL) return;
+    mem_free(group->offers);
+    mem_free(group->means);
+    mem_free(group->hashes);
+    mem_free(group->bitmap);
+    mem_free(group);
+}
+
+static struct exchange *group_create(const struct exchange_options *options)
+{
+    struct group *group = mem_alloc(sizeof *group);
+
+    if (group == NULL) return NULL;
+    CHECK(options->chunks <= CHUNKS_MAX);
+    group->base.ops = &exchange_group;
+    group->options = *options;
+    group->bitmap_bytes = (options->chunks + 7) / 8;
+    /* members x ceil(chunks / members) */
+    group->offers = mem_alloc((size_t)options->chunks + GROUP_MEMBERS_MAX);
+    group->means = mem_alloc(options->chunks);
+    group->hashes = mem_array(options->chunks, sizeof *group->hashes);
+    group->bitmap = mem_alloc(group->bitmap_bytes);
+    if (group->offers == NULL || group->means == NULL || group->hashes == NULL ||
+        group->bitmap == NULL) {
+        group_destroy(&group->base);
+        return NULL;
+    }
+    return &group->base;
+}
+
+/* ---- links ---- */
+
+static struct member_ref *link_find(struct group *group, struct peer_id id)
+{
+    for (uint32_t i = 0; i < group->links_count; i++) {
+        if (peer_id_is_equal(group->links[i].id, id)) return &group->links[i];
+    }
+    return NULL;
+}
+
+static void link_add(struct group *group, struct peer_id id, struct boot_id boot)
+{
+    struct member_ref *link = link_find(group, id);
+
+    if (link == NULL) {
+        if (group->links_count == LINKS_MAX) return; /* it is treated as out of reach */
+        link = &group->links[group->links_count++];
+    }
+    link->id = id;
+    link->boot = boot;
+}
+
+bool group_is_linked(const struct group *group, struct peer_id id)
+{
+    for (uint32_t i = 0; i < group->links_count; i++) {
+        if (peer_id_is_equal(group->links[i].id, id)) return true;
+    }
+    return false;
+}
+
+/* ---- shared by both phases ---- */
+
+void group_send_abort(struct group *group, struct peer_id to, uint64_t round, enum abort_code code,
+                      struct commands *out)
+{
+    struct command *send = commands_add(out, COMMAND_SEND);
+
+    if (send == NULL) return;
+    send->to = to;
+    send->message.type = MESSAGE_ABORT;
+    send->message.as.abort.key.initiator = group->options.self;
+    send->message.as.abort.key.boot = group->options.boot;
+    send->message.as.abort.key.counter = round;
+    send->message.as.abort.code = code;
+}
+
+void group_score(struct peer_id to, int32_t score, const char *reason, struct commands *out)
+{
+    struct command *command = commands_add(out, COMMAND_SCORE);
+
+    if (command == NULL) return;
+    command->to = to;
+    command->score = score;
+    command->reason = reason;
+}
+
+int group_party_find(const struct group *group, struct peer_id id)
+{
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if (peer_id_is_equal(group->parties[i].ref.id, id)) return (int)i;
+    }
+    return -1;
+}
+
+static uint32_t parties_alive(const struct group *group)
+{
+    uint32_t alive = 0;
+
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        alive += i == group->self || (group->parties[i].is_linked && !group->parties[i].is_dropped);
+    }
+    return alive;
+}
+
+void group_set_next(struct group *group, uint64_t round)
+{
+    if (round > UINT64_MAX / 2) return; /* nobody gets there honestly */
+    if (round > group->counts.next_round) group->counts.next_round = round;
+}
+
+void group_over(struct group *group, enum over_result result, const char *reason, bool is_skipped,
+                struct commands *out)
+{
+    bool has_started = group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA;
+    struct command *over = commands_add(out, COMMAND_OVER);
+
+    if (result == OVER_COMMITTED) {
+        group->counts.rounds_ok++;
+        if (group->state == GROUP_DATA) {
+            deadline_add(&group->phases, group->now_ns - group->data_ns);
+        }
+    } else {
+        group->counts.rounds_aborted += !is_skipped;
+        group->counts.rounds_skipped += is_skipped;
+        group->counts.last_abort = reason;
+    }
+    if (over != NULL) {
+        over->over.result = result;
+        over->over.round = group->round;
+        over->over.bitmap = group->bitmap;
+        over->over.bitmap_bytes = group->bitmap_bytes;
+        over->over.scale = 1;
+        over->over.members = has_started ? parties_alive(group) : 0;
+        over->over.reason = reason;
+    }
+    if (has_started || group->promised_ballot >= GROUP_BALLOT_MAX) {
+        group_set_next(group, group->round + 1);
+    }
+    group->over_ns = group->now_ns;
+    group->state = GROUP_IDLE;
+}
+
+/* ---- the contract ---- */
+
+static void group_cancel(struct exchange *exchange, const char *reason, uint64_t now_ns,
+                         struct commands *out)
+{
+    struct group *group = group_of(exchange);
+
+    group->now_ns = now_ns;
+    if (group->state == GROUP_IDLE) return;
+    if (group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA) {
+        group_data_cancel(group, ABORT_LOCAL, out);
+    } else {
+        group_form_cancel(group, out);
+    }
+    group_over(group, OVER_ABORTED, reason, false, out);
+}
+
+static void group_set_lineage(struct exchange *exchange, struct digest lineage,
+                              struct commands *out)
+{
+    struct group *group = group_of(exchange);
+
+    if (digest_is_equal(group->lineage, lineage)) return;
+    group_cancel(exchange, "the model was replaced", group->now_ns, out);
+    group->lineage = lineage;
+    group->has_heard = false;
+}
+
+static enum rc group_begin(struct exchange *exchange, const struct round_members *members,
+                           uint64_t samples, uint64_t now_ns, struct commands *out)
+{
+    static const struct digest none;
+    struct group *group = group_of(exchange);
+    bool has_self = false;
+
+    group->now_ns = now_ns;
+    if (group->state != GROUP_IDLE) return RC_BUSY;
+    if (members->count < 2 || digest_is_equal(group->lineage, none)) return RC_NOT_FOUND;
+    CHECK(members->count <= GROUP_MEMBERS_MAX);
+    for (uint32_t i = 0; i < members->count; i++) {
+        group->order[i] = (struct member_ref){members->ids[i], members->boots[i]};
+        if (peer_id_is_equal(members->ids[i], group->options.self)) {
+            has_self = true;
+            group->order_self = i;
+        } else {
+            link_add(group, members->ids[i], members->boots[i]);
+        }
+    }
+    CHECK(has_self);
+    group->order_count = members->count;
+    group->samples = samples;
+    if (group->over_ns != 0) deadline_add(&group->paces, now_ns - group->over_ns);
+    group->round = group->counts.next_round;
+    group->attempts = 0;
+    group_form_begin(group, out);
+    return RC_OK;
+}
+
+static enum rc group_on_message(struct exchange *exchange, struct peer_id from, struct boot_id boot,
+                                const struct message *message, uint64_t now_ns,
+                                struct commands *out)
+{
+    struct group *group = group_of(exchange);
+    struct member_ref ref = {from, boot};
+    bool has_started = group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA;
+
+    group->now_ns = now_ns;
+    if (peer_id_is_equal(from, group->options.self)) return RC_FORMAT;
+    link_add(group, from, boot);
+    switch (message->type) {
+    case MESSAGE_FORM:
+        return group_on_form(group, ref, &message->as.form, out);
+    case MESSAGE_JOIN:
+        return group_on_join(group, ref, &message->as.join, out);
+    case MESSAGE_START:
+        return group_on_start(group, ref, &message->as.form, out);
+    case MESSAGE_MEAN:
+        return group_on_mean(group, ref, &message->as.mean, out);
+    case MESSAGE_CREDIT:
+        return has_started ? group_on_credit(group, ref, &message->as.credit, out)
+                           : group_form_on_credit(group, ref, &message->as.credit);
+    case MESSAGE_ABORT:
+        return has_started ? group_on_abort(group, ref, &message->as.abort, out)
+                           : group_form_on_abort(group, ref, &message->as.abort, out);
+    default:
+        return RC_FORMAT;
+    }
+}
+
+static enum rc group_ops_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
+                                  float *weight)
+{
+    return group_on_chunk(group_of(exchange), chunk, weight);
+}
+
+static void group_ops_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *chunk,
+                                       enum rc rc, struct digest hash, float squared_distance,
+                                       uint64_t now_ns, struct commands *out)
+{
+    (void)squared_distance; /* only pairs agree on norms */
+    group_of(exchange)->now_ns = now_ns;
+    group_on_chunk_checked(group_of(exchange), chunk, rc, hash, out);
+}
+
+static void group_ops_on_job_done(struct exchange *exchange, enum exchange_job job, uint32_t first,
+                                  enum rc rc, struct digest hash, uint64_t now_ns,
+                                  struct commands *out)
+{
+    group_of(exchange)->now_ns = now_ns;
+    group_on_job_done(group_of(exchange), job, first, rc, hash, out);
+}
+
+static void group_on_link_up(struct exchange *exchange, struct peer_id peer, struct boot_id boot,
+                             uint64_t now_ns, struct commands *out)
+{
+    struct group *group = group_of(exchange);
+
+    group->now_ns = now_ns;
+    link_add(group, peer, boot);
+    group_form_on_link_up(group, (struct member_ref){peer, boot}, out);
+}
+
+static void group_on_link_lost(struct exchange *exchange, struct peer_id peer, uint64_t now_ns,
+                               struct commands *out)
+{
+    struct group *group = group_of(exchange);
+    struct member_ref *link = link_find(group, peer);
+
+    group->now_ns = now_ns;
+    if (link != NULL) *link = group->links[--group->links_count];
+    if (group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA) {
+        group_data_on_link_lost(group, peer, out);
+    } else {
+        group_form_on_link_lost(group, peer, out);
+    }
+}
+
+static void group_tick(struct exchange *exchange, uint64_t now_ns, struct commands *out)
+{
+    struct group *group = group_of(exchange);
+
+    group->now_ns = now_ns;
+    if (group->state == GROUP_DATA) {
+        group_data_tick(group, out);
+    } else {
+        group_form_tick(group, out);
+    }
+}
+
+static uint64_t group_next_ns(const struct exchange *exchange)
+{
+    const struct group *group = group_seen(exchange);
+
+    return group->state == GROUP_DATA ? group_data_next_ns(group) : group_form_next_ns(group);
+}
+
+static bool group_is_active(const struct exchange *exchange)
+{
+    return group_seen(exchange)->state != GROUP_IDLE;
+}
+
+static void group_counts(const struct exchange *exchange, struct exchange_counts *counts)
+{
+    *counts = group_seen(exchange)->counts;
+}
+
+static void group_set_round(struct exchange *exchange, uint64_t round)
+{
+    group_set_next(group_of(exchange), round);
+}
+
+static enum rc group_save(const struct exchange *exchange, uint8_t **bytes, size_t *count)
+{
+    uint8_t *saved = mem_alloc(SAVE_BYTES);
+
+    if (saved == NULL) return RC_NOMEM;
+    store_le32(saved, SAVE_VERSION);
+    store_le64(saved + 4, group_seen(exchange)->counts.next_round);
+    *bytes = saved;
+    *count = SAVE_BYTES;
+    return RC_OK;
+}
+
+static enum rc group_load(struct exchange *exchange, const uint8_t *bytes, size_t count)
+{
+    if (count != SAVE_BYTES || load_le32(bytes) != SAVE_VERSION) return RC_FORMAT;
+    if (load_le64(bytes + 4) > UINT64_MAX / 2) return RC_FORMAT;
+    group_set_round(exchange, load_le64(bytes + 4));
+    return RC_OK;
+}
+
+const struct exchange_ops exchange_group = {
+    .name = "group",
+    .is_group = true,
+    .create = group_create,
+    .destroy = group_destroy,
+    .set_lineage = group_set_lineage,
+    .begin = group_begin,
+    .on_message = group_on_message,
+    .on_chunk = group_ops_on_chunk,
+    .on_chunk_checked = group_ops_on_chunk_checked,
+    .on_job_done = group_ops_on_job_done,
+    .on_link_up = group_on_link_up,
+    .on_link_lost = group_on_link_lost,
+    .tick = group_tick,
+    .next_ns = group_next_ns,
+    .cancel = group_cancel,
+    .is_active = group_is_active,
+    .counts = group_counts,
+    .set_round = group_set_round,
+    .save = group_save,
+    .load = group_load,
+};

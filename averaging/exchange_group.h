@@ -1,0 +1,143 @@
+/* exchange_group: the state shared by the three files of the group exchange, and no one else. */
+#ifndef GRAPEVINE_AVERAGING_EXCHANGE_GROUP_H
+#define GRAPEVINE_AVERAGING_EXCHANGE_GROUP_H
+
+#include "averaging/deadline.h"
+#include "averaging/exchange.h"
+
+enum {
+    GROUP_CREDIT_CHUNKS = 32, /* one member may have on the way to one owner */
+    GROUP_BALLOT_MAX = 256,
+    GROUP_ATTEMPTS_MAX = 4 /* proposals joined in vain before the round is given up */
+};
+
+enum group_state {
+    GROUP_IDLE,
+    GROUP_READY,
+    GROUP_FORMING,
+    GROUP_JOINED,
+    GROUP_SNAPSHOT,
+    GROUP_DATA
+};
+
+enum chunk_state { CHUNK_NONE, CHUNK_CHECKING, CHUNK_DONE, CHUNK_REDUCING };
+
+enum part_state { PART_OPEN, PART_COMMITTED, PART_LOST };
+
+/* One member of START's list: as a contributor to our part, and as the owner of its own. */
+struct party {
+    struct member_ref ref;
+    bool is_linked;
+    bool is_dropped;                  /* nothing more is awaited for our part */
+    uint32_t granted, received, done; /* chunks of our part: allowed, begun to arrive, absorbed */
+    uint32_t credit, sent;            /* chunks of its part: that it allows, that we sent */
+    enum part_state part;
+    uint32_t first, count, staged; /* its part; chunks agreed so far */
+    bool has_mean;
+    struct digest mean; /* the hash in its MEAN */
+};
+
+/* What is known of one member of the FORM in force. */
+struct invited {
+    bool has_joined, has_declined; /* FORMING: its answer */
+    bool has_aborted;              /* it left before START came */
+    uint32_t credit;               /* it granted before START came */
+};
+
+struct group {
+    struct exchange base;
+    struct exchange_options options;
+    struct digest lineage;
+    struct exchange_counts counts; /* next_round is what begin() will use */
+    uint64_t now_ns;               /* of the latest call */
+    struct member_ref links[LINKS_MAX];
+    uint32_t links_count;
+
+    enum group_state state;
+    uint64_t round, samples;
+    struct member_ref order[GROUP_MEMBERS_MAX]; /* of begin() */
+    uint32_t order_count, order_self;
+    uint64_t ready_ns; /* since when we wait for a proposal */
+    uint32_t attempts;
+
+    struct message_form form; /* FORMING, JOINED: in force; later: the START */
+    struct member_ref proposer;
+    uint64_t form_ns, wait_until_ns;
+    struct invited invited[GROUP_MEMBERS_MAX];
+    uint64_t promised_round; /* the highest (round, ballot) proposed or joined */
+    uint32_t promised_ballot;
+    bool has_promised;
+    struct message_form heard; /* a FORM that came before we were ready */
+    struct member_ref heard_from;
+    uint64_t heard_ns;
+    bool has_heard;
+    uint64_t refused_round; /* + 1: of the last START we were wrongly counted on for */
+
+    struct party parties[GROUP_MEMBERS_MAX];
+    uint32_t parties_count, self;
+    uint8_t *offers;       /* [member][chunk of our part] enum chunk_state */
+    uint8_t *means;        /* [chunks] enum chunk_state of the agreed values */
+    struct digest *hashes; /* [chunks] of the encoded means */
+    uint8_t *bitmap;
+    uint32_t bitmap_bytes;
+    uint64_t data_ns, progress_ns, snapshot_ns;
+    bool has_own; /* our chunks are absorbed */
+
+    struct deadline arrivals;  /* JOIN after FORM */
+    struct deadline paces;     /* begin after OVER */
+    struct deadline phases;    /* data phases */
+    struct deadline snapshots; /* until ours was taken */
+    uint64_t over_ns;
+};
+
+/* exchange_group.c */
+bool group_is_linked(const struct group *group, struct peer_id id);
+/** ABORT of the round in force to `to`. */
+void group_send_abort(struct group *group, struct peer_id to, uint64_t round, enum abort_code code,
+                      struct commands *out);
+void group_score(struct peer_id to, int32_t score, const char *reason, struct commands *out);
+/** The round is over (or never came about: `is_skipped`). Leaves the state IDLE. */
+void group_over(struct group *group, enum over_result result, const char *reason, bool is_skipped,
+                struct commands *out);
+/** A later round number was heard of. */
+void group_set_next(struct group *group, uint64_t round);
+int group_party_find(const struct group *group, struct peer_id id); /* -1: none */
+
+/* exchange_group_form.c: until START */
+void group_form_begin(struct group *group, struct commands *out);
+MUST_USE enum rc group_on_form(struct group *group, struct member_ref from,
+                               const struct message_form *form, struct commands *out);
+MUST_USE enum rc group_on_join(struct group *group, struct member_ref from,
+                               const struct message_join *join, struct commands *out);
+MUST_USE enum rc group_on_start(struct group *group, struct member_ref from,
+                                const struct message_form *start, struct commands *out);
+/** CREDIT and ABORT that come before START does. */
+MUST_USE enum rc group_form_on_credit(struct group *group, struct member_ref from,
+                                      const struct message_credit *credit);
+MUST_USE enum rc group_form_on_abort(struct group *group, struct member_ref from,
+                                     const struct message_abort *abort, struct commands *out);
+void group_form_on_link_up(struct group *group, struct member_ref peer, struct commands *out);
+void group_form_on_link_lost(struct group *group, struct peer_id peer, struct commands *out);
+void group_form_tick(struct group *group, struct commands *out);
+uint64_t group_form_next_ns(const struct group *group);
+void group_form_cancel(struct group *group, struct commands *out);
+
+/* exchange_group_data.c: from START on */
+void group_data_begin(struct group *group, const struct message_form *start, struct commands *out);
+MUST_USE enum rc group_on_credit(struct group *group, struct member_ref from,
+                                 const struct message_credit *credit, struct commands *out);
+MUST_USE enum rc group_on_mean(struct group *group, struct member_ref from,
+                               const struct message_mean *mean, struct commands *out);
+MUST_USE enum rc group_on_abort(struct group *group, struct member_ref from,
+                                const struct message_abort *abort, struct commands *out);
+MUST_USE enum rc group_on_chunk(struct group *group, const struct chunk_ref *chunk, float *weight);
+void group_on_chunk_checked(struct group *group, const struct chunk_ref *chunk, enum rc rc,
+                            struct digest hash, struct commands *out);
+void group_on_job_done(struct group *group, enum exchange_job job, uint32_t first, enum rc rc,
+                       struct digest hash, struct commands *out);
+void group_data_on_link_lost(struct group *group, struct peer_id peer, struct commands *out);
+void group_data_tick(struct group *group, struct commands *out);
+uint64_t group_data_next_ns(const struct group *group);
+void group_data_cancel(struct group *group, enum abort_code code, struct commands *out);
+
+#endif

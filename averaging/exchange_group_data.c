@@ -1,0 +1,593 @@
+/*
+ * The data phase of a group round: contributions to owners, means back, each part on its own. The
+ * picture is in exchange_group.c. Loop thread; pure.
+ *
+ * Deadlines go by progress. After `patience` without any, an owner stops waiting for contributions;
+ * after twice that, a member stops waiting for owners, so an owner that just gave up on a third
+ * peer is still in time. Patience is learned from earlier phases and from how long our own snapshot
+ * took (peers of one swarm run steps of comparable length). PATIENCES_MAX bounds the whole, so that
+ * dripping bytes cannot hold a round open.
+ */
+#include "averaging/exchange_group.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+
+#include <string.h>
+
+static const uint64_t patience_floor_ns = 2500 * NS_PER_MS;
+static const uint64_t patience_cap_ns = 300 * NS_PER_S;
+enum { PATIENCES_MAX = 32, SCORE_MISS = -1, SCORE_NONFINITE = -50, SCORE_VIOLATION = -100 };
+
+static uint64_t patience_ns(const struct group *group)
+{
+    uint64_t phase = deadline_median(&group->phases, 0),
+             step = deadline_median(&group->snapshots, 0);
+    uint64_t longest = 2 * phase > 4 * step ? 2 * phase : 4 * step;
+
+    if (longest > patience_cap_ns) longest = patience_cap_ns;
+    return longest < patience_floor_ns ? patience_floor_ns : longest;
+}
+
+static struct party *own_part(struct group *group)
+{
+    return &group->parties[group->self];
+}
+
+static uint8_t *offer_state(struct group *group, uint32_t party, uint32_t chunk)
+{
+    const struct party *own = own_part(group);
+
+    return &group->offers[(size_t)party * own->count + (chunk - own->first)];
+}
+
+static uint16_t stream_of(const struct group *group)
+{
+    return (uint16_t)group->round;
+}
+
+/* ---- the beginning ---- */
+
+static void parties_fill(struct group *group, const struct message_form *start)
+{
+    uint64_t chunks = group->options.chunks, n = start->members_count;
+
+    memset(group->parties, 0, sizeof group->parties);
+    group->parties_count = start->members_count;
+    for (uint32_t i = 0; i < start->members_count; i++) {
+        struct party *party = &group->parties[i];
+
+        party->ref = start->members[i];
+        party->first = (uint32_t)(chunks * i / n);
+        party->count = (uint32_t)(chunks * (i + 1) / n) - party->first;
+        if (party->count == 0) party->part = PART_COMMITTED;
+        party->is_linked = group_is_linked(group, party->ref.id);
+        if (peer_id_is_equal(party->ref.id, group->options.self)) {
+            group->self = i;
+            party->is_linked = true;
+        }
+    }
+}
+
+static void party_lose(struct group *group, uint32_t index)
+{
+    struct party *party = &group->parties[index];
+
+    CHECK(index != group->self);
+    party->is_dropped = true;
+    if (party->part == PART_OPEN) party->part = PART_LOST;
+}
+
+void group_data_begin(struct group *group, const struct message_form *start, struct commands *out)
+{
+    parties_fill(group, start);
+    for (uint32_t i = 0; i < group->form.members_count; i++) {
+        int index = group_party_find(group, group->form.members[i].id);
+
+        if (index < 0) continue;
+        group->parties[index].credit = group->invited[i].credit;
+        if (group->invited[i].has_aborted) party_lose(group, (uint32_t)index);
+    }
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if (!group->parties[i].is_linked) party_lose(group, i);
+    }
+    memset(group->offers, CHUNK_NONE, (size_t)group->parties_count * own_part(group)->count);
+    memset(group->means, CHUNK_NONE, group->options.chunks);
+    memset(group->bitmap, 0, group->bitmap_bytes);
+    group->has_own = false;
+    group->round = start->round;
+    group->form = *start;
+    group->state = GROUP_SNAPSHOT;
+    group->snapshot_ns = group->now_ns;
+    (void)commands_add(out, COMMAND_SNAPSHOT);
+}
+
+/* ---- sending ---- */
+
+static void send_range(struct group *group, struct peer_id to, enum data_kind kind, uint32_t first,
+                       uint32_t count, struct commands *out)
+{
+    struct command *send = commands_add(out, COMMAND_SEND_RANGE);
+
+    if (send == NULL) return;
+    send->to = to;
+    send->buffer = kind;
+    send->stream = stream_of(group);
+    send->first = first;
+    send->count = count;
+}
+
+/* What this owner's credit allows and it does not have yet. */
+static void send_offers(struct group *group, struct party *owner, struct commands *out)
+{
+    uint32_t may = owner->credit < owner->count ? owner->credit : owner->count;
+
+    if (!owner->is_linked || owner->part != PART_OPEN || owner->sent >= may) return;
+    send_range(group, owner->ref.id, DATA_OFFER, owner->first + owner->sent, may - owner->sent,
+               out);
+    owner->sent = may;
+}
+
+/* Half of the allowance is renewed at a time: few messages, and the sender never runs dry. */
+static void grant(struct group *group, struct party *party, struct commands *out)
+{
+    uint32_t wanted = party->done + GROUP_CREDIT_CHUNKS, count = own_part(group)->count;
+    struct command *send;
+
+    if (party->is_dropped || party->granted >= count) return;
+    if (wanted > count) wanted = count;
+    if (wanted < party->granted + GROUP_CREDIT_CHUNKS / 2 && wanted != count) return;
+    if (wanted <= party->granted) return;
+    send = commands_add(out, COMMAND_SEND);
+    if (send == NULL) return;
+    send->to = party->ref.id;
+    send->message.type = MESSAGE_CREDIT;
+    send->message.as.credit.stream = stream_of(group);
+    send->message.as.credit.chunks = wanted - party->granted;
+    party->granted = wanted;
+}
+
+/* ---- the owner's side ---- */
+
+static bool is_chunk_complete(struct group *group, uint32_t chunk)
+{
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        uint8_t state = *offer_state(group, i, chunk);
+
+        if (i == group->self || state == CHUNK_DONE) continue;
+        if (state == CHUNK_CHECKING || !group->parties[i].is_dropped) return false;
+    }
+    return group->has_own;
+}
+
+static void reduce_if_complete(struct group *group, uint32_t chunk, struct commands *out)
+{
+    struct command *reduce;
+
+    if (group->means[chunk] != CHUNK_NONE || !is_chunk_complete(group, chunk)) return;
+    group->means[chunk] = CHUNK_REDUCING;
+    reduce = commands_add(out, COMMAND_REDUCE);
+    if (reduce != NULL) reduce->first = chunk;
+}
+
+static void reduce_all_complete(struct group *group, struct commands *out)
+{
+    const struct party *own = own_part(group);
+
+    if (group->state != GROUP_DATA) return;
+    for (uint32_t chunk = own->first; chunk < own->first + own->count; chunk++) {
+        reduce_if_complete(group, chunk, out);
+    }
+}
+
+/* Members that are in the mean of every chunk of our part. */
+static uint64_t contributors(struct group *group)
+{
+    uint64_t bits = 0;
+
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        bool is_all = i == group->self || group->parties[i].done == own_part(group)->count;
+
+        if (is_all) bits |= UINT64_C(1) << i;
+    }
+    return bits;
+}
+
+static struct digest part_hash(const struct group *group, const struct party *part)
+{
+    return hash_of(group->hashes + part->first, part->count * sizeof *group->hashes);
+}
+
+static void send_means(struct group *group, uint32_t chunk, struct commands *out)
+{
+    struct party *own = own_part(group);
+    bool is_last = own->staged == own->count;
+
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        const struct party *to = &group->parties[i];
+        struct command *send;
+
+        if (i == group->self || !to->is_linked) continue;
+        send_range(group, to->ref.id, DATA_MEAN, chunk, 1, out);
+        if (!is_last) continue;
+        send = commands_add(out, COMMAND_SEND);
+        if (send == NULL) continue;
+        send->to = to->ref.id;
+        send->message.type = MESSAGE_MEAN;
+        send->message.as.mean.round = group->round;
+        send->message.as.mean.part = group->self;
+        send->message.as.mean.contributors = contributors(group);
+        send->message.as.mean.hash = part_hash(group, own);
+    }
+    if (is_last) own->part = PART_COMMITTED;
+}
+
+/* ---- the end ---- */
+
+static void bitmap_fill(struct group *group)
+{
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        const struct party *part = &group->parties[i];
+
+        if (part->part != PART_COMMITTED) continue;
+        for (uint32_t chunk = part->first; chunk < part->first + part->count; chunk++) {
+            group->bitmap[chunk / 8] |= (uint8_t)(1u << chunk % 8);
+        }
+    }
+}
+
+/* Did anything of anyone else come in? Else "the mean" is our own part alone. */
+static bool has_mixed(const struct group *group)
+{
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        const struct party *party = &group->parties[i];
+
+        if (i == group->self) continue;
+        if (party->done > 0 || (party->part == PART_COMMITTED && party->count > 0)) return true;
+    }
+    return false;
+}
+
+static void over_if_all_ended(struct group *group, struct commands *out)
+{
+    if (group->state != GROUP_DATA) return;
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if (group->parties[i].part == PART_OPEN) return;
+    }
+    if (has_mixed(group)) {
+        bitmap_fill(group);
+        group_over(group, OVER_COMMITTED, NULL, false, out);
+    } else {
+        group_over(group, OVER_ABORTED, "all other members were lost", false, out);
+    }
+}
+
+static void advance(struct group *group, struct commands *out)
+{
+    reduce_all_complete(group, out);
+    over_if_all_ended(group, out);
+}
+
+void group_data_cancel(struct group *group, enum abort_code code, struct commands *out)
+{
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if (i == group->self || !group->parties[i].is_linked) continue;
+        group_send_abort(group, group->parties[i].ref.id, group->round, code, out);
+    }
+}
+
+/* ---- our own jobs ---- */
+
+static void fail(struct group *group, enum rc rc, const char *reason, struct commands *out)
+{
+    group_data_cancel(group, rc == RC_NONFINITE ? ABORT_NONFINITE : ABORT_LOCAL, out);
+    group_over(group, OVER_ABORTED, reason, false, out);
+}
+
+static void snapshot_done(struct group *group, enum rc rc, struct commands *out)
+{
+    const struct party *own = own_part(group);
+    struct command *absorb;
+
+    if (rc != RC_OK) {
+        fail(group, rc,
+             rc == RC_NONFINITE ? "the local model is not finite" : "the snapshot failed", out);
+        return;
+    }
+    group->state = GROUP_DATA;
+    group->data_ns = group->now_ns;
+    deadline_add(&group->snapshots, group->now_ns - group->snapshot_ns);
+    if (own->count > 0) {
+        absorb = commands_add(out, COMMAND_ABSORB_OWN);
+        if (absorb != NULL) {
+            absorb->first = own->first;
+            absorb->count = own->count;
+            absorb->weight = 1;
+        }
+    }
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if (i == group->self) continue;
+        grant(group, &group->parties[i], out);
+        send_offers(group, &group->parties[i], out);
+    }
+    over_if_all_ended(group, out); /* everyone may have left before our snapshot was there */
+}
+
+static void reduce_done(struct group *group, uint32_t chunk, enum rc rc, struct digest hash,
+                        struct commands *out)
+{
+    struct party *own = own_part(group);
+
+    if (chunk < own->first || chunk - own->first >= own->count) return;
+    if (group->means[chunk] != CHUNK_REDUCING) return;
+    if (rc != RC_OK) {
+        fail(group, rc, "a mean could not be formed", out);
+        return;
+    }
+    group->means[chunk] = CHUNK_DONE;
+    group->hashes[chunk] = hash;
+    own->staged++;
+    send_means(group, chunk, out);
+    over_if_all_ended(group, out);
+}
+
+void group_on_job_done(struct group *group, enum exchange_job job, uint32_t first, enum rc rc,
+                       struct digest hash, struct commands *out)
+{
+    group->progress_ns = group->now_ns;
+    if (job == JOB_SNAPSHOT && group->state == GROUP_SNAPSHOT) {
+        snapshot_done(group, rc, out);
+    } else if (job == JOB_ABSORB_OWN && group->state == GROUP_DATA && !group->has_own) {
+        if (rc != RC_OK) {
+            fail(group, rc, "the own part could not be absorbed", out);
+            return;
+        }
+        group->has_own = true;
+        advance(group, out);
+    } else if (job == JOB_REDUCE && group->state == GROUP_DATA) {
+        reduce_done(group, first, rc, hash, out);
+    }
+}
+
+/* ---- what others send ---- */
+
+/* The party `from` is in the running round, or -1. */
+static int party_of(const struct group *group, struct member_ref from)
+{
+    int index = group_party_find(group, from.id);
+
+    if (group->state != GROUP_SNAPSHOT && group->state != GROUP_DATA) return -1;
+    if (index < 0 || (uint32_t)index == group->self) return -1;
+    return boot_id_is_equal(group->parties[index].ref.boot, from.boot) ? index : -1;
+}
+
+enum rc group_on_credit(struct group *group, struct member_ref from,
+                        const struct message_credit *credit, struct commands *out)
+{
+    int index = party_of(group, from);
+    struct party *owner;
+
+    if (index < 0 || credit->stream != stream_of(group)) return RC_STALE;
+    owner = &group->parties[index];
+    if (owner->part != PART_OPEN) return RC_STALE;
+    if (owner->credit > owner->count || credit->chunks > owner->count - owner->credit) {
+        return RC_FORMAT;
+    }
+    owner->credit += credit->chunks;
+    group->progress_ns = group->now_ns;
+    if (group->state == GROUP_DATA) send_offers(group, owner, out);
+    return RC_OK;
+}
+
+static void part_close_if_complete(struct group *group, struct party *part, struct commands *out)
+{
+    if (part->part != PART_OPEN || !part->has_mean || part->staged < part->count) return;
+    if (digest_is_equal(part_hash(group, part), part->mean)) {
+        part->part = PART_COMMITTED;
+    } else {
+        part->part = PART_LOST;
+        group_score(part->ref.id, SCORE_VIOLATION, "its mean does not match its hash", out);
+    }
+    over_if_all_ended(group, out);
+}
+
+enum rc group_on_mean(struct group *group, struct member_ref from, const struct message_mean *mean,
+                      struct commands *out)
+{
+    int index = party_of(group, from);
+    struct party *part;
+
+    if (index < 0 || mean->round != group->round || group->state != GROUP_DATA) return RC_STALE;
+    part = &group->parties[index];
+    if (mean->part != (uint32_t)index) return RC_FORMAT;
+    if (group->parties_count < 64 && mean->contributors >> group->parties_count != 0) {
+        return RC_FORMAT;
+    }
+    if (part->part != PART_OPEN) return RC_STALE;
+    if (part->has_mean) return RC_REPLAY;
+    part->has_mean = true;
+    part->mean = mean->hash;
+    group->progress_ns = group->now_ns;
+    part_close_if_complete(group, part, out);
+    return RC_OK;
+}
+
+enum rc group_on_abort(struct group *group, struct member_ref from,
+                       const struct message_abort *abort, struct commands *out)
+{
+    int index = party_of(group, from);
+
+    if (index < 0 || abort->key.counter != group->round) return RC_STALE;
+    party_lose(group, (uint32_t)index);
+    advance(group, out);
+    return RC_OK;
+}
+
+static enum rc on_offer_chunk(struct group *group, uint32_t index, uint32_t chunk, float *weight)
+{
+    struct party *party = &group->parties[index];
+    const struct party *own = own_part(group);
+    uint8_t *state;
+
+    if (chunk < own->first || chunk - own->first >= own->count) return RC_FORMAT;
+    if (party->is_dropped) return RC_STALE;
+    state = offer_state(group, index, chunk);
+    if (*state != CHUNK_NONE) return RC_REPLAY;
+    if (party->received >= party->granted) return RC_LIMIT;
+    *state = CHUNK_CHECKING;
+    party->received++;
+    *weight = 1;
+    return RC_OK;
+}
+
+static enum rc on_mean_chunk(struct group *group, uint32_t index, uint32_t chunk)
+{
+    const struct party *part = &group->parties[index];
+
+    if (chunk < part->first || chunk - part->first >= part->count) return RC_FORMAT;
+    if (part->part != PART_OPEN) return RC_STALE;
+    if (group->means[chunk] != CHUNK_NONE) return RC_REPLAY;
+    group->means[chunk] = CHUNK_CHECKING;
+    return RC_OK;
+}
+
+enum rc group_on_chunk(struct group *group, const struct chunk_ref *chunk, float *weight)
+{
+    int index = group_party_find(group, chunk->from);
+
+    if (group->state != GROUP_DATA || chunk->stream != stream_of(group)) return RC_STALE;
+    if (index < 0 || (uint32_t)index == group->self) return RC_STALE;
+    if (chunk->kind == DATA_OFFER) {
+        return on_offer_chunk(group, (uint32_t)index, chunk->chunk, weight);
+    }
+    if (chunk->kind == DATA_MEAN) return on_mean_chunk(group, (uint32_t)index, chunk->chunk);
+    return RC_FORMAT;
+}
+
+/* A chunk that cannot be used. What fails for our own reasons is not held against the sender. */
+static void chunk_failed(struct group *group, uint32_t index, enum rc rc, struct commands *out)
+{
+    struct peer_id id = group->parties[index].ref.id;
+
+    if (rc == RC_NONFINITE) {
+        group_score(id, SCORE_NONFINITE, "sent a chunk that is not finite", out);
+    } else if (rc == RC_FORMAT) {
+        group_score(id, SCORE_VIOLATION, "sent a malformed chunk", out);
+    }
+    party_lose(group, index);
+    advance(group, out);
+}
+
+static void offer_checked(struct group *group, uint32_t index, uint32_t chunk, enum rc rc,
+                          struct commands *out)
+{
+    struct party *party = &group->parties[index];
+    const struct party *own = own_part(group);
+    uint8_t *state;
+
+    if (chunk < own->first || chunk - own->first >= own->count) return;
+    state = offer_state(group, index, chunk);
+    if (*state != CHUNK_CHECKING) return;
+    *state = rc == RC_OK ? CHUNK_DONE : CHUNK_NONE;
+    if (rc != RC_OK) {
+        chunk_failed(group, index, rc, out);
+        return;
+    }
+    party->done++;
+    grant(group, party, out);
+    reduce_if_complete(group, chunk, out);
+}
+
+static void mean_checked(struct group *group, uint32_t index, uint32_t chunk, enum rc rc,
+                         struct digest hash, struct commands *out)
+{
+    struct party *part = &group->parties[index];
+
+    if (chunk < part->first || chunk - part->first >= part->count) return;
+    if (group->means[chunk] != CHUNK_CHECKING) return;
+    group->means[chunk] = rc == RC_OK ? CHUNK_DONE : CHUNK_NONE;
+    if (rc != RC_OK) {
+        chunk_failed(group, index, rc, out);
+        return;
+    }
+    group->hashes[chunk] = hash;
+    part->staged++;
+    part_close_if_complete(group, part, out);
+}
+
+void group_on_chunk_checked(struct group *group, const struct chunk_ref *chunk, enum rc rc,
+                            struct digest hash, struct commands *out)
+{
+    int index = group_party_find(group, chunk->from);
+
+    if (group->state != GROUP_DATA || chunk->stream != stream_of(group)) return;
+    if (index < 0 || (uint32_t)index == group->self) return;
+    group->progress_ns = group->now_ns;
+    if (chunk->kind == DATA_OFFER) {
+        offer_checked(group, (uint32_t)index, chunk->chunk, rc, out);
+    } else if (chunk->kind == DATA_MEAN) {
+        mean_checked(group, (uint32_t)index, chunk->chunk, rc, hash, out);
+    }
+}
+
+/* ---- links and time ---- */
+
+void group_data_on_link_lost(struct group *group, struct peer_id peer, struct commands *out)
+{
+    int index = group_party_find(group, peer);
+
+    if (index < 0 || (uint32_t)index == group->self) return;
+    group->parties[index].is_linked = false;
+    party_lose(group, (uint32_t)index);
+    advance(group, out);
+}
+
+static bool is_awaited(const struct group *group, uint32_t index)
+{
+    const struct party *party = &group->parties[index];
+
+    return index != group->self && !party->is_dropped &&
+           party->done < group->parties[group->self].count;
+}
+
+/* When the next of the two limits passes. */
+static uint64_t limit_ns(const struct group *group, bool is_second)
+{
+    uint64_t patience = patience_ns(group);
+    uint64_t hard = deadline_after(group->data_ns, PATIENCES_MAX * patience);
+    uint64_t soft = deadline_after(group->progress_ns, is_second ? 2 * patience : patience);
+
+    return soft < hard ? soft : hard;
+}
+
+void group_data_tick(struct group *group, struct commands *out)
+{
+    bool is_first = group->now_ns >= limit_ns(group, false);
+    bool is_second = group->now_ns >= limit_ns(group, true);
+
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        struct party *party = &group->parties[i];
+
+        if (i == group->self) continue;
+        if (is_first && is_awaited(group, i)) {
+            party->is_dropped = true; /* what is absorbed stays in */
+            group_score(party->ref.id, SCORE_MISS, "did not send its values in time", out);
+        }
+        if (is_second && party->part == PART_OPEN) {
+            party_lose(group, i);
+            group_score(party->ref.id, SCORE_MISS, "did not return its mean in time", out);
+        }
+    }
+    advance(group, out);
+}
+
+uint64_t group_data_next_ns(const struct group *group)
+{
+    bool is_open = false;
+
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if (is_awaited(group, i)) return limit_ns(group, false);
+        is_open |= i != group->self && group->parties[i].part == PART_OPEN;
+    }
+    return is_open ? limit_ns(group, true) : UINT64_MAX;
+}

@@ -1,0 +1,497 @@
+/*
+ * Forming a group: who takes part in a round, agreed before anybody takes a snapshot. The picture
+ * is in exchange_group.c. Loop thread; pure.
+ */
+#include "averaging/exchange_group.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+
+#include <string.h>
+
+/* Waits nobody can configure: the first before anything is known, and what bounds the learned. */
+static const uint64_t grace_first_ns = NS_PER_S;
+static const uint64_t grace_floor_ns = 100 * NS_PER_MS;
+static const uint64_t pace_unknown_ns = 2 * NS_PER_S;
+static const uint64_t join_wait_max_ns = 20 * NS_PER_S;
+enum { GRACE_SPREAD = 4, DEADLINE_MISS = -1 };
+
+/* How long a proposer waits for answers: as arrivals have taught, at most one pace of this peer. */
+static uint64_t grace_ns(const struct group *group)
+{
+    uint64_t cap = deadline_median(&group->paces, pace_unknown_ns);
+
+    return deadline_window(&group->arrivals, GRACE_SPREAD, grace_first_ns, grace_floor_ns, cap);
+}
+
+static int form_find(const struct message_form *form, struct peer_id id)
+{
+    for (uint32_t i = 0; i < form->members_count; i++) {
+        if (peer_id_is_equal(form->members[i].id, id)) return (int)i;
+    }
+    return -1;
+}
+
+static bool form_has(const struct message_form *form, struct member_ref ref)
+{
+    int found = form_find(form, ref.id);
+
+    return found >= 0 && boot_id_is_equal(form->members[found].boot, ref.boot);
+}
+
+static struct member_ref self_of(const struct group *group)
+{
+    return (struct member_ref){group->options.self, group->options.boot};
+}
+
+/* What FORM and START must have in common with us, whatever our state. */
+static enum rc form_check(const struct group *group, struct member_ref from,
+                          const struct message_form *form)
+{
+    if (form->members_count < 2 || form->members_count > GROUP_MEMBERS_MAX) return RC_FORMAT;
+    if (form->round > UINT64_MAX / 2 || form->ballot > GROUP_BALLOT_MAX) return RC_FORMAT;
+    if (!form_has(form, from)) return RC_FORMAT;
+    for (uint32_t i = 0; i < form->members_count; i++) {
+        if (form_find(form, form->members[i].id) != (int)i) return RC_FORMAT; /* twice */
+    }
+    if (form->chunks != group->options.chunks ||
+        !digest_is_equal(form->schema, group->options.schema) ||
+        !digest_is_equal(form->lineage, group->lineage) ||
+        strncmp(form->codec, group->options.codec, sizeof form->codec) != 0) {
+        return RC_MISMATCH;
+    }
+    return RC_OK;
+}
+
+/* ---- proposing ---- */
+
+static void send_form(const struct message_form *form, enum message_type type, struct peer_id to,
+                      struct commands *out)
+{
+    struct command *send = commands_add(out, COMMAND_SEND);
+
+    if (send == NULL) return;
+    send->to = to;
+    send->message.type = type;
+    send->message.as.form = *form;
+}
+
+/* To everyone listed who is linked, but us. */
+static void send_form_to_all(const struct group *group, const struct message_form *form,
+                             enum message_type type, const struct message_form *list,
+                             struct commands *out)
+{
+    for (uint32_t i = 0; i < list->members_count; i++) {
+        if (peer_id_is_equal(list->members[i].id, group->options.self)) continue;
+        if (!group_is_linked(group, list->members[i].id)) continue;
+        send_form(form, type, list->members[i].id, out);
+    }
+}
+
+static void promise(struct group *group, uint64_t round, uint32_t ballot)
+{
+    group->promised_round = round;
+    group->promised_ballot = ballot;
+    group->has_promised = true;
+}
+
+static bool is_above_promise(const struct group *group, const struct message_form *form)
+{
+    if (!group->has_promised || form->round > group->promised_round) return true;
+    return form->round == group->promised_round && form->ballot > group->promised_ballot;
+}
+
+static void form_fill(const struct group *group, uint32_t ballot, struct message_form *form)
+{
+    memset(form, 0, sizeof *form);
+    form->round = group->round;
+    form->ballot = ballot;
+    form->schema = group->options.schema;
+    form->lineage = group->lineage;
+    memcpy(form->codec, group->options.codec, sizeof form->codec);
+    form->chunks = group->options.chunks;
+    form->deadline_ms = (uint32_t)(grace_ns(group) / NS_PER_MS) + 1;
+    for (uint32_t i = 0; i < group->order_count; i++) {
+        if (i != group->order_self && !group_is_linked(group, group->order[i].id)) continue;
+        form->members[form->members_count++] = group->order[i];
+    }
+}
+
+static void propose(struct group *group, struct commands *out)
+{
+    uint32_t ballot = group->order_self;
+
+    if (group->counts.next_round > group->round) group->round = group->counts.next_round;
+    if (group->has_promised && group->promised_round == group->round &&
+        group->promised_ballot >= ballot) {
+        ballot = group->promised_ballot + 1;
+    }
+    if (ballot > GROUP_BALLOT_MAX) {
+        group_over(group, OVER_ABORTED, "too many proposals failed", true, out);
+        return;
+    }
+    form_fill(group, ballot, &group->form);
+    if (group->form.members_count < 2) {
+        group_over(group, OVER_ABORTED, "nobody else is linked", true, out);
+        return;
+    }
+    promise(group, group->round, ballot);
+    group->state = GROUP_FORMING;
+    group->proposer = self_of(group);
+    group->form_ns = group->now_ns;
+    group->wait_until_ns = deadline_after(group->now_ns, grace_ns(group));
+    memset(group->invited, 0, sizeof group->invited);
+    send_form_to_all(group, &group->form, MESSAGE_FORM, &group->form, out);
+}
+
+static uint32_t joined_count(const struct group *group)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < group->form.members_count; i++) {
+        count += group->invited[i].has_joined;
+    }
+    return count;
+}
+
+/* The window closes: whoever joined takes part; the others learn from START that they do not. */
+static void forming_close(struct group *group, struct commands *out)
+{
+    struct message_form start = group->form;
+    uint64_t waited = group->now_ns - group->form_ns;
+
+    start.members_count = 0;
+    for (uint32_t i = 0; i < group->form.members_count; i++) {
+        struct member_ref member = group->form.members[i];
+        bool is_self = peer_id_is_equal(member.id, group->options.self);
+        bool is_linked = is_self || group_is_linked(group, member.id);
+
+        if (is_self || (is_linked && group->invited[i].has_joined)) {
+            start.members[start.members_count++] = member;
+        } else if (is_linked && !group->invited[i].has_declined) {
+            deadline_add(&group->arrivals, 2 * waited); /* it took longer than this */
+        }
+    }
+    if (start.members_count < 2) {
+        group_over(group, OVER_ABORTED, "nobody else was ready", true, out);
+        return;
+    }
+    send_form_to_all(group, &start, MESSAGE_START, &group->form, out);
+    group_data_begin(group, &start, out);
+}
+
+static void forming_check(struct group *group, struct commands *out)
+{
+    for (uint32_t i = 0; i < group->form.members_count; i++) {
+        struct peer_id id = group->form.members[i].id;
+
+        if (peer_id_is_equal(id, group->options.self)) continue;
+        if (group->invited[i].has_joined || group->invited[i].has_declined) continue;
+        if (group_is_linked(group, id)) return; /* still awaited */
+    }
+    forming_close(group, out);
+}
+
+/* Another proposal is taken up: those who joined ours need not wait for it. */
+static void forming_withdraw(struct group *group, struct commands *out)
+{
+    for (uint32_t i = 0; i < group->form.members_count; i++) {
+        if (!group->invited[i].has_joined) continue;
+        group_send_abort(group, group->form.members[i].id, group->form.round, ABORT_PROTOCOL, out);
+    }
+}
+
+/* ---- waiting for a proposal, and joining one ---- */
+
+static void become_ready(struct group *group, struct commands *out)
+{
+    group->state = GROUP_READY;
+    group->ready_ns = group->now_ns;
+    if (++group->attempts > GROUP_ATTEMPTS_MAX) {
+        group_over(group, OVER_ABORTED, "no proposal came to a start", false, out);
+    }
+}
+
+static void join(struct group *group, struct member_ref proposer, const struct message_form *form,
+                 struct commands *out)
+{
+    uint64_t wait = (uint64_t)form->deadline_ms * NS_PER_MS;
+    struct command *send;
+
+    if (group->state == GROUP_FORMING) forming_withdraw(group, out);
+    if (wait > join_wait_max_ns) wait = join_wait_max_ns;
+    group->state = GROUP_JOINED;
+    group->round = form->round;
+    group->form = *form;
+    group->proposer = proposer;
+    group->wait_until_ns = deadline_after(group->now_ns, wait + grace_ns(group));
+    memset(group->invited, 0, sizeof group->invited);
+    promise(group, form->round, form->ballot);
+    group_set_next(group, form->round);
+    send = commands_add(out, COMMAND_SEND);
+    if (send == NULL) return;
+    send->to = proposer.id;
+    send->message.type = MESSAGE_JOIN;
+    send->message.as.join.round = form->round;
+    send->message.as.join.ballot = form->ballot;
+    send->message.as.join.samples = group->samples;
+}
+
+/* Two proposed with one ballot, from different lists: the smaller id goes on if nothing is lost. */
+static bool must_yield(const struct group *group, struct member_ref from,
+                       const struct message_form *form)
+{
+    return group->state == GROUP_FORMING && form->round == group->round &&
+           form->ballot == group->form.ballot && joined_count(group) == 0 &&
+           peer_id_compare(from.id, group->options.self) < 0;
+}
+
+enum rc group_on_form(struct group *group, struct member_ref from, const struct message_form *form,
+                      struct commands *out)
+{
+    bool has_started = group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA;
+    bool is_waiting = !has_started && group->state != GROUP_IDLE;
+    enum rc rc = form_check(group, from, form);
+
+    if (rc != RC_OK) return rc;
+    if (!form_has(form, self_of(group))) return RC_MISMATCH; /* meant for an earlier life of ours */
+    if (form->round < (is_waiting ? group->round : group->counts.next_round)) return RC_STALE;
+    if (has_started && form->round == group->round) return RC_STALE;
+    if (!is_above_promise(group, form) && !must_yield(group, from, form)) return RC_STALE;
+    if (is_waiting) {
+        join(group, from, form, out);
+        return RC_OK;
+    }
+    if (group->has_heard &&
+        (form->round < group->heard.round ||
+         (form->round == group->heard.round && form->ballot <= group->heard.ballot))) {
+        return RC_STALE;
+    }
+    group->heard = *form;
+    group->heard_from = from;
+    group->heard_ns = group->now_ns;
+    group->has_heard = true;
+    group_set_next(group, form->round);
+    return RC_OK;
+}
+
+static bool is_heard_open(const struct group *group)
+{
+    if (!group->has_heard || group->heard.round < group->round) return false;
+    if (!group_is_linked(group, group->heard_from.id)) return false;
+    return group->now_ns - group->heard_ns <= (uint64_t)group->heard.deadline_ms * NS_PER_MS;
+}
+
+static uint32_t position(const struct group *group)
+{
+    uint32_t before = 0;
+
+    for (uint32_t i = 0; i < group->order_self; i++) {
+        before += group_is_linked(group, group->order[i].id);
+    }
+    return before;
+}
+
+/* After a proposal that came to nothing even the first in the order lets one window pass. */
+static uint64_t own_turn_ns(const struct group *group)
+{
+    uint64_t windows = position(group) + (group->attempts > 0);
+
+    return deadline_after(group->ready_ns, windows * grace_ns(group));
+}
+
+void group_form_begin(struct group *group, struct commands *out)
+{
+    bool is_open = is_heard_open(group) && is_above_promise(group, &group->heard);
+
+    group->state = GROUP_READY;
+    group->ready_ns = group->now_ns;
+    group->has_heard = false;
+    if (is_open) {
+        join(group, group->heard_from, &group->heard, out);
+    } else if (position(group) == 0) {
+        propose(group, out);
+    }
+}
+
+/* ---- answers ---- */
+
+enum rc group_on_join(struct group *group, struct member_ref from, const struct message_join *join,
+                      struct commands *out)
+{
+    bool has_started = group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA;
+    int index = form_find(&group->form, from.id);
+
+    if (has_started && join->round == group->round) return RC_STALE; /* START told it so */
+    if (group->state != GROUP_FORMING || join->round != group->form.round ||
+        join->ballot != group->form.ballot) {
+        group_send_abort(group, from.id, join->round, ABORT_PROTOCOL, out);
+        return RC_STALE;
+    }
+    if (index < 0 || !boot_id_is_equal(group->form.members[index].boot, from.boot)) {
+        return RC_MISMATCH;
+    }
+    if (group->invited[index].has_joined) return RC_REPLAY;
+    group->invited[index].has_joined = true;
+    deadline_add(&group->arrivals, group->now_ns - group->form_ns);
+    forming_check(group, out);
+    return RC_OK;
+}
+
+/* START's list must be FORM's, thinned out: parts are counted along it. */
+static bool is_thinned(const struct message_form *start, const struct message_form *form)
+{
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i < start->members_count; i++) {
+        while (at < form->members_count &&
+               !peer_id_is_equal(form->members[at].id, start->members[i].id)) {
+            at++;
+        }
+        if (at == form->members_count ||
+            !boot_id_is_equal(form->members[at].boot, start->members[i].boot)) {
+            return false;
+        }
+        at++;
+    }
+    return true;
+}
+
+/* The round goes on without us: ours will be a later one. */
+static enum rc start_without_us(struct group *group, const struct message_form *start,
+                                struct commands *out)
+{
+    bool is_idle = group->state == GROUP_IDLE;
+
+    if (start->round < (is_idle ? group->counts.next_round : group->round)) return RC_STALE;
+    if (group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA) return RC_STALE;
+    if (group->state == GROUP_FORMING && joined_count(group) > 0) return RC_STALE;
+    group_set_next(group, start->round + 1);
+    if (group->has_heard && group->heard.round <= start->round) group->has_heard = false;
+    if (is_idle) return RC_OK;
+    group->round = group->counts.next_round;
+    become_ready(group, out);
+    return RC_OK;
+}
+
+enum rc group_on_start(struct group *group, struct member_ref from,
+                       const struct message_form *start, struct commands *out)
+{
+    enum rc rc = form_check(group, from, start);
+
+    if (rc != RC_OK) return rc;
+    if (!form_has(start, self_of(group))) return start_without_us(group, start, out);
+    if (group->state == GROUP_JOINED && peer_id_is_equal(from.id, group->proposer.id) &&
+        start->round == group->form.round && start->ballot == group->form.ballot) {
+        if (!is_thinned(start, &group->form)) return RC_FORMAT;
+        group_data_begin(group, start, out);
+        return RC_OK;
+    }
+    /* We turned to another proposal meanwhile. Saying so at once spares them the deadline. */
+    if (group->refused_round != start->round + 1 && group->state != GROUP_SNAPSHOT &&
+        group->state != GROUP_DATA) {
+        group->refused_round = start->round + 1;
+        for (uint32_t i = 0; i < start->members_count; i++) {
+            if (!group_is_linked(group, start->members[i].id)) continue;
+            group_send_abort(group, start->members[i].id, start->round, ABORT_PROTOCOL, out);
+        }
+    }
+    return RC_STALE;
+}
+
+enum rc group_form_on_credit(struct group *group, struct member_ref from,
+                             const struct message_credit *credit)
+{
+    int index = form_find(&group->form, from.id);
+
+    if (group->state != GROUP_JOINED || index < 0) return RC_STALE;
+    if (credit->stream != (uint16_t)group->round) return RC_STALE;
+    if (!boot_id_is_equal(group->form.members[index].boot, from.boot)) return RC_STALE;
+    if (credit->chunks > group->options.chunks - group->invited[index].credit) return RC_FORMAT;
+    group->invited[index].credit += credit->chunks;
+    return RC_OK;
+}
+
+enum rc group_form_on_abort(struct group *group, struct member_ref from,
+                            const struct message_abort *abort, struct commands *out)
+{
+    int index = form_find(&group->form, from.id);
+
+    if (group->state != GROUP_JOINED && group->state != GROUP_FORMING) return RC_STALE;
+    if (index < 0 || abort->key.counter != group->round ||
+        !boot_id_is_equal(group->form.members[index].boot, from.boot)) {
+        return RC_STALE;
+    }
+    if (group->state == GROUP_FORMING) {
+        group->invited[index].has_joined = false;
+        group->invited[index].has_declined = true;
+        forming_check(group, out);
+    } else if (peer_id_is_equal(from.id, group->proposer.id)) {
+        become_ready(group, out);
+    } else {
+        group->invited[index].has_aborted = true;
+    }
+    return RC_OK;
+}
+
+/* ---- links and time ---- */
+
+void group_form_on_link_up(struct group *group, struct member_ref peer, struct commands *out)
+{
+    int index = form_find(&group->form, peer.id);
+
+    if (group->state != GROUP_FORMING || index < 0 || group->invited[index].has_joined) return;
+    if (!boot_id_is_equal(group->form.members[index].boot, peer.boot)) return;
+    send_form(&group->form, MESSAGE_FORM, peer.id, out); /* the first may have been lost */
+}
+
+void group_form_on_link_lost(struct group *group, struct peer_id peer, struct commands *out)
+{
+    int index = form_find(&group->form, peer);
+
+    if (group->state == GROUP_JOINED && peer_id_is_equal(peer, group->proposer.id)) {
+        become_ready(group, out);
+    } else if (group->state == GROUP_FORMING && index >= 0) {
+        group->invited[index].has_joined = false;
+        forming_check(group, out);
+    }
+}
+
+void group_form_tick(struct group *group, struct commands *out)
+{
+    if (group->now_ns < group_form_next_ns(group)) return;
+    if (group->state == GROUP_JOINED) {
+        group_score(group->proposer.id, DEADLINE_MISS, "proposed a round and did not start it",
+                    out);
+        become_ready(group, out);
+    } else if (group->state == GROUP_READY) {
+        propose(group, out);
+    } else if (group->state == GROUP_FORMING) {
+        forming_close(group, out);
+    }
+}
+
+uint64_t group_form_next_ns(const struct group *group)
+{
+    switch (group->state) {
+    case GROUP_READY:
+        return own_turn_ns(group);
+    case GROUP_JOINED:
+    case GROUP_FORMING:
+        return group->wait_until_ns;
+    case GROUP_IDLE:
+    case GROUP_SNAPSHOT: /* only the own job is awaited, and jobs always end */
+    case GROUP_DATA:
+        break;
+    }
+    return UINT64_MAX;
+}
+
+void group_form_cancel(struct group *group, struct commands *out)
+{
+    if (group->state == GROUP_FORMING) {
+        forming_withdraw(group, out);
+    } else if (group->state == GROUP_JOINED) {
+        group_send_abort(group, group->proposer.id, group->form.round, ABORT_LOCAL, out);
+    }
+}

@@ -1,0 +1,197 @@
+/*
+ * rule mean: everybody moves to the mean of what took part (local SGD: Stich 2018,
+ * arXiv:1805.09767; for pairs AD-PSGD's half-way step: Lian et al. 2018, arXiv:1710.06952).
+ *
+ * One plane of scratch serves all three uses of a range in turn: the sum of what was absorbed, then
+ * the agreed mean in its place; in pair rounds the partner's values. `weights` says, per grain of
+ * RULE_GRAIN values, which it is: 0 nothing, > 0 a sum of that weight, AGREED the agreed value.
+ *
+ * Sums are float32 in order of arrival: one owner sums a part and all take over its result, so the
+ * order cannot make peers differ. Runs in jobs of the exchange lane, one at a time.
+ */
+#include "averaging/rule.h"
+
+#include "averaging/codec.h"
+#include "base/check.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+#define AGREED (-1.0f)
+
+struct rule {
+    size_t values, grains;
+    const float *own; /* NULL between rounds */
+    float *scratch;   /* [values] */
+    float *weights;   /* [grains] */
+};
+
+static void mean_destroy(struct rule *rule)
+{
+    if (rule == NULL) return;
+    mem_free(rule->scratch);
+    mem_free(rule->weights);
+    mem_free(rule);
+}
+
+static struct rule *mean_create(size_t values)
+{
+    struct rule *rule = mem_alloc(sizeof *rule);
+
+    if (rule == NULL) return NULL;
+    rule->values = values;
+    rule->grains = values / RULE_GRAIN + (values % RULE_GRAIN != 0);
+    if (values <= SIZE_MAX / sizeof(float)) rule->scratch = mem_aligned(values * sizeof(float));
+    rule->weights = mem_array(rule->grains, sizeof(float));
+    if (rule->scratch == NULL || rule->weights == NULL) {
+        mean_destroy(rule);
+        return NULL;
+    }
+    return rule;
+}
+
+static void mean_begin(struct rule *rule, const struct rule_view *view)
+{
+    CHECK(view->values == rule->values);
+    rule->own = view->own;
+    memset(rule->weights, 0, rule->grains * sizeof(float));
+}
+
+static bool range_fits(const struct rule *rule, struct range range)
+{
+    if (range.first > rule->values || range.count > rule->values - range.first) return false;
+    if (range.first % RULE_GRAIN != 0) return false;
+    return range.count % RULE_GRAIN == 0 || range.first + range.count == rule->values;
+}
+
+/* Values of the grain at `first` that lie inside the plane. */
+static size_t grain_values(const struct rule *rule, size_t first)
+{
+    return rule->values - first < RULE_GRAIN ? rule->values - first : RULE_GRAIN;
+}
+
+static bool is_any_agreed(const struct rule *rule, struct range range)
+{
+    for (size_t i = range.first; i < range.first + range.count; i += RULE_GRAIN) {
+        if (rule->weights[i / RULE_GRAIN] == AGREED) return true;
+    }
+    return false;
+}
+
+static enum rc mean_absorb(struct rule *rule, struct range range, float weight, const float *in)
+{
+    CHECK(rule->own != NULL && weight > 0);
+    if (!range_fits(rule, range)) return RC_SHAPE;
+    if (is_any_agreed(rule, range)) return RC_REPLAY;
+    for (size_t i = 0; i < range.count; i += RULE_GRAIN) {
+        size_t n = grain_values(rule, range.first + i);
+        float *sum = rule->scratch + range.first + i;
+        float *total = &rule->weights[(range.first + i) / RULE_GRAIN];
+
+        if (*total == 0) memset(sum, 0, n * sizeof(float));
+        for (size_t j = 0; j < n; j++) {
+            sum[j] += weight * in[i + j];
+        }
+        *total += weight;
+    }
+    return RC_OK;
+}
+
+static enum rc mean_reduce(struct rule *rule, struct range range, float *out)
+{
+    CHECK(rule->own != NULL);
+    if (!range_fits(rule, range)) return RC_SHAPE;
+    if (is_any_agreed(rule, range)) return RC_REPLAY;
+    for (size_t i = 0; i < range.count; i += RULE_GRAIN) {
+        size_t n = grain_values(rule, range.first + i);
+        const float *sum = rule->scratch + range.first + i;
+        float total = rule->weights[(range.first + i) / RULE_GRAIN];
+
+        if (total == 0) return RC_NOT_FOUND;
+        for (size_t j = 0; j < n; j++) {
+            out[i + j] = sum[j] / total;
+        }
+    }
+    return floats_are_finite(out, range.count) ? RC_OK : RC_NONFINITE;
+}
+
+static enum rc mean_agree(struct rule *rule, struct range range, const float *in)
+{
+    CHECK(rule->own != NULL);
+    if (!range_fits(rule, range)) return RC_SHAPE;
+    if (is_any_agreed(rule, range)) return RC_REPLAY;
+    if (range.count == 0) return RC_OK;
+    memcpy(rule->scratch + range.first, in, range.count * sizeof(float));
+    for (size_t i = range.first; i < range.first + range.count; i += RULE_GRAIN) {
+        rule->weights[i / RULE_GRAIN] = AGREED;
+    }
+    return RC_OK;
+}
+
+static void mean_cancel(struct rule *rule)
+{
+    rule->own = NULL;
+}
+
+static bool has_bit(const uint8_t *bitmap, size_t index)
+{
+    return (bitmap[index / 8] >> index % 8 & 1) != 0;
+}
+
+static void mean_settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_values, float scale,
+                        float *difference)
+{
+    CHECK(rule->own != NULL && chunk_values % RULE_GRAIN == 0);
+    for (size_t first = 0; first < rule->values; first += RULE_GRAIN) {
+        size_t n = grain_values(rule, first);
+        float weight = rule->weights[first / RULE_GRAIN];
+        const float *own = rule->own + first, *other = rule->scratch + first;
+
+        if (weight == 0 || !has_bit(bitmap, first / chunk_values)) {
+            memset(difference + first, 0, n * sizeof(float));
+            continue;
+        }
+        /* A pair's two ends compute s(a - b) and s(b - a): rounding is symmetric, so these are
+         * exact negatives of each other. */
+        for (size_t j = 0; j < n; j++) {
+            float apart = other[j] - own[j];
+
+            difference[first + j] = weight == AGREED ? apart : scale * apart;
+        }
+    }
+    mean_cancel(rule);
+}
+
+static float mean_squared_distance(struct rule *rule, struct range range)
+{
+    double total = 0;
+
+    CHECK(rule->own != NULL && range_fits(rule, range));
+    for (size_t i = range.first; i < range.first + range.count; i++) {
+        double apart = (double)rule->scratch[i] - (double)rule->own[i];
+
+        total += apart * apart;
+    }
+    return (float)total;
+}
+
+const struct rule_ops rule_mean = {
+    .name = "mean",
+    .create = mean_create,
+    .destroy = mean_destroy,
+    .begin = mean_begin,
+    .absorb = mean_absorb,
+    .reduce = mean_reduce,
+    .agree = mean_agree,
+    .settle = mean_settle,
+    .cancel = mean_cancel,
+    .squared_distance = mean_squared_distance,
+};
+
+void rule_commit_late(float *difference, size_t values, const uint8_t *bitmap, size_t chunk_values,
+                      float scale)
+{
+    for (size_t i = 0; i < values; i++) {
+        difference[i] = has_bit(bitmap, i / chunk_values) ? scale * difference[i] : 0;
+    }
+}
