@@ -23,7 +23,9 @@ struct hello {
     char spec[HELLO_SPEC_MAX];        /* model spec, cut; for messages to people */
 };
 
-/** RC_LIMIT if larger than HELLO_BYTES_MAX. `run_id` and `key` (our X25519 public key) are signed. */
+/** RC_LIMIT if `cap` is short (HELLO_BYTES_MAX is always enough). `run_id` and `key` (our X25519
+ *  public key) are signed. An `observed` that is no address is left out, a role or public key that is
+ *  not ours to say is CHECKed. */
 MUST_USE enum rc hello_encode(const struct hello *hello, const struct identity *identity,
                               struct digest run_id, const uint8_t key[PUBLIC_KEY_BYTES],
                               uint8_t *out, size_t cap, size_t *count);

@@ -304,15 +304,19 @@ struct message {
 
 /** Write the inner header (INNER_HEADER_BYTES). */
 void inner_header_encode(const struct inner_header *header, uint8_t *out);
-/** RC_FORMAT on fewer than INNER_HEADER_BYTES or an unknown type. */
+/** RC_FORMAT on fewer than INNER_HEADER_BYTES, an unknown type or flags the type does not have. */
 MUST_USE enum rc inner_header_decode(const uint8_t *bytes, size_t count,
                                      struct inner_header *header);
 /** Inner header and body of a control message into `out` (cap >= CONTROL_BYTES_MAX is always
- *  enough). RC_LIMIT if it does not fit. Numbers out of range are CHECKed: they are ours. */
+ *  enough, but for a READY with more norms than that holds). RC_LIMIT if it does not fit,
+ *  RC_NONFINITE if a norm of READY is not finite. Other numbers out of range are CHECKed: they are
+ *  ours. Unprintable characters of texts are written as '?'. */
 MUST_USE enum rc message_encode(const struct message *message, uint8_t *out, size_t cap,
                                 size_t *count);
 /** Scan, then decode a control body (after the inner header). Checks every number's range and that
- *  floats are finite. RC_FORMAT, RC_LIMIT; `message` is written only on RC_OK. */
+ *  floats are finite. RC_FORMAT, RC_NONFINITE, RC_LIMIT; `message` is written only on RC_OK. Codes
+ *  are within their enums, texts printable, members of one list different. Counters may be any
+ *  uint64_t: compare them, do not add. STATUS text and record bytes are unchecked. */
 MUST_USE enum rc message_decode(enum message_type type, const uint8_t *body, size_t count,
                                 struct message *message);
 /** A short name for logs; never NULL. */

@@ -14,10 +14,12 @@ struct member_record {
     uint32_t addresses_count;
 };
 
-/** Signed bytes (<= SIGNED_RECORD_BYTES_MAX) into `out`. */
+/** Signed bytes into `out`. RC_LIMIT: longer than SIGNED_RECORD_BYTES_MAX (the addresses have some
+ *  190 characters together) or than `cap`; RC_FORMAT: an address of another form. A public key that is
+ *  not `identity`'s is CHECKed. */
 MUST_USE enum rc record_sign(const struct member_record *record, const struct identity *identity,
                              struct digest run_id, uint8_t *out, size_t cap, size_t *count);
-/** Parse and verify. RC_FORMAT, RC_AUTH. Addresses are checked for form ("host:port"). */
+/** Parse and verify. RC_FORMAT, RC_AUTH. Addresses are checked for form, see address.h. */
 MUST_USE enum rc record_open(const uint8_t *bytes, size_t count, struct digest run_id,
                              struct member_record *record);
 

@@ -1,0 +1,82 @@
+/*
+ * The handshake payload as one msgpack map. Noise proves that the other side holds its static key;
+ * the signature in here ("static/1", run id, static key, boot id) ties that key to an identity for
+ * this run and this start of the process. The rest needs no signature of its own: the payload is
+ * sealed under keys only those two have. Keys 6 and 7 are kept for certificates and limits.
+ * Runs on the loop thread.
+ */
+#include "gossip/wire/hello.h"
+
+#include "base/check.h"
+#include "gossip/wire/address.h"
+#include "gossip/wire/fields.h"
+
+static const char label[] = "static/1";
+
+/* A hello and what travels with it only. */
+struct signed_hello {
+    struct hello hello;
+    uint8_t signature[SIGNATURE_BYTES];
+};
+
+#define AT(member)   offsetof(struct signed_hello, member)
+#define SIZE(member) ((uint32_t)sizeof(((struct signed_hello *)0)->member))
+
+static const struct field fields[] = {
+    {.key = 0, .kind = FIELD_FIXED, .at = AT(hello.public_key), .bytes = PUBLIC_KEY_BYTES},
+    {.key = 1, .kind = FIELD_FIXED, .at = AT(signature), .bytes = SIGNATURE_BYTES},
+    {.key = 2, .kind = FIELD_FIXED, .at = AT(hello.boot), .bytes = BOOT_ID_BYTES},
+    {.key = 3, .kind = FIELD_UINT, .at = AT(hello.incarnation), .bytes = 8, .high = UINT64_MAX},
+    {.key = 4, .kind = FIELD_UINT, .at = AT(hello.features), .bytes = 4, .high = UINT32_MAX},
+    {.key = 5, .kind = FIELD_UINT, .at = AT(hello.suites), .bytes = 4, .high = UINT32_MAX},
+    {.key = 8, .kind = FIELD_UINT, .at = AT(hello.listen_port), .bytes = 2, .high = UINT16_MAX},
+    {.key = 9, .kind = FIELD_TEXT, .at = AT(hello.observed), .bytes = SIZE(hello.observed)},
+    {.key = 10, .kind = FIELD_FIXED, .at = AT(hello.schema), .bytes = DIGEST_BYTES},
+    {.key = 11, .kind = FIELD_TEXT, .at = AT(hello.spec), .bytes = SIZE(hello.spec)},
+    {.key = 12, .kind = FIELD_UINT, .at = AT(hello.role), .bytes = 4, .high = HELLO_OBSERVER},
+};
+
+enum { CLAIM_BYTES = DIGEST_BYTES + PUBLIC_KEY_BYTES + BOOT_ID_BYTES };
+
+static void claim(struct digest run_id, const uint8_t key[PUBLIC_KEY_BYTES], struct boot_id boot,
+                  uint8_t bytes[CLAIM_BYTES])
+{
+    memcpy(bytes, run_id.bytes, DIGEST_BYTES);
+    memcpy(bytes + DIGEST_BYTES, key, PUBLIC_KEY_BYTES);
+    memcpy(bytes + DIGEST_BYTES + PUBLIC_KEY_BYTES, boot.bytes, BOOT_ID_BYTES);
+}
+
+enum rc hello_encode(const struct hello *hello, const struct identity *identity,
+                     struct digest run_id, const uint8_t key[PUBLIC_KEY_BYTES], uint8_t *out,
+                     size_t cap, size_t *count)
+{
+    struct signed_hello with = {.hello = *hello};
+    uint8_t bytes[CLAIM_BYTES];
+
+    CHECK(memcmp(hello->public_key, identity->public_key, PUBLIC_KEY_BYTES) == 0);
+    if (!address_is_valid(with.hello.observed)) with.hello.observed[0] = '\0';
+    claim(run_id, key, hello->boot, bytes);
+    identity_sign(identity, label, bytes, sizeof bytes, with.signature);
+    if (cap > HELLO_BYTES_MAX) cap = HELLO_BYTES_MAX;
+    return fields_encode(fields, ARRAY_COUNT(fields), &with, out, cap, count);
+}
+
+enum rc hello_decode(const uint8_t *bytes, size_t count, struct digest run_id,
+                     const uint8_t key[PUBLIC_KEY_BYTES], struct hello *hello)
+{
+    struct signed_hello with;
+    uint8_t claimed[CLAIM_BYTES];
+    enum rc rc;
+
+    if (count > HELLO_BYTES_MAX) return RC_FORMAT;
+    memset(&with, 0, sizeof with);
+    rc = fields_decode(fields, ARRAY_COUNT(fields), bytes, count, &with);
+    if (rc != RC_OK) return RC_FORMAT;
+    if (with.hello.observed[0] != '\0' && !address_is_valid(with.hello.observed)) return RC_FORMAT;
+    claim(run_id, key, with.hello.boot, claimed);
+    if (!identity_verify(with.hello.public_key, label, claimed, sizeof claimed, with.signature)) {
+        return RC_AUTH;
+    }
+    *hello = with.hello;
+    return RC_OK;
+}

@@ -1,0 +1,416 @@
+/*
+ * The message set as tables: which key of a message's map is which member of its struct, and in
+ * what range. gossip/wire/fields.c reads and writes by them; only what ties several members
+ * together is code here. Gaps in the keys are numbers kept for what the protocol has planned.
+ * Runs on any thread.
+ */
+#include "gossip/wire/messages.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "gossip/wire/fields.h"
+
+#include <float.h>
+#include <math.h>
+
+enum {
+    BITMAP_BYTES_MAX = CHUNKS_MAX / 8,
+    PAGES_MAX = MEMBERS_MAX, /* of SYNC: a page has at least one member */
+    MANIFEST_PAGES_MAX = CHUNKS_MAX / MANIFEST_HASHES_MAX,
+    WANT_ALL = 7,
+    SECTION_KINDS_MAX = 8
+};
+
+#define AT(member)   offsetof(struct message, as.member)
+#define SIZE(member) ((uint32_t)sizeof(((struct message *)0)->as.member))
+
+#define UINT(number, member, from, to)                                                             \
+    {                                                                                              \
+        .key = (number), .kind = FIELD_UINT, .at = AT(member), .bytes = SIZE(member),              \
+        .low = (from), .high = (to)                                                                \
+    }
+#define ANY(number, member)                                                                        \
+    {                                                                                              \
+        .key = (number), .kind = FIELD_UINT, .at = AT(member), .bytes = SIZE(member),              \
+        .high = UINT64_MAX >> (64 - 8 * SIZE(member))                                              \
+    }
+#define BOOL(number, member)                                                                       \
+    {                                                                                              \
+        .key = (number), .kind = FIELD_BOOL, .at = AT(member)                                      \
+    }
+#define FIXED(number, member)                                                                      \
+    {                                                                                              \
+        .key = (number), .kind = FIELD_FIXED, .at = AT(member), .bytes = SIZE(member)              \
+    }
+#define TEXT(number, member)                                                                       \
+    {                                                                                              \
+        .key = (number), .kind = FIELD_TEXT, .at = AT(member), .bytes = SIZE(member)               \
+    }
+#define ROUND(number, member)                                                                      \
+    {                                                                                              \
+        .key = (number), .kind = FIELD_ROUND, .at = AT(member)                                     \
+    }
+#define BLOB(number, member, max, whole)                                                           \
+    {                                                                                              \
+        .key = (number), .kind = FIELD_BLOB, .at = AT(member), .count_at = AT(member##_bytes),     \
+        .bytes = (max), .unit = (whole)                                                            \
+    }
+#define STRING(number, member, max)                                                                \
+    {                                                                                              \
+        .key = (number), .kind = FIELD_STRING, .at = AT(member), .count_at = AT(member##_bytes),   \
+        .bytes = (max)                                                                             \
+    }
+#define RECORDS(number, member, max)                                                               \
+    {                                                                                              \
+        .key = (number), .kind = FIELD_RECORDS, .at = AT(member), .count_at = AT(member##_count),  \
+        .high = (max)                                                                              \
+    }
+#define MEMBERS(number, member)                                                                    \
+    {                                                                                              \
+        .key = (number), .kind = FIELD_MEMBERS, .at = AT(member), .count_at = AT(member##_count),  \
+        .high = GROUP_MEMBERS_MAX                                                                  \
+    }
+#define ALPHA(number, member)                                                                      \
+    {                                                                                              \
+        .key = (number), .kind = FIELD_FLOAT, .at = AT(member), .least = 0,                        \
+        .is_above_least = true, .most = 0.5F                                                       \
+    }
+#define FLOAT(number, member, to)                                                                  \
+    {                                                                                              \
+        .key = (number), .kind = FIELD_FLOAT, .at = AT(member), .least = 0, .most = (to)           \
+    }
+
+_Static_assert(sizeof(float) == 4, "float32 travels");
+_Static_assert(sizeof(struct message) <= UINT16_MAX, "offsets fit a row");
+
+static const struct field error_fields[] = {
+    UINT(0, error.code, ERROR_DUPLICATE_ID, ERROR_DENIED),
+    TEXT(1, error.text),
+};
+static const struct field goaway_fields[] = {
+    UINT(0, goaway.reason, GOAWAY_LEAVING, GOAWAY_FAILED),
+    ANY(1, goaway.retry_ms),
+};
+static const struct field ping_fields[] = {
+    ANY(0, ping.seq),
+    RECORDS(2, ping.updates, PING_UPDATES_MAX),
+};
+static const struct field gossip_fields[] = {
+    RECORDS(0, gossip.updates, GOSSIP_UPDATES_MAX),
+};
+static const struct field sync_req_fields[] = {
+    UINT(1, sync_req.page, 0, PAGES_MAX),
+};
+static const struct field sync_fields[] = {
+    UINT(0, sync.page, 0, PAGES_MAX),
+    RECORDS(1, sync.records, SYNC_RECORDS_MAX),
+    UINT(2, sync.pages, 0, PAGES_MAX),
+};
+static const struct field progress_fields[] = {
+    FIXED(0, progress.lineage), ANY(1, progress.samples),     ANY(2, progress.step),
+    ANY(3, progress.round),     BOOL(4, progress.is_serving),
+};
+static const struct field offer_fields[] = {
+    ROUND(0, offer.key),
+    ANY(1, offer.step),
+    FIXED(2, offer.schema),
+    TEXT(3, offer.codec),
+    UINT(4, offer.chunks, 1, CHUNKS_MAX),
+    ALPHA(5, offer.alpha),
+    ANY(6, offer.deadline_ms),
+    FLOAT(7, offer.tau, FLT_MAX),
+    FIXED(9, offer.lineage),
+};
+static const struct field accept_fields[] = {
+    ROUND(0, accept.key),
+    ALPHA(1, accept.alpha),
+    FLOAT(2, accept.tau, FLT_MAX),
+    UINT(3, accept.credit, 0, CHUNKS_MAX),
+};
+static const struct field reject_fields[] = {
+    ROUND(0, reject.key),
+    UINT(1, reject.code, REJECT_BUSY, REJECT_CODEC),
+    ANY(2, reject.retry_ms),
+};
+static const struct field ready_fields[] = {
+    ROUND(0, ready.key),
+    BLOB(1, ready.bitmap, BITMAP_BYTES_MAX, 1),
+    BLOB(3, ready.norms, CONTROL_BYTES_MAX, 4),
+};
+static const struct field commit_fields[] = {
+    ROUND(0, commit.key),
+    BLOB(1, commit.bitmap, BITMAP_BYTES_MAX, 1),
+    FLOAT(2, commit.scale, 1),
+};
+static const struct field abort_fields[] = {
+    ROUND(0, abort.key),
+    UINT(1, abort.code, ABORT_DEADLINE, ABORT_PROTOCOL),
+};
+static const struct field outcome_req_fields[] = {
+    ROUND(0, outcome_req.key),
+};
+static const struct field outcome_fields[] = {
+    ROUND(0, outcome.key),
+    UINT(1, outcome.state, OUTCOME_UNKNOWN, OUTCOME_ABORTED),
+    BLOB(2, outcome.bitmap, BITMAP_BYTES_MAX, 1),
+    FLOAT(3, outcome.scale, 1),
+};
+static const struct field form_fields[] = {
+    ANY(0, form.round),
+    ANY(1, form.ballot),
+    MEMBERS(2, form.members),
+    FIXED(3, form.schema),
+    FIXED(4, form.lineage),
+    TEXT(5, form.codec),
+    UINT(6, form.chunks, 1, CHUNKS_MAX),
+    ANY(7, form.deadline_ms),
+};
+static const struct field join_fields[] = {
+    ANY(0, join.round),
+    ANY(1, join.ballot),
+    ANY(2, join.samples),
+};
+static const struct field mean_fields[] = {
+    ANY(0, mean.round),
+    UINT(1, mean.part, 0, GROUP_MEMBERS_MAX - 1),
+    ANY(2, mean.contributors),
+    FIXED(3, mean.hash),
+};
+static const struct field credit_fields[] = {
+    UINT(0, credit.stream, 0, UINT16_MAX),
+    UINT(1, credit.chunks, 1, CHUNKS_MAX),
+};
+static const struct field cancel_fields[] = {
+    UINT(0, cancel.stream, 0, UINT16_MAX),
+    UINT(1, cancel.code, 0, UINT8_MAX),
+};
+static const struct field state_req_fields[] = {
+    UINT(0, state_req.want, 1, WANT_ALL),
+};
+static const struct field state_manifest_fields[] = {
+    ANY(0, state_manifest.step),
+    FIXED(1, state_manifest.schema),
+    {.key = 2,
+     .kind = FIELD_SECTIONS,
+     .at = AT(state_manifest.sections),
+     .second_at = AT(state_manifest.values),
+     .count_at = AT(state_manifest.sections_count),
+     .high = STATE_SECTIONS_MAX},
+    FIXED(3, state_manifest.root),
+    ANY(4, state_manifest.lease_ms),
+    UINT(5, state_manifest.pages, 0, MANIFEST_PAGES_MAX),
+    ANY(7, state_manifest.lease),
+    ANY(8, state_manifest.samples),
+    ANY(9, state_manifest.round),
+    FIXED(10, state_manifest.lineage),
+    UINT(11, state_manifest.buckets, 0, CHUNKS_MAX),
+};
+static const struct field manifest_req_fields[] = {
+    UINT(0, manifest_req.page, 0, MANIFEST_PAGES_MAX - 1),
+    ANY(1, manifest_req.lease),
+};
+static const struct field manifest_page_fields[] = {
+    UINT(0, manifest_page.page, 0, MANIFEST_PAGES_MAX - 1),
+    BLOB(1, manifest_page.hashes, MANIFEST_HASHES_MAX *DIGEST_BYTES, DIGEST_BYTES),
+    ANY(2, manifest_page.lease),
+};
+static const struct field bucket_req_fields[] = {
+    UINT(0, bucket_req.index, 0, CHUNKS_MAX - 1),
+    UINT(2, bucket_req.count, 1, CHUNKS_MAX),
+    ANY(3, bucket_req.lease),
+};
+static const struct field state_deny_fields[] = {
+    UINT(0, state_deny.code, REJECT_BUSY, REJECT_CODEC),
+    ANY(1, state_deny.retry_ms),
+};
+static const struct field status_fields[] = {
+    STRING(0, status.text, STATUS_BYTES_MAX),
+};
+
+/* One message type. */
+struct shape {
+    const char *name;
+    const struct field *fields;
+    size_t fields_count;
+};
+
+#define SHAPE(text, table)                                                                         \
+    {                                                                                              \
+        (text), (table), ARRAY_COUNT(table)                                                        \
+    }
+
+static const struct shape shapes[MESSAGE_DATA + 1] = {
+    [MESSAGE_HELLO_OK] = {"HELLO_OK", NULL, 0},
+    [MESSAGE_ERROR] = SHAPE("ERROR", error_fields),
+    [MESSAGE_GOAWAY] = SHAPE("GOAWAY", goaway_fields),
+    [MESSAGE_FIN] = {"FIN", NULL, 0},
+    [MESSAGE_PING] = SHAPE("PING", ping_fields),
+    [MESSAGE_ACK] = SHAPE("ACK", ping_fields),
+    [MESSAGE_GOSSIP] = SHAPE("GOSSIP", gossip_fields),
+    [MESSAGE_SYNC_REQ] = SHAPE("SYNC_REQ", sync_req_fields),
+    [MESSAGE_SYNC] = SHAPE("SYNC", sync_fields),
+    [MESSAGE_PROGRESS] = SHAPE("PROGRESS", progress_fields),
+    [MESSAGE_OFFER] = SHAPE("OFFER", offer_fields),
+    [MESSAGE_ACCEPT] = SHAPE("ACCEPT", accept_fields),
+    [MESSAGE_REJECT] = SHAPE("REJECT", reject_fields),
+    [MESSAGE_READY] = SHAPE("READY", ready_fields),
+    [MESSAGE_COMMIT] = SHAPE("COMMIT", commit_fields),
+    [MESSAGE_ABORT] = SHAPE("ABORT", abort_fields),
+    [MESSAGE_OUTCOME_REQ] = SHAPE("OUTCOME_REQ", outcome_req_fields),
+    [MESSAGE_OUTCOME] = SHAPE("OUTCOME", outcome_fields),
+    [MESSAGE_DONE] = SHAPE("DONE", outcome_req_fields),
+    [MESSAGE_FORM] = SHAPE("FORM", form_fields),
+    [MESSAGE_JOIN] = SHAPE("JOIN", join_fields),
+    [MESSAGE_START] = SHAPE("START", form_fields),
+    [MESSAGE_MEAN] = SHAPE("MEAN", mean_fields),
+    [MESSAGE_CREDIT] = SHAPE("CREDIT", credit_fields),
+    [MESSAGE_CANCEL] = SHAPE("CANCEL", cancel_fields),
+    [MESSAGE_STATE_REQ] = SHAPE("STATE_REQ", state_req_fields),
+    [MESSAGE_STATE_MANIFEST] = SHAPE("STATE_MANIFEST", state_manifest_fields),
+    [MESSAGE_MANIFEST_REQ] = SHAPE("MANIFEST_REQ", manifest_req_fields),
+    [MESSAGE_MANIFEST_PAGE] = SHAPE("MANIFEST_PAGE", manifest_page_fields),
+    [MESSAGE_BUCKET_REQ] = SHAPE("BUCKET_REQ", bucket_req_fields),
+    [MESSAGE_STATE_DENY] = SHAPE("STATE_DENY", state_deny_fields),
+    [MESSAGE_STATUS_REQ] = {"STATUS_REQ", NULL, 0},
+    [MESSAGE_STATUS] = SHAPE("STATUS", status_fields),
+    [MESSAGE_DATA] = {"DATA", NULL, 0},
+};
+
+/* NULL: no such type. */
+static const struct shape *shape_of(unsigned type)
+{
+    if (type >= ARRAY_COUNT(shapes) || shapes[type].name == NULL) return NULL;
+    return &shapes[type];
+}
+
+const char *message_type_name(enum message_type type)
+{
+    const struct shape *shape = shape_of((unsigned)type);
+
+    return shape != NULL ? shape->name : "unknown";
+}
+
+void inner_header_encode(const struct inner_header *header, uint8_t *out)
+{
+    CHECK(shape_of(header->type) != NULL);
+    out[0] = header->type;
+    out[1] = header->flags;
+    store_le16(out + 2, header->stream);
+    store_le32(out + 4, header->arg);
+    store_le64(out + 8, header->offset);
+}
+
+enum rc inner_header_decode(const uint8_t *bytes, size_t count, struct inner_header *header)
+{
+    if (count < INNER_HEADER_BYTES || shape_of(bytes[0]) == NULL) return RC_FORMAT;
+    if (bytes[1] > (bytes[0] == MESSAGE_DATA ? (unsigned)DATA_STATE : 0)) return RC_FORMAT;
+    header->type = bytes[0];
+    header->flags = bytes[1];
+    header->stream = load_le16(bytes + 2);
+    header->arg = load_le32(bytes + 4);
+    header->offset = load_le64(bytes + 8);
+    return RC_OK;
+}
+
+/* Squared norms: finite and not below zero. */
+static enum rc norms_check(const uint8_t *norms, uint32_t bytes)
+{
+    for (uint32_t at = 0; at + 4 <= bytes; at += 4) {
+        uint32_t bits = load_le32(norms + at);
+        float norm;
+
+        memcpy(&norm, &bits, sizeof norm);
+        if (!isfinite(norm)) return RC_NONFINITE;
+        if (norm < 0) return RC_FORMAT;
+    }
+    return RC_OK;
+}
+
+/* A list with a member twice would give one peer two parts of a round. */
+static enum rc members_check(const struct message_form *form)
+{
+    if (form->members_count == 0) return RC_FORMAT;
+    for (uint32_t i = 1; i < form->members_count; i++) {
+        for (uint32_t j = 0; j < i; j++) {
+            if (peer_id_is_equal(form->members[i].id, form->members[j].id)) return RC_FORMAT;
+        }
+    }
+    return RC_OK;
+}
+
+static enum rc sections_check(const struct message_state_manifest *manifest)
+{
+    uint64_t needed = ((uint64_t)manifest->buckets + MANIFEST_HASHES_MAX - 1) / MANIFEST_HASHES_MAX;
+    unsigned seen = 0;
+
+    for (uint32_t i = 0; i < manifest->sections_count; i++) {
+        unsigned section = manifest->sections[i];
+
+        if (section >= SECTION_KINDS_MAX || (seen & 1U << section) != 0) return RC_FORMAT;
+        if (manifest->values[i] > (uint64_t)CHUNKS_MAX * CHUNK_VALUES) return RC_FORMAT;
+        seen |= 1U << section;
+    }
+    return manifest->pages >= needed ? RC_OK : RC_FORMAT;
+}
+
+/* What no row can say by itself. */
+static enum rc message_check(const struct message *message)
+{
+    switch (message->type) {
+    case MESSAGE_READY:
+        return norms_check(message->as.ready.norms, message->as.ready.norms_bytes);
+    case MESSAGE_FORM:
+    case MESSAGE_START:
+        return members_check(&message->as.form);
+    case MESSAGE_STATE_MANIFEST:
+        return sections_check(&message->as.state_manifest);
+    case MESSAGE_BUCKET_REQ:
+        return message->as.bucket_req.count <= CHUNKS_MAX - message->as.bucket_req.index
+                   ? RC_OK
+                   : RC_FORMAT;
+    case MESSAGE_SYNC:
+        return message->as.sync.page <= message->as.sync.pages ? RC_OK : RC_FORMAT;
+    default:
+        return RC_OK;
+    }
+}
+
+enum rc message_encode(const struct message *message, uint8_t *out, size_t cap, size_t *count)
+{
+    const struct shape *shape = shape_of((unsigned)message->type);
+    struct inner_header header = {.type = (uint8_t)message->type};
+    size_t body_count = 0;
+    enum rc rc;
+
+    CHECK(shape != NULL && message->type != MESSAGE_DATA);
+    rc = message_check(message);
+    if (rc == RC_NONFINITE) return rc; /* a norm that overflowed is no mistake in the program */
+    CHECK(rc == RC_OK);
+    if (cap > CONTROL_BYTES_MAX) cap = CONTROL_BYTES_MAX;
+    if (cap < INNER_HEADER_BYTES) return RC_LIMIT;
+    rc = fields_encode(shape->fields, shape->fields_count, message, out + INNER_HEADER_BYTES,
+                       cap - INNER_HEADER_BYTES, &body_count);
+    if (rc != RC_OK) return rc;
+    inner_header_encode(&header, out);
+    *count = INNER_HEADER_BYTES + body_count;
+    return RC_OK;
+}
+
+enum rc message_decode(enum message_type type, const uint8_t *body, size_t count,
+                       struct message *message)
+{
+    const struct shape *shape = shape_of((unsigned)type);
+    struct message parsed;
+    enum rc rc;
+
+    if (shape == NULL || type == MESSAGE_DATA) return RC_FORMAT;
+    if (count > CONTROL_BYTES_MAX - INNER_HEADER_BYTES) return RC_LIMIT;
+    memset(&parsed, 0, sizeof parsed);
+    rc = fields_decode(shape->fields, shape->fields_count, body, count, &parsed);
+    if (rc != RC_OK) return rc;
+    parsed.type = type;
+    rc = message_check(&parsed);
+    if (rc != RC_OK) return rc;
+    *message = parsed;
+    return RC_OK;
+}
