@@ -91,9 +91,7 @@ void options_print_help(FILE *out, enum command_id command)
     }
     fprintf(out, "Usage: grapevine %s%s%s [--flag VALUE ...]\n\n", row->name,
             row->arguments[0] != '\0' ? " " : "", row->arguments);
-    fputc(toupper((unsigned char)row->summary[0]), out);
-    print_wrapped(out, row->summary + 1, 1, 0);
-    fputs(".\n", out);
+    fprintf(out, "%c%s.\n", toupper((unsigned char)row->summary[0]), row->summary + 1);
     if (row->text != NULL) {
         fputc('\n', out);
         print_wrapped(out, row->text, 0, 0);

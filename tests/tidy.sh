@@ -1,0 +1,223 @@
+#!/bin/bash
+# tidy: the house rules that a machine can check. Prints each violation as file:line: rule, and
+# exits 1 if there was one. Needs no build; `tests/tidy.sh BUILD_FOLDER` also looks for mutable
+# globals in the libraries built there. clang-format and shellcheck are used where they are installed.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+build=${1:-}
+found=$(mktemp)
+trap 'rm -f "$found"' EXIT
+
+list() { # tracked and new files that match the patterns
+    if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+        git ls-files -co --exclude-standard -- "$@" | sort -u | while read -r file; do
+            [ -f "$file" ] && echo "$file"
+        done
+    else
+        for pattern in "$@"; do find . -path ./build -prune -o -name "${pattern##*/}" -print; done |
+            sed 's|^\./||' | sort -u
+    fi
+}
+
+mapfile -t sources < <(list '*.c' '*.h')
+mapfile -t texts < <(list '*.c' '*.h' '*.sh' '*.md' '*.txt' '*.json' '*.in' '.clang-*')
+
+# --- one pass over the C files: comments and string bodies are blanked, then lines are judged ------
+awk '
+function report(rule) { printf "%s:%d: %s\n", FILENAME, FNR, rule }
+
+# Which folders a folder may include; "*" is all.
+function may_include(from, to) {
+    if (from == to) return 1
+    if (index(" " allowed[from] " ", " " to " ")) return 1
+    return allowed[from] == "*"
+}
+
+function folder_of(path,    parts, n) {
+    n = split(path, parts, "/")
+    if (parts[1] == "peer" && parts[2] == "env" && n > 2) return "peer/env"
+    return n > 1 ? parts[1] : ""
+}
+
+BEGIN {
+    allowed["base"] = ""
+    allowed["kernels"] = "base"
+    allowed["replica"] = "base kernels"
+    allowed["gossip"] = "base"
+    allowed["averaging"] = "base kernels gossip"
+    allowed["distill"] = "base kernels replica"
+    allowed["peer/env"] = "base gossip"
+    allowed["peer"] = "base kernels replica gossip averaging distill peer/env"
+    allowed["testnet"] = "base kernels replica gossip averaging distill peer peer/env"
+    allowed["tests"] = "*"
+
+    # Third-party headers: where each may be included (a regular expression over paths).
+    home["uv.h"] = "^peer/env/uv_"
+    home["sodium.h"] = "^(gossip/wire/(secure|noise)[a-z_]*[.]c|base/hash[.]c)$"
+    home["msgpack.h"] = "^gossip/wire/[a-z_]*[.]c$"
+    home["jansson.h"] = "^replica/json[.]c$"
+    home["zlib.h"] = "^replica/[a-z_]*[.]c$"
+    home["ini.h"] = "^peer/options_file[.]c$"
+    home["microhttpd.h"] = "^peer/http[.]c$"
+    home["cblas.h"] = "^kernels/cpu/"
+    home["openblas_config.h"] = "^kernels/cpu/"
+    home["omp.h"] = "^kernels/cpu/"
+    home["cmocka.h"] = "^tests/check[.]h$"
+    alone["zlib.h"] = 1 # in one file at most
+
+    chance = "(time|clock|clock_gettime|gettimeofday|rand|srand|random|srandom|drand48|getrandom|getentropy|sleep|usleep|nanosleep)"
+    heap = "(malloc|calloc|realloc|reallocarray|free|strdup|strndup|asprintf|vasprintf|getline|open_memstream|aligned_alloc|posix_memalign)"
+    unbounded = "(strcpy|strcat|sprintf|vsprintf|gets|strtok|atoi|atol|atof|tmpnam|mktemp)"
+    threads = "(pthread_[a-z_]*|thrd_[a-z_]*|mtx_[a-z_]*|uv_thread_[a-z_]*|uv_mutex_[a-z_]*|uv_cond_[a-z_]*)"
+}
+
+FNR == 1 {
+    if (previous != "" && lines > 700 && previous !~ /_values[.]c$/)
+        printf "%s:%d: file is longer than 700 lines; split it\n", previous, lines
+    previous = FILENAME
+    folder = folder_of(FILENAME)
+    is_test = folder == "tests"
+    is_outside = FILENAME ~ /^peer\/env\/uv_/
+    is_data = FILENAME ~ /_values[.]c$/
+    in_comment = 0
+    depth = 0
+    body = 0
+    if ($0 !~ /^\/\*/) report("begins without a comment that says what it is for")
+}
+
+{
+    lines = FNR
+    raw = $0
+    if (length(raw) > 100 && !is_data) report("line is longer than 100 columns")
+    if (raw ~ /[ \t]$/) report("blank at the end of the line")
+    if (raw ~ /\t/) report("tab")
+    if (raw ~ /\/\/ / && !in_comment && raw !~ /["*]/) report("comment of the // kind; use /* */")
+
+    code = ""
+    n = length(raw)
+    quote = ""
+    for (i = 1; i <= n; i++) {
+        c = substr(raw, i, 1)
+        if (in_comment) {
+            if (c == "*" && substr(raw, i + 1, 1) == "/") { in_comment = 0; i++ }
+        } else if (quote != "") {
+            if (c == "\\") i++
+            else if (c == quote) { quote = ""; code = code c }
+        } else if (c == "/" && substr(raw, i + 1, 1) == "*") {
+            in_comment = 1
+            i++
+        } else if (c == "\"" || c == "\047") {
+            quote = c
+            code = code c
+        } else code = code c
+    }
+}
+
+raw ~ /^#include "/ {
+    split(raw, word, "\"")
+    to = folder_of(word[2])
+    if (to == "" && word[2] != "version.h") report("include \"" word[2] "\" is not written from the root")
+    else if (to != "" && FILENAME != "peer/main.c" && !may_include(folder, to))
+        report("layering: " folder " may not include " word[2])
+    else if (folder == "averaging" && to == "gossip" && word[2] !~ /^gossip\/(outbox|topology|wire\/(messages|limits))[.]h$/)
+        report("layering: averaging uses only the plain headers of gossip")
+    else if (folder == "averaging" && to == "kernels" && word[2] !~ /^kernels\/(vec|backend)[.]h$/)
+        report("layering: averaging uses only the contract of kernels")
+}
+
+raw ~ /^#include </ {
+    split(raw, word, /[<>]/)
+    header = word[2]
+    if (header ~ /dnnl/) header = "cblas.h"
+    if (header ~ /^msgpack/) header = "msgpack.h"
+    if (header ~ /^microhttpd/) header = "microhttpd.h"
+    if (header in home && FILENAME !~ home[header] && !(is_test && header != "cmocka.h"))
+        report("<" word[2] "> has its home elsewhere (" home[header] ")")
+    else if (header in alone && !is_test) {
+        if (header in user && user[header] != FILENAME)
+            report("<" word[2] "> is already used in " user[header] "; it has one home")
+        user[header] = FILENAME
+    }
+}
+
+code ~ /[a-z]/ && raw !~ /^#/ {
+    before = "(^|[^A-Za-z0-9_>.])"
+    if (code ~ before chance "[(]" && !is_outside)
+        report("calls for time or chance belong to peer/env/uv_*")
+    if (code ~ before heap "[(]" && !is_test && FILENAME != "base/mem.c")
+        report("heap: use mem_* of base/mem.h")
+    if (code ~ before unbounded "[(]") report("unbounded or unsafe call")
+    if (code ~ before threads "[(]" && !is_outside && !is_test && FILENAME !~ /^(kernels\/cpu\/pool|replica\/prefetch)[.]c$/)
+        report("threads live in peer/env/uv_*, kernels/cpu/pool.c and replica/prefetch.c")
+    if (code ~ /^[ ]*typedef (struct|enum|union)/ && code !~ /[(][*]/) report("typedef of a struct, enum or union")
+    if (code ~ before "assert[(]" && !is_test) report("use CHECK of base/check.h")
+    # Mutable globals and changing local statics.
+    if (code ~ /^[ ]*static / && code !~ /const/ && code !~ /^[^=;]*[(]/ && !is_test &&
+        FILENAME != "base/mem.c") # what it counts is the process'"'"'s
+        report("mutable static")
+    if (depth == 0 && !body && code ~ /^[a-z][a-z0-9_ *]*[ *][a-z0-9_]+([[][^]]*[]])* *(=|;)/ &&
+        code !~ /^(static|extern|typedef|const|struct [a-z0-9_]+;|enum [a-z0-9_]+;|union [a-z0-9_]+;)/ && code !~ /const/ && !is_test)
+        report("mutable global")
+}
+raw ~ /^#[ ]*pragma omp/ { report("no pragma omp of our own") }
+
+# Function bodies are what stands between braces in the first column.
+{
+    if (raw ~ /^{/) body = FNR
+    if (raw ~ /^}/ && body) {
+        if (FNR - body + 1 > 80) report("function of " (FNR - body + 1) " lines; 80 at most")
+        body = 0
+    }
+    opened = gsub(/{/, "{", code)
+    closed = gsub(/}/, "}", code)
+    depth += opened - closed
+}
+
+END {
+    if (lines > 700 && previous !~ /_values[.]c$/)
+        printf "%s:%d: file is longer than 700 lines; split it\n", previous, lines
+}
+' "${sources[@]}" >>"$found"
+
+# --- any text ------------------------------------------------------------------------------------
+unfinished='TO''DO|FIX''ME|XX''X'
+grep -nE "(^|[^A-Za-z])($unfinished)([^A-Za-z]|$)" "${texts[@]}" /dev/null |
+    sed -E 's/^([^:]*:[0-9]+):.*/\1: unfinished; do it or open an issue/' >>"$found"
+places='/wo''rk/|/ho''me/|/ro''ot/|/Us''ers/|[.]libr''ary'
+grep -nE "(^|[^A-Za-z0-9_.])($places)" "${texts[@]}" /dev/null |
+    sed -E 's/^([^:]*:[0-9]+):.*/\1: path of one machine/' >>"$found"
+
+# --- mutable globals, in what was built ------------------------------------------------------------
+if [ -n "$build" ]; then
+    for library in "$build"/libgv_*.a; do
+        objdump -t "$library" 2>/dev/null | awk -v library="${library##*/}" '
+            /file format/ { object = $1; sub(/:$/, "", object) }
+            $0 ~ / O [.](data|bss)([.][^r][^ ]*)?\t/ && $NF !~ /^[._]*(asan|tsan|ubsan|odr)/ {
+                printf "%s(%s):1: mutable global %s\n", library, object, $NF }'
+    done >>"$found"
+fi
+
+# --- form ----------------------------------------------------------------------------------------
+formatter=$(command -v clang-format-14 || command -v clang-format || true)
+if [ -n "$formatter" ]; then
+    printf '%s\n' "${sources[@]}" | grep -v '_values[.]c$' | xargs -r "$formatter" --dry-run 2>&1 |
+        grep -oE '^[^:]+:[0-9]+:[0-9]+: (warning|error): code should be' |
+        sed -E 's/^([^:]+):([0-9]+):.*/\1:\2: form; run clang-format -i \1/' | sort -t: -k1,1 -u >>"$found"
+else
+    echo "tidy: clang-format is not installed, so form was not checked" >&2
+fi
+mapfile -t scripts < <(list '*.sh'; list '.ci/run')
+for script in "${scripts[@]}"; do
+    bash -n "$script" 2>/dev/null || echo "$script:1: not valid bash" >>"$found"
+done
+if command -v shellcheck >/dev/null; then
+    shellcheck -S warning -f gcc "${scripts[@]}" 2>/dev/null | sed -E 's/^([^:]+:[0-9]+):[0-9]+: /\1: /' >>"$found"
+fi
+
+if [ -s "$found" ]; then
+    sort -t: -k1,1 -k2,2n "$found"
+    echo "tidy: $(wc -l <"$found") violations in $(cut -d: -f1 "$found" | sort -u | wc -l) files"
+    exit 1
+fi
+echo "tidy: ${#sources[@]} C files and ${#scripts[@]} scripts are in order"
