@@ -39,11 +39,16 @@ uint64_t model_flops(const struct model *model);
 /** The live planes: [schema.values[section]] float32 on the backend; NULL without gradients. */
 float *model_plane(struct model *model, enum section section);
 
+struct backend *model_backend(const struct model *model);
+/** Give SECTION_MOMENTS room for `planes` planes of the parameters' size, zeroed; once. */
+MUST_USE enum rc model_reserve_moments(struct model *model, uint32_t planes);
+
 /** Forward pass. input: [batch, channels, height, width] float32, row-major; logits: [batch,
- *  classes]. `is_training`: keep activations for model_backward(). */
+ *  classes], in host memory. `is_training`: keep activations for model_backward(), until which
+ *  `input` stays borrowed. */
 MUST_USE enum rc model_forward(struct model *model, const float *input, uint32_t batch,
                                bool is_training, float *logits);
-/** After a training forward pass: overwrite the gradient plane from d(loss)/d(logits). */
+/** Once after a training forward pass: overwrite the gradient plane from d(loss)/d(logits). */
 MUST_USE enum rc model_backward(struct model *model, const float *logits_gradient);
 
 /* Loss on logits: mean over the batch of softmax cross-entropy (nats), with hard labels. Writes

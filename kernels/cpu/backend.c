@@ -1,0 +1,152 @@
+/*
+ * The CPU backend: its table, memory, and the choice of who convolves. One thread pool (libgomp)
+ * serves OpenBLAS and oneDNN; its size is a property of the calling thread, so every job thread
+ * binds itself on entry.
+ */
+#include "kernels/cpu/internal.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "kernels/softmax.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* From libgomp; <omp.h> comes with gcc only. */
+void omp_set_num_threads(int threads);
+/* From OpenBLAS. */
+char *openblas_get_config(void);
+
+enum { IMAGES_PER_SLICE = 16 }; /* a slice's activations stay in the last-level cache */
+
+static void cpu_destroy(struct backend *backend)
+{
+    struct cpu_backend *cpu = cpu_of(backend);
+
+    onednn_destroy(cpu->onednn);
+    mem_free(cpu->scratch);
+    mem_free(cpu);
+}
+
+static void cpu_bind_thread(struct backend *backend)
+{
+    omp_set_num_threads((int)backend->threads);
+}
+
+static void *cpu_alloc(struct backend *backend, size_t bytes)
+{
+    (void)backend;
+    return mem_aligned(bytes);
+}
+
+static void cpu_free(struct backend *backend, void *block)
+{
+    (void)backend;
+    mem_free(block);
+}
+
+static enum rc cpu_copy(struct backend *backend, void *to, const void *from, size_t bytes)
+{
+    (void)backend;
+    memcpy(to, from, bytes);
+    return RC_OK;
+}
+
+static enum rc cpu_zero(struct backend *backend, void *block, size_t bytes)
+{
+    (void)backend;
+    memset(block, 0, bytes);
+    return RC_OK;
+}
+
+static enum rc cpu_cross_entropy(struct backend *backend, const float *logits,
+                                 const uint8_t *labels, uint32_t rows, uint32_t classes,
+                                 float *gradient, double *loss_sum, uint32_t *correct)
+{
+    (void)backend;
+    *loss_sum = softmax_cross_entropy(logits, labels, rows, classes, gradient, correct);
+    return RC_OK;
+}
+
+static enum rc cpu_conv_create(struct backend *backend, const struct conv_options *options,
+                               struct conv **conv)
+{
+    struct cpu_backend *cpu = cpu_of(backend);
+    enum rc rc;
+
+    CHECK(options->images > 0 && options->kernel > 0 && options->out_channels > 0);
+    CHECK(options->in.height + 2 * options->padding >= options->kernel);
+    CHECK(options->in.width + 2 * options->padding >= options->kernel);
+    if (cpu->options.is_reference) return conv_reference_create(cpu, options, conv);
+    if (cpu->onednn != NULL) {
+        rc = conv_onednn_create(cpu, options, conv);
+        if (rc != RC_UNSUPPORTED) return rc;
+    }
+    return conv_im2col_create(cpu, options, conv);
+}
+
+enum rc cpu_scratch_reserve(struct cpu_backend *backend, size_t bytes)
+{
+    float *grown;
+
+    if (bytes <= backend->scratch_bytes) return RC_OK;
+    grown = mem_aligned(bytes);
+    if (grown == NULL) return RC_NOMEM;
+    mem_free(backend->scratch);
+    backend->scratch = grown;
+    backend->scratch_bytes = bytes;
+    return RC_OK;
+}
+
+static const struct backend_ops cpu_ops = {
+    .name = "cpu",
+    .destroy = cpu_destroy,
+    .bind_thread = cpu_bind_thread,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .upload = cpu_copy,
+    .download = cpu_copy,
+    .zero = cpu_zero,
+    .axpy = cpu_axpy,
+    .scale = cpu_scale,
+    .add_difference = cpu_add_difference,
+    .squared_norm = cpu_squared_norm,
+    .is_finite = cpu_is_finite,
+    .gemm = cpu_gemm,
+    .linear_forward = cpu_linear_forward,
+    .linear_backward = cpu_linear_backward,
+    .relu_forward = cpu_relu_forward,
+    .relu_backward = cpu_relu_backward,
+    .conv_create = cpu_conv_create,
+    .pool_forward = cpu_pool_forward,
+    .pool_backward = cpu_pool_backward,
+    .relayout = cpu_relayout,
+    .cross_entropy = cpu_cross_entropy,
+    .update = cpu_update,
+};
+
+struct backend *cpu_backend_create(const struct cpu_backend_options *options)
+{
+    struct cpu_backend *cpu = mem_alloc(sizeof(*cpu));
+
+    if (cpu == NULL) return NULL;
+    cpu->options = *options;
+    cpu->base.ops = &cpu_ops;
+    cpu->base.threads = options->threads == 0 ? 1 : options->threads;
+    cpu->base.images_per_slice = IMAGES_PER_SLICE;
+    if (options->convolution == CPU_CONVOLUTION_AUTO && !options->is_reference) {
+        cpu->onednn = onednn_create();
+    }
+    return &cpu->base;
+}
+
+void cpu_backend_describe(char *text, size_t cap)
+{
+    const char *onednn = onednn_version();
+
+    if (onednn != NULL) {
+        snprintf(text, cap, "%s, oneDNN %s", openblas_get_config(), onednn);
+    } else {
+        snprintf(text, cap, "%s, no oneDNN", openblas_get_config());
+    }
+}

@@ -1,0 +1,26 @@
+/*
+ * cpu_backend: the backend of the machine's own cores: OpenBLAS and oneDNN for matrix products,
+ * oneDNN (or im2col) for convolutions, vectorised C for the rest.
+ */
+#ifndef GRAPEVINE_KERNELS_CPU_CPU_BACKEND_H
+#define GRAPEVINE_KERNELS_CPU_CPU_BACKEND_H
+
+#include "kernels/backend.h"
+
+enum cpu_convolution {
+    CPU_CONVOLUTION_AUTO,   /* oneDNN where it is built in and fast, otherwise im2col */
+    CPU_CONVOLUTION_IM2COL, /* im2col and gemm */
+};
+
+struct cpu_backend_options {
+    uint32_t threads; /* 0: one */
+    enum cpu_convolution convolution;
+    bool is_reference; /* plain C twins everywhere: slow, for tests and for doubts */
+};
+
+/** NULL when memory is short. Release with backend_destroy(). */
+struct backend *cpu_backend_create(const struct cpu_backend_options *options);
+/** "oneDNN 2.6.3 and OpenBLAS ..." for people. */
+void cpu_backend_describe(char *text, size_t cap);
+
+#endif

@@ -1,0 +1,81 @@
+/* What the files of kernels/cpu share; nobody else includes it. */
+#ifndef GRAPEVINE_KERNELS_CPU_INTERNAL_H
+#define GRAPEVINE_KERNELS_CPU_INTERNAL_H
+
+#include "kernels/cpu/cpu_backend.h"
+
+/* Build a loop for several instruction sets and choose at load time. Every variant gives the same
+ * bits: -std=c11 forbids contraction and the loops have no reductions the compiler may reorder.
+ * Not under TSan, whose runtime is not up yet when the choice is made. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
+#define FOR_EACH_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define FOR_EACH_CPU
+#endif
+
+struct onednn;
+
+struct cpu_backend {
+    struct backend base;
+    struct cpu_backend_options options;
+    struct onednn *onednn; /* NULL: not built in, not wanted, or it would not start */
+    float *scratch;        /* shared by all operations of this backend */
+    size_t scratch_bytes;
+};
+
+static inline struct cpu_backend *cpu_of(struct backend *backend)
+{
+    return (struct cpu_backend *)backend;
+}
+
+/** Grow the scratch memory; its contents and address change. Creation time only. */
+MUST_USE enum rc cpu_scratch_reserve(struct cpu_backend *backend, size_t bytes);
+
+/* linear.c */
+enum rc cpu_gemm(struct backend *backend, const struct gemm *gemm);
+enum rc cpu_linear_forward(struct backend *backend, const struct linear_shape *shape,
+                           const float *x, const float *weight, const float *bias, float *y);
+enum rc cpu_linear_backward(struct backend *backend, const struct linear_shape *shape,
+                            const struct linear_backward *pass);
+
+/* vector.c */
+enum rc cpu_axpy(struct backend *backend, float a, const float *x, float *y, size_t n);
+enum rc cpu_scale(struct backend *backend, float a, float *x, size_t n);
+enum rc cpu_add_difference(struct backend *backend, float a, const float *x, const float *base,
+                           float *y, size_t n);
+enum rc cpu_squared_norm(struct backend *backend, const float *x, size_t n, double *result);
+enum rc cpu_is_finite(struct backend *backend, const float *x, size_t n, bool *result);
+enum rc cpu_relu_forward(struct backend *backend, float *x, size_t n);
+enum rc cpu_relu_backward(struct backend *backend, const float *y, float *dy, size_t n);
+void cpu_add_rows(const float *x, size_t rows, size_t columns, float *sums);
+void cpu_bias_relu(float *y, size_t rows, size_t columns, const float *bias, bool with_relu);
+
+/* optimizer.c */
+enum rc cpu_update(struct backend *backend, const struct update *update, const float *gradient,
+                   float *moments, float *values, size_t n);
+
+/* pool.c */
+enum rc cpu_pool_forward(struct backend *backend, const struct pool_options *options,
+                         uint32_t images, const float *x, float *y, uint8_t *winner);
+enum rc cpu_pool_backward(struct backend *backend, const struct pool_options *options,
+                          uint32_t images, const float *dy, const uint8_t *winner, float *dx);
+enum rc cpu_relayout(struct backend *backend, struct image_shape from, uint32_t to_block,
+                     uint32_t images, const float *x, float *y);
+
+/* conv_im2col.c, conv_onednn.c, conv_reference.c */
+enum rc conv_im2col_create(struct cpu_backend *backend, const struct conv_options *options,
+                           struct conv **conv);
+/** RC_UNSUPPORTED when the library has no fast form for this shape. */
+enum rc conv_onednn_create(struct cpu_backend *backend, const struct conv_options *options,
+                           struct conv **conv);
+enum rc conv_reference_create(struct cpu_backend *backend, const struct conv_options *options,
+                              struct conv **conv);
+/** NULL where oneDNN is not built in or does not start. */
+struct onednn *onednn_create(void);
+void onednn_destroy(struct onednn *onednn);
+/** gemm by oneDNN; RC_UNSUPPORTED where it is not built in. */
+enum rc onednn_gemm(const struct gemm *gemm);
+/** "2.6.3", or NULL where it is not built in. */
+const char *onednn_version(void);
+
+#endif
