@@ -1,8 +1,8 @@
 /*
- * joiner and donor: how a peer gets the swarm's model, in hash-checked buckets, while the donor goes
- * on training and averaging. Both are pure machines: messages go to the outbox, bucket bytes and
- * snapshots are asked for by return values. A bucket is CHUNK_VALUES float32 of the sections one
- * after another, each section starting a new bucket.
+ * joiner and donor: how a peer gets the swarm's model, in hash-checked buckets, while the donor
+ * goes on training and averaging. Both are pure machines: messages go to the outbox, bucket bytes
+ * and snapshots are asked for by return values. A bucket is CHUNK_VALUES float32 of the sections
+ * one after another, each section starting a new bucket.
  */
 #ifndef GRAPEVINE_PEER_JOINER_H
 #define GRAPEVINE_PEER_JOINER_H
@@ -17,20 +17,30 @@ enum joiner_state {
     JOINER_LISTING,  /* manifest here, pages coming */
     JOINER_LOADING,  /* buckets coming */
     JOINER_COMPLETE, /* all buckets verified: take the planes, then joiner_finish() */
-    JOINER_FAILED    /* no donor could be used; begin again later */
+    JOINER_FAILED    /* no donor could be used, or no memory; begin again later: what was
+                        verified is kept for then */
 };
+
+enum { JOINER_DONORS_MAX = 16 }; /* of joiner_begin(); more are not tried */
 
 struct joiner;
 
-/** `schema`: what we expect; a manifest that differs is refused. Allocates nothing large yet. */
+/** `schema`: what we expect, copied; a manifest that differs is refused. Allocates nothing large
+ *  yet. NULL: no memory. `seed`: which bucket to ask for first, so that joiners differ. */
 struct joiner *joiner_create(const struct schema *schema, uint64_t seed);
 void joiner_destroy(struct joiner *joiner);
 enum joiner_state joiner_state(const struct joiner *joiner);
+/** What to ask for, as in message_state_req; PARAMETERS and BUFFERS unless set. PARAMETERS always.
+ */
+void joiner_set_want(struct joiner *joiner, uint32_t want);
 /** Start a download of `lineage` (all zero: any) from one of `donors` (tried in order). */
 MUST_USE enum rc joiner_begin(struct joiner *joiner, const struct peer_id *donors,
                               size_t donors_count, struct digest lineage, uint64_t now_ns,
                               struct outbox *out);
-/** STATE_MANIFEST, MANIFEST_PAGE, STATE_DENY. */
+/** STATE_MANIFEST, MANIFEST_PAGE, STATE_DENY. RC_STALE: not from the donor of now, or not waited
+ *  for; RC_MISMATCH: another model or lineage; RC_AUTH: the root does not cover the pages;
+ *  RC_FORMAT: sizes that contradict each other; RC_NOMEM. All but RC_STALE and RC_NOMEM make the
+ *  donor unusable and the next one is asked. */
 MUST_USE enum rc joiner_on_message(struct joiner *joiner, struct peer_id from,
                                    const struct message *message, uint64_t now_ns,
                                    struct outbox *out);
@@ -88,7 +98,8 @@ void donor_on_snapshot(struct donor *donor, enum rc rc, struct donor_snapshot *s
 MUST_USE enum rc donor_on_message(struct donor *donor, struct peer_id from,
                                   const struct message *message, uint64_t now_ns,
                                   struct outbox *out);
-/** Take one bucket that should be sent to `to` now; false: none. Bytes borrowed until the next call. */
+/** Take one bucket that should be sent to `to` now; false: none. Bytes borrowed until the next
+ * call. */
 bool donor_next_bucket(struct donor *donor, struct peer_id to, uint16_t *stream, uint32_t *bucket,
                        const uint8_t **bytes, size_t *count);
 void donor_on_link_lost(struct donor *donor, struct peer_id peer);
