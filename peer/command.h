@@ -22,16 +22,16 @@ enum exit_code {
     EXIT_SIGTERM = 143
 };
 
-int command_peer(const struct options *options);
-int command_testnet(const struct options *options); /* testnet/command_testnet.c */
-int command_distill(const struct options *options);
-int command_average(const struct options *options);
-int command_eval(const struct options *options);
-int command_inspect(const struct options *options);
-int command_keygen(const struct options *options);
-int command_status(const struct options *options);
-int command_doctor(const struct options *options);
-int command_bench(const struct options *options);
+int command_peer(struct options *options);
+int command_testnet(struct options *options); /* testnet/command_testnet.c */
+int command_distill(struct options *options);
+int command_average(struct options *options);
+int command_eval(struct options *options);
+int command_inspect(struct options *options);
+int command_keygen(struct options *options);
+int command_status(struct options *options);
+int command_doctor(struct options *options);
+int command_bench(struct options *options);
 
 /** Print the one error line, "grapevine: " and the reason, and choose the exit code: EXIT_USAGE for
  *  RC_USAGE, RC_PARSE and RC_MISMATCH, else EXIT_FAILED. */

@@ -24,7 +24,7 @@ static void print_words(const struct comparison *comparison, const char *path)
            100 * score_accuracy(&comparison->average), score_loss(&comparison->average));
 }
 
-int command_average(const struct options *options)
+int command_average(struct options *options)
 {
     struct comparison_options request = {.data = options_text(options, "data"),
                                          .seed = 1,

@@ -1,7 +1,7 @@
 /* command_bench: not in this build yet. */
 #include "peer/command.h"
 
-int command_bench(const struct options *options)
+int command_bench(struct options *options)
 {
     struct fault why = {"bench: this build has no such command; update grapevine"};
 

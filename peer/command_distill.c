@@ -1,7 +1,7 @@
 /* command_distill: not in this build yet. */
 #include "peer/command.h"
 
-int command_distill(const struct options *options)
+int command_distill(struct options *options)
 {
     struct fault why = {"distill: this build has no such command; update grapevine"};
 

@@ -315,7 +315,7 @@ static void print_json(const struct doctor *doctor, bool is_broken)
     command_print_json(json);
 }
 
-int command_doctor(const struct options *options)
+int command_doctor(struct options *options)
 {
     struct fault why = {""};
     struct doctor *doctor = mem_alloc(sizeof(*doctor));

@@ -38,7 +38,7 @@ static void print_words(const struct comparison *comparison)
     }
 }
 
-int command_eval(const struct options *options)
+int command_eval(struct options *options)
 {
     struct log log = command_log(options);
     struct comparison_options request = {

@@ -110,7 +110,7 @@ static void print_words(const struct tensor_file *file, const char *path,
         printf("  %-16s %s\n", key, value);
 }
 
-int command_inspect(const struct options *options)
+int command_inspect(struct options *options)
 {
     struct tensor_file *file = NULL;
     struct inspected_model model = {0};

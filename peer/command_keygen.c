@@ -79,7 +79,7 @@ static void report(const struct options *options, const struct new_key *key)
     }
 }
 
-int command_keygen(const struct options *options)
+int command_keygen(struct options *options)
 {
     struct new_key key = {.is_swarm_key = options_flag(options, "swarm-key")};
     struct fault why = {""};

@@ -1,10 +1,569 @@
-/* command_peer: not in this build yet. */
+/*
+ * command_peer: one peer as a process: reads what its folder holds, puts a node on the real env,
+ * writes what it reports, and turns how it ended into an exit code.
+ */
 #include "peer/command.h"
 
-int command_peer(const struct options *options)
-{
-    struct fault why = {"peer: this build has no such command; update grapevine"};
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/units.h"
+#include "kernels/backend.h"
+#include "peer/bootstrap.h"
+#include "peer/journal.h"
+#include "peer/keys.h"
+#include "peer/node.h"
+#include "peer/usage.h"
+#include "replica/replica.h"
 
-    (void)options;
-    return command_failed(RC_UNSUPPORTED, &why);
+#include <math.h>
+#include <signal.h>
+#include <time.h>
+
+#define METRICS_FILE "metrics.jsonl"
+#define LOG_FILE     "log.txt"
+#define SWARM_FILE   "swarm.json"
+#define CONFIG_FILE  "config.ini"
+
+enum { PATH_BYTES = 1024, SWARM_FILE_BYTES_MAX = 1024 * 1024, BATCH_DEFAULT = 64 };
+
+/* All of a running peer. */
+struct session {
+    const struct options *options;
+    struct env *env;
+    struct backend *backend;
+    struct learner *learner;
+    struct node *node;
+    struct journal *journal; /* NULL without --out */
+    struct log terminal, log;
+    struct identity identity;
+    struct swarm_secret swarm;
+    struct strategy strategy;
+    struct bootstrap bootstrap;
+    struct checkpoint checkpoint;
+    bool is_resumed, is_json, has_ended;
+    uint64_t incarnation;
+    char book[NODE_ADDRESSES_MAX][ADDRESS_BYTES_MAX];
+    size_t book_count;
+    struct node_result result;
+    double wall_s;
+};
+
+/* ---- what the folder remembers ---- */
+
+static void read_book(struct session *session, const struct json *json)
+{
+    const struct json *addresses = json_get(json, "addresses");
+    size_t count = addresses == NULL ? 0 : json_count(addresses);
+
+    (void)json_get_count(json, "incarnation", &session->incarnation); /* absent: stays 0 */
+    for (size_t i = 0; i < count && session->book_count < NODE_ADDRESSES_MAX; i++) {
+        const char *address = json_text_of(json_at(addresses, i));
+
+        if (address == NULL || address[0] == '\0' || strlen(address) >= ADDRESS_BYTES_MAX) continue;
+        memcpy(session->book[session->book_count++], address, strlen(address) + 1);
+    }
+}
+
+static enum rc write_swarm_file(struct session *session, struct fault *why)
+{
+    struct json *json = json_object_create();
+    struct json *addresses = json_array_create();
+    struct piece piece;
+    char *text;
+    enum rc rc;
+
+    json_set_count(json, "incarnation", session->incarnation);
+    for (size_t i = 0; i < session->book_count; i++) {
+        json_append_text(addresses, session->book[i]);
+    }
+    json_set(json, "addresses", addresses);
+    text = json_format_pretty(json);
+    CHECK(text != NULL);
+    piece = (struct piece){text, strlen(text)};
+    rc = session->env->ops->store_put(session->env, SWARM_FILE, &piece, 1, why);
+    mem_free(text);
+    json_destroy(json);
+    return rc;
+}
+
+/* The incarnation on disk is always at least the one in use: it is written before it is used. */
+static enum rc load_swarm_file(struct session *session, struct fault *why)
+{
+    struct json *json = NULL;
+    void *text = NULL;
+    size_t bytes = 0;
+    enum rc rc = session->env->ops->store_get(session->env, SWARM_FILE, SWARM_FILE_BYTES_MAX, &text,
+                                              &bytes, why);
+
+    if (rc == RC_OK) {
+        rc = json_parse(text, bytes, &json, why);
+        mem_free(text);
+        if (rc != RC_OK) {
+            return fault_set(why, rc, "%s in --out is damaged; remove it (the peer then needs "
+                                      "--bootstrap to find the swarm again)",
+                             SWARM_FILE);
+        }
+        read_book(session, json);
+        json_destroy(json);
+    } else if (rc != RC_NOT_FOUND) {
+        return rc;
+    }
+    session->incarnation++;
+    return write_swarm_file(session, why);
+}
+
+static enum rc adopt_config(struct options *options, const char *folder, struct fault *why)
+{
+    static const char *const keys[] = {"model",     "data",     "averaging", "topology", "exchange",
+                                       "codec",     "rule",     "pace",      "optimizer", "batch",
+                                       "shard",     "shard-of", "seed",      "swarm-name", NULL};
+    char path[PATH_BYTES];
+    void *text = NULL;
+    size_t bytes = 0;
+    enum rc rc;
+
+    snprintf(path, sizeof path, "%s/" CONFIG_FILE, folder);
+    if (!file_is_there(path)) return RC_OK;
+    rc = file_read(path, CONFIG_BYTES_MAX, &text, &bytes, why);
+    if (rc == RC_OK) rc = options_adopt(options, path, text, bytes, keys, why);
+    mem_free(text);
+    return rc;
+}
+
+static enum rc open_folder(struct session *session, struct options *options, struct fault *why)
+{
+    const char *folder = options_text(options, "out");
+    struct uv_env_options env_options = {folder};
+    struct piece piece;
+    char *config;
+    enum rc rc = RC_OK;
+
+    if (folder != NULL) {
+        rc = file_make_folder(folder, why);
+        if (rc == RC_OK) rc = adopt_config(options, folder, why);
+    }
+    if (rc == RC_OK) rc = uv_env_create(&env_options, &session->env, why);
+    if (rc != RC_OK || folder == NULL) return rc;
+    config = options_config_text(options);
+    if (config == NULL) return fault_set(why, RC_NOMEM, "out of memory");
+    piece = (struct piece){config, strlen(config)};
+    rc = session->env->ops->store_put(session->env, CONFIG_FILE, &piece, 1, why);
+    mem_free(config);
+    if (rc == RC_OK) rc = load_swarm_file(session, why);
+    if (rc != RC_OK) return rc;
+    session->journal = journal_create(session->env);
+    return session->journal != NULL ? RC_OK : fault_set(why, RC_NOMEM, "out of memory");
+}
+
+/* ---- logging and reporting ---- */
+
+static void on_line(void *context, enum log_level level, const char *line)
+{
+    struct session *session = context;
+    static const char *const names[] = {"error", "warn", "info", "debug"};
+    char text[1200];
+
+    if (level <= session->terminal.level) {
+        session->terminal.on_line(session->terminal.context, level, line);
+    }
+    if (session->journal == NULL || session->env == NULL || level > LOG_INFO) return;
+    snprintf(text, sizeof text, "%.3f %s %s",
+             (double)session->env->ops->now_ns(session->env) / 1e9, names[level], line);
+    journal_add(session->journal, LOG_FILE, text);
+}
+
+static void on_listening(void *context, const char *address)
+{
+    struct session *session = context;
+
+    if (session->is_json) {
+        struct json *json = json_object_create();
+
+        json_set_text(json, "event", "listening");
+        json_set_text(json, "address", address);
+        command_print_json(json);
+    } else {
+        printf("listening on %s\n", address);
+    }
+    fflush(stdout); /* whoever started us may be waiting for the address */
+    if (session->journal != NULL) {
+        char text[ADDRESS_BYTES_MAX + 32];
+
+        snprintf(text, sizeof text, "listening on %s", address);
+        journal_add(session->journal, LOG_FILE, text);
+    }
+}
+
+static void set_report(struct json *json, const struct node_report *report)
+{
+    json_set_real(json, "t", report->t_s);
+    json_set_count(json, "step", report->step);
+    json_set_real(json, "epoch", report->epoch);
+    json_set_count(json, "samples", report->samples);
+    json_set_real(json, "loss", report->loss);
+    json_set_real(json, "accuracy", report->accuracy);
+    json_set_real(json, "samples_per_s", report->samples_per_s);
+    json_set_count(json, "round", report->round);
+    json_set_count(json, "neighbours", report->neighbours);
+    json_set_real(json, "consensus_distance", report->consensus_distance);
+    json_set_count(json, "bytes_sent", report->bytes_sent);
+    json_set_count(json, "bytes_received", report->bytes_received);
+    json_set_count(json, "staleness", report->staleness);
+    json_set_count(json, "rounds_ok", report->rounds_ok);
+    json_set_count(json, "rounds_aborted", report->rounds_aborted);
+    json_set_text(json, "last_abort_reason", report->last_abort_reason);
+    json_set_count(json, "rss_bytes", usage_rss_bytes());
+}
+
+static void keep_book(struct session *session)
+{
+    struct json *json = node_book(session->node);
+    char *text = json_format_pretty(json);
+
+    if (text != NULL) journal_replace(session->journal, SWARM_FILE, text);
+    mem_free(text);
+    json_destroy(json);
+}
+
+static void tell_report(struct session *session, const struct node_report *report)
+{
+    char sent[32], received[32];
+
+    log_info(&session->log,
+             "%6.1f s  step %llu  epoch %.2f  loss %.4f  accuracy %.2f %%  %.0f samples/s  "
+             "round %llu  %u neighbours  sent %s  received %s",
+             report->t_s, (unsigned long long)report->step, report->epoch, report->loss,
+             100.0 * report->accuracy, report->samples_per_s, (unsigned long long)report->round,
+             report->neighbours, units_format_bytes(report->bytes_sent, sent, sizeof sent),
+             units_format_bytes(report->bytes_received, received, sizeof received));
+}
+
+static void on_report(void *context, const struct node_report *report)
+{
+    struct session *session = context;
+    struct json *json = json_object_create();
+    struct fault why;
+    char *text;
+
+    set_report(json, report);
+    tell_report(session, report);
+    if (session->journal != NULL) {
+        text = json_format(json);
+        if (text != NULL) journal_add(session->journal, METRICS_FILE, text);
+        mem_free(text);
+        keep_book(session);
+        if (journal_has_failed(session->journal, &why)) {
+            session->terminal.on_line(session->terminal.context, LOG_WARN, why.text);
+        }
+    }
+    if (session->is_json) {
+        json_set_text(json, "event", "report");
+        command_print_json(json);
+        fflush(stdout);
+    } else {
+        json_destroy(json);
+    }
+}
+
+static void on_ended(void *context, const struct node_result *result)
+{
+    struct session *session = context;
+
+    session->result = *result;
+    session->has_ended = true;
+    session->wall_s = result->report.t_s;
+    if (session->journal != NULL) keep_book(session);
+    session->env->ops->stop(session->env);
+}
+
+static void print_result(struct session *session)
+{
+    const struct node_result *result = &session->result;
+    const struct node_report *report = &result->report;
+    bool is_final = result->evaluation.samples > 0;
+    double accuracy = is_final ? result->evaluation.accuracy : report->accuracy;
+    double loss = is_final ? result->evaluation.loss : report->loss;
+
+    if (session->is_json) {
+        struct json *json = json_object_create();
+
+        json_set_text(json, "event", "finished");
+        json_set_count(json, "steps", report->step);
+        json_set_count(json, "samples", report->samples);
+        json_set_real(json, "accuracy", accuracy);
+        json_set_real(json, "loss", loss);
+        json_set_count(json, "rounds_ok", report->rounds_ok);
+        json_set_count(json, "rounds_aborted", report->rounds_aborted);
+        json_set_real(json, "consensus_distance", report->consensus_distance);
+        json_set_count(json, "bytes_sent", report->bytes_sent);
+        json_set_count(json, "bytes_received", report->bytes_received);
+        json_set_count(json, "rss_bytes", usage_peak_rss_bytes());
+        json_set_real(json, "wall_s", session->wall_s);
+        json_set_bool(json, "goal_reached", result->is_goal_reached);
+        command_print_json(json);
+        return;
+    }
+    if (!result->is_goal_reached) {
+        log_info(&session->log, "stopped at step %llu", (unsigned long long)report->step);
+        return;
+    }
+    printf("finished: %llu steps, loss %.4f, accuracy %.2f %%, %llu rounds, %.1f s\n",
+           (unsigned long long)report->step, loss, 100.0 * accuracy,
+           (unsigned long long)report->rounds_ok, session->wall_s);
+}
+
+/* ---- putting it together ---- */
+
+static enum rc parse_strategy(struct session *session, struct fault *why)
+{
+    struct strategy_specs specs = {.averaging = options_text(session->options, "averaging"),
+                                   .topology = options_text(session->options, "topology"),
+                                   .exchange = options_text(session->options, "exchange"),
+                                   .codec = options_text(session->options, "codec"),
+                                   .rule = options_text(session->options, "rule"),
+                                   .pace = options_text(session->options, "pace")};
+
+    return strategy_parse(&specs, &session->strategy, why);
+}
+
+static enum rc load_keys(struct session *session, struct fault *why)
+{
+    const char *path = options_text(session->options, "identity");
+    const char *folder = options_text(session->options, "out");
+    char own[PATH_BYTES];
+    enum rc rc;
+
+    snprintf(own, sizeof own, "%s/identity.key", folder == NULL ? "" : folder);
+    if (path == NULL && folder != NULL) path = own;
+    rc = keys_identity(session->env, path, &session->identity, why);
+    if (rc != RC_OK) return rc;
+    return keys_swarm(options_text(session->options, "swarm-name"),
+                      options_text(session->options, "swarm-key"), &session->swarm, why);
+}
+
+static uint32_t batch_of(const struct options *options)
+{
+    return options_is_set(options, "batch") ? (uint32_t)options_count(options, "batch")
+                                            : BATCH_DEFAULT;
+}
+
+/* The goal when none is given: enough passes for each preset to be good, not enough to bore. */
+static double default_epochs(const char *model)
+{
+    if (strcmp(model, "mlp") == 0) return 5.0;
+    return 3.0;
+}
+
+static void read_goal(const struct options *options, struct node_goal *goal)
+{
+    goal->steps = options_count(options, "steps");
+    goal->epochs = options_real(options, "epochs");
+    goal->time_ns = options_ns(options, "time");
+    goal->target_accuracy = options_real(options, "target-accuracy");
+    goal->target_loss = options_real(options, "target-loss");
+    if (goal->steps == 0 && goal->epochs <= 0 && goal->time_ns == 0 &&
+        goal->target_accuracy <= 0 && goal->target_loss <= 0) {
+        goal->epochs = default_epochs(options_text(options, "model"));
+    }
+}
+
+static enum rc create_learner(struct session *session, struct fault *why)
+{
+    const struct options *options = session->options;
+    struct peer_id self = identity_peer_id(session->identity.public_key);
+    uint64_t seed = options_count(options, "seed");
+    struct node_goal goal;
+    struct replica_options replica = {.model = options_text(options, "model"),
+                                      .data = options_text(options, "data"),
+                                      .optimizer = options_text(options, "optimizer"),
+                                      .schedule = options_text(options, "schedule"),
+                                      .lr = options_real(options, "lr"),
+                                      .batch = batch_of(options),
+                                      .shard = options_text(options, "shard"),
+                                      .shard_of = options_text(options, "shard-of"),
+                                      .seed = seed,
+                                      .threads = (uint32_t)options_count(options, "threads")};
+    enum rc rc = command_backend(options, &session->backend, why);
+
+    if (rc != RC_OK) return rc;
+    read_goal(options, &goal);
+    replica.steps_total = goal.steps;
+    replica.epochs_total = goal.epochs;
+    /* A fixed share makes the order of the data a function of the seed alone, so that a run with a
+     * passing identity can be repeated. */
+    replica.stream_seed = replica.shard_of != NULL ? rng_mix(seed, 0x73686172)
+                                                   : rng_mix(seed, load_le64(self.bytes));
+    if (options_text(options, "out") == NULL && options_text(options, "bootstrap") == NULL) {
+        replica.stream_seed = rng_mix(seed, 0);
+    }
+    return replica_create(session->backend, &replica, &session->learner, why);
+}
+
+static enum rc write_model(void *context, struct learner *learner, struct tensor_file *file)
+{
+    struct model_card card;
+
+    (void)context;
+    replica_card(learner, &card);
+    return model_save(replica_model(learner), &card, file);
+}
+
+static enum rc resume(struct session *session, struct fault *why)
+{
+    enum rc rc;
+
+    if (session->journal == NULL) return RC_OK;
+    rc = checkpoint_load(session->env, session->learner, &session->checkpoint, why);
+    session->is_resumed = rc == RC_OK;
+    return rc == RC_NOT_FOUND ? RC_OK : rc;
+}
+
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strncmp(address, "localhost:", 10) == 0 ||
+           strncmp(address, "[::1]:", 6) == 0;
+}
+
+static enum rc choose_listen(const struct session *session, const char **listen, struct fault *why)
+{
+    *listen = options_text(session->options, "listen");
+    if (*listen == NULL) *listen = session->swarm.is_public ? "127.0.0.1:7077" : "0.0.0.0:7077";
+    if (is_loopback(*listen) || !session->swarm.is_public) return RC_OK;
+    if (!options_flag(session->options, "public")) {
+        return fault_set(why, RC_USAGE,
+                         "--listen %s: anybody who can reach it could join; pass --swarm-key FILE "
+                         "(see 'grapevine keygen'), or --public if that is what you want",
+                         *listen);
+    }
+    log_warn(&session->log, "public swarm: anybody who can reach %s may join and read", *listen);
+    return RC_OK;
+}
+
+static enum rc create_node(struct session *session, struct fault *why)
+{
+    const struct options *options = session->options;
+    const char *bootstrap[BOOTSTRAP_MAX], *book[NODE_ADDRESSES_MAX];
+    struct node_options node = {.identity = &session->identity,
+                                .swarm = &session->swarm,
+                                .strategy = &session->strategy,
+                                .log = &session->log,
+                                .incarnation = session->incarnation == 0 ? 1 : session->incarnation,
+                                .advertise = options_text(options, "advertise"),
+                                .bootstrap = bootstrap,
+                                .bootstrap_count = session->bootstrap.count,
+                                .book = book,
+                                .book_count = session->book_count,
+                                .seed = options_count(options, "seed"),
+                                .batch = batch_of(options),
+                                .report_every_ns = options_ns(options, "report-every"),
+                                .checkpoint_every_ns = options_ns(options, "checkpoint-every"),
+                                .join_timeout_ns = options_ns(options, "join-timeout"),
+                                .evaluate_samples = 1000,
+                                .evaluates_at_end = true,
+                                .keeps_files = session->journal != NULL,
+                                .model = write_model,
+                                .resume = session->is_resumed ? &session->checkpoint : NULL};
+    struct node_events events = {session, on_listening, on_report, on_ended};
+    enum rc rc = choose_listen(session, &node.listen, why);
+
+    if (rc != RC_OK) return rc;
+    for (size_t i = 0; i < session->bootstrap.count; i++) {
+        bootstrap[i] = session->bootstrap.addresses[i];
+    }
+    for (size_t i = 0; i < session->book_count; i++) {
+        book[i] = session->book[i];
+    }
+    read_goal(options, &node.goal);
+    session->env->ops->entropy(session->env, node.boot.bytes, sizeof node.boot.bytes);
+    snprintf(node.spec, sizeof node.spec, "%s", options_text(options, "model"));
+    return node_create(session->env, session->learner, &node, &events, &session->node, why);
+}
+
+static void say_what_runs(struct session *session)
+{
+    const struct schema *schema = session->learner->ops->schema(session->learner);
+    char parameters[32];
+
+    log_info(&session->log, "model %s (%s parameters), data %s, averaging %s",
+             options_text(session->options, "model"),
+             units_format_count(schema->values[SECTION_PARAMETERS], parameters, sizeof parameters),
+             options_text(session->options, "data"), session->strategy.text);
+    if (session->journal == NULL) {
+        log_info(&session->log, "nothing is kept: pass --out DIR to keep the model");
+    } else if (session->is_resumed) {
+        log_info(&session->log, "resuming from %s", options_text(session->options, "out"));
+    }
+}
+
+static void finish_journal(struct session *session)
+{
+    if (session->journal == NULL) return;
+    while (journal_pending(session->journal) > 0) {
+        uv_env_poll(session->env, 100 * NS_PER_MS);
+    }
+}
+
+static void close_session(struct session *session)
+{
+    if (session->env != NULL) finish_journal(session);
+    if (session->env != NULL && session->node == NULL) uv_env_destroy(session->env);
+    if (session->node != NULL) {
+        node_destroy(session->node);
+        uv_env_destroy(session->env);
+    }
+    session->env = NULL;
+    journal_destroy(session->journal);
+    checkpoint_deinit(&session->checkpoint);
+    if (session->learner != NULL) session->learner->ops->destroy(session->learner);
+    if (session->backend != NULL) backend_destroy(session->backend);
+    identity_wipe(&session->identity);
+}
+
+static enum rc open_session(struct session *session, struct options *options, struct fault *why)
+{
+    enum rc rc = secure_start();
+
+    if (rc != RC_OK) return fault_set(why, rc, "libsodium does not start; reinstall it");
+    rc = bootstrap_parse(options_text(options, "bootstrap"), &session->bootstrap, why);
+    if (rc == RC_OK) rc = parse_strategy(session, why);
+    if (rc == RC_OK) rc = open_folder(session, options, why);
+    if (rc == RC_OK) rc = parse_strategy(session, why); /* what the folder holds may have changed it */
+    if (rc == RC_OK) rc = load_keys(session, why);
+    if (rc == RC_OK) rc = create_learner(session, why);
+    if (rc == RC_OK) rc = resume(session, why);
+    if (rc == RC_OK) rc = create_node(session, why);
+    return rc;
+}
+
+static int exit_of(const struct session *session)
+{
+    if (session->result.rc != RC_OK) return command_failed(session->result.rc, &session->result.why);
+    if (session->result.signal == SIGINT) return EXIT_SIGINT;
+    if (session->result.signal == SIGTERM) return EXIT_SIGTERM;
+    return EXIT_DONE;
+}
+
+int command_peer(struct options *options)
+{
+    struct session session = {.options = options,
+                              .is_json = options_flag(options, "json"),
+                              .terminal = command_log(options)};
+    struct fault why = {""};
+    enum rc rc;
+    int code;
+
+    session.log = (struct log){LOG_DEBUG, on_line, &session};
+    rc = open_session(&session, options, &why);
+    if (rc == RC_OK) {
+        say_what_runs(&session);
+        uv_env_run(session.env);
+        code = exit_of(&session);
+        if (session.result.rc == RC_OK) print_result(&session);
+    } else {
+        code = command_failed(rc, &why);
+    }
+    close_session(&session);
+    return code;
 }

@@ -11,7 +11,7 @@
 
 #include <unistd.h>
 
-typedef int (*command_function)(const struct options *options);
+typedef int (*command_function)(struct options *options);
 
 static const command_function commands[COMMAND_COUNT] = {
     [COMMAND_PEER] = command_peer,       [COMMAND_TESTNET] = command_testnet,
@@ -34,7 +34,7 @@ static int print_config(const struct options *options)
     return EXIT_DONE;
 }
 
-static int run(const struct options *options)
+static int run(struct options *options)
 {
     enum command_id command = options_command(options);
 

@@ -1,7 +1,7 @@
 /* command_testnet: not in this build yet. */
 #include "peer/command.h"
 
-int command_testnet(const struct options *options)
+int command_testnet(struct options *options)
 {
     struct fault why = {"testnet: this build has no such command; update grapevine"};
 
