@@ -1,0 +1,133 @@
+/* Growing text files: one job a line, in order. Loop thread; the writing is in the store lane. */
+#include "peer/journal.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+
+#include <string.h>
+#include <sys/queue.h>
+
+enum { JOURNAL_PENDING_MAX = 1024 }; /* on a stuck disk further lines are dropped */
+
+struct entry {
+    struct job job;
+    TAILQ_ENTRY(entry) siblings;
+    struct journal *journal;
+    const char *name;
+    char *text;
+    bool is_replacing;
+    enum rc rc;
+    struct fault why;
+};
+
+struct journal {
+    struct env *env;
+    TAILQ_HEAD(, entry) entries;
+    uint32_t pending;
+    bool has_failed;
+    struct fault why;
+};
+
+struct journal *journal_create(struct env *env)
+{
+    struct journal *journal = mem_alloc(sizeof *journal);
+
+    if (journal == NULL) return NULL;
+    journal->env = env;
+    TAILQ_INIT(&journal->entries);
+    return journal;
+}
+
+static void entry_free(struct journal *journal, struct entry *entry)
+{
+    TAILQ_REMOVE(&journal->entries, entry, siblings);
+    journal->pending--;
+    mem_free(entry->text);
+    mem_free(entry);
+}
+
+void journal_destroy(struct journal *journal)
+{
+    struct entry *entry;
+
+    if (journal == NULL) return;
+    while ((entry = TAILQ_FIRST(&journal->entries)) != NULL) {
+        entry_free(journal, entry);
+    }
+    mem_free(journal);
+}
+
+static void run_entry(struct job *job)
+{
+    struct entry *entry = (struct entry *)job;
+    struct env *env = entry->journal->env;
+    struct piece piece = {entry->text, strlen(entry->text)};
+
+    if (entry->is_replacing) {
+        entry->rc = env->ops->store_put(env, entry->name, &piece, 1, &entry->why);
+    } else {
+        entry->rc = env->ops->store_append(env, entry->name, piece.bytes, piece.count, &entry->why);
+    }
+}
+
+static void entry_done(struct job *job)
+{
+    struct entry *entry = (struct entry *)job;
+    struct journal *journal = entry->journal;
+
+    if (entry->rc != RC_OK) {
+        journal->has_failed = true;
+        journal->why = entry->why;
+    }
+    entry_free(journal, entry);
+}
+
+static void submit(struct journal *journal, const char *name, const char *text, bool is_replacing)
+{
+    size_t count = strlen(text);
+    struct entry *entry;
+
+    if (journal->pending >= JOURNAL_PENDING_MAX) return;
+    entry = mem_alloc(sizeof *entry);
+    if (entry == NULL) return;
+    entry->text = mem_alloc(count + 2);
+    if (entry->text == NULL) {
+        mem_free(entry);
+        return;
+    }
+    memcpy(entry->text, text, count);
+    entry->text[count] = '\n';
+    entry->journal = journal;
+    entry->name = name;
+    entry->is_replacing = is_replacing;
+    entry->job.run = run_entry;
+    entry->job.done = entry_done;
+    entry->job.cost_ns = 1000;
+    TAILQ_INSERT_TAIL(&journal->entries, entry, siblings);
+    journal->pending++;
+    journal->env->ops->submit(journal->env, LANE_STORE, &entry->job);
+}
+
+void journal_add(struct journal *journal, const char *name, const char *line)
+{
+    submit(journal, name, line, false);
+}
+
+void journal_replace(struct journal *journal, const char *name, const char *text)
+{
+    submit(journal, name, text, true);
+}
+
+uint32_t journal_pending(const struct journal *journal)
+{
+    return journal->pending;
+}
+
+bool journal_has_failed(struct journal *journal, struct fault *why)
+{
+    bool has_failed = journal->has_failed;
+
+    if (has_failed) *why = journal->why;
+    journal->has_failed = false;
+    return has_failed;
+}

@@ -1,0 +1,25 @@
+/*
+ * journal: text files of a peer that only grow (metrics.jsonl, log.txt), written by jobs of the
+ * store lane so that a slow disk never holds up the loop. A full disk loses lines, not the run.
+ */
+#ifndef GRAPEVINE_PEER_JOURNAL_H
+#define GRAPEVINE_PEER_JOURNAL_H
+
+#include "peer/env/env.h"
+
+struct journal;
+
+/** NULL when memory is short. Keeps `env`. */
+struct journal *journal_create(struct env *env);
+/** Only once journal_pending() is 0 or the env is gone. NULL is fine. */
+void journal_destroy(struct journal *journal);
+/** Append `line` and a newline to the store file `name` (a string that outlives the journal). */
+void journal_add(struct journal *journal, const char *name, const char *line);
+/** Replace a store file by `text`. */
+void journal_replace(struct journal *journal, const char *name, const char *text);
+/** Lines not yet written. */
+uint32_t journal_pending(const struct journal *journal);
+/** Set once writing failed; the reason for people. Reset by reading. */
+bool journal_has_failed(struct journal *journal, struct fault *why);
+
+#endif
