@@ -124,6 +124,9 @@ struct backend_ops {
     MUST_USE enum rc (*download)(struct backend *backend, void *to, const void *from, size_t bytes);
     MUST_USE enum rc (*zero)(struct backend *backend, void *block, size_t bytes);
 
+    /** values[i] = bytes[i] * factor + offset; `bytes` lie on the host. */
+    MUST_USE enum rc (*from_bytes)(struct backend *backend, const uint8_t *bytes, float factor,
+                                   float offset, float *values, size_t n);
     /** y += a x. */
     MUST_USE enum rc (*axpy)(struct backend *backend, float a, const float *x, float *y, size_t n);
     /** x *= a. */

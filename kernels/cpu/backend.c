@@ -107,6 +107,7 @@ static const struct backend_ops cpu_ops = {
     .upload = cpu_copy,
     .download = cpu_copy,
     .zero = cpu_zero,
+    .from_bytes = cpu_from_bytes,
     .axpy = cpu_axpy,
     .scale = cpu_scale,
     .add_difference = cpu_add_difference,

@@ -39,6 +39,8 @@ enum rc cpu_linear_backward(struct backend *backend, const struct linear_shape *
                             const struct linear_backward *pass);
 
 /* vector.c */
+enum rc cpu_from_bytes(struct backend *backend, const uint8_t *bytes, float factor, float offset,
+                       float *values, size_t n);
 enum rc cpu_axpy(struct backend *backend, float a, const float *x, float *y, size_t n);
 enum rc cpu_scale(struct backend *backend, float a, float *x, size_t n);
 enum rc cpu_add_difference(struct backend *backend, float a, const float *x, const float *base,

@@ -11,6 +11,14 @@
 
 enum { NORM_LANES = 16 };
 
+FOR_EACH_CPU static void from_bytes(const uint8_t *restrict bytes, float factor, float offset,
+                                    float *restrict values, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        values[i] = (float)bytes[i] * factor + offset;
+    }
+}
+
 FOR_EACH_CPU static void axpy(float a, const float *restrict x, float *restrict y, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -110,6 +118,14 @@ FOR_EACH_CPU void cpu_bias_relu(float *y, size_t rows, size_t columns, const flo
             }
         }
     }
+}
+
+enum rc cpu_from_bytes(struct backend *backend, const uint8_t *bytes, float factor, float offset,
+                       float *values, size_t n)
+{
+    (void)backend;
+    from_bytes(bytes, factor, offset, values, n);
+    return RC_OK;
 }
 
 enum rc cpu_axpy(struct backend *backend, float a, const float *x, float *y, size_t n)

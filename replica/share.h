@@ -1,0 +1,42 @@
+/*
+ * share: the training samples of one replica, in memory as bytes, and the order in which batches
+ * take them: one permutation an epoch, from a stream of its own; a batch may reach over the end of
+ * an epoch, so every batch is full. Thread: the training lane's.
+ */
+#ifndef GRAPEVINE_REPLICA_SHARE_H
+#define GRAPEVINE_REPLICA_SHARE_H
+
+#include "base/fault.h"
+#include "base/peer_id.h"
+#include "base/rc.h"
+#include "replica/dataset.h"
+#include "replica/shard.h"
+
+struct backend;
+struct share;
+
+enum { SHARE_STATE_WORDS = 8 };
+
+/** Keeps `dataset`. A fixed share is loaded at once, any other when it is known or first needed. */
+MUST_USE enum rc share_create(struct dataset *dataset, const struct shard_spec *spec, uint64_t seed,
+                              uint64_t stream_seed, struct share **share, struct fault *why);
+void share_destroy(struct share *share);
+/** See learner.h. A share that stays as it was keeps its place in the epoch. A peer that would get
+ *  nothing, because there are more peers than blocks, shares the block it is nearest to. */
+MUST_USE enum rc share_reshard(struct share *share, struct peer_id self,
+                               const struct peer_id *members, size_t members_count,
+                               struct fault *why);
+/** Load everything unless a share is loaded already. */
+MUST_USE enum rc share_ensure(struct share *share, struct fault *why);
+/** Samples in the share; before it is known, of the whole training part. */
+uint64_t share_samples(const struct share *share);
+/** The next `batch` samples: normalised values on the backend, labels on the host. Only when
+ *  loaded. */
+MUST_USE enum rc share_batch(struct share *share, struct backend *backend, uint32_t batch,
+                             float *values, uint8_t *labels);
+/** Where in which epoch of which share, and back; a state of another share starts an epoch. False
+ *  for words that no share wrote. */
+void share_save(const struct share *share, uint64_t words[SHARE_STATE_WORDS]);
+bool share_load(struct share *share, const uint64_t words[SHARE_STATE_WORDS]);
+
+#endif
