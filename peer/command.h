@@ -27,6 +27,7 @@ int command_testnet(struct options *options); /* testnet/command_testnet.c */
 int command_distill(struct options *options);
 int command_average(struct options *options);
 int command_eval(struct options *options);
+int command_report(struct options *options); /* testnet/command_report.c */
 int command_inspect(struct options *options);
 int command_keygen(struct options *options);
 int command_status(struct options *options);

@@ -1,10 +1,203 @@
-/* command_distill: not in this build yet. */
+/* command_distill: a compact student out of the predictions of several models. */
 #include "peer/command.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "distill/distill.h"
+#include "distill/teachers.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "peer/env/env.h"
+#include "replica/json.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What the progress lines need. */
+struct progress {
+    struct log log;
+    struct env *env; /* for its clock */
+    uint64_t begin_ns, told_ns;
+};
+
+static double seconds_since(struct progress *progress)
+{
+    return (double)(progress->env->ops->now_ns(progress->env) - progress->begin_ns) / 1e9;
+}
+
+static void on_progress(void *context, const struct distill_progress *p)
+{
+    static const char *const phases[] = {[DISTILL_JUDGING] = "teacher judged",
+                                         [DISTILL_TEACHING] = "teacher asked",
+                                         [DISTILL_LEARNING] = "student, step",
+                                         [DISTILL_BASELINE] = "labels alone, step"};
+    struct progress *progress = context;
+    const uint64_t now_ns = progress->env->ops->now_ns(progress->env);
+    const bool is_training = p->phase == DISTILL_LEARNING || p->phase == DISTILL_BASELINE;
+
+    if (is_training && p->done < p->total && now_ns - progress->told_ns < 2 * NS_PER_S) return;
+    progress->told_ns = now_ns;
+    if (is_training) {
+        log_info(&progress->log, "%s %llu of %llu, loss %.4f, %.1f s", phases[p->phase],
+                 (unsigned long long)p->done, (unsigned long long)p->total, p->loss,
+                 seconds_since(progress));
+    } else {
+        log_info(&progress->log, "%s %llu of %llu, %.1f s", phases[p->phase],
+                 (unsigned long long)p->done, (unsigned long long)p->total,
+                 seconds_since(progress));
+    }
+}
+
+static void print_row(const char *name, double accuracy, uint64_t parameters)
+{
+    printf("%-34s %7.2f %%  %12llu\n", name, accuracy * 100, (unsigned long long)parameters);
+}
+
+static void print_words(const struct distill_result *r, const char *path)
+{
+    const struct comparison *c = &r->teachers;
+    uint64_t all = 0;
+
+    printf("%-34s %9s  %12s\n", "", "accuracy", "parameters");
+    for (size_t i = 0; i < c->count; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "teacher %zu", i);
+        all += c->parameters[i];
+        if (i < 16) print_row(name, score_accuracy(&c->models[i]), c->parameters[i]);
+    }
+    if (c->count > 16) printf("... and %zu more\n", c->count - 16);
+    if (c->has_average) {
+        print_row("average of their parameters", score_accuracy(&c->average), c->parameters[0]);
+    }
+    print_row("ensemble", score_accuracy(&c->votes[r->vote]), all);
+    print_row("student", score_accuracy(&r->student), r->student_parameters);
+    if (r->has_baseline) {
+        print_row("the same student on labels alone", score_accuracy(&r->labels_only),
+                  r->student_parameters);
+    }
+    printf("%s\n", path);
+}
+
+/* distill.json, for `grapevine report DIR`. */
+static enum rc save_result(const char *folder, const struct json *json, struct fault *why)
+{
+    char path[1024];
+    char *text = json_format_pretty(json);
+
+    if (text == NULL) return fault_set(why, RC_NOMEM, "memory is short");
+    const struct piece pieces[] = {{text, strlen(text)}, {"\n", 1}};
+    const int length = snprintf(path, sizeof path, "%s/distill.json", folder);
+    enum rc rc = RC_OK;
+    if (length < 0 || (size_t)length >= sizeof path) {
+        rc = fault_set(why, RC_USAGE, "--report: the path is too long");
+    } else {
+        rc = file_replace(path, pieces, ARRAY_COUNT(pieces), 0644, why);
+    }
+    mem_free(text);
+    return rc;
+}
+
+static enum rc request_of(const struct options *options, const struct teachers *teachers,
+                          struct progress *progress, struct distill_options *request,
+                          struct fault *why)
+{
+    const char *student = options_text(options, "student");
+
+    if (student == NULL) {
+        return fault_set(why, RC_USAGE,
+                         "which student? say --student MODEL, a preset or a layer "
+                         "list as for --model");
+    }
+    *request = (struct distill_options){
+        .teachers = (const char *const *)teachers->paths,
+        .teachers_count = teachers->count,
+        .temperature = options_real(options, "temperature"),
+        .alpha = options_real(options, "alpha"),
+        .student = student,
+        .data = options_is_set(options, "data") ? options_text(options, "data") : NULL,
+        .samples_max = options_count(options, "samples"),
+        .epochs = options_real(options, "epochs"),
+        .batch = (uint32_t)options_count(options, "batch"),
+        .optimizer = options_text(options, "optimizer"),
+        .schedule = options_text(options, "schedule"),
+        .lr = options_real(options, "lr"),
+        .seed = options_count(options, "seed"),
+        .with_baseline = options_flag(options, "baseline"),
+        .out_path = options_text(options, "out"),
+        .on_progress = on_progress,
+        .context = progress,
+    };
+    const bool is_known = vote_parse(options_text(options, "teachers-vote"), &request->vote);
+    CHECK(is_known); /* the table of options lists the same names */
+    return RC_OK;
+}
+
+/* An offline command has the machine to itself: all cores, unless told otherwise. */
+static enum rc open_device(const struct options *options, struct backend **backend,
+                           struct fault *why)
+{
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    struct cpu_backend_options device = {.threads = cores > 0 ? (uint32_t)cores : 1};
+
+    if (options_is_set(options, "threads")) {
+        device.threads = (uint32_t)options_count(options, "threads");
+    }
+    *backend = cpu_backend_create(&device);
+    return *backend != NULL ? RC_OK : fault_set(why, RC_NOMEM, "device cpu: memory is short");
+}
+
+static enum rc show(const struct options *options, const struct distill_result *result,
+                    double wall_s, struct fault *why)
+{
+    const char *folder = options_text(options, "report");
+    struct json *json = distill_json(result);
+    enum rc rc = RC_OK;
+
+    json_set_real(json, "wall_s", wall_s);
+    if (folder != NULL) rc = save_result(folder, json, why);
+    if (rc == RC_OK && options_flag(options, "json")) {
+        command_print_json(json);
+        return rc;
+    }
+    /* With --report the table comes from `grapevine report`, beside the testnet's own. */
+    if (rc == RC_OK && folder == NULL) print_words(result, options_text(options, "out"));
+    json_destroy(json);
+    return rc;
+}
 
 int command_distill(struct options *options)
 {
-    struct fault why = {"distill: this build has no such command; update grapevine"};
+    struct progress progress = {.log = command_log(options)};
+    const struct uv_env_options world = {.folder = NULL};
+    const char *from = options_text(options, "teachers");
+    struct teachers teachers = {NULL, 0};
+    struct distill_options request;
+    struct distill_result result;
+    struct backend *backend = NULL;
+    struct fault why = {""};
+    enum rc rc;
 
-    (void)options;
-    return command_failed(RC_UNSUPPORTED, &why);
+    if (from == NULL) {
+        rc = fault_set(&why, RC_USAGE, "which teachers? say --teachers DIR or FILE,FILE...");
+    } else {
+        rc = teachers_find(from, &teachers, &why);
+    }
+    if (rc == RC_OK) rc = request_of(options, &teachers, &progress, &request, &why);
+    if (rc == RC_OK) rc = uv_env_create(&world, &progress.env, &why);
+    if (rc == RC_OK) rc = open_device(options, &backend, &why);
+    if (rc == RC_OK) {
+        progress.begin_ns = progress.told_ns = progress.env->ops->now_ns(progress.env);
+        rc = distill_run(backend, &request, &result, &why);
+    }
+    if (rc == RC_OK) {
+        rc = show(options, &result, seconds_since(&progress), &why);
+        distill_result_deinit(&result);
+    }
+    backend_destroy(backend);
+    uv_env_destroy(progress.env);
+    teachers_deinit(&teachers);
+    return rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);
 }

@@ -38,6 +38,11 @@ const struct command_row command_rows[COMMAND_COUNT] = {
         {"eval", "FILE [FILE...]", 1, 1024, "accuracy and loss of models on the test samples",
          "grapevine eval a/model.safetensors b/model.safetensors --data fashion-mnist",
          "Several files are judged one by one, as their parameter average and as an ensemble."},
+    [COMMAND_REPORT] =
+        {"report", "DIR", 1, 1, "the table and the page report.html of a testnet's folder",
+         "grapevine report grapevine-run",
+         "Made from summary.json, events.jsonl and distill.json of the folder, so it can be made "
+         "again at any time, after distilling for instance."},
     [COMMAND_INSPECT] = {"inspect", "FILE", 1, 1, "what a model or checkpoint file holds",
                          "grapevine inspect a/model.safetensors", NULL},
     [COMMAND_KEYGEN] = {"keygen", "", 0, 0, "make an identity, or a key that closes a swarm",
@@ -105,8 +110,10 @@ const struct option_row option_rows[] = {
      "this peer's share of the data: iid, dirichlet:ALPHA or all", false},
     {"shard-of", OPTION_TEXT, GROUP_TRAINING, ON(PEER), "I/N", NULL, 0, 0,
      "share I of N, from 0 (default: by who is there)", false},
-    {"threads", OPTION_COUNT, GROUP_TRAINING, LEARNS | JUDGES | ON(BENCH), "N", "1", 1, 1024,
+    {"threads", OPTION_COUNT, GROUP_TRAINING, RUNS | JUDGES | ON(BENCH), "N", "1", 1, 1024,
      "processor threads for arithmetic", false},
+    {"threads", OPTION_COUNT, GROUP_TRAINING, ON(DISTILL), "N", NULL, 1, 1024,
+     "processor threads for arithmetic (default: as many as there are)", false},
     {"device", OPTION_CHOICE, GROUP_TRAINING, LEARNS | JUDGES | ON(BENCH), "auto|cpu", "auto", 0, 0,
      "where to compute", false},
     {"seed", OPTION_COUNT, GROUP_TRAINING, LEARNS, "N", "1", 0, 0,
@@ -153,6 +160,8 @@ const struct option_row option_rows[] = {
      "learn from so many training samples (default: all)", false},
     {"baseline", OPTION_SWITCH, GROUP_DISTILLING, ON(DISTILL), NULL, NULL, 0, 0,
      "also train the same student on the labels alone, to compare", false},
+    {"report", OPTION_TEXT, GROUP_DISTILLING, ON(DISTILL), "DIR", NULL, 0, 0,
+     "leave the result in a testnet's folder, for 'grapevine report'", false},
 
     /* measuring */
     {"seconds", OPTION_REAL, GROUP_MEASURING, ON(BENCH), "X", "5", 0.01, 3600,

@@ -292,7 +292,8 @@ static void show(struct local *local)
     for (uint32_t i = 0; i < local->options->peers; i++) {
         peers[i] = local->runners[i].seen;
     }
-    local->options->on_tick(local->options->context, peers, local->options->peers);
+    local->options->on_tick(local->options->context, peers, local->options->peers,
+                            local_clock(local));
     mem_free(peers);
 }
 

@@ -64,7 +64,8 @@ struct local_options {
     /** A line for people: a fault, a failure. */
     void (*on_note)(void *context, const char *line);
     /** Several times a second. */
-    void (*on_tick)(void *context, const struct local_peer *peers, uint32_t count);
+    void (*on_tick)(void *context, const struct local_peer *peers, uint32_t count,
+                    double elapsed_s);
 };
 
 struct local_result {

@@ -1,0 +1,404 @@
+/*
+ * distill: see distill.h. Blocks of training data come in an order drawn by the seed, so the first
+ * ones are a fair sample of the whole. Each epoch is a fresh shuffle; batches are full, what is
+ * left over at its end waits for the next shuffle. Thread: the command's, one at a time.
+ */
+#include "distill/distill.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "kernels/backend.h"
+#include "replica/json.h"
+#include "replica/optimizer.h"
+#include "replica/schedule.h"
+#include "replica/store_safetensors.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { PURPOSE_ORDER = 0x64697374, PROGRESS_EVERY = 64 };
+
+static const char default_optimizer[] = "momentum:lr=0.05,beta=0.9";
+static const char default_schedule[] = "cosine:warmup=0.05";
+
+/* Everything both trainings share. */
+struct lesson {
+    struct backend *backend;
+    const struct distill_options *options;
+    struct distill_result *out;
+    struct dataset *dataset;
+    struct samples train, test;
+    struct ensemble *answers; /* of the teachers on `train` */
+    uint32_t batch;
+    uint64_t steps;
+    struct optimizer optimizer;
+    struct schedule schedule;
+};
+
+/* One student in training. */
+struct pupil {
+    struct model *model;
+    struct model_card card;
+    float *moments, *input, *logits, *gradient, *teacher;
+    uint8_t *labels;
+    uint32_t *order; /* of the training samples */
+    size_t next;     /* in `order` */
+    struct rng rng;
+};
+
+static void tell(const struct lesson *l, enum distill_phase phase, uint64_t done, uint64_t total,
+                 double loss)
+{
+    const struct distill_progress progress = {phase, done, total, loss};
+
+    if (l->options->on_progress != NULL) l->options->on_progress(l->options->context, &progress);
+}
+
+/* ---- the teachers ---- */
+
+static void on_judged(void *context, size_t done, size_t count)
+{
+    tell(context, DISTILL_JUDGING, done, count, NAN);
+}
+
+static enum rc judge_teachers(struct lesson *l, struct fault *why)
+{
+    const struct comparison_options options = {
+        .paths = l->options->teachers,
+        .paths_count = l->options->teachers_count,
+        .data = l->options->data,
+        .seed = l->options->seed,
+        .on_model = on_judged,
+        .context = l,
+    };
+    const enum rc rc = comparison_run(l->backend, &options, &l->out->teachers, why);
+
+    for (size_t i = 0; rc == RC_OK && i < l->out->teachers.count; i++) {
+        const uint64_t parameters = l->out->teachers.parameters[i];
+        if (i == 0 || parameters < l->out->teacher_parameters) {
+            l->out->teacher_parameters = parameters;
+        }
+    }
+    return rc;
+}
+
+static enum rc load_data(struct lesson *l, struct fault *why)
+{
+    const char *data = l->options->data != NULL ? l->options->data : l->out->teachers.card.data;
+    enum rc rc = dataset_open(data, l->options->seed, &l->dataset, why);
+
+    if (rc != RC_OK) return rc;
+    const struct dataset_info *info = dataset_info(l->dataset);
+    const uint64_t most = l->options->samples_max > 0 ? l->options->samples_max : UINT64_MAX;
+    bool *wanted = mem_array(info->blocks, sizeof *wanted);
+    if (wanted == NULL) return fault_set(why, RC_NOMEM, "cannot distil: memory is short");
+    for (uint64_t b = 0; b < info->blocks && b * DATASET_BLOCK_SAMPLES < most; b++) {
+        wanted[b] = true;
+    }
+    rc = dataset_load_blocks(l->dataset, wanted, &l->train, why);
+    mem_free(wanted);
+    if (rc == RC_OK && l->train.count > most) l->train.count = (size_t)most;
+    if (rc == RC_OK) rc = dataset_load_test(l->dataset, 0, &l->test, why);
+    return rc;
+}
+
+static void on_answer(void *context, size_t first, size_t rows, const float *logits)
+{
+    struct lesson *l = context;
+
+    ensemble_absorb(l->answers, first, rows, logits);
+}
+
+static enum rc ask_teachers(struct lesson *l, struct fault *why)
+{
+    const struct dataset_info *info = dataset_info(l->dataset);
+    const struct outputs_sink sink = {l, on_answer};
+    struct ensemble_options options = {.samples = l->train.count,
+                                       .classes = info->classes,
+                                       .temperature = l->options->temperature};
+    enum rc rc = RC_OK;
+
+    options.wants[l->options->vote] = true;
+    l->answers = ensemble_create(&options);
+    if (l->answers == NULL) return fault_set(why, RC_NOMEM, "cannot distil: memory is short");
+    for (size_t i = 0; rc == RC_OK && i < l->options->teachers_count; i++) {
+        const char *path = l->options->teachers[i];
+        struct model *model = NULL;
+        struct model_card card;
+        rc = comparison_load(l->backend, path, info, OUTPUTS_BATCH, &model, &card, why);
+        if (rc != RC_OK) break;
+        rc = outputs_run(model, &card, &l->train, &sink);
+        if (rc != RC_OK) fault_set(why, rc, "cannot ask %s: %s", path, rc_text(rc));
+        model_destroy(model);
+        tell(l, DISTILL_TEACHING, i + 1, l->options->teachers_count, NAN);
+    }
+    return rc;
+}
+
+/* ---- the student ---- */
+
+static void pupil_deinit(struct pupil *p, struct backend *backend)
+{
+    if (p->moments != NULL) backend->ops->free(backend, p->moments);
+    mem_free(p->input);
+    mem_free(p->logits);
+    mem_free(p->gradient);
+    mem_free(p->teacher);
+    mem_free(p->labels);
+    mem_free(p->order);
+    model_destroy(p->model);
+    *p = (struct pupil){.model = NULL};
+}
+
+static void pupil_card(struct pupil *p, const struct lesson *l)
+{
+    const struct dataset_info *info = dataset_info(l->dataset);
+    const struct model_card *teacher = &l->out->teachers.card;
+
+    p->card = (struct model_card){
+        .channels = info->channels,
+        .height = info->height,
+        .width = info->width,
+        .classes = info->classes,
+        .mean = info->mean,
+        .scale = info->scale,
+        .step = l->steps,
+        .samples = l->steps * l->batch,
+    };
+    snprintf(p->card.spec, sizeof p->card.spec, "%s", model_spec(p->model));
+    snprintf(p->card.data, sizeof p->card.data, "%s",
+             l->options->data != NULL ? l->options->data : teacher->data);
+}
+
+static enum rc pupil_init(struct pupil *p, struct lesson *l, struct fault *why)
+{
+    const struct dataset_info *info = dataset_info(l->dataset);
+    const struct model_options options = {
+        .spec = l->options->student,
+        .channels = info->channels,
+        .height = info->height,
+        .width = info->width,
+        .classes = info->classes,
+        .batch_max = l->batch > OUTPUTS_BATCH ? l->batch : OUTPUTS_BATCH,
+        .seed = l->options->seed,
+        .with_gradients = true,
+    };
+    const size_t rows = l->batch, outputs = rows * info->classes;
+    enum rc rc = model_create(l->backend, &options, &p->model, why);
+
+    if (rc != RC_OK) return rc;
+    const size_t values = model_schema(p->model)->values[SECTION_PARAMETERS];
+    const size_t planes = optimizer_planes(l->optimizer.kind);
+    p->moments = l->backend->ops->alloc(l->backend, (planes * values + 1) * sizeof(float));
+    p->input = mem_aligned(rows * l->train.sample_bytes * sizeof(float));
+    p->logits = mem_aligned(outputs * sizeof(float));
+    p->gradient = mem_aligned(outputs * sizeof(float));
+    p->teacher = mem_aligned(outputs * sizeof(float));
+    p->labels = mem_alloc(rows);
+    p->order = mem_array(l->train.count, sizeof *p->order);
+    if (p->moments == NULL || p->input == NULL || p->logits == NULL || p->gradient == NULL ||
+        p->teacher == NULL || p->labels == NULL || p->order == NULL) {
+        return fault_set(why, RC_NOMEM, "cannot train the student: memory is short");
+    }
+    for (size_t i = 0; i < l->train.count; i++) {
+        p->order[i] = (uint32_t)i;
+    }
+    p->next = l->train.count; /* shuffle before the first batch */
+    rng_init(&p->rng, l->options->seed, PURPOSE_ORDER);
+    pupil_card(p, l);
+    return RC_OK;
+}
+
+static void next_batch(struct pupil *p, struct lesson *l)
+{
+    const uint32_t classes = dataset_info(l->dataset)->classes;
+
+    if (p->next + l->batch > l->train.count) {
+        rng_shuffle(&p->rng, p->order, l->train.count);
+        p->next = 0;
+    }
+    outputs_normalise(&l->train, p->order, p->next, l->batch, p->card.mean, p->card.scale,
+                      p->input);
+    for (uint32_t r = 0; r < l->batch; r++) {
+        const uint32_t sample = p->order[p->next + r];
+        p->labels[r] = l->train.labels[sample];
+        ensemble_settle(l->answers, l->options->vote, sample, 1, p->teacher + (size_t)r * classes);
+    }
+    p->next += l->batch;
+}
+
+static enum rc take_step(struct pupil *p, struct lesson *l, double alpha, uint64_t step,
+                         double *loss)
+{
+    const double rate = l->optimizer.lr * schedule_factor(&l->schedule, step);
+    const struct update update = optimizer_update(&l->optimizer, rate, step + 1);
+    uint32_t correct = 0;
+
+    next_batch(p, l);
+    enum rc rc = model_forward(p->model, p->input, l->batch, true, p->logits);
+    if (rc != RC_OK) return rc;
+    *loss = loss_distillation(p->logits, p->teacher, p->labels, l->batch, p->card.classes,
+                              l->options->temperature, alpha, p->gradient, &correct);
+    if (!isfinite(*loss)) return RC_NONFINITE;
+    rc = model_backward(p->model, p->gradient);
+    if (rc != RC_OK) return rc;
+    return l->backend->ops->update(l->backend, &update, model_plane(p->model, SECTION_GRADIENT),
+                                   p->moments, model_plane(p->model, SECTION_PARAMETERS),
+                                   model_schema(p->model)->values[SECTION_PARAMETERS]);
+}
+
+static enum rc train(struct pupil *p, struct lesson *l, double alpha, enum distill_phase phase,
+                     struct score *score, struct fault *why)
+{
+    double sum = 0, loss = 0;
+    uint64_t summed = 0;
+    enum rc rc = RC_OK;
+
+    for (uint64_t step = 0; rc == RC_OK && step < l->steps; step++) {
+        rc = take_step(p, l, alpha, step, &loss);
+        sum += loss;
+        summed++;
+        if (summed == PROGRESS_EVERY || step + 1 == l->steps) {
+            tell(l, phase, step + 1, l->steps, sum / (double)summed);
+            sum = 0;
+            summed = 0;
+        }
+    }
+    if (rc == RC_OK) rc = outputs_score(p->model, &p->card, &l->test, score);
+    if (rc == RC_NONFINITE) {
+        return fault_set(why, rc, "the student's loss is no longer finite; use a smaller --lr");
+    }
+    return rc == RC_OK ? rc : fault_set(why, rc, "cannot train the student: %s", rc_text(rc));
+}
+
+static enum rc save_student(struct pupil *p, const char *path, struct fault *why)
+{
+    struct tensor_file *file = tensor_file_create();
+    enum rc rc = file != NULL ? model_save(p->model, &p->card, file) : RC_NOMEM;
+
+    if (rc == RC_OK) {
+        rc = tensor_file_save(file, path, why);
+    } else {
+        fault_set(why, rc, "cannot write %s: %s", path, rc_text(rc));
+    }
+    tensor_file_destroy(file);
+    return rc;
+}
+
+/* ---- the whole ---- */
+
+/* Batch, steps, optimizer and schedule, once the amount of data is known. */
+static enum rc plan(struct lesson *l, struct fault *why)
+{
+    const struct distill_options *o = l->options;
+    const uint32_t batch = o->batch > 0 ? o->batch : 64;
+
+    if (l->train.count == 0) return fault_set(why, RC_SHAPE, "the data has no training samples");
+    l->batch = l->train.count < batch ? (uint32_t)l->train.count : batch;
+    const double steps = ceil(o->epochs * (double)(l->train.count / l->batch));
+    if (!(steps < 1e15)) return fault_set(why, RC_LIMIT, "--epochs is too large");
+    l->steps = steps < 1 ? 1 : (uint64_t)steps;
+    enum rc rc = optimizer_parse(o->optimizer != NULL ? o->optimizer : default_optimizer,
+                                 &l->optimizer, why);
+    if (rc == RC_OK) {
+        rc = schedule_parse(o->schedule != NULL ? o->schedule : default_schedule, l->steps,
+                            &l->schedule, why);
+    }
+    if (rc == RC_OK && o->lr > 0) l->optimizer.lr = o->lr;
+    return rc;
+}
+
+static enum rc teach(struct lesson *l, struct fault *why)
+{
+    struct distill_result *out = l->out;
+    struct pupil pupil = {.model = NULL}, other = {.model = NULL};
+    enum rc rc = pupil_init(&pupil, l, why);
+
+    /* A student that cannot be built is found out before the teachers are asked. */
+    if (rc == RC_OK) rc = ask_teachers(l, why);
+    if (rc == RC_OK) {
+        rc = train(&pupil, l, l->options->alpha, DISTILL_LEARNING, &out->student, why);
+    }
+    if (rc != RC_OK) goto out;
+    out->student_parameters = model_schema(pupil.model)->values[SECTION_PARAMETERS];
+    snprintf(out->student_spec, sizeof out->student_spec, "%s", pupil.card.spec);
+    if (l->options->with_baseline) {
+        rc = pupil_init(&other, l, why);
+        if (rc == RC_OK) rc = train(&other, l, 0, DISTILL_BASELINE, &out->labels_only, why);
+        out->has_baseline = true;
+    }
+    if (rc == RC_OK && l->options->out_path != NULL) {
+        rc = save_student(&pupil, l->options->out_path, why);
+    }
+out:
+    pupil_deinit(&other, l->backend);
+    pupil_deinit(&pupil, l->backend);
+    return rc;
+}
+
+enum rc distill_run(struct backend *backend, const struct distill_options *options,
+                    struct distill_result *out, struct fault *why)
+{
+    CHECK(options->teachers_count > 0 && options->temperature > 0);
+    CHECK(options->alpha >= 0 && options->alpha <= 1 && (unsigned)options->vote < VOTE_COUNT);
+    struct distill_result result = {
+        .vote = options->vote, .temperature = options->temperature, .alpha = options->alpha};
+    struct lesson l = {.backend = backend, .options = options, .out = &result};
+    enum rc rc = judge_teachers(&l, why);
+
+    if (rc == RC_OK) rc = load_data(&l, why);
+    if (rc == RC_OK) rc = plan(&l, why);
+    if (rc == RC_OK) rc = teach(&l, why);
+    result.steps = l.steps;
+    result.samples = l.train.count;
+    ensemble_destroy(l.answers);
+    samples_deinit(&l.test);
+    samples_deinit(&l.train);
+    dataset_close(l.dataset);
+    if (rc == RC_OK) {
+        *out = result;
+    } else {
+        distill_result_deinit(&result);
+    }
+    return rc;
+}
+
+void distill_result_deinit(struct distill_result *result)
+{
+    comparison_deinit(&result->teachers);
+}
+
+struct json *distill_json(const struct distill_result *r)
+{
+    struct json *json = json_object_create(), *accuracy = json_array_create();
+
+    for (size_t i = 0; i < r->teachers.count; i++) {
+        json_append_real(accuracy, score_accuracy(&r->teachers.models[i]));
+    }
+    json_set_count(json, "teachers", r->teachers.count);
+    json_set(json, "teacher_accuracy", accuracy);
+    json_set_real(json, "ensemble_accuracy", score_accuracy(&r->teachers.votes[r->vote]));
+    if (r->teachers.has_average) {
+        json_set_real(json, "average_model_accuracy", score_accuracy(&r->teachers.average));
+    } else {
+        json_set_null(json, "average_model_accuracy");
+    }
+    json_set_real(json, "student_accuracy", score_accuracy(&r->student));
+    json_set_real(json, "student_loss", score_loss(&r->student));
+    if (r->has_baseline) {
+        json_set_real(json, "labels_only_accuracy", score_accuracy(&r->labels_only));
+        json_set_real(json, "labels_only_loss", score_loss(&r->labels_only));
+    }
+    json_set_count(json, "student_parameters", r->student_parameters);
+    json_set_count(json, "teacher_parameters", r->teacher_parameters);
+    json_set_real(json, "compression",
+                  (double)r->teacher_parameters / (double)r->student_parameters);
+    json_set_text(json, "student", r->student_spec);
+    json_set_text(json, "vote", vote_name(r->vote));
+    json_set_real(json, "temperature", r->temperature);
+    json_set_real(json, "alpha", r->alpha);
+    json_set_count(json, "steps", r->steps);
+    json_set_count(json, "samples", r->samples);
+    return json;
+}

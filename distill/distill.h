@@ -1,0 +1,72 @@
+/*
+ * distill: train a student on what an ensemble of teachers says (Hinton, Vinyals, Dean 2015,
+ * arXiv:1503.02531). The teachers answer each training sample once, in evaluation mode; the answers
+ * (probabilities at temperature T) are kept, a few float32 per sample, and the teachers are gone
+ * before the student starts. Loss: (1 - a) CE(labels) + a T^2 KL(teacher_T || student_T).
+ * On request the same student, from the same weights, in the same steps and order, is also trained
+ * on the labels alone (a = 0): what distilling has to be better than.
+ */
+#ifndef GRAPEVINE_DISTILL_DISTILL_H
+#define GRAPEVINE_DISTILL_DISTILL_H
+
+#include "base/fault.h"
+#include "base/rc.h"
+#include "distill/comparison.h"
+
+struct backend;
+struct json;
+
+enum distill_phase {
+    DISTILL_JUDGING,  /* teachers on the test part: models done */
+    DISTILL_TEACHING, /* teachers on the training part: models done */
+    DISTILL_LEARNING, /* the student: steps done */
+    DISTILL_BASELINE  /* the same on labels alone: steps done */
+};
+
+struct distill_progress {
+    enum distill_phase phase;
+    uint64_t done, total;
+    double loss; /* mean of the batches since the last call; NaN where nothing is trained */
+};
+
+struct distill_options {
+    const char *const *teachers;
+    size_t teachers_count; /* at least 1 */
+    enum vote vote;
+    double temperature;   /* > 0 */
+    double alpha;         /* in [0, 1] */
+    const char *student;  /* preset or layer list */
+    const char *data;     /* --data spec; NULL: what the first teacher was trained on */
+    uint64_t samples_max; /* of the training part, drawn by `seed`; 0: all */
+    double epochs;        /* over these samples */
+    uint32_t batch;
+    const char *optimizer, *schedule; /* NULL: momentum, cosine */
+    double lr;                        /* > 0 overrides the optimizer's */
+    uint64_t seed;
+    bool with_baseline;
+    const char *out_path; /* the student's file; NULL: not written */
+    void (*on_progress)(void *context, const struct distill_progress *progress); /* may be NULL */
+    void *context;
+};
+
+struct distill_result {
+    struct comparison teachers; /* on the test part */
+    enum vote vote;
+    struct score student;
+    bool has_baseline;
+    struct score labels_only;
+    uint64_t student_parameters, teacher_parameters; /* of the smallest teacher */
+    uint64_t steps, samples;                         /* taken; distinct training samples */
+    double temperature, alpha;
+    char student_spec[2048];
+};
+
+/** On an error nothing needs to be released, and no file was changed. Errors name the file or the
+ *  flag. RC_NONFINITE: the student's loss ran away; lower the learning rate. */
+MUST_USE enum rc distill_run(struct backend *backend, const struct distill_options *options,
+                             struct distill_result *out, struct fault *why);
+void distill_result_deinit(struct distill_result *result);
+/** As printed by `distill --json`, without `wall_s`, which is the caller's. */
+struct json *distill_json(const struct distill_result *result);
+
+#endif

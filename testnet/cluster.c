@@ -1,0 +1,353 @@
+/* A simulated swarm: hosts, identities, nodes, and questions to ask of them. One thread. */
+#include "testnet/cluster.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/mem.h"
+#include "replica/quadratic.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { VALUES_DEFAULT = 1000, BATCH = 1 };
+
+struct cluster_peer {
+    struct cluster *cluster;
+    uint32_t host;
+    bool is_up, was_started, has_result;
+    struct env *env;
+    struct learner *learner;
+    struct node *node;
+    struct identity identity;
+    struct checkpoint checkpoint;
+    struct log log;
+    uint64_t incarnation;
+    uint64_t seed; /* of its initial model; 0: the cluster's */
+    char addresses[CLUSTER_PEERS_MAX][ADDRESS_BYTES_MAX];
+    struct node_result result;
+};
+
+struct cluster {
+    struct cluster_options options;
+    struct sim_world *world;
+    struct swarm_secret swarm;
+    struct strategy strategy;
+    bool is_verbose;
+    struct cluster_peer *peers;
+};
+
+static void on_line(void *context, enum log_level level, const char *line)
+{
+    const struct cluster_peer *peer = context;
+
+    (void)level;
+    if (!peer->cluster->is_verbose) return;
+    fprintf(stderr, "%10.4f  peer %u: %s\n", (double)sim_now_ns(peer->cluster->world) / 1e9,
+            peer->host, line);
+}
+
+struct cluster *cluster_create(const struct cluster_options *options)
+{
+    struct sim_options sim = {.seed = options->seed,
+                              .latency_ns = options->latency_ns,
+                              .jitter_ns = options->jitter_ns,
+                              .bytes_per_s = options->bytes_per_s,
+                              .hosts_max = options->peers};
+    struct strategy_specs specs = {
+        .averaging = options->averaging, .exchange = options->exchange, .codec = options->codec};
+    struct cluster *cluster = mem_alloc(sizeof *cluster);
+    struct fault why = {""};
+
+    CHECK(cluster != NULL && options->peers > 0 && options->peers <= CLUSTER_PEERS_MAX);
+    CHECK(secure_start() == RC_OK);
+    cluster->options = *options;
+    if (cluster->options.values == 0) cluster->options.values = VALUES_DEFAULT;
+    if (cluster->options.step_cost_ns == 0) cluster->options.step_cost_ns = 10 * NS_PER_MS;
+    cluster->world = sim_world_create(&sim);
+    cluster->peers = mem_array(options->peers, sizeof *cluster->peers);
+    CHECK(cluster->world != NULL && cluster->peers != NULL);
+    CHECK(strategy_parse(&specs, &cluster->strategy, &why) == RC_OK);
+    swarm_secret_derive("cluster", NULL, &cluster->swarm);
+    for (uint32_t i = 0; i < options->peers; i++) {
+        struct cluster_peer *peer = &cluster->peers[i];
+        uint8_t seed[SECRET_BYTES] = {0};
+
+        store_le64(seed, rng_mix(options->seed, i));
+        identity_from_seed(seed, &peer->identity);
+        peer->cluster = cluster;
+        peer->log = (struct log){LOG_DEBUG, on_line, peer};
+        peer->env = sim_host_create(cluster->world, &peer->host);
+        CHECK(peer->env != NULL && peer->host == i);
+    }
+    return cluster;
+}
+
+static void peer_down(struct cluster_peer *peer)
+{
+    if (!peer->is_up) return;
+    peer->is_up = false;
+    node_destroy(peer->node);
+    peer->node = NULL;
+    peer->learner->ops->destroy(peer->learner);
+    checkpoint_deinit(&peer->checkpoint);
+}
+
+void cluster_destroy(struct cluster *cluster)
+{
+    if (cluster == NULL) return;
+    for (uint32_t i = 0; i < cluster->options.peers; i++) {
+        if (cluster->peers[i].is_up) cluster_crash(cluster, i);
+    }
+    sim_world_destroy(cluster->world);
+    mem_free(cluster->peers);
+    mem_free(cluster);
+}
+
+static void on_listening(void *context, const char *address)
+{
+    (void)context;
+    (void)address;
+}
+
+static void on_report(void *context, const struct node_report *report)
+{
+    (void)context;
+    (void)report;
+}
+
+static void on_ended(void *context, const struct node_result *result)
+{
+    struct cluster_peer *peer = context;
+
+    peer->result = *result;
+    peer->has_result = true;
+    peer->env->ops->stop(peer->env);
+}
+
+static void create_learner(struct cluster_peer *peer)
+{
+    const struct cluster_options *options = &peer->cluster->options;
+    struct quadratic_options quadratic = {
+        .values = options->values,
+        .curvature = 1.0,
+        .noise = options->noise,
+        .learning_rate = options->learning_rate > 0 ? options->learning_rate : 0.05,
+        .seed = options->seed,
+        .stream_seed = rng_mix(options->seed, peer->host),
+        .centre_spread = options->centre_spread};
+
+    if (options->is_quiet) quadratic.learning_rate = 1e-30; /* too small to change a float */
+    if (peer->seed != 0) quadratic.seed = peer->seed;
+    CHECK(quadratic_create(&quadratic, &peer->learner) == RC_OK);
+}
+
+void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *bootstrap,
+                   size_t bootstrap_count)
+{
+    struct cluster_peer *peer = &cluster->peers[number];
+    const char *addresses[CLUSTER_PEERS_MAX];
+    char listen[ADDRESS_BYTES_MAX];
+    struct node_options options = {.identity = &peer->identity,
+                                   .swarm = &cluster->swarm,
+                                   .strategy = &cluster->strategy,
+                                   .log = &peer->log,
+                                   .listen = listen,
+                                   .bootstrap = addresses,
+                                   .bootstrap_count = bootstrap_count,
+                                   .spec = "quadratic",
+                                   .seed = cluster->options.seed,
+                                   .goal.steps = cluster->options.steps,
+                                   .batch = BATCH,
+                                   .report_every_ns = 5 * NS_PER_S,
+                                   .checkpoint_every_ns = 5 * NS_PER_S,
+                                   .join_timeout_ns = 30 * NS_PER_S,
+                                   .keeps_files = true,
+                                   .step_cost_ns = cluster->options.step_cost_ns};
+    struct node_events events = {peer, on_listening, on_report, on_ended};
+    struct fault why = {""};
+    enum rc rc;
+
+    CHECK(!peer->is_up && bootstrap_count <= CLUSTER_PEERS_MAX);
+    if (peer->was_started) peer->env = sim_host_restart(cluster->world, peer->host);
+    peer->was_started = true;
+    peer->has_result = false;
+    snprintf(listen, sizeof listen, "sim:%u", number);
+    for (size_t i = 0; i < bootstrap_count; i++) {
+        snprintf(peer->addresses[i], sizeof peer->addresses[i], "sim:%u", bootstrap[i]);
+        addresses[i] = peer->addresses[i];
+    }
+    create_learner(peer);
+    rc = checkpoint_load(peer->env, peer->learner, &peer->checkpoint, &why);
+    CHECK(rc == RC_OK || rc == RC_NOT_FOUND);
+    options.resume = rc == RC_OK ? &peer->checkpoint : NULL;
+    options.incarnation = ++peer->incarnation;
+    peer->env->ops->entropy(peer->env, options.boot.bytes, sizeof options.boot.bytes);
+    rc = node_create(peer->env, peer->learner, &options, &events, &peer->node, &why);
+    CHECK(rc == RC_OK);
+    peer->is_up = true;
+}
+
+void cluster_crash(struct cluster *cluster, uint32_t number)
+{
+    struct cluster_peer *peer = &cluster->peers[number];
+
+    CHECK(peer->is_up);
+    sim_host_crash(cluster->world, peer->host);
+    peer_down(peer);
+}
+
+void cluster_stop(struct cluster *cluster, uint32_t number)
+{
+    CHECK(cluster->peers[number].is_up);
+    sim_signal(cluster->world, cluster->peers[number].host, 2);
+}
+
+void cluster_set_model_seed(struct cluster *cluster, uint32_t number, uint64_t seed)
+{
+    cluster->peers[number].seed = seed;
+}
+
+struct sim_world *cluster_world(struct cluster *cluster)
+{
+    return cluster->world;
+}
+
+/* A peer that ended leaves the world like a process that exits. */
+static void reap(struct cluster *cluster)
+{
+    for (uint32_t i = 0; i < cluster->options.peers; i++) {
+        if (cluster->peers[i].is_up && cluster->peers[i].has_result) cluster_crash(cluster, i);
+    }
+}
+
+bool cluster_run_until(struct cluster *cluster, bool (*is_true)(struct cluster *, void *),
+                       void *context, uint64_t limit_ns)
+{
+    uint64_t end_ns = sim_now_ns(cluster->world) + limit_ns;
+    uint64_t slice_ns = 20 * NS_PER_MS;
+
+    for (;;) {
+        uint64_t now_ns = sim_now_ns(cluster->world);
+
+        reap(cluster);
+        if (is_true != NULL && is_true(cluster, context)) return true;
+        if (now_ns >= end_ns) return false;
+        (void)sim_run(cluster->world, now_ns + slice_ns < end_ns ? now_ns + slice_ns : end_ns);
+    }
+}
+
+void cluster_run(struct cluster *cluster, uint64_t duration_ns)
+{
+    (void)cluster_run_until(cluster, NULL, NULL, duration_ns);
+}
+
+bool cluster_is_up(const struct cluster *cluster, uint32_t peer)
+{
+    return cluster->peers[peer].is_up;
+}
+
+struct node *cluster_node(struct cluster *cluster, uint32_t peer)
+{
+    return cluster->peers[peer].node;
+}
+
+const struct node_result *cluster_result(const struct cluster *cluster, uint32_t peer)
+{
+    return cluster->peers[peer].has_result ? &cluster->peers[peer].result : NULL;
+}
+
+void cluster_plane(struct cluster *cluster, uint32_t peer, float *out)
+{
+    struct learner *learner = cluster->peers[peer].learner;
+
+    CHECK(cluster->peers[peer].is_up);
+    CHECK(learner->ops->export_section(learner, SECTION_PARAMETERS, out, cluster->options.values) ==
+          RC_OK);
+}
+
+void cluster_assign(struct cluster *cluster, uint32_t peer, const float *values)
+{
+    struct learner *learner = cluster->peers[peer].learner;
+
+    CHECK(cluster->peers[peer].is_up);
+    CHECK(learner->ops->assign_section(learner, SECTION_PARAMETERS, values,
+                                       cluster->options.values) == RC_OK);
+}
+
+double cluster_distance(struct cluster *cluster)
+{
+    size_t values = cluster->options.values;
+    float *plane = mem_array(values, sizeof *plane);
+    double *sum = mem_array(values, sizeof *sum), squares = 0.0, of_mean = 0.0;
+    uint32_t live = 0;
+
+    CHECK(plane != NULL && sum != NULL);
+    for (uint32_t i = 0; i < cluster->options.peers; i++) {
+        if (!cluster->peers[i].is_up) continue;
+        cluster_plane(cluster, i, plane);
+        live++;
+        for (size_t k = 0; k < values; k++) {
+            sum[k] += (double)plane[k];
+            squares += (double)plane[k] * (double)plane[k];
+        }
+    }
+    for (size_t k = 0; k < values && live > 0; k++) {
+        of_mean += sum[k] / live * (sum[k] / live);
+    }
+    mem_free(plane);
+    mem_free(sum);
+    if (live == 0) return 0.0;
+    return sqrt(fmax(0.0, squares / live - of_mean));
+}
+
+double cluster_mean(struct cluster *cluster)
+{
+    size_t values = cluster->options.values;
+    float *plane = mem_array(values, sizeof *plane);
+    double sum = 0.0;
+    uint32_t live = 0;
+
+    CHECK(plane != NULL);
+    for (uint32_t i = 0; i < cluster->options.peers; i++) {
+        if (!cluster->peers[i].is_up) continue;
+        cluster_plane(cluster, i, plane);
+        live++;
+        for (size_t k = 0; k < values; k++) {
+            sum += (double)plane[k];
+        }
+    }
+    mem_free(plane);
+    return live == 0 ? 0.0 : sum / live / (double)values;
+}
+
+bool cluster_is_whole(struct cluster *cluster, void *unused)
+{
+    size_t live = 0;
+
+    (void)unused;
+    for (uint32_t i = 0; i < cluster->options.peers; i++) {
+        if (cluster->peers[i].is_up) live++;
+    }
+    for (uint32_t i = 0; i < cluster->options.peers; i++) {
+        if (!cluster->peers[i].is_up) continue;
+        if (node_state(cluster->peers[i].node) != NODE_TRAINING ||
+            node_neighbours(cluster->peers[i].node) + 1 < live) {
+            return false;
+        }
+    }
+    return live > 0;
+}
+
+bool cluster_is_done(struct cluster *cluster, void *unused)
+{
+    (void)unused;
+    for (uint32_t i = 0; i < cluster->options.peers; i++) {
+        if (cluster->peers[i].is_up) return false;
+    }
+    return true;
+}
+
+void cluster_set_verbose(struct cluster *cluster, bool is_verbose)
+{
+    cluster->is_verbose = is_verbose;
+}

@@ -1,0 +1,66 @@
+/*
+ * cluster: many complete peers (the shipping node, exchanges, links and cryptography) in one
+ * simulated world, with the toy learner `quadratic`. What tests and campaigns run scenarios on.
+ * Same seed, same run.
+ */
+#ifndef GRAPEVINE_TESTNET_CLUSTER_H
+#define GRAPEVINE_TESTNET_CLUSTER_H
+
+#include "averaging/strategy.h"
+#include "peer/env/sim_env.h"
+#include "peer/node.h"
+
+enum { CLUSTER_PEERS_MAX = 256 };
+
+struct cluster_options {
+    uint32_t peers;
+    uint64_t seed;
+    const char *averaging, *exchange, *codec; /* as on the command line; NULL: default */
+    size_t values;                            /* of the plane; 0: 1,000 */
+    uint64_t steps;                           /* goal; 0: run for ever */
+    uint64_t step_cost_ns;                    /* 0: 10 ms */
+    uint64_t latency_ns, jitter_ns, bytes_per_s;
+    double noise, centre_spread, learning_rate; /* of the toy; 0: its default */
+    bool is_quiet; /* learning rate 0: nothing moves but by averaging */
+};
+
+struct cluster;
+
+/** Hosts and identities; nobody is started. */
+struct cluster *cluster_create(const struct cluster_options *options);
+void cluster_destroy(struct cluster *cluster);
+/** Start (or restart after a crash) a peer; `bootstrap`: numbers of peers to try, in order. */
+void cluster_start(struct cluster *cluster, uint32_t peer, const uint32_t *bootstrap,
+                   size_t bootstrap_count);
+/** Power off. What its store holds survives. */
+void cluster_crash(struct cluster *cluster, uint32_t peer);
+/** Ask it to stop, as SIGINT does. */
+void cluster_stop(struct cluster *cluster, uint32_t peer);
+/** Before a start: give this peer an unrelated initial model. */
+void cluster_set_model_seed(struct cluster *cluster, uint32_t peer, uint64_t seed);
+struct sim_world *cluster_world(struct cluster *cluster);
+/** For `duration_ns` of virtual time. */
+void cluster_run(struct cluster *cluster, uint64_t duration_ns);
+/** Until `is_true(cluster, context)` or `limit_ns` have passed; true if it became true. */
+bool cluster_run_until(struct cluster *cluster, bool (*is_true)(struct cluster *, void *),
+                       void *context, uint64_t limit_ns);
+
+bool cluster_is_up(const struct cluster *cluster, uint32_t peer);
+struct node *cluster_node(struct cluster *cluster, uint32_t peer); /* NULL: down */
+/** How the last life of a peer ended; NULL while it runs or if it crashed. */
+const struct node_result *cluster_result(const struct cluster *cluster, uint32_t peer);
+/** Parameters of a live peer into out: [values]. */
+void cluster_plane(struct cluster *cluster, uint32_t peer, float *out);
+void cluster_assign(struct cluster *cluster, uint32_t peer, const float *values);
+/** sqrt(1/n sum ||x_i - mean||^2) over live peers. */
+double cluster_distance(struct cluster *cluster);
+/** Mean over live peers and values. */
+double cluster_mean(struct cluster *cluster);
+/** All live peers are linked with each other and train. */
+bool cluster_is_whole(struct cluster *cluster, void *unused);
+/** Every live peer has reached its goal and ended. */
+bool cluster_is_done(struct cluster *cluster, void *unused);
+/** Print every log line to stderr with peer and time, to look into a failing seed. */
+void cluster_set_verbose(struct cluster *cluster, bool is_verbose);
+
+#endif

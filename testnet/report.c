@@ -1,0 +1,378 @@
+/* report: see report.h. Everything that comes from a file is escaped or a number. */
+#include "testnet/report.h"
+
+#include "base/check.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/units.h"
+#include "replica/json.h"
+#include "testnet/chart.h"
+#include "testnet/history.h"
+#include "testnet/report_style.h"
+#include "testnet/values.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { PATH_BYTES = 1024, RESULT_BYTES_MAX = 4 * 1024 * 1024, DRAWN_PEERS_MAX = 64 };
+
+/* ---- reading ---- */
+
+static enum rc load_json(const char *folder, const char *name, struct json **json,
+                         struct fault *why)
+{
+    char path[PATH_BYTES];
+    void *bytes = NULL;
+    size_t count;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    enum rc rc = file_read(path, RESULT_BYTES_MAX, &bytes, &count, why);
+    if (rc != RC_OK) return rc;
+    struct fault reason = {""};
+    rc = json_parse(bytes, count, json, &reason);
+    if (rc != RC_OK) fault_set(why, rc, "cannot read %s: %s", path, reason.text);
+    mem_free(bytes);
+    return rc;
+}
+
+enum rc report_load(const char *folder, struct report_sources *sources, struct fault *why)
+{
+    char path[PATH_BYTES];
+    struct report_sources loaded = {.summary = NULL};
+    enum rc rc = load_json(folder, "summary.json", &loaded.summary, why);
+
+    if (rc != RC_OK) return rc;
+    rc = load_json(folder, "distill.json", &loaded.distilled, why);
+    if (rc == RC_OK || rc == RC_NOT_FOUND) {
+        loaded.history = mem_alloc(sizeof *loaded.history);
+        snprintf(path, sizeof path, "%s/events.jsonl", folder);
+        rc = loaded.history != NULL ? history_load(path, loaded.history, why) : RC_NOMEM;
+    }
+    if (rc != RC_OK && rc != RC_NOT_FOUND) {
+        report_sources_deinit(&loaded);
+        return rc;
+    }
+    *sources = loaded;
+    return RC_OK;
+}
+
+void report_sources_deinit(struct report_sources *sources)
+{
+    json_destroy(sources->summary);
+    json_destroy(sources->distilled);
+    if (sources->history != NULL) history_deinit(sources->history);
+    mem_free(sources->history);
+    *sources = (struct report_sources){NULL, NULL, NULL};
+}
+
+/* ---- cells ---- */
+
+static void add_percent(struct text *text, double share)
+{
+    if (isnan(share)) {
+        text_add(text, "&ndash;");
+    } else {
+        text_add(text, "%.2f&nbsp;%%", share * 100);
+    }
+}
+
+static void add_number(struct text *text, double value, int digits)
+{
+    if (isnan(value)) {
+        text_add(text, "&ndash;");
+    } else {
+        text_add(text, "%.*f", digits, value);
+    }
+}
+
+static void add_bytes(struct text *text, double bytes)
+{
+    char words[32];
+
+    text_add(text, "%s",
+             isnan(bytes) ? "&ndash;" : units_format_bytes((uint64_t)bytes, words, sizeof words));
+}
+
+static void add_count(struct text *text, uint64_t count)
+{
+    char words[32];
+
+    text_add(text, "%s", units_format_count(count, words, sizeof words));
+}
+
+static void add_card(struct text *text, const char *name, const char *value)
+{
+    text_add(text, "<div class=\"card\"><b>%s</b><span>%s</span></div>\n", value, name);
+}
+
+static void add_percent_card(struct text *text, const char *name, double share)
+{
+    char words[32];
+
+    if (isnan(share)) return;
+    snprintf(words, sizeof words, "%.2f&nbsp;%%", share * 100);
+    add_card(text, name, words);
+}
+
+/* ---- sections ---- */
+
+static void add_head(struct text *text, const struct json *summary)
+{
+    text_add(text,
+             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+             "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+             "<meta name=\"color-scheme\" content=\"light dark\">\n"
+             "<title>grapevine run</title>\n<style>\n%s</style></head>\n<body><main>\n",
+             report_style);
+    text_add(text, "<h1>%llu peers, one model</h1>\n<p class=\"sub\"><b>",
+             (unsigned long long)value_count(summary, "peers"));
+    text_add_escaped(text, value_text(summary, "model"));
+    text_add(text, "</b> on <b>");
+    text_add_escaped(text, value_text(summary, "data"));
+    text_add(text, "</b>, averaged by <b>");
+    text_add_escaped(text, value_text(summary, "averaging"));
+    text_add(text, "</b> over ");
+    text_add_escaped(text, value_text(summary, "topology"));
+    text_add(text, ", codec ");
+    text_add_escaped(text, value_text(summary, "codec"));
+    text_add(text, ", seed %llu</p>\n", (unsigned long long)value_count(summary, "seed"));
+}
+
+static void add_cards(struct text *text, const struct report_sources *sources)
+{
+    const struct json *accuracy = json_get(sources->summary, "accuracy");
+    char words[64];
+
+    text_add(text, "<div class=\"cards\">\n");
+    add_percent_card(text, "average of the parameters", value_real(accuracy, "average_model"));
+    add_percent_card(text, "ensemble", value_real(accuracy, "ensemble"));
+    add_percent_card(text, "distilled student", value_real(sources->distilled, "student_accuracy"));
+    if (sources->distilled != NULL) {
+        snprintf(words, sizeof words, "%.1f&times;", value_real(sources->distilled, "compression"));
+        add_card(text, "fewer parameters in the student", words);
+    }
+    snprintf(words, sizeof words, "%.1f&nbsp;s", value_real(sources->summary, "wall_s"));
+    add_card(text, "training", words);
+    snprintf(words, sizeof words, "%.0f", value_real(sources->summary, "samples_per_s"));
+    add_card(text, "samples a second, all peers", words);
+    units_format_bytes(value_count(sources->summary, "bytes_sent_total"), words, sizeof words);
+    add_card(text, "sent by all peers", words);
+    text_add(text, "</div>\n");
+}
+
+enum curve { CURVE_LOSS, CURVE_ACCURACY, CURVE_BYTES };
+
+static void add_curves(struct text *text, const struct history *h, enum curve kind)
+{
+    static const struct {
+        const char *title, *x_label;
+        enum chart_unit x_unit, y_unit;
+    } looks[] = {
+        [CURVE_LOSS] = {"Training loss", "time", CHART_SECONDS, CHART_PLAIN},
+        [CURVE_ACCURACY] = {"Test accuracy", "time", CHART_SECONDS, CHART_PERCENT},
+        [CURVE_BYTES] = {"Test accuracy by traffic", "bytes sent by the peer", CHART_BYTES,
+                         CHART_PERCENT},
+    };
+    struct chart_series series[DRAWN_PEERS_MAX];
+    char names[DRAWN_PEERS_MAX][16];
+    size_t count = 0;
+
+    for (size_t p = 0; p < h->peers && count < DRAWN_PEERS_MAX; p++, count++) {
+        const struct track *track = &h->tracks[p];
+        snprintf(names[count], sizeof names[count], "peer %zu", p);
+        series[count] = (struct chart_series){
+            .name = names[count],
+            .colour = (unsigned)p,
+            .x = kind == CURVE_BYTES ? track->bytes_sent : track->t,
+            .y = kind == CURVE_LOSS ? track->loss : track->accuracy,
+            .count = track->count,
+        };
+    }
+    chart_add(text, &(struct chart){
+                        .title = looks[kind].title,
+                        .x_label = looks[kind].x_label,
+                        .x_unit = looks[kind].x_unit,
+                        .y_unit = looks[kind].y_unit,
+                        .series = series,
+                        .series_count = count,
+                        .marks = h->faults,
+                        .marks_count = kind == CURVE_BYTES ? 0 : h->faults_count,
+                    });
+}
+
+/* Who may mix with whom. Groups and pairs change each round: over time, that is everyone too. */
+static void add_topology(struct text *text, const struct json *summary)
+{
+    const uint64_t peers = value_count(summary, "peers");
+    const size_t drawn = peers < DRAWN_PEERS_MAX ? (size_t)peers : DRAWN_PEERS_MAX;
+    const double middle = 130, radius = drawn > 1 ? 96 : 0;
+    double x[DRAWN_PEERS_MAX], y[DRAWN_PEERS_MAX];
+
+    text_add(text, "<figure><figcaption>Topology: ");
+    text_add_escaped(text, value_text(summary, "topology"));
+    text_add(text, "</figcaption>\n<svg viewBox=\"0 0 560 260\" role=\"img\" "
+                   "aria-label=\"Topology\"><g transform=\"translate(150 0)\">\n");
+    for (size_t i = 0; i < drawn; i++) {
+        const double angle = 2 * acos(-1) * (double)i / (double)drawn;
+        x[i] = middle + radius * sin(angle);
+        y[i] = middle - radius * cos(angle);
+        for (size_t j = 0; j < i; j++) {
+            text_add(text,
+                     "<line class=\"edge\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
+                     x[i], y[i], x[j], y[j]);
+        }
+    }
+    for (size_t i = 0; i < drawn; i++) {
+        text_add(text,
+                 "<circle class=\"s%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"%d\"/>"
+                 "<text class=\"node\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%zu</text>\n",
+                 i % CHART_COLOURS, x[i], y[i], drawn > 24 ? 9 : 15, x[i], y[i] + 4, i);
+    }
+    text_add(text, "</g></svg></figure>\n");
+}
+
+static void add_peer_row(struct text *text, const struct json *summary, size_t i)
+{
+    const struct json *states = json_get(summary, "states");
+    const char *state =
+        states != NULL && i < json_count(states) ? json_text_of(json_at(states, i)) : NULL;
+
+    text_add(text, "<tr><td><span class=\"dot\" style=\"background:var(--c%zu)\"></span>peer %zu",
+             i % CHART_COLOURS, i);
+    text_add(text, "</td><td>");
+    text_add_escaped(text, state);
+    text_add(text, "</td><td>");
+    add_percent(text, value_element(json_get(summary, "accuracy"), "peers", i));
+    text_add(text, "</td><td>");
+    add_number(text, value_element(json_get(summary, "loss"), "peers", i), 4);
+    text_add(text, "</td><td>");
+    add_count(text, value_count(summary, "parameters"));
+    text_add(text, "</td><td>");
+    add_bytes(text, value_element(summary, "bytes_sent", i));
+    text_add(text, "</td><td>");
+    add_bytes(text, value_element(summary, "peak_rss_bytes", i));
+    text_add(text, "</td><td>");
+    add_number(text, value_element(summary, "starts", i), 0);
+    text_add(text, "</td></tr>\n");
+}
+
+static void add_model_row(struct text *text, const char *name, double accuracy, double loss,
+                          uint64_t parameters)
+{
+    text_add(text, "<tr class=\"main\"><td>%s</td><td></td><td>", name);
+    add_percent(text, accuracy);
+    text_add(text, "</td><td>");
+    add_number(text, loss, 4);
+    text_add(text, "</td><td>");
+    add_count(text, parameters);
+    text_add(text, "</td><td></td><td></td><td></td></tr>\n");
+}
+
+static void add_table(struct text *text, const struct report_sources *sources)
+{
+    const struct json *summary = sources->summary, *distilled = sources->distilled;
+    const struct json *accuracy = json_get(summary, "accuracy"), *loss = json_get(summary, "loss");
+    const uint64_t peers = value_count(summary, "peers"),
+                   parameters = value_count(summary, "parameters");
+
+    text_add(text, "<h2>Models</h2>\n<div class=\"wide\"><table>\n<tr><th>model</th><th>state</th>"
+                   "<th>accuracy</th><th>loss</th><th>parameters</th><th>sent</th>"
+                   "<th>peak memory</th><th>starts</th></tr>\n");
+    for (size_t i = 0; i < peers && i < HISTORY_PEERS_MAX; i++) {
+        add_peer_row(text, summary, i);
+    }
+    add_model_row(text, "average of the parameters", value_real(accuracy, "average_model"),
+                  value_real(loss, "average_model"), parameters);
+    add_model_row(text, "ensemble", value_real(accuracy, "ensemble"), value_real(loss, "ensemble"),
+                  parameters * peers);
+    if (distilled != NULL) {
+        const uint64_t students = value_count(distilled, "student_parameters");
+        add_model_row(text, "distilled student", value_real(distilled, "student_accuracy"),
+                      value_real(distilled, "student_loss"), students);
+        if (!isnan(value_real(distilled, "labels_only_accuracy"))) {
+            add_model_row(text, "the same student on labels alone",
+                          value_real(distilled, "labels_only_accuracy"),
+                          value_real(distilled, "labels_only_loss"), students);
+        }
+    }
+    text_add(text, "</table></div>\n");
+}
+
+static void add_fact(struct text *text, const char *name, double value, int digits)
+{
+    text_add(text, "<tr><td>%s</td><td>", name);
+    add_number(text, value, digits);
+    text_add(text, "</td></tr>\n");
+}
+
+static void add_facts(struct text *text, const struct json *summary)
+{
+    const struct json *invariants = json_get(summary, "invariants"), *value;
+    const char *key;
+    bool holds;
+
+    text_add(text, "<h2>Facts</h2>\n<div class=\"wide\"><table>\n");
+    add_fact(text, "rounds completed, sum over peers", value_real(summary, "rounds_ok"), 0);
+    add_fact(text, "rounds given up", value_real(summary, "rounds_aborted"), 0);
+    add_fact(text, "steps, sum over peers", value_real(summary, "steps_total"), 0);
+    add_fact(text, "samples, sum over peers", value_real(summary, "samples_total"), 0);
+    add_fact(text, "consensus distance", value_real(summary, "consensus_distance"), 6);
+    add_fact(text, "seconds to the target accuracy", value_real(summary, "time_to_target_s"), 1);
+    add_fact(text, "faults injected", value_real(summary, "faults_injected"), 0);
+    add_fact(text, "share of the training that no fault threw away", value_real(summary, "goodput"),
+             4);
+    for (size_t i = 0; invariants != NULL && json_member_at(invariants, i, &key, &value); i++) {
+        holds = json_get_bool(invariants, key, &holds) && holds;
+        text_add(text, "<tr><td>invariant: ");
+        text_add_escaped(text, key);
+        text_add(text, "</td><td class=\"%s\">%s</td></tr>\n", holds ? "good" : "bad",
+                 holds ? "holds" : "broken");
+    }
+    text_add(text, "</table></div>\n");
+}
+
+void report_add_page(struct text *text, const struct report_sources *sources)
+{
+    CHECK(sources->summary != NULL);
+    add_head(text, sources->summary);
+    add_cards(text, sources);
+    text_add(text, "<h2>Curves</h2>\n<div class=\"charts\">\n");
+    if (sources->history != NULL) {
+        add_curves(text, sources->history, CURVE_LOSS);
+        add_curves(text, sources->history, CURVE_ACCURACY);
+        add_curves(text, sources->history, CURVE_BYTES);
+    }
+    add_topology(text, sources->summary);
+    text_add(text, "</div>\n");
+    add_table(text, sources);
+    add_facts(text, sources->summary);
+    text_add(text, "<footer>Layers: <code>");
+    text_add_escaped(text, value_text(sources->summary, "model_spec"));
+    text_add(text, "</code>");
+    if (sources->distilled != NULL) {
+        text_add(text, "<br>Student: <code>");
+        text_add_escaped(text, value_text(sources->distilled, "student"));
+        text_add(text, "</code>");
+    }
+    text_add(text, "<br>Curves: accuracy on 1,000 fixed test samples while training; the table: on "
+                   "all of them. Dashed lines are injected faults.</footer>\n"
+                   "</main></body></html>\n");
+}
+
+enum rc report_write(const char *folder, const struct report_sources *sources, struct fault *why)
+{
+    char path[PATH_BYTES];
+    struct text page = TEXT_EMPTY;
+    enum rc rc;
+
+    snprintf(path, sizeof path, "%s/report.html", folder);
+    report_add_page(&page, sources);
+    if (text_is_whole(&page)) {
+        const struct piece piece = {page.bytes, page.count};
+        rc = file_replace(path, &piece, 1, 0644, why);
+    } else {
+        rc = fault_set(why, RC_NOMEM, "cannot write %s: memory is short", path);
+    }
+    text_deinit(&page);
+    return rc;
+}

@@ -1,0 +1,226 @@
+/* summary: see summary.h. */
+#include "testnet/summary.h"
+
+#include "base/check.h"
+#include "base/units.h"
+#include "replica/json.h"
+#include "testnet/values.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+struct totals {
+    uint64_t finished, steps, samples, samples_lost, bytes_sent, rounds_ok, rounds_aborted;
+};
+
+static struct totals totals_of(const struct local_result *run)
+{
+    struct totals t = {0};
+
+    for (uint32_t i = 0; i < run->count; i++) {
+        const struct local_peer *peer = &run->peers[i];
+        t.finished += peer->state == LOCAL_DONE;
+        t.steps += peer->step;
+        t.samples += peer->samples;
+        t.samples_lost += peer->samples_lost;
+        t.bytes_sent += peer->bytes_sent;
+        t.rounds_ok += peer->rounds_ok;
+        t.rounds_aborted += peer->rounds_aborted;
+    }
+    return t;
+}
+
+/* Peers without a model get null. */
+static void set_scores(struct json *json, const struct summary *s, bool is_loss)
+{
+    const struct comparison *c = s->models;
+    size_t next = 0;
+    struct json *scores = json_object_create(), *peers = json_array_create();
+    double (*const number)(const struct score *) = is_loss ? score_loss : score_accuracy;
+
+    for (uint32_t i = 0; i < s->run->count; i++) {
+        const bool has_model = c != NULL && next < c->count && s->peer_of[next] == i;
+        json_append_real(peers, has_model ? number(&c->models[next++]) : NAN);
+    }
+    json_set(scores, "peers", peers);
+    json_set_real(scores, "average_model", c != NULL && c->has_average ? number(&c->average) : NAN);
+    json_set_real(scores, "ensemble", c != NULL ? number(&c->votes[VOTE_MEAN]) : NAN);
+    json_set(json, is_loss ? "loss" : "accuracy", scores);
+}
+
+/* Peers that said no lineage prove nothing either way. */
+static void set_lineages(struct json *invariants, const struct local_result *run)
+{
+    const char *first = "";
+    bool are_equal = true;
+
+    for (uint32_t i = 0; i < run->count; i++) {
+        const char *lineage = run->peers[i].lineage;
+        if (lineage[0] == '\0') continue;
+        if (first[0] == '\0') first = lineage;
+        are_equal = are_equal && strcmp(first, lineage) == 0;
+    }
+    if (first[0] != '\0') json_set_bool(invariants, "lineages_equal", are_equal);
+}
+
+static void set_invariants(struct json *json, const struct summary *s, uint64_t finished)
+{
+    struct json *invariants = json_object_create();
+
+    json_set_bool(invariants, "peers_finished", finished == s->run->count);
+    json_set_bool(invariants, "models_finite", s->models != NULL);
+    set_lineages(invariants, s->run);
+    json_set_bool(invariants, "consensus_distance_finite",
+                  s->models != NULL && isfinite(s->models->distance));
+    json_set(json, "invariants", invariants);
+}
+
+static void set_peers(struct json *json, const struct local_result *run)
+{
+    struct json *peak = json_array_create(), *sent = json_array_create();
+    struct json *starts = json_array_create(), *states = json_array_create();
+    struct json *failures = json_array_create();
+
+    for (uint32_t i = 0; i < run->count; i++) {
+        const struct local_peer *peer = &run->peers[i];
+        json_append_count(peak, peer->peak_rss_bytes);
+        json_append_count(sent, peer->bytes_sent);
+        json_append_count(starts, peer->starts);
+        json_append_text(states, local_state_name(peer));
+        if (peer->failure[0] != '\0') json_append_text(failures, peer->failure);
+    }
+    json_set(json, "peak_rss_bytes", peak);
+    json_set(json, "bytes_sent", sent);
+    json_set(json, "starts", starts);
+    json_set(json, "states", states);
+    json_set(json, "failures", failures);
+}
+
+struct json *summary_json(const struct summary *s)
+{
+    struct json *json = json_object_create();
+    const struct comparison *c = s->models;
+    const struct totals t = totals_of(s->run);
+    const double trained = (double)(t.samples + t.samples_lost);
+
+    json_set_count(json, "peers", s->run->count);
+    json_set_count(json, "finished", t.finished);
+    json_set_text(json, "model", s->model);
+    json_set_text(json, "model_spec", c != NULL ? c->card.spec : NULL);
+    json_set_count(json, "parameters", c != NULL ? c->parameters[0] : 0);
+    json_set_text(json, "data", s->data);
+    json_set_text(json, "averaging", s->averaging);
+    json_set_text(json, "exchange", s->exchange);
+    json_set_text(json, "codec", s->codec);
+    json_set_text(json, "topology", s->topology);
+    json_set_count(json, "seed", s->seed);
+    json_set_real(json, "wall_s", s->run->wall_s);
+    json_set_count(json, "steps_total", t.steps);
+    json_set_count(json, "samples_total", t.samples);
+    json_set_real(json, "samples_per_s", (double)t.samples / fmax(s->run->wall_s, 1e-9));
+    json_set_count(json, "bytes_sent_total", t.bytes_sent);
+    json_set_count(json, "rounds_ok", t.rounds_ok);
+    json_set_count(json, "rounds_aborted", t.rounds_aborted);
+    json_set_real(json, "consensus_distance", c != NULL ? c->distance : NAN);
+    set_scores(json, s, false);
+    set_scores(json, s, true);
+    json_set_real(json, "time_to_target_s",
+                  s->target_accuracy > 0 ? s->run->time_to_target_s : NAN);
+    json_set_count(json, "faults_injected", s->run->faults);
+    json_set_real(json, "goodput", trained > 0 ? (double)t.samples / trained : NAN);
+    set_peers(json, s->run);
+    set_invariants(json, s, t.finished);
+    return json;
+}
+
+bool summary_holds(const struct json *summary, const char **broken)
+{
+    const struct json *invariants = json_get(summary, "invariants"), *value;
+    const char *key;
+    bool holds;
+
+    for (size_t i = 0; invariants != NULL && json_member_at(invariants, i, &key, &value); i++) {
+        if (json_get_bool(invariants, key, &holds) && holds) continue;
+        *broken = key;
+        return false;
+    }
+    return invariants != NULL;
+}
+
+/* ---- the table ---- */
+
+/* A line of the table. What is not known stays empty. */
+struct line {
+    const char *name;
+    double accuracy; /* NaN: empty */
+    uint64_t parameters;
+    bool has_bytes;
+    uint64_t bytes_sent;
+    double seconds; /* NaN: empty */
+};
+
+static void add_line(struct text *text, const struct line *line)
+{
+    char accuracy[32] = "", parameters[32] = "", bytes[32] = "", seconds[32] = "";
+
+    if (!isnan(line->accuracy)) {
+        snprintf(accuracy, sizeof accuracy, "%.2f %%", line->accuracy * 100);
+    }
+    if (line->parameters > 0) units_format_count(line->parameters, parameters, sizeof parameters);
+    if (line->has_bytes) units_format_bytes(line->bytes_sent, bytes, sizeof bytes);
+    if (!isnan(line->seconds)) snprintf(seconds, sizeof seconds, "%.1f", line->seconds);
+    text_add(text, "%-34s %9s  %12s  %12s  %8s\n", line->name, accuracy, parameters, bytes,
+             seconds);
+}
+
+static void add_peer_lines(struct text *text, const struct json *summary)
+{
+    const struct json *accuracy = json_get(summary, "accuracy");
+    const uint64_t count = value_count(summary, "peers");
+    char name[40];
+
+    for (size_t i = 0; i < count && i < 16; i++) {
+        const double bytes = value_element(summary, "bytes_sent", i);
+        snprintf(name, sizeof name, "peer %zu", i);
+        add_line(text, &(struct line){name, value_element(accuracy, "peers", i),
+                                      value_count(summary, "parameters"), !isnan(bytes),
+                                      isnan(bytes) ? 0 : (uint64_t)bytes, NAN});
+    }
+    if (count > 16) text_add(text, "... and %llu more\n", (unsigned long long)(count - 16));
+}
+
+static void add_distilled_lines(struct text *text, const struct json *distilled)
+{
+    const uint64_t parameters = value_count(distilled, "student_parameters");
+    char name[40];
+
+    snprintf(name, sizeof name, "student, %.1fx smaller", value_real(distilled, "compression"));
+    add_line(text, &(struct line){name, value_real(distilled, "student_accuracy"), parameters,
+                                  false, 0, value_real(distilled, "wall_s")});
+    if (!isnan(value_real(distilled, "labels_only_accuracy"))) {
+        add_line(text, &(struct line){"the same student on labels alone",
+                                      value_real(distilled, "labels_only_accuracy"), parameters,
+                                      false, 0, NAN});
+    }
+}
+
+void summary_add_table(struct text *text, const struct json *summary, const struct json *distilled)
+{
+    const struct json *accuracy = json_get(summary, "accuracy");
+    const uint64_t peers = value_count(summary, "peers"),
+                   parameters = value_count(summary, "parameters");
+    char name[64];
+
+    text_add(text, "%-34s %9s  %12s  %12s  %8s\n", "", "accuracy", "parameters", "bytes sent",
+             "seconds");
+    add_peer_lines(text, summary);
+    add_line(text,
+             &(struct line){"average of their parameters", value_real(accuracy, "average_model"),
+                            parameters, true, value_count(summary, "bytes_sent_total"),
+                            value_real(summary, "wall_s")});
+    snprintf(name, sizeof name, "ensemble of %llu", (unsigned long long)peers);
+    add_line(text, &(struct line){name, value_real(accuracy, "ensemble"), peers * parameters, false,
+                                  0, NAN});
+    if (distilled != NULL) add_distilled_lines(text, distilled);
+}

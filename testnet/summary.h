@@ -1,0 +1,37 @@
+/*
+ * summary: what came out of a testnet, as summary.json and as one table for people. The table is
+ * made from the JSON, so that it can be printed again, with a distillation beside it, long after.
+ */
+#ifndef GRAPEVINE_TESTNET_SUMMARY_H
+#define GRAPEVINE_TESTNET_SUMMARY_H
+
+#include "base/rc.h"
+#include "distill/comparison.h"
+#include "testnet/local.h"
+#include "testnet/text.h"
+
+#include <stdbool.h>
+
+struct json;
+
+struct summary {
+    const char *model, *data, *averaging, *exchange, *codec, *topology; /* as in force */
+    uint64_t seed;
+    double target_accuracy; /* 0: none */
+    const struct local_result *run;
+    const struct comparison *models; /* of the peers that have one; NULL: could not be evaluated */
+    const uint32_t *peer_of;         /* [models->count]: whose each is, rising */
+};
+
+/** The object of summary.json. `bytes_sent`, `rounds_*` are sums over peers; `goodput` is the share
+ *  of all trained samples that no kill threw away. */
+struct json *summary_json(const struct summary *summary);
+/** What must always hold; false names the first that does not. Things that cannot be known (no peer
+ *  said its lineage) are left out. */
+bool summary_holds(const struct json *summary, const char **broken);
+
+/** Accuracies, parameters, bytes, seconds in one table. `distilled`: the object of `distill
+ * --json`, or NULL. */
+void summary_add_table(struct text *text, const struct json *summary, const struct json *distilled);
+
+#endif
