@@ -16,16 +16,16 @@ struct hello {
     uint64_t incarnation;
     uint32_t features; /* bits, intersection counts */
     uint32_t suites;
-    uint32_t role;        /* enum hello_role */
-    uint16_t listen_port; /* 0: does not listen */
+    uint32_t role;                    /* enum hello_role */
+    uint16_t listen_port;             /* 0: does not listen */
     char observed[ADDRESS_BYTES_MAX]; /* where we see the other side; may be empty */
     struct digest schema;             /* all zero for observers */
     char spec[HELLO_SPEC_MAX];        /* model spec, cut; for messages to people */
 };
 
 /** RC_LIMIT if `cap` is short (HELLO_BYTES_MAX is always enough). `run_id` and `key` (our X25519
- *  public key) are signed. An `observed` that is no address is left out, a role or public key that is
- *  not ours to say is CHECKed. */
+ *  public key) are signed. An `observed` that is no address is left out, a role or public key that
+ * is not ours to say is CHECKed. */
 MUST_USE enum rc hello_encode(const struct hello *hello, const struct identity *identity,
                               struct digest run_id, const uint8_t key[PUBLIC_KEY_BYTES],
                               uint8_t *out, size_t cap, size_t *count);

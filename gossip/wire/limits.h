@@ -7,10 +7,10 @@ enum {
     WIRE_MAGIC_BYTES = 4, /* "GRPV"; as a little-endian length it exceeds every record cap */
     PREFIX_BYTES = 8,     /* magic[4], wire_major u8, kind u8, length u16 of what follows */
     HANDSHAKE_BYTES_MAX = 1024,
-    HELLO_BYTES_MAX = 512,    /* msgpack payload of H2 and H3 */
-    RECORD_HEADER_BYTES = 8,  /* len u32 (inner, tag excluded) | epoch u8 | zero u8[3] */
+    HELLO_BYTES_MAX = 512,   /* msgpack payload of H2 and H3 */
+    RECORD_HEADER_BYTES = 8, /* len u32 (inner, tag excluded) | epoch u8 | zero u8[3] */
     RECORD_TAG_BYTES = 16,
-    INNER_HEADER_BYTES = 16,  /* type u8 | flags u8 | stream u16 | arg u32 | offset u64 */
+    INNER_HEADER_BYTES = 16, /* type u8 | flags u8 | stream u16 | arg u32 | offset u64 */
     CONTROL_BYTES_MAX = 64 * 1024,
     BULK_BYTES_MAX = 1024 * 1024 + 16,
     SCAN_DEPTH_MAX = 8,
@@ -22,7 +22,7 @@ enum {
     GOSSIP_UPDATES_MAX = 16,
     SYNC_RECORDS_MAX = 64,
     GROUP_MEMBERS_MAX = 64,
-    ERROR_TEXT_MAX = 512, /* both model specs must fit */
+    ERROR_TEXT_MAX = 512,       /* both model specs must fit */
     MANIFEST_HASHES_MAX = 1024, /* of one page */
     STATE_SECTIONS_MAX = 8,
     STATUS_BYTES_MAX = 48 * 1024,

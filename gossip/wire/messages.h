@@ -29,7 +29,8 @@ enum message_type {
     MESSAGE_GOSSIP = 20,
     MESSAGE_SYNC_REQ = 21,
     MESSAGE_SYNC = 22,
-    MESSAGE_PROGRESS = 25, /* which model I hold and how far it is: see network docs, "which model wins" */
+    MESSAGE_PROGRESS =
+        25, /* which model I hold and how far it is: see network docs, "which model wins" */
     /* pair rounds */
     MESSAGE_OFFER = 40,
     MESSAGE_ACCEPT = 41,
@@ -165,7 +166,7 @@ struct message_offer {
     uint32_t chunks;
     float alpha; /* (0, 0.5] */
     uint32_t deadline_ms;
-    float tau;   /* clip radius, finite and >= 0; 0: none */
+    float tau; /* clip radius, finite and >= 0; 0: none */
     struct digest lineage;
 };
 struct message_accept {
@@ -247,7 +248,7 @@ struct message_state_manifest {
     struct digest root; /* BLAKE2b over all bucket hashes in order */
     uint32_t lease_ms;
     uint32_t pages;
-    uint32_t buckets;   /* chunks of CHUNK_VALUES float32, sections one after another */
+    uint32_t buckets; /* chunks of CHUNK_VALUES float32, sections one after another */
 };
 struct message_manifest_req {
     uint32_t lease, page;

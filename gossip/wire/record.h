@@ -9,14 +9,14 @@ struct member_record {
     struct boot_id boot;
     uint64_t incarnation; /* persisted counter, + 1 per start, + 1 per refutation or change */
     uint32_t features;
-    bool has_left;        /* a signed farewell */
+    bool has_left;                                           /* a signed farewell */
     char addresses[RECORD_ADDRESSES_MAX][ADDRESS_BYTES_MAX]; /* "host:port", numeric or name */
     uint32_t addresses_count;
 };
 
 /** Signed bytes into `out`. RC_LIMIT: longer than SIGNED_RECORD_BYTES_MAX (the addresses have some
- *  190 characters together) or than `cap`; RC_FORMAT: an address of another form. A public key that is
- *  not `identity`'s is CHECKed. */
+ *  190 characters together) or than `cap`; RC_FORMAT: an address of another form. A public key that
+ * is not `identity`'s is CHECKed. */
 MUST_USE enum rc record_sign(const struct member_record *record, const struct identity *identity,
                              struct digest run_id, uint8_t *out, size_t cap, size_t *count);
 /** Parse and verify. RC_FORMAT, RC_AUTH. Addresses are checked for form, see address.h. */

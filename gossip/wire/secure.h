@@ -1,7 +1,8 @@
 /*
  * secure: who may read and write what. Noise_XXpsk3_25519_ChaChaPoly_SHA512 (Noise revision 34)
  * behind a keyed-BLAKE2b gate, then AEAD records with counter nonces. Maps message to message and
- * knows no socket, clock or msgpack. Payloads of the handshake are opaque here (gossip/wire/hello.h).
+ * knows no socket, clock or msgpack. Payloads of the handshake are opaque here
+ * (gossip/wire/hello.h).
  */
 #ifndef GRAPEVINE_GOSSIP_WIRE_SECURE_H
 #define GRAPEVINE_GOSSIP_WIRE_SECURE_H
@@ -18,7 +19,7 @@
 
 enum { SECRET_BYTES = 32, PUBLIC_KEY_BYTES = 32, SIGNATURE_BYTES = 64, SIGN_SECRET_BYTES = 64 };
 enum {
-    H1_BYTES = 72,           /* the whole first frame: prefix, e, tag, gate */
+    H1_BYTES = 72, /* the whole first frame: prefix, e, tag, gate */
     SESSION_ID_BYTES = 16,
     SIGNED_BYTES_MAX = 1024, /* label, its NUL and what is signed */
     KEY_TEXT_MAX = 96        /* a key file, NUL included */
@@ -44,8 +45,8 @@ MUST_USE enum rc identity_parse(const char *text, size_t bytes, struct identity 
                                 struct fault *why);
 void identity_format(const uint8_t seed[SECRET_BYTES], char *text, size_t cap);
 void identity_wipe(struct identity *identity);
-/** Ed25519 over label || 0x00 || bytes, at most SIGNED_BYTES_MAX in all (CHECKed; longer texts never
- *  verify). */
+/** Ed25519 over label || 0x00 || bytes, at most SIGNED_BYTES_MAX in all (CHECKed; longer texts
+ * never verify). */
 void identity_sign(const struct identity *identity, const char *label, const void *bytes,
                    size_t count, uint8_t signature[SIGNATURE_BYTES]);
 bool identity_verify(const uint8_t public_key[PUBLIC_KEY_BYTES], const char *label,
@@ -96,7 +97,8 @@ struct secure *secure_create(const struct secure_options *options); /* NULL: no 
 void secure_destroy(struct secure *secure);                         /* wipes; NULL is fine */
 enum secure_state secure_state(const struct secure *secure);
 
-/** Cheap test of a stranger's first H1_BYTES bytes: prefix and gate MAC, no DH. RC_FORMAT, RC_AUTH. */
+/** Cheap test of a stranger's first H1_BYTES bytes: prefix and gate MAC, no DH. RC_FORMAT, RC_AUTH.
+ */
 MUST_USE enum rc secure_gate_check(const struct swarm_secret *swarm, const uint8_t *frame,
                                    size_t count);
 /** Initiator: H1 into `out` (HANDSHAKE_BYTES_MAX). */
@@ -112,7 +114,7 @@ const uint8_t *secure_remote_key(const struct secure *secure);
 /** Once OPEN, before the first record and exactly once: fix the record cipher, the best one both
  *  masks have. */
 void secure_choose_suite(struct secure *secure, uint32_t remote_suites);
-uint32_t secure_suites(void); /* this machine's mask */
+uint32_t secure_suites(void);                                  /* this machine's mask */
 const uint8_t *secure_session_id(const struct secure *secure); /* SESSION_ID_BYTES */
 
 /** Frame bytes of a record with `inner_count` inner bytes. */
