@@ -17,6 +17,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "gossip/wire/address.h"
 
 #define HINT_GAP         (10 * NS_PER_S)
 #define INCARNATION_JUMP (UINT64_C(1) << 20)
@@ -59,6 +60,18 @@ static void publish_self(struct membership *m, bool has_left)
     pending_add(m, &m->self);
 }
 
+/* A record may not carry what others would refuse to read, such as port 0. */
+static void keep_valid_addresses(struct membership_options *options)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < options->addresses_count; i++) {
+        if (!address_is_valid(options->addresses[i])) continue;
+        memmove(options->addresses[count++], options->addresses[i], ADDRESS_BYTES_MAX);
+    }
+    options->addresses_count = count;
+}
+
 struct membership *membership_create(const struct membership_options *options)
 {
     struct membership *m = mem_alloc(sizeof(*m));
@@ -67,6 +80,7 @@ struct membership *membership_create(const struct membership_options *options)
     CHECK(options->addresses_count <= RECORD_ADDRESSES_MAX);
     if (m == NULL) return NULL;
     m->options = *options;
+    keep_valid_addresses(&m->options);
     if (book_init(&m->book, options->members_max) != RC_OK) {
         mem_free(m);
         return NULL;
@@ -262,7 +276,7 @@ static void unlink_member(struct membership *m, struct member *member, uint64_t 
         m->sync_ns = UINT64_MAX;
         dialler_on_alone(m, now_ns);
     }
-    membership_wake(m, now_ns);
+    if (member->state == MEMBER_SUSPECT) membership_wake(m, membership_dead_ns(m, member));
 }
 
 void membership_on_link_lost(struct membership *m, struct peer_id id, uint64_t now_ns)

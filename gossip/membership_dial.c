@@ -1,6 +1,7 @@
 /*
- * Whom a membership wants dialled, and when. Bootstrap addresses: quickly while this peer is alone
- * (100 ms growing to 2 s), else once a minute, which is how swarms that never met find each other.
+ * Whom a membership wants dialled, and when. Bootstrap addresses: quickly (100 ms growing to 2 s)
+ * while this peer is alone and at first, because those started together may come up in any order;
+ * later once a minute, which is how swarms that never met find each other.
  * Members without a link: at once, then with a back-off from 1 s to 60 s; those believed dead that
  * reached its end, one at random a minute, which is how partitions heal. Of two peers that learn of
  * each other the one with the smaller id dials first, because that is the link both would keep.
@@ -12,6 +13,8 @@
 #include "base/check.h"
 
 #include <stdio.h>
+
+enum { BOOTSTRAP_TRIES = 20 }; /* quick ones, for an address that never answered */
 
 #define BOOTSTRAP_FIRST     (100 * NS_PER_MS)
 #define BOOTSTRAP_ALONE_MAX (2 * NS_PER_S)
@@ -133,11 +136,13 @@ static struct bootstrap *bootstrap_find(struct dialler *d, const char *address)
 
 static void bootstrap_again(struct membership *m, struct bootstrap *entry, uint64_t now_ns)
 {
-    uint64_t wait = is_alone(m) ? entry->backoff_ns : BOOTSTRAP_LINKED;
+    bool is_given_up = entry->failures >= BOOTSTRAP_TRIES;
+    uint64_t cap = is_given_up && !is_alone(m) ? BOOTSTRAP_LINKED : BOOTSTRAP_ALONE_MAX;
+    uint64_t wait = entry->backoff_ns < cap ? entry->backoff_ns : cap;
 
+    if (entry->failures == 0) wait = BOOTSTRAP_LINKED; /* just reached: its member is dialled now */
     entry->dial_ns = now_ns + membership_jitter(m, wait);
-    if (entry->backoff_ns < BOOTSTRAP_ALONE_MAX) entry->backoff_ns *= 2;
-    if (entry->backoff_ns > BOOTSTRAP_ALONE_MAX) entry->backoff_ns = BOOTSTRAP_ALONE_MAX;
+    entry->backoff_ns = entry->backoff_ns < cap / 2 ? entry->backoff_ns * 2 : cap;
     dialler_wake(m, entry->dial_ns);
 }
 
@@ -199,7 +204,9 @@ void membership_on_dial_failed(struct membership *m, const char *address, uint64
     if (dial == NULL) return;
     member = dial_end(m, dial);
     if (member != NULL) member_dial_failed(m, member, now_ns);
-    if (entry != NULL) bootstrap_again(m, entry, now_ns);
+    if (entry == NULL) return;
+    entry->failures++;
+    bootstrap_again(m, entry, now_ns);
 }
 
 void dialler_on_reached(struct membership *m, const char *address, struct peer_id id,
@@ -222,6 +229,7 @@ void dialler_on_reached(struct membership *m, const char *address, struct peer_i
     entry->has_id = true;
     entry->id = id;
     entry->backoff_ns = BOOTSTRAP_FIRST;
+    entry->failures = 0;
     bootstrap_again(m, entry, now_ns);
 }
 

@@ -78,8 +78,9 @@ struct book {
 struct bootstrap {
     char address[ADDRESS_BYTES_MAX];
     uint64_t dial_ns, backoff_ns;
-    bool is_self; /* it answered with our own identity */
-    bool has_id;  /* it answered, as `id` */
+    uint32_t failures; /* since it was last reached */
+    bool is_self;      /* it answered with our own identity */
+    bool has_id;       /* it answered, as `id` */
     struct peer_id id;
 };
 
@@ -159,5 +160,8 @@ void membership_ask_page(struct member *member, uint32_t page, struct outbox *ou
 void membership_wake(struct membership *m, uint64_t at_ns);
 void membership_become(struct membership *m, struct member *member, enum member_state state,
                        uint64_t now_ns);
+/* membership_probe.c */
+/** When a suspect without a link is given up. */
+uint64_t membership_dead_ns(const struct membership *m, const struct member *member);
 
 #endif

@@ -142,7 +142,7 @@ static uint64_t silent_limit(const struct membership *m, const struct member *me
     return limit * (1 + m->health);
 }
 
-static uint64_t dead_at(const struct membership *m, const struct member *member)
+uint64_t membership_dead_ns(const struct membership *m, const struct member *member)
 {
     uint64_t wait = member->failures > 0 ? SUSPECT_REFUSED : SUSPECT_UNANSWERED;
 
@@ -217,7 +217,8 @@ static void member_tick(struct membership *m, struct member *member, uint64_t no
         member->wants_hangup = true;
         m->hangups_count++;
     } else if (!member->is_linked && member->state == MEMBER_SUSPECT) {
-        if (now_ns >= dead_at(m, member)) membership_become(m, member, MEMBER_DEAD, now_ns);
+        if (now_ns >= membership_dead_ns(m, member))
+            membership_become(m, member, MEMBER_DEAD, now_ns);
     }
 }
 
@@ -232,7 +233,7 @@ static uint64_t member_next(const struct membership *m, const struct member *mem
     if (member->is_linked && member->state == MEMBER_LEFT && !member->wants_hangup) {
         return member->since_ns + SILENT_MIN;
     }
-    if (!member->is_linked && member->state == MEMBER_SUSPECT) return dead_at(m, member);
+    if (!member->is_linked && member->state == MEMBER_SUSPECT) return membership_dead_ns(m, member);
     return UINT64_MAX;
 }
 

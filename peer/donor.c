@@ -258,14 +258,16 @@ enum rc donor_on_request(struct donor *donor, struct peer_id from,
 
 static struct pinned *pin(struct donor *donor, struct donor_snapshot *snapshot, uint64_t now_ns)
 {
+    struct bucket_map map;
+    bool is_whole = bucket_map_init(&map, snapshot->counts, snapshot->sections_count);
+
+    CHECK(is_whole && snapshot->hashes != NULL && snapshot->buckets == bucket_map_count(&map));
     for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
         struct pinned *pinned = &donor->pinned[i];
 
         if (pinned->leases > 0) continue;
-        *pinned = (struct pinned){.snapshot = *snapshot, .taken_ns = now_ns};
+        *pinned = (struct pinned){.snapshot = *snapshot, .map = map, .taken_ns = now_ns};
         *snapshot = (struct donor_snapshot){0};
-        CHECK(bucket_map_init(&pinned->map, pinned->snapshot.counts,
-                              pinned->snapshot.sections_count));
         return pinned;
     }
     return NULL;
