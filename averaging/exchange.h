@@ -63,7 +63,7 @@ struct command {
     struct peer_id to;
     struct message message; /* SEND; what it borrows is valid until the next call */
     enum data_kind buffer;  /* SEND_RANGE: DATA_OFFER or DATA_MEAN */
-    uint16_t stream;        /* SEND_RANGE: for the DATA records */
+    uint16_t stream;        /* SEND_RANGE, REDUCE: for the DATA records */
     uint32_t first, count;  /* chunks */
     float weight;           /* ABSORB_OWN */
     struct command_over over;

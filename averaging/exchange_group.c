@@ -113,18 +113,25 @@ bool group_is_linked(const struct group *group, struct peer_id id)
 
 /* ---- shared by both phases ---- */
 
-void group_send_abort(struct group *group, struct peer_id to, uint64_t round, enum abort_code code,
-                      struct commands *out)
+void group_send_abort(struct peer_id to, struct member_ref proposer, uint64_t round,
+                      enum abort_code code, struct commands *out)
 {
     struct command *send = commands_add(out, COMMAND_SEND);
 
     if (send == NULL) return;
     send->to = to;
     send->message.type = MESSAGE_ABORT;
-    send->message.as.abort.key.initiator = group->options.self;
-    send->message.as.abort.key.boot = group->options.boot;
+    send->message.as.abort.key.initiator = proposer.id;
+    send->message.as.abort.key.boot = proposer.boot;
     send->message.as.abort.key.counter = round;
     send->message.as.abort.code = code;
+}
+
+bool group_abort_fits(const struct group *group, const struct message_abort *abort)
+{
+    return abort->key.counter == group->round &&
+           peer_id_is_equal(abort->key.initiator, group->proposer.id) &&
+           boot_id_is_equal(abort->key.boot, group->proposer.boot);
 }
 
 void group_score(struct peer_id to, int32_t score, const char *reason, struct commands *out)

@@ -59,6 +59,7 @@ struct group {
     uint32_t order_count, order_self;
     uint64_t ready_ns; /* since when we wait for a proposal */
     uint32_t attempts;
+    bool is_again; /* not the first wait of this round: even the first in the order waits */
 
     struct message_form form; /* FORMING, JOINED: in force; later: the START */
     struct member_ref proposer;
@@ -92,10 +93,12 @@ struct group {
 
 /* exchange_group.c */
 bool group_is_linked(const struct group *group, struct peer_id id);
-/** ABORT of the round in force to `to`. */
-void group_send_abort(struct group *group, struct peer_id to, uint64_t round, enum abort_code code,
-                      struct commands *out);
+/** ABORT to `to`: "I take no part in what `proposer` proposed for `round`". */
+void group_send_abort(struct peer_id to, struct member_ref proposer, uint64_t round,
+                      enum abort_code code, struct commands *out);
 void group_score(struct peer_id to, int32_t score, const char *reason, struct commands *out);
+/** Is it about the proposal in force? Proposals of one round are told apart by their proposer. */
+bool group_abort_fits(const struct group *group, const struct message_abort *abort);
 /** The round is over (or never came about: `is_skipped`). Leaves the state IDLE. */
 void group_over(struct group *group, enum over_result result, const char *reason, bool is_skipped,
                 struct commands *out);

@@ -167,7 +167,10 @@ static void reduce_if_complete(struct group *group, uint32_t chunk, struct comma
     if (group->means[chunk] != CHUNK_NONE || !is_chunk_complete(group, chunk)) return;
     group->means[chunk] = CHUNK_REDUCING;
     reduce = commands_add(out, COMMAND_REDUCE);
-    if (reduce != NULL) reduce->first = chunk;
+    if (reduce == NULL) return;
+    reduce->stream = stream_of(group);
+    reduce->first = chunk;
+    reduce->count = 1;
 }
 
 static void reduce_all_complete(struct group *group, struct commands *out)
@@ -272,7 +275,7 @@ void group_data_cancel(struct group *group, enum abort_code code, struct command
 {
     for (uint32_t i = 0; i < group->parties_count; i++) {
         if (i == group->self || !group->parties[i].is_linked) continue;
-        group_send_abort(group, group->parties[i].ref.id, group->round, code, out);
+        group_send_abort(group->parties[i].ref.id, group->proposer, group->round, code, out);
     }
 }
 
@@ -417,7 +420,7 @@ enum rc group_on_abort(struct group *group, struct member_ref from,
 {
     int index = party_of(group, from);
 
-    if (index < 0 || abort->key.counter != group->round) return RC_STALE;
+    if (index < 0 || !group_abort_fits(group, abort)) return RC_STALE;
     party_lose(group, (uint32_t)index);
     advance(group, out);
     return RC_OK;

@@ -197,7 +197,8 @@ static void forming_withdraw(struct group *group, struct commands *out)
 {
     for (uint32_t i = 0; i < group->form.members_count; i++) {
         if (!group->invited[i].has_joined) continue;
-        group_send_abort(group, group->form.members[i].id, group->form.round, ABORT_PROTOCOL, out);
+        group_send_abort(group->form.members[i].id, group->proposer, group->form.round,
+                         ABORT_PROTOCOL, out);
     }
 }
 
@@ -207,6 +208,7 @@ static void become_ready(struct group *group, struct commands *out)
 {
     group->state = GROUP_READY;
     group->ready_ns = group->now_ns;
+    group->is_again = true;
     if (++group->attempts > GROUP_ATTEMPTS_MAX) {
         group_over(group, OVER_ABORTED, "no proposal came to a start", false, out);
     }
@@ -295,7 +297,7 @@ static uint32_t position(const struct group *group)
 /* After a proposal that came to nothing even the first in the order lets one window pass. */
 static uint64_t own_turn_ns(const struct group *group)
 {
-    uint64_t windows = position(group) + (group->attempts > 0);
+    uint64_t windows = position(group) + group->is_again;
 
     return deadline_after(group->ready_ns, windows * grace_ns(group));
 }
@@ -306,6 +308,7 @@ void group_form_begin(struct group *group, struct commands *out)
 
     group->state = GROUP_READY;
     group->ready_ns = group->now_ns;
+    group->is_again = false;
     group->has_heard = false;
     if (is_open) {
         join(group, group->heard_from, &group->heard, out);
@@ -325,7 +328,11 @@ enum rc group_on_join(struct group *group, struct member_ref from, const struct 
     if (has_started && join->round == group->round) return RC_STALE; /* START told it so */
     if (group->state != GROUP_FORMING || join->round != group->form.round ||
         join->ballot != group->form.ballot) {
-        group_send_abort(group, from.id, join->round, ABORT_PROTOCOL, out);
+        bool is_another = group->state != GROUP_FORMING || join->round != group->form.round;
+
+        if (is_another) {
+            group_send_abort(from.id, self_of(group), join->round, ABORT_PROTOCOL, out);
+        }
         return RC_STALE;
     }
     if (index < 0 || !boot_id_is_equal(group->form.members[index].boot, from.boot)) {
@@ -370,6 +377,7 @@ static enum rc start_without_us(struct group *group, const struct message_form *
     if (group->has_heard && group->heard.round <= start->round) group->has_heard = false;
     if (is_idle) return RC_OK;
     group->round = group->counts.next_round;
+    group->attempts = 0; /* the swarm moves on: being slow is not failing */
     become_ready(group, out);
     return RC_OK;
 }
@@ -393,7 +401,7 @@ enum rc group_on_start(struct group *group, struct member_ref from,
         group->refused_round = start->round + 1;
         for (uint32_t i = 0; i < start->members_count; i++) {
             if (!group_is_linked(group, start->members[i].id)) continue;
-            group_send_abort(group, start->members[i].id, start->round, ABORT_PROTOCOL, out);
+            group_send_abort(start->members[i].id, from, start->round, ABORT_PROTOCOL, out);
         }
     }
     return RC_STALE;
@@ -418,7 +426,7 @@ enum rc group_form_on_abort(struct group *group, struct member_ref from,
     int index = form_find(&group->form, from.id);
 
     if (group->state != GROUP_JOINED && group->state != GROUP_FORMING) return RC_STALE;
-    if (index < 0 || abort->key.counter != group->round ||
+    if (index < 0 || !group_abort_fits(group, abort) ||
         !boot_id_is_equal(group->form.members[index].boot, from.boot)) {
         return RC_STALE;
     }
@@ -492,6 +500,6 @@ void group_form_cancel(struct group *group, struct commands *out)
     if (group->state == GROUP_FORMING) {
         forming_withdraw(group, out);
     } else if (group->state == GROUP_JOINED) {
-        group_send_abort(group, group->proposer.id, group->form.round, ABORT_LOCAL, out);
+        group_send_abort(group->proposer.id, group->proposer, group->form.round, ABORT_LOCAL, out);
     }
 }
