@@ -97,7 +97,15 @@ MUST_USE enum rc uv_env_create(const struct uv_env_options *options, struct env 
                                struct fault *why);
 /** Run until stop(). */
 void uv_env_run(struct env *env);
-/** Closes everything, joins the job threads, waits for close callbacks. */
+/** Deliver what is due, waiting for it at most `timeout_ns`; for tests and loops of one's own. */
+void uv_env_poll(struct env *env, uint64_t timeout_ns);
+/** Closes everything, joins the job threads, waits for close callbacks. Jobs not begun are dropped:
+ *  neither run nor done is called. NULL is fine. */
 void uv_env_destroy(struct env *env);
+/** Call `on_ready` on the loop whenever `fd` can be read; for a library with a loop of its own
+ *  (libmicrohttpd). At most 8 at a time: RC_LIMIT. Unwatch before closing `fd`. */
+MUST_USE enum rc uv_env_watch(struct env *env, int fd, void (*on_ready)(void *context),
+                              void *context);
+void uv_env_unwatch(struct env *env, int fd);
 
 #endif

@@ -1,0 +1,187 @@
+/*
+ * uv_env: what the files of the libuv world share; private to peer/env/uv_*.c. Everything here
+ * belongs to the loop thread, but for the parts of `struct uv_jobs` that its lock covers.
+ */
+#ifndef GRAPEVINE_PEER_ENV_UV_ENV_H
+#define GRAPEVINE_PEER_ENV_UV_ENV_H
+
+#include "gossip/wire/limits.h"
+#include "peer/env/env.h"
+#include "peer/env/framer.h"
+
+#include <sys/queue.h>
+#include <sys/socket.h>
+#include <uv.h>
+
+enum {
+    LINK_WRITES_MAX = 2,               /* uv_writes in flight */
+    LINK_WRITE_FRAMES_MAX = 64,        /* gathered into one of them */
+    LINK_WRITE_BYTES_MAX = 512 * 1024, /* after which no further frame joins it */
+    LINK_TARGETS_MAX = 4,              /* addresses of one name that are tried in turn */
+    LINK_DIAL_MS = 5000,
+    LINK_LINGER_MS = 500, /* to flush after a hang-up */
+    LINK_TRIM_MS = 5000,  /* how often big read buffers are looked at */
+    LINGERING_MAX = 64,
+    WATCHES_MAX = 8,
+    DISCARD_BYTES = 64 * 1024
+};
+
+/*  RESOLVING -> CONNECTING <-> RETRYING (next address)
+ *                   |
+ *  accepted ----> OPEN --hangup--> LINGERING --flushed, or 500 ms--> CLOSED
+ *  RESOLVING, CONNECTING, RETRYING, OPEN --trouble--> FAILED --reported--> CLOSED
+ *  RESOLVING, CONNECTING, RETRYING, FAILED --hangup--> CLOSED
+ *  A CLOSED link waits for the close callbacks of its handles, then its memory goes. */
+enum tcp_state {
+    TCP_RESOLVING,
+    TCP_CONNECTING,
+    TCP_RETRYING,
+    TCP_OPEN,
+    TCP_LINGERING,
+    TCP_FAILED,
+    TCP_CLOSED
+};
+
+struct tcp_write {
+    uv_write_t request;
+    struct blob *frames[LINK_WRITE_FRAMES_MAX];
+    unsigned frames_count; /* 0: not in flight */
+    size_t bytes;
+};
+
+struct uv_env;
+
+struct tcp_link {
+    TAILQ_ENTRY(tcp_link) entry; /* in env->links until closed for the node, then in env->leaving */
+    TAILQ_ENTRY(tcp_link) dirty; /* in env->dirty while is_dirty */
+    struct uv_env *env;
+    uint64_t number; /* rises; the low bits are the slot */
+    enum tcp_state state;
+    uv_tcp_t tcp;
+    uv_timer_t timer; /* dial deadline, then buffer trimming, then linger deadline */
+    uv_connect_t connect;
+    uv_shutdown_t shutdown;
+    uv_getaddrinfo_t resolve;
+    struct sockaddr_storage targets[LINK_TARGETS_MAX];
+    unsigned targets_count, targets_next;
+    unsigned pending; /* handles not yet closed and a lookup not yet answered */
+    struct framer framer;
+    struct tcp_write writes[LINK_WRITES_MAX];
+    struct blob **queue; /* a ring of frames waiting */
+    size_t queue_capacity, queue_first, queue_count;
+    size_t queued_bytes; /* waiting and in flight */
+    uint64_t sent_bytes, received_bytes;
+    enum rc lost_rc; /* FAILED: to be reported */
+    const char *lost_why;
+    bool is_dirty; /* has frames that no write was started for yet */
+    bool is_accepted;
+    bool is_paused;
+    bool must_resume;  /* unpaused: frames held in the framer are due */
+    bool was_refused;  /* on_drain is owed */
+    bool is_resolving; /* the lookup's callback is still to come */
+    bool is_shutting;  /* LINGERING: all is written, our end is being closed */
+    bool is_shut;      /* LINGERING: our end is closed */
+    bool has_ended;    /* LINGERING: so is theirs */
+};
+TAILQ_HEAD(tcp_links, tcp_link);
+
+struct uv_lane {
+    uv_thread_t thread;
+    uv_cond_t wake;
+    struct job *first, **last; /* submitted, not begun */
+    struct uv_jobs *jobs;
+    bool has_thread;
+};
+
+struct uv_jobs {
+    uv_mutex_t lock; /* covers all below, but `async` and has_thread */
+    struct uv_lane lanes[LANE_COUNT];
+    struct job *done_first, **done_last; /* run, `done` not yet called */
+    bool is_stopping;
+    uv_async_t async;
+};
+
+struct uv_watch {
+    uv_poll_t poll;
+    void (*on_ready)(void *context);
+    void *context;
+    int fd;       /* -1: being closed */
+    bool is_used; /* until its close callback */
+};
+
+struct uv_env {
+    struct env env; /* first: the two pointers are the same */
+    uv_loop_t loop;
+    uv_timer_t wake;
+    uv_timer_t defer;   /* fires at once: reports what may not be reported inside a call */
+    uv_prepare_t flush; /* starts writes for all frames of one turn of the loop together */
+    uv_signal_t signals[2];
+    uv_tcp_t *listener; /* freed in its close callback; NULL: not listening */
+    struct uv_watch watches[WATCHES_MAX];
+    bool is_stopping; /* no event is delivered any more */
+    bool is_running;
+    uint64_t wake_at_ns;
+    uint64_t links_made;
+    struct tcp_link *slots[LINKS_MAX];
+    struct tcp_links links, leaving, dirty;
+    unsigned links_alive, lingering_count;
+    struct env_events events;
+    struct uv_jobs jobs;
+    char *folder;
+    uint8_t discard[DISCARD_BYTES]; /* what comes in on a link that was hung up */
+};
+
+static inline struct uv_env *uv_env_of(struct env *env)
+{
+    return (struct uv_env *)env;
+}
+
+/* uv_env.c */
+enum rc uv_env_rc(int status, const char **why); /* words for a libuv status */
+void uv_env_defer(struct uv_env *env);           /* have tcp_report_deferred() called soon */
+void uv_env_check_stopped(struct uv_env *env);   /* after a link is gone */
+
+/* uv_tcp.c */
+struct tcp_link *tcp_link_find(struct uv_env *env, uint64_t number);
+/** A new link in a free slot, both handles initialised. RC_LIMIT, RC_NOMEM. */
+MUST_USE enum rc tcp_link_create(struct uv_env *env, enum tcp_state state, struct tcp_link **link);
+/** The connection stands: socket options, reading. */
+void tcp_link_opened(struct tcp_link *link);
+/** Report a loss soon. */
+void tcp_link_fail(struct tcp_link *link, enum rc rc, const char *why);
+/** Forget the link now, without an event. */
+void tcp_link_close(struct tcp_link *link);
+void tcp_link_hangup(struct tcp_link *link);
+/** One handle or lookup less; with the last the memory goes. */
+void tcp_link_release(struct tcp_link *link);
+void on_tcp_closed(uv_handle_t *handle);
+void tcp_report_deferred(struct uv_env *env);
+void tcp_flush(struct uv_env *env);
+MUST_USE enum rc uv_env_send(struct env *env, uint64_t link, struct blob *frame);
+void uv_env_hangup(struct env *env, uint64_t link);
+void uv_env_set_frame_max(struct env *env, uint64_t link, size_t frame_max);
+void uv_env_pause(struct env *env, uint64_t link, bool is_paused);
+void uv_env_link_bytes(struct env *env, uint64_t link, uint64_t *sent, uint64_t *received);
+
+/* uv_dial.c */
+MUST_USE enum rc uv_env_listen(struct env *env, const char *address, char *bound, size_t cap,
+                               struct fault *why);
+MUST_USE enum rc uv_env_dial(struct env *env, const char *address, uint64_t *link);
+void tcp_unlisten(struct uv_env *env);
+void tcp_link_try_next(struct tcp_link *link); /* RETRYING: its handle is closed */
+
+/* uv_jobs.c */
+MUST_USE enum rc uv_jobs_init(struct uv_env *env);
+void uv_jobs_stop(struct uv_env *env); /* joins the threads; the async handle stays */
+void uv_jobs_deinit(struct uv_env *env);
+void uv_env_submit(struct env *env, enum lane lane, struct job *job);
+
+/* uv_store.c */
+MUST_USE enum rc uv_env_store_put(struct env *env, const char *name, const struct piece *pieces,
+                                  size_t pieces_count, struct fault *why);
+MUST_USE enum rc uv_env_store_get(struct env *env, const char *name, size_t bytes_max, void **bytes,
+                                  size_t *count, struct fault *why);
+MUST_USE enum rc uv_env_store_append(struct env *env, const char *name, const void *bytes,
+                                     size_t count, struct fault *why);
+
+#endif

@@ -1,0 +1,499 @@
+/*
+ * uv_tcp: one established connection: reading frames, a bounded queue of frames to write, loss and
+ * farewell. A link is unknown to the node from the moment it is reported lost or hung up; its
+ * memory goes in its last close callback, so no callback can free what it stands on.
+ *
+ * Writing. send() only queues; uv_prepare starts the writes of one turn of the loop together, up to
+ * 64 frames in one uv_write, at most two of them in flight, because libuv's own queue has no limit.
+ * Farewell. After a hang-up the queue is flushed, our end is shut down, and what still comes in is
+ * read and thrown away until the other side closes too: closing a socket with unread bytes would
+ * reset the connection and could destroy the farewell before it is read. Loop thread only.
+ */
+#include "peer/env/uv_env.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <string.h>
+
+enum { LINK_SLOT_BITS = 8, QUEUE_CAPACITY_FIRST = 16 };
+_Static_assert(LINKS_MAX <= 1 << LINK_SLOT_BITS, "a slot must fit below the serial number");
+
+struct tcp_link *tcp_link_find(struct uv_env *env, uint64_t number)
+{
+    size_t slot = (size_t)(number & ((1u << LINK_SLOT_BITS) - 1));
+    struct tcp_link *link = slot < LINKS_MAX ? env->slots[slot] : NULL;
+
+    return link != NULL && link->number == number ? link : NULL;
+}
+
+enum rc tcp_link_create(struct uv_env *env, enum tcp_state state, struct tcp_link **out)
+{
+    struct tcp_link *link;
+    unsigned slot = 0;
+
+    while (slot < LINKS_MAX && env->slots[slot] != NULL) {
+        slot++;
+    }
+    if (slot == LINKS_MAX) return RC_LIMIT;
+    link = mem_alloc(sizeof *link);
+    if (link == NULL) return RC_NOMEM;
+    link->env = env;
+    link->state = state;
+    link->number = ++env->links_made << LINK_SLOT_BITS | slot;
+    CHECK(uv_tcp_init(&env->loop, &link->tcp) == 0);
+    CHECK(uv_timer_init(&env->loop, &link->timer) == 0);
+    link->tcp.data = link->timer.data = link;
+    link->connect.data = link->shutdown.data = link->resolve.data = link;
+    link->pending = 2;
+    framer_init(&link->framer, HANDSHAKE_BYTES_MAX);
+    for (int i = 0; i < LINK_WRITES_MAX; i++) {
+        link->writes[i].request.data = link;
+    }
+    env->slots[slot] = link;
+    TAILQ_INSERT_TAIL(&env->links, link, entry);
+    env->links_alive++;
+    *out = link;
+    return RC_OK;
+}
+
+/* From here on the node cannot name it. */
+static void link_forget(struct tcp_link *link)
+{
+    struct uv_env *env = link->env;
+    struct tcp_link **slot = &env->slots[link->number & ((1u << LINK_SLOT_BITS) - 1)];
+
+    CHECK(*slot == link);
+    *slot = NULL;
+    TAILQ_REMOVE(&env->links, link, entry);
+    TAILQ_INSERT_TAIL(&env->leaving, link, entry);
+}
+
+static void queue_drop(struct tcp_link *link)
+{
+    while (link->queue_count > 0) {
+        blob_unref(link->queue[link->queue_first]);
+        link->queue_first = (link->queue_first + 1) % link->queue_capacity;
+        link->queue_count--;
+    }
+    if (link->is_dirty) TAILQ_REMOVE(&link->env->dirty, link, dirty);
+    link->is_dirty = false;
+}
+
+void tcp_link_release(struct tcp_link *link)
+{
+    struct uv_env *env = link->env;
+
+    CHECK(link->pending > 0);
+    if (--link->pending > 0) return;
+    CHECK(link->state == TCP_CLOSED);
+    TAILQ_REMOVE(&env->leaving, link, entry);
+    framer_deinit(&link->framer);
+    mem_free(link->queue);
+    mem_free(link);
+    CHECK(env->links_alive > 0);
+    env->links_alive--;
+    uv_env_check_stopped(env);
+}
+
+void on_tcp_closed(uv_handle_t *handle)
+{
+    struct tcp_link *link = handle->data;
+
+    if (link->state == TCP_RETRYING) {
+        tcp_link_try_next(link);
+    } else {
+        tcp_link_release(link);
+    }
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+    tcp_link_release(handle->data);
+}
+
+void tcp_link_close(struct tcp_link *link)
+{
+    CHECK(link->state != TCP_CLOSED);
+    if (link->state == TCP_LINGERING) {
+        link->env->lingering_count--;
+    } else {
+        link_forget(link);
+    }
+    link->state = TCP_CLOSED;
+    queue_drop(link);
+    /* A lookup that runs cannot be cancelled: its callback is waited for. */
+    if (link->is_resolving) (void)uv_cancel((uv_req_t *)&link->resolve);
+    if (!uv_is_closing((uv_handle_t *)&link->tcp)) {
+        uv_close((uv_handle_t *)&link->tcp, on_tcp_closed);
+    }
+    uv_close((uv_handle_t *)&link->timer, on_timer_closed);
+}
+
+void tcp_link_fail(struct tcp_link *link, enum rc rc, const char *why)
+{
+    CHECK(rc != RC_OK && why != NULL);
+    if (link->state == TCP_LINGERING) {
+        tcp_link_close(link);
+        return;
+    }
+    if (link->state == TCP_FAILED || link->state == TCP_CLOSED) return;
+    if (link->state == TCP_OPEN) (void)uv_read_stop((uv_stream_t *)&link->tcp);
+    link->state = TCP_FAILED;
+    link->lost_rc = rc;
+    link->lost_why = why;
+    queue_drop(link);
+    uv_env_defer(link->env);
+}
+
+static void link_fail_status(struct tcp_link *link, int status)
+{
+    const char *why;
+    enum rc rc = uv_env_rc(status, &why);
+
+    tcp_link_fail(link, rc, why);
+}
+
+/* ---- reading ---- */
+
+static void on_trim(uv_timer_t *timer)
+{
+    struct tcp_link *link = timer->data;
+
+    if (link->state == TCP_OPEN && !framer_trim(&link->framer)) (void)uv_timer_stop(timer);
+}
+
+/* Hand out whole frames until the node pauses, hangs up, or the bytes run out. */
+static void link_deliver(struct tcp_link *link)
+{
+    struct uv_env *env = link->env;
+
+    while (link->state == TCP_OPEN && !link->is_paused && !env->is_stopping) {
+        uint8_t *frame;
+        size_t count;
+        enum rc rc = framer_next(&link->framer, &frame, &count);
+
+        if (rc != RC_OK) {
+            tcp_link_fail(link, rc,
+                          rc == RC_LIMIT ? "sent a frame larger than allowed here"
+                                         : "does not speak this protocol");
+            return;
+        }
+        if (frame == NULL) break;
+        env->events.on_frame(env->events.context, link->number, frame, count);
+    }
+    if (link->state == TCP_OPEN && link->framer.capacity > FRAMER_BYTES_SMALL &&
+        !uv_is_active((uv_handle_t *)&link->timer)) {
+        CHECK(uv_timer_start(&link->timer, on_trim, LINK_TRIM_MS, LINK_TRIM_MS) == 0);
+    }
+}
+
+static void on_read_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+{
+    struct tcp_link *link = handle->data;
+    uint8_t *room;
+    size_t room_bytes;
+
+    (void)suggested;
+    if (link->state != TCP_OPEN) {
+        *buf = uv_buf_init((char *)link->env->discard, DISCARD_BYTES);
+    } else if (framer_room(&link->framer, &room, &room_bytes) == RC_OK) {
+        *buf = uv_buf_init((char *)room, (unsigned)room_bytes);
+    } else {
+        *buf = uv_buf_init(NULL, 0); /* libuv reports UV_ENOBUFS */
+    }
+}
+
+static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf)
+{
+    struct tcp_link *link = stream->data;
+
+    (void)buf;
+    if (count < 0) {
+        if (link->state == TCP_OPEN) {
+            link_fail_status(link, (int)count);
+        } else if (link->state == TCP_LINGERING) {
+            (void)uv_read_stop(stream);
+            link->has_ended = true;
+            if (link->is_shut || count != UV_EOF) tcp_link_close(link);
+        }
+        return;
+    }
+    if (link->state != TCP_OPEN) return;
+    link->received_bytes += (uint64_t)count;
+    framer_fill(&link->framer, (size_t)count);
+    link_deliver(link);
+}
+
+static void link_mark_dirty(struct tcp_link *link)
+{
+    if (link->is_dirty) return;
+    link->is_dirty = true;
+    TAILQ_INSERT_TAIL(&link->env->dirty, link, dirty);
+}
+
+static void socket_set(int socket, int level, int option, int value)
+{
+    /* Best effort: an old kernel without the option still has a working link. */
+    (void)setsockopt(socket, level, option, &value, sizeof value);
+}
+
+void tcp_link_opened(struct tcp_link *link)
+{
+    uv_os_fd_t socket;
+
+    link->state = TCP_OPEN;
+    (void)uv_timer_stop(&link->timer);
+    (void)uv_tcp_nodelay(&link->tcp, 1);
+    if (uv_tcp_keepalive(&link->tcp, 1, 10) == 0 &&
+        uv_fileno((uv_handle_t *)&link->tcp, &socket) == 0) {
+        socket_set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
+        socket_set(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
+        socket_set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 20000);
+    }
+    CHECK(uv_read_start((uv_stream_t *)&link->tcp, on_read_room, on_read) == 0);
+    if (link->is_paused) (void)uv_read_stop((uv_stream_t *)&link->tcp);
+    if (link->queue_count > 0) link_mark_dirty(link);
+}
+
+/* ---- writing ---- */
+
+static void link_write_some(struct tcp_link *link);
+
+static void on_shutdown(uv_shutdown_t *request, int status)
+{
+    struct tcp_link *link = request->data;
+
+    if (link->state != TCP_LINGERING) return;
+    link->is_shut = true;
+    if (status != 0 || link->has_ended) tcp_link_close(link);
+}
+
+static void link_flushed(struct tcp_link *link)
+{
+    if (link->state != TCP_LINGERING || link->queued_bytes > 0 || link->is_shutting) return;
+    link->is_shutting = true;
+    if (uv_shutdown(&link->shutdown, (uv_stream_t *)&link->tcp, on_shutdown) != 0) {
+        tcp_link_close(link);
+    }
+}
+
+static void on_written(uv_write_t *request, int status)
+{
+    struct tcp_link *link = request->data;
+    struct tcp_write *write = &link->writes[request == &link->writes[0].request ? 0 : 1];
+    struct uv_env *env = link->env;
+
+    for (unsigned i = 0; i < write->frames_count; i++) {
+        blob_unref(write->frames[i]);
+    }
+    write->frames_count = 0;
+    CHECK(link->queued_bytes >= write->bytes);
+    link->queued_bytes -= write->bytes;
+    if (link->state != TCP_OPEN && link->state != TCP_LINGERING) return;
+    if (status != 0) {
+        link_fail_status(link, status);
+        return;
+    }
+    link->sent_bytes += write->bytes;
+    link_write_some(link);
+    link_flushed(link);
+    if (link->was_refused && link->state == TCP_OPEN && !env->is_stopping &&
+        link->queued_bytes < LINK_QUEUE_BYTES_MAX / 2) {
+        link->was_refused = false;
+        env->events.on_drain(env->events.context, link->number);
+    }
+}
+
+/* Move frames from the queue into one write. */
+static int write_start(struct tcp_link *link, struct tcp_write *write)
+{
+    uv_buf_t bufs[LINK_WRITE_FRAMES_MAX];
+    int status;
+
+    write->bytes = 0;
+    while (link->queue_count > 0 && write->frames_count < LINK_WRITE_FRAMES_MAX &&
+           write->bytes < LINK_WRITE_BYTES_MAX) {
+        struct blob *frame = link->queue[link->queue_first];
+
+        bufs[write->frames_count] = uv_buf_init((char *)frame->bytes, (unsigned)frame->count);
+        write->frames[write->frames_count++] = frame;
+        write->bytes += frame->count;
+        link->queue_first = (link->queue_first + 1) % link->queue_capacity;
+        link->queue_count--;
+    }
+    status =
+        uv_write(&write->request, (uv_stream_t *)&link->tcp, bufs, write->frames_count, on_written);
+    if (status == 0) return 0;
+    for (unsigned i = 0; i < write->frames_count; i++) {
+        blob_unref(write->frames[i]);
+    }
+    write->frames_count = 0;
+    link->queued_bytes -= write->bytes;
+    return status;
+}
+
+static void link_write_some(struct tcp_link *link)
+{
+    for (int i = 0; i < LINK_WRITES_MAX && link->queue_count > 0; i++) {
+        int status;
+
+        if (link->writes[i].frames_count > 0) continue;
+        status = write_start(link, &link->writes[i]);
+        if (status != 0) {
+            link_fail_status(link, status);
+            return;
+        }
+    }
+}
+
+void tcp_flush(struct uv_env *env)
+{
+    struct tcp_link *link;
+
+    while ((link = TAILQ_FIRST(&env->dirty)) != NULL) {
+        TAILQ_REMOVE(&env->dirty, link, dirty);
+        link->is_dirty = false;
+        link_write_some(link);
+    }
+}
+
+static bool queue_grow(struct tcp_link *link)
+{
+    size_t capacity = link->queue_capacity == 0 ? QUEUE_CAPACITY_FIRST : link->queue_capacity * 2;
+    struct blob **larger;
+
+    if (link->queue_count < link->queue_capacity) return true;
+    larger = mem_array(capacity, sizeof *larger);
+    if (larger == NULL) return false;
+    for (size_t i = 0; i < link->queue_count; i++) {
+        larger[i] = link->queue[(link->queue_first + i) % link->queue_capacity];
+    }
+    mem_free(link->queue);
+    link->queue = larger;
+    link->queue_first = 0;
+    link->queue_capacity = capacity;
+    return true;
+}
+
+enum rc uv_env_send(struct env *base, uint64_t number, struct blob *frame)
+{
+    struct tcp_link *link = tcp_link_find(uv_env_of(base), number);
+
+    CHECK(frame != NULL && frame->count > 0);
+    if (link == NULL || link->state == TCP_FAILED) return RC_CLOSED;
+    if (frame->count > LINK_QUEUE_BYTES_MAX - link->queued_bytes) {
+        link->was_refused = true;
+        return RC_LIMIT;
+    }
+    if (!queue_grow(link)) return RC_NOMEM;
+    link->queue[(link->queue_first + link->queue_count) % link->queue_capacity] = blob_ref(frame);
+    link->queue_count++;
+    link->queued_bytes += frame->count;
+    if (link->state == TCP_OPEN) link_mark_dirty(link);
+    return RC_OK;
+}
+
+/* ---- farewell ---- */
+
+static void on_linger_over(uv_timer_t *timer)
+{
+    tcp_link_close(timer->data);
+}
+
+void tcp_link_hangup(struct tcp_link *link)
+{
+    struct uv_env *env = link->env;
+
+    if (link->state != TCP_OPEN) {
+        tcp_link_close(link);
+        return;
+    }
+    if (env->lingering_count >= LINGERING_MAX) {
+        struct tcp_link *oldest = TAILQ_FIRST(&env->leaving);
+
+        while (oldest->state != TCP_LINGERING) {
+            oldest = TAILQ_NEXT(oldest, entry);
+        }
+        tcp_link_close(oldest);
+    }
+    link_forget(link);
+    link->state = TCP_LINGERING;
+    env->lingering_count++;
+    CHECK(uv_timer_start(&link->timer, on_linger_over, LINK_LINGER_MS, 0) == 0);
+    if (link->is_paused) {
+        CHECK(uv_read_start((uv_stream_t *)&link->tcp, on_read_room, on_read) == 0);
+    }
+    link_flushed(link);
+}
+
+void uv_env_hangup(struct env *base, uint64_t number)
+{
+    struct tcp_link *link = tcp_link_find(uv_env_of(base), number);
+
+    if (link != NULL) tcp_link_hangup(link);
+}
+
+/* ---- the rest of the link calls ---- */
+
+void uv_env_set_frame_max(struct env *base, uint64_t number, size_t frame_max)
+{
+    struct tcp_link *link = tcp_link_find(uv_env_of(base), number);
+
+    CHECK(frame_max >= PREFIX_BYTES);
+    if (link != NULL) link->framer.frame_max = frame_max;
+}
+
+void uv_env_pause(struct env *base, uint64_t number, bool is_paused)
+{
+    struct tcp_link *link = tcp_link_find(uv_env_of(base), number);
+
+    if (link == NULL || link->is_paused == is_paused) return;
+    link->is_paused = is_paused;
+    if (link->state != TCP_OPEN) return;
+    if (is_paused) {
+        (void)uv_read_stop((uv_stream_t *)&link->tcp);
+    } else {
+        link->must_resume = true;
+        uv_env_defer(link->env);
+    }
+}
+
+void uv_env_link_bytes(struct env *base, uint64_t number, uint64_t *sent, uint64_t *received)
+{
+    const struct tcp_link *link = tcp_link_find(uv_env_of(base), number);
+
+    *sent = link == NULL ? 0 : link->sent_bytes;
+    *received = link == NULL ? 0 : link->received_bytes;
+}
+
+/* Frames that were held while paused come before anything newly read. */
+static void link_resume(struct tcp_link *link)
+{
+    link->must_resume = false;
+    if (link->state != TCP_OPEN || link->is_paused) return;
+    link_deliver(link);
+    if (link->state == TCP_OPEN && !link->is_paused) {
+        CHECK(uv_read_start((uv_stream_t *)&link->tcp, on_read_room, on_read) == 0);
+    }
+}
+
+void tcp_report_deferred(struct uv_env *env)
+{
+    for (unsigned i = 0; i < LINKS_MAX; i++) {
+        struct tcp_link *link = env->slots[i];
+
+        if (link == NULL) continue;
+        if (link->must_resume) link_resume(link);
+        if (link->state == TCP_FAILED) {
+            uint64_t number = link->number;
+            enum rc rc = link->lost_rc;
+            const char *why = link->lost_why;
+
+            tcp_link_close(link);
+            if (!env->is_stopping) env->events.on_lost(env->events.context, number, rc, why);
+        }
+    }
+}
