@@ -1,0 +1,709 @@
+/* Joiner and donors over a pipe in memory: messages in order, buckets when the test lets them go.
+ */
+#include "tests/check.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "peer/joiner.h"
+
+#include <math.h>
+
+enum { DONORS = 3, VALUES = 3 * CHUNK_VALUES + 100, BUFFER_VALUES = 40, BUCKETS = 5 };
+
+struct site { /* one donor and what may be wrong with it */
+    struct donor *donor;
+    struct peer_id id;
+    bool is_gone, is_mute;
+    uint32_t buckets_left;                  /* then it dies */
+    uint64_t fill;                          /* its model */
+    void (*twist)(struct message *message); /* change what it says */
+    void (*spoil)(uint8_t *bytes, size_t count);
+    enum rc snapshot_rc;
+};
+
+struct scene {
+    struct schema schema;
+    struct joiner *joiner;
+    struct peer_id id;
+    struct site sites[DONORS];
+    struct outbox to_donors, to_joiner;
+    uint64_t now_ns;
+    uint32_t buckets_sent;
+    enum rc last_rc; /* what the joiner said to the last refused thing that was not just late */
+    uint64_t blocks; /* alive before the scene */
+};
+
+static struct digest lineage(void)
+{
+    return hash_of("lineage", 7);
+}
+
+static struct digest any_lineage(void)
+{
+    return (struct digest){{0}};
+}
+
+static struct peer_id make_id(uint8_t number)
+{
+    struct peer_id id = {{number}};
+
+    return id;
+}
+
+static void make_schema(struct schema *schema)
+{
+    const uint32_t shape[] = {VALUES}, buffer[] = {BUFFER_VALUES};
+
+    schema_init(schema);
+    assert_int_equal(schema_add(schema, "w", SECTION_PARAMETERS, shape, 1), RC_OK);
+    assert_int_equal(schema_add(schema, "b", SECTION_BUFFERS, buffer, 1), RC_OK);
+    schema->values[SECTION_MOMENTS] = VALUES;
+}
+
+static struct scene *scene_create(void)
+{
+    struct scene *scene = calloc(1, sizeof(*scene));
+
+    scene->blocks = mem_blocks();
+    make_schema(&scene->schema);
+    scene->joiner = joiner_create(&scene->schema, 5);
+    scene->id = make_id(100);
+    scene->now_ns = NS_PER_S;
+    outbox_init(&scene->to_donors);
+    outbox_init(&scene->to_joiner);
+    for (uint8_t i = 0; i < DONORS; i++) {
+        scene->sites[i].donor = donor_create(&scene->schema);
+        scene->sites[i].id = make_id((uint8_t)(i + 1));
+        scene->sites[i].buckets_left = UINT32_MAX;
+    }
+    return scene;
+}
+
+static void scene_destroy(struct scene *scene)
+{
+    uint64_t blocks = scene->blocks;
+
+    for (size_t i = 0; i < DONORS; i++) {
+        donor_destroy(scene->sites[i].donor);
+    }
+    joiner_destroy(scene->joiner);
+    outbox_deinit(&scene->to_donors);
+    outbox_deinit(&scene->to_joiner);
+    schema_deinit(&scene->schema);
+    free(scene);
+    assert_int_equal(mem_blocks(), blocks);
+}
+
+static float model_value(uint64_t fill, enum section section, size_t index)
+{
+    return (float)(rng_mix(fill + section, index) % 1000) / 7.0F;
+}
+
+static enum rc take_snapshot(const struct scene *scene, uint64_t fill,
+                             struct donor_snapshot *snapshot)
+{
+    static const enum section sections[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_MOMENTS};
+
+    *snapshot = (struct donor_snapshot){
+        .step = 70, .samples = 7000, .round = 7, .lineage = lineage(), .sections_count = 3};
+    for (size_t s = 0; s < 3; s++) {
+        size_t count = scene->schema.values[sections[s]];
+
+        snapshot->sections[s] = sections[s];
+        snapshot->counts[s] = count;
+        snapshot->values[s] = mem_array(count, sizeof(float));
+        if (snapshot->values[s] == NULL) return RC_NOMEM;
+        for (size_t i = 0; i < count; i++) {
+            snapshot->values[s][i] = model_value(fill, sections[s], i);
+        }
+    }
+    return donor_snapshot_hash(snapshot);
+}
+
+static void decode(const struct outbox_entry *entry, struct message *message)
+{
+    struct inner_header header;
+
+    assert_int_equal(inner_header_decode(entry->inner->bytes, entry->inner->count, &header), RC_OK);
+    assert_int_equal(message_decode(header.type, entry->inner->bytes + INNER_HEADER_BYTES,
+                                    entry->inner->count - INNER_HEADER_BYTES, message),
+                     RC_OK);
+}
+
+static void site_hears(struct scene *scene, struct site *site, const struct message *message)
+{
+    bool wants_snapshot = false;
+    enum rc rc;
+
+    if (site->is_gone || site->is_mute) return;
+    if (message->type != MESSAGE_STATE_REQ) {
+        assert_int_equal(
+            donor_on_message(site->donor, scene->id, message, scene->now_ns, &scene->to_joiner),
+            RC_OK);
+        return;
+    }
+    rc = donor_on_request(site->donor, scene->id, &message->as.state_req, scene->now_ns,
+                          &wants_snapshot, &scene->to_joiner);
+    assert_true(rc == RC_OK || rc == RC_BUSY);
+    if (wants_snapshot) {
+        struct donor_snapshot snapshot = {0};
+
+        rc = site->snapshot_rc != RC_OK ? site->snapshot_rc
+                                        : take_snapshot(scene, site->fill, &snapshot);
+        donor_on_snapshot(site->donor, rc, &snapshot, scene->now_ns, &scene->to_joiner);
+    }
+}
+
+static void joiner_hears(struct scene *scene, struct site *site, struct outbox *from_site)
+{
+    struct outbox held = *from_site;
+
+    outbox_init(from_site);
+    for (uint32_t i = 0; i < held.count; i++) {
+        struct message message;
+        enum rc rc;
+
+        if (site->is_gone || !peer_id_is_equal(held.entries[i].to, scene->id)) continue;
+        decode(&held.entries[i], &message);
+        if (site->twist != NULL) site->twist(&message);
+        rc = joiner_on_message(scene->joiner, site->id, &message, scene->now_ns, &scene->to_donors);
+        if (rc != RC_OK && rc != RC_STALE) scene->last_rc = rc;
+    }
+    outbox_deinit(&held);
+}
+
+static bool send_bucket(struct scene *scene, struct site *site)
+{
+    uint16_t stream;
+    uint32_t bucket;
+    const uint8_t *bytes;
+    size_t count;
+    uint8_t *copy;
+    enum rc rc;
+
+    if (site->is_gone) return false;
+    if (!donor_next_bucket(site->donor, scene->id, &stream, &bucket, &bytes, &count)) return false;
+    if (site->buckets_left == 0) {
+        site->is_gone = true;
+        donor_on_link_lost(site->donor, scene->id);
+        joiner_on_link_lost(scene->joiner, site->id, scene->now_ns, &scene->to_donors);
+        return true;
+    }
+    site->buckets_left--;
+    scene->buckets_sent++;
+    copy = malloc(count);
+    memcpy(copy, bytes, count);
+    if (site->spoil != NULL) site->spoil(copy, count);
+    rc = joiner_on_bucket(scene->joiner, site->id, stream, bucket, copy, count, scene->now_ns,
+                          &scene->to_donors);
+    if (rc != RC_OK && rc != RC_STALE) scene->last_rc = rc;
+    free(copy);
+    return true;
+}
+
+/* Let everything happen that can happen without time passing; then let time pass. */
+static void scene_run(struct scene *scene)
+{
+    for (uint32_t turn = 0; turn < 2000; turn++) {
+        bool is_moving = false;
+        struct outbox held = scene->to_donors;
+
+        scene->now_ns += NS_PER_MS;
+        outbox_init(&scene->to_donors);
+        for (uint32_t i = 0; i < held.count; i++) {
+            struct message message;
+            size_t site = held.entries[i].to.bytes[0] - 1U;
+
+            is_moving = true;
+            decode(&held.entries[i], &message);
+            assert_true(site < DONORS);
+            site_hears(scene, &scene->sites[site], &message);
+            joiner_hears(scene, &scene->sites[site], &scene->to_joiner);
+        }
+        outbox_deinit(&held);
+        for (size_t i = 0; i < DONORS; i++) {
+            is_moving |= send_bucket(scene, &scene->sites[i]);
+        }
+        if (is_moving) continue;
+        if (joiner_next_ns(scene->joiner) == UINT64_MAX) return;
+        scene->now_ns = joiner_next_ns(scene->joiner);
+        joiner_tick(scene->joiner, scene->now_ns, &scene->to_donors);
+    }
+    fail_msg("the download never ends");
+}
+
+static enum rc begin(struct scene *scene, struct digest wanted)
+{
+    struct peer_id donors[DONORS];
+
+    for (size_t i = 0; i < DONORS; i++) {
+        donors[i] = scene->sites[i].id;
+    }
+    return joiner_begin(scene->joiner, donors, DONORS, wanted, scene->now_ns, &scene->to_donors);
+}
+
+static void assert_model(struct scene *scene, size_t site)
+{
+    static const enum section sections[] = {SECTION_PARAMETERS, SECTION_BUFFERS};
+    struct peer_id donor;
+
+    assert_int_equal(joiner_state(scene->joiner), JOINER_COMPLETE);
+    assert_true(joiner_donor(scene->joiner, &donor));
+    assert_int_equal(donor.bytes[0], site + 1);
+    for (size_t s = 0; s < 2; s++) {
+        size_t count = 0;
+        const float *values = joiner_section(scene->joiner, sections[s], &count);
+
+        assert_non_null(values);
+        assert_int_equal(count, scene->schema.values[sections[s]]);
+        for (size_t i = 0; i < count; i++) {
+            assert_true(values[i] == model_value(scene->sites[site].fill, sections[s], i));
+        }
+    }
+}
+
+/* Every value arrives as it was, with the manifest's facts, and the donor is free again. */
+static void a_model_is_downloaded_whole(void **state)
+{
+    struct scene *scene = scene_create();
+    size_t count = 1;
+
+    (void)state;
+    assert_int_equal(joiner_state(scene->joiner), JOINER_IDLE);
+    assert_int_equal(begin(scene, lineage()), RC_OK);
+    assert_int_equal(begin(scene, lineage()), RC_BUSY);
+    scene_run(scene);
+    assert_model(scene, 0);
+    assert_int_equal(joiner_manifest(scene->joiner)->step, 70);
+    assert_int_equal(joiner_manifest(scene->joiner)->samples, 7000);
+    assert_int_equal(joiner_manifest(scene->joiner)->round, 7);
+    assert_null(joiner_section(scene->joiner, SECTION_MOMENTS, &count)); /* was not asked for */
+    assert_int_equal(count, 0);
+    assert_float_equal(joiner_progress(scene->joiner), 1.0, 0);
+    assert_int_equal(scene->buckets_sent, BUCKETS);
+    donor_tick(scene->sites[0].donor, scene->now_ns);
+    assert_false(send_bucket(scene, &scene->sites[0]));
+    assert_true(donor_next_ns(scene->sites[0].donor) == UINT64_MAX);
+    joiner_finish(scene->joiner);
+    assert_int_equal(joiner_state(scene->joiner), JOINER_IDLE);
+    scene_destroy(scene);
+}
+
+/* What the strategy needs besides can be asked for. */
+static void moments_travel_when_wanted(void **state)
+{
+    struct scene *scene = scene_create();
+    size_t count = 0;
+    const float *moments;
+
+    (void)state;
+    joiner_set_want(scene->joiner, 7);
+    assert_int_equal(begin(scene, any_lineage()), RC_OK);
+    scene_run(scene);
+    assert_model(scene, 0);
+    moments = joiner_section(scene->joiner, SECTION_MOMENTS, &count);
+    assert_int_equal(count, VALUES);
+    assert_true(moments[VALUES - 1] == model_value(0, SECTION_MOMENTS, VALUES - 1));
+    scene_destroy(scene);
+}
+
+/* A donor that dies half-way costs nothing if the next one holds the same model, and a new start if
+ * it holds another; never a mixture. */
+static void a_donor_may_die_half_way(void **state)
+{
+    (void)state;
+    for (uint64_t other = 0; other < 2; other++) {
+        struct scene *scene = scene_create();
+
+        scene->sites[0].buckets_left = 3;
+        scene->sites[1].fill = other;
+        assert_int_equal(begin(scene, lineage()), RC_OK);
+        scene_run(scene);
+        assert_model(scene, 1);
+        assert_int_equal(scene->buckets_sent, other == 0 ? BUCKETS : BUCKETS + 3);
+        scene_destroy(scene);
+    }
+}
+
+/* When all donors die the joiner fails, and begun again it still has what was verified. */
+static void what_was_verified_outlives_a_failure(void **state)
+{
+    struct scene *scene = scene_create();
+
+    (void)state;
+    for (size_t i = 0; i < DONORS; i++) {
+        scene->sites[i].buckets_left = 1;
+    }
+    assert_int_equal(begin(scene, lineage()), RC_OK);
+    scene_run(scene);
+    assert_int_equal(joiner_state(scene->joiner), JOINER_FAILED);
+    assert_int_equal(scene->buckets_sent, 3);
+    scene->sites[0].is_gone = false;
+    scene->sites[0].buckets_left = UINT32_MAX;
+    assert_int_equal(begin(scene, lineage()), RC_OK);
+    scene_run(scene);
+    assert_model(scene, 0);
+    assert_int_equal(scene->buckets_sent, BUCKETS);
+    scene_destroy(scene);
+}
+
+/* A donor that never answers, or stops in the middle, is left after a while. */
+static void a_silent_donor_is_left(void **state)
+{
+    struct scene *scene = scene_create();
+
+    (void)state;
+    scene->sites[0].is_mute = true;
+    assert_int_equal(begin(scene, lineage()), RC_OK);
+    scene_run(scene);
+    assert_model(scene, 1);
+    scene_destroy(scene);
+}
+
+static void flip_a_bit(uint8_t *bytes, size_t count)
+{
+    bytes[count / 2] ^= 1;
+}
+
+/* One wrong bit in a bucket: that donor is done with, the next one gives the model. */
+static void a_corrupt_bucket_costs_the_donor(void **state)
+{
+    struct scene *scene = scene_create();
+
+    (void)state;
+    scene->sites[0].spoil = flip_a_bit;
+    scene->sites[1].spoil = flip_a_bit;
+    assert_int_equal(begin(scene, lineage()), RC_OK);
+    scene_run(scene);
+    assert_int_equal(scene->last_rc, RC_AUTH);
+    assert_model(scene, 2);
+    scene_destroy(scene);
+}
+
+static void lie_root(struct message *message)
+{
+    if (message->type == MESSAGE_STATE_MANIFEST) message->as.state_manifest.root.bytes[0] ^= 1;
+}
+static void lie_schema(struct message *message)
+{
+    if (message->type == MESSAGE_STATE_MANIFEST) message->as.state_manifest.schema.bytes[0] ^= 1;
+}
+static void lie_lineage(struct message *message)
+{
+    if (message->type == MESSAGE_STATE_MANIFEST) message->as.state_manifest.lineage.bytes[0] ^= 1;
+}
+static void lie_no_lineage(struct message *message)
+{
+    if (message->type == MESSAGE_STATE_MANIFEST) message->as.state_manifest.lineage = any_lineage();
+}
+static void lie_values(struct message *message)
+{
+    if (message->type == MESSAGE_STATE_MANIFEST) message->as.state_manifest.values[0] = 1ULL << 40;
+}
+static void lie_buckets(struct message *message)
+{
+    if (message->type == MESSAGE_STATE_MANIFEST) message->as.state_manifest.buckets = CHUNKS_MAX;
+}
+static void lie_pages(struct message *message)
+{
+    if (message->type == MESSAGE_STATE_MANIFEST) message->as.state_manifest.pages = 60;
+}
+static void lie_no_sections(struct message *message)
+{
+    if (message->type == MESSAGE_STATE_MANIFEST) message->as.state_manifest.sections_count = 0;
+}
+static void lie_missing_section(struct message *message)
+{
+    if (message->type != MESSAGE_STATE_MANIFEST) return;
+    message->as.state_manifest.sections_count = 1;
+    message->as.state_manifest.buckets = BUCKETS - 1;
+}
+static void lie_double_section(struct message *message)
+{
+    if (message->type == MESSAGE_STATE_MANIFEST) message->as.state_manifest.sections[1] = 0;
+}
+static void lie_unasked_section(struct message *message)
+{
+    if (message->type != MESSAGE_STATE_MANIFEST) return;
+    message->as.state_manifest.sections[1] = SECTION_GRADIENT;
+}
+static void lie_short_page(struct message *message)
+{
+    if (message->type == MESSAGE_MANIFEST_PAGE) message->as.manifest_page.hashes_bytes = 32;
+}
+
+/* Whatever a manifest lies about, nothing is loaded and the next donor is asked. */
+static void a_lying_manifest_is_refused(void **state)
+{
+    static const struct {
+        void (*twist)(struct message *message);
+        enum rc rc;
+    } lies[] = {{lie_root, RC_AUTH},
+                {lie_schema, RC_MISMATCH},
+                {lie_lineage, RC_MISMATCH},
+                {lie_no_lineage, RC_MISMATCH},
+                {lie_values, RC_MISMATCH},
+                {lie_buckets, RC_FORMAT},
+                {lie_pages, RC_FORMAT},
+                {lie_no_sections, RC_FORMAT},
+                {lie_missing_section, RC_FORMAT},
+                {lie_double_section, RC_FORMAT},
+                {lie_unasked_section, RC_FORMAT},
+                {lie_short_page, RC_FORMAT}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(lies); i++) {
+        struct scene *scene = scene_create();
+
+        for (size_t s = 0; s < DONORS - 1; s++) {
+            scene->sites[s].twist = lies[i].twist;
+        }
+        assert_int_equal(begin(scene, lineage()), RC_OK);
+        scene_run(scene);
+        assert_int_equal(scene->last_rc, lies[i].rc);
+        assert_model(scene, DONORS - 1);
+        assert_int_equal(scene->buckets_sent, BUCKETS);
+        scene_destroy(scene);
+    }
+}
+
+/* A donor whose own snapshot is not finite gives nothing away. */
+static void a_nonfinite_snapshot_is_not_given_away(void **state)
+{
+    struct scene *scene = scene_create();
+    struct donor_snapshot snapshot = {0};
+
+    (void)state;
+    assert_int_equal(take_snapshot(scene, 0, &snapshot), RC_OK);
+    mem_free(snapshot.hashes);
+    snapshot.hashes = NULL;
+    snapshot.values[0][VALUES - 1] = NAN;
+    assert_int_equal(donor_snapshot_hash(&snapshot), RC_NONFINITE);
+    donor_snapshot_deinit(&snapshot);
+    scene->sites[0].snapshot_rc = RC_NONFINITE;
+    assert_int_equal(begin(scene, lineage()), RC_OK);
+    scene_run(scene);
+    assert_model(scene, 1);
+    scene_destroy(scene);
+}
+
+/* A NaN under a correct hash, from a donor that lies consistently, is still refused. */
+static void a_nan_with_a_correct_hash_is_refused(void **state)
+{
+    struct scene *scene = scene_create();
+    float bad[CHUNK_VALUES] = {0};
+    struct digest hashes[BUCKETS];
+    struct message message = {.type = MESSAGE_STATE_MANIFEST};
+    struct message_state_manifest *manifest = &message.as.state_manifest;
+
+    (void)state;
+    bad[17] = INFINITY;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        hashes[i] = hash_of(bad, sizeof(bad));
+    }
+    *manifest = (struct message_state_manifest){.lease = 9,
+                                                .schema = schema_digest(&scene->schema),
+                                                .lineage = lineage(),
+                                                .sections_count = 2,
+                                                .sections = {SECTION_PARAMETERS, SECTION_BUFFERS},
+                                                .values = {VALUES, BUFFER_VALUES},
+                                                .root = hash_of(hashes, sizeof(hashes)),
+                                                .pages = 1,
+                                                .buckets = BUCKETS};
+    assert_int_equal(begin(scene, any_lineage()), RC_OK);
+    assert_int_equal(joiner_on_message(scene->joiner, scene->sites[0].id, &message, scene->now_ns,
+                                       &scene->to_donors),
+                     RC_OK);
+    assert_int_equal(joiner_state(scene->joiner), JOINER_LISTING);
+    message = (struct message){.type = MESSAGE_MANIFEST_PAGE};
+    message.as.manifest_page.lease = 9;
+    message.as.manifest_page.hashes = hashes[0].bytes;
+    message.as.manifest_page.hashes_bytes = sizeof(hashes);
+    assert_int_equal(joiner_on_message(scene->joiner, scene->sites[0].id, &message, scene->now_ns,
+                                       &scene->to_donors),
+                     RC_OK);
+    assert_int_equal(joiner_state(scene->joiner), JOINER_LOADING);
+    /* Not from the donor, of another lease, too short: none of it counts. */
+    assert_int_equal(joiner_on_bucket(scene->joiner, scene->sites[1].id, 9, 0, (uint8_t *)bad,
+                                      sizeof(bad), scene->now_ns, &scene->to_donors),
+                     RC_STALE);
+    assert_int_equal(joiner_on_bucket(scene->joiner, scene->sites[0].id, 8, 0, (uint8_t *)bad,
+                                      sizeof(bad), scene->now_ns, &scene->to_donors),
+                     RC_STALE);
+    assert_int_equal(joiner_on_bucket(scene->joiner, scene->sites[0].id, 9, 0, (uint8_t *)bad,
+                                      sizeof(bad), scene->now_ns, &scene->to_donors),
+                     RC_NONFINITE);
+    assert_int_equal(joiner_state(scene->joiner), JOINER_ASKING);
+    outbox_clear(&scene->to_donors);
+    scene_destroy(scene);
+}
+
+/* Two leases and no more; the third joiner hears so and takes the next donor. */
+static void a_busy_donor_says_so(void **state)
+{
+    struct scene *scene = scene_create();
+    const struct message_state_req all = {.want = 7};
+    bool wants_snapshot = false;
+    struct donor *donor = scene->sites[0].donor;
+    struct donor_snapshot snapshot = {0};
+
+    (void)state;
+    assert_int_equal(donor_on_request(donor, make_id(50), &(struct message_state_req){.want = 2},
+                                      scene->now_ns, &wants_snapshot, &scene->to_joiner),
+                     RC_FORMAT);
+    assert_int_equal(donor_on_request(donor, make_id(50), &all, scene->now_ns, &wants_snapshot,
+                                      &scene->to_joiner),
+                     RC_OK);
+    assert_true(wants_snapshot);
+    assert_int_equal(donor_on_request(donor, make_id(51), &all, scene->now_ns, &wants_snapshot,
+                                      &scene->to_joiner),
+                     RC_OK);
+    assert_false(wants_snapshot); /* it is being taken */
+    assert_int_equal(begin(scene, lineage()), RC_OK);
+    scene_run(scene);
+    assert_model(scene, 1);
+    outbox_clear(&scene->to_joiner);
+    assert_int_equal(take_snapshot(scene, 0, &snapshot), RC_OK);
+    donor_on_snapshot(donor, RC_OK, &snapshot, scene->now_ns, &scene->to_joiner);
+    assert_int_equal(scene->to_joiner.count, 2); /* both waited for the same one */
+    /* Nobody comes for the model: the leases run out. */
+    assert_true(donor_next_ns(donor) <= scene->now_ns + DONOR_LEASE_MS * NS_PER_MS);
+    donor_tick(donor, donor_next_ns(donor));
+    assert_true(donor_next_ns(donor) == UINT64_MAX);
+    scene_destroy(scene);
+}
+
+static enum rc ask(struct donor *donor, uint8_t who, uint32_t lease, uint32_t index, uint32_t count,
+                   struct outbox *out)
+{
+    struct message message = {.type = MESSAGE_BUCKET_REQ};
+
+    message.as.bucket_req = (struct message_bucket_req){lease, index, count};
+    return donor_on_message(donor, make_id(who), &message, 2 * NS_PER_S, out);
+}
+
+/* Requests of strangers, of old leases, out of range or without end are refused. */
+static void a_donor_queues_only_what_a_window_needs(void **state)
+{
+    struct scene *scene = scene_create();
+    struct donor *donor = scene->sites[0].donor;
+    struct outbox *out = &scene->to_joiner;
+    const struct message_state_req request = {.want = 1};
+    struct donor_snapshot snapshot = {0};
+    struct message page = {.type = MESSAGE_MANIFEST_REQ};
+    bool wants_snapshot;
+    uint32_t accepted = 0;
+
+    (void)state;
+    assert_int_equal(ask(donor, 50, 1, 0, 1, out), RC_STALE);
+    assert_int_equal(donor_on_request(donor, make_id(50), &request, NS_PER_S, &wants_snapshot, out),
+                     RC_OK);
+    assert_int_equal(ask(donor, 50, 1, 0, 1, out), RC_STALE); /* no snapshot yet */
+    assert_int_equal(take_snapshot(scene, 0, &snapshot), RC_OK);
+    donor_on_snapshot(donor, RC_OK, &snapshot, NS_PER_S, out);
+    assert_int_equal(ask(donor, 50, 2, 0, 1, out), RC_STALE);
+    assert_int_equal(ask(donor, 51, 1, 0, 1, out), RC_STALE);
+    assert_int_equal(ask(donor, 50, 1, 0, 0, out), RC_FORMAT);
+    assert_int_equal(ask(donor, 50, 1, 4, 1, out), RC_FORMAT);
+    assert_int_equal(ask(donor, 50, 1, 3, UINT32_MAX, out), RC_FORMAT);
+    page.as.manifest_req = (struct message_manifest_req){.lease = 1, .page = 1};
+    assert_int_equal(donor_on_message(donor, make_id(50), &page, NS_PER_S, out), RC_FORMAT);
+    page.as.manifest_req = (struct message_manifest_req){.lease = 7, .page = 0};
+    assert_int_equal(donor_on_message(donor, make_id(50), &page, NS_PER_S, out), RC_STALE);
+    page.type = MESSAGE_STATE_DENY;
+    assert_int_equal(donor_on_message(donor, make_id(50), &page, NS_PER_S, out), RC_UNSUPPORTED);
+    while (ask(donor, 50, 1, 0, 4, out) == RC_OK) {
+        accepted++;
+        assert_true(accepted < 100);
+    }
+    assert_int_equal(ask(donor, 50, 1, 0, 4, out), RC_LIMIT);
+    donor_on_link_lost(donor, make_id(50));
+    assert_int_equal(ask(donor, 50, 1, 0, 1, out), RC_STALE);
+    scene_destroy(scene);
+}
+
+/* Whichever allocation fails, the joiner says so, loses nothing, and works later. */
+static void short_memory_is_an_error_and_no_crash(void **state)
+{
+    bool has_failed = true;
+
+    (void)state;
+    for (uint64_t after = 0; has_failed && after < 300; after++) {
+        struct scene *scene = scene_create();
+
+        assert_int_equal(begin(scene, lineage()), RC_OK);
+        mem_fail_after(after);
+        scene_run(scene);
+        mem_fail_after(UINT64_MAX);
+        has_failed = joiner_state(scene->joiner) != JOINER_COMPLETE || scene->last_rc != RC_OK ||
+                     scene->to_donors.dropped + scene->to_joiner.dropped > 0;
+        if (joiner_state(scene->joiner) == JOINER_FAILED) {
+            assert_int_equal(begin(scene, lineage()), RC_OK);
+            scene->now_ns += 200 * NS_PER_S;
+            scene_run(scene);
+        }
+        assert_int_equal(joiner_state(scene->joiner), JOINER_COMPLETE);
+        scene_destroy(scene);
+    }
+    assert_false(has_failed); /* the last pass met no failure: all places were tried */
+}
+
+static void nothing_is_created_without_memory(void **state)
+{
+    struct schema schema;
+
+    (void)state;
+    make_schema(&schema);
+    mem_fail_after(0);
+    assert_null(joiner_create(&schema, 1));
+    mem_fail_after(0);
+    assert_null(donor_create(&schema));
+    mem_fail_after(UINT64_MAX);
+    joiner_destroy(NULL);
+    donor_destroy(NULL);
+    schema_deinit(&schema);
+}
+
+/* Without donors there is nothing to begin, and what nobody asked for is ignored. */
+static void idle_joiners_ignore_everything(void **state)
+{
+    struct scene *scene = scene_create();
+    const struct message message = {.type = MESSAGE_STATE_DENY};
+    struct peer_id donor;
+
+    (void)state;
+    assert_int_equal(joiner_begin(scene->joiner, NULL, 0, lineage(), 0, &scene->to_donors),
+                     RC_NOT_FOUND);
+    assert_int_equal(joiner_on_message(scene->joiner, make_id(1), &message, 0, &scene->to_donors),
+                     RC_STALE);
+    joiner_on_link_lost(scene->joiner, make_id(1), 0, &scene->to_donors);
+    assert_false(joiner_donor(scene->joiner, &donor));
+    assert_float_equal(joiner_progress(scene->joiner), 0.0, 0);
+    assert_true(joiner_next_ns(scene->joiner) == UINT64_MAX);
+    assert_int_equal(scene->to_donors.count, 0);
+    scene_destroy(scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_model_is_downloaded_whole),
+        cmocka_unit_test(moments_travel_when_wanted),
+        cmocka_unit_test(a_donor_may_die_half_way),
+        cmocka_unit_test(what_was_verified_outlives_a_failure),
+        cmocka_unit_test(a_silent_donor_is_left),
+        cmocka_unit_test(a_corrupt_bucket_costs_the_donor),
+        cmocka_unit_test(a_lying_manifest_is_refused),
+        cmocka_unit_test(a_nonfinite_snapshot_is_not_given_away),
+        cmocka_unit_test(a_nan_with_a_correct_hash_is_refused),
+        cmocka_unit_test(a_busy_donor_says_so),
+        cmocka_unit_test(a_donor_queues_only_what_a_window_needs),
+        cmocka_unit_test(short_memory_is_an_error_and_no_crash),
+        cmocka_unit_test(nothing_is_created_without_memory),
+        cmocka_unit_test(idle_joiners_ignore_everything),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
