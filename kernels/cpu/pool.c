@@ -23,30 +23,51 @@ struct tile {
     uint32_t columns, lanes;
 };
 
-/* One window over `lanes` neighbouring channels, kept inline so that a constant count unrolls. */
-static inline __attribute__((always_inline)) void pool_window(const struct tile *t, const float *x,
-                                                              uint32_t lanes, float *restrict best,
-                                                              uint8_t *restrict winner)
-{
-    uint32_t size = t->options->size;
-    size_t step = t->options->in.block, line = (size_t)t->options->in.width * step;
+/* A whole tile's lanes at once. Written with the compiler's vectors because it does not turn the
+ * choice of value and winner into masks by itself. */
+typedef float float_lanes __attribute__((vector_size(TILE * 4), aligned(4), may_alias));
+typedef int32_t int_lanes __attribute__((vector_size(TILE * 4), aligned(4), may_alias));
+typedef uint8_t byte_lanes __attribute__((vector_size(TILE), aligned(1), may_alias));
 
-    for (uint32_t l = 0; l < lanes; l++) {
+static inline __attribute__((always_inline)) void
+window_lanes(const struct pool_options *o, const float *x, float *best, uint8_t *winner)
+{
+    size_t step = o->in.block, line = (size_t)o->in.width * step;
+    int_lanes value = *(const int_lanes *)x, which = {0};
+
+    for (uint32_t k = 1; k < o->size * o->size; k++) {
+        int_lanes next = *(const int_lanes *)(x + k / o->size * line + k % o->size * step);
+        int_lanes is_larger = (float_lanes)next > (float_lanes)value;
+        value = (is_larger & next) | (~is_larger & value);
+        which = (is_larger & (int32_t)k) | (~is_larger & which);
+    }
+    if (o->with_relu) {
+        int_lanes is_positive = (float_lanes)value > 0.0F;
+        which = (is_positive & which) | (~is_positive & POOL_NONE);
+        value &= ~((float_lanes)value < 0.0F); /* a NaN stays */
+    }
+    *(int_lanes *)best = value;
+    *(byte_lanes *)winner = __builtin_convertvector(which, byte_lanes);
+}
+
+/* Fewer lanes, one by one. */
+static void window_few(const struct tile *t, const float *x, float *best, uint8_t *winner)
+{
+    const struct pool_options *o = t->options;
+    size_t step = o->in.block, line = (size_t)o->in.width * step;
+
+    for (uint32_t l = 0; l < t->lanes; l++) {
         best[l] = x[l];
         winner[l] = 0;
-    }
-    for (uint32_t k = 1; k < size * size; k++) {
-        const float *from = x + k / size * line + k % size * step;
-        for (uint32_t l = 0; l < lanes; l++) {
-            bool is_larger = from[l] > best[l];
-            best[l] = is_larger ? from[l] : best[l];
-            winner[l] = is_larger ? (uint8_t)k : winner[l];
+        for (uint32_t k = 1; k < o->size * o->size; k++) {
+            float next = x[k / o->size * line + k % o->size * step + l];
+            if (!(next > best[l])) continue;
+            best[l] = next;
+            winner[l] = (uint8_t)k;
         }
-    }
-    if (!t->options->with_relu) return;
-    for (uint32_t l = 0; l < lanes; l++) {
-        winner[l] = best[l] > 0.0F ? winner[l] : (uint8_t)POOL_NONE;
-        best[l] = best[l] < 0.0F ? 0.0F : best[l];
+        if (!o->with_relu) continue;
+        if (!(best[l] > 0.0F)) winner[l] = POOL_NONE;
+        if (best[l] < 0.0F) best[l] = 0.0F;
     }
 }
 
@@ -78,21 +99,21 @@ FOR_EACH_CPU static void tile_forward(const struct tile *t, const float *x, floa
 {
     const struct pool_options *o = t->options;
     float best[TILE][TILE];
-    uint8_t local[TILE][TILE];
     struct image_shape winners = o->out;
+    size_t from = reference_index(o->in, t->channel, t->row * o->size, t->column * o->size);
+    size_t to;
 
     winners.block = o->in.block;
+    to = reference_index(winners, t->channel, t->row, t->column);
     for (uint32_t c = 0; c < t->columns; c++) {
-        const float *from =
-            x + reference_index(o->in, t->channel, t->row * o->size, (t->column + c) * o->size);
+        const float *window = x + from + (size_t)c * o->size * o->in.block;
+        uint8_t local[TILE];
         if (t->lanes == TILE) {
-            pool_window(t, from, TILE, best[c], local[c]);
+            window_lanes(o, window, best[c], local);
         } else {
-            pool_window(t, from, t->lanes, best[c], local[c]);
+            window_few(t, window, best[c], local);
         }
-        if (winner == NULL) continue;
-        memcpy(winner + reference_index(winners, t->channel, t->row, t->column + c), local[c],
-               t->lanes);
+        if (winner != NULL) memcpy(winner + to + (size_t)c * o->in.block, local, t->lanes);
     }
     tile_store(t, o->out, best, y);
 }
@@ -113,6 +134,11 @@ FOR_EACH_CPU static void tile_backward(const struct tile *t, const float *dy, co
             dx + reference_index(o->in, t->channel, t->row * o->size, (t->column + c) * o->size);
         for (uint32_t k = 0; k < o->size * o->size; k++) {
             float *at = to + k / o->size * line + (size_t)(k % o->size) * o->in.block;
+            if (t->lanes == TILE) {
+                int_lanes which = __builtin_convertvector(*(const byte_lanes *)from, int_lanes);
+                *(int_lanes *)at = (which == (int32_t)k) & *(const int_lanes *)local[c];
+                continue;
+            }
             for (uint32_t l = 0; l < t->lanes; l++) {
                 at[l] = from[l] == k ? local[c][l] : 0.0F;
             }
