@@ -1,0 +1,213 @@
+/* Tests of distill/distill: the loss, a student that follows its teachers, what is refused. */
+#include "tests/unit/distill/models.h"
+
+#include "base/file.h"
+#include "distill/distill.h"
+#include "replica/json.h"
+
+#include <math.h>
+
+static const char teacher_spec[] = "linear:32 relu linear:classes";
+
+static struct distill_options options_of(const char *const *teachers, size_t count)
+{
+    return (struct distill_options){
+        .teachers = teachers,
+        .teachers_count = count,
+        .temperature = 2,
+        .alpha = 0.9,
+        .student = "linear:classes",
+        .epochs = 2,
+        .batch = 32,
+        .seed = 1,
+    };
+}
+
+/* A trained teacher: a student of an untrained one that listened to the labels alone. */
+static const char *trained_file(struct world *world, const char *name, uint64_t seed)
+{
+    const char *start = world_file(world, "untrained", teacher_spec, seed);
+    const char *path = scratch_path(&world->scratch, name);
+    struct distill_options options = options_of(&start, 1);
+    struct distill_result result;
+    struct fault why = {""};
+
+    options.alpha = 0;
+    options.epochs = 8;
+    options.seed = seed;
+    options.student = teacher_spec;
+    options.out_path = path;
+    assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_OK);
+    assert_true(score_accuracy(&result.student) > 0.85);
+    distill_result_deinit(&result);
+    return path;
+}
+
+static void the_loss_has_the_golden_value_and_gradient(void **state)
+{
+    /* Proves: T^2 KL and its gradient are the known numbers at T = 2, a = 1. */
+    (void)state;
+    const float student[3] = {1, 0, -1}, teacher[3] = {2, 0, 0};
+    const double golden[3] = {-.139273, .190509, -.0512357};
+    const uint8_t label = 0;
+    float target[3], gradient[3];
+    uint32_t correct = 0;
+
+    ensemble_softmax(teacher, 1, 3, 2, target);
+    const double loss = loss_distillation(student, target, &label, 1, 3, 2, 1, gradient, &correct);
+    assert_true(fabs(loss - .0914167) < 1e-6);
+    for (int c = 0; c < 3; c++) {
+        assert_true(fabs(gradient[c] - golden[c]) < 1e-6);
+    }
+    assert_int_equal(correct, 1);
+}
+
+static void a_student_equal_to_its_teacher_has_nothing_to_learn(void **state)
+{
+    /* Proves: equal logits give loss and gradient zero, whatever the temperature. */
+    (void)state;
+    const float logits[4] = {3, -1, 0.5F, 2};
+    const uint8_t label = 3;
+    float target[4], gradient[4];
+    uint32_t correct = 0;
+
+    for (double temperature = 0.5; temperature < 40; temperature *= 3) {
+        ensemble_softmax(logits, 1, 4, temperature, target);
+        assert_true(fabs(loss_distillation(logits, target, &label, 1, 4, temperature, 1, gradient,
+                                           &correct)) < 1e-5);
+        for (int c = 0; c < 4; c++) {
+            assert_true(fabsf(gradient[c]) < 1e-5F);
+        }
+    }
+}
+
+static void a_student_learns_from_teachers_without_labels(void **state)
+{
+    /* Proves: with a = 1 the labels have no say, and the student still gets close to the teachers,
+     * for each way to combine them; the baseline is trained too. */
+    struct world *world = *state;
+    const char *teachers[2];
+    struct distill_result result;
+
+    teachers[0] = mem_string(trained_file(world, "teacher1", 1));
+    teachers[1] = mem_string(trained_file(world, "teacher2", 2));
+    for (int vote = 0; vote < VOTE_COUNT; vote++) {
+        struct distill_options options = options_of(teachers, 2);
+        options.vote = (enum vote)vote;
+        options.alpha = 1;
+        options.epochs = 6;
+        options.student = "linear:12 relu linear:classes";
+        options.with_baseline = vote == 0;
+        assert_int_equal(distill_run(world->backend, &options, &result, NULL), RC_OK);
+        assert_true(score_accuracy(&result.student) > 0.8);
+        assert_true(result.has_baseline == (vote == 0));
+        if (vote == 0) assert_true(score_accuracy(&result.labels_only) > 0.8);
+        assert_true(result.teacher_parameters > 2 * result.student_parameters);
+        struct json *json = distill_json(&result);
+        double number;
+        assert_true(json_get_real(json, "compression", &number) && number > 2);
+        assert_true(json_get_real(json, "average_model_accuracy", &number));
+        assert_int_equal(json_count(json_get(json, "teacher_accuracy")), 2);
+        json_destroy(json);
+        distill_result_deinit(&result);
+    }
+    mem_free((void *)teachers[0]);
+    mem_free((void *)teachers[1]);
+}
+
+static void equal_seeds_give_equal_students(void **state)
+{
+    /* Proves: the student's file is the same to the bit for the same seed, and another for another;
+     * a part of the samples is enough. */
+    struct world *world = *state;
+    const char *teacher = world_file(world, "teacher", "linear:classes", 1);
+    const char *names[3] = {"first", "second", "third"};
+    void *bytes[3];
+    size_t counts[3];
+
+    for (int i = 0; i < 3; i++) {
+        struct distill_options options = options_of(&teacher, 1);
+        struct distill_result result;
+        options.seed = i < 2 ? 7 : 8;
+        options.samples_max = 300;
+        options.out_path = scratch_path(&world->scratch, names[i]);
+        assert_int_equal(distill_run(world->backend, &options, &result, NULL), RC_OK);
+        assert_int_equal(result.samples, 300);
+        assert_int_equal(result.steps, 2 * (300 / 32));
+        assert_int_equal(file_read(options.out_path, 1 << 20, &bytes[i], &counts[i], NULL), RC_OK);
+        distill_result_deinit(&result);
+    }
+    assert_int_equal(counts[0], counts[1]);
+    assert_memory_equal(bytes[0], bytes[1], counts[0]);
+    assert_true(counts[0] != counts[2] || memcmp(bytes[0], bytes[2], counts[0]) != 0);
+    for (int i = 0; i < 3; i++) {
+        mem_free(bytes[i]);
+    }
+}
+
+static void wrong_students_and_rates_are_one_clear_line(void **state)
+{
+    /* Proves: a layer list with a typo, an unknown optimizer and a rate that diverges are errors
+     * with their reason, and leave no file. */
+    struct world *world = *state;
+    const char *teacher = world_file(world, "teacher", "linear:classes", 1);
+    const char *out = scratch_path(&world->scratch, "never");
+    struct distill_options options = options_of(&teacher, 1);
+    struct distill_result result;
+    struct fault why = {""};
+
+    options.out_path = out;
+    options.student = "linaer:classes";
+    assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_PARSE);
+    assert_true(strlen(why.text) > 0);
+    options = options_of(&teacher, 1);
+    options.out_path = out;
+    options.optimizer = "newton";
+    assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_PARSE);
+    options = options_of(&teacher, 1);
+    options.out_path = out;
+    options.student = "linear:8 relu linear:classes";
+    options.schedule = "constant";
+    options.optimizer = "sgd";
+    options.alpha = 0;
+    options.lr = 1e30;
+    assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_NONFINITE);
+    assert_non_null(strstr(why.text, "--lr"));
+    assert_false(file_is_there(out));
+}
+
+static void short_memory_leaks_nothing(void **state)
+{
+    /* Proves: whichever allocation fails, distilling fails or succeeds whole, and frees all. */
+    struct world *world = *state;
+    const char *teacher = world_file(world, "teacher", "linear:classes", 1);
+    struct distill_options options = options_of(&teacher, 1);
+    struct distill_result result;
+    enum rc rc = RC_NOMEM;
+
+    options.samples_max = 64;
+    options.epochs = 1;
+    options.with_baseline = true;
+    for (uint64_t n = 0; rc != RC_OK; n++) {
+        const uint64_t before = mem_blocks();
+        mem_fail_after(n);
+        rc = distill_run(world->backend, &options, &result, NULL);
+        mem_fail_after(UINT64_MAX);
+        if (rc == RC_OK) distill_result_deinit(&result);
+        assert_int_equal(mem_blocks(), before);
+        assert_true(n < 10000);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_loss_has_the_golden_value_and_gradient),
+        cmocka_unit_test(a_student_equal_to_its_teacher_has_nothing_to_learn),
+        cmocka_unit_test(a_student_learns_from_teachers_without_labels),
+        cmocka_unit_test(equal_seeds_give_equal_students),
+        cmocka_unit_test(wrong_students_and_rates_are_one_clear_line),
+        cmocka_unit_test(short_memory_leaks_nothing),
+    };
+    return cmocka_run_group_tests(tests, world_set_up, world_tear_down);
+}
