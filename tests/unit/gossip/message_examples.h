@@ -1,0 +1,322 @@
+/*
+ * message_examples: one message of each type with a different value in every member, and random
+ * ones. What they borrow lives in the caller's `struct example_bytes`.
+ */
+#ifndef GRAPEVINE_TESTS_UNIT_GOSSIP_MESSAGE_EXAMPLES_H
+#define GRAPEVINE_TESTS_UNIT_GOSSIP_MESSAGE_EXAMPLES_H
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/rng.h"
+#include "gossip/wire/messages.h"
+
+static const enum message_type example_types[] = {
+    MESSAGE_HELLO_OK,      MESSAGE_ERROR,      MESSAGE_GOAWAY,         MESSAGE_FIN,
+    MESSAGE_PING,          MESSAGE_ACK,        MESSAGE_GOSSIP,         MESSAGE_SYNC_REQ,
+    MESSAGE_SYNC,          MESSAGE_PROGRESS,   MESSAGE_OFFER,          MESSAGE_ACCEPT,
+    MESSAGE_REJECT,        MESSAGE_READY,      MESSAGE_COMMIT,         MESSAGE_ABORT,
+    MESSAGE_OUTCOME_REQ,   MESSAGE_OUTCOME,    MESSAGE_DONE,           MESSAGE_FORM,
+    MESSAGE_JOIN,          MESSAGE_START,      MESSAGE_MEAN,           MESSAGE_CREDIT,
+    MESSAGE_CANCEL,        MESSAGE_STATE_REQ,  MESSAGE_STATE_MANIFEST, MESSAGE_MANIFEST_REQ,
+    MESSAGE_MANIFEST_PAGE, MESSAGE_BUCKET_REQ, MESSAGE_STATE_DENY,     MESSAGE_STATUS_REQ,
+    MESSAGE_STATUS};
+
+struct example_bytes {
+    uint8_t records[SYNC_RECORDS_MAX][SIGNED_RECORD_BYTES_MAX];
+    uint8_t blob[CHUNKS_MAX / 8], norms[4096 * 4], hashes[MANIFEST_HASHES_MAX * DIGEST_BYTES];
+    char text[STATUS_BYTES_MAX];
+};
+
+/* Where the numbers come from: a seed, or in small steps from 1. */
+struct source {
+    struct rng rng;
+    struct example_bytes *bytes;
+    bool is_random;
+    uint8_t next;
+};
+
+static inline uint64_t any(struct source *s, uint64_t low, uint64_t high)
+{
+    uint64_t value = s->is_random ? rng_u64(&s->rng) >> rng_below(&s->rng, 64) : s->next++;
+
+    if (high - low == UINT64_MAX) return value;
+    return low + value % (high - low + 1);
+}
+
+static inline uint32_t any32(struct source *s, uint32_t low, uint32_t high)
+{
+    return (uint32_t)any(s, low, high);
+}
+
+static inline uint32_t few(struct source *s, uint32_t max, uint32_t shown)
+{
+    return s->is_random ? any32(s, 0, max) : shown;
+}
+
+static inline void fill(struct source *s, void *to, size_t count)
+{
+    uint8_t *bytes = to, step = s->next++;
+
+    for (size_t i = 0; i < count; i++) {
+        bytes[i] = s->is_random ? (uint8_t)rng_u64(&s->rng) : step;
+    }
+}
+
+static inline float fraction(struct source *s, float most)
+{
+    if (!s->is_random) return most / 4;
+    return most * (float)(1.0 - rng_unit(&s->rng));
+}
+
+static inline void word(struct source *s, char *to, size_t cap, const char *shown)
+{
+    size_t count = s->is_random ? rng_below(&s->rng, cap) : strlen(shown);
+
+    memset(to, 0, cap);
+    memcpy(to, shown, s->is_random ? 0 : count);
+    for (size_t i = 0; s->is_random && i < count; i++) {
+        to[i] = (char)(' ' + rng_below(&s->rng, 95));
+    }
+}
+
+static inline struct round_key round_key_any(struct source *s)
+{
+    struct round_key key;
+
+    memset(&key, 0, sizeof key);
+    fill(s, key.initiator.bytes, PEER_ID_BYTES);
+    fill(s, key.boot.bytes, BOOT_ID_BYTES);
+    key.counter = any(s, 0, UINT64_MAX);
+    return key;
+}
+
+static inline uint32_t records_any(struct source *s, struct record_ref *records, uint32_t max)
+{
+    uint32_t count = few(s, max, 2);
+
+    for (uint32_t i = 0; i < count; i++) {
+        records[i].bytes = s->bytes->records[i];
+        records[i].bytes_count =
+            (uint16_t)(s->is_random ? any32(s, 1, SIGNED_RECORD_BYTES_MAX) : 3);
+        fill(s, s->bytes->records[i], records[i].bytes_count);
+    }
+    return count;
+}
+
+static inline uint32_t bitmap_any(struct source *s, const uint8_t **bitmap)
+{
+    *bitmap = s->bytes->blob;
+    fill(s, s->bytes->blob, sizeof s->bytes->blob);
+    return few(s, sizeof s->bytes->blob, 2);
+}
+
+static inline void form_any(struct source *s, struct message_form *form)
+{
+    form->round = any(s, 0, UINT64_MAX);
+    form->ballot = any32(s, 0, UINT32_MAX);
+    form->members_count = s->is_random ? any32(s, 1, GROUP_MEMBERS_MAX) : 2;
+    for (uint32_t i = 0; i < form->members_count; i++) {
+        fill(s, form->members[i].id.bytes, PEER_ID_BYTES);
+        fill(s, form->members[i].boot.bytes, BOOT_ID_BYTES);
+        form->members[i].id.bytes[0] = (uint8_t)i; /* all different */
+    }
+    fill(s, &form->schema, DIGEST_BYTES);
+    fill(s, &form->lineage, DIGEST_BYTES);
+    word(s, form->codec, sizeof form->codec, "f16");
+    form->chunks = any32(s, 1, CHUNKS_MAX);
+    form->deadline_ms = any32(s, 0, UINT32_MAX);
+}
+
+static inline void manifest_any(struct source *s, struct message_state_manifest *manifest)
+{
+    manifest->lease = any32(s, 0, UINT32_MAX);
+    manifest->step = any(s, 0, UINT64_MAX);
+    manifest->samples = any(s, 0, UINT64_MAX);
+    manifest->round = any(s, 0, UINT64_MAX);
+    fill(s, &manifest->schema, DIGEST_BYTES);
+    fill(s, &manifest->lineage, DIGEST_BYTES);
+    fill(s, &manifest->root, DIGEST_BYTES);
+    manifest->sections_count = few(s, STATE_SECTIONS_MAX, 2);
+    for (uint32_t i = 0; i < manifest->sections_count && i < STATE_SECTIONS_MAX; i++) {
+        manifest->sections[i] = (uint8_t)(STATE_SECTIONS_MAX - 1 - i);
+        manifest->values[i] = any(s, 0, (uint64_t)CHUNKS_MAX * CHUNK_VALUES);
+    }
+    manifest->lease_ms = any32(s, 0, UINT32_MAX);
+    manifest->buckets = any32(s, 0, CHUNKS_MAX);
+    manifest->pages = (manifest->buckets + MANIFEST_HASHES_MAX - 1) / MANIFEST_HASHES_MAX;
+}
+
+/* Session, liveness, membership. */
+static inline bool example_gossip(struct source *s, struct message *m)
+{
+    switch (m->type) {
+    case MESSAGE_HELLO_OK:
+    case MESSAGE_FIN:
+    case MESSAGE_STATUS_REQ:
+        return true;
+    case MESSAGE_ERROR:
+        m->as.error.code = any32(s, ERROR_DUPLICATE_ID, ERROR_DENIED);
+        word(s, m->as.error.text, sizeof m->as.error.text, "another model");
+        return true;
+    case MESSAGE_GOAWAY:
+        m->as.goaway.reason = any32(s, GOAWAY_LEAVING, GOAWAY_FAILED);
+        m->as.goaway.retry_ms = any32(s, 0, UINT32_MAX);
+        return true;
+    case MESSAGE_PING:
+    case MESSAGE_ACK:
+        m->as.ping.seq = any(s, 0, UINT64_MAX);
+        m->as.ping.updates_count = records_any(s, m->as.ping.updates, PING_UPDATES_MAX);
+        return true;
+    case MESSAGE_GOSSIP:
+        m->as.gossip.updates_count = records_any(s, m->as.gossip.updates, GOSSIP_UPDATES_MAX);
+        return true;
+    case MESSAGE_SYNC_REQ:
+        m->as.sync_req.page = any32(s, 0, MEMBERS_MAX);
+        return true;
+    case MESSAGE_SYNC:
+        m->as.sync.page = any32(s, 0, 8);
+        m->as.sync.pages = any32(s, 9, MEMBERS_MAX);
+        m->as.sync.records_count = records_any(s, m->as.sync.records, SYNC_RECORDS_MAX);
+        return true;
+    case MESSAGE_PROGRESS:
+        fill(s, &m->as.progress.lineage, DIGEST_BYTES);
+        m->as.progress.samples = any(s, 0, UINT64_MAX);
+        m->as.progress.step = any(s, 0, UINT64_MAX);
+        m->as.progress.round = any(s, 0, UINT64_MAX);
+        m->as.progress.is_serving = any(s, 0, 1) != 0;
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Pair rounds. */
+static inline bool example_pair(struct source *s, struct message *m)
+{
+    if (m->type >= MESSAGE_OFFER && m->type <= MESSAGE_DONE) {
+        m->as.outcome_req.key = round_key_any(s); /* the first member of all of them */
+    }
+    switch (m->type) {
+    case MESSAGE_OFFER:
+        m->as.offer.step = any(s, 0, UINT64_MAX);
+        fill(s, &m->as.offer.schema, DIGEST_BYTES);
+        word(s, m->as.offer.codec, sizeof m->as.offer.codec, "f32");
+        m->as.offer.chunks = any32(s, 1, CHUNKS_MAX);
+        m->as.offer.alpha = fraction(s, 0.5F);
+        m->as.offer.deadline_ms = any32(s, 0, UINT32_MAX);
+        m->as.offer.tau = fraction(s, 1e30F);
+        fill(s, &m->as.offer.lineage, DIGEST_BYTES);
+        return true;
+    case MESSAGE_ACCEPT:
+        m->as.accept.alpha = fraction(s, 0.5F);
+        m->as.accept.tau = fraction(s, 1e30F);
+        m->as.accept.credit = any32(s, 0, CHUNKS_MAX);
+        return true;
+    case MESSAGE_REJECT:
+        m->as.reject.code = any32(s, REJECT_BUSY, REJECT_CODEC);
+        m->as.reject.retry_ms = any32(s, 0, UINT32_MAX);
+        return true;
+    case MESSAGE_READY:
+        m->as.ready.bitmap_bytes = bitmap_any(s, &m->as.ready.bitmap);
+        m->as.ready.norms = s->bytes->norms;
+        m->as.ready.norms_bytes = 4 * few(s, sizeof s->bytes->norms / 4, 2);
+        for (size_t i = 0; i < sizeof s->bytes->norms; i += 4) {
+            float norm = fraction(s, 100);
+            uint32_t bits;
+
+            memcpy(&bits, &norm, sizeof bits);
+            store_le32(s->bytes->norms + i, bits);
+        }
+        return true;
+    case MESSAGE_COMMIT:
+        m->as.commit.bitmap_bytes = bitmap_any(s, &m->as.commit.bitmap);
+        m->as.commit.scale = fraction(s, 1);
+        return true;
+    case MESSAGE_ABORT:
+        m->as.abort.code = any32(s, ABORT_DEADLINE, ABORT_PROTOCOL);
+        return true;
+    case MESSAGE_OUTCOME:
+        m->as.outcome.state = any32(s, OUTCOME_UNKNOWN, OUTCOME_ABORTED);
+        m->as.outcome.bitmap_bytes = bitmap_any(s, &m->as.outcome.bitmap);
+        m->as.outcome.scale = fraction(s, 1);
+        return true;
+    default:
+        return m->type == MESSAGE_OUTCOME_REQ || m->type == MESSAGE_DONE;
+    }
+}
+
+/* State download and status. */
+static inline void example_state(struct source *s, struct message *m)
+{
+    switch (m->type) {
+    case MESSAGE_STATE_REQ:
+        m->as.state_req.want = any32(s, 1, 7);
+        break;
+    case MESSAGE_STATE_MANIFEST:
+        manifest_any(s, &m->as.state_manifest);
+        break;
+    case MESSAGE_MANIFEST_REQ:
+        m->as.manifest_req.lease = any32(s, 0, UINT32_MAX);
+        m->as.manifest_req.page = any32(s, 0, CHUNKS_MAX / MANIFEST_HASHES_MAX - 1);
+        break;
+    case MESSAGE_MANIFEST_PAGE:
+        m->as.manifest_page.lease = any32(s, 0, UINT32_MAX);
+        m->as.manifest_page.page = any32(s, 0, CHUNKS_MAX / MANIFEST_HASHES_MAX - 1);
+        m->as.manifest_page.hashes = s->bytes->hashes;
+        m->as.manifest_page.hashes_bytes = DIGEST_BYTES * few(s, MANIFEST_HASHES_MAX, 1);
+        fill(s, s->bytes->hashes, sizeof s->bytes->hashes);
+        break;
+    case MESSAGE_BUCKET_REQ:
+        m->as.bucket_req.lease = any32(s, 0, UINT32_MAX);
+        m->as.bucket_req.index = any32(s, 0, CHUNKS_MAX - 1);
+        m->as.bucket_req.count = any32(s, 1, CHUNKS_MAX - m->as.bucket_req.index);
+        break;
+    case MESSAGE_STATE_DENY:
+        m->as.state_deny.code = any32(s, REJECT_BUSY, REJECT_CODEC);
+        m->as.state_deny.retry_ms = any32(s, 0, UINT32_MAX);
+        break;
+    default:
+        CHECK(m->type == MESSAGE_STATUS);
+        m->as.status.text = s->bytes->text;
+        m->as.status.text_bytes = few(s, STATUS_BYTES_MAX, 2);
+        fill(s, s->bytes->text, sizeof s->bytes->text);
+        if (!s->is_random) memcpy(s->bytes->text, "{}", 2);
+    }
+}
+
+/* Group rounds, flow, and all the others. */
+static inline void example_make(struct source *s, enum message_type type, struct message *m)
+{
+    memset(m, 0, sizeof *m);
+    m->type = type;
+    if (example_gossip(s, m) || example_pair(s, m)) return;
+    switch (type) {
+    case MESSAGE_FORM:
+    case MESSAGE_START:
+        form_any(s, &m->as.form);
+        break;
+    case MESSAGE_JOIN:
+        m->as.join.round = any(s, 0, UINT64_MAX);
+        m->as.join.ballot = any32(s, 0, UINT32_MAX);
+        m->as.join.samples = any(s, 0, UINT64_MAX);
+        break;
+    case MESSAGE_MEAN:
+        m->as.mean.round = any(s, 0, UINT64_MAX);
+        m->as.mean.part = any32(s, 0, GROUP_MEMBERS_MAX - 1);
+        m->as.mean.contributors = any(s, 0, UINT64_MAX);
+        fill(s, &m->as.mean.hash, DIGEST_BYTES);
+        break;
+    case MESSAGE_CREDIT:
+        m->as.credit.stream = any32(s, 0, UINT16_MAX);
+        m->as.credit.chunks = any32(s, 1, CHUNKS_MAX);
+        break;
+    case MESSAGE_CANCEL:
+        m->as.cancel.stream = any32(s, 0, UINT16_MAX);
+        m->as.cancel.code = any32(s, 0, UINT8_MAX);
+        break;
+    default:
+        example_state(s, m);
+    }
+}
+
+#endif
