@@ -96,7 +96,8 @@ enum rc chaos_parse(const char *spec, struct chaos *chaos, struct fault *why)
 {
     struct chaos parsed = {.rules_count = 0};
 
-    for (const char *at = spec; at != NULL && *at != '\0';) {
+    if (spec != NULL && spec[0] == '\0') spec = NULL;
+    for (const char *at = spec; at != NULL;) {
         const char *semicolon = strchr(at, ';');
         const struct word text = {at, semicolon != NULL ? (size_t)(semicolon - at) : strlen(at)};
         if (parsed.rules_count == CHAOS_RULES_MAX) {

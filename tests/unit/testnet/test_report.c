@@ -1,0 +1,237 @@
+/* Tests of testnet/summary, history, chart and report: what a run leaves for people. */
+#include "tests/scratch.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "replica/json.h"
+#include "testnet/chart.h"
+#include "testnet/history.h"
+#include "testnet/report.h"
+#include "testnet/summary.h"
+
+#include <math.h>
+
+static const char events[] =
+    "{\"t\":0.1,\"event\":\"started\",\"peer\":0}\n"
+    "{\"t\":1,\"event\":\"report\",\"peer\":0,\"loss\":2.1,\"accuracy\":0.3,\"bytes_sent\":10}\n"
+    "{\"t\":2,\"event\":\"report\",\"peer\":1,\"loss\":2,\"accuracy\":null}\n"
+    "{\"t\":2.5,\"event\":\"fault\",\"peer\":1,\"kind\":\"kill\"}\n"
+    "not json\n"
+    "{\"t\":3,\"event\":\"report\",\"peer\":99999}\n"
+    "{\"t\":3,\"event\":\"report\",\"peer\":0,\"loss\":1.5,\"accuracy\":0.5,\"bytes_sent\":20}\n"
+    "{\"t\":4,\"event\":\"rep";
+
+static struct local_peer done_peer(uint64_t samples)
+{
+    return (struct local_peer){.state = LOCAL_DONE,
+                               .starts = 1,
+                               .step = 10,
+                               .samples = samples,
+                               .bytes_sent = 1000,
+                               .rounds_ok = 5,
+                               .peak_rss_bytes = 7,
+                               .lineage = "abc"};
+}
+
+/* Two peers, the second of which left no model. */
+static struct json *summary_of(struct local_peer peers[2], bool has_models)
+{
+    struct score score = {.samples = 10, .correct = 9, .loss_sum = 3};
+    uint64_t parameters = 42;
+    const uint32_t peer_of = 0;
+    const struct local_result run = {
+        .peers = peers, .count = 2, .wall_s = 4, .time_to_target_s = NAN, .faults = 1};
+    const struct comparison comparison = {
+        .count = 1,
+        .models = &score,
+        .parameters = &parameters,
+        .has_average = true,
+        .average = score,
+        .distance = 0.5,
+        .votes = {[VOTE_MEAN] = score},
+        .card = {.spec = "<linear:classes>"},
+    };
+    const struct summary summary = {.model = "mlp",
+                                    .data = "digits",
+                                    .averaging = "local-sgd:H=16",
+                                    .exchange = "group",
+                                    .codec = "f32",
+                                    .topology = "complete",
+                                    .seed = 3,
+                                    .run = &run,
+                                    .models = has_models ? &comparison : NULL,
+                                    .peer_of = &peer_of};
+    return summary_json(&summary);
+}
+
+static void the_summary_adds_up(void **state)
+{
+    /* Proves: totals are sums over peers, goodput counts what a kill threw away, a peer without a
+     * model is null among the accuracies, and all invariants hold. */
+    (void)state;
+    struct local_peer peers[2] = {done_peer(300), done_peer(500)};
+    const char *broken = NULL;
+    uint64_t count;
+    double value;
+
+    peers[1].samples_lost = 200;
+    struct json *json = summary_of(peers, true);
+    assert_true(json_get_count(json, "samples_total", &count) && count == 800);
+    assert_true(json_get_count(json, "bytes_sent_total", &count) && count == 2000);
+    assert_true(json_get_count(json, "rounds_ok", &count) && count == 10);
+    assert_true(json_get_real(json, "goodput", &value) && fabs(value - 0.8) < 1e-12);
+    assert_true(json_get_real(json, "samples_per_s", &value) && fabs(value - 200) < 1e-9);
+    const struct json *accuracy = json_get(json, "accuracy");
+    assert_int_equal(json_count(json_get(accuracy, "peers")), 2);
+    assert_true(json_real_of(json_at(json_get(accuracy, "peers"), 0), &value) && value > 0.89);
+    assert_false(json_real_of(json_at(json_get(accuracy, "peers"), 1), &value));
+    assert_false(json_get_real(json, "time_to_target_s", &value));
+    assert_true(summary_holds(json, &broken));
+    json_destroy(json);
+}
+
+static void each_broken_invariant_is_named(void **state)
+{
+    /* Proves: an unfinished peer, unequal lineages and unreadable models are found, by name. */
+    (void)state;
+    struct local_peer peers[2] = {done_peer(1), done_peer(1)};
+    const char *broken = NULL;
+
+    peers[1].state = LOCAL_FAILED;
+    struct json *json = summary_of(peers, true);
+    assert_false(summary_holds(json, &broken));
+    assert_string_equal(broken, "peers_finished");
+    json_destroy(json);
+    peers[1].state = LOCAL_DONE;
+    strcpy(peers[1].lineage, "abd");
+    json = summary_of(peers, true);
+    assert_false(summary_holds(json, &broken));
+    assert_string_equal(broken, "lineages_equal");
+    json_destroy(json);
+    peers[1].lineage[0] = '\0';
+    json = summary_of(peers, false);
+    assert_false(summary_holds(json, &broken));
+    assert_string_equal(broken, "models_finite");
+    json_destroy(json);
+}
+
+static void the_history_is_read_past_broken_lines(void **state)
+{
+    /* Proves: reports and faults are found; junk, a cut last line and absurd peers are skipped. */
+    (void)state;
+    struct scratch scratch;
+    struct history history;
+
+    scratch_init(&scratch);
+    scratch_write(&scratch, "events.jsonl", events, strlen(events));
+    assert_int_equal(history_load(scratch_path(&scratch, "events.jsonl"), &history, NULL), RC_OK);
+    assert_int_equal(history.peers, 2);
+    assert_int_equal(history.tracks[0].count, 2);
+    assert_int_equal(history.tracks[1].count, 1);
+    assert_true(history.tracks[0].t[1] > 2.9 && history.tracks[0].bytes_sent[1] > 19);
+    assert_true(isnan(history.tracks[1].accuracy[0]));
+    assert_int_equal(history.faults_count, 1);
+    history_deinit(&history);
+    assert_int_equal(history_load("/no/such/file", &history, NULL), RC_NOT_FOUND);
+    assert_int_equal(history.peers, 0);
+    scratch_deinit(&scratch);
+}
+
+static void ticks_are_round_and_few(void **state)
+{
+    /* Proves: for any range there are 2 to 11 ticks, multiples of 1, 2 or 5 times a power of ten.
+     */
+    (void)state;
+    for (double low = -3; low < 3; low += 0.7) {
+        for (double range = 1e-6; range < 1e9; range *= 3.7) {
+            double first, step;
+            chart_ticks(low, low + range, &first, &step);
+            const double ticks = floor((low + range - first) / step + 1e-9) + 1;
+            assert_true(ticks >= 2 && ticks <= 11);
+            const double digit = step / pow(10, floor(log10(step) + 1e-9));
+            assert_true(fabs(digit - 1) < 1e-6 || fabs(digit - 2) < 1e-6 || fabs(digit - 5) < 1e-6);
+        }
+    }
+}
+
+static void a_chart_of_nothing_is_still_a_chart(void **state)
+{
+    /* Proves: no points, one point, and points that are no numbers draw without nonsense. */
+    (void)state;
+    const double nan_only[1] = {NAN}, one[1] = {1};
+    const struct chart_series series[3] = {
+        {"none", 0, one, one, 0}, {"nan", 1, one, nan_only, 1}, {"one", 2, one, one, 1}};
+
+    for (size_t count = 0; count <= 3; count++) {
+        struct text text = TEXT_EMPTY;
+        chart_add(
+            &text,
+            &(struct chart){.title = "t", .x_label = "x", .series = series, .series_count = count});
+        assert_true(text_is_whole(&text));
+        assert_null(strstr(text.bytes, "nan,"));
+        assert_null(strstr(text.bytes, "inf"));
+        assert_true((strstr(text.bytes, "polyline") != NULL) == (count == 3));
+        text_deinit(&text);
+    }
+}
+
+static void the_page_stands_alone_and_escapes_what_it_quotes(void **state)
+{
+    /* Proves: report.html is written from the folder's files, without scripts or addresses, and a
+     * layer list cannot become markup; the table has the student's line. */
+    (void)state;
+    static const char distilled[] =
+        "{\"student_accuracy\":0.875,\"labels_only_accuracy\":0.86,\"student_parameters\":7,"
+        "\"compression\":6,\"wall_s\":3,\"student\":\"linear\"}";
+    struct local_peer peers[2] = {done_peer(1), done_peer(1)};
+    struct json *json = summary_of(peers, true);
+    char *summary = json_format_pretty(json);
+    struct scratch scratch;
+    struct report_sources sources;
+    struct text table = TEXT_EMPTY;
+    void *page = NULL;
+    size_t count;
+
+    scratch_init(&scratch);
+    assert_int_equal(report_load(scratch.folder, &sources, NULL), RC_NOT_FOUND);
+    scratch_write(&scratch, "summary.json", summary, strlen(summary));
+    assert_int_equal(report_load(scratch.folder, &sources, NULL), RC_OK);
+    assert_null(sources.distilled);
+    assert_int_equal(report_write(scratch.folder, &sources, NULL), RC_OK);
+    report_sources_deinit(&sources);
+    scratch_write(&scratch, "events.jsonl", events, strlen(events));
+    scratch_write(&scratch, "distill.json", distilled, strlen(distilled));
+    assert_int_equal(report_load(scratch.folder, &sources, NULL), RC_OK);
+    assert_int_equal(report_write(scratch.folder, &sources, NULL), RC_OK);
+    summary_add_table(&table, sources.summary, sources.distilled);
+    assert_non_null(strstr(table.bytes, "87.50 %"));
+    assert_non_null(strstr(table.bytes, "labels alone"));
+    assert_int_equal(file_read(scratch_path(&scratch, "report.html"), 1 << 20, &page, &count, NULL),
+                     RC_OK);
+    assert_non_null(strstr(page, "87.50"));
+    assert_non_null(strstr(page, "&lt;linear:classes&gt;"));
+    assert_null(strstr(page, "<linear"));
+    assert_null(strstr(page, "<script"));
+    assert_null(strstr(page, "http"));
+    mem_free(page);
+    text_deinit(&table);
+    report_sources_deinit(&sources);
+    scratch_write(&scratch, "summary.json", "{", 1);
+    assert_int_not_equal(report_load(scratch.folder, &sources, NULL), RC_OK);
+    scratch_deinit(&scratch);
+    mem_free(summary);
+    json_destroy(json);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_summary_adds_up),
+        cmocka_unit_test(each_broken_invariant_is_named),
+        cmocka_unit_test(the_history_is_read_past_broken_lines),
+        cmocka_unit_test(ticks_are_round_and_few),
+        cmocka_unit_test(a_chart_of_nothing_is_still_a_chart),
+        cmocka_unit_test(the_page_stands_alone_and_escapes_what_it_quotes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
