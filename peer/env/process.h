@@ -41,4 +41,9 @@ void process_host_run(struct process_host *host);
 void process_host_stop(struct process_host *host);
 uint64_t process_now_ns(struct process_host *host);
 
+/** The child's half of dying with its parent: call it first thing in main(). Does nothing in a
+ *  process that process_spawn() did not start. The parent must spawn from its main thread: the
+ *  kernel counts the death of the thread that forked. */
+void process_bind_to_parent(void);
+
 #endif
