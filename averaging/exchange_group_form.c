@@ -210,7 +210,7 @@ static void become_ready(struct group *group, struct commands *out)
     group->ready_ns = group->now_ns;
     group->is_again = true;
     if (++group->attempts > GROUP_ATTEMPTS_MAX) {
-        group_over(group, OVER_ABORTED, "no proposal came to a start", false, out);
+        group_over(group, OVER_ABORTED, "no proposal came to a start", true, out);
     }
 }
 
