@@ -1,6 +1,7 @@
 /*
- * model: a layer list bound to an input shape, with its parameters: what can be evaluated, distilled
- * and written to a file. Training state (optimizer, data) is the replica's, not the model's.
+ * model: a layer list bound to an input shape, with its parameters: what can be evaluated,
+ * distilled and written to a file. Training state (optimizer, data) is the replica's, not the
+ * model's.
  */
 #ifndef GRAPEVINE_REPLICA_MODEL_H
 #define GRAPEVINE_REPLICA_MODEL_H
@@ -16,12 +17,12 @@ struct model;
 struct tensor_file;
 
 struct model_options {
-    const char *spec;                 /* preset or layer list: `conv3x3:32 relu ... linear:classes` */
+    const char *spec; /* preset or layer list: `conv3x3:32 relu ... linear:classes` */
     uint32_t channels, height, width; /* of one sample */
     uint32_t classes;
-    uint32_t batch_max;    /* largest batch of a forward or backward pass */
-    uint64_t seed;         /* initial weights come from it alone */
-    bool with_gradients;   /* false: evaluation only, less memory */
+    uint32_t batch_max;  /* largest batch of a forward or backward pass */
+    uint64_t seed;       /* initial weights come from it alone */
+    bool with_gradients; /* false: evaluation only, less memory */
 };
 
 /** RC_PARSE / RC_SHAPE with the column of the spec or the layer that does not fit; RC_NOMEM. Keeps

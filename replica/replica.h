@@ -18,8 +18,9 @@ struct replica_options {
     const char *schedule;  /* `constant`, `cosine:warmup=0.05`; NULL: constant */
     double lr;             /* > 0 overrides the optimizer's lr= */
     uint64_t steps_total;  /* for schedules with an end; 0: not known */
-    double epochs_total;   /* the same in passes over the share, where steps_total is 0; 0: not known */
-    uint32_t batch;        /* 0: the preset's default (64) */
+    double
+        epochs_total; /* the same in passes over the share, where steps_total is 0; 0: not known */
+    uint32_t batch;   /* 0: the preset's default (64) */
     const char *shard, *shard_of;
     uint64_t seed;        /* initial weights, block permutation */
     uint64_t stream_seed; /* data order: (seed, peer id) mixed by the caller */

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,10 +57,9 @@ enum rc spec_unknown(const char *what, size_t column, const char *kind, const ch
         return fault_set(why, RC_PARSE, "%s, column %zu: unknown %s '%s'; did you mean '%s'?", what,
                          column, kind, word, nearest);
     }
-    for (size_t i = 0; i < count; i++) {
-        if (strlen(known) + strlen(candidates[i]) + 3 > sizeof(known)) break;
-        if (i > 0) strcat(known, ", ");
-        strcat(known, candidates[i]);
+    for (size_t i = 0, at = 0; i < count && at < sizeof(known); i++) {
+        at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i == 0 ? "" : ", ",
+                               candidates[i]);
     }
     return fault_set(why, RC_PARSE, "%s, column %zu: unknown %s '%s'; known: %s", what, column,
                      kind, word, known);
