@@ -19,7 +19,8 @@ struct piece {
 };
 
 /** Replace `path` by the pieces, in order; at any instant of a crash or a full disk the old file is
- *  whole. `mode`: permission bits, 0600 for keys. RC_DISK_FULL, RC_IO; `why` names path and cause. */
+ *  whole. `mode`: permission bits, 0600 for keys. RC_DISK_FULL, RC_IO; `why` names path and cause.
+ */
 MUST_USE enum rc file_replace(const char *path, const struct piece *pieces, size_t pieces_count,
                               unsigned mode, struct fault *why);
 /** The whole file into fresh memory (mem_free(), one NUL byte past the end). RC_NOT_FOUND, RC_LIMIT

@@ -9,11 +9,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-bool units_parse_count(const char *text, uint64_t *count);      /* "16", "60000" */
-bool units_parse_share(const char *text, double *value);        /* "0.05", "1e-3", "5%"; finite */
-bool units_parse_duration(const char *text, uint64_t *ns);      /* "10s", "250ms", "5m", "2h", "50us"; bare number: seconds */
-bool units_parse_rate(const char *text, uint64_t *bits_per_s);  /* "10mbit", "1gbit", "64kbit"; bare: only "0" */
-bool units_parse_bytes(const char *text, uint64_t *bytes);      /* "64MiB", "2GiB", "512KiB", "100" */
+bool units_parse_count(const char *text, uint64_t *count); /* "16", "60000" */
+bool units_parse_share(const char *text, double *value);   /* "0.05", "1e-3", "5%"; finite */
+bool units_parse_duration(
+    const char *text, uint64_t *ns); /* "10s", "250ms", "5m", "2h", "50us"; bare number: seconds */
+bool units_parse_rate(const char *text,
+                      uint64_t *bits_per_s); /* "10mbit", "1gbit", "64kbit"; bare: only "0" */
+bool units_parse_bytes(const char *text, uint64_t *bytes); /* "64MiB", "2GiB", "512KiB", "100" */
 /** Short human forms into `text`: "1.6 MiB", "2.3 s", "12.0 mbit". Return `text`. */
 char *units_format_bytes(uint64_t bytes, char *text, size_t cap);
 char *units_format_duration(uint64_t ns, char *text, size_t cap);

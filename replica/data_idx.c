@@ -187,7 +187,7 @@ enum rc idx_open(const char *path, enum idx_file file, struct idx_stream **strea
     CHECK(path != NULL && strlen(path) < IDX_PATH_BYTES && (unsigned)file < IDX_FILES);
     opened = mem_alloc(sizeof *opened);
     if (opened == NULL) return fault_set(why, RC_NOMEM, "cannot read %s: out of memory", path);
-    strcpy(opened->path, path);
+    memcpy(opened->path, path, strlen(path) + 1);
     rc = open_stream(opened, &file_bytes, why);
     if (rc == RC_OK) rc = read_header(opened, is_labels(file), file_bytes, header, why);
     if (rc == RC_OK)

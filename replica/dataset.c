@@ -75,7 +75,7 @@ static enum rc open_digits(struct dataset *dataset, struct fault *why)
 
     if (all == NULL) return no_memory(why, "unpack digits");
     labels = all + DIGITS_SAMPLES * DIGITS_PIXELS;
-    strcpy(info->name, "digits");
+    snprintf(info->name, sizeof info->name, "digits");
     set_shape(info, DIGITS_SIDE, DIGITS_SIDE);
     info->classes = DIGITS_CLASSES;
     info->mean = 0.3053F;
@@ -196,13 +196,13 @@ static enum rc open_spec(struct dataset *dataset, const char *spec, struct fault
 
     if (strcmp(spec, "digits") == 0) return open_digits(dataset, why);
     if (strcmp(spec, "fashion-mnist") == 0) {
-        strcpy(info->name, "fashion-mnist");
+        snprintf(info->name, sizeof info->name, "fashion-mnist");
         info->mean = 0.2860F;
         info->scale = 1.0F / 0.3530F;
         return open_files(dataset, FASHION_FOLDER, 10, why);
     }
     if (strncmp(spec, "idx:", 4) == 0 && spec[4] != '\0') {
-        strcpy(info->name, "idx");
+        snprintf(info->name, sizeof info->name, "idx");
         info->mean = 0.5F;
         info->scale = 2.0F;
         return open_files(dataset, spec + 4, 0, why);

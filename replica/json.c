@@ -38,7 +38,12 @@ static json_t *inner(struct json *json)
 /* jansson's readers take const in theory and json_t * in fact. */
 static json_t *readable(const struct json *json)
 {
-    return (json_t *)(uintptr_t)json;
+    union {
+        const struct json *ours;
+        json_t *theirs;
+    } pointer = {json};
+
+    return pointer.theirs;
 }
 
 /* jansson refuses text that is not UTF-8; what a peer or a file said must not stop a report. */
@@ -297,8 +302,8 @@ static void put_real(struct writer *w, double value)
         snprintf(text, sizeof text, "%.*g", digits, value);
         if (strtod(text, NULL) == value) break;
     }
-    if (strpbrk(text, ".e") == NULL) strcat(text, ".0");
     put(w, text, strlen(text));
+    if (strpbrk(text, ".e") == NULL) put(w, ".0", 2);
 }
 
 static void put_line(struct writer *w, int depth)

@@ -35,7 +35,7 @@ void json_append_count(struct json *array, uint64_t value);
 /** Borrowed from the tree; NULL if absent or of another kind. */
 const struct json *json_get(const struct json *object, const char *key);
 const char *json_get_text(const struct json *object, const char *key);
-bool json_get_real(const struct json *object, const char *key, double *value);   /* integers too */
+bool json_get_real(const struct json *object, const char *key, double *value); /* integers too */
 bool json_get_count(const struct json *object, const char *key, uint64_t *value);
 bool json_get_bool(const struct json *object, const char *key, bool *value);
 size_t json_count(const struct json *array);
@@ -52,7 +52,8 @@ bool json_member_at(const struct json *object, size_t index, const char **key,
 const struct json *json_member_first(const struct json *object, const char **key, void **cursor);
 const struct json *json_member_next(const struct json *object, const char **key, void **cursor);
 
-/** One line without newline; release with mem_free(). Reals keep 17 digits at most, shortest form. */
+/** One line without newline; release with mem_free(). Reals keep 17 digits at most, shortest form.
+ */
 char *json_format(const struct json *json);
 /** Indented, for files that people open. */
 char *json_format_pretty(const struct json *json);

@@ -44,7 +44,7 @@ enum rc schema_add(struct schema *schema, const char *name, enum section section
     if (strlen(name) >= sizeof tensor.name || rank > TENSOR_RANK_MAX) return RC_LIMIT;
     if (rank == 0) return RC_SHAPE;
     if (schema_find(schema, name) != NULL) return RC_MISMATCH;
-    strcpy(tensor.name, name);
+    memcpy(tensor.name, name, strlen(name) + 1);
     for (uint32_t i = 0; i < rank; i++) {
         if (shape[i] == 0) return RC_SHAPE;
         if (__builtin_mul_overflow(tensor.count, shape[i], &tensor.count)) return RC_LIMIT;

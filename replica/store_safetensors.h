@@ -14,7 +14,8 @@
 
 struct tensor_file;
 
-/* A view of one entry. `dtype` is the safetensors name: "F32", "F16", "BF16", "U8", "I64", "U64"... */
+/* A view of one entry. `dtype` is the safetensors name: "F32", "F16", "BF16", "U8", "I64", "U64"...
+ */
 struct tensor_view {
     const char *name;
     const char *dtype;

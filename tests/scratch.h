@@ -18,7 +18,7 @@ struct scratch {
 static inline void scratch_init(struct scratch *scratch)
 {
     memset(scratch, 0, sizeof *scratch);
-    strcpy(scratch->folder, "/tmp/grapevine-test-XXXXXX");
+    snprintf(scratch->folder, sizeof scratch->folder, "/tmp/grapevine-test-XXXXXX");
     assert_non_null(mkdtemp(scratch->folder));
 }
 
@@ -26,11 +26,12 @@ static inline void scratch_init(struct scratch *scratch)
 static inline const char *scratch_path(struct scratch *scratch, const char *name)
 {
     char *path = scratch->path[scratch->turn++ % 4];
+    size_t folder = strlen(scratch->folder);
 
-    assert_true(strlen(scratch->folder) + strlen(name) + 2 <= sizeof scratch->path[0]);
-    strcpy(path, scratch->folder);
-    strcat(path, "/");
-    strcat(path, name);
+    assert_true(folder + strlen(name) + 2 <= sizeof scratch->path[0]);
+    memcpy(path, scratch->folder, folder);
+    path[folder] = '/';
+    memcpy(path + folder + 1, name, strlen(name) + 1);
     return path;
 }
 

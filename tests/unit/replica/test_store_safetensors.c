@@ -397,7 +397,7 @@ static void too_many_tensors_are_refused(void **state)
                                "%s\"%u\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
                                i == 0 ? "" : ",", i);
     }
-    strcpy(json + at, "}");
+    memcpy(json + at, "}", 2);
     refuse_json(json, 0, "too many");
     free(json);
 }
