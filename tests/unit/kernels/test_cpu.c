@@ -1,0 +1,598 @@
+/* The CPU backend: every operation against its plain C twin on random shapes, outputs poisoned. */
+#include "tests/check.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/reference.h"
+
+#include <math.h>
+
+#define POISON NAN
+
+static struct backend *fast(void)
+{
+    return cpu_backend_create(&(struct cpu_backend_options){.threads = 1});
+}
+
+static struct backend *plain(void)
+{
+    return cpu_backend_create(&(struct cpu_backend_options){.threads = 1, .is_reference = true});
+}
+
+static struct backend *columns(void)
+{
+    return cpu_backend_create(
+        &(struct cpu_backend_options){.threads = 1, .convolution = CPU_CONVOLUTION_IM2COL});
+}
+
+static float *random_values(struct rng *rng, size_t count)
+{
+    float *values = mem_aligned(count * sizeof(*values) + 64);
+
+    assert_non_null(values);
+    for (size_t i = 0; i < count; i++) {
+        values[i] = (float)(rng_unit(rng) * 2.0 - 1.0);
+    }
+    return values;
+}
+
+/* Filled with NaN, so that a value nobody writes is found. */
+static float *poisoned(size_t count)
+{
+    float *values = mem_aligned(count * sizeof(*values) + 64);
+
+    assert_non_null(values);
+    for (size_t i = 0; i < count; i++) {
+        values[i] = POISON;
+    }
+    return values;
+}
+
+static float *copy_of(const float *values, size_t count)
+{
+    float *copy = mem_aligned(count * sizeof(*copy) + 64);
+
+    assert_non_null(copy);
+    memcpy(copy, values, count * sizeof(*copy));
+    return copy;
+}
+
+/* |a - b| over |b|, in the 2-norm; NaN if either holds one. */
+static double distance(const float *a, const float *b, size_t count)
+{
+    double difference = 0.0, size = 0.0;
+
+    for (size_t i = 0; i < count; i++) {
+        double d = (double)a[i] - (double)b[i];
+        difference += d * d;
+        size += (double)b[i] * (double)b[i];
+    }
+    return size == 0.0 ? sqrt(difference) : sqrt(difference / size);
+}
+
+static uint32_t between(struct rng *rng, uint32_t low, uint32_t high)
+{
+    return low + (uint32_t)rng_below(rng, high - low + 1);
+}
+
+static void vector_operations_equal_their_twins_to_the_bit(void **state)
+{
+    (void)state;
+    struct backend *cpu = fast();
+    FOR_EACH_SEED (seed, 40) {
+        struct rng rng;
+        rng_init(&rng, seed, 1);
+        size_t n = between(&rng, 0, 300);
+        float a = (float)rng_unit(&rng);
+        float *x = random_values(&rng, n), *base = random_values(&rng, n);
+        float *y = random_values(&rng, n), *expected = copy_of(y, n);
+
+        assert_int_equal(cpu->ops->axpy(cpu, a, x, y, n), RC_OK);
+        reference_axpy(a, x, expected, n);
+        check_seed(seed, memcmp(y, expected, n * sizeof(*y)) == 0);
+        assert_int_equal(cpu->ops->scale(cpu, a, y, n), RC_OK);
+        reference_scale(a, expected, n);
+        check_seed(seed, memcmp(y, expected, n * sizeof(*y)) == 0);
+        assert_int_equal(cpu->ops->add_difference(cpu, a, x, base, y, n), RC_OK);
+        reference_add_difference(a, x, base, expected, n);
+        check_seed(seed, memcmp(y, expected, n * sizeof(*y)) == 0);
+        assert_int_equal(cpu->ops->relu_backward(cpu, x, y, n), RC_OK);
+        reference_relu_backward(x, expected, n);
+        check_seed(seed, memcmp(y, expected, n * sizeof(*y)) == 0);
+        assert_int_equal(cpu->ops->relu_forward(cpu, y, n), RC_OK);
+        reference_relu_forward(expected, n);
+        check_seed(seed, memcmp(y, expected, n * sizeof(*y)) == 0);
+        mem_free(x);
+        mem_free(base);
+        mem_free(y);
+        mem_free(expected);
+    }
+    backend_destroy(cpu);
+}
+
+static void the_norm_is_a_sum_of_squares_and_one_bad_value_is_found_anywhere(void **state)
+{
+    (void)state;
+    struct backend *both[] = {fast(), plain()};
+    FOR_EACH_SEED (seed, 30) {
+        struct rng rng;
+        rng_init(&rng, seed, 2);
+        size_t n = between(&rng, 1, 200), at = (size_t)rng_below(&rng, n);
+        float *x = random_values(&rng, n);
+        const float bad[] = {NAN, INFINITY, -INFINITY};
+
+        for (size_t b = 0; b < ARRAY_COUNT(both); b++) {
+            double norm = 0.0;
+            bool is_finite = false;
+            float kept = x[at];
+            assert_int_equal(both[b]->ops->squared_norm(both[b], x, n, &norm), RC_OK);
+            check_seed(seed, fabs(norm - reference_squared_norm(x, n)) <= 1e-12 * norm);
+            assert_int_equal(both[b]->ops->is_finite(both[b], x, n, &is_finite), RC_OK);
+            check_seed(seed, is_finite);
+            x[at] = bad[seed % 3];
+            assert_int_equal(both[b]->ops->is_finite(both[b], x, n, &is_finite), RC_OK);
+            check_seed(seed, !is_finite);
+            x[at] = kept;
+        }
+        mem_free(x);
+    }
+    backend_destroy(both[0]);
+    backend_destroy(both[1]);
+}
+
+static void bytes_become_normalised_values(void **state)
+{
+    (void)state;
+    struct backend *cpu = fast();
+    uint8_t bytes[256];
+    float values[256];
+
+    for (int i = 0; i < 256; i++) {
+        bytes[i] = (uint8_t)i;
+    }
+    assert_int_equal(cpu->ops->from_bytes(cpu, bytes, 2.0F / 255.0F, -1.0F, values, 256), RC_OK);
+    for (int i = 0; i < 256; i++) {
+        assert_float_equal(values[i], 2.0F * (float)i / 255.0F - 1.0F, 1e-6F);
+    }
+    backend_destroy(cpu);
+}
+
+static void relu_keeps_a_nan_for_others_to_find(void **state)
+{
+    (void)state;
+    struct backend *cpu = fast();
+    float x[3] = {-1.0F, NAN, 2.0F};
+
+    assert_int_equal(cpu->ops->relu_forward(cpu, x, 3), RC_OK);
+    assert_true(x[0] == 0.0F && isnan(x[1]) && x[2] == 2.0F);
+    backend_destroy(cpu);
+}
+
+static void products_equal_their_twin_for_every_transposition(void **state)
+{
+    (void)state;
+    struct backend *cpu = fast();
+    FOR_EACH_SEED (seed, 60) {
+        struct rng rng;
+        rng_init(&rng, seed, 3);
+        bool is_narrow = seed % 3 == 0;
+        struct gemm g = {.is_a_transposed = seed % 2 == 0,
+                         .is_b_transposed = seed / 2 % 2 == 0,
+                         .rows = between(&rng, 1, 70),
+                         .columns = between(&rng, 1, is_narrow ? 12 : 70),
+                         .inner = between(&rng, 1, 70),
+                         .alpha = 0.5F,
+                         .beta = seed % 5 == 0 ? 1.0F : 0.0F};
+        g.a_stride = (g.is_a_transposed ? g.rows : g.inner) + rng_below(&rng, 3);
+        g.b_stride = (g.is_b_transposed ? g.inner : g.columns) + rng_below(&rng, 3);
+        g.c_stride = g.columns;
+        float *a = random_values(&rng, (g.is_a_transposed ? g.inner : g.rows) * g.a_stride);
+        float *b = random_values(&rng, (g.is_b_transposed ? g.columns : g.inner) * g.b_stride);
+        size_t count = g.rows * g.columns;
+        float *c = g.beta == 0.0F ? poisoned(count) : random_values(&rng, count);
+        float *expected = copy_of(c, count);
+
+        g.a = a;
+        g.b = b;
+        g.c = c;
+        assert_int_equal(cpu->ops->gemm(cpu, &g), RC_OK);
+        g.c = expected;
+        reference_gemm(&g);
+        check_seed(seed, distance(c, expected, count) < 1e-5);
+        mem_free(a);
+        mem_free(b);
+        mem_free(c);
+        mem_free(expected);
+    }
+    backend_destroy(cpu);
+}
+
+static void dense_layers_equal_their_twin_both_ways(void **state)
+{
+    (void)state;
+    struct backend *cpu = fast();
+    FOR_EACH_SEED (seed, 40) {
+        struct rng rng;
+        rng_init(&rng, seed, 4);
+        struct linear_shape shape = {between(&rng, 1, 40), between(&rng, 1, 60),
+                                     between(&rng, 1, 50), seed % 2 == 0};
+        size_t ins = shape.rows * shape.in, outs = shape.rows * shape.out;
+        size_t weights = shape.in * shape.out;
+        float *x = random_values(&rng, ins), *w = random_values(&rng, weights);
+        float *bias = random_values(&rng, shape.out), *dy = random_values(&rng, outs);
+        float *y = poisoned(outs), *y2 = poisoned(outs), *dy2 = copy_of(dy, outs);
+        float *dw = poisoned(weights), *dw2 = poisoned(weights);
+        float *db = poisoned(shape.out), *db2 = poisoned(shape.out);
+        float *dx2 = poisoned(ins), *x2 = copy_of(x, ins);
+        bool is_in_place = seed % 3 == 0;
+        float *dx = is_in_place ? x : poisoned(ins);
+
+        assert_int_equal(cpu->ops->linear_forward(cpu, &shape, x, w, bias, y), RC_OK);
+        reference_linear_forward(&shape, x, w, bias, y2);
+        check_seed(seed, distance(y, y2, outs) < 1e-5);
+        struct linear_backward pass = {x, w, y, dy, dx, dw, db};
+        assert_int_equal(cpu->ops->linear_backward(cpu, &shape, &pass), RC_OK);
+        struct linear_backward twin = {x2, w, y, dy2, dx2, dw2, db2};
+        reference_linear_backward(&shape, &twin);
+        check_seed(seed, distance(dw, dw2, weights) < 1e-5);
+        check_seed(seed, distance(db, db2, shape.out) < 1e-5);
+        check_seed(seed, distance(dx, dx2, ins) < 1e-5);
+        float *all[] = {w, bias, dy, y, y2, dy2, dw, dw2, db, db2, dx2, x2, dx};
+        for (size_t i = 0; i < ARRAY_COUNT(all); i++) {
+            mem_free(all[i]);
+        }
+        if (!is_in_place) mem_free(x);
+    }
+    backend_destroy(cpu);
+}
+
+static void updates_equal_their_twins_to_the_bit(void **state)
+{
+    (void)state;
+    struct backend *both[] = {fast(), plain()};
+    FOR_EACH_SEED (seed, 40) {
+        struct rng rng;
+        rng_init(&rng, seed, 5);
+        size_t n = between(&rng, 1, 200);
+        struct update update = {(enum update_kind)(seed % UPDATE_COUNT),
+                                0.1F,
+                                0.9F,
+                                0.99F,
+                                1e-8F,
+                                seed % 2 == 0 ? 0.01F : 0.0F};
+        float *g = random_values(&rng, n), *x = random_values(&rng, n), *x2 = copy_of(x, n);
+        float *m = mem_aligned(2 * n * sizeof(*m)), *m2 = mem_aligned(2 * n * sizeof(*m2));
+
+        for (int step = 0; step < 3; step++) {
+            assert_int_equal(both[0]->ops->update(both[0], &update, g, m, x, n), RC_OK);
+            assert_int_equal(both[1]->ops->update(both[1], &update, g, m2, x2, n), RC_OK);
+        }
+        check_seed(seed, memcmp(x, x2, n * sizeof(*x)) == 0);
+        check_seed(seed, memcmp(m, m2, 2 * n * sizeof(*m)) == 0);
+        mem_free(g);
+        mem_free(x);
+        mem_free(x2);
+        mem_free(m);
+        mem_free(m2);
+    }
+    backend_destroy(both[0]);
+    backend_destroy(both[1]);
+}
+
+static void pooling_equals_its_twin_for_every_layout(void **state)
+{
+    (void)state;
+    struct backend *cpu = fast();
+    const uint32_t blocks[] = {1, 4, 16, 32};
+    FOR_EACH_SEED (seed, 60) {
+        struct rng rng;
+        rng_init(&rng, seed, 6);
+        uint32_t size = between(&rng, 2, 3), images = between(&rng, 1, 3);
+        struct image_shape in = {32, between(&rng, size, 20), between(&rng, size, 40),
+                                 blocks[rng_below(&rng, 4)]};
+        struct image_shape out = {32, in.height / size, in.width / size,
+                                  blocks[rng_below(&rng, 4)]};
+        struct pool_options pool = {in, out, size, seed % 2 == 0};
+        size_t ins = images * image_values(in), outs = images * image_values(out);
+        float *x = random_values(&rng, ins), *dy = random_values(&rng, outs);
+        float *y = poisoned(outs), *y2 = poisoned(outs), *dx = poisoned(ins), *dx2 = poisoned(ins);
+        uint8_t *winner = mem_alloc(outs), *winner2 = mem_alloc(outs);
+
+        memset(winner, 77, outs);
+        assert_int_equal(cpu->ops->pool_forward(cpu, &pool, images, x, y, winner), RC_OK);
+        reference_pool_forward(&pool, images, x, y2, winner2);
+        check_seed(seed, memcmp(y, y2, outs * sizeof(*y)) == 0);
+        check_seed(seed, memcmp(winner, winner2, outs) == 0);
+        assert_int_equal(cpu->ops->pool_backward(cpu, &pool, images, dy, winner, dx), RC_OK);
+        reference_pool_backward(&pool, images, dy, winner, dx2);
+        check_seed(seed, memcmp(dx, dx2, ins * sizeof(*dx)) == 0);
+        memset(y, 0xff, outs * sizeof(*y));
+        assert_int_equal(cpu->ops->pool_forward(cpu, &pool, images, x, y, NULL), RC_OK);
+        check_seed(seed, memcmp(y, y2, outs * sizeof(*y)) == 0);
+        float *all[] = {x, dy, y, y2, dx, dx2};
+        for (size_t i = 0; i < ARRAY_COUNT(all); i++) {
+            mem_free(all[i]);
+        }
+        mem_free(winner);
+        mem_free(winner2);
+    }
+    backend_destroy(cpu);
+}
+
+static void relayout_there_and_back_changes_nothing(void **state)
+{
+    (void)state;
+    struct backend *both[] = {fast(), plain()};
+    const uint32_t blocks[] = {1, 8, 16, 32};
+    FOR_EACH_SEED (seed, 30) {
+        struct rng rng;
+        rng_init(&rng, seed, 7);
+        struct image_shape from = {32, between(&rng, 1, 9), between(&rng, 1, 20),
+                                   blocks[rng_below(&rng, 4)]};
+        struct image_shape to = from;
+        uint32_t images = between(&rng, 1, 3);
+        size_t count = images * image_values(from);
+        float *x = random_values(&rng, count), *y = poisoned(count), *y2 = poisoned(count);
+
+        to.block = blocks[rng_below(&rng, 4)];
+        assert_int_equal(both[0]->ops->relayout(both[0], from, to.block, images, x, y), RC_OK);
+        assert_int_equal(both[1]->ops->relayout(both[1], from, to.block, images, x, y2), RC_OK);
+        check_seed(seed, memcmp(y, y2, count * sizeof(*y)) == 0);
+        memset(y2, 0xff, count * sizeof(*y2));
+        assert_int_equal(both[0]->ops->relayout(both[0], to, from.block, images, y, y2), RC_OK);
+        check_seed(seed, memcmp(x, y2, count * sizeof(*x)) == 0);
+        mem_free(x);
+        mem_free(y);
+        mem_free(y2);
+    }
+    backend_destroy(both[0]);
+    backend_destroy(both[1]);
+}
+
+/* Plain outputs and gradients of one convolution by one backend. */
+struct conv_results {
+    float *y, *dx, *dw, *db;
+    const char *by;
+};
+
+struct conv_case {
+    struct conv_options options;
+    const float *x, *w, *bias, *dy; /* plain */
+};
+
+static struct conv_results convolve(struct backend *backend, const struct conv_case *c)
+{
+    const struct conv_options *o = &c->options;
+    struct image_shape plain_in = o->in, out;
+    struct conv *conv = NULL;
+    struct conv_results r;
+    size_t ins = o->images * image_values(o->in), outs;
+    size_t weights = (size_t)o->out_channels * o->in.channels * o->kernel * o->kernel;
+    float *x = poisoned(ins), *dx = poisoned(ins), *y, *dy;
+
+    plain_in.block = 1;
+    reference_relayout(plain_in, o->in.block, o->images, c->x, x);
+    assert_int_equal(backend->ops->conv_create(backend, o, &conv), RC_OK);
+    out = conv->out;
+    outs = o->images * image_values(out);
+    y = poisoned(outs);
+    dy = poisoned(outs);
+    r = (struct conv_results){poisoned(outs), poisoned(ins), poisoned(weights),
+                              poisoned(o->out_channels), conv->ops->name};
+    out.block = 1;
+    reference_relayout(out, conv->out.block, o->images, c->dy, dy);
+    assert_int_equal(conv->ops->prepare(conv, c->w, c->bias), RC_OK);
+    assert_int_equal(conv->ops->forward(conv, x, y), RC_OK);
+    reference_relayout(conv->out, 1, o->images, y, r.y);
+    /* Twice: the second time is added, so that slices of one batch give one gradient. */
+    assert_int_equal(conv->ops->backward_weights(conv, x, dy, true, r.dw, r.db), RC_OK);
+    assert_int_equal(conv->ops->backward_weights(conv, x, dy, false, r.dw, r.db), RC_OK);
+    if (o->with_input_gradient) {
+        assert_int_equal(conv->ops->backward_data(conv, dy, dx), RC_OK);
+        reference_relayout(o->in, 1, o->images, dx, r.dx);
+    }
+    conv->ops->destroy(conv);
+    mem_free(x);
+    mem_free(dx);
+    mem_free(y);
+    mem_free(dy);
+    return r;
+}
+
+static void results_deinit(struct conv_results *r)
+{
+    mem_free(r->y);
+    mem_free(r->dx);
+    mem_free(r->dw);
+    mem_free(r->db);
+}
+
+static void check_case(struct backend *backend, struct backend *oracle, const struct conv_case *c,
+                       uint64_t seed)
+{
+    const struct conv_options *o = &c->options;
+    struct conv_results got = convolve(backend, c), twin = convolve(oracle, c);
+    uint32_t shrink = o->kernel - 1 - 2 * o->padding;
+    size_t outs =
+        (size_t)o->images * o->out_channels * (o->in.height - shrink) * (o->in.width - shrink);
+    size_t weights = (size_t)o->out_channels * o->in.channels * o->kernel * o->kernel;
+
+    check_seed(seed, distance(got.y, twin.y, outs) < 1e-5);
+    check_seed(seed, distance(got.dw, twin.dw, weights) < 1e-5);
+    check_seed(seed, distance(got.db, twin.db, o->out_channels) < 1e-5);
+    if (o->with_input_gradient) {
+        check_seed(seed, distance(got.dx, twin.dx, o->images * image_values(o->in)) < 1e-5);
+    }
+    results_deinit(&got);
+    results_deinit(&twin);
+}
+
+static void check_convolution(struct backend *backend, struct backend *oracle, struct rng *rng,
+                              const struct conv_options *options, uint64_t seed)
+{
+    uint32_t shrink = options->kernel - 1 - 2 * options->padding;
+    size_t outs = (size_t)options->images * options->out_channels * (options->in.height - shrink) *
+                  (options->in.width - shrink);
+    size_t weights =
+        (size_t)options->out_channels * options->in.channels * options->kernel * options->kernel;
+    float *x = random_values(rng, options->images * image_values(options->in));
+    float *w = random_values(rng, weights), *bias = random_values(rng, options->out_channels);
+    float *dy = random_values(rng, outs);
+    struct conv_case c = {*options, x, w, bias, dy};
+
+    check_case(backend, oracle, &c, seed);
+    mem_free(x);
+    mem_free(w);
+    mem_free(bias);
+    mem_free(dy);
+}
+
+static void convolutions_equal_their_twin_by_im2col(void **state)
+{
+    (void)state;
+    struct backend *cpu = columns(), *oracle = plain();
+    const uint32_t kernels[] = {1, 3, 5};
+    FOR_EACH_SEED (seed, 30) {
+        struct rng rng;
+        rng_init(&rng, seed, 8);
+        uint32_t kernel = kernels[rng_below(&rng, 3)];
+        struct conv_options options = {
+            .in = {4, between(&rng, kernel, 9), between(&rng, kernel, 9), 1u << rng_below(&rng, 3)},
+            .out_channels = between(&rng, 1, 7),
+            .kernel = kernel,
+            .padding = (uint32_t)rng_below(&rng, kernel / 2 + 1),
+            .images = between(&rng, 1, 3),
+            .with_relu = seed % 2 == 0,
+            .with_gradients = true,
+            .with_input_gradient = true,
+        };
+        check_convolution(cpu, oracle, &rng, &options, seed);
+    }
+    backend_destroy(cpu);
+    backend_destroy(oracle);
+}
+
+static void convolutions_equal_their_twin_by_whatever_the_library_chooses(void **state)
+{
+    (void)state;
+    struct backend *cpu = fast(), *oracle = plain();
+    FOR_EACH_SEED (seed, 12) {
+        struct rng rng;
+        rng_init(&rng, seed, 9);
+        bool is_blocked = seed % 3 != 0;
+        struct conv_options options = {
+            .in = {is_blocked ? 16 : between(&rng, 1, 5), between(&rng, 3, 14),
+                   between(&rng, 3, 14), is_blocked ? 16 : 1},
+            .out_channels = seed % 4 == 0 ? between(&rng, 1, 20) : 16,
+            .kernel = seed % 5 == 0 ? 5 : 3,
+            .padding = seed % 5 == 0 ? 2 : 1,
+            .images = between(&rng, 1, 8),
+            .with_relu = seed % 2 == 0,
+            .with_gradients = true,
+            .with_input_gradient = is_blocked,
+        };
+        check_convolution(cpu, oracle, &rng, &options, seed);
+    }
+    backend_destroy(cpu);
+    backend_destroy(oracle);
+}
+
+/* The two convolutions of the `cnn` preset, by oneDNN and by im2col. */
+static void the_convolutions_of_the_preset_agree_between_libraries(void **state)
+{
+    (void)state;
+    struct backend *cpu = fast(), *other = columns();
+    struct rng rng;
+    struct conv_options second = {{32, 28, 28, 16}, 64, 3, 1, 16, false, true, true};
+    struct conv_options first = {{1, 28, 28, 1}, 32, 3, 1, 16, true, true, false};
+
+    rng_init(&rng, 1, 10);
+    check_convolution(cpu, other, &rng, &first, 0);
+    check_convolution(cpu, other, &rng, &second, 0);
+    backend_destroy(cpu);
+    backend_destroy(other);
+}
+
+static void every_failed_allocation_is_reported_and_leaks_nothing(void **state)
+{
+    (void)state;
+    struct conv_options options = {{16, 16, 16, 16}, 16, 3, 1, 8, true, true, true};
+    uint64_t before = mem_blocks();
+    struct backend *(*const makers[])(void) = {fast, columns, plain};
+
+    for (size_t m = 0; m < ARRAY_COUNT(makers); m++) {
+        bool is_done = false;
+        for (uint64_t n = 0; !is_done && n < 100; n++) {
+            struct backend *cpu = makers[m]();
+            struct conv *conv = NULL;
+            mem_fail_after(n);
+            enum rc rc = cpu->ops->conv_create(cpu, &options, &conv);
+            mem_fail_after(UINT64_MAX);
+            assert_true(rc == RC_OK || rc == RC_NOMEM);
+            is_done = rc == RC_OK;
+            if (is_done) conv->ops->destroy(conv);
+            backend_destroy(cpu);
+            assert_int_equal(mem_blocks(), before);
+        }
+        assert_true(is_done);
+    }
+    mem_fail_after(0);
+    assert_null(fast());
+    mem_fail_after(UINT64_MAX);
+    backend_destroy(NULL);
+}
+
+static void equal_calls_give_equal_bits(void **state)
+{
+    (void)state;
+    struct backend *cpu = fast();
+    struct rng rng;
+    struct conv_options options = {{32, 28, 28, 16}, 64, 3, 1, 16, true, true, true};
+    struct conv_case c;
+    struct conv_results a, b;
+    size_t outs = (size_t)16 * 64 * 784;
+    float *x, *w, *bias, *dy;
+
+    rng_init(&rng, 3, 11);
+    x = random_values(&rng, (size_t)16 * 32 * 784);
+    w = random_values(&rng, 64 * 32 * 9);
+    bias = random_values(&rng, 64);
+    dy = random_values(&rng, outs);
+    c = (struct conv_case){options, x, w, bias, dy};
+    a = convolve(cpu, &c);
+    b = convolve(cpu, &c);
+    assert_memory_equal(a.y, b.y, outs * sizeof(float));
+    assert_memory_equal(a.dw, b.dw, 64 * 32 * 9 * sizeof(float));
+    assert_memory_equal(a.dx, b.dx, (size_t)16 * 32 * 784 * sizeof(float));
+    results_deinit(&a);
+    results_deinit(&b);
+    mem_free(x);
+    mem_free(w);
+    mem_free(bias);
+    mem_free(dy);
+    backend_destroy(cpu);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(vector_operations_equal_their_twins_to_the_bit),
+        cmocka_unit_test(the_norm_is_a_sum_of_squares_and_one_bad_value_is_found_anywhere),
+        cmocka_unit_test(bytes_become_normalised_values),
+        cmocka_unit_test(relu_keeps_a_nan_for_others_to_find),
+        cmocka_unit_test(products_equal_their_twin_for_every_transposition),
+        cmocka_unit_test(dense_layers_equal_their_twin_both_ways),
+        cmocka_unit_test(updates_equal_their_twins_to_the_bit),
+        cmocka_unit_test(pooling_equals_its_twin_for_every_layout),
+        cmocka_unit_test(relayout_there_and_back_changes_nothing),
+        cmocka_unit_test(convolutions_equal_their_twin_by_im2col),
+        cmocka_unit_test(convolutions_equal_their_twin_by_whatever_the_library_chooses),
+        cmocka_unit_test(the_convolutions_of_the_preset_agree_between_libraries),
+        cmocka_unit_test(every_failed_allocation_is_reported_and_leaks_nothing),
+        cmocka_unit_test(equal_calls_give_equal_bits),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
