@@ -29,9 +29,9 @@ static void scene_make(struct scene *scene)
     scene->hello.suites = SUITE_CHACHA20POLY1305 | SUITE_AES256GCM;
     scene->hello.role = HELLO_PEER;
     scene->hello.listen_port = 7077;
-    strcpy(scene->hello.observed, "192.0.2.1:50000");
+    snprintf(scene->hello.observed, sizeof scene->hello.observed, "%s", "192.0.2.1:50000");
     memset(scene->hello.schema.bytes, 7, DIGEST_BYTES);
-    strcpy(scene->hello.spec, "conv3x3:32 relu linear:10");
+    snprintf(scene->hello.spec, sizeof scene->hello.spec, "%s", "conv3x3:32 relu linear:10");
 }
 
 static enum rc encode(struct scene *scene)
@@ -181,8 +181,8 @@ static void what_must_not_travel_is_cleaned(void **state)
 
     (void)state;
     scene_make(&scene);
-    strcpy(scene.hello.observed, "somewhere");
-    strcpy(scene.hello.spec, "a\nb");
+    snprintf(scene.hello.observed, sizeof scene.hello.observed, "%s", "somewhere");
+    snprintf(scene.hello.spec, sizeof scene.hello.spec, "%s", "a\nb");
     assert_int_equal(encode(&scene), RC_OK);
     assert_int_equal(decode(&scene, &hello), RC_OK);
     assert_string_equal(hello.observed, "");

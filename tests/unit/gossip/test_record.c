@@ -25,8 +25,10 @@ static void scene_make(struct scene *scene)
     scene->record.incarnation = UINT64_C(1) << 40;
     scene->record.features = 5;
     scene->record.has_left = true;
-    strcpy(scene->record.addresses[0], "peer.example:7077");
-    strcpy(scene->record.addresses[1], "[2001:db8::1]:7077");
+    snprintf(scene->record.addresses[0], sizeof scene->record.addresses[0], "%s",
+             "peer.example:7077");
+    snprintf(scene->record.addresses[1], sizeof scene->record.addresses[1], "%s",
+             "[2001:db8::1]:7077");
     scene->record.addresses_count = 2;
 }
 
@@ -166,7 +168,7 @@ static void a_record_with_a_bad_address_is_refused(void **state)
 
     (void)state;
     scene_make(&scene);
-    strcpy(scene.record.addresses[1], "no port");
+    snprintf(scene.record.addresses[1], sizeof scene.record.addresses[1], "%s", "no port");
     assert_int_equal(sign(&scene), RC_FORMAT);
     scene_make(&scene);
     assert_int_equal(sign(&scene), RC_OK);
