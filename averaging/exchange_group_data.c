@@ -251,6 +251,17 @@ static bool has_mixed(const struct group *group)
     return false;
 }
 
+/* Did anyone but us come this far? Else all had turned to another proposal before START came. */
+static bool has_met_anyone(const struct group *group)
+{
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if (i != group->self && (group->parties[i].credit > 0 || group->parties[i].received > 0)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void over_if_all_ended(struct group *group, struct commands *out)
 {
     if (group->state != GROUP_DATA) return;
@@ -260,8 +271,10 @@ static void over_if_all_ended(struct group *group, struct commands *out)
     if (has_mixed(group)) {
         bitmap_fill(group);
         group_over(group, OVER_COMMITTED, NULL, false, out);
-    } else {
+    } else if (has_met_anyone(group)) {
         group_over(group, OVER_ABORTED, "all other members were lost", false, out);
+    } else {
+        group_over(group, OVER_ABORTED, "the others took up another proposal", true, out);
     }
 }
 

@@ -32,11 +32,8 @@ static const uint64_t deadline_floor_ns = 5 * NS_PER_S;
 static const uint64_t deadline_cap_ns = 600 * NS_PER_S;
 static const uint64_t first_deadline_ns = 30 * NS_PER_S;
 static const uint64_t first_chunk_ns = 100 * NS_PER_MS; /* and this for each chunk: 10 Mbit/s */
-static const float norms_tolerance = 1e-3f;
 
-enum { RETRY_MS = 200, DEADLINE_SPREAD = 8, SCORE_MISS = -1, SCORE_NONFINITE = -50 };
-enum { SCORE_VIOLATION = -100 };
-enum { CHUNK_NONE, CHUNK_CHECKING, CHUNK_STAGED };
+enum { RETRY_MS = 200, DEADLINE_SPREAD = 8, SCORE_MISS = -1, SCORE_VIOLATION = -100 };
 
 static struct pair *pair_of(struct exchange *exchange)
 {
@@ -152,11 +149,6 @@ void pair_score(struct peer_id to, int32_t score, const char *reason, struct com
     command->reason = reason;
 }
 
-static uint16_t stream_of(const struct pair *pair)
-{
-    return (uint16_t)pair->key.counter;
-}
-
 static uint64_t deadline_ns(const struct pair *pair)
 {
     uint64_t first = first_deadline_ns + pair->options.chunks * first_chunk_ns;
@@ -165,15 +157,15 @@ static uint64_t deadline_ns(const struct pair *pair)
                            deadline_cap_ns);
 }
 
-static bool is_partner(const struct pair *pair, struct member_ref from)
+bool pair_is_partner(const struct pair *pair, struct member_ref from)
 {
     return pair->state != PAIR_IDLE && peer_id_is_equal(pair->partner.id, from.id) &&
            boot_id_is_equal(pair->partner.boot, from.boot);
 }
 
-static bool is_running(const struct pair *pair, struct member_ref from, const struct round_key *key)
+bool pair_is_running(const struct pair *pair, struct member_ref from, const struct round_key *key)
 {
-    return is_partner(pair, from) && round_key_is_equal(&pair->key, key);
+    return pair_is_partner(pair, from) && round_key_is_equal(&pair->key, key);
 }
 
 /* ---- the end of a round ---- */
@@ -201,8 +193,7 @@ static void pair_skip(struct pair *pair, const char *reason, struct commands *ou
     over_add(pair, OVER_ABORTED, 0, reason, out);
 }
 
-static void pair_abort(struct pair *pair, enum abort_code code, const char *reason,
-                       struct commands *out)
+void pair_abort(struct pair *pair, enum abort_code code, const char *reason, struct commands *out)
 {
     struct message *message = NULL;
 
@@ -222,29 +213,17 @@ static void pair_abort(struct pair *pair, enum abort_code code, const char *reas
     over_add(pair, OVER_ABORTED, 0, reason, out);
 }
 
-static void pair_commit(struct pair *pair, float scale, struct commands *out)
+void pair_commit(struct pair *pair, float scale, struct commands *out)
 {
     pair->counts.rounds_ok++;
     deadline_add(&pair->rounds, pair->now_ns - pair->begun_ns);
     over_add(pair, OVER_COMMITTED, pair->alpha * scale, NULL, out);
 }
 
-/* What the clip radius makes of the distance we measured. */
-static float clip_scale(const struct pair *pair)
-{
-    double squared = 0;
-
-    for (uint32_t i = 0; i < pair->norms_count; i++) {
-        squared += pair->norms[i];
-    }
-    if (pair->tau <= 0 || squared <= (double)pair->tau * (double)pair->tau) return 1;
-    return (float)((double)pair->tau / sqrt(squared));
-}
-
 static void pair_enter_doubt(struct pair *pair, struct commands *out)
 {
     CHECK(pair->state == PAIR_PREPARED);
-    pair_doubt_add(pair, clip_scale(pair), out);
+    pair_doubt_add(pair, pair_clip_scale(pair), out);
     over_add(pair, OVER_IN_DOUBT, 1, NULL, out);
 }
 
@@ -259,7 +238,7 @@ static void round_reset(struct pair *pair, bool is_initiator, struct member_ref 
     pair->begun_ns = pair->now_ns;
     pair->credit = pair->sent = pair->granted = pair->received = pair->done = 0;
     pair->has_ready = false;
-    memset(pair->chunks, CHUNK_NONE, pair->options.chunks);
+    memset(pair->chunks, 0, pair->options.chunks);
     memset(pair->norms, 0, pair->norms_count * sizeof *pair->norms);
 }
 
@@ -330,7 +309,7 @@ static uint32_t offer_objection(struct pair *pair, struct member_ref from,
 {
     static const struct digest none;
     /* Both offered at once: the smaller id's round goes on. */
-    bool is_crossed = pair->state == PAIR_OFFERED && is_partner(pair, from);
+    bool is_crossed = pair->state == PAIR_OFFERED && pair_is_partner(pair, from);
 
     if (digest_is_equal(pair->lineage, none)) return REJECT_NOT_READY;
     if (offer->chunks != pair->options.chunks ||
@@ -367,7 +346,7 @@ static enum rc on_offer(struct pair *pair, struct member_ref from,
         return RC_FORMAT;
     }
     if (!offer_is_new(pair, from, offer->key.counter)) return RC_REPLAY;
-    if (pair->state == PAIR_OFFERED && is_partner(pair, from) &&
+    if (pair->state == PAIR_OFFERED && pair_is_partner(pair, from) &&
         peer_id_compare(pair->options.self, from.id) < 0) {
         return RC_BUSY; /* it will accept ours */
     }
@@ -396,7 +375,7 @@ static enum rc on_offer(struct pair *pair, struct member_ref from,
 static enum rc on_accept(struct pair *pair, struct member_ref from,
                          const struct message_accept *accept, struct commands *out)
 {
-    if (pair->state != PAIR_OFFERED || !is_running(pair, from, &accept->key)) return RC_STALE;
+    if (pair->state != PAIR_OFFERED || !pair_is_running(pair, from, &accept->key)) return RC_STALE;
     if (!(accept->alpha > 0 && accept->alpha <= pair->alpha)) return RC_FORMAT;
     if (!(accept->tau >= 0) || !isfinite(accept->tau)) return RC_FORMAT;
     if (accept->credit > pair->options.chunks) return RC_FORMAT;
@@ -420,222 +399,13 @@ static enum rc on_reject(struct pair *pair, struct member_ref from,
         [REJECT_CODEC] = "the partner uses another codec",
     };
 
-    if (pair->state != PAIR_OFFERED || !is_running(pair, from, &reject->key)) return RC_STALE;
+    if (pair->state != PAIR_OFFERED || !pair_is_running(pair, from, &reject->key)) return RC_STALE;
     if (reject->code == 0 || reject->code >= ARRAY_COUNT(reasons)) return RC_FORMAT;
     pair_skip(pair, reasons[reject->code], out);
     return RC_OK;
 }
 
-/* ---- data ---- */
-
-static void send_offers(struct pair *pair, struct commands *out)
-{
-    struct command *send;
-
-    if (pair->sent >= pair->credit) return;
-    send = commands_add(out, COMMAND_SEND_RANGE);
-    if (send == NULL) return;
-    send->to = pair->partner.id;
-    send->buffer = DATA_OFFER;
-    send->stream = stream_of(pair);
-    send->first = pair->sent;
-    send->count = pair->credit - pair->sent;
-    pair->sent = pair->credit;
-}
-
-static void grant(struct pair *pair, struct commands *out)
-{
-    uint32_t wanted = pair->done + PAIR_CREDIT_CHUNKS, count = pair->options.chunks;
-    struct message *message;
-
-    if (wanted > count) wanted = count;
-    if (wanted <= pair->granted) return;
-    if (wanted < pair->granted + PAIR_CREDIT_CHUNKS / 2 && wanted != count) return;
-    message = pair_send(pair->partner.id, MESSAGE_CREDIT, out);
-    if (message == NULL) return;
-    message->as.credit.stream = stream_of(pair);
-    message->as.credit.chunks = wanted - pair->granted;
-    pair->granted = wanted;
-}
-
-static void send_ready(struct pair *pair, struct commands *out)
-{
-    struct message *message = pair_send(pair->partner.id, MESSAGE_READY, out);
-
-    for (uint32_t i = 0; i < pair->norms_count; i++) {
-        float norm = (float)pair->norms[i];
-        uint32_t bits;
-
-        memcpy(&bits, &norm, sizeof bits);
-        store_le32(pair->norms_sent + 4 * (size_t)i, bits);
-    }
-    pair->state = PAIR_PREPARED;
-    if (message == NULL) return; /* then the deadline makes it a doubt, and the answer an abort */
-    message->as.ready.key = pair->key;
-    message->as.ready.bitmap = pair->bitmap;
-    message->as.ready.bitmap_bytes = pair->bitmap_bytes;
-    message->as.ready.norms = pair->norms_sent;
-    message->as.ready.norms_bytes = 4 * pair->norms_count;
-}
-
-static bool norms_agree(const struct pair *pair)
-{
-    for (uint32_t i = 0; i < pair->norms_count; i++) {
-        float ours = (float)pair->norms[i], theirs = pair->norms_heard[i];
-        float larger = ours > theirs ? ours : theirs;
-
-        if (!isfinite(ours) || fabsf(ours - theirs) > norms_tolerance * larger) return false;
-    }
-    return true;
-}
-
-/* The initiator has its staging and READY: from here on the round is decided. */
-static void decide(struct pair *pair, struct commands *out)
-{
-    float scale = clip_scale(pair);
-    struct message *message;
-
-    if (!norms_agree(pair)) {
-        pair_abort(pair, ABORT_NORMS, "the two ends measured different distances", out);
-        return;
-    }
-    message = pair_send(pair->partner.id, MESSAGE_COMMIT, out);
-    if (message != NULL) {
-        message->as.commit.key = pair->key;
-        message->as.commit.bitmap = pair->bitmap;
-        message->as.commit.bitmap_bytes = pair->bitmap_bytes;
-        message->as.commit.scale = scale;
-    }
-    pair_outcome_keep(pair, scale);
-    pair_commit(pair, scale, out);
-}
-
-static void advance(struct pair *pair, struct commands *out)
-{
-    if (pair->state != PAIR_DATA || pair->done < pair->options.chunks) return;
-    if (!pair->is_initiator) {
-        send_ready(pair, out);
-    } else if (pair->has_ready) {
-        decide(pair, out);
-    }
-}
-
-static enum rc on_credit(struct pair *pair, struct member_ref from,
-                         const struct message_credit *credit, struct commands *out)
-{
-    if (!is_partner(pair, from) || pair->state == PAIR_OFFERED) return RC_STALE;
-    if (credit->stream != stream_of(pair)) return RC_STALE;
-    if (credit->chunks > pair->options.chunks - pair->credit) return RC_FORMAT;
-    pair->credit += credit->chunks;
-    if (pair->state != PAIR_SNAPSHOT) send_offers(pair, out);
-    return RC_OK;
-}
-
-static enum rc on_ready(struct pair *pair, struct member_ref from,
-                        const struct message_ready *ready, struct commands *out)
-{
-    if (!is_running(pair, from, &ready->key) || !pair->is_initiator) return RC_STALE;
-    if (pair->state != PAIR_SNAPSHOT && pair->state != PAIR_DATA) return RC_STALE;
-    if (pair->has_ready) return RC_REPLAY;
-    if (ready->bitmap_bytes != pair->bitmap_bytes || ready->norms_bytes != 4 * pair->norms_count) {
-        return RC_FORMAT;
-    }
-    if (pair->bitmap_bytes > 0 && memcmp(ready->bitmap, pair->bitmap, pair->bitmap_bytes) != 0) {
-        return RC_FORMAT;
-    }
-    for (uint32_t i = 0; i < pair->norms_count; i++) {
-        uint32_t bits = load_le32(ready->norms + 4 * (size_t)i);
-
-        if (bits >= 0x7f800000u) return RC_NONFINITE; /* negative, infinite or NaN */
-    }
-    for (uint32_t i = 0; i < pair->norms_count; i++) {
-        uint32_t bits = load_le32(ready->norms + 4 * (size_t)i);
-
-        memcpy(&pair->norms_heard[i], &bits, sizeof bits);
-    }
-    pair->has_ready = true;
-    advance(pair, out);
-    return RC_OK;
-}
-
-static enum rc pair_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
-                             float *weight)
-{
-    struct pair *pair = pair_of(exchange);
-
-    if (pair->state != PAIR_DATA || !peer_id_is_equal(chunk->from, pair->partner.id) ||
-        chunk->stream != stream_of(pair)) {
-        return RC_STALE;
-    }
-    if (chunk->kind != DATA_OFFER || chunk->chunk >= pair->options.chunks) return RC_FORMAT;
-    if (pair->chunks[chunk->chunk] != CHUNK_NONE) return RC_REPLAY;
-    if (pair->received >= pair->granted) return RC_LIMIT;
-    pair->chunks[chunk->chunk] = CHUNK_CHECKING;
-    pair->received++;
-    *weight = 1;
-    return RC_OK;
-}
-
-static void pair_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *chunk,
-                                  enum rc rc, struct digest hash, float squared_distance,
-                                  uint64_t now_ns, struct commands *out)
-{
-    struct pair *pair = pair_of(exchange);
-
-    (void)hash; /* the norms say whether both saw the same */
-    pair->now_ns = now_ns;
-    if (pair->state != PAIR_DATA || !peer_id_is_equal(chunk->from, pair->partner.id) ||
-        chunk->stream != stream_of(pair) || chunk->chunk >= pair->options.chunks ||
-        pair->chunks[chunk->chunk] != CHUNK_CHECKING) {
-        return;
-    }
-    if (rc == RC_NONFINITE) {
-        pair_score(chunk->from, SCORE_NONFINITE, "sent a chunk that is not finite", out);
-        pair_abort(pair, ABORT_NONFINITE, "the partner's model is not finite", out);
-        return;
-    }
-    if (rc != RC_OK) {
-        pair_abort(pair, ABORT_LOCAL, "a chunk could not be taken in", out);
-        return;
-    }
-    pair->chunks[chunk->chunk] = CHUNK_STAGED;
-    pair->norms[chunk->chunk / pair->stride] += (double)squared_distance;
-    pair->done++;
-    grant(pair, out);
-    advance(pair, out);
-}
-
-static void pair_on_job_done(struct exchange *exchange, enum exchange_job job, uint32_t first,
-                             enum rc rc, struct digest hash, uint64_t now_ns, struct commands *out)
-{
-    struct pair *pair = pair_of(exchange);
-
-    (void)first;
-    (void)hash;
-    pair->now_ns = now_ns;
-    if (job != JOB_SNAPSHOT || pair->state != PAIR_SNAPSHOT) return;
-    if (rc == RC_NONFINITE) {
-        pair_abort(pair, ABORT_NONFINITE, "the local model is not finite", out);
-    } else if (rc != RC_OK) {
-        pair_abort(pair, ABORT_LOCAL, "the snapshot failed", out);
-    } else {
-        pair->state = PAIR_DATA;
-        grant(pair, out);
-        send_offers(pair, out);
-        advance(pair, out);
-    }
-}
-
 /* ---- decisions ---- */
-
-enum rc pair_check_decision(const struct pair *pair, const uint8_t *bitmap, uint32_t bitmap_bytes,
-                            float scale, float expected)
-{
-    if (bitmap_bytes != pair->bitmap_bytes) return RC_FORMAT;
-    if (bitmap_bytes > 0 && memcmp(bitmap, pair->bitmap, bitmap_bytes) != 0) return RC_FORMAT;
-    if (!(scale >= 0 && scale <= 1)) return RC_FORMAT;
-    return fabsf(scale - expected) <= norms_tolerance * expected ? RC_OK : RC_FORMAT;
-}
 
 static void send_done(struct peer_id to, const struct round_key *key, struct commands *out)
 {
@@ -650,18 +420,18 @@ static enum rc on_committed(struct pair *pair, struct member_ref from, const str
                             struct commands *out)
 {
     const struct pair_doubt *doubt = pair_doubt_find(pair, key);
-    bool is_now = pair->state == PAIR_PREPARED && is_running(pair, from, key);
+    bool is_now = pair->state == PAIR_PREPARED && pair_is_running(pair, from, key);
     enum rc rc;
 
     if (!peer_id_is_equal(key->initiator, from.id)) return RC_FORMAT;
     if (!is_now && doubt == NULL) {
-        if (pair->state != PAIR_IDLE && is_running(pair, from, key))
+        if (pair->state != PAIR_IDLE && pair_is_running(pair, from, key))
             return RC_FORMAT;         /* no READY */
         send_done(from.id, key, out); /* it may not have heard the first one */
         return RC_REPLAY;
     }
     rc = pair_check_decision(pair, bitmap, bitmap_bytes, scale,
-                             is_now ? clip_scale(pair) : doubt->expected_scale);
+                             is_now ? pair_clip_scale(pair) : doubt->expected_scale);
     if (rc != RC_OK) {
         pair_score(from.id, SCORE_VIOLATION, "decided what was not agreed", out);
         return rc;
@@ -678,7 +448,7 @@ static enum rc on_committed(struct pair *pair, struct member_ref from, const str
 static enum rc on_aborted(struct pair *pair, struct member_ref from, const struct round_key *key,
                           struct commands *out)
 {
-    if (is_running(pair, from, key)) {
+    if (pair_is_running(pair, from, key)) {
         pair->counts.rounds_aborted++;
         pair->counts.last_abort = "the partner aborted";
         over_add(pair, OVER_ABORTED, 0, "the partner aborted", out);
@@ -726,9 +496,9 @@ static enum rc pair_on_message(struct exchange *exchange, struct peer_id from, s
     case MESSAGE_REJECT:
         return on_reject(pair, ref, &message->as.reject, out);
     case MESSAGE_CREDIT:
-        return on_credit(pair, ref, &message->as.credit, out);
+        return pair_on_credit(pair, ref, &message->as.credit, out);
     case MESSAGE_READY:
-        return on_ready(pair, ref, &message->as.ready, out);
+        return pair_on_ready(pair, ref, &message->as.ready, out);
     case MESSAGE_COMMIT:
         return on_committed(pair, ref, &message->as.commit.key, message->as.commit.bitmap,
                             message->as.commit.bitmap_bytes, message->as.commit.scale, out);

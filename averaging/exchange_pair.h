@@ -55,7 +55,7 @@ struct pair {
     uint64_t begun_ns, deadline_ns;
     uint32_t credit, sent;            /* chunks the partner allows, that we sent */
     uint32_t granted, received, done; /* chunks we allow, begun to arrive, staged */
-    uint8_t *chunks;                  /* [chunks] 0 none, 1 being checked, 2 staged */
+    uint8_t *chunks;                  /* [chunks] enum of exchange_pair_data.c; 0: none */
     uint32_t stride, norms_count;     /* chunks a norm; norms in READY */
     double *norms;                    /* [norms_count] squared, ours */
     uint8_t *norms_sent;              /* the same as little-endian float32 */
@@ -75,9 +75,27 @@ struct pair {
 /* exchange_pair.c */
 bool pair_is_linked(const struct pair *pair, struct peer_id id);
 bool round_key_is_equal(const struct round_key *a, const struct round_key *b);
+bool pair_is_partner(const struct pair *pair, struct member_ref from);
+bool pair_is_running(const struct pair *pair, struct member_ref from, const struct round_key *key);
+void pair_abort(struct pair *pair, enum abort_code code, const char *reason, struct commands *out);
+void pair_commit(struct pair *pair, float scale, struct commands *out);
 /** A zeroed message to `to`, or NULL. */
 struct message *pair_send(struct peer_id to, enum message_type type, struct commands *out);
 void pair_score(struct peer_id to, int32_t score, const char *reason, struct commands *out);
+/* exchange_pair_data.c */
+/** What the clip radius makes of the distance we measured. */
+float pair_clip_scale(const struct pair *pair);
+MUST_USE enum rc pair_on_credit(struct pair *pair, struct member_ref from,
+                                const struct message_credit *credit, struct commands *out);
+MUST_USE enum rc pair_on_ready(struct pair *pair, struct member_ref from,
+                               const struct message_ready *ready, struct commands *out);
+MUST_USE enum rc pair_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
+                               float *weight);
+void pair_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *chunk, enum rc rc,
+                           struct digest hash, float squared_distance, uint64_t now_ns,
+                           struct commands *out);
+void pair_on_job_done(struct exchange *exchange, enum exchange_job job, uint32_t first, enum rc rc,
+                      struct digest hash, uint64_t now_ns, struct commands *out);
 /** RC_FORMAT unless the bitmap is full and the scale is what our own norms give. */
 MUST_USE enum rc pair_check_decision(const struct pair *pair, const uint8_t *bitmap,
                                      uint32_t bitmap_bytes, float scale, float expected);
