@@ -294,7 +294,7 @@ bool membership_next_hangup(struct membership *m, struct peer_id *id)
 
         if (!member->wants_hangup) continue;
         *id = member->id;
-        unlink_member(m, member, member->since_ns);
+        unlink_member(m, member, m->tick_ns);
         return true;
     }
     CHECK(false);

@@ -76,7 +76,8 @@ MUST_USE enum rc membership_on_message(struct membership *membership, struct pee
 void membership_on_goodbye(struct membership *membership, struct peer_id id, uint64_t now_ns);
 
 /** Due probes, suspicions, redials as of `now_ns`. Afterwards take what membership_next_dial() and
- *  membership_next_hangup() have; then membership_next_ns() lies in the future. */
+ *  membership_next_hangup() have; then membership_next_ns() lies in the future, unless a dial
+ *  failed at once. */
 void membership_tick(struct membership *membership, uint64_t now_ns, struct outbox *out);
 /** When to tick next; UINT64_MAX: nothing pending. Never later than due. */
 uint64_t membership_next_ns(const struct membership *membership);

@@ -178,7 +178,7 @@ static void member_dial_failed(struct membership *m, struct member *member, uint
         now_ns + membership_jitter(m, member->backoff_ns < cap ? member->backoff_ns : cap);
     if (member->backoff_ns < BACKOFF_MAX) member->backoff_ns *= 2;
     dialler_wake(m, member->dial_ns);
-    if (member->state == MEMBER_SUSPECT) membership_wake(m, now_ns);
+    if (member->state == MEMBER_SUSPECT) membership_wake(m, membership_dead_ns(m, member));
     if (member->state == MEMBER_KNOWN && member->failures >= KNOWN_FAILURES_MAX) {
         membership_become(m, member, MEMBER_DEAD, now_ns);
     }
@@ -239,7 +239,7 @@ void membership_on_link_duplicate(struct membership *m, const char *address, str
     dialler_on_reached(m, address, id, now_ns);
 }
 
-static void dials_expire(struct membership *m, uint64_t now_ns)
+void dialler_expire(struct membership *m, uint64_t now_ns)
 {
     for (uint32_t i = 0; i < DIALS_MAX; i++) {
         struct dial *dial = &m->dialler.dials[i];
@@ -325,7 +325,7 @@ bool membership_next_dial(struct membership *m, uint64_t now_ns, char address[AD
     uint64_t at_ns, expires_ns = UINT64_MAX;
 
     if (m->is_leaving || now_ns < d->next_ns) return false;
-    dials_expire(m, now_ns);
+    dialler_expire(m, now_ns);
     dial = dial_slot(d, now_ns, &at_ns);
     if (dial == NULL) {
         d->next_ns = at_ns;

@@ -109,6 +109,7 @@ struct membership {
     uint32_t pending_count, pending_at;
     uint32_t linked_count, hangups_count;
     uint64_t epoch;
+    uint64_t tick_ns; /* of the last tick */
     uint64_t next_ns; /* earliest of all but dials */
     uint64_t gossip_ns, sync_ns, sync_interval_ns, heal_ns, health_ns;
     uint32_t health; /* how much later than planned we were called, lately: 0 .. HEALTH_MAX */
@@ -146,6 +147,8 @@ void dialler_on_alone(struct membership *m, uint64_t now_ns);
 /** A dial to `address` ended at `id`. */
 void dialler_on_reached(struct membership *m, const char *address, struct peer_id id,
                         uint64_t now_ns);
+/** Dials that were never reported as ended count as failed. */
+void dialler_expire(struct membership *m, uint64_t now_ns);
 /** Let a random dead member be dialled. */
 void dialler_heal(struct membership *m, uint64_t now_ns);
 

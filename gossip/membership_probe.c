@@ -302,7 +302,9 @@ static void forget_tick(struct membership *m, uint64_t now_ns)
 void membership_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
 {
     if (m->is_leaving) return;
+    m->tick_ns = now_ns;
     health_tick(m, now_ns);
+    dialler_expire(m, now_ns);
     for (uint32_t i = 0; i < m->book.count; i++) {
         member_tick(m, m->book.members[i], now_ns, out);
     }

@@ -1,0 +1,260 @@
+/*
+ * A joiner and three donors with the fuzzer as the network: it chooses what is delivered, twice,
+ * late, changed or never, who dies and when time passes. A download that completes is exactly one
+ * donor's model, whatever happened.
+ */
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "peer/joiner.h"
+
+enum { DONORS = 3, VALUES = CHUNK_VALUES + 8, BUFFER_VALUES = 4, HELD_MAX = 64 };
+
+struct input {
+    const uint8_t *bytes;
+    size_t left;
+};
+
+struct world {
+    struct schema schema;
+    struct donor_snapshot snapshots[2]; /* donors 0 and 1 hold the first, donor 2 the second */
+};
+
+struct scene {
+    const struct world *world;
+    struct input input;
+    struct joiner *joiner;
+    struct donor *donors[DONORS];
+    struct outbox requests;        /* joiner to donors, not delivered yet */
+    struct outbox answers[DONORS]; /* and back */
+    uint64_t now_ns;
+};
+
+static uint8_t next(struct input *input)
+{
+    if (input->left == 0) return 0;
+    input->left--;
+    return *input->bytes++;
+}
+
+static const struct peer_id joiner_id = {{99}};
+
+static void world_make(struct world *world)
+{
+    const uint32_t shape[] = {VALUES}, buffer[] = {BUFFER_VALUES};
+
+    schema_init(&world->schema);
+    CHECK(schema_add(&world->schema, "w", SECTION_PARAMETERS, shape, 1) == RC_OK);
+    CHECK(schema_add(&world->schema, "b", SECTION_BUFFERS, buffer, 1) == RC_OK);
+    for (uint64_t k = 0; k < 2; k++) {
+        struct donor_snapshot *snapshot = &world->snapshots[k];
+
+        *snapshot = (struct donor_snapshot){.step = k,
+                                            .lineage = hash_of("l", 1),
+                                            .sections_count = 2,
+                                            .sections = {SECTION_PARAMETERS, SECTION_BUFFERS},
+                                            .counts = {VALUES, BUFFER_VALUES}};
+        for (size_t s = 0; s < 2; s++) {
+            snapshot->values[s] = mem_array(snapshot->counts[s], sizeof(float));
+            for (size_t i = 0; i < snapshot->counts[s]; i++) { /* the first bucket is the same */
+                snapshot->values[s][i] =
+                    (float)(rng_mix(i < CHUNK_VALUES && s == 0 ? 0 : k, i) % 97);
+            }
+        }
+        CHECK(donor_snapshot_hash(snapshot) == RC_OK);
+    }
+}
+
+static struct donor_snapshot snapshot_copy(const struct donor_snapshot *from)
+{
+    struct donor_snapshot copy = *from;
+
+    for (size_t s = 0; s < from->sections_count; s++) {
+        copy.values[s] = mem_array(from->counts[s], sizeof(float));
+        memcpy(copy.values[s], from->values[s], from->counts[s] * sizeof(float));
+    }
+    copy.hashes = mem_array(from->buckets, sizeof(copy.hashes[0]));
+    memcpy(copy.hashes, from->hashes, from->buckets * sizeof(copy.hashes[0]));
+    return copy;
+}
+
+/* The message of an entry, as it is or, for some inputs, with a byte of it changed. */
+static bool decode(struct scene *scene, const struct outbox_entry *entry, uint8_t *bytes,
+                   struct message *message)
+{
+    struct inner_header header;
+    uint8_t change = next(&scene->input);
+
+    memcpy(bytes, entry->inner->bytes, entry->inner->count);
+    if (change >= 0xc0) bytes[next(&scene->input) % entry->inner->count] ^= change;
+    if (inner_header_decode(bytes, entry->inner->count, &header) != RC_OK) return false;
+    return message_decode(header.type, bytes + INNER_HEADER_BYTES,
+                          entry->inner->count - INNER_HEADER_BYTES, message) == RC_OK;
+}
+
+static void deliver_request(struct scene *scene, uint8_t which)
+{
+    struct message message;
+    uint8_t bytes[CONTROL_BYTES_MAX];
+    const struct outbox_entry *entry;
+    bool wants_snapshot = false;
+    uint32_t to;
+    enum rc rc;
+
+    if (scene->requests.count == 0) return;
+    entry = &scene->requests.entries[which % scene->requests.count];
+    to = (entry->to.bytes[0] - 1U) % DONORS;
+    if (!decode(scene, entry, bytes, &message)) return;
+    if (message.type != MESSAGE_STATE_REQ) {
+        rc = donor_on_message(scene->donors[to], joiner_id, &message, scene->now_ns,
+                              &scene->answers[to]);
+        (void)rc;
+        return;
+    }
+    rc = donor_on_request(scene->donors[to], joiner_id, &message.as.state_req, scene->now_ns,
+                          &wants_snapshot, &scene->answers[to]);
+    if (rc == RC_OK && wants_snapshot) {
+        struct donor_snapshot snapshot = snapshot_copy(&scene->world->snapshots[to == 2]);
+
+        donor_on_snapshot(scene->donors[to], (which & 0x40) != 0 ? RC_NOMEM : RC_OK, &snapshot,
+                          scene->now_ns, &scene->answers[to]);
+    }
+}
+
+static void deliver_answer(struct scene *scene, uint8_t which)
+{
+    struct outbox *answers = &scene->answers[which % DONORS];
+    struct peer_id from = {{(uint8_t)(which % DONORS + 1)}};
+    struct message message;
+    uint8_t bytes[CONTROL_BYTES_MAX];
+    enum rc rc;
+
+    if (answers->count == 0) return;
+    if (!decode(scene, &answers->entries[(which >> 2) % answers->count], bytes, &message)) return;
+    rc = joiner_on_message(scene->joiner, from, &message, scene->now_ns, &scene->requests);
+    (void)rc;
+}
+
+static void deliver_bucket(struct scene *scene, uint8_t which)
+{
+    struct peer_id from = {{(uint8_t)(which % DONORS + 1)}};
+    static uint8_t bytes[CHUNK_VALUES * sizeof(float)];
+    const uint8_t *sent;
+    uint16_t stream;
+    uint32_t bucket;
+    size_t count;
+
+    if (!donor_next_bucket(scene->donors[which % DONORS], joiner_id, &stream, &bucket, &sent,
+                           &count)) {
+        return;
+    }
+    memcpy(bytes, sent, count);
+    if ((which & 0xe0) == 0xe0) bytes[next(&scene->input) % count] ^= 1;
+    if ((which & 0xe0) == 0xc0) bucket ^= next(&scene->input);
+    if ((which & 0xe0) == 0xa0) count -= next(&scene->input) % count;
+    for (int i = 0; i < ((which & 0x10) != 0 ? 2 : 1); i++) {
+        enum rc rc = joiner_on_bucket(scene->joiner, from, stream, bucket, bytes, count,
+                                      scene->now_ns, &scene->requests);
+        (void)rc;
+    }
+}
+
+static void check(struct scene *scene)
+{
+    const struct donor_snapshot *model;
+
+    if (joiner_state(scene->joiner) != JOINER_COMPLETE) return;
+    model = &scene->world->snapshots[0];
+    for (uint32_t k = 0; k < 2; k++) {
+        size_t count;
+        const float *values = joiner_section(scene->joiner, SECTION_PARAMETERS, &count);
+
+        if (memcmp(values, scene->world->snapshots[k].values[0], count * sizeof(float)) == 0) {
+            model = &scene->world->snapshots[k];
+        }
+    }
+    for (size_t s = 0; s < 2; s++) {
+        size_t count;
+        const float *values = joiner_section(scene->joiner, model->sections[s], &count);
+
+        CHECK(s == 1 || values != NULL); /* a changed request may have asked for less */
+        if (values == NULL) continue;
+        CHECK(count == model->counts[s]);
+        CHECK(memcmp(values, model->values[s], count * sizeof(float)) == 0);
+    }
+    joiner_finish(scene->joiner);
+}
+
+static void step(struct scene *scene)
+{
+    static const struct peer_id donors[DONORS] = {{{1}}, {{2}}, {{3}}};
+    uint8_t what = next(&scene->input), which = next(&scene->input);
+    enum rc rc;
+
+    switch (what % 8) {
+    case 0:
+        rc = joiner_begin(scene->joiner, donors, which % (DONORS + 1), hash_of("l", which & 1),
+                          scene->now_ns, &scene->requests);
+        (void)rc;
+        break;
+    case 1:
+        deliver_request(scene, which);
+        break;
+    case 2:
+        deliver_answer(scene, which);
+        break;
+    case 3:
+    case 4:
+        deliver_bucket(scene, which);
+        break;
+    case 5:
+        joiner_on_link_lost(scene->joiner, donors[which % DONORS], scene->now_ns, &scene->requests);
+        donor_on_link_lost(scene->donors[which % DONORS], joiner_id);
+        break;
+    case 6:
+        scene->now_ns += (uint64_t)which * 100 * NS_PER_MS;
+        joiner_tick(scene->joiner, scene->now_ns, &scene->requests);
+        donor_tick(scene->donors[which % DONORS], scene->now_ns);
+        break;
+    default: /* keep the newest of what is under way */
+        outbox_clear(&scene->requests);
+        outbox_clear(&scene->answers[which % DONORS]);
+        break;
+    }
+    CHECK(joiner_progress(scene->joiner) >= 0 && joiner_progress(scene->joiner) <= 1);
+    if (scene->requests.count > HELD_MAX) outbox_clear(&scene->requests);
+    for (size_t i = 0; i < DONORS; i++) {
+        if (scene->answers[i].count > HELD_MAX) outbox_clear(&scene->answers[i]);
+    }
+    check(scene);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
+{
+    static struct world world;
+    static bool is_made;
+    struct scene scene = {.world = &world, .input = {bytes, count}, .now_ns = NS_PER_S};
+    uint64_t blocks;
+
+    if (!is_made) world_make(&world);
+    is_made = true;
+    blocks = mem_blocks();
+    scene.joiner = joiner_create(&world.schema, 1);
+    outbox_init(&scene.requests);
+    for (size_t i = 0; i < DONORS; i++) {
+        scene.donors[i] = donor_create(&world.schema);
+        outbox_init(&scene.answers[i]);
+    }
+    while (scene.input.left > 0) {
+        step(&scene);
+    }
+    joiner_destroy(scene.joiner);
+    outbox_deinit(&scene.requests);
+    for (size_t i = 0; i < DONORS; i++) {
+        donor_destroy(scene.donors[i]);
+        outbox_deinit(&scene.answers[i]);
+    }
+    CHECK(mem_blocks() == blocks);
+    return 0;
+}
