@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "peer/env/process.h"
 
 #include "version.h"
 
@@ -72,8 +73,11 @@ int main(int argc, char **argv)
     struct options *options = NULL;
     struct fault why = {""};
     int code;
-    enum rc rc = options_parse(argc > 0 ? argc - 1 : 0, (const char *const *)argv + 1,
-                               (const char *const *)environ, &options, &why);
+    enum rc rc;
+
+    process_bind_to_parent(); /* before the environment is read: it takes its variable away */
+    rc = options_parse(argc > 0 ? argc - 1 : 0, (const char *const *)argv + 1,
+                       (const char *const *)environ, &options, &why);
 
     if (rc != RC_OK) return command_failed(rc, &why);
     code = run(options);

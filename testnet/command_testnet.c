@@ -68,12 +68,12 @@ static void on_report(void *context, uint32_t peer, const struct local_peer *sta
     if (text_is_whole(&view->text)) log_info(&view->log, "%s", view->text.bytes);
 }
 
-static void on_note(void *context, const char *line)
+static void on_note(void *context, bool is_error, const char *line)
 {
     struct view *view = context;
 
     view_erase(view);
-    log_warn(&view->log, "%s", line);
+    log_line(&view->log, is_error ? LOG_ERROR : LOG_WARN, "%s", line);
 }
 
 static void on_tick(void *context, const struct local_peer *peers, uint32_t count, double elapsed_s)
@@ -226,6 +226,14 @@ static enum rc method_parse(const struct options *options, struct method *method
     return RC_OK;
 }
 
+static bool any_failed(const struct local_result *run)
+{
+    for (uint32_t i = 0; i < run->count; i++) {
+        if (run->peers[i].state == LOCAL_FAILED) return true;
+    }
+    return false;
+}
+
 /* Exit code of a run that was not stopped. */
 static int conclude(const struct options *options, const struct method *method,
                     const struct local_result *run)
@@ -239,7 +247,9 @@ static int conclude(const struct options *options, const struct method *method,
 
     if (rc != RC_OK) return command_failed(rc, &why);
     const enum rc judged = judge(&models, options, out, &comparison, &why);
-    if (judged != RC_OK) command_failed(judged, &why);
+    /* A failed peer has been told of already, and the rest follows from it. */
+    const bool has_failed = any_failed(run);
+    if (judged != RC_OK && !has_failed) command_failed(judged, &why);
     const struct summary summary = {
         .model = options_text(options, "model"),
         .data = options_text(options, "data"),
@@ -259,18 +269,17 @@ static int conclude(const struct options *options, const struct method *method,
     rc = save_summary(out, json, &why);
     if (rc == RC_OK) rc = save_report(out, &why);
     int code = rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);
-    if (!summary_holds(json, &broken)) {
+    if (has_failed) {
+        code = EXIT_FAILED;
+    } else if (!summary_holds(json, &broken)) {
         fprintf(stderr, "grapevine: broken: %s; see %s/summary.json\n", broken, out);
         code = EXIT_INVARIANT;
-    }
-    for (uint32_t i = 0; i < run->count; i++) {
-        if (run->peers[i].state == LOCAL_FAILED) code = EXIT_FAILED;
     }
     if (options_flag(options, "json")) {
         command_print_json(json);
         return code;
     }
-    if (!options_flag(options, "quiet")) print_table(json, out);
+    if (judged == RC_OK && !options_flag(options, "quiet")) print_table(json, out);
     json_destroy(json);
     return code;
 }

@@ -48,7 +48,7 @@ void local_become(struct runner *runner, enum local_state next)
     runner->seen.state = next;
 }
 
-void local_note(struct local *local, const char *format, ...)
+void local_note(struct local *local, bool is_error, const char *format, ...)
 {
     char line[512];
     va_list arguments;
@@ -56,7 +56,9 @@ void local_note(struct local *local, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(line, sizeof line, format, arguments);
     va_end(arguments);
-    if (local->options->on_note != NULL) local->options->on_note(local->options->context, line);
+    if (local->options->on_note != NULL) {
+        local->options->on_note(local->options->context, is_error, line);
+    }
 }
 
 double local_clock(struct local *local)
@@ -211,7 +213,7 @@ void local_fail(struct local *local, uint32_t peer, const char *how)
     snprintf(runner->seen.failure, sizeof runner->seen.failure, "%s%s%s", how,
              words[0] != '\0' ? ": " : "", words);
     local_become(runner, LOCAL_FAILED);
-    local_note(local, "peer %u failed: %s", peer, runner->seen.failure);
+    local_note(local, true, "peer %u failed: %s", peer, runner->seen.failure);
     /* What one cannot start with, the others cannot either: no use waiting for them. */
     if (never_ran && !local->is_stopping) stop_all(local, SIGTERM);
 }

@@ -61,8 +61,8 @@ struct local_options {
     void *context;
     /** After each report of a peer. */
     void (*on_report)(void *context, uint32_t peer, const struct local_peer *state);
-    /** A line for people: a fault, a failure. */
-    void (*on_note)(void *context, const char *line);
+    /** A line for people: a fault we caused, or (an error) a peer that failed. */
+    void (*on_note)(void *context, bool is_error, const char *line);
     /** Several times a second. */
     void (*on_tick)(void *context, const struct local_peer *peers, uint32_t count,
                     double elapsed_s);

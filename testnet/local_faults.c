@@ -36,12 +36,12 @@ static void strike(struct local *local, uint32_t peer, const struct chaos_rule *
         runner->is_ours_to_kill = true;
         runner->restart_ns = now + rule->after_ns;
         process_signal(local->host, (uint32_t)runner->child, SIGKILL);
-        local_note(local, "chaos: peer %u killed, back in %.3g s", peer, after_s);
+        local_note(local, false, "chaos: peer %u killed, back in %.3g s", peer, after_s);
     } else {
         runner->seen.is_frozen = true;
         runner->thaw_ns = now + rule->after_ns;
         process_signal(local->host, (uint32_t)runner->child, SIGSTOP);
-        local_note(local, "chaos: peer %u frozen for %.3g s", peer, after_s);
+        local_note(local, false, "chaos: peer %u frozen for %.3g s", peer, after_s);
     }
     struct json *event = local_event(local, "fault", peer);
     json_set_text(event, "kind", chaos_name(rule->kind));

@@ -38,7 +38,8 @@ static inline bool runner_is_running(const struct runner *runner)
 
 /** The one place where a state changes. */
 void local_become(struct runner *runner, enum local_state next);
-void local_note(struct local *local, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void local_note(struct local *local, bool is_error, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /** Seconds on the run's clock. */
 double local_clock(struct local *local);
 /** Begin a line of events.jsonl; local_record() takes it. A full disk does not stop the run. */
