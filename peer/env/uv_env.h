@@ -7,6 +7,7 @@
 
 #include "gossip/wire/limits.h"
 #include "peer/env/env.h"
+#include "peer/env/frame_queue.h"
 #include "peer/env/framer.h"
 
 #include <sys/queue.h>
@@ -67,9 +68,8 @@ struct tcp_link {
     unsigned pending; /* handles not yet closed and a lookup not yet answered */
     struct framer framer;
     struct tcp_write writes[LINK_WRITES_MAX];
-    struct blob **queue; /* a ring of frames waiting */
-    size_t queue_capacity, queue_first, queue_count;
-    size_t queued_bytes; /* waiting and in flight */
+    struct frame_queue queue; /* no write was started for them */
+    size_t queued_bytes;      /* of the queue and of the writes in flight */
     uint64_t sent_bytes, received_bytes;
     enum rc lost_rc; /* FAILED: to be reported */
     const char *lost_why;

@@ -18,7 +18,7 @@
 #include <netinet/tcp.h>
 #include <string.h>
 
-enum { LINK_SLOT_BITS = 8, QUEUE_CAPACITY_FIRST = 16 };
+enum { LINK_SLOT_BITS = 8 };
 _Static_assert(LINKS_MAX <= 1 << LINK_SLOT_BITS, "a slot must fit below the serial number");
 
 struct tcp_link *tcp_link_find(struct uv_env *env, uint64_t number)
@@ -73,11 +73,7 @@ static void link_forget(struct tcp_link *link)
 
 static void queue_drop(struct tcp_link *link)
 {
-    while (link->queue_count > 0) {
-        blob_unref(link->queue[link->queue_first]);
-        link->queue_first = (link->queue_first + 1) % link->queue_capacity;
-        link->queue_count--;
-    }
+    frame_queue_clear(&link->queue);
     if (link->is_dirty) TAILQ_REMOVE(&link->env->dirty, link, dirty);
     link->is_dirty = false;
 }
@@ -91,7 +87,7 @@ void tcp_link_release(struct tcp_link *link)
     CHECK(link->state == TCP_CLOSED);
     TAILQ_REMOVE(&env->leaving, link, entry);
     framer_deinit(&link->framer);
-    mem_free(link->queue);
+    frame_queue_deinit(&link->queue);
     mem_free(link);
     CHECK(env->links_alive > 0);
     env->links_alive--;
@@ -255,7 +251,7 @@ void tcp_link_opened(struct tcp_link *link)
     }
     CHECK(uv_read_start((uv_stream_t *)&link->tcp, on_read_room, on_read) == 0);
     if (link->is_paused) (void)uv_read_stop((uv_stream_t *)&link->tcp);
-    if (link->queue_count > 0) link_mark_dirty(link);
+    if (link->queue.count > 0) link_mark_dirty(link);
 }
 
 /* ---- writing ---- */
@@ -314,15 +310,13 @@ static int write_start(struct tcp_link *link, struct tcp_write *write)
     int status;
 
     write->bytes = 0;
-    while (link->queue_count > 0 && write->frames_count < LINK_WRITE_FRAMES_MAX &&
+    while (link->queue.count > 0 && write->frames_count < LINK_WRITE_FRAMES_MAX &&
            write->bytes < LINK_WRITE_BYTES_MAX) {
-        struct blob *frame = link->queue[link->queue_first];
+        struct blob *frame = frame_queue_pop(&link->queue);
 
         bufs[write->frames_count] = uv_buf_init((char *)frame->bytes, (unsigned)frame->count);
         write->frames[write->frames_count++] = frame;
         write->bytes += frame->count;
-        link->queue_first = (link->queue_first + 1) % link->queue_capacity;
-        link->queue_count--;
     }
     status =
         uv_write(&write->request, (uv_stream_t *)&link->tcp, bufs, write->frames_count, on_written);
@@ -337,7 +331,7 @@ static int write_start(struct tcp_link *link, struct tcp_write *write)
 
 static void link_write_some(struct tcp_link *link)
 {
-    for (int i = 0; i < LINK_WRITES_MAX && link->queue_count > 0; i++) {
+    for (int i = 0; i < LINK_WRITES_MAX && link->queue.count > 0; i++) {
         int status;
 
         if (link->writes[i].frames_count > 0) continue;
@@ -360,24 +354,6 @@ void tcp_flush(struct uv_env *env)
     }
 }
 
-static bool queue_grow(struct tcp_link *link)
-{
-    size_t capacity = link->queue_capacity == 0 ? QUEUE_CAPACITY_FIRST : link->queue_capacity * 2;
-    struct blob **larger;
-
-    if (link->queue_count < link->queue_capacity) return true;
-    larger = mem_array(capacity, sizeof *larger);
-    if (larger == NULL) return false;
-    for (size_t i = 0; i < link->queue_count; i++) {
-        larger[i] = link->queue[(link->queue_first + i) % link->queue_capacity];
-    }
-    mem_free(link->queue);
-    link->queue = larger;
-    link->queue_first = 0;
-    link->queue_capacity = capacity;
-    return true;
-}
-
 enum rc uv_env_send(struct env *base, uint64_t number, struct blob *frame)
 {
     struct tcp_link *link = tcp_link_find(uv_env_of(base), number);
@@ -388,9 +364,8 @@ enum rc uv_env_send(struct env *base, uint64_t number, struct blob *frame)
         link->was_refused = true;
         return RC_LIMIT;
     }
-    if (!queue_grow(link)) return RC_NOMEM;
-    link->queue[(link->queue_first + link->queue_count) % link->queue_capacity] = blob_ref(frame);
-    link->queue_count++;
+    if (frame_queue_push(&link->queue, frame) != RC_OK) return RC_NOMEM;
+    (void)blob_ref(frame);
     link->queued_bytes += frame->count;
     if (link->state == TCP_OPEN) link_mark_dirty(link);
     return RC_OK;

@@ -1,0 +1,125 @@
+/* sim_store: a host's files in memory. They outlive its crashes; writing can be made to fail. */
+#include "peer/env/sim_world.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "peer/env/store_name.h"
+
+#include <string.h>
+
+static struct sim_file *file_find(struct sim_host *host, const char *name)
+{
+    struct sim_file *file;
+
+    TAILQ_FOREACH (file, &host->files, entry) {
+        if (strcmp(file->name, name) == 0) return file;
+    }
+    return NULL;
+}
+
+static enum rc store_check(struct env *env, const char *name, struct fault *why)
+{
+    if (!sim_env_of(env)->is_alive) return fault_set(why, RC_CLOSED, "this host is off");
+    if (!store_name_is_valid(name)) {
+        return fault_set(why, RC_USAGE,
+                         "cannot store under the name '%.64s': letters a-z, digits, '.', '_', '-' "
+                         "only",
+                         name);
+    }
+    return RC_OK;
+}
+
+/* The file of that name with room for `count` bytes in all; what it held is kept. */
+static struct sim_file *file_make(struct sim_host *host, const char *name, size_t count)
+{
+    struct sim_file *file = file_find(host, name);
+
+    if (file == NULL) {
+        file = sim_grow(NULL, sizeof *file);
+        memset(file, 0, sizeof *file);
+        file->name = sim_grow(NULL, strlen(name) + 1);
+        memcpy(file->name, name, strlen(name) + 1);
+        TAILQ_INSERT_TAIL(&host->files, file, entry);
+    }
+    file->bytes = sim_grow(file->bytes, count);
+    return file;
+}
+
+enum rc sim_env_store_put(struct env *env, const char *name, const struct piece *pieces,
+                          size_t pieces_count, struct fault *why)
+{
+    struct sim_host *host = sim_env_host(env);
+    struct sim_file *file;
+    size_t total = 0;
+    enum rc rc = store_check(env, name, why);
+
+    if (rc != RC_OK) return rc;
+    if (host->store_failures > 0) {
+        host->store_failures--;
+        return fault_set(why, host->store_failure, "cannot write %.64s: %s", name,
+                         rc_text(host->store_failure));
+    }
+    for (size_t i = 0; i < pieces_count; i++) {
+        total += pieces[i].count;
+    }
+    file = file_make(host, name, total);
+    file->count = 0;
+    for (size_t i = 0; i < pieces_count; i++) {
+        if (pieces[i].count > 0) {
+            memcpy((uint8_t *)file->bytes + file->count, pieces[i].bytes, pieces[i].count);
+        }
+        file->count += pieces[i].count;
+    }
+    CHECK(file->count == total);
+    return RC_OK;
+}
+
+enum rc sim_env_store_get(struct env *env, const char *name, size_t bytes_max, void **bytes,
+                          size_t *count, struct fault *why)
+{
+    const struct sim_file *file;
+    char *copy;
+    enum rc rc = store_check(env, name, why);
+
+    if (rc != RC_OK) return rc;
+    file = file_find(sim_env_host(env), name);
+    if (file == NULL) return fault_set(why, RC_NOT_FOUND, "cannot read %.64s: no such file", name);
+    if (file->count > bytes_max) {
+        return fault_set(why, RC_LIMIT, "cannot read %.64s: larger than %zu bytes", name,
+                         bytes_max);
+    }
+    copy = mem_alloc(file->count + 1);
+    if (copy == NULL) return fault_set(why, RC_NOMEM, "cannot read %.64s: no memory", name);
+    if (file->count > 0) memcpy(copy, file->bytes, file->count);
+    *bytes = copy;
+    *count = file->count;
+    return RC_OK;
+}
+
+enum rc sim_env_store_append(struct env *env, const char *name, const void *bytes, size_t count,
+                             struct fault *why)
+{
+    struct sim_host *host = sim_env_host(env);
+    const struct sim_file *old;
+    struct sim_file *file;
+    enum rc rc = store_check(env, name, why);
+
+    if (rc != RC_OK) return rc;
+    old = file_find(host, name);
+    file = file_make(host, name, (old == NULL ? 0 : old->count) + count);
+    if (count > 0) memcpy((uint8_t *)file->bytes + file->count, bytes, count);
+    file->count += count;
+    return RC_OK;
+}
+
+void sim_store_deinit(struct sim_host *host)
+{
+    struct sim_file *file;
+
+    while ((file = TAILQ_FIRST(&host->files)) != NULL) {
+        TAILQ_REMOVE(&host->files, file, entry);
+        mem_free(file->name);
+        mem_free(file->bytes);
+        mem_free(file);
+    }
+}

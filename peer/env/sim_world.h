@@ -1,0 +1,207 @@
+/*
+ * sim_world: what the files of the simulated world share; private to peer/env/sim_*.c. One thread.
+ *
+ * A connection is two ends. Frames leave an end one at a time at the link's bandwidth, fly for the
+ * latency, and wait in the other end's inbox while that is paused or the way is blocked. A window
+ * of bytes sent but not read models the kernel's buffers: beyond it frames stay with the sender.
+ */
+#ifndef GRAPEVINE_PEER_ENV_SIM_WORLD_H
+#define GRAPEVINE_PEER_ENV_SIM_WORLD_H
+
+#include "base/bytes.h"
+#include "base/rng.h"
+#include "gossip/wire/limits.h"
+#include "peer/env/frame_queue.h"
+#include "peer/env/framer.h"
+#include "peer/env/sim_env.h"
+
+#include <sys/queue.h>
+
+#define SIM_DIAL_NS       (5 * NS_PER_S)
+#define SIM_LINGER_NS     (NS_PER_S / 2)
+#define SIM_UNANSWERED_NS (20 * NS_PER_S) /* data without an acknowledgement: TCP_USER_TIMEOUT */
+#define SIM_KEEPALIVE_NS  (25 * NS_PER_S) /* an idle connection: 10 s and three probes 5 s apart */
+enum { SIM_WINDOW_BYTES = 256 * 1024, SIM_HOSTS_MAX = 65536 };
+
+enum sim_kind {
+    SIM_SYN,       /* a dial reaches its host */
+    SIM_ACCEPTED,  /* on_accepted is due */
+    SIM_CONNECTED, /* on_connected is due */
+    SIM_SENT,      /* a frame has left its end */
+    SIM_DRAIN,     /* on_drain is due */
+    SIM_ARRIVED,   /* a frame, or the end of the stream (no frame), is there */
+    SIM_RESUME,    /* an inbox may be read again */
+    SIM_LOST,      /* reset, refused, cut */
+    SIM_LATE,      /* the deadline of a dial or of a farewell */
+    SIM_STALL,     /* a blocked connection has had no answer for long */
+    SIM_WAKE,
+    SIM_JOB,
+    SIM_SIGNAL
+};
+
+struct sim_event {
+    uint64_t time_ns, sequence;
+    uint64_t link; /* of the end it concerns, or 0 */
+    union {
+        struct blob *frame; /* SIM_ARRIVED; owned */
+        struct job *job;
+        uint64_t number; /* rc, signal, generation */
+    };
+    uint32_t host;
+    uint32_t life; /* of the host; 0: whichever it lives */
+    enum sim_kind kind;
+};
+
+/*  DIALLING (dialler) --> OPEN --hangup--> LINGERING --end of stream sent--> GONE
+ *  NONE (other end) --SYN--> OPEN     OPEN, DIALLING --lost, crash--> GONE
+ *  The memory goes after the step in which both ends are GONE or NONE. */
+enum sim_end_state { SIM_NONE, SIM_DIALLING, SIM_OPEN, SIM_LINGERING, SIM_GONE };
+
+struct sim_conn;
+
+struct sim_end {
+    TAILQ_ENTRY(sim_end) entry; /* of its host, until GONE */
+    struct sim_conn *conn;
+    uint32_t host;
+    enum sim_end_state state;
+    uint64_t number;
+    struct frame_queue queue; /* to send */
+    size_t queued_bytes;
+    uint64_t last_arrival_ns; /* at the other end: the network keeps order */
+    struct frame_queue inbox; /* arrived, not read; NULL: end of stream */
+    size_t unread_bytes;      /* on the way here or in the inbox */
+    struct framer framer;     /* only what did not come as one whole frame */
+    uint64_t sent_bytes, received_bytes, sent_at_stall_bytes;
+    bool is_sending, is_paused, was_refused, is_accepted, was_told; /* told: on_accepted is out */
+};
+TAILQ_HEAD(sim_ends, sim_end);
+
+struct sim_conn {
+    TAILQ_ENTRY(sim_conn) grave;
+    uint32_t slot;
+    uint64_t serial;
+    uint64_t stall; /* counts block and unblock; tells stale SIM_STALL events */
+    bool is_cut;    /* nothing passes any more, both ends will hear of it */
+    bool is_buried;
+    struct sim_end ends[2]; /* the dialler's first */
+};
+TAILQ_HEAD(sim_conns, sim_conn);
+
+struct sim_file {
+    TAILQ_ENTRY(sim_file) entry;
+    char *name;
+    void *bytes;
+    size_t count;
+};
+TAILQ_HEAD(sim_files, sim_file);
+
+struct sim_lane {
+    uint64_t busy_until_ns;
+    struct job *first, **last; /* not yet run */
+};
+
+/* One life of a host. Kept until the world ends, so that a late call on it is harmless. */
+struct sim_env {
+    struct env env; /* first: the two pointers are the same */
+    TAILQ_ENTRY(sim_env) entry;
+    struct sim_world *world;
+    uint32_t host;
+    bool is_alive;   /* the host lives this life */
+    bool is_stopped; /* stop() was called */
+};
+TAILQ_HEAD(sim_envs, sim_env);
+
+struct sim_host {
+    uint32_t number, life;
+    struct sim_env *env; /* NULL: powered off */
+    struct env_events events;
+    struct rng entropy, network, coin;
+    struct sim_ends ends;
+    uint32_t ends_count; /* known to the node */
+    struct sim_lane lanes[LANE_COUNT];
+    double slow;
+    bool is_listening, is_frozen;
+    struct sim_event *frozen; /* what came while frozen */
+    size_t frozen_count, frozen_capacity;
+    uint64_t wake_at_ns;      /* UINT64_MAX: none */
+    uint64_t wake_pending_ns; /* of the earliest SIM_WAKE in the heap */
+    uint64_t wake_generation;
+    struct sim_files files;
+    uint32_t store_failures;
+    enum rc store_failure;
+};
+
+struct sim_world {
+    struct sim_options options;
+    uint64_t now_ns, sequence, trace;
+    struct sim_event *heap;
+    size_t heap_count, heap_capacity;
+    struct sim_host **hosts;
+    uint32_t hosts_count;
+    struct sim_envs envs;
+    struct sim_conn **conns; /* by slot; NULL: free */
+    uint32_t conns_capacity;
+    uint32_t *free_slots;
+    uint32_t free_slots_count;
+    uint64_t serial;
+    struct sim_conns graves;
+    uint8_t *blocked; /* a bit per (from, to); made with the first block */
+    uint8_t
+        *scratch; /* a frame that others hold too is copied here, since on_frame may change it */
+    size_t scratch_bytes;
+};
+
+/* sim_world.c */
+/** Grown memory. The simulator is not what tests of failing allocation are about: it tries twice.
+ */
+void *sim_grow(void *block, size_t bytes);
+/** `event` with time and sequence filled in. */
+void sim_push(struct sim_world *world, uint64_t at_ns, struct sim_event event);
+void sim_note(struct sim_world *world, const struct sim_event *event, const void *bytes,
+              size_t count); /* into the trace */
+static inline struct sim_host *sim_host_at(struct sim_world *world, uint32_t number)
+{
+    return number < world->hosts_count ? world->hosts[number] : NULL;
+}
+
+/* sim_env.c */
+/** May its node be called? */
+static inline bool sim_host_hears(const struct sim_host *host)
+{
+    return host->env != NULL && !host->env->is_stopped;
+}
+void sim_host_on_event(struct sim_world *world, struct sim_host *host, struct sim_event *event);
+
+/* sim_net.c */
+void sim_net_on_event(struct sim_world *world, struct sim_event *event);
+void sim_net_host_off(struct sim_world *world, struct sim_host *host);
+void sim_net_bury(struct sim_world *world); /* free what the step left behind */
+void sim_net_deinit(struct sim_world *world);
+void sim_net_stop(struct sim_world *world, struct sim_host *host);
+MUST_USE enum rc sim_env_dial(struct env *env, const char *address, uint64_t *link);
+MUST_USE enum rc sim_env_send(struct env *env, uint64_t link, struct blob *frame);
+void sim_env_hangup(struct env *env, uint64_t link);
+void sim_env_set_frame_max(struct env *env, uint64_t link, size_t frame_max);
+void sim_env_pause(struct env *env, uint64_t link, bool is_paused);
+void sim_env_link_bytes(struct env *env, uint64_t link, uint64_t *sent, uint64_t *received);
+
+/* sim_store.c */
+MUST_USE enum rc sim_env_store_put(struct env *env, const char *name, const struct piece *pieces,
+                                   size_t pieces_count, struct fault *why);
+MUST_USE enum rc sim_env_store_get(struct env *env, const char *name, size_t bytes_max,
+                                   void **bytes, size_t *count, struct fault *why);
+MUST_USE enum rc sim_env_store_append(struct env *env, const char *name, const void *bytes,
+                                      size_t count, struct fault *why);
+void sim_store_deinit(struct sim_host *host);
+
+static inline struct sim_env *sim_env_of(struct env *env)
+{
+    return (struct sim_env *)env;
+}
+
+static inline struct sim_host *sim_env_host(struct env *env)
+{
+    return sim_env_of(env)->world->hosts[sim_env_of(env)->host];
+}
+
+#endif

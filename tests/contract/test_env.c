@@ -1,0 +1,706 @@
+/* One suite for every promise of peer/env/env.h, run on both worlds. */
+#include "tests/contract/env_worlds.h"
+
+#include "gossip/wire/limits.h"
+
+#include <signal.h>
+
+static int create_uv(void **state)
+{
+    *state = world_create("uv", 1);
+    return 0;
+}
+
+static int create_sim(void **state)
+{
+    *state = world_create("sim", 1);
+    return 0;
+}
+
+static int destroy_world(void **state)
+{
+    world_destroy(*state);
+    return 0;
+}
+
+static void frames_arrive_whole_and_in_order_both_ways(void **state)
+{
+    /* Frames of all sizes come out of the other end unchanged, in order, once. */
+    static const size_t sizes[] = {16, 17, 100, 1000, 4096, 16360, 16361, 65536, 131072, 700000};
+    struct world *world = *state;
+    uint64_t ends[2]; /* of side 1 (dialler), of side 0 */
+
+    world_connect(world, &ends[1], &ends[0]);
+    world_grow(world, ends[1], ends[0]);
+    for (uint32_t n = 0; n < 300; n++) {
+        size_t inner = sizes[n % ARRAY_COUNT(sizes)] + n / 10;
+
+        for (int i = 0; i < 2; i++) {
+            struct side *side = &world->sides[i];
+
+            while (side_send(side, ends[i], inner, n) == RC_LIMIT) {
+                world_turn(world);
+            }
+        }
+    }
+    wait_until(world, world->sides[0].frames_count == 300 && world->sides[1].frames_count == 300);
+    world_settle(world);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(world->sides[i].frames_count, 300);
+        assert_int_equal(world->sides[i].lost_count, 0);
+        for (uint32_t n = 0; n < 300; n++) {
+            assert_int_equal(world->sides[i].frames[n].number, n);
+            assert_int_equal(world->sides[i].frames[n].link, ends[i]);
+        }
+    }
+}
+
+static void frames_sent_before_the_connection_stands_arrive_after_it(void **state)
+{
+    /* What is sent right after dial() waits for the connection and is not lost. */
+    struct world *world = *state;
+    struct side *from = &world->sides[1];
+    uint64_t link;
+
+    assert_int_equal(CALL(from, dial(from->env, world->address, &link)), RC_OK);
+    assert_int_equal(side_send(from, link, 40, 7), RC_OK);
+    wait_until(world, world->sides[0].frames_count == 1);
+    assert_int_equal(world->sides[0].frames[0].number, 7);
+    assert_int_equal(from->connected, link);
+}
+
+static void frames_split_and_joined_by_the_network_come_out_whole(void **state)
+{
+    /* The borders of frames do not depend on how their bytes were handed over. */
+    struct world *world = *state;
+    uint64_t dialled, accepted;
+    uint8_t bytes[3 * 200];
+    size_t each = secure_record_bytes(100);
+
+    world_connect(world, &dialled, &accepted);
+    for (uint32_t i = 0; i < 3; i++) {
+        frame_fill(bytes + i * each, 100, i);
+    }
+    side_send_bytes(&world->sides[1], dialled, bytes, 3);
+    world_settle(world);
+    side_send_bytes(&world->sides[1], dialled, bytes + 3, each + 50);
+    wait_until(world, world->sides[0].frames_count == 1);
+    side_send_bytes(&world->sides[1], dialled, bytes + 53 + each, 2 * each - 53);
+    wait_until(world, world->sides[0].frames_count == 3);
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_int_equal(world->sides[0].frames[i].number, i);
+    }
+}
+
+static void a_stranger_is_held_to_the_handshake_limit(void **state)
+{
+    /* Before link_set_frame_max() a frame above HANDSHAKE_BYTES_MAX ends the link with RC_LIMIT. */
+    struct world *world = *state;
+    struct side *side = &world->sides[0];
+    uint64_t dialled, accepted;
+
+    world_connect(world, &dialled, &accepted);
+    assert_int_equal(
+        side_send(&world->sides[1], dialled, HANDSHAKE_BYTES_MAX - secure_record_bytes(0), 1),
+        RC_OK);
+    wait_until(world, side->frames_count == 1);
+    assert_int_equal(
+        side_send(&world->sides[1], dialled, HANDSHAKE_BYTES_MAX - secure_record_bytes(0) + 1, 2),
+        RC_OK);
+    wait_until(world, side->lost_count == 1);
+    assert_int_equal(side->lost, accepted);
+    assert_int_equal(side->lost_rc, RC_LIMIT);
+    assert_int_equal(side->frames_count, 1);
+    wait_until(world, world->sides[1].lost_count == 1);
+}
+
+static void other_protocols_are_hung_up_on(void **state)
+{
+    /* An HTTP request, zeros with a reserved byte set, and noise all end the link, reported once.
+     */
+    static const struct {
+        const char *bytes;
+        size_t count;
+    } greetings[] = {{"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 27},
+                     {"\x10\0\0\0\0\0\0\1 sixteen bytes..", 25},
+                     {"\xff\xff\xff\xff\0\0\0\0", 8},
+                     {"GRPV\1\1\xff\xff and more", 17}};
+    struct world *world = *state;
+    struct side *side = &world->sides[0];
+
+    for (unsigned i = 0; i < ARRAY_COUNT(greetings); i++) {
+        uint64_t dialled, accepted;
+
+        world_connect(world, &dialled, &accepted);
+        side_send_bytes(&world->sides[1], dialled, greetings[i].bytes, greetings[i].count);
+        wait_until(world, side->lost_count == i + 1);
+        assert_int_equal(side->lost, accepted);
+        assert_true(side->lost_rc == RC_FORMAT || side->lost_rc == RC_LIMIT);
+        wait_until(world, world->sides[1].lost_count == i + 1);
+    }
+    assert_int_equal(side->frames_count, 0);
+}
+
+static void a_refused_dial_is_reported_once_with_its_reason(void **state)
+{
+    /* Nobody listens there: on_lost with RC_REFUSED and words, never from inside dial(). */
+    struct world *world = *state;
+    struct side *side = &world->sides[0];
+    char nobody[ADDRESS_BYTES_MAX] = "sim:1"; /* side 1 does not listen */
+    uint64_t link;
+
+    if (world->sim == NULL) { /* a port that was just given back */
+        struct env *other = uv_side_create(NULL);
+        struct fault why;
+
+        assert_int_equal(other->ops->listen(other, "127.0.0.1:0", nobody, sizeof nobody, &why),
+                         RC_OK);
+        uv_env_destroy(other);
+    }
+    assert_int_equal(CALL(side, dial(side->env, nobody, &link)), RC_OK);
+    wait_until(world, side->lost_count == 1);
+    assert_int_equal(side->lost, link);
+    assert_int_equal(side->lost_rc, RC_REFUSED);
+    assert_string_equal(side->lost_why, "connection refused");
+    world_settle(world);
+    assert_int_equal(side->lost_count, 1);
+    assert_int_equal(side->connected_count, 0);
+}
+
+static void addresses_that_are_none_are_refused_at_once(void **state)
+{
+    /* A malformed address is an error code of dial(), and nothing follows. */
+    static const char *const wrong[] = {"",           "host",     "host:",  ":80",
+                                        "host:99999", "ho st:80", "::1:80", "[::1]80",
+                                        "[::1:80",    "host:0",   "a:b:1"};
+    struct world *world = *state;
+    struct side *side = &world->sides[0];
+    uint64_t link;
+
+    for (unsigned i = 0; i < ARRAY_COUNT(wrong); i++) {
+        assert_int_equal(CALL(side, dial(side->env, wrong[i], &link)), RC_PARSE);
+    }
+    world_settle(world);
+    assert_int_equal(side->lost_count, 0);
+}
+
+static void above_the_queue_limit_send_refuses_and_drain_follows(void **state)
+{
+    /* A receiver that stops reading fills the queue to its limit and no further; nothing is lost.
+     */
+    struct world *world = *state;
+    struct side *from = &world->sides[1], *to = &world->sides[0];
+    uint64_t dialled, accepted;
+    uint32_t sent = 0;
+    enum rc rc = RC_OK;
+
+    world_connect(world, &dialled, &accepted);
+    world_grow(world, dialled, accepted);
+    DO(to, link_pause(to->env, accepted, true));
+    for (int quiet = 0; quiet < 50;) {
+        rc = side_send(from, dialled, 100000, sent);
+        if (rc == RC_OK) {
+            sent++;
+            quiet = 0;
+        } else {
+            assert_int_equal(rc, RC_LIMIT);
+            world_turn(world);
+            quiet++;
+        }
+        assert_true(sent < 1000); /* 100 MB: no limit at all */
+    }
+    assert_int_equal(to->frames_count, 0);
+    from->drain_count = 0;
+    DO(to, link_pause(to->env, accepted, false));
+    wait_until(world, from->drain_count == 1 && to->frames_count == sent);
+    for (uint32_t n = 0; n < sent; n++) {
+        assert_int_equal(to->frames[n].number, n);
+    }
+    assert_int_equal(side_send(from, dialled, 100000, sent), RC_OK);
+    wait_until(world, to->frames_count == sent + 1);
+    assert_int_equal(from->drain_count, 1);
+}
+
+static void a_frame_above_the_queue_limit_is_never_queued(void **state)
+{
+    /* LINK_QUEUE_BYTES_MAX holds even for one frame in an empty queue. */
+    struct world *world = *state;
+    uint64_t dialled, accepted;
+    struct blob *blob = blob_create(LINK_QUEUE_BYTES_MAX + 1);
+
+    world_connect(world, &dialled, &accepted);
+    assert_int_equal(CALL(&world->sides[1], send(world->sides[1].env, dialled, blob)), RC_LIMIT);
+    assert_int_equal(blob->references, 1);
+    blob_unref(blob);
+}
+
+static void hangup_flushes_and_tells_only_the_other_side(void **state)
+{
+    /* What was queued before hangup() arrives, then the other side sees the end; we hear nothing.
+     */
+    struct world *world = *state;
+    struct side *from = &world->sides[1], *to = &world->sides[0];
+    uint64_t dialled, accepted;
+
+    world_connect(world, &dialled, &accepted);
+    world_grow(world, dialled, accepted);
+    for (uint32_t n = 0; n < 10; n++) {
+        assert_int_equal(side_send(from, dialled, 100000, n), RC_OK);
+        assert_int_equal(side_send(to, accepted, 1000, n), RC_OK); /* unread when it closes */
+    }
+    DO(from, hangup(from->env, dialled));
+    assert_int_equal(side_send(from, dialled, 100, 11), RC_CLOSED);
+    wait_until(world, to->lost_count == 1);
+    assert_int_equal(to->frames_count, 10);
+    assert_int_equal(to->lost, accepted);
+    assert_int_equal(to->lost_rc, RC_CLOSED);
+    world_settle(world);
+    assert_int_equal(from->lost_count, 0);
+    assert_int_equal(from->frames_count, 0);
+}
+
+static void hangup_from_inside_on_frame_ends_the_frames(void **state)
+{
+    /* Ten frames come in one piece; the node hangs up at the first and hears of no other. */
+    struct world *world = *state;
+    uint64_t dialled, accepted;
+
+    world_connect(world, &dialled, &accepted);
+    world->sides[0].must_hang_up = true;
+    for (uint32_t n = 0; n < 10; n++) {
+        assert_int_equal(side_send(&world->sides[1], dialled, 100, n), RC_OK);
+    }
+    wait_until(world, world->sides[1].lost_count == 1);
+    assert_int_equal(world->sides[0].frames_count, 1);
+    assert_int_equal(world->sides[0].lost_count, 0);
+}
+
+static void a_paused_link_delivers_nothing_until_it_goes_on(void **state)
+{
+    /* Pausing inside on_frame holds even frames that were read already; resuming loses none. */
+    struct world *world = *state;
+    struct side *to = &world->sides[0];
+    uint64_t dialled, accepted;
+
+    world_connect(world, &dialled, &accepted);
+    to->must_pause = true;
+    for (uint32_t n = 0; n < 10; n++) {
+        assert_int_equal(side_send(&world->sides[1], dialled, 100, n), RC_OK);
+    }
+    wait_until(world, to->frames_count == 1);
+    world_settle(world);
+    assert_int_equal(to->frames_count, 1);
+    DO(to, link_pause(to->env, accepted, false));
+    assert_int_equal(to->frames_count, 1);
+    wait_until(world, to->frames_count == 10);
+    for (uint32_t n = 0; n < 10; n++) {
+        assert_int_equal(to->frames[n].number, n);
+    }
+}
+
+static void link_numbers_rise_and_are_never_used_again(void **state)
+{
+    /* Thirty links one after another: each number is larger than all before, on both sides. */
+    struct world *world = *state;
+    uint64_t before[2] = {0, 0};
+
+    for (unsigned i = 0; i < 30; i++) {
+        uint64_t ends[2];
+
+        world_connect(world, &ends[1], &ends[0]);
+        assert_true(ends[0] > before[0] && ends[1] > before[1]);
+        DO(&world->sides[i % 2], hangup(world->sides[i % 2].env, ends[i % 2]));
+        wait_until(world, world->sides[0].lost_count + world->sides[1].lost_count == i + 1);
+        for (int j = 0; j < 2; j++) {
+            assert_int_equal(side_send(&world->sides[j], ends[j], 20, 1), RC_CLOSED);
+            before[j] = ends[j];
+        }
+    }
+}
+
+static void calls_on_links_that_are_gone_do_nothing(void **state)
+{
+    /* A late call with an old or invented number is harmless. */
+    struct world *world = *state;
+    struct side *side = &world->sides[0];
+    static const uint64_t numbers[] = {LINK_NONE, 1, 77, 256, UINT64_MAX};
+    uint64_t sent = 9, received = 9;
+
+    for (unsigned i = 0; i < ARRAY_COUNT(numbers); i++) {
+        assert_int_equal(side_send(side, numbers[i], 20, 1), RC_CLOSED);
+        DO(side, hangup(side->env, numbers[i]));
+        DO(side, link_set_frame_max(side->env, numbers[i], 5000));
+        DO(side, link_pause(side->env, numbers[i], true));
+        DO(side, link_bytes(side->env, numbers[i], &sent, &received));
+        assert_int_equal(sent + received, 0);
+    }
+}
+
+static void a_peer_that_vanishes_is_reported_once(void **state)
+{
+    /* The other side dies with the link open: one on_lost, then silence and RC_CLOSED. */
+    struct world *world = *state;
+    struct side *side = &world->sides[1];
+    uint64_t dialled, accepted;
+
+    world_connect(world, &dialled, &accepted);
+    assert_int_equal(side_send(side, dialled, 40, 1), RC_OK);
+    if (world->sim != NULL) {
+        sim_host_crash(world->sim, world->hosts[0]);
+    } else {
+        uv_env_destroy(world->sides[0].env);
+        world->sides[0].env = NULL;
+    }
+    wait_until(world, side->lost_count == 1);
+    assert_int_equal(side->lost, dialled);
+    world_settle(world);
+    assert_int_equal(side->lost_count, 1);
+    assert_int_equal(side_send(side, dialled, 40, 2), RC_CLOSED);
+}
+
+static void bytes_of_a_link_are_counted_alike_on_both_ends(void **state)
+{
+    /* What one side sent the other received, framing included. */
+    struct world *world = *state;
+    uint64_t dialled, accepted, sent[2], received[2];
+
+    world_connect(world, &dialled, &accepted);
+    for (uint32_t n = 0; n < 5; n++) {
+        assert_int_equal(side_send(&world->sides[1], dialled, 100 + n, n), RC_OK);
+    }
+    assert_int_equal(side_send(&world->sides[0], accepted, 500, 0), RC_OK);
+    wait_until(world, world->sides[0].frames_count == 5 && world->sides[1].frames_count == 1);
+    world_settle(world);
+    DO(&world->sides[0], link_bytes(world->sides[0].env, accepted, &sent[0], &received[0]));
+    DO(&world->sides[1], link_bytes(world->sides[1].env, dialled, &sent[1], &received[1]));
+    assert_int_equal(sent[1], 5 * secure_record_bytes(100) + 10);
+    assert_int_equal(received[0], sent[1]);
+    assert_int_equal(sent[0], secure_record_bytes(500));
+    assert_int_equal(received[1], sent[0]);
+}
+
+static void there_is_one_listener_and_it_needs_an_address(void **state)
+{
+    /* A second listen() is refused, and so is nonsense, with words for a person. */
+    struct world *world = *state;
+    char bound[ADDRESS_BYTES_MAX];
+    struct fault why = {.text = ""};
+    struct side *side = &world->sides[0];
+
+    assert_int_equal(CALL(side, listen(side->env, "127.0.0.1:0", bound, sizeof bound, &why)),
+                     RC_BUSY);
+    assert_string_not_equal(why.text, "");
+    side = &world->sides[1];
+    assert_int_equal(CALL(side, listen(side->env, "nonsense", bound, sizeof bound, &why)),
+                     RC_PARSE);
+    assert_non_null(strstr(why.text, "host:port"));
+}
+
+static void the_longest_waiting_stranger_makes_room_for_the_next(void **state)
+{
+    /* With all LINKS_MAX links taken, a grown link stays and the oldest stranger goes. */
+    struct world *world = *state;
+    struct side *to = &world->sides[0], *from = &world->sides[1];
+    uint64_t dialled, grown, oldest = 0, taken, link;
+
+    world_connect(world, &dialled, &grown);
+    world_grow(world, dialled, grown);
+    for (unsigned i = 1; i < LINKS_MAX; i++) {
+        world_connect(world, &dialled, &taken);
+        if (i == 1) oldest = taken;
+    }
+    assert_int_equal(CALL(from, dial(from->env, world->address, &link)), RC_LIMIT);
+    DO(from, hangup(from->env, dialled)); /* room at the dialler; the other end hears later */
+    assert_int_equal(CALL(from, dial(from->env, world->address, &link)), RC_OK);
+    wait_until(world, from->connected == link);
+    wait_until(world, to->accepted_count == LINKS_MAX + 1);
+    /* Either the farewell came first, or the oldest stranger had to go. */
+    assert_true(to->lost_count >= 1);
+    assert_true(to->lost == oldest || to->lost == taken);
+    assert_int_equal(side_send(to, grown, 1000, 3), RC_OK);
+    wait_until(world, from->frames_count == 1);
+}
+
+static void a_wake_up_comes_when_due_and_a_new_one_replaces_it(void **state)
+{
+    /* Not before its time, once, and only the last one asked for. */
+    struct world *world = *state;
+    struct side *side = &world->sides[0];
+    uint64_t now = side->env->ops->now_ns(side->env);
+
+    DO(side, wake_at(side->env, now + 5 * NS_PER_MS));
+    DO(side, wake_at(side->env, now + 20 * NS_PER_MS));
+    wait_until(world, side->wake_count == 1);
+    assert_true(side->wake_ns >= now + 20 * NS_PER_MS);
+    DO(side, wake_at(side->env, now + 3600 * NS_PER_S));
+    DO(side, wake_at(side->env, 0)); /* long ago: as soon as possible, but not inside the call */
+    assert_int_equal(side->wake_count, 1);
+    wait_until(world, side->wake_count == 2);
+    DO(side, wake_at(side->env, now));
+    DO(side, wake_at(side->env, UINT64_MAX)); /* never */
+    world_settle(world);
+    assert_int_equal(side->wake_count, 2);
+}
+
+static void entropy_differs_from_draw_to_draw_and_peer_to_peer(void **state)
+{
+    /* Three draws of 32 bytes on two sides are all different. */
+    struct world *world = *state;
+    uint8_t draws[3][32];
+
+    DO(&world->sides[0], entropy(world->sides[0].env, draws[0], 32));
+    DO(&world->sides[0], entropy(world->sides[0].env, draws[1], 32));
+    DO(&world->sides[1], entropy(world->sides[1].env, draws[2], 32));
+    assert_memory_not_equal(draws[0], draws[1], 32);
+    assert_memory_not_equal(draws[0], draws[2], 32);
+    assert_memory_not_equal(draws[1], draws[2], 32);
+}
+
+static void signals_reach_the_node(void **state)
+{
+    /* SIGTERM becomes on_signal, on the loop. */
+    struct world *world = *state;
+    struct side *side = &world->sides[0];
+
+    if (world->sim != NULL) {
+        sim_signal(world->sim, world->hosts[0], SIGTERM);
+    } else {
+        assert_int_equal(raise(SIGTERM), 0);
+    }
+    wait_until(world, side->signal_count == 1);
+    assert_int_equal(side->signal, SIGTERM);
+}
+
+/* ---- jobs ---- */
+
+enum { JOBS = 60 };
+
+struct noted_job {
+    struct job job;
+    struct side *side;
+    unsigned number;
+    enum lane lane;
+    unsigned *run_last; /* of its lane: a job looks whether its predecessor has run */
+    unsigned *done_last;
+    unsigned *done_count;
+    bool has_run, is_done;
+};
+
+static void note_run(struct job *base)
+{
+    struct noted_job *job = (struct noted_job *)base;
+
+    if (*job->run_last != job->number) return; /* has_run stays false: the test sees it */
+    (*job->run_last)++;
+    job->has_run = true;
+}
+
+static void note_done(struct job *base)
+{
+    struct noted_job *job = (struct noted_job *)base;
+
+    assert_false(job->side->is_calling);
+    assert_true(job->has_run);
+    assert_false(job->is_done);
+    assert_int_equal(*job->done_last, job->number);
+    (*job->done_last)++;
+    (*job->done_count)++;
+    job->is_done = true;
+}
+
+static void jobs_of_a_lane_run_and_are_done_in_order(void **state)
+{
+    /* Twenty jobs in each of three lanes: in order within the lane, done once, after run. */
+    struct world *world = *state;
+    struct side *side = &world->sides[0];
+    static const uint64_t costs[] = {0, NS_PER_MS, 3 * NS_PER_MS};
+    struct noted_job jobs[JOBS];
+    unsigned run_last[LANE_COUNT] = {0}, done_last[LANE_COUNT] = {0}, done_count = 0;
+
+    for (unsigned i = 0; i < JOBS; i++) {
+        enum lane lane = (enum lane)(i % LANE_COUNT);
+
+        jobs[i] = (struct noted_job){.job = {.run = note_run,
+                                             .done = note_done,
+                                             .cost_ns = costs[i * 7 % ARRAY_COUNT(costs)]},
+                                     .side = side,
+                                     .number = i / LANE_COUNT,
+                                     .lane = lane,
+                                     .run_last = &run_last[lane],
+                                     .done_last = &done_last[lane],
+                                     .done_count = &done_count};
+        DO(side, submit(side->env, lane, &jobs[i].job));
+    }
+    assert_int_equal(done_count, 0);
+    wait_until(world, done_count == JOBS);
+}
+
+struct again_job {
+    struct job job;
+    struct env *env;
+    unsigned runs, dones;
+};
+
+static void again_run(struct job *base)
+{
+    ((struct again_job *)base)->runs++;
+}
+
+static void again_done(struct job *base)
+{
+    struct again_job *job = (struct again_job *)base;
+
+    if (++job->dones < 5) job->env->ops->submit(job->env, LANE_STORE, base);
+}
+
+static void a_job_may_be_submitted_again_when_it_is_done(void **state)
+{
+    /* done() hands the same job in again, five times over. */
+    struct world *world = *state;
+    struct again_job job = {.job = {.run = again_run, .done = again_done, .cost_ns = 1000},
+                            .env = world->sides[1].env};
+
+    DO(&world->sides[1], submit(job.env, LANE_STORE, &job.job));
+    wait_until(world, job.dones == 5);
+    assert_int_equal(job.runs, 5);
+}
+
+/* ---- the store ---- */
+
+static enum rc put_text(struct side *side, const char *name, const char *text, struct fault *why)
+{
+    struct piece pieces[2] = {{text, strlen(text) / 2}, {NULL, 0}};
+
+    pieces[1].bytes = text + pieces[0].count;
+    pieces[1].count = strlen(text) - pieces[0].count;
+    return CALL(side, store_put(side->env, name, pieces, 2, why));
+}
+
+static void assert_stored(struct side *side, const char *name, const char *text)
+{
+    void *bytes = NULL;
+    size_t count = 0;
+    struct fault why;
+
+    assert_int_equal(CALL(side, store_get(side->env, name, 100, &bytes, &count, &why)), RC_OK);
+    assert_int_equal(count, strlen(text));
+    assert_memory_equal(bytes, text, count);
+    mem_free(bytes);
+}
+
+static void the_store_gives_back_what_was_put(void **state)
+{
+    /* Put, get, replace, append; each file on its own. */
+    struct world *world = *state;
+    struct side *side = &world->sides[0];
+    struct fault why;
+
+    assert_int_equal(put_text(side, "a", "first words", &why), RC_OK);
+    assert_int_equal(put_text(side, "b.json", "other", &why), RC_OK);
+    assert_stored(side, "a", "first words");
+    assert_int_equal(put_text(side, "a", "2nd", &why), RC_OK);
+    assert_stored(side, "a", "2nd");
+    assert_int_equal(CALL(side, store_append(side->env, "a", " and on", 7, &why)), RC_OK);
+    assert_int_equal(CALL(side, store_append(side->env, "log.txt", "line\n", 5, &why)), RC_OK);
+    assert_stored(side, "a", "2nd and on");
+    assert_stored(side, "log.txt", "line\n");
+    assert_stored(side, "b.json", "other");
+    assert_int_equal(put_text(side, "a", "", &why), RC_OK);
+    assert_stored(side, "a", "");
+}
+
+static void the_store_refuses_what_it_should(void **state)
+{
+    /* Missing files, files above the limit, and names that could leave the folder. */
+    static const char *const names[] = {"",
+                                        ".",
+                                        "..",
+                                        "../a",
+                                        "a/b",
+                                        "A",
+                                        ".hidden",
+                                        "a b",
+                                        "a\n",
+                                        "0123456789012345678901234567890123456789"
+                                        "0123456789012345678901234567890123456789"};
+    struct world *world = *state;
+    struct side *side = &world->sides[0];
+    struct fault why;
+    void *bytes = NULL;
+    size_t count = 7;
+
+    assert_int_equal(CALL(side, store_get(side->env, "none", 100, &bytes, &count, &why)),
+                     RC_NOT_FOUND);
+    assert_int_equal(put_text(side, "long", "eleven ch..", &why), RC_OK);
+    assert_int_equal(CALL(side, store_get(side->env, "long", 10, &bytes, &count, &why)), RC_LIMIT);
+    for (unsigned i = 0; i < ARRAY_COUNT(names); i++) {
+        assert_int_equal(put_text(side, names[i], "x", &why), RC_USAGE);
+        assert_int_equal(CALL(side, store_get(side->env, names[i], 9, &bytes, &count, &why)),
+                         RC_USAGE);
+        assert_int_equal(CALL(side, store_append(side->env, names[i], "x", 1, &why)), RC_USAGE);
+        assert_string_not_equal(why.text, "");
+    }
+    assert_null(bytes);
+    assert_int_equal(count, 7);
+}
+
+static void after_stop_nothing_is_delivered_and_the_others_see_the_end(void **state)
+{
+    /* stop() closes gracefully: what was queued still arrives. */
+    struct world *world = *state;
+    struct side *from = &world->sides[1], *to = &world->sides[0];
+    uint64_t dialled, accepted;
+
+    world_connect(world, &dialled, &accepted);
+    assert_int_equal(side_send(from, dialled, 100, 5), RC_OK);
+    DO(from, wake_at(from->env, 0));
+    DO(from, stop(from->env));
+    wait_until(world, to->lost_count == 1);
+    assert_int_equal(to->frames_count, 1);
+    world_settle(world);
+    assert_int_equal(from->wake_count, 0);
+    assert_int_equal(from->lost_count, 0);
+    assert_int_equal(CALL(from, dial(from->env, world->address, &dialled)), RC_CLOSED);
+    if (world->sim == NULL) uv_env_run(from->env); /* all is closed: it returns at once */
+}
+
+#define BOTH(test)                                                                                 \
+    {"uv: " #test, test, create_uv, destroy_world, NULL},                                          \
+    {                                                                                              \
+        "sim: " #test, test, create_sim, destroy_world, NULL                                       \
+    }
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        BOTH(frames_arrive_whole_and_in_order_both_ways),
+        BOTH(frames_sent_before_the_connection_stands_arrive_after_it),
+        BOTH(frames_split_and_joined_by_the_network_come_out_whole),
+        BOTH(a_stranger_is_held_to_the_handshake_limit),
+        BOTH(other_protocols_are_hung_up_on),
+        BOTH(a_refused_dial_is_reported_once_with_its_reason),
+        BOTH(addresses_that_are_none_are_refused_at_once),
+        BOTH(above_the_queue_limit_send_refuses_and_drain_follows),
+        BOTH(a_frame_above_the_queue_limit_is_never_queued),
+        BOTH(hangup_flushes_and_tells_only_the_other_side),
+        BOTH(hangup_from_inside_on_frame_ends_the_frames),
+        BOTH(a_paused_link_delivers_nothing_until_it_goes_on),
+        BOTH(link_numbers_rise_and_are_never_used_again),
+        BOTH(calls_on_links_that_are_gone_do_nothing),
+        BOTH(a_peer_that_vanishes_is_reported_once),
+        BOTH(bytes_of_a_link_are_counted_alike_on_both_ends),
+        BOTH(there_is_one_listener_and_it_needs_an_address),
+        BOTH(the_longest_waiting_stranger_makes_room_for_the_next),
+        BOTH(a_wake_up_comes_when_due_and_a_new_one_replaces_it),
+        BOTH(entropy_differs_from_draw_to_draw_and_peer_to_peer),
+        BOTH(signals_reach_the_node),
+        BOTH(jobs_of_a_lane_run_and_are_done_in_order),
+        BOTH(a_job_may_be_submitted_again_when_it_is_done),
+        BOTH(the_store_gives_back_what_was_put),
+        BOTH(the_store_refuses_what_it_should),
+        BOTH(after_stop_nothing_is_delivered_and_the_others_see_the_end),
+    };
+
+    if (argc > 1) cmocka_set_test_filter(argv[1]); /* such as "sim: *" */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
