@@ -1,10 +1,212 @@
-/* command_bench: not in this build yet. */
+/*
+ * command_bench: measures one part of the program: a table for people, with --json one object a
+ * row. Each kind takes only the flags that mean something to it.
+ */
 #include "peer/command.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "peer/bench_kernels.h"
+#include "peer/bench_train.h"
+#include "peer/env/env.h"
+#include "replica/json.h"
+
+#include <string.h>
+
+struct kind {
+    const char *name;
+    const char *const *flags; /* NULL-terminated: which of bench's own it takes */
+    /** `rows` is a fresh array, or one fresh object. */
+    enum rc (*run)(const struct options *options, const struct bench_clock *clock,
+                   struct json **rows, struct fault *why);
+};
+
+static enum rc run_train(const struct options *options, const struct bench_clock *clock,
+                         struct json **rows, struct fault *why)
+{
+    struct bench_train_options request = {
+        .clock = *clock,
+        .model = options_text(options, "model"),
+        .precision = options_text(options, "precision"),
+        .device = options_text(options, "device"),
+        .batch = (uint32_t)options_count(options, "batch"),
+        .threads = (uint32_t)options_count(options, "threads"),
+        .seconds = options_real(options, "seconds"),
+    };
+
+    return bench_train(&request, rows, why);
+}
+
+static enum rc run_kernels(const struct options *options, const struct bench_clock *clock,
+                           struct json **rows, struct fault *why)
+{
+    struct bench_kernels_options request = {
+        .clock = *clock,
+        .threads = (uint32_t)options_count(options, "threads"),
+        .seconds = options_real(options, "seconds"),
+    };
+
+    return bench_kernels(&request, rows, why);
+}
+
+static const char *const train_flags[] = {"model",     "batch",   "threads", "device",
+                                          "precision", "seconds", NULL};
+static const char *const kernels_flags[] = {"threads", "device", "seconds", NULL};
+
+static const struct kind kinds[] = {
+    {"train", train_flags, run_train},
+    {"kernels", kernels_flags, run_kernels},
+};
+
+static enum rc find_kind(const char *name, const struct kind **kind, struct fault *why)
+{
+    char known[128] = "";
+
+    for (size_t i = 0; i < ARRAY_COUNT(kinds); i++) {
+        size_t used = strlen(known);
+
+        if (strcmp(kinds[i].name, name) == 0) {
+            *kind = &kinds[i];
+            return RC_OK;
+        }
+        snprintf(known + used, sizeof(known) - used, "%s%s", i > 0 ? ", " : "", kinds[i].name);
+    }
+    return fault_set(why, RC_USAGE, "bench %.60s: there is no such benchmark; choose among %s",
+                     name, known);
+}
+
+static bool takes(const struct kind *kind, const char *flag)
+{
+    for (size_t i = 0; kind->flags[i] != NULL; i++) {
+        if (strcmp(kind->flags[i], flag) == 0) return true;
+    }
+    return false;
+}
+
+/** No flag may be given that this kind would ignore. */
+static enum rc check_flags(const struct options *options, const struct kind *kind,
+                           struct fault *why)
+{
+    static const char *const all[] = {"model",   "batch",  "threads", "device", "precision",
+                                      "seconds", "values", "peers",   "group",  "rounds"};
+
+    for (size_t i = 0; i < ARRAY_COUNT(all); i++) {
+        if (options_is_set(options, all[i]) && !takes(kind, all[i]))
+            return fault_set(why, RC_USAGE, "--%s: means nothing to 'bench %s'; leave it out",
+                             all[i], kind->name);
+    }
+    return RC_OK;
+}
+
+/* --- printing --------------------------------------------------------------------------------- */
+
+/** One value in few letters; the text is in `cell` or borrowed from the tree. */
+static const char *cell_text(const struct json *value, char *cell, size_t cap)
+{
+    const char *text = json_text_of(value);
+    double real;
+
+    if (text != NULL) return text;
+    if (!json_real_of(value, &real)) return "-";
+    if (real >= 1e3 || real == (double)(int64_t)real)
+        snprintf(cell, cap, "%.0f", real);
+    else
+        snprintf(cell, cap, "%.4g", real);
+    return cell;
+}
+
+enum { COLUMNS_MAX = 24, CELL_BYTES = 64 };
+
+static void print_table_row(const struct json *row, const size_t *widths)
+{
+    const struct json *value;
+    const char *key;
+    char cell[CELL_BYTES];
+
+    for (size_t i = 0; i < COLUMNS_MAX && json_member_at(row, i, &key, &value); i++)
+        printf("%s%-*s", i > 0 ? "  " : "", (int)widths[i], cell_text(value, cell, sizeof(cell)));
+    putchar('\n');
+}
+
+/** All rows have the columns of the first. */
+static void print_table(const struct json *const *rows, size_t count)
+{
+    size_t widths[COLUMNS_MAX] = {0};
+    const struct json *value;
+    const char *key;
+    char cell[CELL_BYTES];
+
+    for (size_t r = 0; r < count; r++) {
+        for (size_t i = 0; i < COLUMNS_MAX && json_member_at(rows[r], i, &key, &value); i++) {
+            size_t width = strlen(cell_text(value, cell, sizeof(cell)));
+
+            if (width < strlen(key)) width = strlen(key);
+            if (widths[i] < width) widths[i] = width;
+        }
+    }
+    for (size_t i = 0; i < COLUMNS_MAX && json_member_at(rows[0], i, &key, &value); i++)
+        printf("%s%-*s", i > 0 ? "  " : "", (int)widths[i], key);
+    putchar('\n');
+    for (size_t r = 0; r < count; r++)
+        print_table_row(rows[r], widths);
+}
+
+static void print_lines(const struct json *const *rows, size_t count)
+{
+    for (size_t r = 0; r < count; r++) {
+        char *text = json_format(rows[r]);
+
+        CHECK(text != NULL);
+        puts(text);
+        mem_free(text);
+    }
+}
+
+static void print_result(const struct options *options, const struct json *result)
+{
+    enum { ROWS_MAX = 256 };
+    const struct json *rows[ROWS_MAX] = {result};
+    size_t count = json_count(result);
+
+    CHECK(count <= ROWS_MAX);
+    for (size_t i = 0; i < count; i++)
+        rows[i] = json_at(result, i);
+    if (count == 0) count = 1; /* one object, not an array */
+    if (options_flag(options, "json"))
+        print_lines(rows, count);
+    else
+        print_table(rows, count);
+}
+
+/* --- the command ------------------------------------------------------------------------------ */
+
+static uint64_t env_now_ns(void *context)
+{
+    struct env *env = context;
+
+    return env->ops->now_ns(env);
+}
 
 int command_bench(struct options *options)
 {
-    struct fault why = {"bench: this build has no such command; update grapevine"};
+    struct uv_env_options env_options = {.folder = NULL};
+    const struct kind *kind = NULL;
+    struct env *env = NULL;
+    struct json *result = NULL;
+    struct fault why = {""};
+    size_t count;
+    enum rc rc = find_kind(options_arguments(options, &count)[0], &kind, &why);
 
-    (void)options;
-    return command_failed(RC_UNSUPPORTED, &why);
+    if (rc == RC_OK) rc = check_flags(options, kind, &why);
+    if (rc == RC_OK) rc = uv_env_create(&env_options, &env, &why);
+    if (rc == RC_OK) {
+        struct bench_clock clock = {env_now_ns, env};
+
+        rc = kind->run(options, &clock, &result, &why);
+        uv_env_destroy(env);
+    }
+    if (rc != RC_OK) return command_failed(rc, &why);
+    print_result(options, result);
+    json_destroy(result);
+    return EXIT_DONE;
 }

@@ -212,7 +212,7 @@ for script in "${scripts[@]}"; do
     bash -n "$script" 2>/dev/null || echo "$script:1: not valid bash" >>"$found"
 done
 if command -v shellcheck >/dev/null; then
-    shellcheck -S warning -f gcc "${scripts[@]}" 2>/dev/null | sed -E 's/^([^:]+:[0-9]+):[0-9]+: /\1: /' >>"$found"
+    shellcheck -x -S warning -f gcc "${scripts[@]}" 2>/dev/null | sed -E 's/^([^:]+:[0-9]+):[0-9]+: /\1: /' >>"$found"
 fi
 
 if [ -s "$found" ]; then
