@@ -179,6 +179,24 @@ void sim_net_bury(struct sim_world *world); /* free what the step left behind */
 void sim_net_deinit(struct sim_world *world);
 void sim_net_stop(struct sim_world *world, struct sim_host *host);
 MUST_USE enum rc sim_env_dial(struct env *env, const char *address, uint64_t *link);
+struct sim_end *sim_end_find(struct sim_world *world, uint64_t number);
+bool sim_is_blocked(const struct sim_world *world, uint32_t from, uint32_t to);
+uint64_t sim_draw_latency(struct sim_world *world, struct sim_host *from);
+void sim_push_end(struct sim_world *world, uint64_t at_ns, enum sim_kind kind,
+                  const struct sim_end *end, uint64_t number);
+/** The node, if it still knows this end, is told; not from inside a call. */
+void sim_end_lost(struct sim_world *world, struct sim_end *end, enum rc rc, const char *why);
+void sim_end_gone(struct sim_world *world, struct sim_end *end); /* without a word */
+void sim_reset_other(struct sim_world *world, struct sim_end *end);
+const char *sim_lost_text(enum rc rc);
+
+/* sim_stream.c */
+void sim_end_pump(struct sim_world *world, struct sim_end *end);
+void sim_end_finish(struct sim_world *world, struct sim_end *end);
+void sim_end_hangup(struct sim_world *world, struct sim_end *end);
+void sim_on_sent(struct sim_world *world, struct sim_end *end);
+void sim_on_arrived(struct sim_world *world, struct sim_end *end, struct blob *blob);
+void sim_on_resume(struct sim_world *world, struct sim_end *end);
 MUST_USE enum rc sim_env_send(struct env *env, uint64_t link, struct blob *frame);
 void sim_env_hangup(struct env *env, uint64_t link);
 void sim_env_set_frame_max(struct env *env, uint64_t link, size_t frame_max);
@@ -202,6 +220,21 @@ static inline struct sim_env *sim_env_of(struct env *env)
 static inline struct sim_host *sim_env_host(struct env *env)
 {
     return sim_env_of(env)->world->hosts[sim_env_of(env)->host];
+}
+
+static inline struct sim_end *sim_end_other(const struct sim_end *end)
+{
+    return &end->conn->ends[end == &end->conn->ends[0] ? 1 : 0];
+}
+
+static inline struct sim_host *sim_end_host(struct sim_world *world, const struct sim_end *end)
+{
+    return world->hosts[end->host];
+}
+
+static inline bool sim_end_is_over(const struct sim_end *end)
+{
+    return end->state == SIM_GONE || end->state == SIM_NONE;
 }
 
 #endif
