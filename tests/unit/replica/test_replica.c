@@ -1,0 +1,514 @@
+/* replica: training is repeatable to the bit, resumes to the bit, and says what it cannot do. */
+#include "tests/check.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "replica/replica.h"
+#include "replica/store_safetensors.h"
+
+#include <math.h>
+
+#define SMALL_CNN "conv3x3:16 relu maxpool2 linear:classes"
+
+static int make_backend(void **state)
+{
+    struct cpu_backend_options options = {.threads = 1};
+
+    *state = cpu_backend_create(&options);
+    return *state == NULL;
+}
+
+static int drop_backend(void **state)
+{
+    backend_destroy(*state);
+    return 0;
+}
+
+static struct replica_options options_of(const char *model)
+{
+    return (struct replica_options){
+        .model = model, .data = "digits", .shard_of = "0/2", .seed = 3, .stream_seed = 4};
+}
+
+static struct learner *make(struct backend *cpu, const struct replica_options *options)
+{
+    struct learner *learner = NULL;
+    struct fault why = {""};
+
+    if (replica_create(cpu, options, &learner, &why) != RC_OK) fail_msg("%s", why.text);
+    return learner;
+}
+
+static size_t count_of(struct learner *learner, enum section section)
+{
+    return learner->ops->schema(learner)->values[section];
+}
+
+static float *values_of(struct learner *learner, enum section section)
+{
+    size_t count = count_of(learner, section);
+    float *values = mem_array(count, sizeof(float));
+
+    assert_int_equal(learner->ops->export_section(learner, section, values, count), RC_OK);
+    return values;
+}
+
+static struct train_report train(struct learner *learner, uint32_t steps)
+{
+    struct train_report report = {0};
+
+    assert_int_equal(learner->ops->train(learner, steps, NULL, &report), RC_OK);
+    assert_int_equal(report.steps, steps);
+    return report;
+}
+
+static void check_equal(struct learner *a, struct learner *b)
+{
+    float *x = values_of(a, SECTION_PARAMETERS), *y = values_of(b, SECTION_PARAMETERS);
+
+    assert_memory_equal(x, y, count_of(a, SECTION_PARAMETERS) * sizeof(float));
+    mem_free(x);
+    mem_free(y);
+}
+
+static void training_learns_the_digits(void **state)
+{
+    struct replica_options options = options_of("mlp");
+    struct learner *learner = make(*state, &options);
+    struct evaluation before, after, few;
+    struct train_report report;
+
+    assert_int_equal(learner->ops->evaluate(learner, 0, &before), RC_OK);
+    report = train(learner, 120);
+    assert_int_equal(report.step, 120);
+    assert_int_equal(report.samples, 120 * 64);
+    assert_int_equal(learner->ops->evaluate(learner, 0, &after), RC_OK);
+    assert_true(before.accuracy < 0.4 && after.accuracy > 0.9 && after.loss < before.loss / 3.0);
+    assert_int_equal(after.samples, 360);
+    assert_int_equal(learner->ops->evaluate(learner, 100, &few), RC_OK);
+    assert_int_equal(few.samples, 100);
+    report = train(learner, 8);
+    assert_true(report.correct_share > 0.9 && report.loss_sum / 8.0 < 0.5);
+    learner->ops->destroy(learner);
+}
+
+static void one_seed_gives_one_model_and_another_seed_another(void **state)
+{
+    const char *const models[] = {"mlp", SMALL_CNN};
+
+    for (size_t m = 0; m < ARRAY_COUNT(models); m++) {
+        struct replica_options options = options_of(models[m]);
+        struct learner *a = make(*state, &options), *b = make(*state, &options), *c;
+        float *x, *y;
+
+        train(a, 30);
+        train(b, 13);
+        train(b, 17);
+        check_equal(a, b);
+        options.stream_seed++;
+        c = make(*state, &options);
+        train(c, 30);
+        x = values_of(a, SECTION_PARAMETERS);
+        y = values_of(c, SECTION_PARAMETERS);
+        assert_memory_not_equal(x, y, count_of(a, SECTION_PARAMETERS) * sizeof(float));
+        mem_free(x);
+        mem_free(y);
+        a->ops->destroy(a);
+        b->ops->destroy(b);
+        c->ops->destroy(c);
+    }
+}
+
+static struct tensor_file *saved(struct learner *learner)
+{
+    struct tensor_file *file = tensor_file_create(), *read = NULL;
+    const struct piece *pieces = NULL;
+    size_t count = 0, bytes = 0, at = 0;
+    uint8_t *all;
+
+    assert_int_equal(learner->ops->save(learner, file), RC_OK);
+    assert_int_equal(tensor_file_encode(file, &pieces, &count), RC_OK);
+    for (size_t i = 0; i < count; i++) {
+        bytes += pieces[i].count;
+    }
+    all = mem_alloc(bytes);
+    for (size_t i = 0; i < count; i++) {
+        memcpy(all + at, pieces[i].bytes, pieces[i].count);
+        at += pieces[i].count;
+    }
+    assert_int_equal(tensor_file_decode("state", all, bytes, &read, NULL), RC_OK);
+    tensor_file_destroy(file);
+    return read;
+}
+
+/* A fresh learner with another's parameters and saved state. */
+static struct learner *resumed(struct backend *cpu, const struct replica_options *options,
+                               const float *parameters, const struct tensor_file *file)
+{
+    struct learner *learner = make(cpu, options);
+    struct fault why = {""};
+
+    assert_int_equal(learner->ops->assign_section(learner, SECTION_PARAMETERS, parameters,
+                                                  count_of(learner, SECTION_PARAMETERS)),
+                     RC_OK);
+    if (learner->ops->load(learner, file, &why) != RC_OK) fail_msg("%s", why.text);
+    return learner;
+}
+
+static void a_resumed_run_is_the_uninterrupted_run_to_the_bit(void **state)
+{
+    const char *const optimizers[] = {"sgd", "momentum:lr=0.05,decay=1e-4", "nesterov:lr=0.01",
+                                      "adam"};
+
+    for (size_t i = 0; i < ARRAY_COUNT(optimizers); i++) {
+        struct replica_options options = options_of("mlp");
+        struct learner *whole, *rest;
+        struct tensor_file *file;
+        float *parameters;
+
+        options.optimizer = optimizers[i];
+        options.schedule = "cosine:warmup=5,min=0.1";
+        options.epochs_total = 4.0;
+        whole = make(*state, &options);
+        train(whole, 17); /* in the second epoch: a share has 768 samples */
+        file = saved(whole);
+        parameters = values_of(whole, SECTION_PARAMETERS);
+        rest = resumed(*state, &options, parameters, file);
+        train(whole, 20);
+        assert_int_equal(train(rest, 20).samples, 37 * 64);
+        check_equal(whole, rest);
+        mem_free(parameters);
+        tensor_file_destroy(file);
+        whole->ops->destroy(whole);
+        rest->ops->destroy(rest);
+    }
+}
+
+static struct peer_id peer(uint8_t number)
+{
+    return (struct peer_id){{number, 7, 1}};
+}
+
+static void a_share_known_only_after_loading_still_resumes_to_the_bit(void **state)
+{
+    struct replica_options options = options_of("mlp");
+    struct peer_id members[2] = {peer(1), peer(2)};
+    struct learner *whole, *rest;
+    struct tensor_file *file;
+    float *parameters;
+
+    options.shard_of = NULL;
+    whole = make(*state, &options);
+    assert_int_equal(whole->ops->reshard(whole, members[0], members, 2, NULL), RC_OK);
+    train(whole, 9);
+    file = saved(whole);
+    parameters = values_of(whole, SECTION_PARAMETERS);
+    rest = resumed(*state, &options, parameters, file);
+    assert_int_equal(rest->ops->reshard(rest, members[0], members, 2, NULL), RC_OK);
+    train(whole, 9);
+    train(rest, 9);
+    check_equal(whole, rest);
+    mem_free(parameters);
+    tensor_file_destroy(file);
+    whole->ops->destroy(whole);
+    rest->ops->destroy(rest);
+}
+
+static void shares_of_members_are_disjoint_and_nobody_is_left_without(void **state)
+{
+    struct replica_options options = options_of("linear:classes");
+    struct peer_id members[16];
+    uint64_t all, two = 0;
+    struct learner *learner;
+
+    options.shard_of = NULL;
+    for (uint8_t i = 0; i < 16; i++) {
+        members[i] = peer(i);
+    }
+    learner = make(*state, &options);
+    all = learner->ops->shard_samples(learner);
+    assert_int_equal(all, 1437);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(learner->ops->reshard(learner, members[i], members, 2, NULL), RC_OK);
+        two += learner->ops->shard_samples(learner);
+    }
+    assert_int_equal(two, all);
+    for (int i = 0; i < 16; i++) { /* six blocks of data for sixteen peers */
+        assert_int_equal(learner->ops->reshard(learner, members[i], members, 16, NULL), RC_OK);
+        assert_true(learner->ops->shard_samples(learner) > 0);
+        train(learner, 1);
+    }
+    learner->ops->destroy(learner);
+}
+
+static void a_reshard_that_changes_nothing_keeps_the_place_in_the_epoch(void **state)
+{
+    struct replica_options options = options_of("mlp");
+    struct peer_id members[2] = {peer(1), peer(2)};
+    struct learner *a, *b;
+
+    options.shard_of = NULL;
+    a = make(*state, &options);
+    b = make(*state, &options);
+    assert_int_equal(a->ops->reshard(a, members[0], members, 2, NULL), RC_OK);
+    assert_int_equal(b->ops->reshard(b, members[0], members, 2, NULL), RC_OK);
+    train(a, 5);
+    train(b, 5);
+    assert_int_equal(b->ops->reshard(b, members[0], members, 2, NULL), RC_OK);
+    train(a, 5);
+    train(b, 5);
+    check_equal(a, b);
+    a->ops->destroy(a);
+    b->ops->destroy(b);
+}
+
+static void every_kind_of_share_trains(void **state)
+{
+    const char *const shards[][2] = {
+        {"iid", "1/3"}, {"dirichlet:0.3", "0/2"}, {"all", NULL}, {NULL, NULL}};
+
+    for (size_t i = 0; i < ARRAY_COUNT(shards); i++) {
+        struct replica_options options = options_of("linear:classes");
+        struct learner *learner;
+        options.shard = shards[i][0];
+        options.shard_of = shards[i][1];
+        learner = make(*state, &options);
+        train(learner, 30);
+        assert_true(learner->ops->shard_samples(learner) > 0);
+        learner->ops->destroy(learner);
+    }
+}
+
+static void stop_is_honoured_between_steps_and_no_steps_need_no_data(void **state)
+{
+    struct replica_options options = options_of("mlp");
+    struct learner *learner = make(*state, &options);
+    atomic_bool stop = true;
+    struct train_report report = {.steps = 9};
+
+    assert_int_equal(learner->ops->train(learner, 5, &stop, &report), RC_OK);
+    assert_int_equal(report.steps, 0);
+    assert_int_equal(report.samples, 0);
+    learner->ops->set_step(learner, 41);
+    assert_int_equal(learner->ops->train(learner, 0, NULL, &report), RC_OK);
+    assert_int_equal(report.step, 41);
+    learner->ops->destroy(learner);
+}
+
+static void a_model_that_is_no_longer_finite_is_told(void **state)
+{
+    struct replica_options options = options_of("mlp");
+    struct learner *learner = make(*state, &options);
+    size_t count = count_of(learner, SECTION_PARAMETERS);
+    float *good = values_of(learner, SECTION_PARAMETERS), *bad = mem_array(count, sizeof(float));
+    struct train_report report = {0};
+
+    memcpy(bad, good, count * sizeof(float));
+    bad[count - 1] = NAN;
+    assert_int_equal(learner->ops->assign_section(learner, SECTION_PARAMETERS, bad, count), RC_OK);
+    assert_int_equal(learner->ops->train(learner, 1, NULL, &report), RC_NONFINITE);
+    assert_int_equal(learner->ops->assign_section(learner, SECTION_PARAMETERS, good, count), RC_OK);
+    train(learner, 1);
+    options.lr = 1e5; /* runs away by itself */
+    learner->ops->destroy(learner);
+    learner = make(*state, &options);
+    assert_int_equal(learner->ops->train(learner, 200, NULL, &report), RC_NONFINITE);
+    learner->ops->destroy(learner);
+    mem_free(good);
+    mem_free(bad);
+}
+
+static void the_schedule_follows_the_shared_step(void **state)
+{
+    struct replica_options options = options_of("mlp");
+    struct learner *learner;
+    float *before, *after;
+
+    options.schedule = "cosine";
+    options.steps_total = 100;
+    learner = make(*state, &options);
+    before = values_of(learner, SECTION_PARAMETERS);
+    learner->ops->set_step(learner, 100); /* the rate is 0 there */
+    train(learner, 3);
+    after = values_of(learner, SECTION_PARAMETERS);
+    assert_memory_equal(before, after, count_of(learner, SECTION_PARAMETERS) * sizeof(float));
+    learner->ops->set_step(learner, 10);
+    assert_int_equal(train(learner, 3).step, 13);
+    mem_free(after);
+    after = values_of(learner, SECTION_PARAMETERS);
+    assert_memory_not_equal(before, after, count_of(learner, SECTION_PARAMETERS) * sizeof(float));
+    mem_free(before);
+    mem_free(after);
+    learner->ops->destroy(learner);
+}
+
+static void a_gradient_and_a_step_are_a_training_step(void **state)
+{
+    struct replica_options options = options_of("mlp");
+    struct learner *a = make(*state, &options), *b = make(*state, &options);
+    float *gradient = mem_array(count_of(a, SECTION_GRADIENT), sizeof(float));
+    struct train_report report;
+
+    for (int i = 0; i < 3; i++) {
+        train(a, 1);
+        assert_int_equal(b->ops->gradient(b, gradient, &report), RC_OK);
+        assert_int_equal(b->ops->step(b, gradient), RC_OK);
+    }
+    assert_int_equal(report.samples, 3 * 64);
+    check_equal(a, b);
+    mem_free(gradient);
+    a->ops->destroy(a);
+    b->ops->destroy(b);
+}
+
+static void a_difference_is_added_and_moments_travel(void **state)
+{
+    struct replica_options options = options_of("mlp");
+    struct learner *learner = make(*state, &options);
+    size_t count = count_of(learner, SECTION_PARAMETERS);
+    float *before = values_of(learner, SECTION_PARAMETERS), *after, *moments;
+    float *difference = mem_array(count, sizeof(float));
+
+    difference[7] = 0.5F;
+    assert_int_equal(learner->ops->import_section(learner, SECTION_PARAMETERS, difference, count),
+                     RC_OK);
+    after = values_of(learner, SECTION_PARAMETERS);
+    assert_true(after[7] == before[7] + 0.5F && after[8] == before[8]);
+    train(learner, 1);
+    assert_int_equal(count_of(learner, SECTION_MOMENTS), count);
+    moments = values_of(learner, SECTION_MOMENTS);
+    assert_int_equal(learner->ops->assign_section(learner, SECTION_MOMENTS, difference, count),
+                     RC_OK);
+    assert_int_equal(learner->ops->export_section(learner, SECTION_BUFFERS, NULL, 0), RC_OK);
+    mem_free(before);
+    mem_free(after);
+    mem_free(moments);
+    mem_free(difference);
+    learner->ops->destroy(learner);
+}
+
+static void check_refused(struct backend *cpu, struct replica_options options, enum rc rc,
+                          const char *part)
+{
+    struct learner *learner = NULL;
+    struct fault why = {""};
+
+    assert_int_equal(replica_create(cpu, &options, &learner, &why), rc);
+    if (strstr(why.text, part) == NULL) fail_msg("'%s' is not in '%s'", part, why.text);
+    assert_null(learner);
+}
+
+static void wrong_settings_are_told(void **state)
+{
+    struct replica_options options = options_of("mlpp");
+
+    check_refused(*state, options, RC_PARSE, "did you mean 'mlp'");
+    options = options_of("mlp");
+    options.optimizer = "adm";
+    check_refused(*state, options, RC_PARSE, "did you mean 'adam'");
+    options = options_of("mlp");
+    options.schedule = "cosine";
+    check_refused(*state, options, RC_USAGE, "--schedule cosine needs an end");
+    options = options_of("mlp");
+    options.shard = "dirichlet:0.3";
+    options.shard_of = NULL;
+    check_refused(*state, options, RC_USAGE, "");
+    options = options_of("mlp");
+    options.data = "digts";
+    check_refused(*state, options, RC_PARSE, "digts");
+}
+
+static void a_state_of_something_else_is_refused_and_changes_nothing(void **state)
+{
+    struct replica_options options = options_of("mlp");
+    struct learner *momentum = make(*state, &options), *adam, *other, *fresh;
+    struct tensor_file *file, *empty = tensor_file_create();
+    struct fault why = {""};
+
+    fresh = make(*state, &options);
+    options.optimizer = "adam";
+    adam = make(*state, &options);
+    options.optimizer = NULL;
+    options.model = "linear:classes";
+    other = make(*state, &options);
+    train(adam, 2);
+    file = saved(adam);
+    assert_int_equal(momentum->ops->load(momentum, file, &why), RC_MISMATCH);
+    assert_string_equal(why.text, "the checkpoint was written with --optimizer adam, not momentum");
+    tensor_file_destroy(file);
+    file = saved(momentum);
+    assert_int_equal(other->ops->load(other, file, &why), RC_SHAPE);
+    assert_int_equal(momentum->ops->load(momentum, empty, &why), RC_FORMAT);
+    train(momentum, 3);
+    train(fresh, 3);
+    check_equal(momentum, fresh);
+    tensor_file_destroy(file);
+    tensor_file_destroy(empty);
+    momentum->ops->destroy(momentum);
+    adam->ops->destroy(adam);
+    other->ops->destroy(other);
+    fresh->ops->destroy(fresh);
+}
+
+static void the_card_says_what_the_model_needs(void **state)
+{
+    struct replica_options options = options_of("mlp");
+    struct learner *learner = make(*state, &options);
+    struct model_card card;
+
+    train(learner, 2);
+    replica_card(learner, &card);
+    assert_string_equal(card.spec, "linear:256 relu linear:128 relu linear:classes");
+    assert_string_equal(card.data, "digits");
+    assert_int_equal(card.step, 2);
+    assert_int_equal(card.samples, 128);
+    assert_int_equal(card.width, 8);
+    assert_ptr_equal(learner->ops->schema(learner), model_schema(replica_model(learner)));
+    learner->ops->destroy(learner);
+}
+
+static void every_failed_allocation_is_reported_and_leaks_nothing(void **state)
+{
+    struct replica_options options = options_of("linear:classes");
+    uint64_t before = mem_blocks();
+    bool is_done = false;
+
+    for (uint64_t n = 0; !is_done && n < 300; n++) {
+        struct learner *learner = NULL;
+        struct fault why = {""};
+        enum rc rc;
+        mem_fail_after(n);
+        rc = replica_create(*state, &options, &learner, &why);
+        mem_fail_after(UINT64_MAX);
+        is_done = rc == RC_OK;
+        if (is_done) learner->ops->destroy(learner);
+        assert_true(rc == RC_OK || (rc == RC_NOMEM && why.text[0] != '\0'));
+        assert_int_equal(mem_blocks(), before);
+    }
+    assert_true(is_done);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(training_learns_the_digits),
+        cmocka_unit_test(one_seed_gives_one_model_and_another_seed_another),
+        cmocka_unit_test(a_resumed_run_is_the_uninterrupted_run_to_the_bit),
+        cmocka_unit_test(a_share_known_only_after_loading_still_resumes_to_the_bit),
+        cmocka_unit_test(shares_of_members_are_disjoint_and_nobody_is_left_without),
+        cmocka_unit_test(a_reshard_that_changes_nothing_keeps_the_place_in_the_epoch),
+        cmocka_unit_test(every_kind_of_share_trains),
+        cmocka_unit_test(stop_is_honoured_between_steps_and_no_steps_need_no_data),
+        cmocka_unit_test(a_model_that_is_no_longer_finite_is_told),
+        cmocka_unit_test(the_schedule_follows_the_shared_step),
+        cmocka_unit_test(a_gradient_and_a_step_are_a_training_step),
+        cmocka_unit_test(a_difference_is_added_and_moments_travel),
+        cmocka_unit_test(wrong_settings_are_told),
+        cmocka_unit_test(a_state_of_something_else_is_refused_and_changes_nothing),
+        cmocka_unit_test(the_card_says_what_the_model_needs),
+        cmocka_unit_test(every_failed_allocation_is_reported_and_leaks_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, make_backend, drop_backend);
+}
