@@ -13,7 +13,7 @@ int command_failed(enum rc rc, const struct fault *why)
 {
     CHECK(rc != RC_OK);
     fprintf(stderr, "grapevine: %s\n", why->text[0] != '\0' ? why->text : rc_text(rc));
-    return rc == RC_USAGE || rc == RC_PARSE || rc == RC_MISMATCH ? EXIT_USAGE : EXIT_FAILED;
+    return rc == RC_USAGE || rc == RC_PARSE ? EXIT_USAGE : EXIT_FAILED;
 }
 
 enum rc command_backend(const struct options *options, struct backend **backend, struct fault *why)

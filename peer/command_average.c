@@ -39,7 +39,7 @@ int command_average(struct options *options)
     backend_destroy(backend);
     if (rc != RC_OK) return command_failed(rc, &why);
     if (!comparison.has_average) {
-        rc = fault_set(&why, RC_MISMATCH, "cannot average: %s; average models of one spec",
+        rc = fault_set(&why, RC_USAGE, "cannot average: %s; average models of one spec",
                        comparison.average_missing);
     } else if (options_flag(options, "json")) {
         print_json(&comparison, request.average_path);

@@ -77,7 +77,7 @@ char *options_config_text(const struct options *options);
 
 /**
  * Resuming: compare with the config.ini of an earlier run. Each name in `keys` (NULL-terminated)
- * that was not given now takes the earlier value; one that was given and differs is RC_MISMATCH,
+ * that was not given now takes the earlier value; one that was given and differs is RC_USAGE,
  * naming the key and both values. `name` is the file's name for messages. Nothing changes on error.
  */
 MUST_USE enum rc options_adopt(struct options *options, const char *name, const char *text,

@@ -280,7 +280,7 @@ static enum rc adopt_keys(struct options *options, const struct options *earlier
         then = earlier->values[row].text;
         if (options->values[row].source != FROM_DEFAULT) {
             if (then == NULL || strcmp(now, then) != 0)
-                return fault_set(why, RC_MISMATCH,
+                return fault_set(why, RC_USAGE,
                                  "--%s: %.120s was asked for, but %s says %.120s; leave the flag "
                                  "out or use another --out",
                                  *keys, now, name, shown(then));

@@ -68,7 +68,7 @@ refused 2 'complete' "$gv" peer --listen 127.0.0.1:0 --topology rign
 refused 2 'f16' "$gv" peer --listen 127.0.0.1:0 --codec f17
 refused 2 'pair' "$gv" peer --listen 127.0.0.1:0 --exchange pear
 refused 2 'mean' "$gv" peer --listen 127.0.0.1:0 --rule maen
-refused 2 'every' "$gv" peer --listen 127.0.0.1:0 --pace never
+refused 2 'every|key=value' "$gv" peer --listen 127.0.0.1:0 --pace never
 refused 2 'dirichlet|shard' "${peer[@]}" --shard dirichlet:0.1
 refused 2 'shard-of' "${peer[@]}" --shard-of 3/3
 

@@ -395,7 +395,7 @@ static void resuming_adopts_or_refuses(void **state)
 
     options = parsed(WORDS("peer", "--seed", "8"));
     assert_int_equal(options_adopt(options, "a/config.ini", text, strlen(text), keys, &why),
-                     RC_MISMATCH);
+                     RC_USAGE);
     assert_non_null(strstr(why.text, "--seed: 8 was asked for, but a/config.ini says 7"));
     assert_string_equal(options_text(options, "model"), "mlp");
     assert_int_equal(options_adopt(options, "a/config.ini", "x", 1, keys, &why), RC_USAGE);
@@ -403,7 +403,7 @@ static void resuming_adopts_or_refuses(void **state)
 
     options = parsed(WORDS("peer", "--optimizer", "sgd"));
     assert_int_equal(options_adopt(options, "a/config.ini", text, strlen(text), keys, &why),
-                     RC_MISMATCH);
+                     RC_USAGE);
     options_destroy(options);
 }
 
