@@ -1,3 +1,4 @@
+/* Groups and partners: everyone must compute the same without a word. */
 #include "tests/check.h"
 
 #include "base/check.h"
@@ -87,6 +88,7 @@ static void check_groups(const struct topology *topology, size_t members_count, 
     }
 }
 
+/* Groups of any wanted size over any number of members. */
 static void groups_partition_the_swarm_and_everyone_agrees(void **state)
 {
     (void)state;
@@ -120,6 +122,7 @@ static void complete_is_everyone_while_they_fit(void **state)
     check_groups(&complete, 130, 4, GROUP_MEMBERS_MAX);
 }
 
+/* `pairs` leaves nobody alone. */
 static void pairs_are_two_or_once_three(void **state)
 {
     const struct topology pairs = {.kind = TOPOLOGY_PAIRS};

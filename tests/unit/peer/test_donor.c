@@ -1,0 +1,282 @@
+/* The donor alone: leases, sharing, and what a greedy or confused joiner gets. */
+#include "tests/check.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/mem.h"
+#include "peer/joiner.h"
+
+#include <math.h>
+
+enum { VALUES = 3 * CHUNK_VALUES + 100, BUCKETS = 4 };
+
+struct scene {
+    struct schema schema;
+    struct donor *donor;
+    struct outbox out;
+    uint64_t blocks;
+};
+
+static struct peer_id make_id(uint8_t number)
+{
+    struct peer_id id = {{number}};
+
+    return id;
+}
+
+static void scene_create(struct scene *scene)
+{
+    const uint32_t shape[] = {VALUES};
+
+    scene->blocks = mem_blocks();
+    schema_init(&scene->schema);
+    assert_int_equal(schema_add(&scene->schema, "w", SECTION_PARAMETERS, shape, 1), RC_OK);
+    scene->donor = donor_create(&scene->schema);
+    assert_non_null(scene->donor);
+    outbox_init(&scene->out);
+}
+
+static void scene_destroy(struct scene *scene)
+{
+    donor_destroy(scene->donor);
+    outbox_deinit(&scene->out);
+    schema_deinit(&scene->schema);
+    assert_int_equal(mem_blocks(), scene->blocks);
+}
+
+static struct donor_snapshot make_snapshot(void)
+{
+    struct donor_snapshot snapshot = {.lineage = hash_of("l", 1),
+                                      .sections_count = 1,
+                                      .sections = {SECTION_PARAMETERS},
+                                      .counts = {VALUES}};
+
+    snapshot.values[0] = mem_array(VALUES, sizeof(float));
+    assert_non_null(snapshot.values[0]);
+    return snapshot;
+}
+
+/* Hand over a snapshot at `now_ns`. */
+static void give_snapshot(struct scene *scene, uint64_t now_ns)
+{
+    struct donor_snapshot snapshot = make_snapshot();
+
+    assert_int_equal(donor_snapshot_hash(&snapshot), RC_OK);
+    donor_on_snapshot(scene->donor, RC_OK, &snapshot, now_ns, &scene->out);
+}
+
+static enum rc request(struct scene *scene, uint8_t who, uint32_t want, uint64_t now_ns,
+                       bool *wants_snapshot)
+{
+    const struct message_state_req message = {.want = want};
+
+    return donor_on_request(scene->donor, make_id(who), &message, now_ns, wants_snapshot,
+                            &scene->out);
+}
+
+static enum message_type said_to(const struct scene *scene, uint32_t entry, uint8_t who)
+{
+    struct inner_header header;
+
+    assert_true(entry < scene->out.count);
+    assert_int_equal(scene->out.entries[entry].to.bytes[0], who);
+    assert_int_equal(inner_header_decode(scene->out.entries[entry].inner->bytes,
+                                         scene->out.entries[entry].inner->count, &header),
+                     RC_OK);
+    return header.type;
+}
+
+static enum rc ask(struct scene *scene, uint8_t who, uint32_t lease, uint32_t index, uint32_t count)
+{
+    struct message message = {.type = MESSAGE_BUCKET_REQ};
+
+    message.as.bucket_req = (struct message_bucket_req){lease, index, count};
+    return donor_on_message(scene->donor, make_id(who), &message, 2 * NS_PER_S, &scene->out);
+}
+
+static enum rc ask_page(struct scene *scene, uint8_t who, uint32_t lease, uint32_t page)
+{
+    struct message message = {.type = MESSAGE_MANIFEST_REQ};
+
+    message.as.manifest_req = (struct message_manifest_req){lease, page};
+    return donor_on_message(scene->donor, make_id(who), &message, 2 * NS_PER_S, &scene->out);
+}
+
+/* Two joiners share the snapshot that is being taken, a third is denied; unused leases run out. */
+static void two_leases_share_a_snapshot_and_a_third_is_denied(void **state)
+{
+    struct scene scene;
+    bool wants_snapshot = true;
+
+    (void)state;
+    scene_create(&scene);
+    assert_int_equal(request(&scene, 50, 2, NS_PER_S, &wants_snapshot), RC_FORMAT);
+    assert_false(wants_snapshot);
+    assert_int_equal(request(&scene, 50, 3, NS_PER_S, &wants_snapshot), RC_OK);
+    assert_true(wants_snapshot);
+    assert_int_equal(request(&scene, 51, 1, NS_PER_S, &wants_snapshot), RC_OK);
+    assert_false(wants_snapshot); /* it is being taken */
+    assert_int_equal(request(&scene, 52, 1, NS_PER_S, &wants_snapshot), RC_BUSY);
+    assert_int_equal(said_to(&scene, 0, 52), MESSAGE_STATE_DENY);
+    give_snapshot(&scene, NS_PER_S);
+    assert_int_equal(said_to(&scene, 1, 50), MESSAGE_STATE_MANIFEST);
+    assert_int_equal(said_to(&scene, 2, 51), MESSAGE_STATE_MANIFEST);
+    assert_true(donor_next_ns(scene.donor) == NS_PER_S + DONOR_LEASE_MS * NS_PER_MS);
+    donor_tick(scene.donor, donor_next_ns(scene.donor) - 1);
+    assert_int_equal(ask(&scene, 50, 1, 0, 1), RC_OK);
+    donor_tick(scene.donor, UINT64_MAX);
+    assert_true(donor_next_ns(scene.donor) == UINT64_MAX);
+    assert_int_equal(ask(&scene, 50, 1, 0, 1), RC_STALE);
+    scene_destroy(&scene);
+}
+
+/* A young snapshot serves the next joiner, and the same one that asks again; an old one does not.
+ */
+static void a_young_snapshot_is_shared(void **state)
+{
+    struct scene scene;
+    bool wants_snapshot;
+
+    (void)state;
+    scene_create(&scene);
+    assert_int_equal(request(&scene, 50, 1, NS_PER_S, &wants_snapshot), RC_OK);
+    give_snapshot(&scene, NS_PER_S);
+    assert_int_equal(request(&scene, 50, 1, 2 * NS_PER_S, &wants_snapshot), RC_OK);
+    assert_false(wants_snapshot);
+    assert_int_equal(said_to(&scene, 1, 50), MESSAGE_STATE_MANIFEST);
+    assert_int_equal(ask(&scene, 50, 1, 0, 1), RC_STALE); /* the lease of before */
+    assert_int_equal(ask(&scene, 50, 2, 0, 1), RC_OK);
+    assert_int_equal(request(&scene, 51, 1, 4 * NS_PER_S, &wants_snapshot), RC_OK);
+    assert_true(wants_snapshot);
+    give_snapshot(&scene, 4 * NS_PER_S);
+    assert_int_equal(ask(&scene, 51, 3, 0, 1), RC_OK);
+    scene_destroy(&scene);
+}
+
+/* A snapshot that could not be taken, or holds nothing that was wanted, is a denial. */
+static void a_failed_snapshot_is_a_denial(void **state)
+{
+    struct scene scene;
+    struct donor_snapshot snapshot = make_snapshot();
+    bool wants_snapshot;
+
+    (void)state;
+    donor_snapshot_deinit(&snapshot);
+    scene_create(&scene);
+    assert_int_equal(request(&scene, 50, 1, NS_PER_S, &wants_snapshot), RC_OK);
+    snapshot = make_snapshot(); /* half made */
+    donor_on_snapshot(scene.donor, RC_NOMEM, &snapshot, NS_PER_S, &scene.out);
+    assert_int_equal(said_to(&scene, 0, 50), MESSAGE_STATE_DENY);
+    assert_int_equal(request(&scene, 50, 1, NS_PER_S, &wants_snapshot), RC_OK);
+    assert_true(wants_snapshot);
+    snapshot = make_snapshot();
+    snapshot.sections[0] = SECTION_BUFFERS;
+    assert_int_equal(donor_snapshot_hash(&snapshot), RC_OK);
+    donor_on_snapshot(scene.donor, RC_OK, &snapshot, NS_PER_S, &scene.out);
+    assert_int_equal(said_to(&scene, 1, 50), MESSAGE_STATE_DENY);
+    assert_true(donor_next_ns(scene.donor) == UINT64_MAX);
+    assert_int_equal(request(&scene, 50, 1, NS_PER_S, &wants_snapshot), RC_OK);
+    donor_on_link_lost(scene.donor, make_id(50));
+    give_snapshot(&scene, NS_PER_S); /* nobody waits for it any more: it is freed */
+    scene_destroy(&scene);
+}
+
+/* What cannot be given away is found where the hashes are made. */
+static void a_snapshot_that_cannot_be_hashed_says_why(void **state)
+{
+    struct donor_snapshot snapshot = make_snapshot();
+
+    (void)state;
+    snapshot.values[0][VALUES - 1] = NAN;
+    assert_int_equal(donor_snapshot_hash(&snapshot), RC_NONFINITE);
+    snapshot.values[0][VALUES - 1] = -INFINITY;
+    assert_int_equal(donor_snapshot_hash(&snapshot), RC_NONFINITE);
+    snapshot.values[0][VALUES - 1] = 1.0e-40F;
+    mem_fail_after(0);
+    assert_int_equal(donor_snapshot_hash(&snapshot), RC_NOMEM);
+    mem_fail_after(UINT64_MAX);
+    snapshot.counts[0] = 0;
+    assert_int_equal(donor_snapshot_hash(&snapshot), RC_LIMIT);
+    snapshot.counts[0] = (size_t)CHUNKS_MAX * CHUNK_VALUES + 1;
+    assert_int_equal(donor_snapshot_hash(&snapshot), RC_LIMIT);
+    donor_snapshot_deinit(&snapshot);
+}
+
+/* Requests of strangers, of old leases, out of range or without end are refused. */
+static void a_donor_queues_only_what_a_window_needs(void **state)
+{
+    struct scene scene;
+    struct message deny = {.type = MESSAGE_STATE_DENY};
+    bool wants_snapshot;
+    uint32_t accepted = 0;
+
+    (void)state;
+    scene_create(&scene);
+    assert_int_equal(ask(&scene, 50, 1, 0, 1), RC_STALE);
+    assert_int_equal(request(&scene, 50, 1, NS_PER_S, &wants_snapshot), RC_OK);
+    assert_int_equal(ask(&scene, 50, 1, 0, 1), RC_STALE); /* no snapshot yet */
+    give_snapshot(&scene, NS_PER_S);
+    assert_int_equal(ask(&scene, 50, 2, 0, 1), RC_STALE);
+    assert_int_equal(ask(&scene, 51, 1, 0, 1), RC_STALE);
+    assert_int_equal(ask(&scene, 50, 1, 0, 0), RC_FORMAT);
+    assert_int_equal(ask(&scene, 50, 1, BUCKETS, 1), RC_FORMAT);
+    assert_int_equal(ask(&scene, 50, 1, BUCKETS - 1, UINT32_MAX), RC_FORMAT);
+    assert_int_equal(ask_page(&scene, 50, 1, 1), RC_FORMAT);
+    assert_int_equal(ask_page(&scene, 50, 7, 0), RC_STALE);
+    assert_int_equal(ask_page(&scene, 50, 1, 0), RC_OK);
+    assert_int_equal(donor_on_message(scene.donor, make_id(50), &deny, NS_PER_S, &scene.out),
+                     RC_UNSUPPORTED);
+    while (ask(&scene, 50, 1, 0, BUCKETS) == RC_OK) {
+        assert_true(++accepted < 100);
+    }
+    assert_int_equal(ask(&scene, 50, 1, 0, BUCKETS), RC_LIMIT);
+    assert_true(accepted >= 2); /* a window of eight */
+    donor_on_link_lost(scene.donor, make_id(50));
+    assert_int_equal(ask(&scene, 50, 1, 0, 1), RC_STALE);
+    scene_destroy(&scene);
+}
+
+/* Buckets come in the order asked for, and with the last one the lease is over. */
+static void the_last_bucket_ends_the_lease(void **state)
+{
+    struct scene scene;
+    bool wants_snapshot;
+    const uint32_t order[BUCKETS] = {2, 3, 0, 1};
+    const uint8_t *bytes;
+    uint16_t stream;
+    uint32_t bucket;
+    size_t count;
+
+    (void)state;
+    scene_create(&scene);
+    assert_false(donor_next_bucket(scene.donor, make_id(50), &stream, &bucket, &bytes, &count));
+    assert_int_equal(request(&scene, 50, 1, NS_PER_S, &wants_snapshot), RC_OK);
+    give_snapshot(&scene, NS_PER_S);
+    assert_int_equal(ask(&scene, 50, 1, 2, 2), RC_OK);
+    assert_int_equal(ask(&scene, 50, 1, 0, 2), RC_OK);
+    for (size_t i = 0; i < BUCKETS; i++) {
+        assert_true(donor_next_bucket(scene.donor, make_id(50), &stream, &bucket, &bytes, &count));
+        assert_int_equal(stream, 1);
+        assert_int_equal(bucket, order[i]);
+        assert_int_equal(count, (bucket == 3 ? 100 : CHUNK_VALUES) * sizeof(float));
+        assert_int_equal(bytes[count - 1], 0); /* still there */
+    }
+    assert_false(donor_next_bucket(scene.donor, make_id(50), &stream, &bucket, &bytes, &count));
+    assert_int_equal(ask(&scene, 50, 1, 0, 1), RC_STALE);
+    assert_true(donor_next_ns(scene.donor) == UINT64_MAX);
+    scene_destroy(&scene);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_leases_share_a_snapshot_and_a_third_is_denied),
+        cmocka_unit_test(a_young_snapshot_is_shared),
+        cmocka_unit_test(a_failed_snapshot_is_a_denial),
+        cmocka_unit_test(a_snapshot_that_cannot_be_hashed_says_why),
+        cmocka_unit_test(a_donor_queues_only_what_a_window_needs),
+        cmocka_unit_test(the_last_bucket_ends_the_lease),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
