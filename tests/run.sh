@@ -127,11 +127,11 @@ say "thread sanitizer: the parts with threads"
 if setarch "$(uname -m)" -R true 2>/dev/null; then launcher=(setarch "$(uname -m)" -R); fi
 if cmake --preset tsan >"$logs/build-tsan.log" 2>&1; then
     mapfile -t threaded < <(ninja -C build/tsan -t targets all |
-        grep -oE '^(env|contract_env)[a-z_]*: phony' | grep -oE '^[a-z_]+')
+        grep -oE '^(unit_env|contract_env)[a-z_]*: phony' | grep -oE '^[a-z_]+')
     if [ ${#threaded[@]} -eq 0 ]; then
         skip "thread sanitizer: no test of the env is here"
     else
-        build tsan "${threaded[@]}" && run_tests tsan -R '^(env|contract_env)'
+        build tsan "${threaded[@]}" && run_tests tsan -R '^(unit_env|contract_env)'
     fi
 else
     fail "configure tsan" "$logs/build-tsan.log"
