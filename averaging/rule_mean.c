@@ -36,12 +36,14 @@ static void mean_destroy(struct rule *rule)
 
 static struct rule *mean_create(size_t values)
 {
-    struct rule *rule = mem_alloc(sizeof *rule);
+    struct rule *rule;
 
+    if (values > PTRDIFF_MAX / sizeof(float)) return NULL;
+    rule = mem_alloc(sizeof *rule);
     if (rule == NULL) return NULL;
     rule->values = values;
     rule->grains = values / RULE_GRAIN + (values % RULE_GRAIN != 0);
-    if (values <= SIZE_MAX / sizeof(float)) rule->scratch = mem_aligned(values * sizeof(float));
+    rule->scratch = mem_aligned(values * sizeof(float));
     rule->weights = mem_array(rule->grains, sizeof(float));
     if (rule->scratch == NULL || rule->weights == NULL) {
         mean_destroy(rule);

@@ -1,0 +1,244 @@
+/* What every rule must do, run on all of them (mean, so far). */
+#include "tests/check.h"
+
+#include "averaging/codec.h"
+#include "averaging/rule.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+#include <math.h>
+
+enum { CHUNK = 128, VALUES = 3 * CHUNK - 11 };
+
+static const struct rule_ops *const rules[] = {&rule_mean};
+
+static void random_plane(struct rng *rng, float *plane)
+{
+    for (size_t i = 0; i < VALUES; i++) {
+        plane[i] = (float)rng_normal(rng);
+    }
+}
+
+static struct range chunk_at(size_t chunk)
+{
+    size_t first = chunk * CHUNK;
+
+    return (struct range){first, VALUES - first < CHUNK ? VALUES - first : CHUNK};
+}
+
+static void the_two_ends_of_a_pair_get_exact_negatives(void **state)
+{
+    (void)state;
+    /* P2, with every codec: settle(alpha * scale) at the two ends differs by the sign bit alone. */
+    static float x[2][VALUES], y[2][VALUES], difference[2][VALUES];
+    static uint8_t bytes[4 * VALUES];
+    uint8_t bitmap = 5; /* the middle chunk is not committed */
+    struct rng rng;
+
+    FOR_EACH_SEED (seed, 50) {
+        const struct codec_ops *codec = codec_at(seed % 2);
+        float scale = (float)rng_unit((rng_init(&rng, seed, 0), &rng));
+
+        for (int end = 0; end < 2; end++) {
+            random_plane(&rng, x[end]);
+            codec->encode(x[end], VALUES, bytes);
+            assert_int_equal(codec->decode(bytes, codec->encoded_bytes(VALUES), y[end], VALUES),
+                             RC_OK);
+        }
+        for (int end = 0; end < 2; end++) {
+            struct rule *rule = rules[0]->create(VALUES);
+            struct rule_view view = {y[end], VALUES};
+
+            rules[0]->begin(rule, &view);
+            for (size_t c = 3; c-- > 0;) {
+                assert_int_equal(
+                    rules[0]->absorb(rule, chunk_at(c), 1, y[1 - end] + chunk_at(c).first), RC_OK);
+            }
+            rules[0]->settle(rule, &bitmap, CHUNK, scale, difference[end]);
+            rules[0]->destroy(rule);
+        }
+        for (size_t i = 0; i < VALUES; i++) {
+            bool is_in = i / CHUNK != 1;
+
+            check_seed(seed, difference[0][i] == -difference[1][i]);
+            check_seed(seed, is_in || difference[0][i] == 0);
+            check_seed(seed, !is_in || difference[0][i] == scale * (y[1][i] - y[0][i]));
+        }
+    }
+}
+
+static void late_commits_give_the_same_bits(void **state)
+{
+    (void)state;
+    /* A difference kept in doubt and scaled later equals the one settled in time. */
+    static float own[VALUES], other[VALUES], timely[VALUES], late[VALUES];
+    uint8_t all = 7, some = 6;
+    struct rng rng;
+
+    FOR_EACH_SEED (seed, 30) {
+        struct rule_view view = {own, VALUES};
+        struct rule *rule = rules[0]->create(VALUES);
+        float scale;
+
+        rng_init(&rng, seed, 0);
+        scale = (float)rng_unit(&rng);
+        random_plane(&rng, own);
+        random_plane(&rng, other);
+        for (int pass = 0; pass < 2; pass++) {
+            rules[0]->begin(rule, &view);
+            assert_int_equal(rules[0]->absorb(rule, (struct range){0, VALUES}, 1, other), RC_OK);
+            rules[0]->settle(rule, pass == 0 ? &some : &all, CHUNK, pass == 0 ? scale : 1,
+                             pass == 0 ? timely : late);
+        }
+        rule_commit_late(late, VALUES, &some, CHUNK, scale);
+        assert_memory_equal(timely, late, sizeof late);
+        rules[0]->destroy(rule);
+    }
+}
+
+static void the_mean_is_weighted_by_what_was_absorbed(void **state)
+{
+    (void)state;
+    /* T1: reduce is the weighted mean, in any order; agreed values come out as agreed - own. */
+    static float planes[5][VALUES], mean[VALUES], difference[VALUES];
+    uint8_t all = 7;
+    struct rng rng;
+
+    FOR_EACH_SEED (seed, 50) {
+        struct rule *rule = rules[0]->create(VALUES);
+        struct rule_view view = {planes[0], VALUES};
+        float weights[5];
+        double total = 0;
+
+        rng_init(&rng, seed, 0);
+        rules[0]->begin(rule, &view);
+        for (int i = 0; i < 5; i++) {
+            random_plane(&rng, planes[i]);
+            weights[i] = seed % 2 == 0 ? 1 : (float)(1 + rng_below(&rng, 9));
+            total += (double)weights[i];
+            assert_int_equal(
+                rules[0]->absorb(rule, (struct range){0, VALUES}, weights[i], planes[i]), RC_OK);
+        }
+        assert_int_equal(rules[0]->reduce(rule, (struct range){0, VALUES}, mean), RC_OK);
+        for (size_t j = 0; j < VALUES; j++) {
+            double expected = 0;
+
+            for (int i = 0; i < 5; i++) {
+                expected += (double)weights[i] * (double)planes[i][j] / total;
+            }
+            check_seed(seed, fabs((double)mean[j] - expected) < 2e-6);
+        }
+        assert_int_equal(rules[0]->agree(rule, (struct range){0, VALUES}, mean), RC_OK);
+        rules[0]->settle(rule, &all, CHUNK, 1, difference);
+        for (size_t j = 0; j < VALUES; j++) {
+            check_seed(seed, difference[j] == mean[j] - planes[0][j]);
+        }
+        rules[0]->destroy(rule);
+    }
+}
+
+static void ranges_that_do_not_fit_change_nothing(void **state)
+{
+    (void)state;
+    /* Outside the plane, off the grain, after agreement, before any contribution. */
+    static float own[VALUES], out[VALUES];
+    struct rule_view view = {own, VALUES};
+    struct rule *rule = rules[0]->create(VALUES);
+    const struct range bad[] = {{VALUES, 1},         {0, VALUES + 1}, {1, RULE_GRAIN},
+                                {0, RULE_GRAIN + 1}, {SIZE_MAX, 64},  {64, SIZE_MAX}};
+    uint8_t all = 7;
+
+    rules[0]->begin(rule, &view);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        assert_int_equal(rules[0]->absorb(rule, bad[i], 1, own), RC_SHAPE);
+        assert_int_equal(rules[0]->reduce(rule, bad[i], out), RC_SHAPE);
+        assert_int_equal(rules[0]->agree(rule, bad[i], own), RC_SHAPE);
+    }
+    assert_int_equal(rules[0]->reduce(rule, chunk_at(0), out), RC_NOT_FOUND);
+    assert_int_equal(rules[0]->agree(rule, chunk_at(0), own), RC_OK);
+    assert_int_equal(rules[0]->agree(rule, chunk_at(0), own), RC_REPLAY);
+    assert_int_equal(rules[0]->absorb(rule, chunk_at(0), 1, own), RC_REPLAY);
+    assert_int_equal(rules[0]->reduce(rule, chunk_at(0), out), RC_REPLAY);
+    rules[0]->settle(rule, &all, CHUNK, 1, out);
+    for (size_t i = 0; i < VALUES; i++) {
+        assert_true(out[i] == 0);
+    }
+    rules[0]->destroy(rule);
+}
+
+static void a_sum_that_overflows_is_not_a_mean(void **state)
+{
+    (void)state;
+    /* Finite contributions, infinite sum: RC_NONFINITE, nothing agreed. */
+    static float huge[VALUES], out[VALUES];
+    struct rule_view view = {huge, VALUES};
+    struct rule *rule = rules[0]->create(VALUES);
+
+    for (size_t i = 0; i < VALUES; i++) {
+        huge[i] = 3e38f;
+    }
+    rules[0]->begin(rule, &view);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(rules[0]->absorb(rule, chunk_at(1), 1, huge + CHUNK), RC_OK);
+    }
+    assert_int_equal(rules[0]->reduce(rule, chunk_at(1), out), RC_NONFINITE);
+    rules[0]->cancel(rule);
+    rules[0]->begin(rule, &view); /* and the next round starts clean */
+    assert_int_equal(rules[0]->reduce(rule, chunk_at(1), out), RC_NOT_FOUND);
+    rules[0]->destroy(rule);
+}
+
+static void distances_are_measured_against_what_was_told(void **state)
+{
+    (void)state;
+    /* The squared norm over a range, in double inside. */
+    static float own[VALUES], other[VALUES];
+    struct rule_view view = {own, VALUES};
+    struct rule *rule = rules[0]->create(VALUES);
+
+    for (size_t i = 0; i < VALUES; i++) {
+        other[i] = 2;
+    }
+    rules[0]->begin(rule, &view);
+    assert_int_equal(rules[0]->absorb(rule, chunk_at(2), 1, other), RC_OK);
+    assert_true(rules[0]->squared_distance(rule, chunk_at(2)) == 4.0f * (float)chunk_at(2).count);
+    rules[0]->destroy(rule);
+}
+
+static void short_memory_gives_no_rule(void **state)
+{
+    (void)state;
+    /* The n-th allocation failed in turn: NULL and nothing leaked. An empty plane is fine. */
+    uint64_t before = mem_blocks();
+    struct rule *rule = NULL;
+
+    for (uint64_t n = 0; rule == NULL; n++) {
+        mem_fail_after(n);
+        rule = rules[0]->create(VALUES);
+        mem_fail_after(UINT64_MAX);
+        if (rule == NULL) assert_int_equal(mem_blocks(), before);
+        assert_true(n < 10);
+    }
+    rules[0]->destroy(rule);
+    rules[0]->destroy(NULL);
+    rule = rules[0]->create(0);
+    assert_non_null(rule);
+    rules[0]->destroy(rule);
+    assert_null(rules[0]->create(SIZE_MAX));
+    assert_int_equal(mem_blocks(), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_two_ends_of_a_pair_get_exact_negatives),
+        cmocka_unit_test(late_commits_give_the_same_bits),
+        cmocka_unit_test(the_mean_is_weighted_by_what_was_absorbed),
+        cmocka_unit_test(ranges_that_do_not_fit_change_nothing),
+        cmocka_unit_test(a_sum_that_overflows_is_not_a_mean),
+        cmocka_unit_test(distances_are_measured_against_what_was_told),
+        cmocka_unit_test(short_memory_gives_no_rule),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,72 @@
+/* Windows learned from samples. */
+#include "tests/check.h"
+
+#include "averaging/deadline.h"
+
+static void a_window_without_samples_is_the_first_one_within_bounds(void **state)
+{
+    (void)state;
+    /* Nothing known: the given first window, but never outside floor and cap. */
+    struct deadline d = {.count = 0};
+
+    assert_int_equal(deadline_window(&d, 4, 1000, 100, 5000), 1000);
+    assert_int_equal(deadline_window(&d, 4, 1000, 100, 500), 500);
+    assert_int_equal(deadline_window(&d, 4, 10, 100, 500), 100);
+    assert_int_equal(deadline_window(&d, 4, 1000, 100, 50), 100); /* the floor wins */
+    assert_int_equal(deadline_median(&d, 77), 77);
+}
+
+static void a_few_outliers_do_not_stretch_the_window(void **state)
+{
+    (void)state;
+    /* Median 10, deviations 1: five samples of a million among thirty-two change nothing. */
+    struct deadline d = {.count = 0};
+
+    for (uint64_t i = 0; i < 32; i++) {
+        deadline_add(&d, i % 7 == 6 ? 1000000 : 9 + i % 3);
+    }
+    assert_int_equal(deadline_median(&d, 0), 10);
+    assert_int_equal(deadline_window(&d, 4, 0, 0, UINT64_MAX), 14);
+}
+
+static void old_samples_give_way_to_new_ones(void **state)
+{
+    (void)state;
+    /* The ring holds the last DEADLINE_SAMPLES. */
+    struct deadline d = {.count = 0};
+
+    for (int i = 0; i < DEADLINE_SAMPLES; i++) {
+        deadline_add(&d, 500);
+    }
+    for (int i = 0; i < DEADLINE_SAMPLES; i++) {
+        deadline_add(&d, 7);
+    }
+    assert_int_equal(deadline_window(&d, 4, 0, 0, UINT64_MAX), 7);
+}
+
+static void huge_samples_do_not_overflow(void **state)
+{
+    (void)state;
+    /* Sums saturate instead of wrapping into a short wait. */
+    struct deadline d = {.count = 0};
+
+    deadline_add(&d, 0);
+    deadline_add(&d, UINT64_MAX);
+    deadline_add(&d, UINT64_MAX / 2);
+    assert_int_equal(deadline_window(&d, 4, 0, 0, 1000), 1000);
+    assert_int_equal(deadline_window(&d, 4, 0, 0, UINT64_MAX), UINT64_MAX);
+    assert_int_equal(deadline_after(UINT64_MAX - 5, 6), UINT64_MAX);
+    assert_int_equal(deadline_after(5, 6), 11);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_window_without_samples_is_the_first_one_within_bounds),
+        cmocka_unit_test(a_few_outliers_do_not_stretch_the_window),
+        cmocka_unit_test(old_samples_give_way_to_new_ones),
+        cmocka_unit_test(huge_samples_do_not_overflow),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
