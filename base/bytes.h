@@ -1,4 +1,5 @@
-/* bytes: little-endian numbers in and out of byte strings, the byte order of every wire and file. */
+/* bytes: little-endian numbers in and out of byte strings, the byte order of every wire and file.
+ */
 #ifndef GRAPEVINE_BASE_BYTES_H
 #define GRAPEVINE_BASE_BYTES_H
 

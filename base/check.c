@@ -6,6 +6,7 @@
 
 _Noreturn void check_failed(const char *file, int line, const char *condition)
 {
-    fprintf(stderr, "grapevine: internal error at %s:%d: %s does not hold\n", file, line, condition);
+    fprintf(stderr, "grapevine: internal error at %s:%d: %s does not hold\n", file, line,
+            condition);
     abort();
 }

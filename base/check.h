@@ -1,4 +1,5 @@
-/* CHECK: always-on assertions for our own mistakes. Never for what a peer, a file or the user did. */
+/* CHECK: always-on assertions for our own mistakes. Never for what a peer, a file or the user did.
+ */
 #ifndef GRAPEVINE_BASE_CHECK_H
 #define GRAPEVINE_BASE_CHECK_H
 

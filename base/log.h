@@ -10,7 +10,7 @@
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
 struct log {
-    enum log_level level;                                     /* lines above it are dropped */
+    enum log_level level; /* lines above it are dropped */
     void (*on_line)(void *context, enum log_level level, const char *line); /* no newline in it */
     void *context;
 };

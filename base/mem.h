@@ -23,7 +23,8 @@ void mem_free(void *block);
 
 /** Blocks alive now, for leak tests. */
 uint64_t mem_blocks(void);
-/** Tests: let `after` further allocations succeed and fail the next one, once. UINT64_MAX: never. */
+/** Tests: let `after` further allocations succeed and fail the next one, once. UINT64_MAX: never.
+ */
 void mem_fail_after(uint64_t after);
 
 #endif

@@ -22,7 +22,8 @@ static uint64_t finalise(uint64_t z)
 
 uint64_t rng_mix(uint64_t a, uint64_t b)
 {
-    return finalise(finalise(a + UINT64_C(0x9e3779b97f4a7c15)) ^ (b + UINT64_C(0x632be59bd9b4e019)));
+    return finalise(finalise(a + UINT64_C(0x9e3779b97f4a7c15)) ^
+                    (b + UINT64_C(0x632be59bd9b4e019)));
 }
 
 void rng_init(struct rng *rng, uint64_t seed, uint64_t purpose)

@@ -101,8 +101,9 @@ static enum rc load_swarm_file(struct session *session, struct fault *why)
         rc = json_parse(text, bytes, &json, why);
         mem_free(text);
         if (rc != RC_OK) {
-            return fault_set(why, rc, "%s in --out is damaged; remove it (the peer then needs "
-                                      "--bootstrap to find the swarm again)",
+            return fault_set(why, rc,
+                             "%s in --out is damaged; remove it (the peer then needs "
+                             "--bootstrap to find the swarm again)",
                              SWARM_FILE);
         }
         read_book(session, json);
@@ -116,9 +117,9 @@ static enum rc load_swarm_file(struct session *session, struct fault *why)
 
 static enum rc adopt_config(struct options *options, const char *folder, struct fault *why)
 {
-    static const char *const keys[] = {"model",     "data",     "averaging", "topology", "exchange",
-                                       "codec",     "rule",     "pace",      "optimizer", "batch",
-                                       "shard",     "shard-of", "seed",      "swarm-name", NULL};
+    static const char *const keys[] = {"model", "data",     "averaging", "topology",   "exchange",
+                                       "codec", "rule",     "pace",      "optimizer",  "batch",
+                                       "shard", "shard-of", "seed",      "swarm-name", NULL};
     char path[PATH_BYTES];
     void *text = NULL;
     size_t bytes = 0;
@@ -169,8 +170,8 @@ static void on_line(void *context, enum log_level level, const char *line)
         session->terminal.on_line(session->terminal.context, level, line);
     }
     if (session->journal == NULL || session->env == NULL || level > LOG_INFO) return;
-    snprintf(text, sizeof text, "%.3f %s %s",
-             (double)session->env->ops->now_ns(session->env) / 1e9, names[level], line);
+    snprintf(text, sizeof text, "%.3f %s %s", (double)session->env->ops->now_ns(session->env) / 1e9,
+             names[level], line);
     journal_add(session->journal, LOG_FILE, text);
 }
 
@@ -363,8 +364,8 @@ static void read_goal(const struct options *options, struct node_goal *goal)
     goal->time_ns = options_ns(options, "time");
     goal->target_accuracy = options_real(options, "target-accuracy");
     goal->target_loss = options_real(options, "target-loss");
-    if (goal->steps == 0 && goal->epochs <= 0 && goal->time_ns == 0 &&
-        goal->target_accuracy <= 0 && goal->target_loss <= 0) {
+    if (goal->steps == 0 && goal->epochs <= 0 && goal->time_ns == 0 && goal->target_accuracy <= 0 &&
+        goal->target_loss <= 0) {
         goal->epochs = default_epochs(options_text(options, "model"));
     }
 }
@@ -393,8 +394,8 @@ static enum rc create_learner(struct session *session, struct fault *why)
     replica.epochs_total = goal.epochs;
     /* A fixed share makes the order of the data a function of the seed alone, so that a run with a
      * passing identity can be repeated. */
-    replica.stream_seed = replica.shard_of != NULL ? rng_mix(seed, 0x73686172)
-                                                   : rng_mix(seed, load_le64(self.bytes));
+    replica.stream_seed =
+        replica.shard_of != NULL ? rng_mix(seed, 0x73686172) : rng_mix(seed, load_le64(self.bytes));
     if (options_text(options, "out") == NULL && options_text(options, "bootstrap") == NULL) {
         replica.stream_seed = rng_mix(seed, 0);
     }
@@ -529,7 +530,8 @@ static enum rc open_session(struct session *session, struct options *options, st
     rc = bootstrap_parse(options_text(options, "bootstrap"), &session->bootstrap, why);
     if (rc == RC_OK) rc = parse_strategy(session, why);
     if (rc == RC_OK) rc = open_folder(session, options, why);
-    if (rc == RC_OK) rc = parse_strategy(session, why); /* what the folder holds may have changed it */
+    if (rc == RC_OK)
+        rc = parse_strategy(session, why); /* what the folder holds may have changed it */
     if (rc == RC_OK) rc = load_keys(session, why);
     if (rc == RC_OK) rc = create_learner(session, why);
     if (rc == RC_OK) rc = resume(session, why);
@@ -539,7 +541,8 @@ static enum rc open_session(struct session *session, struct options *options, st
 
 static int exit_of(const struct session *session)
 {
-    if (session->result.rc != RC_OK) return command_failed(session->result.rc, &session->result.why);
+    if (session->result.rc != RC_OK)
+        return command_failed(session->result.rc, &session->result.why);
     if (session->result.signal == SIGINT) return EXIT_SIGINT;
     if (session->result.signal == SIGTERM) return EXIT_SIGTERM;
     return EXIT_DONE;

@@ -75,8 +75,9 @@ enum rc keys_swarm(const char *name, const char *key_path, struct swarm_secret *
     if (rc == RC_OK) {
         swarm_secret_derive(name, key, secret);
     } else {
-        fault_set(why, rc, "cannot use --swarm-key %s: %s; make one with 'grapevine keygen "
-                           "--swarm-key'",
+        fault_set(why, rc,
+                  "cannot use --swarm-key %s: %s; make one with 'grapevine keygen "
+                  "--swarm-key'",
                   key_path, parse.text);
     }
     wipe(key, sizeof key);

@@ -43,14 +43,14 @@ struct link {
     uint64_t number; /* the env's */
     enum link_state state;
     bool is_dialled;
-    bool is_current; /* OPEN, and the one link of its peer */
-    bool is_closing; /* hang up once the event is over */
+    bool is_current;      /* OPEN, and the one link of its peer */
+    bool is_closing;      /* hang up once the event is over */
     uint64_t deadline_ns; /* of the states before OPEN */
     char address[ADDRESS_BYTES_MAX];
     struct secure *secure;
     struct hello remote;
     struct peer_id peer;
-    struct blob *sealed; /* refused by the env, goes first when it drains */
+    struct blob *sealed;   /* refused by the env, goes first when it drains */
     struct blob **control; /* ring of inner records waiting */
     uint32_t control_first, control_count;
     struct bulk_item *bulk; /* queue: [bulk_first, bulk_count) */
@@ -203,9 +203,8 @@ static struct link *link_add(struct links *links, uint64_t number, const char *a
 
 static enum rc link_secure(struct links *links, struct link *link)
 {
-    struct secure_options options = {.is_initiator = link->is_dialled,
-                                     .swarm = links->options.swarm,
-                                     .key = &links->key};
+    struct secure_options options = {
+        .is_initiator = link->is_dialled, .swarm = links->options.swarm, .key = &links->key};
     struct hello hello = links->options.hello;
     uint8_t payload[HELLO_BYTES_MAX];
     enum rc rc;

@@ -24,8 +24,8 @@ struct links;
 
 struct links_events {
     void *context;
-    /** A peer proved who it is. `remote_boot` and role are in `hello`. `address`: what we dialled, or
-     *  where it came from ("is_dialled" false). */
+    /** A peer proved who it is. `remote_boot` and role are in `hello`. `address`: what we dialled,
+     * or where it came from ("is_dialled" false). */
     void (*on_open)(void *context, struct peer_id peer, const struct hello *hello,
                     const char *address, bool is_dialled);
     /** A control message from an open link, decoded; what it borrows is valid during the call. */
@@ -39,17 +39,17 @@ struct links_events {
     void (*on_bulk_drained)(void *context, struct peer_id peer);
     /** The current link of `peer` is gone. */
     void (*on_closed)(void *context, struct peer_id peer, enum rc rc, const char *why);
-    /** A dial came to nothing. `why` is a whole sentence for people. RC_REPLAY: it was ourselves or a
-     *  peer already linked (its id in `peer`), nothing is wrong. */
+    /** A dial came to nothing. `why` is a whole sentence for people. RC_REPLAY: it was ourselves or
+     * a peer already linked (its id in `peer`), nothing is wrong. */
     void (*on_dial_failed)(void *context, const char *address, enum rc rc, const char *why,
                            const struct peer_id *peer);
 };
 
 struct links_options {
     struct env *env;
-    const struct identity *identity;   /* borrowed */
-    const struct swarm_secret *swarm;  /* borrowed */
-    struct hello hello;                /* what we say of ourselves; suites are filled in */
+    const struct identity *identity;  /* borrowed */
+    const struct swarm_secret *swarm; /* borrowed */
+    struct hello hello;               /* what we say of ourselves; suites are filled in */
     const struct log *log;
 };
 

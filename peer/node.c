@@ -171,8 +171,7 @@ static void on_progress(struct node *node, struct peer_id from,
     node_decide(node);
 }
 
-static void on_member_message(struct node *node, struct peer_id from,
-                              const struct message *message)
+static void on_member_message(struct node *node, struct peer_id from, const struct message *message)
 {
     enum rc rc =
         membership_on_message(node->membership, from, message, node_now(node), &node->outbox);
@@ -426,9 +425,9 @@ void node_begin_round(struct node *node)
     if (count < 2) return; /* alone: train on */
     if (strategy->exchange->is_group) {
         round_stats(node->round, &stats);
-        members.count = (uint32_t)topology_group(
-            &strategy->topology, node->options.swarm->run_id, stats.counts.next_round, node->self,
-            ids, count, chosen, GROUP_MEMBERS_MAX);
+        members.count = (uint32_t)topology_group(&strategy->topology, node->options.swarm->run_id,
+                                                 stats.counts.next_round, node->self, ids, count,
+                                                 chosen, GROUP_MEMBERS_MAX);
     } else {
         members.count = topology_partner(node->self, ids, count, &node->rng, &chosen[0]) ? 1 : 0;
     }
@@ -485,6 +484,7 @@ static enum rc create_parts(struct node *node)
     node->joiner = joiner_create(node->schema, rng_u64(&node->rng));
     node->donor = donor_create(node->schema);
     if (node->links == NULL || node->joiner == NULL || node->donor == NULL) return RC_NOMEM;
+    joiner_set_want(node->joiner, 1 | 2 | 4); /* a copied replica goes on with its moments too */
     if (!node->options.strategy->is_averaging) return RC_OK;
     round.links = node->links;
     node->round = round_create(&round);

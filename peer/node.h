@@ -26,9 +26,9 @@ enum node_state { NODE_JOINING, NODE_LOADING, NODE_TRAINING, NODE_LEAVING, NODE_
 
 enum { NODE_ADDRESSES_MAX = 64 };
 
-struct node_goal { /* the first one reached ends the run; 0: not set */
-    uint64_t steps;  /* of the shared step counter */
-    double epochs;   /* of this peer's share */
+struct node_goal {  /* the first one reached ends the run; 0: not set */
+    uint64_t steps; /* of the shared step counter */
+    double epochs;  /* of this peer's share */
     uint64_t time_ns;
     double target_accuracy; /* share in [0, 1], on the fixed evaluation samples */
     double target_loss;

@@ -16,10 +16,10 @@ enum {
     NODE_ROLLBACKS_MAX = 3,      /* in a row, before the model is taken from a neighbour */
     NODE_DONOR_QUEUE = 8         /* buckets queued for one joiner */
 };
-#define NODE_PROGRESS_NS  NS_PER_S          /* how often neighbours hear how far we are */
-#define NODE_TRAIN_JOB_NS (30 * NS_PER_MS)  /* aimed length of a training job */
-#define NODE_RESHARD_NS   (2 * NS_PER_S)    /* members must have been stable for so long */
-#define NODE_RETRY_NS     NS_PER_S          /* before a failed download is begun again */
+#define NODE_PROGRESS_NS  NS_PER_S         /* how often neighbours hear how far we are */
+#define NODE_TRAIN_JOB_NS (30 * NS_PER_MS) /* aimed length of a training job */
+#define NODE_RESHARD_NS   (2 * NS_PER_S)   /* members must have been stable for so long */
+#define NODE_RETRY_NS     NS_PER_S         /* before a failed download is begun again */
 
 /* A peer with an open link. */
 struct neighbour {
@@ -41,16 +41,16 @@ struct bootstrap_try {
 enum border_work {
     BORDER_NONE,
     BORDER_TRAIN,
-    BORDER_HASH,       /* lineage of the initial plane */
-    BORDER_ASSIGN,     /* take a downloaded model */
-    BORDER_APPLY,      /* the difference of a round */
-    BORDER_SNAPSHOT,   /* for a round */
-    BORDER_DONATE,     /* for joiners */
+    BORDER_HASH,     /* lineage of the initial plane */
+    BORDER_ASSIGN,   /* take a downloaded model */
+    BORDER_APPLY,    /* the difference of a round */
+    BORDER_SNAPSHOT, /* for a round */
+    BORDER_DONATE,   /* for joiners */
     BORDER_RESHARD,
     BORDER_EVALUATE,
-    BORDER_FINAL,      /* evaluate on everything */
+    BORDER_FINAL, /* evaluate on everything */
     BORDER_CHECKPOINT,
-    BORDER_KEEP,       /* copy to the rollback plane */
+    BORDER_KEEP, /* copy to the rollback plane */
     BORDER_ROLLBACK
 };
 
@@ -116,11 +116,11 @@ struct node {
     uint64_t last_samples; /* of the learner at its last report */
     double loss_sum, loss;
     uint32_t loss_steps;
-    uint64_t step_ns;      /* smoothed length of one step */
-    uint64_t mixed_step;   /* step of the last round's snapshot or attempt */
+    uint64_t step_ns;    /* smoothed length of one step */
+    uint64_t mixed_step; /* step of the last round's snapshot or attempt */
     uint64_t mixed_ns;
     uint64_t samples_since_round;
-    float *kept;           /* rollback plane */
+    float *kept; /* rollback plane */
     bool has_kept, wants_keep, wants_rollback;
     uint32_t rollbacks;
     uint64_t members_epoch, members_changed_ns;

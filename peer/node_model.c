@@ -1,6 +1,6 @@
 /*
- * Which model wins, and how it gets here. A model has a lineage (BLAKE2b of its initial plane) and a
- * count of samples behind it. A peer that comes new takes the swarm's model; unrelated models are
+ * Which model wins, and how it gets here. A model has a lineage (BLAKE2b of its initial plane) and
+ * a count of samples behind it. A peer that comes new takes the swarm's model; unrelated models are
  * never averaged: the one with fewer samples (about equal: of the peer with the larger id) gives
  * way by downloading the other; a restarted peer goes on from its checkpoint unless it missed too
  * many rounds.
@@ -231,10 +231,10 @@ void node_on_model_message(struct node *node, struct peer_id from, const struct 
 void node_on_bucket(struct node *node, struct peer_id from, const struct inner_header *header,
                     const uint8_t *body, size_t count)
 {
-    enum rc rc = header->offset != 0 ? RC_FORMAT
-                                     : joiner_on_bucket(node->joiner, from, header->stream,
-                                                        header->arg, body, count, node_now(node),
-                                                        &node->outbox);
+    enum rc rc = header->offset != 0
+                     ? RC_FORMAT
+                     : joiner_on_bucket(node->joiner, from, header->stream, header->arg, body,
+                                        count, node_now(node), &node->outbox);
 
     if (rc == RC_AUTH || rc == RC_NONFINITE) {
         log_warn(node->options.log, "a downloaded bucket is bad (%s): another donor is asked",

@@ -1,8 +1,8 @@
 /*
  * The training lane of a node. At each step border exactly one job is chosen, most urgent first:
  * what changes the replica (a downloaded model, a round's difference, a rollback), then what reads
- * it (snapshots, checkpoints, evaluation), then more steps. So the live replica is only ever changed
- * between two optimizer steps, and every reader sees a whole step.
+ * it (snapshots, checkpoints, evaluation), then more steps. So the live replica is only ever
+ * changed between two optimizer steps, and every reader sees a whole step.
  */
 #include "peer/node_internal.h"
 
@@ -19,8 +19,8 @@ static void run_hash(struct border_job *job)
 
     job->rc = RC_NOMEM;
     if (plane == NULL) return;
-    job->rc = node->learner->ops->export_section(node->learner, SECTION_PARAMETERS, plane,
-                                                 node->values);
+    job->rc =
+        node->learner->ops->export_section(node->learner, SECTION_PARAMETERS, plane, node->values);
     if (job->rc == RC_OK) job->digest = hash_of(plane, node->values * sizeof(float));
     mem_free(plane);
 }
@@ -98,12 +98,17 @@ static void run_border(struct job *base)
     const struct learner_ops *learner = node->learner->ops;
 
     switch (job->work) {
-    case BORDER_NONE: break;
+    case BORDER_NONE:
+        break;
     case BORDER_TRAIN:
         job->rc = learner->train(node->learner, job->steps, &node->must_stop, &job->report);
         break;
-    case BORDER_HASH: run_hash(job); break;
-    case BORDER_ASSIGN: run_assign(job); break;
+    case BORDER_HASH:
+        run_hash(job);
+        break;
+    case BORDER_ASSIGN:
+        run_assign(job);
+        break;
     case BORDER_APPLY:
         job->rc = learner->import_section(node->learner, SECTION_PARAMETERS,
                                           round_difference(node->round), node->values);
@@ -111,22 +116,30 @@ static void run_border(struct job *base)
     case BORDER_SNAPSHOT:
         job->rc = learner->export_section(node->learner, SECTION_PARAMETERS, job->to, node->values);
         break;
-    case BORDER_DONATE: run_donate(job); break;
+    case BORDER_DONATE:
+        run_donate(job);
+        break;
     case BORDER_RESHARD:
         job->rc = learner->reshard(node->learner, node->self, job->members, job->members_count,
                                    &job->why);
         break;
     case BORDER_EVALUATE:
-        job->rc = learner->evaluate(node->learner, node->options.evaluate_samples,
-                                    &job->evaluation);
+        job->rc =
+            learner->evaluate(node->learner, node->options.evaluate_samples, &job->evaluation);
         break;
-    case BORDER_FINAL: job->rc = learner->evaluate(node->learner, 0, &job->evaluation); break;
+    case BORDER_FINAL:
+        job->rc = learner->evaluate(node->learner, 0, &job->evaluation);
+        break;
     case BORDER_CHECKPOINT:
         job->rc = checkpoint_save(node->env, node->learner, &job->checkpoint, node->options.model,
                                   node->options.model_context, &job->why);
         break;
-    case BORDER_KEEP: run_keep(job); break;
-    case BORDER_ROLLBACK: run_rollback(job); break;
+    case BORDER_KEEP:
+        run_keep(job);
+        break;
+    case BORDER_ROLLBACK:
+        run_rollback(job);
+        break;
     }
 }
 
@@ -202,8 +215,7 @@ static void checkpointed(struct node *node, struct border_job *job)
         uint64_t doubling = node->checkpoint_failures < 4 ? node->checkpoint_failures : 4;
 
         node->checkpoint_failures++;
-        node->checkpoint_due_ns =
-            node_now(node) + (node->options.checkpoint_every_ns << doubling);
+        node->checkpoint_due_ns = node_now(node) + (node->options.checkpoint_every_ns << doubling);
         log_error(node->options.log, "checkpoint failed, the previous one stays: %s",
                   job->why.text);
     }
@@ -269,10 +281,17 @@ static void border_done(struct job *base)
 
     node->is_lane_busy = false;
     switch (job->work) {
-    case BORDER_NONE: break;
-    case BORDER_TRAIN: trained(node, job); break;
-    case BORDER_HASH: hashed(node, job); break;
-    case BORDER_ASSIGN: assigned(node, job); break;
+    case BORDER_NONE:
+        break;
+    case BORDER_TRAIN:
+        trained(node, job);
+        break;
+    case BORDER_HASH:
+        hashed(node, job);
+        break;
+    case BORDER_ASSIGN:
+        assigned(node, job);
+        break;
     case BORDER_APPLY:
         round_applied(node->round);
         if (job->rc != RC_OK) node_fail(node, job->rc, "cannot apply a round");
@@ -287,15 +306,25 @@ static void border_done(struct job *base)
     case BORDER_DONATE:
         donor_on_snapshot(node->donor, job->rc, &job->snapshot, node_now(node), &node->outbox);
         break;
-    case BORDER_RESHARD: resharded(node, job); break;
-    case BORDER_EVALUATE: evaluated(node, job); break;
+    case BORDER_RESHARD:
+        resharded(node, job);
+        break;
+    case BORDER_EVALUATE:
+        evaluated(node, job);
+        break;
     case BORDER_FINAL:
         node->has_final = true;
         if (job->rc == RC_OK) node->result.evaluation = job->evaluation;
         break;
-    case BORDER_CHECKPOINT: checkpointed(node, job); break;
-    case BORDER_KEEP: kept(node, job); break;
-    case BORDER_ROLLBACK: rolled_back(node, job); break;
+    case BORDER_CHECKPOINT:
+        checkpointed(node, job);
+        break;
+    case BORDER_KEEP:
+        kept(node, job);
+        break;
+    case BORDER_ROLLBACK:
+        rolled_back(node, job);
+        break;
     }
     node_continue(node);
 }
@@ -370,8 +399,8 @@ static void border_checkpoint(struct node *node)
 
         round_stats(node->round, &stats);
         job->checkpoint.round = stats.counts.next_round;
-        if (round_save(node->round, &job->checkpoint.exchange,
-                       &job->checkpoint.exchange_bytes) != RC_OK) {
+        if (round_save(node->round, &job->checkpoint.exchange, &job->checkpoint.exchange_bytes) !=
+            RC_OK) {
             log_warn(node->options.log, "the checkpoint is without round outcomes: out of memory");
         }
     }
@@ -428,7 +457,8 @@ static bool border_keep(struct node *node)
     return true;
 }
 
-/* Steps of the next training job: about NODE_TRAIN_JOB_NS, never past a round's border or the goal. */
+/* Steps of the next training job: about NODE_TRAIN_JOB_NS, never past a round's border or the goal.
+ */
 static uint32_t job_steps(struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
@@ -496,7 +526,8 @@ static bool border_read(struct node *node, uint64_t now_ns)
         return true;
     }
     if (node->wants_keep && border_keep(node)) return true;
-    if (node->wants_reshard && node->state == NODE_TRAINING && now_ns >= node->members_changed_ns + NODE_RESHARD_NS) {
+    if (node->wants_reshard && node->state == NODE_TRAINING &&
+        now_ns >= node->members_changed_ns + NODE_RESHARD_NS) {
         border_reshard(node);
         return true;
     }

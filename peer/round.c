@@ -37,12 +37,12 @@ struct round_job {
     float weight, scale;
     uint8_t *bytes; /* DECODE: the encoded chunk; SETTLE: the bitmap. From mem_*, owned */
     size_t bytes_count;
-    float *to;      /* SETTLE: where the difference goes */
+    float *to; /* SETTLE: where the difference goes */
     enum rc rc;
     struct digest hash;
     float distance;
-    double squared;     /* SETTLE: norm of the difference */
-    struct blob *blob;  /* REDUCE: the encoded mean */
+    double squared;    /* SETTLE: norm of the difference */
+    struct blob *blob; /* REDUCE: the encoded mean */
     struct doubt *doubt;
 };
 
@@ -71,10 +71,10 @@ struct round {
     uint64_t snapshot_generation; /* of the round the running snapshot is for */
     uint16_t stream;              /* of what was last queued, to take it back on an abort */
     uint64_t begun_ns;
-    float *snapshot;    /* [values] exact parameters at the border */
-    float *own;         /* [values] what we told the others; == snapshot for lossless codecs */
-    float *difference;  /* [values] */
-    float *scratch;     /* [CHUNK_VALUES] of the exchange lane */
+    float *snapshot;     /* [values] exact parameters at the border */
+    float *own;          /* [values] what we told the others; == snapshot for lossless codecs */
+    float *difference;   /* [values] */
+    float *scratch;      /* [CHUNK_VALUES] of the exchange lane */
     struct blob **offer; /* [chunks] encoded snapshot while RUNNING */
     struct blob **mean;  /* [chunks] encoded means of our part */
     struct doubt doubts[DOUBTS_MAX];
@@ -409,8 +409,7 @@ static void decode_done(struct round *round, struct round_job *job)
 
 static void absorb_own(struct round *round, const struct command *command)
 {
-    struct round_job *job =
-        job_create(round, WORK_OWN, (size_t)command->count * CHUNK_VALUES);
+    struct round_job *job = job_create(round, WORK_OWN, (size_t)command->count * CHUNK_VALUES);
 
     if (job == NULL) {
         round->commands.is_short_of_memory = true;
@@ -681,13 +680,27 @@ static void run_work(struct job *base)
     struct round *round = job->round;
 
     switch (job->work) {
-    case WORK_ENCODE: run_encode(round, job); break;
-    case WORK_DECODE: run_decode(round, job); break;
-    case WORK_OWN: run_own(round, job); break;
-    case WORK_REDUCE: run_reduce(round, job); break;
-    case WORK_SETTLE: run_settle(round, job); break;
-    case WORK_CANCEL: round->options.strategy->rule->cancel(round->rule); break;
-    case WORK_DOUBT: run_doubt(round, job); break;
+    case WORK_ENCODE:
+        run_encode(round, job);
+        break;
+    case WORK_DECODE:
+        run_decode(round, job);
+        break;
+    case WORK_OWN:
+        run_own(round, job);
+        break;
+    case WORK_REDUCE:
+        run_reduce(round, job);
+        break;
+    case WORK_SETTLE:
+        run_settle(round, job);
+        break;
+    case WORK_CANCEL:
+        round->options.strategy->rule->cancel(round->rule);
+        break;
+    case WORK_DOUBT:
+        run_doubt(round, job);
+        break;
     }
 }
 
@@ -700,13 +713,26 @@ static void work_done(struct job *base)
     CHECK(round->jobs_count > 0);
     round->jobs_count--;
     switch (job->work) {
-    case WORK_ENCODE: encode_done(round, job); break;
-    case WORK_DECODE: decode_done(round, job); break;
-    case WORK_OWN: own_done(round, job); break;
-    case WORK_REDUCE: reduce_done(round, job); break;
-    case WORK_SETTLE: settle_done(round, job); break;
-    case WORK_CANCEL: break;
-    case WORK_DOUBT: doubt_done(round, job); break;
+    case WORK_ENCODE:
+        encode_done(round, job);
+        break;
+    case WORK_DECODE:
+        decode_done(round, job);
+        break;
+    case WORK_OWN:
+        own_done(round, job);
+        break;
+    case WORK_REDUCE:
+        reduce_done(round, job);
+        break;
+    case WORK_SETTLE:
+        settle_done(round, job);
+        break;
+    case WORK_CANCEL:
+        break;
+    case WORK_DOUBT:
+        doubt_done(round, job);
+        break;
     }
     job_free(job);
     round_obey(round);
@@ -721,11 +747,21 @@ static void obey(struct round *round, const struct command *command)
     case COMMAND_SEND:
         (void)links_send(round->options.links, command->to, &command->message);
         break; /* a closed link is reported as such */
-    case COMMAND_SNAPSHOT: round->is_snapshot_wanted = true; break;
-    case COMMAND_SEND_RANGE: send_range(round, command); break;
-    case COMMAND_ABSORB_OWN: absorb_own(round, command); break;
-    case COMMAND_REDUCE: reduce(round, command); break;
-    case COMMAND_OVER: round_over(round, &command->over); break;
+    case COMMAND_SNAPSHOT:
+        round->is_snapshot_wanted = true;
+        break;
+    case COMMAND_SEND_RANGE:
+        send_range(round, command);
+        break;
+    case COMMAND_ABSORB_OWN:
+        absorb_own(round, command);
+        break;
+    case COMMAND_REDUCE:
+        reduce(round, command);
+        break;
+    case COMMAND_OVER:
+        round_over(round, &command->over);
+        break;
     case COMMAND_SCORE:
         peer_id_format(command->to, id);
         log_warn(round->options.log, "peer %.8s: %s", id, command->reason);

@@ -17,7 +17,7 @@
 struct round;
 
 struct round_options {
-    struct env *env;     /* borrowed, as are the next two */
+    struct env *env; /* borrowed, as are the next two */
     struct links *links;
     const struct strategy *strategy;
     const struct log *log;
@@ -33,12 +33,12 @@ struct round_options {
 
 struct round_stats {
     struct exchange_counts counts;
-    double distance;      /* last norm of (agreed - own), an estimate of the consensus distance */
+    double distance; /* last norm of (agreed - own), an estimate of the consensus distance */
     bool has_distance;
-    uint64_t last_ns;     /* length of the last committed round */
+    uint64_t last_ns; /* length of the last committed round */
     uint64_t chunks_refused;
     uint32_t last_members;
-    uint64_t mixed;       /* rounds whose difference was applied */
+    uint64_t mixed; /* rounds whose difference was applied */
 };
 
 /** NULL when memory is short. Copies `options`. */

@@ -32,8 +32,9 @@ static inline int seed_is_left(uint64_t seed, uint64_t count)
 /* Like assert_true, and says with which seed to run again. */
 #define check_seed(seed, condition)                                                                \
     do {                                                                                           \
-        if (!(condition)) fprintf(stderr, "SEED=%llu: " #condition "\n", (unsigned long long)(seed)); \
-        assert_true(condition);                                                                    \
+        int held_ = (condition) ? 1 : 0; /* once: conditions may do things */                      \
+        if (!held_) fprintf(stderr, "SEED=%llu: " #condition "\n", (unsigned long long)(seed));    \
+        _assert_true((unsigned long)held_, #condition, __FILE__, __LINE__);                        \
     } while (0)
 
 #endif
