@@ -17,7 +17,7 @@ void omp_set_num_threads(int threads);
 /* From OpenBLAS. */
 char *openblas_get_config(void);
 
-enum { IMAGES_PER_SLICE = 16 }; /* a slice's activations stay in the last-level cache */
+enum { IMAGES_PER_SLICE = 8 }; /* a slice's activations stay in the last-level cache */
 
 static void cpu_destroy(struct backend *backend)
 {

@@ -54,7 +54,7 @@ _Static_assert(DNNL_VERSION_MAJOR == 2, "the 3.x interface has no operation desc
 #define TEXT_OF(x)            #x
 #define VERSION_TEXT(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
 
-enum { WINOGRAD_KERNEL = 3, PIXELS_FOR_WINOGRAD = 1024 };
+enum { WINOGRAD_KERNEL = 3, PIXELS_FOR_WINOGRAD = 512 };
 
 struct onednn {
     dnnl_engine_t engine;
