@@ -575,6 +575,22 @@ static void equal_calls_give_equal_bits(void **state)
     backend_destroy(cpu);
 }
 
+static void two_threads_give_what_one_gives(void **state)
+{
+    (void)state;
+    struct backend *two = cpu_backend_create(&(struct cpu_backend_options){.threads = 2});
+    struct backend *oracle = fast();
+    struct rng rng;
+    struct conv_options options = {{32, 14, 14, 16}, 32, 3, 1, 8, true, true, true};
+
+    rng_init(&rng, 5, 12);
+    backend_bind_thread(two);
+    check_convolution(two, oracle, &rng, &options, 0);
+    backend_bind_thread(oracle);
+    backend_destroy(two);
+    backend_destroy(oracle);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -592,6 +608,7 @@ int main(void)
         cmocka_unit_test(the_convolutions_of_the_preset_agree_between_libraries),
         cmocka_unit_test(every_failed_allocation_is_reported_and_leaks_nothing),
         cmocka_unit_test(equal_calls_give_equal_bits),
+        cmocka_unit_test(two_threads_give_what_one_gives),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

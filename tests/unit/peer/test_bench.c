@@ -1,0 +1,108 @@
+/* bench: quartiles, the promised keys, refusals; time comes from a clock of the test. */
+#include "tests/check.h"
+
+#include "base/check.h"
+#include "peer/bench_kernels.h"
+#include "peer/bench_train.h"
+#include "replica/json.h"
+
+#include <math.h>
+
+/* Every look at it is 10 ms later. */
+static uint64_t tick(void *context)
+{
+    uint64_t *now_ns = context;
+
+    *now_ns += 10 * 1000 * 1000;
+    return *now_ns;
+}
+
+static void quartiles_lie_between_neighbours(void **state)
+{
+    double values[5] = {5.0, 1.0, 4.0, 2.0, 3.0}, two[2] = {2.0, 1.0};
+    struct bench_spread spread = bench_spread_of(values, 5);
+
+    (void)state;
+    assert_true(spread.q1 == 2.0 && spread.median == 3.0 && spread.q3 == 4.0);
+    spread = bench_spread_of(two, 2);
+    assert_true(spread.q1 == 1.25 && spread.median == 1.5 && spread.q3 == 1.75);
+    spread = bench_spread_of(two, 1);
+    assert_true(spread.q1 == 1.0 && spread.median == 1.0 && spread.q3 == 1.0);
+}
+
+static void a_training_row_has_the_promised_keys(void **state)
+{
+    uint64_t now_ns = 0, count = 0;
+    struct bench_train_options options = {
+        .clock = {tick, &now_ns}, .model = "linear:classes", .batch = 8, .seconds = 0.2};
+    struct json *row = NULL;
+    struct fault why = {""};
+    double real = 0.0;
+
+    (void)state;
+    assert_int_equal(bench_train(&options, &row, &why), RC_OK);
+    assert_string_equal(json_get_text(row, "model"), "linear:classes");
+    assert_string_equal(json_get_text(row, "precision"), "f32");
+    assert_string_equal(json_get_text(row, "device"), "cpu");
+    assert_string_equal(json_get_text(row, "unit"), "samples");
+    assert_true(json_get_count(row, "batch", &count) && count == 8);
+    assert_true(json_get_count(row, "threads", &count) && count == 1);
+    assert_true(json_get_count(row, "parameters", &count) && count == 7850);
+    assert_true(json_get_count(row, "rss_bytes", &count) && count > 0);
+    assert_true(json_get_real(row, "per_s", &real) && real == 800.0); /* 8 samples in 10 ms */
+    assert_true(json_get_real(row, "q1", &real) && real == 800.0);
+    assert_true(json_get_real(row, "q3", &real) && real == 800.0);
+    json_destroy(row);
+}
+
+static void what_cannot_be_measured_is_told(void **state)
+{
+    uint64_t now_ns = 0;
+    struct bench_train_options options = {.clock = {tick, &now_ns}, .precision = "bf16"};
+    struct json *row = NULL;
+    struct fault why = {""};
+
+    (void)state;
+    assert_int_equal(bench_train(&options, &row, &why), RC_UNSUPPORTED);
+    assert_string_equal(why.text, "--precision bf16: this build trains in f32 only");
+    options.precision = NULL;
+    options.device = "cuda";
+    assert_int_equal(bench_train(&options, &row, &why), RC_UNSUPPORTED);
+    options.device = "cpu";
+    options.model = "cnnn";
+    assert_int_equal(bench_train(&options, &row, &why), RC_PARSE);
+    assert_null(row);
+}
+
+static void kernel_rows_have_finite_speeds(void **state)
+{
+    uint64_t now_ns = 0;
+    struct bench_kernels_options options = {.clock = {tick, &now_ns}, .seconds = 0.1};
+    struct json *rows = NULL;
+    struct fault why = {""};
+
+    (void)state;
+    assert_int_equal(bench_kernels(&options, &rows, &why), RC_OK);
+    assert_true(json_count(rows) > 8);
+    for (size_t i = 0; i < json_count(rows); i++) {
+        const struct json *row = json_at(rows, i);
+        double real = 0.0;
+        assert_non_null(json_get_text(row, "kernel"));
+        assert_non_null(json_get_text(row, "shape"));
+        assert_non_null(json_get_text(row, "by"));
+        assert_true(json_get_real(row, "per_s", &real) && isfinite(real) && real > 0.0);
+    }
+    json_destroy(rows);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(quartiles_lie_between_neighbours),
+        cmocka_unit_test(a_training_row_has_the_promised_keys),
+        cmocka_unit_test(what_cannot_be_measured_is_told),
+        cmocka_unit_test(kernel_rows_have_finite_speeds),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
