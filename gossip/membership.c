@@ -226,9 +226,9 @@ void membership_on_link_up(struct membership *m, struct peer_id id, const uint8_
     struct peer_id proved = identity_peer_id(public_key);
     struct member *member = book_find(&m->book, id);
 
-    CHECK(peer_id_is_equal(proved, id) && !peer_id_is_equal(id, m->self_id));
-    if (member == NULL) member = book_add(m, id, now_ns);
-    if (member == NULL) {
+    CHECK(peer_id_is_equal(proved, id));
+    if (member == NULL && !peer_id_is_equal(id, m->self_id)) member = book_add(m, id, now_ns);
+    if (member == NULL) { /* no room, or somebody with a copy of our key */
         dialler_on_reached(m, address, id, now_ns);
         return;
     }

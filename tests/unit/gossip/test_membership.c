@@ -124,7 +124,7 @@ static bool find(const struct scene *scene, const struct other *other, struct me
 
 static enum member_state state_of(const struct scene *scene, const struct other *other)
 {
-    struct member_view view;
+    struct member_view view = {0};
 
     assert_true(find(scene, other, &view));
     return view.state;
@@ -179,7 +179,7 @@ static void a_link_is_greeted_with_our_record_and_a_question(void **state)
     struct scene scene;
     struct message message;
     struct member_record record;
-    struct member_view view;
+    struct member_view view = {0};
 
     (void)state;
     scene_create(&scene, 64);
@@ -223,7 +223,7 @@ static void pings_are_answered_and_measured(void **state)
 {
     struct scene scene;
     struct message message = {.type = MESSAGE_PING}, ping;
-    struct member_view view;
+    struct member_view view = {0};
 
     (void)state;
     scene_create(&scene, 64);
@@ -294,7 +294,7 @@ static void forged_records_are_refused(void **state)
 static void newer_records_replace_older_ones(void **state)
 {
     struct scene scene;
-    struct member_view view;
+    struct member_view view = {0};
 
     (void)state;
     scene_create(&scene, 64);
@@ -495,7 +495,7 @@ static void dials_are_bounded_in_number_and_rate(void **state)
 static void a_full_book_keeps_the_living(void **state)
 {
     struct scene scene;
-    struct member_view view;
+    struct member_view view = {0};
 
     (void)state;
     scene_create(&scene, 3);
@@ -510,6 +510,8 @@ static void a_full_book_keeps_the_living(void **state)
     assert_true(find(&scene, &scene.others[5], &view));
     assert_false(find(&scene, &scene.others[1], &view));
     assert_true(find(&scene, &scene.others[0], &view));
+    link_up(&scene, &scene.self, ""); /* a copy of our key is no member */
+    assert_false(find(&scene, &scene.self, &view));
     link_up(&scene, &scene.others[9], ""); /* a link without room: nothing breaks */
     assert_false(find(&scene, &scene.others[9], &view));
     membership_on_heard(scene.membership, scene.others[9].id, scene.now_ns);
