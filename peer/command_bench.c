@@ -6,7 +6,9 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "peer/bench_codecs.h"
 #include "peer/bench_kernels.h"
+#include "peer/bench_network.h"
 #include "peer/bench_train.h"
 #include "peer/env/env.h"
 #include "replica/json.h"
@@ -49,13 +51,38 @@ static enum rc run_kernels(const struct options *options, const struct bench_clo
     return bench_kernels(&request, rows, why);
 }
 
+static enum rc run_codecs(const struct options *options, const struct bench_clock *clock,
+                          struct json **rows, struct fault *why)
+{
+    struct bench_codecs_options request = {
+        .clock = *clock,
+        .values = options_count(options, "values"),
+    };
+
+    return bench_codecs(&request, rows, why);
+}
+
+static enum rc run_network(const struct options *options, const struct bench_clock *clock,
+                           struct json **rows, struct fault *why)
+{
+    struct bench_network_options request = {.seconds = options_real(options, "seconds")};
+
+    (void)clock; /* it has two envs, and their clocks */
+    return bench_network(&request, rows, why);
+}
+
 static const char *const train_flags[] = {"model",     "batch",   "threads", "device",
                                           "precision", "seconds", NULL};
 static const char *const kernels_flags[] = {"threads", "device", "seconds", NULL};
 
+static const char *const codecs_flags[] = {"values", NULL};
+static const char *const network_flags[] = {"seconds", NULL};
+
 static const struct kind kinds[] = {
     {"train", train_flags, run_train},
     {"kernels", kernels_flags, run_kernels},
+    {"codecs", codecs_flags, run_codecs},
+    {"network", network_flags, run_network},
 };
 
 static enum rc find_kind(const char *name, const struct kind **kind, struct fault *why)

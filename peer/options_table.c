@@ -165,7 +165,7 @@ const struct option_row option_rows[] = {
 
     /* measuring */
     {"seconds", OPTION_REAL, GROUP_MEASURING, ON(BENCH), "X", "5", 0.01, 3600,
-     "how long to measure (train, kernels, codecs, network)", false},
+     "how long to measure (train, kernels, network)", false},
     {"precision", OPTION_CHOICE, GROUP_MEASURING, ON(BENCH), "f32", "f32", 0, 0,
      "of the arithmetic (train)", false},
     {"values", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", NULL, 1, 2147483648.0,
