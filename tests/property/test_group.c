@@ -1,5 +1,5 @@
 /* The group exchange with real planes: what holds in peace, and what survives cuts and kills. */
-#include "tests/property/rounds.h"
+#include "tests/property/rounds_run.h"
 
 static void a_group_round_makes_all_equal_and_keeps_the_mean(void **state)
 {

@@ -1,5 +1,5 @@
 /* The pair exchange with real planes: both ends or neither, exact negatives, whatever is cut. */
-#include "tests/property/rounds.h"
+#include "tests/property/rounds_run.h"
 
 static void heal_all(struct rounds *r)
 {
