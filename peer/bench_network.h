@@ -18,8 +18,8 @@ struct bench_network_options {
 };
 
 /** `rows` is a fresh array of {what, frame_bytes, gb_per_s, q1, q3}: what is "plain" or a cipher,
- *  gb_per_s the median over samples of 10^9 payload bytes a second, q1 and q3 the quartiles. RC_USAGE
- *  when a frame would be too small or too large; RC_IO, RC_NOMEM. */
+ *  gb_per_s the median over samples of 10^9 payload bytes a second, q1 and q3 the quartiles.
+ * RC_USAGE when a frame would be too small or too large; RC_IO, RC_NOMEM. */
 MUST_USE enum rc bench_network(const struct bench_network_options *options, struct json **rows,
                                struct fault *why);
 

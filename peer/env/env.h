@@ -3,8 +3,8 @@
  * libuv TCP with threads (uv_env) and the deterministic simulator (sim_env). Swapped together, so a
  * node that runs in one runs unchanged in the other.
  *
- * Promises. It never calls back from inside a call into it. Link numbers are never reused. Frames on
- * a link arrive whole, in order, at most once. A lost link is reported exactly once (not for
+ * Promises. It never calls back from inside a call into it. Link numbers are never reused. Frames
+ * on a link arrive whole, in order, at most once. A lost link is reported exactly once (not for
  * hang-ups of our own) and nothing of it is reported afterwards. Above the queue limit send refuses
  * with RC_LIMIT and on_drain follows once there is room again. Jobs of one lane run in submission
  * order; `done` runs on the loop.
@@ -45,7 +45,7 @@ struct env_events {
     /** Dial failed, closed by the other side, reset, or a frame that broke the limit (RC_LIMIT) or
      *  the form (RC_FORMAT). `why`: for people, e.g. "connection refused". */
     void (*on_lost)(void *context, uint64_t link, enum rc rc, const char *why);
-    void (*on_wake)(void *context);                /* the time set by wake_at() has come */
+    void (*on_wake)(void *context);               /* the time set by wake_at() has come */
     void (*on_signal)(void *context, int signal); /* SIGINT, SIGTERM */
 };
 
@@ -65,7 +65,8 @@ struct env_ops {
                                struct fault *why);
     /** Start a connection; on_connected or on_lost follows. Names are resolved off the loop. */
     MUST_USE enum rc (*dial)(struct env *env, const char *address, uint64_t *link);
-    /** Takes its own reference. RC_LIMIT above LINK_QUEUE_BYTES_MAX (nothing was queued), RC_CLOSED. */
+    /** Takes its own reference. RC_LIMIT above LINK_QUEUE_BYTES_MAX (nothing was queued; also
+     *  for a frame larger than that), RC_CLOSED. Before on_connected frames wait for the link. */
     MUST_USE enum rc (*send)(struct env *env, uint64_t link, struct blob *frame);
     /** Close after flushing what is queued (bounded by 500 ms); no event follows. */
     void (*hangup)(struct env *env, uint64_t link);
@@ -77,15 +78,16 @@ struct env_ops {
     /** One wake-up at `at_ns` (or as soon as possible); a new call replaces the old. */
     void (*wake_at)(struct env *env, uint64_t at_ns);
     void (*submit)(struct env *env, enum lane lane, struct job *job);
-    /** Store: small named files of this peer, each replaced atomically. Blocking: call from jobs, or
-     *  before the loop runs. Names: [a-z0-9._-]+. RC_UNSUPPORTED without a folder. */
+    /** Store: small named files of this peer, each replaced atomically. Blocking: call from jobs,
+     *  or before the loop runs. Names: [a-z0-9._-]+. RC_UNSUPPORTED without a folder. */
     MUST_USE enum rc (*store_put)(struct env *env, const char *name, const struct piece *pieces,
                                   size_t pieces_count, struct fault *why);
     MUST_USE enum rc (*store_get)(struct env *env, const char *name, size_t bytes_max, void **bytes,
                                   size_t *count, struct fault *why);
     MUST_USE enum rc (*store_append)(struct env *env, const char *name, const void *bytes,
                                      size_t count, struct fault *why);
-    /** Leave run(): on the real env the loop ends when all closing is done. */
+    /** Leave run(): on the real env the loop ends when all closing is done. Links are hung up, and
+     *  no event is delivered any more, nor `done` of jobs still under way. */
     void (*stop)(struct env *env);
 };
 

@@ -1,6 +1,6 @@
 /*
- * process: children of this process on a libuv loop: spawn, read their standard output line by line,
- * signal them, learn how they ended. For the testnet.
+ * process: children of this process on a libuv loop: spawn, read their standard output line by
+ * line, signal them, learn how they ended. For the testnet.
  */
 #ifndef GRAPEVINE_PEER_ENV_PROCESS_H
 #define GRAPEVINE_PEER_ENV_PROCESS_H
@@ -21,9 +21,10 @@ struct process_events {
 };
 
 struct process_options {
-    const char *const *argv;        /* NULL-terminated; argv[0] is the executable's path */
-    const char *const *environment; /* NULL-terminated "NAME=value" to add or replace; may be NULL */
-    const char *error_path;         /* its stderr is appended here; NULL: /dev/null */
+    const char *const *argv; /* NULL-terminated; argv[0] is the executable's path */
+    const char *const
+        *environment;       /* NULL-terminated "NAME=value" to add or replace; may be NULL */
+    const char *error_path; /* its stderr is appended here; NULL: /dev/null */
 };
 
 MUST_USE enum rc process_host_create(const struct process_events *events, uint64_t tick_ns,

@@ -11,9 +11,9 @@ struct sim_world;
 
 struct sim_options {
     uint64_t seed;
-    uint64_t latency_ns;       /* one way, of every link */
-    uint64_t jitter_ns;        /* uniform extra */
-    uint64_t bytes_per_s;      /* per direction of a link; 0: no limit */
+    uint64_t latency_ns;  /* one way, of every link */
+    uint64_t jitter_ns;   /* uniform extra */
+    uint64_t bytes_per_s; /* per direction of a link; 0: no limit */
     uint32_t hosts_max;
 };
 
@@ -21,8 +21,8 @@ struct sim_world *sim_world_create(const struct sim_options *options);
 void sim_world_destroy(struct sim_world *world);
 /** A host in the world; its address is "sim:N". Its store survives sim_host_crash(). */
 struct env *sim_host_create(struct sim_world *world, uint32_t *host);
-/** Power off: links are cut (the others see it after a latency), jobs and timers vanish, undelivered
- *  bytes are lost. The env of before is gone; sim_host_restart() gives a new one. */
+/** Power off: links are cut (the others see it after a latency), jobs and timers vanish,
+ * undelivered bytes are lost. The env of before is gone; sim_host_restart() gives a new one. */
 void sim_host_crash(struct sim_world *world, uint32_t host);
 struct env *sim_host_restart(struct sim_world *world, uint32_t host);
 /** Stop and go on processing events (SIGSTOP): links stay up, nothing is answered. */

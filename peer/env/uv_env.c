@@ -45,14 +45,16 @@ static void env_wake_at(struct env *base, uint64_t at_ns)
 {
     struct uv_env *env = uv_env_of(base);
     uint64_t now = uv_hrtime();
-    uint64_t delay_ms = 0;
+    /* Never 0: libuv runs such a timer, set again from its own callback, in the same pass, and an
+     * alarm that stays in the past would keep the loop from ever polling. */
+    uint64_t delay_ms = 1;
 
     env->wake_at_ns = at_ns;
     if (at_ns == UINT64_MAX) {
         CHECK(uv_timer_stop(&env->wake) == 0);
         return;
     }
-    if (at_ns > now) delay_ms = (at_ns - now + NS_PER_MS - 1) / NS_PER_MS;
+    if (at_ns > now + NS_PER_MS) delay_ms = (at_ns - now + NS_PER_MS - 1) / NS_PER_MS;
     uv_update_time(&env->loop); /* a long callback leaves the loop's clock behind */
     CHECK(uv_timer_start(&env->wake, on_wake_timer, delay_ms, 0) == 0);
 }
@@ -79,14 +81,15 @@ static void env_set_events(struct env *base, const struct env_events *events)
     }
 }
 
-static void on_defer_timer(uv_timer_t *timer)
+static void on_defer(uv_idle_t *idle)
 {
-    tcp_report_deferred(timer->data);
+    CHECK(uv_idle_stop(idle) == 0);
+    tcp_report_deferred(idle->data);
 }
 
 void uv_env_defer(struct uv_env *env)
 {
-    CHECK(uv_timer_start(&env->defer, on_defer_timer, 0, 0) == 0);
+    CHECK(uv_idle_start(&env->defer, on_defer) == 0);
 }
 
 static void on_flush(uv_prepare_t *prepare)
@@ -138,7 +141,7 @@ static int env_init_handles(struct uv_env *env)
     int status = 0;
 
     CHECK(uv_timer_init(&env->loop, &env->wake) == 0);
-    CHECK(uv_timer_init(&env->loop, &env->defer) == 0);
+    CHECK(uv_idle_init(&env->loop, &env->defer) == 0);
     CHECK(uv_prepare_init(&env->loop, &env->flush) == 0);
     CHECK(uv_prepare_start(&env->flush, on_flush) == 0);
     env->wake.data = env->defer.data = env->flush.data = env;

@@ -113,7 +113,7 @@ struct uv_env {
     struct env env; /* first: the two pointers are the same */
     uv_loop_t loop;
     uv_timer_t wake;
-    uv_timer_t defer;   /* fires at once: reports what may not be reported inside a call */
+    uv_idle_t defer;    /* runs once, next turn: reports what may not be reported inside a call */
     uv_prepare_t flush; /* starts writes for all frames of one turn of the loop together */
     uv_signal_t signals[2];
     uv_tcp_t *listener; /* freed in its close callback; NULL: not listening */

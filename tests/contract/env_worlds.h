@@ -326,4 +326,30 @@ static inline void world_grow(struct world *world, uint64_t dialled, uint64_t ac
     DO(&world->sides[1], link_set_frame_max(world->sides[1].env, dialled, 2 * 1024 * 1024));
 }
 
+/* cmocka's set-up and tear-down. */
+static inline int create_uv(void **state)
+{
+    *state = world_create("uv", 1);
+    return 0;
+}
+
+static inline int create_sim(void **state)
+{
+    *state = world_create("sim", 1);
+    return 0;
+}
+
+static inline int destroy_world(void **state)
+{
+    world_destroy(*state);
+    return 0;
+}
+
+/* One test, run on both. */
+#define BOTH(test)                                                                                 \
+    {"uv: " #test, test, create_uv, destroy_world, NULL},                                          \
+    {                                                                                              \
+        "sim: " #test, test, create_sim, destroy_world, NULL                                       \
+    }
+
 #endif
