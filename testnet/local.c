@@ -250,6 +250,12 @@ static void on_exit_of_child(void *context, uint32_t child, int code, int signal
 
 /* ---- as time passes ---- */
 
+/* A tick's `now` is older than what happened during the tick. */
+static uint64_t since(uint64_t now_ns, uint64_t then_ns)
+{
+    return now_ns > then_ns ? now_ns - then_ns : 0;
+}
+
 static void tend(struct local *local, uint32_t peer, uint64_t now)
 {
     struct runner *runner = &local->runners[peer];
@@ -267,7 +273,8 @@ static void tend(struct local *local, uint32_t peer, uint64_t now)
         if (local_start(local, peer, &why) != RC_OK) local_fail(local, peer, why.text);
     }
     const uint64_t limit = runner->seen.state == LOCAL_STARTING ? START_LIMIT_NS : SILENCE_LIMIT_NS;
-    if (runner_is_running(runner) && !runner->seen.is_frozen && now - runner->heard_ns > limit) {
+    if (runner_is_running(runner) && !runner->seen.is_frozen &&
+        since(now, runner->heard_ns) > limit) {
         process_signal(local->host, (uint32_t)runner->child, SIGKILL);
         local_fail(local, peer,
                    runner->seen.state == LOCAL_STARTING ? "no address within 60 s of its start"
@@ -308,7 +315,7 @@ static void on_tick(void *context, uint64_t now)
         if (!local->is_stopping) tend(local, i, now);
         struct runner *runner = &local->runners[i];
         if (local->is_stopping && runner_is_running(runner) &&
-            now - local->stop_ns > STOP_LIMIT_NS) {
+            since(now, local->stop_ns) > STOP_LIMIT_NS) {
             process_signal(local->host, (uint32_t)runner->child, SIGKILL);
         }
     }
