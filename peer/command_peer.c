@@ -268,6 +268,13 @@ static void on_report(void *context, const struct node_report *report)
     }
 }
 
+static void stop_env(void *context)
+{
+    struct session *session = context;
+
+    session->env->ops->stop(session->env);
+}
+
 static void on_ended(void *context, const struct node_result *result)
 {
     struct session *session = context;
@@ -275,8 +282,12 @@ static void on_ended(void *context, const struct node_result *result)
     session->result = *result;
     session->has_ended = true;
     session->wall_s = result->report.t_s;
-    if (session->journal != NULL) keep_book(session);
-    session->env->ops->stop(session->env);
+    if (session->journal == NULL) {
+        stop_env(session);
+        return;
+    }
+    keep_book(session);
+    journal_when_idle(session->journal, stop_env, session);
 }
 
 static void print_result(struct session *session)
@@ -498,23 +509,11 @@ static void say_what_runs(struct session *session)
     }
 }
 
-static void finish_journal(struct session *session)
-{
-    if (session->journal == NULL) return;
-    while (journal_pending(session->journal) > 0) {
-        uv_env_poll(session->env, 100 * NS_PER_MS);
-    }
-}
-
 static void close_session(struct session *session)
 {
-    if (session->env != NULL) finish_journal(session);
-    if (session->env != NULL && session->node == NULL) uv_env_destroy(session->env);
-    if (session->node != NULL) {
-        node_destroy(session->node);
-        uv_env_destroy(session->env);
-    }
-    session->env = NULL;
+    node_destroy(session->node);
+    if (session->env != NULL) uv_env_destroy(session->env);
+    session->env = NULL; /* what is logged from here on goes to the terminal alone */
     journal_destroy(session->journal);
     checkpoint_deinit(&session->checkpoint);
     if (session->learner != NULL) session->learner->ops->destroy(session->learner);

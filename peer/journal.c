@@ -26,6 +26,8 @@ struct journal {
     uint32_t pending;
     bool has_failed;
     struct fault why;
+    void (*on_idle)(void *context); /* NULL: nobody waits */
+    void *context;
 };
 
 struct journal *journal_create(struct env *env)
@@ -80,6 +82,22 @@ static void entry_done(struct job *job)
         journal->why = entry->why;
     }
     entry_free(journal, entry);
+    if (journal->pending == 0 && journal->on_idle != NULL) {
+        void (*on_idle)(void *context) = journal->on_idle;
+
+        journal->on_idle = NULL;
+        on_idle(journal->context);
+    }
+}
+
+void journal_when_idle(struct journal *journal, void (*on_idle)(void *context), void *context)
+{
+    if (journal->pending == 0) {
+        on_idle(context);
+        return;
+    }
+    journal->on_idle = on_idle;
+    journal->context = context;
 }
 
 static void submit(struct journal *journal, const char *name, const char *text, bool is_replacing)

@@ -17,6 +17,8 @@ void journal_destroy(struct journal *journal);
 void journal_add(struct journal *journal, const char *name, const char *line);
 /** Replace a store file by `text`. */
 void journal_replace(struct journal *journal, const char *name, const char *text);
+/** Call `on_idle` once, as soon as nothing is left to write (at once if so). */
+void journal_when_idle(struct journal *journal, void (*on_idle)(void *context), void *context);
 /** Lines not yet written. */
 uint32_t journal_pending(const struct journal *journal);
 /** Set once writing failed; the reason for people. Reset by reading. */

@@ -556,6 +556,7 @@ void links_on_lost(struct links *links, uint64_t number, enum rc rc, const char 
     if (link == NULL) return;
     if (link->state == LINK_DIALING) {
         snprintf(text, sizeof text, "%s cannot be reached: %s", link->address, why);
+        rc = RC_IO; /* it may be there later */
     } else if (rc == RC_FORMAT || rc == RC_LIMIT) {
         snprintf(text, sizeof text, "%s answers, but is not a grapevine peer", link->address);
         rc = RC_AUTH;

@@ -339,14 +339,21 @@ static uint64_t earlier(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+/* Never in the past: what is overdue is taken up by the next event, and waking for it without end
+ * would starve the events it waits for. */
 static void set_alarm(struct node *node)
 {
+    uint64_t soonest = node_now(node) + NODE_ALARM_NS;
     uint64_t next = earlier(links_next_ns(node->links), membership_next_ns(node->membership));
 
-    next = earlier(next, node_model_next_ns(node));
-    if (node->round != NULL) next = earlier(next, round_next_ns(node->round));
-    next = earlier(next, node->report_due_ns);
-    node->env->ops->wake_at(node->env, next);
+    if (node->state < NODE_LEAVING) {
+        next = earlier(next, node_model_next_ns(node));
+        next = earlier(next, node->report_due_ns);
+    }
+    if (node->round != NULL && node->state == NODE_TRAINING) {
+        next = earlier(next, round_next_ns(node->round));
+    }
+    node->env->ops->wake_at(node->env, next < soonest ? soonest : next);
 }
 
 void node_continue(struct node *node)
@@ -408,13 +415,36 @@ static bool round_is_due(const struct node *node)
     return node->step >= node->mixed_step + strategy->every_steps;
 }
 
+/* With whom: for group exchanges the group in proposing order; for pair exchanges the partner,
+ * drawn by a hash that all members compute alike, so that one of the two begins and the other is
+ * free for it. 0: it is not for us to begin. */
+static uint32_t choose_members(struct node *node, const struct peer_id *ids, size_t count,
+                               struct peer_id *chosen)
+{
+    const struct strategy *strategy = node->options.strategy;
+    struct topology pairs = {.kind = TOPOLOGY_GROUPS, .group_size = 2};
+    struct round_stats stats;
+    size_t found;
+
+    if (strategy->exchange->is_group) {
+        round_stats(node->round, &stats);
+        return (uint32_t)topology_group(&strategy->topology, node->options.swarm->run_id,
+                                        stats.counts.next_round, node->self, ids, count, chosen,
+                                        GROUP_MEMBERS_MAX);
+    }
+    found = topology_group(&pairs, node->options.swarm->run_id, node->pace_count, node->self, ids,
+                           count, chosen, GROUP_MEMBERS_MAX);
+    if (found < 2 || !peer_id_is_equal(chosen[0], node->self)) return 0;
+    chosen[0] = chosen[1];
+    return 1;
+}
+
 void node_begin_round(struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
     struct peer_id ids[LINKS_MAX + 1], chosen[GROUP_MEMBERS_MAX];
     struct boot_id boots[GROUP_MEMBERS_MAX];
     struct round_members members = {.ids = chosen, .boots = boots};
-    struct round_stats stats;
     size_t count;
     enum rc rc;
 
@@ -422,15 +452,10 @@ void node_begin_round(struct node *node)
     count = mixing_members(node, ids);
     node->mixed_step = node->step;
     node->mixed_ns = node_now(node);
+    node->pace_count =
+        strategy->every_steps > 0 ? node->step / strategy->every_steps : node->pace_count + 1;
     if (count < 2) return; /* alone: train on */
-    if (strategy->exchange->is_group) {
-        round_stats(node->round, &stats);
-        members.count = (uint32_t)topology_group(&strategy->topology, node->options.swarm->run_id,
-                                                 stats.counts.next_round, node->self, ids, count,
-                                                 chosen, GROUP_MEMBERS_MAX);
-    } else {
-        members.count = topology_partner(node->self, ids, count, &node->rng, &chosen[0]) ? 1 : 0;
-    }
+    members.count = choose_members(node, ids, count, chosen);
     for (uint32_t i = 0; i < members.count; i++) {
         if (peer_id_is_equal(chosen[i], node->self)) {
             boots[i] = node->options.boot;

@@ -16,6 +16,7 @@ enum {
     NODE_ROLLBACKS_MAX = 3,      /* in a row, before the model is taken from a neighbour */
     NODE_DONOR_QUEUE = 8         /* buckets queued for one joiner */
 };
+#define NODE_ALARM_NS     NS_PER_MS        /* between two wake-ups */
 #define NODE_PROGRESS_NS  NS_PER_S         /* how often neighbours hear how far we are */
 #define NODE_TRAIN_JOB_NS (30 * NS_PER_MS) /* aimed length of a training job */
 #define NODE_RESHARD_NS   (2 * NS_PER_S)   /* members must have been stable for so long */
@@ -119,6 +120,7 @@ struct node {
     uint64_t step_ns;    /* smoothed length of one step */
     uint64_t mixed_step; /* step of the last round's snapshot or attempt */
     uint64_t mixed_ns;
+    uint64_t pace_count; /* periods of the pace so far: draws the pairs */
     uint64_t samples_since_round;
     float *kept; /* rollback plane */
     bool has_kept, wants_keep, wants_rollback;

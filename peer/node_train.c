@@ -558,6 +558,7 @@ static void border_leaving(struct node *node)
         border_simple(node, BORDER_FINAL);
     } else if (node->round == NULL || round_jobs(node->round) == 0) {
         node->state = NODE_ENDED;
+        node->result.is_goal_reached = node->is_goal_reached;
         node_report(node, &node->result.report);
         node->events.on_ended(node->events.context, &node->result);
     }
@@ -589,21 +590,27 @@ bool node_goal_is_reached(struct node *node)
     return node->is_goal_reached;
 }
 
-void node_border(struct node *node)
+/* One choice. True: the state changed, look again. */
+static bool border_choose(struct node *node)
 {
-    uint64_t now_ns = node_now(node);
-
-    if (node->is_lane_busy || node->state == NODE_ENDED) return;
     if (node->state == NODE_LEAVING) {
         border_leaving(node);
-        return;
+        return false;
     }
-    if (border_change(node) || node->is_lane_busy || node->state >= NODE_LEAVING) return;
+    if (border_change(node)) return true;
     if (node->state == NODE_TRAINING && node_goal_is_reached(node)) {
         node_leave(node, GOAWAY_FINISHED);
-        return;
+        return true;
     }
     if (node->state == NODE_TRAINING) node_begin_round(node);
-    if (border_read(node, now_ns) || node->state != NODE_TRAINING) return;
+    if (border_read(node, node_now(node)) || node->state != NODE_TRAINING) return false;
     border_train(node);
+    return false;
+}
+
+void node_border(struct node *node)
+{
+    while (!node->is_lane_busy && node->state != NODE_ENDED) {
+        if (!border_choose(node)) return;
+    }
 }

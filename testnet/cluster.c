@@ -43,7 +43,7 @@ static void on_line(void *context, enum log_level level, const char *line)
     (void)level;
     if (!peer->cluster->is_verbose) return;
     fprintf(stderr, "%10.4f  peer %u: %s\n", (double)sim_now_ns(peer->cluster->world) / 1e9,
-            peer->host, line);
+            peer->host - 1, line);
 }
 
 struct cluster *cluster_create(const struct cluster_options *options)
@@ -52,11 +52,12 @@ struct cluster *cluster_create(const struct cluster_options *options)
                               .latency_ns = options->latency_ns,
                               .jitter_ns = options->jitter_ns,
                               .bytes_per_s = options->bytes_per_s,
-                              .hosts_max = options->peers};
+                              .hosts_max = options->peers + 1};
     struct strategy_specs specs = {
         .averaging = options->averaging, .exchange = options->exchange, .codec = options->codec};
     struct cluster *cluster = mem_alloc(sizeof *cluster);
     struct fault why = {""};
+    uint32_t unused;
 
     CHECK(cluster != NULL && options->peers > 0 && options->peers <= CLUSTER_PEERS_MAX);
     CHECK(secure_start() == RC_OK);
@@ -68,6 +69,7 @@ struct cluster *cluster_create(const struct cluster_options *options)
     CHECK(cluster->world != NULL && cluster->peers != NULL);
     CHECK(strategy_parse(&specs, &cluster->strategy, &why) == RC_OK);
     swarm_secret_derive("cluster", NULL, &cluster->swarm);
+    CHECK(sim_host_create(cluster->world, &unused) != NULL); /* "sim:0" is no address: no port 0 */
     for (uint32_t i = 0; i < options->peers; i++) {
         struct cluster_peer *peer = &cluster->peers[i];
         uint8_t seed[SECRET_BYTES] = {0};
@@ -77,7 +79,7 @@ struct cluster *cluster_create(const struct cluster_options *options)
         peer->cluster = cluster;
         peer->log = (struct log){LOG_DEBUG, on_line, peer};
         peer->env = sim_host_create(cluster->world, &peer->host);
-        CHECK(peer->env != NULL && peer->host == i);
+        CHECK(peer->env != NULL && peer->host == i + 1);
     }
     return cluster;
 }
@@ -171,9 +173,9 @@ void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *boo
     if (peer->was_started) peer->env = sim_host_restart(cluster->world, peer->host);
     peer->was_started = true;
     peer->has_result = false;
-    snprintf(listen, sizeof listen, "sim:%u", number);
+    snprintf(listen, sizeof listen, "sim:%u", peer->host);
     for (size_t i = 0; i < bootstrap_count; i++) {
-        snprintf(peer->addresses[i], sizeof peer->addresses[i], "sim:%u", bootstrap[i]);
+        snprintf(peer->addresses[i], sizeof peer->addresses[i], "sim:%u", bootstrap[i] + 1);
         addresses[i] = peer->addresses[i];
     }
     create_learner(peer);

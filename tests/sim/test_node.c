@@ -81,7 +81,8 @@ static void group_rounds_reach_the_mean(void **state)
         struct cluster_options options = {.peers = 5,
                                           .seed = seed,
                                           .latency_ns = NS_PER_MS,
-                                          .values = 200000,
+                                          .values = 100000,
+                                          .step_cost_ns = 50 * NS_PER_MS,
                                           .is_quiet = true,
                                           .averaging = "local-sgd:H=4"};
         struct cluster *cluster = started(&options);
@@ -106,7 +107,8 @@ static void pair_rounds_keep_the_mean_and_contract(void **state)
         struct cluster_options options = {.peers = 6,
                                           .seed = seed,
                                           .latency_ns = NS_PER_MS,
-                                          .values = 50000,
+                                          .values = 40000,
+                                          .step_cost_ns = 50 * NS_PER_MS,
                                           .is_quiet = true,
                                           .exchange = "pair",
                                           .averaging = "local-sgd:H=4"};
@@ -117,7 +119,7 @@ static void pair_rounds_keep_the_mean_and_contract(void **state)
         put_apart(cluster, options.peers, options.values);
         before = cluster_mean(cluster);
         distance = cluster_distance(cluster);
-        cluster_run(cluster, 30 * NS_PER_S);
+        cluster_run(cluster, 20 * NS_PER_S);
         check_seed(seed, cluster_distance(cluster) < 0.05 * distance);
         check_seed(seed, fabs(cluster_mean(cluster) - before) < 1e-3 * fabs(before));
         cluster_destroy(cluster);
@@ -132,8 +134,9 @@ static void the_others_finish_when_one_is_killed(void **state)
         struct cluster_options options = {.peers = 4,
                                           .seed = seed,
                                           .latency_ns = NS_PER_MS,
-                                          .values = 100000,
-                                          .steps = 600,
+                                          .values = 40000,
+                                          .step_cost_ns = 50 * NS_PER_MS,
+                                          .steps = 200,
                                           .noise = 0.1,
                                           .averaging = "local-sgd:H=8",
                                           .exchange = seed % 2 == 0 ? "pair" : "group"};
