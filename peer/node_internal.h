@@ -18,7 +18,7 @@ enum {
 };
 #define NODE_ALARM_NS     NS_PER_MS        /* between two wake-ups */
 #define NODE_PROGRESS_NS  NS_PER_S         /* how often neighbours hear how far we are */
-#define NODE_TRAIN_JOB_NS (30 * NS_PER_MS) /* aimed length of a training job */
+#define NODE_TRAIN_JOB_NS (5 * NS_PER_MS) /* aimed length of a training job */
 #define NODE_RESHARD_NS   (2 * NS_PER_S)   /* members must have been stable for so long */
 #define NODE_RETRY_NS     NS_PER_S         /* before a failed download is begun again */
 

@@ -4,7 +4,7 @@
 # live reach their goal with one accurate model.
 source "$(dirname "$0")/lib.sh"
 
-common=(--data digits --model mlp --averaging local-sgd:H=1 --steps 1500 --seed 3)
+common=(--data digits --model mlp --averaging local-sgd:H=1 --steps 8000 --seed 3 --checkpoint-every 100ms)
 
 start_peer a "${common[@]}" --out "$WORK/a"
 start_peer b "${common[@]}" --out "$WORK/b" --bootstrap "${PEER_ADDRESS[a]}"
