@@ -47,13 +47,14 @@ checks=$((checks + 1))
 grep -q 'chmod 600 identity.key' doctor.out || bad "the doctor does not name the fix"
 
 # One peer alone trains, says its address, and its files can be looked at.
-accepted '^listening on 127\.0\.0\.1:[0-9]+$' "$gv" peer --listen 127.0.0.1:0 --steps 40 --out a --averaging none
-accepted '^finished: 40 steps' cat accepted.out
-accepted '109,386|parameters' "$gv" inspect a/model.safetensors
+accepted '^listening on 127\.0\.0\.1:[0-9]+$' "$gv" peer --listen 127.0.0.1:0 --steps 400 \
+    --report-every 50ms --out a --averaging none
+grep -q '^finished: 400 steps' accepted.out || bad "a peer does not say that it has finished"
+accepted '^[0-9,]+ parameters' "$gv" inspect a/model.safetensors
 accepted '"digest":"[0-9a-f]{64}"' "$gv" inspect a/model.safetensors --json
 accepted '"accuracy":\[0\.[0-9]+\]' "$gv" eval a/model.safetensors --json
-accepted '^data = digits$' cat a/config.ini
-accepted '"loss":' cat a/metrics.jsonl
+grep -q '^data = digits$' a/config.ini || bad "config.ini does not hold what was in force"
+grep -q '"loss":' a/metrics.jsonl || bad "metrics.jsonl has no report"
 
 # Quiet is quiet, and results that cannot be written are a failure.
 checks=$((checks + 1))
