@@ -1,0 +1,433 @@
+/* Single steps of the two protocols that random runs seldom reach, played by hand. */
+#include "tests/check.h"
+
+#include "averaging/exchange.h"
+#include "base/bytes.h"
+#include "base/mem.h"
+
+static const struct digest nothing = {{0}};
+
+static struct peer_id id_of(uint8_t number)
+{
+    return (struct peer_id){{number}};
+}
+
+static struct boot_id boot_of(uint8_t number)
+{
+    return (struct boot_id){{number}};
+}
+
+static struct exchange *start(const struct exchange_ops *ops, uint8_t number, uint32_t chunks,
+                              struct commands *out)
+{
+    struct exchange_options options = {
+        .self = id_of(number), .boot = boot_of(number), .chunks = chunks, .alpha = 0.5f};
+    struct exchange *exchange = ops->create(&options);
+    struct digest lineage = {{9}};
+
+    assert_non_null(exchange);
+    commands_init(out);
+    ops->set_lineage(exchange, lineage, out);
+    return exchange;
+}
+
+static const struct command *find(const struct commands *out, enum command_type type)
+{
+    for (uint32_t i = 0; i < out->count; i++) {
+        if (out->items[i].type == type) return &out->items[i];
+    }
+    return NULL;
+}
+
+static const struct message *sent(const struct commands *out, enum message_type type)
+{
+    for (uint32_t i = 0; i < out->count; i++) {
+        const struct command *command = &out->items[i];
+
+        if (command->type == COMMAND_SEND && command->message.type == type) {
+            return &command->message;
+        }
+    }
+    return NULL;
+}
+
+/* ---- pair ---- */
+
+/* An initiator (1) and a participant (2) of a plane of one chunk. */
+struct duo {
+    const struct exchange_ops *ops;
+    struct exchange *ends[2];
+    struct commands out[2];
+    uint64_t now_ns;
+    struct round_key key;
+};
+
+/* Everything each has to say goes to the other, but for `lost`; jobs are done at once. */
+static void duo_talk(struct duo *duo, enum message_type lost)
+{
+    for (int i = 0; i < 40; i++) {
+        int from = i % 2, to = 1 - from;
+        struct commands said = duo->out[from];
+
+        commands_init(&duo->out[from]);
+        for (uint32_t k = 0; k < said.count; k++) {
+            const struct command *c = &said.items[k];
+            struct chunk_ref chunk = {id_of((uint8_t)(from + 1)), c->buffer, c->stream, 0};
+            float weight;
+
+            if (c->type == COMMAND_SEND && c->message.type != lost) {
+                (void)!duo->ops->on_message(duo->ends[to], id_of((uint8_t)(from + 1)),
+                                            boot_of((uint8_t)(from + 1)), &c->message, duo->now_ns,
+                                            &duo->out[to]);
+            } else if (c->type == COMMAND_SNAPSHOT) {
+                duo->ops->on_job_done(duo->ends[from], JOB_SNAPSHOT, 0, RC_OK, nothing, duo->now_ns,
+                                      &duo->out[from]);
+            } else if (c->type == COMMAND_SEND_RANGE) {
+                assert_int_equal(duo->ops->on_chunk(duo->ends[to], &chunk, &weight), RC_OK);
+                duo->ops->on_chunk_checked(duo->ends[to], &chunk, RC_OK, nothing, 4, duo->now_ns,
+                                           &duo->out[to]);
+            }
+        }
+        commands_deinit(&said);
+    }
+}
+
+static struct duo duo_begun(enum message_type lost)
+{
+    static struct peer_id partner;
+    static struct boot_id boot;
+    struct round_members members = {&partner, &boot, 1};
+    struct duo duo = {.ops = &exchange_pair, .now_ns = NS_PER_S};
+
+    partner = id_of(2);
+    boot = boot_of(2);
+    for (uint8_t i = 0; i < 2; i++) {
+        duo.ends[i] = start(&exchange_pair, (uint8_t)(i + 1), 1, &duo.out[i]);
+    }
+    assert_int_equal(duo.ops->begin(duo.ends[0], &members, 0, duo.now_ns, &duo.out[0]), RC_OK);
+    duo.key = sent(&duo.out[0], MESSAGE_OFFER)->as.offer.key;
+    duo_talk(&duo, lost);
+    return duo;
+}
+
+static void duo_end(struct duo *duo)
+{
+    for (int i = 0; i < 2; i++) {
+        duo->ops->destroy(duo->ends[i]);
+        commands_deinit(&duo->out[i]);
+    }
+}
+
+static const struct message *ask(struct duo *duo)
+{
+    struct message message = {.type = MESSAGE_OUTCOME_REQ};
+
+    message.as.outcome_req.key = duo->key;
+    commands_clear(&duo->out[0]);
+    assert_int_equal(duo->ops->on_message(duo->ends[0], id_of(2), boot_of(2), &message, duo->now_ns,
+                                          &duo->out[0]),
+                     RC_OK);
+    return sent(&duo->out[0], MESSAGE_OUTCOME);
+}
+
+static void an_undecided_initiator_says_so_and_a_decided_one_what(void **state)
+{
+    (void)state;
+    /* OUTCOME_REQ: while READY has not come UNKNOWN, after COMMIT the commitment, after DONE or an
+     * abort ABORTED; to anyone but the participant nothing. */
+    struct message other = {.type = MESSAGE_OUTCOME_REQ};
+    struct duo duo = duo_begun(MESSAGE_READY);
+
+    assert_int_equal(ask(&duo)->as.outcome.state, OUTCOME_UNKNOWN);
+    duo.ops->cancel(duo.ends[0], "stopping", duo.now_ns, &duo.out[0]);
+    assert_int_equal(ask(&duo)->as.outcome.state, OUTCOME_ABORTED);
+    duo_end(&duo);
+
+    duo = duo_begun(MESSAGE_COMMIT);
+    assert_int_equal(ask(&duo)->as.outcome.state, OUTCOME_COMMITTED);
+    assert_true(sent(&duo.out[0], MESSAGE_OUTCOME)->as.outcome.scale == 1);
+    other.as.outcome_req.key = duo.key;
+    commands_clear(&duo.out[0]);
+    assert_int_equal(
+        duo.ops->on_message(duo.ends[0], id_of(3), boot_of(3), &other, duo.now_ns, &duo.out[0]),
+        RC_REFUSED);
+    assert_int_equal(duo.out[0].count, 0);
+    other.as.outcome_req.key.initiator = id_of(3);
+    assert_int_equal(
+        duo.ops->on_message(duo.ends[0], id_of(2), boot_of(2), &other, duo.now_ns, &duo.out[0]),
+        RC_MISMATCH);
+    duo_end(&duo);
+}
+
+static void a_lost_commit_is_asked_for_and_applied_late_once(void **state)
+{
+    (void)state;
+    /* The participant's deadline makes it a doubt; its question brings the commitment, half the
+     * distance (alpha); a second answer changes nothing and is acknowledged again. */
+    struct duo duo = duo_begun(MESSAGE_COMMIT);
+    const struct command *over;
+    struct message answer;
+
+    duo.now_ns = duo.ops->next_ns(duo.ends[1]);
+    duo.ops->tick(duo.ends[1], duo.now_ns, &duo.out[1]);
+    over = find(&duo.out[1], COMMAND_OVER);
+    assert_int_equal(over->over.result, OVER_IN_DOUBT);
+    assert_true(over->over.scale == 1);
+    assert_non_null(sent(&duo.out[1], MESSAGE_OUTCOME_REQ));
+    assert_false(duo.ops->is_active(duo.ends[1])); /* it can go on with others */
+    answer = *ask(&duo);
+    for (int i = 0; i < 2; i++) {
+        commands_clear(&duo.out[1]);
+        assert_int_equal(duo.ops->on_message(duo.ends[1], id_of(1), boot_of(1), &answer, duo.now_ns,
+                                             &duo.out[1]),
+                         i == 0 ? RC_OK : RC_REPLAY);
+        assert_non_null(sent(&duo.out[1], MESSAGE_DONE));
+        over = find(&duo.out[1], COMMAND_OVER);
+        assert_int_equal(over != NULL, i == 0);
+        if (i > 0) continue;
+        assert_true(over->over.is_late);
+        assert_int_equal(over->over.result, OVER_COMMITTED);
+        assert_true(over->over.scale == 0.5f);
+    }
+    duo_end(&duo);
+}
+
+static void decisions_that_were_not_agreed_are_refused(void **state)
+{
+    (void)state;
+    /* A scale other than the one both can compute, a bitmap with other chunks: scored, no change.
+     */
+    struct duo duo = duo_begun(MESSAGE_COMMIT);
+    const uint8_t all = 1, none = 0;
+    struct message commit = {.type = MESSAGE_COMMIT};
+
+    commit.as.commit.key = duo.key;
+    commit.as.commit.bitmap = &all;
+    commit.as.commit.bitmap_bytes = 1;
+    commit.as.commit.scale = 0.5f;
+    commands_clear(&duo.out[1]);
+    assert_int_equal(
+        duo.ops->on_message(duo.ends[1], id_of(1), boot_of(1), &commit, duo.now_ns, &duo.out[1]),
+        RC_FORMAT);
+    commit.as.commit.scale = 1;
+    commit.as.commit.bitmap = &none;
+    assert_int_equal(
+        duo.ops->on_message(duo.ends[1], id_of(1), boot_of(1), &commit, duo.now_ns, &duo.out[1]),
+        RC_FORMAT);
+    assert_int_equal(find(&duo.out[1], COMMAND_SCORE)->score, -100);
+    assert_null(find(&duo.out[1], COMMAND_OVER));
+    commit.as.commit.bitmap = &all;
+    assert_int_equal(
+        duo.ops->on_message(duo.ends[1], id_of(3), boot_of(3), &commit, duo.now_ns, &duo.out[1]),
+        RC_FORMAT); /* not the initiator */
+    assert_int_equal(
+        duo.ops->on_message(duo.ends[1], id_of(1), boot_of(1), &commit, duo.now_ns, &duo.out[1]),
+        RC_OK);
+    assert_int_equal(find(&duo.out[1], COMMAND_OVER)->over.result, OVER_COMMITTED);
+    duo_end(&duo);
+}
+
+static void norms_that_differ_abort_before_the_decision(void **state)
+{
+    (void)state;
+    /* READY with another distance than the initiator measured: ABORT_NORMS; NaN: refused. */
+    struct duo duo = duo_begun(MESSAGE_READY);
+    const uint8_t all = 1;
+    uint8_t norms[4];
+    struct message ready = {.type = MESSAGE_READY};
+
+    ready.as.ready.key = duo.key;
+    ready.as.ready.bitmap = &all;
+    ready.as.ready.bitmap_bytes = 1;
+    ready.as.ready.norms = norms;
+    ready.as.ready.norms_bytes = 4;
+    store_le32(norms, 0x7fc00000u);
+    assert_int_equal(
+        duo.ops->on_message(duo.ends[0], id_of(2), boot_of(2), &ready, duo.now_ns, &duo.out[0]),
+        RC_NONFINITE);
+    assert_true(duo.ops->is_active(duo.ends[0]));
+    store_le32(norms, 0x40a00000u); /* 5, where the initiator has 4 */
+    assert_int_equal(
+        duo.ops->on_message(duo.ends[0], id_of(2), boot_of(2), &ready, duo.now_ns, &duo.out[0]),
+        RC_OK);
+    assert_int_equal(sent(&duo.out[0], MESSAGE_ABORT)->as.abort.code, ABORT_NORMS);
+    assert_int_equal(find(&duo.out[0], COMMAND_OVER)->over.result, OVER_ABORTED);
+    duo_end(&duo);
+}
+
+static void outcomes_survive_a_restart_through_the_checkpoint(void **state)
+{
+    (void)state;
+    /* A new life that loaded them still answers for the old one; without them it knows nothing. */
+    struct duo duo = duo_begun(MESSAGE_COMMIT);
+    uint8_t *saved = NULL;
+    size_t count = 0;
+
+    assert_int_equal(duo.ops->save(duo.ends[0], &saved, &count), RC_OK);
+    for (int pass = 0; pass < 2; pass++) {
+        duo.ops->destroy(duo.ends[0]);
+        commands_deinit(&duo.out[0]);
+        duo.ends[0] = start(&exchange_pair, 1, 1, &duo.out[0]);
+        if (pass == 0) assert_int_equal(duo.ops->load(duo.ends[0], saved, count), RC_OK);
+        assert_int_equal(ask(&duo)->as.outcome.state,
+                         pass == 0 ? OUTCOME_COMMITTED : OUTCOME_ABORTED);
+    }
+    mem_free(saved);
+    duo_end(&duo);
+}
+
+/* ---- group ---- */
+
+/* A proposal to 1, 2 and 3, whoever of them makes it. */
+static struct message form_of(uint32_t chunks, uint32_t ballot)
+{
+    struct message message = {.type = MESSAGE_FORM};
+    struct message_form *form = &message.as.form;
+
+    form->round = 0;
+    form->ballot = ballot;
+    form->chunks = chunks;
+    form->lineage.bytes[0] = 9;
+    form->deadline_ms = 1000;
+    form->members_count = 3;
+    for (uint8_t i = 0; i < 3; i++) {
+        form->members[i] = (struct member_ref){id_of((uint8_t)(i + 1)), boot_of((uint8_t)(i + 1))};
+    }
+    return message;
+}
+
+static void a_member_joins_one_form_a_ballot_and_only_rising_ones(void **state)
+{
+    (void)state;
+    /* Peer 3 is ready: it joins ballot 1 of peer 2, not another ballot 1 nor ballot 0, but 2. */
+    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
+    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
+    struct round_members members = {ids, boots, 3};
+    struct commands out;
+    struct exchange *exchange = start(&exchange_group, 3, 6, &out);
+    static const struct {
+        uint8_t from;
+        uint32_t ballot;
+        enum rc rc;
+    } steps[] = {{2, 1, RC_OK},    {2, 1, RC_STALE}, {1, 1, RC_STALE},
+                 {1, 0, RC_STALE}, {1, 2, RC_OK},    {2, 1, RC_STALE}};
+
+    assert_int_equal(exchange_group.begin(exchange, &members, 0, 1, &out), RC_OK);
+    assert_int_equal(out.count, 0); /* the third waits */
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        struct message form = form_of(6, steps[i].ballot);
+
+        commands_clear(&out);
+        assert_int_equal(exchange_group.on_message(exchange, id_of(steps[i].from),
+                                                   boot_of(steps[i].from), &form, 2, &out),
+                         steps[i].rc);
+        assert_int_equal(sent(&out, MESSAGE_JOIN) != NULL, steps[i].rc == RC_OK);
+    }
+    exchange_group.destroy(exchange);
+    commands_deinit(&out);
+}
+
+static void a_start_we_turned_from_is_answered_with_abort(void **state)
+{
+    (void)state;
+    /* Peer 3 joined 2, then 1; the START of 2 that still counts on it is told so, once. */
+    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
+    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
+    struct round_members members = {ids, boots, 3};
+    struct commands out;
+    struct exchange *exchange = start(&exchange_group, 3, 6, &out);
+    struct message form = form_of(6, 1);
+
+    assert_int_equal(exchange_group.begin(exchange, &members, 0, 1, &out), RC_OK);
+    assert_int_equal(exchange_group.on_message(exchange, id_of(2), boot_of(2), &form, 2, &out),
+                     RC_OK);
+    form = form_of(6, 2);
+    assert_int_equal(exchange_group.on_message(exchange, id_of(1), boot_of(1), &form, 3, &out),
+                     RC_OK);
+    for (int i = 0; i < 2; i++) {
+        form = form_of(6, 1);
+        form.type = MESSAGE_START;
+        commands_clear(&out);
+        assert_int_equal(exchange_group.on_message(exchange, id_of(2), boot_of(2), &form, 4, &out),
+                         RC_STALE);
+        assert_int_equal(sent(&out, MESSAGE_ABORT) != NULL, i == 0);
+        assert_null(find(&out, COMMAND_SNAPSHOT));
+    }
+    form = form_of(6, 2);
+    form.type = MESSAGE_START;
+    assert_int_equal(exchange_group.on_message(exchange, id_of(1), boot_of(1), &form, 5, &out),
+                     RC_OK);
+    assert_non_null(find(&out, COMMAND_SNAPSHOT));
+    exchange_group.destroy(exchange);
+    commands_deinit(&out);
+}
+
+static void a_mean_with_a_wrong_hash_loses_its_part_only(void **state)
+{
+    (void)state;
+    /* Three members, six chunks: 1's part comes with a hash that does not fit; 2's is fine. */
+    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
+    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
+    struct round_members members = {ids, boots, 3};
+    struct digest hashes[2] = {{{1}}, {{2}}};
+    struct commands out;
+    struct exchange *exchange = start(&exchange_group, 3, 6, &out);
+    const struct exchange_ops *ops = &exchange_group;
+    struct message form = form_of(6, 0);
+    float weight;
+
+    assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
+    assert_int_equal(ops->on_message(exchange, id_of(1), boot_of(1), &form, 2, &out), RC_OK);
+    form.type = MESSAGE_START;
+    assert_int_equal(ops->on_message(exchange, id_of(1), boot_of(1), &form, 2, &out), RC_OK);
+    ops->on_job_done(exchange, JOB_SNAPSHOT, 0, RC_OK, nothing, 3, &out);
+    ops->on_job_done(exchange, JOB_ABSORB_OWN, 4, RC_OK, nothing, 3, &out);
+    for (uint8_t owner = 1; owner <= 2; owner++) {
+        struct message mean = {.type = MESSAGE_MEAN};
+
+        for (uint32_t i = 0; i < 2; i++) { /* its contribution to our part, then its mean */
+            struct chunk_ref offer = {id_of(owner), DATA_OFFER, 0, 4 + i};
+            struct chunk_ref agreed = {id_of(owner), DATA_MEAN, 0, 2u * (owner - 1u) + i};
+
+            assert_int_equal(ops->on_chunk(exchange, &offer, &weight), RC_OK);
+            assert_int_equal(ops->on_chunk(exchange, &offer, &weight), RC_REPLAY);
+            ops->on_chunk_checked(exchange, &offer, RC_OK, nothing, 0, 4, &out);
+            assert_int_equal(ops->on_chunk(exchange, &agreed, &weight), RC_OK);
+            ops->on_chunk_checked(exchange, &agreed, RC_OK, hashes[i], 0, 4, &out);
+            agreed.chunk = 2u * (2u - owner) + i; /* of another's part */
+            assert_int_equal(ops->on_chunk(exchange, &agreed, &weight), RC_FORMAT);
+            offer.chunk = 0; /* not of our part */
+            assert_int_equal(ops->on_chunk(exchange, &offer, &weight), RC_FORMAT);
+        }
+        mean.as.mean.part = owner - 1u;
+        mean.as.mean.contributors = 7;
+        mean.as.mean.hash = hash_of(hashes, sizeof hashes);
+        mean.as.mean.hash.bytes[0] ^= owner == 1;
+        assert_int_equal(ops->on_message(exchange, id_of(owner), boot_of(owner), &mean, 4, &out),
+                         RC_OK);
+    }
+    assert_int_equal(find(&out, COMMAND_SCORE)->score, -100);
+    commands_clear(&out);
+    ops->on_job_done(exchange, JOB_REDUCE, 4, RC_OK, nothing, 5, &out);
+    ops->on_job_done(exchange, JOB_REDUCE, 5, RC_OK, nothing, 5, &out);
+    assert_int_equal(find(&out, COMMAND_OVER)->over.result, OVER_COMMITTED);
+    assert_int_equal(find(&out, COMMAND_OVER)->over.bitmap[0], 0x3c); /* all but chunks 0 and 1 */
+    exchange_group.destroy(exchange);
+    commands_deinit(&out);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_undecided_initiator_says_so_and_a_decided_one_what),
+        cmocka_unit_test(a_lost_commit_is_asked_for_and_applied_late_once),
+        cmocka_unit_test(decisions_that_were_not_agreed_are_refused),
+        cmocka_unit_test(norms_that_differ_abort_before_the_decision),
+        cmocka_unit_test(outcomes_survive_a_restart_through_the_checkpoint),
+        cmocka_unit_test(a_member_joins_one_form_a_ballot_and_only_rising_ones),
+        cmocka_unit_test(a_start_we_turned_from_is_answered_with_abort),
+        cmocka_unit_test(a_mean_with_a_wrong_hash_loses_its_part_only),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
