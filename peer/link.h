@@ -8,6 +8,7 @@
 #ifndef GRAPEVINE_PEER_LINK_H
 #define GRAPEVINE_PEER_LINK_H
 
+#include "base/bytes.h"
 #include "base/log.h"
 #include "gossip/wire/hello.h"
 #include "gossip/wire/messages.h"

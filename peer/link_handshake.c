@@ -1,0 +1,267 @@
+/*
+ * The handshake of a link: gate, Noise (gossip/wire/secure.h), who the other side is, and whether
+ * it may come in. One link per peer id is current: of two connections of one pair and one boot, the
+ * one dialled by the smaller id stays, because both ends can tell that without a word.
+ *
+ * A first message is answered once and only behind the gate, so a stranger costs a slot, 72 bytes
+ * and one keyed hash. Loop thread.
+ */
+#include "peer/link_internal.h"
+
+#include <stdio.h>
+
+static enum rc link_secure(struct links *links, struct link *link)
+{
+    struct secure_options options = {
+        .is_initiator = link->is_dialled, .swarm = links->options.swarm, .key = &links->key};
+    struct hello hello = links->options.hello;
+    uint8_t payload[HELLO_BYTES_MAX];
+    enum rc rc;
+
+    snprintf(hello.observed, sizeof hello.observed, "%s", link->address);
+    rc = hello_encode(&hello, links->options.identity, links->options.swarm->run_id,
+                      links->key.public_key, payload, sizeof payload, &options.payload_bytes);
+    if (rc != RC_OK) return rc;
+    options.payload = payload;
+    links->options.env->ops->entropy(links->options.env, options.ephemeral_seed,
+                                     sizeof options.ephemeral_seed);
+    link->secure = secure_create(&options);
+    memset(options.ephemeral_seed, 0, sizeof options.ephemeral_seed);
+    return link->secure == NULL ? RC_NOMEM : RC_OK;
+}
+
+void links_on_connected(struct links *links, uint64_t number)
+{
+    struct link *link = link_find(links, number);
+    uint8_t out[HANDSHAKE_BYTES_MAX];
+    size_t count = 0;
+    enum rc rc;
+
+    if (link == NULL) return;
+    link_become(link, LINK_GREETING);
+    rc = link_secure(links, link);
+    if (rc == RC_OK) rc = secure_greet(link->secure, out, &count);
+    if (rc == RC_OK) rc = link_send_frame(links, link, out, count);
+    if (rc != RC_OK) link_hangup(links, link, rc, "cannot begin the handshake");
+}
+
+/* A first message is answered once: the ephemeral key of an honest dialler never repeats. */
+static bool is_replayed(struct links *links, const uint8_t *frame)
+{
+    uint64_t mark = load_le64(frame + PREFIX_BYTES) | 1;
+
+    for (uint32_t i = 0; i < LINK_REPLAY_MARKS; i++) {
+        if (links->replay[i] == mark) return true;
+    }
+    links->replay[links->replay_next] = mark;
+    links->replay_next = (links->replay_next + 1) % LINK_REPLAY_MARKS;
+    return false;
+}
+
+static enum rc link_open_gate(struct links *links, struct link *link, const uint8_t *frame,
+                              size_t count)
+{
+    enum rc rc = secure_gate_check(links->options.swarm, frame, count);
+
+    if (rc != RC_OK) return rc;
+    if (is_replayed(links, frame)) {
+        links->counts.replays++;
+        return RC_REPLAY;
+    }
+    link->deadline_ns = link_now(links) + LINK_HANDSHAKE_NS;
+    return link_secure(links, link);
+}
+
+/* Who is at the other end, once Noise is done. */
+static enum rc link_learn(struct links *links, struct link *link)
+{
+    size_t bytes;
+    const uint8_t *payload = secure_remote_payload(link->secure, &bytes);
+    enum rc rc = hello_decode(payload, bytes, links->options.swarm->run_id,
+                              secure_remote_key(link->secure), &link->remote);
+
+    if (rc != RC_OK) return rc;
+    link->peer = identity_peer_id(link->remote.public_key);
+    secure_choose_suite(link->secure, link->remote.suites);
+    links->options.env->ops->link_set_frame_max(links->options.env, link->number,
+                                                secure_record_bytes(BULK_BYTES_MAX));
+    return RC_OK;
+}
+
+static void link_refuse(struct links *links, struct link *link, enum error_code code,
+                        const char *text)
+{
+    struct message message = {.type = MESSAGE_ERROR};
+    uint8_t inner[INNER_HEADER_BYTES + ERROR_TEXT_MAX + 64];
+    uint8_t frame[sizeof inner + RECORD_HEADER_BYTES + RECORD_TAG_BYTES];
+    size_t count;
+
+    message.as.error.code = code;
+    snprintf(message.as.error.text, sizeof message.as.error.text, "%s", text);
+    if (message_encode(&message, inner, sizeof inner, &count) == RC_OK &&
+        secure_seal(link->secure, inner, count, NULL, 0, frame) == RC_OK) {
+        (void)link_send_frame(links, link, frame, secure_record_bytes(count)); /* best effort */
+    }
+    log_info(links->options.log, "refused %s: %s", link->address, text);
+    link_hangup(links, link, RC_REFUSED, text);
+}
+
+/* May this one come in? Otherwise it has been told why and is gone. */
+static bool link_admit(struct links *links, struct link *link)
+{
+    const struct hello *ours = &links->options.hello;
+    char text[ERROR_TEXT_MAX];
+    struct link *old;
+
+    if (link->remote.role == HELLO_PEER && ours->role == HELLO_PEER &&
+        !digest_is_equal(link->remote.schema, ours->schema)) {
+        snprintf(text, sizeof text, "this swarm trains the model '%s', you train '%s'", ours->spec,
+                 link->remote.spec);
+        link_refuse(links, link, ERROR_MODEL, text);
+        return false;
+    }
+    old = link_find_peer(links, link->peer);
+    if (old != NULL && !boot_id_is_equal(old->remote.boot, link->remote.boot)) {
+        if (link->remote.incarnation <= old->remote.incarnation) {
+            link_refuse(links, link, ERROR_DUPLICATE_ID,
+                        "another process with the same identity key is in the swarm; give this "
+                        "one its own --identity or --out");
+            return false;
+        }
+        link_hangup(links, old, RC_CLOSED, "the peer was started again");
+    }
+    return true;
+}
+
+/* Of two links of one pair and boot, does the new one stay? Both ends decide alike. */
+static bool is_kept(const struct links *links, const struct link *old, const struct link *new)
+{
+    bool self_is_smaller = peer_id_compare(links->self, new->peer) < 0;
+
+    if (old->is_dialled == new->is_dialled) return true; /* a reconnect: the newer one is real */
+    return new->is_dialled == self_is_smaller;
+}
+
+static void link_opened(struct links *links, struct link *link)
+{
+    struct link *old = link_find_peer(links, link->peer);
+
+    link_become(link, LINK_OPEN);
+    if (old != NULL && boot_id_is_equal(old->remote.boot, link->remote.boot)) {
+        struct link *loser = is_kept(links, old, link) ? old : link;
+
+        if (loser == link) {
+            struct peer_id peer = link->peer;
+            char address[ADDRESS_BYTES_MAX];
+            bool is_dialled = link->is_dialled;
+
+            memcpy(address, link->address, sizeof address);
+            links->options.env->ops->hangup(links->options.env, link->number);
+            link_retire(links, link);
+            if (is_dialled) {
+                links->events.on_dial_failed(links->events.context, address, RC_REPLAY,
+                                             "already linked", &peer);
+            }
+            return;
+        }
+        old->is_current = false;
+        links->options.env->ops->hangup(links->options.env, old->number);
+        link_retire(links, old);
+    } else if (old != NULL) {
+        link_hangup(links, old, RC_CLOSED, "the peer was started again");
+    }
+    link->is_current = true;
+    links->events.on_open(links->events.context, link->peer, &link->remote, link->address,
+                          link->is_dialled);
+}
+
+static void link_is_self(struct links *links, struct link *link)
+{
+    struct peer_id self = links->self;
+
+    links->options.env->ops->hangup(links->options.env, link->number);
+    link_end(links, link, RC_REPLAY, "that is this peer itself", &self);
+}
+
+static void answered_as_initiator(struct links *links, struct link *link)
+{
+    enum rc rc = link_learn(links, link);
+
+    if (rc != RC_OK) {
+        link_hangup(links, link, rc, "the other side could not prove who it is");
+        return;
+    }
+    link_become(link, LINK_PROVING); /* until HELLO_OK or ERROR */
+    if (peer_id_is_equal(link->peer, links->self)) link_is_self(links, link);
+}
+
+static void answered_as_responder(struct links *links, struct link *link)
+{
+    struct message message = {.type = MESSAGE_HELLO_OK};
+    uint8_t inner[INNER_HEADER_BYTES + 16], frame[sizeof inner + 64];
+    size_t count;
+    enum rc rc = link_learn(links, link);
+
+    if (rc != RC_OK) {
+        link_hangup(links, link, rc, "the other side could not prove who it is");
+        return;
+    }
+    if (peer_id_is_equal(link->peer, links->self)) {
+        link_is_self(links, link);
+        return;
+    }
+    if (!link_admit(links, link)) return;
+    rc = message_encode(&message, inner, sizeof inner, &count);
+    if (rc == RC_OK) rc = secure_seal(link->secure, inner, count, NULL, 0, frame);
+    if (rc == RC_OK) rc = link_send_frame(links, link, frame, secure_record_bytes(count));
+    if (rc != RC_OK) {
+        link_hangup(links, link, rc, "cannot answer the handshake");
+        return;
+    }
+    link_opened(links, link);
+}
+
+void link_on_handshake(struct links *links, struct link *link, const uint8_t *frame, size_t count)
+{
+    uint8_t out[HANDSHAKE_BYTES_MAX];
+    size_t out_count = 0;
+    enum rc rc = RC_OK;
+
+    if (link->secure == NULL) rc = link_open_gate(links, link, frame, count);
+    if (rc == RC_OK) rc = secure_answer(link->secure, frame, count, out, &out_count);
+    if (rc == RC_OK && out_count > 0) rc = link_send_frame(links, link, out, out_count);
+    if (rc != RC_OK) {
+        links->counts.frames_refused++;
+        link_hangup(links, link, rc, "the handshake failed: a wrong --swarm-key or --swarm-name");
+        return;
+    }
+    if (secure_state(link->secure) != SECURE_OPEN) {
+        if (link->state == LINK_GREETING) link_become(link, LINK_PROVING);
+        return;
+    }
+    if (link->is_dialled) {
+        answered_as_initiator(links, link);
+    } else {
+        answered_as_responder(links, link);
+    }
+}
+
+void link_on_answer(struct links *links, struct link *link, const struct message *message)
+{
+    char why[ERROR_TEXT_MAX + ADDRESS_BYTES_MAX + 32];
+    enum rc rc;
+
+    if (message->type == MESSAGE_HELLO_OK) {
+        link_opened(links, link);
+        return;
+    }
+    if (message->type != MESSAGE_ERROR) {
+        link_hangup(links, link, RC_FORMAT, "the other side broke the protocol");
+        return;
+    }
+    rc = message->as.error.code == ERROR_MODEL          ? RC_MISMATCH
+         : message->as.error.code == ERROR_DUPLICATE_ID ? RC_REFUSED
+                                                        : RC_BUSY;
+    snprintf(why, sizeof why, "%s refused us: %s", link->address, message->as.error.text);
+    link_hangup(links, link, rc, why);
+}
