@@ -1,0 +1,107 @@
+/*
+ * round_internal: what the two files of a round share; private to peer/round*.c.
+ *
+ *   round.c       the journey of a tensor: every stage, in order
+ *   round_life.c  memory, job plumbing, rounds in doubt, what the exchange is told from outside
+ */
+#ifndef GRAPEVINE_PEER_ROUND_INTERNAL_H
+#define GRAPEVINE_PEER_ROUND_INTERNAL_H
+
+#include "peer/round.h"
+
+#include <sys/queue.h>
+
+enum round_phase { PHASE_IDLE, PHASE_SNAPSHOT, PHASE_RUNNING, PHASE_SETTLING, PHASE_READY };
+
+enum { ROUND_DOUBTS_MAX = 2 };
+
+enum round_work {
+    WORK_ENCODE,
+    WORK_DECODE,
+    WORK_OWN,
+    WORK_REDUCE,
+    WORK_SETTLE,
+    WORK_CANCEL,
+    WORK_DOUBT
+};
+
+struct round_job {
+    struct job job;
+    TAILQ_ENTRY(round_job) siblings; /* of all jobs, or of the held ones */
+    struct round *round;
+    enum round_work work;
+    uint64_t generation; /* of the round it belongs to */
+    struct chunk_ref chunk;
+    uint32_t first, count;
+    float weight, scale;
+    uint8_t *bytes; /* DECODE: the encoded chunk; SETTLE: the bitmap. From mem_*, owned */
+    size_t bytes_count;
+    float *to; /* SETTLE: where the difference goes */
+    enum rc rc;
+    struct digest hash;
+    float distance;
+    double squared;    /* SETTLE: norm of the difference */
+    struct blob *blob; /* REDUCE: the encoded mean */
+    struct round_doubt *doubt;
+};
+
+TAILQ_HEAD(round_jobs_list, round_job);
+
+/* A pair round whose partner vanished between READY and COMMIT. */
+struct round_doubt {
+    bool is_used, is_resolved;
+    struct round_key key;
+    float *difference; /* with scale 1, over the chunks READY promised */
+    uint8_t *bitmap;   /* once resolved */
+    float scale;
+};
+
+struct round {
+    struct round_options options;
+    const struct codec_ops *codec;
+    const struct exchange_ops *ops;
+    struct exchange *exchange;
+    struct rule *rule;
+    struct commands commands;
+    uint32_t chunks;
+    enum round_phase phase;
+    bool is_snapshot_wanted;
+    uint64_t generation;          /* counts rounds begun or given up: old jobs are told apart */
+    uint64_t snapshot_generation; /* of the round the running snapshot is for */
+    uint16_t stream;              /* of what was last queued, to take it back on an abort */
+    uint64_t begun_ns;
+    float *snapshot;     /* [values] exact parameters at the border */
+    float *own;          /* [values] what we told the others; == snapshot for lossless codecs */
+    float *difference;   /* [values] */
+    float *scratch;      /* [CHUNK_VALUES] of the exchange lane */
+    struct blob **offer; /* [chunks] encoded snapshot while RUNNING */
+    struct blob **mean;  /* [chunks] encoded means of our part */
+    struct round_doubt doubts[ROUND_DOUBTS_MAX];
+    struct round_jobs_list jobs, held;
+    uint32_t jobs_count;
+    struct round_stats stats;
+};
+
+/* round.c */
+/** Do what the exchange said; after every call into it. */
+void round_obey(struct round *round);
+/** The two ends of every job: in the lane, and back on the loop. */
+void round_job_run(struct job *job);
+void round_job_done(struct job *job);
+
+/* round_life.c */
+uint64_t round_now(const struct round *round);
+struct range round_chunk_range(const struct round *round, uint32_t chunk);
+void round_blobs_clear(struct blob **blobs, uint32_t count);
+/** NULL: no memory. `values` is what it works through, for its modelled cost. */
+struct round_job *round_job_create(struct round *round, enum round_work work, size_t values);
+void round_job_submit(struct round *round, struct round_job *job);
+void round_job_free(struct round_job *job);
+void round_jobs_clear(struct round_jobs_list *jobs);
+/** A slot for a pair round in doubt; NULL: all are taken, or no memory. */
+struct round_doubt *round_doubt_add(struct round *round, const struct round_key *key);
+/** What became of it: committed ones wait to be applied, the others are forgotten. */
+void round_doubt_over(struct round *round, const struct command_over *over);
+void round_doubt_clear(struct round_doubt *doubt);
+
+#endif

@@ -1,0 +1,299 @@
+/*
+ * Around the journey of round.c: a round's memory, the plumbing of its jobs, pair rounds in doubt,
+ * and what the exchange is told from outside. Nothing here looks at a value. Loop thread.
+ */
+#include "peer/round_internal.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+
+enum { COST_NS_PER_KILOVALUE = 1000 };
+
+uint64_t round_now(const struct round *round)
+{
+    return round->options.env->ops->now_ns(round->options.env);
+}
+
+struct range round_chunk_range(const struct round *round, uint32_t chunk)
+{
+    size_t first = (size_t)chunk * CHUNK_VALUES;
+    size_t left = round->options.values - first;
+
+    CHECK(first < round->options.values);
+    return (struct range){first, left < CHUNK_VALUES ? left : CHUNK_VALUES};
+}
+
+/* ---- life ---- */
+
+static bool round_allocate(struct round *round)
+{
+    size_t bytes = round->options.values * sizeof(float);
+    const struct strategy *strategy = round->options.strategy;
+    struct exchange_options options = {.self = round->options.self,
+                                       .boot = round->options.boot,
+                                       .run_id = round->options.run_id,
+                                       .schema = round->options.schema,
+                                       .chunks = round->chunks,
+                                       .seed = round->options.seed,
+                                       .alpha = 0.5f};
+
+    memcpy(options.codec, strategy->codec->name, strlen(strategy->codec->name) + 1);
+    round->exchange = round->ops->create(&options);
+    round->rule = strategy->rule->create(round->options.values);
+    round->snapshot = mem_aligned(bytes);
+    round->own = strategy->codec->is_lossless ? round->snapshot : mem_aligned(bytes);
+    round->difference = mem_aligned(bytes);
+    round->scratch = mem_aligned(CHUNK_VALUES * sizeof(float));
+    round->offer = mem_array(round->chunks, sizeof(struct blob *));
+    round->mean = mem_array(round->chunks, sizeof(struct blob *));
+    return round->exchange != NULL && round->rule != NULL && round->snapshot != NULL &&
+           round->own != NULL && round->difference != NULL && round->scratch != NULL &&
+           round->offer != NULL && round->mean != NULL;
+}
+
+struct round *round_create(const struct round_options *options)
+{
+    struct round *round = mem_alloc(sizeof *round);
+
+    if (round == NULL) return NULL;
+    CHECK(options->strategy->is_averaging && options->values > 0);
+    CHECK(strlen(options->strategy->codec->name) < sizeof(((struct exchange_options *)0)->codec));
+    round->options = *options;
+    round->codec = options->strategy->codec;
+    round->ops = options->strategy->exchange;
+    round->chunks = (uint32_t)((options->values + CHUNK_VALUES - 1) / CHUNK_VALUES);
+    TAILQ_INIT(&round->jobs);
+    TAILQ_INIT(&round->held);
+    commands_init(&round->commands);
+    if (!round_allocate(round)) {
+        round_destroy(round);
+        return NULL;
+    }
+    return round;
+}
+
+void round_blobs_clear(struct blob **blobs, uint32_t count)
+{
+    for (uint32_t i = 0; blobs != NULL && i < count; i++) {
+        blob_unref(blobs[i]);
+        blobs[i] = NULL;
+    }
+}
+
+void round_job_free(struct round_job *job)
+{
+    blob_unref(job->blob);
+    mem_free(job->bytes);
+    mem_free(job);
+}
+
+void round_jobs_clear(struct round_jobs_list *jobs)
+{
+    struct round_job *job;
+
+    while ((job = TAILQ_FIRST(jobs)) != NULL) {
+        TAILQ_REMOVE(jobs, job, siblings);
+        round_job_free(job);
+    }
+}
+
+void round_doubt_clear(struct round_doubt *doubt)
+{
+    mem_free(doubt->difference);
+    mem_free(doubt->bitmap);
+    *doubt = (struct round_doubt){0};
+}
+
+void round_destroy(struct round *round)
+{
+    if (round == NULL) return;
+    round_jobs_clear(&round->jobs);
+    round_jobs_clear(&round->held);
+    for (int i = 0; i < ROUND_DOUBTS_MAX; i++) {
+        round_doubt_clear(&round->doubts[i]);
+    }
+    round_blobs_clear(round->offer, round->chunks);
+    round_blobs_clear(round->mean, round->chunks);
+    commands_deinit(&round->commands);
+    if (round->exchange != NULL) round->ops->destroy(round->exchange);
+    if (round->rule != NULL) round->options.strategy->rule->destroy(round->rule);
+    if (round->own != round->snapshot) mem_free(round->own);
+    mem_free(round->snapshot);
+    mem_free(round->difference);
+    mem_free(round->scratch);
+    mem_free(round->offer);
+    mem_free(round->mean);
+    mem_free(round);
+}
+
+/* ---- jobs ---- */
+
+struct round_job *round_job_create(struct round *round, enum round_work work, size_t values)
+{
+    struct round_job *job = mem_alloc(sizeof *job);
+    uint64_t per_kilo = round->options.cost_ns_per_value * 1000;
+
+    if (job == NULL) return NULL;
+    if (per_kilo == 0) per_kilo = COST_NS_PER_KILOVALUE;
+    job->round = round;
+    job->work = work;
+    job->generation = round->generation;
+    job->job.run = round_job_run;
+    job->job.done = round_job_done;
+    job->job.cost_ns = values * per_kilo / 1000 + 1;
+    return job;
+}
+
+void round_job_submit(struct round *round, struct round_job *job)
+{
+    TAILQ_INSERT_TAIL(&round->jobs, job, siblings);
+    round->jobs_count++;
+    round->options.env->ops->submit(round->options.env, LANE_EXCHANGE, &job->job);
+}
+
+/* ---- pair rounds in doubt ---- */
+
+static struct round_doubt *round_doubt_find(struct round *round, const struct round_key *key)
+{
+    for (int i = 0; i < ROUND_DOUBTS_MAX; i++) {
+        struct round_doubt *doubt = &round->doubts[i];
+
+        if (doubt->is_used && doubt->key.counter == key->counter &&
+            peer_id_is_equal(doubt->key.initiator, key->initiator) &&
+            boot_id_is_equal(doubt->key.boot, key->boot)) {
+            return doubt;
+        }
+    }
+    return NULL;
+}
+
+struct round_doubt *round_doubt_add(struct round *round, const struct round_key *key)
+{
+    for (int i = 0; i < ROUND_DOUBTS_MAX; i++) {
+        struct round_doubt *doubt = &round->doubts[i];
+
+        if (doubt->is_used) continue;
+        doubt->difference = mem_aligned(round->options.values * sizeof(float));
+        if (doubt->difference == NULL) return NULL;
+        doubt->is_used = true;
+        doubt->key = *key;
+        return doubt;
+    }
+    return NULL;
+}
+
+void round_doubt_over(struct round *round, const struct command_over *over)
+{
+    struct round_doubt *doubt = round_doubt_find(round, &over->key);
+
+    if (doubt == NULL) return;
+    if (over->result == OVER_COMMITTED) {
+        size_t bytes = (round->chunks + 7) / 8;
+
+        doubt->bitmap = mem_alloc(bytes);
+        if (doubt->bitmap != NULL) {
+            memcpy(doubt->bitmap, over->bitmap,
+                   over->bitmap_bytes < bytes ? over->bitmap_bytes : bytes);
+            doubt->scale = over->scale;
+            doubt->is_resolved = true;
+            return;
+        }
+    }
+    round_doubt_clear(doubt);
+}
+
+/* ---- what happens to a round from outside ---- */
+
+MUST_USE enum rc round_begin(struct round *round, const struct round_members *members,
+                             uint64_t samples)
+{
+    enum rc rc;
+
+    if (round->phase != PHASE_IDLE || round->is_snapshot_wanted) return RC_BUSY;
+    rc = round->ops->begin(round->exchange, members, samples, round_now(round), &round->commands);
+    if (rc == RC_OK) round->begun_ns = round_now(round);
+    round_obey(round);
+    return rc;
+}
+
+void round_cancel(struct round *round, const char *reason)
+{
+    round->ops->cancel(round->exchange, reason, round_now(round), &round->commands);
+    round_obey(round);
+}
+
+bool round_is_active(const struct round *round)
+{
+    return round->phase != PHASE_IDLE || round->is_snapshot_wanted ||
+           round->ops->is_active(round->exchange);
+}
+
+void round_set_lineage(struct round *round, struct digest lineage)
+{
+    round->ops->set_lineage(round->exchange, lineage, &round->commands);
+    round_obey(round);
+}
+
+void round_set_number(struct round *round, uint64_t number)
+{
+    round->ops->set_round(round->exchange, number);
+}
+
+void round_on_message(struct round *round, struct peer_id from, const struct message *message)
+{
+    struct boot_id boot;
+    enum rc rc;
+
+    if (!links_boot(round->options.links, from, &boot)) return;
+    rc = round->ops->on_message(round->exchange, from, boot, message, round_now(round),
+                                &round->commands);
+    if (rc != RC_OK) {
+        log_debug(round->options.log, "%s refused: %s", message_type_name(message->type),
+                  rc_text(rc));
+    }
+    round_obey(round);
+}
+
+void round_on_link_up(struct round *round, struct peer_id peer, struct boot_id boot)
+{
+    round->ops->on_link_up(round->exchange, peer, boot, round_now(round), &round->commands);
+    round_obey(round);
+}
+
+void round_on_link_lost(struct round *round, struct peer_id peer)
+{
+    round->ops->on_link_lost(round->exchange, peer, round_now(round), &round->commands);
+    round_obey(round);
+}
+
+void round_tick(struct round *round)
+{
+    round->ops->tick(round->exchange, round_now(round), &round->commands);
+    round_obey(round);
+}
+
+uint64_t round_next_ns(const struct round *round)
+{
+    return round->ops->next_ns(round->exchange);
+}
+
+uint32_t round_jobs(const struct round *round)
+{
+    return round->jobs_count;
+}
+
+void round_stats(const struct round *round, struct round_stats *stats)
+{
+    *stats = round->stats;
+    round->ops->counts(round->exchange, &stats->counts);
+}
+
+MUST_USE enum rc round_save(const struct round *round, uint8_t **bytes, size_t *count)
+{
+    return round->ops->save(round->exchange, bytes, count);
+}
+
+MUST_USE enum rc round_load(struct round *round, const uint8_t *bytes, size_t count)
+{
+    return round->ops->load(round->exchange, bytes, count);
+}
