@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/units.h"
+#include "gossip/wire/address.h"
 #include "kernels/backend.h"
 #include "peer/bootstrap.h"
 #include "peer/journal.h"
@@ -457,6 +458,7 @@ static enum rc create_node(struct session *session, struct fault *why)
 {
     const struct options *options = session->options;
     const char *bootstrap[BOOTSTRAP_MAX], *book[NODE_ADDRESSES_MAX];
+    char host[ADDRESS_BYTES_MAX];
     struct node_options node = {.identity = &session->identity,
                                 .swarm = &session->swarm,
                                 .strategy = &session->strategy,
@@ -488,6 +490,7 @@ static enum rc create_node(struct session *session, struct fault *why)
         book[i] = session->book[i];
     }
     read_goal(options, &node.goal);
+    if (uv_host_address(host, sizeof host)) node.host = host;
     session->env->ops->entropy(session->env, node.boot.bytes, sizeof node.boot.bytes);
     snprintf(node.spec, sizeof node.spec, "%s", options_text(options, "model"));
     return node_create(session->env, session->learner, &node, &events, &session->node, why);
@@ -521,12 +524,22 @@ static void close_session(struct session *session)
     identity_wipe(&session->identity);
 }
 
+static enum rc check_advertise(const char *address, struct fault *why)
+{
+    if (address == NULL || address_is_valid(address)) return RC_OK;
+    return fault_set(why, RC_USAGE, "--advertise %s: not HOST:PORT; write it like 192.0.2.7:7077",
+                     address);
+}
+
 static enum rc open_session(struct session *session, struct options *options, struct fault *why)
 {
     enum rc rc = secure_start();
 
     if (rc != RC_OK) return fault_set(why, rc, "libsodium does not start; reinstall it");
-    rc = bootstrap_parse(options_text(options, "bootstrap"), &session->bootstrap, why);
+    rc = check_advertise(options_text(options, "advertise"), why);
+    if (rc == RC_OK) {
+        rc = bootstrap_parse(options_text(options, "bootstrap"), &session->bootstrap, why);
+    }
     if (rc == RC_OK) rc = parse_strategy(session, why);
     if (rc == RC_OK) rc = open_folder(session, options, why);
     if (rc == RC_OK)

@@ -423,12 +423,14 @@ static uint32_t choose_members(struct node *node, const struct peer_id *ids, siz
 {
     const struct strategy *strategy = node->options.strategy;
     struct topology pairs = {.kind = TOPOLOGY_GROUPS, .group_size = 2};
+    struct topology topology;
     struct round_stats stats;
     size_t found;
 
     if (strategy->exchange->is_group) {
         round_stats(node->round, &stats);
-        return (uint32_t)topology_group(&strategy->topology, node->options.swarm->run_id,
+        topology = strategy_topology(strategy, count);
+        return (uint32_t)topology_group(&topology, node->options.swarm->run_id,
                                         stats.counts.next_round, node->self, ids, count, chosen,
                                         GROUP_MEMBERS_MAX);
     }
@@ -516,6 +518,22 @@ static enum rc create_parts(struct node *node)
     return node->round == NULL ? RC_NOMEM : RC_OK;
 }
 
+/* "0.0.0.0:7077" is where we listen, not where others find us. */
+static void find_own_address(const struct node *node, char address[ADDRESS_BYTES_MAX])
+{
+    const char *bound = node->address;
+    bool is_wildcard = strncmp(bound, "0.0.0.0:", 8) == 0 || strncmp(bound, "[::]:", 5) == 0;
+    const char *port = strrchr(bound, ':');
+
+    if (node->options.advertise != NULL) {
+        snprintf(address, ADDRESS_BYTES_MAX, "%s", node->options.advertise);
+    } else if (is_wildcard && node->options.host != NULL && port != NULL) {
+        snprintf(address, ADDRESS_BYTES_MAX, "%s%s", node->options.host, port);
+    } else {
+        snprintf(address, ADDRESS_BYTES_MAX, "%s", bound);
+    }
+}
+
 static enum rc create_membership(struct node *node)
 {
     struct membership_options options = {.probe_interval_ns = NS_PER_S,
@@ -526,10 +544,8 @@ static enum rc create_membership(struct node *node)
                                          .incarnation = node->options.incarnation,
                                          .addresses_count = 1,
                                          .seed = rng_u64(&node->rng)};
-    const char *advertise = node->options.advertise;
 
-    snprintf(options.addresses[0], sizeof options.addresses[0], "%s",
-             advertise != NULL ? advertise : node->address);
+    find_own_address(node, options.addresses[0]);
     node->membership = membership_create(&options);
     if (node->membership == NULL) return RC_NOMEM;
     for (size_t i = 0; i < node->options.bootstrap_count && i < NODE_ADDRESSES_MAX; i++) {

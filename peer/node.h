@@ -43,6 +43,7 @@ struct node_options {
     uint64_t incarnation;
     const char *listen;    /* "host:port" */
     const char *advertise; /* what others should dial; NULL: what was bound */
+    const char *host;      /* stands in for a wildcard address that was bound; NULL: not known */
     const char *const *bootstrap;
     size_t bootstrap_count;
     const char *const *book; /* addresses remembered from an earlier run */
