@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# A disk that fills up while a peer trains: training goes on to the goal, the failed checkpoint is
+# said, the previous one stays whole and can be evaluated and resumed.
+source "$(dirname "$0")/lib.sh"
+
+mkdir "$WORK/disk"
+if ! mount -t tmpfs -o size=2m tmpfs "$WORK/disk" 2>/dev/null; then
+    echo "SKIPPED: cannot mount a small tmpfs here (needs root)"
+    exit 77
+fi
+trap 'umount "$WORK/disk" 2>/dev/null || umount -l "$WORK/disk"; cleanup' EXIT
+
+common=(--data digits --model mlp --averaging none --checkpoint-every 200ms)
+
+start_peer a "${common[@]}" --steps 1000000 --out "$WORK/disk/a"
+wait_line a '"step":[1-9]' 30
+until [[ -s $WORK/disk/a/model.safetensors ]]; do wait_line a '"event":"report"' 30; done
+dd if=/dev/zero of="$WORK/disk/filler" bs=64k 2>/dev/null # until it is full
+wait_line a '"event":"report"' 30
+wait_line a '"event":"report"' 30
+wait_line a '"event":"report"' 30
+grep -q "checkpoint failed, the previous one stays" "$WORK/a.err" || fail "the failed checkpoint was not said"
+kill -INT "${PEER_PID[a]}"
+wait_exit a
+code=$?
+((code == 130)) || fail "exit code $code after SIGINT on a full disk, not 130"
+
+"$GRAPEVINE" eval "$WORK/disk/a/model.safetensors" --data digits --json >"$WORK/eval.json" || fail "the previous model does not load"
+rm "$WORK/disk/filler"
+start_peer a "${common[@]}" --time 1s --out "$WORK/disk/a"
+wait_exit a || fail "the peer did not resume after the disk had room again"
+grep -q "resuming from" "$WORK/a.err" || fail "it did not resume"
+echo "a full disk costs checkpoints, not the run"
