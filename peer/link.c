@@ -96,14 +96,9 @@ struct link *link_find_peer(const struct links *links, struct peer_id peer)
     return NULL;
 }
 
-/* Count the bytes, take it out of the table; the caller tells whom it concerns. */
+/* Take it out of the table; the caller tells whom it concerns. */
 void link_retire(struct links *links, struct link *link)
 {
-    uint64_t sent = 0, received = 0;
-
-    links->options.env->ops->link_bytes(links->options.env, link->number, &sent, &received);
-    links->counts.bytes_sent += sent;
-    links->counts.bytes_received += received;
     link_become(link, LINK_GONE);
     link_free(links, link);
 }
@@ -217,6 +212,8 @@ void links_on_frame(struct links *links, uint64_t number, uint8_t *frame, size_t
     struct link *link = link_find(links, number);
 
     if (link == NULL) return; /* hung up a moment ago */
+    link->bytes_received += count;
+    links->counts.bytes_received += count;
     if (link->secure != NULL && secure_state(link->secure) == SECURE_OPEN) {
         record_frame(links, link, frame, count);
     } else {
@@ -314,16 +311,7 @@ uint64_t links_next_ns(const struct links *links)
 
 void links_counts(const struct links *links, struct links_counts *counts)
 {
-    const struct link *link;
-
     *counts = links->counts;
-    TAILQ_FOREACH (link, &links->all, siblings) {
-        uint64_t sent = 0, received = 0;
-
-        links->options.env->ops->link_bytes(links->options.env, link->number, &sent, &received);
-        counts->bytes_sent += sent;
-        counts->bytes_received += received;
-    }
 }
 
 void links_peer_bytes(const struct links *links, struct peer_id peer, uint64_t *sent,
@@ -331,7 +319,6 @@ void links_peer_bytes(const struct links *links, struct peer_id peer, uint64_t *
 {
     const struct link *link = link_find_peer(links, peer);
 
-    *sent = *received = 0;
-    if (link == NULL) return;
-    links->options.env->ops->link_bytes(links->options.env, link->number, sent, received);
+    *sent = link == NULL ? 0 : link->bytes_sent;
+    *received = link == NULL ? 0 : link->bytes_received;
 }

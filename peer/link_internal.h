@@ -38,6 +38,8 @@ struct link {
     uint32_t control_first, control_count;
     struct link_bulk *bulk; /* queue: [bulk_first, bulk_count) */
     size_t bulk_first, bulk_count, bulk_max;
+    uint64_t bytes_sent,
+        bytes_received; /* whole frames; counted here, since an env forgets a link */
 };
 
 struct links {

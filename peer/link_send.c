@@ -23,13 +23,23 @@ void link_queues_free(struct link *link)
     mem_free(link->bulk);
 }
 
+static enum rc frame_to_env(struct links *links, struct link *link, struct blob *frame)
+{
+    enum rc rc = links->options.env->ops->send(links->options.env, link->number, frame);
+
+    if (rc != RC_OK) return rc;
+    link->bytes_sent += frame->count;
+    links->counts.bytes_sent += frame->count;
+    return RC_OK;
+}
+
 enum rc link_send_frame(struct links *links, struct link *link, const uint8_t *bytes, size_t count)
 {
     struct blob *frame = blob_copy(bytes, count);
     enum rc rc;
 
     if (frame == NULL) return RC_NOMEM;
-    rc = links->options.env->ops->send(links->options.env, link->number, frame);
+    rc = frame_to_env(links, link, frame);
     blob_unref(frame);
     return rc;
 }
@@ -44,13 +54,13 @@ static bool link_push(struct links *links, struct link *link, const void *head, 
 
     if (frame == NULL) return false;
     rc = secure_seal(link->secure, head, head_count, tail, tail_count, frame->bytes);
-    if (rc == RC_OK) rc = links->options.env->ops->send(links->options.env, link->number, frame);
-    if (rc == RC_LIMIT) {
+    if (rc != RC_OK) {
+        link->is_closing = true; /* the key is used up, or the session has failed: dial again */
+    } else if (frame_to_env(links, link, frame) == RC_LIMIT) {
         link->sealed = frame;
         return true; /* taken, though not sent */
     }
     blob_unref(frame);
-    if (rc != RC_OK && rc != RC_CLOSED) link->is_closing = true;
     return true;
 }
 
@@ -59,10 +69,7 @@ static void link_pump(struct links *links, struct link *link)
     uint8_t head[INNER_HEADER_BYTES];
 
     if (link->sealed != NULL) {
-        if (links->options.env->ops->send(links->options.env, link->number, link->sealed) ==
-            RC_LIMIT) {
-            return;
-        }
+        if (frame_to_env(links, link, link->sealed) == RC_LIMIT) return;
         blob_unref(link->sealed);
         link->sealed = NULL;
     }
