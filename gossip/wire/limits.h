@@ -1,4 +1,4 @@
-/* limits: every bound of the wire, in one place. network.md of the project explains each choice. */
+/* limits: every bound of the wire, in one place; docs/network.md says what they are for. */
 #ifndef GRAPEVINE_GOSSIP_WIRE_LIMITS_H
 #define GRAPEVINE_GOSSIP_WIRE_LIMITS_H
 
