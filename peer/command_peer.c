@@ -404,12 +404,12 @@ static enum rc create_learner(struct session *session, struct fault *why)
     read_goal(options, &goal);
     replica.steps_total = goal.steps;
     replica.epochs_total = goal.epochs;
-    /* A fixed share makes the order of the data a function of the seed alone, so that a run with a
-     * passing identity can be repeated. */
-    replica.stream_seed =
-        replica.shard_of != NULL ? rng_mix(seed, 0x73686172) : rng_mix(seed, load_le64(self.bytes));
-    if (options_text(options, "out") == NULL && options_text(options, "bootstrap") == NULL) {
+    /* Who founds a swarm or has a fixed share takes its data in an order that follows from the seed
+     * alone, so that a run can be repeated to the bit; who joins must not repeat another's order. */
+    if (replica.shard_of != NULL || options_text(options, "bootstrap") == NULL) {
         replica.stream_seed = rng_mix(seed, 0);
+    } else {
+        replica.stream_seed = rng_mix(seed, load_le64(self.bytes));
     }
     return replica_create(session->backend, &replica, &session->learner, why);
 }
