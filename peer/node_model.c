@@ -64,11 +64,12 @@ static const struct neighbour *better_model(const struct node *node)
 
         if (!other->has_progress || !other->progress.is_serving) continue;
         is_same = digest_is_equal(other->progress.lineage, node->lineage);
-        if (is_same && node->model_samples == 0) {
+        if (is_same && node->state != NODE_JOINING) {
+            is_better = false; /* related models mix */
+        } else if (is_same && node->model_samples == 0) {
             is_better = other->progress.samples > 0;
         } else if (is_same) {
-            is_better = other->progress.round > round_now(node) + NODE_ROUNDS_MISSED_MAX &&
-                        node->state == NODE_JOINING;
+            is_better = other->progress.round > round_now(node) + NODE_ROUNDS_MISSED_MAX;
         } else {
             is_better = gives_way_to(node, other);
         }
