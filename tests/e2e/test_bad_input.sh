@@ -115,7 +115,7 @@ refused 1 'refused' "$gv" status "$address"
 
 if ${CC:-cc} -D_GNU_SOURCE -O1 -o answer "$source_folder/answer.c" 2>/dev/null; then
     start silent ./answer
-    refused 1 'answer|time' "${join[@]}" --bootstrap "$address"
+    refused 1 'answer|time' "${join[@]/5s/9s}" --bootstrap "$address"
     start web ./answer $'HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n'
     refused 1 'HTTP|not a grapevine peer' "${join[@]}" --bootstrap "$address"
     refused 1 'HTTP|not a grapevine peer' "$gv" status "$address"
