@@ -180,7 +180,7 @@ static enum rc run_once(struct ground *g, const struct bench *bench)
     case BENCH_UPDATE:
         return g->backend->ops->update(g->backend, &update, g->a, g->b, g->c, bench->columns);
     default:
-        CHECK(!"a bench of a known kind");
+        CHECK(false); /* a bench of a known kind */
     }
     return RC_DEVICE;
 }

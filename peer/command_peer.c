@@ -405,7 +405,8 @@ static enum rc create_learner(struct session *session, struct fault *why)
     replica.steps_total = goal.steps;
     replica.epochs_total = goal.epochs;
     /* Who founds a swarm or has a fixed share takes its data in an order that follows from the seed
-     * alone, so that a run can be repeated to the bit; who joins must not repeat another's order. */
+     * alone, so that a run can be repeated to the bit; who joins must not repeat another's order.
+     */
     if (replica.shard_of != NULL || options_text(options, "bootstrap") == NULL) {
         replica.stream_seed = rng_mix(seed, 0);
     } else {

@@ -16,11 +16,11 @@ enum {
     NODE_ROLLBACKS_MAX = 3,      /* in a row, before the model is taken from a neighbour */
     NODE_DONOR_QUEUE = 8         /* buckets queued for one joiner */
 };
-#define NODE_ALARM_NS     NS_PER_MS        /* between two wake-ups */
-#define NODE_PROGRESS_NS  NS_PER_S         /* how often neighbours hear how far we are */
+#define NODE_ALARM_NS     NS_PER_MS       /* between two wake-ups */
+#define NODE_PROGRESS_NS  NS_PER_S        /* how often neighbours hear how far we are */
 #define NODE_TRAIN_JOB_NS (5 * NS_PER_MS) /* aimed length of a training job */
-#define NODE_RESHARD_NS   (2 * NS_PER_S)   /* members must have been stable for so long */
-#define NODE_RETRY_NS     NS_PER_S         /* before a failed download is begun again */
+#define NODE_RESHARD_NS   (2 * NS_PER_S)  /* members must have been stable for so long */
+#define NODE_RETRY_NS     NS_PER_S        /* before a failed download is begun again */
 
 /* A peer with an open link. */
 struct neighbour {
@@ -129,6 +129,7 @@ struct node {
     bool wants_reshard, has_share;
     uint64_t goal_steps; /* resolved; UINT64_MAX: none */
     bool is_goal_resolved;
+    uint64_t epoch_samples; /* of the share when training began; 0: not yet */
 
     /* reports and checkpoints */
     uint64_t report_due_ns, checkpoint_due_ns, progress_due_ns;

@@ -173,10 +173,14 @@ static void join_timed_out(struct node *node)
         return;
     }
     for (uint32_t i = 0; i < node->bootstrap_count; i++) {
+        const struct bootstrap_try *tried = &node->bootstrap[i];
         size_t used = strlen(text);
 
-        if (node->bootstrap[i].failures == 0) continue;
-        snprintf(text + used, sizeof text - used, "; %s", node->bootstrap[i].why);
+        if (tried->failures > 0) {
+            snprintf(text + used, sizeof text - used, "; %s", tried->why);
+        } else {
+            snprintf(text + used, sizeof text - used, "; %s has not answered yet", tried->address);
+        }
     }
     node_fail(node, RC_TIMEOUT, text);
 }

@@ -18,7 +18,7 @@ void node_report(const struct node *node, struct node_report *report)
 {
     struct links_counts counts;
     struct round_stats stats = {0};
-    uint64_t shard = node->learner->ops->shard_samples(node->learner);
+    uint64_t epoch = node->epoch_samples;
 
     links_counts(node->links, &counts);
     if (node->round != NULL) round_stats(node->round, &stats);
@@ -27,7 +27,7 @@ void node_report(const struct node *node, struct node_report *report)
         .step = node->step,
         .samples = node->samples,
         .round = stats.counts.next_round,
-        .epoch = shard == 0 ? 0.0 : (double)node->samples / (double)shard,
+        .epoch = epoch == 0 ? 0.0 : (double)node->samples / (double)epoch,
         .loss = node->loss,
         .accuracy = node->accuracy,
         .samples_per_s = node->samples_per_s,

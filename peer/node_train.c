@@ -559,6 +559,8 @@ static void border_leaving(struct node *node)
     } else if (node->round == NULL || round_jobs(node->round) == 0) {
         node->state = NODE_ENDED;
         node->result.is_goal_reached = node->is_goal_reached;
+        if (node->has_final) node->accuracy = node->result.evaluation.accuracy;
+        node_count_report(node, node_now(node)); /* the last line of the metrics */
         node_report(node, &node->result.report);
         node->events.on_ended(node->events.context, &node->result);
     }
@@ -570,6 +572,7 @@ static void resolve_goal(struct node *node)
     uint64_t samples = node->learner->ops->shard_samples(node->learner);
 
     node->is_goal_resolved = true;
+    node->epoch_samples = samples;
     node->goal_steps = goal->steps > 0 ? goal->steps : UINT64_MAX;
     if (goal->epochs > 0 && node->options.batch > 0) {
         double steps = ceil(goal->epochs * (double)samples / (double)node->options.batch);

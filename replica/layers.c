@@ -266,7 +266,7 @@ char *layer_format(const struct layer *layer, char *text, size_t cap)
         }
         break;
     default:
-        CHECK(!"a layer of a known kind");
+        CHECK(false); /* a layer of a known kind */
     }
     return text;
 }

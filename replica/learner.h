@@ -45,7 +45,8 @@ struct learner_ops {
      *  loss or a parameter is no longer finite; the caller rolls back with `assign`. */
     MUST_USE enum rc (*train)(struct learner *learner, uint32_t steps, const atomic_bool *stop,
                               struct train_report *report);
-    /** The gradient of the next batch into `out` (PARAMETERS' count), for methods that mix first. */
+    /** The gradient of the next batch into `out` (PARAMETERS' count), for methods that mix first.
+     */
     MUST_USE enum rc (*gradient)(struct learner *learner, float *out, struct train_report *report);
     /** One optimizer step with a given gradient. */
     MUST_USE enum rc (*step)(struct learner *learner, const float *gradient);

@@ -216,7 +216,7 @@ static enum rc image_forward(struct model *model, uint32_t i, uint32_t slice, co
         return ops->relayout(model->backend, stage->in, stage->out.block, model->slice, x, y);
     case STAGE_LINEAR:
     default:
-        CHECK(!"an image stage");
+        CHECK(false); /* an image stage */
     }
     return RC_DEVICE;
 }
@@ -356,7 +356,7 @@ static enum rc image_backward(struct model *model, uint32_t i, uint32_t slice)
                              gradient_of(model, i - 1, slice));
     case STAGE_LINEAR:
     default:
-        CHECK(!"an image stage");
+        CHECK(false); /* an image stage */
     }
     return RC_DEVICE;
 }

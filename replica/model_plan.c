@@ -87,7 +87,7 @@ static enum rc shape_stage(struct stage *stage, const struct layer *layer,
         return RC_OK;
     case LAYER_RELU:
     default:
-        CHECK(!"relu is absorbed, not shaped");
+        CHECK(false); /* relu is absorbed, not shaped */
     }
     return RC_OK;
 }

@@ -86,7 +86,7 @@ enum rc cpu_update(struct backend *backend, const struct update *update, const f
         break;
     case UPDATE_COUNT:
     default:
-        CHECK(!"an update of a known kind");
+        CHECK(false); /* an update of a known kind */
     }
     return RC_OK;
 }

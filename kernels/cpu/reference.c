@@ -244,7 +244,7 @@ void reference_update(const struct update *update, const float *gradient, float 
             break;
         case UPDATE_COUNT:
         default:
-            CHECK(!"an update of a known kind");
+            CHECK(false); /* an update of a known kind */
         }
     }
 }
