@@ -14,7 +14,7 @@
 struct quadratic_options {
     size_t values;        /* length of x, one tensor named "x"; > 0 */
     double curvature;     /* h > 0; steps converge while learning_rate * h < 2 */
-    double noise;         /* standard deviation of each value of the gradient */
+    double noise;         /* deviation of each value of the gradient, nearly normal */
     double learning_rate; /* > 0 */
     uint64_t seed;        /* x at the start, standard normal: the same for all peers of a swarm */
     uint64_t stream_seed; /* this peer's centre and noise */

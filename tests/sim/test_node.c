@@ -81,8 +81,8 @@ static void group_rounds_reach_the_mean(void **state)
         struct cluster_options options = {.peers = 5,
                                           .seed = seed,
                                           .latency_ns = NS_PER_MS,
-                                          .values = 100000,
-                                          .step_cost_ns = 50 * NS_PER_MS,
+                                          .values = 70000,
+                                          .step_cost_ns = 100 * NS_PER_MS,
                                           .is_quiet = true,
                                           .averaging = "local-sgd:H=4"};
         struct cluster *cluster = started(&options);
@@ -107,8 +107,8 @@ static void pair_rounds_keep_the_mean_and_contract(void **state)
         struct cluster_options options = {.peers = 6,
                                           .seed = seed,
                                           .latency_ns = NS_PER_MS,
-                                          .values = 40000,
-                                          .step_cost_ns = 50 * NS_PER_MS,
+                                          .values = 33000,
+                                          .step_cost_ns = 100 * NS_PER_MS,
                                           .is_quiet = true,
                                           .exchange = "pair",
                                           .averaging = "local-sgd:H=4"};
@@ -134,9 +134,9 @@ static void the_others_finish_when_one_is_killed(void **state)
         struct cluster_options options = {.peers = 4,
                                           .seed = seed,
                                           .latency_ns = NS_PER_MS,
-                                          .values = 40000,
+                                          .values = 33000,
                                           .step_cost_ns = 50 * NS_PER_MS,
-                                          .steps = 200,
+                                          .steps = 100,
                                           .noise = 0.1,
                                           .averaging = "local-sgd:H=8",
                                           .exchange = seed % 2 == 0 ? "pair" : "group"};
@@ -165,7 +165,7 @@ static void a_restarted_peer_resumes_and_rejoins(void **state)
     (void)state;
     FOR_EACH_SEED (seed, 10) {
         struct cluster_options options = {
-            .peers = 4, .seed = seed, .latency_ns = NS_PER_MS, .values = 20000, .noise = 0.1};
+            .peers = 4, .seed = seed, .latency_ns = NS_PER_MS, .values = 2000, .noise = 0.1};
         struct cluster *cluster = started(&options);
         uint32_t through = 2;
         uint64_t step;
@@ -188,8 +188,11 @@ static void an_unrelated_model_gives_way(void **state)
 {
     (void)state;
     FOR_EACH_SEED (seed, 10) {
-        struct cluster_options options = {
-            .peers = 3, .seed = seed, .latency_ns = NS_PER_MS, .values = 20000};
+        struct cluster_options options = {.peers = 3,
+                                          .seed = seed,
+                                          .latency_ns = NS_PER_MS,
+                                          .values = 33000,
+                                          .step_cost_ns = 50 * NS_PER_MS};
         struct cluster *cluster = cluster_create(&options);
         uint32_t first = 0;
 
