@@ -134,6 +134,7 @@ struct link *link_add(struct links *links, uint64_t number, const char *address,
     if (link == NULL) return NULL;
     link->number = number;
     link->is_dialled = is_dialled;
+    link->retry_ns = UINT64_MAX;
     link->state = is_dialled ? LINK_DIALING : LINK_GREETING;
     link->deadline_ns = link_now(links) + (is_dialled ? LINK_HANDSHAKE_NS : LINK_GATE_NS);
     snprintf(link->address, sizeof link->address, "%s", address);
@@ -294,6 +295,7 @@ again: /* ending a link may end others: start over after each */
             link_expired(links, link);
             goto again;
         }
+        if (now_ns >= link->retry_ns) link_resume(links, link);
     }
 }
 
@@ -305,6 +307,7 @@ uint64_t links_next_ns(const struct links *links)
     TAILQ_FOREACH (link, &links->all, siblings) {
         if (link->is_closing) return 0;
         if (link->state < LINK_OPEN && link->deadline_ns < next) next = link->deadline_ns;
+        if (link->retry_ns < next) next = link->retry_ns;
     }
     return next;
 }

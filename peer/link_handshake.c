@@ -106,6 +106,21 @@ static void link_refuse(struct links *links, struct link *link, enum error_code 
     link_hangup(links, link, RC_REFUSED, text);
 }
 
+static bool has_other_model(const struct links *links, const struct link *link)
+{
+    const struct hello *ours = &links->options.hello;
+
+    return link->remote.role == HELLO_PEER && ours->role == HELLO_PEER &&
+           !digest_is_equal(link->remote.schema, ours->schema);
+}
+
+/* A link to another process with this identity that is not known to be older. */
+static bool is_duplicate(const struct link *old, const struct link *link)
+{
+    return old != NULL && !boot_id_is_equal(old->remote.boot, link->remote.boot) &&
+           link->remote.incarnation <= old->remote.incarnation;
+}
+
 /* May this one come in? Otherwise it has been told why and is gone. */
 static bool link_admit(struct links *links, struct link *link)
 {
@@ -113,22 +128,42 @@ static bool link_admit(struct links *links, struct link *link)
     char text[ERROR_TEXT_MAX];
     struct link *old;
 
-    if (link->remote.role == HELLO_PEER && ours->role == HELLO_PEER &&
-        !digest_is_equal(link->remote.schema, ours->schema)) {
+    if (has_other_model(links, link)) {
         snprintf(text, sizeof text, "this swarm trains the model '%s', you train '%s'", ours->spec,
                  link->remote.spec);
         link_refuse(links, link, ERROR_MODEL, text);
         return false;
     }
     old = link_find_peer(links, link->peer);
+    if (is_duplicate(old, link)) {
+        link_refuse(links, link, ERROR_DUPLICATE_ID,
+                    "another process with the same identity key is in the swarm; give this one its "
+                    "own --identity or --out");
+        return false;
+    }
     if (old != NULL && !boot_id_is_equal(old->remote.boot, link->remote.boot)) {
-        if (link->remote.incarnation <= old->remote.incarnation) {
-            link_refuse(links, link, ERROR_DUPLICATE_ID,
-                        "another process with the same identity key is in the swarm; give this "
-                        "one its own --identity or --out");
-            return false;
-        }
         link_hangup(links, old, RC_CLOSED, "the peer was started again");
+    }
+    return true;
+}
+
+/* It let us in, but is it one we can be linked with? The other side may judge by other facts, or
+ * not at all. Otherwise the dial has failed. */
+static bool link_accept(struct links *links, struct link *link)
+{
+    char why[ADDRESS_BYTES_MAX + 2 * HELLO_SPEC_MAX + 128];
+
+    if (has_other_model(links, link)) {
+        snprintf(why, sizeof why, "%s trains the model '%s', this peer '%s'", link->address,
+                 link->remote.spec, links->options.hello.spec);
+        link_hangup(links, link, RC_MISMATCH, why);
+        return false;
+    }
+    if (is_duplicate(link_find_peer(links, link->peer), link)) {
+        snprintf(why, sizeof why, "%s has the same identity key as a peer that is already linked",
+                 link->address);
+        link_hangup(links, link, RC_REFUSED, why);
+        return false;
     }
     return true;
 }
@@ -252,7 +287,7 @@ void link_on_answer(struct links *links, struct link *link, const struct message
     enum rc rc;
 
     if (message->type == MESSAGE_HELLO_OK) {
-        link_opened(links, link);
+        if (link_accept(links, link)) link_opened(links, link);
         return;
     }
     if (message->type != MESSAGE_ERROR) {

@@ -38,6 +38,8 @@ struct link {
     uint32_t control_first, control_count;
     struct link_bulk *bulk; /* queue: [bulk_first, bulk_count) */
     size_t bulk_first, bulk_count, bulk_max;
+    bool is_drain_due; /* bulk had to wait: say so when all of it is with the env */
+    uint64_t retry_ns; /* of a record that no memory could be had for; UINT64_MAX: none */
     uint64_t bytes_sent,
         bytes_received; /* whole frames; counted here, since an env forgets a link */
 };
@@ -80,6 +82,8 @@ void link_on_answer(struct links *links, struct link *link, const struct message
 /* link_send.c */
 /** Handshake bytes or a sealed record, past the queues. */
 enum rc link_send_frame(struct links *links, struct link *link, const uint8_t *bytes, size_t count);
+/** Send what waits, and tell if that was the last bulk. Not inside a call from the node. */
+void link_resume(struct links *links, struct link *link);
 /** Give back what waits to be sent. */
 void link_queues_free(struct link *link);
 

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 
 enum { BULK_COMPACT = 64 };
+#define SEAL_RETRY_NS (100 * NS_PER_MS)
 
 void link_queues_free(struct link *link)
 {
@@ -45,14 +46,17 @@ enum rc link_send_frame(struct links *links, struct link *link, const uint8_t *b
 }
 
 /* Seal one record and hand it to the env. A frame the env has no room for is kept: its nonce is
- * spent. False: stop for now. */
+ * spent. False: no memory, so stop for now; links_tick() comes back to it. */
 static bool link_push(struct links *links, struct link *link, const void *head, size_t head_count,
                       const void *tail, size_t tail_count)
 {
     struct blob *frame = blob_create(secure_record_bytes(head_count + tail_count));
     enum rc rc;
 
-    if (frame == NULL) return false;
+    if (frame == NULL) {
+        link->retry_ns = link_now(links) + SEAL_RETRY_NS;
+        return false;
+    }
     rc = secure_seal(link->secure, head, head_count, tail, tail_count, frame->bytes);
     if (rc != RC_OK) {
         link->is_closing = true; /* the key is used up, or the session has failed: dial again */
@@ -68,6 +72,7 @@ static void link_pump(struct links *links, struct link *link)
 {
     uint8_t head[INNER_HEADER_BYTES];
 
+    link->retry_ns = UINT64_MAX;
     if (link->sealed != NULL) {
         if (frame_to_env(links, link, link->sealed) == RC_LIMIT) return;
         blob_unref(link->sealed);
@@ -94,17 +99,24 @@ static void link_pump(struct links *links, struct link *link)
     if (link->bulk_first == link->bulk_count) link->bulk_first = link->bulk_count = 0;
 }
 
+static bool has_bulk_waiting(const struct link *link)
+{
+    return link->sealed != NULL || link->bulk_count > link->bulk_first;
+}
+
+void link_resume(struct links *links, struct link *link)
+{
+    link_pump(links, link);
+    if (!link->is_drain_due || has_bulk_waiting(link)) return;
+    link->is_drain_due = false;
+    if (link->is_current) links->events.on_bulk_drained(links->events.context, link->peer);
+}
+
 void links_on_drain(struct links *links, uint64_t number)
 {
     struct link *link = link_find(links, number);
-    bool had_bulk;
 
-    if (link == NULL || link->state != LINK_OPEN) return;
-    had_bulk = link->bulk_count > 0;
-    link_pump(links, link);
-    if (had_bulk && link->bulk_count == 0 && link->is_current) {
-        links->events.on_bulk_drained(links->events.context, link->peer);
-    }
+    if (link != NULL && link->state == LINK_OPEN) link_resume(links, link);
 }
 
 enum rc links_send_inner(struct links *links, struct peer_id to, struct blob *inner)
@@ -189,6 +201,7 @@ enum rc links_send_bulk(struct links *links, struct peer_id to, const struct inn
     if (!bulk_reserve(link)) return RC_LIMIT;
     link->bulk[link->bulk_count++] = (struct link_bulk){*header, blob_ref(body)};
     link_pump(links, link);
+    if (has_bulk_waiting(link)) link->is_drain_due = true;
     return RC_OK;
 }
 

@@ -1,0 +1,267 @@
+/* link, sending: order, back pressure, what overtakes what, and what is given up. */
+#include "tests/unit/peer/link_world.h"
+
+enum { BODY = 64 * 1024, SLOW = 4 * 1024 * 1024 /* bytes a second */ };
+
+/* Far more bulk than the env takes at once arrives whole and in order, and the sender hears once
+ * that all of it is on its way. */
+static void bulk_waits_for_room_and_keeps_its_order(void **state)
+{
+    struct link_world *world = world_of_two(SLOW);
+    struct side *a = &world->sides[0], *b = &world->sides[1];
+
+    (void)state;
+    for (uint32_t i = 0; i < 200; i++) {
+        assert_int_equal(side_send_bulk(a, b, DATA_OFFER, 3, i, BODY), RC_OK);
+    }
+    assert_true(links_bulk_queued(a->links, b->id) > 100);
+    world_run(world, 10 * NS_PER_S);
+    assert_int_equal(b->records_count, 200);
+    for (uint32_t i = 0; i < 200; i++) {
+        assert_int_equal(b->records[i].number, i);
+        assert_true(b->records[i].stream == 3 && b->records[i].count == BODY);
+    }
+    assert_int_equal(a->drained, 1);
+    assert_int_equal(a->queued_at_drain, 0);
+    assert_int_equal(links_bulk_queued(a->links, b->id), 0);
+    world_destroy(world);
+}
+
+/* The one frame that the env had no room for counts as waiting: when it goes, that is told. */
+static void the_last_frame_refused_is_told_when_it_goes(void **state)
+{
+    struct link_world *world = world_of_two(SLOW);
+    struct side *a = &world->sides[0], *b = &world->sides[1];
+    uint32_t sent = 0;
+
+    (void)state;
+    while (TAILQ_FIRST(&a->links->all)->sealed == NULL) {
+        assert_int_equal(side_send_bulk(a, b, DATA_STATE, 1, sent++, BODY), RC_OK);
+    }
+    assert_int_equal(a->drained, 0);
+    world_run(world, 5 * NS_PER_S);
+    assert_int_equal(a->drained, 1);
+    assert_int_equal(b->records_count, sent);
+    world_destroy(world);
+}
+
+/* A control message sent behind a queue of bulk arrives before most of it. */
+static void control_overtakes_bulk(void **state)
+{
+    struct link_world *world = world_of_two(SLOW);
+    struct side *a = &world->sides[0], *b = &world->sides[1];
+    unsigned place = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < 200; i++) {
+        assert_int_equal(side_send_bulk(a, b, DATA_OFFER, 3, i, BODY), RC_OK);
+    }
+    assert_int_equal(side_send(a, b, 1), RC_OK);
+    assert_int_equal(side_send(a, b, 2), RC_OK);
+    world_run(world, 10 * NS_PER_S);
+    assert_int_equal(b->records_count, 202);
+    while (b->records[place].type == MESSAGE_DATA) {
+        place++;
+    }
+    assert_true(place < 100); /* behind what the env had already taken */
+    assert_int_equal(b->records[place].number, 1);
+    assert_int_equal(b->records[place + 1].number, 2);
+    world_destroy(world);
+}
+
+/* Bulk of a round that was given up is not sent any more; all else is, in order. */
+static void dropped_bulk_is_not_sent(void **state)
+{
+    struct link_world *world = world_of_two(SLOW);
+    struct side *a = &world->sides[0], *b = &world->sides[1];
+    unsigned dropped = 0, kept = 0, mean = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < 300; i++) {
+        enum data_kind kind = i % 3 == 2 ? DATA_MEAN : DATA_OFFER;
+
+        assert_int_equal(side_send_bulk(a, b, kind, i % 3 == 0 ? 7 : 8, i, BODY), RC_OK);
+    }
+    links_drop_bulk(a->links, DATA_OFFER, 8);
+    world_run(world, 15 * NS_PER_S);
+    for (unsigned i = 0; i < b->records_count; i++) {
+        if (i > 0) assert_true(b->records[i].number > b->records[i - 1].number);
+        kept += b->records[i].stream == 7;
+        mean += b->records[i].flags == DATA_MEAN;
+        dropped += b->records[i].flags == DATA_OFFER && b->records[i].stream == 8;
+    }
+    assert_int_equal(kept, 100);
+    assert_int_equal(mean, 100);
+    assert_true(dropped < 40); /* those the env had taken already */
+    assert_int_equal(a->drained, 1);
+    world_destroy(world);
+}
+
+/* When everything that waited is dropped, whoever waits for room is told all the same. */
+static void dropping_all_that_waits_is_told_as_drained(void **state)
+{
+    struct link_world *world = world_of_two(SLOW);
+    struct side *a = &world->sides[0], *b = &world->sides[1];
+
+    (void)state;
+    for (uint32_t i = 0; i < 100; i++) {
+        assert_int_equal(side_send_bulk(a, b, DATA_OFFER, 8, i, BODY), RC_OK);
+    }
+    links_drop_bulk(a->links, DATA_OFFER, 8);
+    assert_int_equal(links_bulk_queued(a->links, b->id), 0);
+    world_run(world, 15 * NS_PER_S);
+    assert_int_equal(a->drained, 1);
+    assert_true(b->records_count < 50);
+    assert_int_equal(side_send_bulk(a, b, DATA_OFFER, 9, 1, BODY), RC_OK);
+    world_run(world, NS_PER_S);
+    assert_int_equal(b->records[b->records_count - 1].stream, 9);
+    world_destroy(world);
+}
+
+/* A peer that reads nothing gets only so many control messages; then its link is closed. */
+static void a_full_control_queue_closes_the_link(void **state)
+{
+    struct link_world *world = world_of_two(SLOW);
+    struct side *a = &world->sides[0], *b = &world->sides[1];
+    uint32_t sent = 0;
+    enum rc rc = RC_OK;
+
+    (void)state;
+    sim_host_freeze(world->sim, b->host, true);
+    while (TAILQ_FIRST(&a->links->all)->sealed == NULL) { /* the env's own queue first */
+        assert_int_equal(side_send_bulk(a, b, DATA_OFFER, 1, 0, BODY), RC_OK);
+    }
+    for (; rc == RC_OK; sent++) {
+        rc = side_send(a, b, sent);
+    }
+    assert_int_equal(rc, RC_LIMIT);
+    assert_int_equal(sent, LINK_CONTROL_QUEUE_MAX + 1);
+    assert_int_equal(a->closed, 0);
+    world_run(world, NS_PER_S);
+    assert_int_equal(a->closed, 1);
+    assert_int_equal(side_send(a, b, 1), RC_CLOSED);
+    world_destroy(world);
+}
+
+/* The queue of bulk ends at its limit, and the link lives on. */
+static void a_full_bulk_queue_refuses_more(void **state)
+{
+    struct link_world *world = world_of_two(SLOW);
+    struct side *a = &world->sides[0], *b = &world->sides[1];
+    struct inner_header header = {.type = MESSAGE_DATA, .flags = DATA_OFFER, .stream = 1};
+    struct blob *body = blob_create(BODY);
+    size_t queued = 0;
+
+    (void)state;
+    memset(body->bytes, 0xb0, BODY);
+    sim_host_freeze(world->sim, b->host, true);
+    while (links_send_bulk(a->links, b->id, &header, body) == RC_OK) {
+        queued++;
+    }
+    assert_in_range(queued, LINK_BULK_QUEUE_MAX, LINK_BULK_QUEUE_MAX + 100);
+    assert_int_equal(links_send_bulk(a->links, b->id, &header, body), RC_LIMIT);
+    links_drop_bulk(a->links, DATA_OFFER, 1);
+    assert_int_equal(links_send_bulk(a->links, b->id, &header, body), RC_OK);
+    assert_int_equal(links_send_bulk(a->links, a->id, &header, body), RC_CLOSED);
+    sim_host_freeze(world->sim, b->host, false);
+    world_run(world, 5 * NS_PER_S);
+    assert_true(a->closed == 0 && a->drained == 1);
+    assert_int_equal(body->references, 1);
+    blob_unref(body);
+    world_destroy(world);
+}
+
+/* A body no record can hold is our own mistake: nothing unsealed leaves, and the link ends. */
+static void a_body_too_large_sends_no_unsealed_bytes(void **state)
+{
+    struct link_world *world = world_of_two(0);
+    struct side *a = &world->sides[0], *b = &world->sides[1];
+    struct links_counts counts;
+
+    (void)state;
+    assert_int_equal(side_send_bulk(a, b, DATA_OFFER, 1, 0, BULK_BYTES_MAX), RC_OK);
+    assert_null(TAILQ_FIRST(&a->links->all)->sealed);
+    world_run(world, NS_PER_S);
+    assert_true(a->closed == 1 && b->closed == 1);
+    links_counts(b->links, &counts);
+    assert_int_equal(counts.frames_refused, 0);
+    world_destroy(world);
+}
+
+/* What could not be sealed for want of memory is tried again before long, without another send. */
+static void short_of_memory_is_only_a_delay(void **state)
+{
+    struct link_world *world = world_of_two(0);
+    struct side *a = &world->sides[0], *b = &world->sides[1];
+    struct inner_header header = {.type = MESSAGE_DATA, .flags = DATA_OFFER, .stream = 1};
+    struct blob *body = blob_create(BODY);
+
+    (void)state;
+    memset(body->bytes, 0xb0, BODY);
+    assert_int_equal(links_send_bulk(a->links, b->id, &header, body), RC_OK); /* makes the queue */
+    world_run(world, NS_PER_S);
+    mem_fail_after(0);
+    assert_int_equal(links_send_bulk(a->links, b->id, &header, body), RC_OK);
+    mem_fail_after(UINT64_MAX);
+    assert_int_equal(links_bulk_queued(a->links, b->id), 1);
+    assert_true(links_next_ns(a->links) != UINT64_MAX);
+    world_run(world, NS_PER_S);
+    assert_int_equal(b->records_count, 2);
+    assert_true(links_next_ns(a->links) == UINT64_MAX);
+    blob_unref(body);
+    world_destroy(world);
+}
+
+/* When memory fails on the way of a control message, it is refused whole or arrives whole. */
+static void a_message_is_sent_or_refused(void **state)
+{
+    (void)state;
+    for (uint64_t after = 0; after < 6; after++) {
+        struct link_world *world = world_of_two(0);
+        struct side *a = &world->sides[0], *b = &world->sides[1];
+        enum rc rc;
+
+        mem_fail_after(after);
+        rc = side_send(a, b, 1);
+        mem_fail_after(UINT64_MAX);
+        assert_true(rc == RC_OK || rc == RC_NOMEM);
+        world_run(world, NS_PER_S);
+        assert_int_equal(b->records_count, rc == RC_OK ? 1 : 0);
+        world_destroy(world);
+    }
+}
+
+/* A message to all reaches every open link, and one is enough for each. */
+static void a_message_to_all_reaches_each_once(void **state)
+{
+    struct link_world *world = world_of_two(0);
+    struct side *a = &world->sides[0], *b = &world->sides[1], *c = world_peer(world, 3);
+    struct message message = {.type = MESSAGE_SYNC_REQ};
+
+    (void)state;
+    side_dial(c, a);
+    world_run(world, NS_PER_S);
+    links_send_all(a->links, &message);
+    world_run(world, NS_PER_S);
+    assert_true(b->records_count == 1 && c->records_count == 1);
+    assert_int_equal(a->records_count, 0);
+    world_destroy(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bulk_waits_for_room_and_keeps_its_order),
+        cmocka_unit_test(the_last_frame_refused_is_told_when_it_goes),
+        cmocka_unit_test(control_overtakes_bulk),
+        cmocka_unit_test(dropped_bulk_is_not_sent),
+        cmocka_unit_test(dropping_all_that_waits_is_told_as_drained),
+        cmocka_unit_test(a_full_control_queue_closes_the_link),
+        cmocka_unit_test(a_full_bulk_queue_refuses_more),
+        cmocka_unit_test(a_body_too_large_sends_no_unsealed_bytes),
+        cmocka_unit_test(short_of_memory_is_only_a_delay),
+        cmocka_unit_test(a_message_is_sent_or_refused),
+        cmocka_unit_test(a_message_to_all_reaches_each_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
