@@ -143,8 +143,46 @@ struct link *link_add(struct links *links, uint64_t number, const char *address,
     return link;
 }
 
+static bool is_stranger(const struct link *link)
+{
+    return !link->is_dialled && link->secure == NULL;
+}
+
+static bool is_same_host(const struct link *a, const struct link *b)
+{
+    const char *end = strrchr(a->address, ':');
+    size_t count = end == NULL ? strlen(a->address) : (size_t)(end - a->address) + 1;
+
+    return strncmp(a->address, b->address, count) == 0;
+}
+
+/* Those who hold connections open without a word must not keep members out: when the strangers are
+ * too many, the oldest one of the host that has most of them goes. */
+static void evict_stranger(struct links *links)
+{
+    struct link *link, *worst = NULL;
+    uint32_t strangers = 0, most = 0;
+
+    TAILQ_FOREACH (link, &links->all, siblings) {
+        const struct link *other;
+        uint32_t neighbours = 0;
+
+        if (!is_stranger(link)) continue;
+        strangers++;
+        TAILQ_FOREACH (other, &links->all, siblings) {
+            neighbours += is_stranger(other) && is_same_host(link, other);
+        }
+        if (neighbours > most) { /* the first of them is the oldest */
+            most = neighbours;
+            worst = link;
+        }
+    }
+    if (strangers >= LINK_STRANGERS_MAX) link_hangup(links, worst, RC_LIMIT, "too many strangers");
+}
+
 void links_on_accepted(struct links *links, uint64_t number, const char *remote)
 {
+    evict_stranger(links);
     if (link_add(links, number, remote, false) == NULL) {
         links->options.env->ops->hangup(links->options.env, number);
     }
@@ -231,17 +269,17 @@ void links_on_lost(struct links *links, uint64_t number, enum rc rc, const char 
     if (link->state == LINK_DIALING) {
         snprintf(text, sizeof text, "%s cannot be reached: %s", link->address, why);
         rc = RC_IO; /* it may be there later */
+    } else if (link->state == LINK_OPEN) {
+        snprintf(text, sizeof text, "%s", why);
     } else if (rc == RC_FORMAT || rc == RC_LIMIT) {
         snprintf(text, sizeof text, "%s answers, but is not a grapevine peer", link->address);
         rc = RC_AUTH;
-    } else if (link->state == LINK_GREETING || link->state == LINK_PROVING) {
+    } else {
         snprintf(text, sizeof text,
                  "%s closed the handshake: another --swarm-name, a wrong --swarm-key, or not a "
                  "grapevine peer",
                  link->address);
         rc = RC_AUTH;
-    } else {
-        snprintf(text, sizeof text, "%s", why);
     }
     link_end(links, link, rc, text, NULL);
 }

@@ -14,7 +14,8 @@
 
 enum link_state { LINK_DIALING, LINK_GREETING, LINK_PROVING, LINK_OPEN, LINK_GONE };
 
-enum { LINK_REPLAY_MARKS = 4096 }; /* first messages remembered */
+enum { LINK_STRANGERS_MAX = LINKS_MAX / 4 }; /* accepted, and not yet past the gate */
+enum { LINK_REPLAY_MARKS = 4096 };           /* first messages remembered */
 
 struct link_bulk {
     struct inner_header header;

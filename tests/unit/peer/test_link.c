@@ -347,6 +347,36 @@ static void a_handshake_that_stops_is_hung_up(void **state)
     world_destroy(world);
 }
 
+/* Strangers that hold connections open do not use up the links: the host that has most of them
+ * loses its oldest, so that a slow one from elsewhere can still greet, and members come in. */
+static void many_silent_strangers_keep_nobody_out(void **state)
+{
+    const uint64_t first = UINT64_C(1) << 60; /* numbers no real connection has here */
+    struct link_world *world = world_create(1, 0);
+    struct side *b = world_peer(world, 2), *a = world_peer(world, 1);
+    struct links_counts counts;
+    char remote[ADDRESS_BYTES_MAX];
+
+    (void)state;
+    links_on_accepted(b->links, first, "192.0.2.9:1000");
+    for (uint64_t i = 1; i <= LINKS_MAX; i++) {
+        snprintf(remote, sizeof remote, "192.0.2.1:%u", (unsigned)i);
+        links_on_accepted(b->links, first + i, remote);
+    }
+    assert_int_equal(b->links->count, LINK_STRANGERS_MAX);
+    assert_non_null(link_find(b->links, first));
+    assert_null(link_find(b->links, first + 1));
+    assert_non_null(link_find(b->links, first + LINKS_MAX));
+    side_dial(a, b);
+    world_run(world, NS_PER_S);
+    assert_true(links_is_open(a->links, b->id) && links_is_open(b->links, a->id));
+    world_run(world, 2 * NS_PER_S);
+    assert_int_equal(b->links->count, 1);
+    links_counts(b->links, &counts);
+    assert_int_equal(counts.handshakes_refused, LINKS_MAX + 1);
+    world_destroy(world);
+}
+
 /* A first message that was overheard and sent again gets no answer. */
 static void a_replayed_first_message_is_refused(void **state)
 {
@@ -479,6 +509,7 @@ int main(void)
         cmocka_unit_test(a_restarted_peer_replaces_its_former_life),
         cmocka_unit_test(a_second_dial_of_one_side_replaces_the_first),
         cmocka_unit_test(a_silent_stranger_is_hung_up),
+        cmocka_unit_test(many_silent_strangers_keep_nobody_out),
         cmocka_unit_test(a_handshake_that_stops_is_hung_up),
         cmocka_unit_test(a_replayed_first_message_is_refused),
         cmocka_unit_test(garbage_is_not_answered),
