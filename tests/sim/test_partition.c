@@ -1,0 +1,128 @@
+/* Complete peers in the simulated world: frozen ones, cut networks, and what heals. */
+#include "tests/check.h"
+
+#include "base/bytes.h"
+#include "testnet/cluster.h"
+
+enum { PEERS = 4 };
+
+static struct cluster *whole(uint64_t seed, const char *exchange)
+{
+    struct cluster_options options = {.peers = PEERS,
+                                      .seed = seed,
+                                      .latency_ns = NS_PER_MS,
+                                      .values = 2000,
+                                      .step_cost_ns = 20 * NS_PER_MS,
+                                      .averaging = "local-sgd:H=8",
+                                      .exchange = exchange};
+    struct cluster *cluster = cluster_create(&options);
+    uint32_t first = 0;
+
+    for (uint32_t i = 0; i < PEERS; i++) {
+        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
+    }
+    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+    check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 10 * NS_PER_S));
+    return cluster;
+}
+
+static uint64_t rounds(struct cluster *cluster, uint32_t peer)
+{
+    struct node_report report;
+
+    node_report(cluster_node(cluster, peer), &report);
+    return report.rounds_ok;
+}
+
+/* While one peer is frozen the others go on averaging; when it thaws it is one of them again. */
+static void a_frozen_peer_does_not_stop_the_others(void **state)
+{
+    (void)state;
+    FOR_EACH_SEED (seed, 6) {
+        struct cluster *cluster = whole(seed, seed % 2 == 0 ? "pair" : "group");
+        uint32_t frozen = (uint32_t)(seed % PEERS), other = (frozen + 1) % PEERS;
+        uint64_t before;
+
+        cluster_run(cluster, 2 * NS_PER_S);
+        sim_host_freeze(cluster_world(cluster), frozen + 1, true);
+        before = rounds(cluster, other);
+        cluster_run(cluster, 30 * NS_PER_S);
+        check_seed(seed, rounds(cluster, other) > before + 20);
+        sim_host_freeze(cluster_world(cluster), frozen + 1, false);
+        check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 30 * NS_PER_S));
+        before = rounds(cluster, frozen);
+        cluster_run(cluster, 10 * NS_PER_S);
+        check_seed(seed, rounds(cluster, frozen) > before);
+        cluster_destroy(cluster);
+    }
+}
+
+static void set_partition(struct cluster *cluster, bool is_cut)
+{
+    for (uint32_t a = 0; a < PEERS / 2; a++) {
+        for (uint32_t b = PEERS / 2; b < PEERS; b++) {
+            sim_block(cluster_world(cluster), a + 1, b + 1, is_cut);
+            sim_block(cluster_world(cluster), b + 1, a + 1, is_cut);
+        }
+    }
+}
+
+/* Both halves of a cut network go on, each for itself; once it heals they are one swarm again, with
+ * one lineage, and average with each other. */
+static void a_partition_heals(void **state)
+{
+    (void)state;
+    FOR_EACH_SEED (seed, 4) {
+        struct cluster *cluster = whole(seed, NULL);
+        uint64_t before[PEERS];
+
+        set_partition(cluster, true);
+        cluster_run(cluster, 60 * NS_PER_S);
+        for (uint32_t i = 0; i < PEERS; i++) {
+            check_seed(seed, node_neighbours(cluster_node(cluster, i)) == 1);
+            before[i] = rounds(cluster, i);
+            check_seed(seed, before[i] > 0);
+        }
+        cluster_run(cluster, 10 * NS_PER_S);
+        for (uint32_t i = 0; i < PEERS; i++) {
+            check_seed(seed, rounds(cluster, i) > before[i]);
+        }
+        set_partition(cluster, false);
+        check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 90 * NS_PER_S));
+        cluster_run(cluster, 5 * NS_PER_S);
+        check_seed(seed, digest_is_equal(node_lineage(cluster_node(cluster, 0)),
+                                         node_lineage(cluster_node(cluster, PEERS - 1))));
+        cluster_destroy(cluster);
+    }
+}
+
+/* One link that keeps breaking costs rounds, not the swarm. */
+static void a_link_that_keeps_breaking_is_mended(void **state)
+{
+    (void)state;
+    FOR_EACH_SEED (seed, 4) {
+        struct cluster *cluster = whole(seed, seed % 2 == 0 ? "pair" : "group");
+        uint64_t before = rounds(cluster, 0);
+        struct rng rng;
+
+        rng_init(&rng, seed, 3);
+        for (int i = 0; i < 40; i++) {
+            sim_cut(cluster_world(cluster), 1, 2 + (uint32_t)rng_below(&rng, PEERS - 1));
+            cluster_run(cluster, rng_below(&rng, 500) * NS_PER_MS);
+        }
+        check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 70 * NS_PER_S));
+        check_seed(seed, rounds(cluster, 0) > before);
+        cluster_destroy(cluster);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_frozen_peer_does_not_stop_the_others),
+        cmocka_unit_test(a_partition_heals),
+        cmocka_unit_test(a_link_that_keeps_breaking_is_mended),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
