@@ -168,12 +168,15 @@ static bool link_accept(struct links *links, struct link *link)
     return true;
 }
 
-/* Of two links of one pair and boot, does the new one stay? Both ends decide alike. */
+/* Of two links of one pair and boot, does the new one stay? Both ends decide alike. An old link
+ * that was no part of a simultaneous dial is dead at the other end, or there would be no new one.
+ */
 static bool is_kept(const struct links *links, const struct link *old, const struct link *new)
 {
     bool self_is_smaller = peer_id_compare(links->self, new->peer) < 0;
 
     if (old->is_dialled == new->is_dialled) return true; /* a reconnect: the newer one is real */
+    if (link_now(links) > old->opened_ns + LINK_HANDSHAKE_NS) return true;
     return new->is_dialled == self_is_smaller;
 }
 
@@ -182,6 +185,7 @@ static void link_opened(struct links *links, struct link *link)
     struct link *old = link_find_peer(links, link->peer);
 
     link_become(link, LINK_OPEN);
+    link->opened_ns = link_now(links);
     if (old != NULL && boot_id_is_equal(old->remote.boot, link->remote.boot)) {
         struct link *loser = is_kept(links, old, link) ? old : link;
 

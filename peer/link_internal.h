@@ -30,6 +30,7 @@ struct link {
     bool is_current;      /* OPEN, and the one link of its peer */
     bool is_closing;      /* hang up once the event is over */
     uint64_t deadline_ns; /* of the states before OPEN */
+    uint64_t opened_ns;
     char address[ADDRESS_BYTES_MAX];
     struct secure *secure;
     struct hello remote;

@@ -66,6 +66,10 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
     if (neighbour == NULL) {
         CHECK(node->neighbours_count < LINKS_MAX);
         neighbour = &node->neighbours[node->neighbours_count++];
+    } else { /* the link was replaced, and what was under way on the old one is lost */
+        if (node->round != NULL) round_on_link_lost(node->round, peer);
+        joiner_on_link_lost(node->joiner, peer, node_now(node), &node->outbox);
+        donor_on_link_lost(node->donor, peer);
     }
     *neighbour = (struct neighbour){.id = peer, .boot = hello->boot};
     membership_on_link_up(node->membership, peer, hello->public_key, hello->boot,
