@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "peer/bench_averaging.h"
 #include "peer/bench_codecs.h"
 #include "peer/bench_kernels.h"
 #include "peer/bench_network.h"
@@ -13,6 +14,7 @@
 #include "peer/env/env.h"
 #include "replica/json.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 struct kind {
@@ -71,18 +73,38 @@ static enum rc run_network(const struct options *options, const struct bench_clo
     return bench_network(&request, rows, why);
 }
 
+static enum rc run_averaging(const struct options *options, const struct bench_clock *clock,
+                             struct json **rows, struct fault *why)
+{
+    const char *role = getenv(BENCH_PEER_VARIABLE); /* one of its own children? */
+    struct bench_averaging_options request = {
+        .peers = (uint32_t)options_count(options, "peers"),
+        .group = (uint32_t)options_count(options, "group"),
+        .rounds = (uint32_t)options_count(options, "rounds"),
+        .values = options_count(options, "values"),
+        .codec = options_text(options, "codec"),
+    };
+
+    (void)clock; /* the peers take the time */
+    if (role == NULL) return bench_averaging(&request, rows, why);
+    *rows = NULL;
+    return bench_averaging_peer(&request, role, why);
+}
+
 static const char *const train_flags[] = {"model",     "batch",   "threads", "device",
                                           "precision", "seconds", NULL};
 static const char *const kernels_flags[] = {"threads", "device", "seconds", NULL};
 
 static const char *const codecs_flags[] = {"values", NULL};
 static const char *const network_flags[] = {"seconds", NULL};
+static const char *const averaging_flags[] = {"values", "peers", "group", "rounds", "codec", NULL};
 
 static const struct kind kinds[] = {
     {"train", train_flags, run_train},
     {"kernels", kernels_flags, run_kernels},
     {"codecs", codecs_flags, run_codecs},
     {"network", network_flags, run_network},
+    {"averaging", averaging_flags, run_averaging},
 };
 
 static enum rc find_kind(const char *name, const struct kind **kind, struct fault *why)
@@ -114,8 +136,9 @@ static bool takes(const struct kind *kind, const char *flag)
 static enum rc check_flags(const struct options *options, const struct kind *kind,
                            struct fault *why)
 {
-    static const char *const all[] = {"model",   "batch",  "threads", "device", "precision",
-                                      "seconds", "values", "peers",   "group",  "rounds"};
+    static const char *const all[] = {"model",     "batch",   "threads", "device",
+                                      "precision", "seconds", "values",  "peers",
+                                      "group",     "rounds",  "codec"};
 
     for (size_t i = 0; i < ARRAY_COUNT(all); i++) {
         if (options_is_set(options, all[i]) && !takes(kind, all[i]))
@@ -233,7 +256,7 @@ int command_bench(struct options *options)
         uv_env_destroy(env);
     }
     if (rc != RC_OK) return command_failed(rc, &why);
-    print_result(options, result);
+    if (result != NULL) print_result(options, result);
     json_destroy(result);
     return EXIT_DONE;
 }

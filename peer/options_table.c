@@ -126,7 +126,7 @@ const struct option_row option_rows[] = {
      "with whom: complete, groups:SIZE or pairs (default by method)", false},
     {"exchange", OPTION_TEXT, GROUP_AVERAGING, RUNS, "NAME", NULL, 0, 0,
      "how chunks travel: group or pair (default by method)", false},
-    {"codec", OPTION_TEXT, GROUP_AVERAGING, RUNS, "NAME", NULL, 0, 0,
+    {"codec", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH), "NAME", NULL, 0, 0,
      "what is sent for a number: f32 or f16 (default by method)", false},
     {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS, "NAME", NULL, 0, 0,
      "what is done with what arrived: mean (default by method)", false},
