@@ -185,12 +185,14 @@ static void assigned(struct node *node, struct border_job *job)
     node->rollbacks = 0;
     node->wants_keep = true;
     if (node->round != NULL) {
+        round_discard(node->round);
         round_set_lineage(node->round, node->lineage);
         round_set_number(node->round, manifest->round);
     }
     log_info(node->options.log, "took the swarm's model at step %llu",
              (unsigned long long)node->step);
     joiner_finish(node->joiner);
+    if (node->state >= NODE_LEAVING) return; /* stopped meanwhile */
     node->state = NODE_TRAINING;
     node_send_progress(node, NULL);
 }
@@ -532,7 +534,7 @@ static bool border_read(struct node *node, uint64_t now_ns)
         return true;
     }
     if (node->options.keeps_files && now_ns >= node->checkpoint_due_ns &&
-        node->state == NODE_TRAINING) {
+        node->state == NODE_TRAINING && (node->round == NULL || !round_is_settling(node->round))) {
         border_checkpoint(node);
         return true;
     }
@@ -552,6 +554,8 @@ static void border_leaving(struct node *node)
 
     if (node->round != NULL && round_has_difference(node->round)) {
         border_simple(node, BORDER_APPLY); /* the others count on it */
+    } else if (node->round != NULL && round_is_settling(node->round)) {
+        return; /* its job's end brings us back */
     } else if (!node->has_last_checkpoint && node->options.keeps_files && node->has_lineage) {
         border_checkpoint(node);
     } else if (wants_final && !node->has_final) {

@@ -25,7 +25,8 @@
 
 bool round_wants_snapshot(const struct round *round)
 {
-    return round->is_snapshot_wanted && round->phase == PHASE_IDLE;
+    /* Jobs of a round given up may still be reading the buffer. */
+    return round->is_snapshot_wanted && round->phase == PHASE_IDLE && round->jobs_count == 0;
 }
 
 float *round_snapshot_buffer(struct round *round)
@@ -120,6 +121,7 @@ static void send_range(struct round *round, const struct command *command)
 
     CHECK(command->first + command->count <= round->chunks);
     round->stream = command->stream;
+    round->has_stream = true;
     for (uint32_t chunk = command->first; chunk < command->first + command->count; chunk++) {
         struct inner_header header = {.type = MESSAGE_DATA,
                                       .flags = (uint8_t)command->buffer,
@@ -284,6 +286,7 @@ static void settle(struct round *round, const struct command_over *over, struct 
     if (job == NULL || job->bytes == NULL) { /* nothing is applied: as if the round had been cut */
         mem_free(job);
         log_warn(round->options.log, "round given up: out of memory");
+        if (doubt != NULL) round_doubt_clear(doubt); /* it holds no difference */
         round->phase = PHASE_IDLE;
         return;
     }
@@ -292,6 +295,7 @@ static void settle(struct round *round, const struct command_over *over, struct 
     job->scale = over->scale;
     job->to = doubt != NULL ? doubt->difference : round->difference;
     job->doubt = doubt;
+    if (doubt != NULL) doubt->is_settling = true;
     round->phase = PHASE_SETTLING;
     round_job_submit(round, job);
 }
@@ -315,6 +319,7 @@ static void round_cleared(struct round *round)
 static void round_over(struct round *round, const struct command_over *over)
 {
     bool had_snapshot = round->phase == PHASE_RUNNING;
+    bool had_stream = round->has_stream;
     struct round_doubt *doubt;
 
     if (over->is_late) {
@@ -322,6 +327,7 @@ static void round_over(struct round *round, const struct command_over *over)
         return;
     }
     round_cleared(round);
+    round->has_stream = false; /* what a committed round queued is still owed to the slower ones */
     round->stats.last_members = over->members;
     if (over->result == OVER_COMMITTED && had_snapshot) {
         round->stats.last_ns = round_now(round) - round->begun_ns;
@@ -329,8 +335,10 @@ static void round_over(struct round *round, const struct command_over *over)
         return;
     }
     if (over->result == OVER_ABORTED) {
-        links_drop_bulk(round->options.links, DATA_OFFER, round->stream);
-        links_drop_bulk(round->options.links, DATA_MEAN, round->stream);
+        if (had_stream) {
+            links_drop_bulk(round->options.links, DATA_OFFER, round->stream);
+            links_drop_bulk(round->options.links, DATA_MEAN, round->stream);
+        }
         log_debug(round->options.log, "round aborted: %s",
                   over->reason == NULL ? "no reason given" : over->reason);
     }
@@ -357,6 +365,11 @@ static void settle_done(struct round *round, struct round_job *job)
 {
     CHECK(round->phase == PHASE_SETTLING);
     if (job->doubt != NULL) {
+        job->doubt->is_settling = false;
+        if (job->doubt->is_dropped) round_doubt_clear(job->doubt);
+    }
+    if (job->doubt != NULL || round->is_discarding) {
+        round->is_discarding = false;
         round->phase = PHASE_IDLE;
         return;
     }
@@ -379,7 +392,8 @@ static void doubt_done(struct round *round, struct round_job *job)
 {
     CHECK(round->phase == PHASE_SETTLING);
     round_doubt_clear(job->doubt);
-    round->phase = PHASE_READY;
+    round->phase = round->is_discarding ? PHASE_IDLE : PHASE_READY;
+    round->is_discarding = false;
 }
 
 static void resolve_doubts(struct round *round)
@@ -391,6 +405,7 @@ static void resolve_doubts(struct round *round)
         job = round_job_create(round, WORK_DOUBT, round->options.values);
         if (job == NULL) return; /* tried again at the next event */
         job->doubt = &round->doubts[i];
+        job->doubt->is_settling = true;
         round->phase = PHASE_SETTLING;
         round_job_submit(round, job);
     }

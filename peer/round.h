@@ -75,6 +75,12 @@ bool round_has_difference(const struct round *round);
 const float *round_difference(const struct round *round);
 void round_applied(struct round *round);
 
+/** The model was replaced at a step border: what was computed for the old one must not touch it.
+ *  Nothing may be applied at this moment. */
+void round_discard(struct round *round);
+/** A committed difference is being computed: a checkpoint taken now would say it was applied. */
+bool round_is_settling(const struct round *round);
+
 /** Jobs submitted and not yet done: an env may stop only at 0. */
 uint32_t round_jobs(const struct round *round);
 void round_stats(const struct round *round, struct round_stats *stats);

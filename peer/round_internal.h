@@ -50,6 +50,8 @@ TAILQ_HEAD(round_jobs_list, round_job);
 /* A pair round whose partner vanished between READY and COMMIT. */
 struct round_doubt {
     bool is_used, is_resolved;
+    bool is_settling; /* a job writes its difference */
+    bool is_dropped;  /* to be cleared once that job is done */
     struct round_key key;
     float *difference; /* with scale 1, over the chunks READY promised */
     uint8_t *bitmap;   /* once resolved */
@@ -66,9 +68,11 @@ struct round {
     uint32_t chunks;
     enum round_phase phase;
     bool is_snapshot_wanted;
+    bool is_discarding;           /* what is being settled is for a model that was replaced */
     uint64_t generation;          /* counts rounds begun or given up: old jobs are told apart */
     uint64_t snapshot_generation; /* of the round the running snapshot is for */
-    uint16_t stream;              /* of what was last queued, to take it back on an abort */
+    bool has_stream;              /* something was queued in this round */
+    uint16_t stream;              /* of it, to take it back on an abort */
     uint64_t begun_ns;
     float *snapshot;     /* [values] exact parameters at the border */
     float *own;          /* [values] what we told the others; == snapshot for lossless codecs */

@@ -158,13 +158,23 @@ static struct round_doubt *round_doubt_find(struct round *round, const struct ro
     for (int i = 0; i < ROUND_DOUBTS_MAX; i++) {
         struct round_doubt *doubt = &round->doubts[i];
 
-        if (doubt->is_used && doubt->key.counter == key->counter &&
+        if (doubt->is_used && !doubt->is_dropped && doubt->key.counter == key->counter &&
             peer_id_is_equal(doubt->key.initiator, key->initiator) &&
             boot_id_is_equal(doubt->key.boot, key->boot)) {
             return doubt;
         }
     }
     return NULL;
+}
+
+/* Its difference may be in the hands of a job: that job's end then clears it. */
+static void round_doubt_drop(struct round_doubt *doubt)
+{
+    if (doubt->is_settling) {
+        doubt->is_dropped = true;
+    } else {
+        round_doubt_clear(doubt);
+    }
 }
 
 struct round_doubt *round_doubt_add(struct round *round, const struct round_key *key)
@@ -199,7 +209,7 @@ void round_doubt_over(struct round *round, const struct command_over *over)
             return;
         }
     }
-    round_doubt_clear(doubt);
+    round_doubt_drop(doubt);
 }
 
 /* ---- what happens to a round from outside ---- */
@@ -220,6 +230,21 @@ void round_cancel(struct round *round, const char *reason)
 {
     round->ops->cancel(round->exchange, reason, round_now(round), &round->commands);
     round_obey(round);
+}
+
+void round_discard(struct round *round)
+{
+    round_cancel(round, "the model was replaced");
+    for (int i = 0; i < ROUND_DOUBTS_MAX; i++) {
+        if (round->doubts[i].is_used) round_doubt_drop(&round->doubts[i]);
+    }
+    if (round->phase == PHASE_READY) round->phase = PHASE_IDLE;
+    round->is_discarding = round->phase == PHASE_SETTLING;
+}
+
+bool round_is_settling(const struct round *round)
+{
+    return round->phase == PHASE_SETTLING;
 }
 
 bool round_is_active(const struct round *round)
