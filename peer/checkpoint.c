@@ -5,6 +5,7 @@
  */
 #include "peer/checkpoint.h"
 
+#include "averaging/codec.h"
 #include "base/check.h"
 #include "base/mem.h"
 
@@ -27,6 +28,7 @@ static enum rc add_sections(struct learner *learner, struct tensor_file *file, f
     size_t extra = schema->values[SECTION_BUFFERS];
     enum rc rc = learner->ops->export_section(learner, SECTION_PARAMETERS, parameters, values);
 
+    if (rc == RC_OK && !floats_are_finite(parameters, values)) rc = RC_NONFINITE;
     if (rc == RC_OK) rc = tensor_file_add_f32(file, "peer.parameters", parameters, values);
     if (rc != RC_OK || extra == 0) return rc;
     rc = learner->ops->export_section(learner, SECTION_BUFFERS, buffers, extra);

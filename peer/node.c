@@ -652,6 +652,7 @@ void node_destroy(struct node *node)
     if (node->border.work == BORDER_DONATE && node->is_lane_busy) {
         donor_snapshot_deinit(&node->border.snapshot); /* an env that died kept it from the donor */
     }
+    if (node->border.work == BORDER_KEEP && node->is_lane_busy) mem_free(node->border.to);
     round_destroy(node->round);
     joiner_destroy(node->joiner);
     donor_destroy(node->donor);

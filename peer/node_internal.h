@@ -14,13 +14,15 @@
 enum {
     NODE_ROUNDS_MISSED_MAX = 50, /* a restarted peer that missed more takes the swarm's model */
     NODE_ROLLBACKS_MAX = 3,      /* in a row, before the model is taken from a neighbour */
-    NODE_DONOR_QUEUE = 8         /* buckets queued for one joiner */
+    NODE_DONOR_QUEUE = 8,        /* buckets queued for one joiner */
+    NODE_DOUBLINGS_MAX = 9       /* of NODE_RETRY_NS: about nine minutes */
 };
 #define NODE_ALARM_NS     NS_PER_MS       /* between two wake-ups */
 #define NODE_PROGRESS_NS  NS_PER_S        /* how often neighbours hear how far we are */
 #define NODE_TRAIN_JOB_NS (5 * NS_PER_MS) /* aimed length of a training job */
 #define NODE_RESHARD_NS   (2 * NS_PER_S)  /* members must have been stable for so long */
 #define NODE_RETRY_NS     NS_PER_S        /* before a failed download is begun again */
+#define NODE_AVOID_NS     (5 * NS_PER_S)  /* others are asked before those it failed with */
 
 /* A peer with an open link. */
 struct neighbour {
@@ -28,6 +30,7 @@ struct neighbour {
     struct boot_id boot;
     bool has_progress;
     struct message_progress progress;
+    uint64_t avoid_ns; /* until then its model is not wanted: a download just failed */
 };
 
 struct bootstrap_try {
@@ -106,6 +109,9 @@ struct node {
     uint64_t model_samples; /* behind the model when this peer took or made it, plus our own */
     uint64_t round_number;  /* of a downloaded manifest, until the exchange has it */
     uint64_t retry_ns;      /* not before: begin a download */
+    struct digest loading;  /* LOADING: the lineage asked for */
+    bool gave_way;          /* LOADING: our own model is good enough to go back to */
+    uint32_t load_failures; /* of giving way, in a row */
     bool wants_donation;
     uint32_t donation_want;
 

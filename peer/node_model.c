@@ -63,6 +63,7 @@ static const struct neighbour *better_model(const struct node *node)
         bool is_same, is_better;
 
         if (!other->has_progress || !other->progress.is_serving) continue;
+        if (node_now(node) < other->avoid_ns) continue;
         is_same = digest_is_equal(other->progress.lineage, node->lineage);
         if (is_same && node->state != NODE_JOINING) {
             is_better = false; /* related models mix */
@@ -111,7 +112,10 @@ static void begin_loading(struct node *node, struct digest lineage)
     if (node->state == NODE_TRAINING) {
         log_warn(node->options.log,
                  "the swarm has another model with more samples behind it: taking that one");
+        if (node->round != NULL) round_cancel(node->round, "another model is being taken");
     }
+    node->gave_way = node->state == NODE_TRAINING;
+    node->loading = lineage;
     node->state = NODE_LOADING;
     node_send_progress(node, NULL);
 }
@@ -140,6 +144,15 @@ static void start_training(struct node *node)
     node_send_progress(node, NULL);
 }
 
+/* Nothing of ours is worth training on while somebody has a model we failed to get a moment ago. */
+static bool is_waiting_for_a_model(const struct node *node)
+{
+    for (uint32_t i = 0; i < node->neighbours_count && node->model_samples == 0; i++) {
+        if (node_now(node) < node->neighbours[i].avoid_ns) return true;
+    }
+    return false;
+}
+
 void node_decide(struct node *node)
 {
     const struct neighbour *better;
@@ -151,7 +164,7 @@ void node_decide(struct node *node)
         if (node_now(node) >= node->retry_ns) begin_loading(node, better->progress.lineage);
         return;
     }
-    if (node->state == NODE_TRAINING) return;
+    if (node->state == NODE_TRAINING || is_waiting_for_a_model(node)) return;
     if (has_heard_progress(node) || (node->neighbours_count == 0 && all_bootstraps_are_self(node) &&
                                      node->options.book_count == 0)) {
         start_training(node);
@@ -187,11 +200,26 @@ static void join_timed_out(struct node *node)
 
 static void joiner_moved(struct node *node)
 {
+    uint64_t now_ns = node_now(node);
+
     if (node->state != NODE_LOADING || joiner_state(node->joiner) != JOINER_FAILED) return;
     log_warn(node->options.log, "the download failed with every donor: trying again");
     joiner_finish(node->joiner);
-    node->state = NODE_JOINING;
-    node->retry_ns = node_now(node) + NODE_RETRY_NS;
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        struct neighbour *other = &node->neighbours[i];
+
+        if (digest_is_equal(other->progress.lineage, node->loading)) {
+            other->avoid_ns = now_ns + NODE_AVOID_NS;
+        }
+    }
+    if (node->gave_way) { /* who only boasts of a model costs us less and less training */
+        node->retry_ns = now_ns + (NODE_RETRY_NS << node->load_failures);
+        node->load_failures += node->load_failures < NODE_DOUBLINGS_MAX;
+        start_training(node);
+    } else {
+        node->retry_ns = now_ns + NODE_RETRY_NS;
+        node->state = NODE_JOINING;
+    }
 }
 
 void node_on_model_message(struct node *node, struct peer_id from, const struct message *message)
@@ -273,7 +301,7 @@ void node_model_tick(struct node *node, uint64_t now_ns)
         node->progress_due_ns = now_ns + NODE_PROGRESS_NS;
         node_send_progress(node, NULL);
     }
-    if (node->state == NODE_JOINING && node->has_lineage && node->neighbours_count == 0 &&
+    if (node->state == NODE_JOINING && node->has_lineage && !has_heard_progress(node) &&
         now_ns >= node->begun_ns + node->options.join_timeout_ns) {
         join_timed_out(node);
     }
@@ -289,7 +317,7 @@ uint64_t node_model_next_ns(const struct node *node)
     if (other < next) next = other;
     other = donor_next_ns(node->donor);
     if (other < next) next = other;
-    if (node->state == NODE_JOINING && node->neighbours_count == 0 && join_ns < next) {
+    if (node->state == NODE_JOINING && !has_heard_progress(node) && join_ns < next) {
         next = join_ns;
     }
     return next;

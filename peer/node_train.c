@@ -86,6 +86,10 @@ static void run_keep(struct border_job *job)
 {
     struct node *node = job->node;
 
+    /* The good plane stays until the new one is known to be one. */
+    job->to = mem_aligned(node->values * sizeof(float));
+    job->rc = RC_NOMEM;
+    if (job->to == NULL) return;
     job->rc = node->learner->ops->export_section(node->learner, SECTION_PARAMETERS, job->to,
                                                  node->values);
     if (job->rc == RC_OK && !floats_are_finite(job->to, node->values)) job->rc = RC_NONFINITE;
@@ -183,6 +187,7 @@ static void assigned(struct node *node, struct border_job *job)
     node->has_lineage = true;
     node->has_kept = false;
     node->rollbacks = 0;
+    node->load_failures = 0;
     node->wants_keep = true;
     if (node->round != NULL) {
         round_discard(node->round);
@@ -221,6 +226,7 @@ static void checkpointed(struct node *node, struct border_job *job)
         log_error(node->options.log, "checkpoint failed, the previous one stays: %s",
                   job->why.text);
     }
+    if (job->rc == RC_NONFINITE) node->wants_rollback = true;
     if (node->state == NODE_LEAVING) node->has_last_checkpoint = true;
 }
 
@@ -271,9 +277,16 @@ static void evaluated(struct node *node, struct border_job *job)
 static void kept(struct node *node, struct border_job *job)
 {
     node->wants_keep = false;
-    node->has_kept = node->has_kept || job->rc == RC_OK;
     if (job->rc == RC_NONFINITE) node->wants_rollback = true;
-    if (job->rc == RC_OK) node->rollbacks = 0;
+    if (job->rc == RC_OK) {
+        mem_free(node->kept);
+        node->kept = job->to;
+        node->has_kept = true;
+        node->rollbacks = 0;
+    } else {
+        mem_free(job->to);
+    }
+    job->to = NULL;
 }
 
 static void border_done(struct job *base)
@@ -436,6 +449,7 @@ static void border_rollback(struct node *node)
             return;
         }
         log_warn(node->options.log, "the loss is no longer finite: asking a neighbour for a model");
+        if (node->round != NULL) round_cancel(node->round, "the local model is not finite");
         node->model_samples = 0;
         node->state = NODE_JOINING;
         node_send_progress(node, NULL);
@@ -444,19 +458,6 @@ static void border_rollback(struct node *node)
     }
     node->rollbacks++;
     border_simple(node, BORDER_ROLLBACK);
-}
-
-static bool border_keep(struct node *node)
-{
-    if (node->kept == NULL) node->kept = mem_aligned(node->values * sizeof(float));
-    if (node->kept == NULL) {
-        node->wants_keep = false;
-        return false;
-    }
-    (void)border_job(node, BORDER_KEEP, node->values);
-    node->border.to = node->kept;
-    border_submit(node);
-    return true;
 }
 
 /* Steps of the next training job: about NODE_TRAIN_JOB_NS, never past a round's border or the goal.
@@ -527,7 +528,10 @@ static bool border_read(struct node *node, uint64_t now_ns)
         border_donate(node);
         return true;
     }
-    if (node->wants_keep && border_keep(node)) return true;
+    if (node->wants_keep) {
+        border_simple(node, BORDER_KEEP);
+        return true;
+    }
     if (node->wants_reshard && node->state == NODE_TRAINING &&
         now_ns >= node->members_changed_ns + NODE_RESHARD_NS) {
         border_reshard(node);
