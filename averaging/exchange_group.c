@@ -164,8 +164,10 @@ static uint32_t parties_alive(const struct group *group)
 
 void group_set_next(struct group *group, uint64_t round)
 {
-    if (round > UINT64_MAX / 2) return; /* nobody gets there honestly */
-    if (round > group->counts.next_round) group->counts.next_round = round;
+    uint64_t next = group->counts.next_round;
+
+    if (round > UINT64_MAX / 2 || round <= next) return; /* nobody gets there honestly */
+    group->counts.next_round = round - next > GROUP_ROUND_LEAP ? next + GROUP_ROUND_LEAP : round;
 }
 
 void group_over(struct group *group, enum over_result result, const char *reason, bool is_skipped,

@@ -10,6 +10,9 @@ enum {
     GROUP_BALLOT_MAX = 256,
     GROUP_ATTEMPTS_MAX = 4 /* proposals joined in vain before the round is given up */
 };
+/* How far one message may move us ahead, so that numbers cannot be used up: more rounds than any
+ * swarm runs, and never near the end of the counter. */
+#define GROUP_ROUND_LEAP (UINT64_C(1) << 32)
 
 enum group_state {
     GROUP_IDLE,

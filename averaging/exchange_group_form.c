@@ -50,6 +50,7 @@ static enum rc form_check(const struct group *group, struct member_ref from,
 {
     if (form->members_count < 2 || form->members_count > GROUP_MEMBERS_MAX) return RC_FORMAT;
     if (form->round > UINT64_MAX / 2 || form->ballot > GROUP_BALLOT_MAX) return RC_FORMAT;
+    if (form->round > group->counts.next_round + GROUP_ROUND_LEAP) return RC_FORMAT;
     if (!form_has(form, from)) return RC_FORMAT;
     for (uint32_t i = 0; i < form->members_count; i++) {
         if (form_find(form, form->members[i].id) != (int)i) return RC_FORMAT; /* twice */

@@ -197,6 +197,9 @@ static enum rc check_manifest(const struct joiner *joiner,
 
     if (!digest_is_equal(manifest->schema, joiner->schema)) return RC_MISMATCH;
     if (is_zero(manifest->lineage)) return RC_MISMATCH;
+    if (manifest->step > UINT64_MAX / 2 || manifest->samples > UINT64_MAX / 2) {
+        return RC_FORMAT; /* nobody gets there honestly, and we count on from them */
+    }
     if (!is_zero(joiner->lineage) && !digest_is_equal(manifest->lineage, joiner->lineage)) {
         return RC_MISMATCH;
     }
@@ -447,8 +450,14 @@ enum rc joiner_on_bucket(struct joiner *joiner, struct peer_id from, uint16_t st
 void joiner_on_link_lost(struct joiner *joiner, struct peer_id peer, uint64_t now_ns,
                          struct outbox *out)
 {
-    if (!is_running(joiner) || !peer_id_is_equal(peer, joiner->donors[joiner->donor_at])) return;
-    next_donor(joiner, now_ns, out);
+    if (!is_running(joiner)) return;
+    for (size_t i = joiner->donors_count; i > joiner->donor_at + 1; i--) { /* not to ask it later */
+        if (!peer_id_is_equal(peer, joiner->donors[i - 1])) continue;
+        memmove(&joiner->donors[i - 1], &joiner->donors[i],
+                (joiner->donors_count - i) * sizeof(joiner->donors[0]));
+        joiner->donors_count--;
+    }
+    if (peer_id_is_equal(peer, joiner->donors[joiner->donor_at])) next_donor(joiner, now_ns, out);
 }
 
 void joiner_tick(struct joiner *joiner, uint64_t now_ns, struct outbox *out)

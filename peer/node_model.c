@@ -204,7 +204,6 @@ static void joiner_moved(struct node *node)
 
     if (node->state != NODE_LOADING || joiner_state(node->joiner) != JOINER_FAILED) return;
     log_warn(node->options.log, "the download failed with every donor: trying again");
-    joiner_finish(node->joiner);
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         struct neighbour *other = &node->neighbours[i];
 
@@ -215,6 +214,7 @@ static void joiner_moved(struct node *node)
     if (node->gave_way) { /* who only boasts of a model costs us less and less training */
         node->retry_ns = now_ns + (NODE_RETRY_NS << node->load_failures);
         node->load_failures += node->load_failures < NODE_DOUBLINGS_MAX;
+        joiner_finish(node->joiner);
         start_training(node);
     } else {
         node->retry_ns = now_ns + NODE_RETRY_NS;

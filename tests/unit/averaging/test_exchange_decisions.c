@@ -416,9 +416,39 @@ static void a_mean_with_a_wrong_hash_loses_its_part_only(void **state)
     commands_deinit(&out);
 }
 
+/* Whatever round number others tell, the numbers are not used up: no FORM may leap further. */
+static void round_numbers_cannot_be_used_up_by_others(void **state)
+{
+    struct commands out;
+    struct exchange *exchange = start(&exchange_group, 1, 4, &out);
+    struct message message = {.type = MESSAGE_FORM};
+    struct exchange_counts counts;
+
+    (void)state;
+    for (int i = 0; i < 1000; i++) {
+        exchange->ops->set_round(exchange, UINT64_MAX / 2);
+    }
+    exchange->ops->counts(exchange, &counts);
+    assert_true(counts.next_round < UINT64_C(1) << 48);
+    message.as.form =
+        (struct message_form){.round = UINT64_MAX / 2,
+                              .chunks = 4,
+                              .lineage = {{9}},
+                              .members = {{id_of(1), boot_of(1)}, {id_of(2), boot_of(2)}},
+                              .members_count = 2};
+    assert_int_equal(exchange->ops->on_message(exchange, id_of(2), boot_of(2), &message, 1, &out),
+                     RC_FORMAT);
+    message.as.form.round = counts.next_round + 7; /* one that is ahead is followed */
+    assert_int_equal(exchange->ops->on_message(exchange, id_of(2), boot_of(2), &message, 1, &out),
+                     RC_OK);
+    commands_deinit(&out);
+    exchange->ops->destroy(exchange);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(round_numbers_cannot_be_used_up_by_others),
         cmocka_unit_test(an_undecided_initiator_says_so_and_a_decided_one_what),
         cmocka_unit_test(a_lost_commit_is_asked_for_and_applied_late_once),
         cmocka_unit_test(decisions_that_were_not_agreed_are_refused),

@@ -622,6 +622,24 @@ static void idle_joiners_ignore_everything(void **state)
     scene_destroy(scene);
 }
 
+/* A donor whose link is lost before its turn is not asked when the one of now fails. */
+static void a_donor_that_is_gone_is_not_asked_later(void **state)
+{
+    struct scene *scene = scene_create();
+    struct peer_id donors[] = {make_id(1), make_id(2), make_id(3)}, donor;
+
+    (void)state;
+    assert_int_equal(joiner_begin(scene->joiner, donors, 3, any_lineage(), 0, &scene->to_donors),
+                     RC_OK);
+    joiner_on_link_lost(scene->joiner, make_id(2), 0, &scene->to_donors);
+    assert_true(joiner_donor(scene->joiner, &donor) && peer_id_is_equal(donor, make_id(1)));
+    joiner_on_link_lost(scene->joiner, make_id(1), 0, &scene->to_donors);
+    assert_true(joiner_donor(scene->joiner, &donor) && peer_id_is_equal(donor, make_id(3)));
+    joiner_on_link_lost(scene->joiner, make_id(3), 0, &scene->to_donors);
+    assert_int_equal(joiner_state(scene->joiner), JOINER_FAILED);
+    scene_destroy(scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -638,6 +656,7 @@ int main(void)
         cmocka_unit_test(short_memory_is_an_error_and_no_crash),
         cmocka_unit_test(nothing_is_created_without_memory),
         cmocka_unit_test(idle_joiners_ignore_everything),
+        cmocka_unit_test(a_donor_that_is_gone_is_not_asked_later),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
