@@ -1,0 +1,258 @@
+/* What a round does with its buffers at bad moments; exchange and env are played by hand. */
+#include "tests/check.h"
+
+#include "base/mem.h"
+#include "peer/round_internal.h"
+
+enum { VALUES = 1000, JOBS_MAX = 8 };
+
+/* An exchange that says what the test tells it to say. */
+struct puppet {
+    struct exchange base;
+    struct command next[2];
+    uint32_t next_count;
+};
+
+static struct puppet *the_puppet(struct exchange *exchange)
+{
+    return (struct puppet *)(void *)exchange;
+}
+
+static struct exchange *puppet_create(const struct exchange_options *options);
+
+static void puppet_destroy(struct exchange *exchange)
+{
+    mem_free(exchange);
+}
+
+static void puppet_speak(struct exchange *exchange, struct commands *out)
+{
+    struct puppet *puppet = the_puppet(exchange);
+
+    for (uint32_t i = 0; i < puppet->next_count; i++) {
+        struct command *command = commands_add(out, puppet->next[i].type);
+
+        assert_non_null(command);
+        *command = puppet->next[i];
+    }
+    puppet->next_count = 0;
+}
+
+static void puppet_tick(struct exchange *exchange, uint64_t now_ns, struct commands *out)
+{
+    (void)now_ns;
+    puppet_speak(exchange, out);
+}
+
+static void puppet_cancel(struct exchange *exchange, const char *reason, uint64_t now_ns,
+                          struct commands *out)
+{
+    (void)reason;
+    (void)now_ns;
+    puppet_speak(exchange, out);
+}
+
+static void puppet_on_job_done(struct exchange *exchange, enum exchange_job job, uint32_t first,
+                               enum rc rc, struct digest hash, uint64_t now_ns,
+                               struct commands *out)
+{
+    (void)job;
+    (void)first;
+    (void)hash;
+    (void)now_ns;
+    assert_int_equal(rc, RC_OK);
+    puppet_speak(exchange, out);
+}
+
+static bool puppet_is_active(const struct exchange *exchange)
+{
+    (void)exchange;
+    return false;
+}
+
+static const struct exchange_ops puppet_ops = {.name = "puppet",
+                                               .create = puppet_create,
+                                               .destroy = puppet_destroy,
+                                               .tick = puppet_tick,
+                                               .cancel = puppet_cancel,
+                                               .on_job_done = puppet_on_job_done,
+                                               .is_active = puppet_is_active};
+
+/* A world whose jobs run when the test says so. */
+struct stage {
+    struct env env;
+    struct job *jobs[JOBS_MAX];
+    uint32_t jobs_count;
+    struct round *round;
+    struct puppet *puppet;
+    struct strategy strategy;
+    struct log log;
+};
+
+static uint64_t stage_now_ns(struct env *env)
+{
+    (void)env;
+    return 1;
+}
+
+static void stage_submit(struct env *env, enum lane lane, struct job *job)
+{
+    struct stage *stage = (struct stage *)(void *)env;
+
+    assert_int_equal(lane, LANE_EXCHANGE);
+    assert_true(stage->jobs_count < JOBS_MAX);
+    stage->jobs[stage->jobs_count++] = job;
+}
+
+static const struct env_ops stage_ops = {.now_ns = stage_now_ns, .submit = stage_submit};
+
+static struct exchange *puppet_create(const struct exchange_options *options)
+{
+    struct puppet *puppet = mem_alloc(sizeof *puppet);
+
+    (void)options;
+    return puppet == NULL ? NULL : &puppet->base;
+}
+
+static void on_change(void *context)
+{
+    (void)context;
+}
+
+static void on_line(void *context, enum log_level level, const char *line)
+{
+    (void)context;
+    (void)level;
+    (void)line;
+}
+
+static void stage_work(struct stage *stage)
+{
+    while (stage->jobs_count > 0) {
+        struct job *job = stage->jobs[0];
+
+        stage->jobs_count--;
+        memmove(stage->jobs, stage->jobs + 1, stage->jobs_count * sizeof stage->jobs[0]);
+        job->run(job);
+        job->done(job);
+    }
+}
+
+static void say(struct stage *stage, struct command command)
+{
+    stage->puppet->next[stage->puppet->next_count++] = command;
+    round_tick(stage->round);
+}
+
+static struct command over(enum over_result result, bool is_late)
+{
+    static const uint8_t bitmap[1] = {1};
+    struct command command = {.type = COMMAND_OVER};
+
+    command.over = (struct command_over){.result = result,
+                                         .is_late = is_late,
+                                         .key.counter = 5,
+                                         .bitmap = bitmap,
+                                         .bitmap_bytes = 1,
+                                         .scale = 1};
+    return command;
+}
+
+/* A round with its snapshot taken and encoded. */
+static void stage_set(struct stage *stage)
+{
+    static const char *const name = "local-sgd";
+    struct strategy_specs specs = {.averaging = name, .exchange = "pair", .codec = "f32"};
+    struct round_options options = {
+        .env = &stage->env, .values = VALUES, .log = &stage->log, .on_change = on_change};
+    struct fault why;
+
+    *stage = (struct stage){.env.ops = &stage_ops, .log = {LOG_ERROR, on_line, NULL}};
+    assert_int_equal(strategy_parse(&specs, &stage->strategy, &why), RC_OK);
+    stage->strategy.exchange = &puppet_ops;
+    options.strategy = &stage->strategy;
+    stage->round = round_create(&options);
+    assert_non_null(stage->round);
+    stage->puppet = the_puppet(stage->round->exchange);
+}
+
+static void stage_snapshot(struct stage *stage)
+{
+    say(stage, (struct command){.type = COMMAND_SNAPSHOT});
+    assert_true(round_wants_snapshot(stage->round));
+    memset(round_snapshot_buffer(stage->round), 0, VALUES * sizeof(float));
+    round_on_snapshot(stage->round, RC_OK);
+    stage_work(stage);
+}
+
+/* A doubt that is resolved while its difference is still being computed frees nothing under the
+ * job, and its place is free again afterwards. */
+static void a_doubt_may_end_while_its_difference_is_computed(void **state)
+{
+    uint64_t blocks = mem_blocks();
+    struct stage stage;
+
+    (void)state;
+    stage_set(&stage);
+    for (int i = 0; i < 2 * ROUND_DOUBTS_MAX; i++) {
+        stage_snapshot(&stage);
+        say(&stage, over(OVER_IN_DOUBT, false));
+        say(&stage, over(OVER_ABORTED, true));
+        assert_non_null(stage.round->doubts[0].difference); /* the job writes it */
+        stage_work(&stage);
+        assert_false(stage.round->doubts[0].is_used);
+        assert_false(round_has_difference(stage.round));
+    }
+    round_destroy(stage.round);
+    assert_int_equal(mem_blocks(), blocks);
+}
+
+/* What was settled for a model that is replaced is never applied to the new one. */
+static void a_replaced_model_gets_no_old_difference(void **state)
+{
+    struct stage stage;
+
+    (void)state;
+    stage_set(&stage);
+    stage_snapshot(&stage);
+    say(&stage, over(OVER_COMMITTED, false));
+    assert_true(round_is_settling(stage.round));
+    round_discard(stage.round);
+    stage_work(&stage);
+    assert_false(round_has_difference(stage.round));
+    stage_snapshot(&stage);
+    say(&stage, over(OVER_COMMITTED, false));
+    stage_work(&stage);
+    assert_true(round_has_difference(stage.round));
+    round_discard(stage.round);
+    assert_false(round_has_difference(stage.round));
+    round_destroy(stage.round);
+}
+
+/* The snapshot buffer is not written while a job of a round given up may read it. */
+static void a_snapshot_waits_for_the_jobs_of_the_round_before(void **state)
+{
+    struct stage stage;
+
+    (void)state;
+    stage_set(&stage);
+    stage_snapshot(&stage);
+    say(&stage, over(OVER_ABORTED, false));
+    say(&stage, (struct command){.type = COMMAND_SNAPSHOT});
+    assert_int_equal(round_jobs(stage.round), 1);
+    assert_false(round_wants_snapshot(stage.round));
+    stage_work(&stage);
+    assert_true(round_wants_snapshot(stage.round));
+    round_destroy(stage.round);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_doubt_may_end_while_its_difference_is_computed),
+        cmocka_unit_test(a_replaced_model_gets_no_old_difference),
+        cmocka_unit_test(a_snapshot_waits_for_the_jobs_of_the_round_before),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
