@@ -41,6 +41,7 @@ struct pupil {
     struct model *model;
     struct model_card card;
     float *moments, *input, *logits, *gradient, *teacher;
+    float *workspace; /* the optimizer's, behind the moments */
     uint8_t *labels;
     uint32_t *order; /* of the training samples */
     size_t next;     /* in `order` */
@@ -190,7 +191,10 @@ static enum rc pupil_init(struct pupil *p, struct lesson *l, struct fault *why)
     if (rc != RC_OK) return rc;
     const size_t values = model_schema(p->model)->values[SECTION_PARAMETERS];
     const size_t planes = optimizer_planes(l->optimizer.kind);
-    p->moments = l->backend->ops->alloc(l->backend, (planes * values + 1) * sizeof(float));
+    const size_t scratch = optimizer_workspace(&l->optimizer, model_schema(p->model));
+    p->moments =
+        l->backend->ops->alloc(l->backend, (planes * values + scratch + 1) * sizeof(float));
+    p->workspace = p->moments == NULL ? NULL : p->moments + planes * values;
     p->input = mem_aligned(rows * l->train.sample_bytes * sizeof(float));
     p->logits = mem_aligned(outputs * sizeof(float));
     p->gradient = mem_aligned(outputs * sizeof(float));
@@ -231,8 +235,14 @@ static void next_batch(struct pupil *p, struct lesson *l)
 static enum rc take_step(struct pupil *p, struct lesson *l, double alpha, uint64_t step,
                          double *loss)
 {
-    const double rate = l->optimizer.lr * schedule_factor(&l->schedule, step);
-    const struct update update = optimizer_update(&l->optimizer, rate, step + 1);
+    const struct optimizer_step update = {
+        .gradient = model_plane(p->model, SECTION_GRADIENT),
+        .moments = p->moments,
+        .values = model_plane(p->model, SECTION_PARAMETERS),
+        .workspace = p->workspace,
+        .factor = schedule_factor(&l->schedule, step),
+        .count = step + 1,
+    };
     uint32_t correct = 0;
 
     next_batch(p, l);
@@ -243,9 +253,7 @@ static enum rc take_step(struct pupil *p, struct lesson *l, double alpha, uint64
     if (!isfinite(*loss)) return RC_NONFINITE;
     rc = model_backward(p->model, p->gradient);
     if (rc != RC_OK) return rc;
-    return l->backend->ops->update(l->backend, &update, model_plane(p->model, SECTION_GRADIENT),
-                                   p->moments, model_plane(p->model, SECTION_PARAMETERS),
-                                   model_schema(p->model)->values[SECTION_PARAMETERS]);
+    return optimizer_step(&l->optimizer, l->backend, model_schema(p->model), &update);
 }
 
 static enum rc train(struct pupil *p, struct lesson *l, double alpha, enum distill_phase phase,

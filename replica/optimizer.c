@@ -1,8 +1,24 @@
 /*
- * Optimizers. Momentum is in the form that keeps the rate outside: m = beta m + g, x -= rate m
- * (Polyak 1964; Nesterov's variant as in Sutskever et al. 2013). Adam: Kingma, Ba 2014,
- * arXiv:1412.6980; its bias correction is folded into rate and epsilon:
- * rate m^ / (sqrt(s^) + eps) = (rate sqrt(c2) / c1) m / (sqrt(s) + eps sqrt(c2)), ci = 1 - betai^k.
+ * Names, defaults and numbers of the optimizers. k counts updates from 1, g is the gradient.
+ *
+ * momentum, nesterov   m = beta m + g; x -= lr m, or x -= lr (g + beta m): the form that keeps the
+ *                      rate outside (Polyak 1964; Sutskever et al. 2013), no dampening.
+ * adagrad              s += g^2; x -= lr g / (sqrt(s) + eps) (Duchi, Hazan, Singer 2011).
+ * rmsprop              s = a s + (1 - a) g^2; x as above (Tieleman, Hinton 2012). There is no bias
+ *                      correction: the first step is lr / sqrt(1 - a), so warm up.
+ * adam                 Kingma, Ba 2014, arXiv:1412.6980; the bias correction is folded into rate
+ *                      and epsilon: rate m^ / (sqrt(s^) + eps) =
+ *                      (rate sqrt(c2) / c1) m / (sqrt(s) + eps sqrt(c2)), ci = 1 - betai^k.
+ * adamw                adam after x *= 1 - lr wd (Loshchilov, Hutter 2017, arXiv:1711.05101).
+ * lars                 per tensor: v = beta v + lr ratio (g + wd x); x -= v, with ratio =
+ *                      trust |x| / (|g| + wd |x| + eps). The rate is inside the velocity, as in
+ * You, Gitman, Ginsburg 2017, arXiv:1708.03888; variants with it outside differ once the rate
+ * changes. lamb                 per tensor: r = m^ / (sqrt(s^) + eps) + wd x; x -= lr |x| / |r| r,
+ * with the bias correction (You et al. 2019, arXiv:1904.00962). muon                 m = beta m +
+ * (1 - beta) g; U = orthogonalised (1 - beta) g + beta m; x = x (1 - lr wd) - lr sqrt(max(1, rows /
+ * columns)) U for hidden matrices, adamw for the rest (Jordan et al. 2024).
+ *
+ * Biases and norm parameters (tensors of rank 1) have no ratio and no decay under lars and lamb.
  */
 #include "replica/optimizer.h"
 
@@ -14,17 +30,28 @@
 #include <string.h>
 
 static const char *const names[UPDATE_COUNT] = {
-    [UPDATE_SGD] = "sgd",
-    [UPDATE_MOMENTUM] = "momentum",
-    [UPDATE_NESTEROV] = "nesterov",
-    [UPDATE_ADAM] = "adam",
+    [UPDATE_SGD] = "sgd",         [UPDATE_MOMENTUM] = "momentum", [UPDATE_NESTEROV] = "nesterov",
+    [UPDATE_ADAGRAD] = "adagrad", [UPDATE_RMSPROP] = "rmsprop",   [UPDATE_ADAM] = "adam",
+    [UPDATE_ADAMW] = "adamw",     [UPDATE_LARS] = "lars",         [UPDATE_LAMB] = "lamb",
+    [UPDATE_MUON] = "muon",
 };
 
 static const struct optimizer defaults[UPDATE_COUNT] = {
-    [UPDATE_SGD] = {.kind = UPDATE_SGD, .lr = 0.05},
-    [UPDATE_MOMENTUM] = {.kind = UPDATE_MOMENTUM, .lr = 0.02, .beta = 0.9},
-    [UPDATE_NESTEROV] = {.kind = UPDATE_NESTEROV, .lr = 0.02, .beta = 0.9},
-    [UPDATE_ADAM] = {.kind = UPDATE_ADAM, .lr = 1e-3, .beta = 0.9, .beta2 = 0.999, .epsilon = 1e-8},
+    [UPDATE_SGD] = {.lr = 0.05},
+    [UPDATE_MOMENTUM] = {.lr = 0.02, .beta = 0.9},
+    [UPDATE_NESTEROV] = {.lr = 0.02, .beta = 0.9},
+    [UPDATE_ADAGRAD] = {.lr = 0.01, .epsilon = 1e-10},
+    [UPDATE_RMSPROP] = {.lr = 1e-3, .beta2 = 0.99, .epsilon = 1e-8},
+    [UPDATE_ADAM] = {.lr = 1e-3, .beta = 0.9, .beta2 = 0.999, .epsilon = 1e-8},
+    [UPDATE_ADAMW] = {.lr = 1e-3, .beta = 0.9, .beta2 = 0.999, .epsilon = 1e-8, .decay = 0.01},
+    [UPDATE_LARS] = {.lr = 0.1, .beta = 0.9, .trust = 0.02, .epsilon = 1e-8},
+    [UPDATE_LAMB] = {.lr = 5e-3, .beta = 0.9, .beta2 = 0.999, .epsilon = 1e-6, .decay = 0.01},
+    [UPDATE_MUON] = {.lr = 0.02,
+                     .beta = 0.95,
+                     .beta2 = 0.95,
+                     .epsilon = 1e-8,
+                     .adamw_lr = 1e-3,
+                     .adamw_beta = 0.9},
 };
 
 /* A key, the optimizers that know it, its range [low, high). */
@@ -36,16 +63,24 @@ struct key {
     bool is_low_open;
 };
 
-#define KIND(kind) (1u << UPDATE_##kind)
-#define ALL_KINDS  (KIND(SGD) | KIND(MOMENTUM) | KIND(NESTEROV) | KIND(ADAM))
+#define KIND(kind)  (1u << UPDATE_##kind)
+#define ALL_KINDS   (KIND(COUNT) - 1u)
+#define ADAM_KINDS  (KIND(ADAM) | KIND(ADAMW) | KIND(LAMB))
+#define FORCE_KINDS (KIND(MOMENTUM) | KIND(NESTEROV) | KIND(LARS) | KIND(MUON))
+#define ROOT_KINDS  (ADAM_KINDS | KIND(ADAGRAD) | KIND(RMSPROP) | KIND(LARS) | KIND(MUON))
+#define FIELD(name) offsetof(struct optimizer, name)
 
 static const struct key keys[] = {
-    {"lr", ALL_KINDS, offsetof(struct optimizer, lr), 0.0, 1e6, true},
-    {"decay", ALL_KINDS, offsetof(struct optimizer, decay), 0.0, 1e3, false},
-    {"beta", KIND(MOMENTUM) | KIND(NESTEROV), offsetof(struct optimizer, beta), 0.0, 1.0, false},
-    {"beta1", KIND(ADAM), offsetof(struct optimizer, beta), 0.0, 1.0, false},
-    {"beta2", KIND(ADAM), offsetof(struct optimizer, beta2), 0.0, 1.0, false},
-    {"eps", KIND(ADAM), offsetof(struct optimizer, epsilon), 0.0, 1.0, true},
+    {"lr", ALL_KINDS, FIELD(lr), 0.0, 1e6, true},
+    {"wd", ALL_KINDS, FIELD(decay), 0.0, 1e3, false},
+    {"beta", FORCE_KINDS, FIELD(beta), 0.0, 1.0, false},
+    {"alpha", KIND(RMSPROP), FIELD(beta2), 0.0, 1.0, false},
+    {"beta1", ADAM_KINDS, FIELD(beta), 0.0, 1.0, false},
+    {"beta1", KIND(MUON), FIELD(adamw_beta), 0.0, 1.0, false},
+    {"beta2", ADAM_KINDS | KIND(MUON), FIELD(beta2), 0.0, 1.0, false},
+    {"eps", ROOT_KINDS, FIELD(epsilon), 0.0, 1.0, true},
+    {"trust", KIND(LARS), FIELD(trust), 0.0, 1e3, true},
+    {"adamw-lr", KIND(MUON), FIELD(adamw_lr), 0.0, 1e6, true},
 };
 
 const char *optimizer_name(enum update_kind kind)
@@ -57,8 +92,18 @@ const char *optimizer_name(enum update_kind kind)
 uint32_t optimizer_planes(enum update_kind kind)
 {
     CHECK(kind < UPDATE_COUNT);
-    if (kind == UPDATE_SGD) return 0;
-    return kind == UPDATE_ADAM ? 2 : 1;
+    switch (kind) {
+    case UPDATE_SGD:
+        return 0;
+    case UPDATE_MOMENTUM:
+    case UPDATE_NESTEROV:
+    case UPDATE_ADAGRAD:
+    case UPDATE_RMSPROP:
+    case UPDATE_LARS:
+        return 1;
+    default: /* muon's second plane is for what adamw trains */
+        return 2;
+    }
 }
 
 static enum rc set_item(struct optimizer *optimizer, const struct spec_item *item,
@@ -101,31 +146,11 @@ enum rc optimizer_parse(const char *text, struct optimizer *optimizer, struct fa
         return spec_unknown("--optimizer", 1, "optimizer", spec.name, names, UPDATE_COUNT, why);
     }
     parsed = defaults[kind];
+    parsed.kind = (enum update_kind)kind;
     for (size_t i = 0; i < spec.items_count; i++) {
         rc = set_item(&parsed, &spec.items[i], why);
         if (rc != RC_OK) return rc;
     }
     *optimizer = parsed;
     return RC_OK;
-}
-
-struct update optimizer_update(const struct optimizer *optimizer, double rate, uint64_t count)
-{
-    struct update update = {
-        .kind = optimizer->kind,
-        .rate = (float)rate,
-        .beta = (float)optimizer->beta,
-        .beta2 = (float)optimizer->beta2,
-        .epsilon = (float)optimizer->epsilon,
-        .decay = (float)optimizer->decay,
-    };
-
-    CHECK(count > 0);
-    if (optimizer->kind == UPDATE_ADAM) {
-        double c1 = 1.0 - pow(optimizer->beta, (double)count);
-        double c2 = 1.0 - pow(optimizer->beta2, (double)count);
-        update.rate = (float)(rate * sqrt(c2) / c1);
-        update.epsilon = (float)(optimizer->epsilon * sqrt(c2));
-    }
-    return update;
 }

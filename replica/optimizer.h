@@ -1,7 +1,8 @@
 /*
- * optimizer: how a gradient changes the parameters: `sgd`, `momentum`, `nesterov`, `adam` with
- * `name:key=value,...`. The arithmetic is the backend's; here are the names, the defaults and the
- * numbers of one step. Pure; any thread.
+ * optimizer: how a gradient changes the parameters: `sgd`, `momentum`, `nesterov`, `adagrad`,
+ * `rmsprop`, `adam`, `adamw`, `lars`, `lamb`, `muon` with `name:key=value,...`. The arithmetic is
+ * the backend's; here are the names, the defaults, the numbers of one step, and which tensors a
+ * layer-wise method treats how. Any thread, one at a time where a backend is involved.
  */
 #ifndef GRAPEVINE_REPLICA_OPTIMIZER_H
 #define GRAPEVINE_REPLICA_OPTIMIZER_H
@@ -10,13 +11,29 @@
 #include "base/rc.h"
 #include "kernels/backend.h"
 
+struct schema;
+struct tensor;
+
 struct optimizer {
     enum update_kind kind;
-    double lr;      /* base rate, > 0; the schedule scales it */
-    double beta;    /* momentum; adam's beta1 */
-    double beta2;   /* adam */
-    double epsilon; /* adam */
-    double decay;   /* coupled weight decay */
+    double lr;         /* base rate, > 0; the schedule scales it */
+    double beta;       /* momentum; the first of adam, adamw and lamb */
+    double beta2;      /* the second of adam, adamw, lamb and muon's adamw; rmsprop's only one */
+    double epsilon;    /* not muon's own, that of its adamw */
+    double decay;      /* wd: decoupled for adamw, lamb and muon, otherwise part of the gradient */
+    double trust;      /* lars: the coefficient of a layer's ratio */
+    double adamw_lr;   /* muon: for what is not a hidden matrix; scaled by the schedule, too */
+    double adamw_beta; /* muon: the first of that adamw */
+};
+
+/* Where one step happens; all of it on the backend. */
+struct optimizer_step {
+    const float *gradient;
+    float *moments;   /* optimizer_planes() planes */
+    float *values;    /* the parameters */
+    float *workspace; /* optimizer_workspace() values, of any contents */
+    double factor;    /* of the base rate: the schedule's, in [0, 1] */
+    uint64_t count;   /* of updates with this one */
 };
 
 /** RC_PARSE with the column. */
@@ -24,7 +41,18 @@ MUST_USE enum rc optimizer_parse(const char *text, struct optimizer *optimizer, 
 const char *optimizer_name(enum update_kind kind);
 /** Moment planes of the parameters' size that it keeps: 0, 1 or 2. */
 uint32_t optimizer_planes(enum update_kind kind);
-/** The update number `count` (from 1) at `rate`. */
+/** Scratch values that a step on parameters of this schema needs; 0 for most. */
+size_t optimizer_workspace(const struct optimizer *optimizer, const struct schema *schema);
+/** One step on all parameters of the schema. Errors  RC_DEVICE. */
+MUST_USE enum rc optimizer_step(const struct optimizer *optimizer, struct backend *backend,
+                                const struct schema *schema, const struct optimizer_step *step);
+/** The update number `count` (from 1) at `rate`, as a matrix gets it. */
 struct update optimizer_update(const struct optimizer *optimizer, double rate, uint64_t count);
+/** Scale the gradient plane down to the norm `clip`, if it is longer (Pascanu, Mikolov, Bengio
+ *  2013, arXiv:1211.5063). `clip` 0: do nothing. Errors  RC_DEVICE. */
+MUST_USE enum rc optimizer_clip(struct backend *backend, double clip, float *gradient, size_t n);
+/** Whether Muon makes this tensor's steps orthogonal: matrices, filters flattened to one, but no
+ *  embedding and not the output layer, which is the last matrix. */
+bool optimizer_is_hidden_matrix(const struct schema *schema, const struct tensor *tensor);
 
 #endif

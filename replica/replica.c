@@ -1,7 +1,7 @@
 /*
- * The real learner. A step: a batch from the share, forward, loss, backward, one fused update. The
- * rate follows the shared step counter; Adam's bias correction counts this replica's own updates.
- * Thread: the training lane's.
+ * The real learner. A step: a batch from the share, forward, loss, backward (several times where
+ * gradients are accumulated), clipping, one fused update. The rate follows the shared step counter;
+ * Adam's bias correction counts this replica's own updates. Thread: the training lane's.
  */
 #include "replica/replica.h"
 
@@ -35,7 +35,11 @@ struct replica {
     char schedule_text[128];
     char data[256];
     double epochs_total;
-    bool has_schedule; /* false: its end follows from the share, once that is known */
+    double clip;
+    uint32_t accumulate;
+    float *accumulated; /* sum of a step's earlier gradients; NULL without accumulation */
+    float *workspace;   /* the optimizer's, on the backend */
+    bool has_schedule;  /* false: its end follows from the share, once that is known */
     uint32_t batch;
     uint64_t step, updates, samples_seen;
     struct samples test;             /* the first of the test part, kept */
@@ -56,6 +60,8 @@ static void replica_destroy(struct learner *learner)
     if (r == NULL) return;
     model_destroy(r->model);
     r->backend->ops->free(r->backend, r->input);
+    r->backend->ops->free(r->backend, r->accumulated);
+    r->backend->ops->free(r->backend, r->workspace);
     mem_free(r->logits);
     mem_free(r->logits_gradient);
     mem_free(r->labels);
@@ -70,6 +76,11 @@ static const struct schema *replica_schema(const struct learner *learner)
     return model_schema(((const struct replica *)learner)->model);
 }
 
+static double step_samples(const struct replica *r)
+{
+    return (double)r->batch * (double)r->accumulate;
+}
+
 /* Everything a step needs is there; the schedule's end, too. */
 static enum rc make_ready(struct replica *r)
 {
@@ -77,14 +88,14 @@ static enum rc make_ready(struct replica *r)
     double steps;
 
     if (rc != RC_OK || r->has_schedule) return rc;
-    steps = ceil(r->epochs_total * (double)share_samples(r->share) / (double)r->batch);
+    steps = ceil(r->epochs_total * (double)share_samples(r->share) / step_samples(r));
     rc = schedule_parse(r->schedule_text, steps < 1.0 ? 1 : (uint64_t)steps, &r->schedule, NULL);
     r->has_schedule = rc == RC_OK;
     return rc;
 }
 
-/* The gradient of the next batch into the gradient plane. */
-static enum rc next_gradient(struct replica *r, double *loss, uint32_t *correct)
+/* The gradient of one batch into the gradient plane. */
+static enum rc batch_gradient(struct replica *r, double *loss, uint32_t *correct)
 {
     enum rc rc = share_batch(r->share, r->backend, r->batch, r->input, r->labels);
 
@@ -96,16 +107,51 @@ static enum rc next_gradient(struct replica *r, double *loss, uint32_t *correct)
     return model_backward(r->model, r->logits_gradient);
 }
 
+/* The mean gradient of the next `accumulate` batches into the gradient plane: all but the last are
+ * summed up beside it, as each backward pass overwrites it. */
+static enum rc next_gradient(struct replica *r, double *loss, uint64_t *hits)
+{
+    const struct backend_ops *ops = r->backend->ops;
+    float *gradient = model_plane(r->model, SECTION_GRADIENT);
+    size_t count = model_schema(r->model)->values[SECTION_GRADIENT];
+    float share = 1.0F / (float)r->accumulate;
+    double sum = 0.0;
+    enum rc rc = RC_OK;
+
+    if (r->accumulate > 1) rc = ops->zero(r->backend, r->accumulated, count * sizeof(float));
+    for (uint32_t i = 0; rc == RC_OK && i < r->accumulate; i++) {
+        double batch_loss = 0.0;
+        uint32_t correct = 0;
+        rc = batch_gradient(r, &batch_loss, &correct);
+        sum += batch_loss;
+        *hits += correct;
+        if (rc == RC_OK && i + 1 < r->accumulate) {
+            rc = ops->axpy(r->backend, share, gradient, r->accumulated, count);
+        }
+    }
+    if (rc != RC_OK) return rc;
+    *loss = sum / (double)r->accumulate;
+    if (r->accumulate == 1) return RC_OK;
+    rc = ops->scale(r->backend, share, gradient, count);
+    return rc == RC_OK ? ops->axpy(r->backend, 1.0F, r->accumulated, gradient, count) : rc;
+}
+
 /* One optimizer step from the gradient plane. */
 static enum rc apply_gradient(struct replica *r)
 {
-    double rate = r->optimizer.lr * schedule_factor(&r->schedule, r->step);
-    struct update update = optimizer_update(&r->optimizer, rate, r->updates + 1);
-    size_t count = model_schema(r->model)->values[SECTION_PARAMETERS];
-    enum rc rc = r->backend->ops->update(
-        r->backend, &update, model_plane(r->model, SECTION_GRADIENT),
-        model_plane(r->model, SECTION_MOMENTS), model_plane(r->model, SECTION_PARAMETERS), count);
+    const struct schema *schema = model_schema(r->model);
+    const struct optimizer_step step = {
+        .gradient = model_plane(r->model, SECTION_GRADIENT),
+        .moments = model_plane(r->model, SECTION_MOMENTS),
+        .values = model_plane(r->model, SECTION_PARAMETERS),
+        .workspace = r->workspace,
+        .factor = schedule_factor(&r->schedule, r->step),
+        .count = r->updates + 1,
+    };
+    enum rc rc = optimizer_clip(r->backend, r->clip, model_plane(r->model, SECTION_GRADIENT),
+                                schema->values[SECTION_GRADIENT]);
 
+    if (rc == RC_OK) rc = optimizer_step(&r->optimizer, r->backend, schema, &step);
     if (rc != RC_OK) return rc;
     r->updates++;
     r->step++;
@@ -135,22 +181,20 @@ static enum rc replica_train(struct learner *learner, uint32_t steps, const atom
     if (steps > 0) rc = make_ready(r);
     while (rc == RC_OK && done.steps < steps) {
         double loss = 0.0;
-        uint32_t correct = 0;
         if (stop != NULL && atomic_load(stop)) break;
-        rc = next_gradient(r, &loss, &correct);
+        rc = next_gradient(r, &loss, &hits);
         if (rc == RC_OK) rc = apply_gradient(r);
         if (rc != RC_OK) break;
-        r->samples_seen += r->batch;
+        r->samples_seen += (uint64_t)r->batch * r->accumulate;
         done.steps++;
         done.loss_sum += loss;
-        hits += correct;
     }
     if (rc == RC_OK && done.steps > 0) rc = check_parameters(r);
     if (rc != RC_OK) return rc;
     done.step = r->step;
     done.samples = r->samples_seen;
     if (done.steps > 0) {
-        done.correct_share = (double)hits / ((double)done.steps * (double)r->batch);
+        done.correct_share = (double)hits / ((double)done.steps * step_samples(r));
     }
     *report = done;
     return RC_OK;
@@ -161,23 +205,23 @@ static enum rc replica_gradient(struct learner *learner, float *out, struct trai
     struct replica *r = replica_of(learner);
     size_t count = model_schema(r->model)->values[SECTION_PARAMETERS];
     double loss = 0.0;
-    uint32_t correct = 0;
+    uint64_t hits = 0;
     enum rc rc;
 
     backend_bind_thread(r->backend);
     rc = make_ready(r);
-    if (rc == RC_OK) rc = next_gradient(r, &loss, &correct);
+    if (rc == RC_OK) rc = next_gradient(r, &loss, &hits);
     if (rc == RC_OK) {
         rc = r->backend->ops->download(r->backend, out, model_plane(r->model, SECTION_GRADIENT),
                                        count * sizeof(float));
     }
     if (rc != RC_OK) return rc;
-    r->samples_seen += r->batch;
+    r->samples_seen += (uint64_t)r->batch * r->accumulate;
     *report = (struct train_report){.steps = 0,
                                     .step = r->step,
                                     .samples = r->samples_seen,
                                     .loss_sum = loss,
-                                    .correct_share = (double)correct / (double)r->batch};
+                                    .correct_share = (double)hits / step_samples(r)};
     return RC_OK;
 }
 
@@ -413,6 +457,8 @@ static enum rc read_options(struct replica *r, const struct replica_options *opt
     if (rc != RC_OK) return rc;
     if (options->lr > 0.0) r->optimizer.lr = options->lr;
     r->batch = options->batch == 0 ? BATCH_DEFAULT : options->batch;
+    r->accumulate = options->accumulate == 0 ? 1 : options->accumulate;
+    r->clip = options->clip;
     r->epochs_total = options->epochs_total;
     r->has_schedule = steps > 0 || !(options->epochs_total > 0.0);
     if (!r->has_schedule) steps = 1; /* enough to check the text */
@@ -423,6 +469,23 @@ static enum rc read_options(struct replica *r, const struct replica_options *opt
     }
     snprintf(r->schedule_text, sizeof(r->schedule_text), "%s", schedule);
     snprintf(r->data, sizeof(r->data), "%s", options->data);
+    return RC_OK;
+}
+
+static enum rc make_optimizer_buffers(struct replica *r)
+{
+    const struct schema *schema = model_schema(r->model);
+    const struct backend_ops *ops = r->backend->ops;
+    size_t workspace = optimizer_workspace(&r->optimizer, schema);
+
+    if (workspace > 0) {
+        r->workspace = ops->alloc(r->backend, workspace * sizeof(float));
+        if (r->workspace == NULL) return RC_NOMEM;
+    }
+    if (r->accumulate > 1) {
+        r->accumulated = ops->alloc(r->backend, schema->values[SECTION_GRADIENT] * sizeof(float));
+        if (r->accumulated == NULL) return RC_NOMEM;
+    }
     return RC_OK;
 }
 
@@ -449,6 +512,7 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
     r->logits = mem_array((size_t)r->batch * info->classes, sizeof(float));
     r->logits_gradient = mem_array((size_t)r->batch * info->classes, sizeof(float));
     r->labels = mem_alloc(r->batch);
+    if (rc == RC_OK) rc = make_optimizer_buffers(r);
     if (rc == RC_OK && r->input != NULL && r->logits != NULL && r->logits_gradient != NULL &&
         r->labels != NULL) {
         return RC_OK;

@@ -16,6 +16,8 @@ struct replica_options {
     const char *data;      /* --data spec */
     const char *optimizer; /* `momentum:lr=0.02,beta=0.9`; NULL or "": the preset's default */
     const char *schedule;  /* `constant`, `cosine:warmup=0.05`; NULL: constant */
+    double clip;           /* longest gradient, by its norm; 0: as long as it is */
+    uint32_t accumulate;   /* batches whose mean gradient makes one step; 0: 1 */
     double lr;             /* > 0 overrides the optimizer's lr= */
     uint64_t steps_total;  /* for schedules with an end; 0: not known */
     double

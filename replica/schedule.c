@@ -1,6 +1,8 @@
 /*
- * Schedules. Cosine: Loshchilov, Hutter 2016, arXiv:1608.03983, without restarts, after a linear
- * warm-up: min + (1 - min) (1 + cos(pi t / T)) / 2.
+ * Schedules. After a linear warm-up from the first step on (Goyal et al. 2017, arXiv:1706.02677),
+ * `linear` and `cosine` go from 1 to the minimum at the last step, the latter as min +
+ * (1 - min) (1 + cos(pi t / T)) / 2 (Loshchilov, Hutter 2016, arXiv:1608.03983, no restarts).
+ * `step` drops at multiples of `every` counted from step 0, whatever the warm-up.
  */
 #include "replica/schedule.h"
 
@@ -8,77 +10,140 @@
 #include "replica/spec.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
-static const char *const names[] = {"constant", "cosine"};
-static const char *const cosine_keys[] = {"warmup", "min"};
+static const char *const names[SCHEDULE_COUNT] = {[SCHEDULE_CONSTANT] = "constant",
+                                                  [SCHEDULE_STEP] = "step",
+                                                  [SCHEDULE_LINEAR] = "linear",
+                                                  [SCHEDULE_COSINE] = "cosine"};
+
+/* Which keys a schedule knows; the unused places are NULL. */
+static const char *const keys[SCHEDULE_COUNT][3] = {
+    [SCHEDULE_CONSTANT] = {"warmup"},
+    [SCHEDULE_STEP] = {"warmup", "every", "gamma"},
+    [SCHEDULE_LINEAR] = {"warmup", "min"},
+    [SCHEDULE_COSINE] = {"warmup", "min"},
+};
+
+static enum rc read_steps(const struct schedule *schedule, const struct spec_item *item,
+                          double least, uint64_t *steps, struct fault *why)
+{
+    bool is_share = item->value < 1.0;
+    double wanted = is_share ? item->value * (double)schedule->steps_total : item->value;
+
+    if (item->value < least || item->value >= 1e15) {
+        return fault_set(why, RC_PARSE,
+                         "--schedule, column %zu: %s must be a share below 1 or a number of steps",
+                         item->value_column, item->key);
+    }
+    if (is_share && item->value > 0.0 && schedule->steps_total == 0) {
+        return fault_set(why, RC_USAGE,
+                         "--schedule, column %zu: a share needs an end: add --steps or --epochs",
+                         item->value_column);
+    }
+    *steps = (uint64_t)llround(wanted);
+    return RC_OK;
+}
 
 static enum rc set_item(struct schedule *schedule, const struct spec_item *item, struct fault *why)
 {
+    const char *const *known = keys[schedule->kind];
+    size_t count = 0;
+    bool is_known = false;
+
+    while (count < ARRAY_COUNT(keys[0]) && known[count] != NULL) {
+        is_known = is_known || strcmp(known[count], item->key) == 0;
+        count++;
+    }
+    if (!is_known) {
+        return spec_unknown("--schedule", item->column, "key", item->key, known, count, why);
+    }
     if (strcmp(item->key, "warmup") == 0) {
-        double steps =
-            item->value < 1.0 ? item->value * (double)schedule->steps_total : item->value;
-        if (item->value < 0.0 || item->value >= 1e15) {
-            return fault_set(why, RC_PARSE,
-                             "--schedule, column %zu: warmup must be a share below 1 or a number "
-                             "of steps",
-                             item->value_column);
-        }
-        schedule->warmup_steps = (uint64_t)llround(steps);
-        return RC_OK;
+        return read_steps(schedule, item, 0.0, &schedule->warmup_steps, why);
     }
-    if (strcmp(item->key, "min") == 0) {
-        if (item->value < 0.0 || item->value > 1.0) {
-            return fault_set(why, RC_PARSE,
-                             "--schedule, column %zu: min must be a share of the rate, 0 to 1",
-                             item->value_column);
-        }
+    if (strcmp(item->key, "every") == 0) {
+        enum rc rc = read_steps(schedule, item, 1e-9, &schedule->every_steps, why);
+        if (rc == RC_OK && schedule->every_steps == 0) schedule->every_steps = 1;
+        return rc;
+    }
+    if (item->value < 0.0 || item->value > 1.0) {
+        return fault_set(why, RC_PARSE,
+                         "--schedule, column %zu: %s must be a share of the rate, 0 to 1",
+                         item->value_column, item->key);
+    }
+    if (strcmp(item->key, "gamma") == 0) {
+        schedule->gamma = item->value;
+    } else {
         schedule->min_share = item->value;
-        return RC_OK;
     }
-    return spec_unknown("--schedule", item->column, "key", item->key, cosine_keys,
-                        ARRAY_COUNT(cosine_keys), why);
+    return RC_OK;
 }
 
 enum rc schedule_parse(const char *text, uint64_t steps_total, struct schedule *schedule,
                        struct fault *why)
 {
-    struct schedule parsed = {.kind = SCHEDULE_CONSTANT, .steps_total = steps_total};
+    struct schedule parsed = {.steps_total = steps_total, .gamma = 0.1};
     struct spec spec;
+    size_t kind = 0;
     enum rc rc;
 
     if (text == NULL || text[0] == '\0') text = "constant";
     rc = spec_parse("--schedule", text, &spec, why);
     if (rc != RC_OK) return rc;
-    if (strcmp(spec.name, "cosine") == 0) {
-        parsed.kind = SCHEDULE_COSINE;
-        if (steps_total == 0) {
-            return fault_set(why, RC_USAGE,
-                             "--schedule cosine needs an end: add --steps or --epochs");
-        }
-    } else if (strcmp(spec.name, "constant") != 0) {
-        return spec_unknown("--schedule", 1, "schedule", spec.name, names, ARRAY_COUNT(names), why);
-    } else if (spec.items_count > 0) {
-        return fault_set(why, RC_PARSE, "--schedule, column %zu: constant takes no settings",
-                         spec.items[0].column);
+    while (kind < SCHEDULE_COUNT && strcmp(names[kind], spec.name) != 0) {
+        kind++;
+    }
+    if (kind == SCHEDULE_COUNT) {
+        return spec_unknown("--schedule", 1, "schedule", spec.name, names, SCHEDULE_COUNT, why);
+    }
+    parsed.kind = (enum schedule_kind)kind;
+    if (steps_total == 0 && (kind == SCHEDULE_COSINE || kind == SCHEDULE_LINEAR)) {
+        return fault_set(why, RC_USAGE, "--schedule %s needs an end: add --steps or --epochs",
+                         spec.name);
     }
     for (size_t i = 0; i < spec.items_count; i++) {
         rc = set_item(&parsed, &spec.items[i], why);
         if (rc != RC_OK) return rc;
     }
+    if (kind == SCHEDULE_STEP && parsed.every_steps == 0) {
+        return fault_set(why, RC_PARSE,
+                         "--schedule, column %zu: step needs every=STEPS, as in "
+                         "step:every=30%%,gamma=0.1",
+                         strlen(text) + 1);
+    }
     *schedule = parsed;
     return RC_OK;
+}
+
+/* Share of the way from the end of the warm-up to the last step. */
+static double progress_at(const struct schedule *schedule, uint64_t step)
+{
+    if (step >= schedule->steps_total) return 1.0;
+    return (double)(step - schedule->warmup_steps) /
+           (double)(schedule->steps_total - schedule->warmup_steps);
 }
 
 double schedule_factor(const struct schedule *schedule, uint64_t step)
 {
     const double pi = 3.14159265358979323846;
-    uint64_t warmup = schedule->warmup_steps;
-    double progress;
+    double rest = 1.0 - schedule->min_share, climb = 1.0;
 
-    if (schedule->kind == SCHEDULE_CONSTANT) return 1.0;
-    if (step < warmup) return (double)(step + 1) / (double)warmup;
-    if (step >= schedule->steps_total) return schedule->min_share;
-    progress = (double)(step - warmup) / (double)(schedule->steps_total - warmup);
-    return schedule->min_share + (1.0 - schedule->min_share) * 0.5 * (1.0 + cos(pi * progress));
+    if (step < schedule->warmup_steps) {
+        climb = (double)(step + 1) / (double)schedule->warmup_steps;
+        if (schedule->kind != SCHEDULE_STEP) return climb;
+    }
+    switch (schedule->kind) {
+    case SCHEDULE_STEP:
+        return climb * pow(schedule->gamma, (double)(step / schedule->every_steps));
+    case SCHEDULE_LINEAR:
+        return schedule->min_share + rest * (1.0 - progress_at(schedule, step));
+    case SCHEDULE_COSINE:
+        if (step >= schedule->steps_total) return schedule->min_share;
+        return schedule->min_share + rest * 0.5 * (1.0 + cos(pi * progress_at(schedule, step)));
+    case SCHEDULE_CONSTANT:
+    case SCHEDULE_COUNT:
+    default:
+        return 1.0;
+    }
 }

@@ -216,35 +216,3 @@ void reference_pool_backward(const struct pool_options *options, uint32_t images
         }
     }
 }
-
-void reference_update(const struct update *update, const float *gradient, float *moments,
-                      float *values, size_t n)
-{
-    float *second = moments + (update->kind == UPDATE_ADAM ? n : 0);
-
-    for (size_t i = 0; i < n; i++) {
-        float g = gradient[i] + update->decay * values[i];
-
-        switch (update->kind) {
-        case UPDATE_SGD:
-            values[i] -= update->rate * g;
-            break;
-        case UPDATE_MOMENTUM:
-            moments[i] = update->beta * moments[i] + g;
-            values[i] -= update->rate * moments[i];
-            break;
-        case UPDATE_NESTEROV:
-            moments[i] = update->beta * moments[i] + g;
-            values[i] -= update->rate * (g + update->beta * moments[i]);
-            break;
-        case UPDATE_ADAM:
-            moments[i] = update->beta * moments[i] + (1.0F - update->beta) * g;
-            second[i] = update->beta2 * second[i] + (1.0F - update->beta2) * (g * g);
-            values[i] -= update->rate * moments[i] / (sqrtf(second[i]) + update->epsilon);
-            break;
-        case UPDATE_COUNT:
-        default:
-            CHECK(false); /* an update of a known kind */
-        }
-    }
-}

@@ -34,6 +34,20 @@ void reference_relayout(struct image_shape from, uint32_t to_block, uint32_t ima
                         float *y);
 void reference_update(const struct update *update, const float *gradient, float *moments,
                       float *values, size_t n);
+/** Five Newton-Schulz steps on the matrix that `workspace` begins with; the result lies in the
+ *  workspace, too. */
+float *reference_newton_schulz(size_t rows, size_t columns, float *workspace);
+
+/* Muon's quintic: x -> a x + b x^3 + c x^5 on singular values that sum up to 1 in squares. */
+#define NEWTON_SCHULZ_A       3.4445
+#define NEWTON_SCHULZ_B       (-4.7750)
+#define NEWTON_SCHULZ_C       2.0315
+#define NEWTON_SCHULZ_EPSILON 1e-7
+enum { NEWTON_SCHULZ_STEPS = 5 };
+
+/* The rate of a whole layer, from norms; the twins and the fused kernels share these two. */
+float update_lars_rate(const struct update *update, double value_norm, double gradient_norm);
+float update_lamb_rate(const struct update *update, double value_norm, double direction_norm);
 /** Where channel `c`, row `y`, column `x` of an image is. */
 size_t reference_index(struct image_shape shape, uint32_t c, uint32_t y, uint32_t x);
 

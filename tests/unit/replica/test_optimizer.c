@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "replica/optimizer.h"
+#include "replica/plane.h"
 #include "replica/schedule.h"
 
 #include <math.h>
@@ -27,22 +28,61 @@ static void check_refused(const char *text, const char *expected)
     assert_true(optimizer.lr == 77.0);
 }
 
+/* A schema of one tensor and, if wanted, a last matrix of one value; and who computes. */
+struct table {
+    struct schema schema;
+    struct backend *cpu;
+};
+
+static struct table table_of(const char *name, const uint32_t *shape, uint32_t rank, bool has_last)
+{
+    const struct cpu_backend_options options = {.threads = 1};
+    const uint32_t ones[2] = {1, 1};
+    struct table table = {.cpu = cpu_backend_create(&options)};
+
+    schema_init(&table.schema);
+    assert_int_equal(schema_add(&table.schema, name, SECTION_PARAMETERS, shape, rank), RC_OK);
+    if (has_last) {
+        assert_int_equal(schema_add(&table.schema, "last", SECTION_PARAMETERS, ones, 2), RC_OK);
+    }
+    return table;
+}
+
+static void table_drop(struct table *table)
+{
+    schema_deinit(&table->schema);
+    backend_destroy(table->cpu);
+}
+
+enum { VALUES_MAX = 64 };
+
+/* One step on at most VALUES_MAX values; the workspace holds NaN before it. */
+static void take_step(struct table *table, const struct optimizer *optimizer, uint64_t count,
+                      const float *gradient, float *moments, float *values)
+{
+    float workspace[4 * VALUES_MAX];
+    const struct optimizer_step step = {gradient, moments, values, workspace, 1.0, count};
+
+    assert_true(optimizer_workspace(optimizer, &table->schema) <= ARRAY_COUNT(workspace));
+    memset(workspace, 0xff, sizeof(workspace));
+    assert_int_equal(optimizer_step(optimizer, table->cpu, &table->schema, &step), RC_OK);
+}
+
 /* x = 1, gradients 0.5 then 0.25, rate 0.1. */
 static void check_steps(const char *text, double first, double second)
 {
-    struct cpu_backend_options options = {.threads = 1};
-    struct backend *cpu = cpu_backend_create(&options);
+    const uint32_t shape[1] = {1};
+    struct table table = table_of("bias", shape, 1, false);
     struct optimizer optimizer = parsed(text);
     float x = 1.0F, moments[2] = {0.0F, 0.0F};
     const float gradients[2] = {0.5F, 0.25F};
     const double expected[2] = {first, second};
 
     for (uint64_t k = 1; k <= 2; k++) {
-        struct update update = optimizer_update(&optimizer, optimizer.lr, k);
-        assert_int_equal(cpu->ops->update(cpu, &update, &gradients[k - 1], moments, &x, 1), RC_OK);
+        take_step(&table, &optimizer, k, &gradients[k - 1], moments, &x);
         assert_float_equal(x, expected[k - 1], 2e-6); /* the values have six digits */
     }
-    backend_destroy(cpu);
+    table_drop(&table);
 }
 
 static void two_steps_are_as_calculated_by_hand(void **state)
@@ -51,8 +91,215 @@ static void two_steps_are_as_calculated_by_hand(void **state)
     check_steps("sgd:lr=0.1", 0.95, 0.925);
     check_steps("momentum:lr=0.1,beta=0.9", 0.95, 0.88);
     check_steps("nesterov:lr=0.1,beta=0.9", 0.905, 0.817);
+    check_steps("adagrad:lr=0.1", 0.9, 0.855279);
+    check_steps("rmsprop:lr=0.1,alpha=0.99", 0.0000002, -0.449013);
     check_steps("adam:lr=0.1", 0.9, 0.806782);
-    check_steps("sgd:lr=0.1,decay=0.5", 0.9, 0.83); /* g = 0.5 + 0.5, then 0.25 + 0.45 */
+    check_steps("adamw:lr=0.1,wd=0.1", 0.89, 0.787882);
+    check_steps("sgd:lr=0.1,wd=0.5", 0.9, 0.83); /* g = 0.5 + 0.5, then 0.25 + 0.45 */
+    check_steps("momentum:lr=0.1,beta=0.9,wd=0.5", 0.9, 0.74);
+    check_steps("lars:lr=0.1,beta=0.9,wd=0.5", 0.95, 0.88);    /* a bias: momentum without decay */
+    check_steps("lamb:lr=0.1,eps=1e-8,wd=0.5", 0.9, 0.806782); /* a bias: plain adam */
+}
+
+/* x = (3, 4), g = (0.6, 0.8), as a matrix or as a bias. */
+static void check_layer(const char *text, uint32_t rank, double epsilon, double first,
+                        double second)
+{
+    const uint32_t shape[2] = {2, 1};
+    struct table table = table_of("dense1.weight", shape, rank, false);
+    struct optimizer optimizer = parsed(text);
+    float x[2] = {3.0F, 4.0F}, moments[4] = {0.0F};
+    const float g[2] = {0.6F, 0.8F};
+
+    optimizer.epsilon = epsilon;
+    take_step(&table, &optimizer, 1, g, moments, x);
+    assert_float_equal(x[0], first, 5e-6);
+    assert_float_equal(x[1], second, 5e-6);
+    table_drop(&table);
+}
+
+static void a_layers_ratio_is_as_calculated_by_hand(void **state)
+{
+    (void)state;
+    check_layer("lars:lr=0.1,wd=0.1,trust=0.01", 2, 0.0, 2.997, 3.996);
+    check_layer("lars:lr=0.1,wd=0.1,trust=0.01", 1, 0.0, 2.94, 3.92);
+    check_layer("lamb:lr=0.01,wd=0.1", 2, 0.0, 2.96598, 3.96336);
+    check_layer("lamb:lr=0.01,wd=0.1", 1, 0.0, 2.99, 3.99);
+}
+
+/* Relative steps of x and of c x with g / c. */
+static void layers_take_the_same_relative_step_at_every_scale(void **state)
+{
+    const char *const texts[] = {"lars:lr=0.1,eps=1e-30", "lamb:lr=0.01,wd=0,eps=1e-30"};
+    const uint32_t shape[2] = {3, 4};
+    struct table table = table_of("dense1.weight", shape, 2, false);
+
+    (void)state;
+    for (size_t t = 0; t < ARRAY_COUNT(texts); t++) {
+        struct optimizer optimizer = parsed(texts[t]);
+        for (float c = 1e-3F; c < 1e4F; c *= 10.0F) {
+            float x[12], y[12], g[12], h[12], moments[24] = {0.0F}, others[24] = {0.0F};
+            for (size_t i = 0; i < 12; i++) {
+                x[i] = 1.0F + 0.1F * (float)i;
+                y[i] = c * x[i];
+                g[i] = sinf((float)i + 0.5F);
+                h[i] = g[i] / c;
+            }
+            for (uint64_t k = 1; k <= 3; k++) {
+                take_step(&table, &optimizer, k, g, moments, x);
+                take_step(&table, &optimizer, k, h, others, y);
+            }
+            for (size_t i = 0; i < 12; i++) {
+                assert_float_equal(y[i] / c, x[i], 2e-6);
+                assert_true(x[i] != 1.0F + 0.1F * (float)i);
+            }
+        }
+    }
+    table_drop(&table);
+}
+
+static void tensors_at_zero_and_gradients_of_zero_are_no_trap(void **state)
+{
+    const char *const texts[] = {"lars", "lamb:wd=0", "muon"};
+    const uint32_t shape[2] = {2, 2};
+
+    (void)state;
+    for (size_t t = 0; t < ARRAY_COUNT(texts); t++) {
+        struct table table = table_of("dense1.weight", shape, 2, true);
+        struct optimizer optimizer = parsed(texts[t]);
+        float zero[5] = {0.0F}, g[5] = {1.0F, -1.0F, 0.5F, 2.0F, 1.0F}, moments[10] = {0.0F};
+        float x[5] = {1.0F, 2.0F, 3.0F, 4.0F, 5.0F};
+        const float before[5] = {1.0F, 2.0F, 3.0F, 4.0F, 5.0F};
+        take_step(&table, &optimizer, 1, zero, moments, x);
+        assert_memory_equal(x, before, sizeof(x)); /* nothing pulls, nothing moves */
+        memset(moments, 0, sizeof(moments));
+        take_step(&table, &optimizer, 1, g, moments, zero);
+        for (size_t i = 0; i < 5; i++) {
+            assert_true(isfinite(zero[i]) && zero[i] != 0.0F);
+        }
+        table_drop(&table);
+    }
+}
+
+static void adamw_without_gradient_only_decays(void **state)
+{
+    const uint32_t shape[2] = {2, 2};
+    struct table table = table_of("dense1.weight", shape, 2, false);
+    struct optimizer adamw = parsed("adamw:lr=0.1,wd=0.2");
+    float x[4] = {1.0F, -2.0F, 3.0F, 0.0F}, moments[8] = {0.0F};
+    const float zero[4] = {0.0F};
+
+    (void)state;
+    for (uint64_t k = 1; k <= 3; k++) {
+        take_step(&table, &adamw, k, zero, moments, x);
+    }
+    assert_float_equal(x[0], 0.98F * 0.98F * 0.98F, 1e-6F);
+    assert_float_equal(x[1], -2.0F * 0.98F * 0.98F * 0.98F, 1e-6F);
+    assert_true(x[3] == 0.0F);
+    table_drop(&table);
+}
+
+/* A step of rate 1 from x = 0 is the orthogonalised gradient, whatever its size. */
+static void orthogonalise(const uint32_t *shape, uint32_t rank, const float *gradient, float *x)
+{
+    struct table table = table_of("conv1.weight", shape, rank, true);
+    struct optimizer muon = parsed("muon:lr=1");
+    float moments[2 * VALUES_MAX] = {0.0F};
+
+    take_step(&table, &muon, 1, gradient, moments, x);
+    table_drop(&table);
+}
+
+static void muons_direction_is_the_golden_matrix(void **state)
+{
+    const float gradient[5] = {1.0F, 2.0F, 3.0F, 4.0F, 0.0F};
+    const double expected[4] = {-0.680661, 0.82554, 0.741295, 0.25944};
+    const uint32_t shape[2] = {2, 2};
+    float x[5] = {0.0F};
+
+    (void)state;
+    orthogonalise(shape, 2, gradient, x);
+    for (size_t i = 0; i < 4; i++) {
+        assert_float_equal(-x[i], expected[i], 1e-4);
+    }
+}
+
+/* Rows of a wide matrix and columns of a tall one: with orthogonal ones of equal length, all
+ * singular values are one number, which must lie in the band. */
+static void an_orthogonal_matrix_stays_in_the_band(void **state)
+{
+    const uint32_t wide[4] = {2, 1, 2, 2}, tall[2] = {4, 2}; /* a filter is flattened to 2 x 4 */
+    const float rows[9] = {0.5F, 0.5F, 0.5F, 0.5F, 0.5F, -0.5F, 0.5F, -0.5F, 0.0F};
+    const float columns[9] = {0.5F, 0.5F, 0.5F, -0.5F, 0.5F, 0.5F, 0.5F, -0.5F, 0.0F};
+    float x[9] = {0.0F}, y[9] = {0.0F};
+    float size;
+
+    (void)state;
+    orthogonalise(wide, 4, rows, x);
+    size = -x[0] / rows[0];
+    assert_true(size > 0.5F && size < 1.5F);
+    for (size_t i = 0; i < 8; i++) {
+        assert_float_equal(-x[i], size * rows[i], 1e-5);
+    }
+    orthogonalise(tall, 2, columns, y); /* and is sqrt(rows / columns) times as long */
+    for (size_t i = 0; i < 8; i++) {
+        assert_float_equal(-y[i], sqrtf(2.0F) * size * columns[i], 1e-5);
+    }
+}
+
+static void muon_leaves_embeddings_outputs_and_biases_to_adamw(void **state)
+{
+    const char *const all[] = {"embed.weight", "dense1.weight", "dense1.bias", "dense2.weight"};
+    const uint32_t shape[2] = {2, 3};
+    const struct cpu_backend_options options = {.threads = 1};
+    struct table table = {.cpu = cpu_backend_create(&options)};
+    struct optimizer muon = parsed("muon:lr=0.5,adamw-lr=0.01"), adamw = parsed("adamw:lr=0.01");
+    float g[20], x[20], y[20], moments[40] = {0.0F}, others[40] = {0.0F};
+
+    (void)state;
+    adamw.beta2 = muon.beta2;
+    adamw.decay = 0.0;
+    schema_init(&table.schema);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(
+            schema_add(&table.schema, all[i], SECTION_PARAMETERS, shape, i == 2 ? 1 : 2), RC_OK);
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_int_equal(optimizer_is_hidden_matrix(&table.schema, &table.schema.tensors[i]),
+                         i == 1);
+    }
+    for (size_t i = 0; i < 20; i++) {
+        g[i] = sinf((float)i);
+        x[i] = y[i] = cosf((float)i);
+    }
+    for (uint64_t k = 1; k <= 2; k++) {
+        take_step(&table, &muon, k, g, moments, x);
+        take_step(&table, &adamw, k, g, others, y);
+    }
+    assert_memory_equal(x, y, 6 * sizeof(*x));
+    assert_memory_equal(x + 12, y + 12, 8 * sizeof(*x));
+    for (size_t i = 6; i < 12; i++) {
+        assert_true(fabsf(x[i] - y[i]) > 1e-3F);
+    }
+    table_drop(&table);
+}
+
+static void clipping_shortens_what_is_too_long_and_nothing_else(void **state)
+{
+    const struct cpu_backend_options options = {.threads = 1};
+    struct backend *cpu = cpu_backend_create(&options);
+    float g[2] = {3.0F, 4.0F}, none[2] = {0.0F, 0.0F};
+
+    (void)state;
+    assert_int_equal(optimizer_clip(cpu, 0.0, g, 2), RC_OK);
+    assert_int_equal(optimizer_clip(cpu, 5.0, g, 2), RC_OK);
+    assert_true(g[0] == 3.0F && g[1] == 4.0F);
+    assert_int_equal(optimizer_clip(cpu, 1.0, g, 2), RC_OK);
+    assert_float_equal(g[0], 0.6, 1e-6);
+    assert_float_equal(g[1], 0.8, 1e-6);
+    assert_int_equal(optimizer_clip(cpu, 1.0, none, 2), RC_OK);
+    assert_true(none[0] == 0.0F && none[1] == 0.0F);
+    backend_destroy(cpu);
 }
 
 static void adams_first_step_has_the_size_of_the_rate_whatever_the_gradients(void **state)
@@ -82,7 +329,19 @@ static void defaults_and_settings_are_read(void **state)
     assert_int_equal(optimizer_planes(UPDATE_SGD), 0);
     assert_int_equal(optimizer_planes(UPDATE_MOMENTUM), 1);
     assert_int_equal(optimizer_planes(UPDATE_NESTEROV), 1);
+    assert_int_equal(optimizer_planes(UPDATE_ADAGRAD), 1);
+    assert_int_equal(optimizer_planes(UPDATE_RMSPROP), 1);
     assert_int_equal(optimizer_planes(UPDATE_ADAM), 2);
+    assert_int_equal(optimizer_planes(UPDATE_ADAMW), 2);
+    assert_int_equal(optimizer_planes(UPDATE_LARS), 1);
+    assert_int_equal(optimizer_planes(UPDATE_LAMB), 2);
+    assert_int_equal(optimizer_planes(UPDATE_MUON), 2);
+    assert_true(parsed("adamw").decay == 0.01 && parsed("lamb").epsilon == 1e-6);
+    assert_true(parsed("adagrad").lr == 0.01 && parsed("adagrad").epsilon == 1e-10);
+    assert_true(parsed("rmsprop").beta2 == 0.99 && parsed("rmsprop:alpha=0.9").beta2 == 0.9);
+    assert_true(parsed("muon").beta == 0.95 && parsed("muon").lr == 0.02);
+    assert_true(parsed("muon:beta1=0.8").adamw_beta == 0.8);
+    assert_true(parsed("lars:trust=0.001").trust == 0.001);
     assert_string_equal(optimizer_name(UPDATE_NESTEROV), "nesterov");
 }
 
@@ -91,9 +350,14 @@ static void a_wrong_optimizer_is_told_with_its_column(void **state)
     (void)state;
     check_refused("adm", "--optimizer, column 1: unknown optimizer 'adm'; did you mean 'adam'?");
     check_refused("quickprop", "--optimizer, column 1: unknown optimizer 'quickprop'; known: sgd, "
-                               "momentum, nesterov, adam");
+                               "momentum, nesterov, adagrad, rmsprop, adam, adamw, lars, lamb, "
+                               "muon");
     check_refused("sgd:lrr=1", "--optimizer, column 5: unknown key 'lrr'; did you mean 'lr'?");
-    check_refused("sgd:beta=0.9", "--optimizer, column 5: unknown key 'beta'; known: lr, decay");
+    check_refused("sgd:beta=0.9", "--optimizer, column 5: unknown key 'beta'; known: lr, wd");
+    check_refused("muon:adamlr=1",
+                  "--optimizer, column 6: unknown key 'adamlr'; did you mean 'adamw-lr'?");
+    check_refused("lars:trust=0", "--optimizer, column 12: trust must be above 0 and below 1000");
+    check_refused("lamp", "--optimizer, column 1: unknown optimizer 'lamp'; did you mean 'lamb'?");
     check_refused("sgd:lr=0", "--optimizer, column 8: lr must be above 0 and below 1e+06");
     check_refused("momentum:lr=1,beta=1",
                   "--optimizer, column 20: beta must be at least 0 and below 1");
@@ -130,6 +394,61 @@ static void cosine_climbs_falls_and_stays_at_its_minimum(void **state)
     assert_true(schedule_factor(&s, 12345) == 1.0);
 }
 
+static struct schedule schedule_of(const char *text, uint64_t steps)
+{
+    struct schedule s;
+    struct fault why = {""};
+
+    if (schedule_parse(text, steps, &s, &why) != RC_OK) fail_msg("%s", why.text);
+    return s;
+}
+
+static void linear_falls_in_a_straight_line_after_the_warm_up(void **state)
+{
+    struct schedule s = schedule_of("linear:warmup=20,min=0.2", 100);
+
+    (void)state;
+    assert_float_equal(schedule_factor(&s, 0), 0.05, 1e-12);
+    assert_float_equal(schedule_factor(&s, 19), 1.0, 1e-12);
+    assert_float_equal(schedule_factor(&s, 20), 1.0, 1e-12);
+    assert_float_equal(schedule_factor(&s, 40), 0.8, 1e-12); /* a quarter of the way */
+    assert_float_equal(schedule_factor(&s, 60), 0.6, 1e-12);
+    assert_float_equal(schedule_factor(&s, 100), 0.2, 1e-12);
+    assert_float_equal(schedule_factor(&s, 101), 0.2, 1e-12);
+    s = schedule_of("linear", 10);
+    assert_float_equal(schedule_factor(&s, 0), 1.0, 1e-12);
+    assert_float_equal(schedule_factor(&s, 9), 0.1, 1e-12);
+    assert_true(schedule_factor(&s, 10) == 0.0);
+}
+
+static void step_drops_at_its_multiples_whatever_the_warm_up(void **state)
+{
+    struct schedule s = schedule_of("step:every=30%,gamma=0.5", 100);
+
+    (void)state;
+    assert_int_equal(s.every_steps, 30);
+    assert_true(schedule_factor(&s, 0) == 1.0 && schedule_factor(&s, 29) == 1.0);
+    assert_true(schedule_factor(&s, 30) == 0.5 && schedule_factor(&s, 59) == 0.5);
+    assert_true(schedule_factor(&s, 60) == 0.25 && schedule_factor(&s, 90) == 0.125);
+    s = schedule_of("step:every=10,warmup=20", 0); /* needs no end; gamma is 0.1 */
+    assert_float_equal(schedule_factor(&s, 0), 0.05, 1e-12);
+    assert_float_equal(schedule_factor(&s, 9), 0.5, 1e-12);
+    assert_float_equal(schedule_factor(&s, 10), 0.055, 1e-12);
+    assert_float_equal(schedule_factor(&s, 20), 0.01, 1e-12);
+    s = schedule_of("step:every=0.1%", 10); /* less than one step is one */
+    assert_int_equal(s.every_steps, 1);
+}
+
+static void constant_may_warm_up_too(void **state)
+{
+    struct schedule s = schedule_of("constant:warmup=4", 0);
+
+    (void)state;
+    assert_float_equal(schedule_factor(&s, 0), 0.25, 1e-12);
+    assert_float_equal(schedule_factor(&s, 3), 1.0, 1e-12);
+    assert_true(schedule_factor(&s, 4) == 1.0 && schedule_factor(&s, 1000000) == 1.0);
+}
+
 static void check_no_schedule(const char *text, uint64_t steps, enum rc rc, const char *expected)
 {
     struct schedule s;
@@ -153,16 +472,40 @@ static void a_wrong_schedule_is_told_with_its_column(void **state)
     check_no_schedule("cosine:warmp=1", 9, RC_PARSE,
                       "--schedule, column 8: unknown key 'warmp'; did you mean 'warmup'?");
     check_no_schedule("constant:min=0", 9, RC_PARSE,
-                      "--schedule, column 10: constant takes no settings");
+                      "--schedule, column 10: unknown key 'min'; known: warmup");
+    check_no_schedule("linear", 0, RC_USAGE,
+                      "--schedule linear needs an end: add --steps or --epochs");
+    check_no_schedule("constant:warmup=5%", 0, RC_USAGE,
+                      "--schedule, column 17: a share needs an end: add --steps or --epochs");
+    check_no_schedule("step", 9, RC_PARSE,
+                      "--schedule, column 5: step needs every=STEPS, as in "
+                      "step:every=30%,gamma=0.1");
+    check_no_schedule("step:evry=3", 9, RC_PARSE,
+                      "--schedule, column 6: unknown key 'evry'; did you mean 'every'?");
+    check_no_schedule("step:every=0", 9, RC_PARSE,
+                      "--schedule, column 12: every must be a share below 1 or a number of steps");
+    check_no_schedule("step:every=3,gamma=1.5", 9, RC_PARSE,
+                      "--schedule, column 20: gamma must be a share of the rate, 0 to 1");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_steps_are_as_calculated_by_hand),
+        cmocka_unit_test(a_layers_ratio_is_as_calculated_by_hand),
+        cmocka_unit_test(layers_take_the_same_relative_step_at_every_scale),
+        cmocka_unit_test(tensors_at_zero_and_gradients_of_zero_are_no_trap),
+        cmocka_unit_test(adamw_without_gradient_only_decays),
+        cmocka_unit_test(muons_direction_is_the_golden_matrix),
+        cmocka_unit_test(an_orthogonal_matrix_stays_in_the_band),
+        cmocka_unit_test(muon_leaves_embeddings_outputs_and_biases_to_adamw),
+        cmocka_unit_test(clipping_shortens_what_is_too_long_and_nothing_else),
         cmocka_unit_test(adams_first_step_has_the_size_of_the_rate_whatever_the_gradients),
         cmocka_unit_test(defaults_and_settings_are_read),
         cmocka_unit_test(a_wrong_optimizer_is_told_with_its_column),
+        cmocka_unit_test(linear_falls_in_a_straight_line_after_the_warm_up),
+        cmocka_unit_test(step_drops_at_its_multiples_whatever_the_warm_up),
+        cmocka_unit_test(constant_may_warm_up_too),
         cmocka_unit_test(cosine_climbs_falls_and_stays_at_its_minimum),
         cmocka_unit_test(a_wrong_schedule_is_told_with_its_column),
     };

@@ -158,8 +158,16 @@ static struct learner *resumed(struct backend *cpu, const struct replica_options
 
 static void a_resumed_run_is_the_uninterrupted_run_to_the_bit(void **state)
 {
-    const char *const optimizers[] = {"sgd", "momentum:lr=0.05,decay=1e-4", "nesterov:lr=0.01",
-                                      "adam"};
+    const char *const optimizers[] = {"sgd:wd=1e-3",
+                                      "momentum:lr=0.05,wd=1e-4",
+                                      "nesterov:lr=0.01",
+                                      "adagrad",
+                                      "rmsprop",
+                                      "adam",
+                                      "adamw:wd=0.1",
+                                      "lars:wd=1e-4",
+                                      "lamb",
+                                      "muon:wd=0.01"};
 
     for (size_t i = 0; i < ARRAY_COUNT(optimizers); i++) {
         struct replica_options options = options_of("mlp");
@@ -362,6 +370,123 @@ static void a_gradient_and_a_step_are_a_training_step(void **state)
     b->ops->destroy(b);
 }
 
+/* The largest difference of two learners' parameters. */
+static double distance(struct learner *a, struct learner *b)
+{
+    size_t count = count_of(a, SECTION_PARAMETERS);
+    float *x = values_of(a, SECTION_PARAMETERS), *y = values_of(b, SECTION_PARAMETERS);
+    double most = 0.0;
+
+    for (size_t i = 0; i < count; i++) {
+        most = fmax(most, fabs((double)x[i] - (double)y[i]));
+    }
+    mem_free(x);
+    mem_free(y);
+    return most;
+}
+
+static void accumulated_batches_are_one_batch_of_their_size(void **state)
+{
+    struct replica_options options = options_of("mlp");
+    struct learner *parts, *whole, *one;
+    struct train_report report, other;
+
+    options.batch = 64;
+    one = make(*state, &options);
+    options.accumulate = 4;
+    parts = make(*state, &options);
+    options.accumulate = 1;
+    options.batch = 256;
+    whole = make(*state, &options);
+    report = train(parts, 6); /* two epochs of 768 samples */
+    other = train(whole, 6);
+    train(one, 6);
+    assert_int_equal(report.samples, 6 * 256);
+    assert_int_equal(other.samples, 6 * 256);
+    assert_float_equal(report.loss_sum, other.loss_sum, 1e-4);
+    assert_float_equal(report.correct_share, other.correct_share, 1e-3);
+    assert_true(distance(parts, whole) < 1e-5);
+    assert_true(distance(one, whole) > 1e-3);
+    parts->ops->destroy(parts);
+    whole->ops->destroy(whole);
+    one->ops->destroy(one);
+}
+
+static void accumulation_and_clipping_resume_to_the_bit(void **state)
+{
+    struct replica_options options = options_of("mlp");
+    struct learner *whole, *rest;
+    struct tensor_file *file;
+    float *parameters;
+
+    options.accumulate = 3;
+    options.clip = 0.5;
+    options.optimizer = "adamw";
+    options.schedule = "linear:warmup=5%";
+    options.epochs_total = 10.0; /* 40 steps of 192 samples */
+    whole = make(*state, &options);
+    train(whole, 9);
+    file = saved(whole);
+    parameters = values_of(whole, SECTION_PARAMETERS);
+    rest = resumed(*state, &options, parameters, file);
+    train(whole, 31);
+    assert_int_equal(train(rest, 31).samples, 40 * 192);
+    check_equal(whole, rest);
+    mem_free(parameters);
+    parameters = values_of(rest, SECTION_PARAMETERS);
+    train(rest, 3); /* the schedule's end was in steps of 192, so it is reached: the rate is 0 */
+    check_equal(whole, rest);
+    mem_free(parameters);
+    tensor_file_destroy(file);
+    whole->ops->destroy(whole);
+    rest->ops->destroy(rest);
+}
+
+static void a_clipped_step_is_as_long_as_the_limit(void **state)
+{
+    struct replica_options options = options_of("mlp");
+    struct learner *clipped;
+    float *before, *after;
+    double squares = 0.0;
+    size_t count;
+
+    options.optimizer = "sgd:lr=1";
+    options.clip = 0.01;
+    clipped = make(*state, &options);
+    count = count_of(clipped, SECTION_PARAMETERS);
+    before = values_of(clipped, SECTION_PARAMETERS);
+    train(clipped, 1);
+    after = values_of(clipped, SECTION_PARAMETERS);
+    for (size_t i = 0; i < count; i++) {
+        squares += pow((double)after[i] - (double)before[i], 2.0);
+    }
+    assert_float_equal(sqrt(squares), 0.01, 1e-5);
+    mem_free(before);
+    mem_free(after);
+    clipped->ops->destroy(clipped);
+}
+
+static void every_optimizer_learns_with_its_defaults(void **state)
+{
+    const char *const optimizers[] = {"sgd",  "momentum", "nesterov", "adagrad", "rmsprop",
+                                      "adam", "adamw",    "lars",     "lamb",    "muon"};
+
+    for (size_t i = 0; i < ARRAY_COUNT(optimizers); i++) {
+        struct replica_options options = options_of(SMALL_CNN);
+        struct evaluation before, after;
+        struct learner *learner;
+        options.optimizer = optimizers[i];
+        learner = make(*state, &options);
+        assert_int_equal(learner->ops->evaluate(learner, 0, &before), RC_OK);
+        train(learner, 100);
+        assert_int_equal(learner->ops->evaluate(learner, 0, &after), RC_OK);
+        if (!(after.loss < 0.9 * before.loss)) {
+            fail_msg("%s: loss %g, before %g", optimizers[i], after.loss, before.loss);
+        }
+        learner->ops->destroy(learner);
+    }
+}
+
 static void a_difference_is_added_and_moments_travel(void **state)
 {
     struct replica_options options = options_of("mlp");
@@ -470,10 +595,12 @@ static void the_card_says_what_the_model_needs(void **state)
 
 static void every_failed_allocation_is_reported_and_leaks_nothing(void **state)
 {
-    struct replica_options options = options_of("linear:classes");
+    struct replica_options options = options_of("linear:8 relu linear:classes");
     uint64_t before = mem_blocks();
     bool is_done = false;
 
+    options.optimizer = "muon";
+    options.accumulate = 2;
     for (uint64_t n = 0; !is_done && n < 300; n++) {
         struct learner *learner = NULL;
         struct fault why = {""};
@@ -503,6 +630,10 @@ int main(void)
         cmocka_unit_test(a_model_that_is_no_longer_finite_is_told),
         cmocka_unit_test(the_schedule_follows_the_shared_step),
         cmocka_unit_test(a_gradient_and_a_step_are_a_training_step),
+        cmocka_unit_test(accumulated_batches_are_one_batch_of_their_size),
+        cmocka_unit_test(accumulation_and_clipping_resume_to_the_bit),
+        cmocka_unit_test(a_clipped_step_is_as_long_as_the_limit),
+        cmocka_unit_test(every_optimizer_learns_with_its_defaults),
         cmocka_unit_test(a_difference_is_added_and_moments_travel),
         cmocka_unit_test(wrong_settings_are_told),
         cmocka_unit_test(a_state_of_something_else_is_refused_and_changes_nothing),
