@@ -118,9 +118,10 @@ static enum rc load_swarm_file(struct session *session, struct fault *why)
 
 static enum rc adopt_config(struct options *options, const char *folder, struct fault *why)
 {
-    static const char *const keys[] = {"model", "data",     "averaging", "topology",   "exchange",
-                                       "codec", "rule",     "pace",      "optimizer",  "batch",
-                                       "shard", "shard-of", "seed",      "swarm-name", NULL};
+    static const char *const keys[] = {
+        "model", "data",     "averaging", "topology",   "exchange", "codec",
+        "rule",  "pace",     "optimizer", "batch",      "clip",     "accumulate",
+        "shard", "shard-of", "seed",      "swarm-name", NULL};
     char path[PATH_BYTES];
     void *text = NULL;
     size_t bytes = 0;
@@ -392,6 +393,8 @@ static enum rc create_learner(struct session *session, struct fault *why)
                                       .data = options_text(options, "data"),
                                       .optimizer = options_text(options, "optimizer"),
                                       .schedule = options_text(options, "schedule"),
+                                      .clip = options_real(options, "clip"),
+                                      .accumulate = (uint32_t)options_count(options, "accumulate"),
                                       .lr = options_real(options, "lr"),
                                       .batch = batch_of(options),
                                       .shard = options_text(options, "shard"),
@@ -471,7 +474,8 @@ static enum rc create_node(struct session *session, struct fault *why)
                                 .book = book,
                                 .book_count = session->book_count,
                                 .seed = options_count(options, "seed"),
-                                .batch = batch_of(options),
+                                .batch = batch_of(options) *
+                                         (uint32_t)options_count(options, "accumulate"),
                                 .report_every_ns = options_ns(options, "report-every"),
                                 .checkpoint_every_ns = options_ns(options, "checkpoint-every"),
                                 .join_timeout_ns = options_ns(options, "join-timeout"),
