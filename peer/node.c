@@ -114,7 +114,8 @@ static void bootstrap_failed(struct node *node, const char *address, enum rc rc,
         snprintf(bootstrap->why, sizeof bootstrap->why, "%s", why);
     }
     if (node->state != NODE_JOINING || node->neighbours_count > 0) return;
-    if (rc == RC_MISMATCH || rc == RC_REFUSED || all_bootstraps_failed(node, RC_AUTH)) {
+    if (rc == RC_MISMATCH || rc == RC_REFUSED ||
+        (node->options.resume == NULL && all_bootstraps_failed(node, RC_AUTH))) {
         node_fail(node, rc, why);
     }
 }
