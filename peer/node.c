@@ -21,6 +21,12 @@ struct neighbour *node_neighbour(struct node *node, struct peer_id id)
     return NULL;
 }
 
+void node_score(struct node *node, struct peer_id peer, int32_t score)
+{
+    trust_note(node->trust, peer, score, node_now(node));
+    if (trust_is_refused(node->trust, peer, node_now(node))) links_hangup(node->links, peer);
+}
+
 /* ---- the ends ---- */
 
 void node_leave(struct node *node, uint32_t goaway_reason)
@@ -62,6 +68,11 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
     struct neighbour *neighbour;
 
     if (hello->role == HELLO_OBSERVER) return; /* it asks, we answer; it is no member */
+    if (trust_is_refused(node->trust, peer, node_now(node))) {
+        if (is_dialled) membership_on_dial_failed(node->membership, address, node_now(node));
+        links_hangup(node->links, peer);
+        return;
+    }
     neighbour = node_neighbour(node, peer);
     if (neighbour == NULL) {
         CHECK(node->neighbours_count < LINKS_MAX);
@@ -187,6 +198,38 @@ static void on_member_message(struct node *node, struct peer_id from, const stru
     }
 }
 
+/* Who proposes for ever and never starts would keep us from all other rounds. */
+static bool proposes_in_vain(struct node *node, struct peer_id from, enum message_type type)
+{
+    struct neighbour *neighbour = node_neighbour(node, from);
+
+    if (type == MESSAGE_START) neighbour->forms = 0;
+    if (type != MESSAGE_FORM || ++neighbour->forms <= NODE_FORMS_MAX) return false;
+    neighbour->forms = 0;
+    node_score(node, from, -1);
+    return true;
+}
+
+/* A pair partner is told no, for it waits; a group does without whoever does not join. */
+static void on_round_message(struct node *node, struct peer_id from, const struct message *message)
+{
+    struct message answer = {.type = MESSAGE_REJECT};
+
+    if (node->round == NULL || node->state != NODE_TRAINING) return;
+    if (!trust_may_mix(node->trust, from, node_now(node))) {
+        if (message->type == MESSAGE_FORM) return;
+        if (message->type == MESSAGE_OFFER) {
+            answer.as.reject.key = message->as.offer.key;
+            answer.as.reject.code = REJECT_BUSY;
+            answer.as.reject.retry_ms = (uint32_t)(NODE_RETRY_NS / NS_PER_MS);
+            (void)links_send(node->links, from, &answer); /* best effort */
+            return;
+        }
+    }
+    if (proposes_in_vain(node, from, message->type)) return;
+    round_on_message(node->round, from, message);
+}
+
 static void on_message(void *context, struct peer_id from, const struct message *message)
 {
     struct node *node = context;
@@ -205,9 +248,7 @@ static void on_message(void *context, struct peer_id from, const struct message 
         if (node->round != NULL) round_on_link_lost(node->round, from);
         links_hangup(node->links, from);
     } else if (message->type >= MESSAGE_OFFER && message->type <= MESSAGE_CANCEL) {
-        if (node->round != NULL && node->state == NODE_TRAINING) {
-            round_on_message(node->round, from, message);
-        }
+        on_round_message(node, from, message);
     } else if (message->type >= MESSAGE_STATE_REQ && message->type <= MESSAGE_STATE_DENY) {
         node_on_model_message(node, from, message);
     }
@@ -380,6 +421,11 @@ void node_continue(struct node *node)
     if (node->state != NODE_ENDED) set_alarm(node);
 }
 
+static void round_scored(void *context, struct peer_id peer, int32_t score)
+{
+    node_score(context, peer, score);
+}
+
 static void round_changed(void *context)
 {
     node_continue(context);
@@ -398,7 +444,8 @@ static size_t mixing_members(const struct node *node, struct peer_id *ids)
         size_t at = count;
 
         if (!other->has_progress || !other->progress.is_serving ||
-            !digest_is_equal(other->progress.lineage, node->lineage)) {
+            !digest_is_equal(other->progress.lineage, node->lineage) ||
+            !trust_may_mix(node->trust, other->id, node_now(node))) {
             continue;
         }
         while (at > 0 && peer_id_compare(ids[at - 1], other->id) > 0) {
@@ -504,7 +551,8 @@ static enum rc create_parts(struct node *node)
                                   .schema = schema_digest(node->schema),
                                   .seed = rng_u64(&node->rng),
                                   .context = node,
-                                  .on_change = round_changed};
+                                  .on_change = round_changed,
+                                  .on_score = round_scored};
 
     memcpy(hello->public_key, node->options.identity->public_key, sizeof hello->public_key);
     hello->boot = node->options.boot;
@@ -515,7 +563,10 @@ static enum rc create_parts(struct node *node)
     node->links = links_create(&links, &events);
     node->joiner = joiner_create(node->schema, rng_u64(&node->rng));
     node->donor = donor_create(node->schema);
-    if (node->links == NULL || node->joiner == NULL || node->donor == NULL) return RC_NOMEM;
+    node->trust = trust_create();
+    if (node->links == NULL || node->joiner == NULL || node->donor == NULL || node->trust == NULL) {
+        return RC_NOMEM;
+    }
     joiner_set_want(node->joiner, 1 | 2 | 4); /* a copied replica goes on with its moments too */
     if (!node->options.strategy->is_averaging) return RC_OK;
     round.links = node->links;
@@ -657,6 +708,7 @@ void node_destroy(struct node *node)
     round_destroy(node->round);
     joiner_destroy(node->joiner);
     donor_destroy(node->donor);
+    trust_destroy(node->trust);
     membership_destroy(node->membership);
     links_destroy(node->links);
     outbox_deinit(&node->outbox);

@@ -10,11 +10,13 @@
 #include "peer/link.h"
 #include "peer/node.h"
 #include "peer/round.h"
+#include "peer/trust.h"
 
 enum {
     NODE_ROUNDS_MISSED_MAX = 50, /* a restarted peer that missed more takes the swarm's model */
     NODE_ROLLBACKS_MAX = 3,      /* in a row, before the model is taken from a neighbour */
     NODE_DONOR_QUEUE = 8,        /* buckets queued for one joiner */
+    NODE_FORMS_MAX = 8,          /* proposals of one peer without a START, before it is a fault */
     NODE_DOUBLINGS_MAX = 9       /* of NODE_RETRY_NS: about nine minutes */
 };
 #define NODE_ALARM_NS     NS_PER_MS       /* between two wake-ups */
@@ -30,6 +32,7 @@ struct neighbour {
     struct boot_id boot;
     bool has_progress;
     struct message_progress progress;
+    uint32_t forms; /* proposals since its last START */
     uint64_t avoid_ns; /* until then its model is not wanted: a download just failed */
 };
 
@@ -94,6 +97,7 @@ struct node {
     struct round *round; /* NULL: `none` */
     struct joiner *joiner;
     struct donor *donor;
+    struct trust *trust;
     struct outbox outbox;
     struct rng rng;
     struct neighbour neighbours[LINKS_MAX];
@@ -150,6 +154,8 @@ struct node {
 
 /* node.c */
 uint64_t node_now(const struct node *node);
+/** `peer` failed us or misbehaved: no rounds with it for a while, or no link. */
+void node_score(struct node *node, struct peer_id peer, int32_t score);
 void node_continue(struct node *node); /* after every event: do what is now possible */
 void node_fail(struct node *node, enum rc rc, const char *text);
 void node_leave(struct node *node, uint32_t goaway_reason);

@@ -525,6 +525,7 @@ static void obey(struct round *round, const struct command *command)
     case COMMAND_SCORE:
         peer_id_format(command->to, id);
         log_warn(round->options.log, "peer %.8s: %s", id, command->reason);
+        round->options.on_score(round->options.context, command->to, command->score);
         break;
     }
 }

@@ -29,6 +29,8 @@ struct round_options {
     uint64_t cost_ns_per_value; /* of modelled jobs; 0: default */
     void *context;
     void (*on_change)(void *context); /* a job was done: ask again what is wanted */
+    /** A member failed us or misbehaved; negative is bad. */
+    void (*on_score)(void *context, struct peer_id peer, int32_t score);
 };
 
 struct round_stats {

@@ -1,0 +1,140 @@
+/* Faults are remembered, weighed, and forgotten in time. */
+#include "tests/check.h"
+
+#include "base/bytes.h"
+#include "base/mem.h"
+#include "peer/trust.h"
+
+static struct peer_id make_id(uint32_t number)
+{
+    struct peer_id id = {{0}};
+
+    store_le32(id.bytes, number);
+    return id;
+}
+
+/* Nobody is under suspicion who did nothing, and praise is no fault. */
+static void a_peer_without_faults_is_trusted(void **state)
+{
+    struct trust *trust = trust_create();
+
+    (void)state;
+    trust_note(trust, make_id(1), 1, 0);
+    trust_note(trust, make_id(1), 0, 0);
+    assert_true(trust_may_mix(trust, make_id(1), 0));
+    assert_false(trust_is_refused(trust, make_id(1), 0));
+    trust_destroy(trust);
+}
+
+/* Each missed deadline in a row pauses rounds for twice as long as the one before. */
+static void misses_pause_for_longer_and_longer(void **state)
+{
+    struct trust *trust = trust_create();
+    uint64_t now_ns = NS_PER_S;
+
+    (void)state;
+    for (uint64_t pause_s = 2; pause_s <= 512; pause_s *= 2) {
+        trust_note(trust, make_id(1), -1, now_ns);
+        assert_false(trust_may_mix(trust, make_id(1), now_ns + pause_s * NS_PER_S - 1));
+        now_ns += pause_s * NS_PER_S;
+        assert_true(trust_may_mix(trust, make_id(1), now_ns));
+        assert_true(trust_may_mix(trust, make_id(2), now_ns));
+    }
+    trust_note(trust, make_id(1), -1, now_ns);
+    assert_true(trust_may_mix(trust, make_id(1), now_ns + 512 * NS_PER_S)); /* and not for ever */
+    assert_false(trust_is_refused(trust, make_id(1), now_ns));
+    trust_destroy(trust);
+}
+
+/* After a minute without a fault the next miss is a first one again. */
+static void misses_are_forgotten_after_good_rounds(void **state)
+{
+    struct trust *trust = trust_create();
+    uint64_t now_ns = 0;
+
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        trust_note(trust, make_id(1), -1, now_ns);
+        assert_false(trust_may_mix(trust, make_id(1), now_ns + 2 * NS_PER_S - 1));
+        assert_true(trust_may_mix(trust, make_id(1), now_ns + 2 * NS_PER_S));
+        now_ns += 100 * NS_PER_S;
+    }
+    trust_destroy(trust);
+}
+
+/* One NaN is an accident; a second one, or a violation, ends rounds; more of it ends the link. */
+static void offences_end_rounds_and_then_the_link(void **state)
+{
+    struct trust *trust = trust_create();
+
+    (void)state;
+    trust_note(trust, make_id(1), -50, 0);
+    assert_true(trust_may_mix(trust, make_id(1), 3 * NS_PER_S));
+    trust_note(trust, make_id(1), -50, 3 * NS_PER_S);
+    assert_false(trust_may_mix(trust, make_id(1), 500 * NS_PER_S));
+    assert_false(trust_is_refused(trust, make_id(1), 3 * NS_PER_S));
+    trust_note(trust, make_id(1), -50, 4 * NS_PER_S);
+    assert_true(trust_is_refused(trust, make_id(1), 500 * NS_PER_S));
+    assert_false(trust_is_refused(trust, make_id(1), 604 * NS_PER_S));
+    trust_note(trust, make_id(2), -100, 0);
+    assert_false(trust_may_mix(trust, make_id(2), 500 * NS_PER_S));
+    trust_destroy(trust);
+}
+
+/* The score halves every ten minutes: an offence a day is no reason to part. */
+static void old_offences_weigh_less(void **state)
+{
+    struct trust *trust = trust_create();
+
+    (void)state;
+    for (uint64_t day = 0; day < 30; day++) {
+        uint64_t now_ns = day * 86400 * NS_PER_S;
+
+        trust_note(trust, make_id(1), -50, now_ns);
+        assert_false(trust_is_refused(trust, make_id(1), now_ns));
+        assert_true(trust_may_mix(trust, make_id(1), now_ns + 601 * NS_PER_S));
+    }
+    trust_destroy(trust);
+}
+
+/* However many ids there are, memory is what it was; the newest faults are kept. */
+static void many_ids_take_no_more_memory(void **state)
+{
+    struct trust *trust = trust_create();
+    uint64_t blocks = mem_blocks();
+
+    (void)state;
+    for (uint32_t i = 0; i < 5000; i++) {
+        trust_note(trust, make_id(i), -100, i);
+    }
+    assert_int_equal(mem_blocks(), blocks);
+    assert_true(trust_may_mix(trust, make_id(0), 5000));
+    assert_false(trust_may_mix(trust, make_id(4999), 5000));
+    assert_false(trust_may_mix(trust, make_id(4500), 5000));
+    trust_destroy(trust);
+}
+
+/* Without memory there is no table. */
+static void short_memory_is_survived(void **state)
+{
+    (void)state;
+    mem_fail_after(0);
+    assert_null(trust_create());
+    mem_fail_after(UINT64_MAX);
+    trust_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_peer_without_faults_is_trusted),
+        cmocka_unit_test(misses_pause_for_longer_and_longer),
+        cmocka_unit_test(misses_are_forgotten_after_good_rounds),
+        cmocka_unit_test(offences_end_rounds_and_then_the_link),
+        cmocka_unit_test(old_offences_weigh_less),
+        cmocka_unit_test(many_ids_take_no_more_memory),
+        cmocka_unit_test(short_memory_is_survived),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
