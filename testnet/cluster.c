@@ -9,7 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { VALUES_DEFAULT = 1000, BATCH = 1 };
+enum { VALUES_DEFAULT = 1000, BATCH = 1, GUESTS_MAX = 4 };
 
 struct cluster_peer {
     struct cluster *cluster;
@@ -34,6 +34,7 @@ struct cluster {
     struct strategy strategy;
     bool is_verbose;
     struct cluster_peer *peers;
+    struct env *guests[GUESTS_MAX];
 };
 
 static void on_line(void *context, enum log_level level, const char *line)
@@ -52,7 +53,7 @@ struct cluster *cluster_create(const struct cluster_options *options)
                               .latency_ns = options->latency_ns,
                               .jitter_ns = options->jitter_ns,
                               .bytes_per_s = options->bytes_per_s,
-                              .hosts_max = options->peers + 1};
+                              .hosts_max = options->peers + options->guests + 1};
     struct strategy_specs specs = {
         .averaging = options->averaging, .exchange = options->exchange, .codec = options->codec};
     struct cluster *cluster = mem_alloc(sizeof *cluster);
@@ -60,6 +61,7 @@ struct cluster *cluster_create(const struct cluster_options *options)
     uint32_t unused;
 
     CHECK(cluster != NULL && options->peers > 0 && options->peers <= CLUSTER_PEERS_MAX);
+    CHECK(options->guests <= GUESTS_MAX);
     CHECK(secure_start() == RC_OK);
     cluster->options = *options;
     if (cluster->options.values == 0) cluster->options.values = VALUES_DEFAULT;
@@ -80,6 +82,10 @@ struct cluster *cluster_create(const struct cluster_options *options)
         peer->log = (struct log){LOG_DEBUG, on_line, peer};
         peer->env = sim_host_create(cluster->world, &peer->host);
         CHECK(peer->env != NULL && peer->host == i + 1);
+    }
+    for (uint32_t i = 0; i < options->guests; i++) {
+        cluster->guests[i] = sim_host_create(cluster->world, &unused);
+        CHECK(cluster->guests[i] != NULL);
     }
     return cluster;
 }
@@ -212,6 +218,17 @@ void cluster_set_model_seed(struct cluster *cluster, uint32_t number, uint64_t s
 struct sim_world *cluster_world(struct cluster *cluster)
 {
     return cluster->world;
+}
+
+struct env *cluster_guest(struct cluster *cluster, uint32_t guest)
+{
+    CHECK(guest < cluster->options.guests);
+    return cluster->guests[guest];
+}
+
+const struct swarm_secret *cluster_swarm(const struct cluster *cluster)
+{
+    return &cluster->swarm;
 }
 
 /* A peer that ended leaves the world like a process that exits. */

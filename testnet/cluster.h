@@ -21,7 +21,8 @@ struct cluster_options {
     uint64_t step_cost_ns;                    /* 0: 10 ms */
     uint64_t latency_ns, jitter_ns, bytes_per_s;
     double noise, centre_spread, learning_rate; /* of the toy; 0: its default */
-    bool is_quiet; /* learning rate 0: nothing moves but by averaging */
+    bool is_quiet;   /* learning rate 0: nothing moves but by averaging */
+    uint32_t guests; /* hosts beside the peers, for who is no peer: an attacker */
 };
 
 struct cluster;
@@ -39,6 +40,9 @@ void cluster_stop(struct cluster *cluster, uint32_t peer);
 /** Before a start: give this peer an unrelated initial model. */
 void cluster_set_model_seed(struct cluster *cluster, uint32_t peer, uint64_t seed);
 struct sim_world *cluster_world(struct cluster *cluster);
+/** An empty host, its address "sim:N" with N = peers + 1 + guest. */
+struct env *cluster_guest(struct cluster *cluster, uint32_t guest);
+const struct swarm_secret *cluster_swarm(const struct cluster *cluster);
 /** For `duration_ns` of virtual time. */
 void cluster_run(struct cluster *cluster, uint64_t duration_ns);
 /** Until `is_true(cluster, context)` or `limit_ns` have passed; true if it became true. */
