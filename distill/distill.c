@@ -19,7 +19,7 @@
 
 enum { PURPOSE_ORDER = 0x64697374, PROGRESS_EVERY = 64 };
 
-static const char default_optimizer[] = "momentum:lr=0.05,beta=0.9";
+static const char default_optimizer[] = "momentum:lr=0.02,beta=0.9";
 static const char default_schedule[] = "cosine:warmup=0.05";
 
 /* Everything both trainings share. */

@@ -10,6 +10,7 @@
 
 #include "version.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 typedef int (*command_function)(struct options *options);
@@ -68,6 +69,22 @@ static int flush_results(int code)
     return EXIT_FAILED;
 }
 
+/** The thread pool reads its policy when it is loaded, before main: so set it and begin again,
+ * once. Waiting threads that spin make a program with two threads tens of times slower as soon as
+ * anything else runs on the machine. Whoever wants them to spin sets OMP_WAIT_POLICY=ACTIVE. */
+static void let_waiting_threads_sleep(char **argv)
+{
+    static const char policy[] = "OMP_WAIT_POLICY";
+    char path[4096];
+    ssize_t length;
+
+    if (getenv(policy) != NULL || setenv(policy, "PASSIVE", 1) != 0) return;
+    length = readlink("/proc/self/exe", path, sizeof path - 1);
+    if (length <= 0) return;
+    path[length] = '\0';
+    execv(path, argv); /* if that cannot be, we just go on */
+}
+
 int main(int argc, char **argv)
 {
     struct options *options = NULL;
@@ -76,6 +93,7 @@ int main(int argc, char **argv)
     enum rc rc;
 
     process_bind_to_parent(); /* before the environment is read: it takes its variable away */
+    let_waiting_threads_sleep(argv);
     rc = options_parse(argc > 0 ? argc - 1 : 0, (const char *const *)argv + 1,
                        (const char *const *)environ, &options, &why);
 

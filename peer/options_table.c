@@ -162,7 +162,7 @@ const struct option_row option_rows[] = {
      0, "how the teachers' answers become one", false},
     {"temperature", OPTION_REAL, GROUP_DISTILLING, ON(DISTILL), "X", "3", 0.01, 1000,
      "softens the teachers' probabilities", false},
-    {"alpha", OPTION_REAL, GROUP_DISTILLING, ON(DISTILL), "X", "0.9", 0, 1,
+    {"alpha", OPTION_REAL, GROUP_DISTILLING, ON(DISTILL), "X", "0.7", 0, 1,
      "weight of the teachers against the labels", false},
     {"epochs", OPTION_REAL, GROUP_DISTILLING, ON(DISTILL), "X", "3", 1e-6, 1e9,
      "passes over the training samples", false},
