@@ -12,7 +12,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { NORM_LANES = 16 };
+enum { LAMB_BLOCK = 1024 };
 
 FOR_EACH_CPU static void update_sgd(const struct update *update, const float *restrict gradient,
                                     float *restrict values, size_t n)
@@ -141,34 +141,41 @@ static enum rc update_lars(struct backend *backend, const struct update *update,
     return RC_OK;
 }
 
-/* Moments, and the sum of the direction's squares: in lanes, so that the order is fixed whatever
- * the width of the machine's vectors. */
-FOR_EACH_CPU static double lamb_moments(const struct update *update, const float *restrict gradient,
-                                        float *restrict first, float *restrict second,
-                                        const float *restrict values, size_t n)
+FOR_EACH_CPU static void lamb_block(const struct update *update, const float *restrict gradient,
+                                    float *restrict first, float *restrict second,
+                                    const float *restrict values, float *restrict direction,
+                                    size_t n)
 {
     float beta = update->beta, beta2 = update->beta2, correction = update->correction;
     float epsilon = update->epsilon, decay = update->decay;
-    double lanes[NORM_LANES] = {0.0};
-    double sum = 0.0;
 
-    for (size_t from = 0; from < n; from += NORM_LANES) {
-        size_t count = n - from < NORM_LANES ? n - from : NORM_LANES;
-        for (size_t l = 0; l < count; l++) {
-            size_t i = from + l;
-            float g = gradient[i];
-            float m = beta * first[i] + (1.0F - beta) * g;
-            float s = beta2 * second[i] + (1.0F - beta2) * (g * g);
-            float r = correction * m / (sqrtf(s) + epsilon) + decay * values[i];
-            first[i] = m;
-            second[i] = s;
-            lanes[l] += (double)r * (double)r;
-        }
+    for (size_t i = 0; i < n; i++) {
+        float g = gradient[i];
+        float m = beta * first[i] + (1.0F - beta) * g;
+        float s = beta2 * second[i] + (1.0F - beta2) * (g * g);
+        first[i] = m;
+        second[i] = s;
+        direction[i] = correction * m / (sqrtf(s) + epsilon) + decay * values[i];
     }
-    for (size_t l = 0; l < NORM_LANES; l++) {
-        sum += lanes[l];
+}
+
+/* New moments, and the squared norm of the direction, which is at hand for a block only. */
+static enum rc lamb_moments(struct backend *backend, const struct update *update,
+                            const float *gradient, float *first, float *second, const float *values,
+                            size_t n, double *squares)
+{
+    float direction[LAMB_BLOCK];
+    enum rc rc = RC_OK;
+
+    *squares = 0.0;
+    for (size_t i = 0; rc == RC_OK && i < n; i += LAMB_BLOCK) {
+        size_t count = n - i < LAMB_BLOCK ? n - i : LAMB_BLOCK;
+        double part = 0.0;
+        lamb_block(update, gradient + i, first + i, second + i, values + i, direction, count);
+        rc = cpu_squared_norm(backend, direction, count, &part);
+        *squares += part;
     }
-    return sum;
+    return rc;
 }
 
 FOR_EACH_CPU static void apply_lamb(const struct update *update, float rate,
@@ -187,10 +194,11 @@ static enum rc update_lamb(struct backend *backend, const struct update *update,
                            const float *gradient, float *first, float *second, float *values,
                            size_t n)
 {
-    double value_squares = 0.0;
-    double direction_squares = lamb_moments(update, gradient, first, second, values, n);
-    enum rc rc = cpu_squared_norm(backend, values, n, &value_squares);
+    double value_squares = 0.0, direction_squares = 0.0;
+    enum rc rc =
+        lamb_moments(backend, update, gradient, first, second, values, n, &direction_squares);
 
+    if (rc == RC_OK) rc = cpu_squared_norm(backend, values, n, &value_squares);
     if (rc != RC_OK) return rc;
     apply_lamb(update, update_lamb_rate(update, sqrt(value_squares), sqrt(direction_squares)),
                first, second, values, n);

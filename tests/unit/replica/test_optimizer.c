@@ -318,6 +318,69 @@ static void adams_first_step_has_the_size_of_the_rate_whatever_the_gradients(voi
     backend_destroy(cpu);
 }
 
+static enum rc broken_update(struct backend *backend, const struct update *update,
+                             const float *gradient, float *moments, float *values, size_t n)
+{
+    (void)backend;
+    (void)gradient;
+    (void)moments;
+    (void)values;
+    (void)n;
+    return update->rate > 0.0F ? RC_DEVICE : RC_OK;
+}
+
+static enum rc broken_norm(struct backend *backend, const float *x, size_t n, double *result)
+{
+    (void)backend;
+    (void)x;
+    (void)n;
+    (void)result;
+    return RC_DEVICE;
+}
+
+static enum rc long_norm(struct backend *backend, const float *x, size_t n, double *result)
+{
+    (void)backend;
+    (void)x;
+    (void)n;
+    *result = 4.0;
+    return RC_OK;
+}
+
+static enum rc broken_scale(struct backend *backend, float a, float *x, size_t n)
+{
+    (void)backend;
+    (void)a;
+    (void)x;
+    (void)n;
+    return RC_DEVICE;
+}
+
+static void a_failing_device_is_told(void **state)
+{
+    const uint32_t shape[2] = {2, 2};
+    struct table table = table_of("dense1.weight", shape, 2, true);
+    struct backend_ops ops = *table.cpu->ops;
+    struct backend broken = {.ops = &ops};
+    float g[5] = {1.0F, 1.0F, 1.0F, 1.0F, 1.0F}, x[5] = {0.0F}, moments[10] = {0.0F};
+    const char *const texts[] = {"sgd", "lars", "muon"};
+
+    (void)state;
+    ops.update = broken_update;
+    for (size_t i = 0; i < ARRAY_COUNT(texts); i++) {
+        struct optimizer optimizer = parsed(texts[i]);
+        const struct optimizer_step step = {g, moments, x, NULL, 1.0, 1};
+        assert_int_equal(optimizer_step(&optimizer, &broken, &table.schema, &step), RC_DEVICE);
+    }
+    ops.scale = broken_scale;
+    ops.squared_norm = long_norm;
+    assert_int_equal(optimizer_clip(&broken, 0.5, g, 4), RC_DEVICE);
+    assert_int_equal(optimizer_clip(&broken, 3.0, g, 4), RC_OK);
+    ops.squared_norm = broken_norm;
+    assert_int_equal(optimizer_clip(&broken, 3.0, g, 4), RC_DEVICE);
+    table_drop(&table);
+}
+
 static void defaults_and_settings_are_read(void **state)
 {
     struct optimizer adam = parsed("adam:beta1=0.8,beta2=0.95,eps=1e-6,lr=5%");
@@ -501,6 +564,7 @@ int main(void)
         cmocka_unit_test(muon_leaves_embeddings_outputs_and_biases_to_adamw),
         cmocka_unit_test(clipping_shortens_what_is_too_long_and_nothing_else),
         cmocka_unit_test(adams_first_step_has_the_size_of_the_rate_whatever_the_gradients),
+        cmocka_unit_test(a_failing_device_is_told),
         cmocka_unit_test(defaults_and_settings_are_read),
         cmocka_unit_test(a_wrong_optimizer_is_told_with_its_column),
         cmocka_unit_test(linear_falls_in_a_straight_line_after_the_warm_up),
