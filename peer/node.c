@@ -21,12 +21,6 @@ struct neighbour *node_neighbour(struct node *node, struct peer_id id)
     return NULL;
 }
 
-void node_score(struct node *node, struct peer_id peer, int32_t score)
-{
-    trust_note(node->trust, peer, score, node_now(node));
-    if (trust_is_refused(node->trust, peer, node_now(node))) links_hangup(node->links, peer);
-}
-
 /* ---- the ends ---- */
 
 void node_leave(struct node *node, uint32_t goaway_reason)
@@ -198,38 +192,6 @@ static void on_member_message(struct node *node, struct peer_id from, const stru
     }
 }
 
-/* Who proposes for ever and never starts would keep us from all other rounds. */
-static bool proposes_in_vain(struct node *node, struct peer_id from, enum message_type type)
-{
-    struct neighbour *neighbour = node_neighbour(node, from);
-
-    if (type == MESSAGE_START) neighbour->forms = 0;
-    if (type != MESSAGE_FORM || ++neighbour->forms <= NODE_FORMS_MAX) return false;
-    neighbour->forms = 0;
-    node_score(node, from, -1);
-    return true;
-}
-
-/* A pair partner is told no, for it waits; a group does without whoever does not join. */
-static void on_round_message(struct node *node, struct peer_id from, const struct message *message)
-{
-    struct message answer = {.type = MESSAGE_REJECT};
-
-    if (node->round == NULL || node->state != NODE_TRAINING) return;
-    if (!trust_may_mix(node->trust, from, node_now(node))) {
-        if (message->type == MESSAGE_FORM) return;
-        if (message->type == MESSAGE_OFFER) {
-            answer.as.reject.key = message->as.offer.key;
-            answer.as.reject.code = REJECT_BUSY;
-            answer.as.reject.retry_ms = (uint32_t)(NODE_RETRY_NS / NS_PER_MS);
-            (void)links_send(node->links, from, &answer); /* best effort */
-            return;
-        }
-    }
-    if (proposes_in_vain(node, from, message->type)) return;
-    round_on_message(node->round, from, message);
-}
-
 static void on_message(void *context, struct peer_id from, const struct message *message)
 {
     struct node *node = context;
@@ -248,7 +210,7 @@ static void on_message(void *context, struct peer_id from, const struct message 
         if (node->round != NULL) round_on_link_lost(node->round, from);
         links_hangup(node->links, from);
     } else if (message->type >= MESSAGE_OFFER && message->type <= MESSAGE_CANCEL) {
-        on_round_message(node, from, message);
+        node_on_round_message(node, from, message);
     } else if (message->type >= MESSAGE_STATE_REQ && message->type <= MESSAGE_STATE_DENY) {
         node_on_model_message(node, from, message);
     }
@@ -421,107 +383,9 @@ void node_continue(struct node *node)
     if (node->state != NODE_ENDED) set_alarm(node);
 }
 
-static void round_scored(void *context, struct peer_id peer, int32_t score)
-{
-    node_score(context, peer, score);
-}
-
 static void round_changed(void *context)
 {
     node_continue(context);
-}
-
-/* ---- rounds are begun here, because members are known here ---- */
-
-/* Everyone linked who holds the same model, this peer included, sorted by id. */
-static size_t mixing_members(const struct node *node, struct peer_id *ids)
-{
-    size_t count = 0;
-
-    ids[count++] = node->self;
-    for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        const struct neighbour *other = &node->neighbours[i];
-        size_t at = count;
-
-        if (!other->has_progress || !other->progress.is_serving ||
-            !digest_is_equal(other->progress.lineage, node->lineage) ||
-            !trust_may_mix(node->trust, other->id, node_now(node))) {
-            continue;
-        }
-        while (at > 0 && peer_id_compare(ids[at - 1], other->id) > 0) {
-            ids[at] = ids[at - 1];
-            at--;
-        }
-        ids[at] = other->id;
-        count++;
-    }
-    return count;
-}
-
-static bool round_is_due(const struct node *node)
-{
-    const struct strategy *strategy = node->options.strategy;
-
-    if (node->round == NULL || round_is_active(node->round)) return false;
-    if (strategy->every_ns > 0) return node_now(node) >= node->mixed_ns + strategy->every_ns;
-    return node->step >= node->mixed_step + strategy->every_steps;
-}
-
-/* With whom: for group exchanges the group in proposing order; for pair exchanges the partner,
- * drawn by a hash that all members compute alike, so that one of the two begins and the other is
- * free for it. 0: it is not for us to begin. */
-static uint32_t choose_members(struct node *node, const struct peer_id *ids, size_t count,
-                               struct peer_id *chosen)
-{
-    const struct strategy *strategy = node->options.strategy;
-    struct topology pairs = {.kind = TOPOLOGY_GROUPS, .group_size = 2};
-    struct topology topology;
-    struct round_stats stats;
-    size_t found;
-
-    if (strategy->exchange->is_group) {
-        round_stats(node->round, &stats);
-        topology = strategy_topology(strategy, count);
-        return (uint32_t)topology_group(&topology, node->options.swarm->run_id,
-                                        stats.counts.next_round, node->self, ids, count, chosen,
-                                        GROUP_MEMBERS_MAX);
-    }
-    found = topology_group(&pairs, node->options.swarm->run_id, node->pace_count, node->self, ids,
-                           count, chosen, GROUP_MEMBERS_MAX);
-    if (found < 2 || !peer_id_is_equal(chosen[0], node->self)) return 0;
-    chosen[0] = chosen[1];
-    return 1;
-}
-
-void node_begin_round(struct node *node)
-{
-    const struct strategy *strategy = node->options.strategy;
-    struct peer_id ids[LINKS_MAX + 1], chosen[GROUP_MEMBERS_MAX];
-    struct boot_id boots[GROUP_MEMBERS_MAX];
-    struct round_members members = {.ids = chosen, .boots = boots};
-    size_t count;
-    enum rc rc;
-
-    if (!round_is_due(node)) return;
-    count = mixing_members(node, ids);
-    node->mixed_step = node->step;
-    node->mixed_ns = node_now(node);
-    node->pace_count =
-        strategy->every_steps > 0 ? node->step / strategy->every_steps : node->pace_count + 1;
-    if (count < 2) return; /* alone: train on */
-    members.count = choose_members(node, ids, count, chosen);
-    for (uint32_t i = 0; i < members.count; i++) {
-        if (peer_id_is_equal(chosen[i], node->self)) {
-            boots[i] = node->options.boot;
-        } else if (!links_boot(node->links, chosen[i], &boots[i])) {
-            return; /* gone this very moment: the next border tries again */
-        }
-    }
-    if (members.count == 0) return;
-    rc = round_begin(node->round, &members, node->samples_since_round);
-    if (rc != RC_OK && rc != RC_BUSY) {
-        log_debug(node->options.log, "no round now: %s", rc_text(rc));
-    }
 }
 
 /* ---- life ---- */
@@ -552,7 +416,7 @@ static enum rc create_parts(struct node *node)
                                   .seed = rng_u64(&node->rng),
                                   .context = node,
                                   .on_change = round_changed,
-                                  .on_score = round_scored};
+                                  .on_score = node_round_scored};
 
     memcpy(hello->public_key, node->options.identity->public_key, sizeof hello->public_key);
     hello->boot = node->options.boot;

@@ -32,7 +32,7 @@ struct neighbour {
     struct boot_id boot;
     bool has_progress;
     struct message_progress progress;
-    uint32_t forms; /* proposals since its last START */
+    uint32_t forms;    /* proposals since its last START */
     uint64_t avoid_ns; /* until then its model is not wanted: a download just failed */
 };
 
@@ -154,8 +154,6 @@ struct node {
 
 /* node.c */
 uint64_t node_now(const struct node *node);
-/** `peer` failed us or misbehaved: no rounds with it for a while, or no link. */
-void node_score(struct node *node, struct peer_id peer, int32_t score);
 void node_continue(struct node *node); /* after every event: do what is now possible */
 void node_fail(struct node *node, enum rc rc, const char *text);
 void node_leave(struct node *node, uint32_t goaway_reason);
@@ -173,8 +171,16 @@ uint64_t node_model_next_ns(const struct node *node);
 
 /* node_train.c: the training lane */
 void node_border(struct node *node); /* submit the next job if the lane is free */
-void node_begin_round(struct node *node);
 bool node_goal_is_reached(struct node *node);
+
+/* node_round.c: with whom we average */
+void node_begin_round(struct node *node);
+/** A message of the round family from a neighbour, if it may be heard. */
+void node_on_round_message(struct node *node, struct peer_id from, const struct message *message);
+/** `peer` failed us or misbehaved: no rounds with it for a while, or no link. */
+void node_score(struct node *node, struct peer_id peer, int32_t score);
+/** The same, as a round's callback. */
+void node_round_scored(void *node, struct peer_id peer, int32_t score);
 
 /* node_status.c */
 void node_count_report(struct node *node, uint64_t now_ns);
