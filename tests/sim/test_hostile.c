@@ -562,7 +562,7 @@ static void attack(const struct hostile_behaviour *behaviour, const char *exchan
                                       .latency_ns = NS_PER_MS,
                                       .values = VALUES,
                                       .step_cost_ns = 100 * NS_PER_MS,
-                                      .noise = 0.1,
+                                      .centre_spread = 0.5,
                                       .averaging = "local-sgd:H=4",
                                       .exchange = exchange};
     uint64_t blocks = mem_blocks(), before, rounds, rounds_later, steps, steps_later;
