@@ -1,11 +1,10 @@
-/* optimizer, schedule: specs, hand-calculated steps, rates over time. */
+/* optimizer: specs, hand-calculated steps, what is done to which tensor. */
 #include "tests/check.h"
 
 #include "base/check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "replica/optimizer.h"
 #include "replica/plane.h"
-#include "replica/schedule.h"
 
 #include <math.h>
 
@@ -99,6 +98,41 @@ static void two_steps_are_as_calculated_by_hand(void **state)
     check_steps("momentum:lr=0.1,beta=0.9,wd=0.5", 0.9, 0.74);
     check_steps("lars:lr=0.1,beta=0.9,wd=0.5", 0.95, 0.88);    /* a bias: momentum without decay */
     check_steps("lamb:lr=0.1,eps=1e-8,wd=0.5", 0.9, 0.806782); /* a bias: plain adam */
+}
+
+/* From (1, -2, 0.5), gradient sin(k + i) for value i at step k, in float64 by PyTorch 1.13. */
+static void five_steps_with_decay_agree_with_pytorch(void **state)
+{
+    static const struct {
+        const char *text;
+        double expected[3];
+    } cases[] = {
+        {"sgd:lr=0.1,wd=0.1", {0.9389143, -1.80597, 0.5913192}},
+        {"momentum:lr=0.1,beta=0.8,wd=0.1", {0.5528726, -1.725819, 0.830356}},
+        {"nesterov:lr=0.1,beta=0.8,wd=0.1", {0.5979282, -1.585058, 0.8488476}},
+        {"adagrad:lr=0.1,wd=0.1", {0.9039929, -1.913088, 0.541264}},
+        {"rmsprop:lr=0.1,alpha=0.9,wd=0.1", {0.7431352, -1.690813, 0.6165654}},
+        {"adam:lr=0.1,beta2=0.99,wd=0.1", {0.6747037, -2.020935, 0.62717}},
+        {"adamw:lr=0.1,beta2=0.99,wd=0.1", {0.6564183, -2.009556, 0.6231197}},
+    };
+    const uint32_t shape[1] = {3};
+    struct table table = table_of("dense1.bias", shape, 1, false);
+
+    (void)state;
+    for (size_t c = 0; c < ARRAY_COUNT(cases); c++) {
+        struct optimizer optimizer = parsed(cases[c].text);
+        float x[3] = {1.0F, -2.0F, 0.5F}, g[3], moments[6] = {0.0F};
+        for (uint64_t k = 1; k <= 5; k++) {
+            for (size_t i = 0; i < 3; i++) {
+                g[i] = sinf((float)k + (float)i);
+            }
+            take_step(&table, &optimizer, k, g, moments, x);
+        }
+        for (size_t i = 0; i < 3; i++) {
+            assert_float_equal(x[i], cases[c].expected[i], 3e-6);
+        }
+    }
+    table_drop(&table);
 }
 
 /* x = (3, 4), g = (0.6, 0.8), as a matrix or as a bias. */
@@ -435,126 +469,11 @@ static void a_wrong_optimizer_is_told_with_its_column(void **state)
                   "--optimizer, column 67: too many settings");
 }
 
-static void cosine_climbs_falls_and_stays_at_its_minimum(void **state)
-{
-    struct schedule s;
-    struct fault why = {""};
-
-    (void)state;
-    assert_int_equal(schedule_parse("cosine:warmup=10%,min=0.1", 100, &s, &why), RC_OK);
-    assert_int_equal(s.warmup_steps, 10);
-    assert_float_equal(schedule_factor(&s, 0), 0.1, 1e-12);
-    assert_float_equal(schedule_factor(&s, 9), 1.0, 1e-12);
-    assert_float_equal(schedule_factor(&s, 10), 1.0, 1e-12);
-    assert_float_equal(schedule_factor(&s, 55), 0.55, 1e-12); /* half way: the middle */
-    assert_float_equal(schedule_factor(&s, 100), 0.1, 1e-12);
-    assert_float_equal(schedule_factor(&s, 1000), 0.1, 1e-12);
-    assert_int_equal(schedule_parse("cosine:warmup=7", 100, &s, &why), RC_OK);
-    assert_int_equal(s.warmup_steps, 7);
-    assert_int_equal(schedule_parse("cosine:warmup=500", 100, &s, &why), RC_OK);
-    assert_true(schedule_factor(&s, 100) <= 1.0 && schedule_factor(&s, 499) == 1.0);
-    assert_int_equal(schedule_parse(NULL, 0, &s, &why), RC_OK);
-    assert_true(schedule_factor(&s, 12345) == 1.0);
-}
-
-static struct schedule schedule_of(const char *text, uint64_t steps)
-{
-    struct schedule s;
-    struct fault why = {""};
-
-    if (schedule_parse(text, steps, &s, &why) != RC_OK) fail_msg("%s", why.text);
-    return s;
-}
-
-static void linear_falls_in_a_straight_line_after_the_warm_up(void **state)
-{
-    struct schedule s = schedule_of("linear:warmup=20,min=0.2", 100);
-
-    (void)state;
-    assert_float_equal(schedule_factor(&s, 0), 0.05, 1e-12);
-    assert_float_equal(schedule_factor(&s, 19), 1.0, 1e-12);
-    assert_float_equal(schedule_factor(&s, 20), 1.0, 1e-12);
-    assert_float_equal(schedule_factor(&s, 40), 0.8, 1e-12); /* a quarter of the way */
-    assert_float_equal(schedule_factor(&s, 60), 0.6, 1e-12);
-    assert_float_equal(schedule_factor(&s, 100), 0.2, 1e-12);
-    assert_float_equal(schedule_factor(&s, 101), 0.2, 1e-12);
-    s = schedule_of("linear", 10);
-    assert_float_equal(schedule_factor(&s, 0), 1.0, 1e-12);
-    assert_float_equal(schedule_factor(&s, 9), 0.1, 1e-12);
-    assert_true(schedule_factor(&s, 10) == 0.0);
-}
-
-static void step_drops_at_its_multiples_whatever_the_warm_up(void **state)
-{
-    struct schedule s = schedule_of("step:every=30%,gamma=0.5", 100);
-
-    (void)state;
-    assert_int_equal(s.every_steps, 30);
-    assert_true(schedule_factor(&s, 0) == 1.0 && schedule_factor(&s, 29) == 1.0);
-    assert_true(schedule_factor(&s, 30) == 0.5 && schedule_factor(&s, 59) == 0.5);
-    assert_true(schedule_factor(&s, 60) == 0.25 && schedule_factor(&s, 90) == 0.125);
-    s = schedule_of("step:every=10,warmup=20", 0); /* needs no end; gamma is 0.1 */
-    assert_float_equal(schedule_factor(&s, 0), 0.05, 1e-12);
-    assert_float_equal(schedule_factor(&s, 9), 0.5, 1e-12);
-    assert_float_equal(schedule_factor(&s, 10), 0.055, 1e-12);
-    assert_float_equal(schedule_factor(&s, 20), 0.01, 1e-12);
-    s = schedule_of("step:every=0.1%", 10); /* less than one step is one */
-    assert_int_equal(s.every_steps, 1);
-}
-
-static void constant_may_warm_up_too(void **state)
-{
-    struct schedule s = schedule_of("constant:warmup=4", 0);
-
-    (void)state;
-    assert_float_equal(schedule_factor(&s, 0), 0.25, 1e-12);
-    assert_float_equal(schedule_factor(&s, 3), 1.0, 1e-12);
-    assert_true(schedule_factor(&s, 4) == 1.0 && schedule_factor(&s, 1000000) == 1.0);
-}
-
-static void check_no_schedule(const char *text, uint64_t steps, enum rc rc, const char *expected)
-{
-    struct schedule s;
-    struct fault why = {""};
-
-    assert_int_equal(schedule_parse(text, steps, &s, &why), rc);
-    assert_string_equal(why.text, expected);
-}
-
-static void a_wrong_schedule_is_told_with_its_column(void **state)
-{
-    (void)state;
-    check_no_schedule("cosin", 9, RC_PARSE,
-                      "--schedule, column 1: unknown schedule 'cosin'; did you mean 'cosine'?");
-    check_no_schedule("cosine", 0, RC_USAGE,
-                      "--schedule cosine needs an end: add --steps or --epochs");
-    check_no_schedule("cosine:min=2", 9, RC_PARSE,
-                      "--schedule, column 12: min must be a share of the rate, 0 to 1");
-    check_no_schedule("cosine:warmup=-1", 9, RC_PARSE,
-                      "--schedule, column 15: warmup must be a share below 1 or a number of steps");
-    check_no_schedule("cosine:warmp=1", 9, RC_PARSE,
-                      "--schedule, column 8: unknown key 'warmp'; did you mean 'warmup'?");
-    check_no_schedule("constant:min=0", 9, RC_PARSE,
-                      "--schedule, column 10: unknown key 'min'; known: warmup");
-    check_no_schedule("linear", 0, RC_USAGE,
-                      "--schedule linear needs an end: add --steps or --epochs");
-    check_no_schedule("constant:warmup=5%", 0, RC_USAGE,
-                      "--schedule, column 17: a share needs an end: add --steps or --epochs");
-    check_no_schedule("step", 9, RC_PARSE,
-                      "--schedule, column 5: step needs every=STEPS, as in "
-                      "step:every=30%,gamma=0.1");
-    check_no_schedule("step:evry=3", 9, RC_PARSE,
-                      "--schedule, column 6: unknown key 'evry'; did you mean 'every'?");
-    check_no_schedule("step:every=0", 9, RC_PARSE,
-                      "--schedule, column 12: every must be a share below 1 or a number of steps");
-    check_no_schedule("step:every=3,gamma=1.5", 9, RC_PARSE,
-                      "--schedule, column 20: gamma must be a share of the rate, 0 to 1");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_steps_are_as_calculated_by_hand),
+        cmocka_unit_test(five_steps_with_decay_agree_with_pytorch),
         cmocka_unit_test(a_layers_ratio_is_as_calculated_by_hand),
         cmocka_unit_test(layers_take_the_same_relative_step_at_every_scale),
         cmocka_unit_test(tensors_at_zero_and_gradients_of_zero_are_no_trap),
@@ -567,11 +486,6 @@ int main(void)
         cmocka_unit_test(a_failing_device_is_told),
         cmocka_unit_test(defaults_and_settings_are_read),
         cmocka_unit_test(a_wrong_optimizer_is_told_with_its_column),
-        cmocka_unit_test(linear_falls_in_a_straight_line_after_the_warm_up),
-        cmocka_unit_test(step_drops_at_its_multiples_whatever_the_warm_up),
-        cmocka_unit_test(constant_may_warm_up_too),
-        cmocka_unit_test(cosine_climbs_falls_and_stays_at_its_minimum),
-        cmocka_unit_test(a_wrong_schedule_is_told_with_its_column),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
