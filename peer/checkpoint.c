@@ -18,7 +18,7 @@
 #define EXCHANGE    "peer.exchange"
 #define STATE_BYTES (UINT64_C(64) << 30)
 
-enum { COUNT_SAMPLES, COUNT_ROUND, COUNT_STEPS_START, COUNTS_COUNT };
+enum { COUNT_SAMPLES, COUNT_ROUND, COUNT_OWN_STEPS, COUNTS_COUNT };
 
 static enum rc add_sections(struct learner *learner, struct tensor_file *file, float *parameters,
                             float *buffers)
@@ -41,7 +41,7 @@ static enum rc add_peer(const struct checkpoint *checkpoint, struct learner *lea
 {
     uint64_t counts[COUNTS_COUNT] = {[COUNT_SAMPLES] = checkpoint->model_samples,
                                      [COUNT_ROUND] = checkpoint->round,
-                                     [COUNT_STEPS_START] = checkpoint->steps_start};
+                                     [COUNT_OWN_STEPS] = checkpoint->own_steps};
     struct tensor_view view = {.name = EXCHANGE, .dtype = "U8", .rank = 1};
     char text[DIGEST_TEXT];
     enum rc rc = tensor_file_set(file, "format", STATE_FORM);
@@ -146,7 +146,7 @@ static enum rc load_peer(const struct tensor_file *file, struct checkpoint *chec
     memcpy(values, counts->bytes, sizeof values);
     checkpoint->model_samples = values[COUNT_SAMPLES];
     checkpoint->round = values[COUNT_ROUND];
-    checkpoint->steps_start = values[COUNT_STEPS_START];
+    checkpoint->own_steps = values[COUNT_OWN_STEPS];
     if (exchange == NULL || exchange->bytes_count == 0) return RC_OK;
     checkpoint->exchange = mem_alloc(exchange->bytes_count);
     if (checkpoint->exchange == NULL) return RC_NOMEM;

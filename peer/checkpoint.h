@@ -15,7 +15,7 @@ struct checkpoint {
     struct digest lineage;
     uint64_t model_samples; /* behind the model, before and with us */
     uint64_t round;         /* next group round */
-    uint64_t steps_start;   /* step counter when this peer began, for goals */
+    uint64_t own_steps;     /* taken by this peer itself, over restarts: what goals count */
     uint8_t *exchange;      /* exchange_ops.save, from mem_*; may be NULL */
     size_t exchange_bytes;
 };

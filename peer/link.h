@@ -52,6 +52,8 @@ struct links_options {
     const struct swarm_secret *swarm; /* borrowed */
     struct hello hello;               /* what we say of ourselves; suites are filled in */
     const struct log *log;
+    size_t bulk_records_max; /* DATA waiting on one link; a peer that lets more pile up has stopped
+                                reading and loses the link. 0: LINK_BULK_QUEUE_MAX */
 };
 
 struct links_counts {

@@ -198,6 +198,11 @@ enum rc links_send_bulk(struct links *links, struct peer_id to, const struct inn
 
     CHECK(header->type == MESSAGE_DATA);
     if (link == NULL) return RC_CLOSED;
+    if (links->options.bulk_records_max > 0 &&
+        link->bulk_count - link->bulk_first >= links->options.bulk_records_max) {
+        link->is_closing = true;
+        return RC_LIMIT;
+    }
     if (!bulk_reserve(link)) return RC_LIMIT;
     link->bulk[link->bulk_count++] = (struct link_bulk){*header, blob_ref(body)};
     link_pump(links, link);

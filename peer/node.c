@@ -390,6 +390,12 @@ static void round_changed(void *context)
 
 /* ---- life ---- */
 
+/* Two planes for rounds, as many for a download, and some slack for small planes. */
+static size_t bulk_records_max(const struct node *node)
+{
+    return 4 * (node->values / CHUNK_VALUES + 1) + 64;
+}
+
 static enum rc create_parts(struct node *node)
 {
     struct links_events events = {.context = node,
@@ -403,7 +409,8 @@ static enum rc create_parts(struct node *node)
     struct links_options links = {.env = node->env,
                                   .identity = node->options.identity,
                                   .swarm = node->options.swarm,
-                                  .log = node->options.log};
+                                  .log = node->options.log,
+                                  .bulk_records_max = bulk_records_max(node)};
     struct hello *hello = &links.hello;
     struct round_options round = {.env = node->env,
                                   .strategy = node->options.strategy,
@@ -495,7 +502,7 @@ static enum rc resume(struct node *node, struct fault *why)
     node->step = report.step;
     node->samples = node->last_samples = node->report_samples = report.samples;
     node->model_samples = checkpoint->model_samples;
-    node->steps_start = checkpoint->steps_start;
+    node->own_steps = checkpoint->own_steps;
     node->mixed_step = node->step;
     if (node->round == NULL) return RC_OK;
     round_set_lineage(node->round, node->lineage);

@@ -123,7 +123,7 @@ struct node {
     struct border_job border;
     bool is_lane_busy;
     atomic_bool must_stop;
-    uint64_t step, samples, steps_start;
+    uint64_t step, samples, own_steps;
     uint64_t last_samples; /* of the learner at its last report */
     double loss_sum, loss;
     uint32_t loss_steps;

@@ -163,6 +163,7 @@ static void trained(struct node *node, struct border_job *job)
     }
     if (job->report.steps == 0) return;
     node->step = job->report.step;
+    node->own_steps += job->report.steps;
     node->model_samples += job->report.samples - node->last_samples;
     node->samples_since_round += job->report.samples - node->last_samples;
     node->last_samples = node->samples = job->report.samples;
@@ -408,7 +409,7 @@ static void border_checkpoint(struct node *node)
 
     job->checkpoint = (struct checkpoint){.lineage = node->lineage,
                                           .model_samples = node->model_samples,
-                                          .steps_start = node->steps_start};
+                                          .own_steps = node->own_steps};
     if (node->round != NULL) {
         struct round_stats stats;
 
@@ -473,8 +474,8 @@ static uint32_t job_steps(struct node *node)
         steps > strategy->every_steps - since) {
         steps = strategy->every_steps - since;
     }
-    if (node->goal_steps > node->step && steps > node->goal_steps - node->step) {
-        steps = node->goal_steps - node->step;
+    if (node->goal_steps > node->own_steps && steps > node->goal_steps - node->own_steps) {
+        steps = node->goal_steps - node->own_steps;
     }
     return steps > 100000 ? 100000 : (uint32_t)steps;
 }
@@ -593,7 +594,7 @@ static void resolve_goal(struct node *node)
 bool node_goal_is_reached(struct node *node)
 {
     if (!node->is_goal_resolved) resolve_goal(node);
-    if (node->step >= node->goal_steps) node->is_goal_reached = true;
+    if (node->own_steps >= node->goal_steps) node->is_goal_reached = true;
     if (node->options.goal.time_ns > 0 &&
         node_now(node) - node->begun_ns >= node->options.goal.time_ns) {
         node->is_goal_reached = true;
