@@ -171,6 +171,31 @@ static void a_full_bulk_queue_refuses_more(void **state)
     world_destroy(world);
 }
 
+/* A peer that lets more bulk pile up than its swarm can need has stopped reading: the link ends. */
+static void bulk_beyond_what_a_round_needs_ends_the_link(void **state)
+{
+    struct link_world *world = world_of_two(SLOW);
+    struct side *a = &world->sides[0], *b = &world->sides[1];
+    struct inner_header header = {.type = MESSAGE_DATA, .flags = DATA_OFFER, .stream = 1};
+    struct blob *body = blob_create(BODY);
+    size_t queued = 0;
+
+    (void)state;
+    memset(body->bytes, 0xb0, BODY);
+    a->links->options.bulk_records_max = 200;
+    sim_host_freeze(world->sim, b->host, true);
+    while (links_send_bulk(a->links, b->id, &header, body) == RC_OK) {
+        queued++;
+    }
+    assert_in_range(queued, 200, 300);
+    assert_int_equal(a->closed, 0);
+    world_run(world, NS_PER_S);
+    assert_int_equal(a->closed, 1);
+    assert_int_equal(body->references, 1);
+    blob_unref(body);
+    world_destroy(world);
+}
+
 /* A body no record can hold is our own mistake: nothing unsealed leaves, and the link ends. */
 static void a_body_too_large_sends_no_unsealed_bytes(void **state)
 {
@@ -258,6 +283,7 @@ int main(void)
         cmocka_unit_test(dropping_all_that_waits_is_told_as_drained),
         cmocka_unit_test(a_full_control_queue_closes_the_link),
         cmocka_unit_test(a_full_bulk_queue_refuses_more),
+        cmocka_unit_test(bulk_beyond_what_a_round_needs_ends_the_link),
         cmocka_unit_test(a_body_too_large_sends_no_unsealed_bytes),
         cmocka_unit_test(short_of_memory_is_only_a_delay),
         cmocka_unit_test(a_message_is_sent_or_refused),
