@@ -21,7 +21,7 @@ void chart_ticks(double low, double high, double *first, double *step)
     const double digits = rough / power;
 
     *step = power * (digits <= 1 ? 1 : digits <= 2 ? 2 : digits <= 5 ? 5 : 10);
-    *first = ceil(low / *step - 1e-9) * *step;
+    *first = ceil(low / *step - 1e-9) * *step + 0.0; /* + 0.0: never "-0" */
 }
 
 static void widen(double *low, double *high, double value)
@@ -81,19 +81,30 @@ static const char *label(double value, double step, enum chart_unit unit, char *
     return text;
 }
 
+/* Round numbers of bytes are round in KiB, MiB, ... */
+static void ticks_of(enum chart_unit unit, double low, double high, double *first, double *step)
+{
+    const double scale =
+        unit == CHART_BYTES && high >= 1024 ? pow(1024, floor(log(high) / log(1024))) : 1;
+
+    chart_ticks(low / scale, high / scale, first, step);
+    *first *= scale;
+    *step *= scale;
+}
+
 static void add_grid(struct text *text, const struct chart *chart, const struct frame *f)
 {
     double first, step;
     char words[64];
 
-    chart_ticks(f->y_low, f->y_high, &first, &step);
+    ticks_of(chart->y_unit, f->y_low, f->y_high, &first, &step);
     for (double y = first; y <= f->y_high; y += step) {
         text_add(text, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>", LEFT,
                  WIDTH - RIGHT, at_y(f, y), at_y(f, y));
         text_add(text, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", LEFT - 7,
                  at_y(f, y) + 4, label(y, step, chart->y_unit, words, sizeof words));
     }
-    chart_ticks(f->x_low, f->x_high, &first, &step);
+    ticks_of(chart->x_unit, f->x_low, f->x_high, &first, &step);
     for (double x = first; x <= f->x_high; x += step) {
         text_add(text, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", at_x(f, x),
                  HEIGHT - BOTTOM + 16, label(x, step, chart->x_unit, words, sizeof words));

@@ -31,7 +31,9 @@ static const char *const state_names[LOCAL_STATE_COUNT] = {
 const char *local_state_name(const struct local_peer *peer)
 {
     CHECK((unsigned)peer->state < LOCAL_STATE_COUNT);
-    return peer->is_frozen ? "frozen" : state_names[peer->state];
+    if (peer->is_frozen) return "frozen";
+    if (peer->state == LOCAL_TRAINING && peer->has_finished) return "finished";
+    return state_names[peer->state];
 }
 
 #define TO(state) (1u << LOCAL_##state)
@@ -126,6 +128,7 @@ static enum rc spawn_words(struct local *local, uint32_t peer, const char *const
     runner->heard_ns = process_now_ns(local->host);
     runner->before = runner->seen;
     runner->seen.starts++;
+    runner->seen.has_finished = false;
     local_become(runner, LOCAL_STARTING);
     return RC_OK;
 }

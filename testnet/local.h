@@ -36,6 +36,7 @@ enum local_state {
 struct local_peer {
     enum local_state state;
     bool is_frozen;
+    bool has_finished; /* said its last line; its end is only a matter of time */
     uint32_t starts;
     char address[64];
     char lineage[72]; /* of its last report; "" when it said none */

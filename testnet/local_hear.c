@@ -69,6 +69,15 @@ static void check_target(struct local *local)
     }
 }
 
+static void tell(struct local *local, uint32_t peer)
+{
+    const struct local_options *options = local->options;
+
+    check_target(local);
+    if (options->on_report == NULL) return;
+    options->on_report(options->context, peer, &local->runners[peer].seen);
+}
+
 static void on_report(struct local *local, uint32_t peer, const struct json *event)
 {
     struct runner *runner = &local->runners[peer];
@@ -84,10 +93,16 @@ static void on_report(struct local *local, uint32_t peer, const struct json *eve
     json_set_count(line, "bytes_sent", seen->bytes_sent);
     json_set_count(line, "rss_bytes", seen->rss_bytes);
     local_record(local, line);
-    check_target(local);
-    if (local->options->on_report != NULL) {
-        local->options->on_report(local->options->context, peer, seen);
-    }
+    tell(local, peer);
+}
+
+/* No point of the curves: its loss is that of the test part. */
+static void on_finished(struct local *local, uint32_t peer, const struct json *event)
+{
+    take_numbers(&local->runners[peer], event);
+    local->runners[peer].seen.has_finished = true;
+    local_record(local, local_event(local, "finished", peer));
+    tell(local, peer);
 }
 
 static void on_listening(struct local *local, uint32_t peer, const struct json *event)
@@ -118,10 +133,8 @@ void local_hear(void *context, uint32_t child, const char *line)
         if (json_parse(line, strlen(line), &event, NULL) != RC_OK) return;
         const char *kind = json_get_text(event, "event");
         if (kind != NULL && strcmp(kind, "listening") == 0) on_listening(local, i, event);
-        /* The last line is a report as well: the final accuracy belongs in the curves. */
-        if (kind != NULL && (strcmp(kind, "report") == 0 || strcmp(kind, "finished") == 0)) {
-            on_report(local, i, event);
-        }
+        if (kind != NULL && strcmp(kind, "report") == 0) on_report(local, i, event);
+        if (kind != NULL && strcmp(kind, "finished") == 0) on_finished(local, i, event);
         break;
     }
     json_destroy(event);

@@ -354,9 +354,8 @@ void report_add_page(struct text *text, const struct report_sources *sources)
         text_add_escaped(text, value_text(sources->distilled, "student"));
         text_add(text, "</code>");
     }
-    text_add(text, "<br>Curves: accuracy on 1,000 fixed test samples while training; the table: on "
-                   "all of them. Dashed lines are injected faults.</footer>\n"
-                   "</main></body></html>\n");
+    text_add(text, "<br>Accuracy in curves: on 1,000 fixed test samples; in the table: on all of "
+                   "them. Dashed lines: injected faults.</footer>\n</main></body></html>\n");
 }
 
 enum rc report_write(const char *folder, const struct report_sources *sources, struct fault *why)

@@ -19,6 +19,9 @@ static const char events[] =
     "not json\n"
     "{\"t\":3,\"event\":\"report\",\"peer\":99999}\n"
     "{\"t\":3,\"event\":\"report\",\"peer\":0,\"loss\":1.5,\"accuracy\":0.5,\"bytes_sent\":20}\n"
+    "{\"t\":4,\"event\":\"report\",\"peer\":0,\"loss\":9,\"accuracy\":0.9}\n"
+    "{\"t\":4,\"event\":\"finished\",\"peer\":0}\n"
+    "{\"t\":4,\"event\":\"finished\",\"peer\":1}\n"
     "{\"t\":4,\"event\":\"rep";
 
 static struct local_peer done_peer(uint64_t samples)
@@ -117,7 +120,8 @@ static void each_broken_invariant_is_named(void **state)
 
 static void the_history_is_read_past_broken_lines(void **state)
 {
-    /* Proves: reports and faults are found; junk, a cut last line and absurd peers are skipped. */
+    /* Proves: reports and faults are found; junk, a cut last line and absurd peers are skipped; a
+     * last report is no point of a curve, an only one is. */
     (void)state;
     struct scratch scratch;
     struct history history;
