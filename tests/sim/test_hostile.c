@@ -614,12 +614,13 @@ static void groups_go_on_beside_a_hostile_member(void **state)
     }
 }
 
-/* The same with pairs. */
+/* The same with pairs; what ends the link at once is the same for both. */
 static void pairs_go_on_beside_a_hostile_member(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(behaviours); i++) {
         if (getenv("ONLY") != NULL && strtoull(getenv("ONLY"), NULL, 10) != i) continue;
+        if (behaviours[i].is_dropped) continue;
         attack(&behaviours[i], "pair");
     }
 }
