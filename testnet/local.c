@@ -156,7 +156,11 @@ enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
     argv[n++] = "--json";
     argv[n++] = "--quiet";
     if (o->gives_shards) argv[n++] = share;
-    if (bootstrap.count > 0) argv[n++] = bootstrap.bytes;
+    if (bootstrap.count > 0) {
+        argv[n++] = bootstrap.bytes;
+    } else if (local->runners[peer].seen.starts > 0) {
+        argv[n++] = "--join-timeout=1s"; /* nobody it knew is there: we know, it cannot */
+    }
     rc = spawn_words(local, peer, argv, why);
 out:
     if (rc == RC_NOMEM) fault_set(why, rc, "cannot start peer %u: memory is short", peer);
@@ -271,7 +275,9 @@ static void tend(struct local *local, uint32_t peer, uint64_t now)
     }
     if (runner->seen.state == LOCAL_DOWN && now >= runner->restart_ns) {
         const uint64_t kept = local_samples_kept(local, peer);
-        if (runner->seen.samples > kept) runner->seen.samples_lost += runner->seen.samples - kept;
+        if (runner->killed_samples > kept) {
+            runner->seen.samples_lost += runner->killed_samples - kept;
+        }
         local_become(runner, LOCAL_WAITING);
         if (local_start(local, peer, &why) != RC_OK) local_fail(local, peer, why.text);
     }

@@ -7,6 +7,7 @@
 #include "replica/model.h"
 #include "replica/store_safetensors.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 
@@ -26,6 +27,15 @@ uint64_t local_samples_kept(struct local *local, uint32_t peer)
     return samples;
 }
 
+/* What it last said, and what it will have done since at the speed it said. */
+static uint64_t samples_now(const struct runner *runner, uint64_t now)
+{
+    const double silent_s = now > runner->heard_ns ? (double)(now - runner->heard_ns) / 1e9 : 0;
+    const double since = silent_s * runner->seen.samples_per_s;
+
+    return runner->seen.samples + (isfinite(since) && since > 0 ? (uint64_t)since : 0);
+}
+
 static void strike(struct local *local, uint32_t peer, const struct chaos_rule *rule, uint64_t now)
 {
     struct runner *runner = &local->runners[peer];
@@ -35,6 +45,7 @@ static void strike(struct local *local, uint32_t peer, const struct chaos_rule *
     if (rule->kind == CHAOS_KILL) {
         runner->is_ours_to_kill = true;
         runner->restart_ns = now + rule->after_ns;
+        runner->killed_samples = samples_now(runner, now);
         process_signal(local->host, (uint32_t)runner->child, SIGKILL);
         local_note(local, false, "chaos: peer %u killed, back in %.3g s", peer, after_s);
     } else {

@@ -15,6 +15,7 @@ struct runner {
     int64_t child;        /* of this start */
     bool is_ours_to_kill; /* we sent SIGKILL to make a fault */
     uint64_t heard_ns, restart_ns, thaw_ns;
+    uint64_t killed_samples;  /* had when killed, as far as can be told */
     struct local_peer before; /* totals of the earlier starts */
 };
 
