@@ -149,6 +149,8 @@ void pair_score(struct peer_id to, int32_t score, const char *reason, struct com
     command->reason = reason;
 }
 
+enum { PATIENCE = 4 }; /* an initiator's deadline counts up to so many of our own */
+
 static uint64_t deadline_ns(const struct pair *pair)
 {
     uint64_t first = first_deadline_ns + pair->options.chunks * first_chunk_ns;
@@ -336,7 +338,9 @@ static enum rc on_offer(struct pair *pair, struct member_ref from,
     struct message *message;
     uint32_t objection;
     uint64_t wait = (uint64_t)offer->deadline_ms * NS_PER_MS;
+    uint64_t patience = PATIENCE * deadline_ns(pair);
 
+    if (wait > patience) wait = patience; /* a silent initiator must not hold us for long */
     if (!peer_id_is_equal(offer->key.initiator, from.id) ||
         !boot_id_is_equal(offer->key.boot, from.boot)) {
         return RC_FORMAT;

@@ -11,7 +11,7 @@ struct blob *blob_create(size_t count)
     struct blob *blob;
 
     if (count > SIZE_MAX / 2) return NULL;
-    blob = mem_alloc(sizeof *blob + count);
+    blob = mem_raw(sizeof *blob + count);
     if (blob == NULL) return NULL;
     blob->references = 1;
     blob->count = count;

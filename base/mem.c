@@ -34,6 +34,12 @@ void *mem_alloc(size_t bytes)
     return counted(calloc(1, bytes == 0 ? 1 : bytes));
 }
 
+void *mem_raw(size_t bytes)
+{
+    if (must_fail()) return NULL;
+    return counted(malloc(bytes == 0 ? 1 : bytes));
+}
+
 void *mem_array(size_t count, size_t bytes)
 {
     size_t total;

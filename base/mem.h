@@ -10,6 +10,8 @@
 
 /** `bytes` zeroed bytes, or NULL when memory is short. A size of 0 gives a valid pointer. */
 void *mem_alloc(size_t bytes) __attribute__((malloc));
+/** Like mem_alloc() but not zeroed: for large buffers that are written whole at once. */
+void *mem_raw(size_t bytes) __attribute__((malloc));
 /** `count * bytes` zeroed bytes; NULL also when the product overflows. */
 void *mem_array(size_t count, size_t bytes) __attribute__((malloc));
 /** Zeroed and aligned to 64 bytes, for vectors; release with mem_free(). */

@@ -155,7 +155,7 @@ void round_on_data(struct round *round, struct peer_id from, const struct inner_
         return;
     }
     job = round_job_create(round, WORK_DECODE, round_chunk_range(round, header->arg).count);
-    if (job != NULL) job->bytes = mem_alloc(count);
+    if (job != NULL) job->bytes = mem_raw(count); /* filled below */
     if (job == NULL || job->bytes == NULL) {
         mem_free(job);
         round->ops->on_chunk_checked(round->exchange, &chunk, RC_NOMEM, (struct digest){{0}}, 0.0f,
