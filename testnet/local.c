@@ -349,6 +349,7 @@ static enum rc take_result(struct local *local, struct local_result *result, str
 
     if (peers == NULL) return fault_set(why, RC_NOMEM, "memory is short");
     for (uint32_t i = 0; i < local->options->peers; i++) {
+        if (local->runners[i].seen.state == LOCAL_DONE) local_read_lineage(local, i);
         peers[i] = local->runners[i].seen;
     }
     *result = (struct local_result){

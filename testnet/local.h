@@ -39,7 +39,7 @@ struct local_peer {
     bool has_finished; /* said its last line; its end is only a matter of time */
     uint32_t starts;
     char address[64];
-    char lineage[72]; /* of its last report; "" when it said none */
+    char lineage[72]; /* of its last checkpoint or report; "": not known */
     uint64_t step, samples, round, neighbours;
     double loss, accuracy, samples_per_s; /* NaN: not said yet */
     uint64_t bytes_sent, bytes_received, rounds_ok, rounds_aborted;

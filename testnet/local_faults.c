@@ -1,31 +1,13 @@
-/* local_faults: what chaos does to the peers of a testnet, and what it costs them. */
+/* local_faults: what chaos does to the peers of a testnet. */
 #include "testnet/local_internal.h"
 
 #include "base/check.h"
 #include "peer/env/process.h"
 #include "replica/json.h"
-#include "replica/model.h"
-#include "replica/store_safetensors.h"
 
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
-
-uint64_t local_samples_kept(struct local *local, uint32_t peer)
-{
-    char path[LOCAL_PATH_BYTES];
-    struct tensor_file *file = NULL;
-    struct model_card card;
-    uint64_t samples = 0;
-
-    snprintf(path, sizeof path, "%s/peer-%03u/model.safetensors", local->options->out, peer);
-    if (tensor_file_load(path, &file, NULL) == RC_OK &&
-        model_card_read(file, path, &card, NULL) == RC_OK) {
-        samples = card.samples;
-    }
-    tensor_file_destroy(file);
-    return samples;
-}
 
 /* What it last said, and what it will have done since at the speed it said. */
 static uint64_t samples_now(const struct runner *runner, uint64_t now)

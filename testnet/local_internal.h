@@ -55,7 +55,9 @@ void local_hear(void *context, uint32_t child, const char *line);
 /** Strike where a fault is due; never the last peer that trains: a swarm needs someone to come back
  *  to (local_faults.c). */
 void local_cause_faults(struct local *local, uint64_t now_ns);
-/** Samples in the checkpoint that a peer will go on from (local_faults.c). */
+/** Samples in the checkpoint that a peer will go on from (local_kept.c). */
 uint64_t local_samples_kept(struct local *local, uint32_t peer);
+/** The lineage of its last checkpoint, if it has one (local_kept.c). */
+void local_read_lineage(struct local *local, uint32_t peer);
 
 #endif
