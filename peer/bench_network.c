@@ -258,6 +258,7 @@ static struct blob *plain_make(size_t payload_bytes)
     struct blob *plain = blob_create(secure_record_bytes(INNER_HEADER_BYTES + payload_bytes));
 
     if (plain == NULL) return NULL;
+    memset(plain->bytes, 0, RECORD_HEADER_BYTES);
     for (size_t i = RECORD_HEADER_BYTES; i < plain->count; i++) {
         plain->bytes[i] = (uint8_t)(i * 31);
     }

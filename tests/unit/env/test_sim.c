@@ -23,6 +23,7 @@ static void send_frame(struct peer *peer, uint64_t link, size_t inner)
 {
     struct blob *frame = blob_create(secure_record_bytes(inner));
 
+    memset(frame->bytes, 0, frame->count);
     store_le32(frame->bytes, (uint32_t)inner);
     (void)!peer->env->ops->send(peer->env, link, frame);
     blob_unref(frame);
@@ -295,6 +296,7 @@ static void a_frozen_reader_stops_its_sender(void **state)
     unsigned sent = 0;
 
     (void)state;
+    memset(frame->bytes, 0, frame->count);
     store_le32(frame->bytes, 100000);
     net_connect(net, 0, 1);
     sim_host_freeze(net->world, 1, true);
@@ -534,6 +536,7 @@ static void a_thousand_hosts_fit(void **state)
     unsigned frames = 0, connected = 0;
 
     (void)state;
+    memset(frame->bytes, 0, frame->count);
     store_le32(frame->bytes, INNER);
     for (uint32_t i = 0; i < 1000; i++) {
         struct env *env = sim_host_create(world, &peers[i].host);

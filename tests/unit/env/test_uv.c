@@ -219,6 +219,7 @@ static void closing_down_in_the_middle_of_anything_leaves_nothing(void **state)
     uint64_t link;
 
     (void)state;
+    memset(frame->bytes, 0, frame->count);
     listen_on(told, "127.0.0.1:0", bound);
     assert_int_equal(told->env->ops->dial(told->env, bound, &link), RC_OK);
     turn_until(told, told->connected_count == 1 && told->accepted_count == 1);
@@ -250,6 +251,7 @@ static void run_ends_with_stop_even_if_the_other_side_does_not_read(void **state
     int fd = socket(AF_INET, SOCK_STREAM, 0);
 
     (void)state;
+    memset(frame->bytes, 0, frame->count);
     listen_on(told, "127.0.0.1:0", bound);
     name.sin_port = htons((uint16_t)strtoul(strchr(bound, ':') + 1, NULL, 10));
     name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -281,6 +283,7 @@ static void a_reset_while_writing_is_no_signal(void **state)
     int fd = socket(AF_INET, SOCK_STREAM, 0);
 
     (void)state;
+    memset(frame->bytes, 0, frame->count);
     listen_on(told, "127.0.0.1:0", bound);
     name.sin_port = htons((uint16_t)strtoul(strchr(bound, ':') + 1, NULL, 10));
     name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -460,6 +463,7 @@ static void a_lack_of_memory_is_an_error_and_never_the_end(void **state)
     uint64_t link;
 
     (void)state;
+    memset(frame->bytes, 0, frame->count);
     for (uint64_t i = 0; i < 2; i++) {
         mem_fail_after(i);
         assert_int_equal(uv_env_create(&options, &env, &why), RC_NOMEM);
