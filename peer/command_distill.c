@@ -8,13 +8,11 @@
 #include "distill/distill.h"
 #include "distill/teachers.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/cpu_backend.h"
 #include "peer/env/env.h"
 #include "replica/json.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 /* What the progress lines need. */
 struct progress {
@@ -135,20 +133,6 @@ static enum rc request_of(const struct options *options, const struct teachers *
     return RC_OK;
 }
 
-/* An offline command has the machine to itself: all cores, unless told otherwise. */
-static enum rc open_device(const struct options *options, struct backend **backend,
-                           struct fault *why)
-{
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    struct cpu_backend_options device = {.threads = cores > 0 ? (uint32_t)cores : 1};
-
-    if (options_is_set(options, "threads")) {
-        device.threads = (uint32_t)options_count(options, "threads");
-    }
-    *backend = cpu_backend_create(&device);
-    return *backend != NULL ? RC_OK : fault_set(why, RC_NOMEM, "device cpu: memory is short");
-}
-
 static enum rc show(const struct options *options, const struct distill_result *result,
                     double wall_s, struct fault *why)
 {
@@ -187,7 +171,7 @@ int command_distill(struct options *options)
     }
     if (rc == RC_OK) rc = request_of(options, &teachers, &progress, &request, &why);
     if (rc == RC_OK) rc = uv_env_create(&world, &progress.env, &why);
-    if (rc == RC_OK) rc = open_device(options, &backend, &why);
+    if (rc == RC_OK) rc = command_backend(options, &backend, &why);
     if (rc == RC_OK) {
         progress.begin_ns = progress.told_ns = progress.env->ops->now_ns(progress.env);
         rc = distill_run(backend, &request, &result, &why);

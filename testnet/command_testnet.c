@@ -141,8 +141,9 @@ static enum rc judge(const struct models *models, const struct options *options,
                      struct comparison *comparison, struct fault *why)
 {
     char average[PATH_BYTES];
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    const struct cpu_backend_options device = {.threads = cores > 0 ? (uint32_t)cores : 1};
+    /* One thread: a second one gains a fifth here on an idle machine, and loses much on a busy one.
+     */
+    const struct cpu_backend_options device = {.threads = 1};
     const struct comparison_options request = {
         .paths = models->list,
         .paths_count = models->count,
@@ -234,6 +235,14 @@ static bool any_failed(const struct local_result *run)
     return false;
 }
 
+/* The flags were wrong, and the first peer was the first that could tell. */
+static bool is_misused(const struct local_result *run)
+{
+    const struct local_peer *first = &run->peers[0];
+
+    return first->state == LOCAL_FAILED && first->exit_code == EXIT_USAGE && first->starts == 1;
+}
+
 /* Exit code of a run that was not stopped. */
 static int conclude(const struct options *options, const struct method *method,
                     const struct local_result *run)
@@ -270,7 +279,7 @@ static int conclude(const struct options *options, const struct method *method,
     if (rc == RC_OK) rc = save_report(out, &why);
     int code = rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);
     if (has_failed) {
-        code = EXIT_FAILED;
+        code = is_misused(run) ? EXIT_USAGE : EXIT_FAILED;
     } else if (!summary_holds(json, &broken)) {
         fprintf(stderr, "grapevine: broken: %s; see %s/summary.json\n", broken, out);
         code = EXIT_INVARIANT;

@@ -238,6 +238,7 @@ static void on_exit_of_child(void *context, uint32_t child, int code, int signal
     struct runner *runner = &local->runners[peer];
     runner->child = LOCAL_NO_CHILD;
     runner->seen.is_frozen = false;
+    runner->seen.exit_code = signal != 0 ? -1 : code;
     if (runner->seen.state == LOCAL_FAILED) return; /* killed for its silence */
     if (runner->is_ours_to_kill && signal == SIGKILL) {
         local_become(runner, local->is_stopping ? LOCAL_STOPPED : LOCAL_DOWN);

@@ -45,6 +45,7 @@ struct local_peer {
     uint64_t bytes_sent, bytes_received, rounds_ok, rounds_aborted;
     uint64_t rss_bytes, peak_rss_bytes; /* the first of this start */
     uint64_t samples_lost;              /* trained since the checkpoint a kill threw it back to */
+    int exit_code;                      /* of its last end; -1 for a signal */
     char failure[320];
 };
 

@@ -262,6 +262,7 @@ static void what_the_first_cannot_start_with_stops_all(void **state)
     run(&scratch, "--act=refuse", 3, NULL, &heard, &result);
     assert_int_equal(result.peers[0].state, LOCAL_FAILED);
     assert_string_equal(result.peers[0].failure, "exit code 2: no such data; buy some");
+    assert_int_equal(result.peers[0].exit_code, 2);
     assert_int_equal(result.peers[1].state, LOCAL_STOPPED);
     assert_int_equal(result.peers[1].starts, 0);
     assert_int_equal(heard.notes, 1);
