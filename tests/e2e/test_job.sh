@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# The main job on the digits that are built in: a testnet whose peers are killed and frozen ends well,
+# a student learns from it, the report has both; wrong flags are exit 2 before anything runs.
+source "$(dirname "$0")/lib.sh"
+
+run=$WORK/run
+
+# has FILE KEY PATTERN: the number or word of a key matches.
+has() {
+    LINE=$(tr -d ' \n' <"$1")
+    [[ $(number "$2") =~ $3 ]] || fail "$1: $2 is $(number "$2"), wanted $3"
+}
+
+# refuses CODE WORDS FLAGS...: exits with CODE and one line that has WORDS.
+refuses() {
+    local code=$1 words=$2 got=0
+    shift 2
+    "$GRAPEVINE" "$@" >/dev/null 2>"$WORK/refused.err" || got=$?
+    [ "$got" = "$code" ] || fail "$* exited with $got, not $code"
+    [ "$(wc -l <"$WORK/refused.err")" = 1 ] || fail "$* did not say exactly one line"
+    grep -q -- "$words" "$WORK/refused.err" || fail "$* did not mention: $words"
+}
+
+"$GRAPEVINE" testnet --peers 3 --data digits --model mlp --epochs 500 --out "$run" --report-every 200ms \
+    --checkpoint-every 100ms --chaos "kill:mtbf=250ms,restart=100ms;freeze:mtbf=400ms,for=50ms" --quiet \
+    2>"$WORK/testnet.err" || fail "the testnet exited with $?"
+has "$run/summary.json" faults_injected "^[1-9]"
+has "$run/summary.json" finished '^3$'
+has "$run/summary.json" average_model '^0\.9'
+has "$run/summary.json" peers_finished '^true$'
+has "$run/summary.json" models_finite '^true$'
+has "$run/summary.json" lineages_equal '^true$'
+[ -s "$run/average.safetensors" ] || fail "no average.safetensors"
+
+"$GRAPEVINE" distill --teachers "$run" --student 'linear:16 relu linear:classes' --epochs 10 --baseline \
+    --out "$run/student.safetensors" --report "$run" --json --quiet >"$WORK/distill.json" \
+    2>"$WORK/distill.err" || fail "distill exited with $?"
+has "$WORK/distill.json" teachers '^3$'
+has "$WORK/distill.json" student_accuracy '^0\.9'
+has "$WORK/distill.json" labels_only_accuracy '^0\.[89]'
+"$GRAPEVINE" eval "$run/student.safetensors" --quiet >"$WORK/eval.out" 2>"$WORK/eval.err" ||
+    fail "eval of the student exited with $?"
+
+"$GRAPEVINE" report "$run" >"$WORK/report.out" 2>"$WORK/report.err" || fail "report exited with $?"
+for words in 'peer 2' 'average of their parameters' 'ensemble of 3' 'smaller' 'labels alone'; do
+    grep -q "$words" "$WORK/report.out" || fail "the table has no line: $words"
+done
+grep -q 'distilled student' "$run/report.html" || fail "report.html lacks the student"
+
+"$GRAPEVINE" testnet --peers 3 --data digits --model mlp --epochs 520 --out "$run" --resume --quiet \
+    2>"$WORK/resumed.err" || fail "the resumed testnet exited with $?"
+
+refuses 2 --fresh testnet --peers 2 --out "$run"
+refuses 2 'column 1' testnet --peers 2 --out "$WORK/none" --chaos 'explode:mtbf=1s'
+refuses 2 'column 1' testnet --peers 2 --out "$WORK/none" --model 'linaer:3'
+refuses 2 teachers distill --student mlp
+refuses 1 no-such distill --teachers "$WORK/no-such" --student mlp
+refuses 1 summary.json report "$WORK"
+echo "the job is done, through kills and freezes, and mistakes are told in a line"
