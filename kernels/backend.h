@@ -11,6 +11,12 @@
 #define GRAPEVINE_KERNELS_BACKEND_H
 
 #include "base/rc.h"
+#include "kernels/activation.h"
+#include "kernels/image.h"
+#include "kernels/linear.h"
+#include "kernels/norm.h"
+#include "kernels/sequence.h"
+#include "kernels/update.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,6 +26,7 @@ struct backend {
     const struct backend_ops *ops;
     uint32_t threads;          /* that one call may use */
     uint32_t images_per_slice; /* convolutions run fastest on so many images at a time */
+    uint32_t rows_per_slice;   /* and dense layers on about so many rows of long sequences */
 };
 
 /* C[rows][columns] = alpha * op(A) op(B) + beta * C. op(A) is [rows][inner], op(B) is
@@ -33,108 +40,10 @@ struct gemm {
     size_t a_stride, b_stride, c_stride;
 };
 
-/* A dense layer on `rows` samples: y[rows][out] = x[rows][in] W^T + bias, W: [out][in]. */
-struct linear_shape {
-    size_t rows, in, out;
-    bool with_relu; /* y = max(y, 0) */
+struct copy_rows {
+    size_t rows, count, x_stride, y_stride;
+    bool adds;
 };
-
-struct linear_backward {
-    const float *x, *weight; /* as in the forward pass */
-    const float *y;          /* with_relu: the output of the forward pass */
-    float *dy;               /* with_relu: masked in place */
-    float *dx;               /* NULL: not wanted; may be the memory of x */
-    float *dweight, *dbias;  /* overwritten */
-};
-
-/* Images of one batch. Channels are stored in groups of `block` that divide their number:
- * [channels / block][height][width][block]. 1 is the plain order, `channels` is channels-last;
- * whatever lies between is some backend's favourite. */
-struct image_shape {
-    uint32_t channels, height, width;
-    uint32_t block;
-};
-
-static inline size_t image_values(struct image_shape shape)
-{
-    return (size_t)shape.channels * shape.height * shape.width;
-}
-
-/* A square convolution with stride 1, bound to a number of images so that the backend can choose
- * layouts, algorithm and scratch memory once. */
-struct conv_options {
-    struct image_shape in;
-    uint32_t out_channels;
-    uint32_t kernel, padding;
-    uint32_t images;          /* of every call */
-    bool with_relu;           /* fused into the forward pass only: the caller masks dy */
-    bool with_gradients;      /* the backward calls will be used */
-    bool with_input_gradient; /* backward_data too */
-};
-
-struct conv {
-    const struct conv_ops *ops;
-    struct image_shape out; /* chosen by the backend */
-};
-
-struct conv_ops {
-    const char *name;
-    void (*destroy)(struct conv *conv);
-    /** Take the plain weights [out][in][kernel][kernel] and the bias [out] for the passes that
-     *  follow; to be called whenever they changed. Borrowed until the next call. */
-    MUST_USE enum rc (*prepare)(struct conv *conv, const float *weight, const float *bias);
-    MUST_USE enum rc (*forward)(struct conv *conv, const float *x, float *y);
-    MUST_USE enum rc (*backward_data)(struct conv *conv, const float *dy, float *dx);
-    /** Plain gradients; `is_first` overwrites them, otherwise they are added to. */
-    MUST_USE enum rc (*backward_weights)(struct conv *conv, const float *x, const float *dy,
-                                         bool is_first, float *dweight, float *dbias);
-};
-
-/* Max pooling of size x size windows, stride `size`, without padding; what is left over at the
- * right and lower border is dropped. */
-struct pool_options {
-    struct image_shape in, out; /* any blocks; out's height and width are in's / size */
-    uint32_t size;              /* 2 to 15 */
-    bool with_relu;             /* max(0, .) of the result; the gradient follows */
-};
-
-enum update_kind {
-    UPDATE_SGD,
-    UPDATE_MOMENTUM,
-    UPDATE_NESTEROV,
-    UPDATE_ADAGRAD,
-    UPDATE_RMSPROP,
-    UPDATE_ADAM,
-    UPDATE_ADAMW,
-    UPDATE_LARS, /* from here on a span is one tensor: norms and products are taken over it */
-    UPDATE_LAMB,
-    UPDATE_MUON,
-    UPDATE_COUNT
-};
-
-/* One fused optimizer step over a span of a plane: all of it, or one tensor. Bias corrections come
- * folded into the numbers (see replica/optimizer.c). Formulas: kernels/cpu/reference.c. */
-struct update {
-    enum update_kind kind;
-    float rate;
-    float beta;       /* momentum, LARS, Muon; the first of Adam and LAMB */
-    float beta2;      /* the second of Adam and LAMB; RMSProp's only one */
-    float epsilon;    /* added to a root or, LARS, to a norm */
-    float decay;      /* gradient + decay * value; AdamW and Muon: value -= decay * value instead */
-    float correction; /* LAMB: factor of the direction for both biases */
-    float trust;      /* LARS: coefficient of the layer's ratio; LAMB: 1; 0: the ratio is 1 */
-    size_t plane;     /* values from one moment plane to the next; 0: the span's length */
-    size_t rows;      /* Muon: the span is a matrix of so many rows */
-    float *workspace; /* Muon: update_workspace() values, of any contents */
-};
-
-/* Muon: the direction twice, and two square matrices of its shorter side. */
-static inline size_t update_workspace(size_t rows, size_t columns)
-{
-    size_t side = rows < columns ? rows : columns;
-
-    return 2 * rows * columns + 2 * side * side;
-}
 
 struct backend_ops {
     const char *name;
@@ -165,15 +74,30 @@ struct backend_ops {
     MUST_USE enum rc (*is_finite)(struct backend *backend, const float *x, size_t n, bool *result);
 
     MUST_USE enum rc (*gemm)(struct backend *backend, const struct gemm *gemm);
-    MUST_USE enum rc (*linear_forward)(struct backend *backend, const struct linear_shape *shape,
-                                       const float *x, const float *weight, const float *bias,
-                                       float *y);
-    MUST_USE enum rc (*linear_backward)(struct backend *backend, const struct linear_shape *shape,
-                                        const struct linear_backward *pass);
+    /** RC_NOMEM, RC_UNSUPPORTED. The backend must outlive it; destroy by linear->ops->destroy. */
+    MUST_USE enum rc (*linear_create)(struct backend *backend, const struct linear_options *options,
+                                      struct linear **linear);
     /** In place. */
     MUST_USE enum rc (*relu_forward)(struct backend *backend, float *x, size_t n);
     /** dy = 0 where the output y is not above 0. */
     MUST_USE enum rc (*relu_backward)(struct backend *backend, const float *y, float *dy, size_t n);
+
+    /** y = a + b, then max(0, .) if wanted. y may be a or b. */
+    MUST_USE enum rc (*add)(struct backend *backend, const float *a, const float *b, bool with_relu,
+                            float *y, size_t n);
+    /** y may be x. */
+    MUST_USE enum rc (*activation_forward)(struct backend *backend, struct activation activation,
+                                           const float *x, float *y, size_t n);
+    /** dx = dy f'(x). x: where activation_needs_input(), otherwise NULL; dx may be dy. */
+    MUST_USE enum rc (*activation_backward)(struct backend *backend, struct activation activation,
+                                            const float *x, const float *y, const float *dy,
+                                            float *dx, size_t n);
+    /** Forward of values and backward of gradients alike; y may be x. */
+    MUST_USE enum rc (*dropout)(struct backend *backend, const struct dropout *dropout,
+                                const float *x, float *y, size_t n);
+    /** Copy (or add) `rows` rows of `count` values between matrices of other strides. */
+    MUST_USE enum rc (*copy_rows)(struct backend *backend, const struct copy_rows *copy,
+                                  const float *x, float *y);
 
     /** RC_NOMEM, RC_UNSUPPORTED. The backend must outlive it; destroy by conv->ops->destroy. */
     MUST_USE enum rc (*conv_create)(struct backend *backend, const struct conv_options *options,
@@ -190,6 +114,91 @@ struct backend_ops {
     MUST_USE enum rc (*relayout)(struct backend *backend, struct image_shape from,
                                  uint32_t to_block, uint32_t images, const float *x, float *y);
 
+    /** y[image][channel]: mean over the pixels. */
+    MUST_USE enum rc (*global_average_forward)(struct backend *backend, struct image_shape in,
+                                               uint32_t images, const float *x, float *y);
+    MUST_USE enum rc (*global_average_backward)(struct backend *backend, struct image_shape in,
+                                                uint32_t images, const float *dy, float *dx);
+    /** The parameter-free shortcut of residual nets (He et al. 2015, arXiv:1512.03385, option A):
+     *  every stride-th pixel of each channel, further channels are zeros. Any blocks. */
+    MUST_USE enum rc (*subsample_forward)(struct backend *backend, const struct subsample *options,
+                                          uint32_t images, const float *x, float *y);
+    MUST_USE enum rc (*subsample_backward)(struct backend *backend, const struct subsample *options,
+                                           uint32_t images, const float *dy, float *dx);
+
+    /** sums += those of x and x^2. */
+    MUST_USE enum rc (*batch_norm_collect)(struct backend *backend, const struct batch_norm *norm,
+                                           uint32_t images, const float *x, double *sums);
+    MUST_USE enum rc (*batch_norm_close)(struct backend *backend, const struct batch_norm *norm,
+                                         const struct batch_norm_close *close);
+    /** rstd = 1 / sqrt(variance + epsilon): for normalising with running statistics. */
+    MUST_USE enum rc (*batch_norm_rstd)(struct backend *backend, const struct batch_norm *norm,
+                                        const float *variance, float *rstd);
+    /** y = (x - mean) rstd gamma + beta; y may be x. */
+    MUST_USE enum rc (*batch_norm_apply)(struct backend *backend, const struct batch_norm *norm,
+                                         uint32_t images, const float *x,
+                                         const struct channel_affine *affine, float *y);
+    MUST_USE enum rc (*batch_norm_backward_collect)(struct backend *backend,
+                                                    const struct batch_norm *norm, uint32_t images,
+                                                    const struct batch_norm_backward *pass);
+    /** dgamma and dbeta from the sums, which stay; `is_first` overwrites, otherwise adds. */
+    MUST_USE enum rc (*batch_norm_backward_close)(struct backend *backend,
+                                                  const struct batch_norm *norm, const double *sums,
+                                                  bool is_first, float *dgamma, float *dbeta);
+    MUST_USE enum rc (*batch_norm_backward_apply)(struct backend *backend,
+                                                  const struct batch_norm *norm, uint32_t images,
+                                                  const struct batch_norm_backward *pass);
+    /** mean, rstd: [images][groups]; y is not x. */
+    MUST_USE enum rc (*group_norm_forward)(struct backend *backend, const struct group_norm *norm,
+                                           uint32_t images, const float *x, const float *gamma,
+                                           const float *beta, float *y, float *mean, float *rstd);
+    MUST_USE enum rc (*group_norm_backward)(struct backend *backend, const struct group_norm *norm,
+                                            uint32_t images, const struct norm_backward *pass);
+    /** Layer normalisation of rows (Ba, Kiros, Hinton 2016, arXiv:1607.06450). mean, rstd: [rows];
+     *  y is not x. */
+    MUST_USE enum rc (*layer_norm_forward)(struct backend *backend, const struct layer_norm *norm,
+                                           const float *x, const float *gamma, const float *beta,
+                                           float *y, float *mean, float *rstd);
+    MUST_USE enum rc (*layer_norm_backward)(struct backend *backend, const struct layer_norm *norm,
+                                            const struct norm_backward *pass);
+    /** Weight normalisation (Salimans, Kingma 2016, arXiv:1602.07868): w = g v / |v| for each of
+     *  `rows` rows; norms: [rows], for the way back. */
+    MUST_USE enum rc (*weight_norm_forward)(struct backend *backend, size_t rows, size_t columns,
+                                            const float *v, const float *g, float *w, float *norms);
+    /** From dw, overwriting dv and dg; dv may be dw. */
+    MUST_USE enum rc (*weight_norm_backward)(struct backend *backend,
+                                             const struct weight_norm_backward *pass);
+
+    /** y[row] = table[token of the row]. A token that is none is RC_NONFINITE. */
+    MUST_USE enum rc (*embedding_forward)(struct backend *backend,
+                                          const struct embedding *embedding, size_t rows,
+                                          const float *tokens, const float *table, float *y);
+    /** dtable[token] += dy[row]. */
+    MUST_USE enum rc (*embedding_backward)(struct backend *backend,
+                                           const struct embedding *embedding, size_t rows,
+                                           const float *tokens, const float *dy, float *dtable);
+    /** y[sample][step] = x[sample][step] + table[step]; y may be x. */
+    MUST_USE enum rc (*positions_forward)(struct backend *backend,
+                                          const struct positions *positions, const float *x,
+                                          const float *table, float *y);
+    /** dtable[step] += dy[sample][step], over the samples. */
+    MUST_USE enum rc (*positions_backward)(struct backend *backend,
+                                           const struct positions *positions, const float *dy,
+                                           float *dtable);
+    /** statistics: attention_statistics() values; NULL: no gradient wanted. */
+    MUST_USE enum rc (*attention_forward)(struct backend *backend,
+                                          const struct attention *attention, const float *qkv,
+                                          float *y, float *statistics);
+    MUST_USE enum rc (*attention_backward)(struct backend *backend,
+                                           const struct attention *attention,
+                                           const struct attention_backward *pass);
+    /** Scratch for passes of this size from now on; once per layer, at creation. */
+    MUST_USE enum rc (*attention_reserve)(struct backend *backend,
+                                          const struct attention *attention);
+    MUST_USE enum rc (*recurrent_create)(struct backend *backend,
+                                         const struct recurrent_options *options,
+                                         struct recurrent **recurrent);
+
     /** Softmax cross-entropy: see kernels/softmax.h. `labels`, `loss_sum`, `correct`: host. */
     MUST_USE enum rc (*cross_entropy)(struct backend *backend, const float *logits,
                                       const uint8_t *labels, uint32_t rows, uint32_t classes,
@@ -199,8 +208,6 @@ struct backend_ops {
     MUST_USE enum rc (*update)(struct backend *backend, const struct update *update,
                                const float *gradient, float *moments, float *values, size_t n);
 };
-
-enum { POOL_NONE = 255, POOL_SIZE_MAX = 15 };
 
 /** NULL is fine. Whatever was created from the backend must be gone. */
 void backend_destroy(struct backend *backend);

@@ -17,7 +17,8 @@ void omp_set_num_threads(int threads);
 /* From OpenBLAS. */
 char *openblas_get_config(void);
 
-enum { IMAGES_PER_SLICE = 8 }; /* a slice's activations stay in the last-level cache */
+/* A slice's activations stay in the cache. */
+enum { IMAGES_PER_SLICE = 8, ROWS_PER_SLICE = 512 };
 
 static void cpu_destroy(struct backend *backend)
 {
@@ -74,9 +75,9 @@ static enum rc cpu_conv_create(struct backend *backend, const struct conv_option
     struct cpu_backend *cpu = cpu_of(backend);
     enum rc rc;
 
-    CHECK(options->images > 0 && options->kernel > 0 && options->out_channels > 0);
-    CHECK(options->in.height + 2 * options->padding >= options->kernel);
-    CHECK(options->in.width + 2 * options->padding >= options->kernel);
+    CHECK(options->images > 0 && options->kernel_height > 0 && options->out_channels > 0);
+    CHECK(options->in.height + 2 * options->padding_height >= options->kernel_height);
+    CHECK(options->in.width + 2 * options->padding_width >= options->kernel_width);
     if (cpu->options.is_reference) return conv_reference_create(cpu, options, conv);
     if (cpu->onednn != NULL) {
         rc = conv_onednn_create(cpu, options, conv);
@@ -114,8 +115,7 @@ static const struct backend_ops cpu_ops = {
     .squared_norm = cpu_squared_norm,
     .is_finite = cpu_is_finite,
     .gemm = cpu_gemm,
-    .linear_forward = cpu_linear_forward,
-    .linear_backward = cpu_linear_backward,
+    .linear_create = cpu_linear_create,
     .relu_forward = cpu_relu_forward,
     .relu_backward = cpu_relu_backward,
     .conv_create = cpu_conv_create,
@@ -135,6 +135,7 @@ struct backend *cpu_backend_create(const struct cpu_backend_options *options)
     cpu->base.ops = &cpu_ops;
     cpu->base.threads = options->threads == 0 ? 1 : options->threads;
     cpu->base.images_per_slice = IMAGES_PER_SLICE;
+    cpu->base.rows_per_slice = ROWS_PER_SLICE;
     if (options->convolution == CPU_CONVOLUTION_AUTO && !options->is_reference) {
         cpu->onednn = onednn_create();
     }

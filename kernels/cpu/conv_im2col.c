@@ -24,7 +24,7 @@ static struct conv_columns *columns_of(struct conv *conv)
 
 static size_t filter_values(const struct conv_options *o)
 {
-    return (size_t)o->in.channels * o->kernel * o->kernel;
+    return (size_t)o->in.channels * o->kernel_height * o->kernel_height;
 }
 
 /* For one filter tap and output row: which output columns [first, last) see the input, and where
@@ -39,8 +39,8 @@ static bool span_of(const struct conv_columns *conv, uint32_t channel, uint32_t 
 {
     const struct conv_options *o = &conv->options;
     struct image_shape in = o->in;
-    int64_t y = (int64_t)row + tap / o->kernel - o->padding;
-    int64_t shift = (int64_t)(tap % o->kernel) - o->padding; /* input column - output column */
+    int64_t y = (int64_t)row + tap / o->kernel_height - o->padding_height;
+    int64_t shift = (int64_t)(tap % o->kernel_height) - o->padding_height; /* input column - output column */
     int64_t last = (int64_t)in.width - shift;
 
     if (y < 0 || y >= in.height) return false;
@@ -58,7 +58,7 @@ static void gather(const struct conv_columns *conv, const float *image, float *c
 {
     const struct conv_options *o = &conv->options;
     struct image_shape out = conv->base.out;
-    uint32_t taps = o->kernel * o->kernel;
+    uint32_t taps = o->kernel_height * o->kernel_height;
 
     for (uint32_t f = 0; f < o->in.channels * taps; f++) {
         for (uint32_t row = 0; row < out.height; row++) {
@@ -82,7 +82,7 @@ static void scatter(const struct conv_columns *conv, const float *columns, float
 {
     const struct conv_options *o = &conv->options;
     struct image_shape out = conv->base.out;
-    uint32_t taps = o->kernel * o->kernel;
+    uint32_t taps = o->kernel_height * o->kernel_height;
 
     memset(image, 0, image_values(o->in) * sizeof(*image));
     for (uint32_t f = 0; f < o->in.channels * taps; f++) {
@@ -234,8 +234,8 @@ enum rc conv_im2col_create(struct cpu_backend *backend, const struct conv_option
     self->base.ops = &columns_ops;
     self->base.out = (struct image_shape){
         .channels = options->out_channels,
-        .height = options->in.height + 2 * options->padding - options->kernel + 1,
-        .width = options->in.width + 2 * options->padding - options->kernel + 1,
+        .height = options->in.height + 2 * options->padding_height - options->kernel_height + 1,
+        .width = options->in.width + 2 * options->padding_height - options->kernel_height + 1,
         .block = 1,
     };
     pixels = (size_t)self->base.out.height * self->base.out.width;

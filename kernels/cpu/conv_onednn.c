@@ -202,8 +202,8 @@ static dnnl_status_t describe(const struct conv_onednn *c, dnnl_prop_kind_t dire
                               dnnl_alg_kind_t algorithm, dnnl_convolution_desc_t *out)
 {
     const struct conv_options *o = &c->options;
-    dnnl_dims_t strides = {1, 1}, padding = {o->padding, o->padding};
-    dnnl_dims_t dims = {o->out_channels, o->in.channels, o->kernel, o->kernel};
+    dnnl_dims_t strides = {1, 1}, padding = {o->padding_height, o->padding_height};
+    dnnl_dims_t dims = {o->out_channels, o->in.channels, o->kernel_height, o->kernel_height};
     dnnl_memory_desc_t any;
     dnnl_status_t status =
         dnnl_memory_desc_init_by_tag(&any, 4, dims, dnnl_f32, dnnl_format_tag_any);
@@ -225,7 +225,7 @@ static dnnl_status_t describe(const struct conv_onednn *c, dnnl_prop_kind_t dire
 static enum rc pass_choose(struct conv_onednn *c, dnnl_prop_kind_t direction, struct pass *pass)
 {
     const struct conv_options *o = &c->options;
-    bool is_winograd = o->kernel == WINOGRAD_KERNEL && o->in.block > 1 &&
+    bool is_winograd = o->kernel_height == WINOGRAD_KERNEL && o->in.block > 1 &&
                        (uint64_t)o->images * o->in.height * o->in.width >= PIXELS_FOR_WINOGRAD;
     const dnnl_alg_kind_t algorithms[] = {
         is_winograd ? dnnl_convolution_winograd : dnnl_convolution_direct,
@@ -420,7 +420,7 @@ static const struct conv_ops onednn_ops = {
 static enum rc forms_describe(struct conv_onednn *c)
 {
     const struct conv_options *o = &c->options;
-    dnnl_dims_t filter = {o->out_channels, o->in.channels, o->kernel, o->kernel};
+    dnnl_dims_t filter = {o->out_channels, o->in.channels, o->kernel_height, o->kernel_height};
     dnnl_dims_t bias = {o->out_channels};
     enum rc rc = images_describe(&c->x, o->in, o->images, tag_of(o->in));
 
@@ -477,7 +477,7 @@ enum rc conv_onednn_create(struct cpu_backend *backend, const struct conv_option
                            struct conv **conv)
 {
     struct conv_onednn *c = mem_alloc(sizeof(*c));
-    uint32_t shrink = options->kernel - 1;
+    uint32_t shrink = options->kernel_height - 1;
     enum rc rc;
 
     if (c == NULL) return RC_NOMEM;
@@ -486,8 +486,8 @@ enum rc conv_onednn_create(struct cpu_backend *backend, const struct conv_option
     c->base.ops = &onednn_ops;
     c->base.out = (struct image_shape){
         .channels = options->out_channels,
-        .height = options->in.height + 2 * options->padding - shrink,
-        .width = options->in.width + 2 * options->padding - shrink,
+        .height = options->in.height + 2 * options->padding_height - shrink,
+        .width = options->in.width + 2 * options->padding_height - shrink,
         .block = 1,
     };
     rc = forms_describe(c);

@@ -22,12 +22,12 @@ static double window_sum(const struct conv_options *o, const float *x, const flo
     double sum = 0.0;
 
     for (uint32_t c = 0; c < o->in.channels; c++) {
-        for (uint32_t k = 0; k < o->kernel * o->kernel; k++) {
-            int64_t y = (int64_t)row + k / o->kernel - o->padding;
-            int64_t z = (int64_t)column + k % o->kernel - o->padding;
+        for (uint32_t k = 0; k < o->kernel_height * o->kernel_height; k++) {
+            int64_t y = (int64_t)row + k / o->kernel_height - o->padding_height;
+            int64_t z = (int64_t)column + k % o->kernel_height - o->padding_height;
             if (y < 0 || z < 0 || y >= o->in.height || z >= o->in.width) continue;
             sum += (double)x[reference_index(o->in, c, (uint32_t)y, (uint32_t)z)] *
-                   (double)filter[c * o->kernel * o->kernel + k];
+                   (double)filter[c * o->kernel_height * o->kernel_height + k];
         }
     }
     return sum;
@@ -35,14 +35,14 @@ static double window_sum(const struct conv_options *o, const float *x, const flo
 
 static uint32_t out_extent(uint32_t in, const struct conv_options *o)
 {
-    return in + 2 * o->padding - o->kernel + 1;
+    return in + 2 * o->padding_height - o->kernel_height + 1;
 }
 
 void reference_conv_forward(const struct conv_options *o, const float *x, const float *weight,
                             const float *bias, float *y)
 {
     uint32_t height = out_extent(o->in.height, o), width = out_extent(o->in.width, o);
-    size_t in = image_values(o->in), filter = (size_t)o->in.channels * o->kernel * o->kernel;
+    size_t in = image_values(o->in), filter = (size_t)o->in.channels * o->kernel_height * o->kernel_height;
 
     for (uint32_t n = 0; n < o->images; n++) {
         for (uint32_t c = 0; c < o->out_channels; c++) {
@@ -64,10 +64,10 @@ static double input_gradient(const struct conv_options *o, const float *weight, 
     double sum = 0.0;
 
     for (uint32_t out = 0; out < o->out_channels; out++) {
-        const float *filter = weight + ((size_t)out * o->in.channels + c) * o->kernel * o->kernel;
-        for (uint32_t k = 0; k < o->kernel * o->kernel; k++) {
-            int64_t y = (int64_t)row + o->padding - k / o->kernel;
-            int64_t z = (int64_t)column + o->padding - k % o->kernel;
+        const float *filter = weight + ((size_t)out * o->in.channels + c) * o->kernel_height * o->kernel_height;
+        for (uint32_t k = 0; k < o->kernel_height * o->kernel_height; k++) {
+            int64_t y = (int64_t)row + o->padding_height - k / o->kernel_height;
+            int64_t z = (int64_t)column + o->padding_height - k % o->kernel_height;
             if (y < 0 || z < 0 || y >= height || z >= width) continue;
             sum += (double)filter[k] *
                    (double)dy[((size_t)out * height + (size_t)y) * width + (size_t)z];
@@ -101,8 +101,8 @@ static double weight_gradient(const struct conv_options *o, const float *x, cons
     double sum = 0.0;
 
     for (uint32_t i = 0; i < height * width; i++) {
-        int64_t y = (int64_t)(i / width) + k / o->kernel - o->padding;
-        int64_t z = (int64_t)(i % width) + k % o->kernel - o->padding;
+        int64_t y = (int64_t)(i / width) + k / o->kernel_height - o->padding_height;
+        int64_t z = (int64_t)(i % width) + k % o->kernel_height - o->padding_height;
         if (y < 0 || z < 0 || y >= o->in.height || z >= o->in.width) continue;
         sum += (double)dy[i] * (double)x[reference_index(o->in, c, (uint32_t)y, (uint32_t)z)];
     }
@@ -112,7 +112,7 @@ static double weight_gradient(const struct conv_options *o, const float *x, cons
 void reference_conv_backward_weights(const struct conv_options *o, const float *x, const float *dy,
                                      bool is_first, float *dweight, float *dbias)
 {
-    size_t in = image_values(o->in), taps = (size_t)o->kernel * o->kernel;
+    size_t in = image_values(o->in), taps = (size_t)o->kernel_height * o->kernel_height;
     size_t pixels = (size_t)out_extent(o->in.height, o) * out_extent(o->in.width, o);
 
     for (uint32_t out = 0; out < o->out_channels; out++) {

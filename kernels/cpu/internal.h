@@ -33,10 +33,8 @@ MUST_USE enum rc cpu_scratch_reserve(struct cpu_backend *backend, size_t bytes);
 
 /* linear.c */
 enum rc cpu_gemm(struct backend *backend, const struct gemm *gemm);
-enum rc cpu_linear_forward(struct backend *backend, const struct linear_shape *shape,
-                           const float *x, const float *weight, const float *bias, float *y);
-enum rc cpu_linear_backward(struct backend *backend, const struct linear_shape *shape,
-                            const struct linear_backward *pass);
+enum rc cpu_linear_create(struct backend *backend, const struct linear_options *options,
+                          struct linear **linear);
 
 /* vector.c */
 enum rc cpu_from_bytes(struct backend *backend, const uint8_t *bytes, float factor, float offset,

@@ -6,9 +6,11 @@
 #include "kernels/cpu/internal.h"
 
 #include "base/check.h"
+#include "base/mem.h"
 #include "kernels/cpu/reference.h"
 
 #include <limits.h>
+#include <string.h>
 
 #include <cblas.h>
 
@@ -41,74 +43,130 @@ enum rc cpu_gemm(struct backend *backend, const struct gemm *g)
     return RC_OK;
 }
 
-enum rc cpu_linear_forward(struct backend *backend, const struct linear_shape *shape,
-                           const float *x, const float *weight, const float *bias, float *y)
+struct linear_plain {
+    struct linear base;
+    struct backend *backend;
+    struct linear_options options;
+    const float *weight, *bias; /* borrowed */
+};
+
+static struct linear_plain *plain_of(struct linear *linear)
 {
+    return (struct linear_plain *)linear;
+}
+
+static void linear_destroy(struct linear *linear)
+{
+    mem_free(plain_of(linear));
+}
+
+static enum rc linear_prepare(struct linear *linear, const float *weight, const float *bias)
+{
+    plain_of(linear)->weight = weight;
+    plain_of(linear)->bias = bias;
+    return RC_OK;
+}
+
+static enum rc linear_forward(struct linear *linear, size_t rows, const float *x, float *pre,
+                              float *y)
+{
+    struct linear_plain *l = plain_of(linear);
+    const struct linear_options *o = &l->options;
+    float *to = pre != NULL ? pre : y;
     struct gemm product = {
         .is_b_transposed = true,
-        .rows = shape->rows,
-        .columns = shape->out,
-        .inner = shape->in,
+        .rows = rows,
+        .columns = o->out,
+        .inner = o->in,
         .alpha = 1.0F,
         .a = x,
-        .a_stride = shape->in,
-        .b = weight,
-        .b_stride = shape->in,
-        .c = y,
-        .c_stride = shape->out,
+        .a_stride = o->in,
+        .b = l->weight,
+        .b_stride = o->in,
+        .c = to,
+        .c_stride = o->out,
     };
-    enum rc rc;
+    enum rc rc = cpu_gemm(l->backend, &product);
 
-    if (cpu_of(backend)->options.is_reference) {
-        reference_linear_forward(shape, x, weight, bias, y);
-        return RC_OK;
+    CHECK(rows <= o->rows_max);
+    if (rc != RC_OK) return rc;
+    if (o->with_bias) {
+        cpu_bias_relu(to, rows, o->out, l->bias, o->activation.kind == ACTIVATION_RELU);
+    } else if (o->activation.kind == ACTIVATION_RELU) {
+        rc = cpu_relu_forward(l->backend, to, rows * o->out);
     }
-    rc = cpu_gemm(backend, &product);
-    if (rc == RC_OK) cpu_bias_relu(y, shape->rows, shape->out, bias, shape->with_relu);
+    if (rc != RC_OK || o->activation.kind <= ACTIVATION_RELU) return rc;
+    return l->backend->ops->activation_forward(l->backend, o->activation, to, y, rows * o->out);
+}
+
+static enum rc linear_backward(struct linear *linear, const struct linear_backward *pass)
+{
+    struct linear_plain *l = plain_of(linear);
+    const struct linear_options *o = &l->options;
+    struct gemm weight = {
+        .is_a_transposed = true,
+        .rows = o->out,
+        .columns = o->in,
+        .inner = pass->rows,
+        .alpha = 1.0F,
+        .beta = pass->is_first ? 0.0F : 1.0F,
+        .a = pass->dy,
+        .a_stride = o->out,
+        .b = pass->x,
+        .b_stride = o->in,
+        .c = pass->dweight,
+        .c_stride = o->in,
+    };
+    struct gemm input = {
+        .rows = pass->rows,
+        .columns = o->in,
+        .inner = o->out,
+        .alpha = 1.0F,
+        .beta = pass->adds_to_dx ? 1.0F : 0.0F,
+        .a = pass->dy,
+        .a_stride = o->out,
+        .b = l->weight,
+        .b_stride = o->in,
+        .c = pass->dx,
+        .c_stride = o->in,
+    };
+    size_t n = pass->rows * o->out;
+    enum rc rc = RC_OK;
+
+    if (o->activation.kind == ACTIVATION_RELU) {
+        rc = cpu_relu_backward(l->backend, pass->y, pass->dy, n);
+    } else if (o->activation.kind != ACTIVATION_NONE) {
+        rc = l->backend->ops->activation_backward(l->backend, o->activation, pass->pre, pass->y,
+                                                  pass->dy, pass->dy, n);
+    }
+    if (rc == RC_OK) {
+        if (pass->dbias != NULL) {
+            if (pass->is_first) memset(pass->dbias, 0, o->out * sizeof(float));
+            cpu_add_rows(pass->dy, pass->rows, o->out, pass->dbias);
+        }
+        rc = cpu_gemm(l->backend, &weight);
+    }
+    if (rc == RC_OK && pass->dx != NULL) rc = cpu_gemm(l->backend, &input); /* last: dx may be x */
     return rc;
 }
 
-enum rc cpu_linear_backward(struct backend *backend, const struct linear_shape *shape,
-                            const struct linear_backward *pass)
-{
-    struct gemm weight = {
-        .is_a_transposed = true,
-        .rows = shape->out,
-        .columns = shape->in,
-        .inner = shape->rows,
-        .alpha = 1.0F,
-        .a = pass->dy,
-        .a_stride = shape->out,
-        .b = pass->x,
-        .b_stride = shape->in,
-        .c = pass->dweight,
-        .c_stride = shape->in,
-    };
-    struct gemm input = {
-        .rows = shape->rows,
-        .columns = shape->in,
-        .inner = shape->out,
-        .alpha = 1.0F,
-        .a = pass->dy,
-        .a_stride = shape->out,
-        .b = pass->weight,
-        .b_stride = shape->in,
-        .c = pass->dx,
-        .c_stride = shape->in,
-    };
-    enum rc rc = RC_OK;
+static const struct linear_ops linear_plain_ops = {
+    .name = "gemm",
+    .destroy = linear_destroy,
+    .prepare = linear_prepare,
+    .forward = linear_forward,
+    .backward = linear_backward,
+};
 
-    if (cpu_of(backend)->options.is_reference) {
-        reference_linear_backward(shape, pass);
-        return RC_OK;
-    }
-    if (shape->with_relu) {
-        rc = cpu_relu_backward(backend, pass->y, pass->dy, shape->rows * shape->out);
-    }
-    if (rc == RC_OK) {
-        cpu_add_rows(pass->dy, shape->rows, shape->out, pass->dbias);
-        rc = cpu_gemm(backend, &weight);
-    }
-    if (rc == RC_OK && pass->dx != NULL) rc = cpu_gemm(backend, &input); /* last: dx may be x */
-    return rc;
+enum rc cpu_linear_create(struct backend *backend, const struct linear_options *options,
+                          struct linear **linear)
+{
+    struct linear_plain *l = mem_alloc(sizeof(*l));
+
+    if (l == NULL) return RC_NOMEM;
+    l->base.ops = &linear_plain_ops;
+    l->backend = backend;
+    l->options = *options;
+    *linear = &l->base;
+    return RC_OK;
 }

@@ -79,51 +79,6 @@ void reference_gemm(const struct gemm *g)
     }
 }
 
-void reference_linear_forward(const struct linear_shape *shape, const float *x, const float *weight,
-                              const float *bias, float *y)
-{
-    for (size_t r = 0; r < shape->rows; r++) {
-        for (size_t o = 0; o < shape->out; o++) {
-            double sum = (double)bias[o];
-            for (size_t i = 0; i < shape->in; i++) {
-                sum += (double)x[r * shape->in + i] * (double)weight[o * shape->in + i];
-            }
-            y[r * shape->out + o] = shape->with_relu && sum < 0.0 ? 0.0F : (float)sum;
-        }
-    }
-}
-
-void reference_linear_backward(const struct linear_shape *shape, const struct linear_backward *pass)
-{
-    size_t in = shape->in, out = shape->out, rows = shape->rows;
-
-    if (shape->with_relu) reference_relu_backward(pass->y, pass->dy, rows * out);
-    for (size_t o = 0; o < out; o++) {
-        double sum = 0.0;
-        for (size_t r = 0; r < rows; r++) {
-            sum += (double)pass->dy[r * out + o];
-        }
-        pass->dbias[o] = (float)sum;
-        for (size_t i = 0; i < in; i++) {
-            sum = 0.0;
-            for (size_t r = 0; r < rows; r++) {
-                sum += (double)pass->dy[r * out + o] * (double)pass->x[r * in + i];
-            }
-            pass->dweight[o * in + i] = (float)sum;
-        }
-    }
-    if (pass->dx == NULL) return;
-    for (size_t r = 0; r < rows; r++) {
-        for (size_t i = 0; i < in; i++) {
-            double sum = 0.0;
-            for (size_t o = 0; o < out; o++) {
-                sum += (double)pass->dy[r * out + o] * (double)pass->weight[o * in + i];
-            }
-            pass->dx[r * in + i] = (float)sum;
-        }
-    }
-}
-
 size_t reference_index(struct image_shape shape, uint32_t c, uint32_t y, uint32_t x)
 {
     size_t group = c / shape.block, lane = c % shape.block;

@@ -15,10 +15,6 @@ bool reference_is_finite(const float *x, size_t n);
 void reference_relu_forward(float *x, size_t n);
 void reference_relu_backward(const float *y, float *dy, size_t n);
 void reference_gemm(const struct gemm *gemm);
-void reference_linear_forward(const struct linear_shape *shape, const float *x, const float *weight,
-                              const float *bias, float *y);
-void reference_linear_backward(const struct linear_shape *shape,
-                               const struct linear_backward *pass);
 /* Convolutions on `options->images` images, any `in.block`, plain outputs. */
 void reference_conv_forward(const struct conv_options *options, const float *x, const float *weight,
                             const float *bias, float *y);

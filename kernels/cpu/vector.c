@@ -93,7 +93,6 @@ FOR_EACH_CPU static void relu_backward(const float *restrict y, float *restrict 
 
 FOR_EACH_CPU void cpu_add_rows(const float *x, size_t rows, size_t columns, float *sums)
 {
-    memset(sums, 0, columns * sizeof(*sums));
     for (size_t r = 0; r < rows; r++) {
         const float *row = x + r * columns;
         for (size_t c = 0; c < columns; c++) {

@@ -1,0 +1,49 @@
+/*
+ * linear: a dense layer bound to its shape, so that the backend can choose products, forms of the
+ * weights and scratch memory once: y[rows][out] = f(x[rows][in] W^T + b), W: [out][in].
+ */
+#ifndef GRAPEVINE_KERNELS_LINEAR_H
+#define GRAPEVINE_KERNELS_LINEAR_H
+
+#include "base/rc.h"
+#include "kernels/activation.h"
+
+#include <stddef.h>
+
+struct linear_options {
+    size_t in, out;
+    size_t rows_max; /* of a call */
+    bool with_bias;
+    struct activation activation;
+    bool with_gradients;      /* backward will be used */
+    bool with_input_gradient; /* with dx */
+};
+
+struct linear {
+    const struct linear_ops *ops;
+};
+
+struct linear_backward {
+    size_t rows;
+    const float *x, *pre, *y; /* as in the forward pass */
+    float *dy;                /* overwritten by the gradient before the activation */
+    float *dx;                /* NULL: not wanted; without adds_to_dx it may be the memory of x */
+    bool adds_to_dx;          /* dx += instead of dx = */
+    bool is_first;            /* overwrite dweight and dbias; otherwise they are added to */
+    float *dweight, *dbias;   /* dbias NULL without bias */
+};
+
+struct linear_ops {
+    const char *name;
+    void (*destroy)(struct linear *linear);
+    /** Take weight [out][in] and bias [out] (NULL without) for the passes that follow; to be called
+     *  whenever they changed. Borrowed until the next call. */
+    MUST_USE enum rc (*prepare)(struct linear *linear, const float *weight, const float *bias);
+    /** `pre` [rows][out] gets x W^T + b where the activation's gradient needs it and gradients are
+     *  wanted of this pass; NULL otherwise. */
+    MUST_USE enum rc (*forward)(struct linear *linear, size_t rows, const float *x, float *pre,
+                                float *y);
+    MUST_USE enum rc (*backward)(struct linear *linear, const struct linear_backward *pass);
+};
+
+#endif

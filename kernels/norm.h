@@ -1,0 +1,69 @@
+/*
+ * norm: normalisation. All on the backend unless said otherwise; float32 values, float64 sums.
+ */
+#ifndef GRAPEVINE_KERNELS_NORM_H
+#define GRAPEVINE_KERNELS_NORM_H
+
+#include "kernels/image.h"
+
+/* Batch normalisation (Ioffe, Szegedy 2015, arXiv:1502.03167) of `shape` images, or of rows as
+ * images of 1 x 1, in two halves, so that the images can pass slice by slice: collect sums over all
+ * slices, close them, then apply. Every array below has [channels] entries. */
+struct batch_norm {
+    struct image_shape shape;
+    float epsilon;
+    float momentum; /* running = (1 - momentum) running + momentum new */
+    bool with_relu; /* max(0, .) of the result */
+};
+
+struct batch_norm_close {
+    uint64_t count;          /* values per channel behind the sums */
+    double *sums;            /* [2 channels]: of x, of x^2; zeroed */
+    float *mean, *rstd;      /* out: of this batch; rstd = 1 / sqrt(biased variance + epsilon) */
+    float *running_mean;     /* updated; NULL: not */
+    float *running_variance; /* unbiased: count / (count - 1) times the batch's */
+};
+
+struct batch_norm_backward {
+    const float *x, *y; /* input of the normalisation; y: its output, with_relu only */
+    float *dy;          /* collect, with_relu: masked in place */
+    float *dx;          /* apply: may be dy */
+    bool adds_to_dx;    /* dx += instead of dx = */
+    const float *mean, *rstd, *gamma;
+    double *sums;   /* [2 channels]: of dy, of dy (x - mean) rstd; added to by collect */
+    uint64_t count; /* as in the forward pass */
+};
+
+/* Group normalisation (Wu, He 2018, arXiv:1803.08494): mean and variance of each image's groups of
+ * channels / groups consecutive channels. */
+struct group_norm {
+    struct image_shape shape;
+    uint32_t groups; /* divides the channels */
+    float epsilon;
+};
+
+struct norm_backward {
+    const float *x, *mean, *rstd, *gamma; /* mean, rstd: as the forward pass left them */
+    const float *dy;
+    float *dx;       /* NULL: not wanted; may be dy */
+    bool adds_to_dx; /* dx += instead of dx =; dx is then not dy */
+    bool is_first;   /* overwrite dgamma and dbeta; otherwise they are added to */
+    float *dgamma, *dbeta;
+};
+
+struct channel_affine {
+    const float *mean, *rstd, *gamma, *beta; /* [channels] */
+};
+
+struct layer_norm {
+    size_t rows, columns;
+    float epsilon;
+};
+
+struct weight_norm_backward {
+    size_t rows, columns;
+    const float *v, *g, *norms, *dw;
+    float *dv, *dg;
+};
+
+#endif
