@@ -281,7 +281,8 @@ static void pooling_equals_its_twin_for_every_layout(void **state)
                                  blocks[rng_below(&rng, 4)]};
         struct image_shape out = {32, in.height / size, in.width / size,
                                   blocks[rng_below(&rng, 4)]};
-        struct pool_options pool = {in, out, size, seed % 2 == 0};
+        struct pool_options pool = {
+            .in = in, .out = out, .size = size, .stride = size, .with_relu = seed % 2 == 0};
         size_t ins = images * image_values(in), outs = images * image_values(out);
         float *x = random_values(&rng, ins), *dy = random_values(&rng, outs);
         float *y = poisoned(outs), *y2 = poisoned(outs), *dx = poisoned(ins), *dx2 = poisoned(ins);
