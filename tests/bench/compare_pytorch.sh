@@ -1,60 +1,123 @@
 #!/usr/bin/env bash
-# Samples per second and peak memory of `mlp` and `cnn`, ours against PyTorch from Debian, in one
-# sitting: the two take turns, so that a busy machine slows both. Prints one table.
-#   tests/bench/compare_pytorch.sh [GRAPEVINE]     (default build/release/grapevine)
-# RUNS (5), SECONDS_EACH (4), BATCH (64) and THREADS (1) may be set in the environment.
+# Training speed, ours against PyTorch from Debian, as a table of ratios: one thread and two in f32,
+# and bf16 on one thread against PyTorch's f32 and its bf16 autocast. In each run the two take turns,
+# so that a busy machine slows both; a ratio is of neighbours, and the table has their median and
+# spread. Models that our program does not know yet are shown as such.
+#   tests/bench/compare_pytorch.sh [GRAPEVINE|none]   (build/release/grapevine; none: PyTorch alone)
+# From the environment: MODELS, PRECISIONS ("f32 bf16"), THREADS_LIST ("1 2"), RUNS (5),
+# SECONDS_EACH (4). Batches: 64, for gpt-nano and lstm 32 (of 128 and 64 symbols).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 grapevine=${1:-build/release/grapevine}
-runs=${RUNS:-5} seconds=${SECONDS_EACH:-4} batch=${BATCH:-64} threads=${THREADS:-1}
+models=${MODELS:-mlp cnn resnet14 gpt-nano lstm}
+precisions=${PRECISIONS:-f32 bf16} threads_list=${THREADS_LIST:-1 2}
+runs=${RUNS:-5} seconds=${SECONDS_EACH:-4}
 python=/usr/bin/python3
 
-[ -x "$grapevine" ] || { echo "no $grapevine: build first (cmake --preset release && ninja -C build/release)" >&2; exit 1; }
+[ "$grapevine" = none ] || [ -x "$grapevine" ] ||
+    { echo "no $grapevine: build first (cmake --preset release && ninja -C build/release)" >&2; exit 1; }
 if ! $python -c 'import torch' 2>/dev/null; then
     echo "installing python3-torch ..." >&2
     sudo=$([ "$(id -u)" = 0 ] || echo sudo)
     $sudo apt-get install -y --no-install-recommends python3-torch >&2
 fi
 
-rows=$(mktemp)
-trap 'rm -f "$rows"' EXIT
-# Both get passive waiting; PyTorch also an allocator that keeps what it freed, its faster setting.
+rows=$(mktemp) error=$(mktemp)
+trap 'rm -f "$rows" "$error"' EXIT
+# PyTorch sets its own environment (see compare_pytorch.py); ours needs no more than this.
 export OMP_WAIT_POLICY=PASSIVE
-for model in mlp cnn; do
-    for run in $(seq "$runs"); do
-        echo "$model $run of $runs" >&2
-        ours=$("$grapevine" bench train --model "$model" --batch "$batch" --threads "$threads" --seconds "$seconds" --json)
-        theirs=$(MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=4294967296 OMP_NUM_THREADS=$threads \
-            $python tests/bench/compare_pytorch.py "$model" "$batch" "$threads" "$seconds")
-        printf '%s\t%s\t%s\n' "$model" "$ours" "$theirs" >>"$rows"
+
+# measure RUN MODEL BATCH THREADS PRECISION: one row a side.
+measure() {
+    local result
+    result=$($python tests/bench/compare_pytorch.py "$2" "$3" "$4" "$seconds" --precision "$5")
+    printf '%s\ttheirs\t%s\t%s\t%s\t%s\n' "$1" "$2" "$4" "$5" "$result" >>"$rows"
+    [ "$grapevine" != none ] || return 0
+    if ! result=$("$grapevine" bench train --model "$2" --batch "$3" --threads "$4" --precision "$5" \
+        --seconds "$seconds" --json 2>"$error"); then
+        result=$(tail -n 1 "$error" | $python -c 'import json, sys; print(json.dumps({"error": sys.stdin.read().strip()}))')
+    fi
+    printf '%s\tours\t%s\t%s\t%s\t%s\n' "$1" "$2" "$4" "$5" "$result" >>"$rows"
+}
+
+for run in $(seq "$runs"); do
+    for model in $models; do
+        echo "run $run of $runs: $model" >&2
+        case $model in gpt* | lstm) batch=32 ;; *) batch=64 ;; esac
+        for precision in $precisions; do
+            for threads in $threads_list; do
+                [ "$precision" = f32 ] || [ "$threads" = 1 ] || continue
+                measure "$run" "$model" "$batch" "$threads" "$precision"
+            done
+        done
     done
 done
 
-$python - "$rows" "$batch" "$threads" "$runs" <<'PY'
+$python - "$rows" "$runs" "$seconds" <<'PY'
 import json
+import os
 import statistics
 import sys
 
-rows = {}
+cells, notes, version, settings = {}, [], "", {}
 for line in open(sys.argv[1]):
-    model, ours, theirs = line.rstrip("\n").split("\t")
-    rows.setdefault(model, []).append((json.loads(ours), json.loads(theirs)))
-version = next(iter(rows.values()))[0][1]["version"]
-print(f"batch {sys.argv[2]}, {sys.argv[3]} thread(s), f32, median of {sys.argv[4]} runs (least to most), PyTorch {version}\n")
-print("| model | grapevine, samples/s | PyTorch, samples/s | ratio | peak RSS, MiB | PyTorch's |")
+    run, side, model, threads, precision, text = line.rstrip("\n").split("\t")
+    result = json.loads(text)
+    cells.setdefault(model, {}).setdefault((side, int(threads), precision), {})[int(run)] = result
+    if "error" in result:
+        note = f"{model}, {precision}, {threads} thread(s): {result['error']}"
+        if note not in notes:
+            notes.append(note)
+    if side == "theirs":
+        version = result["version"]
+        settings.setdefault(f"{model} {precision} {threads}", []).append(result["setting"])
+
+
+def spread(values, form):
+    if not values:
+        return "-"
+    return f"{form.format(statistics.median(values))} ({form.format(min(values))} to {form.format(max(values))})"
+
+
+def speeds(model, key):
+    return [r["per_s"] for r in cells[model].get(key, {}).values() if "per_s" in r]
+
+
+def ratios(model, ours, theirs):
+    """Of the same run: ours / theirs."""
+    a, b = cells[model].get(ours, {}), cells[model].get(theirs, {})
+    return [a[run]["per_s"] / b[run]["per_s"] for run in a if run in b and "per_s" in a[run]]
+
+
+for model, sides in cells.items():
+    for (side, threads, precision), results in sides.items():
+        other = sides.get(("theirs", threads, precision), {})
+        for run, result in results.items():
+            for what in ("parameters", "unit"):
+                if side == "ours" and what in result and result[what] != other[run][what]:
+                    note = f"{model}: NOT THE SAME WORK: {what} {result[what]}, PyTorch's {other[run][what]}"
+                    if note not in notes:
+                        notes.append(note)
+
+single, double, half = (1, "f32"), (2, "f32"), (1, "bf16")
+print(f"Median (least to most) of {sys.argv[2]} runs of {sys.argv[3]} s, PyTorch {version}, "
+      f"load {os.getloadavg()[1]:.1f}\n")
+print("ours / PyTorch\n")
+print("| model | 1 thread f32 | 2 threads f32 | bf16 against PyTorch's f32 | bf16 against PyTorch's bf16 autocast |")
+print("|---|---|---|---|---|")
+for model in cells:
+    columns = [(single, single), (double, double), (half, single), (half, half)]
+    texts = [spread(ratios(model, ("ours", *a), ("theirs", *b)), "{:.2f}") for a, b in columns]
+    print(f"| {model} | " + " | ".join(texts) + " |")
+print("\nsamples or tokens a second\n")
+print("| model | | 1 thread f32 | 2 threads f32 | 1 thread bf16 | peak RSS, MiB (1 thread f32) |")
 print("|---|---|---|---|---|---|")
-
-
-def spread(values):
-    return f"{statistics.median(values):,.0f} ({min(values):,.0f} to {max(values):,.0f})"
-
-
-for model, pairs in rows.items():
-    ours = [a["per_s"] for a, _ in pairs]
-    theirs = [b["per_s"] for _, b in pairs]
-    ratios = [x / y for x, y in zip(ours, theirs)]
-    ours_rss = max(a["rss_bytes"] for a, _ in pairs) / 2**20
-    theirs_rss = max(b["rss_bytes"] for _, b in pairs) / 2**20
-    print(f"| {model} | {spread(ours)} | {spread(theirs)} | {statistics.median(ratios):.2f} "
-          f"({min(ratios):.2f} to {max(ratios):.2f}) | {ours_rss:.0f} | {theirs_rss:.0f} |")
+for model in cells:
+    for side, name in (("ours", "grapevine"), ("theirs", "PyTorch")):
+        texts = [spread(speeds(model, (side, *key)), "{:,.0f}") for key in (single, double, half)]
+        memory = [r["rss_bytes"] / 2**20 for r in cells[model].get((side, *single), {}).values() if "rss_bytes" in r]
+        print(f"| {model} | {name} | " + " | ".join(texts) + f" | {max(memory, default=0):.0f} |")
+print("\nfastest of PyTorch's settings: " + "; ".join(f"{k}: {statistics.mode(v)}" for k, v in settings.items()))
+for note in notes:
+    print(note)
 PY
