@@ -53,12 +53,13 @@ enum rc comparison_load(struct backend *backend, const char *path, const struct 
     return RC_OK;
 }
 
-static void on_test_logits(void *context, size_t first, size_t rows, const float *logits)
+static void on_test_logits(void *context, size_t first, const struct batch *batch,
+                           const float *logits)
 {
     struct reading *r = context;
 
-    score_add_logits(r->score, logits, r->test.labels + first, rows, r->classes);
-    ensemble_absorb(r->ensemble, first, rows, logits);
+    score_add_logits(r->score, logits, batch->labels, batch->rows, r->classes);
+    ensemble_absorb(r->ensemble, first, batch->rows, logits);
 }
 
 static enum rc average_add(struct reading *r, struct model *model, const struct model_card *card,
@@ -99,8 +100,9 @@ static enum rc read_model(struct reading *r, size_t index, struct fault *why)
     out->parameters[index] = model_schema(model)->values[SECTION_PARAMETERS];
     rc = average_add(r, model, &card, &reason);
     if (rc == RC_OK) {
+        const struct dataset_info info = outputs_info(dataset_info(r->dataset), &card);
         r->score = &out->models[index];
-        rc = outputs_run(model, &card, &r->test, &sink);
+        rc = outputs_run(model, &info, &r->test, &sink);
     }
     if (rc != RC_OK) {
         rc = fault_set(why, rc, "cannot evaluate %s: %s", path,
@@ -139,7 +141,8 @@ static enum rc read_average(struct reading *r, struct fault *why)
                          &model, &card, why);
     if (rc != RC_OK) return rc;
     soup_pour(r->soup, model);
-    rc = outputs_score(model, &card, &r->test, &r->out->average);
+    const struct dataset_info info = outputs_info(dataset_info(r->dataset), &card);
+    rc = outputs_score(model, &info, &r->test, &r->out->average);
     if (rc != RC_OK) {
         fault_set(why, rc, "cannot evaluate the parameter average: %s", rc_text(rc));
     } else if (r->options->average_path != NULL) {
@@ -151,20 +154,25 @@ static enum rc read_average(struct reading *r, struct fault *why)
     return rc;
 }
 
-static void score_ensemble(struct reading *r)
+static enum rc score_ensemble(struct reading *r, struct fault *why)
 {
-    float p[UINT8_MAX + 1];
+    float *p = mem_array(r->classes, sizeof *p);
+    uint32_t label;
+    struct batch batch = {.rows_max = 1, .labels = &label};
 
+    if (p == NULL) return fault_set(why, RC_NOMEM, "cannot evaluate: memory is short");
     for (int vote = 0; vote < VOTE_COUNT; vote++) {
         struct score *score = &r->out->votes[vote];
         for (size_t i = 0; i < r->test.count; i++) {
-            const uint8_t label = r->test.labels[i];
+            samples_gather(&r->test, dataset_info(r->dataset), (struct pick){NULL, i, 1}, &batch);
             ensemble_settle(r->ensemble, (enum vote)vote, i, 1, p);
             score_add(score, p[label], ensemble_winner(r->ensemble, (enum vote)vote, i) == label);
         }
     }
     /* A class without a vote is not a class of probability zero. */
     r->out->votes[VOTE_MAJORITY].loss_sum = NAN;
+    mem_free(p);
+    return RC_OK;
 }
 
 /* `data` of the options, or what the first file says it was trained on. */
@@ -203,8 +211,9 @@ static enum rc reading_begin(struct reading *r, struct fault *why)
         is_short = out->paths[i] == NULL;
     }
     if (is_short) return fault_set(why, RC_NOMEM, "cannot compare models: memory is short");
+    const struct dataset_options dataset = {.seed = r->options->seed};
     enum rc rc = find_data(r->options, data, sizeof data, why);
-    if (rc == RC_OK) rc = dataset_open(data, r->options->seed, &r->dataset, why);
+    if (rc == RC_OK) rc = dataset_open(data, &dataset, &r->dataset, why);
     if (rc == RC_OK) rc = dataset_load_test(r->dataset, r->options->samples_max, &r->test, why);
     if (rc != RC_OK) return rc;
     const struct dataset_info *info = dataset_info(r->dataset);
@@ -212,7 +221,6 @@ static enum rc reading_begin(struct reading *r, struct fault *why)
                                              .classes = info->classes,
                                              .temperature = 1,
                                              .wants = {true, true, true}};
-    CHECK(info->classes <= UINT8_MAX + 1); /* labels are bytes */
     snprintf(out->data, sizeof out->data, "%s", info->name);
     out->samples = r->test.count;
     r->classes = info->classes;
@@ -237,7 +245,7 @@ enum rc comparison_run(struct backend *backend, const struct comparison_options 
         }
     }
     if (rc == RC_OK) rc = read_average(&r, why);
-    if (rc == RC_OK) score_ensemble(&r);
+    if (rc == RC_OK) rc = score_ensemble(&r, why);
     ensemble_destroy(r.ensemble);
     soup_destroy(r.soup);
     samples_deinit(&r.test);

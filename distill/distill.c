@@ -40,9 +40,9 @@ struct lesson {
 struct pupil {
     struct model *model;
     struct model_card card;
-    float *moments, *input, *logits, *gradient, *teacher;
+    float *moments, *logits, *gradient, *teacher;
     float *workspace; /* the optimizer's, behind the moments */
-    uint8_t *labels;
+    struct batch batch;
     uint32_t *order; /* of the training samples */
     size_t next;     /* in `order` */
     struct rng rng;
@@ -87,7 +87,8 @@ static enum rc judge_teachers(struct lesson *l, struct fault *why)
 static enum rc load_data(struct lesson *l, struct fault *why)
 {
     const char *data = l->options->data != NULL ? l->options->data : l->out->teachers.card.data;
-    enum rc rc = dataset_open(data, l->options->seed, &l->dataset, why);
+    const struct dataset_options dataset = {.seed = l->options->seed};
+    enum rc rc = dataset_open(data, &dataset, &l->dataset, why);
 
     if (rc != RC_OK) return rc;
     const struct dataset_info *info = dataset_info(l->dataset);
@@ -104,11 +105,11 @@ static enum rc load_data(struct lesson *l, struct fault *why)
     return rc;
 }
 
-static void on_answer(void *context, size_t first, size_t rows, const float *logits)
+static void on_answer(void *context, size_t first, const struct batch *batch, const float *logits)
 {
     struct lesson *l = context;
 
-    ensemble_absorb(l->answers, first, rows, logits);
+    ensemble_absorb(l->answers, first, batch->rows, logits);
 }
 
 static enum rc ask_teachers(struct lesson *l, struct fault *why)
@@ -129,7 +130,8 @@ static enum rc ask_teachers(struct lesson *l, struct fault *why)
         struct model_card card;
         rc = comparison_load(l->backend, path, info, OUTPUTS_BATCH, &model, &card, why);
         if (rc != RC_OK) break;
-        rc = outputs_run(model, &card, &l->train, &sink);
+        const struct dataset_info as_trained = outputs_info(info, &card);
+        rc = outputs_run(model, &as_trained, &l->train, &sink);
         if (rc != RC_OK) fault_set(why, rc, "cannot ask %s: %s", path, rc_text(rc));
         model_destroy(model);
         tell(l, DISTILL_TEACHING, i + 1, l->options->teachers_count, NAN);
@@ -142,11 +144,10 @@ static enum rc ask_teachers(struct lesson *l, struct fault *why)
 static void pupil_deinit(struct pupil *p, struct backend *backend)
 {
     if (p->moments != NULL) backend->ops->free(backend, p->moments);
-    mem_free(p->input);
     mem_free(p->logits);
     mem_free(p->gradient);
     mem_free(p->teacher);
-    mem_free(p->labels);
+    batch_deinit(&p->batch);
     mem_free(p->order);
     model_destroy(p->model);
     *p = (struct pupil){.model = NULL};
@@ -162,8 +163,8 @@ static void pupil_card(struct pupil *p, const struct lesson *l)
         .height = info->height,
         .width = info->width,
         .classes = info->classes,
-        .mean = info->mean,
-        .scale = info->scale,
+        .mean = info->mean[0],
+        .scale = info->scale[0],
         .step = l->steps,
         .samples = l->steps * l->batch,
     };
@@ -195,14 +196,13 @@ static enum rc pupil_init(struct pupil *p, struct lesson *l, struct fault *why)
     p->moments =
         l->backend->ops->alloc(l->backend, (planes * values + scratch + 1) * sizeof(float));
     p->workspace = p->moments == NULL ? NULL : p->moments + planes * values;
-    p->input = mem_aligned(rows * l->train.sample_bytes * sizeof(float));
+    rc = batch_init(&p->batch, info, l->batch);
     p->logits = mem_aligned(outputs * sizeof(float));
     p->gradient = mem_aligned(outputs * sizeof(float));
     p->teacher = mem_aligned(outputs * sizeof(float));
-    p->labels = mem_alloc(rows);
     p->order = mem_array(l->train.count, sizeof *p->order);
-    if (p->moments == NULL || p->input == NULL || p->logits == NULL || p->gradient == NULL ||
-        p->teacher == NULL || p->labels == NULL || p->order == NULL) {
+    if (rc != RC_OK || p->moments == NULL || p->logits == NULL || p->gradient == NULL ||
+        p->teacher == NULL || p->order == NULL) {
         return fault_set(why, RC_NOMEM, "cannot train the student: memory is short");
     }
     for (size_t i = 0; i < l->train.count; i++) {
@@ -222,11 +222,10 @@ static void next_batch(struct pupil *p, struct lesson *l)
         rng_shuffle(&p->rng, p->order, l->train.count);
         p->next = 0;
     }
-    outputs_normalise(&l->train, p->order, p->next, l->batch, p->card.mean, p->card.scale,
-                      p->input);
+    samples_gather(&l->train, dataset_info(l->dataset), (struct pick){p->order, p->next, l->batch},
+                   &p->batch);
     for (uint32_t r = 0; r < l->batch; r++) {
         const uint32_t sample = p->order[p->next + r];
-        p->labels[r] = l->train.labels[sample];
         ensemble_settle(l->answers, l->options->vote, sample, 1, p->teacher + (size_t)r * classes);
     }
     p->next += l->batch;
@@ -246,9 +245,9 @@ static enum rc take_step(struct pupil *p, struct lesson *l, double alpha, uint64
     uint32_t correct = 0;
 
     next_batch(p, l);
-    enum rc rc = model_forward(p->model, p->input, l->batch, true, p->logits);
+    enum rc rc = model_forward(p->model, p->batch.values, l->batch, true, p->logits);
     if (rc != RC_OK) return rc;
-    *loss = loss_distillation(p->logits, p->teacher, p->labels, l->batch, p->card.classes,
+    *loss = loss_distillation(p->logits, p->teacher, p->batch.labels, l->batch, p->card.classes,
                               l->options->temperature, alpha, p->gradient, &correct);
     if (!isfinite(*loss)) return RC_NONFINITE;
     rc = model_backward(p->model, p->gradient);
@@ -273,7 +272,7 @@ static enum rc train(struct pupil *p, struct lesson *l, double alpha, enum disti
             summed = 0;
         }
     }
-    if (rc == RC_OK) rc = outputs_score(p->model, &p->card, &l->test, score);
+    if (rc == RC_OK) rc = outputs_score(p->model, dataset_info(l->dataset), &l->test, score);
     if (rc == RC_NONFINITE) {
         return fault_set(why, rc, "the student's loss is no longer finite; use a smaller --lr");
     }

@@ -28,23 +28,15 @@ void score_add(struct score *score, double probability, bool is_correct)
     score->loss_sum -= log(fmax(probability, (double)FLT_TRUE_MIN));
 }
 
-void outputs_normalise(const struct samples *samples, const uint32_t *order, size_t first,
-                       size_t rows, float mean, float scale, float *input)
+struct dataset_info outputs_info(const struct dataset_info *info, const struct model_card *card)
 {
-    const size_t width = samples->sample_bytes;
-    float values[256]; /* a byte has no more: the arithmetic is done once for each */
+    struct dataset_info as_trained = *info;
 
-    CHECK(first + rows <= samples->count);
-    for (int b = 0; b < 256; b++) {
-        values[b] = ((float)b / 255.0F - mean) * scale;
+    if (info->channels == 1) { /* a card holds one channel's */
+        as_trained.mean = &card->mean;
+        as_trained.scale = &card->scale;
     }
-    for (size_t r = 0; r < rows; r++) {
-        const size_t row = order != NULL ? order[first + r] : first + r;
-        const uint8_t *bytes = samples->bytes + row * width;
-        for (size_t i = 0; i < width; i++) {
-            input[r * width + i] = values[bytes[i]];
-        }
-    }
+    return as_trained;
 }
 
 static bool is_finite(const float *values, size_t count)
@@ -55,28 +47,28 @@ static bool is_finite(const float *values, size_t count)
     return true;
 }
 
-enum rc outputs_run(struct model *model, const struct model_card *card,
+enum rc outputs_run(struct model *model, const struct dataset_info *info,
                     const struct samples *samples, const struct outputs_sink *sink)
 {
-    const uint32_t batch = model_batch_max(model), classes = model_classes(model);
-    float *input = mem_aligned((size_t)batch * samples->sample_bytes * sizeof(float));
-    float *logits = mem_aligned((size_t)batch * classes * sizeof(float));
-    enum rc rc = input != NULL && logits != NULL ? RC_OK : RC_NOMEM;
+    const uint32_t rows_max = model_batch_max(model), classes = model_classes(model);
+    float *logits = mem_aligned((size_t)rows_max * classes * sizeof(float));
+    struct batch batch = {0};
+    enum rc rc = logits != NULL ? batch_init(&batch, info, rows_max) : RC_NOMEM;
 
-    for (size_t first = 0; rc == RC_OK && first < samples->count;) {
-        const size_t left = samples->count - first, rows = left < batch ? left : batch;
-        outputs_normalise(samples, NULL, first, rows, card->mean, card->scale, input);
-        rc = model_forward(model, input, (uint32_t)rows, false, logits);
-        if (rc == RC_OK && !is_finite(logits, rows * classes)) rc = RC_NONFINITE;
-        if (rc == RC_OK) sink->on_logits(sink->context, first, rows, logits);
-        first += rows;
+    for (size_t first = 0; rc == RC_OK && first < samples->count; first += batch.rows) {
+        const size_t left = samples->count - first;
+        const struct pick pick = {NULL, first, left < rows_max ? (uint32_t)left : rows_max};
+        samples_gather(samples, info, pick, &batch);
+        rc = model_forward(model, batch.values, batch.rows, false, logits);
+        if (rc == RC_OK && !is_finite(logits, (size_t)batch.rows * classes)) rc = RC_NONFINITE;
+        if (rc == RC_OK) sink->on_logits(sink->context, first, &batch, logits);
     }
     mem_free(logits);
-    mem_free(input);
+    batch_deinit(&batch);
     return rc;
 }
 
-void score_add_logits(struct score *score, const float *logits, const uint8_t *labels, size_t rows,
+void score_add_logits(struct score *score, const float *logits, const uint32_t *labels, size_t rows,
                       uint32_t classes)
 {
     uint32_t correct = 0;
@@ -89,25 +81,25 @@ void score_add_logits(struct score *score, const float *logits, const uint8_t *l
 }
 
 struct scoring {
-    const struct samples *samples;
     uint32_t classes;
     struct score score;
 };
 
-static void on_scored_logits(void *context, size_t first, size_t rows, const float *logits)
+static void on_scored_logits(void *context, size_t first, const struct batch *batch,
+                             const float *logits)
 {
     struct scoring *scoring = context;
 
-    score_add_logits(&scoring->score, logits, scoring->samples->labels + first, rows,
-                     scoring->classes);
+    (void)first;
+    score_add_logits(&scoring->score, logits, batch->labels, batch->rows, scoring->classes);
 }
 
-enum rc outputs_score(struct model *model, const struct model_card *card,
+enum rc outputs_score(struct model *model, const struct dataset_info *info,
                       const struct samples *samples, struct score *score)
 {
-    struct scoring scoring = {.samples = samples, .classes = model_classes(model)};
+    struct scoring scoring = {.classes = model_classes(model)};
     const struct outputs_sink sink = {&scoring, on_scored_logits};
-    const enum rc rc = outputs_run(model, card, samples, &sink);
+    const enum rc rc = outputs_run(model, info, samples, &sink);
 
     if (rc == RC_OK) *score = scoring.score;
     return rc;

@@ -1,6 +1,6 @@
 /*
- * outputs: what a model says about samples that lie in memory as bytes: batches are normalised as
- * the model's card says, run forward in evaluation mode, and their logits handed on. Also the score
+ * outputs: what a model says about samples in memory: batches are normalised as the model's card
+ * says, run forward in evaluation mode, and their logits handed on. Also the score
  * that a test part gives them.
  */
 #ifndef GRAPEVINE_DISTILL_OUTPUTS_H
@@ -23,26 +23,25 @@ double score_accuracy(const struct score *score); /* share in [0, 1]; NaN withou
 void score_add(struct score *score, double probability, bool is_correct);
 
 /** Count `rows` rows of logits. */
-void score_add_logits(struct score *score, const float *logits, const uint8_t *labels, size_t rows,
+void score_add_logits(struct score *score, const float *logits, const uint32_t *labels, size_t rows,
                       uint32_t classes);
 
-/** (byte / 255 - mean) * scale for `rows` samples picked by `order` (NULL: `first`, first + 1...).
- */
-void outputs_normalise(const struct samples *samples, const uint32_t *order, size_t first,
-                       size_t rows, float mean, float scale, float *input);
+/** `info`, with the normalisation of the model's card. Both stay borrowed. */
+struct dataset_info outputs_info(const struct dataset_info *info, const struct model_card *card);
 
 struct outputs_sink {
     void *context;
-    /** Logits [rows, classes] of the samples from `first` on; borrowed for the call. */
-    void (*on_logits)(void *context, size_t first, size_t rows, const float *logits);
+    /** Logits [rows, classes] of the samples from `first` on, and the batch they came from;
+     *  borrowed for the call. */
+    void (*on_logits)(void *context, size_t first, const struct batch *batch, const float *logits);
 };
 
 /** Run `model` over all samples, in order. RC_NONFINITE as soon as a logit is no number, RC_NOMEM,
  *  RC_DEVICE. */
-MUST_USE enum rc outputs_run(struct model *model, const struct model_card *card,
+MUST_USE enum rc outputs_run(struct model *model, const struct dataset_info *info,
                              const struct samples *samples, const struct outputs_sink *sink);
 /** outputs_run() into a score. */
-MUST_USE enum rc outputs_score(struct model *model, const struct model_card *card,
+MUST_USE enum rc outputs_score(struct model *model, const struct dataset_info *info,
                                const struct samples *samples, struct score *score);
 
 #endif

@@ -27,6 +27,7 @@ struct backend {
     uint32_t threads;          /* that one call may use */
     uint32_t images_per_slice; /* convolutions run fastest on so many images at a time */
     uint32_t rows_per_slice;   /* and dense layers on about so many rows of long sequences */
+    bool is_host;              /* its memory is the host's: there is nothing to upload */
 };
 
 /* C[rows][columns] = alpha * op(A) op(B) + beta * C. op(A) is [rows][inner], op(B) is
@@ -201,7 +202,7 @@ struct backend_ops {
 
     /** Softmax cross-entropy: see kernels/softmax.h. `labels`, `loss_sum`, `correct`: host. */
     MUST_USE enum rc (*cross_entropy)(struct backend *backend, const float *logits,
-                                      const uint8_t *labels, uint32_t rows, uint32_t classes,
+                                      const uint32_t *labels, uint32_t rows, uint32_t classes,
                                       float *gradient, double *loss_sum, uint32_t *correct);
     /** moments: the span's values in the first plane; the second follows at update->plane. SGD
      *  has none, Adam, AdamW and LAMB have two, the others one. */

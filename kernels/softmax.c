@@ -30,30 +30,29 @@ float softmax_row(const float *logits, uint32_t classes, float temperature, floa
     CHECK(classes > 0 && temperature > 0.0F);
     for (uint32_t c = 0; c < classes; c++) {
         float e = expf(logits[c] * inverse - top);
-        probabilities[c] = e;
+        if (probabilities != NULL) probabilities[c] = e;
         sum += (double)e;
     }
     share = (float)(1.0 / sum);
-    for (uint32_t c = 0; c < classes; c++) {
+    for (uint32_t c = 0; probabilities != NULL && c < classes; c++) {
         probabilities[c] *= share;
     }
     *largest = top;
     return (float)log(sum);
 }
 
-double softmax_cross_entropy(const float *logits, const uint8_t *labels, uint32_t rows,
+double softmax_cross_entropy(const float *logits, const uint32_t *labels, uint32_t rows,
                              uint32_t classes, float *gradient, uint32_t *correct)
 {
-    float scratch[256];
     float share = rows > 0 ? 1.0F / (float)rows : 0.0F;
     double loss = 0.0;
     uint32_t hits = 0;
 
-    CHECK(classes > 0 && classes <= 256); /* labels are bytes */
+    CHECK(classes > 0);
     for (uint32_t r = 0; r < rows; r++) {
         const float *z = logits + (size_t)r * classes;
-        float *out = gradient != NULL ? gradient + (size_t)r * classes : scratch;
-        uint8_t label = labels[r];
+        float *out = gradient != NULL ? gradient + (size_t)r * classes : NULL;
+        uint32_t label = labels[r];
         float largest, chosen, ln_sum;
 
         CHECK(label < classes);
@@ -61,7 +60,7 @@ double softmax_cross_entropy(const float *logits, const uint8_t *labels, uint32_
         hits += softmax_argmax(z, classes) == label;
         ln_sum = softmax_row(z, classes, 1.0F, out, &largest);
         loss += (double)ln_sum - (double)(chosen - largest);
-        if (gradient == NULL) continue;
+        if (out == NULL) continue;
         out[label] -= 1.0F;
         for (uint32_t c = 0; c < classes; c++) {
             out[c] *= share;

@@ -24,7 +24,7 @@ struct course {
     uint32_t batch;
     uint64_t updates;
     float *input, *logits, *gradient;
-    uint8_t *labels;
+    uint32_t *labels;
 };
 
 static int compare_reals(const void *a, const void *b)
@@ -80,7 +80,7 @@ static enum rc course_begin(struct course *c, const struct model_options *shape,
     c->input = mem_aligned(inputs * sizeof(float));
     c->logits = mem_aligned(outputs * sizeof(float));
     c->gradient = mem_aligned(outputs * sizeof(float));
-    c->labels = mem_alloc(c->batch);
+    c->labels = mem_array(c->batch, sizeof(*c->labels));
     if (rc != RC_OK || c->input == NULL || c->logits == NULL || c->gradient == NULL ||
         c->labels == NULL) {
         return fault_set(why, RC_NOMEM, "bench train: out of memory; try a smaller --batch");
@@ -90,7 +90,7 @@ static enum rc course_begin(struct course *c, const struct model_options *shape,
         c->input[i] = (float)(rng_unit(&rng) * 2.0 - 1.0);
     }
     for (uint32_t i = 0; i < c->batch; i++) {
-        c->labels[i] = (uint8_t)rng_below(&rng, shape->classes);
+        c->labels[i] = (uint32_t)rng_below(&rng, shape->classes);
     }
     return RC_OK;
 }

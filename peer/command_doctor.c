@@ -94,7 +94,7 @@ static void check_data(struct doctor *doctor)
     char what[96];
 
     snprintf(what, sizeof(what), "data %.80s", spec);
-    if (dataset_open(spec, 1, &dataset, &why) != RC_OK) {
+    if (dataset_open(spec, &(struct dataset_options){.seed = 1}, &dataset, &why) != RC_OK) {
         add(doctor, VERDICT_BROKEN, what, "%s", why.text);
         return;
     }

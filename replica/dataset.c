@@ -26,6 +26,7 @@ static const uint32_t NO_SLOT = UINT32_MAX;
 
 struct dataset {
     struct dataset_info info;
+    float mean, scale; /* of the one channel */
     uint64_t seed;
     uint8_t *labels;                       /* of the training part: [train_samples] */
     bool is_digits;                        /* else: files */
@@ -51,11 +52,18 @@ static void set_shape(struct dataset_info *info, uint32_t height, uint32_t width
     info->width = width;
 }
 
-static void count_blocks(struct dataset_info *info)
+/* What follows from the rest. */
+static void complete_info(struct dataset *dataset)
 {
+    struct dataset_info *info = &dataset->info;
     uint64_t blocks = (info->train_samples + DATASET_BLOCK_SAMPLES - 1) / DATASET_BLOCK_SAMPLES;
 
     info->blocks = (uint32_t)blocks;
+    info->has_bytes = true;
+    info->outputs = info->classes;
+    info->labels_per_sample = 1;
+    info->mean = &dataset->mean;
+    info->scale = &dataset->scale;
 }
 
 /* The digits, unpacked for the moment: values, then labels. */
@@ -78,8 +86,8 @@ static enum rc open_digits(struct dataset *dataset, struct fault *why)
     snprintf(info->name, sizeof info->name, "digits");
     set_shape(info, DIGITS_SIDE, DIGITS_SIDE);
     info->classes = DIGITS_CLASSES;
-    info->mean = 0.3053F;
-    info->scale = 1.0F / 0.3760F;
+    dataset->mean = 0.3053F;
+    dataset->scale = 1.0F / 0.3760F;
     info->test_samples = (DIGITS_SAMPLES + DIGITS_TEST_EVERY - 1) / DIGITS_TEST_EVERY;
     info->train_samples = DIGITS_SAMPLES - info->test_samples;
     dataset->is_digits = true;
@@ -197,14 +205,14 @@ static enum rc open_spec(struct dataset *dataset, const char *spec, struct fault
     if (strcmp(spec, "digits") == 0) return open_digits(dataset, why);
     if (strcmp(spec, "fashion-mnist") == 0) {
         snprintf(info->name, sizeof info->name, "fashion-mnist");
-        info->mean = 0.2860F;
-        info->scale = 1.0F / 0.3530F;
+        dataset->mean = 0.2860F;
+        dataset->scale = 1.0F / 0.3530F;
         return open_files(dataset, FASHION_FOLDER, 10, why);
     }
     if (strncmp(spec, "idx:", 4) == 0 && spec[4] != '\0') {
         snprintf(info->name, sizeof info->name, "idx");
-        info->mean = 0.5F;
-        info->scale = 2.0F;
+        dataset->mean = 0.5F;
+        dataset->scale = 2.0F;
         return open_files(dataset, spec + 4, 0, why);
     }
     if (strcmp(spec, "idx:") == 0) {
@@ -216,7 +224,8 @@ static enum rc open_spec(struct dataset *dataset, const char *spec, struct fault
                      spec);
 }
 
-enum rc dataset_open(const char *spec, uint64_t seed, struct dataset **dataset, struct fault *why)
+enum rc dataset_open(const char *spec, const struct dataset_options *options,
+                     struct dataset **dataset, struct fault *why)
 {
     struct dataset *opened;
     enum rc rc;
@@ -224,13 +233,13 @@ enum rc dataset_open(const char *spec, uint64_t seed, struct dataset **dataset, 
     CHECK(spec != NULL && dataset != NULL);
     opened = mem_alloc(sizeof *opened);
     if (opened == NULL) return no_memory(why, "open the data");
-    opened->seed = seed;
+    opened->seed = options->seed;
     rc = open_spec(opened, spec, why);
     if (rc != RC_OK) {
         dataset_close(opened);
         return rc;
     }
-    count_blocks(&opened->info);
+    complete_info(opened);
     *dataset = opened;
     return RC_OK;
 }
@@ -247,26 +256,17 @@ const struct dataset_info *dataset_info(const struct dataset *dataset)
     return &dataset->info;
 }
 
-const uint8_t *dataset_train_labels(const struct dataset *dataset)
+enum rc dataset_load_labels(struct dataset *dataset, uint32_t **labels, struct fault *why)
 {
-    return dataset->labels;
-}
+    size_t count = (size_t)dataset->info.train_samples;
+    uint32_t *made = mem_array(count, sizeof *made);
 
-void samples_deinit(struct samples *samples)
-{
-    mem_free(samples->bytes);
-    mem_free(samples->labels);
-    memset(samples, 0, sizeof *samples);
-}
-
-static enum rc samples_init(struct samples *samples, size_t count, size_t sample_bytes)
-{
-    *samples = (struct samples){.count = count, .sample_bytes = sample_bytes};
-    samples->bytes = mem_array(count, sample_bytes);
-    samples->labels = mem_alloc(count);
-    if (samples->bytes != NULL && samples->labels != NULL) return RC_OK;
-    samples_deinit(samples);
-    return RC_NOMEM;
+    if (made == NULL) return no_memory(why, "read labels");
+    for (size_t i = 0; i < count; i++) {
+        made[i] = dataset->labels[i];
+    }
+    *labels = made;
+    return RC_OK;
 }
 
 /* slots[i]: where sample i of the part goes, or NO_SLOT. */
@@ -286,7 +286,7 @@ static enum rc load_digits(const struct part *part, const uint32_t *slots, struc
         for (size_t k = 0; k < DIGITS_PIXELS; k++) { /* 0..16 onto 0..255 */
             out->bytes[slot * DIGITS_PIXELS + k] = (uint8_t)((image[k] * 255 + 8) / 16);
         }
-        out->labels[slot] = all[DIGITS_SAMPLES * DIGITS_PIXELS + i];
+        samples_set_label(out, slot, all[DIGITS_SAMPLES * DIGITS_PIXELS + i]);
     }
     mem_free(all);
     return RC_OK;
@@ -310,9 +310,9 @@ static enum rc load_images(const struct part *part, const uint32_t *slots, struc
         rc = fault_set(why, RC_FORMAT, "cannot read %s: it has changed since the start", path);
     }
     for (uint64_t i = 0; i < part->count && rc == RC_OK; i++) {
-        uint8_t *to = slots[i] == NO_SLOT ? NULL : out->bytes + slots[i] * out->sample_bytes;
+        uint8_t *to = slots[i] == NO_SLOT ? NULL : out->bytes + slots[i] * out->stored;
 
-        rc = idx_read(stream, to, out->sample_bytes, why);
+        rc = idx_read(stream, to, out->stored, why);
     }
     if (rc == RC_OK && part->count == total) rc = idx_finish(stream, why);
     idx_close(stream);
@@ -349,15 +349,15 @@ static enum rc load(const struct part *part, const uint32_t *slots, size_t kept,
     struct samples loaded;
     enum rc rc;
 
-    rc = samples_init(&loaded, kept, (size_t)info->channels * info->height * info->width);
+    rc = samples_init(&loaded, info, kept);
     if (rc != RC_OK) return no_memory(why, "load the data");
     if (part->dataset->is_digits) {
         rc = load_digits(part, slots, &loaded, why);
     } else {
         rc = load_images(part, slots, &loaded, why);
-        if (rc == RC_OK && part->is_test) rc = load_test_labels(part, loaded.labels, why);
+        if (rc == RC_OK && part->is_test) rc = load_test_labels(part, loaded.small_labels, why);
         for (uint64_t i = 0; i < part->count && !part->is_test; i++) {
-            if (slots[i] != NO_SLOT) loaded.labels[slots[i]] = part->dataset->labels[i];
+            if (slots[i] != NO_SLOT) samples_set_label(&loaded, slots[i], part->dataset->labels[i]);
         }
     }
     if (rc != RC_OK) {

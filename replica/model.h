@@ -54,11 +54,11 @@ MUST_USE enum rc model_backward(struct model *model, const float *logits_gradien
 
 /* Loss on logits: mean over the batch of softmax cross-entropy (nats), with hard labels. Writes
  * d(loss)/d(logits) when `gradient` is not NULL; returns the mean loss, counts argmax hits. */
-double loss_cross_entropy(const float *logits, const uint8_t *labels, uint32_t batch,
+double loss_cross_entropy(const float *logits, const uint32_t *labels, uint32_t batch,
                           uint32_t classes, float *gradient, uint32_t *correct);
 /* (1-a) CE(labels) + a T^2 KL(teacher_T || student_T) (Hinton, Vinyals, Dean 2015,
  * arXiv:1503.02531). teacher: probabilities AT TEMPERATURE T, [batch, classes]. */
-double loss_distillation(const float *logits, const float *teacher, const uint8_t *labels,
+double loss_distillation(const float *logits, const float *teacher, const uint32_t *labels,
                          uint32_t batch, uint32_t classes, double temperature, double a,
                          float *gradient, uint32_t *correct);
 

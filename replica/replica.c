@@ -43,9 +43,9 @@ struct replica {
     uint32_t batch;
     uint64_t step, updates, samples_seen;
     struct samples test;             /* the first of the test part, kept */
-    float *input;                    /* [batch][values], on the backend */
+    struct batch next;               /* on the host */
+    float *input;                    /* its values on the backend; NULL: they are there already */
     float *logits, *logits_gradient; /* [batch][classes], host */
-    uint8_t *labels;
 };
 
 static struct replica *replica_of(struct learner *learner)
@@ -64,7 +64,7 @@ static void replica_destroy(struct learner *learner)
     r->backend->ops->free(r->backend, r->workspace);
     mem_free(r->logits);
     mem_free(r->logits_gradient);
-    mem_free(r->labels);
+    batch_deinit(&r->next);
     samples_deinit(&r->test);
     share_destroy(r->share);
     dataset_close(r->dataset);
@@ -94,14 +94,29 @@ static enum rc make_ready(struct replica *r)
     return rc;
 }
 
+/* Logits of the batch in `next`. */
+static enum rc forward(struct replica *r, bool is_training)
+{
+    const struct batch *batch = &r->next;
+    size_t values = batch->rows * dataset_values(dataset_info(r->dataset));
+    const float *input = r->input != NULL ? r->input : batch->values;
+    enum rc rc = RC_OK;
+
+    if (r->input != NULL) {
+        rc = r->backend->ops->upload(r->backend, r->input, batch->values, values * sizeof(float));
+    }
+    return rc == RC_OK ? model_forward(r->model, input, batch->rows, is_training, r->logits) : rc;
+}
+
 /* The gradient of one batch into the gradient plane. */
 static enum rc batch_gradient(struct replica *r, double *loss, uint32_t *correct)
 {
-    enum rc rc = share_batch(r->share, r->backend, r->batch, r->input, r->labels);
+    enum rc rc;
 
-    if (rc == RC_OK) rc = model_forward(r->model, r->input, r->batch, true, r->logits);
+    share_batch(r->share, &r->next);
+    rc = forward(r, true);
     if (rc != RC_OK) return rc;
-    *loss = loss_cross_entropy(r->logits, r->labels, r->batch, model_classes(r->model),
+    *loss = loss_cross_entropy(r->logits, r->next.labels, r->batch, model_classes(r->model),
                                r->logits_gradient, correct);
     if (!isfinite(*loss)) return RC_NONFINITE;
     return model_backward(r->model, r->logits_gradient);
@@ -299,20 +314,19 @@ static enum rc score(struct replica *r, const struct samples *samples, size_t co
                      struct evaluation *evaluation)
 {
     const struct dataset_info *info = dataset_info(r->dataset);
-    float factor = info->scale / 255.0F, offset = -info->mean * info->scale;
     double loss = 0.0;
     uint64_t hits = 0;
 
     for (size_t i = 0; i < count; i += r->batch) {
         uint32_t rows = count - i < r->batch ? (uint32_t)(count - i) : r->batch;
         uint32_t correct = 0;
-        enum rc rc =
-            r->backend->ops->from_bytes(r->backend, samples->bytes + i * samples->sample_bytes,
-                                        factor, offset, r->input, rows * samples->sample_bytes);
-        if (rc == RC_OK) rc = model_forward(r->model, r->input, rows, false, r->logits);
+        enum rc rc;
+
+        samples_gather(samples, info, (struct pick){NULL, i, rows}, &r->next);
+        rc = forward(r, false);
         if (rc != RC_OK) return rc;
-        loss += rows * loss_cross_entropy(r->logits, samples->labels + i, rows,
-                                          model_classes(r->model), NULL, &correct);
+        loss += rows * loss_cross_entropy(r->logits, r->next.labels, rows, model_classes(r->model),
+                                          NULL, &correct);
         hits += correct;
     }
     *evaluation = (struct evaluation){
@@ -503,18 +517,21 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
         .seed = options->seed,
         .with_gradients = true,
     };
-    size_t values = (size_t)info->channels * info->height * info->width;
+    bool needs_input = !r->backend->is_host;
     enum rc rc = model_create(r->backend, &model, &r->model, why);
 
     if (rc != RC_OK) return rc;
     rc = model_reserve_moments(r->model, optimizer_planes(r->optimizer.kind));
-    r->input = r->backend->ops->alloc(r->backend, r->batch * values * sizeof(float));
+    if (rc == RC_OK) rc = batch_init(&r->next, info, r->batch);
+    if (needs_input) {
+        r->input =
+            r->backend->ops->alloc(r->backend, r->batch * dataset_values(info) * sizeof(float));
+    }
     r->logits = mem_array((size_t)r->batch * info->classes, sizeof(float));
     r->logits_gradient = mem_array((size_t)r->batch * info->classes, sizeof(float));
-    r->labels = mem_alloc(r->batch);
     if (rc == RC_OK) rc = make_optimizer_buffers(r);
-    if (rc == RC_OK && r->input != NULL && r->logits != NULL && r->logits_gradient != NULL &&
-        r->labels != NULL) {
+    if (rc == RC_OK && (r->input != NULL || !needs_input) && r->logits != NULL &&
+        r->logits_gradient != NULL) {
         return RC_OK;
     }
     return fault_set(why, RC_NOMEM, "cannot set up training: out of memory; try a smaller --batch");
@@ -524,7 +541,8 @@ enum rc replica_create(struct backend *backend, const struct replica_options *op
                        struct learner **learner, struct fault *why)
 {
     struct replica *r = mem_alloc(sizeof(*r));
-    struct shard_spec shard;
+    struct dataset_options data = {.seed = options->seed};
+    struct share_options share = {.seed = options->seed, .stream_seed = options->stream_seed};
     enum rc rc;
 
     if (r == NULL) return fault_set(why, RC_NOMEM, "cannot set up training: out of memory");
@@ -532,12 +550,11 @@ enum rc replica_create(struct backend *backend, const struct replica_options *op
     r->backend = backend;
     if (options->threads > 0) backend->threads = options->threads;
     rc = read_options(r, options, why);
-    if (rc == RC_OK) rc = shard_parse(options->shard, options->shard_of, &shard, why);
-    if (rc == RC_OK) rc = dataset_open(options->data, options->seed, &r->dataset, why);
+    if (rc == RC_OK) rc = shard_parse(options->shard, options->shard_of, &share.shard, why);
+    if (rc == RC_OK) rc = dataset_open(options->data, &data, &r->dataset, why);
     if (rc == RC_OK) rc = make_model(r, options, why);
-    if (rc == RC_OK) {
-        rc = share_create(r->dataset, &shard, options->seed, options->stream_seed, &r->share, why);
-    }
+    share.batch = r->batch;
+    if (rc == RC_OK) rc = share_create(r->dataset, &share, &r->share, why);
     if (rc != RC_OK) {
         replica_destroy(&r->learner);
         return rc;
@@ -563,8 +580,8 @@ void replica_card(struct learner *learner, struct model_card *card)
         .height = info->height,
         .width = info->width,
         .classes = info->classes,
-        .mean = info->mean,
-        .scale = info->scale,
+        .mean = info->mean[0],
+        .scale = info->scale[0],
         .step = r->step,
         .samples = r->samples_seen,
     };

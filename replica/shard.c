@@ -174,7 +174,7 @@ static void mark_class(const struct shard_spec *spec, uint64_t seed, uint32_t cl
 }
 
 /* List the samples of each class in turn and mark the share's. `samples` has room for all. */
-static void mark_share(const struct shard_spec *spec, uint64_t seed, const uint8_t *labels,
+static void mark_share(const struct shard_spec *spec, uint64_t seed, const uint32_t *labels,
                        size_t labels_count, uint32_t classes, uint32_t *samples, bool *is_mine)
 {
     for (uint32_t class = 0; class < classes; class ++) {
@@ -187,7 +187,7 @@ static void mark_share(const struct shard_spec *spec, uint64_t seed, const uint8
     }
 }
 
-enum rc shard_dirichlet(const struct shard_spec *spec, uint64_t seed, const uint8_t *labels,
+enum rc shard_dirichlet(const struct shard_spec *spec, uint64_t seed, const uint32_t *labels,
                         size_t labels_count, uint32_t classes, uint32_t **indices, size_t *count)
 {
     uint32_t *samples = mem_array(labels_count, sizeof *samples);
@@ -195,7 +195,7 @@ enum rc shard_dirichlet(const struct shard_spec *spec, uint64_t seed, const uint
     size_t filled = 0;
 
     CHECK(spec->kind == SHARD_DIRICHLET && spec->is_fixed && labels_count < UINT32_MAX);
-    CHECK(classes <= 256 && spec->index < spec->count && spec->alpha > 0.0);
+    CHECK(spec->index < spec->count && spec->alpha > 0.0);
     if (samples == NULL || is_mine == NULL) {
         mem_free(samples);
         mem_free(is_mine);

@@ -37,7 +37,7 @@ void shard_fixed(const struct shard_spec *spec, uint32_t blocks, bool *wanted);
 /** Indices (ascending, file order) of a Dirichlet share; disjoint over I and complete together.
  *  `*indices` is fresh memory. */
 MUST_USE enum rc shard_dirichlet(const struct shard_spec *spec, uint64_t seed,
-                                 const uint8_t *labels, size_t labels_count, uint32_t classes,
+                                 const uint32_t *labels, size_t labels_count, uint32_t classes,
                                  uint32_t **indices, size_t *count);
 
 #endif

@@ -4,7 +4,6 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "kernels/backend.h"
 
 #include <string.h>
 
@@ -16,8 +15,10 @@ struct share {
     uint64_t seed;
     struct samples samples;
     bool is_loaded;
-    uint64_t id;     /* of the set of samples: equal ids, equal samples in equal order */
-    uint32_t *order; /* this epoch's permutation of samples */
+    uint64_t id;      /* of the set of samples: equal ids, equal samples in equal order */
+    uint32_t *order;  /* this epoch's permutation of samples */
+    uint32_t *picked; /* of a batch */
+    uint32_t batch;
     size_t cursor;   /* next entry of `order` */
     uint64_t epochs; /* begun */
     struct rng rng;  /* after drawing `order` */
@@ -101,9 +102,13 @@ static enum rc load_dirichlet(struct share *share, struct fault *why)
     size_t count = 0;
     struct samples samples = {0};
     uint64_t alpha, id;
-    enum rc rc = shard_dirichlet(spec, share->seed, dataset_train_labels(share->dataset),
-                                 (size_t)info->train_samples, info->classes, &indices, &count);
+    uint32_t *labels = NULL;
+    enum rc rc = dataset_load_labels(share->dataset, &labels, why);
 
+    if (rc != RC_OK) return rc;
+    rc = shard_dirichlet(spec, share->seed, labels, (size_t)info->train_samples, info->classes,
+                         &indices, &count);
+    mem_free(labels);
     if (rc != RC_OK) return fault_set(why, rc, "cannot divide the data: %s", rc_text(rc));
     memcpy(&alpha, &spec->alpha, sizeof(alpha));
     id = rng_mix(rng_mix(share->seed, alpha), (uint64_t)spec->index << 32 | spec->count);
@@ -156,20 +161,24 @@ enum rc share_reshard(struct share *share, struct peer_id self, const struct pee
     return load_chosen(share, self, members, members_count, why);
 }
 
-enum rc share_create(struct dataset *dataset, const struct shard_spec *spec, uint64_t seed,
-                     uint64_t stream_seed, struct share **share, struct fault *why)
+enum rc share_create(struct dataset *dataset, const struct share_options *options,
+                     struct share **share, struct fault *why)
 {
     struct share *created = mem_alloc(sizeof(*created));
     enum rc rc = RC_OK;
 
     if (created == NULL) return fault_set(why, RC_NOMEM, "cannot load the data: out of memory");
     created->dataset = dataset;
-    created->spec = *spec;
-    created->seed = seed;
-    rng_init(&created->rng, stream_seed, PURPOSE_ORDER);
-    if (spec->kind == SHARD_DIRICHLET) {
+    created->spec = options->shard;
+    created->seed = options->seed;
+    created->batch = options->batch;
+    rng_init(&created->rng, options->stream_seed, PURPOSE_ORDER);
+    created->picked = mem_array(options->batch, sizeof(*created->picked));
+    if (created->picked == NULL) {
+        rc = fault_set(why, RC_NOMEM, "cannot load the data: out of memory");
+    } else if (options->shard.kind == SHARD_DIRICHLET) {
         rc = load_dirichlet(created, why);
-    } else if (spec->is_fixed) {
+    } else if (options->shard.is_fixed) {
         rc = share_ensure(created, why);
     }
     if (rc != RC_OK) {
@@ -185,6 +194,7 @@ void share_destroy(struct share *share)
     if (share == NULL) return;
     samples_deinit(&share->samples);
     mem_free(share->order);
+    mem_free(share->picked);
     mem_free(share);
 }
 
@@ -193,24 +203,15 @@ uint64_t share_samples(const struct share *share)
     return share->is_loaded ? share->samples.count : dataset_info(share->dataset)->train_samples;
 }
 
-enum rc share_batch(struct share *share, struct backend *backend, uint32_t batch, float *values,
-                    uint8_t *labels)
+void share_batch(struct share *share, struct batch *batch)
 {
-    const struct dataset_info *info = dataset_info(share->dataset);
-    size_t each = share->samples.sample_bytes;
-    float factor = info->scale / 255.0F, offset = -info->mean * info->scale;
-    enum rc rc = RC_OK;
-
-    CHECK(share->is_loaded);
-    for (uint32_t i = 0; rc == RC_OK && i < batch; i++) {
-        size_t sample;
+    CHECK(share->is_loaded && batch->rows_max == share->batch);
+    for (uint32_t i = 0; i < batch->rows_max; i++) {
         if (share->cursor == share->samples.count) begin_epoch(share);
-        sample = share->order[share->cursor++];
-        labels[i] = share->samples.labels[sample];
-        rc = backend->ops->from_bytes(backend, share->samples.bytes + sample * each, factor, offset,
-                                      values + i * each, each);
+        share->picked[i] = share->order[share->cursor++];
     }
-    return rc;
+    samples_gather(&share->samples, dataset_info(share->dataset),
+                   (struct pick){share->picked, 0, batch->rows_max}, batch);
 }
 
 void share_save(const struct share *share, uint64_t words[SHARE_STATE_WORDS])

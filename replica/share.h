@@ -12,14 +12,20 @@
 #include "replica/dataset.h"
 #include "replica/shard.h"
 
-struct backend;
 struct share;
 
 enum { SHARE_STATE_WORDS = 8 };
 
+struct share_options {
+    struct shard_spec shard;
+    uint64_t seed;        /* of the division into shares */
+    uint64_t stream_seed; /* of the order of samples */
+    uint32_t batch;       /* samples of every share_batch() */
+};
+
 /** Keeps `dataset`. A fixed share is loaded at once, any other when it is known or first needed. */
-MUST_USE enum rc share_create(struct dataset *dataset, const struct shard_spec *spec, uint64_t seed,
-                              uint64_t stream_seed, struct share **share, struct fault *why);
+MUST_USE enum rc share_create(struct dataset *dataset, const struct share_options *options,
+                              struct share **share, struct fault *why);
 void share_destroy(struct share *share);
 /** See learner.h. A share that stays as it was keeps its place in the epoch. A peer that would get
  *  nothing, because there are more peers than blocks, shares the block it is nearest to. */
@@ -30,10 +36,9 @@ MUST_USE enum rc share_reshard(struct share *share, struct peer_id self,
 MUST_USE enum rc share_ensure(struct share *share, struct fault *why);
 /** Samples in the share; before it is known, of the whole training part. */
 uint64_t share_samples(const struct share *share);
-/** The next `batch` samples: normalised values on the backend, labels on the host. Only when
- *  loaded. */
-MUST_USE enum rc share_batch(struct share *share, struct backend *backend, uint32_t batch,
-                             float *values, uint8_t *labels);
+/** Fill `batch` (made for this data by batch_init()) with the next samples, `rows_max` of them. Its
+ * buffers may be exchanged for others of the same size. Only when loaded. */
+void share_batch(struct share *share, struct batch *batch);
 /** Where in which epoch of which share, and back; a state of another share starts an epoch. False
  *  for words that no share wrote. */
 void share_save(const struct share *share, uint64_t words[SHARE_STATE_WORDS]);

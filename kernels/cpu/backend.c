@@ -61,7 +61,7 @@ static enum rc cpu_zero(struct backend *backend, void *block, size_t bytes)
 }
 
 static enum rc cpu_cross_entropy(struct backend *backend, const float *logits,
-                                 const uint8_t *labels, uint32_t rows, uint32_t classes,
+                                 const uint32_t *labels, uint32_t rows, uint32_t classes,
                                  float *gradient, double *loss_sum, uint32_t *correct)
 {
     (void)backend;
@@ -136,6 +136,7 @@ struct backend *cpu_backend_create(const struct cpu_backend_options *options)
     cpu->base.threads = options->threads == 0 ? 1 : options->threads;
     cpu->base.images_per_slice = IMAGES_PER_SLICE;
     cpu->base.rows_per_slice = ROWS_PER_SLICE;
+    cpu->base.is_host = true;
     if (options->convolution == CPU_CONVOLUTION_AUTO && !options->is_reference) {
         cpu->onednn = onednn_create();
     }

@@ -98,13 +98,13 @@ static void only_the_leavers_blocks_move(void **state)
     }
 }
 
-static void draw_labels(uint64_t seed, uint8_t *labels)
+static void draw_labels(uint64_t seed, uint32_t *labels)
 {
     struct rng rng;
 
     rng_init(&rng, seed, 3);
     for (size_t i = 0; i < SAMPLES; i++) {
-        labels[i] = (uint8_t)rng_below(&rng, CLASSES);
+        labels[i] = (uint32_t)rng_below(&rng, CLASSES);
     }
 }
 
@@ -117,7 +117,7 @@ static void dirichlet_shares_are_a_partition(void **state)
     (void)state;
     FOR_EACH_SEED (seed, 30) {
         struct shard_spec spec = {.kind = SHARD_DIRICHLET, .is_fixed = true};
-        uint8_t labels[SAMPLES];
+        uint32_t labels[SAMPLES];
         int owners[SAMPLES] = {0};
 
         draw_labels(seed, labels);
@@ -149,7 +149,7 @@ static void dirichlet_shares_are_a_partition(void **state)
 static double skew_of(uint64_t seed, double alpha)
 {
     struct shard_spec spec = {.kind = SHARD_DIRICHLET, .is_fixed = true, .count = 8};
-    uint8_t labels[SAMPLES];
+    uint32_t labels[SAMPLES];
     double sum = 0.0;
 
     spec.alpha = alpha;

@@ -44,7 +44,8 @@ static inline struct model *world_model(struct world *world, const char *spec, u
     struct dataset *digits = NULL;
     struct model *model = NULL;
 
-    assert_int_equal(dataset_open("digits", 1, &digits, NULL), RC_OK);
+    assert_int_equal(dataset_open("digits", &(struct dataset_options){.seed = 1}, &digits, NULL),
+                     RC_OK);
     const struct dataset_info *info = dataset_info(digits);
     const struct model_options options = {.spec = spec,
                                           .channels = info->channels,
@@ -58,8 +59,8 @@ static inline struct model *world_model(struct world *world, const char *spec, u
                                 .height = info->height,
                                 .width = info->width,
                                 .classes = info->classes,
-                                .mean = info->mean,
-                                .scale = info->scale,
+                                .mean = info->mean[0],
+                                .scale = info->scale[0],
                                 .step = seed,
                                 .samples = 10 * seed};
     snprintf(card->spec, sizeof card->spec, "%s", model_spec(model));

@@ -49,7 +49,7 @@ static void the_loss_has_the_golden_value_and_gradient(void **state)
     (void)state;
     const float student[3] = {1, 0, -1}, teacher[3] = {2, 0, 0};
     const double golden[3] = {-.139273, .190509, -.0512357};
-    const uint8_t label = 0;
+    const uint32_t label = 0;
     float target[3], gradient[3];
     uint32_t correct = 0;
 
@@ -67,7 +67,7 @@ static void a_student_equal_to_its_teacher_has_nothing_to_learn(void **state)
     /* Proves: equal logits give loss and gradient zero, whatever the temperature. */
     (void)state;
     const float logits[4] = {3, -1, 0.5F, 2};
-    const uint8_t label = 3;
+    const uint32_t label = 3;
     float target[4], gradient[4];
     uint32_t correct = 0;
 

@@ -71,7 +71,7 @@ static enum rc open_folder(struct scratch *scratch, struct dataset **dataset, st
     char spec[128];
 
     snprintf(spec, sizeof spec, "idx:%s", scratch->folder);
-    return dataset_open(spec, 1, dataset, why);
+    return dataset_open(spec, &(struct dataset_options){.seed = 1}, dataset, why);
 }
 
 /* The embedded digits are the 1,797 that scikit-learn ships, to the bit. */
@@ -94,12 +94,14 @@ static void digits_are_split_one_in_five(void **state)
     bool wanted[6] = {true, true, true, true, true, true};
     struct samples train = {0}, test = {0};
     struct dataset *dataset;
+    uint32_t *train_labels = NULL;
     uint8_t highest = 0;
 
     (void)state;
     labels = all + DIGITS_SAMPLES * DIGITS_PIXELS;
     digits_unpack(all, labels);
-    assert_int_equal(dataset_open("digits", 1, &dataset, NULL), RC_OK);
+    assert_int_equal(dataset_open("digits", &(struct dataset_options){.seed = 1}, &dataset, NULL),
+                     RC_OK);
     assert_int_equal(dataset_info(dataset)->train_samples, 1437);
     assert_int_equal(dataset_info(dataset)->test_samples, 360);
     assert_int_equal(dataset_info(dataset)->blocks, 6);
@@ -107,7 +109,7 @@ static void digits_are_split_one_in_five(void **state)
     assert_int_equal(dataset_load_test(dataset, 0, &test, NULL), RC_OK);
     assert_int_equal(test.count, 360);
     for (size_t i = 0; i < test.count; i++) {
-        assert_int_equal(test.labels[i], labels[i * 5]);
+        assert_int_equal(test.small_labels[i], labels[i * 5]);
         for (size_t k = 0; k < DIGITS_PIXELS; k++) {
             uint8_t value = all[i * 5 * DIGITS_PIXELS + k];
 
@@ -116,13 +118,15 @@ static void digits_are_split_one_in_five(void **state)
     }
     assert_int_equal(dataset_load_blocks(dataset, wanted, &train, NULL), RC_OK);
     assert_int_equal(train.count, 1437);
-    for (size_t i = 0; i < train.count * train.sample_bytes; i++) {
+    for (size_t i = 0; i < train.count * train.stored; i++) {
         if (train.bytes[i] > highest) highest = train.bytes[i];
     }
     assert_int_equal(highest, 255);
+    assert_int_equal(dataset_load_labels(dataset, &train_labels, NULL), RC_OK);
     for (size_t i = 0, at = 0; i < DIGITS_SAMPLES; i++) {
-        if (i % 5 != 0) assert_int_equal(dataset_train_labels(dataset)[at++], labels[i]);
+        if (i % 5 != 0) assert_int_equal(train_labels[at++], labels[i]);
     }
+    mem_free(train_labels);
     samples_deinit(&train);
     samples_deinit(&test);
     dataset_close(dataset);
@@ -136,7 +140,8 @@ static void fashion_mnist_loads(void **state)
     struct samples test = {0};
     struct dataset *dataset;
     struct fault why;
-    enum rc rc = dataset_open("fashion-mnist", 1, &dataset, &why);
+    enum rc rc =
+        dataset_open("fashion-mnist", &(struct dataset_options){.seed = 1}, &dataset, &why);
 
     (void)state;
     if (rc == RC_NOT_FOUND) {
@@ -152,7 +157,7 @@ static void fashion_mnist_loads(void **state)
     assert_int_equal(dataset_info(dataset)->blocks, 235);
     assert_int_equal(dataset_load_test(dataset, 100, &test, &why), RC_OK);
     assert_int_equal(test.count, 100);
-    assert_int_equal(test.labels[0], 9); /* an ankle boot */
+    assert_int_equal(test.small_labels[0], 9); /* an ankle boot */
     samples_deinit(&test);
     dataset_close(dataset);
 }
@@ -209,13 +214,13 @@ static void blocks_hold_every_sample_once(void **state)
 
         assert_int_equal(dataset_load_blocks(dataset, wanted, &samples, NULL), RC_OK);
         assert_int_equal(samples.count, block < 2 ? 256 : TRAIN - 512);
-        assert_int_equal(samples.sample_bytes, PIXELS);
+        assert_int_equal(samples.stored, PIXELS);
         for (size_t i = 0; i < samples.count; i++) {
             const uint8_t *image = samples.bytes + i * PIXELS;
             size_t index = image[0];
 
             assert_memory_equal(image, image + 1, PIXELS - 1);
-            while (index < TRAIN && index % 10 != samples.labels[i]) {
+            while (index < TRAIN && index % 10 != samples.small_labels[i]) {
                 index += 251; /* the value names the index up to multiples of 251 */
             }
             assert_true(index < TRAIN);
@@ -245,13 +250,15 @@ static void the_seed_orders_the_blocks(void **state)
     for (int i = 0; i < 3; i++) {
         struct dataset *dataset;
 
-        assert_int_equal(dataset_open("digits", i < 2 ? 5 : 6, &dataset, NULL), RC_OK);
+        assert_int_equal(dataset_open("digits", &(struct dataset_options){.seed = i < 2 ? 5 : 6},
+                                      &dataset, NULL),
+                         RC_OK);
         assert_int_equal(dataset_load_blocks(dataset, wanted, &samples[i], NULL), RC_OK);
         assert_int_equal(samples[i].count, 512);
         dataset_close(dataset);
     }
     assert_memory_equal(samples[0].bytes, samples[1].bytes, 512 * DIGITS_PIXELS);
-    assert_memory_equal(samples[0].labels, samples[1].labels, 512);
+    assert_memory_equal(samples[0].small_labels, samples[1].small_labels, 512);
     assert_memory_not_equal(samples[0].bytes, samples[2].bytes, 512 * DIGITS_PIXELS);
     for (int i = 0; i < 3; i++) {
         samples_deinit(&samples[i]);
@@ -266,7 +273,8 @@ static void no_block_is_an_empty_set(void **state)
     struct dataset *dataset;
 
     (void)state;
-    assert_int_equal(dataset_open("digits", 1, &dataset, NULL), RC_OK);
+    assert_int_equal(dataset_open("digits", &(struct dataset_options){.seed = 1}, &dataset, NULL),
+                     RC_OK);
     assert_int_equal(dataset_load_blocks(dataset, wanted, &samples, NULL), RC_OK);
     assert_int_equal(samples.count, 0);
     assert_int_equal(dataset_load_list(dataset, NULL, 0, &samples, NULL), RC_OK);
@@ -290,7 +298,7 @@ static void lists_are_loaded_exactly(void **state)
     assert_int_equal(dataset_load_list(dataset, indices, 5, &samples, NULL), RC_OK);
     assert_int_equal(samples.count, 5);
     for (size_t i = 0; i < 5; i++) {
-        assert_int_equal(samples.labels[i], indices[i] % 10);
+        assert_int_equal(samples.small_labels[i], indices[i] % 10);
         assert_int_equal(samples.bytes[i * PIXELS + PIXELS - 1], indices[i] % 251);
     }
     samples_deinit(&samples);
@@ -479,13 +487,17 @@ static void mistyped_specs_are_refused(void **state)
     char endless[5000] = "idx:";
 
     (void)state;
-    assert_int_equal(dataset_open("fashion", 1, &dataset, &why), RC_PARSE);
+    assert_int_equal(dataset_open("fashion", &(struct dataset_options){.seed = 1}, &dataset, &why),
+                     RC_PARSE);
     assert_non_null(strstr(why.text, "column 1: unknown data set"));
-    assert_int_equal(dataset_open("", 1, &dataset, &why), RC_PARSE);
-    assert_int_equal(dataset_open("idx:", 1, &dataset, &why), RC_PARSE);
+    assert_int_equal(dataset_open("", &(struct dataset_options){.seed = 1}, &dataset, &why),
+                     RC_PARSE);
+    assert_int_equal(dataset_open("idx:", &(struct dataset_options){.seed = 1}, &dataset, &why),
+                     RC_PARSE);
     assert_non_null(strstr(why.text, "column 5"));
     memset(endless + 4, 'x', sizeof endless - 5);
-    assert_int_equal(dataset_open(endless, 1, &dataset, &why), RC_LIMIT);
+    assert_int_equal(dataset_open(endless, &(struct dataset_options){.seed = 1}, &dataset, &why),
+                     RC_LIMIT);
 }
 
 /* Whichever allocation fails, opening and loading say RC_NOMEM and leak nothing. */
@@ -511,7 +523,7 @@ static void short_memory_is_survived(void **state)
             enum rc rc;
 
             mem_fail_after(n);
-            rc = dataset_open(spec, 1, &dataset, NULL);
+            rc = dataset_open(spec, &(struct dataset_options){.seed = 1}, &dataset, NULL);
             if (rc == RC_OK) rc = dataset_load_blocks(dataset, wanted, &samples, NULL);
             if (rc == RC_OK) rc = dataset_load_list(dataset, indices, 2, &samples, NULL);
             if (rc == RC_OK) rc = dataset_load_test(dataset, 0, &samples, NULL);

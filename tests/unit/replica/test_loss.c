@@ -13,7 +13,7 @@ static void distillation_gives_the_hand_calculated_loss_and_gradient(void **stat
 {
     const float student[3] = {1.0F, 0.0F, -1.0F}, teacher_logits[3] = {2.0F, 0.0F, 0.0F};
     const float expected[3] = {-0.139273F, 0.190509F, -0.0512357F};
-    const uint8_t label = 0;
+    const uint32_t label = 0;
     float teacher[3], gradient[3], largest;
     uint32_t correct = 0;
 
@@ -31,7 +31,7 @@ static void distillation_gives_the_hand_calculated_loss_and_gradient(void **stat
 static void cross_entropy_of_equal_logits_is_the_logarithm_of_their_number(void **state)
 {
     const float logits[10] = {0.0F};
-    const uint8_t label = 3;
+    const uint32_t label = 3;
     uint32_t correct = 9;
 
     (void)state;
@@ -42,7 +42,7 @@ static void cross_entropy_of_equal_logits_is_the_logarithm_of_their_number(void 
 static void huge_logits_do_not_overflow_and_a_nan_shows(void **state)
 {
     const float huge[2] = {3e38F, -3e38F}, bad[2] = {0.0F, NAN};
-    const uint8_t label = 0;
+    const uint32_t label = 0;
     uint32_t correct = 0;
     float gradient[2];
 
@@ -55,7 +55,7 @@ static void huge_logits_do_not_overflow_and_a_nan_shows(void **state)
 static void teacher_equal_to_student_gives_no_gradient(void **state)
 {
     const float logits[4] = {0.3F, -0.2F, 1.0F, 0.0F};
-    const uint8_t label = 1;
+    const uint32_t label = 1;
     float teacher[4], gradient[4], largest;
     uint32_t correct = 0;
 
@@ -70,7 +70,7 @@ static void teacher_equal_to_student_gives_no_gradient(void **state)
 
 struct example {
     float logits[ROWS * CLASSES], teacher[ROWS * CLASSES];
-    uint8_t labels[ROWS];
+    uint32_t labels[ROWS];
 };
 
 static struct example example_of(uint64_t seed)
@@ -86,7 +86,7 @@ static struct example example_of(uint64_t seed)
             e.teacher[r * CLASSES + c] = (float)(3.0 * rng_normal(&rng));
         }
         softmax_row(e.teacher + r * CLASSES, CLASSES, 2.0F, e.teacher + r * CLASSES, &largest);
-        e.labels[r] = (uint8_t)rng_below(&rng, CLASSES);
+        e.labels[r] = (uint32_t)rng_below(&rng, CLASSES);
     }
     return e;
 }

@@ -14,7 +14,7 @@ enum { CLASSES = 4, BATCH_MAX = 40 };
 
 struct example {
     float *input;
-    uint8_t labels[BATCH_MAX];
+    uint32_t labels[BATCH_MAX];
 };
 
 static struct backend *cpu_of_kind(bool is_reference, enum cpu_convolution convolution)
@@ -52,7 +52,7 @@ static struct example example_of(uint64_t seed, size_t values)
         e.input[i] = (float)rng_normal(&rng);
     }
     for (int i = 0; i < BATCH_MAX; i++) {
-        e.labels[i] = (uint8_t)rng_below(&rng, CLASSES);
+        e.labels[i] = (uint32_t)rng_below(&rng, CLASSES);
     }
     return e;
 }

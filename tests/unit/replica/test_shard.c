@@ -114,7 +114,7 @@ static void outsiders_own_nothing(void **state)
 static void short_memory_is_survived(void **state)
 {
     struct shard_spec spec = {.kind = SHARD_DIRICHLET, .alpha = 1.0, .is_fixed = true, .count = 1};
-    static const uint8_t labels[] = {0, 1, 0};
+    static const uint32_t labels[] = {0, 1, 0};
     uint64_t before = mem_blocks();
     uint32_t *indices = NULL;
     size_t count;
