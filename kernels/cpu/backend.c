@@ -140,7 +140,22 @@ struct backend *cpu_backend_create(const struct cpu_backend_options *options)
     if (options->convolution == CPU_CONVOLUTION_AUTO && !options->is_reference) {
         cpu->onednn = onednn_create();
     }
+    cpu->precision_reason = "float32 was asked for";
+    if (options->precision == PRECISION_BF16) {
+        cpu->is_bf16 = cpu->onednn != NULL && options->forces_bf16;
+        cpu->precision_reason = cpu->is_bf16 ? "bf16 was forced" : "bf16 products are not in yet";
+    }
     return &cpu->base;
+}
+
+bool cpu_backend_is_bf16(const struct backend *backend)
+{
+    return ((const struct cpu_backend *)backend)->is_bf16;
+}
+
+const char *cpu_backend_precision_reason(const struct backend *backend)
+{
+    return ((const struct cpu_backend *)backend)->precision_reason;
 }
 
 void cpu_backend_describe(char *text, size_t cap)

@@ -12,14 +12,26 @@ enum cpu_convolution {
     CPU_CONVOLUTION_IM2COL, /* im2col and gemm */
 };
 
+/* Of products and convolutions. Master weights, sums and all else are float32 in both. */
+enum precision {
+    PRECISION_F32,
+    PRECISION_BF16, /* operands rounded to bfloat16, where that is faster here */
+};
+
 struct cpu_backend_options {
     uint32_t threads; /* 0: one */
     enum cpu_convolution convolution;
     bool is_reference; /* plain C twins everywhere: slow, for tests and for doubts */
+    enum precision precision;
+    bool forces_bf16; /* use it wherever the library can, faster or not: for tests */
 };
 
 /** NULL when memory is short. Release with backend_destroy(). */
 struct backend *cpu_backend_create(const struct cpu_backend_options *options);
+/** Whether bf16 was wanted and is used. */
+bool cpu_backend_is_bf16(const struct backend *backend);
+/** Why it is used or not, for people: "this processor has AMX". Never NULL. */
+const char *cpu_backend_precision_reason(const struct backend *backend);
 /** "oneDNN 2.6.3 and OpenBLAS ..." for people. */
 void cpu_backend_describe(char *text, size_t cap);
 

@@ -19,7 +19,9 @@ struct cpu_backend {
     struct backend base;
     struct cpu_backend_options options;
     struct onednn *onednn; /* NULL: not built in, not wanted, or it would not start */
-    float *scratch;        /* shared by all operations of this backend */
+    bool is_bf16;          /* products and convolutions take bfloat16 operands */
+    const char *precision_reason;
+    float *scratch; /* shared by all operations of this backend */
     size_t scratch_bytes;
 };
 
