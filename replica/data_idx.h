@@ -7,13 +7,12 @@
 
 #include "base/fault.h"
 #include "base/rc.h"
+#include "replica/data_stream.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-enum { IDX_PATH_BYTES = 4096, IDX_SIDE_MAX = 1024, IDX_SAMPLES_MAX = 1 << 24 };
-
-struct idx_stream;
+enum { IDX_PATH_BYTES = DATA_PATH_BYTES, IDX_SIDE_MAX = 1024, IDX_SAMPLES_MAX = 1 << 24 };
 
 struct idx_header {
     uint32_t count;         /* samples, 1 to IDX_SAMPLES_MAX */
@@ -27,16 +26,9 @@ enum idx_file { IDX_TRAIN_IMAGES, IDX_TRAIN_LABELS, IDX_TEST_IMAGES, IDX_TEST_LA
  *  the usual name with `.gz`. RC_LIMIT: the path is too long. */
 MUST_USE enum rc idx_find(const char *folder, enum idx_file file, char path[IDX_PATH_BYTES],
                           struct fault *why);
-/** Open and read the header. The file is large enough to hold what the header claims. Keeps a copy
- *  of `path` for messages. RC_NOT_FOUND, RC_FORMAT, RC_IO, RC_NOMEM. */
-MUST_USE enum rc idx_open(const char *path, enum idx_file file, struct idx_stream **stream,
+/** Open and read the header; the bytes follow. The file is large enough to hold what the header
+ *  claims. RC_NOT_FOUND, RC_FORMAT, RC_IO, RC_NOMEM. */
+MUST_USE enum rc idx_open(const char *path, enum idx_file file, struct data_stream **stream,
                           struct idx_header *header, struct fault *why);
-/** The next `count` bytes; NULL `bytes` skips them. RC_FORMAT where the file ends early. */
-MUST_USE enum rc idx_read(struct idx_stream *stream, uint8_t *bytes, size_t count,
-                          struct fault *why);
-/** After the last value: nothing may follow. */
-MUST_USE enum rc idx_finish(struct idx_stream *stream, struct fault *why);
-/** NULL is fine. */
-void idx_close(struct idx_stream *stream);
 
 #endif

@@ -13,7 +13,7 @@ enum { READ_MAX = 1 << 20 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
 {
-    struct idx_stream *stream = NULL;
+    struct data_stream *stream = NULL;
     struct idx_header header;
     struct fault why = {""};
     char path[IDX_PATH_BYTES];
@@ -30,13 +30,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
         values = (uint64_t)header.count * header.height * header.width;
         if (values <= READ_MAX) {
             uint8_t *buffer = mem_alloc((size_t)values);
-            enum rc rc = idx_read(stream, buffer, (size_t)values, &why);
+            enum rc rc = data_stream_read(stream, buffer, (size_t)values, &why);
 
-            if (rc == RC_OK) rc = idx_finish(stream, &why);
+            if (rc == RC_OK) rc = data_stream_finish(stream, &why);
             CHECK(rc == RC_OK || why.text[0] != '\0');
             mem_free(buffer);
         }
-        idx_close(stream);
+        data_stream_close(stream);
     } else {
         CHECK(why.text[0] != '\0' && strchr(why.text, '\n') == NULL);
     }
