@@ -42,6 +42,48 @@ struct conv_options {
     bool with_input_gradient; /* backward_data too */
 };
 
+/* How many windows of `size` values, `dilation` apart, fit; 0 where not even one does. */
+static inline uint32_t windows_fit(uint32_t in, uint32_t size, uint32_t padding, uint32_t stride,
+                                   uint32_t dilation)
+{
+    uint64_t extent = (uint64_t)in + 2 * (uint64_t)padding;
+    uint64_t window = (uint64_t)dilation * (size - 1) + 1;
+
+    return extent < window ? 0 : (uint32_t)((extent - window) / stride + 1);
+}
+
+/** The plain output shape. */
+static inline struct image_shape conv_out_shape(const struct conv_options *o)
+{
+    return (struct image_shape){
+        .channels = o->out_channels,
+        .height =
+            windows_fit(o->in.height, o->kernel_height, o->padding_height, o->stride, o->dilation),
+        .width =
+            windows_fit(o->in.width, o->kernel_width, o->padding_width, o->stride, o->dilation),
+        .block = 1,
+    };
+}
+
+/** Weights of one output channel (and, local ones, one pixel). */
+static inline size_t conv_filter_values(const struct conv_options *o)
+{
+    return (size_t)(o->in.channels / o->groups) * o->kernel_height * o->kernel_width;
+}
+
+/** Filters, each with a bias of its own: [conv_filters()][conv_filter_values()] weights. */
+static inline size_t conv_filters(const struct conv_options *o)
+{
+    struct image_shape out = conv_out_shape(o);
+
+    return o->is_local ? image_values(out) : o->out_channels;
+}
+
+static inline size_t conv_weight_values(const struct conv_options *o)
+{
+    return conv_filters(o) * conv_filter_values(o);
+}
+
 struct conv {
     const struct conv_ops *ops;
     struct image_shape out; /* block: chosen by the backend */

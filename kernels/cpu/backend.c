@@ -69,16 +69,25 @@ static enum rc cpu_cross_entropy(struct backend *backend, const float *logits,
     return RC_OK;
 }
 
+static void conv_check(const struct conv_options *o)
+{
+    struct image_shape out = conv_out_shape(o);
+
+    CHECK(o->images > 0 && o->kernel_height > 0 && o->kernel_width > 0 && o->out_channels > 0);
+    CHECK(o->stride > 0 && o->dilation > 0 && o->groups > 0 && out.height > 0 && out.width > 0);
+    CHECK(o->in.channels % o->groups == 0 && o->out_channels % o->groups == 0);
+    CHECK(o->in.channels % o->in.block == 0 && (!o->is_local || o->groups == 1));
+}
+
 static enum rc cpu_conv_create(struct backend *backend, const struct conv_options *options,
                                struct conv **conv)
 {
     struct cpu_backend *cpu = cpu_of(backend);
     enum rc rc;
 
-    CHECK(options->images > 0 && options->kernel_height > 0 && options->out_channels > 0);
-    CHECK(options->in.height + 2 * options->padding_height >= options->kernel_height);
-    CHECK(options->in.width + 2 * options->padding_width >= options->kernel_width);
+    conv_check(options);
     if (cpu->options.is_reference) return conv_reference_create(cpu, options, conv);
+    if (options->is_local) return conv_local_create(cpu, options, conv);
     if (cpu->onednn != NULL) {
         rc = conv_onednn_create(cpu, options, conv);
         if (rc != RC_UNSUPPORTED) return rc;

@@ -481,6 +481,12 @@ enum rc conv_onednn_create(struct cpu_backend *backend, const struct conv_option
     enum rc rc;
 
     if (c == NULL) return RC_NOMEM;
+    if (options->stride != 1 || options->dilation != 1 || options->groups != 1 ||
+        !options->with_bias || options->kernel_height != options->kernel_width ||
+        options->padding_height != options->padding_width) {
+        mem_free(c);
+        return RC_UNSUPPORTED;
+    }
     c->backend = backend;
     c->options = *options;
     c->base.ops = &onednn_ops;

@@ -1,13 +1,11 @@
 /*
- * Convolution as its definition reads, and the `struct conv` around it: the oracle of conv_im2col
- * and conv_onednn.
+ * Convolution as its definition reads, and the `struct conv` around it: the oracle of the other
+ * implementations. Every sum is gathered by the value it belongs to, in float64.
  */
 #include "kernels/cpu/internal.h"
 
 #include "base/mem.h"
 #include "kernels/cpu/reference.h"
-
-#include <string.h>
 
 struct conv_plain {
     struct conv base;
@@ -15,44 +13,73 @@ struct conv_plain {
     const float *weight, *bias; /* borrowed from prepare() */
 };
 
-/* The product of one output value's window: sum over inputs of x * weight. */
-static double window_sum(const struct conv_options *o, const float *x, const float *filter,
-                         uint32_t row, uint32_t column)
+/* Where in the input output pixel `at` has tap `tap`; false in the padding. */
+static bool input_under(uint32_t at, uint32_t tap, const struct conv_options *o, bool is_row,
+                        uint32_t *under)
 {
-    double sum = 0.0;
+    uint32_t padding = is_row ? o->padding_height : o->padding_width;
+    int64_t position = (int64_t)at * o->stride + (int64_t)tap * o->dilation - padding;
 
-    for (uint32_t c = 0; c < o->in.channels; c++) {
-        for (uint32_t k = 0; k < o->kernel_height * o->kernel_height; k++) {
-            int64_t y = (int64_t)row + k / o->kernel_height - o->padding_height;
-            int64_t z = (int64_t)column + k % o->kernel_height - o->padding_height;
-            if (y < 0 || z < 0 || y >= o->in.height || z >= o->in.width) continue;
-            sum += (double)x[reference_index(o->in, c, (uint32_t)y, (uint32_t)z)] *
-                   (double)filter[c * o->kernel_height * o->kernel_height + k];
-        }
-    }
-    return sum;
+    *under = (uint32_t)position;
+    return position >= 0 && position < (is_row ? o->in.height : o->in.width);
 }
 
-static uint32_t out_extent(uint32_t in, const struct conv_options *o)
+/* Which output pixel has `at` of the input under its tap `tap`; false if none has. */
+static bool output_over(uint32_t at, uint32_t tap, const struct conv_options *o, bool is_row,
+                        uint32_t *over)
 {
-    return in + 2 * o->padding_height - o->kernel_height + 1;
+    struct image_shape out = conv_out_shape(o);
+    uint32_t padding = is_row ? o->padding_height : o->padding_width;
+    int64_t position = (int64_t)at + padding - (int64_t)tap * o->dilation;
+
+    *over = (uint32_t)(position / o->stride);
+    return position >= 0 && position % o->stride == 0 && *over < (is_row ? out.height : out.width);
+}
+
+/* The first weight of an output channel at a pixel. */
+static size_t filter_at(const struct conv_options *o, uint32_t channel, size_t pixel)
+{
+    size_t filters = o->is_local ? pixel * o->out_channels + channel : channel;
+
+    return filters * conv_filter_values(o);
+}
+
+/* The first input channel that an output channel reads. */
+static uint32_t first_input(const struct conv_options *o, uint32_t channel)
+{
+    return channel / (o->out_channels / o->groups) * (o->in.channels / o->groups);
+}
+
+/* The product of one output value's window: sum over inputs of x * weight. */
+static double window_sum(const struct conv_options *o, const float *x, const float *filter,
+                         uint32_t first, uint32_t row, uint32_t column)
+{
+    uint32_t taps = o->kernel_height * o->kernel_width;
+    double sum = 0.0;
+
+    for (uint32_t f = 0; f < conv_filter_values(o); f++) {
+        uint32_t tap = f % taps, y, z;
+        if (!input_under(row, tap / o->kernel_width, o, true, &y)) continue;
+        if (!input_under(column, tap % o->kernel_width, o, false, &z)) continue;
+        sum += (double)x[reference_index(o->in, first + f / taps, y, z)] * (double)filter[f];
+    }
+    return sum;
 }
 
 void reference_conv_forward(const struct conv_options *o, const float *x, const float *weight,
                             const float *bias, float *y)
 {
-    uint32_t height = out_extent(o->in.height, o), width = out_extent(o->in.width, o);
-    size_t in = image_values(o->in), filter = (size_t)o->in.channels * o->kernel_height * o->kernel_height;
+    struct image_shape out = conv_out_shape(o);
+    size_t pixels = (size_t)out.height * out.width;
 
-    for (uint32_t n = 0; n < o->images; n++) {
-        for (uint32_t c = 0; c < o->out_channels; c++) {
-            for (uint32_t i = 0; i < height * width; i++) {
-                double sum = (double)bias[c] +
-                             window_sum(o, x + n * in, weight + c * filter, i / width, i % width);
-                if (o->with_relu && sum < 0.0) sum = 0.0;
-                y[((size_t)n * o->out_channels + c) * height * width + i] = (float)sum;
-            }
-        }
+    for (size_t i = 0; i < o->images * image_values(out); i++) {
+        uint32_t c = (uint32_t)(i / pixels % out.channels);
+        size_t pixel = i % pixels;
+        double sum = window_sum(o, x + i / image_values(out) * image_values(o->in),
+                                weight + filter_at(o, c, pixel), first_input(o, c),
+                                (uint32_t)(pixel / out.width), (uint32_t)(pixel % out.width));
+        if (bias != NULL) sum += (double)bias[o->is_local ? pixel * out.channels + c : c];
+        y[i] = (float)(o->with_relu && sum < 0.0 ? 0.0 : sum);
     }
 }
 
@@ -60,17 +87,20 @@ void reference_conv_forward(const struct conv_options *o, const float *x, const 
 static double input_gradient(const struct conv_options *o, const float *weight, const float *dy,
                              uint32_t c, uint32_t row, uint32_t column)
 {
-    uint32_t height = out_extent(o->in.height, o), width = out_extent(o->in.width, o);
+    struct image_shape out = conv_out_shape(o);
+    uint32_t each = o->in.channels / o->groups, taps = o->kernel_height * o->kernel_width;
     double sum = 0.0;
 
-    for (uint32_t out = 0; out < o->out_channels; out++) {
-        const float *filter = weight + ((size_t)out * o->in.channels + c) * o->kernel_height * o->kernel_height;
-        for (uint32_t k = 0; k < o->kernel_height * o->kernel_height; k++) {
-            int64_t y = (int64_t)row + o->padding_height - k / o->kernel_height;
-            int64_t z = (int64_t)column + o->padding_height - k % o->kernel_height;
-            if (y < 0 || z < 0 || y >= height || z >= width) continue;
-            sum += (double)filter[k] *
-                   (double)dy[((size_t)out * height + (size_t)y) * width + (size_t)z];
+    for (uint32_t channel = 0; channel < out.channels; channel++) {
+        uint32_t first = first_input(o, channel);
+        if (c < first || c - first >= each) continue;
+        for (uint32_t tap = 0; tap < taps; tap++) {
+            uint32_t y, z;
+            if (!output_over(row, tap / o->kernel_width, o, true, &y)) continue;
+            if (!output_over(column, tap % o->kernel_width, o, false, &z)) continue;
+            size_t pixel = (size_t)y * out.width + z;
+            size_t at = filter_at(o, channel, pixel) + (size_t)(c - first) * taps + tap;
+            sum += (double)weight[at] * (double)dy[reference_index(out, channel, y, z)];
         }
     }
     return sum;
@@ -79,32 +109,49 @@ static double input_gradient(const struct conv_options *o, const float *weight, 
 void reference_conv_backward_data(const struct conv_options *o, const float *weight,
                                   const float *dy, float *dx)
 {
-    size_t in = image_values(o->in);
-    size_t out = (size_t)o->out_channels * out_extent(o->in.height, o) * out_extent(o->in.width, o);
+    struct image_shape plain = o->in;
+    size_t pixels = (size_t)o->in.height * o->in.width;
 
-    for (uint32_t n = 0; n < o->images; n++) {
-        for (uint32_t c = 0; c < o->in.channels; c++) {
-            for (uint32_t i = 0; i < o->in.height * o->in.width; i++) {
-                uint32_t row = i / o->in.width, column = i % o->in.width;
-                dx[n * in + reference_index(o->in, c, row, column)] =
-                    (float)input_gradient(o, weight, dy + n * out, c, row, column);
-            }
-        }
+    plain.block = 1;
+    for (size_t i = 0; i < o->images * image_values(plain); i++) {
+        size_t image = i / image_values(plain), pixel = i % pixels;
+        uint32_t c = (uint32_t)(i / pixels % plain.channels);
+        uint32_t row = (uint32_t)(pixel / plain.width), column = (uint32_t)(pixel % plain.width);
+
+        dx[image * image_values(plain) + reference_index(o->in, c, row, column)] =
+            (float)input_gradient(o, weight, dy + image * image_values(conv_out_shape(o)), c, row,
+                                  column);
     }
 }
 
-/* d(loss)/d(weight) of one filter value. */
+/* d(loss)/d(weight) of filter value `f` from one output pixel of all images. */
 static double weight_gradient(const struct conv_options *o, const float *x, const float *dy,
-                              uint32_t c, uint32_t k)
+                              uint32_t channel, size_t f, size_t pixel)
 {
-    uint32_t height = out_extent(o->in.height, o), width = out_extent(o->in.width, o);
+    struct image_shape out = conv_out_shape(o);
+    uint32_t taps = o->kernel_height * o->kernel_width, tap = (uint32_t)(f % taps);
+    uint32_t row = (uint32_t)(pixel / out.width), column = (uint32_t)(pixel % out.width), y, z;
     double sum = 0.0;
 
-    for (uint32_t i = 0; i < height * width; i++) {
-        int64_t y = (int64_t)(i / width) + k / o->kernel_height - o->padding_height;
-        int64_t z = (int64_t)(i % width) + k % o->kernel_height - o->padding_height;
-        if (y < 0 || z < 0 || y >= o->in.height || z >= o->in.width) continue;
-        sum += (double)dy[i] * (double)x[reference_index(o->in, c, (uint32_t)y, (uint32_t)z)];
+    if (!input_under(row, tap / o->kernel_width, o, true, &y)) return 0.0;
+    if (!input_under(column, tap % o->kernel_width, o, false, &z)) return 0.0;
+    for (uint32_t n = 0; n < o->images; n++) {
+        uint32_t c = first_input(o, channel) + (uint32_t)(f / taps);
+        sum += (double)dy[n * image_values(out) + reference_index(out, channel, row, column)] *
+               (double)x[n * image_values(o->in) + reference_index(o->in, c, y, z)];
+    }
+    return sum;
+}
+
+static double bias_gradient(const struct conv_options *o, const float *dy, uint32_t channel,
+                            size_t pixel)
+{
+    struct image_shape out = conv_out_shape(o);
+    size_t pixels = (size_t)out.height * out.width;
+    double sum = 0.0;
+
+    for (uint32_t n = 0; n < o->images; n++) {
+        sum += (double)dy[n * image_values(out) + channel * pixels + pixel];
     }
     return sum;
 }
@@ -112,26 +159,27 @@ static double weight_gradient(const struct conv_options *o, const float *x, cons
 void reference_conv_backward_weights(const struct conv_options *o, const float *x, const float *dy,
                                      bool is_first, float *dweight, float *dbias)
 {
-    size_t in = image_values(o->in), taps = (size_t)o->kernel_height * o->kernel_height;
-    size_t pixels = (size_t)out_extent(o->in.height, o) * out_extent(o->in.width, o);
+    struct image_shape out = conv_out_shape(o);
+    size_t pixels = (size_t)out.height * out.width, filter = conv_filter_values(o);
 
-    for (uint32_t out = 0; out < o->out_channels; out++) {
-        const float *planes = dy + out * pixels;
-        double sum = is_first ? 0.0 : (double)dbias[out];
+    for (size_t i = 0; i < conv_filters(o); i++) {
+        uint32_t channel = (uint32_t)(i % out.channels);
+        size_t begin = o->is_local ? i / out.channels : 0;
+        size_t end = o->is_local ? begin + 1 : pixels;
 
-        for (size_t i = 0; i < o->images * pixels; i++) {
-            sum += (double)planes[i / pixels * o->out_channels * pixels + i % pixels];
-        }
-        dbias[out] = (float)sum;
-        for (size_t f = 0; f < o->in.channels * taps; f++) {
-            float *value = &dweight[out * o->in.channels * taps + f];
-            sum = is_first ? 0.0 : (double)*value;
-            for (uint32_t n = 0; n < o->images; n++) {
-                sum += weight_gradient(o, x + n * in, planes + n * o->out_channels * pixels,
-                                       (uint32_t)(f / taps), (uint32_t)(f % taps));
+        for (size_t f = 0; f < filter; f++) {
+            double sum = is_first ? 0.0 : (double)dweight[i * filter + f];
+            for (size_t pixel = begin; pixel < end; pixel++) {
+                sum += weight_gradient(o, x, dy, channel, f, pixel);
             }
-            *value = (float)sum;
+            dweight[i * filter + f] = (float)sum;
         }
+        if (dbias == NULL) continue;
+        double sum = is_first ? 0.0 : (double)dbias[i];
+        for (size_t pixel = begin; pixel < end; pixel++) {
+            sum += bias_gradient(o, dy, channel, pixel);
+        }
+        dbias[i] = (float)sum;
     }
 }
 
@@ -192,10 +240,7 @@ enum rc conv_reference_create(struct cpu_backend *backend, const struct conv_opt
     if (plain == NULL) return RC_NOMEM;
     plain->options = *options;
     plain->base.ops = &plain_ops;
-    plain->base.out = (struct image_shape){.channels = options->out_channels,
-                                           .height = out_extent(options->in.height, options),
-                                           .width = out_extent(options->in.width, options),
-                                           .block = 1};
+    plain->base.out = conv_out_shape(options);
     *conv = &plain->base;
     return RC_OK;
 }

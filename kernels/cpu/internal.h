@@ -64,9 +64,11 @@ enum rc cpu_pool_backward(struct backend *backend, const struct pool_options *op
 enum rc cpu_relayout(struct backend *backend, struct image_shape from, uint32_t to_block,
                      uint32_t images, const float *x, float *y);
 
-/* conv_im2col.c, conv_onednn.c, conv_reference.c */
+/* conv_*.c */
 enum rc conv_im2col_create(struct cpu_backend *backend, const struct conv_options *options,
                            struct conv **conv);
+enum rc conv_local_create(struct cpu_backend *backend, const struct conv_options *options,
+                          struct conv **conv);
 /** RC_UNSUPPORTED when the library has no fast form for this shape. */
 enum rc conv_onednn_create(struct cpu_backend *backend, const struct conv_options *options,
                            struct conv **conv);
