@@ -1,0 +1,105 @@
+/*
+ * math: exp, sigmoid, tanh and erf for loops that the compiler shall vectorise: no branch, no call,
+ * no table, so that a loop inside a FOR_EACH_CPU function runs them for as many values at once as
+ * the machine's vectors hold, with the same bits for each width. Within 4 units in the last place
+ * of the true value (relative error below 5e-7); NaN stays NaN.
+ *
+ * Method  exp: Cody and Waite (Software Manual for the Elementary Functions, 1980): x = n ln 2 + r
+ *         with ln 2 in two parts, exp(r) = 1 + r + r^2 q(r). tanh, erf: x P(x^2) / Q(x^2), constant
+ *         where the function is 1 to the last bit.
+ * Source  of the coefficients: our own weighted least squares, re-weighted until the largest
+ *         relative error was least (Lawson 1961), in float64. Errors of the fits: q 3e-9, tanh
+ *         2e-8, erf 5e-8.
+ */
+#ifndef GRAPEVINE_KERNELS_CPU_MATH_H
+#define GRAPEVINE_KERNELS_CPU_MATH_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define CPU_INLINE static inline __attribute__((always_inline, unused))
+
+CPU_INLINE uint32_t cpu_bits(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+
+CPU_INLINE float cpu_from_bits(uint32_t bits)
+{
+    float x;
+
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
+
+/* A NaN passes. */
+CPU_INLINE float cpu_clamp(float x, float low, float high)
+{
+    float above = x < low ? low : x;
+
+    return above > high ? high : above;
+}
+
+/** 0 below -87.7, infinity above 88.37; in between the smallest results are denormal. */
+CPU_INLINE float cpu_exp(float x)
+{
+    const float to_integer = 12582912.0F; /* 1.5 * 2^23: the sum's last bits are the integer */
+    float inside = cpu_clamp(x, -88.0F, 89.0F);
+    float shifted = inside * 1.44269504F + to_integer;
+    float n = shifted - to_integer;
+    float r = (inside - n * 0.693359375F) - n * -2.12194440e-4F;
+    float q =
+        (((1.381432052e-3F * r + 8.368851069e-3F) * r + 4.166840108e-2F) * r + 1.666651952e-1F) *
+            r +
+        4.999999337e-1F;
+    /* 2^n, and at the ends what the exponent's bits then say: n = -127 is 0, n = 128 infinity. */
+    float power = cpu_from_bits((cpu_bits(shifted) + 127U) << 23);
+
+    return (1.0F + (r + r * r * q)) * power;
+}
+
+CPU_INLINE float cpu_sigmoid(float x)
+{
+    return 1.0F / (1.0F + cpu_exp(-x));
+}
+
+CPU_INLINE float cpu_tanh(float x)
+{
+    float inside = cpu_clamp(x, -9.02F, 9.02F);
+    float z = inside * inside;
+    float p =
+        (((1.331890820e-8F * z + 2.058335967e-5F) * z + 3.494027122e-3F) * z + 1.337971170e-1F) *
+            z +
+        9.999999790e-1F;
+    float q =
+        (((7.761951265e-7F * z + 3.283080687e-4F) * z + 2.587104495e-2F) * z + 4.671302695e-1F) *
+            z +
+        1.0F;
+
+    return cpu_clamp(inside * p / q, -1.0F, 1.0F);
+}
+
+CPU_INLINE float cpu_erf(float x)
+{
+    float inside = cpu_clamp(x, -3.92F, 3.92F);
+    float z = inside * inside;
+    float p =
+        (((((1.992408031e-8F * z + -1.957823019e-6F) * z + 1.418497793e-4F) * z + 3.701600435e-3F) *
+              z +
+          5.057331401e-2F) *
+             z +
+         1.999244530e-1F) *
+            z +
+        1.128379109e+0F;
+    float q =
+        (((9.560352779e-4F * z + 1.435319207e-2F) * z + 1.149983787e-1F) * z + 5.105100886e-1F) *
+            z +
+        1.0F;
+
+    return cpu_clamp(inside * p / q, -1.0F, 1.0F);
+}
+
+#endif
