@@ -35,19 +35,29 @@ CPU_INLINE float cpu_from_bits(uint32_t bits)
     return x;
 }
 
-/* A NaN passes. */
-CPU_INLINE float cpu_clamp(float x, float low, float high)
+/* x brought into [-limit, limit]. On the bits, for which there is a true minimum: comparisons of
+ * floats become branches, and those keep the compiler from vectorising. A NaN becomes the limit. */
+CPU_INLINE float cpu_limit(float x, float limit)
 {
-    float above = x < low ? low : x;
+    uint32_t bits = cpu_bits(x), sign = bits & UINT32_C(0x80000000);
+    int32_t size = (int32_t)(bits ^ sign), size_max = (int32_t)cpu_bits(limit);
 
-    return above > high ? high : above;
+    return cpu_from_bits((uint32_t)(size < size_max ? size : size_max) | sign);
+}
+
+/* NaN where x is one, otherwise y. */
+CPU_INLINE float cpu_keep_nan(float x, float y)
+{
+    uint32_t is_nan = (UINT32_C(0x7f800000) - (cpu_bits(x) & UINT32_C(0x7fffffff))) >> 31;
+
+    return cpu_from_bits(cpu_bits(y) | (0U - is_nan));
 }
 
 /** 0 below -87.7, infinity above 88.37; in between the smallest results are denormal. */
 CPU_INLINE float cpu_exp(float x)
 {
     const float to_integer = 12582912.0F; /* 1.5 * 2^23: the sum's last bits are the integer */
-    float inside = cpu_clamp(x, -88.0F, 89.0F);
+    float inside = cpu_limit(x, 89.0F);
     float shifted = inside * 1.44269504F + to_integer;
     float n = shifted - to_integer;
     float r = (inside - n * 0.693359375F) - n * -2.12194440e-4F;
@@ -55,10 +65,11 @@ CPU_INLINE float cpu_exp(float x)
         (((1.381432052e-3F * r + 8.368851069e-3F) * r + 4.166840108e-2F) * r + 1.666651952e-1F) *
             r +
         4.999999337e-1F;
-    /* 2^n, and at the ends what the exponent's bits then say: n = -127 is 0, n = 128 infinity. */
-    float power = cpu_from_bits((cpu_bits(shifted) + 127U) << 23);
+    /* 2^n, and at the ends what the exponent's bits then say: 0 is 0, 255 is infinity. */
+    int32_t exponent = (int32_t)(cpu_bits(shifted) - cpu_bits(to_integer) + 127U);
+    float power = cpu_from_bits((uint32_t)(exponent > 0 ? exponent : 0) << 23);
 
-    return (1.0F + (r + r * r * q)) * power;
+    return cpu_keep_nan(x, (1.0F + (r + r * r * q)) * power);
 }
 
 CPU_INLINE float cpu_sigmoid(float x)
@@ -68,7 +79,7 @@ CPU_INLINE float cpu_sigmoid(float x)
 
 CPU_INLINE float cpu_tanh(float x)
 {
-    float inside = cpu_clamp(x, -9.02F, 9.02F);
+    float inside = cpu_limit(x, 9.02F);
     float z = inside * inside;
     float p =
         (((1.331890820e-8F * z + 2.058335967e-5F) * z + 3.494027122e-3F) * z + 1.337971170e-1F) *
@@ -79,12 +90,12 @@ CPU_INLINE float cpu_tanh(float x)
             z +
         1.0F;
 
-    return cpu_clamp(inside * p / q, -1.0F, 1.0F);
+    return cpu_keep_nan(x, cpu_limit(inside * p / q, 1.0F));
 }
 
 CPU_INLINE float cpu_erf(float x)
 {
-    float inside = cpu_clamp(x, -3.92F, 3.92F);
+    float inside = cpu_limit(x, 3.92F);
     float z = inside * inside;
     float p =
         (((((1.992408031e-8F * z + -1.957823019e-6F) * z + 1.418497793e-4F) * z + 3.701600435e-3F) *
@@ -99,7 +110,7 @@ CPU_INLINE float cpu_erf(float x)
             z +
         1.0F;
 
-    return cpu_clamp(inside * p / q, -1.0F, 1.0F);
+    return cpu_keep_nan(x, cpu_limit(inside * p / q, 1.0F));
 }
 
 #endif
