@@ -131,6 +131,13 @@ static const struct backend_ops cpu_ops = {
     .pool_forward = cpu_pool_forward,
     .pool_backward = cpu_pool_backward,
     .relayout = cpu_relayout,
+    .embedding_forward = cpu_embedding_forward,
+    .embedding_backward = cpu_embedding_backward,
+    .positions_forward = cpu_positions_forward,
+    .positions_backward = cpu_positions_backward,
+    .attention_forward = cpu_attention_forward,
+    .attention_backward = cpu_attention_backward,
+    .attention_reserve = cpu_attention_reserve,
     .cross_entropy = cpu_cross_entropy,
     .update = cpu_update,
 };

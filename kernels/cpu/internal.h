@@ -52,6 +52,23 @@ enum rc cpu_relu_backward(struct backend *backend, const float *y, float *dy, si
 void cpu_add_rows(const float *x, size_t rows, size_t columns, float *sums);
 void cpu_bias_relu(float *y, size_t rows, size_t columns, const float *bias, bool with_relu);
 
+/* attention.c, attention_backward.c */
+enum rc cpu_attention_forward(struct backend *backend, const struct attention *attention,
+                              const float *qkv, float *y, float *statistics);
+enum rc cpu_attention_backward(struct backend *backend, const struct attention *attention,
+                               const struct attention_backward *pass);
+enum rc cpu_attention_reserve(struct backend *backend, const struct attention *attention);
+
+/* embedding.c */
+enum rc cpu_embedding_forward(struct backend *backend, const struct embedding *embedding,
+                              size_t rows, const float *tokens, const float *table, float *y);
+enum rc cpu_embedding_backward(struct backend *backend, const struct embedding *embedding,
+                               size_t rows, const float *tokens, const float *dy, float *dtable);
+enum rc cpu_positions_forward(struct backend *backend, const struct positions *positions,
+                              const float *x, const float *table, float *y);
+enum rc cpu_positions_backward(struct backend *backend, const struct positions *positions,
+                               const float *dy, float *dtable);
+
 /* optimizer.c */
 enum rc cpu_update(struct backend *backend, const struct update *update, const float *gradient,
                    float *moments, float *values, size_t n);
