@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "replica/data_source.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define PERMUTATION_STREAM UINT64_C(0x7065726d75746531) /* "permute1" */
@@ -28,6 +29,11 @@ static const struct {
     {"digits", "digits", digits_open_source},
     {"fashion-mnist", "fashion-mnist", fashion_open_source},
     {"idx", "idx:DIR", idx_open_source},
+    {"cifar10", "cifar10:DIR", cifar_open_source},
+    {"csv", "csv:FILE,label=COLUMN", csv_open_source},
+    {"npy", "npy:X.npy,Y.npy", npy_open_source},
+    {"text", "text:FILE", text_open_source},
+    {"synthetic", "synthetic:FAMILY", synthetic_open_source},
 };
 
 /* What follows from what the source said. */
@@ -58,9 +64,9 @@ static enum rc open_kind(struct dataset *dataset, const struct data_spec *spec,
             return kinds[i].open(spec, options, &dataset->info, &dataset->source, why);
         }
     }
-    for (size_t i = 0; i < ARRAY_COUNT(kinds); i++) {
-        if (i > 0) strcat(known, i + 1 < ARRAY_COUNT(kinds) ? ", " : " and ");
-        strcat(known, kinds[i].form);
+    for (size_t i = 0, at = 0; i < ARRAY_COUNT(kinds) && at < sizeof known; i++) {
+        const char *between = i == 0 ? "" : i + 1 < ARRAY_COUNT(kinds) ? ", " : " and ";
+        at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", between, kinds[i].form);
     }
     return data_spec_fault(spec, 1, why, "unknown data set; there are %s", known);
 }
