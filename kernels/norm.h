@@ -38,9 +38,11 @@ struct batch_norm_backward {
  * channels / groups consecutive channels. */
 struct group_norm {
     struct image_shape shape;
-    uint32_t groups; /* divides the channels */
+    uint32_t groups; /* divides the channels; up to GROUP_NORM_GROUPS_MAX */
     float epsilon;
 };
+
+enum { GROUP_NORM_GROUPS_MAX = 2048 };
 
 struct norm_backward {
     const float *x, *mean, *rstd, *gamma; /* mean, rstd: as the forward pass left them */

@@ -7,6 +7,9 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "kernels/cpu/activation.h"
+#include "kernels/cpu/norm_internal.h"
+#include "kernels/cpu/recurrent.h"
 #include "kernels/softmax.h"
 
 #include <stdio.h>
@@ -127,10 +130,28 @@ static const struct backend_ops cpu_ops = {
     .linear_create = cpu_linear_create,
     .relu_forward = cpu_relu_forward,
     .relu_backward = cpu_relu_backward,
+    .add = cpu_add,
+    .activation_forward = cpu_activation_forward,
+    .activation_backward = cpu_activation_backward,
+    .dropout = cpu_dropout,
+    .copy_rows = cpu_copy_rows,
     .conv_create = cpu_conv_create,
     .pool_forward = cpu_pool_forward,
     .pool_backward = cpu_pool_backward,
     .relayout = cpu_relayout,
+    .batch_norm_collect = cpu_batch_norm_collect,
+    .batch_norm_close = cpu_batch_norm_close,
+    .batch_norm_rstd = cpu_batch_norm_rstd,
+    .batch_norm_apply = cpu_batch_norm_apply,
+    .batch_norm_backward_collect = cpu_batch_norm_backward_collect,
+    .batch_norm_backward_close = cpu_batch_norm_backward_close,
+    .batch_norm_backward_apply = cpu_batch_norm_backward_apply,
+    .group_norm_forward = cpu_group_norm_forward,
+    .group_norm_backward = cpu_group_norm_backward,
+    .layer_norm_forward = cpu_layer_norm_forward,
+    .layer_norm_backward = cpu_layer_norm_backward,
+    .weight_norm_forward = cpu_weight_norm_forward,
+    .weight_norm_backward = cpu_weight_norm_backward,
     .embedding_forward = cpu_embedding_forward,
     .embedding_backward = cpu_embedding_backward,
     .positions_forward = cpu_positions_forward,
@@ -138,6 +159,7 @@ static const struct backend_ops cpu_ops = {
     .attention_forward = cpu_attention_forward,
     .attention_backward = cpu_attention_backward,
     .attention_reserve = cpu_attention_reserve,
+    .recurrent_create = cpu_recurrent_create,
     .cross_entropy = cpu_cross_entropy,
     .update = cpu_update,
 };
