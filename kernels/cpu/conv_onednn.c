@@ -1,38 +1,22 @@
 /*
- * Convolutions and sgemm by oneDNN 2.x. Activations flow in the library's blocked layouts; weights
- * live plain in the plane, are rewritten into the library's form once a step, and their gradients
- * are rewritten back. Winograd's algorithm (Lavin, Gray 2015, arXiv:1509.09308) is asked for by
- * name for 3x3 filters on blocked inputs: left to itself the library declines it for few images,
- * and slices of few images are what keeps a training step in the cache. Scratch memory is one
- * buffer of the backend, shared by all primitives.
+ * Convolutions by oneDNN 2.x. Activations flow in the library's blocked layouts; weights live plain
+ * in the plane, are rewritten into the library's form once a step, and their gradients are
+ * rewritten back. Each pass tries forms in a fixed order and takes the first that the library is
+ * fast at, so the choice depends on shape and processor only:
+ *   - bfloat16 operands, where the backend wants them and they win;
+ *   - Winograd's algorithm (Lavin, Gray 2015, arXiv:1509.09308), asked for by name: left to itself
+ *     the library declines it for few images, and slices of few images are what keeps a training
+ *     step in the cache;
+ *   - the direct algorithm on the layout the images have, with a channels-last output where the
+ *     channels fill no blocks, and at last on rewritten images.
  */
-#include "kernels/cpu/internal.h"
+#include "kernels/cpu/onednn.h"
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "kernels/cpu/internal.h"
 
 #ifndef GRAPEVINE_HAS_DNNL
-
-struct onednn *onednn_create(void)
-{
-    return NULL;
-}
-
-void onednn_destroy(struct onednn *onednn)
-{
-    (void)onednn;
-}
-
-enum rc onednn_gemm(const struct gemm *gemm)
-{
-    (void)gemm;
-    return RC_UNSUPPORTED;
-}
-
-const char *onednn_version(void)
-{
-    return NULL;
-}
 
 enum rc conv_onednn_create(struct cpu_backend *backend, const struct conv_options *options,
                            struct conv **conv)
@@ -45,28 +29,36 @@ enum rc conv_onednn_create(struct cpu_backend *backend, const struct conv_option
 
 #else
 
-#include <stdio.h>
 #include <string.h>
 
-#include <oneapi/dnnl/dnnl.h>
-
-_Static_assert(DNNL_VERSION_MAJOR == 2, "the 3.x interface has no operation descriptors");
-#define TEXT_OF(x)            #x
-#define VERSION_TEXT(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
-
-enum { WINOGRAD_KERNEL = 3, PIXELS_FOR_WINOGRAD = 512 };
-
-struct onednn {
-    dnnl_engine_t engine;
-    dnnl_stream_t stream;
+/* Winograd's transforms of the weights are paid once a call, so there must be enough pixels; its
+ * rival for weight gradients is slower, so there fewer are enough. */
+enum {
+    WINOGRAD_KERNEL = 3,
+    WINOGRAD_BLOCK = 16,
+    WINOGRAD_PIXELS = 512,
+    WINOGRAD_WEIGHTS_PIXELS = 192,
+    BF16_FILTERS_MAX = 32 * 32, /* without matrix units Winograd in float32 wins beyond */
+    SCRATCH_ALIGN = 64,
 };
 
-/* A primitive with the form its weights must have. */
+/* Images as the library wants them, and as the caller has them where that is another form. */
+struct operand {
+    dnnl_memory_t memory;
+    dnnl_memory_t given;      /* NULL: the same form */
+    dnnl_primitive_t rewrite; /* before the pass for an input, after it for an output */
+    bool is_output;
+    size_t offset; /* of the rewritten values in scratch memory, bytes */
+};
+
 struct pass {
     dnnl_primitive_desc_t description;
     dnnl_primitive_t primitive;
-    dnnl_memory_t weights;  /* in the form of this pass, over `values` */
-    dnnl_primitive_t order; /* rewrites plain weights to that form, or gradients back */
+    struct operand x, y;
+    dnnl_memory_t weights;    /* in the form of this pass, over `values` */
+    dnnl_primitive_t rewrite; /* plain weights to that form, or gradients back */
+    dnnl_primitive_t add;     /* gradients back, added */
+    dnnl_memory_t scratch;
     float *values;
 };
 
@@ -74,63 +66,27 @@ struct conv_onednn {
     struct conv base;
     struct cpu_backend *backend;
     struct conv_options options;
-    dnnl_memory_desc_t x, y, plain, bias; /* forms of images, weights [out][in][k][k], bias */
+    dnnl_memory_desc_t x, y, plain, bias; /* the caller's forms */
     struct pass forward, data, weights;
-    dnnl_memory_t x_memory, y_memory, plain_memory, bias_memory, scratch;
-    float *gradient; /* plain: one slice's weight gradient, then its bias gradient */
+    dnnl_memory_t plain_memory, bias_memory;
+    const float *bias_values; /* borrowed from prepare() */
+    float *bias_gradient;     /* of one slice */
 };
 
-struct onednn *onednn_create(void)
-{
-    struct onednn *onednn = mem_alloc(sizeof(*onednn));
+/* One thing to try. */
+struct attempt {
+    dnnl_alg_kind_t algorithm;
+    dnnl_data_type_t type; /* of what the library reads, but for biases */
+    bool chooses_x, chooses_y;
+    bool is_last;  /* channels-last output */
+    bool is_final; /* the library's own im2col will do */
+};
 
-    if (onednn == NULL) return NULL;
-    if (dnnl_engine_create(&onednn->engine, dnnl_cpu, 0) != dnnl_success ||
-        dnnl_stream_create(&onednn->stream, onednn->engine, dnnl_stream_default_flags) !=
-            dnnl_success) {
-        onednn_destroy(onednn);
-        return NULL;
-    }
-    return onednn;
-}
+enum { ATTEMPTS_MAX = 6 };
 
-void onednn_destroy(struct onednn *onednn)
+static struct conv_onednn *onednn_of(struct conv *conv)
 {
-    if (onednn == NULL) return;
-    if (onednn->stream != NULL) dnnl_stream_destroy(onednn->stream);
-    if (onednn->engine != NULL) dnnl_engine_destroy(onednn->engine);
-    mem_free(onednn);
-}
-
-const char *onednn_version(void)
-{
-    return VERSION_TEXT(DNNL_VERSION_MAJOR, DNNL_VERSION_MINOR, DNNL_VERSION_PATCH);
-}
-
-static enum rc rc_from_dnnl(dnnl_status_t status)
-{
-    switch (status) {
-    case dnnl_success:
-        return RC_OK;
-    case dnnl_out_of_memory:
-        return RC_NOMEM;
-    case dnnl_unimplemented:
-    case dnnl_invalid_arguments:
-        return RC_UNSUPPORTED;
-    case dnnl_iterator_ends:
-    case dnnl_runtime_error:
-    case dnnl_not_required:
-    default:
-        return RC_DEVICE;
-    }
-}
-
-enum rc onednn_gemm(const struct gemm *g)
-{
-    return rc_from_dnnl(dnnl_sgemm(
-        g->is_a_transposed ? 'T' : 'N', g->is_b_transposed ? 'T' : 'N', (dnnl_dim_t)g->rows,
-        (dnnl_dim_t)g->columns, (dnnl_dim_t)g->inner, g->alpha, g->a, (dnnl_dim_t)g->a_stride, g->b,
-        (dnnl_dim_t)g->b_stride, g->beta, g->c, (dnnl_dim_t)g->c_stride));
+    return (struct conv_onednn *)conv;
 }
 
 /* The library's name for a block size, or dnnl_format_tag_undef. */
@@ -143,12 +99,12 @@ static dnnl_format_tag_t tag_of(struct image_shape shape)
 }
 
 static enum rc images_describe(dnnl_memory_desc_t *out, struct image_shape shape, uint32_t images,
-                               dnnl_format_tag_t tag)
+                               dnnl_data_type_t type, dnnl_format_tag_t tag)
 {
     dnnl_dims_t dims = {images, shape.channels, shape.height, shape.width};
 
     if (tag == dnnl_format_tag_undef) return RC_UNSUPPORTED;
-    return rc_from_dnnl(dnnl_memory_desc_init_by_tag(out, 4, dims, dnnl_f32, tag));
+    return onednn_rc(dnnl_memory_desc_init_by_tag(out, 4, dims, type, tag));
 }
 
 /* Which of our block sizes the library chose for its output. */
@@ -160,136 +116,254 @@ static bool block_of(const dnnl_memory_desc_t *chosen, uint32_t images, struct i
         dnnl_memory_desc_t candidate;
         shape->block = blocks[i];
         if (shape->channels % blocks[i] != 0) continue;
-        if (images_describe(&candidate, *shape, images, tag_of(*shape)) != RC_OK) continue;
+        if (images_describe(&candidate, *shape, images, dnnl_f32, tag_of(*shape)) != RC_OK) {
+            continue;
+        }
         if (dnnl_memory_desc_equal(&candidate, chosen)) return true;
     }
     return false;
 }
 
-/* Relu after the sum, and scratch memory from us. */
-static enum rc attributes_create(bool with_relu, dnnl_primitive_attr_t *attributes)
+/* Weights, in groups where there are any. */
+static enum rc weights_describe(const struct conv_options *o, dnnl_data_type_t type, bool is_plain,
+                                dnnl_memory_desc_t *out)
 {
-    dnnl_post_ops_t after = NULL;
-    dnnl_status_t status = dnnl_primitive_attr_create(attributes);
+    dnnl_dim_t outs = o->out_channels, ins = o->in.channels / o->groups;
+    dnnl_dims_t whole = {outs, ins, o->kernel_height, o->kernel_width};
+    dnnl_dims_t parts = {o->groups, outs / o->groups, ins, o->kernel_height, o->kernel_width};
+    bool is_whole = o->groups == 1;
+    dnnl_format_tag_t tag = is_whole ? dnnl_oihw : dnnl_goihw;
 
-    if (status != dnnl_success) return rc_from_dnnl(status);
-    status = dnnl_primitive_attr_set_scratchpad_mode(*attributes, dnnl_scratchpad_mode_user);
-    if (status == dnnl_success && with_relu) {
-        status = dnnl_post_ops_create(&after);
-        if (status == dnnl_success) {
-            status = dnnl_post_ops_append_eltwise(after, 1.0F, dnnl_eltwise_relu, 0.0F, 0.0F);
-        }
-        if (status == dnnl_success) status = dnnl_primitive_attr_set_post_ops(*attributes, after);
-        if (after != NULL) dnnl_post_ops_destroy(after);
-    }
-    return rc_from_dnnl(status);
+    return onednn_rc(dnnl_memory_desc_init_by_tag(out, is_whole ? 4 : 5, is_whole ? whole : parts,
+                                                  type, is_plain ? tag : dnnl_format_tag_any));
 }
 
-/* True for the library's portable loops, which lose to im2col by far. */
-static bool is_slow(dnnl_primitive_desc_t description)
-{
-    const char *name = NULL;
-
-    if (dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name) !=
-        dnnl_success) {
-        return true;
-    }
-    return strstr(name, "ref") != NULL;
-}
-
-/* Descriptor of one direction with one algorithm. */
-static dnnl_status_t describe(const struct conv_onednn *c, dnnl_prop_kind_t direction,
-                              dnnl_alg_kind_t algorithm, dnnl_convolution_desc_t *out)
+/* Descriptor of one attempt at one direction. */
+static enum rc convolution_describe(const struct conv_onednn *c, dnnl_prop_kind_t direction,
+                                    const struct attempt *attempt, dnnl_convolution_desc_t *out)
 {
     const struct conv_options *o = &c->options;
-    dnnl_dims_t strides = {1, 1}, padding = {o->padding_height, o->padding_height};
-    dnnl_dims_t dims = {o->out_channels, o->in.channels, o->kernel_height, o->kernel_height};
-    dnnl_memory_desc_t any;
-    dnnl_status_t status =
-        dnnl_memory_desc_init_by_tag(&any, 4, dims, dnnl_f32, dnnl_format_tag_any);
+    dnnl_dims_t strides = {o->stride, o->stride};
+    dnnl_dims_t gaps = {o->dilation - 1, o->dilation - 1}; /* counted from 0 there */
+    dnnl_dims_t padding = {o->padding_height, o->padding_width};
+    const dnnl_memory_desc_t *bias = o->with_bias ? &c->bias : NULL;
+    bool is_forward = direction == dnnl_forward_training;
+    dnnl_format_tag_t x_tag = attempt->chooses_x ? dnnl_format_tag_any : tag_of(o->in);
+    dnnl_format_tag_t y_tag = attempt->is_last     ? dnnl_nhwc
+                              : attempt->chooses_y ? dnnl_format_tag_any
+                                                   : tag_of(c->base.out);
+    dnnl_data_type_t x_type = direction == dnnl_backward_data ? dnnl_f32 : attempt->type;
+    dnnl_data_type_t y_type = is_forward ? dnnl_f32 : attempt->type;
+    dnnl_data_type_t type = direction == dnnl_backward_weights ? dnnl_f32 : attempt->type;
+    dnnl_memory_desc_t x, y, weights;
+    enum rc rc = images_describe(&x, o->in, o->images, x_type, x_tag);
 
-    if (status != dnnl_success) return status;
+    if (rc == RC_OK) rc = images_describe(&y, c->base.out, o->images, y_type, y_tag);
+    if (rc == RC_OK) rc = weights_describe(o, type, false, &weights);
+    if (rc != RC_OK) return rc;
     if (direction == dnnl_backward_data) {
-        return dnnl_convolution_backward_data_desc_init(out, algorithm, &c->x, &any, &c->y, strides,
-                                                        padding, padding);
+        return onednn_rc(dnnl_dilated_convolution_backward_data_desc_init(
+            out, attempt->algorithm, &x, &weights, &y, strides, gaps, padding, padding));
     }
     if (direction == dnnl_backward_weights) {
-        return dnnl_convolution_backward_weights_desc_init(out, algorithm, &c->x, &any, &c->bias,
-                                                           &c->y, strides, padding, padding);
+        return onednn_rc(dnnl_dilated_convolution_backward_weights_desc_init(
+            out, attempt->algorithm, &x, &weights, bias, &y, strides, gaps, padding, padding));
     }
-    return dnnl_convolution_forward_desc_init(out, direction, algorithm, &c->x, &any, &c->bias,
-                                              &c->y, strides, padding, padding);
+    return onednn_rc(dnnl_dilated_convolution_forward_desc_init(out, direction, attempt->algorithm,
+                                                                &x, &weights, bias, &y, strides,
+                                                                gaps, padding, padding));
 }
 
-/* Winograd where it pays, otherwise what the library thinks best. */
+/* False for the library's portable loops, which lose to im2col by far, and, unless nothing else is
+ * left, for its own im2col. */
+static bool is_fast(dnnl_primitive_desc_t description, const struct attempt *attempt)
+{
+    const char *name = NULL;
+    dnnl_status_t status =
+        dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name);
+
+    if (status != dnnl_success || strstr(name, "ref") != NULL) return false;
+    return attempt->is_final || strstr(name, "gemm") == NULL;
+}
+
+/* Whether the backend has matrix units for bfloat16, as the library sees it. */
+static bool has_matrix_units(dnnl_primitive_desc_t description)
+{
+    const char *name = NULL;
+    dnnl_status_t status =
+        dnnl_primitive_desc_query(description, dnnl_query_impl_info_str, 0, &name);
+
+    return status == dnnl_success && strstr(name, "amx") != NULL;
+}
+
+static bool winograd_pays(const struct conv_options *o, dnnl_prop_kind_t direction)
+{
+    uint64_t pixels = (uint64_t)o->images * o->in.height * o->in.width;
+
+    if (o->kernel_height != WINOGRAD_KERNEL || o->kernel_width != WINOGRAD_KERNEL) return false;
+    if (o->stride != 1 || o->dilation != 1 || o->groups != 1) return false;
+    if (o->in.channels % WINOGRAD_BLOCK != 0 || o->out_channels % WINOGRAD_BLOCK != 0) return false;
+    return pixels >= (direction == dnnl_backward_weights ? (uint64_t)WINOGRAD_WEIGHTS_PIXELS
+                                                         : (uint64_t)WINOGRAD_PIXELS);
+}
+
+static bool bf16_pays(const struct conv_onednn *c, dnnl_prop_kind_t direction,
+                      dnnl_primitive_desc_t description)
+{
+    const struct conv_options *o = &c->options;
+
+    if (c->backend->options.forces_bf16 || has_matrix_units(description)) return true;
+    if (!winograd_pays(o, direction)) return o->in.channels >= WINOGRAD_BLOCK;
+    return direction != dnnl_backward_weights &&
+           (uint64_t)o->in.channels * o->out_channels <= BF16_FILTERS_MAX;
+}
+
+/* Try one form; RC_UNSUPPORTED leaves the pass empty. */
+static enum rc pass_try(struct conv_onednn *c, dnnl_prop_kind_t direction,
+                        const struct attempt *attempt, struct pass *pass)
+{
+    bool is_forward = direction == dnnl_forward_training;
+    dnnl_primitive_attr_t attributes = NULL;
+    dnnl_convolution_desc_t convolution;
+    enum rc rc = convolution_describe(c, direction, attempt, &convolution);
+
+    if (rc == RC_OK) {
+        rc = onednn_attributes_create(is_forward && c->options.with_relu, &attributes);
+    }
+    if (rc == RC_OK) {
+        rc = onednn_rc(dnnl_primitive_desc_create(&pass->description, &convolution, attributes,
+                                                  c->backend->onednn->engine,
+                                                  c->forward.description));
+    }
+    if (attributes != NULL) dnnl_primitive_attr_destroy(attributes);
+    if (rc == RC_OK && !is_fast(pass->description, attempt)) rc = RC_UNSUPPORTED;
+    if (rc == RC_OK && attempt->type == dnnl_bf16 && !bf16_pays(c, direction, pass->description)) {
+        rc = RC_UNSUPPORTED;
+    }
+    if (rc == RC_OK && is_forward) {
+        c->y = *dnnl_primitive_desc_query_md(pass->description, dnnl_query_dst_md, 0);
+        if (!block_of(&c->y, c->options.images, &c->base.out)) rc = RC_UNSUPPORTED;
+    }
+    if (rc != RC_OK && pass->description != NULL) {
+        dnnl_primitive_desc_destroy(pass->description);
+        pass->description = NULL;
+    }
+    return rc;
+}
+
 static enum rc pass_choose(struct conv_onednn *c, dnnl_prop_kind_t direction, struct pass *pass)
 {
     const struct conv_options *o = &c->options;
-    bool is_winograd = o->kernel_height == WINOGRAD_KERNEL && o->in.block > 1 &&
-                       (uint64_t)o->images * o->in.height * o->in.width >= PIXELS_FOR_WINOGRAD;
-    const dnnl_alg_kind_t algorithms[] = {
-        is_winograd ? dnnl_convolution_winograd : dnnl_convolution_direct,
-        dnnl_convolution_direct,
-    };
-    dnnl_primitive_attr_t attributes = NULL;
-    bool with_relu = direction == dnnl_forward_training && o->with_relu;
-    enum rc rc = attributes_create(with_relu, &attributes);
+    bool is_forward = direction == dnnl_forward_training;
+    bool is_blocked = o->in.block == WINOGRAD_BLOCK;
+    struct attempt attempts[ATTEMPTS_MAX];
+    size_t count = 0;
+    enum rc rc = RC_UNSUPPORTED;
 
-    for (size_t i = 0; rc == RC_OK && i < ARRAY_COUNT(algorithms); i++) {
-        dnnl_convolution_desc_t convolution;
-        dnnl_status_t status = describe(c, direction, algorithms[i], &convolution);
-        if (status == dnnl_success) {
-            status = dnnl_primitive_desc_create(&pass->description, &convolution, attributes,
-                                                c->backend->onednn->engine, c->forward.description);
-        }
-        if (status == dnnl_success) break;
-        pass->description = NULL;
+    if (c->backend->is_bf16) {
+        attempts[count++] =
+            (struct attempt){dnnl_convolution_direct, dnnl_bf16, true, true, false, false};
     }
-    if (attributes != NULL) dnnl_primitive_attr_destroy(attributes);
-    if (rc != RC_OK) return rc;
-    return pass->description == NULL || is_slow(pass->description) ? RC_UNSUPPORTED : RC_OK;
+    if (winograd_pays(o, direction)) {
+        attempts[count++] = (struct attempt){
+            dnnl_convolution_winograd, dnnl_f32, !is_blocked, is_forward, false, false};
+    }
+    attempts[count++] =
+        (struct attempt){dnnl_convolution_direct, dnnl_f32, false, is_forward, false, false};
+    if (is_forward) {
+        attempts[count++] =
+            (struct attempt){dnnl_convolution_direct, dnnl_f32, false, false, true, false};
+    }
+    attempts[count++] =
+        (struct attempt){dnnl_convolution_direct, dnnl_f32, true, true, false, false};
+    attempts[count++] =
+        (struct attempt){dnnl_convolution_direct, dnnl_f32, false, is_forward, false, true};
+    CHECK(count <= ATTEMPTS_MAX);
+    for (size_t i = 0; rc == RC_UNSUPPORTED && i < count; i++) {
+        rc = pass_try(c, direction, &attempts[i], pass);
+    }
+    return rc;
 }
 
-/* A rewriting primitive from one form to the other. */
-static enum rc order_create(struct conv_onednn *c, const dnnl_memory_desc_t *from,
-                            const dnnl_memory_desc_t *to, dnnl_primitive_t *order)
+/* Memory in the form of the pass, and the rewriting where the caller's is another. `bytes`: scratch
+ * memory so far. */
+static enum rc operand_create(struct conv_onednn *c, const dnnl_memory_desc_t *form,
+                              const dnnl_memory_desc_t *given, struct operand *operand,
+                              size_t *bytes)
 {
-    dnnl_engine_t engine = c->backend->onednn->engine;
-    dnnl_primitive_desc_t description = NULL;
-    dnnl_status_t status =
-        dnnl_reorder_primitive_desc_create(&description, from, engine, to, engine, NULL);
+    struct onednn *onednn = c->backend->onednn;
+    enum rc rc = onednn_rc(dnnl_memory_create(&operand->memory, form, onednn->engine, NULL));
 
-    if (status != dnnl_success) return rc_from_dnnl(status);
-    status = dnnl_primitive_create(order, description);
-    dnnl_primitive_desc_destroy(description);
-    return rc_from_dnnl(status);
+    if (rc != RC_OK || dnnl_memory_desc_equal(form, given)) return rc;
+    rc = onednn_rc(dnnl_memory_create(&operand->given, given, onednn->engine, NULL));
+    if (rc != RC_OK) return rc;
+    operand->offset = *bytes;
+    *bytes += (dnnl_memory_desc_get_size(form) + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+    return operand->is_output
+               ? onednn_reorder_create(onednn, form, given, false, &operand->rewrite)
+               : onednn_reorder_create(onednn, given, form, false, &operand->rewrite);
 }
 
-/* The primitive, its weights in the library's form, its share of the scratch memory. */
-static enum rc pass_finish(struct conv_onednn *c, struct pass *pass, bool is_gradient)
+static enum rc pass_weights_create(struct conv_onednn *c, struct pass *pass, bool is_gradient)
 {
-    dnnl_query_t query = is_gradient ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
-    const dnnl_memory_desc_t *form = dnnl_primitive_desc_query_md(pass->description, query, 0);
-    const dnnl_memory_desc_t *scratch =
-        dnnl_primitive_desc_query_md(pass->description, dnnl_query_scratchpad_md, 0);
-    size_t bytes = dnnl_memory_desc_get_size(form);
-    enum rc rc = rc_from_dnnl(dnnl_primitive_create(&pass->primitive, pass->description));
+    struct onednn *onednn = c->backend->onednn;
+    const dnnl_memory_desc_t *form = dnnl_primitive_desc_query_md(
+        pass->description, is_gradient ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 0);
+    enum rc rc;
 
-    if (rc != RC_OK) return rc;
-    pass->values = mem_aligned(bytes);
+    pass->values = mem_aligned(dnnl_memory_desc_get_size(form));
     if (pass->values == NULL) return RC_NOMEM;
-    rc = rc_from_dnnl(
-        dnnl_memory_create(&pass->weights, form, c->backend->onednn->engine, pass->values));
+    rc = onednn_rc(dnnl_memory_create(&pass->weights, form, onednn->engine, pass->values));
     if (rc != RC_OK) return rc;
-    rc = is_gradient ? order_create(c, form, &c->plain, &pass->order)
-                     : order_create(c, &c->plain, form, &pass->order);
+    if (!is_gradient) return onednn_reorder_create(onednn, &c->plain, form, false, &pass->rewrite);
+    rc = onednn_reorder_create(onednn, form, &c->plain, false, &pass->rewrite);
     if (rc != RC_OK) return rc;
-    return cpu_scratch_reserve(c->backend, dnnl_memory_desc_get_size(scratch));
+    return onednn_reorder_create(onednn, form, &c->plain, true, &pass->add);
+}
+
+/* Choose a form for one direction and make all that it needs. */
+static enum rc pass_create(struct conv_onednn *c, dnnl_prop_kind_t direction, struct pass *pass)
+{
+    bool is_data = direction == dnnl_backward_data, is_forward = direction == dnnl_forward_training;
+    const dnnl_memory_desc_t *scratch, *x, *y;
+    size_t bytes;
+    enum rc rc = pass_choose(c, direction, pass);
+
+    if (rc != RC_OK) return rc;
+    x = dnnl_primitive_desc_query_md(pass->description,
+                                     is_data ? dnnl_query_diff_src_md : dnnl_query_src_md, 0);
+    y = dnnl_primitive_desc_query_md(pass->description,
+                                     is_forward ? dnnl_query_dst_md : dnnl_query_diff_dst_md, 0);
+    scratch = dnnl_primitive_desc_query_md(pass->description, dnnl_query_scratchpad_md, 0);
+    bytes = dnnl_memory_desc_get_size(scratch);
+    bytes = (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+    pass->x.is_output = is_data;
+    pass->y.is_output = is_forward;
+    rc = onednn_rc(dnnl_primitive_create(&pass->primitive, pass->description));
+    if (rc == RC_OK) rc = operand_create(c, x, &c->x, &pass->x, &bytes);
+    if (rc == RC_OK) rc = operand_create(c, y, &c->y, &pass->y, &bytes);
+    if (rc == RC_OK) {
+        rc = onednn_rc(
+            dnnl_memory_create(&pass->scratch, scratch, c->backend->onednn->engine, NULL));
+    }
+    if (rc == RC_OK) rc = pass_weights_create(c, pass, direction == dnnl_backward_weights);
+    return rc == RC_OK ? cpu_scratch_reserve(c->backend, bytes) : rc;
+}
+
+static void operand_deinit(struct operand *operand)
+{
+    if (operand->rewrite != NULL) dnnl_primitive_destroy(operand->rewrite);
+    if (operand->given != NULL) dnnl_memory_destroy(operand->given);
+    if (operand->memory != NULL) dnnl_memory_destroy(operand->memory);
 }
 
 static void pass_deinit(struct pass *pass)
 {
-    if (pass->order != NULL) dnnl_primitive_destroy(pass->order);
+    operand_deinit(&pass->x);
+    operand_deinit(&pass->y);
+    if (pass->scratch != NULL) dnnl_memory_destroy(pass->scratch);
+    if (pass->add != NULL) dnnl_primitive_destroy(pass->add);
+    if (pass->rewrite != NULL) dnnl_primitive_destroy(pass->rewrite);
     if (pass->weights != NULL) dnnl_memory_destroy(pass->weights);
     if (pass->primitive != NULL) dnnl_primitive_destroy(pass->primitive);
     if (pass->description != NULL) dnnl_primitive_desc_destroy(pass->description);
@@ -298,113 +372,124 @@ static void pass_deinit(struct pass *pass)
 
 static void conv_destroy(struct conv *conv)
 {
-    struct conv_onednn *c = (struct conv_onednn *)conv;
-    dnnl_memory_t memories[] = {c->x_memory, c->y_memory, c->plain_memory, c->bias_memory,
-                                c->scratch};
+    struct conv_onednn *c = onednn_of(conv);
 
-    for (size_t i = 0; i < ARRAY_COUNT(memories); i++) {
-        if (memories[i] != NULL) dnnl_memory_destroy(memories[i]);
-    }
     pass_deinit(&c->weights);
     pass_deinit(&c->data);
     pass_deinit(&c->forward); /* last: the others were described with its help */
-    mem_free(c->gradient);
+    if (c->plain_memory != NULL) dnnl_memory_destroy(c->plain_memory);
+    if (c->bias_memory != NULL) dnnl_memory_destroy(c->bias_memory);
+    mem_free(c->bias_gradient);
     mem_free(c);
 }
 
-static enum rc run(struct conv_onednn *c, dnnl_primitive_t primitive, const dnnl_exec_arg_t *args,
-                   int count)
+static enum rc rewrite(struct conv_onednn *c, dnnl_primitive_t primitive, dnnl_memory_t from,
+                       dnnl_memory_t to)
 {
-    dnnl_stream_t stream = c->backend->onednn->stream;
-    dnnl_status_t status = dnnl_primitive_execute(primitive, stream, count, args);
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
 
-    if (status == dnnl_success) status = dnnl_stream_wait(stream);
-    return status == dnnl_success ? RC_OK : RC_DEVICE;
+    return onednn_run(c->backend->onednn, primitive, args, 2);
 }
 
-/* Point a memory object at `values`; the library only reads what it is told to read. */
-static void point(dnnl_memory_t memory, const float *values)
+/* Put the caller's values under an operand, rewritten where it must be. */
+static enum rc operand_begin(struct conv_onednn *c, struct operand *operand, const float *values)
 {
-    CHECK(dnnl_memory_set_data_handle(memory, (void *)(uintptr_t)values) == dnnl_success);
+    if (operand->given == NULL) {
+        onednn_point(operand->memory, values);
+        return RC_OK;
+    }
+    onednn_point(operand->given, values);
+    onednn_point(operand->memory, (char *)c->backend->scratch + operand->offset);
+    if (operand->is_output) return RC_OK;
+    return rewrite(c, operand->rewrite, operand->given, operand->memory);
+}
+
+static enum rc operand_end(struct conv_onednn *c, struct operand *operand)
+{
+    if (operand->given == NULL || !operand->is_output) return RC_OK;
+    return rewrite(c, operand->rewrite, operand->memory, operand->given);
 }
 
 static enum rc conv_prepare(struct conv *conv, const float *weight, const float *bias)
 {
-    struct conv_onednn *c = (struct conv_onednn *)conv;
-    enum rc rc = RC_OK;
+    struct conv_onednn *c = onednn_of(conv);
     struct pass *passes[] = {&c->forward, &c->data};
+    enum rc rc = RC_OK;
 
-    point(c->bias_memory, bias);
-    point(c->plain_memory, weight);
+    c->bias_values = bias;
+    onednn_point(c->plain_memory, weight);
     for (size_t i = 0; rc == RC_OK && i < ARRAY_COUNT(passes); i++) {
-        dnnl_exec_arg_t args[] = {{DNNL_ARG_FROM, c->plain_memory},
-                                  {DNNL_ARG_TO, passes[i]->weights}};
-        if (passes[i]->primitive != NULL) rc = run(c, passes[i]->order, args, 2);
+        if (passes[i]->primitive == NULL) continue;
+        rc = rewrite(c, passes[i]->rewrite, c->plain_memory, passes[i]->weights);
     }
     return rc;
 }
 
 static enum rc conv_forward(struct conv *conv, const float *x, float *y)
 {
-    struct conv_onednn *c = (struct conv_onednn *)conv;
-    dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, c->x_memory},
-                              {DNNL_ARG_WEIGHTS, c->forward.weights},
-                              {DNNL_ARG_BIAS, c->bias_memory},
-                              {DNNL_ARG_DST, c->y_memory},
-                              {DNNL_ARG_SCRATCHPAD, c->scratch}};
+    struct conv_onednn *c = onednn_of(conv);
+    struct pass *pass = &c->forward;
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, pass->x.memory},
+                              {DNNL_ARG_WEIGHTS, pass->weights},
+                              {DNNL_ARG_DST, pass->y.memory},
+                              {DNNL_ARG_SCRATCHPAD, pass->scratch},
+                              {DNNL_ARG_BIAS, c->bias_memory}};
+    enum rc rc = operand_begin(c, &pass->x, x);
 
-    point(c->x_memory, x);
-    point(c->y_memory, y);
-    point(c->scratch, c->backend->scratch);
-    return run(c, c->forward.primitive, args, 5);
+    if (rc == RC_OK) rc = operand_begin(c, &pass->y, y);
+    if (rc != RC_OK) return rc;
+    if (c->options.with_bias) onednn_point(c->bias_memory, c->bias_values);
+    onednn_point(pass->scratch, c->backend->scratch);
+    rc = onednn_run(c->backend->onednn, pass->primitive, args, c->options.with_bias ? 5 : 4);
+    return rc == RC_OK ? operand_end(c, &pass->y) : rc;
 }
 
 static enum rc conv_backward_data(struct conv *conv, const float *dy, float *dx)
 {
-    struct conv_onednn *c = (struct conv_onednn *)conv;
-    dnnl_exec_arg_t args[] = {{DNNL_ARG_DIFF_SRC, c->x_memory},
-                              {DNNL_ARG_WEIGHTS, c->data.weights},
-                              {DNNL_ARG_DIFF_DST, c->y_memory},
-                              {DNNL_ARG_SCRATCHPAD, c->scratch}};
+    struct conv_onednn *c = onednn_of(conv);
+    struct pass *pass = &c->data;
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_DIFF_SRC, pass->x.memory},
+                              {DNNL_ARG_WEIGHTS, pass->weights},
+                              {DNNL_ARG_DIFF_DST, pass->y.memory},
+                              {DNNL_ARG_SCRATCHPAD, pass->scratch}};
+    enum rc rc;
 
-    CHECK(c->data.primitive != NULL);
-    point(c->x_memory, dx);
-    point(c->y_memory, dy);
-    point(c->scratch, c->backend->scratch);
-    return run(c, c->data.primitive, args, 4);
+    CHECK(pass->primitive != NULL);
+    rc = operand_begin(c, &pass->x, dx);
+    if (rc == RC_OK) rc = operand_begin(c, &pass->y, dy);
+    if (rc != RC_OK) return rc;
+    onednn_point(pass->scratch, c->backend->scratch);
+    rc = onednn_run(c->backend->onednn, pass->primitive, args, 4);
+    return rc == RC_OK ? operand_end(c, &pass->x) : rc;
 }
 
-/* The library overwrites, so a later slice goes to memory of its own and is added. */
+/* The library overwrites, so a later slice's bias gradient goes to memory of its own and is added;
+ * weights are added on their way back to the plain form. */
 static enum rc conv_backward_weights(struct conv *conv, const float *x, const float *dy,
                                      bool is_first, float *dweight, float *dbias)
 {
-    struct conv_onednn *c = (struct conv_onednn *)conv;
-    size_t filters = dnnl_memory_desc_get_size(&c->plain) / sizeof(float);
-    float *weight_to = is_first ? dweight : c->gradient;
-    float *bias_to = is_first ? dbias : c->gradient + filters;
-    dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, c->x_memory},
-                              {DNNL_ARG_DIFF_WEIGHTS, c->weights.weights},
-                              {DNNL_ARG_DIFF_BIAS, c->bias_memory},
-                              {DNNL_ARG_DIFF_DST, c->y_memory},
-                              {DNNL_ARG_SCRATCHPAD, c->scratch}};
-    dnnl_exec_arg_t back[] = {{DNNL_ARG_FROM, c->weights.weights}, {DNNL_ARG_TO, c->plain_memory}};
-    void *bias_before = NULL;
+    struct conv_onednn *c = onednn_of(conv);
+    struct pass *pass = &c->weights;
+    bool with_bias = c->options.with_bias;
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, pass->x.memory},
+                              {DNNL_ARG_DIFF_WEIGHTS, pass->weights},
+                              {DNNL_ARG_DIFF_DST, pass->y.memory},
+                              {DNNL_ARG_SCRATCHPAD, pass->scratch},
+                              {DNNL_ARG_DIFF_BIAS, c->bias_memory}};
     enum rc rc;
 
-    CHECK(c->weights.primitive != NULL);
-    CHECK(dnnl_memory_get_data_handle(c->bias_memory, &bias_before) == dnnl_success);
-    point(c->x_memory, x);
-    point(c->y_memory, dy);
-    point(c->bias_memory, bias_to);
-    point(c->plain_memory, weight_to);
-    point(c->scratch, c->backend->scratch);
-    rc = run(c, c->weights.primitive, args, 5);
-    if (rc == RC_OK) rc = run(c, c->weights.order, back, 2);
-    point(c->bias_memory, bias_before);
-    if (rc != RC_OK || is_first) return rc;
-    rc = cpu_axpy(&c->backend->base, 1.0F, weight_to, dweight, filters);
+    CHECK(pass->primitive != NULL);
+    rc = operand_begin(c, &pass->x, x);
+    if (rc == RC_OK) rc = operand_begin(c, &pass->y, dy);
     if (rc != RC_OK) return rc;
-    return cpu_axpy(&c->backend->base, 1.0F, bias_to, dbias, c->options.out_channels);
+    if (with_bias) onednn_point(c->bias_memory, is_first ? dbias : c->bias_gradient);
+    onednn_point(pass->scratch, c->backend->scratch);
+    rc = onednn_run(c->backend->onednn, pass->primitive, args, with_bias ? 5 : 4);
+    if (rc != RC_OK) return rc;
+    onednn_point(c->plain_memory, dweight);
+    rc = rewrite(c, is_first ? pass->rewrite : pass->add, pass->weights, c->plain_memory);
+    if (rc != RC_OK || is_first || !with_bias) return rc;
+    return cpu_axpy(&c->backend->base, 1.0F, c->bias_gradient, dbias, c->options.out_channels);
 }
 
 static const struct conv_ops onednn_ops = {
@@ -417,88 +502,46 @@ static const struct conv_ops onednn_ops = {
 };
 
 /* Forms of everything but the output, which the library chooses. */
-static enum rc forms_describe(struct conv_onednn *c)
+static enum rc plain_forms_create(struct conv_onednn *c)
 {
     const struct conv_options *o = &c->options;
-    dnnl_dims_t filter = {o->out_channels, o->in.channels, o->kernel_height, o->kernel_height};
-    dnnl_dims_t bias = {o->out_channels};
-    enum rc rc = images_describe(&c->x, o->in, o->images, tag_of(o->in));
-
-    if (rc == RC_OK) rc = images_describe(&c->y, c->base.out, o->images, dnnl_format_tag_any);
-    if (rc != RC_OK) return rc;
-    rc = rc_from_dnnl(dnnl_memory_desc_init_by_tag(&c->plain, 4, filter, dnnl_f32, dnnl_oihw));
-    if (rc != RC_OK) return rc;
-    return rc_from_dnnl(dnnl_memory_desc_init_by_tag(&c->bias, 1, bias, dnnl_f32, dnnl_a));
-}
-
-static enum rc passes_create(struct conv_onednn *c)
-{
-    const struct conv_options *o = &c->options;
-    enum rc rc = pass_choose(c, dnnl_forward_training, &c->forward);
-
-    if (rc != RC_OK) return rc;
-    c->y = *dnnl_primitive_desc_query_md(c->forward.description, dnnl_query_dst_md, 0);
-    if (!block_of(&c->y, o->images, &c->base.out)) return RC_UNSUPPORTED;
-    rc = pass_finish(c, &c->forward, false);
-    if (rc == RC_OK && o->with_gradients) {
-        rc = pass_choose(c, dnnl_backward_weights, &c->weights);
-        if (rc == RC_OK) rc = pass_finish(c, &c->weights, true);
-    }
-    if (rc == RC_OK && o->with_gradients && o->with_input_gradient) {
-        rc = pass_choose(c, dnnl_backward_data, &c->data);
-        if (rc == RC_OK) rc = pass_finish(c, &c->data, false);
-    }
-    return rc;
-}
-
-static enum rc memories_create(struct conv_onednn *c)
-{
     dnnl_engine_t engine = c->backend->onednn->engine;
-    dnnl_dims_t dims = {(dnnl_dim_t)c->backend->scratch_bytes};
-    dnnl_memory_desc_t scratch;
-    size_t filter_bytes = dnnl_memory_desc_get_size(&c->plain);
-    dnnl_status_t status = dnnl_memory_desc_init_by_tag(&scratch, 1, dims, dnnl_u8, dnnl_a);
+    dnnl_dims_t bias = {o->out_channels};
+    enum rc rc = images_describe(&c->x, o->in, o->images, dnnl_f32, tag_of(o->in));
 
-    if (status == dnnl_success) status = dnnl_memory_create(&c->x_memory, &c->x, engine, NULL);
-    if (status == dnnl_success) status = dnnl_memory_create(&c->y_memory, &c->y, engine, NULL);
-    if (status == dnnl_success) {
-        status = dnnl_memory_create(&c->plain_memory, &c->plain, engine, NULL);
-    }
-    if (status == dnnl_success)
-        status = dnnl_memory_create(&c->bias_memory, &c->bias, engine, NULL);
-    if (status == dnnl_success) status = dnnl_memory_create(&c->scratch, &scratch, engine, NULL);
-    if (status != dnnl_success) return rc_from_dnnl(status);
-    if (!c->options.with_gradients) return RC_OK;
-    c->gradient = mem_aligned(filter_bytes + c->options.out_channels * sizeof(float));
-    return c->gradient == NULL ? RC_NOMEM : RC_OK;
+    if (rc == RC_OK) rc = weights_describe(o, dnnl_f32, true, &c->plain);
+    if (rc != RC_OK) return rc;
+    rc = onednn_rc(dnnl_memory_desc_init_by_tag(&c->bias, 1, bias, dnnl_f32, dnnl_a));
+    if (rc != RC_OK) return rc;
+    rc = onednn_rc(dnnl_memory_create(&c->plain_memory, &c->plain, engine, NULL));
+    if (rc != RC_OK) return rc;
+    rc = onednn_rc(dnnl_memory_create(&c->bias_memory, &c->bias, engine, NULL));
+    if (rc != RC_OK || !o->with_gradients) return rc;
+    c->bias_gradient = mem_aligned(o->out_channels * sizeof(float));
+    return c->bias_gradient == NULL ? RC_NOMEM : RC_OK;
 }
 
 enum rc conv_onednn_create(struct cpu_backend *backend, const struct conv_options *options,
                            struct conv **conv)
 {
-    struct conv_onednn *c = mem_alloc(sizeof(*c));
-    uint32_t shrink = options->kernel_height - 1;
+    struct conv_onednn *c;
     enum rc rc;
 
+    if (options->is_local) return RC_UNSUPPORTED;
+    c = mem_alloc(sizeof(*c));
     if (c == NULL) return RC_NOMEM;
-    if (options->stride != 1 || options->dilation != 1 || options->groups != 1 ||
-        !options->with_bias || options->kernel_height != options->kernel_width ||
-        options->padding_height != options->padding_width) {
-        mem_free(c);
-        return RC_UNSUPPORTED;
-    }
     c->backend = backend;
     c->options = *options;
     c->base.ops = &onednn_ops;
-    c->base.out = (struct image_shape){
-        .channels = options->out_channels,
-        .height = options->in.height + 2 * options->padding_height - shrink,
-        .width = options->in.width + 2 * options->padding_height - shrink,
-        .block = 1,
-    };
-    rc = forms_describe(c);
-    if (rc == RC_OK) rc = passes_create(c);
-    if (rc == RC_OK) rc = memories_create(c);
+    c->base.out = conv_out_shape(options);
+    rc = plain_forms_create(c);
+    if (rc == RC_OK) rc = pass_create(c, dnnl_forward_training, &c->forward);
+    if (rc == RC_OK && options->with_gradients) {
+        rc = pass_create(c, dnnl_backward_weights, &c->weights);
+    }
+    if (rc == RC_OK && options->with_gradients && options->with_input_gradient) {
+        rc = pass_create(c, dnnl_backward_data, &c->data);
+    }
     if (rc != RC_OK) {
         conv_destroy(&c->base);
         return rc;
