@@ -1,0 +1,477 @@
+/*
+ * Recurrent layers. The samples are split among the threads once a pass, because they meet only in
+ * the gradients of the weights: each thread takes its own through all the steps without waiting.
+ * Its states lie in rows of their own (samples of one step side by side, strides that do not fall
+ * on one cache set), and one packed product per step serves all of them. Products that span all
+ * steps (by the inputs, for the gradients) are one product each.
+ *
+ * Saved for the way back, sample-major: the gates [samples][steps][gates hidden] and, behind them,
+ * [samples][steps][hidden] of what else is needed: lstm's cells, gru's candidate parts of the
+ * hidden product. rnn needs only its output. Back-propagation through time (Werbos 1990, Proc. IEEE
+ * 78(10)), truncated at fixed steps. Job thread.
+ */
+#include "kernels/cpu/recurrent.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+
+#include <limits.h>
+#include <string.h>
+
+/* From libgomp: what a compiler makes of a parallel region, without the pragma; <omp.h> comes with
+ * gcc only. */
+void GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags);
+int omp_get_thread_num(void);
+int omp_get_num_threads(void);
+
+enum { VALUES_MAX = 1 << 20, ROW_PADDING = 16, SAMPLES_GRAIN = 4 };
+
+/* The states of all samples between two steps: rows of several parts, `stride` apart. */
+struct states {
+    float *wide;   /* forward: hidden product; backward: gradients of the gates */
+    float *narrow; /* h; backward: gradient that comes through the product */
+    float *third;  /* c; backward: gradient that comes past the product */
+    size_t wide_stride, narrow_stride;
+};
+
+struct recurrent_cpu {
+    struct recurrent base;
+    struct cpu_backend *cpu;
+    struct recurrent_options options;
+    struct recurrent_weights weights;
+    size_t gates;                /* values of a gate row, hidden times their count */
+    size_t dgates;               /* and of a row of gradients: gru keeps two of the candidate */
+    struct panels input, hidden; /* transposed weights, for the way forward */
+    struct panels input_back, hidden_back; /* and for the way back */
+    struct states states;
+    float *blocks;    /* all of the above */
+    float *bias;      /* [gates] both; gru: the candidate's of the input only */
+    float *candidate; /* [hidden]; gru: the candidate's of the hidden product */
+    float *zeros;     /* [hidden]: the state before the first step */
+    float *sums;      /* [dgates] */
+};
+
+/* One pass over the samples, as the threads share it. */
+struct pass {
+    struct recurrent_cpu *layer;
+    void (*run)(const struct pass *pass, size_t from, size_t to);
+    size_t samples;
+    const float *x;
+    float *y;
+    float *gates, *extra; /* forward: extra NULL where it is not saved */
+    const struct recurrent_backward *back;
+    const float *saved_gates, *saved_extra;
+    float *dgates; /* [samples][steps][dgates] */
+};
+
+static struct recurrent_cpu *cpu_recurrent_of(struct recurrent *recurrent)
+{
+    return (struct recurrent_cpu *)recurrent;
+}
+
+static void recurrent_destroy(struct recurrent *recurrent)
+{
+    struct recurrent_cpu *l = cpu_recurrent_of(recurrent);
+
+    panels_deinit(&l->input);
+    panels_deinit(&l->hidden);
+    panels_deinit(&l->input_back);
+    panels_deinit(&l->hidden_back);
+    mem_free(l->blocks);
+    mem_free(l);
+}
+
+static enum rc recurrent_prepare(struct recurrent *recurrent,
+                                 const struct recurrent_weights *weights)
+{
+    struct recurrent_cpu *l = cpu_recurrent_of(recurrent);
+    const struct recurrent_options *o = &l->options;
+    bool is_gru = o->kind == RECURRENT_GRU;
+    size_t shared = is_gru ? l->gates - o->hidden : l->gates;
+    struct panels_source input = {.b = weights->input, .stride = o->in};
+    struct panels_source hidden = {.b = weights->hidden, .stride = o->hidden};
+
+    l->weights = *weights;
+    memcpy(l->bias, weights->bias_input, l->gates * sizeof(float));
+    for (size_t i = 0; i < shared; i++) {
+        l->bias[i] += weights->bias_hidden[i];
+    }
+    if (is_gru) memcpy(l->candidate, weights->bias_hidden + shared, o->hidden * sizeof(float));
+    if (o->with_input_gradient) panels_pack(&l->input_back, &input);
+    if (o->with_gradients) {
+        /* In the order in which the cells leave gradients: the candidate's first. */
+        hidden.rotation = is_gru ? shared : 0;
+        panels_pack(&l->hidden_back, &hidden);
+    }
+    input.is_transposed = hidden.is_transposed = true;
+    panels_pack(&l->input, &input);
+    panels_pack(&l->hidden, &hidden);
+    return RC_OK;
+}
+
+static void on_thread(void *data)
+{
+    const struct pass *pass = data;
+    size_t count = (size_t)omp_get_num_threads(), number = (size_t)omp_get_thread_num();
+    size_t grains = (pass->samples + SAMPLES_GRAIN - 1) / SAMPLES_GRAIN;
+    size_t from = grains * number / count * SAMPLES_GRAIN;
+    size_t to = grains * (number + 1) / count * SAMPLES_GRAIN;
+
+    if (to > pass->samples) to = pass->samples;
+    if (from < to) pass->run(pass, from, to);
+}
+
+static void run_split(struct pass *pass)
+{
+    unsigned threads = pass->layer->cpu->base.threads;
+
+#if defined(__SANITIZE_THREAD__)
+    threads = 1; /* libgomp's barriers are unknown to it */
+#endif
+    if (threads > 1 && pass->samples > SAMPLES_GRAIN) {
+        GOMP_parallel(on_thread, pass, threads, 0);
+    } else {
+        pass->run(pass, 0, pass->samples);
+    }
+}
+
+static void clear_rows(float *rows, size_t stride, size_t from, size_t to)
+{
+    memset(rows + from * stride, 0, (to - from) * stride * sizeof(float));
+}
+
+static void step_forward(const struct pass *pass, size_t step, size_t sample)
+{
+    struct recurrent_cpu *l = pass->layer;
+    const struct states *states = &l->states;
+    size_t hidden = l->options.hidden, row = sample * l->options.steps + step;
+    struct cell_forward cell = {
+        .hidden = hidden,
+        .gates = pass->gates + row * l->gates,
+        .product = states->wide + sample * states->wide_stride,
+        .bias = l->bias,
+        .candidate = l->candidate,
+        .h = states->narrow + sample * states->narrow_stride,
+        .c = states->third + sample * states->narrow_stride,
+    };
+    const float *extra = cell.c;
+
+    switch (l->options.kind) {
+    case RECURRENT_RNN:
+        cell_rnn_forward(&cell);
+        return; /* the gate is the output */
+    case RECURRENT_GRU:
+        cell_gru_forward(&cell);
+        extra = cell.product + 2 * hidden;
+        break;
+    case RECURRENT_LSTM:
+        cell_lstm_forward(&cell);
+        break;
+    }
+    memcpy(pass->y + row * hidden, cell.h, hidden * sizeof(float));
+    if (pass->extra != NULL) {
+        memcpy(pass->extra + row * hidden, extra, hidden * sizeof(float));
+    }
+}
+
+static void samples_forward(const struct pass *pass, size_t from, size_t to)
+{
+    struct recurrent_cpu *l = pass->layer;
+    const struct states *states = &l->states;
+    size_t in = l->options.in, steps = l->options.steps;
+    struct panels_product by_input = {
+        .rows = (to - from) * steps,
+        .a = pass->x + from * steps * in,
+        .a_stride = in,
+        .c = pass->gates + from * steps * l->gates,
+        .c_stride = l->gates,
+    };
+    struct panels_product by_hidden = {
+        .rows = to - from,
+        .a = states->narrow + from * states->narrow_stride,
+        .a_stride = states->narrow_stride,
+        .c = states->wide + from * states->wide_stride,
+        .c_stride = states->wide_stride,
+    };
+
+    clear_rows(states->wide, states->wide_stride, from, to);
+    clear_rows(states->narrow, states->narrow_stride, from, to);
+    clear_rows(states->third, states->narrow_stride, from, to);
+    panels_multiply(&l->input, &by_input);
+    for (size_t step = 0; step < steps; step++) {
+        if (step > 0) panels_multiply(&l->hidden, &by_hidden);
+        for (size_t sample = from; sample < to; sample++) {
+            step_forward(pass, step, sample);
+        }
+    }
+}
+
+static enum rc recurrent_forward(struct recurrent *recurrent, uint32_t samples, const float *x,
+                                 float *y, float *saved)
+{
+    struct recurrent_cpu *l = cpu_recurrent_of(recurrent);
+    size_t rows = (size_t)samples * l->options.steps;
+    bool is_saved = saved != NULL && l->base.saved_values > 0;
+    struct pass pass = {
+        .layer = l,
+        .run = samples_forward,
+        .samples = samples,
+        .x = x,
+        .y = y,
+        .gates = is_saved ? saved : l->cpu->scratch,
+        .extra = is_saved ? saved + rows * l->gates : NULL,
+    };
+
+    CHECK(samples <= l->options.samples_max && l->weights.input != NULL);
+    if (l->options.kind == RECURRENT_RNN) pass.gates = y;
+    run_split(&pass);
+    return RC_OK;
+}
+
+static void step_backward(const struct pass *pass, size_t step, size_t sample)
+{
+    struct recurrent_cpu *l = pass->layer;
+    const struct states *states = &l->states;
+    size_t hidden = l->options.hidden, row = sample * l->options.steps + step;
+    struct cell_backward cell = {
+        .hidden = hidden,
+        .dy = pass->back->dy + row * hidden,
+        .carry = states->narrow + sample * states->narrow_stride,
+        .direct = states->third + sample * states->narrow_stride,
+        .dgates = states->wide + sample * states->wide_stride,
+        .before = l->zeros,
+    };
+
+    if (l->options.kind != RECURRENT_RNN) cell.gates = pass->saved_gates + row * l->gates;
+    switch (l->options.kind) {
+    case RECURRENT_RNN:
+        cell.after = pass->back->y + row * hidden;
+        cell_rnn_backward(&cell);
+        break;
+    case RECURRENT_GRU:
+        cell.candidate = pass->saved_extra + row * hidden;
+        if (step > 0) cell.before = pass->back->y + (row - 1) * hidden;
+        cell_gru_backward(&cell);
+        break;
+    case RECURRENT_LSTM:
+        cell.after = pass->saved_extra + row * hidden;
+        if (step > 0) cell.before = cell.after - hidden;
+        cell_lstm_backward(&cell);
+        break;
+    }
+    memcpy(pass->dgates + row * l->dgates, cell.dgates, l->dgates * sizeof(float));
+}
+
+static void samples_backward(const struct pass *pass, size_t from, size_t to)
+{
+    struct recurrent_cpu *l = pass->layer;
+    const struct recurrent_options *o = &l->options;
+    const struct states *states = &l->states;
+    size_t steps = o->steps;
+    struct panels_product by_hidden = {
+        .rows = to - from,
+        .a = states->wide + from * states->wide_stride,
+        .a_stride = states->wide_stride,
+        .c = states->narrow + from * states->narrow_stride,
+        .c_stride = states->narrow_stride,
+    };
+    struct panels_product by_input = {
+        .rows = (to - from) * steps,
+        .a = pass->dgates + from * steps * l->dgates + (l->dgates - l->gates),
+        .a_stride = l->dgates,
+        .c_stride = o->in,
+        .adds = pass->back->adds_to_dx,
+    };
+
+    clear_rows(states->narrow, states->narrow_stride, from, to);
+    clear_rows(states->third, states->narrow_stride, from, to);
+    for (size_t step = steps; step-- > 0;) {
+        for (size_t sample = from; sample < to; sample++) {
+            step_backward(pass, step, sample);
+        }
+        if (o->truncate != 0 && step % o->truncate == 0) {
+            clear_rows(states->narrow, states->narrow_stride, from, to);
+            clear_rows(states->third, states->narrow_stride, from, to);
+        } else if (step > 0) {
+            panels_multiply(&l->hidden_back, &by_hidden);
+        }
+    }
+    if (pass->back->dx != NULL) {
+        by_input.c = pass->back->dx + from * steps * o->in;
+        panels_multiply(&l->input_back, &by_input);
+    }
+}
+
+/* dW[columns of the gradients from `first`] = or += (those columns)^T inputs. */
+static enum rc weight_gradient(struct recurrent_cpu *l, const struct pass *pass, size_t first,
+                               const struct gemm *form)
+{
+    struct gemm product = *form;
+
+    product.is_a_transposed = true;
+    product.inner = pass->samples * l->options.steps;
+    product.alpha = 1.0F;
+    product.beta = pass->back->is_first ? 0.0F : 1.0F;
+    product.a = pass->dgates + first;
+    product.a_stride = l->dgates;
+    product.b_stride = product.c_stride = product.columns;
+    return cpu_gemm(&l->cpu->base, &product);
+}
+
+static void bias_gradient(float *dbias, const float *sums, size_t n, bool is_first)
+{
+    for (size_t i = 0; i < n; i++) {
+        dbias[i] = is_first ? sums[i] : dbias[i] + sums[i];
+    }
+}
+
+/* Hidden states as the steps found them: the outputs, one step later. */
+static void shift_outputs(const struct recurrent_cpu *l, size_t samples, const float *y, float *to)
+{
+    size_t hidden = l->options.hidden, values = l->options.steps * hidden;
+
+    for (size_t s = 0; s < samples; s++, y += values, to += values) {
+        memset(to, 0, hidden * sizeof(float));
+        memcpy(to + hidden, y, (values - hidden) * sizeof(float));
+    }
+}
+
+static enum rc weights_backward(struct recurrent_cpu *l, const struct pass *pass, float *before)
+{
+    const struct recurrent_backward *back = pass->back;
+    size_t hidden = l->options.hidden, in = l->options.in;
+    size_t rest = l->gates - hidden, shift = l->dgates - l->gates; /* gru: hidden, otherwise 0 */
+    struct gemm by_input = {.rows = l->gates, .columns = in, .b = back->x, .c = back->dinput};
+    struct gemm by_hidden = {.rows = l->gates, .columns = hidden, .b = before, .c = back->dhidden};
+    enum rc rc = weight_gradient(l, pass, shift, &by_input);
+
+    shift_outputs(l, pass->samples, back->y, before);
+    if (shift > 0) { /* the candidate comes first among the gradients, and last in the weights */
+        by_hidden.rows = hidden;
+        by_hidden.c = back->dhidden + rest * hidden;
+        if (rc == RC_OK) rc = weight_gradient(l, pass, 0, &by_hidden);
+        by_hidden.rows = rest;
+        by_hidden.c = back->dhidden;
+    }
+    if (rc == RC_OK) rc = weight_gradient(l, pass, shift, &by_hidden);
+    memset(l->sums, 0, l->dgates * sizeof(float));
+    cpu_add_rows(pass->dgates, pass->samples * l->options.steps, l->dgates, l->sums);
+    bias_gradient(back->dbias_input, l->sums + shift, l->gates, back->is_first);
+    bias_gradient(back->dbias_hidden, l->sums + shift, l->gates - shift, back->is_first);
+    bias_gradient(back->dbias_hidden + l->gates - shift, l->sums, shift, back->is_first);
+    return rc;
+}
+
+static enum rc recurrent_backward(struct recurrent *recurrent,
+                                  const struct recurrent_backward *back)
+{
+    struct recurrent_cpu *l = cpu_recurrent_of(recurrent);
+    size_t rows = (size_t)back->samples * l->options.steps;
+    struct pass pass = {
+        .layer = l,
+        .run = samples_backward,
+        .samples = back->samples,
+        .back = back,
+        .dgates = l->cpu->scratch,
+    };
+
+    CHECK(back->samples <= l->options.samples_max && l->options.with_gradients);
+    CHECK(back->dx == NULL || l->options.with_input_gradient);
+    if (l->base.saved_values > 0) {
+        CHECK(back->saved != NULL);
+        pass.saved_gates = back->saved;
+        pass.saved_extra = back->saved + rows * l->gates;
+    }
+    run_split(&pass);
+    return weights_backward(l, &pass, pass.dgates + rows * l->dgates);
+}
+
+static const struct recurrent_ops recurrent_cpu_ops = {
+    .name = "packed",
+    .destroy = recurrent_destroy,
+    .prepare = recurrent_prepare,
+    .forward = recurrent_forward,
+    .backward = recurrent_backward,
+};
+
+static enum rc reserve_panels(struct recurrent_cpu *l)
+{
+    const struct recurrent_options *o = &l->options;
+    enum panels_form form = panels_best_form();
+    enum rc rc = panels_init(&l->input, form, o->in, l->gates);
+
+    if (rc == RC_OK) rc = panels_init(&l->hidden, form, o->hidden, l->gates);
+    if (rc == RC_OK && o->with_gradients) {
+        rc = panels_init(&l->hidden_back, form, l->gates, o->hidden);
+    }
+    if (rc == RC_OK && o->with_input_gradient) {
+        rc = panels_init(&l->input_back, form, l->gates, o->in);
+    }
+    return rc;
+}
+
+/* A row's values and then some: rows 4 KiB apart would all fall on one set of the cache. */
+static size_t stride_of(size_t values)
+{
+    return (values + ROW_PADDING - 1) / ROW_PADDING * ROW_PADDING + ROW_PADDING;
+}
+
+static enum rc reserve_blocks(struct recurrent_cpu *l)
+{
+    const struct recurrent_options *o = &l->options;
+    size_t rows = (size_t)o->samples_max * o->steps;
+    size_t wide = stride_of(l->dgates), narrow = stride_of(o->hidden), samples = o->samples_max;
+    size_t values = samples * (wide + 2 * narrow) + 2 * wide + 2 * narrow;
+    size_t scratch = o->kind == RECURRENT_RNN ? 0 : rows * l->gates;
+    float *at = mem_aligned(values * sizeof(float));
+
+    if (at == NULL) return RC_NOMEM;
+    l->blocks = at;
+    l->states = (struct states){
+        .wide = at,
+        .narrow = at + samples * wide,
+        .third = at + samples * (wide + narrow),
+        .wide_stride = wide,
+        .narrow_stride = narrow,
+    };
+    at += samples * (wide + 2 * narrow);
+    l->bias = at;
+    l->sums = at + wide;
+    l->candidate = at + 2 * wide;
+    l->zeros = at + 2 * wide + narrow;
+    if (o->with_gradients) scratch = rows * (l->dgates + o->hidden);
+    return cpu_scratch_reserve(l->cpu, scratch * sizeof(float));
+}
+
+enum rc cpu_recurrent_create(struct backend *backend, const struct recurrent_options *options,
+                             struct recurrent **recurrent)
+{
+    struct recurrent_cpu *l;
+    size_t hidden = options->hidden;
+    enum rc rc;
+
+    CHECK(options->in > 0 && hidden > 0 && options->steps > 0 && options->samples_max > 0);
+    if (options->in > VALUES_MAX || hidden > VALUES_MAX ||
+        (uint64_t)options->samples_max * options->steps > INT_MAX) {
+        return RC_UNSUPPORTED;
+    }
+    if (cpu_of(backend)->options.is_reference) {
+        return reference_recurrent_create(options, recurrent);
+    }
+    l = mem_alloc(sizeof(*l));
+    if (l == NULL) return RC_NOMEM;
+    l->base.ops = &recurrent_cpu_ops;
+    l->cpu = cpu_of(backend);
+    l->options = *options;
+    l->gates = recurrent_gates(options->kind) * hidden;
+    l->dgates = options->kind == RECURRENT_GRU ? l->gates + hidden : l->gates;
+    if (options->kind != RECURRENT_RNN) l->base.saved_values = options->steps * (l->gates + hidden);
+    rc = reserve_panels(l);
+    if (rc == RC_OK) rc = reserve_blocks(l);
+    if (rc != RC_OK) {
+        recurrent_destroy(&l->base);
+        return rc;
+    }
+    *recurrent = &l->base;
+    return RC_OK;
+}
