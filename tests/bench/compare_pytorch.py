@@ -110,6 +110,7 @@ def measure(step, seconds):
 def main():
     args = arguments()
     run_again_in_best_environment(args.threads)
+    sys.dont_write_bytecode = True
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "parity"))
     import torch
     import models
