@@ -170,10 +170,6 @@ static void recompute(const struct backward *b, const struct tile *tile)
         if (tile->is_diagonal) mask_scores(weights, keys, q);
         weigh_again(weights, dscores, keys, b->scratch + b->at.statistics + query,
                     b->scratch + b->at.products + query);
-        for (size_t k = keys; k < product.rows; k++) { /* what fills the last block */
-            memset(weights + k * SIDE, 0, LANES * sizeof(float));
-            memset(dscores + k * SIDE, 0, LANES * sizeof(float));
-        }
     }
 }
 
