@@ -11,6 +11,8 @@
 
 #include <math.h>
 
+enum { LOSS_HEADS_MAX = 64 };
+
 double loss_cross_entropy(const float *logits, const uint32_t *labels, uint32_t batch,
                           uint32_t classes, float *gradient, uint32_t *correct)
 {
@@ -54,4 +56,29 @@ double loss_distillation(const float *logits, const float *teacher, const uint32
         soft += row_divergence(logits + at, teacher + at, classes, temperature, factor, out);
     }
     return (1.0 - a) * hard + a * temperature * temperature * soft / batch;
+}
+
+void loss_merge_heads(const float *logits, size_t rows, uint32_t heads, uint32_t classes,
+                      float *merged)
+{
+    CHECK(heads > 0 && heads <= LOSS_HEADS_MAX);
+    for (size_t r = 0; r < rows; r++) {
+        const float *row = logits + r * heads * classes;
+        double ln_sums[LOSS_HEADS_MAX];
+        for (uint32_t h = 0; h < heads; h++) {
+            const float *head = row + (size_t)h * classes;
+            double largest = (double)head[softmax_argmax(head, classes)], sum = 0.0;
+            for (uint32_t c = 0; c < classes; c++) {
+                sum += exp((double)head[c] - largest);
+            }
+            ln_sums[h] = largest + log(sum);
+        }
+        for (uint32_t c = 0; c < classes; c++) {
+            double sum = 0.0;
+            for (uint32_t h = 0; h < heads; h++) {
+                sum += exp((double)row[(size_t)h * classes + c] - ln_sums[h]);
+            }
+            merged[r * classes + c] = (float)log(sum / heads + 1e-300);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 /*
- * A model: forward and backward passes over the stages of model_plan.h, on one backend. Rows that a
- * batch does not fill are zeros and take part in nothing. Thread: one at a time, the training
- * lane's.
+ * A model: forward and backward passes over its stages (stage.h), segment by segment and slice by
+ * slice, on one backend. Rows that pad a last slice are zeros and take part in nothing. Thread: one
+ * at a time, the training lane's.
  */
 #include "replica/model_plan.h"
 
@@ -10,20 +10,37 @@
 #include "base/rng.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { RNG_PURPOSE_WEIGHTS = 0x77656967 }; /* + number of the tensor */
 
-/* U(-1/sqrt(fan_in), 1/sqrt(fan_in)) for weights and biases, each tensor from its own stream. */
+static void fill(struct rng *rng, struct init init, float *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        switch (init.kind) {
+        case INIT_UNIFORM:
+            values[i] = init.size * (float)(2.0 * rng_unit(rng) - 1.0);
+            break;
+        case INIT_NORMAL:
+            values[i] = init.size * (float)rng_normal(rng);
+            break;
+        case INIT_CONSTANT:
+        default:
+            values[i] = init.size;
+            break;
+        }
+    }
+}
+
+/* Each tensor from its own stream. */
 static enum rc initialise(struct model *model)
 {
     float values[1024];
     const struct schema *schema = &model->schema;
 
     for (uint32_t t = 0; t < schema->tensors_count; t++) {
-        const struct tensor *weight = &schema->tensors[t - t % 2]; /* weight, bias, weight, ... */
         const struct tensor *tensor = &schema->tensors[t];
-        float bound = (float)(1.0 / sqrt((double)(weight->count / weight->shape[0])));
         struct rng rng;
 
         rng_init(&rng, model->seed, (uint64_t)RNG_PURPOSE_WEIGHTS + t);
@@ -31,11 +48,9 @@ static enum rc initialise(struct model *model)
             size_t count = tensor->count - i;
             enum rc rc;
             if (count > ARRAY_COUNT(values)) count = ARRAY_COUNT(values);
-            for (size_t k = 0; k < count; k++) {
-                values[k] = bound * (float)(2.0 * rng_unit(&rng) - 1.0);
-            }
+            fill(&rng, model->inits[t], values, count);
             rc = model->backend->ops->upload(model->backend,
-                                             model->planes[SECTION_PARAMETERS] + tensor->offset + i,
+                                             model->planes[tensor->section] + tensor->offset + i,
                                              values, count * sizeof(float));
             if (rc != RC_OK) return rc;
         }
@@ -47,9 +62,9 @@ static enum rc check_options(const struct model_options *options, struct fault *
 {
     uint64_t values = (uint64_t)options->channels * options->height;
 
-    if (options->classes == 0 || options->classes > 256) {
-        return fault_set(why, RC_SHAPE, "a model needs 1 to 256 classes, the data has %u",
-                         options->classes);
+    if (options->classes == 0 || options->classes > MODEL_CLASSES_MAX) {
+        return fault_set(why, RC_SHAPE, "a model needs 1 to %u classes, the data has %u",
+                         MODEL_CLASSES_MAX, options->classes);
     }
     if (values == 0 || options->width == 0 || values > UINT32_MAX / options->width) {
         return fault_set(why, RC_SHAPE, "a model cannot read samples of %ux%ux%u values",
@@ -60,6 +75,41 @@ static enum rc check_options(const struct model_options *options, struct fault *
                          options->batch_max);
     }
     return RC_OK;
+}
+
+static enum rc take_tables(struct model *m)
+{
+    m->inits_max = STAGES_MAX;
+    m->inits = mem_array(m->inits_max, sizeof(*m->inits));
+    m->stages = mem_array(STAGES_MAX, sizeof(*m->stages));
+    m->values = mem_array(STAGES_MAX + 1, sizeof(*m->values));
+    m->segments = mem_array(STAGES_MAX, sizeof(*m->segments));
+    m->saved = mem_array(STAGES_MAX, sizeof(*m->saved));
+    if (m->inits == NULL || m->stages == NULL || m->values == NULL || m->segments == NULL ||
+        m->saved == NULL) {
+        return RC_NOMEM;
+    }
+    return RC_OK;
+}
+
+static enum rc set_up(struct model *m, const char *spec, struct fault *why)
+{
+    enum rc rc = take_tables(m);
+
+    if (rc != RC_OK) return fault_set(why, rc, "cannot set up the model: out of memory");
+    rc = layers_parse(spec, m->classes, &m->layers, why);
+    if (rc != RC_OK) return rc;
+    rc = layers_format(&m->layers, m->spec, sizeof(m->spec));
+    if (rc != RC_OK) {
+        return fault_set(why, rc, "--model: written out it is longer than %zu letters",
+                         sizeof(m->spec) - 1);
+    }
+    rc = model_build(m, why);
+    if (rc == RC_OK) rc = model_place(m, why);
+    if (rc != RC_OK) return rc;
+    rc = initialise(m);
+    if (rc == RC_OK) return RC_OK;
+    return fault_set(why, rc, "cannot write the initial weights: %s", rc_text(rc));
 }
 
 enum rc model_create(struct backend *backend, const struct model_options *options,
@@ -74,24 +124,18 @@ enum rc model_create(struct backend *backend, const struct model_options *option
     backend_bind_thread(backend);
     schema_init(&m->schema);
     m->backend = backend;
-    m->input = (struct image_shape){options->channels, options->height, options->width, 1};
+    m->input_kind = options->input;
+    m->input.image = (struct image_shape){options->channels, options->height, options->width, 1};
+    m->input.is_vector = shape_is_flat(m->input);
+    if (options->input == MODEL_INPUT_TOKENS) {
+        m->input = (struct shape){{1, 1, 1, 1}, options->width, true};
+    }
     m->classes = options->classes;
+    m->symbols = options->symbols == 0 ? options->classes : options->symbols;
     m->batch_max = options->batch_max;
     m->seed = options->seed;
     m->with_gradients = options->with_gradients;
-    rc = layers_parse(options->spec, options->classes, &m->layers, why);
-    if (rc == RC_OK) {
-        rc = layers_format(&m->layers, m->spec, sizeof(m->spec));
-        if (rc != RC_OK)
-            fault_set(why, rc, "--model: written out it is longer than %zu letters",
-                      sizeof(m->spec) - 1);
-    }
-    if (rc == RC_OK) rc = plan_stages(m, why);
-    if (rc == RC_OK) rc = plan_memory(m, why);
-    if (rc == RC_OK) {
-        rc = initialise(m);
-        if (rc != RC_OK) fault_set(why, rc, "cannot write the initial weights: %s", rc_text(rc));
-    }
+    rc = set_up(m, options->spec, why);
     if (rc != RC_OK) {
         model_destroy(m);
         return rc;
@@ -103,295 +147,233 @@ enum rc model_create(struct backend *backend, const struct model_options *option
 void model_destroy(struct model *model)
 {
     if (model == NULL) return;
-    plan_release(model);
+    model_release(model);
     mem_free(model);
 }
 
-const struct schema *model_schema(const struct model *model)
+/* One walk over the stages, forward or backward. */
+struct run {
+    struct model *model;
+    const float *input;
+    uint32_t batch;
+    bool is_training, is_backward;
+};
+
+static float *value_at(const struct model *model, uint32_t v, uint32_t first)
 {
-    return &model->schema;
+    const struct value *home = &model->values[model->values[v].home];
+
+    if (!home->is_whole) return home->data;
+    return home->data + (size_t)first * shape_values(model->values[v].shape);
 }
 
-const char *model_spec(const struct model *model)
+static float *gradient_at(const struct model *model, uint32_t v, uint32_t first)
 {
-    return model->spec;
+    const struct value *home = &model->values[model->values[v].gradient_home];
+
+    if (!model->values[v].has_gradient) return NULL;
+    if (!home->is_gradient_whole) return home->gradient;
+    return home->gradient + (size_t)first * shape_values(model->values[v].shape);
 }
 
-uint32_t model_classes(const struct model *model)
+/* The rows of a padded stage's memory that no sample fills become zeros. */
+static enum rc clear_rows(struct model *model, float *values, size_t each, uint32_t samples,
+                          uint32_t slice)
 {
-    return model->classes;
+    if (samples == slice || values == NULL) return RC_OK;
+    return model->backend->ops->zero(model->backend, values + samples * each,
+                                     (slice - samples) * each * sizeof(float));
 }
 
-uint32_t model_batch_max(const struct model *model)
+/* The input of a padded stage at the end of a batch, which is not ours to pad: a copy. */
+static enum rc pad_input(struct run *run, uint32_t slice, struct stage_pass *pass)
 {
-    return model->batch_max;
-}
-
-struct backend *model_backend(const struct model *model)
-{
-    return model->backend;
-}
-
-float *model_plane(struct model *model, enum section section)
-{
-    CHECK(section < SECTION_COUNT);
-    return model->planes[section];
-}
-
-uint64_t model_flops(const struct model *model)
-{
-    uint64_t total = 0;
-
-    for (uint32_t i = 0; i < model->stages_count; i++) {
-        const struct stage *stage = &model->stages[i];
-        uint64_t taps = (uint64_t)stage->size * stage->size;
-        if (stage->kind == STAGE_LINEAR) taps = 1;
-        if (stage->kind == STAGE_LINEAR || stage->kind == STAGE_CONV) {
-            total += 2 * image_values(stage->out) * stage->in.channels * taps;
-        }
-    }
-    return total;
-}
-
-enum rc model_reserve_moments(struct model *model, uint32_t planes)
-{
-    size_t count = model->schema.values[SECTION_PARAMETERS] * planes;
-
-    CHECK(model->planes[SECTION_MOMENTS] == NULL);
-    if (count == 0) return RC_OK;
-    model->planes[SECTION_MOMENTS] =
-        model->backend->ops->alloc(model->backend, count * sizeof(float));
-    if (model->planes[SECTION_MOMENTS] == NULL) return RC_NOMEM;
-    model->schema.values[SECTION_MOMENTS] = count;
-    return RC_OK;
-}
-
-static struct pool_options pool_of(const struct stage *stage)
-{
-    return (struct pool_options){stage->in, stage->out, stage->size, stage->with_relu};
-}
-
-/* The output of image stage `i` for one slice. */
-static float *output_of(struct model *model, uint32_t i, uint32_t slice)
-{
-    struct stage *stage = &model->stages[i];
-
-    if (stage->kept == NULL) return model->slice_buffers[i % 2];
-    return stage->kept + (size_t)slice * model->slice * image_values(stage->out);
-}
-
-/* The input of a slice: in place, or padded with zeros where the batch does not fill it. */
-static enum rc input_of(struct model *model, const float *input, uint32_t batch, uint32_t slice,
-                        const float **values)
-{
-    const struct backend_ops *ops = model->backend->ops;
-    size_t each = image_values(model->input);
-    uint32_t first = slice * model->slice, rows = batch - first;
+    struct model *model = run->model;
+    size_t each = shape_values(model->input);
     enum rc rc;
 
-    *values = input + first * each;
-    if (rows >= model->slice) return RC_OK;
-    rc = ops->zero(model->backend, model->tail, model->slice * each * sizeof(float));
-    if (rc != RC_OK) return rc;
-    *values = model->tail;
-    return ops->upload(model->backend, model->tail, input + first * each,
-                       rows * each * sizeof(float));
-}
-
-static enum rc image_forward(struct model *model, uint32_t i, uint32_t slice, const float *x)
-{
-    struct stage *stage = &model->stages[i];
-    const struct backend_ops *ops = model->backend->ops;
-    struct pool_options pool = pool_of(stage);
-    float *y = output_of(model, i, slice);
-    uint8_t *winner = stage->winner;
-
-    switch (stage->kind) {
-    case STAGE_CONV:
-        return stage->conv->ops->forward(stage->conv, x, y);
-    case STAGE_POOL:
-        if (winner != NULL) winner += (size_t)slice * model->slice * image_values(stage->out);
-        return ops->pool_forward(model->backend, &pool, model->slice, x, y, winner);
-    case STAGE_RELAYOUT:
-        return ops->relayout(model->backend, stage->in, stage->out.block, model->slice, x, y);
-    case STAGE_LINEAR:
-    default:
-        CHECK(false); /* an image stage */
+    if (pass->samples == slice) return RC_OK;
+    rc = model->backend->ops->zero(model->backend, model->tail, slice * each * sizeof(float));
+    if (rc == RC_OK) {
+        rc = model->backend->ops->upload(model->backend, model->tail, pass->x[0],
+                                         pass->samples * each * sizeof(float));
     }
-    return RC_DEVICE;
+    pass->x[0] = model->tail;
+    return rc;
 }
 
-static enum rc images_forward(struct model *model, const float *input, uint32_t batch)
+static enum rc pad(struct run *run, const struct stage *stage, struct stage_pass *pass)
 {
-    const float *parameters = model->planes[SECTION_PARAMETERS];
+    struct model *model = run->model;
+    const struct value *x = &model->values[stage->inputs[0]];
+    enum rc rc;
+
+    if (x->home == 0) {
+        rc = pad_input(run, stage->slice, pass);
+    } else {
+        rc = clear_rows(model, value_at(model, stage->inputs[0], pass->first),
+                        shape_values(stage->in), pass->samples, stage->slice);
+    }
+    if (rc != RC_OK || !run->is_backward) return rc;
+    return clear_rows(model, pass->dy, shape_values(stage->out), pass->samples, stage->slice);
+}
+
+/* Where everything of stage `s` is for the slice that begins at sample `first`. */
+static struct stage_pass pass_of(const struct run *run, uint32_t s, uint32_t first)
+{
+    const struct model *model = run->model;
+    const struct stage *stage = &model->stages[s];
+    uint32_t rest = run->batch - first;
+    struct stage_pass pass = {
+        .first = first,
+        .samples = rest < stage->slice ? rest : stage->slice,
+        .batch = run->batch,
+        .is_training = run->is_training,
+        .is_first = first == 0,
+        .scratch = model->scratch,
+    };
+
+    for (uint32_t i = 0; i < stage->inputs_count; i++) {
+        uint32_t x = stage->inputs[i];
+        pass.x[i] = model->values[x].home == 0
+                        ? run->input + (size_t)first * shape_values(model->values[x].shape)
+                        : value_at(model, x, first);
+        if (!run->is_backward) continue;
+        pass.dx[i] = gradient_at(model, x, first);
+        pass.adds[i] = model_adds(model, s, i);
+    }
+    if (model->values[stage->output].home != 0) pass.y = value_at(model, stage->output, first);
+    if (run->is_backward) pass.dy = gradient_at(model, stage->output, first);
+    if (run->is_training && model->saved[s] != NULL) {
+        pass.saved = (char *)model->saved[s] + (size_t)first * stage->saved_bytes;
+    }
+    return pass;
+}
+
+static uint64_t profile_clock(const struct model *model)
+{
+    return model->profile == NULL ? 0 : model->profile->clock(model->profile->context);
+}
+
+static enum rc run_stage(struct run *run, uint32_t s, uint32_t first)
+{
+    struct model *model = run->model;
+    struct stage *stage = &model->stages[s];
+    struct stage_pass pass = pass_of(run, s, first);
+    uint64_t begin = profile_clock(model);
     enum rc rc = RC_OK;
 
-    for (uint32_t i = 0; rc == RC_OK && i < model->images_count; i++) {
-        struct stage *stage = &model->stages[i];
-        if (stage->kind != STAGE_CONV) continue;
-        rc = stage->conv->ops->prepare(stage->conv, parameters + stage->weight,
-                                       parameters + stage->bias);
+    if (run->is_backward && !model->values[stage->output].has_gradient) return RC_OK;
+    if (stage->is_padded) rc = pad(run, stage, &pass);
+    if (rc != RC_OK) return rc;
+    rc = run->is_backward ? stage->ops->backward(model, stage, &pass)
+                          : stage->ops->forward(model, stage, &pass);
+    if (model->profile != NULL) {
+        model->profile->ns[s][run->is_backward ? 1 : 0] += profile_clock(model) - begin;
     }
-    for (uint32_t s = 0; rc == RC_OK && s * model->slice < batch; s++) {
-        const float *x;
-        rc = input_of(model, input, batch, s, &x);
-        for (uint32_t i = 0; rc == RC_OK && i < model->images_count; i++) {
-            rc = image_forward(model, i, s, x);
-            x = output_of(model, i, s);
+    return rc;
+}
+
+static enum rc close_segment(struct run *run, const struct segment *segment)
+{
+    struct model *model = run->model;
+    enum rc rc = RC_OK;
+
+    for (uint32_t i = 0; rc == RC_OK && i < segment->count; i++) {
+        uint32_t s = segment->first + i;
+        struct stage *stage = &model->stages[s];
+        struct stage_pass pass;
+
+        if ((run->is_backward ? stage->ops->close_backward : stage->ops->close) == NULL) continue;
+        pass = pass_of(run, s, 0);
+        rc = run->is_backward ? stage->ops->close_backward(model, stage, &pass)
+                              : stage->ops->close(model, stage, &pass);
+    }
+    return rc;
+}
+
+static enum rc run_segment(struct run *run, const struct segment *segment)
+{
+    enum rc rc = RC_OK;
+
+    for (uint32_t first = 0; rc == RC_OK && first < run->batch; first += segment->slice) {
+        for (uint32_t i = 0; rc == RC_OK && i < segment->count; i++) {
+            uint32_t back = segment->first + segment->count - 1 - i;
+            rc = run_stage(run, run->is_backward ? back : segment->first + i, first);
+        }
+    }
+    return rc == RC_OK ? close_segment(run, segment) : rc;
+}
+
+static enum rc prepare(struct model *model, bool is_training)
+{
+    enum rc rc = RC_OK;
+
+    for (uint32_t s = 0; rc == RC_OK && s < model->stages_count; s++) {
+        struct stage *stage = &model->stages[s];
+        uint64_t begin = profile_clock(model);
+        if (stage->ops->prepare == NULL) continue;
+        rc = stage->ops->prepare(model, stage, is_training);
+        if (model->profile != NULL) {
+            model->profile->ns[s][0] += profile_clock(model) - begin;
         }
     }
     return rc;
 }
 
-/* The input of dense stage `i`. */
-static const float *dense_input(const struct model *model, uint32_t i, const float *input)
+/* Outputs to the host; several heads become one prediction unless they are to learn. */
+static enum rc fetch(struct model *model, uint32_t batch, bool is_training, float *logits)
 {
-    return i == 0 ? input : model->stages[i - 1].kept;
+    size_t rows = (size_t)batch * model_rows(model);
+    bool is_merged = model->heads > 1 && !is_training;
+    float *to = is_merged ? model->merged : logits;
+    enum rc rc = model->backend->ops->download(
+        model->backend, to, value_at(model, model->values_count - 1, 0),
+        rows * model->heads * model->classes * sizeof(float));
+
+    if (rc == RC_OK && is_merged) {
+        loss_merge_heads(to, rows, model->heads, model->classes, logits);
+    }
+    return rc;
 }
 
 enum rc model_forward(struct model *model, const float *input, uint32_t batch, bool is_training,
                       float *logits)
 {
-    const struct backend_ops *ops = model->backend->ops;
-    const float *parameters = model->planes[SECTION_PARAMETERS];
-    enum rc rc = RC_OK;
+    struct run run = {model, input, batch, is_training, false};
+    enum rc rc;
 
     CHECK(batch > 0 && batch <= model->batch_max);
     CHECK(!is_training || model->with_gradients);
     backend_bind_thread(model->backend);
     model->batch = 0;
-    if (model->images_count > 0) rc = images_forward(model, input, batch);
-    for (uint32_t i = model->images_count; rc == RC_OK && i < model->stages_count; i++) {
-        struct stage *stage = &model->stages[i];
-        struct linear_shape shape = {batch, stage->in.channels, stage->out.channels,
-                                     stage->with_relu};
-        rc = ops->linear_forward(model->backend, &shape, dense_input(model, i, input),
-                                 parameters + stage->weight, parameters + stage->bias, stage->kept);
+    rc = prepare(model, is_training);
+    for (uint32_t i = 0; rc == RC_OK && i < model->segments_count; i++) {
+        rc = run_segment(&run, &model->segments[i]);
     }
-    if (rc == RC_OK) {
-        rc = ops->download(model->backend, logits, model->stages[model->stages_count - 1].kept,
-                           (size_t)batch * model->classes * sizeof(float));
-    }
+    if (rc == RC_OK) rc = fetch(model, batch, is_training, logits);
     if (rc != RC_OK || !is_training) return rc;
     model->batch = batch;
     model->input_values = input;
     return RC_OK;
 }
 
-static enum rc dense_backward(struct model *model, uint32_t i)
-{
-    struct stage *stage = &model->stages[i];
-    const float *parameters = model->planes[SECTION_PARAMETERS];
-    float *gradients = model->planes[SECTION_GRADIENT];
-    struct linear_shape shape = {model->batch, stage->in.channels, stage->out.channels,
-                                 stage->with_relu};
-    struct linear_backward pass = {
-        .x = dense_input(model, i, model->input_values),
-        .weight = parameters + stage->weight,
-        .y = stage->kept,
-        .dy = model->dense_gradients[i % 2],
-        .dx = i == 0 ? NULL : model->dense_gradients[(i + 1) % 2],
-        .dweight = gradients + stage->weight,
-        .dbias = gradients + stage->bias,
-    };
-
-    if (i > 0 && i == model->images_count) pass.dx = model->image_gradient;
-    return model->backend->ops->linear_backward(model->backend, &shape, &pass);
-}
-
-/* d(loss)/d(output of image stage i) for one slice. */
-static float *gradient_of(struct model *model, uint32_t i, uint32_t slice)
-{
-    struct stage *stage = &model->stages[i];
-
-    if (i + 1 < model->images_count) return model->slice_buffers[i % 2];
-    return model->image_gradient + (size_t)slice * model->slice * image_values(stage->out);
-}
-
-static enum rc conv_backward(struct model *model, uint32_t i, uint32_t slice, const float *x)
-{
-    struct stage *stage = &model->stages[i];
-    const struct backend_ops *ops = model->backend->ops;
-    float *gradients = model->planes[SECTION_GRADIENT];
-    float *dy = gradient_of(model, i, slice);
-    enum rc rc = RC_OK;
-
-    if (stage->with_relu) {
-        rc = ops->relu_backward(model->backend, output_of(model, i, slice), dy,
-                                model->slice * image_values(stage->out));
-    }
-    if (rc == RC_OK) {
-        rc = stage->conv->ops->backward_weights(stage->conv, x, dy, slice == 0,
-                                                gradients + stage->weight, gradients + stage->bias);
-    }
-    if (rc != RC_OK || i == 0) return rc;
-    return stage->conv->ops->backward_data(stage->conv, dy, gradient_of(model, i - 1, slice));
-}
-
-static enum rc image_backward(struct model *model, uint32_t i, uint32_t slice)
-{
-    struct stage *stage = &model->stages[i];
-    const struct backend_ops *ops = model->backend->ops;
-    struct pool_options pool = pool_of(stage);
-    float *dy = gradient_of(model, i, slice);
-    const float *x = NULL;
-    enum rc rc = RC_OK;
-
-    switch (stage->kind) {
-    case STAGE_CONV:
-        if (i == 0) {
-            rc = input_of(model, model->input_values, model->batch, slice, &x);
-        } else {
-            x = output_of(model, i - 1, slice);
-        }
-        return rc == RC_OK ? conv_backward(model, i, slice, x) : rc;
-    case STAGE_POOL:
-        if (i == 0) return RC_OK;
-        return ops->pool_backward(model->backend, &pool, model->slice, dy,
-                                  stage->winner +
-                                      (size_t)slice * model->slice * image_values(stage->out),
-                                  gradient_of(model, i - 1, slice));
-    case STAGE_RELAYOUT:
-        return ops->relayout(model->backend, stage->out, stage->in.block, model->slice, dy,
-                             gradient_of(model, i - 1, slice));
-    case STAGE_LINEAR:
-    default:
-        CHECK(false); /* an image stage */
-    }
-    return RC_DEVICE;
-}
-
-/* Rows that padded the last slice have no gradient. */
-static enum rc clear_padding(struct model *model)
-{
-    size_t each = image_values(model->stages[model->images_count - 1].out);
-    uint32_t slices = (model->batch - 1) / model->slice + 1;
-    size_t rows = (size_t)slices * model->slice - model->batch;
-
-    if (rows == 0) return RC_OK;
-    return model->backend->ops->zero(model->backend, model->image_gradient + model->batch * each,
-                                     rows * each * sizeof(float));
-}
-
 enum rc model_backward(struct model *model, const float *logits_gradient)
 {
-    const struct backend_ops *ops = model->backend->ops;
-    uint32_t last = model->stages_count - 1;
+    struct run run = {model, model->input_values, model->batch, true, true};
+    uint32_t output = model->values_count - 1;
     enum rc rc;
 
     CHECK(model->batch > 0);
     backend_bind_thread(model->backend);
-    rc = ops->upload(model->backend, model->dense_gradients[last % 2], logits_gradient,
-                     (size_t)model->batch * model->classes * sizeof(float));
-    for (uint32_t i = model->stages_count; rc == RC_OK && i-- > model->images_count;) {
-        rc = dense_backward(model, i);
-    }
-    if (rc == RC_OK && model->images_count > 0) rc = clear_padding(model);
-    for (uint32_t s = 0; rc == RC_OK && s * model->slice < model->batch; s++) {
-        for (uint32_t i = model->images_count; rc == RC_OK && i-- > 0;) {
-            rc = image_backward(model, i, s);
-        }
+    if (!model->values[output].has_gradient) return RC_OK; /* a model without parameters */
+    rc = model->backend->ops->upload(model->backend, gradient_at(model, output, 0), logits_gradient,
+                                     (size_t)model->batch * model_rows(model) * model->heads *
+                                         model->classes * sizeof(float));
+    for (uint32_t i = model->segments_count; rc == RC_OK && i-- > 0;) {
+        rc = run_segment(&run, &model->segments[i]);
     }
     model->batch = 0; /* activations are partly overwritten now */
+    model->passes++;
     return rc;
 }

@@ -16,13 +16,23 @@ struct backend;
 struct model;
 struct tensor_file;
 
+/* What a sample is. All inputs are float32; token ids are exact numbers. */
+enum { MODEL_CLASSES_MAX = 1 << 20 };
+
+enum model_input {
+    MODEL_INPUT_IMAGE, /* or a vector: channels x 1 x 1 */
+    MODEL_INPUT_TOKENS /* a sequence of `width` token ids; channels and height are 1 */
+};
+
 struct model_options {
     const char *spec; /* preset or layer list: `conv3x3:32 relu ... linear:classes` */
     uint32_t channels, height, width; /* of one sample */
-    uint32_t classes;
-    uint32_t batch_max;  /* largest batch of a forward or backward pass */
-    uint64_t seed;       /* initial weights come from it alone */
-    bool with_gradients; /* false: evaluation only, less memory */
+    uint32_t classes;                 /* outputs, where they are real values */
+    uint32_t batch_max;               /* largest batch of a forward or backward pass */
+    uint64_t seed;                    /* initial weights come from it alone */
+    bool with_gradients;              /* false: evaluation only, less memory */
+    enum model_input input;
+    uint32_t symbols; /* different token ids; 0: as many as classes */
 };
 
 /** RC_PARSE / RC_SHAPE with the column of the spec or the layer that does not fit; RC_NOMEM. Keeps
@@ -35,6 +45,11 @@ const struct schema *model_schema(const struct model *model);
 const char *model_spec(const struct model *model);
 uint32_t model_classes(const struct model *model);
 uint32_t model_batch_max(const struct model *model);
+/** Rows of logits a sample gives: the steps of a sequence model, otherwise 1. */
+uint32_t model_rows(const struct model *model);
+/** Heads of a block that ends the list: in training each row of logits is [heads][classes], each
+ *  head with the row's label; otherwise they come merged. 1 without such a block. */
+uint32_t model_heads(const struct model *model);
 /** Floating point operations of a forward pass of one sample. */
 uint64_t model_flops(const struct model *model);
 /** The live planes: [schema.values[section]] float32 on the backend; NULL without gradients. */
@@ -44,13 +59,44 @@ struct backend *model_backend(const struct model *model);
 /** Give SECTION_MOMENTS room for `planes` planes of the parameters' size, zeroed; once. */
 MUST_USE enum rc model_reserve_moments(struct model *model, uint32_t planes);
 
-/** Forward pass. input: [batch, channels, height, width] float32, row-major; logits: [batch,
- *  classes], in host memory. `is_training`: keep activations for model_backward(), until which
- *  `input` stays borrowed. */
+/** Dropout draws from (stream, number of training passes made); both belong to a checkpoint. */
+void model_set_stream(struct model *model, uint64_t stream, uint64_t passes);
+uint64_t model_passes(const struct model *model);
+
+/** Forward pass. input: [batch, channels, height, width] or [batch, width] token ids, float32,
+ *  row-major; logits: [batch, rows, classes], in host memory. `is_training`: batch statistics,
+ *  dropout, and keep activations for model_backward(), until which `input` stays borrowed; logits
+ *  are then [batch, rows, heads, classes]. RC_NONFINITE: a token id that is none. */
 MUST_USE enum rc model_forward(struct model *model, const float *input, uint32_t batch,
                                bool is_training, float *logits);
 /** Once after a training forward pass: overwrite the gradient plane from d(loss)/d(logits). */
 MUST_USE enum rc model_backward(struct model *model, const float *logits_gradient);
+
+/* What `inspect` and `--profile` tell of one stage of computing. */
+struct model_stage {
+    const char *name;           /* "conv1" */
+    char layer[96], out[48];    /* "conv3x3:32", "32x28x28" */
+    uint64_t parameters, flops; /* flops: forward, a sample */
+};
+uint32_t model_stages(const struct model *model);
+void model_stage(const struct model *model, uint32_t i, struct model_stage *stage);
+
+/* Bytes on the backend, by what they are for, at batch_max. */
+struct model_memory {
+    uint64_t parameters, gradients, moments, buffers;
+    uint64_t activations; /* what a pass keeps, and gradients of it: shared where lives allow */
+    uint64_t unshared;    /* what the activations would take without sharing */
+};
+void model_memory(const struct model *model, struct model_memory *memory);
+
+/* Time spent in each stage, forward and backward, from a clock of the caller's. */
+struct model_profile {
+    uint64_t (*clock)(void *context); /* nanoseconds */
+    void *context;
+    uint64_t (*ns)[2]; /* [model_stages()]; the caller's, added to */
+};
+/** NULL: stop. Borrowed. */
+void model_set_profile(struct model *model, const struct model_profile *profile);
 
 /* Loss on logits: mean over the batch of softmax cross-entropy (nats), with hard labels. Writes
  * d(loss)/d(logits) when `gradient` is not NULL; returns the mean loss, counts argmax hits. */
@@ -61,6 +107,12 @@ double loss_cross_entropy(const float *logits, const uint32_t *labels, uint32_t 
 double loss_distillation(const float *logits, const float *teacher, const uint32_t *labels,
                          uint32_t batch, uint32_t classes, double temperature, double a,
                          float *gradient, uint32_t *correct);
+
+/* One prediction from several heads (TreeNet: Lee et al. 2015, arXiv:1511.06314): `merged` [rows]
+ * [classes] is the logarithm of the mean of the heads' probabilities; logits:
+ * [rows][heads][classes]. May be the memory of the logits. */
+void loss_merge_heads(const float *logits, size_t rows, uint32_t heads, uint32_t classes,
+                      float *merged);
 
 /* What a model file says about itself, besides its tensors. */
 struct model_card {

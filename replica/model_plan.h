@@ -1,67 +1,82 @@
 /*
- * model_plan: a layer list bound to shapes: the stages a batch goes through, who runs them, where
- * their parameters and activations are. Internal to model*.c.
- *
- * Image stages run slice by slice (backend->images_per_slice), so that what lies between two of
- * them stays in the cache and need not exist for the whole batch. What the backward pass reads is
- * kept whole; everything else shares two slice buffers, one for even stages and one for odd ones,
- * first for outputs, then for gradients. Dense stages run on the whole batch.
+ * model_plan: the inside of a model: its stages, the values between them, and their memory.
+ * model_build.c makes stages from layers, model_memory.c cuts segments and places buffers,
+ * model.c runs them. Internal to model*.c and stage*.c.
  */
 #ifndef GRAPEVINE_REPLICA_MODEL_PLAN_H
 #define GRAPEVINE_REPLICA_MODEL_PLAN_H
 
-#include "kernels/backend.h"
-#include "replica/layers.h"
-#include "replica/model.h"
+#include "replica/stage.h"
 
-enum stage_kind { STAGE_CONV, STAGE_POOL, STAGE_RELAYOUT, STAGE_LINEAR };
+enum { STAGES_MAX = 1024, NO_STAGE = UINT32_MAX };
 
-struct stage {
-    enum stage_kind kind;
-    bool with_relu;
-    uint32_t column;            /* of its layer in the spec, for messages */
-    uint32_t size, width;       /* as in struct layer */
-    struct image_shape in, out; /* dense stages: channels = values, 1 x 1 */
-    struct conv *conv;
-    size_t weight, bias; /* offsets in the parameters: conv and linear */
-    float *kept;         /* output of the whole batch; NULL: in a slice buffer */
-    uint8_t *winner;     /* pool, with gradients */
-    bool is_released;    /* the backward pass may write over `kept` */
+struct value {
+    struct shape shape;
+    uint32_t producer;      /* stage; NO_STAGE: the model's input */
+    uint32_t consumers;     /* how many stages read it */
+    uint32_t last_consumer; /* stage */
+    uint32_t home;          /* the value whose memory it has: itself, or another */
+    uint32_t gradient_home; /* the same for gradients */
+    bool has_gradient;      /* it depends on parameters, and gradients are wanted */
+
+    /* Of homes: */
+    bool is_whole, is_gradient_whole; /* the batch in memory, not just a slice */
+    float *data, *gradient;
+};
+
+/* Consecutive stages that run slice by slice. */
+struct segment {
+    uint32_t first, count; /* stages */
+    uint32_t slice;        /* samples */
 };
 
 struct model {
     struct backend *backend;
     struct schema schema;
+    struct init *inits; /* by tensor */
+    uint32_t inits_max;
     struct layer_list layers;
     char spec[LAYERS_TEXT_BYTES];
-    struct image_shape input;
-    uint32_t classes, batch_max;
+    struct shape input;
+    enum model_input input_kind;
+    uint32_t classes, symbols, batch_max;
     uint64_t seed;
     bool with_gradients;
+    uint32_t heads; /* of the last layer; 1 unless it is a block of heads */
 
-    struct stage stages[LAYERS_MAX + 1];
+    struct stage *stages; /* [STAGES_MAX] */
     uint32_t stages_count;
-    uint32_t images_count;        /* how many of them are image stages; they come first */
-    uint32_t slice, slices;       /* images in a slice, slices in batch_max */
-    float *slice_buffers[2];      /* by parity of the stage */
-    float *dense_gradients[2];    /* by parity of the stage: d(loss)/d(its output) */
-    float *image_gradient;        /* d(loss)/d(last image stage); may be its `kept` */
-    float *tail;                  /* last slice's input, padded with zeros */
+    struct value *values; /* [STAGES_MAX + 1]; 0 is the input */
+    uint32_t values_count;
+    struct segment *segments; /* [STAGES_MAX] */
+    uint32_t segments_count;
+    void **saved; /* by stage */
+    char *whole_arena, *slice_arena;
+    size_t whole_bytes, slice_bytes, unshared_bytes;
+    float *tail;                  /* last slice of the input, padded with zeros */
+    float *scratch;               /* a slice's gradient, where a stage cannot add */
+    float *merged;                /* logits of all heads, on the host; NULL with one */
     float *planes[SECTION_COUNT]; /* on the backend */
 
-    const float *input_values; /* of the last training pass, borrowed */
-    uint32_t batch;            /* of the last training pass; 0: none to go back from */
+    uint64_t stream, passes;             /* of dropout */
+    const float *input_values;           /* of the last training pass, borrowed */
+    uint32_t batch;                      /* of the last training pass; 0: none to go back from */
+    const struct model_profile *profile; /* NULL: not wanted */
 };
 
-/** Stages from layers: order, shapes, fusions, tensors in the schema. RC_SHAPE, RC_LIMIT. */
-MUST_USE enum rc plan_stages(struct model *model, struct fault *why);
-/** Convolutions, activations, gradients, planes. RC_NOMEM, RC_UNSUPPORTED. */
-MUST_USE enum rc plan_memory(struct model *model, struct fault *why);
-void plan_release(struct model *model);
+/** Stages from layers: order, shapes, fusions, tensors in the schema. RC_SHAPE, RC_LIMIT, RC_NOMEM.
+ */
+MUST_USE enum rc model_build(struct model *model, struct fault *why);
+/** Segments, buffers and planes. RC_NOMEM. */
+MUST_USE enum rc model_place(struct model *model, struct fault *why);
+void model_release(struct model *model);
 
-static inline bool stage_is_image(const struct stage *stage)
-{
-    return stage->kind != STAGE_LINEAR;
-}
+/** Append a stage like `seed` (layer, name, inputs, and what else the builder knows); on success
+ *  *output is its value. */
+MUST_USE enum rc model_append(struct model *model, const struct stage *seed, uint32_t *output,
+                              struct fault *why);
+
+/** Whether stage `s` adds to the gradient of its input `i`, rather than writing it first. */
+bool model_adds(const struct model *model, uint32_t s, uint32_t i);
 
 #endif

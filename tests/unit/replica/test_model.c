@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-enum { CLASSES = 4, BATCH_MAX = 40 };
+enum { CLASSES = 4, BATCH_MAX = 40, ROWS_MAX = BATCH_MAX * 16 };
 
 struct example {
     float *input;
@@ -19,7 +19,8 @@ struct example {
 
 static struct backend *cpu_of_kind(bool is_reference, enum cpu_convolution convolution)
 {
-    struct cpu_backend_options options = {1, convolution, is_reference};
+    struct cpu_backend_options options = {
+        .threads = 1, .convolution = convolution, .is_reference = is_reference};
     struct backend *cpu = cpu_backend_create(&options);
 
     assert_non_null(cpu);
@@ -28,7 +29,14 @@ static struct backend *cpu_of_kind(bool is_reference, enum cpu_convolution convo
 
 static struct model_options options_of(const char *spec, uint32_t batch_max)
 {
-    return (struct model_options){spec, 1, 8, 8, CLASSES, batch_max, 5, true};
+    return (struct model_options){.spec = spec,
+                                  .channels = 1,
+                                  .height = 8,
+                                  .width = 8,
+                                  .classes = CLASSES,
+                                  .batch_max = batch_max,
+                                  .seed = 5,
+                                  .with_gradients = true};
 }
 
 static struct model *make(struct backend *cpu, const char *spec, uint32_t batch_max)
@@ -57,14 +65,20 @@ static struct example example_of(uint64_t seed, size_t values)
     return e;
 }
 
+/* Of a training pass: batch statistics, dropout, each head by itself. */
 static double loss_of(struct model *model, const struct example *e, uint32_t batch, bool backward)
 {
-    float logits[BATCH_MAX * CLASSES], gradient[BATCH_MAX * CLASSES];
-    uint32_t correct = 0;
+    float logits[ROWS_MAX * CLASSES], gradient[ROWS_MAX * CLASSES];
+    uint32_t labels[ROWS_MAX];
+    uint32_t rows = batch * model_rows(model) * model_heads(model), correct = 0;
     double loss;
 
-    assert_int_equal(model_forward(model, e->input, batch, backward, logits), RC_OK);
-    loss = loss_cross_entropy(logits, e->labels, batch, CLASSES, gradient, &correct);
+    assert_true(rows <= ROWS_MAX);
+    for (uint32_t i = 0; i < rows; i++) {
+        labels[i] = e->labels[i / model_heads(model) % BATCH_MAX];
+    }
+    assert_int_equal(model_forward(model, e->input, batch, true, logits), RC_OK);
+    loss = loss_cross_entropy(logits, labels, rows, CLASSES, gradient, &correct);
     if (backward) assert_int_equal(model_backward(model, gradient), RC_OK);
     return loss;
 }
@@ -87,7 +101,18 @@ static void shapes_that_do_not_fit_are_told_with_their_column(void **state)
         {"linear:3", "--model: the last layer gives 3 values, but the data has 4 classes; end with "
                      "linear:classes"},
         {"conv3x3:4 relu", "--model: the list must end with linear:classes"},
-        {"relu linear:classes", "--model, column 1: 'relu' must follow another layer"},
+        {"bn conv3x3:4 [ conv3x3:6 ]+ linear:classes",
+         "--model, column 27: ']+' cannot add 6x8x8 and 4x8x8: let the branches end in one shape, "
+         "as by '| shortcut:6,stride=2'"},
+        {"lstm:8 linear:classes",
+         "--model, column 1: 'lstm:8' needs a sequence; begin with embed:N or rows"},
+        {"embed:8 linear:classes",
+         "--model, column 1: 'embed:8' must be the first layer, and the data must be text"},
+        {"rows attention:3 last linear:classes",
+         "--model, column 6: 'attention:3' cannot share a width of 8 between 3 heads"},
+        {"[ linear:classes ]*2 relu", "--model, column 18: ']heads' must be the end of the list"},
+        {"conv3x3:6,groups=4 linear:classes",
+         "--model, column 1: 'conv3x3:6,groups=4' cannot share 1 and 6 channels between 4 groups"},
         {"linear:1000000 linear:1000000 linear:classes",
          "--model, column 16: 'linear:1000000' makes the model larger than 2^32 values"},
     };
@@ -115,7 +140,7 @@ static void options_out_of_range_are_refused(void **state)
     (void)state;
     assert_int_equal(model_create(cpu, &options, &model, &why), RC_USAGE);
     options = options_of("mlp", 1);
-    options.classes = 257;
+    options.classes = MODEL_CLASSES_MAX + 1;
     assert_int_equal(model_create(cpu, &options, &model, &why), RC_SHAPE);
     options.classes = 4;
     options.width = 0;
@@ -128,7 +153,13 @@ static void options_out_of_range_are_refused(void **state)
 static void tensors_have_their_names_shapes_and_bounds(void **state)
 {
     struct backend *cpu = cpu_of_kind(false, CPU_CONVOLUTION_AUTO);
-    struct model_options options = {"cnn", 1, 28, 28, 10, 64, 1, false};
+    struct model_options options = {.spec = "cnn",
+                                    .channels = 1,
+                                    .height = 28,
+                                    .width = 28,
+                                    .classes = 10,
+                                    .batch_max = 64,
+                                    .seed = 1};
     struct model *model = NULL;
     const struct schema *schema;
     const struct tensor *tensor;
@@ -216,6 +247,24 @@ static const char *const specs[] = {
     "conv3x3:16 conv3x3:32 relu linear:classes",
     "conv5x5:5 maxpool3 relu conv1x1:16 relu conv3x3:16 relu linear:6 relu linear:classes",
     "maxpool2 conv3x3:16 relu maxpool2 linear:classes relu",
+    "conv3x3:16 bn relu conv3x3:16 bn relu globalpool linear:classes",
+    "conv3x3:16 bn:4 relu maxpool2 linear:8 bn relu linear:classes",
+    "conv3x3:16 bn relu ( [ conv3x3:16 bn relu conv3x3:16 bn ]+ relu )*2 globalpool linear:classes",
+    "conv3x3:8 [ conv3x3:16,stride=2 gn:4 relu conv3x3:16 | shortcut:16,stride=2 ]+ relu "
+    "globalpool linear:classes",
+    "conv3x3:8 [ bn relu conv3x3:8 ]+ [ gn:2 conv1x1:8 | conv3x3:8 tanh | ]+ avgpool2 "
+    "linear:classes",
+    "conv3x3:8 relu [ conv3x3:8 sigmoid | conv1x1:16 leaky | avgpool3,stride=1,pad=1 ]concat "
+    "conv1x1:8 linear:classes",
+    "conv3x1:6,pad=1,dilation=2 silu conv3x3:6,groups=3,bias=0 local3x3:3,stride=2 gelu "
+    "maxpool3,stride=2,pad=1 linear:classes",
+    "conv3x3:6,wn=1 relu linear:8,wn=1 tanh dropout:0.3 linear:classes,bias=0",
+    "rows [ ln attention:2 ]+ [ ln linear:12 gelu linear:8 ]+ ln last linear:classes",
+    "rows attention:4,rotary=1,causal=0 linear:classes",
+    "rows lstm:7 gru:6 rnn:5,truncate=3 last linear:classes",
+    "conv3x3:3 rows lstm:8,truncate=4 linear:classes",
+    "linear:9 relu [ linear:8 silu linear:classes ]*3",
+    "linear:16 leaky:0.2 dropout:0.5 linear:16 sigmoid [ linear:16 gelu ]+ linear:classes",
 };
 
 static void gradients_are_the_slopes_of_the_loss_for_every_layer(void **state)

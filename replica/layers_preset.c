@@ -1,0 +1,55 @@
+/*
+ * The presets of `--model`. The residual nets are those of He et al. 2015 (arXiv:1512.03385): 20 is
+ * the CIFAR form with parameter-free shortcuts, 14 its smaller sister, 18 the wider one with a 3x3
+ * stem. The language models are GPT-2's form (Radford et al. 2019): normalisation in front of each
+ * branch, exact GELU; nano and micro do not tie their head to the embedding.
+ */
+#include "replica/layers.h"
+
+#include "base/check.h"
+
+#include <string.h>
+
+#define STAGE(channels, more)                                                                      \
+    "[ conv3x3:" channels ",stride=2 bn relu conv3x3:" channels " bn | shortcut:" channels         \
+    ",stride=2 ]+ relu ( [ conv3x3:" channels " bn relu conv3x3:" channels " bn ]+ relu )*" more   \
+    " "
+#define STEM(more) "conv3x3:16 bn relu ( [ conv3x3:16 bn relu conv3x3:16 bn ]+ relu )*" more " "
+#define WIDE(channels)                                                                             \
+    "[ conv3x3:" channels ",stride=2 bn relu conv3x3:" channels " bn | conv1x1:" channels          \
+    ",stride=2 bn ]+ relu [ conv3x3:" channels " bn relu conv3x3:" channels " bn ]+ relu "
+#define BLOCKS(heads, width, wider, layers)                                                        \
+    "( [ ln attention:" heads " ]+ [ ln linear:" wider " gelu linear:" width " ]+ )*" layers " ln" \
+    " "
+
+static const struct preset {
+    const char *name, *spec;
+} presets[] = {
+    {"mlp", "linear:256 relu linear:128 relu linear:classes"},
+    {"cnn", "conv3x3:32 relu conv3x3:64 relu maxpool2 linear:128 relu linear:classes"},
+    {"resnet14", STEM("2") STAGE("32", "1") STAGE("64", "1") "globalpool linear:classes"},
+    {"resnet18", "conv3x3:64 bn relu ( [ conv3x3:64 bn relu conv3x3:64 bn ]+ relu )*2 " WIDE("128")
+                     WIDE("256") WIDE("512") "globalpool linear:classes"},
+    {"resnet20", STEM("3") STAGE("32", "2") STAGE("64", "2") "globalpool linear:classes"},
+    {"lstm", "embed:256 lstm:256 lstm:256 linear:classes"},
+    {"gpt-nano", "embed:128 positions:128 " BLOCKS("4", "128", "512", "4") "linear:classes,bias=0"},
+    {"gpt-micro",
+     "embed:256 positions:256 " BLOCKS("8", "256", "1024", "6") "linear:classes,bias=0"},
+    {"gpt2-small",
+     "embed:768 positions:1024 " BLOCKS("12", "768", "3072", "12") "linear:classes,bias=0,tied=1"},
+    {"treenet", "conv3x3:32 relu maxpool2 [ conv3x3:64 relu maxpool2 linear:64 relu "
+                "linear:classes ]*4"},
+};
+
+const char *layers_preset(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(presets); i++) {
+        if (strcmp(presets[i].name, name) == 0) return presets[i].spec;
+    }
+    return NULL;
+}
+
+const char *layers_preset_name(size_t i)
+{
+    return i < ARRAY_COUNT(presets) ? presets[i].name : NULL;
+}

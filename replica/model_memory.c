@@ -1,0 +1,450 @@
+/*
+ * The memory of a model. Stages are cut into segments that run slice by slice. A value, or its
+ * gradient, exists for the whole batch if it crosses segments or the backward pass reads it, and
+ * for one slice otherwise. Values that a stage may compute in place share a home. What is alive at
+ * different times shares memory: buffers are placed largest first at the lowest offset that is free
+ * during their life (greedy by size, as in Pisarchyk, Lee 2020, arXiv:2001.03288).
+ * Time: stage i computes forward at i and backward at 2 n - 1 - i, for n stages.
+ */
+#include "replica/model_plan.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+enum buffer_kind { BUFFER_VALUE, BUFFER_GRADIENT, BUFFER_SAVED };
+
+/* One piece of memory and when it is needed. */
+struct buffer {
+    enum buffer_kind kind;
+    uint32_t owner; /* value or stage */
+    bool is_whole;
+    uint32_t from, to; /* times, both included */
+    size_t bytes, offset;
+};
+
+static uint32_t time_back(const struct model *model, uint32_t stage)
+{
+    return 2 * model->stages_count - 1 - stage;
+}
+
+static bool is_kept(const struct model *model, const struct value *value, uint32_t number)
+{
+    if (!model->with_gradients) return false;
+    if (value->producer != NO_STAGE && model->stages[value->producer].keeps_output) return true;
+    for (uint32_t s = 0; s < model->stages_count; s++) {
+        const struct stage *stage = &model->stages[s];
+        for (uint32_t i = 0; stage->keeps_input && i < stage->inputs_count; i++) {
+            if (stage->inputs[i] == number) return true;
+        }
+    }
+    return false;
+}
+
+static void cut_segments(struct model *model)
+{
+    struct segment *segment = NULL;
+
+    for (uint32_t s = 0; s < model->stages_count; s++) {
+        struct stage *stage = &model->stages[s];
+        if (segment == NULL || segment->slice != stage->slice ||
+            model->stages[s - 1].ends_segment) {
+            segment = &model->segments[model->segments_count++];
+            *segment = (struct segment){.first = s, .slice = stage->slice};
+        }
+        segment->count++;
+        stage->segment = model->segments_count - 1;
+    }
+}
+
+/* Whether nobody will miss what is in the memory of value `v` once its only reader has run. */
+static bool is_free_to_overwrite(const struct model *model, const bool *kept, uint32_t v)
+{
+    for (uint32_t other = 0; other < model->values_count; other++) {
+        const struct value *value = &model->values[other];
+        if (value->home != model->values[v].home) continue;
+        if (other == 0 || kept[other] || value->consumers > 1) return false;
+    }
+    return true;
+}
+
+static void find_homes(struct model *model, const bool *kept)
+{
+    for (uint32_t v = 0; v < model->values_count; v++) {
+        model->values[v].home = v;
+        model->values[v].gradient_home = v;
+    }
+    for (uint32_t s = 0; s < model->stages_count; s++) {
+        const struct stage *stage = &model->stages[s];
+        uint32_t x = stage->inputs[0];
+        bool is_same_size = shape_values(model->values[x].shape) == shape_values(stage->out);
+        bool in_place = stage->is_in_place && is_same_size && is_free_to_overwrite(model, kept, x);
+        if (stage->is_identity || in_place) {
+            model->values[stage->output].home = model->values[x].home;
+        }
+    }
+    for (uint32_t s = model->stages_count; s-- > 0;) {
+        const struct stage *stage = &model->stages[s];
+        for (uint32_t i = 0; stage->is_in_place_back && i < stage->inputs_count; i++) {
+            struct value *x = &model->values[stage->inputs[i]];
+            if (x->consumers != 1 || !x->has_gradient) continue;
+            x->gradient_home = model->values[stage->output].gradient_home;
+            break;
+        }
+    }
+}
+
+/* When the memory of a value, or of its gradient, is in use. */
+static void span_value(const struct model *model, uint32_t v, bool is_kept_value,
+                       struct buffer *data, struct buffer *gradient)
+{
+    const struct value *value = &model->values[v];
+    uint32_t n = model->stages_count;
+    uint32_t made = value->producer, read = value->consumers > 0 ? value->last_consumer : n - 1;
+
+    data->from = made;
+    data->to = value->consumers > 0 ? read : n; /* the last one waits for the loss */
+    gradient->from = value->consumers > 0 ? time_back(model, read) : n;
+    gradient->to = time_back(model, made);
+    if (!is_kept_value) return;
+    if (model->stages[made].keeps_output) data->to = time_back(model, made);
+    for (uint32_t s = made; s <= read; s++) {
+        const struct stage *stage = &model->stages[s];
+        for (uint32_t i = 0; stage->keeps_input && i < stage->inputs_count; i++) {
+            if (stage->inputs[i] == v && time_back(model, s) > data->to) {
+                data->to = time_back(model, s);
+            }
+        }
+    }
+}
+
+/* Whole buffers live as long as the segments in which they are used. */
+static void widen(const struct model *model, struct buffer *buffer)
+{
+    uint32_t n = model->stages_count;
+    uint32_t ends[2] = {buffer->from, buffer->to};
+
+    for (int e = 0; e < 2; e++) {
+        bool is_back = ends[e] >= n;
+        uint32_t s = is_back ? 2 * n - 1 - ends[e] : ends[e];
+        const struct segment *segment = &model->segments[model->stages[s].segment];
+        uint32_t last = segment->first + segment->count - 1;
+        if (e == 0) {
+            ends[e] = is_back ? time_back(model, last) : segment->first;
+        } else {
+            ends[e] = is_back ? time_back(model, segment->first) : last;
+        }
+    }
+    buffer->from = ends[0];
+    buffer->to = ends[1];
+}
+
+static void merge(struct buffer *buffer, const struct buffer *more)
+{
+    if (buffer->bytes == 0) {
+        *buffer = *more;
+        return;
+    }
+    if (more->from < buffer->from) buffer->from = more->from;
+    if (more->to > buffer->to) buffer->to = more->to;
+    if (more->bytes > buffer->bytes) buffer->bytes = more->bytes;
+    buffer->is_whole |= more->is_whole;
+}
+
+/* Whether value `v` is read in another segment than the one that makes it. */
+static bool crosses(const struct model *model, uint32_t v)
+{
+    const struct value *value = &model->values[v];
+
+    if (value->consumers == 0) return true; /* the output */
+    for (uint32_t s = 0; s < model->stages_count; s++) {
+        const struct stage *stage = &model->stages[s];
+        for (uint32_t i = 0; i < stage->inputs_count; i++) {
+            if (stage->inputs[i] == v && stage->segment != model->stages[value->producer].segment) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* All buffers of the model, by home; `bytes` is of one sample yet. Returns how many. */
+static uint32_t list_buffers(struct model *model, const bool *kept, struct buffer *buffers)
+{
+    uint32_t n = model->values_count, count = 2 * n;
+
+    for (uint32_t v = 1; v < n; v++) {
+        const struct value *value = &model->values[v];
+        size_t bytes = shape_values(value->shape) * sizeof(float);
+        struct buffer data = {.kind = BUFFER_VALUE, .owner = value->home, .bytes = bytes};
+        struct buffer gradient = {
+            .kind = BUFFER_GRADIENT, .owner = value->gradient_home, .bytes = bytes};
+        span_value(model, v, kept[v], &data, &gradient);
+        data.is_whole = kept[v] || crosses(model, v);
+        gradient.is_whole = crosses(model, v);
+        if (value->home != 0) merge(&buffers[value->home], &data);
+        if (value->has_gradient) merge(&buffers[n + value->gradient_home], &gradient);
+    }
+    for (uint32_t s = 0; s < model->stages_count && model->with_gradients; s++) {
+        if (model->stages[s].saved_bytes == 0) continue;
+        buffers[count++] = (struct buffer){.kind = BUFFER_SAVED,
+                                           .owner = s,
+                                           .is_whole = true,
+                                           .from = s,
+                                           .to = time_back(model, s),
+                                           .bytes = model->stages[s].saved_bytes};
+    }
+    return count;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const struct buffer *x = *(const struct buffer *const *)a;
+    const struct buffer *y = *(const struct buffer *const *)b;
+
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    if (x->kind != y->kind) return x->kind < y->kind ? -1 : 1;
+    return x->owner < y->owner ? -1 : x->owner > y->owner;
+}
+
+/* The lowest offset that is free while `buffer` lives; `placed` is in order of offsets. */
+static size_t find_room(struct buffer *const *placed, uint32_t count, const struct buffer *buffer)
+{
+    size_t offset = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct buffer *other = placed[i];
+        if (other->to < buffer->from || other->from > buffer->to) continue;
+        if (other->offset >= offset + buffer->bytes) break;
+        if (other->offset + other->bytes > offset) offset = other->offset + other->bytes;
+    }
+    return offset;
+}
+
+/* Give the buffers of one arena their offsets; returns its size. */
+static size_t place(struct buffer *buffers, uint32_t count, bool is_whole, struct buffer **order,
+                    struct buffer **placed)
+{
+    uint32_t chosen = 0;
+    size_t size = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (buffers[i].bytes > 0 && buffers[i].is_whole == is_whole) order[chosen++] = &buffers[i];
+    }
+    qsort(order, chosen, sizeof(*order), by_size);
+    for (uint32_t i = 0; i < chosen; i++) {
+        uint32_t at = i;
+        order[i]->offset = find_room(placed, i, order[i]);
+        while (at > 0 && placed[at - 1]->offset > order[i]->offset) {
+            placed[at] = placed[at - 1];
+            at--;
+        }
+        placed[at] = order[i];
+        if (order[i]->offset + order[i]->bytes > size) size = order[i]->offset + order[i]->bytes;
+    }
+    return size;
+}
+
+/* Samples that whole buffers have room for: full slices of every segment. */
+static size_t padded_batch(const struct model *model)
+{
+    size_t most = model->batch_max;
+
+    for (uint32_t i = 0; i < model->segments_count; i++) {
+        size_t slice = model->segments[i].slice;
+        size_t padded = (model->batch_max + slice - 1) / slice * slice;
+        if (padded > most) most = padded;
+    }
+    return most;
+}
+
+static uint32_t slice_max(const struct model *model)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < model->segments_count; i++) {
+        if (model->segments[i].slice > most) most = model->segments[i].slice;
+    }
+    return most;
+}
+
+/* The slice of the segment in which a buffer that never leaves it lives. */
+static uint32_t slice_of(const struct model *model, const struct buffer *buffer)
+{
+    uint32_t n = model->stages_count;
+    uint32_t s = buffer->from >= n ? 2 * n - 1 - buffer->from : buffer->from;
+
+    return model->segments[model->stages[s].segment].slice;
+}
+
+static void scale_buffers(const struct model *model, struct buffer *buffers, uint32_t count)
+{
+    size_t whole = padded_batch(model);
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct buffer *buffer = &buffers[i];
+        if (buffer->bytes == 0) continue;
+        buffer->bytes *= buffer->is_whole ? whole : slice_of(model, buffer);
+        buffer->bytes = (buffer->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        if (buffer->is_whole) widen(model, buffer);
+    }
+}
+
+static void assign(struct model *model, const struct buffer *buffers, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const struct buffer *buffer = &buffers[i];
+        char *arena = buffer->is_whole ? model->whole_arena : model->slice_arena;
+        void *memory;
+
+        if (buffer->bytes == 0) continue;
+        memory = arena + buffer->offset;
+        if (buffer->kind == BUFFER_SAVED) {
+            model->saved[buffer->owner] = memory;
+        } else if (buffer->kind == BUFFER_VALUE) {
+            model->values[buffer->owner].data = memory;
+            model->values[buffer->owner].is_whole = buffer->is_whole;
+        } else {
+            model->values[buffer->owner].gradient = memory;
+            model->values[buffer->owner].is_gradient_whole = buffer->is_whole;
+        }
+    }
+}
+
+static void *take(struct model *model, size_t bytes)
+{
+    return model->backend->ops->alloc(model->backend, bytes == 0 ? ALIGNMENT : bytes);
+}
+
+/* Largest input among stages that cannot add: room for a gradient that has to be added. */
+static size_t scratch_values(const struct model *model)
+{
+    size_t most = 0;
+
+    for (uint32_t s = 0; s < model->stages_count; s++) {
+        const struct stage *stage = &model->stages[s];
+        size_t values = shape_values(stage->in) * stage->slice;
+        if (stage->uses_scratch && stage->has_input_gradient && model_adds(model, s, 0) &&
+            values > most) {
+            most = values;
+        }
+    }
+    return most;
+}
+
+static enum rc take_planes(struct model *model)
+{
+    const size_t *values = model->schema.values;
+    size_t scratch = scratch_values(model);
+    bool has_padded = false;
+
+    for (uint32_t s = 0; s < model->stages_count; s++) {
+        has_padded |= model->stages[s].is_padded && model->stages[s].inputs[0] == 0;
+    }
+    model->planes[SECTION_PARAMETERS] = take(model, values[SECTION_PARAMETERS] * sizeof(float));
+    if (model->planes[SECTION_PARAMETERS] == NULL) return RC_NOMEM;
+    if (values[SECTION_BUFFERS] > 0) {
+        model->planes[SECTION_BUFFERS] = take(model, values[SECTION_BUFFERS] * sizeof(float));
+        if (model->planes[SECTION_BUFFERS] == NULL) return RC_NOMEM;
+    }
+    if (has_padded) {
+        model->tail = take(model, shape_values(model->input) * slice_max(model) * sizeof(float));
+        if (model->tail == NULL) return RC_NOMEM;
+    }
+    if (scratch > 0 && (model->scratch = take(model, scratch * sizeof(float))) == NULL) {
+        return RC_NOMEM;
+    }
+    if (model->heads > 1) {
+        model->merged =
+            mem_raw((size_t)model->batch_max * model->heads * model->classes * sizeof(float));
+        if (model->merged == NULL) return RC_NOMEM;
+    }
+    if (!model->with_gradients) return RC_OK;
+    model->planes[SECTION_GRADIENT] = take(model, values[SECTION_GRADIENT] * sizeof(float));
+    return model->planes[SECTION_GRADIENT] == NULL ? RC_NOMEM : RC_OK;
+}
+
+static enum rc place_buffers(struct model *model, bool *kept, struct buffer *buffers,
+                             struct buffer **lists, uint32_t buffers_max)
+{
+    uint32_t count;
+
+    for (uint32_t v = 0; v < model->values_count; v++) {
+        kept[v] = is_kept(model, &model->values[v], v);
+    }
+    find_homes(model, kept);
+    count = list_buffers(model, kept, buffers);
+    CHECK(count <= buffers_max);
+    scale_buffers(model, buffers, count);
+    for (uint32_t i = 0; i < count; i++) {
+        model->unshared_bytes += buffers[i].bytes;
+    }
+    model->whole_bytes = place(buffers, count, true, lists, lists + buffers_max);
+    model->slice_bytes = place(buffers, count, false, lists, lists + buffers_max);
+    model->whole_arena = take(model, model->whole_bytes);
+    model->slice_arena = take(model, model->slice_bytes);
+    if (model->whole_arena == NULL || model->slice_arena == NULL) return RC_NOMEM;
+    assign(model, buffers, count);
+    return RC_OK;
+}
+
+bool model_adds(const struct model *model, uint32_t s, uint32_t i)
+{
+    const struct stage *stage = &model->stages[s];
+    uint32_t x = stage->inputs[i];
+
+    if (model->values[x].last_consumer != s) return true;
+    for (uint32_t earlier = 0; earlier < i; earlier++) {
+        if (stage->inputs[earlier] == x) return true;
+    }
+    return false;
+}
+
+enum rc model_place(struct model *model, struct fault *why)
+{
+    uint32_t buffers_max = 2 * model->values_count + model->stages_count;
+    bool *kept = mem_alloc(model->values_count * sizeof(*kept));
+    struct buffer *buffers = mem_alloc(buffers_max * sizeof(*buffers));
+    struct buffer **lists = mem_alloc(2 * (size_t)buffers_max * sizeof(*lists));
+    enum rc rc = RC_NOMEM;
+
+    cut_segments(model);
+    if (kept != NULL && buffers != NULL && lists != NULL) {
+        rc = place_buffers(model, kept, buffers, lists, buffers_max);
+    }
+    if (rc == RC_OK) rc = take_planes(model);
+    mem_free(kept);
+    mem_free(buffers);
+    mem_free(lists);
+    if (rc == RC_OK) return RC_OK;
+    return fault_set(why, rc, "cannot set up the model: %s; try a smaller --batch or --model",
+                     rc_text(rc));
+}
+
+void model_release(struct model *model)
+{
+    struct backend *backend = model->backend;
+
+    for (uint32_t s = 0; s < model->stages_count; s++) {
+        struct stage *stage = &model->stages[s];
+        if (stage->ops->destroy != NULL) stage->ops->destroy(model, stage);
+    }
+    backend->ops->free(backend, model->whole_arena);
+    backend->ops->free(backend, model->slice_arena);
+    backend->ops->free(backend, model->tail);
+    backend->ops->free(backend, model->scratch);
+    for (int i = 0; i < SECTION_COUNT; i++) {
+        backend->ops->free(backend, model->planes[i]);
+    }
+    mem_free(model->merged);
+    mem_free(model->saved);
+    mem_free(model->stages);
+    mem_free(model->values);
+    mem_free(model->segments);
+    mem_free(model->inits);
+    schema_deinit(&model->schema);
+}
