@@ -14,7 +14,7 @@
 #define SQRT_HALF    0.70710678F
 #define INV_SQRT_2PI 0.39894228F
 
-enum { PHILOX_LANES = 16, PHILOX_VALUES = PHILOX_LANES * 4 };
+enum { PHILOX_LANES = 64, PHILOX_VALUES = PHILOX_LANES * 4 };
 
 CPU_INLINE float normal_distribution(float x)
 {
@@ -308,36 +308,28 @@ enum rc cpu_add(struct backend *backend, const float *a, const float *b, bool wi
     return RC_OK;
 }
 
-/* Words of counters `first` to first + PHILOX_LANES - 1, four of each, in order. See
- * reference_philox(): the same rounds, with the lanes inside. */
-FOR_EACH_CPU static void philox_words(uint64_t key, uint64_t pass, uint64_t first, uint32_t *words)
+/* Words of `count` counters from `first` on, four of each, in order: see reference_philox(). The
+ * loop over counters is the one that is vectorised. */
+FOR_EACH_CPU static void philox_words(uint64_t key, uint64_t pass, uint64_t first, size_t count,
+                                      uint32_t *restrict words)
 {
-    uint32_t c0[PHILOX_LANES], c1[PHILOX_LANES], c2[PHILOX_LANES], c3[PHILOX_LANES];
-    uint32_t key_0 = (uint32_t)key, key_1 = (uint32_t)(key >> 32);
+    for (size_t l = 0; l < count; l++) {
+        uint32_t c0 = (uint32_t)(first + l), c1 = (uint32_t)((first + l) >> 32);
+        uint32_t c2 = (uint32_t)pass, c3 = (uint32_t)(pass >> 32);
 
-    for (size_t l = 0; l < PHILOX_LANES; l++) {
-        c0[l] = (uint32_t)(first + l);
-        c1[l] = (uint32_t)((first + l) >> 32);
-        c2[l] = (uint32_t)pass;
-        c3[l] = (uint32_t)(pass >> 32);
-    }
-    for (uint32_t round = 0; round < PHILOX_ROUNDS; round++) {
-        for (size_t l = 0; l < PHILOX_LANES; l++) {
-            uint64_t product_0 = (uint64_t)PHILOX_MULTIPLIER_0 * c0[l];
-            uint64_t product_1 = (uint64_t)PHILOX_MULTIPLIER_1 * c2[l];
-            c0[l] = (uint32_t)(product_1 >> 32) ^ c1[l] ^ key_0;
-            c2[l] = (uint32_t)(product_0 >> 32) ^ c3[l] ^ key_1;
-            c1[l] = (uint32_t)product_1;
-            c3[l] = (uint32_t)product_0;
+        for (uint32_t round = 0; round < PHILOX_ROUNDS; round++) {
+            uint64_t product_0 = (uint64_t)PHILOX_MULTIPLIER_0 * c0;
+            uint64_t product_1 = (uint64_t)PHILOX_MULTIPLIER_1 * c2;
+
+            c0 = (uint32_t)(product_1 >> 32) ^ c1 ^ ((uint32_t)key + round * PHILOX_STEP_0);
+            c2 = (uint32_t)(product_0 >> 32) ^ c3 ^ ((uint32_t)(key >> 32) + round * PHILOX_STEP_1);
+            c1 = (uint32_t)product_1;
+            c3 = (uint32_t)product_0;
         }
-        key_0 += PHILOX_STEP_0;
-        key_1 += PHILOX_STEP_1;
-    }
-    for (size_t l = 0; l < PHILOX_LANES; l++) {
-        words[4 * l] = c0[l];
-        words[4 * l + 1] = c1[l];
-        words[4 * l + 2] = c2[l];
-        words[4 * l + 3] = c3[l];
+        words[4 * l] = c0;
+        words[4 * l + 1] = c1;
+        words[4 * l + 2] = c2;
+        words[4 * l + 3] = c3;
     }
 }
 
@@ -361,7 +353,7 @@ static void dropout_forward(const struct dropout *dropout, const float *x, float
         uint32_t words[PHILOX_VALUES];
         size_t count = PHILOX_VALUES - skipped < n - i ? PHILOX_VALUES - skipped : n - i;
 
-        philox_words(dropout->key, dropout->pass, counter, words);
+        philox_words(dropout->key, dropout->pass, counter, PHILOX_LANES, words);
         keep_above(threshold, factor, words + skipped, x + i, y + i, count);
         counter += PHILOX_LANES;
         i += count;
