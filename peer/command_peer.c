@@ -118,10 +118,10 @@ static enum rc load_swarm_file(struct session *session, struct fault *why)
 
 static enum rc adopt_config(struct options *options, const char *folder, struct fault *why)
 {
-    static const char *const keys[] = {
-        "model", "data",     "averaging", "topology",   "exchange", "codec",
-        "rule",  "pace",     "optimizer", "batch",      "clip",     "accumulate",
-        "shard", "shard-of", "seed",      "swarm-name", NULL};
+    static const char *const keys[] = {"model", "data",       "averaging", "topology",  "exchange",
+                                       "codec", "rule",       "pace",      "optimizer", "batch",
+                                       "clip",  "accumulate", "augment",   "shard",     "shard-of",
+                                       "seed",  "swarm-name", NULL};
     char path[PATH_BYTES];
     void *text = NULL;
     size_t bytes = 0;
@@ -399,11 +399,13 @@ static enum rc create_learner(struct session *session, struct fault *why)
                                       .batch = batch_of(options),
                                       .shard = options_text(options, "shard"),
                                       .shard_of = options_text(options, "shard-of"),
+                                      .augment = options_text(options, "augment"),
                                       .seed = seed,
                                       .threads = (uint32_t)options_count(options, "threads")};
     enum rc rc = command_backend(options, &session->backend, why);
 
     if (rc != RC_OK) return rc;
+    CHECK(prefetch_parse(options_text(options, "prefetch"), &replica.prefetch));
     read_goal(options, &goal);
     replica.steps_total = goal.steps;
     replica.epochs_total = goal.epochs;

@@ -91,9 +91,13 @@ const struct option_row option_rows[] = {
 
     /* training */
     {"data", OPTION_TEXT, GROUP_TRAINING, RUNS | ON(DOCTOR), "SPEC", "digits", 0, 0,
-     "digits, fashion-mnist or idx:DIR", false},
+     "digits, fashion-mnist, idx:DIR, cifar10:DIR, csv:FILE,label=COLUMN, npy:X.npy,Y.npy, "
+     "text:FILE or synthetic:FAMILY",
+     false},
     {"data", OPTION_TEXT, GROUP_TRAINING, JUDGES | ON(DISTILL), "SPEC", NULL, 0, 0,
-     "digits, fashion-mnist or idx:DIR (default: what the first file was trained on)", false},
+     "digits, fashion-mnist, idx:DIR, cifar10:DIR, ... (default: what the first file was trained "
+     "on)",
+     false},
     {"model", OPTION_TEXT, GROUP_TRAINING, RUNS | ON(BENCH), "SPEC", "mlp", 0, 0,
      "mlp, cnn or layers: conv3x3:32 relu maxpool2 linear:128 relu linear:classes", false},
     {"optimizer", OPTION_TEXT, GROUP_TRAINING, LEARNS, "SPEC", NULL, 0, 0,
@@ -116,6 +120,10 @@ const struct option_row option_rows[] = {
      "shorten gradients whose norm is above this (default: never)", false},
     {"accumulate", OPTION_COUNT, GROUP_TRAINING, RUNS, "N", "1", 1, 4096,
      "batches whose mean gradient makes one step, as a batch N times as large would", false},
+    {"augment", OPTION_TEXT, GROUP_TRAINING, RUNS, "SPEC", NULL, 0, 0,
+     "change training images at random: crop:PIXELS, flip or both (default: as they are)", false},
+    {"prefetch", OPTION_CHOICE, GROUP_TRAINING, RUNS, "auto|on|off", "auto", 0, 0,
+     "make batches ahead of time on a thread of their own; auto: where it pays", false},
     {"shard", OPTION_TEXT, GROUP_TRAINING, RUNS, "SPEC", "iid", 0, 0,
      "this peer's share of the data: iid, dirichlet:ALPHA or all", false},
     {"shard-of", OPTION_TEXT, GROUP_TRAINING, ON(PEER), "I/N", NULL, 0, 0,

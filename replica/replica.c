@@ -551,10 +551,15 @@ enum rc replica_create(struct backend *backend, const struct replica_options *op
     if (options->threads > 0) backend->threads = options->threads;
     rc = read_options(r, options, why);
     if (rc == RC_OK) rc = shard_parse(options->shard, options->shard_of, &share.shard, why);
+    if (rc == RC_OK) rc = augment_parse(options->augment, &share.augment, why);
     if (rc == RC_OK) rc = dataset_open(options->data, &data, &r->dataset, why);
     if (rc == RC_OK) rc = make_model(r, options, why);
     share.batch = r->batch;
-    if (rc == RC_OK) rc = share_create(r->dataset, &share, &r->share, why);
+    if (rc == RC_OK) {
+        share.with_prefetch = prefetch_is_useful(options->prefetch, dataset_info(r->dataset),
+                                                 r->batch, &share.augment, backend->threads);
+        rc = share_create(r->dataset, &share, &r->share, why);
+    }
     if (rc != RC_OK) {
         replica_destroy(&r->learner);
         return rc;

@@ -7,6 +7,7 @@
 
 #include "replica/learner.h"
 #include "replica/model.h"
+#include "replica/prefetch.h"
 
 struct backend;
 struct dataset;
@@ -24,8 +25,10 @@ struct replica_options {
         epochs_total; /* the same in passes over the share, where steps_total is 0; 0: not known */
     uint32_t batch;   /* 0: the preset's default (64) */
     const char *shard, *shard_of;
-    uint64_t seed;        /* initial weights, block permutation */
-    uint64_t stream_seed; /* data order: (seed, peer id) mixed by the caller */
+    const char *augment;         /* `crop:4,flip`; NULL: images as they are */
+    enum prefetch_mode prefetch; /* make batches ahead of time, on a thread */
+    uint64_t seed;               /* initial weights, block permutation */
+    uint64_t stream_seed;        /* data order: (seed, peer id) mixed by the caller */
     uint32_t threads;
 };
 

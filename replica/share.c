@@ -4,10 +4,18 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "replica/prefetch.h"
 
 #include <string.h>
 
 enum { PURPOSE_ORDER = 0x6f726465 };
+
+/* Where in the data: before some sample of some epoch. */
+struct place {
+    uint64_t epochs;
+    size_t cursor;
+    struct rng rng_before; /* the epoch's order */
+};
 
 struct share {
     struct dataset *dataset;
@@ -15,16 +23,21 @@ struct share {
     uint64_t seed;
     struct samples samples;
     bool is_loaded;
-    uint64_t id;      /* of the set of samples: equal ids, equal samples in equal order */
-    uint32_t *order;  /* this epoch's permutation of samples */
-    uint32_t *picked; /* of a batch */
-    uint32_t batch;
+    uint64_t id;     /* of the set of samples: equal ids, equal samples in equal order */
+    uint32_t *order; /* this epoch's permutation of samples */
     size_t cursor;   /* next entry of `order` */
     uint64_t epochs; /* begun */
     struct rng rng;  /* after drawing `order` */
     struct rng rng_before;
     uint64_t pending[SHARE_STATE_WORDS]; /* state of a share that is not loaded yet */
     bool has_pending;
+    struct augment augment;
+    uint64_t augment_seed;
+    struct prefetch_options options; /* how batches are made: here, or ahead of time */
+    struct prefetch_order here;
+    float *image;                        /* room for one while it is augmented here */
+    struct prefetch *prefetch;           /* NULL: every batch is made when it is asked for */
+    struct place places[PREFETCH_DEPTH]; /* before each batch that is outstanding, oldest first */
 };
 
 static void begin_epoch(struct share *share)
@@ -47,6 +60,29 @@ static void continue_epoch(struct share *share, const uint64_t words[SHARE_STATE
     share->cursor = (size_t)words[2];
 }
 
+static struct place place_of(const struct share *share)
+{
+    if (share->prefetch != NULL && prefetch_outstanding(share->prefetch) > 0) {
+        return share->places[0];
+    }
+    return (struct place){share->epochs, share->cursor, share->rng_before};
+}
+
+/* Forget the batches that were made ahead: as if they had never been drawn. */
+static void rewind_prefetched(struct share *share)
+{
+    struct place place = place_of(share);
+
+    if (share->prefetch == NULL || prefetch_outstanding(share->prefetch) == 0) return;
+    prefetch_drain(share->prefetch);
+    if (place.epochs != share->epochs) {
+        share->rng = place.rng_before;
+        begin_epoch(share);
+        share->epochs = place.epochs;
+    }
+    share->cursor = place.cursor;
+}
+
 static bool is_of_this_share(const struct share *share, const uint64_t words[SHARE_STATE_WORDS])
 {
     return share->is_loaded && words[0] == share->id && words[2] <= share->samples.count;
@@ -64,6 +100,7 @@ static enum rc adopt(struct share *share, struct samples *samples, uint64_t id, 
         return fault_set(why, RC_NOT_FOUND,
                          "this peer's share of the data is empty: use fewer shares or --shard all");
     }
+    rewind_prefetched(share);
     mem_free(share->order);
     samples_deinit(&share->samples);
     share->samples = *samples;
@@ -161,6 +198,20 @@ enum rc share_reshard(struct share *share, struct peer_id self, const struct pee
     return load_chosen(share, self, members, members_count, why);
 }
 
+/* Room to make batches here, or a thread that makes them ahead of time. */
+static enum rc prepare_batches(struct share *share, bool with_prefetch, struct fault *why)
+{
+    enum rc rc;
+
+    if (with_prefetch) return prefetch_create(&share->options, &share->prefetch, why);
+    rc = prefetch_order_init(&share->here, &share->options);
+    if (rc == RC_OK && !augment_is_empty(&share->augment)) {
+        share->image = mem_array(dataset_values(share->options.info), sizeof(*share->image));
+        if (share->image == NULL) rc = RC_NOMEM;
+    }
+    return rc == RC_OK ? rc : fault_set(why, rc, "cannot load the data: out of memory");
+}
+
 enum rc share_create(struct dataset *dataset, const struct share_options *options,
                      struct share **share, struct fault *why)
 {
@@ -171,12 +222,20 @@ enum rc share_create(struct dataset *dataset, const struct share_options *option
     created->dataset = dataset;
     created->spec = options->shard;
     created->seed = options->seed;
-    created->batch = options->batch;
+    created->augment = options->augment;
+    created->augment_seed = options->stream_seed;
+    created->options = (struct prefetch_options){.samples = &created->samples,
+                                                 .info = dataset_info(dataset),
+                                                 .augment = &created->augment,
+                                                 .rows = options->batch};
     rng_init(&created->rng, options->stream_seed, PURPOSE_ORDER);
-    created->picked = mem_array(options->batch, sizeof(*created->picked));
-    if (created->picked == NULL) {
-        rc = fault_set(why, RC_NOMEM, "cannot load the data: out of memory");
-    } else if (options->shard.kind == SHARD_DIRICHLET) {
+    rc = augment_check(&options->augment, dataset_info(dataset), why);
+    if (rc == RC_OK) rc = prepare_batches(created, options->with_prefetch, why);
+    if (rc != RC_OK) {
+        share_destroy(created);
+        return rc;
+    }
+    if (options->shard.kind == SHARD_DIRICHLET) {
         rc = load_dirichlet(created, why);
     } else if (options->shard.is_fixed) {
         rc = share_ensure(created, why);
@@ -192,9 +251,11 @@ enum rc share_create(struct dataset *dataset, const struct share_options *option
 void share_destroy(struct share *share)
 {
     if (share == NULL) return;
+    prefetch_destroy(share->prefetch);
+    prefetch_order_deinit(&share->here);
     samples_deinit(&share->samples);
     mem_free(share->order);
-    mem_free(share->picked);
+    mem_free(share->image);
     mem_free(share);
 }
 
@@ -203,27 +264,57 @@ uint64_t share_samples(const struct share *share)
     return share->is_loaded ? share->samples.count : dataset_info(share->dataset)->train_samples;
 }
 
+/* The next samples in line. */
+static void draw(struct share *share, struct prefetch_order *order)
+{
+    for (uint32_t i = 0; i < share->options.rows; i++) {
+        if (share->cursor == share->samples.count) begin_epoch(share);
+        if (order->keys != NULL) {
+            order->keys[i] = augment_key(share->augment_seed, share->epochs, share->cursor);
+        }
+        order->picked[i] = share->order[share->cursor++];
+    }
+}
+
+static void order_ahead(struct share *share)
+{
+    struct place place = {share->epochs, share->cursor, share->rng_before};
+
+    share->places[prefetch_outstanding(share->prefetch)] = place;
+    draw(share, prefetch_next(share->prefetch));
+    prefetch_submit(share->prefetch);
+}
+
 void share_batch(struct share *share, struct batch *batch)
 {
-    CHECK(share->is_loaded && batch->rows_max == share->batch);
-    for (uint32_t i = 0; i < batch->rows_max; i++) {
-        if (share->cursor == share->samples.count) begin_epoch(share);
-        share->picked[i] = share->order[share->cursor++];
+    struct prefetch *prefetch = share->prefetch;
+
+    CHECK(share->is_loaded && batch->rows_max == share->options.rows);
+    if (prefetch == NULL) {
+        draw(share, &share->here);
+        prefetch_fill(&share->options, &share->here, share->image, batch);
+        return;
     }
-    samples_gather(&share->samples, dataset_info(share->dataset),
-                   (struct pick){share->picked, 0, batch->rows_max}, batch);
+    if (prefetch_outstanding(prefetch) == 0) order_ahead(share);
+    prefetch_take(prefetch, batch);
+    memmove(share->places, share->places + 1, sizeof(share->places) - sizeof(share->places[0]));
+    while (prefetch_outstanding(prefetch) < PREFETCH_DEPTH) {
+        order_ahead(share);
+    }
 }
 
 void share_save(const struct share *share, uint64_t words[SHARE_STATE_WORDS])
 {
+    struct place place = place_of(share);
+
     if (!share->is_loaded && share->has_pending) {
         memcpy(words, share->pending, sizeof(share->pending));
         return;
     }
     words[0] = share->is_loaded ? share->id : 0;
-    words[1] = share->epochs;
-    words[2] = share->cursor;
-    memcpy(words + 3, share->is_loaded ? share->rng_before.state : share->rng.state,
+    words[1] = place.epochs;
+    words[2] = place.cursor;
+    memcpy(words + 3, share->is_loaded ? place.rng_before.state : share->rng.state,
            sizeof(share->rng.state));
     words[7] = 0;
 }
@@ -232,6 +323,7 @@ bool share_load(struct share *share, const uint64_t words[SHARE_STATE_WORDS])
 {
     if ((words[3] | words[4] | words[5] | words[6]) == 0 || words[7] != 0) return false;
     if (words[2] > dataset_info(share->dataset)->train_samples) return false;
+    rewind_prefetched(share);
     if (is_of_this_share(share, words)) {
         continue_epoch(share, words);
         return true;

@@ -1,7 +1,7 @@
 /*
- * share: the training samples of one replica, in memory as bytes, and the order in which batches
- * take them: one permutation an epoch, from a stream of its own; a batch may reach over the end of
- * an epoch, so every batch is full. Thread: the training lane's.
+ * share: the training samples of one replica, in memory, and the order in which batches take them:
+ * one permutation an epoch, from a stream of its own; a batch may reach over the end of an epoch,
+ * so every batch is full. Thread: the training lane's.
  */
 #ifndef GRAPEVINE_REPLICA_SHARE_H
 #define GRAPEVINE_REPLICA_SHARE_H
@@ -9,6 +9,7 @@
 #include "base/fault.h"
 #include "base/peer_id.h"
 #include "base/rc.h"
+#include "replica/augment.h"
 #include "replica/dataset.h"
 #include "replica/shard.h"
 
@@ -21,6 +22,8 @@ struct share_options {
     uint64_t seed;        /* of the division into shares */
     uint64_t stream_seed; /* of the order of samples */
     uint32_t batch;       /* samples of every share_batch() */
+    struct augment augment;
+    bool with_prefetch; /* make batches ahead of time, on a thread */
 };
 
 /** Keeps `dataset`. A fixed share is loaded at once, any other when it is known or first needed. */
@@ -39,7 +42,8 @@ uint64_t share_samples(const struct share *share);
 /** Fill `batch` (made for this data by batch_init()) with the next samples, `rows_max` of them. Its
  * buffers may be exchanged for others of the same size. Only when loaded. */
 void share_batch(struct share *share, struct batch *batch);
-/** Where in which epoch of which share, and back; a state of another share starts an epoch. False
+/** Where in which epoch of which share (after the last share_batch(), however many batches are
+ *  made ahead), and back; a state of another share starts an epoch. False
  *  for words that no share wrote. */
 void share_save(const struct share *share, uint64_t words[SHARE_STATE_WORDS]);
 bool share_load(struct share *share, const uint64_t words[SHARE_STATE_WORDS]);
