@@ -15,6 +15,7 @@ typedef int32_t norm_masks __attribute__((vector_size(NORM_LANES * 4), aligned(4
 
 typedef float norm_half_lanes __attribute__((vector_size(NORM_LANES * 2), aligned(4), may_alias));
 typedef float norm_quarter_lanes __attribute__((vector_size(NORM_LANES), aligned(4), may_alias));
+typedef double norm_wide_lanes __attribute__((vector_size(NORM_LANES * 2), aligned(8), may_alias));
 
 /* Images as [planes][rows][columns], a column being a channel. */
 struct norm_view {
@@ -79,6 +80,19 @@ static inline __attribute__((always_inline)) float norm_lanes_sum(const norm_lan
     norm_quarter_lanes quarter = quarters[0] + quarters[1];
 
     return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
+}
+
+/* to[l] += lanes[l]; a quarter at a time, as compilers do not find the instruction otherwise. */
+static inline __attribute__((always_inline)) void norm_lanes_add(const norm_lanes *lanes,
+                                                                 double *to)
+{
+    const norm_quarter_lanes *quarters = (const norm_quarter_lanes *)lanes;
+    norm_wide_lanes *wide = (norm_wide_lanes *)to;
+
+    wide[0] += __builtin_convertvector(quarters[0], norm_wide_lanes);
+    wide[1] += __builtin_convertvector(quarters[1], norm_wide_lanes);
+    wide[2] += __builtin_convertvector(quarters[2], norm_wide_lanes);
+    wide[3] += __builtin_convertvector(quarters[3], norm_wide_lanes);
 }
 
 /* norm_batch.c */

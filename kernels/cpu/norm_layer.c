@@ -1,11 +1,14 @@
 /*
- * Layer normalisation of rows (Ba, Kiros, Hinton 2016). Forward: a row is read three times, twice
- * from the first-level cache: mean, squares of what differs from it, result. Backward, with
+ * Layer normalisation of rows (Ba, Kiros, Hinton 2016), a block of ROWS rows at a time, which stays
+ * in the cache while it is read again: first all its means, then all its variances, then results,
+ * because one row alone would spend its time waiting for sums. Backward, with
  * hat = (x - mean) rstd and u = dy gamma:
  *     dx = rstd (u - sum u / n - hat sum (u hat) / n),
- * and dgamma, dbeta from the same block of ROWS rows while it is in the cache; their sums are
- * float32 within a block, float64 above. Sums along a row: float32 over CHUNK vectors of lanes,
- * float64 above. Runs on the calling thread.
+ * the sums of all rows of the block first, then dx together with what the block gives to dgamma and
+ * dbeta, going down the rows of one vector of columns after the other.
+ *
+ * Sums are float32 over a block's rows, or over CHUNK vectors of a row, and float64 above that: off
+ * by about 1e-7 of the sum of the absolute values. Runs on the calling thread.
  */
 #include "kernels/cpu/norm_internal.h"
 
@@ -15,7 +18,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { CHUNK = 64, ROWS = 16, COLUMNS = 1024 };
+enum { CHUNK = 64, ROWS = 8, COLUMNS = 1024 };
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
@@ -59,26 +62,32 @@ static ALWAYS_INLINE double squares_of(const float *x, float mean, size_t n)
     return sum;
 }
 
-FOR_EACH_CPU static void layer_forward(const struct layer_norm *norm, const float *x,
-                                       const struct channel_affine *affine, float *y, float *means,
-                                       float *rstds)
+FOR_EACH_CPU static void block_forward(const struct layer_norm *norm, size_t rows, const float *x,
+                                       const struct channel_affine *to, float *y, float *mean,
+                                       float *rstd)
 {
     size_t n = norm->columns, whole = n - n % NORM_LANES;
-    double per = 1.0 / (double)n;
+    double per = 1.0 / (double)n, squares[ROWS];
 
-    for (size_t r = 0; r < norm->rows; r++, x += n, y += n) {
-        float mean = (float)(sum_of(x, n) * per);
-        float rstd = (float)(1.0 / sqrt(squares_of(x, mean, n) * per + (double)norm->epsilon));
-
-        means[r] = mean;
-        rstds[r] = rstd;
+    for (size_t r = 0; r < rows; r++) {
+        mean[r] = (float)(sum_of(x + r * n, n) * per);
+    }
+    for (size_t r = 0; r < rows; r++) {
+        squares[r] = squares_of(x + r * n, mean[r], n);
+    }
+    for (size_t r = 0; r < rows; r++) {
+        rstd[r] = (float)(1.0 / sqrt(squares[r] * per + (double)norm->epsilon));
+    }
+    for (size_t r = 0; r < rows; r++) {
+        const float *from = x + r * n;
+        float *row = y + r * n, centre = mean[r], scale = rstd[r];
         for (size_t i = 0; i < whole; i += NORM_LANES) {
-            norm_lanes hat = (*(const norm_lanes *)(x + i) - mean) * rstd;
-            *(norm_lanes *)(y + i) = hat * *(const norm_lanes *)(affine->gamma + i) +
-                                     *(const norm_lanes *)(affine->beta + i);
+            norm_lanes hat = (*(const norm_lanes *)(from + i) - centre) * scale;
+            *(norm_lanes *)(row + i) =
+                hat * *(const norm_lanes *)(to->gamma + i) + *(const norm_lanes *)(to->beta + i);
         }
         for (size_t i = whole; i < n; i++) {
-            y[i] = (x[i] - mean) * rstd * affine->gamma[i] + affine->beta[i];
+            row[i] = (from[i] - centre) * scale * to->gamma[i] + to->beta[i];
         }
     }
 }
@@ -87,148 +96,199 @@ enum rc cpu_layer_norm_forward(struct backend *backend, const struct layer_norm 
                                const float *x, const float *gamma, const float *beta, float *y,
                                float *mean, float *rstd)
 {
-    struct channel_affine affine = {.gamma = gamma, .beta = beta};
+    struct channel_affine to = {.gamma = gamma, .beta = beta};
+    size_t n = norm->columns;
 
-    CHECK(norm->columns > 0);
+    CHECK(n > 0);
     if (cpu_of(backend)->options.is_reference) {
         reference_layer_norm_forward(norm, x, gamma, beta, y, mean, rstd);
-    } else {
-        layer_forward(norm, x, &affine, y, mean, rstd);
+        return RC_OK;
+    }
+    for (size_t r = 0; r < norm->rows; r += ROWS) {
+        size_t rows = norm->rows - r < ROWS ? norm->rows - r : ROWS;
+        block_forward(norm, rows, x + r * n, &to, y + r * n, mean + r, rstd + r);
     }
     return RC_OK;
 }
 
-/* Rows [begin, begin + rows) of a backward pass, and some of their columns. */
+/* Up to ROWS rows of a backward pass, and some of their columns. */
 struct block {
-    const struct norm_backward *pass;
-    size_t begin, rows, columns;
-    size_t from, count; /* of the columns */
+    const float *x, *dy; /* of the first row, first column */
+    float *dx;           /* NULL: parameters only */
+    const float *gamma;
+    const float *mean, *rstd; /* of the rows */
+    size_t rows, columns;
+    /* dx = dy gamma rstd + (x - mean) slope + shift */
+    float slope[ROWS], shift[ROWS];
 };
 
-/* Add what the block's rows give to dgamma and dbeta of its columns. */
-FOR_EACH_CPU static void block_parameters(const struct block *b, double *dgamma, double *dbeta)
-{
-    const float *mean = b->pass->mean + b->begin, *rstd = b->pass->rstd + b->begin;
-    const float *x = b->pass->x + b->begin * b->columns + b->from;
-    const float *dy = b->pass->dy + b->begin * b->columns + b->from;
-    size_t whole = b->count - b->count % NORM_LANES;
+/* What the columns gain over all rows; one window of a row that does not fit. */
+struct columns {
+    size_t from, count;
+    double *dgamma, *dbeta; /* [count] */
+};
 
-    for (size_t c = 0; c < whole; c += NORM_LANES) {
-        norm_lanes sum = {0.0F}, product = {0.0F};
-        float sums[NORM_LANES], products[NORM_LANES];
-        for (size_t r = 0; r < b->rows; r++) {
-            norm_lanes hat = (*(const norm_lanes *)(x + r * b->columns + c) - mean[r]) * rstd[r];
-            norm_lanes value = *(const norm_lanes *)(dy + r * b->columns + c);
-            sum += value;
-            product += value * hat;
-        }
-        *(norm_lanes *)sums = sum;
-        *(norm_lanes *)products = product;
-        for (size_t l = 0; l < NORM_LANES; l++) {
-            dbeta[c + l] += (double)sums[l];
-            dgamma[c + l] += (double)products[l];
-        }
-    }
-    for (size_t c = whole; c < b->count; c++) {
-        for (size_t r = 0; r < b->rows; r++) {
-            float value = dy[r * b->columns + c];
-            dbeta[c] += (double)value;
-            dgamma[c] += (double)(value * ((x[r * b->columns + c] - mean[r]) * rstd[r]));
-        }
-    }
-}
-
-/* Means of u and of u (x - mean) over one row. */
-static ALWAYS_INLINE void row_means(const float *x, const float *dy, const float *gamma, float mean,
-                                    size_t n, double means[2])
-{
-    size_t whole = n - n % NORM_LANES;
-
-    means[0] = means[1] = 0.0;
-    for (size_t from = 0; from < whole; from += CHUNK * NORM_LANES) {
-        size_t end = whole - from < CHUNK * NORM_LANES ? whole : from + CHUNK * NORM_LANES;
-        norm_lanes sum = {0.0F}, product = {0.0F};
-        for (size_t i = from; i < end; i += NORM_LANES) {
-            norm_lanes u = *(const norm_lanes *)(dy + i) * *(const norm_lanes *)(gamma + i);
-            sum += u;
-            product += u * (*(const norm_lanes *)(x + i) - mean);
-        }
-        means[0] += (double)norm_lanes_sum(&sum);
-        means[1] += (double)norm_lanes_sum(&product);
-    }
-    for (size_t i = whole; i < n; i++) {
-        float u = dy[i] * gamma[i];
-        means[0] += (double)u;
-        means[1] += (double)(u * (x[i] - mean));
-    }
-    means[0] /= (double)n;
-    means[1] /= (double)n;
-}
-
-static ALWAYS_INLINE void block_inputs(const struct block *b, bool adds)
+FOR_EACH_CPU static void block_sums(struct block *b)
 {
     size_t n = b->columns, whole = n - n % NORM_LANES;
-    const float *gamma = b->pass->gamma;
 
-    for (size_t r = b->begin; r < b->begin + b->rows; r++) {
-        const float *x = b->pass->x + r * n, *dy = b->pass->dy + r * n;
-        float *dx = b->pass->dx + r * n;
-        float mean = b->pass->mean[r], rstd = b->pass->rstd[r], shift, slope;
-        double means[2];
+    for (size_t r = 0; r < b->rows; r++) {
+        const float *x = b->x + r * n, *dy = b->dy + r * n;
+        double sum = 0.0, product = 0.0, rstd = (double)b->rstd[r];
+        float mean = b->mean[r];
 
-        row_means(x, dy, gamma, mean, n, means);
-        shift = (float)-means[0] * rstd;
-        slope = (float)(-means[1] * (double)rstd * (double)rstd) * rstd;
-        for (size_t i = 0; i < whole; i += NORM_LANES) {
-            norm_lanes u = *(const norm_lanes *)(dy + i) * *(const norm_lanes *)(gamma + i);
-            norm_lanes value = (*(const norm_lanes *)(x + i) - mean) * slope + shift;
-            value += u * rstd;
-            if (adds) value += *(const norm_lanes *)(dx + i);
-            *(norm_lanes *)(dx + i) = value;
+        for (size_t from = 0; from < whole; from += CHUNK * NORM_LANES) {
+            size_t end = whole - from < CHUNK * NORM_LANES ? whole : from + CHUNK * NORM_LANES;
+            norm_lanes sums = {0.0F}, products = {0.0F};
+            for (size_t i = from; i < end; i += NORM_LANES) {
+                norm_lanes u = *(const norm_lanes *)(dy + i) * *(const norm_lanes *)(b->gamma + i);
+                sums += u;
+                products += u * (*(const norm_lanes *)(x + i) - mean);
+            }
+            sum += (double)norm_lanes_sum(&sums);
+            product += (double)norm_lanes_sum(&products);
         }
         for (size_t i = whole; i < n; i++) {
-            float value = (x[i] - mean) * slope + shift;
-            value += dy[i] * gamma[i] * rstd;
-            dx[i] = adds ? dx[i] + value : value;
+            float u = dy[i] * b->gamma[i];
+            sum += (double)u;
+            product += (double)(u * (x[i] - mean));
+        }
+        b->shift[r] = (float)(-rstd * sum / (double)n);
+        b->slope[r] = (float)(-rstd * rstd * rstd * product / (double)n);
+    }
+}
+
+enum output { NO_OUTPUT, OUTPUT_SET, OUTPUT_ADD };
+
+/* One vector of columns, down the rows. All is loaded before anything is stored: rows are often
+ * a power of two apart, and a processor takes a load for one of what was just stored 4096 bytes
+ * off. */
+static ALWAYS_INLINE void columns_whole(const struct block *b, size_t c, size_t rows,
+                                        enum output output, const struct columns *to)
+{
+    const float *x = b->x + c, *dy = b->dy + c;
+    float *dx = b->dx + c;
+    double *dgamma = to->dgamma + (c - to->from), *dbeta = to->dbeta + (c - to->from);
+    size_t stride = b->columns;
+    norm_lanes gamma = *(const norm_lanes *)(b->gamma + c);
+    norm_lanes sum = {0.0F}, product = {0.0F}, results[ROWS];
+
+    for (size_t r = 0; r < rows; r++) {
+        norm_lanes d = *(const norm_lanes *)(x + r * stride) - b->mean[r];
+        norm_lanes value = *(const norm_lanes *)(dy + r * stride);
+        norm_lanes scaled = value * b->rstd[r];
+        sum += value;
+        product += scaled * d;
+        if (output == NO_OUTPUT) continue;
+        results[r] = d * b->slope[r] + b->shift[r] + scaled * gamma;
+        if (output == OUTPUT_ADD) results[r] += *(const norm_lanes *)(dx + r * stride);
+    }
+    for (size_t r = 0; r < rows && output != NO_OUTPUT; r++) {
+        *(norm_lanes *)(dx + r * stride) = results[r];
+    }
+    norm_lanes_add(&sum, dbeta);
+    norm_lanes_add(&product, dgamma);
+}
+
+static ALWAYS_INLINE void columns_pass(const struct block *b, enum output output,
+                                       const struct columns *to)
+{
+    size_t end = to->from + to->count, whole = end - to->count % NORM_LANES;
+
+    for (size_t c = to->from; c < whole; c += NORM_LANES) {
+        if (b->rows == ROWS) {
+            columns_whole(b, c, ROWS, output, to); /* unrolled */
+        } else {
+            columns_whole(b, c, b->rows, output, to);
+        }
+    }
+    for (size_t c = whole; c < end; c++) {
+        for (size_t r = 0; r < b->rows; r++) {
+            size_t at = r * b->columns + c;
+            float d = b->x[at] - b->mean[r], scaled = b->dy[at] * b->rstd[r];
+            to->dbeta[c - to->from] += (double)b->dy[at];
+            to->dgamma[c - to->from] += (double)(scaled * d);
+            if (output == NO_OUTPUT) continue;
+            d = d * b->slope[r] + b->shift[r] + scaled * b->gamma[c];
+            b->dx[at] = output == OUTPUT_ADD ? b->dx[at] + d : d;
         }
     }
 }
 
-FOR_EACH_CPU static void block_set_inputs(const struct block *b)
+FOR_EACH_CPU static void columns_only(const struct block *b, const struct columns *to)
 {
-    block_inputs(b, false);
+    columns_pass(b, NO_OUTPUT, to);
 }
 
-FOR_EACH_CPU static void block_add_inputs(const struct block *b)
+FOR_EACH_CPU static void columns_set(const struct block *b, const struct columns *to)
 {
-    block_inputs(b, true);
+    columns_pass(b, OUTPUT_SET, to);
 }
 
-/* Rows wider than COLUMNS are passed over several times, and dx, which may be dy, is written in the
- * last of them. */
+FOR_EACH_CPU static void columns_add(const struct block *b, const struct columns *to)
+{
+    columns_pass(b, OUTPUT_ADD, to);
+}
+
+static struct block block_of(const struct layer_norm *norm, const struct norm_backward *pass,
+                             size_t row)
+{
+    size_t at = row * norm->columns, left = norm->rows - row;
+
+    return (struct block){
+        .x = pass->x + at,
+        .dy = pass->dy + at,
+        .dx = pass->dx == NULL ? NULL : pass->dx + at,
+        .gamma = pass->gamma,
+        .mean = pass->mean + row,
+        .rstd = pass->rstd + row,
+        .rows = left < ROWS ? left : ROWS,
+        .columns = norm->columns,
+    };
+}
+
+/* A block of rows: what it gives to the columns of `to`, and dx if that is the last window. What
+ * dx needs no sums of any more goes to `dropped`. */
+static void block_backward(struct block *b, bool adds_to_dx, const struct columns *to,
+                           double *dropped)
+{
+    void (*with_dx)(const struct block *, const struct columns *) =
+        adds_to_dx ? columns_add : columns_set;
+
+    if (b->dx == NULL || to->from + to->count < b->columns) {
+        columns_only(b, to);
+        return;
+    }
+    block_sums(b);
+    for (size_t from = 0; from < to->from; from += COLUMNS) {
+        struct columns earlier = {from, COLUMNS, dropped, dropped};
+        with_dx(b, &earlier);
+    }
+    with_dx(b, to);
+}
+
+/* Rows wider than COLUMNS are passed over several times, a window of columns at a time. Their dx,
+ * which may be dy, is written in the last pass. */
 static void layer_backward(const struct layer_norm *norm, const struct norm_backward *pass)
 {
-    double dgamma[COLUMNS], dbeta[COLUMNS];
-    struct block block = {.pass = pass, .columns = norm->columns};
+    double dgamma[COLUMNS], dbeta[COLUMNS], dropped[COLUMNS];
+    struct columns to = {.dgamma = dgamma, .dbeta = dbeta};
 
-    for (; block.from < norm->columns; block.from += block.count) {
-        size_t left = norm->columns - block.from;
-        block.count = left < COLUMNS ? left : COLUMNS;
-        for (size_t c = 0; c < block.count; c++) {
-            dgamma[c] = pass->is_first ? 0.0 : (double)pass->dgamma[block.from + c];
-            dbeta[c] = pass->is_first ? 0.0 : (double)pass->dbeta[block.from + c];
+    for (; to.from < norm->columns; to.from += to.count) {
+        size_t left = norm->columns - to.from;
+        to.count = left < COLUMNS ? left : COLUMNS;
+        for (size_t c = 0; c < to.count; c++) {
+            dgamma[c] = pass->is_first ? 0.0 : (double)pass->dgamma[to.from + c];
+            dbeta[c] = pass->is_first ? 0.0 : (double)pass->dbeta[to.from + c];
         }
-        for (block.begin = 0; block.begin < norm->rows; block.begin += block.rows) {
-            size_t rows = norm->rows - block.begin;
-            block.rows = rows < ROWS ? rows : ROWS;
-            block_parameters(&block, dgamma, dbeta);
-            if (pass->dx == NULL || block.count < left) continue;
-            if (pass->adds_to_dx) block_add_inputs(&block);
-            if (!pass->adds_to_dx) block_set_inputs(&block);
+        for (size_t r = 0; r < norm->rows; r += ROWS) {
+            struct block block = block_of(norm, pass, r);
+            memset(dropped, 0, left < norm->columns ? sizeof(dropped) : 0);
+            block_backward(&block, pass->adds_to_dx, &to, dropped);
         }
-        for (size_t c = 0; c < block.count; c++) {
-            pass->dgamma[block.from + c] = (float)dgamma[c];
-            pass->dbeta[block.from + c] = (float)dbeta[c];
+        for (size_t c = 0; c < to.count; c++) {
+            pass->dgamma[to.from + c] = (float)dgamma[c];
+            pass->dbeta[to.from + c] = (float)dbeta[c];
         }
     }
 }

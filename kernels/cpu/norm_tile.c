@@ -103,7 +103,6 @@ static ALWAYS_INLINE void collect_chunk(const float *x, size_t vectors, size_t s
 {
     norm_lanes k = *(const norm_lanes *)x;
     norm_lanes s[2] = {{0.0F}}, q[2] = {{0.0F}};
-    float shift[NORM_LANES], first[NORM_LANES], second[NORM_LANES];
     size_t i = 0;
     double n = (double)vectors;
 
@@ -120,13 +119,19 @@ static ALWAYS_INLINE void collect_chunk(const float *x, size_t vectors, size_t s
         s[0] += last;
         q[0] += last * last;
     }
-    *(norm_lanes *)shift = k;
-    *(norm_lanes *)first = s[0] + s[1];
-    *(norm_lanes *)second = q[0] + q[1];
-    for (size_t l = 0; l < NORM_LANES; l++) {
-        double to = (double)shift[l], sum = (double)first[l];
-        sums->first[l] += n * to + sum;
-        sums->second[l] += n * (to * to) + 2.0 * (to * sum) + (double)second[l];
+    s[0] += s[1];
+    q[0] += q[1];
+    for (size_t l = 0; l < NORM_LANES / 4; l++) { /* a quarter of the lanes */
+        norm_wide_lanes *first = (norm_wide_lanes *)sums->first + l;
+        norm_wide_lanes *second = (norm_wide_lanes *)sums->second + l;
+        norm_wide_lanes to =
+            __builtin_convertvector(((const norm_quarter_lanes *)&k)[l], norm_wide_lanes);
+        norm_wide_lanes sum =
+            __builtin_convertvector(((const norm_quarter_lanes *)&s[0])[l], norm_wide_lanes);
+        norm_wide_lanes square =
+            __builtin_convertvector(((const norm_quarter_lanes *)&q[0])[l], norm_wide_lanes);
+        *first += to * n + sum;
+        *second += (to * to) * n + (to * sum) * 2.0 + square;
     }
 }
 
@@ -202,7 +207,6 @@ static ALWAYS_INLINE void backward_chunk(const struct norm_products *given, size
 {
     const struct norm_products p = *given; /* no store can change it */
     norm_lanes s[2] = {{0.0F}}, q[2] = {{0.0F}};
-    float first[NORM_LANES], second[NORM_LANES];
     size_t i = 0;
 
     for (; i + 2 <= vectors; i += 2) {
@@ -210,12 +214,10 @@ static ALWAYS_INLINE void backward_chunk(const struct norm_products *given, size
         backward_step(&p, at + (i + 1) * stride, is_masked, &s[1], &q[1]);
     }
     if (i < vectors) backward_step(&p, at + i * stride, is_masked, &s[0], &q[0]);
-    *(norm_lanes *)first = s[0] + s[1];
-    *(norm_lanes *)second = q[0] + q[1];
-    for (size_t l = 0; l < NORM_LANES; l++) {
-        sums->first[l] += (double)first[l];
-        sums->second[l] += (double)second[l];
-    }
+    s[0] += s[1];
+    q[0] += q[1];
+    norm_lanes_add(&s[0], sums->first);
+    norm_lanes_add(&q[0], sums->second);
 }
 
 FOR_EACH_CPU void norm_tile_backward_collect(const struct norm_tile *t,
