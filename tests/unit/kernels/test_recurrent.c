@@ -225,6 +225,21 @@ static bool outcome_is_equal(const struct scene *s, const struct outcome *a,
     return is_equal;
 }
 
+/* With all gradients, never truncated. */
+static struct recurrent_options shape_of(enum recurrent_kind kind, uint32_t in, uint32_t hidden,
+                                         uint32_t steps, uint32_t samples)
+{
+    return (struct recurrent_options){
+        .kind = kind,
+        .in = in,
+        .hidden = hidden,
+        .steps = steps,
+        .samples_max = samples,
+        .with_gradients = true,
+        .with_input_gradient = true,
+    };
+}
+
 static const enum recurrent_kind kinds[] = {RECURRENT_RNN, RECURRENT_GRU, RECURRENT_LSTM};
 
 static struct recurrent_options random_options(struct rng *rng, enum recurrent_kind kind)
@@ -304,13 +319,7 @@ static void the_twins_gradients_are_the_slopes_of_the_twins(void **state)
             struct rng rng;
             struct scene s;
             struct outcome twin;
-            struct recurrent_options options = {.kind = kinds[k],
-                                                .in = 3,
-                                                .hidden = 4,
-                                                .steps = 5,
-                                                .samples_max = 1,
-                                                .with_gradients = true,
-                                                .with_input_gradient = true};
+            struct recurrent_options options = shape_of(kinds[k], 3, 4, 5, 1);
             double *workspace = mem_array(reference_recurrent_workspace(&options), sizeof(double));
 
             assert_non_null(workspace);
@@ -374,15 +383,7 @@ static void layers_compute_what_pytorch_computes(void **state)
         struct outcome o;
 
         rng_init(&rng, 1, 1);
-        scene_init(&s,
-                   (struct recurrent_options){.kind = golden->kind,
-                                              .in = 3,
-                                              .hidden = 2,
-                                              .steps = 3,
-                                              .samples_max = 2,
-                                              .with_gradients = true,
-                                              .with_input_gradient = true},
-                   2, &rng);
+        scene_init(&s, shape_of(golden->kind, 3, 2, 3, 2), 2, &rng);
         pattern(s.parameters[0], s.counts[0], 7, 1, 11);
         pattern(s.parameters[1], s.counts[1], 5, 2, 13);
         pattern(s.parameters[2], s.counts[2], 3, 0, 7);
@@ -420,22 +421,13 @@ static void nothing_flows_back_across_a_truncated_border(void **state)
         struct outcome cut, whole;
 
         rng_init(&rng, 1, 20 + k);
-        scene_init(&s,
-                   (struct recurrent_options){.kind = kinds[k],
-                                              .in = IN,
-                                              .hidden = 4,
-                                              .steps = STEPS,
-                                              .samples_max = SAMPLES,
-                                              .truncate = CUT,
-                                              .with_gradients = true,
-                                              .with_input_gradient = true},
-                   SAMPLES, &rng);
+        scene_init(&s, shape_of(kinds[k], IN, 4, STEPS, SAMPLES), SAMPLES, &rng);
         for (size_t i = 0; i < s.y_count; i++) { /* only step 5 is asked for */
             if (i / 4 % STEPS != 5) s.dy[i] = 0.0F;
         }
-        outcome_of(cpu, &s, NAN, &cut);
-        s.options.truncate = 0;
         outcome_of(cpu, &s, NAN, &whole);
+        s.options.truncate = CUT;
+        outcome_of(cpu, &s, NAN, &cut);
         assert_memory_equal(cut.y, whole.y, s.y_count * sizeof(float));
         for (size_t i = 0; i < s.x_count; i++) {
             size_t step = i / IN % STEPS;
@@ -493,15 +485,7 @@ static void repeats_give_equal_bits_and_two_threads_the_outputs_of_one(void **st
         struct outcome alone, first, again;
 
         rng_init(&rng, 1, 40 + k);
-        scene_init(&s,
-                   (struct recurrent_options){.kind = kinds[k],
-                                              .in = 33,
-                                              .hidden = 37,
-                                              .steps = 12,
-                                              .samples_max = 19,
-                                              .with_gradients = true,
-                                              .with_input_gradient = true},
-                   19, &rng);
+        scene_init(&s, shape_of(kinds[k], 33, 37, 12, 19), 19, &rng);
         outcome_of(one, &s, NAN, &alone);
         outcome_of(two, &s, NAN, &first);
         outcome_of(two, &s, NAN, &again);
@@ -528,14 +512,7 @@ static void saturated_gates_stay_finite_and_equal_their_twins(void **state)
         struct outcome expected, found;
 
         rng_init(&rng, 1, 50 + k);
-        scene_init(&s,
-                   (struct recurrent_options){.kind = kinds[k % 3],
-                                              .in = 7,
-                                              .hidden = 9,
-                                              .steps = 4,
-                                              .samples_max = 3,
-                                              .with_gradients = true},
-                   3, &rng);
+        scene_init(&s, shape_of(kinds[k % 3], 7, 9, 4, 3), 3, &rng);
         for (size_t i = 0; i < s.x_count; i++) {
             s.x[i] = copysignf(sizes[k / 3], s.x[i]);
         }
@@ -564,14 +541,7 @@ static void a_nan_in_the_input_reaches_the_output(void **state)
         struct outcome o;
 
         rng_init(&rng, 1, 60 + k);
-        scene_init(&s,
-                   (struct recurrent_options){.kind = kinds[k],
-                                              .in = 3,
-                                              .hidden = 20,
-                                              .steps = 4,
-                                              .samples_max = 2,
-                                              .with_gradients = true},
-                   2, &rng);
+        scene_init(&s, shape_of(kinds[k], 3, 20, 4, 2), 2, &rng);
         s.x[3] = NAN; /* step 1 of sample 0 */
         outcome_of(cpu, &s, 0.0F, &o);
         for (size_t i = 0; i < s.y_count; i++) {
@@ -621,13 +591,7 @@ static void new_weights_count_once_they_are_prepared(void **state)
 static void memory_may_run_short_at_creation_and_is_not_asked_for_later(void **state)
 {
     (void)state;
-    const struct recurrent_options options = {.kind = RECURRENT_GRU,
-                                              .in = 5,
-                                              .hidden = 6,
-                                              .steps = 3,
-                                              .samples_max = 4,
-                                              .with_gradients = true,
-                                              .with_input_gradient = true};
+    const struct recurrent_options options = shape_of(RECURRENT_GRU, 5, 6, 3, 4);
     struct backend *backends[] = {cpu_of_threads(1), plain()};
     const uint64_t failures[] = {7, 2};
 
