@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { SMALL_CLASSES = 256 };
+enum { SMALL_CLASSES = 256, LINE_BYTES = 64, ASK_BYTES_MAX = 4096 };
 
 enum rc samples_init(struct samples *samples, const struct dataset_info *info, size_t count)
 {
@@ -142,6 +142,24 @@ static void gather_labels(const struct samples *samples, const struct dataset_in
     }
 }
 
+static size_t picked(struct pick pick, uint32_t row)
+{
+    return pick.order != NULL ? pick.order[pick.first + row] : pick.first + row;
+}
+
+/* Samples are picked from all over memory: waiting for it takes most of the time, unless the next
+ * one is asked for while this one is converted. */
+static void ask_for(const struct samples *samples, size_t sample)
+{
+    size_t each = samples->stored * (samples->bytes != NULL ? 1 : sizeof(float));
+    const char *from =
+        samples->bytes != NULL ? (const char *)samples->bytes : (const char *)samples->floats;
+
+    for (size_t i = 0; i < each && i < ASK_BYTES_MAX; i += LINE_BYTES) {
+        __builtin_prefetch(from + sample * each + i);
+    }
+}
+
 void samples_gather(const struct samples *samples, const struct dataset_info *info,
                     struct pick pick, struct batch *batch)
 {
@@ -150,9 +168,10 @@ void samples_gather(const struct samples *samples, const struct dataset_info *in
     CHECK(pick.rows <= batch->rows_max);
     CHECK(pick.order != NULL || pick.first + pick.rows <= samples->count);
     for (uint32_t r = 0; r < pick.rows; r++) {
-        size_t sample = pick.order != NULL ? pick.order[pick.first + r] : pick.first + r;
+        size_t sample = picked(pick, r);
 
         CHECK(sample < samples->count);
+        if (r + 1 < pick.rows) ask_for(samples, picked(pick, r + 1));
         if (batch->values != NULL) {
             gather_values(samples, info, sample, batch->values + r * values);
         }
