@@ -81,6 +81,16 @@ enum rc cpu_pool_backward(struct backend *backend, const struct pool_options *op
 enum rc cpu_relayout(struct backend *backend, struct image_shape from, uint32_t to_block,
                      uint32_t images, const float *x, float *y);
 
+/* pool_global.c */
+enum rc cpu_global_average_forward(struct backend *backend, struct image_shape in, uint32_t images,
+                                   const float *x, float *y);
+enum rc cpu_global_average_backward(struct backend *backend, struct image_shape in, uint32_t images,
+                                    const float *dy, float *dx);
+enum rc cpu_subsample_forward(struct backend *backend, const struct subsample *options,
+                              uint32_t images, const float *x, float *y);
+enum rc cpu_subsample_backward(struct backend *backend, const struct subsample *options,
+                               uint32_t images, const float *dy, float *dx);
+
 /* conv_*.c */
 enum rc conv_im2col_create(struct cpu_backend *backend, const struct conv_options *options,
                            struct conv **conv);

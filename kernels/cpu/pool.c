@@ -1,179 +1,226 @@
 /*
- * Max pooling with relu folded in, between any two channel layouts, and the rewriting of layouts.
- * max and relu commute, so pooling first leaves a quarter of the values for relu, and the winner's
- * byte says all the gradient needs: neither the input nor the output has to be kept.
+ * Pooling between any two channel layouts, maxima with relu folded in, and the rewriting of
+ * layouts. max and relu commute, so pooling first leaves a fraction of the values for relu, and the
+ * winner's byte says all the gradient needs: neither the input nor the output has to be kept.
  *
- * Work goes by tiles of TILE output columns times TILE channels: on a blocked layout the channels
- * are one vector, and a tile is transposed in registers and first-level cache when the other side
- * is plain.
+ * Work goes by the tiles of image_tile.h: the channels of a tile are one vector. Windows that
+ * overlap add their gradients in the order of the windows; the others write them.
  */
-#include "kernels/cpu/internal.h"
+#include "kernels/cpu/image_tile.h"
 
 #include "base/check.h"
+#include "kernels/cpu/internal.h"
 #include "kernels/cpu/reference.h"
 
-#include <string.h>
+/* A whole tile's lanes at once, by address: as arguments they would depend on the processor.
+ * Written with the compiler's vectors because it does not turn the choice of value and winner into
+ * masks by itself. */
+typedef float float_lanes __attribute__((vector_size(TILE * 4)));
+typedef int32_t int_lanes __attribute__((vector_size(TILE * 4)));
+typedef uint8_t byte_lanes __attribute__((vector_size(TILE)));
 
-enum { TILE = 16 };
-
-/* One tile of one output row: `columns` windows, `lanes` channels from one block on. */
-struct tile {
-    const struct pool_options *options;
-    uint32_t channel, row, column; /* of its first output value */
-    uint32_t columns, lanes;
+/* Which of a window's positions lie in the image, and where the first of them is. */
+struct window {
+    uint32_t first_row, end_row, first_column, end_column;
+    size_t at;
 };
 
-/* A whole tile's lanes at once. Written with the compiler's vectors because it does not turn the
- * choice of value and winner into masks by itself. */
-typedef float float_lanes __attribute__((vector_size(TILE * 4), aligned(4), may_alias));
-typedef int32_t int_lanes __attribute__((vector_size(TILE * 4), aligned(4), may_alias));
-typedef uint8_t byte_lanes __attribute__((vector_size(TILE), aligned(1), may_alias));
+static inline void clip(uint32_t window, uint32_t in, const struct pool_options *o, uint32_t *first,
+                        uint32_t *end)
+{
+    int64_t begin = (int64_t)window * o->stride - o->padding;
 
-static inline __attribute__((always_inline)) void
-window_lanes(const struct pool_options *o, const float *x, float *best, uint8_t *winner)
+    *first = begin < 0 ? (uint32_t)-begin : 0;
+    *end = begin + o->size > in ? (uint32_t)(in - begin) : o->size;
+}
+
+static inline struct window window_of(const struct pool_options *o, const struct image_tile *t,
+                                      uint32_t column)
+{
+    struct image_shape in = o->in;
+    struct window w;
+    uint32_t left = (t->column + column) * o->stride;
+
+    clip(t->row, in.height, o, &w.first_row, &w.end_row);
+    clip(t->column + column, in.width, o, &w.first_column, &w.end_column);
+    w.at =
+        (size_t)(t->channel / in.block) * in.height + t->row * o->stride + w.first_row - o->padding;
+    w.at =
+        (w.at * in.width + left + w.first_column - o->padding) * in.block + t->channel % in.block;
+    return w;
+}
+
+/* `lanes` is a constant of the caller wherever it pays. */
+TILE_INLINE void lanes_load(const float *x, uint32_t lanes, int_lanes *values)
+{
+    *values = (int_lanes){0};
+    memcpy(values, x, lanes * sizeof(float));
+}
+
+TILE_INLINE void largest(const struct pool_options *o, const struct window *w, const float *x,
+                         uint32_t lanes, float *best, uint8_t *winner)
 {
     size_t step = o->in.block, line = (size_t)o->in.width * step;
-    int_lanes value = *(const int_lanes *)x, which = {0};
+    int_lanes value, which = (int_lanes){0} + (int32_t)(w->first_row * o->size + w->first_column);
+    byte_lanes bytes;
 
-    for (uint32_t k = 1; k < o->size * o->size; k++) {
-        int_lanes next = *(const int_lanes *)(x + k / o->size * line + k % o->size * step);
-        int_lanes is_larger = (float_lanes)next > (float_lanes)value;
-        value = (is_larger & next) | (~is_larger & value);
-        which = (is_larger & (int32_t)k) | (~is_larger & which);
+    lanes_load(x + w->at, lanes, &value);
+    for (uint32_t row = w->first_row; row < w->end_row; row++) {
+        const float *from = x + w->at + (row - w->first_row) * line;
+        for (uint32_t column = w->first_column; column < w->end_column; column++) {
+            int_lanes next, is_larger;
+            lanes_load(from + (column - w->first_column) * step, lanes, &next);
+            is_larger = (float_lanes)next > (float_lanes)value;
+            value = (is_larger & next) | (~is_larger & value);
+            which = (is_larger & (int32_t)(row * o->size + column)) | (~is_larger & which);
+        }
     }
     if (o->with_relu) {
         int_lanes is_positive = (float_lanes)value > 0.0F;
         which = (is_positive & which) | (~is_positive & POOL_NONE);
         value &= ~((float_lanes)value < 0.0F); /* a NaN stays */
     }
-    *(int_lanes *)best = value;
-    *(byte_lanes *)winner = __builtin_convertvector(which, byte_lanes);
+    memcpy(best, &value, sizeof(value));
+    bytes = __builtin_convertvector(which, byte_lanes);
+    if (winner != NULL) memcpy(winner, &bytes, lanes);
 }
 
-/* Fewer lanes, one by one. */
-static void window_few(const struct tile *t, const float *x, float *best, uint8_t *winner)
+TILE_INLINE void mean(const struct pool_options *o, const struct window *w, const float *x,
+                      uint32_t lanes, float *result)
 {
-    const struct pool_options *o = t->options;
     size_t step = o->in.block, line = (size_t)o->in.width * step;
+    float_lanes sum = {0};
 
-    for (uint32_t l = 0; l < t->lanes; l++) {
-        best[l] = x[l];
-        winner[l] = 0;
-        for (uint32_t k = 1; k < o->size * o->size; k++) {
-            float next = x[k / o->size * line + k % o->size * step + l];
-            if (!(next > best[l])) continue;
-            best[l] = next;
-            winner[l] = (uint8_t)k;
-        }
-        if (!o->with_relu) continue;
-        if (!(best[l] > 0.0F)) winner[l] = POOL_NONE;
-        if (best[l] < 0.0F) best[l] = 0.0F;
-    }
-}
-
-/* Copy a tile between [columns][TILE] and an image in any layout. */
-static void tile_store(const struct tile *t, struct image_shape shape, float (*values)[TILE],
-                       float *image)
-{
-    for (uint32_t l = 0; l < t->lanes; l++) {
-        float *to = image + reference_index(shape, t->channel + l, t->row, t->column);
-        for (uint32_t c = 0; c < t->columns; c++) {
-            to[(size_t)c * shape.block] = values[c][l];
+    for (uint32_t row = w->first_row; row < w->end_row; row++) {
+        const float *from = x + w->at + (row - w->first_row) * line;
+        for (uint32_t column = w->first_column; column < w->end_column; column++) {
+            int_lanes next;
+            lanes_load(from + (column - w->first_column) * step, lanes, &next);
+            sum += (float_lanes)next;
         }
     }
+    sum *= 1.0F / (float)(o->size * o->size);
+    memcpy(result, &sum, sizeof(sum));
 }
 
-static void tile_load(const struct tile *t, struct image_shape shape, const float *image,
-                      float (*values)[TILE])
+TILE_INLINE void tile_forward(const struct pool_options *o, const struct image_tile *t,
+                              const float *x, uint32_t lanes, float (*values)[TILE],
+                              uint8_t *winner)
 {
-    for (uint32_t l = 0; l < t->lanes; l++) {
-        const float *from = image + reference_index(shape, t->channel + l, t->row, t->column);
-        for (uint32_t c = 0; c < t->columns; c++) {
-            values[c][l] = from[(size_t)c * shape.block];
-        }
-    }
-}
-
-FOR_EACH_CPU static void tile_forward(const struct tile *t, const float *x, float *y,
-                                      uint8_t *winner)
-{
-    const struct pool_options *o = t->options;
-    float best[TILE][TILE];
-    struct image_shape winners = o->out;
-    size_t from = reference_index(o->in, t->channel, t->row * o->size, t->column * o->size);
-    size_t to;
-
-    winners.block = o->in.block;
-    to = reference_index(winners, t->channel, t->row, t->column);
     for (uint32_t c = 0; c < t->columns; c++) {
-        const float *window = x + from + (size_t)c * o->size * o->in.block;
-        uint8_t local[TILE];
-        if (t->lanes == TILE) {
-            window_lanes(o, window, best[c], local);
+        struct window w = window_of(o, t, c);
+        if (o->kind == POOL_AVERAGE) {
+            mean(o, &w, x, lanes, values[c]);
         } else {
-            window_few(t, window, best[c], local);
-        }
-        if (winner != NULL) memcpy(winner + to + (size_t)c * o->in.block, local, t->lanes);
-    }
-    tile_store(t, o->out, best, y);
-}
-
-FOR_EACH_CPU static void tile_backward(const struct tile *t, const float *dy, const uint8_t *winner,
-                                       float *dx)
-{
-    const struct pool_options *o = t->options;
-    float local[TILE][TILE];
-    struct image_shape winners = o->out;
-    size_t line = (size_t)o->in.width * o->in.block;
-
-    winners.block = o->in.block;
-    tile_load(t, o->out, dy, local);
-    for (uint32_t c = 0; c < t->columns; c++) {
-        const uint8_t *from = winner + reference_index(winners, t->channel, t->row, t->column + c);
-        float *to =
-            dx + reference_index(o->in, t->channel, t->row * o->size, (t->column + c) * o->size);
-        for (uint32_t k = 0; k < o->size * o->size; k++) {
-            float *at = to + k / o->size * line + (size_t)(k % o->size) * o->in.block;
-            if (t->lanes == TILE) {
-                int_lanes which = __builtin_convertvector(*(const byte_lanes *)from, int_lanes);
-                *(int_lanes *)at = (which == (int32_t)k) & *(const int_lanes *)local[c];
-                continue;
-            }
-            for (uint32_t l = 0; l < t->lanes; l++) {
-                at[l] = from[l] == k ? local[c][l] : 0.0F;
-            }
+            largest(o, &w, x, lanes, values[c],
+                    winner == NULL ? NULL : winner + (size_t)c * o->in.block);
         }
     }
 }
 
-/* The tile after `t` of an image of `shape`; channels in runs that no block border cuts. */
-static bool tile_next(struct tile *t, struct image_shape shape, uint32_t block)
+/* Winners lie in the order of the input's channels. */
+static struct tile_side winners_of(const struct pool_options *o)
 {
-    if (t->lanes == 0) {
-        *t = (struct tile){.options = t->options};
-    } else if (t->column + t->columns < shape.width) {
-        t->column += t->columns;
-    } else if (t->row + 1 < shape.height) {
-        t->column = 0;
-        t->row++;
+    struct tile_side side = {o->out, 1};
+
+    side.shape.block = o->in.block;
+    return side;
+}
+
+FOR_EACH_CPU static void image_forward(const struct pool_options *o, const float *x, float *y,
+                                       uint8_t *winner)
+{
+    struct tile_side to = {o->out, 1}, winners = winners_of(o);
+    struct image_tile tile = {0};
+
+    while (image_tile_next(&tile, winners.shape)) {
+        float values[TILE][TILE];
+        uint8_t *at = winner == NULL ? NULL : winner + image_tile_at(&tile, &winners, 0);
+        if (tile.lanes == TILE) {
+            tile_forward(o, &tile, x, TILE, values, at);
+        } else if (tile.lanes == TILE / 2) {
+            tile_forward(o, &tile, x, TILE / 2, values, at);
+        } else if (tile.lanes == 1) {
+            tile_forward(o, &tile, x, 1, values, at);
+        } else {
+            tile_forward(o, &tile, x, tile.lanes, values, at);
+        }
+        image_tile_store(&tile, &to, values, y);
+    }
+}
+
+/* Give one window's gradient to its positions. */
+TILE_INLINE void spread(const struct pool_options *o, const struct window *w, const float *value,
+                        const uint8_t *winner, uint32_t lanes, float *dx)
+{
+    size_t step = o->in.block, line = (size_t)o->in.width * step;
+    bool adds = o->stride < o->size, is_average = o->kind == POOL_AVERAGE;
+    int_lanes dy, which = {0}, before;
+    byte_lanes bytes = {0};
+
+    lanes_load(value, TILE, &dy);
+    if (is_average) {
+        dy = (int_lanes)((float_lanes)dy * (1.0F / (float)(o->size * o->size)));
     } else {
-        t->column = 0;
-        t->row = 0;
-        t->channel += t->lanes;
+        memcpy(&bytes, winner, lanes);
+        which = __builtin_convertvector(bytes, int_lanes);
     }
-    if (t->channel >= shape.channels) return false;
-    t->columns = shape.width - t->column < TILE ? shape.width - t->column : TILE;
-    t->lanes = block - t->channel % block;
-    if (t->lanes > TILE) t->lanes = TILE;
-    return true;
+    for (uint32_t row = w->first_row; row < w->end_row; row++) {
+        float *to = dx + w->at + (row - w->first_row) * line;
+        for (uint32_t column = w->first_column; column < w->end_column; column++) {
+            float *at = to + (column - w->first_column) * step;
+            int_lanes share = dy;
+            if (!is_average) share &= which == (int32_t)(row * o->size + column);
+            if (adds) {
+                lanes_load(at, lanes, &before);
+                share = (int_lanes)((float_lanes)share + (float_lanes)before);
+            }
+            memcpy(at, &share, lanes * sizeof(float));
+        }
+    }
+}
+
+TILE_INLINE void tile_backward(const struct pool_options *o, const struct image_tile *t,
+                               float (*values)[TILE], const uint8_t *winner, uint32_t lanes,
+                               float *dx)
+{
+    for (uint32_t c = 0; c < t->columns; c++) {
+        struct window w = window_of(o, t, c);
+        spread(o, &w, values[c], winner == NULL ? NULL : winner + (size_t)c * o->in.block, lanes,
+               dx);
+    }
+}
+
+FOR_EACH_CPU static void image_backward(const struct pool_options *o, const float *dy,
+                                        const uint8_t *winner, float *dx)
+{
+    struct tile_side from = {o->out, 1}, winners = winners_of(o);
+    struct image_tile tile = {0};
+
+    while (image_tile_next(&tile, winners.shape)) {
+        float values[TILE][TILE];
+        const uint8_t *at = winner == NULL ? NULL : winner + image_tile_at(&tile, &winners, 0);
+        image_tile_load(&tile, &from, dy, values);
+        if (tile.lanes == TILE) {
+            tile_backward(o, &tile, values, at, TILE, dx);
+        } else if (tile.lanes == TILE / 2) {
+            tile_backward(o, &tile, values, at, TILE / 2, dx);
+        } else if (tile.lanes == 1) {
+            tile_backward(o, &tile, values, at, 1, dx);
+        } else {
+            tile_backward(o, &tile, values, at, tile.lanes, dx);
+        }
+    }
 }
 
 static void pool_check(const struct pool_options *o)
 {
-    CHECK(o->size >= 2 && o->size <= POOL_SIZE_MAX);
-    CHECK(o->out.height == o->in.height / o->size && o->out.width == o->in.width / o->size);
+    CHECK(o->size >= 2 && o->size <= POOL_SIZE_MAX && o->stride > 0 && o->padding <= o->size / 2);
+    CHECK(o->out.height == windows_fit(o->in.height, o->size, o->padding, o->stride, 1));
+    CHECK(o->out.width == windows_fit(o->in.width, o->size, o->padding, o->stride, 1));
     CHECK(o->out.channels == o->in.channels && o->out.height > 0 && o->out.width > 0);
     CHECK(o->in.channels % o->in.block == 0 && o->out.channels % o->out.block == 0);
+    CHECK(o->kind == POOL_MAX || !o->with_relu);
 }
 
 enum rc cpu_pool_forward(struct backend *backend, const struct pool_options *options,
@@ -186,41 +233,56 @@ enum rc cpu_pool_forward(struct backend *backend, const struct pool_options *opt
         reference_pool_forward(options, images, x, y, winner);
         return RC_OK;
     }
+    if (options->kind == POOL_AVERAGE) winner = NULL;
     for (uint32_t n = 0; n < images; n++) {
-        struct tile tile = {.options = options};
-        while (tile_next(&tile, options->out, options->in.block)) {
-            tile_forward(&tile, x + n * in, y + n * out, winner == NULL ? NULL : winner + n * out);
-        }
+        image_forward(options, x + n * in, y + n * out, winner == NULL ? NULL : winner + n * out);
     }
     return RC_OK;
+}
+
+/* Whether each input value is in exactly one window, which then writes its gradient. */
+static bool is_partition(const struct pool_options *o)
+{
+    return o->stride == o->size && o->out.height * o->size >= o->in.height + o->padding &&
+           o->out.width * o->size >= o->in.width + o->padding;
 }
 
 enum rc cpu_pool_backward(struct backend *backend, const struct pool_options *options,
                           uint32_t images, const float *dy, const uint8_t *winner, float *dx)
 {
     size_t in = image_values(options->in), out = image_values(options->out);
-    bool has_border =
-        options->in.height % options->size != 0 || options->in.width % options->size != 0;
 
     pool_check(options);
+    CHECK(winner != NULL || options->kind == POOL_AVERAGE);
     if (cpu_of(backend)->options.is_reference) {
         reference_pool_backward(options, images, dy, winner, dx);
         return RC_OK;
     }
-    if (has_border) memset(dx, 0, images * in * sizeof(*dx)); /* no window covers it */
+    if (options->kind == POOL_AVERAGE) winner = NULL;
+    if (!is_partition(options)) memset(dx, 0, images * in * sizeof(*dx));
     for (uint32_t n = 0; n < images; n++) {
-        struct tile tile = {.options = options};
-        while (tile_next(&tile, options->out, options->in.block)) {
-            tile_backward(&tile, dy + n * out, winner + n * out, dx + n * in);
-        }
+        image_backward(options, dy + n * out, winner == NULL ? NULL : winner + n * out,
+                       dx + n * in);
     }
     return RC_OK;
+}
+
+FOR_EACH_CPU static void image_relayout(const struct tile_side *from, const struct tile_side *to,
+                                        const float *x, float *y)
+{
+    struct image_tile tile = {0};
+
+    while (image_tile_next(&tile, from->shape)) {
+        float values[TILE][TILE];
+        image_tile_load(&tile, from, x, values);
+        image_tile_store(&tile, to, values, y);
+    }
 }
 
 enum rc cpu_relayout(struct backend *backend, struct image_shape from, uint32_t to_block,
                      uint32_t images, const float *x, float *y)
 {
-    struct image_shape to = from;
+    struct tile_side in = {from, 1}, out = {from, 1};
     size_t values = image_values(from);
 
     CHECK(from.channels % from.block == 0 && to_block > 0 && from.channels % to_block == 0);
@@ -228,14 +290,9 @@ enum rc cpu_relayout(struct backend *backend, struct image_shape from, uint32_t 
         reference_relayout(from, to_block, images, x, y);
         return RC_OK;
     }
-    to.block = to_block;
+    out.shape.block = to_block;
     for (uint32_t n = 0; n < images; n++) {
-        struct tile tile = {0};
-        while (tile_next(&tile, from, from.block)) {
-            float local[TILE][TILE];
-            tile_load(&tile, from, x + n * values, local);
-            tile_store(&tile, to, local, y + n * values);
-        }
+        image_relayout(&in, &out, x + n * values, y + n * values);
     }
     return RC_OK;
 }

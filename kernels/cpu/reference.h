@@ -26,6 +26,14 @@ void reference_pool_forward(const struct pool_options *options, uint32_t images,
                             float *y, uint8_t *winner);
 void reference_pool_backward(const struct pool_options *options, uint32_t images, const float *dy,
                              const uint8_t *winner, float *dx);
+void reference_global_average_forward(struct image_shape in, uint32_t images, const float *x,
+                                      float *y);
+void reference_global_average_backward(struct image_shape in, uint32_t images, const float *dy,
+                                       float *dx);
+void reference_subsample_forward(const struct subsample *options, uint32_t images, const float *x,
+                                 float *y);
+void reference_subsample_backward(const struct subsample *options, uint32_t images, const float *dy,
+                                  float *dx);
 void reference_relayout(struct image_shape from, uint32_t to_block, uint32_t images, const float *x,
                         float *y);
 void reference_update(const struct update *update, const float *gradient, float *moments,

@@ -262,77 +262,6 @@ static void updates_equal_their_twins(void **state)
     backend_destroy(both[1]);
 }
 
-static void pooling_equals_its_twin_for_every_layout(void **state)
-{
-    (void)state;
-    struct backend *cpu = fast();
-    const uint32_t blocks[] = {1, 4, 16, 32};
-    FOR_EACH_SEED (seed, 60) {
-        struct rng rng;
-        rng_init(&rng, seed, 6);
-        uint32_t size = between(&rng, 2, 3), images = between(&rng, 1, 3);
-        struct image_shape in = {32, between(&rng, size, 20), between(&rng, size, 40),
-                                 blocks[rng_below(&rng, 4)]};
-        struct image_shape out = {32, in.height / size, in.width / size,
-                                  blocks[rng_below(&rng, 4)]};
-        struct pool_options pool = {
-            .in = in, .out = out, .size = size, .stride = size, .with_relu = seed % 2 == 0};
-        size_t ins = images * image_values(in), outs = images * image_values(out);
-        float *x = random_values(&rng, ins), *dy = random_values(&rng, outs);
-        float *y = poisoned(outs), *y2 = poisoned(outs), *dx = poisoned(ins), *dx2 = poisoned(ins);
-        uint8_t *winner = mem_alloc(outs), *winner2 = mem_alloc(outs);
-
-        memset(winner, 77, outs);
-        assert_int_equal(cpu->ops->pool_forward(cpu, &pool, images, x, y, winner), RC_OK);
-        reference_pool_forward(&pool, images, x, y2, winner2);
-        check_seed(seed, memcmp(y, y2, outs * sizeof(*y)) == 0);
-        check_seed(seed, memcmp(winner, winner2, outs) == 0);
-        assert_int_equal(cpu->ops->pool_backward(cpu, &pool, images, dy, winner, dx), RC_OK);
-        reference_pool_backward(&pool, images, dy, winner, dx2);
-        check_seed(seed, memcmp(dx, dx2, ins * sizeof(*dx)) == 0);
-        memset(y, 0xff, outs * sizeof(*y));
-        assert_int_equal(cpu->ops->pool_forward(cpu, &pool, images, x, y, NULL), RC_OK);
-        check_seed(seed, memcmp(y, y2, outs * sizeof(*y)) == 0);
-        float *all[] = {x, dy, y, y2, dx, dx2};
-        for (size_t i = 0; i < ARRAY_COUNT(all); i++) {
-            mem_free(all[i]);
-        }
-        mem_free(winner);
-        mem_free(winner2);
-    }
-    backend_destroy(cpu);
-}
-
-static void relayout_there_and_back_changes_nothing(void **state)
-{
-    (void)state;
-    struct backend *both[] = {fast(), plain()};
-    const uint32_t blocks[] = {1, 8, 16, 32};
-    FOR_EACH_SEED (seed, 30) {
-        struct rng rng;
-        rng_init(&rng, seed, 7);
-        struct image_shape from = {32, between(&rng, 1, 9), between(&rng, 1, 20),
-                                   blocks[rng_below(&rng, 4)]};
-        struct image_shape to = from;
-        uint32_t images = between(&rng, 1, 3);
-        size_t count = images * image_values(from);
-        float *x = random_values(&rng, count), *y = poisoned(count), *y2 = poisoned(count);
-
-        to.block = blocks[rng_below(&rng, 4)];
-        assert_int_equal(both[0]->ops->relayout(both[0], from, to.block, images, x, y), RC_OK);
-        assert_int_equal(both[1]->ops->relayout(both[1], from, to.block, images, x, y2), RC_OK);
-        check_seed(seed, memcmp(y, y2, count * sizeof(*y)) == 0);
-        memset(y2, 0xff, count * sizeof(*y2));
-        assert_int_equal(both[0]->ops->relayout(both[0], to, from.block, images, y, y2), RC_OK);
-        check_seed(seed, memcmp(x, y2, count * sizeof(*x)) == 0);
-        mem_free(x);
-        mem_free(y);
-        mem_free(y2);
-    }
-    backend_destroy(both[0]);
-    backend_destroy(both[1]);
-}
-
 static void a_backend_without_memory_is_none(void **state)
 {
     (void)state;
@@ -351,8 +280,6 @@ int main(void)
         cmocka_unit_test(relu_keeps_a_nan_for_others_to_find),
         cmocka_unit_test(products_equal_their_twin_for_every_transposition),
         cmocka_unit_test(updates_equal_their_twins),
-        cmocka_unit_test(pooling_equals_its_twin_for_every_layout),
-        cmocka_unit_test(relayout_there_and_back_changes_nothing),
         cmocka_unit_test(a_backend_without_memory_is_none),
     };
 
