@@ -4,8 +4,9 @@
  * because one row alone would spend its time waiting for sums. Backward, with
  * hat = (x - mean) rstd and u = dy gamma:
  *     dx = rstd (u - sum u / n - hat sum (u hat) / n),
- * the sums of all rows of the block first, then dx together with what the block gives to dgamma and
- * dbeta, going down the rows of one vector of columns after the other.
+ * the two sums of every row of the block first, then what the block gives to dgamma and dbeta, down
+ * the columns, then dx along the rows: stores down columns a power of two apart would make the
+ * loads after them wait.
  *
  * Sums are float32 over a block's rows, or over CHUNK vectors of a row, and float64 above that: off
  * by about 1e-7 of the sum of the absolute values. Runs on the calling thread.
@@ -16,7 +17,6 @@
 #include "kernels/cpu/reference_norm.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { CHUNK = 64, ROWS = 8, COLUMNS = 1024 };
 
@@ -158,76 +158,65 @@ FOR_EACH_CPU static void block_sums(struct block *b)
     }
 }
 
-enum output { NO_OUTPUT, OUTPUT_SET, OUTPUT_ADD };
-
-/* One vector of columns, down the rows. All is loaded before anything is stored: rows are often
- * a power of two apart, and a processor takes a load for one of what was just stored 4096 bytes
- * off. */
-static ALWAYS_INLINE void columns_whole(const struct block *b, size_t c, size_t rows,
-                                        enum output output, const struct columns *to)
-{
-    const float *x = b->x + c, *dy = b->dy + c;
-    float *dx = b->dx + c;
-    double *dgamma = to->dgamma + (c - to->from), *dbeta = to->dbeta + (c - to->from);
-    size_t stride = b->columns;
-    norm_lanes gamma = *(const norm_lanes *)(b->gamma + c);
-    norm_lanes sum = {0.0F}, product = {0.0F}, results[ROWS];
-
-    for (size_t r = 0; r < rows; r++) {
-        norm_lanes d = *(const norm_lanes *)(x + r * stride) - b->mean[r];
-        norm_lanes value = *(const norm_lanes *)(dy + r * stride);
-        norm_lanes scaled = value * b->rstd[r];
-        sum += value;
-        product += scaled * d;
-        if (output == NO_OUTPUT) continue;
-        results[r] = d * b->slope[r] + b->shift[r] + scaled * gamma;
-        if (output == OUTPUT_ADD) results[r] += *(const norm_lanes *)(dx + r * stride);
-    }
-    for (size_t r = 0; r < rows && output != NO_OUTPUT; r++) {
-        *(norm_lanes *)(dx + r * stride) = results[r];
-    }
-    norm_lanes_add(&sum, dbeta);
-    norm_lanes_add(&product, dgamma);
-}
-
-static ALWAYS_INLINE void columns_pass(const struct block *b, enum output output,
-                                       const struct columns *to)
+FOR_EACH_CPU static void block_columns(const struct block *b, const struct columns *to)
 {
     size_t end = to->from + to->count, whole = end - to->count % NORM_LANES;
 
     for (size_t c = to->from; c < whole; c += NORM_LANES) {
-        if (b->rows == ROWS) {
-            columns_whole(b, c, ROWS, output, to); /* unrolled */
-        } else {
-            columns_whole(b, c, b->rows, output, to);
+        const float *x = b->x + c, *dy = b->dy + c;
+        norm_lanes sum = {0.0F}, product = {0.0F};
+        for (size_t r = 0; r < b->rows; r++) {
+            norm_lanes value = *(const norm_lanes *)(dy + r * b->columns);
+            norm_lanes d = *(const norm_lanes *)(x + r * b->columns) - b->mean[r];
+            sum += value;
+            product += value * (d * b->rstd[r]);
         }
+        norm_lanes_add(&sum, to->dbeta + (c - to->from));
+        norm_lanes_add(&product, to->dgamma + (c - to->from));
     }
     for (size_t c = whole; c < end; c++) {
         for (size_t r = 0; r < b->rows; r++) {
             size_t at = r * b->columns + c;
-            float d = b->x[at] - b->mean[r], scaled = b->dy[at] * b->rstd[r];
+            float hat = (b->x[at] - b->mean[r]) * b->rstd[r];
             to->dbeta[c - to->from] += (double)b->dy[at];
-            to->dgamma[c - to->from] += (double)(scaled * d);
-            if (output == NO_OUTPUT) continue;
-            d = d * b->slope[r] + b->shift[r] + scaled * b->gamma[c];
-            b->dx[at] = output == OUTPUT_ADD ? b->dx[at] + d : d;
+            to->dgamma[c - to->from] += (double)(b->dy[at] * hat);
         }
     }
 }
 
-FOR_EACH_CPU static void columns_only(const struct block *b, const struct columns *to)
+static ALWAYS_INLINE void block_inputs(const struct block *b, bool adds)
 {
-    columns_pass(b, NO_OUTPUT, to);
+    size_t n = b->columns, whole = n - n % NORM_LANES;
+    const float *gamma = b->gamma;
+
+    for (size_t r = 0; r < b->rows; r++) {
+        const float *x = b->x + r * n, *dy = b->dy + r * n;
+        float *dx = b->dx + r * n;
+        float mean = b->mean[r], rstd = b->rstd[r], slope = b->slope[r], shift = b->shift[r];
+
+        for (size_t i = 0; i < whole; i += NORM_LANES) {
+            norm_lanes u = *(const norm_lanes *)(dy + i) * *(const norm_lanes *)(gamma + i);
+            norm_lanes value = (*(const norm_lanes *)(x + i) - mean) * slope + shift;
+            value += u * rstd;
+            if (adds) value += *(const norm_lanes *)(dx + i);
+            *(norm_lanes *)(dx + i) = value;
+        }
+        for (size_t i = whole; i < n; i++) {
+            float value = (x[i] - mean) * slope + shift;
+            value += dy[i] * gamma[i] * rstd;
+            dx[i] = adds ? dx[i] + value : value;
+        }
+    }
 }
 
-FOR_EACH_CPU static void columns_set(const struct block *b, const struct columns *to)
+FOR_EACH_CPU static void block_set_inputs(const struct block *b)
 {
-    columns_pass(b, OUTPUT_SET, to);
+    block_inputs(b, false);
 }
 
-FOR_EACH_CPU static void columns_add(const struct block *b, const struct columns *to)
+FOR_EACH_CPU static void block_add_inputs(const struct block *b)
 {
-    columns_pass(b, OUTPUT_ADD, to);
+    block_inputs(b, true);
 }
 
 static struct block block_of(const struct layer_norm *norm, const struct norm_backward *pass,
@@ -247,31 +236,11 @@ static struct block block_of(const struct layer_norm *norm, const struct norm_ba
     };
 }
 
-/* A block of rows: what it gives to the columns of `to`, and dx if that is the last window. What
- * dx needs no sums of any more goes to `dropped`. */
-static void block_backward(struct block *b, bool adds_to_dx, const struct columns *to,
-                           double *dropped)
-{
-    void (*with_dx)(const struct block *, const struct columns *) =
-        adds_to_dx ? columns_add : columns_set;
-
-    if (b->dx == NULL || to->from + to->count < b->columns) {
-        columns_only(b, to);
-        return;
-    }
-    block_sums(b);
-    for (size_t from = 0; from < to->from; from += COLUMNS) {
-        struct columns earlier = {from, COLUMNS, dropped, dropped};
-        with_dx(b, &earlier);
-    }
-    with_dx(b, to);
-}
-
 /* Rows wider than COLUMNS are passed over several times, a window of columns at a time. Their dx,
  * which may be dy, is written in the last pass. */
 static void layer_backward(const struct layer_norm *norm, const struct norm_backward *pass)
 {
-    double dgamma[COLUMNS], dbeta[COLUMNS], dropped[COLUMNS];
+    double dgamma[COLUMNS], dbeta[COLUMNS];
     struct columns to = {.dgamma = dgamma, .dbeta = dbeta};
 
     for (; to.from < norm->columns; to.from += to.count) {
@@ -283,8 +252,12 @@ static void layer_backward(const struct layer_norm *norm, const struct norm_back
         }
         for (size_t r = 0; r < norm->rows; r += ROWS) {
             struct block block = block_of(norm, pass, r);
-            memset(dropped, 0, left < norm->columns ? sizeof(dropped) : 0);
-            block_backward(&block, pass->adds_to_dx, &to, dropped);
+            bool is_last = to.count == left;
+            if (is_last && block.dx != NULL) block_sums(&block);
+            block_columns(&block, &to);
+            if (!is_last || block.dx == NULL) continue;
+            if (pass->adds_to_dx) block_add_inputs(&block);
+            if (!pass->adds_to_dx) block_set_inputs(&block);
         }
         for (size_t c = 0; c < to.count; c++) {
             pass->dgamma[to.from + c] = (float)dgamma[c];
