@@ -132,6 +132,111 @@ static void without_a_share_for_the_teacher_only_labels_count(void **state)
     }
 }
 
+static void padding_counts_in_no_mean_and_all_padding_is_no_loss(void **state)
+{
+    struct example e = example_of(6);
+    float gradient[ROWS * CLASSES], short_gradient[ROWS * CLASSES];
+    uint32_t correct = 0, others = 0;
+    double whole, part;
+
+    (void)state;
+    e.labels[ROWS - 1] = LABEL_IGNORE;
+    whole = loss_cross_entropy(e.logits, e.labels, ROWS, CLASSES, gradient, &correct);
+    part = loss_cross_entropy(e.logits, e.labels, ROWS - 1, CLASSES, short_gradient, &others);
+    assert_true(whole == part);
+    assert_int_equal(correct, others);
+    assert_memory_equal(gradient, short_gradient, (ROWS - 1) * CLASSES * sizeof(float));
+    whole = loss_distillation(e.logits, e.teacher, e.labels, ROWS, CLASSES, 2.0, 0.5, gradient,
+                              &correct);
+    part = loss_distillation(e.logits, e.teacher, e.labels, ROWS - 1, CLASSES, 2.0, 0.5,
+                             short_gradient, &others);
+    assert_true(whole == part);
+    assert_memory_equal(gradient, short_gradient, (ROWS - 1) * CLASSES * sizeof(float));
+    for (int c = 0; c < CLASSES; c++) {
+        assert_true(gradient[(ROWS - 1) * CLASSES + c] == 0.0F);
+    }
+    for (int r = 0; r < ROWS; r++) {
+        e.labels[r] = LABEL_IGNORE;
+    }
+    assert_true(loss_cross_entropy(e.logits, e.labels, ROWS, CLASSES, NULL, &correct) == 0.0);
+    assert_true(loss_distillation(e.logits, e.teacher, e.labels, ROWS, CLASSES, 2.0, 0.5, NULL,
+                                  &correct) == 0.0);
+    assert_int_equal(correct, 0);
+}
+
+/* A distribution that is sure of one class is a label. */
+static void soft_targets_generalise_labels(void **state)
+{
+    (void)state;
+    FOR_EACH_SEED (seed, 10) {
+        struct example e = example_of(seed);
+        float targets[ROWS * CLASSES] = {0.0F}, soft[ROWS * CLASSES], hard[ROWS * CLASSES];
+        uint32_t correct = 0;
+        double loss;
+
+        for (uint32_t r = 0; r < ROWS; r++) {
+            targets[r * CLASSES + e.labels[r]] = 1.0F;
+        }
+        loss = loss_soft_targets(e.logits, targets, ROWS, CLASSES, soft);
+        check_seed(seed, fabs(loss - loss_cross_entropy(e.logits, e.labels, ROWS, CLASSES, hard,
+                                                        &correct)) < 1e-6);
+        for (int i = 0; i < ROWS * CLASSES; i++) {
+            check_seed(seed, fabsf(soft[i] - hard[i]) < 1e-7F);
+        }
+    }
+}
+
+static void soft_targets_have_the_slope_of_their_loss(void **state)
+{
+    struct example e = example_of(3);
+    float gradient[ROWS * CLASSES];
+    const float step = 1e-2F;
+
+    (void)state;
+    loss_soft_targets(e.logits, e.teacher, ROWS, CLASSES, gradient);
+    for (int i = 0; i < ROWS * CLASSES; i++) {
+        float kept = e.logits[i];
+        double up, down;
+        e.logits[i] = kept + step;
+        up = loss_soft_targets(e.logits, e.teacher, ROWS, CLASSES, NULL);
+        e.logits[i] = kept - step;
+        down = loss_soft_targets(e.logits, e.teacher, ROWS, CLASSES, NULL);
+        e.logits[i] = kept;
+        assert_true(fabs((up - down) / (2.0 * (double)step) - (double)gradient[i]) < 1e-4);
+    }
+}
+
+static void squared_errors_are_meant_over_rows_and_outputs(void **state)
+{
+    float predicted[6] = {1, 2, 3, 4, 5, 6};
+    const float targets[6] = {1, 0, 3, 4, 8, 6}, expected[6] = {0, 4.0F / 6, 0, 0, -1, 0};
+    float gradient[6];
+
+    (void)state;
+    assert_float_equal(loss_squared(predicted, targets, 2, 3, gradient), 13.0 / 6, 1e-12);
+    assert_float_equal(loss_squared(predicted, targets, 3, 2, NULL), 13.0 / 6, 1e-12);
+    for (int i = 0; i < 6; i++) {
+        assert_float_equal(gradient[i], expected[i], 1e-7F);
+    }
+    assert_float_equal(loss_squared(predicted, targets, 2, 3, predicted), 13.0 / 6, 1e-12);
+    assert_memory_equal(predicted, gradient, sizeof(gradient));
+    predicted[3] = NAN;
+    assert_true(isnan(loss_squared(predicted, targets, 2, 3, NULL)));
+}
+
+/* Two rows of two heads, merged in place: 3/4 and 1/4, then halves. */
+static void heads_merge_row_by_row_in_place(void **state)
+{
+    float logits[8] = {0, 0, 0, -INFINITY, 5, 5, -7, -7};
+
+    (void)state;
+    loss_merge_heads(logits, 2, 2, 2, logits);
+    assert_float_equal(logits[0], (float)log(0.75), 1e-6F);
+    assert_float_equal(logits[1], (float)log(0.25), 1e-6F);
+    assert_float_equal(logits[2], (float)log(0.5), 1e-6F);
+    assert_float_equal(logits[3], (float)log(0.5), 1e-6F);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +246,11 @@ int main(void)
         cmocka_unit_test(teacher_equal_to_student_gives_no_gradient),
         cmocka_unit_test(gradients_are_the_slopes_of_the_losses),
         cmocka_unit_test(without_a_share_for_the_teacher_only_labels_count),
+        cmocka_unit_test(padding_counts_in_no_mean_and_all_padding_is_no_loss),
+        cmocka_unit_test(soft_targets_generalise_labels),
+        cmocka_unit_test(soft_targets_have_the_slope_of_their_loss),
+        cmocka_unit_test(squared_errors_are_meant_over_rows_and_outputs),
+        cmocka_unit_test(heads_merge_row_by_row_in_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

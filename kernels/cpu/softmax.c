@@ -1,0 +1,372 @@
+/*
+ * Softmax and its losses, with the usual shift by the largest logit, so that no exponential
+ * overflows. Rows go through in blocks of LANES values, the last one filled up, so that ten classes
+ * and fifty thousand both run as vectors. Each lane adds up SPAN / LANES float32 values before its
+ * sum goes on in float64, always in the same order.
+ *
+ * A block is copied in, worked on and copied out: input and output may be the same memory, and
+ * loops over what may overlap do not become vectors.
+ */
+#include "kernels/softmax.h"
+
+#include "base/check.h"
+#include "kernels/cpu/internal.h"
+#include "kernels/cpu/math.h"
+
+#include <math.h>
+
+enum { LANES = 16, SPAN = 1024 };
+
+CPU_INLINE void block_load(float *block, const float *from, size_t left, float fill)
+{
+    if (left >= LANES) {
+        memcpy(block, from, LANES * sizeof(*block));
+        return;
+    }
+    for (size_t l = 0; l < LANES; l++) {
+        block[l] = l < left ? from[l] : fill;
+    }
+}
+
+CPU_INLINE void block_store(float *to, const float *block, size_t left)
+{
+    if (left >= LANES) {
+        memcpy(to, block, LANES * sizeof(*block));
+        return;
+    }
+    for (size_t l = 0; l < left; l++) {
+        to[l] = block[l];
+    }
+}
+
+CPU_INLINE double lanes_sum(const float *lanes)
+{
+    double sum = 0.0;
+
+    for (size_t l = 0; l < LANES; l++) {
+        sum += (double)lanes[l];
+    }
+    return sum;
+}
+
+/* ln x of a finite x > 0; some finite number for 0. x = 2^n m with m in [0.70, 1.41), and ln m =
+ * 2 artanh((m - 1) / (m + 1)), whose series ends below float32 after five terms. */
+CPU_INLINE float natural_log(float x)
+{
+    uint32_t bits = cpu_bits(x) + (UINT32_C(0x3f800000) - UINT32_C(0x3f3504f3));
+    float n = (float)((int32_t)(bits >> 23) - 127);
+    float m = cpu_from_bits((bits & UINT32_C(0x007fffff)) + UINT32_C(0x3f3504f3));
+    float s = (m - 1.0F) / (m + 1.0F), z = s * s;
+    float series = (((z / 9.0F + 1.0F / 7.0F) * z + 0.2F) * z + 1.0F / 3.0F) * z;
+
+    return n * 0.693359375F + (n * -2.12194440e-4F + 2.0F * (s + s * series));
+}
+
+/* NaNs are passed over. */
+FOR_EACH_CPU static float largest_of(const float *x, size_t n)
+{
+    float lanes[LANES], block[LANES], largest = -INFINITY;
+
+    for (size_t l = 0; l < LANES; l++) {
+        lanes[l] = -INFINITY;
+    }
+    for (size_t c = 0; c < n; c += LANES) {
+        block_load(block, x + c, n - c, -INFINITY);
+#pragma GCC unroll 1
+        for (size_t l = 0; l < LANES; l++) {
+            lanes[l] = block[l] > lanes[l] ? block[l] : lanes[l];
+        }
+    }
+    for (size_t l = 0; l < LANES; l++) {
+        largest = lanes[l] > largest ? lanes[l] : largest;
+    }
+    return largest;
+}
+
+/* The first of the values that equal `wanted`; n if none does. */
+FOR_EACH_CPU static size_t find(const float *x, size_t n, float wanted)
+{
+    size_t c = 0;
+
+    for (; c + LANES <= n; c += LANES) {
+        uint32_t found = 0;
+#pragma GCC unroll 1
+        for (size_t l = 0; l < LANES; l++) {
+            found |= x[c + l] == wanted;
+        }
+        if (found != 0) break;
+    }
+    while (c < n && x[c] != wanted) {
+        c++;
+    }
+    return c;
+}
+
+/* out[c] = exp(x[c] * inverse - top), where out is not NULL; returns the sum. */
+FOR_EACH_CPU static double exponentials(const float *x, size_t n, float inverse, float top,
+                                        float *out)
+{
+    double sum = 0.0;
+
+    for (size_t first = 0; first < n; first += SPAN) {
+        size_t end = n - first < SPAN ? n : first + SPAN;
+        float lanes[LANES] = {0.0F}, block[LANES];
+
+        for (size_t c = first; c < end; c += LANES) {
+            block_load(block, x + c, end - c, -INFINITY);
+#pragma GCC unroll 1
+            for (size_t l = 0; l < LANES; l++) {
+                block[l] = cpu_exp(block[l] * inverse - top);
+                lanes[l] += block[l];
+            }
+            if (out != NULL) block_store(out + c, block, end - c);
+        }
+        sum += lanes_sum(lanes);
+    }
+    return sum;
+}
+
+FOR_EACH_CPU static void scale(float *x, size_t n, float factor)
+{
+    for (size_t c = 0; c < n; c++) {
+        x[c] *= factor;
+    }
+}
+
+/* The largest first: what is left is small, and rounded once. */
+FOR_EACH_CPU static void shift_row(const float *x, size_t n, float top, float shift, float *out)
+{
+    for (size_t c = 0; c < n; c++) {
+        out[c] = (x[c] - top) - shift;
+    }
+}
+
+/* What the targets of a row make of its logits z = x * inverse - top. */
+struct target_sums {
+    double mass;    /* of the targets */
+    double product; /* of targets and z */
+    double entropy; /* -sum of t ln t */
+};
+
+FOR_EACH_CPU static struct target_sums weigh_targets(const float *x, const float *targets, size_t n,
+                                                     float inverse, float top)
+{
+    struct target_sums sums = {0.0, 0.0, 0.0};
+
+    for (size_t first = 0; first < n; first += SPAN) {
+        size_t end = n - first < SPAN ? n : first + SPAN;
+        float mass[LANES] = {0.0F}, product[LANES] = {0.0F}, entropy[LANES] = {0.0F};
+        float block[LANES], target[LANES];
+
+        for (size_t c = first; c < end; c += LANES) {
+            block_load(block, x + c, end - c, 0.0F);
+            block_load(target, targets + c, end - c, 0.0F);
+#pragma GCC unroll 1
+            for (size_t l = 0; l < LANES; l++) {
+                float share = target[l] * (block[l] * inverse - top);
+                mass[l] += target[l];
+                /* 0 for a target of 0, also where the logit is infinite. */
+                uint32_t is_some = (cpu_bits(target[l]) + UINT32_C(0x7fffffff)) >> 31;
+                product[l] += cpu_from_bits(cpu_bits(share) & (0U - is_some));
+                entropy[l] -= target[l] * natural_log(target[l]);
+            }
+        }
+        sums.mass += lanes_sum(mass);
+        sums.product += lanes_sum(product);
+        sums.entropy += lanes_sum(entropy);
+    }
+    return sums;
+}
+
+/* gradient[c] = hard exp(x - top) + soft exp(x inverse - top inverse) - target targets[c]. */
+struct gradient_row {
+    float top, inverse;
+    float hard, soft, target; /* factors */
+};
+
+CPU_INLINE void mix_row(const struct gradient_row *row, const float *x, const float *targets,
+                        size_t n, float *gradient, bool is_hard)
+{
+    const struct gradient_row r = *row;
+    float block[LANES], target[LANES];
+
+    for (size_t c = 0; c < n; c += LANES) {
+        block_load(block, x + c, n - c, 0.0F);
+        block_load(target, targets + c, n - c, 0.0F);
+#pragma GCC unroll 1
+        for (size_t l = 0; l < LANES; l++) {
+            float soft = r.soft * cpu_exp(block[l] * r.inverse - r.top * r.inverse);
+            float hard = is_hard ? r.hard * cpu_exp(block[l] - r.top) : 0.0F;
+            block[l] = hard + (soft - r.target * target[l]);
+        }
+        block_store(gradient + c, block, n - c);
+    }
+}
+
+FOR_EACH_CPU static void mix_gradient(const struct gradient_row *row, const float *x,
+                                      const float *targets, size_t n, float *gradient)
+{
+    if (row->hard != 0.0F) {
+        mix_row(row, x, targets, n, gradient, true);
+    } else {
+        mix_row(row, x, targets, n, gradient, false);
+    }
+}
+
+/* ln(exp(a) + exp(b)); NaN where one is. Both may be -infinity: their distance, a NaN, then counts
+ * as far. */
+CPU_INLINE float add_logarithms(float a, float b)
+{
+    float apart = cpu_from_bits(cpu_bits(cpu_limit(a - b, 89.0F)) | UINT32_C(0x80000000));
+    float high = a > b ? a : b;
+
+    return cpu_keep_nan(a, high + natural_log(1.0F + cpu_exp(apart)));
+}
+
+/* merged = ln(exp(merged) + exp(x - top - shift)). */
+FOR_EACH_CPU static void merge_row(const float *x, size_t n, float top, float shift, float *merged)
+{
+    float block[LANES], sum[LANES];
+
+    for (size_t c = 0; c < n; c += LANES) {
+        block_load(block, x + c, n - c, 0.0F);
+        block_load(sum, merged + c, n - c, 0.0F);
+#pragma GCC unroll 1
+        for (size_t l = 0; l < LANES; l++) {
+            sum[l] = add_logarithms((block[l] - top) - shift, sum[l]);
+        }
+        block_store(merged + c, sum, n - c);
+    }
+}
+
+uint32_t softmax_argmax(const float *values, uint32_t classes)
+{
+    size_t at;
+
+    CHECK(classes > 0);
+    if (isnan(values[0])) return 0;
+    at = find(values, classes, largest_of(values, classes));
+    return at < classes ? (uint32_t)at : 0;
+}
+
+uint32_t softmax_counted(const uint32_t *labels, uint32_t rows)
+{
+    uint32_t counted = 0;
+
+    for (uint32_t r = 0; r < rows; r++) {
+        counted += labels[r] != LABEL_IGNORE ? 1U : 0U;
+    }
+    return counted;
+}
+
+float softmax_row(const float *logits, uint32_t classes, float temperature, float *probabilities,
+                  float *largest)
+{
+    float inverse = 1.0F / temperature, top;
+    double sum;
+
+    CHECK(classes > 0 && temperature > 0.0F);
+    top = largest_of(logits, classes) * inverse;
+    sum = exponentials(logits, classes, inverse, top, probabilities);
+    if (probabilities != NULL) scale(probabilities, classes, (float)(1.0 / sum));
+    *largest = top;
+    return (float)log(sum);
+}
+
+double softmax_cross_entropy(const float *logits, const uint32_t *labels, uint32_t rows,
+                             uint32_t classes, float *gradient, uint32_t *correct)
+{
+    uint32_t counted = softmax_counted(labels, rows), hits = 0;
+    double loss = 0.0;
+
+    CHECK(classes > 0);
+    for (uint32_t r = 0; r < rows; r++) {
+        const float *z = logits + (size_t)r * classes;
+        float *out = gradient != NULL ? gradient + (size_t)r * classes : NULL;
+        uint32_t label = labels[r];
+        float chosen, top;
+        double sum;
+
+        if (label == LABEL_IGNORE) {
+            if (out != NULL) memset(out, 0, classes * sizeof(*out));
+            continue;
+        }
+        CHECK(label < classes);
+        chosen = z[label];
+        top = largest_of(z, classes);
+        if (isnan(z[0])) {
+            hits += label == 0;
+        } else {
+            hits += chosen == top && find(z, label, top) == label;
+        }
+        sum = exponentials(z, classes, 1.0F, top, out);
+        loss += log(sum) - ((double)chosen - (double)top);
+        if (out == NULL) continue;
+        double hit = ((double)out[label] / sum - 1.0) / counted; /* not rounded twice */
+        scale(out, classes, (float)(1.0 / sum / counted));
+        out[label] = (float)hit;
+    }
+    *correct = hits;
+    return loss;
+}
+
+/* One row that counts; adds to `sums`, writes its gradient. */
+static void mix(const struct softmax_mixture *m, uint32_t row, struct softmax_sums *sums)
+{
+    size_t at = (size_t)row * m->classes;
+    const float *z = m->logits + at, *targets = m->targets + at;
+    float inverse = (float)(1.0 / m->temperature), top = largest_of(z, m->classes);
+    struct target_sums target = weigh_targets(z, targets, m->classes, inverse, top * inverse);
+    double soft = exponentials(z, m->classes, inverse, top * inverse, NULL), hard = 1.0;
+    uint32_t label = m->labels != NULL ? m->labels[row] : 0;
+    struct gradient_row gradient = {.top = top, .inverse = inverse};
+
+    sums->soft += target.mass * log(soft) - target.product;
+    sums->entropy += target.entropy;
+    if (m->labels != NULL) {
+        CHECK(label < m->classes);
+        hard = exponentials(z, m->classes, 1.0F, top, NULL);
+        sums->hard += log(hard) - ((double)z[label] - (double)top);
+        sums->correct += softmax_argmax(z, m->classes) == label;
+    }
+    if (m->gradient == NULL) return;
+    gradient.hard = (float)(m->hard_share / hard / sums->counted);
+    gradient.target = (float)(m->soft_share / m->temperature / sums->counted);
+    gradient.soft = (float)(m->soft_share / m->temperature / sums->counted * target.mass / soft);
+    mix_gradient(&gradient, z, targets, m->classes, m->gradient + at);
+    if (m->labels != NULL) m->gradient[at + label] -= (float)(m->hard_share / sums->counted);
+}
+
+struct softmax_sums softmax_mixture(const struct softmax_mixture *mixture)
+{
+    const struct softmax_mixture *m = mixture;
+    struct softmax_sums sums = {.counted = m->rows};
+
+    CHECK(m->classes > 0 && m->temperature > 0.0);
+    CHECK(m->labels != NULL || m->hard_share == 0.0);
+    if (m->labels != NULL) sums.counted = softmax_counted(m->labels, m->rows);
+    for (uint32_t r = 0; r < m->rows; r++) {
+        if (m->labels == NULL || m->labels[r] != LABEL_IGNORE) {
+            mix(m, r, &sums);
+        } else if (m->gradient != NULL) {
+            memset(m->gradient + (size_t)r * m->classes, 0, m->classes * sizeof(float));
+        }
+    }
+    return sums;
+}
+
+void softmax_merge(const float *logits, uint32_t heads, uint32_t classes, float *merged)
+{
+    float ln_heads = (float)log((double)heads), top, ln_sum;
+
+    CHECK(heads > 0 && classes > 0);
+    for (uint32_t h = 0; h < heads; h++) {
+        const float *head = logits + (size_t)h * classes;
+        ln_sum = softmax_row(head, classes, 1.0F, NULL, &top);
+        if (h > 0) {
+            merge_row(head, classes, top, ln_sum + ln_heads, merged);
+        } else {
+            shift_row(head, classes, top, ln_sum + ln_heads, merged);
+        }
+    }
+}
