@@ -214,11 +214,16 @@ static void course_begin(struct course *c, const char *name)
     c->name = name;
     read_golden(c);
     assert_true(c->rows <= LABELS_MAX);
-    options = (struct model_options){
-        .spec = name, .classes = c->classes, .batch_max = c->batch, .with_gradients = true};
+    options =
+        (struct model_options){.spec = name,
+                               .classes = c->classes,
+                               .batch_max = c->batch,
+                               .with_gradients = true,
+                               .input = c->length > 0 ? MODEL_INPUT_TOKENS : MODEL_INPUT_IMAGE};
     options.channels = c->length > 0 ? 1 : c->shape[0];
     options.height = c->length > 0 ? 1 : c->shape[1];
     options.width = c->length > 0 ? c->length : c->shape[2];
+    options.symbols = c->length > 0 ? c->classes : 0;
     c->cpu = cpu_backend_create(&cpu);
     assert_non_null(c->cpu);
     if (model_create(c->cpu, &options, &c->model, &why) != RC_OK) fail_msg("%s", why.text);
@@ -363,6 +368,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         AS("mlp"),
         AS("cnn"),
+        AS("resnet20"),
+        AS("gpt-nano"),
+        AS("lstm"),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -156,7 +156,7 @@ def loss_of(logits, labels):
 
 
 KINDS = {
-    nn.Conv2d: "conv", nn.BatchNorm2d: "bn", nn.Linear: "linear", nn.Embedding: "embed", nn.LayerNorm: "ln",
+    nn.Conv2d: "conv", nn.BatchNorm2d: "bn", nn.Linear: "dense", nn.Embedding: "embed", nn.LayerNorm: "ln",
     Positions: "positions", Attention: "attention",
 }
 

@@ -69,11 +69,12 @@ def make_data(folder):
 
 def evaluate(path, folder):
     tensors, metadata = read(path)
+    mean, scale = float(tensors.pop("input.mean")[0]), float(tensors.pop("input.scale")[0])
     tensors = list(tensors.values())
     assert [t.ndim for t in tensors] == [2, 1] * 3, "not an mlp"
     images = idx_read(os.path.join(folder, "t10k-images-idx3-ubyte"))
     labels = idx_read(os.path.join(folder, "t10k-labels-idx1-ubyte"))
-    x = (images.reshape(len(images), -1) / 255 - float(metadata["mean"])) * float(metadata["scale"])
+    x = (images.reshape(len(images), -1) / 255 - mean) * scale
     for layer in range(3):
         x = x @ tensors[2 * layer].astype(np.float64).T + tensors[2 * layer + 1]
         x = np.maximum(x, 0) if layer < 2 else x
