@@ -3,7 +3,7 @@
  * the gradients of the weights: each thread takes its own through all the steps without waiting.
  * Its states lie in rows of their own (samples of one step side by side, strides that do not fall
  * on one cache set), and one packed product per step serves all of them. Products that span all
- * steps (by the inputs, for the gradients) are one product each.
+ * steps (with the inputs, for the gradients) are one product each, by the libraries.
  *
  * Saved for the way back, sample-major: the gates [samples][steps][gates hidden] and, behind them,
  * [samples][steps][hidden] of what else is needed: lstm's cells, gru's candidate parts of the
@@ -39,16 +39,16 @@ struct recurrent_cpu {
     struct cpu_backend *cpu;
     struct recurrent_options options;
     struct recurrent_weights weights;
-    size_t gates;                /* values of a gate row, hidden times their count */
-    size_t dgates;               /* and of a row of gradients: gru keeps two of the candidate */
-    struct panels input, hidden; /* transposed weights, for the way forward */
-    struct panels input_back, hidden_back; /* and for the way back */
+    size_t gates;         /* values of a gate row, hidden times their count */
+    size_t dgates;        /* and of a row of gradients: gru keeps two of the candidate */
+    size_t dgates_stride; /* of all the rows of a batch */
+    struct panels hidden, hidden_back; /* hidden weights for the way forward and back */
     struct states states;
     float *blocks;    /* all of the above */
     float *bias;      /* [gates] both; gru: the candidate's of the input only */
     float *candidate; /* [hidden]; gru: the candidate's of the hidden product */
     float *zeros;     /* [hidden]: the state before the first step */
-    float *sums;      /* [dgates] */
+    float *sums;      /* [dgates_stride] */
 };
 
 /* One pass over the samples, as the threads share it. */
@@ -61,7 +61,7 @@ struct pass {
     float *gates, *extra; /* forward: extra NULL where it is not saved */
     const struct recurrent_backward *back;
     const float *saved_gates, *saved_extra;
-    float *dgates; /* [samples][steps][dgates] */
+    float *dgates; /* [samples][steps][dgates_stride] */
 };
 
 static struct recurrent_cpu *cpu_recurrent_of(struct recurrent *recurrent)
@@ -73,9 +73,7 @@ static void recurrent_destroy(struct recurrent *recurrent)
 {
     struct recurrent_cpu *l = cpu_recurrent_of(recurrent);
 
-    panels_deinit(&l->input);
     panels_deinit(&l->hidden);
-    panels_deinit(&l->input_back);
     panels_deinit(&l->hidden_back);
     mem_free(l->blocks);
     mem_free(l);
@@ -88,7 +86,6 @@ static enum rc recurrent_prepare(struct recurrent *recurrent,
     const struct recurrent_options *o = &l->options;
     bool is_gru = o->kind == RECURRENT_GRU;
     size_t shared = is_gru ? l->gates - o->hidden : l->gates;
-    struct panels_source input = {.b = weights->input, .stride = o->in};
     struct panels_source hidden = {.b = weights->hidden, .stride = o->hidden};
 
     l->weights = *weights;
@@ -97,14 +94,12 @@ static enum rc recurrent_prepare(struct recurrent *recurrent,
         l->bias[i] += weights->bias_hidden[i];
     }
     if (is_gru) memcpy(l->candidate, weights->bias_hidden + shared, o->hidden * sizeof(float));
-    if (o->with_input_gradient) panels_pack(&l->input_back, &input);
     if (o->with_gradients) {
         /* In the order in which the cells leave gradients: the candidate's first. */
         hidden.rotation = is_gru ? shared : 0;
         panels_pack(&l->hidden_back, &hidden);
     }
-    input.is_transposed = hidden.is_transposed = true;
-    panels_pack(&l->input, &input);
+    hidden.is_transposed = true;
     panels_pack(&l->hidden, &hidden);
     return RC_OK;
 }
@@ -133,6 +128,12 @@ static void run_split(struct pass *pass)
     } else {
         pass->run(pass, 0, pass->samples);
     }
+}
+
+/* A row's values and then some: rows 4 KiB apart would all fall on one set of the cache. */
+static size_t stride_of(size_t values)
+{
+    return (values + ROW_PADDING - 1) / ROW_PADDING * ROW_PADDING + ROW_PADDING;
 }
 
 static void clear_rows(float *rows, size_t stride, size_t from, size_t to)
@@ -178,14 +179,6 @@ static void samples_forward(const struct pass *pass, size_t from, size_t to)
 {
     struct recurrent_cpu *l = pass->layer;
     const struct states *states = &l->states;
-    size_t in = l->options.in, steps = l->options.steps;
-    struct panels_product by_input = {
-        .rows = (to - from) * steps,
-        .a = pass->x + from * steps * in,
-        .a_stride = in,
-        .c = pass->gates + from * steps * l->gates,
-        .c_stride = l->gates,
-    };
     struct panels_product by_hidden = {
         .rows = to - from,
         .a = states->narrow + from * states->narrow_stride,
@@ -197,8 +190,7 @@ static void samples_forward(const struct pass *pass, size_t from, size_t to)
     clear_rows(states->wide, states->wide_stride, from, to);
     clear_rows(states->narrow, states->narrow_stride, from, to);
     clear_rows(states->third, states->narrow_stride, from, to);
-    panels_multiply(&l->input, &by_input);
-    for (size_t step = 0; step < steps; step++) {
+    for (size_t step = 0; step < l->options.steps; step++) {
         if (step > 0) panels_multiply(&l->hidden, &by_hidden);
         for (size_t sample = from; sample < to; sample++) {
             step_forward(pass, step, sample);
@@ -221,11 +213,26 @@ static enum rc recurrent_forward(struct recurrent *recurrent, uint32_t samples, 
         .gates = is_saved ? saved : l->cpu->scratch,
         .extra = is_saved ? saved + rows * l->gates : NULL,
     };
+    struct gemm by_input = {
+        .is_b_transposed = true,
+        .rows = rows,
+        .columns = l->gates,
+        .inner = l->options.in,
+        .alpha = 1.0F,
+        .a = x,
+        .a_stride = l->options.in,
+        .b = l->weights.input,
+        .b_stride = l->options.in,
+        .c_stride = l->gates,
+    };
+    enum rc rc;
 
     CHECK(samples <= l->options.samples_max && l->weights.input != NULL);
     if (l->options.kind == RECURRENT_RNN) pass.gates = y;
-    run_split(&pass);
-    return RC_OK;
+    by_input.c = pass.gates;
+    rc = cpu_gemm(&l->cpu->base, &by_input);
+    if (rc == RC_OK) run_split(&pass);
+    return rc;
 }
 
 static void step_backward(const struct pass *pass, size_t step, size_t sample)
@@ -259,7 +266,7 @@ static void step_backward(const struct pass *pass, size_t step, size_t sample)
         cell_lstm_backward(&cell);
         break;
     }
-    memcpy(pass->dgates + row * l->dgates, cell.dgates, l->dgates * sizeof(float));
+    memcpy(pass->dgates + row * l->dgates_stride, cell.dgates, l->dgates * sizeof(float));
 }
 
 static void samples_backward(const struct pass *pass, size_t from, size_t to)
@@ -267,7 +274,6 @@ static void samples_backward(const struct pass *pass, size_t from, size_t to)
     struct recurrent_cpu *l = pass->layer;
     const struct recurrent_options *o = &l->options;
     const struct states *states = &l->states;
-    size_t steps = o->steps;
     struct panels_product by_hidden = {
         .rows = to - from,
         .a = states->wide + from * states->wide_stride,
@@ -275,17 +281,10 @@ static void samples_backward(const struct pass *pass, size_t from, size_t to)
         .c = states->narrow + from * states->narrow_stride,
         .c_stride = states->narrow_stride,
     };
-    struct panels_product by_input = {
-        .rows = (to - from) * steps,
-        .a = pass->dgates + from * steps * l->dgates + (l->dgates - l->gates),
-        .a_stride = l->dgates,
-        .c_stride = o->in,
-        .adds = pass->back->adds_to_dx,
-    };
 
     clear_rows(states->narrow, states->narrow_stride, from, to);
     clear_rows(states->third, states->narrow_stride, from, to);
-    for (size_t step = steps; step-- > 0;) {
+    for (size_t step = o->steps; step-- > 0;) {
         for (size_t sample = from; sample < to; sample++) {
             step_backward(pass, step, sample);
         }
@@ -295,10 +294,6 @@ static void samples_backward(const struct pass *pass, size_t from, size_t to)
         } else if (step > 0) {
             panels_multiply(&l->hidden_back, &by_hidden);
         }
-    }
-    if (pass->back->dx != NULL) {
-        by_input.c = pass->back->dx + from * steps * o->in;
-        panels_multiply(&l->input_back, &by_input);
     }
 }
 
@@ -313,7 +308,7 @@ static enum rc weight_gradient(struct recurrent_cpu *l, const struct pass *pass,
     product.alpha = 1.0F;
     product.beta = pass->back->is_first ? 0.0F : 1.0F;
     product.a = pass->dgates + first;
-    product.a_stride = l->dgates;
+    product.a_stride = l->dgates_stride;
     product.b_stride = product.c_stride = product.columns;
     return cpu_gemm(&l->cpu->base, &product);
 }
@@ -354,12 +349,32 @@ static enum rc weights_backward(struct recurrent_cpu *l, const struct pass *pass
         by_hidden.c = back->dhidden;
     }
     if (rc == RC_OK) rc = weight_gradient(l, pass, shift, &by_hidden);
-    memset(l->sums, 0, l->dgates * sizeof(float));
-    cpu_add_rows(pass->dgates, pass->samples * l->options.steps, l->dgates, l->sums);
+    memset(l->sums, 0, l->dgates_stride * sizeof(float));
+    cpu_add_rows(pass->dgates, pass->samples * l->options.steps, l->dgates_stride, l->sums);
     bias_gradient(back->dbias_input, l->sums + shift, l->gates, back->is_first);
     bias_gradient(back->dbias_hidden, l->sums + shift, l->gates - shift, back->is_first);
     bias_gradient(back->dbias_hidden + l->gates - shift, l->sums, shift, back->is_first);
     return rc;
+}
+
+static enum rc inputs_backward(struct recurrent_cpu *l, const struct pass *pass)
+{
+    const struct recurrent_backward *back = pass->back;
+    struct gemm product = {
+        .rows = pass->samples * l->options.steps,
+        .columns = l->options.in,
+        .inner = l->gates,
+        .alpha = 1.0F,
+        .beta = back->adds_to_dx ? 1.0F : 0.0F,
+        .a = pass->dgates + (l->dgates - l->gates),
+        .a_stride = l->dgates_stride,
+        .b = l->weights.input,
+        .b_stride = l->options.in,
+        .c = back->dx,
+        .c_stride = l->options.in,
+    };
+
+    return cpu_gemm(&l->cpu->base, &product);
 }
 
 static enum rc recurrent_backward(struct recurrent *recurrent,
@@ -374,6 +389,7 @@ static enum rc recurrent_backward(struct recurrent *recurrent,
         .back = back,
         .dgates = l->cpu->scratch,
     };
+    enum rc rc;
 
     CHECK(back->samples <= l->options.samples_max && l->options.with_gradients);
     CHECK(back->dx == NULL || l->options.with_input_gradient);
@@ -383,7 +399,9 @@ static enum rc recurrent_backward(struct recurrent *recurrent,
         pass.saved_extra = back->saved + rows * l->gates;
     }
     run_split(&pass);
-    return weights_backward(l, &pass, pass.dgates + rows * l->dgates);
+    rc = weights_backward(l, &pass, pass.dgates + rows * l->dgates_stride);
+    if (rc == RC_OK && back->dx != NULL) rc = inputs_backward(l, &pass);
+    return rc;
 }
 
 static const struct recurrent_ops recurrent_cpu_ops = {
@@ -398,29 +416,19 @@ static enum rc reserve_panels(struct recurrent_cpu *l)
 {
     const struct recurrent_options *o = &l->options;
     enum panels_form form = panels_best_form();
-    enum rc rc = panels_init(&l->input, form, o->in, l->gates);
+    enum rc rc = panels_init(&l->hidden, form, o->hidden, l->gates);
 
-    if (rc == RC_OK) rc = panels_init(&l->hidden, form, o->hidden, l->gates);
     if (rc == RC_OK && o->with_gradients) {
         rc = panels_init(&l->hidden_back, form, l->gates, o->hidden);
     }
-    if (rc == RC_OK && o->with_input_gradient) {
-        rc = panels_init(&l->input_back, form, l->gates, o->in);
-    }
     return rc;
-}
-
-/* A row's values and then some: rows 4 KiB apart would all fall on one set of the cache. */
-static size_t stride_of(size_t values)
-{
-    return (values + ROW_PADDING - 1) / ROW_PADDING * ROW_PADDING + ROW_PADDING;
 }
 
 static enum rc reserve_blocks(struct recurrent_cpu *l)
 {
     const struct recurrent_options *o = &l->options;
     size_t rows = (size_t)o->samples_max * o->steps;
-    size_t wide = stride_of(l->dgates), narrow = stride_of(o->hidden), samples = o->samples_max;
+    size_t wide = l->dgates_stride, narrow = stride_of(o->hidden), samples = o->samples_max;
     size_t values = samples * (wide + 2 * narrow) + 2 * wide + 2 * narrow;
     size_t scratch = o->kind == RECURRENT_RNN ? 0 : rows * l->gates;
     float *at = mem_aligned(values * sizeof(float));
@@ -439,7 +447,7 @@ static enum rc reserve_blocks(struct recurrent_cpu *l)
     l->sums = at + wide;
     l->candidate = at + 2 * wide;
     l->zeros = at + 2 * wide + narrow;
-    if (o->with_gradients) scratch = rows * (l->dgates + o->hidden);
+    if (o->with_gradients) scratch = rows * (l->dgates_stride + o->hidden);
     return cpu_scratch_reserve(l->cpu, scratch * sizeof(float));
 }
 
@@ -465,6 +473,7 @@ enum rc cpu_recurrent_create(struct backend *backend, const struct recurrent_opt
     l->options = *options;
     l->gates = recurrent_gates(options->kind) * hidden;
     l->dgates = options->kind == RECURRENT_GRU ? l->gates + hidden : l->gates;
+    l->dgates_stride = stride_of(l->dgates);
     if (options->kind != RECURRENT_RNN) l->base.saved_values = options->steps * (l->gates + hidden);
     rc = reserve_panels(l);
     if (rc == RC_OK) rc = reserve_blocks(l);
