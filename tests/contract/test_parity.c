@@ -366,11 +366,7 @@ static void fifty_steps_agree_with_pytorch(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        AS("mlp"),
-        AS("cnn"),
-        AS("resnet20"),
-        AS("gpt-nano"),
-        AS("lstm"),
+        AS("mlp"), AS("cnn"), AS("resnet20"), AS("gpt-nano"), AS("lstm"),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
