@@ -1,24 +1,51 @@
 /*
- * Matrix products and dense layers. oneDNN's sgemm is 3 to 12 % ahead of OpenBLAS 0.3.21 on the
- * shapes of a training step (64 x 256 x 784 and the like), OpenBLAS up to twice as fast where one
- * side is narrow (the last layer), so each gets what it is good at.
+ * Matrix products and dense layers in float32. oneDNN's sgemm is 3 to 12 % ahead of OpenBLAS 0.3.21
+ * on the shapes of a training step (64 x 256 x 784 and the like), OpenBLAS up to twice as fast
+ * where one side is narrow (the last layer), and forward products of few rows are faster without
+ * either (linear_tile.c); so each gets what it is good at. The choice depends on the shape and the
+ * processor alone: equal calls give equal bits. Small products stay on one thread: waking another
+ * takes as long as they do.
  */
-#include "kernels/cpu/internal.h"
+#include "kernels/cpu/linear_internal.h"
 
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/cpu/reference.h"
+#include "kernels/cpu/reference_dense.h"
+#include "kernels/cpu/split.h"
 
 #include <limits.h>
 #include <string.h>
 
 #include <cblas.h>
 
-enum { NARROW = 16 };
+/* From libgomp; <omp.h> comes with gcc only. */
+void omp_set_num_threads(int threads);
+
+enum {
+    NARROW = 16,
+    TILE_ROWS_MAX = 128,         /* the library's own packing pays from there on */
+    SPLIT_VALUES = 1 << 15,      /* of a pass over rows, for each thread */
+    SPLIT_OPERATIONS = 12 << 20, /* multiplications and additions of a product, in all */
+};
 
 static bool is_narrow(const struct gemm *g)
 {
     return g->rows < NARROW || g->columns < NARROW || g->inner < NARROW;
+}
+
+static void multiply(const struct cpu_backend *cpu, const struct gemm *g)
+{
+    if (cpu->onednn != NULL && !is_narrow(g) && onednn_gemm(g) == RC_OK) return;
+    cblas_sgemm(CblasRowMajor, g->is_a_transposed ? CblasTrans : CblasNoTrans,
+                g->is_b_transposed ? CblasTrans : CblasNoTrans, (int)g->rows, (int)g->columns,
+                (int)g->inner, g->alpha, g->a, (int)g->a_stride, g->b, (int)g->b_stride, g->beta,
+                g->c, (int)g->c_stride);
+}
+
+static bool is_small(size_t rows, size_t columns, size_t inner)
+{
+    return 2.0 * (double)rows * (double)columns * (double)inner < (double)SPLIT_OPERATIONS;
 }
 
 enum rc cpu_gemm(struct backend *backend, const struct gemm *g)
@@ -30,23 +57,80 @@ enum rc cpu_gemm(struct backend *backend, const struct gemm *g)
     if (g->rows == 0 || g->columns == 0) return RC_OK;
     if (cpu->options.is_reference) {
         reference_gemm(g);
-        return RC_OK;
+    } else if (backend->threads > 1 && is_small(g->rows, g->columns, g->inner)) {
+        omp_set_num_threads(1);
+        multiply(cpu, g);
+        omp_set_num_threads((int)backend->threads);
+    } else {
+        multiply(cpu, g);
     }
-    if (cpu->onednn != NULL && !is_narrow(g)) {
-        enum rc rc = onednn_gemm(g);
-        if (rc == RC_OK) return RC_OK;
-    }
-    cblas_sgemm(CblasRowMajor, g->is_a_transposed ? CblasTrans : CblasNoTrans,
-                g->is_b_transposed ? CblasTrans : CblasNoTrans, (int)g->rows, (int)g->columns,
-                (int)g->inner, g->alpha, g->a, (int)g->a_stride, g->b, (int)g->b_stride, g->beta,
-                g->c, (int)g->c_stride);
     return RC_OK;
+}
+
+struct finish {
+    const struct linear_options *options;
+    const float *bias;
+    float *pre, *y;
+};
+
+static void finish_part(void *data, size_t part, size_t from, size_t to)
+{
+    const struct finish *f = data;
+    size_t out = f->options->out;
+
+    (void)part;
+    cpu_bias_activation(f->options->activation, f->bias, (struct activation_rows){to - from, out},
+                        f->pre != NULL ? f->pre + from * out : NULL, f->y + from * out);
+}
+
+void linear_finish(struct backend *backend, const struct linear_options *options, size_t rows,
+                   const float *bias, float *pre, float *y)
+{
+    struct finish finish = {options, bias, pre, y};
+
+    if (bias == NULL && options->activation.kind == ACTIVATION_NONE && pre == NULL) return;
+    cpu_split(backend, rows, SPLIT_VALUES / options->out + 1, finish_part, &finish);
+}
+
+struct start_back {
+    const struct linear_options *options;
+    const struct linear_backward *pass;
+    float *sums; /* NULL: without bias */
+};
+
+static void start_back_part(void *data, size_t part, size_t from, size_t to)
+{
+    const struct start_back *s = data;
+    size_t out = s->options->out;
+    struct activation f = s->options->activation;
+    const float *values = activation_needs_input(f.kind) ? s->pass->pre : s->pass->y;
+    float *sums = s->sums != NULL ? s->sums + part * out : NULL;
+
+    if (sums != NULL) memset(sums, 0, out * sizeof(*sums));
+    cpu_activation_bias_backward(f, values != NULL ? values + from * out : NULL,
+                                 (struct activation_rows){to - from, out}, s->pass->dy + from * out,
+                                 sums);
+}
+
+void linear_start_back(struct backend *backend, const struct linear_options *options,
+                       const struct linear_backward *pass, float *sums)
+{
+    struct start_back start = {options, pass, pass->dbias != NULL ? sums : NULL};
+    size_t grain = SPLIT_VALUES / options->out + 1;
+
+    CHECK((pass->dbias != NULL) == options->with_bias);
+    if (start.sums == NULL && options->activation.kind == ACTIVATION_NONE) return;
+    cpu_split(backend, pass->rows, grain, start_back_part, &start);
+    if (start.sums == NULL) return;
+    if (pass->is_first) memset(pass->dbias, 0, options->out * sizeof(float));
+    cpu_add_rows(sums, cpu_split_parts(backend, pass->rows, grain), options->out, pass->dbias);
 }
 
 struct linear_plain {
     struct linear base;
     struct backend *backend;
     struct linear_options options;
+    bool has_tiles;
     const float *weight, *bias; /* borrowed */
 };
 
@@ -62,9 +146,39 @@ static void linear_destroy(struct linear *linear)
 
 static enum rc linear_prepare(struct linear *linear, const float *weight, const float *bias)
 {
+    CHECK((bias != NULL) == plain_of(linear)->options.with_bias);
     plain_of(linear)->weight = weight;
     plain_of(linear)->bias = bias;
     return RC_OK;
+}
+
+struct forward {
+    struct linear_tile tile;
+    float *scratch;
+};
+
+static void forward_part(void *data, size_t part, size_t from, size_t to)
+{
+    const struct forward *f = data;
+    size_t first = from * LINEAR_TILE_OUTPUTS, last = to * LINEAR_TILE_OUTPUTS;
+
+    linear_tile_forward(&f->tile, first, last < f->tile.out ? last : f->tile.out,
+                        f->scratch + part * linear_tile_scratch(f->tile.in));
+}
+
+/* Bias and relu on the way. */
+static void forward_tiles(struct linear_plain *l, size_t rows, const float *x, float *to)
+{
+    const struct linear_options *o = &l->options;
+    size_t blocks = (o->out + LINEAR_TILE_OUTPUTS - 1) / LINEAR_TILE_OUTPUTS;
+    struct forward forward = {
+        .tile = {rows, o->in, o->out, x, l->weight, l->bias, o->activation.kind == ACTIVATION_RELU,
+                 to},
+        .scratch = cpu_of(l->backend)->scratch,
+    };
+
+    cpu_split(l->backend, blocks, is_small(rows, o->out, o->in) ? blocks : 1, forward_part,
+              &forward);
 }
 
 static enum rc linear_forward(struct linear *linear, size_t rows, const float *x, float *pre,
@@ -86,17 +200,18 @@ static enum rc linear_forward(struct linear *linear, size_t rows, const float *x
         .c = to,
         .c_stride = o->out,
     };
-    enum rc rc = cpu_gemm(l->backend, &product);
+    enum rc rc;
 
     CHECK(rows <= o->rows_max);
-    if (rc != RC_OK) return rc;
-    if (o->with_bias) {
-        cpu_bias_relu(to, rows, o->out, l->bias, o->activation.kind == ACTIVATION_RELU);
-    } else if (o->activation.kind == ACTIVATION_RELU) {
-        rc = cpu_relu_forward(l->backend, to, rows * o->out);
+    CHECK(pre == NULL || activation_needs_input(o->activation.kind));
+    if (l->has_tiles && rows <= TILE_ROWS_MAX) {
+        forward_tiles(l, rows, x, to);
+        if (o->activation.kind > ACTIVATION_RELU) linear_finish(l->backend, o, rows, NULL, pre, y);
+        return RC_OK;
     }
-    if (rc != RC_OK || o->activation.kind <= ACTIVATION_RELU) return rc;
-    return l->backend->ops->activation_forward(l->backend, o->activation, to, y, rows * o->out);
+    rc = cpu_gemm(l->backend, &product);
+    if (rc == RC_OK) linear_finish(l->backend, o, rows, l->bias, pre, y);
+    return rc;
 }
 
 static enum rc linear_backward(struct linear *linear, const struct linear_backward *pass)
@@ -130,43 +245,55 @@ static enum rc linear_backward(struct linear *linear, const struct linear_backwa
         .c = pass->dx,
         .c_stride = o->in,
     };
-    size_t n = pass->rows * o->out;
-    enum rc rc = RC_OK;
+    enum rc rc;
 
-    if (o->activation.kind == ACTIVATION_RELU) {
-        rc = cpu_relu_backward(l->backend, pass->y, pass->dy, n);
-    } else if (o->activation.kind != ACTIVATION_NONE) {
-        rc = l->backend->ops->activation_backward(l->backend, o->activation, pass->pre, pass->y,
-                                                  pass->dy, pass->dy, n);
-    }
-    if (rc == RC_OK) {
-        if (pass->dbias != NULL) {
-            if (pass->is_first) memset(pass->dbias, 0, o->out * sizeof(float));
-            cpu_add_rows(pass->dy, pass->rows, o->out, pass->dbias);
-        }
-        rc = cpu_gemm(l->backend, &weight);
-    }
+    CHECK(pass->rows <= o->rows_max && o->with_gradients);
+    CHECK(pass->dx == NULL || o->with_input_gradient);
+    linear_start_back(l->backend, o, pass, cpu_of(l->backend)->scratch);
+    rc = cpu_gemm(l->backend, &weight);
     if (rc == RC_OK && pass->dx != NULL) rc = cpu_gemm(l->backend, &input); /* last: dx may be x */
     return rc;
 }
 
 static const struct linear_ops linear_plain_ops = {
-    .name = "gemm",
+    .name = "float32",
     .destroy = linear_destroy,
     .prepare = linear_prepare,
     .forward = linear_forward,
     .backward = linear_backward,
 };
 
-enum rc cpu_linear_create(struct backend *backend, const struct linear_options *options,
-                          struct linear **linear)
+static enum rc linear_plain_create(struct backend *backend, const struct linear_options *options,
+                                   struct linear **linear)
 {
     struct linear_plain *l = mem_alloc(sizeof(*l));
+    size_t values = options->out;
+    enum rc rc;
 
     if (l == NULL) return RC_NOMEM;
     l->base.ops = &linear_plain_ops;
     l->backend = backend;
     l->options = *options;
+    l->has_tiles = options->in >= NARROW && options->out >= NARROW && linear_tile_is_here();
+    if (l->has_tiles && linear_tile_scratch(options->in) > values) {
+        values = linear_tile_scratch(options->in);
+    }
+    rc = cpu_scratch_reserve(cpu_of(backend), backend->threads * values * sizeof(float));
+    if (rc != RC_OK) {
+        mem_free(l);
+        return rc;
+    }
     *linear = &l->base;
     return RC_OK;
+}
+
+enum rc cpu_linear_create(struct backend *backend, const struct linear_options *options,
+                          struct linear **linear)
+{
+    struct cpu_backend *cpu = cpu_of(backend);
+
+    CHECK(options->in > 0 && options->out > 0 && options->rows_max > 0);
+    CHECK(options->activation.kind < ACTIVATION_COUNT);
+    if (cpu->options.is_reference) return reference_linear_create(options, linear);
+    return linear_plain_create(backend, options, linear);
 }
