@@ -100,7 +100,7 @@ static enum rc read_model(struct reading *r, size_t index, struct fault *why)
     out->parameters[index] = model_schema(model)->values[SECTION_PARAMETERS];
     rc = average_add(r, model, &card, &reason);
     if (rc == RC_OK) {
-        const struct dataset_info info = outputs_info(dataset_info(r->dataset), &card);
+        const struct dataset_info info = outputs_info(dataset_info(r->dataset), model);
         r->score = &out->models[index];
         rc = outputs_run(model, &info, &r->test, &sink);
     }
@@ -141,7 +141,7 @@ static enum rc read_average(struct reading *r, struct fault *why)
                          &model, &card, why);
     if (rc != RC_OK) return rc;
     soup_pour(r->soup, model);
-    const struct dataset_info info = outputs_info(dataset_info(r->dataset), &card);
+    const struct dataset_info info = outputs_info(dataset_info(r->dataset), model);
     rc = outputs_score(model, &info, &r->test, &r->out->average);
     if (rc != RC_OK) {
         fault_set(why, rc, "cannot evaluate the parameter average: %s", rc_text(rc));

@@ -13,6 +13,7 @@
 #include "replica/optimizer.h"
 #include "replica/schedule.h"
 #include "replica/store_safetensors.h"
+#include "replica/task.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -130,7 +131,7 @@ static enum rc ask_teachers(struct lesson *l, struct fault *why)
         struct model_card card;
         rc = comparison_load(l->backend, path, info, OUTPUTS_BATCH, &model, &card, why);
         if (rc != RC_OK) break;
-        const struct dataset_info as_trained = outputs_info(info, &card);
+        const struct dataset_info as_trained = outputs_info(info, model);
         rc = outputs_run(model, &as_trained, &l->train, &sink);
         if (rc != RC_OK) fault_set(why, rc, "cannot ask %s: %s", path, rc_text(rc));
         model_destroy(model);
@@ -158,17 +159,9 @@ static void pupil_card(struct pupil *p, const struct lesson *l)
     const struct dataset_info *info = dataset_info(l->dataset);
     const struct model_card *teacher = &l->out->teachers.card;
 
-    p->card = (struct model_card){
-        .channels = info->channels,
-        .height = info->height,
-        .width = info->width,
-        .classes = info->classes,
-        .mean = info->mean[0],
-        .scale = info->scale[0],
-        .step = l->steps,
-        .samples = l->steps * l->batch,
-    };
-    snprintf(p->card.spec, sizeof p->card.spec, "%s", model_spec(p->model));
+    task_card(info, p->model, &p->card);
+    p->card.step = l->steps;
+    p->card.samples = l->steps * l->batch;
     snprintf(p->card.data, sizeof p->card.data, "%s",
              l->options->data != NULL ? l->options->data : teacher->data);
 }
@@ -176,20 +169,18 @@ static void pupil_card(struct pupil *p, const struct lesson *l)
 static enum rc pupil_init(struct pupil *p, struct lesson *l, struct fault *why)
 {
     const struct dataset_info *info = dataset_info(l->dataset);
-    const struct model_options options = {
+    struct model_options options = {
         .spec = l->options->student,
-        .channels = info->channels,
-        .height = info->height,
-        .width = info->width,
-        .classes = info->classes,
         .batch_max = l->batch > OUTPUTS_BATCH ? l->batch : OUTPUTS_BATCH,
         .seed = l->options->seed,
         .with_gradients = true,
     };
     const size_t rows = l->batch, outputs = rows * info->classes;
-    enum rc rc = model_create(l->backend, &options, &p->model, why);
 
+    task_describe(info, &options);
+    enum rc rc = model_create(l->backend, &options, &p->model, why);
     if (rc != RC_OK) return rc;
+    model_set_normalisation(p->model, info->mean, info->scale);
     const size_t values = model_schema(p->model)->values[SECTION_PARAMETERS];
     const size_t planes = optimizer_planes(l->optimizer.kind);
     const size_t scratch = optimizer_workspace(&l->optimizer, model_schema(p->model));

@@ -28,14 +28,13 @@ void score_add(struct score *score, double probability, bool is_correct)
     score->loss_sum -= log(fmax(probability, (double)FLT_TRUE_MIN));
 }
 
-struct dataset_info outputs_info(const struct dataset_info *info, const struct model_card *card)
+struct dataset_info outputs_info(const struct dataset_info *info, const struct model *model)
 {
     struct dataset_info as_trained = *info;
 
-    if (info->channels == 1) { /* a card holds one channel's */
-        as_trained.mean = &card->mean;
-        as_trained.scale = &card->scale;
-    }
+    CHECK(info->channels == model_channels(model));
+    as_trained.mean = model_mean(model);
+    as_trained.scale = model_scale(model);
     return as_trained;
 }
 

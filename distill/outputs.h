@@ -26,8 +26,8 @@ void score_add(struct score *score, double probability, bool is_correct);
 void score_add_logits(struct score *score, const float *logits, const uint32_t *labels, size_t rows,
                       uint32_t classes);
 
-/** `info`, with the normalisation of the model's card. Both stay borrowed. */
-struct dataset_info outputs_info(const struct dataset_info *info, const struct model_card *card);
+/** `info`, with the normalisation the model was trained with. Both stay borrowed. */
+struct dataset_info outputs_info(const struct dataset_info *info, const struct model *model);
 
 struct outputs_sink {
     void *context;

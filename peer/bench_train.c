@@ -8,23 +8,29 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "peer/usage.h"
 #include "replica/json.h"
+#include "replica/layers.h"
 #include "replica/model.h"
 #include "replica/optimizer.h"
+#include "replica/task.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNKS_MAX = 4096, CHUNKS_WANTED = 20, WARM_STEPS = 3 };
+/* The made-up text: as long as the model likes, or 64; the King James Bible has 73 symbols. */
+enum { CHUNKS_MAX = 4096, CHUNKS_WANTED = 20, WARM_STEPS = 3, TEXT_STEPS = 64, TEXT_SYMBOLS = 73 };
 
 struct course {
     struct backend *backend;
     struct model *model;
     struct optimizer optimizer;
-    uint32_t batch;
+    struct dataset_info info;
+    struct task task;
+    struct batch batch;
+    float *input; /* on the backend */
+    float *workspace;
+    float *logits, *gradient;
     uint64_t updates;
-    float *input, *logits, *gradient;
-    uint32_t *labels;
 };
 
 static int compare_reals(const void *a, const void *b)
@@ -53,66 +59,135 @@ struct bench_spread bench_spread_of(double *values, uint32_t count)
 
 static void course_end(struct course *c)
 {
+    task_deinit(&c->task);
     model_destroy(c->model);
-    mem_free(c->input);
+    batch_deinit(&c->batch);
+    if (c->backend != NULL) {
+        c->backend->ops->free(c->backend, c->input);
+        c->backend->ops->free(c->backend, c->workspace);
+    }
     mem_free(c->logits);
     mem_free(c->gradient);
-    mem_free(c->labels);
     backend_destroy(c->backend);
 }
 
-static enum rc course_begin(struct course *c, const struct model_options *shape, uint32_t threads,
-                            struct fault *why)
+static uint32_t or_default(uint32_t value, uint32_t otherwise)
 {
-    struct cpu_backend_options backend = {.threads = threads};
-    size_t inputs = (size_t)shape->batch_max * shape->channels * shape->height * shape->width;
-    size_t outputs = (size_t)shape->batch_max * shape->classes;
+    return value == 0 ? otherwise : value;
+}
+
+/* The data that the model would be trained on. */
+static void describe(const struct bench_train_options *options, const char *spec,
+                     struct dataset_info *info)
+{
+    if (layers_read_tokens(spec)) {
+        uint32_t steps = or_default(options->width, or_default(task_context(spec), TEXT_STEPS));
+        uint32_t symbols = or_default(options->classes, TEXT_SYMBOLS);
+        *info = (struct dataset_info){.input = DATA_TOKENS,
+                                      .target = DATA_NEXT_TOKEN,
+                                      .channels = 1,
+                                      .height = 1,
+                                      .width = steps,
+                                      .symbols = symbols,
+                                      .classes = symbols,
+                                      .outputs = symbols,
+                                      .labels_per_sample = steps};
+        return;
+    }
+    *info = (struct dataset_info){.input = DATA_IMAGES,
+                                  .target = DATA_CLASS,
+                                  .channels = or_default(options->channels, 1),
+                                  .height = or_default(options->height, 28),
+                                  .width = or_default(options->width, 28),
+                                  .classes = or_default(options->classes, 10),
+                                  .outputs = or_default(options->classes, 10),
+                                  .labels_per_sample = 1};
+}
+
+static void make_up(struct course *c)
+{
+    size_t values = c->batch.rows_max * dataset_values(&c->info);
+    size_t labels = (size_t)c->batch.rows_max * c->info.labels_per_sample;
+    bool is_text = c->info.input == DATA_TOKENS;
     struct rng rng;
+
+    c->batch.rows = c->batch.rows_max;
+    rng_init(&rng, 1, 0);
+    for (size_t i = 0; i < values; i++) {
+        c->batch.values[i] =
+            is_text ? (float)rng_below(&rng, c->info.symbols) : (float)(rng_unit(&rng) * 2.0 - 1.0);
+    }
+    for (size_t i = 0; i < labels; i++) {
+        c->batch.labels[i] = (uint32_t)rng_below(&rng, c->info.classes);
+    }
+}
+
+static enum rc take_memory(struct course *c, uint32_t batch)
+{
+    const struct backend_ops *ops = c->backend->ops;
+    size_t values = batch * dataset_values(&c->info), logits = task_logits(&c->task, batch);
+    enum rc rc = model_reserve_moments(c->model, optimizer_planes(c->optimizer.kind));
+
+    if (rc == RC_OK) rc = batch_init(&c->batch, &c->info, batch);
+    c->input = ops->alloc(c->backend, values * sizeof(float));
+    c->workspace =
+        ops->alloc(c->backend, (optimizer_workspace(&c->optimizer, model_schema(c->model)) + 1) *
+                                   sizeof(float));
+    c->logits = mem_aligned(logits * sizeof(float));
+    c->gradient = mem_aligned(logits * sizeof(float));
+    if (c->input == NULL || c->workspace == NULL || c->logits == NULL || c->gradient == NULL) {
+        rc = RC_NOMEM;
+    }
+    if (rc == RC_OK) make_up(c);
+    if (rc != RC_OK) return rc;
+    return ops->upload(c->backend, c->input, c->batch.values, values * sizeof(float));
+}
+
+static enum rc course_begin(struct course *c, const struct bench_train_options *options,
+                            const char *spec, struct fault *why)
+{
+    struct layers_training usual = layers_training(spec);
+    struct cpu_backend_options backend = {.threads = or_default(options->threads, 1)};
+    struct model_options shape = {.spec = spec, .seed = 1, .with_gradients = true};
     enum rc rc;
 
-    c->batch = shape->batch_max;
+    if (options->precision != NULL && strcmp(options->precision, "bf16") == 0) {
+        backend.precision = PRECISION_BF16;
+    }
     c->backend = cpu_backend_create(&backend);
     if (c->backend == NULL) return fault_set(why, RC_NOMEM, "bench train: out of memory");
-    rc = optimizer_parse("momentum:lr=0.01,beta=0.9", &c->optimizer, why);
-    if (rc == RC_OK) rc = model_create(c->backend, shape, &c->model, why);
+    describe(options, spec, &c->info);
+    task_describe(&c->info, &shape);
+    shape.batch_max = or_default(options->batch, usual.batch);
+    rc = optimizer_parse(usual.optimizer, &c->optimizer, why);
+    if (rc == RC_OK) rc = model_create(c->backend, &shape, &c->model, why);
+    if (rc == RC_OK) rc = task_init(&c->task, &c->info, c->model, why);
     if (rc != RC_OK) return rc;
-    rc = model_reserve_moments(c->model, optimizer_planes(c->optimizer.kind));
-    c->input = mem_aligned(inputs * sizeof(float));
-    c->logits = mem_aligned(outputs * sizeof(float));
-    c->gradient = mem_aligned(outputs * sizeof(float));
-    c->labels = mem_array(c->batch, sizeof(*c->labels));
-    if (rc != RC_OK || c->input == NULL || c->logits == NULL || c->gradient == NULL ||
-        c->labels == NULL) {
-        return fault_set(why, RC_NOMEM, "bench train: out of memory; try a smaller --batch");
-    }
-    rng_init(&rng, 1, 0);
-    for (size_t i = 0; i < inputs; i++) {
-        c->input[i] = (float)(rng_unit(&rng) * 2.0 - 1.0);
-    }
-    for (uint32_t i = 0; i < c->batch; i++) {
-        c->labels[i] = (uint32_t)rng_below(&rng, shape->classes);
-    }
-    return RC_OK;
+    rc = take_memory(c, shape.batch_max);
+    if (rc == RC_OK) return RC_OK;
+    return fault_set(why, rc, "bench train: %s; try a smaller --batch", rc_text(rc));
 }
 
 static enum rc course_step(struct course *c)
 {
-    struct backend *backend = c->backend;
     struct model *model = c->model;
-    struct update update = optimizer_update(&c->optimizer, c->optimizer.lr, ++c->updates);
-    uint32_t correct = 0;
-    double loss;
-    enum rc rc = model_forward(model, c->input, c->batch, true, c->logits);
+    const struct optimizer_step step = {
+        .gradient = model_plane(model, SECTION_GRADIENT),
+        .moments = model_plane(model, SECTION_MOMENTS),
+        .values = model_plane(model, SECTION_PARAMETERS),
+        .workspace = c->workspace,
+        .factor = 1.0,
+        .count = ++c->updates,
+    };
+    struct task_score score;
+    enum rc rc = model_forward(model, c->input, c->batch.rows, true, c->logits);
 
     if (rc != RC_OK) return rc;
-    loss = loss_cross_entropy(c->logits, c->labels, c->batch, model_classes(model), c->gradient,
-                              &correct);
-    if (!isfinite(loss)) return RC_NONFINITE;
+    score = task_loss(&c->task, &c->batch, c->logits, c->gradient);
+    if (!isfinite(score.loss)) return RC_NONFINITE;
     rc = model_backward(model, c->gradient);
     if (rc != RC_OK) return rc;
-    return backend->ops->update(
-        backend, &update, model_plane(model, SECTION_GRADIENT), model_plane(model, SECTION_MOMENTS),
-        model_plane(model, SECTION_PARAMETERS), model_schema(model)->values[SECTION_PARAMETERS]);
+    return optimizer_step(&c->optimizer, c->backend, model_schema(model), &step);
 }
 
 /* Samples per second of each chunk until the time is up; at least one chunk. */
@@ -122,6 +197,7 @@ static enum rc measure(struct course *c, const struct bench_clock *clock, double
     uint64_t begin_ns = clock->now_ns(clock->context), chunk_ns = begin_ns;
     uint64_t total_ns = (uint64_t)(seconds * (double)NS_PER_S);
     uint64_t each_ns = total_ns / CHUNKS_WANTED;
+    double per_step = (double)c->batch.rows * c->task.rows; /* samples, or tokens */
     uint32_t steps = 0, done = 0;
     enum rc rc = RC_OK;
 
@@ -131,7 +207,7 @@ static enum rc measure(struct course *c, const struct bench_clock *clock, double
         steps++;
         now_ns = clock->now_ns(clock->context);
         if (now_ns - chunk_ns < each_ns || now_ns == chunk_ns) continue;
-        rates[done++] = (double)steps * c->batch * 1e9 / (double)(now_ns - chunk_ns);
+        rates[done++] = (double)steps * per_step * 1e9 / (double)(now_ns - chunk_ns);
         chunk_ns = now_ns;
         steps = 0;
         if (now_ns - begin_ns >= total_ns) break;
@@ -145,9 +221,8 @@ static enum rc check_options(const struct bench_train_options *options, struct f
     const char *precision = options->precision, *device = options->device;
 
     CHECK(options->clock.now_ns != NULL);
-    if (precision != NULL && strcmp(precision, "f32") != 0) {
-        return fault_set(why, RC_UNSUPPORTED, "--precision %s: this build trains in f32 only",
-                         precision);
+    if (precision != NULL && strcmp(precision, "f32") != 0 && strcmp(precision, "bf16") != 0) {
+        return fault_set(why, RC_UNSUPPORTED, "--precision %s: it is f32 or bf16", precision);
     }
     if (device != NULL && strcmp(device, "auto") != 0 && strcmp(device, "cpu") != 0) {
         return fault_set(why, RC_UNSUPPORTED, "--device %s: this build has the cpu only", device);
@@ -155,22 +230,17 @@ static enum rc check_options(const struct bench_train_options *options, struct f
     return RC_OK;
 }
 
-static uint32_t or_default(uint32_t value, uint32_t otherwise)
-{
-    return value == 0 ? otherwise : value;
-}
-
-static struct json *row_create(const struct course *c, const char *name, uint32_t threads,
-                               struct bench_spread spread)
+static struct json *row_create(const struct course *c, const struct bench_train_options *options,
+                               const char *name, struct bench_spread spread)
 {
     struct json *row = json_object_create();
 
     json_set_text(row, "model", name);
-    json_set_count(row, "batch", c->batch);
-    json_set_count(row, "threads", threads);
-    json_set_text(row, "precision", "f32");
+    json_set_count(row, "batch", c->batch.rows);
+    json_set_count(row, "threads", c->backend->threads);
+    json_set_text(row, "precision", options->precision != NULL ? options->precision : "f32");
     json_set_text(row, "device", "cpu");
-    json_set_text(row, "unit", "samples");
+    json_set_text(row, "unit", c->info.input == DATA_TOKENS ? "tokens" : "samples");
     json_set_real(row, "per_s", spread.median);
     json_set_real(row, "q1", spread.q1);
     json_set_real(row, "q3", spread.q3);
@@ -182,24 +252,14 @@ static struct json *row_create(const struct course *c, const char *name, uint32_
 enum rc bench_train(const struct bench_train_options *options, struct json **row, struct fault *why)
 {
     const char *name = options->model == NULL ? "cnn" : options->model;
-    uint32_t threads = or_default(options->threads, 1), chunks = 0;
-    struct model_options shape = {
-        .spec = name,
-        .channels = or_default(options->channels, 1),
-        .height = or_default(options->height, 28),
-        .width = or_default(options->width, 28),
-        .classes = or_default(options->classes, 10),
-        .batch_max = or_default(options->batch, 64),
-        .seed = 1,
-        .with_gradients = true,
-    };
     double seconds = options->seconds > 0.0 ? options->seconds : 5.0;
     double *rates = NULL;
+    uint32_t chunks = 0;
     struct course course = {0};
     enum rc rc = check_options(options, why);
 
     if (rc != RC_OK) return rc;
-    rc = course_begin(&course, &shape, threads, why);
+    rc = course_begin(&course, options, name, why);
     if (rc != RC_OK) goto out;
     rates = mem_array(CHUNKS_MAX, sizeof(*rates));
     rc = rates == NULL ? RC_NOMEM : RC_OK;
@@ -211,7 +271,7 @@ enum rc bench_train(const struct bench_train_options *options, struct json **row
         fault_set(why, rc, "bench train: %s", rc_text(rc));
         goto out;
     }
-    *row = row_create(&course, name, threads, bench_spread_of(rates, chunks));
+    *row = row_create(&course, options, name, bench_spread_of(rates, chunks));
 out:
     mem_free(rates);
     course_end(&course);

@@ -275,7 +275,9 @@ static enum rc unknown_word(struct parser *p, const char *text)
     char name[SPEC_WORD_BYTES] = "";
 
     for (size_t i = 0; i < ARRAY_COUNT(words); i++) {
-        known[i] = words[i].size == SIZE_FILTER ? words[i].example : words[i].name;
+        known[i] = words[i].name;
+        if (words[i].kind == LAYER_CONV) known[i] = "conv3x3";
+        if (words[i].kind == LAYER_LOCAL) known[i] = "local3x3";
     }
     snprintf(name, sizeof(name), "%.*s", (int)strcspn(text, ":,"), text);
     if (p->list.count == 0 && p->text[p->at + strlen(text)] == '\0') {
@@ -492,6 +494,15 @@ uint32_t layers_context(const char *spec)
     }
     mem_free(list);
     return context;
+}
+
+bool layers_read_tokens(const char *spec)
+{
+    const char *preset = layers_preset(spec);
+    const char *text = preset != NULL ? preset : spec;
+
+    text += strspn(text, " \t\n([");
+    return strncmp(text, "embed", strlen("embed")) == 0;
 }
 
 static const struct word *word_of(const struct layer *layer)

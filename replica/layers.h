@@ -84,6 +84,15 @@ char *layer_format(const struct layer *layer, char *text, size_t cap);
 const char *layers_preset(const char *name);
 /** Name of preset number `i`; NULL behind the last. */
 const char *layers_preset_name(size_t i);
+/** What a preset is trained with unless told otherwise: optimizer and batch. Layer lists get those
+ *  of the preset they resemble. Never NULL. */
+struct layers_training {
+    const char *optimizer;
+    uint32_t batch;
+};
+struct layers_training layers_training(const char *spec);
+/** Whether the spec or preset begins with an embedding: its data are tokens. */
+bool layers_read_tokens(const char *spec);
 /** Steps of the sequences that a spec or preset has learned positions for; 0: any number, or it
  *  cannot be parsed. */
 uint32_t layers_context(const char *spec);

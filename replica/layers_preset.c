@@ -22,23 +22,38 @@
     "( [ ln attention:" heads " ]+ [ ln linear:" wider " gelu linear:" width " ]+ )*" layers " ln" \
     " "
 
+static const struct layers_training dense = {"momentum:lr=0.05,beta=0.9", 64};
+static const struct layers_training filters = {"momentum:lr=0.02,beta=0.9", 64};
+static const struct layers_training residual = {"momentum:lr=0.1,beta=0.9,wd=1e-4", 64};
+static const struct layers_training gates = {"adam:lr=1e-3", 32};
+static const struct layers_training language = {"adamw:lr=1e-3,beta1=0.9,beta2=0.95,wd=0.1", 32};
+
 static const struct preset {
     const char *name, *spec;
+    const struct layers_training *training;
 } presets[] = {
-    {"mlp", "linear:256 relu linear:128 relu linear:classes"},
-    {"cnn", "conv3x3:32 relu conv3x3:64 relu maxpool2 linear:128 relu linear:classes"},
-    {"resnet14", STEM("2") STAGE("32", "1") STAGE("64", "1") "globalpool linear:classes"},
-    {"resnet18", "conv3x3:64 bn relu ( [ conv3x3:64 bn relu conv3x3:64 bn ]+ relu )*2 " WIDE("128")
-                     WIDE("256") WIDE("512") "globalpool linear:classes"},
-    {"resnet20", STEM("3") STAGE("32", "2") STAGE("64", "2") "globalpool linear:classes"},
-    {"lstm", "embed:256 lstm:256 lstm:256 linear:classes"},
-    {"gpt-nano", "embed:128 positions:128 " BLOCKS("4", "128", "512", "4") "linear:classes,bias=0"},
+    {"mlp", "linear:256 relu linear:128 relu linear:classes", &dense},
+    {"cnn", "conv3x3:32 relu conv3x3:64 relu maxpool2 linear:128 relu linear:classes", &filters},
+    {"resnet14", STEM("2") STAGE("32", "1") STAGE("64", "1") "globalpool linear:classes",
+     &residual},
+    {"resnet18",
+     "conv3x3:64 bn relu ( [ conv3x3:64 bn relu conv3x3:64 bn ]+ relu )*2 " WIDE("128") WIDE("256")
+         WIDE("512") "globalpool linear:classes",
+     &residual},
+    {"resnet20", STEM("3") STAGE("32", "2") STAGE("64", "2") "globalpool linear:classes",
+     &residual},
+    {"lstm", "embed:256 lstm:256 lstm:256 linear:classes", &gates},
+    {"gpt-nano", "embed:128 positions:128 " BLOCKS("4", "128", "512", "4") "linear:classes,bias=0",
+     &language},
     {"gpt-micro",
-     "embed:256 positions:256 " BLOCKS("8", "256", "1024", "6") "linear:classes,bias=0"},
+     "embed:256 positions:256 " BLOCKS("8", "256", "1024", "6") "linear:classes,bias=0", &language},
     {"gpt2-small",
-     "embed:768 positions:1024 " BLOCKS("12", "768", "3072", "12") "linear:classes,bias=0,tied=1"},
-    {"treenet", "conv3x3:32 relu maxpool2 [ conv3x3:64 relu maxpool2 linear:64 relu "
-                "linear:classes ]*4"},
+     "embed:768 positions:1024 " BLOCKS("12", "768", "3072", "12") "linear:classes,bias=0,tied=1",
+     &language},
+    {"treenet",
+     "conv3x3:32 relu maxpool2 [ conv3x3:64 relu maxpool2 linear:64 relu "
+     "linear:classes ]*4",
+     &filters},
 };
 
 const char *layers_preset(const char *name)
@@ -52,4 +67,16 @@ const char *layers_preset(const char *name)
 const char *layers_preset_name(size_t i)
 {
     return i < ARRAY_COUNT(presets) ? presets[i].name : NULL;
+}
+
+struct layers_training layers_training(const char *spec)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(presets); i++) {
+        if (strcmp(presets[i].name, spec) == 0) return *presets[i].training;
+    }
+    if (strstr(spec, "embed") != NULL) {
+        return strstr(spec, "attention") != NULL ? language : gates;
+    }
+    if (strstr(spec, "conv") != NULL) return filters;
+    return dense;
 }

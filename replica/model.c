@@ -85,9 +85,14 @@ static enum rc take_tables(struct model *m)
     m->values = mem_array(STAGES_MAX + 1, sizeof(*m->values));
     m->segments = mem_array(STAGES_MAX, sizeof(*m->segments));
     m->saved = mem_array(STAGES_MAX, sizeof(*m->saved));
+    m->mean = mem_array(m->input.image.channels, sizeof(*m->mean));
+    m->scale = mem_array(m->input.image.channels, sizeof(*m->scale));
     if (m->inits == NULL || m->stages == NULL || m->values == NULL || m->segments == NULL ||
-        m->saved == NULL) {
+        m->saved == NULL || m->mean == NULL || m->scale == NULL) {
         return RC_NOMEM;
+    }
+    for (uint32_t c = 0; c < m->input.image.channels; c++) {
+        m->scale[c] = 1.0F;
     }
     return RC_OK;
 }

@@ -125,14 +125,25 @@ double loss_squared(const float *predicted, const float *targets, uint32_t rows,
 void loss_merge_heads(const float *logits, size_t rows, uint32_t heads, uint32_t classes,
                       float *merged);
 
+enum { MODEL_SYMBOLS_MAX = 256 };
+
 /* What a model file says about itself, besides its tensors. */
 struct model_card {
     char spec[2048];
     char data[256]; /* the --data spec it was trained on */
-    uint32_t channels, height, width, classes;
-    float mean, scale; /* input normalisation */
+    enum model_input input;
+    bool is_regression; /* `classes` real values */
+    uint32_t channels, height, width, classes, symbols;
+    uint8_t symbol_bytes[MODEL_SYMBOLS_MAX]; /* text: the byte of each symbol */
     uint64_t step, samples;
 };
+
+/** How inputs are normalised, value = (raw - mean) * scale, [channels] each: saved and loaded with
+ *  the model. 0 and 1 until set. */
+void model_set_normalisation(struct model *model, const float *mean, const float *scale);
+uint32_t model_channels(const struct model *model);
+const float *model_mean(const struct model *model);
+const float *model_scale(const struct model *model);
 
 /** Add parameters, buffers and card to `file` (values borrowed). */
 MUST_USE enum rc model_save(struct model *model, const struct model_card *card,

@@ -6,6 +6,7 @@
 #include "replica/model.h"
 
 #include "base/check.h"
+#include "base/mem.h"
 #include "base/units.h"
 #include "kernels/backend.h"
 #include "replica/store_safetensors.h"
@@ -16,7 +17,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char format_version[] = "grapevine-model-1";
+static const char format_version[] = "grapevine-model-2";
+static const char *const input_names[] = {
+    [MODEL_INPUT_IMAGE] = "image",
+    [MODEL_INPUT_TOKENS] = "tokens",
+};
 
 static enum rc set_count(struct tensor_file *file, const char *key, uint64_t value)
 {
@@ -26,12 +31,16 @@ static enum rc set_count(struct tensor_file *file, const char *key, uint64_t val
     return tensor_file_set(file, key, text);
 }
 
-static enum rc set_real(struct tensor_file *file, const char *key, float value)
+/* The byte of each symbol, two hexadecimal digits each. */
+static enum rc set_symbols(struct tensor_file *file, const struct model_card *card)
 {
-    char text[32];
+    char text[2 * MODEL_SYMBOLS_MAX + 1] = "";
 
-    snprintf(text, sizeof(text), "%.9g", (double)value);
-    return tensor_file_set(file, key, text);
+    if (card->symbols == 0 || card->symbols > MODEL_SYMBOLS_MAX) return RC_OK;
+    for (uint32_t i = 0; i < card->symbols; i++) {
+        snprintf(text + 2 * (size_t)i, 3, "%02x", card->symbol_bytes[i]);
+    }
+    return tensor_file_set(file, "symbol_bytes", text);
 }
 
 static enum rc write_card(const struct model_card *card, struct tensor_file *file)
@@ -44,11 +53,38 @@ static enum rc write_card(const struct model_card *card, struct tensor_file *fil
     if (rc == RC_OK) rc = set_count(file, "height", card->height);
     if (rc == RC_OK) rc = set_count(file, "width", card->width);
     if (rc == RC_OK) rc = set_count(file, "classes", card->classes);
-    if (rc == RC_OK) rc = set_real(file, "mean", card->mean);
-    if (rc == RC_OK) rc = set_real(file, "scale", card->scale);
+    if (rc == RC_OK) rc = tensor_file_set(file, "input", input_names[card->input]);
+    if (rc == RC_OK)
+        rc = tensor_file_set(file, "target", card->is_regression ? "reals" : "classes");
+    if (rc == RC_OK) rc = set_count(file, "symbols", card->symbols);
+    if (rc == RC_OK) rc = set_symbols(file, card);
     if (rc == RC_OK) rc = set_count(file, "step", card->step);
     if (rc == RC_OK) rc = set_count(file, "samples", card->samples);
     return rc;
+}
+
+/* One of the two arrays that normalise the input. */
+static struct tensor_view normalisation_view(const struct model *model, const char *name,
+                                             const float *values)
+{
+    struct tensor_view view = {
+        .name = name,
+        .dtype = "F32",
+        .rank = 1,
+        .bytes = values,
+    };
+    view.shape[0] = model_channels(model);
+    view.bytes_count = view.shape[0] * sizeof(float);
+    return view;
+}
+
+static enum rc add_normalisation(const struct model *model, struct tensor_file *file)
+{
+    struct tensor_view mean = normalisation_view(model, "input.mean", model_mean(model));
+    struct tensor_view scale = normalisation_view(model, "input.scale", model_scale(model));
+    enum rc rc = tensor_file_add(file, &mean);
+
+    return rc == RC_OK ? tensor_file_add(file, &scale) : rc;
 }
 
 enum rc model_save(struct model *model, const struct model_card *card, struct tensor_file *file)
@@ -70,7 +106,7 @@ enum rc model_save(struct model *model, const struct model_card *card, struct te
         }
         rc = tensor_file_add(file, &view);
     }
-    return rc;
+    return rc == RC_OK ? add_normalisation(model, file) : rc;
 }
 
 /* Where a card comes from, for messages. */
@@ -123,17 +159,57 @@ static enum rc read_extent(const struct source *from, const char *key, uint32_t 
     return rc;
 }
 
-static enum rc read_real(const struct source *from, const char *key, float *value)
+static enum rc read_input(const struct source *from, enum model_input *input)
 {
     char text[32];
-    char *end = NULL;
-    enum rc rc = read_text(from, key, text, sizeof(text));
+    enum rc rc = read_text(from, "input", text, sizeof(text));
 
     if (rc != RC_OK) return rc;
-    *value = strtof(text, &end);
-    if (end == text || *end != '\0' || !isfinite(*value)) {
-        return fault_set(from->why, RC_FORMAT, "cannot use %s: '%s' is '%s', not a finite number",
-                         from->name, key, text);
+    for (size_t i = 0; i < ARRAY_COUNT(input_names); i++) {
+        if (strcmp(text, input_names[i]) != 0) continue;
+        *input = (enum model_input)i;
+        return RC_OK;
+    }
+    return fault_set(from->why, RC_FORMAT, "cannot use %s: its input is '%s', not image or tokens",
+                     from->name, text);
+}
+
+static enum rc read_target(const struct source *from, bool *is_regression)
+{
+    char text[32];
+    enum rc rc = read_text(from, "target", text, sizeof(text));
+
+    if (rc != RC_OK) return rc;
+    *is_regression = strcmp(text, "reals") == 0;
+    if (*is_regression || strcmp(text, "classes") == 0) return RC_OK;
+    return fault_set(from->why, RC_FORMAT,
+                     "cannot use %s: its target is '%s', not classes or reals", from->name, text);
+}
+
+static int digit_of(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static enum rc read_symbols(const struct source *from, struct model_card *card)
+{
+    const char *text = tensor_file_get(from->file, "symbol_bytes");
+
+    if (text == NULL) return RC_OK; /* tokens that stand for no bytes */
+    if (strlen(text) != 2 * (size_t)card->symbols || card->symbols > MODEL_SYMBOLS_MAX) {
+        return fault_set(from->why, RC_FORMAT,
+                         "cannot use %s: 'symbol_bytes' names %zu symbols, "
+                         "not %u",
+                         from->name, strlen(text) / 2, card->symbols);
+    }
+    for (uint32_t i = 0; i < card->symbols; i++) {
+        int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
+        if (high < 0 || low < 0) {
+            return fault_set(from->why, RC_FORMAT,
+                             "cannot use %s: 'symbol_bytes' is not hexadecimal", from->name);
+        }
+        card->symbol_bytes[i] = (uint8_t)(high * 16 + low);
     }
     return RC_OK;
 }
@@ -142,7 +218,8 @@ enum rc model_card_read(const struct tensor_file *file, const char *name, struct
                         struct fault *why)
 {
     struct source from = {file, name, why};
-    struct model_card read;
+    struct model_card read = {.symbols = 0};
+    uint64_t symbols = 0;
     char version[32];
     enum rc rc = read_text(&from, "format", version, sizeof(version));
 
@@ -155,9 +232,12 @@ enum rc model_card_read(const struct tensor_file *file, const char *name, struct
     if (rc == RC_OK) rc = read_extent(&from, "channels", 1u << 16, &read.channels);
     if (rc == RC_OK) rc = read_extent(&from, "height", 1u << 16, &read.height);
     if (rc == RC_OK) rc = read_extent(&from, "width", 1u << 16, &read.width);
-    if (rc == RC_OK) rc = read_extent(&from, "classes", 256, &read.classes);
-    if (rc == RC_OK) rc = read_real(&from, "mean", &read.mean);
-    if (rc == RC_OK) rc = read_real(&from, "scale", &read.scale);
+    if (rc == RC_OK) rc = read_extent(&from, "classes", MODEL_CLASSES_MAX, &read.classes);
+    if (rc == RC_OK) rc = read_input(&from, &read.input);
+    if (rc == RC_OK) rc = read_target(&from, &read.is_regression);
+    if (rc == RC_OK) rc = read_count(&from, "symbols", 0, MODEL_CLASSES_MAX, &symbols);
+    read.symbols = (uint32_t)symbols;
+    if (rc == RC_OK) rc = read_symbols(&from, &read);
     if (rc == RC_OK) rc = read_count(&from, "step", 0, UINT64_MAX, &read.step);
     if (rc == RC_OK) rc = read_count(&from, "samples", 0, UINT64_MAX, &read.samples);
     if (rc == RC_OK) *card = read;
@@ -204,6 +284,39 @@ static enum rc read_tensor(struct model *model, const struct tensor *tensor,
     return RC_OK;
 }
 
+static enum rc read_normalisation(struct model *model, const struct source *from)
+{
+    const char *names[2] = {"input.mean", "input.scale"};
+    float *values[2] = {NULL, NULL};
+    size_t count = model_channels(model);
+    enum rc rc = RC_OK;
+
+    for (int i = 0; rc == RC_OK && i < 2; i++) {
+        const struct tensor_view *view = tensor_file_find(from->file, names[i]);
+        values[i] = mem_array(count, sizeof(float));
+        if (values[i] == NULL) {
+            rc = fault_set(from->why, RC_NOMEM, "cannot use %s: out of memory", from->name);
+        } else if (view == NULL || strcmp(view->dtype, "F32") != 0 ||
+                   view->bytes_count != count * sizeof(float)) {
+            rc = fault_set(from->why, RC_FORMAT,
+                           "cannot use %s: tensor '%s' is missing or does not fit its %zu channels",
+                           from->name, names[i], count);
+        } else {
+            memcpy(values[i], view->bytes, view->bytes_count);
+            for (size_t c = 0; rc == RC_OK && c < count; c++) {
+                if (isfinite(values[i][c])) continue;
+                rc = fault_set(from->why, RC_NONFINITE,
+                               "cannot use %s: tensor '%s' holds a NaN or an infinity", from->name,
+                               names[i]);
+            }
+        }
+    }
+    if (rc == RC_OK) model_set_normalisation(model, values[0], values[1]);
+    mem_free(values[0]);
+    mem_free(values[1]);
+    return rc;
+}
+
 enum rc model_load(struct backend *backend, const struct tensor_file *file, const char *name,
                    uint32_t batch_max, bool with_gradients, struct model **model,
                    struct model_card *card, struct fault *why)
@@ -221,12 +334,15 @@ enum rc model_load(struct backend *backend, const struct tensor_file *file, cons
     options.height = read.height;
     options.width = read.width;
     options.classes = read.classes;
+    options.input = read.input;
+    options.symbols = read.symbols;
     rc = model_create(backend, &options, &loaded, why);
     if (rc != RC_OK) return rc;
     schema = model_schema(loaded);
     for (uint32_t t = 0; rc == RC_OK && t < schema->tensors_count; t++) {
         rc = read_tensor(loaded, &schema->tensors[t], &from);
     }
+    if (rc == RC_OK) rc = read_normalisation(loaded, &from);
     if (rc != RC_OK) {
         model_destroy(loaded);
         return rc;

@@ -6,6 +6,7 @@
 #include "base/check.h"
 
 #include <stdio.h>
+#include <string.h>
 
 const struct schema *model_schema(const struct model *model)
 {
@@ -35,6 +36,27 @@ uint32_t model_rows(const struct model *model)
 uint32_t model_heads(const struct model *model)
 {
     return model->heads;
+}
+
+void model_set_normalisation(struct model *model, const float *mean, const float *scale)
+{
+    memcpy(model->mean, mean, model->input.image.channels * sizeof(*mean));
+    memcpy(model->scale, scale, model->input.image.channels * sizeof(*scale));
+}
+
+uint32_t model_channels(const struct model *model)
+{
+    return model->input.image.channels;
+}
+
+const float *model_mean(const struct model *model)
+{
+    return model->mean;
+}
+
+const float *model_scale(const struct model *model)
+{
+    return model->scale;
 }
 
 struct backend *model_backend(const struct model *model)

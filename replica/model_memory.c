@@ -441,6 +441,8 @@ void model_release(struct model *model)
         backend->ops->free(backend, model->planes[i]);
     }
     mem_free(model->merged);
+    mem_free(model->mean);
+    mem_free(model->scale);
     mem_free(model->saved);
     mem_free(model->stages);
     mem_free(model->values);

@@ -56,6 +56,7 @@ struct model {
     float *tail;                  /* last slice of the input, padded with zeros */
     float *scratch;               /* a slice's gradient, where a stage cannot add */
     float *merged;                /* logits of all heads, on the host; NULL with one */
+    float *mean, *scale;          /* of the input, [channels], on the host */
     float *planes[SECTION_COUNT]; /* on the backend */
 
     uint64_t stream, passes;             /* of dropout */

@@ -9,19 +9,28 @@
 #include "base/mem.h"
 #include "kernels/backend.h"
 #include "replica/dataset.h"
+#include "replica/layers.h"
 #include "replica/optimizer.h"
 #include "replica/schedule.h"
 #include "replica/share.h"
 #include "replica/store_safetensors.h"
+#include "replica/task.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { BATCH_DEFAULT = 64, TEST_SAMPLES_KEPT = 1000 };
+enum { TEST_SAMPLES_KEPT = 1000 };
 
 /* Words of "replica.state". */
-enum state_word { STATE_STEP, STATE_UPDATES, STATE_SAMPLES, STATE_SCHEDULE, STATE_SHARE };
+enum state_word {
+    STATE_STEP,
+    STATE_UPDATES,
+    STATE_SAMPLES,
+    STATE_SCHEDULE,
+    STATE_PASSES,
+    STATE_SHARE
+};
 enum { STATE_WORDS = STATE_SHARE + SHARE_STATE_WORDS };
 
 struct replica {
@@ -30,6 +39,7 @@ struct replica {
     struct dataset *dataset;
     struct share *share;
     struct model *model;
+    struct task task;
     struct optimizer optimizer;
     struct schedule schedule;
     char schedule_text[128];
@@ -37,9 +47,10 @@ struct replica {
     double epochs_total;
     double clip;
     uint32_t accumulate;
-    float *accumulated; /* sum of a step's earlier gradients; NULL without accumulation */
-    float *workspace;   /* the optimizer's, on the backend */
-    bool has_schedule;  /* false: its end follows from the share, once that is known */
+    uint64_t stream_seed; /* of dropout, too */
+    float *accumulated;   /* sum of a step's earlier gradients; NULL without accumulation */
+    float *workspace;     /* the optimizer's, on the backend */
+    bool has_schedule;    /* false: its end follows from the share, once that is known */
     uint32_t batch;
     uint64_t step, updates, samples_seen;
     struct samples test;             /* the first of the test part, kept */
@@ -59,6 +70,7 @@ static void replica_destroy(struct learner *learner)
 
     if (r == NULL) return;
     model_destroy(r->model);
+    task_deinit(&r->task);
     r->backend->ops->free(r->backend, r->input);
     r->backend->ops->free(r->backend, r->accumulated);
     r->backend->ops->free(r->backend, r->workspace);
@@ -109,22 +121,21 @@ static enum rc forward(struct replica *r, bool is_training)
 }
 
 /* The gradient of one batch into the gradient plane. */
-static enum rc batch_gradient(struct replica *r, double *loss, uint32_t *correct)
+static enum rc batch_gradient(struct replica *r, struct task_score *score)
 {
     enum rc rc;
 
     share_batch(r->share, &r->next);
     rc = forward(r, true);
     if (rc != RC_OK) return rc;
-    *loss = loss_cross_entropy(r->logits, r->next.labels, r->batch, model_classes(r->model),
-                               r->logits_gradient, correct);
-    if (!isfinite(*loss)) return RC_NONFINITE;
+    *score = task_loss(&r->task, &r->next, r->logits, r->logits_gradient);
+    if (!isfinite(score->loss)) return RC_NONFINITE;
     return model_backward(r->model, r->logits_gradient);
 }
 
 /* The mean gradient of the next `accumulate` batches into the gradient plane: all but the last are
  * summed up beside it, as each backward pass overwrites it. */
-static enum rc next_gradient(struct replica *r, double *loss, uint64_t *hits)
+static enum rc next_gradient(struct replica *r, struct task_score *score)
 {
     const struct backend_ops *ops = r->backend->ops;
     float *gradient = model_plane(r->model, SECTION_GRADIENT);
@@ -135,17 +146,17 @@ static enum rc next_gradient(struct replica *r, double *loss, uint64_t *hits)
 
     if (r->accumulate > 1) rc = ops->zero(r->backend, r->accumulated, count * sizeof(float));
     for (uint32_t i = 0; rc == RC_OK && i < r->accumulate; i++) {
-        double batch_loss = 0.0;
-        uint32_t correct = 0;
-        rc = batch_gradient(r, &batch_loss, &correct);
-        sum += batch_loss;
-        *hits += correct;
+        struct task_score batch = {0.0, 0, 0};
+        rc = batch_gradient(r, &batch);
+        sum += batch.loss;
+        score->hits += batch.hits;
+        score->count += batch.count;
         if (rc == RC_OK && i + 1 < r->accumulate) {
             rc = ops->axpy(r->backend, share, gradient, r->accumulated, count);
         }
     }
     if (rc != RC_OK) return rc;
-    *loss = sum / (double)r->accumulate;
+    score->loss = sum / (double)r->accumulate;
     if (r->accumulate == 1) return RC_OK;
     rc = ops->scale(r->backend, share, gradient, count);
     return rc == RC_OK ? ops->axpy(r->backend, 1.0F, r->accumulated, gradient, count) : rc;
@@ -189,28 +200,28 @@ static enum rc replica_train(struct learner *learner, uint32_t steps, const atom
 {
     struct replica *r = replica_of(learner);
     struct train_report done = {0};
-    uint64_t hits = 0;
+    uint64_t hits = 0, count = 0;
     enum rc rc = RC_OK;
 
     backend_bind_thread(r->backend);
     if (steps > 0) rc = make_ready(r);
     while (rc == RC_OK && done.steps < steps) {
-        double loss = 0.0;
+        struct task_score score = {0.0, 0, 0};
         if (stop != NULL && atomic_load(stop)) break;
-        rc = next_gradient(r, &loss, &hits);
+        rc = next_gradient(r, &score);
         if (rc == RC_OK) rc = apply_gradient(r);
         if (rc != RC_OK) break;
         r->samples_seen += (uint64_t)r->batch * r->accumulate;
         done.steps++;
-        done.loss_sum += loss;
+        done.loss_sum += score.loss;
+        hits += score.hits;
+        count += score.count;
     }
     if (rc == RC_OK && done.steps > 0) rc = check_parameters(r);
     if (rc != RC_OK) return rc;
     done.step = r->step;
     done.samples = r->samples_seen;
-    if (done.steps > 0) {
-        done.correct_share = (double)hits / ((double)done.steps * step_samples(r));
-    }
+    if (done.steps > 0) done.correct_share = task_accuracy(&r->task, hits, count);
     *report = done;
     return RC_OK;
 }
@@ -219,24 +230,24 @@ static enum rc replica_gradient(struct learner *learner, float *out, struct trai
 {
     struct replica *r = replica_of(learner);
     size_t count = model_schema(r->model)->values[SECTION_PARAMETERS];
-    double loss = 0.0;
-    uint64_t hits = 0;
+    struct task_score score = {0.0, 0, 0};
     enum rc rc;
 
     backend_bind_thread(r->backend);
     rc = make_ready(r);
-    if (rc == RC_OK) rc = next_gradient(r, &loss, &hits);
+    if (rc == RC_OK) rc = next_gradient(r, &score);
     if (rc == RC_OK) {
         rc = r->backend->ops->download(r->backend, out, model_plane(r->model, SECTION_GRADIENT),
                                        count * sizeof(float));
     }
     if (rc != RC_OK) return rc;
     r->samples_seen += (uint64_t)r->batch * r->accumulate;
-    *report = (struct train_report){.steps = 0,
-                                    .step = r->step,
-                                    .samples = r->samples_seen,
-                                    .loss_sum = loss,
-                                    .correct_share = (double)hits / step_samples(r)};
+    *report =
+        (struct train_report){.steps = 0,
+                              .step = r->step,
+                              .samples = r->samples_seen,
+                              .loss_sum = score.loss,
+                              .correct_share = task_accuracy(&r->task, score.hits, score.count)};
     return RC_OK;
 }
 
@@ -315,22 +326,24 @@ static enum rc score(struct replica *r, const struct samples *samples, size_t co
 {
     const struct dataset_info *info = dataset_info(r->dataset);
     double loss = 0.0;
-    uint64_t hits = 0;
+    uint64_t hits = 0, predictions = 0;
 
     for (size_t i = 0; i < count; i += r->batch) {
         uint32_t rows = count - i < r->batch ? (uint32_t)(count - i) : r->batch;
-        uint32_t correct = 0;
+        struct task_score batch;
         enum rc rc;
 
         samples_gather(samples, info, (struct pick){NULL, i, rows}, &r->next);
         rc = forward(r, false);
         if (rc != RC_OK) return rc;
-        loss += rows * loss_cross_entropy(r->logits, r->next.labels, rows, model_classes(r->model),
-                                          NULL, &correct);
-        hits += correct;
+        batch = task_judge(&r->task, &r->next, r->logits);
+        loss += batch.loss * (double)batch.count;
+        hits += batch.hits;
+        predictions += batch.count;
     }
-    *evaluation = (struct evaluation){
-        .samples = count, .loss = loss / (double)count, .accuracy = (double)hits / (double)count};
+    *evaluation = (struct evaluation){.samples = count,
+                                      .loss = loss / (double)predictions,
+                                      .accuracy = task_accuracy(&r->task, hits, predictions)};
     return RC_OK;
 }
 
@@ -365,6 +378,7 @@ static enum rc replica_save(struct learner *learner, struct tensor_file *file)
         [STATE_UPDATES] = r->updates,
         [STATE_SAMPLES] = r->samples_seen,
         [STATE_SCHEDULE] = r->has_schedule ? r->schedule.steps_total : 0,
+        [STATE_PASSES] = model_passes(r->model),
     };
     enum rc rc = tensor_file_set(file, "optimizer", optimizer_name(r->optimizer.kind));
 
@@ -432,6 +446,7 @@ static enum rc replica_load(struct learner *learner, const struct tensor_file *f
     r->step = words[STATE_STEP];
     r->updates = words[STATE_UPDATES];
     r->samples_seen = words[STATE_SAMPLES];
+    model_set_stream(r->model, r->stream_seed, words[STATE_PASSES]);
     if (count == 0) return RC_OK;
     return replica_assign(learner, SECTION_MOMENTS, moments->bytes, count);
 }
@@ -458,19 +473,17 @@ static const struct learner_ops replica_ops = {
 static enum rc read_options(struct replica *r, const struct replica_options *options,
                             struct fault *why)
 {
-    bool has_conv = strcmp(options->model, "cnn") == 0 || strstr(options->model, "conv") != NULL;
+    struct layers_training usual = layers_training(options->model);
     const char *optimizer = options->optimizer;
     const char *schedule = options->schedule == NULL ? "" : options->schedule;
     uint64_t steps = options->steps_total;
     enum rc rc;
 
-    if (optimizer == NULL || optimizer[0] == '\0') {
-        optimizer = has_conv ? "momentum:lr=0.02,beta=0.9" : "momentum:lr=0.05,beta=0.9";
-    }
+    if (optimizer == NULL || optimizer[0] == '\0') optimizer = usual.optimizer;
     rc = optimizer_parse(optimizer, &r->optimizer, why);
     if (rc != RC_OK) return rc;
     if (options->lr > 0.0) r->optimizer.lr = options->lr;
-    r->batch = options->batch == 0 ? BATCH_DEFAULT : options->batch;
+    r->batch = options->batch == 0 ? usual.batch : options->batch;
     r->accumulate = options->accumulate == 0 ? 1 : options->accumulate;
     r->clip = options->clip;
     r->epochs_total = options->epochs_total;
@@ -509,26 +522,27 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
     const struct dataset_info *info = dataset_info(r->dataset);
     struct model_options model = {
         .spec = options->model,
-        .channels = info->channels,
-        .height = info->height,
-        .width = info->width,
-        .classes = info->classes,
         .batch_max = r->batch,
         .seed = options->seed,
         .with_gradients = true,
     };
     bool needs_input = !r->backend->is_host;
-    enum rc rc = model_create(r->backend, &model, &r->model, why);
+    enum rc rc;
 
+    task_describe(info, &model);
+    rc = model_create(r->backend, &model, &r->model, why);
+    if (rc == RC_OK) rc = task_init(&r->task, info, r->model, why);
     if (rc != RC_OK) return rc;
+    model_set_normalisation(r->model, info->mean, info->scale);
+    model_set_stream(r->model, options->stream_seed, 0);
     rc = model_reserve_moments(r->model, optimizer_planes(r->optimizer.kind));
     if (rc == RC_OK) rc = batch_init(&r->next, info, r->batch);
     if (needs_input) {
         r->input =
             r->backend->ops->alloc(r->backend, r->batch * dataset_values(info) * sizeof(float));
     }
-    r->logits = mem_array((size_t)r->batch * info->classes, sizeof(float));
-    r->logits_gradient = mem_array((size_t)r->batch * info->classes, sizeof(float));
+    r->logits = mem_array(task_logits(&r->task, r->batch), sizeof(float));
+    r->logits_gradient = mem_array(task_logits(&r->task, r->batch), sizeof(float));
     if (rc == RC_OK) rc = make_optimizer_buffers(r);
     if (rc == RC_OK && (r->input != NULL || !needs_input) && r->logits != NULL &&
         r->logits_gradient != NULL) {
@@ -541,13 +555,14 @@ enum rc replica_create(struct backend *backend, const struct replica_options *op
                        struct learner **learner, struct fault *why)
 {
     struct replica *r = mem_alloc(sizeof(*r));
-    struct dataset_options data = {.seed = options->seed};
+    struct dataset_options data = {.seed = options->seed, .context = task_context(options->model)};
     struct share_options share = {.seed = options->seed, .stream_seed = options->stream_seed};
     enum rc rc;
 
     if (r == NULL) return fault_set(why, RC_NOMEM, "cannot set up training: out of memory");
     r->learner.ops = &replica_ops;
     r->backend = backend;
+    r->stream_seed = options->stream_seed;
     if (options->threads > 0) backend->threads = options->threads;
     rc = read_options(r, options, why);
     if (rc == RC_OK) rc = shard_parse(options->shard, options->shard_of, &share.shard, why);
@@ -580,16 +595,8 @@ void replica_card(struct learner *learner, struct model_card *card)
     const struct dataset_info *info = dataset_info(r->dataset);
 
     CHECK(learner->ops == &replica_ops);
-    *card = (struct model_card){
-        .channels = info->channels,
-        .height = info->height,
-        .width = info->width,
-        .classes = info->classes,
-        .mean = info->mean[0],
-        .scale = info->scale[0],
-        .step = r->step,
-        .samples = r->samples_seen,
-    };
-    snprintf(card->spec, sizeof(card->spec), "%s", model_spec(r->model));
+    task_card(info, r->model, card);
+    card->step = r->step;
+    card->samples = r->samples_seen;
     snprintf(card->data, sizeof(card->data), "%s", r->data);
 }

@@ -59,10 +59,9 @@ static inline struct model *world_model(struct world *world, const char *spec, u
                                 .height = info->height,
                                 .width = info->width,
                                 .classes = info->classes,
-                                .mean = info->mean[0],
-                                .scale = info->scale[0],
                                 .step = seed,
                                 .samples = 10 * seed};
+    model_set_normalisation(model, info->mean, info->scale);
     snprintf(card->spec, sizeof card->spec, "%s", model_spec(model));
     snprintf(card->data, sizeof card->data, "digits");
     dataset_close(digits);

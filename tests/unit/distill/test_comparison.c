@@ -130,7 +130,7 @@ static void a_model_of_another_input_shape_is_refused(void **state)
                                           .width = 3,
                                           .classes = 10,
                                           .batch_max = 4};
-    struct model_card card = {.channels = 1, .height = 3, .width = 3, .classes = 10, .scale = 1};
+    struct model_card card = {.channels = 1, .height = 3, .width = 3, .classes = 10};
     struct model *model = NULL;
     const char *path = scratch_path(&world->scratch, "small");
     struct comparison c;

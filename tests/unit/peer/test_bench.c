@@ -58,13 +58,13 @@ static void a_training_row_has_the_promised_keys(void **state)
 static void what_cannot_be_measured_is_told(void **state)
 {
     uint64_t now_ns = 0;
-    struct bench_train_options options = {.clock = {tick, &now_ns}, .precision = "bf16"};
+    struct bench_train_options options = {.clock = {tick, &now_ns}, .precision = "f64"};
     struct json *row = NULL;
     struct fault why = {""};
 
     (void)state;
     assert_int_equal(bench_train(&options, &row, &why), RC_UNSUPPORTED);
-    assert_string_equal(why.text, "--precision bf16: this build trains in f32 only");
+    assert_string_equal(why.text, "--precision f64: it is f32 or bf16");
     options.precision = NULL;
     options.device = "cuda";
     assert_int_equal(bench_train(&options, &row, &why), RC_UNSUPPORTED);

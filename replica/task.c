@@ -1,0 +1,134 @@
+/* See task.h. */
+#include "replica/task.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "replica/layers.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+uint32_t task_context(const char *spec)
+{
+    return layers_context(spec);
+}
+
+void task_describe(const struct dataset_info *info, struct model_options *options)
+{
+    options->channels = info->channels;
+    options->height = info->height;
+    options->width = info->width;
+    options->classes = info->outputs;
+    options->input = info->input == DATA_TOKENS ? MODEL_INPUT_TOKENS : MODEL_INPUT_IMAGE;
+    options->symbols = info->symbols;
+}
+
+void task_card(const struct dataset_info *info, const struct model *model, struct model_card *card)
+{
+    *card = (struct model_card){
+        .input = info->input == DATA_TOKENS ? MODEL_INPUT_TOKENS : MODEL_INPUT_IMAGE,
+        .is_regression = info->target == DATA_REALS,
+        .channels = info->channels,
+        .height = info->height,
+        .width = info->width,
+        .classes = info->outputs,
+        .symbols = info->symbols,
+    };
+    _Static_assert(sizeof(card->symbol_bytes) == sizeof(info->symbol_bytes), "the same table");
+    memcpy(card->symbol_bytes, info->symbol_bytes, sizeof(card->symbol_bytes));
+    snprintf(card->spec, sizeof(card->spec), "%s", model_spec(model));
+}
+
+enum rc task_init(struct task *task, const struct dataset_info *info, const struct model *model,
+                  struct fault *why)
+{
+    uint32_t rows = model_rows(model), wanted = info->labels_per_sample;
+    size_t predictions = (size_t)model_batch_max(model) * rows * model_heads(model);
+
+    *task = (struct task){.target = info->target,
+                          .rows = rows,
+                          .heads = model_heads(model),
+                          .outputs = model_classes(model)};
+    if (info->target == DATA_REALS) wanted = 1;
+    if (rows > 1 && wanted == 1) {
+        return fault_set(why, RC_SHAPE,
+                         "--model: it gives %u answers a sample, and the data asks for one; put "
+                         "'last' before the last layer",
+                         rows);
+    }
+    if (rows != wanted) {
+        return fault_set(why, RC_SHAPE,
+                         "--model: it gives one answer a sample, and the data asks for the next "
+                         "token at each of %u steps; leave 'last' out",
+                         wanted);
+    }
+    if (task->heads == 1) return RC_OK;
+    if (info->target == DATA_REALS) {
+        task->targets = mem_raw(predictions * task->outputs * sizeof(*task->targets));
+    } else {
+        task->labels = mem_raw(predictions * sizeof(*task->labels));
+    }
+    if (task->targets != NULL || task->labels != NULL) return RC_OK;
+    return fault_set(why, RC_NOMEM, "cannot set up training: out of memory; try a smaller --batch");
+}
+
+void task_deinit(struct task *task)
+{
+    mem_free(task->labels);
+    mem_free(task->targets);
+    *task = (struct task){0};
+}
+
+size_t task_logits(const struct task *task, uint32_t batch)
+{
+    return (size_t)batch * task->rows * task->heads * task->outputs;
+}
+
+static struct task_score score_of(const struct task *task, const uint32_t *labels,
+                                  const float *targets, uint32_t rows, const float *logits,
+                                  float *gradient)
+{
+    struct task_score score = {.count = rows};
+    uint32_t correct = 0;
+
+    if (task->target == DATA_REALS) {
+        score.loss = loss_squared(logits, targets, rows, task->outputs, gradient);
+    } else {
+        score.loss = loss_cross_entropy(logits, labels, rows, task->outputs, gradient, &correct);
+        score.hits = correct;
+    }
+    return score;
+}
+
+struct task_score task_loss(struct task *task, const struct batch *batch, const float *logits,
+                            float *gradient)
+{
+    uint32_t rows = batch->rows * task->rows;
+
+    if (task->heads == 1) {
+        return score_of(task, batch->labels, batch->targets, rows, logits, gradient);
+    }
+    for (uint32_t i = 0; i < rows * task->heads; i++) { /* every head is asked the same */
+        uint32_t row = i / task->heads;
+        if (task->labels != NULL) {
+            task->labels[i] = batch->labels[row];
+        } else {
+            memcpy(task->targets + (size_t)i * task->outputs,
+                   batch->targets + (size_t)row * task->outputs, task->outputs * sizeof(float));
+        }
+    }
+    return score_of(task, task->labels, task->targets, rows * task->heads, logits, gradient);
+}
+
+struct task_score task_judge(const struct task *task, const struct batch *batch,
+                             const float *logits)
+{
+    return score_of(task, batch->labels, batch->targets, batch->rows * task->rows, logits, NULL);
+}
+
+double task_accuracy(const struct task *task, uint64_t hits, uint64_t count)
+{
+    if (task->target == DATA_REALS || count == 0) return (double)NAN;
+    return (double)hits / (double)count;
+}

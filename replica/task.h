@@ -1,0 +1,50 @@
+/*
+ * task: what a model is to learn from a batch of some data: a class a sample, the next token at
+ * each step, or real values; once for each of its heads. Joins dataset, model and loss. Any thread,
+ * one at a time.
+ */
+#ifndef GRAPEVINE_REPLICA_TASK_H
+#define GRAPEVINE_REPLICA_TASK_H
+
+#include "replica/dataset.h"
+#include "replica/model.h"
+
+struct task {
+    enum data_target target;
+    uint32_t rows;    /* of logits a sample */
+    uint32_t heads;   /* of a training pass; evaluation merges them */
+    uint32_t outputs; /* of a row and head: classes, or real values */
+    uint32_t *labels; /* [batch][rows][heads], for several heads */
+    float *targets;   /* the same with outputs */
+};
+
+/** Steps of a sequence that the model of `spec` wants, for dataset_options.context; 0: any. */
+uint32_t task_context(const char *spec);
+/** Fill in what the data says about a model: input, outputs. */
+void task_describe(const struct dataset_info *info, struct model_options *options);
+/** What a file is to say about a model trained on this data; not its data, step and samples. */
+void task_card(const struct dataset_info *info, const struct model *model, struct model_card *card);
+/** RC_SHAPE: the model gives one row a sample where the data asks each step, or the other way
+ *  round; RC_NOMEM. `task` is then empty; fine to deinit. */
+MUST_USE enum rc task_init(struct task *task, const struct dataset_info *info,
+                           const struct model *model, struct fault *why);
+void task_deinit(struct task *task);
+/** float32 values of one batch's logits, in training or not. */
+size_t task_logits(const struct task *task, uint32_t batch);
+
+struct task_score {
+    double loss;    /* mean over what was counted */
+    uint64_t hits;  /* argmax equals the label; regression: 0 */
+    uint64_t count; /* predictions */
+};
+
+/** Loss and d(loss)/d(logits) of a training pass, all heads. */
+struct task_score task_loss(struct task *task, const struct batch *batch, const float *logits,
+                            float *gradient);
+/** Loss of an evaluation pass. */
+struct task_score task_judge(const struct task *task, const struct batch *batch,
+                             const float *logits);
+/** Share of hits; NaN for real values. */
+double task_accuracy(const struct task *task, uint64_t hits, uint64_t count);
+
+#endif
