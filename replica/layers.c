@@ -180,6 +180,7 @@ static enum rc parse_argument(struct parser *p, const struct word *word, const c
                               const char **rest, struct layer *layer)
 {
     bool is_linear = word->kind == LAYER_LINEAR;
+    const char *number;
 
     layer->real = word->real;
     if (word->argument == ARGUMENT_NONE) return RC_OK;
@@ -199,9 +200,10 @@ static enum rc parse_argument(struct parser *p, const struct word *word, const c
         layer->is_classes = true;
         return RC_OK;
     }
+    number = *rest;
     if (!take_number(rest, LAYER_WIDTH_MAX, &layer->count) || layer->count == 0) {
         return fault_set(p->why, RC_PARSE, "--model, column %zu: expected a number from 1 to %d%s",
-                         column_of(p, start, *rest), LAYER_WIDTH_MAX,
+                         column_of(p, start, number), LAYER_WIDTH_MAX,
                          is_linear ? " or 'classes'" : "");
     }
     return RC_OK;
