@@ -92,9 +92,6 @@ enum rc cpu_batch_norm_apply(struct backend *backend, const struct batch_norm *n
             lanes.scale[l] = affine->rstd[c] * affine->gamma[c];
             lanes.shift[l] = affine->beta[c];
         }
-        norm_tile_spread(&tile, lanes.mean);
-        norm_tile_spread(&tile, lanes.scale);
-        norm_tile_spread(&tile, lanes.shift);
         norm_tile_apply(&tile, &lanes, x, y);
     }
     return RC_OK;
@@ -118,7 +115,6 @@ enum rc cpu_batch_norm_backward_collect(struct backend *backend, const struct ba
         for (uint32_t l = 0; l < tile.period; l++) {
             products.mean[l] = pass->mean[tile.channel + l];
         }
-        norm_tile_spread(&tile, products.mean);
         norm_tile_backward_collect(&tile, &products, &part);
         for (uint32_t l = 0; l < tile.period; l++) {
             uint32_t c = tile.channel + l;
@@ -149,7 +145,7 @@ enum rc cpu_batch_norm_backward_apply(struct backend *backend, const struct batc
     struct norm_view view = norm_view_of(norm->shape, images);
     struct norm_tile tile = {0};
     struct norm_gradient lanes = {.adds = pass->adds_to_dx};
-    double n = (double)pass->count;
+    double per = 1.0 / (double)pass->count;
 
     CHECK(pass->count > 0 && !(pass->adds_to_dx && pass->dx == pass->dy));
     if (cpu_of(backend)->options.is_reference) {
@@ -159,17 +155,13 @@ enum rc cpu_batch_norm_backward_apply(struct backend *backend, const struct batc
     while (norm_tile_next(&view, &tile)) {
         for (uint32_t l = 0; l < tile.period; l++) {
             uint32_t c = tile.channel + l;
-            double scale = (double)pass->gamma[c] * (double)pass->rstd[c] / n;
+            double scale = (double)pass->gamma[c] * (double)pass->rstd[c] * per;
             lanes.mean[l] = pass->mean[c];
             lanes.dy_scale[l] = pass->gamma[c] * pass->rstd[c];
             lanes.x_scale[l] =
                 (float)(-scale * (double)pass->rstd[c] * pass->sums[norm->shape.channels + c]);
             lanes.shift[l] = (float)(-scale * pass->sums[c]);
         }
-        norm_tile_spread(&tile, lanes.mean);
-        norm_tile_spread(&tile, lanes.dy_scale);
-        norm_tile_spread(&tile, lanes.x_scale);
-        norm_tile_spread(&tile, lanes.shift);
         norm_tile_backward_apply(&tile, &lanes, pass->x, pass->dy, pass->dx);
     }
     return RC_OK;

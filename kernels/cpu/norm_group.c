@@ -20,6 +20,22 @@ struct group_pass {
     double count; /* and its values */
 };
 
+/* The group of each channel in turn, without divisions. */
+struct group_cursor {
+    uint32_t group, seen;
+};
+
+static uint32_t group_next(struct group_cursor *cursor, uint32_t per)
+{
+    uint32_t group = cursor->group;
+
+    if (++cursor->seen == per) {
+        cursor->group++;
+        cursor->seen = 0;
+    }
+    return group;
+}
+
 static struct group_pass group_pass_of(const struct group_norm *norm)
 {
     struct group_pass pass = {.norm = norm, .view = norm_view_of(norm->shape, 1)};
@@ -63,17 +79,15 @@ static void group_apply(const struct group_pass *pass, const float *x,
 {
     struct norm_tile tile = {0};
     struct norm_affine lanes = {.with_relu = false};
+    struct group_cursor cursor = {0};
 
     while (norm_tile_next(&pass->view, &tile)) {
         for (uint32_t l = 0; l < tile.period; l++) {
-            uint32_t c = tile.channel + l, group = c / pass->per;
+            uint32_t c = tile.channel + l, group = group_next(&cursor, pass->per);
             lanes.mean[l] = affine->mean[group];
             lanes.scale[l] = affine->rstd[group] * affine->gamma[c];
             lanes.shift[l] = affine->beta[c];
         }
-        norm_tile_spread(&tile, lanes.mean);
-        norm_tile_spread(&tile, lanes.scale);
-        norm_tile_spread(&tile, lanes.shift);
         norm_tile_apply(&tile, &lanes, x, y);
     }
 }
@@ -107,17 +121,17 @@ static void group_backward_collect(const struct group_pass *pass, const struct n
 {
     struct norm_tile tile = {0};
     struct norm_sums part;
+    struct group_cursor centres = {0}, cursor = {0};
 
     memset(sums, 0, pass->norm->groups * sizeof(*sums));
     while (norm_tile_next(&pass->view, &tile)) {
         struct norm_products products = {.x = image->x, .dy = image->dy};
         for (uint32_t l = 0; l < tile.period; l++) {
-            products.mean[l] = image->mean[(tile.channel + l) / pass->per];
+            products.mean[l] = image->mean[group_next(&centres, pass->per)];
         }
-        norm_tile_spread(&tile, products.mean);
         norm_tile_backward_collect(&tile, &products, &part);
         for (uint32_t l = 0; l < tile.period; l++) {
-            uint32_t c = tile.channel + l, group = c / pass->per;
+            uint32_t c = tile.channel + l, group = group_next(&cursor, pass->per);
             double gamma = (double)image->gamma[c], rstd = (double)image->rstd[group];
             double dbeta = image->is_first ? 0.0 : (double)image->dbeta[c];
             double dgamma = image->is_first ? 0.0 : (double)image->dgamma[c];
@@ -134,20 +148,18 @@ static void group_backward_apply(const struct group_pass *pass, const struct nor
 {
     struct norm_tile tile = {0};
     struct norm_gradient lanes = {.adds = image->adds_to_dx};
+    struct group_cursor cursor = {0};
+    double per = 1.0 / pass->count;
 
     while (norm_tile_next(&pass->view, &tile)) {
         for (uint32_t l = 0; l < tile.period; l++) {
-            uint32_t c = tile.channel + l, group = c / pass->per;
-            double rstd = (double)image->rstd[group], scale = rstd / pass->count;
+            uint32_t c = tile.channel + l, group = group_next(&cursor, pass->per);
+            double rstd = (double)image->rstd[group], scale = rstd * per;
             lanes.mean[l] = image->mean[group];
             lanes.dy_scale[l] = image->rstd[group] * image->gamma[c];
             lanes.x_scale[l] = (float)(-scale * rstd * rstd * sums[group][1]);
             lanes.shift[l] = (float)(-scale * sums[group][0]);
         }
-        norm_tile_spread(&tile, lanes.mean);
-        norm_tile_spread(&tile, lanes.dy_scale);
-        norm_tile_spread(&tile, lanes.x_scale);
-        norm_tile_spread(&tile, lanes.shift);
         norm_tile_backward_apply(&tile, &lanes, image->x, image->dy, image->dx);
     }
 }

@@ -33,12 +33,14 @@ struct norm_tile {
     bool is_whole;
 };
 
-/* Of lane l: sums of x and x^2, or of dy and dy (x - mean). Only the first `period` count. */
+/* Below, entry l is that of the tile's channel l; only the first `period` count. */
+
+/* Sums of x and x^2, or of dy and dy (x - mean). */
 struct norm_sums {
     double first[NORM_LANES], second[NORM_LANES];
 };
 
-/* What goes into the sums of dy and dy (x - mean), the mean being that of lane l. */
+/* What goes into the sums of dy and dy (x - mean). */
 struct norm_products {
     float mean[NORM_LANES];
     const float *x, *dy;
@@ -46,13 +48,13 @@ struct norm_products {
     float *masked;  /* and is stored here; may be dy */
 };
 
-/* Of lane l: y = (x - mean) scale + shift. */
+/* y = (x - mean) scale + shift. */
 struct norm_affine {
     float mean[NORM_LANES], scale[NORM_LANES], shift[NORM_LANES];
     bool with_relu;
 };
 
-/* Of lane l: dx = dy dy_scale + (x - mean) x_scale + shift. */
+/* dx = dy dy_scale + (x - mean) x_scale + shift. */
 struct norm_gradient {
     float mean[NORM_LANES], dy_scale[NORM_LANES], x_scale[NORM_LANES], shift[NORM_LANES];
     bool adds;
@@ -61,8 +63,6 @@ struct norm_gradient {
 struct norm_view norm_view_of(struct image_shape shape, uint32_t images);
 /** The first tile of a zeroed `tile`, then the next; within a plane channels come in order. */
 bool norm_tile_next(const struct norm_view *view, struct norm_tile *tile);
-/** Repeat the first `period` of LANES values over the lanes. */
-void norm_tile_spread(const struct norm_tile *tile, float *values);
 void norm_tile_collect(const struct norm_tile *tile, const float *x, struct norm_sums *sums);
 void norm_tile_apply(const struct norm_tile *tile, const struct norm_affine *affine, const float *x,
                      float *y);

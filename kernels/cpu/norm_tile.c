@@ -77,24 +77,46 @@ bool norm_tile_next(const struct norm_view *view, struct norm_tile *tile)
     return true;
 }
 
-void norm_tile_spread(const struct norm_tile *tile, float *values)
+/* Which of the tile's channels lane l belongs to; a whole tile's period is a power of two. */
+static ALWAYS_INLINE size_t channel_of(const struct norm_tile *t, size_t l)
 {
-    if (!tile->is_whole) return;
-    for (size_t n = tile->period; n < NORM_LANES; n *= 2) {
-        memcpy(values + n, values, n * sizeof(*values));
+    return t->is_whole ? l & (t->period - 1) : l;
+}
+
+/* One value per channel, repeated over the lanes. */
+static ALWAYS_INLINE void spread(const struct norm_tile *t, const float *values, norm_lanes *lanes)
+{
+    float repeated[NORM_LANES];
+
+    if (t->period == 1) {
+        *lanes = values[0] - (norm_lanes){0.0F};
+    } else if (t->period == NORM_LANES || !t->is_whole) {
+        *lanes = *(const norm_lanes *)values;
+    } else {
+        for (size_t l = 0; l < NORM_LANES; l++) {
+            repeated[l] = values[channel_of(t, l)];
+        }
+        *lanes = *(const norm_lanes *)repeated;
     }
 }
 
-/* Add up the lanes of one channel. */
-static ALWAYS_INLINE void sums_fold(const struct norm_tile *t, struct norm_sums *sums)
+/* Add up the lanes of one channel, in quarters as they were stored: a processor waits for stores
+ * to end before it loads from two of them at once. */
+static ALWAYS_INLINE void fold(const struct norm_tile *t, double *sums)
 {
+    norm_wide_lanes *wide = (norm_wide_lanes *)sums;
+
     if (!t->is_whole) return; /* lanes beyond the period are others' */
-    for (size_t n = NORM_LANES / 2; n >= t->period; n /= 2) {
-        for (size_t l = 0; l < n; l++) {
-            sums->first[l] += sums->first[l + n];
-            sums->second[l] += sums->second[l + n];
-        }
+    if (t->period <= 8) {
+        wide[0] += wide[2];
+        wide[1] += wide[3];
     }
+    if (t->period <= 4) wide[0] += wide[1];
+    if (t->period <= 2) {
+        sums[0] += sums[2];
+        sums[1] += sums[3];
+    }
+    if (t->period == 1) sums[0] += sums[1];
 }
 
 /* Two sets of sums: the additions of one wait for each other. */
@@ -152,17 +174,20 @@ FOR_EACH_CPU void norm_tile_collect(const struct norm_tile *t, const float *x,
             sums->second[l] += value * value;
         }
     }
-    sums_fold(t, sums);
+    fold(t, sums->first);
+    fold(t, sums->second);
 }
 
 static ALWAYS_INLINE void apply_vectors(const struct norm_tile *t, const struct norm_affine *a,
                                         const float *x, float *y, bool with_relu)
 {
-    norm_lanes mean = *(const norm_lanes *)a->mean, scale = *(const norm_lanes *)a->scale;
-    norm_lanes shift = *(const norm_lanes *)a->shift;
+    norm_lanes mean, scale, shift;
+    size_t at = t->at, end = at + t->vectors * t->stride, stride = t->stride;
 
-    for (size_t i = 0; i < t->vectors; i++) {
-        size_t at = t->at + i * t->stride;
+    spread(t, a->mean, &mean);
+    spread(t, a->scale, &scale);
+    spread(t, a->shift, &shift);
+    for (; at < end; at += stride) {
         norm_lanes value = (*(const norm_lanes *)(x + at) - mean) * scale + shift;
         /* Not where it is above 0: a NaN has to stay one until somebody notices. */
         if (with_relu) value = (norm_lanes)((norm_masks)value & ~(value < 0.0F));
@@ -180,7 +205,8 @@ FOR_EACH_CPU void norm_tile_apply(const struct norm_tile *t, const struct norm_a
     for (size_t i = from; i < t->vectors + t->rest; i++) {
         for (size_t l = 0; l < t->rest_lanes; l++) {
             size_t at = t->at + i * t->stride + l;
-            float value = (x[at] - a->mean[l]) * a->scale[l] + a->shift[l];
+            size_t c = channel_of(t, l);
+            float value = (x[at] - a->mean[c]) * a->scale[c] + a->shift[c];
             y[at] = a->with_relu && value < 0.0F ? 0.0F : value;
         }
     }
@@ -188,7 +214,7 @@ FOR_EACH_CPU void norm_tile_apply(const struct norm_tile *t, const struct norm_a
 
 /* The vector at `at`, into both sums. */
 static ALWAYS_INLINE void backward_step(const struct norm_products *p, size_t at, bool is_masked,
-                                        norm_lanes *s, norm_lanes *q)
+                                        const norm_lanes *mean, norm_lanes *s, norm_lanes *q)
 {
     norm_lanes value = *(const norm_lanes *)(p->dy + at);
 
@@ -198,22 +224,25 @@ static ALWAYS_INLINE void backward_step(const struct norm_products *p, size_t at
         *(norm_lanes *)(p->masked + at) = value;
     }
     *s += value;
-    *q += value * (*(const norm_lanes *)(p->x + at) - *(const norm_lanes *)p->mean);
+    *q += value * (*(const norm_lanes *)(p->x + at) - *mean);
 }
 
-static ALWAYS_INLINE void backward_chunk(const struct norm_products *given, size_t at,
-                                         size_t vectors, size_t stride, bool is_masked,
-                                         struct norm_sums *sums)
+/* `vectors` vectors of the tile, from `first` on. */
+static ALWAYS_INLINE void backward_chunk(const struct norm_tile *t,
+                                         const struct norm_products *given, size_t first,
+                                         size_t vectors, bool is_masked, struct norm_sums *sums)
 {
     const struct norm_products p = *given; /* no store can change it */
-    norm_lanes s[2] = {{0.0F}}, q[2] = {{0.0F}};
-    size_t i = 0;
+    norm_lanes mean = {0.0F}, s[2] = {{0.0F}}, q[2] = {{0.0F}};
+    size_t i = 0, stride = t->stride, at = t->at + first * stride;
+
+    spread(t, given->mean, &mean);
 
     for (; i + 2 <= vectors; i += 2) {
-        backward_step(&p, at + i * stride, is_masked, &s[0], &q[0]);
-        backward_step(&p, at + (i + 1) * stride, is_masked, &s[1], &q[1]);
+        backward_step(&p, at + i * stride, is_masked, &mean, &s[0], &q[0]);
+        backward_step(&p, at + (i + 1) * stride, is_masked, &mean, &s[1], &q[1]);
     }
-    if (i < vectors) backward_step(&p, at + i * stride, is_masked, &s[0], &q[0]);
+    if (i < vectors) backward_step(&p, at + i * stride, is_masked, &mean, &s[0], &q[0]);
     s[0] += s[1];
     q[0] += q[1];
     norm_lanes_add(&s[0], sums->first);
@@ -229,11 +258,10 @@ FOR_EACH_CPU void norm_tile_backward_collect(const struct norm_tile *t,
     memset(sums, 0, sizeof(*sums));
     for (size_t i = 0; i < from; i += CHUNK) {
         size_t n = from - i < CHUNK ? from - i : CHUNK;
-        size_t at = t->at + i * t->stride;
         if (p->y != NULL) {
-            backward_chunk(p, at, n, t->stride, true, sums);
+            backward_chunk(t, p, i, n, true, sums);
         } else {
-            backward_chunk(p, at, n, t->stride, false, sums);
+            backward_chunk(t, p, i, n, false, sums);
         }
     }
     for (size_t i = from; i < t->vectors + t->rest; i++) {
@@ -242,20 +270,24 @@ FOR_EACH_CPU void norm_tile_backward_collect(const struct norm_tile *t,
             float dy = p->y == NULL || p->y[at] > 0.0F ? p->dy[at] : 0.0F;
             if (p->y != NULL) p->masked[at] = dy;
             sums->first[l] += (double)dy;
-            sums->second[l] += (double)(dy * (p->x[at] - p->mean[l]));
+            sums->second[l] += (double)(dy * (p->x[at] - p->mean[channel_of(t, l)]));
         }
     }
-    sums_fold(t, sums);
+    fold(t, sums->first);
+    fold(t, sums->second);
 }
 
 static ALWAYS_INLINE void gradient_vectors(const struct norm_tile *t, const struct norm_gradient *g,
                                            const float *x, const float *dy, float *dx, bool adds)
 {
-    norm_lanes mean = *(const norm_lanes *)g->mean, dy_scale = *(const norm_lanes *)g->dy_scale;
-    norm_lanes x_scale = *(const norm_lanes *)g->x_scale, shift = *(const norm_lanes *)g->shift;
+    norm_lanes mean, dy_scale, x_scale, shift;
+    size_t at = t->at, end = at + t->vectors * t->stride, stride = t->stride;
 
-    for (size_t i = 0; i < t->vectors; i++) {
-        size_t at = t->at + i * t->stride;
+    spread(t, g->mean, &mean);
+    spread(t, g->dy_scale, &dy_scale);
+    spread(t, g->x_scale, &x_scale);
+    spread(t, g->shift, &shift);
+    for (; at < end; at += stride) {
         norm_lanes value = (*(const norm_lanes *)(x + at) - mean) * x_scale + shift;
         value += *(const norm_lanes *)(dy + at) * dy_scale;
         if (adds) value += *(const norm_lanes *)(dx + at);
@@ -273,8 +305,9 @@ FOR_EACH_CPU void norm_tile_backward_apply(const struct norm_tile *t, const stru
     for (size_t i = from; i < t->vectors + t->rest; i++) {
         for (size_t l = 0; l < t->rest_lanes; l++) {
             size_t at = t->at + i * t->stride + l;
-            float value = (x[at] - g->mean[l]) * g->x_scale[l] + g->shift[l];
-            value += dy[at] * g->dy_scale[l];
+            size_t c = channel_of(t, l);
+            float value = (x[at] - g->mean[c]) * g->x_scale[c] + g->shift[c];
+            value += dy[at] * g->dy_scale[c];
             dx[at] = g->adds ? dx[at] + value : value;
         }
     }

@@ -309,6 +309,27 @@ static void weights_and_their_gradients_are_those_of_the_twin(void **state)
     backend_destroy(plain);
 }
 
+static void a_row_of_zeros_is_nan_and_nothing_else_is(void **state)
+{
+    /* It has no direction, which somebody has to notice; the rows beside it are as they were. */
+    (void)state;
+    struct backend *both[] = {backend_of(false), backend_of(true)};
+    struct rng rng;
+    rng_init(&rng, 1, 7);
+    struct polar p = polar_create(&rng, 3, 40);
+
+    memset(p.v + 40, 0, 40 * sizeof(float));
+    for (size_t b = 0; b < ARRAY_COUNT(both); b++) {
+        polar_pass(both[b], &p, p.dv);
+        for (size_t i = 0; i < 120; i++) {
+            assert_int_equal(isnan(p.w[i]) != 0, i / 40 == 1);
+            assert_int_equal(isnan(p.dv[i]) != 0, i / 40 == 1);
+        }
+        backend_destroy(both[b]);
+    }
+    polar_destroy(&p);
+}
+
 struct polar_problem {
     struct backend *on;
     struct polar *polar;
@@ -358,6 +379,7 @@ int main(void)
         cmocka_unit_test(gradients_are_those_of_the_twin_in_every_form),
         cmocka_unit_test(gradients_of_layer_norm_are_slopes),
         cmocka_unit_test(weights_and_their_gradients_are_those_of_the_twin),
+        cmocka_unit_test(a_row_of_zeros_is_nan_and_nothing_else_is),
         cmocka_unit_test(gradients_of_weight_norm_are_slopes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
