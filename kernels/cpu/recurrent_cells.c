@@ -77,14 +77,16 @@ FOR_EACH_CPU void cell_lstm_forward(const struct cell_forward *step)
         float f = cpu_sigmoid(forget[j] + product_f[j] + bias_f[j]);
         float g = cpu_tanh(cell[j] + product_g[j] + bias_g[j]);
         float o = cpu_sigmoid(output[j] + product_o[j] + bias_o[j]);
-        float state = f * c[j] + i * g;
 
         input[j] = i;
         forget[j] = f;
         cell[j] = g;
         output[j] = o;
-        c[j] = state;
-        h[j] = o * cpu_tanh(state);
+        c[j] = f * c[j] + i * g;
+    }
+    EACH_UNIT(j, n)
+    {
+        h[j] = output[j] * cpu_tanh(c[j]);
     }
 }
 
