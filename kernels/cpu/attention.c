@@ -26,7 +26,7 @@ struct forward {
     const struct attention *attention;
     struct head_rows queries, keys, values;
     float *k, *v;                   /* [steps][padded] */
-    float *panel, *turned;          /* the panel's queries: [LANES][padded], [width][LANES] */
+    float *panel, *turned;          /* the panel's queries: [LANES][padded], [padded][LANES] */
     float *scores;                  /* [KEYS_MAX][LANES] */
     float *sums;                    /* [LANES][padded]: of weights times values */
     float top[LANES], total[LANES]; /* running maximum, running sum of weights */
@@ -43,7 +43,7 @@ static struct forward_layout forward_layout(const struct attention *attention)
     layout.keys = scratch_take(&at, rows * padded);
     layout.values = scratch_take(&at, rows * padded);
     layout.queries = scratch_take(&at, LANES * padded);
-    layout.turned = scratch_take(&at, width * LANES);
+    layout.turned = scratch_take(&at, padded * LANES);
     layout.scores = scratch_take(&at, KEYS_MAX * LANES);
     layout.sums = scratch_take(&at, LANES * padded);
     layout.total = at;
@@ -141,7 +141,7 @@ static void forward_panel(struct forward *f, size_t query, float *y, float *stat
         attention->is_causal && query + LANES < attention->steps ? query + LANES : attention->steps;
 
     head_pack(&f->queries, query, LANES, 1.0F / sqrtf((float)width), f->panel);
-    head_transpose(f->panel, width, padded, f->turned);
+    head_transpose(f->panel, padded, f->turned);
     for (size_t l = 0; l < LANES; l++) {
         f->top[l] = -INFINITY;
         f->total[l] = 0.0F;

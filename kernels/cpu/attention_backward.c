@@ -21,8 +21,7 @@ _Static_assert(SIDE % LANES == 0 && LANES % ROWS == 0, "tiles are made of panels
 struct backward_layout {
     size_t rotation;
     size_t queries, dy, dqueries;        /* [steps][padded] */
-    size_t queries_turned, dy_turned;    /* per panel [width][LANES] */
-    size_t y, y_turned;                  /* one panel */
+    size_t queries_turned, dy_turned;    /* per panel [padded][LANES] */
     size_t statistics, products;         /* [steps] */
     size_t keys, values, dkeys, dvalues; /* [SIDE][padded] */
     size_t weights, dscores;             /* [SIDE][SIDE] */
@@ -54,10 +53,8 @@ static struct backward_layout backward_layout(const struct attention *attention)
     layout.queries = scratch_take(&at, rows * padded);
     layout.dy = scratch_take(&at, rows * padded);
     layout.dqueries = scratch_take(&at, rows * padded);
-    layout.queries_turned = scratch_take(&at, rows * width);
-    layout.dy_turned = scratch_take(&at, rows * width);
-    layout.y = scratch_take(&at, LANES * padded);
-    layout.y_turned = scratch_take(&at, LANES * width);
+    layout.queries_turned = scratch_take(&at, rows * padded);
+    layout.dy_turned = scratch_take(&at, rows * padded);
     layout.statistics = scratch_take(&at, rows);
     layout.products = scratch_take(&at, rows);
     layout.keys = scratch_take(&at, SIDE * padded);
@@ -75,43 +72,25 @@ size_t attention_backward_scratch(const struct attention *attention)
     return backward_layout(attention).total;
 }
 
-/* products[l] = sum of dy y over the head; both turned: [width][LANES]. */
-FOR_EACH_CPU static void add_products(const float *restrict dy, const float *restrict y,
-                                      size_t width, float *restrict products)
-{
-    for (size_t l = 0; l < LANES; l++) {
-        products[l] = 0.0F;
-    }
-    for (size_t d = 0; d < width; d++) {
-#pragma GCC unroll 1
-        for (size_t l = 0; l < LANES; l++) {
-            products[l] += dy[d * LANES + l] * y[d * LANES + l];
-        }
-    }
-}
-
 /* All queries of a head; those past the end get statistics that make their weights 0. */
 static void pack_queries(const struct backward *b)
 {
-    size_t steps = b->attention->steps, width = b->queries.width, padded = b->queries.padded;
-    float *y = b->scratch + b->at.y, *y_turned = b->scratch + b->at.y_turned;
+    size_t steps = b->attention->steps, padded = b->queries.padded;
+    size_t rows = round_up(steps, LANES);
+    float *queries = b->scratch + b->at.queries, *dy = b->scratch + b->at.dy;
+    float *statistics = b->scratch + b->at.statistics, *products = b->scratch + b->at.products;
 
-    for (size_t query = 0; query < steps; query += LANES) {
-        float *q = b->scratch + b->at.queries + query * padded;
-        float *dy = b->scratch + b->at.dy + query * padded;
-        float *dy_turned = b->scratch + b->at.dy_turned + query * width;
-
-        head_pack(&b->queries, query, LANES, 1.0F / sqrtf((float)width), q);
-        head_transpose(q, width, padded, b->scratch + b->at.queries_turned + query * width);
-        head_pack(&b->dy, query, LANES, 1.0F, dy);
-        head_transpose(dy, width, padded, dy_turned);
-        head_pack(&b->y, query, LANES, 1.0F, y);
-        head_transpose(y, width, padded, y_turned);
-        add_products(dy_turned, y_turned, width, b->scratch + b->at.products + query);
-        for (size_t l = 0; l < LANES; l++) {
-            b->scratch[b->at.statistics + query + l] =
-                query + l < steps ? b->statistics[query + l] : INFINITY;
-        }
+    head_pack(&b->queries, 0, rows, 1.0F / sqrtf((float)b->queries.width), queries);
+    head_pack(&b->dy, 0, rows, 1.0F, dy);
+    for (size_t at = 0; at < rows * padded; at += LANES * padded) {
+        head_transpose(queries + at, padded, b->scratch + b->at.queries_turned + at);
+        head_transpose(dy + at, padded, b->scratch + b->at.dy_turned + at);
+    }
+    head_dot(&b->dy, &b->y, 0, steps, products);
+    memcpy(statistics, b->statistics, steps * sizeof(float));
+    for (size_t t = steps; t < rows; t++) {
+        statistics[t] = INFINITY;
+        products[t] = 0.0F;
     }
 }
 
@@ -156,7 +135,7 @@ static void recompute(const struct backward *b, const struct tile *tile)
             .a = b->scratch + b->at.keys,
             .a_row = padded,
             .a_inner = 1,
-            .b = b->scratch + b->at.queries_turned + query * width,
+            .b = b->scratch + b->at.queries_turned + query * padded,
             .b_stride = LANES,
             .c = weights,
             .c_stride = SIDE,
@@ -164,7 +143,7 @@ static void recompute(const struct backward *b, const struct tile *tile)
 
         tile_product(&product);
         product.a = b->scratch + b->at.values;
-        product.b = b->scratch + b->at.dy_turned + query * width;
+        product.b = b->scratch + b->at.dy_turned + query * padded;
         product.c = dscores;
         tile_product(&product);
         if (tile->is_diagonal) mask_scores(weights, keys, q);

@@ -11,6 +11,8 @@
  */
 #include "kernels/cpu/attention_product.h"
 
+#include "kernels/cpu/math.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -59,44 +61,52 @@ FOR_EACH_CPU void tile_product(const struct tile_product *p)
     }
 }
 
-/* to = from turned by the angle of its step; -1 turns back. */
-static void turn(const float *from, const float *rotation, float direction, size_t width, float *to)
+/* to = from turned by the angle of its step and scaled; direction -1 turns back. */
+CPU_INLINE void turn(const float *restrict from, const float *restrict rotation, float direction,
+                     float scale, size_t width, float *restrict to)
 {
     size_t half = width / 2;
 
     for (size_t i = 0; i < half; i++) {
         float cosine = rotation[i], sine = direction * rotation[half + i];
-        float first = from[i], second = from[half + i];
+        float first = from[i] * scale, second = from[half + i] * scale;
         to[i] = first * cosine - second * sine;
         to[half + i] = first * sine + second * cosine;
     }
 }
 
-void head_pack(const struct head_rows *rows, size_t first, size_t count, float scale, float *to)
+CPU_INLINE void scale_row(const float *restrict from, float scale, size_t width, float *restrict to)
 {
-    size_t width = rows->width;
-
-    for (size_t r = 0; r < count; r++, to += rows->padded) {
-        const float *from = rows->from + (first + r) * rows->stride;
-
-        if (first + r >= rows->steps) {
-            memset(to, 0, rows->padded * sizeof(*to));
-            continue;
-        }
-        if (rows->rotation != NULL) {
-            turn(from, rows->rotation + (first + r) * width, 1.0F, width, to);
-        } else {
-            memcpy(to, from, width * sizeof(*to));
-        }
-        for (size_t d = 0; d < width; d++) {
-            to[d] *= scale;
-        }
-        memset(to + width, 0, (rows->padded - width) * sizeof(*to));
+    for (size_t d = 0; d < width; d++) {
+        to[d] = from[d] * scale;
     }
 }
 
-void head_unpack(const struct head_rows *rows, size_t first, size_t count, float scale,
-                 const float *packed, float *to)
+FOR_EACH_CPU void head_pack(const struct head_rows *rows, size_t first, size_t count, float scale,
+                            float *to)
+{
+    size_t width = rows->width, padded = rows->padded;
+
+    for (size_t r = 0; r < count; r++, to += padded) {
+        const float *from = rows->from + (first + r) * rows->stride;
+
+        if (first + r >= rows->steps) {
+            memset(to, 0, padded * sizeof(*to));
+            continue;
+        }
+        if (rows->rotation != NULL) {
+            turn(from, rows->rotation + (first + r) * width, 1.0F, scale, width, to);
+        } else {
+            scale_row(from, scale, width, to);
+        }
+        for (size_t d = width; d < padded; d++) {
+            to[d] = 0.0F;
+        }
+    }
+}
+
+FOR_EACH_CPU void head_unpack(const struct head_rows *rows, size_t first, size_t count, float scale,
+                              const float *packed, float *to)
 {
     size_t width = rows->width;
 
@@ -104,22 +114,66 @@ void head_unpack(const struct head_rows *rows, size_t first, size_t count, float
         float *row = to + (first + r) * rows->stride;
 
         if (rows->rotation != NULL) {
-            turn(packed, rows->rotation + (first + r) * width, -1.0F, width, row);
+            turn(packed, rows->rotation + (first + r) * width, -1.0F, scale, width, row);
         } else {
-            memcpy(row, packed, width * sizeof(*row));
-        }
-        for (size_t d = 0; d < width; d++) {
-            row[d] *= scale;
+            scale_row(packed, scale, width, row);
         }
     }
 }
 
-void head_transpose(const float *packed, size_t width, size_t padded, float *to)
+/* Rows r and r + LANES / 2 of a square, value by value in turns. */
+CPU_INLINE void interleave(const float *restrict from, float *restrict to)
 {
-    for (size_t d = 0; d < width; d++) {
+    enum { HALF = LANES * LANES / 2 };
+
+    for (size_t i = 0; i < HALF; i++) {
+        to[2 * i] = from[i];
+        to[2 * i + 1] = from[HALF + i];
+    }
+}
+
+/* An interleaving turns the bits of a value's index by one: four of them exchange the row's four
+ * bits and the column's. */
+FOR_EACH_CPU void head_transpose(const float *packed, size_t padded, float *to)
+{
+    float a[LANES * LANES], b[LANES * LANES];
+
+    _Static_assert(LANES == 16, "four interleavings");
+    for (size_t d = 0; d < padded; d += LANES, to += LANES * LANES) {
         for (size_t l = 0; l < LANES; l++) {
-            to[d * LANES + l] = packed[l * padded + d];
+            memcpy(a + l * LANES, packed + l * padded + d, LANES * sizeof(*a));
         }
+        interleave(a, b);
+        interleave(b, a);
+        interleave(a, b);
+        interleave(b, to);
+    }
+}
+
+FOR_EACH_CPU void head_dot(const struct head_rows *a, const struct head_rows *b, size_t first,
+                           size_t count, float *dots)
+{
+    size_t width = a->width, whole = width - width % LANES;
+
+    for (size_t r = 0; r < count; r++) {
+        const float *x = a->from + (first + r) * a->stride, *y = b->from + (first + r) * b->stride;
+        float lanes[LANES] = {0.0F};
+
+        for (size_t d = 0; d < whole; d += LANES) {
+#pragma GCC unroll 1
+            for (size_t l = 0; l < LANES; l++) {
+                lanes[l] += x[d + l] * y[d + l];
+            }
+        }
+        for (size_t d = whole; d < width; d++) {
+            lanes[d - whole] += x[d] * y[d];
+        }
+        for (size_t half = LANES / 2; half > 0; half /= 2) {
+            for (size_t l = 0; l < half; l++) {
+                lanes[l] += lanes[half + l];
+            }
+        }
+        dots[r] = lanes[0];
     }
 }
 

@@ -39,8 +39,11 @@ void head_pack(const struct head_rows *rows, size_t first, size_t count, float s
 /* The gradient's way back: `count` packed rows to rows of the stride, turned back and scaled. */
 void head_unpack(const struct head_rows *rows, size_t first, size_t count, float scale,
                  const float *packed, float *to);
-/* to[width][LANES] from LANES packed rows. */
-void head_transpose(const float *packed, size_t width, size_t padded, float *to);
+/* to[padded][LANES] from LANES packed rows. */
+void head_transpose(const float *packed, size_t padded, float *to);
+/* dots[r] = the products of rows first + r of a and b, added up. */
+void head_dot(const struct head_rows *a, const struct head_rows *b, size_t first, size_t count,
+              float *dots);
 /* The table that `rotation` points to. */
 void head_rotation(size_t steps, size_t width, float *table);
 
