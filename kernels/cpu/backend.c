@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/cpu/activation.h"
+#include "kernels/cpu/bf16.h"
 #include "kernels/cpu/norm_internal.h"
 #include "kernels/cpu/recurrent.h"
 #include "kernels/softmax.h"
@@ -182,11 +183,8 @@ struct backend *cpu_backend_create(const struct cpu_backend_options *options)
     if (options->convolution == CPU_CONVOLUTION_AUTO && !options->is_reference) {
         cpu->onednn = onednn_create();
     }
-    cpu->precision_reason = "float32 was asked for";
-    if (options->precision == PRECISION_BF16) {
-        cpu->is_bf16 = cpu->onednn != NULL && options->forces_bf16;
-        cpu->precision_reason = cpu->is_bf16 ? "bf16 was forced" : "bf16 products are not in yet";
-    }
+    cpu->precision_reason = "float32: it was asked for";
+    if (options->precision == PRECISION_BF16) bf16_decide(cpu);
     return &cpu->base;
 }
 

@@ -24,13 +24,16 @@ struct cpu_backend_options {
     bool is_reference; /* plain C twins everywhere: slow, for tests and for doubts */
     enum precision precision;
     bool forces_bf16; /* use it wherever the library can, faster or not: for tests */
+    /** Without AMX bf16 is used if a measurement of some milliseconds at creation finds it faster.
+     *  NULL: no measurement, float32. */
+    uint64_t (*now_ns)(void);
 };
 
 /** NULL when memory is short. Release with backend_destroy(). */
 struct backend *cpu_backend_create(const struct cpu_backend_options *options);
 /** Whether bf16 was wanted and is used. */
 bool cpu_backend_is_bf16(const struct backend *backend);
-/** Why it is used or not, for people: "this processor has AMX". Never NULL. */
+/** Why it is used or not, for people: "bf16: this processor has AMX". Never NULL. */
 const char *cpu_backend_precision_reason(const struct backend *backend);
 /** "oneDNN 2.6.3 and OpenBLAS ..." for people. */
 void cpu_backend_describe(char *text, size_t cap);

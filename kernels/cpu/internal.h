@@ -50,7 +50,6 @@ enum rc cpu_is_finite(struct backend *backend, const float *x, size_t n, bool *r
 enum rc cpu_relu_forward(struct backend *backend, float *x, size_t n);
 enum rc cpu_relu_backward(struct backend *backend, const float *y, float *dy, size_t n);
 void cpu_add_rows(const float *x, size_t rows, size_t columns, float *sums);
-void cpu_bias_relu(float *y, size_t rows, size_t columns, const float *bias, bool with_relu);
 
 /* attention.c, attention_backward.c */
 enum rc cpu_attention_forward(struct backend *backend, const struct attention *attention,

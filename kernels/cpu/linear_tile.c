@@ -9,76 +9,27 @@
 #include "kernels/cpu/linear_internal.h"
 
 #include "base/check.h"
+#include "kernels/cpu/turn.h"
 
 #if defined(__x86_64__)
 
-#include <immintrin.h>
-
-#define AVX512 __attribute__((target("avx512f")))
-#define INLINE static inline __attribute__((always_inline))
-
-enum { LANES = 16, VECTORS = 4, SAMPLES = VECTORS * LANES, OUTPUTS = 6 };
+enum { VECTORS = 4, SAMPLES = VECTORS * LANES, OUTPUTS = 6 };
 _Static_assert(LINEAR_TILE_OUTPUTS % OUTPUTS == 0 && LINEAR_TILE_OUTPUTS % LANES == 0,
                "a block is whole tiles, and is turned whole");
-
-/* The first `count` of a vector's lanes. */
-INLINE AVX512 __mmask16 lanes(size_t count)
-{
-    return (__mmask16)(count >= LANES ? 0xffffU : (1U << count) - 1U);
-}
-
-INLINE AVX512 __m512 low_pairs(__m512 a, __m512 b)
-{
-    return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
-}
-
-INLINE AVX512 __m512 high_pairs(__m512 a, __m512 b)
-{
-    return _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
-}
-
-/* Turn 16 x 16 values: single values, then pairs, then quarters of vectors change places. */
-INLINE AVX512 void turn(__m512 rows[LANES])
-{
-    __m512 t[LANES];
-
-    for (int i = 0; i < 8; i++) {
-        t[2 * i] = _mm512_unpacklo_ps(rows[2 * i], rows[2 * i + 1]);
-        t[2 * i + 1] = _mm512_unpackhi_ps(rows[2 * i], rows[2 * i + 1]);
-    }
-    for (int i = 0; i < LANES; i += 4) {
-        rows[i] = low_pairs(t[i], t[i + 2]);
-        rows[i + 1] = high_pairs(t[i], t[i + 2]);
-        rows[i + 2] = low_pairs(t[i + 1], t[i + 3]);
-        rows[i + 3] = high_pairs(t[i + 1], t[i + 3]);
-    }
-    for (int i = 0; i < 4; i++) {
-        t[i] = _mm512_shuffle_f32x4(rows[i], rows[4 + i], 0x88);
-        t[4 + i] = _mm512_shuffle_f32x4(rows[i], rows[4 + i], 0xdd);
-        t[8 + i] = _mm512_shuffle_f32x4(rows[8 + i], rows[12 + i], 0x88);
-        t[12 + i] = _mm512_shuffle_f32x4(rows[8 + i], rows[12 + i], 0xdd);
-    }
-    for (int i = 0; i < 4; i++) {
-        rows[i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0x88);
-        rows[8 + i] = _mm512_shuffle_f32x4(t[i], t[8 + i], 0xdd);
-        rows[4 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0x88);
-        rows[12 + i] = _mm512_shuffle_f32x4(t[4 + i], t[12 + i], 0xdd);
-    }
-}
 
 /* to[inner][width] from `rows` rows of x; lanes without a row are zeros. */
 AVX512 static void turn_rows(const float *x, size_t rows, size_t inner, size_t width, float *to)
 {
     for (size_t r = 0; r < width; r += LANES) {
         for (size_t k = 0; k < inner; k += LANES) {
-            __mmask16 mask = lanes(inner - k);
+            __mmask16 mask = lanes_first(inner - k);
             __m512 block[LANES];
 
             for (size_t i = 0; i < LANES; i++) {
                 block[i] = r + i < rows ? _mm512_maskz_loadu_ps(mask, x + (r + i) * inner + k)
                                         : _mm512_setzero_ps();
             }
-            turn(block);
+            turn_square(block);
             for (size_t i = 0; i < LANES && k + i < inner; i++) {
                 _mm512_storeu_ps(to + (k + i) * width + r, block[i]);
             }
@@ -159,14 +110,14 @@ AVX512 static void turn_back(const float *block, size_t width, size_t rows, size
 {
     for (size_t r = 0; r < rows; r += LANES) {
         for (size_t c = from; c < to; c += LANES) {
-            __mmask16 mask = lanes(to - c);
+            __mmask16 mask = lanes_first(to - c);
             __m512 square[LANES];
 
             for (size_t i = 0; i < LANES; i++) {
                 square[i] = c + i < to ? _mm512_loadu_ps(block + (c + i - from) * width + r)
                                        : _mm512_setzero_ps();
             }
-            turn(square);
+            turn_square(square);
             for (size_t i = 0; i < LANES && r + i < rows; i++) {
                 _mm512_mask_storeu_ps(y + (r + i) * out + c, mask, square[i]);
             }

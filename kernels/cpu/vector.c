@@ -101,24 +101,6 @@ FOR_EACH_CPU void cpu_add_rows(const float *x, size_t rows, size_t columns, floa
     }
 }
 
-FOR_EACH_CPU void cpu_bias_relu(float *y, size_t rows, size_t columns, const float *bias,
-                                bool with_relu)
-{
-    for (size_t r = 0; r < rows; r++) {
-        float *row = y + r * columns;
-        if (with_relu) {
-            for (size_t c = 0; c < columns; c++) {
-                float value = row[c] + bias[c];
-                row[c] = value < 0.0F ? 0.0F : value;
-            }
-        } else {
-            for (size_t c = 0; c < columns; c++) {
-                row[c] += bias[c];
-            }
-        }
-    }
-}
-
 enum rc cpu_from_bytes(struct backend *backend, const uint8_t *bytes, float factor, float offset,
                        float *values, size_t n)
 {
