@@ -38,6 +38,7 @@ enum {
     WINOGRAD_BLOCK = 16,
     WINOGRAD_PIXELS = 512,
     WINOGRAD_WEIGHTS_PIXELS = 192,
+    BF16_CHANNELS_MIN = 3,      /* fewer do not fill the pairs that bfloat16 multiplies */
     BF16_FILTERS_MAX = 32 * 32, /* without matrix units Winograd in float32 wins beyond */
     SCRATCH_ALIGN = 64,
 };
@@ -213,7 +214,7 @@ static bool bf16_pays(const struct conv_onednn *c, dnnl_prop_kind_t direction,
     const struct conv_options *o = &c->options;
 
     if (c->backend->options.forces_bf16 || has_matrix_units(description)) return true;
-    if (!winograd_pays(o, direction)) return o->in.channels >= WINOGRAD_BLOCK;
+    if (!winograd_pays(o, direction)) return o->in.channels >= BF16_CHANNELS_MIN;
     return direction != dnnl_backward_weights &&
            (uint64_t)o->in.channels * o->out_channels <= BF16_FILTERS_MAX;
 }
