@@ -73,7 +73,7 @@ static bool parse_number(const char *text, double *value)
 
     if (text[0] == '\0' || strspn(text, "0123456789.eE+-") != strlen(text)) return false;
     *value = strtod(text, &end);
-    return *end == '\0' && fabs(*value) <= 3e38;
+    return *end == '\0' && fabs(*value) <= DATA_NUMBER_MAX;
 }
 
 /* A whole number that can be a class. */
@@ -177,8 +177,8 @@ static enum rc read_number(const struct pass *pass, const struct csv_row *row, s
 
     if (parse_number(text, value)) return RC_OK;
     return csv_fault(pass->rows, row->line, why,
-                     "column %zu: %s'%.40s' is not a number%s; only the label may be a word",
-                     column + 1, text[0] == '\0' ? "empty: " : "", text,
+                     "column %zu: %s'%.40s' is not a number of up to 1e18%s", column + 1,
+                     text[0] == '\0' ? "empty: " : "", text,
                      pass->csv->header == HEADER_YES ? "" : " (header=yes skips the first row)");
 }
 

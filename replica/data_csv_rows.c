@@ -32,6 +32,7 @@ enum rc csv_fault(const struct csv_rows *rows, uint64_t line, struct fault *why,
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
+    data_stream_printable(what);
     return fault_set(why, RC_FORMAT, "cannot read %.200s, line %llu: %s", rows->path,
                      (unsigned long long)line, what);
 }

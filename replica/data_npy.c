@@ -86,9 +86,9 @@ static enum rc reader_value(const struct reader *reader, uint64_t sample, size_t
 {
     double read = npy_value(&reader->npy->headers[reader->array], reader->raw, i);
 
-    if (!(fabs(read) <= 3e38)) {
+    if (!(fabs(read) <= DATA_NUMBER_MAX)) {
         return data_stream_malformed(reader->stream, why,
-                                     "sample %llu holds a NaN or a number out of range",
+                                     "sample %llu holds a NaN or a number above 1e18",
                                      (unsigned long long)sample);
     }
     *value = read;

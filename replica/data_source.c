@@ -64,8 +64,8 @@ void data_moments_normal(const struct data_moments *moments, float *mean, float 
     double count = moments->count > 0 ? (double)moments->count : 1.0;
     double centre = moments->sum / count;
     double variance = moments->squares / count - centre * centre;
-    float inverse = variance > 0.0 ? (float)(1.0 / sqrt(variance)) : 1.0F;
+    double inverse = variance > 0.0 ? 1.0 / sqrt(variance) : 1.0;
 
     *mean = (float)(moments->shift + centre);
-    *scale = isfinite(inverse) && inverse > 0.0F ? inverse : 1.0F;
+    *scale = (float)fmin(inverse, DATA_NUMBER_MAX);
 }

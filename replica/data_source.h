@@ -18,6 +18,8 @@ enum {
 };
 
 #define DATA_NO_SLOT UINT32_MAX
+/* Numbers in files, and factors that standardise them: their product is a float32. */
+#define DATA_NUMBER_MAX 1e18
 
 /* What to load: sample i of the part (in file order) goes to out's sample slots[i], or nowhere. */
 struct data_part {
@@ -88,7 +90,7 @@ struct data_moments {
 };
 
 void data_moments_add(struct data_moments *moments, double value);
-/** The mean, and 1 / deviation; 1 where all values are equal. */
+/** The mean, and 1 / deviation (DATA_NUMBER_MAX at most); 1 where all values are equal. */
 void data_moments_normal(const struct data_moments *moments, float *mean, float *scale);
 
 static inline bool data_is_test(uint64_t index)

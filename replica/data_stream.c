@@ -29,6 +29,13 @@ struct data_stream {
     char path[DATA_PATH_BYTES];
 };
 
+void data_stream_printable(char *text)
+{
+    for (; *text != '\0'; text++) {
+        if ((unsigned char)*text < ' ' || *text == 0x7f) *text = '?';
+    }
+}
+
 enum rc data_stream_malformed(const struct data_stream *stream, struct fault *why,
                               const char *format, ...)
 {
@@ -38,6 +45,7 @@ enum rc data_stream_malformed(const struct data_stream *stream, struct fault *wh
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
+    data_stream_printable(what);
     return fault_set(why, RC_FORMAT, "cannot read %s: %s; %s", stream->path, what, stream->advice);
 }
 

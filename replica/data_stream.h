@@ -35,6 +35,8 @@ MUST_USE enum rc data_stream_finish(struct data_stream *stream, struct fault *wh
  *  size can hold. */
 uint64_t data_stream_bytes_max(const struct data_stream *stream);
 bool data_stream_is_compressed(const struct data_stream *stream);
+/** Put '?' for every byte of a file's text that would break a line or upset a terminal. */
+void data_stream_printable(char *text);
 /** RC_FORMAT: "cannot read PATH: WHAT; ADVICE". */
 enum rc data_stream_malformed(const struct data_stream *stream, struct fault *why,
                               const char *format, ...) __attribute__((format(printf, 3, 4)));

@@ -158,6 +158,7 @@ static void bad_tables_are_refused(void **state)
 {
     static const struct bad all[] = {
         {"1,2,x\n3,oops,y\n", "csv:@/t,label=3", RC_FORMAT, "line 2: column 2: 'oops' is not a"},
+        {"1,2,x\n3,\"a\nb\033\",y\n", "csv:@/t,label=3", RC_FORMAT, "'a?b?' is not a number"},
         {"1,2,x\n3,,y\n", "csv:@/t,label=3", RC_FORMAT, "line 2: column 2: empty"},
         {"1,nan,x\n3,1,y\n3,inf,y\n", "csv:@/t,label=3", RC_FORMAT, "line 3: column 2: 'inf'"},
         {"1,1e99,x\n3,1,y\n2,1e99,x\n", "csv:@/t,label=3", RC_FORMAT, "line 3: column 2: '1e99'"},

@@ -9,7 +9,7 @@ static void write_alphabet(struct scratch *scratch, const char *name)
     char text[LETTERS];
 
     for (int i = 0; i < LETTERS; i++) {
-        text[i] = i % 11 == 10 ? ' ' : (char)('a' + i % 11);
+        text[i] = (char)(i % 11 == 10 ? ' ' : 'a' + i % 11);
     }
     scratch_write(scratch, name, text, sizeof text);
 }
