@@ -126,12 +126,13 @@ say "thread sanitizer: the parts with threads"
 # The sanitizer needs a fixed memory layout; where it cannot be had, it may still run.
 if setarch "$(uname -m)" -R true 2>/dev/null; then launcher=(setarch "$(uname -m)" -R); fi
 if cmake --preset tsan >"$logs/build-tsan.log" 2>&1; then
+    with_threads='^(unit_env|contract_env|unit_replica_prefetch)'
     mapfile -t threaded < <(ninja -C build/tsan -t targets all |
-        grep -oE '^(unit_env|contract_env)[a-z_]*: phony' | grep -oE '^[a-z_]+')
+        grep -oE "$with_threads[a-z_]*: phony" | grep -oE '^[a-z_]+')
     if [ ${#threaded[@]} -eq 0 ]; then
-        skip "thread sanitizer: no test of the env is here"
+        skip "thread sanitizer: no test with threads is here"
     else
-        build tsan "${threaded[@]}" && run_tests tsan -R '^(unit_env|contract_env)'
+        build tsan "${threaded[@]}" && run_tests tsan -R "$with_threads"
     fi
 else
     fail "configure tsan" "$logs/build-tsan.log"
