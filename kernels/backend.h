@@ -52,6 +52,11 @@ struct backend_ops {
     /** Make the calling thread's pool as large as `threads`; cheap, call it on entry of a job. */
     void (*bind_thread)(struct backend *backend);
 
+    /** Another backend on the same memory with the same options, for another thread to use at the
+     *  same time, with one thread of its own; NULL when memory is short. No such member: there can
+     *  be only one. */
+    struct backend *(*sibling)(struct backend *backend);
+
     /** `bytes` zeroed bytes on the device, aligned for its vectors; NULL when memory is short. */
     void *(*alloc)(struct backend *backend, size_t bytes);
     void (*free)(struct backend *backend, void *block);

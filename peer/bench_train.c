@@ -12,6 +12,7 @@
 #include "replica/model.h"
 #include "replica/optimizer.h"
 #include "replica/task.h"
+#include "replica/team.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -22,7 +23,8 @@ enum { CHUNKS_MAX = 4096, CHUNKS_WANTED = 20, WARM_STEPS = 3, TEXT_STEPS = 64, T
 
 struct course {
     struct backend *backend;
-    struct model *model;
+    struct team *team;
+    struct model *model; /* the team's */
     struct optimizer optimizer;
     struct dataset_info info;
     struct task task;
@@ -60,7 +62,7 @@ struct bench_spread bench_spread_of(double *values, uint32_t count)
 static void course_end(struct course *c)
 {
     task_deinit(&c->task);
-    model_destroy(c->model);
+    team_destroy(c->team);
     batch_deinit(&c->batch);
     if (c->backend != NULL) {
         c->backend->ops->free(c->backend, c->input);
@@ -160,8 +162,9 @@ static enum rc course_begin(struct course *c, const struct bench_train_options *
     task_describe(&c->info, &shape);
     shape.batch_max = or_default(options->batch, usual.batch);
     rc = optimizer_parse(usual.optimizer, &c->optimizer, why);
-    if (rc == RC_OK) rc = model_create(c->backend, &shape, &c->model, why);
-    if (rc == RC_OK) rc = task_init(&c->task, &c->info, c->model, why);
+    if (rc == RC_OK) rc = team_create(c->backend, &shape, &c->team, why);
+    if (rc == RC_OK) c->model = team_model(c->team);
+    if (rc == RC_OK) rc = task_init(&c->task, &c->info, c->model, shape.batch_max, why);
     if (rc != RC_OK) return rc;
     rc = take_memory(c, shape.batch_max);
     if (rc == RC_OK) return RC_OK;
@@ -180,12 +183,12 @@ static enum rc course_step(struct course *c)
         .count = ++c->updates,
     };
     struct task_score score;
-    enum rc rc = model_forward(model, c->input, c->batch.rows, true, c->logits);
+    enum rc rc = team_forward(c->team, c->input, c->batch.rows, true, c->logits);
 
     if (rc != RC_OK) return rc;
     score = task_loss(&c->task, &c->batch, c->logits, c->gradient);
     if (!isfinite(score.loss)) return RC_NONFINITE;
-    rc = model_backward(model, c->gradient);
+    rc = team_backward(c->team, c->gradient);
     if (rc != RC_OK) return rc;
     return optimizer_step(&c->optimizer, c->backend, model_schema(model), &step);
 }
@@ -237,7 +240,7 @@ static struct json *row_create(const struct course *c, const struct bench_train_
 
     json_set_text(row, "model", name);
     json_set_count(row, "batch", c->batch.rows);
-    json_set_count(row, "threads", c->backend->threads);
+    json_set_count(row, "threads", team_threads(c->team));
     json_set_text(row, "precision", options->precision != NULL ? options->precision : "f32");
     json_set_text(row, "device", "cpu");
     json_set_text(row, "unit", c->info.input == DATA_TOKENS ? "tokens" : "samples");

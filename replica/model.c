@@ -112,7 +112,7 @@ static enum rc set_up(struct model *m, const char *spec, struct fault *why)
     rc = model_build(m, why);
     if (rc == RC_OK) rc = model_place(m, why);
     if (rc != RC_OK) return rc;
-    rc = initialise(m);
+    rc = m->leader == NULL ? initialise(m) : RC_OK;
     if (rc == RC_OK) return RC_OK;
     return fault_set(why, rc, "cannot write the initial weights: %s", rc_text(rc));
 }
@@ -140,6 +140,9 @@ enum rc model_create(struct backend *backend, const struct model_options *option
     m->batch_max = options->batch_max;
     m->seed = options->seed;
     m->with_gradients = options->with_gradients;
+    m->leader = options->leader;
+    m->meeting = options->meeting;
+    m->lane = options->lane;
     rc = set_up(m, options->spec, why);
     if (rc != RC_OK) {
         model_destroy(m);
@@ -231,6 +234,7 @@ static struct stage_pass pass_of(const struct run *run, uint32_t s, uint32_t fir
     uint32_t rest = run->batch - first;
     struct stage_pass pass = {
         .first = first,
+        .batch_first = model->first,
         .samples = rest < stage->slice ? rest : stage->slice,
         .batch = run->batch,
         .is_training = run->is_training,
@@ -381,4 +385,14 @@ enum rc model_backward(struct model *model, const float *logits_gradient)
     model->batch = 0; /* activations are partly overwritten now */
     model->passes++;
     return rc;
+}
+
+void model_attend(struct model *model, bool is_training, bool is_backward)
+{
+    if (!is_training) return; /* statistics of a batch are for training only */
+    for (uint32_t i = 0; i < model->stages_count; i++) {
+        uint32_t s = is_backward ? model->stages_count - 1 - i : i;
+        struct stage *stage = &model->stages[s];
+        if (stage->ops->attend != NULL) stage->ops->attend(model, stage, is_backward);
+    }
 }

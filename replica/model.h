@@ -16,6 +16,14 @@ struct backend;
 struct model;
 struct tensor_file;
 
+/* How models that compute parts of one batch add up what they know of it. Every one of them calls
+ * it equally often, each from its own thread. */
+struct model_meeting {
+    /** values[i] becomes the sum over all lanes. */
+    void (*sum)(void *context, uint32_t lane, double *values, size_t count);
+    void *context;
+};
+
 /* What a sample is. All inputs are float32; token ids are exact numbers. */
 enum { MODEL_CLASSES_MAX = 1 << 20 };
 
@@ -33,6 +41,10 @@ struct model_options {
     bool with_gradients;              /* false: evaluation only, less memory */
     enum model_input input;
     uint32_t symbols; /* different token ids; 0: as many as classes */
+    /* For one of several models that compute one batch together (replica/team.h): */
+    struct model *leader;                /* whose parameters and buffers it uses; NULL: its own */
+    const struct model_meeting *meeting; /* NULL: it is alone */
+    uint32_t lane;                       /* its number among them */
 };
 
 /** RC_PARSE / RC_SHAPE with the column of the spec or the layer that does not fit; RC_NOMEM. Keeps

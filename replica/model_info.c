@@ -202,6 +202,23 @@ float *stage_gradient(const struct model *model, const struct stage *stage, uint
     return tensor_of(model, stage, i, SECTION_GRADIENT);
 }
 
+void stage_meet(const struct model *model, double *values, size_t count)
+{
+    if (model->meeting != NULL) {
+        model->meeting->sum(model->meeting->context, model->lane, values, count);
+    }
+}
+
+bool stage_has_meeting(const struct model *model)
+{
+    return model->meeting != NULL;
+}
+
+bool stage_is_leader(const struct model *model)
+{
+    return model->leader == NULL;
+}
+
 struct stage *stage_partner(struct model *model, const struct stage *stage)
 {
     CHECK(stage->partner < model->stages_count);

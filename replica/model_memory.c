@@ -336,6 +336,24 @@ static size_t scratch_values(const struct model *model)
     return most;
 }
 
+/* Parameters and buffers: of its own, or the leader's. */
+static enum rc take_shared_planes(struct model *model)
+{
+    const size_t *values = model->schema.values;
+    float **planes = model->planes;
+
+    if (model->leader != NULL) {
+        planes[SECTION_PARAMETERS] = model->leader->planes[SECTION_PARAMETERS];
+        planes[SECTION_BUFFERS] = model->leader->planes[SECTION_BUFFERS];
+        return RC_OK;
+    }
+    planes[SECTION_PARAMETERS] = take(model, values[SECTION_PARAMETERS] * sizeof(float));
+    if (planes[SECTION_PARAMETERS] == NULL) return RC_NOMEM;
+    if (values[SECTION_BUFFERS] == 0) return RC_OK;
+    planes[SECTION_BUFFERS] = take(model, values[SECTION_BUFFERS] * sizeof(float));
+    return planes[SECTION_BUFFERS] == NULL ? RC_NOMEM : RC_OK;
+}
+
 static enum rc take_planes(struct model *model)
 {
     const size_t *values = model->schema.values;
@@ -345,12 +363,7 @@ static enum rc take_planes(struct model *model)
     for (uint32_t s = 0; s < model->stages_count; s++) {
         has_padded |= model->stages[s].is_padded && model->stages[s].inputs[0] == 0;
     }
-    model->planes[SECTION_PARAMETERS] = take(model, values[SECTION_PARAMETERS] * sizeof(float));
-    if (model->planes[SECTION_PARAMETERS] == NULL) return RC_NOMEM;
-    if (values[SECTION_BUFFERS] > 0) {
-        model->planes[SECTION_BUFFERS] = take(model, values[SECTION_BUFFERS] * sizeof(float));
-        if (model->planes[SECTION_BUFFERS] == NULL) return RC_NOMEM;
-    }
+    if (take_shared_planes(model) != RC_OK) return RC_NOMEM;
     if (has_padded) {
         model->tail = take(model, shape_values(model->input) * slice_max(model) * sizeof(float));
         if (model->tail == NULL) return RC_NOMEM;
@@ -437,6 +450,10 @@ void model_release(struct model *model)
     backend->ops->free(backend, model->slice_arena);
     backend->ops->free(backend, model->tail);
     backend->ops->free(backend, model->scratch);
+    if (model->leader != NULL) {
+        model->planes[SECTION_PARAMETERS] = NULL;
+        model->planes[SECTION_BUFFERS] = NULL;
+    }
     for (int i = 0; i < SECTION_COUNT; i++) {
         backend->ops->free(backend, model->planes[i]);
     }

@@ -59,6 +59,11 @@ struct model {
     float *mean, *scale;          /* of the input, [channels], on the host */
     float *planes[SECTION_COUNT]; /* on the backend */
 
+    struct model *leader;                /* NULL: it has planes of its own */
+    const struct model_meeting *meeting; /* NULL: it has the whole batch */
+    uint32_t lane;
+    uint32_t first; /* sample of the whole batch that its batch begins with */
+
     uint64_t stream, passes;             /* of dropout */
     const float *input_values;           /* of the last training pass, borrowed */
     uint32_t batch;                      /* of the last training pass; 0: none to go back from */
@@ -79,5 +84,8 @@ MUST_USE enum rc model_append(struct model *model, const struct stage *seed, uin
 
 /** Whether stage `s` adds to the gradient of its input `i`, rather than writing it first. */
 bool model_adds(const struct model *model, uint32_t s, uint32_t i);
+
+/** Take part in the meetings of a pass without having samples. */
+void model_attend(struct model *model, bool is_training, bool is_backward);
 
 #endif

@@ -15,6 +15,7 @@
 #include "replica/share.h"
 #include "replica/store_safetensors.h"
 #include "replica/task.h"
+#include "replica/team.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -38,7 +39,8 @@ struct replica {
     struct backend *backend;
     struct dataset *dataset;
     struct share *share;
-    struct model *model;
+    struct team *team;
+    struct model *model; /* the team's */
     struct task task;
     struct optimizer optimizer;
     struct schedule schedule;
@@ -69,7 +71,7 @@ static void replica_destroy(struct learner *learner)
     struct replica *r = replica_of(learner);
 
     if (r == NULL) return;
-    model_destroy(r->model);
+    team_destroy(r->team);
     task_deinit(&r->task);
     r->backend->ops->free(r->backend, r->input);
     r->backend->ops->free(r->backend, r->accumulated);
@@ -117,7 +119,7 @@ static enum rc forward(struct replica *r, bool is_training)
     if (r->input != NULL) {
         rc = r->backend->ops->upload(r->backend, r->input, batch->values, values * sizeof(float));
     }
-    return rc == RC_OK ? model_forward(r->model, input, batch->rows, is_training, r->logits) : rc;
+    return rc == RC_OK ? team_forward(r->team, input, batch->rows, is_training, r->logits) : rc;
 }
 
 /* The gradient of one batch into the gradient plane. */
@@ -130,7 +132,7 @@ static enum rc batch_gradient(struct replica *r, struct task_score *score)
     if (rc != RC_OK) return rc;
     *score = task_loss(&r->task, &r->next, r->logits, r->logits_gradient);
     if (!isfinite(score->loss)) return RC_NONFINITE;
-    return model_backward(r->model, r->logits_gradient);
+    return team_backward(r->team, r->logits_gradient);
 }
 
 /* The mean gradient of the next `accumulate` batches into the gradient plane: all but the last are
@@ -446,7 +448,7 @@ static enum rc replica_load(struct learner *learner, const struct tensor_file *f
     r->step = words[STATE_STEP];
     r->updates = words[STATE_UPDATES];
     r->samples_seen = words[STATE_SAMPLES];
-    model_set_stream(r->model, r->stream_seed, words[STATE_PASSES]);
+    team_set_stream(r->team, r->stream_seed, words[STATE_PASSES]);
     if (count == 0) return RC_OK;
     return replica_assign(learner, SECTION_MOMENTS, moments->bytes, count);
 }
@@ -530,11 +532,12 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
     enum rc rc;
 
     task_describe(info, &model);
-    rc = model_create(r->backend, &model, &r->model, why);
-    if (rc == RC_OK) rc = task_init(&r->task, info, r->model, why);
+    rc = team_create(r->backend, &model, &r->team, why);
+    if (rc == RC_OK) r->model = team_model(r->team);
+    if (rc == RC_OK) rc = task_init(&r->task, info, r->model, r->batch, why);
     if (rc != RC_OK) return rc;
     model_set_normalisation(r->model, info->mean, info->scale);
-    model_set_stream(r->model, options->stream_seed, 0);
+    team_set_stream(r->team, options->stream_seed, 0);
     rc = model_reserve_moments(r->model, optimizer_planes(r->optimizer.kind));
     if (rc == RC_OK) rc = batch_init(&r->next, info, r->batch);
     if (needs_input) {

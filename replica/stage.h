@@ -55,11 +55,12 @@ struct init {
 
 /* What the engine hands over for one slice. Pointers are at the slice's first sample. */
 struct stage_pass {
-    uint32_t first;   /* sample of the batch */
-    uint32_t samples; /* in this slice */
-    uint32_t batch;   /* samples in all */
-    bool is_training; /* a backward pass follows */
-    bool is_first;    /* backward: the slice that overwrites gradients of parameters */
+    uint32_t first;       /* sample of this model's batch */
+    uint32_t batch_first; /* sample of the whole batch with which that begins */
+    uint32_t samples;     /* in this slice */
+    uint32_t batch;       /* samples in all */
+    bool is_training;     /* a backward pass follows */
+    bool is_first;        /* backward: the slice that overwrites gradients of parameters */
     const float *x[STAGE_INPUTS_MAX];
     float *y;
     void *saved;                 /* saved_bytes a sample; NULL in evaluation */
@@ -117,6 +118,9 @@ struct stage_ops {
                                  const struct stage_pass *pass);
     MUST_USE enum rc (*close_backward)(struct model *model, struct stage *stage,
                                        const struct stage_pass *pass);
+    /** For those who meet other lanes in close() or close_backward(): meet them, having no samples
+     *  of a training pass. In the order of stages, backward in reverse. NULL: nothing. */
+    void (*attend)(struct model *model, struct stage *stage, bool is_backward);
 };
 
 extern const struct stage_ops stage_conv_ops, stage_linear_ops, stage_pool_ops,
@@ -154,6 +158,10 @@ enum model_input stage_input(const struct model *model);
 /** Values of the stage's tensor `i`, and the gradient's (parameters only). */
 float *stage_values(const struct model *model, const struct stage *stage, uint32_t i);
 float *stage_gradient(const struct model *model, const struct stage *stage, uint32_t i);
+/** Add up over the lanes of a team; on a team of one, nothing. Host memory. */
+void stage_meet(const struct model *model, double *values, size_t count);
+bool stage_has_meeting(const struct model *model);
+bool stage_is_leader(const struct model *model);
 struct stage *stage_partner(struct model *model, const struct stage *stage);
 /** For dropout: of the model's stream, and how many training passes it has made. */
 uint64_t stage_stream(const struct model *model);

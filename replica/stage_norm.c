@@ -11,6 +11,8 @@
 #include "base/check.h"
 #include "base/mem.h"
 
+#include <string.h>
+
 static const float epsilon = 1e-5F, momentum = 0.1F;
 
 enum { TENSOR_GAMMA, TENSOR_BETA, TENSOR_MEAN, TENSOR_VARIANCE };
@@ -24,6 +26,10 @@ struct batch_state {
     float *mean, *rstd;       /* [ghosts][channels] */
     float *running_rstd;      /* [channels], in evaluation */
     bool is_training;
+    /* The one ghost batch is the whole batch, of which other lanes of a team may have parts: sums
+     * and, behind them, the count are added up with theirs. */
+    bool meets;
+    uint64_t count; /* values per channel behind the sums then */
 };
 
 static uint32_t ghosts(const struct model *model, const struct batch_state *state)
@@ -49,7 +55,7 @@ static enum rc take_statistics(struct model *model, struct batch_state *state)
     state->running_rstd = backend->ops->alloc(backend, channels * sizeof(float));
     if (state->running_rstd == NULL) return RC_NOMEM;
     if (!stage_with_gradients(model)) return RC_OK;
-    state->sums = backend->ops->alloc(backend, 2 * count * sizeof(double));
+    state->sums = backend->ops->alloc(backend, (2 * count + 1) * sizeof(double));
     state->back_sums = backend->ops->alloc(backend, 2 * count * sizeof(double));
     state->mean = backend->ops->alloc(backend, count * sizeof(float));
     state->rstd = backend->ops->alloc(backend, count * sizeof(float));
@@ -85,6 +91,7 @@ static enum rc collect_create(struct model *model, struct stage *stage, struct f
     state->norm = (struct batch_norm){stage->in.image, epsilon, momentum, false};
     state->rows = shape_rows(stage->in);
     state->ghost = stage_batch_max(model);
+    state->meets = stage->layer.count == 0;
     if (stage->layer.count > 0 && stage->layer.count < state->ghost) {
         state->ghost = stage->layer.count;
     }
@@ -169,23 +176,45 @@ static enum rc collect_forward(struct model *model, struct stage *stage,
     return rc;
 }
 
+/* Add up with the other lanes, the count, too. */
+static void meet_forward(struct model *model, struct batch_state *state, uint64_t count)
+{
+    double *behind = state->sums + 2 * (size_t)state->norm.shape.channels;
+
+    *behind = (double)count;
+    stage_meet(model, state->sums, 2 * (size_t)state->norm.shape.channels + 1);
+    state->count = (uint64_t)*behind;
+}
+
+static void collect_attend(struct model *model, struct stage *stage, bool is_backward)
+{
+    struct batch_state *state = stage->state;
+
+    if (is_backward || !state->meets) return;
+    memset(state->sums, 0, 2 * (size_t)state->norm.shape.channels * sizeof(*state->sums));
+    meet_forward(model, state, 0);
+}
+
 static enum rc collect_close(struct model *model, struct stage *stage,
                              const struct stage_pass *pass)
 {
     struct batch_state *state = stage->state;
     struct backend *backend = stage_backend(model);
     size_t channels = state->norm.shape.channels;
+    bool is_leader = stage_is_leader(model);
     enum rc rc = RC_OK;
 
     if (!pass->is_training) return RC_OK;
+    state->count = ghost_values(state, pass, 0);
+    if (state->meets && stage_has_meeting(model)) meet_forward(model, state, state->count);
     for (uint32_t g = 0; rc == RC_OK && g * state->ghost < pass->batch; g++) {
         struct batch_norm_close close = {
-            .count = ghost_values(state, pass, g),
+            .count = state->meets ? state->count : ghost_values(state, pass, g),
             .sums = state->sums + 2 * g * channels,
             .mean = state->mean + g * channels,
             .rstd = state->rstd + g * channels,
-            .running_mean = stage_values(model, stage, TENSOR_MEAN),
-            .running_variance = stage_values(model, stage, TENSOR_VARIANCE),
+            .running_mean = is_leader ? stage_values(model, stage, TENSOR_MEAN) : NULL,
+            .running_variance = is_leader ? stage_values(model, stage, TENSOR_VARIANCE) : NULL,
         };
         rc = backend->ops->batch_norm_close(backend, &state->norm, &close);
     }
@@ -208,7 +237,7 @@ static struct batch_norm_backward back_of(struct model *model, const struct stag
         .rstd = state->rstd + part.ghost * channels,
         .gamma = stage_values(model, stage, TENSOR_GAMMA),
         .sums = state->back_sums + 2 * part.ghost * channels,
-        .count = ghost_values(state, pass, part.ghost),
+        .count = state->meets ? state->count : ghost_values(state, pass, part.ghost),
     };
 }
 
@@ -238,6 +267,7 @@ const struct stage_ops stage_batch_collect_ops = {
     .forward = collect_forward,
     .close = collect_close,
     .backward = collect_backward,
+    .attend = collect_attend,
 };
 
 static enum rc apply_create(struct model *model, struct stage *stage, struct fault *why)
@@ -303,6 +333,28 @@ static enum rc apply_backward(struct model *model, struct stage *stage,
     return rc;
 }
 
+static void apply_attend(struct model *model, struct stage *stage, bool is_backward)
+{
+    struct batch_state *state = stage_partner(model, stage)->state;
+    size_t count = 2 * (size_t)state->norm.shape.channels;
+
+    if (!is_backward || !state->meets) return;
+    memset(state->back_sums, 0, count * sizeof(*state->back_sums));
+    stage_meet(model, state->back_sums, count);
+}
+
+/* What all lanes have together is one lane's to give: the gradients of lanes are added up. */
+static enum rc give_nothing(struct model *model, const struct stage *collect)
+{
+    struct backend *backend = stage_backend(model);
+    const struct batch_state *state = collect->state;
+    size_t bytes = state->norm.shape.channels * sizeof(float);
+    enum rc rc = backend->ops->zero(backend, stage_gradient(model, collect, TENSOR_GAMMA), bytes);
+
+    if (rc != RC_OK) return rc;
+    return backend->ops->zero(backend, stage_gradient(model, collect, TENSOR_BETA), bytes);
+}
+
 static enum rc apply_close_backward(struct model *model, struct stage *stage,
                                     const struct stage_pass *pass)
 {
@@ -311,6 +363,10 @@ static enum rc apply_close_backward(struct model *model, struct stage *stage,
     struct backend *backend = stage_backend(model);
     enum rc rc = RC_OK;
 
+    if (state->meets && stage_has_meeting(model)) {
+        stage_meet(model, state->back_sums, 2 * (size_t)state->norm.shape.channels);
+        if (!stage_is_leader(model)) return give_nothing(model, collect);
+    }
     for (uint32_t g = 0; rc == RC_OK && g * state->ghost < pass->batch; g++) {
         rc = backend->ops->batch_norm_backward_close(
             backend, &state->norm, state->back_sums + 2 * g * state->norm.shape.channels, g == 0,
@@ -326,6 +382,7 @@ const struct stage_ops stage_batch_apply_ops = {
     .forward = apply_forward,
     .backward = apply_backward,
     .close_backward = apply_close_backward,
+    .attend = apply_attend,
 };
 
 static enum rc group_create(struct model *model, struct stage *stage, struct fault *why)

@@ -77,7 +77,7 @@ static struct dropout dropout_of(const struct model *model, const struct stage *
     return (struct dropout){
         .key = stage_stream(model) + stage->output,
         .pass = stage_passes(model),
-        .first = (uint64_t)pass->first * shape_values(stage->in),
+        .first = ((uint64_t)pass->batch_first + pass->first) * shape_values(stage->in),
         .rate = (float)stage->layer.real,
     };
 }

@@ -41,10 +41,10 @@ void task_card(const struct dataset_info *info, const struct model *model, struc
 }
 
 enum rc task_init(struct task *task, const struct dataset_info *info, const struct model *model,
-                  struct fault *why)
+                  uint32_t batch, struct fault *why)
 {
     uint32_t rows = model_rows(model), wanted = info->labels_per_sample;
-    size_t predictions = (size_t)model_batch_max(model) * rows * model_heads(model);
+    size_t predictions = (size_t)batch * rows * model_heads(model);
 
     *task = (struct task){.target = info->target,
                           .rows = rows,

@@ -24,10 +24,10 @@ uint32_t task_context(const char *spec);
 void task_describe(const struct dataset_info *info, struct model_options *options);
 /** What a file is to say about a model trained on this data; not its data, step and samples. */
 void task_card(const struct dataset_info *info, const struct model *model, struct model_card *card);
-/** RC_SHAPE: the model gives one row a sample where the data asks each step, or the other way
+/** For batches of up to `batch` samples. RC_SHAPE: the model gives one row a sample where the data asks each step, or the other way
  *  round; RC_NOMEM. `task` is then empty; fine to deinit. */
 MUST_USE enum rc task_init(struct task *task, const struct dataset_info *info,
-                           const struct model *model, struct fault *why);
+                           const struct model *model, uint32_t batch, struct fault *why);
 void task_deinit(struct task *task);
 /** float32 values of one batch's logits, in training or not. */
 size_t task_logits(const struct task *task, uint32_t batch);

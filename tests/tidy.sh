@@ -148,8 +148,8 @@ code ~ /[a-z]/ && raw !~ /^#/ {
     if (code ~ before heap "[(]" && !is_test && FILENAME != "base/mem.c")
         report("heap: use mem_* of base/mem.h")
     if (code ~ before unbounded "[(]" && !is_test) report("unbounded or unsafe call")
-    if (code ~ before threads "[(]" && !is_outside && !is_test && FILENAME !~ /^(kernels\/cpu\/pool|replica\/prefetch)[.]c$/)
-        report("threads live in peer/env/uv_*, kernels/cpu/pool.c and replica/prefetch.c")
+    if (code ~ before threads "[(]" && !is_outside && !is_test && FILENAME !~ /^(replica\/(prefetch|workers))[.]c$/)
+        report("threads live in peer/env/uv_*, replica/prefetch.c and replica/workers.c")
     if (code ~ /^[ ]*typedef (struct|enum|union)/ && code !~ /[(][*]/) report("typedef of a struct, enum or union")
     if (code ~ before "assert[(]" && !is_test) report("use CHECK of base/check.h")
     # Mutable globals and changing local statics.

@@ -38,6 +38,16 @@ static void cpu_bind_thread(struct backend *backend)
     omp_set_num_threads((int)backend->threads);
 }
 
+static struct backend *cpu_sibling(struct backend *backend)
+{
+    struct cpu_backend_options options = cpu_of(backend)->options;
+
+    options.threads = 1;
+    options.forces_bf16 = cpu_backend_is_bf16(backend); /* measured once */
+    if (!options.forces_bf16) options.precision = PRECISION_F32;
+    return cpu_backend_create(&options);
+}
+
 static void *cpu_alloc(struct backend *backend, size_t bytes)
 {
     (void)backend;
@@ -116,6 +126,7 @@ static const struct backend_ops cpu_ops = {
     .name = "cpu",
     .destroy = cpu_destroy,
     .bind_thread = cpu_bind_thread,
+    .sibling = cpu_sibling,
     .alloc = cpu_alloc,
     .free = cpu_free,
     .upload = cpu_copy,

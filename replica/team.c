@@ -1,0 +1,246 @@
+/* See team.h. */
+#include "replica/team.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "kernels/backend.h"
+#include "replica/model_plan.h"
+#include "replica/workers.h"
+
+#include <string.h>
+
+/* One thread's share of the work. */
+struct lane {
+    struct backend *backend; /* lane 0 has the caller's */
+    struct model *model;
+    uint32_t first, samples; /* of the batch in hand */
+    enum rc rc;
+    double *sums; /* what it brings to a meeting */
+};
+
+struct team {
+    struct backend *backend;
+    struct workers *workers;
+    struct lane *lanes;
+    uint32_t lanes_count;
+    struct model_meeting meeting;
+    /* Of the pass in hand: */
+    const float *input, *gradient;
+    float *logits;
+    uint32_t batch;
+    uint32_t active; /* lanes that have samples */
+    bool is_training;
+};
+
+/* Sum up what all lanes bring, in the order of lanes, so that all get the same bits. */
+static void meet(void *context, uint32_t number, double *values, size_t count)
+{
+    struct team *team = context;
+
+    team->lanes[number].sums = values;
+    workers_meet(team->workers);
+    if (number == 0) {
+        for (uint32_t l = 1; l < team->lanes_count; l++) {
+            for (size_t i = 0; i < count; i++) {
+                values[i] += team->lanes[l].sums[i];
+            }
+        }
+    }
+    workers_meet(team->workers);
+    if (number > 0) memcpy(values, team->lanes[0].sums, count * sizeof(*values));
+    workers_meet(team->workers); /* lane 0 must not change them before all have read */
+}
+
+static enum rc make_lane(struct team *team, uint32_t number, const struct model_options *options,
+                         struct fault *why)
+{
+    struct lane *lane = &team->lanes[number];
+    struct model_options mine = *options;
+
+    mine.batch_max = (options->batch_max - 1) / team->lanes_count + 1;
+    lane->backend = team->backend;
+    if (number > 0) {
+        mine.leader = team->lanes[0].model;
+        lane->backend = team->backend->ops->sibling(team->backend);
+        if (lane->backend == NULL) {
+            return fault_set(why, RC_NOMEM, "cannot set up the model: out of memory");
+        }
+    }
+    if (team->lanes_count > 1) {
+        mine.meeting = &team->meeting;
+        mine.lane = number;
+    }
+    return model_create(lane->backend, &mine, &lane->model, why);
+}
+
+enum rc team_create(struct backend *backend, const struct model_options *options,
+                    struct team **team, struct fault *why)
+{
+    struct team *t = mem_alloc(sizeof(*t));
+    uint32_t threads = backend->threads;
+    enum rc rc = RC_OK;
+
+    if (t == NULL) return fault_set(why, RC_NOMEM, "cannot set up the model: out of memory");
+    if (threads > options->batch_max) threads = options->batch_max;
+    if (threads > WORKERS_MAX) threads = WORKERS_MAX;
+    if (threads == 0 || backend->ops->sibling == NULL) threads = 1;
+    t->backend = backend;
+    t->lanes_count = threads;
+    t->meeting = (struct model_meeting){meet, t};
+    if (threads > 1) backend->threads = 1; /* each */
+    t->lanes = mem_array(threads, sizeof(*t->lanes));
+    if (t->lanes == NULL) {
+        rc = fault_set(why, RC_NOMEM, "cannot set up the model: out of memory");
+    }
+    for (uint32_t l = 0; rc == RC_OK && l < threads; l++) {
+        rc = make_lane(t, l, options, why);
+    }
+    if (rc == RC_OK && workers_create(threads, &t->workers) != RC_OK) {
+        rc = fault_set(why, RC_NOMEM, "cannot start %u threads; use a smaller --threads", threads);
+    }
+    if (rc != RC_OK) {
+        team_destroy(t);
+        return rc;
+    }
+    *team = t;
+    return RC_OK;
+}
+
+void team_destroy(struct team *team)
+{
+    if (team == NULL) return;
+    workers_destroy(team->workers);
+    for (uint32_t l = team->lanes == NULL ? 0 : team->lanes_count; l-- > 0;) {
+        model_destroy(team->lanes[l].model);
+        if (l > 0) backend_destroy(team->lanes[l].backend);
+    }
+    mem_free(team->lanes);
+    mem_free(team);
+}
+
+struct model *team_model(const struct team *team)
+{
+    return team->lanes[0].model;
+}
+
+uint32_t team_threads(const struct team *team)
+{
+    return team->lanes_count;
+}
+
+void team_set_stream(struct team *team, uint64_t stream, uint64_t passes)
+{
+    for (uint32_t l = 0; l < team->lanes_count; l++) {
+        model_set_stream(team->lanes[l].model, stream, passes);
+    }
+}
+
+/* Values of logits per sample in this kind of pass. */
+static size_t logits_of(const struct team *team, bool is_training)
+{
+    const struct model *model = team->lanes[0].model;
+    size_t heads = is_training ? model_heads(model) : 1;
+
+    return model_rows(model) * heads * model_classes(model);
+}
+
+/* Equal parts, the first ones a sample larger. */
+static void share_out(struct team *team)
+{
+    uint32_t first = 0;
+
+    for (uint32_t l = 0; l < team->lanes_count; l++) {
+        struct lane *lane = &team->lanes[l];
+        lane->first = first;
+        lane->samples = team->batch / team->lanes_count + (l < team->batch % team->lanes_count);
+        lane->rc = RC_OK;
+        first += lane->samples;
+    }
+}
+
+static void lane_forward(void *context, uint32_t number)
+{
+    struct team *team = context;
+    struct lane *lane = &team->lanes[number];
+    size_t values = shape_values(lane->model->input);
+
+    if (lane->samples == 0) { /* but others may wait for it */
+        model_attend(lane->model, team->is_training, false);
+        return;
+    }
+    lane->model->first = lane->first;
+    lane->rc = model_forward(lane->model, team->input + lane->first * values, lane->samples,
+                             team->is_training,
+                             team->logits + lane->first * logits_of(team, team->is_training));
+}
+
+static enum rc first_error(const struct team *team)
+{
+    for (uint32_t l = 0; l < team->lanes_count; l++) {
+        if (team->lanes[l].rc != RC_OK) return team->lanes[l].rc;
+    }
+    return RC_OK;
+}
+
+enum rc team_forward(struct team *team, const float *input, uint32_t batch, bool is_training,
+                     float *logits)
+{
+    team->input = input;
+    team->batch = batch;
+    team->is_training = is_training;
+    team->logits = logits;
+    if (team->lanes_count == 1) {
+        return model_forward(team->lanes[0].model, input, batch, is_training, logits);
+    }
+    share_out(team);
+    workers_run(team->workers, lane_forward, team);
+    return first_error(team);
+}
+
+/* Part `number` of the gradient plane: what all lanes found is added up, in the order of lanes. */
+static enum rc sum_part(struct team *team, uint32_t number)
+{
+    struct backend *backend = team->lanes[number].backend;
+    size_t count = team->lanes[0].model->schema.values[SECTION_GRADIENT];
+    size_t each = (count / team->lanes_count + 15) / 16 * 16, begin = number * each;
+    size_t end = number + 1 == team->lanes_count || begin + each > count ? count : begin + each;
+    enum rc rc = RC_OK;
+
+    for (uint32_t l = 1; rc == RC_OK && begin < end && l < team->lanes_count; l++) {
+        if (team->lanes[l].samples == 0) continue;
+        rc = backend->ops->axpy(
+            backend, 1.0F, team->lanes[l].model->planes[SECTION_GRADIENT] + begin,
+            team->lanes[0].model->planes[SECTION_GRADIENT] + begin, end - begin);
+    }
+    return rc;
+}
+
+static void lane_backward(void *context, uint32_t number)
+{
+    struct team *team = context;
+    struct lane *lane = &team->lanes[number];
+    enum rc rc;
+
+    if (lane->samples == 0) {
+        model_attend(lane->model, true, true);
+    } else {
+        lane->rc =
+            model_backward(lane->model, team->gradient + lane->first * logits_of(team, true));
+    }
+    workers_meet(team->workers);
+    rc = sum_part(team, number);
+    if (lane->rc == RC_OK) lane->rc = rc;
+}
+
+enum rc team_backward(struct team *team, const float *logits_gradient)
+{
+    team->gradient = logits_gradient;
+    if (team->lanes_count == 1) {
+        return model_backward(team->lanes[0].model, logits_gradient);
+    }
+    workers_run(team->workers, lane_backward, team);
+    for (uint32_t l = 1; l < team->lanes_count; l++) { /* lanes without samples did not count */
+        team->lanes[l].model->passes = team->lanes[0].model->passes;
+    }
+    return first_error(team);
+}

@@ -1,0 +1,33 @@
+/*
+ * team: one model computed by several threads: each has a part of the batch, a copy of the stages
+ * with buffers of its own, and one processor; parameters and buffers are shared. Batch statistics
+ * are those of the whole batch. Splitting the batch keeps every processor busy all the time, where
+ * splitting each operation leaves what is small or sequential to one of them. With one thread it is
+ * nothing but the model. Bits depend on the number of threads, as the order of sums does.
+ * Thread: the training lane's; the others are the team's own.
+ */
+#ifndef GRAPEVINE_REPLICA_TEAM_H
+#define GRAPEVINE_REPLICA_TEAM_H
+
+#include "replica/model.h"
+
+struct team;
+struct optimizer;
+struct optimizer_step;
+
+/** As model_create(), with backend->threads threads (no more than samples in a batch), of which
+ *  each will use one; backend->threads is 1 afterwards. */
+MUST_USE enum rc team_create(struct backend *backend, const struct model_options *options,
+                             struct team **team, struct fault *why);
+void team_destroy(struct team *team);
+/** The model whose planes are the team's. */
+struct model *team_model(const struct team *team);
+uint32_t team_threads(const struct team *team);
+/** See model_set_stream(). */
+void team_set_stream(struct team *team, uint64_t stream, uint64_t passes);
+/** See model_forward() and model_backward(); `input` is in memory of the backend. */
+MUST_USE enum rc team_forward(struct team *team, const float *input, uint32_t batch,
+                              bool is_training, float *logits);
+MUST_USE enum rc team_backward(struct team *team, const float *logits_gradient);
+
+#endif

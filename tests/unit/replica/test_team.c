@@ -1,0 +1,233 @@
+/* team, workers: several threads compute what one does. */
+#include "tests/check.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "replica/team.h"
+#include "replica/workers.h"
+
+#include <math.h>
+#include <stdatomic.h>
+
+enum { CLASSES = 4, BATCH_MAX = 20, VALUES = 64, ROWS_MAX = BATCH_MAX * 8 * 3 };
+
+struct tally {
+    struct workers *workers;
+    atomic_uint calls[WORKERS_MAX], met;
+    atomic_bool is_early;
+};
+
+static void call(void *context, uint32_t number)
+{
+    struct tally *tally = context;
+
+    atomic_fetch_add(&tally->calls[number], 1);
+    atomic_fetch_add(&tally->met, 1);
+    workers_meet(tally->workers);
+    if (atomic_load(&tally->met) % workers_count(tally->workers) != 0) {
+        atomic_store(&tally->is_early, true);
+    }
+    workers_meet(tally->workers);
+}
+
+/* Every worker runs every function once, and nobody passes a meeting before all have come. */
+static void workers_run_together_and_meet(void **state)
+{
+    (void)state;
+    for (uint32_t count = 1; count <= 4; count++) {
+        struct tally tally = {.workers = NULL};
+
+        assert_int_equal(workers_create(count, &tally.workers), RC_OK);
+        for (int i = 0; i < 50; i++) {
+            workers_run(tally.workers, call, &tally);
+        }
+        for (uint32_t i = 0; i < WORKERS_MAX; i++) {
+            assert_int_equal(atomic_load(&tally.calls[i]), i < count ? 50 : 0);
+        }
+        assert_false(atomic_load(&tally.is_early));
+        workers_destroy(tally.workers);
+    }
+    workers_destroy(NULL);
+}
+
+/* A team with its own backend, and the data it is asked about. */
+struct crew {
+    struct backend *backend;
+    struct team *team;
+};
+
+static struct crew crew_of(const char *spec, uint32_t threads)
+{
+    struct cpu_backend_options cpu = {.threads = threads};
+    struct crew crew = {.backend = cpu_backend_create(&cpu)};
+    struct model_options options = {.spec = spec,
+                                    .channels = 1,
+                                    .height = 8,
+                                    .width = 8,
+                                    .classes = CLASSES,
+                                    .batch_max = BATCH_MAX,
+                                    .seed = 3,
+                                    .with_gradients = true};
+    struct fault why = {""};
+
+    assert_non_null(crew.backend);
+    if (team_create(crew.backend, &options, &crew.team, &why) != RC_OK) fail_msg("%s", why.text);
+    return crew;
+}
+
+static void crew_end(struct crew crew)
+{
+    team_destroy(crew.team);
+    backend_destroy(crew.backend);
+}
+
+static double train(struct crew crew, const float *input, uint32_t batch)
+{
+    static const uint32_t labels[] = {2, 0, 1, 3, 1};
+    float logits[ROWS_MAX * CLASSES], gradient[ROWS_MAX * CLASSES];
+    uint32_t wanted[ROWS_MAX];
+    struct model *model = team_model(crew.team);
+    uint32_t rows = batch * model_rows(model) * model_heads(model), correct = 0;
+    double loss;
+
+    for (uint32_t i = 0; i < rows; i++) {
+        wanted[i] = labels[i % ARRAY_COUNT(labels)];
+    }
+    assert_int_equal(team_forward(crew.team, input, batch, true, logits), RC_OK);
+    loss = loss_cross_entropy(logits, wanted, rows, CLASSES, gradient, &correct);
+    assert_int_equal(team_backward(crew.team, gradient), RC_OK);
+    return loss;
+}
+
+static double distance(const float *a, const float *b, size_t count)
+{
+    double difference = 0.0, size = 0.0;
+
+    for (size_t i = 0; i < count; i++) {
+        difference += pow((double)a[i] - (double)b[i], 2.0);
+        size += (double)b[i] * (double)b[i];
+    }
+    return size == 0.0 ? sqrt(difference) : sqrt(difference / size);
+}
+
+static const char *const specs[] = {
+    "linear:9 tanh dropout:0.3 linear:classes",
+    "conv3x3:16 bn relu [ conv3x3:16 bn relu conv3x3:16 bn ]+ relu globalpool linear:classes",
+    "conv3x3:6 relu maxpool2 linear:8 bn relu linear:classes",
+    "rows [ ln attention:2 ]+ lstm:7 linear:classes",
+    "conv3x3:4 [ gn:2 linear:classes ]*3",
+};
+
+static void check_section(struct crew alone, struct crew together, enum section section,
+                          const char *spec, uint32_t batch)
+{
+    size_t count = model_schema(team_model(alone.team))->values[section];
+    double far = count == 0 ? 0.0
+                            : distance(model_plane(team_model(together.team), section),
+                                       model_plane(team_model(alone.team), section), count);
+
+    if (!(far < 2e-4)) fail_msg("%s, batch %u, section %d: %g", spec, batch, (int)section, far);
+}
+
+/* Loss, gradient and running statistics are those of one thread, whatever the batch; with fewer
+ * samples than threads, too. */
+static void a_team_computes_what_one_does(void **state)
+{
+    const uint32_t batches[] = {20, 13, 2, 1, 20};
+    float input[BATCH_MAX * VALUES];
+    struct rng rng;
+
+    (void)state;
+    rng_init(&rng, 1, 0);
+    for (size_t i = 0; i < ARRAY_COUNT(input); i++) {
+        input[i] = (float)rng_normal(&rng);
+    }
+    for (size_t s = 0; s < ARRAY_COUNT(specs); s++) {
+        struct crew alone = crew_of(specs[s], 1), together = crew_of(specs[s], 3);
+
+        assert_int_equal(team_threads(alone.team), 1);
+        assert_int_equal(team_threads(together.team), 3);
+        team_set_stream(alone.team, 5, 0);
+        team_set_stream(together.team, 5, 0);
+        for (size_t b = 0; b < ARRAY_COUNT(batches); b++) {
+            double loss = train(alone, input, batches[b]);
+            double other = train(together, input, batches[b]);
+            if (!(fabs(loss - other) < 1e-4)) fail_msg("%s: %g, %g", specs[s], loss, other);
+            if (batches[b] > 2) { /* one sample's batch statistics leave only rounding */
+                check_section(alone, together, SECTION_GRADIENT, specs[s], batches[b]);
+            }
+            check_section(alone, together, SECTION_BUFFERS, specs[s], batches[b]);
+        }
+        assert_int_equal(model_passes(team_model(together.team)), ARRAY_COUNT(batches));
+        crew_end(alone);
+        crew_end(together);
+    }
+}
+
+static void evaluation_is_shared_out_too(void **state)
+{
+    float input[BATCH_MAX * VALUES], one[ROWS_MAX * CLASSES], three[ROWS_MAX * CLASSES];
+    struct rng rng;
+
+    (void)state;
+    rng_init(&rng, 2, 0);
+    for (size_t i = 0; i < ARRAY_COUNT(input); i++) {
+        input[i] = (float)rng_normal(&rng);
+    }
+    for (size_t s = 0; s < ARRAY_COUNT(specs); s++) {
+        struct crew alone = crew_of(specs[s], 1), together = crew_of(specs[s], 3);
+        size_t count = (size_t)7 * model_rows(team_model(alone.team)) * CLASSES;
+
+        assert_int_equal(team_forward(alone.team, input, 7, false, one), RC_OK);
+        assert_int_equal(team_forward(together.team, input, 7, false, three), RC_OK);
+        assert_true(distance(three, one, count) < 1e-5);
+        crew_end(alone);
+        crew_end(together);
+    }
+}
+
+static void every_failed_allocation_is_reported_and_leaks_nothing(void **state)
+{
+    struct cpu_backend_options cpu = {.threads = 2};
+    struct backend *backend = cpu_backend_create(&cpu);
+    uint64_t blocks = mem_blocks();
+    bool is_made = false;
+
+    (void)state;
+    for (uint64_t n = 0; !is_made; n++) {
+        struct model_options options = {.spec = specs[2],
+                                        .channels = 1,
+                                        .height = 8,
+                                        .width = 8,
+                                        .classes = CLASSES,
+                                        .batch_max = 4,
+                                        .with_gradients = true};
+        struct team *team = NULL;
+        enum rc rc;
+
+        backend->threads = 2;
+        mem_fail_after(n);
+        rc = team_create(backend, &options, &team, NULL);
+        mem_fail_after(UINT64_MAX);
+        is_made = rc == RC_OK;
+        if (!is_made) assert_true(rc == RC_NOMEM && team == NULL);
+        team_destroy(team);
+        if (!is_made) assert_true(mem_blocks() >= blocks);
+    }
+    backend_destroy(backend);
+    assert_true(mem_blocks() < blocks);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(workers_run_together_and_meet),
+        cmocka_unit_test(a_team_computes_what_one_does),
+        cmocka_unit_test(evaluation_is_shared_out_too),
+        cmocka_unit_test(every_failed_allocation_is_reported_and_leaks_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
