@@ -47,7 +47,8 @@ static void reader_close(struct reader *reader)
 {
     data_stream_close(reader->stream);
     mem_free(reader->raw);
-    *reader = (struct reader){.npy = NULL};
+    reader->stream = NULL;
+    reader->raw = NULL;
 }
 
 /* The array again; it must still be what it was. */
@@ -259,10 +260,11 @@ static enum rc measure(struct npy *npy, const struct dataset_info *info, struct 
     struct data_moments *moments = mem_array(info->channels, sizeof *moments);
     size_t area = (size_t)info->height * info->width;
     double unit = info->has_bytes ? 1.0 / 255.0 : 1.0;
-    struct reader reader = {.npy = NULL};
-    enum rc rc = moments == NULL ? data_no_memory(why, "open the data")
-                                 : reader_open(&reader, npy, ARRAY_X, why);
+    struct reader reader;
+    enum rc rc;
 
+    if (moments == NULL) return data_no_memory(why, "open the data");
+    rc = reader_open(&reader, npy, ARRAY_X, why);
     for (uint64_t sample = 0; rc == RC_OK && sample < npy->headers[ARRAY_X].shape[0]; sample++) {
         rc = reader_next(&reader, !data_is_test(sample), why);
         if (data_is_test(sample)) continue;

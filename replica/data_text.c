@@ -40,8 +40,9 @@ static enum rc scan(struct data_stream *stream, bool is_there[256], uint64_t *to
 {
     uint8_t *piece = mem_raw(PIECE_BYTES);
     size_t got = PIECE_BYTES;
-    enum rc rc = piece == NULL ? data_no_memory(why, "read the text") : RC_OK;
+    enum rc rc = RC_OK;
 
+    if (piece == NULL) return data_no_memory(why, "read the text");
     *total = 0;
     while (rc == RC_OK && got > 0) {
         rc = data_stream_some(stream, piece, PIECE_BYTES, &got, why);
@@ -63,7 +64,7 @@ static enum rc describe(struct text *text, struct data_stream *stream, struct da
                         struct fault *why)
 {
     bool is_there[256] = {false};
-    uint64_t total, needed = ((uint64_t)text->context + 1) * 10;
+    uint64_t total = 0, needed = ((uint64_t)text->context + 1) * 10;
     enum rc rc = scan(stream, is_there, &total, why);
 
     if (rc != RC_OK) return rc;
