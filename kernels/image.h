@@ -23,6 +23,18 @@ static inline size_t image_values(struct image_shape shape)
     return (size_t)shape.channels * shape.height * shape.width;
 }
 
+/** How many images make about `pixels` pixels: at least 1, and a power of two, which divides most
+ *  batches. */
+static inline uint32_t images_of_pixels(struct image_shape shape, uint32_t pixels)
+{
+    uint32_t images = 1;
+
+    while (2 * (uint64_t)images * shape.height * shape.width <= pixels) {
+        images *= 2;
+    }
+    return images;
+}
+
 /* A convolution bound to a number of images so that the backend can choose layouts, algorithm and
  * scratch memory once. Output height: (height + 2 padding_height - dilation (kernel_height - 1) -
  * 1) / stride + 1, width alike. Output channel o reads the channels of its group only: o /

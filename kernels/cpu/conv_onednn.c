@@ -213,7 +213,7 @@ static bool bf16_pays(const struct conv_onednn *c, dnnl_prop_kind_t direction,
 {
     const struct conv_options *o = &c->options;
 
-    if (c->backend->options.forces_bf16 || has_matrix_units(description)) return true;
+    if (has_matrix_units(description)) return true;
     if (!winograd_pays(o, direction)) return o->in.channels >= BF16_CHANNELS_MIN;
     return direction != dnnl_backward_weights &&
            (uint64_t)o->in.channels * o->out_channels <= BF16_FILTERS_MAX;
