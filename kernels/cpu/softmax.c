@@ -2,7 +2,8 @@
  * Softmax and its losses, with the usual shift by the largest logit, so that no exponential
  * overflows. Rows go through in blocks of LANES values, the last one filled up, so that ten classes
  * and fifty thousand both run as vectors. Each lane adds up SPAN / LANES float32 values before its
- * sum goes on in float64, always in the same order.
+ * sum goes on in float64, always in the same order. Rows of few classes with labels, where most
+ * lanes would idle, are turned: a block is then one class of LANES rows.
  *
  * A block is copied in, worked on and copied out: input and output may be the same memory, and
  * loops over what may overlap do not become vectors.
@@ -14,8 +15,9 @@
 #include "kernels/cpu/math.h"
 
 #include <math.h>
+#include <stdbool.h>
 
-enum { LANES = 16, SPAN = 1024 };
+enum { LANES = 16, SPAN = 1024, NARROW_MAX = 32 };
 
 CPU_INLINE void block_load(float *block, const float *from, size_t left, float fill)
 {
@@ -24,29 +26,34 @@ CPU_INLINE void block_load(float *block, const float *from, size_t left, float f
         return;
     }
     for (size_t l = 0; l < LANES; l++) {
-        block[l] = l < left ? from[l] : fill;
+        block[l] = fill;
     }
+    memcpy(block, from, left * sizeof(*block));
 }
 
 CPU_INLINE void block_store(float *to, const float *block, size_t left)
 {
     if (left >= LANES) {
-        memcpy(to, block, LANES * sizeof(*block));
-        return;
-    }
-    for (size_t l = 0; l < left; l++) {
-        to[l] = block[l];
+        memcpy(to, block, LANES * sizeof(*block)); /* of a constant size: one store */
+    } else {
+        memcpy(to, block, left * sizeof(*block));
     }
 }
 
+/* In pairs: a chain of additions would take as long as the row of ten classes before it. */
 CPU_INLINE double lanes_sum(const float *lanes)
 {
-    double sum = 0.0;
+    double sums[LANES];
 
     for (size_t l = 0; l < LANES; l++) {
-        sum += (double)lanes[l];
+        sums[l] = (double)lanes[l];
     }
-    return sum;
+    for (size_t half = LANES / 2; half > 0; half /= 2) {
+        for (size_t l = 0; l < half; l++) {
+            sums[l] += sums[half + l];
+        }
+    }
+    return sums[0];
 }
 
 /* ln x of a finite x > 0; some finite number for 0. x = 2^n m with m in [0.70, 1.41), and ln m =
@@ -65,7 +72,7 @@ CPU_INLINE float natural_log(float x)
 /* NaNs are passed over. */
 FOR_EACH_CPU static float largest_of(const float *x, size_t n)
 {
-    float lanes[LANES], block[LANES], largest = -INFINITY;
+    float lanes[LANES], block[LANES];
 
     for (size_t l = 0; l < LANES; l++) {
         lanes[l] = -INFINITY;
@@ -77,10 +84,12 @@ FOR_EACH_CPU static float largest_of(const float *x, size_t n)
             lanes[l] = block[l] > lanes[l] ? block[l] : lanes[l];
         }
     }
-    for (size_t l = 0; l < LANES; l++) {
-        largest = lanes[l] > largest ? lanes[l] : largest;
+    for (size_t half = LANES / 2; half > 0; half /= 2) {
+        for (size_t l = 0; l < half; l++) {
+            lanes[l] = lanes[half + l] > lanes[l] ? lanes[half + l] : lanes[l];
+        }
     }
-    return largest;
+    return lanes[0];
 }
 
 /* The first of the values that equal `wanted`; n if none does. */
@@ -239,6 +248,47 @@ FOR_EACH_CPU static void merge_row(const float *x, size_t n, float top, float sh
     }
 }
 
+/* LANES rows of few classes, turned. */
+struct narrow {
+    float e[NARROW_MAX][LANES]; /* exp(logit - top) */
+    float top[LANES], sum[LANES], ln_sum[LANES];
+};
+
+/* The rows past `rows` repeat the first. */
+FOR_EACH_CPU static void narrow_load(struct narrow *narrow, const float *x, size_t rows,
+                                     size_t classes)
+{
+    float high[LANES], sum[LANES];
+
+    for (size_t l = 0; l < LANES; l++) {
+        const float *row = l < rows ? x + l * classes : x;
+        for (size_t c = 0; c < classes; c++) {
+            narrow->e[c][l] = row[c];
+        }
+        high[l] = -INFINITY;
+        sum[l] = 0.0F;
+    }
+    for (size_t c = 0; c < classes; c++) {
+#pragma GCC unroll 1
+        for (size_t l = 0; l < LANES; l++) {
+            high[l] = narrow->e[c][l] > high[l] ? narrow->e[c][l] : high[l];
+        }
+    }
+    for (size_t c = 0; c < classes; c++) {
+#pragma GCC unroll 1
+        for (size_t l = 0; l < LANES; l++) {
+            narrow->e[c][l] = cpu_exp(narrow->e[c][l] - high[l]);
+            sum[l] += narrow->e[c][l];
+        }
+    }
+#pragma GCC unroll 1
+    for (size_t l = 0; l < LANES; l++) {
+        narrow->top[l] = high[l];
+        narrow->sum[l] = sum[l];
+        narrow->ln_sum[l] = cpu_keep_nan(sum[l], natural_log(sum[l]));
+    }
+}
+
 uint32_t softmax_argmax(const float *values, uint32_t classes)
 {
     size_t at;
@@ -273,41 +323,83 @@ float softmax_row(const float *logits, uint32_t classes, float temperature, floa
     return (float)log(sum);
 }
 
+/* Whether the label is the argmax of a row whose largest value is known. */
+static bool is_hit(const float *z, uint32_t label, float top)
+{
+    if (isnan(z[0])) return label == 0;
+    return z[label] == top && find(z, label, top) == label;
+}
+
+struct label_loss {
+    uint32_t classes, counted;
+    double sum;
+    uint32_t hits;
+};
+
+static void wide_row(struct label_loss *loss, const float *z, uint32_t label, float *gradient)
+{
+    float chosen = z[label], top = largest_of(z, loss->classes);
+    double sum, hit;
+
+    loss->hits += is_hit(z, label, top);
+    sum = exponentials(z, loss->classes, 1.0F, top, gradient);
+    loss->sum += log(sum) - ((double)chosen - (double)top);
+    if (gradient == NULL) return;
+    hit = ((double)gradient[label] / sum - 1.0) / loss->counted; /* not rounded twice */
+    scale(gradient, loss->classes, (float)(1.0 / sum / loss->counted));
+    gradient[label] = (float)hit;
+}
+
+static void narrow_rows(struct label_loss *loss, const float *logits, const uint32_t *labels,
+                        size_t rows, float *gradient)
+{
+    struct narrow narrow;
+
+    narrow_load(&narrow, logits, rows, loss->classes);
+    for (size_t l = 0; l < rows; l++) {
+        const float *z = logits + l * loss->classes;
+        float *out = gradient != NULL ? gradient + l * loss->classes : NULL;
+        float share = 1.0F / (narrow.sum[l] * (float)loss->counted);
+        uint32_t label = labels[l];
+
+        if (label != LABEL_IGNORE) {
+            loss->hits += is_hit(z, label, narrow.top[l]);
+            loss->sum += (double)narrow.ln_sum[l] - ((double)z[label] - (double)narrow.top[l]);
+        }
+        if (out == NULL) continue;
+        for (uint32_t c = 0; c < loss->classes; c++) {
+            out[c] = label != LABEL_IGNORE ? narrow.e[c][l] * share : 0.0F;
+        }
+        if (label != LABEL_IGNORE) {
+            out[label] = (narrow.e[label][l] / narrow.sum[l] - 1.0F) / (float)loss->counted;
+        }
+    }
+}
+
 double softmax_cross_entropy(const float *logits, const uint32_t *labels, uint32_t rows,
                              uint32_t classes, float *gradient, uint32_t *correct)
 {
-    uint32_t counted = softmax_counted(labels, rows), hits = 0;
-    double loss = 0.0;
+    struct label_loss loss = {.classes = classes, .counted = softmax_counted(labels, rows)};
 
     CHECK(classes > 0);
     for (uint32_t r = 0; r < rows; r++) {
-        const float *z = logits + (size_t)r * classes;
-        float *out = gradient != NULL ? gradient + (size_t)r * classes : NULL;
-        uint32_t label = labels[r];
-        float chosen, top;
-        double sum;
-
-        if (label == LABEL_IGNORE) {
-            if (out != NULL) memset(out, 0, classes * sizeof(*out));
-            continue;
-        }
-        CHECK(label < classes);
-        chosen = z[label];
-        top = largest_of(z, classes);
-        if (isnan(z[0])) {
-            hits += label == 0;
-        } else {
-            hits += chosen == top && find(z, label, top) == label;
-        }
-        sum = exponentials(z, classes, 1.0F, top, out);
-        loss += log(sum) - ((double)chosen - (double)top);
-        if (out == NULL) continue;
-        double hit = ((double)out[label] / sum - 1.0) / counted; /* not rounded twice */
-        scale(out, classes, (float)(1.0 / sum / counted));
-        out[label] = (float)hit;
+        CHECK(labels[r] < classes || labels[r] == LABEL_IGNORE);
     }
-    *correct = hits;
-    return loss;
+    for (size_t r = 0; classes <= NARROW_MAX && r < rows; r += LANES) {
+        size_t at = r * classes, left = rows - r;
+        narrow_rows(&loss, logits + at, labels + r, left < LANES ? left : LANES,
+                    gradient != NULL ? gradient + at : NULL);
+    }
+    for (size_t r = 0; classes > NARROW_MAX && r < rows; r++) {
+        size_t at = r * classes;
+        if (labels[r] != LABEL_IGNORE) {
+            wide_row(&loss, logits + at, labels[r], gradient != NULL ? gradient + at : NULL);
+        } else if (gradient != NULL) {
+            memset(gradient + at, 0, classes * sizeof(*gradient));
+        }
+    }
+    *correct = loss.hits;
+    return loss.sum;
 }
 
 /* One row that counts; adds to `sums`, writes its gradient. */
