@@ -14,15 +14,10 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "kernels/cpu/split.h"
 
 #include <limits.h>
 #include <string.h>
-
-/* From libgomp: what a compiler makes of a parallel region, without the pragma; <omp.h> comes with
- * gcc only. */
-void GOMP_parallel(void (*function)(void *), void *data, unsigned threads, unsigned flags);
-int omp_get_thread_num(void);
-int omp_get_num_threads(void);
 
 enum { VALUES_MAX = 1 << 20, ROW_PADDING = 16, SAMPLES_GRAIN = 4 };
 
@@ -43,8 +38,10 @@ struct recurrent_cpu {
     size_t dgates;        /* and of a row of gradients: gru keeps two of the candidate */
     size_t dgates_stride; /* of all the rows of a batch */
     struct panels hidden, hidden_back; /* hidden weights for the way forward and back */
+    struct recurrent_bf16 *bf16;       /* NULL: products are float32, by panels and libraries */
     struct states states;
-    float *blocks;    /* all of the above */
+    float *blocks;    /* these rows and the vectors below */
+    float *work;      /* NULL: the backend's scratch memory, which bf16's products use */
     float *bias;      /* [gates] both; gru: the candidate's of the input only */
     float *candidate; /* [hidden]; gru: the candidate's of the hidden product */
     float *zeros;     /* [hidden]: the state before the first step */
@@ -54,7 +51,8 @@ struct recurrent_cpu {
 /* One pass over the samples, as the threads share it. */
 struct pass {
     struct recurrent_cpu *layer;
-    void (*run)(const struct pass *pass, size_t from, size_t to);
+    void (*run)(struct pass *pass, size_t from, size_t to);
+    enum rc rc; /* of bf16's products; the others cannot fail */
     size_t samples;
     const float *x;
     float *y;
@@ -75,7 +73,9 @@ static void recurrent_destroy(struct recurrent *recurrent)
 
     panels_deinit(&l->hidden);
     panels_deinit(&l->hidden_back);
+    recurrent_bf16_destroy(l->bf16);
     mem_free(l->blocks);
+    mem_free(l->work);
     mem_free(l);
 }
 
@@ -94,6 +94,7 @@ static enum rc recurrent_prepare(struct recurrent *recurrent,
         l->bias[i] += weights->bias_hidden[i];
     }
     if (is_gru) memcpy(l->candidate, weights->bias_hidden + shared, o->hidden * sizeof(float));
+    if (l->bf16 != NULL) return recurrent_bf16_prepare(l->bf16, weights);
     if (o->with_gradients) {
         /* In the order in which the cells leave gradients: the candidate's first. */
         hidden.rotation = is_gru ? shared : 0;
@@ -104,29 +105,24 @@ static enum rc recurrent_prepare(struct recurrent *recurrent,
     return RC_OK;
 }
 
-static void on_thread(void *data)
+static void run_grains(void *data, size_t part, size_t from, size_t to)
 {
-    const struct pass *pass = data;
-    size_t count = (size_t)omp_get_num_threads(), number = (size_t)omp_get_thread_num();
-    size_t grains = (pass->samples + SAMPLES_GRAIN - 1) / SAMPLES_GRAIN;
-    size_t from = grains * number / count * SAMPLES_GRAIN;
-    size_t to = grains * (number + 1) / count * SAMPLES_GRAIN;
+    struct pass *pass = data;
+    size_t end = to * SAMPLES_GRAIN;
 
-    if (to > pass->samples) to = pass->samples;
-    if (from < to) pass->run(pass, from, to);
+    (void)part;
+    pass->run(pass, from * SAMPLES_GRAIN, end < pass->samples ? end : pass->samples);
 }
 
-static void run_split(struct pass *pass)
+/* All samples; bf16's products split themselves. */
+static void run_samples(struct pass *pass)
 {
-    unsigned threads = pass->layer->cpu->base.threads;
+    size_t grains = (pass->samples + SAMPLES_GRAIN - 1) / SAMPLES_GRAIN;
 
-#if defined(__SANITIZE_THREAD__)
-    threads = 1; /* libgomp's barriers are unknown to it */
-#endif
-    if (threads > 1 && pass->samples > SAMPLES_GRAIN) {
-        GOMP_parallel(on_thread, pass, threads, 0);
-    } else {
+    if (pass->layer->bf16 != NULL) {
         pass->run(pass, 0, pass->samples);
+    } else {
+        cpu_split(&pass->layer->cpu->base, grains, 1, run_grains, pass);
     }
 }
 
@@ -139,6 +135,46 @@ static size_t stride_of(size_t values)
 static void clear_rows(float *rows, size_t stride, size_t from, size_t to)
 {
     memset(rows + from * stride, 0, (to - from) * stride * sizeof(float));
+}
+
+/* Rows of the states to products that the next step forward needs. */
+static void multiply_forward(struct pass *pass, size_t from, size_t to)
+{
+    struct recurrent_cpu *l = pass->layer;
+    const struct states *states = &l->states;
+    struct panels_product product = {
+        .rows = to - from,
+        .a = states->narrow + from * states->narrow_stride,
+        .a_stride = states->narrow_stride,
+        .c = states->wide + from * states->wide_stride,
+        .c_stride = states->wide_stride,
+    };
+
+    if (l->bf16 == NULL) {
+        panels_multiply(&l->hidden, &product);
+    } else if (pass->rc == RC_OK) {
+        pass->rc = recurrent_bf16_step(l->bf16, product.rows, product.a, product.c);
+    }
+}
+
+/* And the gradients of gates to those of states. */
+static void multiply_backward(struct pass *pass, size_t from, size_t to)
+{
+    struct recurrent_cpu *l = pass->layer;
+    const struct states *states = &l->states;
+    struct panels_product product = {
+        .rows = to - from,
+        .a = states->wide + from * states->wide_stride,
+        .a_stride = states->wide_stride,
+        .c = states->narrow + from * states->narrow_stride,
+        .c_stride = states->narrow_stride,
+    };
+
+    if (l->bf16 == NULL) {
+        panels_multiply(&l->hidden_back, &product);
+    } else if (pass->rc == RC_OK) {
+        pass->rc = recurrent_bf16_step_back(l->bf16, product.rows, product.a, product.c);
+    }
 }
 
 static void step_forward(const struct pass *pass, size_t step, size_t sample)
@@ -175,27 +211,46 @@ static void step_forward(const struct pass *pass, size_t step, size_t sample)
     }
 }
 
-static void samples_forward(const struct pass *pass, size_t from, size_t to)
+static void samples_forward(struct pass *pass, size_t from, size_t to)
 {
     struct recurrent_cpu *l = pass->layer;
     const struct states *states = &l->states;
-    struct panels_product by_hidden = {
-        .rows = to - from,
-        .a = states->narrow + from * states->narrow_stride,
-        .a_stride = states->narrow_stride,
-        .c = states->wide + from * states->wide_stride,
-        .c_stride = states->wide_stride,
-    };
 
     clear_rows(states->wide, states->wide_stride, from, to);
     clear_rows(states->narrow, states->narrow_stride, from, to);
     clear_rows(states->third, states->narrow_stride, from, to);
     for (size_t step = 0; step < l->options.steps; step++) {
-        if (step > 0) panels_multiply(&l->hidden, &by_hidden);
+        if (step > 0) multiply_forward(pass, from, to);
         for (size_t sample = from; sample < to; sample++) {
             step_forward(pass, step, sample);
         }
     }
+}
+
+/* The products of all steps' inputs. */
+static enum rc inputs_forward(struct recurrent_cpu *l, size_t rows, const float *x, float *gates)
+{
+    struct gemm product = {
+        .is_b_transposed = true,
+        .rows = rows,
+        .columns = l->gates,
+        .inner = l->options.in,
+        .alpha = 1.0F,
+        .a = x,
+        .a_stride = l->options.in,
+        .b = l->weights.input,
+        .b_stride = l->options.in,
+        .c = gates,
+        .c_stride = l->gates,
+    };
+
+    if (l->bf16 != NULL) return recurrent_bf16_inputs(l->bf16, rows, x, gates);
+    return cpu_gemm(&l->cpu->base, &product);
+}
+
+static float *work_of(const struct recurrent_cpu *l)
+{
+    return l->work != NULL ? l->work : l->cpu->scratch;
 }
 
 static enum rc recurrent_forward(struct recurrent *recurrent, uint32_t samples, const float *x,
@@ -210,29 +265,15 @@ static enum rc recurrent_forward(struct recurrent *recurrent, uint32_t samples, 
         .samples = samples,
         .x = x,
         .y = y,
-        .gates = is_saved ? saved : l->cpu->scratch,
+        .gates = is_saved ? saved : work_of(l),
         .extra = is_saved ? saved + rows * l->gates : NULL,
     };
-    struct gemm by_input = {
-        .is_b_transposed = true,
-        .rows = rows,
-        .columns = l->gates,
-        .inner = l->options.in,
-        .alpha = 1.0F,
-        .a = x,
-        .a_stride = l->options.in,
-        .b = l->weights.input,
-        .b_stride = l->options.in,
-        .c_stride = l->gates,
-    };
-    enum rc rc;
 
     CHECK(samples <= l->options.samples_max && l->weights.input != NULL);
     if (l->options.kind == RECURRENT_RNN) pass.gates = y;
-    by_input.c = pass.gates;
-    rc = cpu_gemm(&l->cpu->base, &by_input);
-    if (rc == RC_OK) run_split(&pass);
-    return rc;
+    pass.rc = inputs_forward(l, rows, x, pass.gates);
+    if (pass.rc == RC_OK) run_samples(&pass);
+    return pass.rc;
 }
 
 static void step_backward(const struct pass *pass, size_t step, size_t sample)
@@ -269,18 +310,11 @@ static void step_backward(const struct pass *pass, size_t step, size_t sample)
     memcpy(pass->dgates + row * l->dgates_stride, cell.dgates, l->dgates * sizeof(float));
 }
 
-static void samples_backward(const struct pass *pass, size_t from, size_t to)
+static void samples_backward(struct pass *pass, size_t from, size_t to)
 {
     struct recurrent_cpu *l = pass->layer;
     const struct recurrent_options *o = &l->options;
     const struct states *states = &l->states;
-    struct panels_product by_hidden = {
-        .rows = to - from,
-        .a = states->wide + from * states->wide_stride,
-        .a_stride = states->wide_stride,
-        .c = states->narrow + from * states->narrow_stride,
-        .c_stride = states->narrow_stride,
-    };
 
     clear_rows(states->narrow, states->narrow_stride, from, to);
     clear_rows(states->third, states->narrow_stride, from, to);
@@ -292,7 +326,7 @@ static void samples_backward(const struct pass *pass, size_t from, size_t to)
             clear_rows(states->narrow, states->narrow_stride, from, to);
             clear_rows(states->third, states->narrow_stride, from, to);
         } else if (step > 0) {
-            panels_multiply(&l->hidden_back, &by_hidden);
+            multiply_backward(pass, from, to);
         }
     }
 }
@@ -331,7 +365,20 @@ static void shift_outputs(const struct recurrent_cpu *l, size_t samples, const f
     }
 }
 
-static enum rc weights_backward(struct recurrent_cpu *l, const struct pass *pass, float *before)
+static void biases_backward(struct recurrent_cpu *l, const struct pass *pass)
+{
+    const struct recurrent_backward *back = pass->back;
+    size_t shift = l->dgates - l->gates, shared = l->gates - shift;
+
+    memset(l->sums, 0, l->dgates_stride * sizeof(float));
+    cpu_add_rows(pass->dgates, pass->samples * l->options.steps, l->dgates_stride, l->sums);
+    bias_gradient(back->dbias_input, l->sums + shift, l->gates, back->is_first);
+    bias_gradient(back->dbias_hidden, l->sums + shift, shared, back->is_first);
+    bias_gradient(back->dbias_hidden + shared, l->sums, shift, back->is_first);
+}
+
+static enum rc weights_backward(struct recurrent_cpu *l, const struct pass *pass,
+                                const float *before)
 {
     const struct recurrent_backward *back = pass->back;
     size_t hidden = l->options.hidden, in = l->options.in;
@@ -340,7 +387,6 @@ static enum rc weights_backward(struct recurrent_cpu *l, const struct pass *pass
     struct gemm by_hidden = {.rows = l->gates, .columns = hidden, .b = before, .c = back->dhidden};
     enum rc rc = weight_gradient(l, pass, shift, &by_input);
 
-    shift_outputs(l, pass->samples, back->y, before);
     if (shift > 0) { /* the candidate comes first among the gradients, and last in the weights */
         by_hidden.rows = hidden;
         by_hidden.c = back->dhidden + rest * hidden;
@@ -348,13 +394,7 @@ static enum rc weights_backward(struct recurrent_cpu *l, const struct pass *pass
         by_hidden.rows = rest;
         by_hidden.c = back->dhidden;
     }
-    if (rc == RC_OK) rc = weight_gradient(l, pass, shift, &by_hidden);
-    memset(l->sums, 0, l->dgates_stride * sizeof(float));
-    cpu_add_rows(pass->dgates, pass->samples * l->options.steps, l->dgates_stride, l->sums);
-    bias_gradient(back->dbias_input, l->sums + shift, l->gates, back->is_first);
-    bias_gradient(back->dbias_hidden, l->sums + shift, l->gates - shift, back->is_first);
-    bias_gradient(back->dbias_hidden + l->gates - shift, l->sums, shift, back->is_first);
-    return rc;
+    return rc == RC_OK ? weight_gradient(l, pass, shift, &by_hidden) : rc;
 }
 
 static enum rc inputs_backward(struct recurrent_cpu *l, const struct pass *pass)
@@ -387,8 +427,9 @@ static enum rc recurrent_backward(struct recurrent *recurrent,
         .run = samples_backward,
         .samples = back->samples,
         .back = back,
-        .dgates = l->cpu->scratch,
+        .dgates = work_of(l),
     };
+    float *before = pass.dgates + rows * l->dgates_stride;
     enum rc rc;
 
     CHECK(back->samples <= l->options.samples_max && l->options.with_gradients);
@@ -398,26 +439,34 @@ static enum rc recurrent_backward(struct recurrent *recurrent,
         pass.saved_gates = back->saved;
         pass.saved_extra = back->saved + rows * l->gates;
     }
-    run_split(&pass);
-    rc = weights_backward(l, &pass, pass.dgates + rows * l->dgates_stride);
+    run_samples(&pass);
+    if (pass.rc != RC_OK) return pass.rc;
+    shift_outputs(l, back->samples, back->y, before);
+    biases_backward(l, &pass);
+    if (l->bf16 != NULL) {
+        return recurrent_bf16_gradients(l->bf16, rows, back, before, pass.dgates);
+    }
+    rc = weights_backward(l, &pass, before);
     if (rc == RC_OK && back->dx != NULL) rc = inputs_backward(l, &pass);
     return rc;
 }
 
-static const struct recurrent_ops recurrent_cpu_ops = {
-    .name = "packed",
-    .destroy = recurrent_destroy,
-    .prepare = recurrent_prepare,
-    .forward = recurrent_forward,
-    .backward = recurrent_backward,
-};
+#define PASSES                                                                                     \
+    .destroy = recurrent_destroy, .prepare = recurrent_prepare, .forward = recurrent_forward,      \
+    .backward = recurrent_backward
 
-static enum rc reserve_panels(struct recurrent_cpu *l)
+static const struct recurrent_ops recurrent_float_ops = {.name = "float32", PASSES};
+static const struct recurrent_ops recurrent_bf16_ops = {.name = "bfloat16", PASSES};
+
+static enum rc reserve_products(struct recurrent_cpu *l)
 {
     const struct recurrent_options *o = &l->options;
     enum panels_form form = panels_best_form();
-    enum rc rc = panels_init(&l->hidden, form, o->hidden, l->gates);
+    enum rc rc = RC_UNSUPPORTED;
 
+    if (l->cpu->is_bf16) rc = recurrent_bf16_create(l->cpu, o, &l->bf16);
+    if (rc != RC_UNSUPPORTED) return rc;
+    rc = panels_init(&l->hidden, form, o->hidden, l->gates);
     if (rc == RC_OK && o->with_gradients) {
         rc = panels_init(&l->hidden_back, form, l->gates, o->hidden);
     }
@@ -427,14 +476,14 @@ static enum rc reserve_panels(struct recurrent_cpu *l)
 static enum rc reserve_blocks(struct recurrent_cpu *l)
 {
     const struct recurrent_options *o = &l->options;
-    size_t rows = (size_t)o->samples_max * o->steps;
-    size_t wide = l->dgates_stride, narrow = stride_of(o->hidden), samples = o->samples_max;
-    size_t values = samples * (wide + 2 * narrow) + 2 * wide + 2 * narrow;
-    size_t scratch = o->kind == RECURRENT_RNN ? 0 : rows * l->gates;
-    float *at = mem_aligned(values * sizeof(float));
+    bool is_bf16 = l->bf16 != NULL; /* whose products know no strides */
+    size_t wide = is_bf16 ? l->dgates : stride_of(l->dgates);
+    size_t narrow = is_bf16 ? o->hidden : stride_of(o->hidden), samples = o->samples_max;
+    float *at = mem_aligned((samples + 2) * (wide + 2 * narrow) * sizeof(float));
 
     if (at == NULL) return RC_NOMEM;
     l->blocks = at;
+    l->dgates_stride = wide;
     l->states = (struct states){
         .wide = at,
         .narrow = at + samples * wide,
@@ -447,8 +496,18 @@ static enum rc reserve_blocks(struct recurrent_cpu *l)
     l->sums = at + wide;
     l->candidate = at + 2 * wide;
     l->zeros = at + 2 * wide + narrow;
-    if (o->with_gradients) scratch = rows * (l->dgates_stride + o->hidden);
-    return cpu_scratch_reserve(l->cpu, scratch * sizeof(float));
+    return RC_OK;
+}
+
+static enum rc reserve_work(struct recurrent_cpu *l)
+{
+    const struct recurrent_options *o = &l->options;
+    size_t rows = (size_t)o->samples_max * o->steps, values = rows * l->gates;
+
+    if (o->with_gradients) values = rows * (l->dgates_stride + o->hidden);
+    if (l->bf16 == NULL) return cpu_scratch_reserve(l->cpu, values * sizeof(float));
+    l->work = mem_aligned(values * sizeof(float));
+    return l->work != NULL ? RC_OK : RC_NOMEM;
 }
 
 enum rc cpu_recurrent_create(struct backend *backend, const struct recurrent_options *options,
@@ -468,19 +527,19 @@ enum rc cpu_recurrent_create(struct backend *backend, const struct recurrent_opt
     }
     l = mem_alloc(sizeof(*l));
     if (l == NULL) return RC_NOMEM;
-    l->base.ops = &recurrent_cpu_ops;
     l->cpu = cpu_of(backend);
     l->options = *options;
     l->gates = recurrent_gates(options->kind) * hidden;
     l->dgates = options->kind == RECURRENT_GRU ? l->gates + hidden : l->gates;
-    l->dgates_stride = stride_of(l->dgates);
     if (options->kind != RECURRENT_RNN) l->base.saved_values = options->steps * (l->gates + hidden);
-    rc = reserve_panels(l);
+    rc = reserve_products(l);
     if (rc == RC_OK) rc = reserve_blocks(l);
+    if (rc == RC_OK) rc = reserve_work(l);
     if (rc != RC_OK) {
         recurrent_destroy(&l->base);
         return rc;
     }
+    l->base.ops = l->bf16 != NULL ? &recurrent_bf16_ops : &recurrent_float_ops;
     *recurrent = &l->base;
     return RC_OK;
 }

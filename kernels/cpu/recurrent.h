@@ -77,6 +77,31 @@ void cell_rnn_backward(const struct cell_backward *step);
 void cell_gru_backward(const struct cell_backward *step);
 void cell_lstm_backward(const struct cell_backward *step);
 
+/* recurrent_bf16.c: a layer's products with bfloat16 operands. They work in the backend's scratch
+ * memory; rows have no gaps. */
+struct recurrent_bf16;
+
+/** RC_UNSUPPORTED: not for this layer, or not on this machine; RC_NOMEM. */
+enum rc recurrent_bf16_create(struct cpu_backend *cpu, const struct recurrent_options *options,
+                              struct recurrent_bf16 **bf16);
+void recurrent_bf16_destroy(struct recurrent_bf16 *bf16);
+enum rc recurrent_bf16_prepare(struct recurrent_bf16 *bf16,
+                               const struct recurrent_weights *weights);
+/** gates = x W_input^T. */
+enum rc recurrent_bf16_inputs(struct recurrent_bf16 *bf16, size_t rows, const float *x,
+                              float *gates);
+/** product = h W_hidden^T. */
+enum rc recurrent_bf16_step(struct recurrent_bf16 *bf16, size_t samples, const float *h,
+                            float *product);
+/** carry = dgates W_hidden. */
+enum rc recurrent_bf16_step_back(struct recurrent_bf16 *bf16, size_t samples, const float *dgates,
+                                 float *carry);
+/** Those of both weights, and of the inputs where they are wanted. `before`: states as the steps
+ *  found them. */
+enum rc recurrent_bf16_gradients(struct recurrent_bf16 *bf16, size_t rows,
+                                 const struct recurrent_backward *back, const float *before,
+                                 float *dgates);
+
 /* recurrent.c */
 enum rc cpu_recurrent_create(struct backend *backend, const struct recurrent_options *options,
                              struct recurrent **recurrent);
