@@ -50,9 +50,25 @@ static inline struct window window_of(const struct pool_options *o, const struct
     return w;
 }
 
-/* `lanes` is a constant of the caller wherever it pays. */
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define HAS_SHUFFLE 1
+#endif
+#endif
+
+/* `lanes` is a constant of the caller wherever it pays. Half a vector is widened in a register: a
+ * load of the whole after a store of the half would wait for the store to finish. */
 TILE_INLINE void lanes_load(const float *x, uint32_t lanes, int_lanes *values)
 {
+#ifdef HAS_SHUFFLE
+    typedef int32_t half __attribute__((vector_size(TILE * 2), aligned(4), may_alias));
+
+    if (lanes == TILE / 2) {
+        *values = __builtin_shufflevector(*(const half *)x, (half){0}, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9,
+                                          10, 11, 12, 13, 14, 15);
+        return;
+    }
+#endif
     *values = (int_lanes){0};
     memcpy(values, x, lanes * sizeof(float));
 }
