@@ -204,7 +204,7 @@ static void convolutions_equal_their_twin_by_im2col(void **state)
 {
     (void)state;
     struct backend *cpu = columns(), *oracle = plain();
-    FOR_EACH_SEED (seed, 60) {
+    FOR_EACH_SEED (seed, 30) {
         struct rng rng;
         rng_init(&rng, seed, 8);
         struct conv_options options = random_options(&rng);
@@ -218,7 +218,7 @@ static void convolutions_equal_their_twin_by_whatever_the_library_chooses(void *
 {
     (void)state;
     struct backend *cpu = fast(), *oracle = plain();
-    FOR_EACH_SEED (seed, 60) {
+    FOR_EACH_SEED (seed, 30) {
         struct rng rng;
         rng_init(&rng, seed, 9);
         struct conv_options options = random_options(&rng);
@@ -232,7 +232,7 @@ static void convolutions_of_rounded_values_stay_near_their_twin(void **state)
 {
     (void)state;
     struct backend *cpu = rounded(), *oracle = plain();
-    FOR_EACH_SEED (seed, 30) {
+    FOR_EACH_SEED (seed, 20) {
         struct rng rng;
         rng_init(&rng, seed, 10);
         struct conv_options options = random_options(&rng);
@@ -246,7 +246,7 @@ static void locally_connected_layers_equal_their_twin(void **state)
 {
     (void)state;
     struct backend *cpu = fast(), *oracle = plain();
-    FOR_EACH_SEED (seed, 30) {
+    FOR_EACH_SEED (seed, 15) {
         struct rng rng;
         rng_init(&rng, seed, 11);
         struct conv_options options = random_options(&rng);
@@ -471,7 +471,7 @@ static void two_threads_give_what_one_gives(void **state)
     struct backend *two = cpu_backend_create(&(struct cpu_backend_options){.threads = 2});
     struct backend *oracle = plain();
 
-    FOR_EACH_SEED (seed, 20) {
+    FOR_EACH_SEED (seed, 10) {
         struct rng rng;
         rng_init(&rng, seed, 14);
         struct conv_options options = random_options(&rng);
