@@ -39,14 +39,15 @@ FOR_EACH_CPU static void pack_pair(const float *first, const float *second, size
     }
 }
 
-void bf16_pack(const struct bf16_form *f, const float *b, size_t from, size_t to, uint16_t *packed)
+void bf16_pack(const struct product_form *f, const float *b, size_t from, size_t to,
+               uint16_t *packed)
 {
     for (size_t block = from; block < to; block++) {
-        uint32_t *row = (uint32_t *)(void *)packed + block * f->pairs * f->block;
+        uint32_t *row = (uint32_t *)(void *)packed + block * f->words * f->block;
         size_t first = block * f->block, left = f->columns - first;
         size_t n = left < f->block ? left : f->block;
 
-        for (size_t pair = 0; pair < f->pairs; pair++, row += f->block) {
+        for (size_t pair = 0; pair < f->words; pair++, row += f->block) {
             const float *at = b + 2 * pair * f->columns + first;
             size_t done = 2 * pair < f->inner ? n : 0;
 
@@ -85,10 +86,10 @@ INLINE AVX512 __m512 pairs_of(const float *x, size_t count)
 }
 
 /* 16 columns from `column` on, all their pairs, to words `row[pair * block]`. */
-AVX512 static void turn_columns(const struct bf16_form *f, const float *b, size_t column,
+AVX512 static void turn_columns(const struct product_form *f, const float *b, size_t column,
                                 uint32_t *row)
 {
-    for (size_t pair = 0; pair < f->pairs; pair += LANES) {
+    for (size_t pair = 0; pair < f->words; pair += LANES) {
         __m512 square[LANES];
 
         for (size_t i = 0; i < LANES; i++) {
@@ -98,18 +99,51 @@ AVX512 static void turn_columns(const struct bf16_form *f, const float *b, size_
                             : _mm512_setzero_ps();
         }
         turn_square(square);
-        for (size_t i = 0; i < LANES && pair + i < f->pairs; i++) {
+        for (size_t i = 0; i < LANES && pair + i < f->words; i++) {
             _mm512_storeu_ps((float *)(void *)(row + (pair + i) * f->block), square[i]);
         }
     }
 }
 
-void bf16_pack_turned(const struct bf16_form *f, const float *b, size_t from, size_t to,
+/* The same of float32, where a word is a value. */
+AVX512 static void turn_float_columns(const struct product_form *f, const float *b, size_t column,
+                                      float *row)
+{
+    for (size_t word = 0; word < f->words; word += LANES) {
+        __m512 square[LANES];
+
+        for (size_t i = 0; i < LANES; i++) {
+            bool is_there = column + i < f->columns && word < f->inner;
+            square[i] = is_there ? _mm512_maskz_loadu_ps(lanes_first(f->inner - word),
+                                                         b + (column + i) * f->inner + word)
+                                 : _mm512_setzero_ps();
+        }
+        turn_square(square);
+        for (size_t i = 0; i < LANES && word + i < f->words; i++) {
+            _mm512_storeu_ps(row + (word + i) * f->block, square[i]);
+        }
+    }
+}
+
+void float_pack_turned(const struct product_form *f, const float *b, size_t from, size_t to,
+                       float *packed)
+{
+    CHECK(f->block % LANES == 0);
+    for (size_t block = from; block < to; block++) {
+        float *words = packed + block * f->words * f->block;
+
+        for (size_t column = 0; column < f->block; column += LANES) {
+            turn_float_columns(f, b, block * f->block + column, words + column);
+        }
+    }
+}
+
+void bf16_pack_turned(const struct product_form *f, const float *b, size_t from, size_t to,
                       uint16_t *packed)
 {
     CHECK(f->block % LANES == 0);
     for (size_t block = from; block < to; block++) {
-        uint32_t *words = (uint32_t *)(void *)packed + block * f->pairs * f->block;
+        uint32_t *words = (uint32_t *)(void *)packed + block * f->words * f->block;
 
         for (size_t column = 0; column < f->block; column += LANES) {
             turn_columns(f, b, block * f->block + column, words + column);
@@ -119,7 +153,7 @@ void bf16_pack_turned(const struct bf16_form *f, const float *b, size_t from, si
 
 #else
 
-void bf16_pack_turned(const struct bf16_form *f, const float *b, size_t from, size_t to,
+void bf16_pack_turned(const struct product_form *f, const float *b, size_t from, size_t to,
                       uint16_t *packed)
 {
     (void)f;
@@ -128,6 +162,17 @@ void bf16_pack_turned(const struct bf16_form *f, const float *b, size_t from, si
     (void)to;
     (void)packed;
     CHECK(false); /* nobody multiplies these here */
+}
+
+void float_pack_turned(const struct product_form *f, const float *b, size_t from, size_t to,
+                       float *packed)
+{
+    (void)f;
+    (void)b;
+    (void)from;
+    (void)to;
+    (void)packed;
+    CHECK(false);
 }
 
 #endif

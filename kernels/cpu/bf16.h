@@ -3,23 +3,20 @@
 #ifndef GRAPEVINE_KERNELS_CPU_BF16_H
 #define GRAPEVINE_KERNELS_CPU_BF16_H
 
-#include "kernels/cpu/internal.h"
+#include "kernels/cpu/product.h"
 
 /** Rounded to nearest even; NaN stays NaN. */
 void bf16_from_float(const float *x, uint16_t *y, size_t n);
 
-/* B [inner][columns] in blocks of `block` columns, in each pairs of rows side by side, value by
- * value: [columns / block][pairs][block][2]; what is behind the last row or column is zero. */
-struct bf16_form {
-    size_t inner, columns, block, pairs;
-};
-
 /** Blocks [from, to) of B, which is stored as it is named. */
-void bf16_pack(const struct bf16_form *form, const float *b, size_t from, size_t to,
+void bf16_pack(const struct product_form *form, const float *b, size_t from, size_t to,
                uint16_t *packed);
 /** The same of B stored as [columns][inner]. */
-void bf16_pack_turned(const struct bf16_form *form, const float *b, size_t from, size_t to,
+void bf16_pack_turned(const struct product_form *form, const float *b, size_t from, size_t to,
                       uint16_t *packed);
+/** The same in float32. */
+void float_pack_turned(const struct product_form *form, const float *b, size_t from, size_t to,
+                       float *packed);
 
 /** Decide whether this backend multiplies bfloat16, and say why: see cpu_backend_options. */
 void bf16_decide(struct cpu_backend *backend);

@@ -1,8 +1,9 @@
 /*
  * Matrix products and dense layers in float32. oneDNN's sgemm is 3 to 12 % ahead of OpenBLAS 0.3.21
  * on the shapes of a training step (64 x 256 x 784 and the like), OpenBLAS up to twice as fast
- * where one side is narrow (the last layer), and forward products of few rows are faster without
- * either (linear_tile.c); so each gets what it is good at. The choice depends on the shape and the
+ * where one side is narrow (the last layer). Forward products are faster without either: of few
+ * rows by linear_tile.c, of many with weights packed once a step (product.c). So each gets what it
+ * is good at. The choice depends on the shape and the
  * processor alone: equal calls give equal bits. Small products stay on one thread: waking another
  * takes as long as they do.
  */
@@ -10,6 +11,8 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "kernels/cpu/bf16.h"
+#include "kernels/cpu/product.h"
 #include "kernels/cpu/reference.h"
 #include "kernels/cpu/reference_dense.h"
 #include "kernels/cpu/split.h"
@@ -25,6 +28,7 @@ void omp_set_num_threads(int threads);
 enum {
     NARROW = 16,
     TILE_ROWS_MAX = 128,         /* the library's own packing pays from there on */
+    PACKED_VALUES_MAX = 1 << 20, /* larger weights are not kept twice */
     SPLIT_VALUES = 1 << 15,      /* of a pass over rows, for each thread */
     SPLIT_OPERATIONS = 12 << 20, /* multiplications and additions of a product, in all */
 };
@@ -131,6 +135,8 @@ struct linear_plain {
     struct backend *backend;
     struct linear_options options;
     bool has_tiles;
+    struct product forward;     /* of rows_max rows; not made where that is no use */
+    float *packed;              /* the weights in its form */
     const float *weight, *bias; /* borrowed */
 };
 
@@ -141,14 +147,33 @@ static struct linear_plain *plain_of(struct linear *linear)
 
 static void linear_destroy(struct linear *linear)
 {
-    mem_free(plain_of(linear));
+    struct linear_plain *l = plain_of(linear);
+
+    product_deinit(&l->forward);
+    mem_free(l->packed);
+    mem_free(l);
+}
+
+static void pack_part(void *data, size_t part, size_t from, size_t to)
+{
+    const struct linear_plain *l = data;
+
+    (void)part;
+    float_pack_turned(&l->forward.form, l->weight, from, to, l->packed);
 }
 
 static enum rc linear_prepare(struct linear *linear, const float *weight, const float *bias)
 {
-    CHECK((bias != NULL) == plain_of(linear)->options.with_bias);
-    plain_of(linear)->weight = weight;
-    plain_of(linear)->bias = bias;
+    struct linear_plain *l = plain_of(linear);
+
+    CHECK((bias != NULL) == l->options.with_bias);
+    l->weight = weight;
+    l->bias = bias;
+    if (l->packed != NULL) {
+        size_t block_values = l->forward.form.block * l->forward.form.words;
+        cpu_split(l->backend, product_form_blocks(&l->forward.form),
+                  SPLIT_VALUES / block_values + 1, pack_part, l);
+    }
     return RC_OK;
 }
 
@@ -209,7 +234,12 @@ static enum rc linear_forward(struct linear *linear, size_t rows, const float *x
         if (o->activation.kind > ACTIVATION_RELU) linear_finish(l->backend, o, rows, NULL, pre, y);
         return RC_OK;
     }
-    rc = cpu_gemm(l->backend, &product);
+    if (l->packed != NULL && rows == o->rows_max) {
+        struct cpu_backend *cpu = cpu_of(l->backend);
+        rc = product_run(&l->forward, cpu, x, l->packed, to, cpu->scratch);
+    } else {
+        rc = cpu_gemm(l->backend, &product);
+    }
     if (rc == RC_OK) linear_finish(l->backend, o, rows, l->bias, pre, y);
     return rc;
 }
@@ -263,6 +293,27 @@ static const struct linear_ops linear_plain_ops = {
     .backward = linear_backward,
 };
 
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The forward product of many rows with packed weights, 3 to 10 % ahead of sgemm. */
+static enum rc packed_init(struct linear_plain *l)
+{
+    const struct linear_options *o = &l->options;
+    const struct product_shape shape = {o->rows_max, o->out, o->in, .adds = false};
+    enum rc rc = RC_UNSUPPORTED;
+
+    if (l->has_tiles && o->rows_max > TILE_ROWS_MAX && o->in * o->out <= PACKED_VALUES_MAX) {
+        rc = product_init(&l->forward, cpu_of(l->backend), &shape);
+    }
+    if (rc == RC_UNSUPPORTED) return RC_OK;
+    if (rc != RC_OK) return rc;
+    l->packed = mem_aligned(product_form_bytes(&l->forward.form));
+    return l->packed != NULL ? RC_OK : RC_NOMEM;
+}
+
 static enum rc linear_plain_create(struct backend *backend, const struct linear_options *options,
                                    struct linear **linear)
 {
@@ -275,12 +326,14 @@ static enum rc linear_plain_create(struct backend *backend, const struct linear_
     l->backend = backend;
     l->options = *options;
     l->has_tiles = options->in >= NARROW && options->out >= NARROW && linear_tile_is_here();
-    if (l->has_tiles && linear_tile_scratch(options->in) > values) {
-        values = linear_tile_scratch(options->in);
+    if (l->has_tiles) values = larger(values, linear_tile_scratch(options->in));
+    rc = packed_init(l);
+    if (rc == RC_OK) {
+        rc = cpu_scratch_reserve(cpu_of(backend), larger(backend->threads * values * sizeof(float),
+                                                         l->forward.scratch_bytes));
     }
-    rc = cpu_scratch_reserve(cpu_of(backend), backend->threads * values * sizeof(float));
     if (rc != RC_OK) {
-        mem_free(l);
+        linear_destroy(&l->base);
         return rc;
     }
     *linear = &l->base;

@@ -54,21 +54,23 @@ static void rounding_is_to_the_nearest_and_to_even_between(void **state)
     }
 }
 
-static void packed_pairs_are_the_matrix_from_rows_or_columns_and_zeros_behind(void **state)
+static void packed_forms_are_the_matrix_from_rows_or_columns_and_zeros_behind(void **state)
 {
     (void)state;
     if (!__builtin_cpu_supports("avx512f")) skip(); /* nobody multiplies bfloat16 there */
     FOR_EACH_SEED (seed, 40) {
         struct rng rng;
         rng_init(&rng, seed, 2);
-        struct bf16_form f = {.inner = 1 + (size_t)rng_below(&rng, 80),
-                              .columns = 1 + (size_t)rng_below(&rng, 150),
-                              .block = 16 * (1 + (size_t)rng_below(&rng, 4))};
-        f.pairs = (f.inner + 31) / 32 * 16;
-        size_t blocks = (f.columns + f.block - 1) / f.block, n = blocks * f.block * f.pairs * 2;
+        struct product_form f = {.inner = 1 + (size_t)rng_below(&rng, 80),
+                                 .columns = 1 + (size_t)rng_below(&rng, 150),
+                                 .block = 16 * (1 + (size_t)rng_below(&rng, 4))};
+        f.words = (f.inner + 31) / 32 * 16;
+        size_t blocks = (f.columns + f.block - 1) / f.block, n = blocks * f.block * f.words * 2;
         float *b = mem_array(f.inner * f.columns, sizeof(*b));
         float *turned = mem_array(f.inner * f.columns, sizeof(*b));
         uint16_t *first = mem_array(n, sizeof(*first)), *second = mem_array(n, sizeof(*second));
+        struct product_form whole = f; /* of float32: a word is a value */
+        float *third = mem_array(n, sizeof(*third));
 
         memset(first, 0xff, n * sizeof(*first));
         memset(second, 0xff, n * sizeof(*second));
@@ -76,22 +78,30 @@ static void packed_pairs_are_the_matrix_from_rows_or_columns_and_zeros_behind(vo
             b[i] = (float)rng_normal(&rng);
             turned[i % f.columns * f.inner + i / f.columns] = b[i];
         }
+        whole.words = 2 * f.words;
+        memset(third, 0xff, n * sizeof(*third));
+        float_pack_turned(&whole, turned, 0, blocks, third);
         bf16_pack(&f, b, 0, blocks, first);
         bf16_pack_turned(&f, turned, 0, blocks / 2, second);
         bf16_pack_turned(&f, turned, blocks / 2, blocks, second);
         for (size_t i = 0; i < n; i++) {
-            size_t column = i / (f.block * f.pairs * 2) * f.block + i / 2 % f.block;
-            size_t row = i / (2 * f.block) % f.pairs * 2 + i % 2;
+            size_t column = i / (f.block * f.words * 2) * f.block + i / 2 % f.block;
+            size_t row = i / (2 * f.block) % f.words * 2 + i % 2;
             bool is_there = column < f.columns && row < f.inner;
             uint16_t expected = is_there ? rounded(b[row * f.columns + column]) : 0;
 
             check_seed(seed, first[i] == expected);
             check_seed(seed, second[i] == expected);
+            row = i / f.block % whole.words;
+            column = i / (f.block * whole.words) * f.block + i % f.block;
+            is_there = column < f.columns && row < f.inner;
+            check_seed(seed, third[i] == (is_there ? b[row * f.columns + column] : 0.0F));
         }
         mem_free(b);
         mem_free(turned);
         mem_free(first);
         mem_free(second);
+        mem_free(third);
     }
 }
 
@@ -146,7 +156,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rounding_is_to_the_nearest_and_to_even_between),
-        cmocka_unit_test(packed_pairs_are_the_matrix_from_rows_or_columns_and_zeros_behind),
+        cmocka_unit_test(packed_forms_are_the_matrix_from_rows_or_columns_and_zeros_behind),
         cmocka_unit_test(the_backend_uses_bf16_if_asked_and_faster_and_says_why),
     };
 
