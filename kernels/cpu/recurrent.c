@@ -3,7 +3,8 @@
  * the gradients of the weights: each thread takes its own through all the steps without waiting.
  * Its states lie in rows of their own (samples of one step side by side, strides that do not fall
  * on one cache set), and one packed product per step serves all of them. Products that span all
- * steps (with the inputs, for the gradients) are one product each, by the libraries.
+ * steps (with the inputs, for the gradients) are one product each, by the libraries. With bfloat16
+ * operands a step's product is the library's, too, and all samples stay on one thread between them.
  *
  * Saved for the way back, sample-major: the gates [samples][steps][gates hidden] and, behind them,
  * [samples][steps][hidden] of what else is needed: lstm's cells, gru's candidate parts of the

@@ -47,7 +47,7 @@ static enum rc create_gradients(struct recurrent_bf16 *b, const struct recurrent
 }
 
 enum rc recurrent_bf16_create(struct cpu_backend *cpu, const struct recurrent_options *o,
-                              struct recurrent_bf16 **out)
+                              struct recurrent_bf16 **bf16)
 {
     struct recurrent_bf16 *b;
     size_t gates = (size_t)recurrent_gates(o->kind) * o->hidden;
@@ -72,7 +72,7 @@ enum rc recurrent_bf16_create(struct cpu_backend *cpu, const struct recurrent_op
         recurrent_bf16_destroy(b);
         return rc;
     }
-    *out = b;
+    *bf16 = b;
     return RC_OK;
 }
 

@@ -12,12 +12,12 @@
 
 #include "kernels/cpu/math.h"
 
-/* No row overlaps another (or only in whole, at the same unit): gcc will not test that at run time
- * for so many of them and would rather give vectors up. */
+/* For the loop that follows: no row overlaps another (or only in whole, at the same unit). gcc will
+ * not test that at run time for so many of them and would rather give vectors up. */
 #if defined(__clang__)
-#define EACH_UNIT(j, n) for (size_t j = 0; j < (n); j++)
+#define ROWS_ARE_APART
 #else
-#define EACH_UNIT(j, n) _Pragma("GCC ivdep") for (size_t j = 0; j < (n); j++)
+#define ROWS_ARE_APART _Pragma("GCC ivdep")
 #endif
 
 FOR_EACH_CPU void cell_rnn_forward(const struct cell_forward *step)
@@ -26,8 +26,8 @@ FOR_EACH_CPU void cell_rnn_forward(const struct cell_forward *step)
     const float *restrict product = step->product, *restrict bias = step->bias;
     float *restrict out = step->gates, *restrict h = step->h;
 
-    EACH_UNIT(j, n)
-    {
+    ROWS_ARE_APART
+    for (size_t j = 0; j < n; j++) {
         float value = cpu_tanh(out[j] + product[j] + bias[j]);
         out[j] = value;
         h[j] = value;
@@ -44,8 +44,8 @@ FOR_EACH_CPU void cell_gru_forward(const struct cell_forward *step)
     const float *restrict bias_r = step->bias, *restrict bias_z = step->bias + n;
     const float *restrict bias_n = step->bias + 2 * n, *restrict bias_hn = step->candidate;
 
-    EACH_UNIT(j, n)
-    {
+    ROWS_ARE_APART
+    for (size_t j = 0; j < n; j++) {
         float r = cpu_sigmoid(reset[j] + product_r[j] + bias_r[j]);
         float z = cpu_sigmoid(update[j] + product_z[j] + bias_z[j]);
         float hidden_part = product_n[j] + bias_hn[j];
@@ -71,8 +71,8 @@ FOR_EACH_CPU void cell_lstm_forward(const struct cell_forward *step)
     const float *restrict bias_g = step->bias + 2 * n, *restrict bias_o = step->bias + 3 * n;
     float *restrict h = step->h, *restrict c = step->c;
 
-    EACH_UNIT(j, n)
-    {
+    ROWS_ARE_APART
+    for (size_t j = 0; j < n; j++) {
         float i = cpu_sigmoid(input[j] + product_i[j] + bias_i[j]);
         float f = cpu_sigmoid(forget[j] + product_f[j] + bias_f[j]);
         float g = cpu_tanh(cell[j] + product_g[j] + bias_g[j]);
@@ -84,8 +84,8 @@ FOR_EACH_CPU void cell_lstm_forward(const struct cell_forward *step)
         output[j] = o;
         c[j] = f * c[j] + i * g;
     }
-    EACH_UNIT(j, n)
-    {
+    ROWS_ARE_APART
+    for (size_t j = 0; j < n; j++) {
         h[j] = output[j] * cpu_tanh(c[j]);
     }
 }
@@ -96,8 +96,8 @@ FOR_EACH_CPU void cell_rnn_backward(const struct cell_backward *step)
     const float *restrict h = step->after, *restrict dy = step->dy, *restrict carry = step->carry;
     float *restrict dgates = step->dgates;
 
-    EACH_UNIT(j, n)
-    {
+    ROWS_ARE_APART
+    for (size_t j = 0; j < n; j++) {
         dgates[j] = (dy[j] + carry[j]) * (1.0F - h[j] * h[j]);
     }
 }
@@ -113,8 +113,8 @@ FOR_EACH_CPU void cell_gru_backward(const struct cell_backward *step)
     float *restrict dreset = step->dgates + n, *restrict dupdate = step->dgates + 2 * n;
     float *restrict dinput = step->dgates + 3 * n;
 
-    EACH_UNIT(j, n)
-    {
+    ROWS_ARE_APART
+    for (size_t j = 0; j < n; j++) {
         float r = reset[j], z = update[j], value = candidate[j];
         float dh = dy[j] + carry[j] + direct[j];
         float dn = dh * (1.0F - z) * (1.0F - value * value);
@@ -138,8 +138,8 @@ FOR_EACH_CPU void cell_lstm_backward(const struct cell_backward *step)
     float *restrict dforget = step->dgates + n, *restrict dcell = step->dgates + 2 * n;
     float *restrict doutput = step->dgates + 3 * n;
 
-    EACH_UNIT(j, n)
-    {
+    ROWS_ARE_APART
+    for (size_t j = 0; j < n; j++) {
         float i = input[j], f = forget[j], g = cell[j], o = output[j];
         float squashed = cpu_tanh(after[j]), dh = dy[j] + carry[j];
         float dc = direct[j] + dh * o * (1.0F - squashed * squashed);

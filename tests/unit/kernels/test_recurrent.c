@@ -258,7 +258,7 @@ static void memory_may_run_short_at_creation_and_is_not_asked_for_later(void **s
     for (size_t b = 0; b < ARRAY_COUNT(backends); b++) {
         struct backend *cpu = backends[b];
         struct recurrent *layer = NULL;
-        uint64_t blocks = mem_blocks(), n = 0;
+        uint64_t blocks, n = 0;
         struct rng rng;
         struct scene s;
         struct outcome o;

@@ -83,8 +83,10 @@ static const struct golden_layer golden_layers[] = {
 
 static void pattern(float *values, size_t count, int factor, int offset, int period)
 {
+    int middle = period / 2;
+
     for (size_t i = 0; i < count; i++) {
-        values[i] = (float)(((int)i * factor + offset) % period - period / 2) / 8.0F;
+        values[i] = (float)(((int)i * factor + offset) % period - middle) / 8.0F;
     }
 }
 
