@@ -56,8 +56,34 @@ static bool span_of(const struct conv_columns *conv, uint32_t f, uint32_t row, s
     return true;
 }
 
+/* Values `step` apart become neighbours. Plain images have them so already. */
+static inline void pick(const float *from, size_t step, uint32_t count, float *to)
+{
+    if (step == 1) {
+        memcpy(to, from, count * sizeof(*to));
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        to[i] = from[i * step];
+    }
+}
+
+/* The transpose of pick(). */
+static inline void give(const float *from, size_t step, uint32_t count, float *to)
+{
+    if (step == 1) {
+        for (uint32_t i = 0; i < count; i++) {
+            to[i] += from[i];
+        }
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        to[i * step] += from[i];
+    }
+}
+
 /* columns[channel, tap][pixel] = the input under that tap, 0 in the padding. */
-static void gather(const struct conv_columns *conv, const float *image, float *columns)
+FOR_EACH_CPU static void gather(const struct conv_columns *conv, const float *image, float *columns)
 {
     const struct conv_options *o = &conv->options;
     struct image_shape out = conv->base.out;
@@ -72,16 +98,15 @@ static void gather(const struct conv_columns *conv, const float *image, float *c
                 continue;
             }
             memset(to, 0, span.first * sizeof(*to));
-            for (uint32_t x = span.first; x < span.last; x++) {
-                to[x] = image[span.at + (size_t)(x - span.first) * step];
-            }
+            pick(image + span.at, step, span.last - span.first, to + span.first);
             memset(to + span.last, 0, (out.width - span.last) * sizeof(*to));
         }
     }
 }
 
 /* The transpose of gather(): every input value collects from the windows that saw it. */
-static void scatter(const struct conv_columns *conv, const float *columns, float *image)
+FOR_EACH_CPU static void scatter(const struct conv_columns *conv, const float *columns,
+                                 float *image)
 {
     const struct conv_options *o = &conv->options;
     struct image_shape out = conv->base.out;
@@ -93,9 +118,7 @@ static void scatter(const struct conv_columns *conv, const float *columns, float
             const float *from = columns + ((size_t)f * out.height + row) * out.width;
             struct span span = {0};
             if (!span_of(conv, f, row, &span)) continue;
-            for (uint32_t x = span.first; x < span.last; x++) {
-                image[span.at + (size_t)(x - span.first) * step] += from[x];
-            }
+            give(from + span.first, step, span.last - span.first, image + span.at);
         }
     }
 }
