@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "peer/command.h"
 #include "peer/usage.h"
 #include "replica/json.h"
 #include "replica/layers.h"
@@ -145,19 +146,26 @@ static enum rc take_memory(struct course *c, uint32_t batch)
     return ops->upload(c->backend, c->input, c->batch.values, values * sizeof(float));
 }
 
+static bool wants_bf16(const struct bench_train_options *options)
+{
+    return options->precision != NULL && strcmp(options->precision, "bf16") == 0;
+}
+
 static enum rc course_begin(struct course *c, const struct bench_train_options *options,
                             const char *spec, struct fault *why)
 {
     struct layers_training usual = layers_training(spec);
-    struct cpu_backend_options backend = {.threads = or_default(options->threads, 1)};
+    struct cpu_backend_options backend = {.threads = or_default(options->threads, 1),
+                                          .now_ns = options->now_ns};
     struct model_options shape = {.spec = spec, .seed = 1, .with_gradients = true};
     enum rc rc;
 
-    if (options->precision != NULL && strcmp(options->precision, "bf16") == 0) {
-        backend.precision = PRECISION_BF16;
-    }
+    if (wants_bf16(options)) backend.precision = PRECISION_BF16;
     c->backend = cpu_backend_create(&backend);
     if (c->backend == NULL) return fault_set(why, RC_NOMEM, "bench train: out of memory");
+    if (wants_bf16(options) && options->log != NULL) {
+        command_tell_precision(c->backend, options->log);
+    }
     describe(options, spec, &c->info);
     task_describe(&c->info, &shape);
     shape.batch_max = or_default(options->batch, usual.batch);
@@ -233,15 +241,14 @@ static enum rc check_options(const struct bench_train_options *options, struct f
     return RC_OK;
 }
 
-static struct json *row_create(const struct course *c, const struct bench_train_options *options,
-                               const char *name, struct bench_spread spread)
+static struct json *row_create(const struct course *c, const char *name, struct bench_spread spread)
 {
     struct json *row = json_object_create();
 
     json_set_text(row, "model", name);
     json_set_count(row, "batch", c->batch.rows);
     json_set_count(row, "threads", team_threads(c->team));
-    json_set_text(row, "precision", options->precision != NULL ? options->precision : "f32");
+    json_set_text(row, "precision", cpu_backend_is_bf16(c->backend) ? "bf16" : "f32");
     json_set_text(row, "device", "cpu");
     json_set_text(row, "unit", c->info.input == DATA_TOKENS ? "tokens" : "samples");
     json_set_real(row, "per_s", spread.median);
@@ -274,7 +281,7 @@ enum rc bench_train(const struct bench_train_options *options, struct json **row
         fault_set(why, rc, "bench train: %s", rc_text(rc));
         goto out;
     }
-    *row = row_create(&course, options, name, bench_spread_of(rates, chunks));
+    *row = row_create(&course, name, bench_spread_of(rates, chunks));
 out:
     mem_free(rates);
     course_end(&course);

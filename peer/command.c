@@ -4,9 +4,11 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "peer/env/env.h"
 #include "replica/json.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 int command_failed(enum rc rc, const struct fault *why)
@@ -16,14 +18,28 @@ int command_failed(enum rc rc, const struct fault *why)
     return rc == RC_USAGE || rc == RC_PARSE ? EXIT_USAGE : EXIT_FAILED;
 }
 
+bool command_wants_bf16(const struct options *options)
+{
+    return options_has(options, "precision") &&
+           strcmp(options_text(options, "precision"), "bf16") == 0;
+}
+
 enum rc command_backend(const struct options *options, struct backend **backend, struct fault *why)
 {
     struct cpu_backend_options request = {.threads = 1};
 
     if (options_has(options, "threads"))
         request.threads = (uint32_t)options_count(options, "threads");
+    if (command_wants_bf16(options)) request.precision = PRECISION_BF16;
+    request.now_ns = uv_clock_ns;
     *backend = cpu_backend_create(&request);
     return *backend != NULL ? RC_OK : fault_set(why, RC_NOMEM, "device cpu: out of memory");
+}
+
+void command_tell_precision(const struct backend *backend, const struct log *log)
+{
+    log_info(log, "--precision bf16: %s is used%s", cpu_backend_is_bf16(backend) ? "it" : "float32",
+             strchr(cpu_backend_precision_reason(backend), ':'));
 }
 
 void command_print_json(struct json *json)

@@ -29,6 +29,9 @@ int command_average(struct options *options);
 int command_eval(struct options *options);
 int command_report(struct options *options); /* testnet/command_report.c */
 int command_inspect(struct options *options);
+int command_predict(struct options *options);
+int command_generate(struct options *options);
+int command_export(struct options *options);
 int command_keygen(struct options *options);
 int command_status(struct options *options);
 int command_doctor(struct options *options);
@@ -37,10 +40,14 @@ int command_bench(struct options *options);
 /** Print the one error line, "grapevine: " and the reason, and choose the exit code: EXIT_USAGE for
  *  RC_USAGE and RC_PARSE, else EXIT_FAILED. */
 int command_failed(enum rc rc, const struct fault *why);
-/** The device that --device asks for, with --threads of it where the command takes them; release
- * with backend_destroy(). */
+/** The device that --device asks for, with --threads and --precision of it where the command takes
+ *  them; release with backend_destroy(). */
 MUST_USE enum rc command_backend(const struct options *options, struct backend **backend,
                                  struct fault *why);
+/** Say what became of --precision bf16. */
+void command_tell_precision(const struct backend *backend, const struct log *log);
+/** Was it asked for? */
+bool command_wants_bf16(const struct options *options);
 /** Print one JSON object and a newline on stdout, and destroy it. */
 void command_print_json(struct json *json);
 /** A log on stderr at the level of --quiet and --verbose, coloured on a terminal unless NO_COLOR is

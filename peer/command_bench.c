@@ -28,8 +28,11 @@ struct kind {
 static enum rc run_train(const struct options *options, const struct bench_clock *clock,
                          struct json **rows, struct fault *why)
 {
+    struct log log = command_log(options);
     struct bench_train_options request = {
         .clock = *clock,
+        .now_ns = uv_clock_ns,
+        .log = &log,
         .model = options_text(options, "model"),
         .precision = options_text(options, "precision"),
         .device = options_text(options, "device"),

@@ -173,6 +173,7 @@ int command_distill(struct options *options)
     if (rc == RC_OK) rc = uv_env_create(&world, &progress.env, &why);
     if (rc == RC_OK) rc = command_backend(options, &backend, &why);
     if (rc == RC_OK) {
+        if (command_wants_bf16(options)) command_tell_precision(backend, &progress.log);
         progress.begin_ns = progress.told_ns = progress.env->ops->now_ns(progress.env);
         rc = distill_run(backend, &request, &result, &why);
     }

@@ -49,6 +49,7 @@ int command_eval(struct options *options)
     enum rc rc = command_backend(options, &backend, &why);
 
     request.paths = options_arguments(options, &request.paths_count);
+    if (rc == RC_OK && command_wants_bf16(options)) command_tell_precision(backend, &log);
     if (rc == RC_OK) rc = comparison_run(backend, &request, &comparison, &why);
     backend_destroy(backend);
     if (rc != RC_OK) return command_failed(rc, &why);

@@ -121,7 +121,7 @@ static enum rc adopt_config(struct options *options, const char *folder, struct 
     static const char *const keys[] = {"model", "data",       "averaging", "topology",  "exchange",
                                        "codec", "rule",       "pace",      "optimizer", "batch",
                                        "clip",  "accumulate", "augment",   "shard",     "shard-of",
-                                       "seed",  "swarm-name", NULL};
+                                       "seed",  "swarm-name", "precision", NULL};
     char path[PATH_BYTES];
     void *text = NULL;
     size_t bytes = 0;
@@ -512,6 +512,9 @@ static void say_what_runs(struct session *session)
              options_text(session->options, "model"),
              units_format_count(schema->values[SECTION_PARAMETERS], parameters, sizeof parameters),
              options_text(session->options, "data"), session->strategy.text);
+    if (command_wants_bf16(session->options)) {
+        command_tell_precision(session->backend, &session->log);
+    }
     if (session->journal == NULL) {
         log_info(&session->log, "nothing is kept: pass --out DIR to keep the model");
     } else if (session->is_resumed) {

@@ -12,6 +12,7 @@
 #define RUNS        (ON(PEER) | ON(TESTNET))
 #define LEARNS      (RUNS | ON(DISTILL))
 #define JUDGES      (ON(AVERAGE) | ON(EVAL))
+#define ASKS        (ON(PREDICT) | ON(GENERATE))
 #define EVERYWHERE  (~0u)
 
 const struct command_row command_rows[COMMAND_COUNT] = {
@@ -43,8 +44,28 @@ const struct command_row command_rows[COMMAND_COUNT] = {
          "grapevine report grapevine-run",
          "Made from summary.json, events.jsonl and distill.json of the folder, so it can be made "
          "again at any time, after distilling for instance."},
-    [COMMAND_INSPECT] = {"inspect", "FILE", 1, 1, "what a model or checkpoint file holds",
-                         "grapevine inspect a/model.safetensors", NULL},
+    [COMMAND_INSPECT] =
+        {"inspect", "[FILE]", 0, 1, "what a model or checkpoint file holds: layers, sizes, memory",
+         "grapevine inspect a/model.safetensors",
+         "Without a file: what --model would be for --data, before anything is trained."},
+    [COMMAND_PREDICT] =
+        {"predict", "FILE", 1, 1, "what a model says about pictures or rows of numbers",
+         "grapevine predict a/model.safetensors --input digit.png --top 3",
+         "Pictures are PNG, PGM or PPM of the size that the model reads; .csv and .npy files hold "
+         "a "
+         "sample a row, without labels; other files are IDX images. Probabilities add up to 1 over "
+         "all classes."},
+    [COMMAND_GENERATE] =
+        {"generate", "FILE", 1, 1, "text that a language model goes on with",
+         "grapevine generate a/model.safetensors --prompt 'In the beginning' --tokens 300",
+         "The same seed gives the same text. Each token costs a forward pass over what the model "
+         "sees of the text."},
+    [COMMAND_EXPORT] =
+        {"export", "FILE", 1, 1, "a model file for other programs",
+         "grapevine export a/model.safetensors --to onnx --out model.onnx",
+         "ONNX: opset 17, any batch, with the normalisation of the input inside. safetensors: "
+         "tensors without what only training needs; models of GPT-2's form in Hugging Face's "
+         "names."},
     [COMMAND_KEYGEN] = {"keygen", "", 0, 0, "make an identity, or a key that closes a swarm",
                         "grapevine keygen --swarm-key --out swarm.key",
                         "The file is made with mode 0600; an existing one is never overwritten."},
@@ -98,6 +119,12 @@ const struct option_row option_rows[] = {
      "digits, fashion-mnist, idx:DIR, cifar10:DIR, ... (default: what the first file was trained "
      "on)",
      false},
+    {"data", OPTION_TEXT, GROUP_TRAINING, ON(INSPECT), "SPEC", "digits", 0, 0,
+     "with --model: the data it is to learn from", false},
+    {"data", OPTION_TEXT, GROUP_USING, ON(PREDICT), "SPEC", NULL, 0, 0,
+     "in place of --input: the samples for testing of digits, fashion-mnist, idx:DIR, ...", false},
+    {"model", OPTION_TEXT, GROUP_TRAINING, ON(INSPECT), "SPEC", NULL, 0, 0,
+     "in place of a file: a model as 'grapevine peer' takes it", false},
     {"model", OPTION_TEXT, GROUP_TRAINING, RUNS | ON(BENCH), "SPEC", "mlp", 0, 0,
      "mlp, cnn or layers: conv3x3:32 relu maxpool2 linear:128 relu linear:classes", false},
     {"optimizer", OPTION_TEXT, GROUP_TRAINING, LEARNS, "SPEC", NULL, 0, 0,
@@ -114,7 +141,7 @@ const struct option_row option_rows[] = {
      "constant, step:every=30%,gamma=0.1, linear:min=0 or cosine:min=0, each with warmup=5% or "
      "warmup=STEPS",
      false},
-    {"batch", OPTION_COUNT, GROUP_TRAINING, LEARNS | ON(BENCH), "N", NULL, 1, 65536,
+    {"batch", OPTION_COUNT, GROUP_TRAINING, LEARNS | ON(BENCH) | ON(INSPECT), "N", NULL, 1, 65536,
      "samples a step (default by model: 64)", false},
     {"clip", OPTION_REAL, GROUP_TRAINING, RUNS, "NORM", NULL, 1e-12, 1e12,
      "shorten gradients whose norm is above this (default: never)", false},
@@ -128,11 +155,14 @@ const struct option_row option_rows[] = {
      "this peer's share of the data: iid, dirichlet:ALPHA or all", false},
     {"shard-of", OPTION_TEXT, GROUP_TRAINING, ON(PEER), "I/N", NULL, 0, 0,
      "share I of N, from 0 (default: by who is there)", false},
-    {"threads", OPTION_COUNT, GROUP_TRAINING, LEARNS | JUDGES | ON(BENCH), "N", "1", 1, 1024,
+    {"threads", OPTION_COUNT, GROUP_TRAINING, LEARNS | JUDGES | ASKS | ON(BENCH), "N", "1", 1, 1024,
      "processor threads for arithmetic", false},
-    {"device", OPTION_CHOICE, GROUP_TRAINING, LEARNS | JUDGES | ON(BENCH), "auto|cpu", "auto", 0, 0,
-     "where to compute", false},
-    {"seed", OPTION_COUNT, GROUP_TRAINING, LEARNS, "N", "1", 0, 0,
+    {"device", OPTION_CHOICE, GROUP_TRAINING, LEARNS | JUDGES | ASKS | ON(BENCH), "auto|cpu",
+     "auto", 0, 0, "where to compute", false},
+    {"precision", OPTION_CHOICE, GROUP_TRAINING, LEARNS | ON(EVAL) | ON(BENCH), "f32|bf16", "f32",
+     0, 0, "bf16: products and convolutions of bfloat16, where the processor is faster at them",
+     false},
+    {"seed", OPTION_COUNT, GROUP_TRAINING, LEARNS | ON(GENERATE), "N", "1", 0, 0,
      "the same seed gives the same run where that is possible", false},
 
     /* averaging */
@@ -182,8 +212,6 @@ const struct option_row option_rows[] = {
     /* measuring */
     {"seconds", OPTION_REAL, GROUP_MEASURING, ON(BENCH), "X", "5", 0.01, 3600,
      "how long to measure (train, kernels, network)", false},
-    {"precision", OPTION_CHOICE, GROUP_MEASURING, ON(BENCH), "f32", "f32", 0, 0,
-     "of the arithmetic (train)", false},
     {"values", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", NULL, 1, 2147483648.0,
      "numbers in the plane (codecs, averaging)", false},
     {"peers", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", "16", 2, 1024,
@@ -195,6 +223,25 @@ const struct option_row option_rows[] = {
     {"rounds", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", "5", 1, 1000000,
      "how many rounds (averaging)", false},
 
+    /* using a model */
+    {"input", OPTION_TEXT, GROUP_USING, ON(PREDICT), "FILE", NULL, 0, 0,
+     "a picture (.png, .pgm, .ppm), rows of .csv or .npy, or an IDX file", false},
+    {"top", OPTION_COUNT, GROUP_USING, ON(PREDICT), "K", NULL, 1, 1048576,
+     "how many classes to name, the likeliest first (default: up to 5)", false},
+    {"prompt", OPTION_TEXT, GROUP_USING, ON(GENERATE), "TEXT", NULL, 0, 0,
+     "what the text begins with", false},
+    {"prompt-tokens", OPTION_TEXT, GROUP_USING, ON(GENERATE), "N,N,...", NULL, 0, 0,
+     "the same as numbers of tokens, for models whose tokens are not bytes; numbers are printed",
+     false},
+    {"tokens", OPTION_COUNT, GROUP_USING, ON(GENERATE), "N", "200", 1, 1000000, "how many to add",
+     false},
+    {"temperature", OPTION_REAL, GROUP_USING, ON(GENERATE), "X", "1", 0, 1000,
+     "below 1 bolder, above 1 more even; 0: always the likeliest token", false},
+    {"top-k", OPTION_COUNT, GROUP_USING, ON(GENERATE), "K", NULL, 1, 1048576,
+     "choose among the K likeliest tokens only (default: all)", false},
+    {"to", OPTION_CHOICE, GROUP_USING, ON(EXPORT), "onnx|safetensors", NULL, 0, 0,
+     "the form to write", false},
+
     /* output */
     {"out", OPTION_TEXT, GROUP_OUTPUT, ON(PEER), "DIR", NULL, 0, 0,
      "keep model, metrics and log here; a folder that has them is resumed (default: keep nothing)",
@@ -205,6 +252,7 @@ const struct option_row option_rows[] = {
      "where the student goes", false},
     {"out", OPTION_TEXT, GROUP_OUTPUT, ON(AVERAGE), "FILE", "average.safetensors", 0, 0,
      "where the average goes", false},
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(EXPORT), "FILE", NULL, 0, 0, "the new file", false},
     {"out", OPTION_TEXT, GROUP_OUTPUT, ON(KEYGEN), "FILE", NULL, 0, 0,
      "the new file (default identity.key; with --swarm-key swarm.key)", false},
     {"swarm-key", OPTION_SWITCH, GROUP_OUTPUT, ON(KEYGEN), NULL, NULL, 0, 0,
@@ -241,8 +289,8 @@ const char *option_group_title(enum option_group group)
         [GROUP_SWARM] = "The swarm",     [GROUP_TESTNET] = "The testnet",
         [GROUP_TRAINING] = "Training",   [GROUP_AVERAGING] = "Averaging",
         [GROUP_GOAL] = "When to stop",   [GROUP_DISTILLING] = "Distilling",
-        [GROUP_MEASURING] = "Measuring", [GROUP_OUTPUT] = "Output",
-        [GROUP_SETTINGS] = "Settings",
+        [GROUP_MEASURING] = "Measuring", [GROUP_USING] = "Using a model",
+        [GROUP_OUTPUT] = "Output",       [GROUP_SETTINGS] = "Settings",
     };
 
     CHECK((unsigned)group < GROUP_COUNT);

@@ -104,6 +104,8 @@ void uv_env_poll(struct env *env, uint64_t timeout_ns);
 /** Closes everything, joins the job threads, waits for close callbacks. Jobs not begun are dropped:
  *  neither run nor done is called. NULL is fine. */
 void uv_env_destroy(struct env *env);
+/** The real world's clock, for those who have no env: monotonic nanoseconds. */
+uint64_t uv_clock_ns(void);
 /** The first IPv4 address of this machine that is not a loopback one, into `host`. False: none. */
 bool uv_host_address(char *host, size_t cap);
 /** Call `on_ready` on the loop whenever `fd` can be read; for a library with a loop of its own

@@ -14,6 +14,11 @@
 #include <signal.h>
 #include <string.h>
 
+uint64_t uv_clock_ns(void)
+{
+    return uv_hrtime();
+}
+
 static uint64_t env_now_ns(struct env *env)
 {
     (void)env;

@@ -2,6 +2,7 @@
 #include "tests/check.h"
 
 #include "base/check.h"
+#include "base/log.h"
 #include "peer/bench_kernels.h"
 #include "peer/bench_train.h"
 #include "replica/json.h"
@@ -55,6 +56,37 @@ static void a_training_row_has_the_promised_keys(void **state)
     json_destroy(row);
 }
 
+static void hear(void *context, enum log_level level, const char *line)
+{
+    (void)level;
+    snprintf(context, 256, "%s", line);
+}
+
+/* The row says what was used, and one line why. */
+static void the_precision_that_is_used_is_told(void **state)
+{
+    uint64_t now_ns = 0;
+    char line[256] = "";
+    struct log log = {LOG_INFO, hear, line};
+    struct bench_train_options options = {.clock = {tick, &now_ns},
+                                          .log = &log,
+                                          .model = "linear:classes",
+                                          .precision = "bf16",
+                                          .batch = 8,
+                                          .seconds = 0.05};
+    struct json *row = NULL;
+    struct fault why = {""};
+    bool is_bf16;
+
+    (void)state;
+    assert_int_equal(bench_train(&options, &row, &why), RC_OK);
+    is_bf16 = strcmp(json_get_text(row, "precision"), "bf16") == 0;
+    assert_true(is_bf16 || strcmp(json_get_text(row, "precision"), "f32") == 0);
+    assert_memory_equal(line,
+                        is_bf16 ? "--precision bf16: it is used: " : "--precision bf16: float", 23);
+    json_destroy(row);
+}
+
 static void what_cannot_be_measured_is_told(void **state)
 {
     uint64_t now_ns = 0;
@@ -100,6 +132,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quartiles_lie_between_neighbours),
         cmocka_unit_test(a_training_row_has_the_promised_keys),
+        cmocka_unit_test(the_precision_that_is_used_is_told),
         cmocka_unit_test(what_cannot_be_measured_is_told),
         cmocka_unit_test(kernel_rows_have_finite_speeds),
     };
