@@ -2,10 +2,9 @@
  * Matrix products and dense layers in float32. oneDNN's sgemm is 3 to 12 % ahead of OpenBLAS 0.3.21
  * on the shapes of a training step (64 x 256 x 784 and the like), OpenBLAS up to twice as fast
  * where one side is narrow (the last layer). Forward products are faster without either: of few
- * rows by linear_tile.c, of many with weights packed once a step (product.c). So each gets what it
- * is good at. The choice depends on the shape and the
- * processor alone: equal calls give equal bits. Small products stay on one thread: waking another
- * takes as long as they do.
+ * rows by linear_tile.c, of many with weights packed once a step (product.c). The choice depends on
+ * the shape and the processor alone: equal calls give equal bits. Small products stay on one
+ * thread: waking another takes as long as they do.
  */
 #include "kernels/cpu/linear_internal.h"
 
