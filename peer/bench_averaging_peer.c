@@ -115,9 +115,16 @@ static enum rc held_train(struct learner *learner, uint32_t steps, const atomic_
     return RC_OK;
 }
 
+/* There are only parameters, so what rounds mix is the same. */
+static bool is_held(const struct held *held, enum section section, size_t count)
+{
+    return (section == SECTION_PARAMETERS || section == SECTION_MIXED) &&
+           count == held->options->values;
+}
+
 static enum rc held_export(struct learner *learner, enum section section, float *out, size_t count)
 {
-    CHECK(section == SECTION_PARAMETERS && count == held_of(learner)->options->values);
+    CHECK(is_held(held_of(learner), section, count));
     memcpy(out, held_of(learner)->plane, count * sizeof *out);
     return RC_OK;
 }
@@ -127,7 +134,7 @@ static enum rc held_import(struct learner *learner, enum section section, const 
 {
     struct held *held = held_of(learner);
 
-    CHECK(section == SECTION_PARAMETERS && count == held->options->values);
+    CHECK(is_held(held, section, count));
     for (size_t i = 0; i < count; i++) {
         held->plane[i] += difference[i];
     }
@@ -142,7 +149,7 @@ static enum rc held_import(struct learner *learner, enum section section, const 
 static enum rc held_assign(struct learner *learner, enum section section, const float *values,
                            size_t count)
 {
-    CHECK(section == SECTION_PARAMETERS && count == held_of(learner)->options->values);
+    CHECK(is_held(held_of(learner), section, count));
     memcpy(held_of(learner)->plane, values, count * sizeof *values);
     return RC_OK;
 }

@@ -32,6 +32,7 @@ static enum rc add_sections(struct learner *learner, struct tensor_file *file, f
     if (rc == RC_OK) rc = tensor_file_add_f32(file, "peer.parameters", parameters, values);
     if (rc != RC_OK || extra == 0) return rc;
     rc = learner->ops->export_section(learner, SECTION_BUFFERS, buffers, extra);
+    if (rc == RC_OK && !floats_are_finite(buffers, extra)) rc = RC_NONFINITE;
     if (rc == RC_OK) rc = tensor_file_add_f32(file, "peer.buffers", buffers, extra);
     return rc;
 }

@@ -393,7 +393,7 @@ static void round_changed(void *context)
 /* Two planes for rounds, as many for a download, and some slack for small planes. */
 static size_t bulk_records_max(const struct node *node)
 {
-    return 4 * (node->values / CHUNK_VALUES + 1) + 64;
+    return 4 * (node->mixed / CHUNK_VALUES + 1) + 64;
 }
 
 static enum rc create_parts(struct node *node)
@@ -415,7 +415,8 @@ static enum rc create_parts(struct node *node)
     struct round_options round = {.env = node->env,
                                   .strategy = node->options.strategy,
                                   .log = node->options.log,
-                                  .values = node->values,
+                                  .values = node->mixed,
+                                  .parameters = node->values,
                                   .self = node->self,
                                   .boot = node->options.boot,
                                   .run_id = node->options.swarm->run_id,
@@ -522,6 +523,7 @@ static void take_options(struct node *node, struct env *env, struct learner *lea
     node->events = *events;
     node->schema = learner->ops->schema(learner);
     node->values = node->schema->values[SECTION_PARAMETERS];
+    node->mixed = node->schema->values[SECTION_MIXED];
     node->self = identity_peer_id(options->identity->public_key);
     node->begun_ns = node->report_ns = node_now(node);
     node->report_due_ns = node->begun_ns + options->report_every_ns;

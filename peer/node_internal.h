@@ -87,6 +87,7 @@ struct node {
     struct learner *learner;
     const struct schema *schema;
     size_t values; /* parameters */
+    size_t mixed;  /* what a round exchanges: they and running statistics */
     enum node_state state;
     struct peer_id self;
     char address[ADDRESS_BYTES_MAX];
@@ -132,7 +133,7 @@ struct node {
     uint64_t mixed_ns;
     uint64_t pace_count; /* periods of the pace so far: draws the pairs */
     uint64_t samples_since_round;
-    float *kept; /* rollback plane */
+    float *kept; /* for rolling back: parameters, then buffers */
     bool has_kept, wants_keep, wants_rollback;
     uint32_t rollbacks;
     uint64_t members_epoch, members_changed_ns;

@@ -46,10 +46,16 @@ static void run_rollback(struct border_job *job)
 {
     struct node *node = job->node;
     size_t moments = node->schema->values[SECTION_MOMENTS];
+    size_t buffers = node->schema->values[SECTION_BUFFERS];
     float *zero;
 
     job->rc = node->learner->ops->assign_section(node->learner, SECTION_PARAMETERS, node->kept,
                                                  node->values);
+    if (job->rc == RC_OK &&
+        buffers > 0) { /* statistics of what was no number are no numbers either */
+        job->rc = node->learner->ops->assign_section(node->learner, SECTION_BUFFERS,
+                                                     node->kept + node->values, buffers);
+    }
     if (job->rc != RC_OK || moments == 0) return;
     zero = mem_aligned(moments * sizeof(float)); /* the old momentum is what blew up */
     job->rc = RC_NOMEM;
@@ -85,14 +91,21 @@ static void run_donate(struct border_job *job)
 static void run_keep(struct border_job *job)
 {
     struct node *node = job->node;
+    const struct learner_ops *learner = node->learner->ops;
+    size_t buffers = node->schema->values[SECTION_BUFFERS];
 
     /* The good plane stays until the new one is known to be one. */
-    job->to = mem_aligned(node->values * sizeof(float));
+    job->to = mem_aligned((node->values + buffers) * sizeof(float));
     job->rc = RC_NOMEM;
     if (job->to == NULL) return;
-    job->rc = node->learner->ops->export_section(node->learner, SECTION_PARAMETERS, job->to,
-                                                 node->values);
-    if (job->rc == RC_OK && !floats_are_finite(job->to, node->values)) job->rc = RC_NONFINITE;
+    job->rc = learner->export_section(node->learner, SECTION_PARAMETERS, job->to, node->values);
+    if (job->rc == RC_OK && buffers > 0) {
+        job->rc = learner->export_section(node->learner, SECTION_BUFFERS, job->to + node->values,
+                                          buffers);
+    }
+    if (job->rc == RC_OK && !floats_are_finite(job->to, node->values + buffers)) {
+        job->rc = RC_NONFINITE;
+    }
 }
 
 static void run_border(struct job *base)
@@ -114,11 +127,11 @@ static void run_border(struct job *base)
         run_assign(job);
         break;
     case BORDER_APPLY:
-        job->rc = learner->import_section(node->learner, SECTION_PARAMETERS,
-                                          round_difference(node->round), node->values);
+        job->rc = learner->import_section(node->learner, SECTION_MIXED,
+                                          round_difference(node->round), node->mixed);
         break;
     case BORDER_SNAPSHOT:
-        job->rc = learner->export_section(node->learner, SECTION_PARAMETERS, job->to, node->values);
+        job->rc = learner->export_section(node->learner, SECTION_MIXED, job->to, node->mixed);
         break;
     case BORDER_DONATE:
         run_donate(job);

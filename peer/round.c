@@ -356,7 +356,7 @@ static void run_settle(struct round *round, struct round_job *job)
 {
     round->options.strategy->rule->settle(round->rule, job->bytes, CHUNK_VALUES, job->scale,
                                           job->to);
-    for (size_t i = 0; i < round->options.values; i++) {
+    for (size_t i = 0; i < round->options.parameters; i++) {
         job->squared += (double)job->to[i] * (double)job->to[i];
     }
 }

@@ -21,7 +21,8 @@ struct round_options {
     struct links *links;
     const struct strategy *strategy;
     const struct log *log;
-    size_t values; /* of the plane */
+    size_t values;     /* of the plane */
+    size_t parameters; /* of these, in front: what the consensus distance is of */
     struct peer_id self;
     struct boot_id boot;
     struct digest run_id, schema;
@@ -66,7 +67,7 @@ void round_on_link_lost(struct round *round, struct peer_id peer);
 void round_tick(struct round *round);
 uint64_t round_next_ns(const struct round *round);
 
-/** A snapshot is due at the next step border. The caller exports PARAMETERS into
+/** A snapshot is due at the next step border. The caller exports SECTION_MIXED into
  *  round_snapshot_buffer() in a job of the training lane, then calls round_on_snapshot(). */
 bool round_wants_snapshot(const struct round *round);
 float *round_snapshot_buffer(struct round *round);

@@ -74,7 +74,7 @@ struct round {
     bool has_stream;              /* something was queued in this round */
     uint16_t stream;              /* of it, to take it back on an abort */
     uint64_t begun_ns;
-    float *snapshot;     /* [values] exact parameters at the border */
+    float *snapshot;     /* [values] exact, at the border */
     float *own;          /* [values] what we told the others; == snapshot for lossless codecs */
     float *difference;   /* [values] */
     float *scratch;      /* [CHUNK_VALUES] of the exchange lane */

@@ -57,6 +57,7 @@ struct round *round_create(const struct round_options *options)
 
     if (round == NULL) return NULL;
     CHECK(options->strategy->is_averaging && options->values > 0);
+    CHECK(options->parameters <= options->values);
     CHECK(strlen(options->strategy->codec->name) < sizeof(((struct exchange_options *)0)->codec));
     round->options = *options;
     round->codec = options->strategy->codec;

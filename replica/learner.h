@@ -50,7 +50,7 @@ struct learner_ops {
     MUST_USE enum rc (*gradient)(struct learner *learner, float *out, struct train_report *report);
     /** One optimizer step with a given gradient. */
     MUST_USE enum rc (*step)(struct learner *learner, const float *gradient);
-    /** Copy a section out; `count` is the schema's. */
+    /** Copy a section out; `count` is the schema's. SECTION_MIXED: here and for import only. */
     MUST_USE enum rc (*export_section)(struct learner *learner, enum section section, float *out,
                                        size_t count);
     /** Apply step: section += difference. */

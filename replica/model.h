@@ -84,6 +84,12 @@ MUST_USE enum rc model_forward(struct model *model, const float *input, uint32_t
 /** Once after a training forward pass: overwrite the gradient plane from d(loss)/d(logits). */
 MUST_USE enum rc model_backward(struct model *model, const float *logits_gradient);
 
+/** Re-estimating running statistics, which a model needs that nobody trained (an average of
+ *  others): before training pass `pass` = 1, 2, 3, ... of equal batches, no backward passes
+ *  between; they are then plain averages over these passes, and what they were is forgotten. 0:
+ *  back to moving averages, as training wants them. */
+void model_set_statistics_pass(struct model *model, uint64_t pass);
+
 /* What `inspect` and `--profile` tell of one stage of computing. */
 struct model_stage {
     const char *name;           /* "conv1" */

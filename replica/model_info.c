@@ -234,3 +234,13 @@ uint64_t stage_passes(const struct model *model)
 {
     return model->passes;
 }
+
+void model_set_statistics_pass(struct model *model, uint64_t pass)
+{
+    model->statistics_pass = pass;
+}
+
+uint64_t stage_statistics_pass(const struct model *model)
+{
+    return model->statistics_pass;
+}

@@ -65,6 +65,7 @@ struct model {
     uint32_t first; /* sample of the whole batch that its batch begins with */
 
     uint64_t stream, passes;             /* of dropout */
+    uint64_t statistics_pass;            /* model_set_statistics_pass() */
     const float *input_values;           /* of the last training pass, borrowed */
     uint32_t batch;                      /* of the last training pass; 0: none to go back from */
     const struct model_profile *profile; /* NULL: not wanted */

@@ -36,7 +36,7 @@ enum rc schema_add(struct schema *schema, const char *name, enum section section
                    const uint32_t *shape, uint32_t rank)
 {
     struct tensor tensor = {.section = section, .rank = rank, .count = 1};
-    size_t total, bytes;
+    size_t total, bytes, mixed;
     enum rc rc;
 
     CHECK(schema != NULL && name != NULL && name[0] != '\0');
@@ -53,12 +53,39 @@ enum rc schema_add(struct schema *schema, const char *name, enum section section
     tensor.offset = schema->values[section];
     if (__builtin_add_overflow(tensor.offset, tensor.count, &total)) return RC_LIMIT;
     if (__builtin_mul_overflow(total, sizeof(float), &bytes)) return RC_LIMIT;
+    if (__builtin_mul_overflow(tensor.count, 2, &mixed) ||
+        __builtin_add_overflow(schema->values[SECTION_MIXED], mixed, &mixed) ||
+        __builtin_mul_overflow(mixed, sizeof(float), &bytes)) {
+        return RC_LIMIT;
+    }
     rc = make_room(schema);
     if (rc != RC_OK) return rc;
     schema->tensors[schema->tensors_count++] = tensor;
     schema->values[section] = total;
     if (section == SECTION_PARAMETERS) schema->values[SECTION_GRADIENT] = total;
+    schema->values[SECTION_MIXED] += tensor.count;
+    if (schema->tensors_count > 1 && schema_is_mean(schema, schema->tensors_count - 2)) {
+        schema->values[SECTION_MIXED] += tensor.count; /* the squares of the means */
+    }
     return RC_OK;
+}
+
+/* The part of a name behind its last point. */
+static bool has_suffix(const char *name, const char *suffix)
+{
+    const char *point = strrchr(name, '.');
+
+    return point != NULL && strcmp(point + 1, suffix) == 0;
+}
+
+bool schema_is_mean(const struct schema *schema, uint32_t tensor)
+{
+    const struct tensor *mean = &schema->tensors[tensor], *variance = mean + 1;
+
+    CHECK(tensor < schema->tensors_count);
+    return tensor + 1 < schema->tensors_count && mean->section == SECTION_BUFFERS &&
+           variance->section == SECTION_BUFFERS && mean->count == variance->count &&
+           has_suffix(mean->name, "running_mean") && has_suffix(variance->name, "running_variance");
 }
 
 const struct tensor *schema_find(const struct schema *schema, const char *name)

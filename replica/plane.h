@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/rc.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,6 +18,8 @@ enum section {
     SECTION_GRADIENT,   /* same shape as PARAMETERS */
     SECTION_MOMENTS,    /* optimizer buffers: a whole number of planes of PARAMETERS' size */
     SECTION_BUFFERS,    /* running statistics, counters */
+    SECTION_MIXED,      /* what rounds exchange: PARAMETERS, then BUFFERS in a form of which means
+                           make sense (replica/mixture.h). Only exported and imported */
     SECTION_COUNT
 };
 
@@ -43,6 +46,9 @@ void schema_deinit(struct schema *schema);
 /** Append one tensor at the end of its section. RC_NOMEM, RC_LIMIT, RC_SHAPE on an empty shape. */
 MUST_USE enum rc schema_add(struct schema *schema, const char *name, enum section section,
                             const uint32_t *shape, uint32_t rank);
+/** Whether it is a running mean, with its variance in the tensor behind it: named `X.running_mean`
+ *  and `X.running_variance`, equally many values. */
+bool schema_is_mean(const struct schema *schema, uint32_t tensor);
 /** NULL if there is none of that name. */
 const struct tensor *schema_find(const struct schema *schema, const char *name);
 /** Over names, shapes, order and sections: equal digests mean planes can be mixed. */

@@ -162,7 +162,7 @@ static enum rc quadratic_step(struct learner *learner, const float *gradient)
 static float *section_of(struct quadratic *q, enum section section, size_t count)
 {
     CHECK((unsigned)section < SECTION_COUNT && count == q->schema.values[section]);
-    if (section == SECTION_PARAMETERS) return q->x;
+    if (section == SECTION_PARAMETERS || section == SECTION_MIXED) return q->x;
     return section == SECTION_GRADIENT ? q->gradient : NULL;
 }
 

@@ -10,6 +10,7 @@
 #include "kernels/backend.h"
 #include "replica/dataset.h"
 #include "replica/layers.h"
+#include "replica/mixture.h"
 #include "replica/optimizer.h"
 #include "replica/schedule.h"
 #include "replica/share.h"
@@ -269,9 +270,48 @@ static enum rc replica_step(struct learner *learner, const float *gradient)
     return rc == RC_OK ? check_parameters(r) : rc;
 }
 
+/* What rounds mix: parameters, then buffers as replica/mixture.h has them. */
+static enum rc export_mixed(struct replica *r, float *out)
+{
+    const struct schema *schema = model_schema(r->model);
+    const struct backend_ops *ops = r->backend->ops;
+    size_t values = schema->values[SECTION_PARAMETERS], buffers = schema->values[SECTION_BUFFERS];
+    enum rc rc = ops->download(r->backend, out, model_plane(r->model, SECTION_PARAMETERS),
+                               values * sizeof(float));
+
+    if (rc != RC_OK || buffers == 0) return rc;
+    rc = ops->download(r->backend, out + values, model_plane(r->model, SECTION_BUFFERS),
+                       buffers * sizeof(float));
+    if (rc == RC_OK) mixture_fill(schema, out);
+    return rc;
+}
+
+static enum rc import_mixed(struct replica *r, const float *difference)
+{
+    const struct schema *schema = model_schema(r->model);
+    const struct backend_ops *ops = r->backend->ops;
+    size_t values = schema->values[SECTION_PARAMETERS];
+    size_t bytes = schema->values[SECTION_BUFFERS] * sizeof(float);
+    float *live = model_plane(r->model, SECTION_BUFFERS), *buffers = NULL;
+    enum rc rc = RC_OK;
+
+    if (bytes > 0) {
+        buffers = mem_aligned(bytes);
+        rc = buffers != NULL ? ops->download(r->backend, buffers, live, bytes) : RC_NOMEM;
+    }
+    if (rc == RC_OK && bytes > 0) {
+        mixture_apply(schema, difference, buffers);
+        rc = ops->upload(r->backend, live, buffers, bytes);
+    }
+    mem_free(buffers);
+    if (rc != RC_OK) return rc;
+    return ops->axpy(r->backend, 1.0F, difference, model_plane(r->model, SECTION_PARAMETERS),
+                     values);
+}
+
 static float *section_of(struct replica *r, enum section section, size_t count)
 {
-    CHECK(section < SECTION_COUNT && count == model_schema(r->model)->values[section]);
+    CHECK(section < SECTION_MIXED && count == model_schema(r->model)->values[section]);
     return model_plane(r->model, section);
 }
 
@@ -279,8 +319,13 @@ static enum rc replica_export(struct learner *learner, enum section section, flo
                               size_t count)
 {
     struct replica *r = replica_of(learner);
-    const float *plane = section_of(r, section, count);
+    const float *plane;
 
+    if (section == SECTION_MIXED) {
+        CHECK(count == model_schema(r->model)->values[SECTION_MIXED]);
+        return export_mixed(r, out);
+    }
+    plane = section_of(r, section, count);
     if (count == 0) return RC_OK;
     return r->backend->ops->download(r->backend, out, plane, count * sizeof(float));
 }
@@ -289,8 +334,13 @@ static enum rc replica_import(struct learner *learner, enum section section,
                               const float *difference, size_t count)
 {
     struct replica *r = replica_of(learner);
-    float *plane = section_of(r, section, count);
+    float *plane;
 
+    if (section == SECTION_MIXED) {
+        CHECK(count == model_schema(r->model)->values[SECTION_MIXED]);
+        return import_mixed(r, difference);
+    }
+    plane = section_of(r, section, count);
     if (count == 0) return RC_OK;
     return r->backend->ops->axpy(r->backend, 1.0F, difference, plane, count);
 }

@@ -195,6 +195,16 @@ static void collect_attend(struct model *model, struct stage *stage, bool is_bac
     meet_forward(model, state, 0);
 }
 
+/* Share of ghost batch `ghost` of this pass in the running statistics. */
+static float share_of(const struct model *model, const struct batch_state *state,
+                      const struct stage_pass *pass, uint32_t ghost)
+{
+    uint64_t number = stage_statistics_pass(model);
+    uint64_t each = (pass->batch - 1) / state->ghost + 1;
+
+    return number == 0 ? momentum : 1.0F / (float)((number - 1) * each + ghost + 1);
+}
+
 static enum rc collect_close(struct model *model, struct stage *stage,
                              const struct stage_pass *pass)
 {
@@ -216,7 +226,9 @@ static enum rc collect_close(struct model *model, struct stage *stage,
             .running_mean = is_leader ? stage_values(model, stage, TENSOR_MEAN) : NULL,
             .running_variance = is_leader ? stage_values(model, stage, TENSOR_VARIANCE) : NULL,
         };
-        rc = backend->ops->batch_norm_close(backend, &state->norm, &close);
+        struct batch_norm norm = state->norm;
+        norm.momentum = share_of(model, state, pass, g);
+        rc = backend->ops->batch_norm_close(backend, &norm, &close);
     }
     return rc;
 }

@@ -163,8 +163,11 @@ static void stage_set(struct stage *stage)
 {
     static const char *const name = "local-sgd";
     struct strategy_specs specs = {.averaging = name, .exchange = "pair", .codec = "f32"};
-    struct round_options options = {
-        .env = &stage->env, .values = VALUES, .log = &stage->log, .on_change = on_change};
+    struct round_options options = {.env = &stage->env,
+                                    .values = VALUES,
+                                    .parameters = VALUES,
+                                    .log = &stage->log,
+                                    .on_change = on_change};
     struct fault why;
 
     *stage = (struct stage){.env.ops = &stage_ops, .log = {LOG_ERROR, on_line, NULL}};
