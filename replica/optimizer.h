@@ -14,6 +14,8 @@
 struct schema;
 struct tensor;
 
+enum { OPTIMIZER_PARTS_MAX = 64 };
+
 struct optimizer {
     enum update_kind kind;
     double lr;         /* base rate, > 0; the schedule scales it */
@@ -31,9 +33,17 @@ struct optimizer_step {
     const float *gradient;
     float *moments;   /* optimizer_planes() planes */
     float *values;    /* the parameters */
-    float *workspace; /* optimizer_workspace() values, of any contents */
+    float *workspace; /* optimizer_workspace() values for each part, of any contents */
     double factor;    /* of the base rate: the schedule's, in [0, 1] */
     uint64_t count;   /* of updates with this one */
+};
+
+/* One of `count` shares of a step, which may be taken side by side: values [begin, end) where each
+ * value is for itself, otherwise a fixed choice of tensors. */
+struct optimizer_part {
+    struct backend *backend;
+    uint32_t number, count;
+    size_t begin, end;
 };
 
 /** RC_PARSE with the column. */
@@ -41,11 +51,17 @@ MUST_USE enum rc optimizer_parse(const char *text, struct optimizer *optimizer, 
 const char *optimizer_name(enum update_kind kind);
 /** Moment planes of the parameters' size that it keeps: 0, 1 or 2. */
 uint32_t optimizer_planes(enum update_kind kind);
-/** Scratch values that a step on parameters of this schema needs; 0 for most. */
+/** Whether steps are taken tensor by tensor, so that parts need the whole gradient. */
+bool optimizer_is_layerwise(const struct optimizer *optimizer);
+/** Scratch values that a part of a step on this schema needs; 0 for most. */
 size_t optimizer_workspace(const struct optimizer *optimizer, const struct schema *schema);
 /** One step on all parameters of the schema. Errors  RC_DEVICE. */
 MUST_USE enum rc optimizer_step(const struct optimizer *optimizer, struct backend *backend,
                                 const struct schema *schema, const struct optimizer_step *step);
+/** A part of one. */
+MUST_USE enum rc optimizer_step_part(const struct optimizer *optimizer, const struct schema *schema,
+                                     const struct optimizer_step *step,
+                                     const struct optimizer_part *part);
 /** The update number `count` (from 1) at `rate`, as a matrix gets it. */
 struct update optimizer_update(const struct optimizer *optimizer, double rate, uint64_t count);
 /** Scale the gradient plane down to the norm `clip`, if it is longer (Pascanu, Mikolov, Bengio

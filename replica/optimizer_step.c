@@ -117,35 +117,83 @@ static struct update update_of_muon(const struct optimizer *optimizer, const str
     return update;
 }
 
-static enum rc step_by_layers(const struct optimizer *optimizer, struct backend *backend,
-                              const struct schema *schema, const struct optimizer_step *step)
+/* About what a tensor costs beside others. */
+static double cost_of(const struct optimizer *optimizer, const struct schema *schema,
+                      const struct tensor *tensor)
 {
+    double rows = (double)tensor->shape[0], columns = (double)columns_of(tensor);
+
+    if (optimizer->kind != UPDATE_MUON || !optimizer_is_hidden_matrix(schema, tensor)) {
+        return (double)tensor->count;
+    }
+    return rows * columns * (rows < columns ? rows : columns);
+}
+
+/* Who has had the least so far. */
+static uint32_t idlest(const double *costs, uint32_t count)
+{
+    uint32_t best = 0;
+
+    for (uint32_t i = 1; i < count; i++) {
+        if (costs[i] < costs[best]) best = i;
+    }
+    return best;
+}
+
+static enum rc step_by_layers(const struct optimizer *optimizer, const struct schema *schema,
+                              const struct optimizer_step *step, const struct optimizer_part *part)
+{
+    double costs[OPTIMIZER_PARTS_MAX] = {0.0};
+    size_t workspace = optimizer_workspace(optimizer, schema);
+    struct optimizer_step mine = *step;
     enum rc rc = RC_OK;
 
+    if (workspace > 0) mine.workspace = step->workspace + part->number * workspace;
     for (uint32_t i = 0; rc == RC_OK && i < schema->tensors_count; i++) {
         const struct tensor *tensor = &schema->tensors[i];
+        uint32_t owner = idlest(costs, part->count);
         struct update update;
         size_t at = tensor->offset;
+
         if (tensor->section != SECTION_PARAMETERS) continue;
-        update = optimizer->kind == UPDATE_MUON ? update_of_muon(optimizer, schema, step, tensor)
-                                                : update_of_layer(optimizer, step, tensor);
+        costs[owner] += cost_of(optimizer, schema, tensor);
+        if (owner != part->number) continue;
+        update = optimizer->kind == UPDATE_MUON ? update_of_muon(optimizer, schema, &mine, tensor)
+                                                : update_of_layer(optimizer, &mine, tensor);
         update.plane = schema->values[SECTION_PARAMETERS];
-        rc = backend->ops->update(backend, &update, step->gradient + at, step->moments + at,
-                                  step->values + at, tensor->count);
+        rc = part->backend->ops->update(part->backend, &update, step->gradient + at,
+                                        step->moments + at, step->values + at, tensor->count);
     }
     return rc;
+}
+
+bool optimizer_is_layerwise(const struct optimizer *optimizer)
+{
+    return optimizer->kind >= UPDATE_LARS;
+}
+
+enum rc optimizer_step_part(const struct optimizer *optimizer, const struct schema *schema,
+                            const struct optimizer_step *step, const struct optimizer_part *part)
+{
+    struct update update;
+    size_t at = part->begin;
+
+    CHECK(step->count > 0 && part->number < part->count && part->count <= OPTIMIZER_PARTS_MAX);
+    if (optimizer_is_layerwise(optimizer)) return step_by_layers(optimizer, schema, step, part);
+    if (part->end == at) return RC_OK;
+    update = optimizer_update(optimizer, optimizer->lr * step->factor, step->count);
+    update.plane = schema->values[SECTION_PARAMETERS];
+    return part->backend->ops->update(part->backend, &update, step->gradient + at,
+                                      step->moments == NULL ? NULL : step->moments + at,
+                                      step->values + at, part->end - at);
 }
 
 enum rc optimizer_step(const struct optimizer *optimizer, struct backend *backend,
                        const struct schema *schema, const struct optimizer_step *step)
 {
-    struct update update;
+    const struct optimizer_part all = {backend, 0, 1, 0, schema->values[SECTION_PARAMETERS]};
 
-    CHECK(step->count > 0);
-    if (optimizer->kind >= UPDATE_LARS) return step_by_layers(optimizer, backend, schema, step);
-    update = optimizer_update(optimizer, optimizer->lr * step->factor, step->count);
-    return backend->ops->update(backend, &update, step->gradient, step->moments, step->values,
-                                schema->values[SECTION_PARAMETERS]);
+    return optimizer_step_part(optimizer, schema, step, &all);
 }
 
 enum rc optimizer_clip(struct backend *backend, double clip, float *gradient, size_t n)

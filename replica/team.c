@@ -14,8 +14,9 @@ struct lane {
     struct backend *backend; /* lane 0 has the caller's */
     struct model *model;
     uint32_t first, samples; /* of the batch in hand */
-    enum rc rc;
-    double *sums; /* what it brings to a meeting */
+    enum rc rc;              /* of the pass */
+    enum rc work_rc; /* of what was done with its result; apart, as others still read `rc` then */
+    double *sums;    /* what it brings to a meeting */
 };
 
 struct team {
@@ -28,8 +29,10 @@ struct team {
     const float *input, *gradient;
     float *logits;
     uint32_t batch;
-    uint32_t active; /* lanes that have samples */
     bool is_training;
+    team_work work; /* for each lane's part of `work_count` values; NULL: none */
+    void *work_context;
+    size_t work_count;
 };
 
 /* Sum up what all lanes bring, in the order of lanes, so that all get the same bits. */
@@ -182,6 +185,16 @@ static enum rc first_error(const struct team *team)
     return RC_OK;
 }
 
+static enum rc first_error_of_work(const struct team *team)
+{
+    enum rc rc = first_error(team);
+
+    for (uint32_t l = 0; rc == RC_OK && l < team->lanes_count; l++) {
+        rc = team->lanes[l].work_rc;
+    }
+    return rc;
+}
+
 enum rc team_forward(struct team *team, const float *input, uint32_t batch, bool is_training,
                      float *logits)
 {
@@ -197,20 +210,29 @@ enum rc team_forward(struct team *team, const float *input, uint32_t batch, bool
     return first_error(team);
 }
 
+/* The lanes' parts of `count` values. */
+static struct team_part part_of(const struct team *team, uint32_t number, size_t count)
+{
+    size_t each = (count / team->lanes_count + 15) / 16 * 16;
+    struct team_part part = {team->lanes[number].backend, number, team->lanes_count,
+                             number * each < count ? number * each : count, count};
+
+    if (number + 1 < team->lanes_count && count - part.begin > each) part.end = part.begin + each;
+    return part;
+}
+
 /* Part `number` of the gradient plane: what all lanes found is added up, in the order of lanes. */
 static enum rc sum_part(struct team *team, uint32_t number)
 {
-    struct backend *backend = team->lanes[number].backend;
-    size_t count = team->lanes[0].model->schema.values[SECTION_GRADIENT];
-    size_t each = (count / team->lanes_count + 15) / 16 * 16, begin = number * each;
-    size_t end = number + 1 == team->lanes_count || begin + each > count ? count : begin + each;
+    struct team_part part =
+        part_of(team, number, team->lanes[0].model->schema.values[SECTION_GRADIENT]);
     enum rc rc = RC_OK;
 
-    for (uint32_t l = 1; rc == RC_OK && begin < end && l < team->lanes_count; l++) {
+    for (uint32_t l = 1; rc == RC_OK && part.begin < part.end && l < team->lanes_count; l++) {
         if (team->lanes[l].samples == 0) continue;
-        rc = backend->ops->axpy(
-            backend, 1.0F, team->lanes[l].model->planes[SECTION_GRADIENT] + begin,
-            team->lanes[0].model->planes[SECTION_GRADIENT] + begin, end - begin);
+        rc = part.backend->ops->axpy(
+            part.backend, 1.0F, team->lanes[l].model->planes[SECTION_GRADIENT] + part.begin,
+            team->lanes[0].model->planes[SECTION_GRADIENT] + part.begin, part.end - part.begin);
     }
     return rc;
 }
@@ -221,6 +243,7 @@ static void lane_backward(void *context, uint32_t number)
     struct lane *lane = &team->lanes[number];
     enum rc rc;
 
+    lane->work_rc = RC_OK;
     if (lane->samples == 0) {
         model_attend(lane->model, true, true);
     } else {
@@ -228,19 +251,69 @@ static void lane_backward(void *context, uint32_t number)
             model_backward(lane->model, team->gradient + lane->first * logits_of(team, true));
     }
     workers_meet(team->workers);
+    if (first_error(team) != RC_OK) return; /* all of them see the same */
     rc = sum_part(team, number);
-    if (lane->rc == RC_OK) lane->rc = rc;
+    if (team->work != NULL) { /* others may wait for this lane in it */
+        struct team_part part = part_of(team, number, team->work_count);
+        enum rc rc_work = team->work(team->work_context, &part);
+        if (rc == RC_OK) rc = rc_work;
+    }
+    lane->work_rc = rc;
 }
 
-enum rc team_backward(struct team *team, const float *logits_gradient)
+static void lane_work(void *context, uint32_t number)
+{
+    struct team *team = context;
+    struct team_part part = part_of(team, number, team->work_count);
+
+    backend_bind_thread(part.backend);
+    team->lanes[number].rc = RC_OK;
+    team->lanes[number].work_rc = team->work(team->work_context, &part);
+}
+
+enum rc team_each(struct team *team, size_t count, team_work work, void *context)
+{
+    team->work = work;
+    team->work_context = context;
+    team->work_count = count;
+    workers_run(team->workers, lane_work, team);
+    return first_error_of_work(team);
+}
+
+void team_sum(struct team *team, uint32_t lane, double *values, size_t count)
+{
+    if (team->lanes_count > 1) meet(team, lane, values, count);
+}
+
+static enum rc backward(struct team *team, const float *logits_gradient)
 {
     team->gradient = logits_gradient;
-    if (team->lanes_count == 1) {
-        return model_backward(team->lanes[0].model, logits_gradient);
-    }
     workers_run(team->workers, lane_backward, team);
     for (uint32_t l = 1; l < team->lanes_count; l++) { /* lanes without samples did not count */
         team->lanes[l].model->passes = team->lanes[0].model->passes;
     }
-    return first_error(team);
+    return first_error_of_work(team);
+}
+
+enum rc team_backward(struct team *team, const float *logits_gradient)
+{
+    if (team->lanes_count == 1) return model_backward(team->lanes[0].model, logits_gradient);
+    team->work = NULL;
+    return backward(team, logits_gradient);
+}
+
+enum rc team_backward_each(struct team *team, const float *logits_gradient, team_work work,
+                           void *context)
+{
+    size_t count = team->lanes[0].model->schema.values[SECTION_GRADIENT];
+    enum rc rc;
+
+    if (team->lanes_count == 1) {
+        rc = model_backward(team->lanes[0].model, logits_gradient);
+        return rc == RC_OK ? team_each(team, count, work, context) : rc;
+    }
+    team->work = work;
+    team->work_context = context;
+    team->work_count = count;
+    return backward(team, logits_gradient);
 }

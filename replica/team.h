@@ -11,9 +11,17 @@
 
 #include "replica/model.h"
 
+#include <stddef.h>
+
 struct team;
-struct optimizer;
-struct optimizer_step;
+
+/* One thread's share of work on flat vectors: values [begin, end). */
+struct team_part {
+    struct backend *backend; /* the thread's */
+    uint32_t lane, lanes;    /* which thread of how many */
+    size_t begin, end;       /* in memory, parts begin at multiples of 16 values; may be empty */
+};
+typedef enum rc (*team_work)(void *context, const struct team_part *part);
 
 /** As model_create(), with backend->threads threads (no more than samples in a batch), of which
  *  each will use one; backend->threads is 1 afterwards. */
@@ -29,5 +37,15 @@ void team_set_stream(struct team *team, uint64_t stream, uint64_t passes);
 MUST_USE enum rc team_forward(struct team *team, const float *input, uint32_t batch,
                               bool is_training, float *logits);
 MUST_USE enum rc team_backward(struct team *team, const float *logits_gradient);
+/** work(context, part) by every thread, each for its part of `count` values; the first error in the
+ *  order of threads. */
+MUST_USE enum rc team_each(struct team *team, size_t count, team_work work, void *context);
+/** team_backward(), then the same for the gradient plane, whose parts still lie in the caches.
+ *  Without the work if a thread failed. */
+MUST_USE enum rc team_backward_each(struct team *team, const float *logits_gradient, team_work work,
+                                    void *context);
+/** Inside of such work: values[i] becomes the sum over all threads. Every thread calls it, equally
+ *  often, and none goes on before all have come. */
+void team_sum(struct team *team, uint32_t lane, double *values, size_t count);
 
 #endif

@@ -469,6 +469,51 @@ static void a_wrong_optimizer_is_told_with_its_column(void **state)
                   "--optimizer, column 67: too many settings");
 }
 
+/* Three parts, one after the other or in any order, leave the bits of one whole step. */
+static void parts_of_a_step_are_the_step(void **state)
+{
+    static const char *const texts[] = {"sgd:wd=0.1", "momentum", "adamw", "rmsprop",
+                                        "lars",       "lamb",     "muon"};
+    enum { TENSORS = 4, PARTS = 3, MAX = 512 };
+    static const uint32_t shapes[TENSORS][2] = {{12, 9}, {5, 1}, {7, 20}, {3, 7}};
+    struct schema schema;
+    const struct cpu_backend_options options = {.threads = 1};
+    struct backend *cpu = cpu_backend_create(&options);
+
+    (void)state;
+    schema_init(&schema);
+    for (uint32_t i = 0; i < TENSORS; i++) {
+        char name[8];
+        snprintf(name, sizeof(name), "t%u", i);
+        assert_int_equal(schema_add(&schema, name, SECTION_PARAMETERS, shapes[i], 2), RC_OK);
+    }
+    for (size_t o = 0; o < ARRAY_COUNT(texts); o++) {
+        struct optimizer optimizer = parsed(texts[o]);
+        float x[2][MAX], g[MAX], moments[2][2 * MAX] = {{0}}, workspace[PARTS * 4 * MAX];
+        size_t count = schema.values[SECTION_PARAMETERS];
+
+        assert_true(optimizer_workspace(&optimizer, &schema) <= 4 * MAX);
+        for (size_t i = 0; i < count; i++) {
+            x[0][i] = x[1][i] = (float)sin((double)i);
+            g[i] = (float)cos(3.0 * (double)i);
+        }
+        for (uint64_t k = 1; k <= 2; k++) {
+            struct optimizer_step step = {g, moments[0], x[0], workspace, 1.0, k};
+            assert_int_equal(optimizer_step(&optimizer, cpu, &schema, &step), RC_OK);
+            step.moments = moments[1];
+            step.values = x[1];
+            for (uint32_t p = PARTS; p-- > 0;) {
+                struct optimizer_part part = {cpu, p, PARTS, p * 96, p == 2 ? count : p * 96 + 96};
+                assert_int_equal(optimizer_step_part(&optimizer, &schema, &step, &part), RC_OK);
+            }
+        }
+        assert_memory_equal(x[0], x[1], count * sizeof(float));
+        assert_memory_equal(moments[0], moments[1], 2 * count * sizeof(float));
+    }
+    schema_deinit(&schema);
+    backend_destroy(cpu);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -485,6 +530,7 @@ int main(void)
         cmocka_unit_test(adams_first_step_has_the_size_of_the_rate_whatever_the_gradients),
         cmocka_unit_test(a_failing_device_is_told),
         cmocka_unit_test(defaults_and_settings_are_read),
+        cmocka_unit_test(parts_of_a_step_are_the_step),
         cmocka_unit_test(a_wrong_optimizer_is_told_with_its_column),
     };
 

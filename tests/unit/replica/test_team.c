@@ -188,6 +188,65 @@ static void evaluation_is_shared_out_too(void **state)
     }
 }
 
+enum { FLAT = 1000 };
+
+struct flat {
+    struct team *team;
+    atomic_uint calls[FLAT];
+    double sums[4];
+    enum rc rc[4];
+};
+
+static enum rc visit(void *context, const struct team_part *part)
+{
+    struct flat *flat = context;
+    double size = (double)(part->end - part->begin);
+
+    if (part->begin < part->end) assert_int_equal(part->begin % 16, 0);
+    for (size_t i = part->begin; i < part->end; i++) {
+        atomic_fetch_add(&flat->calls[i % FLAT], 1);
+    }
+    team_sum(flat->team, part->lane, &size, 1);
+    flat->sums[part->lane] = size;
+    return flat->rc[part->lane];
+}
+
+/* Parts make up the whole, meet, and the first error is told; after a backward pass, too. */
+static void work_on_flat_vectors_is_shared_out(void **state)
+{
+    static const size_t counts[] = {0, 1, 16, 17, 100, FLAT};
+    float input[BATCH_MAX * VALUES] = {0.5F};
+
+    (void)state;
+    for (uint32_t threads = 1; threads <= 4; threads++) {
+        struct crew crew = crew_of(specs[0], threads);
+        size_t gradient = model_schema(team_model(crew.team))->values[SECTION_GRADIENT];
+        struct flat flat = {.team = crew.team};
+        float logits[ROWS_MAX * CLASSES];
+
+        for (size_t c = 0; c < ARRAY_COUNT(counts); c++) {
+            memset(flat.calls, 0, sizeof(flat.calls));
+            assert_int_equal(team_each(crew.team, counts[c], visit, &flat), RC_OK);
+            for (size_t i = 0; i < FLAT; i++) {
+                assert_int_equal(atomic_load(&flat.calls[i]), i < counts[c] ? 1 : 0);
+            }
+            for (uint32_t t = 0; t < threads; t++) {
+                assert_true(flat.sums[t] == (double)counts[c]);
+            }
+        }
+        assert_int_equal(team_forward(crew.team, input, 2, true, logits), RC_OK);
+        memset(logits, 0, sizeof(logits));
+        assert_int_equal(team_backward_each(crew.team, logits, visit, &flat), RC_OK);
+        assert_true(flat.sums[threads - 1] == (double)gradient);
+        flat.rc[threads - 1] = RC_DEVICE;
+        assert_int_equal(team_each(crew.team, FLAT, visit, &flat), RC_DEVICE);
+        flat.rc[0] = RC_NONFINITE;
+        assert_int_equal(team_forward(crew.team, input, 2, true, logits), RC_OK);
+        assert_int_equal(team_backward_each(crew.team, logits, visit, &flat), RC_NONFINITE);
+        crew_end(crew);
+    }
+}
+
 static void every_failed_allocation_is_reported_and_leaks_nothing(void **state)
 {
     struct cpu_backend_options cpu = {.threads = 2};
@@ -226,6 +285,7 @@ int main(void)
         cmocka_unit_test(workers_run_together_and_meet),
         cmocka_unit_test(a_team_computes_what_one_does),
         cmocka_unit_test(evaluation_is_shared_out_too),
+        cmocka_unit_test(work_on_flat_vectors_is_shared_out),
         cmocka_unit_test(every_failed_allocation_is_reported_and_leaks_nothing),
     };
 
