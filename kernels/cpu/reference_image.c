@@ -2,7 +2,7 @@
  * in float64. See reference.h. */
 #include "kernels/cpu/reference.h"
 
-#include <string.h>
+#include "base/check.h"
 
 size_t reference_index(struct image_shape shape, uint32_t c, uint32_t y, uint32_t x)
 {
@@ -144,6 +144,7 @@ void reference_pool_backward(const struct pool_options *o, uint32_t images, cons
 {
     size_t in = image_values(o->in), out = image_values(o->out);
 
+    CHECK(winner != NULL || o->kind == POOL_AVERAGE);
     for (uint32_t n = 0; n < images; n++) {
         const uint8_t *winners = winner == NULL ? NULL : winner + n * out;
         for (size_t i = 0; i < in; i++) {
