@@ -52,7 +52,7 @@ int omp_get_max_threads(void);
 
 enum {
     BLOCK_ROWS = 16,
-    SPLIT_OPERATIONS = 16 << 20 /* of a product that is worth more than one thread */
+    SPLIT_OPERATIONS = 16 << 20 /* of a product that is worth more than one thread; of bf16 twice */
 };
 
 void product_deinit(struct product *p)
@@ -169,6 +169,7 @@ enum rc product_init(struct product *p, const struct cpu_backend *cpu,
                      const struct product_shape *s)
 {
     double operations = 2.0 * (double)s->rows * (double)s->columns * (double)s->inner;
+    double least = (double)SPLIT_OPERATIONS * (s->is_bf16 ? 2.0 : 1.0);
     dnnl_primitive_desc_t description = NULL;
     dnnl_primitive_t primitive = NULL;
     int before = omp_get_max_threads();
@@ -176,7 +177,7 @@ enum rc product_init(struct product *p, const struct cpu_backend *cpu,
 
     *p = (struct product){0};
     if (cpu->onednn == NULL) return RC_UNSUPPORTED;
-    omp_set_num_threads(operations < (double)SPLIT_OPERATIONS ? 1 : (int)cpu->base.threads);
+    omp_set_num_threads(operations < least ? 1 : (int)cpu->base.threads);
     rc = describe(cpu->onednn->engine, s, &description);
     if (rc == RC_OK) {
         rc = form_read(dnnl_primitive_desc_query_md(description, dnnl_query_weights_md, 0),
