@@ -21,7 +21,8 @@ static const command_function commands[COMMAND_COUNT] = {
     [COMMAND_EVAL] = command_eval,       [COMMAND_REPORT] = command_report,
     [COMMAND_INSPECT] = command_inspect, [COMMAND_KEYGEN] = command_keygen,
     [COMMAND_STATUS] = command_status,   [COMMAND_DOCTOR] = command_doctor,
-    [COMMAND_BENCH] = command_bench,
+    [COMMAND_BENCH] = command_bench,     [COMMAND_PREDICT] = command_predict,
+    [COMMAND_EXPORT] = command_export,   [COMMAND_GENERATE] = command_generate,
 };
 
 static int print_config(const struct options *options)

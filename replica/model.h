@@ -153,6 +153,7 @@ struct model_card {
     bool is_regression; /* `classes` real values */
     uint32_t channels, height, width, classes, symbols;
     uint8_t symbol_bytes[MODEL_SYMBOLS_MAX]; /* text: the byte of each symbol */
+    bool has_symbol_bytes;                   /* as read: the bytes are known, and all different */
     uint64_t step, samples;
 };
 
@@ -166,12 +167,23 @@ const float *model_scale(const struct model *model);
 /** Add parameters, buffers and card to `file` (values borrowed). */
 MUST_USE enum rc model_save(struct model *model, const struct model_card *card,
                             struct tensor_file *file);
-/** Read and check the card of a model file: RC_FORMAT and what is missing or out of range. */
+/** Read and check the card of a model file: RC_FORMAT and what is missing or out of range. Here and
+ *  below, GPT-2 files in Hugging Face's names (gpt2.h) are model files, too. */
 MUST_USE enum rc model_card_read(const struct tensor_file *file, const char *name,
                                  struct model_card *card, struct fault *why);
 /** Rebuild a model from its file; every tensor must be there with its shape and be finite. */
 MUST_USE enum rc model_load(struct backend *backend, const struct tensor_file *file,
                             const char *name, uint32_t batch_max, bool with_gradients,
                             struct model **model, struct model_card *card, struct fault *why);
+
+struct model_load_options {
+    uint32_t batch_max;
+    bool with_gradients;
+    uint32_t steps; /* of the sequences, up to card.width; 0: card.width */
+};
+/** The same, for sequences shorter than the model was trained on. */
+MUST_USE enum rc model_load_with(struct backend *backend, const struct tensor_file *file,
+                                 const char *name, const struct model_load_options *options,
+                                 struct model **model, struct model_card *card, struct fault *why);
 
 #endif

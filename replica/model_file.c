@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/units.h"
 #include "kernels/backend.h"
+#include "replica/gpt2.h"
 #include "replica/store_safetensors.h"
 
 #include <inttypes.h>
@@ -194,6 +195,7 @@ static int digit_of(char c)
 
 static enum rc read_symbols(const struct source *from, struct model_card *card)
 {
+    bool is_seen[UINT8_MAX + 1] = {false};
     const char *text = tensor_file_get(from->file, "symbol_bytes");
 
     if (text == NULL) return RC_OK; /* tokens that stand for no bytes */
@@ -203,6 +205,7 @@ static enum rc read_symbols(const struct source *from, struct model_card *card)
                          "not %u",
                          from->name, strlen(text) / 2, card->symbols);
     }
+    card->has_symbol_bytes = true;
     for (uint32_t i = 0; i < card->symbols; i++) {
         int high = digit_of(text[2 * i]), low = digit_of(text[2 * i + 1]);
         if (high < 0 || low < 0) {
@@ -210,6 +213,8 @@ static enum rc read_symbols(const struct source *from, struct model_card *card)
                              "cannot use %s: 'symbol_bytes' is not hexadecimal", from->name);
         }
         card->symbol_bytes[i] = (uint8_t)(high * 16 + low);
+        card->has_symbol_bytes &= !is_seen[card->symbol_bytes[i]];
+        is_seen[card->symbol_bytes[i]] = true;
     }
     return RC_OK;
 }
@@ -221,8 +226,10 @@ enum rc model_card_read(const struct tensor_file *file, const char *name, struct
     struct model_card read = {.symbols = 0};
     uint64_t symbols = 0;
     char version[32];
-    enum rc rc = read_text(&from, "format", version, sizeof(version));
+    enum rc rc;
 
+    if (gpt2_is_file(file)) return gpt2_card_read(file, name, card, why);
+    rc = read_text(&from, "format", version, sizeof(version));
     if (rc == RC_OK && strcmp(version, format_version) != 0) {
         return fault_set(why, RC_FORMAT, "cannot use %s: its format is '%s', this program reads %s",
                          name, version, format_version);
@@ -317,32 +324,42 @@ static enum rc read_normalisation(struct model *model, const struct source *from
     return rc;
 }
 
-enum rc model_load(struct backend *backend, const struct tensor_file *file, const char *name,
-                   uint32_t batch_max, bool with_gradients, struct model **model,
-                   struct model_card *card, struct fault *why)
+/* All values of a model that was created from the file's card. */
+static enum rc read_values(struct model *model, const struct source *from)
+{
+    const struct schema *schema = model_schema(model);
+    enum rc rc = RC_OK;
+
+    if (gpt2_is_file(from->file)) return gpt2_fill(model, from->file, from->name, from->why);
+    for (uint32_t t = 0; rc == RC_OK && t < schema->tensors_count; t++) {
+        rc = read_tensor(model, &schema->tensors[t], from);
+    }
+    return rc == RC_OK ? read_normalisation(model, from) : rc;
+}
+
+enum rc model_load_with(struct backend *backend, const struct tensor_file *file, const char *name,
+                        const struct model_load_options *load, struct model **model,
+                        struct model_card *card, struct fault *why)
 {
     struct source from = {file, name, why};
-    struct model_options options = {.batch_max = batch_max, .with_gradients = with_gradients};
+    struct model_options options = {.batch_max = load->batch_max,
+                                    .with_gradients = load->with_gradients};
     struct model *loaded = NULL;
     struct model_card read;
-    const struct schema *schema;
     enum rc rc = model_card_read(file, name, &read, why);
 
     if (rc != RC_OK) return rc;
+    CHECK(load->steps <= read.width);
     options.spec = read.spec;
     options.channels = read.channels;
     options.height = read.height;
-    options.width = read.width;
+    options.width = load->steps > 0 ? load->steps : read.width;
     options.classes = read.classes;
     options.input = read.input;
     options.symbols = read.symbols;
     rc = model_create(backend, &options, &loaded, why);
     if (rc != RC_OK) return rc;
-    schema = model_schema(loaded);
-    for (uint32_t t = 0; rc == RC_OK && t < schema->tensors_count; t++) {
-        rc = read_tensor(loaded, &schema->tensors[t], &from);
-    }
-    if (rc == RC_OK) rc = read_normalisation(loaded, &from);
+    rc = read_values(loaded, &from);
     if (rc != RC_OK) {
         model_destroy(loaded);
         return rc;
@@ -350,4 +367,14 @@ enum rc model_load(struct backend *backend, const struct tensor_file *file, cons
     *model = loaded;
     *card = read;
     return RC_OK;
+}
+
+enum rc model_load(struct backend *backend, const struct tensor_file *file, const char *name,
+                   uint32_t batch_max, bool with_gradients, struct model **model,
+                   struct model_card *card, struct fault *why)
+{
+    const struct model_load_options options = {.batch_max = batch_max,
+                                               .with_gradients = with_gradients};
+
+    return model_load_with(backend, file, name, &options, model, card, why);
 }

@@ -7,9 +7,9 @@ set -euo pipefail
 packages=(
     cmake ninja-build gcc libc6-dev pkg-config git ca-certificates
     libuv1-dev libsodium-dev libmsgpack-dev libopenblas-openmp-dev libdnnl-dev
-    libjansson-dev libinih-dev zlib1g-dev dataset-fashion-mnist
+    libjansson-dev libinih-dev zlib1g-dev libpng-dev dataset-fashion-mnist
 )
-test_packages=(libcmocka-dev clang clang-format libclang-rt-14-dev shellcheck binutils)
+test_packages=(libcmocka-dev clang clang-format libclang-rt-14-dev shellcheck binutils python3-onnx)
 
 agreed=$([ "$(id -u)" = 0 ] && echo yes || echo no)
 for word in "$@"; do

@@ -57,6 +57,7 @@ BEGIN {
     home["sodium.h"] = "^(gossip/wire/(secure|noise)[a-z_]*[.]c|base/hash[.]c)$"
     home["msgpack.h"] = "^gossip/wire/[a-z_]*[.]c$"
     home["jansson.h"] = "^replica/json[.]c$"
+    home["png.h"] = "^replica/image_file[.]c$"
     home["zlib.h"] = "^replica/[a-z_]*[.]c$"
     home["ini.h"] = "^peer/options_file[.]c$"
     home["microhttpd.h"] = "^peer/http[.]c$"
