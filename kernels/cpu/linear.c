@@ -347,7 +347,8 @@ enum rc cpu_linear_create(struct backend *backend, const struct linear_options *
     CHECK(options->in > 0 && options->out > 0 && options->rows_max > 0);
     CHECK(options->activation.kind < ACTIVATION_COUNT);
     if (cpu->options.is_reference) return reference_linear_create(options, linear);
-    if (cpu->is_bf16) {
+    /* Narrow layers are faster in float32, and logits are better so. */
+    if (cpu->is_bf16 && options->in >= NARROW && options->out >= NARROW) {
         enum rc rc = linear_bf16_create(cpu, options, linear);
         if (rc != RC_UNSUPPORTED) return rc;
     }

@@ -14,10 +14,7 @@
 
 #include <string.h>
 
-enum {
-    NARROW = 16,          /* below it float32 is faster, and has the better logits */
-    PASS_VALUES = 1 << 15 /* of a conversion, for each thread */
-};
+enum { PASS_VALUES = 1 << 15 }; /* of a conversion, for each thread */
 
 struct linear_bf16 {
     struct linear base;
@@ -232,11 +229,9 @@ static enum rc memory_init(struct linear_bf16 *l)
 enum rc linear_bf16_create(struct cpu_backend *backend, const struct linear_options *options,
                            struct linear **linear)
 {
-    struct linear_bf16 *l;
+    struct linear_bf16 *l = mem_alloc(sizeof(*l));
     enum rc rc;
 
-    if (options->in < NARROW || options->out < NARROW) return RC_UNSUPPORTED;
-    l = mem_alloc(sizeof(*l));
     if (l == NULL) return RC_NOMEM;
     l->base.ops = &linear_bf16_ops;
     l->cpu = backend;
