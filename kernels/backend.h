@@ -25,7 +25,7 @@
 struct backend {
     const struct backend_ops *ops;
     uint32_t threads;          /* that one call may use */
-    uint32_t images_per_slice; /* convolutions run fastest on so many images at a time */
+    uint32_t pixels_per_slice; /* convolutions run fastest on images of about so many at a time */
     uint32_t rows_per_slice;   /* and dense layers on about so many rows of long sequences */
     bool is_host;              /* its memory is the host's: there is nothing to upload */
 };

@@ -105,7 +105,7 @@ uint32_t stage_slice(const struct model *model, struct shape shape)
     if (shape.steps > 0) {
         most = model->backend->rows_per_slice / shape.steps;
     } else if (!shape_is_flat(shape)) {
-        most = model->backend->images_per_slice;
+        most = images_of_pixels(shape.image, model->backend->pixels_per_slice);
     }
     return equal_slices(model->batch_max, most == 0 ? 1 : most);
 }

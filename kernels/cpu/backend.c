@@ -21,8 +21,9 @@ void omp_set_num_threads(int threads);
 /* From OpenBLAS. */
 char *openblas_get_config(void);
 
-/* A slice's activations stay in the cache. */
-enum { IMAGES_PER_SLICE = 8, ROWS_PER_SLICE = 512 };
+/* A slice's activations stay in the cache; smaller images come in larger slices, because large
+ * filters are transformed once a call. */
+enum { PIXELS_PER_SLICE = 8192, ROWS_PER_SLICE = 512 };
 
 static void cpu_destroy(struct backend *backend)
 {
@@ -188,7 +189,7 @@ struct backend *cpu_backend_create(const struct cpu_backend_options *options)
     cpu->options = *options;
     cpu->base.ops = &cpu_ops;
     cpu->base.threads = options->threads == 0 ? 1 : options->threads;
-    cpu->base.images_per_slice = IMAGES_PER_SLICE;
+    cpu->base.pixels_per_slice = PIXELS_PER_SLICE;
     cpu->base.rows_per_slice = ROWS_PER_SLICE;
     cpu->base.is_host = true;
     if (options->convolution == CPU_CONVOLUTION_AUTO && !options->is_reference) {
