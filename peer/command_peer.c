@@ -16,6 +16,7 @@
 #include "peer/keys.h"
 #include "peer/node.h"
 #include "peer/usage.h"
+#include "replica/layers.h"
 #include "replica/replica.h"
 
 #include <math.h>
@@ -27,7 +28,7 @@
 #define SWARM_FILE   "swarm.json"
 #define CONFIG_FILE  "config.ini"
 
-enum { PATH_BYTES = 1024, SWARM_FILE_BYTES_MAX = 1024 * 1024, BATCH_DEFAULT = 64 };
+enum { PATH_BYTES = 1024, SWARM_FILE_BYTES_MAX = 1024 * 1024 };
 
 /* All of a running peer. */
 struct session {
@@ -360,14 +361,7 @@ static enum rc load_keys(struct session *session, struct fault *why)
 static uint32_t batch_of(const struct options *options)
 {
     return options_is_set(options, "batch") ? (uint32_t)options_count(options, "batch")
-                                            : BATCH_DEFAULT;
-}
-
-/* The goal when none is given: enough passes for each preset to be good, not enough to bore. */
-static double default_epochs(const char *model)
-{
-    if (strcmp(model, "mlp") == 0) return 5.0;
-    return 3.0;
+                                            : layers_training(options_text(options, "model")).batch;
 }
 
 static void read_goal(const struct options *options, struct node_goal *goal)
@@ -379,7 +373,9 @@ static void read_goal(const struct options *options, struct node_goal *goal)
     goal->target_loss = options_real(options, "target-loss");
     if (goal->steps == 0 && goal->epochs <= 0 && goal->time_ns == 0 && goal->target_accuracy <= 0 &&
         goal->target_loss <= 0) {
-        goal->epochs = default_epochs(options_text(options, "model"));
+        struct layers_training usual = layers_training(options_text(options, "model"));
+        goal->steps = usual.steps;
+        goal->epochs = usual.epochs;
     }
 }
 

@@ -84,11 +84,14 @@ char *layer_format(const struct layer *layer, char *text, size_t cap);
 const char *layers_preset(const char *name);
 /** Name of preset number `i`; NULL behind the last. */
 const char *layers_preset_name(size_t i);
-/** What a preset is trained with unless told otherwise: optimizer and batch. Layer lists get those
- *  of the preset they resemble. Never NULL. */
+/** What a preset is trained with unless told otherwise, and for how long: `steps`, or `epochs`
+ * where that is 0; enough to be good, not enough to bore. Layer lists get what the preset gets that
+ * they resemble. */
 struct layers_training {
     const char *optimizer;
     uint32_t batch;
+    uint32_t steps;
+    double epochs;
 };
 struct layers_training layers_training(const char *spec);
 /** Whether the spec or preset begins with an embedding: its data are tokens. */

@@ -22,11 +22,14 @@
     "( [ ln attention:" heads " ]+ [ ln linear:" wider " gelu linear:" width " ]+ )*" layers " ln" \
     " "
 
-static const struct layers_training dense = {"momentum:lr=0.05,beta=0.9", 64};
-static const struct layers_training filters = {"momentum:lr=0.02,beta=0.9", 64};
-static const struct layers_training residual = {"momentum:lr=0.1,beta=0.9,wd=1e-4", 64};
-static const struct layers_training gates = {"adam:lr=1e-3", 32};
-static const struct layers_training language = {"adamw:lr=1e-3,beta1=0.9,beta2=0.95,wd=0.1", 32};
+#define ADAMW(rate) "adamw:lr=" rate ",beta1=0.9,beta2=0.95,wd=0.1"
+
+static const struct layers_training dense = {"momentum:lr=0.05,beta=0.9", 64, 0, 5.0};
+static const struct layers_training filters = {"momentum:lr=0.02,beta=0.9", 64, 0, 3.0};
+static const struct layers_training residual = {"momentum:lr=0.1,beta=0.9,wd=1e-4", 64, 0, 10.0};
+static const struct layers_training gates = {"adam:lr=1e-3", 32, 1000, 0.0};
+static const struct layers_training language = {ADAMW("1e-3"), 32, 1000, 0.0};
+static const struct layers_training large = {ADAMW("1e-4"), 4, 100, 0.0}; /* fine-tuning */
 
 static const struct preset {
     const char *name, *spec;
@@ -49,7 +52,7 @@ static const struct preset {
      "embed:256 positions:256 " BLOCKS("8", "256", "1024", "6") "linear:classes,bias=0", &language},
     {"gpt2-small",
      "embed:768 positions:1024 " BLOCKS("12", "768", "3072", "12") "linear:classes,bias=0,tied=1",
-     &language},
+     &large},
     {"treenet",
      "conv3x3:32 relu maxpool2 [ conv3x3:64 relu maxpool2 linear:64 relu "
      "linear:classes ]*4",
@@ -71,11 +74,15 @@ const char *layers_preset_name(size_t i)
 
 struct layers_training layers_training(const char *spec)
 {
+    static const char *const recurrent[] = {"rnn:", "gru:", "lstm:"};
+
     for (size_t i = 0; i < ARRAY_COUNT(presets); i++) {
         if (strcmp(presets[i].name, spec) == 0) return *presets[i].training;
     }
-    if (strstr(spec, "embed") != NULL) {
-        return strstr(spec, "attention") != NULL ? language : gates;
+    if (strstr(spec, "attention:") != NULL) return language;
+    if (strstr(spec, "embed:") != NULL) return gates;
+    for (size_t i = 0; i < ARRAY_COUNT(recurrent); i++) {
+        if (strstr(spec, recurrent[i]) != NULL) return gates;
     }
     if (strstr(spec, "conv") != NULL) return filters;
     return dense;

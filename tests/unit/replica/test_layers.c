@@ -67,10 +67,17 @@ static void models_say_what_data_and_training_they_want(void **state)
     assert_true(layers_read_tokens("lstm") && layers_read_tokens(" ([embed:4 ]+)*2"));
     assert_false(layers_read_tokens("cnn"));
     for (size_t i = 0; layers_preset_name(i) != NULL; i++) {
+        struct layers_training usual = layers_training(layers_preset_name(i));
         struct layer_list list;
         assert_int_equal(layers_parse(layers_preset_name(i), 10, &list, NULL), RC_OK);
-        assert_true(layers_training(layers_preset_name(i)).batch > 0);
+        assert_true(usual.batch > 0 && (usual.steps > 0) != (usual.epochs > 0.0));
     }
+    assert_int_equal(layers_training("gpt-nano").steps, 1000);
+    assert_int_equal(layers_training("rows lstm:64 last linear:classes").steps,
+                     layers_training("lstm").steps);
+    assert_int_equal(layers_training("embed:64 attention:4 linear:classes").batch, 32);
+    assert_true(layers_training("conv3x3:4 relu linear:classes").epochs == 3.0);
+    assert_true(layers_training("linear:classes").epochs == 5.0);
 }
 
 static void groups_are_repeated_and_nest(void **state)
