@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "distill/soup.h"
+#include "distill/statistics.h"
 #include "replica/json.h"
 #include "replica/store_safetensors.h"
 
@@ -22,32 +23,108 @@ struct reading {
     struct samples test;
     struct ensemble *ensemble;
     struct soup *soup;
-    struct score *score; /* of the model being run */
-    uint32_t classes;
+    struct outputs_part part; /* of the test part, being gone through */
+    size_t part_max;          /* samples */
+    struct task task;         /* of the model being run, as the next */
+    struct score *score;
+    uint32_t rows;             /* a sample */
     struct model_card average; /* the first card with all steps and samples of the members */
     bool is_one_spec;          /* so far */
 };
 
-enum rc comparison_load(struct backend *backend, const char *path, const struct dataset_info *info,
-                        uint32_t batch_max, struct model **model, struct model_card *card,
-                        struct fault *why)
+enum rc comparison_card(const char *path, struct model_card *card, struct fault *why)
 {
     struct tensor_file *file = NULL;
-    struct model *loaded = NULL;
     enum rc rc = tensor_file_load(path, &file, why);
 
-    if (rc == RC_OK) rc = model_load(backend, file, path, batch_max, false, &loaded, card, why);
+    if (rc == RC_OK) rc = model_card_read(file, path, card, why);
     tensor_file_destroy(file);
-    if (rc != RC_OK) return rc;
-    if (card->channels != info->channels || card->height != info->height ||
-        card->width != info->width || card->classes != info->classes) {
+    return rc;
+}
+
+struct dataset_options comparison_data(const struct model_card *card, uint64_t seed)
+{
+    return (struct dataset_options){.seed = seed,
+                                    .context = card->input == MODEL_INPUT_TOKENS ? card->width : 0};
+}
+
+/* What a model reads and answers, or what data has and asks for, in words. */
+static void describe(char *text, size_t cap, bool has_tokens, const uint32_t shape[3], bool is_real,
+                     uint32_t outputs)
+{
+    char input[64];
+
+    if (has_tokens) {
+        snprintf(input, sizeof input, "sequences of %u tokens", shape[2]);
+    } else {
+        snprintf(input, sizeof input, "%ux%ux%u", shape[0], shape[1], shape[2]);
+    }
+    snprintf(text, cap, "%s and %u %s", input, outputs, is_real ? "real values" : "classes");
+}
+
+static enum rc check_shape(const struct comparison_file *file, const struct model_card *card,
+                           struct fault *why)
+{
+    const struct dataset_info *info = file->info;
+    const bool model_tokens = card->input == MODEL_INPUT_TOKENS;
+    const bool data_tokens = info->input == DATA_TOKENS, data_real = info->target == DATA_REALS;
+    const uint32_t takes[3] = {card->channels, card->height, card->width};
+    const uint32_t has[3] = {info->channels, info->height, info->width};
+    char model[128], data[128];
+
+    if (model_tokens == data_tokens && card->is_regression == data_real &&
+        memcmp(takes, has, sizeof has) == 0 && card->classes == info->outputs) {
+        return RC_OK;
+    }
+    describe(model, sizeof model, model_tokens, takes, card->is_regression, card->classes);
+    describe(data, sizeof data, data_tokens, has, data_real, info->outputs);
+    return fault_set(why, RC_MISMATCH,
+                     "%s does not fit the data: the model takes %s, %s has %s; pass the --data it "
+                     "was trained on",
+                     file->path, model, info->name, data);
+}
+
+/* The same number of other symbols would read the text as another one. */
+static enum rc check_symbols(const struct comparison_file *file, const struct model_card *card,
+                             struct fault *why)
+{
+    const struct dataset_info *info = file->info;
+    const size_t known = info->symbols < MODEL_SYMBOLS_MAX ? info->symbols : MODEL_SYMBOLS_MAX;
+
+    if (card->symbols == info->symbols &&
+        memcmp(card->symbol_bytes, info->symbol_bytes, known) == 0) {
+        return RC_OK;
+    }
+    return fault_set(why, RC_MISMATCH,
+                     "%s does not fit the data: the model was trained on %u symbols, and the %u of "
+                     "%s are not the same; pass the --data it was trained on",
+                     file->path, card->symbols, info->symbols, info->name);
+}
+
+enum rc comparison_load(struct backend *backend, const struct comparison_file *file,
+                        struct model **model, struct model_card *card, struct fault *why)
+{
+    struct tensor_file *tensors = NULL;
+    struct model *loaded = NULL;
+    enum rc rc = tensor_file_load(file->path, &tensors, why);
+
+    if (rc == RC_OK) rc = model_card_read(tensors, file->path, card, why);
+    if (rc == RC_OK) rc = check_shape(file, card, why);
+    if (rc == RC_OK) rc = check_symbols(file, card, why);
+    if (rc == RC_OK) {
+        rc = model_load(backend, tensors, file->path, file->batch_max, file->with_gradients,
+                        &loaded, card, why);
+    }
+    tensor_file_destroy(tensors);
+    if (rc == RC_OK && model_rows(loaded) != outputs_rows(file->info)) {
+        rc = fault_set(why, RC_MISMATCH,
+                       "%s does not fit the data: the model gives %u answers a sample, and %s asks "
+                       "for %u",
+                       file->path, model_rows(loaded), file->info->name, outputs_rows(file->info));
+    }
+    if (rc != RC_OK) {
         model_destroy(loaded);
-        return fault_set(
-            why, RC_MISMATCH,
-            "%s does not fit the data: the model takes %ux%ux%u and %u classes, %s has "
-            "%ux%ux%u and %u; pass the --data it was trained on",
-            path, card->channels, card->height, card->width, card->classes, info->name,
-            info->channels, info->height, info->width, info->classes);
+        return rc;
     }
     *model = loaded;
     return RC_OK;
@@ -58,8 +135,8 @@ static void on_test_logits(void *context, size_t first, const struct batch *batc
 {
     struct reading *r = context;
 
-    score_add_logits(r->score, logits, batch->labels, batch->rows, r->classes);
-    ensemble_absorb(r->ensemble, first, batch->rows, logits);
+    score_add_batch(r->score, &r->task, batch, logits);
+    ensemble_absorb(r->ensemble, first * r->rows, (size_t)batch->rows * r->rows, logits);
 }
 
 static enum rc average_add(struct reading *r, struct model *model, const struct model_card *card,
@@ -81,33 +158,44 @@ static enum rc average_add(struct reading *r, struct model *model, const struct 
     return RC_OK;
 }
 
-static enum rc read_model(struct reading *r, size_t index, struct fault *why)
+/* What is done with each model once, whatever the pieces. */
+static enum rc note_model(struct reading *r, size_t index, struct model *model,
+                          const struct model_card *card, struct fault *why)
 {
-    const char *path = r->options->paths[index];
-    const struct outputs_sink sink = {r, on_test_logits};
     struct comparison *out = r->out;
-    struct fault reason = {""};
-    struct model_card card;
-    struct model *model = NULL;
-    enum rc rc = comparison_load(r->backend, path, dataset_info(r->dataset), OUTPUTS_BATCH, &model,
-                                 &card, why);
 
-    if (rc != RC_OK) return rc;
     if (index == 0) {
-        out->card = r->average = card;
+        out->card = r->average = *card;
         r->average.step = r->average.samples = 0;
     }
     out->parameters[index] = model_schema(model)->values[SECTION_PARAMETERS];
-    rc = average_add(r, model, &card, &reason);
+    return average_add(r, model, card, why);
+}
+
+static enum rc read_model(struct reading *r, size_t index, struct fault *why)
+{
+    const struct comparison_file file = {.path = r->options->paths[index],
+                                         .info = dataset_info(r->dataset),
+                                         .batch_max = outputs_batch(dataset_info(r->dataset))};
+    const struct outputs_sink sink = {r, on_test_logits};
+    struct fault reason = {""};
+    struct model_card card;
+    struct model *model = NULL;
+    enum rc rc = comparison_load(r->backend, &file, &model, &card, why);
+
+    if (rc != RC_OK) return rc;
+    if (r->part.first == 0) rc = note_model(r, index, model, &card, &reason);
+    if (rc == RC_OK) rc = task_init(&r->task, file.info, model, 1, &reason);
     if (rc == RC_OK) {
-        const struct dataset_info info = outputs_info(dataset_info(r->dataset), model);
-        r->score = &out->models[index];
-        rc = outputs_run(model, &info, &r->test, &sink);
+        const struct dataset_info info = outputs_info(file.info, model);
+        r->score = &r->out->models[index];
+        rc = outputs_run(model, &info, &r->part, &sink);
     }
     if (rc != RC_OK) {
-        rc = fault_set(why, rc, "cannot evaluate %s: %s", path,
+        rc = fault_set(why, rc, "cannot evaluate %s: %s", file.path,
                        reason.text[0] != '\0' ? reason.text : rc_text(rc));
     }
+    task_deinit(&r->task);
     model_destroy(model);
     return rc;
 }
@@ -126,9 +214,24 @@ static enum rc save_average(struct reading *r, struct model *model, struct fault
     return rc;
 }
 
+static enum rc score_average(struct reading *r, struct model *model, struct fault *why)
+{
+    const struct dataset_info info = outputs_info(dataset_info(r->dataset), model);
+    struct fault reason = {""};
+    enum rc rc = statistics_estimate(model, r->dataset, &reason);
+
+    if (rc == RC_OK) rc = outputs_score(model, &info, &r->test, &r->out->average);
+    if (rc == RC_OK) return rc;
+    return fault_set(why, rc, "cannot evaluate the parameter average: %s",
+                     reason.text[0] != '\0' ? reason.text : rc_text(rc));
+}
+
 /* The average needs a model to live in: the first file again, its parameters overwritten. */
 static enum rc read_average(struct reading *r, struct fault *why)
 {
+    struct comparison_file file = {.path = r->options->paths[0],
+                                   .info = dataset_info(r->dataset),
+                                   .batch_max = outputs_batch(dataset_info(r->dataset))};
     struct model *model = NULL;
     struct model_card card;
     enum rc rc;
@@ -137,67 +240,112 @@ static enum rc read_average(struct reading *r, struct fault *why)
         if (r->options->average_path == NULL) return RC_OK;
         return fault_set(why, RC_MISMATCH, "%s", r->out->average_missing);
     }
-    rc = comparison_load(r->backend, r->options->paths[0], dataset_info(r->dataset), OUTPUTS_BATCH,
-                         &model, &card, why);
+    file.with_gradients = soup_has_statistics(r->soup);
+    if (file.with_gradients && file.batch_max > STATISTICS_BATCH) {
+        file.batch_max = STATISTICS_BATCH; /* training passes take more memory */
+    }
+    rc = comparison_load(r->backend, &file, &model, &card, why);
     if (rc != RC_OK) return rc;
     soup_pour(r->soup, model);
-    const struct dataset_info info = outputs_info(dataset_info(r->dataset), model);
-    rc = outputs_score(model, &info, &r->test, &r->out->average);
-    if (rc != RC_OK) {
-        fault_set(why, rc, "cannot evaluate the parameter average: %s", rc_text(rc));
-    } else if (r->options->average_path != NULL) {
-        rc = save_average(r, model, why);
-    }
+    rc = score_average(r, model, why);
+    if (rc == RC_OK && r->options->average_path != NULL) rc = save_average(r, model, why);
     r->out->has_average = rc == RC_OK;
     r->out->distance = soup_distance(r->soup);
     model_destroy(model);
     return rc;
 }
 
-static enum rc score_ensemble(struct reading *r, struct fault *why)
+/* One sample of the part: what the ensemble says, against what its batch of one asks. */
+static void score_sample(struct reading *r, size_t sample, const struct batch *asked, float *p)
 {
-    float *p = mem_array(r->classes, sizeof *p);
-    uint32_t label;
-    struct batch batch = {.rows_max = 1, .labels = &label};
+    const uint32_t outputs = r->out->card.classes;
+    struct score *votes = r->out->votes;
 
-    if (p == NULL) return fault_set(why, RC_NOMEM, "cannot evaluate: memory is short");
-    for (int vote = 0; vote < VOTE_COUNT; vote++) {
-        struct score *score = &r->out->votes[vote];
-        for (size_t i = 0; i < r->test.count; i++) {
-            samples_gather(&r->test, dataset_info(r->dataset), (struct pick){NULL, i, 1}, &batch);
-            ensemble_settle(r->ensemble, (enum vote)vote, i, 1, p);
-            score_add(score, p[label], ensemble_winner(r->ensemble, (enum vote)vote, i) == label);
+    if (dataset_info(r->dataset)->target == DATA_REALS) {
+        ensemble_settle(r->ensemble, VOTE_MEAN, sample, 1, p);
+        votes[VOTE_MEAN].loss_sum += loss_squared(p, asked->targets, 1, outputs, NULL);
+        votes[VOTE_MEAN].count++;
+        return;
+    }
+    for (uint32_t i = 0; i < r->rows; i++) {
+        const size_t row = sample * r->rows + i;
+        const uint32_t label = asked->labels[i];
+        for (int vote = 0; vote < VOTE_COUNT; vote++) {
+            ensemble_settle(r->ensemble, (enum vote)vote, row, 1, p);
+            score_add(&votes[vote], p[label],
+                      ensemble_winner(r->ensemble, (enum vote)vote, row) == label);
         }
     }
-    /* A class without a vote is not a class of probability zero. */
-    r->out->votes[VOTE_MAJORITY].loss_sum = NAN;
-    mem_free(p);
-    return RC_OK;
 }
 
-/* `data` of the options, or what the first file says it was trained on. */
-static enum rc find_data(const struct comparison_options *options, char *data, size_t cap,
-                         struct fault *why)
+static enum rc score_ensemble(struct reading *r, struct fault *why)
 {
-    struct tensor_file *file = NULL;
-    struct model_card card;
+    const struct dataset_info *info = dataset_info(r->dataset);
+    float *p = mem_array(r->out->card.classes, sizeof *p);
+    struct batch asked = {0};
+    enum rc rc = p != NULL ? batch_init(&asked, info, 1) : RC_NOMEM;
 
-    if (options->data != NULL) {
-        snprintf(data, cap, "%s", options->data);
-        return RC_OK;
+    for (size_t i = 0; rc == RC_OK && i < r->part.count; i++) {
+        samples_gather(&r->test, info, (struct pick){NULL, r->part.first + i, 1}, &asked);
+        score_sample(r, i, &asked, p);
     }
-    enum rc rc = tensor_file_load(options->paths[0], &file, why);
-    if (rc == RC_OK) rc = model_card_read(file, options->paths[0], &card, why);
-    if (rc == RC_OK) snprintf(data, cap, "%s", card.data);
-    tensor_file_destroy(file);
+    mem_free(p);
+    batch_deinit(&asked);
+    return rc == RC_OK ? rc : fault_set(why, rc, "cannot evaluate: memory is short");
+}
+
+/* All files on one piece of the test part after another. */
+static enum rc read_parts(struct reading *r, struct fault *why)
+{
+    const struct comparison_options *options = r->options;
+    const size_t parts = r->test.count > 0 ? (r->test.count - 1) / r->part_max + 1 : 1;
+    enum rc rc = RC_OK;
+
+    for (size_t k = 0; rc == RC_OK && k < parts; k++) {
+        const size_t first = k * r->part_max, left = r->test.count - first;
+        r->part = (struct outputs_part){&r->test, first, left < r->part_max ? left : r->part_max};
+        ensemble_clear(r->ensemble);
+        for (size_t i = 0; rc == RC_OK && i < options->paths_count; i++) {
+            rc = read_model(r, i, why);
+            if (rc == RC_OK && options->on_model != NULL) {
+                options->on_model(options->context, k * options->paths_count + i + 1,
+                                  parts * options->paths_count);
+            }
+        }
+        if (rc == RC_OK) rc = score_ensemble(r, why);
+    }
+    /* A class without a vote is not a class of probability zero. */
+    r->out->votes[VOTE_MAJORITY].loss_sum = (double)NAN;
+    r->out->votes[VOTE_MEAN].is_real = dataset_info(r->dataset)->target == DATA_REALS;
     return rc;
+}
+
+static enum rc make_ensemble(struct reading *r, struct fault *why)
+{
+    const struct dataset_info *info = dataset_info(r->dataset);
+    const bool is_real = info->target == DATA_REALS;
+    const size_t bytes_max =
+        r->options->bytes_max > 0 ? r->options->bytes_max : COMPARISON_BYTES_MAX;
+    struct ensemble_options options = {.classes = info->outputs,
+                                       .temperature = 1,
+                                       .wants = {true, !is_real, !is_real},
+                                       .is_real = is_real};
+
+    r->rows = outputs_rows(info);
+    r->part_max = bytes_max / (r->rows * ensemble_row_bytes(&options));
+    if (r->part_max > r->test.count) r->part_max = r->test.count;
+    if (r->part_max == 0) r->part_max = 1;
+    options.rows = r->part_max * r->rows;
+    r->ensemble = ensemble_create(&options);
+    if (r->ensemble != NULL) return RC_OK;
+    return fault_set(why, RC_NOMEM, "cannot evaluate: memory is short");
 }
 
 static enum rc reading_begin(struct reading *r, struct fault *why)
 {
     const size_t count = r->options->paths_count;
     struct comparison *out = r->out;
-    char data[sizeof out->card.data];
+    struct model_card card;
 
     out->paths = mem_array(count, sizeof *out->paths);
     out->models = mem_array(count, sizeof *out->models);
@@ -211,22 +359,16 @@ static enum rc reading_begin(struct reading *r, struct fault *why)
         is_short = out->paths[i] == NULL;
     }
     if (is_short) return fault_set(why, RC_NOMEM, "cannot compare models: memory is short");
-    const struct dataset_options dataset = {.seed = r->options->seed};
-    enum rc rc = find_data(r->options, data, sizeof data, why);
-    if (rc == RC_OK) rc = dataset_open(data, &dataset, &r->dataset, why);
+    enum rc rc = comparison_card(r->options->paths[0], &card, why);
+    if (rc != RC_OK) return rc;
+    const struct dataset_options dataset = comparison_data(&card, r->options->seed);
+    rc = dataset_open(r->options->data != NULL ? r->options->data : card.data, &dataset,
+                      &r->dataset, why);
     if (rc == RC_OK) rc = dataset_load_test(r->dataset, r->options->samples_max, &r->test, why);
     if (rc != RC_OK) return rc;
-    const struct dataset_info *info = dataset_info(r->dataset);
-    const struct ensemble_options options = {.samples = r->test.count,
-                                             .classes = info->classes,
-                                             .temperature = 1,
-                                             .wants = {true, true, true}};
-    snprintf(out->data, sizeof out->data, "%s", info->name);
+    snprintf(out->data, sizeof out->data, "%s", dataset_info(r->dataset)->name);
     out->samples = r->test.count;
-    r->classes = info->classes;
-    r->ensemble = ensemble_create(&options);
-    if (r->ensemble == NULL) return fault_set(why, RC_NOMEM, "cannot evaluate: memory is short");
-    return RC_OK;
+    return make_ensemble(r, why);
 }
 
 enum rc comparison_run(struct backend *backend, const struct comparison_options *options,
@@ -238,14 +380,8 @@ enum rc comparison_run(struct backend *backend, const struct comparison_options 
         .backend = backend, .options = options, .out = &result, .is_one_spec = true};
     enum rc rc = reading_begin(&r, why);
 
-    for (size_t i = 0; rc == RC_OK && i < options->paths_count; i++) {
-        rc = read_model(&r, i, why);
-        if (rc == RC_OK && options->on_model != NULL) {
-            options->on_model(options->context, i + 1, options->paths_count);
-        }
-    }
+    if (rc == RC_OK) rc = read_parts(&r, why);
     if (rc == RC_OK) rc = read_average(&r, why);
-    if (rc == RC_OK) rc = score_ensemble(&r, why);
     ensemble_destroy(r.ensemble);
     soup_destroy(r.soup);
     samples_deinit(&r.test);

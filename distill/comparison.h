@@ -1,8 +1,12 @@
 /*
  * comparison: how good a set of model files is on the test part of a data set: each model, the
- * average of their parameters (soup), and their ensemble. The files are read one after another, so
- * one model and a few numbers per test sample are in memory, however many files there are. Models
- * of different specs make an ensemble but no average; then it is said why there is none.
+ * average of their parameters (soup), and their ensemble. Models of different specs make an
+ * ensemble but no average; then it is said why there is none.
+ *
+ * The files are read one after another, so one model is in memory however many there are, and the
+ * sums of the ensemble, whose size is that of the answers. Where these would take more than
+ * COMPARISON_BYTES_MAX (long texts), the test part is gone through in pieces, each with all files:
+ * memory stays, and files are read once for each piece.
  */
 #ifndef GRAPEVINE_DISTILL_COMPARISON_H
 #define GRAPEVINE_DISTILL_COMPARISON_H
@@ -17,6 +21,8 @@
 struct backend;
 struct json;
 
+enum { COMPARISON_BYTES_MAX = 64 << 20 }; /* of the ensemble; at least one sample's */
+
 struct comparison_options {
     const char *const *paths;
     size_t paths_count;       /* at least 1 */
@@ -24,7 +30,8 @@ struct comparison_options {
     uint64_t seed;            /* of the data set's order; the test part does not depend on it */
     uint64_t samples_max;     /* of the test part; 0: all */
     const char *average_path; /* the parameter average is written there; NULL: nowhere */
-    /** After each model: how many of how many. May be NULL. */
+    size_t bytes_max;         /* instead of COMPARISON_BYTES_MAX; 0: that */
+    /** After each model, for each piece of the test part: how many of how many. May be NULL. */
     void (*on_model)(void *context, size_t done, size_t count);
     void *context;
 };
@@ -38,23 +45,36 @@ struct comparison {
     char data[DATASET_NAME_BYTES];
     uint64_t samples; /* of the test part */
     bool has_average;
-    struct score average;
-    char average_missing[200];      /* why there is none */
-    double distance;                /* consensus distance, NaN without an average */
-    struct score votes[VOTE_COUNT]; /* the ensemble; a vote has no loss: its loss_sum is NaN */
+    struct score average;      /* with running statistics estimated anew (distill/statistics.h) */
+    char average_missing[200]; /* why there is none */
+    double distance;           /* consensus distance, NaN without an average */
+    /* The ensemble. A vote has no loss: its loss_sum is NaN; real values have VOTE_MEAN alone. */
+    struct score votes[VOTE_COUNT];
 };
 
-/** On an error nothing needs to be released. Errors name the file: RC_MISMATCH (other input shape
- *  or classes than the data), RC_NONFINITE, RC_FORMAT, ... */
+/** On an error nothing needs to be released. Errors name the file: RC_MISMATCH (the model does not
+ *  fit the data), RC_NONFINITE, RC_FORMAT, ... */
 MUST_USE enum rc comparison_run(struct backend *backend, const struct comparison_options *options,
                                 struct comparison *out, struct fault *why);
 void comparison_deinit(struct comparison *comparison);
 /** As printed by `eval --json`: files, accuracy, loss, average_model, ensemble, samples. */
 struct json *comparison_json(const struct comparison *comparison);
 
-/** Read a model file and check that it fits the data: input shape, classes, finite parameters. */
-MUST_USE enum rc comparison_load(struct backend *backend, const char *path,
-                                 const struct dataset_info *info, uint32_t batch_max,
+/* A model file that is to work on some data. */
+struct comparison_file {
+    const char *path;
+    const struct dataset_info *info;
+    uint32_t batch_max;
+    bool with_gradients;
+};
+
+/** Read a model file and check that it fits the data: kind and shape of the input, what is asked,
+ *  classes, the symbols of a text; finite parameters. */
+MUST_USE enum rc comparison_load(struct backend *backend, const struct comparison_file *file,
                                  struct model **model, struct model_card *card, struct fault *why);
+/** Just the card. */
+MUST_USE enum rc comparison_card(const char *path, struct model_card *card, struct fault *why);
+/** What a dataset must be opened with so that the model of this card can use it. */
+struct dataset_options comparison_data(const struct model_card *card, uint64_t seed);
 
 #endif

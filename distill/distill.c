@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "distill/answers.h"
 #include "kernels/backend.h"
 #include "replica/json.h"
 #include "replica/optimizer.h"
@@ -17,6 +18,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { PURPOSE_ORDER = 0x64697374, PROGRESS_EVERY = 64 };
 
@@ -30,7 +32,7 @@ struct lesson {
     struct distill_result *out;
     struct dataset *dataset;
     struct samples train, test;
-    struct ensemble *answers; /* of the teachers on `train` */
+    struct answers *answers; /* of the teachers on `train` */
     uint32_t batch;
     uint64_t steps;
     struct optimizer optimizer;
@@ -41,11 +43,13 @@ struct lesson {
 struct pupil {
     struct model *model;
     struct model_card card;
+    struct task task;
     float *moments, *logits, *gradient, *teacher;
     float *workspace; /* the optimizer's, behind the moments */
     struct batch batch;
-    uint32_t *order; /* of the training samples */
-    size_t next;     /* in `order` */
+    uint32_t *labels; /* of each head; NULL: no labels */
+    uint32_t *order;  /* of the training samples */
+    size_t next;      /* in `order` */
     struct rng rng;
 };
 
@@ -88,7 +92,8 @@ static enum rc judge_teachers(struct lesson *l, struct fault *why)
 static enum rc load_data(struct lesson *l, struct fault *why)
 {
     const char *data = l->options->data != NULL ? l->options->data : l->out->teachers.card.data;
-    const struct dataset_options dataset = {.seed = l->options->seed};
+    const struct dataset_options dataset =
+        comparison_data(&l->out->teachers.card, l->options->seed);
     enum rc rc = dataset_open(data, &dataset, &l->dataset, why);
 
     if (rc != RC_OK) return rc;
@@ -106,38 +111,27 @@ static enum rc load_data(struct lesson *l, struct fault *why)
     return rc;
 }
 
-static void on_answer(void *context, size_t first, const struct batch *batch, const float *logits)
+static void on_asked(void *context, size_t done, size_t count)
 {
-    struct lesson *l = context;
-
-    ensemble_absorb(l->answers, first, batch->rows, logits);
+    tell(context, DISTILL_TEACHING, done, count, (double)NAN);
 }
 
 static enum rc ask_teachers(struct lesson *l, struct fault *why)
 {
-    const struct dataset_info *info = dataset_info(l->dataset);
-    const struct outputs_sink sink = {l, on_answer};
-    struct ensemble_options options = {.samples = l->train.count,
-                                       .classes = info->classes,
-                                       .temperature = l->options->temperature};
-    enum rc rc = RC_OK;
+    const struct answers_options options = {
+        .teachers = l->options->teachers,
+        .teachers_count = l->options->teachers_count,
+        .info = dataset_info(l->dataset),
+        .samples = &l->train,
+        .vote = l->options->vote,
+        .temperature = l->options->temperature,
+        .batch = l->batch,
+        .bytes_max = l->options->answers_bytes_max,
+        .on_teacher = on_asked,
+        .context = l,
+    };
 
-    options.wants[l->options->vote] = true;
-    l->answers = ensemble_create(&options);
-    if (l->answers == NULL) return fault_set(why, RC_NOMEM, "cannot distil: memory is short");
-    for (size_t i = 0; rc == RC_OK && i < l->options->teachers_count; i++) {
-        const char *path = l->options->teachers[i];
-        struct model *model = NULL;
-        struct model_card card;
-        rc = comparison_load(l->backend, path, info, OUTPUTS_BATCH, &model, &card, why);
-        if (rc != RC_OK) break;
-        const struct dataset_info as_trained = outputs_info(info, model);
-        rc = outputs_run(model, &as_trained, &l->train, &sink);
-        if (rc != RC_OK) fault_set(why, rc, "cannot ask %s: %s", path, rc_text(rc));
-        model_destroy(model);
-        tell(l, DISTILL_TEACHING, i + 1, l->options->teachers_count, NAN);
-    }
-    return rc;
+    return answers_create(l->backend, &options, &l->answers, why);
 }
 
 /* ---- the student ---- */
@@ -148,8 +142,10 @@ static void pupil_deinit(struct pupil *p, struct backend *backend)
     mem_free(p->logits);
     mem_free(p->gradient);
     mem_free(p->teacher);
+    mem_free(p->labels);
     batch_deinit(&p->batch);
     mem_free(p->order);
+    task_deinit(&p->task);
     model_destroy(p->model);
     *p = (struct pupil){.model = NULL};
 }
@@ -166,35 +162,51 @@ static void pupil_card(struct pupil *p, const struct lesson *l)
              l->options->data != NULL ? l->options->data : teacher->data);
 }
 
-static enum rc pupil_init(struct pupil *p, struct lesson *l, struct fault *why)
+static enum rc pupil_buffers(struct pupil *p, const struct lesson *l)
 {
-    const struct dataset_info *info = dataset_info(l->dataset);
-    struct model_options options = {
-        .spec = l->options->student,
-        .batch_max = l->batch > OUTPUTS_BATCH ? l->batch : OUTPUTS_BATCH,
-        .seed = l->options->seed,
-        .with_gradients = true,
-    };
-    const size_t rows = l->batch, outputs = rows * info->classes;
-
-    task_describe(info, &options);
-    enum rc rc = model_create(l->backend, &options, &p->model, why);
-    if (rc != RC_OK) return rc;
-    model_set_normalisation(p->model, info->mean, info->scale);
-    const size_t values = model_schema(p->model)->values[SECTION_PARAMETERS];
+    const struct schema *schema = model_schema(p->model);
     const size_t planes = optimizer_planes(l->optimizer.kind);
-    const size_t scratch = optimizer_workspace(&l->optimizer, model_schema(p->model));
-    p->moments =
-        l->backend->ops->alloc(l->backend, (planes * values + scratch + 1) * sizeof(float));
-    p->workspace = p->moments == NULL ? NULL : p->moments + planes * values;
-    rc = batch_init(&p->batch, info, l->batch);
+    const size_t values = planes * schema->values[SECTION_PARAMETERS];
+    const size_t scratch = optimizer_workspace(&l->optimizer, schema);
+    const size_t outputs = task_logits(&p->task, l->batch);
+    enum rc rc = batch_init(&p->batch, dataset_info(l->dataset), l->batch);
+
+    p->moments = l->backend->ops->alloc(l->backend, (values + scratch + 1) * sizeof(float));
+    p->workspace = p->moments == NULL ? NULL : p->moments + values;
     p->logits = mem_aligned(outputs * sizeof(float));
     p->gradient = mem_aligned(outputs * sizeof(float));
     p->teacher = mem_aligned(outputs * sizeof(float));
     p->order = mem_array(l->train.count, sizeof *p->order);
-    if (rc != RC_OK || p->moments == NULL || p->logits == NULL || p->gradient == NULL ||
-        p->teacher == NULL || p->order == NULL) {
-        return fault_set(why, RC_NOMEM, "cannot train the student: memory is short");
+    if (p->task.target != DATA_REALS) {
+        p->labels = mem_array(outputs / p->task.outputs, sizeof *p->labels);
+        if (p->labels == NULL) return RC_NOMEM;
+    }
+    if (p->moments == NULL || p->logits == NULL || p->gradient == NULL || p->teacher == NULL ||
+        p->order == NULL) {
+        return RC_NOMEM;
+    }
+    return rc;
+}
+
+static enum rc pupil_init(struct pupil *p, struct lesson *l, struct fault *why)
+{
+    const struct dataset_info *info = dataset_info(l->dataset);
+    const uint32_t judging = outputs_batch(info);
+    struct model_options options = {
+        .spec = l->options->student,
+        .batch_max = l->batch > judging ? l->batch : judging,
+        .seed = l->options->seed,
+        .with_gradients = true,
+    };
+
+    task_describe(info, &options);
+    enum rc rc = model_create(l->backend, &options, &p->model, why);
+    if (rc == RC_OK) rc = task_init(&p->task, info, p->model, 1, why);
+    if (rc != RC_OK) return rc;
+    model_set_normalisation(p->model, info->mean, info->scale);
+    rc = pupil_buffers(p, l);
+    if (rc != RC_OK) {
+        return fault_set(why, rc, "cannot train the student: memory is short");
     }
     for (size_t i = 0; i < l->train.count; i++) {
         p->order[i] = (uint32_t)i;
@@ -205,21 +217,49 @@ static enum rc pupil_init(struct pupil *p, struct lesson *l, struct fault *why)
     return RC_OK;
 }
 
-static void next_batch(struct pupil *p, struct lesson *l)
+/* Each head of the student is asked the same: spread what there is once a row. */
+static void spread_over_heads(struct pupil *p, size_t rows)
 {
-    const uint32_t classes = dataset_info(l->dataset)->classes;
+    const uint32_t heads = p->task.heads, outputs = p->task.outputs;
 
+    for (size_t i = rows * heads; i-- > 0;) { /* from behind: in place */
+        const size_t row = i / heads;
+        if (p->labels != NULL) p->labels[i] = p->batch.labels[row];
+        if (row == i) continue;
+        memmove(p->teacher + i * outputs, p->teacher + row * outputs, outputs * sizeof(float));
+    }
+}
+
+static enum rc next_batch(struct pupil *p, struct lesson *l)
+{
     if (p->next + l->batch > l->train.count) {
         rng_shuffle(&p->rng, p->order, l->train.count);
         p->next = 0;
     }
-    samples_gather(&l->train, dataset_info(l->dataset), (struct pick){p->order, p->next, l->batch},
-                   &p->batch);
-    for (uint32_t r = 0; r < l->batch; r++) {
-        const uint32_t sample = p->order[p->next + r];
-        ensemble_settle(l->answers, l->options->vote, sample, 1, p->teacher + (size_t)r * classes);
-    }
+    const struct pick pick = {p->order, p->next, l->batch};
+    samples_gather(&l->train, dataset_info(l->dataset), pick, &p->batch);
     p->next += l->batch;
+    return answers_get(l->answers, pick, p->teacher);
+}
+
+/* Loss and gradient of the batch in hand. */
+static double judge(struct pupil *p, const struct lesson *l, double alpha)
+{
+    const size_t rows = (size_t)l->batch * p->task.rows, values = rows * p->task.outputs;
+    const uint32_t all = (uint32_t)(rows * p->task.heads);
+    uint32_t correct = 0;
+
+    if (p->task.target == DATA_REALS) {
+        for (size_t i = 0; i < values; i++) {
+            p->teacher[i] =
+                (float)((1 - alpha) * p->batch.targets[i] + alpha * (double)p->teacher[i]);
+        }
+        spread_over_heads(p, rows);
+        return loss_squared(p->logits, p->teacher, all, p->task.outputs, p->gradient);
+    }
+    spread_over_heads(p, rows);
+    return loss_distillation(p->logits, p->teacher, p->labels, all, p->task.outputs,
+                             l->options->temperature, alpha, p->gradient, &correct);
 }
 
 static enum rc take_step(struct pupil *p, struct lesson *l, double alpha, uint64_t step,
@@ -233,13 +273,12 @@ static enum rc take_step(struct pupil *p, struct lesson *l, double alpha, uint64
         .factor = schedule_factor(&l->schedule, step),
         .count = step + 1,
     };
-    uint32_t correct = 0;
 
-    next_batch(p, l);
-    enum rc rc = model_forward(p->model, p->batch.values, l->batch, true, p->logits);
+    enum rc rc = next_batch(p, l);
     if (rc != RC_OK) return rc;
-    *loss = loss_distillation(p->logits, p->teacher, p->batch.labels, l->batch, p->card.classes,
-                              l->options->temperature, alpha, p->gradient, &correct);
+    rc = model_forward(p->model, p->batch.values, l->batch, true, p->logits);
+    if (rc != RC_OK) return rc;
+    *loss = judge(p, l, alpha);
     if (!isfinite(*loss)) return RC_NONFINITE;
     rc = model_backward(p->model, p->gradient);
     if (rc != RC_OK) return rc;
@@ -293,6 +332,11 @@ static enum rc plan(struct lesson *l, struct fault *why)
     const uint32_t batch = o->batch > 0 ? o->batch : 64;
 
     if (l->train.count == 0) return fault_set(why, RC_SHAPE, "the data has no training samples");
+    if (dataset_info(l->dataset)->target == DATA_REALS && o->vote != VOTE_MEAN) {
+        return fault_set(why, RC_USAGE,
+                         "--teachers-vote %s is for classes; real values have only 'mean'",
+                         vote_name(o->vote));
+    }
     l->batch = l->train.count < batch ? (uint32_t)l->train.count : batch;
     const double steps = ceil(o->epochs * (double)(l->train.count / l->batch));
     if (!(steps < 1e15)) return fault_set(why, RC_LIMIT, "--epochs is too large");
@@ -350,7 +394,7 @@ enum rc distill_run(struct backend *backend, const struct distill_options *optio
     if (rc == RC_OK) rc = teach(&l, why);
     result.steps = l.steps;
     result.samples = l.train.count;
-    ensemble_destroy(l.answers);
+    answers_destroy(l.answers);
     samples_deinit(&l.test);
     samples_deinit(&l.train);
     dataset_close(l.dataset);
@@ -370,18 +414,19 @@ void distill_result_deinit(struct distill_result *result)
 struct json *distill_json(const struct distill_result *r)
 {
     struct json *json = json_object_create(), *accuracy = json_array_create();
+    struct json *loss = json_array_create();
 
     for (size_t i = 0; i < r->teachers.count; i++) {
         json_append_real(accuracy, score_accuracy(&r->teachers.models[i]));
+        json_append_real(loss, score_loss(&r->teachers.models[i]));
     }
     json_set_count(json, "teachers", r->teachers.count);
     json_set(json, "teacher_accuracy", accuracy);
+    json_set(json, "teacher_loss", loss);
     json_set_real(json, "ensemble_accuracy", score_accuracy(&r->teachers.votes[r->vote]));
-    if (r->teachers.has_average) {
-        json_set_real(json, "average_model_accuracy", score_accuracy(&r->teachers.average));
-    } else {
-        json_set_null(json, "average_model_accuracy");
-    }
+    json_set_real(json, "ensemble_loss", score_loss(&r->teachers.votes[r->vote]));
+    json_set_real(json, "average_model_accuracy", score_accuracy(&r->teachers.average));
+    json_set_real(json, "average_model_loss", score_loss(&r->teachers.average));
     json_set_real(json, "student_accuracy", score_accuracy(&r->student));
     json_set_real(json, "student_loss", score_loss(&r->student));
     if (r->has_baseline) {

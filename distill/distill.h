@@ -1,8 +1,9 @@
 /*
  * distill: train a student on what an ensemble of teachers says (Hinton, Vinyals, Dean 2015,
- * arXiv:1503.02531). The teachers answer each training sample once, in evaluation mode; the answers
- * (probabilities at temperature T) are kept, a few float32 per sample, and the teachers are gone
- * before the student starts. Loss: (1 - a) CE(labels) + a T^2 KL(teacher_T || student_T).
+ * arXiv:1503.02531). The teachers answer in evaluation mode, with probabilities at temperature T;
+ * distill/answers.h says which answers are kept. Loss, a sample or step of a text:
+ * (1 - a) CE(labels) + a T^2 KL(teacher_T || student_T). Real values: the squared error against
+ * (1 - a) target + a mean(teachers), whose gradient is that of the two errors mixed; T has no say.
  * On request the same student, from the same weights, in the same steps and order, is also trained
  * on the labels alone (a = 0): what distilling has to be better than.
  */
@@ -32,19 +33,20 @@ struct distill_progress {
 struct distill_options {
     const char *const *teachers;
     size_t teachers_count; /* at least 1 */
-    enum vote vote;
-    double temperature;   /* > 0 */
-    double alpha;         /* in [0, 1] */
-    const char *student;  /* preset or layer list */
-    const char *data;     /* --data spec; NULL: what the first teacher was trained on */
-    uint64_t samples_max; /* of the training part, drawn by `seed`; 0: all */
-    double epochs;        /* over these samples */
+    enum vote vote;        /* real values: VOTE_MEAN, anything else is RC_USAGE */
+    double temperature;    /* > 0 */
+    double alpha;          /* in [0, 1] */
+    const char *student;   /* preset or layer list */
+    const char *data;      /* --data spec; NULL: what the first teacher was trained on */
+    uint64_t samples_max;  /* of the training part, drawn by `seed`; 0: all */
+    double epochs;         /* over these samples */
     uint32_t batch;
     const char *optimizer, *schedule; /* NULL: momentum, cosine */
     double lr;                        /* > 0 overrides the optimizer's */
     uint64_t seed;
     bool with_baseline;
-    const char *out_path; /* the student's file; NULL: not written */
+    size_t answers_bytes_max; /* instead of ANSWERS_BYTES_MAX; 0: that */
+    const char *out_path;     /* the student's file; NULL: not written */
     void (*on_progress)(void *context, const struct distill_progress *progress); /* may be NULL */
     void *context;
 };

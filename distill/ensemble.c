@@ -1,5 +1,5 @@
 /*
- * ensemble: see ensemble.h. Sums are kept per sample and class in float32: at most a few thousand
+ * ensemble: see ensemble.h. Sums are kept per row and class in float32: at most a few thousand
  * members of values in [0, 1] (or of logits) lose nothing that an accuracy could show.
  * Thread: whichever evaluates, one at a time.
  */
@@ -13,8 +13,8 @@
 
 struct ensemble {
     struct ensemble_options options;
-    uint32_t *members;       /* [samples]: how many answered */
-    float *sums[VOTE_COUNT]; /* [samples, classes] each; NULL when not wanted */
+    uint32_t *members;       /* [rows]: how many answered */
+    float *sums[VOTE_COUNT]; /* [rows, classes] each; NULL when not wanted */
 };
 
 static const char *const vote_names[VOTE_COUNT] = {"mean", "logits", "vote"};
@@ -37,20 +37,36 @@ const char *vote_name(enum vote vote)
     return vote_names[vote];
 }
 
+/* A vote breaks its ties by summed probability, so it needs those sums as well. */
+static bool keeps(const struct ensemble_options *options, int vote)
+{
+    return options->wants[vote] || (vote == VOTE_MEAN && options->wants[VOTE_MAJORITY]);
+}
+
+size_t ensemble_row_bytes(const struct ensemble_options *options)
+{
+    size_t bytes = sizeof(uint32_t);
+
+    for (int i = 0; i < VOTE_COUNT; i++) {
+        if (keeps(options, i)) bytes += options->classes * sizeof(float);
+    }
+    return bytes;
+}
+
 struct ensemble *ensemble_create(const struct ensemble_options *options)
 {
     CHECK(options->classes > 0 && options->temperature > 0);
+    CHECK(!options->is_real || (options->wants[VOTE_MEAN] && !options->wants[VOTE_LOGITS] &&
+                                !options->wants[VOTE_MAJORITY]));
     struct ensemble *e = mem_alloc(sizeof *e);
 
     if (e == NULL) return NULL;
     e->options = *options;
-    /* A vote breaks its ties by summed probability, so it needs those sums as well. */
-    if (options->wants[VOTE_MAJORITY]) e->options.wants[VOTE_MEAN] = true;
-    e->members = mem_array(options->samples, sizeof *e->members);
+    e->members = mem_array(options->rows, sizeof *e->members);
     bool is_short = e->members == NULL;
     for (int i = 0; i < VOTE_COUNT; i++) {
-        if (!e->options.wants[i]) continue;
-        e->sums[i] = mem_array(options->samples, options->classes * sizeof(float));
+        if (!keeps(options, i)) continue;
+        e->sums[i] = mem_array(options->rows, options->classes * sizeof(float));
         is_short = is_short || e->sums[i] == NULL;
     }
     if (is_short) {
@@ -92,6 +108,17 @@ static double exponentials(const float *logits, uint32_t classes, double tempera
     return sum;
 }
 
+void ensemble_clear(struct ensemble *ensemble)
+{
+    const struct ensemble_options *o = &ensemble->options;
+
+    memset(ensemble->members, 0, o->rows * sizeof *ensemble->members);
+    for (int i = 0; i < VOTE_COUNT; i++) {
+        if (ensemble->sums[i] == NULL) continue;
+        memset(ensemble->sums[i], 0, o->rows * o->classes * sizeof(float));
+    }
+}
+
 void ensemble_softmax(const float *logits, size_t rows, uint32_t classes, double temperature,
                       float *probabilities)
 {
@@ -108,7 +135,7 @@ void ensemble_softmax(const float *logits, size_t rows, uint32_t classes, double
 
 void ensemble_absorb(struct ensemble *ensemble, size_t first, size_t rows, const float *logits)
 {
-    CHECK(first + rows <= ensemble->options.samples);
+    CHECK(first + rows <= ensemble->options.rows);
     const uint32_t classes = ensemble->options.classes;
     const double temperature = ensemble->options.temperature;
 
@@ -118,7 +145,10 @@ void ensemble_absorb(struct ensemble *ensemble, size_t first, size_t rows, const
         if (ensemble->sums[VOTE_MAJORITY] != NULL) {
             ensemble->sums[VOTE_MAJORITY][at + argmax(logits, classes)] += 1;
         }
-        if (ensemble->sums[VOTE_MEAN] != NULL) {
+        for (uint32_t c = 0; ensemble->options.is_real && c < classes; c++) {
+            ensemble->sums[VOTE_MEAN][at + c] += logits[c];
+        }
+        if (ensemble->sums[VOTE_MEAN] != NULL && !ensemble->options.is_real) {
             double max, sum = exponentials(logits, classes, temperature, &max);
             for (uint32_t c = 0; c < classes; c++) {
                 ensemble->sums[VOTE_MEAN][at + c] +=
@@ -135,7 +165,7 @@ void ensemble_settle(const struct ensemble *ensemble, enum vote vote, size_t fir
                      float *probabilities)
 {
     CHECK((unsigned)vote < VOTE_COUNT && ensemble->sums[vote] != NULL);
-    CHECK(first + rows <= ensemble->options.samples);
+    CHECK(first + rows <= ensemble->options.rows);
     const uint32_t classes = ensemble->options.classes;
 
     for (size_t r = 0; r < rows; r++, probabilities += classes) {
@@ -152,15 +182,15 @@ void ensemble_settle(const struct ensemble *ensemble, enum vote vote, size_t fir
     }
 }
 
-uint32_t ensemble_winner(const struct ensemble *ensemble, enum vote vote, size_t sample)
+uint32_t ensemble_winner(const struct ensemble *ensemble, enum vote vote, size_t row)
 {
     CHECK((unsigned)vote < VOTE_COUNT && ensemble->sums[vote] != NULL);
-    CHECK(sample < ensemble->options.samples && ensemble->members[sample] > 0);
+    CHECK(row < ensemble->options.rows && ensemble->members[row] > 0);
     const uint32_t classes = ensemble->options.classes;
-    const float *sums = ensemble->sums[vote] + sample * classes;
+    const float *sums = ensemble->sums[vote] + row * classes;
 
     if (vote != VOTE_MAJORITY) return argmax(sums, classes);
-    const float *tie = ensemble->sums[VOTE_MEAN] + sample * classes;
+    const float *tie = ensemble->sums[VOTE_MEAN] + row * classes;
     uint32_t best = 0;
     for (uint32_t c = 1; c < classes; c++) {
         if (sums[c] > sums[best] || (sums[c] >= sums[best] && tie[c] > tie[best])) best = c;

@@ -1,7 +1,7 @@
 /*
  * outputs: what a model says about samples in memory: batches are normalised as the model's card
- * says, run forward in evaluation mode, and their logits handed on. Also the score
- * that a test part gives them.
+ * says, run forward in evaluation mode, and their logits handed on. Also the score that a test part
+ * gives them: of classes, of the next token at each step of a text, or of real values.
  */
 #ifndef GRAPEVINE_DISTILL_OUTPUTS_H
 #define GRAPEVINE_DISTILL_OUTPUTS_H
@@ -9,38 +9,51 @@
 #include "base/rc.h"
 #include "replica/dataset.h"
 #include "replica/model.h"
+#include "replica/task.h"
 
-enum { OUTPUTS_BATCH = 256 }; /* rows of a forward pass when nothing is trained */
+/* Samples and rows of logits of a forward pass when nothing is trained. */
+enum { OUTPUTS_BATCH = 256, OUTPUTS_ROWS = 2048 };
+
+/** Samples of such a pass: as many as OUTPUTS_BATCH, fewer of long sequences. */
+uint32_t outputs_batch(const struct dataset_info *info);
+/** Predictions that the data asks for of each sample. */
+uint32_t outputs_rows(const struct dataset_info *info);
 
 struct score {
-    uint64_t samples, correct;
-    double loss_sum; /* nats */
+    uint64_t count, correct; /* predictions */
+    double loss_sum;         /* nats; real values: mean squared errors */
+    bool is_real;            /* real values: none of them is correct or wrong */
 };
 
-double score_loss(const struct score *score);     /* mean cross-entropy; NaN without samples */
-double score_accuracy(const struct score *score); /* share in [0, 1]; NaN without samples */
-/** Count one sample that got probability `probability` for its label. */
+double score_loss(const struct score *score);     /* mean; NaN without predictions */
+double score_accuracy(const struct score *score); /* share in [0, 1]; NaN without any, or real */
+/** Count one prediction that gave its label `probability`. */
 void score_add(struct score *score, double probability, bool is_correct);
-
-/** Count `rows` rows of logits. */
-void score_add_logits(struct score *score, const float *logits, const uint32_t *labels, size_t rows,
-                      uint32_t classes);
+/** Count a batch's logits of an evaluation pass. */
+void score_add_batch(struct score *score, const struct task *task, const struct batch *batch,
+                     const float *logits);
 
 /** `info`, with the normalisation the model was trained with. Both stay borrowed. */
 struct dataset_info outputs_info(const struct dataset_info *info, const struct model *model);
 
+/* Some of the samples in memory. */
+struct outputs_part {
+    const struct samples *samples;
+    size_t first, count;
+};
+
 struct outputs_sink {
     void *context;
-    /** Logits [rows, classes] of the samples from `first` on, and the batch they came from;
-     *  borrowed for the call. */
+    /** Logits [samples, rows, classes] of the samples from `first` on, counted within the part, and
+     *  the batch they came from; borrowed for the call. */
     void (*on_logits)(void *context, size_t first, const struct batch *batch, const float *logits);
 };
 
-/** Run `model` over all samples, in order. RC_NONFINITE as soon as a logit is no number, RC_NOMEM,
+/** Run `model` over the part, in order. RC_NONFINITE as soon as a logit is no number, RC_NOMEM,
  *  RC_DEVICE. */
 MUST_USE enum rc outputs_run(struct model *model, const struct dataset_info *info,
-                             const struct samples *samples, const struct outputs_sink *sink);
-/** outputs_run() into a score. */
+                             const struct outputs_part *part, const struct outputs_sink *sink);
+/** outputs_run() over all samples into a score. The model fits the data. */
 MUST_USE enum rc outputs_score(struct model *model, const struct dataset_info *info,
                                const struct samples *samples, struct score *score);
 

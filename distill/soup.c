@@ -6,12 +6,13 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "replica/mixture.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
-static const enum section poured[] = {SECTION_PARAMETERS, SECTION_BUFFERS};
+static const enum section poured[] = {SECTION_PARAMETERS, SECTION_BUFFERS}; /* in this order */
 
 struct soup {
     struct digest schema; /* of the first member */
@@ -19,6 +20,7 @@ struct soup {
     size_t members;
     size_t counts[ARRAY_COUNT(poured)];
     double *means[ARRAY_COUNT(poured)]; /* running means, [counts] each */
+    double *squares;                    /* of squared running means of the statistics */
     double spread;                      /* sum over members and parameters of squared distances */
 };
 
@@ -33,6 +35,7 @@ void soup_destroy(struct soup *soup)
     for (size_t i = 0; i < ARRAY_COUNT(poured); i++) {
         mem_free(soup->means[i]);
     }
+    mem_free(soup->squares);
     mem_free(soup->spec);
     mem_free(soup);
 }
@@ -43,7 +46,8 @@ static enum rc soup_begin(struct soup *soup, struct model *model)
     const struct schema *schema = model_schema(model);
     char *spec = mem_string(model_spec(model));
     double *means[ARRAY_COUNT(poured)] = {NULL};
-    bool is_short = spec == NULL;
+    double *squares = mem_array(schema->values[SECTION_BUFFERS], sizeof(double));
+    bool is_short = spec == NULL || squares == NULL;
 
     for (size_t i = 0; i < ARRAY_COUNT(poured); i++) {
         means[i] = mem_array(schema->values[poured[i]], sizeof(double));
@@ -53,6 +57,7 @@ static enum rc soup_begin(struct soup *soup, struct model *model)
         for (size_t i = 0; i < ARRAY_COUNT(poured); i++) {
             mem_free(means[i]);
         }
+        mem_free(squares);
         mem_free(spec);
         return RC_NOMEM;
     }
@@ -60,6 +65,7 @@ static enum rc soup_begin(struct soup *soup, struct model *model)
         soup->means[i] = means[i];
         soup->counts[i] = schema->values[poured[i]];
     }
+    soup->squares = squares;
     soup->spec = spec;
     soup->schema = schema_digest(schema);
     return RC_OK;
@@ -102,6 +108,10 @@ enum rc soup_add(struct soup *soup, struct model *model, struct fault *why)
         }
         if (poured[s] == SECTION_PARAMETERS) soup->spread += spread;
     }
+    for (size_t i = 0; i < schema->values[SECTION_BUFFERS]; i++) {
+        const double value = model_plane(model, SECTION_BUFFERS)[i];
+        soup->squares[i] += (value * value - soup->squares[i]) * share;
+    }
     soup->members++;
     return RC_OK;
 }
@@ -109,6 +119,28 @@ enum rc soup_add(struct soup *soup, struct model *model, struct fault *why)
 size_t soup_members(const struct soup *soup)
 {
     return soup->members;
+}
+
+bool soup_has_statistics(const struct soup *soup)
+{
+    return soup->counts[ARRAY_COUNT(poured) - 1] > 0;
+}
+
+/* The variance of all members' samples together, where the mean of their variances stands now. */
+static void pour_variances(const struct soup *soup, struct model *model)
+{
+    const struct schema *schema = model_schema(model);
+    const double *means = soup->means[ARRAY_COUNT(poured) - 1];
+    float *buffers = model_plane(model, SECTION_BUFFERS);
+
+    for (uint32_t t = 0; t < schema->tensors_count; t++) {
+        const struct tensor *mean = &schema->tensors[t];
+        if (!schema_is_mean(schema, t)) continue;
+        for (size_t i = 0; i < mean->count; i++) {
+            const size_t at = mean->offset + i, variance = mean[1].offset + i;
+            buffers[variance] = (float)mixture_pool(means[variance], means[at], soup->squares[at]);
+        }
+    }
 }
 
 void soup_pour(const struct soup *soup, struct model *model)
@@ -121,6 +153,7 @@ void soup_pour(const struct soup *soup, struct model *model)
             values[i] = (float)soup->means[s][i];
         }
     }
+    pour_variances(soup, model);
 }
 
 double soup_distance(const struct soup *soup)

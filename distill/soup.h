@@ -4,9 +4,12 @@
  *
  * Members are added one at a time, so memory is one float64 plane whatever their number. Mean and
  * spread are running ones (Welford 1962): equal members give a spread of exactly 0, where a
- * difference of two large sums of squares would give noise. No layer keeps running statistics yet;
- * a layer that does would want them re-estimated on training data after averaging. Only models
- * that grew from one start lie in one basin, which is what makes their average a good model.
+ * difference of two large sums of squares would give noise. Only models that grew from one start
+ * lie in one basin, which is what makes their average a good model.
+ *
+ * Running statistics of batch normalisation are pooled (replica/mixture.h): what all members saw
+ * together. The average computes other activations than they do, so whoever evaluates it estimates
+ * them anew (distill/statistics.h).
  */
 #ifndef GRAPEVINE_DISTILL_SOUP_H
 #define GRAPEVINE_DISTILL_SOUP_H
@@ -14,6 +17,8 @@
 #include "base/fault.h"
 #include "base/rc.h"
 #include "replica/model.h"
+
+#include <stdbool.h>
 
 struct soup;
 
@@ -24,7 +29,9 @@ void soup_destroy(struct soup *soup);
  *  or other tensors; the soup is unchanged), RC_NONFINITE, RC_NOMEM. */
 MUST_USE enum rc soup_add(struct soup *soup, struct model *model, struct fault *why);
 size_t soup_members(const struct soup *soup);
-/** Overwrite the parameters and buffers of `model`, which looks like the members, by the mean.
+/** Whether the members keep running statistics; false without members. */
+bool soup_has_statistics(const struct soup *soup);
+/** Overwrite parameters and buffers of `model`, which looks like the members, by the mean.
  *  There is at least one member. */
 void soup_pour(const struct soup *soup, struct model *model);
 /** sqrt(1/n sum ||x_i - mean||^2) over parameters; 0 without members. */

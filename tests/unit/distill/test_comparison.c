@@ -93,7 +93,7 @@ static void different_specs_make_an_ensemble_but_no_average(void **state)
     assert_int_equal(compare(world, paths, 2, NULL, &c, &why), RC_OK);
     assert_false(c.has_average);
     assert_true(strlen(c.average_missing) > 0 && isnan(c.distance));
-    assert_true(c.votes[VOTE_MEAN].samples == c.samples);
+    assert_true(c.votes[VOTE_MEAN].count == c.samples);
     struct json *json = comparison_json(&c);
     char *text = json_format(json);
     assert_non_null(strstr(text, "\"average_model\":null"));

@@ -11,7 +11,7 @@ enum { MEMBERS = 5, SAMPLES = 7, CLASSES = 10 };
 
 static struct ensemble *ensemble_of(size_t samples, uint32_t classes, double temperature)
 {
-    struct ensemble_options options = {.samples = samples,
+    struct ensemble_options options = {.rows = samples,
                                        .classes = classes,
                                        .temperature = temperature,
                                        .wants = {true, true, true}};
@@ -192,7 +192,7 @@ static void short_memory_gives_null_and_leaks_nothing(void **state)
     /* Proves: each allocation of a creation may fail, and nothing stays behind. */
     (void)state;
     const struct ensemble_options options = {
-        .samples = 4, .classes = 3, .temperature = 1, .wants = {true, true, true}};
+        .rows = 4, .classes = 3, .temperature = 1, .wants = {true, true, true}};
     const uint64_t before = mem_blocks();
 
     for (uint64_t n = 0; n < 5; n++) {

@@ -39,7 +39,7 @@ static struct local_peer done_peer(uint64_t samples)
 /* Two peers, the second of which left no model. */
 static struct json *summary_of(struct local_peer peers[2], bool has_models)
 {
-    struct score score = {.samples = 10, .correct = 9, .loss_sum = 3};
+    struct score score = {.count = 10, .correct = 9, .loss_sum = 3};
     uint64_t parameters = 42;
     const uint32_t peer_of = 0;
     const struct local_result run = {

@@ -1,0 +1,180 @@
+/* answers: see answers.h. Thread: the command's, one at a time. */
+#include "distill/answers.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "distill/comparison.h"
+#include "distill/outputs.h"
+
+#include <math.h>
+
+struct answers {
+    struct answers_options options;
+    uint32_t rows;             /* a sample */
+    size_t each;               /* values a sample */
+    struct ensemble *ensemble; /* of all samples, or of one batch */
+    bool is_kept;
+    /* Where they are not: */
+    struct model **teachers; /* [teachers_count] */
+    struct batch batch;
+    float *logits;
+};
+
+static enum rc load(struct answers *a, struct backend *backend, size_t i, uint32_t batch,
+                    struct model **model, struct fault *why)
+{
+    const struct comparison_file file = {
+        .path = a->options.teachers[i], .info = a->options.info, .batch_max = batch};
+    struct model_card card;
+
+    return comparison_load(backend, &file, model, &card, why);
+}
+
+static void tell(const struct answers *a, size_t done)
+{
+    if (a->options.on_teacher == NULL) return;
+    a->options.on_teacher(a->options.context, done, a->options.teachers_count);
+}
+
+static void on_answer(void *context, size_t first, const struct batch *batch, const float *logits)
+{
+    struct answers *a = context;
+
+    ensemble_absorb(a->ensemble, first * a->rows, (size_t)batch->rows * a->rows, logits);
+}
+
+static enum rc ask_all(struct answers *a, struct backend *backend, struct fault *why)
+{
+    const struct answers_options *o = &a->options;
+    const struct outputs_part all = {o->samples, 0, o->samples->count};
+    const struct outputs_sink sink = {a, on_answer};
+    enum rc rc = RC_OK;
+
+    for (size_t i = 0; rc == RC_OK && i < o->teachers_count; i++) {
+        struct model *model = NULL;
+        rc = load(a, backend, i, outputs_batch(o->info), &model, why);
+        if (rc != RC_OK) break;
+        const struct dataset_info as_trained = outputs_info(o->info, model);
+        rc = outputs_run(model, &as_trained, &all, &sink);
+        if (rc != RC_OK) fault_set(why, rc, "cannot ask %s: %s", o->teachers[i], rc_text(rc));
+        model_destroy(model);
+        tell(a, i + 1);
+    }
+    return rc;
+}
+
+static enum rc load_all(struct answers *a, struct backend *backend, struct fault *why)
+{
+    const struct answers_options *o = &a->options;
+    enum rc rc;
+
+    if (o->teachers_count > ANSWERS_TEACHERS_MAX) {
+        return fault_set(why, RC_LIMIT,
+                         "the answers of %zu teachers on %zu samples take too much memory, and so "
+                         "do more than %d teachers at once; name fewer, or give fewer --samples",
+                         o->teachers_count, o->samples->count, ANSWERS_TEACHERS_MAX);
+    }
+    a->teachers = mem_array(o->teachers_count, sizeof *a->teachers);
+    a->logits = mem_aligned(o->batch * a->each * sizeof(float));
+    rc = batch_init(&a->batch, o->info, o->batch);
+    if (rc != RC_OK || a->teachers == NULL || a->logits == NULL) {
+        return fault_set(why, RC_NOMEM, "cannot distil: memory is short");
+    }
+    for (size_t i = 0; rc == RC_OK && i < o->teachers_count; i++) {
+        rc = load(a, backend, i, o->batch, &a->teachers[i], why);
+        if (rc == RC_OK) tell(a, i + 1);
+    }
+    return rc;
+}
+
+enum rc answers_create(struct backend *backend, const struct answers_options *options,
+                       struct answers **answers, struct fault *why)
+{
+    CHECK(options->teachers_count > 0 && options->batch > 0);
+    struct answers *a = mem_alloc(sizeof *a);
+    struct ensemble_options ensemble = {.classes = options->info->outputs,
+                                        .temperature = options->temperature,
+                                        .is_real = options->info->target == DATA_REALS};
+    const size_t bytes_max = options->bytes_max > 0 ? options->bytes_max : ANSWERS_BYTES_MAX;
+    enum rc rc;
+
+    if (a == NULL) return fault_set(why, RC_NOMEM, "cannot distil: memory is short");
+    a->options = *options;
+    a->rows = outputs_rows(options->info);
+    a->each = (size_t)a->rows * options->info->outputs;
+    ensemble.wants[options->vote] = true;
+    const size_t fits = bytes_max / (a->rows * ensemble_row_bytes(&ensemble));
+    a->is_kept = options->samples->count <= fits;
+    ensemble.rows = a->rows * (a->is_kept ? options->samples->count : options->batch);
+    a->ensemble = ensemble_create(&ensemble);
+    rc = a->ensemble != NULL ? RC_OK : fault_set(why, RC_NOMEM, "cannot distil: memory is short");
+    if (rc == RC_OK) rc = a->is_kept ? ask_all(a, backend, why) : load_all(a, backend, why);
+    if (rc != RC_OK) {
+        answers_destroy(a);
+        return rc;
+    }
+    *answers = a;
+    return RC_OK;
+}
+
+void answers_destroy(struct answers *answers)
+{
+    if (answers == NULL) return;
+    for (size_t i = 0; answers->teachers != NULL && i < answers->options.teachers_count; i++) {
+        model_destroy(answers->teachers[i]);
+    }
+    mem_free(answers->teachers);
+    mem_free(answers->logits);
+    batch_deinit(&answers->batch);
+    ensemble_destroy(answers->ensemble);
+    mem_free(answers);
+}
+
+bool answers_are_kept(const struct answers *answers)
+{
+    return answers->is_kept;
+}
+
+static bool is_finite(const float *values, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (!isfinite(values[i])) return false;
+    }
+    return true;
+}
+
+static enum rc ask(struct answers *a, struct pick pick)
+{
+    const struct answers_options *o = &a->options;
+    enum rc rc = RC_OK;
+
+    ensemble_clear(a->ensemble);
+    for (size_t i = 0; rc == RC_OK && i < o->teachers_count; i++) {
+        const struct dataset_info as_trained = outputs_info(o->info, a->teachers[i]);
+        samples_gather(o->samples, &as_trained, pick, &a->batch);
+        rc = model_forward(a->teachers[i], a->batch.values, pick.rows, false, a->logits);
+        if (rc == RC_OK && !is_finite(a->logits, pick.rows * a->each)) rc = RC_NONFINITE;
+        if (rc == RC_OK) {
+            ensemble_absorb(a->ensemble, 0, (size_t)pick.rows * a->rows, a->logits);
+        }
+    }
+    return rc;
+}
+
+enum rc answers_get(struct answers *answers, struct pick pick, float *out)
+{
+    const enum vote vote = answers->options.vote;
+    const uint32_t rows = answers->rows;
+
+    CHECK(pick.rows <= answers->options.batch);
+    if (!answers->is_kept) {
+        const enum rc rc = ask(answers, pick);
+        if (rc == RC_OK) ensemble_settle(answers->ensemble, vote, 0, (size_t)pick.rows * rows, out);
+        return rc;
+    }
+    for (uint32_t i = 0; i < pick.rows; i++) {
+        const size_t at = pick.first + i, sample = pick.order != NULL ? pick.order[at] : at;
+        ensemble_settle(answers->ensemble, vote, sample * rows, rows, out + i * answers->each);
+    }
+    return RC_OK;
+}
