@@ -112,8 +112,9 @@ const struct option_row option_rows[] = {
 
     /* training */
     {"data", OPTION_TEXT, GROUP_TRAINING, RUNS | ON(DOCTOR), "SPEC", "digits", 0, 0,
-     "digits, fashion-mnist, idx:DIR, cifar10:DIR, csv:FILE,label=COLUMN, npy:X.npy,Y.npy, "
-     "text:FILE or synthetic:FAMILY",
+     "digits, fashion-mnist, idx:DIR, cifar10:DIR, csv:FILE,label=COLUMN or "
+     "csv:FILE,target=COLUMN, npy:X.npy,Y.npy, text:FILE, or synthetic:least-squares, "
+     "synthetic:spirals and synthetic:parity; their settings: docs/training.md",
      false},
     {"data", OPTION_TEXT, GROUP_TRAINING, JUDGES | ON(DISTILL), "SPEC", NULL, 0, 0,
      "digits, fashion-mnist, idx:DIR, cifar10:DIR, ... (default: what the first file was trained "
@@ -126,10 +127,13 @@ const struct option_row option_rows[] = {
     {"model", OPTION_TEXT, GROUP_TRAINING, ON(INSPECT), "SPEC", NULL, 0, 0,
      "in place of a file: a model as 'grapevine peer' takes it", false},
     {"model", OPTION_TEXT, GROUP_TRAINING, RUNS | ON(BENCH), "SPEC", "mlp", 0, 0,
-     "mlp, cnn or layers: conv3x3:32 relu maxpool2 linear:128 relu linear:classes", false},
+     "for images and rows of numbers mlp, cnn, treenet, resnet14, resnet20 or resnet18; for text "
+     "lstm, gpt-nano, gpt-micro or gpt2-small; or layers, as in 'conv3x3:32 bn relu maxpool2 "
+     "linear:classes': docs/training.md lists them",
+     false},
     {"optimizer", OPTION_TEXT, GROUP_TRAINING, LEARNS, "SPEC", NULL, 0, 0,
      "sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw, lars, lamb or muon, with settings as "
-     "in adamw:lr=1e-3,wd=0.1 (default by model)",
+     "in adamw:lr=1e-3,wd=0.1 (default by model: momentum, for text adam or adamw)",
      false},
     {"lr", OPTION_REAL, GROUP_TRAINING, LEARNS, "X", NULL, 1e-12, 1e6,
      "learning rate, in place of the optimizer's lr=", false},
@@ -142,7 +146,7 @@ const struct option_row option_rows[] = {
      "warmup=STEPS",
      false},
     {"batch", OPTION_COUNT, GROUP_TRAINING, LEARNS | ON(BENCH) | ON(INSPECT), "N", NULL, 1, 65536,
-     "samples a step (default by model: 64)", false},
+     "samples a step (default by model: 64; for text 32, gpt2-small 4)", false},
     {"clip", OPTION_REAL, GROUP_TRAINING, RUNS, "NORM", NULL, 1e-12, 1e12,
      "shorten gradients whose norm is above this (default: never)", false},
     {"accumulate", OPTION_COUNT, GROUP_TRAINING, RUNS, "N", "1", 1, 4096,
@@ -180,9 +184,10 @@ const struct option_row option_rows[] = {
      "when: every=16 steps or time=5s (default by method)", false},
 
     /* goal */
-    {"steps", OPTION_COUNT, GROUP_GOAL, RUNS, "N", NULL, 1, 1e15, "stop after N steps", false},
+    {"steps", OPTION_COUNT, GROUP_GOAL, RUNS, "N", NULL, 1, 1e15,
+     "stop after N steps (default by model: 1000 for text, gpt2-small 100)", false},
     {"epochs", OPTION_REAL, GROUP_GOAL, RUNS, "X", NULL, 1e-6, 1e9,
-     "stop after X passes over the share (default by model)", false},
+     "stop after X passes over the share (default by model: mlp 5, resnets 10, others 3)", false},
     {"time", OPTION_DURATION, GROUP_GOAL, RUNS, "T", NULL, 0.001, 31536000, "stop after T", false},
     {"target-accuracy", OPTION_REAL, GROUP_GOAL, RUNS, "A", NULL, 1e-9, 1,
      "stop at this test accuracy", false},

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "peer/options_table.h"
+#include "replica/layers.h"
 
 #include <unistd.h>
 
@@ -440,6 +441,18 @@ static void help_names_each_flag(void **state)
     }
 }
 
+/* Whoever asks how to write --model reads the name of every preset. */
+static void help_names_each_preset(void **state)
+{
+    size_t row = option_find(COMMAND_PEER, "model", strlen("model"));
+
+    (void)state;
+    assert_true(row < option_rows_count);
+    for (size_t i = 0; layers_preset_name(i) != NULL; i++) {
+        assert_non_null(strstr(option_rows[row].help, layers_preset_name(i)));
+    }
+}
+
 /* The manual page names every command and keeps roff's own signs out of its text. */
 static void the_manual_page_names_every_command(void **state)
 {
@@ -520,6 +533,7 @@ int main(void)
         cmocka_unit_test(settings_are_handed_on_to_a_child),
         cmocka_unit_test(resuming_adopts_or_refuses),
         cmocka_unit_test(help_names_each_flag),
+        cmocka_unit_test(help_names_each_preset),
         cmocka_unit_test(the_manual_page_names_every_command),
         cmocka_unit_test(distance_counts_single_slips),
         cmocka_unit_test(short_memory_is_reported_and_nothing_leaks),
