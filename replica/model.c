@@ -117,8 +117,8 @@ static enum rc set_up(struct model *m, const char *spec, struct fault *why)
     return fault_set(why, rc, "cannot write the initial weights: %s", rc_text(rc));
 }
 
-enum rc model_create(struct backend *backend, const struct model_options *options,
-                     struct model **model, struct fault *why)
+static enum rc create(struct backend *backend, const struct model_options *options,
+                      bool is_unshared, struct model **model, struct fault *why)
 {
     struct model *m;
     enum rc rc = check_options(options, why);
@@ -143,6 +143,7 @@ enum rc model_create(struct backend *backend, const struct model_options *option
     m->leader = options->leader;
     m->meeting = options->meeting;
     m->lane = options->lane;
+    m->is_unshared = is_unshared;
     rc = set_up(m, options->spec, why);
     if (rc != RC_OK) {
         model_destroy(m);
@@ -150,6 +151,18 @@ enum rc model_create(struct backend *backend, const struct model_options *option
     }
     *model = m;
     return RC_OK;
+}
+
+enum rc model_create(struct backend *backend, const struct model_options *options,
+                     struct model **model, struct fault *why)
+{
+    return create(backend, options, false, model, why);
+}
+
+enum rc model_create_unshared(struct backend *backend, const struct model_options *options,
+                              struct model **model, struct fault *why)
+{
+    return create(backend, options, true, model, why);
 }
 
 void model_destroy(struct model *model)
@@ -292,11 +305,16 @@ static enum rc close_segment(struct run *run, const struct segment *segment)
         uint32_t s = segment->first + i;
         struct stage *stage = &model->stages[s];
         struct stage_pass pass;
+        uint64_t begin = profile_clock(model);
 
+        model->closed++;
         if ((run->is_backward ? stage->ops->close_backward : stage->ops->close) == NULL) continue;
         pass = pass_of(run, s, 0);
         rc = run->is_backward ? stage->ops->close_backward(model, stage, &pass)
                               : stage->ops->close(model, stage, &pass);
+        if (model->profile != NULL) {
+            model->profile->ns[s][run->is_backward ? 1 : 0] += profile_clock(model) - begin;
+        }
     }
     return rc;
 }
@@ -331,13 +349,16 @@ static enum rc prepare(struct model *model, bool is_training)
 }
 
 /* Outputs to the host; several heads become one prediction unless they are to learn. */
-static enum rc fetch(struct model *model, uint32_t batch, bool is_training, float *logits)
+static enum rc fetch(const struct run *run, float *logits)
 {
-    size_t rows = (size_t)batch * model_rows(model);
-    bool is_merged = model->heads > 1 && !is_training;
+    struct model *model = run->model;
+    uint32_t output = model->values_count - 1;
+    bool is_input = model->values[output].home == 0; /* as of `rows` alone */
+    size_t rows = (size_t)run->batch * model_rows(model);
+    bool is_merged = model->heads > 1 && !run->is_training;
     float *to = is_merged ? model->merged : logits;
     enum rc rc = model->backend->ops->download(
-        model->backend, to, value_at(model, model->values_count - 1, 0),
+        model->backend, to, is_input ? run->input : value_at(model, output, 0),
         rows * model->heads * model->classes * sizeof(float));
 
     if (rc == RC_OK && is_merged) {
@@ -356,11 +377,13 @@ enum rc model_forward(struct model *model, const float *input, uint32_t batch, b
     CHECK(!is_training || model->with_gradients);
     backend_bind_thread(model->backend);
     model->batch = 0;
+    model->closed = 0;
     rc = prepare(model, is_training);
     for (uint32_t i = 0; rc == RC_OK && i < model->segments_count; i++) {
         rc = run_segment(&run, &model->segments[i]);
     }
-    if (rc == RC_OK) rc = fetch(model, batch, is_training, logits);
+    if (rc != RC_OK) model_attend(model, is_training, false); /* the others must not wait */
+    if (rc == RC_OK) rc = fetch(&run, logits);
     if (rc != RC_OK || !is_training) return rc;
     model->batch = batch;
     model->input_values = input;
@@ -375,6 +398,7 @@ enum rc model_backward(struct model *model, const float *logits_gradient)
 
     CHECK(model->batch > 0);
     backend_bind_thread(model->backend);
+    model->closed = 0;
     if (!model->values[output].has_gradient) return RC_OK; /* a model without parameters */
     rc = model->backend->ops->upload(model->backend, gradient_at(model, output, 0), logits_gradient,
                                      (size_t)model->batch * model_rows(model) * model->heads *
@@ -382,17 +406,29 @@ enum rc model_backward(struct model *model, const float *logits_gradient)
     for (uint32_t i = model->segments_count; rc == RC_OK && i-- > 0;) {
         rc = run_segment(&run, &model->segments[i]);
     }
+    if (rc != RC_OK) model_attend(model, true, true);
     model->batch = 0; /* activations are partly overwritten now */
     model->passes++;
     return rc;
 }
 
+/* The stage that is closed as number `i` of a pass. */
+static uint32_t closing_order(const struct model *model, uint32_t i, bool is_backward)
+{
+    uint32_t segment = is_backward ? model->segments_count - 1 : 0;
+
+    while (i >= model->segments[segment].count) {
+        i -= model->segments[segment].count;
+        segment = is_backward ? segment - 1 : segment + 1;
+    }
+    return model->segments[segment].first + i;
+}
+
 void model_attend(struct model *model, bool is_training, bool is_backward)
 {
-    if (!is_training) return; /* statistics of a batch are for training only */
-    for (uint32_t i = 0; i < model->stages_count; i++) {
-        uint32_t s = is_backward ? model->stages_count - 1 - i : i;
-        struct stage *stage = &model->stages[s];
+    if (!is_training || model->meeting == NULL) return; /* only training asks for the whole batch */
+    for (; model->closed < model->stages_count; model->closed++) {
+        struct stage *stage = &model->stages[closing_order(model, model->closed, is_backward)];
         if (stage->ops->attend != NULL) stage->ops->attend(model, stage, is_backward);
     }
 }

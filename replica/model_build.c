@@ -8,14 +8,17 @@
 #include "replica/model_plan.h"
 
 #include "base/check.h"
+#include "base/mem.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { BLOCKS_MAX = 8 };
-#define VALUES_MAX (UINT64_C(1) << 32) /* parameters, or values of one activation of a batch */
+#define VALUES_MAX  (UINT64_C(1) << 32) /* parameters, or values of one activation of a batch */
+#define LARGE_BYTES (UINT64_C(1) << 28) /* from here on it is worth asking what there is */
 
 /* A block whose branches are being built. */
 struct block {
@@ -64,6 +67,22 @@ struct init init_fan_in(size_t fan_in)
     return (struct init){INIT_UNIFORM, (float)(1.0 / sqrt((double)fan_in))};
 }
 
+/* Refuse `values` parameters that the machine cannot hold before anything is taken for them. */
+static enum rc check_room(const struct model *model, const struct stage *stage, uint64_t values,
+                          struct fault *why)
+{
+    uint64_t bytes = values * sizeof(float) * (model->with_gradients ? 2 : 1), there;
+
+    if (bytes < LARGE_BYTES || model->leader != NULL) return RC_OK;
+    there = mem_available();
+    if (bytes <= there) return RC_OK;
+    stage_fault(stage, why,
+                "makes the model take %" PRIu64 " MB for parameters, and %" PRIu64
+                " MB are free; use a smaller number",
+                bytes >> 20, there >> 20);
+    return RC_LIMIT;
+}
+
 enum rc stage_tensor(struct model *model, struct stage *stage, enum section section,
                      const char *suffix, const uint32_t *shape, uint32_t rank, struct init init,
                      struct fault *why)
@@ -79,9 +98,12 @@ enum rc stage_tensor(struct model *model, struct stage *stage, enum section sect
         count *= shape[i];
     }
     if (count + schema->values[section] >= VALUES_MAX) {
-        stage_fault(stage, why, "makes the model larger than 2^32 values");
+        stage_fault(stage, why,
+                    "makes the model larger than 2^32 parameters; use a smaller number");
         return RC_LIMIT;
     }
+    rc = check_room(model, stage, count + schema->values[section], why);
+    if (rc != RC_OK) return rc;
     snprintf(name, sizeof(name), "%s.%s", stage->name, suffix);
     rc = schema_add(schema, name, section, shape, rank);
     if (rc != RC_OK) return fault_set(why, rc, "--model: %s", rc_text(rc));
@@ -118,7 +140,9 @@ static enum rc check_output(const struct model *model, const struct stage *stage
     if (values < VALUES_MAX) values *= shape_rows(stage->out);
     if (values < VALUES_MAX) values *= model->batch_max;
     if (values < VALUES_MAX) return RC_OK;
-    stage_fault(stage, why, "makes the model larger than 2^32 values");
+    stage_fault(
+        stage, why,
+        "makes the model larger than 2^32 values; use smaller numbers or a smaller --batch");
     return RC_LIMIT;
 }
 
@@ -157,8 +181,9 @@ enum rc model_append(struct model *model, const struct stage *seed, uint32_t *ou
     }
     stage->output = model->values_count++;
     *value = (struct value){.shape = stage->out, .producer = number};
-    value->has_gradient =
-        model->with_gradients && (stage->has_input_gradient || stage->tensors_count > 0);
+    value->has_gradient = model->with_gradients &&
+                          (stage->has_input_gradient || stage->tensors_count > 0 ||
+                           stage->partner != NO_STAGE); /* a tied layer's are its embedding's */
     *output = stage->output;
     return RC_OK;
 }

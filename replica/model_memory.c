@@ -4,7 +4,6 @@
  * for one slice otherwise. Values that a stage may compute in place share a home. What is alive at
  * different times shares memory: buffers are placed largest first at the lowest offset that is free
  * during their life (greedy by size, as in Pisarchyk, Lee 2020, arXiv:2001.03288).
- * Time: stage i computes forward at i and backward at 2 n - 1 - i, for n stages.
  */
 #include "replica/model_plan.h"
 
@@ -15,17 +14,6 @@
 #include <string.h>
 
 enum { ALIGNMENT = 64 };
-
-enum buffer_kind { BUFFER_VALUE, BUFFER_GRADIENT, BUFFER_SAVED };
-
-/* One piece of memory and when it is needed. */
-struct buffer {
-    enum buffer_kind kind;
-    uint32_t owner; /* value or stage */
-    bool is_whole;
-    uint32_t from, to; /* times, both included */
-    size_t bytes, offset;
-};
 
 static uint32_t time_back(const struct model *model, uint32_t stage)
 {
@@ -82,14 +70,17 @@ static void find_homes(struct model *model, const bool *kept)
         const struct stage *stage = &model->stages[s];
         uint32_t x = stage->inputs[0];
         bool is_same_size = shape_values(model->values[x].shape) == shape_values(stage->out);
-        bool in_place = stage->is_in_place && is_same_size && is_free_to_overwrite(model, kept, x);
+        bool in_place = stage->is_in_place && is_same_size && !model->is_unshared &&
+                        is_free_to_overwrite(model, kept, x);
         if (stage->is_identity || in_place) {
             model->values[stage->output].home = model->values[x].home;
         }
     }
     for (uint32_t s = model->stages_count; s-- > 0;) {
         const struct stage *stage = &model->stages[s];
-        for (uint32_t i = 0; stage->is_in_place_back && i < stage->inputs_count; i++) {
+        bool in_place = stage->is_in_place_back &&
+                        (!model->is_unshared || stage->ops == &stage_batch_apply_ops);
+        for (uint32_t i = 0; in_place && i < stage->inputs_count; i++) {
             struct value *x = &model->values[stage->inputs[i]];
             if (x->consumers != 1 || !x->has_gradient) continue;
             x->gradient_home = model->values[stage->output].gradient_home;
@@ -184,8 +175,8 @@ static uint32_t list_buffers(struct model *model, const bool *kept, struct buffe
         struct buffer gradient = {
             .kind = BUFFER_GRADIENT, .owner = value->gradient_home, .bytes = bytes};
         span_value(model, v, kept[v], &data, &gradient);
-        data.is_whole = kept[v] || crosses(model, v);
-        gradient.is_whole = crosses(model, v);
+        gradient.is_whole = model->is_unshared || crosses(model, v);
+        data.is_whole = kept[v] || gradient.is_whole;
         if (value->home != 0) merge(&buffers[value->home], &data);
         if (value->has_gradient) merge(&buffers[n + value->gradient_home], &gradient);
     }
@@ -212,13 +203,15 @@ static int by_size(const void *a, const void *b)
 }
 
 /* The lowest offset that is free while `buffer` lives; `placed` is in order of offsets. */
-static size_t find_room(struct buffer *const *placed, uint32_t count, const struct buffer *buffer)
+static size_t find_room(struct buffer *const *placed, uint32_t count, const struct buffer *buffer,
+                        bool is_unshared)
 {
     size_t offset = 0;
 
     for (uint32_t i = 0; i < count; i++) {
         const struct buffer *other = placed[i];
-        if (other->to < buffer->from || other->from > buffer->to) continue;
+        bool is_apart = other->to < buffer->from || other->from > buffer->to;
+        if (is_apart && !is_unshared) continue;
         if (other->offset >= offset + buffer->bytes) break;
         if (other->offset + other->bytes > offset) offset = other->offset + other->bytes;
     }
@@ -226,10 +219,11 @@ static size_t find_room(struct buffer *const *placed, uint32_t count, const stru
 }
 
 /* Give the buffers of one arena their offsets; returns its size. */
-static size_t place(struct buffer *buffers, uint32_t count, bool is_whole, struct buffer **order,
+static size_t place(const struct model *model, bool is_whole, struct buffer **order,
                     struct buffer **placed)
 {
-    uint32_t chosen = 0;
+    struct buffer *buffers = model->buffers;
+    uint32_t chosen = 0, count = model->buffers_count;
     size_t size = 0;
 
     for (uint32_t i = 0; i < count; i++) {
@@ -238,7 +232,7 @@ static size_t place(struct buffer *buffers, uint32_t count, bool is_whole, struc
     qsort(order, chosen, sizeof(*order), by_size);
     for (uint32_t i = 0; i < chosen; i++) {
         uint32_t at = i;
-        order[i]->offset = find_room(placed, i, order[i]);
+        order[i]->offset = find_room(placed, i, order[i], model->is_unshared);
         while (at > 0 && placed[at - 1]->offset > order[i]->offset) {
             placed[at] = placed[at - 1];
             at--;
@@ -281,12 +275,12 @@ static uint32_t slice_of(const struct model *model, const struct buffer *buffer)
     return model->segments[model->stages[s].segment].slice;
 }
 
-static void scale_buffers(const struct model *model, struct buffer *buffers, uint32_t count)
+static void scale_buffers(struct model *model)
 {
     size_t whole = padded_batch(model);
 
-    for (uint32_t i = 0; i < count; i++) {
-        struct buffer *buffer = &buffers[i];
+    for (uint32_t i = 0; i < model->buffers_count; i++) {
+        struct buffer *buffer = &model->buffers[i];
         if (buffer->bytes == 0) continue;
         buffer->bytes *= buffer->is_whole ? whole : slice_of(model, buffer);
         buffer->bytes = (buffer->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -294,10 +288,10 @@ static void scale_buffers(const struct model *model, struct buffer *buffers, uin
     }
 }
 
-static void assign(struct model *model, const struct buffer *buffers, uint32_t count)
+static void assign(struct model *model)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        const struct buffer *buffer = &buffers[i];
+    for (uint32_t i = 0; i < model->buffers_count; i++) {
+        const struct buffer *buffer = &model->buffers[i];
         char *arena = buffer->is_whole ? model->whole_arena : model->slice_arena;
         void *memory;
 
@@ -372,8 +366,8 @@ static enum rc take_planes(struct model *model)
         return RC_NOMEM;
     }
     if (model->heads > 1) {
-        model->merged =
-            mem_raw((size_t)model->batch_max * model->heads * model->classes * sizeof(float));
+        model->merged = mem_raw((size_t)model->batch_max * model_rows(model) * model->heads *
+                                model->classes * sizeof(float));
         if (model->merged == NULL) return RC_NOMEM;
     }
     if (!model->with_gradients) return RC_OK;
@@ -381,27 +375,29 @@ static enum rc take_planes(struct model *model)
     return model->planes[SECTION_GRADIENT] == NULL ? RC_NOMEM : RC_OK;
 }
 
-static enum rc place_buffers(struct model *model, bool *kept, struct buffer *buffers,
-                             struct buffer **lists, uint32_t buffers_max)
+static void plan_buffers(struct model *model, bool *kept, struct buffer **lists,
+                         uint32_t buffers_max)
 {
-    uint32_t count;
-
     for (uint32_t v = 0; v < model->values_count; v++) {
         kept[v] = is_kept(model, &model->values[v], v);
     }
     find_homes(model, kept);
-    count = list_buffers(model, kept, buffers);
-    CHECK(count <= buffers_max);
-    scale_buffers(model, buffers, count);
-    for (uint32_t i = 0; i < count; i++) {
-        model->unshared_bytes += buffers[i].bytes;
+    model->buffers_count = list_buffers(model, kept, model->buffers);
+    CHECK(model->buffers_count <= buffers_max);
+    scale_buffers(model);
+    for (uint32_t i = 0; i < model->buffers_count; i++) {
+        model->unshared_bytes += model->buffers[i].bytes;
     }
-    model->whole_bytes = place(buffers, count, true, lists, lists + buffers_max);
-    model->slice_bytes = place(buffers, count, false, lists, lists + buffers_max);
+    model->whole_bytes = place(model, true, lists, lists + buffers_max);
+    model->slice_bytes = place(model, false, lists, lists + buffers_max);
+}
+
+static enum rc take_arenas(struct model *model)
+{
     model->whole_arena = take(model, model->whole_bytes);
     model->slice_arena = take(model, model->slice_bytes);
     if (model->whole_arena == NULL || model->slice_arena == NULL) return RC_NOMEM;
-    assign(model, buffers, count);
+    assign(model);
     return RC_OK;
 }
 
@@ -417,22 +413,46 @@ bool model_adds(const struct model *model, uint32_t s, uint32_t i)
     return false;
 }
 
+/* What the model takes must be there now: the kernel hands out more than it has, and would end some
+ * process later. */
+static enum rc check_room(const struct model *model, struct fault *why)
+{
+    const size_t *values = model->schema.values;
+    uint64_t parameters = (uint64_t)values[SECTION_PARAMETERS] * sizeof(float);
+    uint64_t activations = (uint64_t)model->whole_bytes + model->slice_bytes;
+    uint64_t there = mem_available();
+    const double mega = 1048576.0;
+
+    if (model->leader != NULL) parameters = 0;
+    if (model->with_gradients) parameters += (uint64_t)values[SECTION_GRADIENT] * sizeof(float);
+    if (parameters + activations <= there) return RC_OK;
+    return fault_set(why, RC_NOMEM,
+                     "cannot set up the model: it takes %.0f MB for parameters and %.0f MB for "
+                     "batches of %u, and %.0f MB are free; try a smaller --batch or --model",
+                     (double)parameters / mega, (double)activations / mega, model->batch_max,
+                     (double)there / mega);
+}
+
 enum rc model_place(struct model *model, struct fault *why)
 {
     uint32_t buffers_max = 2 * model->values_count + model->stages_count;
     bool *kept = mem_alloc(model->values_count * sizeof(*kept));
-    struct buffer *buffers = mem_alloc(buffers_max * sizeof(*buffers));
     struct buffer **lists = mem_alloc(2 * (size_t)buffers_max * sizeof(*lists));
-    enum rc rc = RC_NOMEM;
+    bool is_planned;
+    enum rc rc;
 
+    model->buffers = mem_alloc(buffers_max * sizeof(*model->buffers));
     cut_segments(model);
-    if (kept != NULL && buffers != NULL && lists != NULL) {
-        rc = place_buffers(model, kept, buffers, lists, buffers_max);
-    }
-    if (rc == RC_OK) rc = take_planes(model);
+    is_planned = kept != NULL && model->buffers != NULL && lists != NULL;
+    if (is_planned) plan_buffers(model, kept, lists, buffers_max);
     mem_free(kept);
-    mem_free(buffers);
     mem_free(lists);
+    if (is_planned) {
+        rc = check_room(model, why);
+        if (rc != RC_OK) return rc;
+    }
+    rc = is_planned ? take_arenas(model) : RC_NOMEM;
+    if (rc == RC_OK) rc = take_planes(model);
     if (rc == RC_OK) return RC_OK;
     return fault_set(why, rc, "cannot set up the model: %s; try a smaller --batch or --model",
                      rc_text(rc));
@@ -460,6 +480,7 @@ void model_release(struct model *model)
     mem_free(model->merged);
     mem_free(model->mean);
     mem_free(model->scale);
+    mem_free(model->buffers);
     mem_free(model->saved);
     mem_free(model->stages);
     mem_free(model->values);

@@ -24,6 +24,18 @@ struct value {
     float *data, *gradient;
 };
 
+enum buffer_kind { BUFFER_VALUE, BUFFER_GRADIENT, BUFFER_SAVED };
+
+/* One piece of an arena, and when it is needed. Stage i computes forward at time i and backward at
+ * 2 n - 1 - i, for n stages. */
+struct buffer {
+    enum buffer_kind kind;
+    uint32_t owner;       /* value (a home) or stage */
+    bool is_whole;        /* in the arena of whole batches, not of slices */
+    uint32_t from, to;    /* times, both included */
+    size_t bytes, offset; /* 0 bytes: there is none */
+};
+
 /* Consecutive stages that run slice by slice. */
 struct segment {
     uint32_t first, count; /* stages */
@@ -51,6 +63,9 @@ struct model {
     struct segment *segments; /* [STAGES_MAX] */
     uint32_t segments_count;
     void **saved; /* by stage */
+    struct buffer *buffers;
+    uint32_t buffers_count;
+    bool is_unshared; /* every value has memory of its own: what sharing must agree with */
     char *whole_arena, *slice_arena;
     size_t whole_bytes, slice_bytes, unshared_bytes;
     float *tail;                  /* last slice of the input, padded with zeros */
@@ -62,7 +77,8 @@ struct model {
     struct model *leader;                /* NULL: it has planes of its own */
     const struct model_meeting *meeting; /* NULL: it has the whole batch */
     uint32_t lane;
-    uint32_t first; /* sample of the whole batch that its batch begins with */
+    uint32_t first;  /* sample of the whole batch that its batch begins with */
+    uint32_t closed; /* stages of the pass that have been closed, with their meetings */
 
     uint64_t stream, passes;             /* of dropout */
     uint64_t statistics_pass;            /* model_set_statistics_pass() */
@@ -70,6 +86,10 @@ struct model {
     uint32_t batch;                      /* of the last training pass; 0: none to go back from */
     const struct model_profile *profile; /* NULL: not wanted */
 };
+
+/** model_create(), where tests can ask for memory that nothing shares. */
+MUST_USE enum rc model_create_unshared(struct backend *backend, const struct model_options *options,
+                                       struct model **model, struct fault *why);
 
 /** Stages from layers: order, shapes, fusions, tensors in the schema. RC_SHAPE, RC_LIMIT, RC_NOMEM.
  */
@@ -86,7 +106,7 @@ MUST_USE enum rc model_append(struct model *model, const struct stage *seed, uin
 /** Whether stage `s` adds to the gradient of its input `i`, rather than writing it first. */
 bool model_adds(const struct model *model, uint32_t s, uint32_t i);
 
-/** Take part in the meetings of a pass without having samples. */
+/** Take part in what is left of the meetings of a pass, having no samples or having failed. */
 void model_attend(struct model *model, bool is_training, bool is_backward);
 
 #endif

@@ -167,6 +167,7 @@ static void lane_forward(void *context, uint32_t number)
     struct lane *lane = &team->lanes[number];
     size_t values = shape_values(lane->model->input);
 
+    lane->model->closed = 0;
     if (lane->samples == 0) { /* but others may wait for it */
         model_attend(lane->model, team->is_training, false);
         return;
@@ -244,6 +245,7 @@ static void lane_backward(void *context, uint32_t number)
     enum rc rc;
 
     lane->work_rc = RC_OK;
+    lane->model->closed = 0;
     if (lane->samples == 0) {
         model_attend(lane->model, true, true);
     } else {

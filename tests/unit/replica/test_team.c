@@ -166,6 +166,39 @@ static void a_team_computes_what_one_does(void **state)
     }
 }
 
+/* One lane's part holds a token that is none: all come back, and the next batch is computed. */
+static void a_lane_that_fails_keeps_nobody_waiting(void **state)
+{
+    struct cpu_backend_options cpu = {.threads = 3};
+    struct backend *backend = cpu_backend_create(&cpu);
+    struct model_options options = {.spec = "embed:6 bn linear:5 bn linear:classes",
+                                    .channels = 1,
+                                    .height = 1,
+                                    .width = 4,
+                                    .classes = CLASSES,
+                                    .batch_max = 6,
+                                    .with_gradients = true,
+                                    .input = MODEL_INPUT_TOKENS,
+                                    .symbols = 9};
+    float input[6 * 4], logits[6 * 4 * CLASSES];
+    struct team *team = NULL;
+
+    (void)state;
+    assert_int_equal(team_create(backend, &options, &team, NULL), RC_OK);
+    for (uint32_t wrong = 0; wrong < 6; wrong++) {
+        for (size_t i = 0; i < ARRAY_COUNT(input); i++) {
+            input[i] = (float)(i % 9);
+        }
+        input[wrong * 4 + 1] = 9.0F;
+        assert_int_equal(team_forward(team, input, 6, true, logits), RC_NONFINITE);
+        input[wrong * 4 + 1] = 8.0F;
+        assert_int_equal(team_forward(team, input, 6, true, logits), RC_OK);
+        assert_int_equal(team_backward(team, logits), RC_OK);
+    }
+    team_destroy(team);
+    backend_destroy(backend);
+}
+
 static void evaluation_is_shared_out_too(void **state)
 {
     float input[BATCH_MAX * VALUES], one[ROWS_MAX * CLASSES], three[ROWS_MAX * CLASSES];
@@ -284,6 +317,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_run_together_and_meet),
         cmocka_unit_test(a_team_computes_what_one_does),
+        cmocka_unit_test(a_lane_that_fails_keeps_nobody_waiting),
         cmocka_unit_test(evaluation_is_shared_out_too),
         cmocka_unit_test(work_on_flat_vectors_is_shared_out),
         cmocka_unit_test(every_failed_allocation_is_reported_and_leaks_nothing),
