@@ -347,6 +347,9 @@ static enum rc plan(struct lesson *l, struct fault *why)
         rc = schedule_parse(o->schedule != NULL ? o->schedule : default_schedule, l->steps,
                             &l->schedule, why);
     }
+    if (rc == RC_OK && l->schedule.kind == SCHEDULE_GROW) {
+        rc = fault_set(why, RC_USAGE, "--schedule grow: not for distilling; use step or cosine");
+    }
     if (rc == RC_OK && o->lr > 0) l->optimizer.lr = o->lr;
     return rc;
 }

@@ -597,8 +597,12 @@ static void resolve_goal(struct node *node)
     node->epoch_samples = samples;
     node->goal_steps = goal->steps > 0 ? goal->steps : UINT64_MAX;
     if (goal->epochs > 0 && node->options.batch > 0) {
+        const struct learner_ops *learner = node->learner->ops;
         double steps = ceil(goal->epochs * (double)samples / (double)node->options.batch);
 
+        if (learner->steps_of != NULL) {
+            steps = (double)learner->steps_of(node->learner, goal->epochs);
+        }
         if (steps < 1) steps = 1;
         if (steps < (double)node->goal_steps) node->goal_steps = (uint64_t)steps;
     }

@@ -138,8 +138,8 @@ const struct option_row option_rows[] = {
     {"lr", OPTION_REAL, GROUP_TRAINING, LEARNS, "X", NULL, 1e-12, 1e6,
      "learning rate, in place of the optimizer's lr=", false},
     {"schedule", OPTION_TEXT, GROUP_TRAINING, RUNS, "SPEC", "constant", 0, 0,
-     "constant, step:every=30%,gamma=0.1, linear:min=0 or cosine:min=0, each with warmup=5% or "
-     "warmup=STEPS",
+     "constant, step:every=30%,gamma=0.1, linear:min=0, cosine:min=0 or "
+     "grow:every=30%,factor=2,max=16, each with warmup=5% or warmup=STEPS",
      false},
     {"schedule", OPTION_TEXT, GROUP_TRAINING, ON(DISTILL), "SPEC", "cosine", 0, 0,
      "constant, step:every=30%,gamma=0.1, linear:min=0 or cosine:min=0, each with warmup=5% or "

@@ -68,6 +68,9 @@ struct learner_ops {
                                 struct fault *why);
     /** Samples of this replica's share of the data, for epochs. */
     uint64_t (*shard_samples)(const struct learner *learner);
+    /** Steps from the first on that make so many passes over the share, where batches change. NULL:
+     *  they all are as large as they were said to be. */
+    uint64_t (*steps_of)(const struct learner *learner, double epochs);
     /** On at most `samples_max` fixed test samples (0: all of them). */
     MUST_USE enum rc (*evaluate)(struct learner *learner, uint64_t samples_max,
                                  struct evaluation *evaluation);

@@ -7,6 +7,7 @@
 
 #include "replica/learner.h"
 #include "replica/model.h"
+#include "replica/model_profile.h"
 #include "replica/prefetch.h"
 
 struct backend;
@@ -30,6 +31,7 @@ struct replica_options {
     uint64_t seed;               /* initial weights, block permutation */
     uint64_t stream_seed;        /* data order: (seed, peer id) mixed by the caller */
     uint32_t threads;
+    struct profile_clock profile; /* to see where the time goes; {NULL}: not wanted */
 };
 
 /** Keeps `backend`. On failure `why` says what to change. */
@@ -37,6 +39,8 @@ MUST_USE enum rc replica_create(struct backend *backend, const struct replica_op
                                 struct learner **learner, struct fault *why);
 /** The model behind a learner made by replica_create(), for saving and evaluating it. */
 struct model *replica_model(struct learner *learner);
+/** Where the time went, see model_profiler_rows(): NULL without options.profile or a step. */
+struct json *replica_profile(struct learner *learner, uint64_t wall_ns);
 /** A card that describes the replica as it is now. */
 void replica_card(struct learner *learner, struct model_card *card);
 

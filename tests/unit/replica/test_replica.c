@@ -412,6 +412,49 @@ static void accumulated_batches_are_one_batch_of_their_size(void **state)
     one->ops->destroy(one);
 }
 
+/* The batch grows with the shared counter, also for who resumes or joins in the middle. */
+static void a_growing_batch_follows_the_shared_step_and_resumes(void **state)
+{
+    struct replica_options options = options_of("mlp");
+    struct learner *whole, *rest;
+    struct tensor_file *file;
+    float *parameters;
+
+    options.schedule = "grow:every=4,factor=2,max=3";
+    whole = make(*state, &options);
+    assert_int_equal(train(whole, 4).samples, 4 * 64);
+    assert_int_equal(train(whole, 2).samples, (4 + 2 * 2) * 64);
+    file = saved(whole);
+    parameters = values_of(whole, SECTION_PARAMETERS);
+    rest = resumed(*state, &options, parameters, file);
+    assert_int_equal(train(whole, 4).samples, (4 + 4 * 2 + 2 * 3) * 64);
+    train(rest, 4);
+    check_equal(whole, rest);
+    rest->ops->set_step(rest, 0);
+    assert_int_equal(train(rest, 1).samples, (4 + 4 * 2 + 2 * 3 + 1) * 64);
+    mem_free(parameters);
+    tensor_file_destroy(file);
+    whole->ops->destroy(whole);
+    rest->ops->destroy(rest);
+}
+
+/* Epochs count samples: with a batch that grows, they are fewer steps. */
+static void epochs_are_as_many_steps_as_read_them(void **state)
+{
+    struct replica_options options = options_of("mlp");
+    struct learner *learner = make(*state, &options);
+
+    assert_int_equal(learner->ops->steps_of(learner, 2.0), 24); /* 768 samples, 64 a batch */
+    learner->ops->destroy(learner);
+    options.epochs_total = 5.0;
+    options.schedule = "grow:every=50%,factor=2";
+    learner = make(*state, &options);
+    assert_int_equal(learner->ops->steps_of(learner, 5.0), 40); /* 60 batches: 20, then 20 twos */
+    assert_int_equal(train(learner, 40).samples, 60 * 64);
+    assert_int_equal(learner->ops->steps_of(learner, 5.0), 40);
+    learner->ops->destroy(learner);
+}
+
 static void accumulation_and_clipping_resume_to_the_bit(void **state)
 {
     struct replica_options options = options_of("mlp");
@@ -631,6 +674,8 @@ int main(void)
         cmocka_unit_test(the_schedule_follows_the_shared_step),
         cmocka_unit_test(a_gradient_and_a_step_are_a_training_step),
         cmocka_unit_test(accumulated_batches_are_one_batch_of_their_size),
+        cmocka_unit_test(a_growing_batch_follows_the_shared_step_and_resumes),
+        cmocka_unit_test(epochs_are_as_many_steps_as_read_them),
         cmocka_unit_test(accumulation_and_clipping_resume_to_the_bit),
         cmocka_unit_test(a_clipped_step_is_as_long_as_the_limit),
         cmocka_unit_test(every_optimizer_learns_with_its_defaults),

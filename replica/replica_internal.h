@@ -1,0 +1,68 @@
+/*
+ * The inside of a replica: what replica.c (its making and what others may ask of it),
+ * replica_train.c (its steps) and replica_state.c (saving and resuming) share. Nobody else
+ * includes it.
+ */
+#ifndef GRAPEVINE_REPLICA_REPLICA_INTERNAL_H
+#define GRAPEVINE_REPLICA_REPLICA_INTERNAL_H
+
+#include "kernels/backend.h"
+#include "replica/dataset.h"
+#include "replica/model_profile.h"
+#include "replica/optimizer.h"
+#include "replica/replica.h"
+#include "replica/schedule.h"
+#include "replica/share.h"
+#include "replica/task.h"
+#include "replica/team.h"
+
+struct replica {
+    struct learner learner; /* first: a learner is cast back to its replica */
+    struct backend *backend;
+    struct dataset *dataset;
+    struct share *share;
+    struct team *team;
+    struct model *model; /* the team's */
+    struct task task;
+    struct optimizer optimizer;
+    struct schedule schedule;
+    char schedule_text[128];
+    char data[256];
+    double epochs_total;
+    double clip;
+    uint32_t accumulate;
+    uint64_t stream_seed; /* of dropout, too */
+    float *accumulated;   /* sum of a step's earlier gradients; NULL without accumulation */
+    float *workspace;     /* the optimizer's, on the backend */
+    bool has_schedule;    /* false: its end follows from the share, once that is known */
+    uint32_t batch;
+    uint64_t step, updates, samples_seen;
+    struct samples test;             /* the first of the test part, kept */
+    struct batch next;               /* on the host */
+    float *input;                    /* its values on the backend; NULL: they are there already */
+    float *logits, *logits_gradient; /* [batch][classes], host */
+    struct model_profiler *profiler; /* NULL: not wanted */
+};
+
+static inline struct replica *replica_of(struct learner *learner)
+{
+    return (struct replica *)learner;
+}
+
+/** Everything that a step needs is there; the schedule's end, too. */
+MUST_USE enum rc replica_make_ready(struct replica *r);
+/** Logits of the batch in `next`. */
+MUST_USE enum rc replica_forward(struct replica *r, bool is_training);
+
+/* See learner.h. */
+enum rc replica_train(struct learner *learner, uint32_t steps, const atomic_bool *stop,
+                      struct train_report *report);
+enum rc replica_gradient(struct learner *learner, float *out, struct train_report *report);
+enum rc replica_step(struct learner *learner, const float *gradient);
+uint64_t replica_steps_of(const struct learner *learner, double epochs);
+enum rc replica_assign(struct learner *learner, enum section section, const float *values,
+                       size_t count);
+enum rc replica_save(struct learner *learner, struct tensor_file *file);
+enum rc replica_load(struct learner *learner, const struct tensor_file *file, struct fault *why);
+
+#endif
