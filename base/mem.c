@@ -6,10 +6,14 @@
 
 #include "base/check.h"
 
+#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#define LARGE_BYTES ((size_t)256 << 20) /* from here on it is worth asking what there is */
 
 static _Atomic uint64_t blocks_alive;
 static _Atomic uint64_t allocations_until_failure = UINT64_MAX;
@@ -48,12 +52,44 @@ void *mem_array(size_t count, size_t bytes)
     return mem_alloc(total);
 }
 
+/* Contents of a small file of the kernel's; "" if there is none. */
+static void read_small(const char *path, char *text, size_t cap)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? 0 : read(fd, text, cap - 1);
+
+    text[got > 0 ? got : 0] = '\0';
+    if (fd >= 0) close(fd);
+}
+
+/* Bytes of a line such as "SwapFree:   17 kB"; 0 without it. */
+static uint64_t kilobytes_after(const char *text, const char *name)
+{
+    const char *line = strstr(text, name);
+
+    return line == NULL ? 0 : strtoull(line + strlen(name), NULL, 10) * 1024;
+}
+
+uint64_t mem_available(void)
+{
+    char text[4096];
+    uint64_t there, limit;
+
+    read_small("/proc/meminfo", text, sizeof(text));
+    there = kilobytes_after(text, "MemAvailable:") + kilobytes_after(text, "SwapFree:");
+    if (there == 0) there = UINT64_MAX;
+    read_small("/sys/fs/cgroup/memory.max", text, sizeof(text)); /* of a container */
+    limit = strtoull(text, NULL, 10);                            /* "max": 0 */
+    return limit > 0 && limit < there ? limit : there;
+}
+
 void *mem_aligned(size_t bytes)
 {
     size_t rounded;
     void *block;
 
     if (must_fail() || bytes > SIZE_MAX - 64) return NULL;
+    if (bytes >= LARGE_BYTES && bytes > mem_available()) return NULL;
     rounded = (bytes + 63) / 64 * 64;
     if (rounded == 0) rounded = 64;
     block = aligned_alloc(64, rounded);

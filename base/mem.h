@@ -14,7 +14,8 @@ void *mem_alloc(size_t bytes) __attribute__((malloc));
 void *mem_raw(size_t bytes) __attribute__((malloc));
 /** `count * bytes` zeroed bytes; NULL also when the product overflows. */
 void *mem_array(size_t count, size_t bytes) __attribute__((malloc));
-/** Zeroed and aligned to 64 bytes, for vectors; release with mem_free(). */
+/** Zeroed and aligned to 64 bytes, for vectors; release with mem_free(). NULL also where the
+ *  machine has less than that left, see mem_available(). */
 void *mem_aligned(size_t bytes) __attribute__((malloc));
 /** Grow or shrink; new bytes are not zeroed. On NULL the old block is untouched. Not for aligned
  *  blocks. */
@@ -22,6 +23,10 @@ void *mem_resize(void *block, size_t bytes);
 char *mem_string(const char *text) __attribute__((malloc));
 /** NULL is fine. */
 void mem_free(void *block);
+
+/** Bytes that can be had now, swap included: an estimate, for asking before a lot is taken, because
+ *  the kernel hands out more than it has. UINT64_MAX: not known. */
+uint64_t mem_available(void);
 
 /** Blocks alive now, for leak tests. */
 uint64_t mem_blocks(void);
