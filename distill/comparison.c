@@ -368,6 +368,7 @@ static enum rc reading_begin(struct reading *r, struct fault *why)
     if (rc != RC_OK) return rc;
     snprintf(out->data, sizeof out->data, "%s", dataset_info(r->dataset)->name);
     out->samples = r->test.count;
+    out->is_text = dataset_info(r->dataset)->target == DATA_NEXT_TOKEN;
     return make_ensemble(r, why);
 }
 

@@ -44,6 +44,7 @@ struct comparison {
     struct model_card card; /* of the first file */
     char data[DATASET_NAME_BYTES];
     uint64_t samples; /* of the test part */
+    bool is_text;     /* predictions are next tokens */
     bool has_average;
     struct score average;      /* with running statistics estimated anew (distill/statistics.h) */
     char average_missing[200]; /* why there is none */

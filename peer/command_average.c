@@ -5,6 +5,8 @@
 #include "kernels/backend.h"
 #include "replica/json.h"
 
+#include <math.h>
+
 static void print_json(const struct comparison *comparison, const char *path)
 {
     struct json *json = json_object_create();
@@ -20,8 +22,11 @@ static void print_json(const struct comparison *comparison, const char *path)
 
 static void print_words(const struct comparison *comparison, const char *path)
 {
-    printf("%s: average of %zu models, accuracy %.2f %%, loss %.4f\n", path, comparison->count,
-           100 * score_accuracy(&comparison->average), score_loss(&comparison->average));
+    const double accuracy = score_accuracy(&comparison->average);
+
+    printf("%s: average of %zu models, ", path, comparison->count);
+    if (!isnan(accuracy)) printf("accuracy %.2f %%, ", 100 * accuracy);
+    printf("loss %.4f\n", score_loss(&comparison->average));
 }
 
 int command_average(struct options *options)

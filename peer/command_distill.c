@@ -11,6 +11,7 @@
 #include "peer/env/env.h"
 #include "replica/json.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -49,9 +50,15 @@ static void on_progress(void *context, const struct distill_progress *p)
     }
 }
 
-static void print_row(const char *name, double accuracy, uint64_t parameters)
+static void print_row(const char *name, const struct score *score, uint64_t parameters)
 {
-    printf("%-34s %7.2f %%  %12llu\n", name, accuracy * 100, (unsigned long long)parameters);
+    char accuracy[32] = "", loss[32] = "";
+
+    if (!isnan(score_accuracy(score))) {
+        snprintf(accuracy, sizeof accuracy, "%.2f %%", 100 * score_accuracy(score));
+    }
+    if (!isnan(score_loss(score))) snprintf(loss, sizeof loss, "%.4f", score_loss(score));
+    printf("%-34s %9s  %8s  %12llu\n", name, accuracy, loss, (unsigned long long)parameters);
 }
 
 static void print_words(const struct distill_result *r, const char *path)
@@ -59,22 +66,21 @@ static void print_words(const struct distill_result *r, const char *path)
     const struct comparison *c = &r->teachers;
     uint64_t all = 0;
 
-    printf("%-34s %9s  %12s\n", "", "accuracy", "parameters");
+    printf("%-34s %9s  %8s  %12s\n", "", "accuracy", "loss", "parameters");
     for (size_t i = 0; i < c->count; i++) {
         char name[40];
         snprintf(name, sizeof name, "teacher %zu", i);
         all += c->parameters[i];
-        if (i < 16) print_row(name, score_accuracy(&c->models[i]), c->parameters[i]);
+        if (i < 16) print_row(name, &c->models[i], c->parameters[i]);
     }
     if (c->count > 16) printf("... and %zu more\n", c->count - 16);
     if (c->has_average) {
-        print_row("average of their parameters", score_accuracy(&c->average), c->parameters[0]);
+        print_row("average of their parameters", &c->average, c->parameters[0]);
     }
-    print_row("ensemble", score_accuracy(&c->votes[r->vote]), all);
-    print_row("student", score_accuracy(&r->student), r->student_parameters);
+    print_row("ensemble", &c->votes[r->vote], all);
+    print_row("student", &r->student, r->student_parameters);
     if (r->has_baseline) {
-        print_row("the same student on labels alone", score_accuracy(&r->labels_only),
-                  r->student_parameters);
+        print_row("the same student on labels alone", &r->labels_only, r->student_parameters);
     }
     printf("%s\n", path);
 }

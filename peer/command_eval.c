@@ -17,13 +17,15 @@ static void on_model(void *context, size_t done, size_t count)
 
 static void print_row(const char *name, const struct score *score)
 {
-    printf("%-40s %7.2f %%", name, 100 * score_accuracy(score));
-    if (isnan(score_loss(score)))
-        putchar('\n');
-    else
-        printf("  %8.4f\n", score_loss(score));
+    char accuracy[32] = "", loss[32] = "";
+
+    if (!isnan(score_accuracy(score)))
+        snprintf(accuracy, sizeof accuracy, "%.2f %%", 100 * score_accuracy(score));
+    if (!isnan(score_loss(score))) snprintf(loss, sizeof loss, "%.4f", score_loss(score));
+    printf("%-40s %9s  %8s\n", name, accuracy, loss);
 }
 
+/* The loss of a text is that of a token, in nats; of real values, the squared error. */
 static void print_words(const struct comparison *comparison)
 {
     printf("%-40s %9s  %8s\n", "", "accuracy", "loss");

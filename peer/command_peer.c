@@ -231,16 +231,25 @@ static void keep_book(struct session *session)
     json_destroy(json);
 }
 
+/* Real values have no accuracy, and at first nothing has. */
+static const char *accuracy_words(double accuracy, const char *before, char *words, size_t cap)
+{
+    words[0] = '\0';
+    if (!isnan(accuracy)) snprintf(words, cap, "%saccuracy %.2f %%", before, 100.0 * accuracy);
+    return words;
+}
+
 static void tell_report(struct session *session, const struct node_report *report)
 {
-    char sent[32], received[32];
+    char sent[32], received[32], accuracy[48];
 
     log_info(&session->log,
-             "%6.1f s  step %llu  epoch %.2f  loss %.4f  accuracy %.2f %%  %.0f samples/s  "
+             "%6.1f s  step %llu  epoch %.2f  loss %.4f%s  %.0f samples/s  "
              "round %llu  %u neighbours  sent %s  received %s",
              report->t_s, (unsigned long long)report->step, report->epoch, report->loss,
-             100.0 * report->accuracy, report->samples_per_s, (unsigned long long)report->round,
-             report->neighbours, units_format_bytes(report->bytes_sent, sent, sizeof sent),
+             accuracy_words(report->accuracy, "  ", accuracy, sizeof accuracy),
+             report->samples_per_s, (unsigned long long)report->round, report->neighbours,
+             units_format_bytes(report->bytes_sent, sent, sizeof sent),
              units_format_bytes(report->bytes_received, received, sizeof received));
 }
 
@@ -300,6 +309,7 @@ static void print_result(struct session *session)
     bool is_final = result->evaluation.samples > 0;
     double accuracy = is_final ? result->evaluation.accuracy : report->accuracy;
     double loss = is_final ? result->evaluation.loss : report->loss;
+    char words[48];
 
     if (session->is_json) {
         struct json *json = json_object_create();
@@ -324,8 +334,9 @@ static void print_result(struct session *session)
         log_info(&session->log, "stopped at step %llu", (unsigned long long)report->step);
         return;
     }
-    printf("finished: %llu steps, loss %.4f, accuracy %.2f %%, %llu rounds, %.1f s\n",
-           (unsigned long long)report->step, loss, 100.0 * accuracy,
+    printf("finished: %llu steps, loss %.4f%s, %llu rounds, %.1f s\n",
+           (unsigned long long)report->step, loss,
+           accuracy_words(accuracy, ", ", words, sizeof words),
            (unsigned long long)report->rounds_ok, session->wall_s);
 }
 

@@ -9,6 +9,7 @@
 #include "testnet/chart.h"
 #include "testnet/history.h"
 #include "testnet/report_style.h"
+#include "testnet/summary.h"
 #include "testnet/values.h"
 
 #include <math.h>
@@ -114,6 +115,15 @@ static void add_percent_card(struct text *text, const char *name, double share)
     add_card(text, name, words);
 }
 
+static void add_loss_card(struct text *text, const char *name, double loss)
+{
+    char words[32];
+
+    if (isnan(loss)) return;
+    snprintf(words, sizeof words, "%.4f", loss);
+    add_card(text, name, words);
+}
+
 /* ---- sections ---- */
 
 static void add_head(struct text *text, const struct json *summary)
@@ -138,15 +148,27 @@ static void add_head(struct text *text, const struct json *summary)
     text_add(text, ", seed %llu</p>\n", (unsigned long long)value_count(summary, "seed"));
 }
 
+/* The score that tells models apart, under the names of the summary and of `distill --json`. */
+static void add_score_cards(struct text *text, const struct report_sources *sources)
+{
+    const bool is_loss = summary_is_by_loss(sources->summary);
+    const struct json *scores = json_get(sources->summary, is_loss ? "loss" : "accuracy");
+    void (*const add)(struct text *, const char *, double) =
+        is_loss ? add_loss_card : add_percent_card;
+
+    add(text, is_loss ? "loss, average of the parameters" : "average of the parameters",
+        value_real(scores, "average_model"));
+    add(text, is_loss ? "loss, ensemble" : "ensemble", value_real(scores, "ensemble"));
+    add(text, is_loss ? "loss, distilled student" : "distilled student",
+        value_real(sources->distilled, is_loss ? "student_loss" : "student_accuracy"));
+}
+
 static void add_cards(struct text *text, const struct report_sources *sources)
 {
-    const struct json *accuracy = json_get(sources->summary, "accuracy");
     char words[64];
 
     text_add(text, "<div class=\"cards\">\n");
-    add_percent_card(text, "average of the parameters", value_real(accuracy, "average_model"));
-    add_percent_card(text, "ensemble", value_real(accuracy, "ensemble"));
-    add_percent_card(text, "distilled student", value_real(sources->distilled, "student_accuracy"));
+    add_score_cards(text, sources);
     if (sources->distilled != NULL) {
         snprintf(words, sizeof words, "%.1f&times;", value_real(sources->distilled, "compression"));
         add_card(text, "fewer parameters in the student", words);
@@ -339,8 +361,10 @@ void report_add_page(struct text *text, const struct report_sources *sources)
     text_add(text, "<h2>Curves</h2>\n<div class=\"charts\">\n");
     if (sources->history != NULL) {
         add_curves(text, sources->history, CURVE_LOSS);
-        add_curves(text, sources->history, CURVE_ACCURACY);
-        add_curves(text, sources->history, CURVE_BYTES);
+        if (!summary_is_of_reals(sources->summary)) {
+            add_curves(text, sources->history, CURVE_ACCURACY);
+            add_curves(text, sources->history, CURVE_BYTES);
+        }
     }
     add_topology(text, sources->summary);
     text_add(text, "</div>\n");

@@ -31,6 +31,13 @@ static struct totals totals_of(const struct local_result *run)
     return t;
 }
 
+static const char *predicts(const struct comparison *c)
+{
+    if (c == NULL || c->card.spec[0] == '\0') return NULL;
+    if (c->card.is_regression) return "reals";
+    return c->is_text ? "token" : "class";
+}
+
 /* Peers without a model get null. */
 static void set_scores(struct json *json, const struct summary *s, bool is_loss)
 {
@@ -110,6 +117,7 @@ struct json *summary_json(const struct summary *s)
     json_set_text(json, "model_spec", c != NULL ? c->card.spec : NULL);
     json_set_count(json, "parameters", c != NULL ? c->parameters[0] : 0);
     json_set_text(json, "data", s->data);
+    json_set_text(json, "predicts", predicts(c));
     json_set_text(json, "averaging", s->averaging);
     json_set_text(json, "exchange", s->exchange);
     json_set_text(json, "codec", s->codec);
@@ -150,10 +158,21 @@ bool summary_holds(const struct json *summary, const char **broken)
 
 /* ---- the table ---- */
 
+bool summary_is_of_reals(const struct json *summary)
+{
+    return strcmp(value_text(summary, "predicts"), "reals") == 0;
+}
+
+bool summary_is_by_loss(const struct json *summary)
+{
+    return summary_is_of_reals(summary) || strcmp(value_text(summary, "predicts"), "token") == 0;
+}
+
 /* A line of the table. What is not known stays empty. */
 struct line {
     const char *name;
-    double accuracy; /* NaN: empty */
+    bool is_loss;
+    double score; /* accuracy, or loss; NaN: empty */
     uint64_t parameters;
     bool has_bytes;
     uint64_t bytes_sent;
@@ -162,65 +181,70 @@ struct line {
 
 static void add_line(struct text *text, const struct line *line)
 {
-    char accuracy[32] = "", parameters[32] = "", bytes[32] = "", seconds[32] = "";
+    char score[32] = "", parameters[32] = "", bytes[32] = "", seconds[32] = "";
 
-    if (!isnan(line->accuracy)) {
-        snprintf(accuracy, sizeof accuracy, "%.2f %%", line->accuracy * 100);
+    if (!isnan(line->score) && line->is_loss) {
+        snprintf(score, sizeof score, "%.4f", line->score);
+    } else if (!isnan(line->score)) {
+        snprintf(score, sizeof score, "%.2f %%", line->score * 100);
     }
     if (line->parameters > 0) units_format_count(line->parameters, parameters, sizeof parameters);
     if (line->has_bytes) units_format_bytes(line->bytes_sent, bytes, sizeof bytes);
     if (!isnan(line->seconds)) snprintf(seconds, sizeof seconds, "%.1f", line->seconds);
-    text_add(text, "%-34s %9s  %12s  %12s  %8s\n", line->name, accuracy, parameters, bytes,
-             seconds);
+    text_add(text, "%-34s %9s  %12s  %12s  %8s\n", line->name, score, parameters, bytes, seconds);
 }
 
 static void add_peer_lines(struct text *text, const struct json *summary)
 {
-    const struct json *accuracy = json_get(summary, "accuracy");
+    const bool is_loss = summary_is_by_loss(summary);
+    const struct json *scores = json_get(summary, is_loss ? "loss" : "accuracy");
     const uint64_t count = value_count(summary, "peers");
     char name[40];
 
     for (size_t i = 0; i < count && i < 16; i++) {
         const double bytes = value_element(summary, "bytes_sent", i);
         snprintf(name, sizeof name, "peer %zu", i);
-        add_line(text, &(struct line){name, value_element(accuracy, "peers", i),
+        add_line(text, &(struct line){name, is_loss, value_element(scores, "peers", i),
                                       value_count(summary, "parameters"), !isnan(bytes),
                                       isnan(bytes) ? 0 : (uint64_t)bytes, NAN});
     }
     if (count > 16) text_add(text, "... and %llu more\n", (unsigned long long)(count - 16));
 }
 
-static void add_distilled_lines(struct text *text, const struct json *distilled)
+static void add_distilled_lines(struct text *text, const struct json *distilled, bool is_loss)
 {
     const uint64_t parameters = value_count(distilled, "student_parameters");
+    const double student = value_real(distilled, is_loss ? "student_loss" : "student_accuracy");
+    const double alone =
+        value_real(distilled, is_loss ? "labels_only_loss" : "labels_only_accuracy");
     char name[40];
 
     snprintf(name, sizeof name, "student, %.1fx smaller", value_real(distilled, "compression"));
-    add_line(text, &(struct line){name, value_real(distilled, "student_accuracy"), parameters,
-                                  false, 0, value_real(distilled, "wall_s")});
-    if (!isnan(value_real(distilled, "labels_only_accuracy"))) {
-        add_line(text, &(struct line){"the same student on labels alone",
-                                      value_real(distilled, "labels_only_accuracy"), parameters,
-                                      false, 0, NAN});
+    add_line(text, &(struct line){name, is_loss, student, parameters, false, 0,
+                                  value_real(distilled, "wall_s")});
+    if (!isnan(alone)) {
+        add_line(text, &(struct line){"the same student on labels alone", is_loss, alone,
+                                      parameters, false, 0, NAN});
     }
 }
 
 void summary_add_table(struct text *text, const struct json *summary, const struct json *distilled)
 {
-    const struct json *accuracy = json_get(summary, "accuracy");
+    const bool is_loss = summary_is_by_loss(summary);
+    const struct json *scores = json_get(summary, is_loss ? "loss" : "accuracy");
     const uint64_t peers = value_count(summary, "peers"),
                    parameters = value_count(summary, "parameters");
     char name[64];
 
-    text_add(text, "%-34s %9s  %12s  %12s  %8s\n", "", "accuracy", "parameters", "bytes sent",
-             "seconds");
+    text_add(text, "%-34s %9s  %12s  %12s  %8s\n", "", is_loss ? "loss" : "accuracy", "parameters",
+             "bytes sent", "seconds");
     add_peer_lines(text, summary);
-    add_line(text,
-             &(struct line){"average of their parameters", value_real(accuracy, "average_model"),
-                            parameters, true, value_count(summary, "bytes_sent_total"),
-                            value_real(summary, "wall_s")});
+    add_line(text, &(struct line){"average of their parameters", is_loss,
+                                  value_real(scores, "average_model"), parameters, true,
+                                  value_count(summary, "bytes_sent_total"),
+                                  value_real(summary, "wall_s")});
     snprintf(name, sizeof name, "ensemble of %llu", (unsigned long long)peers);
-    add_line(text, &(struct line){name, value_real(accuracy, "ensemble"), peers * parameters, false,
-                                  0, NAN});
-    if (distilled != NULL) add_distilled_lines(text, distilled);
+    add_line(text, &(struct line){name, is_loss, value_real(scores, "ensemble"), peers * parameters,
+                                  false, 0, NAN});
+    if (distilled != NULL) add_distilled_lines(text, distilled, is_loss);
 }

@@ -23,14 +23,20 @@ struct summary {
     const uint32_t *peer_of;         /* [models->count]: whose each is, rising */
 };
 
-/** The object of summary.json. `bytes_sent`, `rounds_*` are sums over peers; `goodput` is the share
- *  of all trained samples that no kill threw away. */
+/** The object of summary.json. `predicts`: "class", "token" (a text's next) or "reals";
+ * `bytes_sent`, `rounds_*` are sums over peers; `goodput` is the share of all trained samples that
+ * no kill threw away. */
 struct json *summary_json(const struct summary *summary);
 /** What must always hold; false names the first that does not. Things that cannot be known (no peer
  *  said its lineage) are left out. */
 bool summary_holds(const struct json *summary, const char **broken);
 
-/** Accuracies, parameters, bytes, seconds in one table. `distilled`: the object of `distill
+/** Whether models are told apart by their loss: an accuracy says little of a text, and nothing of
+ *  real values. */
+bool summary_is_by_loss(const struct json *summary);
+bool summary_is_of_reals(const struct json *summary);
+/** Accuracies or losses, parameters, bytes, seconds in one table. `distilled`: the object of
+ * `distill
  * --json`, or NULL. */
 void summary_add_table(struct text *text, const struct json *summary, const struct json *distilled);
 
