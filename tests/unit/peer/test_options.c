@@ -213,7 +213,7 @@ static void misuse_is_refused_with_what_to_do(void **state)
     check_refused(WORDS("peer", "--out", long_value), "longer than");
     check_refused(WORDS("peer", "--quiet", "--verbose"), "contradicts");
     check_refused(WORDS("peer", "stray"), "unexpected word 'stray'");
-    check_refused(WORDS("inspect"), "FILE is missing");
+    check_refused(WORDS("export"), "FILE is missing");
     check_refused(WORDS("inspect", "a", "b"), "unexpected word 'b'");
     check_refused(WORDS("average", "a"), "is missing");
 }
