@@ -258,13 +258,18 @@ static enum rc relayout(struct builder *b, const struct layer *layer, uint32_t b
 {
     struct stage seed = seed_of(b, &stage_relayout_ops, layer);
     struct shape shape = current_shape(b);
-    const struct value *value = &b->model->values[b->current];
+    struct value *value = &b->model->values[b->current];
 
-    if (shape.steps > 0 || shape_is_flat(shape) || shape.image.block == block) return RC_OK;
+    if (shape.steps > 0 || shape.image.block == block) return RC_OK;
+    if (shape.image.channels % block != 0) return RC_OK; /* shapes clash, as the stage will say */
+    if (shape_is_flat(shape)) { /* the same in any layout */
+        value->shape.image.block = block;
+        return RC_OK;
+    }
     if (value->producer != NO_STAGE && value->consumers == 0 &&
         b->model->stages[value->producer].ops == &stage_pool_ops) { /* pooling writes any block */
         b->model->stages[value->producer].out.image.block = block;
-        b->model->values[b->current].shape.image.block = block;
+        value->shape.image.block = block;
         return RC_OK;
     }
     seed.layer.count = block;

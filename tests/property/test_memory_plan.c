@@ -1,0 +1,373 @@
+/* Memory plans of random models: sharing memory changes nothing, and nothing lies where something
+ * else still lives; other ways to compute the same agree. */
+#include "tests/check.h"
+
+#include "base/mem.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "replica/model_plan.h"
+#include "replica/team.h"
+#include "tests/property/random_model.h"
+
+#include <math.h>
+
+enum { SEEDS = 60, CLASSES = RANDOM_MODEL_CLASSES, BATCH_MAX = 40, ROWS_MAX = BATCH_MAX * 8 * 3 };
+
+/* What a model is asked about. */
+struct scene {
+    struct random_model random;
+    float *input;
+    uint32_t labels[ROWS_MAX];
+    uint32_t batch;
+};
+
+struct pass {
+    double loss;
+    float logits[ROWS_MAX * CLASSES], gradient[ROWS_MAX * CLASSES];
+};
+
+static size_t input_values(const struct model_options *options)
+{
+    return (size_t)options->channels * options->height * options->width;
+}
+
+static void scene_init(struct scene *scene, uint64_t seed)
+{
+    struct rng rng;
+    size_t values;
+
+    random_model_init(&scene->random, seed);
+    rng_init(&rng, seed, 1);
+    values = BATCH_MAX * input_values(&scene->random.options);
+    scene->input = mem_aligned(values * sizeof(float));
+    for (size_t i = 0; i < values; i++) {
+        scene->input[i] = scene->random.options.input == MODEL_INPUT_TOKENS
+                              ? (float)rng_below(&rng, RANDOM_MODEL_SYMBOLS)
+                              : (float)rng_normal(&rng);
+    }
+    for (size_t i = 0; i < ROWS_MAX; i++) {
+        scene->labels[i] = (uint32_t)rng_below(&rng, CLASSES);
+    }
+    scene->batch = 1 + (uint32_t)rng_below(&rng, scene->random.options.batch_max);
+    if (rng_below(&rng, 3) == 0) scene->batch = scene->random.options.batch_max;
+}
+
+static struct backend *cpu_of(bool is_reference, uint32_t threads)
+{
+    struct cpu_backend_options options = {.threads = threads, .is_reference = is_reference};
+    struct backend *cpu = cpu_backend_create(&options);
+
+    assert_non_null(cpu);
+    return cpu;
+}
+
+static struct model *make(struct backend *cpu, const struct scene *scene, bool is_unshared)
+{
+    struct model *model = NULL;
+    struct fault why = {""};
+    enum rc rc = (is_unshared ? model_create_unshared : model_create)(cpu, &scene->random.options,
+                                                                      &model, &why);
+
+    if (rc != RC_OK) {
+        fail_msg("SEED=%u: %s: %s", (unsigned)scene->random.options.seed, scene->random.spec,
+                 why.text);
+    }
+    model_set_stream(model, 7, 0);
+    return model;
+}
+
+static double loss_of(const struct model *model, const struct scene *scene, struct pass *pass)
+{
+    uint32_t heads = model_heads(model), rows = scene->batch * model_rows(model) * heads;
+    uint32_t labels[ROWS_MAX], correct = 0;
+
+    assert_true(rows <= ROWS_MAX);
+    for (uint32_t i = 0; i < rows; i++) {
+        labels[i] = scene->labels[i / heads];
+    }
+    return loss_cross_entropy(pass->logits, labels, rows, CLASSES, pass->gradient, &correct);
+}
+
+static void train(struct model *model, const struct scene *scene, struct pass *pass)
+{
+    assert_int_equal(model_forward(model, scene->input, scene->batch, true, pass->logits), RC_OK);
+    pass->loss = loss_of(model, scene, pass);
+    assert_int_equal(model_backward(model, pass->gradient), RC_OK);
+}
+
+static double distance(const float *a, const float *b, size_t count)
+{
+    double difference = 0.0, size = 0.0;
+
+    for (size_t i = 0; i < count; i++) {
+        difference += pow((double)a[i] - (double)b[i], 2.0);
+        size += (double)b[i] * (double)b[i];
+    }
+    return size == 0.0 ? sqrt(difference) : sqrt(difference / size);
+}
+
+static void check_same(const struct scene *scene, struct model *a, struct model *b,
+                       const struct pass *x, const struct pass *y, const char *what)
+{
+    static const enum section sections[] = {SECTION_GRADIENT, SECTION_BUFFERS};
+    bool is_same = memcmp(&x->loss, &y->loss, sizeof(x->loss)) == 0;
+
+    for (size_t i = 0; i < ARRAY_COUNT(sections); i++) {
+        size_t count = model_schema(a)->values[sections[i]];
+        is_same = is_same &&
+                  (count == 0 || memcmp(model_plane(a, sections[i]), model_plane(b, sections[i]),
+                                        count * sizeof(float)) == 0);
+    }
+    if (!is_same) {
+        fail_msg("SEED=%u: %s, batch %u of %u, %s: %.9g, %.9g",
+                 (unsigned)scene->random.options.seed, scene->random.spec, scene->batch,
+                 scene->random.options.batch_max, what, x->loss, y->loss);
+    }
+}
+
+static bool live_together(const struct buffer *a, const struct buffer *b)
+{
+    return a->from <= b->to && b->from <= a->to;
+}
+
+static bool overlap(const struct buffer *a, const struct buffer *b)
+{
+    return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+
+/* No two buffers whose lives overlap share bytes, all of them lie in their arena, and they live
+ * whenever a stage touches them. */
+static void what_lives_at_the_same_time_lies_apart(void **state)
+{
+    struct backend *cpu = cpu_of(false, 1);
+
+    (void)state;
+    FOR_EACH_SEED (seed, SEEDS) {
+        struct scene scene;
+        struct model *model;
+
+        scene_init(&scene, seed);
+        model = make(cpu, &scene, false);
+        for (uint32_t i = 0; i < model->buffers_count; i++) {
+            const struct buffer *a = &model->buffers[i];
+            size_t arena = a->is_whole ? model->whole_bytes : model->slice_bytes;
+
+            check_seed(seed, a->from <= a->to && a->to < 2 * model->stages_count);
+            check_seed(seed, a->offset + a->bytes <= arena);
+            for (uint32_t k = 0; k < i; k++) {
+                const struct buffer *b = &model->buffers[k];
+                if (a->bytes == 0 || b->bytes == 0 || a->is_whole != b->is_whole) continue;
+                check_seed(seed, !live_together(a, b) || !overlap(a, b));
+            }
+        }
+        model_destroy(model);
+        mem_free(scene.input);
+    }
+    backend_destroy(cpu);
+}
+
+/* The buffer of a value (0), its gradient (1), or what a stage saved (2). */
+static const struct buffer *buffer_of(const struct model *model, enum buffer_kind kind,
+                                      uint32_t owner)
+{
+    for (uint32_t i = 0; i < model->buffers_count; i++) {
+        const struct buffer *buffer = &model->buffers[i];
+        if (buffer->bytes > 0 && buffer->kind == kind && buffer->owner == owner) return buffer;
+    }
+    return NULL;
+}
+
+static void check_alive(uint64_t seed, const struct buffer *buffer, uint32_t time)
+{
+    check_seed(seed, buffer != NULL && buffer->from <= time && time <= buffer->to);
+}
+
+static void check_value(uint64_t seed, const struct model *model, uint32_t v, uint32_t time)
+{
+    uint32_t home = model->values[v].home;
+
+    if (home != 0) check_alive(seed, buffer_of(model, BUFFER_VALUE, home), time);
+}
+
+static void check_gradient(uint64_t seed, const struct model *model, uint32_t v, uint32_t time)
+{
+    const struct value *value = &model->values[v];
+
+    if (value->has_gradient) {
+        check_alive(seed, buffer_of(model, BUFFER_GRADIENT, value->gradient_home), time);
+    }
+}
+
+/* Every stage finds what it reads and writes alive, forward and backward; and a value that is
+ * computed in place destroys nothing that somebody reads later. */
+static void what_a_stage_touches_is_alive(void **state)
+{
+    struct backend *cpu = cpu_of(false, 1);
+
+    (void)state;
+    FOR_EACH_SEED (seed, SEEDS) {
+        struct scene scene;
+        struct model *model;
+
+        scene_init(&scene, seed);
+        model = make(cpu, &scene, false);
+        for (uint32_t s = 0; s < model->stages_count; s++) {
+            const struct stage *stage = &model->stages[s];
+            uint32_t back = 2 * model->stages_count - 1 - s;
+
+            check_value(seed, model, stage->output, s);
+            if (stage->keeps_output) check_value(seed, model, stage->output, back);
+            check_gradient(seed, model, stage->output, back);
+            for (uint32_t i = 0; i < stage->inputs_count; i++) {
+                check_value(seed, model, stage->inputs[i], s);
+                if (stage->keeps_input) check_value(seed, model, stage->inputs[i], back);
+                check_gradient(seed, model, stage->inputs[i], back);
+            }
+            if (stage->saved_bytes == 0) continue;
+            check_alive(seed, buffer_of(model, BUFFER_SAVED, s), s);
+            check_alive(seed, buffer_of(model, BUFFER_SAVED, s), back);
+        }
+        check_value(seed, model, model->values_count - 1, model->stages_count);
+        model_destroy(model);
+        mem_free(scene.input);
+    }
+    backend_destroy(cpu);
+}
+
+/* Loss, gradient and running statistics are those of a model in which nothing shares memory, to the
+ * bit; and sharing takes no more of it. */
+static void sharing_memory_changes_no_bit(void **state)
+{
+    struct backend *cpu = cpu_of(false, 1);
+
+    (void)state;
+    FOR_EACH_SEED (seed, SEEDS) {
+        struct scene scene;
+        struct model *shared, *apart;
+        struct pass x, y;
+
+        scene_init(&scene, seed);
+        shared = make(cpu, &scene, false);
+        apart = make(cpu, &scene, true);
+        for (int i = 0; i < 2; i++) { /* twice: the second pass finds stale memory */
+            train(shared, &scene, &x);
+            train(apart, &scene, &y);
+            check_same(&scene, shared, apart, &x, &y, "shared, apart");
+        }
+        check_seed(seed, shared->whole_bytes + shared->slice_bytes <=
+                             apart->whole_bytes + apart->slice_bytes);
+        check_seed(seed, shared->whole_bytes + shared->slice_bytes <= shared->unshared_bytes);
+        model_destroy(shared);
+        model_destroy(apart);
+        mem_free(scene.input);
+    }
+    backend_destroy(cpu);
+}
+
+static void poison(char *memory, size_t bytes)
+{
+    float *values = (float *)memory;
+
+    for (size_t i = 0; i < bytes / sizeof(*values); i++) {
+        values[i] = NAN;
+    }
+}
+
+/* Whatever no buffer owns that lives across the turn from forward to backward. */
+static void poison_what_is_free(struct model *model)
+{
+    uint32_t n = model->stages_count;
+    char *kept = mem_alloc(model->whole_bytes + 1);
+
+    memcpy(kept, model->whole_arena, model->whole_bytes);
+    poison(model->whole_arena, model->whole_bytes);
+    poison(model->slice_arena, model->slice_bytes);
+    for (uint32_t i = 0; i < model->buffers_count; i++) {
+        const struct buffer *b = &model->buffers[i];
+        if (b->bytes == 0 || !b->is_whole || b->from >= n || b->to < n) continue;
+        memcpy(model->whole_arena + b->offset, kept + b->offset, b->bytes);
+    }
+    mem_free(kept);
+}
+
+/* A pass reads nothing that it did not write: arenas full of NaN before a pass, and free parts of
+ * them full of NaN between forward and backward, change no bit. */
+static void passes_read_only_what_they_wrote(void **state)
+{
+    struct backend *cpu = cpu_of(false, 1);
+
+    (void)state;
+    FOR_EACH_SEED (seed, SEEDS) {
+        struct scene scene;
+        struct model *clean, *spoiled;
+        struct pass x, y;
+
+        scene_init(&scene, seed);
+        clean = make(cpu, &scene, false);
+        spoiled = make(cpu, &scene, false);
+        train(clean, &scene, &x);
+        poison(spoiled->whole_arena, spoiled->whole_bytes);
+        poison(spoiled->slice_arena, spoiled->slice_bytes);
+        assert_int_equal(model_forward(spoiled, scene.input, scene.batch, true, y.logits), RC_OK);
+        y.loss = loss_of(spoiled, &scene, &y);
+        poison_what_is_free(spoiled);
+        assert_int_equal(model_backward(spoiled, y.gradient), RC_OK);
+        check_same(&scene, clean, spoiled, &x, &y, "clean, spoiled");
+        poison(spoiled->whole_arena, spoiled->whole_bytes);
+        poison(spoiled->slice_arena, spoiled->slice_bytes);
+        assert_int_equal(model_forward(clean, scene.input, scene.batch, false, x.logits), RC_OK);
+        assert_int_equal(model_forward(spoiled, scene.input, scene.batch, false, y.logits), RC_OK);
+        check_seed(seed,
+                   memcmp(x.logits, y.logits,
+                          (size_t)scene.batch * model_rows(clean) * CLASSES * sizeof(float)) == 0);
+        model_destroy(clean);
+        model_destroy(spoiled);
+        mem_free(scene.input);
+    }
+    backend_destroy(cpu);
+}
+
+/* The plain C twin of every kernel, with slices and layouts of its own, finds the same. */
+static void the_reference_backend_agrees(void **state)
+{
+    struct backend *cpu = cpu_of(false, 1), *oracle = cpu_of(true, 1);
+
+    (void)state;
+    FOR_EACH_SEED (seed, SEEDS / 3) {
+        struct scene scene;
+        struct model *model, *expected;
+        struct pass x, y;
+        double far;
+
+        scene_init(&scene, seed);
+        model = make(cpu, &scene, false);
+        expected = make(oracle, &scene, false);
+        train(model, &scene, &x);
+        train(expected, &scene, &y);
+        far =
+            distance(model_plane(model, SECTION_GRADIENT), model_plane(expected, SECTION_GRADIENT),
+                     model_schema(model)->values[SECTION_GRADIENT]);
+        if (!(fabs(x.loss - y.loss) < 1e-3) || !(far < 1e-2)) {
+            fail_msg("SEED=%u: %s, batch %u of %u: loss %g, %g; gradient %g apart", (unsigned)seed,
+                     scene.random.spec, scene.batch, scene.random.options.batch_max, x.loss, y.loss,
+                     far);
+        }
+        model_destroy(model);
+        model_destroy(expected);
+        mem_free(scene.input);
+    }
+    backend_destroy(cpu);
+    backend_destroy(oracle);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_lives_at_the_same_time_lies_apart),
+        cmocka_unit_test(what_a_stage_touches_is_alive),
+        cmocka_unit_test(sharing_memory_changes_no_bit),
+        cmocka_unit_test(passes_read_only_what_they_wrote),
+        cmocka_unit_test(the_reference_backend_agrees),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
