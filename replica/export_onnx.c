@@ -89,11 +89,11 @@ struct onnx_name export_number(struct export *e, float value)
 
 struct onnx_name export_tensor(struct export *e, const struct stage *stage, uint32_t i)
 {
+    CHECK(i < stage->tensors_count);
     uint32_t number = stage->tensors[i];
     const struct tensor *tensor = &e->model->schema.tensors[number];
     struct onnx_shape shape = {tensor->rank, {0}};
 
-    CHECK(i < stage->tensors_count);
     if (!e->is_written[number]) {
         for (uint32_t d = 0; d < tensor->rank; d++) {
             shape.extents[d] = tensor->shape[d];

@@ -149,28 +149,37 @@ static enum rc read_netpbm(const char *path, const uint8_t *bytes, size_t count,
     return rc;
 }
 
-enum rc image_read(const char *path, struct image *image, struct fault *why)
+enum rc image_decode(const char *name, const uint8_t *bytes, size_t count, struct image *image,
+                     struct fault *why)
 {
     static const uint8_t png[] = {0x89, 'P', 'N', 'G'};
     struct image read = {0};
+    enum rc rc;
+
+    if (count > sizeof png && memcmp(bytes, png, sizeof png) == 0) {
+        rc = read_png(name, bytes, count, &read, why);
+    } else if (count > 2 && (memcmp(bytes, "P5", 2) == 0 || memcmp(bytes, "P6", 2) == 0)) {
+        rc = read_netpbm(name, bytes, count, &read, why);
+    } else {
+        rc = fault_set(why, RC_FORMAT, "cannot read %s: it is no picture of a known kind: %s", name,
+                       forms);
+    }
+    if (rc == RC_OK)
+        *image = read;
+    else
+        image_deinit(&read);
+    return rc;
+}
+
+enum rc image_read(const char *path, struct image *image, struct fault *why)
+{
     void *bytes;
     size_t count;
     enum rc rc = file_read(path, IMAGE_FILE_BYTES_MAX, &bytes, &count, why);
 
     if (rc != RC_OK) return rc;
-    if (count > sizeof png && memcmp(bytes, png, sizeof png) == 0) {
-        rc = read_png(path, bytes, count, &read, why);
-    } else if (count > 2 && (memcmp(bytes, "P5", 2) == 0 || memcmp(bytes, "P6", 2) == 0)) {
-        rc = read_netpbm(path, bytes, count, &read, why);
-    } else {
-        rc = fault_set(why, RC_FORMAT, "cannot read %s: it is no picture of a known kind: %s", path,
-                       forms);
-    }
+    rc = image_decode(path, bytes, count, image, why);
     mem_free(bytes);
-    if (rc == RC_OK)
-        *image = read;
-    else
-        image_deinit(&read);
     return rc;
 }
 

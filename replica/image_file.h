@@ -26,6 +26,9 @@ bool image_is_path(const char *path);
  *  kind; RC_LIMIT: larger than the bounds above; RC_UNSUPPORTED: PNG, where the program was built
  *  without libpng; RC_NOMEM. */
 MUST_USE enum rc image_read(const char *path, struct image *image, struct fault *why);
+/** The same of a file's bytes; `name` is for messages. */
+MUST_USE enum rc image_decode(const char *name, const uint8_t *bytes, size_t count,
+                              struct image *image, struct fault *why);
 /** Fine for an empty one ({0}). */
 void image_deinit(struct image *image);
 /** values[channels][height][width] from 0 to 1. Colours become grey by their luma (ITU-R BT.601),
