@@ -224,6 +224,7 @@ static void name_stage(const struct builder *b, const struct layer *layer, struc
     for (const struct layer *l = b->model->layers.layers; l < layer; l++) {
         number += l->kind == layer->kind && l->variant == layer->variant;
     }
+    seed->number = number;
     layer_format(layer, word, sizeof(word));
     snprintf(seed->name, sizeof(seed->name), "%.*s%u", (int)strcspn(word, "0123456789:,"),
              layer->kind == LAYER_LINEAR ? "dense:" : word, number);
@@ -262,7 +263,7 @@ static enum rc relayout(struct builder *b, const struct layer *layer, uint32_t b
 
     if (shape.steps > 0 || shape.image.block == block) return RC_OK;
     if (shape.image.channels % block != 0) return RC_OK; /* shapes clash, as the stage will say */
-    if (shape_is_flat(shape)) { /* the same in any layout */
+    if (shape_is_flat(shape)) {                          /* the same in any layout */
         value->shape.image.block = block;
         return RC_OK;
     }

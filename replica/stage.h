@@ -74,6 +74,7 @@ struct stage {
     const struct stage_ops *ops;
     struct layer layer;
     char name[TENSOR_NAME_BYTES / 2]; /* "conv1" */
+    uint32_t number;                  /* its 1: among layers of its kind, whatever the layout */
     uint32_t inputs[STAGE_INPUTS_MAX];
     uint32_t inputs_count;
     uint32_t output;                     /* value */

@@ -70,12 +70,13 @@ static enum rc dropout_create(struct model *model, struct stage *stage, struct f
     return RC_OK;
 }
 
-/* Each layer draws from a stream of its own. */
+/* Each layer draws from a stream of its own, the same on every backend; images draw in the order of
+ * their layout. */
 static struct dropout dropout_of(const struct model *model, const struct stage *stage,
                                  const struct stage_pass *pass)
 {
     return (struct dropout){
-        .key = stage_stream(model) + stage->output,
+        .key = stage_stream(model) + stage->number,
         .pass = stage_passes(model),
         .first = ((uint64_t)pass->batch_first + pass->first) * shape_values(stage->in),
         .rate = (float)stage->layer.real,
