@@ -11,6 +11,7 @@
 #include "replica/json.h"
 #include "replica/layers.h"
 #include "replica/model.h"
+#include "replica/model_profile.h"
 #include "replica/optimizer.h"
 #include "replica/task.h"
 #include "replica/team.h"
@@ -34,6 +35,7 @@ struct course {
     float *workspace;
     float *logits, *gradient;
     uint64_t updates;
+    struct model_profiler *profiler; /* NULL: not wanted */
 };
 
 static int compare_reals(const void *a, const void *b)
@@ -62,6 +64,7 @@ struct bench_spread bench_spread_of(double *values, uint32_t count)
 
 static void course_end(struct course *c)
 {
+    model_profiler_destroy(c->profiler);
     task_deinit(&c->task);
     team_destroy(c->team);
     batch_deinit(&c->batch);
@@ -129,13 +132,12 @@ static enum rc take_memory(struct course *c, uint32_t batch)
 {
     const struct backend_ops *ops = c->backend->ops;
     size_t values = batch * dataset_values(&c->info), logits = task_logits(&c->task, batch);
+    size_t workspace = optimizer_workspace(&c->optimizer, model_schema(c->model));
     enum rc rc = model_reserve_moments(c->model, optimizer_planes(c->optimizer.kind));
 
     if (rc == RC_OK) rc = batch_init(&c->batch, &c->info, batch);
     c->input = ops->alloc(c->backend, values * sizeof(float));
-    c->workspace =
-        ops->alloc(c->backend, (optimizer_workspace(&c->optimizer, model_schema(c->model)) + 1) *
-                                   sizeof(float));
+    c->workspace = ops->alloc(c->backend, (workspace * team_threads(c->team) + 1) * sizeof(float));
     c->logits = mem_aligned(logits * sizeof(float));
     c->gradient = mem_aligned(logits * sizeof(float));
     if (c->input == NULL || c->workspace == NULL || c->logits == NULL || c->gradient == NULL) {
@@ -179,26 +181,49 @@ static enum rc course_begin(struct course *c, const struct bench_train_options *
     return fault_set(why, rc, "bench train: %s; try a smaller --batch", rc_text(rc));
 }
 
-static enum rc course_step(struct course *c)
+/* The update of one thread's part. */
+static enum rc update_part(void *context, const struct team_part *part)
 {
-    struct model *model = c->model;
+    struct course *c = context;
+    struct model_profiler *profiler = part->lane == 0 ? c->profiler : NULL;
+    uint64_t begin = model_profiler_now(profiler);
+    double none = 0.0;
     const struct optimizer_step step = {
-        .gradient = model_plane(model, SECTION_GRADIENT),
-        .moments = model_plane(model, SECTION_MOMENTS),
-        .values = model_plane(model, SECTION_PARAMETERS),
+        .gradient = model_plane(c->model, SECTION_GRADIENT),
+        .moments = model_plane(c->model, SECTION_MOMENTS),
+        .values = model_plane(c->model, SECTION_PARAMETERS),
         .workspace = c->workspace,
         .factor = 1.0,
-        .count = ++c->updates,
+        .count = c->updates,
     };
+    const struct optimizer_part mine = {part->backend, part->lane, part->lanes, part->begin,
+                                        part->end};
+    enum rc rc;
+
+    if (optimizer_is_layerwise(&c->optimizer)) team_sum(c->team, part->lane, &none, 1);
+    rc = optimizer_step_part(&c->optimizer, model_schema(c->model), &step, &mine);
+    model_profiler_add_inside(profiler, PROFILE_OPTIMIZER, begin);
+    return rc;
+}
+
+static enum rc course_step(struct course *c)
+{
+    uint64_t begin = model_profiler_now(c->profiler);
     struct task_score score;
     enum rc rc = team_forward(c->team, c->input, c->batch.rows, true, c->logits);
 
+    model_profiler_add(c->profiler, PROFILE_PASSES, begin);
     if (rc != RC_OK) return rc;
+    begin = model_profiler_now(c->profiler);
     score = task_loss(&c->task, &c->batch, c->logits, c->gradient);
+    model_profiler_add(c->profiler, PROFILE_LOSS, begin);
     if (!isfinite(score.loss)) return RC_NONFINITE;
-    rc = team_backward(c->team, c->gradient);
-    if (rc != RC_OK) return rc;
-    return optimizer_step(&c->optimizer, c->backend, model_schema(model), &step);
+    c->updates++;
+    begin = model_profiler_now(c->profiler);
+    rc = team_backward_each(c->team, c->gradient, update_part, c);
+    model_profiler_add(c->profiler, PROFILE_PASSES, begin);
+    model_profiler_step(c->profiler, 1);
+    return rc;
 }
 
 /* Samples per second of each chunk until the time is up; at least one chunk. */
@@ -259,10 +284,37 @@ static struct json *row_create(const struct course *c, const char *name, struct 
     return row;
 }
 
+/* The whole of it: some steps to get warm, then those that count. */
+static enum rc run(struct course *c, const struct bench_train_options *options, double *rates,
+                   uint32_t *chunks)
+{
+    const struct bench_clock *clock = &options->clock;
+    double seconds = options->seconds > 0.0 ? options->seconds : 5.0;
+    enum rc rc = RC_OK;
+    uint64_t begin;
+
+    for (int i = 0; rc == RC_OK && i < WARM_STEPS; i++) {
+        rc = course_step(c);
+    }
+    if (rc != RC_OK) return rc;
+    if (options->profile != NULL) {
+        c->profiler =
+            model_profiler_create(c->model, (struct profile_clock){clock->now_ns, clock->context},
+                                  c->batch.rows, team_threads(c->team));
+        if (c->profiler == NULL) return RC_NOMEM;
+    }
+    begin = clock->now_ns(clock->context);
+    rc = measure(c, clock, seconds, rates, chunks);
+    if (rc == RC_OK && options->profile != NULL) {
+        *options->profile =
+            model_profiler_rows(c->profiler, clock->now_ns(clock->context) - begin, NULL);
+    }
+    return rc;
+}
+
 enum rc bench_train(const struct bench_train_options *options, struct json **row, struct fault *why)
 {
     const char *name = options->model == NULL ? "cnn" : options->model;
-    double seconds = options->seconds > 0.0 ? options->seconds : 5.0;
     double *rates = NULL;
     uint32_t chunks = 0;
     struct course course = {0};
@@ -273,10 +325,7 @@ enum rc bench_train(const struct bench_train_options *options, struct json **row
     if (rc != RC_OK) goto out;
     rates = mem_array(CHUNKS_MAX, sizeof(*rates));
     rc = rates == NULL ? RC_NOMEM : RC_OK;
-    for (int i = 0; rc == RC_OK && i < WARM_STEPS; i++) {
-        rc = course_step(&course);
-    }
-    if (rc == RC_OK) rc = measure(&course, &options->clock, seconds, rates, &chunks);
+    if (rc == RC_OK) rc = run(&course, options, rates, &chunks);
     if (rc != RC_OK) {
         fault_set(why, rc, "bench train: %s", rc_text(rc));
         goto out;

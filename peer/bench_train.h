@@ -30,6 +30,7 @@ struct bench_train_options {
     uint32_t threads;         /* 0: 1 */
     double seconds;           /* not above 0: 5 */
     uint32_t channels, height, width, classes; /* 0: 1 x 28 x 28, 10 */
+    struct json **profile;                     /* gets model_profiler_rows(); NULL: not wanted */
 };
 
 /** `row` is fresh: {model, batch, threads, precision, device, unit, per_s, q1, q3, parameters,

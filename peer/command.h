@@ -50,6 +50,8 @@ void command_tell_precision(const struct backend *backend, const struct log *log
 bool command_wants_bf16(const struct options *options);
 /** Print one JSON object and a newline on stdout, and destroy it. */
 void command_print_json(struct json *json);
+/** Print rows (an array of objects, or one) on stdout: a table, or one object a line. */
+void command_print_rows(const struct json *rows, bool is_json);
 /** A log on stderr at the level of --quiet and --verbose, coloured on a terminal unless NO_COLOR is
  *  set. */
 struct log command_log(const struct options *options);

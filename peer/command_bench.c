@@ -29,6 +29,8 @@ static enum rc run_train(const struct options *options, const struct bench_clock
                          struct json **rows, struct fault *why)
 {
     struct log log = command_log(options);
+    struct json *profile = NULL;
+    bool is_json = options_flag(options, "json");
     struct bench_train_options request = {
         .clock = *clock,
         .now_ns = uv_clock_ns,
@@ -39,9 +41,16 @@ static enum rc run_train(const struct options *options, const struct bench_clock
         .batch = (uint32_t)options_count(options, "batch"),
         .threads = (uint32_t)options_count(options, "threads"),
         .seconds = options_real(options, "seconds"),
+        .profile = options_flag(options, "profile") ? &profile : NULL,
     };
+    enum rc rc = bench_train(&request, rows, why);
 
-    return bench_train(&request, rows, why);
+    if (rc != RC_OK || profile == NULL) return rc;
+    command_print_rows(*rows, is_json); /* the speed first, then where the time went */
+    if (!is_json) putchar('\n');
+    json_destroy(*rows);
+    *rows = profile;
+    return rc;
 }
 
 static enum rc run_kernels(const struct options *options, const struct bench_clock *clock,
@@ -95,7 +104,7 @@ static enum rc run_averaging(const struct options *options, const struct bench_c
 }
 
 static const char *const train_flags[] = {"model",     "batch",   "threads", "device",
-                                          "precision", "seconds", NULL};
+                                          "precision", "seconds", "profile", NULL};
 static const char *const kernels_flags[] = {"threads", "device", "seconds", NULL};
 
 static const char *const codecs_flags[] = {"values", NULL};
@@ -141,7 +150,7 @@ static enum rc check_flags(const struct options *options, const struct kind *kin
 {
     static const char *const all[] = {"model",     "batch",   "threads", "device",
                                       "precision", "seconds", "values",  "peers",
-                                      "group",     "rounds",  "codec"};
+                                      "group",     "rounds",  "codec",   "profile"};
 
     for (size_t i = 0; i < ARRAY_COUNT(all); i++) {
         if (options_is_set(options, all[i]) && !takes(kind, all[i]))
@@ -149,86 +158,6 @@ static enum rc check_flags(const struct options *options, const struct kind *kin
                              all[i], kind->name);
     }
     return RC_OK;
-}
-
-/* --- printing --------------------------------------------------------------------------------- */
-
-/** One value in few letters; the text is in `cell` or borrowed from the tree. */
-static const char *cell_text(const struct json *value, char *cell, size_t cap)
-{
-    const char *text = json_text_of(value);
-    double real;
-
-    if (text != NULL) return text;
-    if (!json_real_of(value, &real)) return "-";
-    if (real >= 1e3 || real == (double)(int64_t)real)
-        snprintf(cell, cap, "%.0f", real);
-    else
-        snprintf(cell, cap, "%.4g", real);
-    return cell;
-}
-
-enum { COLUMNS_MAX = 24, CELL_BYTES = 64 };
-
-static void print_table_row(const struct json *row, const size_t *widths)
-{
-    const struct json *value;
-    const char *key;
-    char cell[CELL_BYTES];
-
-    for (size_t i = 0; i < COLUMNS_MAX && json_member_at(row, i, &key, &value); i++)
-        printf("%s%-*s", i > 0 ? "  " : "", (int)widths[i], cell_text(value, cell, sizeof(cell)));
-    putchar('\n');
-}
-
-/** All rows have the columns of the first. */
-static void print_table(const struct json *const *rows, size_t count)
-{
-    size_t widths[COLUMNS_MAX] = {0};
-    const struct json *value;
-    const char *key;
-    char cell[CELL_BYTES];
-
-    for (size_t r = 0; r < count; r++) {
-        for (size_t i = 0; i < COLUMNS_MAX && json_member_at(rows[r], i, &key, &value); i++) {
-            size_t width = strlen(cell_text(value, cell, sizeof(cell)));
-
-            if (width < strlen(key)) width = strlen(key);
-            if (widths[i] < width) widths[i] = width;
-        }
-    }
-    for (size_t i = 0; i < COLUMNS_MAX && json_member_at(rows[0], i, &key, &value); i++)
-        printf("%s%-*s", i > 0 ? "  " : "", (int)widths[i], key);
-    putchar('\n');
-    for (size_t r = 0; r < count; r++)
-        print_table_row(rows[r], widths);
-}
-
-static void print_lines(const struct json *const *rows, size_t count)
-{
-    for (size_t r = 0; r < count; r++) {
-        char *text = json_format(rows[r]);
-
-        CHECK(text != NULL);
-        puts(text);
-        mem_free(text);
-    }
-}
-
-static void print_result(const struct options *options, const struct json *result)
-{
-    enum { ROWS_MAX = 256 };
-    const struct json *rows[ROWS_MAX] = {result};
-    size_t count = json_count(result);
-
-    CHECK(count <= ROWS_MAX);
-    for (size_t i = 0; i < count; i++)
-        rows[i] = json_at(result, i);
-    if (count == 0) count = 1; /* one object, not an array */
-    if (options_flag(options, "json"))
-        print_lines(rows, count);
-    else
-        print_table(rows, count);
 }
 
 /* --- the command ------------------------------------------------------------------------------ */
@@ -259,7 +188,7 @@ int command_bench(struct options *options)
         uv_env_destroy(env);
     }
     if (rc != RC_OK) return command_failed(rc, &why);
-    if (result != NULL) print_result(options, result);
+    if (result != NULL) command_print_rows(result, options_flag(options, "json"));
     json_destroy(result);
     return EXIT_DONE;
 }

@@ -340,6 +340,25 @@ static void print_result(struct session *session)
            (unsigned long long)report->rounds_ok, session->wall_s);
 }
 
+/* Where the time went, if that is wanted and there was a step. */
+static void print_profile(struct session *session)
+{
+    struct json *rows;
+
+    if (session->learner == NULL) return;
+    rows = replica_profile(session->learner, (uint64_t)(session->wall_s * (double)NS_PER_S),
+                           session->is_json ? "profile" : NULL);
+    if (rows == NULL) return;
+    command_print_rows(rows, session->is_json);
+    json_destroy(rows);
+}
+
+static uint64_t profile_now_ns(void *context)
+{
+    (void)context;
+    return uv_clock_ns();
+}
+
 /* ---- putting it together ---- */
 
 static enum rc parse_strategy(struct session *session, struct fault *why)
@@ -413,6 +432,7 @@ static enum rc create_learner(struct session *session, struct fault *why)
 
     if (rc != RC_OK) return rc;
     CHECK(prefetch_parse(options_text(options, "prefetch"), &replica.prefetch));
+    if (options_flag(options, "profile")) replica.profile.now_ns = profile_now_ns;
     read_goal(options, &goal);
     replica.steps_total = goal.steps;
     replica.epochs_total = goal.epochs;
@@ -592,6 +612,7 @@ int command_peer(struct options *options)
         say_what_runs(&session);
         uv_env_run(session.env);
         code = exit_of(&session);
+        if (session.result.rc == RC_OK) print_profile(&session);
         if (session.result.rc == RC_OK) print_result(&session);
     } else {
         code = command_failed(rc, &why);

@@ -116,18 +116,26 @@ static void set_real(struct json *row, const char *key, double value, bool is_kn
     }
 }
 
+/* What is being told of whom. */
+struct telling {
+    const struct model_profiler *p;
+    struct json *rows;
+    double wall_ns;
+    const char *event;
+};
+
 /* Times are microseconds; below 0: not told. */
 struct told {
     const char *layer, *spec, *out;
     double forward_us, backward_us, us, gflops;
 };
 
-static void add_row(const struct model_profiler *p, struct json *rows, uint64_t wall_ns,
-                    const struct told *told)
+static void add_row(const struct telling *t, const struct told *told)
 {
     struct json *row = json_object_create();
-    double wall_us = (double)wall_ns / 1e3 / (double)p->steps;
+    double wall_us = t->wall_ns / 1e3 / (double)t->p->steps;
 
+    if (t->event != NULL) json_set_text(row, "event", t->event);
     json_set_text(row, "layer", told->layer);
     json_set_text(row, "spec", told->spec);
     json_set_text(row, "out", told->out);
@@ -136,7 +144,7 @@ static void add_row(const struct model_profiler *p, struct json *rows, uint64_t 
     json_set_real(row, "us", told->us);
     set_real(row, "share", told->us / wall_us, wall_us > 0.0);
     set_real(row, "gflops", told->gflops, told->gflops > 0.0);
-    json_append(rows, row);
+    json_append(t->rows, row);
 }
 
 /* Of forward and backward, a sample. */
@@ -152,45 +160,52 @@ static double flops_of(const struct model *model, const struct stage *stage,
     return times * (double)info->flops;
 }
 
-static void add_part(const struct model_profiler *p, struct json *rows, uint64_t wall_ns,
-                     const char *name, double ns)
+static void add_part(const struct telling *t, const char *name, double ns)
 {
-    const struct told told = {name, "", "", -1.0, -1.0, ns / 1e3 / (double)p->steps, 0.0};
+    const struct told told = {name, "", "", -1.0, -1.0, ns / 1e3 / (double)t->p->steps, 0.0};
 
-    add_row(p, rows, wall_ns, &told);
+    add_row(t, &told);
 }
 
-struct json *model_profiler_rows(const struct model_profiler *p, uint64_t wall_ns)
+static double add_stage(const struct telling *t, uint32_t stage)
 {
-    struct json *rows;
-    double stages_ns = 0.0, sum_ns = 0.0, steps;
+    const struct model_profiler *p = t->p;
+    double forward = (double)p->stages_ns[stage][0], backward = (double)p->stages_ns[stage][1];
+    double ns = forward + backward, scale = 1e3 * (double)p->steps;
+    struct model_stage info;
+    struct told told;
+
+    model_stage(p->model, stage, &info);
+    told = (struct told){info.name,        info.layer, info.out, forward / scale,
+                         backward / scale, ns / scale, 0.0};
+    if (ns > 0.0) {
+        told.gflops = flops_of(p->model, &p->model->stages[stage], &info) * (double)p->samples *
+                      (double)p->passes / ns;
+    }
+    add_row(t, &told);
+    return ns;
+}
+
+struct json *model_profiler_rows(const struct model_profiler *p, uint64_t wall_ns,
+                                 const char *event)
+{
+    struct telling t = {p, NULL, (double)wall_ns, event};
+    double stages_ns = 0.0, sum_ns;
 
     if (p == NULL || p->steps == 0) return NULL;
-    rows = json_array_create();
-    steps = (double)p->steps;
+    t.rows = json_array_create();
     for (uint32_t i = 0; i < model_stages(p->model); i++) {
-        double forward = (double)p->stages_ns[i][0], backward = (double)p->stages_ns[i][1];
-        double samples = (double)p->samples * (double)p->passes;
-        struct model_stage info;
-        double flops;
-
-        model_stage(p->model, i, &info);
-        flops = flops_of(p->model, &p->model->stages[i], &info) * samples;
-        add_row(p, rows, wall_ns,
-                &(struct told){info.name, info.layer, info.out, forward / 1e3 / steps,
-                               backward / 1e3 / steps, (forward + backward) / 1e3 / steps,
-                               forward + backward > 0.0 ? flops / (forward + backward) : 0.0});
-        stages_ns += forward + backward;
+        stages_ns += add_stage(&t, i);
     }
     sum_ns = stages_ns;
     for (int part = 0; part < PROFILE_PARTS; part++) {
         double ns = (double)p->parts_ns[part] - (part == PROFILE_PASSES ? stages_ns : 0.0);
 
         if (p->parts_ns[part] == 0) continue;
-        add_part(p, rows, wall_ns, part_names[part], ns);
+        add_part(&t, part_names[part], ns);
         sum_ns += ns;
     }
-    add_part(p, rows, wall_ns, "sum", sum_ns);
-    add_part(p, rows, wall_ns, "wall", (double)wall_ns);
-    return rows;
+    add_part(&t, "sum", sum_ns);
+    add_part(&t, "wall", t.wall_ns);
+    return t.rows;
 }

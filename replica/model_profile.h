@@ -50,7 +50,9 @@ void model_profiler_add_inside(struct model_profiler *profiler, enum profile_par
 void model_profiler_step(struct model_profiler *profiler, uint32_t passes);
 /** An array of rows {layer, spec, out, forward_us, backward_us, us, share, gflops}: a stage each,
  *  then the other parts, their sum, and the time `wall_ns` in which all that happened. Times are
- *  means over steps, shares those of wall_ns. Fresh; NULL without a profiler or a step. */
-struct json *model_profiler_rows(const struct model_profiler *profiler, uint64_t wall_ns);
+ *  means over steps, shares those of wall_ns. `event` (NULL: none) goes in front of each. Fresh;
+ *  NULL without a profiler or a step. */
+struct json *model_profiler_rows(const struct model_profiler *profiler, uint64_t wall_ns,
+                                 const char *event);
 
 #endif

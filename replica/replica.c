@@ -366,10 +366,10 @@ enum rc replica_create(struct backend *backend, const struct replica_options *op
     return RC_OK;
 }
 
-struct json *replica_profile(struct learner *learner, uint64_t wall_ns)
+struct json *replica_profile(struct learner *learner, uint64_t wall_ns, const char *event)
 {
     CHECK(learner->ops == &replica_ops);
-    return model_profiler_rows(replica_of(learner)->profiler, wall_ns);
+    return model_profiler_rows(replica_of(learner)->profiler, wall_ns, event);
 }
 
 struct model *replica_model(struct learner *learner)

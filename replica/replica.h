@@ -40,7 +40,7 @@ MUST_USE enum rc replica_create(struct backend *backend, const struct replica_op
 /** The model behind a learner made by replica_create(), for saving and evaluating it. */
 struct model *replica_model(struct learner *learner);
 /** Where the time went, see model_profiler_rows(): NULL without options.profile or a step. */
-struct json *replica_profile(struct learner *learner, uint64_t wall_ns);
+struct json *replica_profile(struct learner *learner, uint64_t wall_ns, const char *event);
 /** A card that describes the replica as it is now. */
 void replica_card(struct learner *learner, struct model_card *card);
 

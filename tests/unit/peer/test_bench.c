@@ -56,6 +56,45 @@ static void a_training_row_has_the_promised_keys(void **state)
     json_destroy(row);
 }
 
+/* A row for each layer and for the rest; with a clock that ticks at every look, parts add up to all
+ * but what lies between them. */
+static void a_profile_adds_up_to_the_time_that_passed(void **state)
+{
+    uint64_t now_ns = 0;
+    struct json *row = NULL, *profile = NULL;
+    struct bench_train_options options = {.clock = {tick, &now_ns},
+                                          .model = "linear:8 relu linear:classes",
+                                          .batch = 8,
+                                          .seconds = 1.0,
+                                          .profile = &profile};
+    double sum = 0.0, total = 0.0, wall = 0.0, real = 0.0;
+    struct fault why = {""};
+    size_t rows;
+
+    (void)state;
+    assert_int_equal(bench_train(&options, &row, &why), RC_OK);
+    assert_non_null(profile);
+    rows = json_count(profile);
+    assert_string_equal(json_get_text(json_at(profile, 0), "layer"), "dense1");
+    assert_string_equal(json_get_text(json_at(profile, 1), "spec"), "linear:classes");
+    for (size_t i = 0; i < rows; i++) {
+        const struct json *at = json_at(profile, i);
+        const char *name = json_get_text(at, "layer");
+        assert_true(json_get_real(at, "us", &real));
+        if (strcmp(name, "sum") == 0) {
+            total = real;
+        } else if (strcmp(name, "wall") == 0) {
+            wall = real;
+        } else {
+            sum += real;
+        }
+        if (i < 2) assert_true(json_get_real(at, "gflops", &real) && real > 0.0);
+    }
+    assert_true(fabs(sum - total) < 1e-6 * total && total <= wall && total > 0.5 * wall);
+    json_destroy(row);
+    json_destroy(profile);
+}
+
 static void hear(void *context, enum log_level level, const char *line)
 {
     (void)level;
@@ -132,6 +171,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(quartiles_lie_between_neighbours),
         cmocka_unit_test(a_training_row_has_the_promised_keys),
+        cmocka_unit_test(a_profile_adds_up_to_the_time_that_passed),
         cmocka_unit_test(the_precision_that_is_used_is_told),
         cmocka_unit_test(what_cannot_be_measured_is_told),
         cmocka_unit_test(kernel_rows_have_finite_speeds),

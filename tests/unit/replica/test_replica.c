@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "replica/json.h"
 #include "replica/replica.h"
 #include "replica/store_safetensors.h"
 
@@ -567,6 +568,44 @@ static void check_refused(struct backend *cpu, struct replica_options options, e
     assert_null(learner);
 }
 
+static uint64_t tick(void *context)
+{
+    return *(uint64_t *)context += 1000;
+}
+
+/* Watching changes nothing, and evaluation is a part of its own. */
+static void a_profiled_run_is_the_same_run_and_tells_its_parts(void **state)
+{
+    struct replica_options options = options_of("linear:16 bn relu dropout:0.1 linear:classes");
+    struct learner *plain = make(*state, &options), *watched;
+    struct evaluation evaluation;
+    struct json *rows;
+    uint64_t now_ns = 0;
+    unsigned parts = 0;
+
+    options.profile = (struct profile_clock){tick, &now_ns};
+    watched = make(*state, &options);
+    assert_null(replica_profile(plain, 1, NULL));
+    assert_null(replica_profile(watched, 1, NULL));
+    train(plain, 4);
+    train(watched, 4);
+    assert_int_equal(watched->ops->evaluate(watched, 10, &evaluation), RC_OK);
+    check_equal(plain, watched);
+    rows = replica_profile(watched, now_ns, "profile");
+    for (size_t i = 0; i < json_count(rows); i++) {
+        const char *name = json_get_text(json_at(rows, i), "layer");
+        double us = 0.0;
+        assert_string_equal(json_get_text(json_at(rows, i), "event"), "profile");
+        assert_true(json_get_real(json_at(rows, i), "us", &us) && us > 0.0);
+        parts += strcmp(name, "(data)") == 0 || strcmp(name, "(evaluation)") == 0 ||
+                 strcmp(name, "(averaging snapshots)") == 0 || strcmp(name, "bn1") == 0;
+    }
+    assert_int_equal(parts, 5); /* bn1 is two stages: collecting, applying */
+    json_destroy(rows);
+    plain->ops->destroy(plain);
+    watched->ops->destroy(watched);
+}
+
 static void wrong_settings_are_told(void **state)
 {
     struct replica_options options = options_of("mlpp");
@@ -680,6 +719,7 @@ int main(void)
         cmocka_unit_test(a_clipped_step_is_as_long_as_the_limit),
         cmocka_unit_test(every_optimizer_learns_with_its_defaults),
         cmocka_unit_test(a_difference_is_added_and_moments_travel),
+        cmocka_unit_test(a_profiled_run_is_the_same_run_and_tells_its_parts),
         cmocka_unit_test(wrong_settings_are_told),
         cmocka_unit_test(a_state_of_something_else_is_refused_and_changes_nothing),
         cmocka_unit_test(the_card_says_what_the_model_needs),
