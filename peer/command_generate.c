@@ -7,6 +7,7 @@
 #include "peer/command.h"
 
 #include "base/check.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/backend.h"
@@ -20,7 +21,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RNG_PURPOSE_TEXT = 0x74657874, STEPS_LEAST = 32, TOKEN_DIGITS_MAX = 8 };
+enum {
+    RNG_PURPOSE_TEXT = 0x74657874,
+    STEPS_LEAST = 32,
+    TOKEN_DIGITS_MAX = 8,
+    PROMPT_BYTES_MAX = 1 << 24
+};
 
 struct generator {
     const struct options *options;
@@ -53,7 +59,8 @@ static enum rc take_tokens(struct generator *g, size_t prompt_count)
     return fault_set(g->why, RC_NOMEM, "cannot generate: out of memory");
 }
 
-static enum rc read_text(struct generator *g, const char *text)
+/* `flag` is what gave the text. */
+static enum rc read_text(struct generator *g, const char *flag, const char *text, size_t bytes)
 {
     enum rc rc;
 
@@ -63,15 +70,15 @@ static enum rc read_text(struct generator *g, const char *text)
                          "with their numbers",
                          g->path);
     }
-    rc = take_tokens(g, strlen(text));
-    for (size_t i = 0; rc == RC_OK && text[i] != '\0'; i++) {
+    rc = take_tokens(g, bytes);
+    for (size_t i = 0; rc == RC_OK && i < bytes; i++) {
         uint8_t byte = (uint8_t)text[i];
         const uint8_t *found = memchr(g->card.symbol_bytes, byte, g->card.symbols);
         if (found == NULL) {
             bool is_plain = byte > ' ' && byte < 0x7F;
             return fault_set(g->why, RC_USAGE,
-                             "--prompt, byte %zu: the model has never seen %s%c%s (0x%02x)", i + 1,
-                             is_plain ? "'" : "such a", is_plain ? byte : ' ',
+                             "--%s, byte %zu: the model has never seen %s%c%s (0x%02x)", flag,
+                             i + 1, is_plain ? "'" : "such a", is_plain ? byte : ' ',
                              is_plain ? "'" : "byte", byte);
         }
         g->tokens[g->count++] = (uint32_t)(found - g->card.symbol_bytes);
@@ -105,18 +112,35 @@ static enum rc read_numbers(struct generator *g, const char *text)
     return rc;
 }
 
+static enum rc read_file(struct generator *g, const char *path)
+{
+    void *bytes;
+    size_t count;
+    enum rc rc = file_read(path, PROMPT_BYTES_MAX, &bytes, &count, g->why);
+
+    if (rc != RC_OK) return rc;
+    if (count == 0) rc = fault_set(g->why, RC_USAGE, "--prompt-file: %s is empty", path);
+    if (rc == RC_OK) rc = read_text(g, "prompt-file", bytes, count);
+    mem_free(bytes);
+    return rc;
+}
+
 static enum rc read_prompt(struct generator *g)
 {
     const char *text = options_text(g->options, "prompt");
+    const char *file = options_text(g->options, "prompt-file");
     const char *numbers = options_text(g->options, "prompt-tokens");
     enum rc rc;
 
-    if ((text == NULL) == (numbers == NULL) || (text != NULL && text[0] == '\0')) {
+    if ((text != NULL) + (file != NULL) + (numbers != NULL) != 1) {
         return fault_set(g->why, RC_USAGE,
-                         "generate needs something to begin with: --prompt TEXT, or "
-                         "--prompt-tokens N,N,...");
+                         "generate needs something to begin with: --prompt TEXT, --prompt-file "
+                         "FILE or --prompt-tokens N,N,...");
     }
-    rc = text != NULL ? read_text(g, text) : read_numbers(g, numbers);
+    if (text != NULL)
+        rc = read_text(g, "prompt", text, strlen(text));
+    else
+        rc = file != NULL ? read_file(g, file) : read_numbers(g, numbers);
     g->prompt_count = g->count;
     return rc;
 }
