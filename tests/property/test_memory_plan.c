@@ -57,6 +57,8 @@ static struct backend *cpu_of(bool is_reference, uint32_t threads)
     struct backend *cpu = cpu_backend_create(&options);
 
     assert_non_null(cpu);
+    cpu->pixels_per_slice = 300; /* several slices in a batch, the last one not full */
+    cpu->rows_per_slice = 40;
     return cpu;
 }
 
