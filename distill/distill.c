@@ -11,6 +11,7 @@
 #include "distill/answers.h"
 #include "kernels/backend.h"
 #include "replica/json.h"
+#include "replica/layers.h"
 #include "replica/optimizer.h"
 #include "replica/schedule.h"
 #include "replica/store_safetensors.h"
@@ -329,7 +330,10 @@ static enum rc save_student(struct pupil *p, const char *path, struct fault *why
 static enum rc plan(struct lesson *l, struct fault *why)
 {
     const struct distill_options *o = l->options;
-    const uint32_t batch = o->batch > 0 ? o->batch : 64;
+    const bool is_text = dataset_info(l->dataset)->input == DATA_TOKENS;
+    const struct layers_training usual = layers_training(o->student);
+    const char *optimizer = is_text ? usual.optimizer : default_optimizer;
+    uint32_t batch = is_text ? usual.batch : 64;
 
     if (l->train.count == 0) return fault_set(why, RC_SHAPE, "the data has no training samples");
     if (dataset_info(l->dataset)->target == DATA_REALS && o->vote != VOTE_MEAN) {
@@ -337,12 +341,13 @@ static enum rc plan(struct lesson *l, struct fault *why)
                          "--teachers-vote %s is for classes; real values have only 'mean'",
                          vote_name(o->vote));
     }
+    if (o->batch > 0) batch = o->batch;
+    if (o->optimizer != NULL) optimizer = o->optimizer;
     l->batch = l->train.count < batch ? (uint32_t)l->train.count : batch;
     const double steps = ceil(o->epochs * (double)(l->train.count / l->batch));
     if (!(steps < 1e15)) return fault_set(why, RC_LIMIT, "--epochs is too large");
     l->steps = steps < 1 ? 1 : (uint64_t)steps;
-    enum rc rc = optimizer_parse(o->optimizer != NULL ? o->optimizer : default_optimizer,
-                                 &l->optimizer, why);
+    enum rc rc = optimizer_parse(optimizer, &l->optimizer, why);
     if (rc == RC_OK) {
         rc = schedule_parse(o->schedule != NULL ? o->schedule : default_schedule, l->steps,
                             &l->schedule, why);

@@ -41,7 +41,7 @@ struct distill_options {
     uint64_t samples_max;  /* of the training part, drawn by `seed`; 0: all */
     double epochs;         /* over these samples */
     uint32_t batch;
-    const char *optimizer, *schedule; /* NULL: momentum, cosine */
+    const char *optimizer, *schedule; /* NULL: momentum (texts: as --model would), cosine */
     double lr;                        /* > 0 overrides the optimizer's */
     uint64_t seed;
     bool with_baseline;

@@ -144,6 +144,11 @@ static void create_learner(struct cluster_peer *peer)
         .stream_seed = rng_mix(options->seed, peer->host),
         .centre_spread = options->centre_spread};
 
+    if (options->learner != NULL) {
+        peer->learner = options->learner(options->learner_context, peer->host - 1);
+        CHECK(peer->learner != NULL);
+        return;
+    }
     if (options->is_quiet) quadratic.learning_rate = 1e-30; /* too small to change a float */
     if (peer->seed != 0) quadratic.seed = peer->seed;
     CHECK(quadratic_create(&quadratic, &peer->learner) == RC_OK);
@@ -273,6 +278,12 @@ struct node *cluster_node(struct cluster *cluster, uint32_t peer)
 const struct node_result *cluster_result(const struct cluster *cluster, uint32_t peer)
 {
     return cluster->peers[peer].has_result ? &cluster->peers[peer].result : NULL;
+}
+
+struct learner *cluster_learner(struct cluster *cluster, uint32_t number)
+{
+    CHECK(cluster->peers[number].is_up);
+    return cluster->peers[number].learner;
 }
 
 void cluster_plane(struct cluster *cluster, uint32_t peer, float *out)

@@ -23,6 +23,10 @@ struct cluster_options {
     double noise, centre_spread, learning_rate; /* of the toy; 0: its default */
     bool is_quiet;   /* learning rate 0: nothing moves but by averaging */
     uint32_t guests; /* hosts beside the peers, for who is no peer: an attacker */
+    /** Another learner than the toy, for peer number `peer`; NULL: the toy. `values` are then its
+     *  parameters. */
+    struct learner *(*learner)(void *context, uint32_t peer);
+    void *learner_context;
 };
 
 struct cluster;
@@ -53,6 +57,8 @@ bool cluster_is_up(const struct cluster *cluster, uint32_t peer);
 struct node *cluster_node(struct cluster *cluster, uint32_t peer); /* NULL: down */
 /** How the last life of a peer ended; NULL while it runs or if it crashed. */
 const struct node_result *cluster_result(const struct cluster *cluster, uint32_t peer);
+/** Of a live peer; the peer's own, and only to be touched while the world stands still. */
+struct learner *cluster_learner(struct cluster *cluster, uint32_t peer);
 /** Parameters of a live peer into out: [values]. */
 void cluster_plane(struct cluster *cluster, uint32_t peer, float *out);
 void cluster_assign(struct cluster *cluster, uint32_t peer, const float *values);
