@@ -128,7 +128,7 @@ if setarch "$(uname -m)" -R true 2>/dev/null; then launcher=(setarch "$(uname -m
 if cmake --preset tsan >"$logs/build-tsan.log" 2>&1; then
     with_threads='^(unit_env|contract_env|unit_replica_(prefetch|team))'
     mapfile -t threaded < <(ninja -C build/tsan -t targets all |
-        grep -oE "$with_threads[a-z_]*: phony" | grep -oE '^[a-z_]+')
+        grep -oE "${with_threads}[a-z_]*: phony" | grep -oE '^[a-z_]+')
     if [ ${#threaded[@]} -eq 0 ]; then
         skip "thread sanitizer: no test with threads is here"
     else
