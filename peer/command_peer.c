@@ -122,7 +122,7 @@ static enum rc adopt_config(struct options *options, const char *folder, struct 
     static const char *const keys[] = {"model", "data",       "averaging", "topology",  "exchange",
                                        "codec", "rule",       "pace",      "optimizer", "batch",
                                        "clip",  "accumulate", "augment",   "shard",     "shard-of",
-                                       "seed",  "swarm-name", "precision", NULL};
+                                       "seed",  "swarm-name", "precision", "hogwild",   NULL};
     char path[PATH_BYTES];
     void *text = NULL;
     size_t bytes = 0;
@@ -421,6 +421,7 @@ static enum rc create_learner(struct session *session, struct fault *why)
                                       .schedule = options_text(options, "schedule"),
                                       .clip = options_real(options, "clip"),
                                       .accumulate = (uint32_t)options_count(options, "accumulate"),
+                                      .hogwild = (uint32_t)options_count(options, "hogwild"),
                                       .lr = options_real(options, "lr"),
                                       .batch = batch_of(options),
                                       .shard = options_text(options, "shard"),

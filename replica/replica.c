@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "replica/layers.h"
 #include "replica/mixture.h"
+#include "replica/workers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@ static void replica_destroy(struct learner *learner)
 
     if (r == NULL) return;
     model_profiler_destroy(r->profiler);
+    hogwild_destroy(r->hogwild);
     team_destroy(r->team);
     task_deinit(&r->task);
     r->backend->ops->free(r->backend, r->input);
@@ -245,6 +247,31 @@ static const struct learner_ops replica_ops = {
     .load = replica_load,
 };
 
+/* What goes together with --hogwild. */
+static enum rc check_hogwild(const struct replica *r, const struct replica_options *options,
+                             struct fault *why)
+{
+    if (options->hogwild == 0) return RC_OK;
+    if (r->optimizer.kind != UPDATE_SGD) {
+        return fault_set(why, RC_USAGE,
+                         "--hogwild is for plain sgd, as other optimizers keep a state that "
+                         "threads would have to share; add --optimizer sgd");
+    }
+    if (r->accumulate > 1 || r->schedule.kind == SCHEDULE_GROW) {
+        return fault_set(why, RC_USAGE,
+                         "--hogwild takes a step for each batch; leave --accumulate and "
+                         "--schedule grow out");
+    }
+    if (options->threads > 1) {
+        return fault_set(why, RC_USAGE,
+                         "--hogwild %u runs as many threads, one for each batch; leave --threads "
+                         "out",
+                         options->hogwild);
+    }
+    if (options->hogwild <= WORKERS_MAX) return RC_OK;
+    return fault_set(why, RC_USAGE, "--hogwild must be from 1 to %d", WORKERS_MAX);
+}
+
 /* What the flags say, before anything large is made. */
 static enum rc read_options(struct replica *r, const struct replica_options *options,
                             struct fault *why)
@@ -272,7 +299,7 @@ static enum rc read_options(struct replica *r, const struct replica_options *opt
     }
     snprintf(r->schedule_text, sizeof(r->schedule_text), "%s", schedule);
     snprintf(r->data, sizeof(r->data), "%s", options->data);
-    return RC_OK;
+    return check_hogwild(r, options, why);
 }
 
 static enum rc make_optimizer_buffers(struct replica *r)
@@ -326,6 +353,11 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
         r->profiler =
             model_profiler_create(r->model, options->profile, r->batch, team_threads(r->team));
         if (r->profiler == NULL) rc = RC_NOMEM;
+    }
+    if (rc == RC_OK && options->hogwild > 0) {
+        const struct hogwild_options hogwild = {r->model, &model, info, options->hogwild};
+        rc = hogwild_create(&hogwild, &r->hogwild, why);
+        if (rc != RC_OK) return rc;
     }
     if (rc == RC_OK && (r->input != NULL || !needs_input) && r->logits != NULL &&
         r->logits_gradient != NULL) {

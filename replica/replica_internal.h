@@ -8,6 +8,7 @@
 
 #include "kernels/backend.h"
 #include "replica/dataset.h"
+#include "replica/hogwild.h"
 #include "replica/model_profile.h"
 #include "replica/optimizer.h"
 #include "replica/replica.h"
@@ -42,6 +43,7 @@ struct replica {
     float *input;                    /* its values on the backend; NULL: they are there already */
     float *logits, *logits_gradient; /* [batch][classes], host */
     struct model_profiler *profiler; /* NULL: not wanted */
+    struct hogwild *hogwild;         /* NULL: all threads work on one batch */
 };
 
 static inline struct replica *replica_of(struct learner *learner)

@@ -200,31 +200,70 @@ static enum rc check_parameters(struct replica *r)
     return is_finite ? RC_OK : RC_NONFINITE;
 }
 
+/* Steps of threads that each have their own batches. */
+static enum rc run_hogwild(struct replica *r, uint32_t steps, const atomic_bool *stop,
+                           struct train_report *done, struct task_score *score)
+{
+    const struct hogwild_run run = {
+        .share = r->share,
+        .optimizer = &r->optimizer,
+        .schedule = &r->schedule,
+        .clip = r->clip,
+        .stream = r->stream_seed,
+        .step = r->step,
+        .steps = steps,
+        .stop = stop,
+        .profiler = r->profiler,
+    };
+    struct hogwild_report report;
+    enum rc rc = hogwild_train(r->hogwild, &run, &report);
+
+    if (rc != RC_OK) return rc;
+    r->step += report.steps;
+    r->updates += report.steps;
+    r->samples_seen += (uint64_t)r->batch * report.steps;
+    done->steps = report.steps;
+    done->loss_sum = report.loss_sum;
+    score->hits = report.hits;
+    score->count = report.count;
+    return RC_OK;
+}
+
+/* Steps that all threads take together. */
+static enum rc run_steps(struct replica *r, uint32_t steps, const atomic_bool *stop,
+                         struct train_report *done, struct task_score *total)
+{
+    while (done->steps < steps && (stop == NULL || !atomic_load(stop))) {
+        struct task_score score = {0.0, 0, 0};
+        enum rc rc = run_batches(r, true, &score);
+        if (rc != RC_OK) return rc;
+        done->steps++;
+        done->loss_sum += score.loss;
+        total->hits += score.hits;
+        total->count += score.count;
+    }
+    return RC_OK;
+}
+
 enum rc replica_train(struct learner *learner, uint32_t steps, const atomic_bool *stop,
                       struct train_report *report)
 {
     struct replica *r = replica_of(learner);
     struct train_report done = {0};
-    uint64_t hits = 0, count = 0;
+    struct task_score total = {0.0, 0, 0};
     enum rc rc = RC_OK;
 
     backend_bind_thread(r->backend);
     if (steps > 0) rc = replica_make_ready(r);
-    while (rc == RC_OK && done.steps < steps) {
-        struct task_score score = {0.0, 0, 0};
-        if (stop != NULL && atomic_load(stop)) break;
-        rc = run_batches(r, true, &score);
-        if (rc != RC_OK) break;
-        done.steps++;
-        done.loss_sum += score.loss;
-        hits += score.hits;
-        count += score.count;
+    if (rc == RC_OK && steps > 0) {
+        rc = r->hogwild != NULL ? run_hogwild(r, steps, stop, &done, &total)
+                                : run_steps(r, steps, stop, &done, &total);
     }
     if (rc == RC_OK && done.steps > 0) rc = check_parameters(r);
     if (rc != RC_OK) return rc;
     done.step = r->step;
     done.samples = r->samples_seen;
-    if (done.steps > 0) done.correct_share = task_accuracy(&r->task, hits, count);
+    if (done.steps > 0) done.correct_share = task_accuracy(&r->task, total.hits, total.count);
     *report = done;
     return RC_OK;
 }

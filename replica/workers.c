@@ -18,7 +18,7 @@ struct worker {
 struct workers {
     uint32_t count, started; /* started: threads to join */
     struct worker crew[WORKERS_MAX];
-    pthread_mutex_t lock;
+    pthread_mutex_t lock, room; /* room: of those who ask to be alone */
     pthread_cond_t is_called, is_done;
     pthread_barrier_t meeting;
     uint64_t generation; /* of work called for */
@@ -74,7 +74,7 @@ enum rc workers_create(uint32_t count, struct workers **workers)
     CHECK(count > 0 && count <= WORKERS_MAX);
     if (w == NULL) return RC_NOMEM;
     w->count = count;
-    CHECK(pthread_mutex_init(&w->lock, NULL) == 0);
+    CHECK(pthread_mutex_init(&w->lock, NULL) == 0 && pthread_mutex_init(&w->room, NULL) == 0);
     CHECK(pthread_cond_init(&w->is_called, NULL) == 0 && pthread_cond_init(&w->is_done, NULL) == 0);
     CHECK(pthread_barrier_init(&w->meeting, NULL, count) == 0);
     if (!start_threads(w)) {
@@ -98,6 +98,7 @@ void workers_destroy(struct workers *workers)
     pthread_barrier_destroy(&workers->meeting);
     pthread_cond_destroy(&workers->is_done);
     pthread_cond_destroy(&workers->is_called);
+    pthread_mutex_destroy(&workers->room);
     pthread_mutex_destroy(&workers->lock);
     mem_free(workers);
 }
@@ -132,4 +133,14 @@ void workers_run(struct workers *workers, void (*function)(void *context, uint32
 void workers_meet(struct workers *workers)
 {
     if (workers->count > 1) pthread_barrier_wait(&workers->meeting);
+}
+
+void workers_enter(struct workers *workers)
+{
+    pthread_mutex_lock(&workers->room);
+}
+
+void workers_leave(struct workers *workers)
+{
+    pthread_mutex_unlock(&workers->room);
 }

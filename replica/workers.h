@@ -23,5 +23,8 @@ void workers_run(struct workers *workers, void (*function)(void *context, uint32
                  void *context);
 /** Inside of such a function: wait until all have come here. Every one has to, equally often. */
 void workers_meet(struct workers *workers);
+/** Inside of such a function: between these two, one at a time. Not around workers_meet(). */
+void workers_enter(struct workers *workers);
+void workers_leave(struct workers *workers);
 
 #endif
