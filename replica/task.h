@@ -24,8 +24,8 @@ uint32_t task_context(const char *spec);
 void task_describe(const struct dataset_info *info, struct model_options *options);
 /** What a file is to say about a model trained on this data; not its data, step and samples. */
 void task_card(const struct dataset_info *info, const struct model *model, struct model_card *card);
-/** For batches of up to `batch` samples. RC_SHAPE: the model gives one row a sample where the data asks each step, or the other way
- *  round; RC_NOMEM. `task` is then empty; fine to deinit. */
+/** For batches of up to `batch` samples. RC_SHAPE: the model gives one row a sample where the data
+ * asks each step, or the other way round; RC_NOMEM. `task` is then empty; fine to deinit. */
 MUST_USE enum rc task_init(struct task *task, const struct dataset_info *info,
                            const struct model *model, uint32_t batch, struct fault *why);
 void task_deinit(struct task *task);

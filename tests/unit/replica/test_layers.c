@@ -115,7 +115,8 @@ static void errors_point_at_the_column_and_suggest(void **state)
                   "--model, column 11: stride must be from 1 to 16");
     check_refused("conv3x3:8,pad=1,pad=2", RC_PARSE, "--model, column 17: 'pad' is given twice");
     check_refused("bn,stride=2", RC_PARSE, "--model, column 4: 'bn' has no settings");
-    check_refused("dropout:1.5", RC_PARSE, "--model, column 12: expected a share from 0 to below 1");
+    check_refused("dropout:1.5", RC_PARSE,
+                  "--model, column 12: expected a share from 0 to below 1");
     check_refused("dropout", RC_PARSE,
                   "--model, column 1: 'dropout' needs a number, such as 'dropout:0.1'");
     check_refused("resnet2", RC_PARSE,
