@@ -16,6 +16,7 @@ enum activation_kind {
     ACTIVATION_SILU,       /* x sigmoid(x) */
     ACTIVATION_SIGMOID,
     ACTIVATION_TANH,
+    ACTIVATION_GELU_TANH, /* x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3): GPT-2's */
     ACTIVATION_COUNT
 };
 
@@ -27,7 +28,7 @@ struct activation {
 /** Whether the gradient needs the input; for the others the output says it all. */
 static inline bool activation_needs_input(enum activation_kind kind)
 {
-    return kind == ACTIVATION_GELU || kind == ACTIVATION_SILU;
+    return kind == ACTIVATION_GELU || kind == ACTIVATION_SILU || kind == ACTIVATION_GELU_TANH;
 }
 
 /* Inverted dropout (Srivastava et al. 2014): a value lives with probability 1 - rate and is scaled

@@ -172,6 +172,11 @@ static struct onnx_name activate(struct export *e, struct activation activation,
         y = export_binary(e, "Add", export_unary(e, "Erf", y), export_number(e, 1.0F));
         y = export_binary(e, "Mul", x, y);
         return export_binary(e, "Mul", y, export_number(e, 0.5F));
+    case ACTIVATION_GELU_TANH: /* x sigmoid(x (1.5957691 + 0.07135481 x^2)) */
+        y = export_binary(e, "Mul", export_binary(e, "Mul", x, x), export_number(e, 0.07135481F));
+        y = export_binary(e, "Add", y, export_number(e, 1.5957691F));
+        y = export_unary(e, "Sigmoid", export_binary(e, "Mul", x, y));
+        return export_binary(e, "Mul", x, y);
     case ACTIVATION_SILU:
         return export_binary(e, "Mul", x, export_unary(e, "Sigmoid", x));
     case ACTIVATION_SIGMOID:

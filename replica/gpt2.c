@@ -24,6 +24,7 @@ enum { HEAD_VALUES = 64, FOREIGN_NAME_BYTES = 96 };
 struct form {
     uint32_t layers, heads, width, inner, context, symbols;
     bool is_tied;
+    bool is_exact; /* GELU; otherwise by tanh, as in GPT-2 itself */
 };
 
 static const char prefix[] = "transformer.";
@@ -114,8 +115,8 @@ static enum rc spec_of(const struct form *form, char *text, size_t cap)
 
     for (uint32_t l = 0; l < form->layers && at < cap; l++) {
         at += (size_t)snprintf(text + at, cap - at,
-                               " [ ln attention:%u ]+ [ ln linear:%u gelu linear:%u ]+",
-                               form->heads, form->inner, form->width);
+                               " [ ln attention:%u ]+ [ ln linear:%u %s linear:%u ]+", form->heads,
+                               form->inner, form->is_exact ? "gelu" : "gelu-tanh", form->width);
     }
     if (at < cap) {
         at += (size_t)snprintf(text + at, cap - at, " ln linear:classes,bias=0%s",
@@ -186,6 +187,7 @@ static enum rc heads_of(const struct tensor_file *file, const char *name, struct
 static enum rc form_of_file(const struct tensor_file *file, const char *name, struct form *form,
                             struct fault *why)
 {
+    const char *gelu = tensor_file_get(file, "activation_function");
     uint64_t embed[2] = {0}, positions[2] = {0}, inner[2] = {0};
     enum rc rc = matrix_of(file, name, "wte.weight", embed, why);
 
@@ -199,6 +201,7 @@ static enum rc form_of_file(const struct tensor_file *file, const char *name, st
         .context = (uint32_t)positions[0],
         .symbols = (uint32_t)embed[0],
         .is_tied = is_head_tied(file),
+        .is_exact = gelu != NULL && strcmp(gelu, "gelu") == 0,
     };
     return heads_of(file, name, form, why);
 }
@@ -370,6 +373,7 @@ static bool form_of_model(const struct model *model, struct form *form)
         if (stage->ops == &stage_embed_ops) form->is_tied = stage->partner != NO_STAGE;
         if (stage->ops != &stage_attention_ops) continue;
         form->layers++;
+        form->is_exact = strstr(model->spec, "gelu-tanh") == NULL;
         form->heads = stage->layer.count;
     }
     return form->layers > 0 && spec_of(form, spec, sizeof spec) == RC_OK &&
@@ -425,7 +429,8 @@ static enum rc set_metadata(const struct form *form, const struct model_card *ca
     enum rc rc = tensor_file_set(file, "format", "pt");
 
     if (rc == RC_OK) rc = tensor_file_set(file, "model_type", "gpt2");
-    if (rc == RC_OK) rc = tensor_file_set(file, "activation_function", "gelu");
+    if (rc == RC_OK)
+        rc = tensor_file_set(file, "activation_function", form->is_exact ? "gelu" : "gelu_new");
     if (rc == RC_OK) {
         rc = tensor_file_set(file, "tie_word_embeddings", form->is_tied ? "true" : "false");
     }

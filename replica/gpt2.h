@@ -18,7 +18,8 @@ struct tensor_file;
 /** Whether the tensors have Hugging Face's names for GPT-2, with or without `transformer.`. */
 bool gpt2_is_file(const struct tensor_file *file);
 /** The card of such a file: layers, width and context from its shapes; heads from its metadata
- *  (n_head) or of 64 values each; exact GELU. RC_FORMAT, RC_SHAPE. */
+ *  (n_head) or of 64 values each; GELU by tanh unless they say activation_function "gelu".
+ *  RC_FORMAT, RC_SHAPE. */
 MUST_USE enum rc gpt2_card_read(const struct tensor_file *file, const char *name,
                                 struct model_card *card, struct fault *why);
 /** Fill the parameters of a model that was created from that card. F32, F16 and BF16; RC_FORMAT,

@@ -2,7 +2,8 @@
  * The presets of `--model`. The residual nets are those of He et al. 2015 (arXiv:1512.03385): 20 is
  * the CIFAR form with parameter-free shortcuts, 14 its smaller sister, 18 the wider one with a 3x3
  * stem. The language models are GPT-2's form (Radford et al. 2019): normalisation in front of each
- * branch, exact GELU; nano and micro do not tie their head to the embedding.
+ * branch, GELU, exact in nano and micro, which do not tie their head to the embedding, and by tanh
+ * in GPT-2's own.
  */
 #include "replica/layers.h"
 
@@ -18,9 +19,9 @@
 #define WIDE(channels)                                                                             \
     "[ conv3x3:" channels ",stride=2 bn relu conv3x3:" channels " bn | conv1x1:" channels          \
     ",stride=2 bn ]+ relu [ conv3x3:" channels " bn relu conv3x3:" channels " bn ]+ relu "
-#define BLOCKS(heads, width, wider, layers)                                                        \
-    "( [ ln attention:" heads " ]+ [ ln linear:" wider " gelu linear:" width " ]+ )*" layers " ln" \
-    " "
+#define BLOCKS(heads, width, wider, gelu, layers)                                                  \
+    "( [ ln attention:" heads " ]+ [ ln linear:" wider " " gelu " linear:" width " ]+ )*" layers   \
+    " ln "
 
 #define ADAMW(rate) "adamw:lr=" rate ",beta1=0.9,beta2=0.95,wd=0.1"
 
@@ -46,12 +47,15 @@ static const struct preset {
     {"resnet20", STEM("3") STAGE("32", "2") STAGE("64", "2") "globalpool linear:classes",
      &residual},
     {"lstm", "embed:256 lstm:256 lstm:256 linear:classes", &gates},
-    {"gpt-nano", "embed:128 positions:128 " BLOCKS("4", "128", "512", "4") "linear:classes,bias=0",
+    {"gpt-nano",
+     "embed:128 positions:128 " BLOCKS("4", "128", "512", "gelu", "4") "linear:classes,bias=0",
      &language},
     {"gpt-micro",
-     "embed:256 positions:256 " BLOCKS("8", "256", "1024", "6") "linear:classes,bias=0", &language},
+     "embed:256 positions:256 " BLOCKS("8", "256", "1024", "gelu", "6") "linear:classes,bias=0",
+     &language},
     {"gpt2-small",
-     "embed:768 positions:1024 " BLOCKS("12", "768", "3072", "12") "linear:classes,bias=0,tied=1",
+     "embed:768 positions:1024 " BLOCKS("12", "768", "3072", "gelu-tanh",
+                                        "12") "linear:classes,bias=0,tied=1",
      &large},
     {"treenet",
      "conv3x3:32 relu maxpool2 [ conv3x3:64 relu maxpool2 linear:64 relu "

@@ -21,12 +21,24 @@ CPU_INLINE float normal_distribution(float x)
     return 0.5F + 0.5F * cpu_erf(x * SQRT_HALF);
 }
 
+/* 2 sqrt(2 / pi) (x + 0.044715 x^3), and its slope. */
+CPU_INLINE float gelu_gate(float x)
+{
+    return x * (1.5957691F + 0.07135481F * (x * x));
+}
+
+CPU_INLINE float gelu_gate_slope(float x)
+{
+    return 1.5957691F + 0.21406444F * (x * x);
+}
+
 /* Not `> 0 ? x : 0`: a NaN has to stay one until somebody notices. */
 CPU_INLINE float activate(enum activation_kind kind, float slope, float x)
 {
     if (kind == ACTIVATION_RELU) return x < 0.0F ? 0.0F : x;
     if (kind == ACTIVATION_LEAKY_RELU) return x * (x < 0.0F ? slope : 1.0F);
     if (kind == ACTIVATION_GELU) return x * normal_distribution(x);
+    if (kind == ACTIVATION_GELU_TANH) return x * cpu_sigmoid(gelu_gate(x));
     if (kind == ACTIVATION_SILU) return x * cpu_sigmoid(x);
     if (kind == ACTIVATION_SIGMOID) return cpu_sigmoid(x);
     if (kind == ACTIVATION_TANH) return cpu_tanh(x);
@@ -41,6 +53,10 @@ CPU_INLINE float activate_back(enum activation_kind kind, float slope, float x, 
     if (kind == ACTIVATION_GELU) {
         float density = INV_SQRT_2PI * cpu_exp(-0.5F * (x * x));
         return dy * (normal_distribution(x) + x * density);
+    }
+    if (kind == ACTIVATION_GELU_TANH) {
+        float s = cpu_sigmoid(gelu_gate(x));
+        return dy * (s * (1.0F + x * (1.0F - s) * gelu_gate_slope(x)));
     }
     if (kind == ACTIVATION_SILU) {
         float s = cpu_sigmoid(x);
@@ -73,6 +89,9 @@ FOR_EACH_CPU static void activation_forward(struct activation activation, const 
         return;
     case ACTIVATION_GELU:
         values_forward(ACTIVATION_GELU, slope, x, y, n);
+        return;
+    case ACTIVATION_GELU_TANH:
+        values_forward(ACTIVATION_GELU_TANH, slope, x, y, n);
         return;
     case ACTIVATION_SILU:
         values_forward(ACTIVATION_SILU, slope, x, y, n);
@@ -114,6 +133,9 @@ FOR_EACH_CPU static void activation_backward(struct activation activation, const
         return;
     case ACTIVATION_GELU:
         values_backward(ACTIVATION_GELU, slope, from, dy, dx, n);
+        return;
+    case ACTIVATION_GELU_TANH:
+        values_backward(ACTIVATION_GELU_TANH, slope, from, dy, dx, n);
         return;
     case ACTIVATION_SILU:
         values_backward(ACTIVATION_SILU, slope, from, dy, dx, n);
@@ -192,6 +214,9 @@ FOR_EACH_CPU static void bias_activation(struct activation activation, const flo
     case ACTIVATION_GELU:
         rows_forward(ACTIVATION_GELU, slope, bias, at, pre, y);
         return;
+    case ACTIVATION_GELU_TANH:
+        rows_forward(ACTIVATION_GELU_TANH, slope, bias, at, pre, y);
+        return;
     case ACTIVATION_SILU:
         rows_forward(ACTIVATION_SILU, slope, bias, at, pre, y);
         return;
@@ -251,6 +276,9 @@ FOR_EACH_CPU static void activation_bias_backward(struct activation activation, 
         return;
     case ACTIVATION_GELU:
         rows_backward(ACTIVATION_GELU, slope, from, at, dy, sums);
+        return;
+    case ACTIVATION_GELU_TANH:
+        rows_backward(ACTIVATION_GELU_TANH, slope, from, at, dy, sums);
         return;
     case ACTIVATION_SILU:
         rows_backward(ACTIVATION_SILU, slope, from, at, dy, sums);

@@ -20,6 +20,12 @@ static double normal_distribution(double x)
     return 0.5 * erfc(-x * SQRT_HALF);
 }
 
+/* 2 sqrt(2 / pi) (x + 0.044715 x^3). */
+static double gelu_gate(double x)
+{
+    return 4.0 * INV_SQRT_2PI * (x + 0.044715 * x * x * x);
+}
+
 double reference_activation(struct activation activation, double x)
 {
     switch (activation.kind) {
@@ -29,6 +35,8 @@ double reference_activation(struct activation activation, double x)
         return x < 0.0 ? (double)activation.slope * x : x;
     case ACTIVATION_GELU:
         return x * normal_distribution(x);
+    case ACTIVATION_GELU_TANH:
+        return x * sigmoid(gelu_gate(x));
     case ACTIVATION_SILU:
         return x * sigmoid(x);
     case ACTIVATION_SIGMOID:
@@ -44,7 +52,7 @@ double reference_activation(struct activation activation, double x)
 
 double reference_activation_slope(struct activation activation, double x)
 {
-    double y = reference_activation(activation, x);
+    double y = reference_activation(activation, x), s;
 
     switch (activation.kind) {
     case ACTIVATION_RELU:
@@ -53,6 +61,9 @@ double reference_activation_slope(struct activation activation, double x)
         return x > 0.0 ? 1.0 : (double)activation.slope;
     case ACTIVATION_GELU:
         return normal_distribution(x) + x * INV_SQRT_2PI * exp(-0.5 * x * x);
+    case ACTIVATION_GELU_TANH:
+        s = sigmoid(gelu_gate(x));
+        return s + x * s * (1.0 - s) * 4.0 * INV_SQRT_2PI * (1.0 + 3.0 * 0.044715 * x * x);
     case ACTIVATION_SILU:
         return sigmoid(x) * (1.0 + x * (1.0 - sigmoid(x)));
     case ACTIVATION_SIGMOID:
@@ -95,6 +106,7 @@ static double slope_of_output(struct activation activation, double y)
         return 1.0 - y * y;
     case ACTIVATION_NONE:
     case ACTIVATION_GELU:
+    case ACTIVATION_GELU_TANH:
     case ACTIVATION_SILU:
     case ACTIVATION_COUNT:
     default:

@@ -33,6 +33,7 @@ static const struct onnx_case cases[] = {
     {"treenet", "treenet", 3, 8, 8, 5, 0},
     {"filters",
      "conv3x3:8,dilation=2 gelu conv5x3:12,stride=2,groups=4 silu conv3x3:12,groups=12,pad=0 "
+     "gelu-tanh "
      "leaky:0.2 conv1x1:6,wn=1,bias=0 linear:classes",
      4, 13, 11, 4, 0},
     {"pools",

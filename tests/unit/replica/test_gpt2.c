@@ -184,7 +184,7 @@ static void twin_layer(float *const *layer, size_t steps, size_t width, double *
     norm_rows(x, layer[6], layer[7], steps, width, a);
     product(a, layer[8], layer[9], steps, width, 4 * width, b);
     for (size_t i = 0; i < steps * 4 * width; i++) {
-        b[i] *= 0.5 * (1.0 + erf(b[i] / sqrt(2.0)));
+        b[i] *= 0.5 * (1.0 + tanh(sqrt(2.0 / acos(-1.0)) * (b[i] + 0.044715 * pow(b[i], 3.0))));
     }
     product(b, layer[10], layer[11], steps, 4 * width, width, a);
     for (size_t i = 0; i < steps * width; i++) {
@@ -305,7 +305,7 @@ static void a_model_of_this_form_is_written_and_read_back_to_the_bit(void **stat
     static const char *const specs[] = {
         "embed:24 positions:16 ( [ ln attention:3 ]+ [ ln linear:40 gelu linear:24 ]+ )*2 ln "
         "linear:classes,bias=0",
-        "embed:24 positions:16 [ ln attention:4 ]+ [ ln linear:96 gelu linear:24 ]+ ln "
+        "embed:24 positions:16 [ ln attention:4 ]+ [ ln linear:96 gelu-tanh linear:24 ]+ ln "
         "linear:classes,bias=0,tied=1",
     };
     struct backend *backend = backend_of_test();
