@@ -51,8 +51,8 @@ static void run_rollback(struct border_job *job)
 
     job->rc = node->learner->ops->assign_section(node->learner, SECTION_PARAMETERS, node->kept,
                                                  node->values);
-    if (job->rc == RC_OK &&
-        buffers > 0) { /* statistics of what was no number are no numbers either */
+    /* Statistics of what was no number are no numbers either. */
+    if (job->rc == RC_OK && buffers > 0) {
         job->rc = node->learner->ops->assign_section(node->learner, SECTION_BUFFERS,
                                                      node->kept + node->values, buffers);
     }
