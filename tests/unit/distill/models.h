@@ -10,6 +10,9 @@
 #include "replica/dataset.h"
 #include "replica/model.h"
 #include "replica/store_safetensors.h"
+#include "replica/task.h"
+
+#include <stdio.h>
 
 struct world {
     struct backend *backend;
@@ -68,6 +71,28 @@ static inline struct model *world_model(struct world *world, const char *spec, u
     return model;
 }
 
+/* An untrained model for `data`; its card says so. */
+static inline struct model *world_model_of(struct world *world, const char *spec, const char *data,
+                                           uint32_t context, uint64_t seed, bool with_gradients,
+                                           struct model_card *card)
+{
+    const struct dataset_options opening = {.seed = 1, .context = context};
+    struct model_options options = {
+        .spec = spec, .batch_max = 64, .seed = seed, .with_gradients = with_gradients};
+    struct dataset *dataset = NULL;
+    struct model *model = NULL;
+    struct fault why = {""};
+
+    if (dataset_open(data, &opening, &dataset, &why) != RC_OK) fail_msg("%s", why.text);
+    task_describe(dataset_info(dataset), &options);
+    if (model_create(world->backend, &options, &model, &why) != RC_OK) fail_msg("%s", why.text);
+    model_set_normalisation(model, dataset_info(dataset)->mean, dataset_info(dataset)->scale);
+    task_card(dataset_info(dataset), model, card);
+    snprintf(card->data, sizeof card->data, "%s", data);
+    dataset_close(dataset);
+    return model;
+}
+
 static inline void world_save(struct model *model, const struct model_card *card, const char *path)
 {
     struct tensor_file *file = tensor_file_create();
@@ -88,6 +113,37 @@ static inline const char *world_file(struct world *world, const char *name, cons
     world_save(model, &card, path);
     model_destroy(model);
     return path;
+}
+
+/* The same for `data`. */
+static inline const char *world_file_of(struct world *world, const char *name, const char *spec,
+                                        const char *data, uint32_t context, uint64_t seed)
+{
+    struct model_card card;
+    struct model *model = world_model_of(world, spec, data, context, seed, false, &card);
+    const char *path = scratch_path(&world->scratch, name);
+
+    world_save(model, &card, path);
+    model_destroy(model);
+    return path;
+}
+
+/* A text in which each letter tells much of the next; returns the --data spec. `letters`: how many
+ * different ones, from 'a' on. */
+static inline void world_text(struct world *world, const char *name, unsigned letters,
+                              char spec[256])
+{
+    const char *path = scratch_path(&world->scratch, name);
+    FILE *file = fopen(path, "w");
+    unsigned at = 0;
+
+    assert_non_null(file);
+    for (int i = 0; i < 4000; i++) {
+        at = i % 7 == 0 ? (at + 2) % letters : (at + 1) % letters;
+        fputc('a' + (int)at, file);
+    }
+    fclose(file);
+    snprintf(spec, 256, "text:%s", path);
 }
 
 #endif

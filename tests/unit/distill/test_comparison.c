@@ -163,6 +163,172 @@ static void missing_files_and_data_are_named(void **state)
     assert_non_null(strstr(why.text, "no-such-data"));
 }
 
+static const char language[] = "embed:8 lstm:8 linear:classes";
+
+static void texts_are_scored_by_token(void **state)
+{
+    /* Proves: each step of each window is one prediction; the ensemble is no worse than its members
+     * on average; the width is the model's and not the data's default. */
+    struct world *world = *state;
+    char data[256];
+    struct comparison c;
+
+    world_text(world, "text", 5, data);
+    const char *paths[2] = {world_file_of(world, "a", language, data, 16, 1),
+                            world_file_of(world, "b", language, data, 16, 2)};
+    assert_int_equal(compare(world, paths, 2, NULL, &c, NULL), RC_OK);
+    assert_true(c.is_text && c.samples > 10);
+    assert_int_equal(c.models[0].count, 16 * c.samples);
+    assert_int_equal(c.votes[VOTE_LOGITS].count, 16 * c.samples);
+    assert_true(fabs(score_loss(&c.models[0]) - log(5)) < 0.5);
+    assert_true(c.has_average && score_accuracy(&c.average) > 0);
+    const double members = (score_loss(&c.models[0]) + score_loss(&c.models[1])) / 2;
+    assert_true(score_loss(&c.votes[VOTE_MEAN]) <= members + 1e-6);
+    comparison_deinit(&c);
+}
+
+static void little_memory_gives_the_same_scores_in_pieces(void **state)
+{
+    /* Proves: with room for a few samples at a time every score is that of the whole, each model is
+     * run once a piece, and the average counts its members once. */
+    struct world *world = *state;
+    char data[256];
+
+    world_text(world, "text", 5, data);
+    for (int k = 0; k < 2; k++) {
+        const char *from = k == 0 ? data : "synthetic:least-squares,test=50";
+        const char *spec = k == 0 ? language : "linear:classes";
+        const char *paths[2] = {world_file_of(world, "a", spec, from, 16, 1),
+                                world_file_of(world, "b", spec, from, 16, 2)};
+        struct comparison_options options = {.paths = paths, .paths_count = 2, .seed = 1};
+        struct comparison whole, pieces;
+
+        assert_int_equal(comparison_run(world->backend, &options, &whole, NULL), RC_OK);
+        for (size_t bytes = 1; bytes < 20000; bytes += 7777) {
+            options.bytes_max = bytes;
+            assert_int_equal(comparison_run(world->backend, &options, &pieces, NULL), RC_OK);
+            for (int m = 0; m < 2; m++) {
+                assert_int_equal(pieces.models[m].count, whole.models[m].count);
+                assert_int_equal(pieces.models[m].correct, whole.models[m].correct);
+                assert_true(fabs(score_loss(&pieces.models[m]) - score_loss(&whole.models[m])) <
+                            1e-6);
+            }
+            assert_int_equal(pieces.votes[VOTE_MEAN].correct, whole.votes[VOTE_MEAN].correct);
+            assert_int_equal(pieces.votes[VOTE_MAJORITY].correct,
+                             whole.votes[VOTE_MAJORITY].correct);
+            assert_true(fabs(score_loss(&pieces.votes[VOTE_MEAN]) -
+                             score_loss(&whole.votes[VOTE_MEAN])) < 1e-6);
+            assert_true(fabs(pieces.distance - whole.distance) < 1e-9);
+            comparison_deinit(&pieces);
+        }
+        comparison_deinit(&whole);
+    }
+}
+
+static void real_values_have_a_squared_error_and_no_accuracy(void **state)
+{
+    /* Proves: the ensemble of real values is their mean, whose error is at most the members' mean
+     * error (Jensen); accuracies are null in the JSON, as there are no votes. */
+    struct world *world = *state;
+    static const char data[] = "synthetic:least-squares,outputs=2,test=100";
+    const char *paths[2] = {world_file_of(world, "a", "linear:classes", data, 0, 1),
+                            world_file_of(world, "b", "linear:classes", data, 0, 2)};
+    struct comparison c;
+
+    assert_int_equal(compare(world, paths, 2, NULL, &c, NULL), RC_OK);
+    const double members = (score_loss(&c.models[0]) + score_loss(&c.models[1])) / 2;
+    assert_true(score_loss(&c.votes[VOTE_MEAN]) <= members + 1e-6);
+    /* A linear model's average is its ensemble. */
+    assert_true(fabs(score_loss(&c.votes[VOTE_MEAN]) - score_loss(&c.average)) < 1e-5);
+    assert_true(isnan(score_accuracy(&c.models[0])) && isnan(score_accuracy(&c.average)));
+    struct json *json = comparison_json(&c);
+    char *text = json_format(json);
+    assert_non_null(strstr(text, "\"accuracy\":[null,null]"));
+    assert_non_null(strstr(text, "\"vote_accuracy\":null"));
+    assert_null(strstr(text, "nan"));
+    mem_free(text);
+    json_destroy(json);
+    comparison_deinit(&c);
+}
+
+static void a_model_for_other_data_is_refused_in_words(void **state)
+{
+    /* Proves: images against text, classes against real values, other symbols, and one answer where
+     * each step is asked for one are RC_MISMATCH, with what the model takes. */
+    struct world *world = *state;
+    char data[256], other[256], shifted[256];
+    static const char reals[] = "synthetic:least-squares,features=2,outputs=2";
+    struct comparison c;
+
+    world_text(world, "text", 5, data);
+    world_text(world, "more", 6, other);
+    snprintf(shifted, sizeof shifted, "text:%s", scratch_path(&world->scratch, "shifted"));
+    FILE *file = fopen(shifted + strlen("text:"), "w");
+    for (int i = 0; i < 4000; i++) {
+        fputc('b' + i % 5, file);
+    }
+    fclose(file);
+    const char *text = world_file_of(world, "t", language, data, 16, 1);
+    const char *image = world_file(world, "i", "linear:classes", 1);
+    const char *plane = world_file_of(world, "s", "linear:classes", "synthetic:spirals", 0, 1);
+    const char *last = world_file_of(world, "l", "embed:8 lstm:8 last linear:classes", data, 16, 1);
+    const struct {
+        const char *path, *data, *words;
+    } cases[] = {
+        {text, "digits", "sequences of 16 tokens and 5 classes"},
+        {image, data, "1x8x8 and 10 classes"},
+        {text, other, "5 classes"},
+        {text, shifted, "symbols"},
+        {plane, reals, "2 real values"},
+        {last, data, "1 answers a sample"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct comparison_options options = {
+            .paths = &cases[i].path, .paths_count = 1, .data = cases[i].data, .seed = 1};
+        struct fault why = {""};
+        assert_int_equal(comparison_run(world->backend, &options, &c, &why), RC_MISMATCH);
+        if (strstr(why.text, cases[i].words) == NULL) fail_msg("%s", why.text);
+    }
+}
+
+static void an_average_has_statistics_of_its_own(void **state)
+{
+    /* Proves: the average that is written has running statistics estimated on training data, and
+     * they do better than those pooled from its members; the same each time. */
+    struct world *world = *state;
+    static const char spec[] = "conv3x3:8 bn relu conv3x3:8 bn relu globalpool linear:classes";
+    const char *paths[2] = {world_file_of(world, "a", spec, "digits", 0, 1),
+                            world_file_of(world, "b", spec, "digits", 0, 2)};
+    const char *average = scratch_path(&world->scratch, "average.safetensors");
+    struct tensor_file *files[2] = {NULL, NULL};
+    struct comparison c, again;
+
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(compare(world, paths, 2, average, &c, NULL), RC_OK);
+        assert_int_equal(tensor_file_load(average, &files[k], NULL), RC_OK);
+        assert_int_equal(compare(world, &average, 1, NULL, &again, NULL), RC_OK);
+        assert_true(fabs(score_loss(&again.models[0]) - score_loss(&c.average)) < 1e-5);
+        comparison_deinit(&again);
+        comparison_deinit(&c);
+    }
+    const struct tensor_view *mean[2], *variance[2];
+    for (int k = 0; k < 2; k++) {
+        mean[k] = tensor_file_find(files[k], "bn1.running_mean");
+        variance[k] = tensor_file_find(files[k], "bn1.running_variance");
+        assert_true(mean[k] != NULL && variance[k] != NULL);
+    }
+    assert_memory_equal(mean[0]->bytes, mean[1]->bytes, mean[0]->bytes_count);
+    assert_memory_equal(variance[0]->bytes, variance[1]->bytes, variance[0]->bytes_count);
+    for (size_t i = 0; i < 8; i++) { /* untrained members say 0 and 1 */
+        float m, v;
+        memcpy(&m, (const char *)mean[0]->bytes + 4 * i, sizeof m);
+        memcpy(&v, (const char *)variance[0]->bytes + 4 * i, sizeof v);
+        assert_true(fabsf(m) > 1e-6F && v > 0 && v < 0.9F);
+    }
+    tensor_file_destroy(files[0]);
+    tensor_file_destroy(files[1]);
+}
+
 static void short_memory_leaks_nothing(void **state)
 {
     /* Proves: whichever allocation fails, the comparison fails or succeeds whole, and frees all. */
@@ -182,6 +348,28 @@ static void short_memory_leaks_nothing(void **state)
     }
 }
 
+static void short_memory_in_an_average_leaks_nothing(void **state)
+{
+    /* Proves: the same where statistics are estimated, in pieces. */
+    struct world *world = *state;
+    const char *path = world_file_of(world, "a", "linear:4 bn linear:classes",
+                                     "synthetic:spirals,samples=300,test=8", 0, 1);
+    const struct comparison_options options = {
+        .paths = &path, .paths_count = 1, .seed = 1, .bytes_max = 1};
+    struct comparison c;
+    enum rc rc = RC_NOMEM;
+
+    for (uint64_t n = 0; rc != RC_OK; n++) {
+        const uint64_t before = mem_blocks();
+        mem_fail_after(n);
+        rc = comparison_run(world->backend, &options, &c, NULL);
+        mem_fail_after(UINT64_MAX);
+        if (rc == RC_OK) comparison_deinit(&c);
+        assert_int_equal(mem_blocks(), before);
+        assert_true(n < 10000);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -192,7 +380,13 @@ int main(void)
         cmocka_unit_test(a_model_with_nan_is_refused_by_name),
         cmocka_unit_test(a_model_of_another_input_shape_is_refused),
         cmocka_unit_test(missing_files_and_data_are_named),
+        cmocka_unit_test(texts_are_scored_by_token),
+        cmocka_unit_test(little_memory_gives_the_same_scores_in_pieces),
+        cmocka_unit_test(real_values_have_a_squared_error_and_no_accuracy),
+        cmocka_unit_test(a_model_for_other_data_is_refused_in_words),
+        cmocka_unit_test(an_average_has_statistics_of_its_own),
         cmocka_unit_test(short_memory_leaks_nothing),
+        cmocka_unit_test(short_memory_in_an_average_leaks_nothing),
     };
     return cmocka_run_group_tests(tests, world_set_up, world_tear_down);
 }

@@ -104,6 +104,34 @@ static void equal_members_have_no_distance_at_all(void **state)
     soup_destroy(soup);
 }
 
+static void statistics_are_those_of_all_members_samples(void **state)
+{
+    /* Proves: means average, variances are pooled; one member pours to the bit. */
+    struct world *world = *state;
+    struct model *model = model_of(world, "conv3x3:2 bn linear:classes", 1);
+    struct soup *soup = soup_create();
+    float *buffers = model_plane(model, SECTION_BUFFERS); /* two means, two variances */
+    const float first[4] = {1.1F, -3.3F, 0.7F, 2.9F}, second[4] = {3.1F, -3.3F, 0.3F, 0.1F};
+
+    assert_false(soup_has_statistics(soup));
+    assert_int_equal(model_schema(model)->values[SECTION_BUFFERS], 4);
+    memcpy(buffers, first, sizeof first);
+    assert_int_equal(soup_add(soup, model, NULL), RC_OK);
+    assert_true(soup_has_statistics(soup));
+    memset(buffers, 0, sizeof first);
+    soup_pour(soup, model);
+    assert_memory_equal(buffers, first, sizeof first);
+    memcpy(buffers, second, sizeof second);
+    assert_int_equal(soup_add(soup, model, NULL), RC_OK);
+    soup_pour(soup, model);
+    assert_true(fabsf(buffers[0] - 2.1F) < 1e-6F && fabsf(buffers[1] + 3.3F) < 1e-6F);
+    assert_true(fabsf(buffers[2] - (0.5F + 1)) < 1e-6F); /* the means lie 1 to each side */
+    assert_true(fabsf(buffers[3] - 1.5F) < 1e-6F);
+    assert_true(soup_distance(soup) <= 0);
+    model_destroy(model);
+    soup_destroy(soup);
+}
+
 static void a_model_of_another_spec_is_refused(void **state)
 {
     /* Proves: another layer list is RC_MISMATCH, says both, and leaves the soup as it was. */
@@ -145,7 +173,7 @@ static void short_memory_leaves_an_empty_soup(void **state)
     struct soup *soup = soup_create();
     const uint64_t before = mem_blocks();
 
-    for (uint64_t n = 0; n < 3; n++) {
+    for (uint64_t n = 0; n < 4; n++) {
         mem_fail_after(n);
         assert_int_equal(soup_add(soup, model, NULL), RC_NOMEM);
         assert_int_equal(mem_blocks(), before);
@@ -162,6 +190,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_soup_is_the_mean_and_its_distance_is_the_root_mean_square),
         cmocka_unit_test(equal_members_have_no_distance_at_all),
+        cmocka_unit_test(statistics_are_those_of_all_members_samples),
         cmocka_unit_test(a_model_of_another_spec_is_refused),
         cmocka_unit_test(a_model_with_nan_is_refused),
         cmocka_unit_test(short_memory_leaves_an_empty_soup),
