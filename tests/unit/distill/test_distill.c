@@ -176,6 +176,125 @@ static void wrong_students_and_rates_are_one_clear_line(void **state)
     assert_false(file_is_there(out));
 }
 
+/* A student of an untrained one that listened to the labels alone, for `data`. */
+static const char *trained_on(struct world *world, const char *name, const char *spec,
+                              const char *data, double epochs, double *loss)
+{
+    const char *start = world_file_of(world, "untrained", spec, data, 16, 1);
+    const char *path = scratch_path(&world->scratch, name);
+    struct distill_options options = options_of(&start, 1);
+    struct distill_result result;
+    struct fault why = {""};
+
+    options.alpha = 0;
+    options.epochs = epochs;
+    options.batch = 16;
+    options.lr = 0.01;
+    options.student = spec;
+    options.optimizer = "adam";
+    options.out_path = path;
+    if (distill_run(world->backend, &options, &result, &why) != RC_OK) fail_msg("%s", why.text);
+    *loss = score_loss(&result.student);
+    distill_result_deinit(&result);
+    return path;
+}
+
+static void a_language_model_learns_from_another(void **state)
+{
+    /* Proves: with a = 1 a smaller student of a text learns each next token from the teacher alone,
+     * whether answers are kept or asked for each time, to the same loss; its file says of which
+     * text it is and evaluates. */
+    struct world *world = *state;
+    char data[256];
+    double loss, kept = 0;
+
+    world_text(world, "text", 5, data);
+    const char *teacher =
+        trained_on(world, "teacher", "embed:8 lstm:16 linear:classes", data, 30, &loss);
+    assert_true(loss < 0.8 * log(5));
+    for (int k = 0; k < 2; k++) {
+        const char *out = scratch_path(&world->scratch, "student");
+        struct distill_options options = options_of(&teacher, 1);
+        struct distill_result result;
+        struct comparison c;
+
+        options.alpha = 1;
+        options.epochs = 30;
+        options.batch = 16;
+        options.student = "embed:4 lstm:8 linear:classes";
+        options.optimizer = "adam";
+        options.lr = 0.02;
+        options.out_path = out;
+        options.answers_bytes_max = k == 0 ? 0 : 1000;
+        assert_int_equal(distill_run(world->backend, &options, &result, NULL), RC_OK);
+        assert_true(score_loss(&result.student) < 0.9 * log(5));
+        if (k == 0) kept = score_loss(&result.student);
+        assert_true(fabs(score_loss(&result.student) - kept) < 0.02);
+        const struct comparison_options again = {.paths = &out, .paths_count = 1, .seed = 1};
+        assert_int_equal(comparison_run(world->backend, &again, &c, NULL), RC_OK);
+        assert_true(fabs(score_loss(&c.models[0]) - score_loss(&result.student)) < 1e-6);
+        assert_int_equal(c.card.symbols, 5);
+        assert_int_equal(c.card.symbol_bytes[0], 'a');
+        comparison_deinit(&c);
+        struct json *json = distill_json(&result);
+        double number;
+        assert_true(json_get_real(json, "student_loss", &number) && number < log(5));
+        assert_true(json_get_real(json, "ensemble_loss", &number));
+        assert_int_equal(json_count(json_get(json, "teacher_loss")), 1);
+        json_destroy(json);
+        distill_result_deinit(&result);
+    }
+}
+
+static void real_values_are_learned_from_the_teachers_mean(void **state)
+{
+    /* Proves: with a = 1 the student of a good teacher finds what the data's targets say; other
+     * votes than the mean are refused by name. */
+    struct world *world = *state;
+    static const char data[] = "synthetic:least-squares,samples=600,outputs=2";
+    double loss;
+    const char *teacher = trained_on(world, "teacher", "linear:classes", data, 60, &loss);
+    struct distill_options options = options_of(&teacher, 1);
+    struct distill_result result;
+    struct fault why = {""};
+
+    assert_true(loss < 0.05);
+    options.alpha = 1;
+    options.epochs = 60;
+    options.optimizer = "adam";
+    options.lr = 0.02;
+    assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_OK);
+    assert_true(score_loss(&result.student) < 0.1 && isnan(score_accuracy(&result.student)));
+    struct json *json = distill_json(&result);
+    char *text = json_format(json);
+    assert_non_null(strstr(text, "\"student_accuracy\":null"));
+    assert_null(strstr(text, "nan"));
+    mem_free(text);
+    json_destroy(json);
+    distill_result_deinit(&result);
+    options.vote = VOTE_LOGITS;
+    assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_USAGE);
+    assert_non_null(strstr(why.text, "logits"));
+}
+
+static void each_head_of_a_student_learns(void **state)
+{
+    /* Proves: a student of several heads gets labels and answers for each of them. */
+    struct world *world = *state;
+    const char *teacher = trained_file(world, "teacher", 1);
+    struct distill_options options = options_of(&teacher, 1);
+    struct distill_result result;
+
+    options.student = "linear:16 relu [ linear:16 relu linear:classes ]*3";
+    options.epochs = 6;
+    for (int k = 0; k < 2; k++) {
+        options.alpha = k;
+        assert_int_equal(distill_run(world->backend, &options, &result, NULL), RC_OK);
+        assert_true(score_accuracy(&result.student) > 0.8);
+        distill_result_deinit(&result);
+    }
+}
+
 static void short_memory_leaks_nothing(void **state)
 {
     /* Proves: whichever allocation fails, distilling fails or succeeds whole, and frees all. */
@@ -207,6 +326,9 @@ int main(void)
         cmocka_unit_test(a_student_learns_from_teachers_without_labels),
         cmocka_unit_test(equal_seeds_give_equal_students),
         cmocka_unit_test(wrong_students_and_rates_are_one_clear_line),
+        cmocka_unit_test(a_language_model_learns_from_another),
+        cmocka_unit_test(real_values_are_learned_from_the_teachers_mean),
+        cmocka_unit_test(each_head_of_a_student_learns),
         cmocka_unit_test(short_memory_leaks_nothing),
     };
     return cmocka_run_group_tests(tests, world_set_up, world_tear_down);
