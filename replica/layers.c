@@ -14,7 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { NESTING_MAX = 8, FILTER_MAX = 15, HEADS_MAX = 64 };
+enum { NESTING_MAX = 8, FILTER_MAX = 15 };
+enum { HEADS_MAX = 16 }; /* as many as a block may have branches */
 
 #define KEY(name)  (1u << LAYER_##name)
 #define CONV_KEYS  (KEY(STRIDE) | KEY(PAD) | KEY(DILATION) | KEY(GROUPS) | KEY(BIAS) | KEY(WN))
@@ -192,7 +193,8 @@ static enum rc parse_argument(struct parser *p, const struct word *word, const c
                          p->at + 1, word->name, word->example);
     }
     if (word->argument == ARGUMENT_REAL) {
-        if (take_share(rest, &layer->real) && layer->real < 1.0) return RC_OK;
+        /* The kernels take a float: below 1 also when rounded to one. */
+        if (take_share(rest, &layer->real) && (float)layer->real < 1.0F) return RC_OK;
         return fault_set(p->why, RC_PARSE,
                          "--model, column %zu: expected a share from 0 to below 1",
                          column_of(p, start, *rest));
@@ -518,6 +520,19 @@ static const struct word *word_of(const struct layer *layer)
     return NULL;
 }
 
+/* `:0.25`, as take_share() reads it: all digits and no exponent. */
+static size_t format_share(double share, char *text, size_t cap)
+{
+    size_t count = (size_t)snprintf(text, cap, ":%.9f", share);
+
+    while (text[count - 1] == '0') {
+        count--;
+    }
+    if (text[count - 1] == '.') count--;
+    text[count] = '\0';
+    return count;
+}
+
 static char *format_word(const struct layer *layer, char *text, size_t cap)
 {
     const struct word *word = word_of(layer);
@@ -534,7 +549,7 @@ static char *format_word(const struct layer *layer, char *text, size_t cap)
     } else if (layer->count > 0) {
         at += (size_t)snprintf(text + at, cap - at, ":%u", layer->count);
     } else if (word->argument == ARGUMENT_REAL) {
-        at += (size_t)snprintf(text + at, cap - at, ":%.9g", layer->real);
+        at += format_share(layer->real, text + at, cap - at);
     }
     for (uint32_t k = 0; k < LAYER_KEYS; k++) {
         if (!layer_has(layer, (enum layer_key)k)) continue;

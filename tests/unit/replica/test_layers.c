@@ -50,6 +50,8 @@ static void text_is_read_and_written_back(void **state)
                "[ | dropout:0.5 ]+ [ gelu | silu ]concat linear:5,tied=1 lstm:7,truncate=9",
                "conv3x5:8,stride=2,pad=1,groups=4,bias=0,wn=1 local1x1:3 gn:4 bn:32 bn leaky:0.2 "
                "[ | dropout:0.5 ]+ [ gelu | silu ]concat linear:5,tied=1 lstm:7,truncate=9");
+    check_text("leaky:0.00001 dropout:0.000000001 leaky leaky:0 dropout:0.123456789",
+               "leaky:0.00001 dropout:0.000000001 leaky:0.01 leaky:0 dropout:0.123456789");
     check_text("  conv5x5:8\trelu  maxpool3 linear:10 ", "conv5x5:8 relu maxpool3 linear:10");
     assert_int_equal(layers_parse("linear:7 linear:classes", 12, &list, NULL), RC_OK);
     assert_int_equal(list.layers[1].count, 12);
@@ -115,6 +117,8 @@ static void errors_point_at_the_column_and_suggest(void **state)
                   "--model, column 11: stride must be from 1 to 16");
     check_refused("conv3x3:8,pad=1,pad=2", RC_PARSE, "--model, column 17: 'pad' is given twice");
     check_refused("bn,stride=2", RC_PARSE, "--model, column 4: 'bn' has no settings");
+    check_refused("dropout:0.999999999", RC_PARSE,
+                  "--model, column 20: expected a share from 0 to below 1");
     check_refused("dropout:1.5", RC_PARSE,
                   "--model, column 12: expected a share from 0 to below 1");
     check_refused("dropout", RC_PARSE,
@@ -128,7 +132,7 @@ static void errors_point_at_the_column_and_suggest(void **state)
     check_refused("[ relu", RC_PARSE, "--model, column 1: '[' without ']+'");
     check_refused("[ relu ]", RC_PARSE,
                   "--model, column 8: expected ']+' (sum), ']concat', ']heads' or ']*N' with N "
-                  "heads from 1 to 64");
+                  "heads from 1 to 16");
     check_refused("maxpool1", RC_PARSE,
                   "--model, column 1: windows have sides from 2 to 15, such as 'maxpool2'");
     check_refused("", RC_PARSE, "--model, column 1: the layer list is empty");
