@@ -79,7 +79,7 @@ static enum rc check_options(const struct model_options *options, struct fault *
 
 static enum rc take_tables(struct model *m)
 {
-    m->inits_max = STAGES_MAX;
+    m->inits_max = STAGES_MAX * STAGE_TENSORS_MAX;
     m->inits = mem_array(m->inits_max, sizeof(*m->inits));
     m->stages = mem_array(STAGES_MAX, sizeof(*m->stages));
     m->values = mem_array(STAGES_MAX + 1, sizeof(*m->values));

@@ -8,17 +8,11 @@
 #include "replica/model_plan.h"
 
 #include "base/check.h"
-#include "base/mem.h"
 
-#include <inttypes.h>
-#include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { BLOCKS_MAX = 8 };
-#define VALUES_MAX  (UINT64_C(1) << 32) /* parameters, or values of one activation of a batch */
-#define LARGE_BYTES (UINT64_C(1) << 28) /* from here on it is worth asking what there is */
 
 /* A block whose branches are being built. */
 struct block {
@@ -37,109 +31,14 @@ struct builder {
     uint32_t blocks_count;
 };
 
-enum rc stage_fault(const struct stage *stage, struct fault *why, const char *format, ...)
-{
-    char word[LAYER_BYTES], text[360];
-    va_list arguments;
-
-    va_start(arguments, format);
-    vsnprintf(text, sizeof(text), format, arguments);
-    va_end(arguments);
-    layer_format(&stage->layer, word, sizeof(word));
-    if (stage->layer.column > 0) {
-        return fault_set(why, RC_SHAPE, "--model, column %u: '%s' %s", stage->layer.column, word,
-                         text);
-    }
-    return fault_set(why, RC_SHAPE, "--model: '%s' %s", word, text);
-}
-
-enum rc stage_needs_image(const struct stage *stage, struct fault *why)
-{
-    if (stage->in.steps == 0 && !stage->in.is_vector) return RC_OK;
-    return stage_fault(stage, why,
-                       "needs an image, but the layer before gives %s of %u; put it before the "
-                       "first linear layer",
-                       stage->in.steps > 0 ? "rows" : "a flat vector", stage->in.image.channels);
-}
-
-struct init init_fan_in(size_t fan_in)
-{
-    return (struct init){INIT_UNIFORM, (float)(1.0 / sqrt((double)fan_in))};
-}
-
-/* Refuse `values` parameters that the machine cannot hold before anything is taken for them. */
-static enum rc check_room(const struct model *model, const struct stage *stage, uint64_t values,
-                          struct fault *why)
-{
-    uint64_t bytes = values * sizeof(float) * (model->with_gradients ? 2 : 1), there;
-
-    if (bytes < LARGE_BYTES || model->leader != NULL) return RC_OK;
-    there = mem_available();
-    if (bytes <= there) return RC_OK;
-    stage_fault(stage, why,
-                "makes the model take %" PRIu64 " MB for parameters, and %" PRIu64
-                " MB are free; use a smaller number",
-                bytes >> 20, there >> 20);
-    return RC_LIMIT;
-}
-
-enum rc stage_tensor(struct model *model, struct stage *stage, enum section section,
-                     const char *suffix, const uint32_t *shape, uint32_t rank, struct init init,
-                     struct fault *why)
-{
-    struct schema *schema = &model->schema;
-    char name[TENSOR_NAME_BYTES];
-    uint64_t count = 1;
-    enum rc rc;
-
-    CHECK(stage->tensors_count < STAGE_TENSORS_MAX);
-    CHECK(schema->tensors_count < model->inits_max);
-    for (uint32_t i = 0; i < rank && count < VALUES_MAX; i++) {
-        count *= shape[i];
-    }
-    if (count + schema->values[section] >= VALUES_MAX) {
-        stage_fault(stage, why,
-                    "makes the model larger than 2^32 parameters; use a smaller number");
-        return RC_LIMIT;
-    }
-    rc = check_room(model, stage, count + schema->values[section], why);
-    if (rc != RC_OK) return rc;
-    snprintf(name, sizeof(name), "%s.%s", stage->name, suffix);
-    rc = schema_add(schema, name, section, shape, rank);
-    if (rc != RC_OK) return fault_set(why, rc, "--model: %s", rc_text(rc));
-    stage->tensors[stage->tensors_count++] = schema->tensors_count - 1;
-    model->inits[schema->tensors_count - 1] = init;
-    return RC_OK;
-}
-
-/* Equal slices, none larger than `most`. */
-static uint32_t equal_slices(uint32_t samples, uint32_t most)
-{
-    uint32_t slices = (samples - 1) / most + 1;
-
-    return (samples - 1) / slices + 1;
-}
-
-uint32_t stage_slice(const struct model *model, struct shape shape)
-{
-    uint32_t most = model->batch_max;
-
-    if (shape.steps > 0) {
-        most = model->backend->rows_per_slice / shape.steps;
-    } else if (!shape_is_flat(shape)) {
-        most = images_of_pixels(shape.image, model->backend->pixels_per_slice);
-    }
-    return equal_slices(model->batch_max, most == 0 ? 1 : most);
-}
-
 static enum rc check_output(const struct model *model, const struct stage *stage, struct fault *why)
 {
     uint64_t values = (uint64_t)stage->out.image.channels * stage->out.image.height;
 
-    if (values < VALUES_MAX) values *= stage->out.image.width;
-    if (values < VALUES_MAX) values *= shape_rows(stage->out);
-    if (values < VALUES_MAX) values *= model->batch_max;
-    if (values < VALUES_MAX) return RC_OK;
+    if (values < STAGE_VALUES_MAX) values *= stage->out.image.width;
+    if (values < STAGE_VALUES_MAX) values *= shape_rows(stage->out);
+    if (values < STAGE_VALUES_MAX) values *= model->batch_max;
+    if (values < STAGE_VALUES_MAX) return RC_OK;
     stage_fault(
         stage, why,
         "makes the model larger than 2^32 values; use smaller numbers or a smaller --batch");
@@ -365,12 +264,18 @@ static enum rc build_attention(struct builder *b, const struct layer *layer)
     uint32_t width = current_shape(b).image.channels;
     enum rc rc;
 
-    if (current_shape(b).steps == 0) {
-        return stage_fault(&core, b->why, "needs a sequence; begin with embed:N or rows");
+    core.in = current_shape(b);
+    rc = stage_needs_sequence(&core, b->why);
+    if (rc != RC_OK) return rc;
+    if (width % layer->count != 0) {
+        return stage_fault(&core, b->why,
+                           "cannot share a width of %u between %u heads; use a number of heads "
+                           "that divides the width",
+                           width, layer->count);
     }
-    if (width % layer->count != 0 || width > LAYER_WIDTH_MAX / 4) {
-        return stage_fault(&core, b->why, "cannot share a width of %u between %u heads", width,
-                           layer->count);
+    if (width > LAYER_WIDTH_MAX / 4) {
+        return stage_fault(&core, b->why, "gets a width of %u, and takes up to %d", width,
+                           LAYER_WIDTH_MAX / 4);
     }
     snprintf(projection.name, sizeof(projection.name), "%.20s.qkv", core.name);
     projection.layer.count = 3 * width;
@@ -448,18 +353,35 @@ static enum rc close_sum(struct builder *b, const struct layer *layer, struct bl
     return rc;
 }
 
+/* Each head must be a model of its own. */
+static enum rc check_heads(struct builder *b, const struct layer *layer, const struct block *block)
+{
+    struct stage seed = seed_of(b, &stage_concat_ops, layer);
+    char text[STAGE_SHAPE_BYTES];
+
+    if (b->at + 1 < b->model->layers.count) {
+        return stage_fault(&seed, b->why, "must be the end of the list");
+    }
+    b->model->heads = block->count;
+    for (uint32_t i = 0; i < block->count; i++) {
+        struct shape shape = b->model->values[block->outputs[i]].shape;
+        if (shape_is_flat(shape) && shape.image.channels == b->model->classes) continue;
+        return stage_fault(&seed, b->why,
+                           "ends in a head (number %u) that gives %s, but the data asks for %u "
+                           "values; end each head with linear:classes",
+                           i + 1, stage_shape_text(shape, text), b->model->classes);
+    }
+    return RC_OK;
+}
+
 static enum rc close_concat(struct builder *b, const struct layer *layer, struct block *block)
 {
     struct stage seed = seed_of(b, &stage_concat_ops, layer);
     uint32_t common = b->model->values[block->outputs[0]].shape.image.block;
     enum rc rc;
 
-    if (layer->kind == LAYER_HEADS) {
-        if (b->at + 1 < b->model->layers.count) {
-            return stage_fault(&seed, b->why, "must be the end of the list");
-        }
-        b->model->heads = block->count;
-    }
+    rc = layer->kind == LAYER_HEADS ? check_heads(b, layer, block) : RC_OK;
+    if (rc != RC_OK) return rc;
     for (uint32_t i = 0; i < block->count; i++) {
         struct image_shape image = b->model->values[block->outputs[i]].shape.image;
         if (image.channels % common != 0) common = 1;
@@ -546,16 +468,13 @@ static enum rc build_layer(struct builder *b, const struct layer *layer)
 static enum rc check_end(const struct model *model, struct fault *why)
 {
     struct shape last = model->values[model->values_count - 1].shape;
-    uint32_t each = last.image.channels / model->heads;
+    char text[STAGE_SHAPE_BYTES];
 
-    if (model->stages_count == 0 || !shape_is_flat(last)) {
-        return fault_set(why, RC_SHAPE, "--model: the list must end with linear:classes");
-    }
-    if (each * model->heads == last.image.channels && each == model->classes) return RC_OK;
+    if (shape_is_flat(last) && last.image.channels == model->heads * model->classes) return RC_OK;
     return fault_set(why, RC_SHAPE,
-                     "--model: the last layer gives %u values, but the data has %u classes; end "
-                     "with linear:classes",
-                     each, model->classes);
+                     "--model: the last layer gives %s, but the data asks for %u values; end with "
+                     "linear:classes",
+                     stage_shape_text(last, text), model->classes);
 }
 
 enum rc model_build(struct model *model, struct fault *why)

@@ -21,7 +21,9 @@
 #include "replica/model.h"
 #include "replica/plane.h"
 
-enum { STAGE_INPUTS_MAX = 16, STAGE_TENSORS_MAX = 5 };
+enum { STAGE_INPUTS_MAX = 16, STAGE_TENSORS_MAX = 5, STAGE_SHAPE_BYTES = 48 };
+#define STAGE_VALUES_MAX (UINT64_C(1) << 32) /* parameters, or values of an activation of a batch  \
+                                              */
 
 /* Of a value, per sample: images (steps 0), or `steps` rows of image.channels values (1 x 1). A
  * vector is an image of 1 x 1. */
@@ -139,8 +141,12 @@ MUST_USE enum rc stage_tensor(struct model *model, struct stage *stage, enum sec
 /** RC_SHAPE: "LAYER (column 7) ..."; the layer is named in front of the format's text. */
 enum rc stage_fault(const struct stage *stage, struct fault *why, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/** RC_SHAPE unless the stage reads images. */
+/** "an image of 3x32x32", "128 steps of 64 values" or "10 values" into `text`, for messages.
+ * Returns `text`. */
+char *stage_shape_text(struct shape shape, char text[STAGE_SHAPE_BYTES]);
+/** RC_SHAPE unless the stage reads images, or sequences. */
 MUST_USE enum rc stage_needs_image(const struct stage *stage, struct fault *why);
+MUST_USE enum rc stage_needs_sequence(const struct stage *stage, struct fault *why);
 /** As many samples of this shape as should be in flight at once. */
 uint32_t stage_slice(const struct model *model, struct shape shape);
 /** Shape of the stage's input `i`; stage->in is that of input 0. */

@@ -40,7 +40,9 @@ static enum rc shape_conv(struct model *model, struct stage *stage, struct conv_
 
     if (stage_needs_image(stage, why) != RC_OK) return RC_SHAPE;
     if (in.channels % groups != 0 || layer->count % groups != 0) {
-        return stage_fault(stage, why, "cannot share %u and %u channels between %u groups",
+        return stage_fault(stage, why,
+                           "cannot share %u channels in and %u out between %u groups; groups must "
+                           "divide both",
                            in.channels, layer->count, groups);
     }
     *options = (struct conv_options){
@@ -63,7 +65,8 @@ static enum rc shape_conv(struct model *model, struct stage *stage, struct conv_
         layer->count, out_extent(in.height, layer->height, options->padding_height, layer),
         out_extent(in.width, layer->width, options->padding_width, layer), 1};
     if (stage->out.image.height > 0 && stage->out.image.width > 0) return RC_OK;
-    return stage_fault(stage, why, "does not fit an image of %ux%u; use fewer or smaller windows",
+    return stage_fault(stage, why,
+                       "does not fit an image of %ux%u; use a smaller filter or a larger pad",
                        in.height, in.width);
 }
 

@@ -56,9 +56,10 @@ static enum rc check_tied(struct model *model, struct stage *stage, uint32_t in,
     if (is_normed(stage)) return stage_fault(stage, why, "cannot be both tied and normalised");
     if (embed->out.image.channels == in && stage_symbols(model) == out) return RC_OK;
     return stage_fault(stage, why,
-                       "cannot be tied to an embedding of %u symbols in %u values: it has %u "
-                       "outputs of %u",
-                       stage_symbols(model), embed->out.image.channels, out, in);
+                       "cannot be tied to an embedding of %u symbols in %u values: it makes %u of "
+                       "%u; put linear:%u before it",
+                       stage_symbols(model), embed->out.image.channels, out, in,
+                       embed->out.image.channels);
 }
 
 static enum rc linear_create(struct model *model, struct stage *stage, struct fault *why)

@@ -404,7 +404,8 @@ static enum rc group_create(struct model *model, struct stage *stage, struct fau
         return stage_fault(stage, why, "has more than %d groups", GROUP_NORM_GROUPS_MAX);
     }
     if (stage->in.image.channels % stage->layer.count != 0) {
-        return stage_fault(stage, why, "cannot share %u channels between %u groups",
+        return stage_fault(stage, why,
+                           "cannot share %u channels between %u groups; groups must divide them",
                            stage->in.image.channels, stage->layer.count);
     }
     stage->slice = stage_slice(model, stage->in);
@@ -482,7 +483,9 @@ const struct stage_ops stage_group_norm_ops = {
 static enum rc layer_create(struct model *model, struct stage *stage, struct fault *why)
 {
     if (!shape_is_flat(stage->in)) {
-        return stage_fault(stage, why, "needs rows or a vector; images take 'gn:1'");
+        char text[STAGE_SHAPE_BYTES];
+        return stage_fault(stage, why, "needs rows or a vector, but gets %s; images take 'gn:1'",
+                           stage_shape_text(stage->in, text));
     }
     stage->slice = stage_slice(model, stage->in);
     stage->keeps_input = true;

@@ -118,6 +118,28 @@ const struct stage_ops stage_dropout_ops = {
     .backward = dropout_backward,
 };
 
+/* What would make the branches of a block end in one shape. */
+static enum rc sum_fault(const struct stage *stage, struct shape other, struct fault *why)
+{
+    char one[STAGE_SHAPE_BYTES], two[STAGE_SHAPE_BYTES];
+    struct image_shape a = stage->in.image, b = other.image;
+    uint32_t stride = (b.height + a.height - 1) / a.height;
+
+    stage_shape_text(stage->in, one);
+    stage_shape_text(other, two);
+    if (stage->in.steps > 0 || other.steps > 0 || stage->in.is_vector || other.is_vector ||
+        b.height < a.height || (b.height - 1) / stride + 1 != a.height ||
+        (b.width - 1) / stride + 1 != a.width) {
+        return stage_fault(stage, why,
+                           "cannot add %s and %s; let all branches end in one shape (an empty "
+                           "branch ends in the block's input)",
+                           one, two);
+    }
+    return stage_fault(stage, why,
+                       "cannot add %s and %s; end the other branch with '%s:%u,stride=%u'", one,
+                       two, b.channels > a.channels ? "conv1x1" : "shortcut", a.channels, stride);
+}
+
 static enum rc sum_create(struct model *model, struct stage *stage, struct fault *why)
 {
     struct shape other = stage_input_shape(model, stage, 1);
@@ -125,12 +147,7 @@ static enum rc sum_create(struct model *model, struct stage *stage, struct fault
     if (other.image.channels != stage->in.image.channels ||
         other.image.height != stage->in.image.height ||
         other.image.width != stage->in.image.width || other.steps != stage->in.steps) {
-        return stage_fault(stage, why,
-                           "cannot add %ux%ux%u and %ux%ux%u: let the branches end in one shape, "
-                           "as by '| shortcut:%u,stride=2'",
-                           stage->in.image.channels, stage->in.image.height, stage->in.image.width,
-                           other.image.channels, other.image.height, other.image.width,
-                           stage->in.image.channels);
+        return sum_fault(stage, other, why);
     }
     CHECK(other.image.block == stage->in.image.block);
     stage->slice = stage_slice(model, stage->in);
@@ -178,8 +195,10 @@ static enum rc concat_create(struct model *model, struct stage *stage, struct fa
         struct shape x = stage_input_shape(model, stage, i);
         if (x.image.height != out->height || x.image.width != out->width ||
             x.steps != stage->in.steps) {
-            return stage_fault(stage, why, "cannot join %ux%u and %ux%u: only channels may differ",
-                               out->height, out->width, x.image.height, x.image.width);
+            char one[STAGE_SHAPE_BYTES], two[STAGE_SHAPE_BYTES];
+            return stage_fault(stage, why,
+                               "cannot join %s and %s: only their channels or values may differ",
+                               stage_shape_text(stage->in, one), stage_shape_text(x, two));
         }
         CHECK(x.image.block == stage->in.image.block);
         channels += x.image.channels;
@@ -244,7 +263,8 @@ static enum rc rows_create(struct model *model, struct stage *stage, struct faul
     if (rc != RC_OK) return rc;
     CHECK(in.block == in.channels);
     if ((uint64_t)in.width * in.channels > LAYER_WIDTH_MAX) {
-        return stage_fault(stage, why, "makes rows of more than %d values", LAYER_WIDTH_MAX);
+        return stage_fault(stage, why, "makes rows of more than %d values; use pooling first",
+                           LAYER_WIDTH_MAX);
     }
     stage->out = (struct shape){{in.width * in.channels, 1, 1, 1}, in.height, true};
     stage->slice = stage_slice(model, stage->in);
@@ -276,10 +296,9 @@ const struct stage_ops stage_rows_ops = {
 
 static enum rc last_create(struct model *model, struct stage *stage, struct fault *why)
 {
-    if (stage->in.steps == 0) return stage_fault(stage, why, "needs a sequence");
     stage->out.steps = 0;
     stage->slice = stage_slice(model, stage->in);
-    return RC_OK;
+    return stage_needs_sequence(stage, why);
 }
 
 static enum rc last_forward(struct model *model, struct stage *stage, const struct stage_pass *pass)

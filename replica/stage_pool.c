@@ -46,12 +46,13 @@ static enum rc pool_create(struct model *model, struct stage *stage, struct faul
 
     if (rc != RC_OK) return rc;
     if (options.padding > options.size / 2) {
-        return stage_fault(stage, why, "can pad by at most half of its window");
+        return stage_fault(stage, why, "can pad by at most half of its window: pad=%u",
+                           options.size / 2);
     }
     if (in.height + 2 * options.padding < options.size ||
         in.width + 2 * options.padding < options.size) {
         return stage_fault(stage, why,
-                           "does not fit an image of %ux%u; use fewer or smaller windows",
+                           "does not fit an image of %ux%u; use fewer or smaller windows, or pad=N",
                            in.height, in.width);
     }
     stage->out.image.height = (in.height + 2 * options.padding - options.size) / options.stride + 1;
@@ -143,7 +144,8 @@ static enum rc shortcut_create(struct model *model, struct stage *stage, struct 
 
     if (rc != RC_OK) return rc;
     if (stage->layer.count < in.channels) {
-        return stage_fault(stage, why, "cannot drop channels: it gets %u", in.channels);
+        return stage_fault(stage, why, "cannot drop channels: it gets %u; use conv1x1:%u",
+                           in.channels, stage->layer.count);
     }
     stage->out.image.channels = stage->layer.count;
     stage->out.image.height = (in.height - 1) / stride + 1;

@@ -43,10 +43,10 @@ static enum rc recurrent_create(struct model *model, struct stage *stage, struct
     struct recurrent *recurrent = NULL;
     enum rc rc;
 
-    if (stage->in.steps == 0) {
-        return stage_fault(stage, why, "needs a sequence; begin with embed:N or rows");
+    if (stage_needs_sequence(stage, why) != RC_OK) return RC_SHAPE;
+    if (options.hidden > LAYER_WIDTH_MAX / 4) {
+        return stage_fault(stage, why, "is wider than %d values", LAYER_WIDTH_MAX / 4);
     }
-    if (options.hidden > LAYER_WIDTH_MAX / 4) return stage_fault(stage, why, "is too wide");
     stage->out.image.channels = options.hidden;
     stage->slice = stage_batch_max(model); /* a step of all samples is one product */
     stage->keeps_input = true;

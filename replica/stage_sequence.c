@@ -13,8 +13,11 @@ static enum rc embed_create(struct model *model, struct stage *stage, struct fau
     const uint32_t shape[] = {stage_symbols(model), stage->layer.count};
     struct init init = {INIT_NORMAL, embedding_deviation};
 
-    if (stage_input(model) != MODEL_INPUT_TOKENS || stage->inputs[0] != 0) {
-        return stage_fault(stage, why, "must be the first layer, and the data must be text");
+    if (stage->inputs[0] != 0) return stage_fault(stage, why, "must be the first layer");
+    if (stage_input(model) != MODEL_INPUT_TOKENS) {
+        return stage_fault(stage, why,
+                           "reads text, but a sample of the data is an image or numbers; leave it "
+                           "out, or use --data text:FILE");
     }
     stage->out.image.channels = stage->layer.count;
     stage->slice = stage_slice(model, stage->out);
@@ -68,9 +71,12 @@ static enum rc positions_create(struct model *model, struct stage *stage, struct
     const uint32_t shape[] = {stage->layer.count, stage->in.image.channels};
     struct init init = {INIT_NORMAL, embedding_deviation};
 
-    if (stage->in.steps == 0) return stage_fault(stage, why, "needs a sequence");
+    if (stage_needs_sequence(stage, why) != RC_OK) return RC_SHAPE;
     if (stage->in.steps > stage->layer.count) {
-        return stage_fault(stage, why, "is too short for sequences of %u steps", stage->in.steps);
+        return stage_fault(stage, why,
+                           "is too short for sequences of %u steps; use positions:%u, or data of "
+                           "shorter ones",
+                           stage->in.steps, stage->in.steps);
     }
     stage->slice = stage_slice(model, stage->in);
     stage->is_in_place = true;
@@ -145,7 +151,10 @@ static enum rc attention_create(struct model *model, struct stage *stage, struct
     stage->saved_bytes = (size_t)stage->in.steps * stage->layer.count * sizeof(float);
     attention = attention_of(stage, stage->slice);
     if (attention.is_rotary && attention.width / attention.heads % 2 != 0) {
-        return stage_fault(stage, why, "needs heads of an even width to turn them");
+        return stage_fault(stage, why,
+                           "needs heads of an even width, and they have %u values each; use "
+                           "another number of heads",
+                           attention.width / attention.heads);
     }
     stage->flops = 4 * pairs * attention.width / (attention.is_causal ? 2 : 1);
     return backend->ops->attention_reserve(backend, &attention);

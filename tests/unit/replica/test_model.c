@@ -84,53 +84,6 @@ static double loss_of(struct model *model, const struct example *e, uint32_t bat
     return loss;
 }
 
-static void shapes_that_do_not_fit_are_told_with_their_column(void **state)
-{
-    struct backend *cpu = cpu_of_kind(false, CPU_CONVOLUTION_AUTO);
-    const struct {
-        const char *spec, *why;
-    } cases[] = {
-        {"conv3x3:8 maxpool2 maxpool3 maxpool2 linear:classes",
-         "--model, column 29: 'maxpool2' does not fit an image of 1x1; use fewer or smaller "
-         "windows"},
-        {"linear:8 conv3x3:8 linear:classes",
-         "--model, column 10: 'conv3x3:8' needs an image, but the layer before gives a flat vector "
-         "of 8; put it before the first linear layer"},
-        {"linear:8 maxpool2 linear:classes",
-         "--model, column 10: 'maxpool2' needs an image, but the layer before gives a flat vector "
-         "of 8; put it before the first linear layer"},
-        {"linear:3", "--model: the last layer gives 3 values, but the data has 4 classes; end with "
-                     "linear:classes"},
-        {"conv3x3:4 relu", "--model: the list must end with linear:classes"},
-        {"bn conv3x3:4 [ conv3x3:6 ]+ linear:classes",
-         "--model, column 26: ']+' cannot add 6x8x8 and 4x8x8: let the branches end in one shape, "
-         "as by '| shortcut:6,stride=2'"},
-        {"lstm:8 linear:classes",
-         "--model, column 1: 'lstm:8' needs a sequence; begin with embed:N or rows"},
-        {"embed:8 linear:classes",
-         "--model, column 1: 'embed:8' must be the first layer, and the data must be text"},
-        {"rows attention:3 last linear:classes",
-         "--model, column 6: 'attention:3' cannot share a width of 8 between 3 heads"},
-        {"[ linear:classes ]*2 relu", "--model, column 18: ']heads' must be the end of the list"},
-        {"conv3x3:6,groups=4 linear:classes",
-         "--model, column 1: 'conv3x3:6,groups=4' cannot share 1 and 6 channels between 4 groups"},
-        {"linear:1000000 linear:1000000 linear:classes",
-         "--model, column 16: 'linear:1000000' makes the model larger than 2^32 values"},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
-        struct model_options options = options_of(cases[i].spec, 2);
-        struct model *model = NULL;
-        struct fault why = {""};
-        enum rc rc = model_create(cpu, &options, &model, &why);
-        assert_true(rc == RC_SHAPE || rc == RC_LIMIT);
-        assert_string_equal(why.text, cases[i].why);
-        assert_null(model);
-    }
-    backend_destroy(cpu);
-}
-
 static void options_out_of_range_are_refused(void **state)
 {
     struct backend *cpu = cpu_of_kind(false, CPU_CONVOLUTION_AUTO);
@@ -513,7 +466,6 @@ static void a_file_of_something_else_or_with_a_nan_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shapes_that_do_not_fit_are_told_with_their_column),
         cmocka_unit_test(options_out_of_range_are_refused),
         cmocka_unit_test(tensors_have_their_names_shapes_and_bounds),
         cmocka_unit_test(gradients_are_the_slopes_of_the_loss_for_every_layer),
