@@ -39,9 +39,10 @@ static enum rc check_output(const struct model *model, const struct stage *stage
     if (values < STAGE_VALUES_MAX) values *= shape_rows(stage->out);
     if (values < STAGE_VALUES_MAX) values *= model->batch_max;
     if (values < STAGE_VALUES_MAX) return RC_OK;
-    stage_fault(
-        stage, why,
-        "makes the model larger than 2^32 values; use smaller numbers or a smaller --batch");
+    stage_fault(stage, why,
+                "gives more than 2^32 values in a batch of %u; use smaller numbers or a smaller "
+                "--batch",
+                model->batch_max);
     return RC_LIMIT;
 }
 
