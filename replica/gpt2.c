@@ -152,7 +152,7 @@ static uint32_t count_layers(const struct tensor_file *file)
     uint32_t layers = 0;
 
     do {
-        snprintf(name, sizeof name, "h.%u.ln_1.weight", layers);
+        snprintf(name, sizeof name, "h.%u.attn.c_attn.weight", layers);
     } while (find(file, name) != NULL && ++layers < LAYERS_MAX);
     return layers;
 }
@@ -230,6 +230,7 @@ static void read_symbols(const struct tensor_file *file, struct model_card *card
 enum rc gpt2_card_read(const struct tensor_file *file, const char *name, struct model_card *card,
                        struct fault *why)
 {
+    const char *data = tensor_file_get(file, "data");
     struct form form;
     struct model_card read = {.input = MODEL_INPUT_TOKENS, .channels = 1, .height = 1};
     enum rc rc = form_of_file(file, name, &form, why);
@@ -243,6 +244,7 @@ enum rc gpt2_card_read(const struct tensor_file *file, const char *name, struct 
     read.width = form.context;
     read.classes = read.symbols = form.symbols;
     read_symbols(file, &read);
+    if (data != NULL && strlen(data) < sizeof read.data) memcpy(read.data, data, strlen(data) + 1);
     *card = read;
     return RC_OK;
 }
@@ -434,6 +436,7 @@ static enum rc set_metadata(const struct form *form, const struct model_card *ca
     if (rc == RC_OK) {
         rc = tensor_file_set(file, "tie_word_embeddings", form->is_tied ? "true" : "false");
     }
+    if (rc == RC_OK && card->data[0] != '\0') rc = tensor_file_set(file, "data", card->data);
     if (rc == RC_OK) rc = set_count(file, "n_layer", form->layers);
     if (rc == RC_OK) rc = set_count(file, "n_head", form->heads);
     if (rc == RC_OK) rc = set_count(file, "n_embd", form->width);

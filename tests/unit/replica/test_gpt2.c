@@ -324,7 +324,8 @@ static void a_model_of_this_form_is_written_and_read_back_to_the_bit(void **stat
                                               .batch_max = 1,
                                               .seed = 3,
                                               .input = MODEL_INPUT_TOKENS};
-        struct model_card card = {.symbols = 5, .has_symbol_bytes = true, .symbol_bytes = "abcde"};
+        struct model_card card = {
+            .symbols = 5, .has_symbol_bytes = true, .symbol_bytes = "abcde", .data = "text:x.txt"};
         struct model_card read;
         struct model *model = NULL, *again = NULL;
         struct tensor_file *file = NULL;
@@ -339,6 +340,7 @@ static void a_model_of_this_form_is_written_and_read_back_to_the_bit(void **stat
         compare_planes(model, again);
         assert_true(read.has_symbol_bytes);
         assert_memory_equal(read.symbol_bytes, "abcde", 5);
+        assert_string_equal(read.data, "text:x.txt");
         model_destroy(model);
         model_destroy(again);
         tensor_file_destroy(file);
