@@ -112,7 +112,7 @@ static enum rc set_up(struct model *m, const char *spec, struct fault *why)
     rc = model_build(m, why);
     if (rc == RC_OK) rc = model_place(m, why);
     if (rc != RC_OK) return rc;
-    rc = m->leader == NULL ? initialise(m) : RC_OK;
+    rc = m->leader == NULL && m->file_values == 0 ? initialise(m) : RC_OK;
     if (rc == RC_OK) return RC_OK;
     return fault_set(why, rc, "cannot write the initial weights: %s", rc_text(rc));
 }
@@ -139,6 +139,7 @@ static enum rc create(struct backend *backend, const struct model_options *optio
     m->symbols = options->symbols == 0 ? options->classes : options->symbols;
     m->batch_max = options->batch_max;
     m->seed = options->seed;
+    m->file_values = options->file_values;
     m->with_gradients = options->with_gradients;
     m->leader = options->leader;
     m->meeting = options->meeting;

@@ -41,6 +41,9 @@ struct model_options {
     bool with_gradients;              /* false: evaluation only, less memory */
     enum model_input input;
     uint32_t symbols; /* different token ids; 0: as many as classes */
+    /* For a model whose values a file has: no more of them are taken, and none are drawn. 0: none.
+     */
+    uint64_t file_values;
     /* For one of several models that compute one batch together (replica/team.h): */
     struct model *leader;                /* whose parameters and buffers it uses; NULL: its own */
     const struct model_meeting *meeting; /* NULL: it is alone */

@@ -18,6 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { EXTENT_MAX = 1 << 22 }; /* a sample's values: no data has more */
+
 static const char format_version[] = "grapevine-model-2";
 static const char *const input_names[] = {
     [MODEL_INPUT_IMAGE] = "image",
@@ -236,9 +238,9 @@ enum rc model_card_read(const struct tensor_file *file, const char *name, struct
     }
     if (rc == RC_OK) rc = read_text(&from, "model", read.spec, sizeof(read.spec));
     if (rc == RC_OK) rc = read_text(&from, "data", read.data, sizeof(read.data));
-    if (rc == RC_OK) rc = read_extent(&from, "channels", 1u << 16, &read.channels);
-    if (rc == RC_OK) rc = read_extent(&from, "height", 1u << 16, &read.height);
-    if (rc == RC_OK) rc = read_extent(&from, "width", 1u << 16, &read.width);
+    if (rc == RC_OK) rc = read_extent(&from, "channels", EXTENT_MAX, &read.channels);
+    if (rc == RC_OK) rc = read_extent(&from, "height", EXTENT_MAX, &read.height);
+    if (rc == RC_OK) rc = read_extent(&from, "width", EXTENT_MAX, &read.width);
     if (rc == RC_OK) rc = read_extent(&from, "classes", MODEL_CLASSES_MAX, &read.classes);
     if (rc == RC_OK) rc = read_input(&from, &read.input);
     if (rc == RC_OK) rc = read_target(&from, &read.is_regression);
@@ -337,6 +339,17 @@ static enum rc read_values(struct model *model, const struct source *from)
     return rc == RC_OK ? read_normalisation(model, from) : rc;
 }
 
+/* As many values as the file can hold at most; 1 if it is empty. */
+static uint64_t count_values(const struct tensor_file *file)
+{
+    uint64_t bytes = 1;
+
+    for (size_t i = 0; i < tensor_file_count(file); i++) {
+        bytes += tensor_file_at(file, i)->bytes_count;
+    }
+    return bytes; /* no type takes less than one */
+}
+
 enum rc model_load_with(struct backend *backend, const struct tensor_file *file, const char *name,
                         const struct model_load_options *load, struct model **model,
                         struct model_card *card, struct fault *why)
@@ -346,6 +359,7 @@ enum rc model_load_with(struct backend *backend, const struct tensor_file *file,
                                     .with_gradients = load->with_gradients};
     struct model *loaded = NULL;
     struct model_card read;
+    struct fault spoilt = {""};
     enum rc rc = model_card_read(file, name, &read, why);
 
     if (rc != RC_OK) return rc;
@@ -357,8 +371,9 @@ enum rc model_load_with(struct backend *backend, const struct tensor_file *file,
     options.classes = read.classes;
     options.input = read.input;
     options.symbols = read.symbols;
-    rc = model_create(backend, &options, &loaded, why);
-    if (rc != RC_OK) return rc;
+    options.file_values = count_values(file);
+    rc = model_create(backend, &options, &loaded, &spoilt);
+    if (rc != RC_OK) return fault_set(why, rc, "cannot use %s: %s", name, spoilt.text);
     rc = read_values(loaded, &from);
     if (rc != RC_OK) {
         model_destroy(loaded);

@@ -53,6 +53,7 @@ struct model {
     enum model_input input_kind;
     uint32_t classes, symbols, batch_max;
     uint64_t seed;
+    uint64_t file_values; /* model_options.file_values */
     bool with_gradients;
     uint32_t heads; /* of the last layer; 1 unless it is a block of heads */
 

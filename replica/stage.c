@@ -78,12 +78,16 @@ struct init init_fan_in(size_t fan_in)
     return (struct init){INIT_UNIFORM, (float)(1.0 / sqrt((double)fan_in))};
 }
 
-/* Refuse `values` parameters that the machine cannot hold before anything is taken for them. */
+/* Refuse `values` parameters that the machine, or the file they are in, cannot hold before anything
+ * is taken for them. */
 static enum rc check_room(const struct model *model, const struct stage *stage, uint64_t values,
                           struct fault *why)
 {
     uint64_t bytes = values * sizeof(float) * (model->with_gradients ? 2 : 1), there;
 
+    if (model->file_values > 0 && values > model->file_values) {
+        return stage_fault(stage, why, "needs more values than the file holds");
+    }
     if (bytes < LARGE_BYTES || model->leader != NULL) return RC_OK;
     there = mem_available();
     if (bytes <= there) return RC_OK;

@@ -431,6 +431,9 @@ static void a_card_that_lies_is_refused(void **state)
                   "tensor 'dense2.weight' has another shape");
     check_spoiled("model", "linear:9 relu linear:7 relu linear:4 linear:classes", RC_FORMAT,
                   "tensor 'dense4.weight' is missing");
+    check_spoiled("model", "linear:60000 relu linear:60000 relu linear:classes", RC_SHAPE,
+                  "cannot use x.st: --model, column 1: 'linear:60000' needs more values than the "
+                  "file holds");
     check_spoiled("model", "liner:9", RC_PARSE, "did you mean 'linear'");
     check_spoiled("classes", "0", RC_FORMAT, "'classes' is '0', not a number from 1 to 1048576");
     check_spoiled("height", "99999999999", RC_FORMAT, "'height' is '99999999999'");
