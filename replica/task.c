@@ -70,18 +70,18 @@ enum rc task_init(struct task *task, const struct dataset_info *info, const stru
     }
     if (task->heads == 1) return RC_OK;
     if (info->target == DATA_REALS) {
-        task->targets = mem_raw(predictions * task->outputs * sizeof(*task->targets));
-    } else {
-        task->labels = mem_raw(predictions * sizeof(*task->labels));
+        return fault_set(why, RC_SHAPE,
+                         "--model: heads answer with probabilities, and the data ask for real "
+                         "values; end with one linear:classes");
     }
-    if (task->targets != NULL || task->labels != NULL) return RC_OK;
+    task->labels = mem_raw(predictions * sizeof(*task->labels));
+    if (task->labels != NULL) return RC_OK;
     return fault_set(why, RC_NOMEM, "cannot set up training: out of memory; try a smaller --batch");
 }
 
 void task_deinit(struct task *task)
 {
     mem_free(task->labels);
-    mem_free(task->targets);
     *task = (struct task){0};
 }
 
@@ -115,15 +115,9 @@ struct task_score task_loss(struct task *task, const struct batch *batch, const 
         return score_of(task, batch->labels, batch->targets, rows, logits, gradient);
     }
     for (uint32_t i = 0; i < rows * task->heads; i++) { /* every head is asked the same */
-        uint32_t row = i / task->heads;
-        if (task->labels != NULL) {
-            task->labels[i] = batch->labels[row];
-        } else {
-            memcpy(task->targets + (size_t)i * task->outputs,
-                   batch->targets + (size_t)row * task->outputs, task->outputs * sizeof(float));
-        }
+        task->labels[i] = batch->labels[i / task->heads];
     }
-    return score_of(task, task->labels, task->targets, rows * task->heads, logits, gradient);
+    return score_of(task, task->labels, NULL, rows * task->heads, logits, gradient);
 }
 
 struct task_score task_judge(const struct task *task, const struct batch *batch,

@@ -15,7 +15,6 @@ struct task {
     uint32_t heads;   /* of a training pass; evaluation merges them */
     uint32_t outputs; /* of a row and head: classes, or real values */
     uint32_t *labels; /* [batch][rows][heads], for several heads */
-    float *targets;   /* the same with outputs */
 };
 
 /** Steps of a sequence that the model of `spec` wants, for dataset_options.context; 0: any. */
@@ -25,7 +24,8 @@ void task_describe(const struct dataset_info *info, struct model_options *option
 /** What a file is to say about a model trained on this data; not its data, step and samples. */
 void task_card(const struct dataset_info *info, const struct model *model, struct model_card *card);
 /** For batches of up to `batch` samples. RC_SHAPE: the model gives one row a sample where the data
- * asks each step, or the other way round; RC_NOMEM. `task` is then empty; fine to deinit. */
+ *  ask each step, or the other way round; tokens without an embedding; heads for real values;
+ *  RC_NOMEM. `task` is then empty; fine to deinit. */
 MUST_USE enum rc task_init(struct task *task, const struct dataset_info *info,
                            const struct model *model, uint32_t batch, struct fault *why);
 void task_deinit(struct task *task);
