@@ -125,6 +125,7 @@ spoils 'must be text' digits 'embed:8 linear:classes'
 learns synthetic:least-squares,features=4,outputs=2,noise=0.1 'linear:classes'
 learns synthetic:spirals,arms=3 'linear:16 tanh linear:classes'
 learns synthetic:parity,length=8 'embed:8 rnn:16 last linear:classes'
+spoils 'heads.*probabilities' synthetic:least-squares '[ linear:classes ]*2'
 spoils 'column 11: unknown family' synthetic:spiral
 spoils 'arms must be a whole number' synthetic:spirals,arms=0
 spoils 'each step|one row|last|token' synthetic:parity 'embed:8 rnn:16 linear:classes'
