@@ -293,6 +293,17 @@ static void print_model(const struct inspected_model *model)
     print_memory(model);
 }
 
+/* Files come from anywhere: nothing in them reaches the terminal as a command. */
+static void print_metadata(const char *key, const char *value)
+{
+    printf("  %-16s ", key);
+    for (; *value != '\0'; value++) {
+        bool is_plain = (unsigned char)*value >= 0x20 && *value != 0x7F;
+        putchar(is_plain ? *value : '|');
+    }
+    putchar('\n');
+}
+
 static void print_words(const struct tensor_file *file, const char *path,
                         const struct inspected_model *model)
 {
@@ -306,7 +317,7 @@ static void print_words(const struct tensor_file *file, const char *path,
         print_tensor(tensor_file_at(file, i));
     puts("\nmetadata");
     for (size_t i = 0; tensor_file_metadata_at(file, i, &key, &value); i++)
-        printf("  %-16s %s\n", key, value);
+        print_metadata(key, value);
 }
 
 int command_inspect(struct options *options)

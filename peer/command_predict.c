@@ -66,12 +66,49 @@ static void rank(struct prediction *p, const float *logits)
     qsort_r(p->order, classes, sizeof *p->order, compare_shares, p->shares);
 }
 
+/* The word of a class, `*bytes` long; NULL: it has none. */
+static const char *word_of(const struct prediction *p, uint32_t class, int *bytes)
+{
+    const char *at = p->card.class_words;
+
+    if (at[0] == '\0') return NULL;
+    for (; class > 0; class --) {
+        at = strchr(at, '\n') + 1; /* there are as many as classes */
+    }
+    *bytes = (int)strcspn(at, "\n");
+    return at;
+}
+
+static void set_class(const struct prediction *p, struct json *json, const char *key,
+                      const char *key_of_word, uint32_t class)
+{
+    char text[MODEL_WORDS_BYTES];
+    int bytes = 0;
+    const char *word = word_of(p, class, &bytes);
+
+    json_set_count(json, key, class);
+    if (word == NULL) return;
+    snprintf(text, sizeof text, "%.*s", bytes, word);
+    json_set_text(json, key_of_word, text);
+}
+
+static void print_class(const struct prediction *p, uint32_t class)
+{
+    int bytes = 0;
+    const char *word = word_of(p, class, &bytes);
+
+    if (word != NULL)
+        printf("%.*s", bytes, word);
+    else
+        printf("%u", class);
+}
+
 static void print_json(const struct prediction *p, const float *logits, const uint32_t *label)
 {
     struct json *json = json_object_create(), *list = json_array_create();
 
     json_set_count(json, "row", p->rows);
-    if (label != NULL) json_set_count(json, "label", *label);
+    if (label != NULL) set_class(p, json, "label", "label_word", *label);
     for (uint32_t k = 0; k < p->top; k++) {
         struct json *entry;
         if (p->card.is_regression) {
@@ -79,7 +116,7 @@ static void print_json(const struct prediction *p, const float *logits, const ui
             continue;
         }
         entry = json_object_create();
-        json_set_count(entry, "class", p->order[k]);
+        set_class(p, entry, "class", "word", p->order[k]);
         json_set_real(entry, "probability", p->shares[p->order[k]]);
         json_append(list, entry);
     }
@@ -91,12 +128,19 @@ static void print_words(const struct prediction *p, const float *logits, const u
 {
     printf("%-6" PRIu64, p->rows);
     for (uint32_t k = 0; k < p->top; k++) {
-        if (p->card.is_regression)
+        if (p->card.is_regression) {
             printf("  %.6g", (double)logits[k]);
-        else
-            printf("  %u %.2f %%", p->order[k], 100.0 * p->shares[p->order[k]]);
+            continue;
+        }
+        printf("  ");
+        print_class(p, p->order[k]);
+        printf(" %.2f %%", 100.0 * p->shares[p->order[k]]);
     }
-    if (label != NULL) printf("  (is %u)", *label);
+    if (label != NULL) {
+        printf("  (is ");
+        print_class(p, *label);
+        putchar(')');
+    }
     putchar('\n');
 }
 

@@ -425,6 +425,7 @@ static enum rc describe(struct csv *csv, struct dataset_info *info, struct fault
         info->outputs = csv->targets;
     } else {
         info->classes = csv->has_words ? (uint32_t)csv->words_count : csv->number_max + 1;
+        if (csv->has_words) info->class_words = (const char *const *)csv->words;
     }
     rc = data_source_normal(&csv->base, info, why);
     for (size_t f = 0; rc == RC_OK && f < csv->features; f++) {

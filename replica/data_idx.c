@@ -325,12 +325,16 @@ enum rc fashion_open_source(const struct data_spec *spec, const struct dataset_o
                             struct dataset_info *info, struct data_source **source,
                             struct fault *why)
 {
+    static const char *const words[] = {"T-shirt", "trouser", "pullover", "dress", "coat",
+                                        "sandal",  "shirt",   "sneaker",  "bag",   "ankle boot"};
+
     (void)options;
     if (spec->rest != NULL) {
         return data_spec_fault(spec, strlen(spec->kind) + 1, why,
                                "fashion-mnist takes no settings");
     }
     snprintf(info->name, sizeof info->name, "fashion-mnist");
+    info->class_words = words;
     return open_folder(FASHION_FOLDER, 10, 0.2860F, 0.3530F, info, source, why);
 }
 

@@ -51,6 +51,8 @@ struct dataset_info {
      * with other numbers, copy the info and point these there. See samples_gather(). */
     const float *mean, *scale;
     uint8_t symbol_bytes[DATASET_SYMBOLS_MAX]; /* text: the byte of each symbol */
+    /* [classes] words for people; NULL where classes are numbers. The dataset's, as above. */
+    const char *const *class_words;
 };
 
 static inline size_t dataset_values(const struct dataset_info *info)

@@ -61,6 +61,9 @@ static enum rc write_card(const struct model_card *card, struct tensor_file *fil
         rc = tensor_file_set(file, "target", card->is_regression ? "reals" : "classes");
     if (rc == RC_OK) rc = set_count(file, "symbols", card->symbols);
     if (rc == RC_OK) rc = set_symbols(file, card);
+    if (rc == RC_OK && card->class_words[0] != '\0') {
+        rc = tensor_file_set(file, "class_words", card->class_words);
+    }
     if (rc == RC_OK) rc = set_count(file, "step", card->step);
     if (rc == RC_OK) rc = set_count(file, "samples", card->samples);
     return rc;
@@ -221,6 +224,29 @@ static enum rc read_symbols(const struct source *from, struct model_card *card)
     return RC_OK;
 }
 
+/* Files of old have none; a word a class, or it is refused. */
+static enum rc read_words(const struct source *from, struct model_card *card)
+{
+    const char *text = tensor_file_get(from->file, "class_words");
+    uint32_t words = 0;
+    bool is_plain = true;
+
+    if (text == NULL) return RC_OK;
+    for (const char *at = text; *at != '\0'; at++) {
+        words += *at == '\n';
+        is_plain &= *at == '\n' || ((unsigned char)*at >= 0x20 && *at != 0x7F);
+    }
+    if (!is_plain || words != card->classes || text[strlen(text) - 1] != '\n' ||
+        strlen(text) >= sizeof(card->class_words)) {
+        return fault_set(
+            from->why, RC_FORMAT,
+            "cannot use %s: 'class_words' are not %u plain lines of up to %d bytes in all",
+            from->name, card->classes, MODEL_WORDS_BYTES - 1);
+    }
+    memcpy(card->class_words, text, strlen(text) + 1);
+    return RC_OK;
+}
+
 enum rc model_card_read(const struct tensor_file *file, const char *name, struct model_card *card,
                         struct fault *why)
 {
@@ -247,6 +273,7 @@ enum rc model_card_read(const struct tensor_file *file, const char *name, struct
     if (rc == RC_OK) rc = read_count(&from, "symbols", 0, MODEL_CLASSES_MAX, &symbols);
     read.symbols = (uint32_t)symbols;
     if (rc == RC_OK) rc = read_symbols(&from, &read);
+    if (rc == RC_OK) rc = read_words(&from, &read);
     if (rc == RC_OK) rc = read_count(&from, "step", 0, UINT64_MAX, &read.step);
     if (rc == RC_OK) rc = read_count(&from, "samples", 0, UINT64_MAX, &read.samples);
     if (rc == RC_OK) *card = read;

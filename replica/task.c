@@ -24,6 +24,31 @@ void task_describe(const struct dataset_info *info, struct model_options *option
     options->symbols = info->symbols;
 }
 
+static bool is_plain(const char *word)
+{
+    for (; *word != '\0'; word++) {
+        if ((unsigned char)*word < 0x20 || *word == 0x7F) return false;
+    }
+    return true;
+}
+
+/* Words that do not fit, or would break the form, are left out all together. */
+static void copy_words(const struct dataset_info *info, char text[MODEL_WORDS_BYTES])
+{
+    size_t at = 0;
+
+    if (info->target != DATA_CLASS || info->class_words == NULL) return;
+    for (uint32_t c = 0; c < info->classes; c++) {
+        const char *word = info->class_words[c];
+        if (is_plain(word) && at < MODEL_WORDS_BYTES) {
+            at += (size_t)snprintf(text + at, MODEL_WORDS_BYTES - at, "%s\n", word);
+            if (at < MODEL_WORDS_BYTES) continue;
+        }
+        text[0] = '\0';
+        return;
+    }
+}
+
 void task_card(const struct dataset_info *info, const struct model *model, struct model_card *card)
 {
     *card = (struct model_card){
@@ -37,6 +62,7 @@ void task_card(const struct dataset_info *info, const struct model *model, struc
     };
     _Static_assert(sizeof(card->symbol_bytes) == sizeof(info->symbol_bytes), "the same table");
     memcpy(card->symbol_bytes, info->symbol_bytes, sizeof(card->symbol_bytes));
+    copy_words(info, card->class_words);
     snprintf(card->spec, sizeof(card->spec), "%s", model_spec(model));
 }
 

@@ -47,6 +47,16 @@ accepted 'finished' "$gv" peer --listen 127.0.0.1:0 --averaging none --steps 200
 printf '5\n' >five.csv
 accepted '^\{"row":0,"values":\[1[45]\.[0-9]+\]\}$' "$gv" predict line/model.safetensors --input five.csv --json
 
+# Words for classes, where the table has words.
+{ echo size,kind; for i in $(seq 200); do echo "$((i % 20)),$([ $((i % 20)) -lt 10 ] && echo small || echo 'very big')"; done; } >kinds.csv
+accepted 'finished' "$gv" peer --listen 127.0.0.1:0 --averaging none --steps 200 --out kinds \
+    --data csv:kinds.csv,label=kind --model 'linear:8 relu linear:classes' --optimizer adam:lr=0.02
+printf 'size\n1\n19\n' >sizes.csv
+accepted '^1 +very big [0-9.]+ %' "$gv" predict kinds/model.safetensors --input sizes.csv --top 1
+grep -q '^0  *small ' accepted.out || bad "the small is not small: $(cat accepted.out)"
+accepted '^\{"row":0,"top":\[\{"class":0,"word":"small"' "$gv" predict kinds/model.safetensors --input sizes.csv --json
+accepted '"label":[01],"label_word":"(small|very big)"' "$gv" predict kinds/model.safetensors --data csv:kinds.csv,label=kind --json
+
 # One clear line each.
 printf 'P5 3 1 255\nabc' >small.pgm
 printf '1,2,3\n' >three.csv
