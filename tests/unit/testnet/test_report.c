@@ -93,6 +93,53 @@ static void the_summary_adds_up(void **state)
     json_destroy(json);
 }
 
+static void texts_and_real_values_are_told_apart_by_loss(void **state)
+{
+    /* Proves: the summary says what its models predict; of texts and real values the table and the
+     * page's cards show losses, and real values have null for an accuracy and no curve of one. */
+    (void)state;
+    static const char *const names[] = {"class", "token", "reals"};
+    struct history history = {.peers = 0};
+
+    for (int k = 0; k < 3; k++) {
+        struct local_peer peers[2] = {done_peer(1), done_peer(1)};
+        struct score score = {.count = 10, .correct = 9, .loss_sum = 3, .is_real = k == 2};
+        uint64_t parameters = 42;
+        const uint32_t peer_of[2] = {0, 1};
+        const struct local_result run = {.peers = peers, .count = 2, .wall_s = 4};
+        const struct comparison comparison = {
+            .count = 1,
+            .models = &score,
+            .parameters = &parameters,
+            .has_average = true,
+            .average = score,
+            .votes = {[VOTE_MEAN] = score},
+            .card = {.spec = "linear:classes", .is_regression = k == 2},
+            .is_text = k == 1,
+        };
+        const struct summary summary = {.run = &run, .models = &comparison, .peer_of = peer_of};
+        struct json *json = summary_json(&summary);
+        const struct report_sources sources = {.summary = json, .history = &history};
+        struct text table = TEXT_EMPTY, page = TEXT_EMPTY;
+        double value;
+
+        assert_string_equal(json_get_text(json, "predicts"), names[k]);
+        assert_true(summary_is_by_loss(json) == (k > 0));
+        assert_true(json_get_real(json_get(json, "accuracy"), "ensemble", &value) == (k < 2));
+        assert_true(json_get_real(json_get(json, "loss"), "ensemble", &value) && value < 0.4);
+        summary_add_table(&table, json, NULL);
+        assert_true((strstr(table.bytes, "90.00 %") != NULL) == (k == 0));
+        assert_true((strstr(table.bytes, "0.3000") != NULL) == (k > 0));
+        report_add_page(&page, &sources);
+        assert_true((strstr(page.bytes, "loss, ensemble") != NULL) == (k > 0));
+        assert_true((strstr(page.bytes, "Test accuracy by traffic") != NULL) == (k < 2));
+        assert_null(strstr(page.bytes, ">nan"));
+        text_deinit(&table);
+        text_deinit(&page);
+        json_destroy(json);
+    }
+}
+
 static void each_broken_invariant_is_named(void **state)
 {
     /* Proves: an unfinished peer, unequal lineages and unreadable models are found, by name. */
@@ -231,6 +278,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_summary_adds_up),
+        cmocka_unit_test(texts_and_real_values_are_told_apart_by_loss),
         cmocka_unit_test(each_broken_invariant_is_named),
         cmocka_unit_test(the_history_is_read_past_broken_lines),
         cmocka_unit_test(ticks_are_round_and_few),
