@@ -119,7 +119,7 @@ spoils 'empty' text:empty 'embed:8 linear:classes'
 head -c 2000 text.gz >cut.gz
 spoils 'cut.gz' text:cut.gz 'embed:8 linear:classes'
 spoils 'tokens.*embed' text:text 'linear:classes'
-spoils 'must be text' digits 'embed:8 linear:classes'
+spoils 'embed:8.*text' digits 'embed:8 linear:classes'
 
 # --- synthetic -------------------------------------------------------------------------------------
 learns synthetic:least-squares,features=4,outputs=2,noise=0.1 'linear:classes'
