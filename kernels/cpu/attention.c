@@ -180,13 +180,11 @@ void attention_check(const struct attention *attention)
     CHECK(!attention->is_rotary || attention->width / attention->heads % 2 == 0);
 }
 
-enum rc cpu_attention_forward(struct backend *backend, const struct attention *attention,
-                              const float *qkv, float *y, float *statistics)
+/* Where everything is in the backend's scratch memory. */
+static struct forward forward_of(const struct attention *attention, float *scratch)
 {
-    struct cpu_backend *cpu = cpu_of(backend);
     struct forward_layout layout = forward_layout(attention);
     size_t width = attention->width / attention->heads;
-    float *scratch = cpu->scratch;
     struct head_rows rows = {
         .stride = 3 * (size_t)attention->width,
         .steps = attention->steps,
@@ -207,12 +205,26 @@ enum rc cpu_attention_forward(struct backend *backend, const struct attention *a
         .sums = scratch + layout.sums,
     };
 
+    f.values.rotation = NULL;
+    return f;
+}
+
+enum rc cpu_attention_forward(struct backend *backend, const struct attention *attention,
+                              const float *qkv, float *y, float *statistics)
+{
+    struct cpu_backend *cpu = cpu_of(backend);
+    struct forward_layout layout = forward_layout(attention);
+    size_t width = attention->width / attention->heads;
+    struct forward f;
+
     attention_check(attention);
     if (cpu->options.is_reference)
         return reference_attention_forward(attention, qkv, y, statistics);
     CHECK(cpu->scratch_bytes >= layout.total * sizeof(float)); /* attention_reserve() was called */
-    f.values.rotation = NULL;
-    if (attention->is_rotary) head_rotation(attention->steps, width, scratch + layout.rotation);
+    f = forward_of(attention, cpu->scratch);
+    if (attention->is_rotary) {
+        head_rotation(attention->steps, width, cpu->scratch + layout.rotation);
+    }
     for (size_t i = 0; i < (size_t)attention->samples * attention->heads; i++) {
         size_t row = i / attention->heads * attention->steps, column = i % attention->heads * width;
         forward_head(&f, qkv + row * 3 * attention->width + column,
