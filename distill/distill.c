@@ -355,6 +355,9 @@ static enum rc plan(struct lesson *l, struct fault *why)
     if (rc == RC_OK && l->schedule.kind == SCHEDULE_GROW) {
         rc = fault_set(why, RC_USAGE, "--schedule grow: not for distilling; use step or cosine");
     }
+    if (rc == RC_OK && optimizer_is_full_batch(&l->optimizer)) {
+        rc = fault_set(why, RC_USAGE, "--optimizer lbfgs: not for distilling; use adamw");
+    }
     if (rc == RC_OK && o->lr > 0) l->optimizer.lr = o->lr;
     return rc;
 }

@@ -132,8 +132,8 @@ const struct option_row option_rows[] = {
      "linear:classes': docs/training.md lists them",
      false},
     {"optimizer", OPTION_TEXT, GROUP_TRAINING, LEARNS, "SPEC", NULL, 0, 0,
-     "sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw, lars, lamb or muon, with settings as "
-     "in adamw:lr=1e-3,wd=0.1 (default by model: momentum, for text adam or adamw)",
+     "sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw, lars, lamb, muon or lbfgs, with "
+     "settings as in adamw:lr=1e-3,wd=0.1 (default by model: momentum, for text adam or adamw)",
      false},
     {"lr", OPTION_REAL, GROUP_TRAINING, LEARNS, "X", NULL, 1e-12, 1e6,
      "learning rate, in place of the optimizer's lr=", false},

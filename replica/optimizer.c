@@ -23,20 +23,21 @@
 #include "replica/optimizer.h"
 
 #include "base/check.h"
+#include "replica/lbfgs.h"
 #include "replica/spec.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
-static const char *const names[UPDATE_COUNT] = {
+static const char *const names[OPTIMIZER_COUNT] = {
     [UPDATE_SGD] = "sgd",         [UPDATE_MOMENTUM] = "momentum", [UPDATE_NESTEROV] = "nesterov",
     [UPDATE_ADAGRAD] = "adagrad", [UPDATE_RMSPROP] = "rmsprop",   [UPDATE_ADAM] = "adam",
     [UPDATE_ADAMW] = "adamw",     [UPDATE_LARS] = "lars",         [UPDATE_LAMB] = "lamb",
-    [UPDATE_MUON] = "muon",
+    [UPDATE_MUON] = "muon",       [OPTIMIZER_LBFGS] = "lbfgs",
 };
 
-static const struct optimizer defaults[UPDATE_COUNT] = {
+static const struct optimizer defaults[OPTIMIZER_COUNT] = {
     [UPDATE_SGD] = {.lr = 0.05},
     [UPDATE_MOMENTUM] = {.lr = 0.02, .beta = 0.9},
     [UPDATE_NESTEROV] = {.lr = 0.02, .beta = 0.9},
@@ -52,6 +53,7 @@ static const struct optimizer defaults[UPDATE_COUNT] = {
                      .epsilon = 1e-8,
                      .adamw_lr = 1e-3,
                      .adamw_beta = 0.9},
+    [OPTIMIZER_LBFGS] = {.lr = 1.0, .history = 10.0, .tries = 25.0},
 };
 
 /* A key, the optimizers that know it, its range [low, high). */
@@ -64,7 +66,8 @@ struct key {
 };
 
 #define KIND(kind)  (1u << UPDATE_##kind)
-#define ALL_KINDS   (KIND(COUNT) - 1u)
+#define ALL_KINDS   ((1u << OPTIMIZER_COUNT) - 1u)
+#define LBFGS_KIND  (1u << OPTIMIZER_LBFGS)
 #define ADAM_KINDS  (KIND(ADAM) | KIND(ADAMW) | KIND(LAMB))
 #define FORCE_KINDS (KIND(MOMENTUM) | KIND(NESTEROV) | KIND(LARS) | KIND(MUON))
 #define ROOT_KINDS  (ADAM_KINDS | KIND(ADAGRAD) | KIND(RMSPROP) | KIND(LARS) | KIND(MUON))
@@ -81,17 +84,25 @@ static const struct key keys[] = {
     {"eps", ROOT_KINDS, FIELD(epsilon), 0.0, 1.0, true},
     {"trust", KIND(LARS), FIELD(trust), 0.0, 1e3, true},
     {"adamw-lr", KIND(MUON), FIELD(adamw_lr), 0.0, 1e6, true},
+    {"history", LBFGS_KIND, FIELD(history), 1.0, LBFGS_HISTORY_MAX + 1.0, false},
+    {"tries", LBFGS_KIND, FIELD(tries), 3.0, LBFGS_TRIES_MAX + 1.0, false},
 };
+
+bool optimizer_is_full_batch(const struct optimizer *optimizer)
+{
+    return (unsigned)optimizer->kind == OPTIMIZER_LBFGS;
+}
 
 const char *optimizer_name(enum update_kind kind)
 {
-    CHECK(kind < UPDATE_COUNT);
+    CHECK((unsigned)kind < OPTIMIZER_COUNT);
     return names[kind];
 }
 
 uint32_t optimizer_planes(enum update_kind kind)
 {
-    CHECK(kind < UPDATE_COUNT);
+    CHECK((unsigned)kind < OPTIMIZER_COUNT);
+    if ((unsigned)kind == OPTIMIZER_LBFGS) return 0; /* what it keeps is its own */
     switch (kind) {
     case UPDATE_SGD:
         return 0;
@@ -139,11 +150,11 @@ enum rc optimizer_parse(const char *text, struct optimizer *optimizer, struct fa
     enum rc rc = spec_parse("--optimizer", text, &spec, why);
 
     if (rc != RC_OK) return rc;
-    while (kind < UPDATE_COUNT && strcmp(names[kind], spec.name) != 0) {
+    while (kind < OPTIMIZER_COUNT && strcmp(names[kind], spec.name) != 0) {
         kind++;
     }
-    if (kind == UPDATE_COUNT) {
-        return spec_unknown("--optimizer", 1, "optimizer", spec.name, names, UPDATE_COUNT, why);
+    if (kind == OPTIMIZER_COUNT) {
+        return spec_unknown("--optimizer", 1, "optimizer", spec.name, names, OPTIMIZER_COUNT, why);
     }
     parsed = defaults[kind];
     parsed.kind = (enum update_kind)kind;

@@ -1,8 +1,8 @@
 /*
  * optimizer: how a gradient changes the parameters: `sgd`, `momentum`, `nesterov`, `adagrad`,
- * `rmsprop`, `adam`, `adamw`, `lars`, `lamb`, `muon` with `name:key=value,...`. The arithmetic is
- * the backend's; here are the names, the defaults, the numbers of one step, and which tensors a
- * layer-wise method treats how. Any thread, one at a time where a backend is involved.
+ * `rmsprop`, `adam`, `adamw`, `lars`, `lamb`, `muon`, `lbfgs` with `name:key=value,...`. The
+ * arithmetic is the backend's; here are the names, the defaults, the numbers of one step, and which
+ * tensors a layer-wise method treats how. Any thread, one at a time where a backend is involved.
  */
 #ifndef GRAPEVINE_REPLICA_OPTIMIZER_H
 #define GRAPEVINE_REPLICA_OPTIMIZER_H
@@ -26,7 +26,14 @@ struct optimizer {
     double trust;      /* lars: the coefficient of a layer's ratio */
     double adamw_lr;   /* muon: for what is not a hidden matrix; scaled by the schedule, too */
     double adamw_beta; /* muon: the first of that adamw */
+    double history;    /* lbfgs: pairs it remembers */
+    double tries;      /* lbfgs: evaluations a step may take */
 };
+
+/* Not an update of one gradient but a method of its own (replica/lbfgs.h), which reads all of the
+ * data for each step: kept in `kind` behind the updates, and none of the functions below is for it
+ * but optimizer_parse(), optimizer_name() and optimizer_planes(). */
+enum { OPTIMIZER_LBFGS = UPDATE_COUNT, OPTIMIZER_COUNT };
 
 /* Where one step happens; all of it on the backend. */
 struct optimizer_step {
@@ -51,6 +58,7 @@ MUST_USE enum rc optimizer_parse(const char *text, struct optimizer *optimizer, 
 const char *optimizer_name(enum update_kind kind);
 /** Moment planes of the parameters' size that it keeps: 0, 1 or 2. */
 uint32_t optimizer_planes(enum update_kind kind);
+bool optimizer_is_full_batch(const struct optimizer *optimizer);
 /** Whether steps are taken tensor by tensor, so that parts need the whole gradient. */
 bool optimizer_is_layerwise(const struct optimizer *optimizer);
 /** Scratch values that a part of a step on this schema needs; 0 for most. */

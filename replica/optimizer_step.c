@@ -179,6 +179,7 @@ enum rc optimizer_step_part(const struct optimizer *optimizer, const struct sche
     size_t at = part->begin;
 
     CHECK(step->count > 0 && part->number < part->count && part->count <= OPTIMIZER_PARTS_MAX);
+    CHECK(!optimizer_is_full_batch(optimizer));
     if (optimizer_is_layerwise(optimizer)) return step_by_layers(optimizer, schema, step, part);
     if (part->end == at) return RC_OK;
     update = optimizer_update(optimizer, optimizer->lr * step->factor, step->count);

@@ -23,6 +23,7 @@ static void replica_destroy(struct learner *learner)
     if (r == NULL) return;
     model_profiler_destroy(r->profiler);
     hogwild_destroy(r->hogwild);
+    lbfgs_destroy(r->lbfgs);
     team_destroy(r->team);
     task_deinit(&r->task);
     r->backend->ops->free(r->backend, r->input);
@@ -134,6 +135,7 @@ static enum rc replica_import(struct learner *learner, enum section section,
     uint64_t begin = model_profiler_now(profiler);
     enum rc rc = change_section(learner, section, difference, count);
 
+    if (replica_of(learner)->lbfgs != NULL) lbfgs_moved(replica_of(learner)->lbfgs);
     model_profiler_add(profiler, PROFILE_SNAPSHOTS, begin);
     return rc;
 }
@@ -144,6 +146,7 @@ enum rc replica_assign(struct learner *learner, enum section section, const floa
     struct replica *r = replica_of(learner);
     float *plane = section_of(r, section, count);
 
+    if (r->lbfgs != NULL && section == SECTION_PARAMETERS) lbfgs_forget(r->lbfgs);
     if (count == 0) return RC_OK;
     return r->backend->ops->upload(r->backend, plane, values, count * sizeof(float));
 }
@@ -157,7 +160,15 @@ static enum rc replica_reshard(struct learner *learner, struct peer_id self,
                                const struct peer_id *members, size_t members_count,
                                struct fault *why)
 {
-    return share_reshard(replica_of(learner)->share, self, members, members_count, why);
+    struct replica *r = replica_of(learner);
+    uint64_t before[SHARE_STATE_WORDS], after[SHARE_STATE_WORDS];
+    enum rc rc;
+
+    share_save(r->share, before);
+    rc = share_reshard(r->share, self, members, members_count, why);
+    share_save(r->share, after);
+    if (r->lbfgs != NULL && before[0] != after[0]) lbfgs_moved(r->lbfgs); /* other samples */
+    return rc;
 }
 
 static uint64_t replica_shard_samples(const struct learner *learner)
@@ -306,14 +317,16 @@ static enum rc make_optimizer_buffers(struct replica *r)
 {
     const struct schema *schema = model_schema(r->model);
     const struct backend_ops *ops = r->backend->ops;
-    size_t workspace = optimizer_workspace(&r->optimizer, schema);
+    size_t workspace =
+        optimizer_is_full_batch(&r->optimizer) ? 0 : optimizer_workspace(&r->optimizer, schema);
 
     if (workspace > 0) {
         workspace *= team_threads(r->team);
         r->workspace = ops->alloc(r->backend, workspace * sizeof(float));
         if (r->workspace == NULL) return RC_NOMEM;
     }
-    if (r->accumulate > 1 || r->schedule.kind == SCHEDULE_GROW) {
+    if (r->accumulate > 1 || r->schedule.kind == SCHEDULE_GROW ||
+        optimizer_is_full_batch(&r->optimizer)) {
         r->accumulated = ops->alloc(r->backend, schema->values[SECTION_GRADIENT] * sizeof(float));
         if (r->accumulated == NULL) return RC_NOMEM;
     }
@@ -353,6 +366,10 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
         r->profiler =
             model_profiler_create(r->model, options->profile, r->batch, team_threads(r->team));
         if (r->profiler == NULL) rc = RC_NOMEM;
+    }
+    if (rc == RC_OK && optimizer_is_full_batch(&r->optimizer)) {
+        rc = replica_full_create(r, options, why);
+        if (rc != RC_OK) return rc;
     }
     if (rc == RC_OK && options->hogwild > 0) {
         const struct hogwild_options hogwild = {r->model, &model, info, options->hogwild};

@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 #include "replica/dataset.h"
 #include "replica/hogwild.h"
+#include "replica/lbfgs.h"
 #include "replica/model_profile.h"
 #include "replica/optimizer.h"
 #include "replica/replica.h"
@@ -44,6 +45,7 @@ struct replica {
     float *logits, *logits_gradient; /* [batch][classes], host */
     struct model_profiler *profiler; /* NULL: not wanted */
     struct hogwild *hogwild;         /* NULL: all threads work on one batch */
+    struct lbfgs *lbfgs;             /* NULL: steps are updates of a batch's gradient */
 };
 
 static inline struct replica *replica_of(struct learner *learner)
@@ -53,6 +55,15 @@ static inline struct replica *replica_of(struct learner *learner)
 
 /** Everything that a step needs is there; the schedule's end, too. */
 MUST_USE enum rc replica_make_ready(struct replica *r);
+/** Forward, loss and backward of the batch in `next`, and then `work` on the gradient plane. */
+MUST_USE enum rc replica_pass(struct replica *r, team_work work, void *context,
+                              struct task_score *score);
+/** Steps that read the whole share (lbfgs): replica_full.c. */
+MUST_USE enum rc replica_run_full(struct replica *r, uint32_t steps, const atomic_bool *stop,
+                                  struct train_report *done, struct task_score *total);
+/** Prepare for them. RC_USAGE, RC_LIMIT: what does not go together, or is too large. */
+MUST_USE enum rc replica_full_create(struct replica *r, const struct replica_options *options,
+                                     struct fault *why);
 /** Logits of the batch in `next`. */
 MUST_USE enum rc replica_forward(struct replica *r, bool is_training);
 

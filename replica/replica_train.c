@@ -24,6 +24,7 @@ static uint64_t batches_of(const struct replica *r, double epochs)
     double batches =
         ceil(epochs * (double)share_samples(r->share) / ((double)r->batch * (double)r->accumulate));
 
+    if (r->lbfgs != NULL) batches = ceil(epochs); /* each step reads all of it */
     return batches < 1.0 ? 1 : (uint64_t)batches;
 }
 
@@ -139,16 +140,11 @@ static enum rc work_on_part(void *context, const struct team_part *part)
     return rc == RC_OK ? rc_update : rc;
 }
 
-static enum rc one_batch(struct gathering *gathering, struct task_score *score)
+enum rc replica_pass(struct replica *r, team_work work, void *context, struct task_score *score)
 {
-    struct replica *r = gathering->r;
     uint64_t begin = model_profiler_now(r->profiler);
-    enum rc rc;
+    enum rc rc = replica_forward(r, true);
 
-    share_batch(r->share, &r->next);
-    model_profiler_add(r->profiler, PROFILE_DATA, begin);
-    begin = model_profiler_now(r->profiler);
-    rc = replica_forward(r, true);
     model_profiler_add(r->profiler, PROFILE_PASSES, begin);
     if (rc != RC_OK) return rc;
     begin = model_profiler_now(r->profiler);
@@ -156,7 +152,7 @@ static enum rc one_batch(struct gathering *gathering, struct task_score *score)
     model_profiler_add(r->profiler, PROFILE_LOSS, begin);
     if (!isfinite(score->loss)) return RC_NONFINITE;
     begin = model_profiler_now(r->profiler);
-    rc = team_backward_each(r->team, r->logits_gradient, work_on_part, gathering);
+    rc = team_backward_each(r->team, r->logits_gradient, work, context);
     model_profiler_add(r->profiler, PROFILE_PASSES, begin);
     return rc;
 }
@@ -171,7 +167,12 @@ static enum rc run_batches(struct replica *r, bool updates, struct task_score *s
 
     for (; gathering.batch < batches; gathering.batch++) {
         struct task_score batch = {0.0, 0, 0};
-        enum rc rc = one_batch(&gathering, &batch);
+        uint64_t begin = model_profiler_now(r->profiler);
+        enum rc rc;
+
+        share_batch(r->share, &r->next);
+        model_profiler_add(r->profiler, PROFILE_DATA, begin);
+        rc = replica_pass(r, work_on_part, &gathering, &batch);
         if (rc != RC_OK) return rc;
         sum += batch.loss;
         score->hits += batch.hits;
@@ -256,8 +257,13 @@ enum rc replica_train(struct learner *learner, uint32_t steps, const atomic_bool
     backend_bind_thread(r->backend);
     if (steps > 0) rc = replica_make_ready(r);
     if (rc == RC_OK && steps > 0) {
-        rc = r->hogwild != NULL ? run_hogwild(r, steps, stop, &done, &total)
-                                : run_steps(r, steps, stop, &done, &total);
+        if (r->lbfgs != NULL) {
+            rc = replica_run_full(r, steps, stop, &done, &total);
+        } else if (r->hogwild != NULL) {
+            rc = run_hogwild(r, steps, stop, &done, &total);
+        } else {
+            rc = run_steps(r, steps, stop, &done, &total);
+        }
     }
     if (rc == RC_OK && done.steps > 0) rc = check_parameters(r);
     if (rc != RC_OK) return rc;
@@ -275,6 +281,7 @@ enum rc replica_gradient(struct learner *learner, float *out, struct train_repor
     struct task_score score = {0.0, 0, 0};
     enum rc rc;
 
+    if (r->lbfgs != NULL) return RC_UNSUPPORTED; /* a step is more than one gradient */
     backend_bind_thread(r->backend);
     rc = replica_make_ready(r);
     if (rc == RC_OK) rc = run_batches(r, false, &score);
@@ -298,6 +305,7 @@ enum rc replica_step(struct learner *learner, const float *gradient)
     size_t count = model_schema(r->model)->values[SECTION_PARAMETERS];
     enum rc rc;
 
+    if (r->lbfgs != NULL) return RC_UNSUPPORTED;
     backend_bind_thread(r->backend);
     rc = replica_make_ready(r);
     if (rc == RC_OK) {

@@ -303,6 +303,14 @@ void share_batch(struct share *share, struct batch *batch)
     }
 }
 
+void share_gather(const struct share *share, size_t first, uint32_t rows, struct batch *batch)
+{
+    CHECK(share->is_loaded && first <= share->samples.count);
+    CHECK(rows <= share->samples.count - first && rows <= batch->rows_max);
+    samples_gather(&share->samples, dataset_info(share->dataset), (struct pick){NULL, first, rows},
+                   batch);
+}
+
 void share_save(const struct share *share, uint64_t words[SHARE_STATE_WORDS])
 {
     struct place place = place_of(share);

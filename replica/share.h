@@ -42,6 +42,9 @@ uint64_t share_samples(const struct share *share);
 /** Fill `batch` (made for this data by batch_init()) with the next samples, `rows_max` of them. Its
  * buffers may be exchanged for others of the same size. Only when loaded. */
 void share_batch(struct share *share, struct batch *batch);
+/** Fill `batch` with `rows` samples from number `first` on, as they lie in memory: for methods that
+ *  read the whole share. The place in the epoch stays. Only when loaded. */
+void share_gather(const struct share *share, size_t first, uint32_t rows, struct batch *batch);
 /** Where in which epoch of which share (after the last share_batch(), however many batches are
  *  made ahead), and back; a state of another share starts an epoch. False
  *  for words that no share wrote. */

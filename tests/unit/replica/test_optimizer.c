@@ -440,6 +440,11 @@ static void defaults_and_settings_are_read(void **state)
     assert_true(parsed("muon:beta1=0.8").adamw_beta == 0.8);
     assert_true(parsed("lars:trust=0.001").trust == 0.001);
     assert_string_equal(optimizer_name(UPDATE_NESTEROV), "nesterov");
+    assert_true(optimizer_is_full_batch(&(struct optimizer){.kind = parsed("lbfgs").kind}));
+    assert_true(!optimizer_is_full_batch(&adam) && parsed("lbfgs").history == 10.0);
+    assert_true(parsed("lbfgs:history=5,tries=9,lr=0.5").tries == 9.0);
+    assert_string_equal(optimizer_name(parsed("lbfgs").kind), "lbfgs");
+    assert_int_equal(optimizer_planes(parsed("lbfgs").kind), 0);
 }
 
 static void a_wrong_optimizer_is_told_with_its_column(void **state)
@@ -448,12 +453,16 @@ static void a_wrong_optimizer_is_told_with_its_column(void **state)
     check_refused("adm", "--optimizer, column 1: unknown optimizer 'adm'; did you mean 'adam'?");
     check_refused("quickprop", "--optimizer, column 1: unknown optimizer 'quickprop'; known: sgd, "
                                "momentum, nesterov, adagrad, rmsprop, adam, adamw, lars, lamb, "
-                               "muon");
+                               "muon, lbfgs");
     check_refused("sgd:lrr=1", "--optimizer, column 5: unknown key 'lrr'; did you mean 'lr'?");
     check_refused("sgd:beta=0.9", "--optimizer, column 5: unknown key 'beta'; known: lr, wd");
     check_refused("muon:adamlr=1",
                   "--optimizer, column 6: unknown key 'adamlr'; did you mean 'adamw-lr'?");
     check_refused("lars:trust=0", "--optimizer, column 12: trust must be above 0 and below 1000");
+    check_refused("lbfgs:history=200",
+                  "--optimizer, column 15: history must be at least 1 and below 101");
+    check_refused("lbfgs:tries=1",
+                  "--optimizer, column 13: tries must be at least 3 and below 101");
     check_refused("lamp", "--optimizer, column 1: unknown optimizer 'lamp'; did you mean 'lamb'?");
     check_refused("sgd:lr=0", "--optimizer, column 8: lr must be above 0 and below 1e+06");
     check_refused("momentum:lr=1,beta=1",

@@ -374,6 +374,88 @@ static void accumulation_and_clipping_resume_to_the_bit(void **state)
     rest->ops->destroy(rest);
 }
 
+/* With everything that has a state of its own: running statistics, masks, moments, a rate. */
+static void a_whole_model_resumes_to_the_bit_on_one_and_two_threads(void **state)
+{
+    struct replica_options options =
+        options_of("conv3x3:8 bn relu maxpool2 dropout:0.2 linear:24 bn:16 gelu dropout:0.1 "
+                   "linear:classes");
+
+    (void)state;
+    options.optimizer = "adamw:wd=0.05";
+    options.schedule = "cosine:warmup=5%,min=0.1";
+    options.epochs_total = 4.0;
+    options.clip = 0.7;
+    options.augment = "crop:1";
+    for (uint32_t threads = 1; threads <= 2; threads++) {
+        for (uint32_t accumulate = 1; accumulate <= 2; accumulate++) {
+            struct cpu_backend_options cpu = {.threads = threads};
+            struct backend *backends[2] = {cpu_backend_create(&cpu), cpu_backend_create(&cpu)};
+            struct learner *whole, *rest;
+            struct tensor_file *file;
+            float *parameters, *buffers;
+
+            options.accumulate = accumulate;
+            options.threads = threads;
+            whole = make(backends[0], &options);
+            train(whole, 9);
+            file = saved(whole);
+            parameters = values_of(whole, SECTION_PARAMETERS);
+            buffers = values_of(whole, SECTION_BUFFERS);
+            rest = resumed(backends[1], &options, parameters, file);
+            assert_int_equal(rest->ops->assign_section(rest, SECTION_BUFFERS, buffers,
+                                                       count_of(rest, SECTION_BUFFERS)),
+                             RC_OK);
+            train(whole, 7);
+            train(rest, 7);
+            check_equal(whole, rest);
+            mem_free(parameters);
+            mem_free(buffers);
+            parameters = values_of(whole, SECTION_BUFFERS);
+            buffers = values_of(rest, SECTION_BUFFERS);
+            assert_memory_equal(parameters, buffers,
+                                count_of(rest, SECTION_BUFFERS) * sizeof(float));
+            mem_free(parameters);
+            mem_free(buffers);
+            tensor_file_destroy(file);
+            whole->ops->destroy(whole);
+            rest->ops->destroy(rest);
+            backend_destroy(backends[0]);
+            backend_destroy(backends[1]);
+        }
+    }
+}
+
+/* Every optimizer, with clipping and accumulation, takes the same steps on three threads. */
+static void optimizers_take_the_same_steps_on_all_threads(void **state)
+{
+    const char *const optimizers[] = {"sgd:wd=1e-3", "momentum", "adamw", "lars", "lamb", "muon"};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * ARRAY_COUNT(optimizers); i++) {
+        struct replica_options options = options_of("linear:24 tanh dropout:0.1 linear:classes");
+        struct cpu_backend_options one = {.threads = 1}, three = {.threads = 3};
+        struct backend *backends[2] = {cpu_backend_create(&one), cpu_backend_create(&three)};
+        struct learner *alone, *together;
+
+        options.optimizer = optimizers[i / 2];
+        options.clip = i % 2 == 0 ? 0.0 : 0.3;
+        options.accumulate = i % 2 == 0 ? 1 : 2;
+        alone = make(backends[0], &options);
+        options.threads = 3;
+        together = make(backends[1], &options);
+        train(alone, 4);
+        train(together, 4);
+        if (!(distance(alone, together) < 2e-4)) {
+            fail_msg("%s: %g", optimizers[i / 2], distance(alone, together));
+        }
+        alone->ops->destroy(alone);
+        together->ops->destroy(together);
+        backend_destroy(backends[0]);
+        backend_destroy(backends[1]);
+    }
+}
+
 static void a_clipped_step_is_as_long_as_the_limit(void **state)
 {
     struct replica_options options = options_of("mlp");
@@ -604,6 +686,8 @@ int main(void)
         cmocka_unit_test(a_growing_batch_follows_the_shared_step_and_resumes),
         cmocka_unit_test(epochs_are_as_many_steps_as_read_them),
         cmocka_unit_test(accumulation_and_clipping_resume_to_the_bit),
+        cmocka_unit_test(a_whole_model_resumes_to_the_bit_on_one_and_two_threads),
+        cmocka_unit_test(optimizers_take_the_same_steps_on_all_threads),
         cmocka_unit_test(a_clipped_step_is_as_long_as_the_limit),
         cmocka_unit_test(every_optimizer_learns_with_its_defaults),
         cmocka_unit_test(a_difference_is_added_and_moments_travel),
