@@ -62,6 +62,8 @@ static const struct onnx_case cases[] = {
      1, 9, 13, 13},
     {"rotary", "embed:16 [ ln attention:2,rotary=1 ]+ [ attention:4,causal=0 ]+ linear:classes", 1,
      1, 10, 13, 13},
+    {"lstm-preset", "lstm", 1, 1, 16, 29, 29},
+    {"gpt-nano", "gpt-nano", 1, 1, 20, 29, 29},
     {"heads", "embed:8 lstm:8 [ linear:classes | linear:6 relu linear:classes ]heads", 1, 1, 5, 7,
      7},
     {"branches", "embed:8 [ lstm:8 | rnn:4 ]concat last linear:8 relu linear:classes", 1, 1, 5, 7,
