@@ -55,6 +55,11 @@ static enum rc initialise(struct model *model)
             if (rc != RC_OK) return rc;
         }
     }
+    for (uint32_t s = 0; s < model->stages_count; s++) {
+        struct stage *stage = &model->stages[s];
+        enum rc rc = stage->ops->start == NULL ? RC_OK : stage->ops->start(model, stage);
+        if (rc != RC_OK) return rc;
+    }
     return RC_OK;
 }
 

@@ -22,8 +22,9 @@
 #include "replica/plane.h"
 
 enum { STAGE_INPUTS_MAX = 16, STAGE_TENSORS_MAX = 5, STAGE_SHAPE_BYTES = 48 };
-#define STAGE_VALUES_MAX (UINT64_C(1) << 32) /* parameters, or values of an activation of a batch  \
-                                              */
+#define STAGE_VALUES_MAX                                                                           \
+    (UINT64_C(1) << 32) /* parameters, or values of an activation of a batch                       \
+                         */
 
 /* Of a value, per sample: images (steps 0), or `steps` rows of image.channels values (1 x 1). A
  * vector is an image of 1 x 1. */
@@ -110,6 +111,8 @@ struct stage_ops {
     /** RC_SHAPE with the layer and what does not fit; RC_NOMEM, RC_LIMIT. */
     MUST_USE enum rc (*create)(struct model *model, struct stage *stage, struct fault *why);
     void (*destroy)(struct model *model, struct stage *stage); /* NULL: nothing to release */
+    /** When initial values have been drawn: what follows from them. NULL: nothing. */
+    MUST_USE enum rc (*start)(struct model *model, struct stage *stage);
     /** Before the first slice of a forward pass; parameters may have changed. NULL: nothing. */
     MUST_USE enum rc (*prepare)(struct model *model, struct stage *stage, bool is_training);
     MUST_USE enum rc (*forward)(struct model *model, struct stage *stage,
@@ -149,6 +152,10 @@ MUST_USE enum rc stage_needs_image(const struct stage *stage, struct fault *why)
 MUST_USE enum rc stage_needs_sequence(const struct stage *stage, struct fault *why);
 /** As many samples of this shape as should be in flight at once. */
 uint32_t stage_slice(const struct model *model, struct shape shape);
+/** g = |v| row by row, so that weight normalisation begins with w = v; tensor 0 is v, 1 is g.
+ * Writes to `weight` and `norms` as preparing a pass does. */
+MUST_USE enum rc stage_start_norm(struct model *model, struct stage *stage, size_t columns,
+                                  float *weight, float *norms);
 /** Shape of the stage's input `i`; stage->in is that of input 0. */
 struct shape stage_input_shape(const struct model *model, const struct stage *stage, uint32_t i);
 /** Default bound 1 / sqrt(fan in). */

@@ -84,7 +84,7 @@ static enum rc add_tensors(struct model *model, struct stage *stage,
     enum rc rc;
 
     if (is_normed(stage)) {
-        struct init g = {INIT_CONSTANT, 0.57735F}; /* as in stage_linear.c */
+        struct init g = {INIT_CONSTANT, 1.0F}; /* until conv_start() */
         rc = stage_tensor(model, stage, SECTION_PARAMETERS, "weight_v", shape, rank, init, why);
         if (rc == RC_OK) {
             rc = stage_tensor(model, stage, SECTION_PARAMETERS, "weight_g", shape, 1, g, why);
@@ -139,6 +139,14 @@ static void conv_destroy(struct model *model, struct stage *stage)
     backend->ops->free(backend, state->weight);
     backend->ops->free(backend, state->norms);
     mem_free(state);
+}
+
+static enum rc conv_start(struct model *model, struct stage *stage)
+{
+    struct conv_state *state = stage->state;
+
+    if (!is_normed(stage)) return RC_OK;
+    return stage_start_norm(model, stage, state->filter, state->weight, state->norms);
 }
 
 static uint32_t bias_number(const struct stage *stage)
@@ -221,6 +229,7 @@ const struct stage_ops stage_conv_ops = {
     .name = "conv",
     .create = conv_create,
     .destroy = conv_destroy,
+    .start = conv_start,
     .prepare = conv_prepare,
     .forward = conv_forward,
     .backward = conv_backward,

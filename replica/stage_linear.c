@@ -35,8 +35,7 @@ static enum rc add_tensors(struct model *model, struct stage *stage, uint32_t in
     enum rc rc = RC_OK;
 
     if (is_normed(stage)) {
-        /* |v| of U(-b, b) is about b sqrt(in / 3): that g begins with w = v. */
-        struct init g = {INIT_CONSTANT, 0.57735F};
+        struct init g = {INIT_CONSTANT, 1.0F}; /* until linear_start() */
         rc = stage_tensor(model, stage, SECTION_PARAMETERS, "weight_v", shape, 2, init, why);
         if (rc == RC_OK) {
             rc = stage_tensor(model, stage, SECTION_PARAMETERS, "weight_g", shape, 1, g, why);
@@ -115,6 +114,14 @@ static void linear_destroy(struct model *model, struct stage *stage)
     backend->ops->free(backend, state->weight);
     backend->ops->free(backend, state->norms);
     mem_free(state);
+}
+
+static enum rc linear_start(struct model *model, struct stage *stage)
+{
+    struct linear_state *state = stage->state;
+
+    if (!is_normed(stage)) return RC_OK;
+    return stage_start_norm(model, stage, state->in, state->weight, state->norms);
 }
 
 static uint32_t bias_number(const struct stage *stage)
@@ -206,6 +213,7 @@ const struct stage_ops stage_linear_ops = {
     .name = "linear",
     .create = linear_create,
     .destroy = linear_destroy,
+    .start = linear_start,
     .prepare = linear_prepare,
     .forward = linear_forward,
     .backward = linear_backward,

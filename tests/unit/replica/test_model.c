@@ -147,6 +147,42 @@ static void tensors_have_their_names_shapes_and_bounds(void **state)
     backend_destroy(cpu);
 }
 
+/* Lengths of the rows of `v` are `g`: the weights used are those drawn. */
+static void check_lengths(struct model *model, const char *v_name, const char *g_name)
+{
+    const struct tensor *v = schema_find(model_schema(model), v_name);
+    const struct tensor *g = schema_find(model_schema(model), g_name);
+    const float *values = model_plane(model, SECTION_PARAMETERS);
+    size_t columns;
+
+    assert_true(v != NULL && g != NULL);
+    columns = v->count / g->count;
+    for (size_t r = 0; r < g->count; r++) {
+        double sum = 0.0;
+        for (size_t c = 0; c < columns; c++) {
+            double x = (double)values[v->offset + r * columns + c];
+            sum += x * x;
+        }
+        assert_true(fabs(sqrt(sum) - (double)values[g->offset + r]) < 1e-6 * sqrt(sum));
+    }
+}
+
+static void weight_normalisation_begins_with_the_weights_drawn(void **state)
+{
+    struct backend *all[] = {cpu_of_kind(true, CPU_CONVOLUTION_AUTO),
+                             cpu_of_kind(false, CPU_CONVOLUTION_AUTO)};
+
+    (void)state;
+    for (size_t b = 0; b < ARRAY_COUNT(all); b++) {
+        struct model *model =
+            make(all[b], "conv3x3:6,wn=1,groups=1 relu linear:8,wn=1 linear:classes", 6);
+        check_lengths(model, "conv1.weight_v", "conv1.weight_g");
+        check_lengths(model, "dense1.weight_v", "dense1.weight_g");
+        model_destroy(model);
+        backend_destroy(all[b]);
+    }
+}
+
 /* Move the parameters of one tensor by `step` along `direction`. */
 static void move(struct model *model, const struct tensor *tensor, const float *direction,
                  float step)
@@ -471,6 +507,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(options_out_of_range_are_refused),
         cmocka_unit_test(tensors_have_their_names_shapes_and_bounds),
+        cmocka_unit_test(weight_normalisation_begins_with_the_weights_drawn),
         cmocka_unit_test(gradients_are_the_slopes_of_the_loss_for_every_layer),
         cmocka_unit_test(all_ways_to_a_gradient_agree),
         cmocka_unit_test(equal_seeds_give_equal_models_and_equal_gradients),
