@@ -58,14 +58,13 @@ BEGIN {
     home["msgpack.h"] = "^gossip/wire/[a-z_]*[.]c$"
     home["jansson.h"] = "^replica/json[.]c$"
     home["png.h"] = "^replica/image_file[.]c$"
-    home["zlib.h"] = "^replica/[a-z_]*[.]c$"
+    home["zlib.h"] = "^replica/data_stream[.]c$"
     home["ini.h"] = "^peer/options_file[.]c$"
     home["microhttpd.h"] = "^peer/http[.]c$"
     home["cblas.h"] = "^kernels/cpu/"
     home["openblas_config.h"] = "^kernels/cpu/"
     home["omp.h"] = "^kernels/cpu/"
     home["cmocka.h"] = "^tests/check[.]h$"
-    alone["zlib.h"] = 1 # in one file at most
 
     chance = "(time|clock|clock_gettime|gettimeofday|rand|srand|random|srandom|drand48|getrandom|getentropy|sleep|usleep|nanosleep)"
     heap = "(malloc|calloc|realloc|reallocarray|free|strdup|strndup|asprintf|vasprintf|getline|open_memstream|aligned_alloc|posix_memalign)"
@@ -135,11 +134,6 @@ raw ~ /^#include </ {
     if (header ~ /^microhttpd/) header = "microhttpd.h"
     if (header in home && FILENAME !~ home[header] && !(is_test && header != "cmocka.h"))
         report("<" word[2] "> has its home elsewhere (" home[header] ")")
-    else if (header in alone && !is_test) {
-        if (header in user && user[header] != FILENAME)
-            report("<" word[2] "> is already used in " user[header] "; it has one home")
-        user[header] = FILENAME
-    }
 }
 
 code ~ /[a-z]/ && raw !~ /^#/ {
