@@ -29,6 +29,7 @@ struct joiner {
     size_t expected[SECTION_COUNT]; /* values of each section of our schema */
     struct digest schema;
     uint32_t want;
+    bool has_other_moments; /* this donor, by another optimizer: they are left out */
     enum joiner_state state;
     struct rng rng;
 
@@ -116,11 +117,18 @@ static bool is_running(const struct joiner *joiner)
            joiner->state == JOINER_LOADING;
 }
 
+static uint32_t wanted(const struct joiner *joiner)
+{
+    uint32_t moments = bucket_section_bit(SECTION_MOMENTS);
+
+    return joiner->has_other_moments ? joiner->want & ~moments : joiner->want;
+}
+
 static void ask_donor(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
 {
     struct message message = {.type = MESSAGE_STATE_REQ};
 
-    message.as.state_req.want = joiner->want;
+    message.as.state_req.want = wanted(joiner);
     outbox_add(out, joiner->donors[joiner->donor_at], &message);
     joiner->state = JOINER_ASKING;
     joiner->deadline_ns = now_ns + ANSWER_MAX;
@@ -136,6 +144,7 @@ static void next_donor(struct joiner *joiner, uint64_t now_ns, struct outbox *ou
 {
     drop_listing(joiner);
     joiner->donor_at++;
+    joiner->has_other_moments = false;
     if (joiner->donor_at >= joiner->donors_count) {
         fail(joiner);
         return;
@@ -151,6 +160,7 @@ enum rc joiner_begin(struct joiner *joiner, const struct peer_id *donors, size_t
     joiner->donors_count = donors_count < JOINER_DONORS_MAX ? donors_count : JOINER_DONORS_MAX;
     memcpy(joiner->donors, donors, joiner->donors_count * sizeof(donors[0]));
     joiner->donor_at = 0;
+    joiner->has_other_moments = false;
     joiner->lineage = lineage;
     ask_donor(joiner, now_ns, out);
     return RC_OK;
@@ -166,7 +176,7 @@ static bool is_zero(struct digest digest)
 }
 
 /* Sections: only such as were asked for, each once, of our sizes, and all of those there must be.
- */
+ * RC_UNSUPPORTED: all is well but the moments. */
 static enum rc check_sections(const struct joiner *joiner,
                               const struct message_state_manifest *manifest, struct bucket_map *map)
 {
@@ -179,8 +189,10 @@ static enum rc check_sections(const struct joiner *joiner,
     for (uint32_t i = 0; i < manifest->sections_count; i++) {
         uint32_t bit = bucket_section_bit(manifest->sections[i]);
 
-        if (bit == 0 || (bit & joiner->want) == 0 || (bit & seen) != 0) return RC_FORMAT;
-        if (manifest->values[i] != joiner->expected[manifest->sections[i]]) return RC_MISMATCH;
+        if (bit == 0 || (bit & wanted(joiner)) == 0 || (bit & seen) != 0) return RC_FORMAT;
+        if (manifest->values[i] != joiner->expected[manifest->sections[i]]) {
+            return manifest->sections[i] == SECTION_MOMENTS ? RC_UNSUPPORTED : RC_MISMATCH;
+        }
         values[i] = joiner->expected[manifest->sections[i]];
         seen |= bit;
     }
@@ -231,6 +243,11 @@ static enum rc on_manifest(struct joiner *joiner, const struct message_state_man
 
     if (joiner->state != JOINER_ASKING) return RC_STALE;
     rc = check_manifest(joiner, manifest, &map);
+    if (rc == RC_UNSUPPORTED) { /* once: then moments are not asked for */
+        joiner->has_other_moments = true;
+        ask_donor(joiner, now_ns, out);
+        return RC_OK;
+    }
     if (rc != RC_OK) return rc;
     joiner->listed = mem_array(bucket_map_count(&map), sizeof(joiner->listed[0]));
     if (joiner->listed == NULL) return RC_NOMEM;

@@ -309,6 +309,32 @@ static void moments_travel_when_wanted(void **state)
     scene_destroy(scene);
 }
 
+static void lie_moments(struct message *message)
+{
+    struct message_state_manifest *manifest = &message->as.state_manifest;
+
+    for (uint32_t i = 0; message->type == MESSAGE_STATE_MANIFEST && i < manifest->sections_count;
+         i++) {
+        if (manifest->sections[i] == SECTION_MOMENTS) manifest->values[i] *= 2;
+    }
+}
+
+/* Who trains with another optimizer gives the model all the same: its moments stay behind. */
+static void moments_of_another_optimizer_are_left_out(void **state)
+{
+    struct scene *scene = scene_create();
+    size_t count = 0;
+
+    (void)state;
+    joiner_set_want(scene->joiner, 7);
+    scene->sites[0].twist = lie_moments;
+    assert_int_equal(begin(scene, any_lineage()), RC_OK);
+    scene_run(scene);
+    assert_model(scene, 0);
+    assert_null(joiner_section(scene->joiner, SECTION_MOMENTS, &count));
+    scene_destroy(scene);
+}
+
 /* A donor that dies half-way costs nothing if the next one holds the same model, and a new start if
  * it holds another; never a mixture. */
 static void a_donor_may_die_half_way(void **state)
@@ -645,6 +671,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_is_downloaded_whole),
         cmocka_unit_test(moments_travel_when_wanted),
+        cmocka_unit_test(moments_of_another_optimizer_are_left_out),
         cmocka_unit_test(a_donor_may_die_half_way),
         cmocka_unit_test(what_was_verified_outlives_a_failure),
         cmocka_unit_test(a_silent_donor_is_left),
