@@ -114,6 +114,20 @@ static bool has_other_model(const struct links *links, const struct link *link)
            !digest_is_equal(link->remote.schema, ours->schema);
 }
 
+/* `who` trains one model, and another goes by `whose`: "you train", "this peer trains". */
+static void tell_other_model(const char *who, const char *spec, const char *whose,
+                             const char *other, char *text, size_t cap)
+{
+    if (strcmp(spec, other) != 0) {
+        snprintf(text, cap, "%s trains the model '%s', %s '%s'", who, spec, whose, other);
+    } else {
+        snprintf(text, cap,
+                 "%s trains the model '%s' on data of another shape, or with other symbols, "
+                 "classes or targets, than %s on",
+                 who, spec, whose);
+    }
+}
+
 /* A link to another process with this identity that is not known to be older. */
 static bool is_duplicate(const struct link *old, const struct link *link)
 {
@@ -129,8 +143,8 @@ static bool link_admit(struct links *links, struct link *link)
     struct link *old;
 
     if (has_other_model(links, link)) {
-        snprintf(text, sizeof text, "this swarm trains the model '%s', you train '%s'", ours->spec,
-                 link->remote.spec);
+        tell_other_model("this swarm", ours->spec, "you train", link->remote.spec, text,
+                         sizeof text);
         link_refuse(links, link, ERROR_MODEL, text);
         return false;
     }
@@ -154,8 +168,8 @@ static bool link_accept(struct links *links, struct link *link)
     char why[ADDRESS_BYTES_MAX + 2 * HELLO_SPEC_MAX + 128];
 
     if (has_other_model(links, link)) {
-        snprintf(why, sizeof why, "%s trains the model '%s', this peer '%s'", link->address,
-                 link->remote.spec, links->options.hello.spec);
+        tell_other_model(link->address, link->remote.spec, "this peer trains",
+                         links->options.hello.spec, why, sizeof why);
         link_hangup(links, link, RC_MISMATCH, why);
         return false;
     }

@@ -165,6 +165,8 @@ struct model_card {
  *  the model. 0 and 1 until set. */
 void model_set_normalisation(struct model *model, const float *mean, const float *scale);
 uint32_t model_channels(const struct model *model);
+/** What its planes mean besides their shapes, for schema_digest(). */
+void model_set_meaning(struct model *model, struct digest meaning);
 const float *model_mean(const struct model *model);
 const float *model_scale(const struct model *model);
 

@@ -44,6 +44,11 @@ void model_set_normalisation(struct model *model, const float *mean, const float
     memcpy(model->scale, scale, model->input.image.channels * sizeof(*scale));
 }
 
+void model_set_meaning(struct model *model, struct digest meaning)
+{
+    model->schema.meaning = meaning;
+}
+
 uint32_t model_channels(const struct model *model)
 {
     return model->input.image.channels;

@@ -106,11 +106,12 @@ static void hash_number(struct hash *hash, uint32_t number)
 
 struct digest schema_digest(const struct schema *schema)
 {
-    static const char purpose[] = "grapevine schema 1";
+    static const char purpose[] = "grapevine schema 2";
     struct hash hash;
 
     hash_init(&hash);
     hash_update(&hash, purpose, sizeof purpose);
+    hash_update(&hash, schema->meaning.bytes, sizeof schema->meaning.bytes);
     hash_number(&hash, schema->tensors_count);
     for (uint32_t i = 0; i < schema->tensors_count; i++) {
         const struct tensor *tensor = &schema->tensors[i];

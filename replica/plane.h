@@ -39,6 +39,7 @@ struct schema {
     uint32_t tensors_count;
     uint32_t tensors_max;
     size_t values[SECTION_COUNT]; /* of each section; GRADIENT equals PARAMETERS */
+    struct digest meaning;        /* of what is computed with them, and of what; zero: anything */
 };
 
 void schema_init(struct schema *schema);
@@ -51,7 +52,7 @@ MUST_USE enum rc schema_add(struct schema *schema, const char *name, enum sectio
 bool schema_is_mean(const struct schema *schema, uint32_t tensor);
 /** NULL if there is none of that name. */
 const struct tensor *schema_find(const struct schema *schema, const char *name);
-/** Over names, shapes, order and sections: equal digests mean planes can be mixed. */
+/** Over names, shapes, order, sections and meaning: equal digests mean planes can be mixed. */
 struct digest schema_digest(const struct schema *schema);
 
 #endif

@@ -66,6 +66,27 @@ void task_card(const struct dataset_info *info, const struct model *model, struc
     snprintf(card->spec, sizeof(card->spec), "%s", model_spec(model));
 }
 
+struct digest task_meaning(const struct dataset_info *info, const struct model *model)
+{
+    static const char purpose[] = "grapevine meaning 1";
+    const char *spec = model_spec(model);
+    uint8_t kinds[] = {(uint8_t)info->input, (uint8_t)info->target};
+    bool has_words = info->input == DATA_VECTORS && info->class_words != NULL;
+    uint32_t words = has_words ? info->classes : 0;
+    struct hash hash;
+
+    hash_init(&hash);
+    hash_update(&hash, purpose, sizeof(purpose));
+    hash_update(&hash, spec, strlen(spec) + 1);
+    hash_update(&hash, kinds, sizeof(kinds));
+    hash_update(&hash, info->symbol_bytes, sizeof(info->symbol_bytes));
+    /* Tables number their classes by the words; elsewhere words are names of given numbers. */
+    for (uint32_t i = 0; i < words; i++) {
+        hash_update(&hash, info->class_words[i], strlen(info->class_words[i]) + 1);
+    }
+    return hash_final(&hash);
+}
+
 enum rc task_init(struct task *task, const struct dataset_info *info, const struct model *model,
                   uint32_t batch, struct fault *why)
 {

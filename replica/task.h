@@ -23,6 +23,10 @@ uint32_t task_context(const char *spec);
 void task_describe(const struct dataset_info *info, struct model_options *options);
 /** What a file is to say about a model trained on this data; not its data, step and samples. */
 void task_card(const struct dataset_info *info, const struct model *model, struct model_card *card);
+/** Of all that peers must have in common, besides shapes, for a mean of their models to make sense:
+ *  layers, kinds of input and target, the byte of each symbol, the words behind a table's classes.
+ *  Not of the samples, which are each peer's own. */
+struct digest task_meaning(const struct dataset_info *info, const struct model *model);
 /** For batches of up to `batch` samples. RC_SHAPE: the model gives one row a sample where the data
  *  ask each step, or the other way round; tokens without an embedding; heads for real values;
  *  RC_NOMEM. `task` is then empty; fine to deinit. */

@@ -105,6 +105,24 @@ static void another_model_is_refused_by_name(void **state)
     world_destroy(world);
 }
 
+/* One whose model looks alike, but is for other symbols, reads that its data differ. */
+static void the_same_model_of_other_data_is_refused(void **state)
+{
+    struct link_world *world = world_create(1, 0);
+    struct side *a = world_stranger(world), *b = world_peer(world, 2);
+
+    (void)state;
+    side_describe(a, 1);
+    a->hello.schema = hash_of("other symbols", 13);
+    side_start(a);
+    side_dial(a, b);
+    world_run(world, NS_PER_S);
+    assert_true(a->failed == 1 && a->opened + b->opened == 0);
+    assert_int_equal(a->rc, RC_MISMATCH);
+    assert_non_null(strstr(a->why, "'mlp' on data of another shape, or with other symbols"));
+    world_destroy(world);
+}
+
 /* A peer that lets everybody in is not linked with either, if its model is another. */
 static void a_dialler_refuses_another_model_too(void **state)
 {
@@ -500,6 +518,7 @@ int main(void)
         cmocka_unit_test(a_hangup_is_told_to_both),
         cmocka_unit_test(another_swarm_is_shut_out),
         cmocka_unit_test(another_model_is_refused_by_name),
+        cmocka_unit_test(the_same_model_of_other_data_is_refused),
         cmocka_unit_test(a_dialler_refuses_another_model_too),
         cmocka_unit_test(an_observer_gets_in_without_a_model),
         cmocka_unit_test(dialling_oneself_is_noticed),

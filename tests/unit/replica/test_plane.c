@@ -98,13 +98,18 @@ static struct digest digest_of(const char *first, const char *second, enum secti
     return digest;
 }
 
-/* The digest sees names, order, shapes, ranks and sections, and nothing else. */
+/* The digest sees names, order, shapes, ranks, sections and meaning, and nothing else. */
 static void the_digest_sees_every_difference(void **state)
 {
     static const uint32_t shape_3x2[] = {3, 2}, six[] = {6}, six_ones[] = {6, 1};
-    struct digest digests[7];
+    struct schema bare;
+    struct digest digests[7], plain;
 
     (void)state;
+    schema_init(&bare);
+    plain = schema_digest(&bare);
+    bare.meaning.bytes[31] = 1;
+    assert_false(digest_is_equal(plain, schema_digest(&bare)));
     digests[0] = digest_of("a", "b", SECTION_PARAMETERS, shape_2x3, 2);
     digests[1] = digest_of("b", "a", SECTION_PARAMETERS, shape_2x3, 2);
     digests[2] = digest_of("a", "b", SECTION_BUFFERS, shape_2x3, 2);
