@@ -218,8 +218,9 @@ static enum rc score_average(struct reading *r, struct model *model, struct faul
 {
     const struct dataset_info info = outputs_info(dataset_info(r->dataset), model);
     struct fault reason = {""};
-    enum rc rc = statistics_estimate(model, r->dataset, &reason);
+    enum rc rc = RC_OK;
 
+    if (soup_members(r->soup) > 1) rc = statistics_estimate(model, r->dataset, &reason);
     if (rc == RC_OK) rc = outputs_score(model, &info, &r->test, &r->out->average);
     if (rc == RC_OK) return rc;
     return fault_set(why, rc, "cannot evaluate the parameter average: %s",
@@ -240,7 +241,13 @@ static enum rc read_average(struct reading *r, struct fault *why)
         if (r->options->average_path == NULL) return RC_OK;
         return fault_set(why, RC_MISMATCH, "%s", r->out->average_missing);
     }
-    file.with_gradients = soup_has_statistics(r->soup);
+    if (soup_members(r->soup) == 1 && r->options->average_path == NULL) {
+        r->out->average = r->out->models[0]; /* to the bit: no need to run it again */
+        r->out->has_average = true;
+        r->out->distance = 0;
+        return RC_OK;
+    }
+    file.with_gradients = soup_has_statistics(r->soup) && soup_members(r->soup) > 1;
     if (file.with_gradients && file.batch_max > STATISTICS_BATCH) {
         file.batch_max = STATISTICS_BATCH; /* training passes take more memory */
     }

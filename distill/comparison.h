@@ -46,7 +46,7 @@ struct comparison {
     uint64_t samples; /* of the test part */
     bool is_text;     /* predictions are next tokens */
     bool has_average;
-    struct score average;      /* with running statistics estimated anew (distill/statistics.h) */
+    struct score average; /* of several: with statistics estimated anew (distill/statistics.h) */
     char average_missing[200]; /* why there is none */
     double distance;           /* consensus distance, NaN without an average */
     /* The ensemble. A vote has no loss: its loss_sum is NaN; real values have VOTE_MEAN alone. */

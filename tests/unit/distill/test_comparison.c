@@ -348,14 +348,39 @@ static void short_memory_leaks_nothing(void **state)
     }
 }
 
+static void one_model_with_statistics_stays_as_it_is(void **state)
+{
+    /* Proves: nothing is averaged, so nothing is estimated anew: scores and the written statistics
+     * are the model's. */
+    struct world *world = *state;
+    const char *path = world_file_of(world, "a", "conv3x3:4 bn linear:classes", "digits", 0, 1);
+    const char *average = scratch_path(&world->scratch, "average.safetensors");
+    struct tensor_file *file = NULL;
+    struct comparison c;
+    float variance;
+
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(compare(world, &path, 1, k == 0 ? NULL : average, &c, NULL), RC_OK);
+        assert_int_equal(c.average.correct, c.models[0].correct);
+        assert_true(fabs(score_loss(&c.average) - score_loss(&c.models[0])) < 1e-6);
+        comparison_deinit(&c);
+    }
+    assert_int_equal(tensor_file_load(average, &file, NULL), RC_OK);
+    memcpy(&variance, tensor_file_find(file, "bn1.running_variance")->bytes, sizeof variance);
+    assert_true(fabsf(variance - 1) <= 0);
+    tensor_file_destroy(file);
+}
+
 static void short_memory_in_an_average_leaks_nothing(void **state)
 {
     /* Proves: the same where statistics are estimated, in pieces. */
     struct world *world = *state;
-    const char *path = world_file_of(world, "a", "linear:4 bn linear:classes",
-                                     "synthetic:spirals,samples=300,test=8", 0, 1);
+    static const char spec[] = "linear:4 bn linear:classes";
+    static const char data[] = "synthetic:spirals,samples=300,test=4";
+    const char *paths[2] = {world_file_of(world, "a", spec, data, 0, 1),
+                            world_file_of(world, "b", spec, data, 0, 2)};
     const struct comparison_options options = {
-        .paths = &path, .paths_count = 1, .seed = 1, .bytes_max = 1};
+        .paths = paths, .paths_count = 2, .seed = 1, .bytes_max = 1};
     struct comparison c;
     enum rc rc = RC_NOMEM;
 
@@ -386,6 +411,7 @@ int main(void)
         cmocka_unit_test(a_model_for_other_data_is_refused_in_words),
         cmocka_unit_test(an_average_has_statistics_of_its_own),
         cmocka_unit_test(short_memory_leaks_nothing),
+        cmocka_unit_test(one_model_with_statistics_stays_as_it_is),
         cmocka_unit_test(short_memory_in_an_average_leaks_nothing),
     };
     return cmocka_run_group_tests(tests, world_set_up, world_tear_down);
