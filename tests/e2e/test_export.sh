@@ -65,6 +65,11 @@ fi
 if runtime=$(bash "$here/onnx/runtime.sh"); then
     accepted '^same resnet20' env NODE_PATH="$runtime" node "$here/onnx/compare.js" "$PWD/onnx"
     if grep DIFFERS accepted.out; then bad "onnxruntime says otherwise"; fi
+    awk 'BEGIN { for (r = 1; r <= 5; r++) for (i = 0; i < 64; i++)
+        printf("%.4f%s", (r + i) * (r + i) % 17 / 17, (i < 63 ? "," : "\n")) }' >rows.csv
+    accepted '"row":4' "$gv" predict cnn/model.safetensors --input rows.csv --top 10 --json
+    cp accepted.out rows.jsonl
+    accepted '^same: 5 rows' env NODE_PATH="$runtime" node "$here/onnx/predict.js" cnn.onnx rows.csv rows.jsonl 1,8,8
 else
     missing="$missing${missing:+; }$runtime"
 fi
