@@ -105,8 +105,9 @@ enum rc hogwild_create(const struct hogwild_options *options, struct hogwild **h
     h->shared = mem_array(h->values, sizeof(*h->shared));
     if (h->lanes == NULL || h->shared == NULL ||
         workers_create(options->threads, &h->workers) != RC_OK) {
-        rc = fault_set(why, RC_NOMEM, "--hogwild %u: no memory or no thread; use fewer",
-                       options->threads);
+        hogwild_destroy(h);
+        return fault_set(why, RC_NOMEM, "--hogwild %u: no memory or no thread; use fewer",
+                         options->threads);
     }
     for (uint32_t l = 0; rc == RC_OK && l < h->lanes_count; l++) {
         rc = make_lane(h, l, options, why);
