@@ -71,7 +71,8 @@ struct learner_ops {
     /** Steps from the first on that make so many passes over the share, where batches change. NULL:
      *  they all are as large as they were said to be. */
     uint64_t (*steps_of)(const struct learner *learner, double epochs);
-    /** On at most `samples_max` fixed test samples (0: all of them). */
+    /** On at most `samples_max` fixed test samples (0: all of them); of those with more than eight
+     *  labels each, on about 8 samples_max predictions. */
     MUST_USE enum rc (*evaluate)(struct learner *learner, uint64_t samples_max,
                                  struct evaluation *evaluation);
     /** Everything needed to go on to the bit: optimizer, random streams, data cursor. Entries are

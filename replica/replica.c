@@ -203,13 +203,24 @@ static enum rc score(struct replica *r, const struct samples *samples, size_t co
     return RC_OK;
 }
 
+/* Samples that `samples_max` allows; a sample of a text is many predictions, and counts for more.
+ */
+static uint64_t allowed(const struct dataset_info *info, uint64_t samples_max)
+{
+    uint64_t each = info->labels_per_sample, fewer;
+
+    if (samples_max == 0) return info->test_samples;
+    fewer = each > 8 ? samples_max / each * 8 + samples_max % each * 8 / each : samples_max;
+    if (fewer == 0) fewer = 1;
+    return fewer < info->test_samples ? fewer : info->test_samples;
+}
+
 /* A thousand samples stay in memory; more are loaded for the occasion. */
 static enum rc evaluate(struct learner *learner, uint64_t samples_max,
                         struct evaluation *evaluation)
 {
     struct replica *r = replica_of(learner);
-    uint64_t there = dataset_info(r->dataset)->test_samples;
-    uint64_t count = samples_max == 0 || samples_max > there ? there : samples_max;
+    uint64_t count = allowed(dataset_info(r->dataset), samples_max);
     struct samples more = {0};
     enum rc rc = RC_OK;
 
