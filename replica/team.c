@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/backend.h"
+#include "replica/layers.h"
 #include "replica/model_plan.h"
 #include "replica/workers.h"
 
@@ -24,6 +25,7 @@ struct team {
     struct workers *workers;
     struct lane *lanes;
     uint32_t lanes_count;
+    uint32_t grain; /* lanes begin at multiples of so many samples */
     struct model_meeting meeting;
     /* Of the pass in hand: */
     const float *input, *gradient;
@@ -54,13 +56,45 @@ static void meet(void *context, uint32_t number, double *values, size_t count)
     workers_meet(team->workers); /* lane 0 must not change them before all have read */
 }
 
+/* Samples that belong in one lane: a ghost batch (`bn:32`) has statistics of its own, which must
+ * not change with the number of threads. The least common multiple of all, or the whole batch. */
+static enum rc find_grain(const struct model_options *options, uint32_t *grain, struct fault *why)
+{
+    struct layer_list *list = mem_alloc(sizeof(*list));
+    uint64_t common = 1;
+    enum rc rc;
+
+    if (list == NULL) return fault_set(why, RC_NOMEM, "cannot set up the model: out of memory");
+    rc = layers_parse(options->spec, options->classes, list, why);
+    for (uint32_t i = 0; rc == RC_OK && i < list->count; i++) {
+        uint64_t ghost = list->layers[i].count, multiple = common;
+        if (list->layers[i].kind != LAYER_BATCH_NORM || ghost == 0) continue;
+        while (multiple % ghost != 0 && multiple < options->batch_max) {
+            multiple += common;
+        }
+        common = multiple < options->batch_max ? multiple : options->batch_max;
+    }
+    mem_free(list);
+    *grain = common == 0 ? 1 : (uint32_t)common;
+    return rc;
+}
+
+/* Grains of so many samples. */
+static uint32_t grains_of(const struct team *team, uint32_t samples)
+{
+    return samples / team->grain + (samples % team->grain != 0);
+}
+
 static enum rc make_lane(struct team *team, uint32_t number, const struct model_options *options,
                          struct fault *why)
 {
     struct lane *lane = &team->lanes[number];
     struct model_options mine = *options;
+    uint32_t grains = grains_of(team, options->batch_max);
 
-    mine.batch_max = (options->batch_max - 1) / team->lanes_count + 1;
+    grains = (grains + team->lanes_count - 1) / team->lanes_count; /* of the largest part */
+    mine.batch_max = grains * team->grain;
+    if (mine.batch_max > options->batch_max) mine.batch_max = options->batch_max;
     lane->backend = team->backend;
     if (number > 0) {
         mine.leader = team->lanes[0].model;
@@ -81,10 +115,15 @@ enum rc team_create(struct backend *backend, const struct model_options *options
 {
     struct team *t = mem_alloc(sizeof(*t));
     uint32_t threads = backend->threads;
-    enum rc rc = RC_OK;
+    enum rc rc;
 
     if (t == NULL) return fault_set(why, RC_NOMEM, "cannot set up the model: out of memory");
-    if (threads > options->batch_max) threads = options->batch_max;
+    rc = find_grain(options, &t->grain, why);
+    if (rc != RC_OK) {
+        mem_free(t);
+        return rc;
+    }
+    if (threads > grains_of(t, options->batch_max)) threads = grains_of(t, options->batch_max);
     if (threads > WORKERS_MAX) threads = WORKERS_MAX;
     if (threads == 0 || backend->ops->sibling == NULL) threads = 1;
     t->backend = backend;
@@ -147,15 +186,17 @@ static size_t logits_of(const struct team *team, bool is_training)
     return model_rows(model) * heads * model_classes(model);
 }
 
-/* Equal parts, the first ones a sample larger. */
+/* Equal parts, the first ones a grain larger. */
 static void share_out(struct team *team)
 {
-    uint32_t first = 0;
+    uint32_t first = 0, grains = grains_of(team, team->batch);
 
     for (uint32_t l = 0; l < team->lanes_count; l++) {
         struct lane *lane = &team->lanes[l];
         lane->first = first;
-        lane->samples = team->batch / team->lanes_count + (l < team->batch % team->lanes_count);
+        lane->samples =
+            (grains / team->lanes_count + (l < grains % team->lanes_count)) * team->grain;
+        if (lane->samples > team->batch - first) lane->samples = team->batch - first;
         lane->rc = RC_OK;
         first += lane->samples;
     }

@@ -23,8 +23,8 @@ struct team_part {
 };
 typedef enum rc (*team_work)(void *context, const struct team_part *part);
 
-/** As model_create(), with backend->threads threads (no more than samples in a batch), of which
- *  each will use one; backend->threads is 1 afterwards. */
+/** As model_create(), with backend->threads threads (no more than samples, or ghost batches of
+ *  `bn:N`, in a batch), of which each will use one; backend->threads is 1 afterwards. */
 MUST_USE enum rc team_create(struct backend *backend, const struct model_options *options,
                              struct team **team, struct fault *why);
 void team_destroy(struct team *team);

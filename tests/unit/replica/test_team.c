@@ -166,6 +166,41 @@ static void a_team_computes_what_one_does(void **state)
     }
 }
 
+/* Ghost batches are whole, and so their gradients are those of one thread; where there are fewer of
+ * them than threads, threads are left out. */
+static void ghost_batches_stay_in_one_lane(void **state)
+{
+    static const struct {
+        const char *spec;
+        uint32_t threads; /* of 3 asked for */
+    } cases[] = {{"linear:9 bn:8 tanh linear:classes", 3},
+                 {"linear:9 bn:4 tanh linear:9 bn:6 tanh linear:classes", 2},
+                 {"linear:9 bn:32 tanh linear:classes", 1}};
+    const uint32_t batches[] = {20, 13, 2, 20};
+    float input[BATCH_MAX * VALUES];
+    struct rng rng;
+
+    (void)state;
+    rng_init(&rng, 1, 0);
+    for (size_t i = 0; i < ARRAY_COUNT(input); i++) {
+        input[i] = (float)rng_normal(&rng);
+    }
+    for (size_t c = 0; c < ARRAY_COUNT(cases); c++) {
+        struct crew alone = crew_of(cases[c].spec, 1), together = crew_of(cases[c].spec, 3);
+
+        assert_int_equal(team_threads(together.team), cases[c].threads);
+        for (size_t b = 0; b < ARRAY_COUNT(batches); b++) {
+            double loss = train(alone, input, batches[b]);
+            double other = train(together, input, batches[b]);
+            if (!(fabs(loss - other) < 1e-4)) fail_msg("%s: %g, %g", cases[c].spec, loss, other);
+            if (batches[b] == 2) continue; /* as above */
+            check_section(alone, together, SECTION_GRADIENT, cases[c].spec, batches[b]);
+        }
+        crew_end(alone);
+        crew_end(together);
+    }
+}
+
 /* One lane's part holds a token that is none: all come back, and the next batch is computed. */
 static void a_lane_that_fails_keeps_nobody_waiting(void **state)
 {
@@ -317,6 +352,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(workers_run_together_and_meet),
         cmocka_unit_test(a_team_computes_what_one_does),
+        cmocka_unit_test(ghost_batches_stay_in_one_lane),
         cmocka_unit_test(a_lane_that_fails_keeps_nobody_waiting),
         cmocka_unit_test(evaluation_is_shared_out_too),
         cmocka_unit_test(work_on_flat_vectors_is_shared_out),
