@@ -363,6 +363,7 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
     if (rc == RC_OK) rc = task_init(&r->task, info, r->model, r->batch, why);
     if (rc != RC_OK) return rc;
     model_set_normalisation(r->model, info->mean, info->scale);
+    model_set_meaning(r->model, task_meaning(info, r->model));
     team_set_stream(r->team, options->stream_seed, 0);
     rc = model_reserve_moments(r->model, optimizer_planes(r->optimizer.kind));
     if (rc == RC_OK) rc = batch_init(&r->next, info, r->batch);
