@@ -228,10 +228,16 @@ static void rolled_back(struct node *node, struct border_job *job)
 
 static void checkpointed(struct node *node, struct border_job *job)
 {
+    bool is_last = node->state == NODE_LEAVING;
+
     checkpoint_deinit(&job->checkpoint);
     if (job->rc == RC_OK) {
         node->checkpoint_failures = 0;
         node->checkpoint_due_ns = node_now(node) + node->options.checkpoint_every_ns;
+    } else if (is_last && node->is_goal_reached && job->rc != RC_NONFINITE) {
+        node->result.rc = job->rc; /* a goal whose model is lost is none */
+        fault_set(&node->result.why, job->rc,
+                  "the last checkpoint failed: %s; make room and start again", job->why.text);
     } else {
         uint64_t doubling = node->checkpoint_failures < 4 ? node->checkpoint_failures : 4;
 
@@ -241,7 +247,7 @@ static void checkpointed(struct node *node, struct border_job *job)
                   job->why.text);
     }
     if (job->rc == RC_NONFINITE) node->wants_rollback = true;
-    if (node->state == NODE_LEAVING) node->has_last_checkpoint = true;
+    if (is_last) node->has_last_checkpoint = true;
 }
 
 static void hashed(struct node *node, struct border_job *job)

@@ -30,4 +30,13 @@ rm "$WORK/disk/filler"
 start_peer a "${common[@]}" --time 1s --out "$WORK/disk/a"
 wait_exit a || fail "the peer did not resume after the disk had room again"
 grep -q "resuming from" "$WORK/a.err" || fail "it did not resume"
+
+# Where the model of a reached goal cannot be kept, the run has failed and says so.
+start_peer b --data digits --model mlp --averaging none --checkpoint-every 1h --time 3s --out "$WORK/disk/b"
+wait_line b '"step":[1-9]' 30
+dd if=/dev/zero of="$WORK/disk/filler" bs=64k 2>/dev/null
+wait_exit b
+code=$?
+((code == 1)) || fail "exit code $code where the last checkpoint failed, not 1"
+grep -q 'grapevine: the last checkpoint failed: .*no space left' "$WORK/b.err" || fail "that was not said"
 echo "a full disk costs checkpoints, not the run"
