@@ -100,7 +100,7 @@ struct model_stage {
     uint64_t parameters, flops; /* flops: forward, a sample */
 };
 uint32_t model_stages(const struct model *model);
-void model_stage(const struct model *model, uint32_t i, struct model_stage *stage);
+void model_stage(const struct model *model, uint32_t i, struct model_stage *info);
 
 /* Bytes on the backend, by what they are for, at batch_max. */
 struct model_memory {

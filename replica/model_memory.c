@@ -229,7 +229,7 @@ static size_t place(const struct model *model, bool is_whole, struct buffer **or
     for (uint32_t i = 0; i < count; i++) {
         if (buffers[i].bytes > 0 && buffers[i].is_whole == is_whole) order[chosen++] = &buffers[i];
     }
-    qsort(order, chosen, sizeof(*order), by_size);
+    qsort(order, chosen, sizeof(void *), by_size);
     for (uint32_t i = 0; i < chosen; i++) {
         uint32_t at = i;
         order[i]->offset = find_room(placed, i, order[i], model->is_unshared);
@@ -437,7 +437,7 @@ enum rc model_place(struct model *model, struct fault *why)
 {
     uint32_t buffers_max = 2 * model->values_count + model->stages_count;
     bool *kept = mem_alloc(model->values_count * sizeof(*kept));
-    struct buffer **lists = mem_alloc(2 * (size_t)buffers_max * sizeof(*lists));
+    struct buffer **lists = mem_alloc(2 * (size_t)buffers_max * sizeof(void *));
     bool is_planned;
     enum rc rc;
 

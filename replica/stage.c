@@ -130,8 +130,10 @@ enum rc stage_tensor(struct model *model, struct stage *stage, enum section sect
 /* Equal slices, none larger than `most`. */
 static uint32_t equal_slices(uint32_t samples, uint32_t most)
 {
-    uint32_t slices = (samples - 1) / most + 1;
+    uint32_t slices;
 
+    CHECK(samples > 0 && most > 0);
+    slices = (samples - 1) / most + 1;
     return (samples - 1) / slices + 1;
 }
 

@@ -99,7 +99,7 @@ static enum rc add_tensors(struct model *model, struct stage *stage,
 static enum rc conv_create(struct model *model, struct stage *stage, struct fault *why)
 {
     struct backend *backend = stage_backend(model);
-    struct conv_options options;
+    struct conv_options options = {.groups = 1};
     struct conv_state *state;
     enum rc rc = shape_conv(model, stage, &options, why);
 
