@@ -284,7 +284,7 @@ static enum rc check_hogwild(const struct replica *r, const struct replica_optio
                          "--hogwild takes a step for each batch; leave --accumulate and "
                          "--schedule grow out");
     }
-    if (options->threads > 1) {
+    if (r->backend->threads > 1) {
         return fault_set(why, RC_USAGE,
                          "--hogwild %u runs as many threads, one for each batch; leave --threads "
                          "out",
