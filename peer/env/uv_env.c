@@ -13,6 +13,9 @@
 
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { SIGNALS_PATIENT = 2 };
 
 uint64_t uv_clock_ns(void)
 {
@@ -64,10 +67,13 @@ static void env_wake_at(struct env *base, uint64_t at_ns)
     CHECK(uv_timer_start(&env->wake, on_wake_timer, delay_ms, 0) == 0);
 }
 
+/* The first asks for a goodbye and the second for a short one, but both wait for the step of a job,
+ * which may take minutes; the third waits for nothing. Files are replaced whole at any moment. */
 static void on_uv_signal(uv_signal_t *handle, int number)
 {
     struct uv_env *env = handle->data;
 
+    if (++env->signals_seen > SIGNALS_PATIENT) _exit(128 + number);
     if (!env->is_stopping) env->events.on_signal(env->events.context, number);
 }
 

@@ -119,6 +119,7 @@ struct uv_env {
     uv_tcp_t *listener; /* freed in its close callback; NULL: not listening */
     struct uv_watch watches[WATCHES_MAX];
     bool is_stopping; /* no event is delivered any more */
+    unsigned signals_seen;
     bool is_running;
     uint64_t wake_at_ns;
     uint64_t links_made;

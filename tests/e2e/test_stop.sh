@@ -27,6 +27,14 @@ wait_exit a
 code=$?
 ((code == 143)) || fail "exit code $code after SIGTERM, not 143"
 
+# Steps of this one take long: who cannot wait for one presses Ctrl-C until the peer is gone.
+awk 'BEGIN { for (i = 0; i < 12000; i++) printf "%d bottles. ", i }' >"$WORK/text"
+start_peer slow --data "text:$WORK/text" --model gpt-micro --batch 32
+while jobs -rp | grep -qx "${PEER_PID[slow]}"; do kill -INT "${PEER_PID[slow]}" 2>/dev/null; done
+wait_exit slow
+code=$?
+((code == 130)) || fail "exit code $code after many SIGINTs, not 130"
+
 if "$GRAPEVINE" peer --out "$WORK/a" --model 'linear:classes' --steps 1 >"$WORK/other.out" 2>&1; then
     fail "another model in the same --out was accepted"
 else
