@@ -36,7 +36,7 @@ static enum rc read_steps(const struct schedule *schedule, const struct spec_ite
     bool is_share = item->value < 1.0;
     double wanted = is_share ? item->value * (double)schedule->steps_total : item->value;
 
-    if (item->value < least || item->value >= 1e15) {
+    if (item->value < least || item->value >= 1e15 || (item->is_percent && !is_share)) {
         return fault_set(why, RC_PARSE,
                          "--schedule, column %zu: %s must be a share below 1 or a number of steps",
                          item->value_column, item->key);

@@ -77,7 +77,7 @@ static bool take_word(const char **at, const char *stops, char word[SPEC_WORD_BY
     return true;
 }
 
-static bool parse_value(const char *word, double *value)
+static bool parse_value(const char *word, struct spec_item *item)
 {
     char *end = NULL;
     double number;
@@ -85,11 +85,12 @@ static bool parse_value(const char *word, double *value)
     if (strspn(word, "0123456789.eE+-%") != strlen(word)) return false; /* no "inf", no "0x1" */
     number = strtod(word, &end);
     if (end == word || !isfinite(number)) return false;
-    if (*end == '%') {
+    item->is_percent = *end == '%';
+    if (item->is_percent) {
         number /= 100.0;
         end++;
     }
-    *value = number;
+    item->value = number;
     return *end == '\0';
 }
 
@@ -116,7 +117,7 @@ static enum rc parse_item(const char *what, const char *text, const char **at, s
     }
     ++*at;
     item->value_column = (size_t)(*at - text) + 1;
-    if (!take_word(at, ",", value) || !parse_value(value, &item->value)) {
+    if (!take_word(at, ",", value) || !parse_value(value, item)) {
         return fault_set(why, RC_PARSE, "%s, column %zu: expected a number after '%s='", what,
                          item->value_column, item->key);
     }

@@ -8,13 +8,15 @@
 #include "base/fault.h"
 #include "base/rc.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { SPEC_WORD_BYTES = 32, SPEC_ITEMS_MAX = 16 };
 
 struct spec_item {
     char key[SPEC_WORD_BYTES];
-    double value;        /* finite; "5%" is 0.05 */
+    double value; /* finite; "5%" is 0.05 */
+    bool is_percent;
     size_t column;       /* of the key, from 1 */
     size_t value_column; /* of the value */
 };

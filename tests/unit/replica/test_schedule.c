@@ -143,6 +143,8 @@ static void a_wrong_schedule_is_told_with_its_column(void **state)
                       "--schedule, column 12: min must be a share of the rate, 0 to 1");
     check_no_schedule("cosine:warmup=-1", 9, RC_PARSE,
                       "--schedule, column 15: warmup must be a share below 1 or a number of steps");
+    check_no_schedule("cosine:warmup=200%", 9, RC_PARSE,
+                      "--schedule, column 15: warmup must be a share below 1 or a number of steps");
     check_no_schedule("cosine:warmp=1", 9, RC_PARSE,
                       "--schedule, column 8: unknown key 'warmp'; did you mean 'warmup'?");
     check_no_schedule("constant:min=0", 9, RC_PARSE,
