@@ -111,7 +111,7 @@ static void check_same(const struct scene *scene, struct model *a, struct model 
                        const struct pass *x, const struct pass *y, const char *what)
 {
     static const enum section sections[] = {SECTION_GRADIENT, SECTION_BUFFERS};
-    bool is_same = memcmp(&x->loss, &y->loss, sizeof(x->loss)) == 0;
+    bool is_same = x->loss == y->loss;
 
     for (size_t i = 0; i < ARRAY_COUNT(sections); i++) {
         size_t count = model_schema(a)->values[sections[i]];
@@ -346,6 +346,16 @@ static void jolt(struct model *model, uint64_t seed)
     }
 }
 
+/* Statistics of a sample or two make values that are all but 0, and a relu behind them a matter of
+ * rounding. */
+static bool has_poor_statistics(const struct scene *scene)
+{
+    uint32_t rest = scene->batch % 5; /* of ghost batches */
+
+    if (strstr(scene->random.spec, "bn:5") != NULL && (rest == 1 || rest == 2)) return true;
+    return strstr(scene->random.spec, "bn") != NULL && scene->batch < 3;
+}
+
 /* `far` apart must be as close as rounding allows: some models have a normalisation of values that
  * are all but equal, or a maximum of two such values. */
 static void check_close(const struct scene *scene, const struct pass *x, const struct pass *y,
@@ -356,6 +366,7 @@ static void check_close(const struct scene *scene, const struct pass *x, const s
     struct pass a, b;
     double bound, bound_loss;
 
+    if (has_poor_statistics(scene)) goto out;
     train(exact, scene, &a);
     jolt(jolted, scene->random.options.seed);
     train(jolted, scene, &b);
@@ -366,6 +377,7 @@ static void check_close(const struct scene *scene, const struct pass *x, const s
                  (unsigned)scene->random.options.seed, scene->random.spec, scene->batch,
                  scene->random.options.batch_max, what, x->loss, y->loss, far, bound);
     }
+out:
     model_destroy(exact);
     model_destroy(jolted);
     backend_destroy(oracle);
