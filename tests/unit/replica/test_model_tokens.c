@@ -9,8 +9,7 @@
 static const char *const specs[] = {
     "embed:8 linear:classes",
     "embed:8 linear:classes,tied=1",
-    "embed:8 positions:40 [ ln attention:2 ]+ [ linear:16 gelu linear:8 ]+ ln "
-    "linear:classes,tied=1",
+    "embed:8 positions:40 [ ln attention:2 ]+ [ linear:9 gelu linear:8 ]+ linear:classes,tied=1",
     "embed:12 positions:33 ( [ ln attention:3,rotary=1 dropout:0.1 ]+ )*2 ln linear:classes",
     "embed:6 dropout:0.3 lstm:7 gru:5 linear:classes",
     "embed:6 rnn:6,truncate=4 last linear:classes",
