@@ -325,11 +325,18 @@ static enum rc close_segment(struct run *run, const struct segment *segment)
     return rc;
 }
 
+/* A step of a large model takes longer than people wait. */
+static bool is_stopped(const struct run *run)
+{
+    return run->is_training && run->model->stop != NULL && atomic_load(run->model->stop);
+}
+
 static enum rc run_segment(struct run *run, const struct segment *segment)
 {
     enum rc rc = RC_OK;
 
     for (uint32_t first = 0; rc == RC_OK && first < run->batch; first += segment->slice) {
+        if (is_stopped(run)) return RC_CANCELLED;
         for (uint32_t i = 0; rc == RC_OK && i < segment->count; i++) {
             uint32_t back = segment->first + segment->count - 1 - i;
             rc = run_stage(run, run->is_backward ? back : segment->first + i, first);

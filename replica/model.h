@@ -10,6 +10,7 @@
 #include "base/rc.h"
 #include "replica/plane.h"
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 struct backend;
@@ -78,6 +79,8 @@ MUST_USE enum rc model_reserve_moments(struct model *model, uint32_t planes);
 void model_set_stream(struct model *model, uint64_t stream, uint64_t passes);
 uint64_t model_passes(const struct model *model);
 
+/** While *stop is raised, training passes end early with RC_CANCELLED; NULL: never. Borrowed. */
+void model_set_stop(struct model *model, const atomic_bool *stop);
 /** Forward pass. input: [batch, channels, height, width] or [batch, width] token ids, float32,
  *  row-major; logits: [batch, rows, classes], in host memory. `is_training`: batch statistics,
  *  dropout, and keep activations for model_backward(), until which `input` stays borrowed; logits

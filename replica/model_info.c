@@ -109,6 +109,11 @@ enum rc model_reserve_moments(struct model *model, uint32_t planes)
     return RC_OK;
 }
 
+void model_set_stop(struct model *model, const atomic_bool *stop)
+{
+    model->stop = stop;
+}
+
 void model_set_profile(struct model *model, const struct model_profile *profile)
 {
     model->profile = profile;

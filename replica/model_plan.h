@@ -78,8 +78,9 @@ struct model {
     struct model *leader;                /* NULL: it has planes of its own */
     const struct model_meeting *meeting; /* NULL: it has the whole batch */
     uint32_t lane;
-    uint32_t first;  /* sample of the whole batch that its batch begins with */
-    uint32_t closed; /* stages of the pass that have been closed, with their meetings */
+    uint32_t first;          /* sample of the whole batch that its batch begins with */
+    const atomic_bool *stop; /* of training passes; NULL: none */
+    uint32_t closed;         /* stages of the pass that have been closed, with their meetings */
 
     uint64_t stream, passes;             /* of dropout */
     uint64_t statistics_pass;            /* model_set_statistics_pass() */

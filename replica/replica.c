@@ -29,6 +29,7 @@ static void replica_destroy(struct learner *learner)
     r->backend->ops->free(r->backend, r->input);
     r->backend->ops->free(r->backend, r->accumulated);
     r->backend->ops->free(r->backend, r->workspace);
+    r->backend->ops->free(r->backend, r->statistics);
     mem_free(r->logits);
     mem_free(r->logits_gradient);
     batch_deinit(&r->next);
@@ -335,6 +336,10 @@ static enum rc make_optimizer_buffers(struct replica *r)
         workspace *= team_threads(r->team);
         r->workspace = ops->alloc(r->backend, workspace * sizeof(float));
         if (r->workspace == NULL) return RC_NOMEM;
+    }
+    if (schema->values[SECTION_BUFFERS] > 0) {
+        r->statistics = ops->alloc(r->backend, schema->values[SECTION_BUFFERS] * sizeof(float));
+        if (r->statistics == NULL) return RC_NOMEM;
     }
     if (r->accumulate > 1 || r->schedule.kind == SCHEDULE_GROW ||
         optimizer_is_full_batch(&r->optimizer)) {

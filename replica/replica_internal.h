@@ -36,6 +36,7 @@ struct replica {
     uint64_t stream_seed; /* of dropout, too */
     float *accumulated;   /* sum of a step's earlier gradients; NULL without accumulation */
     float *workspace;     /* the optimizer's, on the backend */
+    float *statistics;    /* SECTION_BUFFERS before the step; NULL: there are none */
     bool has_schedule;    /* false: its end follows from the share, once that is known */
     uint32_t batch;
     uint64_t step, updates, samples_seen;

@@ -230,13 +230,50 @@ static enum rc run_hogwild(struct replica *r, uint32_t steps, const atomic_bool 
     return RC_OK;
 }
 
-/* Steps that all threads take together. */
+/* Where a step begins: what it changes before its end. */
+struct border {
+    uint64_t share[SHARE_STATE_WORDS];
+    uint64_t passes;
+};
+
+static size_t statistics_bytes(const struct replica *r)
+{
+    return model_schema(r->model)->values[SECTION_BUFFERS] * sizeof(float);
+}
+
+static enum rc remember(struct replica *r, struct border *border)
+{
+    share_save(r->share, border->share);
+    border->passes = model_passes(r->model);
+    if (r->statistics == NULL) return RC_OK;
+    return r->backend->ops->upload(r->backend, r->statistics,
+                                   model_plane(r->model, SECTION_BUFFERS), statistics_bytes(r));
+}
+
+/* As if the step had not begun. */
+static enum rc take_back(struct replica *r, const struct border *border)
+{
+    CHECK(share_load(r->share, border->share)); /* this very share wrote it */
+    team_set_stream(r->team, r->stream_seed, border->passes);
+    if (r->statistics == NULL) return RC_OK;
+    return r->backend->ops->upload(r->backend, model_plane(r->model, SECTION_BUFFERS),
+                                   r->statistics, statistics_bytes(r));
+}
+
+/* Steps that all threads take together. One that is stopped on its way did not happen. */
 static enum rc run_steps(struct replica *r, uint32_t steps, const atomic_bool *stop,
                          struct train_report *done, struct task_score *total)
 {
     while (done->steps < steps && (stop == NULL || !atomic_load(stop))) {
         struct task_score score = {0.0, 0, 0};
-        enum rc rc = run_batches(r, true, &score);
+        struct border border;
+        enum rc rc = remember(r, &border);
+
+        if (rc != RC_OK) return rc;
+        team_set_stop(r->team, stop);
+        rc = run_batches(r, true, &score);
+        team_set_stop(r->team, NULL);
+        if (rc == RC_CANCELLED) return take_back(r, &border);
         if (rc != RC_OK) return rc;
         done->steps++;
         done->loss_sum += score.loss;

@@ -170,6 +170,13 @@ uint32_t team_threads(const struct team *team)
     return team->lanes_count;
 }
 
+void team_set_stop(struct team *team, const atomic_bool *stop)
+{
+    for (uint32_t l = 0; l < team->lanes_count; l++) {
+        model_set_stop(team->lanes[l].model, stop);
+    }
+}
+
 void team_set_stream(struct team *team, uint64_t stream, uint64_t passes)
 {
     for (uint32_t l = 0; l < team->lanes_count; l++) {

@@ -31,6 +31,8 @@ void team_destroy(struct team *team);
 /** The model whose planes are the team's. */
 struct model *team_model(const struct team *team);
 uint32_t team_threads(const struct team *team);
+/** See model_set_stop(): either the whole pass is done, its work included, or nothing is. */
+void team_set_stop(struct team *team, const atomic_bool *stop);
 /** See model_set_stream(). */
 void team_set_stream(struct team *team, uint64_t stream, uint64_t passes);
 /** See model_forward() and model_backward(); `input` is in memory of the backend. */

@@ -276,6 +276,66 @@ static void a_profiled_run_is_the_same_run_and_tells_its_parts(void **state)
     watched->ops->destroy(watched);
 }
 
+/* A clock that raises the flag when it is read for the n-th time: somewhere within a step. */
+struct alarm {
+    uint64_t reads, ring_at;
+    atomic_bool stop;
+};
+
+static uint64_t read_and_ring(void *context)
+{
+    struct alarm *alarm = context;
+
+    if (++alarm->reads == alarm->ring_at) atomic_store(&alarm->stop, true);
+    return alarm->reads;
+}
+
+/* Stopped anywhere in a step, and asked to go on: the same parameters, statistics and batches as
+ * without; a step counts whole or not at all. */
+static void a_step_that_is_stopped_did_not_happen(void **state)
+{
+    struct replica_options options =
+        options_of("conv3x3:8 bn relu dropout:0.2 linear:24 bn:16 gelu linear:classes");
+
+    (void)state;
+    options.augment = "crop:1";
+    options.accumulate = 2;
+    for (uint32_t threads = 1; threads <= 2; threads++) {
+        uint32_t cut = 0;
+
+        options.threads = threads;
+        for (uint64_t ring_at = 1; ring_at < 260; ring_at += 13) {
+            struct cpu_backend_options cpu = {.threads = threads};
+            struct backend *backends[2] = {cpu_backend_create(&cpu), cpu_backend_create(&cpu)};
+            struct alarm alarm = {.ring_at = ring_at};
+            struct train_report report = {0};
+            struct learner *straight, *stopped;
+            float *one, *other;
+
+            options.profile = (struct profile_clock){NULL, NULL};
+            straight = make(backends[0], &options);
+            options.profile = (struct profile_clock){read_and_ring, &alarm};
+            stopped = make(backends[1], &options);
+            assert_int_equal(stopped->ops->train(stopped, 4, &alarm.stop, &report), RC_OK);
+            cut += report.steps < 4;
+            assert_int_equal(report.step, report.steps);
+            train(stopped, 4 - report.steps);
+            train(straight, 4);
+            check_equal(straight, stopped);
+            one = values_of(straight, SECTION_BUFFERS);
+            other = values_of(stopped, SECTION_BUFFERS);
+            assert_memory_equal(one, other, count_of(straight, SECTION_BUFFERS) * sizeof(float));
+            mem_free(one);
+            mem_free(other);
+            straight->ops->destroy(straight);
+            stopped->ops->destroy(stopped);
+            backend_destroy(backends[0]);
+            backend_destroy(backends[1]);
+        }
+        assert_true(cut > 5);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +348,7 @@ int main(void)
         cmocka_unit_test(a_clipped_step_is_as_long_as_the_limit),
         cmocka_unit_test(every_optimizer_learns_with_its_defaults),
         cmocka_unit_test(a_profiled_run_is_the_same_run_and_tells_its_parts),
+        cmocka_unit_test(a_step_that_is_stopped_did_not_happen),
     };
 
     return cmocka_run_group_tests(tests, make_backend, drop_backend);
