@@ -101,6 +101,32 @@ static enum rc check_symbols(const struct comparison_file *file, const struct mo
                      file->path, card->symbols, info->symbols, info->name);
 }
 
+/* A table numbers its classes by its words: others would give the same numbers to other things.
+ * Elsewhere words are but names of given numbers, and files of old have none. */
+static enum rc check_words(const struct comparison_file *file, const struct model_card *card,
+                           struct fault *why)
+{
+    const char *mine = card->class_words, *theirs;
+    char words[MODEL_WORDS_BYTES];
+
+    task_words(file->info, words);
+    theirs = words;
+    if (file->info->input != DATA_VECTORS || *mine == '\0' || *theirs == '\0') return RC_OK;
+    for (uint32_t class = 0; *mine != '\0' && *theirs != '\0'; class ++) {
+        const size_t m = strcspn(mine, "\n"), t = strcspn(theirs, "\n");
+
+        if (m != t || memcmp(mine, theirs, m) != 0) {
+            return fault_set(why, RC_MISMATCH,
+                             "%s does not fit the data: class %u is '%.*s' for the model and "
+                             "'%.*s' in %s; pass the --data it was trained on",
+                             file->path, class, (int)m, mine, (int)t, theirs, file->info->name);
+        }
+        mine += m + 1;
+        theirs += t + 1;
+    }
+    return RC_OK; /* as many of each: check_shape() */
+}
+
 enum rc comparison_load(struct backend *backend, const struct comparison_file *file,
                         struct model **model, struct model_card *card, struct fault *why)
 {
@@ -111,6 +137,7 @@ enum rc comparison_load(struct backend *backend, const struct comparison_file *f
     if (rc == RC_OK) rc = model_card_read(tensors, file->path, card, why);
     if (rc == RC_OK) rc = check_shape(file, card, why);
     if (rc == RC_OK) rc = check_symbols(file, card, why);
+    if (rc == RC_OK) rc = check_words(file, card, why);
     if (rc == RC_OK) {
         rc = model_load(backend, tensors, file->path, file->batch_max, file->with_gradients,
                         &loaded, card, why);
@@ -369,8 +396,12 @@ static enum rc reading_begin(struct reading *r, struct fault *why)
     enum rc rc = comparison_card(r->options->paths[0], &card, why);
     if (rc != RC_OK) return rc;
     const struct dataset_options dataset = comparison_data(&card, r->options->seed);
-    rc = dataset_open(r->options->data != NULL ? r->options->data : card.data, &dataset,
-                      &r->dataset, why);
+    const char *data = r->options->data != NULL ? r->options->data : card.data;
+    if (r->options->data == NULL && card.data[0] == '\0') { /* written by another program */
+        return fault_set(why, RC_USAGE, "%s does not say what data it was trained on; pass --data",
+                         r->options->paths[0]);
+    }
+    rc = dataset_open(data, &dataset, &r->dataset, why);
     if (rc == RC_OK) rc = dataset_load_test(r->dataset, r->options->samples_max, &r->test, why);
     if (rc != RC_OK) return rc;
     snprintf(out->data, sizeof out->data, "%s", dataset_info(r->dataset)->name);

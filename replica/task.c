@@ -33,10 +33,11 @@ static bool is_plain(const char *word)
 }
 
 /* Words that do not fit, or would break the form, are left out all together. */
-static void copy_words(const struct dataset_info *info, char text[MODEL_WORDS_BYTES])
+void task_words(const struct dataset_info *info, char text[MODEL_WORDS_BYTES])
 {
     size_t at = 0;
 
+    text[0] = '\0';
     if (info->target != DATA_CLASS || info->class_words == NULL) return;
     for (uint32_t c = 0; c < info->classes; c++) {
         const char *word = info->class_words[c];
@@ -62,7 +63,7 @@ void task_card(const struct dataset_info *info, const struct model *model, struc
     };
     _Static_assert(sizeof(card->symbol_bytes) == sizeof(info->symbol_bytes), "the same table");
     memcpy(card->symbol_bytes, info->symbol_bytes, sizeof(card->symbol_bytes));
-    copy_words(info, card->class_words);
+    task_words(info, card->class_words);
     snprintf(card->spec, sizeof(card->spec), "%s", model_spec(model));
 }
 

@@ -291,6 +291,65 @@ static void a_model_for_other_data_is_refused_in_words(void **state)
     }
 }
 
+/* A table of two classes in `path`, told by its second column. */
+static void write_table(const char *path, const char *low, const char *high)
+{
+    FILE *file = fopen(path, "w");
+
+    assert_non_null(file);
+    fputs("x,class\n", file);
+    for (int i = 0; i < 400; i++) {
+        fprintf(file, "%d,%s\n", i, i % 2 == 0 ? low : high);
+    }
+    fclose(file);
+}
+
+static void a_table_of_other_classes_is_refused_by_its_words(void **state)
+{
+    /* Proves: as many classes of another name are RC_MISMATCH, with the first that differs; the
+     * same words in another table are fine. */
+    struct world *world = *state;
+    char data[3][200];
+    static const char *const words[3][2] = {{"cat", "dog"}, {"hat", "dog"}, {"cat", "dog"}};
+    struct comparison c;
+
+    for (int k = 0; k < 3; k++) {
+        char name[16];
+        snprintf(name, sizeof name, "table%d.csv", k);
+        const char *path = scratch_path(&world->scratch, name);
+        write_table(path, words[k][0], words[k][1]);
+        snprintf(data[k], sizeof data[k], "csv:%s,label=class", path);
+    }
+    const char *model = world_file_of(world, "m", "linear:classes", data[0], 0, 1);
+    for (int k = 0; k < 3; k++) {
+        const struct comparison_options options = {
+            .paths = &model, .paths_count = 1, .data = data[k], .seed = 1};
+        struct fault why = {""};
+        enum rc rc = comparison_run(world->backend, &options, &c, &why);
+        assert_int_equal(rc, k == 1 ? RC_MISMATCH : RC_OK);
+        if (k == 1) assert_non_null(strstr(why.text, "class 0 is "));
+        if (rc == RC_OK) comparison_deinit(&c);
+    }
+}
+
+static void a_file_that_does_not_name_its_data_asks_for_it(void **state)
+{
+    /* Proves: without --data, a model of another program is wrong usage and the line says so. */
+    struct world *world = *state;
+    struct model_card card;
+    struct model *model = world_model(world, "linear:classes", 1, &card);
+    const char *path = scratch_path(&world->scratch, "foreign");
+    struct comparison c;
+    struct fault why = {""};
+
+    card.data[0] = '\0';
+    world_save(model, &card, path);
+    model_destroy(model);
+    assert_int_equal(compare(world, &path, 1, NULL, &c, &why), RC_USAGE);
+    assert_non_null(strstr(why.text, "foreign does not say what data it was trained on"));
+    assert_non_null(strstr(why.text, "pass --data"));
+}
+
 static void an_average_has_statistics_of_its_own(void **state)
 {
     /* Proves: the average that is written has running statistics estimated on training data, and
@@ -409,6 +468,8 @@ int main(void)
         cmocka_unit_test(little_memory_gives_the_same_scores_in_pieces),
         cmocka_unit_test(real_values_have_a_squared_error_and_no_accuracy),
         cmocka_unit_test(a_model_for_other_data_is_refused_in_words),
+        cmocka_unit_test(a_table_of_other_classes_is_refused_by_its_words),
+        cmocka_unit_test(a_file_that_does_not_name_its_data_asks_for_it),
         cmocka_unit_test(an_average_has_statistics_of_its_own),
         cmocka_unit_test(short_memory_leaks_nothing),
         cmocka_unit_test(one_model_with_statistics_stays_as_it_is),
