@@ -11,11 +11,19 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Sizes that do not fit and limits are met in files as well as on the command line; a line about
+ * the latter begins with the flag, one about a file with the file. */
+static bool is_wrong_usage(enum rc rc, const struct fault *why)
+{
+    if (rc == RC_SHAPE || rc == RC_LIMIT) return strncmp(why->text, "--", 2) == 0;
+    return rc == RC_USAGE || rc == RC_PARSE;
+}
+
 int command_failed(enum rc rc, const struct fault *why)
 {
     CHECK(rc != RC_OK);
     fprintf(stderr, "grapevine: %s\n", why->text[0] != '\0' ? why->text : rc_text(rc));
-    return rc == RC_USAGE || rc == RC_PARSE ? EXIT_USAGE : EXIT_FAILED;
+    return is_wrong_usage(rc, why) ? EXIT_USAGE : EXIT_FAILED;
 }
 
 bool command_wants_bf16(const struct options *options)

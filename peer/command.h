@@ -38,7 +38,8 @@ int command_doctor(struct options *options);
 int command_bench(struct options *options);
 
 /** Print the one error line, "grapevine: " and the reason, and choose the exit code: EXIT_USAGE for
- *  RC_USAGE and RC_PARSE, else EXIT_FAILED. */
+ *  RC_USAGE and RC_PARSE, and for RC_SHAPE and RC_LIMIT of a line that begins with a flag; else
+ *  EXIT_FAILED. */
 int command_failed(enum rc rc, const struct fault *why);
 /** The device that --device asks for, with --threads and --precision of it where the command takes
  *  them; release with backend_destroy(). */

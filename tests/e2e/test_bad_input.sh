@@ -58,8 +58,8 @@ refused 1 'train-images-idx3-ubyte' "${peer[@]}" --data idx:magic
 # --- models, optimizers, strategies ----------------------------------------------------------------
 refused 2 'column 12' "${peer[@]}" --model 'conv3x3:32 rleu linear:classes'
 refused 2 'column' "${peer[@]}" --model 'linear:0'
-refused '1 2' 'maxpool|shape|fit|small' "${peer[@]}" --model 'maxpool2 maxpool2 maxpool2 maxpool2 linear:classes'
-refused '1 2' 'classes|10|fit' "${peer[@]}" --model 'linear:3'
+refused 2 'maxpool|shape|fit|small' "${peer[@]}" --model 'maxpool2 maxpool2 maxpool2 maxpool2 linear:classes'
+refused 2 'classes|10|fit' "${peer[@]}" --model 'linear:3'
 refused 2 'adma' "${peer[@]}" --optimizer adma
 refused 2 'cosien' "${peer[@]}" --schedule cosien
 refused 2 'did you mean|nearest|known|local-sgd' "$gv" peer --listen 127.0.0.1:0 --averaging local-sdg
