@@ -19,7 +19,9 @@
 
 enum { LABELS_START = 65536 };
 
-static const char advice[] = "install the package dataset-fashion-mnist or pass --data idx:DIR";
+static const char fashion_advice[] =
+    "install the package dataset-fashion-mnist or pass --data idx:DIR";
+static const char idx_advice[] = "pass another file or folder of IDX files";
 
 static const char *const stems[IDX_FILES] = {
     [IDX_TRAIN_IMAGES] = "train-images",
@@ -99,11 +101,13 @@ static enum rc read_header(struct data_stream *stream, bool labels, struct idx_h
 enum rc idx_open(const char *path, enum idx_file file, struct data_stream **stream,
                  struct idx_header *header, struct fault *why)
 {
+    const size_t folder = strlen(FASHION_FOLDER);
+    const bool is_fashion = strncmp(path, FASHION_FOLDER, folder) == 0 && path[folder] == '/';
     struct data_stream *opened = NULL;
     enum rc rc;
 
     CHECK((unsigned)file < IDX_FILES);
-    rc = data_stream_open(path, advice, &opened, why);
+    rc = data_stream_open(path, is_fashion ? fashion_advice : idx_advice, &opened, why);
     if (rc == RC_OK) rc = read_header(opened, is_labels(file), header, why);
     if (rc == RC_OK)
         *stream = opened;
