@@ -47,7 +47,7 @@ struct lease {
 };
 
 struct donor {
-    struct digest schema;
+    struct digest schema, moments;
     struct pinned pinned[DONOR_LEASES_MAX];
     struct lease leases[DONOR_LEASES_MAX];
     uint32_t lease_number;
@@ -60,6 +60,11 @@ struct donor *donor_create(const struct schema *schema)
 
     if (donor != NULL) donor->schema = schema_digest(schema);
     return donor;
+}
+
+void donor_set_moments(struct donor *donor, struct digest moments)
+{
+    donor->moments = moments;
 }
 
 void donor_destroy(struct donor *donor)
@@ -168,6 +173,7 @@ static void send_manifest(const struct donor *donor, const struct lease *lease, 
     manifest->samples = snapshot->samples;
     manifest->round = snapshot->round;
     manifest->schema = donor->schema;
+    manifest->moments = donor->moments;
     manifest->lineage = snapshot->lineage;
     manifest->sections_count = lease->map.sections;
     for (uint32_t i = 0; i < lease->map.sections; i++) {

@@ -27,7 +27,7 @@ enum bucket_state { BUCKET_MISSING, BUCKET_ASKED, BUCKET_HELD };
 
 struct joiner {
     size_t expected[SECTION_COUNT]; /* values of each section of our schema */
-    struct digest schema;
+    struct digest schema, moments;
     uint32_t want;
     bool has_other_moments; /* this donor, by another optimizer: they are left out */
     enum joiner_state state;
@@ -107,6 +107,11 @@ enum joiner_state joiner_state(const struct joiner *joiner)
 void joiner_set_want(struct joiner *joiner, uint32_t want)
 {
     joiner->want = (want & 7) | 1;
+}
+
+void joiner_set_moments(struct joiner *joiner, struct digest moments)
+{
+    joiner->moments = moments;
 }
 
 /* --- going on and giving up ------------------------------------------------------------------ */
@@ -190,8 +195,12 @@ static enum rc check_sections(const struct joiner *joiner,
         uint32_t bit = bucket_section_bit(manifest->sections[i]);
 
         if (bit == 0 || (bit & wanted(joiner)) == 0 || (bit & seen) != 0) return RC_FORMAT;
+        bool is_moments = manifest->sections[i] == SECTION_MOMENTS;
         if (manifest->values[i] != joiner->expected[manifest->sections[i]]) {
-            return manifest->sections[i] == SECTION_MOMENTS ? RC_UNSUPPORTED : RC_MISMATCH;
+            return is_moments ? RC_UNSUPPORTED : RC_MISMATCH;
+        }
+        if (is_moments && !digest_is_equal(manifest->moments, joiner->moments)) {
+            return RC_UNSUPPORTED; /* as many values, but of another meaning */
         }
         values[i] = joiner->expected[manifest->sections[i]];
         seen |= bit;

@@ -33,6 +33,10 @@ enum joiner_state joiner_state(const struct joiner *joiner);
 /** What to ask for, as in message_state_req; PARAMETERS and BUFFERS unless set. PARAMETERS always.
  */
 void joiner_set_want(struct joiner *joiner, uint32_t want);
+/** Of the method that our MOMENTS are of, as in the manifest: others' are left out. Zero unless
+ * set.
+ */
+void joiner_set_moments(struct joiner *joiner, struct digest moments);
 /** Start a download of `lineage` (all zero: any) from one of `donors` (tried in order). */
 MUST_USE enum rc joiner_begin(struct joiner *joiner, const struct peer_id *donors,
                               size_t donors_count, struct digest lineage, uint64_t now_ns,
@@ -69,6 +73,8 @@ struct donor;
 enum { DONOR_LEASES_MAX = 2, DONOR_LEASE_MS = 120000 };
 
 struct donor *donor_create(const struct schema *schema);
+/** Of the method that MOMENTS are of, for manifests. Zero unless set. */
+void donor_set_moments(struct donor *donor, struct digest moments);
 void donor_destroy(struct donor *donor);
 /** STATE_REQ: RC_BUSY sends STATE_DENY (both leases taken); RC_OK with *wants_snapshot set: the
  *  caller takes a snapshot of the sections asked for and calls donor_on_snapshot(). A snapshot

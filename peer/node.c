@@ -439,6 +439,11 @@ static enum rc create_parts(struct node *node)
     if (node->links == NULL || node->joiner == NULL || node->donor == NULL || node->trust == NULL) {
         return RC_NOMEM;
     }
+    if (node->learner->ops->moments_name != NULL) {
+        const char *name = node->learner->ops->moments_name(node->learner);
+        joiner_set_moments(node->joiner, hash_of(name, strlen(name)));
+        donor_set_moments(node->donor, hash_of(name, strlen(name)));
+    }
     joiner_set_want(node->joiner, 1 | 2 | 4); /* a copied replica goes on with its moments too */
     if (!node->options.strategy->is_averaging) return RC_OK;
     round.links = node->links;

@@ -30,6 +30,7 @@ static void run_assign(struct border_job *job)
     struct node *node = job->node;
     const struct learner_ops *learner = node->learner->ops;
     enum section sections[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_MOMENTS};
+    bool has_moments = false;
 
     job->rc = RC_OK;
     for (size_t i = 0; i < ARRAY_COUNT(sections) && job->rc == RC_OK; i++) {
@@ -38,8 +39,15 @@ static void run_assign(struct border_job *job)
 
         if (values == NULL || count != node->schema->values[sections[i]]) continue;
         job->rc = learner->assign_section(node->learner, sections[i], values, count);
+        has_moments |= sections[i] == SECTION_MOMENTS;
     }
-    if (job->rc == RC_OK) learner->set_step(node->learner, joiner_manifest(node->joiner)->step);
+    if (job->rc != RC_OK) return;
+    learner->set_step(node->learner, joiner_manifest(node->joiner)->step);
+    /* Adam's corrections go by the donor's updates; its steps are as many, or more if it joined
+     * with moments of its own, whose corrections are then near 1 for both. */
+    if (has_moments && learner->set_updates != NULL) {
+        learner->set_updates(node->learner, joiner_manifest(node->joiner)->step);
+    }
 }
 
 static void run_rollback(struct border_job *job)

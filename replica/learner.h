@@ -61,6 +61,11 @@ struct learner_ops {
                                        const float *values, size_t count);
     /** Set the shared step counter (a joiner takes the swarm's). */
     void (*set_step)(struct learner *learner, uint64_t step);
+    /** Which method the MOMENTS are of: they mean the same only where this is equal. NULL: any. */
+    const char *(*moments_name)(const struct learner *learner);
+    /** The MOMENTS just assigned are those of so many updates, by which some methods correct them.
+     *  NULL: none does. */
+    void (*set_updates)(struct learner *learner, uint64_t updates);
     /** Who shares the data now: `members` holds the live peers, this one included, sorted. Blocks
      *  of the data are assigned by rendezvous hashing. No effect under a fixed share. */
     MUST_USE enum rc (*reshard)(struct learner *learner, struct peer_id self,

@@ -157,6 +157,16 @@ static void replica_set_step(struct learner *learner, uint64_t step)
     replica_of(learner)->step = step;
 }
 
+static const char *replica_moments_name(const struct learner *learner)
+{
+    return optimizer_name(((const struct replica *)learner)->optimizer.kind);
+}
+
+static void replica_set_updates(struct learner *learner, uint64_t updates)
+{
+    replica_of(learner)->updates = updates;
+}
+
 static enum rc replica_reshard(struct learner *learner, struct peer_id self,
                                const struct peer_id *members, size_t members_count,
                                struct fault *why)
@@ -262,6 +272,8 @@ static const struct learner_ops replica_ops = {
     .import_section = replica_import,
     .assign_section = replica_assign,
     .set_step = replica_set_step,
+    .moments_name = replica_moments_name,
+    .set_updates = replica_set_updates,
     .reshard = replica_reshard,
     .shard_samples = replica_shard_samples,
     .steps_of = replica_steps_of,

@@ -242,6 +242,7 @@ struct message_state_manifest {
     uint32_t lease; /* names this snapshot in later requests */
     uint64_t step, samples, round;
     struct digest schema, lineage;
+    struct digest moments; /* of the name of the method that MOMENTS are of; zero: any */
     uint32_t sections_count;
     uint8_t sections[STATE_SECTIONS_MAX]; /* enum section as in the plane */
     uint64_t values[STATE_SECTIONS_MAX];

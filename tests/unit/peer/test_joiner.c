@@ -335,6 +335,31 @@ static void moments_of_another_optimizer_are_left_out(void **state)
     scene_destroy(scene);
 }
 
+/* As many moments mean nothing if another method made them; those of the same one travel. */
+static void moments_of_another_name_are_left_out(void **state)
+{
+    (void)state;
+    for (int is_same = 0; is_same < 2; is_same++) {
+        struct scene *scene = scene_create();
+        const float *moments;
+        size_t count = 0;
+
+        joiner_set_want(scene->joiner, 7);
+        joiner_set_moments(scene->joiner, hash_of("rmsprop", 7));
+        for (size_t i = 0; i < DONORS; i++) {
+            donor_set_moments(scene->sites[i].donor,
+                              is_same ? hash_of("rmsprop", 7) : hash_of("momentum", 8));
+        }
+        assert_int_equal(begin(scene, any_lineage()), RC_OK);
+        scene_run(scene);
+        assert_model(scene, 0);
+        moments = joiner_section(scene->joiner, SECTION_MOMENTS, &count);
+        if (is_same) assert_non_null(moments);
+        if (!is_same) assert_null(moments);
+        scene_destroy(scene);
+    }
+}
+
 /* A donor that dies half-way costs nothing if the next one holds the same model, and a new start if
  * it holds another; never a mixture. */
 static void a_donor_may_die_half_way(void **state)
@@ -672,6 +697,7 @@ int main(void)
         cmocka_unit_test(a_model_is_downloaded_whole),
         cmocka_unit_test(moments_travel_when_wanted),
         cmocka_unit_test(moments_of_another_optimizer_are_left_out),
+        cmocka_unit_test(moments_of_another_name_are_left_out),
         cmocka_unit_test(a_donor_may_die_half_way),
         cmocka_unit_test(what_was_verified_outlives_a_failure),
         cmocka_unit_test(a_silent_donor_is_left),

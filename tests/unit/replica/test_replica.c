@@ -207,6 +207,47 @@ static void stop_is_honoured_between_steps_and_no_steps_need_no_data(void **stat
     learner->ops->destroy(learner);
 }
 
+/* Who takes over moments goes on as their owner only with the count of updates as well. */
+static void moments_go_on_with_the_updates_behind_them(void **state)
+{
+    static const enum section sections[] = {SECTION_PARAMETERS, SECTION_MOMENTS};
+    struct replica_options options = options_of("linear:classes");
+    struct learner *owner, *taker[2];
+    float *gradient, *expected;
+    size_t count;
+
+    options.optimizer = "adam";
+    owner = make(*state, &options);
+    assert_string_equal(owner->ops->moments_name(owner), "adam");
+    train(owner, 3);
+    count = count_of(owner, SECTION_PARAMETERS);
+    gradient = values_of(owner, SECTION_PARAMETERS);
+    for (int k = 0; k < 2; k++) {
+        taker[k] = make(*state, &options);
+        for (size_t i = 0; i < ARRAY_COUNT(sections); i++) {
+            float *values = values_of(owner, sections[i]);
+            assert_int_equal(taker[k]->ops->assign_section(taker[k], sections[i], values,
+                                                           count_of(owner, sections[i])),
+                             RC_OK);
+            mem_free(values);
+        }
+        taker[k]->ops->set_step(taker[k], 3);
+        if (k == 0) taker[k]->ops->set_updates(taker[k], 3);
+        assert_int_equal(taker[k]->ops->step(taker[k], gradient), RC_OK);
+    }
+    assert_int_equal(owner->ops->step(owner, gradient), RC_OK);
+    expected = values_of(owner, SECTION_PARAMETERS);
+    for (int k = 0; k < 2; k++) {
+        float *values = values_of(taker[k], SECTION_PARAMETERS);
+        assert_int_equal(memcmp(values, expected, count * sizeof(float)) == 0, k == 0);
+        mem_free(values);
+        taker[k]->ops->destroy(taker[k]);
+    }
+    mem_free(gradient);
+    mem_free(expected);
+    owner->ops->destroy(owner);
+}
+
 static void a_model_that_is_no_longer_finite_is_told(void **state)
 {
     struct replica_options options = options_of("mlp");
@@ -413,6 +454,7 @@ int main(void)
         cmocka_unit_test(a_reshard_that_changes_nothing_keeps_the_place_in_the_epoch),
         cmocka_unit_test(every_kind_of_share_trains),
         cmocka_unit_test(stop_is_honoured_between_steps_and_no_steps_need_no_data),
+        cmocka_unit_test(moments_go_on_with_the_updates_behind_them),
         cmocka_unit_test(a_model_that_is_no_longer_finite_is_told),
         cmocka_unit_test(the_schedule_follows_the_shared_step),
         cmocka_unit_test(a_gradient_and_a_step_are_a_training_step),
