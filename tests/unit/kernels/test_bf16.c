@@ -57,7 +57,10 @@ static void rounding_is_to_the_nearest_and_to_even_between(void **state)
 static void packed_forms_are_the_matrix_from_rows_or_columns_and_zeros_behind(void **state)
 {
     (void)state;
-    if (!__builtin_cpu_supports("avx512f")) skip(); /* nobody multiplies bfloat16 there */
+    if (!__builtin_cpu_supports("avx512f")) {
+        print_message("skipped: without AVX-512 nobody multiplies bfloat16\n");
+        skip();
+    }
     FOR_EACH_SEED (seed, 40) {
         struct rng rng;
         rng_init(&rng, seed, 2);
@@ -142,7 +145,10 @@ static void the_backend_uses_bf16_if_asked_and_faster_and_says_why(void **state)
     assert_false(is_bf16_with(&options, "oneDNN"));
     options.convolution = CPU_CONVOLUTION_AUTO;
     options.forces_bf16 = true;
-    if (!is_bf16_with(&options, "")) skip();
+    if (!is_bf16_with(&options, "")) {
+        print_message("skipped: oneDNN multiplies no bfloat16 on this processor\n");
+        skip();
+    }
     options.forces_bf16 = false;
     if (is_bf16_with(&options, "")) return; /* AMX: always */
     assert_false(is_bf16_with(&options, "clock"));

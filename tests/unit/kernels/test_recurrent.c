@@ -44,6 +44,7 @@ static void with_bfloat16_operands_results_come_close_to_the_twins(void **state)
     assert_non_null(cpu);
     if (!cpu_backend_is_bf16(cpu)) {
         backend_destroy(cpu);
+        print_message("skipped: oneDNN multiplies no bfloat16 on this processor\n");
         skip();
     }
     backend_bind_thread(cpu);

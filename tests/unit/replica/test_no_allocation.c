@@ -1,5 +1,5 @@
 /* Training takes all its memory at the start. */
-#include "learners.h"
+#include "tests/unit/replica/learners.h"
 
 #include "base/check.h"
 
