@@ -148,16 +148,3 @@ uint32_t stage_slice(const struct model *model, struct shape shape)
     }
     return equal_slices(model->batch_max, most == 0 ? 1 : most);
 }
-
-enum rc stage_start_norm(struct model *model, struct stage *stage, size_t columns, float *weight,
-                         float *norms)
-{
-    struct backend *backend = model->backend;
-    size_t rows = model->schema.tensors[stage->tensors[1]].count;
-    struct copy_rows copy = {1, rows, rows, rows, false};
-    float *g = stage_values(model, stage, 1);
-    enum rc rc = backend->ops->weight_norm_forward(backend, rows, columns,
-                                                   stage_values(model, stage, 0), g, weight, norms);
-
-    return rc == RC_OK ? backend->ops->copy_rows(backend, &copy, norms, g) : rc;
-}

@@ -152,10 +152,6 @@ MUST_USE enum rc stage_needs_image(const struct stage *stage, struct fault *why)
 MUST_USE enum rc stage_needs_sequence(const struct stage *stage, struct fault *why);
 /** As many samples of this shape as should be in flight at once. */
 uint32_t stage_slice(const struct model *model, struct shape shape);
-/** g = |v| row by row, so that weight normalisation begins with w = v; tensor 0 is v, 1 is g.
- * Writes to `weight` and `norms` as preparing a pass does. */
-MUST_USE enum rc stage_start_norm(struct model *model, struct stage *stage, size_t columns,
-                                  float *weight, float *norms);
 /** Shape of the stage's input `i`; stage->in is that of input 0. */
 struct shape stage_input_shape(const struct model *model, const struct stage *stage, uint32_t i);
 /** Default bound 1 / sqrt(fan in). */

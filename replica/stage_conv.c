@@ -1,26 +1,16 @@
 /*
  * Convolutions, grouped and dilated ones, locally connected layers, weight-normalised filters.
  */
-#include "replica/stage.h"
+#include "replica/stage_weights.h"
 
 #include "base/check.h"
 #include "base/mem.h"
 
 struct conv_state {
     struct conv *conv;
-    float *weight; /* weight normalisation: what the convolution uses */
-    float *norms;  /* [out] */
-    size_t filter; /* values of one output channel's filter */
+    struct stage_weights weights;
     size_t dx_values;
 };
-
-enum { TENSOR_WEIGHT, TENSOR_BIAS };
-enum { TENSOR_V, TENSOR_G, TENSOR_NORMED_BIAS };
-
-static bool is_normed(const struct stage *stage)
-{
-    return stage->layer.keys[LAYER_WN] == 1;
-}
 
 static uint32_t out_extent(uint32_t in, uint32_t kernel, uint32_t pad, const struct layer *layer)
 {
@@ -70,40 +60,29 @@ static enum rc shape_conv(struct model *model, struct stage *stage, struct conv_
                        in.height, in.width);
 }
 
-static enum rc add_tensors(struct model *model, struct stage *stage,
-                           const struct conv_options *options, struct fault *why)
+/* The filters, as one tensor: [out][in / groups][height][width], local ones for each pixel. */
+static struct stage_weights_shape weights_of(const struct stage *stage,
+                                             const struct conv_options *options)
 {
     uint32_t in = options->in.channels / options->groups;
-    uint32_t plain[] = {options->out_channels, in, options->kernel_height, options->kernel_width};
-    uint32_t pixels = stage->out.image.height * stage->out.image.width;
     uint32_t filter = in * options->kernel_height * options->kernel_width;
-    uint32_t local[] = {pixels, options->out_channels, filter};
-    const uint32_t *shape = options->is_local ? local : plain;
-    uint32_t rank = options->is_local ? 3 : 4, bias_rank = options->is_local ? 2 : 1;
-    struct init init = init_fan_in(filter);
-    enum rc rc;
+    uint32_t pixels = stage->out.image.height * stage->out.image.width;
 
-    if (is_normed(stage)) {
-        struct init g = {INIT_CONSTANT, 1.0F}; /* until conv_start() */
-        rc = stage_tensor(model, stage, SECTION_PARAMETERS, "weight_v", shape, rank, init, why);
-        if (rc == RC_OK) {
-            rc = stage_tensor(model, stage, SECTION_PARAMETERS, "weight_g", shape, 1, g, why);
-        }
-    } else {
-        rc = stage_tensor(model, stage, SECTION_PARAMETERS, "weight", shape, rank, init, why);
+    if (options->is_local) {
+        return (struct stage_weights_shape){{pixels, options->out_channels, filter}, 3, 2, filter};
     }
-    if (rc != RC_OK || !stage->has_bias) return rc;
-    return stage_tensor(model, stage, SECTION_PARAMETERS, "bias", shape, bias_rank, init, why);
+    return (struct stage_weights_shape){
+        {options->out_channels, in, options->kernel_height, options->kernel_width}, 4, 1, filter};
 }
 
 static enum rc conv_create(struct model *model, struct stage *stage, struct fault *why)
 {
     struct backend *backend = stage_backend(model);
     struct conv_options options = {.groups = 1};
+    struct stage_weights_shape shape;
     struct conv_state *state;
     enum rc rc = shape_conv(model, stage, &options, why);
 
-    if (rc == RC_OK) rc = add_tensors(model, stage, &options, why);
     if (rc != RC_OK) return rc;
     stage->slice = stage_slice(model, stage->in);
     options.images = stage->slice;
@@ -114,16 +93,11 @@ static enum rc conv_create(struct model *model, struct stage *stage, struct faul
     state = mem_alloc(sizeof(*state));
     if (state == NULL) return RC_NOMEM;
     stage->state = state;
-    state->filter =
-        (size_t)options.in.channels / options.groups * options.kernel_height * options.kernel_width;
     state->dx_values = shape_values(stage->in) * stage->slice;
-    stage->flops = 2 * (uint64_t)shape_values(stage->out) * state->filter;
-    if (is_normed(stage)) {
-        state->weight =
-            backend->ops->alloc(backend, state->filter * options.out_channels * sizeof(float));
-        state->norms = backend->ops->alloc(backend, options.out_channels * sizeof(float));
-        if (state->weight == NULL || state->norms == NULL) return RC_NOMEM;
-    }
+    shape = weights_of(stage, &options);
+    stage->flops = 2 * (uint64_t)shape_values(stage->out) * shape.columns;
+    rc = stage_weights_create(model, stage, &shape, &state->weights, why);
+    if (rc != RC_OK) return rc;
     rc = backend->ops->conv_create(backend, &options, &state->conv);
     if (rc == RC_OK) stage->out.image = state->conv->out;
     return rc;
@@ -132,12 +106,10 @@ static enum rc conv_create(struct model *model, struct stage *stage, struct faul
 static void conv_destroy(struct model *model, struct stage *stage)
 {
     struct conv_state *state = stage->state;
-    struct backend *backend = stage_backend(model);
 
     if (state == NULL) return;
     if (state->conv != NULL) state->conv->ops->destroy(state->conv);
-    backend->ops->free(backend, state->weight);
-    backend->ops->free(backend, state->norms);
+    stage_weights_deinit(model, &state->weights);
     mem_free(state);
 }
 
@@ -145,32 +117,17 @@ static enum rc conv_start(struct model *model, struct stage *stage)
 {
     struct conv_state *state = stage->state;
 
-    if (!is_normed(stage)) return RC_OK;
-    return stage_start_norm(model, stage, state->filter, state->weight, state->norms);
-}
-
-static uint32_t bias_number(const struct stage *stage)
-{
-    return is_normed(stage) ? TENSOR_NORMED_BIAS : TENSOR_BIAS;
+    return stage_weights_start(model, stage, &state->weights);
 }
 
 static enum rc conv_prepare(struct model *model, struct stage *stage, bool is_training)
 {
     struct conv_state *state = stage->state;
-    struct backend *backend = stage_backend(model);
-    const float *bias = stage->has_bias ? stage_values(model, stage, bias_number(stage)) : NULL;
-    const float *weight = stage_values(model, stage, TENSOR_WEIGHT);
-    enum rc rc;
+    const float *weight, *bias;
+    enum rc rc = stage_weights_take(model, stage, &state->weights, &weight, &bias);
 
     (void)is_training;
-    if (is_normed(stage)) {
-        rc = backend->ops->weight_norm_forward(
-            backend, stage->layer.count, state->filter, stage_values(model, stage, TENSOR_V),
-            stage_values(model, stage, TENSOR_G), state->weight, state->norms);
-        if (rc != RC_OK) return rc;
-        weight = state->weight;
-    }
-    return state->conv->ops->prepare(state->conv, weight, bias);
+    return rc == RC_OK ? state->conv->ops->prepare(state->conv, weight, bias) : rc;
 }
 
 static enum rc conv_forward(struct model *model, struct stage *stage, const struct stage_pass *pass)
@@ -186,17 +143,18 @@ static enum rc conv_backward(struct model *model, struct stage *stage,
 {
     struct conv_state *state = stage->state;
     struct backend *backend = stage_backend(model);
-    float *dbias = stage->has_bias ? stage_gradient(model, stage, bias_number(stage)) : NULL;
+    float *dweight, *dbias;
     float *to = pass->adds[0] ? pass->scratch : pass->dx[0];
     enum rc rc = RC_OK;
 
+    stage_weights_gradients(model, stage, &dweight, &dbias);
     if (stage->activation.kind == ACTIVATION_RELU) {
         rc = backend->ops->relu_backward(backend, pass->y, pass->dy,
                                          stage->slice * shape_values(stage->out));
     }
     if (rc == RC_OK) {
         rc = state->conv->ops->backward_weights(state->conv, pass->x[0], pass->dy, pass->is_first,
-                                                stage_gradient(model, stage, TENSOR_WEIGHT), dbias);
+                                                dweight, dbias);
     }
     if (rc != RC_OK || pass->dx[0] == NULL) return rc;
     rc = state->conv->ops->backward_data(state->conv, pass->dy, to);
@@ -208,21 +166,9 @@ static enum rc conv_close_backward(struct model *model, struct stage *stage,
                                    const struct stage_pass *pass)
 {
     struct conv_state *state = stage->state;
-    struct weight_norm_backward back;
 
     (void)pass;
-    if (!is_normed(stage)) return RC_OK;
-    back = (struct weight_norm_backward){
-        .rows = stage->layer.count,
-        .columns = state->filter,
-        .v = stage_values(model, stage, TENSOR_V),
-        .g = stage_values(model, stage, TENSOR_G),
-        .norms = state->norms,
-        .dw = stage_gradient(model, stage, TENSOR_V),
-        .dv = stage_gradient(model, stage, TENSOR_V),
-        .dg = stage_gradient(model, stage, TENSOR_G),
-    };
-    return stage_backend(model)->ops->weight_norm_backward(stage_backend(model), &back);
+    return stage_weights_close(model, stage, &state->weights);
 }
 
 const struct stage_ops stage_conv_ops = {

@@ -2,57 +2,23 @@
  * Dense layers: `linear:N` on vectors and on each row of a sequence, weight-normalised ones, ones
  * tied to the embedding, and the projections of attention.
  */
-#include "replica/stage.h"
+#include "replica/stage_weights.h"
 
 #include "base/check.h"
 #include "base/mem.h"
 
 struct linear_state {
     struct linear *linear;
-    float *weight; /* weight normalisation: [out][in] what the product uses */
-    float *norms;  /* [out] */
-    size_t in, out;
+    struct stage_weights weights;
 };
-
-enum { TENSOR_WEIGHT, TENSOR_BIAS };             /* plain */
-enum { TENSOR_V, TENSOR_G, TENSOR_NORMED_BIAS }; /* weight-normalised */
-
-static bool is_tied(const struct stage *stage)
-{
-    return stage->partner != UINT32_MAX;
-}
-
-static bool is_normed(const struct stage *stage)
-{
-    return stage->layer.keys[LAYER_WN] == 1;
-}
-
-static enum rc add_tensors(struct model *model, struct stage *stage, uint32_t in, uint32_t out,
-                           struct fault *why)
-{
-    uint32_t shape[] = {out, in};
-    struct init init = init_fan_in(in);
-    enum rc rc = RC_OK;
-
-    if (is_normed(stage)) {
-        struct init g = {INIT_CONSTANT, 1.0F}; /* until linear_start() */
-        rc = stage_tensor(model, stage, SECTION_PARAMETERS, "weight_v", shape, 2, init, why);
-        if (rc == RC_OK) {
-            rc = stage_tensor(model, stage, SECTION_PARAMETERS, "weight_g", shape, 1, g, why);
-        }
-    } else if (!is_tied(stage)) {
-        rc = stage_tensor(model, stage, SECTION_PARAMETERS, "weight", shape, 2, init, why);
-    }
-    if (rc != RC_OK || !stage->has_bias) return rc;
-    return stage_tensor(model, stage, SECTION_PARAMETERS, "bias", shape, 1, init, why);
-}
 
 static enum rc check_tied(struct model *model, struct stage *stage, uint32_t in, uint32_t out,
                           struct fault *why)
 {
     const struct stage *embed = stage_partner(model, stage);
 
-    if (is_normed(stage)) return stage_fault(stage, why, "cannot be both tied and normalised");
+    if (stage_is_normed(stage))
+        return stage_fault(stage, why, "cannot be both tied and normalised");
     if (embed->out.image.channels == in && stage_symbols(model) == out) return RC_OK;
     return stage_fault(stage, why,
                        "cannot be tied to an embedding of %u symbols in %u values: it makes %u of "
@@ -67,6 +33,7 @@ static enum rc linear_create(struct model *model, struct stage *stage, struct fa
     uint32_t out = stage->layer.count;
     struct backend *backend = stage_backend(model);
     struct linear_state *state;
+    struct stage_weights_shape shape;
     struct linear_options options = {
         .in = in,
         .out = out,
@@ -88,31 +55,24 @@ static enum rc linear_create(struct model *model, struct stage *stage, struct fa
     }
     stage->flops = 2 * (uint64_t)in * shape_values(stage->out);
     if (in > UINT32_MAX) return stage_fault(stage, why, "has too many inputs");
-    rc = is_tied(stage) ? check_tied(model, stage, (uint32_t)in, out, why) : RC_OK;
-    if (rc == RC_OK) rc = add_tensors(model, stage, (uint32_t)in, out, why);
+    rc = stage_is_tied(stage) ? check_tied(model, stage, (uint32_t)in, out, why) : RC_OK;
     if (rc != RC_OK) return rc;
     state = mem_alloc(sizeof(*state));
     if (state == NULL) return RC_NOMEM;
     stage->state = state;
-    state->in = in;
-    state->out = out;
-    if (is_normed(stage)) {
-        state->weight = backend->ops->alloc(backend, in * out * sizeof(float));
-        state->norms = backend->ops->alloc(backend, out * sizeof(float));
-        if (state->weight == NULL || state->norms == NULL) return RC_NOMEM;
-    }
+    shape = (struct stage_weights_shape){{out, (uint32_t)in}, 2, 1, (uint32_t)in};
+    rc = stage_weights_create(model, stage, &shape, &state->weights, why);
+    if (rc != RC_OK) return rc;
     return backend->ops->linear_create(backend, &options, &state->linear);
 }
 
 static void linear_destroy(struct model *model, struct stage *stage)
 {
     struct linear_state *state = stage->state;
-    struct backend *backend = stage_backend(model);
 
     if (state == NULL) return;
     if (state->linear != NULL) state->linear->ops->destroy(state->linear);
-    backend->ops->free(backend, state->weight);
-    backend->ops->free(backend, state->norms);
+    stage_weights_deinit(model, &state->weights);
     mem_free(state);
 }
 
@@ -120,37 +80,17 @@ static enum rc linear_start(struct model *model, struct stage *stage)
 {
     struct linear_state *state = stage->state;
 
-    if (!is_normed(stage)) return RC_OK;
-    return stage_start_norm(model, stage, state->in, state->weight, state->norms);
-}
-
-static uint32_t bias_number(const struct stage *stage)
-{
-    if (is_tied(stage)) return 0;
-    return is_normed(stage) ? TENSOR_NORMED_BIAS : TENSOR_BIAS;
+    return stage_weights_start(model, stage, &state->weights);
 }
 
 static enum rc linear_prepare(struct model *model, struct stage *stage, bool is_training)
 {
     struct linear_state *state = stage->state;
-    struct backend *backend = stage_backend(model);
-    const float *bias = stage->has_bias ? stage_values(model, stage, bias_number(stage)) : NULL;
-    const float *weight;
-    enum rc rc;
+    const float *weight, *bias;
+    enum rc rc = stage_weights_take(model, stage, &state->weights, &weight, &bias);
 
     (void)is_training;
-    if (is_tied(stage)) {
-        weight = stage_values(model, stage_partner(model, stage), 0);
-    } else if (is_normed(stage)) {
-        rc = backend->ops->weight_norm_forward(
-            backend, state->out, state->in, stage_values(model, stage, TENSOR_V),
-            stage_values(model, stage, TENSOR_G), state->weight, state->norms);
-        if (rc != RC_OK) return rc;
-        weight = state->weight;
-    } else {
-        weight = stage_values(model, stage, TENSOR_WEIGHT);
-    }
-    return state->linear->ops->prepare(state->linear, weight, bias);
+    return rc == RC_OK ? state->linear->ops->prepare(state->linear, weight, bias) : rc;
 }
 
 static enum rc linear_forward(struct model *model, struct stage *stage,
@@ -178,35 +118,17 @@ static enum rc linear_backward(struct model *model, struct stage *stage,
         .is_first = pass->is_first,
     };
 
-    if (is_tied(stage)) {
-        back.dweight = stage_gradient(model, stage_partner(model, stage), 0);
-    } else {
-        back.dweight = stage_gradient(model, stage, TENSOR_WEIGHT); /* or v, for a while */
-    }
-    if (stage->has_bias) back.dbias = stage_gradient(model, stage, bias_number(stage));
+    stage_weights_gradients(model, stage, &back.dweight, &back.dbias);
     return state->linear->ops->backward(state->linear, &back);
 }
 
-/* The gradient that the slices gathered in v's place becomes those of v and g. */
 static enum rc linear_close_backward(struct model *model, struct stage *stage,
                                      const struct stage_pass *pass)
 {
     struct linear_state *state = stage->state;
-    struct weight_norm_backward back;
 
     (void)pass;
-    if (!is_normed(stage)) return RC_OK;
-    back = (struct weight_norm_backward){
-        .rows = state->out,
-        .columns = state->in,
-        .v = stage_values(model, stage, TENSOR_V),
-        .g = stage_values(model, stage, TENSOR_G),
-        .norms = state->norms,
-        .dw = stage_gradient(model, stage, TENSOR_V),
-        .dv = stage_gradient(model, stage, TENSOR_V),
-        .dg = stage_gradient(model, stage, TENSOR_G),
-    };
-    return stage_backend(model)->ops->weight_norm_backward(stage_backend(model), &back);
+    return stage_weights_close(model, stage, &state->weights);
 }
 
 const struct stage_ops stage_linear_ops = {
