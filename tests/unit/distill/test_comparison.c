@@ -314,7 +314,7 @@ static void a_table_of_other_classes_is_refused_by_its_words(void **state)
     struct comparison c;
 
     for (int k = 0; k < 3; k++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "table%d.csv", k);
         const char *path = scratch_path(&world->scratch, name);
         write_table(path, words[k][0], words[k][1]);
