@@ -142,7 +142,7 @@ static enum rc begin_pending(struct config_reader *reader, const char *section, 
 static void grow_pending(struct config_reader *reader, const char *value)
 {
     size_t used = strlen(reader->pending);
-    const char *joint = used > 0 && reader->pending[used - 1] == ',' ? "" : " ";
+    const char *joint = used == 0 || reader->pending[used - 1] == ',' ? "" : " ";
 
     snprintf(reader->pending + used, sizeof(reader->pending) - used, "%s%s", joint, value);
 }

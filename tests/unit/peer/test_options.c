@@ -286,7 +286,8 @@ static void the_environment_is_read_by_flag_names(void **state)
 static void a_file_serves_several_commands(void **state)
 {
     const char text[] = "# all\nseed = 4 ; four\nmodel = conv3x3:32 relu\n  linear:classes\n"
-                        "[testnet]\npeers = 7\n[peer]\nseed = 5\nbootstrap = a:1,\n   b:2\n";
+                        "[testnet]\npeers = 7\n[peer]\nseed = 5\nbootstrap = a:1,\n   b:2\n"
+                        "swarm-name =\n  blue\n";
     struct written_file file = write_file(text, strlen(text));
     struct options *options = parsed(WORDS("peer", "--config", file.path));
 
@@ -294,6 +295,7 @@ static void a_file_serves_several_commands(void **state)
     assert_int_equal(options_count(options, "seed"), 5);
     assert_string_equal(options_text(options, "model"), "conv3x3:32 relu linear:classes");
     assert_string_equal(options_text(options, "bootstrap"), "a:1,b:2");
+    assert_string_equal(options_text(options, "swarm-name"), "blue");
     options_destroy(options);
     options = parsed(WORDS("testnet", "--config", file.path));
     assert_int_equal(options_count(options, "seed"), 4);
