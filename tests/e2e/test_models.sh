@@ -95,10 +95,10 @@ together() {
     return 0
 }
 
-together statistics --data digits --model 'conv3x3:8 bn relu maxpool2 linear:classes' --steps 2000
+together statistics --data digits --model 'conv3x3:8 bn relu maxpool2 linear:classes' --time 5s
 grep -qE '"average_model":0\.[89]' "$WORK/statistics.json" ||
     fail "averaged running statistics judge badly: $(cat "$WORK/statistics.json")"
-together prose --data "text:$WORK/text" --model 'embed:16 gru:32 linear:classes' --batch 8 --steps 600
+together prose --data "text:$WORK/text" --model 'embed:16 gru:32 linear:classes' --batch 8 --time 5s
 grep -qE '"loss":{"peers":\[[0-9.]+,[0-9.]+\],"average_model":[0-9]' "$WORK/prose.json" ||
     fail "no losses in the summary of a text: $(cat "$WORK/prose.json")"
 grep -qE '^ +loss ' "$WORK/prose.err" || fail "the table of a text tells no losses: $(cat "$WORK/prose.err")"
