@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-_Noreturn void check_failed(const char *file, int line, const char *condition)
+void check_failed(const char *file, int line, const char *condition)
 {
     fprintf(stderr, "grapevine: internal error at %s:%d: %s does not hold\n", file, line,
             condition);

@@ -4,7 +4,7 @@
 #define GRAPEVINE_BASE_CHECK_H
 
 /** Print where and what, then abort. */
-_Noreturn void check_failed(const char *file, int line, const char *condition);
+void check_failed(const char *file, int line, const char *condition) __attribute__((noreturn));
 
 /** Abort unless `cond` holds. Kept in release builds; `cond` must have no side effects. */
 #define CHECK(cond)                                                                                \

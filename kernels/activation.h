@@ -36,8 +36,10 @@ static inline bool activation_needs_input(enum activation_kind kind)
  * pass, i), so that any device and any slicing draws the same. */
 struct dropout {
     uint64_t key, pass;
-    uint64_t first; /* index of x[0] */
-    float rate;     /* in [0, 1) */
+    uint64_t first;         /* index of x[0] */
+    float rate;             /* in [0, 1) */
+    const uint64_t *passes; /* memory of the backend: added to `pass`; NULL: nothing is. So that a
+                               recorded call draws anew */
 };
 
 #endif

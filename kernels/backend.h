@@ -1,11 +1,20 @@
 /*
  * backend: arithmetic on one device, as a const table of operations. The CPU's is in kernels/cpu
- * (OpenBLAS, oneDNN, plain C twins); a CUDA module brings another. Pointers are to memory of the
- * backend (`alloc`) and matrices are row-major, unless said otherwise.
+ * (OpenBLAS, oneDNN, plain C twins); that of NVIDIA GPUs is in kernels/cuda, a module beside the
+ * executable (kernels/device.h opens it). Pointers are to memory of the backend (`alloc`) and
+ * matrices are row-major, unless said otherwise.
  *
- * Errors  RC_DEVICE: the device failed; outputs are then unspecified. RC_NOMEM on creation only:
- *         the steady state allocates nothing.
- * Order   one backend serves one thread at a time. Equal calls give equal bits.
+ * Activations  What flows between layers, and its gradients, is kept in the backend's own form:
+ *         float32, or bfloat16 where value_bytes is 2. Such are x, y, pre, dy, dx, qkv, dqkv
+ *         and logits in the operations of layers, losses and relayout(), but for the tokens; they
+ *         are handed on and never looked into, and backend_at() finds the i-th. Parameters, their
+ *         gradients, statistics, targets and token ids are float32 everywhere, and so is all that
+ *         axpy() to gemm() and update() work on.
+ * Errors  RC_DEVICE: the device failed; outputs are then unspecified, and `why` says more.
+ *         RC_NOMEM on creation only: the steady state allocates nothing.
+ * Order   one backend serves one thread at a time. Equal calls give equal bits. A device may
+ *         compute later than the call returns, in the order of calls; whatever has a result on the
+ *         host waits for it, and there errors of earlier calls come to light.
  */
 #ifndef GRAPEVINE_KERNELS_BACKEND_H
 #define GRAPEVINE_KERNELS_BACKEND_H
@@ -14,8 +23,10 @@
 #include "kernels/activation.h"
 #include "kernels/image.h"
 #include "kernels/linear.h"
+#include "kernels/loss.h"
 #include "kernels/norm.h"
 #include "kernels/sequence.h"
+#include "kernels/snapshot.h"
 #include "kernels/update.h"
 
 #include <stdbool.h>
@@ -27,8 +38,12 @@ struct backend {
     uint32_t threads;          /* that one call may use */
     uint32_t pixels_per_slice; /* convolutions run fastest on images of about so many at a time */
     uint32_t rows_per_slice;   /* and dense layers on about so many rows of long sequences */
+    uint32_t value_bytes;      /* of an activation: 4, or 2 */
     bool is_host;              /* its memory is the host's: there is nothing to upload */
+    bool is_apart;             /* siblings have memory of their own; all_reduce() joins them */
 };
+
+struct recording; /* of a backend: calls to be repeated */
 
 /* C[rows][columns] = alpha * op(A) op(B) + beta * C. op(A) is [rows][inner], op(B) is
  * [inner][columns]; a transposed operand is stored the other way round. Strides are in values. */
@@ -52,17 +67,53 @@ struct backend_ops {
     /** Make the calling thread's pool as large as `threads`; cheap, call it on entry of a job. */
     void (*bind_thread)(struct backend *backend);
 
-    /** Another backend on the same memory with the same options, for another thread to use at the
-     *  same time, with one thread of its own; NULL when memory is short. No such member: there can
-     *  be only one. */
+    /** Another backend on the same memory (is_apart: on the next device) with the same options, for
+     *  another thread to use at the same time, with one thread of its own; NULL when memory is
+     *  short. No such member: there can be only one. */
     struct backend *(*sibling)(struct backend *backend);
 
     /** `bytes` zeroed bytes on the device, aligned for its vectors; NULL when memory is short. */
     void *(*alloc)(struct backend *backend, size_t bytes);
     void (*free)(struct backend *backend, void *block);
+    /** Between host and device, in the order of calls: `from` may be changed at once, `to` is there
+     *  on return. */
     MUST_USE enum rc (*upload)(struct backend *backend, void *to, const void *from, size_t bytes);
     MUST_USE enum rc (*download)(struct backend *backend, void *to, const void *from, size_t bytes);
+    /** From the device's memory to the device's. */
+    MUST_USE enum rc (*copy)(struct backend *backend, void *to, const void *from, size_t bytes);
     MUST_USE enum rc (*zero)(struct backend *backend, void *block, size_t bytes);
+
+    /* Devices whose memory is not the host's have all of the following; others have none. */
+
+    /** What the last RC_DEVICE or RC_NOMEM was, for people; "" if there was none. */
+    const char *(*why)(struct backend *backend);
+    /** y (activation) = x (float32), and the other way round. */
+    MUST_USE enum rc (*to_activations)(struct backend *backend, const float *x, float *y, size_t n);
+    MUST_USE enum rc (*from_activations)(struct backend *backend, const float *x, float *y,
+                                         size_t n);
+    /** *counter = value, in the order of calls. */
+    MUST_USE enum rc (*store)(struct backend *backend, uint64_t *counter, uint64_t value);
+    /** x *= limit / |x| if its norm is above `limit`. */
+    MUST_USE enum rc (*clip)(struct backend *backend, float limit, float *x, size_t n);
+    /** The end of a step: waits until no more than the step before it is unfinished. */
+    MUST_USE enum rc (*pace)(struct backend *backend);
+    /** Calls from here to record_end() are remembered instead of made. They must have no result on
+     *  the host, upload nothing, and have been made before with the same shapes. */
+    MUST_USE enum rc (*record_begin)(struct backend *backend);
+    /** RC_UNSUPPORTED: some call could not be remembered; nothing is kept. Also to be called, with
+     *  NULL, if something failed since record_begin(). */
+    MUST_USE enum rc (*record_end)(struct backend *backend, struct recording **recording);
+    MUST_USE enum rc (*replay)(struct backend *backend, struct recording *recording);
+    void (*recording_destroy)(struct backend *backend, struct recording *recording);
+    /** See kernels/snapshot.h. RC_NOMEM. */
+    MUST_USE enum rc (*snapshot_create)(struct backend *backend,
+                                        const struct snapshot_options *options,
+                                        struct snapshot **snapshot);
+    /** x = sum over the backend and its siblings, all of which call it, from threads of their own;
+     *  equal bits on all. */
+    MUST_USE enum rc (*all_reduce)(struct backend *backend, float *x, size_t n);
+
+    /* All backends have those that follow. */
 
     /** values[i] = bytes[i] * factor + offset; `bytes` lie on the host. */
     MUST_USE enum rc (*from_bytes)(struct backend *backend, const uint8_t *bytes, float factor,
@@ -88,7 +139,7 @@ struct backend_ops {
     /** dy = 0 where the output y is not above 0. */
     MUST_USE enum rc (*relu_backward)(struct backend *backend, const float *y, float *dy, size_t n);
 
-    /** y = a + b, then max(0, .) if wanted. y may be a or b. */
+    /** y = a + b, then max(0, .) if wanted. y may be a or b. Of activations. */
     MUST_USE enum rc (*add)(struct backend *backend, const float *a, const float *b, bool with_relu,
                             float *y, size_t n);
     /** y may be x. */
@@ -205,15 +256,20 @@ struct backend_ops {
                                          const struct recurrent_options *options,
                                          struct recurrent **recurrent);
 
-    /** Softmax cross-entropy: see kernels/softmax.h. `labels`, `loss_sum`, `correct`: host. */
-    MUST_USE enum rc (*cross_entropy)(struct backend *backend, const float *logits,
-                                      const uint32_t *labels, uint32_t rows, uint32_t classes,
-                                      float *gradient, double *loss_sum, uint32_t *correct);
+    /** See kernels/loss.h. */
+    MUST_USE enum rc (*cross_entropy)(struct backend *backend, const struct device_loss *loss);
+    MUST_USE enum rc (*squared_error)(struct backend *backend, const struct device_loss *loss);
     /** moments: the span's values in the first plane; the second follows at update->plane. SGD
      *  has none, Adam, AdamW and LAMB have two, the others one. */
     MUST_USE enum rc (*update)(struct backend *backend, const struct update *update,
                                const float *gradient, float *moments, float *values, size_t n);
 };
+
+/** Address of activation `i` behind `values`. */
+static inline float *backend_at(const struct backend *backend, const float *values, size_t i)
+{
+    return (float *)((uintptr_t)values + i * backend->value_bytes);
+}
 
 /** NULL is fine. Whatever was created from the backend must be gone. */
 void backend_destroy(struct backend *backend);

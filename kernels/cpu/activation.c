@@ -392,10 +392,13 @@ static void dropout_forward(const struct dropout *dropout, const float *x, float
 enum rc cpu_dropout(struct backend *backend, const struct dropout *dropout, const float *x,
                     float *y, size_t n)
 {
+    struct dropout now = *dropout;
+
+    if (dropout->passes != NULL) now.pass += *dropout->passes;
     if (cpu_of(backend)->options.is_reference) {
-        reference_dropout(dropout, x, y, n);
+        reference_dropout(&now, x, y, n);
     } else {
-        dropout_forward(dropout, x, y, n);
+        dropout_forward(&now, x, y, n);
     }
     return RC_OK;
 }

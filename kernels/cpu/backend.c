@@ -75,15 +75,6 @@ static enum rc cpu_zero(struct backend *backend, void *block, size_t bytes)
     return RC_OK;
 }
 
-static enum rc cpu_cross_entropy(struct backend *backend, const float *logits,
-                                 const uint32_t *labels, uint32_t rows, uint32_t classes,
-                                 float *gradient, double *loss_sum, uint32_t *correct)
-{
-    (void)backend;
-    *loss_sum = softmax_cross_entropy(logits, labels, rows, classes, gradient, correct);
-    return RC_OK;
-}
-
 static void conv_check(const struct conv_options *o)
 {
     struct image_shape out = conv_out_shape(o);
@@ -132,6 +123,7 @@ static const struct backend_ops cpu_ops = {
     .free = cpu_free,
     .upload = cpu_copy,
     .download = cpu_copy,
+    .copy = cpu_copy,
     .zero = cpu_zero,
     .from_bytes = cpu_from_bytes,
     .axpy = cpu_axpy,
@@ -178,6 +170,7 @@ static const struct backend_ops cpu_ops = {
     .attention_reserve = cpu_attention_reserve,
     .recurrent_create = cpu_recurrent_create,
     .cross_entropy = cpu_cross_entropy,
+    .squared_error = cpu_squared_error,
     .update = cpu_update,
 };
 
@@ -191,6 +184,7 @@ struct backend *cpu_backend_create(const struct cpu_backend_options *options)
     cpu->base.threads = options->threads == 0 ? 1 : options->threads;
     cpu->base.pixels_per_slice = PIXELS_PER_SLICE;
     cpu->base.rows_per_slice = ROWS_PER_SLICE;
+    cpu->base.value_bytes = sizeof(float);
     cpu->base.is_host = true;
     if (options->convolution == CPU_CONVOLUTION_AUTO && !options->is_reference) {
         cpu->onednn = onednn_create();

@@ -68,6 +68,10 @@ enum rc cpu_positions_forward(struct backend *backend, const struct positions *p
 enum rc cpu_positions_backward(struct backend *backend, const struct positions *positions,
                                const float *dy, float *dtable);
 
+/* loss.c */
+enum rc cpu_cross_entropy(struct backend *backend, const struct device_loss *loss);
+enum rc cpu_squared_error(struct backend *backend, const struct device_loss *loss);
+
 /* optimizer.c */
 enum rc cpu_update(struct backend *backend, const struct update *update, const float *gradient,
                    float *moments, float *values, size_t n);
