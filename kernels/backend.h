@@ -103,6 +103,8 @@ struct backend_ops {
     /** RC_UNSUPPORTED: some call could not be remembered; nothing is kept. Also to be called, with
      *  NULL, if something failed since record_begin(). */
     MUST_USE enum rc (*record_end)(struct backend *backend, struct recording **recording);
+    /** RC_STALE: memory has moved since, as a new layer wanted more; nothing was run: record anew.
+     */
     MUST_USE enum rc (*replay)(struct backend *backend, struct recording *recording);
     void (*recording_destroy)(struct backend *backend, struct recording *recording);
     /** See kernels/snapshot.h. RC_NOMEM. */

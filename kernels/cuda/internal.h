@@ -23,7 +23,7 @@
 extern "C" {
 #endif
 
-#include "kernels/backend.h"
+#include "kernels/cuda/cuda_backend.h"
 
 struct cuda_group;  /* all_reduce.c: backends of one replica on several devices */
 struct cuda_upload; /* backend.c: page-locked memory that uploads pass through */
@@ -46,6 +46,7 @@ struct cuda_backend {
     size_t blas_workspace_bytes;
     void *scratch;
     size_t scratch_bytes;
+    uint32_t scratch_generation; /* counts its moves: recordings hold its address */
     struct cuda_upload *upload;
     cudaEvent_t paces[2]; /* ends of the last steps */
     uint32_t pace_next;
@@ -246,7 +247,14 @@ enum rc cuda_record_end(struct backend *backend, struct recording **recording);
 enum rc cuda_replay(struct backend *backend, struct recording *recording);
 void cuda_recording_destroy(struct backend *backend, struct recording *recording);
 
+/* backend.c: on one device. */
+enum rc cuda_single_create(uint32_t device, bool is_bf16, struct backend **backend,
+                           struct fault *why);
+
 /* all_reduce.c */
+/** One for each of several devices, the first of which hands out the others as siblings. */
+enum rc cuda_group_create(const struct cuda_backend_options *options, struct backend **first,
+                          struct fault *why);
 enum rc cuda_all_reduce(struct backend *backend, float *x, size_t n);
 struct backend *cuda_sibling(struct backend *backend);
 /** The next rank leaves; the last one takes the group along. */

@@ -1,0 +1,394 @@
+/*
+ * The CUDA backend itself: devices, memory, copies, the pace of steps, the table of operations.
+ *
+ * Uploads pass through page-locked pieces, so that a caller may change its memory at once while the
+ * copy waits for its turn on the stream. Downloads wait.
+ */
+#include "base/check.h"
+#include "base/mem.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { UPLOAD_PIECES = 8 };
+#define UPLOAD_PIECE_BYTES   ((size_t)2 << 20)
+#define BLAS_WORKSPACE_BYTES ((size_t)32 << 20) /* what cuBLAS asks for on Hopper */
+#define SCRATCH_BYTES        ((size_t)4 << 20)  /* enough for most; layers reserve more */
+
+struct cuda_upload {
+    uint8_t *pieces; /* page-locked */
+    cudaEvent_t sent[UPLOAD_PIECES];
+    uint32_t next;
+};
+
+enum rc cuda_devices(uint32_t *count, struct fault *why)
+{
+    int devices = 0, driver = 0, runtime = 0;
+    cudaError_t error = cudaGetDeviceCount(&devices);
+
+    *count = 0;
+    (void)cudaGetLastError();
+    if (error == cudaErrorInsufficientDriver) {
+        if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+            return fault_set(why, RC_UNSUPPORTED, "there is no NVIDIA driver");
+        }
+        if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) runtime = CUDART_VERSION;
+        return fault_set(why, RC_UNSUPPORTED,
+                         "the NVIDIA driver is for CUDA %d.%d and too old for CUDA %d.%d; update "
+                         "it",
+                         driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    }
+    if (error == cudaErrorNoDevice || (error == cudaSuccess && devices == 0)) {
+        return fault_set(why, RC_NOT_FOUND, "there is an NVIDIA driver, but no GPU");
+    }
+    if (error != cudaSuccess) {
+        return fault_set(why, RC_DEVICE, "GPUs cannot be counted: %s, %s", cudaGetErrorName(error),
+                         cudaGetErrorString(error));
+    }
+    *count = (uint32_t)devices;
+    return RC_OK;
+}
+
+enum rc cuda_describe(uint32_t device, char *text, size_t cap, struct fault *why)
+{
+    struct cudaDeviceProp properties;
+    cudaError_t error = cudaGetDeviceProperties(&properties, (int)device);
+
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        return fault_set(why, RC_DEVICE, "GPU %u: %s", device, cudaGetErrorString(error));
+    }
+    snprintf(text, cap, "%s, %.1f GiB, compute capability %d.%d", properties.name,
+             (double)properties.totalGlobalMem / (1 << 30), properties.major, properties.minor);
+    return RC_OK;
+}
+
+static void cuda_bind_thread(struct backend *backend)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+
+    (void)CUDA_CHECK(cuda, cudaSetDevice(cuda->device)); /* comes to light in the next call */
+}
+
+static void *cuda_alloc(struct backend *backend, size_t bytes)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+    void *block = NULL;
+    enum rc rc = RC_OK;
+
+    CUDA_TRY(cuda, cudaSetDevice(cuda->device));
+    CUDA_TRY(cuda, cudaMalloc(&block, bytes > 0 ? bytes : 1));
+    CUDA_TRY(cuda, cudaMemsetAsync(block, 0, bytes > 0 ? bytes : 1, cuda->stream));
+    return block;
+out:
+    if (block != NULL) (void)cudaFree(block);
+    return NULL;
+}
+
+static void cuda_free(struct backend *backend, void *block)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+
+    if (block == NULL) return;
+    (void)cudaSetDevice(cuda->device);
+    (void)cudaFree(block); /* waits for what still uses it; of a lost device nothing is left */
+}
+
+static enum rc upload_piece(struct cuda_backend *cuda, void *to, const void *from, size_t bytes)
+{
+    struct cuda_upload *upload = cuda->upload;
+    uint32_t i = upload->next;
+    uint8_t *piece = upload->pieces + i * UPLOAD_PIECE_BYTES;
+    enum rc rc;
+
+    upload->next = (i + 1) % UPLOAD_PIECES;
+    CUDA_TRY(cuda, cudaEventSynchronize(upload->sent[i]));
+    memcpy(piece, from, bytes);
+    CUDA_TRY(cuda, cudaMemcpyAsync(to, piece, bytes, cudaMemcpyHostToDevice, cuda->stream));
+    CUDA_TRY(cuda, cudaEventRecord(upload->sent[i], cuda->stream));
+out:
+    return rc;
+}
+
+static enum rc cuda_upload_bytes(struct backend *backend, void *to, const void *from, size_t bytes)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+    enum rc rc = RC_OK;
+
+    CHECK(!cuda->is_recording);
+    for (size_t at = 0; rc == RC_OK && at < bytes; at += UPLOAD_PIECE_BYTES) {
+        size_t count = bytes - at < UPLOAD_PIECE_BYTES ? bytes - at : UPLOAD_PIECE_BYTES;
+        rc = upload_piece(cuda, (char *)to + at, (const char *)from + at, count);
+    }
+    return rc;
+}
+
+static enum rc cuda_download(struct backend *backend, void *to, const void *from, size_t bytes)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+    enum rc rc;
+
+    CHECK(!cuda->is_recording);
+    CUDA_TRY(cuda, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, cuda->stream));
+    CUDA_TRY(cuda, cudaStreamSynchronize(cuda->stream));
+out:
+    return rc;
+}
+
+static enum rc cuda_copy(struct backend *backend, void *to, const void *from, size_t bytes)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+
+    return CUDA_CHECK(cuda,
+                      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, cuda->stream));
+}
+
+static enum rc cuda_zero(struct backend *backend, void *block, size_t bytes)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+
+    return CUDA_CHECK(cuda, cudaMemsetAsync(block, 0, bytes, cuda->stream));
+}
+
+static const char *cuda_why(struct backend *backend)
+{
+    return cuda_of(backend)->why;
+}
+
+static enum rc cuda_pace(struct backend *backend)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+    cudaEvent_t *ends = cuda->paces;
+    uint32_t mine = cuda->pace_next;
+    enum rc rc;
+
+    CUDA_TRY(cuda, cudaEventRecord(ends[mine], cuda->stream));
+    cuda->pace_next = 1 - mine;
+    CUDA_TRY(cuda, cudaEventSynchronize(ends[1 - mine]));
+out:
+    return rc;
+}
+
+enum rc cuda_scratch_reserve(struct cuda_backend *cuda, size_t bytes)
+{
+    void *grown = NULL;
+    enum rc rc = RC_OK;
+
+    if (bytes <= cuda->scratch_bytes) return RC_OK;
+    CHECK(!cuda->is_recording);
+    CUDA_TRY(cuda, cudaMalloc(&grown, bytes));
+    if (cuda->scratch != NULL) CUDA_TRY(cuda, cudaFree(cuda->scratch)); /* waits for its users */
+    cuda->scratch = grown;
+    cuda->scratch_bytes = bytes;
+    cuda->scratch_generation++;
+    grown = NULL;
+out:
+    if (grown != NULL) (void)cudaFree(grown);
+    return rc;
+}
+
+static void upload_destroy(struct cuda_upload *upload)
+{
+    if (upload == NULL) return;
+    for (size_t i = 0; i < UPLOAD_PIECES; i++) {
+        if (upload->sent[i] != NULL) (void)cudaEventDestroy(upload->sent[i]);
+    }
+    if (upload->pieces != NULL) (void)cudaFreeHost(upload->pieces);
+    mem_free(upload);
+}
+
+static void cuda_destroy(struct backend *backend)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+
+    (void)cudaSetDevice(cuda->device);
+    if (cuda->stream != NULL) (void)cudaStreamSynchronize(cuda->stream);
+    cuda_group_leave(cuda);
+    upload_destroy(cuda->upload);
+    if (cuda->dnn != NULL) (void)cudnnDestroy(cuda->dnn);
+    if (cuda->blas_lt != NULL) (void)cublasLtDestroy(cuda->blas_lt);
+    if (cuda->blas != NULL) (void)cublasDestroy(cuda->blas);
+    (void)cudaFree(cuda->blas_workspace);
+    (void)cudaFree(cuda->scratch);
+    for (size_t i = 0; i < ARRAY_COUNT(cuda->paces); i++) {
+        if (cuda->paces[i] != NULL) (void)cudaEventDestroy(cuda->paces[i]);
+    }
+    if (cuda->stream != NULL) (void)cudaStreamDestroy(cuda->stream);
+    mem_free(cuda);
+}
+
+static const struct backend_ops cuda_ops = {
+    .name = "cuda",
+    .destroy = cuda_destroy,
+    .bind_thread = cuda_bind_thread,
+    .sibling = cuda_sibling,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .upload = cuda_upload_bytes,
+    .download = cuda_download,
+    .copy = cuda_copy,
+    .zero = cuda_zero,
+    .why = cuda_why,
+    .to_activations = cuda_to_activations,
+    .from_activations = cuda_from_activations,
+    .store = cuda_store,
+    .clip = cuda_clip,
+    .pace = cuda_pace,
+    .record_begin = cuda_record_begin,
+    .record_end = cuda_record_end,
+    .replay = cuda_replay,
+    .recording_destroy = cuda_recording_destroy,
+    .snapshot_create = cuda_snapshot_create,
+    .all_reduce = cuda_all_reduce,
+    .from_bytes = cuda_from_bytes,
+    .axpy = cuda_axpy,
+    .scale = cuda_scale,
+    .add_difference = cuda_add_difference,
+    .squared_norm = cuda_squared_norm,
+    .is_finite = cuda_is_finite,
+    .gemm = cuda_gemm,
+    .linear_create = cuda_linear_create,
+    .relu_forward = cuda_relu_forward,
+    .relu_backward = cuda_relu_backward,
+    .add = cuda_add,
+    .activation_forward = cuda_activation_forward,
+    .activation_backward = cuda_activation_backward,
+    .dropout = cuda_dropout,
+    .copy_rows = cuda_copy_rows,
+    .conv_create = cuda_conv_create,
+    .pool_forward = cuda_pool_forward,
+    .pool_backward = cuda_pool_backward,
+    .relayout = cuda_relayout,
+    .global_average_forward = cuda_global_average_forward,
+    .global_average_backward = cuda_global_average_backward,
+    .subsample_forward = cuda_subsample_forward,
+    .subsample_backward = cuda_subsample_backward,
+    .batch_norm_collect = cuda_batch_norm_collect,
+    .batch_norm_close = cuda_batch_norm_close,
+    .batch_norm_rstd = cuda_batch_norm_rstd,
+    .batch_norm_apply = cuda_batch_norm_apply,
+    .batch_norm_backward_collect = cuda_batch_norm_backward_collect,
+    .batch_norm_backward_close = cuda_batch_norm_backward_close,
+    .batch_norm_backward_apply = cuda_batch_norm_backward_apply,
+    .group_norm_forward = cuda_group_norm_forward,
+    .group_norm_backward = cuda_group_norm_backward,
+    .layer_norm_forward = cuda_layer_norm_forward,
+    .layer_norm_backward = cuda_layer_norm_backward,
+    .weight_norm_forward = cuda_weight_norm_forward,
+    .weight_norm_backward = cuda_weight_norm_backward,
+    .embedding_forward = cuda_embedding_forward,
+    .embedding_backward = cuda_embedding_backward,
+    .positions_forward = cuda_positions_forward,
+    .positions_backward = cuda_positions_backward,
+    .attention_forward = cuda_attention_forward,
+    .attention_backward = cuda_attention_backward,
+    .attention_reserve = cuda_attention_reserve,
+    .recurrent_create = cuda_recurrent_create,
+    .cross_entropy = cuda_cross_entropy,
+    .squared_error = cuda_squared_error,
+    .update = cuda_update,
+};
+
+static enum rc read_properties(struct cuda_backend *cuda)
+{
+    int multiprocessors = 0, shared = 0, major = 0, minor = 0;
+    enum rc rc;
+
+    CUDA_TRY(cuda, cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount,
+                                          cuda->device));
+    CUDA_TRY(cuda, cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin,
+                                          cuda->device));
+    CUDA_TRY(cuda, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->device));
+    CUDA_TRY(cuda, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda->device));
+    cuda->multiprocessors = (uint32_t)multiprocessors;
+    cuda->shared_bytes_max = (size_t)shared;
+    cuda->capability = 10 * major + minor;
+    if (cuda->capability >= 80) return RC_OK;
+    rc = cuda_check(cuda, cudaErrorNoKernelImageForDevice, "create()", __FILE__, __LINE__);
+out:
+    return rc;
+}
+
+static enum rc make_upload(struct cuda_backend *cuda)
+{
+    struct cuda_upload *upload = mem_alloc(sizeof(*upload));
+    enum rc rc = RC_NOMEM;
+
+    if (upload == NULL) return RC_NOMEM;
+    cuda->upload = upload;
+    CUDA_TRY(cuda, cudaMallocHost((void **)&upload->pieces, UPLOAD_PIECES * UPLOAD_PIECE_BYTES));
+    for (size_t i = 0; i < UPLOAD_PIECES; i++) {
+        CUDA_TRY(cuda, cudaEventCreateWithFlags(&upload->sent[i], cudaEventDisableTiming));
+    }
+out:
+    return rc;
+}
+
+static enum rc set_up(struct cuda_backend *cuda)
+{
+    enum rc rc;
+
+    CUDA_TRY(cuda, cudaSetDevice(cuda->device));
+    rc = read_properties(cuda);
+    if (rc != RC_OK) goto out;
+    CUDA_TRY(cuda, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
+    for (size_t i = 0; i < ARRAY_COUNT(cuda->paces); i++) {
+        CUDA_TRY(cuda, cudaEventCreateWithFlags(&cuda->paces[i], cudaEventDisableTiming));
+    }
+    rc = make_upload(cuda);
+    if (rc != RC_OK) goto out;
+    CUDA_TRY(cuda, cudaMalloc(&cuda->blas_workspace, BLAS_WORKSPACE_BYTES));
+    cuda->blas_workspace_bytes = BLAS_WORKSPACE_BYTES;
+    BLAS_TRY(cuda, cublasCreate(&cuda->blas));
+    BLAS_TRY(cuda, cublasSetStream(cuda->blas, cuda->stream));
+    BLAS_TRY(cuda, cublasSetWorkspace(cuda->blas, cuda->blas_workspace, BLAS_WORKSPACE_BYTES));
+    BLAS_TRY(cuda, cublasLtCreate(&cuda->blas_lt));
+    DNN_TRY(cuda, cudnnCreate(&cuda->dnn));
+    DNN_TRY(cuda, cudnnSetStream(cuda->dnn, cuda->stream));
+    rc = cuda_scratch_reserve(cuda, SCRATCH_BYTES);
+out:
+    return rc;
+}
+
+enum rc cuda_single_create(uint32_t device, bool is_bf16, struct backend **backend,
+                           struct fault *why)
+{
+    struct cuda_backend *cuda = mem_alloc(sizeof(*cuda));
+    enum rc rc;
+
+    if (cuda == NULL) return fault_set(why, RC_NOMEM, "out of memory");
+    cuda->base.ops = &cuda_ops;
+    cuda->base.threads = 1;
+    cuda->base.pixels_per_slice = UINT32_MAX; /* a device is filled by whole batches */
+    cuda->base.rows_per_slice = UINT32_MAX;
+    cuda->base.value_bytes = is_bf16 ? 2 : sizeof(float);
+    cuda->device = (int)device;
+    cuda->is_bf16 = is_bf16;
+    rc = set_up(cuda);
+    if (rc != RC_OK) {
+        rc = fault_set(why, rc, "%s", cuda->why[0] != '\0' ? cuda->why : rc_text(rc));
+        cuda_destroy(&cuda->base);
+        return rc;
+    }
+    *backend = &cuda->base;
+    return RC_OK;
+}
+
+enum rc cuda_backend_create(const struct cuda_backend_options *options, struct backend **backend,
+                            struct fault *why)
+{
+    uint32_t count = 0;
+    enum rc rc = cuda_devices(&count, why);
+
+    CHECK(options->devices_count > 0 && options->devices_count <= CUDA_DEVICES_MAX);
+    for (uint32_t i = 0; rc == RC_OK && i < options->devices_count; i++) {
+        if (options->devices[i] < count) continue;
+        rc = fault_set(why, RC_NOT_FOUND, "there is no GPU %u, only %u (numbered from 0)",
+                       options->devices[i], count);
+    }
+    if (rc != RC_OK) return rc;
+    if (options->devices_count > 1) return cuda_group_create(options, backend, why);
+    return cuda_single_create(options->devices[0], options->is_bf16, backend, why);
+}

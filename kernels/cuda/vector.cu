@@ -1,0 +1,336 @@
+/*
+ * Operations on whole vectors. Memory is the limit: 16 bytes at a time where alignment allows.
+ *
+ * Same bits  axpy, scale and add_difference are what averaging is made of, and peers compare its
+ *         results: they round after the multiplication and again after the addition, as the
+ *         processor's loops do, and never in one step.
+ * Sums    in a fixed order: blocks whose number depends on nothing but the vector's length leave a
+ *         float64 each, which one block adds up. Alignment changes how values are read, not who
+ *         adds them.
+ */
+#include "kernels/cuda/each.cuh"
+
+#include <math.h>
+
+enum { NORM_BLOCKS = 1024, COUNT = access_values<float>() };
+
+/* Scratch: a partial sum for each block, behind it the sum. */
+static_assert((NORM_BLOCKS + 1) * sizeof(double) <= VECTOR_SCRATCH_BYTES, "scratch of a norm");
+
+struct bytes_operation {
+    const uint8_t *bytes;
+    float factor, offset;
+    float *values;
+
+    template <int N> __device__ void at(size_t i) const
+    {
+        access<uint8_t, N> from = *reinterpret_cast<const access<uint8_t, N> *>(bytes + i);
+        float to[N];
+
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            to[k] = __fadd_rn(__fmul_rn(static_cast<float>(from.values[k]), factor), offset);
+        }
+        store_values<N>(values + i, to);
+    }
+};
+
+/* In parts of the scratch memory; uploads and kernels take turns in the order of calls. */
+enum rc cuda_from_bytes(struct backend *backend, const uint8_t *bytes, float factor, float offset,
+                        float *values, size_t n)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+    uint8_t *part = static_cast<uint8_t *>(cuda->scratch);
+    size_t part_max = cuda->scratch_bytes;
+    enum rc rc = RC_OK;
+
+    for (size_t first = 0; rc == RC_OK && first < n; first += part_max) {
+        size_t count = n - first < part_max ? n - first : part_max;
+        bytes_operation operation = {part, factor, offset, values + first};
+
+        rc = backend->ops->upload(backend, part, bytes + first, count);
+        if (rc != RC_OK) break;
+        rc = for_each_value<COUNT>(cuda, operation, count, is_aligned(values + first));
+    }
+    return rc;
+}
+
+struct axpy_operation {
+    float a;
+    const float *x;
+    float *y;
+
+    template <int N> __device__ void at(size_t i) const
+    {
+        float from[N], to[N];
+
+        load_values<N>(x + i, from);
+        load_values<N>(y + i, to);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            to[k] = __fadd_rn(to[k], __fmul_rn(a, from[k]));
+        }
+        store_values<N>(y + i, to);
+    }
+};
+
+enum rc cuda_axpy(struct backend *backend, float a, const float *x, float *y, size_t n)
+{
+    axpy_operation operation = {a, x, y};
+
+    return for_each_value<COUNT>(cuda_of(backend), operation, n, is_aligned(x) && is_aligned(y));
+}
+
+struct scale_operation {
+    float a;
+    float *x;
+
+    template <int N> __device__ void at(size_t i) const
+    {
+        float values[N];
+
+        load_values<N>(x + i, values);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            values[k] = __fmul_rn(values[k], a);
+        }
+        store_values<N>(x + i, values);
+    }
+};
+
+enum rc cuda_scale(struct backend *backend, float a, float *x, size_t n)
+{
+    scale_operation operation = {a, x};
+
+    return for_each_value<COUNT>(cuda_of(backend), operation, n, is_aligned(x));
+}
+
+struct add_difference_operation {
+    float a;
+    const float *x, *base;
+    float *y;
+
+    template <int N> __device__ void at(size_t i) const
+    {
+        float from[N], zero[N], to[N];
+
+        load_values<N>(x + i, from);
+        load_values<N>(base + i, zero);
+        load_values<N>(y + i, to);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            to[k] = __fadd_rn(to[k], __fmul_rn(a, __fsub_rn(from[k], zero[k])));
+        }
+        store_values<N>(y + i, to);
+    }
+};
+
+enum rc cuda_add_difference(struct backend *backend, float a, const float *x, const float *base,
+                            float *y, size_t n)
+{
+    add_difference_operation operation = {a, x, base, y};
+
+    return for_each_value<COUNT>(cuda_of(backend), operation, n,
+                                 is_aligned(x) && is_aligned(base) && is_aligned(y));
+}
+
+/* --- norms -------------------------------------------------------------------------------------*/
+
+__device__ static inline double square(float x)
+{
+    return static_cast<double>(x) * static_cast<double>(x);
+}
+
+__global__ void square_blocks(const float *x, size_t n, bool x_is_aligned, double *partial)
+{
+    __shared__ double warps[THREADS / WARP];
+    double sum = 0.0;
+
+    GRID_STRIDE(i, n / COUNT)
+    {
+        float values[COUNT];
+        if (x_is_aligned) {
+            load_values<COUNT>(x + i * COUNT, values);
+        } else {
+            for (int k = 0; k < COUNT; k++) {
+                values[k] = x[i * COUNT + k];
+            }
+        }
+        for (int k = 0; k < COUNT; k++) {
+            sum += square(values[k]);
+        }
+    }
+    GRID_STRIDE(i, n % COUNT)
+    {
+        sum += square(x[n - n % COUNT + i]);
+    }
+    sum = block_sum(sum, warps);
+    if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+__global__ void add_blocks(const double *partial, unsigned blocks, double *result)
+{
+    __shared__ double warps[THREADS / WARP];
+    double sum = 0.0;
+
+    for (unsigned i = threadIdx.x; i < blocks; i += blockDim.x) {
+        sum += partial[i];
+    }
+    sum = block_sum(sum, warps);
+    if (threadIdx.x == 0) *result = sum;
+}
+
+/* *result (in scratch) gets the address of the sum of squares. */
+static enum rc sum_of_squares(struct cuda_backend *cuda, const float *x, size_t n,
+                              const double **result)
+{
+    double *partial = static_cast<double *>(cuda->scratch), *sum = partial + NORM_BLOCKS;
+    size_t wanted = (n + THREADS * COUNT - 1) / (THREADS * COUNT);
+    unsigned blocks = static_cast<unsigned>(wanted < 1             ? 1
+                                            : wanted < NORM_BLOCKS ? wanted
+                                                                   : NORM_BLOCKS);
+    enum rc rc;
+
+    CUDA_TRY(cuda,
+             launch(square_blocks, blocks, THREADS, 0, cuda->stream, x, n, is_aligned(x), partial));
+    CUDA_TRY(cuda, launch(add_blocks, 1, THREADS, 0, cuda->stream, partial, blocks, sum));
+    *result = sum;
+out:
+    return rc;
+}
+
+enum rc cuda_squared_norm(struct backend *backend, const float *x, size_t n, double *result)
+{
+    const double *sum = NULL;
+    enum rc rc = sum_of_squares(cuda_of(backend), x, n, &sum);
+
+    return rc == RC_OK ? backend->ops->download(backend, result, sum, sizeof(*sum)) : rc;
+}
+
+/* Infinities and NaNs are the numbers that are not at most the largest one. All who find one write
+ * the same. */
+struct find_operation {
+    const float *x;
+    uint32_t *found;
+
+    template <int N> __device__ void at(size_t i) const
+    {
+        float values[N];
+        bool is_bad = false;
+
+        load_values<N>(x + i, values);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            is_bad = is_bad || !(fabsf(values[k]) <= 3.40282347e38F);
+        }
+        if (is_bad) *found = 1;
+    }
+};
+
+enum rc cuda_is_finite(struct backend *backend, const float *x, size_t n, bool *result)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+    uint32_t *found = static_cast<uint32_t *>(cuda->scratch), is_bad = 1;
+    find_operation operation = {x, found};
+    enum rc rc = backend->ops->zero(backend, found, sizeof(*found));
+
+    if (rc == RC_OK) rc = for_each_value<COUNT>(cuda, operation, n, is_aligned(x));
+    if (rc == RC_OK) rc = backend->ops->download(backend, &is_bad, found, sizeof(is_bad));
+    if (rc == RC_OK) *result = is_bad == 0;
+    return rc;
+}
+
+/* The norm is not awaited: each thread looks at it. A NaN is not at most the limit, and spreads. */
+struct clip_operation {
+    double limit;
+    const double *squares;
+    float *x;
+
+    template <int N> __device__ void at(size_t i) const
+    {
+        float values[N];
+        double sum = *squares;
+
+        if (sum <= limit * limit) return;
+        load_values<N>(x + i, values);
+        for (int k = 0; k < N; k++) {
+            values[k] = values[k] * static_cast<float>(limit / sqrt(sum));
+        }
+        store_values<N>(x + i, values);
+    }
+};
+
+enum rc cuda_clip(struct backend *backend, float limit, float *x, size_t n)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+    clip_operation operation = {static_cast<double>(limit), NULL, x};
+    enum rc rc = sum_of_squares(cuda, x, n, &operation.squares);
+
+    return rc == RC_OK ? for_each_value<COUNT>(cuda, operation, n, is_aligned(x)) : rc;
+}
+
+/* --- forms of values ---------------------------------------------------------------------------*/
+
+template <typename From, typename To> struct convert_operation {
+    const From *x;
+    bool adds;
+    To *y;
+
+    template <int N> __device__ void at(size_t i) const
+    {
+        float values[N], before[N];
+
+        load_values<N>(x + i, values);
+        if (adds) {
+            load_values<N>(y + i, before);
+            for (int k = 0; k < N; k++) {
+                values[k] += before[k];
+            }
+        }
+        store_values<N>(y + i, values);
+    }
+};
+
+enum rc cuda_to_bf16(struct cuda_backend *cuda, const float *x, void *y, size_t n)
+{
+    convert_operation<float, bf16> operation = {x, false, static_cast<bf16 *>(y)};
+
+    return for_each_value<access_values<bf16>()>(cuda, operation, n,
+                                                 is_aligned(x) && is_aligned(y));
+}
+
+enum rc cuda_from_bf16(struct cuda_backend *cuda, const void *x, bool adds, float *y, size_t n)
+{
+    convert_operation<bf16, float> operation = {static_cast<const bf16 *>(x), adds, y};
+
+    return for_each_value<access_values<bf16>()>(cuda, operation, n,
+                                                 is_aligned(x) && is_aligned(y));
+}
+
+enum rc cuda_to_activations(struct backend *backend, const float *x, float *y, size_t n)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+
+    return cuda->is_bf16 ? cuda_to_bf16(cuda, x, y, n)
+                         : backend->ops->copy(backend, y, x, n * sizeof(*x));
+}
+
+enum rc cuda_from_activations(struct backend *backend, const float *x, float *y, size_t n)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+
+    return cuda->is_bf16 ? cuda_from_bf16(cuda, x, false, y, n)
+                         : backend->ops->copy(backend, y, x, n * sizeof(*x));
+}
+
+__global__ void store_number(uint64_t *counter, uint64_t value)
+{
+    *counter = value;
+}
+
+enum rc cuda_store(struct backend *backend, uint64_t *counter, uint64_t value)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+
+    return CUDA_CHECK(cuda, launch(store_number, 1, 1, 0, cuda->stream, counter, value));
+}
