@@ -19,8 +19,12 @@ template <typename T> constexpr int access_values(void)
     return ACCESS_BYTES / static_cast<int>(sizeof(T));
 }
 
-template <typename T, int N>
-struct alignas(sizeof(T) * N > ACCESS_BYTES ? ACCESS_BYTES : sizeof(T) * N) access {
+constexpr size_t access_alignment(size_t bytes)
+{
+    return bytes > ACCESS_BYTES ? static_cast<size_t>(ACCESS_BYTES) : bytes;
+}
+
+template <typename T, int N> struct alignas(access_alignment(sizeof(T) * N)) access {
     T values[N];
 };
 

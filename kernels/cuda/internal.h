@@ -23,6 +23,7 @@
 extern "C" {
 #endif
 
+#include "base/check.h"
 #include "kernels/cuda/cuda_backend.h"
 
 struct cuda_group;  /* all_reduce.c: backends of one replica on several devices */
@@ -85,7 +86,8 @@ enum rc cuda_check_nccl(struct cuda_backend *cuda, ncclResult_t result, const ch
 /** Grow the scratch memory; its contents and address change. Creation time only. RC_NOMEM. */
 MUST_USE enum rc cuda_scratch_reserve(struct cuda_backend *cuda, size_t bytes);
 
-/* vector.cu: float32 unless T is said. */
+/* vector.cu: float32 unless T is said. Scratch that norms and from_bytes() need at least. */
+enum { VECTOR_SCRATCH_BYTES = 65536 };
 enum rc cuda_from_bytes(struct backend *backend, const uint8_t *bytes, float factor, float offset,
                         float *values, size_t n);
 enum rc cuda_axpy(struct backend *backend, float a, const float *x, float *y, size_t n);

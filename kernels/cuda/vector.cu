@@ -185,10 +185,8 @@ static enum rc sum_of_squares(struct cuda_backend *cuda, const float *x, size_t 
                               const double **result)
 {
     double *partial = static_cast<double *>(cuda->scratch), *sum = partial + NORM_BLOCKS;
-    size_t wanted = (n + THREADS * COUNT - 1) / (THREADS * COUNT);
-    unsigned blocks = static_cast<unsigned>(wanted < 1             ? 1
-                                            : wanted < NORM_BLOCKS ? wanted
-                                                                   : NORM_BLOCKS);
+    size_t wanted = (n + THREADS * COUNT - 1) / (THREADS * COUNT), most = NORM_BLOCKS;
+    unsigned blocks = static_cast<unsigned>(wanted < 1 ? 1 : wanted < most ? wanted : most);
     enum rc rc;
 
     CUDA_TRY(cuda,
@@ -248,13 +246,14 @@ struct clip_operation {
 
     template <int N> __device__ void at(size_t i) const
     {
-        float values[N];
         double sum = *squares;
+        float values[N], factor = static_cast<float>(limit / sqrt(sum));
 
         if (sum <= limit * limit) return;
         load_values<N>(x + i, values);
+#pragma unroll
         for (int k = 0; k < N; k++) {
-            values[k] = values[k] * static_cast<float>(limit / sqrt(sum));
+            values[k] *= factor;
         }
         store_values<N>(x + i, values);
     }
@@ -321,6 +320,128 @@ enum rc cuda_from_activations(struct backend *backend, const float *x, float *y,
 
     return cuda->is_bf16 ? cuda_from_bf16(cuda, x, false, y, n)
                          : backend->ops->copy(backend, y, x, n * sizeof(*x));
+}
+
+/* --- sums of columns ---------------------------------------------------------------------------*/
+
+/* Blocks of SLAB_LANES x SLAB_LINES threads: each takes the columns of a tile in the rows of a
+ * slab. A thread adds up to RUN_ROWS values in float32 before its sum goes on in float64. */
+enum { SLAB_LANES = WARP, SLAB_LINES = 8, SLAB_ROWS_MIN = 64, RUN_ROWS = 64, TILE_COLUMNS = 256 };
+
+/* Enough of them to fill the device, however the matrix is shaped. */
+static size_t slabs_for(const struct cuda_backend *cuda, size_t rows, size_t columns)
+{
+    size_t tiles = (columns + TILE_COLUMNS - 1) / TILE_COLUMNS;
+    size_t most = (4 * static_cast<size_t>(cuda->multiprocessors) + tiles - 1) / tiles;
+    size_t wanted = (rows + SLAB_ROWS_MIN - 1) / SLAB_ROWS_MIN;
+
+    return wanted < 1 ? 1 : wanted < most ? wanted : most;
+}
+
+size_t cuda_column_sums_scratch(const struct cuda_backend *cuda, size_t rows, size_t columns)
+{
+    size_t slabs = slabs_for(cuda, rows, columns);
+
+    return slabs > 1 ? slabs * columns * sizeof(float) : 0;
+}
+
+__device__ static inline void put_sum(float *sum, bool adds, double value)
+{
+    *sum = static_cast<float>(adds ? static_cast<double>(*sum) + value : value);
+}
+
+/* sums[slab][column]. */
+template <typename T, int N>
+__global__ void add_slab(const T *x, size_t rows, size_t columns, size_t slab_rows, bool adds,
+                         float *sums)
+{
+    __shared__ double lines[SLAB_LINES][SLAB_LANES * N];
+    size_t tile = blockIdx.x * static_cast<size_t>(SLAB_LANES * N);
+    size_t column = tile + threadIdx.x * N, r = blockIdx.y * slab_rows + threadIdx.y;
+    size_t end = min(rows, (blockIdx.y + 1) * slab_rows);
+    double total[N] = {0.0};
+
+    while (column < columns && r < end) {
+        float run[N] = {0.0F}, values[N];
+        size_t stop = min(end, r + RUN_ROWS * SLAB_LINES);
+#pragma unroll 4
+        for (; r < stop; r += SLAB_LINES) {
+            load_values<N>(x + r * columns + column, values);
+            for (int k = 0; k < N; k++) {
+                run[k] += values[k];
+            }
+        }
+        for (int k = 0; k < N; k++) {
+            total[k] += static_cast<double>(run[k]);
+        }
+    }
+    for (int k = 0; k < N; k++) {
+        lines[threadIdx.y][threadIdx.x * N + k] = total[k];
+    }
+    __syncthreads();
+    for (unsigned c = threadIdx.y * SLAB_LANES + threadIdx.x; c < SLAB_LANES * N;
+         c += SLAB_LANES * SLAB_LINES) {
+        double sum = 0.0;
+        for (int line = 0; line < SLAB_LINES; line++) {
+            sum += lines[line][c];
+        }
+        if (tile + c < columns) put_sum(&sums[blockIdx.y * columns + tile + c], adds, sum);
+    }
+}
+
+/* Blocks of WARP x WARP threads, a tile of WARP columns each. */
+__global__ void add_slabs(const float *partial, size_t slabs, size_t columns, bool adds,
+                          float *sums)
+{
+    __shared__ double lines[WARP][WARP + 1];
+    size_t column = blockIdx.x * static_cast<size_t>(WARP) + threadIdx.x;
+    double sum = 0.0;
+
+    for (size_t slab = threadIdx.y; column < columns && slab < slabs; slab += WARP) {
+        sum += static_cast<double>(partial[slab * columns + column]);
+    }
+    lines[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y > 0 || column >= columns) return;
+    sum = 0.0;
+    for (int line = 0; line < WARP; line++) {
+        sum += lines[line][threadIdx.x];
+    }
+    put_sum(&sums[column], adds, sum);
+}
+
+template <typename T>
+static enum rc add_columns(struct cuda_backend *cuda, const T *x, size_t rows, size_t columns,
+                           bool adds, float *sums)
+{
+    constexpr int N = access_values<T>();
+    bool is_wide = is_aligned(x) && columns % N == 0;
+    size_t slabs = slabs_for(cuda, rows, columns), slab_rows = (rows + slabs - 1) / slabs;
+    size_t tile = SLAB_LANES * (is_wide ? N : 1), tiles = (columns + tile - 1) / tile;
+    dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(slabs));
+    unsigned ends = static_cast<unsigned>((columns + WARP - 1) / WARP);
+    float *partial = slabs > 1 ? static_cast<float *>(cuda->scratch) : sums;
+    enum rc rc;
+
+    CUDA_TRY(cuda,
+             launch(is_wide ? add_slab<T, N> : add_slab<T, 1>, grid, dim3(SLAB_LANES, SLAB_LINES),
+                    0, cuda->stream, x, rows, columns, slab_rows, adds && slabs == 1, partial));
+    if (slabs == 1) goto out;
+    CUDA_TRY(cuda, launch(add_slabs, ends, dim3(WARP, WARP), 0, cuda->stream, partial, slabs,
+                          columns, adds, sums));
+out:
+    return rc;
+}
+
+enum rc cuda_column_sums(struct cuda_backend *cuda, const float *x, size_t rows, size_t columns,
+                         bool adds, float *sums)
+{
+    enum rc rc = RC_OK;
+
+    CHECK(cuda_column_sums_scratch(cuda, rows, columns) <= cuda->scratch_bytes);
+    if (columns == 0) return rc;
+    WITH_ACTIVATIONS(cuda, rc = add_columns(cuda, as<T>(x), rows, columns, adds, sums));
+    return rc;
 }
 
 __global__ void store_number(uint64_t *counter, uint64_t value)
