@@ -1,7 +1,7 @@
 /*
  * collective: what several threads of a block do together: barriers, warp intrinsics, matrix
- * fragments, asynchronous copies. Each lane comes with its own part; the last one to arrive does the
- * work for all of them, and everyone goes on.
+ * fragments, asynchronous copies. Each lane comes with its own part; the last one to arrive does
+ * the work for all of them, and everyone goes on.
  */
 #ifndef GRAPEVINE_TESTS_CUDA_VIRTUAL_COLLECTIVE_H
 #define GRAPEVINE_TESTS_CUDA_VIRTUAL_COLLECTIVE_H
@@ -100,13 +100,13 @@ T virtual_shuffle_from(unsigned mask, T value, unsigned source, const char *file
     return part.result;
 }
 
-template <typename T> T __shfl_sync(unsigned mask, T value, int source, int width = 32, VIRTUAL_HERE)
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int source, int width = 32, VIRTUAL_HERE)
 {
     unsigned lane = virtual_lane(), inner = static_cast<unsigned>(width) - 1;
 
-    return virtual_shuffle_from(mask, value,
-                                (lane & ~inner) | (static_cast<unsigned>(source) & inner), file,
-                                line);
+    return virtual_shuffle_from(
+        mask, value, (lane & ~inner) | (static_cast<unsigned>(source) & inner), file, line);
 }
 
 template <typename T>
@@ -136,7 +136,8 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, VIRTUAL_HER
     return virtual_shuffle_from(mask, value, source > last ? lane : source, file, line);
 }
 
-/* --- votes and reductions ------------------------------------------------------------------------*/
+/* --- votes and reductions
+ * ------------------------------------------------------------------------*/
 
 struct virtual_vote {
     unsigned is_set, result;
@@ -174,7 +175,8 @@ static inline int __all_sync(unsigned mask, int predicate, VIRTUAL_HERE)
     return __ballot_sync(mask, predicate, file, line) == mask;
 }
 
-/* --- matrices and copies, as launch.h has them ---------------------------------------------------*/
+/* --- matrices and copies, as launch.h has them
+ * ---------------------------------------------------*/
 
 static inline void mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2], VIRTUAL_HERE)
 {

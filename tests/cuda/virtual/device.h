@@ -87,9 +87,9 @@ cudaError_t launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, c
     virtual_kernel work = {reinterpret_cast<const void *>(kernel), grid, block, shared, {}, {}};
     unsigned argument = 0;
 
-    std::apply([&](const P &...value) {
-        (virtual_list_pointers(value, argument++, work.pointers), ...);
-    }, values);
+    std::apply(
+        [&](const P &...value) { (virtual_list_pointers(value, argument++, work.pointers), ...); },
+        values);
     work.thread = [kernel, values] { std::apply(kernel, values); };
     return virtual_launch(std::move(work), stream);
 }

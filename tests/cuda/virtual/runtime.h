@@ -17,7 +17,8 @@
 #ifdef __cplusplus
 #include <functional>
 
-/* --- for other libraries' stand-ins --------------------------------------------------------------*/
+/* --- for other libraries' stand-ins
+ * --------------------------------------------------------------*/
 
 /** Queue `work` on the stream, or record it while the stream is captured. It runs later, perhaps
  *  several times (graphs), perhaps on another host thread, and may then read and write memory of
@@ -43,7 +44,8 @@ bool virtual_is_device_memory(const void *block, size_t bytes, int device);
 /** Prints and aborts: for what on a GPU would be undefined. */
 void virtual_fatal(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
-/* --- for tests -----------------------------------------------------------------------------------*/
+/* --- for tests
+ * -----------------------------------------------------------------------------------*/
 
 enum virtual_pace {
     VIRTUAL_MIXED, /* lags behind the host most of the time, and sometimes does not */
@@ -52,13 +54,13 @@ enum virtual_pace {
 };
 
 struct virtual_options {
-    int devices;         /* VIRTUAL_DEVICE_COUNT */
-    size_t memory_bytes; /* VIRTUAL_DEVICE_MEMORY: of each device */
-    uint64_t lost_after; /* VIRTUAL_DEVICE_LOST_AFTER: so many more calls succeed; 0: all do */
-    bool has_no_driver;  /* VIRTUAL_DEVICE_NO_DRIVER */
-    int capability;      /* VIRTUAL_DEVICE_CAPABILITY: below 80 there is no code for it */
-    uint64_t seed;       /* VIRTUAL_DEVICE_SEED: of everything random */
-    enum virtual_pace pace;        /* VIRTUAL_DEVICE_PACE: mixed, lazy, eager */
+    int devices;              /* VIRTUAL_DEVICE_COUNT */
+    size_t memory_bytes;      /* VIRTUAL_DEVICE_MEMORY: of each device */
+    uint64_t lost_after;      /* VIRTUAL_DEVICE_LOST_AFTER: so many more calls succeed; 0: all do */
+    bool has_no_driver;       /* VIRTUAL_DEVICE_NO_DRIVER */
+    int capability;           /* VIRTUAL_DEVICE_CAPABILITY: below 80 there is no code for it */
+    uint64_t seed;            /* VIRTUAL_DEVICE_SEED: of everything random */
+    enum virtual_pace pace;   /* VIRTUAL_DEVICE_PACE: mixed, lazy, eager */
     uint64_t fail_allocation; /* the n-th cudaMalloc from now on fails; 0: none */
 };
 
