@@ -180,7 +180,7 @@ const struct option_row option_rows[] = {
     {"exchange", OPTION_TEXT, GROUP_AVERAGING, RUNS, "NAME", NULL, 0, 0,
      "how chunks travel: group or pair (default by method)", false},
     {"codec", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH), "NAME", NULL, 0, 0,
-     "what is sent for a number: f32 or f16 (default by method)", false},
+     "what is sent for a number: f32, f16, bf16 or int8 (default by method)", false},
     {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS, "NAME", NULL, 0, 0,
      "what is done with what arrived: mean (default by method)", false},
     {"pace", OPTION_TEXT, GROUP_AVERAGING, RUNS, "SPEC", NULL, 0, 0,

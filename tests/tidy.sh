@@ -122,7 +122,7 @@ raw ~ /^#include "/ {
         report("layering: " folder " may not include " word[2])
     else if (folder == "averaging" && to == "gossip" && word[2] !~ /^gossip\/(outbox|topology|wire\/(messages|limits))[.]h$/)
         report("layering: averaging uses only the plain headers of gossip")
-    else if (folder == "averaging" && to == "kernels" && word[2] !~ /^kernels\/(vec|backend)[.]h$/)
+    else if (folder == "averaging" && to == "kernels" && word[2] !~ /^kernels\/(vec|backend|codec)[.]h$/)
         report("layering: averaging uses only the contract of kernels")
 }
 

@@ -14,7 +14,7 @@ static void sizes_are_known_and_anything_else_is_refused(void **state)
 {
     (void)state;
     /* T12: lengths 0, 1, block - 1, block, block + 1; one byte less or more is RC_FORMAT. */
-    static const size_t counts[] = {0, 1, 7, 8, 9, 511, 512, 513, 1025, VALUES_MAX};
+    static const size_t counts[] = {0, 1, 7, 8, 9, 255, 256, 257, 511, 512, 513, 1025, VALUES_MAX};
     static float in[VALUES_MAX], out[VALUES_MAX];
     static uint8_t bytes[4 * VALUES_MAX + 1];
     const struct codec_ops *codec;
@@ -33,60 +33,240 @@ static void sizes_are_known_and_anything_else_is_refused(void **state)
     }
 }
 
+/* How far a value may be off: half a unit in the last place, of a block's scale with int8. */
+static double error_limit(const struct codec_ops *codec, const float *in, size_t i)
+{
+    size_t first = i - i % CODEC_BLOCK;
+    double value = fabs((double)in[i]), largest = 0.0;
+
+    switch (codec->format) {
+    case CODEC_F16:
+        return fmax(value * 0x1p-11, 0x1p-25);
+    case CODEC_BF16:
+        return fmax(value * 0x1p-8, 0x1p-134);
+    case CODEC_INT8:
+        for (size_t k = first; k < first + CODEC_BLOCK && k < VALUES_MAX; k++) {
+            largest = fmax(largest, fabs((double)in[k]));
+        }
+        /* value / scale is rounded once before it is rounded to an integer. */
+        return fmax(largest / 127.0 * (0.5 + 0x1p-16), 127.0 * 0x1p-126);
+    case CODEC_F32:
+    default:
+        return 0.0;
+    }
+}
+
+/* Sizes over many orders of magnitude, from block to block. */
+static void draw(struct rng *rng, float *in)
+{
+    int size = 0;
+
+    for (size_t i = 0; i < VALUES_MAX; i++) {
+        if (i % CODEC_BLOCK == 0) size = (int)rng_below(rng, 40) - 28;
+        in[i] = (float)ldexp(rng_normal(rng), size - (int)rng_below(rng, 12));
+    }
+    in[0] = 0.0f;
+    in[1] = -0.0f;
+    in[2] = 1e-40f;
+}
+
 static void values_come_back_within_the_formats_error(void **state)
 {
     (void)state;
-    /* T12: lossless means bit for bit; else 2^-11 relative, or 2^-25 near zero; encoding what was
-     * decoded changes nothing more, so a value can be passed on. */
-    static float in[VALUES_MAX], out[VALUES_MAX], again[VALUES_MAX];
+    /* T12: lossless means bit for bit; else half of the last place. Encoding what was decoded gives
+     * the same bytes, so a value can be passed on. */
+    static float in[VALUES_MAX], out[VALUES_MAX];
+    static uint8_t bytes[4 * VALUES_MAX], again[4 * VALUES_MAX];
+    const struct codec_ops *codec;
+    struct rng rng;
+
+    FOR_EACH_CODEC(codec)
+    {
+        size_t encoded = codec->encoded_bytes(VALUES_MAX);
+
+        FOR_EACH_SEED (seed, 50) {
+            rng_init(&rng, seed, 0);
+            draw(&rng, in);
+            codec->encode(in, VALUES_MAX, bytes);
+            assert_int_equal(codec->decode(bytes, encoded, out, VALUES_MAX), RC_OK);
+            for (size_t i = 0; i < VALUES_MAX; i++) {
+                double error = fabs((double)out[i] - (double)in[i]);
+
+                check_seed(seed, error <= error_limit(codec, in, i));
+            }
+            check_seed(seed, !codec->is_lossless || memcmp(out, in, sizeof out) == 0);
+            codec->encode(out, VALUES_MAX, again);
+            check_seed(seed, memcmp(bytes, again, encoded) == 0);
+        }
+    }
+}
+
+static void any_bits_of_a_float_survive_a_second_time(void **state)
+{
+    (void)state;
+    /* Every exponent there is, up to the largest number: what comes back is finite and stays as it
+     * is from then on. */
+    static float in[VALUES_MAX], out[VALUES_MAX];
+    static uint8_t bytes[4 * VALUES_MAX], again[4 * VALUES_MAX];
+    const struct codec_ops *codec;
+    struct rng rng;
+
+    FOR_EACH_CODEC(codec)
+    {
+        size_t encoded = codec->encoded_bytes(VALUES_MAX);
+
+        FOR_EACH_SEED (seed, 100) {
+            rng_init(&rng, seed, 1);
+            for (size_t i = 0; i < VALUES_MAX; i++) {
+                uint32_t span = (uint32_t)(i / CODEC_BLOCK * 23 + seed % 23 + 1);
+                uint32_t bits = (uint32_t)rng_u64(&rng);
+
+                if (span > 255) span = 255; /* up to the largest exponent of a number */
+                bits = (bits & 0x807fffffu) | (bits >> 23 & 255u) % span << 23;
+                memcpy(&in[i], &bits, sizeof bits);
+            }
+            in[seed % VALUES_MAX] = seed % 2 == 0 ? 3.40282347e38f : -3.40282347e38f;
+            codec->encode(in, VALUES_MAX, bytes);
+            check_seed(seed, codec->decode(bytes, encoded, out, VALUES_MAX) == RC_OK);
+            codec->encode(out, VALUES_MAX, again);
+            check_seed(seed, memcmp(bytes, again, encoded) == 0);
+        }
+    }
+}
+
+static void int8_is_as_it_was_calculated_by_hand(void **state)
+{
+    (void)state;
+    /* The scale is that of the largest, in its first 17 bits, and stands before the bytes. */
+    static const float in[5] = {0.1f, -0.4f, 1.27f, 0.0f, -1.0f};
+    static const int8_t codes[5] = {10, -40, 127, 0, -100};
+    uint8_t bytes[9];
+    float out[5], scale;
+    uint32_t word;
+
+    assert_int_equal(codec_int8.encoded_bytes(5), 9);
+    codec_int8.encode(in, 5, bytes);
+    word = (uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
+           (uint32_t)bytes[3] << 24;
+    assert_int_equal(word, 0x3c23d700); /* 0.01 is 0x3c23d70a */
+    assert_memory_equal(bytes + 4, codes, 5);
+    assert_int_equal(codec_int8.decode(bytes, 9, out, 5), RC_OK);
+    memcpy(&scale, &word, sizeof scale);
+    for (int i = 0; i < 5; i++) {
+        assert_true(out[i] == (float)codes[i] * scale);
+    }
+}
+
+static void halves_of_int8_go_to_the_even_byte(void **state)
+{
+    (void)state;
+    /* With a largest value of 127 the scale is 1: 0.5, 1.5, 2.5... are ties. A block of its own for
+     * what follows; zeros, and values too small for a scale, are zeros. */
+    static float in[3 * CODEC_BLOCK], out[3 * CODEC_BLOCK];
+    static uint8_t bytes[3 * CODEC_BLOCK + 12];
+
+    for (int i = 0; i < CODEC_BLOCK; i++) {
+        in[i] = ((float)i - 128.0f) / 2.0f;
+    }
+    in[0] = -127.0f;
+    in[2 * CODEC_BLOCK] = 1e-37f; /* a 127th of it is denormal */
+    codec_int8.encode(in, 3 * CODEC_BLOCK, bytes);
+    assert_int_equal(codec_int8.decode(bytes, sizeof bytes, out, 3 * CODEC_BLOCK), RC_OK);
+    for (int i = 0; i < CODEC_BLOCK; i++) {
+        assert_true(out[i] == rintf(in[i]));
+    }
+    for (int i = CODEC_BLOCK; i < 3 * CODEC_BLOCK; i++) {
+        assert_true(out[i] == 0.0f);
+    }
+    for (size_t i = 4; i < 12; i++) {
+        assert_int_equal(bytes[i], 0);
+    }
+}
+
+static void what_no_encoder_writes_is_refused(void **state)
+{
+    (void)state;
+    /* int8: scales that are negative, denormal, too long, too large or none, -128, and blocks that
+     * could have had another scale. */
+    static const uint32_t scales[] = {0x80000000u,                           /* -0 */
+                                      0xbf800000u,                           /* -1 */
+                                      0x00000080u,                           /* denormal */
+                                      0x007fff80u, 0x3f800001u, 0x3f800040u, /* longer than cut */
+                                      0x7c810280u, /* a unit above the largest one's */
+                                      0x7f000000u, 0x7f800000u, 0xff800000u, 0x7fc00000u};
+    static const uint8_t fine[12] = {0, 0, 0x80, 0x3f, 127, 0x81, 1, 0, 0xff, 2, 3, 126};
+    uint8_t bytes[12];
+    float out[8];
+
+    assert_int_equal(codec_int8.decode(fine, 12, out, 8), RC_OK);
+    assert_true(out[0] == 127.0f && out[1] == -127.0f && out[4] == -1.0f);
+    for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
+        memcpy(bytes, fine, 12);
+        for (int k = 0; k < 4; k++) {
+            bytes[k] = (uint8_t)(scales[i] >> 8 * k);
+        }
+        assert_int_equal(codec_int8.decode(bytes, 12, out, 8), RC_NONFINITE);
+    }
+    for (size_t at = 4; at < 12; at++) {
+        memcpy(bytes, fine, 12);
+        bytes[at] = 0x80; /* -128 */
+        assert_int_equal(codec_int8.decode(bytes, 12, out, 8), RC_NONFINITE);
+    }
+    memcpy(bytes, fine, 12);
+    bytes[4] = 126;
+    bytes[5] = 0x82;
+    assert_int_equal(codec_int8.decode(bytes, 12, out, 8), RC_NONFINITE);
+    memset(bytes, 0, 12);
+    assert_int_equal(codec_int8.decode(bytes, 12, out, 8), RC_OK);
+    bytes[11] = 127; /* with a scale of 0 */
+    assert_int_equal(codec_int8.decode(bytes, 12, out, 8), RC_NONFINITE);
+}
+
+static void chunk_by_chunk_is_all_at_once(void **state)
+{
+    (void)state;
+    /* What is decoded does not depend on the cuts, as long as they are between blocks. */
+    static float in[VALUES_MAX], whole[VALUES_MAX], part[VALUES_MAX];
     static uint8_t bytes[4 * VALUES_MAX];
     const struct codec_ops *codec;
     struct rng rng;
 
     FOR_EACH_CODEC(codec)
     {
-        FOR_EACH_SEED (seed, 20) {
-            rng_init(&rng, seed, 0);
-            for (size_t i = 0; i < VALUES_MAX; i++) {
-                in[i] = (float)ldexp(rng_normal(&rng), (int)rng_below(&rng, 40) - 28);
-            }
-            in[0] = 0.0f;
-            in[1] = -0.0f;
-            in[2] = 1e-40f;
-            codec->encode(in, VALUES_MAX, bytes);
-            assert_int_equal(
-                codec->decode(bytes, codec->encoded_bytes(VALUES_MAX), out, VALUES_MAX), RC_OK);
-            for (size_t i = 0; i < VALUES_MAX; i++) {
-                double error = fabs((double)out[i] - (double)in[i]);
-                double limit = fmax(fabs((double)in[i]) * 0x1p-11, 0x1p-25);
+        rng_init(&rng, 7, 0);
+        draw(&rng, in);
+        codec->encode(in, VALUES_MAX, bytes);
+        assert_int_equal(codec->decode(bytes, codec->encoded_bytes(VALUES_MAX), whole, VALUES_MAX),
+                         RC_OK);
+        for (size_t i = 0; i < VALUES_MAX; i += 3 * CODEC_BLOCK) {
+            size_t n = VALUES_MAX - i < 3 * CODEC_BLOCK ? VALUES_MAX - i : 3 * CODEC_BLOCK;
 
-                check_seed(seed,
-                           codec->is_lossless ? memcmp(&out[i], &in[i], 4) == 0 : error <= limit);
-            }
-            codec->encode(out, VALUES_MAX, bytes);
-            assert_int_equal(
-                codec->decode(bytes, codec->encoded_bytes(VALUES_MAX), again, VALUES_MAX), RC_OK);
-            assert_memory_equal(out, again, sizeof out);
+            codec->encode(in + i, n, bytes + 1); /* of any alignment */
+            assert_int_equal(codec->decode(bytes + 1, codec->encoded_bytes(n), part + i, n), RC_OK);
         }
+        assert_memory_equal(whole, part, sizeof whole);
     }
 }
 
 static void what_is_not_finite_is_refused_wherever_it_stands(void **state)
 {
     (void)state;
-    /* T19: bytes of all ones are a NaN in each codec; every position is looked at. */
+    /* T19: a float's exponent of all ones, in each codec; every position is looked at. */
     static float in[40], out[40];
     const struct codec_ops *codec;
 
     FOR_EACH_CODEC(codec)
     {
+        size_t each = codec->format == CODEC_INT8 ? 1 : codec->encoded_bytes(1);
+        size_t encoded = codec->encoded_bytes(40);
+
         for (size_t at = 0; at < 40; at++) {
             uint8_t bytes[4 * 40];
-            size_t each = codec->encoded_bytes(1);
 
             codec->encode(in, 40, bytes);
-            memset(bytes + at * each, 0xff, each);
-            assert_int_equal(codec->decode(bytes, codec->encoded_bytes(40), out, 40), RC_NONFINITE);
+            memset(bytes + encoded - (40 - at) * each, codec->format == CODEC_INT8 ? 0x80 : 0xff,
+                   each);
+            assert_int_equal(codec->decode(bytes, encoded, out, 40), RC_NONFINITE);
         }
     }
 }
@@ -105,6 +285,8 @@ static void names_are_found_and_misspelt_ones_explained(void **state)
     }
     assert_int_equal(codec_find("g16", &found, &why), RC_PARSE);
     assert_non_null(strstr(why.text, "did you mean f16"));
+    assert_int_equal(codec_find("int4", &found, &why), RC_PARSE);
+    assert_non_null(strstr(why.text, "did you mean int8? known: f32, f16, bf16, int8"));
     assert_int_equal(codec_find("", &found, NULL), RC_PARSE);
 }
 
@@ -133,6 +315,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_are_known_and_anything_else_is_refused),
         cmocka_unit_test(values_come_back_within_the_formats_error),
+        cmocka_unit_test(any_bits_of_a_float_survive_a_second_time),
+        cmocka_unit_test(int8_is_as_it_was_calculated_by_hand),
+        cmocka_unit_test(halves_of_int8_go_to_the_even_byte),
+        cmocka_unit_test(what_no_encoder_writes_is_refused),
+        cmocka_unit_test(chunk_by_chunk_is_all_at_once),
         cmocka_unit_test(what_is_not_finite_is_refused_wherever_it_stands),
         cmocka_unit_test(names_are_found_and_misspelt_ones_explained),
         cmocka_unit_test(only_exponents_of_all_ones_are_not_finite),

@@ -15,8 +15,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     const struct codec_ops *codec;
 
     if (count < 2 || count > BYTES_MAX) return 0;
-    codec = codec_at(bytes[0] % 2);
-    for (size_t wanted = count / 4; wanted <= count / 2; wanted++) {
+    codec = codec_at(bytes[0] % CODEC_FORMATS);
+    for (size_t wanted = count / 4; wanted < count; wanted++) { /* 1 to 4 bytes a value */
         if (codec->decode(bytes + 1, count - 1, values, wanted) != RC_OK) continue;
         CHECK(codec->encoded_bytes(wanted) == count - 1);
         CHECK(floats_are_finite(values, wanted));

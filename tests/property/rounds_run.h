@@ -238,6 +238,19 @@ static inline double rounds_local(const struct rounds *r)
     return sum;
 }
 
+/* What a value of [0, 1] may be off after encoding, and a little more. */
+static inline double rounds_loss(const struct rounds *r)
+{
+    switch (r->codec->format) {
+    case CODEC_BF16:
+        return 0x1p-9 + 0.001;
+    case CODEC_INT8:
+        return 0.5 / 127 + 0.001;
+    default:
+        return 0.001;
+    }
+}
+
 /* The largest distance of two live peers in one coordinate. */
 static inline double rounds_spread(const struct rounds *r)
 {

@@ -1,7 +1,7 @@
 /* binary16: the plain functions against the format, the fast ones against the plain. */
 #include "tests/check.h"
 
-#include "averaging/half.h"
+#include "kernels/cpu/half.h"
 #include "base/rng.h"
 
 #include <math.h>

@@ -3,8 +3,8 @@
  * magnitudes above 65504 are clamped to it. The plain functions are the specification; the others
  * use the processor's conversion where it has one and give the same bits.
  */
-#ifndef GRAPEVINE_AVERAGING_HALF_H
-#define GRAPEVINE_AVERAGING_HALF_H
+#ifndef GRAPEVINE_KERNELS_CPU_HALF_H
+#define GRAPEVINE_KERNELS_CPU_HALF_H
 
 #include <stddef.h>
 #include <stdint.h>

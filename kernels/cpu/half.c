@@ -3,7 +3,7 @@
  * executable runs on any x86-64 and uses what it finds. F16C comes with every AVX2 processor, which
  * is what is asked for: compilers' names for F16C itself differ. Pure; any thread.
  */
-#include "averaging/half.h"
+#include "kernels/cpu/half.h"
 
 #include <string.h>
 
