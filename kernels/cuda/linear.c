@@ -1,0 +1,461 @@
+/*
+ * Dense layers and matrix products by cuBLASLt and cuBLAS. The libraries' matrices are
+ * column-major: what is [rows][columns] here is a matrix of `columns` rows there, so that
+ *
+ *     y  [rows][out] = x W^T    is there  y^T  (out x rows) = (W^T)^T x^T
+ *     dx [rows][in]  = dy W               dx^T (in x rows)  = W^T dy^T
+ *     dW [out][in]   = dy^T x             dW^T (in x out)   = x^T (dy^T)^T
+ *
+ * float32 operands are multiplied as such (never as TF32); bfloat16 ones are summed in float32 and
+ * rounded once, and gradients of weights stay float32. Sums that are cut into parts are joined in
+ * float32. Bias and relu ride on the forward product, other activation functions follow it.
+ *
+ * Plans   The library is asked once for each shape of a product, and where its matrices are aligned
+ *         otherwise; the answer is kept. It depends on nothing else, so equal calls give equal
+ *         bits. What cuBLASLt has no algorithm for, and layers of one input or output, where its
+ *         epilogues are not to be trusted, cuBLAS multiplies, which takes everything.
+ * dbias   by a kernel of our own: BGRADB, the library's epilogue for it, needs an aligned vector,
+ *         and parameters lie in their plane side by side.
+ */
+#include "base/check.h"
+#include "base/mem.h"
+#include "kernels/cuda/internal.h"
+
+#include <limits.h>
+
+enum { PLANS = 16, ALIGNMENT_MAX = 256 };
+
+enum product { PRODUCT_FORWARD, PRODUCT_INPUT, PRODUCT_WEIGHT };
+
+/* c (m x n) = op(a) (m x k) op(b) (k x n), as the library counts. */
+struct form {
+    size_t m, n, k, a_stride, b_stride, c_stride;
+    cublasOperation_t a_form, b_form;
+    cudaDataType type, c_type;
+};
+
+struct operands {
+    const void *a, *b;
+    void *c;
+    bool adds;
+};
+
+struct plan {
+    enum product product;
+    size_t rows;
+    uint32_t alignments[3]; /* of a, b, c; 0: the plan is not made */
+    bool adds;
+    bool is_refused; /* by cuBLASLt */
+    cublasLtMatmulDesc_t operation;
+    cublasLtMatrixLayout_t a, b, c;
+    cublasLtMatmulAlgo_t algorithm;
+};
+
+struct linear_cuda {
+    struct linear base;
+    struct cuda_backend *cuda;
+    struct linear_options options;
+    void *weight_narrow; /* bfloat16: the weights; NULL: operands are float32 */
+    void *bias_here;     /* as the epilogue wants it: of the type of y, and aligned */
+    const float *weight; /* borrowed from prepare() */
+    const float *bias;
+    uint32_t next; /* plan to give up when a new one is wanted */
+    struct plan plans[PLANS];
+};
+
+static struct linear_cuda *linear_of(struct linear *linear)
+{
+    return (struct linear_cuda *)linear;
+}
+
+static struct form form_of(const struct linear_cuda *l, enum product product, size_t rows)
+{
+    size_t in = l->options.in, out = l->options.out;
+    cudaDataType type = l->cuda->is_bf16 ? CUDA_R_16BF : CUDA_R_32F;
+    struct form form = {.a_stride = in, .type = type, .c_type = type};
+
+    switch (product) {
+    case PRODUCT_FORWARD:
+        form.m = out, form.n = rows, form.k = in;
+        form.b_stride = in, form.c_stride = out;
+        form.a_form = CUBLAS_OP_T, form.b_form = CUBLAS_OP_N;
+        break;
+    case PRODUCT_INPUT:
+        form.m = in, form.n = rows, form.k = out;
+        form.b_stride = out, form.c_stride = in;
+        form.a_form = CUBLAS_OP_N, form.b_form = CUBLAS_OP_N;
+        break;
+    case PRODUCT_WEIGHT:
+        form.m = in, form.n = out, form.k = rows;
+        form.b_stride = out, form.c_stride = in;
+        form.a_form = CUBLAS_OP_N, form.b_form = CUBLAS_OP_T;
+        form.c_type = CUDA_R_32F;
+        break;
+    }
+    return form;
+}
+
+/* --- plans -------------------------------------------------------------------------------------*/
+
+static void plan_clear(struct plan *plan)
+{
+    if (plan->c != NULL) (void)cublasLtMatrixLayoutDestroy(plan->c);
+    if (plan->b != NULL) (void)cublasLtMatrixLayoutDestroy(plan->b);
+    if (plan->a != NULL) (void)cublasLtMatrixLayoutDestroy(plan->a);
+    if (plan->operation != NULL) (void)cublasLtMatmulDescDestroy(plan->operation);
+    *plan = (struct plan){0};
+}
+
+static enum rc describe_matrix(struct cuda_backend *cuda, cudaDataType type,
+                               cublasOperation_t matrix_form, size_t rows, size_t columns,
+                               size_t stride, cublasLtMatrixLayout_t *layout)
+{
+    bool is_plain = matrix_form == CUBLAS_OP_N;
+    enum rc rc;
+
+    BLAS_TRY(cuda, cublasLtMatrixLayoutCreate(layout, type, is_plain ? rows : columns,
+                                              is_plain ? columns : rows, (int64_t)stride));
+out:
+    return rc;
+}
+
+static enum rc describe_epilogue(const struct linear_cuda *l, struct plan *plan)
+{
+    bool with_relu = l->options.activation.kind == ACTIVATION_RELU;
+    cublasLtEpilogue_t epilogue = with_relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
+    enum rc rc;
+
+    if (l->options.with_bias) {
+        epilogue = with_relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+        BLAS_TRY(l->cuda,
+                 cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                &l->bias_here, sizeof(l->bias_here)));
+    }
+    BLAS_TRY(l->cuda, cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                     &epilogue, sizeof(epilogue)));
+out:
+    return rc;
+}
+
+static enum rc describe(const struct linear_cuda *l, const struct form *form, struct plan *plan)
+{
+    struct cuda_backend *cuda = l->cuda;
+    enum rc rc;
+
+    BLAS_TRY(cuda, cublasLtMatmulDescCreate(&plan->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    BLAS_TRY(cuda, cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA,
+                                                  &form->a_form, sizeof(form->a_form)));
+    BLAS_TRY(cuda, cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSB,
+                                                  &form->b_form, sizeof(form->b_form)));
+    rc =
+        describe_matrix(cuda, form->type, form->a_form, form->m, form->k, form->a_stride, &plan->a);
+    if (rc != RC_OK) goto out;
+    rc =
+        describe_matrix(cuda, form->type, form->b_form, form->k, form->n, form->b_stride, &plan->b);
+    if (rc != RC_OK) goto out;
+    rc = describe_matrix(cuda, form->c_type, CUBLAS_OP_N, form->m, form->n, form->c_stride,
+                         &plan->c);
+    if (rc == RC_OK && plan->product == PRODUCT_FORWARD) rc = describe_epilogue(l, plan);
+out:
+    return rc;
+}
+
+static enum rc prefer(struct cuda_backend *cuda, const struct plan *plan,
+                      cublasLtMatmulPreference_t preference)
+{
+    const uint32_t *alignments = plan->alignments;
+    uint64_t workspace = cuda->blas_workspace_bytes;
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t attribute;
+        const void *value;
+        size_t bytes;
+    } wishes[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace)},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof(reductions)},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &alignments[0], sizeof(alignments[0])},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &alignments[1], sizeof(alignments[1])},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &alignments[2], sizeof(alignments[2])},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &alignments[2], sizeof(alignments[2])},
+    };
+    enum rc rc = RC_OK;
+
+    for (size_t i = 0; i < ARRAY_COUNT(wishes); i++) {
+        BLAS_TRY(cuda, cublasLtMatmulPreferenceSetAttribute(preference, wishes[i].attribute,
+                                                            wishes[i].value, wishes[i].bytes));
+    }
+out:
+    return rc;
+}
+
+/* plan->is_refused if the library has no algorithm. */
+static enum rc choose(struct cuda_backend *cuda, struct plan *plan)
+{
+    cublasLtMatmulPreference_t preference = NULL;
+    cublasLtMatmulHeuristicResult_t result = {.state = CUBLAS_STATUS_NOT_SUPPORTED};
+    int results = 0;
+    cublasStatus_t status;
+    enum rc rc;
+
+    BLAS_TRY(cuda, cublasLtMatmulPreferenceCreate(&preference));
+    rc = prefer(cuda, plan, preference);
+    if (rc != RC_OK) goto out;
+    status = cublasLtMatmulAlgoGetHeuristic(cuda->blas_lt, plan->operation, plan->a, plan->b,
+                                            plan->c, plan->c, preference, 1, &result, &results);
+    plan->is_refused = status != CUBLAS_STATUS_SUCCESS || results < 1 ||
+                       result.state != CUBLAS_STATUS_SUCCESS ||
+                       result.workspaceSize > cuda->blas_workspace_bytes;
+    plan->algorithm = result.algo;
+out:
+    if (preference != NULL) (void)cublasLtMatmulPreferenceDestroy(preference);
+    return rc;
+}
+
+static enum rc plan_make(struct linear_cuda *l, const struct form *form, struct plan *plan)
+{
+    enum rc rc = RC_OK;
+
+    plan->is_refused = l->options.in == 1 || l->options.out == 1;
+    if (!plan->is_refused) rc = describe(l, form, plan);
+    if (rc == RC_OK && !plan->is_refused) rc = choose(l->cuda, plan);
+    if (rc != RC_OK) plan_clear(plan);
+    return rc;
+}
+
+static uint32_t alignment_of(const void *block)
+{
+    uintptr_t address = (uintptr_t)block | ALIGNMENT_MAX;
+
+    return (uint32_t)(address & (~address + 1));
+}
+
+static bool plan_is_for(const struct plan *plan, const struct plan *wanted)
+{
+    return plan->product == wanted->product && plan->rows == wanted->rows &&
+           plan->adds == wanted->adds && plan->alignments[0] == wanted->alignments[0] &&
+           plan->alignments[1] == wanted->alignments[1] &&
+           plan->alignments[2] == wanted->alignments[2];
+}
+
+static enum rc plan_find(struct linear_cuda *l, enum product product, size_t rows,
+                         const struct operands *operands, struct plan **found)
+{
+    struct plan wanted = {
+        .product = product,
+        .rows = rows,
+        .alignments = {alignment_of(operands->a), alignment_of(operands->b),
+                       alignment_of(operands->c)},
+        .adds = operands->adds,
+    };
+    struct form form = form_of(l, product, rows);
+    struct plan *plan;
+    enum rc rc;
+
+    for (size_t i = 0; i < PLANS; i++) {
+        *found = &l->plans[i];
+        if (plan_is_for(*found, &wanted)) return RC_OK;
+    }
+    plan = &l->plans[l->next];
+    plan_clear(plan);
+    *plan = wanted;
+    rc = plan_make(l, &form, plan);
+    if (rc != RC_OK) return rc;
+    l->next = (l->next + 1) % PLANS;
+    *found = plan;
+    return RC_OK;
+}
+
+/* --- products ----------------------------------------------------------------------------------*/
+
+static enum rc multiply_plainly(struct cuda_backend *cuda, const struct form *form, float alpha,
+                                float beta, const struct operands *operands)
+{
+    enum rc rc;
+
+    BLAS_TRY(cuda, cublasGemmEx(cuda->blas, form->a_form, form->b_form, (int)form->m, (int)form->n,
+                                (int)form->k, &alpha, operands->a, form->type, (int)form->a_stride,
+                                operands->b, form->type, (int)form->b_stride, &beta, operands->c,
+                                form->c_type, (int)form->c_stride, CUBLAS_COMPUTE_32F,
+                                CUBLAS_GEMM_DEFAULT));
+out:
+    return rc;
+}
+
+/* `is_finished`: bias and relu are in it, if the product is the forward one. */
+static enum rc multiply(struct linear_cuda *l, enum product product, size_t rows,
+                        const struct operands *operands, bool *is_finished)
+{
+    struct cuda_backend *cuda = l->cuda;
+    const float one = 1.0F, beta = operands->adds ? 1.0F : 0.0F;
+    struct form form = form_of(l, product, rows);
+    struct plan *plan = NULL;
+    enum rc rc = plan_find(l, product, rows, operands, &plan);
+
+    *is_finished = false;
+    if (rc != RC_OK) return rc;
+    if (!plan->is_refused) {
+        cublasStatus_t status = cublasLtMatmul(
+            cuda->blas_lt, plan->operation, &one, operands->a, plan->a, operands->b, plan->b, &beta,
+            operands->c, plan->c, operands->c, plan->c, &plan->algorithm, cuda->blas_workspace,
+            cuda->blas_workspace_bytes, cuda->stream);
+        *is_finished = true;
+        if (status != CUBLAS_STATUS_NOT_SUPPORTED) {
+            return cuda_check_blas(cuda, status, "cublasLtMatmul", __FILE__, __LINE__);
+        }
+        plan->is_refused = true; /* it found out late */
+        *is_finished = false;
+    }
+    return multiply_plainly(cuda, &form, one, beta, operands);
+}
+
+enum rc cuda_gemm(struct backend *backend, const struct gemm *g)
+{
+    const struct form form = {
+        .m = g->columns,
+        .n = g->rows,
+        .k = g->inner,
+        .a_stride = g->b_stride,
+        .b_stride = g->a_stride,
+        .c_stride = g->c_stride,
+        .a_form = g->is_b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+        .b_form = g->is_a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N,
+        .type = CUDA_R_32F,
+        .c_type = CUDA_R_32F,
+    };
+    const struct operands operands = {.a = g->b, .b = g->a, .c = g->c};
+
+    CHECK(g->rows <= INT_MAX && g->columns <= INT_MAX && g->inner <= INT_MAX);
+    CHECK(g->a_stride <= INT_MAX && g->b_stride <= INT_MAX && g->c_stride <= INT_MAX);
+    if (g->rows == 0 || g->columns == 0) return RC_OK;
+    return multiply_plainly(cuda_of(backend), &form, g->alpha, g->beta, &operands);
+}
+
+/* --- the layer ---------------------------------------------------------------------------------*/
+
+static void linear_destroy(struct linear *linear)
+{
+    struct linear_cuda *l = linear_of(linear);
+    struct backend *backend = &l->cuda->base;
+
+    for (size_t i = 0; i < PLANS; i++) {
+        plan_clear(&l->plans[i]);
+    }
+    backend->ops->free(backend, l->bias_here);
+    backend->ops->free(backend, l->weight_narrow);
+    mem_free(l);
+}
+
+static enum rc linear_prepare(struct linear *linear, const float *weight, const float *bias)
+{
+    struct linear_cuda *l = linear_of(linear);
+    struct cuda_backend *cuda = l->cuda;
+    enum rc rc = RC_OK;
+
+    CHECK((bias != NULL) == l->options.with_bias);
+    l->weight = weight;
+    l->bias = bias;
+    if (cuda->is_bf16) {
+        rc = cuda_to_bf16(cuda, weight, l->weight_narrow, l->options.in * l->options.out);
+    }
+    if (rc == RC_OK && bias != NULL) {
+        rc = cuda_to_activations(&cuda->base, bias, l->bias_here, l->options.out);
+    }
+    return rc;
+}
+
+static const void *weight_of(const struct linear_cuda *l)
+{
+    return l->cuda->is_bf16 ? l->weight_narrow : l->weight;
+}
+
+static enum rc linear_forward(struct linear *linear, size_t rows, const float *x, float *pre,
+                              float *y)
+{
+    struct linear_cuda *l = linear_of(linear);
+    const struct linear_options *o = &l->options;
+    float *to = pre != NULL ? pre : y;
+    const struct operands operands = {.a = weight_of(l), .b = x, .c = to};
+    bool is_finished;
+    enum rc rc;
+
+    CHECK(rows > 0 && rows <= o->rows_max && l->weight != NULL);
+    CHECK(pre == NULL || activation_needs_input(o->activation.kind));
+    rc = multiply(l, PRODUCT_FORWARD, rows, &operands, &is_finished);
+    if (rc != RC_OK) return rc;
+    if (!is_finished && (l->bias != NULL || o->activation.kind != ACTIVATION_NONE)) {
+        return cuda_bias_activation(l->cuda, o->activation, rows, o->out, to, l->bias, pre, y);
+    }
+    if (o->activation.kind <= ACTIVATION_RELU) return RC_OK;
+    return cuda_activation_forward(&l->cuda->base, o->activation, to, y, rows * o->out);
+}
+
+static enum rc linear_backward(struct linear *linear, const struct linear_backward *pass)
+{
+    struct linear_cuda *l = linear_of(linear);
+    struct cuda_backend *cuda = l->cuda;
+    const struct linear_options *o = &l->options;
+    const struct operands weight = {
+        .a = pass->x, .b = pass->dy, .c = pass->dweight, .adds = !pass->is_first};
+    const struct operands input = {
+        .a = weight_of(l), .b = pass->dy, .c = pass->dx, .adds = pass->adds_to_dx};
+    bool is_finished;
+    enum rc rc = RC_OK;
+
+    CHECK(pass->rows > 0 && pass->rows <= o->rows_max && o->with_gradients);
+    CHECK((pass->dbias != NULL) == o->with_bias);
+    CHECK(pass->dx == NULL || o->with_input_gradient);
+    if (o->activation.kind != ACTIVATION_NONE) {
+        rc = cuda_activation_backward(&cuda->base, o->activation, pass->pre, pass->y, pass->dy,
+                                      pass->dy, pass->rows * o->out);
+    }
+    if (rc == RC_OK && pass->dbias != NULL) {
+        rc = cuda_column_sums(cuda, pass->dy, pass->rows, o->out, !pass->is_first, pass->dbias);
+    }
+    if (rc == RC_OK) rc = multiply(l, PRODUCT_WEIGHT, pass->rows, &weight, &is_finished);
+    if (rc != RC_OK || pass->dx == NULL) return rc;
+    return multiply(l, PRODUCT_INPUT, pass->rows, &input, &is_finished); /* last: dx may be x */
+}
+
+static const struct linear_ops linear_ops = {
+    .name = "cublas",
+    .destroy = linear_destroy,
+    .prepare = linear_prepare,
+    .forward = linear_forward,
+    .backward = linear_backward,
+};
+
+enum rc cuda_linear_create(struct backend *backend, const struct linear_options *options,
+                           struct linear **linear)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+    struct linear_cuda *l;
+    enum rc rc = RC_NOMEM;
+
+    CHECK(options->in > 0 && options->out > 0 && options->rows_max > 0);
+    CHECK(options->activation.kind < ACTIVATION_COUNT);
+    if (options->in > INT_MAX || options->out > INT_MAX || options->rows_max > INT_MAX) {
+        return RC_UNSUPPORTED;
+    }
+    l = mem_alloc(sizeof(*l));
+    if (l == NULL) return RC_NOMEM;
+    l->base.ops = &linear_ops;
+    l->cuda = cuda;
+    l->options = *options;
+    if (cuda->is_bf16) {
+        l->weight_narrow = backend->ops->alloc(backend, options->in * options->out * 2);
+        if (l->weight_narrow == NULL) goto out;
+    }
+    if (options->with_bias) {
+        l->bias_here = backend->ops->alloc(backend, options->out * backend->value_bytes);
+        if (l->bias_here == NULL) goto out;
+    }
+    rc =
+        cuda_scratch_reserve(cuda, cuda_column_sums_scratch(cuda, options->rows_max, options->out));
+out:
+    if (rc != RC_OK) {
+        linear_destroy(&l->base);
+        return rc;
+    }
+    *linear = &l->base;
+    return RC_OK;
+}
