@@ -126,6 +126,36 @@ static void pair_rounds_keep_the_mean_and_contract(void **state)
     }
 }
 
+/* With codecs that lose something, peers still come together: to what a byte or seven bits of a
+ * value can tell apart, and about where they would have met. */
+static void lossy_codecs_bring_peers_together_too(void **state)
+{
+    (void)state;
+    FOR_EACH_SEED (seed, 8) {
+        bool is_int8 = seed % 2 == 0, is_pair = seed % 4 < 2;
+        struct cluster_options options = {.peers = 4,
+                                          .seed = seed,
+                                          .latency_ns = NS_PER_MS,
+                                          .values = 70000,
+                                          .step_cost_ns = 100 * NS_PER_MS,
+                                          .is_quiet = true,
+                                          .codec = is_int8 ? "int8" : "bf16",
+                                          .exchange = is_pair ? "pair" : "group",
+                                          .averaging = "local-sgd:H=4"};
+        struct cluster *cluster = started(&options);
+        double before, distance;
+
+        check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 10 * NS_PER_S));
+        put_apart(cluster, options.peers, options.values);
+        before = cluster_mean(cluster);
+        distance = cluster_distance(cluster);
+        cluster_run(cluster, 20 * NS_PER_S);
+        check_seed(seed, cluster_distance(cluster) < 0.05 * distance);
+        check_seed(seed, fabs(cluster_mean(cluster) - before) < 0.01 * fabs(before));
+        cluster_destroy(cluster);
+    }
+}
+
 /* Any peer may die at any moment, the first included: the others reach their goal. */
 static void the_others_finish_when_one_is_killed(void **state)
 {
@@ -289,6 +319,7 @@ int main(void)
         cmocka_unit_test(a_cold_start_in_any_order_forms_one_swarm),
         cmocka_unit_test(group_rounds_reach_the_mean),
         cmocka_unit_test(pair_rounds_keep_the_mean_and_contract),
+        cmocka_unit_test(lossy_codecs_bring_peers_together_too),
         cmocka_unit_test(the_others_finish_when_one_is_killed),
         cmocka_unit_test(a_restarted_peer_resumes_and_rejoins),
         cmocka_unit_test(an_unrelated_model_gives_way),

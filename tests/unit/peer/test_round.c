@@ -159,10 +159,10 @@ static struct command over(enum over_result result, bool is_late)
 }
 
 /* A round with its snapshot taken and encoded. */
-static void stage_set(struct stage *stage)
+static void stage_set(struct stage *stage, const char *codec)
 {
     static const char *const name = "local-sgd";
-    struct strategy_specs specs = {.averaging = name, .exchange = "pair", .codec = "f32"};
+    struct strategy_specs specs = {.averaging = name, .exchange = "pair", .codec = codec};
     struct round_options options = {.env = &stage->env,
                                     .values = VALUES,
                                     .parameters = VALUES,
@@ -196,7 +196,7 @@ static void a_doubt_may_end_while_its_difference_is_computed(void **state)
     struct stage stage;
 
     (void)state;
-    stage_set(&stage);
+    stage_set(&stage, "f32");
     for (int i = 0; i < 2 * ROUND_DOUBTS_MAX; i++) {
         stage_snapshot(&stage);
         say(&stage, over(OVER_IN_DOUBT, false));
@@ -216,7 +216,7 @@ static void a_replaced_model_gets_no_old_difference(void **state)
     struct stage stage;
 
     (void)state;
-    stage_set(&stage);
+    stage_set(&stage, "f32");
     stage_snapshot(&stage);
     say(&stage, over(OVER_COMMITTED, false));
     assert_true(round_is_settling(stage.round));
@@ -238,7 +238,7 @@ static void a_snapshot_waits_for_the_jobs_of_the_round_before(void **state)
     struct stage stage;
 
     (void)state;
-    stage_set(&stage);
+    stage_set(&stage, "f32");
     stage_snapshot(&stage);
     say(&stage, over(OVER_ABORTED, false));
     say(&stage, (struct command){.type = COMMAND_SNAPSHOT});
@@ -249,12 +249,44 @@ static void a_snapshot_waits_for_the_jobs_of_the_round_before(void **state)
     round_destroy(stage.round);
 }
 
+/* With every codec, "our values" in the rule's arithmetic are those that the others decode. */
+static void what_counts_as_our_own_is_what_the_others_decode(void **state)
+{
+    static float snapshot[VALUES], decoded[VALUES];
+    const struct codec_ops *codec;
+
+    (void)state;
+    for (size_t i = 0; i < VALUES; i++) {
+        snapshot[i] = (float)(i % 37) * 0.0123f - (float)(i % 11) * 0.1f;
+    }
+    for (size_t index = 0; (codec = codec_at(index)) != NULL; index++) {
+        struct stage stage;
+        const struct blob *offer;
+
+        stage_set(&stage, codec->name);
+        say(&stage, (struct command){.type = COMMAND_SNAPSHOT});
+        memcpy(round_snapshot_buffer(stage.round), snapshot, sizeof snapshot);
+        round_on_snapshot(stage.round, RC_OK);
+        stage_work(&stage);
+        offer = stage.round->offer[0];
+        assert_int_equal(offer->count, codec->encoded_bytes(VALUES));
+        assert_int_equal(codec->decode(offer->bytes, offer->count, decoded, VALUES), RC_OK);
+        assert_memory_equal(stage.round->own, decoded, sizeof decoded);
+        assert_memory_equal(stage.round->snapshot, snapshot, sizeof snapshot);
+        assert_int_equal(memcmp(decoded, snapshot, sizeof decoded) == 0, codec->is_lossless);
+        say(&stage, over(OVER_ABORTED, false));
+        stage_work(&stage);
+        round_destroy(stage.round);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_doubt_may_end_while_its_difference_is_computed),
         cmocka_unit_test(a_replaced_model_gets_no_old_difference),
         cmocka_unit_test(a_snapshot_waits_for_the_jobs_of_the_round_before),
+        cmocka_unit_test(what_counts_as_our_own_is_what_the_others_decode),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
