@@ -350,20 +350,20 @@ __device__ static inline void put_sum(float *sum, bool adds, double value)
     *sum = static_cast<float>(adds ? static_cast<double>(*sum) + value : value);
 }
 
-/* sums[slab][column]. */
+/* sums[slab][column]. A spare value behind each thread's keeps shared memory from queueing. */
 template <typename T, int N>
 __global__ void add_slab(const T *x, size_t rows, size_t columns, size_t slab_rows, bool adds,
                          float *sums)
 {
-    __shared__ double lines[SLAB_LINES][SLAB_LANES * N];
+    __shared__ double lines[SLAB_LINES][SLAB_LANES * (N + 1)];
     size_t tile = blockIdx.x * static_cast<size_t>(SLAB_LANES * N);
     size_t column = tile + threadIdx.x * N, r = blockIdx.y * slab_rows + threadIdx.y;
-    size_t end = min(rows, (blockIdx.y + 1) * slab_rows);
+    size_t end = (blockIdx.y + 1) * slab_rows < rows ? (blockIdx.y + 1) * slab_rows : rows;
     double total[N] = {0.0};
 
     while (column < columns && r < end) {
+        size_t run_end = r + RUN_ROWS * SLAB_LINES, stop = run_end < end ? run_end : end;
         float run[N] = {0.0F}, values[N];
-        size_t stop = min(end, r + RUN_ROWS * SLAB_LINES);
 #pragma unroll 4
         for (; r < stop; r += SLAB_LINES) {
             load_values<N>(x + r * columns + column, values);
@@ -376,14 +376,14 @@ __global__ void add_slab(const T *x, size_t rows, size_t columns, size_t slab_ro
         }
     }
     for (int k = 0; k < N; k++) {
-        lines[threadIdx.y][threadIdx.x * N + k] = total[k];
+        lines[threadIdx.y][threadIdx.x * (N + 1) + k] = total[k];
     }
     __syncthreads();
     for (unsigned c = threadIdx.y * SLAB_LANES + threadIdx.x; c < SLAB_LANES * N;
          c += SLAB_LANES * SLAB_LINES) {
         double sum = 0.0;
         for (int line = 0; line < SLAB_LINES; line++) {
-            sum += lines[line][c];
+            sum += lines[line][c + c / N];
         }
         if (tile + c < columns) put_sum(&sums[blockIdx.y * columns + tile + c], adds, sum);
     }
