@@ -280,7 +280,7 @@ static enum rc read_average(struct reading *r, struct fault *why)
     }
     rc = comparison_load(r->backend, &file, &model, &card, why);
     if (rc != RC_OK) return rc;
-    soup_pour(r->soup, model);
+    rc = soup_pour(r->soup, model);
     rc = score_average(r, model, why);
     if (rc == RC_OK && r->options->average_path != NULL) rc = save_average(r, model, why);
     r->out->has_average = rc == RC_OK;

@@ -83,9 +83,12 @@ enum rc soup_add(struct soup *soup, struct model *model, struct fault *why)
 {
     CHECK(soup != NULL && model != NULL);
     const struct schema *schema = model_schema(model);
+    const float *planes[SECTION_COUNT] = {NULL};
 
     for (size_t i = 0; i < ARRAY_COUNT(poured); i++) {
-        if (!is_finite(model_plane(model, poured[i]), schema->values[poured[i]])) {
+        const enum rc rc = model_host_plane(model, poured[i], &planes[poured[i]]);
+        if (rc != RC_OK) return fault_set(why, rc, "cannot read the parameters: %s", rc_text(rc));
+        if (!is_finite(planes[poured[i]], schema->values[poured[i]])) {
             return fault_set(why, RC_NONFINITE, "a parameter is not a finite number");
         }
     }
@@ -99,7 +102,7 @@ enum rc soup_add(struct soup *soup, struct model *model, struct fault *why)
     }
     const double share = 1 / (double)(soup->members + 1);
     for (size_t s = 0; s < ARRAY_COUNT(poured); s++) {
-        const float *values = model_plane(model, poured[s]);
+        const float *values = planes[poured[s]];
         double *means = soup->means[s], spread = 0;
         for (size_t i = 0; i < soup->counts[s]; i++) {
             const double from_old = values[i] - means[i];
@@ -109,7 +112,7 @@ enum rc soup_add(struct soup *soup, struct model *model, struct fault *why)
         if (poured[s] == SECTION_PARAMETERS) soup->spread += spread;
     }
     for (size_t i = 0; i < schema->values[SECTION_BUFFERS]; i++) {
-        const double value = model_plane(model, SECTION_BUFFERS)[i];
+        const double value = planes[SECTION_BUFFERS][i];
         soup->squares[i] += (value * value - soup->squares[i]) * share;
     }
     soup->members++;
@@ -127,11 +130,9 @@ bool soup_has_statistics(const struct soup *soup)
 }
 
 /* The variance of all members' samples together, where the mean of their variances stands now. */
-static void pour_variances(const struct soup *soup, struct model *model)
+static void pour_variances(const struct soup *soup, const struct schema *schema, float *buffers)
 {
-    const struct schema *schema = model_schema(model);
     const double *means = soup->means[ARRAY_COUNT(poured) - 1];
-    float *buffers = model_plane(model, SECTION_BUFFERS);
 
     for (uint32_t t = 0; t < schema->tensors_count; t++) {
         const struct tensor *mean = &schema->tensors[t];
@@ -143,17 +144,24 @@ static void pour_variances(const struct soup *soup, struct model *model)
     }
 }
 
-void soup_pour(const struct soup *soup, struct model *model)
+enum rc soup_pour(const struct soup *soup, struct model *model)
 {
+    const struct schema *schema = model_schema(model);
+    enum rc rc = RC_OK;
+
     CHECK(soup->members > 0);
-    CHECK(digest_is_equal(soup->schema, schema_digest(model_schema(model))));
-    for (size_t s = 0; s < ARRAY_COUNT(poured); s++) {
-        float *values = model_plane(model, poured[s]);
+    CHECK(digest_is_equal(soup->schema, schema_digest(schema)));
+    for (size_t s = 0; rc == RC_OK && s < ARRAY_COUNT(poured); s++) {
+        float *values = mem_aligned(soup->counts[s] * sizeof(float));
+        if (values == NULL) return RC_NOMEM;
         for (size_t i = 0; i < soup->counts[s]; i++) {
             values[i] = (float)soup->means[s][i];
         }
+        if (poured[s] == SECTION_BUFFERS) pour_variances(soup, schema, values);
+        rc = model_set_plane(model, poured[s], values);
+        mem_free(values);
     }
-    pour_variances(soup, model);
+    return rc;
 }
 
 double soup_distance(const struct soup *soup)

@@ -32,8 +32,8 @@ size_t soup_members(const struct soup *soup);
 /** Whether the members keep running statistics; false without members. */
 bool soup_has_statistics(const struct soup *soup);
 /** Overwrite parameters and buffers of `model`, which looks like the members, by the mean.
- *  There is at least one member. */
-void soup_pour(const struct soup *soup, struct model *model);
+ *  There is at least one member. RC_NOMEM, RC_DEVICE. */
+MUST_USE enum rc soup_pour(const struct soup *soup, struct model *model);
 /** sqrt(1/n sum ||x_i - mean||^2) over parameters; 0 without members. */
 double soup_distance(const struct soup *soup);
 

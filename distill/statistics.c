@@ -45,14 +45,15 @@ static enum rc run(struct model *model, const struct dataset_info *info,
     return rc;
 }
 
-static bool are_finite(struct model *model)
+static enum rc check_finite(struct model *model)
 {
-    const float *values = model_plane(model, SECTION_BUFFERS);
+    const float *values = NULL;
+    enum rc rc = model_host_plane(model, SECTION_BUFFERS, &values);
 
-    for (size_t i = 0; i < model_schema(model)->values[SECTION_BUFFERS]; i++) {
-        if (!isfinite(values[i])) return false;
+    for (size_t i = 0; rc == RC_OK && i < model_schema(model)->values[SECTION_BUFFERS]; i++) {
+        if (!isfinite(values[i])) rc = RC_NONFINITE;
     }
-    return true;
+    return rc;
 }
 
 enum rc statistics_estimate(struct model *model, struct dataset *dataset, struct fault *why)
@@ -71,7 +72,7 @@ enum rc statistics_estimate(struct model *model, struct dataset *dataset, struct
 
     if (rc == RC_OK) rc = load(dataset, &samples, &reason);
     if (rc == RC_OK) rc = run(model, &info, &samples, &batch, logits);
-    if (rc == RC_OK && !are_finite(model)) rc = RC_NONFINITE;
+    if (rc == RC_OK) rc = check_finite(model);
     if (rc != RC_OK) {
         rc = fault_set(why, rc, "cannot estimate the statistics of normalisation: %s",
                        reason.text[0] != '\0' ? reason.text : rc_text(rc));

@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
-#include "kernels/cpu/cpu_backend.h"
+#include "kernels/device.h"
 #include "peer/env/env.h"
 #include "replica/json.h"
 
@@ -34,18 +34,43 @@ bool command_wants_bf16(const struct options *options)
 
 enum rc command_backend(const struct options *options, struct backend **backend, struct fault *why)
 {
-    struct cpu_backend_options request = {.threads = 1};
+    struct device_request request = {.choice = {.kind = DEVICE_CPU}, .cpu = {.threads = 1}};
+    struct log log = command_log(options);
+    struct fault reason = {""};
+    enum rc rc = RC_OK;
 
+    if (options_has(options, "device")) {
+        rc = device_parse(options_text(options, "device"), &request.choice, why);
+    }
     if (options_has(options, "threads"))
-        request.threads = (uint32_t)options_count(options, "threads");
-    if (command_wants_bf16(options)) request.precision = PRECISION_BF16;
-    request.now_ns = uv_clock_ns;
+        request.cpu.threads = (uint32_t)options_count(options, "threads");
+    if (command_wants_bf16(options)) request.cpu.precision = PRECISION_BF16;
+    request.cpu.now_ns = uv_clock_ns;
+    if (rc == RC_OK) rc = device_open(&request, backend, &reason);
+    if (rc != RC_OK) return fault_set(why, rc, "%s", reason.text);
+    if (reason.text[0] == '\0') return RC_OK;
+    if (options_is_set(options, "device") || options_has(options, "averaging")) {
+        log_info(&log, "device: the processor, as %s", reason.text);
+    } else {
+        log_debug(&log, "device: the processor, as %s", reason.text);
+    }
+    return RC_OK;
+}
+
+enum rc command_host_backend(struct backend **backend, struct fault *why)
+{
+    const struct cpu_backend_options request = {.threads = 1};
+
     *backend = cpu_backend_create(&request);
     return *backend != NULL ? RC_OK : fault_set(why, RC_NOMEM, "device cpu: out of memory");
 }
 
 void command_tell_precision(const struct backend *backend, const struct log *log)
 {
+    if (!backend->is_host) {
+        log_info(log, "--precision bf16: activations and products in bfloat16, parameters float32");
+        return;
+    }
     log_info(log, "--precision bf16: %s is used%s", cpu_backend_is_bf16(backend) ? "it" : "float32",
              strchr(cpu_backend_precision_reason(backend), ':'));
 }

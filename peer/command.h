@@ -42,9 +42,12 @@ int command_bench(struct options *options);
  *  EXIT_FAILED. */
 int command_failed(enum rc rc, const struct fault *why);
 /** The device that --device asks for, with --threads and --precision of it where the command takes
- *  them; release with backend_destroy(). */
+ *  them; without such a flag the processor. Release with backend_destroy(). That `auto` found no
+ *  GPU is told once: at level info to who trains or gave the flag, otherwise debug. */
 MUST_USE enum rc command_backend(const struct options *options, struct backend **backend,
                                  struct fault *why);
+/** The processor, whatever --device says: for what only looks at models. */
+MUST_USE enum rc command_host_backend(struct backend **backend, struct fault *why);
 /** Say what became of --precision bf16. */
 void command_tell_precision(const struct backend *backend, const struct log *log);
 /** Was it asked for? */

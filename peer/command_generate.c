@@ -39,9 +39,9 @@ struct generator {
     bool has_bytes;   /* tokens stand for bytes, and the prompt was text */
     uint32_t *tokens; /* prompt and text */
     size_t count, prompt_count;
-    float *input, *device_input; /* [steps] */
-    float *logits;               /* [steps][symbols] */
-    float *sorted;               /* [symbols] */
+    float *input;  /* [steps] */
+    float *logits; /* [steps][symbols] */
+    float *sorted; /* [symbols] */
     double temperature;
     uint32_t top;
     struct rng rng;
@@ -170,8 +170,7 @@ static void drop_model(struct generator *g)
     g->model = NULL;
     mem_free(g->input);
     mem_free(g->logits);
-    if (g->backend != NULL) g->backend->ops->free(g->backend, g->device_input);
-    g->input = g->logits = g->device_input = NULL;
+    g->input = g->logits = NULL;
 }
 
 /* A model for at least `wanted` steps, or as many as it can see. */
@@ -199,9 +198,8 @@ static enum rc need_steps(struct generator *g, size_t wanted)
     }
     g->steps = steps;
     g->input = mem_array(steps, sizeof *g->input);
-    g->device_input = g->backend->ops->alloc(g->backend, steps * sizeof(float));
     g->logits = mem_array((size_t)steps * g->card.symbols, sizeof *g->logits);
-    if (g->input != NULL && g->device_input != NULL && g->logits != NULL) return RC_OK;
+    if (g->input != NULL && g->logits != NULL) return RC_OK;
     return fault_set(g->why, RC_NOMEM, "cannot generate: out of memory");
 }
 
@@ -218,8 +216,7 @@ static enum rc next_logits(struct generator *g, const float **logits)
         g->input[i] = (float)g->tokens[first + i];
     }
     *logits = g->logits + (seen - 1) * g->card.symbols;
-    rc = g->backend->ops->upload(g->backend, g->device_input, g->input, g->steps * sizeof(float));
-    if (rc == RC_OK) rc = model_forward(g->model, g->device_input, 1, false, g->logits);
+    rc = model_forward(g->model, g->input, 1, false, g->logits);
     if (rc != RC_OK) return fault_set(g->why, rc, "cannot generate: %s", rc_text(rc));
     for (uint32_t s = 0; s < g->card.symbols; s++) {
         if (isfinite((*logits)[s])) continue;

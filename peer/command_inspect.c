@@ -109,7 +109,7 @@ static enum rc inspect_model(const struct options *options, const struct tensor_
     struct model *model = NULL;
     struct model_card card;
     struct model_options request;
-    enum rc rc = command_backend(options, &backend, why);
+    enum rc rc = command_host_backend(&backend, why);
 
     if (rc != RC_OK) return rc;
     rc = model_load(backend, file, path, 1, false, &model, &card, why); /* is it all there? */
@@ -138,7 +138,7 @@ static enum rc inspect_spec(const struct options *options, const char *spec,
     struct backend *backend = NULL;
     enum rc rc = dataset_open(options_text(options, "data"), &request, &dataset, why);
 
-    if (rc == RC_OK) rc = command_backend(options, &backend, why);
+    if (rc == RC_OK) rc = command_host_backend(&backend, why);
     if (rc == RC_OK) {
         task_describe(dataset_info(dataset), &model);
         out->batch = batch_of(options, spec);

@@ -29,7 +29,7 @@ struct prediction {
     uint32_t top;
     uint64_t rows; /* told so far */
     size_t values; /* of a row */
-    float *input, *device_input, *logits;
+    float *input, *logits;
     double *shares;
     uint32_t *order;
     struct fault *why;
@@ -165,10 +165,8 @@ static enum rc tell_row(struct prediction *p, const float *logits, const uint32_
 /* `rows` normalised rows in p->input. */
 static enum rc tell_batch(struct prediction *p, uint32_t rows, const uint32_t *labels)
 {
-    enum rc rc = p->backend->ops->upload(p->backend, p->device_input, p->input,
-                                         rows * p->values * sizeof(float));
+    enum rc rc = model_forward(p->model, p->input, rows, false, p->logits);
 
-    if (rc == RC_OK) rc = model_forward(p->model, p->device_input, rows, false, p->logits);
     if (rc != RC_OK) {
         return fault_set(p->why, rc, "cannot predict rows from %" PRIu64 " on: %s", p->rows,
                          rc == RC_NONFINITE ? "a token that the model does not know" : rc_text(rc));
@@ -302,12 +300,10 @@ static enum rc take_room(struct prediction *p)
 
     p->values = (size_t)p->card.channels * p->card.height * p->card.width;
     p->input = mem_array(BATCH * p->values, sizeof *p->input);
-    p->device_input = p->backend->ops->alloc(p->backend, BATCH * p->values * sizeof(float));
     p->logits = mem_array(BATCH * classes, sizeof *p->logits);
     p->shares = mem_array(classes, sizeof *p->shares);
     p->order = mem_array(classes, sizeof *p->order);
-    if (p->input != NULL && p->device_input != NULL && p->logits != NULL && p->shares != NULL &&
-        p->order != NULL) {
+    if (p->input != NULL && p->logits != NULL && p->shares != NULL && p->order != NULL) {
         return RC_OK;
     }
     return fault_set(p->why, RC_NOMEM, "cannot predict: out of memory");
@@ -344,7 +340,6 @@ int command_predict(struct options *options)
     p.path = options_arguments(options, &count)[0];
     rc = predict(&p);
     model_destroy(p.model);
-    if (p.backend != NULL) p.backend->ops->free(p.backend, p.device_input);
     backend_destroy(p.backend);
     mem_free(p.input);
     mem_free(p.logits);

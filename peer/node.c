@@ -446,6 +446,12 @@ static enum rc create_parts(struct node *node)
     }
     joiner_set_want(node->joiner, 1 | 2 | 4); /* a copied replica goes on with its moments too */
     if (!node->options.strategy->is_averaging) return RC_OK;
+    if (node->learner->ops->snapshot_create != NULL) {
+        enum rc rc = node->learner->ops->snapshot_create(
+            node->learner, node->options.strategy->codec->format, CHUNK_VALUES, &node->snapshot);
+        if (rc != RC_OK && rc != RC_UNSUPPORTED) return rc;
+    }
+    round.snapshot = node->snapshot;
     round.links = node->links;
     node->round = round_create(&round);
     return node->round == NULL ? RC_NOMEM : RC_OK;
@@ -591,6 +597,7 @@ void node_destroy(struct node *node)
     links_destroy(node->links);
     outbox_deinit(&node->outbox);
     mem_free(node->kept);
+    if (node->snapshot != NULL) node->snapshot->ops->destroy(node->snapshot);
     mem_free(node);
 }
 

@@ -133,7 +133,8 @@ struct node {
     uint64_t mixed_ns;
     uint64_t pace_count; /* periods of the pace so far: draws the pairs */
     uint64_t samples_since_round;
-    float *kept; /* for rolling back: parameters, then buffers */
+    float *kept;               /* for rolling back: parameters, then buffers */
+    struct snapshot *snapshot; /* NULL: the learner's memory is the host's */
     bool has_kept, wants_keep, wants_rollback;
     uint32_t rollbacks;
     uint64_t members_epoch, members_changed_ns;

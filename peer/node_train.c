@@ -57,6 +57,10 @@ static void run_rollback(struct border_job *job)
     size_t buffers = node->schema->values[SECTION_BUFFERS];
     float *zero;
 
+    if (node->snapshot != NULL) {
+        job->rc = node->learner->ops->restore(node->learner);
+        return;
+    }
     job->rc = node->learner->ops->assign_section(node->learner, SECTION_PARAMETERS, node->kept,
                                                  node->values);
     /* Statistics of what was no number are no numbers either. */
@@ -102,6 +106,11 @@ static void run_keep(struct border_job *job)
     const struct learner_ops *learner = node->learner->ops;
     size_t buffers = node->schema->values[SECTION_BUFFERS];
 
+    if (node->snapshot != NULL) {
+        job->to = NULL; /* the learner has it */
+        job->rc = learner->keep(node->learner);
+        return;
+    }
     /* The good plane stays until the new one is known to be one. */
     job->to = mem_aligned((node->values + buffers) * sizeof(float));
     job->rc = RC_NOMEM;
@@ -135,11 +144,20 @@ static void run_border(struct job *base)
         run_assign(job);
         break;
     case BORDER_APPLY:
-        job->rc = learner->import_section(node->learner, SECTION_MIXED,
-                                          round_difference(node->round), node->mixed);
+        if (node->snapshot != NULL) {
+            job->rc = learner->snapshot_apply(node->learner, node->snapshot,
+                                              round_difference(node->round));
+        } else {
+            job->rc = learner->import_section(node->learner, SECTION_MIXED,
+                                              round_difference(node->round), node->mixed);
+        }
         break;
     case BORDER_SNAPSHOT:
-        job->rc = learner->export_section(node->learner, SECTION_MIXED, job->to, node->mixed);
+        if (node->snapshot != NULL) {
+            job->rc = learner->snapshot_take(node->learner, node->snapshot);
+        } else {
+            job->rc = learner->export_section(node->learner, SECTION_MIXED, job->to, node->mixed);
+        }
         break;
     case BORDER_DONATE:
         run_donate(job);
@@ -170,6 +188,14 @@ static void run_border(struct job *base)
 
 /* ---- back on the loop ---- */
 
+/* The device's own words, where there are any. */
+static const char *why_of(const struct node *node, enum rc rc)
+{
+    const char *why = node->learner->ops->why == NULL ? "" : node->learner->ops->why(node->learner);
+
+    return why[0] == '\0' ? rc_text(rc) : why;
+}
+
 static void trained(struct node *node, struct border_job *job)
 {
     uint64_t length_ns = node_now(node) - job->begun_ns;
@@ -179,7 +205,7 @@ static void trained(struct node *node, struct border_job *job)
         return;
     }
     if (job->rc != RC_OK) {
-        node_fail(node, job->rc, rc_text(job->rc));
+        node_fail(node, job->rc, why_of(node, job->rc));
         return;
     }
     if (job->report.steps == 0) return;
@@ -337,7 +363,7 @@ static void border_done(struct job *base)
         break;
     case BORDER_APPLY:
         round_applied(node->round);
-        if (job->rc != RC_OK) node_fail(node, job->rc, "cannot apply a round");
+        if (job->rc != RC_OK) node_fail(node, job->rc, why_of(node, job->rc));
         break;
     case BORDER_SNAPSHOT:
         node->mixed_step = node->step;

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/units.h"
+#include "kernels/device.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -75,6 +76,10 @@ static const char *parse_value(const struct option_row *row, const char *text,
         return parse_switch(text, &value->as.flag) ? NULL : "not a switch; write yes or no";
     case OPTION_CHOICE:
         return is_choice(row->shape, text) ? NULL : "";
+    case OPTION_DEVICE: {
+        struct device_choice device;
+        return device_parse(text, &device, NULL) == RC_OK ? NULL : "";
+    }
     }
     CHECK(false);
     return NULL;

@@ -13,7 +13,8 @@ enum option_type {
     OPTION_REAL,     /* "0.05", "1e-3", "5%" */
     OPTION_DURATION, /* "250ms", "10s", "5m"; a bare number is seconds */
     OPTION_SWITCH,   /* yes or no; on the command line its name alone means yes */
-    OPTION_CHOICE    /* one of `choices` */
+    OPTION_CHOICE,   /* one of `choices` */
+    OPTION_DEVICE    /* see device_parse() */
 };
 
 enum option_group {

@@ -65,11 +65,38 @@ void round_on_snapshot(struct round *round, enum rc rc)
 
 /* ---- 3, 4: what the neighbours are told, encoded ---- */
 
+/* A chunk that the device has encoded; `own` is what others will decode. */
+static enum rc encoded_there(struct round *round, uint32_t chunk, struct blob *blob)
+{
+    struct snapshot *snapshot = round->options.snapshot;
+    struct range range = round_chunk_range(round, chunk);
+    size_t count = 0;
+    const uint8_t *bytes = snapshot->ops->chunk(snapshot, chunk, &count);
+
+    CHECK(count == blob->count);
+    memcpy(blob->bytes, bytes, count);
+    return round->codec->decode(bytes, count, round->own + range.first, range.count);
+}
+
+static enum rc encode_here(struct round *round, uint32_t chunk, struct blob *blob)
+{
+    struct range range = round_chunk_range(round, chunk);
+
+    round->codec->encode(round->snapshot + range.first, range.count, blob->bytes);
+    if (round->codec->is_lossless) return RC_OK;
+    return round->codec->decode(blob->bytes, blob->count, round->own + range.first, range.count);
+}
+
 static void run_encode(struct round *round, struct round_job *job)
 {
     struct rule_view view = {round->own, round->options.values};
+    struct snapshot *snapshot = round->options.snapshot;
 
-    job->rc = floats_are_finite(round->snapshot, round->options.values) ? RC_OK : RC_NONFINITE;
+    if (snapshot != NULL) {
+        job->rc = snapshot->ops->fetch(snapshot);
+    } else {
+        job->rc = floats_are_finite(round->snapshot, round->options.values) ? RC_OK : RC_NONFINITE;
+    }
     for (uint32_t chunk = 0; chunk < round->chunks && job->rc == RC_OK; chunk++) {
         struct range range = round_chunk_range(round, chunk);
         struct blob *blob = blob_create(round->codec->encoded_bytes(range.count));
@@ -78,11 +105,8 @@ static void run_encode(struct round *round, struct round_job *job)
             job->rc = RC_NOMEM;
             break;
         }
-        round->codec->encode(round->snapshot + range.first, range.count, blob->bytes);
-        if (!round->codec->is_lossless) {
-            job->rc = round->codec->decode(blob->bytes, blob->count, round->own + range.first,
-                                           range.count);
-        }
+        job->rc =
+            snapshot != NULL ? encoded_there(round, chunk, blob) : encode_here(round, chunk, blob);
         CHECK(round->offer[chunk] == NULL);
         round->offer[chunk] = blob;
     }
@@ -352,6 +376,15 @@ static void round_over(struct round *round, const struct command_over *over)
     }
 }
 
+/* On its way to the device while training goes on. */
+static enum rc put_difference(struct round *round)
+{
+    struct snapshot *snapshot = round->options.snapshot;
+
+    if (snapshot == NULL) return RC_OK;
+    return snapshot->ops->put(snapshot, round->difference, round->options.values);
+}
+
 static void run_settle(struct round *round, struct round_job *job)
 {
     round->options.strategy->rule->settle(round->rule, job->bytes, CHUNK_VALUES, job->scale,
@@ -359,6 +392,13 @@ static void run_settle(struct round *round, struct round_job *job)
     for (size_t i = 0; i < round->options.parameters; i++) {
         job->squared += (double)job->to[i] * (double)job->to[i];
     }
+    if (job->doubt == NULL) job->rc = put_difference(round);
+}
+
+/* The device has failed: training will not go on either. */
+static void not_settled(struct round *round, enum rc rc)
+{
+    log_warn(round->options.log, "a round's result did not reach the device: %s", rc_text(rc));
 }
 
 static void settle_done(struct round *round, struct round_job *job)
@@ -368,7 +408,8 @@ static void settle_done(struct round *round, struct round_job *job)
         job->doubt->is_settling = false;
         if (job->doubt->is_dropped) round_doubt_clear(job->doubt);
     }
-    if (job->doubt != NULL || round->is_discarding) {
+    if (job->doubt != NULL || round->is_discarding || job->rc != RC_OK) {
+        if (job->rc != RC_OK) not_settled(round, job->rc);
         round->is_discarding = false;
         round->phase = PHASE_IDLE;
         return;
@@ -386,13 +427,15 @@ static void run_doubt(struct round *round, struct round_job *job)
     memcpy(round->difference, doubt->difference, round->options.values * sizeof(float));
     rule_commit_late(round->difference, round->options.values, doubt->bitmap, CHUNK_VALUES,
                      doubt->scale);
+    job->rc = put_difference(round);
 }
 
 static void doubt_done(struct round *round, struct round_job *job)
 {
     CHECK(round->phase == PHASE_SETTLING);
     round_doubt_clear(job->doubt);
-    round->phase = round->is_discarding ? PHASE_IDLE : PHASE_READY;
+    if (job->rc != RC_OK) not_settled(round, job->rc);
+    round->phase = round->is_discarding || job->rc != RC_OK ? PHASE_IDLE : PHASE_READY;
     round->is_discarding = false;
 }
 

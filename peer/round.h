@@ -9,6 +9,7 @@
 #ifndef GRAPEVINE_PEER_ROUND_H
 #define GRAPEVINE_PEER_ROUND_H
 
+#include "kernels/snapshot.h"
 #include "averaging/strategy.h"
 #include "base/log.h"
 #include "peer/env/env.h"
@@ -28,6 +29,8 @@ struct round_options {
     struct digest run_id, schema;
     uint64_t seed;
     uint64_t cost_ns_per_value; /* of modelled jobs; 0: default */
+    struct snapshot *snapshot;  /* of a learner on a device, sealed by the caller in place of
+                                   exporting; borrowed. NULL: there is none */
     void *context;
     void (*on_change)(void *context); /* a job was done: ask again what is wanted */
     /** A member failed us or misbehaved; negative is bad. */
@@ -68,7 +71,8 @@ void round_tick(struct round *round);
 uint64_t round_next_ns(const struct round *round);
 
 /** A snapshot is due at the next step border. The caller exports SECTION_MIXED into
- *  round_snapshot_buffer() in a job of the training lane, then calls round_on_snapshot(). */
+ *  round_snapshot_buffer(), or takes and seals options.snapshot, in a job of the training lane,
+ * then calls round_on_snapshot(). */
 bool round_wants_snapshot(const struct round *round);
 float *round_snapshot_buffer(struct round *round);
 void round_on_snapshot(struct round *round, enum rc rc);

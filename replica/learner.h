@@ -11,6 +11,7 @@
 #include "base/fault.h"
 #include "base/peer_id.h"
 #include "base/rc.h"
+#include "kernels/snapshot.h"
 #include "replica/plane.h"
 
 #include <stdatomic.h>
@@ -85,6 +86,27 @@ struct learner_ops {
     MUST_USE enum rc (*save)(struct learner *learner, struct tensor_file *file);
     MUST_USE enum rc (*load)(struct learner *learner, const struct tensor_file *file,
                              struct fault *why);
+
+    /* The rest may be NULL, all of it together, or answer RC_UNSUPPORTED: it is for learners on a
+     * device whose memory is not the host's. */
+
+    /** What brings SECTION_MIXED from there, encoded in chunks, and differences back while training
+     *  goes on: kernels/snapshot.h. Release by its `destroy`, before the learner. RC_NOMEM. */
+    MUST_USE enum rc (*snapshot_create)(struct learner *learner, enum codec_format format,
+                                        size_t chunk_values, struct snapshot **snapshot);
+    /** Take and seal SECTION_MIXED as it is now; does not wait for the copy. */
+    MUST_USE enum rc (*snapshot_take)(struct learner *learner, struct snapshot *snapshot);
+    /** Apply step with a difference that was put() before; `difference`: the same, in host memory.
+     */
+    MUST_USE enum rc (*snapshot_apply)(struct learner *learner, struct snapshot *snapshot,
+                                       const float *difference);
+    /** Remember parameters and buffers on the device. RC_NONFINITE: they are none to go back to,
+     *  and what was remembered before stays. */
+    MUST_USE enum rc (*keep)(struct learner *learner);
+    /** Go back to them, with moments of zero; there was a successful keep(). */
+    MUST_USE enum rc (*restore)(struct learner *learner);
+    /** What the last RC_DEVICE or RC_NOMEM was about, for people; "" if there was none. */
+    const char *(*why)(const struct learner *learner);
 };
 
 #endif

@@ -117,6 +117,8 @@ static enum rc set_up(struct model *m, const char *spec, struct fault *why)
     rc = model_build(m, why);
     if (rc == RC_OK) rc = model_place(m, why);
     if (rc != RC_OK) return rc;
+    if (!m->backend->is_host) rc = model_device_create(m);
+    if (rc != RC_OK) return fault_set(why, rc, "%s", model_device_why(m));
     rc = m->leader == NULL && m->file_values == 0 ? initialise(m) : RC_OK;
     if (rc == RC_OK) return RC_OK;
     return fault_set(why, rc, "cannot write the initial weights: %s", rc_text(rc));
@@ -191,7 +193,8 @@ static float *value_at(const struct model *model, uint32_t v, uint32_t first)
     const struct value *home = &model->values[model->values[v].home];
 
     if (!home->is_whole) return home->data;
-    return home->data + (size_t)first * shape_values(model->values[v].shape);
+    return backend_at(model->backend, home->data,
+                      (size_t)first * shape_values(model->values[v].shape));
 }
 
 static float *gradient_at(const struct model *model, uint32_t v, uint32_t first)
@@ -200,7 +203,8 @@ static float *gradient_at(const struct model *model, uint32_t v, uint32_t first)
 
     if (!model->values[v].has_gradient) return NULL;
     if (!home->is_gradient_whole) return home->gradient;
-    return home->gradient + (size_t)first * shape_values(model->values[v].shape);
+    return backend_at(model->backend, home->gradient,
+                      (size_t)first * shape_values(model->values[v].shape));
 }
 
 /* The rows of a padded stage's memory that no sample fills become zeros. */
@@ -208,11 +212,12 @@ static enum rc clear_rows(struct model *model, float *values, size_t each, uint3
                           uint32_t slice)
 {
     if (samples == slice || values == NULL) return RC_OK;
-    return model->backend->ops->zero(model->backend, values + samples * each,
-                                     (slice - samples) * each * sizeof(float));
+    return model->backend->ops->zero(model->backend,
+                                     backend_at(model->backend, values, samples * each),
+                                     (slice - samples) * each * model->backend->value_bytes);
 }
 
-/* The input of a padded stage at the end of a batch, which is not ours to pad: a copy. */
+/* The input of a padded stage at the end of a batch. The caller's is not ours to pad: a copy. */
 static enum rc pad_input(struct run *run, uint32_t slice, struct stage_pass *pass)
 {
     struct model *model = run->model;
@@ -220,10 +225,13 @@ static enum rc pad_input(struct run *run, uint32_t slice, struct stage_pass *pas
     enum rc rc;
 
     if (pass->samples == slice) return RC_OK;
+    if (model->device != NULL) {
+        return clear_rows(model, model->device->input, each, pass->samples, slice);
+    }
     rc = model->backend->ops->zero(model->backend, model->tail, slice * each * sizeof(float));
     if (rc == RC_OK) {
-        rc = model->backend->ops->upload(model->backend, model->tail, pass->x[0],
-                                         pass->samples * each * sizeof(float));
+        rc = model->backend->ops->copy(model->backend, model->tail, pass->x[0],
+                                       pass->samples * each * sizeof(float));
     }
     pass->x[0] = model->tail;
     return rc;
@@ -280,7 +288,9 @@ static struct stage_pass pass_of(const struct run *run, uint32_t s, uint32_t fir
 
 static uint64_t profile_clock(const struct model *model)
 {
-    return model->profile == NULL ? 0 : model->profile->clock(model->profile->context);
+    if (model->profile == NULL) return 0;
+    if (model->device != NULL) model_device_wait(model);
+    return model->profile->clock(model->profile->context);
 }
 
 static enum rc run_stage(struct run *run, uint32_t s, uint32_t first)
@@ -370,55 +380,94 @@ static enum rc fetch(const struct run *run, float *logits)
     size_t rows = (size_t)run->batch * model_rows(model);
     bool is_merged = model->heads > 1 && !run->is_training;
     float *to = is_merged ? model->merged : logits;
-    enum rc rc = model->backend->ops->download(
-        model->backend, to, is_input ? run->input : value_at(model, output, 0),
-        rows * model->heads * model->classes * sizeof(float));
+    const float *from = is_input ? run->input : value_at(model, output, 0);
+    size_t count = rows * model->heads * model->classes;
+    enum rc rc = RC_OK;
 
+    if (model->device != NULL) rc = model_device_fetch(model, &from, count);
+    if (rc == RC_OK) {
+        rc = model->backend->ops->download(model->backend, to, from, count * sizeof(float));
+    }
     if (rc == RC_OK && is_merged) {
         loss_merge_heads(to, rows, model->heads, model->classes, logits);
     }
     return rc;
 }
 
+enum rc model_run_forward(struct model *model, const float *input, uint32_t batch, bool is_training)
+{
+    struct run run = {model, input, batch, is_training, false};
+    enum rc rc = prepare(model, is_training);
+
+    model->closed = 0;
+    for (uint32_t i = 0; rc == RC_OK && i < model->segments_count; i++) {
+        rc = run_segment(&run, &model->segments[i]);
+    }
+    return rc;
+}
+
+enum rc model_run_backward(struct model *model, const float *input, uint32_t batch)
+{
+    struct run run = {model, input, batch, true, true};
+    enum rc rc = RC_OK;
+
+    model->closed = 0;
+    for (uint32_t i = model->segments_count; rc == RC_OK && i-- > 0;) {
+        rc = run_segment(&run, &model->segments[i]);
+    }
+    return rc;
+}
+
+float *model_output(const struct model *model)
+{
+    return value_at(model, model->values_count - 1, 0);
+}
+
+float *model_output_gradient(const struct model *model)
+{
+    return gradient_at(model, model->values_count - 1, 0);
+}
+
 enum rc model_forward(struct model *model, const float *input, uint32_t batch, bool is_training,
                       float *logits)
 {
     struct run run = {model, input, batch, is_training, false};
-    enum rc rc;
+    enum rc rc = RC_OK;
 
     CHECK(batch > 0 && batch <= model->batch_max);
     CHECK(!is_training || model->with_gradients);
     backend_bind_thread(model->backend);
     model->batch = 0;
-    model->closed = 0;
-    rc = prepare(model, is_training);
-    for (uint32_t i = 0; rc == RC_OK && i < model->segments_count; i++) {
-        rc = run_segment(&run, &model->segments[i]);
+    if (model->device != NULL) {
+        rc = model_device_feed(model, input, batch);
+        run.input = model->device->input;
     }
+    if (rc == RC_OK) rc = model_run_forward(model, run.input, batch, is_training);
     if (rc != RC_OK) model_attend(model, is_training, false); /* the others must not wait */
     if (rc == RC_OK) rc = fetch(&run, logits);
     if (rc != RC_OK || !is_training) return rc;
     model->batch = batch;
-    model->input_values = input;
+    model->input_values = run.input;
     return RC_OK;
 }
 
 enum rc model_backward(struct model *model, const float *logits_gradient)
 {
-    struct run run = {model, model->input_values, model->batch, true, true};
-    uint32_t output = model->values_count - 1;
+    size_t count = (size_t)model->batch * model_rows(model) * model->heads * model->classes;
+    float *gradient = model_output_gradient(model);
     enum rc rc;
 
     CHECK(model->batch > 0);
     backend_bind_thread(model->backend);
     model->closed = 0;
-    if (!model->values[output].has_gradient) return RC_OK; /* a model without parameters */
-    rc = model->backend->ops->upload(model->backend, gradient_at(model, output, 0), logits_gradient,
-                                     (size_t)model->batch * model_rows(model) * model->heads *
-                                         model->classes * sizeof(float));
-    for (uint32_t i = model->segments_count; rc == RC_OK && i-- > 0;) {
-        rc = run_segment(&run, &model->segments[i]);
+    if (gradient == NULL) return RC_OK; /* a model without parameters */
+    if (model->device != NULL) {
+        rc = model_device_give(model, logits_gradient, gradient, count);
+    } else {
+        rc = model->backend->ops->upload(model->backend, gradient, logits_gradient,
+                                         count * sizeof(float));
     }
+    if (rc == RC_OK) rc = model_run_backward(model, model->input_values, model->batch);
     if (rc != RC_OK) model_attend(model, true, true);
     model->batch = 0; /* activations are partly overwritten now */
     model->passes++;

@@ -70,6 +70,11 @@ uint32_t model_heads(const struct model *model);
 uint64_t model_flops(const struct model *model);
 /** The live planes: [schema.values[section]] float32 on the backend; NULL without gradients. */
 float *model_plane(struct model *model, enum section section);
+/** The plane in host memory as it is now: itself, or a copy that lasts until the next call for this
+ *  section, and no longer than the model. RC_NOMEM, RC_DEVICE. */
+MUST_USE enum rc model_host_plane(struct model *model, enum section section, const float **values);
+/** Overwrite a whole plane from host memory. */
+MUST_USE enum rc model_set_plane(struct model *model, enum section section, const float *values);
 
 struct backend *model_backend(const struct model *model);
 /** Give SECTION_MOMENTS room for `planes` planes of the parameters' size, zeroed; once. */
@@ -82,13 +87,29 @@ uint64_t model_passes(const struct model *model);
 /** While *stop is raised, training passes end early with RC_CANCELLED; NULL: never. Borrowed. */
 void model_set_stop(struct model *model, const atomic_bool *stop);
 /** Forward pass. input: [batch, channels, height, width] or [batch, width] token ids, float32,
- *  row-major; logits: [batch, rows, classes], in host memory. `is_training`: batch statistics,
+ *  row-major; logits: [batch, rows, classes], both in host memory. `is_training`: batch statistics,
  *  dropout, and keep activations for model_backward(), until which `input` stays borrowed; logits
  *  are then [batch, rows, heads, classes]. RC_NONFINITE: a token id that is none. */
 MUST_USE enum rc model_forward(struct model *model, const float *input, uint32_t batch,
                                bool is_training, float *logits);
 /** Once after a training forward pass: overwrite the gradient plane from d(loss)/d(logits). */
 MUST_USE enum rc model_backward(struct model *model, const float *logits_gradient);
+
+struct loss_sums; /* kernels/loss.h */
+
+/* A training pass that stays on a device whose memory is not the host's. All in host memory. */
+struct model_feed {
+    const float *input;     /* as of model_forward() */
+    const uint32_t *labels; /* of each row and head; NULL: targets */
+    const float *targets;   /* [rows][classes] */
+    uint32_t batch;
+    uint32_t counted; /* rows (and heads) of the whole batch, also on other devices, that count */
+};
+/** Forward, loss, backward; nothing is waited for. The loss is added to sums on the device. From
+ *  the third pass of as many samples on it is one launch. RC_NOMEM, RC_DEVICE. */
+MUST_USE enum rc model_train_pass(struct model *model, const struct model_feed *feed);
+/** The sums since the last call, which are then zero; waits for the passes. */
+MUST_USE enum rc model_take_sums(struct model *model, struct loss_sums *sums);
 
 /** Re-estimating running statistics, which a model needs that nobody trained (an average of
  *  others): before training pass `pass` = 1, 2, 3, ... of equal batches, no backward passes

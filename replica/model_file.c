@@ -96,7 +96,11 @@ static enum rc add_normalisation(const struct model *model, struct tensor_file *
 enum rc model_save(struct model *model, const struct model_card *card, struct tensor_file *file)
 {
     const struct schema *schema = model_schema(model);
+    const float *planes[SECTION_COUNT] = {NULL};
     enum rc rc = write_card(card, file);
+
+    if (rc == RC_OK) rc = model_host_plane(model, SECTION_PARAMETERS, &planes[SECTION_PARAMETERS]);
+    if (rc == RC_OK) rc = model_host_plane(model, SECTION_BUFFERS, &planes[SECTION_BUFFERS]);
 
     for (uint32_t t = 0; rc == RC_OK && t < schema->tensors_count; t++) {
         const struct tensor *tensor = &schema->tensors[t];
@@ -104,7 +108,7 @@ enum rc model_save(struct model *model, const struct model_card *card, struct te
             .name = tensor->name,
             .dtype = "F32",
             .rank = tensor->rank,
-            .bytes = model_plane(model, tensor->section) + tensor->offset,
+            .bytes = planes[tensor->section] + tensor->offset,
             .bytes_count = tensor->count * sizeof(float),
         };
         for (uint32_t d = 0; d < tensor->rank; d++) {

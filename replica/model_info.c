@@ -69,6 +69,21 @@ struct backend *model_backend(const struct model *model)
     return model->backend;
 }
 
+enum rc model_host_plane(struct model *model, enum section section, const float **values)
+{
+    *values = model->planes[section];
+    return model->device == NULL ? RC_OK : model_device_read(model, section, values);
+}
+
+enum rc model_set_plane(struct model *model, enum section section, const float *values)
+{
+    size_t count = model->schema.values[section];
+
+    if (count == 0) return RC_OK;
+    return model->backend->ops->upload(model->backend, model->planes[section], values,
+                                       count * sizeof(float));
+}
+
 float *model_plane(struct model *model, enum section section)
 {
     CHECK(section < SECTION_COUNT);

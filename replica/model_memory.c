@@ -170,7 +170,7 @@ static uint32_t list_buffers(struct model *model, const bool *kept, struct buffe
 
     for (uint32_t v = 1; v < n; v++) {
         const struct value *value = &model->values[v];
-        size_t bytes = shape_values(value->shape) * sizeof(float);
+        size_t bytes = shape_values(value->shape) * model->backend->value_bytes;
         struct buffer data = {.kind = BUFFER_VALUE, .owner = value->home, .bytes = bytes};
         struct buffer gradient = {
             .kind = BUFFER_GRADIENT, .owner = value->gradient_home, .bytes = bytes};
@@ -355,14 +355,16 @@ static enum rc take_planes(struct model *model)
     bool has_padded = false;
 
     for (uint32_t s = 0; s < model->stages_count; s++) {
-        has_padded |= model->stages[s].is_padded && model->stages[s].inputs[0] == 0;
+        has_padded |= model->stages[s].is_padded && model->stages[s].inputs[0] == 0 &&
+                      model->backend->is_host;
     }
     if (take_shared_planes(model) != RC_OK) return RC_NOMEM;
     if (has_padded) {
         model->tail = take(model, shape_values(model->input) * slice_max(model) * sizeof(float));
         if (model->tail == NULL) return RC_NOMEM;
     }
-    if (scratch > 0 && (model->scratch = take(model, scratch * sizeof(float))) == NULL) {
+    if (scratch > 0 &&
+        (model->scratch = take(model, scratch * model->backend->value_bytes)) == NULL) {
         return RC_NOMEM;
     }
     if (model->heads > 1) {
@@ -462,6 +464,7 @@ void model_release(struct model *model)
 {
     struct backend *backend = model->backend;
 
+    model_device_destroy(model);
     for (uint32_t s = 0; s < model->stages_count; s++) {
         struct stage *stage = &model->stages[s];
         if (stage->ops->destroy != NULL) stage->ops->destroy(model, stage);

@@ -87,7 +87,49 @@ struct model {
     const float *input_values;           /* of the last training pass, borrowed */
     uint32_t batch;                      /* of the last training pass; 0: none to go back from */
     const struct model_profile *profile; /* NULL: not wanted */
+    struct model_device *device;         /* NULL: its memory is the host's */
 };
+
+/* What a model has beside its plan where memory is not the host's (model_device.c). */
+struct model_device {
+    float *input;          /* [batch_max] samples as the first stages read them */
+    float *floats;         /* the same, or logits, as the host has them */
+    uint32_t *labels;      /* the number of rows that count, then a label for each */
+    uint32_t *labels_host; /* the same, on the host */
+    float *targets;        /* real values; NULL until wanted */
+    uint64_t *passes;      /* training passes so far */
+    struct loss_sums *sums;
+    struct recording *recording; /* of a pass; NULL: none yet */
+    uint32_t recorded_batch;     /* with so many samples */
+    uint32_t equal_passes;       /* so many samples so many times in a row */
+    bool with_targets;           /* of the last pass */
+    bool is_unrecordable;        /* some call cannot be recorded */
+    float *read[SECTION_COUNT];  /* copies that model_host_plane() handed out */
+};
+
+/* model_device.c */
+MUST_USE enum rc model_device_create(struct model *model);
+void model_device_destroy(struct model *model);
+const char *model_device_why(const struct model *model);
+/** The input of a pass to the device. */
+MUST_USE enum rc model_device_feed(struct model *model, const float *input, uint32_t batch);
+/** `*activations` (on the device) as float32, on the device. */
+MUST_USE enum rc model_device_fetch(struct model *model, const float **activations, size_t count);
+/** The other way round: a gradient of the host as activations `to`. */
+MUST_USE enum rc model_device_give(struct model *model, const float *gradient, float *to,
+                                   size_t count);
+/** model_host_plane() here. */
+MUST_USE enum rc model_device_read(struct model *model, enum section section, const float **values);
+/** Until all that was called is done. */
+void model_device_wait(const struct model *model);
+
+/* model.c: the stages alone; all on the backend. */
+MUST_USE enum rc model_run_forward(struct model *model, const float *input, uint32_t batch,
+                                   bool is_training);
+MUST_USE enum rc model_run_backward(struct model *model, const float *input, uint32_t batch);
+float *model_output(const struct model *model);
+/** NULL: nothing depends on parameters. */
+float *model_output_gradient(const struct model *model);
 
 /** model_create(), where tests can ask for memory that nothing shares. */
 MUST_USE enum rc model_create_unshared(struct backend *backend, const struct model_options *options,

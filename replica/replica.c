@@ -24,9 +24,9 @@ static void replica_destroy(struct learner *learner)
     model_profiler_destroy(r->profiler);
     hogwild_destroy(r->hogwild);
     lbfgs_destroy(r->lbfgs);
+    replica_device_destroy(r);
     team_destroy(r->team);
     task_deinit(&r->task);
-    r->backend->ops->free(r->backend, r->input);
     r->backend->ops->free(r->backend, r->accumulated);
     r->backend->ops->free(r->backend, r->workspace);
     r->backend->ops->free(r->backend, r->statistics);
@@ -60,11 +60,29 @@ static enum rc export_mixed(struct replica *r, float *out)
     return rc;
 }
 
-static enum rc import_mixed(struct replica *r, const float *difference)
+/* What comes from the host goes to the device first. */
+static enum rc add_difference(struct replica *r, enum section section, const float *difference,
+                              size_t count)
+{
+    const struct backend_ops *ops = r->backend->ops;
+    float *plane = model_plane(r->model, section), *there = NULL;
+    enum rc rc = RC_OK;
+
+    if (!r->backend->is_host) {
+        there = ops->alloc(r->backend, count * sizeof(float));
+        if (there == NULL) return RC_NOMEM;
+        rc = ops->upload(r->backend, there, difference, count * sizeof(float));
+        difference = there;
+    }
+    if (rc == RC_OK) rc = ops->axpy(r->backend, 1.0F, difference, plane, count);
+    if (there != NULL) ops->free(r->backend, there);
+    return rc == RC_OK ? team_spread(r->team, section) : rc;
+}
+
+enum rc replica_mix_statistics(struct replica *r, const float *difference)
 {
     const struct schema *schema = model_schema(r->model);
     const struct backend_ops *ops = r->backend->ops;
-    size_t values = schema->values[SECTION_PARAMETERS];
     size_t bytes = schema->values[SECTION_BUFFERS] * sizeof(float);
     float *live = model_plane(r->model, SECTION_BUFFERS), *buffers = NULL;
     enum rc rc = RC_OK;
@@ -77,10 +95,18 @@ static enum rc import_mixed(struct replica *r, const float *difference)
         mixture_apply(schema, difference, buffers);
         rc = ops->upload(r->backend, live, buffers, bytes);
     }
+    if (rc == RC_OK && bytes > 0) rc = team_spread(r->team, SECTION_BUFFERS);
     mem_free(buffers);
+    return rc;
+}
+
+static enum rc import_mixed(struct replica *r, const float *difference)
+{
+    enum rc rc = replica_mix_statistics(r, difference);
+
     if (rc != RC_OK) return rc;
-    return ops->axpy(r->backend, 1.0F, difference, model_plane(r->model, SECTION_PARAMETERS),
-                     values);
+    return add_difference(r, SECTION_PARAMETERS, difference,
+                          model_schema(r->model)->values[SECTION_PARAMETERS]);
 }
 
 static float *section_of(struct replica *r, enum section section, size_t count)
@@ -107,15 +133,13 @@ static enum rc change_section(struct learner *learner, enum section section,
                               const float *difference, size_t count)
 {
     struct replica *r = replica_of(learner);
-    float *plane;
 
     if (section == SECTION_MIXED) {
         CHECK(count == model_schema(r->model)->values[SECTION_MIXED]);
         return import_mixed(r, difference);
     }
-    plane = section_of(r, section, count);
-    if (count == 0) return RC_OK;
-    return r->backend->ops->axpy(r->backend, 1.0F, difference, plane, count);
+    (void)section_of(r, section, count); /* checks */
+    return count == 0 ? RC_OK : add_difference(r, section, difference, count);
 }
 
 static enum rc replica_export(struct learner *learner, enum section section, float *out,
@@ -123,7 +147,10 @@ static enum rc replica_export(struct learner *learner, enum section section, flo
 {
     struct model_profiler *profiler = replica_of(learner)->profiler;
     uint64_t begin = model_profiler_now(profiler);
-    enum rc rc = read_section(learner, section, out, count);
+    enum rc rc;
+
+    backend_bind_thread(replica_of(learner)->backend);
+    rc = read_section(learner, section, out, count);
 
     model_profiler_add(profiler, PROFILE_SNAPSHOTS, begin);
     return rc;
@@ -134,7 +161,10 @@ static enum rc replica_import(struct learner *learner, enum section section,
 {
     struct model_profiler *profiler = replica_of(learner)->profiler;
     uint64_t begin = model_profiler_now(profiler);
-    enum rc rc = change_section(learner, section, difference, count);
+    enum rc rc;
+
+    backend_bind_thread(replica_of(learner)->backend);
+    rc = change_section(learner, section, difference, count);
 
     if (replica_of(learner)->lbfgs != NULL) lbfgs_moved(replica_of(learner)->lbfgs);
     model_profiler_add(profiler, PROFILE_SNAPSHOTS, begin);
@@ -146,10 +176,13 @@ enum rc replica_assign(struct learner *learner, enum section section, const floa
 {
     struct replica *r = replica_of(learner);
     float *plane = section_of(r, section, count);
+    enum rc rc;
 
     if (r->lbfgs != NULL && section == SECTION_PARAMETERS) lbfgs_forget(r->lbfgs);
     if (count == 0) return RC_OK;
-    return r->backend->ops->upload(r->backend, plane, values, count * sizeof(float));
+    backend_bind_thread(r->backend);
+    rc = r->backend->ops->upload(r->backend, plane, values, count * sizeof(float));
+    return rc == RC_OK ? team_spread(r->team, section) : rc;
 }
 
 static void replica_set_step(struct learner *learner, uint64_t step)
@@ -280,6 +313,12 @@ static const struct learner_ops replica_ops = {
     .evaluate = replica_evaluate,
     .save = replica_save,
     .load = replica_load,
+    .snapshot_create = replica_snapshot_create,
+    .snapshot_take = replica_snapshot_take,
+    .snapshot_apply = replica_snapshot_apply,
+    .keep = replica_keep,
+    .restore = replica_restore,
+    .why = replica_why,
 };
 
 /* What goes together with --hogwild. */
@@ -371,7 +410,6 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
         .seed = options->seed,
         .with_gradients = true,
     };
-    bool needs_input = !r->backend->is_host;
     enum rc rc;
 
     task_describe(info, &model);
@@ -384,13 +422,14 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
     team_set_stream(r->team, options->stream_seed, 0);
     rc = model_reserve_moments(r->model, optimizer_planes(r->optimizer.kind));
     if (rc == RC_OK) rc = batch_init(&r->next, info, r->batch);
-    if (needs_input) {
-        r->input =
-            r->backend->ops->alloc(r->backend, r->batch * dataset_values(info) * sizeof(float));
-    }
     r->logits = mem_array(task_logits(&r->task, r->batch), sizeof(float));
     r->logits_gradient = mem_array(task_logits(&r->task, r->batch), sizeof(float));
-    if (rc == RC_OK) rc = make_optimizer_buffers(r);
+    if (rc == RC_OK && !r->backend->is_host) {
+        rc = replica_device_create(r, why);
+        if (rc != RC_OK) return rc;
+    } else if (rc == RC_OK) {
+        rc = make_optimizer_buffers(r);
+    }
     if (rc == RC_OK && options->profile.now_ns != NULL) {
         r->profiler =
             model_profiler_create(r->model, options->profile, r->batch, team_threads(r->team));
@@ -405,10 +444,7 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
         rc = hogwild_create(&hogwild, &r->hogwild, why);
         if (rc != RC_OK) return rc;
     }
-    if (rc == RC_OK && (r->input != NULL || !needs_input) && r->logits != NULL &&
-        r->logits_gradient != NULL) {
-        return RC_OK;
-    }
+    if (rc == RC_OK && r->logits != NULL && r->logits_gradient != NULL) return RC_OK;
     return fault_set(why, RC_NOMEM, "cannot set up training: out of memory; try a smaller --batch");
 }
 
@@ -424,7 +460,7 @@ enum rc replica_create(struct backend *backend, const struct replica_options *op
     r->learner.ops = &replica_ops;
     r->backend = backend;
     r->stream_seed = options->stream_seed;
-    if (options->threads > 0) backend->threads = options->threads;
+    if (options->threads > 0 && backend->is_host) backend->threads = options->threads;
     rc = read_options(r, options, why);
     if (rc == RC_OK) rc = shard_parse(options->shard, options->shard_of, &share.shard, why);
     if (rc == RC_OK) rc = augment_parse(options->augment, &share.augment, why);

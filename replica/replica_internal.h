@@ -42,11 +42,18 @@ struct replica {
     uint64_t step, updates, samples_seen;
     struct samples test;             /* the first of the test part, kept */
     struct batch next;               /* on the host */
-    float *input;                    /* its values on the backend; NULL: they are there already */
     float *logits, *logits_gradient; /* [batch][classes], host */
     struct model_profiler *profiler; /* NULL: not wanted */
     struct hogwild *hogwild;         /* NULL: all threads work on one batch */
     struct lbfgs *lbfgs;             /* NULL: steps are updates of a batch's gradient */
+    struct replica_device *device;   /* NULL: the backend's memory is the host's */
+};
+
+/* Of each of the team's devices, beside its model. */
+struct replica_device {
+    float **accumulated;        /* sum of a step's earlier gradients; NULL without accumulation */
+    float **workspaces;         /* the optimizer's; NULL: it needs none */
+    float *kept[SECTION_COUNT]; /* the last good values, on the first device; NULL: none yet */
 };
 
 static inline struct replica *replica_of(struct learner *learner)
@@ -65,10 +72,31 @@ MUST_USE enum rc replica_run_full(struct replica *r, uint32_t steps, const atomi
 /** Prepare for them. RC_USAGE, RC_LIMIT: what does not go together, or is too large. */
 MUST_USE enum rc replica_full_create(struct replica *r, const struct replica_options *options,
                                      struct fault *why);
+/* replica_device.c: steps on devices whose memory is not the host's. */
+MUST_USE enum rc replica_device_create(struct replica *r, struct fault *why);
+void replica_device_destroy(struct replica *r);
+/** See run_steps() in replica_train.c. */
+MUST_USE enum rc replica_device_steps(struct replica *r, uint32_t steps, const atomic_bool *stop,
+                                      struct train_report *done, struct task_score *total);
+/** The mean gradient of the next step's batches, left in the gradient plane. */
+MUST_USE enum rc replica_device_gradient(struct replica *r, struct task_score *score);
+/** A step from the gradient plane. */
+MUST_USE enum rc replica_device_update(struct replica *r);
 /** Logits of the batch in `next`. */
 MUST_USE enum rc replica_forward(struct replica *r, bool is_training);
 
+/** The apply step for running statistics out of a difference of SECTION_MIXED. */
+MUST_USE enum rc replica_mix_statistics(struct replica *r, const float *difference);
+
 /* See learner.h. */
+enum rc replica_snapshot_create(struct learner *learner, enum codec_format format,
+                                size_t chunk_values, struct snapshot **snapshot);
+enum rc replica_snapshot_take(struct learner *learner, struct snapshot *snapshot);
+enum rc replica_snapshot_apply(struct learner *learner, struct snapshot *snapshot,
+                               const float *difference);
+enum rc replica_keep(struct learner *learner);
+enum rc replica_restore(struct learner *learner);
+const char *replica_why(const struct learner *learner);
 enum rc replica_train(struct learner *learner, uint32_t steps, const atomic_bool *stop,
                       struct train_report *report);
 enum rc replica_gradient(struct learner *learner, float *out, struct train_report *report);

@@ -24,6 +24,7 @@ enum rc replica_save(struct learner *learner, struct tensor_file *file)
 {
     struct replica *r = replica_of(learner);
     size_t count = model_schema(r->model)->values[SECTION_MOMENTS];
+    const float *moments = NULL;
     uint64_t words[STATE_WORDS] = {
         [STATE_STEP] = r->step,
         [STATE_UPDATES] = r->updates,
@@ -37,8 +38,8 @@ enum rc replica_save(struct learner *learner, struct tensor_file *file)
     if (rc == RC_OK) rc = tensor_file_add_u64_copy(file, "replica.state", words, STATE_WORDS);
     if (rc == RC_OK && r->lbfgs != NULL) rc = lbfgs_save(r->lbfgs, file);
     if (rc != RC_OK || count == 0) return rc;
-    return tensor_file_add_f32(file, "replica.moments", model_plane(r->model, SECTION_MOMENTS),
-                               count);
+    rc = model_host_plane(r->model, SECTION_MOMENTS, &moments);
+    return rc == RC_OK ? tensor_file_add_f32(file, "replica.moments", moments, count) : rc;
 }
 
 /* The moments entry, or RC_* and why it cannot be used. */

@@ -53,15 +53,7 @@ uint64_t replica_steps_of(const struct learner *learner, double epochs)
 
 enum rc replica_forward(struct replica *r, bool is_training)
 {
-    const struct batch *batch = &r->next;
-    size_t values = batch->rows * dataset_values(dataset_info(r->dataset));
-    const float *input = r->input != NULL ? r->input : batch->values;
-    enum rc rc = RC_OK;
-
-    if (r->input != NULL) {
-        rc = r->backend->ops->upload(r->backend, r->input, batch->values, values * sizeof(float));
-    }
-    return rc == RC_OK ? team_forward(r->team, input, batch->rows, is_training, r->logits) : rc;
+    return team_forward(r->team, r->next.values, r->next.rows, is_training, r->logits);
 }
 
 /* Shorten this part of a gradient that is too long as a whole. Every thread comes here, and none
@@ -246,8 +238,8 @@ static enum rc remember(struct replica *r, struct border *border)
     share_save(r->share, border->share);
     border->passes = model_passes(r->model);
     if (r->statistics == NULL) return RC_OK;
-    return r->backend->ops->upload(r->backend, r->statistics,
-                                   model_plane(r->model, SECTION_BUFFERS), statistics_bytes(r));
+    return r->backend->ops->copy(r->backend, r->statistics, model_plane(r->model, SECTION_BUFFERS),
+                                 statistics_bytes(r));
 }
 
 /* As if the step had not begun. */
@@ -256,8 +248,8 @@ static enum rc take_back(struct replica *r, const struct border *border)
     CHECK(share_load(r->share, border->share)); /* this very share wrote it */
     team_set_stream(r->team, r->stream_seed, border->passes);
     if (r->statistics == NULL) return RC_OK;
-    return r->backend->ops->upload(r->backend, model_plane(r->model, SECTION_BUFFERS),
-                                   r->statistics, statistics_bytes(r));
+    return r->backend->ops->copy(r->backend, model_plane(r->model, SECTION_BUFFERS), r->statistics,
+                                 statistics_bytes(r));
 }
 
 /* Steps that all threads take together. One that is stopped on its way did not happen. */
@@ -296,6 +288,8 @@ enum rc replica_train(struct learner *learner, uint32_t steps, const atomic_bool
     if (rc == RC_OK && steps > 0) {
         if (r->lbfgs != NULL) {
             rc = replica_run_full(r, steps, stop, &done, &total);
+        } else if (r->device != NULL) {
+            rc = replica_device_steps(r, steps, stop, &done, &total);
         } else if (r->hogwild != NULL) {
             rc = run_hogwild(r, steps, stop, &done, &total);
         } else {
@@ -321,7 +315,9 @@ enum rc replica_gradient(struct learner *learner, float *out, struct train_repor
     if (r->lbfgs != NULL) return RC_UNSUPPORTED; /* a step is more than one gradient */
     backend_bind_thread(r->backend);
     rc = replica_make_ready(r);
-    if (rc == RC_OK) rc = run_batches(r, false, &score);
+    if (rc == RC_OK) {
+        rc = r->device != NULL ? replica_device_gradient(r, &score) : run_batches(r, false, &score);
+    }
     if (rc == RC_OK) {
         rc = r->backend->ops->download(r->backend, out, model_plane(r->model, SECTION_GRADIENT),
                                        count * sizeof(float));
@@ -349,7 +345,10 @@ enum rc replica_step(struct learner *learner, const float *gradient)
         rc = r->backend->ops->upload(r->backend, model_plane(r->model, SECTION_GRADIENT), gradient,
                                      count * sizeof(float));
     }
-    if (rc == RC_OK) rc = team_each(r->team, count, update_part, r);
+    if (rc == RC_OK) {
+        rc = r->device != NULL ? replica_device_update(r)
+                               : team_each(r->team, count, update_part, r);
+    }
     if (rc != RC_OK) return rc;
     r->updates++;
     r->step++;

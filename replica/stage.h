@@ -176,6 +176,8 @@ struct stage *stage_partner(struct model *model, const struct stage *stage);
 /** For dropout: of the model's stream, and how many training passes it has made. */
 uint64_t stage_stream(const struct model *model);
 uint64_t stage_passes(const struct model *model);
+/** Where the device reads the latter; NULL: it is the host. */
+const uint64_t *model_device_passes(const struct model *model);
 /** Of model_set_statistics_pass(). */
 uint64_t stage_statistics_pass(const struct model *model);
 

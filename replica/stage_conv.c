@@ -159,7 +159,7 @@ static enum rc conv_backward(struct model *model, struct stage *stage,
     if (rc != RC_OK || pass->dx[0] == NULL) return rc;
     rc = state->conv->ops->backward_data(state->conv, pass->dy, to);
     if (rc != RC_OK || !pass->adds[0]) return rc;
-    return backend->ops->axpy(backend, 1.0F, to, pass->dx[0], state->dx_values);
+    return backend->ops->add(backend, pass->dx[0], to, false, pass->dx[0], state->dx_values);
 }
 
 static enum rc conv_close_backward(struct model *model, struct stage *stage,

@@ -169,8 +169,8 @@ static enum rc collect_forward(struct model *model, struct stage *stage,
     for (uint32_t at = 0; rc == RC_OK && at < pass->samples;) {
         struct part part = next_part(state, pass, at);
         rc = backend->ops->batch_norm_collect(
-            backend, &state->norm, (uint32_t)(part.samples * state->rows), pass->x[0] + at * each,
-            state->sums + 2 * part.ghost * channels);
+            backend, &state->norm, (uint32_t)(part.samples * state->rows),
+            backend_at(backend, pass->x[0], at * each), state->sums + 2 * part.ghost * channels);
         at += part.samples;
     }
     return rc;
@@ -238,12 +238,13 @@ static struct batch_norm_backward back_of(struct model *model, const struct stag
                                           const struct stage_pass *pass, struct part part)
 {
     const struct batch_state *state = stage->state;
-    size_t channels = state->norm.shape.channels, each = shape_values(stage->in);
+    const struct backend *backend = stage_backend(model);
+    size_t channels = state->norm.shape.channels, at = part.at * shape_values(stage->in);
 
     return (struct batch_norm_backward){
-        .x = pass->x[0] + part.at * each,
-        .dy = pass->dy + part.at * each,
-        .dx = pass->dx[0] == NULL ? NULL : pass->dx[0] + part.at * each,
+        .x = backend_at(backend, pass->x[0], at),
+        .dy = backend_at(backend, pass->dy, at),
+        .dx = pass->dx[0] == NULL ? NULL : backend_at(backend, pass->dx[0], at),
         .adds_to_dx = pass->adds[0],
         .mean = state->mean + part.ghost * channels,
         .rstd = state->rstd + part.ghost * channels,
@@ -317,7 +318,8 @@ static enum rc apply_forward(struct model *model, struct stage *stage,
             affine.rstd = state->rstd + part.ghost * channels;
         }
         rc = backend->ops->batch_norm_apply(backend, &norm, (uint32_t)(part.samples * state->rows),
-                                            pass->x[0] + at * each, &affine, pass->y + at * each);
+                                            backend_at(backend, pass->x[0], at * each), &affine,
+                                            backend_at(backend, pass->y, at * each));
         at += part.samples;
     }
     return rc;
@@ -337,7 +339,7 @@ static enum rc apply_backward(struct model *model, struct stage *stage,
     for (uint32_t at = 0; rc == RC_OK && at < pass->samples;) {
         struct part part = next_part(state, pass, at);
         struct batch_norm_backward back = back_of(model, collect, pass, part);
-        back.y = pass->y + at * shape_values(stage->in);
+        back.y = backend_at(backend, pass->y, at * shape_values(stage->in));
         rc = backend->ops->batch_norm_backward_collect(
             backend, &norm, (uint32_t)(part.samples * state->rows), &back);
         at += part.samples;

@@ -77,7 +77,8 @@ static struct dropout dropout_of(const struct model *model, const struct stage *
 {
     return (struct dropout){
         .key = stage_stream(model) + stage->number,
-        .pass = stage_passes(model),
+        .pass = model_device_passes(model) == NULL ? stage_passes(model) : 0,
+        .passes = model_device_passes(model),
         .first = ((uint64_t)pass->batch_first + pass->first) * shape_values(stage->in),
         .rate = (float)stage->layer.real,
     };
@@ -222,7 +223,7 @@ static enum rc concat_forward(struct model *model, struct stage *stage,
         size_t count = image_values(stage_input_shape(model, stage, i).image);
         struct copy_rows copy = {pass->samples * shape_rows(stage->in), count, count, stride,
                                  false};
-        rc = backend->ops->copy_rows(backend, &copy, pass->x[i], pass->y + at);
+        rc = backend->ops->copy_rows(backend, &copy, pass->x[i], backend_at(backend, pass->y, at));
         at += count;
     }
     return rc;
@@ -240,7 +241,8 @@ static enum rc concat_backward(struct model *model, struct stage *stage,
         struct copy_rows copy = {pass->samples * shape_rows(stage->in), count, stride, count,
                                  pass->adds[i]};
         if (pass->dx[i] != NULL) {
-            rc = backend->ops->copy_rows(backend, &copy, pass->dy + at, pass->dx[i]);
+            rc = backend->ops->copy_rows(backend, &copy, backend_at(backend, pass->dy, at),
+                                         pass->dx[i]);
         }
         at += count;
     }
@@ -307,8 +309,8 @@ static enum rc last_forward(struct model *model, struct stage *stage, const stru
     size_t width = stage->in.image.channels;
     struct copy_rows copy = {pass->samples, width, width * stage->in.steps, width, false};
 
-    return backend->ops->copy_rows(backend, &copy, pass->x[0] + width * (stage->in.steps - 1),
-                                   pass->y);
+    return backend->ops->copy_rows(
+        backend, &copy, backend_at(backend, pass->x[0], width * (stage->in.steps - 1)), pass->y);
 }
 
 static enum rc last_backward(struct model *model, struct stage *stage,
@@ -321,11 +323,12 @@ static enum rc last_backward(struct model *model, struct stage *stage,
 
     if (pass->dx[0] == NULL) return RC_OK;
     if (!pass->adds[0]) {
-        rc = backend->ops->zero(backend, pass->dx[0], pass->samples * values * sizeof(float));
+        rc =
+            backend->ops->zero(backend, pass->dx[0], pass->samples * values * backend->value_bytes);
     }
     if (rc != RC_OK) return rc;
     return backend->ops->copy_rows(backend, &copy, pass->dy,
-                                   pass->dx[0] + width * (stage->in.steps - 1));
+                                   backend_at(backend, pass->dx[0], width * (stage->in.steps - 1)));
 }
 
 const struct stage_ops stage_last_ops = {

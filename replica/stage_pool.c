@@ -13,8 +13,8 @@ static enum rc give(struct model *model, const struct stage *stage, const struct
     struct backend *backend = stage_backend(model);
 
     if (rc != RC_OK || !pass->adds[0]) return rc;
-    return backend->ops->axpy(backend, 1.0F, pass->scratch, pass->dx[0],
-                              pass->samples * shape_values(stage->in));
+    return backend->ops->add(backend, pass->dx[0], pass->scratch, false, pass->dx[0],
+                             pass->samples * shape_values(stage->in));
 }
 
 static float *target_of(const struct stage_pass *pass)

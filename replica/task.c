@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "kernels/softmax.h"
 #include "replica/layers.h"
 
 #include <math.h>
@@ -166,6 +167,27 @@ struct task_score task_loss(struct task *task, const struct batch *batch, const 
         task->labels[i] = batch->labels[i / task->heads];
     }
     return score_of(task, task->labels, NULL, rows * task->heads, logits, gradient);
+}
+
+void task_feed(struct task *task, const struct batch *batch, struct model_feed *feed)
+{
+    uint32_t rows = batch->rows * task->rows;
+
+    *feed = (struct model_feed){.input = batch->values, .batch = batch->rows, .counted = rows};
+    if (task->target == DATA_REALS) {
+        feed->targets = batch->targets;
+        return;
+    }
+    feed->labels = batch->labels;
+    if (task->heads > 1) {
+        rows *= task->heads;
+        for (uint32_t i = 0; i < rows; i++) { /* every head is asked the same */
+            task->labels[i] = batch->labels[i / task->heads];
+        }
+        feed->labels = task->labels;
+    }
+    feed->counted = softmax_counted(feed->labels, rows);
+    if (feed->counted == 0) feed->counted = 1; /* of nothing the sum is 0 anyway */
 }
 
 struct task_score task_judge(const struct task *task, const struct batch *batch,

@@ -47,6 +47,8 @@ struct task_score {
 /** Loss and d(loss)/d(logits) of a training pass, all heads. */
 struct task_score task_loss(struct task *task, const struct batch *batch, const float *logits,
                             float *gradient);
+/** The same, for a pass that stays on a device; borrows from `batch` and `task`. */
+void task_feed(struct task *task, const struct batch *batch, struct model_feed *feed);
 /** Loss of an evaluation pass. */
 struct task_score task_judge(const struct task *task, const struct batch *batch,
                              const float *logits);

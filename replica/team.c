@@ -23,6 +23,7 @@ struct lane {
 struct team {
     struct backend *backend;
     struct workers *workers;
+    bool is_apart; /* lanes have planes of their own, on devices of their own */
     struct lane *lanes;
     uint32_t lanes_count;
     uint32_t grain; /* lanes begin at multiples of so many samples */
@@ -97,13 +98,13 @@ static enum rc make_lane(struct team *team, uint32_t number, const struct model_
     if (mine.batch_max > options->batch_max) mine.batch_max = options->batch_max;
     lane->backend = team->backend;
     if (number > 0) {
-        mine.leader = team->lanes[0].model;
+        if (!team->is_apart) mine.leader = team->lanes[0].model;
         lane->backend = team->backend->ops->sibling(team->backend);
         if (lane->backend == NULL) {
             return fault_set(why, RC_NOMEM, "cannot set up the model: out of memory");
         }
     }
-    if (team->lanes_count > 1) {
+    if (team->lanes_count > 1 && !team->is_apart) {
         mine.meeting = &team->meeting;
         mine.lane = number;
     }
@@ -127,6 +128,7 @@ enum rc team_create(struct backend *backend, const struct model_options *options
     if (threads > WORKERS_MAX) threads = WORKERS_MAX;
     if (threads == 0 || backend->ops->sibling == NULL) threads = 1;
     t->backend = backend;
+    t->is_apart = backend->is_apart;
     t->lanes_count = threads;
     t->meeting = (struct model_meeting){meet, t};
     if (threads > 1) backend->threads = 1; /* each */
@@ -366,4 +368,55 @@ enum rc team_backward_each(struct team *team, const float *logits_gradient, team
     team->work_context = context;
     team->work_count = count;
     return backward(team, logits_gradient);
+}
+
+/* Work of every lane on the model it has. */
+struct lanes_work {
+    struct team *team;
+    team_lane_work work;
+    void *context;
+};
+
+static void lane_run(void *context, uint32_t number)
+{
+    const struct lanes_work *all = context;
+    struct lane *lane = &all->team->lanes[number];
+    const struct team_lane mine = {lane->backend,          lane->model, number,
+                                   all->team->lanes_count, lane->first, lane->samples};
+
+    backend_bind_thread(lane->backend);
+    lane->rc = all->work(all->context, &mine);
+}
+
+enum rc team_run(struct team *team, uint32_t batch, team_lane_work work, void *context)
+{
+    struct lanes_work all = {team, work, context};
+
+    team->batch = batch;
+    share_out(team);
+    for (uint32_t l = 0; l < team->lanes_count; l++) {
+        team->lanes[l].model->first = team->lanes[l].first;
+    }
+    workers_run(team->workers, lane_run, &all);
+    return first_error(team);
+}
+
+/* What all but lane 0 have becomes 0, and then the sum is lane 0's. */
+static enum rc spread_lane(void *context, const struct team_lane *lane)
+{
+    const enum section section = *(const enum section *)context;
+    const struct backend_ops *ops = lane->backend->ops;
+    size_t count = lane->model->schema.values[section];
+    float *plane = lane->model->planes[section];
+    enum rc rc = RC_OK;
+
+    if (count == 0) return RC_OK;
+    if (lane->number > 0) rc = ops->zero(lane->backend, plane, count * sizeof(float));
+    return rc == RC_OK ? ops->all_reduce(lane->backend, plane, count) : rc;
+}
+
+enum rc team_spread(struct team *team, enum section section)
+{
+    if (!team->is_apart || team->lanes_count == 1) return RC_OK;
+    return team_run(team, team->lanes_count, spread_lane, &section);
 }

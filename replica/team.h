@@ -46,6 +46,19 @@ MUST_USE enum rc team_each(struct team *team, size_t count, team_work work, void
  *  Without the work if a thread failed. */
 MUST_USE enum rc team_backward_each(struct team *team, const float *logits_gradient, team_work work,
                                     void *context);
+/* A thread, its device and its model. Where devices are apart (backend->is_apart), each model has
+ * planes of its own, which equal steps keep equal. */
+struct team_lane {
+    struct backend *backend;
+    struct model *model;
+    uint32_t number, lanes;
+    uint32_t first, samples; /* its part of the batch; may have none */
+};
+typedef enum rc (*team_lane_work)(void *context, const struct team_lane *lane);
+/** work(context, lane) by every thread, on its part of `batch` samples; the first error. */
+MUST_USE enum rc team_run(struct team *team, uint32_t batch, team_lane_work work, void *context);
+/** Where devices are apart, a section of the team's model to all others. */
+MUST_USE enum rc team_spread(struct team *team, enum section section);
 /** Inside of such work: values[i] becomes the sum over all threads. Every thread calls it, equally
  *  often, and none goes on before all have come. */
 void team_sum(struct team *team, uint32_t lane, double *values, size_t count);

@@ -61,7 +61,7 @@ static void the_soup_is_the_mean_and_its_distance_is_the_root_mean_square(void *
         models[m] = model_of(world, "linear:classes", m + 1);
         assert_int_equal(soup_add(soup, models[m], NULL), RC_OK);
     }
-    soup_pour(soup, mean);
+    assert_int_equal(soup_pour(soup, mean), RC_OK);
     for (size_t i = 0; i < count; i++) {
         double sum = 0;
         for (int m = 0; m < MEMBERS; m++) {
@@ -96,7 +96,7 @@ static void equal_members_have_no_distance_at_all(void **state)
         assert_int_equal(soup_add(soup, model, NULL), RC_OK);
     }
     assert_true(soup_distance(soup) <= 0);
-    soup_pour(soup, copy);
+    assert_int_equal(soup_pour(soup, copy), RC_OK);
     assert_memory_equal(model_plane(model, SECTION_PARAMETERS),
                         model_plane(copy, SECTION_PARAMETERS), count * sizeof(float));
     model_destroy(copy);
@@ -119,11 +119,11 @@ static void statistics_are_those_of_all_members_samples(void **state)
     assert_int_equal(soup_add(soup, model, NULL), RC_OK);
     assert_true(soup_has_statistics(soup));
     memset(buffers, 0, sizeof first);
-    soup_pour(soup, model);
+    assert_int_equal(soup_pour(soup, model), RC_OK);
     assert_memory_equal(buffers, first, sizeof first);
     memcpy(buffers, second, sizeof second);
     assert_int_equal(soup_add(soup, model, NULL), RC_OK);
-    soup_pour(soup, model);
+    assert_int_equal(soup_pour(soup, model), RC_OK);
     assert_true(fabsf(buffers[0] - 2.1F) < 1e-6F && fabsf(buffers[1] + 3.3F) < 1e-6F);
     assert_true(fabsf(buffers[2] - (0.5F + 1)) < 1e-6F); /* the means lie 1 to each side */
     assert_true(fabsf(buffers[3] - 1.5F) < 1e-6F);
