@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "gossip/wire/secure.h"
 #include "kernels/backend.h"
-#include "kernels/cpu/cpu_backend.h"
+#include "kernels/device.h"
 #include "peer/bootstrap.h"
 #include "peer/env/env.h"
 #include "replica/dataset.h"
@@ -84,6 +84,32 @@ static void check_device(struct doctor *doctor)
     else
         add(doctor, VERDICT_FINE, "device cpu", "%ld cores, %s", cores, text);
     backend_destroy(backend);
+}
+
+/* GPUs are a gift: a machine without any is healthy. One that is there has to work. */
+static void check_gpus(struct doctor *doctor)
+{
+    const struct device_module *module = NULL;
+    struct fault why = {""};
+    uint32_t count = 0;
+    enum rc rc = device_module_open(NULL, &module, &why);
+
+    if (rc == RC_OK) rc = module->devices(&count, &why);
+    if (rc != RC_OK) {
+        add(doctor, VERDICT_FINE, "device cuda", "none: %s", why.text);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct cuda_backend_options options = {.devices = {i}, .devices_count = 1};
+        struct backend *backend = NULL;
+        char what[32], card[160] = "";
+        snprintf(what, sizeof(what), "device cuda:%u", i);
+        rc = module->describe(i, card, sizeof(card), &why);
+        if (rc == RC_OK) rc = module->create(&options, &backend, &why);
+        add(doctor, rc == RC_OK ? VERDICT_FINE : VERDICT_BROKEN, what, "%s (%s)",
+            rc == RC_OK ? card : why.text, module->libraries);
+        backend_destroy(backend);
+    }
 }
 
 static void check_data(struct doctor *doctor)
@@ -329,6 +355,7 @@ int command_doctor(struct options *options)
     if (rc == RC_OK) rc = secure_start();
     if (rc == RC_OK) {
         check_device(doctor);
+        check_gpus(doctor);
         check_data(doctor);
         check_key(doctor, "identity", false);
         check_key(doctor, "swarm-key", true);

@@ -20,7 +20,7 @@ list() { # tracked and new files that match the patterns
     fi
 }
 
-mapfile -t sources < <(list '*.c' '*.h')
+mapfile -t sources < <(list '*.c' '*.h' '*.cu' '*.cuh' '*.cpp')
 mapfile -t texts < <(list '*.c' '*.h' '*.sh' '*.md' '*.txt' '*.json' '*.in' '.clang-*')
 
 # --- one pass over the C files: comments and string bodies are blanked, then lines are judged ------
@@ -64,6 +64,9 @@ BEGIN {
     home["cblas.h"] = "^kernels/cpu/"
     home["openblas_config.h"] = "^kernels/cpu/"
     home["omp.h"] = "^kernels/cpu/"
+    home["dlfcn.h"] = "^(kernels/device[.]c|tests/)"
+    count = split("cuda_runtime.h cuda_runtime_api.h cuda_bf16.h cuda_fp16.h cublas_v2.h cublasLt.h cudnn.h nccl.h", cuda, " ")
+    for (i = 1; i <= count; i++) home[cuda[i]] = "^kernels/cuda/"
     home["cmocka.h"] = "^tests/check[.]h$"
 
     chance = "(time|clock|clock_gettime|gettimeofday|rand|srand|random|srandom|drand48|getrandom|getentropy|sleep|usleep|nanosleep)"
@@ -148,7 +151,7 @@ code ~ /[a-z]/ && raw !~ /^#/ {
     if (code ~ /^[ ]*typedef (struct|enum|union)/ && code !~ /[(][*]/) report("typedef of a struct, enum or union")
     if (code ~ before "assert[(]" && !is_test) report("use CHECK of base/check.h")
     # Mutable globals and changing local statics.
-    if (code ~ /^[ ]*static / && code !~ /const/ && code !~ /^[^=;]*[(]/ && !is_test &&
+    if (code ~ /^[ ]*static / && code !~ /const/ && code !~ /^[^=;]*[(]/ && code !~ /__device__/ && !is_test &&
         FILENAME != "base/mem.c") # what it counts is the process'"'"'s
         report("mutable static")
     if (depth == 0 && !body && code ~ /^[a-z][a-z0-9_ *]*[ *][a-z0-9_]+([[][^]]*[]])* *(=|;)/ &&
