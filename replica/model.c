@@ -118,7 +118,10 @@ static enum rc set_up(struct model *m, const char *spec, struct fault *why)
     if (rc == RC_OK) rc = model_place(m, why);
     if (rc != RC_OK) return rc;
     if (!m->backend->is_host) rc = model_device_create(m);
-    if (rc != RC_OK) return fault_set(why, rc, "%s", model_device_why(m));
+    if (rc != RC_OK) {
+        return fault_set(why, rc, "cannot set up the model: %s; try a smaller --batch",
+                         model_device_why(m));
+    }
     rc = m->leader == NULL && m->file_values == 0 ? initialise(m) : RC_OK;
     if (rc == RC_OK) return RC_OK;
     return fault_set(why, rc, "cannot write the initial weights: %s", rc_text(rc));

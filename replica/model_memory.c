@@ -416,7 +416,7 @@ bool model_adds(const struct model *model, uint32_t s, uint32_t i)
 }
 
 /* What the model takes must be there now: the kernel hands out more than it has, and would end some
- * process later. */
+ * process later. Devices of their own hand out what they have. */
 static enum rc check_room(const struct model *model, struct fault *why)
 {
     const size_t *values = model->schema.values;
@@ -425,6 +425,7 @@ static enum rc check_room(const struct model *model, struct fault *why)
     uint64_t there = mem_available();
     const double mega = 1048576.0;
 
+    if (!model->backend->is_host) return RC_OK;
     if (model->leader != NULL) parameters = 0;
     if (model->with_gradients) parameters += (uint64_t)values[SECTION_GRADIENT] * sizeof(float);
     if (parameters + activations <= there) return RC_OK;
@@ -457,7 +458,7 @@ enum rc model_place(struct model *model, struct fault *why)
     if (rc == RC_OK) rc = take_planes(model);
     if (rc == RC_OK) return RC_OK;
     return fault_set(why, rc, "cannot set up the model: %s; try a smaller --batch or --model",
-                     rc_text(rc));
+                     model_device_why(model)[0] != '\0' ? model_device_why(model) : rc_text(rc));
 }
 
 void model_release(struct model *model)

@@ -88,7 +88,7 @@ static enum rc check_room(const struct model *model, const struct stage *stage, 
     if (model->file_values > 0 && values > model->file_values) {
         return stage_fault(stage, why, "needs more values than the file holds");
     }
-    if (bytes < LARGE_BYTES || model->leader != NULL) return RC_OK;
+    if (bytes < LARGE_BYTES || model->leader != NULL || !model->backend->is_host) return RC_OK;
     there = mem_available();
     if (bytes <= there) return RC_OK;
     stage_fault(stage, why,
