@@ -2,7 +2,9 @@
  * The CUDA backend itself: devices, memory, copies, the pace of steps, the table of operations.
  *
  * Uploads pass through page-locked pieces, so that a caller may change its memory at once while the
- * copy waits for its turn on the stream. Downloads wait.
+ * copy waits for its turn. Larger ones cross the bus on a stream of their own, into a piece on the
+ * device, while earlier calls still compute; only the copy from there waits for its turn. Downloads
+ * wait.
  */
 #include "base/check.h"
 #include "base/mem.h"
@@ -13,13 +15,18 @@
 #include <string.h>
 
 enum { UPLOAD_PIECES = 8 };
-#define UPLOAD_PIECE_BYTES   ((size_t)2 << 20)
+#define UPLOAD_PIECE_BYTES  ((size_t)2 << 20)
+#define UPLOAD_DIRECT_BYTES ((size_t)64 << 10)  /* below it a second stream is not worth its calls \
+                                                 */
 #define BLAS_WORKSPACE_BYTES ((size_t)32 << 20) /* what cuBLAS asks for on Hopper */
 #define SCRATCH_BYTES        ((size_t)4 << 20)  /* enough for most; layers reserve more */
 
 struct cuda_upload {
+    cudaStream_t stream;
     uint8_t *pieces; /* page-locked */
-    cudaEvent_t sent[UPLOAD_PIECES];
+    uint8_t *landed; /* the same pieces, on the device */
+    cudaEvent_t crossed[UPLOAD_PIECES];
+    cudaEvent_t sent[UPLOAD_PIECES]; /* the piece is free */
     uint32_t next;
 };
 
@@ -106,7 +113,16 @@ static enum rc upload_piece(struct cuda_backend *cuda, void *to, const void *fro
     upload->next = (i + 1) % UPLOAD_PIECES;
     CUDA_TRY(cuda, cudaEventSynchronize(upload->sent[i]));
     memcpy(piece, from, bytes);
-    CUDA_TRY(cuda, cudaMemcpyAsync(to, piece, bytes, cudaMemcpyHostToDevice, cuda->stream));
+    if (bytes <= UPLOAD_DIRECT_BYTES) {
+        CUDA_TRY(cuda, cudaMemcpyAsync(to, piece, bytes, cudaMemcpyHostToDevice, cuda->stream));
+    } else {
+        uint8_t *landed = upload->landed + i * UPLOAD_PIECE_BYTES;
+        CUDA_TRY(cuda,
+                 cudaMemcpyAsync(landed, piece, bytes, cudaMemcpyHostToDevice, upload->stream));
+        CUDA_TRY(cuda, cudaEventRecord(upload->crossed[i], upload->stream));
+        CUDA_TRY(cuda, cudaStreamWaitEvent(cuda->stream, upload->crossed[i], 0));
+        CUDA_TRY(cuda, cudaMemcpyAsync(to, landed, bytes, cudaMemcpyDeviceToDevice, cuda->stream));
+    }
     CUDA_TRY(cuda, cudaEventRecord(upload->sent[i], cuda->stream));
 out:
     return rc;
@@ -192,9 +208,13 @@ out:
 static void upload_destroy(struct cuda_upload *upload)
 {
     if (upload == NULL) return;
+    if (upload->stream != NULL) (void)cudaStreamSynchronize(upload->stream);
     for (size_t i = 0; i < UPLOAD_PIECES; i++) {
+        if (upload->crossed[i] != NULL) (void)cudaEventDestroy(upload->crossed[i]);
         if (upload->sent[i] != NULL) (void)cudaEventDestroy(upload->sent[i]);
     }
+    (void)cudaFree(upload->landed);
+    if (upload->stream != NULL) (void)cudaStreamDestroy(upload->stream);
     if (upload->pieces != NULL) (void)cudaFreeHost(upload->pieces);
     mem_free(upload);
 }
@@ -319,7 +339,10 @@ static enum rc make_upload(struct cuda_backend *cuda)
     if (upload == NULL) return RC_NOMEM;
     cuda->upload = upload;
     CUDA_TRY(cuda, cudaMallocHost((void **)&upload->pieces, UPLOAD_PIECES * UPLOAD_PIECE_BYTES));
+    CUDA_TRY(cuda, cudaMalloc((void **)&upload->landed, UPLOAD_PIECES * UPLOAD_PIECE_BYTES));
+    CUDA_TRY(cuda, cudaStreamCreateWithFlags(&upload->stream, cudaStreamNonBlocking));
     for (size_t i = 0; i < UPLOAD_PIECES; i++) {
+        CUDA_TRY(cuda, cudaEventCreateWithFlags(&upload->crossed[i], cudaEventDisableTiming));
         CUDA_TRY(cuda, cudaEventCreateWithFlags(&upload->sent[i], cudaEventDisableTiming));
     }
 out:
