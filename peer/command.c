@@ -32,6 +32,17 @@ bool command_wants_bf16(const struct options *options)
            strcmp(options_text(options, "precision"), "bf16") == 0;
 }
 
+/* Methods that only the processor knows; `auto` does not stand in their way. */
+static bool wants_processor(const struct options *options)
+{
+    static const char lbfgs[] = "lbfgs";
+    const char *optimizer =
+        options_has(options, "optimizer") ? options_text(options, "optimizer") : NULL;
+
+    if (options_has(options, "hogwild") && options_count(options, "hogwild") > 0) return true;
+    return optimizer != NULL && strncmp(optimizer, lbfgs, strlen(lbfgs)) == 0;
+}
+
 enum rc command_backend(const struct options *options, struct backend **backend, struct fault *why)
 {
     struct device_request request = {.choice = {.kind = DEVICE_CPU}, .cpu = {.threads = 1}};
@@ -41,6 +52,9 @@ enum rc command_backend(const struct options *options, struct backend **backend,
 
     if (options_has(options, "device")) {
         rc = device_parse(options_text(options, "device"), &request.choice, why);
+    }
+    if (request.choice.kind == DEVICE_AUTO && wants_processor(options)) {
+        request.choice.kind = DEVICE_CPU;
     }
     if (options_has(options, "threads"))
         request.cpu.threads = (uint32_t)options_count(options, "threads");

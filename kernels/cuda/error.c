@@ -20,9 +20,12 @@ static int name_length(const char *call)
     return (int)strcspn(call, "(");
 }
 
+/* While calls are recorded nothing runs: what fails then is the recording, and the calls are made
+ * without one. A device that is really gone says so in the next call. */
 static enum rc keep(struct cuda_backend *cuda, enum rc rc, bool is_lost, const char *call,
                     const char *file, int line, const char *reason)
 {
+    if (cuda->is_recording) return RC_UNSUPPORTED;
     if (cuda->why[0] == '\0') {
         snprintf(cuda->why, sizeof(cuda->why), "GPU %d: %s (%.*s, %s:%d)", cuda->device, reason,
                  name_length(call), call, file_name(file), line);
