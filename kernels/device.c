@@ -14,10 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#ifndef GRAPEVINE_MODULE_FOLDER
-#define GRAPEVINE_MODULE_FOLDER "../lib/grapevine"
-#endif
-
 enum { MODULE_PATH_BYTES = 4096 };
 
 static enum rc parse_numbers(const char *text, struct device_choice *choice)
