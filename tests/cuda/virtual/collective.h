@@ -23,12 +23,14 @@ void virtual_warp(unsigned mask, void *part, virtual_meet meet, bool may_miss, c
 /* Counts of `predicate` over the block. */
 int virtual_barrier(int predicate, const char *file, int line);
 unsigned virtual_lane(void);
+unsigned virtual_thread(void); /* its number in the block */
 void virtual_mma(float c[4], const uint32_t a[4], const uint32_t b[2], const char *file, int line);
 void virtual_load_matrices(uint32_t r[4], const void *row, bool is_transposed, const char *file,
                            int line);
 void virtual_copy_async(void *to, const void *from, bool is_wanted, const char *file, int line);
 void virtual_copy_async_commit(void);
 void virtual_copy_async_wait(unsigned pending_max);
+void virtual_copies_forget(void); /* a block ends */
 
 /* --- barriers ----------------------------------------------------------------------------------*/
 
