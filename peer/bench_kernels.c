@@ -238,6 +238,7 @@ static struct json *row_create(const struct bench *bench, const struct ground *g
     json_set_text(row, "shape", shape);
     json_set_text(row, "by", g->by);
     json_set_count(row, "threads", g->backend->threads);
+    json_set_text(row, "device", "cpu");
     json_set_text(row, "unit", bench->kind == BENCH_UPDATE ? "GB" : "GFLOP");
     json_set_real(row, "per_s", spread.median);
     json_set_real(row, "q1", spread.q1);
@@ -253,7 +254,7 @@ static enum rc measure(const struct bench *bench, const struct bench_kernels_opt
     uint64_t share_ns = (uint64_t)(seconds * 1e9 / (double)BENCHES);
     uint32_t runs = 0;
     struct ground g = {0};
-    enum rc rc = ground_begin(&g, bench, options->threads == 0 ? 1 : options->threads);
+    enum rc rc = ground_begin(&g, bench, options->backend->threads);
     uint64_t begin_ns;
 
     if (rc == RC_OK) rc = run_once(&g, bench); /* warm */
@@ -277,7 +278,11 @@ enum rc bench_kernels(const struct bench_kernels_options *options, struct json *
     struct json *measured;
     enum rc rc = RC_OK;
 
-    CHECK(options->clock.now_ns != NULL);
+    CHECK(options->clock.now_ns != NULL && options->backend != NULL);
+    if (!options->backend->is_host) {
+        mem_free(rates);
+        return bench_kernels_device(options, rows, why);
+    }
     if (rates == NULL) return fault_set(why, RC_NOMEM, "bench kernels: out of memory");
     measured = json_array_create();
     for (size_t i = 0; rc == RC_OK && i < BENCHES; i++) {

@@ -1,12 +1,15 @@
-/* Training speed: see bench_train.h. Runs on the calling thread. */
+/*
+ * Training speed: see bench_train.h. Runs on the calling thread. On a device a batch goes up from
+ * host memory at every step, as in training, and the clock is only read when all that was queued
+ * is done.
+ */
 #include "peer/bench_train.h"
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "kernels/cpu/cpu_backend.h"
-#include "peer/command.h"
+#include "kernels/device.h"
 #include "peer/usage.h"
 #include "replica/json.h"
 #include "replica/layers.h"
@@ -15,13 +18,26 @@
 #include "replica/optimizer.h"
 #include "replica/task.h"
 #include "replica/team.h"
+#include "replica/workers.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { CHUNKS_MAX = 4096, CHUNKS_WANTED = 20, WARM_STEPS = 5 };
+
 /* The made-up text: as long as the model likes, or 64; the King James Bible has 73 symbols. */
-enum { CHUNKS_MAX = 4096, CHUNKS_WANTED = 20, WARM_STEPS = 3, TEXT_STEPS = 64, TEXT_SYMBOLS = 73 };
+enum { TEXT_STEPS = 64, TEXT_SYMBOLS = 73 };
+
+/* Models that were made for other data than 28x28 images of ten classes, or that text. */
+static const struct usual_data {
+    const char *model;
+    uint32_t channels, side, classes;
+} usual_data[] = {
+    {"resnet20", 3, 32, 10}, /* CIFAR-10 */
+    {"resnet18", 3, 32, 10},
+    {"gpt2-small", 1, 0, 50257}, /* GPT-2's vocabulary */
+};
 
 struct course {
     struct backend *backend;
@@ -31,8 +47,9 @@ struct course {
     struct dataset_info info;
     struct task task;
     struct batch batch;
-    float *input; /* on the backend */
-    float *workspace;
+    struct model_feed feed; /* the batch, for a device */
+    float *
+        workspaces[WORKERS_MAX]; /* of each device; on the processor the first is for all threads */
     float *logits, *gradient;
     uint64_t updates;
     struct model_profiler *profiler; /* NULL: not wanted */
@@ -62,19 +79,26 @@ struct bench_spread bench_spread_of(double *values, uint32_t count)
                                  quantile(values, count, 0.75)};
 }
 
+static enum rc free_lane(void *context, const struct team_lane *lane)
+{
+    struct course *c = context;
+
+    lane->backend->ops->free(lane->backend, c->workspaces[lane->number]);
+    return RC_OK;
+}
+
 static void course_end(struct course *c)
 {
     model_profiler_destroy(c->profiler);
     task_deinit(&c->task);
+    if (c->team != NULL) {
+        enum rc rc = team_run(c->team, team_threads(c->team), free_lane, c);
+        CHECK(rc == RC_OK); /* releasing cannot fail */
+    }
     team_destroy(c->team);
     batch_deinit(&c->batch);
-    if (c->backend != NULL) {
-        c->backend->ops->free(c->backend, c->input);
-        c->backend->ops->free(c->backend, c->workspace);
-    }
     mem_free(c->logits);
     mem_free(c->gradient);
-    backend_destroy(c->backend);
 }
 
 static uint32_t or_default(uint32_t value, uint32_t otherwise)
@@ -86,27 +110,33 @@ static uint32_t or_default(uint32_t value, uint32_t otherwise)
 static void describe(const struct bench_train_options *options, const char *spec,
                      struct dataset_info *info)
 {
+    struct usual_data usual = {spec, 1, 28, 10};
+
+    if (layers_read_tokens(spec)) usual.classes = TEXT_SYMBOLS;
+    for (size_t i = 0; i < ARRAY_COUNT(usual_data); i++) {
+        if (strcmp(usual_data[i].model, spec) == 0) usual = usual_data[i];
+    }
+    usual.classes = or_default(options->classes, usual.classes);
     if (layers_read_tokens(spec)) {
         uint32_t steps = or_default(options->width, or_default(task_context(spec), TEXT_STEPS));
-        uint32_t symbols = or_default(options->classes, TEXT_SYMBOLS);
         *info = (struct dataset_info){.input = DATA_TOKENS,
                                       .target = DATA_NEXT_TOKEN,
                                       .channels = 1,
                                       .height = 1,
                                       .width = steps,
-                                      .symbols = symbols,
-                                      .classes = symbols,
-                                      .outputs = symbols,
+                                      .symbols = usual.classes,
+                                      .classes = usual.classes,
+                                      .outputs = usual.classes,
                                       .labels_per_sample = steps};
         return;
     }
     *info = (struct dataset_info){.input = DATA_IMAGES,
                                   .target = DATA_CLASS,
-                                  .channels = or_default(options->channels, 1),
-                                  .height = or_default(options->height, 28),
-                                  .width = or_default(options->width, 28),
-                                  .classes = or_default(options->classes, 10),
-                                  .outputs = or_default(options->classes, 10),
+                                  .channels = or_default(options->channels, usual.channels),
+                                  .height = or_default(options->height, usual.side),
+                                  .width = or_default(options->width, usual.side),
+                                  .classes = usual.classes,
+                                  .outputs = usual.classes,
                                   .labels_per_sample = 1};
 }
 
@@ -128,46 +158,57 @@ static void make_up(struct course *c)
     }
 }
 
-static enum rc take_memory(struct course *c, uint32_t batch)
+/* Of one device; the processor's threads share the first. */
+static enum rc take_lane(void *context, const struct team_lane *lane)
 {
-    const struct backend_ops *ops = c->backend->ops;
-    size_t values = batch * dataset_values(&c->info), logits = task_logits(&c->task, batch);
-    size_t workspace = optimizer_workspace(&c->optimizer, model_schema(c->model));
-    enum rc rc = model_reserve_moments(c->model, optimizer_planes(c->optimizer.kind));
+    struct course *c = context;
+    const struct backend_ops *ops = lane->backend->ops;
+    size_t workspace = optimizer_workspace(&c->optimizer, model_schema(lane->model));
 
-    if (rc == RC_OK) rc = batch_init(&c->batch, &c->info, batch);
-    c->input = ops->alloc(c->backend, values * sizeof(float));
-    c->workspace = ops->alloc(c->backend, (workspace * team_threads(c->team) + 1) * sizeof(float));
-    c->logits = mem_aligned(logits * sizeof(float));
-    c->gradient = mem_aligned(logits * sizeof(float));
-    if (c->input == NULL || c->workspace == NULL || c->logits == NULL || c->gradient == NULL) {
-        rc = RC_NOMEM;
+    if (c->backend->is_host) {
+        if (lane->number > 0) return RC_OK;
+        workspace *= lane->lanes;
     }
-    if (rc == RC_OK) make_up(c);
-    if (rc != RC_OK) return rc;
-    return ops->upload(c->backend, c->input, c->batch.values, values * sizeof(float));
+    if (workspace > 0) {
+        c->workspaces[lane->number] = ops->alloc(lane->backend, workspace * sizeof(float));
+        if (c->workspaces[lane->number] == NULL) return RC_NOMEM;
+    }
+    return model_reserve_moments(lane->model, optimizer_planes(c->optimizer.kind));
 }
 
-static bool wants_bf16(const struct bench_train_options *options)
+static enum rc take_memory(struct course *c, uint32_t batch)
 {
-    return options->precision != NULL && strcmp(options->precision, "bf16") == 0;
+    size_t logits = task_logits(&c->task, batch);
+    enum rc rc = batch_init(&c->batch, &c->info, batch);
+
+    if (rc == RC_OK) rc = team_run(c->team, team_threads(c->team), take_lane, c);
+    if (rc != RC_OK) return rc;
+    make_up(c);
+    task_feed(&c->task, &c->batch, &c->feed);
+    if (!c->backend->is_host) return RC_OK;
+    c->logits = mem_aligned(logits * sizeof(float));
+    c->gradient = mem_aligned(logits * sizeof(float));
+    return c->logits == NULL || c->gradient == NULL ? RC_NOMEM : RC_OK;
+}
+
+/* The device's own words, where there are any. */
+static enum rc told(const struct course *c, enum rc rc, const char *advice, struct fault *why)
+{
+    const char *reason = c->backend->is_host ? "" : c->backend->ops->why(c->backend);
+
+    return fault_set(why, rc, "bench train: %s%s", reason[0] == '\0' ? rc_text(rc) : reason,
+                     advice);
 }
 
 static enum rc course_begin(struct course *c, const struct bench_train_options *options,
                             const char *spec, struct fault *why)
 {
     struct layers_training usual = layers_training(spec);
-    struct cpu_backend_options backend = {.threads = or_default(options->threads, 1),
-                                          .now_ns = options->now_ns};
     struct model_options shape = {.spec = spec, .seed = 1, .with_gradients = true};
     enum rc rc;
 
-    if (wants_bf16(options)) backend.precision = PRECISION_BF16;
-    c->backend = cpu_backend_create(&backend);
-    if (c->backend == NULL) return fault_set(why, RC_NOMEM, "bench train: out of memory");
-    if (wants_bf16(options) && options->log != NULL) {
-        command_tell_precision(c->backend, options->log);
-    }
+    c->backend = options->backend;
+    backend_bind_thread(c->backend);
     describe(options, spec, &c->info);
     task_describe(&c->info, &shape);
     shape.batch_max = or_default(options->batch, usual.batch);
@@ -177,9 +218,10 @@ static enum rc course_begin(struct course *c, const struct bench_train_options *
     if (rc == RC_OK) rc = task_init(&c->task, &c->info, c->model, shape.batch_max, why);
     if (rc != RC_OK) return rc;
     rc = take_memory(c, shape.batch_max);
-    if (rc == RC_OK) return RC_OK;
-    return fault_set(why, rc, "bench train: %s; try a smaller --batch", rc_text(rc));
+    return rc == RC_OK ? RC_OK : told(c, rc, "; try a smaller --batch", why);
 }
+
+/* --- steps on the processor --------------------------------------------------------------------*/
 
 /* The update of one thread's part. */
 static enum rc update_part(void *context, const struct team_part *part)
@@ -192,7 +234,7 @@ static enum rc update_part(void *context, const struct team_part *part)
         .gradient = model_plane(c->model, SECTION_GRADIENT),
         .moments = model_plane(c->model, SECTION_MOMENTS),
         .values = model_plane(c->model, SECTION_PARAMETERS),
-        .workspace = c->workspace,
+        .workspace = c->workspaces[0],
         .factor = 1.0,
         .count = c->updates,
     };
@@ -206,11 +248,11 @@ static enum rc update_part(void *context, const struct team_part *part)
     return rc;
 }
 
-static enum rc course_step(struct course *c)
+static enum rc host_step(struct course *c)
 {
     uint64_t begin = model_profiler_now(c->profiler);
     struct task_score score;
-    enum rc rc = team_forward(c->team, c->input, c->batch.rows, true, c->logits);
+    enum rc rc = team_forward(c->team, c->batch.values, c->batch.rows, true, c->logits);
 
     model_profiler_add(c->profiler, PROFILE_PASSES, begin);
     if (rc != RC_OK) return rc;
@@ -224,6 +266,90 @@ static enum rc course_step(struct course *c)
     model_profiler_add(c->profiler, PROFILE_PASSES, begin);
     model_profiler_step(c->profiler, 1);
     return rc;
+}
+
+/* --- steps on devices: see replica/replica_device.c --------------------------------------------*/
+
+static enum rc pass_lane(const struct course *c, const struct team_lane *lane)
+{
+    struct model_feed mine = c->feed;
+    size_t labels = (size_t)c->task.rows * c->task.heads;
+
+    if (lane->samples == 0) return RC_OK; /* more devices than samples are never made */
+    mine.batch = lane->samples;
+    mine.input += lane->first * dataset_values(&c->info);
+    mine.labels += lane->first * labels;
+    return model_train_pass(lane->model, &mine);
+}
+
+static enum rc run_lane(void *context, const struct team_lane *lane)
+{
+    struct course *c = context;
+    struct model_profiler *profiler = lane->number == 0 ? c->profiler : NULL;
+    const struct schema *schema = model_schema(lane->model);
+    const struct optimizer_step step = {
+        .gradient = model_plane(lane->model, SECTION_GRADIENT),
+        .moments = model_plane(lane->model, SECTION_MOMENTS),
+        .values = model_plane(lane->model, SECTION_PARAMETERS),
+        .workspace = c->workspaces[lane->number],
+        .factor = 1.0,
+        .count = c->updates,
+    };
+    double failures = 0.0;
+    uint64_t begin;
+    enum rc rc = pass_lane(c, lane);
+
+    if (lane->lanes > 1) {
+        failures = rc == RC_OK ? 0.0 : 1.0;
+        team_sum(c->team, lane->number, &failures, 1);
+        if (rc == RC_OK && failures > 0.0) rc = RC_DEVICE;
+        if (rc == RC_OK) {
+            rc = lane->backend->ops->all_reduce(lane->backend,
+                                                model_plane(lane->model, SECTION_GRADIENT),
+                                                schema->values[SECTION_GRADIENT]);
+        }
+    }
+    if (rc != RC_OK) return rc;
+    begin = model_profiler_now(profiler);
+    rc = optimizer_step(&c->optimizer, lane->backend, schema, &step);
+    model_profiler_add_inside(profiler, PROFILE_OPTIMIZER, begin);
+    return rc == RC_OK ? lane->backend->ops->pace(lane->backend) : rc;
+}
+
+static enum rc device_step(struct course *c)
+{
+    uint64_t begin = model_profiler_now(c->profiler);
+    enum rc rc;
+
+    c->updates++;
+    rc = team_run(c->team, c->batch.rows, run_lane, c);
+    model_profiler_add(c->profiler, PROFILE_PASSES, begin);
+    model_profiler_step(c->profiler, 1);
+    return rc;
+}
+
+static enum rc check_lane(void *context, const struct team_lane *lane)
+{
+    struct loss_sums sums = {0.0, 0};
+    enum rc rc = model_take_sums(lane->model, &sums);
+
+    (void)context;
+    if (rc != RC_OK) return rc;
+    return isfinite(sums.loss) ? RC_OK : RC_NONFINITE;
+}
+
+/* --- measuring ---------------------------------------------------------------------------------*/
+
+static enum rc course_step(struct course *c)
+{
+    return c->backend->is_host ? host_step(c) : device_step(c);
+}
+
+/* Until all steps are done. */
+static enum rc course_wait(struct course *c)
+{
+    if (c->backend->is_host) return RC_OK;
+    return team_run(c->team, team_threads(c->team), check_lane, c);
 }
 
 /* Samples per second of each chunk until the time is up; at least one chunk. */
@@ -242,7 +368,11 @@ static enum rc measure(struct course *c, const struct bench_clock *clock, double
         rc = course_step(c);
         steps++;
         now_ns = clock->now_ns(clock->context);
-        if (now_ns - chunk_ns < each_ns || now_ns == chunk_ns) continue;
+        if (rc != RC_OK || now_ns - chunk_ns < each_ns || now_ns == chunk_ns) continue;
+        if (!c->backend->is_host) {
+            rc = course_wait(c);
+            now_ns = clock->now_ns(clock->context);
+        }
         rates[done++] = (double)steps * per_step * 1e9 / (double)(now_ns - chunk_ns);
         chunk_ns = now_ns;
         steps = 0;
@@ -252,29 +382,16 @@ static enum rc measure(struct course *c, const struct bench_clock *clock, double
     return rc;
 }
 
-static enum rc check_options(const struct bench_train_options *options, struct fault *why)
-{
-    const char *precision = options->precision, *device = options->device;
-
-    CHECK(options->clock.now_ns != NULL);
-    if (precision != NULL && strcmp(precision, "f32") != 0 && strcmp(precision, "bf16") != 0) {
-        return fault_set(why, RC_UNSUPPORTED, "--precision %s: it is f32 or bf16", precision);
-    }
-    if (device != NULL && strcmp(device, "auto") != 0 && strcmp(device, "cpu") != 0) {
-        return fault_set(why, RC_UNSUPPORTED, "--device %s: this build has the cpu only", device);
-    }
-    return RC_OK;
-}
-
-static struct json *row_create(const struct course *c, const char *name, struct bench_spread spread)
+static struct json *row_create(const struct course *c, const char *name, const char *device,
+                               struct bench_spread spread)
 {
     struct json *row = json_object_create();
 
     json_set_text(row, "model", name);
     json_set_count(row, "batch", c->batch.rows);
     json_set_count(row, "threads", team_threads(c->team));
-    json_set_text(row, "precision", cpu_backend_is_bf16(c->backend) ? "bf16" : "f32");
-    json_set_text(row, "device", "cpu");
+    json_set_text(row, "precision", device_is_bf16(c->backend) ? "bf16" : "f32");
+    json_set_text(row, "device", device == NULL ? "cpu" : device);
     json_set_text(row, "unit", c->info.input == DATA_TOKENS ? "tokens" : "samples");
     json_set_real(row, "per_s", spread.median);
     json_set_real(row, "q1", spread.q1);
@@ -296,6 +413,7 @@ static enum rc run(struct course *c, const struct bench_train_options *options, 
     for (int i = 0; rc == RC_OK && i < WARM_STEPS; i++) {
         rc = course_step(c);
     }
+    if (rc == RC_OK) rc = course_wait(c);
     if (rc != RC_OK) return rc;
     if (options->profile != NULL) {
         c->profiler =
@@ -318,19 +436,19 @@ enum rc bench_train(const struct bench_train_options *options, struct json **row
     double *rates = NULL;
     uint32_t chunks = 0;
     struct course course = {0};
-    enum rc rc = check_options(options, why);
+    enum rc rc;
 
-    if (rc != RC_OK) return rc;
+    CHECK(options->clock.now_ns != NULL && options->backend != NULL);
     rc = course_begin(&course, options, name, why);
     if (rc != RC_OK) goto out;
     rates = mem_array(CHUNKS_MAX, sizeof(*rates));
     rc = rates == NULL ? RC_NOMEM : RC_OK;
     if (rc == RC_OK) rc = run(&course, options, rates, &chunks);
     if (rc != RC_OK) {
-        fault_set(why, rc, "bench train: %s", rc_text(rc));
+        rc = told(&course, rc, "", why);
         goto out;
     }
-    *row = row_create(&course, name, bench_spread_of(rates, chunks));
+    *row = row_create(&course, name, options->device, bench_spread_of(rates, chunks));
 out:
     mem_free(rates);
     course_end(&course);

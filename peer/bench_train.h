@@ -10,8 +10,8 @@
 
 #include <stdint.h>
 
+struct backend;
 struct json;
-struct log;
 
 /* Where a benchmark has the time from: nanoseconds that never go back. */
 struct bench_clock {
@@ -21,22 +21,18 @@ struct bench_clock {
 
 struct bench_train_options {
     struct bench_clock clock;
-    uint64_t (*now_ns)(void); /* for choosing a precision; NULL: as on a machine without a clock */
-    const struct log *log;    /* hears what precision is used; NULL: nobody */
-    const char *model;        /* NULL: cnn */
-    const char *precision;    /* NULL, f32 or bf16 */
-    const char *device;       /* NULL, auto or cpu */
-    uint32_t batch;           /* 0: 64 */
-    uint32_t threads;         /* 0: 1 */
-    double seconds;           /* not above 0: 5 */
-    uint32_t channels, height, width, classes; /* 0: 1 x 28 x 28, 10 */
+    struct backend *backend;                   /* borrowed; its threads are used, or its devices */
+    const char *device;                        /* what the row calls it; NULL: cpu */
+    const char *model;                         /* NULL: cnn */
+    uint32_t batch;                            /* 0: the model's */
+    double seconds;                            /* not above 0: 5 */
+    uint32_t channels, height, width, classes; /* 0: what the model was made for */
     struct json **profile;                     /* gets model_profiler_rows(); NULL: not wanted */
 };
 
 /** `row` is fresh: {model, batch, threads, precision, device, unit, per_s, q1, q3, parameters,
  *  rss_bytes}; precision is the one used. per_s is the median over chunks, q1 and q3 the quartiles.
- * RC_UNSUPPORTED names the precision or device that is not there; RC_USAGE; what model_create()
- * returns. */
+ * RC_USAGE; RC_NOMEM and RC_DEVICE with the device's own words; what model_create() returns. */
 MUST_USE enum rc bench_train(const struct bench_train_options *options, struct json **row,
                              struct fault *why);
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "kernels/device.h"
 #include "peer/bench_averaging.h"
 #include "peer/bench_codecs.h"
 #include "peer/bench_kernels.h"
@@ -25,26 +26,42 @@ struct kind {
                    struct json **rows, struct fault *why);
 };
 
+enum { DEVICE_TEXT_BYTES = 160 };
+
+/* And what rows call it. */
+static enum rc open_device(const struct options *options, struct backend **backend,
+                           char text[DEVICE_TEXT_BYTES], struct fault *why)
+{
+    struct device_choice choice;
+    enum rc rc = device_parse(options_text(options, "device"), &choice, why);
+
+    if (rc == RC_OK) rc = command_backend(options, backend, why);
+    if (rc != RC_OK) return rc;
+    device_describe(&choice, *backend, text, DEVICE_TEXT_BYTES);
+    return RC_OK;
+}
+
 static enum rc run_train(const struct options *options, const struct bench_clock *clock,
                          struct json **rows, struct fault *why)
 {
     struct log log = command_log(options);
     struct json *profile = NULL;
     bool is_json = options_flag(options, "json");
+    char device[DEVICE_TEXT_BYTES];
     struct bench_train_options request = {
         .clock = *clock,
-        .now_ns = uv_clock_ns,
-        .log = &log,
+        .device = device,
         .model = options_text(options, "model"),
-        .precision = options_text(options, "precision"),
-        .device = options_text(options, "device"),
         .batch = (uint32_t)options_count(options, "batch"),
-        .threads = (uint32_t)options_count(options, "threads"),
         .seconds = options_real(options, "seconds"),
         .profile = options_flag(options, "profile") ? &profile : NULL,
     };
-    enum rc rc = bench_train(&request, rows, why);
+    enum rc rc = open_device(options, &request.backend, device, why);
 
+    if (rc != RC_OK) return rc;
+    if (command_wants_bf16(options)) command_tell_precision(request.backend, &log);
+    rc = bench_train(&request, rows, why);
+    backend_destroy(request.backend);
     if (rc != RC_OK || profile == NULL) return rc;
     command_print_rows(*rows, is_json); /* the speed first, then where the time went */
     if (!is_json) putchar('\n');
@@ -56,13 +73,22 @@ static enum rc run_train(const struct options *options, const struct bench_clock
 static enum rc run_kernels(const struct options *options, const struct bench_clock *clock,
                            struct json **rows, struct fault *why)
 {
+    char device[DEVICE_TEXT_BYTES];
     struct bench_kernels_options request = {
         .clock = *clock,
-        .threads = (uint32_t)options_count(options, "threads"),
+        .device = device,
         .seconds = options_real(options, "seconds"),
     };
+    enum rc rc = open_device(options, &request.backend, device, why);
 
-    return bench_kernels(&request, rows, why);
+    if (rc == RC_OK && request.backend->is_host && command_wants_bf16(options)) {
+        rc = fault_set(why, RC_USAGE,
+                       "--precision bf16: on the processor 'bench kernels' measures float32; use "
+                       "'bench train', or --device cuda");
+    }
+    if (rc == RC_OK) rc = bench_kernels(&request, rows, why);
+    backend_destroy(request.backend);
+    return rc;
 }
 
 static enum rc run_codecs(const struct options *options, const struct bench_clock *clock,
@@ -105,7 +131,7 @@ static enum rc run_averaging(const struct options *options, const struct bench_c
 
 static const char *const train_flags[] = {"model",     "batch",   "threads", "device",
                                           "precision", "seconds", "profile", NULL};
-static const char *const kernels_flags[] = {"threads", "device", "seconds", NULL};
+static const char *const kernels_flags[] = {"threads", "device", "precision", "seconds", NULL};
 
 static const char *const codecs_flags[] = {"values", NULL};
 static const char *const network_flags[] = {"seconds", NULL};

@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/check.h"
-#include "base/log.h"
+#include "kernels/cpu/cpu_backend.h"
 #include "peer/bench_kernels.h"
 #include "peer/bench_train.h"
 #include "replica/json.h"
@@ -34,13 +34,15 @@ static void quartiles_lie_between_neighbours(void **state)
 static void a_training_row_has_the_promised_keys(void **state)
 {
     uint64_t now_ns = 0, count = 0;
-    struct bench_train_options options = {
-        .clock = {tick, &now_ns}, .model = "linear:classes", .batch = 8, .seconds = 0.2};
+    struct bench_train_options options = {.clock = {tick, &now_ns},
+                                          .backend = *state,
+                                          .model = "linear:classes",
+                                          .batch = 8,
+                                          .seconds = 0.2};
     struct json *row = NULL;
     struct fault why = {""};
     double real = 0.0;
 
-    (void)state;
     assert_int_equal(bench_train(&options, &row, &why), RC_OK);
     assert_string_equal(json_get_text(row, "model"), "linear:classes");
     assert_string_equal(json_get_text(row, "precision"), "f32");
@@ -63,6 +65,7 @@ static void a_profile_adds_up_to_the_time_that_passed(void **state)
     uint64_t now_ns = 0;
     struct json *row = NULL, *profile = NULL;
     struct bench_train_options options = {.clock = {tick, &now_ns},
+                                          .backend = *state,
                                           .model = "linear:8 relu linear:classes",
                                           .batch = 8,
                                           .seconds = 1.0,
@@ -71,7 +74,6 @@ static void a_profile_adds_up_to_the_time_that_passed(void **state)
     struct fault why = {""};
     size_t rows;
 
-    (void)state;
     assert_int_equal(bench_train(&options, &row, &why), RC_OK);
     assert_non_null(profile);
     rows = json_count(profile);
@@ -95,64 +97,71 @@ static void a_profile_adds_up_to_the_time_that_passed(void **state)
     json_destroy(profile);
 }
 
-static void hear(void *context, enum log_level level, const char *line)
+/* The precision of a row is the one used, which need not be the one asked for. */
+static void a_row_says_what_precision_was_used(void **state)
 {
-    (void)level;
-    snprintf(context, 256, "%s", line);
-}
-
-/* The row says what was used, and one line why. */
-static void the_precision_that_is_used_is_told(void **state)
-{
+    const struct cpu_backend_options half = {
+        .threads = 1, .precision = PRECISION_BF16, .forces_bf16 = true};
+    struct backend *backend = cpu_backend_create(&half);
     uint64_t now_ns = 0;
-    char line[256] = "";
-    struct log log = {LOG_INFO, hear, line};
     struct bench_train_options options = {.clock = {tick, &now_ns},
-                                          .log = &log,
+                                          .backend = backend,
+                                          .device = "this one",
                                           .model = "linear:classes",
-                                          .precision = "bf16",
                                           .batch = 8,
                                           .seconds = 0.05};
     struct json *row = NULL;
     struct fault why = {""};
-    bool is_bf16;
 
     (void)state;
+    assert_non_null(backend);
     assert_int_equal(bench_train(&options, &row, &why), RC_OK);
-    is_bf16 = strcmp(json_get_text(row, "precision"), "bf16") == 0;
-    assert_true(is_bf16 || strcmp(json_get_text(row, "precision"), "f32") == 0);
-    assert_memory_equal(line,
-                        is_bf16 ? "--precision bf16: it is used: " : "--precision bf16: float", 23);
+    assert_string_equal(json_get_text(row, "precision"),
+                        cpu_backend_is_bf16(backend) ? "bf16" : "f32");
+    assert_string_equal(json_get_text(row, "device"), "this one");
+    json_destroy(row);
+    backend_destroy(backend);
+}
+
+/* Residual nets of CIFAR get its images, GPT-2 its vocabulary. */
+static void models_get_the_data_they_were_made_for(void **state)
+{
+    uint64_t now_ns = 0, parameters = 0;
+    struct bench_train_options options = {.clock = {tick, &now_ns},
+                                          .backend = *state,
+                                          .model = "resnet20",
+                                          .batch = 1,
+                                          .seconds = 0.01};
+    struct json *row = NULL;
+    struct fault why = {""};
+
+    assert_int_equal(bench_train(&options, &row, &why), RC_OK);
+    assert_true(json_get_count(row, "parameters", &parameters));
+    assert_int_equal(parameters, 269434 + 2 * 9 * 16); /* docs/training.md, and three channels */
     json_destroy(row);
 }
 
 static void what_cannot_be_measured_is_told(void **state)
 {
     uint64_t now_ns = 0;
-    struct bench_train_options options = {.clock = {tick, &now_ns}, .precision = "f64"};
+    struct bench_train_options options = {
+        .clock = {tick, &now_ns}, .backend = *state, .model = "cnnn"};
     struct json *row = NULL;
     struct fault why = {""};
 
-    (void)state;
-    assert_int_equal(bench_train(&options, &row, &why), RC_UNSUPPORTED);
-    assert_string_equal(why.text, "--precision f64: it is f32 or bf16");
-    options.precision = NULL;
-    options.device = "cuda";
-    assert_int_equal(bench_train(&options, &row, &why), RC_UNSUPPORTED);
-    options.device = "cpu";
-    options.model = "cnnn";
     assert_int_equal(bench_train(&options, &row, &why), RC_PARSE);
+    assert_non_null(strstr(why.text, "did you mean 'cnn'"));
     assert_null(row);
 }
 
 static void kernel_rows_have_finite_speeds(void **state)
 {
     uint64_t now_ns = 0;
-    struct bench_kernels_options options = {.clock = {tick, &now_ns}, .seconds = 0.1};
+    struct bench_kernels_options options = {
+        .clock = {tick, &now_ns}, .backend = *state, .seconds = 0.1};
     struct json *rows = NULL;
     struct fault why = {""};
 
-    (void)state;
     assert_int_equal(bench_kernels(&options, &rows, &why), RC_OK);
     assert_true(json_count(rows) > 8);
     for (size_t i = 0; i < json_count(rows); i++) {
@@ -161,9 +170,24 @@ static void kernel_rows_have_finite_speeds(void **state)
         assert_non_null(json_get_text(row, "kernel"));
         assert_non_null(json_get_text(row, "shape"));
         assert_non_null(json_get_text(row, "by"));
+        assert_string_equal(json_get_text(row, "device"), "cpu");
         assert_true(json_get_real(row, "per_s", &real) && isfinite(real) && real > 0.0);
     }
     json_destroy(rows);
+}
+
+static int make_backend(void **state)
+{
+    const struct cpu_backend_options options = {.threads = 1};
+
+    *state = cpu_backend_create(&options);
+    return *state == NULL;
+}
+
+static int drop_backend(void **state)
+{
+    backend_destroy(*state);
+    return 0;
 }
 
 int main(void)
@@ -172,10 +196,11 @@ int main(void)
         cmocka_unit_test(quartiles_lie_between_neighbours),
         cmocka_unit_test(a_training_row_has_the_promised_keys),
         cmocka_unit_test(a_profile_adds_up_to_the_time_that_passed),
-        cmocka_unit_test(the_precision_that_is_used_is_told),
+        cmocka_unit_test(a_row_says_what_precision_was_used),
+        cmocka_unit_test(models_get_the_data_they_were_made_for),
         cmocka_unit_test(what_cannot_be_measured_is_told),
         cmocka_unit_test(kernel_rows_have_finite_speeds),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_backend, drop_backend);
 }
