@@ -16,7 +16,7 @@
 #ifndef GRAPEVINE_KERNELS_CUDA_CHANNELS_CUH
 #define GRAPEVINE_KERNELS_CUDA_CHANNELS_CUH
 
-#include "kernels/cuda/each.cuh"
+#include "kernels/cuda/parcel.cuh"
 
 enum channel_form { CHANNELS_SINGLE, CHANNELS_PLAIN, CHANNELS_WIDE };
 
@@ -179,40 +179,6 @@ __device__ inline int channel_take(const struct channel_view *v, struct channel_
         }
     }
     return taken;
-}
-
-/* N values on their way, as they lie in memory: two bfloat16 of them take one register. */
-template <typename T, int N> struct __attribute__((may_alias, aligned(ACCESS_BYTES))) parcel {
-    uint32_t words[ACCESS_BYTES / sizeof(uint32_t)];
-};
-
-template <typename T> struct parcel<T, 1> {
-    T value;
-};
-
-template <int N, typename T> __device__ inline struct parcel<T, N> fetch(const T *x) {
-    return *reinterpret_cast<const struct parcel<T, N> *>(x);
-}
-
-template <typename T>
-__device__ inline void unpack(const struct parcel<T, 1> &from, float *values)
-{
-    values[0] = load(&from.value);
-}
-
-__device__ inline void unpack(const struct parcel<float, 4> &from, float *values)
-{
-    for (int k = 0; k < 4; k++) {
-        values[k] = __uint_as_float(from.words[k]);
-    }
-}
-
-__device__ inline void unpack(const struct parcel<bf16, 8> &from, float *values)
-{
-    for (int k = 0; k < 4; k++) {
-        values[2 * k] = __uint_as_float(from.words[k] << 16);
-        values[2 * k + 1] = __uint_as_float(from.words[k] & 0xFFFF0000u);
-    }
 }
 
 /* Each entry's sum over the threads of a team in one lane, for its writer; always in one order. All

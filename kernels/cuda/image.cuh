@@ -7,7 +7,7 @@
 #ifndef GRAPEVINE_KERNELS_CUDA_IMAGE_CUH
 #define GRAPEVINE_KERNELS_CUDA_IMAGE_CUH
 
-#include "kernels/cuda/each.cuh"
+#include "kernels/cuda/parcel.cuh"
 
 struct divisor {
     uint32_t by, factor, shift;

@@ -14,7 +14,7 @@ enum { RUN = 64, ROWS_AT_ONCE = 4 };
 static const struct channel_share average_share = {4, 1};
 
 template <typename T, int N, int D>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     average_pixels(struct channel_view view, double pixels, const T *x, T *y)
 {
     EACH_SEGMENT(image, view)
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T, int N, int D>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     spread_average(struct channel_view view, float pixels, const T *dy, T *dx)
 {
     EACH_SEGMENT(image, view)
@@ -116,7 +116,7 @@ enum rc cuda_global_average_backward(struct backend *backend, struct image_shape
 /* --- shortcuts ---------------------------------------------------------------------------------*/
 
 template <typename T, int N>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     take_pixels(struct image_layout in, struct image_layout out, uint32_t stride, uint32_t items,
                 const T *x, T *y)
 {
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T, int N>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     give_pixels(struct image_layout in, struct image_layout out, struct divisor stride,
                 uint32_t items, const T *dy, T *dx)
 {

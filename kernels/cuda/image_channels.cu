@@ -11,7 +11,7 @@ static const struct channel_share sum_share = {8, 4}, bias_share = {4, 8};
 
 /* partials[split][channel]. */
 template <typename T, int N, int D>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     sum_channels(struct channel_view view, const T *dy, double *partials)
 {
     struct channel_seat seat = channel_seat_of<D>(&view, 0);
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-__global__ void __launch_bounds__(WARP *WARP)
+static __global__ void __launch_bounds__(WARP *WARP)
     close_sums(const double *partials, size_t splits, size_t channels, bool adds, float *sums)
 {
     double total = partials_total(partials, splits, channels, PARTIALS_COLUMN);
@@ -84,7 +84,7 @@ enum rc cuda_channel_sums(struct cuda_backend *cuda, struct image_shape shape, u
 }
 
 template <typename T, int N, int D>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     add_bias(struct channel_view view, const float *bias, bool with_relu, T *y)
 {
     struct channel_seat seat = channel_seat_of<D>(&view, 0);

@@ -13,7 +13,7 @@ enum { TILE = 32, TILE_LINES = 8, TILED_FROM = 16, GRID_MAX = 65535 };
 
 /* y[columns][rows] = x[rows][columns], for each image; blocks of TILE x TILE_LINES threads. */
 template <typename T>
-__global__ void __launch_bounds__(TILE *TILE_LINES)
+static __global__ void __launch_bounds__(TILE *TILE_LINES)
     transpose_tiles(uint32_t images, uint32_t rows, uint32_t columns, uint32_t tiles_across,
                     const T *x, T *y)
 {
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(TILE *TILE_LINES)
 }
 
 template <typename T, int N>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     fetch_values(struct image_layout from, struct image_layout to, uint32_t items, const T *x, T *y)
 {
     if (THREAD_ITEM >= items) return;
@@ -168,7 +168,7 @@ __device__ static inline struct filter_tile filter_tile_of(const struct filter_t
 }
 
 template <typename T>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     filters_to_last(struct filter_tiles tiles, const float *plain, T *last)
 {
     __shared__ float values[FILTER_TILE_VALUES];
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     filters_from_last(struct filter_tiles tiles, const T *last, bool adds, float *plain)
 {
     __shared__ float values[FILTER_TILE_VALUES];

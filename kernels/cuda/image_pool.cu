@@ -41,11 +41,30 @@ __device__ static inline bool is_below(int at, struct divisor extent)
     return at >= 0 && at < static_cast<int>(extent.by);
 }
 
-/* SIZE: the windows' size where it is known, so that all loads are on their way at once; or 0. */
+/* The next B positions of a window's row, of those that lie in the image; which ones do. */
+template <int B, int N, typename T>
+__device__ static inline unsigned pool_fetch(const struct pool_form *f, const struct pool_window *w,
+                                             int row, int column, const T *x,
+                                             struct parcel<T, N> (&in)[B])
+{
+    unsigned inside = 0;
+
+    for (int b = 0; b < B; b++) {
+        int down = w->top + row, right = w->left + column + b;
+        if (!is_below(down, f->in.height) || !is_below(right, f->in.width)) continue;
+        in[b] = fetch<N>(x + w->in + image_pixel_at(&f->in, down, right));
+        inside |= 1u << b;
+    }
+    return inside;
+}
+
+/* SIZE: the windows' size where it is known, so that a row's loads are on their way at once; or
+ * 0. */
 template <typename T, int N, int SIZE>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     pool_maxima(struct pool_form f, uint32_t items, const T *x, T *y, uint8_t *winner)
 {
+    constexpr int B = SIZE > 0 ? SIZE : 1;
     const int size = SIZE > 0 ? SIZE : f.size;
     float best[N] = {0.0F}, value[N];
     int which[N] = {0};
@@ -53,15 +72,16 @@ __global__ void __launch_bounds__(THREADS)
 
     if (THREAD_ITEM >= items) return;
     struct pool_window w = pool_window_of<N>(&f, THREAD_ITEM);
-    for (int row = 0; row < size; row++) {
-        for (int column = 0; column < size; column++) {
-            int down = w.top + row, right = w.left + column;
-            if (!is_below(down, f.in.height) || !is_below(right, f.in.width)) continue;
-            load_values<N>(x + w.in + image_pixel_at(&f.in, down, right), value);
+    for (int i = 0; i < size * size; i += B) {
+        struct parcel<T, N> in[B];
+        unsigned inside = pool_fetch(&f, &w, i / size, i % size, x, in);
+        for (int b = 0; b < B; b++) {
+            if ((inside & 1u << b) == 0) continue;
+            unpack(in[b], value);
             for (int k = 0; k < N; k++) { /* a NaN wins only if it comes first */
                 bool is_better = is_first || value[k] > best[k];
                 best[k] = is_better ? value[k] : best[k];
-                which[k] = is_better ? row * size + column : which[k];
+                which[k] = is_better ? i + b : which[k];
             }
             is_first = false;
         }
@@ -80,19 +100,21 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 template <typename T, int N, int SIZE>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     pool_means(struct pool_form f, uint32_t items, const T *x, T *y)
 {
+    constexpr int B = SIZE > 0 ? SIZE : 1;
     const int size = SIZE > 0 ? SIZE : f.size;
     float sum[N] = {0.0F}, value[N], per = 1.0F / static_cast<float>(size * size);
 
     if (THREAD_ITEM >= items) return;
     struct pool_window w = pool_window_of<N>(&f, THREAD_ITEM);
-    for (int row = 0; row < size; row++) {
-        for (int column = 0; column < size; column++) {
-            int down = w.top + row, right = w.left + column;
-            if (!is_below(down, f.in.height) || !is_below(right, f.in.width)) continue;
-            load_values<N>(x + w.in + image_pixel_at(&f.in, down, right), value);
+    for (int i = 0; i < size * size; i += B) {
+        struct parcel<T, N> in[B];
+        unsigned inside = pool_fetch(&f, &w, i / size, i % size, x, in);
+        for (int b = 0; b < B; b++) {
+            if ((inside & 1u << b) == 0) continue;
+            unpack(in[b], value);
             for (int k = 0; k < N; k++) {
                 sum[k] += value[k];
             }
@@ -125,7 +147,7 @@ __device__ static inline struct pool_span pool_span_of(const struct pool_form *f
 
 /* winner NULL: means. */
 template <typename T, int N>
-__global__ void __launch_bounds__(THREADS)
+static __global__ void __launch_bounds__(THREADS)
     pool_gradients(struct pool_form f, uint32_t items, const T *dy, const uint8_t *winner, T *dx)
 {
     float sum[N] = {0.0F}, share[N];

@@ -8,7 +8,7 @@
 #include "kernels/cuda/norm.cuh"
 
 /* sums[2][channels] += partials[splits][2][channels]; the second half times rstd, unless NULL. */
-__global__ void __launch_bounds__(WARP *WARP)
+static __global__ void __launch_bounds__(WARP *WARP)
     add_partials(const double *partials, size_t splits, size_t channels, const float *rstd,
                  double *sums)
 {
@@ -43,7 +43,7 @@ enum rc cuda_batch_norm_collect(struct backend *backend, const struct batch_norm
     return rc == RC_OK ? add_to_sums(cuda, &view, NULL, sums) : rc;
 }
 
-struct close_operation {
+struct batch_close_operation {
     struct batch_norm_close close;
     uint32_t channels;
     double epsilon, momentum;
@@ -75,14 +75,15 @@ struct close_operation {
 enum rc cuda_batch_norm_close(struct backend *backend, const struct batch_norm *norm,
                               const struct batch_norm_close *close)
 {
-    close_operation operation = {*close, norm->shape.channels, static_cast<double>(norm->epsilon),
-                                 static_cast<double>(norm->momentum)};
+    batch_close_operation operation = {*close, norm->shape.channels,
+                                       static_cast<double>(norm->epsilon),
+                                       static_cast<double>(norm->momentum)};
 
     CHECK(close->count > 0);
     return for_each_value<1>(cuda_of(backend), operation, norm->shape.channels, true);
 }
 
-struct rstd_operation {
+struct batch_rstd_operation {
     const float *variance;
     double epsilon;
     float *rstd;
@@ -96,7 +97,7 @@ struct rstd_operation {
 enum rc cuda_batch_norm_rstd(struct backend *backend, const struct batch_norm *norm,
                              const float *variance, float *rstd)
 {
-    rstd_operation operation = {variance, static_cast<double>(norm->epsilon), rstd};
+    batch_rstd_operation operation = {variance, static_cast<double>(norm->epsilon), rstd};
 
     return for_each_value<1>(cuda_of(backend), operation, norm->shape.channels, true);
 }
@@ -138,7 +139,7 @@ enum rc cuda_batch_norm_backward_collect(struct backend *backend, const struct b
     return rc == RC_OK ? add_to_sums(cuda, &view, pass->rstd, pass->sums) : rc;
 }
 
-struct backward_close_operation {
+struct batch_backward_close_operation {
     const double *sums;
     uint32_t channels;
     bool is_first;
@@ -158,7 +159,8 @@ enum rc cuda_batch_norm_backward_close(struct backend *backend, const struct bat
                                        const double *sums, bool is_first, float *dgamma,
                                        float *dbeta)
 {
-    backward_close_operation operation = {sums, norm->shape.channels, is_first, dgamma, dbeta};
+    batch_backward_close_operation operation = {sums, norm->shape.channels, is_first, dgamma,
+                                                dbeta};
 
     return for_each_value<1>(cuda_of(backend), operation, norm->shape.channels, true);
 }

@@ -40,10 +40,9 @@ __device__ static inline void add_moments(const struct channel_view *view,
     float pilot[D], sums[D] = {0.0F}, squares[D] = {0.0F};
     int n = 0;
 
-    for (int d = 0; d < D; d++) {
-        pilot[d] = load(&x[seat->base + seat->image * view->image_values +
-                           static_cast<size_t>(seat->row) * view->row_values + d]);
-    }
+    unpack(fetch<D>(x + seat->base + seat->image * view->image_values +
+                    static_cast<size_t>(seat->row) * view->row_values),
+           pilot);
 #pragma unroll 1
     while (n < RUN && seat->image < view->images) {
         struct parcel<T, N> in[ROWS_AT_ONCE];
@@ -72,7 +71,7 @@ __device__ static inline void add_moments(const struct channel_view *view,
 }
 
 template <typename T, int N, int D>
-__global__ void __launch_bounds__(THREADS, 2)
+static __global__ void __launch_bounds__(THREADS, 2)
     collect(struct channel_view view, const T *x, double *partials)
 {
     EACH_SEGMENT(segment, view)
@@ -96,7 +95,7 @@ __device__ static inline size_t statistic_at(const struct norm_statistics *s, si
 }
 
 template <typename T, int N, int D>
-__global__ void __launch_bounds__(THREADS, 2)
+static __global__ void __launch_bounds__(THREADS, 2)
     apply(struct channel_view view, struct norm_affine affine, const T *x, T *y)
 {
     EACH_SEGMENT(segment, view)
@@ -178,7 +177,7 @@ add_products(const struct channel_view *view, struct channel_seat *seat, const f
 }
 
 template <typename T, int N, int D>
-__global__ void __launch_bounds__(THREADS, 2)
+static __global__ void __launch_bounds__(THREADS, 2)
     backward_collect(struct channel_view view, struct norm_products products, const T *x,
                      const T *y, T *dy, double *partials)
 {
@@ -227,7 +226,7 @@ channel_slopes_of(const struct norm_gradient *g, size_t segment, const struct ch
 }
 
 template <typename T, int N, int D>
-__global__ void __launch_bounds__(THREADS, 2)
+static __global__ void __launch_bounds__(THREADS, 2)
     backward_apply(struct channel_view view, struct norm_gradient gradient, const T *x, const T *dy,
                    T *dx)
 {
