@@ -261,6 +261,8 @@ enum rc cuda_group_create(const struct cuda_backend_options *options, struct bac
                           struct fault *why);
 enum rc cuda_all_reduce(struct backend *backend, float *x, size_t n);
 struct backend *cuda_sibling(struct backend *backend);
+/** For a device that failed: no other may wait for it any longer. Their next all-reduce fails. */
+void cuda_group_abort(struct cuda_backend *cuda);
 /** The next rank leaves; the last one takes the group along. */
 void cuda_group_leave(struct cuda_backend *cuda);
 

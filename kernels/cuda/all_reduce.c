@@ -1,0 +1,163 @@
+/*
+ * Several GPUs of one machine as one replica: a backend for each, joined by NCCL (ncclAllReduce(),
+ * a sum in place). Each rank has a thread of its own, and a stream, and may record its calls into a
+ * graph of its own; ranks meet when their streams come to the call, so that all must make the same
+ * calls in the same order.
+ *
+ * Threads  ranks share the group only: counts and communicators, which are atomic. The backend of
+ *          rank 0 is there first; the others wait in the group until they are asked for.
+ * Failure  the kernel of a rank spins until its peers have come. So a rank that fails aborts the
+ *          communicators of all, which lets the others go on to their next all-reduce and fail
+ *          there. A call that another thread is entering at that moment is not waited for: NCCL may
+ *          be hanging in it.
+ * Ending   communicators are destroyed by the last rank that leaves; recordings, which hold on to
+ *          them, must be gone by then, or NCCL waits for them.
+ */
+#include "base/mem.h"
+#include "kernels/cuda/internal.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+struct cuda_group {
+    uint32_t ranks;
+    atomic_uint present; /* backends that have not left */
+    atomic_uint handed;  /* ranks given out, rank 0 among them */
+    _Atomic(ncclComm_t) comms[CUDA_DEVICES_MAX];
+    struct backend *waiting[CUDA_DEVICES_MAX]; /* not given out yet */
+};
+
+static void group_abort(struct cuda_group *group)
+{
+    for (uint32_t rank = 0; rank < group->ranks; rank++) {
+        ncclComm_t comm = atomic_exchange(&group->comms[rank], NULL);
+        if (comm != NULL) (void)ncclCommAbort(comm);
+    }
+}
+
+void cuda_group_abort(struct cuda_backend *cuda)
+{
+    if (cuda->group != NULL) group_abort(cuda->group);
+}
+
+static enum rc other_failed(struct cuda_backend *cuda)
+{
+    if (cuda->why[0] == '\0') {
+        snprintf(cuda->why, sizeof(cuda->why), "GPU %d: another GPU of the replica failed",
+                 cuda->device);
+    }
+    cuda->is_lost = true;
+    return RC_DEVICE;
+}
+
+enum rc cuda_all_reduce(struct backend *backend, float *x, size_t n)
+{
+    struct cuda_backend *cuda = cuda_of(backend);
+    ncclComm_t comm;
+    enum rc rc;
+
+    if (cuda->is_lost) {
+        cuda_group_abort(cuda);
+        return RC_DEVICE;
+    }
+    if (cuda->group == NULL || n == 0) return RC_OK;
+    comm = atomic_load(&cuda->group->comms[cuda->rank]);
+    if (comm == NULL) return other_failed(cuda);
+    NCCL_TRY(cuda, ncclAllReduce(x, x, n, ncclFloat32, ncclSum, comm, cuda->stream));
+out:
+    if (rc != RC_OK) cuda_group_abort(cuda);
+    return rc;
+}
+
+struct backend *cuda_sibling(struct backend *backend)
+{
+    struct cuda_group *group = cuda_of(backend)->group;
+    struct backend *sibling;
+    uint32_t rank;
+
+    if (group == NULL) return NULL;
+    rank = atomic_fetch_add(&group->handed, 1);
+    if (rank >= group->ranks) {
+        atomic_fetch_sub(&group->handed, 1);
+        return NULL;
+    }
+    sibling = group->waiting[rank];
+    group->waiting[rank] = NULL;
+    return sibling;
+}
+
+void cuda_group_leave(struct cuda_backend *cuda)
+{
+    struct cuda_group *group = cuda->group;
+
+    if (group == NULL) return;
+    if (cuda->is_lost) group_abort(group);
+    cuda->group = NULL;
+    for (uint32_t rank = 1; cuda->rank == 0 && rank < group->ranks; rank++) {
+        backend_destroy(group->waiting[rank]); /* which nobody asked for; they leave, too */
+        group->waiting[rank] = NULL;
+    }
+    if (atomic_fetch_sub(&group->present, 1) > 1) return;
+    for (uint32_t rank = 0; rank < group->ranks; rank++) {
+        ncclComm_t comm = atomic_exchange(&group->comms[rank], NULL);
+        if (comm != NULL) (void)ncclCommDestroy(comm);
+    }
+    mem_free(group);
+}
+
+/* The communicators, and with them the group's members. */
+static enum rc group_join(struct cuda_group *group, struct backend *const *backends,
+                          const struct cuda_backend_options *options, struct fault *why)
+{
+    ncclComm_t comms[CUDA_DEVICES_MAX] = {NULL};
+    int devices[CUDA_DEVICES_MAX];
+    ncclResult_t result;
+
+    for (uint32_t rank = 0; rank < group->ranks; rank++) {
+        devices[rank] = (int)options->devices[rank];
+    }
+    result = ncclCommInitAll(comms, (int)group->ranks, devices);
+    if (result != ncclSuccess) {
+        return fault_set(why, RC_DEVICE, "NCCL cannot join %u GPUs: %s: %s", group->ranks,
+                         ncclGetErrorString(result), ncclGetLastError(NULL));
+    }
+    atomic_init(&group->present, group->ranks);
+    atomic_init(&group->handed, 1);
+    for (uint32_t rank = 0; rank < group->ranks; rank++) {
+        struct cuda_backend *cuda = cuda_of(backends[rank]);
+
+        atomic_init(&group->comms[rank], comms[rank]);
+        group->waiting[rank] = rank > 0 ? backends[rank] : NULL;
+        cuda->group = group;
+        cuda->rank = rank;
+        cuda->base.is_apart = true;
+        cuda->base.threads = rank > 0 ? 1 : group->ranks;
+    }
+    return RC_OK;
+}
+
+enum rc cuda_group_create(const struct cuda_backend_options *options, struct backend **first,
+                          struct fault *why)
+{
+    struct backend *backends[CUDA_DEVICES_MAX] = {NULL};
+    struct cuda_group *group = mem_alloc(sizeof(*group));
+    enum rc rc = RC_OK;
+
+    if (group == NULL) return fault_set(why, RC_NOMEM, "out of memory");
+    CHECK(options->devices_count > 0 && options->devices_count <= CUDA_DEVICES_MAX);
+    group->ranks = options->devices_count;
+    for (uint32_t rank = 0; rc == RC_OK && rank < group->ranks; rank++) {
+        rc = cuda_single_create(options->devices[rank], options->is_bf16, &backends[rank], why);
+    }
+    if (rc == RC_OK) rc = group_join(group, backends, options, why);
+    if (rc == RC_OK) {
+        backends[0]->ops->bind_thread(backends[0]); /* the caller's device is the first again */
+        *first = backends[0];
+        return RC_OK;
+    }
+    for (uint32_t rank = group->ranks; rank-- > 0;) {
+        backend_destroy(backends[rank]);
+    }
+    mem_free(group);
+    return rc;
+}
