@@ -197,6 +197,7 @@ static struct attention_pass pass_of(const struct cuda_backend *cuda,
     pass.sequences = sequences;
     pass.together = (uint32_t)(together < 1 ? 1 : together < sequences ? together : sequences);
     pass.scale = 1.0f / sqrtf((float)head_width);
+    pass.scale2 = (float)(LOG2_E / sqrt((double)head_width));
     pass.is_causal = attention->is_causal;
     return pass;
 }

@@ -44,7 +44,8 @@ struct attention_pass {
     uint32_t sequences;
     uint32_t together; /* sequences whose keys and values the second cache is to hold at a time */
     float scale;       /* of scores, 1 / sqrt(head_width) */
-    bool is_causal;
+    float scale2;      /* and for powers of two, in place of those of e */
+    uint32_t is_causal;
 };
 
 enum { PADDING = 128 }; /* no tile has more queries */

@@ -193,8 +193,6 @@ static __device__ inline void weigh_forward(struct plain_sums &sums, float (&sco
                                             uint32_t query, uint32_t key,
                                             const struct attention_pass &pass)
 {
-    float scale2 = pass.scale * (float)LOG2_E;
-
     for (uint32_t i = 0; i < EACH; i++) {
         float top = sums.top[i], factor;
 
@@ -205,12 +203,12 @@ static __device__ inline void weigh_forward(struct plain_sums &sums, float (&sco
             top = fmaxf(top, scores[i][j]);
         }
         top = row_max(top);
-        factor = attention_exp2((sums.top[i] - top) * scale2);
+        factor = attention_exp2((sums.top[i] - top) * pass.scale2);
         sums.top[i] = top;
         sums.total[i] *= factor;
         for (uint32_t j = 0; j < EACH; j++) {
             sums.values[i][j] *= factor;
-            scores[i][j] = attention_exp2((scores[i][j] - top) * scale2);
+            scores[i][j] = attention_exp2((scores[i][j] - top) * pass.scale2);
             sums.total[i] += scores[i][j];
         }
     }
@@ -297,7 +295,7 @@ static __device__ inline void weigh_backward(float (&scores)[EACH][EACH], uint32
         uint32_t query = OF_KEYS ? streamed + i % EACH : own + i / EACH;
         uint32_t key = OF_KEYS ? own + i / EACH : streamed + i % EACH;
         float *score = &scores[i / EACH][i % EACH];
-        float weight = attention_weight(*score, pass.scale * (float)LOG2_E, rows[query].top);
+        float weight = attention_weight(*score, pass.scale2, rows[query].top);
 
         *score = pass.is_causal && key > query ? 0.0f : weight;
     }

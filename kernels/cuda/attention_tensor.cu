@@ -171,7 +171,6 @@ __global__ void __launch_bounds__(TILE_THREADS, 2)
     bf16 *queries = shared, *stages = shared + tile::ROWS * STRIDE;
     own_rows<WIDTH, BLOCKS, tile::IS_KEPT> rows;
     struct forward_sums<WIDTH, BLOCKS> sums;
-    float scale2 = pass.scale * (float)LOG2_E;
 
     tile_load<WIDTH, tile::ROWS>(
         queries, static_cast<const bf16 *>(pass.queries) + at + first * pass.query_stride,
@@ -205,7 +204,7 @@ __global__ void __launch_bounds__(TILE_THREADS, 2)
         if (next > pass.steps || (pass.is_causal && next > first + own + 1)) {
             hide_keys<BLOCKS, KEYS>(scores, first + own, key, pass);
         }
-        weigh<WIDTH, BLOCKS, KEYS>(sums, scores, scale2);
+        weigh<WIDTH, BLOCKS, KEYS>(sums, scores, pass.scale2);
         add_weighted<WIDTH, BLOCKS, KEYS>(sums.values, scores, stage + KEYS * STRIDE);
     }
     finish(sums, queries + own * STRIDE, first + own, pass, place);

@@ -198,8 +198,7 @@ static __device__ inline void backward_chunk(struct backward_sums<WIDTH, BLOCKS,
     bool hides = OF_KEYS ? column < row + 16 * BLOCKS - 1 : column + CHUNK - 1 > row;
 
     multiply_rows<WIDTH, BLOCKS, CHUNK>(weights, own[0], first);
-    weigh<BLOCKS, CHUNK, OF_KEYS>(weights, rows, row, column, pass.is_causal && hides,
-                                  pass.scale * (float)LOG2_E);
+    weigh<BLOCKS, CHUNK, OF_KEYS>(weights, rows, row, column, pass.is_causal && hides, pass.scale2);
     if constexpr (OF_KEYS) add_weighted<WIDTH, BLOCKS, CHUNK>(sums.second, weights, second);
     multiply_rows<WIDTH, BLOCKS, CHUNK>(dweights, own[1], second);
     weights_to_dscores<BLOCKS, CHUNK, OF_KEYS>(weights, dweights, rows);
