@@ -81,8 +81,7 @@ std::string block_where(void)
     return b.facts->name + text;
 }
 
-/* --- shared memory
- * -------------------------------------------------------------------------------*/
+/* --- shared memory -----------------------------------------------------------------------------*/
 
 /* What is beyond the bytes of the launch is watched: by AddressSanitizer, or for changes. */
 static void shared_open(size_t bytes)
@@ -140,8 +139,7 @@ bool block_is_shared(const void *address, size_t bytes)
     return false;
 }
 
-/* --- who runs
- * ------------------------------------------------------------------------------------*/
+/* --- who runs ----------------------------------------------------------------------------------*/
 
 static void make_ready(struct thread *t)
 {
@@ -209,8 +207,7 @@ static void wait_here(void)
     threadIdx = me->index;
 }
 
-/* --- meeting
- * -------------------------------------------------------------------------------------*/
+/* --- meeting -----------------------------------------------------------------------------------*/
 
 static void barrier_release(void)
 {
@@ -324,8 +321,7 @@ unsigned virtual_thread(void)
     return b.running->number;
 }
 
-/* --- from begin to end
- * -----------------------------------------------------------------------------*/
+/* --- from begin to end -------------------------------------------------------------------------*/
 
 static void thread_end(struct thread *t)
 {

@@ -138,8 +138,7 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32, VIRTUAL_HER
     return virtual_shuffle_from(mask, value, source > last ? lane : source, file, line);
 }
 
-/* --- votes and reductions
- * ------------------------------------------------------------------------*/
+/* --- votes and reductions ----------------------------------------------------------------------*/
 
 struct virtual_vote {
     unsigned is_set, result;
@@ -177,8 +176,7 @@ static inline int __all_sync(unsigned mask, int predicate, VIRTUAL_HERE)
     return __ballot_sync(mask, predicate, file, line) == mask;
 }
 
-/* --- matrices and copies, as launch.h has them
- * ---------------------------------------------------*/
+/* --- matrices and copies, as launch.h has them -------------------------------------------------*/
 
 static inline void mma_bf16(float c[4], const uint32_t a[4], const uint32_t b[2], VIRTUAL_HERE)
 {

@@ -6,8 +6,7 @@
 
 #include <thread>
 
-/* --- what other files ask
- * ------------------------------------------------------------------------*/
+/* --- what other files ask ----------------------------------------------------------------------*/
 
 cudaError_t capture_forbids(struct CUstream_st *stream)
 {
@@ -68,8 +67,7 @@ cudaError_t capture_wait(struct CUstream_st *stream, struct CUevent_st *event)
     return cudaSuccess;
 }
 
-/* --- the API
- * -------------------------------------------------------------------------------------*/
+/* --- the API -----------------------------------------------------------------------------------*/
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode)
 {

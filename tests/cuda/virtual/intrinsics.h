@@ -14,8 +14,7 @@
 #include <string.h>
 #include <type_traits>
 
-/* --- bits
- * ----------------------------------------------------------------------------------------*/
+/* --- bits --------------------------------------------------------------------------------------*/
 
 template <typename To, typename From> static inline To virtual_bits(From from)
 {
@@ -122,8 +121,7 @@ static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shi
     return static_cast<unsigned>(both >> (shift & 31u));
 }
 
-/* --- float arithmetic
- * ----------------------------------------------------------------------------*/
+/* --- float arithmetic --------------------------------------------------------------------------*/
 
 #define VIRTUAL_UNARY(name, T, expression)                                                         \
     static inline T name(T x)                                                                      \
@@ -325,8 +323,7 @@ static inline __half2 __hfma2(__half2 a, __half2 b, __half2 c)
     return __half2(__hfma(a.x, b.x, c.x), __hfma(a.y, b.y, c.y));
 }
 
-/* --- memory
- * --------------------------------------------------------------------------------------*/
+/* --- memory ------------------------------------------------------------------------------------*/
 
 #define VIRTUAL_LOAD(name)                                                                         \
     template <typename T> static inline T name(const T *address)                                   \

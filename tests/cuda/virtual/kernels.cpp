@@ -1,5 +1,5 @@
 /*
- * What the executable's own symbols say of a kernel: its name, and where its static shared memory
+ * What the object file's own symbols say of a kernel: its name, and where its static shared memory
  * lies. A static variable `tile` of function _Z4copyPf is called _ZZ4copyPfE4tile.
  */
 #include "tests/cuda/virtual/block.h"
@@ -24,20 +24,36 @@ struct symbol {
 static std::map<uintptr_t, std::string> functions;
 static std::vector<symbol> statics; /* sorted by name */
 
-static int on_executable(struct dl_phdr_info *info, size_t bytes, void *context)
+/* The object file this is part of: the executable, or a module that it has loaded. */
+struct image {
+    std::string path;
+    uintptr_t bias;
+};
+
+static int on_image(struct dl_phdr_info *info, size_t bytes, void *context)
 {
+    struct image *image = static_cast<struct image *>(context);
+    uintptr_t here = reinterpret_cast<uintptr_t>(&kernel_facts_of);
+
     (void)bytes;
-    *static_cast<uintptr_t *>(context) = info->dlpi_addr;
-    return 1; /* the first one is the executable */
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+        uintptr_t begin = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+        if (info->dlpi_phdr[i].p_type != PT_LOAD || here < begin ||
+            here >= begin + info->dlpi_phdr[i].p_memsz) {
+            continue;
+        }
+        image->path = info->dlpi_name[0] != '\0' ? info->dlpi_name : "/proc/self/exe";
+        image->bias = info->dlpi_addr;
+        return 1;
+    }
+    return 0;
 }
 
-static void read_symbols(const unsigned char *file)
+static void read_symbols(const unsigned char *file, uintptr_t bias)
 {
     const Elf64_Ehdr *header = reinterpret_cast<const Elf64_Ehdr *>(file);
     const Elf64_Shdr *sections = reinterpret_cast<const Elf64_Shdr *>(file + header->e_shoff);
-    uintptr_t bias = 0;
 
-    dl_iterate_phdr(on_executable, &bias);
     for (int s = 0; s < header->e_shnum; s++) {
         if (sections[s].sh_type != SHT_SYMTAB) continue;
         const Elf64_Sym *symbols =
@@ -64,14 +80,17 @@ static void read_symbols(const unsigned char *file)
 static void open_symbols(void)
 {
     struct stat facts;
-    int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    struct image self = {};
+    int file;
 
+    dl_iterate_phdr(on_image, &self);
+    file = open(self.path.c_str(), O_RDONLY | O_CLOEXEC);
     if (file < 0) return;
     if (fstat(file, &facts) == 0) {
         size_t bytes = static_cast<size_t>(facts.st_size);
         void *image = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, file, 0);
         if (image != MAP_FAILED) {
-            read_symbols(static_cast<const unsigned char *>(image));
+            read_symbols(static_cast<const unsigned char *>(image), self.bias);
             munmap(image, bytes);
         }
     }

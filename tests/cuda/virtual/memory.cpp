@@ -17,8 +17,10 @@ enum { HAS_SANITIZER = 1 };
 enum { HAS_SANITIZER = 0 };
 #endif
 enum { ALIGNMENT = 256, RED_ZONE = 256, CHARGED = 512, PAGE = 4096, POISON = 0xFF };
+/* Opened and closed in units of huge pages, which makes that a matter of microseconds. */
+static const size_t UNIT = static_cast<size_t>(2) << 20;
 static const size_t RANGE_BYTES = static_cast<size_t>(256) << 30;
-static const size_t POISON_FREED_MAX = static_cast<size_t>(1) << 20;
+static const size_t POISON_FREED_MAX = UNIT;
 
 static struct {
     unsigned char *range;                            /* NULL: not reserved yet */
@@ -35,13 +37,12 @@ static size_t round_up(size_t bytes, size_t to)
     return (bytes + to - 1) / to * to;
 }
 
-/* --- open and closed
- * -----------------------------------------------------------------------------*/
+/* --- open and closed ---------------------------------------------------------------------------*/
 
 static void memory_protect(int protection)
 {
     if (m.range == NULL || m.used_max == 0) return;
-    if (mprotect(m.range, round_up(m.used_max, PAGE), protection) != 0) {
+    if (mprotect(m.range, round_up(m.used_max, UNIT), protection) != 0) {
         virtual_fatal("mprotect failed");
     }
 }
@@ -56,26 +57,37 @@ void memory_close(void)
     if (--m.open == 0 && !HAS_SANITIZER) memory_protect(PROT_NONE);
 }
 
-/* --- blocks
- * --------------------------------------------------------------------------------------*/
+/* --- blocks ------------------------------------------------------------------------------------*/
 
-/* First fit behind the last one, so that freed addresses rest for a while. */
+static void range_reserve(void)
+{
+    void *range = mmap(NULL, RANGE_BYTES + UNIT, PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (range == MAP_FAILED) virtual_fatal("no range of addresses for the device's memory");
+    m.range = static_cast<unsigned char *>(range);
+    m.range += UNIT - reinterpret_cast<uintptr_t>(range) % UNIT;
+    madvise(m.range, RANGE_BYTES, MADV_DONTDUMP);
+    madvise(m.range, RANGE_BYTES, MADV_HUGEPAGE);
+}
+
+/* First fit behind the last one, so that freed addresses rest for a while; but before the range in
+ * use becomes much larger than what is in it, from the start again. */
 static unsigned char *range_find(size_t bytes)
 {
     size_t wanted = round_up(bytes, ALIGNMENT) + 2 * RED_ZONE, at = m.cursor;
+    size_t used = 0, limit;
 
-    if (m.range == NULL) {
-        void *range =
-            mmap(NULL, RANGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (range == MAP_FAILED) virtual_fatal("no range of addresses for the device's memory");
-        madvise(range, RANGE_BYTES, MADV_DONTDUMP);
-        m.range = static_cast<unsigned char *>(range);
+    if (m.range == NULL) range_reserve();
+    for (size_t of_device : m.used) {
+        used += of_device;
     }
+    limit = 4 * used + 16 * UNIT;
     for (int pass = 0; pass < 2; pass++) {
         auto next = m.blocks.upper_bound(m.range + at);
         for (;; next++) {
             size_t end = next == m.blocks.end()
-                             ? RANGE_BYTES
+                             ? (pass == 0 && limit < RANGE_BYTES ? limit : RANGE_BYTES)
                              : static_cast<size_t>(next->first - m.range) - RED_ZONE;
             if (at + wanted <= end) {
                 m.cursor = at + wanted;
@@ -91,14 +103,16 @@ static unsigned char *range_find(size_t bytes)
     return NULL;
 }
 
-/* Open or closed, the pages of one block. */
+/* Open or closed, what one block lies in. */
 static void block_protect(unsigned char *at, size_t bytes, int protection)
 {
-    unsigned char *first = at - RED_ZONE - (at - RED_ZONE - m.range) % PAGE;
-    size_t span = static_cast<size_t>(at + round_up(bytes, ALIGNMENT) + RED_ZONE - first);
+    size_t first = static_cast<size_t>(at - RED_ZONE - m.range) / UNIT * UNIT;
+    size_t end = static_cast<size_t>(at - m.range) + round_up(bytes, ALIGNMENT) + RED_ZONE;
 
     if (m.open > 0) return;
-    if (mprotect(first, round_up(span, PAGE), protection) != 0) virtual_fatal("mprotect failed");
+    if (mprotect(m.range + first, round_up(end - first, UNIT), protection) != 0) {
+        virtual_fatal("mprotect failed");
+    }
 }
 
 static unsigned char *block_take(size_t bytes)
@@ -118,20 +132,27 @@ static unsigned char *block_take(size_t bytes)
     return at;
 }
 
+static void zone_check(const unsigned char *zone, size_t bytes, const char *side, size_t block)
+{
+    static const struct poison {
+        unsigned char bytes[RED_ZONE + ALIGNMENT];
+        poison()
+        {
+            memset(bytes, POISON, sizeof(bytes));
+        }
+    } poison;
+
+    if (memcmp(zone, poison.bytes, bytes) == 0) return;
+    for (size_t i = 0; i < bytes; i++) {
+        if (zone[i] == POISON) continue;
+        virtual_fatal("written %s a block of %zu bytes; byte %zu of that margin", side, block, i);
+    }
+}
+
 static void block_check(const unsigned char *at, size_t bytes)
 {
-    const unsigned char *end = at + round_up(bytes, ALIGNMENT) + RED_ZONE;
-
-    for (const unsigned char *p = at - RED_ZONE; p < at; p++) {
-        if (*p != POISON) {
-            virtual_fatal("written %td bytes before a block of %zu bytes", at - p, bytes);
-        }
-    }
-    for (const unsigned char *p = at + bytes; p < end; p++) {
-        if (*p != POISON) {
-            virtual_fatal("written %td bytes behind a block of %zu bytes", p - at - bytes, bytes);
-        }
-    }
+    zone_check(at - RED_ZONE, RED_ZONE, "before", bytes);
+    zone_check(at + bytes, round_up(bytes, ALIGNMENT) - bytes + RED_ZONE, "behind", bytes);
 }
 
 void memory_check(void)
@@ -158,10 +179,10 @@ static void block_release(std::map<unsigned char *, virtual_block>::iterator fou
     block_protect(at, bytes, PROT_READ | PROT_WRITE);
     block_check(at, bytes);
     memset(at, POISON, bytes < POISON_FREED_MAX ? bytes : POISON_FREED_MAX);
-    if (bytes > POISON_FREED_MAX + 2 * PAGE) { /* give the rest back; it reads as zeros */
-        unsigned char *rest = at + POISON_FREED_MAX + PAGE;
-        rest -= (rest - m.range) % PAGE;
-        madvise(rest, static_cast<size_t>(at + bytes - rest) / PAGE * PAGE, MADV_DONTNEED);
+    if (bytes > POISON_FREED_MAX + 2 * UNIT) { /* give the rest back; it reads as zeros */
+        size_t from = round_up(static_cast<size_t>(at - m.range) + POISON_FREED_MAX, UNIT);
+        size_t to = static_cast<size_t>(at - m.range) + bytes;
+        madvise(m.range + from, (to - from) / UNIT * UNIT, MADV_DONTNEED);
     }
     block_protect(at, bytes, PROT_NONE);
 }
@@ -272,8 +293,7 @@ size_t virtual_memory_used(void)
     return sum;
 }
 
-/* --- allocation
- * ----------------------------------------------------------------------------------*/
+/* --- allocation --------------------------------------------------------------------------------*/
 
 static bool allocation_fails(void)
 {

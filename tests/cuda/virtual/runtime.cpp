@@ -36,8 +36,7 @@ static cudaError_t &last_error(void)
     return error;
 }
 
-/* --- options
- * -------------------------------------------------------------------------------------*/
+/* --- options -----------------------------------------------------------------------------------*/
 
 static uint64_t environment(const char *name, uint64_t otherwise)
 {
@@ -99,8 +98,7 @@ uint64_t random_below(uint64_t bound) /* splitmix64 */
     return (z ^ z >> 31) % bound;
 }
 
-/* --- errors
- * --------------------------------------------------------------------------------------*/
+/* --- errors ------------------------------------------------------------------------------------*/
 
 void virtual_fatal(const char *format, ...)
 {
@@ -255,8 +253,7 @@ cudaError_t cudaPeekAtLastError(void)
     return last_error();
 }
 
-/* --- devices
- * -------------------------------------------------------------------------------------*/
+/* --- devices -----------------------------------------------------------------------------------*/
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
@@ -524,8 +521,7 @@ cudaError_t cudaDeviceReset(void)
     return fail(error);
 }
 
-/* --- kernels
- * -------------------------------------------------------------------------------------*/
+/* --- kernels -----------------------------------------------------------------------------------*/
 
 cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute attribute, int value)
 {

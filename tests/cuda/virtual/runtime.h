@@ -17,8 +17,7 @@
 #ifdef __cplusplus
 #include <functional>
 
-/* --- for other libraries' stand-ins
- * --------------------------------------------------------------*/
+/* --- for other libraries' stand-ins ------------------------------------------------------------*/
 
 /** Queue `work` on the stream, or record it while the stream is captured. It runs later, perhaps
  *  several times (graphs), perhaps on another host thread, and may then read and write memory of
@@ -44,8 +43,7 @@ bool virtual_is_device_memory(const void *block, size_t bytes, int device);
 /** Prints and aborts: for what on a GPU would be undefined. */
 void virtual_fatal(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 
-/* --- for tests
- * -----------------------------------------------------------------------------------*/
+/* --- for tests ---------------------------------------------------------------------------------*/
 
 enum virtual_pace {
     VIRTUAL_MIXED, /* lags behind the host most of the time, and sometimes does not */

@@ -31,8 +31,7 @@ struct CUstream_st *stream_of(cudaStream_t stream)
     return stream;
 }
 
-/* --- what runs next
- * ------------------------------------------------------------------------------*/
+/* --- what runs next ----------------------------------------------------------------------------*/
 
 static bool is_runnable(struct CUstream_st *stream)
 {
@@ -108,6 +107,7 @@ cudaError_t run_until(virtual_lock &lock, const std::function<bool()> &is_done,
     uint64_t mood = random_below(3);
     bool has_run = false;
 
+    if (is_done() && !state().is_lost) return cudaSuccess;
     memory_open();
     crash_watch();
     while (!state().is_lost && !is_done()) {
@@ -166,6 +166,7 @@ static void run_ahead(virtual_lock &lock, uint64_t count)
 {
     struct CUstream_st *stream;
 
+    if (state().queued == 0) return;
     memory_open();
     crash_watch();
     while (count-- > 0 && (stream = choose(NULL, 1)) != NULL) {
@@ -240,8 +241,7 @@ bool virtual_is_capturing(cudaStream_t handle)
     return stream_of(handle)->capture != NULL;
 }
 
-/* --- streams
- * -------------------------------------------------------------------------------------*/
+/* --- streams -----------------------------------------------------------------------------------*/
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority)
 {
@@ -354,8 +354,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void 
         queue(lock, stream_of(handle), {{}, [function, context] { function(context); }, true}));
 }
 
-/* --- events
- * --------------------------------------------------------------------------------------*/
+/* --- events ------------------------------------------------------------------------------------*/
 
 static double now_ms(void)
 {

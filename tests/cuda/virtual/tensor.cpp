@@ -12,8 +12,7 @@
 
 enum { LANES = 32, ROWS = 16, COLUMNS = 8, INNER = 16, COPY_BYTES = 16 };
 
-/* --- mma.m16n8k16
- * --------------------------------------------------------------------------------*/
+/* --- mma.m16n8k16 ------------------------------------------------------------------------------*/
 
 struct mma_part {
     float *c;
@@ -73,8 +72,7 @@ void virtual_mma(float c[4], const uint32_t a[4], const uint32_t b[2], const cha
     virtual_warp(0xFFFFFFFFu, &part, meet_mma, false, "mma_bf16", file, line);
 }
 
-/* --- ldmatrix.x4
- * ---------------------------------------------------------------------------------*/
+/* --- ldmatrix.x4 -------------------------------------------------------------------------------*/
 
 struct matrices_part {
     uint32_t *r;
@@ -138,8 +136,7 @@ void virtual_load_matrices(uint32_t r[4], const void *row, bool is_transposed, c
                  false, "load_matrices", file, line);
 }
 
-/* --- cp.async
- * ------------------------------------------------------------------------------------*/
+/* --- cp.async ----------------------------------------------------------------------------------*/
 
 struct pending_copy {
     void *to;
