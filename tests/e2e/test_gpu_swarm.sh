@@ -16,13 +16,14 @@ export LD_LIBRARY_PATH=$virtual${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 "$GRAPEVINE" doctor --listen 127.0.0.1:0 >"$WORK/doctor" || fail "doctor: $(cat "$WORK/doctor")"
 grep -q '^fine *device cuda:0' "$WORK/doctor" || fail "the doctor sees no GPU: $(cat "$WORK/doctor")"
 
-common=(--data digits --model mlp:64,32 --averaging local-sgd:H=8 --seed 3 --checkpoint-every 100ms)
+alone=(--data digits --model "linear:64 relu linear:classes" --seed 3)
+common=("${alone[@]}" --averaging local-sgd:H=8 --checkpoint-every 100ms)
 
 # Half the numbers on the wire, in both directions between a GPU, a CPU and a bfloat16 GPU.
-start_peer gpu "${common[@]}" --codec f16 --time 15s --device cuda --out "$WORK/gpu"
-start_peer cpu "${common[@]}" --codec f16 --time 15s --device cpu --out "$WORK/cpu" \
+start_peer gpu "${common[@]}" --codec f16 --time 8s --device cuda --out "$WORK/gpu"
+start_peer cpu "${common[@]}" --codec f16 --time 8s --device cpu --out "$WORK/cpu" \
     --bootstrap "${PEER_ADDRESS[gpu]}"
-start_peer half "${common[@]}" --codec f16 --time 15s --device cuda:0 --precision bf16 --out "$WORK/half" \
+start_peer half "${common[@]}" --codec f16 --time 8s --device cuda:0 --precision bf16 --out "$WORK/half" \
     --bootstrap "${PEER_ADDRESS[gpu]}"
 wait_line cpu '"rounds_ok":[1-9]' 30
 wait_line gpu '"rounds_ok":[1-9]' 30
@@ -35,15 +36,15 @@ for name in gpu cpu half; do
 done
 
 # The GPU of one fails in the middle: it says so, and leaves; the other finishes.
-start_peer stays "${common[@]}" --time 12s --device cpu --out "$WORK/stays"
-VIRTUAL_DEVICE_LOST_AFTER=20000 start_peer loses "${common[@]}" --time 300s --device cuda \
+start_peer stays "${common[@]}" --time 9s --device cpu --out "$WORK/stays"
+VIRTUAL_DEVICE_LOST_AFTER=10000 start_peer loses "${common[@]}" --time 300s --device cuda \
     --out "$WORK/loses" --bootstrap "${PEER_ADDRESS[stays]}"
 wait_exit loses && fail "a peer without its GPU exited with 0"
 grep -q '^grapevine: .*GPU 0' "$WORK/loses.err" || fail "it does not say what failed"
 wait_exit stays || fail "its neighbour exited with $?"
 
 # And goes on from its checkpoint where there is no GPU.
-start_peer loses "${common[@]}" --steps 60000 --device cpu --out "$WORK/loses"
+start_peer loses "${common[@]}" --time 60s --join-timeout 1s --device cpu --out "$WORK/loses"
 grep -q "resuming from" "$WORK/loses.err" || fail "the peer did not resume"
 wait_line loses '"step":' 30
 (($(number step) > 0)) || fail "it began anew"
@@ -51,19 +52,19 @@ kill_peer loses
 
 # Several GPUs, and none.
 export VIRTUAL_DEVICE_COUNT=2
-start_peer two "${common[@]}" --steps 300 --averaging none --device cuda:0,1 --out "$WORK/two"
+start_peer two "${alone[@]}" --steps 300 --averaging none --device cuda:0,1 --out "$WORK/two"
 wait_exit two || fail "a peer with two GPUs exited with $?"
 [[ $(number accuracy) =~ ^0\.[89] ]] || fail "two GPUs reached only $(number accuracy)"
-"$GRAPEVINE" peer "${common[@]}" --steps 5 --device cuda:2 2>"$WORK/third.err" &&
+"$GRAPEVINE" peer "${alone[@]}" --steps 5 --device cuda:2 2>"$WORK/third.err" &&
     fail "a third of two GPUs"
 grep -q 'there is no GPU 2, only 2' "$WORK/third.err" || fail "$(cat "$WORK/third.err")"
-VIRTUAL_DEVICE_MEMORY=$((80 << 20)) "$GRAPEVINE" peer --data digits --model mlp:8000,8000 --steps 5 \
+VIRTUAL_DEVICE_MEMORY=$((80 << 20)) "$GRAPEVINE" peer --data digits --model "linear:8000 relu linear:8000 relu linear:classes" --steps 5 \
     --device cuda 2>"$WORK/memory.err" && fail "a model larger than the GPU"
 grep -q '^grapevine: .*out of memory' "$WORK/memory.err" || fail "$(cat "$WORK/memory.err")"
 export VIRTUAL_DEVICE_COUNT=0
-"$GRAPEVINE" peer --listen 127.0.0.1:0 "${common[@]}" --steps 5 2>"$WORK/none.err" >/dev/null ||
+"$GRAPEVINE" peer --listen 127.0.0.1:0 "${alone[@]}" --averaging none --steps 5 2>"$WORK/none.err" >/dev/null ||
     fail "auto without a GPU: $(cat "$WORK/none.err")"
 [ "$(grep -c '^device: the processor, as ' "$WORK/none.err")" -eq 1 ] || fail "auto did not say it once"
-"$GRAPEVINE" peer "${common[@]}" --steps 5 --device cuda 2>"$WORK/none.err" && fail "cuda without a GPU"
+"$GRAPEVINE" peer "${alone[@]}" --steps 5 --device cuda 2>"$WORK/none.err" && fail "cuda without a GPU"
 grep -q '^grapevine: --device cuda: .*no GPU' "$WORK/none.err" || fail "$(cat "$WORK/none.err")"
 echo "GPU and CPU peers mix; a lost GPU is one peer's loss"
