@@ -137,7 +137,7 @@ struct span {
     float *first, *second; /* moments */
     float *values;
     size_t n;
-    bool are_aligned; /* all of them */
+    size_t at_once; /* values in one access: COUNT where all are aligned, otherwise 1 */
 };
 
 template <typename RULE> struct rule_operation {
@@ -165,7 +165,7 @@ template <typename RULE> static enum rc update_each(struct cuda_backend *cuda, c
 {
     rule_operation<RULE> operation = {span};
 
-    return for_each_value<COUNT>(cuda, operation, span.n, span.are_aligned);
+    return for_each_value<COUNT>(cuda, operation, span.n, span.at_once > 1);
 }
 
 /* --- sums over a layer -------------------------------------------------------------------------*/
@@ -177,9 +177,9 @@ __device__ static inline void add_square(float x, double &sum)
 
 /* Alignment changes how values are read and written, not who adds them. */
 template <int N>
-__device__ static inline void read_group(const float *x, bool is_aligned, float *values)
+__device__ static inline void read_group(const float *x, size_t at_once, float *values)
 {
-    if (is_aligned) {
+    if (at_once >= N) {
         load_values<N>(x, values);
         return;
     }
@@ -190,9 +190,9 @@ __device__ static inline void read_group(const float *x, bool is_aligned, float 
 }
 
 template <int N>
-__device__ static inline void write_group(float *y, bool is_aligned, const float *values)
+__device__ static inline void write_group(float *y, size_t at_once, const float *values)
 {
-    if (is_aligned) {
+    if (at_once >= N) {
         store_values<N>(y, values);
         return;
     }
@@ -288,8 +288,8 @@ struct lars_norms {
     {
         float g[N], x[N];
 
-        read_group<N>(span.values + i, span.are_aligned, x);
-        read_group<N>(span.gradient + i, span.are_aligned, g);
+        read_group<N>(span.values + i, span.at_once, x);
+        read_group<N>(span.gradient + i, span.at_once, g);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             add_square(x[k], sums[0]);
@@ -316,17 +316,17 @@ struct lars_apply {
     {
         float g[N], m[N], x[N];
 
-        read_group<N>(span.gradient + i, span.are_aligned, g);
-        read_group<N>(span.first + i, span.are_aligned, m);
-        read_group<N>(span.values + i, span.are_aligned, x);
+        read_group<N>(span.gradient + i, span.at_once, g);
+        read_group<N>(span.first + i, span.at_once, m);
+        read_group<N>(span.values + i, span.at_once, x);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             m[k] = plus(times(span.update.beta, m[k]),
                         times(rate, plus(g[k], times(span.update.decay, x[k]))));
             x[k] = minus(x[k], m[k]);
         }
-        write_group<N>(span.first + i, span.are_aligned, m);
-        write_group<N>(span.values + i, span.are_aligned, x);
+        write_group<N>(span.first + i, span.at_once, m);
+        write_group<N>(span.values + i, span.at_once, x);
     }
 };
 
@@ -347,10 +347,10 @@ struct lamb_moments {
         const update &u = span.update;
         float g[N], m[N], s[N], x[N];
 
-        read_group<N>(span.gradient + i, span.are_aligned, g);
-        read_group<N>(span.first + i, span.are_aligned, m);
-        read_group<N>(span.second + i, span.are_aligned, s);
-        read_group<N>(span.values + i, span.are_aligned, x);
+        read_group<N>(span.gradient + i, span.at_once, g);
+        read_group<N>(span.first + i, span.at_once, m);
+        read_group<N>(span.second + i, span.at_once, s);
+        read_group<N>(span.values + i, span.at_once, x);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             m[k] = blend(u.beta, m[k], g[k]);
@@ -358,8 +358,8 @@ struct lamb_moments {
             add_square(x[k], sums[0]);
             add_square(lamb_direction(u, m[k], s[k], x[k]), sums[1]);
         }
-        write_group<N>(span.first + i, span.are_aligned, m);
-        write_group<N>(span.second + i, span.are_aligned, s);
+        write_group<N>(span.first + i, span.at_once, m);
+        write_group<N>(span.second + i, span.at_once, s);
     }
 };
 
@@ -379,14 +379,14 @@ struct lamb_apply {
     {
         float m[N], s[N], x[N];
 
-        read_group<N>(span.first + i, span.are_aligned, m);
-        read_group<N>(span.second + i, span.are_aligned, s);
-        read_group<N>(span.values + i, span.are_aligned, x);
+        read_group<N>(span.first + i, span.at_once, m);
+        read_group<N>(span.second + i, span.at_once, s);
+        read_group<N>(span.values + i, span.at_once, x);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             x[k] = minus(x[k], times(rate, lamb_direction(span.update, m[k], s[k], x[k])));
         }
-        write_group<N>(span.values + i, span.are_aligned, x);
+        write_group<N>(span.values + i, span.at_once, x);
     }
 };
 
@@ -401,8 +401,8 @@ struct muon_blend {
     {
         float beta = span.update.beta, pull[N], m[N];
 
-        read_group<N>(span.gradient + i, span.are_aligned, pull);
-        read_group<N>(span.first + i, span.are_aligned, m);
+        read_group<N>(span.gradient + i, span.at_once, pull);
+        read_group<N>(span.first + i, span.at_once, m);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             pull[k] = times(minus(1.0F, beta), pull[k]);
@@ -410,14 +410,14 @@ struct muon_blend {
             pull[k] = plus(pull[k], times(beta, m[k]));
             add_square(pull[k], sums[0]);
         }
-        write_group<N>(span.first + i, span.are_aligned, m);
-        write_group<N>(direction + i, span.are_aligned, pull);
+        write_group<N>(span.first + i, span.at_once, m);
+        write_group<N>(direction + i, span.at_once, pull);
     }
 };
 
 struct muon_normalise {
     float *direction;
-    bool is_aligned;
+    size_t at_once;
 
     __device__ float factor(const double *sums) const
     {
@@ -428,12 +428,12 @@ struct muon_normalise {
     {
         float x[N];
 
-        read_group<N>(direction + i, is_aligned, x);
+        read_group<N>(direction + i, at_once, x);
 #pragma unroll
         for (int k = 0; k < N; k++) {
             x[k] = times(x[k], factor);
         }
-        write_group<N>(direction + i, is_aligned, x);
+        write_group<N>(direction + i, at_once, x);
     }
 };
 
@@ -514,8 +514,8 @@ static enum rc update_muon(struct cuda_backend *cuda, const span &whole)
     struct span span = whole;
     enum rc rc;
 
-    span.are_aligned = span.are_aligned && is_aligned(x);
-    rc = sum_and_apply(cuda, muon_blend{span, x}, muon_normalise{x, is_aligned(x)}, n);
+    if (!is_aligned(x)) span.at_once = 1;
+    rc = sum_and_apply(cuda, muon_blend{span, x}, muon_normalise{x, span.at_once}, n);
     for (int k = 0; rc == RC_OK && k < NEWTON_SCHULZ_STEPS; k++) {
         float *next = y;
         rc = newton_schulz_step(cuda, rows, columns, x, y, a, b);
@@ -534,11 +534,10 @@ enum rc cuda_update(struct backend *backend, const struct update *update, const 
                     float *moments, float *values, size_t n)
 {
     struct cuda_backend *cuda = cuda_of(backend);
-    float *second = moments == NULL ? NULL : moments + (update->plane == 0 ? n : update->plane);
-    struct span span = {*update, gradient, moments, second, values, n, false};
+    struct span span = {*update, gradient, moments, NULL, values, n, 1};
 
     if (n == 0) return RC_OK;
-    span.are_aligned = is_aligned(gradient) && is_aligned(values) && is_aligned(moments);
+    if (is_aligned(gradient) && is_aligned(values) && is_aligned(moments)) span.at_once = COUNT;
     switch (update->kind) {
     case UPDATE_SGD:
         return update_each<rule_sgd>(cuda, span);
@@ -557,7 +556,8 @@ enum rc cuda_update(struct backend *backend, const struct update *update, const 
     default:
         break;
     }
-    span.are_aligned = span.are_aligned && is_aligned(second);
+    span.second = moments + (update->plane == 0 ? n : update->plane);
+    if (!is_aligned(span.second)) span.at_once = 1;
     switch (update->kind) {
     case UPDATE_ADAM:
         return update_each<rule_adam>(cuda, span);
