@@ -67,11 +67,16 @@ void virtual_list_pointers(const P &value, unsigned argument, std::vector<virtua
     if constexpr (std::is_pointer_v<P>) {
         to.push_back({reinterpret_cast<const void *>(value), argument, true});
     } else if constexpr (std::is_class_v<P> && sizeof(P) >= sizeof(void *)) {
+#if __has_builtin(__builtin_clear_padding) /* where stale pointers may lie */
+        P copy = value;
+
+        __builtin_clear_padding(&copy);
         for (size_t at = 0; at + sizeof(void *) <= sizeof(P); at += sizeof(void *)) {
             const void *word;
-            memcpy(&word, reinterpret_cast<const char *>(&value) + at, sizeof(word));
+            memcpy(&word, reinterpret_cast<const char *>(&copy) + at, sizeof(word));
             to.push_back({word, argument, false});
         }
+#endif
     }
 }
 

@@ -127,6 +127,38 @@ static void run_host_pointer_held(void)
     (void)cudaDeviceSynchronize();
 }
 
+struct padded {
+    float *x;
+    bool adds;
+    float *y;
+};
+
+static __global__ void put_padded(struct padded padded)
+{
+    padded.x[0] = padded.adds ? 1.0f : 2.0f;
+}
+
+static void padding_is_no_pointer(void **test_state)
+{
+    std::vector<float> here(1000);
+    struct padded padded;
+    float got;
+
+    (void)test_state;
+    itself_begin(1);
+    const float *stale = here.data() - reinterpret_cast<uintptr_t>(here.data()) % 256 / 4 + 64;
+    for (size_t at = 0; at + sizeof(stale) <= sizeof(padded); at += sizeof(stale)) {
+        memcpy(reinterpret_cast<char *>(&padded) + at, &stale, sizeof(stale));
+    }
+    padded.x = padded.y = static_cast<float *>(itself_take(4));
+    padded.adds = false;
+    ok(launch(put_padded, 1, 1, 0, NULL, padded));
+    itself_get(&got, padded.x, sizeof(got));
+    assert_true(got == 2.0f);
+    ok(cudaFree(padded.x));
+    itself_end();
+}
+
 static void wrong_accesses_end_the_program(void **test_state)
 {
     (void)test_state;
@@ -256,6 +288,7 @@ struct itself_tests itself_failures(void)
         cmocka_unit_test(memory_runs_out),
         cmocka_unit_test(freed_addresses_are_used_again_in_the_end),
         cmocka_unit_test(wrong_accesses_end_the_program),
+        cmocka_unit_test(padding_is_no_pointer),
         cmocka_unit_test(wrong_copies_fail),
         cmocka_unit_test(a_lost_device_fails_every_call_from_then_on),
         cmocka_unit_test(machines_without_a_device_say_so),
