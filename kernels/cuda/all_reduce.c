@@ -97,6 +97,7 @@ void cuda_group_leave(struct cuda_backend *cuda)
         backend_destroy(group->waiting[rank]); /* which nobody asked for; they leave, too */
         group->waiting[rank] = NULL;
     }
+    cuda->base.ops->bind_thread(&cuda->base); /* its device again, after theirs */
     if (atomic_fetch_sub(&group->present, 1) > 1) return;
     for (uint32_t rank = 0; rank < group->ranks; rank++) {
         ncclComm_t comm = atomic_exchange(&group->comms[rank], NULL);
