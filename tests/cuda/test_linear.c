@@ -1,0 +1,321 @@
+/*
+ * Dense layers and products of matrices. Limits: float32 sums differ in their order only, 1e-5.
+ * With bfloat16, weights and outputs are rounded (each an error of 1.1e-3, in norm), and biases:
+ * 8e-3. What a pass back begins with, outputs and values before the activation, is the device's on
+ * both sides: near a kink of the activation a rounded value may be on its other side.
+ */
+#include "tests/cuda/parity.h"
+
+#include "base/check.h"
+
+#define LIMIT      1e-5
+#define LIMIT_BF16 1.5e-2
+
+static size_t between(struct rng *rng, size_t low, size_t high)
+{
+    return low + (size_t)rng_below(rng, high - low + 1);
+}
+
+static bool is_one_in(struct rng *rng, uint64_t n)
+{
+    return rng_below(rng, n) == 0;
+}
+
+/* A layer on both sides, and where what it reads and writes begins in memory. */
+struct scene {
+    struct linear_options options;
+    size_t x_shift, weight_shift; /* values before the first */
+    struct linear *device, *host;
+    float *weight, *bias;
+};
+
+static void scene_choose(struct parity *p, struct scene *s)
+{
+    static const size_t edges[] = {1, 2, 3, 7, 8, 16, 32, 33, 64, 128, 257};
+    size_t *sizes[] = {&s->options.in, &s->options.out, &s->options.rows_max};
+
+    *s = (struct scene){
+        .options =
+            {
+                .with_bias = !is_one_in(&p->rng, 4),
+                .activation = {(enum activation_kind)rng_below(&p->rng, ACTIVATION_COUNT), 0.1F},
+                .with_gradients = true,
+                .with_input_gradient = true,
+            },
+        .x_shift = is_one_in(&p->rng, 3) ? between(&p->rng, 1, 9) : 0,
+        .weight_shift = is_one_in(&p->rng, 2) ? between(&p->rng, 1, 5) : 0,
+    };
+    for (size_t i = 0; i < ARRAY_COUNT(sizes); i++) {
+        *sizes[i] = is_one_in(&p->rng, 2) ? edges[rng_below(&p->rng, ARRAY_COUNT(edges))]
+                                          : between(&p->rng, 1, 70);
+    }
+}
+
+/* n parameters of the device, `shift` values into their memory. */
+static float *put_shifted(struct parity *p, const float *values, size_t n, size_t shift)
+{
+    float *block = parity_put_values(p, values, n + shift);
+
+    return block + shift;
+}
+
+static void scene_prepare(struct parity *p, struct scene *s)
+{
+    const struct linear_options *o = &s->options;
+    size_t shift = s->weight_shift, in = o->in, out = o->out;
+    float *bias = NULL;
+
+    s->weight = parity_values(p, in * out + shift, 1.0 / sqrt((double)in));
+    s->bias = o->with_bias ? parity_values(p, out + shift, 0.5) : NULL;
+    if (s->bias != NULL) bias = put_shifted(p, s->bias, out, shift);
+    parity_ok(p,
+              s->device->ops->prepare(s->device, put_shifted(p, s->weight, in * out, shift), bias));
+    parity_ok(p, s->host->ops->prepare(s->host, s->weight + shift,
+                                       s->bias != NULL ? s->bias + shift : NULL));
+}
+
+static void scene_create(struct parity *p, struct scene *s)
+{
+    parity_ok(p, p->device->ops->linear_create(p->device, &s->options, &s->device));
+    parity_ok(p, p->host->ops->linear_create(p->host, &s->options, &s->host));
+    scene_prepare(p, s);
+}
+
+static void scene_destroy(struct scene *s)
+{
+    s->device->ops->destroy(s->device);
+    s->host->ops->destroy(s->host);
+}
+
+/* n activations on both sides, shifted there. */
+static float *put_activations(struct parity *p, const float *values, size_t n, size_t shift)
+{
+    float *padded = parity_activations(p, n + shift, 1.0);
+
+    memcpy(padded + shift, values, n * sizeof(float));
+    return backend_at(p->device, parity_put_activations(p, padded, n + shift), shift);
+}
+
+/* What a forward pass leaves, on both sides. */
+struct outputs {
+    float *x, *pre, *y; /* of the host; pre NULL: not wanted */
+    float *x_there, *pre_there, *y_there;
+};
+
+static void check_forward(struct parity *p, uint64_t seed, struct scene *s, size_t rows,
+                          struct outputs *o)
+{
+    size_t in = rows * s->options.in, out = rows * s->options.out;
+    bool has_pre = activation_needs_input(s->options.activation.kind) && !is_one_in(&p->rng, 4);
+
+    o->x = parity_activations(p, in, 1.0);
+    o->x_there = put_activations(p, o->x, in, s->x_shift);
+    o->y = parity_host(p, out * sizeof(float));
+    o->y_there = parity_room(p, out);
+    o->pre = has_pre ? parity_host(p, out * sizeof(float)) : NULL;
+    o->pre_there = has_pre ? parity_room(p, out) : NULL;
+    parity_ok(p, s->device->ops->forward(s->device, rows, o->x_there, o->pre_there, o->y_there));
+    parity_ok(p, s->host->ops->forward(s->host, rows, o->x, o->pre, o->y));
+    parity_check_activations(p, seed, "y", o->y_there, o->y, out, LIMIT, LIMIT_BF16);
+    if (!has_pre) return;
+    parity_check_activations(p, seed, "pre", o->pre_there, o->pre, out, LIMIT, LIMIT_BF16);
+}
+
+static void check_backward(struct parity *p, uint64_t seed, struct scene *s, size_t rows,
+                           const struct outputs *o)
+{
+    size_t in = s->options.in, out = s->options.out, shift = s->weight_shift;
+    bool with_bias = s->options.with_bias, adds = is_one_in(&p->rng, 2);
+    bool dx_is_x = !adds && is_one_in(&p->rng, 3), wants_dx = !is_one_in(&p->rng, 5);
+    float *weight = parity_values(p, in * out + shift, 1.0), *bias = parity_values(p, out, 1.0);
+    float *dy = parity_activations(p, rows * out, 1.0);
+    float *dx = dx_is_x ? o->x : parity_activations(p, rows * in, 1.0);
+    struct linear_backward host = {
+        .rows = rows,
+        .x = o->x,
+        .pre = o->pre != NULL ? parity_get_activations(p, o->pre_there, rows * out) : NULL,
+        .y = parity_get_activations(p, o->y_there, rows * out),
+        .dy = dy,
+        .dx = wants_dx ? dx : NULL,
+        .adds_to_dx = adds,
+        .is_first = is_one_in(&p->rng, 2),
+        .dweight = weight + shift,
+        .dbias = with_bias ? bias : NULL,
+    };
+    struct linear_backward device = host;
+
+    device.x = o->x_there;
+    device.pre = o->pre_there;
+    device.y = o->y_there;
+    device.dy = parity_put_activations(p, dy, rows * out);
+    if (wants_dx) device.dx = dx_is_x ? o->x_there : parity_put_activations(p, dx, rows * in);
+    if (host.is_first) {
+        device.dweight = (float *)parity_block(p, (in * out + shift) * sizeof(float)) + shift;
+        device.dbias = with_bias ? parity_block(p, out * sizeof(float)) : NULL;
+    } else {
+        device.dweight = put_shifted(p, weight, in * out, shift);
+        device.dbias = with_bias ? parity_put_values(p, bias, out) : NULL;
+    }
+    parity_ok(p, s->device->ops->backward(s->device, &device));
+    parity_ok(p, s->host->ops->backward(s->host, &host));
+    parity_check_activations(p, seed, "dy", device.dy, dy, rows * out, LIMIT, LIMIT_BF16);
+    parity_check_values(p, seed, "dweight", device.dweight, host.dweight, in * out, LIMIT,
+                        LIMIT_BF16);
+    if (with_bias) {
+        parity_check_values(p, seed, "dbias", device.dbias, host.dbias, out, LIMIT, LIMIT_BF16);
+    }
+    if (!wants_dx) return;
+    parity_check_activations(p, seed, "dx", device.dx, dx, rows * in, LIMIT, LIMIT_BF16);
+}
+
+/* Layers of all shapes, activations and alignments compute what the twin does, with full batches
+ * and with fewer rows. */
+static void layers_are_as_their_twins(bool is_bf16, uint64_t seed)
+{
+    for (uint64_t i = 0; i < 16; i++) {
+        struct parity *p = parity_begin(is_bf16, 100 * seed + i);
+        struct outputs outputs;
+        struct scene s;
+
+        scene_choose(p, &s);
+        scene_create(p, &s);
+        for (int k = 0; k < 2; k++) {
+            size_t most = s.options.rows_max, rows = k == 0 ? most : between(&p->rng, 1, most);
+            bool needs_pre = activation_needs_input(s.options.activation.kind);
+
+            check_forward(p, seed, &s, rows, &outputs);
+            if (needs_pre && outputs.pre == NULL) continue;
+            check_backward(p, seed, &s, rows, &outputs);
+        }
+        scene_destroy(&s);
+        parity_end(p);
+    }
+}
+PARITY_TEST(layers_are_as_their_twins)
+
+/* More counts of rows than a layer remembers are no matter, and new weights are taken. */
+static void any_count_of_rows_will_do(bool is_bf16, uint64_t seed)
+{
+    struct parity *p = parity_begin(is_bf16, seed);
+    struct scene s = {.options = {.in = 24,
+                                  .out = 17,
+                                  .rows_max = 40,
+                                  .with_bias = true,
+                                  .activation = {ACTIVATION_RELU, 0.0F}}};
+    struct outputs outputs;
+
+    scene_create(p, &s);
+    for (size_t rows = 1; rows <= 20; rows++) {
+        check_forward(p, seed, &s, rows, &outputs);
+    }
+    scene_prepare(p, &s);
+    check_forward(p, seed, &s, 1, &outputs);
+    scene_destroy(&s);
+    parity_end(p);
+}
+PARITY_TEST(any_count_of_rows_will_do)
+
+/* Recorded passes, run again on other inputs, give the bits that direct calls give. */
+static void recordings_repeat_the_calls(bool is_bf16, uint64_t seed)
+{
+    struct parity *p = parity_begin(is_bf16, seed);
+    const struct backend_ops *ops = p->device->ops;
+    struct scene s = {.options = {.in = 40,
+                                  .out = 24,
+                                  .rows_max = 32,
+                                  .with_bias = true,
+                                  .activation = {ACTIVATION_GELU, 0.0F},
+                                  .with_gradients = true,
+                                  .with_input_gradient = true}};
+    size_t in = 32 * 40, out = 32 * 24, weights = 40 * 24, bytes = p->device->value_bytes;
+    float *x = parity_room(p, in), *dy = parity_room(p, out);
+    struct linear_backward pass = {
+        .rows = 32,
+        .x = x,
+        .pre = parity_room(p, out),
+        .y = parity_room(p, out),
+        .dy = parity_room(p, out),
+        .dx = parity_room(p, in),
+        .is_first = true,
+        .dweight = parity_block(p, weights * sizeof(float)),
+        .dbias = parity_block(p, 24 * sizeof(float)),
+    };
+    float *pre = backend_at(p->device, pass.pre, 0), *y = backend_at(p->device, pass.y, 0);
+    struct recording *recording = NULL;
+    float *direct = NULL;
+
+    scene_create(p, &s);
+    for (int run = 0; run < 3; run++) { /* directly; recorded and replayed; directly again */
+        const float *values = parity_put_activations(p, parity_activations(p, in, 1.0), in);
+        const float *gradients = parity_put_activations(p, parity_activations(p, out, 1.0), out);
+
+        if (run < 2) { /* the last run repeats the second's inputs */
+            parity_ok(p, ops->copy(p->device, x, values, in * bytes));
+            parity_ok(p, ops->copy(p->device, dy, gradients, out * bytes));
+        }
+        if (run == 1) parity_ok(p, ops->record_begin(p->device));
+        parity_ok(p, ops->copy(p->device, pass.dy, dy, out * bytes));
+        parity_ok(p, s.device->ops->forward(s.device, 32, x, pre, y));
+        parity_ok(p, s.device->ops->backward(s.device, &pass));
+        if (run == 1) {
+            parity_ok(p, ops->record_end(p->device, &recording));
+            parity_ok(p, ops->replay(p->device, recording));
+            direct = parity_get_values(p, pass.dweight, weights);
+        }
+    }
+    assert_memory_equal(direct, parity_get_values(p, pass.dweight, weights),
+                        weights * sizeof(float));
+    p->checks++;
+    ops->recording_destroy(p->device, recording);
+    scene_destroy(&s);
+    parity_end(p);
+}
+PARITY_TEST(recordings_repeat_the_calls)
+
+/* Products of float32 matrices in all forms, with strides, alpha and beta. */
+static void products_are_as_their_twins(void **state)
+{
+    (void)state;
+    FOR_EACH_SEED (seed, 8) {
+        struct parity *p = parity_begin(seed % 2 == 0, seed);
+        struct gemm g = {
+            .is_a_transposed = is_one_in(&p->rng, 2),
+            .is_b_transposed = is_one_in(&p->rng, 2),
+            .rows = between(&p->rng, 1, 60),
+            .columns = between(&p->rng, 1, 60),
+            .inner = between(&p->rng, 1, 90),
+            .alpha = (float)rng_normal(&p->rng),
+            .beta = is_one_in(&p->rng, 2) ? 0.0F : (float)rng_normal(&p->rng),
+        };
+        size_t a_columns = g.is_a_transposed ? g.rows : g.inner;
+        size_t b_columns = g.is_b_transposed ? g.inner : g.columns;
+        size_t a_rows = g.is_a_transposed ? g.inner : g.rows;
+        size_t b_rows = g.is_b_transposed ? g.columns : g.inner;
+        struct gemm there = g;
+
+        g.a_stride = a_columns + between(&p->rng, 0, 3);
+        g.b_stride = b_columns + between(&p->rng, 0, 3);
+        g.c_stride = g.columns + between(&p->rng, 0, 3);
+        g.a = parity_values(p, a_rows * g.a_stride, 1.0);
+        g.b = parity_values(p, b_rows * g.b_stride, 1.0);
+        g.c = parity_values(p, g.rows * g.c_stride, 1.0);
+        there = g;
+        there.a = parity_put_values(p, g.a, a_rows * g.a_stride);
+        there.b = parity_put_values(p, g.b, b_rows * g.b_stride);
+        there.c = parity_put_values(p, g.c, g.rows * g.c_stride);
+        parity_ok(p, p->device->ops->gemm(p->device, &there));
+        parity_ok(p, p->host->ops->gemm(p->host, &g));
+        parity_compare(p, seed, "c", parity_get_values(p, there.c, g.rows * g.c_stride), g.c,
+                       g.rows * g.c_stride, LIMIT);
+        parity_end(p);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    PARITY_BOTH(layers_are_as_their_twins),
+    PARITY_BOTH(any_count_of_rows_will_do),
+    PARITY_BOTH(recordings_repeat_the_calls),
+    cmocka_unit_test(products_are_as_their_twins),
+};
+
+PARITY_MAIN("linear", tests)
