@@ -67,7 +67,7 @@ static __global__ void __launch_bounds__(THREADS)
             values[k] = load(from) / pixels;
         }
         while (seat.image < view.images) {
-            size_t at[1];
+            size_t at[1] = {0};
             (void)channel_take(&view, &seat, at);
             store_values<N>(dx + at[0], values);
         }
