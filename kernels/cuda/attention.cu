@@ -8,6 +8,7 @@
  * and keys are turned into scratch memory once, not once for every tile that reads them.
  */
 #include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_choice.h"
 
 #include "base/check.h"
 
@@ -234,9 +235,37 @@ static bool has_tensor(const struct cuda_backend *cuda, const struct attention_p
            attention_tensor_has(cuda, pass.head_width);
 }
 
+/* Whether a graph takes the pass; where it leaves statistics that nobody wants is of no matter. */
+static bool graph_takes(const struct attention_graph *graph, const struct attention_pass &pass)
+{
+    return graph != NULL && is_aligned(pass.queries, 16) && is_aligned(pass.values, 16) &&
+           is_aligned(pass.y, 16) && is_aligned(pass.dy, 16) && is_aligned(pass.dqkv, 16);
+}
+
+static enum rc run_graph(struct cuda_backend *cuda, struct attention_graph *graph,
+                         const struct attention_pass &pass, const void *y, size_t workspace_at)
+{
+    bf16 *dqkv = static_cast<bf16 *>(pass.dqkv);
+    void *operands[GRAPH_OPERANDS] = {};
+
+    operands[GRAPH_QUERIES] = const_cast<void *>(pass.queries);
+    operands[GRAPH_KEYS] = const_cast<void *>(pass.keys);
+    operands[GRAPH_VALUES] = const_cast<void *>(pass.values);
+    operands[GRAPH_Y] = const_cast<void *>(y);
+    operands[GRAPH_STATISTICS] = pass.statistics;
+    operands[GRAPH_DY] = const_cast<void *>(pass.dy);
+    operands[GRAPH_DQUERIES] = dqkv;
+    if (dqkv != NULL) operands[GRAPH_DKEYS] = dqkv + pass.width;
+    if (dqkv != NULL) operands[GRAPH_DVALUES] = dqkv + 2 * (size_t)pass.width;
+    return cuda_check_dnn(
+        cuda,
+        attention_graph_run(graph, operands, static_cast<char *>(cuda->scratch) + workspace_at),
+        "attention_graph_run", __FILE__, __LINE__);
+}
+
 template <typename T>
-static enum rc forward(struct cuda_backend *cuda, const struct attention *attention, const T *qkv,
-                       T *y, float *statistics)
+static enum rc forward(struct cuda_backend *cuda, const struct attention *attention,
+                       struct attention_graph *graph, const T *qkv, T *y, float *statistics)
 {
     struct attention_layout layout = layout_of(attention, sizeof(T));
     struct attention_pass pass = pass_of<T>(cuda, attention, qkv, layout);
@@ -246,11 +275,18 @@ static enum rc forward(struct cuda_backend *cuda, const struct attention *attent
     pass.statistics = statistics;
     if (attention->is_rotary) rc = turn_all<T>(cuda, pass, qkv);
     if (rc != RC_OK) return rc;
+    if (graph_takes(graph, pass)) {
+        if (statistics == NULL) {
+            pass.statistics =
+                reinterpret_cast<float *>(static_cast<char *>(cuda->scratch) + layout.rows);
+        }
+        return run_graph(cuda, graph, pass, y, layout.total);
+    }
     return has_tensor(cuda, pass) ? attention_tensor_forward(cuda, &pass)
                                   : attention_plain_forward(cuda, &pass);
 }
 
-/* The gradients of plain kernels are those of turned queries and keys. */
+/* The gradients of plain kernels and graphs are those of turned queries and keys. */
 template <typename T>
 static enum rc turn_back(struct cuda_backend *cuda, const struct attention_pass &pass)
 {
@@ -268,7 +304,7 @@ static enum rc turn_back(struct cuda_backend *cuda, const struct attention_pass 
 
 template <typename T>
 static enum rc backward(struct cuda_backend *cuda, const struct attention *attention,
-                        const struct attention_backward *from)
+                        struct attention_graph *graph, const struct attention_backward *from)
 {
     struct attention_layout layout = layout_of(attention, sizeof(T));
     struct attention_pass pass = pass_of<T>(cuda, attention, as<T>(from->qkv), layout);
@@ -290,26 +326,48 @@ out:
     return rc;
 }
 
+enum rc attention_forward_by(struct cuda_backend *cuda, const struct attention *attention,
+                             struct attention_graph *graph, const float *qkv, float *y,
+                             float *statistics)
+{
+    enum rc rc;
+
+    WITH_ACTIVATIONS(cuda,
+                     rc = forward<T>(cuda, attention, graph, as<T>(qkv), as<T>(y), statistics));
+    return rc;
+}
+
+enum rc attention_backward_by(struct cuda_backend *cuda, const struct attention *attention,
+                              struct attention_graph *graph, const struct attention_backward *pass)
+{
+    enum rc rc;
+
+    WITH_ACTIVATIONS(cuda, rc = backward<T>(cuda, attention, graph, pass));
+    return rc;
+}
+
 enum rc cuda_attention_forward(struct backend *backend, const struct attention *attention,
                                const float *qkv, float *y, float *statistics)
 {
     struct cuda_backend *cuda = cuda_of(backend);
-    enum rc rc;
 
     if (attention->samples == 0) return RC_OK;
-    WITH_ACTIVATIONS(cuda, rc = forward<T>(cuda, attention, as<T>(qkv), as<T>(y), statistics));
-    return rc;
+    return attention_forward_by(cuda, attention, attention_chosen(cuda, attention, false), qkv, y,
+                                statistics);
 }
 
 enum rc cuda_attention_backward(struct backend *backend, const struct attention *attention,
                                 const struct attention_backward *pass)
 {
     struct cuda_backend *cuda = cuda_of(backend);
-    enum rc rc;
 
     if (attention->samples == 0) return RC_OK;
-    WITH_ACTIVATIONS(cuda, rc = backward<T>(cuda, attention, pass));
-    return rc;
+    return attention_backward_by(cuda, attention, attention_chosen(cuda, attention, true), pass);
+}
+
+size_t attention_scratch(const struct cuda_backend *cuda, const struct attention *attention)
+{
+    return layout_of(attention, cuda->base.value_bytes).total;
 }
 
 enum rc cuda_attention_reserve(struct backend *backend, const struct attention *attention)
@@ -319,8 +377,11 @@ enum rc cuda_attention_reserve(struct backend *backend, const struct attention *
     enum rc rc;
 
     check(attention);
-    rc = cuda_scratch_reserve(cuda, layout_of(attention, cuda->base.value_bytes).total);
-    if (rc != RC_OK || !cuda->is_bf16 || !attention_tensor_has(cuda, head_width)) return rc;
-    rc = attention_tensor_allow_forward(cuda, head_width);
-    return rc == RC_OK ? attention_tensor_allow_backward(cuda, head_width) : rc;
+    rc = cuda_scratch_reserve(cuda, attention_scratch(cuda, attention));
+    if (rc == RC_OK && cuda->is_bf16 && attention_tensor_has(cuda, head_width)) {
+        rc = attention_tensor_allow_forward(cuda, head_width);
+        if (rc == RC_OK) rc = attention_tensor_allow_backward(cuda, head_width);
+    }
+    if (rc == RC_OK) attention_choose(cuda, attention);
+    return rc;
 }

@@ -226,6 +226,7 @@ static void cuda_destroy(struct backend *backend)
     (void)cudaSetDevice(cuda->device);
     if (cuda->stream != NULL) (void)cudaStreamSynchronize(cuda->stream);
     cuda_group_leave(cuda);
+    cuda_attention_forget(cuda);
     upload_destroy(cuda->upload);
     if (cuda->dnn != NULL) (void)cudnnDestroy(cuda->dnn);
     if (cuda->blas_lt != NULL) (void)cublasLtDestroy(cuda->blas_lt);

@@ -26,8 +26,9 @@ extern "C" {
 #include "base/check.h"
 #include "kernels/cuda/cuda_backend.h"
 
-struct cuda_group;  /* all_reduce.c: backends of one replica on several devices */
-struct cuda_upload; /* backend.c: page-locked memory that uploads pass through */
+struct cuda_group;       /* all_reduce.c: backends of one replica on several devices */
+struct cuda_upload;      /* backend.c: page-locked memory that uploads pass through */
+struct attention_choice; /* attention_choice.c: who computes attention of some shape */
 
 struct cuda_backend {
     struct backend base; /* first */
@@ -51,8 +52,9 @@ struct cuda_backend {
     struct cuda_upload *upload;
     cudaEvent_t paces[2]; /* ends of the last steps */
     uint32_t pace_next;
-    struct cuda_group *group; /* NULL: one device */
-    uint32_t rank;            /* in the group */
+    struct cuda_group *group;           /* NULL: one device */
+    uint32_t rank;                      /* in the group */
+    struct attention_choice *attention; /* a list */
 };
 
 static inline struct cuda_backend *cuda_of(struct backend *backend)
@@ -214,13 +216,17 @@ enum rc cuda_positions_forward(struct backend *backend, const struct positions *
 enum rc cuda_positions_backward(struct backend *backend, const struct positions *positions,
                                 const float *dy, float *dtable);
 
-/* attention.cu (float32 and shared parts), attention_tensor.cu (bfloat16), attention_graph.c
- * (cuDNN) */
+/* attention.cu (entries), attention_plain.cu, attention_tensor.cu, attention_tensor_backward.cu
+ * (kernels), attention_graph.c (cuDNN), attention_choice.c (which) */
 enum rc cuda_attention_forward(struct backend *backend, const struct attention *attention,
                                const float *qkv, float *y, float *statistics);
 enum rc cuda_attention_backward(struct backend *backend, const struct attention *attention,
                                 const struct attention_backward *pass);
 enum rc cuda_attention_reserve(struct backend *backend, const struct attention *attention);
+/** Who computes attention of the shape last reserved, and why, for people; "" if none was. */
+const char *cuda_attention_choice(struct backend *backend);
+/** Release what was chosen, while the library is still there. */
+void cuda_attention_forget(struct cuda_backend *cuda);
 
 /* recurrent.c */
 enum rc cuda_recurrent_create(struct backend *backend, const struct recurrent_options *options,
