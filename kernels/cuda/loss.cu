@@ -259,10 +259,12 @@ template <typename T>
 static cudaError_t launch_rows(struct cuda_backend *cuda, const cross_entropy_rows &all,
                                const T *logits, T *gradient)
 {
-    uint32_t warps = THREADS / WARP;
+    uint32_t warps = THREADS / WARP, twice = 2 * access_values<T>();
 
-    if (all.classes > WARP_CLASSES_MAX) {
-        return launch(wide_rows<T>, all.rows, ROW_THREADS, 0, cuda->stream, all, logits, gradient);
+    if (all.classes > WARP_CLASSES_MAX) { /* two accesses a thread, if they are not more */
+        uint32_t threads = (all.classes / twice + WARP - 1) / WARP * WARP, most = ROW_THREADS;
+        return launch(wide_rows<T>, all.rows, threads < most ? threads : most, 0, cuda->stream, all,
+                      logits, gradient);
     }
     return launch(narrow_rows<T>, (all.rows + warps - 1) / warps, THREADS, 0, cuda->stream, all,
                   logits, gradient);
