@@ -42,17 +42,21 @@ static inline struct image_shape random_image(struct parity *p)
     return shape;
 }
 
-/* Room for n activations, poisoned; one value behind an aligned address for a third of them. */
-static inline float *image_room(struct parity *p, size_t n)
+/* How many values behind an aligned address a case has its activations. */
+static inline size_t random_offset(struct parity *p)
 {
-    size_t offset = between(p, 0, 2) == 0 ? 1 : 0;
+    return between(p, 0, 2) == 0 ? 1 : 0;
+}
 
+/* Room for n activations, poisoned. */
+static inline float *image_room(struct parity *p, size_t offset, size_t n)
+{
     return backend_at(p->device, parity_room(p, n + offset), offset);
 }
 
-static inline float *image_put(struct parity *p, const float *from, size_t n)
+static inline float *image_put(struct parity *p, size_t offset, const float *from, size_t n)
 {
-    float *to = image_room(p, n);
+    float *to = image_room(p, offset, n);
 
     parity_ok(p, p->device->ops->to_activations(p->device, parity_put_values(p, from, n), to, n));
     return to;

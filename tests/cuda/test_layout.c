@@ -6,9 +6,10 @@ static void check_relayout(struct parity *p, uint64_t seed, struct image_shape f
                            uint32_t images)
 {
     struct image_shape to = from;
-    size_t n = images * image_values(from);
+    size_t n = images * image_values(from), offset = random_offset(p);
     float *x = parity_activations(p, n, 1.0), *wanted = parity_host(p, n * sizeof(*wanted));
-    float *on_x = image_put(p, x, n), *there = image_room(p, n), *back = image_room(p, n);
+    float *on_x = image_put(p, offset, x, n), *there = image_room(p, offset, n),
+          *back = image_room(p, offset, n);
     const struct backend_ops *ops = p->device->ops;
 
     to.block = random_block(p, from.channels);
@@ -39,16 +40,18 @@ static void check_average(struct parity *p, uint64_t seed)
     struct image_shape in = random_image(p);
     uint32_t images = between(p, 1, 4);
     size_t ins = images * image_values(in), outs = (size_t)images * in.channels;
+    size_t offset = random_offset(p);
     float *x = parity_activations(p, ins, 1.0), *dy = parity_activations(p, outs, 1.0);
     float *y = parity_host(p, outs * sizeof(*y)), *dx = parity_host(p, ins * sizeof(*dx));
-    float *on_x = image_put(p, x, ins), *on_dy = image_put(p, dy, outs), *on_y[2], *on_dx[2];
+    float *on_x = image_put(p, offset, x, ins), *on_dy = image_put(p, offset, dy, outs), *on_y[2],
+          *on_dx[2];
     const struct backend_ops *ops = p->device->ops;
 
     image_check_host(p->host->ops->global_average_forward(p->host, in, images, x, y));
     image_check_host(p->host->ops->global_average_backward(p->host, in, images, dy, dx));
     for (int i = 0; i < 2; i++) {
-        on_y[i] = image_room(p, outs);
-        on_dx[i] = image_room(p, ins);
+        on_y[i] = image_room(p, offset, outs);
+        on_dx[i] = image_room(p, offset, ins);
         parity_ok(p, ops->global_average_forward(p->device, in, images, on_x, on_y[i]));
         parity_ok(p, ops->global_average_backward(p->device, in, images, on_dy, on_dx[i]));
     }
@@ -73,7 +76,7 @@ static void check_subsample(struct parity *p, uint64_t seed)
 {
     struct subsample o = {.in = random_image(p), .stride = between(p, 1, 3)};
     uint32_t images = between(p, 1, 3), channels = o.in.channels * between(p, 1, 2);
-    size_t ins, outs;
+    size_t ins, outs, offset = random_offset(p);
 
     o.out = (struct image_shape){channels, (o.in.height - 1) / o.stride + 1,
                                  (o.in.width - 1) / o.stride + 1, random_block(p, channels)};
@@ -82,13 +85,14 @@ static void check_subsample(struct parity *p, uint64_t seed)
     outs = images * image_values(o.out);
     float *x = parity_activations(p, ins, 1.0), *dy = parity_activations(p, outs, 1.0);
     float *y = parity_host(p, outs * sizeof(*y)), *dx = parity_host(p, ins * sizeof(*dx));
-    float *on_y = image_room(p, outs), *on_dx = image_room(p, ins);
+    float *on_y = image_room(p, offset, outs), *on_dx = image_room(p, offset, ins);
     const struct backend_ops *ops = p->device->ops;
 
     image_check_host(p->host->ops->subsample_forward(p->host, &o, images, x, y));
     image_check_host(p->host->ops->subsample_backward(p->host, &o, images, dy, dx));
-    parity_ok(p, ops->subsample_forward(p->device, &o, images, image_put(p, x, ins), on_y));
-    parity_ok(p, ops->subsample_backward(p->device, &o, images, image_put(p, dy, outs), on_dx));
+    parity_ok(p, ops->subsample_forward(p->device, &o, images, image_put(p, offset, x, ins), on_y));
+    parity_ok(
+        p, ops->subsample_backward(p->device, &o, images, image_put(p, offset, dy, outs), on_dx));
     parity_check_activations(p, seed, "y", on_y, y, outs, 0.0, 0.0);
     parity_check_activations(p, seed, "dx", on_dx, dx, ins, 0.0, 0.0);
 }

@@ -25,7 +25,7 @@ static struct pool_options random_pool(struct parity *p, enum pool_kind kind)
 struct pooled {
     struct pool_options options;
     uint32_t images;
-    size_t ins, outs;
+    size_t offset, ins, outs;
     float *x, *dy, *y, *dx; /* of the twin */
     uint8_t *winner;        /* NULL: means */
     float *on_x, *on_dy;    /* on the device */
@@ -36,6 +36,7 @@ static struct pooled pooled_create(struct parity *p, enum pool_kind kind)
     struct pooled o = {.options = random_pool(p, kind), .images = between(p, 1, 3)};
     const struct backend_ops *ops = p->host->ops;
 
+    o.offset = random_offset(p);
     o.ins = o.images * image_values(o.options.in);
     o.outs = o.images * image_values(o.options.out);
     o.x = parity_activations(p, o.ins, 1.0);
@@ -48,8 +49,8 @@ static struct pooled pooled_create(struct parity *p, enum pool_kind kind)
     if (kind == POOL_MAX) o.winner = parity_host(p, o.outs);
     image_check_host(ops->pool_forward(p->host, &o.options, o.images, o.x, o.y, o.winner));
     image_check_host(ops->pool_backward(p->host, &o.options, o.images, o.dy, o.winner, o.dx));
-    o.on_x = image_put(p, o.x, o.ins);
-    o.on_dy = image_put(p, o.dy, o.outs);
+    o.on_x = image_put(p, o.offset, o.x, o.ins);
+    o.on_dy = image_put(p, o.offset, o.dy, o.outs);
     return o;
 }
 
@@ -64,8 +65,8 @@ static void check_pool(struct parity *p, uint64_t seed, enum pool_kind kind)
     uint8_t *winner[2] = {NULL, NULL};
 
     for (int i = 0; i < 2; i++) {
-        y[i] = image_room(p, o.outs);
-        dx[i] = image_room(p, o.ins);
+        y[i] = image_room(p, o.offset, o.outs);
+        dx[i] = image_room(p, o.offset, o.ins);
         if (kind == POOL_MAX) winner[i] = parity_block(p, o.outs);
         parity_ok(p, ops->pool_forward(p->device, &o.options, o.images, o.on_x, y[i], winner[i]));
         parity_ok(p,
@@ -117,9 +118,10 @@ static void a_nan_reaches_the_output(bool is_bf16, uint64_t seed)
         x[i] = i < 16 ? NAN : 1.0F;
     }
     for (int with_relu = 0; with_relu < 2; with_relu++) {
-        float *y = image_room(p, 16), *got;
+        float *y = image_room(p, 0, 16), *got;
         o.with_relu = with_relu == 1;
-        parity_ok(p, p->device->ops->pool_forward(p->device, &o, 1, image_put(p, x, 64), y, NULL));
+        parity_ok(p,
+                  p->device->ops->pool_forward(p->device, &o, 1, image_put(p, 0, x, 64), y, NULL));
         got = parity_get_activations(p, y, 16);
         for (int c = 0; c < 16; c++) {
             check_seed(seed, isnan(got[c]));
