@@ -65,7 +65,7 @@ enum rc cuda_all_reduce(struct backend *backend, float *x, size_t n)
     if (comm == NULL) return other_failed(cuda);
     NCCL_TRY(cuda, ncclAllReduce(x, x, n, ncclFloat32, ncclSum, comm, cuda->stream));
 out:
-    if (rc != RC_OK) cuda_group_abort(cuda);
+    if (cuda->is_lost) cuda_group_abort(cuda); /* but not if it could not be recorded */
     return rc;
 }
 
