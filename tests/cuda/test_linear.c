@@ -21,12 +21,31 @@ static bool is_one_in(struct rng *rng, uint64_t n)
     return rng_below(rng, n) == 0;
 }
 
+static double norm(const float *values, size_t n)
+{
+    double sum = 0.0;
+
+    for (size_t i = 0; i < n; i++) {
+        sum += (double)values[i] * (double)values[i];
+    }
+    return sqrt(sum);
+}
+
+/* How much more than the limit is allowed of a result that is usually of this `size`. */
+static double allowance(const float *wanted, size_t n, double size)
+{
+    double is = norm(wanted, n);
+
+    return is >= size || is == 0.0 ? 1.0 : size / is;
+}
+
 /* A layer on both sides, and where what it reads and writes begins in memory. */
 struct scene {
     struct linear_options options;
     size_t x_shift, weight_shift; /* values before the first */
     struct linear *device, *host;
     float *weight, *bias;
+    double weight_size; /* its norm */
 };
 
 static void scene_choose(struct parity *p, struct scene *s)
@@ -66,6 +85,7 @@ static void scene_prepare(struct parity *p, struct scene *s)
     float *bias = NULL;
 
     s->weight = parity_values(p, in * out + shift, 1.0 / sqrt((double)in));
+    s->weight_size = norm(s->weight + shift, in * out);
     s->bias = o->with_bias ? parity_values(p, out + shift, 0.5) : NULL;
     if (s->bias != NULL) bias = put_shifted(p, s->bias, out, shift);
     parity_ok(p,
@@ -107,8 +127,10 @@ static void check_forward(struct parity *p, uint64_t seed, struct scene *s, size
 {
     size_t in = rows * s->options.in, out = rows * s->options.out;
     bool has_pre = activation_needs_input(s->options.activation.kind) && !is_one_in(&p->rng, 4);
+    double x_size, more;
 
     o->x = parity_activations(p, in, 1.0);
+    x_size = norm(o->x, in);
     o->x_there = put_activations(p, o->x, in, s->x_shift);
     o->y = parity_host(p, out * sizeof(float));
     o->y_there = parity_room(p, out);
@@ -116,9 +138,13 @@ static void check_forward(struct parity *p, uint64_t seed, struct scene *s, size
     o->pre_there = has_pre ? parity_room(p, out) : NULL;
     parity_ok(p, s->device->ops->forward(s->device, rows, o->x_there, o->pre_there, o->y_there));
     parity_ok(p, s->host->ops->forward(s->host, rows, o->x, o->pre, o->y));
-    parity_check_activations(p, seed, "y", o->y_there, o->y, out, LIMIT, LIMIT_BF16);
-    if (!has_pre) return;
-    parity_check_activations(p, seed, "pre", o->pre_there, o->pre, out, LIMIT, LIMIT_BF16);
+    if (has_pre) {
+        more = allowance(o->pre, out, x_size * s->weight_size / sqrt((double)s->options.in));
+        parity_check_activations(p, seed, "pre", o->pre_there, o->pre, out, more * LIMIT,
+                                 more * LIMIT_BF16);
+    }
+    more = allowance(o->y, out, x_size * s->weight_size / sqrt((double)s->options.in));
+    parity_check_activations(p, seed, "y", o->y_there, o->y, out, more * LIMIT, more * LIMIT_BF16);
 }
 
 static void check_backward(struct parity *p, uint64_t seed, struct scene *s, size_t rows,
@@ -143,6 +169,7 @@ static void check_backward(struct parity *p, uint64_t seed, struct scene *s, siz
         .dbias = with_bias ? bias : NULL,
     };
     struct linear_backward device = host;
+    double x_size = norm(o->x, rows * in), dy_size, more;
 
     device.x = o->x_there;
     device.pre = o->pre_there;
@@ -159,13 +186,19 @@ static void check_backward(struct parity *p, uint64_t seed, struct scene *s, siz
     parity_ok(p, s->device->ops->backward(s->device, &device));
     parity_ok(p, s->host->ops->backward(s->host, &host));
     parity_check_activations(p, seed, "dy", device.dy, dy, rows * out, LIMIT, LIMIT_BF16);
-    parity_check_values(p, seed, "dweight", device.dweight, host.dweight, in * out, LIMIT,
-                        LIMIT_BF16);
+    dy_size = norm(dy, rows * out); /* before the activation, by now */
+    more = allowance(host.dweight, in * out, dy_size * x_size / sqrt((double)rows));
+    parity_check_values(p, seed, "dweight", device.dweight, host.dweight, in * out, more * LIMIT,
+                        more * LIMIT_BF16);
     if (with_bias) {
-        parity_check_values(p, seed, "dbias", device.dbias, host.dbias, out, LIMIT, LIMIT_BF16);
+        more = allowance(host.dbias, out, dy_size);
+        parity_check_values(p, seed, "dbias", device.dbias, host.dbias, out, more * LIMIT,
+                            more * LIMIT_BF16);
     }
     if (!wants_dx) return;
-    parity_check_activations(p, seed, "dx", device.dx, dx, rows * in, LIMIT, LIMIT_BF16);
+    more = allowance(dx, rows * in, dy_size * s->weight_size / sqrt((double)out));
+    parity_check_activations(p, seed, "dx", device.dx, dx, rows * in, more * LIMIT,
+                             more * LIMIT_BF16);
 }
 
 /* Layers of all shapes, activations and alignments compute what the twin does, with full batches
