@@ -456,13 +456,28 @@ struct muon_apply {
     }
 };
 
-static enum rc copy_values(struct cuda_backend *cuda, float *to, const float *from, size_t n)
-{
-    return CUDA_CHECK(
-        cuda, cudaMemcpyAsync(to, from, n * sizeof(float), cudaMemcpyDeviceToDevice, cuda->stream));
-}
+/* B = a I + b A */
+struct muon_polynomial {
+    const float *a;
+    float *b;
+    size_t side;
 
-/* On the shorter side of X: A = X X^T, B = b A + c A A, Y = a X + B X, or the transposed form. */
+    template <int N> __device__ void at(size_t i) const
+    {
+        float values[N];
+
+        load_values<N>(a + i, values);
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            values[k] *= static_cast<float>(NEWTON_SCHULZ_B);
+            if ((i + k) % (side + 1) == 0) values[k] += static_cast<float>(NEWTON_SCHULZ_A);
+        }
+        store_values<N>(b + i, values);
+    }
+};
+
+/* On the shorter side of X: A = X X^T, B = a I + b A + c A A, Y = B X, or the transposed form. (The
+ * processor adds a X to the product instead, which here would be a copy more.) */
 static enum rc newton_schulz_step(struct cuda_backend *cuda, size_t rows, size_t columns,
                                   const float *x, float *y, float *a, float *b)
 {
@@ -482,25 +497,23 @@ static enum rc newton_schulz_step(struct cuda_backend *cuda, size_t rows, size_t
     polynomial.rows = polynomial.columns = polynomial.inner = side;
     polynomial.a_stride = polynomial.b_stride = polynomial.c_stride = side;
     polynomial.alpha = static_cast<float>(NEWTON_SCHULZ_C);
-    polynomial.beta = static_cast<float>(NEWTON_SCHULZ_B);
+    polynomial.beta = 1.0F;
     polynomial.a = polynomial.b = a;
     polynomial.c = b;
     product.rows = rows;
-    product.columns = product.b_stride = product.c_stride = columns;
-    product.inner = product.a_stride = side;
+    product.columns = product.c_stride = columns;
+    product.inner = side;
     product.alpha = 1.0F;
-    product.beta = static_cast<float>(NEWTON_SCHULZ_A);
     product.a = is_wide ? b : x;
     product.b = is_wide ? x : b;
+    product.a_stride = is_wide ? side : columns;
+    product.b_stride = is_wide ? columns : side;
     product.c = y;
-    if (!is_wide) {
-        product.a_stride = columns;
-        product.b_stride = side;
-    }
     rc = cuda_gemm(&cuda->base, &square);
-    if (rc == RC_OK) rc = copy_values(cuda, b, a, side * side);
+    if (rc != RC_OK) return rc;
+    rc = for_each_value<COUNT>(cuda, muon_polynomial{a, b, side}, side * side,
+                               is_aligned(a) && is_aligned(b));
     if (rc == RC_OK) rc = cuda_gemm(&cuda->base, &polynomial);
-    if (rc == RC_OK) rc = copy_values(cuda, y, x, rows * columns);
     if (rc == RC_OK) rc = cuda_gemm(&cuda->base, &product);
     return rc;
 }
