@@ -42,6 +42,10 @@ static inline struct image_shape random_image(struct parity *p)
     return shape;
 }
 
+/* Images of which several blocks of threads get a share. */
+static const struct image_shape images_large[] = {
+    {64, 16, 24, 64}, {3, 48, 40, 1}, {24, 20, 20, 8}, {5, 31, 29, 5}};
+
 /* How many values behind an aligned address a case has its activations. */
 static inline size_t random_offset(struct parity *p)
 {

@@ -40,9 +40,10 @@ static float *parameters(struct parity *p, size_t n, double centre)
     return values;
 }
 
-static struct layer layer_create(struct parity *p, double centre, double spread)
+static struct layer layer_create(struct parity *p, struct image_shape shape, double centre,
+                                 double spread)
 {
-    struct layer layer = {.norm = {random_image(p), 1e-5F, 0.1F, between(p, 0, 1) == 0}};
+    struct layer layer = {.norm = {shape, 1e-5F, 0.1F, between(p, 0, 1) == 0}};
 
     /* Of two values per channel the gradient is nothing but rounding. */
     layer.images = between(p, 5, 8);
@@ -134,9 +135,9 @@ static struct forward device_forward(struct parity *p, const struct layer *layer
     return f;
 }
 
-static void check_forward(struct parity *p, uint64_t seed)
+static void check_forward(struct parity *p, uint64_t seed, struct image_shape shape)
 {
-    struct layer layer = layer_create(p, 0.5, 2.0);
+    struct layer layer = layer_create(p, shape, 0.5, 2.0);
     struct channel_affine parameters = {.gamma = layer.gamma, .beta = layer.beta};
     struct forward twin, got, again;
     size_t channels = layer.channels, all;
@@ -166,7 +167,7 @@ static void slices_and_ghost_batches_equal_their_twins(bool is_bf16, uint64_t se
     struct parity *p = parity_begin(is_bf16, seed);
 
     for (size_t i = 0; i < 12; i++) {
-        check_forward(p, seed);
+        check_forward(p, seed, i < ARRAY_COUNT(images_large) ? images_large[i] : random_image(p));
         image_clear(p);
     }
     parity_end(p);
@@ -236,9 +237,9 @@ static void check_parameters(struct parity *p, uint64_t seed, const struct layer
     }
 }
 
-static void check_backward(struct parity *p, uint64_t seed)
+static void check_backward(struct parity *p, uint64_t seed, struct image_shape shape)
 {
-    struct layer layer = layer_create(p, 0.5, 2.0);
+    struct layer layer = layer_create(p, shape, 0.5, 2.0);
     struct forward f = device_forward(p, &layer, layer.images);
     enum target target = (enum target)between(p, 0, TARGETS - 1);
     uint32_t slice = between(p, 1, layer.images);
@@ -278,7 +279,7 @@ static void gradients_equal_their_twins(bool is_bf16, uint64_t seed)
     struct parity *p = parity_begin(is_bf16, seed);
 
     for (size_t i = 0; i < 12; i++) {
-        check_backward(p, seed);
+        check_backward(p, seed, i < ARRAY_COUNT(images_large) ? images_large[i] : random_image(p));
         image_clear(p);
     }
     parity_end(p);
@@ -314,7 +315,9 @@ static void small_variances_survive_large_means(bool is_bf16, uint64_t seed)
     struct parity *p = parity_begin(is_bf16, seed);
 
     for (size_t i = 0; i < 8; i++) {
-        struct layer layer = layer_create(p, 1000.0, is_bf16 ? 20.0 : 0.01);
+        struct layer layer =
+            layer_create(p, i < ARRAY_COUNT(images_large) ? images_large[i] : random_image(p),
+                         1000.0, is_bf16 ? 20.0 : 0.01);
         struct forward f;
         const float *mean, *rstd;
         layer.norm.epsilon = 0.0F;
@@ -371,7 +374,7 @@ static void what_is_no_number_stays_none(bool is_bf16, uint64_t seed)
     struct parity *p = parity_begin(is_bf16, seed);
 
     for (size_t i = 0; i < 6; i++) {
-        struct layer layer = layer_create(p, 0.0, 1.0);
+        struct layer layer = layer_create(p, random_image(p), 0.0, 1.0);
         size_t at = (size_t)rng_below(&p->rng, layer.values);
         struct forward f;
         bool is_found = false;

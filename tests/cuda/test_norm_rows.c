@@ -53,15 +53,15 @@ static void layer_fill(struct parity *p, struct layer *layer, double centre, dou
     layer->on_beta = put_parameters(p, layer->parameters_offset, layer->beta, layer->channels);
 }
 
-/* Of two or three values per group the gradient is nothing but rounding. */
-static struct layer group_create(struct parity *p, double centre, double spread)
+/* The large images first. Of two or three values per group the gradient is nothing but rounding. */
+static struct layer group_create(struct parity *p, uint32_t number, double centre, double spread)
 {
     struct layer layer = {.group = {.epsilon = 1e-5F}, .images = between(p, 1, 5)};
     struct image_shape shape;
     uint32_t groups;
 
     do {
-        shape = random_image(p);
+        shape = number < ARRAY_COUNT(images_large) ? images_large[number] : random_image(p);
         groups = between(p, 1, shape.channels);
     } while (shape.channels % groups != 0 || image_values(shape) / groups < 8);
     layer.group.shape = shape;
@@ -124,7 +124,7 @@ static void check_forward(struct parity *p, uint64_t seed, const struct layer *l
         statistics[1] = parity_block(p, few * 4);
         layer_forward(p->device, layer, layer->on_x, on_affine, y[i], statistics);
     }
-    parity_check_values(p, seed, "mean", statistics[0], twin[0], few, 1e-6, 1e-6);
+    parity_check_values(p, seed, "mean", statistics[0], twin[0], few, 5e-6, 5e-6);
     parity_check_values(p, seed, "rstd", statistics[1], twin[1], few, 1e-6, 1e-6);
     parity_check_activations(p, seed, "y", y[0], wanted, n, 2e-6, 4e-3);
     image_check_bits(p, seed, y[0], y[1], n * p->device->value_bytes);
@@ -181,8 +181,8 @@ static void check_backward(struct parity *p, uint64_t seed, const struct layer *
         parity_check_activations(p, seed, "dx", got.dx, host.dx, n, 5e-6, 4e-3);
         image_check_bits(p, seed, got.dx, again.dx, n * p->device->value_bytes);
     }
-    parity_check_values(p, seed, "dgamma", got.dgamma, host.dgamma, layer->channels, 5e-6, 5e-6);
-    parity_check_values(p, seed, "dbeta", got.dbeta, host.dbeta, layer->channels, 5e-6, 5e-6);
+    parity_check_values(p, seed, "dgamma", got.dgamma, host.dgamma, layer->channels, 2e-5, 2e-5);
+    parity_check_values(p, seed, "dbeta", got.dbeta, host.dbeta, layer->channels, 2e-5, 2e-5);
     image_check_bits(p, seed, got.dgamma, again.dgamma, layer->channels * 4);
     image_check_bits(p, seed, got.dbeta, again.dbeta, layer->channels * 4);
 }
@@ -193,7 +193,7 @@ static void groups_equal_their_twins(bool is_bf16, uint64_t seed)
     struct parity *p = parity_begin(is_bf16, seed);
 
     for (uint32_t i = 0; i < 12; i++) {
-        struct layer layer = group_create(p, 0.5, 2.0);
+        struct layer layer = group_create(p, i, 0.5, 2.0);
         float *statistics[2];
         check_forward(p, seed, &layer, statistics);
         check_backward(p, seed, &layer, statistics, (enum target)(i % TARGETS));
@@ -250,7 +250,7 @@ static void small_variances_survive_large_means(bool is_bf16, uint64_t seed)
     for (uint32_t i = 0; i < 6; i++) {
         double spread = is_bf16 ? 20.0 : 0.01;
         struct layer layer =
-            i < 3 ? rows_create(p, shapes[i], 1000.0, spread) : group_create(p, 1000.0, spread);
+            i < 3 ? rows_create(p, shapes[i], 1000.0, spread) : group_create(p, i, 1000.0, spread);
         float *twin[2], *got[2], *y = image_room(p, layer.offset, layer.values);
         const float *affine[2] = {layer.gamma, layer.beta};
         const float *on_affine[2] = {layer.on_gamma, layer.on_beta};
