@@ -14,8 +14,14 @@
 
 enum { NORM_BLOCKS = 1024, COUNT = access_values<float>() };
 
-/* Scratch: a partial sum for each block, behind it the sum. */
-static_assert((NORM_BLOCKS + 1) * sizeof(double) <= VECTOR_SCRATCH_BYTES, "scratch of a norm");
+struct norm {
+    double squares; /* their sum */
+    float factor;   /* what brings the vector down to a limit; 1 if it is not above that */
+};
+
+/* Scratch: a partial sum for each block, behind them the norm. */
+static_assert(NORM_BLOCKS * sizeof(double) + sizeof(struct norm) <= VECTOR_SCRATCH_BYTES,
+              "scratch of a norm");
 
 struct bytes_operation {
     const uint8_t *bytes;
@@ -168,7 +174,8 @@ __global__ void square_blocks(const float *x, size_t n, bool x_is_aligned, doubl
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-__global__ void add_blocks(const double *partial, unsigned blocks, double *result)
+/* A NaN is not at most the limit, and spreads. */
+__global__ void add_blocks(const double *partial, unsigned blocks, double limit, struct norm *norm)
 {
     __shared__ double warps[THREADS / WARP];
     double sum = 0.0;
@@ -177,32 +184,36 @@ __global__ void add_blocks(const double *partial, unsigned blocks, double *resul
         sum += partial[i];
     }
     sum = block_sum(sum, warps);
-    if (threadIdx.x == 0) *result = sum;
+    if (threadIdx.x > 0) return;
+    norm->squares = sum;
+    norm->factor = sum <= limit * limit ? 1.0F : static_cast<float>(limit / sqrt(sum));
 }
 
-/* *result (in scratch) gets the address of the sum of squares. */
-static enum rc sum_of_squares(struct cuda_backend *cuda, const float *x, size_t n,
-                              const double **result)
+/* *norm gets an address in scratch. */
+static enum rc find_norm(struct cuda_backend *cuda, const float *x, size_t n, double limit,
+                         struct norm **norm)
 {
-    double *partial = static_cast<double *>(cuda->scratch), *sum = partial + NORM_BLOCKS;
+    double *partial = static_cast<double *>(cuda->scratch);
+    struct norm *found = reinterpret_cast<struct norm *>(partial + NORM_BLOCKS);
     size_t wanted = (n + THREADS * COUNT - 1) / (THREADS * COUNT), most = NORM_BLOCKS;
     unsigned blocks = static_cast<unsigned>(wanted < 1 ? 1 : wanted < most ? wanted : most);
     enum rc rc;
 
     CUDA_TRY(cuda,
              launch(square_blocks, blocks, THREADS, 0, cuda->stream, x, n, is_aligned(x), partial));
-    CUDA_TRY(cuda, launch(add_blocks, 1, THREADS, 0, cuda->stream, partial, blocks, sum));
-    *result = sum;
+    CUDA_TRY(cuda, launch(add_blocks, 1, THREADS, 0, cuda->stream, partial, blocks, limit, found));
+    *norm = found;
 out:
     return rc;
 }
 
 enum rc cuda_squared_norm(struct backend *backend, const float *x, size_t n, double *result)
 {
-    const double *sum = NULL;
-    enum rc rc = sum_of_squares(cuda_of(backend), x, n, &sum);
+    struct norm *norm = NULL;
+    enum rc rc = find_norm(cuda_of(backend), x, n, INFINITY, &norm);
 
-    return rc == RC_OK ? backend->ops->download(backend, result, sum, sizeof(*sum)) : rc;
+    return rc == RC_OK ? backend->ops->download(backend, result, &norm->squares, sizeof(*result))
+                       : rc;
 }
 
 /* Infinities and NaNs are the numbers that are not at most the largest one. All who find one write
@@ -238,18 +249,16 @@ enum rc cuda_is_finite(struct backend *backend, const float *x, size_t n, bool *
     return rc;
 }
 
-/* The norm is not awaited: each thread looks at it. A NaN is not at most the limit, and spreads. */
+/* The norm is not awaited: each thread looks at it. */
 struct clip_operation {
-    double limit;
-    const double *squares;
+    const struct norm *norm;
     float *x;
 
     template <int N> __device__ void at(size_t i) const
     {
-        double sum = *squares;
-        float values[N], factor = static_cast<float>(limit / sqrt(sum));
+        float values[N], factor = norm->factor;
 
-        if (sum <= limit * limit) return;
+        if (factor == 1.0F) return;
         load_values<N>(x + i, values);
 #pragma unroll
         for (int k = 0; k < N; k++) {
@@ -262,8 +271,9 @@ struct clip_operation {
 enum rc cuda_clip(struct backend *backend, float limit, float *x, size_t n)
 {
     struct cuda_backend *cuda = cuda_of(backend);
-    clip_operation operation = {static_cast<double>(limit), NULL, x};
-    enum rc rc = sum_of_squares(cuda, x, n, &operation.squares);
+    struct norm *norm = NULL;
+    enum rc rc = find_norm(cuda, x, n, static_cast<double>(limit), &norm);
+    clip_operation operation = {norm, x};
 
     return rc == RC_OK ? for_each_value<COUNT>(cuda, operation, n, is_aligned(x)) : rc;
 }
