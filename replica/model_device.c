@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { PASSES_BEFORE_RECORDING = 2 };
@@ -111,11 +112,26 @@ static enum rc convert_input(struct model *model, uint32_t batch)
                                                batch * shape_values(model->input));
 }
 
+/* A device makes NaN of a token that is none, without a word; the host has them at hand. */
+static bool are_tokens(const struct model *model, const float *input, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool is_inside = input[i] >= 0.0F && (double)input[i] < (double)model->symbols;
+        if (!is_inside || floorf(input[i]) != input[i]) return false; /* NaN is not inside */
+    }
+    return true;
+}
+
 enum rc model_device_feed(struct model *model, const float *input, uint32_t batch)
 {
     const struct backend_ops *ops = model->backend->ops;
-    enum rc rc = ops->store(model->backend, model->device->passes, model->passes);
+    bool is_text = model->input_kind == MODEL_INPUT_TOKENS;
+    enum rc rc;
 
+    if (is_text && !are_tokens(model, input, batch * shape_values(model->input))) {
+        return RC_NONFINITE;
+    }
+    rc = ops->store(model->backend, model->device->passes, model->passes);
     if (rc == RC_OK) rc = upload_input(model, input, batch);
     return rc == RC_OK ? convert_input(model, batch) : rc;
 }
