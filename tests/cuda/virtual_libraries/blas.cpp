@@ -177,7 +177,7 @@ static void what_does_not_fit_is_refused(void **state)
                      CUBLAS_STATUS_INVALID_VALUE);
     assert_int_equal(gemm_4(handle, f, f, 4, 6, 3, CUBLAS_OP_N, plain),
                      CUBLAS_STATUS_INVALID_VALUE);
-    assert_int_equal(gemm_4(handle, f, f, 4, 6, 4, static_cast<cublasOperation_t>(7), plain),
+    assert_int_equal(gemm_4(handle, f, f, 4, 6, 4, CUBLAS_OP_CONJG, plain),
                      CUBLAS_STATUS_INVALID_VALUE);
     assert_int_equal(gemm_4(handle, f, h, 4, 6, 4, CUBLAS_OP_N, plain),
                      CUBLAS_STATUS_NOT_SUPPORTED);
