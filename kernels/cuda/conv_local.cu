@@ -157,9 +157,9 @@ template <typename T> struct forward_product {
     bool with_relu;
     T *y;
 
-    typedef struct spot row_type;
+    typedef spot row_type;
     typedef size_t column_type;
-    typedef struct tap inner_type;
+    typedef tap inner_type;
 
     __device__ row_type row_at(uint32_t product, uint32_t row) const
     {
@@ -204,9 +204,9 @@ template <typename T> struct data_product {
     const float *weight;
     T *dx;
 
-    typedef struct spot row_type;
+    typedef spot row_type;
     typedef uint32_t column_type;
-    typedef struct tap inner_type; /* whose channel is one of the output */
+    typedef tap inner_type; /* whose channel is one of the output */
 
     __device__ row_type row_at(uint32_t product, uint32_t row) const
     {
@@ -256,8 +256,8 @@ template <typename T> struct weight_product {
     float *dweight;
 
     typedef uint32_t row_type;
-    typedef struct tap column_type;
-    typedef struct spot inner_type;
+    typedef tap column_type;
+    typedef spot inner_type;
 
     __device__ row_type row_at(uint32_t, uint32_t row) const
     {

@@ -5,9 +5,9 @@
  * (CUDNN_FMA_MATH). Gates stand in the library's order: rnn; gru r, z, n; lstm i, f, g, o.
  *
  * Sequences  The library gets [steps][samples][width], so that a stretch of steps is one block of
- *            memory. With truncation each `truncate` steps are a call of their own, which begins
- *            with the states the one before ended with; gradients do not pass between them.
- * Saved      For each call the library's reserve space, then the cells at borders (lstm). How much
+ *            memory, aligned. With truncation each `truncate` steps are a call of their own, which
+ *            begins with the states the one before ended with; gradients do not pass between them.
+ * Saved      For each call the library's reserve space, then the states at borders. How much
  *            the library asks for is no simple function of the samples. `saved_values` is the
  *            share of a sample in a full batch and an eighth more; for fewer samples that may be
  *            too little: then the forward pass is run again before the way back, in memory taken
@@ -70,11 +70,11 @@ struct work {
 /* One call. */
 struct stretch {
     uint32_t index; /* of the descriptors */
-    size_t first;   /* step */
+    float *x, *y, *dy, *dx;
     void *reserve;
     size_t reserve_bytes;
-    const float *hx, *cx;
-    float *cy; /* NULL: not wanted */
+    const float *hx, *cx; /* states before and after; cells NULL where there are none */
+    float *hy, *cy;
 };
 
 static struct recurrent_cuda *recurrent_of(struct recurrent *recurrent)
@@ -100,11 +100,25 @@ static void *take(char *base, size_t *at, size_t bytes)
     return here;
 }
 
+/* With steps in front, sequences of vectors of `width` values. */
+static struct recurrent_batch batch_of(const struct recurrent_cuda *l, size_t samples, size_t width)
+{
+    size_t each = l->steps[0];
+
+    return (struct recurrent_batch){
+        .samples = samples,
+        .steps = l->options.steps,
+        .width = width,
+        .each = each,
+        .stride = rounded_up(each * samples * width * sizeof(float)) / sizeof(float),
+    };
+}
+
 static struct work work_of(const struct recurrent_cuda *l, size_t samples)
 {
     const struct recurrent_options *o = &l->options;
-    size_t rows = samples * o->steps, in = rows * o->in * sizeof(float);
-    size_t out = rows * o->hidden * sizeof(float), state = samples * o->hidden * sizeof(float);
+    size_t in = l->calls * batch_of(l, samples, o->in).stride * sizeof(float);
+    size_t out = l->calls * batch_of(l, samples, o->hidden).stride * sizeof(float);
     char *base = l->cuda->scratch;
     struct work w = {0};
 
@@ -115,7 +129,7 @@ static struct work work_of(const struct recurrent_cuda *l, size_t samples)
         w.dx = take(base, &w.bytes, in);
     }
     for (size_t i = 0; i < ARRAY_COUNT(w.ends); i++) {
-        w.ends[i] = take(base, &w.bytes, state);
+        w.ends[i] = take(base, &w.bytes, samples * o->hidden * sizeof(float));
     }
     w.library = base + w.bytes;
     return w;
@@ -192,7 +206,7 @@ static size_t state_bytes(const struct recurrent_cuda *l, const struct shape *sh
     return rounded_up((size_t)shape->samples * l->options.hidden * sizeof(float));
 }
 
-static size_t cells_at(const struct recurrent_cuda *l, const struct shape *shape)
+static size_t states_at(const struct recurrent_cuda *l, const struct shape *shape)
 {
     return (l->calls - 1) * rounded_up(shape->reserve_bytes[0]) +
            rounded_up(shape->reserve_bytes[1]);
@@ -201,9 +215,9 @@ static size_t cells_at(const struct recurrent_cuda *l, const struct shape *shape
 /* In all, with what it takes to align the begin. */
 static size_t kept_bytes(const struct recurrent_cuda *l, const struct shape *shape)
 {
-    size_t cells = is_lstm(l) ? (l->calls - 1) * state_bytes(l, shape) : 0;
+    size_t states = is_lstm(l) ? 2 : 1;
 
-    return ALIGNMENT + cells_at(l, shape) + cells;
+    return ALIGNMENT + states_at(l, shape) + (l->calls - 1) * states * state_bytes(l, shape);
 }
 
 static bool has_room(const struct recurrent_cuda *l, const struct shape *shape)
@@ -219,30 +233,42 @@ static char *kept_in(const struct recurrent_cuda *l, const struct shape *shape, 
     return (char *)((begin + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
 }
 
-/* Call `i`; `kept` NULL: nothing is. */
+/* States after call `i`: the first, or the cells. */
+static float *state_after(const struct recurrent_cuda *l, const struct shape *shape,
+                          const struct work *w, uint32_t i, char *kept, bool is_cell)
+{
+    size_t states = is_lstm(l) ? 2 : 1;
+
+    if (kept == NULL || i + 1 == l->calls) return is_cell ? w->ends[2 + i % 2] : w->ends[i % 2];
+    return (float *)(void *)(kept + states_at(l, shape) +
+                             (i * states + (is_cell ? 1 : 0)) * state_bytes(l, shape));
+}
+
+/* Call `i`; `kept` NULL: it leaves nothing. */
 static struct stretch stretch_of(const struct recurrent_cuda *l, const struct shape *shape,
                                  const struct work *w, uint32_t i, char *kept)
 {
+    size_t in = batch_of(l, shape->samples, l->options.in).stride;
+    size_t out = batch_of(l, shape->samples, l->options.hidden).stride;
     struct stretch s = {
         .index = i + 1 == l->calls ? 1 : 0,
-        .first = (size_t)i * l->steps[0],
-        .hx = l->zeros,
+        .x = w->x + i * in,
+        .y = w->y + i * out,
+        .hx = i == 0 ? l->zeros : state_after(l, shape, w, i - 1, kept, false),
+        .hy = state_after(l, shape, w, i, kept, false),
     };
 
-    if (i > 0) s.hx = w->y + (s.first - 1) * shape->samples * l->options.hidden;
+    if (l->options.with_gradients) {
+        s.dy = w->dy + i * out;
+        s.dx = w->dx + i * in;
+    }
     if (kept != NULL) {
         s.reserve = kept + i * rounded_up(shape->reserve_bytes[0]);
         s.reserve_bytes = shape->reserve_bytes[s.index];
     }
-    if (!is_lstm(l)) return s;
-    s.cx = l->zeros;
-    s.cy = w->ends[i % 2];
-    if (i > 0) s.cx = w->ends[(i - 1) % 2];
-    if (kept != NULL && i > 0) {
-        s.cx = (float *)(void *)(kept + cells_at(l, shape) + (i - 1) * state_bytes(l, shape));
-    }
-    if (kept != NULL && i + 1 < l->calls) {
-        s.cy = (float *)(void *)(kept + cells_at(l, shape) + i * state_bytes(l, shape));
+    if (is_lstm(l)) {
+        s.cx = i == 0 ? l->zeros : state_after(l, shape, w, i - 1, kept, true);
+        s.cy = state_after(l, shape, w, i, kept, true);
     }
     return s;
 }
@@ -302,7 +328,6 @@ static enum rc recurrent_prepare(struct recurrent *recurrent, const struct recur
 static enum rc run_forward(struct recurrent_cuda *l, const struct shape *shape,
                            const struct work *w, char *kept)
 {
-    const struct recurrent_options *o = &l->options;
     struct cuda_backend *cuda = l->cuda;
     cudnnForwardMode_t mode = kept != NULL ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE;
     cudnnTensorDescriptor_t cells = is_lstm(l) ? shape->state : NULL;
@@ -310,14 +335,12 @@ static enum rc run_forward(struct recurrent_cuda *l, const struct shape *shape,
 
     for (uint32_t i = 0; i < l->calls; i++) {
         struct stretch s = stretch_of(l, shape, w, i, kept);
-        size_t row = s.first * shape->samples;
 
         DNN_TRY(cuda, cudnnRNNForward(cuda->dnn, l->description, mode,
-                                      l->lengths_there + s.index * o->samples_max,
-                                      shape->x[s.index], w->x + row * o->in, shape->y[s.index],
-                                      w->y + row * o->hidden, shape->state, s.hx, w->ends[2], cells,
-                                      s.cx, s.cy, l->space_bytes, l->weights, shape->work_bytes,
-                                      w->library, s.reserve_bytes, s.reserve));
+                                      l->lengths_there + s.index * l->options.samples_max,
+                                      shape->x[s.index], s.x, shape->y[s.index], s.y, shape->state,
+                                      s.hx, s.hy, cells, s.cx, s.cy, l->space_bytes, l->weights,
+                                      shape->work_bytes, w->library, s.reserve_bytes, s.reserve));
     }
 out:
     return rc;
@@ -335,21 +358,19 @@ static enum rc recurrent_forward(struct recurrent *recurrent, uint32_t samples, 
     CHECK(samples > 0 && samples <= o->samples_max);
     rc = find_shape(l, samples, &shape);
     if (rc == RC_OK) {
-        rc = cuda_steps_first(l->cuda, (struct recurrent_batch){samples, o->steps, o->in}, x, w.x);
+        rc = cuda_steps_first(l->cuda, batch_of(l, samples, o->in), x, w.x);
     }
     if (rc == RC_OK) {
         bool is_kept = saved != NULL && o->with_gradients && has_room(l, shape);
         rc = run_forward(l, shape, &w, is_kept ? kept_in(l, shape, saved) : NULL);
     }
     if (rc != RC_OK) return rc;
-    return cuda_samples_first(l->cuda, (struct recurrent_batch){samples, o->steps, o->hidden}, w.y,
-                              false, y);
+    return cuda_samples_first(l->cuda, batch_of(l, samples, o->hidden), w.y, false, y);
 }
 
 static enum rc run_backward(struct recurrent_cuda *l, const struct shape *shape,
                             const struct work *w, char *kept)
 {
-    const struct recurrent_options *o = &l->options;
     struct cuda_backend *cuda = l->cuda;
     bool has_cells = is_lstm(l);
     cudnnTensorDescriptor_t cells = has_cells ? shape->state : NULL;
@@ -358,22 +379,19 @@ static enum rc run_backward(struct recurrent_cuda *l, const struct shape *shape,
     CUDA_TRY(cuda, cudaMemsetAsync(l->dweights, 0, l->space_bytes, cuda->stream));
     for (uint32_t i = l->calls; i-- > 0;) {
         struct stretch s = stretch_of(l, shape, w, i, kept);
-        size_t row = s.first * shape->samples;
-        const int32_t *lengths = l->lengths_there + s.index * o->samples_max;
-        const float *y = w->y + row * o->hidden;
+        const int32_t *lengths = l->lengths_there + s.index * l->options.samples_max;
 
         DNN_TRY(cuda,
-                cudnnRNNBackwardData_v8(cuda->dnn, l->description, lengths, shape->y[s.index], y,
-                                        w->dy + row * o->hidden, shape->x[s.index],
-                                        w->dx + row * o->in, shape->state, s.hx, l->zeros,
-                                        w->ends[2], cells, s.cx, has_cells ? l->zeros : NULL,
-                                        has_cells ? w->ends[3] : NULL, l->space_bytes, l->weights,
+                cudnnRNNBackwardData_v8(cuda->dnn, l->description, lengths, shape->y[s.index], s.y,
+                                        s.dy, shape->x[s.index], s.dx, shape->state, s.hx, l->zeros,
+                                        w->ends[0], cells, s.cx, has_cells ? l->zeros : NULL,
+                                        has_cells ? w->ends[2] : NULL, l->space_bytes, l->weights,
                                         shape->work_bytes, w->library, s.reserve_bytes, s.reserve));
         DNN_TRY(cuda, cudnnRNNBackwardWeights_v8(cuda->dnn, l->description, CUDNN_WGRAD_MODE_ADD,
-                                                 lengths, shape->x[s.index], w->x + row * o->in,
-                                                 shape->state, s.hx, shape->y[s.index], y,
-                                                 l->space_bytes, l->dweights, shape->work_bytes,
-                                                 w->library, s.reserve_bytes, s.reserve));
+                                                 lengths, shape->x[s.index], s.x, shape->state,
+                                                 s.hx, shape->y[s.index], s.y, l->space_bytes,
+                                                 l->dweights, shape->work_bytes, w->library,
+                                                 s.reserve_bytes, s.reserve));
     }
 out:
     return rc;
@@ -382,9 +400,8 @@ out:
 static enum rc read_batch(struct recurrent_cuda *l, const struct recurrent_backward *pass,
                           const struct work *w)
 {
-    const struct recurrent_options *o = &l->options;
-    struct recurrent_batch in = {pass->samples, o->steps, o->in};
-    struct recurrent_batch out = {pass->samples, o->steps, o->hidden};
+    struct recurrent_batch in = batch_of(l, pass->samples, l->options.in);
+    struct recurrent_batch out = batch_of(l, pass->samples, l->options.hidden);
     enum rc rc = cuda_steps_first(l->cuda, in, pass->x, w->x);
 
     if (rc == RC_OK) rc = cuda_steps_first(l->cuda, out, pass->y, w->y);
@@ -415,8 +432,8 @@ static enum rc recurrent_backward(struct recurrent *recurrent,
     if (rc == RC_OK) rc = run_backward(l, shape, &w, kept);
     if (rc == RC_OK) rc = cuda_pieces_out(l->cuda, &pieces, l->dweights, !pass->is_first);
     if (rc != RC_OK || pass->dx == NULL) return rc;
-    return cuda_samples_first(l->cuda, (struct recurrent_batch){pass->samples, o->steps, o->in},
-                              w.dx, pass->adds_to_dx, pass->dx);
+    return cuda_samples_first(l->cuda, batch_of(l, pass->samples, o->in), w.dx, pass->adds_to_dx,
+                              pass->dx);
 }
 
 static const struct recurrent_ops recurrent_ops = {

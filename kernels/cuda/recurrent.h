@@ -19,9 +19,10 @@ struct recurrent_pieces {
     uint32_t count;
 };
 
-/* A batch of sequences. */
+/* A batch of sequences. With steps in front it is cut into stretches of `each` steps, which begin
+ * `stride` values apart. */
 struct recurrent_batch {
-    size_t samples, steps, width;
+    size_t samples, steps, width, each, stride;
 };
 
 /** y [steps][samples][width] (float32) = x [samples][steps][width] (T). */

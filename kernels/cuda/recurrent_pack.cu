@@ -8,29 +8,46 @@
 
 enum { ROWS = THREADS / WARP }; /* that a block copies at a time, a warp each */
 
-/* Row (outer, inner) of x becomes row (inner, outer) of y. */
-template <typename X, typename Y>
-__global__ void turn_rows(const X *x, size_t outer, size_t inner, size_t width, bool adds, Y *y)
+/* Where a row lies with steps in front. */
+__device__ static inline size_t turned(const struct recurrent_batch &b, size_t row)
+{
+    size_t sample = row / b.steps, step = row % b.steps;
+
+    return step / b.each * b.stride + (step % b.each * b.samples + sample) * b.width;
+}
+
+template <typename T> __global__ void turn_steps(struct recurrent_batch b, const T *x, float *y)
 {
     size_t first = blockIdx.x * static_cast<size_t>(ROWS) + threadIdx.y;
 
-    for (size_t row = first; row < outer * inner; row += gridDim.x * static_cast<size_t>(ROWS)) {
-        const X *from = x + row * width;
-        Y *to = y + (row % inner * outer + row / inner) * width;
+    for (size_t row = first; row < b.samples * b.steps; row += gridDim.x * size_t(ROWS)) {
+        const T *from = x + row * b.width;
+        float *to = y + turned(b, row);
 
-        for (size_t i = threadIdx.x; i < width; i += WARP) {
-            float value = load(from + i);
-            store(to + i, adds ? load(to + i) + value : value);
+        for (size_t i = threadIdx.x; i < b.width; i += WARP) {
+            to[i] = load(from + i);
         }
     }
 }
 
-template <typename X, typename Y>
-static cudaError_t turn(const struct cuda_backend *cuda, const X *x, size_t outer, size_t inner,
-                        size_t width, bool adds, Y *y)
+template <typename T>
+__global__ void turn_samples(struct recurrent_batch b, const float *x, bool adds, T *y)
 {
-    return launch(turn_rows<X, Y>, blocks_for(cuda, outer * inner * WARP), dim3(WARP, ROWS), 0,
-                  cuda->stream, x, outer, inner, width, adds, y);
+    size_t first = blockIdx.x * static_cast<size_t>(ROWS) + threadIdx.y;
+
+    for (size_t row = first; row < b.samples * b.steps; row += gridDim.x * size_t(ROWS)) {
+        const float *from = x + turned(b, row);
+        T *to = y + row * b.width;
+
+        for (size_t i = threadIdx.x; i < b.width; i += WARP) {
+            store(to + i, adds ? load(to + i) + from[i] : from[i]);
+        }
+    }
+}
+
+static unsigned blocks_of(const struct cuda_backend *cuda, const struct recurrent_batch &batch)
+{
+    return blocks_for(cuda, batch.samples * batch.steps * WARP);
 }
 
 enum rc cuda_steps_first(struct cuda_backend *cuda, struct recurrent_batch batch, const float *x,
@@ -38,8 +55,8 @@ enum rc cuda_steps_first(struct cuda_backend *cuda, struct recurrent_batch batch
 {
     cudaError_t error;
 
-    WITH_ACTIVATIONS(
-        cuda, error = turn(cuda, as<T>(x), batch.samples, batch.steps, batch.width, false, y));
+    WITH_ACTIVATIONS(cuda, error = launch(turn_steps<T>, blocks_of(cuda, batch), dim3(WARP, ROWS),
+                                          0, cuda->stream, batch, as<T>(x), y));
     return CUDA_CHECK(cuda, error);
 }
 
@@ -48,8 +65,8 @@ enum rc cuda_samples_first(struct cuda_backend *cuda, struct recurrent_batch bat
 {
     cudaError_t error;
 
-    WITH_ACTIVATIONS(
-        cuda, error = turn(cuda, x, batch.steps, batch.samples, batch.width, adds, as<T>(y)));
+    WITH_ACTIVATIONS(cuda, error = launch(turn_samples<T>, blocks_of(cuda, batch), dim3(WARP, ROWS),
+                                          0, cuda->stream, batch, x, adds, as<T>(y)));
     return CUDA_CHECK(cuda, error);
 }
 
