@@ -57,8 +57,8 @@ static struct {
     uint16_t queue[BLOCK_THREADS_MAX], head, tail;  /* of those that CAN_RUN; a ring */
     uint64_t block, blocks, position, stride, seed; /* `position` is the block's number */
     struct fiber *host, *entering;
-    std::vector<struct fiber *> free;
-    unsigned fibers;
+    struct fiber *free[BLOCK_THREADS_MAX + 1];
+    unsigned free_count, fibers;
 } b;
 alignas(128) static unsigned char shared[BLOCK_SHARED_BYTES_MAX + 2 * SHARED_MARGIN + 16];
 
@@ -182,12 +182,9 @@ static struct fiber *free_fiber(void)
 {
     struct fiber *fiber;
 
-    if (b.free.empty()) {
-        b.entering = fiber = fiber_create(fiber_main, b.fibers++);
-    } else {
-        fiber = b.free.back();
-        b.free.pop_back();
-    }
+    if (b.free_count > 0) return b.free[--b.free_count];
+    fiber = fiber_create(fiber_main, b.fibers++);
+    b.entering = fiber;
     return fiber;
 }
 
@@ -218,7 +215,8 @@ static void barrier_release(void)
         struct thread *t = &threads[order[(i + from) % b.threads]];
         if (t->state != AT_BARRIER) continue;
         if (first == NULL) first = t;
-        if (t->line != first->line || strcmp(t->file, first->file) != 0) {
+        if (t->line != first->line ||
+            (t->file != first->file && strcmp(t->file, first->file) != 0)) {
             virtual_fatal("%s: threads %u and %u of a block are at different barriers, %s:%d and "
                           "%s:%d",
                           b.facts->name.c_str(), first->number, t->number, first->file, first->line,
@@ -388,10 +386,10 @@ static void fiber_main(void)
         if (t == NULL) {
             if (b.live > 0) report_deadlock();
             if (next_block()) continue;
-            b.free.push_back(self);
+            b.free[b.free_count++] = self;
             fiber_switch(self, b.host);
         } else if (t->fiber != NULL) {
-            b.free.push_back(self);
+            b.free[b.free_count++] = self;
             fiber_switch(self, t->fiber);
         } else {
             t->fiber = self;

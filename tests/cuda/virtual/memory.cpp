@@ -20,7 +20,8 @@ enum { ALIGNMENT = 256, RED_ZONE = 256, CHARGED = 512, PAGE = 4096, POISON = 0xF
 /* Opened and closed in units of huge pages, which makes that a matter of microseconds. */
 static const size_t UNIT = static_cast<size_t>(2) << 20;
 static const size_t RANGE_BYTES = static_cast<size_t>(256) << 30;
-static const size_t POISON_FREED_MAX = UNIT;
+/* Poisoned are the begin and the end of what is larger; touching all of a workspace takes long. */
+static const size_t POISONED_MAX = 2 * UNIT, POISONED_END = static_cast<size_t>(1) << 16;
 
 static struct {
     unsigned char *range;                            /* NULL: not reserved yet */
@@ -58,6 +59,16 @@ void memory_close(void)
 }
 
 /* --- blocks ------------------------------------------------------------------------------------*/
+
+static void poison(unsigned char *at, size_t bytes)
+{
+    if (bytes <= POISONED_MAX + POISONED_END) {
+        memset(at, POISON, bytes);
+    } else {
+        memset(at, POISON, POISONED_MAX);
+        memset(at + bytes - POISONED_END, POISON, POISONED_END);
+    }
+}
 
 static void range_reserve(void)
 {
@@ -121,28 +132,28 @@ static unsigned char *block_take(size_t bytes)
 
     if (HAS_SANITIZER) {
         if (posix_memalign(&block, ALIGNMENT, bytes) != 0) return NULL;
-        memset(block, POISON, bytes);
+        poison(static_cast<unsigned char *>(block), bytes);
         return static_cast<unsigned char *>(block);
     }
     unsigned char *at = range_find(bytes);
     if (at == NULL) return NULL;
     block_protect(at, bytes, PROT_READ | PROT_WRITE);
-    memset(at - RED_ZONE, POISON, round_up(bytes, ALIGNMENT) + 2 * RED_ZONE);
+    poison(at - RED_ZONE, round_up(bytes, ALIGNMENT) + 2 * RED_ZONE);
     block_protect(at, bytes, PROT_NONE);
     return at;
 }
 
 static void zone_check(const unsigned char *zone, size_t bytes, const char *side, size_t block)
 {
-    static const struct poison {
+    static const struct untouched {
         unsigned char bytes[RED_ZONE + ALIGNMENT];
-        poison()
+        untouched()
         {
             memset(bytes, POISON, sizeof(bytes));
         }
-    } poison;
+    } untouched;
 
-    if (memcmp(zone, poison.bytes, bytes) == 0) return;
+    if (memcmp(zone, untouched.bytes, bytes) == 0) return;
     for (size_t i = 0; i < bytes; i++) {
         if (zone[i] == POISON) continue;
         virtual_fatal("written %s a block of %zu bytes; byte %zu of that margin", side, block, i);
@@ -178,9 +189,9 @@ static void block_release(std::map<unsigned char *, virtual_block>::iterator fou
     }
     block_protect(at, bytes, PROT_READ | PROT_WRITE);
     block_check(at, bytes);
-    memset(at, POISON, bytes < POISON_FREED_MAX ? bytes : POISON_FREED_MAX);
-    if (bytes > POISON_FREED_MAX + 2 * UNIT) { /* give the rest back; it reads as zeros */
-        size_t from = round_up(static_cast<size_t>(at - m.range) + POISON_FREED_MAX, UNIT);
+    poison(at, bytes);
+    if (bytes > 32 * UNIT) { /* give the rest back; it reads as zeros */
+        size_t from = round_up(static_cast<size_t>(at - m.range) + POISONED_MAX, UNIT);
         size_t to = static_cast<size_t>(at - m.range) + bytes;
         madvise(m.range + from, (to - from) / UNIT * UNIT, MADV_DONTNEED);
     }
@@ -403,7 +414,7 @@ cudaError_t cudaHostAlloc(void **block, size_t bytes, unsigned int flags)
     if (allocation_fails() || posix_memalign(&taken, PAGE, bytes) != 0) {
         return fail(cudaErrorMemoryAllocation);
     }
-    memset(taken, POISON, bytes);
+    poison(static_cast<unsigned char *>(taken), bytes);
     m.pinned[static_cast<unsigned char *>(taken)] = bytes;
     *block = taken;
     return cudaSuccess;

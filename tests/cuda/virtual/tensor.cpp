@@ -29,7 +29,7 @@ static float high_bf16(uint32_t pair)
     return __uint_as_float(pair & 0xFFFF0000u);
 }
 
-static void mma_gather(void *const parts[LANES], float a[ROWS][INNER], float b[COLUMNS][INNER])
+static void mma_gather(void *const parts[LANES], float a[ROWS][INNER], float b[INNER][COLUMNS])
 {
     for (int lane = 0; lane < LANES; lane++) {
         const mma_part *part = static_cast<const mma_part *>(parts[lane]);
@@ -40,27 +40,29 @@ static void mma_gather(void *const parts[LANES], float a[ROWS][INNER], float b[C
             a[row][column + 1] = high_bf16(part->a[r]);
         }
         for (int r = 0; r < 2; r++) {
-            b[group][pair + 8 * r] = low_bf16(part->b[r]);
-            b[group][pair + 8 * r + 1] = high_bf16(part->b[r]);
+            b[pair + 8 * r][group] = low_bf16(part->b[r]);
+            b[pair + 8 * r + 1][group] = high_bf16(part->b[r]);
         }
     }
 }
 
 static void meet_mma(void *const parts[LANES], unsigned mask)
 {
-    float a[ROWS][INNER], b[COLUMNS][INNER]; /* b: by columns */
+    float a[ROWS][INNER], b[INNER][COLUMNS], sums[ROWS][COLUMNS] = {{0.0f}};
 
     (void)mask;
     mma_gather(parts, a, b);
+    for (int row = 0; row < ROWS; row++) {
+        for (int k = 0; k < INNER; k++) {
+            for (int column = 0; column < COLUMNS; column++) {
+                sums[row][column] += a[row][k] * b[k][column];
+            }
+        }
+    }
     for (int lane = 0; lane < LANES; lane++) {
         float *c = static_cast<const mma_part *>(parts[lane])->c;
         for (int i = 0; i < 4; i++) {
-            const float *row = a[lane / 4 + (i / 2) * 8], *column = b[2 * (lane % 4) + i % 2];
-            float sum = 0.0f;
-            for (int k = 0; k < INNER; k++) {
-                sum += row[k] * column[k];
-            }
-            c[i] += sum;
+            c[i] += sums[lane / 4 + (i / 2) * 8][2 * (lane % 4) + i % 2];
         }
     }
 }
