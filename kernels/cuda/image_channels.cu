@@ -7,7 +7,7 @@
 
 enum { RUN = 64, ROWS_AT_ONCE = 4 };
 
-static const struct channel_share sum_share = {8, 4}, bias_share = {4, 8};
+static const struct channel_share sum_share = {8, 4}, bias_share = {4, 4};
 
 /* partials[split][channel]. */
 template <typename T, int N, int D>

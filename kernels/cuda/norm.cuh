@@ -38,7 +38,7 @@ struct norm_gradient {
 };
 
 /* Rows that a thread of the passes that sum, and of those that do not, should have at least. */
-static const struct channel_share norm_sum_share = {8, 4}, norm_apply_share = {4, 8};
+static const struct channel_share norm_sum_share = {8, 4}, norm_apply_share = {4, 4};
 
 static inline size_t norm_partials_values(const struct channel_view *view)
 {
