@@ -14,7 +14,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WORK_MIN            ((double)(1 << 30)) /* products of a pass; below, there is little to win */
+#define WORK_MIN            ((double)(1 << 30)) /* products of a pass; below, little is to be won */
 #define WORKSPACE_BYTES_MAX ((size_t)256 << 20)
 #define COMPARED_MAX        ((size_t)4 << 20) /* values */
 #define ERROR_MAX           2e-2              /* normalised; either form is 5e-3 from the truth */

@@ -220,15 +220,27 @@ static enum rc forward_launch(struct cuda_backend *cuda, const struct attention_
                                    dim3(TILE_THREADS), tile::BYTES, cuda->stream, *pass));
 }
 
+/* Wide heads have tiles of 128 queries only where shared memory holds them. */
+template <int WIDTH> static bool has_wide(const struct cuda_backend *cuda)
+{
+    return forward_tile<WIDTH, 2>::BYTES <= cuda->shared_bytes_max;
+}
+
 enum rc attention_tensor_forward(struct cuda_backend *cuda, const struct attention_pass *pass)
 {
     bool is_wide = attention_is_wide(cuda, *pass);
 
     WITH_WIDTH(pass->head_width, {
-        return is_wide ? forward_launch<WIDTH, 2>(cuda, pass)
-                       : forward_launch<WIDTH, 1>(cuda, pass);
+        return is_wide && has_wide<WIDTH>(cuda) ? forward_launch<WIDTH, 2>(cuda, pass)
+                                                : forward_launch<WIDTH, 1>(cuda, pass);
     });
     return RC_UNSUPPORTED;
+}
+
+template <int WIDTH, int BLOCKS> static enum rc forward_allow(struct cuda_backend *cuda)
+{
+    return CUDA_CHECK(cuda, launch_allow_shared(attention_forward_kernel<WIDTH, BLOCKS>,
+                                                forward_tile<WIDTH, BLOCKS>::BYTES));
 }
 
 enum rc attention_tensor_allow_forward(struct cuda_backend *cuda, uint32_t head_width)
@@ -236,12 +248,9 @@ enum rc attention_tensor_allow_forward(struct cuda_backend *cuda, uint32_t head_
     enum rc rc = RC_UNSUPPORTED;
 
     WITH_WIDTH(head_width, {
-        CUDA_TRY(cuda, launch_allow_shared(attention_forward_kernel<WIDTH, 1>,
-                                           forward_tile<WIDTH, 1>::BYTES));
-        CUDA_TRY(cuda, launch_allow_shared(attention_forward_kernel<WIDTH, 2>,
-                                           forward_tile<WIDTH, 2>::BYTES));
+        rc = forward_allow<WIDTH, 1>(cuda);
+        if (rc == RC_OK && has_wide<WIDTH>(cuda)) rc = forward_allow<WIDTH, 2>(cuda);
     });
-out:
     return rc;
 }
 
@@ -249,6 +258,6 @@ bool attention_tensor_has(const struct cuda_backend *cuda, uint32_t head_width)
 {
     size_t bytes = SIZE_MAX;
 
-    WITH_WIDTH(head_width, { bytes = forward_tile<WIDTH, 2>::BYTES; });
+    WITH_WIDTH(head_width, { bytes = forward_tile<WIDTH, 1>::BYTES; });
     return bytes <= cuda->shared_bytes_max;
 }

@@ -87,11 +87,10 @@ template <int BLOCKS, bool OF_KEYS> struct backward_rows {
     struct attention_row own[OF_KEYS ? 1 : BLOCKS][2]; /* otherwise */
 };
 
-/* Scores to weights: `row` and `column` are the first ones. */
+/* Scores to weights. */
 template <int BLOCKS, int CHUNK, bool OF_KEYS>
 static __device__ inline void weigh(float (&scores)[BLOCKS][CHUNK / 8][4],
-                                    const struct backward_rows<BLOCKS, OF_KEYS> &rows, uint32_t row,
-                                    uint32_t column, bool hides, float scale2)
+                                    const struct backward_rows<BLOCKS, OF_KEYS> &rows, float scale2)
 {
     uint32_t lane = threadIdx.x % WARP;
 
@@ -106,11 +105,24 @@ static __device__ inline void weigh(float (&scores)[BLOCKS][CHUNK / 8][4],
             int m = i / 4, j = i % 4;
             float top =
                 OF_KEYS ? (j % 2 == 0 ? pair.x : pair.z) : rows.own[OF_KEYS ? 0 : m][j / 2].top;
-            uint32_t own = row + m * 16 + j / 2 * 8 + lane / 4;
-            uint32_t other = column + n * 8 + lane % 4 * 2 + j % 2;
-            float weight = attention_weight(scores[m][n][j], scale2, top);
-            scores[m][n][j] = hides && (OF_KEYS ? own > other : other > own) ? 0.0f : weight;
+            scores[m][n][j] = attention_weight(scores[m][n][j], scale2, top);
         }
+    }
+}
+
+/* No weight where a query does not see a key. `row`, `column`: the first ones. */
+template <int BLOCKS, int CHUNK, bool OF_KEYS>
+static __device__ inline void hide_weights(float (&weights)[BLOCKS][CHUNK / 8][4], uint32_t row,
+                                           uint32_t column)
+{
+    uint32_t lane = threadIdx.x % WARP;
+
+    UNROLL
+    for (int i = 0; i < BLOCKS * (CHUNK / 8) * 4; i++) {
+        int m = i / (CHUNK / 2), n = i / 4 % (CHUNK / 8), j = i % 4;
+        uint32_t own = row + m * 16 + j / 2 * 8 + lane / 4;
+        uint32_t other = column + n * 8 + lane % 4 * 2 + j % 2;
+        if (OF_KEYS ? own > other : other > own) weights[m][n][j] = 0.0f;
     }
 }
 
@@ -198,7 +210,8 @@ static __device__ inline void backward_chunk(struct backward_sums<WIDTH, BLOCKS,
     bool hides = OF_KEYS ? column < row + 16 * BLOCKS - 1 : column + CHUNK - 1 > row;
 
     multiply_rows<WIDTH, BLOCKS, CHUNK>(weights, own[0], first);
-    weigh<BLOCKS, CHUNK, OF_KEYS>(weights, rows, row, column, pass.is_causal && hides, pass.scale2);
+    weigh<BLOCKS, CHUNK, OF_KEYS>(weights, rows, pass.scale2);
+    if (pass.is_causal && hides) hide_weights<BLOCKS, CHUNK, OF_KEYS>(weights, row, column);
     if constexpr (OF_KEYS) add_weighted<WIDTH, BLOCKS, CHUNK>(sums.second, weights, second);
     multiply_rows<WIDTH, BLOCKS, CHUNK>(dweights, own[1], second);
     weights_to_dscores<BLOCKS, CHUNK, OF_KEYS>(weights, dweights, rows);
