@@ -30,7 +30,10 @@ static enum rc keep(struct cuda_backend *cuda, enum rc rc, bool is_lost, const c
         snprintf(cuda->why, sizeof(cuda->why), "GPU %d: %s (%.*s, %s:%d)", cuda->device, reason,
                  name_length(call), call, file_name(file), line);
     }
-    if (is_lost) cuda->is_lost = true;
+    if (is_lost) {
+        cuda->is_lost = true;
+        cuda_group_abort(cuda); /* the others would wait for this one for ever */
+    }
     return rc;
 }
 
