@@ -18,6 +18,7 @@
 #include "kernels/cuda/internal.h"
 
 #include <limits.h>
+#include <stdio.h>
 
 enum { CHOICES_MAX = 16, SCRATCH_ALIGNMENT = 256, OPERAND_ALIGNMENT = 16 };
 #define WORKSPACE_BYTES_MAX ((size_t)256 << 20)
@@ -570,6 +571,14 @@ enum rc cuda_conv_create(struct backend *backend, const struct conv_options *opt
     CHECK(options->in.channels % options->groups == 0);
     CHECK(options->out_channels % options->groups == 0);
     if (options->is_local) return cuda_conv_local_create(cuda, options, conv);
+    if (options->images * image_values(options->in) > INT_MAX ||
+        options->images * image_values(conv_out_shape(options)) > INT_MAX) {
+        snprintf(cuda->why, sizeof(cuda->why),
+                 "GPU %d: cuDNN counts no more than 2^31 values, too few for %u images of %u x %u "
+                 "in a batch",
+                 cuda->device, options->images, options->in.height, options->in.width);
+        return RC_UNSUPPORTED;
+    }
     rc = library_create(cuda, options, cuda->is_bf16, conv);
     if (rc == RC_UNSUPPORTED && cuda->is_bf16) rc = library_create(cuda, options, false, conv);
     if (rc != RC_UNSUPPORTED || cuda->is_lost) return rc;
