@@ -13,9 +13,6 @@ enum { STACK_BYTES = 512 * 1024 }; /* frames have red zones */
 #else
 enum { STACK_BYTES = 128 * 1024 };
 #endif
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-#endif
 
 enum { PAGE = 4096, COLOURS = 31, LINE = 64 };
 
@@ -77,9 +74,6 @@ struct fiber *fiber_create(void (*entry)(void), unsigned colour)
     }
     fiber->stack_pointer = top;
 #endif
-#if defined(__SANITIZE_THREAD__)
-    fiber->sanitizer = __tsan_create_fiber(0);
-#endif
     return fiber;
 }
 
@@ -102,10 +96,6 @@ void fiber_switch(struct fiber *from, struct fiber *to)
     switched_from = from;
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&from->sanitizer, to->stack, to->stack_bytes);
-#endif
-#if defined(__SANITIZE_THREAD__)
-    if (from->sanitizer == NULL) from->sanitizer = __tsan_get_current_fiber();
-    __tsan_switch_to_fiber(to->sanitizer, 0);
 #endif
 #ifdef VIRTUAL_FIBERS_ARE_UCONTEXT
     swapcontext(&from->context, &to->context);

@@ -1,7 +1,7 @@
 /*
  * fibers: contexts with a stack of their own, switched by hand. On x86-64 a switch saves the
  * registers that calls preserve and changes the stack pointer; elsewhere it is ucontext's.
- * AddressSanitizer and ThreadSanitizer are told.
+ * AddressSanitizer is told.
  */
 #ifndef GRAPEVINE_TESTS_CUDA_VIRTUAL_FIBERS_H
 #define GRAPEVINE_TESTS_CUDA_VIRTUAL_FIBERS_H
@@ -21,7 +21,7 @@ struct fiber {
 #endif
     unsigned char *stack; /* lowest byte; of the thread that runs a block, its own stack */
     size_t stack_bytes;
-    void *sanitizer; /* its stack of frames, or its fiber */
+    void *sanitizer; /* its stack of frames */
 };
 
 /* `entry` must not return. Fibers are never destroyed: they are used again. */
