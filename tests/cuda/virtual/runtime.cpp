@@ -609,6 +609,32 @@ static cudaError_t launch_check(const virtual_kernel &k, const kernel_facts &fac
     return cudaSuccess;
 }
 
+/* Appended to the file VIRTUAL_DEVICE_LAUNCHES at the end: a line for each kernel, with the most
+ * threads and bytes of shared memory that it was launched with. ptxas -v says what it may have. */
+static struct launches {
+    std::map<std::string, std::pair<unsigned, size_t>> most;
+
+    void add(const std::string &symbol, unsigned threads, size_t bytes)
+    {
+        static const bool is_wanted = getenv("VIRTUAL_DEVICE_LAUNCHES") != NULL;
+        if (!is_wanted) return;
+        auto &of_kernel = most[symbol];
+        if (of_kernel.first < threads) of_kernel.first = threads;
+        if (of_kernel.second < bytes) of_kernel.second = bytes;
+    }
+    ~launches()
+    {
+        const char *path = getenv("VIRTUAL_DEVICE_LAUNCHES");
+        FILE *file = path != NULL ? fopen(path, "a") : NULL;
+        if (file == NULL) return;
+        for (const auto &of_kernel : most) {
+            fprintf(file, "%s %u %zu\n", of_kernel.first.c_str(), of_kernel.second.first,
+                    of_kernel.second.second);
+        }
+        fclose(file);
+    }
+} launches;
+
 cudaError_t virtual_launch(virtual_kernel kernel, cudaStream_t handle)
 {
     virtual_lock lock(state().mutex);
@@ -627,6 +653,8 @@ cudaError_t virtual_launch(virtual_kernel kernel, cudaStream_t handle)
     error = launch_check(kernel, facts, stream->device);
     if (error != cudaSuccess) return error;
     s.kernels++;
+    launches.add(facts.symbol, kernel.block.x * kernel.block.y * kernel.block.z,
+                 kernel.shared_bytes + facts.static_bytes);
     uint64_t seed = random_below(UINT64_MAX);
     int device = stream->device;
     auto shared_kernel = std::make_shared<virtual_kernel>(std::move(kernel));
