@@ -33,9 +33,9 @@ struct preset {
 
 static const struct preset mlp = {"mlp", NULL, 16, NULL, 1e-5, 1e-4};
 static const struct preset cnn = {"cnn", NULL, 8, NULL, 2e-3, 2e-2};
-static const struct preset lstm = {"lstm", ",context=32", 4, NULL, 1e-5, 1e-4};
-static const struct preset gpt_nano = {"gpt-nano", "", 2, NULL, 1e-4, 1e-2};
-static const struct preset resnet20 = {"resnet20", NULL, 16, "momentum:lr=0.001,wd=1e-4", 1e-5, 0};
+static const struct preset lstm = {"lstm", ",context=32", 2, NULL, 1e-5, 1e-4};
+static const struct preset gpt_nano = {"gpt-nano", "", 1, NULL, 1e-4, 1e-2};
+static const struct preset resnet20 = {"resnet20", NULL, 8, "momentum:lr=0.001,wd=1e-4", 1e-5, 0};
 
 static struct replica_options options_of(const struct preset *preset, const char *text, char *data,
                                          size_t cap)
