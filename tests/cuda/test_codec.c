@@ -190,7 +190,7 @@ static void what_is_not_finite_is_noticed(void **state)
     static void f##_seeded(void **state)                                                           \
     {                                                                                              \
         (void)state;                                                                               \
-        FOR_EACH_SEED (seed, 3)                                                                    \
+        FOR_EACH_SEED (seed, 5)                                                                    \
             f(seed);                                                                               \
     }
 SEEDED(any_finite_bits_are_encoded_as_on_the_processor)

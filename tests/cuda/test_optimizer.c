@@ -276,7 +276,7 @@ static void replayed_steps_are_steps(uint64_t seed)
     static void f##_seeded(void **state)                                                           \
     {                                                                                              \
         (void)state;                                                                               \
-        FOR_EACH_SEED (seed, 2)                                                                    \
+        FOR_EACH_SEED (seed, 4)                                                                    \
             f(seed);                                                                               \
     }
 SEEDED(flat_methods_give_the_processors_bits)

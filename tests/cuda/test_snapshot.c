@@ -238,6 +238,34 @@ static void rounds_beside_training_lose_nothing(uint64_t seed)
     parity_end(p);
 }
 
+/* More than four of the largest pieces: the staging memory is used again and again. */
+static void large_planes_travel_in_pieces(void **state)
+{
+    enum { N = 18 * 1024 * 1024 + 77 };
+    struct parity *p = parity_begin(false, 1);
+    struct snapshot *snapshot = created(p, CODEC_F32, N);
+    float *y = parity_host(p, N * sizeof(float)), *there, *back;
+
+    (void)state;
+    for (uint32_t i = 0; i < N; i++) {
+        y[i] = (float)(i * 2654435761u >> 8) * 0x1p-24F - 0.5F;
+    }
+    there = parity_put_values(p, y, N);
+    parity_ok(p, snapshot->ops->take(snapshot, 0, there, N));
+    parity_ok(p, snapshot->ops->seal(snapshot));
+    parity_ok(p, snapshot->ops->fetch(snapshot));
+    assert_true(holds(snapshot, CODEC_F32, y, N));
+    parity_ok(p, snapshot->ops->put(snapshot, y, N));
+    parity_ok(p, snapshot->ops->apply(snapshot, 0, there, N));
+    back = parity_get_values(p, there, N);
+    for (uint32_t i = 0; i < N; i++) {
+        if (back[i] != y[i] + y[i]) fail_msg("value %u is not doubled", i);
+    }
+    p->checks += 2;
+    snapshot->ops->destroy(snapshot);
+    parity_end(p);
+}
+
 /* Nothing to send is no mistake; too much is, and leaves the backend as it was. */
 static void planes_may_be_empty_but_not_endless(void **state)
 {
@@ -267,7 +295,7 @@ static void planes_may_be_empty_but_not_endless(void **state)
     static void f##_seeded(void **state)                                                           \
     {                                                                                              \
         (void)state;                                                                               \
-        FOR_EACH_SEED (seed, 2)                                                                    \
+        FOR_EACH_SEED (seed, 6)                                                                    \
             f(seed);                                                                               \
     }
 SEEDED(what_leaves_is_the_plane_as_it_was_when_taken)
@@ -281,6 +309,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_difference_is_added_as_the_host_adds_seeded),
     cmocka_unit_test(rounds_beside_training_lose_nothing_seeded),
     cmocka_unit_test(chunks_outlive_the_next_fetch),
+    cmocka_unit_test(large_planes_travel_in_pieces),
     cmocka_unit_test(planes_may_be_empty_but_not_endless),
 };
 
