@@ -63,13 +63,13 @@ static enum rc begin_embedding(struct ground *g, const uint32_t *n)
     float *tokens = mem_array(rows, sizeof(*tokens));
     enum rc rc = tokens != NULL ? RC_OK : RC_NOMEM;
 
-    g->embedding = (struct embedding){n[1], n[2]};
+    g->embedding = (struct embedding){ground_less(g, n[1]), n[2]};
     g->n = rows;
     g->x = ground_block(g, rows * sizeof(*tokens));
     g->y = ground_activations(g, (size_t)rows * n[2]);
-    g->weight = ground_values(g, (size_t)n[1] * n[2]);
+    g->weight = ground_values(g, (size_t)g->embedding.symbols * n[2]);
     for (uint32_t i = 0; rc == RC_OK && i < rows; i++) {
-        tokens[i] = (float)((uint64_t)i * i * 31 % n[1]);
+        tokens[i] = (float)((uint64_t)i * i * 31 % g->embedding.symbols);
     }
     if (rc == RC_OK && g->x != NULL) {
         rc = g->backend->ops->upload(g->backend, g->x, tokens, rows * sizeof(*tokens));
@@ -77,7 +77,7 @@ static enum rc begin_embedding(struct ground *g, const uint32_t *n)
     mem_free(tokens);
     g->work = 1e-9 * rows * n[2] * (sizeof(float) + g->backend->value_bytes);
     g->by = g->backend->ops->name;
-    snprintf(g->shape, sizeof(g->shape), "%u of %ux%u", rows, n[1], n[2]);
+    snprintf(g->shape, sizeof(g->shape), "%u of %ux%u", rows, g->embedding.symbols, n[2]);
     return rc != RC_OK || g->x == NULL || g->y == NULL || g->weight == NULL ? RC_NOMEM : RC_OK;
 }
 

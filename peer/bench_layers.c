@@ -13,12 +13,13 @@
 
 static enum rc begin_linear(struct ground *g, const uint32_t *n)
 {
+    bool has_gelu = n[3] == 1;
     const struct linear_options options = {
         .rows_max = ground_less(g, n[0]),
         .in = n[1],
         .out = n[2],
         .with_bias = true,
-        .activation = {.kind = n[3] == 1 ? ACTIVATION_GELU_TANH : ACTIVATION_NONE},
+        .activation = {.kind = has_gelu ? ACTIVATION_GELU_TANH : ACTIVATION_NONE},
         .with_gradients = true,
         .with_input_gradient = true,
     };
@@ -30,17 +31,17 @@ static enum rc begin_linear(struct ground *g, const uint32_t *n)
     g->dx = ground_activations(g, g->n * n[1]);
     g->y = ground_activations(g, g->n * n[2]);
     g->dy = ground_activations(g, g->n * n[2]);
-    g->pre = ground_activations(g, g->n * n[2]); /* pre */
+    if (has_gelu) g->pre = ground_activations(g, g->n * n[2]);
     g->weight = ground_values(g, (size_t)n[1] * n[2]);
     g->dweight = ground_values(g, (size_t)n[1] * n[2]);
     g->bias = ground_values(g, n[2]);
     g->dbias = ground_values(g, n[2]);
     g->work = 2e-9 * (double)g->n * n[1] * n[2];
     g->by = g->linear->ops->name;
-    snprintf(g->shape, sizeof(g->shape), "%zux%u->%u%s", g->n, n[1], n[2],
-             n[3] == 1 ? " gelu" : "");
-    if (g->x == NULL || g->dx == NULL || g->y == NULL || g->dy == NULL || g->pre == NULL ||
-        g->weight == NULL || g->dweight == NULL || g->bias == NULL || g->dbias == NULL) {
+    snprintf(g->shape, sizeof(g->shape), "%zux%u->%u%s", g->n, n[1], n[2], has_gelu ? " gelu" : "");
+    if (g->x == NULL || g->dx == NULL || g->y == NULL || g->dy == NULL ||
+        (has_gelu && g->pre == NULL) || g->weight == NULL || g->dweight == NULL ||
+        g->bias == NULL || g->dbias == NULL) {
         return RC_NOMEM;
     }
     return g->linear->ops->prepare(g->linear, g->weight, g->bias);
@@ -131,17 +132,24 @@ static enum rc begin_attention(struct ground *g, const uint32_t *n)
 {
     size_t rows;
 
-    g->attention = (struct attention){ground_less(g, n[0]), n[1], n[2], n[3], .is_causal = true};
-    rows = (size_t)g->attention.samples * n[1];
+    g->attention = (struct attention){
+        .samples = ground_less(g, n[0]),
+        .steps = ground_less(g, n[1]),
+        .width = n[2],
+        .heads = n[3],
+        .is_causal = true,
+    };
+    rows = (size_t)g->attention.samples * g->attention.steps;
     g->x = ground_activations(g, rows * 3 * n[2]);
     g->dx = ground_activations(g, rows * 3 * n[2]);
     g->y = ground_activations(g, rows * n[2]);
     g->dy = ground_activations(g, rows * n[2]);
     g->statistics = ground_values(g, attention_statistics(&g->attention));
-    g->work = 1e-9 * 2.0 * (double)rows * n[1] * n[2]; /* two products, half of each */
+    g->work =
+        1e-9 * 2.0 * (double)rows * g->attention.steps * n[2]; /* two products, half of each */
     g->by = g->backend->ops->name;
-    snprintf(g->shape, sizeof(g->shape), "%ux%ux%u/%u causal", g->attention.samples, n[1], n[2],
-             n[3]);
+    snprintf(g->shape, sizeof(g->shape), "%ux%ux%u/%u causal", g->attention.samples,
+             g->attention.steps, n[2], n[3]);
     if (g->x == NULL || g->dx == NULL || g->y == NULL || g->dy == NULL || g->statistics == NULL) {
         return RC_NOMEM;
     }
@@ -349,16 +357,17 @@ static enum rc run_lstm_forward(struct ground *g)
     return g->recurrent->ops->forward(g->recurrent, (uint32_t)g->n, g->x, g->y, g->statistics);
 }
 
-static enum rc begin_lstm_backward(struct ground *g, const uint32_t *n)
+static enum rc begin_lstm_both(struct ground *g, const uint32_t *n)
 {
     enum rc rc = begin_lstm(g, n);
 
-    g->work *= 2.0;
+    g->work *= 3.0;
     g->layer_norm.columns = n[2]; /* the hidden width, for the pass */
-    return rc == RC_OK ? run_lstm_forward(g) : rc;
+    return rc;
 }
 
-static enum rc run_lstm_backward(struct ground *g)
+/* A way back uses up what the way forward saved. */
+static enum rc run_lstm_both(struct ground *g)
 {
     size_t hidden = g->layer_norm.columns, matrix = 4 * hidden * hidden;
     const struct recurrent_backward pass = {
@@ -374,8 +383,9 @@ static enum rc run_lstm_backward(struct ground *g)
         .dbias_input = g->dbias,
         .dbias_hidden = g->dbias + 4 * hidden,
     };
+    enum rc rc = run_lstm_forward(g);
 
-    return g->recurrent->ops->backward(g->recurrent, &pass);
+    return rc == RC_OK ? g->recurrent->ops->backward(g->recurrent, &pass) : rc;
 }
 
 static const struct device_bench benches[] = {
@@ -408,7 +418,7 @@ static const struct device_bench benches[] = {
      begin_batch_norm_backward,
      run_batch_norm_backward},
     {"lstm forward", "GFLOP", {32, 64, 256}, begin_lstm, run_lstm_forward},
-    {"lstm backward", "GFLOP", {32, 64, 256}, begin_lstm_backward, run_lstm_backward},
+    {"lstm forward and backward", "GFLOP", {32, 64, 256}, begin_lstm_both, run_lstm_both},
 };
 
 const struct device_bench *bench_layers(size_t *count)

@@ -401,7 +401,9 @@ static struct json *row_create(const struct course *c, const char *name, const c
     return row;
 }
 
-/* The whole of it: some steps to get warm, then those that count. */
+/* The whole of it: some steps to get warm, then those that count. A profile is watched from the
+ * first step on, as a device would otherwise have steps recorded whose parts cannot be told apart.
+ */
 static enum rc run(struct course *c, const struct bench_train_options *options, double *rates,
                    uint32_t *chunks)
 {
@@ -410,17 +412,18 @@ static enum rc run(struct course *c, const struct bench_train_options *options, 
     enum rc rc = RC_OK;
     uint64_t begin;
 
-    for (int i = 0; rc == RC_OK && i < WARM_STEPS; i++) {
-        rc = course_step(c);
-    }
-    if (rc == RC_OK) rc = course_wait(c);
-    if (rc != RC_OK) return rc;
     if (options->profile != NULL) {
         c->profiler =
             model_profiler_create(c->model, (struct profile_clock){clock->now_ns, clock->context},
                                   c->batch.rows, team_threads(c->team));
         if (c->profiler == NULL) return RC_NOMEM;
     }
+    for (int i = 0; rc == RC_OK && i < WARM_STEPS; i++) {
+        rc = course_step(c);
+    }
+    if (rc == RC_OK) rc = course_wait(c);
+    if (rc != RC_OK) return rc;
+    if (c->profiler != NULL) model_profiler_reset(c->profiler);
     begin = clock->now_ns(clock->context);
     rc = measure(c, clock, seconds, rates, chunks);
     if (rc == RC_OK && options->profile != NULL) {
