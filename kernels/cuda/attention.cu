@@ -315,6 +315,10 @@ static enum rc backward(struct cuda_backend *cuda, const struct attention *atten
     pass.dqkv = from->dqkv;
     if (attention->is_rotary) rc = turn_all<T>(cuda, pass, as<T>(from->qkv));
     if (rc != RC_OK) goto out;
+    if (graph_takes(graph, pass) && is_aligned(from->y, 16)) {
+        rc = run_graph(cuda, graph, pass, from->y, layout.total);
+        return rc == RC_OK && attention->is_rotary ? turn_back<T>(cuda, pass) : rc;
+    }
     CUDA_TRY(cuda, launch(attention_rows_kernel<T>,
                           dim3(blocks_for(cuda, (size_t)pass.sequences * pass.padded * WARP)),
                           dim3(THREADS), 0, cuda->stream, pass, as<T>(from->y),

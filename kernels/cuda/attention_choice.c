@@ -151,17 +151,20 @@ static enum rc trial_run(const struct trial *t, struct attention_graph *graph, b
     return attention_forward_by(t->cuda, t->attention, graph, t->qkv, t->y, t->statistics);
 }
 
-/* What a run leaves, or as much of it as is compared. */
+/* What a run leaves, or as much of it as is compared; nothing is left from the run before. */
 static bool trial_result(const struct trial *t, struct attention_graph *graph, bool is_backward,
                          uint16_t *result)
 {
     size_t n = is_backward ? 3 * t->values : t->values;
+    void *from = is_backward ? t->dqkv : t->y;
+    cudaStream_t stream = t->cuda->stream;
 
+    if (cudaMemsetAsync(from, 0xFF, n * sizeof(uint16_t), stream) != cudaSuccess) return false;
     if (n > COMPARED_MAX) n = COMPARED_MAX;
     return trial_run(t, graph, is_backward) == RC_OK &&
-           cudaMemcpyAsync(result, is_backward ? t->dqkv : t->y, n * sizeof(uint16_t),
-                           cudaMemcpyDeviceToHost, t->cuda->stream) == cudaSuccess &&
-           cudaStreamSynchronize(t->cuda->stream) == cudaSuccess;
+           cudaMemcpyAsync(result, from, n * sizeof(uint16_t), cudaMemcpyDeviceToHost, stream) ==
+               cudaSuccess &&
+           cudaStreamSynchronize(stream) == cudaSuccess;
 }
 
 static float of_bf16(uint16_t value)
