@@ -15,8 +15,9 @@
 #include <string.h>
 
 enum { UPLOAD_PIECES = 8 };
-#define UPLOAD_PIECE_BYTES  ((size_t)2 << 20)
-#define UPLOAD_DIRECT_BYTES ((size_t)64 << 10)  /* below it a second stream is not worth its calls \
+#define UPLOAD_PIECE_BYTES ((size_t)2 << 20)
+#define UPLOAD_DIRECT_BYTES                                                                        \
+    ((size_t)64 << 10)                          /* below it a second stream is not worth its calls \
                                                  */
 #define BLAS_WORKSPACE_BYTES ((size_t)32 << 20) /* what cuBLAS asks for on Hopper */
 #define SCRATCH_BYTES        ((size_t)4 << 20)  /* enough for most; layers reserve more */
@@ -352,12 +353,14 @@ out:
 
 static enum rc set_up(struct cuda_backend *cuda)
 {
+    int least = 0, greatest = 0; /* snapshots have the least */
     enum rc rc;
 
     CUDA_TRY(cuda, cudaSetDevice(cuda->device));
     rc = read_properties(cuda);
     if (rc != RC_OK) goto out;
-    CUDA_TRY(cuda, cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
+    CUDA_TRY(cuda, cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    CUDA_TRY(cuda, cudaStreamCreateWithPriority(&cuda->stream, cudaStreamNonBlocking, greatest));
     for (size_t i = 0; i < ARRAY_COUNT(cuda->paces); i++) {
         CUDA_TRY(cuda, cudaEventCreateWithFlags(&cuda->paces[i], cudaEventDisableTiming));
     }

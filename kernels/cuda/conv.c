@@ -322,7 +322,8 @@ static enum rc describe_bias(struct conv_cuda *c)
 
     if (rc != RC_OK) return rc;
     DNN_TRY(c->cuda, cudnnCreateActivationDescriptor(&c->activation));
-    DNN_TRY(c->cuda, cudnnSetActivationDescriptor(c->activation, mode, CUDNN_PROPAGATE_NAN, 0.0));
+    DNN_TRY(c->cuda,
+            cudnnSetActivationDescriptor(c->activation, mode, CUDNN_NOT_PROPAGATE_NAN, 0.0));
 out:
     return rc;
 }

@@ -47,7 +47,6 @@ struct recurrent_cuda {
     uint32_t calls;                   /* stretches of steps */
     uint32_t steps[STRETCHES];        /* of each but the last, and of the last */
     int32_t *lengths[STRETCHES];      /* of the host: [samples_max], all the same */
-    int32_t *lengths_there;           /* of the device: [STRETCHES][samples_max] */
     struct place places[RECURRENT_PIECES_MAX];
     uint32_t places_count;
     size_t space_bytes; /* of parameters, as the library wants them */
@@ -279,7 +278,7 @@ static void recurrent_destroy(struct recurrent *recurrent)
 {
     struct recurrent_cuda *l = recurrent_of(recurrent);
     struct backend *backend = &l->cuda->base;
-    void *const blocks[] = {l->weights, l->dweights, l->zeros, l->spare, l->lengths_there};
+    void *const blocks[] = {l->weights, l->dweights, l->zeros, l->spare};
 
     for (size_t i = 0; i < SHAPES; i++) {
         struct shape *shape = &l->shapes[i];
@@ -336,11 +335,10 @@ static enum rc run_forward(struct recurrent_cuda *l, const struct shape *shape,
     for (uint32_t i = 0; i < l->calls; i++) {
         struct stretch s = stretch_of(l, shape, w, i, kept);
 
-        DNN_TRY(cuda, cudnnRNNForward(cuda->dnn, l->description, mode,
-                                      l->lengths_there + s.index * l->options.samples_max,
-                                      shape->x[s.index], s.x, shape->y[s.index], s.y, shape->state,
-                                      s.hx, s.hy, cells, s.cx, s.cy, l->space_bytes, l->weights,
-                                      shape->work_bytes, w->library, s.reserve_bytes, s.reserve));
+        DNN_TRY(cuda, cudnnRNNForward(cuda->dnn, l->description, mode, NULL, shape->x[s.index], s.x,
+                                      shape->y[s.index], s.y, shape->state, s.hx, s.hy, cells, s.cx,
+                                      s.cy, l->space_bytes, l->weights, shape->work_bytes,
+                                      w->library, s.reserve_bytes, s.reserve));
     }
 out:
     return rc;
@@ -379,19 +377,17 @@ static enum rc run_backward(struct recurrent_cuda *l, const struct shape *shape,
     CUDA_TRY(cuda, cudaMemsetAsync(l->dweights, 0, l->space_bytes, cuda->stream));
     for (uint32_t i = l->calls; i-- > 0;) {
         struct stretch s = stretch_of(l, shape, w, i, kept);
-        const int32_t *lengths = l->lengths_there + s.index * l->options.samples_max;
 
         DNN_TRY(cuda,
-                cudnnRNNBackwardData_v8(cuda->dnn, l->description, lengths, shape->y[s.index], s.y,
+                cudnnRNNBackwardData_v8(cuda->dnn, l->description, NULL, shape->y[s.index], s.y,
                                         s.dy, shape->x[s.index], s.dx, shape->state, s.hx, l->zeros,
                                         w->ends[0], cells, s.cx, has_cells ? l->zeros : NULL,
                                         has_cells ? w->ends[2] : NULL, l->space_bytes, l->weights,
                                         shape->work_bytes, w->library, s.reserve_bytes, s.reserve));
-        DNN_TRY(cuda, cudnnRNNBackwardWeights_v8(cuda->dnn, l->description, CUDNN_WGRAD_MODE_ADD,
-                                                 lengths, shape->x[s.index], s.x, shape->state,
-                                                 s.hx, shape->y[s.index], s.y, l->space_bytes,
-                                                 l->dweights, shape->work_bytes, w->library,
-                                                 s.reserve_bytes, s.reserve));
+        DNN_TRY(cuda, cudnnRNNBackwardWeights_v8(
+                          cuda->dnn, l->description, CUDNN_WGRAD_MODE_ADD, NULL, shape->x[s.index],
+                          s.x, shape->state, s.hx, shape->y[s.index], s.y, l->space_bytes,
+                          l->dweights, shape->work_bytes, w->library, s.reserve_bytes, s.reserve));
     }
 out:
     return rc;
@@ -552,25 +548,22 @@ out:
     return rc;
 }
 
+/* The library takes them from the descriptors; a copy on the device is not wanted since 8.9.1. */
 static enum rc take_lengths(struct recurrent_cuda *l)
 {
     struct backend *backend = &l->cuda->base;
     size_t count = l->options.samples_max;
-    enum rc rc = RC_OK;
 
-    l->lengths_there = backend->ops->alloc(backend, STRETCHES * count * sizeof(int32_t));
     l->zeros = backend->ops->alloc(backend, count * l->options.hidden * sizeof(float));
-    if (l->lengths_there == NULL || l->zeros == NULL) return RC_NOMEM;
-    for (size_t i = 0; rc == RC_OK && i < STRETCHES; i++) {
+    if (l->zeros == NULL) return RC_NOMEM;
+    for (size_t i = 0; i < STRETCHES; i++) {
         l->lengths[i] = mem_array(count, sizeof(int32_t));
         if (l->lengths[i] == NULL) return RC_NOMEM;
         for (size_t k = 0; k < count; k++) {
             l->lengths[i][k] = (int32_t)l->steps[i];
         }
-        rc = backend->ops->upload(backend, l->lengths_there + i * count, l->lengths[i],
-                                  count * sizeof(int32_t));
     }
-    return rc;
+    return RC_OK;
 }
 
 /* Ask for each number of samples; a full batch is asked for last, and remembered. */
