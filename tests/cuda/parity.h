@@ -264,13 +264,13 @@ static inline int parity_main(const char *name, const struct CMUnitTest *tests, 
     static void f##_f32(void **state)                                                              \
     {                                                                                              \
         (void)state;                                                                               \
-        FOR_EACH_SEED (seed, 3)                                                                    \
+        FOR_EACH_SEED (seed, 2)                                                                    \
             f(false, seed);                                                                        \
     }                                                                                              \
     static void f##_bf16(void **state)                                                             \
     {                                                                                              \
         (void)state;                                                                               \
-        FOR_EACH_SEED (seed, 3)                                                                    \
+        FOR_EACH_SEED (seed, 2)                                                                    \
             f(true, seed);                                                                         \
     }
 #define PARITY_BOTH(f) cmocka_unit_test(f##_f32), cmocka_unit_test(f##_bf16)
