@@ -111,10 +111,10 @@ def markdown(report):
     bus, plain = find(rows, "copy to page-locked memory"), find(rows, "snapshot", "f32")
     out += ["", f"A snapshot of 500 MB leaves the device at {number(plain, '{:.1f}')} GB/s; the bus does "
             f"{number(bus, '{:.1f}')} GB/s" + (f" ({plain / bus:.0%})." if bus and plain else ".")]
-    out += ["", "Averaging every 100 steps with a peer on the processor, beside training alone (steps a second):", "",
-            "| model | batch | alone | averaging | rounds | overhead |", "|---|---|---|---|---|---|"]
+    out += ["", "Averaging about every 100 steps with a peer on the processor, beside training alone (steps a second):", "",
+            "| model | batch | alone | averaging | steps a round | overhead |", "|---|---|---|---|---|---|"]
     out += [f"| {row['model']} | {row['batch']} | {row['alone_steps_per_s']:.1f} | {row['together_steps_per_s']:.1f} | "
-            f"{row['rounds']} | {row['overhead']:.1%} |" for row in report["averaging"]]
+            f"{number(row['steps'] / row['rounds'] if row['rounds'] else None)} | {row['overhead']:.1%} |" for row in report["averaging"]]
     out += ["", "Operations (medians of `grapevine bench kernels --device cuda`):", "",
             "| operation | shape | by | bf16 | f32 | a second |", "|---|---|---|---|---|---|"]
     seen = {}
