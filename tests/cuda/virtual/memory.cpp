@@ -262,12 +262,13 @@ std::string memory_describe(const void *at)
     return text;
 }
 
-/* Is something there? Without touching it. */
+/* Is something there? Without touching it. Programs, heaps and stacks lie high; two small numbers
+ * make a low address, where AddressSanitizer has its own memory. */
 static bool is_mapped(const void *at)
 {
     uintptr_t page = reinterpret_cast<uintptr_t>(at) / PAGE * PAGE;
 
-    if (page < static_cast<uintptr_t>(1) << 32 || page >> 47 != 0) return false;
+    if (page >> 40 < 0x50 || page >> 47 != 0) return false;
     return msync(reinterpret_cast<void *>(page), PAGE, MS_ASYNC) == 0;
 }
 

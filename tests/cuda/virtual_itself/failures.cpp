@@ -133,6 +133,7 @@ struct padded {
     float *x;
     bool adds;
     float *y;
+    unsigned numbers[2]; /* as one word: an address in AddressSanitizer's shadow */
 };
 
 static __global__ void put_padded(struct padded padded)
@@ -140,7 +141,7 @@ static __global__ void put_padded(struct padded padded)
     padded.x[0] = padded.adds ? 1.0f : 2.0f;
 }
 
-static void padding_is_no_pointer(void **test_state)
+static void padding_and_numbers_are_no_pointers(void **test_state)
 {
     std::vector<float> here(1000);
     struct padded padded;
@@ -154,6 +155,8 @@ static void padding_is_no_pointer(void **test_state)
     }
     padded.x = padded.y = static_cast<float *>(itself_take(4));
     padded.adds = false;
+    padded.numbers[0] = 0x80;
+    padded.numbers[1] = 0x10;
     ok(launch(put_padded, 1, 1, 0, NULL, padded));
     itself_get(&got, padded.x, sizeof(got));
     assert_true(got == 2.0f);
@@ -290,7 +293,7 @@ struct itself_tests itself_failures(void)
         cmocka_unit_test(memory_runs_out),
         cmocka_unit_test(freed_addresses_are_used_again_in_the_end),
         cmocka_unit_test(wrong_accesses_end_the_program),
-        cmocka_unit_test(padding_is_no_pointer),
+        cmocka_unit_test(padding_and_numbers_are_no_pointers),
         cmocka_unit_test(wrong_copies_fail),
         cmocka_unit_test(a_lost_device_fails_every_call_from_then_on),
         cmocka_unit_test(machines_without_a_device_say_so),
