@@ -277,11 +277,13 @@ static void choose_by_trial(struct cuda_backend *cuda, struct attention_choice *
     struct attention_graph *graphs[] = {graph_of(cuda, attention, false),
                                         graph_of(cuda, attention, true)};
     struct trial trial = {.cuda = cuda, .attention = attention};
+    struct cuda_group *group = cuda->group;
     size_t used = strlen(choice->text);
     char why[sizeof(cuda->why)];
 
     trial.values = (size_t)attention->samples * attention->steps * attention->width;
     memcpy(why, cuda->why, sizeof(why));
+    cuda->group = NULL; /* a refusal on trial is nothing that other GPUs must know */
     if ((graphs[0] != NULL || graphs[1] != NULL) && trial_begin(&trial)) {
         choose_pass(choice, &trial, graphs[0], false);
         choose_pass(choice, &trial, graphs[1], true);
@@ -296,6 +298,8 @@ static void choose_by_trial(struct cuda_backend *cuda, struct attention_choice *
         memcpy(cuda->why, why, sizeof(why));
         cuda->is_lost = false;
     }
+    cuda->group = group;
+    if (cuda->is_lost) cuda_group_abort(cuda);
 }
 
 static void choose(struct cuda_backend *cuda, struct attention_choice *choice)

@@ -225,6 +225,7 @@ static void cuda_destroy(struct backend *backend)
     struct cuda_backend *cuda = cuda_of(backend);
 
     (void)cudaSetDevice(cuda->device);
+    if (cuda->is_lost) cuda_group_abort(cuda); /* or what is queued may wait for ever */
     if (cuda->stream != NULL) (void)cudaStreamSynchronize(cuda->stream);
     cuda_group_leave(cuda);
     cuda_attention_forget(cuda);

@@ -26,7 +26,8 @@ static enum rc keep(struct cuda_backend *cuda, enum rc rc, bool is_lost, const c
                     const char *file, int line, const char *reason)
 {
     if (cuda->is_recording) return RC_UNSUPPORTED;
-    if (cuda->why[0] == '\0') {
+    /* What was refused or short before is not why the device is lost. */
+    if (cuda->why[0] == '\0' || (is_lost && !cuda->is_lost)) {
         snprintf(cuda->why, sizeof(cuda->why), "GPU %d: %s (%.*s, %s:%d)", cuda->device, reason,
                  name_length(call), call, file_name(file), line);
     }
@@ -43,7 +44,7 @@ static enum rc out_of_memory(struct cuda_backend *cuda, const char *call, const 
     size_t free_bytes = 0, bytes = 0;
     char reason[128];
 
-    cuda->why[0] = '\0'; /* a shortage is not the end: the next one gets its own text */
+    if (!cuda->is_lost) cuda->why[0] = '\0'; /* a shortage is not the end: each has its own text */
     if (cudaMemGetInfo(&free_bytes, &bytes) == cudaSuccess) {
         snprintf(reason, sizeof(reason), "out of memory, %zu MiB of %zu MiB are free",
                  free_bytes >> 20, bytes >> 20);

@@ -72,9 +72,10 @@ static enum rc enter(struct snapshot_cuda *s)
     struct cuda_backend *cuda = s->cuda;
 
     CHECK(!cuda->is_recording);
-    if (atomic_load(&s->is_lost_aside)) {
-        if (cuda->why[0] == '\0') memcpy(cuda->why, s->aside.why, sizeof(cuda->why));
+    if (atomic_load(&s->is_lost_aside) && !cuda->is_lost) {
+        memcpy(cuda->why, s->aside.why, sizeof(cuda->why));
         cuda->is_lost = true;
+        cuda_group_abort(cuda); /* nobody has told the others yet */
     }
     return CUDA_CHECK(cuda, cudaSetDevice(cuda->device));
 }
