@@ -120,7 +120,7 @@ static enum rc set_up(struct model *m, const char *spec, struct fault *why)
     if (!m->backend->is_host) rc = model_device_create(m);
     if (rc != RC_OK) {
         return fault_set(why, rc, "cannot set up the model: %s; try a smaller --batch",
-                         model_device_why(m));
+                         model_device_why(m)[0] != '\0' ? model_device_why(m) : rc_text(rc));
     }
     rc = m->leader == NULL && m->file_values == 0 ? initialise(m) : RC_OK;
     if (rc == RC_OK) return RC_OK;

@@ -164,6 +164,7 @@ enum rc model_device_read(struct model *model, enum section section, const float
 
     *values = NULL;
     if (bytes == 0) return RC_OK;
+    backend_bind_thread(model->backend);
     if (*copy == NULL) *copy = mem_raw(bytes);
     if (*copy == NULL) return RC_NOMEM;
     *values = *copy;
@@ -250,8 +251,8 @@ static enum rc run_or_replay(struct model *model, uint32_t batch, bool with_targ
     if (records) {
         forget_recording(model);
         rc = record(model, batch, with_targets);
-        d->is_unrecordable = rc == RC_UNSUPPORTED;
-        if (rc != RC_OK && rc != RC_UNSUPPORTED) return rc;
+        d->is_unrecordable = rc == RC_UNSUPPORTED || rc == RC_NOMEM; /* which recordings take */
+        if (rc != RC_OK && !d->is_unrecordable) return rc;
         is_recorded = rc == RC_OK;
     }
     if (is_recorded) {
@@ -273,9 +274,11 @@ enum rc model_train_pass(struct model *model, const struct model_feed *feed)
     CHECK(d != NULL && model->with_gradients && feed->counted > 0);
     CHECK(feed->batch > 0 && feed->batch <= model->batch_max);
     backend_bind_thread(model->backend);
-    if (feed->batch != d->recorded_batch || with_targets != d->with_targets) {
+    if (feed->batch != d->recorded_batch || model->first != d->recorded_first ||
+        with_targets != d->with_targets) {
         forget_recording(model);
         d->recorded_batch = feed->batch;
+        d->recorded_first = model->first;
         d->with_targets = with_targets;
         d->equal_passes = 0;
     }

@@ -7,8 +7,8 @@
  * Several devices (backend->is_apart) each have their own planes and their part of the batch.
  * Gradients are summed up between backward pass and update, so that all take the same step and stay
  * equal to the bit; running statistics, which each device keeps of its own part, become their mean
- * when train() ends (as the buffers of one replica they are read then). Thread: the training
- * lane's, and one for each further device inside of steps.
+ * when train() or gradient() ends (as the buffers of one replica they are read then). Thread: the
+ * training lane's, and one for each further device inside of steps.
  */
 #include "replica/replica_internal.h"
 
@@ -66,7 +66,7 @@ enum rc replica_device_create(struct replica *r, struct fault *why)
         }
     }
     if (rc == RC_OK) return RC_OK;
-    reason = r->backend->ops->why(r->backend);
+    reason = team_why(r->team);
     return fault_set(why, rc, "cannot set up training: %s; try a smaller --batch or --model",
                      reason[0] == '\0' ? rc_text(rc) : reason);
 }
@@ -262,7 +262,9 @@ enum rc replica_device_gradient(struct replica *r, struct task_score *score)
 {
     enum rc rc = run_batches(r, false, score);
 
-    return rc == RC_OK ? take_sums(r, &score->loss, score) : rc;
+    if (rc == RC_OK) rc = take_sums(r, &score->loss, score);
+    if (rc != RC_OK) return rc;
+    return team_run(r->team, team_threads(r->team), average_statistics, NULL);
 }
 
 static enum rc update_only(void *context, const struct team_lane *lane)

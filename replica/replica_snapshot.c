@@ -136,5 +136,5 @@ const char *replica_why(const struct learner *learner)
 {
     const struct replica *r = (const struct replica *)learner;
 
-    return r->backend->is_host ? "" : r->backend->ops->why(r->backend);
+    return team_why(r->team);
 }

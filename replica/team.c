@@ -111,6 +111,22 @@ static enum rc make_lane(struct team *team, uint32_t number, const struct model_
     return model_create(lane->backend, &mine, &lane->model, why);
 }
 
+/* Threads may be fewer than asked for; devices that sum up together wait for every one of them. */
+static enum rc count_lanes(const struct team *team, const struct model_options *options,
+                           uint32_t *threads, struct fault *why)
+{
+    uint32_t grains = grains_of(team, options->batch_max);
+
+    if (team->is_apart && grains < *threads) {
+        return fault_set(why, RC_USAGE,
+                         "--batch %u has %u parts, too few for %u GPUs; use a larger one, or fewer "
+                         "of them",
+                         options->batch_max, grains, *threads);
+    }
+    if (*threads > grains) *threads = grains;
+    return RC_OK;
+}
+
 enum rc team_create(struct backend *backend, const struct model_options *options,
                     struct team **team, struct fault *why)
 {
@@ -119,16 +135,16 @@ enum rc team_create(struct backend *backend, const struct model_options *options
     enum rc rc;
 
     if (t == NULL) return fault_set(why, RC_NOMEM, "cannot set up the model: out of memory");
+    t->is_apart = backend->is_apart;
     rc = find_grain(options, &t->grain, why);
+    if (rc == RC_OK) rc = count_lanes(t, options, &threads, why);
     if (rc != RC_OK) {
         mem_free(t);
         return rc;
     }
-    if (threads > grains_of(t, options->batch_max)) threads = grains_of(t, options->batch_max);
     if (threads > WORKERS_MAX) threads = WORKERS_MAX;
     if (threads == 0 || backend->ops->sibling == NULL) threads = 1;
     t->backend = backend;
-    t->is_apart = backend->is_apart;
     t->lanes_count = threads;
     t->meeting = (struct model_meeting){meet, t};
     if (threads > 1) backend->threads = 1; /* each */
@@ -170,6 +186,16 @@ struct model *team_model(const struct team *team)
 uint32_t team_threads(const struct team *team)
 {
     return team->lanes_count;
+}
+
+const char *team_why(const struct team *team)
+{
+    const char *why = "";
+
+    for (uint32_t l = 0; why[0] == '\0' && l < team->lanes_count; l++) {
+        why = model_device_why(team->lanes[l].model);
+    }
+    return why;
 }
 
 void team_set_stop(struct team *team, const atomic_bool *stop)

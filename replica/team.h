@@ -31,11 +31,13 @@ void team_destroy(struct team *team);
 /** The model whose planes are the team's. */
 struct model *team_model(const struct team *team);
 uint32_t team_threads(const struct team *team);
+/** What the last failure of a device was, for people; "" if there was none. */
+const char *team_why(const struct team *team);
 /** See model_set_stop(): either the whole pass is done, its work included, or nothing is. */
 void team_set_stop(struct team *team, const atomic_bool *stop);
 /** See model_set_stream(). */
 void team_set_stream(struct team *team, uint64_t stream, uint64_t passes);
-/** See model_forward() and model_backward(); `input` is in memory of the backend. */
+/** See model_forward() and model_backward(). */
 MUST_USE enum rc team_forward(struct team *team, const float *input, uint32_t batch,
                               bool is_training, float *logits);
 MUST_USE enum rc team_backward(struct team *team, const float *logits_gradient);

@@ -393,6 +393,60 @@ static void two_devices_normalise_their_parts(void **state)
     leave(&two);
 }
 
+/* What one device has gathered alone would be judged with by it alone. */
+static void a_gradient_leaves_two_devices_with_equal_statistics(void **state)
+{
+    struct fault why = {""};
+    struct backend *pair = parity_device(2, false, &why);
+    struct replica_options options =
+        options_of("conv3x3:8 bn relu globalpool linear:classes", "digits");
+    struct seat two = {pair, NULL};
+    struct evaluation before;
+    struct train_report report;
+    float *gradient, *statistics;
+    size_t count;
+
+    (void)state;
+    if (pair == NULL) skip();
+    two.learner = make(pair, &options);
+    count = count_of(two.learner, SECTION_BUFFERS);
+    gradient = values_of(two.learner, SECTION_PARAMETERS);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(two.learner->ops->gradient(two.learner, gradient, &report), RC_OK);
+        assert_int_equal(two.learner->ops->step(two.learner, gradient), RC_OK);
+    }
+    before = judged(two.learner, 0);
+    statistics = values_of(two.learner, SECTION_BUFFERS);
+    assert_int_equal(
+        two.learner->ops->assign_section(two.learner, SECTION_BUFFERS, statistics, count), RC_OK);
+    assert_true(judged(two.learner, 0).loss == before.loss);
+    mem_free(gradient);
+    mem_free(statistics);
+    leave(&two);
+}
+
+/* It would be missed at every sum. */
+static void a_device_without_a_part_of_the_batch_is_refused(void **state)
+{
+    static const char *const models[] = {"mlp", "conv3x3:8 bn:32 relu globalpool linear:classes"};
+    static const uint32_t batches[] = {1, 32};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(models); i++) {
+        struct replica_options options = options_of(models[i], "digits");
+        struct fault why = {""};
+        struct backend *pair = parity_device(2, false, &why);
+        struct learner *learner = NULL;
+
+        if (pair == NULL) skip();
+        options.batch = batches[i];
+        assert_int_equal(replica_create(pair, &options, &learner, &why), RC_USAGE);
+        assert_non_null(strstr(why.text, "2 GPUs"));
+        parity_checks++;
+        backend_destroy(pair);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(equal_models_are_judged_equally),
     cmocka_unit_test(a_saved_model_answers_the_same_on_both_sides),
@@ -404,6 +458,10 @@ static const struct CMUnitTest tests[] = {
                                     make_one_device),
     cmocka_unit_test_setup_teardown(two_devices_normalise_their_parts, make_two_devices,
                                     make_one_device),
+    cmocka_unit_test_setup_teardown(a_gradient_leaves_two_devices_with_equal_statistics,
+                                    make_two_devices, make_one_device),
+    cmocka_unit_test_setup_teardown(a_device_without_a_part_of_the_batch_is_refused,
+                                    make_two_devices, make_one_device),
 };
 
 PARITY_MAIN("learner", tests)
