@@ -567,7 +567,7 @@ MUST_USE enum rc node_create(struct env *env, struct learner *learner,
     rc = create_parts(node);
     if (rc == RC_OK) rc = create_membership(node);
     if (rc != RC_OK) {
-        fault_set(why, rc, "cannot start the peer: %s", rc_text(rc));
+        fault_set(why, rc, "cannot start the peer: %s", node_learner_why(node, rc));
         goto failed;
     }
     rc = resume(node, why);

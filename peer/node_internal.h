@@ -174,6 +174,8 @@ uint64_t node_model_next_ns(const struct node *node);
 /* node_train.c: the training lane */
 void node_border(struct node *node); /* submit the next job if the lane is free */
 bool node_goal_is_reached(struct node *node);
+/** The text of a failure of the learner's: its device's own words, where there are any. */
+const char *node_learner_why(const struct node *node, enum rc rc);
 
 /* node_round.c: with whom we average */
 void node_begin_round(struct node *node);

@@ -188,11 +188,13 @@ static void run_border(struct job *base)
 
 /* ---- back on the loop ---- */
 
-/* The device's own words, where there are any. */
-static const char *why_of(const struct node *node, enum rc rc)
+const char *node_learner_why(const struct node *node, enum rc rc)
 {
-    const char *why = node->learner->ops->why == NULL ? "" : node->learner->ops->why(node->learner);
+    const char *why = "";
 
+    if ((rc == RC_DEVICE || rc == RC_NOMEM) && node->learner->ops->why != NULL) {
+        why = node->learner->ops->why(node->learner);
+    }
     return why[0] == '\0' ? rc_text(rc) : why;
 }
 
@@ -205,7 +207,7 @@ static void trained(struct node *node, struct border_job *job)
         return;
     }
     if (job->rc != RC_OK) {
-        node_fail(node, job->rc, why_of(node, job->rc));
+        node_fail(node, job->rc, node_learner_why(node, job->rc));
         return;
     }
     if (job->report.steps == 0) return;
@@ -363,7 +365,7 @@ static void border_done(struct job *base)
         break;
     case BORDER_APPLY:
         round_applied(node->round);
-        if (job->rc != RC_OK) node_fail(node, job->rc, why_of(node, job->rc));
+        if (job->rc != RC_OK) node_fail(node, job->rc, node_learner_why(node, job->rc));
         break;
     case BORDER_SNAPSHOT:
         node->mixed_step = node->step;
