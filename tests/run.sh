@@ -120,7 +120,11 @@ say "all tests, release build"
 run_tests release
 
 say "address and undefined behaviour sanitizers: all but end to end"
-build asan && run_tests asan -L 'quick|sim' -E '^tidy$'
+if build asan; then
+    run_tests asan -L 'quick|sim' -E '^tidy$'
+    # Kernels of the CUDA backend on the virtual device, but those that take minutes there.
+    SEED=1 run_tests asan -L cuda -E '^virtual_(models|learner|attention|bench)$'
+fi
 
 say "thread sanitizer: the parts with threads"
 # The sanitizer needs a fixed memory layout; where it cannot be had, it may still run.
