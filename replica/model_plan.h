@@ -101,6 +101,7 @@ struct model_device {
     struct loss_sums *sums;
     struct recording *recording; /* of a pass; NULL: none yet */
     uint32_t recorded_batch;     /* with so many samples */
+    uint32_t recorded_first;     /* from this one of the whole batch on: where dropout draws */
     uint32_t equal_passes;       /* so many samples so many times in a row */
     bool with_targets;           /* of the last pass */
     bool is_unrecordable;        /* some call cannot be recorded */
