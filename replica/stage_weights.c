@@ -76,14 +76,13 @@ static enum rc normalise(struct model *model, struct stage *stage, struct stage_
 enum rc stage_weights_start(struct model *model, struct stage *stage, struct stage_weights *weights)
 {
     struct backend *backend = stage_backend(model);
-    struct copy_rows copy = {1, weights->rows, weights->rows, weights->rows, false};
     enum rc rc;
 
     if (!stage_is_normed(stage)) return RC_OK;
     rc = normalise(model, stage, weights);
     if (rc != RC_OK) return rc;
-    return backend->ops->copy_rows(backend, &copy, weights->norms,
-                                   stage_values(model, stage, TENSOR_G));
+    return backend->ops->copy(backend, stage_values(model, stage, TENSOR_G), weights->norms,
+                              weights->rows * sizeof(float));
 }
 
 static uint32_t bias_number(const struct stage *stage)
