@@ -250,14 +250,15 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* A thread for each column of RUN rows. */
+/* A thread for each column of RUN rows; `tiles` blocks side by side have all columns. */
 template <typename T>
 static __global__ void __launch_bounds__(THREADS)
-    backward_columns(size_t rows, size_t columns, struct layer_backward<T> b)
+    backward_columns(size_t rows, size_t columns, uint32_t tiles, struct layer_backward<T> b)
 {
-    size_t column = blockIdx.x * static_cast<size_t>(THREADS) + threadIdx.x;
-    size_t first = blockIdx.y * static_cast<size_t>(RUN), end = min(rows, first + RUN);
-    float *to = b.partials + 2 * static_cast<size_t>(blockIdx.y) * columns + column;
+    size_t run = blockIdx.x / tiles;
+    size_t column = blockIdx.x % tiles * static_cast<size_t>(THREADS) + threadIdx.x;
+    size_t first = run * RUN, end = min(rows, first + RUN);
+    float *to = b.partials + 2 * run * columns + column;
     float dgamma = 0.0F, dbeta = 0.0F;
 
     if (column >= columns) return;
@@ -387,8 +388,9 @@ static enum rc backward(struct cuda_backend *cuda, const struct layer_norm *norm
     if (rc != RC_OK) return rc;
     b.partials = static_cast<float *>(cuda->scratch);
     if (team == 0) {
-        CUDA_TRY(cuda, launch(backward_columns<T>, dim3(divided_up(norm->columns, THREADS), count),
-                              THREADS, 0, cuda->stream, norm->rows, norm->columns, b));
+        uint32_t tiles = divided_up(norm->columns, THREADS);
+        CUDA_TRY(cuda, launch(backward_columns<T>, tiles * count, THREADS, 0, cuda->stream,
+                              norm->rows, norm->columns, tiles, b));
         if (b.dx != NULL) {
             CUDA_TRY(cuda, launch(backward_long<T>, static_cast<unsigned>(norm->rows), THREADS, 0,
                                   cuda->stream, norm->columns, b));
