@@ -89,6 +89,23 @@ static void equal_models_are_judged_equally(void **state)
     }
 }
 
+/* Lengths of weight-normalised rows are no activations: in bfloat16 they begin as elsewhere. */
+static void normalised_weights_begin_with_their_own_lengths(void **state)
+{
+    struct replica_options options =
+        options_of("conv3x3:7,wn=1 relu maxpool2 linear:24,wn=1 relu linear:classes", "digits");
+
+    (void)state;
+    for (int is_bf16 = 0; is_bf16 < 2; is_bf16++) {
+        struct seat device = sit(ON_DEVICE, is_bf16 == 1, &options);
+        struct seat host = sit(ON_PROCESSOR, false, &options);
+
+        assert_true(apart(device.learner, host.learner, SECTION_PARAMETERS) < 1e-6);
+        leave(&device);
+        leave(&host);
+    }
+}
+
 /* What `generate` and `predict` do: a model from a file, on shorter sequences than it learned. */
 static void a_saved_model_answers_the_same_on_both_sides(void **state)
 {
@@ -449,6 +466,7 @@ static void a_device_without_a_part_of_the_batch_is_refused(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(equal_models_are_judged_equally),
+    cmocka_unit_test(normalised_weights_begin_with_their_own_lengths),
     cmocka_unit_test(a_saved_model_answers_the_same_on_both_sides),
     cmocka_unit_test(a_checkpoint_goes_on_on_either_side),
     cmocka_unit_test(in_bfloat16_too_a_run_goes_on_to_the_bit),
