@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Training speed of PyTorch on a GPU, on the models of `grapevine bench train`: one JSON line.
 
-    compare_pytorch_gpu.py MODEL BATCH SECONDS [--precision f32|bf16] [--budget SECONDS]
+    compare_pytorch_gpu.py MODEL BATCH SECONDS [--precision f32|bf16] [--warm]
     compare_pytorch_gpu.py --check        the twins' parameters, on the processor
 
+--warm: compiled forms only, for PyTorch's cache of them on disk.
+
 A step is what ours is: a batch from page-locked host memory, forward, cross-entropy, backward,
-optimizer. PyTorch gets the best of what it offers, each tried on this card in this run as long as
-the budget lasts: as it is; the whole step as one CUDA graph; compiled (reduce-overhead, which
-records graphs; max-autotune-no-cudagraphs); compiled and then the whole step as one graph. bfloat16
-by autocast with float32 parameters, which is what ours computes, and with everything in bfloat16,
+optimizer. PyTorch gets the best of what it offers, each tried on this card in this run until SIGTERM
+says that the time is up: as it is; the whole step as one CUDA graph; compiled (reduce-overhead, which
+records graphs of its own); compiled (max-autotune-no-cudagraphs) and then the whole step as one graph,
+or without where that fails. bfloat16 by autocast with float32 parameters, which is what ours computes, and with everything in bfloat16,
 which is less exact. Images channels-last; fused optimizers; attention by
 scaled_dot_product_attention. float32 is float32, not TF32, on both sides. Speed: the median over
 windows, each begun and ended with an idle card.
@@ -16,6 +18,7 @@ windows, each begun and ended with an idle card.
 import argparse
 import json
 import os
+import signal
 import statistics
 import sys
 import time
@@ -33,7 +36,7 @@ def arguments():
     parser.add_argument("batch", nargs="?", type=int)
     parser.add_argument("seconds", nargs="?", type=float)
     parser.add_argument("--precision", choices=("f32", "bf16"), default="f32")
-    parser.add_argument("--budget", type=float, default=1e9)
+    parser.add_argument("--warm", action="store_true")
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
     if not args.check and args.seconds is None:
@@ -187,25 +190,41 @@ def measure(torch, step, seconds):
     return rates
 
 
-# Most promising first, as the budget may end. Recurrent layers are not compiled: they are the
-# library's either way.
-def settings(name, precision):
+# The cheap ones first, as the time may end. Recurrent layers are not compiled: they are the library's
+# either way.
+def settings(name, precision, is_warm):
     forms = ("autocast", "pure bf16") if precision == "bf16" else ("f32",)
-    ways = [("eager", None, False), ("graph", None, True)]
+    ways = [] if is_warm else [("eager", None, False), ("graph", None, True)]
     if name != "lstm":
         ways += [
             ("compiled, reduce-overhead", "reduce-overhead", False),
-            ("compiled, graph", "default", True),
-            ("compiled, max-autotune-no-cudagraphs", "max-autotune-no-cudagraphs", False),
             ("compiled, max-autotune-no-cudagraphs, graph", "max-autotune-no-cudagraphs", True),
         ]
     return [(f"{form}, {way}", form, compiled, is_graph) for way, compiled, is_graph in ways for form in forms]
 
 
 def try_one(torch, args, form, compiled, is_graph):
+    """Steps a second in each window, the number of parameters, and whether the graph failed."""
     trainer = Trainer(args.model, args.batch, form, compiled)
-    step = trainer.recorded() if is_graph else trainer.step
-    return measure(torch, step, args.seconds), trainer.parameters
+    if is_graph and compiled is not None:
+        trainer.step()  # what fails here is no matter of graphs
+    try:
+        step, is_plain = (trainer.recorded() if is_graph else trainer.step), False
+    except Exception:
+        if compiled is None:
+            raise
+        torch.cuda.synchronize()
+        trainer = Trainer(args.model, args.batch, form, compiled)
+        step, is_plain = trainer.step, True
+    return measure(torch, step, args.seconds), trainer.parameters, is_plain
+
+
+class Stopped(BaseException):
+    """The caller's patience has ended; what was measured so far counts."""
+
+
+def on_stop(*_):
+    raise Stopped()
 
 
 def main():
@@ -222,16 +241,18 @@ def main():
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
     use_fused_attention(models)
-    begin = time.perf_counter()
+    signal.signal(signal.SIGTERM, on_stop)
     tried, failed, rates, best, parameters = {}, {}, {}, None, 0
-    for name, form, compiled, is_graph in settings(args.model, args.precision):
-        if tried and time.perf_counter() - begin > args.budget:
-            failed[name] = "not tried: the time was up"
-            continue
+    for name, form, compiled, is_graph in settings(args.model, args.precision, args.warm):
         try:
-            rates[name], parameters = try_one(torch, args, form, compiled, is_graph)
+            found, parameters, is_plain = try_one(torch, args, form, compiled, is_graph)
+            name = name.removesuffix(", graph") if is_plain else name
+            rates[name] = found
             tried[name] = statistics.median(rates[name])
             print(f"{args.model} {args.precision}: {name}: {tried[name]:.1f} steps/s", file=sys.stderr)
+        except Stopped:
+            failed[name] = "stopped: the time was up"
+            break
         except Exception as error:  # one way that does not work is no reason not to try the others
             failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"[:200]
             print(f"{args.model} {args.precision}: {name}: {failed[name]}", file=sys.stderr)

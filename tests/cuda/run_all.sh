@@ -8,7 +8,9 @@
 #   tests/cuda/run_all.sh --fetch DIR       on a Debian machine with a network: packages into DIR
 #
 #   PART     build parity sanitizer kernels train averaging table; all of them if none is named.
-#            Results of parts stay in --out, so that several calls make one table.
+#            Results of parts stay in --out, so that several calls make one table. A part takes the
+#            time that the others leave it: `build parity sanitizer` and then `kernels train
+#            averaging table` get further than all at once.
 #   --quick  fewer repetitions and models: about four minutes
 #   --out    results (default build/gpu-results): report.md, report.json, a log for each part
 #   --build  (default build/gpu)
@@ -160,9 +162,35 @@ ours=(env -u GRAPEVINE_DEBS "LD_LIBRARY_PATH=$build/beside${LD_LIBRARY_PATH:+:$L
 
 # --- parts -------------------------------------------------------------------------------------------
 
+# While others use the processor: PyTorch compiles what it will be measured with, for its cache. All
+# of it ends before anything is timed.
+warm_pytorch() {
+    local model batch
+    while read -r model batch _; do
+        case $model in lstm) continue ;; esac
+        nice "$python" "$here/compare_pytorch_gpu.py" "$model" "$batch" 0.1 --precision bf16 --warm \
+            >"$out/warm-$model.log" 2>&1 &
+        echo $! >>"$out/warm"
+    done < <(train_rows | grep bf16)
+}
+
+cool_pytorch() {
+    local pid
+    [ -e "$out/warm" ] || return 0
+    while read -r pid; do
+        ! kill -0 "$pid" 2>/dev/null || kill "$pid"
+    done <"$out/warm"
+    sleep 3
+    while read -r pid; do
+        ! kill -0 "$pid" 2>/dev/null || kill -KILL "$pid"
+    done <"$out/warm"
+    rm -f "$out/warm"
+}
+
 part_build() {
     local arguments=() includes="" targets architecture
     unpack || return 1
+    case " ${parts[*]} " in *" train "*) warm_pytorch ;; esac
     architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)
     look_beside_python
     if [ -n "${GRAPEVINE_DEBS:-}" ]; then
@@ -188,17 +216,18 @@ programs() { # the parity suite as built
     find "$build/tests/cuda" -maxdepth 1 -type f -executable -name 'cuda_*' -printf '%f\n' | sort
 }
 
-# run_programs FOLDER SECONDS COMMAND...: each name on standard input, four at a time; a log and an
-# exit code for each in FOLDER.
+# run_programs FOLDER SECONDS COMMAND...: each name on standard input, four at a time, all of them in
+# so many seconds; a log and an exit code for each in FOLDER, but for those that had no time left.
 run_programs() {
-    local folder=$1 seconds=$2 name
+    local folder=$1 end=$((SECONDS + $2)) name
     shift 2
     rm -rf "$folder" && mkdir -p "$folder"
     while read -r name; do
         while [ "$(jobs -rp | wc -l)" -ge 4 ]; do wait -n; done
+        [ "$SECONDS" -lt $((end - 2)) ] || continue
         (
             cd "$root" || exit 1
-            "${ours[@]}" GRAPEVINE_TEST_MODULE="$build/grapevine-cuda.so" timeout -k 5 "$seconds" "$@" \
+            "${ours[@]}" GRAPEVINE_TEST_MODULE="$build/grapevine-cuda.so" timeout -k 2 $((end - SECONDS)) "$@" \
                 "$build/tests/cuda/$name" >"$folder/$name.log" 2>&1
             echo $? >"$folder/$name.code"
         ) &
@@ -208,9 +237,10 @@ run_programs() {
 
 part_parity() {
     local name code ran=0 tests=0 comparisons=0 failed=()
-    programs | run_programs "$out/parity" "$(if_quick 60 110)"
+    programs | run_programs "$out/parity" $((limit - 5))
     while read -r name; do
         code=$(cat "$out/parity/$name.code" 2>/dev/null || echo none)
+        [ "$code" != none ] || { failed+=("$name (no time)") && continue; }
         grep -E 'ran on|skipped:' "$out/parity/$name.log"
         if [ "$code" = 0 ]; then
             ran=$((ran + 1))
@@ -243,7 +273,7 @@ sanitize() {
             ;;
         esac
     done < <(programs | grep -E "^cuda_($pattern)\$")
-    note "$tool: $clean clean${found[*]:+; found something in: ${found[*]}}${late[*]:+; not done in $seconds s: ${late[*]}}"
+    note "$tool: $clean clean${found[*]:+; found something in: ${found[*]}}${late[*]:+; no time for: ${late[*]}}"
     [ ${#found[@]} -eq 0 ] && [ "$clean" -gt 0 ]
 }
 
@@ -253,9 +283,9 @@ part_sanitizer() {
     local own='attention|codec|layout|loss|norm[a-z_]*|optimizer|pointwise|pool|sequence|snapshot|vector'
     local verdict=0
     command -v compute-sanitizer >/dev/null || { note "compute-sanitizer is not installed"; return 1; }
-    sanitize memcheck "$(if_quick 30 70)" "$(if_quick "$own" '[a-z_]*')" --leak-check no || verdict=1
-    sanitize racecheck "$(if_quick 15 40)" "$own" --racecheck-report analysis || verdict=1
-    sanitize initcheck "$(if_quick 15 40)" "$own" || verdict=1
+    sanitize racecheck $((limit / 5)) "$own" --racecheck-report analysis || verdict=1
+    sanitize initcheck $((limit / 5)) "$own" || verdict=1
+    sanitize memcheck $((limit * 11 / 20)) "$(if_quick "$own" '[a-z_]*')" --leak-check no || verdict=1
     return "$verdict"
 }
 
@@ -272,32 +302,43 @@ part_kernels() {
 # MODEL BATCH PRECISION: what is compared with PyTorch, the most telling first.
 train_rows() {
     echo gpt2-small 16 bf16
-    echo gpt-nano 32 bf16
     echo resnet18 256 bf16
+    echo gpt-nano 32 bf16
     [ "$quick" = no ] || return 0
     echo cnn 64 bf16
     echo lstm 32 bf16
     echo mlp 64 bf16
     echo gpt-nano 32 f32
     echo resnet18 256 f32
-    echo cnn 64 f32
-    echo lstm 32 f32
-    echo mlp 64 f32
+}
+
+# Seconds that PyTorch gets for a model: compiling takes most of it.
+patience_of() {
+    case $1 in
+    gpt2-small) if_quick 40 90 ;;
+    resnet18 | gpt-nano) if_quick 25 60 ;;
+    *) echo 25 ;;
+    esac
 }
 
 # Ours before and after PyTorch, so that a card that gets slower as it gets hot shows.
 part_train() {
-    local model batch precision verdict=0 rows=0 each
-    each=$(($(if_quick 60 170) / $(train_rows | wc -l)))
+    local model batch precision verdict=0 rows=0 begun=$SECONDS left late=()
     rm -f "$out"/train.jsonl
     while read -r model batch precision; do
+        left=$((limit - SECONDS + begun - 20))
+        if [ "$left" -lt 20 ]; then
+            late+=("$model $precision")
+            continue
+        fi
+        [ "$left" -lt "$(patience_of "$model")" ] || left=$(patience_of "$model")
         for side in ours theirs ours; do
             if [ "$side" = ours ]; then
                 "${ours[@]}" "$grapevine" bench train --device cuda --model "$model" --batch "$batch" --precision "$precision" \
                     --seconds "$(if_quick 2 3)" --json
             else
-                timeout -k 5 $((3 * each)) "$python" "$here/compare_pytorch_gpu.py" "$model" "$batch" "$(if_quick 1.5 2.5)" \
-                    --precision "$precision" --budget "$each"
+                timeout --preserve-status -k 15 "$left" "$python" "$here/compare_pytorch_gpu.py" "$model" "$batch" \
+                    "$(if_quick 1.5 2)" --precision "$precision"
             fi >"$out/row.json" || { verdict=1 && continue; }
             [ -s "$out/row.json" ] || continue
             printf '{"side":"%s",%s\n' "$side" "$(tail -n 1 "$out/row.json" | cut -c2-)" >>"$out/train.jsonl"
@@ -305,7 +346,7 @@ part_train() {
         done
         echo "$model $precision: $rows measurements so far"
     done < <(train_rows)
-    note "$rows measurements"
+    note "$rows measurements${late[*]:+; no time for: ${late[*]}}"
     return "$verdict"
 }
 
@@ -422,16 +463,38 @@ within() {
     wait "$group"
 }
 
-limit_of() {
+# What a part needs at least, and takes at most, in seconds.
+least_of() {
+    case $1 in
+    build) echo 100 ;;
+    parity | kernels | averaging) echo 40 ;;
+    sanitizer) if_quick 40 60 ;;
+    train) if_quick 60 130 ;;
+    *) echo 0 ;;
+    esac
+}
+
+most_of() {
     case $1 in
     build) echo 300 ;;
-    parity) if_quick 70 120 ;;
-    sanitizer) if_quick 70 160 ;;
-    kernels) if_quick 40 80 ;;
-    train) if_quick 110 260 ;;
-    averaging) if_quick 40 60 ;;
+    parity) echo 150 ;;
+    sanitizer) if_quick 60 "$(case " ${parts[*]} " in *" train "*) echo 110 ;; *) echo 500 ;; esac)" ;;
+    kernels) if_quick 50 90 ;;
+    train) if_quick 120 500 ;;
+    averaging) if_quick 45 60 ;;
     *) echo 20 ;;
     esac
+}
+
+# limit_of PART LATER...: what it gets now.
+limit_of() {
+    local part=$1 left=$((budget - SECONDS)) most other
+    most=$(most_of "$part")
+    shift
+    for other in "$@"; do
+        left=$((left - $(least_of "$other")))
+    done
+    if [ "$part" = table ] || [ "$most" -lt "$left" ]; then echo "$most"; else echo "$left"; fi
 }
 
 budget=${BUDGET:-570}
@@ -443,9 +506,10 @@ nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv
     git -C "$root" describe --always --dirty 2>/dev/null || echo unknown
 } >"$out/when"
 worst=0
-for part in "${parts[@]}"; do
-    limit=$(limit_of "$part") left=$((budget - SECONDS))
-    [ "$part" = table ] || [ "$left" -ge "$limit" ] || limit=$left
+for ((i = 0; i < ${#parts[@]}; i++)); do
+    part=${parts[i]}
+    case $part in kernels | train | averaging) cool_pytorch ;; esac
+    limit=$(limit_of "${parts[@]:i}")
     rm -f "$out/note"
     begun=$SECONDS
     echo "== $part"
@@ -469,4 +533,5 @@ for part in "${parts[@]}"; do
     printf '%s\t%s\t%s\t%s\n' "$part" "$verdict" $((SECONDS - begun)) "$(paste -sd ';' "$out/note" 2>/dev/null)" >>"$out/status.tsv"
     echo "$verdict in $((SECONDS - begun)) s: $(paste -sd ';' "$out/note" 2>/dev/null)"
 done
+cool_pytorch
 exit "$worst"
