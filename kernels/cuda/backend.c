@@ -372,6 +372,8 @@ static enum rc set_up(struct cuda_backend *cuda)
     BLAS_TRY(cuda, cublasCreate(&cuda->blas));
     BLAS_TRY(cuda, cublasSetStream(cuda->blas, cuda->stream));
     BLAS_TRY(cuda, cublasSetWorkspace(cuda->blas, cuda->blas_workspace, BLAS_WORKSPACE_BYTES));
+    /* Parts of a sum are joined in float32, also where the result is bfloat16. */
+    BLAS_TRY(cuda, cublasSetMathMode(cuda->blas, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION));
     BLAS_TRY(cuda, cublasLtCreate(&cuda->blas_lt));
     DNN_TRY(cuda, cudnnCreate(&cuda->dnn));
     DNN_TRY(cuda, cudnnSetStream(cuda->dnn, cuda->stream));
