@@ -92,8 +92,13 @@ enum rc cuda_check_dnn(struct cuda_backend *cuda, cudnnStatus_t status, const ch
                        const char *file, int line)
 {
     if (status == CUDNN_STATUS_SUCCESS) return cuda->is_lost ? RC_DEVICE : RC_OK;
-    if (status == CUDNN_STATUS_ALLOC_FAILED) return out_of_memory(cuda, call, file, line);
-    if (status / 1000 == CUDNN_STATUS_NOT_SUPPORTED / 1000) {
+    if (status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+        status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED) {
+        return out_of_memory(cuda, call, file, line);
+    }
+    /* It refuses shapes in either way; the device has not even heard of them. */
+    if (CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_NOT_SUPPORTED ||
+        CUDNN_STATUS_CATEGORY(status) == CUDNN_STATUS_BAD_PARAM) {
         return keep(cuda, RC_UNSUPPORTED, false, call, file, line, cudnnGetErrorString(status));
     }
     return keep(cuda, RC_DEVICE, true, call, file, line, cudnnGetErrorString(status));
