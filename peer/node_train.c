@@ -190,9 +190,10 @@ static void run_border(struct job *base)
 
 const char *node_learner_why(const struct node *node, enum rc rc)
 {
+    bool may_be_device = rc == RC_DEVICE || rc == RC_NOMEM || rc == RC_UNSUPPORTED;
     const char *why = "";
 
-    if ((rc == RC_DEVICE || rc == RC_NOMEM) && node->learner->ops->why != NULL) {
+    if (may_be_device && node->learner->ops->why != NULL) {
         why = node->learner->ops->why(node->learner);
     }
     return why[0] == '\0' ? rc_text(rc) : why;
