@@ -197,6 +197,55 @@ static void memory_that_is_short_is_told_and_nothing_is_kept(void **state)
     parity_checks += failures;
 }
 
+/* Asks all devices, and so waits for them. */
+static void settle(struct learner *learner)
+{
+    struct evaluation evaluation;
+
+    assert_int_equal(learner->ops->evaluate(learner, 0, &evaluation), RC_OK);
+}
+
+static void configure_two(uint64_t lost_after)
+{
+    struct virtual_options options = virtual_options_default();
+
+    options.devices = 2;
+    options.lost_after = lost_after;
+    virtual_configure(&options);
+}
+
+/* Whichever of them notices first, and wherever: none waits for the others for ever. */
+static void of_two_devices_none_waits_for_one_that_is_lost(void **state)
+{
+    struct replica_options options = options_of(SMALL);
+
+    (void)state;
+    if (virtual_configure == NULL) skip();
+    options.accumulate = 2;
+    for (uint64_t calls = 1; calls < 900; calls += calls < 60 ? 5 : 61) {
+        struct fault why = {""};
+        struct backend *pair;
+        struct learner *learner;
+        enum rc rc = RC_OK;
+
+        configure_two(0);
+        pair = parity_device(2, false, &why);
+        assert_non_null(pair);
+        learner = make(pair, &options);
+        assert_int_equal(trained(learner, 3), RC_OK);
+        settle(learner);
+        configure_two(calls);
+        for (int i = 0; rc == RC_OK && i < 100; i++) {
+            rc = trained(learner, 2);
+        }
+        assert_int_equal(rc, RC_DEVICE);
+        assert_non_null(strstr(learner->ops->why(learner), "GPU "));
+        assert_int_equal(trained(learner, 1), RC_DEVICE);
+        learner->ops->destroy(learner);
+        backend_destroy(pair);
+    }
+}
+
 static void a_model_larger_than_the_device_is_refused_when_it_is_made(void **state)
 {
     struct replica_options options = options_of("linear:4000 relu linear:4000 relu linear:classes");
@@ -252,6 +301,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_token_that_is_none_is_refused),
     cmocka_unit_test_teardown(a_lost_device_is_told_whenever_it_happens, found_again),
     cmocka_unit_test_teardown(memory_that_is_short_is_told_and_nothing_is_kept, found_again),
+    cmocka_unit_test_teardown(of_two_devices_none_waits_for_one_that_is_lost, found_again),
     cmocka_unit_test_teardown(a_model_larger_than_the_device_is_refused_when_it_is_made,
                               found_again),
     cmocka_unit_test_teardown(what_is_no_device_is_told, found_again),
