@@ -55,6 +55,13 @@ export VIRTUAL_DEVICE_COUNT=2
 start_peer two "${alone[@]}" --steps 300 --averaging none --device cuda:0,1 --out "$WORK/two"
 wait_exit two || fail "a peer with two GPUs exited with $?"
 [[ $(number accuracy) =~ ^0\.[89] ]] || fail "two GPUs reached only $(number accuracy)"
+start_peer pair "${common[@]}" --time 6s --device cuda:0,1 --out "$WORK/pair"
+start_peer third "${common[@]}" --time 6s --device cpu --out "$WORK/third" --bootstrap "${PEER_ADDRESS[pair]}"
+wait_line pair '"rounds_ok":[1-9]' 30
+for name in pair third; do
+    wait_exit $name || fail "peer $name exited with $?"
+    [[ $(number accuracy) =~ ^0\.9 ]] || fail "peer $name of a pair of GPUs and a processor reached only $(number accuracy)"
+done
 "$GRAPEVINE" peer "${alone[@]}" --steps 5 --device cuda:2 2>"$WORK/third.err" &&
     fail "a third of two GPUs"
 grep -q 'there is no GPU 2, only 2' "$WORK/third.err" || fail "$(cat "$WORK/third.err")"
