@@ -210,6 +210,37 @@ __device__ inline void channel_team_sum(const struct channel_view *v, double (&s
 
 /* --- partial sums ------------------------------------------------------------------------------*/
 
+/* What the thread that sits there finds of its channels: float32 over runs of up to RUN values,
+ * then float64. ROWS rows of parcels are on their way at once. */
+template <typename T, int N, int D, int RUN, int ROWS>
+__device__ inline void channel_totals(const struct channel_view *view, struct channel_seat *seat,
+                                      const T *x, double totals[D])
+{
+    while (seat->image < view->images) {
+        float sums[D] = {0.0F};
+#pragma unroll 1
+        for (int n = 0; n < RUN && seat->image < view->images; n += ROWS * N / D) {
+            struct parcel<T, N> in[ROWS];
+            size_t at[ROWS];
+            int taken = channel_take(view, seat, at);
+            for (int u = 0; u < ROWS; u++) {
+                if (u < taken) in[u] = fetch<N>(x + at[u]);
+            }
+            for (int u = 0; u < ROWS; u++) {
+                float values[N];
+                if (u >= taken) continue;
+                unpack(in[u], values);
+                for (int k = 0; k < N; k++) {
+                    sums[D == 1 ? 0 : k] += values[k];
+                }
+            }
+        }
+        for (int d = 0; d < D; d++) {
+            totals[d] += static_cast<double>(sums[d]);
+        }
+    }
+}
+
 /* The sum of partials[i][column] over i < count, in one order, for the threads of line 0. Blocks of
  * WARP x WARP threads, a column for each threadIdx.x; all threads call it. */
 template <typename S>

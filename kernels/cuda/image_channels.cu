@@ -17,29 +17,7 @@ static __global__ void __launch_bounds__(THREADS)
     struct channel_seat seat = channel_seat_of<D>(&view, 0);
     double totals[D] = {0.0};
 
-    while (seat.image < view.images) {
-        float sums[D] = {0.0F};
-#pragma unroll 1
-        for (int n = 0; n < RUN && seat.image < view.images; n += ROWS_AT_ONCE * N / D) {
-            struct parcel<T, N> in[ROWS_AT_ONCE];
-            size_t at[ROWS_AT_ONCE];
-            int taken = channel_take(&view, &seat, at);
-            for (int u = 0; u < ROWS_AT_ONCE; u++) {
-                if (u < taken) in[u] = fetch<N>(dy + at[u]);
-            }
-            for (int u = 0; u < ROWS_AT_ONCE; u++) {
-                float values[N];
-                if (u >= taken) continue;
-                unpack(in[u], values);
-                for (int k = 0; k < N; k++) {
-                    sums[D == 1 ? 0 : k] += values[k];
-                }
-            }
-        }
-        for (int d = 0; d < D; d++) {
-            totals[d] += static_cast<double>(sums[d]);
-        }
-    }
+    channel_totals<T, N, D, RUN, ROWS_AT_ONCE>(&view, &seat, dy, totals);
     channel_team_sum(&view, totals);
     for (int d = 0; d < D && seat.is_writer; d++) {
         partials[blockIdx.y * static_cast<size_t>(view.channels) + seat.channel + d] = totals[d];
