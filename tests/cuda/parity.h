@@ -259,6 +259,14 @@ static inline int parity_main(const char *name, const struct CMUnitTest *tests, 
         return parity_main(name, tests, ARRAY_COUNT(tests));                                       \
     }
 
+/* In a test that this device cannot run: say why, and leave it. */
+#define parity_leave_out(...)                                                                      \
+    do {                                                                                           \
+        printf("left out: " __VA_ARGS__);                                                          \
+        printf("\n");                                                                              \
+        skip();                                                                                    \
+    } while (0)
+
 /* A test in both forms: PARITY_TEST(f) runs f(is_bf16, seed) for a few seeds of each. */
 #define PARITY_TEST(f)                                                                             \
     static void f##_f32(void **state)                                                              \

@@ -366,7 +366,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *prop, int device)
     return cudaSuccess;
 }
 
-static int attribute_of(enum cudaDeviceAttr attribute, int device)
+/* What a launch may ask for. */
+static int limit_of(enum cudaDeviceAttr attribute)
 {
     switch (static_cast<int>(attribute)) {
     case cudaDevAttrMaxThreadsPerBlock:
@@ -393,6 +394,14 @@ static int attribute_of(enum cudaDeviceAttr attribute, int device)
         return 65536;
     case cudaDevAttrWarpSize:
         return 32;
+    default:
+        return -1;
+    }
+}
+
+static int attribute_of(enum cudaDeviceAttr attribute, int device)
+{
+    switch (static_cast<int>(attribute)) {
     case cudaDevAttrClockRate:
         return 1980000;
     case cudaDevAttrMultiProcessorCount:
@@ -429,7 +438,7 @@ static int attribute_of(enum cudaDeviceAttr attribute, int device)
     case cudaDevAttrPciDomainId:
         return 0;
     default:
-        return -1;
+        return limit_of(attribute);
     }
 }
 
