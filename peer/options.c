@@ -78,7 +78,8 @@ static const char *parse_value(const struct option_row *row, const char *text,
         return is_choice(row->shape, text) ? NULL : "";
     case OPTION_DEVICE: {
         struct device_choice device;
-        return device_parse(text, &device, NULL) == RC_OK ? NULL : "";
+        if (device_parse(text, &device, NULL) == RC_OK) return NULL;
+        return "not known; choose among auto|cpu|cuda|cuda:N, or cuda:0,1 with different numbers";
     }
     }
     CHECK(false);

@@ -61,9 +61,9 @@ struct recurrent_cuda {
 /* Parts of the scratch memory. */
 struct work {
     float *x, *y, *dy, *dx;
-    float *ends[4]; /* [samples][hidden] each */
-    void *library;
-    size_t bytes; /* of all but the library's */
+    float *ends[4];  /* [samples][hidden] each */
+    void *workspace; /* the library's */
+    size_t bytes;    /* of all but the library's */
 };
 
 /* One call. */
@@ -130,7 +130,7 @@ static struct work work_of(const struct recurrent_cuda *l, size_t samples)
     for (size_t i = 0; i < ARRAY_COUNT(w.ends); i++) {
         w.ends[i] = take(base, &w.bytes, samples * o->hidden * sizeof(float));
     }
-    w.library = base + w.bytes;
+    w.workspace = base + w.bytes;
     return w;
 }
 
@@ -338,7 +338,7 @@ static enum rc run_forward(struct recurrent_cuda *l, const struct shape *shape,
         DNN_TRY(cuda, cudnnRNNForward(cuda->dnn, l->description, mode, NULL, shape->x[s.index], s.x,
                                       shape->y[s.index], s.y, shape->state, s.hx, s.hy, cells, s.cx,
                                       s.cy, l->space_bytes, l->weights, shape->work_bytes,
-                                      w->library, s.reserve_bytes, s.reserve));
+                                      w->workspace, s.reserve_bytes, s.reserve));
     }
 out:
     return rc;
@@ -379,15 +379,16 @@ static enum rc run_backward(struct recurrent_cuda *l, const struct shape *shape,
         struct stretch s = stretch_of(l, shape, w, i, kept);
 
         DNN_TRY(cuda,
-                cudnnRNNBackwardData_v8(cuda->dnn, l->description, NULL, shape->y[s.index], s.y,
-                                        s.dy, shape->x[s.index], s.dx, shape->state, s.hx, l->zeros,
-                                        w->ends[0], cells, s.cx, has_cells ? l->zeros : NULL,
-                                        has_cells ? w->ends[2] : NULL, l->space_bytes, l->weights,
-                                        shape->work_bytes, w->library, s.reserve_bytes, s.reserve));
-        DNN_TRY(cuda, cudnnRNNBackwardWeights_v8(
-                          cuda->dnn, l->description, CUDNN_WGRAD_MODE_ADD, NULL, shape->x[s.index],
-                          s.x, shape->state, s.hx, shape->y[s.index], s.y, l->space_bytes,
-                          l->dweights, shape->work_bytes, w->library, s.reserve_bytes, s.reserve));
+                cudnnRNNBackwardData_v8(
+                    cuda->dnn, l->description, NULL, shape->y[s.index], s.y, s.dy,
+                    shape->x[s.index], s.dx, shape->state, s.hx, l->zeros, w->ends[0], cells, s.cx,
+                    has_cells ? l->zeros : NULL, has_cells ? w->ends[2] : NULL, l->space_bytes,
+                    l->weights, shape->work_bytes, w->workspace, s.reserve_bytes, s.reserve));
+        DNN_TRY(cuda, cudnnRNNBackwardWeights_v8(cuda->dnn, l->description, CUDNN_WGRAD_MODE_ADD,
+                                                 NULL, shape->x[s.index], s.x, shape->state, s.hx,
+                                                 shape->y[s.index], s.y, l->space_bytes,
+                                                 l->dweights, shape->work_bytes, w->workspace,
+                                                 s.reserve_bytes, s.reserve));
     }
 out:
     return rc;
