@@ -73,6 +73,9 @@ struct env_ops {
     void (*link_set_frame_max)(struct env *env, uint64_t link, size_t frame_max);
     /** Stop and go on reading, to push back on the sender. */
     void (*link_pause)(struct env *env, uint64_t link, bool is_paused);
+    /** `link` carries bulk, not conversation: large buffers, a congestion control that bears loss
+     *  where the system has one, and under a rate limit what the other links leave over. */
+    void (*link_set_bulk)(struct env *env, uint64_t link);
     /** Bytes on the wire since the start, framing included. */
     void (*link_bytes)(struct env *env, uint64_t link, uint64_t *sent, uint64_t *received);
     /** One wake-up at `at_ns` (or as soon as possible); a new call replaces the old. */

@@ -172,6 +172,7 @@ static const struct env_ops sim_env_ops = {
     .hangup = sim_env_hangup,
     .link_set_frame_max = sim_env_set_frame_max,
     .link_pause = sim_env_pause,
+    .link_set_bulk = sim_env_set_bulk,
     .link_bytes = sim_env_link_bytes,
     .wake_at = env_wake_at,
     .submit = env_submit,

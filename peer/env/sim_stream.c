@@ -297,6 +297,13 @@ void sim_env_pause(struct env *env, uint64_t number, bool is_paused)
                      0);
 }
 
+void sim_env_set_bulk(struct env *env, uint64_t number)
+{
+    struct sim_end *end = end_named(env, number);
+
+    if (end != NULL) end->is_bulk = true;
+}
+
 void sim_env_link_bytes(struct env *env, uint64_t number, uint64_t *sent, uint64_t *received)
 {
     const struct sim_end *end = end_named(env, number);

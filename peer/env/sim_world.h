@@ -72,7 +72,8 @@ struct sim_end {
     size_t unread_bytes;      /* on the way here or in the inbox */
     struct framer framer;     /* only what did not come as one whole frame */
     uint64_t sent_bytes, received_bytes, sent_at_stall_bytes;
-    bool is_sending, is_paused, was_refused, is_accepted, was_told; /* told: on_accepted is out */
+    bool is_sending, is_paused, is_bulk, was_refused, is_accepted;
+    bool was_told; /* on_accepted is out */
 };
 TAILQ_HEAD(sim_ends, sim_end);
 
@@ -201,6 +202,7 @@ MUST_USE enum rc sim_env_send(struct env *env, uint64_t link, struct blob *frame
 void sim_env_hangup(struct env *env, uint64_t link);
 void sim_env_set_frame_max(struct env *env, uint64_t link, size_t frame_max);
 void sim_env_pause(struct env *env, uint64_t link, bool is_paused);
+void sim_env_set_bulk(struct env *env, uint64_t link);
 void sim_env_link_bytes(struct env *env, uint64_t link, uint64_t *sent, uint64_t *received);
 
 /* sim_store.c */

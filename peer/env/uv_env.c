@@ -137,6 +137,7 @@ static const struct env_ops uv_env_ops = {
     .hangup = uv_env_hangup,
     .link_set_frame_max = uv_env_set_frame_max,
     .link_pause = uv_env_pause,
+    .link_set_bulk = uv_env_set_bulk,
     .link_bytes = uv_env_link_bytes,
     .wake_at = env_wake_at,
     .submit = uv_env_submit,

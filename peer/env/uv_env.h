@@ -75,6 +75,7 @@ struct tcp_link {
     const char *lost_why;
     bool is_dirty; /* has frames that no write was started for yet */
     bool is_accepted;
+    bool is_bulk;
     bool is_paused;
     bool must_resume;  /* unpaused: frames held in the framer are due */
     bool was_refused;  /* on_drain is owed */
@@ -162,7 +163,12 @@ MUST_USE enum rc uv_env_send(struct env *env, uint64_t link, struct blob *frame)
 void uv_env_hangup(struct env *env, uint64_t link);
 void uv_env_set_frame_max(struct env *env, uint64_t link, size_t frame_max);
 void uv_env_pause(struct env *env, uint64_t link, bool is_paused);
+void uv_env_set_bulk(struct env *env, uint64_t link);
 void uv_env_link_bytes(struct env *env, uint64_t link, uint64_t *sent, uint64_t *received);
+
+/* uv_socket.c */
+/** What the kernel is asked for on an open connection; again when it becomes a bulk one. */
+void tcp_options_set(struct tcp_link *link);
 
 /* uv_dial.c */
 MUST_USE enum rc uv_env_listen(struct env *env, const char *address, char *bound, size_t cap,

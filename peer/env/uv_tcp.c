@@ -14,8 +14,6 @@
 #include "base/check.h"
 #include "base/mem.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <string.h>
 
 enum { LINK_SLOT_BITS = 8 };
@@ -230,25 +228,11 @@ static void link_mark_dirty(struct tcp_link *link)
     TAILQ_INSERT_TAIL(&link->env->dirty, link, dirty);
 }
 
-static void socket_set(int socket, int level, int option, int value)
-{
-    /* Best effort: an old kernel without the option still has a working link. */
-    (void)setsockopt(socket, level, option, &value, sizeof value);
-}
-
 void tcp_link_opened(struct tcp_link *link)
 {
-    uv_os_fd_t socket;
-
     link->state = TCP_OPEN;
     (void)uv_timer_stop(&link->timer);
-    (void)uv_tcp_nodelay(&link->tcp, 1);
-    if (uv_tcp_keepalive(&link->tcp, 1, 10) == 0 &&
-        uv_fileno((uv_handle_t *)&link->tcp, &socket) == 0) {
-        socket_set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
-        socket_set(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
-        socket_set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 20000);
-    }
+    tcp_options_set(link);
     CHECK(uv_read_start((uv_stream_t *)&link->tcp, on_read_room, on_read) == 0);
     if (link->is_paused) (void)uv_read_stop((uv_stream_t *)&link->tcp);
     if (link->queue.count > 0) link_mark_dirty(link);
@@ -434,6 +418,15 @@ void uv_env_pause(struct env *base, uint64_t number, bool is_paused)
         link->must_resume = true;
         uv_env_defer(link->env);
     }
+}
+
+void uv_env_set_bulk(struct env *base, uint64_t number)
+{
+    struct tcp_link *link = tcp_link_find(uv_env_of(base), number);
+
+    if (link == NULL || link->is_bulk) return;
+    link->is_bulk = true;
+    if (link->state == TCP_OPEN) tcp_options_set(link);
 }
 
 void uv_env_link_bytes(struct env *base, uint64_t number, uint64_t *sent, uint64_t *received)
