@@ -5,12 +5,15 @@
 #     --yes         do not ask before installing (nobody is asked as root)
 #     --no-install  install nothing
 #     --quick       only the quick tests of the release build
-#   FUZZ_SECONDS=5  how long each fuzz target runs;  JOBS=2  compilers and tests side by side
+#   FUZZ_SECONDS=5  how long each fuzz target runs;  JOBS=2  compilers and tests side by side;
+#   LONG=1  the long forms of the tests that have one, and sanitizers on the CUDA kernels, too
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 jobs=${JOBS:-$(nproc)}
 fuzz_seconds=${FUZZ_SECONDS:-5}
+long=no
+[ -z "${LONG:-}" ] || long=yes
 install=yes
 quick=no
 yes=()
@@ -31,6 +34,7 @@ failed=0
 skipped=0
 failures=()
 skips=()
+cuda=() # words for cmake about the CUDA module
 logs=build/test-logs
 mkdir -p "$logs"
 
@@ -59,7 +63,7 @@ skip() {
 build() { # build PRESET [TARGET...]
     local preset=$1 log=$logs/build-$1.log
     shift
-    if ! cmake --preset "$preset" >"$log" 2>&1; then
+    if ! cmake --preset "$preset" "${cuda[@]}" >"$log" 2>&1; then
         fail "configure $preset" "$log"
         return 1
     fi
@@ -120,11 +124,19 @@ say "all tests, release build"
 run_tests release
 
 say "address and undefined behaviour sanitizers: all but end to end"
+# The virtual CUDA device takes longer to build and run with sanitizers than all the rest.
+cuda=()
+[ "$long" = yes ] || cuda=(-DGRAPEVINE_USE_CUDA=OFF)
 if build asan; then
     run_tests asan -L 'quick|sim' -E '^tidy$'
-    # Kernels of the CUDA backend on the virtual device, but those that take minutes there.
-    SEED=1 run_tests asan -L cuda -E '^virtual_(models|learner|attention|bench)$'
+    if [ "$long" = yes ]; then
+        # Kernels of the CUDA backend on the virtual device, but those that take minutes there.
+        SEED=1 run_tests asan -L cuda -E '^virtual_(models|learner|attention|bench)$'
+    else
+        echo "the CUDA kernels on the virtual device ran without sanitizers; LONG=1 has them with"
+    fi
 fi
+cuda=()
 
 say "thread sanitizer: the parts with threads"
 # The sanitizer needs a fixed memory layout; where it cannot be had, it may still run.
@@ -143,25 +155,49 @@ else
 fi
 launcher=()
 
-say "fuzzing, $fuzz_seconds s a target"
+# Runs one target and leaves one line of verdict beside its log, as several run side by side.
+fuzz_one() { # fuzz_one TARGET
+    local target=$1 fresh log=$logs/$1.log corpus=tests/fuzz/corpus/${1#fuzz_} verdict
+    fresh=$(mktemp -d)
+    [ -d "$corpus" ] || corpus=
+    if "build/fuzz/tests/$target" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 \
+        -artifact_prefix="$logs/" -print_final_stats=1 "$fresh" ${corpus:+"$corpus"} >"$log" 2>&1; then
+        verdict=passed
+    else
+        verdict=failed
+    fi
+    rm -rf "$fresh"
+    echo "$verdict" >"$logs/$target.verdict"
+}
+
+say "fuzzing, $fuzz_seconds s a target, $jobs side by side"
 if ! command -v clang >/dev/null; then
     skip "fuzzing: clang is not installed"
 elif build fuzz; then
+    targets=()
     for source in tests/fuzz/fuzz_*.c; do
-        [ -e "$source" ] || { skip "fuzzing: there is no target"; break; }
-        target=$(basename "$source" .c)
-        fresh=$(mktemp -d)
-        corpus=tests/fuzz/corpus/${target#fuzz_}
-        [ -d "$corpus" ] || corpus=
+        [ -e "$source" ] && targets+=("$(basename "$source" .c)")
+    done
+    [ ${#targets[@]} -gt 0 ] || skip "fuzzing: there is no target"
+    rm -f "$logs"/fuzz_*.verdict
+    running=0
+    for target in "${targets[@]}"; do
+        if [ "$running" -ge "$jobs" ]; then
+            wait -n
+            running=$((running - 1))
+        fi
+        fuzz_one "$target" &
+        running=$((running + 1))
+    done
+    wait
+    for target in "${targets[@]}"; do
         log=$logs/$target.log
-        if "build/fuzz/tests/$target" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 \
-            -artifact_prefix="$logs/" -print_final_stats=1 "$fresh" ${corpus:+"$corpus"} >"$log" 2>&1; then
+        if [ "$(cat "$logs/$target.verdict" 2>/dev/null)" = passed ]; then
             passed=$((passed + 1))
             echo "$target: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") runs, nothing found"
         else
             fail "$target (input kept in $logs)" "$log"
         fi
-        rm -rf "$fresh"
     done
 fi
 
