@@ -17,7 +17,8 @@ struct hello {
     uint32_t features; /* bits, intersection counts */
     uint32_t suites;
     uint32_t role;                    /* enum hello_role */
-    uint16_t listen_port;             /* 0: does not listen */
+    uint16_t listen_port;             /* where others can dial; 0: does not listen */
+    uint64_t dialback;                /* not 0: no link, but the answer to a DIALBACK_REQ */
     char observed[ADDRESS_BYTES_MAX]; /* where we see the other side; may be empty */
     struct digest schema;             /* all zero for observers */
     char spec[HELLO_SPEC_MAX];        /* model spec, cut; for messages to people */

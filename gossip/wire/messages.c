@@ -110,6 +110,32 @@ static const struct field progress_fields[] = {
     FIXED(0, progress.lineage), ANY(1, progress.samples),     ANY(2, progress.step),
     ANY(3, progress.round),     BOOL(4, progress.is_serving),
 };
+static const struct field dialback_req_fields[] = {
+    UINT(0, dialback.nonce, 1, UINT64_MAX),
+};
+static const struct field dialback_fields[] = {
+    UINT(0, dialback.nonce, 1, UINT64_MAX),
+    UINT(1, dialback.code, DIALBACK_REACHED, DIALBACK_NO_PORT),
+};
+static const struct field relay_lease_fields[] = {
+    UINT(0, relay_lease.code, RELAY_GRANTED, RELAY_BROKEN),
+    ANY(1, relay_lease.lease_ms),
+};
+static const struct field relay_connect_fields[] = {
+    ANY(0, relay_connect.circuit),
+    FIXED(1, relay_connect.peer),
+    BOOL(2, relay_connect.is_from_relay),
+};
+static const struct field relay_window_fields[] = {
+    ANY(0, relay_window.circuit),
+    ANY(1, relay_window.bytes),
+    BOOL(2, relay_window.is_from_relay),
+};
+static const struct field relay_stop_fields[] = {
+    ANY(0, relay_stop.circuit),
+    UINT(1, relay_stop.code, RELAY_FULL, RELAY_BROKEN),
+    BOOL(2, relay_stop.is_from_relay),
+};
 static const struct field offer_fields[] = {
     ROUND(0, offer.key),
     ANY(1, offer.step),
@@ -251,6 +277,13 @@ static const struct shape shapes[MESSAGE_DATA + 1] = {
     [MESSAGE_SYNC_REQ] = SHAPE("SYNC_REQ", sync_req_fields),
     [MESSAGE_SYNC] = SHAPE("SYNC", sync_fields),
     [MESSAGE_PROGRESS] = SHAPE("PROGRESS", progress_fields),
+    [MESSAGE_DIALBACK_REQ] = SHAPE("DIALBACK_REQ", dialback_req_fields),
+    [MESSAGE_DIALBACK] = SHAPE("DIALBACK", dialback_fields),
+    [MESSAGE_RELAY_RESERVE] = {"RELAY_RESERVE", NULL, 0},
+    [MESSAGE_RELAY_LEASE] = SHAPE("RELAY_LEASE", relay_lease_fields),
+    [MESSAGE_RELAY_CONNECT] = SHAPE("RELAY_CONNECT", relay_connect_fields),
+    [MESSAGE_RELAY_WINDOW] = SHAPE("RELAY_WINDOW", relay_window_fields),
+    [MESSAGE_RELAY_STOP] = SHAPE("RELAY_STOP", relay_stop_fields),
     [MESSAGE_OFFER] = SHAPE("OFFER", offer_fields),
     [MESSAGE_ACCEPT] = SHAPE("ACCEPT", accept_fields),
     [MESSAGE_REJECT] = SHAPE("REJECT", reject_fields),
@@ -304,7 +337,7 @@ void inner_header_encode(const struct inner_header *header, uint8_t *out)
 enum rc inner_header_decode(const uint8_t *bytes, size_t count, struct inner_header *header)
 {
     if (count < INNER_HEADER_BYTES || shape_of(bytes[0]) == NULL) return RC_FORMAT;
-    if (bytes[1] > (bytes[0] == MESSAGE_DATA ? (unsigned)DATA_STATE : 0)) return RC_FORMAT;
+    if (bytes[1] > (bytes[0] == MESSAGE_DATA ? (unsigned)DATA_RELAY : 0)) return RC_FORMAT;
     header->type = bytes[0];
     header->flags = bytes[1];
     header->stream = load_le16(bytes + 2);

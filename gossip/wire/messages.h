@@ -31,6 +31,14 @@ enum message_type {
     MESSAGE_SYNC = 22,
     MESSAGE_PROGRESS =
         25, /* which model I hold and how far it is: see network docs, "which model wins" */
+    /* reachability: see gossip/reach.h and gossip/relay.h */
+    MESSAGE_DIALBACK_REQ = 32,
+    MESSAGE_DIALBACK = 33,
+    MESSAGE_RELAY_RESERVE = 34,
+    MESSAGE_RELAY_LEASE = 35,
+    MESSAGE_RELAY_CONNECT = 36,
+    MESSAGE_RELAY_WINDOW = 37,
+    MESSAGE_RELAY_STOP = 38,
     /* pair rounds */
     MESSAGE_OFFER = 40,
     MESSAGE_ACCEPT = 41,
@@ -63,7 +71,12 @@ enum message_type {
     MESSAGE_DATA = 128
 };
 
-enum data_kind { DATA_OFFER = 0, DATA_MEAN = 1, DATA_STATE = 2 }; /* inner header `flags` of DATA */
+enum data_kind {
+    DATA_OFFER = 0,
+    DATA_MEAN = 1,
+    DATA_STATE = 2,
+    DATA_RELAY = 3
+}; /* inner header `flags` of DATA */
 
 /* The inner header of every record. */
 struct inner_header {
@@ -104,6 +117,23 @@ enum goaway_reason {
     GOAWAY_LEAVING = 1,  /* stopped on request */
     GOAWAY_FINISHED = 2, /* goal reached */
     GOAWAY_FAILED = 3    /* device or disk lost */
+};
+
+enum dialback_code {
+    DIALBACK_REACHED = 0, /* and the nonce went over the new connection */
+    DIALBACK_FAILED = 1,
+    DIALBACK_BUSY = 2,   /* asked too often, or too many dial-backs at once */
+    DIALBACK_NO_PORT = 3 /* we cannot tell where you listen */
+};
+
+enum relay_code {
+    RELAY_GRANTED = 0,
+    RELAY_FULL = 1,       /* no more reservations or circuits */
+    RELAY_UNRESERVED = 2, /* the target keeps no reservation here, or is not linked */
+    RELAY_FORBIDDEN = 3,  /* a loop, or a third hop; or this peer relays nothing */
+    RELAY_SPENT = 4,      /* the circuit has carried what one may carry, or its lease ran out */
+    RELAY_CLOSED = 5,     /* the other end hung up, or its link is gone */
+    RELAY_BROKEN = 6      /* the protocol of relays was broken */
 };
 
 enum reject_code {
@@ -149,6 +179,29 @@ struct message_progress {
     uint64_t step;         /* shared step counter */
     uint64_t round;        /* number of the next group round */
     bool is_serving;       /* holds a full model and can give it away */
+};
+struct message_dialback { /* also DIALBACK_REQ, without the code */
+    uint64_t nonce;       /* not 0 */
+    uint32_t code;        /* enum dialback_code */
+};
+struct message_relay_lease {
+    uint32_t code; /* enum relay_code */
+    uint32_t lease_ms;
+};
+struct message_relay_connect { /* to the relay: connect me with `peer`; from it: `peer` wants you */
+    uint32_t circuit;
+    struct peer_id peer;
+    bool is_from_relay;
+};
+struct message_relay_window { /* the first one from a target accepts the circuit */
+    uint32_t circuit;
+    uint64_t bytes; /* that may be sent on it in all since it was opened */
+    bool is_from_relay;
+};
+struct message_relay_stop {
+    uint32_t circuit;
+    uint32_t code; /* enum relay_code, but GRANTED */
+    bool is_from_relay;
 };
 struct message_error {
     uint32_t code; /* enum error_code */
@@ -272,13 +325,19 @@ struct message_status {
 };
 
 struct message {
-    enum message_type type; /* which member of `as` counts; HELLO_OK, FIN, STATUS_REQ have none */
+    enum message_type type; /* which member of `as` counts; HELLO_OK, FIN, RELAY_RESERVE,
+                               STATUS_REQ have none */
     union {
         struct message_ping ping; /* also ACK */
         struct message_gossip gossip;
         struct message_sync_req sync_req;
         struct message_sync sync;
         struct message_progress progress;
+        struct message_dialback dialback; /* also DIALBACK_REQ */
+        struct message_relay_lease relay_lease;
+        struct message_relay_connect relay_connect;
+        struct message_relay_window relay_window;
+        struct message_relay_stop relay_stop;
         struct message_error error;
         struct message_goaway goaway;
         struct message_offer offer;

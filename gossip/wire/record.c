@@ -26,7 +26,16 @@ static const struct field fields[] = {
      .count_at = AT(addresses_count),
      .bytes = ADDRESS_BYTES_MAX,
      .high = RECORD_ADDRESSES_MAX},
+    {.key = 6, .kind = FIELD_UINT, .at = AT(nat), .bytes = 4, .high = NAT_OUTBOUND},
 };
+
+const char *nat_class_name(enum nat_class nat)
+{
+    static const char *const names[] = {
+        [NAT_UNKNOWN] = "unknown", [NAT_PUBLIC] = "public", [NAT_OUTBOUND] = "outbound-only"};
+
+    return names[nat];
+}
 
 /* Room for the run id in front of a map, which is what is signed. */
 struct claim {

@@ -4,11 +4,22 @@
 
 #include "gossip/wire/secure.h"
 
+/* What a peer has found out about itself: can others dial it? */
+enum nat_class {
+    NAT_UNKNOWN,
+    NAT_PUBLIC,
+    NAT_OUTBOUND /* it can only dial out: behind a NAT or a firewall */
+};
+
+/** "unknown", "public" or "outbound-only". */
+const char *nat_class_name(enum nat_class nat);
+
 struct member_record {
     uint8_t public_key[PUBLIC_KEY_BYTES];
     struct boot_id boot;
     uint64_t incarnation; /* persisted counter, + 1 per start, + 1 per refutation or change */
     uint32_t features;
+    uint32_t nat;                                            /* enum nat_class */
     bool has_left;                                           /* a signed farewell */
     char addresses[RECORD_ADDRESSES_MAX][ADDRESS_BYTES_MAX]; /* "host:port", numeric or name */
     uint32_t addresses_count;

@@ -31,6 +31,8 @@ void sim_host_freeze(struct sim_world *world, uint32_t host, bool is_frozen);
 void sim_cut(struct sim_world *world, uint32_t a, uint32_t b);
 /** Between a and b nothing passes from `from` to `to` while blocked (half-open, one-way). */
 void sim_block(struct sim_world *world, uint32_t from, uint32_t to, bool is_blocked);
+/** Behind a NAT or firewall: it can dial, and nobody can dial it (dials time out). */
+void sim_host_refuse_inbound(struct sim_world *world, uint32_t host, bool refuses);
 /** Multiply the modelled job time of a host: a slow machine. */
 void sim_host_slow(struct sim_world *world, uint32_t host, double factor);
 /** The next `count` store_put calls of a host fail with `rc`. */

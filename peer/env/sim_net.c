@@ -213,6 +213,7 @@ static void on_syn(struct sim_world *world, struct sim_event *event)
         sim_is_blocked(world, event->host, dialler->host)) {
         return; /* the dialler's deadline will tell */
     }
+    if (host->refuses_inbound) return; /* as most firewalls do it: without a word */
     back_ns = world->now_ns + sim_draw_latency(world, host);
     if (!sim_host_hears(host) || !host->is_listening) {
         sim_push_end(world, back_ns, SIM_LOST, dialler, RC_REFUSED);
@@ -371,6 +372,12 @@ void sim_block(struct sim_world *world, uint32_t from, uint32_t to, bool blocks)
             conn_stall(world, end->conn, is_stalled);
         }
     }
+}
+
+void sim_host_refuse_inbound(struct sim_world *world, uint32_t host, bool refuses)
+{
+    CHECK(host < world->hosts_count);
+    world->hosts[host]->refuses_inbound = refuses;
 }
 
 void sim_cut(struct sim_world *world, uint32_t a, uint32_t b)

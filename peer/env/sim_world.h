@@ -121,7 +121,7 @@ struct sim_host {
     uint32_t ends_count; /* known to the node */
     struct sim_lane lanes[LANE_COUNT];
     double slow;
-    bool is_listening, is_frozen;
+    bool is_listening, is_frozen, refuses_inbound;
     struct sim_event *frozen; /* what came while frozen */
     size_t frozen_count, frozen_capacity;
     uint64_t wake_at_ns;      /* UINT64_MAX: none */

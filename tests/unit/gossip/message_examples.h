@@ -10,16 +10,26 @@
 #include "base/rng.h"
 #include "gossip/wire/messages.h"
 
-static const enum message_type example_types[] = {
-    MESSAGE_HELLO_OK,      MESSAGE_ERROR,      MESSAGE_GOAWAY,         MESSAGE_FIN,
-    MESSAGE_PING,          MESSAGE_ACK,        MESSAGE_GOSSIP,         MESSAGE_SYNC_REQ,
-    MESSAGE_SYNC,          MESSAGE_PROGRESS,   MESSAGE_OFFER,          MESSAGE_ACCEPT,
-    MESSAGE_REJECT,        MESSAGE_READY,      MESSAGE_COMMIT,         MESSAGE_ABORT,
-    MESSAGE_OUTCOME_REQ,   MESSAGE_OUTCOME,    MESSAGE_DONE,           MESSAGE_FORM,
-    MESSAGE_JOIN,          MESSAGE_START,      MESSAGE_MEAN,           MESSAGE_CREDIT,
-    MESSAGE_CANCEL,        MESSAGE_STATE_REQ,  MESSAGE_STATE_MANIFEST, MESSAGE_MANIFEST_REQ,
-    MESSAGE_MANIFEST_PAGE, MESSAGE_BUCKET_REQ, MESSAGE_STATE_DENY,     MESSAGE_STATUS_REQ,
-    MESSAGE_STATUS};
+static const enum message_type example_types[] = {MESSAGE_HELLO_OK,      MESSAGE_ERROR,
+                                                  MESSAGE_GOAWAY,        MESSAGE_FIN,
+                                                  MESSAGE_PING,          MESSAGE_ACK,
+                                                  MESSAGE_GOSSIP,        MESSAGE_SYNC_REQ,
+                                                  MESSAGE_SYNC,          MESSAGE_PROGRESS,
+                                                  MESSAGE_DIALBACK_REQ,  MESSAGE_DIALBACK,
+                                                  MESSAGE_RELAY_RESERVE, MESSAGE_RELAY_LEASE,
+                                                  MESSAGE_RELAY_CONNECT, MESSAGE_RELAY_WINDOW,
+                                                  MESSAGE_RELAY_STOP,    MESSAGE_OFFER,
+                                                  MESSAGE_ACCEPT,        MESSAGE_REJECT,
+                                                  MESSAGE_READY,         MESSAGE_COMMIT,
+                                                  MESSAGE_ABORT,         MESSAGE_OUTCOME_REQ,
+                                                  MESSAGE_OUTCOME,       MESSAGE_DONE,
+                                                  MESSAGE_FORM,          MESSAGE_JOIN,
+                                                  MESSAGE_START,         MESSAGE_MEAN,
+                                                  MESSAGE_CREDIT,        MESSAGE_CANCEL,
+                                                  MESSAGE_STATE_REQ,     MESSAGE_STATE_MANIFEST,
+                                                  MESSAGE_MANIFEST_REQ,  MESSAGE_MANIFEST_PAGE,
+                                                  MESSAGE_BUCKET_REQ,    MESSAGE_STATE_DENY,
+                                                  MESSAGE_STATUS_REQ,    MESSAGE_STATUS};
 
 struct example_bytes {
     uint8_t records[SYNC_RECORDS_MAX][SIGNED_RECORD_BYTES_MAX];
@@ -191,6 +201,41 @@ static inline bool example_gossip(struct source *s, struct message *m)
     }
 }
 
+/* Reachability. */
+static inline bool example_reach(struct source *s, struct message *m)
+{
+    switch (m->type) {
+    case MESSAGE_DIALBACK_REQ:
+    case MESSAGE_DIALBACK:
+        m->as.dialback.nonce = any(s, 1, UINT64_MAX);
+        if (m->type == MESSAGE_DIALBACK) {
+            m->as.dialback.code = any32(s, DIALBACK_REACHED, DIALBACK_NO_PORT);
+        }
+        return true;
+    case MESSAGE_RELAY_LEASE:
+        m->as.relay_lease.code = any32(s, RELAY_GRANTED, RELAY_BROKEN);
+        m->as.relay_lease.lease_ms = any32(s, 0, UINT32_MAX);
+        return true;
+    case MESSAGE_RELAY_CONNECT:
+        m->as.relay_connect.circuit = any32(s, 0, UINT32_MAX);
+        fill(s, m->as.relay_connect.peer.bytes, PEER_ID_BYTES);
+        m->as.relay_connect.is_from_relay = any(s, 0, 1) != 0;
+        return true;
+    case MESSAGE_RELAY_WINDOW:
+        m->as.relay_window.circuit = any32(s, 0, UINT32_MAX);
+        m->as.relay_window.bytes = any(s, 0, UINT64_MAX);
+        m->as.relay_window.is_from_relay = any(s, 0, 1) != 0;
+        return true;
+    case MESSAGE_RELAY_STOP:
+        m->as.relay_stop.circuit = any32(s, 0, UINT32_MAX);
+        m->as.relay_stop.code = any32(s, RELAY_FULL, RELAY_BROKEN);
+        m->as.relay_stop.is_from_relay = any(s, 0, 1) != 0;
+        return true;
+    default:
+        return m->type == MESSAGE_RELAY_RESERVE;
+    }
+}
+
 /* Pair rounds. */
 static inline bool example_pair(struct source *s, struct message *m)
 {
@@ -290,7 +335,7 @@ static inline void example_make(struct source *s, enum message_type type, struct
 {
     memset(m, 0, sizeof *m);
     m->type = type;
-    if (example_gossip(s, m) || example_pair(s, m)) return;
+    if (example_gossip(s, m) || example_reach(s, m) || example_pair(s, m)) return;
     switch (type) {
     case MESSAGE_FORM:
     case MESSAGE_START:

@@ -29,6 +29,7 @@ static void scene_make(struct scene *scene)
     scene->hello.suites = SUITE_CHACHA20POLY1305 | SUITE_AES256GCM;
     scene->hello.role = HELLO_PEER;
     scene->hello.listen_port = 7077;
+    scene->hello.dialback = 8;
     snprintf(scene->hello.observed, sizeof scene->hello.observed, "%s", "192.0.2.1:50000");
     memset(scene->hello.schema.bytes, 7, DIGEST_BYTES);
     snprintf(scene->hello.spec, sizeof scene->hello.spec, "%s", "conv3x3:32 relu linear:10");
@@ -160,7 +161,7 @@ static void values_out_of_range_are_refused(void **state)
     (void)state;
     scene_make(&scene);
     assert_int_equal(encode(&scene), RC_OK);
-    scene.bytes[scene.count - 1] = HELLO_OBSERVER + 1; /* the last key is the role */
+    find(&scene, "linear:10\x0c", 10)[10] = HELLO_OBSERVER + 1; /* key 12, after the spec */
     assert_int_equal(decode(&scene, &hello), RC_FORMAT);
     scene_make(&scene);
     assert_int_equal(encode(&scene), RC_OK);

@@ -465,7 +465,7 @@ static void unprintable_text_is_cleaned(void **state)
 /* Inner headers come out as they went in; short ones, unknown types and stray flags are refused. */
 static void inner_headers_are_exact(void **state)
 {
-    struct inner_header header = {MESSAGE_DATA, DATA_STATE, 0x1234, 0x56789abc,
+    struct inner_header header = {MESSAGE_DATA, DATA_RELAY, 0x1234, 0x56789abc,
                                   UINT64_C(0x0102030405060708)};
     struct inner_header back;
     uint8_t bytes[INNER_HEADER_BYTES];
@@ -474,7 +474,7 @@ static void inner_headers_are_exact(void **state)
     (void)state;
     memset(&back, 0, sizeof back);
     inner_header_encode(&header, bytes);
-    assert_memory_equal(bytes, "\x80\x02\x34\x12\xbc\x9a\x78\x56\x08\x07\x06\x05\x04\x03\x02\x01",
+    assert_memory_equal(bytes, "\x80\x03\x34\x12\xbc\x9a\x78\x56\x08\x07\x06\x05\x04\x03\x02\x01",
                         INNER_HEADER_BYTES);
     assert_int_equal(inner_header_decode(bytes, sizeof bytes, &back), RC_OK);
     assert_true(back.type == header.type && back.flags == header.flags &&
@@ -483,7 +483,7 @@ static void inner_headers_are_exact(void **state)
     for (size_t cut = 0; cut < sizeof bytes; cut++) {
         assert_int_equal(inner_header_decode(bytes, cut, &back), RC_FORMAT);
     }
-    bytes[1] = DATA_STATE + 1;
+    bytes[1] = DATA_RELAY + 1;
     assert_int_equal(inner_header_decode(bytes, sizeof bytes, &back), RC_FORMAT);
     bytes[0] = MESSAGE_FIN;
     bytes[1] = 1;

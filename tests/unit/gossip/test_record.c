@@ -24,6 +24,7 @@ static void scene_make(struct scene *scene)
     memset(scene->record.boot.bytes, 3, BOOT_ID_BYTES);
     scene->record.incarnation = UINT64_C(1) << 40;
     scene->record.features = 5;
+    scene->record.nat = NAT_OUTBOUND;
     scene->record.has_left = true;
     snprintf(scene->record.addresses[0], sizeof scene->record.addresses[0], "%s",
              "peer.example:7077");
