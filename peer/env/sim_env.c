@@ -17,7 +17,7 @@
 
 static uint64_t env_now_ns(struct env *env)
 {
-    return sim_env_of(env)->world->now_ns;
+    return sim_clock_show(&sim_env_host(env)->clock, sim_env_of(env)->world->now_ns);
 }
 
 static void env_entropy(struct env *env, void *out, size_t count)
@@ -58,17 +58,27 @@ static enum rc env_listen(struct env *env, const char *text, char *bound, size_t
 static void env_wake_at(struct env *env, uint64_t at_ns)
 {
     struct sim_host *host = sim_env_host(env);
+    uint64_t due_ns;
 
     if (!sim_env_of(env)->is_alive) return;
     host->wake_at_ns = at_ns;
+    if (at_ns == UINT64_MAX) return;
+    due_ns = sim_clock_due(&host->clock, at_ns);
     /* A wake-up that is already in the heap and early enough does: it will look again. */
-    if (at_ns == UINT64_MAX || host->wake_pending_ns <= at_ns) return;
-    host->wake_pending_ns = at_ns;
-    sim_push(sim_env_of(env)->world, at_ns,
+    if (host->wake_pending_ns <= due_ns) return;
+    host->wake_pending_ns = due_ns;
+    sim_push(sim_env_of(env)->world, due_ns,
              (struct sim_event){.kind = SIM_WAKE,
                                 .host = host->number,
                                 .life = host->life,
                                 .number = ++host->wake_generation});
+}
+
+void sim_env_rearm(struct sim_host *host)
+{
+    if (host->env == NULL) return;
+    host->wake_pending_ns = UINT64_MAX;
+    env_wake_at(&host->env->env, host->wake_at_ns);
 }
 
 /* ---- jobs ---- */
@@ -99,6 +109,7 @@ static void env_submit(struct env *env, enum lane number, struct job *job)
     if (!sim_env_of(env)->is_alive) return;
     if (lane->busy_until_ns > start_ns) start_ns = lane->busy_until_ns;
     lane->busy_until_ns = start_ns + (uint64_t)((double)job->cost_ns * host->slow);
+    world->counts.jobs++;
     job->next = NULL;
     *lane->last = job;
     lane->last = &job->next;
@@ -111,11 +122,12 @@ static void env_submit(struct env *env, enum lane number, struct job *job)
     if (rng_below(&host->coin, 2) == 0) lane_run(lane, job);
 }
 
-static void on_job_due(struct sim_host *host, struct sim_event *event)
+static void on_job_due(struct sim_world *world, struct sim_host *host, struct sim_event *event)
 {
     struct sim_lane *lane = &host->lanes[event->link];
 
     if (lane->first == event->job) lane_run(lane, event->job); /* else it has run */
+    world->counts.jobs_done++;
     event->job->done(event->job);
 }
 
@@ -124,7 +136,7 @@ static void on_wake_due(struct sim_world *world, struct sim_host *host,
 {
     if (event->number != host->wake_generation) return; /* an earlier one took its place */
     host->wake_pending_ns = UINT64_MAX;
-    if (host->wake_at_ns > world->now_ns) {
+    if (host->wake_at_ns > sim_clock_show(&host->clock, world->now_ns)) {
         env_wake_at(&host->env->env, host->wake_at_ns); /* put off meanwhile */
         return;
     }
@@ -135,14 +147,17 @@ static void on_wake_due(struct sim_world *world, struct sim_host *host,
 
 void sim_host_on_event(struct sim_world *world, struct sim_host *host, struct sim_event *event)
 {
-    if (!sim_host_hears(host)) return;
+    if (!sim_host_hears(host)) {
+        if (event->kind == SIM_JOB) world->counts.jobs_lost++;
+        return;
+    }
     if (event->kind == SIM_WAKE) {
         on_wake_due(world, host, event);
         return;
     }
     sim_note(world, event, NULL, 0);
     if (event->kind == SIM_JOB) {
-        on_job_due(host, event);
+        on_job_due(world, host, event);
     } else {
         CHECK(event->kind == SIM_SIGNAL);
         if (host->events.on_signal != NULL) {

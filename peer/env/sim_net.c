@@ -1,10 +1,7 @@
 /*
  * sim_net: how simulated connections come about and break. What flows over them is sim_stream.c.
  *
- * Faults. A cut loses what is under way, and both ends hear of it. A blocked direction delays
- * everything as retransmissions would; since acknowledgements are lost with it, data sent either
- * way is given up after 20 s and an idle connection after 25 s, as the real sockets are configured
- * to.
+ * Who breaks them on purpose is sim_fault.c.
  */
 #include "peer/env/sim_world.h"
 
@@ -24,20 +21,6 @@ struct sim_end *sim_end_find(struct sim_world *world, uint64_t number)
 
     if (conn == NULL || conn->serial != number >> (SLOT_BITS + 1)) return NULL;
     return &conn->ends[number & 1];
-}
-
-bool sim_is_blocked(const struct sim_world *world, uint32_t from, uint32_t to)
-{
-    size_t bit = (size_t)from * world->options.hosts_max + to;
-
-    return world->blocked != NULL && (world->blocked[bit / 8] >> bit % 8 & 1) != 0;
-}
-
-uint64_t sim_draw_latency(struct sim_world *world, struct sim_host *from)
-{
-    uint64_t jitter = world->options.jitter_ns;
-
-    return world->options.latency_ns + (jitter == 0 ? 0 : rng_below(&from->network, jitter + 1));
 }
 
 void sim_push_end(struct sim_world *world, uint64_t at_ns, enum sim_kind kind,
@@ -123,6 +106,9 @@ static void end_open(struct sim_world *world, struct sim_end *end, uint32_t host
     end->state = state;
     TAILQ_INSERT_TAIL(&world->hosts[host]->ends, end, entry);
     world->hosts[host]->ends_count++;
+    if (world->hosts[host]->ends_count > world->counts.connections_max) {
+        world->counts.connections_max = world->hosts[host]->ends_count;
+    }
 }
 
 void sim_end_gone(struct sim_world *world, struct sim_end *end)
@@ -178,8 +164,9 @@ void sim_reset_other(struct sim_world *world, struct sim_end *end)
     struct sim_end *other = sim_end_other(end);
 
     if (sim_end_is_over(other) || end->conn->is_cut) return;
-    sim_push_end(world, world->now_ns + sim_draw_latency(world, sim_end_host(world, end)), SIM_LOST,
-                 other, RC_CLOSED);
+    sim_push_end(world,
+                 world->now_ns + sim_draw_latency(world, sim_end_host(world, end), other->host),
+                 SIM_LOST, other, RC_CLOSED);
 }
 
 /* ---- dialling ---- */
@@ -208,13 +195,14 @@ static void on_syn(struct sim_world *world, struct sim_event *event)
     struct sim_end *end;
     uint64_t back_ns;
 
-    if (dialler == NULL || dialler->state != SIM_DIALLING || dialler->conn->is_cut) return;
+    if (dialler == NULL || dialler->state != SIM_DIALLING) return;
+    if (dialler->conn->is_cut || dialler->conn->is_dark) return;
     if (sim_is_blocked(world, dialler->host, event->host) ||
         sim_is_blocked(world, event->host, dialler->host)) {
         return; /* the dialler's deadline will tell */
     }
     if (host->refuses_inbound) return; /* as most firewalls do it: without a word */
-    back_ns = world->now_ns + sim_draw_latency(world, host);
+    back_ns = world->now_ns + sim_draw_latency(world, host, dialler->host);
     if (!sim_host_hears(host) || !host->is_listening) {
         sim_push_end(world, back_ns, SIM_LOST, dialler, RC_REFUSED);
         return;
@@ -247,7 +235,7 @@ static void on_connected(struct sim_world *world, struct sim_event *event, struc
 {
     struct sim_host *host = sim_end_host(world, end);
 
-    if (end->state != SIM_DIALLING || end->conn->is_cut) return;
+    if (end->state != SIM_DIALLING || end->conn->is_cut || end->conn->is_dark) return;
     end->state = SIM_OPEN;
     sim_end_pump(world, end);
     if (!sim_host_hears(host)) return;
@@ -273,7 +261,9 @@ enum rc sim_env_dial(struct env *env, const char *text, uint64_t *number)
     end_open(world, &conn->ends[0], host->number, SIM_DIALLING);
     if (is_sim && address.port < world->hosts_count) {
         conn->ends[1].host = address.port;
-        sim_push(world, world->now_ns + sim_draw_latency(world, host),
+        sim_push(world,
+                 world->now_ns + sim_draw_latency(world, host, address.port) +
+                     sim_draw_loss(world, host, address.port, 1),
                  (struct sim_event){
                      .kind = SIM_SYN, .host = address.port, .link = conn->ends[0].number});
         sim_push_end(world, world->now_ns + SIM_DIAL_NS, SIM_LATE, &conn->ends[0], 0);
@@ -294,7 +284,7 @@ static void on_lost(struct sim_world *world, struct sim_event *event, struct sim
     if (sim_end_is_over(end)) return;
     /* A reset cannot cross a blocked way; the stall will end this one. */
     if (rc == RC_CLOSED && !end->conn->is_cut &&
-        sim_is_blocked(world, sim_end_other(end)->host, end->host)) {
+        (end->conn->is_dark || sim_is_blocked(world, sim_end_other(end)->host, end->host))) {
         return;
     }
     sim_note(world, event, NULL, 0);
@@ -327,72 +317,6 @@ static void on_stall(struct sim_world *world, struct sim_event *event, struct si
     }
     sim_push_end(world, world->now_ns + SIM_KEEPALIVE_NS - SIM_UNANSWERED_NS, SIM_STALL, end,
                  event->number | 1);
-}
-
-/* A connection's way in one direction was blocked or freed. */
-static void conn_stall(struct sim_world *world, struct sim_conn *conn, bool is_stalled)
-{
-    conn->stall++;
-    for (int i = 0; i < 2; i++) {
-        struct sim_end *end = &conn->ends[i];
-
-        if (sim_end_is_over(end)) continue;
-        if (is_stalled) {
-            end->sent_at_stall_bytes = end->sent_bytes;
-            sim_push_end(world, world->now_ns + SIM_UNANSWERED_NS, SIM_STALL, end,
-                         conn->stall << 1);
-        } else {
-            sim_push_end(world, world->now_ns, SIM_RESUME, end, 0);
-            /* A retransmission now meets a host that does not know this connection any more. */
-            if (sim_end_other(end)->state == SIM_GONE) sim_reset_other(world, sim_end_other(end));
-        }
-    }
-}
-
-void sim_block(struct sim_world *world, uint32_t from, uint32_t to, bool blocks)
-{
-    size_t bit = (size_t)from * world->options.hosts_max + to;
-    size_t bytes = ((size_t)world->options.hosts_max * world->options.hosts_max + 7) / 8;
-    struct sim_end *end;
-    bool is_stalled;
-
-    CHECK(from < world->hosts_count && to < world->hosts_count);
-    if (sim_is_blocked(world, from, to) == blocks) return;
-    if (world->blocked == NULL) {
-        world->blocked = sim_grow(NULL, bytes);
-        memset(world->blocked, 0, bytes);
-    }
-    world->blocked[bit / 8] = (uint8_t)(world->blocked[bit / 8] ^ 1u << bit % 8);
-    is_stalled = blocks || sim_is_blocked(world, to, from);
-    TAILQ_FOREACH (end, &world->hosts[from]->ends, entry) {
-        if (sim_end_other(end)->host == to) conn_stall(world, end->conn, is_stalled);
-    }
-    TAILQ_FOREACH (end, &world->hosts[to]->ends, entry) {
-        if (sim_end_other(end)->host == from && sim_end_is_over(sim_end_other(end))) {
-            conn_stall(world, end->conn, is_stalled);
-        }
-    }
-}
-
-void sim_host_refuse_inbound(struct sim_world *world, uint32_t host, bool refuses)
-{
-    CHECK(host < world->hosts_count);
-    world->hosts[host]->refuses_inbound = refuses;
-}
-
-void sim_cut(struct sim_world *world, uint32_t a, uint32_t b)
-{
-    struct sim_end *end;
-
-    CHECK(a < world->hosts_count && b < world->hosts_count);
-    TAILQ_FOREACH (end, &world->hosts[a]->ends, entry) {
-        struct sim_end *other = sim_end_other(end);
-
-        if (other->host != b || end->conn->is_cut) continue;
-        end->conn->is_cut = true;
-        sim_push_end(world, world->now_ns, SIM_LOST, end, RC_CLOSED);
-        if (!sim_end_is_over(other)) sim_push_end(world, world->now_ns, SIM_LOST, other, RC_CLOSED);
-    }
 }
 
 void sim_net_host_off(struct sim_world *world, struct sim_host *host)

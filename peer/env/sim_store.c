@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "peer/env/store_name.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static struct sim_file *file_find(struct sim_host *host, const char *name)
@@ -45,6 +46,23 @@ static struct sim_file *file_make(struct sim_host *host, const char *name, size_
     return file;
 }
 
+/* What a power cut leaves of a file that was to be replaced: the old one, and beside it a beginning
+ * of the new one under a name that nobody reads. */
+static enum rc put_torn(struct sim_host *host, const char *name, const struct piece *pieces,
+                        size_t pieces_count, struct fault *why)
+{
+    size_t half = pieces_count == 0 ? 0 : pieces[0].count / 2;
+    struct sim_file *file;
+    char beside[80];
+
+    host->tears_store = false;
+    (void)snprintf(beside, sizeof beside, "%.64s.partial", name);
+    file = file_make(host, beside, half);
+    if (half > 0) memcpy(file->bytes, pieces[0].bytes, half);
+    file->count = half;
+    return fault_set(why, RC_IO, "cannot write %.64s: interrupted", name);
+}
+
 enum rc sim_env_store_put(struct env *env, const char *name, const struct piece *pieces,
                           size_t pieces_count, struct fault *why)
 {
@@ -62,6 +80,7 @@ enum rc sim_env_store_put(struct env *env, const char *name, const struct piece 
     for (size_t i = 0; i < pieces_count; i++) {
         total += pieces[i].count;
     }
+    if (host->tears_store) return put_torn(host, name, pieces, pieces_count, why);
     file = file_make(host, name, total);
     file->count = 0;
     for (size_t i = 0; i < pieces_count; i++) {
@@ -105,11 +124,27 @@ enum rc sim_env_store_append(struct env *env, const char *name, const void *byte
     enum rc rc = store_check(env, name, why);
 
     if (rc != RC_OK) return rc;
+    if (host->store_failures > 0) {
+        host->store_failures--;
+        return fault_set(why, host->store_failure, "cannot write %.64s: %s", name,
+                         rc_text(host->store_failure));
+    }
+    if (host->tears_store) count /= 2;
     old = file_find(host, name);
     file = file_make(host, name, (old == NULL ? 0 : old->count) + count);
     if (count > 0) memcpy((uint8_t *)file->bytes + file->count, bytes, count);
     file->count += count;
-    return RC_OK;
+    if (!host->tears_store) return RC_OK;
+    host->tears_store = false;
+    return fault_set(why, RC_IO, "cannot write %.64s: interrupted", name);
+}
+
+void sim_store_tear(struct sim_world *world, uint32_t number)
+{
+    struct sim_host *host = sim_host_at(world, number);
+
+    CHECK(host != NULL);
+    host->tears_store = true;
 }
 
 void sim_store_deinit(struct sim_host *host)

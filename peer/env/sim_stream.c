@@ -13,9 +13,15 @@
 
 /* ---- sending ---- */
 
-static uint64_t arrival_ns(struct sim_world *world, struct sim_end *end)
+/* `count`: 0 for the end of the stream. */
+static uint64_t arrival_ns(struct sim_world *world, struct sim_end *end, size_t count)
 {
-    uint64_t at_ns = world->now_ns + sim_draw_latency(world, sim_end_host(world, end));
+    struct sim_host *from = sim_end_host(world, end);
+    uint32_t to = sim_end_other(end)->host;
+    uint64_t at_ns = world->now_ns + sim_draw_latency(world, from, to);
+
+    at_ns += sim_draw_loss(world, from, to, count);
+    at_ns = sim_landing_ns(sim_host_at(world, to), at_ns, count);
 
     if (at_ns < end->last_arrival_ns) at_ns = end->last_arrival_ns;
     end->last_arrival_ns = at_ns;
@@ -26,19 +32,16 @@ static uint64_t arrival_ns(struct sim_world *world, struct sim_end *end)
 void sim_end_pump(struct sim_world *world, struct sim_end *end)
 {
     struct sim_end *other = sim_end_other(end);
-    uint64_t cost_ns = 0;
     size_t count;
 
     if (end->is_sending || end->queue.count == 0 || end->conn->is_cut) return;
     if (end->state != SIM_OPEN && end->state != SIM_LINGERING) return;
     count = frame_queue_first(&end->queue)->count;
     if (other->unread_bytes > 0 && other->unread_bytes + count > SIM_WINDOW_BYTES) return;
-    if (world->options.bytes_per_s > 0) {
-        cost_ns = (uint64_t)((double)count * (double)NS_PER_S / (double)world->options.bytes_per_s);
-    }
     end->is_sending = true;
     other->unread_bytes += count;
-    sim_push_end(world, world->now_ns + cost_ns, SIM_SENT, end, 0);
+    sim_push_end(world, sim_departure_ns(world, sim_end_host(world, end), other->host, count),
+                 SIM_SENT, end, 0);
 }
 
 void sim_on_sent(struct sim_world *world, struct sim_end *end)
@@ -50,7 +53,7 @@ void sim_on_sent(struct sim_world *world, struct sim_end *end)
     end->is_sending = false;
     end->queued_bytes -= frame->count;
     end->sent_bytes += frame->count;
-    sim_push(world, arrival_ns(world, end),
+    sim_push(world, arrival_ns(world, end, frame->count),
              (struct sim_event){.kind = SIM_ARRIVED,
                                 .host = sim_end_other(end)->host,
                                 .link = sim_end_other(end)->number,
@@ -71,7 +74,7 @@ void sim_end_finish(struct sim_world *world, struct sim_end *end)
 
     if (!sim_end_is_over(other) && !end->conn->is_cut) {
         sim_push(
-            world, arrival_ns(world, end),
+            world, arrival_ns(world, end, 0),
             (struct sim_event){.kind = SIM_ARRIVED, .host = other->host, .link = other->number});
     }
     sim_end_gone(world, end);
@@ -114,6 +117,8 @@ static void tell_frame(struct sim_world *world, struct sim_end *end, uint8_t *by
 
     if (!sim_host_hears(host)) return;
     sim_note(world, &event, bytes, count);
+    world->counts.frames++;
+    world->counts.bytes += count;
     host->events.on_frame(host->events.context, end->number, bytes, count);
 }
 
@@ -213,10 +218,35 @@ static void end_read(struct sim_world *world, struct sim_end *end, struct blob *
     blob_unref(blob);
 }
 
+/* Of a torn connection: what of this still comes through. Takes the reference; NULL: nothing. */
+static struct blob *torn(struct sim_end *end, struct blob *blob)
+{
+    size_t part = blob == NULL || end->state != SIM_OPEN ? 0 : end->torn_bytes;
+    struct blob *rest;
+
+    if (part >= (blob == NULL ? 1 : blob->count)) {
+        end->torn_bytes -= blob->count;
+        return blob;
+    }
+    end->torn_bytes = 0;
+    rest = part == 0 ? NULL : blob_copy(blob->bytes, part);
+    if (blob != NULL) end->unread_bytes -= blob->count - part;
+    blob_unref(blob);
+    return rest;
+}
+
 void sim_on_arrived(struct sim_world *world, struct sim_end *end, struct blob *blob)
 {
-    if (end->conn->is_cut || end->state != SIM_OPEN) {
-        if (blob != NULL && !end->conn->is_cut) {
+    if (end->conn->is_dark) {
+        blob_unref(blob);
+        return;
+    }
+    if (end->conn->is_cut) {
+        blob = torn(end, blob);
+        if (blob == NULL) return;
+    }
+    if (end->state != SIM_OPEN) {
+        if (blob != NULL) {
             end->unread_bytes -= blob->count; /* read and thrown away */
             sim_end_pump(world, sim_end_other(end));
         }
@@ -267,6 +297,7 @@ enum rc sim_env_send(struct env *env, uint64_t number, struct blob *frame)
     if (frame_queue_push(&end->queue, frame) != RC_OK) return RC_NOMEM;
     (void)blob_ref(frame);
     end->queued_bytes += frame->count;
+    sim_count_queued(sim_env_of(env)->world, end->queued_bytes);
     sim_end_pump(sim_env_of(env)->world, end);
     return RC_OK;
 }

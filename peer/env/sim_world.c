@@ -67,6 +67,27 @@ static struct sim_event heap_pop(struct sim_world *world)
     return first;
 }
 
+static void note_print(const struct sim_world *world, const struct sim_event *event, size_t count)
+{
+    static const char *const names[] = {
+        [SIM_SYN] = "syn",         [SIM_ACCEPTED] = "accepted", [SIM_CONNECTED] = "connected",
+        [SIM_SENT] = "sent",       [SIM_DRAIN] = "drain",       [SIM_ARRIVED] = "frame",
+        [SIM_RESUME] = "resume",   [SIM_LOST] = "lost",         [SIM_LATE] = "too late",
+        [SIM_STALL] = "timed out", [SIM_WAKE] = "wake",         [SIM_JOB] = "job done",
+        [SIM_SIGNAL] = "signal"};
+
+    (void)fprintf(world->trace_out, "%12.6f host %u %s", (double)world->now_ns / 1e9, event->host,
+                  names[event->kind]);
+    if (event->kind < SIM_WAKE) {
+        (void)fprintf(world->trace_out, " link %llx", (unsigned long long)event->link);
+    }
+    if (event->kind == SIM_JOB) {
+        (void)fprintf(world->trace_out, " lane %llu", (unsigned long long)event->link);
+    }
+    if (event->kind == SIM_ARRIVED) (void)fprintf(world->trace_out, " %zu bytes", count);
+    (void)fprintf(world->trace_out, " [%016llx]\n", (unsigned long long)world->trace);
+}
+
 /* The ends of the bytes are enough: the last ones are the tag of a sealed record. */
 void sim_note(struct sim_world *world, const struct sim_event *event, const void *bytes,
               size_t count)
@@ -81,6 +102,7 @@ void sim_note(struct sim_world *world, const struct sim_event *event, const void
     world->trace = rng_mix(world->trace ^ world->now_ns, event->link ^ (uint64_t)event->kind << 56);
     world->trace = rng_mix(world->trace ^ count, event->host);
     if (part > 0) world->trace = rng_mix(world->trace ^ head, tail);
+    if (world->trace_out != NULL) note_print(world, event, count);
 }
 
 struct sim_world *sim_world_create(const struct sim_options *options)
@@ -114,6 +136,7 @@ void sim_world_destroy(struct sim_world *world)
         event_release(&world->heap[i]);
     }
     sim_net_deinit(world);
+    sim_path_deinit(world);
     for (uint32_t i = 0; i < world->hosts_count; i++) {
         struct sim_host *host = world->hosts[i];
 
@@ -155,6 +178,7 @@ static void dispatch(struct sim_world *world, struct sim_event *event)
     struct sim_host *host = world->hosts[event->host];
 
     if (event->life != 0 && event->life != host->life) {
+        if (event->kind == SIM_JOB) world->counts.jobs_lost++;
         event_release(event);
     } else if (is_held_by_freeze(host, event->kind)) {
         freeze_hold(host, event);
@@ -172,6 +196,7 @@ bool sim_step(struct sim_world *world)
     if (world->heap_count == 0) return false;
     event = heap_pop(world);
     CHECK(event.time_ns >= world->now_ns);
+    world->counts.events++;
     world->now_ns = event.time_ns;
     dispatch(world, &event);
     sim_net_bury(world);
@@ -195,4 +220,14 @@ uint64_t sim_now_ns(const struct sim_world *world)
 uint64_t sim_trace(const struct sim_world *world)
 {
     return world->trace;
+}
+
+void sim_trace_print(struct sim_world *world, FILE *out)
+{
+    world->trace_out = out;
+}
+
+void sim_counts(const struct sim_world *world, struct sim_counts *counts)
+{
+    *counts = world->counts;
 }

@@ -72,6 +72,7 @@ struct sim_end {
     size_t unread_bytes;      /* on the way here or in the inbox */
     struct framer framer;     /* only what did not come as one whole frame */
     uint64_t sent_bytes, received_bytes, sent_at_stall_bytes;
+    size_t torn_bytes; /* of a torn connection: so many still arrive here */
     bool is_sending, is_paused, is_bulk, was_refused, is_accepted;
     bool was_told; /* on_accepted is out */
 };
@@ -82,7 +83,8 @@ struct sim_conn {
     uint32_t slot;
     uint64_t serial;
     uint64_t stall; /* counts block and unblock; tells stale SIM_STALL events */
-    bool is_cut;    /* nothing passes any more, both ends will hear of it */
+    bool is_cut;    /* nothing new passes any more, both ends will hear of it */
+    bool is_dark;   /* what passes vanishes, TCP will give up */
     bool is_buried;
     struct sim_end ends[2]; /* the dialler's first */
 };
@@ -112,6 +114,22 @@ struct sim_env {
 };
 TAILQ_HEAD(sim_envs, sim_env);
 
+/* Something that carries one frame after another. */
+struct sim_line {
+    uint64_t bytes_per_s; /* 0: no limit */
+    uint64_t free_ns;     /* what is under way has passed */
+};
+
+struct sim_way {
+    struct sim_path path;
+    struct sim_line line;
+};
+
+struct sim_clock { /* showed local_ns when the world's showed world_ns */
+    uint64_t world_ns, local_ns;
+    int32_t ppm;
+};
+
 struct sim_host {
     uint32_t number, life;
     struct sim_env *env; /* NULL: powered off */
@@ -121,15 +139,18 @@ struct sim_host {
     uint32_t ends_count; /* known to the node */
     struct sim_lane lanes[LANE_COUNT];
     double slow;
+    struct sim_clock clock;
+    struct sim_line up, down;
     bool is_listening, is_frozen, refuses_inbound;
     struct sim_event *frozen; /* what came while frozen */
     size_t frozen_count, frozen_capacity;
-    uint64_t wake_at_ns;      /* UINT64_MAX: none */
-    uint64_t wake_pending_ns; /* of the earliest SIM_WAKE in the heap */
+    uint64_t wake_at_ns;      /* of the host's clock; UINT64_MAX: none */
+    uint64_t wake_pending_ns; /* of the world's, when the earliest SIM_WAKE in the heap is due */
     uint64_t wake_generation;
     struct sim_files files;
     uint32_t store_failures;
     enum rc store_failure;
+    bool tears_store; /* the next write is interrupted */
 };
 
 struct sim_world {
@@ -146,6 +167,9 @@ struct sim_world {
     uint32_t free_slots_count;
     uint64_t serial;
     struct sim_conns graves;
+    struct sim_way **ways; /* by (from, to); made with the first path */
+    struct sim_counts counts;
+    FILE *trace_out;
     uint8_t *blocked; /* a bit per (from, to); made with the first block */
     uint8_t
         *scratch; /* a frame that others hold too is copied here, since on_frame may change it */
@@ -160,6 +184,11 @@ void *sim_grow(void *block, size_t bytes);
 void sim_push(struct sim_world *world, uint64_t at_ns, struct sim_event event);
 void sim_note(struct sim_world *world, const struct sim_event *event, const void *bytes,
               size_t count); /* into the trace */
+static inline void sim_count_queued(struct sim_world *world, size_t bytes)
+{
+    if (bytes > world->counts.queued_bytes_max) world->counts.queued_bytes_max = bytes;
+}
+
 static inline struct sim_host *sim_host_at(struct sim_world *world, uint32_t number)
 {
     return number < world->hosts_count ? world->hosts[number] : NULL;
@@ -182,7 +211,6 @@ void sim_net_stop(struct sim_world *world, struct sim_host *host);
 MUST_USE enum rc sim_env_dial(struct env *env, const char *address, uint64_t *link);
 struct sim_end *sim_end_find(struct sim_world *world, uint64_t number);
 bool sim_is_blocked(const struct sim_world *world, uint32_t from, uint32_t to);
-uint64_t sim_draw_latency(struct sim_world *world, struct sim_host *from);
 void sim_push_end(struct sim_world *world, uint64_t at_ns, enum sim_kind kind,
                   const struct sim_end *end, uint64_t number);
 /** The node, if it still knows this end, is told; not from inside a call. */
@@ -190,6 +218,28 @@ void sim_end_lost(struct sim_world *world, struct sim_end *end, enum rc rc, cons
 void sim_end_gone(struct sim_world *world, struct sim_end *end); /* without a word */
 void sim_reset_other(struct sim_world *world, struct sim_end *end);
 const char *sim_lost_text(enum rc rc);
+
+/* sim_path.c */
+uint64_t sim_draw_latency(struct sim_world *world, struct sim_host *from, uint32_t to);
+/** How much later than that `count` bytes arrive, since TCP had to repeat itself. */
+uint64_t sim_draw_loss(struct sim_world *world, struct sim_host *from, uint32_t to, size_t count);
+/** When the last of `count` bytes has left `from` for `to`, which begin to leave now. */
+uint64_t sim_departure_ns(struct sim_world *world, struct sim_host *from, uint32_t to,
+                          size_t count);
+/** When `count` bytes that come to `host` at `at_ns` are all there. */
+uint64_t sim_landing_ns(struct sim_host *host, uint64_t at_ns, size_t count);
+void sim_path_deinit(struct sim_world *world);
+
+/* sim_clock.c */
+uint64_t sim_clock_show(const struct sim_clock *clock, uint64_t world_ns);
+/** The first moment of the world at which the clock shows `local_ns` or more. */
+uint64_t sim_clock_due(const struct sim_clock *clock, uint64_t local_ns);
+/** The clock was changed: wake the node when it wants, by the new one. */
+void sim_env_rearm(struct sim_host *host);
+
+/* sim_fault.c */
+/** TCP gives up this connection unless the way is free again before. */
+void sim_conn_stall(struct sim_world *world, struct sim_conn *conn, bool is_stalled);
 
 /* sim_stream.c */
 void sim_end_pump(struct sim_world *world, struct sim_end *end);
