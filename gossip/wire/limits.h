@@ -21,6 +21,10 @@ enum {
     PING_UPDATES_MAX = 8,
     GOSSIP_UPDATES_MAX = 16,
     SYNC_RECORDS_MAX = 64,
+    SYNC_BUCKETS = 64, /* of a book, by the first six bits of the id */
+    SYNC_DIGEST_BYTES = SYNC_BUCKETS * 4,
+    ACCUSATION_BYTES = 136,
+    ACCUSATIONS_MAX = 16, /* of one message */
     GROUP_MEMBERS_MAX = 64,
     ERROR_TEXT_MAX = 512,       /* both model specs must fit */
     MANIFEST_HASHES_MAX = 1024, /* of one page */

@@ -98,7 +98,21 @@ static const struct field ping_fields[] = {
 static const struct field gossip_fields[] = {
     RECORDS(0, gossip.updates, GOSSIP_UPDATES_MAX),
 };
+static const struct field ping_req_fields[] = {
+    ANY(0, ping_req.seq),
+    FIXED(1, ping_req.target),
+};
+static const struct field nack_fields[] = {
+    ANY(0, nack.seq),
+};
+static const struct field accuse_fields[] = {
+    BLOB(0, accuse.accusations, ACCUSATIONS_MAX *ACCUSATION_BYTES, ACCUSATION_BYTES),
+};
+static const struct field prune_fields[] = {
+    ANY(0, prune.wait_ms),
+};
 static const struct field sync_req_fields[] = {
+    BLOB(0, sync_req.digest, SYNC_DIGEST_BYTES, SYNC_DIGEST_BYTES),
     UINT(1, sync_req.page, 0, PAGES_MAX),
 };
 static const struct field sync_fields[] = {
@@ -273,9 +287,13 @@ static const struct shape shapes[MESSAGE_DATA + 1] = {
     [MESSAGE_FIN] = {"FIN", NULL, 0},
     [MESSAGE_PING] = SHAPE("PING", ping_fields),
     [MESSAGE_ACK] = SHAPE("ACK", ping_fields),
+    [MESSAGE_PING_REQ] = SHAPE("PING_REQ", ping_req_fields),
+    [MESSAGE_NACK] = SHAPE("NACK", nack_fields),
     [MESSAGE_GOSSIP] = SHAPE("GOSSIP", gossip_fields),
     [MESSAGE_SYNC_REQ] = SHAPE("SYNC_REQ", sync_req_fields),
     [MESSAGE_SYNC] = SHAPE("SYNC", sync_fields),
+    [MESSAGE_ACCUSE] = SHAPE("ACCUSE", accuse_fields),
+    [MESSAGE_PRUNE] = SHAPE("PRUNE", prune_fields),
     [MESSAGE_PROGRESS] = SHAPE("PROGRESS", progress_fields),
     [MESSAGE_DIALBACK_REQ] = SHAPE("DIALBACK_REQ", dialback_req_fields),
     [MESSAGE_DIALBACK] = SHAPE("DIALBACK", dialback_fields),

@@ -26,9 +26,13 @@ enum message_type {
     /* liveness and membership */
     MESSAGE_PING = 16,
     MESSAGE_ACK = 17,
+    MESSAGE_PING_REQ = 18, /* ask a third whether it reaches the target */
+    MESSAGE_NACK = 19,     /* it does not, or not in time */
     MESSAGE_GOSSIP = 20,
     MESSAGE_SYNC_REQ = 21,
     MESSAGE_SYNC = 22,
+    MESSAGE_ACCUSE = 23, /* signed suspicions, see gossip/wire/accusation.h */
+    MESSAGE_PRUNE = 24,  /* I keep fewer links: this one ends, I do not */
     MESSAGE_PROGRESS =
         25, /* which model I hold and how far it is: see network docs, "which model wins" */
     /* reachability: see gossip/reach.h and gossip/relay.h */
@@ -161,11 +165,27 @@ struct message_ping { /* PING and ACK */
     struct record_ref updates[PING_UPDATES_MAX];
     uint32_t updates_count;
 };
+struct message_ping_req {
+    uint64_t seq; /* of the ACK or NACK; its highest bit is set */
+    struct peer_id target;
+};
+struct message_nack {
+    uint64_t seq;
+};
+struct message_accuse {
+    const uint8_t *accusations; /* ACCUSATION_BYTES each; borrowed, unchecked */
+    uint32_t accusations_bytes;
+};
+struct message_prune {
+    uint32_t wait_ms; /* before dialling again */
+};
 struct message_gossip {
     struct record_ref updates[GOSSIP_UPDATES_MAX];
     uint32_t updates_count;
 };
 struct message_sync_req {
+    const uint8_t *digest; /* of the asker's book: 64 buckets, u32 little-endian each; borrowed */
+    uint32_t digest_bytes; /* 0: whatever there is */
     uint32_t page;
 };
 struct message_sync {
@@ -329,9 +349,13 @@ struct message {
                                STATUS_REQ have none */
     union {
         struct message_ping ping; /* also ACK */
+        struct message_ping_req ping_req;
+        struct message_nack nack;
         struct message_gossip gossip;
         struct message_sync_req sync_req;
         struct message_sync sync;
+        struct message_accuse accuse;
+        struct message_prune prune;
         struct message_progress progress;
         struct message_dialback dialback; /* also DIALBACK_REQ */
         struct message_relay_lease relay_lease;

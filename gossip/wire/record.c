@@ -74,26 +74,44 @@ enum rc record_sign(const struct member_record *record, const struct identity *i
     return RC_OK;
 }
 
-enum rc record_open(const uint8_t *bytes, size_t count, struct digest run_id,
-                    struct member_record *record)
+enum rc record_peek(const uint8_t *bytes, size_t count, struct member_record *record)
 {
     struct member_record parsed;
+
+    if (count <= SIGNATURE_BYTES || count > SIGNED_RECORD_BYTES_MAX) return RC_FORMAT;
+    memset(&parsed, 0, sizeof parsed);
+    if (fields_decode(fields, ARRAY_COUNT(fields), bytes + SIGNATURE_BYTES, count - SIGNATURE_BYTES,
+                      &parsed) != RC_OK ||
+        !addresses_are_valid(&parsed)) {
+        return RC_FORMAT;
+    }
+    *record = parsed;
+    return RC_OK;
+}
+
+enum rc record_verify(const uint8_t *bytes, size_t count, struct digest run_id,
+                      const uint8_t public_key[PUBLIC_KEY_BYTES])
+{
     struct claim claim;
     size_t map_bytes;
 
     if (count <= SIGNATURE_BYTES || count > SIGNED_RECORD_BYTES_MAX) return RC_FORMAT;
     map_bytes = count - SIGNATURE_BYTES;
-    memset(&parsed, 0, sizeof parsed);
-    if (fields_decode(fields, ARRAY_COUNT(fields), bytes + SIGNATURE_BYTES, map_bytes, &parsed) !=
-            RC_OK ||
-        !addresses_are_valid(&parsed)) {
-        return RC_FORMAT;
-    }
     memcpy(claim.bytes, run_id.bytes, DIGEST_BYTES);
     memcpy(claim.bytes + DIGEST_BYTES, bytes + SIGNATURE_BYTES, map_bytes);
-    if (!identity_verify(parsed.public_key, label, claim.bytes, DIGEST_BYTES + map_bytes, bytes)) {
+    if (!identity_verify(public_key, label, claim.bytes, DIGEST_BYTES + map_bytes, bytes)) {
         return RC_AUTH;
     }
-    *record = parsed;
     return RC_OK;
+}
+
+enum rc record_open(const uint8_t *bytes, size_t count, struct digest run_id,
+                    struct member_record *record)
+{
+    struct member_record parsed;
+    enum rc rc = record_peek(bytes, count, &parsed);
+
+    if (rc == RC_OK) rc = record_verify(bytes, count, run_id, parsed.public_key);
+    if (rc == RC_OK) *record = parsed;
+    return rc;
 }

@@ -34,4 +34,10 @@ MUST_USE enum rc record_sign(const struct member_record *record, const struct id
 MUST_USE enum rc record_open(const uint8_t *bytes, size_t count, struct digest run_id,
                              struct member_record *record);
 
+/** Parse alone: what the record claims, with nothing verified. RC_FORMAT. */
+MUST_USE enum rc record_peek(const uint8_t *bytes, size_t count, struct member_record *record);
+/** Verify alone, for the key that record_peek() found. RC_FORMAT, RC_AUTH. */
+MUST_USE enum rc record_verify(const uint8_t *bytes, size_t count, struct digest run_id,
+                               const uint8_t public_key[PUBLIC_KEY_BYTES]);
+
 #endif

@@ -10,26 +10,22 @@
 #include "base/rng.h"
 #include "gossip/wire/messages.h"
 
-static const enum message_type example_types[] = {MESSAGE_HELLO_OK,      MESSAGE_ERROR,
-                                                  MESSAGE_GOAWAY,        MESSAGE_FIN,
-                                                  MESSAGE_PING,          MESSAGE_ACK,
-                                                  MESSAGE_GOSSIP,        MESSAGE_SYNC_REQ,
-                                                  MESSAGE_SYNC,          MESSAGE_PROGRESS,
-                                                  MESSAGE_DIALBACK_REQ,  MESSAGE_DIALBACK,
-                                                  MESSAGE_RELAY_RESERVE, MESSAGE_RELAY_LEASE,
-                                                  MESSAGE_RELAY_CONNECT, MESSAGE_RELAY_WINDOW,
-                                                  MESSAGE_RELAY_STOP,    MESSAGE_OFFER,
-                                                  MESSAGE_ACCEPT,        MESSAGE_REJECT,
-                                                  MESSAGE_READY,         MESSAGE_COMMIT,
-                                                  MESSAGE_ABORT,         MESSAGE_OUTCOME_REQ,
-                                                  MESSAGE_OUTCOME,       MESSAGE_DONE,
-                                                  MESSAGE_FORM,          MESSAGE_JOIN,
-                                                  MESSAGE_START,         MESSAGE_MEAN,
-                                                  MESSAGE_CREDIT,        MESSAGE_CANCEL,
-                                                  MESSAGE_STATE_REQ,     MESSAGE_STATE_MANIFEST,
-                                                  MESSAGE_MANIFEST_REQ,  MESSAGE_MANIFEST_PAGE,
-                                                  MESSAGE_BUCKET_REQ,    MESSAGE_STATE_DENY,
-                                                  MESSAGE_STATUS_REQ,    MESSAGE_STATUS};
+static const enum message_type example_types[] = {
+    MESSAGE_HELLO_OK,      MESSAGE_ERROR,          MESSAGE_GOAWAY,
+    MESSAGE_FIN,           MESSAGE_PING,           MESSAGE_ACK,
+    MESSAGE_PING_REQ,      MESSAGE_NACK,           MESSAGE_GOSSIP,
+    MESSAGE_SYNC_REQ,      MESSAGE_SYNC,           MESSAGE_ACCUSE,
+    MESSAGE_PRUNE,         MESSAGE_PROGRESS,       MESSAGE_DIALBACK_REQ,
+    MESSAGE_DIALBACK,      MESSAGE_RELAY_RESERVE,  MESSAGE_RELAY_LEASE,
+    MESSAGE_RELAY_CONNECT, MESSAGE_RELAY_WINDOW,   MESSAGE_RELAY_STOP,
+    MESSAGE_OFFER,         MESSAGE_ACCEPT,         MESSAGE_REJECT,
+    MESSAGE_READY,         MESSAGE_COMMIT,         MESSAGE_ABORT,
+    MESSAGE_OUTCOME_REQ,   MESSAGE_OUTCOME,        MESSAGE_DONE,
+    MESSAGE_FORM,          MESSAGE_JOIN,           MESSAGE_START,
+    MESSAGE_MEAN,          MESSAGE_CREDIT,         MESSAGE_CANCEL,
+    MESSAGE_STATE_REQ,     MESSAGE_STATE_MANIFEST, MESSAGE_MANIFEST_REQ,
+    MESSAGE_MANIFEST_PAGE, MESSAGE_BUCKET_REQ,     MESSAGE_STATE_DENY,
+    MESSAGE_STATUS_REQ,    MESSAGE_STATUS};
 
 struct example_bytes {
     uint8_t records[SYNC_RECORDS_MAX][SIGNED_RECORD_BYTES_MAX];
@@ -178,10 +174,29 @@ static inline bool example_gossip(struct source *s, struct message *m)
         m->as.ping.seq = any(s, 0, UINT64_MAX);
         m->as.ping.updates_count = records_any(s, m->as.ping.updates, PING_UPDATES_MAX);
         return true;
+    case MESSAGE_PING_REQ:
+        m->as.ping_req.seq = any(s, 0, UINT64_MAX);
+        fill(s, &m->as.ping_req.target, PEER_ID_BYTES);
+        return true;
+    case MESSAGE_NACK:
+        m->as.nack.seq = any(s, 0, UINT64_MAX);
+        return true;
+    case MESSAGE_ACCUSE:
+        m->as.accuse.accusations = s->bytes->hashes;
+        m->as.accuse.accusations_bytes = few(s, ACCUSATIONS_MAX, 1) * ACCUSATION_BYTES;
+        fill(s, s->bytes->hashes, m->as.accuse.accusations_bytes);
+        return true;
+    case MESSAGE_PRUNE:
+        m->as.prune.wait_ms = any32(s, 0, UINT32_MAX);
+        return true;
     case MESSAGE_GOSSIP:
         m->as.gossip.updates_count = records_any(s, m->as.gossip.updates, GOSSIP_UPDATES_MAX);
         return true;
     case MESSAGE_SYNC_REQ:
+        m->as.sync_req.digest = s->bytes->hashes;
+        m->as.sync_req.digest_bytes =
+            s->is_random ? SYNC_DIGEST_BYTES * any32(s, 0, 1) : SYNC_DIGEST_BYTES;
+        fill(s, s->bytes->hashes, m->as.sync_req.digest_bytes);
         m->as.sync_req.page = any32(s, 0, MEMBERS_MAX);
         return true;
     case MESSAGE_SYNC:

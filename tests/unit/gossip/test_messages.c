@@ -74,6 +74,14 @@ static bool same_message(struct message *a, const struct message *b)
         is_same = is_same && same_records(a->as.gossip.updates, b->as.gossip.updates,
                                           b->as.gossip.updates_count);
         break;
+    case MESSAGE_SYNC_REQ:
+        is_same = is_same && same_bytes(&a->as.sync_req.digest, b->as.sync_req.digest,
+                                        b->as.sync_req.digest_bytes);
+        break;
+    case MESSAGE_ACCUSE:
+        is_same = is_same && same_bytes(&a->as.accuse.accusations, b->as.accuse.accusations,
+                                        b->as.accuse.accusations_bytes);
+        break;
     case MESSAGE_SYNC:
         is_same = is_same &&
                   same_records(a->as.sync.records, b->as.sync.records, b->as.sync.records_count);
