@@ -49,6 +49,7 @@ static void publish_self(struct membership *m, bool has_left)
     size_t count = 0;
     enum rc rc;
 
+    record.nat = m->nat;
     memcpy(record.public_key, options->identity->public_key, PUBLIC_KEY_BYTES);
     memcpy(record.addresses, options->addresses, sizeof(record.addresses));
     record.addresses_count = options->addresses_count;
@@ -125,6 +126,31 @@ static void contradict(struct membership *m, uint64_t claimed, uint64_t now_ns)
     if (m->is_leaving || claimed < m->options.incarnation) return;
     if (claimed - m->options.incarnation > INCARNATION_JUMP || claimed == UINT64_MAX) return;
     m->options.incarnation = claimed + 1;
+    publish_self(m, false);
+    on_news(m, now_ns);
+}
+
+void membership_set_reach(struct membership *m, enum nat_class nat,
+                          const char (*addresses)[ADDRESS_BYTES_MAX], uint32_t count,
+                          uint64_t now_ns)
+{
+    struct membership_options news = m->options;
+
+    CHECK(count <= RECORD_ADDRESSES_MAX);
+    memset(news.addresses, 0, sizeof(news.addresses));
+    for (uint32_t i = 0; i < count; i++) {
+        memcpy(news.addresses[i], addresses[i], ADDRESS_BYTES_MAX);
+    }
+    news.addresses_count = count;
+    keep_valid_addresses(&news);
+    if (m->is_leaving ||
+        (nat == m->nat && news.addresses_count == m->options.addresses_count &&
+         memcmp(news.addresses, m->options.addresses, sizeof(news.addresses)) == 0)) {
+        return;
+    }
+    m->options = news;
+    m->options.incarnation++;
+    m->nat = nat;
     publish_self(m, false);
     on_news(m, now_ns);
 }
@@ -352,7 +378,8 @@ static void view_fill(const struct member *member, struct member_view *view)
                                  .state = member->state,
                                  .rtt_ns = member->rtt.srtt_ns,
                                  .heard_ns = member->heard_ns,
-                                 .is_linked = member->is_linked};
+                                 .is_linked = member->is_linked,
+                                 .nat = member->nat};
     memcpy(view->address, address, strlen(address) + 1);
 }
 

@@ -27,6 +27,7 @@ struct member_view { /* a copy for readers */
     uint64_t rtt_ns;                 /* smoothed; 0: not measured */
     uint64_t heard_ns;               /* last authenticated record from it */
     bool is_linked;
+    enum nat_class nat; /* as it says itself */
 };
 
 struct membership;
@@ -66,6 +67,11 @@ void membership_on_dial_failed(struct membership *membership, const char *addres
  *  already, or `id` is this peer itself (such an address is not dialled again). */
 void membership_on_link_duplicate(struct membership *membership, const char *address,
                                   struct peer_id id, uint64_t now_ns);
+/** What this peer has found out about itself (gossip/reach.h): whether others can dial it, and the
+ *  addresses it can be dialled at, at most RECORD_ADDRESSES_MAX. A change is signed and told. */
+void membership_set_reach(struct membership *membership, enum nat_class nat,
+                          const char (*addresses)[ADDRESS_BYTES_MAX], uint32_t count,
+                          uint64_t now_ns);
 /** Anything authentic arrived from `id`: it is alive. Cheap; call for every record. */
 void membership_on_heard(struct membership *membership, struct peer_id id, uint64_t now_ns);
 /** PING, ACK, GOSSIP, SYNC_REQ, SYNC. RC_FORMAT/RC_AUTH: a record in it was bad (count it). */

@@ -161,6 +161,7 @@ void book_keep(struct book *book, struct member *member, const struct member_rec
     member->record_boot = record->boot;
     member->incarnation = record->incarnation;
     member->has_left = record->has_left;
+    member->nat = (enum nat_class)record->nat;
     if (!member->is_linked) member->boot = record->boot; /* a link is the better witness */
     for (uint32_t i = 0; i < RECORD_ADDRESSES_MAX; i++) {
         char *to = member->addresses[i + 1];

@@ -5,6 +5,8 @@
  * Members without a link: at once, then with a back-off from 1 s to 60 s; those believed dead that
  * reached its end, one at random a minute, which is how partitions heal. Of two peers that learn of
  * each other the one with the smaller id dials first, because that is the link both would keep.
+ * Who says that it can only dial out is left to dial us: it is tried once a minute, in case it is
+ * wrong or in the same room; and whoever is outbound-only itself dials all others first.
  * A member can name any address in its record, so dials are bounded in number and in rate.
  * Loop thread.
  */
@@ -68,14 +70,22 @@ void membership_add_bootstrap(struct membership *m, const char *address)
     dialler_wake(m, 0);
 }
 
-void dialler_call(struct membership *m, struct member *member, uint64_t now_ns)
+/* The other side will not be dialled, or not first. */
+static uint64_t first_wait(const struct membership *m, const struct member *member)
 {
     bool is_first = peer_id_compare(m->self_id, member->id) < 0;
+
+    if (member->nat == NAT_OUTBOUND) return m->nat == NAT_OUTBOUND ? BACKOFF_FIRST : BACKOFF_MAX;
+    return is_first || m->nat == NAT_OUTBOUND ? 0 : OTHERS_TURN;
+}
+
+void dialler_call(struct membership *m, struct member *member, uint64_t now_ns)
+{
     uint64_t spread = rng_below(&m->rng, 50 * NS_PER_MS);
 
     member->failures = 0;
-    member->backoff_ns = BACKOFF_FIRST;
-    member->dial_ns = now_ns + spread + (is_first ? 0 : OTHERS_TURN);
+    member->backoff_ns = member->nat == NAT_OUTBOUND ? BACKOFF_MAX : BACKOFF_FIRST;
+    member->dial_ns = now_ns + spread + first_wait(m, member);
     dialler_wake(m, member->dial_ns);
 }
 
@@ -106,6 +116,7 @@ void dialler_heal(struct membership *m, uint64_t now_ns)
         if (member->state != MEMBER_DEAD || member->is_linked || member->dial_ns <= now_ns) {
             continue;
         }
+        if (member->nat == NAT_OUTBOUND && !is_alone(m)) continue; /* it will dial, if it lives */
         candidates++;
         if (rng_below(&m->rng, candidates) == 0) chosen = member;
     }

@@ -34,7 +34,8 @@ struct member {
     size_t bytes_count; /* 0: known by its link only, so far */
     struct boot_id record_boot;
     uint64_t incarnation;
-    bool has_left; /* the record is a farewell */
+    bool has_left;      /* the record is a farewell */
+    enum nat_class nat; /* as the record says */
     uint32_t transmits_left;
     bool is_pending; /* in the pending list */
 
@@ -103,6 +104,7 @@ struct membership {
     struct membership_options options;
     struct peer_id self_id;
     struct member self; /* our own record */
+    enum nat_class nat; /* of this peer */
     struct book book;
     struct dialler dialler;
     struct member *pending[PENDING_MAX];

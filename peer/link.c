@@ -112,6 +112,10 @@ void link_end(struct links *links, struct link *link, enum rc rc, const char *wh
     bool was_dial = link->is_dialled && link->state != LINK_OPEN;
     char address[ADDRESS_BYTES_MAX];
 
+    if (link->probe != 0) {
+        link_probe_end(links, link, rc == RC_OK ? RC_CLOSED : rc);
+        return;
+    }
     memcpy(address, link->address, sizeof address);
     if (!link->is_dialled && link->state != LINK_OPEN) links->counts.handshakes_refused++;
     link_retire(links, link);

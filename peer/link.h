@@ -44,6 +44,11 @@ struct links_events {
      * a peer already linked (its id in `peer`), nothing is wrong. */
     void (*on_dial_failed)(void *context, const char *address, enum rc rc, const char *why,
                            const struct peer_id *peer);
+    /** `peer` dialled only to show this nonce (see gossip/reach.h); the connection is gone. May be
+     *  NULL, as the next one. */
+    void (*on_dialback)(void *context, struct peer_id peer, uint64_t nonce);
+    /** The dial of links_probe() has ended; RC_OK: `peer` has got the nonce. */
+    void (*on_probe_ended)(void *context, struct peer_id peer, uint64_t nonce, enum rc rc);
 };
 
 struct links_options {
@@ -72,6 +77,9 @@ void links_on_drain(struct links *links, uint64_t number);
 void links_on_lost(struct links *links, uint64_t number, enum rc rc, const char *why);
 
 MUST_USE enum rc links_dial(struct links *links, const char *address);
+/** Dial `address` only to show `peer` the nonce of its DIALBACK_REQ; on_probe_ended follows. */
+MUST_USE enum rc links_probe(struct links *links, const char *address, struct peer_id peer,
+                             uint64_t nonce);
 bool links_is_open(const struct links *links, struct peer_id peer);
 /** The boot id of an open link; false if there is none. */
 bool links_boot(const struct links *links, struct peer_id peer, struct boot_id *boot);

@@ -19,6 +19,7 @@ static enum rc link_secure(struct links *links, struct link *link)
     enum rc rc;
 
     snprintf(hello.observed, sizeof hello.observed, "%s", link->address);
+    hello.dialback = link->probe;
     rc = hello_encode(&hello, links->options.identity, links->options.swarm->run_id,
                       links->key.public_key, payload, sizeof payload, &options.payload_bytes);
     if (rc != RC_OK) return rc;
@@ -244,6 +245,10 @@ static void answered_as_initiator(struct links *links, struct link *link)
         link_hangup(links, link, rc, "the other side could not prove who it is");
         return;
     }
+    if (link->probe != 0) {
+        link_probe_answered(links, link);
+        return;
+    }
     link_become(link, LINK_PROVING); /* until HELLO_OK or ERROR */
     if (peer_id_is_equal(link->peer, links->self)) link_is_self(links, link);
 }
@@ -261,6 +266,10 @@ static void answered_as_responder(struct links *links, struct link *link)
     }
     if (peer_id_is_equal(link->peer, links->self)) {
         link_is_self(links, link);
+        return;
+    }
+    if (link->remote.dialback != 0) {
+        link_probe_arrived(links, link);
         return;
     }
     if (!link_admit(links, link)) return;

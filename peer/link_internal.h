@@ -3,6 +3,7 @@
  *
  *   link.c            the table: a link's birth, state and end, deadlines, questions about it
  *   link_handshake.c  from connected to open, or refused
+ *   link_probe.c      connections that only prove that a peer can be dialled
  *   link_send.c       queues of records, sealing, back pressure
  */
 #ifndef GRAPEVINE_PEER_LINK_INTERNAL_H
@@ -35,6 +36,8 @@ struct link {
     struct secure *secure;
     struct hello remote;
     struct peer_id peer;
+    struct peer_id probed; /* whom a probe is for */
+    uint64_t probe;        /* not 0: this dial only shows a nonce */
     struct blob *sealed;   /* refused by the env, goes first when it drains */
     struct blob **control; /* ring of inner records waiting */
     uint32_t control_first, control_count;
@@ -49,7 +52,7 @@ struct link {
 struct links {
     struct links_options options;
     struct links_events events;
-    TAILQ_HEAD(, link) all;
+    TAILQ_HEAD(links_list, link) all;
     uint32_t count;
     struct static_key key;
     struct peer_id self;
@@ -80,6 +83,14 @@ void link_hangup(struct links *links, struct link *link, enum rc rc, const char 
 void link_on_handshake(struct links *links, struct link *link, const uint8_t *frame, size_t count);
 /** The first message a dialler gets after the handshake: may it come in? */
 void link_on_answer(struct links *links, struct link *link, const struct message *message);
+
+/* link_probe.c */
+/** A dialled connection that only probes knows who answered: it has done what it is for. */
+void link_probe_answered(struct links *links, struct link *link);
+/** An accepted connection showed the nonce of a dial-back: pass it on and hang up. */
+void link_probe_arrived(struct links *links, struct link *link);
+/** The end of a probe, however it came; frees it. */
+void link_probe_end(struct links *links, struct link *link, enum rc rc);
 
 /* link_send.c */
 /** Handshake bytes or a sealed record, past the queues. */

@@ -61,6 +61,7 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
     struct node *node = context;
     struct neighbour *neighbour;
 
+    node_reach_on_open(node, peer, hello, address, is_dialled);
     if (hello->role == HELLO_OBSERVER) return; /* it asks, we answer; it is no member */
     if (trust_is_refused(node->trust, peer, node_now(node))) {
         if (is_dialled) membership_on_dial_failed(node->membership, address, node_now(node));
@@ -90,6 +91,7 @@ static void on_closed(void *context, struct peer_id peer, enum rc rc, const char
     struct neighbour *neighbour = node_neighbour(node, peer);
 
     (void)rc;
+    node_reach_on_closed(node, peer);
     if (neighbour == NULL) return; /* an observer */
     *neighbour = node->neighbours[--node->neighbours_count];
     membership_on_link_lost(node->membership, peer, node_now(node));
@@ -198,6 +200,8 @@ static void on_message(void *context, struct peer_id from, const struct message 
 
     if (message->type == MESSAGE_STATUS_REQ) {
         send_status(node, from);
+    } else if (node_reach_on_message(node, from, message)) {
+        return;
     } else if (node_neighbour(node, from) == NULL) {
         log_debug(node->options.log, "%s from an observer dropped",
                   message_type_name(message->type));
@@ -337,6 +341,7 @@ static void tick_all(struct node *node, uint64_t now_ns)
     while (membership_next_hangup(node->membership, &silent)) {
         links_hangup(node->links, silent);
     }
+    if (node->state < NODE_LEAVING) node_reach_tick(node, now_ns);
     if (node->state < NODE_LEAVING) node_model_tick(node, now_ns);
     if (node->round != NULL && node->state == NODE_TRAINING) round_tick(node->round);
     watch_members(node, now_ns);
@@ -356,6 +361,7 @@ static void set_alarm(struct node *node)
 
     if (node->state < NODE_LEAVING) {
         next = earlier(next, node_model_next_ns(node));
+        next = earlier(next, node_reach_next_ns(node));
         next = earlier(next, node->report_due_ns);
     }
     if (node->round != NULL && node->state == NODE_TRAINING) {
@@ -405,7 +411,9 @@ static enum rc create_parts(struct node *node)
                                   .on_heard = on_heard,
                                   .on_bulk_drained = on_bulk_drained,
                                   .on_closed = on_closed,
-                                  .on_dial_failed = on_dial_failed};
+                                  .on_dial_failed = on_dial_failed,
+                                  .on_dialback = node_reach_on_dialback,
+                                  .on_probe_ended = node_reach_on_probe_ended};
     struct links_options links = {.env = node->env,
                                   .identity = node->options.identity,
                                   .swarm = node->options.swarm,
@@ -430,6 +438,7 @@ static enum rc create_parts(struct node *node)
     hello->boot = node->options.boot;
     hello->incarnation = node->options.incarnation;
     hello->role = HELLO_PEER;
+    hello->listen_port = node_reach_port(node);
     hello->schema = round.schema;
     memcpy(hello->spec, node->options.spec, sizeof hello->spec);
     node->links = links_create(&links, &events);
@@ -439,6 +448,7 @@ static enum rc create_parts(struct node *node)
     if (node->links == NULL || node->joiner == NULL || node->donor == NULL || node->trust == NULL) {
         return RC_NOMEM;
     }
+    if (node_reach_create(node) != RC_OK) return RC_NOMEM;
     if (node->learner->ops->moments_name != NULL) {
         const char *name = node->learner->ops->moments_name(node->learner);
         joiner_set_moments(node->joiner, hash_of(name, strlen(name)));
@@ -458,7 +468,7 @@ static enum rc create_parts(struct node *node)
 }
 
 /* "0.0.0.0:7077" is where we listen, not where others find us. */
-static void find_own_address(const struct node *node, char address[ADDRESS_BYTES_MAX])
+void node_own_address(const struct node *node, char address[ADDRESS_BYTES_MAX])
 {
     const char *bound = node->address;
     bool is_wildcard = strncmp(bound, "0.0.0.0:", 8) == 0 || strncmp(bound, "[::]:", 5) == 0;
@@ -484,7 +494,7 @@ static enum rc create_membership(struct node *node)
                                          .addresses_count = 1,
                                          .seed = rng_u64(&node->rng)};
 
-    find_own_address(node, options.addresses[0]);
+    node_own_address(node, options.addresses[0]);
     node->membership = membership_create(&options);
     if (node->membership == NULL) return RC_NOMEM;
     for (size_t i = 0; i < node->options.bootstrap_count && i < NODE_ADDRESSES_MAX; i++) {
@@ -593,6 +603,7 @@ void node_destroy(struct node *node)
     joiner_destroy(node->joiner);
     donor_destroy(node->donor);
     trust_destroy(node->trust);
+    node_reach_destroy(node);
     membership_destroy(node->membership);
     links_destroy(node->links);
     outbox_deinit(&node->outbox);

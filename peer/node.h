@@ -15,6 +15,7 @@
 #include "averaging/strategy.h"
 #include "base/log.h"
 #include "gossip/wire/hello.h"
+#include "gossip/wire/record.h"
 #include "peer/checkpoint.h"
 #include "peer/env/env.h"
 #include "replica/json.h"
@@ -104,7 +105,8 @@ const char *node_address(const struct node *node);
 struct peer_id node_id(const struct node *node);
 struct digest node_lineage(const struct node *node);
 uint64_t node_step(const struct node *node);
-size_t node_neighbours(const struct node *node); /* peers with an open link */
+enum nat_class node_nat(const struct node *node); /* can others dial this peer? */
+size_t node_neighbours(const struct node *node);  /* peers with an open link */
 void node_report(const struct node *node, struct node_report *report);
 /** /status.json as product documentation says; destroy with json_destroy(). */
 struct json *node_status(const struct node *node);

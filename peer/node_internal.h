@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "gossip/membership.h"
+#include "gossip/reach.h"
 #include "peer/joiner.h"
 #include "peer/link.h"
 #include "peer/node.h"
@@ -99,6 +100,8 @@ struct node {
     struct joiner *joiner;
     struct donor *donor;
     struct trust *trust;
+    struct reach *reach;
+    enum nat_class told_nat; /* in our member record */
     struct outbox outbox;
     struct rng rng;
     struct neighbour neighbours[LINKS_MAX];
@@ -159,6 +162,7 @@ uint64_t node_now(const struct node *node);
 void node_continue(struct node *node); /* after every event: do what is now possible */
 void node_fail(struct node *node, enum rc rc, const char *text);
 void node_leave(struct node *node, uint32_t goaway_reason);
+void node_own_address(const struct node *node, char address[ADDRESS_BYTES_MAX]);
 struct neighbour *node_neighbour(struct node *node, struct peer_id id);
 
 /* node_model.c: which model wins, download and donation */
@@ -185,6 +189,22 @@ void node_on_round_message(struct node *node, struct peer_id from, const struct 
 void node_score(struct node *node, struct peer_id peer, int32_t score);
 /** The same, as a round's callback. */
 void node_round_scored(void *node, struct peer_id peer, int32_t score);
+
+/* node_reach.c: who can dial us, and whom we dial back */
+MUST_USE enum rc node_reach_create(struct node *node);
+void node_reach_destroy(struct node *node);
+/** Also for observers: they may ask to be dialled back. */
+void node_reach_on_open(struct node *node, struct peer_id peer, const struct hello *hello,
+                        const char *address, bool is_dialled);
+void node_reach_on_closed(struct node *node, struct peer_id peer);
+/** A message of the reachability family, which is then used up. */
+bool node_reach_on_message(struct node *node, struct peer_id from, const struct message *message);
+void node_reach_on_dialback(void *node, struct peer_id peer, uint64_t nonce);
+void node_reach_on_probe_ended(void *node, struct peer_id peer, uint64_t nonce, enum rc rc);
+void node_reach_tick(struct node *node, uint64_t now_ns);
+uint64_t node_reach_next_ns(const struct node *node);
+/** The port others dial: of --advertise, else of what was bound. */
+uint16_t node_reach_port(const struct node *node);
 
 /* node_status.c */
 void node_count_report(struct node *node, uint64_t now_ns);

@@ -1,0 +1,127 @@
+/*
+ * Reachability of a node: dial-backs asked for and given, and what it tells the others about itself
+ * once it knows. Loop thread only.
+ */
+#include "peer/node_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define REACH_ASK_AFTER_NS (2 * NS_PER_S) /* let a link settle first */
+
+enum rc node_reach_create(struct node *node)
+{
+    struct reach_options options = {.seed =
+                                        rng_mix(node->options.seed, load_le64(node->self.bytes)),
+                                    .ask_after_ns = REACH_ASK_AFTER_NS};
+
+    node->reach = reach_create(&options);
+    return node->reach == NULL ? RC_NOMEM : RC_OK;
+}
+
+void node_reach_destroy(struct node *node)
+{
+    reach_destroy(node->reach);
+}
+
+static uint16_t port_of(const char *address)
+{
+    const char *colon = strrchr(address, ':');
+    unsigned long port = colon == NULL ? 0 : strtoul(colon + 1, NULL, 10);
+
+    return port <= UINT16_MAX ? (uint16_t)port : 0;
+}
+
+uint16_t node_reach_port(const struct node *node)
+{
+    return port_of(node->options.advertise != NULL ? node->options.advertise : node->address);
+}
+
+void node_reach_on_open(struct node *node, struct peer_id peer, const struct hello *hello,
+                        const char *address, bool is_dialled)
+{
+    struct reach_link link = {.peer = peer,
+                              .listen_port = hello->listen_port,
+                              .is_dialled = is_dialled,
+                              .is_asked = hello->role == HELLO_PEER};
+
+    snprintf(link.remote, sizeof link.remote, "%s", address);
+    snprintf(link.observed, sizeof link.observed, "%s", hello->observed);
+    reach_on_link(node->reach, &link, node_now(node));
+}
+
+void node_reach_on_closed(struct node *node, struct peer_id peer)
+{
+    reach_on_link_lost(node->reach, peer);
+}
+
+bool node_reach_on_message(struct node *node, struct peer_id from, const struct message *message)
+{
+    if (message->type != MESSAGE_DIALBACK_REQ && message->type != MESSAGE_DIALBACK) return false;
+    reach_on_message(node->reach, from, message, node_now(node), &node->outbox);
+    return true;
+}
+
+void node_reach_on_dialback(void *context, struct peer_id peer, uint64_t nonce)
+{
+    struct node *node = context;
+
+    reach_on_arrived(node->reach, peer, nonce, node_now(node));
+}
+
+void node_reach_on_probe_ended(void *context, struct peer_id peer, uint64_t nonce, enum rc rc)
+{
+    struct node *node = context;
+
+    reach_on_probe_ended(node->reach, peer, nonce, rc == RC_OK, &node->outbox);
+}
+
+/* Where others can dial us, best first: as we were told to say, else where we listen, and then
+ * under the name most neighbours see us by, if they can dial it. */
+static void tell_others(struct node *node, uint64_t now_ns)
+{
+    char addresses[RECORD_ADDRESSES_MAX][ADDRESS_BYTES_MAX];
+    struct reach_view view;
+    uint32_t count = 1;
+
+    memset(addresses, 0, sizeof addresses);
+    reach_view(node->reach, &view);
+    node_own_address(node, addresses[0]);
+    if (node->options.advertise == NULL && view.nat == NAT_PUBLIC && view.observed[0] != '\0') {
+        int length = snprintf(addresses[1], sizeof addresses[1], "%s:%u", view.observed,
+                              (unsigned)node_reach_port(node));
+        bool is_new = strcmp(addresses[0], addresses[1]) != 0;
+
+        if (is_new && length < (int)sizeof addresses[1]) count++;
+    }
+    if (count == 1) memset(addresses[1], 0, sizeof addresses[1]);
+    membership_set_reach(node->membership, view.nat, addresses, count, now_ns);
+}
+
+void node_reach_tick(struct node *node, uint64_t now_ns)
+{
+    enum nat_class before = node->told_nat;
+    struct reach_probe probe;
+
+    reach_tick(node->reach, now_ns, &node->outbox);
+    while (reach_next_probe(node->reach, &probe)) {
+        if (links_probe(node->links, probe.address, probe.peer, probe.nonce) != RC_OK) {
+            reach_on_probe_ended(node->reach, probe.peer, probe.nonce, false, &node->outbox);
+        }
+    }
+    node->told_nat = reach_class(node->reach);
+    if (node->told_nat == before) return;
+    log_info(node->options.log, "others %s dial this peer: it is %s",
+             node->told_nat == NAT_PUBLIC ? "can" : "cannot", nat_class_name(node->told_nat));
+    tell_others(node, now_ns);
+}
+
+uint64_t node_reach_next_ns(const struct node *node)
+{
+    return reach_next_ns(node->reach);
+}
+
+enum nat_class node_nat(const struct node *node)
+{
+    return node->told_nat;
+}
