@@ -139,7 +139,8 @@ static enum rc adopt_config(struct options *options, const char *folder, struct 
 static enum rc open_folder(struct session *session, struct options *options, struct fault *why)
 {
     const char *folder = options_text(options, "out");
-    struct uv_env_options env_options = {folder};
+    struct uv_env_options env_options = {
+        .folder = folder, .bytes_per_s = options_bits_per_s(options, "rate-limit") / 8};
     struct piece piece;
     char *config;
     enum rc rc = RC_OK;

@@ -163,7 +163,7 @@ MUST_USE enum rc observer_status(const char *address, const struct swarm_secret 
                                  uint64_t timeout_ns, char **text, struct fault *why)
 {
     struct observer observer = {.rc = RC_CANCELLED};
-    struct uv_env_options env_options = {NULL};
+    struct uv_env_options env_options = {.folder = NULL};
     struct links_options options = {.swarm = swarm};
     struct identity identity;
     uint8_t seed[SECRET_BYTES];

@@ -72,6 +72,11 @@ static const char *parse_value(const struct option_row *row, const char *text,
             return "not a duration; write it like 250ms, 10s or 5m";
         *size = (double)value->as.ns * 1e-9;
         return NULL;
+    case OPTION_RATE:
+        if (!units_parse_rate(text, &value->as.count))
+            return "not a rate; write it like 512kbit, 10mbit or 1gbit";
+        *size = (double)value->as.count;
+        return NULL;
     case OPTION_SWITCH:
         return parse_switch(text, &value->as.flag) ? NULL : "not a switch; write yes or no";
     case OPTION_CHOICE:
@@ -108,6 +113,11 @@ static enum rc check_text(const char *text, const char *label, struct fault *why
     return RC_OK;
 }
 
+static const char *range_unit(enum option_type type)
+{
+    return type == OPTION_DURATION ? " seconds" : type == OPTION_RATE ? " bit/s" : "";
+}
+
 enum rc option_assign(struct options *options, size_t row_index, const char *text,
                       enum option_source source, const char *label, struct fault *why)
 {
@@ -131,8 +141,7 @@ enum rc option_assign(struct options *options, size_t row_index, const char *tex
         return fault_set(why, RC_USAGE, "%s %.*s: %s", label, SHOWN_MAX, text, problem);
     if ((row->least != 0 || row->most != 0) && (size < row->least || size > row->most))
         return fault_set(why, RC_USAGE, "%s %.*s: out of range; choose between %.15g and %.15g%s",
-                         label, SHOWN_MAX, text, row->least, row->most,
-                         row->type == OPTION_DURATION ? " seconds" : "");
+                         label, SHOWN_MAX, text, row->least, row->most, range_unit(row->type));
     if (slot->text != NULL && slot->source > source) return RC_OK;
     value.text = mem_string(text);
     if (value.text == NULL) return fault_set(why, RC_NOMEM, "%s: out of memory", label);
@@ -491,6 +500,11 @@ double options_real(const struct options *options, const char *name)
 uint64_t options_ns(const struct options *options, const char *name)
 {
     return typed(options, name, OPTION_DURATION)->as.ns;
+}
+
+uint64_t options_bits_per_s(const struct options *options, const char *name)
+{
+    return typed(options, name, OPTION_RATE)->as.count;
 }
 
 bool options_flag(const struct options *options, const char *name)

@@ -60,7 +60,8 @@ const char *options_text(const struct options *options,
 uint64_t options_count(const struct options *options, const char *name); /* counts */
 double options_real(const struct options *options, const char *name);    /* shares, factors */
 uint64_t options_ns(const struct options *options, const char *name);    /* durations */
-bool options_flag(const struct options *options, const char *name);      /* switches */
+uint64_t options_bits_per_s(const struct options *options, const char *name); /* rates */
+bool options_flag(const struct options *options, const char *name);           /* switches */
 /** Was it given (flag, environment or file), rather than left to its default? */
 bool options_is_set(const struct options *options, const char *name);
 /** Does the command in force take it? For code that several commands share. */

@@ -99,6 +99,8 @@ const struct option_row option_rows[] = {
      "only holders of this key may join", false},
     {"join-timeout", OPTION_DURATION, GROUP_SWARM, ON(PEER) | ON(STATUS), "T", "30s", 0.001, 86400,
      "give up if nobody has answered by then", false},
+    {"rate-limit", OPTION_RATE, GROUP_SWARM, RUNS, "RATE", NULL, 64000, 1e11,
+     "never send, nor receive, more than this of all links together: 10mbit, 1gbit", false},
 
     /* testnet */
     {"peers", OPTION_COUNT, GROUP_TESTNET, ON(TESTNET), "N", "4", 1, 1024, "how many to start",

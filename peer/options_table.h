@@ -12,6 +12,7 @@ enum option_type {
     OPTION_COUNT,
     OPTION_REAL,     /* "0.05", "1e-3", "5%" */
     OPTION_DURATION, /* "250ms", "10s", "5m"; a bare number is seconds */
+    OPTION_RATE,     /* "10mbit", "1gbit"; its range is in bits a second */
     OPTION_SWITCH,   /* yes or no; on the command line its name alone means yes */
     OPTION_CHOICE,   /* one of `choices` */
     OPTION_DEVICE    /* see device_parse() */

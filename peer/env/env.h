@@ -96,7 +96,8 @@ struct env_ops {
 
 /* libuv: one loop, real sockets, three job threads. */
 struct uv_env_options {
-    const char *folder; /* store; NULL: store calls are RC_UNSUPPORTED */
+    const char *folder;   /* store; NULL: store calls are RC_UNSUPPORTED */
+    uint64_t bytes_per_s; /* of all links together, each way; 0: no limit */
 };
 MUST_USE enum rc uv_env_create(const struct uv_env_options *options, struct env **env,
                                struct fault *why);

@@ -156,7 +156,8 @@ static int env_init_handles(struct uv_env *env)
     CHECK(uv_idle_init(&env->loop, &env->defer) == 0);
     CHECK(uv_prepare_init(&env->loop, &env->flush) == 0);
     CHECK(uv_prepare_start(&env->flush, on_flush) == 0);
-    env->wake.data = env->defer.data = env->flush.data = env;
+    CHECK(uv_timer_init(&env->loop, &env->rate_timer) == 0);
+    env->wake.data = env->defer.data = env->flush.data = env->rate_timer.data = env;
     for (int i = 0; i < 2 && status == 0; i++) {
         status = uv_signal_init(&env->loop, &env->signals[i]);
         env->signals[i].data = env;
@@ -202,13 +203,16 @@ enum rc uv_env_create(const struct uv_env_options *options, struct env **out, st
     env->wake_at_ns = UINT64_MAX;
     TAILQ_INIT(&env->links);
     TAILQ_INIT(&env->leaving);
-    TAILQ_INIT(&env->dirty);
+    TAILQ_INIT(&env->dirty[0]);
+    TAILQ_INIT(&env->dirty[1]);
+    TAILQ_INIT(&env->throttled);
     status = env_init_handles(env);
     if (status == 0 && uv_jobs_init(env) != RC_OK) status = UV_EMFILE;
     if (status != 0) {
         loop_drain(env);
         goto no_loop;
     }
+    uv_rate_init(env, options->bytes_per_s);
     *out = &env->env;
     return RC_OK;
 no_loop:

@@ -9,6 +9,7 @@
 #include "peer/env/env.h"
 #include "peer/env/frame_queue.h"
 #include "peer/env/framer.h"
+#include "peer/env/rate.h"
 
 #include <sys/queue.h>
 #include <sys/socket.h>
@@ -17,7 +18,7 @@
 enum {
     LINK_WRITES_MAX = 2,               /* uv_writes in flight */
     LINK_WRITE_FRAMES_MAX = 64,        /* gathered into one of them */
-    LINK_WRITE_BYTES_MAX = 512 * 1024, /* after which no further frame joins it */
+    LINK_WRITE_BYTES_MAX = 256 * 1024, /* of one; a larger frame goes in pieces */
     LINK_TARGETS_MAX = 4,              /* addresses of one name that are tried in turn */
     LINK_DIAL_MS = 5000,
     LINK_LINGER_MS = 500, /* to flush after a hang-up */
@@ -54,7 +55,7 @@ struct uv_env;
 
 struct tcp_link {
     TAILQ_ENTRY(tcp_link) entry; /* in env->links until closed for the node, then in env->leaving */
-    TAILQ_ENTRY(tcp_link) dirty; /* in env->dirty while is_dirty */
+    TAILQ_ENTRY(tcp_link) dirty; /* in env->dirty[is_bulk] while is_dirty */
     struct uv_env *env;
     uint64_t number; /* rises; the low bits are the slot */
     enum tcp_state state;
@@ -68,8 +69,11 @@ struct tcp_link {
     unsigned pending; /* handles not yet closed and a lookup not yet answered */
     struct framer framer;
     struct tcp_write writes[LINK_WRITES_MAX];
-    struct frame_queue queue; /* no write was started for them */
+    struct frame_queue queue; /* no write was started for them, but for first_started bytes */
+    size_t first_started;     /* bytes of the first of them that are written or being written */
     size_t queued_bytes;      /* of the queue and of the writes in flight */
+    size_t read_portion;      /* under a rate limit: what it may still read in its turn */
+    TAILQ_ENTRY(tcp_link) throttled; /* in env->throttled while is_throttled */
     uint64_t sent_bytes, received_bytes;
     enum rc lost_rc; /* FAILED: to be reported */
     const char *lost_why;
@@ -77,6 +81,7 @@ struct tcp_link {
     bool is_accepted;
     bool is_bulk;
     bool is_paused;
+    bool is_throttled; /* the rate limit keeps it from reading */
     bool must_resume;  /* unpaused: frames held in the framer are due */
     bool was_refused;  /* on_drain is owed */
     bool is_resolving; /* the lookup's callback is still to come */
@@ -125,7 +130,12 @@ struct uv_env {
     uint64_t wake_at_ns;
     uint64_t links_made;
     struct tcp_link *slots[LINKS_MAX];
-    struct tcp_links links, leaving, dirty;
+    struct tcp_links links, leaving;
+    struct tcp_links dirty[2]; /* conversation, which goes first, and bulk, in turns */
+    struct tcp_links throttled;
+    struct rate send_rate, receive_rate;
+    uv_timer_t rate_timer; /* runs while somebody waits for either */
+    uint64_t rate_due_ns;  /* UINT64_MAX: it does not */
     unsigned links_alive, lingering_count;
     struct env_events events;
     struct uv_jobs jobs;
@@ -159,12 +169,26 @@ void tcp_link_release(struct tcp_link *link);
 void on_tcp_closed(uv_handle_t *handle);
 void tcp_report_deferred(struct uv_env *env);
 void tcp_flush(struct uv_env *env);
+/** Read, or not, as state, pause and throttle say. */
+void tcp_link_read(struct tcp_link *link);
 MUST_USE enum rc uv_env_send(struct env *env, uint64_t link, struct blob *frame);
 void uv_env_hangup(struct env *env, uint64_t link);
 void uv_env_set_frame_max(struct env *env, uint64_t link, size_t frame_max);
 void uv_env_pause(struct env *env, uint64_t link, bool is_paused);
 void uv_env_set_bulk(struct env *env, uint64_t link);
 void uv_env_link_bytes(struct env *env, uint64_t link, uint64_t *sent, uint64_t *received);
+
+/* uv_rate.c */
+void uv_rate_init(struct uv_env *env, uint64_t bytes_per_s);
+/** What `link` may write now, 0: it waits its turn, and tcp_flush() will run again by then. */
+size_t uv_rate_may_send(struct uv_env *env, const struct tcp_link *link);
+/** What it may read now; 0: it has been put among the throttled. */
+size_t uv_rate_may_read(struct tcp_link *link);
+void uv_rate_has_read(struct tcp_link *link, size_t count);
+/** It is about to go. */
+void uv_rate_forget(struct tcp_link *link);
+/** Whether send() may queue `count` bytes more on it. */
+bool uv_rate_has_room(const struct tcp_link *link, size_t count);
 
 /* uv_socket.c */
 /** What the kernel is asked for on an open connection; again when it becomes a bulk one. */

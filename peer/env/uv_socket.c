@@ -20,7 +20,9 @@ enum {
     KEEPALIVE_PROBES = 3,
     UNACKNOWLEDGED_MS = 20000,
     UNSENT_BYTES = 16 * 1024,
-    UNSENT_BULK_BYTES = 1024 * 1024
+    UNSENT_BULK_BYTES = 1024 * 1024,
+    RECEIVE_BYTES_MIN = 32 * 1024,      /* under a rate limit: two bursts, at least this; */
+    RECEIVE_BYTES_MAX = 2 * 1024 * 1024 /* above this, what the kernel thinks best */
 };
 
 static void option_set(int socket, int level, int option, int value)
@@ -43,6 +45,12 @@ void tcp_options_set(struct tcp_link *link)
     option_set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, UNACKNOWLEDGED_MS);
     option_set(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT,
                link->is_bulk ? UNSENT_BULK_BYTES : UNSENT_BYTES);
+    if (rate_is_limited(&link->env->receive_rate)) {
+        int64_t bytes = 2 * link->env->receive_rate.burst;
+
+        if (bytes < RECEIVE_BYTES_MIN) bytes = RECEIVE_BYTES_MIN;
+        if (bytes < RECEIVE_BYTES_MAX) option_set(socket, SOL_SOCKET, SO_RCVBUF, (int)bytes);
+    }
     if (link->is_bulk) {
         (void)setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, bbr, sizeof bbr - 1);
     }

@@ -4,10 +4,12 @@
  * memory goes in its last close callback, so no callback can free what it stands on.
  *
  * Writing. send() only queues; uv_prepare starts the writes of one turn of the loop together, up to
- * 64 frames in one uv_write, at most two of them in flight, because libuv's own queue has no limit.
- * Farewell. After a hang-up the queue is flushed, our end is shut down, and what still comes in is
- * read and thrown away until the other side closes too: closing a socket with unread bytes would
- * reset the connection and could destroy the farewell before it is read. Loop thread only.
+ * 64 frames and 256 KiB in one uv_write, at most two of them in flight, because libuv's own queue
+ * has no limit. Links that only talk come before those that carry bulk, which take turns
+ * (uv_rate.c). Farewell. After a hang-up the queue is flushed, our end is shut down, and what still
+ * comes in is read and thrown away until the other side closes too: closing a socket with unread
+ * bytes would reset the connection and could destroy the farewell before it is read. Loop thread
+ * only.
  */
 #include "peer/env/uv_env.h"
 
@@ -72,8 +74,9 @@ static void link_forget(struct tcp_link *link)
 static void queue_drop(struct tcp_link *link)
 {
     frame_queue_clear(&link->queue);
-    if (link->is_dirty) TAILQ_REMOVE(&link->env->dirty, link, dirty);
+    if (link->is_dirty) TAILQ_REMOVE(&link->env->dirty[link->is_bulk], link, dirty);
     link->is_dirty = false;
+    link->first_started = 0;
 }
 
 void tcp_link_release(struct tcp_link *link)
@@ -118,6 +121,7 @@ void tcp_link_close(struct tcp_link *link)
     }
     link->state = TCP_CLOSED;
     queue_drop(link);
+    uv_rate_forget(link);
     /* A lookup that runs cannot be cancelled: its callback is waited for. */
     if (link->is_resolving) (void)uv_cancel((uv_req_t *)&link->resolve);
     if (!uv_is_closing((uv_handle_t *)&link->tcp)) {
@@ -134,11 +138,12 @@ void tcp_link_fail(struct tcp_link *link, enum rc rc, const char *why)
         return;
     }
     if (link->state == TCP_FAILED || link->state == TCP_CLOSED) return;
-    if (link->state == TCP_OPEN) (void)uv_read_stop((uv_stream_t *)&link->tcp);
-    link->state = TCP_FAILED;
     link->lost_rc = rc;
     link->lost_why = why;
+    if (link->state == TCP_OPEN) (void)uv_read_stop((uv_stream_t *)&link->tcp);
+    link->state = TCP_FAILED;
     queue_drop(link);
+    uv_rate_forget(link);
     uv_env_defer(link->env);
 }
 
@@ -184,19 +189,34 @@ static void link_deliver(struct tcp_link *link)
     }
 }
 
+static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf);
+
 static void on_read_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
     struct tcp_link *link = handle->data;
-    uint8_t *room;
-    size_t room_bytes;
+    uint8_t *room = link->env->discard;
+    size_t room_bytes = DISCARD_BYTES, most = uv_rate_may_read(link);
 
     (void)suggested;
-    if (link->state != TCP_OPEN) {
-        *buf = uv_buf_init((char *)link->env->discard, DISCARD_BYTES);
-    } else if (framer_room(&link->framer, &room, &room_bytes) == RC_OK) {
-        *buf = uv_buf_init((char *)room, (unsigned)room_bytes);
+    if (link->state == TCP_OPEN && most > 0 &&
+        framer_room(&link->framer, &room, &room_bytes) != RC_OK) {
+        most = 0;
+    }
+    /* Without any room libuv reports UV_ENOBUFS. */
+    *buf = uv_buf_init((char *)room, (unsigned)(room_bytes < most ? room_bytes : most));
+}
+
+void tcp_link_read(struct tcp_link *link)
+{
+    bool is_wanted = link->state == TCP_LINGERING || (link->state == TCP_OPEN && !link->is_paused);
+
+    if (link->has_ended || (link->state != TCP_OPEN && link->state != TCP_LINGERING)) return;
+    if (!is_wanted || link->is_throttled) {
+        (void)uv_read_stop((uv_stream_t *)&link->tcp);
     } else {
-        *buf = uv_buf_init(NULL, 0); /* libuv reports UV_ENOBUFS */
+        int status = uv_read_start((uv_stream_t *)&link->tcp, on_read_room, on_read);
+
+        CHECK(status == 0 || status == UV_EALREADY);
     }
 }
 
@@ -205,6 +225,11 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf)
     struct tcp_link *link = stream->data;
 
     (void)buf;
+    if (count == UV_ENOBUFS && link->is_throttled) {
+        tcp_link_read(link);
+        return;
+    }
+    if (count > 0) uv_rate_has_read(link, (size_t)count);
     if (count < 0) {
         if (link->state == TCP_OPEN) {
             link_fail_status(link, (int)count);
@@ -225,7 +250,7 @@ static void link_mark_dirty(struct tcp_link *link)
 {
     if (link->is_dirty) return;
     link->is_dirty = true;
-    TAILQ_INSERT_TAIL(&link->env->dirty, link, dirty);
+    TAILQ_INSERT_TAIL(&link->env->dirty[link->is_bulk], link, dirty);
 }
 
 void tcp_link_opened(struct tcp_link *link)
@@ -233,14 +258,11 @@ void tcp_link_opened(struct tcp_link *link)
     link->state = TCP_OPEN;
     (void)uv_timer_stop(&link->timer);
     tcp_options_set(link);
-    CHECK(uv_read_start((uv_stream_t *)&link->tcp, on_read_room, on_read) == 0);
-    if (link->is_paused) (void)uv_read_stop((uv_stream_t *)&link->tcp);
+    tcp_link_read(link);
     if (link->queue.count > 0) link_mark_dirty(link);
 }
 
 /* ---- writing ---- */
-
-static void link_write_some(struct tcp_link *link);
 
 static void on_shutdown(uv_shutdown_t *request, int status)
 {
@@ -278,34 +300,45 @@ static void on_written(uv_write_t *request, int status)
         return;
     }
     link->sent_bytes += write->bytes;
-    link_write_some(link);
+    if (link->queue.count > 0) link_mark_dirty(link);
     link_flushed(link);
     if (link->was_refused && link->state == TCP_OPEN && !env->is_stopping &&
-        link->queued_bytes < LINK_QUEUE_BYTES_MAX / 2) {
+        link->queued_bytes < LINK_QUEUE_BYTES_MAX / 2 && uv_rate_has_room(link, 1)) {
         link->was_refused = false;
         env->events.on_drain(env->events.context, link->number);
     }
 }
 
-/* Move frames from the queue into one write. */
-static int write_start(struct tcp_link *link, struct tcp_write *write)
+/* Hand frames from the queue, or pieces of them, to one write of at most `most` bytes. */
+static int write_start(struct tcp_link *link, struct tcp_write *write, size_t most)
 {
     uv_buf_t bufs[LINK_WRITE_FRAMES_MAX];
+    unsigned count = 0;
     int status;
 
     write->bytes = 0;
-    while (link->queue.count > 0 && write->frames_count < LINK_WRITE_FRAMES_MAX &&
-           write->bytes < LINK_WRITE_BYTES_MAX) {
-        struct blob *frame = frame_queue_pop(&link->queue);
+    while (link->queue.count > 0 && count < LINK_WRITE_FRAMES_MAX && write->bytes < most) {
+        struct blob *frame = frame_queue_first(&link->queue);
+        size_t part = frame->count - link->first_started, room = most - write->bytes;
+        uint8_t *from = frame->bytes + link->first_started;
 
-        bufs[write->frames_count] = uv_buf_init((char *)frame->bytes, (unsigned)frame->count);
-        write->frames[write->frames_count++] = frame;
-        write->bytes += frame->count;
+        if (part <= room) {
+            (void)frame_queue_pop(&link->queue);
+            link->first_started = 0;
+        } else {
+            part = room;
+            (void)blob_ref(frame);
+            link->first_started += part;
+        }
+        bufs[count] = uv_buf_init((char *)from, (unsigned)part);
+        write->frames[count++] = frame;
+        write->bytes += part;
     }
-    status =
-        uv_write(&write->request, (uv_stream_t *)&link->tcp, bufs, write->frames_count, on_written);
+    CHECK(count > 0);
+    write->frames_count = count;
+    status = uv_write(&write->request, (uv_stream_t *)&link->tcp, bufs, count, on_written);
     if (status == 0) return 0;
-    for (unsigned i = 0; i < write->frames_count; i++) {
+    for (unsigned i = 0; i < count; i++) {
         blob_unref(write->frames[i]);
     }
     write->frames_count = 0;
@@ -313,28 +346,40 @@ static int write_start(struct tcp_link *link, struct tcp_write *write)
     return status;
 }
 
-static void link_write_some(struct tcp_link *link)
+/* One write, if one of the two is free; the link's next turn comes after the others'. */
+static void link_write(struct tcp_link *link, size_t most)
 {
-    for (int i = 0; i < LINK_WRITES_MAX && link->queue.count > 0; i++) {
-        int status;
+    struct tcp_write *write = link->writes;
+    int status;
 
-        if (link->writes[i].frames_count > 0) continue;
-        status = write_start(link, &link->writes[i]);
-        if (status != 0) {
-            link_fail_status(link, status);
-            return;
-        }
+    while (write < link->writes + LINK_WRITES_MAX && write->frames_count > 0) {
+        write++;
+    }
+    if (write == link->writes + LINK_WRITES_MAX) return; /* on_written() will come */
+    if (most > LINK_WRITE_BYTES_MAX) most = LINK_WRITE_BYTES_MAX;
+    status = write_start(link, write, most);
+    rate_take(&link->env->send_rate, write->bytes);
+    if (status != 0) {
+        link_fail_status(link, status);
+    } else {
+        CHECK(link->tcp.write_queue_size <= LINK_WRITES_MAX * LINK_WRITE_BYTES_MAX);
+        if (link->queue.count > 0) link_mark_dirty(link);
     }
 }
 
 void tcp_flush(struct uv_env *env)
 {
-    struct tcp_link *link;
+    for (int bulk = 0; bulk < 2; bulk++) {
+        struct tcp_link *link;
 
-    while ((link = TAILQ_FIRST(&env->dirty)) != NULL) {
-        TAILQ_REMOVE(&env->dirty, link, dirty);
-        link->is_dirty = false;
-        link_write_some(link);
+        while ((link = TAILQ_FIRST(&env->dirty[bulk])) != NULL) {
+            size_t most = uv_rate_may_send(env, link);
+
+            if (most == 0) break;
+            TAILQ_REMOVE(&env->dirty[bulk], link, dirty);
+            link->is_dirty = false;
+            link_write(link, most);
+        }
     }
 }
 
@@ -344,7 +389,8 @@ enum rc uv_env_send(struct env *base, uint64_t number, struct blob *frame)
 
     CHECK(frame != NULL && frame->count > 0);
     if (link == NULL || link->state == TCP_FAILED) return RC_CLOSED;
-    if (frame->count > LINK_QUEUE_BYTES_MAX - link->queued_bytes) {
+    if (frame->count > LINK_QUEUE_BYTES_MAX - link->queued_bytes ||
+        !uv_rate_has_room(link, frame->count)) {
         link->was_refused = true;
         return RC_LIMIT;
     }
@@ -382,9 +428,7 @@ void tcp_link_hangup(struct tcp_link *link)
     link->state = TCP_LINGERING;
     env->lingering_count++;
     CHECK(uv_timer_start(&link->timer, on_linger_over, LINK_LINGER_MS, 0) == 0);
-    if (link->is_paused) {
-        CHECK(uv_read_start((uv_stream_t *)&link->tcp, on_read_room, on_read) == 0);
-    }
+    tcp_link_read(link);
     link_flushed(link);
 }
 
@@ -413,7 +457,7 @@ void uv_env_pause(struct env *base, uint64_t number, bool is_paused)
     link->is_paused = is_paused;
     if (link->state != TCP_OPEN) return;
     if (is_paused) {
-        (void)uv_read_stop((uv_stream_t *)&link->tcp);
+        tcp_link_read(link);
     } else {
         link->must_resume = true;
         uv_env_defer(link->env);
@@ -425,6 +469,8 @@ void uv_env_set_bulk(struct env *base, uint64_t number)
     struct tcp_link *link = tcp_link_find(uv_env_of(base), number);
 
     if (link == NULL || link->is_bulk) return;
+    if (link->is_dirty) TAILQ_REMOVE(&link->env->dirty[0], link, dirty);
+    if (link->is_dirty) TAILQ_INSERT_TAIL(&link->env->dirty[1], link, dirty);
     link->is_bulk = true;
     if (link->state == TCP_OPEN) tcp_options_set(link);
 }
@@ -443,9 +489,7 @@ static void link_resume(struct tcp_link *link)
     link->must_resume = false;
     if (link->state != TCP_OPEN || link->is_paused) return;
     link_deliver(link);
-    if (link->state == TCP_OPEN && !link->is_paused) {
-        CHECK(uv_read_start((uv_stream_t *)&link->tcp, on_read_room, on_read) == 0);
-    }
+    tcp_link_read(link);
 }
 
 void tcp_report_deferred(struct uv_env *env)
