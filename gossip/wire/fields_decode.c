@@ -288,7 +288,7 @@ enum rc fields_decode(const struct field *fields, size_t fields_count, const uin
     if (rc != RC_OK) return rc;
     CHECK(cursor.left == 0);
     for (size_t i = 0; i < fields_count; i++) {
-        wanted |= UINT64_C(1) << fields[i].key;
+        if (!fields[i].is_optional) wanted |= UINT64_C(1) << fields[i].key;
     }
     return (seen & wanted) == wanted ? RC_OK : RC_FORMAT;
 }

@@ -209,17 +209,32 @@ static void pack_field(msgpack_packer *packer, const struct field *field, const 
     }
 }
 
+/* Optional and empty: not written at all. */
+static bool is_left_out(const struct field *field, const uint8_t *base)
+{
+    uint32_t count;
+
+    if (!field->is_optional || field->kind != FIELD_BLOB) return false;
+    memcpy(&count, base + field->count_at, sizeof count);
+    return count == 0;
+}
+
 enum rc fields_encode(const struct field *fields, size_t fields_count, const void *from,
                       uint8_t *out, size_t cap, size_t *count)
 {
     struct sink sink = {.out = out, .cap = cap};
     msgpack_packer packer;
+    size_t pairs = 0;
 
     CHECK(fields_count <= FIELD_KEY_MAX + 1);
+    for (size_t i = 0; i < fields_count; i++) {
+        pairs += !is_left_out(&fields[i], from);
+    }
     msgpack_packer_init(&packer, &sink, on_packed);
-    (void)msgpack_pack_map(&packer, fields_count);
+    (void)msgpack_pack_map(&packer, pairs);
     for (size_t i = 0; i < fields_count; i++) {
         CHECK(fields[i].key <= FIELD_KEY_MAX && (i == 0 || fields[i].key > fields[i - 1].key));
+        if (is_left_out(&fields[i], from)) continue;
         (void)msgpack_pack_uint8(&packer, fields[i].key);
         pack_field(&packer, &fields[i], from);
     }

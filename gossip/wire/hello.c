@@ -2,7 +2,8 @@
  * The handshake payload as one msgpack map. Noise proves that the other side holds its static key;
  * the signature in here ("static/1", run id, static key, boot id) ties that key to an identity for
  * this run and this start of the process. The rest needs no signature of its own: the payload is
- * sealed under keys only those two have. Keys 6 and 7 are kept for certificates and limits.
+ * sealed under keys only those two have. Key 6 is a
+ * certificate, opaque here; key 7 is kept for limits.
  * Runs on the loop thread.
  */
 #include "gossip/wire/hello.h"
@@ -17,6 +18,8 @@ static const char label[] = "static/1";
 struct signed_hello {
     struct hello hello;
     uint8_t signature[SIGNATURE_BYTES];
+    const uint8_t *certificate; /* borrowed; copied into the hello */
+    uint32_t certificate_bytes;
 };
 
 #define AT(member)   offsetof(struct signed_hello, member)
@@ -29,6 +32,13 @@ static const struct field fields[] = {
     {.key = 3, .kind = FIELD_UINT, .at = AT(hello.incarnation), .bytes = 8, .high = UINT64_MAX},
     {.key = 4, .kind = FIELD_UINT, .at = AT(hello.features), .bytes = 4, .high = UINT32_MAX},
     {.key = 5, .kind = FIELD_UINT, .at = AT(hello.suites), .bytes = 4, .high = UINT32_MAX},
+    {.key = 6,
+     .kind = FIELD_BLOB,
+     .is_optional = true,
+     .at = AT(certificate),
+     .count_at = AT(certificate_bytes),
+     .bytes = CERTIFICATE_BYTES_MAX,
+     .unit = 1},
     {.key = 8, .kind = FIELD_UINT, .at = AT(hello.listen_port), .bytes = 2, .high = UINT16_MAX},
     {.key = 9, .kind = FIELD_TEXT, .at = AT(hello.observed), .bytes = SIZE(hello.observed)},
     {.key = 10, .kind = FIELD_FIXED, .at = AT(hello.schema), .bytes = DIGEST_BYTES},
@@ -51,7 +61,9 @@ enum rc hello_encode(const struct hello *hello, const struct identity *identity,
                      struct digest run_id, const uint8_t key[PUBLIC_KEY_BYTES], uint8_t *out,
                      size_t cap, size_t *count)
 {
-    struct signed_hello with = {.hello = *hello};
+    struct signed_hello with = {.hello = *hello,
+                                .certificate = hello->certificate,
+                                .certificate_bytes = hello->certificate_bytes};
     uint8_t bytes[CLAIM_BYTES];
 
     CHECK(memcmp(hello->public_key, identity->public_key, PUBLIC_KEY_BYTES) == 0);
@@ -78,6 +90,10 @@ enum rc hello_decode(const uint8_t *bytes, size_t count, struct digest run_id,
     if (!identity_verify(with.hello.public_key, label, claimed, sizeof claimed, with.signature)) {
         return RC_AUTH;
     }
+    if (with.certificate_bytes > 0) {
+        memcpy(with.hello.certificate, with.certificate, with.certificate_bytes);
+    }
+    with.hello.certificate_bytes = with.certificate_bytes;
     *hello = with.hello;
     return RC_OK;
 }

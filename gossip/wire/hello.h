@@ -22,6 +22,9 @@ struct hello {
     char observed[ADDRESS_BYTES_MAX]; /* where we see the other side; may be empty */
     struct digest schema;             /* all zero for observers */
     char spec[HELLO_SPEC_MAX];        /* model spec, cut; for messages to people */
+    /* The certificate we show, not looked at here: gossip/wire/certificate.h. */
+    uint8_t certificate[CERTIFICATE_BYTES_MAX];
+    uint32_t certificate_bytes; /* 0: none */
 };
 
 /** RC_LIMIT if `cap` is short (HELLO_BYTES_MAX is always enough). `run_id` and `key` (our X25519

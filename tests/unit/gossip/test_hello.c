@@ -75,9 +75,13 @@ static void the_largest_hello_fits(void **state)
     memset(scene.hello.spec, 'x', HELLO_SPEC_MAX - 1);
     memset(scene.hello.observed, 'h', ADDRESS_BYTES_MAX - 1);
     memcpy(scene.hello.observed + ADDRESS_BYTES_MAX - 7, ":65535", 7);
+    scene.hello.certificate_bytes = CERTIFICATE_BYTES_MAX;
+    memset(scene.hello.certificate, 0xc3, CERTIFICATE_BYTES_MAX);
     assert_int_equal(encode(&scene), RC_OK);
     assert_int_equal(decode(&scene, &hello), RC_OK);
     assert_string_equal(hello.observed, scene.hello.observed);
+    assert_int_equal(hello.certificate_bytes, CERTIFICATE_BYTES_MAX);
+    assert_memory_equal(hello.certificate, scene.hello.certificate, CERTIFICATE_BYTES_MAX);
 }
 
 /* Too little room is an error for every room too little. */
