@@ -49,7 +49,7 @@ char *deny_format(const struct deny_list *deny);
 
 struct admission {
     struct digest run_id;
-    bool has_allow, has_authority;
+    bool has_allow, has_authority; /* authority: members need its certificate */
     struct key_list allow;
     uint8_t authority[PUBLIC_KEY_BYTES];
     struct deny_list deny;

@@ -307,7 +307,10 @@ static enum rc peer_run(struct bench_peer *peer, const struct strategy *strategy
                                    .report_every_ns = 3600 * NS_PER_S,
                                    .checkpoint_every_ns = 3600 * NS_PER_S,
                                    .join_timeout_ns = 60 * NS_PER_S};
-    struct node_events events = {peer, on_listening, on_report, on_ended};
+    struct node_events events = {.context = peer,
+                                 .on_listening = on_listening,
+                                 .on_report = on_report,
+                                 .on_ended = on_ended};
     enum rc rc;
 
     peer->env->ops->entropy(peer->env, seed, sizeof seed);

@@ -18,7 +18,8 @@ enum exit_code {
     EXIT_FAILED = 1,    /* it failed while running */
     EXIT_USAGE = 2,     /* wrong usage or wrong configuration */
     EXIT_INVARIANT = 3, /* something that must always hold in a testnet was broken */
-    EXIT_SIGINT = 130,  /* stopped after a clean goodbye */
+    EXIT_SIGHUP = 129,
+    EXIT_SIGINT = 130, /* stopped after a clean goodbye */
     EXIT_SIGTERM = 143
 };
 

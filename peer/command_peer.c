@@ -12,6 +12,7 @@
 #include "gossip/wire/address.h"
 #include "kernels/backend.h"
 #include "peer/bootstrap.h"
+#include "peer/credentials.h"
 #include "peer/journal.h"
 #include "peer/keys.h"
 #include "peer/node.h"
@@ -41,6 +42,7 @@ struct session {
     struct log terminal, log;
     struct identity identity;
     struct swarm_secret swarm;
+    struct credentials credentials;
     struct strategy strategy;
     struct bootstrap bootstrap;
     struct checkpoint checkpoint;
@@ -389,6 +391,26 @@ static enum rc load_keys(struct session *session, struct fault *why)
                       options_text(session->options, "swarm-key"), &session->swarm, why);
 }
 
+static enum rc load_credentials(struct session *session, struct fault *why)
+{
+    const struct options *options = session->options;
+    struct credentials_options credentials = {.env = session->env,
+                                              .allow = options_text(options, "allow"),
+                                              .deny = options_text(options, "deny"),
+                                              .certificate = options_text(options, "certificate"),
+                                              .authority = options_text(options, "authority"),
+                                              .identity = &session->identity,
+                                              .run_id = session->swarm.run_id,
+                                              .log = &session->log};
+
+    return credentials_init(&session->credentials, &credentials, uv_wall_s(), why);
+}
+
+static void on_reload(void *context)
+{
+    credentials_reload(&((struct session *)context)->credentials);
+}
+
 static uint32_t batch_of(const struct options *options)
 {
     return options_is_set(options, "batch") ? (uint32_t)options_count(options, "batch")
@@ -514,8 +536,15 @@ static enum rc create_node(struct session *session, struct fault *why)
                                 .evaluates_at_end = true,
                                 .keeps_files = session->journal != NULL,
                                 .model = write_model,
-                                .resume = session->is_resumed ? &session->checkpoint : NULL};
-    struct node_events events = {session, on_listening, on_report, on_ended};
+                                .resume = session->is_resumed ? &session->checkpoint : NULL,
+                                .admission = &session->credentials.admission,
+                                .wall_s = uv_wall_s,
+                                .certificate = session->credentials.certificate,
+                                .certificate_bytes = session->credentials.certificate_bytes};
+    struct node_events events = {.context = session,
+                                 .on_listening = on_listening,
+                                 .on_report = on_report,
+                                 .on_ended = on_ended};
     enum rc rc = choose_listen(session, &node.listen, why);
 
     if (rc != RC_OK) return rc;
@@ -525,6 +554,7 @@ static enum rc create_node(struct session *session, struct fault *why)
     for (size_t i = 0; i < session->book_count; i++) {
         book[i] = session->book[i];
     }
+    if (credentials_has_lists(&session->credentials)) events.on_reload = on_reload;
     read_goal(options, &node.goal);
     if (uv_host_address(host, sizeof host)) node.host = host;
     session->env->ops->entropy(session->env, node.boot.bytes, sizeof node.boot.bytes);
@@ -560,6 +590,7 @@ static void close_session(struct session *session)
     checkpoint_deinit(&session->checkpoint);
     if (session->learner != NULL) session->learner->ops->destroy(session->learner);
     if (session->backend != NULL) backend_destroy(session->backend);
+    credentials_deinit(&session->credentials);
     identity_wipe(&session->identity);
 }
 
@@ -584,6 +615,7 @@ static enum rc open_session(struct session *session, struct options *options, st
     if (rc == RC_OK)
         rc = parse_strategy(session, why); /* what the folder holds may have changed it */
     if (rc == RC_OK) rc = load_keys(session, why);
+    if (rc == RC_OK) rc = load_credentials(session, why);
     if (rc == RC_OK) rc = create_learner(session, why);
     if (rc == RC_OK) rc = resume(session, why);
     if (rc == RC_OK) rc = create_node(session, why);
@@ -594,6 +626,7 @@ static int exit_of(const struct session *session)
 {
     if (session->result.rc != RC_OK)
         return command_failed(session->result.rc, &session->result.why);
+    if (session->result.signal == SIGHUP) return EXIT_SIGHUP;
     if (session->result.signal == SIGINT) return EXIT_SIGINT;
     if (session->result.signal == SIGTERM) return EXIT_SIGTERM;
     return EXIT_DONE;

@@ -40,6 +40,10 @@ struct links_events {
     void (*on_bulk_drained)(void *context, struct peer_id peer);
     /** The current link of `peer` is gone. */
     void (*on_closed)(void *context, struct peer_id peer, enum rc rc, const char *why);
+    /** Who proved to be `hello` wants in: RC_OK; RC_REFUSED: never; RC_BUSY: not now. `why` is a
+     *  phrase that both sides read. Asked before on_open, and by links_judge(). NULL: all may. */
+    enum rc (*on_entry)(void *context, struct peer_id peer, const struct hello *hello,
+                        const char *address, struct fault *why);
     /** A dial came to nothing. `why` is a whole sentence for people. RC_REPLAY: it was ourselves or
      * a peer already linked (its id in `peer`), nothing is wrong. */
     void (*on_dial_failed)(void *context, const char *address, enum rc rc, const char *why,
@@ -96,6 +100,9 @@ void links_drop_bulk(struct links *links, enum data_kind kind, uint16_t stream);
 void links_hangup(struct links *links, struct peer_id peer);
 /** To every open link. */
 void links_send_all(struct links *links, const struct message *message);
+/** Ask on_entry about every open link again; who may no longer be here is told why and hung up. Not
+ *  inside a call from links. */
+void links_judge(struct links *links);
 /** Expire handshakes; retry what was deferred. */
 void links_tick(struct links *links, uint64_t now_ns);
 uint64_t links_next_ns(const struct links *links);

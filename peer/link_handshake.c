@@ -89,8 +89,7 @@ static enum rc link_learn(struct links *links, struct link *link)
     return RC_OK;
 }
 
-static void link_refuse(struct links *links, struct link *link, enum error_code code,
-                        const char *text)
+void link_refuse(struct links *links, struct link *link, enum error_code code, const char *text)
 {
     struct message message = {.type = MESSAGE_ERROR};
     uint8_t inner[INNER_HEADER_BYTES + ERROR_TEXT_MAX + 64];
@@ -105,6 +104,27 @@ static void link_refuse(struct links *links, struct link *link, enum error_code 
     }
     log_info(links->options.log, "refused %s: %s", link->address, text);
     link_hangup(links, link, RC_REFUSED, text);
+}
+
+/* The node's word on who is at the other end. */
+static enum rc link_entry(const struct links *links, const struct link *link, struct fault *why)
+{
+    if (links->events.on_entry == NULL) return RC_OK;
+    return links->events.on_entry(links->events.context, link->peer, &link->remote, link->address,
+                                  why);
+}
+
+void links_judge(struct links *links)
+{
+    struct link *link;
+    struct fault why;
+
+again: /* ending a link may end others: start over after each */
+    TAILQ_FOREACH (link, &links->all, siblings) {
+        if (link->state != LINK_OPEN || link_entry(links, link, &why) == RC_OK) continue;
+        link_refuse(links, link, ERROR_DENIED, why.text);
+        goto again;
+    }
 }
 
 static bool has_other_model(const struct links *links, const struct link *link)
@@ -141,8 +161,14 @@ static bool link_admit(struct links *links, struct link *link)
 {
     const struct hello *ours = &links->options.hello;
     char text[ERROR_TEXT_MAX];
+    struct fault why;
     struct link *old;
+    enum rc rc = link_entry(links, link, &why);
 
+    if (rc != RC_OK) {
+        link_refuse(links, link, rc == RC_BUSY ? ERROR_FULL : ERROR_DENIED, why.text);
+        return false;
+    }
     if (has_other_model(links, link)) {
         tell_other_model("this swarm", ours->spec, "you train", link->remote.spec, text,
                          sizeof text);
@@ -166,8 +192,15 @@ static bool link_admit(struct links *links, struct link *link)
  * not at all. Otherwise the dial has failed. */
 static bool link_accept(struct links *links, struct link *link)
 {
-    char why[ADDRESS_BYTES_MAX + 2 * HELLO_SPEC_MAX + 128];
+    char why[ADDRESS_BYTES_MAX + ERROR_TEXT_MAX + 128];
+    struct fault reason;
+    enum rc rc = link_entry(links, link, &reason);
 
+    if (rc != RC_OK) {
+        snprintf(why, sizeof why, "%s is not one we link with: %s", link->address, reason.text);
+        link_hangup(links, link, rc, why);
+        return false;
+    }
     if (has_other_model(links, link)) {
         tell_other_model(link->address, link->remote.spec, "this peer trains",
                          links->options.hello.spec, why, sizeof why);
@@ -323,6 +356,7 @@ void link_on_answer(struct links *links, struct link *link, const struct message
     }
     rc = message->as.error.code == ERROR_MODEL          ? RC_MISMATCH
          : message->as.error.code == ERROR_DUPLICATE_ID ? RC_REFUSED
+         : message->as.error.code == ERROR_DENIED       ? RC_REFUSED
                                                         : RC_BUSY;
     snprintf(why, sizeof why, "%s refused us: %s", link->address, message->as.error.text);
     link_hangup(links, link, rc, why);

@@ -81,6 +81,8 @@ void link_hangup(struct links *links, struct link *link, enum rc rc, const char 
 
 /* link_handshake.c */
 void link_on_handshake(struct links *links, struct link *link, const uint8_t *frame, size_t count);
+/** Tell the other side why, then hang up. */
+void link_refuse(struct links *links, struct link *link, enum error_code code, const char *text);
 /** The first message a dialler gets after the handshake: may it come in? */
 void link_on_answer(struct links *links, struct link *link, const struct message *message);
 

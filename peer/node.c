@@ -6,6 +6,7 @@
 #include "peer/node_internal.h"
 
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 
 uint64_t node_now(const struct node *node)
@@ -134,7 +135,11 @@ static void on_dial_failed(void *context, const char *address, enum rc rc, const
 
     if (rc != RC_REPLAY) {
         membership_on_dial_failed(node->membership, address, node_now(node));
-        log_debug(node->options.log, "%s", why);
+        if (rc == RC_REFUSED) {
+            log_warn(node->options.log, "%s", why);
+        } else {
+            log_debug(node->options.log, "%s", why);
+        }
         bootstrap_failed(node, address, rc, why);
         return;
     }
@@ -202,6 +207,8 @@ static void on_message(void *context, struct peer_id from, const struct message 
         send_status(node, from);
     } else if (node_reach_on_message(node, from, message)) {
         return;
+    } else if (message->type == MESSAGE_ERROR) {
+        log_warn(node->options.log, "a neighbour parts with us: %s", message->as.error.text);
     } else if (node_neighbour(node, from) == NULL) {
         log_debug(node->options.log, "%s from an observer dropped",
                   message_type_name(message->type));
@@ -287,7 +294,13 @@ static void env_wake(void *context)
 
 static void env_signal(void *context, int signal)
 {
-    node_stop(context, signal);
+    struct node *node = context;
+
+    if (signal == SIGHUP && node->events.on_reload != NULL) {
+        node_reload(node);
+    } else {
+        node_stop(node, signal);
+    }
 }
 
 /* ---- what every event ends in ---- */
@@ -337,6 +350,7 @@ static void tick_all(struct node *node, uint64_t now_ns)
     struct peer_id silent;
 
     links_tick(node->links, now_ns);
+    node_admission_tick(node, now_ns);
     membership_tick(node->membership, now_ns, &node->outbox);
     while (membership_next_hangup(node->membership, &silent)) {
         links_hangup(node->links, silent);
@@ -413,7 +427,8 @@ static enum rc create_parts(struct node *node)
                                   .on_closed = on_closed,
                                   .on_dial_failed = on_dial_failed,
                                   .on_dialback = node_reach_on_dialback,
-                                  .on_probe_ended = node_reach_on_probe_ended};
+                                  .on_probe_ended = node_reach_on_probe_ended,
+                                  .on_entry = node_on_entry};
     struct links_options links = {.env = node->env,
                                   .identity = node->options.identity,
                                   .swarm = node->options.swarm,
@@ -439,6 +454,11 @@ static enum rc create_parts(struct node *node)
     hello->incarnation = node->options.incarnation;
     hello->role = HELLO_PEER;
     hello->listen_port = node_reach_port(node);
+    hello->certificate_bytes = (uint32_t)node->options.certificate_bytes;
+    CHECK(hello->certificate_bytes <= sizeof hello->certificate);
+    if (hello->certificate_bytes > 0) {
+        memcpy(hello->certificate, node->options.certificate, hello->certificate_bytes);
+    }
     hello->schema = round.schema;
     memcpy(hello->spec, node->options.spec, sizeof hello->spec);
     node->links = links_create(&links, &events);

@@ -14,6 +14,7 @@
 
 #include "averaging/strategy.h"
 #include "base/log.h"
+#include "gossip/admission.h"
 #include "gossip/wire/hello.h"
 #include "gossip/wire/record.h"
 #include "peer/checkpoint.h"
@@ -60,7 +61,11 @@ struct node_options {
     uint64_t step_cost_ns;     /* of modelled training */
     checkpoint_model_fn model; /* for model.safetensors; may be NULL */
     void *model_context;
-    const struct checkpoint *resume; /* NULL: a fresh start */
+    const struct checkpoint *resume;   /* NULL: a fresh start */
+    const struct admission *admission; /* may change in on_reload(); NULL: the swarm's key is all */
+    uint64_t (*wall_s)(void);          /* time of day, for certificates; with `admission` */
+    const uint8_t *certificate;        /* that we show; encoded */
+    size_t certificate_bytes;          /* 0: none */
 };
 
 /* One line of metrics.jsonl. Values that are not known are NaN. */
@@ -87,6 +92,8 @@ struct node_events {
     void *context;
     void (*on_listening)(void *context, const char *address);
     void (*on_report)(void *context, const struct node_report *report);
+    /** SIGHUP: read the lists behind `admission` again. NULL: SIGHUP ends the run. */
+    void (*on_reload)(void *context);
     /** The node is done; stop the env, then destroy the node. */
     void (*on_ended)(void *context, const struct node_result *result);
 };

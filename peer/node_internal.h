@@ -24,6 +24,7 @@ enum {
 #define NODE_PROGRESS_NS  NS_PER_S        /* how often neighbours hear how far we are */
 #define NODE_TRAIN_JOB_NS (5 * NS_PER_MS) /* aimed length of a training job */
 #define NODE_RESHARD_NS   (2 * NS_PER_S)  /* members must have been stable for so long */
+#define NODE_JUDGE_NS     (60 * NS_PER_S) /* certificates run out: are all still let in? */
 #define NODE_RETRY_NS     NS_PER_S        /* before a failed download is begun again */
 #define NODE_AVOID_NS     (5 * NS_PER_S)  /* others are asked before those it failed with */
 
@@ -108,6 +109,7 @@ struct node {
     uint32_t neighbours_count;
     struct bootstrap_try bootstrap[NODE_ADDRESSES_MAX];
     uint32_t bootstrap_count;
+    uint64_t judge_due_ns;
     bool is_continuing; /* inside node_continue(): do not nest */
     bool is_listening_told;
 
@@ -205,6 +207,13 @@ void node_reach_tick(struct node *node, uint64_t now_ns);
 uint64_t node_reach_next_ns(const struct node *node);
 /** The port others dial: of --advertise, else of what was bound. */
 uint16_t node_reach_port(const struct node *node);
+
+/* node_admission.c: who may be linked */
+enum rc node_on_entry(void *node, struct peer_id peer, const struct hello *hello,
+                      const char *address, struct fault *why);
+/** SIGHUP. */
+void node_reload(struct node *node);
+void node_admission_tick(struct node *node, uint64_t now_ns);
 
 /* node_status.c */
 void node_count_report(struct node *node, uint64_t now_ns);

@@ -176,7 +176,10 @@ void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *boo
                                    .join_timeout_ns = 30 * NS_PER_S,
                                    .keeps_files = true,
                                    .step_cost_ns = cluster->options.step_cost_ns};
-    struct node_events events = {peer, on_listening, on_report, on_ended};
+    struct node_events events = {.context = peer,
+                                 .on_listening = on_listening,
+                                 .on_report = on_report,
+                                 .on_ended = on_ended};
     struct fault why = {""};
     enum rc rc;
 

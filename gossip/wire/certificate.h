@@ -14,7 +14,7 @@
 
 enum {
     CERTIFICATE_WIRE_BYTES = 2 + 3 * 8 + SIGNATURE_BYTES,
-    CERTIFICATE_TEXT_MAX = 384, /* of a file, NUL included */
+    CERTIFICATE_TEXT_MAX = 384,   /* of a file, NUL included */
     CERTIFICATE_SLACK_S = 15 * 60 /* clocks may differ by so much */
 };
 

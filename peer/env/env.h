@@ -46,7 +46,7 @@ struct env_events {
      *  the form (RC_FORMAT). `why`: for people, e.g. "connection refused". */
     void (*on_lost)(void *context, uint64_t link, enum rc rc, const char *why);
     void (*on_wake)(void *context);               /* the time set by wake_at() has come */
-    void (*on_signal)(void *context, int signal); /* SIGINT, SIGTERM */
+    void (*on_signal)(void *context, int signal); /* SIGINT, SIGTERM, SIGHUP */
 };
 
 struct env {
@@ -110,6 +110,8 @@ void uv_env_poll(struct env *env, uint64_t timeout_ns);
 void uv_env_destroy(struct env *env);
 /** The real world's clock, for those who have no env: monotonic nanoseconds. */
 uint64_t uv_clock_ns(void);
+/** The time of day in seconds since 1970. It may jump: only certificates look at it. */
+uint64_t uv_wall_s(void);
 /** The first IPv4 address of this machine that is not a loopback one, into `host`. False: none. */
 bool uv_host_address(char *host, size_t cap);
 /** Call `on_ready` on the loop whenever `fd` can be read; for a library with a loop of its own

@@ -13,6 +13,7 @@
 
 #include <signal.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { SIGNALS_PATIENT = 2 };
@@ -20,6 +21,14 @@ enum { SIGNALS_PATIENT = 2 };
 uint64_t uv_clock_ns(void)
 {
     return uv_hrtime();
+}
+
+uint64_t uv_wall_s(void)
+{
+    struct timespec now;
+
+    CHECK(clock_gettime(CLOCK_REALTIME, &now) == 0);
+    return now.tv_sec > 0 ? (uint64_t)now.tv_sec : 0;
 }
 
 static uint64_t env_now_ns(struct env *env)
@@ -73,17 +82,17 @@ static void on_uv_signal(uv_signal_t *handle, int number)
 {
     struct uv_env *env = handle->data;
 
-    if (++env->signals_seen > SIGNALS_PATIENT) _exit(128 + number);
+    if (number != SIGHUP && ++env->signals_seen > SIGNALS_PATIENT) _exit(128 + number);
     if (!env->is_stopping) env->events.on_signal(env->events.context, number);
 }
 
 static void env_set_events(struct env *base, const struct env_events *events)
 {
-    static const int numbers[2] = {SIGINT, SIGTERM};
+    static const int numbers[SIGNALS_WATCHED] = {SIGINT, SIGTERM, SIGHUP};
     struct uv_env *env = uv_env_of(base);
 
     env->events = *events;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < SIGNALS_WATCHED; i++) {
         if (events->on_signal == NULL) {
             CHECK(uv_signal_stop(&env->signals[i]) == 0);
         } else {
@@ -158,7 +167,7 @@ static int env_init_handles(struct uv_env *env)
     CHECK(uv_prepare_start(&env->flush, on_flush) == 0);
     CHECK(uv_timer_init(&env->loop, &env->rate_timer) == 0);
     env->wake.data = env->defer.data = env->flush.data = env->rate_timer.data = env;
-    for (int i = 0; i < 2 && status == 0; i++) {
+    for (int i = 0; i < SIGNALS_WATCHED && status == 0; i++) {
         status = uv_signal_init(&env->loop, &env->signals[i]);
         env->signals[i].data = env;
     }

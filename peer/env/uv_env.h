@@ -25,6 +25,7 @@ enum {
     LINK_TRIM_MS = 5000,  /* how often big read buffers are looked at */
     LINGERING_MAX = 64,
     WATCHES_MAX = 8,
+    SIGNALS_WATCHED = 3,
     DISCARD_BYTES = 64 * 1024
 };
 
@@ -121,7 +122,7 @@ struct uv_env {
     uv_timer_t wake;
     uv_idle_t defer;    /* runs once, next turn: reports what may not be reported inside a call */
     uv_prepare_t flush; /* starts writes for all frames of one turn of the loop together */
-    uv_signal_t signals[2];
+    uv_signal_t signals[SIGNALS_WATCHED];
     uv_tcp_t *listener; /* freed in its close callback; NULL: not listening */
     struct uv_watch watches[WATCHES_MAX];
     bool is_stopping; /* no event is delivered any more */

@@ -95,7 +95,10 @@ static void scene_create(struct scene *scene, bool is_pair)
                                    .checkpoint_every_ns = 5 * NS_PER_S,
                                    .join_timeout_ns = 30 * NS_PER_S,
                                    .step_cost_ns = 20 * NS_PER_MS};
-    struct node_events events = {scene, on_listening, on_report, on_ended};
+    struct node_events events = {.context = scene,
+                                 .on_listening = on_listening,
+                                 .on_report = on_report,
+                                 .on_ended = on_ended};
     uint8_t seed[SECRET_BYTES] = {7};
     struct env *hosts[3];
     struct fault why;

@@ -1,0 +1,45 @@
+/*
+ * Who may be linked with this node: the lists behind --allow, --authority, --deny, and the faults
+ * it remembers. Asked at every handshake, after SIGHUP, and once a minute, since certificates run
+ * out. Loop thread only.
+ */
+#include "peer/node_internal.h"
+
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]:", 6) == 0;
+}
+
+enum rc node_on_entry(void *context, struct peer_id peer, const struct hello *hello,
+                      const char *address, struct fault *why)
+{
+    const struct node *node = context;
+    const struct admission *admission = node->options.admission;
+
+    if (trust_is_refused(node->trust, peer, node_now(node))) {
+        return fault_set(why, RC_BUSY, "too many faults of this peer: not for some minutes");
+    }
+    if (admission == NULL) return RC_OK;
+    /* Whoever sits at this machine and holds the swarm's key may ask for the status. */
+    if (hello->role == HELLO_OBSERVER && is_loopback(address)) return RC_OK;
+    return admission_check(admission, hello, node->options.wall_s(), why);
+}
+
+static void judge(struct node *node, uint64_t now_ns)
+{
+    node->judge_due_ns = now_ns + NODE_JUDGE_NS;
+    links_judge(node->links);
+}
+
+void node_reload(struct node *node)
+{
+    CHECK(node->events.on_reload != NULL);
+    node->events.on_reload(node->events.context);
+    judge(node, node_now(node));
+    node_continue(node);
+}
+
+void node_admission_tick(struct node *node, uint64_t now_ns)
+{
+    if (node->options.admission != NULL && now_ns >= node->judge_due_ns) judge(node, now_ns);
+}
