@@ -317,6 +317,7 @@ static inline int compare_times(const void *a, const void *b)
 static inline void chaos_begin(struct chaos *chaos, uint64_t seed)
 {
     struct cluster_options options;
+    char averaging[32];
     struct rng rng;
 
     memset(chaos, 0, sizeof *chaos);
@@ -324,9 +325,10 @@ static inline void chaos_begin(struct chaos *chaos, uint64_t seed)
     chaos->prints = getenv("TRACE") != NULL;
     chaos->plane = calloc(chaos->plan.values, sizeof *chaos->plane);
     assert_non_null(chaos->plane);
+    snprintf(averaging, sizeof averaging, "local-sgd:H=%u", chaos->plan.steps);
     options = (struct cluster_options){.peers = chaos->plan.peers,
                                        .seed = seed,
-                                       .averaging = "local-sgd:H=4",
+                                       .averaging = averaging,
                                        .exchange = chaos->plan.is_pair ? "pair" : "group",
                                        .codec = chaos->plan.codec,
                                        .values = chaos->plan.values,

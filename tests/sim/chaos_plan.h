@@ -47,6 +47,7 @@ struct chaos_plan {
     bool is_rough;  /* faults begin with the first start */
     const char *codec;
     size_t values;
+    uint32_t steps; /* between two rounds */
     uint64_t latency_ns, jitter_ns, bytes_per_s, step_cost_ns, start_spread_ns, faults_ns;
     uint32_t order[CHAOS_PEERS_MAX];    /* of starting */
     uint64_t start_ns[CHAOS_PEERS_MAX]; /* of order[i] */
@@ -129,11 +130,15 @@ static inline void plan_make(struct chaos_plan *plan, uint64_t seed)
     plan->is_rough = rng_below(&rng, 4) == 0;
     plan->codec = codecs[rng_below(&rng, 4)];
     plan->values = 50 + (size_t)rng_below(&rng, 2000);
-    if (rng_below(&rng, 8) == 0 && plan->peers <= 6) plan->values += 40000; /* two chunks */
+    plan->steps = 1u << rng_below(&rng, 3);
+    if (rng_below(&rng, 8) == 0 && plan->peers <= 6) {
+        plan->values += 40000; /* two chunks */
+        plan->steps = 1;
+    }
     plan->latency_ns = draw_ns(&rng, 100 * 1000, 40 * NS_PER_MS);
     plan->jitter_ns = rng_below(&rng, plan->latency_ns + 1);
     plan->bytes_per_s = rates[rng_below(&rng, 4)];
-    plan->step_cost_ns = draw_ns(&rng, 40 * NS_PER_MS, 120 * NS_PER_MS);
+    plan->step_cost_ns = draw_ns(&rng, 200 * NS_PER_MS, 600 * NS_PER_MS) / plan->steps;
     plan->start_spread_ns = draw_ns(&rng, 0, 3 * NS_PER_S);
     plan->faults_ns = draw_ns(&rng, 3 * NS_PER_S, 15 * NS_PER_S);
     for (uint32_t i = 0; i < plan->peers; i++) {
@@ -149,15 +154,16 @@ static inline void plan_make(struct chaos_plan *plan, uint64_t seed)
 
 static inline void plan_print(const struct chaos_plan *plan, FILE *out)
 {
-    fprintf(
-        out,
-        "seed %llu: %u peers, %s, %s, %zu values, %.1f + %.1f ms, %llu bytes/s, a step %.0f ms, "
-        "starts within %.1f s%s%s, %u faults in %.1f s\n",
-        (unsigned long long)plan->seed, plan->peers, plan->is_pair ? "pair" : "group", plan->codec,
-        plan->values, (double)plan->latency_ns / 1e6, (double)plan->jitter_ns / 1e6,
-        (unsigned long long)plan->bytes_per_s, (double)plan->step_cost_ns / 1e6,
-        (double)plan->start_spread_ns / 1e9, plan->is_rough ? ", rough" : "",
-        plan->does_kill ? ", kills" : "", plan->faults_count, (double)plan->faults_ns / 1e9);
+    fprintf(out,
+            "seed %llu: %u peers, %s every %u, %s, %zu values, %.1f + %.1f ms, %llu bytes/s, a "
+            "step %.0f ms, "
+            "starts within %.1f s%s%s, %u faults in %.1f s\n",
+            (unsigned long long)plan->seed, plan->peers, plan->is_pair ? "pair" : "group",
+            plan->steps, plan->codec, plan->values, (double)plan->latency_ns / 1e6,
+            (double)plan->jitter_ns / 1e6, (unsigned long long)plan->bytes_per_s,
+            (double)plan->step_cost_ns / 1e6, (double)plan->start_spread_ns / 1e9,
+            plan->is_rough ? ", rough" : "", plan->does_kill ? ", kills" : "", plan->faults_count,
+            (double)plan->faults_ns / 1e9);
 }
 
 #endif
