@@ -22,13 +22,33 @@ struct rule_view {
     size_t values;
 };
 
+struct rule_settings { /* of the outer rules; the mean has none */
+    float rate;        /* of the outer step; elastic: the moving rate beta = n alpha */
+    float momentum;    /* of the outer step, in [0, 1) */
+    float share;       /* elastic: > 0: alpha itself, at most 1/n, in place of rate / n */
+    bool has_momentum; /* false, block alone: 1 - 1/n, n the members of the round */
+};
+
+enum { RULE_STATE_MAX = 2 };
+
 struct rule; /* one peer's state of one rule */
 
 struct rule_ops {
     const char *name;
-    /** Memory for planes of `values`. NULL when memory is short. */
-    struct rule *(*create)(size_t values);
+    bool is_outer; /* keeps an anchor between rounds: for group exchanges alone */
+    /** Memory for planes of `values`; `settings` may be NULL for the mean. NULL: memory is short.
+     */
+    struct rule *(*create)(size_t values, const struct rule_settings *settings);
     void (*destroy)(struct rule *rule);
+    /** Members of the round about to be settled, this peer included. */
+    void (*set_members)(struct rule *rule, uint32_t members);
+    /** What outlives rounds, to be saved: planes [values], in an order of the rule's own. Returns
+     *  how many, 0 before the first round. Borrowed; not while a job of the rule runs. */
+    size_t (*state)(const struct rule *rule, const float *planes[RULE_STATE_MAX]);
+    /** The same, from a checkpoint. RC_SHAPE: not as many as this rule keeps; RC_NONFINITE. */
+    MUST_USE enum rc (*restore)(struct rule *rule, const float *const *planes, size_t count);
+    /** The model was replaced: the next round is the first. */
+    void (*forget)(struct rule *rule);
     /** A new round over `view`, which stays valid until settle or cancel. */
     void (*begin)(struct rule *rule, const struct rule_view *view);
     /** A contribution to a range (whole chunks; `in`: [range.count], finite). weight > 0. RC_SHAPE
@@ -41,7 +61,8 @@ struct rule_ops {
     /** The agreed value of a range (what the owner sent, or reduce gave, after the codec). It takes
      *  the place of what was absorbed there. RC_SHAPE, RC_REPLAY the second time. */
     MUST_USE enum rc (*agree)(struct rule *rule, struct range range, const float *in);
-    /** difference: [values]. Group: agreed - own on ranges agreed and committed, 0 elsewhere. Pair:
+    /** difference: [values]. Group: (agreed, or where the outer step leads) - own on ranges agreed
+     *  and committed, 0 elsewhere. Pair:
      *  scale * (absorbed - own) on committed ranges, 0 elsewhere: computed so that the two ends'
      *  differences are exact negatives. `bitmap`: one bit a chunk of chunk_values. */
     void (*settle)(struct rule *rule, const uint8_t *bitmap, size_t chunk_values, float scale,
@@ -52,6 +73,7 @@ struct rule_ops {
 };
 
 extern const struct rule_ops rule_mean;
+extern const struct rule_ops rule_nesterov, rule_block, rule_slow_momentum, rule_elastic;
 
 /* Ranges begin at a multiple of this and end at one or at the plane's end; chunks do. */
 enum { RULE_GRAIN = 64 };

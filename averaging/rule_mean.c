@@ -9,7 +9,7 @@
  * Sums are float32 in order of arrival: one owner sums a part and all take over its result, so the
  * order cannot make peers differ. Runs in jobs of the exchange lane, one at a time.
  */
-#include "averaging/rule.h"
+#include "averaging/rule_internal.h"
 
 #include "averaging/codec.h"
 #include "base/check.h"
@@ -34,10 +34,11 @@ static void mean_destroy(struct rule *rule)
     mem_free(rule);
 }
 
-static struct rule *mean_create(size_t values)
+static struct rule *mean_create(size_t values, const struct rule_settings *settings)
 {
     struct rule *rule;
 
+    (void)settings; /* it has none */
     if (values > PTRDIFF_MAX / sizeof(float)) return NULL;
     rule = mem_alloc(sizeof *rule);
     if (rule == NULL) return NULL;
@@ -50,6 +51,32 @@ static struct rule *mean_create(size_t values)
         return NULL;
     }
     return rule;
+}
+
+static void mean_set_members(struct rule *rule, uint32_t members)
+{
+    (void)rule;
+    (void)members;
+}
+
+/* Nothing outlives a round. */
+static size_t mean_state(const struct rule *rule, const float *planes[RULE_STATE_MAX])
+{
+    (void)rule;
+    (void)planes;
+    return 0;
+}
+
+static enum rc mean_restore(struct rule *rule, const float *const *planes, size_t count)
+{
+    (void)rule;
+    (void)planes;
+    return count == 0 ? RC_OK : RC_SHAPE;
+}
+
+static void mean_forget(struct rule *rule)
+{
+    (void)rule;
 }
 
 static void mean_begin(struct rule *rule, const struct rule_view *view)
@@ -135,6 +162,11 @@ static void mean_cancel(struct rule *rule)
     rule->own = NULL;
 }
 
+const float *rule_mean_agreed(const struct rule *rule, size_t first)
+{
+    return rule->weights[first / RULE_GRAIN] == AGREED ? rule->scratch + first : NULL;
+}
+
 static bool has_bit(const uint8_t *bitmap, size_t index)
 {
     return (bitmap[index / 8] >> index % 8 & 1) != 0;
@@ -181,6 +213,10 @@ const struct rule_ops rule_mean = {
     .name = "mean",
     .create = mean_create,
     .destroy = mean_destroy,
+    .set_members = mean_set_members,
+    .state = mean_state,
+    .restore = mean_restore,
+    .forget = mean_forget,
     .begin = mean_begin,
     .absorb = mean_absorb,
     .reduce = mean_reduce,

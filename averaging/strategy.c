@@ -1,8 +1,8 @@
 /*
- * The table of methods and the parser of their specs. A method is a row; --topology, --exchange,
+ * The parser of methods' specs. A method is a row of strategy_methods.c; --topology, --exchange,
  * --codec, --rule and --pace each replace one of its coordinates. Pure.
  */
-#include "averaging/strategy.h"
+#include "averaging/strategy_methods.h"
 
 #include "averaging/nearest.h"
 #include "base/check.h"
@@ -11,28 +11,22 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SPEC_MAX = 128, EVERY_STEPS_MAX = 1000000, GROUP_DEFAULT = 8, COMPLETE_MAX = 16 };
-
-/* One published method: its name, what its one number is called, and where it stands. */
-struct method {
-    const char *name, *key;
-    bool is_averaging;
-    uint64_t every_steps;
-    const char *help;
-};
-
-static const struct method methods[] = {
-    {"none", NULL, false, 0, "none        each peer trains alone"},
-    {"local-sgd", "H", true, 16,
-     "local-sgd   train H steps (16), then take the mean: H=N   Stich 2018, arXiv:1805.09767"},
+enum {
+    SPEC_MAX = 128,
+    EVERY_STEPS_MAX = 1000000,
+    GROUP_DEFAULT = 8,
+    COMPLETE_MAX = 16,
+    METHODS_MAX = 32,
+    RULES_MAX = 8
 };
 
 static const struct exchange_ops *const exchanges[] = {&exchange_pair, &exchange_group};
-static const struct rule_ops *const rules[] = {&rule_mean};
 
 const char *strategy_help(size_t index)
 {
-    return index < ARRAY_COUNT(methods) ? methods[index].help : NULL;
+    const struct method *method = method_at(index);
+
+    return method == NULL ? NULL : method->help;
 }
 
 static bool is_given(const char *spec)
@@ -72,44 +66,134 @@ static enum rc parse_steps(const char *flag, const char *spec, const char *value
     return RC_OK;
 }
 
-static enum rc parse_averaging(const char *spec, struct strategy *strategy, struct fault *why)
+static enum rc parse_share(const char *spec, const char *value, const struct setting *setting,
+                           float *share, struct fault *why)
 {
-    const char *names[ARRAY_COUNT(methods)], *value = spec;
-    const struct method *method = NULL;
-    char name[SPEC_MAX], key[SPEC_MAX];
-    size_t count = strcspn(spec, ":");
-    enum rc rc;
+    double number;
 
-    if (count >= SPEC_MAX) return fault_set(why, RC_PARSE, "--averaging: the name is too long");
+    if (!units_parse_share(value, &number) || number < setting->min || number > setting->max) {
+        return fault_set(why, RC_PARSE,
+                         "--averaging %s: column %zu: \"%s\" is not a number from %g to %g", spec,
+                         (size_t)(value - spec) + 1, value, setting->min, setting->max);
+    }
+    *share = (float)number;
+    return RC_OK;
+}
+
+/* One key=value of `spec`, both already cut out; `at` is the value's place in it. */
+static enum rc apply_setting(const char *spec, const struct setting *setting, const char *value,
+                             struct strategy *strategy, struct fault *why)
+{
+    struct rule_settings *rule = &strategy->rule_settings;
+
+    switch (setting->kind) {
+    case SETTING_EVERY:
+        return parse_steps("--averaging", spec, value, &strategy->every_steps, why);
+    case SETTING_SWITCH:
+        return parse_steps("--averaging", spec, value, &strategy->switch_steps, why);
+    case SETTING_RATE:
+        return parse_share(spec, value, setting, &rule->rate, why);
+    case SETTING_MOMENTUM:
+        rule->has_momentum = true;
+        return parse_share(spec, value, setting, &rule->momentum, why);
+    case SETTING_SHARE:
+        return parse_share(spec, value, setting, &rule->share, why);
+    }
+    return RC_USAGE;
+}
+
+static enum rc find_setting(const char *spec, const char *text, const struct method *method,
+                            const char *key, const struct setting **found, struct fault *why)
+{
+    const char *keys[METHOD_KEYS_MAX];
+    size_t count = 0;
+
+    for (; count < METHOD_KEYS_MAX && method->settings[count].key != NULL; count++) {
+        keys[count] = method->settings[count].key;
+        if (strcmp(keys[count], key) == 0) {
+            *found = &method->settings[count];
+            return RC_OK;
+        }
+    }
+    return fault_set(why, RC_PARSE,
+                     "--averaging %s: column %zu: unknown setting \"%s\"; did you mean %s?", spec,
+                     (size_t)(text - spec) + 1, key, nearest_word(key, keys, count));
+}
+
+/* `text`: what follows the colon, "key=value,key=value". Values are looked at in place, so a comma
+ * becomes the end of one in a copy of the same length. */
+static enum rc parse_settings(const char *spec, const char *text, const struct method *method,
+                              struct strategy *strategy, struct fault *why)
+{
+    char copy[SPEC_MAX], key[SPEC_MAX];
+    const char *value = NULL;
+    const struct setting *setting = NULL;
+    enum rc rc = RC_OK;
+
+    if (method->settings[0].key == NULL) {
+        return fault_set(why, RC_PARSE, "--averaging %s: column %zu: %s takes no settings", spec,
+                         (size_t)(text - spec) + 1, method->name);
+    }
+    while (rc == RC_OK) {
+        size_t count = strcspn(text, ","), at = (size_t)(text - spec);
+
+        memcpy(copy, spec, at + count); /* columns stay right */
+        copy[at + count] = '\0';
+        rc = split_pair("--averaging", copy, copy + at, key, &value, why);
+        if (rc == RC_OK) rc = find_setting(spec, text, method, key, &setting, why);
+        if (rc == RC_OK) rc = apply_setting(copy, setting, value, strategy, why);
+        if (text[count] == '\0') break;
+        text += count + 1;
+    }
+    return rc;
+}
+
+static enum rc unknown_method(const char *spec, const char *name, struct fault *why)
+{
+    const char *names[METHODS_MAX];
+    char known[256] = "";
+    size_t count = 0, used = 0;
+    const struct method *method;
+
+    for (; count < METHODS_MAX && (method = method_at(count)) != NULL; count++) {
+        int n = snprintf(known + used, sizeof known - used, "%s%s", count == 0 ? "" : ", ",
+                         method->name);
+
+        names[count] = method->name;
+        if (n > 0 && (size_t)n < sizeof known - used) used += (size_t)n;
+    }
+    return fault_set(why, RC_PARSE,
+                     "--averaging %s: column 1: unknown method \"%s\"; did you mean %s? known: %s",
+                     spec, name, nearest_word(name, names, count), known);
+}
+
+static enum rc parse_averaging(const char *spec, struct strategy *strategy,
+                               const struct method **found, struct fault *why)
+{
+    const struct method *method;
+    char name[SPEC_MAX];
+    size_t count = strcspn(spec, ":");
+
+    if (strlen(spec) >= SPEC_MAX) {
+        return fault_set(why, RC_PARSE, "--averaging: longer than %d characters", SPEC_MAX - 1);
+    }
     memcpy(name, spec, count);
     name[count] = '\0';
-    for (size_t i = 0; i < ARRAY_COUNT(methods); i++) {
-        names[i] = methods[i].name;
-        if (strcmp(name, names[i]) == 0) method = &methods[i];
+    for (size_t i = 0; (method = method_at(i)) != NULL; i++) {
+        if (strcmp(name, method->name) == 0) break;
     }
-    if (method == NULL) {
-        return fault_set(why, RC_PARSE,
-                         "--averaging %s: column 1: unknown method \"%s\"; did you "
-                         "mean %s? known: none, local-sgd",
-                         spec, name, nearest_word(name, names, ARRAY_COUNT(methods)));
-    }
+    if (method == NULL) return unknown_method(spec, name, why);
     strategy->name = method->name;
     strategy->is_averaging = method->is_averaging;
+    strategy->waits = method->waits;
     strategy->every_steps = method->every_steps;
+    strategy->switch_steps = method->switch_steps;
+    strategy->rule = method->rule;
+    strategy->rule_settings = method->rule_settings;
+    if (method->exchange != NULL) strategy->exchange = method->exchange;
+    *found = method;
     if (spec[count] == '\0') return RC_OK;
-    if (method->key == NULL) {
-        return fault_set(why, RC_PARSE, "--averaging %s: column %zu: %s takes no settings", spec,
-                         count + 2, name);
-    }
-    rc = split_pair("--averaging", spec, spec + count + 1, key, &value, why);
-    if (rc != RC_OK) return rc;
-    if (strcmp(key, method->key) != 0) {
-        return fault_set(why, RC_PARSE,
-                         "--averaging %s: column %zu: unknown setting \"%s\"; did "
-                         "you mean %s?",
-                         spec, count + 2, key, method->key);
-    }
-    return parse_steps("--averaging", spec, value, &strategy->every_steps, why);
+    return parse_settings(spec, spec + count + 1, method, strategy, why);
 }
 
 static enum rc parse_pace(const char *spec, struct strategy *strategy, struct fault *why)
@@ -138,6 +222,7 @@ static enum rc parse_pace(const char *spec, struct strategy *strategy, struct fa
     }
     strategy->every_ns = ns;
     strategy->every_steps = 0;
+    strategy->switch_steps = 0;
     return RC_OK;
 }
 
@@ -160,29 +245,43 @@ static enum rc parse_exchange(const char *spec, struct strategy *strategy, struc
 
 static enum rc parse_rule(const char *spec, struct strategy *strategy, struct fault *why)
 {
-    for (size_t i = 0; i < ARRAY_COUNT(rules); i++) {
-        if (strcmp(rules[i]->name, spec) == 0) {
-            strategy->rule = rules[i];
-            return RC_OK;
-        }
+    const char *names[RULES_MAX];
+    const struct rule_ops *rule;
+    struct rule_settings settings;
+    size_t count = 0;
+
+    for (; count < RULES_MAX && (rule = rule_at(count, &settings)) != NULL; count++) {
+        names[count] = rule->name;
+        if (strcmp(rule->name, spec) != 0) continue;
+        if (rule != strategy->rule) strategy->rule_settings = settings;
+        strategy->rule = rule;
+        return RC_OK;
     }
-    return fault_set(why, RC_PARSE, "--rule %s: column 1: unknown rule; known: mean", spec);
+    return fault_set(why, RC_PARSE,
+                     "--rule %s: column 1: unknown rule; did you mean %s? known: mean, nesterov, "
+                     "slow-momentum, block, elastic",
+                     spec, nearest_word(spec, names, count));
 }
 
 /* Pairs need the pair exchange, and the other way round; what was not given follows the other. */
-static enum rc match_topology(const struct strategy_specs *specs, struct strategy *strategy,
-                              struct fault *why)
+static enum rc match_topology(const struct strategy_specs *specs, const struct method *method,
+                              struct strategy *strategy, struct fault *why)
 {
     bool is_pairs;
     enum rc rc;
 
-    strategy->topology.kind = strategy->exchange->is_group ? TOPOLOGY_COMPLETE : TOPOLOGY_PAIRS;
+    strategy->topology = method->topology;
+    if (strategy->exchange != method->exchange) {
+        strategy->topology.kind = strategy->exchange->is_group ? TOPOLOGY_COMPLETE : TOPOLOGY_PAIRS;
+    }
     strategy->topology_is_default = !is_given(specs->topology);
     if (strategy->topology_is_default) return RC_OK;
     rc = topology_parse(specs->topology, &strategy->topology, why);
     if (rc != RC_OK) return rc;
     is_pairs = strategy->topology.kind == TOPOLOGY_PAIRS;
-    if (is_pairs && !is_given(specs->exchange)) strategy->exchange = &exchange_pair;
+    if (!is_given(specs->exchange)) {
+        strategy->exchange = is_pairs ? &exchange_pair : &exchange_group;
+    }
     if (is_pairs == strategy->exchange->is_group) {
         return fault_set(why, RC_USAGE,
                          "--topology %s does not go with --exchange %s; use "
@@ -193,6 +292,15 @@ static enum rc match_topology(const struct strategy_specs *specs, struct strateg
     return RC_OK;
 }
 
+static enum rc match_rule(const struct strategy *strategy, struct fault *why)
+{
+    if (!strategy->rule->is_outer || strategy->exchange->is_group) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--averaging %s: rule %s steps from an anchor that a whole group agrees on, "
+                     "and a pair has none; use --exchange group",
+                     strategy->name, strategy->rule->name);
+}
+
 static void describe_topology(const struct strategy *strategy, char *text, size_t cap)
 {
     const struct topology *topology = &strategy->topology;
@@ -201,6 +309,8 @@ static void describe_topology(const struct strategy *strategy, char *text, size_
         snprintf(text, cap, "pairs");
     } else if (topology->kind == TOPOLOGY_GROUPS) {
         snprintf(text, cap, "groups:%u", topology->group_size);
+    } else if (topology->kind == TOPOLOGY_GRID) {
+        snprintf(text, cap, "grid:%u", topology->group_size);
     } else if (strategy->topology_is_default) {
         snprintf(text, cap, "complete up to %d peers, groups:%d beyond", COMPLETE_MAX,
                  GROUP_DEFAULT);
@@ -209,43 +319,85 @@ static void describe_topology(const struct strategy *strategy, char *text, size_
     }
 }
 
+static void describe_rule(const struct strategy *strategy, char *text, size_t cap)
+{
+    const struct rule_settings *settings = &strategy->rule_settings;
+
+    if (!strategy->rule->is_outer) {
+        snprintf(text, cap, "%s", strategy->rule->name);
+    } else if (strategy->rule == &rule_elastic && settings->share > 0) {
+        snprintf(text, cap, "elastic pull %g", (double)settings->share);
+    } else if (strategy->rule == &rule_elastic) {
+        snprintf(text, cap, "elastic pull %g/n", (double)settings->rate);
+    } else if (!settings->has_momentum) {
+        snprintf(text, cap, "%s lr %g momentum 1 - 1/n", strategy->rule->name,
+                 (double)settings->rate);
+    } else {
+        snprintf(text, cap, "%s lr %g momentum %g", strategy->rule->name, (double)settings->rate,
+                 (double)settings->momentum);
+    }
+}
+
+static void describe_pace(const struct strategy *strategy, char *text, size_t cap)
+{
+    char first[64] = "";
+
+    if (strategy->switch_steps > 0) {
+        snprintf(first, sizeof first, "every step before step %llu, then ",
+                 (unsigned long long)strategy->switch_steps);
+    }
+    if (strategy->every_ns != 0) {
+        snprintf(text, cap, "every %.9g s", (double)strategy->every_ns * 1e-9);
+    } else if (strategy->every_steps == 1) {
+        snprintf(text, cap, "every step");
+    } else {
+        snprintf(text, cap, "%severy %llu steps", first, (unsigned long long)strategy->every_steps);
+    }
+}
+
 static void describe(struct strategy *strategy)
 {
-    char topology[64], pace[48];
+    char topology[64], pace[96], rule[64];
 
     if (!strategy->is_averaging) {
         snprintf(strategy->text, sizeof strategy->text, "none");
         return;
     }
     describe_topology(strategy, topology, sizeof topology);
-    if (strategy->every_ns != 0) {
-        snprintf(pace, sizeof pace, "every %.9g s", (double)strategy->every_ns * 1e-9);
-    } else {
-        snprintf(pace, sizeof pace, "every %llu steps", (unsigned long long)strategy->every_steps);
-    }
+    describe_pace(strategy, pace, sizeof pace);
+    describe_rule(strategy, rule, sizeof rule);
     snprintf(strategy->text, sizeof strategy->text,
-             "%s: %s, exchange %s over %s, codec %s, rule %s", strategy->name, pace,
-             strategy->exchange->name, topology, strategy->codec->name, strategy->rule->name);
+             "%s: %s%s, exchange %s over %s, codec %s, rule %s", strategy->name, pace,
+             strategy->waits ? ", training waits" : "", strategy->exchange->name, topology,
+             strategy->codec->name, rule);
 }
 
 enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *strategy,
                        struct fault *why)
 {
     struct strategy parsed = {.exchange = &exchange_group, .codec = &codec_f32, .rule = &rule_mean};
+    const struct method *method = NULL;
     enum rc rc;
 
-    rc = parse_averaging(is_given(specs->averaging) ? specs->averaging : "local-sgd", &parsed, why);
+    rc = parse_averaging(is_given(specs->averaging) ? specs->averaging : "local-sgd", &parsed,
+                         &method, why);
     if (rc == RC_OK && is_given(specs->exchange)) {
         rc = parse_exchange(specs->exchange, &parsed, why);
     }
-    if (rc == RC_OK) rc = match_topology(specs, &parsed, why);
+    if (rc == RC_OK) rc = match_topology(specs, method, &parsed, why);
     if (rc == RC_OK && is_given(specs->codec)) rc = codec_find(specs->codec, &parsed.codec, why);
     if (rc == RC_OK && is_given(specs->rule)) rc = parse_rule(specs->rule, &parsed, why);
     if (rc == RC_OK && is_given(specs->pace)) rc = parse_pace(specs->pace, &parsed, why);
+    if (rc == RC_OK) rc = match_rule(&parsed, why);
     if (rc != RC_OK) return rc;
     describe(&parsed);
     *strategy = parsed;
     return RC_OK;
+}
+
+uint64_t strategy_every(const struct strategy *strategy, uint64_t step)
+{
+    return step < strategy->switch_steps ? 1 : strategy->every_steps;
 }
 
 struct topology strategy_topology(const struct strategy *strategy, size_t members)

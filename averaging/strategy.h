@@ -16,23 +16,28 @@ struct strategy {
     const char *name;
     bool is_averaging;        /* false: `none` */
     uint64_t every_steps;     /* pace: a round every so many optimizer steps (H) */
+    uint64_t switch_steps;    /* post-local: a round at every step before this one */
+    bool waits;               /* no step is taken between a round's snapshot and its result */
     uint64_t every_ns;        /* pace: or every so long; 0: by steps */
     struct topology topology; /* as given; strategy_topology() says what to use */
     bool topology_is_default; /* not given: complete up to 16 peers, groups:8 beyond */
     const struct exchange_ops *exchange;
     const struct codec_ops *codec;
     const struct rule_ops *rule;
-    char text[160]; /* all coordinates in words, printed at the start and stored with the run */
+    struct rule_settings rule_settings;
+    char text[320]; /* all coordinates in words, printed at the start and stored with the run */
 };
 
 struct strategy_specs { /* NULL or "": not given */
     const char *averaging, *topology, *exchange, *codec, *rule, *pace;
 };
 
-/** RC_PARSE / RC_USAGE: the column, or the nearest known name. `local-sgd` is group over
- *  `complete`, H=16; with `--exchange pair` it pairs at random. */
+/** RC_PARSE / RC_USAGE: the column, or the nearest known name. The methods, their settings and
+ *  papers: averaging/README.md. */
 MUST_USE enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *strategy,
                                 struct fault *why);
+/** Steps from one round to the next for a peer at `step`; 0: rounds go by time. */
+uint64_t strategy_every(const struct strategy *strategy, uint64_t step);
 /** The topology for a swarm of so many live members, this peer included: a pure function, so that
  *  peers with equal views agree. */
 struct topology strategy_topology(const struct strategy *strategy, size_t members);

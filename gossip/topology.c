@@ -2,7 +2,9 @@
  * With whom a peer mixes in a round. Everyone sorts the same members by a hash that changes with
  * the round, so all agree on the groups without a word: neighbours in that order form one group.
  * Over the rounds every pair meets, which is what makes small groups approach the mean of all
- * (random grouping as in Ryabinin et al. 2021, "Moshpit SGD", arXiv:2103.03239, without its grid).
+ * (random grouping as in Ryabinin et al. 2021, "Moshpit SGD", arXiv:2103.03239). With `grid` the
+ * members, sorted by id, fill a grid, and each round takes the lines of one dimension, as in the
+ * same paper: when all cells are taken, as many rounds as dimensions give everyone the exact mean.
  * Pure; any thread.
  */
 #include "gossip/topology.h"
@@ -12,6 +14,7 @@
 #include "gossip/wire/limits.h"
 
 #define GROUPS_PREFIX "groups:"
+#define GRID_PREFIX   "grid:"
 
 /* A member and its place in the order of this round. */
 struct seat {
@@ -19,7 +22,9 @@ struct seat {
     struct peer_id id;
 };
 
-static enum rc parse_group_size(const char *text, struct topology *topology, struct fault *why)
+/* `text` follows the colon of `spec`. */
+static enum rc parse_group_size(const char *spec, const char *text, enum topology_kind kind,
+                                struct topology *topology, struct fault *why)
 {
     uint32_t size = 0;
     size_t i;
@@ -29,11 +34,11 @@ static enum rc parse_group_size(const char *text, struct topology *topology, str
     }
     if (i == 0 || text[i] != '\0' || size < 2 || size > GROUP_MEMBERS_MAX) {
         return fault_set(why, RC_PARSE,
-                         "topology \"groups:%.32s\", column %zu: the group size must be a number "
-                         "from 2 to %d",
-                         text, strlen(GROUPS_PREFIX) + 1, (int)GROUP_MEMBERS_MAX);
+                         "topology \"%.40s\", column %zu: the %s must be a number from 2 to %d",
+                         spec, (size_t)(text - spec) + 1,
+                         kind == TOPOLOGY_GRID ? "side" : "group size", (int)GROUP_MEMBERS_MAX);
     }
-    *topology = (struct topology){.kind = TOPOLOGY_GROUPS, .group_size = size};
+    *topology = (struct topology){.kind = kind, .group_size = size};
     return RC_OK;
 }
 
@@ -49,11 +54,15 @@ enum rc topology_parse(const char *spec, struct topology *topology, struct fault
         return RC_OK;
     }
     if (strncmp(spec, GROUPS_PREFIX, strlen(GROUPS_PREFIX)) == 0) {
-        return parse_group_size(spec + strlen(GROUPS_PREFIX), topology, why);
+        return parse_group_size(spec, spec + strlen(GROUPS_PREFIX), TOPOLOGY_GROUPS, topology, why);
     }
-    return fault_set(
-        why, RC_PARSE,
-        "topology \"%.32s\", column 1: unknown; known are complete, groups:SIZE, pairs", spec);
+    if (strncmp(spec, GRID_PREFIX, strlen(GRID_PREFIX)) == 0) {
+        return parse_group_size(spec, spec + strlen(GRID_PREFIX), TOPOLOGY_GRID, topology, why);
+    }
+    return fault_set(why, RC_PARSE,
+                     "topology \"%.32s\", column 1: unknown; known are complete, groups:SIZE, "
+                     "grid:SIZE, pairs",
+                     spec);
 }
 
 static int seat_compare(const void *a, const void *b)
@@ -133,6 +142,51 @@ static void keep_nearest(struct seat *seats, size_t *count, size_t max, const st
     (*count)++;
 }
 
+/* The grid for so many members: the fewest dimensions of sides up to `size`, then the shortest side
+ * that does, so that cells stay empty only where the number asks for it. */
+static void grid_shape(size_t members, size_t size, size_t *side, size_t *dimensions)
+{
+    size_t cells = size;
+
+    *dimensions = 1;
+    for (; cells < members; cells *= size) {
+        (*dimensions)++;
+    }
+    for (*side = 2;; (*side)++) {
+        cells = 1;
+        for (size_t i = 0; i < *dimensions; i++) {
+            cells *= *side;
+        }
+        if (cells >= members) return;
+    }
+}
+
+/* The line of the grid through `place` in the dimension whose turn it is, in proposing order. */
+static size_t grid_group(const struct topology *topology, struct digest run_id, uint64_t round,
+                         size_t place, const struct peer_id *members, size_t members_count,
+                         struct peer_id *group, size_t max)
+{
+    size_t size = topology->group_size < max ? topology->group_size : max;
+    size_t side, dimensions, stride = 1, count = 0;
+    struct seat line[GROUP_MEMBERS_MAX];
+
+    grid_shape(members_count, size, &side, &dimensions);
+    for (size_t i = 0; i < round % dimensions; i++) {
+        stride *= side;
+    }
+    for (size_t i = 0, at = place - place / stride % side * stride; i < side; i++, at += stride) {
+        struct seat seat;
+
+        if (at >= members_count) break;
+        seat = (struct seat){.key = seat_key(run_id, round, members[at]), .id = members[at]};
+        keep_nearest(line, &count, GROUP_MEMBERS_MAX, &seat, true);
+    }
+    for (size_t i = 0; i < count; i++) {
+        group[i] = line[i].id;
+    }
+    return count;
+}
+
 size_t topology_group(const struct topology *topology, struct digest run_id, uint64_t round,
                       struct peer_id self, const struct peer_id *members, size_t members_count,
                       struct peer_id *group, size_t max)
@@ -141,6 +195,13 @@ size_t topology_group(const struct topology *topology, struct digest run_id, uin
     struct seat below[GROUP_MEMBERS_MAX], above[GROUP_MEMBERS_MAX];
     size_t place = 0, first, count, below_count = 0, above_count = 0;
 
+    if (topology->kind == TOPOLOGY_GRID) {
+        while (place < members_count && !peer_id_is_equal(members[place], self)) {
+            place++;
+        }
+        CHECK(place < members_count && max >= 2);
+        return grid_group(topology, run_id, round, place, members, members_count, group, max);
+    }
     for (size_t i = 0; i < members_count; i++) {
         struct seat seat = {.key = seat_key(run_id, round, members[i]), .id = members[i]};
 

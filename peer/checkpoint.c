@@ -37,6 +37,18 @@ static enum rc add_sections(struct learner *learner, struct tensor_file *file, f
     return rc;
 }
 
+static const char *const rule_names[RULE_STATE_MAX] = {"rule.0", "rule.1"};
+
+static enum rc add_rule(const struct checkpoint *checkpoint, struct tensor_file *file)
+{
+    enum rc rc = RC_OK;
+
+    for (size_t i = 0; i < checkpoint->rule_count && rc == RC_OK; i++) {
+        rc = tensor_file_add_f32(file, rule_names[i], checkpoint->rule[i], checkpoint->rule_values);
+    }
+    return rc;
+}
+
 static enum rc add_peer(const struct checkpoint *checkpoint, struct learner *learner,
                         struct tensor_file *file)
 {
@@ -82,6 +94,7 @@ static enum rc save_state(struct env *env, struct learner *learner,
     fault_set(why, rc, "cannot write a checkpoint: out of memory");
     if (file == NULL || parameters == NULL || buffers == NULL) goto out;
     rc = add_peer(checkpoint, learner, file);
+    if (rc == RC_OK) rc = add_rule(checkpoint, file);
     if (rc == RC_OK) rc = add_sections(learner, file, parameters, buffers);
     if (rc == RC_OK) rc = learner->ops->save(learner, file);
     if (rc != RC_OK) {
@@ -156,6 +169,33 @@ static enum rc load_peer(const struct tensor_file *file, struct checkpoint *chec
     return RC_OK;
 }
 
+/* None, or planes of one size; whether they fit is for the rule to say. */
+static enum rc load_rule(const struct tensor_file *file, struct checkpoint *checkpoint)
+{
+    const struct tensor_view *views[RULE_STATE_MAX];
+    size_t count = 0;
+
+    while (count < RULE_STATE_MAX && (views[count] = tensor_file_find(file, rule_names[count]))) {
+        if (strcmp(views[count]->dtype, "F32") != 0 || views[count]->bytes_count == 0 ||
+            views[count]->bytes_count != views[0]->bytes_count) {
+            return RC_FORMAT;
+        }
+        count++;
+    }
+    if (count == 0) return RC_OK;
+    checkpoint->rule_values = views[0]->bytes_count / sizeof(float);
+    checkpoint->rule_owned = mem_aligned(count * views[0]->bytes_count);
+    if (checkpoint->rule_owned == NULL) return RC_NOMEM;
+    for (size_t i = 0; i < count; i++) {
+        float *plane = checkpoint->rule_owned + i * checkpoint->rule_values;
+
+        memcpy(plane, views[i]->bytes, views[i]->bytes_count);
+        checkpoint->rule[i] = plane;
+    }
+    checkpoint->rule_count = count;
+    return RC_OK;
+}
+
 static enum rc load_all(struct learner *learner, const struct tensor_file *file,
                         struct checkpoint *checkpoint, struct fault *why)
 {
@@ -176,6 +216,7 @@ static enum rc load_all(struct learner *learner, const struct tensor_file *file,
                          STATE_FILE);
     }
     rc = load_peer(file, checkpoint);
+    if (rc == RC_OK) rc = load_rule(file, checkpoint);
     if (rc == RC_OK) rc = load_section(learner, file, "peer.parameters", SECTION_PARAMETERS);
     if (rc == RC_OK) rc = load_section(learner, file, "peer.buffers", SECTION_BUFFERS);
     if (rc != RC_OK) {
@@ -215,4 +256,7 @@ void checkpoint_deinit(struct checkpoint *checkpoint)
     mem_free(checkpoint->exchange);
     checkpoint->exchange = NULL;
     checkpoint->exchange_bytes = 0;
+    mem_free(checkpoint->rule_owned);
+    checkpoint->rule_owned = NULL;
+    checkpoint->rule_count = 0;
 }

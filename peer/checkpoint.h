@@ -6,6 +6,7 @@
 #ifndef GRAPEVINE_PEER_CHECKPOINT_H
 #define GRAPEVINE_PEER_CHECKPOINT_H
 
+#include "averaging/rule.h"
 #include "peer/env/env.h"
 #include "replica/learner.h"
 #include "replica/store_safetensors.h"
@@ -18,6 +19,10 @@ struct checkpoint {
     uint64_t own_steps;     /* taken by this peer itself, over restarts: what goals count */
     uint8_t *exchange;      /* exchange_ops.save, from mem_*; may be NULL */
     size_t exchange_bytes;
+    /* What the averaging rule keeps between rounds, planes of rule_values each (rule.h). */
+    const float *rule[RULE_STATE_MAX];
+    float *rule_owned; /* after a load: the memory of all of them, from mem_*; else NULL */
+    size_t rule_count, rule_values;
 };
 
 /** Writes the model file's tensors and card into `file`; NULL hook: no model file. */

@@ -549,7 +549,8 @@ static enum rc resume(struct node *node, struct fault *why)
     if (node->round == NULL) return RC_OK;
     round_set_lineage(node->round, node->lineage);
     round_set_number(node->round, checkpoint->round);
-    if (checkpoint->exchange_bytes == 0) return RC_OK;
+    rc = node_restore_rule(node, checkpoint, why);
+    if (rc != RC_OK || checkpoint->exchange_bytes == 0) return rc;
     rc = round_load(node->round, checkpoint->exchange, checkpoint->exchange_bytes);
     if (rc != RC_OK) fault_set(why, rc, "the checkpoint's round outcomes are damaged");
     return rc;

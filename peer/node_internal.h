@@ -185,6 +185,11 @@ const char *node_learner_why(const struct node *node, enum rc rc);
 
 /* node_round.c: with whom we average */
 void node_begin_round(struct node *node);
+/** The method lets no step be taken now: a round is under way. */
+bool node_waits_for_round(const struct node *node);
+/** Before the first round: what the rule kept, from a checkpoint. */
+MUST_USE enum rc node_restore_rule(struct node *node, const struct checkpoint *checkpoint,
+                                   struct fault *why);
 /** A message of the round family from a neighbour, if it may be heard. */
 void node_on_round_message(struct node *node, struct peer_id from, const struct message *message);
 /** `peer` failed us or misbehaved: no rounds with it for a while, or no link. */

@@ -84,7 +84,27 @@ static bool round_is_due(const struct node *node)
 
     if (node->round == NULL || round_is_active(node->round)) return false;
     if (strategy->every_ns > 0) return node_now(node) >= node->mixed_ns + strategy->every_ns;
-    return node->step >= node->mixed_step + strategy->every_steps;
+    return node->step >= node->mixed_step + strategy_every(strategy, node->step);
+}
+
+bool node_waits_for_round(const struct node *node)
+{
+    return node->options.strategy->waits && node->round != NULL && round_is_active(node->round);
+}
+
+MUST_USE enum rc node_restore_rule(struct node *node, const struct checkpoint *checkpoint,
+                                   struct fault *why)
+{
+    enum rc rc = RC_SHAPE;
+
+    if (checkpoint->rule_count == 0 || checkpoint->rule_values == node->mixed) {
+        rc = round_rule_restore(node->round, checkpoint->rule, checkpoint->rule_count);
+    }
+    if (rc == RC_OK) return RC_OK;
+    return fault_set(why, rc,
+                     "the checkpoint's state of averaging does not fit --averaging: %s; give the "
+                     "method it was written with, or another --out",
+                     rc_text(rc));
 }
 
 /* With whom: for group exchanges the group in proposing order; for pair exchanges the partner,
@@ -126,8 +146,8 @@ void node_begin_round(struct node *node)
     count = mixing_members(node, ids);
     node->mixed_step = node->step;
     node->mixed_ns = node_now(node);
-    node->pace_count =
-        strategy->every_steps > 0 ? node->step / strategy->every_steps : node->pace_count + 1;
+    node->pace_count = strategy->every_ns == 0 ? node->step / strategy_every(strategy, node->step)
+                                               : node->pace_count + 1;
     if (count < 2) return; /* alone: train on */
     members.count = choose_members(node, ids, count, chosen);
     for (uint32_t i = 0; i < members.count; i++) {

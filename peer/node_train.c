@@ -268,6 +268,7 @@ static void checkpointed(struct node *node, struct border_job *job)
     bool is_last = node->state == NODE_LEAVING;
 
     checkpoint_deinit(&job->checkpoint);
+    if (node->round != NULL) round_hold(node->round, false);
     if (job->rc == RC_OK) {
         node->checkpoint_failures = 0;
         node->checkpoint_due_ns = node_now(node) + node->options.checkpoint_every_ns;
@@ -475,6 +476,9 @@ static void border_checkpoint(struct node *node)
             RC_OK) {
             log_warn(node->options.log, "the checkpoint is without round outcomes: out of memory");
         }
+        round_hold(node->round, true);
+        job->checkpoint.rule_count = round_rule_state(node->round, job->checkpoint.rule);
+        job->checkpoint.rule_values = node->mixed;
     }
     border_submit(node);
 }
@@ -524,11 +528,11 @@ static uint32_t job_steps(struct node *node)
     const struct strategy *strategy = node->options.strategy;
     uint64_t steps = node->step_ns == 0 ? 1 : NODE_TRAIN_JOB_NS / (node->step_ns + 1);
     uint64_t since = node->step - node->mixed_step;
+    uint64_t every = strategy_every(strategy, node->step);
 
     if (steps == 0) steps = 1;
-    if (node->round != NULL && strategy->every_steps > 0 && since < strategy->every_steps &&
-        steps > strategy->every_steps - since) {
-        steps = strategy->every_steps - since;
+    if (node->round != NULL && every > 0 && since < every && steps > every - since) {
+        steps = every - since;
     }
     if (node->goal_steps > node->own_steps && steps > node->goal_steps - node->own_steps) {
         steps = node->goal_steps - node->own_steps;
@@ -676,6 +680,7 @@ static bool border_choose(struct node *node)
     }
     if (node->state == NODE_TRAINING) node_begin_round(node);
     if (border_read(node, node_now(node)) || node->state != NODE_TRAINING) return false;
+    if (node_waits_for_round(node)) return false;
     border_train(node);
     return false;
 }

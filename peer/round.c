@@ -60,6 +60,8 @@ void round_on_snapshot(struct round *round, enum rc rc)
         snapshot_failed(round, rc == RC_OK ? RC_NOMEM : rc);
         return;
     }
+    job->forgets = round->forgets;
+    round->forgets = false;
     round_job_submit(round, job);
 }
 
@@ -110,6 +112,7 @@ static void run_encode(struct round *round, struct round_job *job)
         CHECK(round->offer[chunk] == NULL);
         round->offer[chunk] = blob;
     }
+    if (job->forgets) round->options.strategy->rule->forget(round->rule);
     round->options.strategy->rule->begin(round->rule, &view);
 }
 
@@ -317,11 +320,12 @@ static void settle(struct round *round, const struct command_over *over, struct 
     memcpy(job->bytes, over->bitmap,
            over->bitmap_bytes < bitmap_bytes ? over->bitmap_bytes : bitmap_bytes);
     job->scale = over->scale;
+    job->members = over->members > 0 ? over->members : 1;
     job->to = doubt != NULL ? doubt->difference : round->difference;
     job->doubt = doubt;
     if (doubt != NULL) doubt->is_settling = true;
     round->phase = PHASE_SETTLING;
-    round_job_submit(round, job);
+    round_settle_submit(round, job);
 }
 
 static void cancel(struct round *round)
@@ -387,8 +391,10 @@ static enum rc put_difference(struct round *round)
 
 static void run_settle(struct round *round, struct round_job *job)
 {
-    round->options.strategy->rule->settle(round->rule, job->bytes, CHUNK_VALUES, job->scale,
-                                          job->to);
+    const struct rule_ops *rule = round->options.strategy->rule;
+
+    rule->set_members(round->rule, job->members);
+    rule->settle(round->rule, job->bytes, CHUNK_VALUES, job->scale, job->to);
     for (size_t i = 0; i < round->options.parameters; i++) {
         job->squared += (double)job->to[i] * (double)job->to[i];
     }

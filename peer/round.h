@@ -88,6 +88,14 @@ void round_discard(struct round *round);
 /** A committed difference is being computed: a checkpoint taken now would say it was applied. */
 bool round_is_settling(const struct round *round);
 
+/** While held, nothing is settled, so what the rule keeps between rounds stands still: for a
+ *  checkpoint, which reads it from another thread. */
+void round_hold(struct round *round, bool is_held);
+/** See rule.h: state and restore. The planes may be read while the round is held; restore before
+ *  the first round. */
+size_t round_rule_state(const struct round *round, const float *planes[RULE_STATE_MAX]);
+MUST_USE enum rc round_rule_restore(struct round *round, const float *const *planes, size_t count);
+
 /** Jobs submitted and not yet done: an env may stop only at 0. */
 uint32_t round_jobs(const struct round *round);
 void round_stats(const struct round *round, struct round_stats *stats);

@@ -34,7 +34,9 @@ struct round_job {
     struct chunk_ref chunk;
     uint32_t first, count;
     float weight, scale;
-    uint8_t *bytes; /* DECODE: the encoded chunk; SETTLE: the bitmap. From mem_*, owned */
+    uint32_t members; /* SETTLE */
+    bool forgets;     /* ENCODE */
+    uint8_t *bytes;   /* DECODE: the encoded chunk; SETTLE: the bitmap. From mem_*, owned */
     size_t bytes_count;
     float *to; /* SETTLE: where the difference goes */
     enum rc rc;
@@ -82,6 +84,9 @@ struct round {
     struct blob **mean;  /* [chunks] encoded means of our part */
     struct round_doubt doubts[ROUND_DOUBTS_MAX];
     struct round_jobs_list jobs, held;
+    struct round_job *deferred; /* a settlement that waits for a checkpoint to be written */
+    bool is_held;
+    bool forgets; /* the model was replaced: the rule begins anew with the next snapshot */
     uint32_t jobs_count;
     struct round_stats stats;
 };
@@ -100,6 +105,8 @@ void round_blobs_clear(struct blob **blobs, uint32_t count);
 /** NULL: no memory. `values` is what it works through, for its modelled cost. */
 struct round_job *round_job_create(struct round *round, enum round_work work, size_t values);
 void round_job_submit(struct round *round, struct round_job *job);
+/** The same for a settlement, which waits while the round is held. */
+void round_settle_submit(struct round *round, struct round_job *job);
 void round_job_free(struct round_job *job);
 void round_jobs_clear(struct round_jobs_list *jobs);
 /** A slot for a pair round in doubt; NULL: all are taken, or no memory. */

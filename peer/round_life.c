@@ -39,7 +39,7 @@ static bool round_allocate(struct round *round)
 
     memcpy(options.codec, strategy->codec->name, strlen(strategy->codec->name) + 1);
     round->exchange = round->ops->create(&options);
-    round->rule = strategy->rule->create(round->options.values);
+    round->rule = strategy->rule->create(round->options.values, &strategy->rule_settings);
     round->snapshot = mem_aligned(bytes);
     round->own = strategy->codec->is_lossless ? round->snapshot : mem_aligned(bytes);
     round->difference = mem_aligned(bytes);
@@ -110,6 +110,7 @@ void round_destroy(struct round *round)
     if (round == NULL) return;
     round_jobs_clear(&round->jobs);
     round_jobs_clear(&round->held);
+    if (round->deferred != NULL) round_job_free(round->deferred);
     for (int i = 0; i < ROUND_DOUBTS_MAX; i++) {
         round_doubt_clear(&round->doubts[i]);
     }
@@ -241,6 +242,40 @@ void round_discard(struct round *round)
     }
     if (round->phase == PHASE_READY) round->phase = PHASE_IDLE;
     round->is_discarding = round->phase == PHASE_SETTLING;
+    round->forgets = true;
+}
+
+/* ---- what outlives rounds ---- */
+
+void round_hold(struct round *round, bool is_held)
+{
+    struct round_job *job = round->deferred;
+
+    round->is_held = is_held;
+    if (is_held || job == NULL) return;
+    round->deferred = NULL;
+    round_job_submit(round, job);
+}
+
+void round_settle_submit(struct round *round, struct round_job *job)
+{
+    if (round->is_held) {
+        CHECK(round->deferred == NULL); /* one settles at a time */
+        round->deferred = job;
+    } else {
+        round_job_submit(round, job);
+    }
+}
+
+size_t round_rule_state(const struct round *round, const float *planes[RULE_STATE_MAX])
+{
+    if (round->forgets) return 0;
+    return round->options.strategy->rule->state(round->rule, planes);
+}
+
+MUST_USE enum rc round_rule_restore(struct round *round, const float *const *planes, size_t count)
+{
+    return round->options.strategy->rule->restore(round->rule, planes, count);
 }
 
 bool round_is_settling(const struct round *round)

@@ -54,8 +54,10 @@ struct cluster *cluster_create(const struct cluster_options *options)
                               .jitter_ns = options->jitter_ns,
                               .bytes_per_s = options->bytes_per_s,
                               .hosts_max = options->peers + options->guests + 1};
-    struct strategy_specs specs = {
-        .averaging = options->averaging, .exchange = options->exchange, .codec = options->codec};
+    struct strategy_specs specs = {.averaging = options->averaging,
+                                   .exchange = options->exchange,
+                                   .codec = options->codec,
+                                   .topology = options->topology};
     struct cluster *cluster = mem_alloc(sizeof *cluster);
     struct fault why = {""};
     uint32_t unused;

@@ -15,10 +15,10 @@ enum { CLUSTER_PEERS_MAX = 256 };
 struct cluster_options {
     uint32_t peers;
     uint64_t seed;
-    const char *averaging, *exchange, *codec; /* as on the command line; NULL: default */
-    size_t values;                            /* of the plane; 0: 1,000 */
-    uint64_t steps;                           /* goal; 0: run for ever */
-    uint64_t step_cost_ns;                    /* 0: 10 ms */
+    const char *averaging, *exchange, *codec, *topology; /* as on the command line; NULL: default */
+    size_t values;                                       /* of the plane; 0: 1,000 */
+    uint64_t steps;                                      /* goal; 0: run for ever */
+    uint64_t step_cost_ns;                               /* 0: 10 ms */
     uint64_t latency_ns, jitter_ns, bytes_per_s;
     double noise, centre_spread, learning_rate; /* of the toy; 0: its default */
     bool is_quiet;   /* learning rate 0: nothing moves but by averaging */

@@ -46,7 +46,7 @@ static void the_two_ends_of_a_pair_get_exact_negatives(void **state)
                              RC_OK);
         }
         for (int end = 0; end < 2; end++) {
-            struct rule *rule = rules[0]->create(VALUES);
+            struct rule *rule = rules[0]->create(VALUES, NULL);
             struct rule_view view = {y[end], VALUES};
 
             rules[0]->begin(rule, &view);
@@ -77,7 +77,7 @@ static void late_commits_give_the_same_bits(void **state)
 
     FOR_EACH_SEED (seed, 30) {
         struct rule_view view = {own, VALUES};
-        struct rule *rule = rules[0]->create(VALUES);
+        struct rule *rule = rules[0]->create(VALUES, NULL);
         float scale;
 
         rng_init(&rng, seed, 0);
@@ -105,7 +105,7 @@ static void the_mean_is_weighted_by_what_was_absorbed(void **state)
     struct rng rng;
 
     FOR_EACH_SEED (seed, 50) {
-        struct rule *rule = rules[0]->create(VALUES);
+        struct rule *rule = rules[0]->create(VALUES, NULL);
         struct rule_view view = {planes[0], VALUES};
         float weights[5];
         double total = 0;
@@ -143,7 +143,7 @@ static void ranges_that_do_not_fit_change_nothing(void **state)
     /* Outside the plane, off the grain, after agreement, before any contribution. */
     static float own[VALUES], out[VALUES];
     struct rule_view view = {own, VALUES};
-    struct rule *rule = rules[0]->create(VALUES);
+    struct rule *rule = rules[0]->create(VALUES, NULL);
     const struct range bad[] = {{VALUES, 1},         {0, VALUES + 1}, {1, RULE_GRAIN},
                                 {0, RULE_GRAIN + 1}, {SIZE_MAX, 64},  {64, SIZE_MAX}};
     uint8_t all = 7;
@@ -172,7 +172,7 @@ static void a_sum_that_overflows_is_not_a_mean(void **state)
     /* Finite contributions, infinite sum: RC_NONFINITE, nothing agreed. */
     static float huge[VALUES], out[VALUES];
     struct rule_view view = {huge, VALUES};
-    struct rule *rule = rules[0]->create(VALUES);
+    struct rule *rule = rules[0]->create(VALUES, NULL);
 
     for (size_t i = 0; i < VALUES; i++) {
         huge[i] = 3e38f;
@@ -194,7 +194,7 @@ static void distances_are_measured_against_what_was_told(void **state)
     /* The squared norm over a range, in double inside. */
     static float own[VALUES], other[VALUES];
     struct rule_view view = {own, VALUES};
-    struct rule *rule = rules[0]->create(VALUES);
+    struct rule *rule = rules[0]->create(VALUES, NULL);
 
     for (size_t i = 0; i < VALUES; i++) {
         other[i] = 2;
@@ -214,17 +214,17 @@ static void short_memory_gives_no_rule(void **state)
 
     for (uint64_t n = 0; rule == NULL; n++) {
         mem_fail_after(n);
-        rule = rules[0]->create(VALUES);
+        rule = rules[0]->create(VALUES, NULL);
         mem_fail_after(UINT64_MAX);
         if (rule == NULL) assert_int_equal(mem_blocks(), before);
         assert_true(n < 10);
     }
     rules[0]->destroy(rule);
     rules[0]->destroy(NULL);
-    rule = rules[0]->create(0);
+    rule = rules[0]->create(0, NULL);
     assert_non_null(rule);
     rules[0]->destroy(rule);
-    assert_null(rules[0]->create(SIZE_MAX));
+    assert_null(rules[0]->create(SIZE_MAX, NULL));
     assert_int_equal(mem_blocks(), before);
 }
 

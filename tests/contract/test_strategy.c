@@ -73,7 +73,7 @@ static void wrong_specs_say_what_and_where(void **state)
         {{.averaging = "local-sgd:"}, RC_PARSE, "column 11: expected key=value"},
         {{.averaging = "local-sgd:H"}, RC_PARSE, "column 11: expected key=value"},
         {{.averaging = "local-sgd:H=0"}, RC_PARSE, "column 13"},
-        {{.averaging = "local-sgd:H=4,"}, RC_PARSE, "column 13"},
+        {{.averaging = "local-sgd:H=4,"}, RC_PARSE, "column 15"},
         {{.averaging = "local-sgd:H=99999999999999999999"}, RC_PARSE, "column 13"},
         {{.averaging = "none:H=3"}, RC_PARSE, "takes no settings"},
         {{.exchange = "grupp"}, RC_PARSE, "did you mean group"},
@@ -84,6 +84,14 @@ static void wrong_specs_say_what_and_where(void **state)
         {{.pace = "time=soon"}, RC_PARSE, "column 6"},
         {{.pace = "time=0s"}, RC_PARSE, "column 6"},
         {{.topology = "rings"}, RC_PARSE, ""},
+        {{.topology = "grid:1"}, RC_PARSE, "column 6"},
+        {{.averaging = "diloco:H=5,momentum=1"}, RC_PARSE, "column 21"},
+        {{.averaging = "diloco:H=5,lr=nan"}, RC_PARSE, "column 15"},
+        {{.averaging = "diloco:H=5,"}, RC_PARSE, "column 12"},
+        {{.averaging = "diloco:mu=1"}, RC_PARSE, "unknown setting"},
+        {{.averaging = "dilocco"}, RC_PARSE, "did you mean diloco"},
+        {{.averaging = "diloco", .exchange = "pair"}, RC_USAGE, "--exchange group"},
+        {{.rule = "nestrov"}, RC_PARSE, "did you mean nesterov"},
         {{.topology = "pairs", .exchange = "group"}, RC_USAGE, "--exchange pair"},
         {{.topology = "complete", .exchange = "pair"}, RC_USAGE, "--topology pairs"},
     };
@@ -125,7 +133,66 @@ static void help_lists_every_method(void **state)
         assert_true(strlen(strategy_help(count)) > 10);
         count++;
     }
-    assert_int_equal(count, 2);
+    assert_int_equal(count, 10);
+}
+
+static void methods_have_the_defaults_of_their_papers(void **state)
+{
+    (void)state;
+    /* What each name means, in the words printed at the start. */
+    static const struct {
+        const char *averaging, *text;
+    } cases[] = {
+        {"allreduce", "allreduce: every step, training waits, exchange group over complete up to "
+                      "16 peers, groups:8 beyond, codec f32, rule mean"},
+        {"post-local:switch=40,H=8",
+         "post-local: every step before step 40, then every 8 steps, training waits, exchange "
+         "group "
+         "over complete up to 16 peers, groups:8 beyond, codec f32, rule mean"},
+        {"ad-psgd", "ad-psgd: every step, exchange pair over pairs, codec f32, rule mean"},
+        {"moshpit", "moshpit: every 16 steps, exchange group over grid:8, codec f32, rule mean"},
+        {"bmuf", "bmuf: every 50 steps, training waits, exchange group over complete up to 16 "
+                 "peers, groups:8 beyond, codec f32, rule block lr 1 momentum 1 - 1/n"},
+        {"bmuf:momentum=0.875",
+         "bmuf: every 50 steps, training waits, exchange group over complete "
+         "up to 16 peers, groups:8 beyond, codec f32, rule block lr 1 "
+         "momentum 0.875"},
+        {"slowmo", "slowmo: every 12 steps, training waits, exchange group over complete up to 16 "
+                   "peers, groups:8 beyond, codec f32, rule slow-momentum lr 1 momentum 0.5"},
+        {"diloco:H=100,lr=0.7,momentum=0.9",
+         "diloco: every 100 steps, training waits, exchange group over complete up to 16 peers, "
+         "groups:8 beyond, codec f32, rule nesterov lr 0.7 momentum 0.9"},
+        {"easgd", "easgd: every 10 steps, training waits, exchange group over complete up to 16 "
+                  "peers, groups:8 beyond, codec f32, rule elastic pull 0.9/n"},
+        {"easgd:tau=16,rho=0.1",
+         "easgd: every 16 steps, training waits, exchange group over complete up to 16 peers, "
+         "groups:8 beyond, codec f32, rule elastic pull 0.1"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct strategy_specs specs = {.averaging = cases[i].averaging};
+        struct strategy s;
+        struct fault why = {""};
+
+        if (strategy_parse(&specs, &s, &why) != RC_OK) fail_msg("%s", why.text);
+        assert_string_equal(s.text, cases[i].text);
+    }
+}
+
+static void post_local_changes_its_pace(void **state)
+{
+    (void)state;
+    /* A round at every step before the switch, every H steps from there on. */
+    struct strategy_specs specs = {.averaging = "post-local:H=8,switch=40"};
+    struct strategy s;
+
+    assert_int_equal(strategy_parse(&specs, &s, NULL), RC_OK);
+    assert_int_equal(strategy_every(&s, 0), 1);
+    assert_int_equal(strategy_every(&s, 39), 1);
+    assert_int_equal(strategy_every(&s, 40), 8);
+    specs.pace = "every=5"; /* replaces H */
+    assert_int_equal(strategy_parse(&specs, &s, NULL), RC_OK);
+    assert_int_equal(strategy_every(&s, 40), 5);
 }
 
 int main(void)
@@ -136,6 +203,8 @@ int main(void)
         cmocka_unit_test(wrong_specs_say_what_and_where),
         cmocka_unit_test(a_name_without_end_is_refused),
         cmocka_unit_test(help_lists_every_method),
+        cmocka_unit_test(methods_have_the_defaults_of_their_papers),
+        cmocka_unit_test(post_local_changes_its_pace),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

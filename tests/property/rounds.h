@@ -204,7 +204,7 @@ static inline void peer_start(struct rounds *r, uint32_t index, const uint8_t *s
     options.seed = r->seed + index;
     snprintf(options.codec, sizeof options.codec, "%s", r->codec->name);
     p->exchange = r->ops->create(&options);
-    p->rule = rule_mean.create(r->values);
+    p->rule = rule_mean.create(r->values, NULL);
     assert_non_null(p->exchange);
     assert_non_null(p->rule);
     r->ops->set_lineage(p->exchange, lineage, &r->commands);

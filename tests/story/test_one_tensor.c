@@ -308,7 +308,7 @@ static void replica_begin(struct story *story, struct traveller *peer, const cha
     peer->own = mem_array(peer->values, sizeof(float));
     peer->staging = mem_array(peer->values, sizeof(float));
     peer->difference = mem_array(peer->values, sizeof(float));
-    peer->rule = rule_mean.create(peer->values);
+    peer->rule = rule_mean.create(peer->values, NULL);
     assert_true(peer->snapshot != NULL && peer->own != NULL && peer->staging != NULL);
     assert_true(peer->difference != NULL && peer->rule != NULL);
 }

@@ -134,6 +134,72 @@ static void pairs_are_two_or_once_three(void **state)
     check_groups(&pairs, 100, 4, 2);
 }
 
+/* Everyone in a line agrees on it, lines have no one in common, and in a full grid as many rounds
+ * as dimensions mix everyone with everyone: the mean of all is then exact. */
+static void lines_of_a_grid_reach_everyone(void **state)
+{
+    static const struct {
+        uint32_t side;
+        size_t count, dimensions;
+    } grids[] = {{4, 16, 2}, {2, 8, 3}, {8, 8, 1}, {8, 64, 2}, {3, 27, 3}};
+
+    (void)state;
+    for (size_t g = 0; g < sizeof grids / sizeof grids[0]; g++) {
+        const struct topology grid = {.kind = TOPOLOGY_GRID, .group_size = grids[g].side};
+        size_t n = grids[g].count;
+        struct peer_id members[64], group[64];
+        double x[64], next[64];
+
+        make_members(members, n, 1);
+        for (size_t i = 0; i < n; i++) {
+            x[i] = (double)(i * i);
+        }
+        for (uint64_t round = 7; round < 7 + grids[g].dimensions; round++) {
+            for (size_t i = 0; i < n; i++) {
+                size_t count = topology_group(&grid, hash_of("r", 1), round, members[i], members, n,
+                                              group, 64);
+
+                assert_int_equal(count, grids[g].side);
+                next[i] = 0;
+                for (size_t k = 0; k < count; k++) {
+                    next[i] += x[group[k].bytes[1]] / (double)count;
+                }
+            }
+            memcpy(x, next, sizeof x);
+        }
+        for (size_t i = 1; i < n; i++) {
+            assert_true(x[i] - x[0] < 1e-9 && x[0] - x[i] < 1e-9);
+        }
+    }
+}
+
+/* Any number: nobody is in a line longer than asked for, and the lines are the same for all. */
+static void a_grid_takes_any_number(void **state)
+{
+    const struct topology grid = {.kind = TOPOLOGY_GRID, .group_size = 4};
+
+    (void)state;
+    for (size_t n = 1; n <= 70; n++) {
+        struct peer_id members[70], group[64], other[64];
+
+        make_members(members, n, 1);
+        for (uint64_t round = 0; round < 5; round++) {
+            for (size_t i = 0; i < n; i++) {
+                size_t count = topology_group(&grid, hash_of("r", 1), round, members[i], members, n,
+                                              group, 64);
+
+                assert_true(count >= 1 && count <= 4);
+                for (size_t k = 0; k < count; k++) {
+                    assert_int_equal(topology_group(&grid, hash_of("r", 1), round, group[k],
+                                                    members, n, other, 64),
+                                     count);
+                    assert_memory_equal(group, other, count * sizeof(group[0]));
+                }
+            }
+        }
+    }
+}
+
 /* The order within a group changes with the round, so no peer proposes for ever. */
 static void who_proposes_first_changes_with_the_round(void **state)
 {
@@ -183,6 +249,8 @@ int main(void)
         cmocka_unit_test(groups_partition_the_swarm_and_everyone_agrees),
         cmocka_unit_test(complete_is_everyone_while_they_fit),
         cmocka_unit_test(pairs_are_two_or_once_three),
+        cmocka_unit_test(lines_of_a_grid_reach_everyone),
+        cmocka_unit_test(a_grid_takes_any_number),
         cmocka_unit_test(who_proposes_first_changes_with_the_round),
         cmocka_unit_test(partners_are_uniform_and_never_oneself),
     };

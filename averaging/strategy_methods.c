@@ -1,0 +1,155 @@
+/*
+ * The published methods, a row each, with the defaults of their papers. README.md of this folder
+ * has the same table for readers.
+ */
+#include "averaging/strategy_methods.h"
+
+#include "base/check.h"
+
+#define OUTER_NESTEROV                                                                             \
+    {                                                                                              \
+        .rate = 0.7f, .momentum = 0.9f, .has_momentum = true                                       \
+    }
+#define OUTER_SLOW                                                                                 \
+    {                                                                                              \
+        .rate = 1, .momentum = 0.5f, .has_momentum = true                                          \
+    }
+#define OUTER_BLOCK                                                                                \
+    {                                                                                              \
+        .rate = 1                                                                                  \
+    }
+#define OUTER_ELASTIC                                                                              \
+    {                                                                                              \
+        .rate = 0.9f                                                                               \
+    }
+#define STEPS_H                                                                                    \
+    {                                                                                              \
+        .key = "H", .kind = SETTING_EVERY                                                          \
+    }
+
+static const struct method methods[] = {
+    {.name = "none", .rule = &rule_mean, .help = "none        each peer trains alone"},
+    {.name = "local-sgd",
+     .is_averaging = true,
+     .every_steps = 16,
+     .exchange = &exchange_group,
+     .rule = &rule_mean,
+     .is_sized = true,
+     .settings = {STEPS_H},
+     .help = "local-sgd   train H steps (16), then take the mean: H=N   Stich 2018, "
+             "arXiv:1805.09767"},
+    {.name = "allreduce",
+     .is_averaging = true,
+     .waits = true,
+     .every_steps = 1,
+     .exchange = &exchange_group,
+     .rule = &rule_mean,
+     .is_sized = true,
+     .help = "allreduce   take the mean after every step, and wait for it   Goyal et al. 2017, "
+             "arXiv:1706.02677"},
+    {.name = "post-local",
+     .is_averaging = true,
+     .waits = true,
+     .every_steps = 16,
+     .switch_steps = 500,
+     .exchange = &exchange_group,
+     .rule = &rule_mean,
+     .is_sized = true,
+     .settings = {STEPS_H, {.key = "switch", .kind = SETTING_SWITCH}},
+     .help = "post-local  as allreduce for the first steps (500), then every H steps (16): H=N, "
+             "switch=N   Lin et al. 2018, arXiv:1808.07217"},
+    {.name = "ad-psgd",
+     .is_averaging = true,
+     .every_steps = 1,
+     .exchange = &exchange_pair,
+     .rule = &rule_mean,
+     .topology = {.kind = TOPOLOGY_PAIRS},
+     .settings = {STEPS_H},
+     .help = "ad-psgd     meet one other half way, at every step if it has time, without waiting: "
+             "H=N   Lian et al. 2018, arXiv:1710.06952"},
+    {.name = "moshpit",
+     .is_averaging = true,
+     .every_steps = 16,
+     .exchange = &exchange_group,
+     .rule = &rule_mean,
+     .topology = {.kind = TOPOLOGY_GRID, .group_size = 8},
+     .settings = {STEPS_H},
+     .help = "moshpit     every H steps (16) the mean of one line of a grid of peers, another "
+             "dimension each time: H=N   Ryabinin et al. 2021, arXiv:2103.03239"},
+    {.name = "bmuf",
+     .is_averaging = true,
+     .waits = true,
+     .every_steps = 50,
+     .exchange = &exchange_group,
+     .rule = &rule_block,
+     .rule_settings = OUTER_BLOCK,
+     .is_sized = true,
+     .settings = {STEPS_H,
+                  {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
+                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}},
+     .help = "bmuf        block momentum every H steps (50): H=N, lr=X (1), momentum=X (1 - 1/n)   "
+             "Chen and Huo 2016"},
+    {.name = "slowmo",
+     .is_averaging = true,
+     .waits = true,
+     .every_steps = 12,
+     .exchange = &exchange_group,
+     .rule = &rule_slow_momentum,
+     .rule_settings = OUTER_SLOW,
+     .is_sized = true,
+     .settings = {STEPS_H,
+                  {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
+                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}},
+     .help = "slowmo      slow momentum every H steps (12): H=N, lr=X (1), momentum=X (0.5)   "
+             "Wang et al. 2019, arXiv:1910.00643"},
+    {.name = "diloco",
+     .is_averaging = true,
+     .waits = true,
+     .every_steps = 100,
+     .exchange = &exchange_group,
+     .rule = &rule_nesterov,
+     .rule_settings = OUTER_NESTEROV,
+     .is_sized = true,
+     .settings = {STEPS_H,
+                  {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 10},
+                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}},
+     .help = "diloco      an outer Nesterov step every H steps (100): H=N, lr=X (0.7), momentum=X "
+             "(0.9)   Douillard et al. 2023, arXiv:2311.08105"},
+    {.name = "easgd",
+     .is_averaging = true,
+     .waits = true,
+     .every_steps = 10,
+     .exchange = &exchange_group,
+     .rule = &rule_elastic,
+     .rule_settings = OUTER_ELASTIC,
+     .is_sized = true,
+     .settings = {{.key = "tau", .kind = SETTING_EVERY},
+                  STEPS_H,
+                  {.key = "beta", .kind = SETTING_RATE, .min = 1e-6, .max = 1},
+                  {.key = "rho", .kind = SETTING_SHARE, .min = 1e-6, .max = 1}},
+     .help = "easgd       springs to a centre that all keep, every tau steps (10): tau=N, beta=X "
+             "(0.9), or rho=X, a peer's own pull (beta/n)   Zhang et al. 2014, arXiv:1412.6651"},
+};
+
+const struct method *method_at(size_t index)
+{
+    return index < ARRAY_COUNT(methods) ? &methods[index] : NULL;
+}
+
+const struct rule_ops *rule_at(size_t index, struct rule_settings *settings)
+{
+    static const struct {
+        const struct rule_ops *ops;
+        struct rule_settings settings;
+    } rules[] = {
+        {.ops = &rule_mean},
+        {&rule_nesterov, OUTER_NESTEROV},
+        {&rule_slow_momentum, OUTER_SLOW},
+        {&rule_block, OUTER_BLOCK},
+        {&rule_elastic, OUTER_ELASTIC},
+    };
+
+    if (index >= ARRAY_COUNT(rules)) return NULL;
+    *settings = rules[index].settings;
+    return rules[index].ops;
+}

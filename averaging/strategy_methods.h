@@ -1,0 +1,42 @@
+/* strategy_methods: the table of published methods; private to averaging/strategy*.c. */
+#ifndef GRAPEVINE_AVERAGING_STRATEGY_METHODS_H
+#define GRAPEVINE_AVERAGING_STRATEGY_METHODS_H
+
+#include "averaging/strategy.h"
+
+enum { METHOD_KEYS_MAX = 4 };
+
+enum setting_kind {
+    SETTING_EVERY,    /* steps between rounds */
+    SETTING_SWITCH,   /* steps before which every step has a round */
+    SETTING_RATE,     /* of the rule */
+    SETTING_MOMENTUM, /* of the rule */
+    SETTING_SHARE     /* of the rule */
+};
+
+struct setting {
+    const char *key; /* NULL ends a method's list */
+    enum setting_kind kind;
+    double min, max; /* of a number that is not a count of steps */
+};
+
+struct method {
+    const char *name;
+    bool is_averaging;
+    bool waits;
+    uint64_t every_steps, switch_steps;
+    const struct exchange_ops *exchange;
+    const struct rule_ops *rule;
+    struct rule_settings rule_settings;
+    struct topology topology;
+    bool is_sized; /* complete becomes groups in a large swarm */
+    struct setting settings[METHOD_KEYS_MAX];
+    const char *help;
+};
+
+/** NULL past the end. */
+const struct method *method_at(size_t index);
+/** The rules of `--rule`, with the settings they have without a method; NULL past the end. */
+const struct rule_ops *rule_at(size_t index, struct rule_settings *settings);
+
+#endif

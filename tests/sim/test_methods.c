@@ -1,0 +1,203 @@
+/* Every method of --averaging, run by complete peers in the simulated world. */
+#include "tests/check.h"
+
+#include "base/bytes.h"
+#include "base/mem.h"
+#include "testnet/cluster.h"
+
+#include <math.h>
+
+enum { VALUES = 600 };
+
+static const char *const methods[] = {
+    "local-sgd:H=4",
+    "allreduce",
+    "post-local:H=4,switch=20",
+    "ad-psgd",
+    "moshpit:H=4",
+    "bmuf:H=4",
+    "slowmo:H=4",
+    "diloco:H=4",
+    "easgd:tau=4",
+    "easgd:rho=0.2",
+    "diloco:H=4,lr=1,momentum=0",
+};
+
+static struct cluster *start(struct cluster_options options, uint64_t seed, const char *averaging)
+{
+    struct cluster *cluster;
+    uint32_t first = 0;
+
+    options.seed = seed;
+    options.averaging = averaging;
+    options.latency_ns = NS_PER_MS;
+    options.values = VALUES;
+    cluster = cluster_create(&options);
+    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+    for (uint32_t i = 0; i < options.peers; i++) {
+        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
+    }
+    check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
+    return cluster;
+}
+
+/* Every peer somewhere else, so that coming together can be seen. */
+static void scatter(struct cluster *cluster, uint32_t peers, uint64_t seed)
+{
+    float plane[VALUES];
+    struct rng rng;
+
+    rng_init(&rng, seed, 77);
+    for (uint32_t i = 0; i < peers; i++) {
+        for (size_t k = 0; k < VALUES; k++) {
+            plane[k] = (float)rng_normal(&rng);
+        }
+        cluster_assign(cluster, i, plane);
+    }
+}
+
+static struct node_report report_of(struct cluster *cluster, uint32_t peer)
+{
+    struct node_report report;
+
+    node_report(cluster_node(cluster, peer), &report);
+    return report;
+}
+
+/* Without training, averaging alone must bring everyone to one place. An elastic pull leaves
+ * (1 - alpha) of the way each round, so that is looked at after many rounds. */
+static void every_method_brings_peers_together(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
+        struct cluster_options options = {.peers = 4, .is_quiet = true};
+        struct cluster *cluster = start(options, m + 1, methods[m]);
+        double before, after;
+
+        scatter(cluster, 4, m);
+        before = cluster_distance(cluster);
+        cluster_run(cluster, 10 * NS_PER_S);
+        after = cluster_distance(cluster);
+        if (!(before > 10 && after < 1e-3 * before)) {
+            fail_msg("%s: %g apart, then %g", methods[m], before, after);
+        }
+        cluster_destroy(cluster);
+    }
+}
+
+/* Peers with unlike data find the optimum of all, which none finds alone. */
+static void every_method_trains_to_the_common_optimum(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
+        struct cluster_options options = {
+            .peers = 4, .noise = 0.01, .centre_spread = 1, .learning_rate = 0.05};
+        struct cluster *cluster = start(options, m + 1, methods[m]);
+        double distance;
+
+        cluster_run(cluster, 20 * NS_PER_S);
+        distance = cluster_distance(cluster);
+        for (uint32_t i = 0; i < 4; i++) {
+            struct node_report report = report_of(cluster, i);
+
+            if (report.rounds_ok < 20) {
+                fail_msg("%s: %llu rounds", methods[m], (unsigned long long)report.rounds_ok);
+            }
+        }
+        /* Alone each would end sqrt(VALUES) * sqrt(3/4) = 21 from the mean of all. Springs of 0.9 /
+         * 4 against 4 steps of 0.05 hold at 0.2 / (0.2 + 0.225) of that; means are far closer. */
+        if (!(distance < 12)) fail_msg("%s: %g apart", methods[m], distance);
+        cluster_destroy(cluster);
+    }
+}
+
+/* allreduce: no step is taken between a round's snapshot and its result, so a peer takes at most
+ * one step a round, but for those when nobody else was there. */
+static void training_waits_where_the_method_says_so(void **state)
+{
+    (void)state;
+    struct cluster_options options = {.peers = 3};
+    struct cluster *cluster = start(options, 1, "allreduce");
+    struct node_report before = report_of(cluster, 1), after;
+
+    cluster_run(cluster, 20 * NS_PER_S);
+    after = report_of(cluster, 1);
+    assert_true(after.rounds_ok > before.rounds_ok + 100);
+    assert_true(after.step - before.step <= after.rounds_ok - before.rounds_ok +
+                                                (after.rounds_aborted - before.rounds_aborted) + 5);
+    cluster_destroy(cluster);
+}
+
+/* A peer that waits must not wait for one that is gone. */
+static void nobody_waits_for_the_dead(void **state)
+{
+    (void)state;
+    FOR_EACH_SEED (seed, 4) {
+        struct cluster_options options = {.peers = 4, .learning_rate = 0.05, .noise = 0.01};
+        struct cluster *cluster = start(options, seed, seed % 2 == 0 ? "allreduce" : "diloco:H=4");
+        const uint32_t first = 0;
+        struct node_report before, after;
+
+        cluster_run(cluster, 5 * NS_PER_S);
+        cluster_crash(cluster, 3);
+        cluster_run(cluster, 20 * NS_PER_S); /* noticed by now */
+        before = report_of(cluster, 1);
+        cluster_run(cluster, 10 * NS_PER_S);
+        after = report_of(cluster, 1);
+        check_seed(seed, after.step > before.step + 100);
+        check_seed(seed, after.rounds_ok > before.rounds_ok + 20);
+        cluster_start(cluster, 3, &first, 1); /* from its checkpoint, anchor included */
+        check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 30 * NS_PER_S));
+        cluster_run(cluster, 20 * NS_PER_S);
+        check_seed(seed, report_of(cluster, 3).rounds_ok > 0);
+        check_seed(seed, cluster_distance(cluster) < 1);
+        cluster_destroy(cluster);
+    }
+}
+
+static bool have_all_two_rounds(struct cluster *cluster, void *context)
+{
+    const uint64_t *wanted = context;
+
+    for (uint32_t i = 0; i < 16; i++) {
+        if (report_of(cluster, i).rounds_ok < wanted[i]) return false;
+    }
+    return true;
+}
+
+/* A full 4 x 4 grid: the exact mean of all after two rounds, one of lines and one of columns. */
+static void a_full_grid_is_exact_after_two_rounds(void **state)
+{
+    (void)state;
+    struct cluster_options options = {
+        .peers = 16, .is_quiet = true, .topology = "grid:4", .step_cost_ns = 50 * NS_PER_MS};
+    struct cluster *cluster = start(options, 3, "moshpit:H=40");
+    uint64_t wanted[16];
+    double before;
+
+    cluster_run(cluster, 5 * NS_PER_S);
+    for (uint32_t i = 0; i < 16; i++) {
+        wanted[i] = report_of(cluster, i).rounds_ok + 3; /* one may be under way */
+    }
+    scatter(cluster, 16, 5);
+    before = cluster_distance(cluster);
+    assert_true(cluster_run_until(cluster, have_all_two_rounds, wanted, 60 * NS_PER_S));
+    cluster_run(cluster, NS_PER_S);
+    if (cluster_distance(cluster) > 1e-6 * before) {
+        fail_msg("%g apart of %g", cluster_distance(cluster), before);
+    }
+    cluster_destroy(cluster);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_method_brings_peers_together),
+        cmocka_unit_test(every_method_trains_to_the_common_optimum),
+        cmocka_unit_test(training_waits_where_the_method_says_so),
+        cmocka_unit_test(nobody_waits_for_the_dead),
+        cmocka_unit_test(a_full_grid_is_exact_after_two_rounds),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
