@@ -19,7 +19,7 @@ static const char *const methods[] = {
     "slowmo:H=4",
     "diloco:H=4",
     "easgd:tau=4",
-    "easgd:rho=0.2",
+    "easgd:tau=4,rho=0.2",
     "diloco:H=4,lr=1,momentum=0",
 };
 
