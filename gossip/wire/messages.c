@@ -91,6 +91,10 @@ static const struct field goaway_fields[] = {
     UINT(0, goaway.reason, GOAWAY_LEAVING, GOAWAY_FAILED),
     ANY(1, goaway.retry_ms),
 };
+static const struct field rekey_fields[] = {
+    ANY(0, rekey.epoch),
+    FIXED(1, rekey.key),
+};
 static const struct field ping_fields[] = {
     ANY(0, ping.seq),
     RECORDS(2, ping.updates, PING_UPDATES_MAX),
@@ -224,6 +228,9 @@ static const struct field cancel_fields[] = {
     UINT(0, cancel.stream, 0, UINT16_MAX),
     UINT(1, cancel.code, 0, UINT8_MAX),
 };
+static const struct field open_req_fields[] = {
+    UINT(0, open_req.count, 1, BULK_CONNECTIONS_MAX),
+};
 static const struct field state_req_fields[] = {
     UINT(0, state_req.want, 1, WANT_ALL),
 };
@@ -284,6 +291,8 @@ static const struct shape shapes[MESSAGE_DATA + 1] = {
     [MESSAGE_HELLO_OK] = {"HELLO_OK", NULL, 0},
     [MESSAGE_ERROR] = SHAPE("ERROR", error_fields),
     [MESSAGE_GOAWAY] = SHAPE("GOAWAY", goaway_fields),
+    [MESSAGE_REKEY] = SHAPE("REKEY", rekey_fields),
+    [MESSAGE_REKEY_ACK] = SHAPE("REKEY_ACK", rekey_fields),
     [MESSAGE_FIN] = {"FIN", NULL, 0},
     [MESSAGE_PING] = SHAPE("PING", ping_fields),
     [MESSAGE_ACK] = SHAPE("ACK", ping_fields),
@@ -317,6 +326,7 @@ static const struct shape shapes[MESSAGE_DATA + 1] = {
     [MESSAGE_MEAN] = SHAPE("MEAN", mean_fields),
     [MESSAGE_CREDIT] = SHAPE("CREDIT", credit_fields),
     [MESSAGE_CANCEL] = SHAPE("CANCEL", cancel_fields),
+    [MESSAGE_OPEN_REQ] = SHAPE("OPEN_REQ", open_req_fields),
     [MESSAGE_STATE_REQ] = SHAPE("STATE_REQ", state_req_fields),
     [MESSAGE_STATE_MANIFEST] = SHAPE("STATE_MANIFEST", state_manifest_fields),
     [MESSAGE_MANIFEST_REQ] = SHAPE("MANIFEST_REQ", manifest_req_fields),
@@ -349,7 +359,8 @@ void inner_header_encode(const struct inner_header *header, uint8_t *out)
     out[1] = header->flags;
     store_le16(out + 2, header->stream);
     store_le32(out + 4, header->arg);
-    store_le64(out + 8, header->offset);
+    store_le32(out + 8, header->offset);
+    store_le32(out + 12, header->after);
 }
 
 enum rc inner_header_decode(const uint8_t *bytes, size_t count, struct inner_header *header)
@@ -360,7 +371,8 @@ enum rc inner_header_decode(const uint8_t *bytes, size_t count, struct inner_hea
     header->flags = bytes[1];
     header->stream = load_le16(bytes + 2);
     header->arg = load_le32(bytes + 4);
-    header->offset = load_le64(bytes + 8);
+    header->offset = load_le32(bytes + 8);
+    header->after = load_le32(bytes + 12);
     return RC_OK;
 }
 

@@ -22,7 +22,9 @@ enum message_type {
     MESSAGE_HELLO_OK = 1,
     MESSAGE_ERROR = 2,
     MESSAGE_GOAWAY = 3,
-    MESSAGE_FIN = 6,
+    MESSAGE_REKEY = 4,     /* the next epoch, from the session's initiator */
+    MESSAGE_REKEY_ACK = 5, /* the last record of the responder's old epoch */
+    MESSAGE_FIN = 6,       /* on a bulk connection: no record follows */
     /* liveness and membership */
     MESSAGE_PING = 16,
     MESSAGE_ACK = 17,
@@ -61,6 +63,7 @@ enum message_type {
     /* flow */
     MESSAGE_CREDIT = 80,
     MESSAGE_CANCEL = 81,
+    MESSAGE_OPEN_REQ = 82, /* open bulk connections to me: you are the one that dialled */
     /* state download */
     MESSAGE_STATE_REQ = 96,
     MESSAGE_STATE_MANIFEST = 97,
@@ -88,7 +91,9 @@ struct inner_header {
     uint8_t flags;   /* enum data_kind for DATA, else 0 */
     uint16_t stream; /* low 16 bits of the round's number or of the download's lease */
     uint32_t arg;    /* chunk or bucket index */
-    uint64_t offset; /* bytes into the encoded chunk; 0 while a chunk is one record */
+    uint32_t offset; /* bytes into the encoded chunk; 0 while a chunk is one record */
+    uint32_t after;  /* on a bulk connection: control records that were sent before this one, modulo
+                        2^32; it may not be read before them. Else 0 */
 };
 
 /* A signed member record as it travels: opaque bytes, see gossip/wire/record.h. Borrowed. */
@@ -231,6 +236,13 @@ struct message_goaway {
     uint32_t reason; /* enum goaway_reason */
     uint32_t retry_ms;
 };
+struct message_rekey { /* also REKEY_ACK */
+    uint32_t epoch; /* the one to come */
+    uint8_t key[32]; /* X25519, made for this */
+};
+struct message_open_req {
+    uint32_t count;
+};
 struct message_offer {
     struct round_key key;
     uint64_t step;
@@ -364,6 +376,8 @@ struct message {
         struct message_relay_stop relay_stop;
         struct message_error error;
         struct message_goaway goaway;
+        struct message_rekey rekey; /* also REKEY_ACK */
+        struct message_open_req open_req;
         struct message_offer offer;
         struct message_accept accept;
         struct message_reject reject;

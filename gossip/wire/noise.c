@@ -286,13 +286,14 @@ enum rc noise_read(struct noise *noise, const uint8_t *message, size_t count, ui
 }
 
 void noise_split(const struct noise *noise, uint8_t initiator_key[NOISE_KEY_BYTES],
-                 uint8_t responder_key[NOISE_KEY_BYTES])
+                 uint8_t responder_key[NOISE_KEY_BYTES], uint8_t exporter[NOISE_KEY_BYTES])
 {
-    uint8_t outputs[2][NOISE_HASH_BYTES];
+    uint8_t outputs[3][NOISE_HASH_BYTES];
 
     CHECK(noise_is_done(noise));
-    hkdf(noise->chaining_key, NULL, 0, outputs, 2);
+    hkdf(noise->chaining_key, NULL, 0, outputs, 3);
     memcpy(initiator_key, outputs[0], NOISE_KEY_BYTES);
     memcpy(responder_key, outputs[1], NOISE_KEY_BYTES);
+    memcpy(exporter, outputs[2], NOISE_KEY_BYTES);
     sodium_memzero(outputs, sizeof outputs);
 }

@@ -61,8 +61,9 @@ MUST_USE enum rc noise_write(struct noise *noise, const uint8_t *payload, size_t
 MUST_USE enum rc noise_read(struct noise *noise, const uint8_t *message, size_t count,
                             uint8_t *payload, size_t cap, size_t *payload_bytes);
 bool noise_is_done(const struct noise *noise);
-/** Once done: the keys of what the initiator sends and of what the responder sends. */
+/** Once done: the keys of what the initiator sends and of what the responder sends, and, which is
+ *  ours, one that other keys may come from: the third output of the same HKDF. */
 void noise_split(const struct noise *noise, uint8_t initiator_key[NOISE_KEY_BYTES],
-                 uint8_t responder_key[NOISE_KEY_BYTES]);
+                 uint8_t responder_key[NOISE_KEY_BYTES], uint8_t exporter[NOISE_KEY_BYTES]);
 
 #endif

@@ -5,19 +5,22 @@
  *   H1  prefix 8 | e 32 | tag 16 | gate 16      H2  prefix | noise message 2     H3  prefix | 3
  *   prefix  "GRPV" | wire_major u8 | kind u8 (1, 2, 3) | length u16 of what follows
  *   gate    BLAKE2b-128 keyed with KDF(swarm secret, "gate") over all before it
- *   record  len u32 | epoch u8 | zero u8[3] | sealed inner | tag 16; the first 8 are the AAD
+ *   record  see gossip/wire/sealer.h
  *
  * The gate is what a stranger must pass before any curve arithmetic is spent on it. It stands in
  * front of Noise, not inside: the Noise messages are those of the paper, byte for byte. The
  * prologue is magic || wire_major || run id, so another swarm or another major version fails in the
  * crypto even where the framing agrees.
  *
- * Record keys are KDF(direction key of Noise's Split, label with the suite's name); the nonce is
- * the derived IV with the record's number XORed into its last 8 bytes. The number is implicit: a
- * record replayed, dropped, reordered, reflected or of another session fails its tag. One failure
- * ends the session. Epochs are reserved (always 0): a key is used for SECURE_RECORDS_MAX records at
- * most, which for full-size records is 2^48 AES blocks and leaves an advantage below 2^-32 to who
- * would tell GCM from chance; then the link has to be dialled again. Runs on the loop thread.
+ * Record keys are derived from the direction key of Noise's Split. A session has epochs: REKEY and
+ * REKEY_ACK bring an ephemeral key of each side, and what both make of them is mixed into the
+ * session's exporter, from which the next epoch's keys come. The answer is the last record of the
+ * responder's old epoch; each direction changes by itself, with its first record of the new one.
+ *
+ *   initiator  rekey_start: REKEY ->              <- REKEY_ACK: rekey_finish, and sends anew
+ *   responder                -> rekey_answer, REKEY_ACK sealed, rekey_send: and sends anew
+ *
+ * Runs on the loop thread.
  */
 #include "gossip/wire/secure.h"
 
@@ -25,39 +28,32 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "gossip/wire/noise.h"
+#include "gossip/wire/sealer.h"
 
 #include <sodium.h>
 
 enum { KIND_H1 = 1, KIND_H2 = 2, KIND_H3 = 3 };
-enum { NONCE_BYTES = 12, GATE_BYTES = 16, PROLOGUE_BYTES = WIRE_MAGIC_BYTES + 1 + DIGEST_BYTES };
+enum { GATE_BYTES = 16, PROLOGUE_BYTES = WIRE_MAGIC_BYTES + 1 + DIGEST_BYTES };
 
 static const uint8_t magic[WIRE_MAGIC_BYTES] = {'G', 'R', 'P', 'V'};
 
 _Static_assert(H1_BYTES == PREFIX_BYTES + NOISE_OVERHEAD_1 + GATE_BYTES, "H1 is fixed");
 _Static_assert(PREFIX_BYTES + NOISE_OVERHEAD_2 + HELLO_BYTES_MAX <= HANDSHAKE_BYTES_MAX, "H2 fits");
 _Static_assert(PREFIX_BYTES == RECORD_HEADER_BYTES, "a framer needs as many bytes for either");
-_Static_assert(RECORD_TAG_BYTES == crypto_aead_aes256gcm_ABYTES &&
-                   RECORD_TAG_BYTES == crypto_aead_chacha20poly1305_ietf_ABYTES &&
-                   NONCE_BYTES == crypto_aead_aes256gcm_NPUBBYTES &&
-                   NONCE_BYTES == crypto_aead_chacha20poly1305_ietf_NPUBBYTES &&
-                   SECRET_BYTES == crypto_aead_aes256gcm_KEYBYTES &&
-                   SECRET_BYTES == crypto_aead_chacha20poly1305_ietf_KEYBYTES,
-               "the suites have equal sizes");
 _Static_assert(RECORD_HEADER_BYTES + BULK_BYTES_MAX + RECORD_TAG_BYTES < 0x56505247,
                "no record length reads as the magic");
-
-/* What is sent one way. */
-struct direction {
-    crypto_aead_aes256gcm_state aes; /* the key expanded; unused with ChaCha20 */
-    uint8_t key[SECRET_BYTES];       /* of Split until the suite is chosen, then of the records */
-    uint8_t iv[NONCE_BYTES];
-    uint64_t records; /* sealed or opened so far: the next one's number */
-};
 
 /*  START --greet (initiator) / H1 (responder)--> WAITING --H2 / H3--> OPEN
  *    '------------------- anything wrong ----------'---------------'--> FAILED  */
 struct secure {
-    struct direction send, receive; /* first: their alignment is the library's */
+    struct sealer *send, *receive;
+    uint64_t sent, received; /* records of the epoch of each: the next one's number */
+    uint8_t roots[2][SECRET_BYTES]; /* of sending and receiving, until they are in use */
+    uint8_t exporter[SECRET_BYTES], old_exporter[SECRET_BYTES];
+    uint8_t rekey_secret[SECRET_BYTES]; /* initiator, while is_rekeying */
+    uint32_t epoch;                     /* the newest whose keys are known */
+    bool is_rekeying;
+    bool is_receive_due, is_send_due; /* a direction has yet to change to `epoch` */
     struct noise noise;
     const struct swarm_secret *swarm;
     enum secure_state state;
@@ -70,20 +66,12 @@ struct secure {
     uint8_t session_id[SESSION_ID_BYTES];
 };
 
-/* Keyed BLAKE2b of a label: every key is bound to its purpose. */
-static void kdf(const uint8_t key[SECRET_BYTES], const char *label, uint8_t *out, size_t count)
-{
-    CHECK(count >= crypto_generichash_BYTES_MIN && count <= SECRET_BYTES);
-    CHECK(crypto_generichash(out, count, (const uint8_t *)label, strlen(label), key,
-                             SECRET_BYTES) == 0);
-}
-
 static void gate_mac(const struct swarm_secret *swarm, const uint8_t *frame,
                      uint8_t mac[GATE_BYTES])
 {
     uint8_t key[SECRET_BYTES];
 
-    kdf(swarm->secret, "gate", key, sizeof key);
+    sealer_derive(swarm->secret, "gate", NULL, 0, key, sizeof key);
     CHECK(crypto_generichash(mac, GATE_BYTES, frame, H1_BYTES - GATE_BYTES, key, sizeof key) == 0);
     sodium_memzero(key, sizeof key);
 }
@@ -120,8 +108,14 @@ struct secure *secure_create(const struct secure_options *options)
 
     CHECK(options->swarm != NULL && options->key != NULL);
     CHECK(options->payload_bytes <= HELLO_BYTES_MAX);
-    secure = mem_aligned(sizeof *secure);
+    secure = mem_alloc(sizeof *secure);
     if (secure == NULL) return NULL;
+    secure->send = sealer_create();
+    secure->receive = sealer_create();
+    if (secure->send == NULL || secure->receive == NULL) {
+        secure_destroy(secure);
+        return NULL;
+    }
     secure->swarm = options->swarm;
     secure->is_initiator = options->is_initiator;
     secure->records_max = options->records_max > 0 ? options->records_max : SECURE_RECORDS_MAX;
@@ -148,6 +142,8 @@ struct secure *secure_create(const struct secure_options *options)
 void secure_destroy(struct secure *secure)
 {
     if (secure == NULL) return;
+    sealer_destroy(secure->send);
+    sealer_destroy(secure->receive);
     sodium_memzero(secure, sizeof *secure);
     mem_free(secure);
 }
@@ -162,8 +158,12 @@ static enum rc fail(struct secure *secure, enum rc rc)
 {
     CHECK(rc != RC_OK);
     noise_deinit(&secure->noise);
-    sodium_memzero(&secure->send, sizeof secure->send);
-    sodium_memzero(&secure->receive, sizeof secure->receive);
+    sealer_wipe(secure->send);
+    sealer_wipe(secure->receive);
+    sodium_memzero(secure->roots, sizeof secure->roots);
+    sodium_memzero(secure->exporter, sizeof secure->exporter);
+    sodium_memzero(secure->old_exporter, sizeof secure->old_exporter);
+    sodium_memzero(secure->rekey_secret, sizeof secure->rekey_secret);
     secure->state = SECURE_FAILED;
     return rc;
 }
@@ -201,11 +201,8 @@ enum rc secure_greet(struct secure *secure, uint8_t *out, size_t *out_count)
 static void become_open(struct secure *secure)
 {
     CHECK(noise_is_done(&secure->noise));
-    if (secure->is_initiator) {
-        noise_split(&secure->noise, secure->send.key, secure->receive.key);
-    } else {
-        noise_split(&secure->noise, secure->receive.key, secure->send.key);
-    }
+    noise_split(&secure->noise, secure->roots[secure->is_initiator ? 0 : 1],
+                secure->roots[secure->is_initiator ? 1 : 0], secure->exporter);
     memcpy(secure->remote_key, secure->noise.remote_static, PUBLIC_KEY_BYTES);
     memcpy(secure->session_id, secure->noise.hash, SESSION_ID_BYTES);
     noise_deinit(&secure->noise);
@@ -285,22 +282,6 @@ uint32_t secure_suites(void)
            (crypto_aead_aes256gcm_is_available() != 0 ? (uint32_t)SUITE_AES256GCM : 0);
 }
 
-static void direction_choose(struct direction *direction, uint32_t suite)
-{
-    bool is_aes = suite == SUITE_AES256GCM;
-    uint8_t root[SECRET_BYTES], iv[SECRET_BYTES];
-
-    memcpy(root, direction->key, sizeof root);
-    kdf(root, is_aes ? "record/1 aes256gcm key" : "record/1 chacha20poly1305 key", direction->key,
-        SECRET_BYTES);
-    kdf(root, is_aes ? "record/1 aes256gcm iv" : "record/1 chacha20poly1305 iv", iv, sizeof iv);
-    memcpy(direction->iv, iv, NONCE_BYTES);
-    if (is_aes) CHECK(crypto_aead_aes256gcm_beforenm(&direction->aes, direction->key) == 0);
-    direction->records = 0;
-    sodium_memzero(root, sizeof root);
-    sodium_memzero(iv, sizeof iv);
-}
-
 void secure_choose_suite(struct secure *secure, uint32_t remote_suites)
 {
     CHECK(secure->state == SECURE_OPEN && secure->suite == 0);
@@ -308,84 +289,151 @@ void secure_choose_suite(struct secure *secure, uint32_t remote_suites)
     secure->suite = (secure_suites() & remote_suites & SUITE_AES256GCM) != 0
                         ? SUITE_AES256GCM
                         : SUITE_CHACHA20POLY1305;
-    direction_choose(&secure->send, secure->suite);
-    direction_choose(&secure->receive, secure->suite);
-}
-
-static void direction_nonce(const struct direction *direction, uint8_t nonce[NONCE_BYTES])
-{
-    memcpy(nonce, direction->iv, NONCE_BYTES);
-    store_le64(nonce + 4, load_le64(nonce + 4) ^ direction->records);
-}
-
-static void record_header(uint8_t *out, size_t inner_count)
-{
-    memset(out, 0, RECORD_HEADER_BYTES);
-    store_le32(out, (uint32_t)inner_count);
+    sealer_set(secure->send, secure->suite, secure->roots[0], 0);
+    sealer_set(secure->receive, secure->suite, secure->roots[1], 0);
+    sodium_memzero(secure->roots, sizeof secure->roots);
 }
 
 enum rc secure_seal(struct secure *secure, const void *head, size_t head_count, const void *tail,
                     size_t tail_count, uint8_t *out)
 {
-    struct direction *send = &secure->send;
-    uint8_t nonce[NONCE_BYTES], *inner = out + RECORD_HEADER_BYTES;
-    size_t inner_count = head_count + tail_count;
-    int failed;
-
     if (secure->state == SECURE_FAILED) return RC_CLOSED;
     CHECK(secure->state == SECURE_OPEN && secure->suite != 0);
     if (head_count > BULK_BYTES_MAX || tail_count > BULK_BYTES_MAX - head_count) return RC_LIMIT;
-    if (send->records >= secure->records_max) return RC_LIMIT;
-    record_header(out, inner_count);
-    if (head_count > 0) memcpy(inner, head, head_count);
-    if (tail_count > 0) memcpy(inner + head_count, tail, tail_count);
-    direction_nonce(send, nonce);
-    send->records++;
-    if (secure->suite == SUITE_AES256GCM) {
-        failed = crypto_aead_aes256gcm_encrypt_afternm(
-            inner, NULL, inner, inner_count, out, RECORD_HEADER_BYTES, NULL, nonce, &send->aes);
-    } else {
-        failed = crypto_aead_chacha20poly1305_ietf_encrypt(
-            inner, NULL, inner, inner_count, out, RECORD_HEADER_BYTES, NULL, nonce, send->key);
-    }
-    CHECK(failed == 0);
+    if (secure->sent >= secure->records_max) return RC_LIMIT;
+    sealer_seal(secure->send, secure->sent++, head, head_count, tail, tail_count, out);
     return RC_OK;
 }
 
 enum rc secure_open(struct secure *secure, uint8_t *frame, size_t count, const uint8_t **inner,
                     size_t *inner_count)
 {
-    struct direction *receive = &secure->receive;
-    uint8_t nonce[NONCE_BYTES], expected[RECORD_HEADER_BYTES],
-        *sealed = frame + RECORD_HEADER_BYTES;
-    size_t sealed_count;
-    int failed;
+    enum rc rc;
 
     if (secure->state != SECURE_OPEN) return fail(secure, RC_FORMAT);
     CHECK(secure->suite != 0);
-    if (count < secure_record_bytes(0) || count > secure_record_bytes(BULK_BYTES_MAX)) {
+    if (count < secure_record_bytes(0)) return fail(secure, RC_FORMAT);
+    if (secure->is_receive_due && frame[4] == (uint8_t)secure->epoch) { /* the other side changed */
+        sealer_set(secure->receive, secure->suite, secure->roots[1], (uint8_t)secure->epoch);
+        sodium_memzero(secure->roots[1], SECRET_BYTES);
+        sodium_memzero(secure->old_exporter, sizeof secure->old_exporter);
+        secure->received = 0;
+        secure->is_receive_due = false;
+    }
+    if (secure->received >= secure->records_max) return fail(secure, RC_LIMIT);
+    rc = sealer_open(secure->receive, secure->received, frame, count, inner, inner_count);
+    if (rc != RC_OK) return fail(secure, rc);
+    secure->received++;
+    return RC_OK;
+}
+
+/* ---- the next epoch ---- */
+
+uint32_t secure_epoch(const struct secure *secure)
+{
+    return secure->epoch;
+}
+
+uint32_t secure_suite(const struct secure *secure)
+{
+    CHECK(secure->suite != 0);
+    return secure->suite;
+}
+
+uint64_t secure_records(const struct secure *secure)
+{
+    return secure->sent > secure->received ? secure->sent : secure->received;
+}
+
+const uint8_t *secure_exporter(const struct secure *secure, uint32_t epoch)
+{
+    if (secure->state != SECURE_OPEN) return NULL;
+    if (epoch == secure->epoch) return secure->exporter;
+    return secure->is_receive_due && epoch + 1 == secure->epoch ? secure->old_exporter : NULL;
+}
+
+bool secure_may_rekey(const struct secure *secure)
+{
+    return secure->state == SECURE_OPEN && secure->is_initiator && !secure->is_rekeying &&
+           !secure->is_receive_due && !secure->is_send_due;
+}
+
+void secure_rekey_start(struct secure *secure, const uint8_t seed[SECRET_BYTES],
+                        uint8_t key[PUBLIC_KEY_BYTES])
+{
+    CHECK(secure_may_rekey(secure));
+    secure->is_rekeying = true;
+    memcpy(secure->rekey_secret, seed, SECRET_BYTES);
+    CHECK(crypto_scalarmult_base(key, secure->rekey_secret) == 0);
+}
+
+/* Mix the two ephemeral keys into the exporter, and take the next epoch's keys out of it. */
+static enum rc next_epoch(struct secure *secure, const uint8_t own_secret[SECRET_BYTES],
+                          const uint8_t own[PUBLIC_KEY_BYTES],
+                          const uint8_t remote[PUBLIC_KEY_BYTES])
+{
+    uint8_t context[4 + 2 * PUBLIC_KEY_BYTES + SECRET_BYTES];
+    uint8_t *ours = context + 4 + (secure->is_initiator ? 0 : PUBLIC_KEY_BYTES);
+    uint8_t *theirs = context + 4 + (secure->is_initiator ? PUBLIC_KEY_BYTES : 0);
+
+    if (crypto_scalarmult(context + 4 + 2 * PUBLIC_KEY_BYTES, own_secret, remote) != 0) {
+        return RC_AUTH;
+    }
+    store_le32(context, ++secure->epoch);
+    memcpy(ours, own, PUBLIC_KEY_BYTES);
+    memcpy(theirs, remote, PUBLIC_KEY_BYTES);
+    memcpy(secure->old_exporter, secure->exporter, SECRET_BYTES);
+    sealer_derive(secure->old_exporter, "rekey/1", context, sizeof context, secure->exporter,
+                  SECRET_BYTES);
+    sealer_derive(secure->exporter, "epoch/1 initiator", NULL, 0,
+                  secure->roots[secure->is_initiator ? 0 : 1], SECRET_BYTES);
+    sealer_derive(secure->exporter, "epoch/1 responder", NULL, 0,
+                  secure->roots[secure->is_initiator ? 1 : 0], SECRET_BYTES);
+    secure->is_send_due = secure->is_receive_due = true;
+    sodium_memzero(context, sizeof context);
+    return RC_OK;
+}
+
+enum rc secure_rekey_answer(struct secure *secure, uint32_t epoch,
+                            const uint8_t remote[PUBLIC_KEY_BYTES],
+                            const uint8_t seed[SECRET_BYTES], uint8_t key[PUBLIC_KEY_BYTES])
+{
+    enum rc rc;
+
+    if (secure->state != SECURE_OPEN || secure->is_initiator || epoch != secure->epoch + 1 ||
+        secure->is_receive_due || secure->is_send_due) {
         return fail(secure, RC_FORMAT);
     }
-    sealed_count = count - RECORD_HEADER_BYTES;
-    /* The whole header is known from the frame's size, so it is compared, not read. */
-    record_header(expected, sealed_count - RECORD_TAG_BYTES);
-    if (memcmp(frame, expected, sizeof expected) != 0) return fail(secure, RC_FORMAT);
-    if (receive->records >= secure->records_max) return fail(secure, RC_LIMIT);
-    direction_nonce(receive, nonce);
-    if (secure->suite == SUITE_AES256GCM) {
-        failed =
-            crypto_aead_aes256gcm_decrypt_afternm(sealed, NULL, NULL, sealed, sealed_count, frame,
-                                                  RECORD_HEADER_BYTES, nonce, &receive->aes);
-    } else {
-        failed = crypto_aead_chacha20poly1305_ietf_decrypt(sealed, NULL, NULL, sealed, sealed_count,
-                                                           frame, RECORD_HEADER_BYTES, nonce,
-                                                           receive->key);
+    CHECK(crypto_scalarmult_base(key, seed) == 0);
+    rc = next_epoch(secure, seed, key, remote);
+    return rc == RC_OK ? RC_OK : fail(secure, rc);
+}
+
+enum rc secure_rekey_finish(struct secure *secure, uint32_t epoch,
+                            const uint8_t remote[PUBLIC_KEY_BYTES])
+{
+    uint8_t key[PUBLIC_KEY_BYTES];
+    enum rc rc;
+
+    if (secure->state != SECURE_OPEN || !secure->is_rekeying || epoch != secure->epoch + 1) {
+        return fail(secure, RC_FORMAT);
     }
-    if (failed != 0) return fail(secure, RC_AUTH);
-    receive->records++;
-    *inner = sealed;
-    *inner_count = sealed_count - RECORD_TAG_BYTES;
+    CHECK(crypto_scalarmult_base(key, secure->rekey_secret) == 0);
+    rc = next_epoch(secure, secure->rekey_secret, key, remote);
+    sodium_memzero(secure->rekey_secret, sizeof secure->rekey_secret);
+    if (rc != RC_OK) return fail(secure, rc);
+    secure->is_rekeying = false;
+    secure_rekey_send(secure);
     return RC_OK;
+}
+
+void secure_rekey_send(struct secure *secure)
+{
+    if (secure->state != SECURE_OPEN || !secure->is_send_due) return;
+    sealer_set(secure->send, secure->suite, secure->roots[0], (uint8_t)secure->epoch);
+    sodium_memzero(secure->roots[0], SECRET_BYTES);
+    secure->sent = 0;
+    secure->is_send_due = false;
 }
 
 enum rc frame_bytes(const uint8_t head[PREFIX_BYTES], size_t frame_max, size_t *count)

@@ -12,6 +12,7 @@
 #include "base/peer_id.h"
 #include "base/rc.h"
 #include "gossip/wire/limits.h"
+#include "gossip/wire/sealer.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -79,8 +80,6 @@ enum secure_state {
     SECURE_FAILED   /* hang up */
 };
 
-enum { SUITE_CHACHA20POLY1305 = 1, SUITE_AES256GCM = 2 }; /* bit mask; preference: AES if both */
-
 struct secure_options {
     bool is_initiator;
     const struct swarm_secret *swarm; /* borrowed for the life of the session */
@@ -132,6 +131,30 @@ MUST_USE enum rc secure_seal(struct secure *secure, const void *head, size_t hea
  *  RC_AUTH, RC_LIMIT (key used up); any of them ends the session: state FAILED. */
 MUST_USE enum rc secure_open(struct secure *secure, uint8_t *frame, size_t count,
                              const uint8_t **inner, size_t *inner_count);
+
+/* The next epoch of a session, which only its initiator can begin. Keys of the old one are wiped at
+ * the first record of the new one, either way. Errors end the session. */
+uint32_t secure_epoch(const struct secure *secure); /* the newest whose keys are known */
+uint32_t secure_suite(const struct secure *secure);
+/** Records of the epoch in force, of the direction that has more of them. */
+uint64_t secure_records(const struct secure *secure);
+/** What keys of further connections of the session come from; borrowed. NULL: neither the newest
+ *  epoch nor one that the other side may still be in. */
+const uint8_t *secure_exporter(const struct secure *secure, uint32_t epoch);
+bool secure_may_rekey(const struct secure *secure);
+/** Initiator: the ephemeral key for REKEY {secure_epoch() + 1, key}. */
+void secure_rekey_start(struct secure *secure, const uint8_t seed[SECRET_BYTES],
+                        uint8_t key[PUBLIC_KEY_BYTES]);
+/** Responder: a REKEY came; `key` is for REKEY_ACK, which must be the last record sealed before
+ *  secure_rekey_send(). RC_FORMAT: out of turn; RC_AUTH: a point of low order. */
+MUST_USE enum rc secure_rekey_answer(struct secure *secure, uint32_t epoch,
+                                     const uint8_t remote[PUBLIC_KEY_BYTES],
+                                     const uint8_t seed[SECRET_BYTES],
+                                     uint8_t key[PUBLIC_KEY_BYTES]);
+/** Initiator: REKEY_ACK came; the next record is sealed in the new epoch. Errors as above. */
+MUST_USE enum rc secure_rekey_finish(struct secure *secure, uint32_t epoch,
+                                     const uint8_t remote[PUBLIC_KEY_BYTES]);
+void secure_rekey_send(struct secure *secure);
 
 /**
  * How many bytes the frame that starts with `head` (PREFIX_BYTES == RECORD_HEADER_BYTES of it) has
