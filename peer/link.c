@@ -45,9 +45,15 @@ struct links *links_create(const struct links_options *options, const struct lin
     if (links == NULL) return NULL;
     links->options = *options;
     links->events = *events;
-    links->options.hello.suites = secure_suites();
+    links->options.hello.suites = secure_suites() | (options->is_clear ? (uint32_t)SUITE_CLEAR : 0);
+    if (links->options.rekey.ns == 0) links->options.rekey.ns = LINK_REKEY_NS;
+    if (links->options.rekey.bytes == 0) links->options.rekey.bytes = LINK_REKEY_BYTES;
+    if (links->options.rekey.records == 0) links->options.rekey.records = LINK_REKEY_RECORDS;
     links->self = identity_peer_id(options->identity->public_key);
     TAILQ_INIT(&links->all);
+    TAILQ_INIT(&links->bulks);
+    TAILQ_INIT(&links->bulks_gone);
+    TAILQ_INIT(&links->seals);
     options->env->ops->entropy(options->env, seed, sizeof seed);
     static_key_from_seed(seed, &links->key);
     memset(seed, 0, sizeof seed);
@@ -56,6 +62,7 @@ struct links *links_create(const struct links_options *options, const struct lin
 
 static void link_free(struct links *links, struct link *link)
 {
+    bulks_end(links, link);
     TAILQ_REMOVE(&links->all, link, siblings);
     links->count--;
     link_queues_free(link);
@@ -72,6 +79,7 @@ void links_destroy(struct links *links)
         links->options.env->ops->hangup(links->options.env, link->number);
         link_free(links, link);
     }
+    links_seals_clear(links);
     memset(&links->key, 0, sizeof links->key);
     mem_free(links);
 }
@@ -138,13 +146,27 @@ struct link *link_add(struct links *links, uint64_t number, const char *address,
     if (link == NULL) return NULL;
     link->number = number;
     link->is_dialled = is_dialled;
-    link->retry_ns = UINT64_MAX;
+    link->retry_ns = link->cut_ns = UINT64_MAX;
     link->state = is_dialled ? LINK_DIALING : LINK_GREETING;
     link->deadline_ns = link_now(links) + (is_dialled ? LINK_HANDSHAKE_NS : LINK_GATE_NS);
     snprintf(link->address, sizeof link->address, "%s", address);
     TAILQ_INSERT_TAIL(&links->all, link, siblings);
     links->count++;
     return link;
+}
+
+void link_cut(struct links *links, struct link *link)
+{
+    if (link->cut_ns == UINT64_MAX) link->cut_ns = link_now(links) + LINK_CUT_NS;
+}
+
+void bulk_refused(struct links *links, struct bulk *bulk, enum rc rc)
+{
+    struct link *link = bulk->link;
+
+    links->counts.frames_refused++;
+    log_warn(links->options.log, "%s sent a bad record: %s", link->address, rc_text(rc));
+    link_hangup(links, link, rc, "it sent a bad record");
 }
 
 static bool is_stranger(const struct link *link)
@@ -240,21 +262,32 @@ static void record_frame(struct links *links, struct link *link, uint8_t *frame,
         }
         return;
     }
+    if (header.type != MESSAGE_DATA) link->control_received++;
     links->events.on_heard(links->events.context, peer);
-    if (link_find(links, number) == NULL) return;
+    link = link_find(links, number);
+    if (link == NULL) return;
     if (header.type == MESSAGE_DATA) {
         links->events.on_data(links->events.context, peer, &header, inner + INNER_HEADER_BYTES,
                               inner_count - INNER_HEADER_BYTES);
+        return;
+    }
+    if (message.type == MESSAGE_OPEN_REQ) {
+        bulk_on_asked(links, link);
+    } else if (message.type == MESSAGE_REKEY || message.type == MESSAGE_REKEY_ACK) {
+        link_on_rekey(links, link, &message);
     } else {
         links->events.on_message(links->events.context, peer, &message);
     }
+    bulks_release(links, number);
 }
 
 void links_on_frame(struct links *links, uint64_t number, uint8_t *frame, size_t count)
 {
     struct link *link = link_find(links, number);
+    struct bulk *bulk = link == NULL ? bulk_find(links, number) : NULL;
 
-    if (link == NULL) return; /* hung up a moment ago */
+    if (bulk != NULL) bulk_on_frame(links, bulk, frame, count);
+    if (link == NULL) return; /* or hung up a moment ago */
     link->bytes_received += count;
     links->counts.bytes_received += count;
     if (link->secure != NULL && secure_state(link->secure) == SECURE_OPEN) {
@@ -267,8 +300,10 @@ void links_on_frame(struct links *links, uint64_t number, uint8_t *frame, size_t
 void links_on_lost(struct links *links, uint64_t number, enum rc rc, const char *why)
 {
     struct link *link = link_find(links, number);
+    struct bulk *bulk = link == NULL ? bulk_find(links, number) : NULL;
     char text[ADDRESS_BYTES_MAX + 160];
 
+    if (bulk != NULL) bulk_on_lost(links, bulk);
     if (link == NULL) return;
     if (link->state == LINK_DIALING) {
         snprintf(text, sizeof text, "%s cannot be reached: %s", link->address, why);
@@ -323,6 +358,15 @@ static void link_expired(struct links *links, struct link *link)
     link_hangup(links, link, link->state == LINK_DIALING ? RC_TIMEOUT : RC_AUTH, text);
 }
 
+/* When to try again to send what waits. */
+static uint64_t resume_ns(const struct link *link)
+{
+    uint64_t asked_ns = link->bulk_asked_ns + LINK_ATTACH_NS;
+
+    if (!link->is_bulk_asked || link_queued(link) == 0) return link->retry_ns;
+    return asked_ns < link->retry_ns ? asked_ns : link->retry_ns;
+}
+
 void links_tick(struct links *links, uint64_t now_ns)
 {
     struct link *link;
@@ -333,23 +377,31 @@ again: /* ending a link may end others: start over after each */
             link_hangup(links, link, RC_CLOSED, "we hung up");
             goto again;
         }
+        if (now_ns >= link->cut_ns) {
+            link_hangup(links, link, RC_CLOSED, "its bulk connection was lost");
+            goto again;
+        }
         if (link->state < LINK_OPEN && now_ns >= link->deadline_ns) {
             link_expired(links, link);
             goto again;
         }
-        if (now_ns >= link->retry_ns) link_resume(links, link);
+        if (now_ns >= resume_ns(link)) link_resume(links, link);
+        link_rekey_tick(links, link, now_ns);
     }
+    bulks_tick(links, now_ns);
 }
 
 uint64_t links_next_ns(const struct links *links)
 {
-    uint64_t next = UINT64_MAX;
+    uint64_t next = bulks_next_ns(links);
     const struct link *link;
 
     TAILQ_FOREACH (link, &links->all, siblings) {
         if (link->is_closing) return 0;
         if (link->state < LINK_OPEN && link->deadline_ns < next) next = link->deadline_ns;
-        if (link->retry_ns < next) next = link->retry_ns;
+        if (resume_ns(link) < next) next = resume_ns(link);
+        if (link->cut_ns < next) next = link->cut_ns;
+        if (link_rekey_next_ns(links, link) < next) next = link_rekey_next_ns(links, link);
     }
     return next;
 }
@@ -357,6 +409,11 @@ uint64_t links_next_ns(const struct links *links)
 void links_counts(const struct links *links, struct links_counts *counts)
 {
     *counts = links->counts;
+}
+
+uint32_t links_jobs(const struct links *links)
+{
+    return links->jobs_count;
 }
 
 void links_peer_bytes(const struct links *links, struct peer_id peer, uint64_t *sent,

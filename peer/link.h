@@ -18,8 +18,11 @@ enum {
     LINK_CONTROL_QUEUE_MAX = 4096, /* inner records waiting; reaching it closes the link */
     LINK_BULK_QUEUE_MAX = 2 * CHUNKS_MAX
 };
-#define LINK_HANDSHAKE_NS (5 * NS_PER_S) /* from dial or accept to open */
-#define LINK_GATE_NS      (2 * NS_PER_S) /* from accept to a whole first message */
+#define LINK_REKEY_NS      (15 * 60 * NS_PER_S)
+#define LINK_REKEY_BYTES   (UINT64_C(64) << 30)
+#define LINK_REKEY_RECORDS (UINT64_C(1) << 20)
+#define LINK_HANDSHAKE_NS  (5 * NS_PER_S) /* from dial or accept to open */
+#define LINK_GATE_NS       (2 * NS_PER_S) /* from accept to a whole first message */
 
 struct links;
 
@@ -38,6 +41,9 @@ struct links_events {
     void (*on_heard)(void *context, struct peer_id peer);
     /** All bulk queued for `peer` is with the env. */
     void (*on_bulk_drained)(void *context, struct peer_id peer);
+    /** Records were sealed or opened off the loop, and what came of it was told: whatever follows
+     * an event of the env is due. NULL is fine. */
+    void (*on_work)(void *context);
     /** The current link of `peer` is gone. */
     void (*on_closed)(void *context, struct peer_id peer, enum rc rc, const char *why);
     /** Who proved to be `hello` wants in: RC_OK; RC_REFUSED: never; RC_BUSY: not now. `why` is a
@@ -63,6 +69,10 @@ struct links_options {
     const struct log *log;
     size_t bulk_records_max; /* DATA waiting on one link; a peer that lets more pile up has stopped
                                 reading and loses the link. 0: LINK_BULK_QUEUE_MAX */
+    struct link_rekey {      /* after which a session's keys are renewed; each 0: default */
+        uint64_t ns, bytes, records; /* at twice as much the link ends */
+    } rekey;
+    bool is_clear; /* benchmark: bulk over loopback is not sealed, if the other side says so, too */
 };
 
 struct links_counts {
@@ -107,6 +117,8 @@ void links_judge(struct links *links);
 void links_tick(struct links *links, uint64_t now_ns);
 uint64_t links_next_ns(const struct links *links);
 void links_counts(const struct links *links, struct links_counts *counts);
+/** Records being sealed or opened: an env may stop only at 0. */
+uint32_t links_jobs(const struct links *links);
 /** Bytes of the open link to `peer`, both ways. */
 void links_peer_bytes(const struct links *links, struct peer_id peer, uint64_t *sent,
                       uint64_t *received);

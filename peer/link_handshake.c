@@ -34,10 +34,12 @@ static enum rc link_secure(struct links *links, struct link *link)
 void links_on_connected(struct links *links, uint64_t number)
 {
     struct link *link = link_find(links, number);
+    struct bulk *bulk = link == NULL ? bulk_find(links, number) : NULL;
     uint8_t out[HANDSHAKE_BYTES_MAX];
     size_t count = 0;
     enum rc rc;
 
+    if (bulk != NULL) bulk_on_connected(links, bulk);
     if (link == NULL) return;
     link_become(link, LINK_GREETING);
     rc = link_secure(links, link);
@@ -233,7 +235,7 @@ static void link_opened(struct links *links, struct link *link)
     struct link *old = link_find_peer(links, link->peer);
 
     link_become(link, LINK_OPEN);
-    link->opened_ns = link_now(links);
+    link->opened_ns = link->epoch_ns = link_now(links);
     if (old != NULL && boot_id_is_equal(old->remote.boot, link->remote.boot)) {
         struct link *loser = is_kept(links, old, link) ? old : link;
 
@@ -322,6 +324,7 @@ void link_on_handshake(struct links *links, struct link *link, const uint8_t *fr
     size_t out_count = 0;
     enum rc rc = RC_OK;
 
+    if (bulk_on_attach(links, link, frame, count)) return;
     if (link->secure == NULL) rc = link_open_gate(links, link, frame, count);
     if (rc == RC_OK) rc = secure_answer(link->secure, frame, count, out, &out_count);
     if (rc == RC_OK && out_count > 0) rc = link_send_frame(links, link, out, out_count);

@@ -4,11 +4,17 @@
  *   link.c            the table: a link's birth, state and end, deadlines, questions about it
  *   link_handshake.c  from connected to open, or refused
  *   link_probe.c      connections that only prove that a peer can be dialled
- *   link_send.c       queues of records, sealing, back pressure
+ *   link_send.c       control records, which connection DATA takes, back pressure
+ *   link_queue.c      DATA that waits, and whose turn it is
+ *   link_bulk.c       bulk connections: birth, state and end
+ *   link_seal.c       their records: sealing, opening, order
+ *   link_rekey.c      the session's epochs
  */
 #ifndef GRAPEVINE_PEER_LINK_INTERNAL_H
 #define GRAPEVINE_PEER_LINK_INTERNAL_H
 
+#include "gossip/wire/attach.h"
+#include "peer/env/frame_queue.h"
 #include "peer/link.h"
 
 #include <sys/queue.h>
@@ -18,10 +24,59 @@ enum link_state { LINK_DIALING, LINK_GREETING, LINK_PROVING, LINK_OPEN, LINK_GON
 enum { LINK_STRANGERS_MAX = LINKS_MAX / 4 }; /* accepted, and not yet past the gate */
 enum { LINK_REPLAY_MARKS = 4096 };           /* first messages remembered */
 
+enum {
+    LINK_BULKS_MAX = LINKS_MAX / 4,           /* bulk connections in all */
+    LINK_SEALING_BYTES_MAX = 2 * 1024 * 1024, /* of one of them */
+    LINK_OPENING_MAX = 8,                     /* records; likewise */
+    LINK_CONTROL_BYTES_MAX = 256 * 1024       /* waiting; reaching it closes the link */
+};
+#define LINK_ATTACH_NS     (3 * NS_PER_S)  /* from wanting a bulk connection to having it */
+#define LINK_BULK_RETRY_NS (60 * NS_PER_S) /* after that failed */
+#define LINK_BULK_IDLE_NS  (60 * NS_PER_S) /* then it is closed */
+#define LINK_ORDER_NS      (20 * NS_PER_S) /* DATA waits for the control messages before it */
+#define LINK_CUT_NS        (1 * NS_PER_S)  /* from the loss of a bulk connection to the link's */
+
 struct link_bulk {
     struct inner_header header;
     struct blob *body;
 };
+
+enum link_kind { KIND_AVERAGING, KIND_STATE, KIND_OTHER, LINK_KINDS };
+
+struct link_queue { /* [first, count) */
+    struct link_bulk *items;
+    size_t first, count, max;
+    int64_t deficit_bytes; /* that may still be taken in this turn */
+};
+
+enum bulk_state { BULK_DIALING, BULK_ATTACHING, BULK_OPEN, BULK_LEAVING, BULK_LEFT };
+
+struct waiting;
+TAILQ_HEAD(waiting_list, waiting);
+
+/* A bulk connection. */
+struct bulk {
+    TAILQ_ENTRY(bulk) siblings; /* of links->bulks, or of bulks_gone */
+    uint64_t number;            /* the env's */
+    struct link *link;          /* NULL: gone, but for jobs under way */
+    enum bulk_state state;
+    bool is_dialled;
+    bool has_left;  /* their FIN was read */
+    bool is_paused; /* the env does not read it */
+    uint64_t deadline_ns;
+    uint64_t used_ns; /* last record, either way */
+    struct attach attach;
+    struct sealer *send, *receive;
+    uint64_t sent, received; /* records: the next one's number */
+    struct frame_queue sealed;
+    size_t sealing_bytes;
+    uint32_t jobs, jobs_sealing, jobs_opening;
+    struct waiting_list waiting; /* opened, to be read after control records still to come */
+    uint32_t waiting_count;
+    uint64_t waiting_ns; /* by when the first of them must have been read */
+};
+
+enum bulk_way { BULK_SEND, BULK_WAIT, BULK_NONE };
 
 struct link {
     TAILQ_ENTRY(link) siblings;
@@ -41,9 +96,17 @@ struct link {
     struct blob *sealed;   /* refused by the env, goes first when it drains */
     struct blob **control; /* ring of inner records waiting */
     uint32_t control_first, control_count;
-    struct link_bulk *bulk; /* queue: [bulk_first, bulk_count) */
-    size_t bulk_first, bulk_count, bulk_max;
+    size_t control_bytes;
+    uint32_t control_queued, control_received; /* since OPEN, modulo 2^32 */
+    struct link_queue queues[LINK_KINDS];
+    uint32_t turn;     /* whose queue is being taken from */
     bool is_drain_due; /* bulk had to wait: say so when all of it is with the env */
+    bool is_bulk_asked;
+    uint64_t bulk_asked_ns, bulk_retry_ns;
+    uint64_t cut_ns; /* a bulk connection was lost: then the link ends. UINT64_MAX: none was */
+    uint32_t attach_epoch, attach_next; /* dialler: numbers given to bulk connections */
+    struct attach_window window;        /* other side: numbers seen */
+    uint64_t epoch_ns, epoch_bytes;     /* since when its keys are in use, and for how much */
     uint64_t retry_ns; /* of a record that no memory could be had for; UINT64_MAX: none */
     uint64_t bytes_sent,
         bytes_received; /* whole frames; counted here, since an env forgets a link */
@@ -54,6 +117,10 @@ struct links {
     struct links_events events;
     TAILQ_HEAD(links_list, link) all;
     uint32_t count;
+    TAILQ_HEAD(, bulk) bulks, bulks_gone;
+    uint32_t bulks_count;
+    TAILQ_HEAD(, seal_job) seals; /* jobs under way */
+    uint32_t jobs_count;
     struct static_key key;
     struct peer_id self;
     uint64_t replay[LINK_REPLAY_MARKS]; /* first 8 bytes of ephemeral keys seen; 0: free */
@@ -76,6 +143,10 @@ void link_retire(struct links *links, struct link *link);
  *  dial reached that was not needed, or NULL. */
 void link_end(struct links *links, struct link *link, enum rc rc, const char *why,
               const struct peer_id *peer);
+/** DATA may be lost: the link ends in a moment. */
+void link_cut(struct links *links, struct link *link);
+/** A bulk record that cannot be read: the link ends. */
+void bulk_refused(struct links *links, struct bulk *bulk, enum rc rc);
 /** Close the env's end, then link_end(). */
 void link_hangup(struct links *links, struct link *link, enum rc rc, const char *why);
 
@@ -99,7 +170,57 @@ void link_probe_end(struct links *links, struct link *link, enum rc rc);
 enum rc link_send_frame(struct links *links, struct link *link, const uint8_t *bytes, size_t count);
 /** Send what waits, and tell if that was the last bulk. Not inside a call from the node. */
 void link_resume(struct links *links, struct link *link);
+
+/* link_queue.c */
+size_t link_queued(const struct link *link);
+bool link_queue_push(struct link *link, const struct inner_header *header, struct blob *body);
+/** Whose turn it is, or NULL; then link_queue_pop() takes that one. */
+struct link_bulk *link_queue_first(struct link *link);
+void link_queue_pop(struct link *link);
+void link_queue_drop(struct link *link, enum data_kind kind, uint16_t stream);
 /** Give back what waits to be sent. */
 void link_queues_free(struct link *link);
+
+/* link_bulk.c */
+/** NULL: hung up a moment ago. */
+struct bulk *bulk_find(const struct links *links, uint64_t number);
+void bulk_free(struct bulk *bulk);
+/** All of `link`, which ends. */
+void bulks_end(struct links *links, const struct link *link);
+/** Which way DATA of `link` goes now; opens a connection if there should be one. */
+enum bulk_way bulk_way(struct links *links, struct link *link, struct bulk **out);
+/** OPEN_REQ came. */
+void bulk_on_asked(struct links *links, struct link *link);
+/** The first frame of an accepted connection: true if it was ATTACH, and is dealt with. */
+bool bulk_on_attach(struct links *links, struct link *stranger, const uint8_t *frame, size_t count);
+void bulk_on_connected(struct links *links, struct bulk *bulk);
+void bulk_on_frame(struct links *links, struct bulk *bulk, uint8_t *frame, size_t count);
+void bulk_on_lost(struct links *links, struct bulk *bulk);
+void bulk_on_fin(struct links *links, struct bulk *bulk);
+/** FIN, if nothing is left to be sealed. */
+bool bulk_leave(struct links *links, struct bulk *bulk);
+void bulks_tick(struct links *links, uint64_t now_ns);
+uint64_t bulks_next_ns(const struct links *links);
+
+/* link_seal.c */
+enum rc bulk_send_frame(struct links *links, struct bulk *bulk, const uint8_t *bytes, size_t count);
+bool bulk_has_room(const struct bulk *bulk);
+bool bulk_is_sending(const struct bulk *bulk);
+/** False: no memory, or the link is about to end; nothing was taken. */
+bool bulk_send(struct links *links, struct bulk *bulk, const struct inner_header *header,
+               struct blob *body);
+bool bulk_send_fin(struct links *links, struct bulk *bulk);
+void bulk_on_drain(struct links *links, struct bulk *bulk);
+void bulk_open_record(struct links *links, struct bulk *bulk, uint8_t *frame, size_t count);
+void bulk_waiting_clear(struct bulk *bulk);
+/** A control record of this link was read: DATA may have waited for it. */
+void bulks_release(struct links *links, uint64_t link_number);
+/** Jobs that a dead env never finished. */
+void links_seals_clear(struct links *links);
+
+/* link_rekey.c */
+void link_on_rekey(struct links *links, struct link *link, const struct message *message);
+void link_rekey_tick(struct links *links, struct link *link, uint64_t now_ns);
+uint64_t link_rekey_next_ns(const struct links *links, const struct link *link);
 
 #endif

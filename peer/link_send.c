@@ -1,28 +1,15 @@
 /*
- * Sending on links: control records in a ring, bulk in a growing queue behind it; control overtakes
- * bulk. A record is sealed only when the env can take it: its nonce is spent in the order of
- * sealing, so the one frame the env refused is kept and goes first when it drains. Loop thread.
+ * Sending on links: control records in a ring; DATA by its own connection, or behind the control
+ * records where there is none. A record of the control connection is sealed only when the env can
+ * take it: its nonce is spent in the order of sealing, so the one frame the env refused is kept and
+ * goes first when it drains. Loop thread.
  */
 #include "peer/link_internal.h"
 
 #include "base/check.h"
 #include "base/mem.h"
 
-enum { BULK_COMPACT = 64 };
 #define SEAL_RETRY_NS (100 * NS_PER_MS)
-
-void link_queues_free(struct link *link)
-{
-    blob_unref(link->sealed);
-    for (uint32_t i = 0; i < link->control_count; i++) {
-        blob_unref(link->control[(link->control_first + i) % LINK_CONTROL_QUEUE_MAX]);
-    }
-    for (size_t i = link->bulk_first; i < link->bulk_count; i++) {
-        blob_unref(link->bulk[i].body);
-    }
-    mem_free(link->control);
-    mem_free(link->bulk);
-}
 
 static enum rc frame_to_env(struct links *links, struct link *link, struct blob *frame)
 {
@@ -68,46 +55,80 @@ static bool link_push(struct links *links, struct link *link, const void *head, 
     return true;
 }
 
-static void link_pump(struct links *links, struct link *link)
+static bool link_pump_control(struct links *links, struct link *link)
 {
-    uint8_t head[INNER_HEADER_BYTES];
-
-    link->retry_ns = UINT64_MAX;
-    if (link->sealed != NULL) {
-        if (frame_to_env(links, link, link->sealed) == RC_LIMIT) return;
-        blob_unref(link->sealed);
-        link->sealed = NULL;
-    }
     while (link->control_count > 0 && link->sealed == NULL) {
         struct blob *inner = link->control[link->control_first];
+        bool is_last_of_epoch = inner->bytes[0] == MESSAGE_REKEY_ACK;
 
-        if (!link_push(links, link, inner->bytes, inner->count, NULL, 0)) return;
+        if (!link_push(links, link, inner->bytes, inner->count, NULL, 0)) return false;
+        if (is_last_of_epoch) secure_rekey_send(link->secure);
+        link->control_bytes -= inner->count;
         blob_unref(inner);
         link->control_first = (link->control_first + 1) % LINK_CONTROL_QUEUE_MAX;
         link->control_count--;
     }
-    while (link->bulk_first < link->bulk_count && link->sealed == NULL) {
-        struct link_bulk *item = &link->bulk[link->bulk_first];
-
-        inner_header_encode(&item->header, head);
-        if (!link_push(links, link, head, sizeof head, item->body->bytes, item->body->count)) {
-            return;
-        }
-        blob_unref(item->body);
-        link->bulk_first++;
-    }
-    if (link->bulk_first == link->bulk_count) link->bulk_first = link->bulk_count = 0;
+    return true;
 }
 
-static bool has_bulk_waiting(const struct link *link)
+/* DATA over the control connection. False: no room, or no memory. */
+static bool link_push_bulk(struct links *links, struct link *link, const struct link_bulk *item)
 {
-    return link->sealed != NULL || link->bulk_count > link->bulk_first;
+    struct inner_header header = item->header;
+    uint8_t head[INNER_HEADER_BYTES];
+
+    if (link->sealed != NULL) return false;
+    header.after = 0; /* it is in order by itself */
+    inner_header_encode(&header, head);
+    return link_push(links, link, head, sizeof head, item->body->bytes, item->body->count);
+}
+
+static void link_pump(struct links *links, struct link *link)
+{
+    struct link_bulk *item;
+    struct bulk *bulk;
+
+    link->retry_ns = UINT64_MAX;
+    if (link->sealed != NULL) {
+        if (frame_to_env(links, link, link->sealed) != RC_LIMIT) {
+            blob_unref(link->sealed);
+            link->sealed = NULL;
+        }
+    }
+    if (!link_pump_control(links, link)) return;
+    while ((item = link_queue_first(link)) != NULL && !link->is_closing) {
+        switch (bulk_way(links, link, &bulk)) {
+        case BULK_WAIT:
+            return;
+        case BULK_SEND:
+            if (!bulk_send(links, bulk, &item->header, item->body)) {
+                link->retry_ns = link_now(links) + SEAL_RETRY_NS;
+                return;
+            }
+            break;
+        case BULK_NONE:
+            if (!link_push_bulk(links, link, item)) return;
+            break;
+        }
+        link_queue_pop(link);
+    }
+}
+
+static bool has_bulk_waiting(const struct links *links, const struct link *link)
+{
+    const struct bulk *bulk;
+
+    if (link->sealed != NULL || link_queued(link) > 0) return true;
+    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
+        if (bulk->link == link && bulk_is_sending(bulk)) return true;
+    }
+    return false;
 }
 
 void link_resume(struct links *links, struct link *link)
 {
     link_pump(links, link);
-    if (!link->is_drain_due || has_bulk_waiting(link)) return;
+    if (!link->is_drain_due || has_bulk_waiting(links, link)) return;
     link->is_drain_due = false;
     if (link->is_current) links->events.on_bulk_drained(links->events.context, link->peer);
 }
@@ -115,7 +136,9 @@ void link_resume(struct links *links, struct link *link)
 void links_on_drain(struct links *links, uint64_t number)
 {
     struct link *link = link_find(links, number);
+    struct bulk *bulk = bulk_find(links, number);
 
+    if (bulk != NULL) bulk_on_drain(links, bulk);
     if (link != NULL && link->state == LINK_OPEN) link_resume(links, link);
 }
 
@@ -128,13 +151,16 @@ enum rc links_send_inner(struct links *links, struct peer_id to, struct blob *in
         link->control = mem_array(LINK_CONTROL_QUEUE_MAX, sizeof(struct blob *));
         if (link->control == NULL) return RC_NOMEM;
     }
-    if (link->control_count == LINK_CONTROL_QUEUE_MAX) {
+    if (link->control_count == LINK_CONTROL_QUEUE_MAX ||
+        inner->count > LINK_CONTROL_BYTES_MAX - link->control_bytes) {
         link->is_closing = true; /* it stopped reading */
         return RC_LIMIT;
     }
     link->control[(link->control_first + link->control_count) % LINK_CONTROL_QUEUE_MAX] =
         blob_ref(inner);
     link->control_count++;
+    link->control_queued++;
+    link->control_bytes += inner->count;
     link_pump(links, link);
     return RC_OK;
 }
@@ -168,29 +194,6 @@ void links_send_all(struct links *links, const struct message *message)
     }
 }
 
-/* Room for one more; sent items at the front are given up first. */
-static bool bulk_reserve(struct link *link)
-{
-    size_t left = link->bulk_count - link->bulk_first;
-    struct link_bulk *grown;
-    size_t max;
-
-    if (link->bulk_count < link->bulk_max) return true;
-    if (link->bulk_first > BULK_COMPACT && link->bulk_first >= link->bulk_max / 2) {
-        memmove(link->bulk, link->bulk + link->bulk_first, left * sizeof *link->bulk);
-        link->bulk_first = 0;
-        link->bulk_count = left;
-        return true;
-    }
-    max = link->bulk_max == 0 ? 256 : link->bulk_max * 2;
-    if (max > LINK_BULK_QUEUE_MAX) return false;
-    grown = mem_resize(link->bulk, max * sizeof *grown);
-    if (grown == NULL) return false;
-    link->bulk = grown;
-    link->bulk_max = max;
-    return true;
-}
-
 enum rc links_send_bulk(struct links *links, struct peer_id to, const struct inner_header *header,
                         struct blob *body)
 {
@@ -199,14 +202,13 @@ enum rc links_send_bulk(struct links *links, struct peer_id to, const struct inn
     CHECK(header->type == MESSAGE_DATA);
     if (link == NULL) return RC_CLOSED;
     if (links->options.bulk_records_max > 0 &&
-        link->bulk_count - link->bulk_first >= links->options.bulk_records_max) {
+        link_queued(link) >= links->options.bulk_records_max) {
         link->is_closing = true;
         return RC_LIMIT;
     }
-    if (!bulk_reserve(link)) return RC_LIMIT;
-    link->bulk[link->bulk_count++] = (struct link_bulk){*header, blob_ref(body)};
+    if (!link_queue_push(link, header, body)) return RC_LIMIT;
     link_pump(links, link);
-    if (has_bulk_waiting(link)) link->is_drain_due = true;
+    if (has_bulk_waiting(links, link)) link->is_drain_due = true;
     return RC_OK;
 }
 
@@ -214,21 +216,7 @@ size_t links_bulk_queued(const struct links *links, struct peer_id to)
 {
     const struct link *link = link_find_peer(links, to);
 
-    return link == NULL ? 0 : link->bulk_count - link->bulk_first;
-}
-
-static void link_drop_bulk(struct link *link, enum data_kind kind, uint16_t stream)
-{
-    size_t kept = link->bulk_first;
-
-    for (size_t i = link->bulk_first; i < link->bulk_count; i++) {
-        if (link->bulk[i].header.flags == kind && link->bulk[i].header.stream == stream) {
-            blob_unref(link->bulk[i].body);
-        } else {
-            link->bulk[kept++] = link->bulk[i];
-        }
-    }
-    link->bulk_count = kept;
+    return link == NULL ? 0 : link_queued(link);
 }
 
 void links_drop_bulk(struct links *links, enum data_kind kind, uint16_t stream)
@@ -236,6 +224,6 @@ void links_drop_bulk(struct links *links, enum data_kind kind, uint16_t stream)
     struct link *link;
 
     TAILQ_FOREACH (link, &links->all, siblings) {
-        link_drop_bulk(link, kind, stream);
+        link_queue_drop(link, kind, stream);
     }
 }

@@ -424,6 +424,7 @@ static enum rc create_parts(struct node *node)
                                   .on_data = on_data,
                                   .on_heard = on_heard,
                                   .on_bulk_drained = on_bulk_drained,
+                                  .on_work = round_changed,
                                   .on_closed = on_closed,
                                   .on_dial_failed = on_dial_failed,
                                   .on_dialback = node_reach_on_dialback,

@@ -625,7 +625,8 @@ static void border_leaving(struct node *node)
         border_checkpoint(node);
     } else if (wants_final && !node->has_final) {
         border_simple(node, BORDER_FINAL);
-    } else if (node->round == NULL || round_jobs(node->round) == 0) {
+    } else if ((node->round == NULL || round_jobs(node->round) == 0) &&
+               links_jobs(node->links) == 0) {
         node->state = NODE_ENDED;
         node->result.is_goal_reached = node->is_goal_reached;
         if (node->has_final) node->accuracy = node->result.evaluation.accuracy;

@@ -50,8 +50,8 @@ void attach_roots(const struct attach *attach, const uint8_t exporter[SECRET_BYT
 /* Numbers seen from the other side in one epoch; all zero is empty. */
 struct attach_window {
     uint32_t epoch;
-    uint32_t next;       /* one above the highest, halved */
-    uint64_t seen;       /* bit i: next - 1 - i */
+    uint32_t next; /* one above the highest, halved */
+    uint64_t seen; /* bit i: next - 1 - i */
 };
 /** False: it was there before, or is too old; then nothing changed. */
 bool attach_window_accept(struct attach_window *window, uint32_t epoch, uint32_t number);

@@ -11,7 +11,7 @@ enum {
     CERTIFICATE_BYTES_MAX = 128,
     RECORD_HEADER_BYTES = 8, /* len u32 (inner, tag excluded) | epoch u8 | zero u8[3] */
     RECORD_TAG_BYTES = 16,
-    INNER_HEADER_BYTES = 16, /* type u8 | flags u8 | stream u16 | arg u32 | offset u32 | after u32 */
+    INNER_HEADER_BYTES = 16, /* see struct inner_header */
     CONTROL_BYTES_MAX = 64 * 1024,
     BULK_BYTES_MAX = 1024 * 1024 + 16,
     SCAN_DEPTH_MAX = 8,
@@ -31,8 +31,8 @@ enum {
     MANIFEST_HASHES_MAX = 1024, /* of one page */
     STATE_SECTIONS_MAX = 8,
     STATUS_BYTES_MAX = 48 * 1024,
-    CHUNK_VALUES = 32768, /* float32 values of one chunk of the plane: 128 KiB */
-    CHUNKS_MAX = 65536,   /* of one plane: 2^31 values */
+    CHUNK_VALUES = 32768,     /* float32 values of one chunk of the plane: 128 KiB */
+    CHUNKS_MAX = 65536,       /* of one plane: 2^31 values */
     BULK_CONNECTIONS_MAX = 8, /* of one session */
     MEMBERS_MAX = 8192,
     LINKS_MAX = 256

@@ -237,8 +237,8 @@ struct message_goaway {
     uint32_t retry_ms;
 };
 struct message_rekey { /* also REKEY_ACK */
-    uint32_t epoch; /* the one to come */
-    uint8_t key[32]; /* X25519, made for this */
+    uint32_t epoch;    /* the one to come */
+    uint8_t key[32];   /* X25519, made for this */
 };
 struct message_open_req {
     uint32_t count;

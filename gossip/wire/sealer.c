@@ -11,6 +11,7 @@
 #include "base/mem.h"
 
 #include <sodium.h>
+#include <stdbool.h>
 
 enum { NONCE_BYTES = 12, CONTEXT_MAX = 160 };
 
@@ -114,9 +115,8 @@ void sealer_seal(const struct sealer *sealer, uint64_t number, const void *head,
     if (tail_count > 0) memcpy(inner + head_count, tail, tail_count);
     nonce_of(sealer, number, nonce);
     if (sealer->suite == SUITE_AES256GCM) {
-        failed = crypto_aead_aes256gcm_encrypt_afternm(inner, NULL, inner, count, out,
-                                                       RECORD_HEADER_BYTES, NULL, nonce,
-                                                       &sealer->aes);
+        failed = crypto_aead_aes256gcm_encrypt_afternm(
+            inner, NULL, inner, count, out, RECORD_HEADER_BYTES, NULL, nonce, &sealer->aes);
     } else if (sealer->suite == SUITE_CHACHA20POLY1305) {
         failed = crypto_aead_chacha20poly1305_ietf_encrypt(
             inner, NULL, inner, count, out, RECORD_HEADER_BYTES, NULL, nonce, sealer->key);
@@ -145,9 +145,9 @@ enum rc sealer_open(const struct sealer *sealer, uint64_t number, uint8_t *frame
     if (memcmp(frame, expected, sizeof expected) != 0) return RC_FORMAT;
     nonce_of(sealer, number, nonce);
     if (sealer->suite == SUITE_AES256GCM) {
-        failed = crypto_aead_aes256gcm_decrypt_afternm(sealed, NULL, NULL, sealed, sealed_count,
-                                                       frame, RECORD_HEADER_BYTES, nonce,
-                                                       &sealer->aes);
+        failed =
+            crypto_aead_aes256gcm_decrypt_afternm(sealed, NULL, NULL, sealed, sealed_count, frame,
+                                                  RECORD_HEADER_BYTES, nonce, &sealer->aes);
     } else if (sealer->suite == SUITE_CHACHA20POLY1305) {
         failed = crypto_aead_chacha20poly1305_ietf_decrypt(sealed, NULL, NULL, sealed, sealed_count,
                                                            frame, RECORD_HEADER_BYTES, nonce,

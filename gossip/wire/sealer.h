@@ -12,6 +12,7 @@
 #include "gossip/wire/limits.h"
 
 #include <stddef.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* Bit mask of ciphers; preference: AES if both have it. SUITE_CLEAR seals nothing at all: it is for
@@ -33,8 +34,8 @@ void sealer_wipe(struct sealer *sealer);
 uint8_t sealer_epoch(const struct sealer *sealer);
 
 /** Record `number`, its inner part given in two pieces, into `out` of record bytes
- *  (secure_record_bytes()). Pieces may not overlap `out`; together BULK_BYTES_MAX at most (CHECKed).
- *  Any thread. */
+ *  (secure_record_bytes()). Pieces may not overlap `out`; together BULK_BYTES_MAX at most
+ * (CHECKed). Any thread. */
 void sealer_seal(const struct sealer *sealer, uint64_t number, const void *head, size_t head_count,
                  const void *tail, size_t tail_count, uint8_t *out);
 /** Open a whole record in place; `inner` points into `frame`. RC_FORMAT, RC_AUTH. Any thread. */

@@ -15,7 +15,8 @@
  * Record keys are derived from the direction key of Noise's Split. A session has epochs: REKEY and
  * REKEY_ACK bring an ephemeral key of each side, and what both make of them is mixed into the
  * session's exporter, from which the next epoch's keys come. The answer is the last record of the
- * responder's old epoch; each direction changes by itself, with its first record of the new one.
+ * responder's old epoch, so the initiator changes both directions when it has read it; the
+ * responder changes the other one at the first record that says so.
  *
  *   initiator  rekey_start: REKEY ->              <- REKEY_ACK: rekey_finish, and sends anew
  *   responder                -> rekey_answer, REKEY_ACK sealed, rekey_send: and sends anew
@@ -47,7 +48,7 @@ _Static_assert(RECORD_HEADER_BYTES + BULK_BYTES_MAX + RECORD_TAG_BYTES < 0x56505
  *    '------------------- anything wrong ----------'---------------'--> FAILED  */
 struct secure {
     struct sealer *send, *receive;
-    uint64_t sent, received; /* records of the epoch of each: the next one's number */
+    uint64_t sent, received;        /* records of the epoch of each: the next one's number */
     uint8_t roots[2][SECRET_BYTES]; /* of sending and receiving, until they are in use */
     uint8_t exporter[SECRET_BYTES], old_exporter[SECRET_BYTES];
     uint8_t rekey_secret[SECRET_BYTES]; /* initiator, while is_rekeying */
@@ -305,6 +306,16 @@ enum rc secure_seal(struct secure *secure, const void *head, size_t head_count, 
     return RC_OK;
 }
 
+/* The other side's records are of the new epoch from here on. */
+static void receive_next(struct secure *secure)
+{
+    sealer_set(secure->receive, secure->suite, secure->roots[1], (uint8_t)secure->epoch);
+    sodium_memzero(secure->roots[1], SECRET_BYTES);
+    sodium_memzero(secure->old_exporter, sizeof secure->old_exporter);
+    secure->received = 0;
+    secure->is_receive_due = false;
+}
+
 enum rc secure_open(struct secure *secure, uint8_t *frame, size_t count, const uint8_t **inner,
                     size_t *inner_count)
 {
@@ -313,13 +324,7 @@ enum rc secure_open(struct secure *secure, uint8_t *frame, size_t count, const u
     if (secure->state != SECURE_OPEN) return fail(secure, RC_FORMAT);
     CHECK(secure->suite != 0);
     if (count < secure_record_bytes(0)) return fail(secure, RC_FORMAT);
-    if (secure->is_receive_due && frame[4] == (uint8_t)secure->epoch) { /* the other side changed */
-        sealer_set(secure->receive, secure->suite, secure->roots[1], (uint8_t)secure->epoch);
-        sodium_memzero(secure->roots[1], SECRET_BYTES);
-        sodium_memzero(secure->old_exporter, sizeof secure->old_exporter);
-        secure->received = 0;
-        secure->is_receive_due = false;
-    }
+    if (secure->is_receive_due && frame[4] == (uint8_t)secure->epoch) receive_next(secure);
     if (secure->received >= secure->records_max) return fail(secure, RC_LIMIT);
     rc = sealer_open(secure->receive, secure->received, frame, count, inner, inner_count);
     if (rc != RC_OK) return fail(secure, rc);
@@ -356,6 +361,11 @@ bool secure_may_rekey(const struct secure *secure)
 {
     return secure->state == SECURE_OPEN && secure->is_initiator && !secure->is_rekeying &&
            !secure->is_receive_due && !secure->is_send_due;
+}
+
+bool secure_is_rekeying(const struct secure *secure)
+{
+    return secure->is_rekeying;
 }
 
 void secure_rekey_start(struct secure *secure, const uint8_t seed[SECRET_BYTES],
@@ -423,6 +433,7 @@ enum rc secure_rekey_finish(struct secure *secure, uint32_t epoch,
     sodium_memzero(secure->rekey_secret, sizeof secure->rekey_secret);
     if (rc != RC_OK) return fail(secure, rc);
     secure->is_rekeying = false;
+    receive_next(secure); /* REKEY_ACK was the last record of the old epoch */
     secure_rekey_send(secure);
     return RC_OK;
 }

@@ -142,6 +142,8 @@ uint64_t secure_records(const struct secure *secure);
  *  epoch nor one that the other side may still be in. */
 const uint8_t *secure_exporter(const struct secure *secure, uint32_t epoch);
 bool secure_may_rekey(const struct secure *secure);
+/** Initiator: between secure_rekey_start() and secure_rekey_finish(). */
+bool secure_is_rekeying(const struct secure *secure);
 /** Initiator: the ephemeral key for REKEY {secure_epoch() + 1, key}. */
 void secure_rekey_start(struct secure *secure, const uint8_t seed[SECRET_BYTES],
                         uint8_t key[PUBLIC_KEY_BYTES]);

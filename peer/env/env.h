@@ -21,7 +21,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum lane { LANE_TRAINING, LANE_EXCHANGE, LANE_STORE, LANE_COUNT };
+enum lane {
+    LANE_TRAINING,
+    LANE_EXCHANGE,
+    LANE_STORE,
+    LANE_SEALING, /* bulk records on their way out, and on their way in */
+    LANE_OPENING,
+    LANE_COUNT
+};
 
 struct job {
     void (*run)(struct job *job);  /* in the lane's thread; touches nothing the loop touches */
@@ -94,7 +101,7 @@ struct env_ops {
     void (*stop)(struct env *env);
 };
 
-/* libuv: one loop, real sockets, three job threads. */
+/* libuv: one loop, real sockets, a job thread for each lane in use. */
 struct uv_env_options {
     const char *folder;   /* store; NULL: store calls are RC_UNSUPPORTED */
     uint64_t bytes_per_s; /* of all links together, each way; 0: no limit */

@@ -1,5 +1,5 @@
 /*
- * uv_jobs: three lanes, each a thread and a queue; the only file with a lock. A lane's thread
+ * uv_jobs: lanes, each a thread and a queue; the only file with a lock. A lane's thread
  * starts with its first job. A job travels: submit (loop) -> lane queue -> run (lane thread) ->
  * done list -> done (loop, woken by uv_async_send).
  */
@@ -9,8 +9,11 @@
 
 #include <pthread.h>
 
-static const char *const lane_names[LANE_COUNT] = {
-    [LANE_TRAINING] = "training", [LANE_EXCHANGE] = "exchange", [LANE_STORE] = "store"};
+static const char *const lane_names[LANE_COUNT] = {[LANE_TRAINING] = "training",
+                                                   [LANE_EXCHANGE] = "exchange",
+                                                   [LANE_STORE] = "store",
+                                                   [LANE_SEALING] = "sealing",
+                                                   [LANE_OPENING] = "opening"};
 
 /* The next job of the lane, or NULL when the env is being closed; jobs not begun are then dropped.
  * Called with the lock held. */
@@ -97,7 +100,7 @@ void uv_env_submit(struct env *env, enum lane lane_number, struct job *job)
     uv_cond_signal(&lane->wake);
     uv_mutex_unlock(&jobs->lock);
     if (!lane->has_thread) {
-        /* A process that cannot start three threads cannot train. */
+        /* A process that cannot start a few threads cannot train. */
         CHECK(uv_thread_create(&lane->thread, lane_main, lane) == 0);
         lane->has_thread = true;
     }

@@ -88,7 +88,7 @@ static void send_bad_chunks(struct hostile *hostile, const struct hostile_target
             hostile_data(hostile, to->id, &header, 7, 1.0f);
         }
     }
-    header.offset = UINT64_MAX;
+    header.offset = UINT32_MAX;
     hostile_data(hostile, to->id, &header, CHUNK_VALUES, 1.0f);
     header.flags = DATA_STATE;
     header.offset = 0;

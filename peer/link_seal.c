@@ -1,0 +1,422 @@
+/*
+ * Records of bulk connections: sealed and opened in the sealing lanes, so that neither the loop nor
+ * the exchange waits for the cipher. The loop hands out the numbers; a lane is a queue, so records
+ * of one direction come back in the order in which they left. Small ones are not worth the way and
+ * are done at once, unless they would overtake others.
+ *
+ *   DATA -> seal job -> env                env -> open job -> barrier -> node
+ *
+ * The barrier: a record says how many control records were sent before it (`after`), and waits
+ * until so many have been read. So DATA is never read before the message that announces it, as if
+ * both had come over one connection. Control may overtake DATA.
+ *
+ * Bounds: LINK_SEALING_BYTES_MAX of a connection are being sealed, and while LINK_OPENING_MAX
+ * records are being opened or wait nothing is read from it. Loop thread, but for the run functions.
+ */
+#include "peer/link_internal.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+
+enum { INLINE_BYTES_MAX = 16 * 1024 };
+#define SEAL_NS_PER_KILOBYTE 450 /* modelled */
+
+struct seal_job {
+    struct job job; /* first: jobs are cast back */
+    TAILQ_ENTRY(seal_job) siblings;
+    struct links *links;
+    struct bulk *bulk;
+    uint64_t number;
+    uint8_t head[INNER_HEADER_BYTES]; /* sealing */
+    struct blob *body;                /* sealing; the frame's tail */
+    struct blob *frame;
+    const uint8_t *inner; /* opening: points into frame */
+    size_t inner_count;
+    enum rc rc;
+};
+
+static struct seal_job *seal_job_create(struct links *links, struct bulk *bulk, size_t bytes)
+{
+    struct seal_job *job = mem_alloc(sizeof *job);
+
+    if (job == NULL) return NULL;
+    job->links = links;
+    job->bulk = bulk;
+    job->job.cost_ns = (uint64_t)bytes * SEAL_NS_PER_KILOBYTE / 1000 + 1;
+    return job;
+}
+
+static void seal_job_free(struct seal_job *job)
+{
+    blob_unref(job->body);
+    blob_unref(job->frame);
+    mem_free(job);
+}
+
+static void seal_job_submit(struct seal_job *job, enum lane lane)
+{
+    struct links *links = job->links;
+
+    TAILQ_INSERT_TAIL(&links->seals, job, siblings);
+    job->bulk->jobs++;
+    links->jobs_count++;
+    links->options.env->ops->submit(links->options.env, lane, &job->job);
+}
+
+/* Off the list; frees the connection if this was what it waited for. NULL: it is gone. */
+static struct bulk *seal_job_back(struct seal_job *job)
+{
+    struct links *links = job->links;
+    struct bulk *bulk = job->bulk;
+
+    TAILQ_REMOVE(&links->seals, job, siblings);
+    CHECK(bulk->jobs > 0 && links->jobs_count > 0);
+    links->jobs_count--;
+    bulk->jobs--;
+    if (bulk->link != NULL) return bulk;
+    if (bulk->jobs == 0) {
+        TAILQ_REMOVE(&links->bulks_gone, bulk, siblings);
+        bulk_free(bulk);
+    }
+    return NULL;
+}
+
+static void worked(struct links *links)
+{
+    if (links->events.on_work != NULL) links->events.on_work(links->events.context);
+}
+
+void links_seals_clear(struct links *links)
+{
+    struct seal_job *job;
+
+    while ((job = TAILQ_FIRST(&links->seals)) != NULL) {
+        (void)seal_job_back(job);
+        seal_job_free(job);
+    }
+}
+
+/* ---- sealing ---- */
+
+static enum rc frame_to_env(struct links *links, struct bulk *bulk, struct blob *frame)
+{
+    enum rc rc = links->options.env->ops->send(links->options.env, bulk->number, frame);
+
+    if (rc != RC_OK) return rc;
+    bulk->link->bytes_sent += frame->count;
+    links->counts.bytes_sent += frame->count;
+    return RC_OK;
+}
+
+enum rc bulk_send_frame(struct links *links, struct bulk *bulk, const uint8_t *bytes, size_t count)
+{
+    struct blob *frame = blob_copy(bytes, count);
+    enum rc rc;
+
+    if (frame == NULL) return RC_NOMEM;
+    rc = frame_to_env(links, bulk, frame);
+    blob_unref(frame);
+    return rc;
+}
+
+/* Send what is sealed, oldest first, as far as the env takes it. */
+static void bulk_flush(struct links *links, struct bulk *bulk)
+{
+    while (bulk->sealed.count > 0) {
+        struct blob *frame = frame_queue_first(&bulk->sealed);
+
+        if (frame_to_env(links, bulk, frame) == RC_LIMIT) return;
+        blob_unref(frame_queue_pop(&bulk->sealed));
+    }
+}
+
+/* Takes the reference. */
+static void bulk_sealed(struct links *links, struct bulk *bulk, struct blob *frame)
+{
+    bulk_flush(links, bulk);
+    if (bulk->sealed.count == 0 && frame_to_env(links, bulk, frame) != RC_LIMIT) {
+        blob_unref(frame); /* sent, or the connection is gone */
+        return;
+    }
+    if (frame_queue_push(&bulk->sealed, frame) == RC_OK) return;
+    blob_unref(frame);
+    link_cut(links, bulk->link); /* its number is spent */
+}
+
+static void run_seal(struct job *base)
+{
+    struct seal_job *job = (struct seal_job *)base;
+
+    sealer_seal(job->bulk->send, job->number, job->head, sizeof job->head, job->body->bytes,
+                job->body->count, job->frame->bytes);
+}
+
+static void seal_done(struct job *base)
+{
+    struct seal_job *job = (struct seal_job *)base;
+    struct links *links = job->links;
+    struct bulk *bulk = seal_job_back(job);
+    struct link *link = bulk == NULL ? NULL : bulk->link;
+
+    if (bulk != NULL) {
+        bulk->jobs_sealing--;
+        bulk->sealing_bytes -= job->frame->count;
+        bulk_sealed(links, bulk, job->frame);
+        job->frame = NULL;
+    }
+    seal_job_free(job);
+    if (link != NULL) link_resume(links, link);
+    worked(links);
+}
+
+bool bulk_has_room(const struct bulk *bulk)
+{
+    return bulk->sealed.count == 0 && bulk->sealing_bytes < LINK_SEALING_BYTES_MAX;
+}
+
+bool bulk_is_sending(const struct bulk *bulk)
+{
+    return bulk->sealed.count > 0 || bulk->jobs_sealing > 0;
+}
+
+bool bulk_send(struct links *links, struct bulk *bulk, const struct inner_header *header,
+               struct blob *body)
+{
+    size_t bytes = secure_record_bytes(INNER_HEADER_BYTES + body->count);
+    struct seal_job *job;
+
+    if (bulk->sent >= links->options.rekey.records * 2) {
+        link_cut(links, bulk->link); /* the keys are used up */
+        return false;
+    }
+    if (INNER_HEADER_BYTES + body->count > BULK_BYTES_MAX) {
+        bulk->link->is_closing = true; /* no record can hold it */
+        return false;
+    }
+    job = seal_job_create(links, bulk, body->count);
+    if (job != NULL) job->frame = blob_create(bytes);
+    if (job == NULL || job->frame == NULL) {
+        mem_free(job);
+        return false;
+    }
+    job->body = blob_ref(body);
+    inner_header_encode(header, job->head);
+    bulk->used_ns = link_now(links);
+    job->number = bulk->sent++;
+    bulk->link->epoch_bytes += bytes;
+    if (bytes <= INLINE_BYTES_MAX && bulk->jobs_sealing == 0) {
+        run_seal(&job->job);
+        bulk_sealed(links, bulk, job->frame);
+        job->frame = NULL;
+        seal_job_free(job);
+        return true;
+    }
+    job->job.run = run_seal;
+    job->job.done = seal_done;
+    bulk->jobs_sealing++;
+    bulk->sealing_bytes += bytes;
+    seal_job_submit(job, LANE_SEALING);
+    return true;
+}
+
+bool bulk_send_fin(struct links *links, struct bulk *bulk)
+{
+    struct message message = {.type = MESSAGE_FIN};
+    uint8_t inner[INNER_HEADER_BYTES + 16];
+    struct blob *frame;
+    size_t count;
+
+    CHECK(bulk->jobs_sealing == 0);
+    CHECK(message_encode(&message, inner, sizeof inner, &count) == RC_OK);
+    frame = blob_create(secure_record_bytes(count));
+    if (frame == NULL) return false;
+    sealer_seal(bulk->send, bulk->sent++, inner, count, NULL, 0, frame->bytes);
+    bulk_sealed(links, bulk, frame);
+    return true;
+}
+
+void bulk_on_drain(struct links *links, struct bulk *bulk)
+{
+    bulk_flush(links, bulk);
+    link_resume(links, bulk->link);
+}
+
+/* ---- opening ---- */
+
+/* Opened, and its turn to be read has not come: the bytes behind `inner` are in `frame`. */
+struct waiting {
+    TAILQ_ENTRY(waiting) siblings;
+    struct inner_header header;
+    struct blob *frame;
+    const uint8_t *body;
+    size_t count;
+};
+
+void bulk_waiting_clear(struct bulk *bulk)
+{
+    struct waiting *waiting;
+
+    while ((waiting = TAILQ_FIRST(&bulk->waiting)) != NULL) {
+        TAILQ_REMOVE(&bulk->waiting, waiting, siblings);
+        blob_unref(waiting->frame);
+        mem_free(waiting);
+    }
+}
+
+static void bulk_balance(struct links *links, struct bulk *bulk)
+{
+    bool is_full = bulk->jobs_opening + bulk->waiting_count >= LINK_OPENING_MAX;
+
+    if (is_full == bulk->is_paused) return;
+    bulk->is_paused = is_full;
+    links->options.env->ops->link_pause(links->options.env, bulk->number, is_full);
+}
+
+static bool is_early(const struct link *link, const struct inner_header *header)
+{
+    return (int32_t)(header->after - link->control_received) > 0;
+}
+
+/* To the node; afterwards the connection may be gone. */
+static void bulk_read(struct links *links, struct bulk *bulk, const struct inner_header *header,
+                      const uint8_t *body, size_t count)
+{
+    struct peer_id peer = bulk->link->peer;
+    uint64_t number = bulk->number;
+
+    if (header->type == MESSAGE_FIN) {
+        bulk_on_fin(links, bulk);
+        return;
+    }
+    links->events.on_heard(links->events.context, peer);
+    if (bulk_find(links, number) == NULL) return;
+    links->events.on_data(links->events.context, peer, header, body, count);
+}
+
+/* `frame` holds what `inner` points to; NULL: it is gone after this call. */
+static void bulk_opened_record(struct links *links, struct bulk *bulk, struct blob *frame,
+                               const uint8_t *inner, size_t inner_count)
+{
+    struct link *link = bulk->link;
+    struct inner_header header;
+    struct waiting *waiting;
+    enum rc rc = inner_header_decode(inner, inner_count, &header);
+
+    if (rc == RC_OK && header.type != MESSAGE_DATA && header.type != MESSAGE_FIN) rc = RC_FORMAT;
+    if (rc != RC_OK) {
+        bulk_refused(links, bulk, rc);
+        return;
+    }
+    if (!is_early(link, &header) && TAILQ_EMPTY(&bulk->waiting)) {
+        bulk_read(links, bulk, &header, inner + INNER_HEADER_BYTES,
+                  inner_count - INNER_HEADER_BYTES);
+        return;
+    }
+    waiting = mem_alloc(sizeof *waiting);
+    if (waiting != NULL) waiting->frame = frame != NULL ? blob_ref(frame) : NULL;
+    if (waiting != NULL && frame == NULL) waiting->frame = blob_copy(inner, inner_count);
+    if (waiting == NULL || waiting->frame == NULL) {
+        mem_free(waiting);
+        link_cut(links, link);
+        return;
+    }
+    waiting->header = header;
+    waiting->body = (frame != NULL ? inner : waiting->frame->bytes) + INNER_HEADER_BYTES;
+    waiting->count = inner_count - INNER_HEADER_BYTES;
+    if (TAILQ_EMPTY(&bulk->waiting)) bulk->waiting_ns = link_now(links) + LINK_ORDER_NS;
+    TAILQ_INSERT_TAIL(&bulk->waiting, waiting, siblings);
+    bulk->waiting_count++;
+    bulk_balance(links, bulk);
+}
+
+/* One record whose turn has come. False: there is none. */
+static bool bulk_release(struct links *links, struct bulk *bulk)
+{
+    struct waiting *waiting = TAILQ_FIRST(&bulk->waiting);
+
+    if (waiting == NULL || is_early(bulk->link, &waiting->header)) return false;
+    TAILQ_REMOVE(&bulk->waiting, waiting, siblings);
+    bulk->waiting_count--;
+    bulk->waiting_ns = link_now(links) + LINK_ORDER_NS;
+    bulk_balance(links, bulk);
+    bulk_read(links, bulk, &waiting->header, waiting->body, waiting->count);
+    blob_unref(waiting->frame);
+    mem_free(waiting);
+    return true;
+}
+
+void bulks_release(struct links *links, uint64_t link_number)
+{
+    struct bulk *bulk;
+
+again: /* the node may have done anything meanwhile */
+    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
+        if (bulk->link->number == link_number && bulk_release(links, bulk)) goto again;
+    }
+}
+
+static void run_open(struct job *base)
+{
+    struct seal_job *job = (struct seal_job *)base;
+
+    job->rc = sealer_open(job->bulk->receive, job->number, job->frame->bytes, job->frame->count,
+                          &job->inner, &job->inner_count);
+}
+
+static void open_done(struct job *base)
+{
+    struct seal_job *job = (struct seal_job *)base;
+    struct links *links = job->links;
+    struct bulk *bulk = seal_job_back(job);
+
+    if (bulk != NULL) {
+        uint64_t number = bulk->number;
+
+        bulk->jobs_opening--;
+        if (job->rc == RC_OK) {
+            bulk_opened_record(links, bulk, job->frame, job->inner, job->inner_count);
+        } else {
+            bulk_refused(links, bulk, job->rc);
+        }
+        bulk = bulk_find(links, number);
+        if (bulk != NULL) bulk_balance(links, bulk);
+    }
+    seal_job_free(job);
+    worked(links);
+}
+
+void bulk_open_record(struct links *links, struct bulk *bulk, uint8_t *frame, size_t count)
+{
+    const uint8_t *inner;
+    size_t inner_count;
+    struct seal_job *job;
+    enum rc rc;
+
+    if (bulk->received >= links->options.rekey.records * 2) {
+        bulk_refused(links, bulk, RC_LIMIT);
+        return;
+    }
+    bulk->link->epoch_bytes += count;
+    if (count <= INLINE_BYTES_MAX && bulk->jobs_opening == 0) {
+        rc = sealer_open(bulk->receive, bulk->received++, frame, count, &inner, &inner_count);
+        if (rc != RC_OK) {
+            bulk_refused(links, bulk, rc);
+        } else {
+            bulk_opened_record(links, bulk, NULL, inner, inner_count);
+        }
+        return;
+    }
+    job = seal_job_create(links, bulk, count);
+    if (job != NULL) job->frame = blob_copy(frame, count);
+    if (job == NULL || job->frame == NULL) {
+        mem_free(job);
+        link_cut(links, bulk->link);
+        return;
+    }
+    job->number = bulk->received++;
+    job->job.run = run_open;
+    job->job.done = open_done;
+    bulk->jobs_opening++;
+    seal_job_submit(job, LANE_OPENING);
+    bulk_balance(links, bulk);
+}
