@@ -101,6 +101,8 @@ size_t membership_alive(const struct membership *membership, struct member_view 
 /** All members known, this peer excluded, sorted by id; and how many there are. */
 size_t membership_list(const struct membership *membership, struct member_view *views, size_t max);
 size_t membership_count(const struct membership *membership);
+/** Is `address` ("host:port", any port) where a member or a bootstrap lives, as far as known? */
+bool membership_knows_host(const struct membership *membership, const char *address);
 /** Changes whenever the set of ALIVE members does. */
 uint64_t membership_epoch(const struct membership *membership);
 /** Tell every linked peer, signed, that we have left; from here on nothing is dialled or probed. */

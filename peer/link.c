@@ -57,12 +57,16 @@ struct links *links_create(const struct links_options *options, const struct lin
     options->env->ops->entropy(options->env, seed, sizeof seed);
     static_key_from_seed(seed, &links->key);
     memset(seed, 0, sizeof seed);
-    return links;
+    links->gate = gate_create();
+    if (links->gate != NULL) return links;
+    mem_free(links);
+    return NULL;
 }
 
 static void link_free(struct links *links, struct link *link)
 {
     bulks_end(links, link);
+    if (!link->is_dialled) gate_leave(links->gate, link->number, false, link_now(links));
     TAILQ_REMOVE(&links->all, link, siblings);
     links->count--;
     link_queues_free(link);
@@ -81,6 +85,7 @@ void links_destroy(struct links *links)
     }
     links_seals_clear(links);
     memset(&links->key, 0, sizeof links->key);
+    gate_destroy(links->gate);
     mem_free(links);
 }
 
@@ -102,6 +107,17 @@ struct link *link_find_peer(const struct links *links, struct peer_id peer)
         if (link->is_current && peer_id_is_equal(link->peer, peer)) return link;
     }
     return NULL;
+}
+
+bool links_are_full(const struct links *links)
+{
+    const struct link *link;
+    uint32_t count = 0;
+
+    TAILQ_FOREACH (link, &links->all, siblings) {
+        count += link->is_current;
+    }
+    return count >= LINKS_MAX;
 }
 
 /* Take it out of the table; the caller tells whom it concerns. */
@@ -141,7 +157,7 @@ struct link *link_add(struct links *links, uint64_t number, const char *address,
 {
     struct link *link;
 
-    if (links->count >= LINKS_MAX) return NULL;
+    if (links->count >= CONNECTIONS_MAX) return NULL;
     link = mem_alloc(sizeof *link);
     if (link == NULL) return NULL;
     link->number = number;
@@ -169,47 +185,20 @@ void bulk_refused(struct links *links, struct bulk *bulk, enum rc rc)
     link_hangup(links, link, rc, "it sent a bad record");
 }
 
-static bool is_stranger(const struct link *link)
+void link_evict(struct links *links, uint64_t number)
 {
-    return !link->is_dialled && link->secure == NULL;
-}
+    struct link *link = number == 0 ? NULL : link_find(links, number);
 
-static bool is_same_host(const struct link *a, const struct link *b)
-{
-    const char *end = strrchr(a->address, ':');
-    size_t count = end == NULL ? strlen(a->address) : (size_t)(end - a->address) + 1;
-
-    return strncmp(a->address, b->address, count) == 0;
-}
-
-/* Those who hold connections open without a word must not keep members out: when the strangers are
- * too many, the oldest one of the host that has most of them goes. */
-static void evict_stranger(struct links *links)
-{
-    struct link *link, *worst = NULL;
-    uint32_t strangers = 0, most = 0;
-
-    TAILQ_FOREACH (link, &links->all, siblings) {
-        const struct link *other;
-        uint32_t neighbours = 0;
-
-        if (!is_stranger(link)) continue;
-        strangers++;
-        TAILQ_FOREACH (other, &links->all, siblings) {
-            neighbours += is_stranger(other) && is_same_host(link, other);
-        }
-        if (neighbours > most) { /* the first of them is the oldest */
-            most = neighbours;
-            worst = link;
-        }
-    }
-    if (strangers >= LINK_STRANGERS_MAX) link_hangup(links, worst, RC_LIMIT, "too many strangers");
+    if (link != NULL) link_hangup(links, link, RC_LIMIT, "too many strangers");
 }
 
 void links_on_accepted(struct links *links, uint64_t number, const char *remote)
 {
-    evict_stranger(links);
+    uint64_t evicted = gate_enter(links->gate, number, remote, link_now(links));
+
+    link_evict(links, evicted);
     if (link_add(links, number, remote, false) == NULL) {
+        gate_leave(links->gate, number, false, link_now(links));
         links->options.env->ops->hangup(links->options.env, number);
     }
 }
@@ -219,7 +208,7 @@ MUST_USE enum rc links_dial(struct links *links, const char *address)
     uint64_t number;
     enum rc rc;
 
-    if (links->count >= LINKS_MAX) return RC_LIMIT;
+    if (links->count >= CONNECTIONS_MAX || links_are_full(links)) return RC_LIMIT;
     rc = links->options.env->ops->dial(links->options.env, address, &number);
     if (rc != RC_OK) return rc;
     if (link_add(links, number, address, true) == NULL) {
@@ -409,6 +398,7 @@ uint64_t links_next_ns(const struct links *links)
 void links_counts(const struct links *links, struct links_counts *counts)
 {
     *counts = links->counts;
+    gate_counts(links->gate, &counts->gate);
 }
 
 uint32_t links_jobs(const struct links *links)

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "gossip/gate.h"
 #include "gossip/wire/hello.h"
 #include "gossip/wire/messages.h"
 #include "peer/env/env.h"
@@ -50,6 +51,9 @@ struct links_events {
      *  phrase that both sides read. Asked before on_open, and by links_judge(). NULL: all may. */
     enum rc (*on_entry)(void *context, struct peer_id peer, const struct hello *hello,
                         const char *address, struct fault *why);
+    /** Is this where a member lives? Such addresses have a share of the handshakes of their own.
+     * NULL: none is. */
+    bool (*is_known)(void *context, const char *address);
     /** A dial came to nothing. `why` is a whole sentence for people. RC_REPLAY: it was ourselves or
      * a peer already linked (its id in `peer`), nothing is wrong. */
     void (*on_dial_failed)(void *context, const char *address, enum rc rc, const char *why,
@@ -76,7 +80,9 @@ struct links_options {
 };
 
 struct links_counts {
-    uint64_t handshakes_refused, frames_refused, replays, bytes_sent, bytes_received;
+    uint64_t handshakes_refused, frames_refused, bytes_sent, bytes_received;
+    uint64_t replays;        /* of requests to attach a connection */
+    struct gate_counts gate; /* what strangers cost, and their replays */
 };
 
 /** NULL: no memory. Copies `options` and `events`. */

@@ -48,29 +48,21 @@ void links_on_connected(struct links *links, uint64_t number)
     if (rc != RC_OK) link_hangup(links, link, rc, "cannot begin the handshake");
 }
 
-/* A first message is answered once: the ephemeral key of an honest dialler never repeats. */
-static bool is_replayed(struct links *links, const uint8_t *frame)
-{
-    uint64_t mark = load_le64(frame + PREFIX_BYTES) | 1;
-
-    for (uint32_t i = 0; i < LINK_REPLAY_MARKS; i++) {
-        if (links->replay[i] == mark) return true;
-    }
-    links->replay[links->replay_next] = mark;
-    links->replay_next = (links->replay_next + 1) % LINK_REPLAY_MARKS;
-    return false;
-}
-
 static enum rc link_open_gate(struct links *links, struct link *link, const uint8_t *frame,
                               size_t count)
 {
     enum rc rc = secure_gate_check(links->options.swarm, frame, count);
+    enum gate_verdict verdict;
+    uint64_t evicted;
+    bool is_known;
 
     if (rc != RC_OK) return rc;
-    if (is_replayed(links, frame)) {
-        links->counts.replays++;
-        return RC_REPLAY;
-    }
+    is_known = links->events.is_known != NULL &&
+               links->events.is_known(links->events.context, link->address);
+    verdict = gate_answer(links->gate, link->number, frame + PREFIX_BYTES, is_known,
+                          link_now(links), &evicted);
+    if (verdict != GATE_PASS) return verdict == GATE_REPLAYED ? RC_REPLAY : RC_BUSY;
+    link_evict(links, evicted);
     link->deadline_ns = link_now(links) + LINK_HANDSHAKE_NS;
     return link_secure(links, link);
 }
@@ -171,6 +163,10 @@ static bool link_admit(struct links *links, struct link *link)
         link_refuse(links, link, rc == RC_BUSY ? ERROR_FULL : ERROR_DENIED, why.text);
         return false;
     }
+    if (links_are_full(links) && link_find_peer(links, link->peer) == NULL) {
+        link_refuse(links, link, ERROR_FULL, "it has as many neighbours as it can");
+        return false;
+    }
     if (has_other_model(links, link)) {
         tell_other_model("this swarm", ours->spec, "you train", link->remote.spec, text,
                          sizeof text);
@@ -201,6 +197,10 @@ static bool link_accept(struct links *links, struct link *link)
     if (rc != RC_OK) {
         snprintf(why, sizeof why, "%s is not one we link with: %s", link->address, reason.text);
         link_hangup(links, link, rc, why);
+        return false;
+    }
+    if (links_are_full(links) && link_find_peer(links, link->peer) == NULL) {
+        link_hangup(links, link, RC_LIMIT, "there are as many neighbours as there can be");
         return false;
     }
     if (has_other_model(links, link)) {
@@ -299,6 +299,7 @@ static void answered_as_responder(struct links *links, struct link *link)
         link_hangup(links, link, rc, "the other side could not prove who it is");
         return;
     }
+    gate_leave(links->gate, link->number, true, link_now(links));
     if (peer_id_is_equal(link->peer, links->self)) {
         link_is_self(links, link);
         return;

@@ -21,9 +21,6 @@
 
 enum link_state { LINK_DIALING, LINK_GREETING, LINK_PROVING, LINK_OPEN, LINK_GONE };
 
-enum { LINK_STRANGERS_MAX = LINKS_MAX / 4 }; /* accepted, and not yet past the gate */
-enum { LINK_REPLAY_MARKS = 4096 };           /* first messages remembered */
-
 enum {
     LINK_BULKS_MAX = LINKS_MAX / 4,           /* bulk connections in all */
     LINK_SEALING_BYTES_MAX = 2 * 1024 * 1024, /* of one of them */
@@ -123,8 +120,7 @@ struct links {
     uint32_t jobs_count;
     struct static_key key;
     struct peer_id self;
-    uint64_t replay[LINK_REPLAY_MARKS]; /* first 8 bytes of ephemeral keys seen; 0: free */
-    uint32_t replay_next;
+    struct gate *gate; /* knows of accepted links until they are proved */
     struct links_counts counts;
 };
 
@@ -135,6 +131,10 @@ uint64_t link_now(const struct links *links);
 struct link *link_find(const struct links *links, uint64_t number);
 /** The current link of `peer`, or NULL. */
 struct link *link_find_peer(const struct links *links, struct peer_id peer);
+/** Are there as many neighbours as there may be? */
+bool links_are_full(const struct links *links);
+/** The gate says that this one has to go; 0: none. */
+void link_evict(struct links *links, uint64_t number);
 /** A slot for a new connection; NULL: too many, or no memory. */
 struct link *link_add(struct links *links, uint64_t number, const char *address, bool is_dialled);
 /** Count its bytes and free it; nobody is told and the env's end is left alone. */

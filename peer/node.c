@@ -429,7 +429,8 @@ static enum rc create_parts(struct node *node)
                                   .on_dial_failed = on_dial_failed,
                                   .on_dialback = node_reach_on_dialback,
                                   .on_probe_ended = node_reach_on_probe_ended,
-                                  .on_entry = node_on_entry};
+                                  .on_entry = node_on_entry,
+                                  .is_known = node_is_known};
     struct links_options links = {.env = node->env,
                                   .identity = node->options.identity,
                                   .swarm = node->options.swarm,

@@ -25,6 +25,11 @@ enum rc node_on_entry(void *context, struct peer_id peer, const struct hello *he
     return admission_check(admission, hello, node->options.wall_s(), why);
 }
 
+bool node_is_known(void *context, const char *address)
+{
+    return membership_knows_host(((struct node *)context)->membership, address);
+}
+
 static void judge(struct node *node, uint64_t now_ns)
 {
     node->judge_due_ns = now_ns + NODE_JUDGE_NS;

@@ -216,6 +216,7 @@ uint16_t node_reach_port(const struct node *node);
 /* node_admission.c: who may be linked */
 enum rc node_on_entry(void *node, struct peer_id peer, const struct hello *hello,
                       const char *address, struct fault *why);
+bool node_is_known(void *node, const char *address);
 /** SIGHUP. */
 void node_reload(struct node *node);
 void node_admission_tick(struct node *node, uint64_t now_ns);

@@ -35,7 +35,8 @@ enum {
     CHUNKS_MAX = 65536,       /* of one plane: 2^31 values */
     BULK_CONNECTIONS_MAX = 8, /* of one session */
     MEMBERS_MAX = 8192,
-    LINKS_MAX = 256
+    LINKS_MAX = 256,      /* neighbours */
+    CONNECTIONS_MAX = 640 /* of one process: links, and strangers at the door */
 };
 
 #endif

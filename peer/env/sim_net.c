@@ -176,7 +176,7 @@ static bool make_room(struct sim_world *world, struct sim_host *host)
 {
     struct sim_end *end;
 
-    if (host->ends_count < LINKS_MAX) return true;
+    if (host->ends_count < CONNECTIONS_MAX) return true;
     TAILQ_FOREACH (end, &host->ends, entry) {
         if (end->is_accepted && end->state == SIM_OPEN &&
             end->framer.frame_max == HANDSHAKE_BYTES_MAX) {
@@ -185,7 +185,7 @@ static bool make_room(struct sim_world *world, struct sim_host *host)
             break;
         }
     }
-    return host->ends_count < LINKS_MAX;
+    return host->ends_count < CONNECTIONS_MAX;
 }
 
 static void on_syn(struct sim_world *world, struct sim_event *event)
@@ -256,7 +256,7 @@ enum rc sim_env_dial(struct env *env, const char *text, uint64_t *number)
     if (address_parse(text, &address) != RC_OK) return RC_PARSE;
     is_sim = strcmp(address.host, "sim") == 0;
     if (!is_sim && address.port == 0) return RC_PARSE;
-    if (host->ends_count >= LINKS_MAX) return RC_LIMIT;
+    if (host->ends_count >= CONNECTIONS_MAX) return RC_LIMIT;
     conn = conn_create(world);
     end_open(world, &conn->ends[0], host->number, SIM_DIALLING);
     if (is_sim && address.port < world->hosts_count) {

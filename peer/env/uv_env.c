@@ -129,7 +129,7 @@ static void env_stop(struct env *base)
     if (env->is_stopping) return;
     env->is_stopping = true;
     tcp_unlisten(env);
-    for (unsigned i = 0; i < LINKS_MAX; i++) {
+    for (unsigned i = 0; i < CONNECTIONS_MAX; i++) {
         if (env->slots[i] != NULL) tcp_link_hangup(env->slots[i]);
     }
     uv_env_check_stopped(env);
@@ -280,7 +280,7 @@ void uv_env_destroy(struct env *base)
     CHECK(!env->is_running);
     env->is_stopping = true;
     uv_jobs_stop(env);
-    for (unsigned i = 0; i < LINKS_MAX; i++) {
+    for (unsigned i = 0; i < CONNECTIONS_MAX; i++) {
         if (env->slots[i] != NULL) tcp_link_close(env->slots[i]);
     }
     TAILQ_FOREACH (link, &env->leaving, entry) {

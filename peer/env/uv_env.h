@@ -130,7 +130,7 @@ struct uv_env {
     bool is_running;
     uint64_t wake_at_ns;
     uint64_t links_made;
-    struct tcp_link *slots[LINKS_MAX];
+    struct tcp_link *slots[CONNECTIONS_MAX];
     struct tcp_links links, leaving;
     struct tcp_links dirty[2]; /* conversation, which goes first, and bulk, in turns */
     struct tcp_links throttled;

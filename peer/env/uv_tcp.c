@@ -18,13 +18,13 @@
 
 #include <string.h>
 
-enum { LINK_SLOT_BITS = 8 };
-_Static_assert(LINKS_MAX <= 1 << LINK_SLOT_BITS, "a slot must fit below the serial number");
+enum { LINK_SLOT_BITS = 10 };
+_Static_assert(CONNECTIONS_MAX <= 1 << LINK_SLOT_BITS, "a slot must fit below the serial number");
 
 struct tcp_link *tcp_link_find(struct uv_env *env, uint64_t number)
 {
     size_t slot = (size_t)(number & ((1u << LINK_SLOT_BITS) - 1));
-    struct tcp_link *link = slot < LINKS_MAX ? env->slots[slot] : NULL;
+    struct tcp_link *link = slot < CONNECTIONS_MAX ? env->slots[slot] : NULL;
 
     return link != NULL && link->number == number ? link : NULL;
 }
@@ -34,10 +34,10 @@ enum rc tcp_link_create(struct uv_env *env, enum tcp_state state, struct tcp_lin
     struct tcp_link *link;
     unsigned slot = 0;
 
-    while (slot < LINKS_MAX && env->slots[slot] != NULL) {
+    while (slot < CONNECTIONS_MAX && env->slots[slot] != NULL) {
         slot++;
     }
-    if (slot == LINKS_MAX) return RC_LIMIT;
+    if (slot == CONNECTIONS_MAX) return RC_LIMIT;
     link = mem_alloc(sizeof *link);
     if (link == NULL) return RC_NOMEM;
     link->env = env;
@@ -494,7 +494,7 @@ static void link_resume(struct tcp_link *link)
 
 void tcp_report_deferred(struct uv_env *env)
 {
-    for (unsigned i = 0; i < LINKS_MAX; i++) {
+    for (unsigned i = 0; i < CONNECTIONS_MAX; i++) {
         struct tcp_link *link = env->slots[i];
 
         if (link == NULL) continue;
