@@ -13,6 +13,7 @@
 #include "kernels/backend.h"
 #include "peer/bootstrap.h"
 #include "peer/credentials.h"
+#include "peer/http.h"
 #include "peer/journal.h"
 #include "peer/keys.h"
 #include "peer/node.h"
@@ -38,6 +39,7 @@ struct session {
     struct backend *backend;
     struct learner *learner;
     struct node *node;
+    struct http *http;       /* NULL without --http */
     struct journal *journal; /* NULL without --out */
     struct log terminal, log;
     struct identity identity;
@@ -562,6 +564,36 @@ static enum rc create_node(struct session *session, struct fault *why)
     return node_create(session->env, session->learner, &node, &events, &session->node, why);
 }
 
+static struct json *session_status(void *context)
+{
+    return node_status(((struct session *)context)->node, SIZE_MAX);
+}
+
+static enum rc open_http(struct session *session, struct fault *why)
+{
+    const char *address = options_text(session->options, "http");
+    struct http_source source = {session, session_status};
+    char bound[ADDRESS_BYTES_MAX];
+    enum rc rc;
+
+    if (address == NULL) return RC_OK;
+    rc = http_create(session->env, address, &source, &session->http, bound, sizeof bound, why);
+    if (rc != RC_OK) return rc;
+    if (!is_loopback(bound)) {
+        log_warn(&session->log, "--http: whoever can reach %s may read this peer's status", bound);
+    }
+    if (session->is_json) {
+        struct json *json = json_object_create();
+
+        json_set_text(json, "event", "http");
+        json_set_text(json, "address", bound);
+        command_print_json(json);
+        fflush(stdout);
+    }
+    log_info(&session->log, "status page: http://%s/", bound);
+    return RC_OK;
+}
+
 static void say_what_runs(struct session *session)
 {
     const struct schema *schema = session->learner->ops->schema(session->learner);
@@ -583,6 +615,7 @@ static void say_what_runs(struct session *session)
 
 static void close_session(struct session *session)
 {
+    http_destroy(session->http);
     node_destroy(session->node);
     if (session->env != NULL) uv_env_destroy(session->env);
     session->env = NULL; /* what is logged from here on goes to the terminal alone */
@@ -619,6 +652,7 @@ static enum rc open_session(struct session *session, struct options *options, st
     if (rc == RC_OK) rc = create_learner(session, why);
     if (rc == RC_OK) rc = resume(session, why);
     if (rc == RC_OK) rc = create_node(session, why);
+    if (rc == RC_OK) rc = open_http(session, why);
     return rc;
 }
 

@@ -160,17 +160,15 @@ static void on_heard(void *context, struct peer_id peer)
 
 static void send_status(struct node *node, struct peer_id to)
 {
-    struct json *json = node_status(node);
-    char *text = json_format(json);
+    char *text = node_status_text(node, STATUS_BYTES_MAX);
     struct message message = {.type = MESSAGE_STATUS};
 
-    if (text != NULL && strlen(text) <= STATUS_BYTES_MAX) {
+    if (text != NULL) {
         message.as.status.text = text;
         message.as.status.text_bytes = (uint32_t)strlen(text);
         (void)links_send(node->links, to, &message);
     }
     mem_free(text);
-    json_destroy(json);
 }
 
 static void on_progress(struct node *node, struct peer_id from,

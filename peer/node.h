@@ -115,8 +115,12 @@ uint64_t node_step(const struct node *node);
 enum nat_class node_nat(const struct node *node); /* can others dial this peer? */
 size_t node_neighbours(const struct node *node);  /* peers with an open link */
 void node_report(const struct node *node, struct node_report *report);
-/** /status.json as product documentation says; destroy with json_destroy(). */
-struct json *node_status(const struct node *node);
+/** What /status.json says (docs/network.md), of at most `members_max` members, SIZE_MAX: all;
+ *  destroy with json_destroy(). */
+struct json *node_status(const struct node *node, size_t members_max);
+/** The same as text of at most `bytes_max`, of as many members as that allows; from mem_*, NULL
+ * when memory is short. */
+char *node_status_text(const struct node *node, size_t bytes_max);
 /** Address book, incarnation and anchors for swarm.json. */
 struct json *node_book(const struct node *node);
 

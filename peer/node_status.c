@@ -76,25 +76,57 @@ static struct json *member_json(const struct node *node, const struct member_vie
     json_set_real(json, "rtt_ms", view->rtt_ns == 0 ? (double)NAN : (double)view->rtt_ns / 1e6);
     json_set_count(json, "bytes_sent", sent);
     json_set_count(json, "bytes_received", received);
-    json_set_null(json, "last_failure");
+    json_set_text(json, "nat", nat_class_name(view->nat));
+    json_set_real(json, "score", 0.0);
+    json_set_text(json, "last_failure",
+                  node->round == NULL ? NULL : round_last_failure(node->round, view->id));
     return json;
 }
 
-static struct json *members_json(const struct node *node)
+static struct json *members_json(const struct node *node, size_t members_max)
 {
     struct json *array = json_array_create();
     size_t max = membership_count(node->membership);
     struct member_view *views = mem_array(max, sizeof *views);
     size_t count = views == NULL ? 0 : membership_list(node->membership, views, max);
 
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count && i < members_max; i++) {
         json_append(array, member_json(node, &views[i]));
     }
     mem_free(views);
     return array;
 }
 
-struct json *node_status(const struct node *node)
+/* What the links of this peer have moved and refused. */
+static void set_links(const struct node *node, struct json *json)
+{
+    struct links_counts counts;
+
+    links_counts(node->links, &counts);
+    json_set_count(json, "bytes_sent", counts.bytes_sent);
+    json_set_count(json, "bytes_received", counts.bytes_received);
+    json_set_count(json, "handshakes_refused", counts.handshakes_refused);
+    json_set_count(json, "frames_refused", counts.frames_refused);
+    json_set_count(json, "handshakes_replayed", counts.replays);
+}
+
+char *node_status_text(const struct node *node, size_t bytes_max)
+{
+    size_t members = membership_count(node->membership);
+
+    for (;;) {
+        struct json *json = node_status(node, members);
+        char *text = json_format(json);
+
+        json_destroy(json);
+        if (text == NULL || strlen(text) <= bytes_max) return text;
+        mem_free(text);
+        if (members == 0) return NULL;
+        members /= 2;
+    }
+}
+
+struct json *node_status(const struct node *node, size_t members_max)
 {
     static const char *const states[] = {[NODE_JOINING] = "joining",
                                          [NODE_LOADING] = "loading",
@@ -113,6 +145,8 @@ struct json *node_status(const struct node *node)
     json_set_text(json, "address", node->address);
     json_set_text(json, "run", digest);
     json_set_text(json, "state", states[node->state]);
+    json_set_text(json, "nat", nat_class_name(node_nat(node)));
+    json_set_real(json, "uptime_s", report.t_s);
     json_set_text(json, "model", node->options.spec);
     json_set_text(json, "averaging", node->options.strategy->text);
     json_set_count(json, "step", report.step);
@@ -130,7 +164,9 @@ struct json *node_status(const struct node *node)
     json_set_count(json, "rounds_ok", report.rounds_ok);
     json_set_count(json, "rounds_aborted", report.rounds_aborted);
     json_set_text(json, "last_abort_reason", report.last_abort_reason);
-    json_set(json, "members", members_json(node));
+    set_links(node, json);
+    json_set_count(json, "members_count", membership_count(node->membership));
+    json_set(json, "members", members_json(node, members_max));
     return json;
 }
 

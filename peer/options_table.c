@@ -110,6 +110,10 @@ const struct option_row option_rows[] = {
      "keys that --authority has shut out, in a signed list; read again on SIGHUP", false},
     {"join-timeout", OPTION_DURATION, GROUP_SWARM, ON(PEER) | ON(STATUS), "T", "30s", 0.001, 86400,
      "give up if nobody has answered by then", false},
+    {"http", OPTION_TEXT, GROUP_OUTPUT, ON(PEER), "ADDR:PORT", NULL, 0, 0,
+     "status page, /status.json and /metrics for whoever can reach this address; a port alone: "
+     "for this machine only (default: none)",
+     false},
     {"rate-limit", OPTION_RATE, GROUP_SWARM, RUNS, "RATE", NULL, 64000, 1e11,
      "never send, nor receive, more than this of all links together: 10mbit, 1gbit", false},
 

@@ -149,6 +149,7 @@ static void send_range(struct round *round, const struct command *command)
     CHECK(command->first + command->count <= round->chunks);
     round->stream = command->stream;
     round->has_stream = true;
+    failures_partner(&round->failures, command->to);
     for (uint32_t chunk = command->first; chunk < command->first + command->count; chunk++) {
         struct inner_header header = {.type = MESSAGE_DATA,
                                       .flags = (uint8_t)command->buffer,
@@ -181,6 +182,7 @@ void round_on_data(struct round *round, struct peer_id from, const struct inner_
         log_debug(round->options.log, "chunk %u refused: %s", header->arg, rc_text(rc));
         return;
     }
+    failures_partner(&round->failures, from);
     job = round_job_create(round, WORK_DECODE, round_chunk_range(round, header->arg).count);
     if (job != NULL) job->bytes = mem_raw(count); /* filled below */
     if (job == NULL || job->bytes == NULL) {
@@ -344,6 +346,13 @@ static void round_cleared(struct round *round)
     round_jobs_clear(&round->held);
 }
 
+static const char *failure_of(const struct command_over *over)
+{
+    if (over->result == OVER_COMMITTED) return NULL;
+    if (over->result == OVER_IN_DOUBT) return "its outcome is not known yet";
+    return over->reason != NULL ? over->reason : "given up";
+}
+
 static void round_over(struct round *round, const struct command_over *over)
 {
     bool had_snapshot = round->phase == PHASE_RUNNING;
@@ -354,6 +363,7 @@ static void round_over(struct round *round, const struct command_over *over)
         round_doubt_over(round, over);
         return;
     }
+    failures_round_over(&round->failures, failure_of(over), round_now(round));
     round_cleared(round);
     round->has_stream = false; /* what a committed round queued is still owed to the slower ones */
     round->stats.last_members = over->members;
@@ -574,6 +584,7 @@ static void obey(struct round *round, const struct command *command)
     case COMMAND_SCORE:
         peer_id_format(command->to, id);
         log_warn(round->options.log, "peer %.8s: %s", id, command->reason);
+        failures_note(&round->failures, command->to, command->reason, round_now(round));
         round->options.on_score(round->options.context, command->to, command->score);
         break;
     }

@@ -99,6 +99,8 @@ MUST_USE enum rc round_rule_restore(struct round *round, const float *const *pla
 /** Jobs submitted and not yet done: an env may stop only at 0. */
 uint32_t round_jobs(const struct round *round);
 void round_stats(const struct round *round, struct round_stats *stats);
+/** Why the last round with `peer` failed, a string literal; NULL: it did not. */
+const char *round_last_failure(const struct round *round, struct peer_id peer);
 /** What a checkpoint keeps of the exchange. */
 MUST_USE enum rc round_save(const struct round *round, uint8_t **bytes, size_t *count);
 MUST_USE enum rc round_load(struct round *round, const uint8_t *bytes, size_t count);

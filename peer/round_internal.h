@@ -7,6 +7,7 @@
 #ifndef GRAPEVINE_PEER_ROUND_INTERNAL_H
 #define GRAPEVINE_PEER_ROUND_INTERNAL_H
 
+#include "peer/failures.h"
 #include "peer/round.h"
 
 #include <sys/queue.h>
@@ -89,6 +90,7 @@ struct round {
     bool forgets; /* the model was replaced: the rule begins anew with the next snapshot */
     uint32_t jobs_count;
     struct round_stats stats;
+    struct failures failures;
 };
 
 /* round.c */

@@ -223,7 +223,10 @@ MUST_USE enum rc round_begin(struct round *round, const struct round_members *me
 
     if (round->phase != PHASE_IDLE || round->is_snapshot_wanted) return RC_BUSY;
     rc = round->ops->begin(round->exchange, members, samples, round_now(round), &round->commands);
-    if (rc == RC_OK) round->begun_ns = round_now(round);
+    if (rc == RC_OK) {
+        round->begun_ns = round_now(round);
+        if (!round->ops->is_group) failures_partner(&round->failures, members->ids[0]);
+    }
     round_obey(round);
     return rc;
 }
@@ -323,6 +326,7 @@ void round_on_link_up(struct round *round, struct peer_id peer, struct boot_id b
 
 void round_on_link_lost(struct round *round, struct peer_id peer)
 {
+    failures_link_lost(&round->failures, peer, round_now(round));
     round->ops->on_link_lost(round->exchange, peer, round_now(round), &round->commands);
     round_obey(round);
 }
@@ -347,6 +351,13 @@ void round_stats(const struct round *round, struct round_stats *stats)
 {
     *stats = round->stats;
     round->ops->counts(round->exchange, &stats->counts);
+}
+
+const char *round_last_failure(const struct round *round, struct peer_id peer)
+{
+    const struct failure *failure = failures_find(&round->failures, peer);
+
+    return failure == NULL ? NULL : failure->reason;
 }
 
 MUST_USE enum rc round_save(const struct round *round, uint8_t **bytes, size_t *count)

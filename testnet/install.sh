@@ -7,7 +7,7 @@ set -euo pipefail
 packages=(
     cmake ninja-build gcc libc6-dev pkg-config git ca-certificates
     libuv1-dev libsodium-dev libmsgpack-dev libopenblas-openmp-dev libdnnl-dev
-    libjansson-dev libinih-dev zlib1g-dev libpng-dev dataset-fashion-mnist
+    libjansson-dev libinih-dev zlib1g-dev libpng-dev libmicrohttpd-dev dataset-fashion-mnist
 )
 test_packages=(libcmocka-dev clang clang-format libclang-rt-14-dev shellcheck binutils python3-onnx)
 

@@ -121,8 +121,9 @@ uint64_t uv_clock_ns(void);
 uint64_t uv_wall_s(void);
 /** The first IPv4 address of this machine that is not a loopback one, into `host`. False: none. */
 bool uv_host_address(char *host, size_t cap);
-/** Call `on_ready` on the loop whenever `fd` can be read; for a library with a loop of its own
- *  (libmicrohttpd). At most 8 at a time: RC_LIMIT. Unwatch before closing `fd`. */
+/** Call `on_ready` on the loop whenever `fd` can be read, and once a second in any case; for a
+ *  library with a loop and deadlines of its own (libmicrohttpd). At most 8 at a time: RC_LIMIT.
+ * Unwatch before closing `fd`. */
 MUST_USE enum rc uv_env_watch(struct env *env, int fd, void (*on_ready)(void *context),
                               void *context);
 void uv_env_unwatch(struct env *env, int fd);

@@ -166,6 +166,8 @@ static int env_init_handles(struct uv_env *env)
     CHECK(uv_prepare_init(&env->loop, &env->flush) == 0);
     CHECK(uv_prepare_start(&env->flush, on_flush) == 0);
     CHECK(uv_timer_init(&env->loop, &env->rate_timer) == 0);
+    CHECK(uv_timer_init(&env->loop, &env->watch_timer) == 0);
+    env->watch_timer.data = env;
     env->wake.data = env->defer.data = env->flush.data = env->rate_timer.data = env;
     for (int i = 0; i < SIGNALS_WATCHED && status == 0; i++) {
         status = uv_signal_init(&env->loop, &env->signals[i]);
@@ -306,6 +308,22 @@ static void on_watched(uv_poll_t *poll, int status, int ready)
     if (!env->is_stopping) watch->on_ready(watch->context);
 }
 
+/* Libraries with a loop of their own have deadlines of their own. */
+static void on_watch_timer(uv_timer_t *timer)
+{
+    struct uv_env *env = timer->data;
+    bool is_any = false;
+
+    for (unsigned i = 0; i < WATCHES_MAX && !env->is_stopping; i++) {
+        struct uv_watch *watch = &env->watches[i];
+
+        if (!watch->is_used || watch->fd < 0) continue;
+        is_any = true;
+        watch->on_ready(watch->context);
+    }
+    if (!is_any) CHECK(uv_timer_stop(timer) == 0);
+}
+
 enum rc uv_env_watch(struct env *base, int fd, void (*on_ready)(void *context), void *context)
 {
     struct uv_env *env = uv_env_of(base);
@@ -323,6 +341,7 @@ enum rc uv_env_watch(struct env *base, int fd, void (*on_ready)(void *context), 
     watch->fd = fd;
     watch->is_used = true;
     CHECK(uv_poll_start(&watch->poll, UV_READABLE, on_watched) == 0);
+    CHECK(uv_timer_start(&env->watch_timer, on_watch_timer, WATCH_MS, WATCH_MS) == 0);
     return RC_OK;
 }
 

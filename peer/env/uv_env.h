@@ -26,6 +26,7 @@ enum {
     LINGERING_MAX = 64,
     WATCHES_MAX = 8,
     SIGNALS_WATCHED = 3,
+    WATCH_MS = 1000, /* how often who watches is called even if nothing comes */
     DISCARD_BYTES = 64 * 1024
 };
 
@@ -125,6 +126,7 @@ struct uv_env {
     uv_signal_t signals[SIGNALS_WATCHED];
     uv_tcp_t *listener; /* freed in its close callback; NULL: not listening */
     struct uv_watch watches[WATCHES_MAX];
+    uv_timer_t watch_timer;
     bool is_stopping; /* no event is delivered any more */
     unsigned signals_seen;
     bool is_running;
