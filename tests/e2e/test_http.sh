@@ -2,6 +2,7 @@
 # Two peers, one with --http: its status as JSON, as metrics and as a page; what is refused, and what
 # a port that is taken says. Requests are written by hand, so that wrong ones can be.
 source "$(dirname "$0")/lib.sh"
+trap '' PIPE # connections are closed under our hands here
 
 common=(--data digits --model mlp --time 1h --averaging local-sgd:H=64 --batch 8)
 
@@ -55,8 +56,8 @@ silent=()
 for _ in {1..40}; do
     exec {fd}<>"/dev/tcp/${http%:*}/${http##*:}" && silent+=("$fd")
 done
-(printf 'GET / HTTP/1.1\r\nX: %065536d' 0 >&"${silent[0]}") 2>/dev/null # reset under its hands
-printf '\x16\x03\x01\r\n\r\nnonsense' >&"${silent[1]}"
+printf 'GET / HTTP/1.1\r\nX: %065536d' 0 2>/dev/null >&"${silent[0]}"
+printf '\x16\x03\x01\r\n\r\nnonsense' 2>/dev/null >&"${silent[1]}"
 for fd in "${silent[@]}"; do exec {fd}>&-; done
 ask 'GET /metrics HTTP/1.0\r\n\r\n'
 expect "grapevine_step"
