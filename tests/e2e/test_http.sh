@@ -56,8 +56,8 @@ silent=()
 for _ in {1..40}; do
     exec {fd}<>"/dev/tcp/${http%:*}/${http##*:}" && silent+=("$fd")
 done
-printf 'GET / HTTP/1.1\r\nX: %065536d' 0 2>/dev/null >&"${silent[0]}"
-printf '\x16\x03\x01\r\n\r\nnonsense' 2>/dev/null >&"${silent[1]}"
+{ printf 'GET / HTTP/1.1\r\nX: %065536d' 0 >&"${silent[0]}"; } 2>/dev/null
+{ printf '\x16\x03\x01\r\n\r\nnonsense' >&"${silent[1]}"; } 2>/dev/null
 for fd in "${silent[@]}"; do exec {fd}>&-; done
 ask 'GET /metrics HTTP/1.0\r\n\r\n'
 expect "grapevine_step"
