@@ -513,6 +513,15 @@ static enum rc choose_listen(const struct session *session, const char **listen,
     return RC_OK;
 }
 
+/* What this peer relays for others: a tenth of its own rate at most. */
+static uint64_t relay_bytes_per_s(const struct options *options)
+{
+    uint64_t relay = options_bits_per_s(options, "relay") / 8;
+    uint64_t limit = options_bits_per_s(options, "rate-limit") / 8;
+
+    return limit > 0 && relay > limit / 10 ? limit / 10 : relay;
+}
+
 static enum rc create_node(struct session *session, struct fault *why)
 {
     const struct options *options = session->options;
@@ -536,6 +545,7 @@ static enum rc create_node(struct session *session, struct fault *why)
                                 .join_timeout_ns = options_ns(options, "join-timeout"),
                                 .evaluate_samples = 1000,
                                 .evaluates_at_end = true,
+                                .relay_bytes_per_s = relay_bytes_per_s(options),
                                 .keeps_files = session->journal != NULL,
                                 .model = write_model,
                                 .resume = session->is_resumed ? &session->checkpoint : NULL,

@@ -4,6 +4,7 @@
  * dials whom they want dialled, gives the training lane its next job and sets the alarm.
  */
 #include "peer/node_internal.h"
+#include "peer/relay_env.h"
 
 #include <math.h>
 #include <signal.h>
@@ -74,13 +75,16 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
         CHECK(node->neighbours_count < LINKS_MAX);
         neighbour = &node->neighbours[node->neighbours_count++];
     } else { /* the link was replaced, and what was under way on the old one is lost */
+        node_relay_on_closed(node, peer);
         if (node->round != NULL) round_on_link_lost(node->round, peer);
         joiner_on_link_lost(node->joiner, peer, node_now(node), &node->outbox);
         donor_on_link_lost(node->donor, peer);
     }
-    *neighbour = (struct neighbour){.id = peer, .boot = hello->boot};
+    *neighbour = (struct neighbour){
+        .id = peer, .boot = hello->boot, .is_relayed = relay_is_address(address)};
     membership_on_link_up(node->membership, peer, hello->public_key, hello->boot,
-                          is_dialled ? address : "", node_now(node), &node->outbox);
+                          is_dialled && !neighbour->is_relayed ? address : "", node_now(node),
+                          &node->outbox);
     if (node->round != NULL) round_on_link_up(node->round, peer, hello->boot);
     node_send_progress(node, &peer);
     log_info(node->options.log, "linked with %s (%u in all)", address, node->neighbours_count);
@@ -94,6 +98,7 @@ static void on_closed(void *context, struct peer_id peer, enum rc rc, const char
     (void)rc;
     node_reach_on_closed(node, peer);
     if (neighbour == NULL) return; /* an observer */
+    node_relay_on_closed(node, peer);
     *neighbour = node->neighbours[--node->neighbours_count];
     membership_on_link_lost(node->membership, peer, node_now(node));
     if (node->round != NULL) round_on_link_lost(node->round, peer);
@@ -203,7 +208,8 @@ static void on_message(void *context, struct peer_id from, const struct message 
 
     if (message->type == MESSAGE_STATUS_REQ) {
         send_status(node, from);
-    } else if (node_reach_on_message(node, from, message)) {
+    } else if (node_reach_on_message(node, from, message) ||
+               node_relay_on_message(node, from, message)) {
         return;
     } else if (message->type == MESSAGE_ERROR) {
         log_warn(node->options.log, "a neighbour parts with us: %s", message->as.error.text);
@@ -231,7 +237,9 @@ static void on_data(void *context, struct peer_id from, const struct inner_heade
     struct node *node = context;
 
     if (node_neighbour(node, from) == NULL) return;
-    if (header->flags == DATA_STATE) {
+    if (header->flags == DATA_RELAY) {
+        node_relay_on_data(node, from, header, body, count);
+    } else if (header->flags == DATA_STATE) {
         node_on_bucket(node, from, header, body, count);
     } else if (node->round != NULL && node->state == NODE_TRAINING) {
         round_on_data(node->round, from, header, body, count);
@@ -353,7 +361,10 @@ static void tick_all(struct node *node, uint64_t now_ns)
     while (membership_next_hangup(node->membership, &silent)) {
         links_hangup(node->links, silent);
     }
-    if (node->state < NODE_LEAVING) node_reach_tick(node, now_ns);
+    if (node->state < NODE_LEAVING) {
+        node_reach_tick(node, now_ns);
+        node_relay_tick(node, now_ns);
+    }
     if (node->state < NODE_LEAVING) node_model_tick(node, now_ns);
     if (node->round != NULL && node->state == NODE_TRAINING) round_tick(node->round);
     watch_members(node, now_ns);
@@ -371,6 +382,7 @@ static void set_alarm(struct node *node)
     uint64_t soonest = node_now(node) + NODE_ALARM_NS;
     uint64_t next = earlier(links_next_ns(node->links), membership_next_ns(node->membership));
 
+    next = earlier(next, node_relay_next_ns(node));
     if (node->state < NODE_LEAVING) {
         next = earlier(next, node_model_next_ns(node));
         next = earlier(next, node_reach_next_ns(node));
@@ -392,6 +404,7 @@ void node_continue(struct node *node)
         node->is_listening_told = true;
         node->events.on_listening(node->events.context, node->address);
     }
+    node_relay_deliver(node);
     tick_all(node, now_ns);
     dial_due(node, now_ns);
     donate_all(node);
@@ -414,7 +427,7 @@ static size_t bulk_records_max(const struct node *node)
     return 4 * (node->mixed / CHUNK_VALUES + 1) + 64;
 }
 
-static enum rc create_parts(struct node *node)
+static enum rc create_parts(struct node *node, struct env *env)
 {
     struct links_events events = {.context = node,
                                   .on_open = on_open,
@@ -429,7 +442,7 @@ static enum rc create_parts(struct node *node)
                                   .on_probe_ended = node_reach_on_probe_ended,
                                   .on_entry = node_on_entry,
                                   .is_known = node_is_known};
-    struct links_options links = {.env = node->env,
+    struct links_options links = {.env = env,
                                   .identity = node->options.identity,
                                   .swarm = node->options.swarm,
                                   .log = node->options.log,
@@ -595,7 +608,8 @@ MUST_USE enum rc node_create(struct env *env, struct learner *learner,
     env->ops->set_events(env, &env_events);
     rc = env->ops->listen(env, options->listen, node->address, sizeof node->address, why);
     if (rc != RC_OK) goto failed;
-    rc = create_parts(node);
+    rc = node_relay_create(node, &env_events, &env);
+    if (rc == RC_OK) rc = create_parts(node, env);
     if (rc == RC_OK) rc = create_membership(node);
     if (rc != RC_OK) {
         fault_set(why, rc, "cannot start the peer: %s", node_learner_why(node, rc));
@@ -627,6 +641,7 @@ void node_destroy(struct node *node)
     node_reach_destroy(node);
     membership_destroy(node->membership);
     links_destroy(node->links);
+    node_relay_destroy(node);
     outbox_deinit(&node->outbox);
     mem_free(node->kept);
     if (node->snapshot != NULL) node->snapshot->ops->destroy(node->snapshot);

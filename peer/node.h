@@ -15,6 +15,7 @@
 #include "averaging/strategy.h"
 #include "base/log.h"
 #include "gossip/admission.h"
+#include "gossip/relay.h"
 #include "gossip/wire/hello.h"
 #include "gossip/wire/record.h"
 #include "peer/checkpoint.h"
@@ -58,8 +59,9 @@ struct node_options {
     uint64_t evaluate_samples; /* of a report; 0: none */
     bool evaluates_at_end;     /* on the full test set */
     bool keeps_files;
-    uint64_t step_cost_ns;     /* of modelled training */
-    checkpoint_model_fn model; /* for model.safetensors; may be NULL */
+    uint64_t relay_bytes_per_s; /* passed on for peers that cannot be dialled; 0: nothing */
+    uint64_t step_cost_ns;      /* of modelled training */
+    checkpoint_model_fn model;  /* for model.safetensors; may be NULL */
     void *model_context;
     const struct checkpoint *resume;   /* NULL: a fresh start */
     const struct admission *admission; /* may change in on_reload(); NULL: the swarm's key is all */
@@ -112,6 +114,9 @@ const char *node_address(const struct node *node);
 struct peer_id node_id(const struct node *node);
 struct digest node_lineage(const struct node *node);
 uint64_t node_step(const struct node *node);
+/** Is the link to `peer` one through a relay? And what this peer relays for others. */
+bool node_is_relayed(const struct node *node, struct peer_id peer);
+void node_relay_view(const struct node *node, struct relay_view *view);
 enum nat_class node_nat(const struct node *node); /* can others dial this peer? */
 size_t node_neighbours(const struct node *node);  /* peers with an open link */
 void node_report(const struct node *node, struct node_report *report);

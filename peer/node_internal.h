@@ -34,6 +34,7 @@ struct neighbour {
     struct boot_id boot;
     bool has_progress;
     struct message_progress progress;
+    bool is_relayed;   /* linked through a relay */
     uint32_t forms;    /* proposals since its last START */
     uint64_t avoid_ns; /* until then its model is not wanted: a download just failed */
 };
@@ -102,6 +103,7 @@ struct node {
     struct donor *donor;
     struct trust *trust;
     struct reach *reach;
+    struct node_relay *relay;
     enum nat_class told_nat; /* in our member record */
     struct outbox outbox;
     struct rng rng;
@@ -220,6 +222,21 @@ bool node_is_known(void *node, const char *address);
 /** SIGHUP. */
 void node_reload(struct node *node);
 void node_admission_tick(struct node *node, uint64_t now_ns);
+
+/* node_relay.c: links through relays, and being one */
+/** `env`: what links are to use. */
+MUST_USE enum rc node_relay_create(struct node *node, const struct env_events *events,
+                                   struct env **env);
+void node_relay_destroy(struct node *node); /* after the links */
+/** A message of the relay family, which is then used up. */
+bool node_relay_on_message(struct node *node, struct peer_id from, const struct message *message);
+void node_relay_on_data(struct node *node, struct peer_id from, const struct inner_header *header,
+                        const uint8_t *body, size_t count);
+/** Also when the link was replaced. */
+void node_relay_on_closed(struct node *node, struct peer_id peer);
+void node_relay_deliver(struct node *node); /* events of relayed links; see relay_env_deliver() */
+void node_relay_tick(struct node *node, uint64_t now_ns);
+uint64_t node_relay_next_ns(const struct node *node);
 
 /* node_status.c */
 void node_count_report(struct node *node, uint64_t now_ns);

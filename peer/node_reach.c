@@ -3,6 +3,7 @@
  * once it knows. Loop thread only.
  */
 #include "peer/node_internal.h"
+#include "peer/relay_env.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,7 +44,7 @@ void node_reach_on_open(struct node *node, struct peer_id peer, const struct hel
     struct reach_link link = {.peer = peer,
                               .listen_port = hello->listen_port,
                               .is_dialled = is_dialled,
-                              .is_asked = hello->role == HELLO_PEER};
+                              .is_asked = hello->role == HELLO_PEER && !relay_is_address(address)};
 
     snprintf(link.remote, sizeof link.remote, "%s", address);
     snprintf(link.observed, sizeof link.observed, "%s", hello->observed);

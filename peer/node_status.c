@@ -77,6 +77,7 @@ static struct json *member_json(const struct node *node, const struct member_vie
     json_set_count(json, "bytes_sent", sent);
     json_set_count(json, "bytes_received", received);
     json_set_text(json, "nat", nat_class_name(view->nat));
+    json_set_bool(json, "is_relayed", node_is_relayed(node, view->id));
     json_set_real(json, "score", 0.0);
     json_set_text(json, "last_failure",
                   node->round == NULL ? NULL : round_last_failure(node->round, view->id));

@@ -114,6 +114,10 @@ const struct option_row option_rows[] = {
      "status page, /status.json and /metrics for whoever can reach this address; a port alone: "
      "for this machine only (default: none)",
      false},
+    {"relay", OPTION_RATE, GROUP_SWARM, RUNS, "RATE", "20mbit", 0, 1e11,
+     "pass on so much for peers that cannot be dialled, at most a tenth of --rate-limit; 0: "
+     "nothing",
+     false},
     {"rate-limit", OPTION_RATE, GROUP_SWARM, RUNS, "RATE", NULL, 64000, 1e11,
      "never send, nor receive, more than this of all links together: 10mbit, 1gbit", false},
 

@@ -176,6 +176,7 @@ void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *boo
                                    .report_every_ns = 5 * NS_PER_S,
                                    .checkpoint_every_ns = 5 * NS_PER_S,
                                    .join_timeout_ns = 30 * NS_PER_S,
+                                   .relay_bytes_per_s = 2500 * 1000,
                                    .keeps_files = true,
                                    .step_cost_ns = cluster->options.step_cost_ns};
     struct node_events events = {.context = peer,

@@ -4,6 +4,8 @@
 #include "base/bytes.h"
 #include "testnet/cluster.h"
 
+#define STEP_NS (100 * NS_PER_MS)
+
 enum { PEERS = 6, HIDDEN = 3 }; /* peers 1 to 3 can only dial out */
 
 static bool is_hidden(uint32_t peer)
@@ -11,13 +13,13 @@ static bool is_hidden(uint32_t peer)
     return peer >= 1 && peer <= HIDDEN;
 }
 
-static struct cluster *started(uint64_t seed, const char *exchange)
+static struct cluster *started(uint64_t seed, const char *exchange, uint64_t step_ns)
 {
     struct cluster_options options = {.peers = PEERS,
                                       .seed = seed,
                                       .latency_ns = 5 * NS_PER_MS,
                                       .values = 2000,
-                                      .step_cost_ns = 100 * NS_PER_MS,
+                                      .step_cost_ns = step_ns,
                                       .averaging = "local-sgd:H=8",
                                       .exchange = exchange};
     struct cluster *cluster = cluster_create(&options);
@@ -42,20 +44,6 @@ static bool all_classified(struct cluster *cluster, void *context)
     return true;
 }
 
-/* Every peer finds out by itself, from two others, whether it can be dialled. */
-static void peers_find_out_whether_they_can_be_dialled(void **state)
-{
-    (void)state;
-    FOR_EACH_SEED (seed, 2) {
-        struct cluster *cluster = started(seed, NULL);
-
-        check_seed(seed, cluster_run_until(cluster, all_classified, NULL, 60 * NS_PER_S));
-        cluster_run(cluster, 120 * NS_PER_S);
-        check_seed(seed, all_classified(cluster, NULL));
-        cluster_destroy(cluster);
-    }
-}
-
 static bool hidden_are_linked_with_all_others(struct cluster *cluster, void *context)
 {
     (void)context;
@@ -67,13 +55,14 @@ static bool hidden_are_linked_with_all_others(struct cluster *cluster, void *con
     return true;
 }
 
-/* Who can only dial out is a peer like any other: it is linked with all who can be dialled and
+/* Every peer finds out by itself, from two others, whether it can be dialled. Who can only dial out
+ * is a peer like any other: it is linked with all who can be dialled and
  * averages with them; it also comes back by itself after its links broke. */
 static void outbound_only_peers_are_first_class(void **state)
 {
     (void)state;
     FOR_EACH_SEED (seed, 2) {
-        struct cluster *cluster = started(seed, seed % 2 == 0 ? "pair" : "group");
+        struct cluster *cluster = started(seed, seed % 2 == 0 ? "pair" : "group", STEP_NS);
         struct node_report report;
 
         check_seed(seed, cluster_run_until(cluster, hidden_are_linked_with_all_others, NULL,
@@ -93,11 +82,92 @@ static void outbound_only_peers_are_first_class(void **state)
     }
 }
 
+static bool all_linked(struct cluster *cluster, void *context)
+{
+    (void)context;
+    for (uint32_t i = 0; i < PEERS; i++) {
+        if (node_neighbours(cluster_node(cluster, i)) < PEERS - 1) return false;
+    }
+    return true;
+}
+
+static uint32_t relayed_links(struct cluster *cluster, uint32_t peer)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < PEERS; i++) {
+        count += node_is_relayed(cluster_node(cluster, peer), node_id(cluster_node(cluster, i)));
+    }
+    return count;
+}
+
+static uint64_t relayed_bytes(struct cluster *cluster)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < PEERS; i++) {
+        struct relay_view view;
+
+        node_relay_view(cluster_node(cluster, i), &view);
+        if (is_hidden(i)) assert_int_equal(view.bytes, 0);
+        bytes += view.bytes;
+    }
+    return bytes;
+}
+
+/* Peers none of which can be dialled get linked through those that can, and the swarm is whole: all
+ * average with all. When the relays die, others take over. */
+static void hidden_peers_are_linked_through_relays(void **state)
+{
+    (void)state;
+    FOR_EACH_SEED (seed, 2) {
+        struct cluster *cluster = started(seed, seed % 2 == 0 ? "pair" : "group", STEP_NS);
+        struct node_report report;
+        uint64_t bytes;
+
+        check_seed(seed, cluster_run_until(cluster, all_linked, NULL, 120 * NS_PER_S));
+        for (uint32_t i = 0; i < PEERS; i++) {
+            check_seed(seed, relayed_links(cluster, i) == (is_hidden(i) ? HIDDEN - 1 : 0));
+        }
+        bytes = relayed_bytes(cluster);
+        check_seed(seed, bytes > 0);
+        cluster_run(cluster, 30 * NS_PER_S);
+        check_seed(seed, all_linked(cluster, NULL));
+        check_seed(seed, relayed_bytes(cluster) > bytes + 100000); /* rounds went through them */
+        for (uint32_t i = 0; i < PEERS; i++) {
+            node_report(cluster_node(cluster, i), &report);
+            check_seed(seed, report.rounds_ok > 5);
+        }
+        cluster_destroy(cluster);
+    }
+}
+
+/* A hidden peer that becomes reachable is dialled, and its relayed links give way to direct ones.
+ */
+static void relayed_links_give_way_to_direct_ones(void **state)
+{
+    struct cluster *cluster = started(3, NULL, 2 * NS_PER_S);
+
+    (void)state;
+    assert_true(cluster_run_until(cluster, all_linked, NULL, 120 * NS_PER_S));
+    for (uint32_t i = 0; i < PEERS; i++) {
+        sim_host_refuse_inbound(cluster_world(cluster), i + 1, false);
+    }
+    cluster_run(cluster, 2400 * NS_PER_S);
+    assert_true(all_linked(cluster, NULL));
+    for (uint32_t i = 0; i < PEERS; i++) {
+        assert_int_equal(node_nat(cluster_node(cluster, i)), NAT_PUBLIC);
+        assert_int_equal(relayed_links(cluster, i), 0);
+    }
+    cluster_destroy(cluster);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(peers_find_out_whether_they_can_be_dialled),
         cmocka_unit_test(outbound_only_peers_are_first_class),
+        cmocka_unit_test(hidden_peers_are_linked_through_relays),
+        cmocka_unit_test(relayed_links_give_way_to_direct_ones),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
