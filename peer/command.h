@@ -37,6 +37,7 @@ int command_keygen(struct options *options);
 int command_status(struct options *options);
 int command_doctor(struct options *options);
 int command_bench(struct options *options);
+int command_simulate(struct options *options); /* testnet/command_simulate.c */
 
 /** Print the one error line, "grapevine: " and the reason, and choose the exit code: EXIT_USAGE for
  *  RC_USAGE and RC_PARSE, and for RC_SHAPE and RC_LIMIT of a line that begins with a flag; else

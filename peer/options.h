@@ -31,6 +31,7 @@ enum command_id {
     COMMAND_STATUS,
     COMMAND_DOCTOR,
     COMMAND_BENCH,
+    COMMAND_SIMULATE,
     COMMAND_COUNT
 };
 

@@ -79,6 +79,12 @@ const struct command_row command_rows[COMMAND_COUNT] = {
     [COMMAND_BENCH] = {"bench", "train|kernels|codecs|network|averaging", 1, 1,
                        "measure one part of the program",
                        "grapevine bench train --model cnn --batch 64 --seconds 5 --json", NULL},
+    [COMMAND_SIMULATE] =
+        {"simulate", "", 0, 0, "run a whole swarm in virtual time, with faults, by seed",
+         "grapevine simulate --peers 100 --averaging ad-psgd --link delay=50ms,loss=1% --rounds 50",
+         "The peers are complete (rounds, links, membership, cryptography), the network, the clock "
+         "and the model are simulated: a quadratic with a known optimum. Equal flags and seed give "
+         "equal results. The exit code is 3 if something that must always hold was broken."},
 };
 
 const struct option_row option_rows[] = {
@@ -126,6 +132,17 @@ const struct option_row option_rows[] = {
      false},
     {"chaos", OPTION_TEXT, GROUP_TESTNET, ON(TESTNET), "SPEC", NULL, 0, 0,
      "faults to cause: kill:mtbf=15s,restart=5s", false},
+    {"peers", OPTION_COUNT, GROUP_TESTNET, ON(SIMULATE), "N", "16", 1, 4096, "how many", false},
+    {"chaos", OPTION_TEXT, GROUP_TESTNET, ON(SIMULATE), "SPEC", NULL, 0, 0,
+     "faults to cause: kill:mtbf=15s,restart=5s;freeze:mtbf=20s,for=3s; also partition and slow, "
+     "with mtbf and for",
+     false},
+    {"link", OPTION_TEXT, GROUP_TESTNET, ON(SIMULATE), "SPEC", "delay=1ms", 0, 0,
+     "the network: rate=100mbit,delay=50ms,jitter=5ms,loss=0.1%", false},
+    {"values", OPTION_COUNT, GROUP_TESTNET, ON(SIMULATE), "N", "1000", 1, 10000000,
+     "numbers in the model", false},
+    {"step-time", OPTION_DURATION, GROUP_TESTNET, ON(SIMULATE), "T", "10ms", 0.000001, 3600,
+     "virtual time of an optimizer step", false},
     {"resume", OPTION_SWITCH, GROUP_TESTNET, ON(TESTNET), NULL, NULL, 0, 0,
      "go on with what --out holds", false},
     {"fresh", OPTION_SWITCH, GROUP_TESTNET, ON(TESTNET), NULL, NULL, 0, 0,
@@ -191,21 +208,21 @@ const struct option_row option_rows[] = {
     {"precision", OPTION_CHOICE, GROUP_TRAINING, LEARNS | ON(EVAL) | ON(BENCH), "f32|bf16", "f32",
      0, 0, "bf16: products and convolutions of bfloat16, on a processor where it is faster at them",
      false},
-    {"seed", OPTION_COUNT, GROUP_TRAINING, LEARNS | ON(GENERATE), "N", "1", 0, 0,
+    {"seed", OPTION_COUNT, GROUP_TRAINING, LEARNS | ON(GENERATE) | ON(SIMULATE), "N", "1", 0, 0,
      "the same seed gives the same run where that is possible", false},
 
     /* averaging */
-    {"averaging", OPTION_TEXT, GROUP_AVERAGING, RUNS, "SPEC", "local-sgd", 0, 0,
+    {"averaging", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", "local-sgd", 0, 0,
      "none or local-sgd:H=16; each flag below replaces one part of it", false},
-    {"topology", OPTION_TEXT, GROUP_AVERAGING, RUNS, "SPEC", NULL, 0, 0,
+    {"topology", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
      "with whom: complete, groups:SIZE or pairs (default by method)", false},
-    {"exchange", OPTION_TEXT, GROUP_AVERAGING, RUNS, "NAME", NULL, 0, 0,
+    {"exchange", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "NAME", NULL, 0, 0,
      "how chunks travel: group or pair (default by method)", false},
-    {"codec", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH), "NAME", NULL, 0, 0,
+    {"codec", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
      "what is sent for a number: f32, f16, bf16 or int8 (default by method)", false},
-    {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS, "NAME", NULL, 0, 0,
+    {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "NAME", NULL, 0, 0,
      "what is done with what arrived: mean (default by method)", false},
-    {"pace", OPTION_TEXT, GROUP_AVERAGING, RUNS, "SPEC", NULL, 0, 0,
+    {"pace", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
      "when: every=16 steps or time=5s (default by method)", false},
 
     /* goal */
@@ -213,7 +230,8 @@ const struct option_row option_rows[] = {
      "stop after N steps (default by model: 1000 for text, gpt2-small 100)", false},
     {"epochs", OPTION_REAL, GROUP_GOAL, RUNS, "X", NULL, 1e-6, 1e9,
      "stop after X passes over the share (default by model: mlp 5, resnets 10, others 3)", false},
-    {"time", OPTION_DURATION, GROUP_GOAL, RUNS, "T", NULL, 0.001, 31536000, "stop after T", false},
+    {"time", OPTION_DURATION, GROUP_GOAL, RUNS | ON(SIMULATE), "T", NULL, 0.001, 31536000,
+     "stop after T", false},
     {"target-accuracy", OPTION_REAL, GROUP_GOAL, RUNS, "A", NULL, 1e-9, 1,
      "stop at this test accuracy", false},
     {"target-loss", OPTION_REAL, GROUP_GOAL, RUNS, "L", NULL, 1e-12, 1e9, "stop at this test loss",
@@ -250,6 +268,8 @@ const struct option_row option_rows[] = {
      "peers of a group "
      "(averaging)",
      false},
+    {"rounds", OPTION_COUNT, GROUP_GOAL, ON(SIMULATE), "N", NULL, 1, 1000000,
+     "stop when a peer has had so many rounds on average (20, without --time)", false},
     {"rounds", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", "5", 1, 1000000,
      "how many rounds (averaging)", false},
 
@@ -311,6 +331,8 @@ const struct option_row option_rows[] = {
      "how often the model is saved to --out", false},
     {"report-every", OPTION_DURATION, GROUP_OUTPUT, RUNS, "T", "5s", 0.01, 86400,
      "how often progress is measured and told", false},
+    {"report-every", OPTION_DURATION, GROUP_OUTPUT, ON(SIMULATE), "T", "1s", 0.001, 86400,
+     "how often, in virtual time, progress is measured and told", false},
     {"profile", OPTION_SWITCH, GROUP_OUTPUT, ON(PEER) | ON(BENCH), NULL, NULL, 0, 0,
      "at the end, tell where the time of training went, layer by layer (bench: train)", false},
     {"json", OPTION_SWITCH, GROUP_OUTPUT, EVERYWHERE, NULL, NULL, 0, 0,

@@ -13,6 +13,8 @@ static const struct {
 } kinds[CHAOS_KIND_COUNT] = {
     [CHAOS_KILL] = {"kill", "restart"},
     [CHAOS_FREEZE] = {"freeze", "for"},
+    [CHAOS_PARTITION] = {"partition", "for"},
+    [CHAOS_SLOW] = {"slow", "for"},
 };
 
 const char *chaos_name(enum chaos_kind kind)
@@ -109,6 +111,20 @@ enum rc chaos_parse(const char *spec, struct chaos *chaos, struct fault *why)
         at = semicolon != NULL ? semicolon + 1 : NULL;
     }
     *chaos = parsed;
+    return RC_OK;
+}
+
+enum rc chaos_is_real(const struct chaos *chaos, struct fault *why)
+{
+    for (size_t r = 0; r < chaos->rules_count; r++) {
+        enum chaos_kind kind = chaos->rules[r].kind;
+
+        if (kind == CHAOS_KILL || kind == CHAOS_FREEZE) continue;
+        return fault_set(why, RC_USAGE,
+                         "--chaos %s: a testnet of real processes has kill and freeze; "
+                         "'grapevine simulate' has %s, too",
+                         chaos_name(kind), chaos_name(kind));
+    }
     return RC_OK;
 }
 

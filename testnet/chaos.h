@@ -5,7 +5,10 @@
  *
  *   kill:mtbf=15s,restart=5s     SIGKILL about every 15 s; started again 5 s later
  *   freeze:mtbf=20s,for=3s       SIGSTOP, and SIGCONT 3 s later
+ *   partition:mtbf=60s,for=10s   nothing passes between a random half and the rest
+ *   slow:mtbf=30s,for=10s        computes ten times slower
  *
+ * The last two are for the simulator; real processes on one machine cannot be had so.
  * Rules are joined with `;`. The clock is passed in; the testnet's loop thread.
  */
 #ifndef GRAPEVINE_TESTNET_CHAOS_H
@@ -19,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum chaos_kind { CHAOS_KILL, CHAOS_FREEZE, CHAOS_KIND_COUNT };
+enum chaos_kind { CHAOS_KILL, CHAOS_FREEZE, CHAOS_PARTITION, CHAOS_SLOW, CHAOS_KIND_COUNT };
 enum { CHAOS_RULES_MAX = 8 };
 
 struct chaos_rule {
@@ -44,5 +47,7 @@ bool chaos_due(struct chaos *chaos, uint64_t now_ns, size_t *rule);
 /** One of `candidates` > 0, by the rule's own stream. */
 uint32_t chaos_pick(struct chaos *chaos, size_t rule, uint32_t candidates);
 const char *chaos_name(enum chaos_kind kind);
+/** RC_USAGE if a rule asks for what only the simulator can do. */
+MUST_USE enum rc chaos_is_real(const struct chaos *chaos, struct fault *why);
 
 #endif

@@ -23,7 +23,7 @@ struct cluster_peer {
     struct log log;
     uint64_t incarnation;
     uint64_t seed; /* of its initial model; 0: the cluster's */
-    char addresses[CLUSTER_PEERS_MAX][ADDRESS_BYTES_MAX];
+    char addresses[CLUSTER_BOOTSTRAPS_MAX][ADDRESS_BYTES_MAX];
     struct node_result result;
 };
 
@@ -53,6 +53,7 @@ struct cluster *cluster_create(const struct cluster_options *options)
                               .latency_ns = options->latency_ns,
                               .jitter_ns = options->jitter_ns,
                               .bytes_per_s = options->bytes_per_s,
+                              .loss = options->loss,
                               .hosts_max = options->peers + options->guests + 1};
     struct strategy_specs specs = {.averaging = options->averaging,
                                    .exchange = options->exchange,
@@ -71,7 +72,11 @@ struct cluster *cluster_create(const struct cluster_options *options)
     cluster->world = sim_world_create(&sim);
     cluster->peers = mem_array(options->peers, sizeof *cluster->peers);
     CHECK(cluster->world != NULL && cluster->peers != NULL);
-    CHECK(strategy_parse(&specs, &cluster->strategy, &why) == RC_OK);
+    if (options->strategy != NULL) {
+        cluster->strategy = *options->strategy;
+    } else {
+        CHECK(strategy_parse(&specs, &cluster->strategy, &why) == RC_OK);
+    }
     swarm_secret_derive("cluster", NULL, &cluster->swarm);
     CHECK(sim_host_create(cluster->world, &unused) != NULL); /* "sim:0" is no address: no port 0 */
     for (uint32_t i = 0; i < options->peers; i++) {
@@ -160,7 +165,7 @@ void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *boo
                    size_t bootstrap_count)
 {
     struct cluster_peer *peer = &cluster->peers[number];
-    const char *addresses[CLUSTER_PEERS_MAX];
+    const char *addresses[CLUSTER_BOOTSTRAPS_MAX];
     char listen[ADDRESS_BYTES_MAX];
     struct node_options options = {.identity = &peer->identity,
                                    .swarm = &cluster->swarm,
@@ -186,7 +191,7 @@ void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *boo
     struct fault why = {""};
     enum rc rc;
 
-    CHECK(!peer->is_up && bootstrap_count <= CLUSTER_PEERS_MAX);
+    CHECK(!peer->is_up && bootstrap_count <= CLUSTER_BOOTSTRAPS_MAX);
     if (peer->was_started) peer->env = sim_host_restart(cluster->world, peer->host);
     peer->was_started = true;
     peer->has_result = false;

@@ -10,16 +10,18 @@
 #include "peer/env/sim_env.h"
 #include "peer/node.h"
 
-enum { CLUSTER_PEERS_MAX = 256 };
+enum { CLUSTER_PEERS_MAX = 4096, CLUSTER_BOOTSTRAPS_MAX = 64 };
 
 struct cluster_options {
     uint32_t peers;
     uint64_t seed;
     const char *averaging, *exchange, *codec, *topology; /* as on the command line; NULL: default */
+    const struct strategy *strategy;                     /* not NULL: in place of these */
     size_t values;                                       /* of the plane; 0: 1,000 */
     uint64_t steps;                                      /* goal; 0: run for ever */
     uint64_t step_cost_ns;                               /* 0: 10 ms */
     uint64_t latency_ns, jitter_ns, bytes_per_s;
+    double loss;                                /* of a segment */
     double noise, centre_spread, learning_rate; /* of the toy; 0: its default */
     bool is_quiet;   /* learning rate 0: nothing moves but by averaging */
     uint32_t guests; /* hosts beside the peers, for who is no peer: an attacker */

@@ -358,6 +358,7 @@ int command_testnet(struct options *options)
     struct fault why = {""};
     const bool resumes = options_flag(options, "resume"), is_fresh = options_flag(options, "fresh");
     enum rc rc = chaos_parse(options_text(options, "chaos"), &chaos, &why);
+    if (rc == RC_OK) rc = chaos_is_real(&chaos, &why);
 
     if (rc == RC_OK && resumes && is_fresh) {
         rc = fault_set(&why, RC_USAGE, "--resume and --fresh exclude each other; choose one");

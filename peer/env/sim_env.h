@@ -23,6 +23,7 @@ struct sim_options {
     uint64_t latency_ns;  /* one way, of every link */
     uint64_t jitter_ns;   /* uniform extra */
     uint64_t bytes_per_s; /* per direction of a link; 0: no limit */
+    double loss;          /* of a segment, in [0, 1) */
     uint32_t hosts_max;
 };
 

@@ -107,14 +107,15 @@ uint64_t sim_draw_loss(struct sim_world *world, struct sim_host *from, uint32_t 
 {
     const struct sim_way *way = way_of(world, from->number, to);
     double segments = (double)(count / SEGMENT_BYTES + 1);
+    double loss = way == NULL ? world->options.loss : way->path.loss;
     uint64_t late_ns = 0, round_ns, timeout_ns;
 
-    if (way == NULL || way->path.loss <= 0.0) return 0;
-    if (rng_unit(&from->network) < pow(1.0 - way->path.loss, segments)) return 0;
+    if (loss <= 0.0) return 0;
+    if (rng_unit(&from->network) < pow(1.0 - loss, segments)) return 0;
     round_ns = round_trip_ns(world, from->number, to);
     timeout_ns = TIMEOUT_NS + round_ns;
     late_ns = segments > TAIL_SEGMENTS ? round_ns : timeout_ns;
-    for (int i = 0; i < REPEATS_MAX && rng_unit(&from->network) < way->path.loss; i++) {
+    for (int i = 0; i < REPEATS_MAX && rng_unit(&from->network) < loss; i++) {
         late_ns += timeout_ns;
         timeout_ns *= 2;
     }
@@ -126,14 +127,20 @@ uint64_t sim_departure_ns(struct sim_world *world, struct sim_host *from, uint32
     struct sim_way *way = way_of(world, from->number, to);
     uint64_t at_ns = line_pass(&from->up, world->now_ns, count);
 
-    if (way == NULL) {
-        if (world->options.bytes_per_s == 0) return at_ns;
-        return at_ns + duration_ns(count, (double)world->options.bytes_per_s);
-    }
-    if (way->path.loss > 0.0) {
-        double round_s = (double)round_trip_ns(world, from->number, to) / (double)NS_PER_S;
-        double rate = 1.22 * SEGMENT_BYTES / (fmax(round_s, 1e-4) * sqrt(way->path.loss));
+    double loss = way == NULL ? world->options.loss : way->path.loss, rate = 0.0;
 
+    if (loss > 0.0) {
+        double round_s = (double)round_trip_ns(world, from->number, to) / (double)NS_PER_S;
+
+        rate = 1.22 * SEGMENT_BYTES / (fmax(round_s, 1e-4) * sqrt(loss));
+    }
+    if (way == NULL) {
+        double line = (double)world->options.bytes_per_s;
+
+        if (rate == 0.0 || (line > 0.0 && line < rate)) rate = line;
+        return rate == 0.0 ? at_ns : at_ns + duration_ns(count, rate);
+    }
+    if (loss > 0.0) {
         if (way->line.bytes_per_s == 0 || rate < (double)way->line.bytes_per_s) {
             uint64_t lossy_ns = at_ns + duration_ns(count, rate);
 

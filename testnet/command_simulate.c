@@ -1,0 +1,186 @@
+/*
+ * command_simulate: a swarm in virtual time: how far apart the peers are, how good, what it costs,
+ * under a network and faults of one's choice. Equal flags and seed print equal results but for the
+ * seconds it took.
+ */
+#include "peer/command.h"
+
+#include "base/check.h"
+#include "base/units.h"
+#include "peer/env/env.h"
+#include "replica/json.h"
+#include "testnet/link_spec.h"
+#include "testnet/simulation.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { ROUNDS_DEFAULT = 20 };
+
+struct view {
+    struct log log;
+    struct json *samples; /* NULL: not wanted */
+};
+
+static struct json *sample_json(const struct simulation_sample *sample)
+{
+    struct json *json = json_object_create();
+
+    json_set_real(json, "t", sample->t_s);
+    json_set_count(json, "live", sample->live);
+    json_set_real(json, "consensus_distance", sample->distance);
+    json_set_real(json, "loss", sample->loss);
+    json_set_real(json, "loss_of_average", sample->loss_of_average);
+    json_set_count(json, "steps", sample->steps);
+    json_set_count(json, "rounds_ok", sample->rounds_ok);
+    json_set_count(json, "rounds_aborted", sample->rounds_aborted);
+    json_set_count(json, "bytes", sample->bytes);
+    json_set_count(json, "faults", sample->faults);
+    return json;
+}
+
+static void on_sample(void *context, const struct simulation_sample *sample)
+{
+    struct view *view = context;
+    char bytes[32];
+
+    log_info(&view->log,
+             "%7.1f s  %u peers  apart %.4g  loss %.4g  of the average %.4g  %.1f rounds a peer  "
+             "%llu aborted  %s  %llu faults",
+             sample->t_s, sample->live, sample->distance, sample->loss, sample->loss_of_average,
+             sample->rounds_per_peer, (unsigned long long)sample->rounds_aborted,
+             units_format_bytes(sample->bytes, bytes, sizeof bytes),
+             (unsigned long long)sample->faults);
+    if (view->samples != NULL) json_append(view->samples, sample_json(sample));
+}
+
+static struct json *summary(const struct options *options, const struct strategy *strategy,
+                            const struct simulation_result *result, double wall_s)
+{
+    struct json *json = json_object_create(), *invariants = json_object_create();
+    const struct simulation_sample *last = &result->last;
+    size_t peers = (size_t)options_count(options, "peers");
+    struct topology topology = strategy_topology(strategy, peers);
+    char trace[24];
+
+    snprintf(trace, sizeof trace, "%016llx", (unsigned long long)result->trace);
+    json_set_count(json, "peers", peers);
+    json_set_text(json, "averaging", strategy->text);
+    json_set_count(json, "seed", options_count(options, "seed"));
+    json_set_real(json, "virtual_s", last->t_s);
+    json_set_real(json, "consensus_distance", last->distance);
+    json_set_real(json, "loss", last->loss);
+    json_set_real(json, "loss_of_average", last->loss_of_average);
+    json_set_count(json, "steps", last->steps);
+    json_set_count(json, "rounds_ok", last->rounds_ok);
+    json_set_count(json, "rounds_aborted", last->rounds_aborted);
+    json_set_real(json, "rounds_per_peer", last->rounds_per_peer);
+    json_set_count(json, "bytes", last->bytes);
+    json_set_count(json, "faults", last->faults);
+    json_set_count(json, "live", last->live);
+    if (strategy->is_averaging) {
+        json_set_real(json, "spectral_gap", 1 - sqrt(simulation_contraction(&topology, peers)));
+    } else {
+        json_set_real(json, "spectral_gap", 0);
+    }
+    json_set_count(json, "events", result->events);
+    json_set_text(json, "digest", trace);
+    json_set_bool(invariants, "finite", result->is_finite);
+    json_set_bool(invariants, "progress", result->has_progress);
+    json_set_bool(invariants, "one_swarm", result->is_one_swarm);
+    json_set(json, "invariants", invariants);
+    json_set_real(json, "wall_s", wall_s);
+    return json;
+}
+
+static enum rc read_options(const struct options *options, struct strategy *strategy,
+                            struct simulation_options *simulation, struct fault *why)
+{
+    struct strategy_specs specs = {.averaging = options_text(options, "averaging"),
+                                   .topology = options_text(options, "topology"),
+                                   .exchange = options_text(options, "exchange"),
+                                   .codec = options_text(options, "codec"),
+                                   .rule = options_text(options, "rule"),
+                                   .pace = options_text(options, "pace")};
+    enum rc rc = strategy_parse(&specs, strategy, why);
+
+    *simulation = (struct simulation_options){.peers = (uint32_t)options_count(options, "peers"),
+                                              .seed = options_count(options, "seed"),
+                                              .strategy = strategy,
+                                              .values = (size_t)options_count(options, "values"),
+                                              .step_ns = options_ns(options, "step-time"),
+                                              .rounds = options_count(options, "rounds"),
+                                              .time_ns = options_ns(options, "time"),
+                                              .report_ns = options_ns(options, "report-every")};
+    if (simulation->rounds == 0 && simulation->time_ns == 0) simulation->rounds = ROUNDS_DEFAULT;
+    if (!strategy->is_averaging && rc == RC_OK && simulation->time_ns == 0) {
+        rc =
+            fault_set(why, RC_USAGE, "--averaging none has no rounds to count; say --time instead");
+    }
+    if (rc == RC_OK) rc = link_spec_parse(options_text(options, "link"), &simulation->link, why);
+    if (rc == RC_OK) rc = chaos_parse(options_text(options, "chaos"), &simulation->chaos, why);
+    return rc;
+}
+
+/* The one command that shows the same again. */
+static void tell_how_to_repeat(const struct options *options, const struct log *log,
+                               const struct simulation_result *result)
+{
+    static const char *const names[] = {"peers", "averaging", "topology", "exchange",  "codec",
+                                        "rule",  "pace",      "values",   "step-time", "rounds",
+                                        "time",  "link",      "chaos",    "seed"};
+    char line[1024] = "grapevine simulate";
+    size_t used = strlen(line);
+
+    for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
+        const char *text = options_text(options, names[i]);
+        int n;
+
+        if (text == NULL || used >= sizeof line) continue;
+        n = snprintf(line + used, sizeof line - used, " --%s '%s'", names[i], text);
+        if (n > 0) used += (size_t)n;
+    }
+    log_error(log, "broken:%s%s%s; again with: %s", result->is_finite ? "" : " finite",
+              result->has_progress ? "" : " progress", result->is_one_swarm ? "" : " one_swarm",
+              line);
+}
+
+int command_simulate(struct options *options)
+{
+    struct view view = {.log = command_log(options)};
+    bool is_json = options_flag(options, "json"), holds;
+    struct simulation_options simulation;
+    struct simulation_result result;
+    struct strategy strategy;
+    struct fault why = {""};
+    uint64_t begun_ns = uv_clock_ns();
+    struct json *json;
+    enum rc rc = read_options(options, &strategy, &simulation, &why);
+
+    if (rc != RC_OK) return command_failed(rc, &why);
+    log_info(&view.log, "%u peers, averaging %s", simulation.peers, strategy.text);
+    if (is_json) view.samples = json_array_create();
+    simulation.context = &view;
+    simulation.on_sample = on_sample;
+    rc = simulation_run(&simulation, &result, &why);
+    if (rc != RC_OK) {
+        json_destroy(view.samples);
+        return command_failed(rc, &why);
+    }
+    on_sample(&view, &result.last);
+    json = summary(options, &strategy, &result, (double)(uv_clock_ns() - begun_ns) * 1e-9);
+    holds = result.is_finite && result.has_progress && result.is_one_swarm;
+    if (!holds) tell_how_to_repeat(options, &view.log, &result);
+    if (is_json) {
+        json_set(json, "samples", view.samples);
+        command_print_json(json);
+    } else {
+        printf("%.1f virtual seconds, %.1f rounds a peer, %llu aborted: %.4g apart, loss %.4g, of "
+               "the average %.4g\n",
+               result.last.t_s, result.last.rounds_per_peer,
+               (unsigned long long)result.last.rounds_aborted, result.last.distance,
+               result.last.loss, result.last.loss_of_average);
+        json_destroy(json);
+    }
+    return holds ? EXIT_DONE : EXIT_INVARIANT;
+}

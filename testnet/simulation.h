@@ -1,0 +1,63 @@
+/*
+ * simulation: a whole swarm in virtual time: complete peers (the shipping node, rounds, links,
+ * membership and cryptography) that minimise a quadratic, in a network as bad as asked for. Equal
+ * options, equal run, to the bit.
+ *
+ * Peer i minimises f_i(x) = 1/2 ||x - c_i||^2 with c_i standard normal, by steps of 0.05 on
+ * gradients with noise of deviation 0.1; the swarm's optimum is the mean of all c_i. Loss is 1/2
+ * ||x - mean c||^2 per value, averaged over live peers: alone a peer ends at 0.5, in a swarm it can
+ * get to 0.
+ */
+#ifndef GRAPEVINE_TESTNET_SIMULATION_H
+#define GRAPEVINE_TESTNET_SIMULATION_H
+
+#include "averaging/strategy.h"
+#include "testnet/chaos.h"
+#include "testnet/cluster.h"
+
+struct simulation_sample {
+    double t_s;      /* virtual */
+    double distance; /* sqrt(1/n sum ||x_i - mean||^2) over live peers */
+    double loss, loss_of_average;
+    uint64_t rounds_ok, rounds_aborted; /* of all peers and their lives */
+    double rounds_per_peer;
+    uint64_t steps;  /* of the live peers */
+    uint64_t bytes;  /* that arrived, framing included */
+    uint64_t faults; /* caused so far */
+    uint32_t live;
+};
+
+struct simulation_options {
+    uint32_t peers; /* 1 to CLUSTER_PEERS_MAX */
+    uint64_t seed;
+    const struct strategy *strategy;
+    size_t values;
+    uint64_t step_ns; /* what an optimizer step costs */
+    uint64_t rounds;  /* end when a peer has had so many on average; 0: by time */
+    uint64_t time_ns; /* virtual time at most; 0: an hour */
+    uint64_t report_ns;
+    struct sim_path link;
+    struct chaos chaos; /* parsed; its clock is started here */
+    void *context;
+    void (*on_sample)(void *context, const struct simulation_sample *sample);
+};
+
+struct simulation_result {
+    struct simulation_sample last;
+    uint64_t events; /* of the simulated world */
+    uint64_t trace;  /* a hash over all of them */
+    /* What must hold in the end. */
+    bool is_finite;    /* every live peer's parameters are numbers */
+    bool has_progress; /* the rounds asked for came about in the time given */
+    bool is_one_swarm; /* every live peer trains the same model */
+};
+
+/** RC_USAGE with a reason if the strategy does not suit so many peers. */
+MUST_USE enum rc simulation_run(const struct simulation_options *options,
+                                struct simulation_result *result, struct fault *why);
+/** By how much one round of `topology` among `members` shrinks the mean square distance, in
+ *  expectation: random groups of m: (n/m - 1) / (n - 1) (Ryabinin et al. 2021, arXiv:2103.03239).
+ */
+double simulation_contraction(const struct topology *topology, size_t members);
+
+#endif
