@@ -176,6 +176,13 @@ void link_cut(struct links *links, struct link *link)
     if (link->cut_ns == UINT64_MAX) link->cut_ns = link_now(links) + LINK_CUT_NS;
 }
 
+void link_violated(struct links *links, const struct link *link)
+{
+    if (link->is_current && links->events.on_violation != NULL) {
+        links->events.on_violation(links->events.context, link->peer);
+    }
+}
+
 void bulk_refused(struct links *links, struct bulk *bulk, enum rc rc)
 {
     struct link *link = bulk->link;
@@ -229,6 +236,7 @@ static void record_frame(struct links *links, struct link *link, uint8_t *frame,
     uint64_t number = link->number;
     size_t inner_count;
     enum rc rc = secure_open(link->secure, frame, count, &inner, &inner_count);
+    bool is_its_own = rc == RC_OK; /* else anybody on the path may have sent it */
 
     if (rc == RC_OK) rc = inner_header_decode(inner, inner_count, &header);
     if (rc == RC_OK && header.type != MESSAGE_DATA) {
@@ -240,6 +248,7 @@ static void record_frame(struct links *links, struct link *link, uint8_t *frame,
     if (rc != RC_OK) {
         links->counts.frames_refused++;
         log_warn(links->options.log, "%s sent a bad record: %s", link->address, rc_text(rc));
+        if (is_its_own) link_violated(links, link);
         link_hangup(links, link, rc, "it sent a bad record");
         return;
     }

@@ -51,6 +51,9 @@ struct links_events {
      *  phrase that both sides read. Asked before on_open, and by links_judge(). NULL: all may. */
     enum rc (*on_entry)(void *context, struct peer_id peer, const struct hello *hello,
                         const char *address, struct fault *why);
+    /** `peer` sent, under its own keys, what the protocol forbids; its link ends now. NULL: let be.
+     */
+    void (*on_violation)(void *context, struct peer_id peer);
     /** Is this where a member lives? Such addresses have a share of the handshakes of their own.
      * NULL: none is. */
     bool (*is_known)(void *context, const char *address);

@@ -133,6 +133,8 @@ struct link *link_find(const struct links *links, uint64_t number);
 struct link *link_find_peer(const struct links *links, struct peer_id peer);
 /** Are there as many neighbours as there may be? */
 bool links_are_full(const struct links *links);
+/** The other side broke the protocol under its own keys; hang up next. */
+void link_violated(struct links *links, const struct link *link);
 /** The gate says that this one has to go; 0: none. */
 void link_evict(struct links *links, uint64_t number);
 /** A slot for a new connection; NULL: too many, or no memory. */

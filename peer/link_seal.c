@@ -304,6 +304,7 @@ static void bulk_opened_record(struct links *links, struct bulk *bulk, struct bl
 
     if (rc == RC_OK && header.type != MESSAGE_DATA && header.type != MESSAGE_FIN) rc = RC_FORMAT;
     if (rc != RC_OK) {
+        link_violated(links, link);
         bulk_refused(links, bulk, rc);
         return;
     }

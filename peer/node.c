@@ -441,7 +441,8 @@ static enum rc create_parts(struct node *node, struct env *env)
                                   .on_dialback = node_reach_on_dialback,
                                   .on_probe_ended = node_reach_on_probe_ended,
                                   .on_entry = node_on_entry,
-                                  .is_known = node_is_known};
+                                  .is_known = node_is_known,
+                                  .on_violation = node_on_violation};
     struct links_options links = {.env = env,
                                   .identity = node->options.identity,
                                   .swarm = node->options.swarm,

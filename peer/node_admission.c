@@ -25,6 +25,41 @@ enum rc node_on_entry(void *context, struct peer_id peer, const struct hello *he
     return admission_check(admission, hello, node->options.wall_s(), why);
 }
 
+/* Not node_score(): the link ends by itself. */
+void node_on_violation(void *context, struct peer_id peer)
+{
+    struct node *node = context;
+
+    trust_note(node->trust, peer, SCORE_BROKE, node_now(node));
+}
+
+struct json *node_admission_json(const struct node *node)
+{
+    struct json *json = json_object_create(), *faults = json_object_create();
+    struct links_counts counts;
+    uint64_t totals[SCORE_REASONS], bans;
+
+    links_counts(node->links, &counts);
+    trust_totals(node->trust, totals, &bans);
+    json_set_count(json, "strangers", counts.gate.waiting);
+    json_set_count(json, "strangers_most", counts.gate.waiting_max);
+    json_set_count(json, "strangers_seen", counts.gate.entered);
+    json_set_count(json, "evicted", counts.gate.evicted);
+    json_set_count(json, "handshakes", counts.gate.answering);
+    json_set_count(json, "answered", counts.gate.answered);
+    json_set_count(json, "proved", counts.gate.proved);
+    json_set_count(json, "replayed", counts.gate.replayed + counts.replays);
+    json_set_count(json, "rationed", counts.gate.spent_prefix + counts.gate.spent_all);
+    json_set_count(json, "refused", counts.handshakes_refused);
+    json_set_count(json, "bad_frames", counts.frames_refused);
+    json_set_count(json, "bans", bans);
+    for (int i = 0; i < SCORE_REASONS; i++) {
+        json_set_count(faults, score_reason_name((enum score_reason)i), totals[i]);
+    }
+    json_set(json, "scores", faults);
+    return json;
+}
+
 bool node_is_known(void *context, const char *address)
 {
     return membership_knows_host(((struct node *)context)->membership, address);

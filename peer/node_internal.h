@@ -195,7 +195,7 @@ MUST_USE enum rc node_restore_rule(struct node *node, const struct checkpoint *c
 /** A message of the round family from a neighbour, if it may be heard. */
 void node_on_round_message(struct node *node, struct peer_id from, const struct message *message);
 /** `peer` failed us or misbehaved: no rounds with it for a while, or no link. */
-void node_score(struct node *node, struct peer_id peer, int32_t score);
+void node_score(struct node *node, struct peer_id peer, enum score_reason reason);
 /** The same, as a round's callback. */
 void node_round_scored(void *node, struct peer_id peer, int32_t score);
 
@@ -218,6 +218,9 @@ uint16_t node_reach_port(const struct node *node);
 /* node_admission.c: who may be linked */
 enum rc node_on_entry(void *node, struct peer_id peer, const struct hello *hello,
                       const char *address, struct fault *why);
+void node_on_violation(void *node, struct peer_id peer);
+/** Of /status.json: what strangers cost, and who misbehaved how often. */
+struct json *node_admission_json(const struct node *node);
 bool node_is_known(void *node, const char *address);
 /** SIGHUP. */
 void node_reload(struct node *node);

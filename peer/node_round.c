@@ -6,15 +6,15 @@
 
 /* ---- trust ---- */
 
-void node_score(struct node *node, struct peer_id peer, int32_t score)
+void node_score(struct node *node, struct peer_id peer, enum score_reason reason)
 {
-    trust_note(node->trust, peer, score, node_now(node));
+    trust_note(node->trust, peer, reason, node_now(node));
     if (trust_is_refused(node->trust, peer, node_now(node))) links_hangup(node->links, peer);
 }
 
 void node_round_scored(void *context, struct peer_id peer, int32_t score)
 {
-    node_score(context, peer, score);
+    node_score(context, peer, score_reason_of(score));
 }
 
 /* ---- what others propose ---- */
@@ -27,7 +27,7 @@ static bool proposes_in_vain(struct node *node, struct peer_id from, enum messag
     if (type == MESSAGE_START) neighbour->forms = 0;
     if (type != MESSAGE_FORM || ++neighbour->forms <= NODE_FORMS_MAX) return false;
     neighbour->forms = 0;
-    node_score(node, from, -1);
+    node_score(node, from, SCORE_LATE);
     return true;
 }
 

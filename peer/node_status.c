@@ -167,6 +167,7 @@ struct json *node_status(const struct node *node, size_t members_max)
     json_set_text(json, "last_abort_reason", report.last_abort_reason);
     set_links(node, json);
     json_set_count(json, "members_count", membership_count(node->membership));
+    json_set(json, "admission", node_admission_json(node));
     json_set(json, "members", members_json(node, members_max));
     return json;
 }

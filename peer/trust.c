@@ -5,24 +5,25 @@
 #include "base/check.h"
 #include "base/mem.h"
 
-enum { FAULTY_MAX = 512, OFFENCE = -50, MIX_LEAST = -50, LINK_LEAST = -100, DOUBLINGS_MAX = 8 };
+enum { KNOWN_MAX = 512, OFFENCE = -50, DOUBLINGS_MAX = 8 };
 #define PAUSE_NS  (2 * NS_PER_S)   /* after the first miss */
 #define BAN_NS    (600 * NS_PER_S) /* after offences */
 #define FORGET_NS (60 * NS_PER_S)  /* at least so long without a fault, and misses count anew */
-#define HALF_NS   (600 * NS_PER_S) /* half-life of the score */
 
-struct faulty {
+struct known {
     struct peer_id peer;
     bool is_used;
-    double score;
+    struct score score;
     uint32_t misses;
-    uint64_t noted_ns; /* the latest fault */
+    uint32_t bans;
+    uint64_t fault_ns; /* the latest fault */
     uint64_t mix_ns;   /* no round before */
     uint64_t link_ns;  /* no link before */
 };
 
 struct trust {
-    struct faulty faulty[FAULTY_MAX];
+    struct known known[KNOWN_MAX];
+    uint64_t totals[SCORE_REASONS], bans;
 };
 
 struct trust *trust_create(void)
@@ -35,32 +36,32 @@ void trust_destroy(struct trust *trust)
     mem_free(trust);
 }
 
-static const struct faulty *find(const struct trust *trust, struct peer_id peer)
+static const struct known *find(const struct trust *trust, struct peer_id peer)
 {
-    for (uint32_t i = 0; i < FAULTY_MAX; i++) {
-        const struct faulty *faulty = &trust->faulty[i];
+    for (uint32_t i = 0; i < KNOWN_MAX; i++) {
+        const struct known *known = &trust->known[i];
 
-        if (faulty->is_used && peer_id_is_equal(faulty->peer, peer)) return faulty;
+        if (known->is_used && peer_id_is_equal(known->peer, peer)) return known;
     }
     return NULL;
 }
 
-static struct faulty *find_or_add(struct trust *trust, struct peer_id peer)
+static struct known *find_or_add(struct trust *trust, struct peer_id peer)
 {
-    struct faulty *oldest = &trust->faulty[0];
-    const struct faulty *found = find(trust, peer);
+    struct known *oldest = &trust->known[0];
+    const struct known *found = find(trust, peer);
 
-    if (found != NULL) return &trust->faulty[found - trust->faulty];
-    for (uint32_t i = 0; i < FAULTY_MAX; i++) {
-        struct faulty *faulty = &trust->faulty[i];
+    if (found != NULL) return &trust->known[found - trust->known];
+    for (uint32_t i = 0; i < KNOWN_MAX; i++) {
+        struct known *known = &trust->known[i];
 
-        if (!faulty->is_used) {
-            oldest = faulty;
+        if (!known->is_used) {
+            oldest = known;
             break;
         }
-        if (faulty->noted_ns < oldest->noted_ns) oldest = faulty;
+        if (known->fault_ns < oldest->fault_ns) oldest = known;
     }
-    *oldest = (struct faulty){.peer = peer, .is_used = true};
+    *oldest = (struct known){.peer = peer, .is_used = true};
     return oldest;
 }
 
@@ -69,44 +70,73 @@ static uint64_t later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static void miss(struct faulty *faulty, uint64_t now_ns)
+static void miss(struct known *known, uint64_t now_ns)
 {
-    uint64_t pause_ns = PAUSE_NS << faulty->misses;
+    uint64_t pause_ns = PAUSE_NS << known->misses;
 
-    if (faulty->misses < DOUBLINGS_MAX) faulty->misses++;
-    faulty->mix_ns = later(faulty->mix_ns, now_ns + pause_ns);
+    if (known->misses < DOUBLINGS_MAX) known->misses++;
+    known->mix_ns = later(known->mix_ns, now_ns + pause_ns);
 }
 
-void trust_note(struct trust *trust, struct peer_id peer, int32_t score, uint64_t now_ns)
+/* An offence was noted: does it end rounds, or the link? */
+static void judge(struct trust *trust, struct known *known, uint64_t now_ns)
 {
-    struct faulty *faulty;
+    double score = score_now(&known->score, now_ns);
+    uint32_t doublings = known->bans < DOUBLINGS_MAX ? known->bans : DOUBLINGS_MAX;
+
+    if (score < SCORE_MIX_LEAST) known->mix_ns = later(known->mix_ns, now_ns + BAN_NS);
+    if (score >= SCORE_LINK_LEAST || now_ns < known->link_ns) return;
+    known->link_ns = now_ns + (BAN_NS << doublings);
+    known->bans++;
+    trust->bans++;
+}
+
+void trust_note(struct trust *trust, struct peer_id peer, enum score_reason reason, uint64_t now_ns)
+{
+    struct known *known = find_or_add(trust, peer);
     uint64_t quiet_ns;
 
-    if (score >= 0) return;
-    faulty = find_or_add(trust, peer);
-    quiet_ns = now_ns - later(faulty->noted_ns, faulty->mix_ns < now_ns ? faulty->mix_ns : now_ns);
-    if (quiet_ns > FORGET_NS) faulty->misses = 0;
-    for (uint64_t past = now_ns - faulty->noted_ns; past >= HALF_NS && faulty->score < -1.0;
-         past -= HALF_NS) {
-        faulty->score /= 2.0;
-    }
-    faulty->score += score;
-    faulty->noted_ns = now_ns;
-    miss(faulty, now_ns);
-    if (score <= OFFENCE && faulty->score < MIX_LEAST) faulty->mix_ns = now_ns + BAN_NS;
-    if (score <= OFFENCE && faulty->score < LINK_LEAST) faulty->link_ns = now_ns + BAN_NS;
+    score_note(&known->score, reason, now_ns);
+    trust->totals[reason]++;
+    if (score_points(reason) >= 0) return;
+    quiet_ns = now_ns - later(known->fault_ns, known->mix_ns < now_ns ? known->mix_ns : now_ns);
+    if (quiet_ns > FORGET_NS) known->misses = 0;
+    known->fault_ns = now_ns;
+    miss(known, now_ns);
+    if (score_points(reason) <= OFFENCE) judge(trust, known, now_ns);
 }
 
 bool trust_may_mix(const struct trust *trust, struct peer_id peer, uint64_t now_ns)
 {
-    const struct faulty *faulty = find(trust, peer);
+    const struct known *known = find(trust, peer);
 
-    return faulty == NULL || now_ns >= faulty->mix_ns;
+    return known == NULL || now_ns >= known->mix_ns;
 }
 
 bool trust_is_refused(const struct trust *trust, struct peer_id peer, uint64_t now_ns)
 {
-    const struct faulty *faulty = find(trust, peer);
+    const struct known *known = find(trust, peer);
 
-    return faulty != NULL && now_ns < faulty->link_ns;
+    return known != NULL && now_ns < known->link_ns;
+}
+
+bool trust_view(const struct trust *trust, struct peer_id peer, uint64_t now_ns,
+                struct trust_view *view)
+{
+    const struct known *known = find(trust, peer);
+
+    *view = (struct trust_view){.score = 0.0};
+    if (known == NULL) return false;
+    view->score = score_now(&known->score, now_ns);
+    memcpy(view->counts, known->score.counts, sizeof view->counts);
+    view->mix_ns = known->mix_ns;
+    view->link_ns = known->link_ns;
+    view->bans = known->bans;
+    return true;
+}
+
+void trust_totals(const struct trust *trust, uint64_t counts[SCORE_REASONS], uint64_t *bans)
+{
+    memcpy(counts, trust->totals, sizeof trust->totals);
+    *bans = trust->bans;
 }

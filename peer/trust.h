@@ -1,7 +1,8 @@
 /*
- * trust: what this peer remembers of others' faults, by id, over reconnects; never gossiped. A
- * missed deadline pauses rounds with the one who missed it, each further one for twice as long; an
- * offence (NaN, a violation) counts more, and enough of them end rounds, then the link.
+ * trust: what this peer remembers of others, by id, over reconnects; never gossiped. A missed
+ * deadline pauses rounds with the one who missed it, each further one for twice as long; an offence
+ * (NaN, a violation) counts more (gossip/score.h): below -50 there are no rounds with it, below
+ * -100 no link, for ten minutes, and each further time for twice as long.
  *
  * Why pauses: one member that joins every round and then says nothing would otherwise cost all
  * others a deadline a round, for ever. A slow peer that means well loses little: a pause is short
@@ -13,20 +14,33 @@
 #define GRAPEVINE_PEER_TRUST_H
 
 #include "base/peer_id.h"
+#include "gossip/score.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct trust;
 
+struct trust_view {
+    double score;                   /* now */
+    uint32_t counts[SCORE_REASONS]; /* since we know it */
+    uint64_t mix_ns, link_ns;       /* no round, no link before; in the past: allowed */
+    uint32_t bans;                  /* how often it lost its link */
+};
+
 /** NULL: no memory. All it will ever need is allocated here. */
 struct trust *trust_create(void);
 void trust_destroy(struct trust *trust);
-/** `score`: as exchanges give it, negative is bad. */
-void trust_note(struct trust *trust, struct peer_id peer, int32_t score, uint64_t now_ns);
+void trust_note(struct trust *trust, struct peer_id peer, enum score_reason reason,
+                uint64_t now_ns);
 /** A round with it may be begun, or one that it offers be joined. */
 bool trust_may_mix(const struct trust *trust, struct peer_id peer, uint64_t now_ns);
 /** It may not even have a link. */
 bool trust_is_refused(const struct trust *trust, struct peer_id peer, uint64_t now_ns);
+/** What is known of `peer`; false, and a clean sheet, if nothing is. */
+bool trust_view(const struct trust *trust, struct peer_id peer, uint64_t now_ns,
+                struct trust_view *view);
+/** How often each happened, over all peers; and how many links were ended for it. */
+void trust_totals(const struct trust *trust, uint64_t counts[SCORE_REASONS], uint64_t *bans);
 
 #endif

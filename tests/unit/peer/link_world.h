@@ -37,7 +37,7 @@ struct side {
     bool is_clear;
     bool is_calling;
     /* what its links told */
-    unsigned opened, closed, failed, heard, drained;
+    unsigned opened, closed, failed, heard, drained, violations;
     bool is_dialled;
     struct hello remote;
     struct peer_id peer;
@@ -219,6 +219,12 @@ static inline void env_lost(void *context, uint64_t number, enum rc rc, const ch
     side->lost_ns = side->env->ops->now_ns(side->env);
 }
 
+static inline void note_violation(void *context, struct peer_id peer)
+{
+    (void)peer;
+    told(context)->violations++;
+}
+
 /* A host that listens; no links yet. */
 static inline struct side *world_stranger(struct link_world *world)
 {
@@ -270,7 +276,8 @@ static inline void side_start(struct side *side)
                                   .on_heard = note_heard,
                                   .on_bulk_drained = note_drained,
                                   .on_closed = note_closed,
-                                  .on_dial_failed = note_dial_failed};
+                                  .on_dial_failed = note_dial_failed,
+                                  .on_violation = note_violation};
 
     side->links = links_create(&options, &events);
     assert_non_null(side->links);

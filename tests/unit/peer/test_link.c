@@ -481,10 +481,30 @@ static void a_forged_record_ends_the_link(void **state)
     links_on_frame(b->links, TAILQ_FIRST(&b->links->all)->number, forged, sizeof forged);
     world_run(world, NS_PER_S);
     assert_true(b->closed == 1 && b->rc == RC_AUTH && a->closed == 1);
+    assert_int_equal(b->violations, 0); /* it may be anybody's on the path */
     assert_int_equal(b->records_count, 0);
     links_counts(b->links, &counts);
     assert_int_equal(counts.frames_refused, 1);
     links_on_frame(b->links, 12345, forged, sizeof forged); /* of a link long gone: nothing */
+    world_destroy(world);
+}
+
+/* A record that opens and is against the protocol is its sender's doing, and is told. */
+static void a_violation_is_its_senders(void **state)
+{
+    struct link_world *world = world_of_two(0);
+    struct side *a = &world->sides[0], *b = &world->sides[1];
+    struct blob *inner = blob_create(INNER_HEADER_BYTES + 5);
+
+    (void)state;
+    assert_non_null(inner);
+    memset(inner->bytes, 0, inner->count);
+    inner->bytes[0] = MESSAGE_PING;
+    memcpy(inner->bytes + INNER_HEADER_BYTES, "\xdd\xff\xff\xff\xff", 5);
+    assert_int_equal(CALL(a, links_send_inner(a->links, b->id, inner)), RC_OK);
+    blob_unref(inner);
+    world_run(world, NS_PER_S);
+    assert_true(b->closed == 1 && a->closed == 1 && b->violations == 1 && a->violations == 0);
     world_destroy(world);
 }
 
@@ -535,6 +555,7 @@ int main(void)
         cmocka_unit_test(garbage_is_not_answered),
         cmocka_unit_test(dialling_something_else_says_so),
         cmocka_unit_test(a_forged_record_ends_the_link),
+        cmocka_unit_test(a_violation_is_its_senders),
         cmocka_unit_test(no_memory_is_a_refused_link_not_a_crash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -19,8 +19,8 @@ static void a_peer_without_faults_is_trusted(void **state)
     struct trust *trust = trust_create();
 
     (void)state;
-    trust_note(trust, make_id(1), 1, 0);
-    trust_note(trust, make_id(1), 0, 0);
+    trust_note(trust, make_id(1), SCORE_COMMITTED, 0);
+    trust_note(trust, make_id(1), SCORE_COMMITTED, 0);
     assert_true(trust_may_mix(trust, make_id(1), 0));
     assert_false(trust_is_refused(trust, make_id(1), 0));
     trust_destroy(trust);
@@ -34,13 +34,13 @@ static void misses_pause_for_longer_and_longer(void **state)
 
     (void)state;
     for (uint64_t pause_s = 2; pause_s <= 512; pause_s *= 2) {
-        trust_note(trust, make_id(1), -1, now_ns);
+        trust_note(trust, make_id(1), SCORE_LATE, now_ns);
         assert_false(trust_may_mix(trust, make_id(1), now_ns + pause_s * NS_PER_S - 1));
         now_ns += pause_s * NS_PER_S;
         assert_true(trust_may_mix(trust, make_id(1), now_ns));
         assert_true(trust_may_mix(trust, make_id(2), now_ns));
     }
-    trust_note(trust, make_id(1), -1, now_ns);
+    trust_note(trust, make_id(1), SCORE_LATE, now_ns);
     assert_true(trust_may_mix(trust, make_id(1), now_ns + 512 * NS_PER_S)); /* and not for ever */
     assert_false(trust_is_refused(trust, make_id(1), now_ns));
     trust_destroy(trust);
@@ -54,7 +54,7 @@ static void misses_are_forgotten_after_good_rounds(void **state)
 
     (void)state;
     for (int i = 0; i < 20; i++) {
-        trust_note(trust, make_id(1), -1, now_ns);
+        trust_note(trust, make_id(1), SCORE_LATE, now_ns);
         assert_false(trust_may_mix(trust, make_id(1), now_ns + 2 * NS_PER_S - 1));
         assert_true(trust_may_mix(trust, make_id(1), now_ns + 2 * NS_PER_S));
         now_ns += 100 * NS_PER_S;
@@ -68,15 +68,15 @@ static void offences_end_rounds_and_then_the_link(void **state)
     struct trust *trust = trust_create();
 
     (void)state;
-    trust_note(trust, make_id(1), -50, 0);
+    trust_note(trust, make_id(1), SCORE_NOT_FINITE, 0);
     assert_true(trust_may_mix(trust, make_id(1), 3 * NS_PER_S));
-    trust_note(trust, make_id(1), -50, 3 * NS_PER_S);
+    trust_note(trust, make_id(1), SCORE_NOT_FINITE, 3 * NS_PER_S);
     assert_false(trust_may_mix(trust, make_id(1), 500 * NS_PER_S));
     assert_false(trust_is_refused(trust, make_id(1), 3 * NS_PER_S));
-    trust_note(trust, make_id(1), -50, 4 * NS_PER_S);
+    trust_note(trust, make_id(1), SCORE_NOT_FINITE, 4 * NS_PER_S);
     assert_true(trust_is_refused(trust, make_id(1), 500 * NS_PER_S));
     assert_false(trust_is_refused(trust, make_id(1), 604 * NS_PER_S));
-    trust_note(trust, make_id(2), -100, 0);
+    trust_note(trust, make_id(2), SCORE_BROKE, 0);
     assert_false(trust_may_mix(trust, make_id(2), 500 * NS_PER_S));
     trust_destroy(trust);
 }
@@ -90,7 +90,7 @@ static void old_offences_weigh_less(void **state)
     for (uint64_t day = 0; day < 30; day++) {
         uint64_t now_ns = day * 86400 * NS_PER_S;
 
-        trust_note(trust, make_id(1), -50, now_ns);
+        trust_note(trust, make_id(1), SCORE_NOT_FINITE, now_ns);
         assert_false(trust_is_refused(trust, make_id(1), now_ns));
         assert_true(trust_may_mix(trust, make_id(1), now_ns + 601 * NS_PER_S));
     }
@@ -105,12 +105,36 @@ static void many_ids_take_no_more_memory(void **state)
 
     (void)state;
     for (uint32_t i = 0; i < 5000; i++) {
-        trust_note(trust, make_id(i), -100, i);
+        trust_note(trust, make_id(i), SCORE_BROKE, i);
     }
     assert_int_equal(mem_blocks(), blocks);
     assert_true(trust_may_mix(trust, make_id(0), 5000));
     assert_false(trust_may_mix(trust, make_id(4999), 5000));
     assert_false(trust_may_mix(trust, make_id(4500), 5000));
+    trust_destroy(trust);
+}
+
+/* Who loses his link again loses it for twice as long; what we hold of him can be read. */
+static void bans_double(void **state)
+{
+    struct trust *trust = trust_create();
+    struct trust_view view;
+    uint64_t now_ns = 0, counts[SCORE_REASONS], bans;
+
+    (void)state;
+    assert_false(trust_view(trust, make_id(1), 0, &view));
+    for (uint64_t ban = 0; ban < 4; ban++) {
+        trust_note(trust, make_id(1), SCORE_BROKE, now_ns);
+        trust_note(trust, make_id(1), SCORE_BROKE, now_ns);
+        assert_true(trust_is_refused(trust, make_id(1), now_ns + (600 * NS_PER_S << ban) - 1));
+        assert_false(trust_is_refused(trust, make_id(1), now_ns + (600 * NS_PER_S << ban)));
+        now_ns += 6 * 3600 * NS_PER_S;
+    }
+    assert_true(trust_view(trust, make_id(1), now_ns, &view));
+    assert_true(view.bans == 4 && view.counts[SCORE_BROKE] == 8 && view.score > -1.0);
+    trust_note(trust, make_id(2), SCORE_LATE, now_ns);
+    trust_totals(trust, counts, &bans);
+    assert_true(bans == 4 && counts[SCORE_BROKE] == 8 && counts[SCORE_LATE] == 1);
     trust_destroy(trust);
 }
 
@@ -133,6 +157,7 @@ int main(void)
         cmocka_unit_test(offences_end_rounds_and_then_the_link),
         cmocka_unit_test(old_offences_weigh_less),
         cmocka_unit_test(many_ids_take_no_more_memory),
+        cmocka_unit_test(bans_double),
         cmocka_unit_test(short_memory_is_survived),
     };
 
