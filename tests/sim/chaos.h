@@ -383,7 +383,7 @@ static inline void chaos_safety_phase(struct chaos *chaos)
 
 static inline bool knows_all(struct cluster *cluster, uint32_t peer, uint32_t peers)
 {
-    struct json *status = node_status(cluster_node(cluster, peer));
+    struct json *status = node_status(cluster_node(cluster, peer), SIZE_MAX);
     const struct json *members = json_get(status, "members");
     uint32_t alive = 0;
 
