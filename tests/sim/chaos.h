@@ -37,6 +37,7 @@ struct chaos {
     struct chaos_plan plan;
     struct cluster *cluster;
     struct sim_world *world;
+    struct rng rng; /* of storms */
     float *plane;
     uint64_t begin_ns, trace;
     double mean;   /* of the first values */
@@ -223,6 +224,9 @@ static inline void chaos_turn(struct chaos *chaos, struct chaos_fault *fault, bo
     case FAULT_TEAR:
         if (is_on) sim_cut_torn(world, a, b, fault->amount);
         break;
+    case FAULT_STORM:
+        fault->next_ns = fault->at_ns;
+        break;
     case FAULT_DARK:
         if (is_on) sim_darken(world, a, b);
         break;
@@ -256,6 +260,16 @@ static inline void chaos_turn(struct chaos *chaos, struct chaos_fault *fault, bo
     }
 }
 
+/* The next stroke of a storm. */
+static inline void chaos_strike(struct chaos *chaos, struct chaos_fault *fault, uint64_t since_ns)
+{
+    uint32_t a = (uint32_t)rng_below(&chaos->rng, chaos->plan.peers);
+    uint32_t b = (a + 1 + (uint32_t)rng_below(&chaos->rng, chaos->plan.peers - 1));
+
+    sim_cut_torn(chaos->world, a + 1, b % chaos->plan.peers + 1, fault->amount);
+    fault->next_ns = since_ns + draw_ns(&chaos->rng, NS_PER_MS, 160 * NS_PER_MS);
+}
+
 /* What is due at `since_ns` after the faults began; when more is. */
 static inline uint64_t chaos_faults_due(struct chaos *chaos, uint64_t since_ns)
 {
@@ -275,6 +289,10 @@ static inline uint64_t chaos_faults_due(struct chaos *chaos, uint64_t since_ns)
             chaos_turn(chaos, fault, false);
         }
         due_ns = fault->is_on ? fault->until_ns : fault->at_ns;
+        if (fault->is_on && fault->kind == FAULT_STORM) {
+            if (fault->next_ns <= since_ns) chaos_strike(chaos, fault, since_ns);
+            if (fault->next_ns < due_ns) due_ns = fault->next_ns;
+        }
         if (!fault->is_over && due_ns < next_ns) next_ns = due_ns;
     }
     return next_ns;
@@ -322,6 +340,7 @@ static inline void chaos_begin(struct chaos *chaos, uint64_t seed)
 
     memset(chaos, 0, sizeof *chaos);
     plan_make(&chaos->plan, seed);
+    rng_init(&chaos->rng, seed, 0x73746f72);
     chaos->prints = getenv("TRACE") != NULL;
     chaos->plane = calloc(chaos->plan.values, sizeof *chaos->plane);
     assert_non_null(chaos->plane);

@@ -16,6 +16,7 @@ enum { CHAOS_PEERS_MAX = 12, CHAOS_FAULTS_MAX = 24 };
 enum chaos_fault_kind {
     FAULT_CUT,       /* between a and b */
     FAULT_TEAR,      /* the same, in the middle of a frame */
+    FAULT_STORM,     /* tears between any two, many a second, for a while */
     FAULT_DARK,      /* connections of a and b go silent */
     FAULT_ONE_WAY,   /* nothing from a to b for a while */
     FAULT_PARTITION, /* `side` against the rest for a while */
@@ -32,6 +33,7 @@ enum chaos_fault_kind {
 struct chaos_fault {
     enum chaos_fault_kind kind;
     uint64_t at_ns, until_ns; /* since the faults began */
+    uint64_t next_ns;         /* of a storm */
     uint32_t a, b;
     uint32_t side; /* a bit a peer */
     struct sim_path path;
@@ -56,10 +58,11 @@ struct chaos_plan {
 };
 
 static const char *const chaos_fault_names[FAULT_KIND_COUNT] = {
-    [FAULT_CUT] = "cut",         [FAULT_TEAR] = "tear",       [FAULT_DARK] = "go dark",
-    [FAULT_ONE_WAY] = "one-way", [FAULT_PARTITION] = "split", [FAULT_FREEZE] = "freeze",
-    [FAULT_SLOW] = "slow",       [FAULT_PATH] = "bad way",    [FAULT_LEAP] = "clock leap",
-    [FAULT_DISK] = "disk",       [FAULT_KILL] = "kill",       [FAULT_STOP] = "stop"};
+    [FAULT_CUT] = "cut",         [FAULT_TEAR] = "tear",       [FAULT_STORM] = "storm",
+    [FAULT_DARK] = "go dark",    [FAULT_ONE_WAY] = "one-way", [FAULT_PARTITION] = "split",
+    [FAULT_FREEZE] = "freeze",   [FAULT_SLOW] = "slow",       [FAULT_PATH] = "bad way",
+    [FAULT_LEAP] = "clock leap", [FAULT_DISK] = "disk",       [FAULT_KILL] = "kill",
+    [FAULT_STOP] = "stop"};
 
 static inline uint64_t draw_ns(struct rng *rng, uint64_t least_ns, uint64_t most_ns)
 {
@@ -91,6 +94,10 @@ static inline void plan_fault(struct chaos_plan *plan, struct rng *rng, struct c
     switch (fault->kind) {
     case FAULT_TEAR:
         fault->amount = draw_ns(rng, 0, 300 * NS_PER_MS);
+        break;
+    case FAULT_STORM:
+        fault->amount = draw_ns(rng, 0, 20 * NS_PER_MS);
+        fault->until_ns += draw_ns(rng, NS_PER_S, 6 * NS_PER_S);
         break;
     case FAULT_FREEZE:
         fault->until_ns += draw_ns(rng, 10 * NS_PER_MS, 8 * NS_PER_S);
