@@ -47,6 +47,8 @@ void sim_cut_torn(struct sim_world *world, uint32_t a, uint32_t b, uint64_t noti
 /** Half-open: the connections that two hosts have now go silent for good, as when a NAT forgets
  *  them; the ends hear of it when TCP gives up. A dial makes new ones. */
 void sim_darken(struct sim_world *world, uint32_t a, uint32_t b);
+/** Dark connections that an end still believes in. */
+uint32_t sim_dark_count(const struct sim_world *world);
 /** Between a and b nothing passes from `from` to `to` while blocked (half-open, one-way). */
 void sim_block(struct sim_world *world, uint32_t from, uint32_t to, bool is_blocked);
 /** Behind a NAT or firewall: it can dial, and nobody can dial it (dials time out). */

@@ -134,3 +134,13 @@ void sim_darken(struct sim_world *world, uint32_t a, uint32_t b)
         end->conn->is_dark = true;
     }
 }
+
+uint32_t sim_dark_count(const struct sim_world *world)
+{
+    uint32_t count = 0;
+
+    for (uint32_t slot = 0; slot < world->conns_capacity; slot++) {
+        count += world->conns[slot] != NULL && world->conns[slot]->is_dark;
+    }
+    return count;
+}

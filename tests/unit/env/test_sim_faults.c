@@ -147,6 +147,7 @@ static void a_dark_connection_is_given_up_in_time(void **state)
     send_frame(&net->peers[0], net->peers[0].link, INNER);
     net_wait(net, 19 * NS_PER_S);
     assert_int_equal(net->peers[0].lost + net->peers[1].lost, 0);
+    assert_int_equal(sim_dark_count(net->world), 1);
     assert_int_equal(net->peers[1].frames, 0);
     sim_block(net->world, 0, 1, true); /* what else happens to the way changes nothing */
     sim_block(net->world, 0, 1, false);
@@ -154,6 +155,7 @@ static void a_dark_connection_is_given_up_in_time(void **state)
     assert_int_equal(net->peers[0].lost_ns - begin_ns, 20 * NS_PER_S);
     assert_int_equal(net->peers[1].lost_ns - begin_ns, 25 * NS_PER_S);
     assert_int_equal(net->peers[1].frames, 0);
+    assert_int_equal(sim_dark_count(net->world), 0);
     net_connect(net, 0, 1);
     send_frame(&net->peers[0], net->peers[0].link, INNER);
     net_wait(net, NS_PER_S);
