@@ -1,8 +1,8 @@
 /*
  * Which model wins, and how it gets here. A model has a lineage (BLAKE2b of its initial plane) and
  * a count of samples behind it. A peer that comes new takes the swarm's model; unrelated models are
- * never averaged: the one with fewer samples (about equal: of the peer with the larger id) gives
- * way by downloading the other; a restarted peer goes on from its checkpoint unless it missed too
+ * never averaged: the one with fewer samples (about equal: of the larger lineage) gives way by
+ * downloading the other; a restarted peer goes on from its checkpoint unless it missed too
  * many rounds.
  */
 #include "peer/node_internal.h"
@@ -42,7 +42,9 @@ void node_send_progress(struct node *node, const struct peer_id *to)
     }
 }
 
-/* About equal counts are decided by id, so that two growing counts cannot both look smaller. */
+/* About equal counts are decided by the models' lineages, so that two growing counts cannot both
+ * look smaller, and so that of two swarms that meet all members agree on who gives way: by the ids
+ * of peers, each would give way to some of the others, to and fro. */
 static bool gives_way_to(const struct node *node, const struct neighbour *other)
 {
     uint64_t ours = node->model_samples, theirs = other->progress.samples;
@@ -50,7 +52,8 @@ static bool gives_way_to(const struct node *node, const struct neighbour *other)
     uint64_t gap = ours > theirs ? ours - theirs : theirs - ours;
 
     if (gap > larger / 10) return ours < theirs;
-    return peer_id_compare(node->self, other->id) > 0;
+    return memcmp(node->lineage.bytes, other->progress.lineage.bytes, sizeof node->lineage.bytes) >
+           0;
 }
 
 /* The neighbour whose model we should take instead of ours; NULL: keep ours. */

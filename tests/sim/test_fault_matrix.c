@@ -101,7 +101,7 @@ static void look(struct scene *scene)
         const struct json *members;
 
         if (!cluster_is_up(scene->cluster, i)) continue;
-        status = node_status(cluster_node(scene->cluster, i));
+        status = node_status(cluster_node(scene->cluster, i), SIZE_MAX);
         members = json_get(status, "members");
         for (size_t k = 0; k < json_count(members); k++) {
             note_member(scene, i, json_at(members, k));
