@@ -1,17 +1,23 @@
 /*
- * Who is in the swarm and who is alive: the life of a member and what is learned about it. Probes
- * and gossip rounds are in membership_probe.c, dials in membership_dial.c.
+ * Who is in the swarm and who is alive: the life of a member and what is learned about it.
  *
  *   KNOWN --link--> ALIVE --silent, lost--> SUSPECT --in vain--> DEAD       any --farewell--> LEFT
- *     '--never reached--> DEAD               |  ^                  |
- *                        ALIVE <----link-----'--'------link--------'        newer record: KNOWN
+ *     |  ^                                   |  ^                  |
+ *     |  '--somebody reaches it, it refutes--'  |                  |
+ *     '--accused, never reached-----------------'  ALIVE <--link-- any
  *
- * Probing and dissemination follow SWIM (Das, Gupta, Motivala 2002), except that evidence here is
- * direct only: every peer judges its own links and nobody's word makes another dead. As in
- * Lifeguard (Dadgar, Phillips, Currey 2018, arXiv:1707.00788) a peer that runs late distrusts
- * itself first: its limits widen and the time it slept counts against nobody. Limits follow the
- * measured round trip, so none has to be configured. Anti-entropy after a link opens, and now and
- * then afterwards, repairs what gossip missed. Loop thread.
+ * Probing and dissemination follow SWIM (Das, Gupta, Motivala 2002), suspicion Lifeguard (Dadgar,
+ * Phillips, Currey 2018, arXiv:1707.00788): a link that is silent is probed through three others
+ * first, a suspect has the longer to answer the fewer members agree, and a peer that runs late, is
+ * accused itself or gets no answer from its proxies distrusts itself. Where we differ: probes run
+ * over authenticated links, so an open link that speaks is proof, and no rumour stands against it;
+ * an accusation is signed and void once its subject has signed a higher incarnation. Limits follow
+ * the measured round trip, so none has to be configured. Anti-entropy after a link opens, and now
+ * and then afterwards, repairs what gossip missed.
+ *
+ * Probes and the clock are in membership_probe.c, indirect ones in membership_inquiry.c, suspicion
+ * in membership_suspect.c, anti-entropy in membership_sync.c, dials in membership_dial.c, swarms
+ * too large for a full mesh in membership_view.c. Loop thread.
  */
 #include "gossip/membership_internal.h"
 
@@ -22,6 +28,8 @@
 #define HINT_GAP         (10 * NS_PER_S)
 #define INCARNATION_JUMP (UINT64_C(1) << 20)
 
+enum { BETTER_RECORDS_MAX = 8, BETTER_WORDS_MAX = 8 }; /* answers to one page */
+
 void membership_wake(struct membership *m, uint64_t at_ns)
 {
     if (at_ns < m->next_ns) m->next_ns = at_ns;
@@ -31,12 +39,23 @@ void membership_become(struct membership *m, struct member *member, enum member_
                        uint64_t now_ns)
 {
     if (member->state == state) return;
-    CHECK(state != MEMBER_ALIVE || member->is_linked);
+    CHECK(state != MEMBER_ALIVE || member->contact != NULL);
     if (member->state == MEMBER_ALIVE || state == MEMBER_ALIVE) m->epoch++;
+    if (member->state == MEMBER_SUSPECT) {
+        TAILQ_REMOVE(&m->suspects, member, in_suspects);
+        m->suspects_count--;
+    }
+    if (state == MEMBER_SUSPECT) {
+        TAILQ_INSERT_TAIL(&m->suspects, member, in_suspects);
+        m->suspects_count++;
+    } else if (state != MEMBER_DEAD) { /* what was said against the dead can be shown */
+        words_clear(m, member);
+    }
     if (state == MEMBER_DEAD) pending_remove(m, member); /* no news to anybody */
     member->state = state;
     member->since_ns = now_ns;
     member->failures = 0;
+    book_count(&m->book, member);
 }
 
 /* Sign our own record as it is now and send it round. */
@@ -57,7 +76,8 @@ static void publish_self(struct membership *m, bool has_left)
         rc = record_sign(&record, options->identity, options->run_id, bytes, sizeof(bytes), &count);
     } while (rc == RC_LIMIT && record.addresses_count-- > 0);
     CHECK(rc == RC_OK);
-    book_keep(&m->book, &m->self, &record, bytes, count);
+    rc = book_keep(m, &m->self, &record, bytes, count);
+    CHECK(rc == RC_OK);
     pending_add(m, &m->self);
 }
 
@@ -86,16 +106,19 @@ struct membership *membership_create(const struct membership_options *options)
         mem_free(m);
         return NULL;
     }
+    TAILQ_INIT(&m->linked);
+    TAILQ_INIT(&m->suspects);
     rng_init(&m->rng, options->seed, 0x6d656d62);
     m->self_id = identity_peer_id(options->identity->public_key);
     m->self.id = m->self_id;
     m->self.boot = options->boot;
-    m->self.is_linked = true; /* so that nothing ever wants to dial or forget it */
+    m->period_ns = options->probe_interval_ns;
     m->next_ns = UINT64_MAX;
     m->dialler.next_ns = UINT64_MAX;
     m->sync_interval_ns = MEMBERSHIP_SYNC_FIRST;
     m->sync_ns = UINT64_MAX;
     m->heal_ns = UINT64_MAX;
+    m->refute_at_ns = UINT64_MAX;
     publish_self(m, false);
     return m;
 }
@@ -109,25 +132,36 @@ void membership_destroy(struct membership *m)
 
 /* --- what is learned ------------------------------------------------------------------------- */
 
-static void on_news(struct membership *m, uint64_t now_ns)
+void membership_on_news(struct membership *m, uint64_t now_ns)
 {
-    m->sync_interval_ns = MEMBERSHIP_SYNC_FIRST;
-    if (m->linked_count > 0 && m->sync_ns > now_ns + MEMBERSHIP_SYNC_FIRST)
-        m->sync_ns = now_ns + MEMBERSHIP_SYNC_FIRST;
+    uint64_t soon = MEMBERSHIP_SYNC_FIRST * (1 + m->book.counted / SYNC_BUCKETS);
+
+    view_check(m);
+    if (m->sync_interval_ns > soon) m->sync_interval_ns = soon;
+    if (m->linked_count > 0 && m->sync_ns > now_ns + soon) m->sync_ns = now_ns + soon;
     if (m->gossip_ns < now_ns) m->gossip_ns = now_ns;
     membership_wake(m, m->gossip_ns);
     membership_wake(m, m->sync_ns);
 }
 
-/* Somebody holds an old record of us that outranks ours: from a life whose counter was lost, or of
- * the same number. Ours must rise above it. A jump too far is no counter's doing: left alone. */
-static void contradict(struct membership *m, uint64_t claimed, uint64_t now_ns)
+/* Somebody holds an old record of us that outranks ours, from a life whose counter was lost or of
+ * the same number, or accuses the one we have: ours must rise above it, but not for everyone's word
+ * at once. A jump too far is no counter's doing: left alone. */
+void membership_refute(struct membership *m, uint64_t claimed, uint64_t now_ns)
 {
     if (m->is_leaving || claimed < m->options.incarnation) return;
     if (claimed - m->options.incarnation > INCARNATION_JUMP || claimed == UINT64_MAX) return;
+    if (claimed == m->options.incarnation && m->refuted_ns > 0 &&
+        now_ns < m->refuted_ns + MEMBERSHIP_DAMPED) {
+        m->refute_at_ns = m->refuted_ns + MEMBERSHIP_DAMPED;
+        membership_wake(m, m->refute_at_ns);
+        return;
+    }
+    m->refute_at_ns = UINT64_MAX;
+    m->refuted_ns = now_ns;
     m->options.incarnation = claimed + 1;
     publish_self(m, false);
-    on_news(m, now_ns);
+    membership_on_news(m, now_ns);
 }
 
 void membership_set_reach(struct membership *m, enum nat_class nat,
@@ -152,24 +186,23 @@ void membership_set_reach(struct membership *m, enum nat_class nat,
     m->options.incarnation++;
     m->nat = nat;
     publish_self(m, false);
-    on_news(m, now_ns);
+    membership_on_news(m, now_ns);
 }
 
 /* A live member passes on the record of one we gave up: worth a dial, now and then. */
 static void on_hint(struct membership *m, struct member *member, uint64_t now_ns)
 {
-    if (member->state != MEMBER_DEAD || member->is_linked || member->is_dialling) return;
+    if (member->state != MEMBER_DEAD || member->contact != NULL || member->is_dialling) return;
     if (member->dial_ns <= now_ns + HINT_GAP || now_ns < member->since_ns + HINT_GAP) return;
     member->since_ns = now_ns;
-    member->dial_ns = now_ns;
-    if (m->dialler.next_ns > now_ns) m->dialler.next_ns = now_ns;
+    dialler_pick(m, member, now_ns);
 }
 
 /* Does `record` replace what we have? */
 static bool is_newer(const struct member *member, const struct member_record *record,
                      bool is_from_subject)
 {
-    if (member->bytes_count == 0) return true;
+    if (member->bytes == NULL) return true;
     if (record->incarnation == member->incarnation) { /* it restarted and lost count */
         return is_from_subject && !boot_id_is_equal(record->boot, member->record_boot);
     }
@@ -177,72 +210,152 @@ static bool is_newer(const struct member *member, const struct member_record *re
     return is_from_subject || record->incarnation - member->incarnation <= INCARNATION_JUMP;
 }
 
-static void commit_record(struct membership *m, struct peer_id from, struct peer_id id,
+static void commit_record(struct membership *m, struct member *member,
                           const struct member_record *record, const struct record_ref *ref,
                           uint64_t now_ns)
 {
-    struct member *member = book_find(&m->book, id);
+    bool was_accused = member->words != NULL || member->state == MEMBER_DEAD;
 
-    if (member == NULL && record->has_left) return;
-    if (member == NULL) member = book_add(m, id, now_ns);
-    if (member == NULL) return;
-    if (!is_newer(member, record, peer_id_is_equal(from, id))) return;
-    book_keep(&m->book, member, record, ref->bytes, ref->bytes_count);
+    if (book_keep(m, member, record, ref->bytes, ref->bytes_count) != RC_OK) return;
     pending_add(m, member);
     if (record->has_left) {
         membership_become(m, member, MEMBER_LEFT, now_ns);
-    } else if (!member->is_linked) {
-        if (member->state != MEMBER_SUSPECT) membership_become(m, member, MEMBER_KNOWN, now_ns);
+    } else if (member->contact == NULL) {
+        if (was_accused) member->refuted_ns = now_ns;
+        if (member->state != MEMBER_SUSPECT || was_accused) {
+            membership_become(m, member, MEMBER_KNOWN, now_ns);
+        }
         member->address_next = 0;
         dialler_call(m, member, now_ns);
+    } else {
+        words_clear(m, member);
     }
-    on_news(m, now_ns);
+    membership_on_news(m, now_ns);
+}
+
+/* Who sent this page lags behind: answer with what we know better. */
+static void know_better(struct membership *m, struct peer_id to, struct member *member,
+                        const struct member_record *record, uint32_t *answers, struct outbox *out)
+{
+    if (out == NULL || *answers >= BETTER_RECORDS_MAX + BETTER_WORDS_MAX) return;
+    if (member->bytes == NULL || member->incarnation < record->incarnation) return;
+    if (member->incarnation > record->incarnation) {
+        if (member->state == MEMBER_DEAD) return;
+        membership_send_record(m, to, member, out);
+    } else if (member->state == MEMBER_DEAD && member->words != NULL) {
+        words_send(m, to, member, out);
+    } else {
+        return;
+    }
+    (*answers)++;
+}
+
+static enum rc absorb_record(struct membership *m, struct peer_id from,
+                             const struct record_ref *ref, uint32_t *answers, uint64_t now_ns,
+                             struct outbox *out)
+{
+    struct member *member = book_seen(&m->book, ref->bytes, ref->bytes_count);
+    struct member_record record;
+    struct peer_id id;
+    enum rc rc;
+
+    if (member != NULL) {
+        on_hint(m, member, now_ns);
+        record.incarnation = member->incarnation;
+        know_better(m, from, member, &record, answers, out);
+        return RC_OK;
+    }
+    rc = record_peek(ref->bytes, ref->bytes_count, &record);
+    if (rc != RC_OK) return rc;
+    id = identity_peer_id(record.public_key);
+    member = book_find(&m->book, id);
+    if (member != NULL && !is_newer(member, &record, peer_id_is_equal(from, id))) {
+        know_better(m, from, member, &record, answers, out);
+        return RC_OK;
+    }
+    if (member == NULL && (record.has_left || book_is_full_for(m, from)) &&
+        !peer_id_is_equal(id, m->self_id)) {
+        return RC_OK;
+    }
+    if (m->self.bytes_count == ref->bytes_count &&
+        memcmp(m->self.bytes, ref->bytes, ref->bytes_count) == 0) {
+        return RC_OK;
+    }
+    rc = verified_record(m->options.verified, ref->bytes, ref->bytes_count, m->options.run_id,
+                         record.public_key);
+    if (rc != RC_OK) return rc;
+    if (peer_id_is_equal(id, m->self_id)) {
+        if (record.incarnation > m->options.incarnation ||
+            !boot_id_is_equal(record.boot, m->options.boot) || record.has_left) {
+            m->refuted_ns = 0; /* another life of ours: at once */
+            membership_refute(m, record.incarnation, now_ns);
+        }
+        return RC_OK;
+    }
+    if (member == NULL) member = book_add(m, id, &from, now_ns);
+    if (member != NULL) commit_record(m, member, &record, ref, now_ns);
+    return RC_OK;
 }
 
 enum rc membership_absorb(struct membership *m, struct peer_id from, const struct record_ref *refs,
-                          uint32_t count, uint64_t now_ns)
+                          uint32_t count, uint64_t now_ns, struct outbox *out)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        struct member *known = book_seen(&m->book, refs[i].bytes, refs[i].bytes_count);
-        struct member_record record;
-        struct peer_id id;
-        enum rc rc;
+    uint32_t answers = 0;
 
-        if (known != NULL) {
-            on_hint(m, known, now_ns);
-            continue;
-        }
-        rc = record_open(refs[i].bytes, refs[i].bytes_count, m->options.run_id, &record);
+    for (uint32_t i = 0; i < count; i++) {
+        enum rc rc = absorb_record(m, from, &refs[i], &answers, now_ns, out);
+
         if (rc != RC_OK) return rc;
-        id = identity_peer_id(record.public_key);
-        if (peer_id_is_equal(id, m->self_id)) {
-            contradict(m, record.incarnation, now_ns);
-        } else {
-            commit_record(m, from, id, &record, &refs[i], now_ns);
-        }
     }
     return RC_OK;
 }
 
 /* --- links ----------------------------------------------------------------------------------- */
 
-void membership_ask_page(struct member *member, uint32_t page, struct outbox *out)
-{
-    struct message message = {.type = MESSAGE_SYNC_REQ};
-
-    message.as.sync_req.page = page;
-    member->sync_page = page;
-    outbox_add(out, member->id, &message);
-}
-
-static void send_own_record(struct membership *m, struct peer_id to, struct outbox *out)
+void membership_send_record(struct membership *m, struct peer_id to, const struct member *of,
+                            struct outbox *out)
 {
     struct message message = {.type = MESSAGE_GOSSIP};
 
-    message.as.gossip.updates[0].bytes = m->self.bytes;
-    message.as.gossip.updates[0].bytes_count = (uint16_t)m->self.bytes_count;
+    (void)m;
+    message.as.gossip.updates[0].bytes = of->bytes;
+    message.as.gossip.updates[0].bytes_count = (uint16_t)of->bytes_count;
     message.as.gossip.updates_count = 1;
     outbox_add(out, to, &message);
+}
+
+static bool contact_open(struct membership *m, struct member *member, bool is_outbound,
+                         uint64_t now_ns)
+{
+    struct contact *contact = member->contact;
+
+    if (contact == NULL) {
+        contact = mem_alloc(sizeof(*contact));
+        if (contact == NULL) return false;
+        member->contact = contact;
+        TAILQ_INSERT_TAIL(&m->linked, member, in_linked);
+        m->linked_count++;
+    } else if (contact->wants_hangup) {
+        m->hangups_count--;
+    }
+    *contact = (struct contact){.is_outbound = is_outbound,
+                                .up_ns = now_ns,
+                                .part_ns = UINT64_MAX,
+                                .silent_ns = now_ns,
+                                .ping_ns = now_ns + rng_below(&m->rng, m->period_ns)};
+    return true;
+}
+
+static void remember_address(struct member *member, const char *address)
+{
+    char *copy;
+
+    if (address[0] == '\0' || strlen(address) >= ADDRESS_BYTES_MAX) return;
+    if (member->reached != NULL && strcmp(member->reached, address) == 0) return;
+    copy = mem_string(address);
+    if (copy == NULL) return;
+    mem_free(member->reached);
+    member->reached = copy;
 }
 
 void membership_on_link_up(struct membership *m, struct peer_id id, const uint8_t *public_key,
@@ -253,74 +366,86 @@ void membership_on_link_up(struct membership *m, struct peer_id id, const uint8_
     struct member *member = book_find(&m->book, id);
 
     CHECK(peer_id_is_equal(proved, id));
-    if (member == NULL && !peer_id_is_equal(id, m->self_id)) member = book_add(m, id, now_ns);
-    if (member == NULL) { /* no room, or somebody with a copy of our key */
-        dialler_on_reached(m, address, id, now_ns);
+    if (member == NULL && !peer_id_is_equal(id, m->self_id)) member = book_add(m, id, NULL, now_ns);
+    if (member == NULL || !contact_open(m, member, address[0] != '\0', now_ns)) {
+        dialler_on_reached(m, address, id, now_ns); /* no room, or somebody with our key */
         return;
     }
-    if (!member->is_linked) m->linked_count++;
-    if (member->wants_hangup) m->hangups_count--;
-    member->is_linked = true;
-    member->wants_hangup = false;
+    book_proved(&m->book, member);
     member->boot = boot;
     member->heard_ns = now_ns;
-    member->silent_ns = now_ns;
-    member->ping_ns = now_ns + rng_below(&m->rng, m->options.probe_interval_ns);
-    member->ping_seq = 0;
-    memset(member->ping_sent_ns, 0, sizeof(member->ping_sent_ns));
-    member->measured_ns = 0;
     member->rtt = (struct rtt){0};
     member->backoff_ns = 0;
     member->dial_ns = UINT64_MAX;
     member->address_next = 0;
+    if (member->words != NULL && member->state == MEMBER_SUSPECT) words_send(m, id, member, out);
     membership_become(m, member, MEMBER_ALIVE, now_ns);
     dialler_on_reached(m, address, id, now_ns);
-    if (address[0] != '\0' && strlen(address) < ADDRESS_BYTES_MAX) {
-        memset(member->addresses[0], 0, ADDRESS_BYTES_MAX);
-        memcpy(member->addresses[0], address, strlen(address));
-    }
-    send_own_record(m, id, out);
-    membership_ask_page(member, 0, out);
+    remember_address(member, address);
+    membership_send_record(m, id, &m->self, out);
+    sync_ask(m, member, out);
     if (m->sync_ns == UINT64_MAX) m->sync_ns = now_ns + membership_jitter(m, MEMBERSHIP_SYNC_FIRST);
     if (m->heal_ns == UINT64_MAX) dialler_heal(m, now_ns);
     membership_wake(m, now_ns);
 }
 
-static void unlink_member(struct membership *m, struct member *member, uint64_t now_ns)
+static void contact_close(struct membership *m, struct member *member)
 {
-    CHECK(member->is_linked && m->linked_count > 0);
-    if (member->wants_hangup) m->hangups_count--;
-    member->is_linked = false;
-    member->wants_hangup = false;
+    CHECK(member->contact != NULL && m->linked_count > 0);
+    if (member->contact->wants_hangup) m->hangups_count--;
     m->linked_count--;
-    if (member->state == MEMBER_ALIVE) membership_become(m, member, MEMBER_SUSPECT, now_ns);
+    TAILQ_REMOVE(&m->linked, member, in_linked);
+    mem_free(member->contact);
+    member->contact = NULL;
+}
+
+static void unlink_member(struct membership *m, struct member *member, bool was_reset,
+                          uint64_t now_ns)
+{
+    bool was_parting = member->contact->is_parting;
+
+    if (member->state == MEMBER_ALIVE && !was_parting) {
+        suspect(m, member, true, was_reset, now_ns);
+    } else if (member->state == MEMBER_ALIVE) {
+        membership_become(m, member, MEMBER_KNOWN, now_ns);
+    }
+    contact_close(m, member);
     if (member->state == MEMBER_SUSPECT) {
-        member->since_ns = now_ns;
         dialler_call(m, member, now_ns);
+    } else if (member->state == MEMBER_KNOWN && !m->view.is_partial) {
+        dialler_call(m, member, member->avoid_ns > now_ns ? member->avoid_ns : now_ns);
     }
     if (m->linked_count == 0) {
         m->sync_ns = UINT64_MAX;
         dialler_on_alone(m, now_ns);
     }
-    if (member->state == MEMBER_SUSPECT) membership_wake(m, membership_dead_ns(m, member));
+    membership_wake(m, now_ns + 1);
 }
 
 void membership_on_link_lost(struct membership *m, struct peer_id id, uint64_t now_ns)
 {
     struct member *member = book_find(&m->book, id);
 
-    if (member != NULL && member->is_linked) unlink_member(m, member, now_ns);
+    if (member != NULL && member->contact != NULL) unlink_member(m, member, true, now_ns);
+}
+
+void membership_hangup(struct membership *m, struct member *member)
+{
+    CHECK(member->contact != NULL);
+    if (member->contact->wants_hangup) return;
+    member->contact->wants_hangup = true;
+    m->hangups_count++;
 }
 
 bool membership_next_hangup(struct membership *m, struct peer_id *id)
 {
-    if (m->hangups_count == 0) return false;
-    for (uint32_t i = 0; i < m->book.count; i++) {
-        struct member *member = m->book.members[i];
+    struct member *member;
 
-        if (!member->wants_hangup) continue;
+    if (m->hangups_count == 0) return false;
+    TAILQ_FOREACH (member, &m->linked, in_linked) {
+        if (!member->contact->wants_hangup) continue;
         *id = member->id;
-        unlink_member(m, member, m->tick_ns);
+        unlink_member(m, member, false, m->tick_ns);
         return true;
     }
     CHECK(false);
@@ -331,11 +456,12 @@ void membership_on_heard(struct membership *m, struct peer_id id, uint64_t now_n
 {
     struct member *member = book_find(&m->book, id);
 
-    if (member == NULL || !member->is_linked) return;
+    if (member == NULL || member->contact == NULL) return;
     member->heard_ns = now_ns;
-    member->silent_ns = now_ns;
-    if (!member->wants_hangup || member->state != MEMBER_SUSPECT) return;
-    member->wants_hangup = false; /* just in time */
+    member->contact->silent_ns = now_ns;
+    if (!member->contact->wants_hangup || member->state == MEMBER_LEFT) return;
+    if (member->contact->is_parting) return;
+    member->contact->wants_hangup = false; /* just in time */
     m->hangups_count--;
     membership_become(m, member, MEMBER_ALIVE, now_ns);
     membership_wake(m, now_ns);
@@ -346,20 +472,24 @@ void membership_on_goodbye(struct membership *m, struct peer_id id, uint64_t now
     struct member *member = book_find(&m->book, id);
 
     if (member == NULL) return;
-    if (member->wants_hangup) m->hangups_count--;
-    member->wants_hangup = false;
+    if (member->contact != NULL && member->contact->wants_hangup) {
+        member->contact->wants_hangup = false;
+        m->hangups_count--;
+    }
     membership_become(m, member, MEMBER_LEFT, now_ns);
 }
 
 void membership_farewell(struct membership *m, struct outbox *out)
 {
+    struct member *member;
+
     m->options.incarnation++;
     publish_self(m, true);
     m->is_leaving = true;
     m->next_ns = UINT64_MAX;
     m->dialler.next_ns = UINT64_MAX;
-    for (uint32_t i = 0; i < m->book.count; i++) {
-        if (m->book.members[i]->is_linked) send_own_record(m, m->book.members[i]->id, out);
+    TAILQ_FOREACH (member, &m->linked, in_linked) {
+        membership_send_record(m, member->id, &m->self, out);
     }
 }
 
@@ -367,20 +497,17 @@ void membership_farewell(struct membership *m, struct outbox *out)
 
 static void view_fill(const struct member *member, struct member_view *view)
 {
-    const char *address = "";
-
-    for (uint32_t i = 0; i < ADDRESSES_MAX && address[0] == '\0'; i++) {
-        address = member->addresses[i];
-    }
     *view = (struct member_view){.id = member->id,
                                  .boot = member->boot,
                                  .incarnation = member->incarnation,
                                  .state = member->state,
                                  .rtt_ns = member->rtt.srtt_ns,
                                  .heard_ns = member->heard_ns,
-                                 .is_linked = member->is_linked,
+                                 .is_linked = member->contact != NULL,
                                  .nat = member->nat};
-    memcpy(view->address, address, strlen(address) + 1);
+    for (uint32_t i = 0; i < ADDRESSES_MAX; i++) {
+        if (member_address(member, i, view->address)) break;
+    }
 }
 
 size_t membership_alive(const struct membership *m, struct member_view *views, size_t max)

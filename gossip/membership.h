@@ -1,19 +1,19 @@
 /*
  * membership: who is in the swarm and who is alive, learned from any first address. Pure: time,
  * chance and evidence come in; messages go to the outbox; dialling is asked for by query.
- * Full mesh: a control link to every live member (up to 128 members).
+ * A control link to every live member of up to 128; of more, to an active view of some 32.
  */
 #ifndef GRAPEVINE_GOSSIP_MEMBERSHIP_H
 #define GRAPEVINE_GOSSIP_MEMBERSHIP_H
 
 #include "base/rng.h"
 #include "gossip/outbox.h"
-#include "gossip/wire/record.h"
+#include "gossip/verified.h"
 
 enum member_state {
-    MEMBER_KNOWN,   /* a record, no link yet */
+    MEMBER_KNOWN,   /* a record, no link, and no reason to doubt it */
     MEMBER_ALIVE,   /* an open link, answers in time */
-    MEMBER_SUSPECT, /* link lost or silent; redialled */
+    MEMBER_SUSPECT, /* link lost or silent, or others say so; redialled */
     MEMBER_DEAD,    /* given up; redialled rarely, so that partitions heal */
     MEMBER_LEFT     /* said goodbye */
 };
@@ -43,7 +43,8 @@ struct membership_options {
     uint64_t incarnation; /* at most 2^63: the persisted one + 1 */
     char addresses[RECORD_ADDRESSES_MAX][ADDRESS_BYTES_MAX];
     uint32_t addresses_count;
-    uint64_t seed; /* for probe order and back-off jitter */
+    uint64_t seed;             /* for probe order and back-off jitter */
+    struct verified *verified; /* borrowed; NULL: of this peer alone */
 };
 
 /** NULL only when memory is short. Copies `options`. */
@@ -74,7 +75,7 @@ void membership_set_reach(struct membership *membership, enum nat_class nat,
                           uint64_t now_ns);
 /** Anything authentic arrived from `id`: it is alive. Cheap; call for every record. */
 void membership_on_heard(struct membership *membership, struct peer_id id, uint64_t now_ns);
-/** PING, ACK, GOSSIP, SYNC_REQ, SYNC. RC_FORMAT/RC_AUTH: a record in it was bad (count it). */
+/** PING to PRUNE, but for PROGRESS. RC_FORMAT/RC_AUTH: a record in it was bad (count it). */
 MUST_USE enum rc membership_on_message(struct membership *membership, struct peer_id from,
                                        const struct message *message, uint64_t now_ns,
                                        struct outbox *out);

@@ -13,6 +13,7 @@
 #include "gossip/membership_internal.h"
 
 #include "base/check.h"
+#include "base/mem.h"
 
 #include <stdio.h>
 
@@ -85,8 +86,26 @@ void dialler_call(struct membership *m, struct member *member, uint64_t now_ns)
 
     member->failures = 0;
     member->backoff_ns = member->nat == NAT_OUTBOUND ? BACKOFF_MAX : BACKOFF_FIRST;
+    if (m->view.is_partial && member->state == MEMBER_KNOWN) return; /* the view picks */
     member->dial_ns = now_ns + spread + first_wait(m, member);
     dialler_wake(m, member->dial_ns);
+}
+
+void dialler_retry(struct membership *m, struct member *member, uint64_t now_ns)
+{
+    uint64_t wait = member->backoff_ns < BACKOFF_MAX ? member->backoff_ns : BACKOFF_MAX;
+
+    if (m->view.is_partial) return;
+    member->dial_ns = now_ns + membership_jitter(m, wait > BACKOFF_FIRST ? wait : BACKOFF_FIRST);
+    dialler_wake(m, member->dial_ns);
+}
+
+void dialler_pick(struct membership *m, struct member *member, uint64_t now_ns)
+{
+    member->is_chosen = true;
+    member->address_next = 0;
+    member->dial_ns = now_ns;
+    dialler_wake(m, now_ns);
 }
 
 void dialler_on_alone(struct membership *m, uint64_t now_ns)
@@ -113,7 +132,7 @@ void dialler_heal(struct membership *m, uint64_t now_ns)
     for (uint32_t i = 0; i < m->book.count; i++) {
         struct member *member = m->book.members[i];
 
-        if (member->state != MEMBER_DEAD || member->is_linked || member->dial_ns <= now_ns) {
+        if (member->state != MEMBER_DEAD || member->contact != NULL || member->dial_ns <= now_ns) {
             continue;
         }
         if (member->nat == NAT_OUTBOUND && !is_alone(m)) continue; /* it will dial, if it lives */
@@ -161,8 +180,10 @@ static void bootstrap_again(struct membership *m, struct bootstrap *entry, uint6
 static bool next_address(struct member *member)
 {
     for (uint32_t i = member->address_next + 1; i < ADDRESSES_MAX; i++) {
-        if (member->addresses[i][0] == '\0') continue;
-        if (strcmp(member->addresses[i], member->addresses[0]) == 0) continue;
+        char address[ADDRESS_BYTES_MAX];
+
+        if (!member_address(member, i, address)) continue;
+        if (member->reached != NULL && strcmp(address, member->reached) == 0) continue;
         member->address_next = i;
         return true;
     }
@@ -170,17 +191,34 @@ static bool next_address(struct member *member)
     return false;
 }
 
+/* A member nobody here ever reached. Others are asked for it, if there are any; in a large swarm
+ * it is not worth the question. */
+static void give_up(struct membership *m, struct member *member, uint64_t now_ns)
+{
+    if (m->view.is_partial ? !member->is_hearsay : m->linked_count > 0) {
+        if (!m->view.is_partial) suspect(m, member, true, false, now_ns);
+        return;
+    }
+    membership_become(m, member, MEMBER_DEAD, now_ns);
+}
+
 static void member_dial_failed(struct membership *m, struct member *member, uint64_t now_ns)
 {
     uint64_t cap = is_alone(m) ? BACKOFF_ALONE_MAX : BACKOFF_MAX;
 
-    if (member->is_linked) return;
+    if (member->contact != NULL) return;
     if (next_address(member)) {
         member->dial_ns = now_ns;
         dialler_wake(m, now_ns);
         return;
     }
     member->failures++;
+    member->is_chosen = false;
+    if (m->view.is_partial && member->state == MEMBER_KNOWN) {
+        member->dial_ns = UINT64_MAX;
+        if (member->failures >= KNOWN_FAILURES_MAX) give_up(m, member, now_ns);
+        return;
+    }
     if (member->state == MEMBER_DEAD && member->backoff_ns >= BACKOFF_MAX) {
         member->dial_ns = UINT64_MAX; /* healing only, from here on */
         return;
@@ -189,9 +227,9 @@ static void member_dial_failed(struct membership *m, struct member *member, uint
         now_ns + membership_jitter(m, member->backoff_ns < cap ? member->backoff_ns : cap);
     if (member->backoff_ns < BACKOFF_MAX) member->backoff_ns *= 2;
     dialler_wake(m, member->dial_ns);
-    if (member->state == MEMBER_SUSPECT) membership_wake(m, membership_dead_ns(m, member));
+    if (member->state == MEMBER_SUSPECT) membership_wake(m, now_ns + 1); /* it may be over now */
     if (member->state == MEMBER_KNOWN && member->failures >= KNOWN_FAILURES_MAX) {
-        membership_become(m, member, MEMBER_DEAD, now_ns);
+        give_up(m, member, now_ns);
     }
 }
 
@@ -228,10 +266,14 @@ void dialler_on_reached(struct membership *m, const char *address, struct peer_i
     struct member *member = dial != NULL ? dial_end(m, dial) : NULL;
 
     if (member != NULL && !peer_id_is_equal(member->id, id)) { /* somebody else lives there now */
-        if (strcmp(member->addresses[0], address) == 0) member->addresses[0][0] = '\0';
+        if (member->reached != NULL && strcmp(member->reached, address) == 0) {
+            mem_free(member->reached);
+            member->reached = NULL;
+        }
         member_dial_failed(m, member, now_ns);
     }
-    if (member != NULL && peer_id_is_equal(member->id, id) && !member->is_linked) {
+    if (member != NULL && member->contact != NULL) member->is_chosen = false;
+    if (member != NULL && peer_id_is_equal(member->id, id) && member->contact == NULL) {
         member->dial_ns = now_ns + membership_jitter(m, BACKOFF_FIRST);
         dialler_wake(m, member->dial_ns);
     }
@@ -277,18 +319,19 @@ static struct dial *dial_slot(struct dialler *d, uint64_t now_ns, uint64_t *agai
     return NULL;
 }
 
-static const char *member_address(struct member *member)
+/* Its address to dial now; false: none. */
+static bool current_address(struct member *member, char address[ADDRESS_BYTES_MAX])
 {
-    if (member->addresses[member->address_next][0] != '\0') {
-        return member->addresses[member->address_next];
-    }
-    return next_address(member) ? member->addresses[member->address_next] : NULL;
+    if (member_address(member, member->address_next, address)) return true;
+    return next_address(member) && member_address(member, member->address_next, address);
 }
 
 static bool wants_dial(const struct membership *m, const struct member *member)
 {
-    if (member->is_linked || member->is_dialling || member->dial_ns == UINT64_MAX) return false;
-    if (member->state == MEMBER_KNOWN) return m->linked_count < LINKS_FULL_MESH;
+    if (member->contact != NULL || member->is_dialling || member->dial_ns == UINT64_MAX) {
+        return false;
+    }
+    if (member->state == MEMBER_KNOWN) return !m->view.is_partial || member->is_chosen;
     return member->state == MEMBER_SUSPECT || member->state == MEMBER_DEAD;
 }
 
@@ -296,7 +339,7 @@ static bool bootstrap_wants_dial(const struct membership *m, const struct bootst
 {
     const struct member *member = entry->has_id ? book_find(&m->book, entry->id) : NULL;
 
-    return !entry->is_self && (member == NULL || !member->is_linked);
+    return !entry->is_self && (member == NULL || member->contact == NULL);
 }
 
 /* The one due first, among those not in the air; their earliest time goes to *at_ns. */
@@ -316,11 +359,11 @@ static void dial_choose(struct membership *m, struct bootstrap **entry, struct m
     }
     for (uint32_t i = 0; i < m->book.count; i++) {
         struct member *candidate = m->book.members[i];
-        const char *address;
+        char address[ADDRESS_BYTES_MAX];
 
         if (candidate->dial_ns >= *at_ns || !wants_dial(m, candidate)) continue;
-        address = member_address(candidate);
-        if (address == NULL || dial_find(&m->dialler, address) != NULL) continue;
+        if (!current_address(candidate, address)) continue;
+        if (dial_find(&m->dialler, address) != NULL) continue;
         *member = candidate;
         *entry = NULL;
         *at_ns = candidate->dial_ns;
@@ -357,9 +400,11 @@ bool membership_next_dial(struct membership *m, uint64_t now_ns, char address[AD
     if (member != NULL) {
         dial->id = member->id;
         member->is_dialling = true;
+        (void)current_address(member, address); /* dial_choose() saw that it has one */
+    } else {
+        copy_address(address, entry->address);
     }
-    copy_address(dial->address, member != NULL ? member_address(member) : entry->address);
-    copy_address(address, dial->address);
+    copy_address(dial->address, address);
     d->credit_ns = (d->credit_ns > now_ns ? d->credit_ns : now_ns) + DIAL_GAP;
     return true;
 }

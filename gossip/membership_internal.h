@@ -1,26 +1,68 @@
 /*
- * The parts of membership that its own files share: the book (who is known), the dialler (whom to
- * call next) and the machine itself. Nobody else includes this header.
+ * The parts of membership that its own files share: the book (who is known), suspicions and
+ * indirect probes, anti-entropy, the active view, the dialler (whom to call next) and the machine
+ * itself. Nobody else includes this header.
  */
 #ifndef GRAPEVINE_GOSSIP_MEMBERSHIP_INTERNAL_H
 #define GRAPEVINE_GOSSIP_MEMBERSHIP_INTERNAL_H
 
 #include "base/bytes.h"
 #include "gossip/membership.h"
+#include "gossip/wire/accusation.h"
+
+#include <sys/queue.h>
 
 enum {
-    BOOK_SEEN_SLOTS = 4096, /* a power of two */
-    PENDING_MAX = 512,      /* records on their way to others */
-    DIALS_MAX = 16,         /* dials in the air */
-    LINKS_FULL_MESH = 128,  /* beyond, members are known but not dialled */
+    PENDING_MAX = 512,   /* members with news on its way to others */
+    DIALS_MAX = 16,      /* dials in the air */
+    FULL_MESH_MAX = 128, /* members; beyond, links to an active view only */
     ADDRESSES_MAX = RECORD_ADDRESSES_MAX + 1,
-    PINGS_MAX = 8,         /* unanswered ones whose answer still measures a round trip */
-    KNOWN_FAILURES_MAX = 5 /* a member never reached is given up after so many */
+    PINGS_MAX = 8,          /* unanswered ones whose answer still measures a round trip */
+    KNOWN_FAILURES_MAX = 5, /* dials of a member never reached, before it is suspected */
+    HEALTH_MAX = 7,         /* limits widen up to eightfold */
+    WITNESSES_MAX = 3,      /* distinct accusers that are as good as any number */
+    PROXIES = 3,            /* members asked to probe a third */
+    INQUIRIES_MAX = 32,     /* such questions in the air */
+    RELAYS_MAX = 64,        /* probes under way for others */
+    SOURCES = 256           /* from whom hearsay came, by the first byte of the id */
 };
+
+#define MEMBERSHIP_SYNC_FIRST (1 * NS_PER_S)  /* ask for a book so long after news */
+#define MEMBERSHIP_DAMPED     (10 * NS_PER_S) /* one change of a member's state is told a time */
+#define PING_TIMEOUT_MIN      (500 * NS_PER_MS)
 
 struct rtt {
     uint64_t srtt_ns; /* 0: no sample yet */
     uint64_t rttvar_ns;
+};
+
+/* The link of a member that has one. */
+struct contact {
+    bool is_outbound; /* we dialled */
+    bool wants_hangup;
+    bool is_parting;    /* pruned: its end is nobody's death */
+    uint64_t up_ns;     /* since when */
+    uint64_t part_ns;   /* hang up then; UINT64_MAX: never */
+    uint64_t silent_ns; /* silence counts from here: last heard, moved on when we ourselves slept */
+    uint64_t ping_ns;   /* next */
+    uint64_t ping_seq;  /* of the last PING of this link, from 1 */
+    uint64_t asked_ns;  /* of the first PING since it was last heard */
+    uint64_t inquire_ns;               /* not before: ask others whether they reach it */
+    uint64_t ping_sent_ns[PINGS_MAX];  /* by seq modulo PINGS_MAX; 0: answered or never sent */
+    uint64_t measured_ns;              /* when a round trip was last begun */
+    uint32_t sync_page;                /* the page of its book asked for next; 0: none */
+    uint8_t digest[SYNC_DIGEST_BYTES]; /* of our book when its pages were first asked for */
+    uint64_t serve_ns; /* start of the second in which pages and probes for it are counted */
+    uint32_t served, relayed;
+};
+
+/* What is said against a member. */
+struct words {
+    uint8_t others[WITNESSES_MAX][ACCUSATION_BYTES];
+    uint32_t others_count; /* by different accusers, none of them this peer */
+    uint8_t own[ACCUSATION_BYTES];
+    bool has_own;
+    uint32_t transmits_left;
 };
 
 struct member {
@@ -30,37 +72,47 @@ struct member {
     uint64_t since_ns; /* of the state */
 
     /* What travels: the newest record, as its subject signed it. */
-    uint8_t bytes[SIGNED_RECORD_BYTES_MAX];
-    size_t bytes_count; /* 0: known by its link only, so far */
+    uint8_t *bytes; /* NULL: known by its link only, so far */
+    uint32_t bytes_count;
+    uint32_t counted; /* its part of the book's digest; 0: not part of it */
+    uint64_t hash;    /* of `bytes` */
     struct boot_id record_boot;
     uint64_t incarnation;
-    bool has_left;      /* the record is a farewell */
-    enum nat_class nat; /* as the record says */
     uint32_t transmits_left;
-    bool is_pending; /* in the pending list */
+    bool has_left;      /* the record is a farewell */
+    bool is_pending;    /* in the pending list */
+    bool is_hearsay;    /* never had a link; `source` told of it */
+    enum nat_class nat; /* as the record says */
+    uint8_t source;
 
-    /* Where: the record's addresses, and before them the one it was last reached at ("": none). */
-    char addresses[ADDRESSES_MAX][ADDRESS_BYTES_MAX];
-    uint32_t address_next; /* index of the next to dial */
-    uint64_t dial_ns;      /* UINT64_MAX: only when healing picks it */
+    /* Where, besides the record's addresses. */
+    char *reached;         /* the address it was last reached at; NULL: none */
+    uint32_t address_next; /* index of the next to dial: 0 `reached`, then the record's */
+    uint64_t dial_ns;      /* UINT64_MAX: only when healing or the view picks it */
+    uint64_t avoid_ns;     /* pruned us: not dialled by choice before */
     uint64_t backoff_ns;
     uint32_t failures; /* dials in vain since the last link or state change */
     bool is_dialling;
+    bool is_chosen; /* for the active view: dial it though the mesh is not full */
 
-    /* The link. */
-    bool is_linked;
-    bool wants_hangup;
-    uint64_t heard_ns;  /* last record */
-    uint64_t silent_ns; /* silence counts from here: heard_ns, moved on when we ourselves slept */
-    uint64_t ping_ns;   /* next */
-    uint64_t ping_seq;  /* of the last PING of this link, from 1 */
-    uint64_t ping_sent_ns[PINGS_MAX]; /* by seq modulo PINGS_MAX; 0: answered or never sent */
-    uint64_t measured_ns;             /* when a round trip was last begun */
+    /* Evidence. */
+    uint64_t heard_ns;   /* last record of any link */
+    uint64_t vouched_ns; /* when another last reached it for us */
     struct rtt rtt;
-    uint32_t sync_page; /* the page of its book asked for next; 0: none */
-    uint64_t serve_ns;  /* start of the second in which pages are counted */
-    uint32_t served;
+    struct contact *contact;       /* NULL: no link */
+    bool is_direct;                /* SUSPECT: by our own failed probes, not on others' word */
+    bool was_reset;                /* SUSPECT: the other side ended the link */
+    uint32_t asked, denied;        /* SUSPECT: proxies asked, and those who said no */
+    uint64_t inquire_ns;           /* SUSPECT: next question to others */
+    uint64_t accused_ns;           /* when we last accused it */
+    uint64_t refuted_ns;           /* when it last rose above an accusation or was believed dead */
+    uint64_t told_ns;              /* when it was last told that it is accused */
+    struct words *words;           /* NULL: none */
+    TAILQ_ENTRY(member) in_linked; /* while it has a contact */
+    TAILQ_ENTRY(member) in_suspects;
 };
+
+TAILQ_HEAD(member_list, member);
 
 /* A signed record that was verified before, so that its next copies cost a hash and no signature.
  */
@@ -73,7 +125,27 @@ struct seen {
 struct book {
     struct member **members;
     uint32_t count, max;
-    struct seen seen[BOOK_SEEN_SLOTS];
+    struct seen *seen;
+    uint32_t seen_mask;
+    uint32_t counted;              /* members in the digest: believed to be there */
+    uint32_t digest[SYNC_BUCKETS]; /* XOR of the records' hashes */
+    uint32_t hearsay[SOURCES];     /* members never linked, by who told of them */
+};
+
+/* One question to others: do you reach the target? */
+struct inquiry {
+    uint64_t seq; /* 0: free */
+    struct peer_id target, proxies[PROXIES];
+    uint32_t asked, answered; /* bits: which proxies have answered */
+    bool is_acked;
+    uint64_t until_ns;
+};
+
+/* One such question of another, under way. */
+struct relay {
+    uint64_t until_ns; /* 0: free */
+    struct peer_id asker, target;
+    uint64_t seq, ping_seq; /* the asker's number, and that of our PING */
 };
 
 struct bootstrap {
@@ -100,21 +172,38 @@ struct dialler {
     uint64_t credit_ns; /* token bucket as a time: see dialler_has_credit() */
 };
 
+/* The clock hands of the active view; unused while the mesh is full. */
+struct view {
+    bool is_partial;
+    uint64_t tick_ns, probe_ns, shuffle_ns;
+};
+
 struct membership {
     struct membership_options options;
     struct peer_id self_id;
     struct member self; /* our own record */
     enum nat_class nat; /* of this peer */
+    uint8_t self_bytes[SIGNED_RECORD_BYTES_MAX];
     struct book book;
     struct dialler dialler;
+    struct view view;
     struct member *pending[PENDING_MAX];
     uint32_t pending_count, pending_at;
-    uint32_t linked_count, hangups_count;
+    struct member_list linked, suspects;
+    uint32_t linked_count, suspects_count, hangups_count;
+    struct inquiry inquiries[INQUIRIES_MAX];
+    struct relay relays[RELAYS_MAX];
+    uint64_t inquiry_seq;
     uint64_t epoch;
     uint64_t tick_ns; /* of the last tick */
     uint64_t next_ns; /* earliest of all but dials */
+    uint64_t
+        period_ns; /* between probes: the option's, or thrice that where round trips are long */
+    uint64_t period_check_ns;
     uint64_t gossip_ns, sync_ns, sync_interval_ns, heal_ns, health_ns;
-    uint32_t health; /* how much later than planned we were called, lately: 0 .. HEALTH_MAX */
+    uint64_t worse_ns;                 /* when health last fell */
+    uint64_t refuted_ns, refute_at_ns; /* our own: last refutation, and when the next is due */
+    uint32_t health; /* how little our own judgement is to be trusted: 0 .. HEALTH_MAX */
     bool is_leaving;
     struct rng rng;
 };
@@ -123,27 +212,48 @@ struct membership {
 MUST_USE enum rc book_init(struct book *book, uint32_t members_max);
 void book_deinit(struct book *book);
 struct member *book_find(const struct book *book, struct peer_id id);
-/** A new KNOWN member; the longest dead or gone makes room when the book is full. NULL: no room. */
-struct member *book_add(struct membership *m, struct peer_id id, uint64_t now_ns);
+/** A new KNOWN member, NULL: no room. In a full book the longest dead or gone makes room, and for
+ *  one with a link (`from` NULL) also one that is known by hearsay only. `from`: who told of it; a
+ *  source that filled its share is not believed. */
+struct member *book_add(struct membership *m, struct peer_id id, const struct peer_id *from,
+                        uint64_t now_ns);
+/** Would book_add() refuse hearsay of this source? */
+bool book_is_full_for(const struct membership *m, struct peer_id from);
 void book_remove(struct membership *m, struct member *member);
+/** It had a link: hearsay no more. */
+void book_proved(struct book *book, struct member *member);
 /** The member whose newest record these very bytes are; NULL: read the record. */
 struct member *book_seen(const struct book *book, const uint8_t *bytes, size_t count);
-/** Keep a verified record as the member's newest. */
-void book_keep(struct book *book, struct member *member, const struct member_record *record,
-               const uint8_t *bytes, size_t count);
-/** Put the record on its way to everyone. */
+/** Keep a verified record as the member's newest. RC_NOMEM: the old one stays. */
+MUST_USE enum rc book_keep(struct membership *m, struct member *member,
+                           const struct member_record *record, const uint8_t *bytes, size_t count);
+/** After any change of a member's state or record: is it part of the digest? */
+void book_count(struct book *book, struct member *member);
+/** Its address number `index` of ADDRESSES_MAX; false: none. */
+bool member_address(const struct member *member, uint32_t index, char address[ADDRESS_BYTES_MAX]);
+/** Put the record, or what is said against it, on its way to everyone. */
 void pending_add(struct membership *m, struct member *member);
+void pending_add_words(struct membership *m, struct member *member);
 void pending_remove(struct membership *m, struct member *member);
+/** Off the list if there is nothing to tell of it. */
+void pending_settle(struct membership *m, struct member *member);
 /** Up to `max` records for `to`, each counted as sent once. */
 uint32_t pending_take(struct membership *m, struct peer_id to, struct record_ref *refs,
                       uint32_t max);
+/** Likewise accusations, up to ACCUSATIONS_MAX of them; how many. */
+uint32_t pending_take_words(struct membership *m, uint8_t bytes[ACCUSATIONS_MAX * ACCUSATION_BYTES],
+                            uint32_t max);
 void rtt_sample(struct rtt *rtt, uint64_t sample_ns);
 
 /* membership_dial.c */
 /** `base` times a random factor in [0.75, 1.25). */
 uint64_t membership_jitter(struct membership *m, uint64_t base_ns);
-/** Dial `member` after `delay_ns` if we are the one to dial first, else a little later. */
+/** Dial `member` now if we are the one to dial first, else a little later. */
 void dialler_call(struct membership *m, struct member *member, uint64_t now_ns);
+/** Dial it again, with the back-off it has. */
+void dialler_retry(struct membership *m, struct member *member, uint64_t now_ns);
+/** Dial it as soon as there is a slot. */
+void dialler_pick(struct membership *m, struct member *member, uint64_t now_ns);
 /** The last link is gone: go back to the quick rhythm. */
 void dialler_on_alone(struct membership *m, uint64_t now_ns);
 /** A dial to `address` ended at `id`. */
@@ -155,18 +265,83 @@ void dialler_expire(struct membership *m, uint64_t now_ns);
 void dialler_heal(struct membership *m, uint64_t now_ns);
 
 /* membership.c */
-#define MEMBERSHIP_SYNC_FIRST (1 * NS_PER_S) /* ask for a book so long after news */
-
-/** Learn from records that `from` sent, up to the first bad one. RC_FORMAT, RC_AUTH. */
+/** Learn from records that `from` sent, up to the first bad one; what it should know better goes to
+ *  `out`, if that is given. RC_FORMAT, RC_AUTH. */
 MUST_USE enum rc membership_absorb(struct membership *m, struct peer_id from,
-                                   const struct record_ref *refs, uint32_t count, uint64_t now_ns);
-/** Ask a linked member for a page of its book. */
-void membership_ask_page(struct member *member, uint32_t page, struct outbox *out);
+                                   const struct record_ref *refs, uint32_t count, uint64_t now_ns,
+                                   struct outbox *out);
 void membership_wake(struct membership *m, uint64_t at_ns);
 void membership_become(struct membership *m, struct member *member, enum member_state state,
                        uint64_t now_ns);
+void membership_hangup(struct membership *m, struct member *member);
+void membership_on_news(struct membership *m, uint64_t now_ns);
+/** Rise above what is said against us. */
+void membership_refute(struct membership *m, uint64_t claimed, uint64_t now_ns);
+/** One to another, by itself. */
+void membership_send_record(struct membership *m, struct peer_id to, const struct member *of,
+                            struct outbox *out);
+
+/* membership_suspect.c */
+/** `is_direct`: our own probes failed; `was_reset`: the other side ended the link. */
+void suspect(struct membership *m, struct member *member, bool is_direct, bool was_reset,
+             uint64_t now_ns);
+/** Somebody reaches it. */
+void suspect_vouched(struct membership *m, struct member *member, uint64_t now_ns);
+void suspect_tick(struct membership *m, struct member *member, uint64_t now_ns, struct outbox *out);
+uint64_t suspect_next(const struct membership *m, const struct member *member);
+/** When a suspect is given up. */
+uint64_t suspect_dead_ns(const struct membership *m, const struct member *member);
+/** Nothing is said against it any more. */
+void words_clear(struct membership *m, struct member *member);
+/** What is held against `member`, to `to`. */
+void words_send(struct membership *m, struct peer_id to, const struct member *member,
+                struct outbox *out);
+MUST_USE enum rc suspect_on_words(struct membership *m, struct peer_id from,
+                                  const struct message_accuse *accuse, uint64_t now_ns,
+                                  struct outbox *out);
+
+/* membership_inquiry.c */
+/** Ask others whether they reach `member`. */
+void inquiry_begin(struct membership *m, struct member *member, uint64_t now_ns,
+                   struct outbox *out);
+void inquiry_on_answer(struct membership *m, struct peer_id from, uint64_t seq, bool is_ack,
+                       uint64_t now_ns);
+MUST_USE enum rc inquiry_on_request(struct membership *m, struct member *asker,
+                                    const struct message_ping_req *request, uint64_t now_ns,
+                                    struct outbox *out);
+/** `target` answered our PING `seq`. */
+void inquiry_on_ack(struct membership *m, const struct member *target, uint64_t seq,
+                    struct outbox *out);
+void inquiry_tick(struct membership *m, uint64_t now_ns, struct outbox *out);
+uint64_t inquiry_next(const struct membership *m);
+
+/* membership_sync.c */
+/** Ask a linked member for what differs between its book and ours, from the first page. */
+void sync_ask(struct membership *m, struct member *member, struct outbox *out);
+MUST_USE enum rc sync_on_request(struct membership *m, struct member *from,
+                                 const struct message_sync_req *request, uint64_t now_ns,
+                                 struct outbox *out);
+MUST_USE enum rc sync_on_page(struct membership *m, struct member *from,
+                              const struct message_sync *sync, uint64_t now_ns, struct outbox *out);
+void sync_tick(struct membership *m, uint64_t now_ns, struct outbox *out);
+
 /* membership_probe.c */
-/** When a suspect without a link is given up. */
-uint64_t membership_dead_ns(const struct membership *m, const struct member *member);
+/** PING a linked member now; the number of the PING. */
+uint64_t probe_ping(struct membership *m, struct member *member, uint64_t now_ns,
+                    struct outbox *out);
+/** How long an answer may take. */
+uint64_t probe_timeout(const struct membership *m, const struct member *member);
+/** A sign that we ourselves are slow or cut off. */
+void health_worse(struct membership *m, uint64_t now_ns);
+/** A random linked member among those not chosen yet and not `except`; NULL: none is left. */
+struct member *probe_random(struct membership *m, struct member *const *chosen,
+                            uint32_t chosen_count, const struct member *except);
+
+/* membership_view.c */
+/** Is the swarm too large to be linked with everyone? */
+void view_check(struct membership *m);
+void view_tick(struct membership *m, uint64_t now_ns, struct outbox *out);
+uint64_t view_next(const struct membership *m);
+void view_on_pruned(struct membership *m, struct member *member, uint32_t wait_ms, uint64_t now_ns);
 
 #endif

@@ -216,7 +216,7 @@ static void on_message(void *context, struct peer_id from, const struct message 
     } else if (node_neighbour(node, from) == NULL) {
         log_debug(node->options.log, "%s from an observer dropped",
                   message_type_name(message->type));
-    } else if (message->type >= MESSAGE_PING && message->type <= MESSAGE_SYNC) {
+    } else if (message->type >= MESSAGE_PING && message->type <= MESSAGE_PRUNE) {
         on_member_message(node, from, message);
     } else if (message->type == MESSAGE_PROGRESS) {
         on_progress(node, from, &message->as.progress);

@@ -512,10 +512,16 @@ static void a_full_book_keeps_the_living(void **state)
     assert_true(find(&scene, &scene.others[0], &view));
     link_up(&scene, &scene.self, ""); /* a copy of our key is no member */
     assert_false(find(&scene, &scene.self, &view));
-    link_up(&scene, &scene.others[9], ""); /* a link without room: nothing breaks */
-    assert_false(find(&scene, &scene.others[9], &view));
-    membership_on_heard(scene.membership, scene.others[9].id, scene.now_ns);
-    membership_on_link_lost(scene.membership, scene.others[9].id, scene.now_ns);
+    link_up(&scene, &scene.others[9], ""); /* who is met takes the place of who is rumoured */
+    assert_true(find(&scene, &scene.others[9], &view));
+    link_up(&scene, &scene.others[8], "");
+    link_up(&scene, &scene.others[7], ""); /* a link without room: nothing breaks */
+    assert_false(find(&scene, &scene.others[7], &view));
+    membership_on_heard(scene.membership, scene.others[7].id, scene.now_ns);
+    membership_on_link_lost(scene.membership, scene.others[7].id, scene.now_ns);
+    for (uint8_t i = 7; i < 10; i++) {
+        assert_true(i == 7 || find(&scene, &scene.others[i], &view));
+    }
     scene_destroy(&scene);
 }
 

@@ -1,0 +1,189 @@
+/*
+ * The active view of a swarm too large for a full mesh: links to some 32 members, eight of them
+ * dialled by us at least, so that nobody can surround us by dialling in; the two oldest of those
+ * are anchors and stay. One link a minute is given up for another, and every ten seconds a random
+ * member is dialled, so that views mix and no rumour goes unchecked for ever. After HyParView
+ * (Leitao, Pereira, Rodrigues 2007), which has the polite end of a link too: who is pruned is told
+ * so, and neither side takes it for a death. Loop thread.
+ */
+#include "gossip/membership_internal.h"
+
+#include "base/check.h"
+
+enum {
+    LINKS = 32,       /* aimed at */
+    LINKS_SLACK = 8,  /* more than that many above and some are pruned */
+    OUTBOUND_MIN = 8, /* of them dialled by us */
+    AT_ONCE = 8,      /* dials or prunes a tick */
+    ANCHORS = 2,
+    LEAVE_AT = FULL_MESH_MAX - 16
+};
+
+#define VIEW_TICK     (500 * NS_PER_MS)
+#define PROBE_EVERY   (10 * NS_PER_S)
+#define SHUFFLE       (60 * NS_PER_S)
+#define PART_AFTER    (1 * NS_PER_S) /* the word goes first, then the link */
+#define SETTLE        (2 * NS_PER_S) /* a new link may give its book away before it is pruned */
+#define WAIT_MAX      (600 * NS_PER_S)
+#define PRUNE_WAIT_MS 60000
+
+void view_check(struct membership *m)
+{
+    uint32_t members = m->book.counted + 1;
+
+    if (!m->view.is_partial && members > FULL_MESH_MAX) {
+        m->view.is_partial = true;
+        m->view.tick_ns = 0;
+        membership_wake(m, m->tick_ns);
+    } else if (m->view.is_partial && members < LEAVE_AT) {
+        m->view.is_partial = false;
+        for (uint32_t i = 0; i < m->book.count; i++) {
+            struct member *member = m->book.members[i];
+
+            if (member->state == MEMBER_KNOWN && member->contact == NULL) {
+                dialler_call(m, member, m->tick_ns);
+            }
+        }
+    }
+}
+
+/* How many links are there to stay, and how many of them we dialled. */
+static uint32_t links_count(const struct membership *m, uint32_t *outbound)
+{
+    const struct member *member;
+    uint32_t count = 0;
+
+    *outbound = 0;
+    TAILQ_FOREACH (member, &m->linked, in_linked) {
+        if (member->contact->is_parting || member->contact->wants_hangup) continue;
+        if (member->state != MEMBER_ALIVE) continue;
+        count++;
+        *outbound += member->contact->is_outbound;
+    }
+    return count;
+}
+
+/* The oldest links we dialled; the list of links is in order of age. */
+static bool is_anchor(const struct membership *m, const struct member *member)
+{
+    const struct member *other;
+    uint32_t older = 0;
+
+    if (!member->contact->is_outbound) return false;
+    TAILQ_FOREACH (other, &m->linked, in_linked) {
+        if (other == member) break;
+        older += other->contact->is_outbound && !other->contact->is_parting;
+    }
+    return older < ANCHORS;
+}
+
+static bool prune_one(struct membership *m, bool spares_outbound, uint64_t now_ns,
+                      struct outbox *out)
+{
+    struct message message = {.type = MESSAGE_PRUNE};
+    struct member *member, *pick = NULL;
+    uint64_t candidates = 0;
+
+    TAILQ_FOREACH (member, &m->linked, in_linked) {
+        const struct contact *contact = member->contact;
+
+        if (member->state != MEMBER_ALIVE || contact->is_parting || contact->wants_hangup) continue;
+        if (now_ns < contact->up_ns + SETTLE || (spares_outbound && contact->is_outbound)) continue;
+        if (is_anchor(m, member)) continue;
+        candidates++;
+        if (rng_below(&m->rng, candidates) == 0) pick = member;
+    }
+    if (pick == NULL) return false;
+    pick->contact->is_parting = true;
+    pick->contact->part_ns = now_ns + PART_AFTER;
+    message.as.prune.wait_ms = PRUNE_WAIT_MS;
+    outbox_add(out, pick->id, &message);
+    return true;
+}
+
+static bool is_candidate(const struct member *member, uint64_t now_ns)
+{
+    return member->state == MEMBER_KNOWN && member->contact == NULL && !member->is_dialling &&
+           !member->is_chosen && member->nat != NAT_OUTBOUND && now_ns >= member->avoid_ns &&
+           member->bytes != NULL;
+}
+
+/* Dial up to `count` random members, half of them among those met before: whoever fills books with
+ * invented members does not fill our view. */
+static void dial_some(struct membership *m, uint32_t count, uint64_t now_ns)
+{
+    struct member *picks[2][AT_ONCE];
+    uint64_t seen[2] = {0, 0};
+    uint32_t taken[2] = {0, 0}, under_way = 0;
+
+    if (count > AT_ONCE) count = AT_ONCE;
+    for (uint32_t i = 0; i < m->book.count; i++) {
+        struct member *member = m->book.members[i];
+        unsigned kind = member->is_hearsay;
+
+        under_way += member->is_chosen;
+        if (!is_candidate(member, now_ns)) continue;
+        seen[kind]++;
+        if (taken[kind] < AT_ONCE) {
+            picks[kind][taken[kind]++] = member;
+        } else {
+            uint64_t place = rng_below(&m->rng, seen[kind]);
+
+            if (place < AT_ONCE) picks[kind][place] = member;
+        }
+    }
+    for (uint32_t i = 0; i < count && under_way < DIALS_MAX; i++) {
+        unsigned kind = (unsigned)rng_below(&m->rng, 2);
+
+        if (taken[kind] == 0) kind = 1 - kind;
+        if (taken[kind] == 0) return;
+        dialler_pick(m, picks[kind][--taken[kind]], now_ns);
+        under_way++;
+    }
+}
+
+void view_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
+{
+    struct view *view = &m->view;
+    uint32_t outbound, links;
+
+    view_check(m);
+    if (!view->is_partial || now_ns < view->tick_ns) return;
+    view->tick_ns = now_ns + membership_jitter(m, VIEW_TICK);
+    links = links_count(m, &outbound);
+    if (links > LINKS + LINKS_SLACK) {
+        for (uint32_t i = 0; i < AT_ONCE && links > LINKS; i++) {
+            if (!prune_one(m, outbound <= OUTBOUND_MIN, now_ns, out)) break;
+            links = links_count(m, &outbound);
+        }
+    } else if (links < LINKS) {
+        dial_some(m, LINKS - links, now_ns);
+    } else if (outbound < OUTBOUND_MIN) {
+        dial_some(m, OUTBOUND_MIN - outbound, now_ns);
+    }
+    if (view->shuffle_ns == 0) view->shuffle_ns = now_ns + membership_jitter(m, SHUFFLE);
+    if (now_ns >= view->shuffle_ns) {
+        view->shuffle_ns = now_ns + membership_jitter(m, SHUFFLE);
+        if (links >= LINKS) (void)prune_one(m, false, now_ns, out);
+    }
+    if (now_ns >= view->probe_ns) {
+        view->probe_ns = now_ns + membership_jitter(m, PROBE_EVERY);
+        dial_some(m, 1, now_ns);
+    }
+}
+
+uint64_t view_next(const struct membership *m)
+{
+    return m->view.is_partial ? m->view.tick_ns : UINT64_MAX;
+}
+
+void view_on_pruned(struct membership *m, struct member *member, uint32_t wait_ms, uint64_t now_ns)
+{
+    uint64_t wait_ns = wait_ms * NS_PER_MS;
+
+    member->avoid_ns = now_ns + (wait_ns < WAIT_MAX ? wait_ns : WAIT_MAX);
+    if (member->state != MEMBER_ALIVE) return;
+    member->contact->is_parting = true;
+    membership_hangup(m, member);
+    membership_wake(m, now_ns);
+}

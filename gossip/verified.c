@@ -1,0 +1,69 @@
+/* A direct-mapped table of hashes over all that a signature check depends on. Loop thread. */
+#include "gossip/verified.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/mem.h"
+
+struct verified {
+    uint32_t mask;
+    struct digest slots[];
+};
+
+struct verified *verified_create(uint32_t slots)
+{
+    struct verified *verified = mem_alloc(sizeof *verified + slots * sizeof verified->slots[0]);
+
+    CHECK(slots > 0 && (slots & (slots - 1)) == 0);
+    if (verified != NULL) verified->mask = slots - 1;
+    return verified;
+}
+
+void verified_destroy(struct verified *verified)
+{
+    mem_free(verified);
+}
+
+/* Where this signature is, or would be; `digest` names it. */
+static struct digest *slot_of(struct verified *verified, const uint8_t *bytes, size_t count,
+                              struct digest run_id, const uint8_t *public_key,
+                              struct digest *digest)
+{
+    uint8_t all[DIGEST_BYTES + PUBLIC_KEY_BYTES + SIGNED_RECORD_BYTES_MAX];
+
+    memcpy(all, run_id.bytes, DIGEST_BYTES);
+    memcpy(all + DIGEST_BYTES, public_key, PUBLIC_KEY_BYTES);
+    memcpy(all + DIGEST_BYTES + PUBLIC_KEY_BYTES, bytes, count);
+    *digest = hash_of(all, DIGEST_BYTES + PUBLIC_KEY_BYTES + count);
+    return &verified->slots[load_le32(digest->bytes) & verified->mask];
+}
+
+enum rc verified_record(struct verified *verified, const uint8_t *bytes, size_t count,
+                        struct digest run_id, const uint8_t public_key[PUBLIC_KEY_BYTES])
+{
+    struct digest digest, *slot;
+    enum rc rc;
+
+    if (verified == NULL || count > SIGNED_RECORD_BYTES_MAX) {
+        return record_verify(bytes, count, run_id, public_key);
+    }
+    slot = slot_of(verified, bytes, count, run_id, public_key, &digest);
+    if (digest_is_equal(*slot, digest)) return RC_OK;
+    rc = record_verify(bytes, count, run_id, public_key);
+    if (rc == RC_OK) *slot = digest;
+    return rc;
+}
+
+enum rc verified_accusation(struct verified *verified, const uint8_t bytes[ACCUSATION_BYTES],
+                            struct digest run_id, const uint8_t public_key[PUBLIC_KEY_BYTES])
+{
+    struct digest digest, *slot;
+    enum rc rc;
+
+    if (verified == NULL) return accusation_verify(bytes, public_key, run_id);
+    slot = slot_of(verified, bytes, ACCUSATION_BYTES, run_id, public_key, &digest);
+    if (digest_is_equal(*slot, digest)) return RC_OK;
+    rc = accusation_verify(bytes, public_key, run_id);
+    if (rc == RC_OK) *slot = digest;
+    return rc;
+}
