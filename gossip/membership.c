@@ -346,7 +346,7 @@ static bool contact_open(struct membership *m, struct member *member, bool is_ou
     return true;
 }
 
-static void remember_address(struct member *member, const char *address)
+static void remember_address(struct membership *m, struct member *member, const char *address)
 {
     char *copy;
 
@@ -354,8 +354,10 @@ static void remember_address(struct member *member, const char *address)
     if (member->reached != NULL && strcmp(member->reached, address) == 0) return;
     copy = mem_string(address);
     if (copy == NULL) return;
+    hosts_count(&m->book, member, false);
     mem_free(member->reached);
     member->reached = copy;
+    hosts_count(&m->book, member, true);
 }
 
 void membership_on_link_up(struct membership *m, struct peer_id id, const uint8_t *public_key,
@@ -381,7 +383,7 @@ void membership_on_link_up(struct membership *m, struct peer_id id, const uint8_
     if (member->words != NULL && member->state == MEMBER_SUSPECT) words_send(m, id, member, out);
     membership_become(m, member, MEMBER_ALIVE, now_ns);
     dialler_on_reached(m, address, id, now_ns);
-    remember_address(member, address);
+    remember_address(m, member, address);
     membership_send_record(m, id, &m->self, out);
     sync_ask(m, member, out);
     if (m->sync_ns == UINT64_MAX) m->sync_ns = now_ns + membership_jitter(m, MEMBERSHIP_SYNC_FIRST);

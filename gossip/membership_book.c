@@ -181,6 +181,7 @@ void book_remove(struct membership *m, struct member *member)
     pending_remove(m, member);
     book_proved(book, member);
     book_unsee(book, member);
+    hosts_count(book, member, false);
     book->count--;
     memmove(book->members + place, book->members + place + 1,
             (book->count - place) * sizeof(book->members[0]));
@@ -230,6 +231,7 @@ enum rc book_keep(struct membership *m, struct member *member, const struct memb
 
         if (copy == NULL) return RC_NOMEM;
         book_unsee(book, member);
+        hosts_count(book, member, false);
         mem_free(member->bytes);
         member->bytes = copy;
     }
@@ -242,6 +244,7 @@ enum rc book_keep(struct membership *m, struct member *member, const struct memb
     member->nat = (enum nat_class)record->nat;
     if (member->contact == NULL) member->boot = record->boot; /* a link is the better witness */
     if (member != &m->self) {
+        hosts_count(book, member, true);
         book->seen[member->hash & book->seen_mask] =
             (struct seen){.hash = member->hash, .member = member};
     }

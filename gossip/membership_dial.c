@@ -267,8 +267,10 @@ void dialler_on_reached(struct membership *m, const char *address, struct peer_i
 
     if (member != NULL && !peer_id_is_equal(member->id, id)) { /* somebody else lives there now */
         if (member->reached != NULL && strcmp(member->reached, address) == 0) {
+            hosts_count(&m->book, member, false);
             mem_free(member->reached);
             member->reached = NULL;
+            hosts_count(&m->book, member, true);
         }
         member_dial_failed(m, member, now_ns);
     }

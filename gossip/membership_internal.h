@@ -24,7 +24,8 @@ enum {
     PROXIES = 3,            /* members asked to probe a third */
     INQUIRIES_MAX = 32,     /* such questions in the air */
     RELAYS_MAX = 64,        /* probes under way for others */
-    SOURCES = 256           /* from whom hearsay came, by the first byte of the id */
+    HOST_SLOTS = 4096,
+    SOURCES = 256 /* from whom hearsay came, by the first byte of the id */
 };
 
 #define MEMBERSHIP_SYNC_FIRST (1 * NS_PER_S)  /* ask for a book so long after news */
@@ -129,6 +130,7 @@ struct book {
     uint32_t seen_mask;
     uint32_t counted;              /* members in the digest: believed to be there */
     uint32_t digest[SYNC_BUCKETS]; /* XOR of the records' hashes */
+    uint32_t hosts[HOST_SLOTS];    /* members' addresses, by a hash of the host */
     uint32_t hearsay[SOURCES];     /* members never linked, by who told of them */
 };
 
@@ -244,6 +246,9 @@ uint32_t pending_take(struct membership *m, struct peer_id to, struct record_ref
 uint32_t pending_take_words(struct membership *m, uint8_t bytes[ACCUSATIONS_MAX * ACCUSATION_BYTES],
                             uint32_t max);
 void rtt_sample(struct rtt *rtt, uint64_t sample_ns);
+
+/* membership_host.c */
+void hosts_count(struct book *book, const struct member *member, bool is_added);
 
 /* membership_dial.c */
 /** `base` times a random factor in [0.75, 1.25). */
