@@ -52,6 +52,8 @@ void membership_become(struct membership *m, struct member *member, enum member_
         words_clear(m, member);
     }
     if (state == MEMBER_DEAD) pending_remove(m, member); /* no news to anybody */
+    m->counts.suspected += state == MEMBER_SUSPECT;
+    m->counts.died += state == MEMBER_DEAD;
     member->state = state;
     member->since_ns = now_ns;
     member->failures = 0;
@@ -159,6 +161,7 @@ void membership_refute(struct membership *m, uint64_t claimed, uint64_t now_ns)
     }
     m->refute_at_ns = UINT64_MAX;
     m->refuted_ns = now_ns;
+    m->counts.refuted++;
     m->options.incarnation = claimed + 1;
     publish_self(m, false);
     membership_on_news(m, now_ns);
@@ -547,4 +550,12 @@ uint64_t membership_epoch(const struct membership *m)
 uint64_t membership_incarnation(const struct membership *m)
 {
     return m->options.incarnation;
+}
+
+void membership_counts(const struct membership *m, struct membership_counts *counts)
+{
+    *counts = m->counts;
+    counts->believed = m->book.counted;
+    counts->linked = m->linked_count;
+    counts->health = m->health;
 }

@@ -30,6 +30,16 @@ struct member_view { /* a copy for readers */
     enum nat_class nat; /* as it says itself */
 };
 
+struct membership_counts {
+    uint64_t suspected; /* members that became SUSPECT */
+    uint64_t died;      /* ... and DEAD */
+    uint64_t accused;   /* accusations signed by this peer */
+    uint64_t refuted;   /* times this peer rose above what was said of it */
+    uint32_t believed;  /* members believed to be there, this peer not counted */
+    uint32_t linked;
+    uint32_t health; /* 0: our own judgement is good; limits are 1 + health times as wide */
+};
+
 struct membership;
 
 enum { MEMBERSHIP_BOOTSTRAPS_MAX = 128 };
@@ -106,6 +116,8 @@ size_t membership_count(const struct membership *membership);
 bool membership_knows_host(const struct membership *membership, const char *address);
 /** Changes whenever the set of ALIVE members does. */
 uint64_t membership_epoch(const struct membership *membership);
+/** What happened here so far, for reports. */
+void membership_counts(const struct membership *membership, struct membership_counts *counts);
 /** Tell every linked peer, signed, that we have left; from here on nothing is dialled or probed. */
 void membership_farewell(struct membership *membership, struct outbox *out);
 /** Ours now, to be persisted: it rises when we leave or have to contradict an old record of us. */

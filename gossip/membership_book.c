@@ -243,11 +243,10 @@ enum rc book_keep(struct membership *m, struct member *member, const struct memb
     member->has_left = record->has_left;
     member->nat = (enum nat_class)record->nat;
     if (member->contact == NULL) member->boot = record->boot; /* a link is the better witness */
-    if (member != &m->self) {
-        hosts_count(book, member, true);
-        book->seen[member->hash & book->seen_mask] =
-            (struct seen){.hash = member->hash, .member = member};
-    }
+    if (member == &m->self) return RC_OK;
+    hosts_count(book, member, true);
+    book->seen[member->hash & book->seen_mask] =
+        (struct seen){.hash = member->hash, .member = member};
     book_count(book, member);
     return RC_OK;
 }

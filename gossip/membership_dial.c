@@ -25,6 +25,7 @@ enum { BOOTSTRAP_TRIES = 20 }; /* quick ones, for an address that never answered
 #define BACKOFF_FIRST       (1 * NS_PER_S)
 #define BACKOFF_MAX         (60 * NS_PER_S)
 #define BACKOFF_ALONE_MAX   (5 * NS_PER_S)
+#define BACKOFF_VOUCHED     (10 * NS_PER_S)   /* others reach it */
 #define OTHERS_TURN         (300 * NS_PER_MS) /* the larger id waits so long for the smaller */
 #define DIAL_LASTS_MAX      (15 * NS_PER_S)
 #define DIAL_GAP            (NS_PER_S / 32) /* 32 a second ... */
@@ -93,7 +94,7 @@ void dialler_call(struct membership *m, struct member *member, uint64_t now_ns)
 
 void dialler_retry(struct membership *m, struct member *member, uint64_t now_ns)
 {
-    uint64_t wait = member->backoff_ns < BACKOFF_MAX ? member->backoff_ns : BACKOFF_MAX;
+    uint64_t wait = member->backoff_ns < BACKOFF_VOUCHED ? member->backoff_ns : BACKOFF_VOUCHED;
 
     if (m->view.is_partial) return;
     member->dial_ns = now_ns + membership_jitter(m, wait > BACKOFF_FIRST ? wait : BACKOFF_FIRST);

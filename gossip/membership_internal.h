@@ -206,6 +206,7 @@ struct membership {
     uint64_t worse_ns;                 /* when health last fell */
     uint64_t refuted_ns, refute_at_ns; /* our own: last refutation, and when the next is due */
     uint32_t health; /* how little our own judgement is to be trusted: 0 .. HEALTH_MAX */
+    struct membership_counts counts;
     bool is_leaving;
     struct rng rng;
 };
@@ -255,7 +256,7 @@ void hosts_count(struct book *book, const struct member *member, bool is_added);
 uint64_t membership_jitter(struct membership *m, uint64_t base_ns);
 /** Dial `member` now if we are the one to dial first, else a little later. */
 void dialler_call(struct membership *m, struct member *member, uint64_t now_ns);
-/** Dial it again, with the back-off it has. */
+/** Others reach it: dial it again, with the back-off it has but not too late. */
 void dialler_retry(struct membership *m, struct member *member, uint64_t now_ns);
 /** Dial it as soon as there is a slot. */
 void dialler_pick(struct membership *m, struct member *member, uint64_t now_ns);

@@ -142,6 +142,7 @@ static void accuse(struct membership *m, struct member *member, uint64_t now_ns)
     if (words == NULL) return;
     accusation_sign(&accusation, m->options.identity, m->options.run_id, words->own);
     words->has_own = true;
+    m->counts.accused++;
     pending_add_words(m, member);
     membership_on_news(m, now_ns);
 }
