@@ -11,6 +11,7 @@
 #include "base/units.h"
 #include "gossip/wire/address.h"
 #include "kernels/backend.h"
+#include "peer/address_book.h"
 #include "peer/bootstrap.h"
 #include "peer/credentials.h"
 #include "peer/http.h"
@@ -27,10 +28,9 @@
 
 #define METRICS_FILE "metrics.jsonl"
 #define LOG_FILE     "log.txt"
-#define SWARM_FILE   "swarm.json"
 #define CONFIG_FILE  "config.ini"
 
-enum { PATH_BYTES = 1024, SWARM_FILE_BYTES_MAX = 1024 * 1024 };
+enum { PATH_BYTES = 1024 };
 
 /* All of a running peer. */
 struct session {
@@ -49,76 +49,21 @@ struct session {
     struct bootstrap bootstrap;
     struct checkpoint checkpoint;
     bool is_resumed, is_json, has_ended;
-    uint64_t incarnation;
-    char book[NODE_ADDRESSES_MAX][ADDRESS_BYTES_MAX];
-    size_t book_count;
+    struct address_book book; /* as it was found */
     struct node_result result;
     double wall_s;
 };
 
 /* ---- what the folder remembers ---- */
 
-static void read_book(struct session *session, const struct json *json)
-{
-    const struct json *addresses = json_get(json, "addresses");
-    size_t count = addresses == NULL ? 0 : json_count(addresses);
-
-    (void)json_get_count(json, "incarnation", &session->incarnation); /* absent: stays 0 */
-    for (size_t i = 0; i < count && session->book_count < NODE_ADDRESSES_MAX; i++) {
-        const char *address = json_text_of(json_at(addresses, i));
-
-        if (address == NULL || address[0] == '\0' || strlen(address) >= ADDRESS_BYTES_MAX) continue;
-        memcpy(session->book[session->book_count++], address, strlen(address) + 1);
-    }
-}
-
-static enum rc write_swarm_file(struct session *session, struct fault *why)
-{
-    struct json *json = json_object_create();
-    struct json *addresses = json_array_create();
-    struct piece piece;
-    char *text;
-    enum rc rc;
-
-    json_set_count(json, "incarnation", session->incarnation);
-    for (size_t i = 0; i < session->book_count; i++) {
-        json_append_text(addresses, session->book[i]);
-    }
-    json_set(json, "addresses", addresses);
-    text = json_format_pretty(json);
-    CHECK(text != NULL);
-    piece = (struct piece){text, strlen(text)};
-    rc = session->env->ops->store_put(session->env, SWARM_FILE, &piece, 1, why);
-    mem_free(text);
-    json_destroy(json);
-    return rc;
-}
-
 /* The incarnation on disk is always at least the one in use: it is written before it is used. */
 static enum rc load_swarm_file(struct session *session, struct fault *why)
 {
-    struct json *json = NULL;
-    void *text = NULL;
-    size_t bytes = 0;
-    enum rc rc = session->env->ops->store_get(session->env, SWARM_FILE, SWARM_FILE_BYTES_MAX, &text,
-                                              &bytes, why);
+    enum rc rc = address_book_load(session->env, &session->log, &session->book, why);
 
-    if (rc == RC_OK) {
-        rc = json_parse(text, bytes, &json, why);
-        mem_free(text);
-        if (rc != RC_OK) {
-            return fault_set(why, rc,
-                             "%s in --out is damaged; remove it (the peer then needs "
-                             "--bootstrap to find the swarm again)",
-                             SWARM_FILE);
-        }
-        read_book(session, json);
-        json_destroy(json);
-    } else if (rc != RC_NOT_FOUND) {
-        return rc;
-    }
-    session->incarnation++;
-    return write_swarm_file(session, why);
+    if (rc != RC_OK) return rc;
+    session->book.incarnation++;
+    return address_book_store(session->env, &session->book, why);
 }
 
 static enum rc adopt_config(struct options *options, const char *folder, struct fault *why)
@@ -228,12 +173,13 @@ static void set_report(struct json *json, const struct node_report *report)
 
 static void keep_book(struct session *session)
 {
-    struct json *json = node_book(session->node);
-    char *text = json_format_pretty(json);
+    struct address_book book;
+    char *text;
 
-    if (text != NULL) journal_replace(session->journal, SWARM_FILE, text);
+    node_book(session->node, &session->book, &book);
+    text = address_book_format(&book);
+    if (text != NULL) journal_replace(session->journal, ADDRESS_BOOK_FILE, text);
     mem_free(text);
-    json_destroy(json);
 }
 
 /* Real values have no accuracy, and at first nothing has. */
@@ -525,34 +471,34 @@ static uint64_t relay_bytes_per_s(const struct options *options)
 static enum rc create_node(struct session *session, struct fault *why)
 {
     const struct options *options = session->options;
-    const char *bootstrap[BOOTSTRAP_MAX], *book[NODE_ADDRESSES_MAX];
+    const char *bootstrap[BOOTSTRAP_MAX], *book[ADDRESS_BOOK_ANCHORS_MAX + ADDRESS_BOOK_MAX];
     char host[ADDRESS_BYTES_MAX];
-    struct node_options node = {.identity = &session->identity,
-                                .swarm = &session->swarm,
-                                .strategy = &session->strategy,
-                                .log = &session->log,
-                                .incarnation = session->incarnation == 0 ? 1 : session->incarnation,
-                                .advertise = options_text(options, "advertise"),
-                                .bootstrap = bootstrap,
-                                .bootstrap_count = session->bootstrap.count,
-                                .book = book,
-                                .book_count = session->book_count,
-                                .seed = options_count(options, "seed"),
-                                .batch = batch_of(options) *
-                                         (uint32_t)options_count(options, "accumulate"),
-                                .report_every_ns = options_ns(options, "report-every"),
-                                .checkpoint_every_ns = options_ns(options, "checkpoint-every"),
-                                .join_timeout_ns = options_ns(options, "join-timeout"),
-                                .evaluate_samples = 1000,
-                                .evaluates_at_end = true,
-                                .relay_bytes_per_s = relay_bytes_per_s(options),
-                                .keeps_files = session->journal != NULL,
-                                .model = write_model,
-                                .resume = session->is_resumed ? &session->checkpoint : NULL,
-                                .admission = &session->credentials.admission,
-                                .wall_s = uv_wall_s,
-                                .certificate = session->credentials.certificate,
-                                .certificate_bytes = session->credentials.certificate_bytes};
+    struct node_options node = {
+        .identity = &session->identity,
+        .swarm = &session->swarm,
+        .strategy = &session->strategy,
+        .log = &session->log,
+        .incarnation = session->book.incarnation == 0 ? 1 : session->book.incarnation,
+        .advertise = options_text(options, "advertise"),
+        .bootstrap = bootstrap,
+        .bootstrap_count = session->bootstrap.count,
+        .book = book,
+        .book_count = session->book.anchors_count + session->book.count,
+        .seed = options_count(options, "seed"),
+        .batch = batch_of(options) * (uint32_t)options_count(options, "accumulate"),
+        .report_every_ns = options_ns(options, "report-every"),
+        .checkpoint_every_ns = options_ns(options, "checkpoint-every"),
+        .join_timeout_ns = options_ns(options, "join-timeout"),
+        .evaluate_samples = 1000,
+        .evaluates_at_end = true,
+        .relay_bytes_per_s = relay_bytes_per_s(options),
+        .keeps_files = session->journal != NULL,
+        .model = write_model,
+        .resume = session->is_resumed ? &session->checkpoint : NULL,
+        .admission = &session->credentials.admission,
+        .wall_s = uv_wall_s,
+        .certificate = session->credentials.certificate,
+        .certificate_bytes = session->credentials.certificate_bytes};
     struct node_events events = {.context = session,
                                  .on_listening = on_listening,
                                  .on_report = on_report,
@@ -563,8 +509,11 @@ static enum rc create_node(struct session *session, struct fault *why)
     for (size_t i = 0; i < session->bootstrap.count; i++) {
         bootstrap[i] = session->bootstrap.addresses[i];
     }
-    for (size_t i = 0; i < session->book_count; i++) {
-        book[i] = session->book[i];
+    for (size_t i = 0; i < session->book.anchors_count; i++) {
+        book[i] = session->book.anchors[i];
+    }
+    for (size_t i = 0; i < session->book.count; i++) {
+        book[session->book.anchors_count + i] = session->book.addresses[i];
     }
     if (credentials_has_lists(&session->credentials)) events.on_reload = on_reload;
     read_goal(options, &node.goal);

@@ -80,8 +80,10 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
         joiner_on_link_lost(node->joiner, peer, node_now(node), &node->outbox);
         donor_on_link_lost(node->donor, peer);
     }
-    *neighbour = (struct neighbour){
-        .id = peer, .boot = hello->boot, .is_relayed = relay_is_address(address)};
+    *neighbour = (struct neighbour){.id = peer,
+                                    .boot = hello->boot,
+                                    .is_relayed = relay_is_address(address),
+                                    .linked_ns = node_now(node)};
     membership_on_link_up(node->membership, peer, hello->public_key, hello->boot,
                           is_dialled && !neighbour->is_relayed ? address : "", node_now(node),
                           &node->outbox);

@@ -18,6 +18,7 @@
 #include "gossip/relay.h"
 #include "gossip/wire/hello.h"
 #include "gossip/wire/record.h"
+#include "peer/address_book.h"
 #include "peer/checkpoint.h"
 #include "peer/env/env.h"
 #include "replica/json.h"
@@ -126,7 +127,8 @@ struct json *node_status(const struct node *node, size_t members_max);
 /** The same as text of at most `bytes_max`, of as many members as that allows; from mem_*, NULL
  * when memory is short. */
 char *node_status_text(const struct node *node, size_t bytes_max);
-/** Address book, incarnation and anchors for swarm.json. */
-struct json *node_book(const struct node *node);
+/** What to remember: whom this peer knows now, and after them the addresses of `before`. */
+void node_book(const struct node *node, const struct address_book *before,
+               struct address_book *book);
 
 #endif

@@ -34,7 +34,8 @@ struct neighbour {
     struct boot_id boot;
     bool has_progress;
     struct message_progress progress;
-    bool is_relayed;   /* linked through a relay */
+    bool is_relayed; /* linked through a relay */
+    uint64_t linked_ns;
     uint32_t forms;    /* proposals since its last START */
     uint64_t avoid_ns; /* until then its model is not wanted: a download just failed */
 };
@@ -212,6 +213,8 @@ void node_reach_on_dialback(void *node, struct peer_id peer, uint64_t nonce);
 void node_reach_on_probe_ended(void *node, struct peer_id peer, uint64_t nonce, enum rc rc);
 void node_reach_tick(struct node *node, uint64_t now_ns);
 uint64_t node_reach_next_ns(const struct node *node);
+/** Append what was tried to reach the swarm, and why it failed. */
+void node_tell_tried(const struct node *node, char *text, size_t cap);
 /** The port others dial: of --advertise, else of what was bound. */
 uint16_t node_reach_port(const struct node *node);
 

@@ -177,7 +177,7 @@ void node_decide(struct node *node)
 /* Nobody answered for so long: say what was tried, or go on alone where that makes sense. */
 static void join_timed_out(struct node *node)
 {
-    char text[400] = "no peer of --bootstrap could be reached";
+    char text[480] = "no peer of --bootstrap could be reached";
     bool is_founder = node->model_samples > 0 || node->bootstrap_count == 0;
 
     for (uint32_t i = 0; i < node->bootstrap_count; i++) {
@@ -188,16 +188,7 @@ static void join_timed_out(struct node *node)
         start_training(node);
         return;
     }
-    for (uint32_t i = 0; i < node->bootstrap_count; i++) {
-        const struct bootstrap_try *tried = &node->bootstrap[i];
-        size_t used = strlen(text);
-
-        if (tried->failures > 0) {
-            snprintf(text + used, sizeof text - used, "; %s", tried->why);
-        } else {
-            snprintf(text + used, sizeof text - used, "; %s has not answered yet", tried->address);
-        }
-    }
+    node_tell_tried(node, text, sizeof text);
     node_fail(node, RC_TIMEOUT, text);
 }
 

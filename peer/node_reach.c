@@ -126,3 +126,91 @@ enum nat_class node_nat(const struct node *node)
 {
     return node->told_nat;
 }
+
+/* Worth a dial after a restart, the best first: linked, then alive a moment ago, then whoever was
+ * not given up; those who cannot be dialled come last. */
+static uint32_t rank_of(const struct node *node, const struct member_view *view)
+{
+    uint32_t rank = view->is_linked ? 0 : view->state == MEMBER_DEAD ? 2 : 1;
+
+    if (view->nat == NAT_OUTBOUND || node_is_relayed(node, view->id)) rank = 3;
+    return rank;
+}
+
+/* Those linked longest, the oldest link first. */
+static void add_anchors(const struct node *node, const struct member_view *views, size_t count,
+                        struct address_book *book)
+{
+    uint64_t after_ns = 0;
+
+    while (book->anchors_count < ADDRESS_BOOK_ANCHORS_MAX) {
+        const struct member_view *oldest = NULL;
+        uint64_t oldest_ns = UINT64_MAX;
+
+        for (uint32_t i = 0; i < node->neighbours_count; i++) {
+            const struct neighbour *neighbour = &node->neighbours[i];
+
+            if (neighbour->linked_ns < after_ns || neighbour->linked_ns >= oldest_ns) continue;
+            for (size_t v = 0; v < count; v++) {
+                if (!peer_id_is_equal(views[v].id, neighbour->id)) continue;
+                if (rank_of(node, &views[v]) != 0) break;
+                oldest = &views[v];
+                oldest_ns = neighbour->linked_ns;
+            }
+        }
+        if (oldest == NULL) return;
+        (void)address_book_add_anchor(book, oldest->address);
+        after_ns = oldest_ns + 1;
+    }
+}
+
+void node_book(const struct node *node, const struct address_book *before,
+               struct address_book *book)
+{
+    size_t max = membership_count(node->membership);
+    struct member_view *views = mem_array(max, sizeof *views);
+    size_t count = views == NULL ? 0 : membership_list(node->membership, views, max);
+
+    *book = (struct address_book){.incarnation = membership_incarnation(node->membership)};
+    add_anchors(node, views, count, book);
+    for (uint32_t rank = 0; rank <= 3; rank++) {
+        for (size_t v = 0; v < count; v++) {
+            if (views[v].state == MEMBER_LEFT || rank_of(node, &views[v]) != rank) continue;
+            (void)address_book_add(book, views[v].address);
+        }
+    }
+    mem_free(views);
+    for (size_t i = 0; i < before->anchors_count; i++) {
+        (void)address_book_add(book, before->anchors[i]);
+    }
+    for (size_t i = 0; i < before->count; i++) {
+        (void)address_book_add(book, before->addresses[i]);
+    }
+}
+
+void node_tell_tried(const struct node *node, char *text, size_t cap)
+{
+    enum { SHOWN_MAX = 3 };
+    size_t used = strlen(text);
+
+    for (uint32_t i = 0; i < node->bootstrap_count && used < cap; i++) {
+        const struct bootstrap_try *tried = &node->bootstrap[i];
+
+        if (i == SHOWN_MAX && node->bootstrap_count > SHOWN_MAX + 1) {
+            snprintf(text + used, cap - used, "; and %u others", node->bootstrap_count - i);
+            used = strlen(text);
+            break;
+        }
+        if (tried->failures > 0) {
+            snprintf(text + used, cap - used, "; %s", tried->why);
+        } else {
+            snprintf(text + used, cap - used, "; %s has not answered yet", tried->address);
+        }
+        used = strlen(text);
+    }
+    if (node->options.book_count > 0 && used < cap) {
+        snprintf(text + used, cap - used,
+                 "; nor did any of %zu addresses remembered from earlier runs answer",
+                 node->options.book_count);
+    }
+}

@@ -171,23 +171,3 @@ struct json *node_status(const struct node *node, size_t members_max)
     json_set(json, "members", members_json(node, members_max));
     return json;
 }
-
-struct json *node_book(const struct node *node)
-{
-    struct json *json = json_object_create();
-    struct json *book = json_array_create();
-    size_t max = membership_count(node->membership);
-    struct member_view *views = mem_array(max, sizeof *views);
-    size_t count = views == NULL ? 0 : membership_list(node->membership, views, max);
-    size_t kept = 0;
-
-    for (size_t i = 0; i < count && kept < NODE_ADDRESSES_MAX; i++) {
-        if (views[i].address[0] == '\0' || views[i].state == MEMBER_LEFT) continue;
-        json_append_text(book, views[i].address);
-        kept++;
-    }
-    mem_free(views);
-    json_set_count(json, "incarnation", membership_incarnation(node->membership));
-    json_set(json, "addresses", book);
-    return json;
-}
