@@ -51,9 +51,23 @@ static void bench_end(struct bench *bench, enum rc rc, const char *why)
 static void child_spawn(struct bench *bench, const char *address)
 {
     char role[ROLE_BYTES], peers[16], group[16], rounds[16], values[24];
-    const char *argv[] = {"/proc/self/exe", "bench",   "averaging",          "--peers", peers,
-                          "--group",        group,     "--rounds",           rounds,    "--values",
-                          values,           "--codec", bench->options.codec, NULL};
+    const char *argv[] = {"/proc/self/exe",
+                          "bench",
+                          "averaging",
+                          "--peers",
+                          peers,
+                          "--group",
+                          group,
+                          "--rounds",
+                          rounds,
+                          "--values",
+                          values,
+                          "--codec",
+                          bench->options.codec,
+                          "--exchange",
+                          bench->options.exchange,
+                          bench->options.is_clear ? "--insecure-loopback" : NULL,
+                          NULL};
     const char *environment[] = {role, NULL};
     struct process_options options = {.argv = argv, .environment = environment};
     uint32_t number;
@@ -214,6 +228,8 @@ static struct json *result_of(struct bench *bench)
     json_set_count(json, "group", bench->options.group);
     json_set_count(json, "values", bench->options.values);
     json_set_text(json, "codec", bench->options.codec);
+    json_set_text(json, "exchange", bench->options.exchange);
+    json_set_bool(json, "sealed", !bench->options.is_clear);
     json_set_real(json, "total_s", (double)(bench->ended_ns - bench->begun_ns) / 1e9);
     json_set_real(json, "p50_s", span_at(bench, 0.5));
     json_set_real(json, "p99_s", span_at(bench, 0.99));
@@ -245,6 +261,7 @@ enum rc bench_averaging(const struct bench_averaging_options *options, struct js
 
     if (bench.options.values == 0) bench.options.values = VALUES_DEFAULT;
     if (bench.options.codec == NULL) bench.options.codec = "f32";
+    if (bench.options.exchange == NULL) bench.options.exchange = "group";
     snprintf(bench.folder, sizeof bench.folder, "/tmp/grapevine-bench-XXXXXX");
     if (mkdtemp(bench.folder) == NULL) {
         return fault_set(why, RC_IO, "cannot make a folder in /tmp: %s", strerror(errno));

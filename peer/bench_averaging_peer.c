@@ -302,6 +302,7 @@ static enum rc peer_run(struct bench_peer *peer, const struct strategy *strategy
                                    .bootstrap = bootstrap,
                                    .bootstrap_count = strcmp(address, "-") == 0 ? 0 : 1,
                                    .spec = "held",
+                                   .is_clear = peer->held->options->is_clear,
                                    .seed = 1,
                                    .batch = 1,
                                    .report_every_ns = 3600 * NS_PER_S,
@@ -332,8 +333,10 @@ enum rc bench_averaging_peer(const struct bench_averaging_options *options, cons
     const struct uv_env_options env_options = {.folder = NULL};
     struct bench_peer peer = {.env = NULL};
     char folder[PATH_BYTES - 8], address[ADDRESS_BYTES_MAX], go[PATH_BYTES], topology[32];
-    struct strategy_specs specs = {
-        .averaging = "local-sgd:H=1", .topology = topology, .codec = options->codec};
+    struct strategy_specs specs = {.averaging = "local-sgd:H=1",
+                                   .topology = topology,
+                                   .codec = options->codec,
+                                   .exchange = options->exchange};
     struct strategy strategy;
     uint32_t number;
     enum rc rc;
@@ -345,6 +348,7 @@ enum rc bench_averaging_peer(const struct bench_averaging_options *options, cons
     snprintf(go, sizeof go, "%s/go", folder);
     snprintf(topology, sizeof topology, "groups:%u", options->group);
     if (options->group >= options->peers) snprintf(topology, sizeof topology, "complete");
+    if (strcmp(options->exchange, "pair") == 0) snprintf(topology, sizeof topology, "pairs");
     rc = strategy_parse(&specs, &strategy, why);
     if (rc == RC_OK) rc = secure_start();
     if (rc == RC_OK) rc = uv_env_create(&env_options, &peer.env, why);

@@ -121,6 +121,8 @@ static enum rc run_averaging(const struct options *options, const struct bench_c
         .rounds = (uint32_t)options_count(options, "rounds"),
         .values = options_count(options, "values"),
         .codec = options_text(options, "codec"),
+        .exchange = options_text(options, "exchange"),
+        .is_clear = options_flag(options, "insecure-loopback"),
     };
 
     (void)clock; /* the peers take the time */
@@ -135,7 +137,8 @@ static const char *const kernels_flags[] = {"threads", "device", "precision", "s
 
 static const char *const codecs_flags[] = {"values", NULL};
 static const char *const network_flags[] = {"seconds", NULL};
-static const char *const averaging_flags[] = {"values", "peers", "group", "rounds", "codec", NULL};
+static const char *const averaging_flags[] = {
+    "values", "peers", "group", "rounds", "codec", "exchange", "insecure-loopback", NULL};
 
 static const struct kind kinds[] = {
     {"train", train_flags, run_train},
@@ -174,9 +177,9 @@ static bool takes(const struct kind *kind, const char *flag)
 static enum rc check_flags(const struct options *options, const struct kind *kind,
                            struct fault *why)
 {
-    static const char *const all[] = {"model",     "batch",   "threads", "device",
-                                      "precision", "seconds", "values",  "peers",
-                                      "group",     "rounds",  "codec",   "profile"};
+    static const char *const all[] = {
+        "model", "batch", "threads", "device", "precision", "seconds",  "values",
+        "peers", "group", "rounds",  "codec",  "profile",   "exchange", "insecure-loopback"};
 
     for (size_t i = 0; i < ARRAY_COUNT(all); i++) {
         if (options_is_set(options, all[i]) && !takes(kind, all[i]))

@@ -449,6 +449,7 @@ static enum rc create_parts(struct node *node, struct env *env)
                                   .identity = node->options.identity,
                                   .swarm = node->options.swarm,
                                   .log = node->options.log,
+                                  .is_clear = node->options.is_clear,
                                   .bulk_records_max = bulk_records_max(node)};
     struct hello *hello = &links.hello;
     struct round_options round = {.env = node->env,

@@ -216,7 +216,7 @@ const struct option_row option_rows[] = {
      "none or local-sgd:H=16; each flag below replaces one part of it", false},
     {"topology", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
      "with whom: complete, groups:SIZE or pairs (default by method)", false},
-    {"exchange", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "NAME", NULL, 0, 0,
+    {"exchange", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
      "how chunks travel: group or pair (default by method)", false},
     {"codec", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
      "what is sent for a number: f32, f16, bf16 or int8 (default by method)", false},
@@ -267,6 +267,9 @@ const struct option_row option_rows[] = {
     {"group", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", "4", 2, 64,
      "peers of a group "
      "(averaging)",
+     false},
+    {"insecure-loopback", OPTION_SWITCH, GROUP_MEASURING, ON(BENCH), NULL, NULL, 0, 0,
+     "do not encrypt what is averaged, to see what that costs; on this machine only (averaging)",
      false},
     {"rounds", OPTION_COUNT, GROUP_GOAL, ON(SIMULATE), "N", NULL, 1, 1000000,
      "stop when a peer has had so many rounds on average (20, without --time)", false},

@@ -208,7 +208,7 @@ static void run_decode(struct round *round, struct round_job *job)
     const struct rule_ops *rule = round->options.strategy->rule;
     struct range range = round_chunk_range(round, job->chunk.chunk);
 
-    job->hash = hash_of(job->bytes, job->bytes_count);
+    if (round->ops->is_group) job->hash = hash_of(job->bytes, job->bytes_count);
     job->rc = round->codec->decode(job->bytes, job->bytes_count, round->scratch, range.count);
     if (job->rc != RC_OK) return;
     if (job->chunk.kind == DATA_MEAN) {
@@ -399,15 +399,33 @@ static enum rc put_difference(struct round *round)
     return snapshot->ops->put(snapshot, round->difference, round->options.values);
 }
 
+/* In several sums side by side, which a processor can add up at once. */
+static double squared_norm(const float *values, size_t count)
+{
+    double sums[16] = {0.0}, total = 0.0;
+    size_t whole = count - count % ARRAY_COUNT(sums);
+
+    for (size_t i = 0; i < whole; i += ARRAY_COUNT(sums)) {
+        for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
+            sums[j] += (double)values[i + j] * (double)values[i + j];
+        }
+    }
+    for (size_t i = whole; i < count; i++) {
+        sums[0] += (double)values[i] * (double)values[i];
+    }
+    for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
+        total += sums[j];
+    }
+    return total;
+}
+
 static void run_settle(struct round *round, struct round_job *job)
 {
     const struct rule_ops *rule = round->options.strategy->rule;
 
     rule->set_members(round->rule, job->members);
     rule->settle(round->rule, job->bytes, CHUNK_VALUES, job->scale, job->to);
-    for (size_t i = 0; i < round->options.parameters; i++) {
-        job->squared += (double)job->to[i] * (double)job->to[i];
-    }
+    job->squared = squared_norm(job->to, round->options.parameters);
     if (job->doubt == NULL) job->rc = put_difference(round);
 }
 
