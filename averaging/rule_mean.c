@@ -117,9 +117,14 @@ static enum rc mean_absorb(struct rule *rule, struct range range, float weight, 
         float *sum = rule->scratch + range.first + i;
         float *total = &rule->weights[(range.first + i) / RULE_GRAIN];
 
-        if (*total == 0) memset(sum, 0, n * sizeof(float));
-        for (size_t j = 0; j < n; j++) {
-            sum[j] += weight * in[i + j];
+        if (*total == 0) {
+            for (size_t j = 0; j < n; j++) {
+                sum[j] = weight * in[i + j];
+            }
+        } else {
+            for (size_t j = 0; j < n; j++) {
+                sum[j] += weight * in[i + j];
+            }
         }
         *total += weight;
     }
@@ -198,13 +203,25 @@ static void mean_settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_v
 
 static float mean_squared_distance(struct rule *rule, struct range range)
 {
-    double total = 0;
+    const float *a = rule->scratch + range.first, *b = rule->own + range.first;
+    double sums[16] = {0.0}, total = 0.0; /* side by side, for a processor that adds up many */
+    size_t whole = range.count - range.count % ARRAY_COUNT(sums);
 
     CHECK(rule->own != NULL && range_fits(rule, range));
-    for (size_t i = range.first; i < range.first + range.count; i++) {
-        double apart = (double)rule->scratch[i] - (double)rule->own[i];
+    for (size_t i = 0; i < whole; i += ARRAY_COUNT(sums)) {
+        for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
+            double apart = (double)a[i + j] - (double)b[i + j];
 
-        total += apart * apart;
+            sums[j] += apart * apart;
+        }
+    }
+    for (size_t i = whole; i < range.count; i++) {
+        double apart = (double)a[i] - (double)b[i];
+
+        sums[0] += apart * apart;
+    }
+    for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
+        total += sums[j];
     }
     return (float)total;
 }

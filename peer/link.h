@@ -126,6 +126,9 @@ void links_judge(struct links *links);
 void links_tick(struct links *links, uint64_t now_ns);
 uint64_t links_next_ns(const struct links *links);
 void links_counts(const struct links *links, struct links_counts *counts);
+/** Inside on_data: a reference to what holds `body`, so that it need not be copied. NULL: it must.
+ */
+struct blob *links_data_keep(const struct links *links);
 /** Records being sealed or opened: an env may stop only at 0. */
 uint32_t links_jobs(const struct links *links);
 /** Bytes of the open link to `peer`, both ways. */

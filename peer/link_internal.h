@@ -118,6 +118,7 @@ struct links {
     uint32_t bulks_count;
     TAILQ_HEAD(, seal_job) seals; /* jobs under way */
     uint32_t jobs_count;
+    struct blob *data_frame; /* during on_data: what holds the body; NULL: nothing that lasts */
     struct static_key key;
     struct peer_id self;
     struct gate *gate; /* knows of accepted links until they are proved */

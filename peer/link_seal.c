@@ -277,9 +277,9 @@ static bool is_early(const struct link *link, const struct inner_header *header)
     return (int32_t)(header->after - link->control_received) > 0;
 }
 
-/* To the node; afterwards the connection may be gone. */
+/* To the node; afterwards the connection may be gone. `frame` holds the body, or is NULL. */
 static void bulk_read(struct links *links, struct bulk *bulk, const struct inner_header *header,
-                      const uint8_t *body, size_t count)
+                      struct blob *frame, const uint8_t *body, size_t count)
 {
     struct peer_id peer = bulk->link->peer;
     uint64_t number = bulk->number;
@@ -290,7 +290,14 @@ static void bulk_read(struct links *links, struct bulk *bulk, const struct inner
     }
     links->events.on_heard(links->events.context, peer);
     if (bulk_find(links, number) == NULL) return;
+    links->data_frame = frame;
     links->events.on_data(links->events.context, peer, header, body, count);
+    links->data_frame = NULL;
+}
+
+struct blob *links_data_keep(const struct links *links)
+{
+    return links->data_frame == NULL ? NULL : blob_ref(links->data_frame);
 }
 
 /* `frame` holds what `inner` points to; NULL: it is gone after this call. */
@@ -309,7 +316,7 @@ static void bulk_opened_record(struct links *links, struct bulk *bulk, struct bl
         return;
     }
     if (!is_early(link, &header) && TAILQ_EMPTY(&bulk->waiting)) {
-        bulk_read(links, bulk, &header, inner + INNER_HEADER_BYTES,
+        bulk_read(links, bulk, &header, frame, inner + INNER_HEADER_BYTES,
                   inner_count - INNER_HEADER_BYTES);
         return;
     }
@@ -340,7 +347,7 @@ static bool bulk_release(struct links *links, struct bulk *bulk)
     bulk->waiting_count--;
     bulk->waiting_ns = link_now(links) + LINK_ORDER_NS;
     bulk_balance(links, bulk);
-    bulk_read(links, bulk, &waiting->header, waiting->body, waiting->count);
+    bulk_read(links, bulk, &waiting->header, waiting->frame, waiting->body, waiting->count);
     blob_unref(waiting->frame);
     mem_free(waiting);
     return true;

@@ -648,6 +648,7 @@ void node_destroy(struct node *node)
     node_relay_destroy(node);
     outbox_deinit(&node->outbox);
     mem_free(node->kept);
+    mem_free(node->spare);
     if (node->snapshot != NULL) node->snapshot->ops->destroy(node->snapshot);
     mem_free(node);
 }

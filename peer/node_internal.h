@@ -142,6 +142,7 @@ struct node {
     uint64_t pace_count; /* periods of the pace so far: draws the pairs */
     uint64_t samples_since_round;
     float *kept;               /* for rolling back: parameters, then buffers */
+    float *spare;              /* of the same size, or NULL */
     struct snapshot *snapshot; /* NULL: the learner's memory is the host's */
     bool has_kept, wants_keep, wants_rollback;
     uint32_t rollbacks;

@@ -112,7 +112,7 @@ static void run_keep(struct border_job *job)
         return;
     }
     /* The good plane stays until the new one is known to be one. */
-    job->to = mem_aligned((node->values + buffers) * sizeof(float));
+    if (job->to == NULL) job->to = mem_aligned((node->values + buffers) * sizeof(float));
     job->rc = RC_NOMEM;
     if (job->to == NULL) return;
     job->rc = learner->export_section(node->learner, SECTION_PARAMETERS, job->to, node->values);
@@ -337,7 +337,7 @@ static void kept(struct node *node, struct border_job *job)
     node->wants_keep = false;
     if (job->rc == RC_NONFINITE) node->wants_rollback = true;
     if (job->rc == RC_OK) {
-        mem_free(node->kept);
+        node->spare = node->kept; /* the next one is written there: new memory is slow */
         node->kept = job->to;
         node->has_kept = true;
         node->rollbacks = 0;
@@ -427,6 +427,15 @@ static void border_submit(struct node *node)
 static void border_simple(struct node *node, enum border_work work)
 {
     (void)border_job(node, work, node->values);
+    border_submit(node);
+}
+
+static void border_keep(struct node *node)
+{
+    struct border_job *job = border_job(node, BORDER_KEEP, node->values);
+
+    job->to = node->spare;
+    node->spare = NULL;
     border_submit(node);
 }
 
@@ -590,7 +599,7 @@ static bool border_read(struct node *node, uint64_t now_ns)
         return true;
     }
     if (node->wants_keep) {
-        border_simple(node, BORDER_KEEP);
+        border_keep(node);
         return true;
     }
     if (node->wants_reshard && node->state == NODE_TRAINING &&

@@ -101,8 +101,10 @@ static void run_encode(struct round *round, struct round_job *job)
     }
     for (uint32_t chunk = 0; chunk < round->chunks && job->rc == RC_OK; chunk++) {
         struct range range = round_chunk_range(round, chunk);
-        struct blob *blob = blob_create(round->codec->encoded_bytes(range.count));
+        struct blob *blob = round->spare[chunk];
 
+        round->spare[chunk] = NULL; /* chunks keep their sizes */
+        if (blob == NULL) blob = blob_create(round->codec->encoded_bytes(range.count));
         if (blob == NULL) {
             job->rc = RC_NOMEM;
             break;
@@ -184,16 +186,20 @@ void round_on_data(struct round *round, struct peer_id from, const struct inner_
     }
     failures_partner(&round->failures, from);
     job = round_job_create(round, WORK_DECODE, round_chunk_range(round, header->arg).count);
-    if (job != NULL) job->bytes = mem_raw(count); /* filled below */
-    if (job == NULL || job->bytes == NULL) {
+    if (job != NULL) {
+        job->blob = links_data_keep(round->options.links);
+        job->body = body;
+        if (job->blob == NULL) job->blob = blob_copy(body, count);
+        if (job->blob != NULL && job->blob->count == count) job->body = job->blob->bytes;
+    }
+    if (job == NULL || job->blob == NULL) {
         mem_free(job);
         round->ops->on_chunk_checked(round->exchange, &chunk, RC_NOMEM, (struct digest){{0}}, 0.0f,
                                      round_now(round), &round->commands);
         round_obey(round);
         return;
     }
-    memcpy(job->bytes, body, count);
-    job->bytes_count = count;
+    job->body_count = count;
     job->chunk = chunk;
     job->weight = weight;
     if (round->phase == PHASE_RUNNING) {
@@ -208,8 +214,8 @@ static void run_decode(struct round *round, struct round_job *job)
     const struct rule_ops *rule = round->options.strategy->rule;
     struct range range = round_chunk_range(round, job->chunk.chunk);
 
-    if (round->ops->is_group) job->hash = hash_of(job->bytes, job->bytes_count);
-    job->rc = round->codec->decode(job->bytes, job->bytes_count, round->scratch, range.count);
+    if (round->ops->is_group) job->hash = hash_of(job->body, job->body_count);
+    job->rc = round->codec->decode(job->body, job->body_count, round->scratch, range.count);
     if (job->rc != RC_OK) return;
     if (job->chunk.kind == DATA_MEAN) {
         job->rc = rule->agree(round->rule, range, round->scratch);
@@ -337,12 +343,26 @@ static void cancel(struct round *round)
     if (job != NULL) round_job_submit(round, job); /* without it the next begin does the same */
 }
 
+/* The encoded chunks that nobody sends any more are written again by the next round. */
+static void keep_offers(struct round *round)
+{
+    for (uint32_t i = 0; i < round->chunks; i++) {
+        struct blob *blob = round->offer[i];
+
+        if (blob != NULL && blob->references == 1 && round->spare[i] == NULL) {
+            round->spare[i] = blob;
+            round->offer[i] = NULL;
+        }
+    }
+    round_blobs_clear(round->offer, round->chunks);
+}
+
 static void round_cleared(struct round *round)
 {
     round->generation++;
     round->is_snapshot_wanted = false;
     round_blobs_clear(round->mean, round->chunks);
-    if (round->phase != PHASE_SNAPSHOT) round_blobs_clear(round->offer, round->chunks);
+    if (round->phase != PHASE_SNAPSHOT) keep_offers(round);
     round_jobs_clear(&round->held);
 }
 

@@ -35,16 +35,17 @@ struct round_job {
     struct chunk_ref chunk;
     uint32_t first, count;
     float weight, scale;
-    uint32_t members; /* SETTLE */
-    bool forgets;     /* ENCODE */
-    uint8_t *bytes;   /* DECODE: the encoded chunk; SETTLE: the bitmap. From mem_*, owned */
-    size_t bytes_count;
+    uint32_t members;    /* SETTLE */
+    bool forgets;        /* ENCODE */
+    uint8_t *bytes;      /* SETTLE: the bitmap. From mem_*, owned */
+    const uint8_t *body; /* DECODE: the encoded chunk, in `blob` */
+    size_t body_count;
     float *to; /* SETTLE: where the difference goes */
     enum rc rc;
     struct digest hash;
     float distance;
     double squared;    /* SETTLE: norm of the difference */
-    struct blob *blob; /* REDUCE: the encoded mean */
+    struct blob *blob; /* REDUCE: the encoded mean; DECODE: what holds the body */
     struct round_doubt *doubt;
 };
 
@@ -82,6 +83,7 @@ struct round {
     float *difference;   /* [values] */
     float *scratch;      /* [CHUNK_VALUES] of the exchange lane */
     struct blob **offer; /* [chunks] encoded snapshot while RUNNING */
+    struct blob **spare; /* [chunks] of the last round, to be written again: new memory is slow */
     struct blob **mean;  /* [chunks] encoded means of our part */
     struct round_doubt doubts[ROUND_DOUBTS_MAX];
     struct round_jobs_list jobs, held;

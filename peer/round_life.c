@@ -46,9 +46,10 @@ static bool round_allocate(struct round *round)
     round->scratch = mem_aligned(CHUNK_VALUES * sizeof(float));
     round->offer = mem_array(round->chunks, sizeof(struct blob *));
     round->mean = mem_array(round->chunks, sizeof(struct blob *));
+    round->spare = mem_array(round->chunks, sizeof(struct blob *));
     return round->exchange != NULL && round->rule != NULL && round->snapshot != NULL &&
            round->own != NULL && round->difference != NULL && round->scratch != NULL &&
-           round->offer != NULL && round->mean != NULL;
+           round->offer != NULL && round->mean != NULL && round->spare != NULL;
 }
 
 struct round *round_create(const struct round_options *options)
@@ -116,6 +117,7 @@ void round_destroy(struct round *round)
     }
     round_blobs_clear(round->offer, round->chunks);
     round_blobs_clear(round->mean, round->chunks);
+    round_blobs_clear(round->spare, round->chunks);
     commands_deinit(&round->commands);
     if (round->exchange != NULL) round->ops->destroy(round->exchange);
     if (round->rule != NULL) round->options.strategy->rule->destroy(round->rule);
@@ -125,6 +127,7 @@ void round_destroy(struct round *round)
     mem_free(round->scratch);
     mem_free(round->offer);
     mem_free(round->mean);
+    mem_free(round->spare);
     mem_free(round);
 }
 
