@@ -7,6 +7,7 @@
 #include "base/check.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -17,6 +18,12 @@
 
 static _Atomic uint64_t blocks_alive;
 static _Atomic uint64_t allocations_until_failure = UINT64_MAX;
+
+void mem_start(void)
+{
+    (void)mallopt(M_MMAP_THRESHOLD, 4 << 20);
+    (void)mallopt(M_TRIM_THRESHOLD, 16 << 20);
+}
 
 static bool must_fail(void)
 {

@@ -96,6 +96,7 @@ int main(int argc, char **argv)
 
     process_bind_to_parent(); /* before the environment is read: it takes its variable away */
     let_waiting_threads_sleep(argv);
+    mem_start();
     rc = options_parse(argc > 0 ? argc - 1 : 0, (const char *const *)argv + 1,
                        (const char *const *)environ, &options, &why);
 
