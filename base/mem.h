@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 /** Once per process, before anything else: blocks the size of network frames are kept for the next
- *  frame instead of being given back to the system, which hands out fresh pages slowly. Up to 16 MiB
- *  are held back; planes of models are not. Without this call everything works as well. */
+ *  frame instead of being given back to the system, which hands out fresh pages slowly. Up to 16
+ * MiB are held back; planes of models are not. Without this call everything works as well. */
 void mem_start(void);
 /** `bytes` zeroed bytes, or NULL when memory is short. A size of 0 gives a valid pointer. */
 void *mem_alloc(size_t bytes) __attribute__((malloc));

@@ -426,16 +426,12 @@ static void border_submit(struct node *node)
 
 static void border_simple(struct node *node, enum border_work work)
 {
-    (void)border_job(node, work, node->values);
-    border_submit(node);
-}
+    struct border_job *job = border_job(node, work, node->values);
 
-static void border_keep(struct node *node)
-{
-    struct border_job *job = border_job(node, BORDER_KEEP, node->values);
-
-    job->to = node->spare;
-    node->spare = NULL;
+    if (work == BORDER_KEEP) {
+        job->to = node->spare;
+        node->spare = NULL;
+    }
     border_submit(node);
 }
 
@@ -599,7 +595,7 @@ static bool border_read(struct node *node, uint64_t now_ns)
         return true;
     }
     if (node->wants_keep) {
-        border_keep(node);
+        border_simple(node, BORDER_KEEP);
         return true;
     }
     if (node->wants_reshard && node->state == NODE_TRAINING &&

@@ -1,0 +1,55 @@
+#!/bin/bash
+# pair_allreduce: seconds of one averaging of two peers over loopback, beside gloo's all_reduce of the
+# same plane, in turn and in the same run. Needs python3-torch (Debian's); without it only ours is shown.
+#   tests/bench/pair_allreduce.sh [GRAPEVINE]
+#   VALUES=10000000  float32 numbers of the plane;  ROUNDS=20  of each run;  TIMES=3  runs of each
+# The figures are medians: of gloo the call alone; of ours a whole round, from the end of one to the
+# end of the next, with snapshot, encoding, commit and the step that applies the result.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+grapevine=${1:-build/release/grapevine}
+values=${VALUES:-10000000}
+rounds=${ROUNDS:-20}
+times=${TIMES:-3}
+results=$(mktemp)
+trap 'rm -f "$results"' EXIT
+
+ours() { # ours NAME WORDS...: a line "NAME SECONDS"
+    local name=$1
+    shift
+    timeout -s KILL 300 "$grapevine" bench averaging --peers 2 --exchange pair --values "$values" \
+        --rounds "$rounds" --json "$@" |
+        sed -n "s/.*\"p50_s\":\([0-9.e-]*\).*/$name \1/p" >>"$results"
+}
+
+gloo() {
+    /usr/bin/python3 -c 'import torch.distributed' 2>/dev/null || return 0
+    timeout -s KILL 300 /usr/bin/python3 tests/bench/gloo_allreduce.py "$values" "$rounds" 2>/dev/null |
+        sed -n 's/^\([0-9.]*\) .*/gloo \1/p' >>"$results"
+}
+
+echo "averaging $values float32 between two processes over loopback, $(nproc) cores, load $(cut -d' ' -f1 /proc/loadavg)"
+for ((i = 0; i < times; i++)); do
+    gloo
+    ours sealed --codec f32
+    ours sealed-f16 --codec f16
+    ours clear --codec f32 --insecure-loopback
+done
+sort -k1,1 -k2,2g "$results" | awk '
+    { seconds[$1, ++count[$1]] = $2 }
+    function median(name) { return seconds[name, int((count[name] + 1) / 2)] }
+    function row(name, text) {
+        if (!count[name]) return
+        printf "%-34s %8.1f ms", text, 1000 * median(name)
+        if (count["gloo"]) printf "  %5.2f x gloo", median(name) / median("gloo")
+        printf "  (%.1f to %.1f)\n", 1000 * seconds[name, 1], 1000 * seconds[name, count[name]]
+    }
+    END {
+        row("gloo", "gloo all_reduce")
+        row("clear", "grapevine, in the clear")
+        row("sealed", "grapevine, encrypted")
+        row("sealed-f16", "grapevine, encrypted, --codec f16")
+        printf "encryption: %.0f %% of the encrypted round\n", \
+            100 * (1 - median("clear") / median("sealed"))
+    }'
