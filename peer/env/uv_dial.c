@@ -1,7 +1,11 @@
 /*
- * uv_dial: how connections come about: listening, accepting, looking up names, connecting. The
- * addresses of a name are tried in turn under one deadline; a socket that failed to connect cannot
- * be used again, so its handle is closed and made anew between two of them. Loop thread only.
+ * uv_dial: connecting, in the way of RFC 8305 ("happy eyeballs"). A name's addresses are tried in
+ * the system's order of preference, but with the families taking turns; each next one begins 250 ms
+ * after the one before, or as soon as that has failed, and the first that stands wins. So a family
+ * that leads nowhere costs a quarter of a second and not the whole deadline. Names are looked up in
+ * libuv's threads, of which lookups may take half. Loop thread only.
+ *
+ * An attempt has a socket of its own; the winner's goes over to the link by its descriptor.
  */
 #include "peer/env/uv_env.h"
 
@@ -10,247 +14,203 @@
 #include "peer/env/address.h"
 
 #include <netinet/in.h>
-#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { LISTEN_BACKLOG = 128 };
-
-/* "192.0.2.1:7000" or "[2001:db8::1]:7000". */
-static void format_endpoint(const struct sockaddr_storage *from, char *text, size_t cap)
-{
-    char host[INET6_ADDRSTRLEN] = "?";
-    const struct sockaddr_in6 *six = (const struct sockaddr_in6 *)from;
-    const struct sockaddr_in *four = (const struct sockaddr_in *)from;
-
-    if (from->ss_family == AF_INET) {
-        (void)uv_ip4_name(four, host, sizeof host);
-        (void)snprintf(text, cap, "%s:%u", host, ntohs(four->sin_port));
-    } else if (IN6_IS_ADDR_V4MAPPED(&six->sin6_addr)) {
-        (void)uv_inet_ntop(AF_INET, &six->sin6_addr.s6_addr[12], host, sizeof host);
-        (void)snprintf(text, cap, "%s:%u", host, ntohs(six->sin6_port));
-    } else {
-        (void)uv_ip6_name(six, host, sizeof host);
-        (void)snprintf(text, cap, "[%s]:%u", host, ntohs(six->sin6_port));
-    }
-}
-
-/* ---- listening ---- */
-
-static void on_listener_closed(uv_handle_t *handle)
-{
-    mem_free(handle);
-}
-
-static void listener_close(uv_tcp_t *listener)
-{
-    uv_close((uv_handle_t *)listener, on_listener_closed);
-}
-
-void tcp_unlisten(struct uv_env *env)
-{
-    if (env->listener != NULL) listener_close(env->listener);
-    env->listener = NULL;
-}
-
-/* Make room among the strangers: the one that has waited longest without proving anything goes. */
-static void evict_stranger(struct uv_env *env)
-{
+struct tcp_attempt {
+    uv_tcp_t tcp;
+    uv_connect_t connect;
     struct tcp_link *link;
-    uint64_t number;
+    bool is_open; /* its handle is */
+};
 
-    TAILQ_FOREACH (link, &env->links, entry) {
-        if (link->is_accepted && link->state == TCP_OPEN &&
-            link->framer.frame_max == HANDSHAKE_BYTES_MAX) {
-            break;
-        }
-    }
-    if (link == NULL) return;
-    number = link->number;
-    tcp_link_close(link);
-    env->events.on_lost(env->events.context, number, RC_LIMIT, "too many connections");
+struct tcp_dial {
+    uv_getaddrinfo_t resolve;
+    bool is_over;
+    bool is_resolving; /* the lookup's callback is still to come */
+    struct sockaddr_storage targets[LINK_TARGETS_MAX];
+    struct tcp_attempt attempts[LINK_TARGETS_MAX];
+    unsigned targets_count, begun, failed;
+    int status; /* why: of the attempt that says most */
+};
+
+/* ---- which addresses, in which order ---- */
+
+static bool is_connectable(const struct addrinfo *info)
+{
+    return (info->ai_family == AF_INET || info->ai_family == AF_INET6) &&
+           info->ai_addrlen <= sizeof(struct sockaddr_storage);
 }
 
-static void on_refused_closed(uv_handle_t *handle)
+/* The next one of `family`, or of any other than it, from `info` on. */
+static const struct addrinfo *next_of(const struct addrinfo *info, int family, bool is_same)
 {
-    mem_free(handle);
+    while (info != NULL && (!is_connectable(info) || (info->ai_family == family) != is_same)) {
+        info = info->ai_next;
+    }
+    return info;
 }
 
-/* Take the connection off the backlog only to close it. */
-static void refuse(struct uv_env *env, uv_stream_t *server)
+unsigned tcp_targets_choose(const struct addrinfo *found, struct sockaddr_storage *targets,
+                            unsigned max)
 {
-    uv_tcp_t *tcp = mem_alloc(sizeof *tcp);
+    const struct addrinfo *lists[2];
+    unsigned count = 0;
+    int family;
 
-    if (tcp == NULL) return; /* it stays in the backlog until the next one arrives */
-    CHECK(uv_tcp_init(&env->loop, tcp) == 0);
-    (void)uv_accept(server, (uv_stream_t *)tcp);
-    uv_close((uv_handle_t *)tcp, on_refused_closed);
+    while (found != NULL && !is_connectable(found)) {
+        found = found->ai_next;
+    }
+    if (found == NULL) return 0;
+    family = found->ai_family; /* the preferred one begins */
+    lists[0] = found;
+    lists[1] = next_of(found, family, false);
+    for (unsigned turn = 0; count < max && (lists[0] != NULL || lists[1] != NULL); turn ^= 1) {
+        const struct addrinfo *info = lists[turn];
+
+        if (info == NULL) continue;
+        memset(&targets[count], 0, sizeof targets[count]);
+        memcpy(&targets[count++], info->ai_addr, info->ai_addrlen);
+        lists[turn] = next_of(info->ai_next, family, turn == 0);
+    }
+    return count;
 }
 
-static void on_connection(uv_stream_t *server, int status)
-{
-    struct uv_env *env = server->data;
-    struct tcp_link *link;
-    struct sockaddr_storage peer;
-    int peer_bytes = sizeof peer;
-    char remote[ADDRESS_BYTES_MAX] = "unknown";
-    enum rc rc;
+/* ---- attempts ---- */
 
-    if (status != 0 || env->is_stopping) return; /* out of files: libuv sheds the connection */
-    rc = tcp_link_create(env, TCP_CONNECTING, &link);
-    if (rc == RC_LIMIT) {
-        evict_stranger(env);
-        if (env->is_stopping) return;
-        rc = tcp_link_create(env, TCP_CONNECTING, &link);
-    }
-    if (rc != RC_OK) {
-        refuse(env, server);
-        return;
-    }
-    link->is_accepted = true;
-    if (uv_accept(server, (uv_stream_t *)&link->tcp) != 0) {
-        tcp_link_close(link);
-        return;
-    }
-    if (uv_tcp_getpeername(&link->tcp, (struct sockaddr *)&peer, &peer_bytes) == 0) {
-        format_endpoint(&peer, remote, sizeof remote);
-    }
-    tcp_link_opened(link);
-    env->events.on_accepted(env->events.context, link->number, remote);
+static void on_attempt_closed(uv_handle_t *handle)
+{
+    struct tcp_attempt *attempt = handle->data;
+
+    tcp_link_release(attempt->link);
 }
 
-static int resolve_now(struct uv_env *env, const struct address *address,
-                       struct sockaddr_storage *out)
+static void attempt_close(struct tcp_attempt *attempt)
 {
-    static const struct addrinfo hints = {
-        .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
-    uv_getaddrinfo_t request;
-    int status =
-        uv_getaddrinfo(&env->loop, &request, NULL, address->host, address->port_text, &hints);
-
-    if (status != 0) return status;
-    memcpy(out, request.addrinfo->ai_addr, request.addrinfo->ai_addrlen);
-    uv_freeaddrinfo(request.addrinfo);
-    return 0;
+    if (!attempt->is_open) return;
+    attempt->is_open = false;
+    uv_close((uv_handle_t *)&attempt->tcp, on_attempt_closed);
 }
 
-static int listener_start(uv_tcp_t *listener, const struct sockaddr_storage *target, char *bound,
-                          size_t cap)
+void tcp_dial_end(struct tcp_link *link)
 {
-    struct sockaddr_storage name;
-    int name_bytes = sizeof name;
-    int status = uv_tcp_bind(listener, (const struct sockaddr *)target, 0);
+    struct tcp_dial *dial = link->dial;
 
-    if (status == 0) status = uv_listen((uv_stream_t *)listener, LISTEN_BACKLOG, on_connection);
-    if (status == 0) status = uv_tcp_getsockname(listener, (struct sockaddr *)&name, &name_bytes);
-    if (status == 0) format_endpoint(&name, bound, cap);
-    return status;
-}
-
-enum rc uv_env_listen(struct env *base, const char *text, char *bound, size_t cap,
-                      struct fault *why)
-{
-    struct uv_env *env = uv_env_of(base);
-    struct address address;
-    struct sockaddr_storage target;
-    const char *reason;
-    uv_tcp_t *listener;
-    enum rc rc;
-    int status;
-
-    CHECK(bound != NULL && cap > 0);
-    if (env->listener != NULL) return fault_set(why, RC_BUSY, "already listening");
-    if (address_parse(text, &address) != RC_OK) {
-        return fault_set(why, RC_PARSE,
-                         "cannot listen on '%.100s': not an address; write host:port, "
-                         "such as 0.0.0.0:7000 or [::]:7000",
-                         text);
+    if (dial == NULL) return;
+    /* A lookup that runs cannot be cancelled: its callback is waited for. */
+    if (dial->is_resolving && !dial->is_over) (void)uv_cancel((uv_req_t *)&dial->resolve);
+    dial->is_over = true;
+    for (unsigned i = 0; i < dial->begun; i++) {
+        attempt_close(&dial->attempts[i]);
     }
-    listener = mem_alloc(sizeof *listener);
-    if (listener == NULL) return fault_set(why, RC_NOMEM, "cannot listen: memory is short");
-    CHECK(uv_tcp_init(&env->loop, listener) == 0);
-    listener->data = env;
-    status = resolve_now(env, &address, &target);
-    if (status == 0) status = listener_start(listener, &target, bound, cap);
+    dial->targets_count = dial->begun;
+}
+
+/* "No way there" says less than what an address that was reached answered. */
+static bool says_little(int status)
+{
+    return status == 0 || status == UV_ENETUNREACH || status == UV_EHOSTUNREACH ||
+           status == UV_EADDRNOTAVAIL || status == UV_EAFNOSUPPORT;
+}
+
+static void connect_next(struct tcp_link *link);
+
+static void attempt_failed(struct tcp_attempt *attempt, int status)
+{
+    struct tcp_link *link = attempt->link;
+    struct tcp_dial *dial = link->dial;
+
+    attempt_close(attempt);
+    dial->failed++;
+    if (says_little(dial->status)) dial->status = status;
+    if (dial->begun < dial->targets_count) {
+        connect_next(link);
+    } else if (dial->failed == dial->targets_count) {
+        tcp_link_fail_status(link, dial->status);
+    }
+}
+
+static void on_connect(uv_connect_t *request, int status)
+{
+    struct tcp_attempt *attempt = request->data;
+    struct tcp_link *link = attempt->link;
+    struct uv_env *env = link->env;
+    uv_os_fd_t socket;
+
+    if (!attempt->is_open || link->state != TCP_CONNECTING || env->is_stopping) return;
+    if (status == 0) status = uv_fileno((uv_handle_t *)&attempt->tcp, &socket);
     if (status == 0) {
-        env->listener = listener;
-        return RC_OK;
+        socket = dup(socket); /* the handle takes its own with it */
+        status = socket < 0 ? UV_EMFILE : uv_tcp_open(&link->tcp, socket);
     }
-    listener_close(listener);
-    rc = uv_env_rc(status, &reason);
-    return fault_set(why, rc, "cannot listen on %.100s: %s", text, reason);
+    if (status != 0) {
+        attempt_failed(attempt, status);
+        return;
+    }
+    tcp_dial_end(link);
+    tcp_link_opened(link);
+    env->events.on_connected(env->events.context, link->number);
 }
-
-/* ---- dialling ---- */
-
-static void on_connect(uv_connect_t *request, int status);
 
 static void on_dial_late(uv_timer_t *timer)
 {
     tcp_link_fail(timer->data, RC_TIMEOUT, "no answer");
 }
 
-/* One address did not work: the next one, or give up with this one's reason. */
-static void target_failed(struct tcp_link *link, int status)
+/* One timer for both: the next attempt, then the deadline of all. */
+static void on_dial_timer(uv_timer_t *timer)
 {
-    const char *why;
-    enum rc rc = uv_env_rc(status, &why);
-
-    if (link->targets_next == link->targets_count) {
-        tcp_link_fail(link, rc, why);
-        return;
-    }
-    link->state = TCP_RETRYING;
-    uv_close((uv_handle_t *)&link->tcp, on_tcp_closed);
+    connect_next(timer->data);
 }
 
-static void connect_target(struct tcp_link *link)
+static void set_timer(struct tcp_link *link)
 {
+    const struct tcp_dial *dial = link->dial;
+    uint64_t now_ms = uv_now(&link->env->loop);
+    uint64_t left_ms = link->dial_until_ms > now_ms ? link->dial_until_ms - now_ms : 1;
+    bool has_next = dial->begun < dial->targets_count && left_ms > LINK_STAGGER_MS;
+
+    CHECK(uv_timer_start(&link->timer, has_next ? on_dial_timer : on_dial_late,
+                         has_next ? LINK_STAGGER_MS : left_ms, 0) == 0);
+}
+
+static void connect_next(struct tcp_link *link)
+{
+    struct tcp_dial *dial = link->dial;
+    struct tcp_attempt *attempt = &dial->attempts[dial->begun];
+    const struct sockaddr_storage *target = &dial->targets[dial->begun];
     int status;
 
-    CHECK(link->targets_next < link->targets_count);
+    CHECK(dial->begun < dial->targets_count);
+    dial->begun++;
     link->state = TCP_CONNECTING;
-    status =
-        uv_tcp_connect(&link->connect, &link->tcp,
-                       (const struct sockaddr *)&link->targets[link->targets_next++], on_connect);
-    if (status != 0) target_failed(link, status);
+    CHECK(uv_tcp_init(&link->env->loop, &attempt->tcp) == 0);
+    attempt->tcp.data = attempt->connect.data = attempt;
+    attempt->link = link;
+    attempt->is_open = true;
+    link->pending++;
+    set_timer(link);
+    status = uv_tcp_connect(&attempt->connect, &attempt->tcp, (const struct sockaddr *)target,
+                            on_connect);
+    if (status != 0) attempt_failed(attempt, status);
 }
 
-void tcp_link_try_next(struct tcp_link *link)
-{
-    CHECK(uv_tcp_init(&link->env->loop, &link->tcp) == 0);
-    connect_target(link);
-}
-
-static void on_connect(uv_connect_t *request, int status)
-{
-    struct tcp_link *link = request->data;
-    struct uv_env *env = link->env;
-
-    if (link->state != TCP_CONNECTING || env->is_stopping) return; /* given up meanwhile */
-    if (status != 0) {
-        target_failed(link, status);
-        return;
-    }
-    tcp_link_opened(link);
-    env->events.on_connected(env->events.context, link->number);
-}
+/* ---- looking up ---- */
 
 static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
 {
     struct tcp_link *link = request->data;
+    struct tcp_dial *dial = link->dial;
 
-    link->is_resolving = false;
+    dial->is_resolving = false;
     if (link->state == TCP_RESOLVING) {
-        for (struct addrinfo *i = found; i != NULL && link->targets_count < LINK_TARGETS_MAX;
-             i = i->ai_next) {
-            memcpy(&link->targets[link->targets_count++], i->ai_addr, i->ai_addrlen);
-        }
-        if (status == 0 && link->targets_count == 0) status = UV_EAI_NODATA;
+        dial->targets_count = tcp_targets_choose(found, dial->targets, LINK_TARGETS_MAX);
+        if (status == 0 && dial->targets_count == 0) status = UV_EAI_NODATA;
         if (status == 0) {
-            connect_target(link);
+            uv_update_time(&link->env->loop);
+            connect_next(link);
         } else {
-            link->targets_next = link->targets_count;
-            target_failed(link, status);
+            tcp_link_fail_status(link, status);
         }
     }
     uv_freeaddrinfo(found);
@@ -267,37 +227,71 @@ static bool is_numeric(const struct address *address, struct sockaddr_storage *t
 static int lookup_start(struct tcp_link *link, const struct address *address)
 {
     static const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    int status = uv_getaddrinfo(&link->env->loop, &link->resolve, on_resolved, address->host,
-                                address->port_text, &hints);
+    struct tcp_dial *dial = link->dial;
+    int status;
 
+    dial->resolve.data = link;
+    status = uv_getaddrinfo(&link->env->loop, &dial->resolve, on_resolved, address->host,
+                            address->port_text, &hints);
     if (status != 0) return status;
-    link->is_resolving = true;
+    dial->is_resolving = true;
     link->pending++;
     return 0;
+}
+
+static enum rc dial_create(struct uv_env *env, struct tcp_link **out)
+{
+    struct tcp_dial *dial;
+    enum rc rc;
+
+    if (env->is_stopping) return RC_CLOSED;
+    dial = mem_alloc(sizeof *dial);
+    if (dial == NULL) return RC_NOMEM;
+    rc = tcp_link_create(env, TCP_RESOLVING, out);
+    if (rc != RC_OK) {
+        mem_free(dial);
+        return rc;
+    }
+    (*out)->dial = dial;
+    uv_update_time(&env->loop);
+    (*out)->dial_until_ms = uv_now(&env->loop) + LINK_DIAL_MS;
+    set_timer(*out);
+    return RC_OK;
+}
+
+enum rc tcp_dial_targets(struct uv_env *env, const struct sockaddr_storage *targets, unsigned count,
+                         uint64_t *number)
+{
+    struct tcp_link *link;
+    enum rc rc = dial_create(env, &link);
+
+    CHECK(count > 0 && count <= LINK_TARGETS_MAX);
+    if (rc != RC_OK) return rc;
+    memcpy(link->dial->targets, targets, count * sizeof *targets);
+    link->dial->targets_count = count;
+    *number = link->number;
+    connect_next(link);
+    return RC_OK;
 }
 
 enum rc uv_env_dial(struct env *base, const char *text, uint64_t *number)
 {
     struct uv_env *env = uv_env_of(base);
+    struct sockaddr_storage target;
     struct address address;
     struct tcp_link *link;
     enum rc rc;
+    int status;
 
     CHECK(text != NULL && number != NULL);
     if (env->is_stopping) return RC_CLOSED;
     if (address_parse(text, &address) != RC_OK || address.port == 0) return RC_PARSE;
-    rc = tcp_link_create(env, TCP_RESOLVING, &link);
+    memset(&target, 0, sizeof target);
+    if (is_numeric(&address, &target)) return tcp_dial_targets(env, &target, 1, number);
+    rc = dial_create(env, &link);
     if (rc != RC_OK) return rc;
-    uv_update_time(&env->loop);
-    CHECK(uv_timer_start(&link->timer, on_dial_late, LINK_DIAL_MS, 0) == 0);
-    if (is_numeric(&address, &link->targets[0])) {
-        link->targets_count = 1;
-        connect_target(link);
-    } else {
-        int status = lookup_start(link, &address);
-
-        if (status != 0) target_failed(link, status);
-    }
     *number = link->number;
+    status = lookup_start(link, &address);
+    if (status != 0) tcp_link_fail_status(link, status);
     return RC_OK;
 }

@@ -167,6 +167,8 @@ static int env_init_handles(struct uv_env *env)
     CHECK(uv_prepare_start(&env->flush, on_flush) == 0);
     CHECK(uv_timer_init(&env->loop, &env->rate_timer) == 0);
     CHECK(uv_timer_init(&env->loop, &env->watch_timer) == 0);
+    CHECK(uv_timer_init(&env->loop, &env->accept_timer) == 0);
+    env->accept_timer.data = env;
     env->watch_timer.data = env;
     env->wake.data = env->defer.data = env->flush.data = env->rate_timer.data = env;
     for (int i = 0; i < SIGNALS_WATCHED && status == 0; i++) {

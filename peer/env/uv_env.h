@@ -19,7 +19,9 @@ enum {
     LINK_WRITES_MAX = 2,               /* uv_writes in flight */
     LINK_WRITE_FRAMES_MAX = 64,        /* gathered into one of them */
     LINK_WRITE_BYTES_MAX = 256 * 1024, /* of one; a larger frame goes in pieces */
-    LINK_TARGETS_MAX = 4,              /* addresses of one name that are tried in turn */
+    LINK_TARGETS_MAX = 8,              /* addresses of one name that are tried */
+    LINK_STAGGER_MS = 250,             /* between the beginnings of two attempts */
+    ACCEPT_PAUSE_MS = 100,             /* with every link taken */
     LINK_DIAL_MS = 5000,
     LINK_LINGER_MS = 500, /* to flush after a hang-up */
     LINK_TRIM_MS = 5000,  /* how often big read buffers are looked at */
@@ -30,21 +32,13 @@ enum {
     DISCARD_BYTES = 64 * 1024
 };
 
-/*  RESOLVING -> CONNECTING <-> RETRYING (next address)
+/*  RESOLVING -> CONNECTING (to one address or several)
  *                   |
  *  accepted ----> OPEN --hangup--> LINGERING --flushed, or 500 ms--> CLOSED
- *  RESOLVING, CONNECTING, RETRYING, OPEN --trouble--> FAILED --reported--> CLOSED
- *  RESOLVING, CONNECTING, RETRYING, FAILED --hangup--> CLOSED
+ *  RESOLVING, CONNECTING, OPEN --trouble--> FAILED --reported--> CLOSED
+ *  RESOLVING, CONNECTING, FAILED --hangup--> CLOSED
  *  A CLOSED link waits for the close callbacks of its handles, then its memory goes. */
-enum tcp_state {
-    TCP_RESOLVING,
-    TCP_CONNECTING,
-    TCP_RETRYING,
-    TCP_OPEN,
-    TCP_LINGERING,
-    TCP_FAILED,
-    TCP_CLOSED
-};
+enum tcp_state { TCP_RESOLVING, TCP_CONNECTING, TCP_OPEN, TCP_LINGERING, TCP_FAILED, TCP_CLOSED };
 
 struct tcp_write {
     uv_write_t request;
@@ -62,13 +56,12 @@ struct tcp_link {
     uint64_t number; /* rises; the low bits are the slot */
     enum tcp_state state;
     uv_tcp_t tcp;
-    uv_timer_t timer; /* dial deadline, then buffer trimming, then linger deadline */
-    uv_connect_t connect;
+    uv_timer_t
+        timer; /* next attempt and dial deadline, then buffer trimming, then linger deadline */
     uv_shutdown_t shutdown;
-    uv_getaddrinfo_t resolve;
-    struct sockaddr_storage targets[LINK_TARGETS_MAX];
-    unsigned targets_count, targets_next;
-    unsigned pending; /* handles not yet closed and a lookup not yet answered */
+    struct tcp_dial *dial;  /* NULL: accepted */
+    uint64_t dial_until_ms; /* of the loop's clock */
+    unsigned pending;       /* handles not yet closed and a lookup not yet answered */
     struct framer framer;
     struct tcp_write writes[LINK_WRITES_MAX];
     struct frame_queue queue; /* no write was started for them, but for first_started bytes */
@@ -86,7 +79,6 @@ struct tcp_link {
     bool is_throttled; /* the rate limit keeps it from reading */
     bool must_resume;  /* unpaused: frames held in the framer are due */
     bool was_refused;  /* on_drain is owed */
-    bool is_resolving; /* the lookup's callback is still to come */
     bool is_shutting;  /* LINGERING: all is written, our end is being closed */
     bool is_shut;      /* LINGERING: our end is closed */
     bool has_ended;    /* LINGERING: so is theirs */
@@ -124,6 +116,7 @@ struct uv_env {
     uv_idle_t defer;    /* runs once, next turn: reports what may not be reported inside a call */
     uv_prepare_t flush; /* starts writes for all frames of one turn of the loop together */
     uv_signal_t signals[SIGNALS_WATCHED];
+    uv_timer_t accept_timer;
     uv_tcp_t *listener; /* freed in its close callback; NULL: not listening */
     struct uv_watch watches[WATCHES_MAX];
     uv_timer_t watch_timer;
@@ -164,6 +157,7 @@ MUST_USE enum rc tcp_link_create(struct uv_env *env, enum tcp_state state, struc
 void tcp_link_opened(struct tcp_link *link);
 /** Report a loss soon. */
 void tcp_link_fail(struct tcp_link *link, enum rc rc, const char *why);
+void tcp_link_fail_status(struct tcp_link *link, int status); /* in words for a libuv status */
 /** Forget the link now, without an event. */
 void tcp_link_close(struct tcp_link *link);
 void tcp_link_hangup(struct tcp_link *link);
@@ -197,12 +191,21 @@ bool uv_rate_has_room(const struct tcp_link *link, size_t count);
 /** What the kernel is asked for on an open connection; again when it becomes a bulk one. */
 void tcp_options_set(struct tcp_link *link);
 
-/* uv_dial.c */
+/* uv_listen.c */
 MUST_USE enum rc uv_env_listen(struct env *env, const char *address, char *bound, size_t cap,
                                struct fault *why);
-MUST_USE enum rc uv_env_dial(struct env *env, const char *address, uint64_t *link);
 void tcp_unlisten(struct uv_env *env);
-void tcp_link_try_next(struct tcp_link *link); /* RETRYING: its handle is closed */
+
+/* uv_dial.c */
+MUST_USE enum rc uv_env_dial(struct env *env, const char *address, uint64_t *link);
+/** The same, to addresses that are known. */
+MUST_USE enum rc tcp_dial_targets(struct uv_env *env, const struct sockaddr_storage *targets,
+                                  unsigned count, uint64_t *link);
+/** At most `max` addresses of a lookup, families in turns, the first one's first. */
+unsigned tcp_targets_choose(const struct addrinfo *found, struct sockaddr_storage *targets,
+                            unsigned max);
+/** No attempt goes on, no lookup matters any more. */
+void tcp_dial_end(struct tcp_link *link);
 
 /* uv_jobs.c */
 MUST_USE enum rc uv_jobs_init(struct uv_env *env);

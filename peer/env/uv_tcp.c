@@ -45,8 +45,7 @@ enum rc tcp_link_create(struct uv_env *env, enum tcp_state state, struct tcp_lin
     link->number = ++env->links_made << LINK_SLOT_BITS | slot;
     CHECK(uv_tcp_init(&env->loop, &link->tcp) == 0);
     CHECK(uv_timer_init(&env->loop, &link->timer) == 0);
-    link->tcp.data = link->timer.data = link;
-    link->connect.data = link->shutdown.data = link->resolve.data = link;
+    link->tcp.data = link->timer.data = link->shutdown.data = link;
     link->pending = 2;
     framer_init(&link->framer, HANDSHAKE_BYTES_MAX);
     for (int i = 0; i < LINK_WRITES_MAX; i++) {
@@ -89,6 +88,7 @@ void tcp_link_release(struct tcp_link *link)
     TAILQ_REMOVE(&env->leaving, link, entry);
     framer_deinit(&link->framer);
     frame_queue_deinit(&link->queue);
+    mem_free(link->dial);
     mem_free(link);
     CHECK(env->links_alive > 0);
     env->links_alive--;
@@ -97,13 +97,7 @@ void tcp_link_release(struct tcp_link *link)
 
 void on_tcp_closed(uv_handle_t *handle)
 {
-    struct tcp_link *link = handle->data;
-
-    if (link->state == TCP_RETRYING) {
-        tcp_link_try_next(link);
-    } else {
-        tcp_link_release(link);
-    }
+    tcp_link_release(handle->data);
 }
 
 static void on_timer_closed(uv_handle_t *handle)
@@ -122,8 +116,7 @@ void tcp_link_close(struct tcp_link *link)
     link->state = TCP_CLOSED;
     queue_drop(link);
     uv_rate_forget(link);
-    /* A lookup that runs cannot be cancelled: its callback is waited for. */
-    if (link->is_resolving) (void)uv_cancel((uv_req_t *)&link->resolve);
+    tcp_dial_end(link);
     if (!uv_is_closing((uv_handle_t *)&link->tcp)) {
         uv_close((uv_handle_t *)&link->tcp, on_tcp_closed);
     }
@@ -142,12 +135,13 @@ void tcp_link_fail(struct tcp_link *link, enum rc rc, const char *why)
     link->lost_why = why;
     if (link->state == TCP_OPEN) (void)uv_read_stop((uv_stream_t *)&link->tcp);
     link->state = TCP_FAILED;
+    tcp_dial_end(link);
     queue_drop(link);
     uv_rate_forget(link);
     uv_env_defer(link->env);
 }
 
-static void link_fail_status(struct tcp_link *link, int status)
+void tcp_link_fail_status(struct tcp_link *link, int status)
 {
     const char *why;
     enum rc rc = uv_env_rc(status, &why);
@@ -232,7 +226,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf)
     if (count > 0) uv_rate_has_read(link, (size_t)count);
     if (count < 0) {
         if (link->state == TCP_OPEN) {
-            link_fail_status(link, (int)count);
+            tcp_link_fail_status(link, (int)count);
         } else if (link->state == TCP_LINGERING) {
             (void)uv_read_stop(stream);
             link->has_ended = true;
@@ -296,7 +290,7 @@ static void on_written(uv_write_t *request, int status)
     link->queued_bytes -= write->bytes;
     if (link->state != TCP_OPEN && link->state != TCP_LINGERING) return;
     if (status != 0) {
-        link_fail_status(link, status);
+        tcp_link_fail_status(link, status);
         return;
     }
     link->sent_bytes += write->bytes;
@@ -360,7 +354,7 @@ static void link_write(struct tcp_link *link, size_t most)
     status = write_start(link, write, most);
     rate_take(&link->env->send_rate, write->bytes);
     if (status != 0) {
-        link_fail_status(link, status);
+        tcp_link_fail_status(link, status);
     } else {
         CHECK(link->tcp.write_queue_size <= LINK_WRITES_MAX * LINK_WRITE_BYTES_MAX);
         if (link->queue.count > 0) link_mark_dirty(link);
