@@ -32,7 +32,8 @@ enum command_type {
     COMMAND_REDUCE,     /* owner: reduce chunk `first`, encode it into the MEAN buffer, agree on the
                            decoded form; report on_job_done(JOB_REDUCE, first, hash) */
     COMMAND_OVER,       /* the round is over: settle or cancel; see `over` */
-    COMMAND_SCORE       /* `to` misbehaved or failed us: `score` */
+    COMMAND_SCORE       /* `to` misbehaved or failed us (negative `score`), or kept its word in a
+                           committed round (positive) */
 };
 
 enum exchange_job { JOB_SNAPSHOT, JOB_ABSORB_OWN, JOB_REDUCE };
@@ -68,7 +69,7 @@ struct command {
     float weight;           /* ABSORB_OWN */
     struct command_over over;
     int32_t score;      /* SCORE: negative is bad, see the scoring table */
-    const char *reason; /* SCORE: a string literal */
+    const char *reason; /* SCORE: a string literal; NULL of a positive one */
 };
 
 /* Grows as needed, is reset by the consumer after each call. */
@@ -85,6 +86,12 @@ void commands_clear(struct commands *commands);
 /** A zeroed command at the end, or NULL (then is_short_of_memory is set). */
 struct command *commands_add(struct commands *commands, enum command_type type);
 
+enum standing {
+    STANDING_OUT,   /* no rounds with it just now */
+    STANDING_NEW,   /* waited for no longer than rounds usually take */
+    STANDING_PROVEN /* it has kept its word for many rounds: worth more patience */
+};
+
 struct exchange_options {
     struct peer_id self;
     struct boot_id boot;
@@ -93,6 +100,11 @@ struct exchange_options {
     char codec[32];
     uint64_t seed;
     float alpha; /* pair: weight of the partner, 0.5 */
+    /** How `peer` stands with us: what we saw of it ourselves, never what others say
+     * (peer/trust.h). In a round that another proposed, who is OUT counts as lost from the start.
+     * NULL: everyone is PROVEN. */
+    enum standing (*standing)(void *context, struct peer_id peer);
+    void *context;
 };
 
 /* Who could take part in the round that begins. */

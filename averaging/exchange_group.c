@@ -35,7 +35,7 @@
 
 #include <string.h>
 
-enum { SAVE_VERSION = 1, SAVE_BYTES = 12 };
+enum { SAVE_VERSION = 1, SAVE_BYTES = 12, SCORE_KEPT = 1 };
 
 static struct group *group_of(struct exchange *exchange)
 {
@@ -83,30 +83,30 @@ static struct exchange *group_create(const struct exchange_options *options)
 
 /* ---- links ---- */
 
-static struct member_ref *link_find(struct group *group, struct peer_id id)
+struct group_link *group_link_find(struct group *group, struct peer_id id)
 {
     for (uint32_t i = 0; i < group->links_count; i++) {
-        if (peer_id_is_equal(group->links[i].id, id)) return &group->links[i];
+        if (peer_id_is_equal(group->links[i].ref.id, id)) return &group->links[i];
     }
     return NULL;
 }
 
 static void link_add(struct group *group, struct peer_id id, struct boot_id boot)
 {
-    struct member_ref *link = link_find(group, id);
+    struct group_link *link = group_link_find(group, id);
 
     if (link == NULL) {
         if (group->links_count == LINKS_MAX) return; /* it is treated as out of reach */
         link = &group->links[group->links_count++];
+        link->vain = 0;
     }
-    link->id = id;
-    link->boot = boot;
+    link->ref = (struct member_ref){id, boot};
 }
 
 bool group_is_linked(const struct group *group, struct peer_id id)
 {
     for (uint32_t i = 0; i < group->links_count; i++) {
-        if (peer_id_is_equal(group->links[i].id, id)) return true;
+        if (peer_id_is_equal(group->links[i].ref.id, id)) return true;
     }
     return false;
 }
@@ -152,6 +152,13 @@ int group_party_find(const struct group *group, struct peer_id id)
     return -1;
 }
 
+enum standing group_standing(const struct group *group, struct peer_id id)
+{
+    const struct exchange_options *options = &group->options;
+
+    return options->standing == NULL ? STANDING_PROVEN : options->standing(options->context, id);
+}
+
 static uint32_t parties_alive(const struct group *group)
 {
     uint32_t alive = 0;
@@ -170,6 +177,17 @@ void group_set_next(struct group *group, uint64_t round)
     group->counts.next_round = round - next > GROUP_ROUND_LEAP ? next + GROUP_ROUND_LEAP : round;
 }
 
+/* Who gave both its contribution and its part has kept its word. */
+static void score_the_faithful(struct group *group, struct commands *out)
+{
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        const struct party *party = &group->parties[i];
+
+        if (i == group->self || party->is_dropped || party->part != PART_COMMITTED) continue;
+        group_score(party->ref.id, SCORE_KEPT, NULL, out);
+    }
+}
+
 void group_over(struct group *group, enum over_result result, const char *reason, bool is_skipped,
                 struct commands *out)
 {
@@ -178,9 +196,7 @@ void group_over(struct group *group, enum over_result result, const char *reason
 
     if (result == OVER_COMMITTED) {
         group->counts.rounds_ok++;
-        if (group->state == GROUP_DATA) {
-            deadline_add(&group->phases, group->now_ns - group->data_ns);
-        }
+        if (group->state == GROUP_DATA) group_wait_learn(group);
     } else {
         group->counts.rounds_aborted += !is_skipped;
         group->counts.rounds_skipped += is_skipped;
@@ -195,10 +211,10 @@ void group_over(struct group *group, enum over_result result, const char *reason
         over->over.members = has_started ? parties_alive(group) : 0;
         over->over.reason = reason;
     }
+    if (result == OVER_COMMITTED) score_the_faithful(group, out); /* `over` may move */
     if (has_started || group->promised_ballot >= GROUP_BALLOT_MAX) {
         group_set_next(group, group->round + 1);
     }
-    group->over_ns = group->now_ns;
     group->state = GROUP_IDLE;
 }
 
@@ -253,7 +269,8 @@ static enum rc group_begin(struct exchange *exchange, const struct round_members
     CHECK(has_self);
     group->order_count = members->count;
     group->samples = samples;
-    if (group->over_ns != 0) deadline_add(&group->paces, now_ns - group->over_ns);
+    if (group->begun_ns != 0) deadline_add(&group->paces, now_ns - group->begun_ns);
+    group->begun_ns = now_ns;
     group->round = group->counts.next_round;
     group->attempts = 0;
     group_form_begin(group, out);
@@ -328,7 +345,7 @@ static void group_on_link_lost(struct exchange *exchange, struct peer_id peer, u
                                struct commands *out)
 {
     struct group *group = group_of(exchange);
-    struct member_ref *link = link_find(group, peer);
+    struct group_link *link = group_link_find(group, peer);
 
     group->now_ns = now_ns;
     if (link != NULL) *link = group->links[--group->links_count];

@@ -8,7 +8,10 @@
 enum {
     GROUP_CREDIT_CHUNKS = 32, /* one member may have on the way to one owner */
     GROUP_BALLOT_MAX = 256,
-    GROUP_ATTEMPTS_MAX = 4 /* proposals joined in vain before the round is given up */
+    GROUP_ATTEMPTS_MAX = 4, /* proposals joined in vain before the round is given up */
+    GROUP_LEFT_MAX = 4,     /* proposals joined and left that are remembered */
+    GROUP_VAIN_MAX = 4      /* rounds of one proposer that began without us, who had joined; half as
+                               many of one that is not proven */
 };
 /* How far one message may move us ahead, so that numbers cannot be used up: more rounds than any
  * swarm runs, and never near the end of the counter. */
@@ -47,13 +50,26 @@ struct invited {
     uint32_t credit;               /* it granted before START came */
 };
 
+struct group_link {
+    struct member_ref ref;
+    uint32_t vain; /* its rounds that we joined and that began without us, in a row */
+};
+
+/* A proposal we joined and turned from: its START may still count on us. */
+struct group_left {
+    struct member_ref proposer;
+    uint64_t round;
+    uint32_t ballot;
+    bool is_used;
+};
+
 struct group {
     struct exchange base;
     struct exchange_options options;
     struct digest lineage;
     struct exchange_counts counts; /* next_round is what begin() will use */
     uint64_t now_ns;               /* of the latest call */
-    struct member_ref links[LINKS_MAX];
+    struct group_link links[LINKS_MAX];
     uint32_t links_count;
 
     enum group_state state;
@@ -75,7 +91,8 @@ struct group {
     struct member_ref heard_from;
     uint64_t heard_ns;
     bool has_heard;
-    uint64_t refused_round; /* + 1: of the last START we were wrongly counted on for */
+    struct group_left left[GROUP_LEFT_MAX]; /* a ring */
+    uint32_t left_next;
 
     struct party parties[GROUP_MEMBERS_MAX];
     uint32_t parties_count, self;
@@ -85,17 +102,21 @@ struct group {
     uint8_t *bitmap;
     uint32_t bitmap_bytes;
     uint64_t data_ns, progress_ns, snapshot_ns;
-    bool has_own; /* our chunks are absorbed */
+    uint64_t gathered_ns; /* when the latest contribution to our part was complete; 0: none yet */
+    uint64_t returned_ns; /* when the latest part came back whole; 0: none yet */
+    bool has_own;         /* our chunks are absorbed */
 
     struct deadline arrivals;  /* JOIN after FORM */
-    struct deadline paces;     /* begin after OVER */
+    struct deadline paces;     /* begin after begin */
     struct deadline phases;    /* data phases */
+    struct deadline gathers;   /* until all contributions were in */
     struct deadline snapshots; /* until ours was taken */
-    uint64_t over_ns;
+    uint64_t begun_ns;
 };
 
 /* exchange_group.c */
 bool group_is_linked(const struct group *group, struct peer_id id);
+struct group_link *group_link_find(struct group *group, struct peer_id id); /* NULL: none */
 /** ABORT to `to`: "I take no part in what `proposer` proposed for `round`". */
 void group_send_abort(struct peer_id to, struct member_ref proposer, uint64_t round,
                       enum abort_code code, struct commands *out);
@@ -108,6 +129,7 @@ void group_over(struct group *group, enum over_result result, const char *reason
 /** A later round number was heard of. */
 void group_set_next(struct group *group, uint64_t round);
 int group_party_find(const struct group *group, struct peer_id id); /* -1: none */
+enum standing group_standing(const struct group *group, struct peer_id id);
 
 /* exchange_group_form.c: until START */
 void group_form_begin(struct group *group, struct commands *out);
@@ -142,8 +164,18 @@ void group_on_chunk_checked(struct group *group, const struct chunk_ref *chunk, 
 void group_on_job_done(struct group *group, enum exchange_job job, uint32_t first, enum rc rc,
                        struct digest hash, struct commands *out);
 void group_data_on_link_lost(struct group *group, struct peer_id peer, struct commands *out);
+void group_data_cancel(struct group *group, enum abort_code code, struct commands *out);
+/** Nothing more is awaited of this member: neither its contribution nor its part. */
+void group_party_lose(struct group *group, uint32_t index);
+/** Reduce what is complete, end what has ended. */
+void group_data_advance(struct group *group, struct commands *out);
+
+/* exchange_group_wait.c: how long the data phase waits for whom */
+/** A contribution to our part is complete. */
+void group_wait_gathered(struct group *group);
+/** The round is committed: learn from it. */
+void group_wait_learn(struct group *group);
 void group_data_tick(struct group *group, struct commands *out);
 uint64_t group_data_next_ns(const struct group *group);
-void group_data_cancel(struct group *group, enum abort_code code, struct commands *out);
 
 #endif

@@ -1,12 +1,7 @@
 /*
  * The data phase of a group round: contributions to owners, means back, each part on its own. The
  * picture is in exchange_group.c. Loop thread; pure.
- *
- * Deadlines go by progress. After `patience` without any, an owner stops waiting for contributions;
- * after twice that, a member stops waiting for owners, so an owner that just gave up on a third
- * peer is still in time. Patience is learned from earlier phases and from how long our own snapshot
- * took (peers of one swarm run steps of comparable length). PATIENCES_MAX bounds the whole, so that
- * dripping bytes cannot hold a round open.
+ * How long it waits for whom: exchange_group_wait.c.
  */
 #include "averaging/exchange_group.h"
 
@@ -15,19 +10,7 @@
 
 #include <string.h>
 
-static const uint64_t patience_floor_ns = 2500 * NS_PER_MS;
-static const uint64_t patience_cap_ns = 300 * NS_PER_S;
-enum { PATIENCES_MAX = 32, SCORE_MISS = -1, SCORE_NONFINITE = -50, SCORE_VIOLATION = -100 };
-
-static uint64_t patience_ns(const struct group *group)
-{
-    uint64_t phase = deadline_median(&group->phases, 0),
-             step = deadline_median(&group->snapshots, 0);
-    uint64_t longest = 2 * phase > 4 * step ? 2 * phase : 4 * step;
-
-    if (longest > patience_cap_ns) longest = patience_cap_ns;
-    return longest < patience_floor_ns ? patience_floor_ns : longest;
-}
+enum { SCORE_NONFINITE = -50, SCORE_VIOLATION = -100 };
 
 static struct party *own_part(struct group *group)
 {
@@ -69,7 +52,7 @@ static void parties_fill(struct group *group, const struct message_form *start)
     }
 }
 
-static void party_lose(struct group *group, uint32_t index)
+void group_party_lose(struct group *group, uint32_t index)
 {
     struct party *party = &group->parties[index];
 
@@ -86,15 +69,24 @@ void group_data_begin(struct group *group, const struct message_form *start, str
 
         if (index < 0) continue;
         group->parties[index].credit = group->invited[i].credit;
-        if (group->invited[i].has_aborted) party_lose(group, (uint32_t)index);
+        if (group->invited[i].has_aborted) group_party_lose(group, (uint32_t)index);
     }
     for (uint32_t i = 0; i < group->parties_count; i++) {
-        if (!group->parties[i].is_linked) party_lose(group, i);
+        if (!group->parties[i].is_linked) {
+            group_party_lose(group, i);
+        } else if (i != group->self &&
+                   group_standing(group, group->parties[i].ref.id) == STANDING_OUT) {
+            /* it need not wait for us either */
+            group_send_abort(group->parties[i].ref.id, group->proposer, start->round,
+                             ABORT_PROTOCOL, out);
+            group_party_lose(group, i);
+        }
     }
     memset(group->offers, CHUNK_NONE, (size_t)group->parties_count * own_part(group)->count);
     memset(group->means, CHUNK_NONE, group->options.chunks);
     memset(group->bitmap, 0, group->bitmap_bytes);
     group->has_own = false;
+    group->gathered_ns = group->returned_ns = 0;
     group->round = start->round;
     group->form = *start;
     group->state = GROUP_SNAPSHOT;
@@ -278,7 +270,7 @@ static void over_if_all_ended(struct group *group, struct commands *out)
     }
 }
 
-static void advance(struct group *group, struct commands *out)
+void group_data_advance(struct group *group, struct commands *out)
 {
     reduce_all_complete(group, out);
     over_if_all_ended(group, out);
@@ -359,7 +351,7 @@ void group_on_job_done(struct group *group, enum exchange_job job, uint32_t firs
             return;
         }
         group->has_own = true;
-        advance(group, out);
+        group_data_advance(group, out);
     } else if (job == JOB_REDUCE && group->state == GROUP_DATA) {
         reduce_done(group, first, rc, hash, out);
     }
@@ -400,6 +392,7 @@ static void part_close_if_complete(struct group *group, struct party *part, stru
     if (part->part != PART_OPEN || !part->has_mean || part->staged < part->count) return;
     if (digest_is_equal(part_hash(group, part), part->mean)) {
         part->part = PART_COMMITTED;
+        group->returned_ns = group->now_ns;
     } else {
         part->part = PART_LOST;
         group_score(part->ref.id, SCORE_VIOLATION, "its mean does not match its hash", out);
@@ -434,8 +427,8 @@ enum rc group_on_abort(struct group *group, struct member_ref from,
     int index = party_of(group, from);
 
     if (index < 0 || !group_abort_fits(group, abort)) return RC_STALE;
-    party_lose(group, (uint32_t)index);
-    advance(group, out);
+    group_party_lose(group, (uint32_t)index);
+    group_data_advance(group, out);
     return RC_OK;
 }
 
@@ -490,8 +483,8 @@ static void chunk_failed(struct group *group, uint32_t index, enum rc rc, struct
     } else if (rc == RC_FORMAT) {
         group_score(id, SCORE_VIOLATION, "sent a malformed chunk", out);
     }
-    party_lose(group, index);
-    advance(group, out);
+    group_party_lose(group, index);
+    group_data_advance(group, out);
 }
 
 static void offer_checked(struct group *group, uint32_t index, uint32_t chunk, enum rc rc,
@@ -510,6 +503,7 @@ static void offer_checked(struct group *group, uint32_t index, uint32_t chunk, e
         return;
     }
     party->done++;
+    if (party->done == own->count) group_wait_gathered(group);
     grant(group, party, out);
     reduce_if_complete(group, chunk, out);
 }
@@ -554,56 +548,6 @@ void group_data_on_link_lost(struct group *group, struct peer_id peer, struct co
 
     if (index < 0 || (uint32_t)index == group->self) return;
     group->parties[index].is_linked = false;
-    party_lose(group, (uint32_t)index);
-    advance(group, out);
-}
-
-static bool is_awaited(const struct group *group, uint32_t index)
-{
-    const struct party *party = &group->parties[index];
-
-    return index != group->self && !party->is_dropped &&
-           party->done < group->parties[group->self].count;
-}
-
-/* When the next of the two limits passes. */
-static uint64_t limit_ns(const struct group *group, bool is_second)
-{
-    uint64_t patience = patience_ns(group);
-    uint64_t hard = deadline_after(group->data_ns, PATIENCES_MAX * patience);
-    uint64_t soft = deadline_after(group->progress_ns, is_second ? 2 * patience : patience);
-
-    return soft < hard ? soft : hard;
-}
-
-void group_data_tick(struct group *group, struct commands *out)
-{
-    bool is_first = group->now_ns >= limit_ns(group, false);
-    bool is_second = group->now_ns >= limit_ns(group, true);
-
-    for (uint32_t i = 0; i < group->parties_count; i++) {
-        struct party *party = &group->parties[i];
-
-        if (i == group->self) continue;
-        if (is_first && is_awaited(group, i)) {
-            party->is_dropped = true; /* what is absorbed stays in */
-            group_score(party->ref.id, SCORE_MISS, "did not send its values in time", out);
-        }
-        if (is_second && party->part == PART_OPEN) {
-            party_lose(group, i);
-            group_score(party->ref.id, SCORE_MISS, "did not return its mean in time", out);
-        }
-    }
-    advance(group, out);
-}
-
-uint64_t group_data_next_ns(const struct group *group)
-{
-    bool is_open = false;
-
-    for (uint32_t i = 0; i < group->parties_count; i++) {
-        if (is_awaited(group, i)) return limit_ns(group, false);
-        is_open |= i != group->self && group->parties[i].part == PART_OPEN;
-    }
-    return is_open ? limit_ns(group, true) : UINT64_MAX;
+    group_party_lose(group, (uint32_t)index);
+    group_data_advance(group, out);
 }

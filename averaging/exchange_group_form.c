@@ -13,8 +13,7 @@
 static const uint64_t grace_first_ns = NS_PER_S;
 static const uint64_t grace_floor_ns = 100 * NS_PER_MS;
 static const uint64_t pace_unknown_ns = 2 * NS_PER_S;
-static const uint64_t join_wait_max_ns = 20 * NS_PER_S;
-enum { GRACE_SPREAD = 4, DEADLINE_MISS = -1 };
+enum { GRACE_SPREAD = 4, GRACES_MAX = 4, DEADLINE_MISS = -1 };
 
 /* How long a proposer waits for answers: as arrivals have taught, at most one pace of this peer. */
 static uint64_t grace_ns(const struct group *group)
@@ -48,13 +47,19 @@ static struct member_ref self_of(const struct group *group)
 static enum rc form_check(const struct group *group, struct member_ref from,
                           const struct message_form *form)
 {
+    uint32_t strangers = 0;
+
     if (form->members_count < 2 || form->members_count > GROUP_MEMBERS_MAX) return RC_FORMAT;
     if (form->round > UINT64_MAX / 2 || form->ballot > GROUP_BALLOT_MAX) return RC_FORMAT;
     if (form->round > group->counts.next_round + GROUP_ROUND_LEAP) return RC_FORMAT;
     if (!form_has(form, from)) return RC_FORMAT;
     for (uint32_t i = 0; i < form->members_count; i++) {
         if (form_find(form, form->members[i].id) != (int)i) return RC_FORMAT; /* twice */
+        strangers += !peer_id_is_equal(form->members[i].id, group->options.self) &&
+                     !group_is_linked(group, form->members[i].id);
     }
+    /* A few may be on their way to a link with us; with more the round would be in vain. */
+    if (strangers > 1 + form->members_count / 4) return RC_MISMATCH;
     if (form->chunks != group->options.chunks ||
         !digest_is_equal(form->schema, group->options.schema) ||
         !digest_is_equal(form->lineage, group->lineage) ||
@@ -205,6 +210,21 @@ static void forming_withdraw(struct group *group, struct commands *out)
 
 /* ---- waiting for a proposal, and joining one ---- */
 
+/* We turn from the proposal we joined. Its proposer is told at once, the others when START comes.
+ */
+static void leave(struct group *group, struct commands *out)
+{
+    group->left[group->left_next] =
+        (struct group_left){group->proposer, group->form.round, group->form.ballot, true};
+    group->left_next = (group->left_next + 1) % GROUP_LEFT_MAX;
+    if (!group_is_linked(group, group->proposer.id)) return;
+    group_send_abort(group->proposer.id, group->proposer, group->form.round, ABORT_PROTOCOL, out);
+}
+
+static void join(struct group *group, struct member_ref proposer, const struct message_form *form,
+                 struct commands *out);
+static bool is_heard_open(const struct group *group);
+
 static void become_ready(struct group *group, struct commands *out)
 {
     group->state = GROUP_READY;
@@ -212,22 +232,36 @@ static void become_ready(struct group *group, struct commands *out)
     group->is_again = true;
     if (++group->attempts > GROUP_ATTEMPTS_MAX) {
         group_over(group, OVER_ABORTED, "no proposal came to a start", true, out);
+    } else if (is_heard_open(group) && is_above_promise(group, &group->heard)) {
+        group->has_heard = false;
+        join(group, group->heard_from, &group->heard, out);
     }
+}
+
+/* How long the START of `group->proposer` is waited for, whatever it says: a few of our own
+ * windows, and of one that is proven also the window of who has learned nothing yet. */
+static uint64_t join_wait_ns(const struct group *group, const struct message_form *form)
+{
+    uint64_t wait = (uint64_t)form->deadline_ms * NS_PER_MS, grace = grace_ns(group);
+    uint64_t most = GRACES_MAX * grace;
+    bool is_proven = group_standing(group, group->proposer.id) == STANDING_PROVEN;
+
+    if (is_proven && most < grace_first_ns) most = grace_first_ns;
+    return (wait < most ? wait : most) + grace;
 }
 
 static void join(struct group *group, struct member_ref proposer, const struct message_form *form,
                  struct commands *out)
 {
-    uint64_t wait = (uint64_t)form->deadline_ms * NS_PER_MS;
     struct command *send;
 
     if (group->state == GROUP_FORMING) forming_withdraw(group, out);
-    if (wait > join_wait_max_ns) wait = join_wait_max_ns;
+    if (group->state == GROUP_JOINED) leave(group, out);
     group->state = GROUP_JOINED;
     group->round = form->round;
     group->form = *form;
     group->proposer = proposer;
-    group->wait_until_ns = deadline_after(group->now_ns, wait + grace_ns(group));
+    group->wait_until_ns = deadline_after(group->now_ns, join_wait_ns(group, form));
     memset(group->invited, 0, sizeof group->invited);
     promise(group, form->round, form->ballot);
     group_set_next(group, form->round);
@@ -261,7 +295,9 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
     if (form->round < (is_waiting ? group->round : group->counts.next_round)) return RC_STALE;
     if (has_started && form->round == group->round) return RC_STALE;
     if (!is_above_promise(group, form) && !must_yield(group, from, form)) return RC_STALE;
-    if (is_waiting) {
+    /* Who joined keeps its word while a proposal of the same round may still start; a later round
+     * is heard of. */
+    if (is_waiting && (group->state != GROUP_JOINED || form->round == group->round)) {
         join(group, from, form, out);
         return RC_OK;
     }
@@ -365,15 +401,50 @@ static bool is_thinned(const struct message_form *start, const struct message_fo
     return true;
 }
 
+/* Is it the START of the proposal we joined and wait for? */
+static bool is_ours(const struct group *group, struct member_ref from,
+                    const struct message_form *start)
+{
+    return group->state == GROUP_JOINED && peer_id_is_equal(from.id, group->proposer.id) &&
+           start->round == group->form.round && start->ballot == group->form.ballot;
+}
+
+/* The START of a proposal we joined and left counts on us: said at once, that spares all in it a
+ * deadline. True once. */
+static bool was_left(struct group *group, struct member_ref from, const struct message_form *start)
+{
+    for (uint32_t i = 0; i < GROUP_LEFT_MAX; i++) {
+        struct group_left *left = &group->left[i];
+
+        if (!left->is_used || left->round != start->round || left->ballot != start->ballot ||
+            !peer_id_is_equal(left->proposer.id, from.id)) {
+            continue;
+        }
+        left->is_used = false;
+        return true;
+    }
+    return false;
+}
+
+static uint32_t vain_max(const struct group *group, struct peer_id id)
+{
+    return group_standing(group, id) == STANDING_PROVEN ? GROUP_VAIN_MAX : GROUP_VAIN_MAX / 2;
+}
+
 /* The round goes on without us: ours will be a later one. */
-static enum rc start_without_us(struct group *group, const struct message_form *start,
-                                struct commands *out)
+static enum rc start_without_us(struct group *group, struct member_ref from,
+                                const struct message_form *start, struct commands *out)
 {
     bool is_idle = group->state == GROUP_IDLE;
+    struct group_link *link = group_link_find(group, from.id);
 
     if (start->round < (is_idle ? group->counts.next_round : group->round)) return RC_STALE;
     if (group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA) return RC_STALE;
     if (group->state == GROUP_FORMING && joined_count(group) > 0) return RC_STALE;
+    if (is_ours(group, from, start) && link != NULL && ++link->vain >= vain_max(group, from.id)) {
+        link->vain = 0;
+        group_score(from.id, DEADLINE_MISS, "invites and begins without us", out);
+    }
     group_set_next(group, start->round + 1);
     if (group->has_heard && group->heard.round <= start->round) group->has_heard = false;
     if (is_idle) return RC_OK;
@@ -389,17 +460,16 @@ enum rc group_on_start(struct group *group, struct member_ref from,
     enum rc rc = form_check(group, from, start);
 
     if (rc != RC_OK) return rc;
-    if (!form_has(start, self_of(group))) return start_without_us(group, start, out);
-    if (group->state == GROUP_JOINED && peer_id_is_equal(from.id, group->proposer.id) &&
-        start->round == group->form.round && start->ballot == group->form.ballot) {
+    if (!form_has(start, self_of(group))) return start_without_us(group, from, start, out);
+    if (is_ours(group, from, start)) {
+        struct group_link *link = group_link_find(group, from.id);
+
         if (!is_thinned(start, &group->form)) return RC_FORMAT;
+        if (link != NULL) link->vain = 0;
         group_data_begin(group, start, out);
         return RC_OK;
     }
-    /* We turned to another proposal meanwhile. Saying so at once spares them the deadline. */
-    if (group->refused_round != start->round + 1 && group->state != GROUP_SNAPSHOT &&
-        group->state != GROUP_DATA) {
-        group->refused_round = start->round + 1;
+    if (was_left(group, from, start)) {
         for (uint32_t i = 0; i < start->members_count; i++) {
             if (!group_is_linked(group, start->members[i].id)) continue;
             group_send_abort(start->members[i].id, from, start->round, ABORT_PROTOCOL, out);
@@ -472,6 +542,7 @@ void group_form_tick(struct group *group, struct commands *out)
     if (group->state == GROUP_JOINED) {
         group_score(group->proposer.id, DEADLINE_MISS, "proposed a round and did not start it",
                     out);
+        leave(group, out);
         become_ready(group, out);
     } else if (group->state == GROUP_READY) {
         propose(group, out);

@@ -27,13 +27,23 @@
 #include <math.h>
 #include <string.h>
 
-static const uint64_t answer_ns = 5 * NS_PER_S; /* from OFFER to its answer */
-static const uint64_t deadline_floor_ns = 5 * NS_PER_S;
+/* Waits nobody can configure: of a partner that is proven, and of one that is not (exchange.h). */
+static const uint64_t answer_first_ns = 5 * NS_PER_S; /* from OFFER to its answer */
+static const uint64_t answer_floor_ns = 2 * NS_PER_S, answer_new_ns = 400 * NS_PER_MS;
+static const uint64_t deadline_floor_ns = 5 * NS_PER_S, deadline_new_ns = NS_PER_S;
+static const uint64_t decision_first_ns = 5 * NS_PER_S; /* from READY to COMMIT */
+static const uint64_t decision_floor_ns = 2 * NS_PER_S, decision_new_ns = 400 * NS_PER_MS;
 static const uint64_t deadline_cap_ns = 600 * NS_PER_S;
 static const uint64_t first_deadline_ns = 30 * NS_PER_S;
 static const uint64_t first_chunk_ns = 100 * NS_PER_MS; /* and this for each chunk: 10 Mbit/s */
 
-enum { RETRY_MS = 200, DEADLINE_SPREAD = 8, SCORE_MISS = -1, SCORE_VIOLATION = -100 };
+enum {
+    RETRY_MS = 200,
+    DEADLINE_SPREAD = 8,
+    SCORE_KEPT = 1,
+    SCORE_MISS = -1,
+    SCORE_VIOLATION = -100
+};
 
 static struct pair *pair_of(struct exchange *exchange)
 {
@@ -151,12 +161,36 @@ void pair_score(struct peer_id to, int32_t score, const char *reason, struct com
 
 enum { PATIENCE = 4 }; /* an initiator's deadline counts up to so many of our own */
 
-static uint64_t deadline_ns(const struct pair *pair)
+bool pair_is_proven(const struct pair *pair, struct peer_id id)
+{
+    const struct exchange_options *options = &pair->options;
+
+    return options->standing == NULL || options->standing(options->context, id) == STANDING_PROVEN;
+}
+
+/* Of a whole round with `partner`. */
+static uint64_t deadline_ns(const struct pair *pair, struct peer_id partner)
 {
     uint64_t first = first_deadline_ns + pair->options.chunks * first_chunk_ns;
+    uint64_t floor = pair_is_proven(pair, partner) ? deadline_floor_ns : deadline_new_ns;
 
-    return deadline_window(&pair->rounds, DEADLINE_SPREAD, first, deadline_floor_ns,
-                           deadline_cap_ns);
+    return deadline_window(&pair->rounds, DEADLINE_SPREAD, first, floor, deadline_cap_ns);
+}
+
+static uint64_t answer_wait_ns(const struct pair *pair)
+{
+    bool is_proven = pair_is_proven(pair, pair->partner.id);
+
+    return deadline_window(&pair->answers, DEADLINE_SPREAD, answer_first_ns,
+                           is_proven ? answer_floor_ns : answer_new_ns, answer_first_ns);
+}
+
+uint64_t pair_decision_wait_ns(const struct pair *pair)
+{
+    bool is_proven = pair_is_proven(pair, pair->partner.id);
+
+    return deadline_window(&pair->decisions, DEADLINE_SPREAD, decision_first_ns,
+                           is_proven ? decision_floor_ns : decision_new_ns, decision_first_ns);
 }
 
 bool pair_is_partner(const struct pair *pair, struct member_ref from)
@@ -217,6 +251,7 @@ void pair_abort(struct pair *pair, enum abort_code code, const char *reason, str
 
 void pair_commit(struct pair *pair, float scale, struct commands *out)
 {
+    pair_score(pair->partner.id, SCORE_KEPT, NULL, out);
     pair->counts.rounds_ok++;
     deadline_add(&pair->rounds, pair->now_ns - pair->begun_ns);
     over_add(pair, OVER_COMMITTED, pair->alpha * scale, NULL, out);
@@ -273,7 +308,7 @@ static enum rc pair_begin(struct exchange *exchange, const struct round_members 
     pair->state = PAIR_OFFERED;
     pair->alpha = pair->options.alpha;
     pair->tau = 0;
-    pair->deadline_ns = deadline_after(now_ns, answer_ns);
+    pair->deadline_ns = deadline_after(now_ns, answer_wait_ns(pair));
     offer = &message->as.offer;
     offer->key = key;
     offer->step = samples;
@@ -282,7 +317,7 @@ static enum rc pair_begin(struct exchange *exchange, const struct round_members 
     memcpy(offer->codec, pair->options.codec, sizeof offer->codec);
     offer->chunks = pair->options.chunks;
     offer->alpha = pair->alpha;
-    offer->deadline_ms = (uint32_t)(deadline_ns(pair) / NS_PER_MS);
+    offer->deadline_ms = (uint32_t)(deadline_ns(pair, members->ids[0]) / NS_PER_MS);
     return RC_OK;
 }
 
@@ -338,8 +373,9 @@ static enum rc on_offer(struct pair *pair, struct member_ref from,
     struct message *message;
     uint32_t objection;
     uint64_t wait = (uint64_t)offer->deadline_ms * NS_PER_MS;
-    uint64_t patience = PATIENCE * deadline_ns(pair);
+    uint64_t patience = PATIENCE * deadline_ns(pair, from.id);
 
+    if (!pair_is_proven(pair, from.id)) patience /= PATIENCE;
     if (wait > patience) wait = patience; /* a silent initiator must not hold us for long */
     if (!peer_id_is_equal(offer->key.initiator, from.id) ||
         !boot_id_is_equal(offer->key.boot, from.boot)) {
@@ -386,7 +422,8 @@ static enum rc on_accept(struct pair *pair, struct member_ref from,
     pair->alpha = accept->alpha;
     pair->tau = least_radius(pair->tau, accept->tau);
     pair->credit = accept->credit;
-    pair->deadline_ns = deadline_after(pair->begun_ns, deadline_ns(pair));
+    pair->deadline_ns = deadline_after(pair->begun_ns, deadline_ns(pair, from.id));
+    deadline_add(&pair->answers, pair->now_ns - pair->begun_ns);
     take_snapshot(pair, out);
     return RC_OK;
 }
@@ -405,6 +442,7 @@ static enum rc on_reject(struct pair *pair, struct member_ref from,
 
     if (pair->state != PAIR_OFFERED || !pair_is_running(pair, from, &reject->key)) return RC_STALE;
     if (reject->code == 0 || reject->code >= ARRAY_COUNT(reasons)) return RC_FORMAT;
+    deadline_add(&pair->answers, pair->now_ns - pair->begun_ns);
     pair_skip(pair, reasons[reject->code], out);
     return RC_OK;
 }
@@ -442,6 +480,7 @@ static enum rc on_committed(struct pair *pair, struct member_ref from, const str
     }
     send_done(from.id, key, out);
     if (is_now) {
+        deadline_add(&pair->decisions, pair->now_ns - pair->ready_ns);
         pair_commit(pair, scale, out);
     } else {
         (void)pair_doubt_resolve(pair, from.id, key, OUTCOME_COMMITTED, scale, out);
@@ -450,9 +489,12 @@ static enum rc on_committed(struct pair *pair, struct member_ref from, const str
 }
 
 static enum rc on_aborted(struct pair *pair, struct member_ref from, const struct round_key *key,
-                          struct commands *out)
+                          enum abort_code code, struct commands *out)
 {
     if (pair_is_running(pair, from, key)) {
+        if (code == ABORT_NORMS) { /* one of us lies, and it is not we */
+            pair_score(from.id, SCORE_MISS, "says our distances differ", out);
+        }
         pair->counts.rounds_aborted++;
         pair->counts.last_abort = "the partner aborted";
         over_add(pair, OVER_ABORTED, 0, "the partner aborted", out);
@@ -478,7 +520,7 @@ static enum rc on_outcome(struct pair *pair, struct member_ref from,
         (void)pair_doubt_resolve(pair, from.id, &outcome->key, OUTCOME_UNKNOWN, 0, out);
         return RC_OK;
     }
-    return on_aborted(pair, from, &outcome->key, out);
+    return on_aborted(pair, from, &outcome->key, ABORT_PROTOCOL, out);
 }
 
 /* ---- the contract ---- */
@@ -507,7 +549,8 @@ static enum rc pair_on_message(struct exchange *exchange, struct peer_id from, s
         return on_committed(pair, ref, &message->as.commit.key, message->as.commit.bitmap,
                             message->as.commit.bitmap_bytes, message->as.commit.scale, out);
     case MESSAGE_ABORT:
-        return on_aborted(pair, ref, &message->as.abort.key, out);
+        return on_aborted(pair, ref, &message->as.abort.key,
+                          (enum abort_code)message->as.abort.code, out);
     case MESSAGE_OUTCOME_REQ:
         return pair_on_outcome_req(pair, from, &message->as.outcome_req.key, out);
     case MESSAGE_OUTCOME:

@@ -69,12 +69,18 @@ struct pair {
     uint32_t outcomes_count;
     struct pair_seen *seen; /* [PAIR_SEEN_MAX], a ring */
     uint32_t seen_count, seen_next;
-    struct deadline rounds; /* how long rounds took */
+    struct deadline rounds;    /* how long rounds took */
+    struct deadline answers;   /* OFFER to its answer */
+    struct deadline decisions; /* READY to COMMIT */
+    uint64_t ready_ns;         /* when READY was sent */
 };
 
 /* exchange_pair.c */
 bool pair_is_linked(const struct pair *pair, struct peer_id id);
 bool round_key_is_equal(const struct round_key *a, const struct round_key *b);
+bool pair_is_proven(const struct pair *pair, struct peer_id id);
+/** PREPARED: when the decision is no longer waited for. */
+uint64_t pair_decision_wait_ns(const struct pair *pair);
 bool pair_is_partner(const struct pair *pair, struct member_ref from);
 bool pair_is_running(const struct pair *pair, struct member_ref from, const struct round_key *key);
 void pair_abort(struct pair *pair, enum abort_code code, const char *reason, struct commands *out);

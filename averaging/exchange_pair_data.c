@@ -12,7 +12,7 @@
 
 static const float norms_tolerance = 1e-3f;
 
-enum { SCORE_NONFINITE = -50 };
+enum { SCORE_MISS = -1, SCORE_NONFINITE = -50, SCORE_VIOLATION = -100 };
 enum { CHUNK_NONE, CHUNK_CHECKING, CHUNK_STAGED };
 
 static struct pair *pair_of(struct exchange *exchange)
@@ -79,6 +79,8 @@ static void send_ready(struct pair *pair, struct commands *out)
         store_le32(pair->norms_sent + 4 * (size_t)i, bits);
     }
     pair->state = PAIR_PREPARED;
+    pair->ready_ns = pair->now_ns;
+    pair->deadline_ns = deadline_after(pair->now_ns, pair_decision_wait_ns(pair));
     if (message == NULL) return; /* then the deadline makes it a doubt, and the answer an abort */
     message->as.ready.key = pair->key;
     message->as.ready.bitmap = pair->bitmap;
@@ -105,6 +107,7 @@ static void decide(struct pair *pair, struct commands *out)
     struct message *message;
 
     if (!norms_agree(pair)) {
+        pair_score(pair->partner.id, SCORE_MISS, "measured another distance than we", out);
         pair_abort(pair, ABORT_NORMS, "the two ends measured different distances", out);
         return;
     }
@@ -146,10 +149,10 @@ enum rc pair_on_ready(struct pair *pair, struct member_ref from, const struct me
     if (!pair_is_running(pair, from, &ready->key) || !pair->is_initiator) return RC_STALE;
     if (pair->state != PAIR_SNAPSHOT && pair->state != PAIR_DATA) return RC_STALE;
     if (pair->has_ready) return RC_REPLAY;
-    if (ready->bitmap_bytes != pair->bitmap_bytes || ready->norms_bytes != 4 * pair->norms_count) {
-        return RC_FORMAT;
-    }
-    if (pair->bitmap_bytes > 0 && memcmp(ready->bitmap, pair->bitmap, pair->bitmap_bytes) != 0) {
+    if (ready->bitmap_bytes != pair->bitmap_bytes || ready->norms_bytes != 4 * pair->norms_count ||
+        (pair->bitmap_bytes > 0 && memcmp(ready->bitmap, pair->bitmap, pair->bitmap_bytes) != 0)) {
+        pair_score(from.id, SCORE_VIOLATION, "promised other chunks than were offered", out);
+        pair_abort(pair, ABORT_PROTOCOL, "the partner promised other chunks", out);
         return RC_FORMAT;
     }
     for (uint32_t i = 0; i < pair->norms_count; i++) {

@@ -223,6 +223,9 @@ void pair_outcomes_on_link_up(struct pair *pair, struct peer_id peer, struct com
 static void doubt_tick(struct pair *pair, struct pair_doubt *doubt, struct commands *out)
 {
     if (pair->now_ns >= doubt->until_ns) {
+        if (doubt->was_answered && !doubt->was_scored) { /* "not yet", for all this time */
+            pair_score(doubt->key.initiator, SCORE_SILENT, "never said what it decided", out);
+        }
         doubt_lose(pair, doubt, "the outcome could not be learned in time", out);
         return;
     }

@@ -464,7 +464,8 @@ static enum rc create_parts(struct node *node, struct env *env)
                                   .seed = rng_u64(&node->rng),
                                   .context = node,
                                   .on_change = round_changed,
-                                  .on_score = node_round_scored};
+                                  .on_score = node_round_scored,
+                                  .standing = node_standing};
 
     memcpy(hello->public_key, node->options.identity->public_key, sizeof hello->public_key);
     hello->boot = node->options.boot;

@@ -200,6 +200,7 @@ void node_on_round_message(struct node *node, struct peer_id from, const struct 
 void node_score(struct node *node, struct peer_id peer, enum score_reason reason);
 /** The same, as a round's callback. */
 void node_round_scored(void *node, struct peer_id peer, int32_t score);
+enum standing node_standing(void *node, struct peer_id peer);
 
 /* node_reach.c: who can dial us, and whom we dial back */
 MUST_USE enum rc node_reach_create(struct node *node);

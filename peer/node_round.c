@@ -17,7 +17,20 @@ void node_round_scored(void *context, struct peer_id peer, int32_t score)
     node_score(context, peer, score_reason_of(score));
 }
 
+enum standing node_standing(void *context, struct peer_id peer)
+{
+    const struct node *node = context;
+
+    if (!trust_may_mix(node->trust, peer, node_now(node))) return STANDING_OUT;
+    return trust_is_proven(node->trust, peer) ? STANDING_PROVEN : STANDING_NEW;
+}
+
 /* ---- what others propose ---- */
+
+static uint32_t forms_max(const struct node *node, struct peer_id from)
+{
+    return trust_is_proven(node->trust, from) ? NODE_FORMS_MAX : NODE_FORMS_MAX / 2;
+}
 
 /* Who proposes for ever and never starts would keep us from all other rounds. */
 static bool proposes_in_vain(struct node *node, struct peer_id from, enum message_type type)
@@ -25,7 +38,7 @@ static bool proposes_in_vain(struct node *node, struct peer_id from, enum messag
     struct neighbour *neighbour = node_neighbour(node, from);
 
     if (type == MESSAGE_START) neighbour->forms = 0;
-    if (type != MESSAGE_FORM || ++neighbour->forms <= NODE_FORMS_MAX) return false;
+    if (type != MESSAGE_FORM || ++neighbour->forms <= forms_max(node, from)) return false;
     neighbour->forms = 0;
     node_score(node, from, SCORE_LATE);
     return true;

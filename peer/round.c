@@ -620,9 +620,11 @@ static void obey(struct round *round, const struct command *command)
         round_over(round, &command->over);
         break;
     case COMMAND_SCORE:
-        peer_id_format(command->to, id);
-        log_warn(round->options.log, "peer %.8s: %s", id, command->reason);
-        failures_note(&round->failures, command->to, command->reason, round_now(round));
+        if (command->score < 0) {
+            peer_id_format(command->to, id);
+            log_warn(round->options.log, "peer %.8s: %s", id, command->reason);
+            failures_note(&round->failures, command->to, command->reason, round_now(round));
+        }
         round->options.on_score(round->options.context, command->to, command->score);
         break;
     }

@@ -33,8 +33,10 @@ struct round_options {
                                    exporting; borrowed. NULL: there is none */
     void *context;
     void (*on_change)(void *context); /* a job was done: ask again what is wanted */
-    /** A member failed us or misbehaved; negative is bad. */
+    /** A member failed us or misbehaved (negative), or kept its word in a round. */
     void (*on_score)(void *context, struct peer_id peer, int32_t score);
+    enum standing (*standing)(void *context,
+                              struct peer_id peer); /* see exchange.h; NULL is fine */
 };
 
 struct round_stats {

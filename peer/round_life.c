@@ -35,7 +35,9 @@ static bool round_allocate(struct round *round)
                                        .schema = round->options.schema,
                                        .chunks = round->chunks,
                                        .seed = round->options.seed,
-                                       .alpha = 0.5f};
+                                       .alpha = 0.5f,
+                                       .standing = round->options.standing,
+                                       .context = round->options.context};
 
     memcpy(options.codec, strategy->codec->name, strlen(strategy->codec->name) + 1);
     round->exchange = round->ops->create(&options);

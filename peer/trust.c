@@ -1,4 +1,5 @@
-/* See trust.h. A fixed table; when it is full the fault longest ago is forgotten. */
+/* See trust.h. A fixed table; when it is full whoever did no wrong is forgotten first, then the
+ * fault longest ago. */
 #include "peer/trust.h"
 
 #include "base/bytes.h"
@@ -6,8 +7,11 @@
 #include "base/mem.h"
 
 enum { KNOWN_MAX = 512, OFFENCE = -50, DOUBLINGS_MAX = 8 };
-#define PAUSE_NS  (2 * NS_PER_S)   /* after the first miss */
+enum { PROVEN_ROUNDS = 10 }; /* kept in a row; twice as many after each time it broke its word */
+#define PAUSE_NS  (2 * NS_PER_S)   /* after the first miss of who is proven, else twice that */
+#define PIN_NS    (60 * NS_PER_S)  /* after a promise without a decision: it pins a place of ours */
 #define BAN_NS    (600 * NS_PER_S) /* after offences */
+#define FORGIVE_NS (600 * NS_PER_S) /* without a fault, and one broken word is forgiven */
 #define FORGET_NS (60 * NS_PER_S)  /* at least so long without a fault, and misses count anew */
 
 struct known {
@@ -16,6 +20,8 @@ struct known {
     struct score score;
     uint32_t misses;
     uint32_t bans;
+    uint32_t kept;     /* rounds since the latest fault */
+    uint32_t broken;   /* times it was proven and failed */
     uint64_t fault_ns; /* the latest fault */
     uint64_t mix_ns;   /* no round before */
     uint64_t link_ns;  /* no link before */
@@ -46,23 +52,26 @@ static const struct known *find(const struct trust *trust, struct peer_id peer)
     return NULL;
 }
 
+static bool gives_way(const struct known *known, const struct known *to)
+{
+    bool is_good = known->fault_ns == 0, is_other_good = to->fault_ns == 0;
+
+    if (!known->is_used || !to->is_used) return !known->is_used && to->is_used;
+    if (is_good != is_other_good) return is_good;
+    return known->fault_ns < to->fault_ns;
+}
+
 static struct known *find_or_add(struct trust *trust, struct peer_id peer)
 {
-    struct known *oldest = &trust->known[0];
+    struct known *least = &trust->known[0];
     const struct known *found = find(trust, peer);
 
     if (found != NULL) return &trust->known[found - trust->known];
-    for (uint32_t i = 0; i < KNOWN_MAX; i++) {
-        struct known *known = &trust->known[i];
-
-        if (!known->is_used) {
-            oldest = known;
-            break;
-        }
-        if (known->fault_ns < oldest->fault_ns) oldest = known;
+    for (uint32_t i = 1; i < KNOWN_MAX; i++) {
+        if (gives_way(&trust->known[i], least)) least = &trust->known[i];
     }
-    *oldest = (struct known){.peer = peer, .is_used = true};
-    return oldest;
+    *least = (struct known){.peer = peer, .is_used = true};
+    return least;
 }
 
 static uint64_t later(uint64_t a, uint64_t b)
@@ -70,10 +79,21 @@ static uint64_t later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static void miss(struct known *known, uint64_t now_ns)
+static bool is_proven(const struct known *known)
 {
-    uint64_t pause_ns = PAUSE_NS << known->misses;
+    return known->kept >= (uint32_t)PROVEN_ROUNDS << known->broken;
+}
 
+static void miss(struct known *known, enum score_reason reason, uint64_t now_ns)
+{
+    uint64_t pause_ns = (reason == SCORE_SILENT ? PIN_NS : PAUSE_NS) << known->misses;
+
+    if (!is_proven(known)) {
+        pause_ns *= 2;
+    } else if (known->broken < DOUBLINGS_MAX) {
+        known->broken++;
+    }
+    known->kept = 0;
     if (known->misses < DOUBLINGS_MAX) known->misses++;
     known->mix_ns = later(known->mix_ns, now_ns + pause_ns);
 }
@@ -98,11 +118,18 @@ void trust_note(struct trust *trust, struct peer_id peer, enum score_reason reas
 
     score_note(&known->score, reason, now_ns);
     trust->totals[reason]++;
-    if (score_points(reason) >= 0) return;
+    if (score_points(reason) >= 0) {
+        if (known->kept < UINT32_MAX) known->kept++;
+        return;
+    }
     quiet_ns = now_ns - later(known->fault_ns, known->mix_ns < now_ns ? known->mix_ns : now_ns);
     if (quiet_ns > FORGET_NS) known->misses = 0;
+    for (uint64_t past = now_ns - known->fault_ns; past >= FORGIVE_NS && known->broken > 0;
+         past -= FORGIVE_NS) {
+        known->broken--;
+    }
     known->fault_ns = now_ns;
-    miss(known, now_ns);
+    miss(known, reason, now_ns);
     if (score_points(reason) <= OFFENCE) judge(trust, known, now_ns);
 }
 
@@ -111,6 +138,13 @@ bool trust_may_mix(const struct trust *trust, struct peer_id peer, uint64_t now_
     const struct known *known = find(trust, peer);
 
     return known == NULL || now_ns >= known->mix_ns;
+}
+
+bool trust_is_proven(const struct trust *trust, struct peer_id peer)
+{
+    const struct known *known = find(trust, peer);
+
+    return known != NULL && is_proven(known);
 }
 
 bool trust_is_refused(const struct trust *trust, struct peer_id peer, uint64_t now_ns)

@@ -2,7 +2,8 @@
  * trust: what this peer remembers of others, by id, over reconnects; never gossiped. A missed
  * deadline pauses rounds with the one who missed it, each further one for twice as long; an offence
  * (NaN, a violation) counts more (gossip/score.h): below -50 there are no rounds with it, below
- * -100 no link, for ten minutes, and each further time for twice as long.
+ * -100 no link, for ten minutes, and each further time for twice as long. Who kept its word for ten
+ * rounds in a row is proven: exchanges have more patience with it, once.
  *
  * Why pauses: one member that joins every round and then says nothing would otherwise cost all
  * others a deadline a round, for ever. A slow peer that means well loses little: a pause is short
@@ -35,6 +36,8 @@ void trust_note(struct trust *trust, struct peer_id peer, enum score_reason reas
                 uint64_t now_ns);
 /** A round with it may be begun, or one that it offers be joined. */
 bool trust_may_mix(const struct trust *trust, struct peer_id peer, uint64_t now_ns);
+/** It has kept its word for many rounds: it may stumble once without being left behind. */
+bool trust_is_proven(const struct trust *trust, struct peer_id peer);
 /** It may not even have a link. */
 bool trust_is_refused(const struct trust *trust, struct peer_id peer, uint64_t now_ns);
 /** What is known of `peer`; false, and a clean sheet, if nothing is. */

@@ -184,7 +184,7 @@ static inline void scene_obey(struct scene *s, uint32_t end)
             scene_over(s, end, &c->over);
             break;
         case COMMAND_SCORE:
-            CHECK(c->reason != NULL);
+            CHECK(c->score > 0 || c->reason != NULL);
             break;
         }
     }

@@ -55,7 +55,7 @@ static inline void rounds_obey(struct rounds *r, uint32_t index)
             rounds_over(r, index, &command->over);
             break;
         case COMMAND_SCORE:
-            r->scores++;
+            r->scores += command->score < 0;
             break;
         }
     }

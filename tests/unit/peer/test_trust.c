@@ -33,7 +33,7 @@ static void misses_pause_for_longer_and_longer(void **state)
     uint64_t now_ns = NS_PER_S;
 
     (void)state;
-    for (uint64_t pause_s = 2; pause_s <= 512; pause_s *= 2) {
+    for (uint64_t pause_s = 4; pause_s <= 1024; pause_s *= 2) {
         trust_note(trust, make_id(1), SCORE_LATE, now_ns);
         assert_false(trust_may_mix(trust, make_id(1), now_ns + pause_s * NS_PER_S - 1));
         now_ns += pause_s * NS_PER_S;
@@ -41,7 +41,7 @@ static void misses_pause_for_longer_and_longer(void **state)
         assert_true(trust_may_mix(trust, make_id(2), now_ns));
     }
     trust_note(trust, make_id(1), SCORE_LATE, now_ns);
-    assert_true(trust_may_mix(trust, make_id(1), now_ns + 512 * NS_PER_S)); /* and not for ever */
+    assert_true(trust_may_mix(trust, make_id(1), now_ns + 1024 * NS_PER_S)); /* and not for ever */
     assert_false(trust_is_refused(trust, make_id(1), now_ns));
     trust_destroy(trust);
 }
@@ -55,9 +55,35 @@ static void misses_are_forgotten_after_good_rounds(void **state)
     (void)state;
     for (int i = 0; i < 20; i++) {
         trust_note(trust, make_id(1), SCORE_LATE, now_ns);
-        assert_false(trust_may_mix(trust, make_id(1), now_ns + 2 * NS_PER_S - 1));
-        assert_true(trust_may_mix(trust, make_id(1), now_ns + 2 * NS_PER_S));
+        assert_false(trust_may_mix(trust, make_id(1), now_ns + 4 * NS_PER_S - 1));
+        assert_true(trust_may_mix(trust, make_id(1), now_ns + 4 * NS_PER_S));
         now_ns += 100 * NS_PER_S;
+    }
+    trust_destroy(trust);
+}
+
+/* Ten rounds kept make a peer proven; each time it fails then, the next time takes twice as many. */
+static void proof_is_earned_by_rounds_kept(void **state)
+{
+    struct trust *trust = trust_create();
+    uint64_t now_ns = NS_PER_S;
+
+    (void)state;
+    assert_false(trust_is_proven(trust, make_id(1)));
+    for (uint32_t needed = 10; needed <= 80; needed *= 2) {
+        for (uint32_t i = 0; i < needed; i++) {
+            assert_false(trust_is_proven(trust, make_id(1)));
+            trust_note(trust, make_id(1), SCORE_COMMITTED, now_ns);
+        }
+        assert_true(trust_is_proven(trust, make_id(1)));
+        assert_true(trust_may_mix(trust, make_id(1), now_ns));
+        trust_note(trust, make_id(1), SCORE_LATE, now_ns);
+        assert_false(trust_is_proven(trust, make_id(1)));
+        if (needed == 10) { /* its first pause is the short one */
+            assert_false(trust_may_mix(trust, make_id(1), now_ns + 2 * NS_PER_S - 1));
+            assert_true(trust_may_mix(trust, make_id(1), now_ns + 2 * NS_PER_S));
+        }
+        now_ns += 600 * NS_PER_S - 1;
     }
     trust_destroy(trust);
 }
@@ -69,7 +95,7 @@ static void offences_end_rounds_and_then_the_link(void **state)
 
     (void)state;
     trust_note(trust, make_id(1), SCORE_NOT_FINITE, 0);
-    assert_true(trust_may_mix(trust, make_id(1), 3 * NS_PER_S));
+    assert_true(trust_may_mix(trust, make_id(1), 4 * NS_PER_S));
     trust_note(trust, make_id(1), SCORE_NOT_FINITE, 3 * NS_PER_S);
     assert_false(trust_may_mix(trust, make_id(1), 500 * NS_PER_S));
     assert_false(trust_is_refused(trust, make_id(1), 3 * NS_PER_S));
@@ -154,6 +180,7 @@ int main(void)
         cmocka_unit_test(a_peer_without_faults_is_trusted),
         cmocka_unit_test(misses_pause_for_longer_and_longer),
         cmocka_unit_test(misses_are_forgotten_after_good_rounds),
+        cmocka_unit_test(proof_is_earned_by_rounds_kept),
         cmocka_unit_test(offences_end_rounds_and_then_the_link),
         cmocka_unit_test(old_offences_weigh_less),
         cmocka_unit_test(many_ids_take_no_more_memory),

@@ -1,0 +1,174 @@
+/*
+ * How long the data phase of a group round waits, and for whom. Loop thread; pure.
+ *
+ * Two limits. At the first, whoever has not given its contribution is left out of our part; at the
+ * second, owners that have not returned their mean are given up. The second is twice as late, so
+ * that an owner which has just left out a third member is still in time. They are learned:
+ *
+ *   window   median + 6 MAD of how long all contributions of earlier rounds took, measured from our
+ *            own snapshot, between a floor and a cap. It counts once half of the others are in:
+ *            who is then still missing is late, not everyone slow.
+ *   patience where the half is missing: how long nothing at all may happen; and the least window of
+ *            who has kept its word for many rounds and may have stumbled. From the length of
+ *            earlier phases and of our own snapshots (peers of one swarm run steps of comparable
+ *            length).
+ *
+ * A member that a limit has caught may be slower than we knew: it is counted as twice what it took.
+ * PATIENCES_MAX bounds the whole, so that dripping bytes cannot hold a round open.
+ */
+#include "averaging/exchange_group.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+
+static const uint64_t patience_floor_ns = 2500 * NS_PER_MS;
+static const uint64_t patience_cap_ns = 300 * NS_PER_S;
+static const uint64_t window_floor_ns = 300 * NS_PER_MS;
+enum { PATIENCES_MAX = 8, WINDOW_SPREAD = 6, SNAPSHOTS = 4, SCORE_MISS = -1 };
+
+static uint64_t patience_ns(const struct group *group)
+{
+    uint64_t phase = deadline_median(&group->phases, 0),
+             step = deadline_median(&group->snapshots, 0);
+    uint64_t longest = 2 * phase > SNAPSHOTS * step ? 2 * phase : SNAPSHOTS * step;
+
+    if (longest > patience_cap_ns) longest = patience_cap_ns;
+    return longest < patience_floor_ns ? patience_floor_ns : longest;
+}
+
+static uint64_t window_ns(const struct group *group, uint32_t index)
+{
+    bool is_proven = group_standing(group, group->parties[index].ref.id) == STANDING_PROVEN;
+    uint64_t patience = patience_ns(group);
+
+    return deadline_window(&group->gathers, WINDOW_SPREAD, patience,
+                           is_proven ? patience : window_floor_ns, patience_cap_ns);
+}
+
+void group_wait_gathered(struct group *group)
+{
+    group->gathered_ns = group->now_ns;
+}
+
+void group_wait_learn(struct group *group)
+{
+    deadline_add(&group->phases, group->now_ns - group->data_ns);
+    if (group->gathered_ns != 0) {
+        deadline_add(&group->gathers, group->gathered_ns - group->data_ns);
+    }
+}
+
+/* ---- who is awaited ---- */
+
+static bool is_awaited(const struct group *group, uint32_t index)
+{
+    const struct party *party = &group->parties[index];
+
+    return index != group->self && !party->is_dropped &&
+           party->done < group->parties[group->self].count;
+}
+
+static bool is_open(const struct group *group, uint32_t index)
+{
+    return index != group->self && group->parties[index].part == PART_OPEN;
+}
+
+/* Half of those who were not lost at the start have given all they owe our part, or returned all
+ * they owe us. */
+static bool has_quorum(const struct group *group, bool is_second)
+{
+    uint32_t others = 0, missing = 0;
+
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        const struct party *party = &group->parties[i];
+
+        if (i == group->self || party->part == PART_LOST) continue;
+        others++;
+        missing += is_second ? is_open(group, i) : is_awaited(group, i);
+    }
+    return 2 * missing <= others;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t hard_limit_ns(const struct group *group)
+{
+    return deadline_after(group->data_ns, PATIENCES_MAX * patience_ns(group));
+}
+
+/* When we stop waiting for a member's contribution. */
+static uint64_t first_limit_ns(const struct group *group, uint32_t index)
+{
+    uint64_t soft = has_quorum(group, false)
+                        ? deadline_after(group->data_ns, window_ns(group, index))
+                        : deadline_after(group->progress_ns, patience_ns(group));
+
+    return least(soft, hard_limit_ns(group));
+}
+
+/* When we stop waiting for a member's part. Where others returned theirs late, it had the same to
+ * wait for as they. */
+static uint64_t second_limit_ns(const struct group *group, uint32_t index)
+{
+    uint64_t soft, window = window_ns(group, index);
+
+    if (has_quorum(group, true)) {
+        uint64_t after = deadline_after(group->returned_ns, window);
+
+        soft = deadline_after(group->data_ns, 2 * window);
+        if (soft < after) soft = after;
+    } else {
+        soft = deadline_after(group->progress_ns, 2 * patience_ns(group));
+    }
+    return least(soft, hard_limit_ns(group));
+}
+
+/* ---- time ---- */
+
+static void leave_out(struct group *group, uint32_t index, struct commands *out)
+{
+    struct party *party = &group->parties[index];
+
+    if (party->credit == 0 && party->received == 0) { /* not a word: its part will not come */
+        group_party_lose(group, index);
+    }
+    party->is_dropped = true; /* what is absorbed stays in */
+    group_score(party->ref.id, SCORE_MISS, "did not send its values in time", out);
+}
+
+void group_data_tick(struct group *group, struct commands *out)
+{
+    bool has_missed = false;
+
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        bool is_first = is_awaited(group, i) && group->now_ns >= first_limit_ns(group, i);
+        bool is_second = is_open(group, i) && group->now_ns >= second_limit_ns(group, i);
+
+        if (is_first) {
+            leave_out(group, i, out);
+            has_missed = true;
+        }
+        if (is_second && is_open(group, i)) {
+            group_party_lose(group, i);
+            if (is_first) continue; /* one fault */
+            group_score(group->parties[i].ref.id, SCORE_MISS, "did not return its mean in time",
+                        out);
+        }
+    }
+    if (has_missed) deadline_add(&group->gathers, 2 * (group->now_ns - group->data_ns));
+    group_data_advance(group, out);
+}
+
+uint64_t group_data_next_ns(const struct group *group)
+{
+    uint64_t next = UINT64_MAX;
+
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if (is_awaited(group, i)) next = least(next, first_limit_ns(group, i));
+        if (is_open(group, i)) next = least(next, second_limit_ns(group, i));
+    }
+    return next;
+}

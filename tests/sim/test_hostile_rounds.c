@@ -1,0 +1,434 @@
+/*
+ * What one bad member of eight costs the rounds of the other seven, against an equal run without
+ * it, in virtual time. As a gate: a few behaviours, briefly. LONG=1 prints the table of all of them
+ * against both exchanges, at full length; ONLY=N one of them.
+ */
+#include "tests/check.h"
+
+#include "testnet/cluster.h"
+#include "tests/sim/evil.h"
+
+enum { PEERS = 8, HONEST = 7, CHUNKS = 4, VALUES_MAX = 3 * CHUNK_VALUES + 100 };
+
+static bool is_long(void)
+{
+    return getenv("LONG") != NULL || getenv("ONLY") != NULL;
+}
+
+/* How much is averaged, how long the seven are alone, and how long they are watched after that. */
+static size_t values(void)
+{
+    return is_long() ? VALUES_MAX : CHUNK_VALUES + 100;
+}
+
+static uint64_t settle_ns(void)
+{
+    return (is_long() ? 30 : 15) * NS_PER_S;
+}
+
+static uint64_t watch_ns(void)
+{
+    return (is_long() ? 240 : 45) * NS_PER_S;
+}
+
+static double least_percent(void)
+{
+    return is_long() ? 95.0 : 90.0; /* what is learned once weighs more in a short run */
+}
+
+static bool is_of_rounds(const struct message *message)
+{
+    return message->type >= MESSAGE_OFFER && message->type <= MESSAGE_CANCEL;
+}
+
+/* ---- behaviours ---- */
+
+static bool says_nothing(struct evil *e, struct peer_id to, struct message *message)
+{
+    (void)e, (void)to;
+    return !is_of_rounds(message);
+}
+
+static bool no_chunk(struct evil *e, struct peer_id to, struct inner_header *header,
+                     struct blob **body)
+{
+    (void)e, (void)to, (void)header, (void)body;
+    return false;
+}
+
+static bool promises_only(struct evil *e, struct peer_id to, struct message *message)
+{
+    (void)e, (void)to;
+    switch (message->type) {
+    case MESSAGE_FORM:
+    case MESSAGE_START:
+    case MESSAGE_JOIN:
+    case MESSAGE_OFFER:
+    case MESSAGE_ACCEPT:
+        return true;
+    default:
+        return !is_of_rounds(message);
+    }
+}
+
+static bool hold_chunk(struct evil *e, struct peer_id to, struct inner_header *header,
+                       struct blob **body)
+{
+    if (e->held_count == EVIL_HELD_MAX) return false;
+    e->held[e->held_count++] = (struct evil_held){to, *header, blob_ref(*body)};
+    return false;
+}
+
+static void let_one_go(struct evil *e)
+{
+    struct evil_held *first = &e->held[0];
+
+    if (e->held_count == 0) return;
+    (void)__real_links_send_bulk(e->node->links, first->to, &first->header, first->body);
+    blob_unref(first->body);
+    memmove(first, first + 1, --e->held_count * sizeof *first);
+}
+
+static bool send_nan(struct evil *e, struct peer_id to, struct inner_header *header,
+                     struct blob **body)
+{
+    (void)e, (void)to, (void)header;
+    *body = evil_floats((*body)->count, NAN);
+    return true;
+}
+
+static bool send_1e30(struct evil *e, struct peer_id to, struct inner_header *header,
+                      struct blob **body)
+{
+    (void)e, (void)to, (void)header;
+    *body = evil_floats((*body)->count, 1e30f);
+    return true;
+}
+
+static bool say_1e30(struct evil *e, struct peer_id to, struct message *message)
+{
+    (void)e, (void)to;
+    if (message->type == MESSAGE_JOIN) message->as.join.samples = UINT64_MAX;
+    if (message->type == MESSAGE_PROGRESS) message->as.progress.samples = UINT64_MAX;
+    if (message->type == MESSAGE_OFFER) message->as.offer.tau = 1e30f;
+    if (message->type == MESSAGE_ACCEPT) message->as.accept.tau = 1e30f;
+    return true;
+}
+
+/* Proposes again and again what it never starts. */
+static bool never_starts(struct evil *e, struct peer_id to, struct message *message)
+{
+    (void)to;
+    if (message->type == MESSAGE_JOIN && e->acts % 2 == 0) return false;
+    return message->type != MESSAGE_START && message->type != MESSAGE_CREDIT;
+}
+
+static void propose_again(struct evil *e)
+{
+    struct message form = evil_form(evil_round() + e->acts % 2, (uint32_t)(e->acts % 200));
+
+    if (e->node->round == NULL || !e->node->has_lineage) return;
+    evil_say_all(&form);
+}
+
+static void offer_again(struct evil *e)
+{
+    struct message offer = e->offer;
+
+    if (offer.type != MESSAGE_OFFER) return;
+    offer.as.offer.key.counter += 1000000 + e->acts;
+    evil_say_all(&offer);
+}
+
+static void propose_both(struct evil *e)
+{
+    propose_again(e);
+    offer_again(e);
+}
+
+static bool say_absurd(struct evil *e, struct peer_id to, struct message *message)
+{
+    (void)to;
+    if (message->type == MESSAGE_PROGRESS) {
+        message->as.progress.samples = UINT64_MAX - e->acts % 2;
+        message->as.progress.step = UINT64_MAX;
+        message->as.progress.round = e->acts % 2 == 0 ? UINT64_MAX / 2 : message->as.progress.round;
+    }
+    if (message->type == MESSAGE_FORM) message->as.form.round += UINT64_C(1) << (e->acts % 60);
+    if (message->type == MESSAGE_OFFER) message->as.offer.key.counter = UINT64_MAX - e->acts;
+    return true;
+}
+
+static bool say_rounds_ahead(struct evil *e, struct peer_id to, struct message *message)
+{
+    (void)to;
+    if (message->type == MESSAGE_PROGRESS) message->as.progress.round += e->acts % 3;
+    if (message->type == MESSAGE_FORM) message->as.form.round += e->acts % 3;
+    return true;
+}
+
+static bool invite_strangers(struct evil *e, struct peer_id to, struct message *message)
+{
+    struct message_form *form = &message->as.form;
+
+    (void)e, (void)to;
+    if (message->type != MESSAGE_FORM && message->type != MESSAGE_START) return true;
+    while (form->members_count < GROUP_MEMBERS_MAX) {
+        memset(&form->members[form->members_count], (int)(1 + form->members_count),
+               sizeof form->members[0]);
+        form->members_count++;
+    }
+    return true;
+}
+
+static bool say_wrong_bitmap(struct evil *e, struct peer_id to, struct message *message)
+{
+    static const uint8_t none[CHUNKS] = {1};
+
+    (void)e, (void)to;
+    if (message->type == MESSAGE_READY) message->as.ready.bitmap = none;
+    if (message->type == MESSAGE_COMMIT) message->as.commit.bitmap = none;
+    return true;
+}
+
+static bool commit_at_once(struct evil *e, struct peer_id to, struct message *message)
+{
+    uint8_t all[1] = {(uint8_t)((1u << evil_chunks()) - 1)};
+    struct message commit = {.type = MESSAGE_COMMIT};
+
+    (void)e;
+    if (message->type != MESSAGE_OFFER) return true;
+    evil_say(to, message);
+    commit.as.commit.key = message->as.offer.key;
+    commit.as.commit.bitmap = all;
+    commit.as.commit.bitmap_bytes = 1;
+    commit.as.commit.scale = 1;
+    evil_say(to, &commit);
+    return false;
+}
+
+static bool never_ready(struct evil *e, struct peer_id to, struct message *message)
+{
+    (void)e, (void)to;
+    return message->type != MESSAGE_READY && message->type != MESSAGE_ABORT;
+}
+
+static bool never_decides(struct evil *e, struct peer_id to, struct message *message)
+{
+    (void)e, (void)to;
+    return message->type != MESSAGE_COMMIT && message->type != MESSAGE_OUTCOME &&
+           message->type != MESSAGE_ABORT;
+}
+
+static bool abort_everything(struct evil *e, struct peer_id to, struct message *message)
+{
+    struct message abort = {.type = MESSAGE_ABORT};
+
+    (void)e;
+    if (message->type == MESSAGE_JOIN || message->type == MESSAGE_ACCEPT) evil_say(to, message);
+    abort.as.abort.code = ABORT_LOCAL;
+    if (message->type == MESSAGE_FORM || message->type == MESSAGE_START) {
+        abort.as.abort.key.initiator = e->node->self;
+        abort.as.abort.key.boot = e->node->options.boot;
+        abort.as.abort.key.counter = message->as.form.round;
+    } else if (message->type == MESSAGE_ACCEPT) {
+        abort.as.abort.key = message->as.accept.key;
+    } else if (message->type == MESSAGE_OFFER) {
+        abort.as.abort.key = message->as.offer.key;
+    } else {
+        return true;
+    }
+    if (message->type != MESSAGE_ACCEPT) evil_say(to, message);
+    for (int i = 0; i < 50; i++) {
+        evil_say(to, &abort);
+    }
+    return false;
+}
+
+static bool overrun(struct evil *e, struct peer_id to, struct inner_header *header,
+                    struct blob **body)
+{
+    struct inner_header again = *header;
+
+    for (again.arg = 0; again.arg < evil_chunks() + 1; again.arg++) {
+        (void)__real_links_send_bulk(e->node->links, to, &again, *body);
+    }
+    return true;
+}
+
+static bool say_wrong_hash(struct evil *e, struct peer_id to, struct message *message)
+{
+    (void)e, (void)to;
+    if (message->type == MESSAGE_MEAN) message->as.mean.hash = hash_of("lie", 3);
+    return true;
+}
+
+static bool say_wrong_norms(struct evil *e, struct peer_id to, struct message *message)
+{
+    static const uint8_t zeros[4 * CHUNKS];
+
+    (void)e, (void)to;
+    if (message->type == MESSAGE_READY) message->as.ready.norms = zeros;
+    if (message->type == MESSAGE_COMMIT) message->as.commit.scale = 0.25f;
+    return true;
+}
+
+static bool of_another_lineage(struct evil *e, struct peer_id to, struct message *message)
+{
+    struct digest other = hash_of("old", 3);
+
+    (void)e, (void)to;
+    if (message->type == MESSAGE_FORM || message->type == MESSAGE_START) {
+        message->as.form.lineage = other;
+    }
+    if (message->type == MESSAGE_OFFER) message->as.offer.lineage = other;
+    return true;
+}
+
+static bool start_two_only(struct evil *e, struct peer_id to, struct message *message)
+{
+    (void)e, (void)to;
+    if (message->type == MESSAGE_START) message->as.form.members_count = 2;
+    return true;
+}
+
+static const struct evil_behaviour behaviours[] = {
+    {"says nothing in rounds", NULL, says_nothing, no_chunk, NULL, false, false},
+    {"joins, then silence", NULL, promises_only, no_chunk, NULL, false, true},
+    {"a chunk a second", NULL, NULL, hold_chunk, let_one_go, false, true},
+    {"chunks of NaN", NULL, NULL, send_nan, NULL, false, false},
+    {"chunks of 1e30", NULL, NULL, send_1e30, NULL, true, false},
+    {"counts of 1e30", NULL, say_1e30, NULL, NULL, true, false},
+    {"proposals without end", NULL, never_starts, NULL, propose_both, false, false},
+    {"absurd numbers", NULL, say_absurd, NULL, NULL, false, false},
+    {"rounds ahead", "group", say_rounds_ahead, NULL, NULL, false, false},
+    {"FORM with strangers", "group", invite_strangers, NULL, NULL, false, false},
+    {"START of two", "group", start_two_only, NULL, NULL, false, false},
+    {"wrong hash in MEAN", "group", say_wrong_hash, NULL, NULL, false, false},
+    {"aborts", NULL, abort_everything, NULL, NULL, false, false},
+    {"more than its credit", NULL, NULL, overrun, NULL, false, false},
+    {"another lineage", NULL, of_another_lineage, NULL, NULL, false, false},
+    {"wrong bitmap", "pair", say_wrong_bitmap, NULL, NULL, false, false},
+    {"wrong norms and scale", "pair", say_wrong_norms, NULL, NULL, false, false},
+    {"COMMIT without READY", "pair", commit_at_once, NULL, NULL, false, false},
+    {"never READY", "pair", never_ready, NULL, NULL, false, false},
+    {"READY heard, never COMMIT", "pair", never_decides, NULL, NULL, false, true},
+};
+
+/* ---- the measure ---- */
+
+static uint64_t rounds_of_honest(struct cluster *cluster)
+{
+    uint64_t rounds = 0;
+
+    for (uint32_t i = 0; i < HONEST; i++) {
+        struct node_report report;
+
+        assert_true(cluster_is_up(cluster, i));
+        node_report(cluster_node(cluster, i), &report);
+        rounds += report.rounds_ok;
+    }
+    return rounds;
+}
+
+static void check_planes(struct cluster *cluster, const char *name)
+{
+    static float plane[VALUES_MAX];
+
+    for (uint32_t i = 0; i < HONEST; i++) {
+        cluster_plane(cluster, i, plane);
+        for (size_t k = 0; k < values(); k++) {
+            if (isfinite(plane[k]) && fabsf(plane[k]) < 10.0f) continue;
+            fail_msg("%s: value %zu of peer %u is %g", name, k, i, (double)plane[k]);
+        }
+    }
+}
+
+/* Rounds of the honest seven while watched; `behaviour` NULL: nobody else comes. */
+static uint64_t rounds_beside(const struct evil_behaviour *behaviour, const char *exchange)
+{
+    struct cluster_options options = {.peers = PEERS,
+                                      .seed = 11,
+                                      .latency_ns = 5 * NS_PER_MS,
+                                      .jitter_ns = NS_PER_MS,
+                                      .values = values(),
+                                      .step_cost_ns = 500 * NS_PER_MS,
+                                      .centre_spread = 0.5,
+                                      .averaging = "local-sgd:H=2",
+                                      .exchange = exchange};
+    struct cluster *cluster = cluster_create(&options);
+    uint32_t first = 0;
+    uint64_t before, after;
+
+    for (uint32_t i = 0; i < HONEST; i++) {
+        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
+    }
+    cluster_run(cluster, settle_ns());
+    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+    before = rounds_of_honest(cluster);
+    if (behaviour != NULL) {
+        cluster_start(cluster, HONEST, &first, 1);
+        evil_begin(cluster_node(cluster, HONEST), behaviour);
+    }
+    cluster_run(cluster, watch_ns());
+    after = rounds_of_honest(cluster);
+    if (behaviour != NULL && !behaviour->is_poison) check_planes(cluster, behaviour->name);
+    evil_end();
+    cluster_destroy(cluster);
+    return after - before;
+}
+
+static bool is_wanted(size_t i, const char *exchange)
+{
+    const struct evil_behaviour *behaviour = &behaviours[i];
+
+    if (behaviour->exchange != NULL && strcmp(behaviour->exchange, exchange) != 0) return false;
+    if (getenv("ONLY") != NULL) return strtoull(getenv("ONLY"), NULL, 10) == i;
+    if (is_long()) return true;
+    return behaviour->is_gate && (behaviour->exchange != NULL || strcmp(exchange, "group") == 0);
+}
+
+static void honest_rounds_are_kept(const char *exchange)
+{
+    uint64_t alone = rounds_beside(NULL, exchange);
+    bool is_kept = true;
+
+    printf("%s: %llu rounds of seven honest peers in %llu s of virtual time, alone\n", exchange,
+           (unsigned long long)alone, (unsigned long long)(watch_ns() / NS_PER_S));
+    assert_true(alone > 0);
+    for (size_t i = 0; i < ARRAY_COUNT(behaviours); i++) {
+        double percent;
+        uint64_t beside;
+
+        if (!is_wanted(i, exchange)) continue;
+        beside = rounds_beside(&behaviours[i], exchange);
+        percent = 100.0 * (double)beside / (double)alone;
+        printf("  %2zu %-28s %6llu  %6.1f %%\n", i, behaviours[i].name, (unsigned long long)beside,
+               percent);
+        fflush(stdout);
+        is_kept = is_kept && percent >= least_percent();
+    }
+    assert_true(is_kept);
+}
+
+static void groups_keep_their_rounds(void **state)
+{
+    (void)state;
+    honest_rounds_are_kept("group");
+}
+
+static void pairs_keep_their_rounds(void **state)
+{
+    (void)state;
+    honest_rounds_are_kept("pair");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_keep_their_rounds),
+        cmocka_unit_test(pairs_keep_their_rounds),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
