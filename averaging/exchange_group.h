@@ -106,11 +106,12 @@ struct group {
     uint64_t returned_ns; /* when the latest part came back whole; 0: none yet */
     bool has_own;         /* our chunks are absorbed */
 
-    struct deadline arrivals;  /* JOIN after FORM */
-    struct deadline paces;     /* begin after begin */
-    struct deadline phases;    /* data phases */
-    struct deadline gathers;   /* until all contributions were in */
-    struct deadline snapshots; /* until ours was taken */
+    uint64_t patience_ns, window_new_ns, window_proven_ns; /* of this data phase */
+    struct deadline arrivals;                              /* JOIN after FORM */
+    struct deadline paces;                                 /* begin after begin */
+    struct deadline phases;                                /* data phases */
+    struct deadline gathers;                               /* until all contributions were in */
+    struct deadline snapshots;                             /* until ours was taken */
     uint64_t begun_ns;
 };
 
@@ -171,6 +172,8 @@ void group_party_lose(struct group *group, uint32_t index);
 void group_data_advance(struct group *group, struct commands *out);
 
 /* exchange_group_wait.c: how long the data phase waits for whom */
+/** Our snapshot is there. */
+void group_wait_begin(struct group *group);
 /** A contribution to our part is complete. */
 void group_wait_gathered(struct group *group);
 /** The round is committed: learn from it. */

@@ -304,7 +304,7 @@ static void snapshot_done(struct group *group, enum rc rc, struct commands *out)
     }
     group->state = GROUP_DATA;
     group->data_ns = group->now_ns;
-    deadline_add(&group->snapshots, group->now_ns - group->snapshot_ns);
+    group_wait_begin(group);
     if (own->count > 0) {
         absorb = commands_add(out, COMMAND_ABSORB_OWN);
         if (absorb != NULL) {

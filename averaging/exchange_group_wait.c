@@ -36,13 +36,28 @@ static uint64_t patience_ns(const struct group *group)
     return longest < patience_floor_ns ? patience_floor_ns : longest;
 }
 
+/* Medians take sorting: once a phase, not at each look at the clock. */
+static void waits_learn(struct group *group)
+{
+    uint64_t patience = patience_ns(group);
+
+    group->patience_ns = patience;
+    group->window_new_ns =
+        deadline_window(&group->gathers, WINDOW_SPREAD, patience, window_floor_ns, patience_cap_ns);
+    group->window_proven_ns = group->window_new_ns > patience ? group->window_new_ns : patience;
+}
+
 static uint64_t window_ns(const struct group *group, uint32_t index)
 {
     bool is_proven = group_standing(group, group->parties[index].ref.id) == STANDING_PROVEN;
-    uint64_t patience = patience_ns(group);
 
-    return deadline_window(&group->gathers, WINDOW_SPREAD, patience,
-                           is_proven ? patience : window_floor_ns, patience_cap_ns);
+    return is_proven ? group->window_proven_ns : group->window_new_ns;
+}
+
+void group_wait_begin(struct group *group)
+{
+    deadline_add(&group->snapshots, group->now_ns - group->snapshot_ns);
+    waits_learn(group);
 }
 
 void group_wait_gathered(struct group *group)
@@ -96,7 +111,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 
 static uint64_t hard_limit_ns(const struct group *group)
 {
-    return deadline_after(group->data_ns, PATIENCES_MAX * patience_ns(group));
+    return deadline_after(group->data_ns, PATIENCES_MAX * group->patience_ns);
 }
 
 /* When we stop waiting for a member's contribution. */
@@ -104,7 +119,7 @@ static uint64_t first_limit_ns(const struct group *group, uint32_t index)
 {
     uint64_t soft = has_quorum(group, false)
                         ? deadline_after(group->data_ns, window_ns(group, index))
-                        : deadline_after(group->progress_ns, patience_ns(group));
+                        : deadline_after(group->progress_ns, group->patience_ns);
 
     return least(soft, hard_limit_ns(group));
 }
@@ -121,7 +136,7 @@ static uint64_t second_limit_ns(const struct group *group, uint32_t index)
         soft = deadline_after(group->data_ns, 2 * window);
         if (soft < after) soft = after;
     } else {
-        soft = deadline_after(group->progress_ns, 2 * patience_ns(group));
+        soft = deadline_after(group->progress_ns, 2 * group->patience_ns);
     }
     return least(soft, hard_limit_ns(group));
 }
@@ -158,7 +173,10 @@ void group_data_tick(struct group *group, struct commands *out)
                         out);
         }
     }
-    if (has_missed) deadline_add(&group->gathers, 2 * (group->now_ns - group->data_ns));
+    if (has_missed) {
+        deadline_add(&group->gathers, 2 * (group->now_ns - group->data_ns));
+        waits_learn(group);
+    }
     group_data_advance(group, out);
 }
 

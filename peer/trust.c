@@ -8,11 +8,11 @@
 
 enum { KNOWN_MAX = 512, OFFENCE = -50, DOUBLINGS_MAX = 8 };
 enum { PROVEN_ROUNDS = 10 }; /* kept in a row; twice as many after each time it broke its word */
-#define PAUSE_NS  (2 * NS_PER_S)   /* after the first miss of who is proven, else twice that */
-#define PIN_NS    (60 * NS_PER_S)  /* after a promise without a decision: it pins a place of ours */
-#define BAN_NS    (600 * NS_PER_S) /* after offences */
+#define PAUSE_NS   (2 * NS_PER_S)  /* after the first miss of who is proven, else twice that */
+#define PIN_NS     (60 * NS_PER_S) /* after a promise without a decision: it pins a place of ours */
+#define BAN_NS     (600 * NS_PER_S) /* after offences */
 #define FORGIVE_NS (600 * NS_PER_S) /* without a fault, and one broken word is forgiven */
-#define FORGET_NS (60 * NS_PER_S)  /* at least so long without a fault, and misses count anew */
+#define FORGET_NS  (60 * NS_PER_S)  /* at least so long without a fault, and misses count anew */
 
 struct known {
     struct peer_id peer;

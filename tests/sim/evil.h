@@ -52,12 +52,14 @@ enum rc __real_links_send(struct links *links, struct peer_id to, const struct m
 void __real_links_send_all(struct links *links, const struct message *message);
 enum rc __real_links_send_bulk(struct links *links, struct peer_id to,
                                const struct inner_header *header, struct blob *body);
-void __real_trust_note(struct trust *trust, struct peer_id peer, int32_t score, uint64_t now_ns);
+void __real_trust_note(struct trust *trust, struct peer_id peer, enum score_reason reason,
+                       uint64_t now_ns);
 enum rc __wrap_links_send(struct links *links, struct peer_id to, const struct message *message);
 void __wrap_links_send_all(struct links *links, const struct message *message);
 enum rc __wrap_links_send_bulk(struct links *links, struct peer_id to,
                                const struct inner_header *header, struct blob *body);
-void __wrap_trust_note(struct trust *trust, struct peer_id peer, int32_t score, uint64_t now_ns);
+void __wrap_trust_note(struct trust *trust, struct peer_id peer, enum score_reason reason,
+                       uint64_t now_ns);
 
 static inline bool evil_is(const struct links *links)
 {
@@ -122,10 +124,11 @@ enum rc __wrap_links_send_bulk(struct links *links, struct peer_id to,
 }
 
 /* It holds nothing against those who leave it out. */
-void __wrap_trust_note(struct trust *trust, struct peer_id peer, int32_t score, uint64_t now_ns)
+void __wrap_trust_note(struct trust *trust, struct peer_id peer, enum score_reason reason,
+                       uint64_t now_ns)
 {
     if (evil.node != NULL && evil.node->trust == trust) return;
-    __real_trust_note(trust, peer, score, now_ns);
+    __real_trust_note(trust, peer, reason, now_ns);
 }
 
 /* ---- small things for behaviours ---- */

@@ -62,7 +62,8 @@ static void misses_are_forgotten_after_good_rounds(void **state)
     trust_destroy(trust);
 }
 
-/* Ten rounds kept make a peer proven; each time it fails then, the next time takes twice as many. */
+/* Ten rounds kept make a peer proven; each time it fails then, the next time takes twice as many.
+ */
 static void proof_is_earned_by_rounds_kept(void **state)
 {
     struct trust *trust = trust_create();
