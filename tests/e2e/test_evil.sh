@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# Two honest peers average while an attacker (tests/e2e/evil) tries one behaviour after another:
+# their rounds go on, memory stays in bounds, whoever can be told is hung up on and counted, no
+# stranger hears a byte, and a new member still gets in beside idle strangers.
+#   LONG=1 tests/e2e/test_evil.sh build/release/grapevine   all behaviours, 5 s each, 10,000
+# idle strangers, groups and pairs, and what each cost: seconds of processor per step, against quiet.
+source "$(dirname "$0")/lib.sh"
+
+evil=$(dirname "$GRAPEVINE")/tests/evil
+[[ -x $evil ]] || { echo "tests/evil is not built"; exit 77; }
+seconds=0.1
+idle=1000
+per_check=6 # attacks, before the rounds are looked at
+attacks=0
+exchanges=(group)
+only='^(drip|garbage|no-key|replay|oversized|reflect|low-order|old-version|bit-flip|counter-reset|old-epoch|bomb-.*|deep-nesting|duplicate-keys|unknown-type|too-much-control|offer-nan|accuse-all|incarnation.*|fake-members|victim-address|ping-flood|state-flood|credit-overrun|ready-then-silence|commit-unasked|join-and-silence)$'
+if [[ -n ${LONG:-} ]]; then
+    seconds=5
+    idle=10000
+    per_check=1
+    exchanges=(group pair)
+    only=.
+fi
+common=(--data digits --model linear:classes --steps 1000000000 --averaging local-sgd:H=16 --threads 1)
+
+# rounds_go_on: five more than there were, of each peer, however long that takes here.
+rounds_go_on() {
+    local name before end=$((SECONDS + 120))
+    for name in a b; do
+        wait_line $name '"rounds_ok":' 60
+        before=$(number rounds_ok)
+        until (($(number rounds_ok) >= before + 5)); do
+            ((SECONDS < end)) || fail "no rounds of $name go on beside: $1"
+            wait_line $name '"rounds_ok":' 60
+        done
+    done
+}
+
+# status KEY: a number of the admission part of what peer a says of itself.
+status() {
+    LINE=$(timeout 60 "$GRAPEVINE" status "${PEER_ADDRESS[a]}" --json --join-timeout 30s) || fail "no status"
+    number "$1"
+}
+
+rss() { awk '/^VmRSS/ { print $2 }' "/proc/${PEER_PID[a]}/status"; }
+ticks() { awk '{ print $14 + $15 }' "/proc/${PEER_PID[a]}/stat"; }
+
+# cost: processor ticks and steps of peer a so far.
+cost() {
+    wait_line a '"step":' 60
+    echo "$(ticks) $(number step)"
+}
+
+per_step() { # per_step BEFORE AFTER: microseconds of processor a step
+    awk -v hz="$(getconf CLK_TCK)" '{ print ($3 - $1) / hz * 1e6 / ($4 > $2 ? $4 - $2 : 1) }' <<<"$1 $2"
+}
+
+attack() { # attack NAME KIND DROPPED
+    local before after limit=$seconds
+    [[ $3 == dropped && $2 == member ]] && limit=60
+    [[ $1 == drip || $1 == greet-and-wait ]] && limit=60
+    [[ -z ${LONG:-} ]] || before=$(cost)
+    nice timeout -s KILL 90 "$evil" "${PEER_ADDRESS[a]}" "$1" "$limit" >"$WORK/$1.err" 2>&1 ||
+        fail "$1: not hung up on, or it heard what it should not"
+    ((++attacks % per_check)) || rounds_go_on "$1"
+    [[ -z ${LONG:-} ]] || after=$(cost)
+    kill -0 "${PEER_PID[a]}" "${PEER_PID[b]}" || fail "a peer died of $1"
+    (($(rss) < rss_before + 65536)) || fail "$1: $(rss) KiB of memory, before $rss_before"
+    [[ -z ${LONG:-} ]] || printf '%6.2f times the processor a step  %s\n' \
+        "$(awk -v a="$(per_step "$before" "$after")" -v q="$quiet" 'BEGIN { print a / q }')" "$(cat "$WORK/$1.err")"
+}
+
+hold_strangers() {
+    mkfifo "$WORK/evil.fifo"
+    "$evil" "${PEER_ADDRESS[a]}" idle 600 "$idle" >"$WORK/evil.fifo" 2>"$WORK/evil.err" &
+    PEER_PID[evil]=$!
+    exec {PEER_FD[evil]}<"$WORK/evil.fifo"
+    wait_line evil holding 120
+    start_peer c "${common[@]}" --bootstrap "${PEER_ADDRESS[a]}"
+    wait_line c '"neighbours":[12]' 120
+    most=$(status strangers_most)
+    ((most <= 256)) || fail "$most strangers at once"
+    (($(rss) < rss_before + 16384 + 4096)) || fail "$idle idle strangers: $(rss) KiB, before $rss_before"
+    echo "$idle idle strangers: $most slots, memory $rss_before -> $(rss) KiB, a member got in"
+    kill_peer evil
+    kill_peer c
+    rm "$WORK/evil.fifo"
+}
+
+for exchange in "${exchanges[@]}"; do
+    [[ $exchange == pair ]] && common=("${common[@]}" --exchange pair)
+    start_peer a "${common[@]}"
+    start_peer b "${common[@]}" --bootstrap "${PEER_ADDRESS[a]}"
+    wait_line a '"neighbours":1' 60
+    rounds_go_on "nothing"
+    if [[ -n ${LONG:-} ]]; then
+        quiet_before=$(cost)
+        for ((i = 0; i < 20; i++)); do rounds_go_on "nothing"; done
+        quiet=$(per_step "$quiet_before" "$(cost)")
+    fi
+    rss_before=$(rss)
+    hold_strangers
+    while read -r name kind fate; do
+        [[ $name =~ $only && $name != idle && $name != clone ]] || continue
+        attack "$name" "$kind" "$fate"
+    done < <("$evil")
+    rounds_go_on "all of it"
+    (($(status broke_protocol) >= 6)) || fail "violations are not counted"
+    (($(status replayed) >= 1)) || fail "replays are not counted"
+    kill_peer a
+    kill_peer b
+done
+echo "honest peers went on beside every attack"
