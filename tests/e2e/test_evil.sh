@@ -64,17 +64,19 @@ attack() { # attack NAME KIND DROPPED
         fail "$1: not hung up on, or it heard what it should not"
     ((++attacks % per_check)) || rounds_go_on "$1"
     [[ -z ${LONG:-} ]] || after=$(cost)
-    kill -0 "${PEER_PID[a]}" "${PEER_PID[b]}" || fail "a peer died of $1"
+    { kill -0 "${PEER_PID[a]}" && kill -0 "${PEER_PID[b]}"; } || fail "a peer died of $1"
     (($(rss) < rss_before + 65536)) || fail "$1: $(rss) KiB of memory, before $rss_before"
     [[ -z ${LONG:-} ]] || printf '%6.2f times the processor a step  %s\n' \
         "$(awk -v a="$(per_step "$before" "$after")" -v q="$quiet" 'BEGIN { print a / q }')" "$(cat "$WORK/$1.err")"
 }
 
 hold_strangers() {
+    local fd
     mkfifo "$WORK/evil.fifo"
     "$evil" "${PEER_ADDRESS[a]}" idle 600 "$idle" >"$WORK/evil.fifo" 2>"$WORK/evil.err" &
     PEER_PID[evil]=$!
-    exec {PEER_FD[evil]}<"$WORK/evil.fifo"
+    exec {fd}<"$WORK/evil.fifo"
+    PEER_FD[evil]=$fd
     wait_line evil holding 120
     start_peer c "${common[@]}" --bootstrap "${PEER_ADDRESS[a]}"
     wait_line c '"neighbours":[12]' 120
