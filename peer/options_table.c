@@ -74,8 +74,10 @@ const struct command_row command_rows[COMMAND_COUNT] = {
     [COMMAND_STATUS] = {"status", "HOST:PORT", 1, 1, "ask a running peer how it is doing",
                         "grapevine status 127.0.0.1:7077 --json", NULL},
     [COMMAND_DOCTOR] = {"doctor", "", 0, 0, "check this machine and its way to the swarm",
-                        "grapevine doctor --bootstrap 192.0.2.7:7077",
-                        "The exit code is 1 if anything is broken."},
+                        "grapevine doctor --bootstrap 192.0.2.7:7077 --swarm-key swarm.key",
+                        "Within 5 s: each finding is fine, a note or broken, with what to do. The "
+                        "peers of --bootstrap are asked to dial back to --listen. The exit code is "
+                        "1 if anything is broken."},
     [COMMAND_BENCH] = {"bench", "train|kernels|codecs|network|averaging", 1, 1,
                        "measure one part of the program",
                        "grapevine bench train --model cnn --batch 64 --seconds 5 --json", NULL},
@@ -97,8 +99,8 @@ const struct option_row option_rows[] = {
      false},
     {"public", OPTION_SWITCH, GROUP_SWARM, ON(PEER), NULL, NULL, 0, 0,
      "listen beyond this machine although anybody may join (no --swarm-key)", false},
-    {"swarm-name", OPTION_TEXT, GROUP_SWARM, RUNS | ON(STATUS), "NAME", "default", 0, 0,
-     "peers of another name do not talk to this one", false},
+    {"swarm-name", OPTION_TEXT, GROUP_SWARM, RUNS | ON(STATUS) | ON(DOCTOR), "NAME", "default", 0,
+     0, "peers of another name do not talk to this one", false},
     {"advertise", OPTION_TEXT, GROUP_SWARM, ON(PEER), "HOST:PORT", NULL, 0, 0,
      "address to tell others, where it differs from --listen", false},
     {"identity", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "FILE", NULL, 0, 0,
@@ -164,6 +166,8 @@ const struct option_row option_rows[] = {
      "in place of --input: the samples for testing of digits, fashion-mnist, idx:DIR, ...", false},
     {"model", OPTION_TEXT, GROUP_TRAINING, ON(INSPECT), "SPEC", NULL, 0, 0,
      "in place of a file: a model as 'grapevine peer' takes it", false},
+    {"model", OPTION_TEXT, GROUP_TRAINING, ON(DOCTOR), "SPEC", NULL, 0, 0,
+     "compare it, with --data, to what the swarm trains", false},
     {"model", OPTION_TEXT, GROUP_TRAINING, RUNS | ON(BENCH), "SPEC", "mlp", 0, 0,
      "for images and rows of numbers mlp, cnn, treenet, resnet14, resnet20 or resnet18; for text "
      "lstm, gpt-nano, gpt-micro or gpt2-small; or layers, as in 'conv3x3:32 bn relu maxpool2 "

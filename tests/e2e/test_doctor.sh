@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# The doctor tells apart what can be wrong on the way to a swarm, and names the fix: a port that is
+# taken, a name that does not exist, a port where nobody listens, another swarm, another model; and
+# whether others can dial back. Each is asked again until it says so, since a busy machine may miss
+# its few seconds.
+source "$(dirname "$0")/lib.sh"
+
+# says PATTERN EXIT_CODE FLAGS...
+says() {
+    local pattern=$1 wanted=$2 code
+    shift 2
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        "$GRAPEVINE" doctor "$@" >"$WORK/doctor.out" 2>"$WORK/doctor.err"
+        code=$?
+        ((code == wanted)) && grep -Eq "$pattern" "$WORK/doctor.out" && return
+    done
+    cat "$WORK/doctor.out" >&2
+    fail "doctor $* exits with $code, not $wanted, or does not say: $pattern"
+}
+
+start_peer a --data digits --model mlp --steps 1000000000
+address=${PEER_ADDRESS[a]}
+here=(--listen 127.0.0.1:0)
+
+says '^fine +bootstrap .*: reachable: a peer of this swarm' 0 "${here[@]}" --bootstrap "$address"
+says '^fine +reachability: public: 1 of 1 ' 0 "${here[@]}" --bootstrap "$address"
+says '^fine +model of .*the same' 0 "${here[@]}" --bootstrap "$address" --model mlp
+says "^broken +model of .*it trains 'mlp'.*; start this peer with" 1 "${here[@]}" --bootstrap "$address" --model cnn
+says '^broken +bootstrap .*another --swarm-name.*; compare' 1 "${here[@]}" --bootstrap "$address" --swarm-name other
+says '^broken +bootstrap .*connection refused; start the peer' 1 "${here[@]}" --bootstrap "$address,127.0.0.1:1"
+says '^broken +bootstrap .*; check the (name|address)' 1 "${here[@]}" --bootstrap nowhere.invalid:7077
+says '^broken +listen .*already in use; stop what uses it' 1 --listen "$address"
+says '"what":"listen [^}]*"verdict":"broken"[^}]*"fix":"stop what' 1 --listen "$address" --json
+kill_peer a
+echo "the doctor names what is wrong and what to do"
