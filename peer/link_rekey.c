@@ -56,7 +56,7 @@ static void link_rekey(struct links *links, struct link *link)
 
 void link_rekey_tick(struct links *links, struct link *link, uint64_t now_ns)
 {
-    uint64_t used_ns = now_ns - link->epoch_ns;
+    uint64_t used_ns = now_ns > link->epoch_ns ? now_ns - link->epoch_ns : 0;
 
     if (!link->is_current || secure_state(link->secure) != SECURE_OPEN) return;
     if (used_ns >= 2 * links->options.rekey.ns || is_used_up(links, link, 2)) {
