@@ -68,10 +68,10 @@ static enum rc load_swarm_file(struct session *session, struct fault *why)
 
 static enum rc adopt_config(struct options *options, const char *folder, struct fault *why)
 {
-    static const char *const keys[] = {"model", "data",       "averaging", "topology",  "exchange",
-                                       "codec", "rule",       "pace",      "optimizer", "batch",
-                                       "clip",  "accumulate", "augment",   "shard",     "shard-of",
-                                       "seed",  "swarm-name", "precision", "hogwild",   NULL};
+    static const char *const keys[] = {
+        "model",    "data",      "averaging",  "topology",  "exchange",   "codec",      "rule",
+        "pace",     "optimizer", "batch",      "clip",      "accumulate", "augment",    "shard",
+        "shard-of", "seed",      "swarm-name", "precision", "hogwild",    "lr-scaling", NULL};
     char path[PATH_BYTES];
     void *text = NULL;
     size_t bytes = 0;
@@ -503,7 +503,12 @@ static enum rc create_node(struct session *session, struct fault *why)
                                  .on_listening = on_listening,
                                  .on_report = on_report,
                                  .on_ended = on_ended};
+    const char *scaling = options_text(options, "lr-scaling");
     enum rc rc = choose_listen(session, &node.listen, why);
+
+    node.rate_scaling = strcmp(scaling, "linear") == 0 ? RATE_LINEAR
+                        : strcmp(scaling, "sqrt") == 0 ? RATE_SQRT
+                                                       : RATE_AS_GIVEN;
 
     if (rc != RC_OK) return rc;
     for (size_t i = 0; i < session->bootstrap.count; i++) {
@@ -562,6 +567,11 @@ static void say_what_runs(struct session *session)
              options_text(session->options, "model"),
              units_format_count(schema->values[SECTION_PARAMETERS], parameters, sizeof parameters),
              options_text(session->options, "data"), session->strategy.text);
+    log_info(&session->log, "learning rate: %s (--lr-scaling %s)",
+             strcmp(options_text(session->options, "lr-scaling"), "none") == 0
+                 ? "as given, however many average"
+                 : "grows with the peers that average",
+             options_text(session->options, "lr-scaling"));
     if (command_wants_bf16(session->options)) {
         command_tell_precision(session->backend, &session->log);
     }

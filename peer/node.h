@@ -38,6 +38,9 @@ struct node_goal {  /* the first one reached ends the run; 0: not set */
     double target_loss;
 };
 
+/* How the learning rate grows with the members n that averaged in the last round. */
+enum rate_scaling { RATE_AS_GIVEN, RATE_SQRT, RATE_LINEAR };
+
 struct node_options {
     const struct identity *identity; /* borrowed, as everything by pointer here */
     const struct swarm_secret *swarm;
@@ -55,6 +58,7 @@ struct node_options {
     char spec[HELLO_SPEC_MAX]; /* of the model, for messages */
     uint64_t seed;
     struct node_goal goal;
+    enum rate_scaling rate_scaling;
     uint32_t batch;
     uint64_t report_every_ns, checkpoint_every_ns, join_timeout_ns;
     uint64_t evaluate_samples; /* of a report; 0: none */

@@ -16,6 +16,7 @@
 enum {
     NODE_ROUNDS_MISSED_MAX = 50, /* a restarted peer that missed more takes the swarm's model */
     NODE_ROLLBACKS_MAX = 3,      /* in a row, before the model is taken from a neighbour */
+    NODE_RATE_STEPS = 200,       /* in which --lr-scaling brings in its rate */
     NODE_DONOR_QUEUE = 8,        /* buckets queued for one joiner */
     NODE_FORMS_MAX = 8,          /* proposals of one peer without a START, before it is a fault */
     NODE_DOUBLINGS_MAX = 9       /* of NODE_RETRY_NS: about nine minutes */
@@ -148,6 +149,7 @@ struct node {
     uint32_t rollbacks;
     uint64_t members_epoch, members_changed_ns;
     bool wants_reshard, has_share;
+    double rate_factor;  /* of the learning rate, on its way to what rate_scaling asks for */
     uint64_t goal_steps; /* resolved; UINT64_MAX: none */
     bool is_goal_resolved;
     uint64_t epoch_samples; /* of the share when training began; 0: not yet */
@@ -191,6 +193,8 @@ const char *node_learner_why(const struct node *node, enum rc rc);
 void node_begin_round(struct node *node);
 /** The method lets no step be taken now: a round is under way. */
 bool node_waits_for_round(const struct node *node);
+/** The learning rate of the next `steps` steps, by who averages. */
+void node_scale_rate(struct node *node, uint32_t steps);
 /** Before the first round: what the rule kept, from a checkpoint. */
 MUST_USE enum rc node_restore_rule(struct node *node, const struct checkpoint *checkpoint,
                                    struct fault *why);

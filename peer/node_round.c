@@ -4,6 +4,8 @@
  */
 #include "peer/node_internal.h"
 
+#include <math.h>
+
 /* ---- trust ---- */
 
 void node_score(struct node *node, struct peer_id peer, enum score_reason reason)
@@ -103,6 +105,34 @@ static bool round_is_due(const struct node *node)
 bool node_waits_for_round(const struct node *node)
 {
     return node->options.strategy->waits && node->round != NULL && round_is_active(node->round);
+}
+
+/* The mean of n peers' steps is a step on n times the samples, which bears a larger rate (Goyal et
+ * al. 2017, arXiv:1706.02677, linear; Krizhevsky 2014, arXiv:1404.5997, its root). It is approached
+ * over NODE_RATE_STEPS steps, from 1 at the start and whenever members come or go, as sudden rates
+ * blow up young models. */
+void node_scale_rate(struct node *node, uint32_t steps)
+{
+    enum rate_scaling scaling = node->options.rate_scaling;
+    double wanted = 1.0, before = node->rate_factor, most;
+    struct round_stats stats = {0};
+
+    if (scaling == RATE_AS_GIVEN || node->learner->ops->set_rate_factor == NULL) return;
+    if (node->round != NULL && node->neighbours_count > 0) round_stats(node->round, &stats);
+    if (stats.last_members > 1) {
+        wanted = scaling == RATE_LINEAR ? stats.last_members : sqrt((double)stats.last_members);
+    }
+    if (before <= 0.0) before = 1.0;
+    most = fabs(wanted - 1.0) * steps / NODE_RATE_STEPS;
+    if (wanted < before || before + most > wanted) {
+        node->rate_factor =
+            wanted; /* down at once: a rate for more peers than are left is too large */
+    } else {
+        node->rate_factor = before + most;
+    }
+    if (node->rate_factor != before) {
+        node->learner->ops->set_rate_factor(node->learner, node->rate_factor);
+    }
 }
 
 MUST_USE enum rc node_restore_rule(struct node *node, const struct checkpoint *checkpoint,

@@ -550,6 +550,7 @@ static void border_train(struct node *node)
     uint32_t steps = job_steps(node);
     struct border_job *job = border_job(node, BORDER_TRAIN, steps * node->options.step_cost_ns);
 
+    node_scale_rate(node, steps);
     job->steps = steps;
     border_submit(node);
 }

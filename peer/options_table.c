@@ -179,6 +179,8 @@ const struct option_row option_rows[] = {
      false},
     {"lr", OPTION_REAL, GROUP_TRAINING, LEARNS, "X", NULL, 1e-12, 1e6,
      "learning rate, in place of the optimizer's lr=", false},
+    {"lr-scaling", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "none|sqrt|linear", "none", 0, 0,
+     "multiply the learning rate by (the root of) how many average, within 200 steps", false},
     {"schedule", OPTION_TEXT, GROUP_TRAINING, RUNS, "SPEC", "constant", 0, 0,
      "constant, step:every=30%,gamma=0.1, linear:min=0, cosine:min=0 or "
      "grow:every=30%,factor=2,max=16, each with warmup=5% or warmup=STEPS",

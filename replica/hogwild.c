@@ -205,7 +205,8 @@ static enum rc step(struct hogwild *h, struct lane *lane, uint32_t ticket,
                     struct model_profiler *profiler)
 {
     const struct hogwild_run *run = h->run;
-    double rate = run->optimizer->lr * schedule_factor(run->schedule, run->step + ticket);
+    double rate =
+        run->optimizer->lr * run->rate_factor * schedule_factor(run->schedule, run->step + ticket);
     struct update update = optimizer_update(run->optimizer, rate, 1);
     struct task_score score = {0.0, 0, 0};
     uint64_t begin = model_profiler_now(profiler);

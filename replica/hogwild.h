@@ -30,6 +30,7 @@ struct hogwild_run {
     struct share *share; /* where all take their batches, one after the other */
     const struct optimizer *optimizer;
     const struct schedule *schedule;
+    double rate_factor;              /* beside the schedule's */
     double clip;                     /* each gradient by itself; 0: not */
     uint64_t stream;                 /* of dropout */
     uint64_t step;                   /* the shared counter before */

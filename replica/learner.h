@@ -67,6 +67,9 @@ struct learner_ops {
     /** The MOMENTS just assigned are those of so many updates, by which some methods correct them.
      *  NULL: none does. */
     void (*set_updates)(struct learner *learner, uint64_t updates);
+    /** Multiply the learning rate, on top of its schedule, from the next step on; > 0. NULL: there
+     *  is none to multiply. */
+    void (*set_rate_factor)(struct learner *learner, double factor);
     /** Who shares the data now: `members` holds the live peers, this one included, sorted. Blocks
      *  of the data are assigned by rendezvous hashing. No effect under a fixed share. */
     MUST_USE enum rc (*reshard)(struct learner *learner, struct peer_id self,

@@ -24,6 +24,7 @@ struct quadratic {
     float *x, *gradient, *centre; /* [values] each */
     struct rng noise;
     uint64_t step, samples;
+    double rate_factor;
 };
 
 static struct quadratic *quadratic_of(struct learner *learner)
@@ -108,7 +109,8 @@ static enum rc descend(struct quadratic *q, const float *gradient)
     bool is_finite = true;
 
     for (size_t i = 0; i < q->options.values; i++) {
-        q->x[i] = (float)((double)q->x[i] - q->options.learning_rate * (double)gradient[i]);
+        q->x[i] = (float)((double)q->x[i] -
+                          q->rate_factor * q->options.learning_rate * (double)gradient[i]);
         if (!isfinite(q->x[i])) is_finite = false;
     }
     q->step++;
@@ -260,6 +262,12 @@ static enum rc quadratic_load(struct learner *learner, const struct tensor_file 
     return RC_OK;
 }
 
+static void quadratic_set_rate_factor(struct learner *learner, double factor)
+{
+    CHECK(factor > 0.0);
+    quadratic_of(learner)->rate_factor = factor;
+}
+
 static const struct learner_ops quadratic_ops = {
     .name = "quadratic",
     .destroy = quadratic_destroy,
@@ -271,6 +279,7 @@ static const struct learner_ops quadratic_ops = {
     .import_section = quadratic_import,
     .assign_section = quadratic_assign,
     .set_step = quadratic_set_step,
+    .set_rate_factor = quadratic_set_rate_factor,
     .reshard = quadratic_reshard,
     .shard_samples = quadratic_shard_samples,
     .evaluate = quadratic_evaluate,
@@ -299,6 +308,7 @@ enum rc quadratic_create(const struct quadratic_options *options, struct learner
     if (q == NULL) return rc;
     q->learner.ops = &quadratic_ops;
     q->options = *options;
+    q->rate_factor = 1.0;
     schema_init(&q->schema);
     shape = (uint32_t)options->values;
     q->x = mem_array(options->values, sizeof *q->x);

@@ -200,6 +200,12 @@ static void replica_set_updates(struct learner *learner, uint64_t updates)
     replica_of(learner)->updates = updates;
 }
 
+static void replica_set_rate_factor(struct learner *learner, double factor)
+{
+    CHECK(factor > 0);
+    replica_of(learner)->rate_factor = factor;
+}
+
 static enum rc replica_reshard(struct learner *learner, struct peer_id self,
                                const struct peer_id *members, size_t members_count,
                                struct fault *why)
@@ -307,6 +313,7 @@ static const struct learner_ops replica_ops = {
     .set_step = replica_set_step,
     .moments_name = replica_moments_name,
     .set_updates = replica_set_updates,
+    .set_rate_factor = replica_set_rate_factor,
     .reshard = replica_reshard,
     .shard_samples = replica_shard_samples,
     .steps_of = replica_steps_of,
@@ -363,6 +370,7 @@ static enum rc read_options(struct replica *r, const struct replica_options *opt
     r->batch = options->batch == 0 ? usual.batch : options->batch;
     r->accumulate = options->accumulate == 0 ? 1 : options->accumulate;
     r->clip = options->clip;
+    r->rate_factor = 1.0;
     r->epochs_total = options->epochs_total;
     r->has_schedule = steps > 0 || !(options->epochs_total > 0.0);
     if (!r->has_schedule) steps = 1; /* enough to check the text */

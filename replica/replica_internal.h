@@ -32,6 +32,7 @@ struct replica {
     char data[256];
     double epochs_total;
     double clip;
+    double rate_factor; /* of the learning rate, beside the schedule's */
     uint32_t accumulate;
     uint64_t stream_seed; /* of dropout, too */
     float *accumulated;   /* sum of a step's earlier gradients; NULL without accumulation */

@@ -84,7 +84,7 @@ static enum rc update_part(void *context, const struct team_part *part)
         .moments = model_plane(r->model, SECTION_MOMENTS),
         .values = model_plane(r->model, SECTION_PARAMETERS),
         .workspace = r->workspace,
-        .factor = schedule_factor(&r->schedule, r->step),
+        .factor = r->rate_factor * schedule_factor(&r->schedule, r->step),
         .count = r->updates + 1,
     };
     const struct optimizer_part mine = {part->backend, part->lane, part->lanes, part->begin,
@@ -201,6 +201,7 @@ static enum rc run_hogwild(struct replica *r, uint32_t steps, const atomic_bool 
         .share = r->share,
         .optimizer = &r->optimizer,
         .schedule = &r->schedule,
+        .rate_factor = r->rate_factor,
         .clip = r->clip,
         .stream = r->stream_seed,
         .step = r->step,

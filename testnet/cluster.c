@@ -178,6 +178,7 @@ void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *boo
                                    .seed = cluster->options.seed,
                                    .goal.steps = cluster->options.steps,
                                    .batch = BATCH,
+                                   .rate_scaling = cluster->options.rate_scaling,
                                    .report_every_ns = 5 * NS_PER_S,
                                    .checkpoint_every_ns = 5 * NS_PER_S,
                                    .join_timeout_ns = 30 * NS_PER_S,

@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
+#include "replica/quadratic.h"
 #include "testnet/cluster.h"
 
 #include <math.h>
@@ -189,6 +190,61 @@ static void a_full_grid_is_exact_after_two_rounds(void **state)
     cluster_destroy(cluster);
 }
 
+/* Rates as last set, by peer; learners have no context of their own. */
+static struct learner_ops spied[4];
+static struct learner *learners[4];
+static double rates[4];
+static uint32_t changes[4];
+
+static void spy(struct learner *learner, double factor)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        if (learners[i] != learner) continue;
+        if (factor > rates[i]) assert_true(factor - rates[i] < 0.5); /* never at once */
+        rates[i] = factor;
+        changes[i]++;
+    }
+}
+
+static struct learner *spied_learner(void *context, uint32_t peer)
+{
+    struct quadratic_options options = {
+        .values = VALUES, .curvature = 1, .learning_rate = 0.01, .seed = 1, .stream_seed = peer};
+
+    (void)context;
+    assert_int_equal(quadratic_create(&options, &learners[peer]), RC_OK);
+    spied[peer] = *learners[peer]->ops;
+    spied[peer].set_rate_factor = spy;
+    learners[peer]->ops = &spied[peer];
+    rates[peer] = 1;
+    changes[peer] = 0;
+    return learners[peer];
+}
+
+/* --lr-scaling linear: n times the rate after a while, less at once when a peer has gone. */
+static void the_rate_follows_who_averages(void **state)
+{
+    (void)state;
+    struct cluster_options options = {
+        .peers = 4, .rate_scaling = RATE_LINEAR, .learner = spied_learner};
+    struct cluster *cluster = start(options, 1, "local-sgd:H=8");
+
+    cluster_run(cluster, 10 * NS_PER_S);
+    for (uint32_t i = 0; i < 4; i++) {
+        assert_true(rates[i] == 4 && changes[i] > 10);
+    }
+    cluster_crash(cluster, 2);
+    cluster_run(cluster, 20 * NS_PER_S);
+    assert_true(rates[0] == 3 && rates[1] == 3 && rates[3] == 3);
+    cluster_destroy(cluster);
+
+    options.rate_scaling = RATE_AS_GIVEN;
+    cluster = start(options, 1, "local-sgd:H=8");
+    cluster_run(cluster, 5 * NS_PER_S);
+    assert_int_equal(changes[0] + changes[1] + changes[2] + changes[3], 0);
+    cluster_destroy(cluster);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -196,6 +252,7 @@ int main(void)
         cmocka_unit_test(every_method_trains_to_the_common_optimum),
         cmocka_unit_test(training_waits_where_the_method_says_so),
         cmocka_unit_test(nobody_waits_for_the_dead),
+        cmocka_unit_test(the_rate_follows_who_averages),
         cmocka_unit_test(a_full_grid_is_exact_after_two_rounds),
     };
 

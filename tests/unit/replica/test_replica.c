@@ -248,6 +248,42 @@ static void moments_go_on_with_the_updates_behind_them(void **state)
     owner->ops->destroy(owner);
 }
 
+/* On top of the schedule: twice the factor, twice the step. */
+static void a_factor_multiplies_the_rate(void **state)
+{
+    struct replica_options options = options_of("linear:classes");
+    struct learner *learner[2];
+    float *before, *after[2], *gradient;
+    size_t count;
+
+    options.optimizer = "sgd";
+    for (int k = 0; k < 2; k++) {
+        learner[k] = make(*state, &options);
+    }
+    count = count_of(learner[0], SECTION_PARAMETERS);
+    before = values_of(learner[0], SECTION_PARAMETERS);
+    gradient = mem_array(count, sizeof(float));
+    for (size_t i = 0; i < count; i++) {
+        gradient[i] = 1;
+    }
+    learner[1]->ops->set_rate_factor(learner[1], 2.0);
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(learner[k]->ops->step(learner[k], gradient), RC_OK);
+        after[k] = values_of(learner[k], SECTION_PARAMETERS);
+    }
+    for (size_t i = 0; i < count; i++) {
+        float once = before[i] - after[0][i], twice = before[i] - after[1][i];
+
+        assert_true(once > 0 && fabsf(twice - 2 * once) < 1e-6F);
+    }
+    for (int k = 0; k < 2; k++) {
+        mem_free(after[k]);
+        learner[k]->ops->destroy(learner[k]);
+    }
+    mem_free(before);
+    mem_free(gradient);
+}
+
 static void a_model_that_is_no_longer_finite_is_told(void **state)
 {
     struct replica_options options = options_of("mlp");
@@ -455,6 +491,7 @@ int main(void)
         cmocka_unit_test(every_kind_of_share_trains),
         cmocka_unit_test(stop_is_honoured_between_steps_and_no_steps_need_no_data),
         cmocka_unit_test(moments_go_on_with_the_updates_behind_them),
+        cmocka_unit_test(a_factor_multiplies_the_rate),
         cmocka_unit_test(a_model_that_is_no_longer_finite_is_told),
         cmocka_unit_test(the_schedule_follows_the_shared_step),
         cmocka_unit_test(a_gradient_and_a_step_are_a_training_step),
