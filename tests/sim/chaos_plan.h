@@ -131,14 +131,14 @@ static inline void plan_make(struct chaos_plan *plan, uint64_t seed)
     rng_init(&rng, seed, 0x63686173); /* "chas" */
     memset(plan, 0, sizeof *plan);
     plan->seed = seed;
-    plan->peers = 3 + (uint32_t)rng_below(&rng, rng_below(&rng, 3) == 0 ? 10 : 4);
+    plan->peers = 3 + (uint32_t)rng_below(&rng, rng_below(&rng, 6) == 0 ? 10 : 4);
     plan->is_pair = rng_below(&rng, 2) == 0;
     plan->does_kill = rng_below(&rng, 2) == 0;
     plan->is_rough = rng_below(&rng, 4) == 0;
     plan->codec = codecs[rng_below(&rng, 4)];
-    plan->values = 50 + (size_t)rng_below(&rng, 2000);
+    plan->values = 50 + (size_t)rng_below(&rng, 1000);
     plan->steps = 1u << rng_below(&rng, 3);
-    if (rng_below(&rng, 8) == 0 && plan->peers <= 6) {
+    if (rng_below(&rng, 10) == 0 && plan->peers <= 5) {
         plan->values += 40000; /* two chunks */
         plan->steps = 1;
     }

@@ -47,7 +47,7 @@ static void sixteen_cold_starts_make_one_swarm(void **state)
     uint64_t slowest_ns = 0;
 
     (void)state;
-    FOR_EACH_SEED (seed, 6) {
+    FOR_EACH_SEED (seed, 4) {
         struct cluster_options options = {.peers = COLD + 1,
                                           .seed = seed,
                                           .latency_ns = NS_PER_MS,
