@@ -35,6 +35,7 @@ int command_generate(struct options *options);
 int command_export(struct options *options);
 int command_keygen(struct options *options);
 int command_status(struct options *options);
+int command_top(struct options *options);
 int command_doctor(struct options *options);
 int command_bench(struct options *options);
 int command_simulate(struct options *options); /* testnet/command_simulate.c */

@@ -1,82 +1,51 @@
-/* command_status: asks a running peer how it is doing and prints the answer. */
+/* command_status: asks a running peer how it is doing and prints the answer; `top` goes on asking.
+ */
 #include "peer/command.h"
 
 #include "base/mem.h"
 #include "peer/keys.h"
 #include "peer/observer.h"
+#include "peer/status_view.h"
 #include "replica/json.h"
 
+#include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
-static const char *text_or_dash(const struct json *json, const char *key)
+struct screen {
+    bool is_json;
+    bool is_terminal; /* drawn over, not one below the other */
+    uint64_t left;    /* answers yet to be shown; UINT64_MAX: no end */
+    enum rc rc;
+    struct fault why;
+};
+
+static enum rc prepare(const struct options *options, struct swarm_secret *secret,
+                       struct observer_options *observer, struct fault *why)
 {
-    const char *text = json_get_text(json, key);
+    size_t count;
+    enum rc rc = secure_start();
 
-    return text != NULL ? text : "-";
-}
-
-static void print_number(const struct json *json, const char *label, const char *key)
-{
-    double value;
-
-    if (json_get_real(json, key, &value)) printf("%-20s %.6g\n", label, value);
-}
-
-static void print_member(const struct json *member)
-{
-    double rtt = 0, sent = 0, received = 0;
-
-    (void)json_get_real(member, "rtt_ms", &rtt); /* null until measured: printed as 0 */
-    (void)json_get_real(member, "bytes_sent", &sent);
-    (void)json_get_real(member, "bytes_received", &received);
-    printf("  %-10.8s %-22s %-8s %8.2f %10.1f %10.1f\n", text_or_dash(member, "id"),
-           text_or_dash(member, "address"), text_or_dash(member, "state"), rtt, sent / 1e6,
-           received / 1e6);
-}
-
-static void print_table(const struct json *json)
-{
-    const struct json *members = json_get(json, "members");
-
-    printf("%-20s %s\n", "peer", text_or_dash(json, "peer"));
-    printf("%-20s %s\n", "address", text_or_dash(json, "address"));
-    printf("%-20s %s\n", "state", text_or_dash(json, "state"));
-    printf("%-20s %s\n", "model", text_or_dash(json, "model"));
-    printf("%-20s %s\n", "averaging", text_or_dash(json, "averaging"));
-    print_number(json, "step", "step");
-    print_number(json, "round", "round");
-    print_number(json, "loss", "loss");
-    print_number(json, "accuracy", "accuracy");
-    print_number(json, "samples/s", "samples_per_s");
-    print_number(json, "consensus distance", "consensus_distance");
-    if (members == NULL || json_count(members) == 0) {
-        printf("%-20s none\n", "members");
-        return;
-    }
-    printf("%zu members\n  %-10s %-22s %-8s %8s %10s %10s\n", json_count(members), "id", "address",
-           "state", "rtt ms", "sent MB", "recv MB");
-    for (size_t i = 0; i < json_count(members); i++) {
-        print_member(json_at(members, i));
-    }
+    if (rc != RC_OK) return fault_set(why, rc, "libsodium does not start; reinstall it");
+    *observer = (struct observer_options){.address = options_arguments(options, &count)[0],
+                                          .swarm = secret,
+                                          .identity = options_text(options, "identity"),
+                                          .timeout_ns = options_ns(options, "join-timeout")};
+    return keys_swarm(options_text(options, "swarm-name"), options_text(options, "swarm-key"),
+                      secret, why);
 }
 
 int command_status(struct options *options)
 {
     struct swarm_secret secret;
+    struct observer_options observer;
     struct fault why = {""};
     struct json *json = NULL;
     char *text = NULL;
-    size_t count;
-    enum rc rc = secure_start();
+    enum rc rc = prepare(options, &secret, &observer, &why);
 
-    if (rc == RC_OK) {
-        rc = keys_swarm(options_text(options, "swarm-name"), options_text(options, "swarm-key"),
-                        &secret, &why);
-    }
-    if (rc == RC_OK) {
-        rc = observer_status(options_arguments(options, &count)[0], &secret,
-                             options_ns(options, "join-timeout"), &text, &why);
-    }
+    if (rc == RC_OK) rc = observer_status(&observer, &text, &why);
     if (rc == RC_OK) rc = json_parse(text, strlen(text), &json, &why);
     mem_free(text);
     if (rc != RC_OK) {
@@ -87,7 +56,60 @@ int command_status(struct options *options)
         command_print_json(json);
         return EXIT_DONE;
     }
-    print_table(json);
+    status_print(stdout, json, 0, 0);
     json_destroy(json);
     return EXIT_DONE;
+}
+
+static void draw(const struct json *json)
+{
+    struct winsize size = {.ws_row = 0};
+
+    (void)ioctl(STDOUT_FILENO, TIOCGWINSZ, &size); /* without an answer: not cut */
+    fputs("\033[H\033[J", stdout);
+    status_print(stdout, json, size.ws_col, size.ws_row > 0 ? size.ws_row - 1u : 0);
+}
+
+static bool on_status(void *context, const char *text, size_t bytes)
+{
+    struct screen *screen = context;
+    struct json *json = NULL;
+
+    screen->rc = json_parse(text, bytes, &json, &screen->why);
+    if (screen->rc != RC_OK) return false;
+    if (screen->is_json) {
+        command_print_json(json);
+    } else if (screen->is_terminal) {
+        draw(json);
+        json_destroy(json);
+    } else {
+        status_print(stdout, json, 0, 0);
+        json_destroy(json);
+    }
+    fflush(stdout);
+    return ferror(stdout) == 0 && (screen->left == UINT64_MAX || --screen->left > 0);
+}
+
+int command_top(struct options *options)
+{
+    struct swarm_secret secret;
+    struct observer_options observer;
+    struct fault why = {""};
+    struct screen screen = {.is_json = options_flag(options, "json"),
+                            .is_terminal = isatty(STDOUT_FILENO) == 1,
+                            .left = UINT64_MAX};
+    enum rc rc = prepare(options, &secret, &observer, &why);
+
+    if (options_is_set(options, "times")) screen.left = options_count(options, "times");
+    if (rc == RC_OK) {
+        rc = observer_watch(&observer, options_ns(options, "every"), on_status, &screen, &why);
+    }
+    if (rc == RC_CANCELLED) return EXIT_DONE; /* that is how one leaves it */
+    if (rc == RC_OK && screen.rc != RC_OK) {
+        rc = screen.rc;
+        why = screen.why;
+    }
+    if (rc == RC_OK) return EXIT_DONE;
+    (void)command_failed(rc, &why);
+    return EXIT_FAILED;
 }

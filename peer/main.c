@@ -20,10 +20,10 @@ static const command_function commands[COMMAND_COUNT] = {
     [COMMAND_DISTILL] = command_distill,   [COMMAND_AVERAGE] = command_average,
     [COMMAND_EVAL] = command_eval,         [COMMAND_REPORT] = command_report,
     [COMMAND_INSPECT] = command_inspect,   [COMMAND_KEYGEN] = command_keygen,
-    [COMMAND_STATUS] = command_status,     [COMMAND_DOCTOR] = command_doctor,
-    [COMMAND_BENCH] = command_bench,       [COMMAND_PREDICT] = command_predict,
-    [COMMAND_EXPORT] = command_export,     [COMMAND_GENERATE] = command_generate,
-    [COMMAND_SIMULATE] = command_simulate,
+    [COMMAND_TOP] = command_top,           [COMMAND_STATUS] = command_status,
+    [COMMAND_DOCTOR] = command_doctor,     [COMMAND_BENCH] = command_bench,
+    [COMMAND_PREDICT] = command_predict,   [COMMAND_EXPORT] = command_export,
+    [COMMAND_GENERATE] = command_generate, [COMMAND_SIMULATE] = command_simulate,
 };
 
 static int print_config(const struct options *options)

@@ -67,7 +67,9 @@ static struct json *member_json(const struct node *node, const struct member_vie
     struct json *json = json_object_create();
     char id[PEER_ID_TEXT];
     uint64_t sent, received;
+    struct trust_view trusted;
 
+    (void)trust_view(node->trust, view->id, node_now(node), &trusted); /* a clean sheet: 0 */
     peer_id_format(view->id, id);
     links_peer_bytes(node->links, view->id, &sent, &received);
     json_set_text(json, "id", id);
@@ -78,7 +80,7 @@ static struct json *member_json(const struct node *node, const struct member_vie
     json_set_count(json, "bytes_received", received);
     json_set_text(json, "nat", nat_class_name(view->nat));
     json_set_bool(json, "is_relayed", node_is_relayed(node, view->id));
-    json_set_real(json, "score", 0.0);
+    json_set_real(json, "score", trusted.score);
     json_set_text(json, "last_failure",
                   node->round == NULL ? NULL : round_last_failure(node->round, view->id));
     return json;
@@ -109,6 +111,21 @@ static void set_links(const struct node *node, struct json *json)
     json_set_count(json, "handshakes_refused", counts.handshakes_refused);
     json_set_count(json, "frames_refused", counts.frames_refused);
     json_set_count(json, "handshakes_replayed", counts.replays);
+}
+
+/* What others did to us, by reason, and how often one lost its link for it. */
+static void set_offences(const struct node *node, struct json *json)
+{
+    struct json *offences = json_object_create();
+    uint64_t counts[SCORE_REASONS], bans;
+
+    trust_totals(node->trust, counts, &bans);
+    for (unsigned reason = 0; reason < SCORE_REASONS; reason++) {
+        if (reason == SCORE_COMMITTED) continue;
+        json_set_count(offences, score_reason_name((enum score_reason)reason), counts[reason]);
+    }
+    json_set_count(offences, "bans", bans);
+    json_set(json, "offences", offences);
 }
 
 char *node_status_text(const struct node *node, size_t bytes_max)
@@ -166,6 +183,7 @@ struct json *node_status(const struct node *node, size_t members_max)
     json_set_count(json, "rounds_aborted", report.rounds_aborted);
     json_set_text(json, "last_abort_reason", report.last_abort_reason);
     set_links(node, json);
+    set_offences(node, json);
     json_set_count(json, "members_count", membership_count(node->membership));
     json_set(json, "admission", node_admission_json(node));
     json_set(json, "members", members_json(node, members_max));

@@ -1,8 +1,10 @@
-/* An observer: one link, one question, one answer, on a loop of its own. */
+/* An observer: one link, a question, an answer, on a loop of its own. */
 #include "peer/observer.h"
 
 #include "base/bytes.h"
+#include "base/file.h"
 #include "base/mem.h"
+#include "peer/keys.h"
 #include "peer/link.h"
 
 #include <stdio.h>
@@ -10,10 +12,14 @@
 struct observer {
     struct env *env;
     struct links *links;
-    char *text;
+    struct peer_id peer;
+    const struct observer_options *options;
+    bool (*on_status)(void *context, const char *text, size_t bytes);
+    void *context;
     enum rc rc;
     bool is_done;
-    uint64_t deadline_ns;
+    uint64_t deadline_ns;       /* of the answer that is awaited */
+    uint64_t every_ns, next_ns; /* UINT64_MAX: an answer is awaited, or no link yet */
     struct fault why;
 };
 
@@ -25,18 +31,28 @@ static void finish(struct observer *observer, enum rc rc, const char *why)
     observer->env->ops->stop(observer->env);
 }
 
+static void ask(struct observer *observer)
+{
+    struct message message = {.type = MESSAGE_STATUS_REQ};
+
+    observer->next_ns = UINT64_MAX;
+    observer->deadline_ns =
+        observer->env->ops->now_ns(observer->env) + observer->options->timeout_ns;
+    if (links_send(observer->links, observer->peer, &message) != RC_OK) {
+        finish(observer, RC_CLOSED, "the peer hung up");
+    }
+}
+
 static void on_open(void *context, struct peer_id peer, const struct hello *hello,
                     const char *address, bool is_dialled)
 {
     struct observer *observer = context;
-    struct message message = {.type = MESSAGE_STATUS_REQ};
 
     (void)hello;
     (void)address;
     (void)is_dialled;
-    if (links_send(observer->links, peer, &message) != RC_OK) {
-        finish(observer, RC_CLOSED, "the peer hung up");
-    }
+    observer->peer = peer;
+    ask(observer);
 }
 
 static void on_message(void *context, struct peer_id peer, const struct message *message)
@@ -45,13 +61,13 @@ static void on_message(void *context, struct peer_id peer, const struct message 
 
     (void)peer;
     if (message->type != MESSAGE_STATUS || observer->is_done) return;
-    observer->text = mem_alloc(message->as.status.text_bytes + 1);
-    if (observer->text == NULL) {
-        finish(observer, RC_NOMEM, "out of memory");
-        return;
+    if (observer->on_status(observer->context, message->as.status.text,
+                            message->as.status.text_bytes)) {
+        observer->next_ns = observer->env->ops->now_ns(observer->env) + observer->every_ns;
+        observer->deadline_ns = UINT64_MAX;
+    } else {
+        finish(observer, RC_OK, "");
     }
-    memcpy(observer->text, message->as.status.text, message->as.status.text_bytes);
-    finish(observer, RC_OK, "");
 }
 
 static void on_data(void *context, struct peer_id peer, const struct inner_header *header,
@@ -119,6 +135,7 @@ static void env_wake(void *context)
 
     links_tick(observer->links, now_ns);
     if (now_ns >= observer->deadline_ns) finish(observer, RC_TIMEOUT, "no answer in time");
+    if (now_ns >= observer->next_ns && !observer->is_done) ask(observer);
     observer->env->ops->wake_at(observer->env, now_ns + 50 * NS_PER_MS);
 }
 
@@ -128,7 +145,7 @@ static void env_signal(void *context, int signal)
     finish(context, RC_CANCELLED, "stopped");
 }
 
-static enum rc ask(struct observer *observer, const char *address, struct links_options *options)
+static enum rc visit(struct observer *observer, struct links_options *options)
 {
     struct links_events events = {.context = observer,
                                   .on_open = on_open,
@@ -152,41 +169,82 @@ static enum rc ask(struct observer *observer, const char *address, struct links_
     observer->links = links_create(options, &events);
     if (observer->links == NULL) return fault_set(&observer->why, RC_NOMEM, "out of memory");
     observer->env->ops->set_events(observer->env, &env_events);
-    rc = links_dial(observer->links, address);
-    if (rc != RC_OK) return fault_set(&observer->why, rc, "%s: %s", address, rc_text(rc));
+    rc = links_dial(observer->links, observer->options->address);
+    if (rc != RC_OK) {
+        return fault_set(&observer->why, rc, "%s: %s", observer->options->address, rc_text(rc));
+    }
     observer->env->ops->wake_at(observer->env, 0);
     uv_env_run(observer->env);
     return observer->rc;
 }
 
-MUST_USE enum rc observer_status(const char *address, const struct swarm_secret *swarm,
-                                 uint64_t timeout_ns, char **text, struct fault *why)
+static enum rc load_identity(struct observer *observer, struct identity *identity,
+                             struct fault *why)
 {
-    struct observer observer = {.rc = RC_CANCELLED};
+    const char *path = observer->options->identity;
+
+    if (path != NULL && !file_is_there(path)) {
+        return fault_set(why, RC_IO,
+                         "cannot read the identity %s: no such file; make one with 'grapevine "
+                         "keygen'",
+                         path);
+    }
+    return keys_identity(observer->env, path, identity, why);
+}
+
+MUST_USE enum rc observer_watch(const struct observer_options *options, uint64_t every_ns,
+                                bool (*on_status)(void *context, const char *text, size_t bytes),
+                                void *context, struct fault *why)
+{
+    struct observer observer = {.options = options,
+                                .on_status = on_status,
+                                .context = context,
+                                .rc = RC_CANCELLED,
+                                .every_ns = every_ns,
+                                .next_ns = UINT64_MAX};
     struct uv_env_options env_options = {.folder = NULL};
-    struct links_options options = {.swarm = swarm};
+    struct links_options links = {.swarm = options->swarm};
     struct identity identity;
-    uint8_t seed[SECRET_BYTES];
     enum rc rc = uv_env_create(&env_options, &observer.env, why);
 
     if (rc != RC_OK) return rc;
-    observer.env->ops->entropy(observer.env, seed, sizeof seed);
-    identity_from_seed(seed, &identity);
-    observer.deadline_ns = observer.env->ops->now_ns(observer.env) + timeout_ns;
-    options.env = observer.env;
-    options.identity = &identity;
-    memcpy(options.hello.public_key, identity.public_key, sizeof options.hello.public_key);
-    options.hello.incarnation = 1;
-    options.hello.role = HELLO_OBSERVER;
-    rc = ask(&observer, address, &options);
-    if (rc == RC_OK) {
-        *text = observer.text;
-    } else {
-        mem_free(observer.text);
-        fault_set(why, rc, "%s", observer.why.text);
+    rc = load_identity(&observer, &identity, why);
+    if (rc != RC_OK) {
+        uv_env_destroy(observer.env);
+        return rc;
     }
+    observer.deadline_ns = observer.env->ops->now_ns(observer.env) + options->timeout_ns;
+    links.env = observer.env;
+    links.identity = &identity;
+    memcpy(links.hello.public_key, identity.public_key, sizeof links.hello.public_key);
+    links.hello.incarnation = 1;
+    links.hello.role = HELLO_OBSERVER;
+    rc = visit(&observer, &links);
+    if (rc != RC_OK) fault_set(why, rc, "%s", observer.why.text);
     links_destroy(observer.links);
     uv_env_destroy(observer.env);
     identity_wipe(&identity);
     return rc;
+}
+
+/* The first answer is the last. */
+static bool keep_text(void *context, const char *text, size_t bytes)
+{
+    char **kept = context;
+
+    *kept = mem_alloc(bytes + 1);
+    if (*kept != NULL) memcpy(*kept, text, bytes);
+    return false;
+}
+
+MUST_USE enum rc observer_status(const struct observer_options *options, char **text,
+                                 struct fault *why)
+{
+    char *kept = NULL;
+    enum rc rc = observer_watch(options, 0, keep_text, &kept, why);
+
+    if (rc != RC_OK) return rc;
+    if (kept == NULL) return fault_set(why, RC_NOMEM, "out of memory");
+    *text = kept;
+    return RC_OK;
 }

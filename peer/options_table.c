@@ -13,6 +13,7 @@
 #define LEARNS      (RUNS | ON(DISTILL))
 #define JUDGES      (ON(AVERAGE) | ON(EVAL))
 #define ASKS        (ON(PREDICT) | ON(GENERATE))
+#define ASKS_PEERS  (ON(STATUS) | ON(TOP))
 #define EVERYWHERE  (~0u)
 
 const struct command_row command_rows[COMMAND_COUNT] = {
@@ -73,6 +74,10 @@ const struct command_row command_rows[COMMAND_COUNT] = {
                         "docs/admission.md says how to run a swarm with certificates."},
     [COMMAND_STATUS] = {"status", "HOST:PORT", 1, 1, "ask a running peer how it is doing",
                         "grapevine status 127.0.0.1:7077 --json", NULL},
+    [COMMAND_TOP] = {"top", "HOST:PORT", 1, 1, "watch a running peer and its swarm",
+                     "grapevine top 127.0.0.1:7077",
+                     "Drawn anew every second on a terminal, line below line elsewhere. Ctrl-C "
+                     "ends it."},
     [COMMAND_DOCTOR] = {"doctor", "", 0, 0, "check this machine and its way to the swarm",
                         "grapevine doctor --bootstrap 192.0.2.7:7077 --swarm-key swarm.key",
                         "Within 5 s: each finding is fine, a note or broken, with what to do. The "
@@ -99,13 +104,13 @@ const struct option_row option_rows[] = {
      false},
     {"public", OPTION_SWITCH, GROUP_SWARM, ON(PEER), NULL, NULL, 0, 0,
      "listen beyond this machine although anybody may join (no --swarm-key)", false},
-    {"swarm-name", OPTION_TEXT, GROUP_SWARM, RUNS | ON(STATUS) | ON(DOCTOR), "NAME", "default", 0,
+    {"swarm-name", OPTION_TEXT, GROUP_SWARM, RUNS | ASKS_PEERS | ON(DOCTOR), "NAME", "default", 0,
      0, "peers of another name do not talk to this one", false},
     {"advertise", OPTION_TEXT, GROUP_SWARM, ON(PEER), "HOST:PORT", NULL, 0, 0,
      "address to tell others, where it differs from --listen", false},
     {"identity", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "FILE", NULL, 0, 0,
      "key file of this peer, made on first use (default identity.key in --out)", false},
-    {"swarm-key", OPTION_TEXT, GROUP_SWARM, RUNS | ON(STATUS) | ON(DOCTOR), "FILE", NULL, 0, 0,
+    {"swarm-key", OPTION_TEXT, GROUP_SWARM, RUNS | ASKS_PEERS | ON(DOCTOR), "FILE", NULL, 0, 0,
      "only holders of this key may join", false},
     {"allow", OPTION_TEXT, GROUP_SWARM, ON(PEER), "FILE", NULL, 0, 0,
      "only peers whose public keys stand in it, one a line, are linked with; read again on SIGHUP",
@@ -116,7 +121,7 @@ const struct option_row option_rows[] = {
      "this peer's, from the owner; with --authority every other member must show one too", false},
     {"deny", OPTION_TEXT, GROUP_SWARM, ON(PEER), "FILE", NULL, 0, 0,
      "keys that --authority has shut out, in a signed list; read again on SIGHUP", false},
-    {"join-timeout", OPTION_DURATION, GROUP_SWARM, ON(PEER) | ON(STATUS), "T", "30s", 0.001, 86400,
+    {"join-timeout", OPTION_DURATION, GROUP_SWARM, ON(PEER) | ASKS_PEERS, "T", "30s", 0.001, 86400,
      "give up if nobody has answered by then", false},
     {"http", OPTION_TEXT, GROUP_OUTPUT, ON(PEER), "ADDR:PORT", NULL, 0, 0,
      "status page, /status.json and /metrics for whoever can reach this address; a port alone: "
@@ -126,6 +131,12 @@ const struct option_row option_rows[] = {
      "pass on so much for peers that cannot be dialled, at most a tenth of --rate-limit; 0: "
      "nothing",
      false},
+    {"identity", OPTION_TEXT, GROUP_SWARM, ASKS_PEERS, "FILE", NULL, 0, 0,
+     "key file to ask with, where only listed keys may (default: a passing one)", false},
+    {"every", OPTION_DURATION, GROUP_OUTPUT, ON(TOP), "T", "1s", 0.05, 86400, "how often to ask",
+     false},
+    {"times", OPTION_COUNT, GROUP_OUTPUT, ON(TOP), "N", NULL, 1, 1e15,
+     "leave after N answers (default: stay)", false},
     {"rate-limit", OPTION_RATE, GROUP_SWARM, RUNS, "RATE", NULL, 64000, 1e11,
      "never send, nor receive, more than this of all links together: 10mbit, 1gbit", false},
 

@@ -66,6 +66,11 @@ expect "grapevine_step"
 [ $? -eq 1 ] || fail "a port that is taken: $(cat "$WORK/taken")"
 grep -qi "^grapevine: cannot listen on --http $http: address already in use" "$WORK/taken" || fail "$(cat "$WORK/taken")"
 
+# The same over the swarm's own port: once for people, and watched for scripts.
+"$GRAPEVINE" status "${PEER_ADDRESS[a]}" >"$WORK/status" || fail "status"
+grep -qE "alive +(unknown|public|outbound-only) " "$WORK/status" || fail "$(cat "$WORK/status")"
+[ "$("$GRAPEVINE" top "${PEER_ADDRESS[a]}" --times 2 --every 100ms --json | grep -c '"last_failure":')" = 2 ] || fail "top"
+
 kill -TERM "${PEER_PID[a]}"
 wait_exit a
 [ $? -eq 143 ] || fail "exit code after SIGTERM"

@@ -1,0 +1,123 @@
+/* status_view: formatting alone. Bytes that a terminal would obey are shown as question marks. */
+#include "peer/status_view.h"
+
+#include "base/units.h"
+#include "replica/json.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+enum { LINE_BYTES = 400, HEAD_LINES = 9 };
+
+struct view {
+    FILE *file;
+    size_t columns;
+};
+
+__attribute__((format(printf, 2, 3))) static void put(const struct view *view, const char *format,
+                                                      ...)
+{
+    char line[LINE_BYTES];
+    va_list arguments;
+    size_t length;
+
+    va_start(arguments, format);
+    (void)vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    for (char *c = line; *c != '\0'; c++) {
+        if ((unsigned char)*c < ' ' || (unsigned char)*c > '~') *c = '?';
+    }
+    length = strlen(line);
+    if (view->columns > 0 && view->columns < length) length = view->columns;
+    while (length > 0 && line[length - 1] == ' ') {
+        length--;
+    }
+    line[length] = '\0';
+    (void)fprintf(view->file, "%s\n", line);
+}
+
+static const char *text_or_dash(const struct json *json, const char *key)
+{
+    const char *text = json_get_text(json, key);
+
+    return text != NULL ? text : "-";
+}
+
+static const char *number(const struct json *json, const char *key, const char *format,
+                          char text[32])
+{
+    double value;
+
+    if (!json_get_real(json, key, &value)) return "-";
+    if (strcmp(format, "%.6g") == 0)
+        (void)snprintf(text, 32, "%.6g", value);
+    else if (strcmp(format, "%.1f") == 0)
+        (void)snprintf(text, 32, "%.1f", value);
+    else
+        (void)snprintf(text, 32, "%.2f", value);
+    return text;
+}
+
+static const char *bytes_of(const struct json *json, const char *key, char text[32])
+{
+    uint64_t value = 0;
+
+    (void)json_get_count(json, key, &value);
+    return units_format_bytes(value, text, 32);
+}
+
+static void put_head(const struct view *view, const struct json *status)
+{
+    char texts[4][32];
+
+    put(view, "peer       %s  at %s", text_or_dash(status, "peer"),
+        text_or_dash(status, "address"));
+    put(view, "state      %s, NAT %s, up %s s", text_or_dash(status, "state"),
+        text_or_dash(status, "nat"), number(status, "uptime_s", "%.1f", texts[0]));
+    put(view, "model      %s", text_or_dash(status, "model"));
+    put(view, "averaging  %s", text_or_dash(status, "averaging"));
+    put(view, "training   step %s, loss %s, accuracy %s, %s samples/s",
+        number(status, "step", "%.6g", texts[0]), number(status, "loss", "%.6g", texts[1]),
+        number(status, "accuracy", "%.6g", texts[2]),
+        number(status, "samples_per_s", "%.6g", texts[3]));
+    put(view, "rounds     %s ok, %s given up, consensus distance %s",
+        number(status, "rounds_ok", "%.6g", texts[0]),
+        number(status, "rounds_aborted", "%.6g", texts[1]),
+        number(status, "consensus_distance", "%.6g", texts[2]));
+    put(view, "traffic    %s sent, %s received", bytes_of(status, "bytes_sent", texts[0]),
+        bytes_of(status, "bytes_received", texts[1]));
+}
+
+static void put_member(const struct view *view, const struct json *member)
+{
+    const char *failure = json_get_text(member, "last_failure");
+    char texts[4][32];
+
+    put(view, "%-9.8s %-22s %-8s %-13s %9s %11s %11s %7s  %s", text_or_dash(member, "id"),
+        text_or_dash(member, "address"), text_or_dash(member, "state"), text_or_dash(member, "nat"),
+        number(member, "rtt_ms", "%.2f", texts[0]), bytes_of(member, "bytes_sent", texts[1]),
+        bytes_of(member, "bytes_received", texts[2]), number(member, "score", "%.1f", texts[3]),
+        failure == NULL ? "" : failure);
+}
+
+void status_print(FILE *file, const struct json *status, size_t columns, size_t lines)
+{
+    struct view view = {file, columns};
+    const struct json *members = json_get(status, "members");
+    size_t count = members == NULL ? 0 : json_count(members);
+    size_t shown = lines > HEAD_LINES && lines - HEAD_LINES < count ? lines - HEAD_LINES : count;
+    uint64_t known = count;
+
+    (void)json_get_count(status, "members_count", &known);
+    put_head(&view, status);
+    if (count == 0) {
+        put(&view, "members    none");
+        return;
+    }
+    put(&view, "%-9s %-22s %-8s %-13s %9s %11s %11s %7s  %s", "member", "address", "state", "NAT",
+        "rtt ms", "sent", "received", "score", "last round failed because");
+    for (size_t i = 0; i < shown; i++) {
+        put_member(&view, json_at(members, i));
+    }
+    if (shown < known) put(&view, "and %llu more", (unsigned long long)(known - shown));
+}

@@ -1,0 +1,90 @@
+/* status_view: what a person sees of a status, and that nothing in it reaches the terminal raw. */
+#include "tests/check.h"
+
+#include "base/mem.h"
+#include "peer/status_view.h"
+#include "replica/json.h"
+
+static void print(const char *status, size_t columns, size_t lines, char *text, size_t cap)
+{
+    FILE *file = tmpfile();
+    struct json *json = NULL;
+    struct fault why;
+    size_t count;
+
+    assert_non_null(file);
+    assert_int_equal(json_parse(status, strlen(status), &json, &why), RC_OK);
+    status_print(file, json, columns, lines);
+    json_destroy(json);
+    rewind(file);
+    count = fread(text, 1, cap - 1, file);
+    text[count] = '\0';
+    fclose(file);
+    assert_int_equal(mem_blocks(), 0);
+}
+
+static const char members[] =
+    "{\"peer\":\"p\",\"address\":\"a:1\",\"state\":\"training\",\"nat\":\"public\",\"step\":12,"
+    "\"members_count\":9,\"members\":["
+    "{\"id\":\"abcdefghijkl\",\"address\":\"192.0.2.1:7077\",\"state\":\"alive\",\"nat\":"
+    "\"unknown\","
+    "\"rtt_ms\":1.5,\"bytes_sent\":1048576,\"score\":-1,\"last_failure\":\"the link was lost\"},"
+    "{\"id\":\"two\",\"rtt_ms\":null},{\"id\":\"three\"},{\"id\":\"four\"}]}";
+
+static void members_are_rows_with_all_that_is_known(void **state)
+{
+    /* Id, address, state, NAT class, round trip, bytes, score and the reason; a dash where nothing
+     * is known, and how many are not shown. */
+    char text[8192];
+
+    (void)state;
+    print(members, 0, 0, text, sizeof text);
+    assert_non_null(
+        strstr(text, "abcdefgh  192.0.2.1:7077         alive    unknown            1.50"));
+    assert_non_null(strstr(text, "1.0 MiB"));
+    assert_non_null(strstr(text, "-1.0  the link was lost\n"));
+    assert_non_null(strstr(text, "\ntwo       -                      -        -"));
+    assert_non_null(strstr(text, "and 5 more\n"));
+    assert_non_null(strstr(text, "step 12, loss -"));
+    print("{}", 0, 0, text, sizeof text);
+    assert_non_null(strstr(text, "members    none\n"));
+}
+
+static void it_is_cut_to_the_terminal(void **state)
+{
+    /* No line is longer than asked for, none ends in a blank, and the rows fit. */
+    char text[8192], *line;
+    unsigned lines = 0;
+
+    (void)state;
+    print(members, 30, 11, text, sizeof text);
+    for (line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        assert_true(strlen(line) <= 30 && line[strlen(line) - 1] != ' ');
+        lines++;
+    }
+    assert_true(lines <= 11);
+}
+
+static void control_bytes_of_others_are_not_obeyed(void **state)
+{
+    /* An escape sequence in a member's address, line ends, and bytes beyond ASCII. */
+    char text[8192];
+
+    (void)state;
+    print("{\"peer\":\"\\u001b[2J\\u0007\\n\\u00e9\",\"members\":[{\"id\":\"\\u009b\"}]}", 0, 0,
+          text, sizeof text);
+    for (const char *c = text; *c != '\0'; c++) {
+        assert_true(*c == '\n' || (*c >= ' ' && *c <= '~'));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(members_are_rows_with_all_that_is_known),
+        cmocka_unit_test(it_is_cut_to_the_terminal),
+        cmocka_unit_test(control_bytes_of_others_are_not_obeyed),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
