@@ -24,7 +24,7 @@
 #include <math.h>
 
 #define CHAOS_FORM_NS   (40 * NS_PER_S)
-#define CHAOS_HEAL_NS (90 * NS_PER_S)
+#define CHAOS_HEAL_NS   (90 * NS_PER_S)
 #define CHAOS_SETTLE_NS (40 * NS_PER_S) /* a round in doubt is waited for 30 s */
 #define CHAOS_DRIFT     1e-5
 #define CHAOS_SLICE_NS  (250 * NS_PER_MS)
