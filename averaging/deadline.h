@@ -7,7 +7,10 @@
 
 #include <stdint.h>
 
-enum { DEADLINE_SAMPLES = 32 };
+enum {
+    DEADLINE_SAMPLES = 32,
+    DEADLINE_FEW = 8 /* fewer samples say little about how far they spread */
+};
 
 /* Zeroed is empty. */
 struct deadline {

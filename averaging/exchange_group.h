@@ -10,7 +10,7 @@ enum {
     GROUP_BALLOT_MAX = 256,
     GROUP_ATTEMPTS_MAX = 4, /* proposals joined in vain before the round is given up */
     GROUP_LEFT_MAX = 4,     /* proposals joined and left that are remembered */
-    GROUP_VAIN_MAX = 4      /* rounds of one proposer that began without us, who had joined; half as
+    GROUP_VAIN_MAX = 8      /* rounds of one proposer that began without us, who had joined; half as
                                many of one that is not proven */
 };
 /* How far one message may move us ahead, so that numbers cannot be used up: more rounds than any

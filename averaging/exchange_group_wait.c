@@ -36,15 +36,20 @@ static uint64_t patience_ns(const struct group *group)
     return longest < patience_floor_ns ? patience_floor_ns : longest;
 }
 
-/* Medians take sorting: once a phase, not at each look at the clock. */
+/* What few rounds have taught counts double, and other snapshots may wait for a step as ours do.
+ * Medians take sorting: once a phase, not at each look at the clock. */
 static void waits_learn(struct group *group)
 {
     uint64_t patience = patience_ns(group);
-
-    group->patience_ns = patience;
-    group->window_new_ns =
+    uint64_t window =
         deadline_window(&group->gathers, WINDOW_SPREAD, patience, window_floor_ns, patience_cap_ns);
-    group->window_proven_ns = group->window_new_ns > patience ? group->window_new_ns : patience;
+
+    if (group->gathers.count < DEADLINE_FEW) {
+        window = 2 * (window + deadline_median(&group->snapshots, 0));
+    }
+    group->patience_ns = patience;
+    group->window_new_ns = window;
+    group->window_proven_ns = window > patience ? window : patience;
 }
 
 static uint64_t window_ns(const struct group *group, uint32_t index)

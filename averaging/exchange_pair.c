@@ -174,6 +174,10 @@ static uint64_t deadline_ns(const struct pair *pair, struct peer_id partner)
     uint64_t first = first_deadline_ns + pair->options.chunks * first_chunk_ns;
     uint64_t floor = pair_is_proven(pair, partner) ? deadline_floor_ns : deadline_new_ns;
 
+    uint64_t twice = 2 * deadline_median(&pair->rounds, 0); /* the two ends take unlike times */
+
+    if (pair->rounds.count < DEADLINE_FEW) floor = deadline_floor_ns;
+    if (floor < twice) floor = twice;
     return deadline_window(&pair->rounds, DEADLINE_SPREAD, first, floor, deadline_cap_ns);
 }
 
@@ -181,6 +185,7 @@ static uint64_t answer_wait_ns(const struct pair *pair)
 {
     bool is_proven = pair_is_proven(pair, pair->partner.id);
 
+    if (pair->answers.count < DEADLINE_FEW) return answer_first_ns;
     return deadline_window(&pair->answers, DEADLINE_SPREAD, answer_first_ns,
                            is_proven ? answer_floor_ns : answer_new_ns, answer_first_ns);
 }
@@ -189,6 +194,7 @@ uint64_t pair_decision_wait_ns(const struct pair *pair)
 {
     bool is_proven = pair_is_proven(pair, pair->partner.id);
 
+    if (pair->decisions.count < DEADLINE_FEW) return decision_first_ns;
     return deadline_window(&pair->decisions, DEADLINE_SPREAD, decision_first_ns,
                            is_proven ? decision_floor_ns : decision_new_ns, decision_first_ns);
 }
@@ -601,6 +607,7 @@ static void pair_tick(struct exchange *exchange, uint64_t now_ns, struct command
         } else {
             bool is_offered = pair->state == PAIR_OFFERED;
 
+            if (is_offered) deadline_add(&pair->answers, 2 * (now_ns - pair->begun_ns));
             pair_score(partner, SCORE_MISS, "missed the deadline of a round", out);
             pair_abort(pair, is_offered ? ABORT_LOCAL : ABORT_DEADLINE,
                        is_offered ? "the partner did not answer" : "the deadline passed", out);

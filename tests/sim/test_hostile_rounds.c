@@ -23,7 +23,7 @@ static size_t values(void)
 
 static uint64_t settle_ns(void)
 {
-    return (is_long() ? 30 : 15) * NS_PER_S;
+    return (is_long() ? 40 : 30) * NS_PER_S;
 }
 
 static uint64_t watch_ns(void)
@@ -33,7 +33,7 @@ static uint64_t watch_ns(void)
 
 static double least_percent(void)
 {
-    return is_long() ? 95.0 : 90.0; /* what is learned once weighs more in a short run */
+    return is_long() ? 95.0 : 85.0; /* what is learned once weighs more in a short run */
 }
 
 static bool is_of_rounds(const struct message *message)
@@ -423,9 +423,77 @@ static void pairs_keep_their_rounds(void **state)
     honest_rounds_are_kept("pair");
 }
 
+/* ---- live peers ---- */
+
+struct profile {
+    const char *name;
+    uint64_t latency_ns, jitter_ns;
+};
+
+/* Faults that live peers saw in one another. */
+static uint64_t faults_seen(struct cluster *cluster)
+{
+    uint64_t faults = 0;
+
+    for (uint32_t i = 0; i < PEERS; i++) {
+        uint64_t counts[SCORE_REASONS], bans;
+
+        trust_totals(cluster_node(cluster, i)->trust, counts, &bans);
+        for (int reason = 0; reason < SCORE_REASONS; reason++) {
+            if (score_points((enum score_reason)reason) < 0) faults += counts[reason];
+        }
+    }
+    return faults;
+}
+
+/* On a loopback, at 50 ms and at 300 ms one way, fewer than one round in a hundred leaves a live
+ * peer behind. Counted are all misses that one peer held against another. */
+static void live_peers_are_not_dropped(void **state)
+{
+    static const struct profile profiles[] = {{"loopback", NS_PER_MS / 20, NS_PER_MS / 10},
+                                              {"50 ms", 50 * NS_PER_MS, 20 * NS_PER_MS},
+                                              {"300 ms", 300 * NS_PER_MS, 100 * NS_PER_MS}};
+    static const char *const exchanges[] = {"group", "pair"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(profiles) * ARRAY_COUNT(exchanges); i++) {
+        const struct profile *profile = &profiles[i / 2];
+        struct cluster_options options = {.peers = PEERS,
+                                          .seed = 5 + i,
+                                          .latency_ns = profile->latency_ns,
+                                          .jitter_ns = profile->jitter_ns,
+                                          .values = 5000,
+                                          .step_cost_ns = 500 * NS_PER_MS,
+                                          .averaging = "local-sgd:H=2",
+                                          .exchange = exchanges[i % 2]};
+        struct cluster *cluster = cluster_create(&options);
+        uint32_t first = 0;
+        uint64_t rounds = 0, faults;
+
+        if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+        for (uint32_t peer = 0; peer < PEERS; peer++) {
+            cluster_start(cluster, peer, &first, peer == 0 ? 0 : 1);
+        }
+        cluster_run(cluster, (is_long() ? 1200 : 150) * NS_PER_S);
+        faults = faults_seen(cluster);
+        for (uint32_t peer = 0; peer < PEERS; peer++) {
+            struct node_report report;
+
+            node_report(cluster_node(cluster, peer), &report);
+            rounds += report.rounds_ok;
+        }
+        printf("  %-5s %-9s %5llu rounds, %llu times a live peer was given up on\n",
+               exchanges[i % 2], profile->name, (unsigned long long)rounds,
+               (unsigned long long)faults);
+        cluster_destroy(cluster);
+        assert_true(rounds > 0 && 100 * faults < rounds);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(live_peers_are_not_dropped),
         cmocka_unit_test(groups_keep_their_rounds),
         cmocka_unit_test(pairs_keep_their_rounds),
     };
