@@ -67,6 +67,9 @@ struct rule_ops {
      *  differences are exact negatives. `bitmap`: one bit a chunk of chunk_values. */
     void (*settle)(struct rule *rule, const uint8_t *bitmap, size_t chunk_values, float scale,
                    float *difference);
+    /** Before settle: what all members agreed on, the same bits for each, into out: [values]. False
+     *  unless every range is agreed; `out` is then unspecified. NULL: this rule cannot say. */
+    bool (*agreed)(const struct rule *rule, float *out);
     void (*cancel)(struct rule *rule);
     /** Squared norm of (absorbed - own) over a range, double inside: for READY and clipping. */
     float (*squared_distance)(struct rule *rule, struct range range);

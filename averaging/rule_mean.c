@@ -162,6 +162,16 @@ static enum rc mean_agree(struct rule *rule, struct range range, const float *in
     return RC_OK;
 }
 
+static bool mean_agreed(const struct rule *rule, float *out)
+{
+    CHECK(rule->own != NULL);
+    for (size_t i = 0; i < rule->grains; i++) {
+        if (rule->weights[i] != AGREED) return false;
+    }
+    memcpy(out, rule->scratch, rule->values * sizeof(float));
+    return true;
+}
+
 static void mean_cancel(struct rule *rule)
 {
     rule->own = NULL;
@@ -239,6 +249,7 @@ const struct rule_ops rule_mean = {
     .reduce = mean_reduce,
     .agree = mean_agree,
     .settle = mean_settle,
+    .agreed = mean_agreed,
     .cancel = mean_cancel,
     .squared_distance = mean_squared_distance,
 };

@@ -40,6 +40,13 @@ struct bucket_span bucket_map_span(const struct bucket_map *map, uint32_t bucket
     return span;
 }
 
+void bucket_add(const float *base, const float *change, float *sum, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        sum[i] = base[i] + change[i];
+    }
+}
+
 bool bucket_is_finite(const float *values, size_t count)
 {
     bool is_finite = true;

@@ -1,26 +1,37 @@
 /*
- * The giving side of a model download. A lease pins a snapshot for one joiner; two leases at most,
- * which may share a snapshot. Everything a joiner can ask for is bounded: a run outside its lease's
- * buckets is refused, and so is a longer queue than a window would ever make. A lease ends when all
- * its buckets are handed out, when its joiner goes away, or unrenewed after DONOR_LEASE_MS.
+ * The giving side of a model download. A lease pins a snapshot for one joiner; leases share
+ * snapshots, of which there are two at most. Everything a joiner can ask for is bounded: a run
+ * outside its lease's buckets is refused, and so is a longer queue than a window would ever make. A
+ * lease ends when its joiner says that it is done or goes away, or unrenewed after DONOR_LEASE_MS.
  *
- *   free --STATE_REQ--> WAITING --snapshot--> OPEN --all handed out, link lost, time--> free
+ *   free --STATE_REQ--> WAITING --snapshot--> OPEN --STATE_DONE, link lost, time--> free
  *                          '--fresh snapshot there--^
  *
- * Loop thread, but for donor_snapshot_hash(), which is for the job that takes the snapshot.
+ * A joiner that has become slow asks for the change since its lease's snapshot: a WAITING lease
+ * then keeps the old snapshot as its base until the new one is there.
+ *
+ * Pace: while a round runs, buckets are paid for from a token bucket that all joiners draw on. It
+ * starts full, so that a small model travels at once whatever runs. Whose turn it is, the caller
+ * knows, who sees whose link has room: a joiner that does not read must not hold up the others.
+ *
+ * Loop thread, but for donor_snapshot_*(), which are for the job that takes the snapshot.
  */
-#include "peer/joiner.h"
+#include "peer/donor.h"
 
+#include "averaging/codec.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
+#include "gossip/wire/manifest.h"
 #include "peer/buckets.h"
 
 enum { RUNS_MAX = 16, QUEUE_BUCKETS_MAX = 64, RETRY_MS = 2000 };
+enum { BUCKET_BYTES = CHUNK_VALUES * 4, BURST_BYTES = 8 * BUCKET_BYTES };
 enum lease_state { LEASE_FREE, LEASE_WAITING, LEASE_OPEN };
 
 #define LEASE_NS  (DONOR_LEASE_MS * NS_PER_MS)
-#define SHARED_NS (2 * NS_PER_S) /* a snapshot younger than this is good enough for the next */
+#define SHARED_NS (2 * NS_PER_S)  /* a snapshot younger than this is good enough for the next */
+#define CROWD_NS  (60 * NS_PER_S) /* and so is this where there is no room for another */
 
 struct pinned {
     struct donor_snapshot snapshot;
@@ -37,28 +48,37 @@ struct lease {
     enum lease_state state;
     struct peer_id to;
     uint32_t number, want;
-    uint64_t until_ns;
-    struct pinned *pinned;
+    uint64_t asked_ns, until_ns, round;
+    struct pinned *pinned;                 /* WAITING: its base, or NULL */
     struct bucket_map map;                 /* of the sections this joiner wants */
     uint32_t sections[STATE_SECTIONS_MAX]; /* their numbers in the snapshot */
     struct run runs[RUNS_MAX];             /* asked for, oldest first */
     uint32_t runs_count, queued;
-    uint32_t handed_out;
 };
 
 struct donor {
-    struct digest schema, moments;
-    struct pinned pinned[DONOR_LEASES_MAX];
+    const struct identity *identity;
+    struct digest schema, moments, run_id;
+    struct pinned pinned[DONOR_SNAPSHOTS_MAX];
     struct lease leases[DONOR_LEASES_MAX];
     uint32_t lease_number;
-    bool is_taking; /* the caller is taking a snapshot */
+    bool is_taking;      /* the caller is taking a snapshot */
+    uint32_t taking_for; /* the lease it is a change for, or 0 */
+    struct pinned *taking_base;
+    uint64_t pace; /* bytes a second; 0: no limit */
+    uint64_t tokens, tokens_ns;
 };
 
-struct donor *donor_create(const struct schema *schema)
+struct donor *donor_create(const struct schema *schema, const struct identity *identity,
+                           struct digest run_id)
 {
     struct donor *donor = mem_alloc(sizeof(*donor));
 
-    if (donor != NULL) donor->schema = schema_digest(schema);
+    if (donor == NULL) return NULL;
+    donor->schema = schema_digest(schema);
+    donor->identity = identity;
+    donor->run_id = run_id;
+    donor->tokens = BURST_BYTES;
     return donor;
 }
 
@@ -70,13 +90,69 @@ void donor_set_moments(struct donor *donor, struct digest moments)
 void donor_destroy(struct donor *donor)
 {
     if (donor == NULL) return;
-    for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
+    for (uint32_t i = 0; i < DONOR_SNAPSHOTS_MAX; i++) {
         donor_snapshot_deinit(&donor->pinned[i].snapshot);
     }
     mem_free(donor);
 }
 
 /* --- snapshots ------------------------------------------------------------------------------- */
+
+static size_t change_bytes(void)
+{
+    return codec_int8.encoded_bytes(CHUNK_VALUES);
+}
+
+static bool has_shape_of(const struct donor_snapshot *snapshot, const struct donor_snapshot *base)
+{
+    if (snapshot->sections_count != base->sections_count) return false;
+    for (uint32_t i = 0; i < snapshot->sections_count; i++) {
+        if (snapshot->sections[i] != base->sections[i]) return false;
+        if (snapshot->counts[i] != base->counts[i]) return false;
+    }
+    return true;
+}
+
+/* One bucket: encode how far it is from the base, and move to where that leads. */
+static enum rc change_bucket(const float *base, float *values, size_t count, float *scratch,
+                             uint8_t *change)
+{
+    enum rc rc;
+
+    for (size_t i = 0; i < count; i++) {
+        scratch[i] = values[i] - base[i];
+    }
+    if (!bucket_is_finite(scratch, count)) return RC_NONFINITE;
+    codec_int8.encode(scratch, count, change);
+    rc = codec_int8.decode(change, codec_int8.encoded_bytes(count), scratch, count);
+    bucket_add(base, scratch, values, count);
+    return rc;
+}
+
+enum rc donor_snapshot_change(struct donor_snapshot *snapshot, const struct donor_snapshot *base)
+{
+    float *scratch;
+    enum rc rc = RC_OK;
+
+    if (!has_shape_of(snapshot, base)) return RC_MISMATCH;
+    scratch = mem_array(CHUNK_VALUES, sizeof(float));
+    if (scratch == NULL) return RC_NOMEM;
+    for (uint32_t s = 0; s < snapshot->sections_count && rc == RC_OK; s++) {
+        size_t count = snapshot->counts[s];
+        uint8_t *to = mem_array(count / CHUNK_VALUES + 1, change_bytes());
+
+        snapshot->changes[s] = to;
+        if (to == NULL) rc = RC_NOMEM;
+        for (size_t at = 0; at < count && rc == RC_OK; at += CHUNK_VALUES) {
+            size_t n = count - at < CHUNK_VALUES ? count - at : CHUNK_VALUES;
+
+            rc = change_bucket(base->values[s] + at, snapshot->values[s] + at, n, scratch,
+                               to + at / CHUNK_VALUES * change_bytes());
+        }
+    }
+    mem_free(scratch);
+    return rc;
+}
 
 enum rc donor_snapshot_hash(struct donor_snapshot *snapshot)
 {
@@ -105,32 +181,24 @@ void donor_snapshot_deinit(struct donor_snapshot *snapshot)
 {
     for (uint32_t i = 0; i < STATE_SECTIONS_MAX; i++) {
         mem_free(snapshot->values[i]);
+        mem_free(snapshot->changes[i]);
     }
     mem_free(snapshot->hashes);
     *snapshot = (struct donor_snapshot){0};
+}
+
+static void unpin(struct pinned *pinned)
+{
+    CHECK(pinned->leases > 0);
+    if (--pinned->leases == 0) donor_snapshot_deinit(&pinned->snapshot);
 }
 
 /* --- leases ---------------------------------------------------------------------------------- */
 
 static void lease_end(struct lease *lease)
 {
-    if (lease->state == LEASE_OPEN) {
-        CHECK(lease->pinned->leases > 0);
-        if (--lease->pinned->leases == 0) donor_snapshot_deinit(&lease->pinned->snapshot);
-    }
+    if (lease->pinned != NULL) unpin(lease->pinned);
     *lease = (struct lease){.state = LEASE_FREE};
-}
-
-/* A lease whose last bucket was handed out is over once that bucket is no longer borrowed, that is
- * at the next call. */
-static void sweep(struct donor *donor)
-{
-    for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
-        struct lease *lease = &donor->leases[i];
-
-        if (lease->state != LEASE_OPEN || lease->queued > 0) continue;
-        if (lease->handed_out >= bucket_map_count(&lease->map)) lease_end(lease);
-    }
 }
 
 static struct lease *lease_of(struct donor *donor, struct peer_id to)
@@ -143,11 +211,11 @@ static struct lease *lease_of(struct donor *donor, struct peer_id to)
     return NULL;
 }
 
-static void deny(struct peer_id to, struct outbox *out)
+static void deny(struct peer_id to, enum reject_code code, struct outbox *out)
 {
     struct message message = {.type = MESSAGE_STATE_DENY};
 
-    message.as.state_deny.code = REJECT_BUSY;
+    message.as.state_deny.code = code;
     message.as.state_deny.retry_ms = RETRY_MS;
     outbox_add(out, to, &message);
 }
@@ -188,6 +256,7 @@ static void send_manifest(const struct donor *donor, const struct lease *lease, 
         hash_update(&root, lease_hash(lease, i)->bytes, DIGEST_BYTES);
     }
     manifest->root = hash_final(&root);
+    manifest_sign(manifest, donor->identity, donor->run_id);
     outbox_add(out, lease->to, &message);
 }
 
@@ -204,45 +273,104 @@ static void lease_open(const struct donor *donor, struct lease *lease, struct pi
         values[count++] = pinned->snapshot.counts[i];
     }
     if (!bucket_map_init(&lease->map, values, count)) { /* none of what it wants is in there */
-        deny(lease->to, out);
+        deny(lease->to, REJECT_BUSY, out);
         lease_end(lease);
         return;
     }
+    pinned->leases++;
+    if (lease->pinned != NULL) unpin(lease->pinned);
     lease->state = LEASE_OPEN;
     lease->pinned = pinned;
     lease->until_ns = now_ns + LEASE_NS;
-    pinned->leases++;
     send_manifest(donor, lease, out);
 }
 
-static struct pinned *fresh_snapshot(struct donor *donor, uint64_t now_ns)
+/* The youngest that is whole and younger than `age_ns`. */
+static struct pinned *young_snapshot(struct donor *donor, uint64_t age_ns, uint64_t now_ns)
 {
-    for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
+    struct pinned *best = NULL;
+
+    for (uint32_t i = 0; i < DONOR_SNAPSHOTS_MAX; i++) {
         struct pinned *pinned = &donor->pinned[i];
 
-        if (pinned->leases > 0 && now_ns - pinned->taken_ns < SHARED_NS) return pinned;
+        if (pinned->leases == 0 || pinned->snapshot.changes[0] != NULL) continue;
+        if (now_ns - pinned->taken_ns >= age_ns) continue;
+        if (best == NULL || pinned->taken_ns > best->taken_ns) best = pinned;
     }
-    return NULL;
+    return best;
+}
+
+static uint32_t room(const struct donor *donor)
+{
+    uint32_t free = 0;
+
+    for (uint32_t i = 0; i < DONOR_SNAPSHOTS_MAX; i++) {
+        free += donor->pinned[i].leases == 0;
+    }
+    return free;
+}
+
+/* Its old lease becomes a waiting one that keeps the snapshot to compare with. */
+static enum rc request_change(struct donor *donor, struct lease *lease,
+                              const struct message_state_req *request, uint64_t now_ns)
+{
+    if (lease == NULL || lease->state != LEASE_OPEN || lease->number != request->base) {
+        return RC_BUSY;
+    }
+    if (donor->is_taking || room(donor) == 0) return RC_BUSY;
+    *lease = (struct lease){.state = LEASE_WAITING,
+                            .to = lease->to,
+                            .number = ++donor->lease_number,
+                            .want = lease->want,
+                            .asked_ns = now_ns,
+                            .pinned = lease->pinned,
+                            .until_ns = now_ns + LEASE_NS};
+    return RC_OK;
+}
+
+static bool is_anyone_waiting(const struct donor *donor)
+{
+    for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
+        const struct lease *lease = &donor->leases[i];
+
+        if (lease->state == LEASE_WAITING && lease->pinned == NULL) return true;
+    }
+    return false;
+}
+
+/* What a new lease will be of: a snapshot that is there, or one that will be. */
+static enum rc find_snapshot(struct donor *donor, struct lease *old, uint64_t now_ns,
+                             struct pinned **pinned)
+{
+    *pinned = young_snapshot(donor, SHARED_NS, now_ns);
+    if (*pinned != NULL || is_anyone_waiting(donor)) return RC_OK;
+    if (old != NULL && old->pinned != NULL && old->pinned->leases == 1) return RC_OK; /* its own */
+    if (room(donor) > (donor->is_taking ? 1U : 0U)) return RC_OK;
+    *pinned = young_snapshot(donor, CROWD_NS, now_ns);
+    return *pinned != NULL ? RC_OK : RC_BUSY;
 }
 
 enum rc donor_on_request(struct donor *donor, struct peer_id from,
                          const struct message_state_req *request, uint64_t now_ns,
-                         bool *wants_snapshot, struct outbox *out)
+                         struct outbox *out)
 {
-    struct lease *lease;
+    struct lease *lease = NULL;
     struct pinned *pinned;
+    enum rc rc;
 
-    *wants_snapshot = false;
-    sweep(donor);
     donor_tick(donor, now_ns);
     if ((request->want & 1) == 0) return RC_FORMAT;
-    pinned = fresh_snapshot(donor, now_ns);
     lease = lease_of(donor, from);
+    if (request->base != 0) {
+        rc = request_change(donor, lease, request, now_ns);
+        if (rc != RC_OK) deny(from, REJECT_STALE, out);
+        return rc;
+    }
     for (uint32_t i = 0; i < DONOR_LEASES_MAX && lease == NULL; i++) {
         if (donor->leases[i].state == LEASE_FREE) lease = &donor->leases[i];
     }
-    if (lease == NULL) {
-        deny(from, out);
+    if (lease == NULL || find_snapshot(donor, lease, now_ns, &pinned) != RC_OK) {
+        deny(from, REJECT_BUSY, out);
         return RC_BUSY;
     }
     if (pinned != NULL) pinned->leases++; /* not to lose it with the lease that is replaced */
@@ -251,15 +379,48 @@ enum rc donor_on_request(struct donor *donor, struct peer_id from,
                             .to = from,
                             .number = ++donor->lease_number,
                             .want = request->want,
+                            .round = request->round,
+                            .asked_ns = now_ns,
                             .until_ns = now_ns + LEASE_NS};
-    if (pinned != NULL) {
-        lease_open(donor, lease, pinned, now_ns, out);
-        if (--pinned->leases == 0) donor_snapshot_deinit(&pinned->snapshot);
-        return RC_OK;
-    }
-    *wants_snapshot = !donor->is_taking;
-    donor->is_taking = true;
+    if (pinned == NULL) return RC_OK;
+    lease_open(donor, lease, pinned, now_ns, out);
+    unpin(pinned);
     return RC_OK;
+}
+
+/* Changes come last: those who have nothing wait first. */
+static const struct lease *next_waiting(const struct donor *donor)
+{
+    const struct lease *best = NULL;
+
+    for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
+        const struct lease *lease = &donor->leases[i];
+
+        if (lease->state != LEASE_WAITING) continue;
+        if (best == NULL || (best->pinned != NULL && lease->pinned == NULL)) best = lease;
+    }
+    return best;
+}
+
+bool donor_wants_snapshot(const struct donor *donor, struct donor_wish *wish)
+{
+    const struct lease *lease = donor->is_taking ? NULL : next_waiting(donor);
+
+    if (lease == NULL || room(donor) == 0) return false;
+    *wish = (struct donor_wish){.since_ns = lease->asked_ns, .round = lease->round};
+    if (lease->pinned != NULL) wish->base = &lease->pinned->snapshot;
+    return true;
+}
+
+void donor_begin_snapshot(struct donor *donor)
+{
+    const struct lease *lease = next_waiting(donor);
+
+    CHECK(!donor->is_taking && lease != NULL);
+    donor->is_taking = true;
+    donor->taking_for = lease->pinned == NULL ? 0 : lease->number;
+    donor->taking_base = lease->pinned;
+    if (lease->pinned != NULL) lease->pinned->leases++; /* the job reads it */
 }
 
 static struct pinned *pin(struct donor *donor, struct donor_snapshot *snapshot, uint64_t now_ns)
@@ -268,7 +429,7 @@ static struct pinned *pin(struct donor *donor, struct donor_snapshot *snapshot, 
     bool is_whole = bucket_map_init(&map, snapshot->counts, snapshot->sections_count);
 
     CHECK(is_whole && snapshot->hashes != NULL && snapshot->buckets == bucket_map_count(&map));
-    for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
+    for (uint32_t i = 0; i < DONOR_SNAPSHOTS_MAX; i++) {
         struct pinned *pinned = &donor->pinned[i];
 
         if (pinned->leases > 0) continue;
@@ -284,22 +445,26 @@ void donor_on_snapshot(struct donor *donor, enum rc rc, struct donor_snapshot *s
 {
     struct pinned *pinned = NULL;
 
-    sweep(donor);
+    CHECK(donor->is_taking);
     donor->is_taking = false;
     for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
         struct lease *lease = &donor->leases[i];
 
         if (lease->state != LEASE_WAITING) continue;
-        if (rc != RC_OK) {
-            deny(lease->to, out);
+        if (donor->taking_for != 0 ? lease->number != donor->taking_for : lease->pinned != NULL) {
+            continue; /* another kind of snapshot is for it */
+        }
+        if (rc == RC_OK && pinned == NULL) pinned = pin(donor, snapshot, now_ns);
+        if (pinned == NULL) {
+            deny(lease->to, REJECT_BUSY, out);
             lease_end(lease);
             continue;
         }
-        if (pinned == NULL) pinned = pin(donor, snapshot, now_ns);
-        CHECK(pinned != NULL); /* a waiting lease pins nothing, so a place is free */
         lease_open(donor, lease, pinned, now_ns, out);
     }
     if (pinned != NULL && pinned->leases == 0) donor_snapshot_deinit(&pinned->snapshot);
+    if (donor->taking_base != NULL) unpin(donor->taking_base);
+    donor->taking_base = NULL;
     donor_snapshot_deinit(snapshot); /* empty if it was taken */
 }
 
@@ -337,49 +502,109 @@ static enum rc on_bucket_req(struct lease *lease, uint32_t index, uint32_t count
     return RC_OK;
 }
 
+/* RC_UNSUPPORTED: no message to a donor. */
+static enum rc lease_named(const struct message *message, uint32_t *lease)
+{
+    switch (message->type) {
+    case MESSAGE_MANIFEST_REQ:
+        *lease = message->as.manifest_req.lease;
+        return RC_OK;
+    case MESSAGE_BUCKET_REQ:
+        *lease = message->as.bucket_req.lease;
+        return RC_OK;
+    case MESSAGE_STATE_DONE:
+        *lease = message->as.state_done.lease;
+        return RC_OK;
+    default:
+        return RC_UNSUPPORTED;
+    }
+}
+
 enum rc donor_on_message(struct donor *donor, struct peer_id from, const struct message *message,
                          uint64_t now_ns, struct outbox *out)
 {
-    const struct message_bucket_req *run = &message->as.bucket_req;
     struct lease *lease;
-    enum rc rc;
+    uint32_t number = 0;
+    enum rc rc = lease_named(message, &number);
 
-    if (message->type != MESSAGE_MANIFEST_REQ && message->type != MESSAGE_BUCKET_REQ) {
-        return RC_UNSUPPORTED;
-    }
-    sweep(donor);
+    if (rc != RC_OK) return rc;
     donor_tick(donor, now_ns);
     lease = lease_of(donor, from);
-    if (lease == NULL || lease->state != LEASE_OPEN) return RC_STALE;
+    if (lease == NULL || lease->state != LEASE_OPEN || number != lease->number) {
+        if (message->type != MESSAGE_STATE_DONE && lease == NULL) deny(from, REJECT_STALE, out);
+        return RC_STALE;
+    }
+    if (message->type == MESSAGE_STATE_DONE) {
+        lease_end(lease);
+        return RC_OK;
+    }
     if (message->type == MESSAGE_MANIFEST_REQ) {
-        if (message->as.manifest_req.lease != lease->number) return RC_STALE;
         rc = on_manifest_req(lease, message->as.manifest_req.page, out);
     } else {
-        if (run->lease != lease->number) return RC_STALE;
-        rc = on_bucket_req(lease, run->index, run->count);
+        rc = on_bucket_req(lease, message->as.bucket_req.index, message->as.bucket_req.count);
     }
     if (rc == RC_OK) lease->until_ns = now_ns + LEASE_NS;
     return rc;
 }
 
-bool donor_next_bucket(struct donor *donor, struct peer_id to, uint16_t *stream, uint32_t *bucket,
-                       const uint8_t **bytes, size_t *count)
-{
-    struct lease *lease;
-    struct bucket_span span;
-    const float *values;
+/* --- pace ------------------------------------------------------------------------------------ */
 
-    sweep(donor);
-    lease = lease_of(donor, to);
+/* Earn what the time since the last call is worth. */
+static void earn(struct donor *donor, uint64_t now_ns)
+{
+    uint64_t gap_ns = now_ns - donor->tokens_ns;
+
+    if (donor->pace == 0 || gap_ns >= 1000 * NS_PER_S) {
+        donor->tokens = BURST_BYTES;
+    } else {
+        uint64_t earned = (uint64_t)((double)gap_ns * (double)donor->pace / (double)NS_PER_S);
+
+        if (earned == 0) return; /* keep the time until it is worth something */
+        donor->tokens += earned;
+    }
+    donor->tokens_ns = now_ns;
+    if (donor->tokens > BURST_BYTES) donor->tokens = BURST_BYTES;
+}
+
+void donor_set_pace(struct donor *donor, uint64_t bytes_per_s, uint64_t now_ns)
+{
+    if (donor->pace == 0 && bytes_per_s > 0) {
+        donor->tokens_ns = now_ns; /* what was sent before the round is not held against it */
+    } else {
+        earn(donor, now_ns);
+    }
+    donor->pace = bytes_per_s;
+}
+
+/* What a bucket travels as. */
+static const uint8_t *bucket_bytes(const struct lease *lease, uint32_t bucket, size_t *count)
+{
+    struct bucket_span span = bucket_map_span(&lease->map, bucket);
+    const struct donor_snapshot *snapshot = &lease->pinned->snapshot;
+    uint32_t section = lease->sections[span.section];
+
+    if (snapshot->changes[section] != NULL) {
+        *count = codec_int8.encoded_bytes(span.count);
+        return snapshot->changes[section] + span.offset / CHUNK_VALUES * change_bytes();
+    }
+    *count = span.count * sizeof(float);
+    return (const uint8_t *)(snapshot->values[section] + span.offset);
+}
+
+bool donor_next_bucket(struct donor *donor, struct peer_id to, uint64_t now_ns, uint16_t *stream,
+                       uint32_t *bucket, const uint8_t **bytes, size_t *count)
+{
+    struct lease *lease = lease_of(donor, to);
+
     if (lease == NULL || lease->state != LEASE_OPEN || lease->queued == 0) return false;
-    span = bucket_map_span(&lease->map, lease->runs[0].index);
-    values = lease->pinned->snapshot.values[lease->sections[span.section]];
+    earn(donor, now_ns);
+    if (donor->pace > 0 && donor->tokens < BUCKET_BYTES) return false;
     *stream = (uint16_t)lease->number;
     *bucket = lease->runs[0].index;
-    *bytes = (const uint8_t *)(values + span.offset);
-    *count = span.count * sizeof(float);
+    *bytes = bucket_bytes(lease, *bucket, count);
+    if (donor->pace > 0) donor->tokens -= *count;
+    lease->until_ns = now_ns + LEASE_NS;
     lease->queued--;
-    lease->handed_out++;
     lease->runs[0].index++;
     if (--lease->runs[0].count == 0) {
         lease->runs_count--;
@@ -407,11 +632,30 @@ void donor_tick(struct donor *donor, uint64_t now_ns)
 uint64_t donor_next_ns(const struct donor *donor)
 {
     uint64_t next_ns = UINT64_MAX;
+    uint32_t queued = 0;
 
     for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
         const struct lease *lease = &donor->leases[i];
 
         if (lease->state != LEASE_FREE && lease->until_ns < next_ns) next_ns = lease->until_ns;
+        queued += lease->queued;
+    }
+    if (queued > 0 && donor->pace > 0 && donor->tokens < BUCKET_BYTES) {
+        uint64_t wait_ns = (uint64_t)((double)(BUCKET_BYTES - donor->tokens) * (double)NS_PER_S /
+                                      (double)donor->pace) +
+                           1;
+
+        if (donor->tokens_ns + wait_ns < next_ns) next_ns = donor->tokens_ns + wait_ns;
     }
     return next_ns;
+}
+
+uint32_t donor_leases(const struct donor *donor)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
+        count += donor->leases[i].state != LEASE_FREE;
+    }
+    return count;
 }

@@ -184,8 +184,7 @@ static void on_progress(struct node *node, struct peer_id from,
     struct neighbour *neighbour = node_neighbour(node, from);
 
     if (neighbour == NULL) return;
-    neighbour->progress = *progress;
-    neighbour->has_progress = true;
+    node_hear_progress(node, neighbour, progress);
     if (node->round != NULL && node->has_lineage && node->state == NODE_TRAINING &&
         digest_is_equal(progress->lineage, node->lineage)) {
         round_set_number(node->round, progress->round);
@@ -228,7 +227,7 @@ static void on_message(void *context, struct peer_id from, const struct message 
         links_hangup(node->links, from);
     } else if (message->type >= MESSAGE_OFFER && message->type <= MESSAGE_CANCEL) {
         node_on_round_message(node, from, message);
-    } else if (message->type >= MESSAGE_STATE_REQ && message->type <= MESSAGE_STATE_DENY) {
+    } else if (message->type >= MESSAGE_STATE_REQ && message->type <= MESSAGE_STATE_DONE) {
         node_on_model_message(node, from, message);
     }
 }
@@ -336,13 +335,6 @@ static void send_outbox(struct node *node)
     outbox_clear(&node->outbox);
 }
 
-static void donate_all(struct node *node)
-{
-    for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        node_donate(node, node->neighbours[i].id);
-    }
-}
-
 static void watch_members(struct node *node, uint64_t now_ns)
 {
     uint64_t epoch = membership_epoch(node->membership);
@@ -409,7 +401,7 @@ void node_continue(struct node *node)
     node_relay_deliver(node);
     tick_all(node, now_ns);
     dial_due(node, now_ns);
-    donate_all(node);
+    node_donate_all(node);
     node_border(node);
     send_outbox(node);
     node->is_continuing = false;
@@ -480,8 +472,8 @@ static enum rc create_parts(struct node *node, struct env *env)
     hello->schema = round.schema;
     memcpy(hello->spec, node->options.spec, sizeof hello->spec);
     node->links = links_create(&links, &events);
-    node->joiner = joiner_create(node->schema, rng_u64(&node->rng));
-    node->donor = donor_create(node->schema);
+    node->joiner = joiner_create(node->schema, node->options.swarm->run_id, rng_u64(&node->rng));
+    node->donor = donor_create(node->schema, node->options.identity, node->options.swarm->run_id);
     node->trust = trust_create();
     if (node->links == NULL || node->joiner == NULL || node->donor == NULL || node->trust == NULL) {
         return RC_NOMEM;
@@ -635,9 +627,7 @@ void node_destroy(struct node *node)
     if (node == NULL) return;
     checkpoint_deinit(&node->border.checkpoint);
     mem_free(node->border.members);
-    if (node->border.work == BORDER_DONATE && node->is_lane_busy) {
-        donor_snapshot_deinit(&node->border.snapshot); /* an env that died kept it from the donor */
-    }
+    node_donation_deinit(node);
     if (node->border.work == BORDER_KEEP && node->is_lane_busy) mem_free(node->border.to);
     round_destroy(node->round);
     joiner_destroy(node->joiner);

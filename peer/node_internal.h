@@ -7,10 +7,12 @@
 #include "base/mem.h"
 #include "gossip/membership.h"
 #include "gossip/reach.h"
+#include "peer/donor.h"
 #include "peer/joiner.h"
 #include "peer/link.h"
 #include "peer/node.h"
 #include "peer/round.h"
+#include "peer/sketch.h"
 #include "peer/trust.h"
 
 enum {
@@ -37,7 +39,11 @@ struct neighbour {
     struct message_progress progress;
     bool is_relayed; /* linked through a relay */
     uint64_t linked_ns;
-    uint32_t forms;    /* proposals since its last START */
+    uint64_t progress_ns;      /* when it was heard */
+    double rounds_per_s;       /* between its last two */
+    uint32_t forms;            /* proposals since its last START */
+    uint64_t sketch_minute_ns; /* sketches answered since then */
+    uint32_t sketches;
     uint64_t avoid_ns; /* until then its model is not wanted: a download just failed */
 };
 
@@ -58,6 +64,7 @@ enum border_work {
     BORDER_APPLY,    /* the difference of a round */
     BORDER_SNAPSHOT, /* for a round */
     BORDER_DONATE,   /* for joiners */
+    BORDER_SKETCH,   /* for who checks a donor */
     BORDER_RESHARD,
     BORDER_EVALUATE,
     BORDER_FINAL, /* evaluate on everything */
@@ -78,11 +85,42 @@ struct border_job {
     struct evaluation evaluation;
     struct digest digest;
     float *to;
-    struct donor_snapshot snapshot;
-    uint32_t want;
+    double moved; /* KEEP: how far parameters are from those kept before */
     struct peer_id *members;
     size_t members_count;
     struct checkpoint checkpoint;
+};
+
+/* A snapshot for joiners on its way: copied in the training lane, hashed in the store lane. */
+struct node_donation {
+    struct job job; /* first */
+    struct node *node;
+    bool is_running;
+    struct donor_snapshot snapshot;
+    const struct donor_snapshot *base;
+    float *agreed; /* parameters as a group round left them, or NULL */
+    uint64_t agreed_round;
+    enum rc rc;
+    uint32_t turn; /* whose it is to be served first */
+};
+
+/* A sketch somebody asked for. */
+struct node_sketching {
+    bool is_wanted;
+    struct peer_id asker;
+    uint64_t seed;
+    struct sketch sketch;
+};
+
+/* What others say of the model that is being downloaded. */
+struct node_check {
+    struct peer_id donor; /* whose listing it is about */
+    uint32_t lease;
+    uint64_t seed, floor, until_ns;
+    struct peer_id asked_of[SKETCH_ANSWERS_MAX]; /* those who answered come first */
+    struct sketch_answer answers[SKETCH_ANSWERS_MAX];
+    uint32_t asked, answered;
+    struct sketch_opinion opinion;
 };
 
 struct node {
@@ -126,8 +164,14 @@ struct node {
     struct digest loading;  /* LOADING: the lineage asked for */
     bool gave_way;          /* LOADING: our own model is good enough to go back to */
     uint32_t load_failures; /* of giving way, in a row */
-    bool wants_donation;
-    uint32_t donation_want;
+    uint64_t gather_ns;     /* since when there are donors, for a download from several */
+    uint64_t catch_up_ns;   /* how long the last download took; 0: none yet */
+    uint32_t catch_ups;
+    struct node_donation donation;
+    struct node_sketching sketching;
+    struct node_check check;
+    uint64_t told_ns, told_bytes; /* of a download, to people */
+    double moved;                 /* norm: parameters over the last round; 0: not known */
 
     /* training */
     struct border_job border;
@@ -179,9 +223,39 @@ void node_decide(struct node *node);
 void node_on_model_message(struct node *node, struct peer_id from, const struct message *message);
 void node_on_bucket(struct node *node, struct peer_id from, const struct inner_header *header,
                     const uint8_t *body, size_t count);
-void node_donate(struct node *node, struct peer_id to);
 void node_model_tick(struct node *node, uint64_t now_ns);
 uint64_t node_model_next_ns(const struct node *node);
+/** A download is complete, and neither is newer to be had nor more to be heard about it. */
+bool node_model_is_ready(struct node *node);
+/** What was downloaded is not the swarm's. */
+void node_refuse_model(struct node *node);
+
+/* node_donor.c: snapshots and sketches for others */
+bool node_donation_is_due(struct node *node);
+void node_donation_begin(struct node *node); /* then copy in the training lane, then copied */
+MUST_USE enum rc node_donation_copy(struct node_donation *donation);
+void node_donation_copied(struct node *node, enum rc rc);
+void node_donation_deinit(struct node *node);
+/** Send `to` the buckets it asked for, as far as there is room. */
+void node_donate(struct node *node, struct peer_id to);
+void node_donate_all(struct node *node);
+void node_on_sketch_req(struct node *node, struct peer_id from,
+                        const struct message_sketch_req *request);
+MUST_USE enum rc node_sketch_run(struct node *node); /* in the training lane */
+void node_sketch_done(struct node *node, enum rc rc);
+
+/* node_check.c: does the donor lie, and how far is the download */
+void node_hear_progress(struct node *node, struct neighbour *neighbour,
+                        const struct message_progress *progress);
+/** A group round that members with this model will end about now. */
+uint64_t node_round_soon(const struct node *node, struct digest lineage);
+void node_on_sketch(struct node *node, struct peer_id from, const struct message_sketch *message);
+/** Answers are on their way that may decide. */
+bool node_check_is_pending(const struct node *node);
+MUST_USE enum rc node_check_run(struct node *node); /* in the training lane; RC_AUTH: refused */
+void node_check_told(struct node *node);
+void node_check_tick(struct node *node, uint64_t now_ns);
+uint64_t node_check_next_ns(const struct node *node);
 
 /* node_train.c: the training lane */
 void node_border(struct node *node); /* submit the next job if the lane is free */

@@ -11,6 +11,10 @@
 
 static const struct digest no_lineage;
 
+enum { CATCH_UPS_MAX = 4, SCORE_LIE = -50, SCORE_RANGE = -20 };
+#define GATHER_NS   NS_PER_S        /* for links to members that could all give a large model */
+#define CATCH_UP_NS (10 * NS_PER_S) /* a download that took longer is behind when it is here */
+
 static bool is_serving(const struct node *node)
 {
     return node->has_lineage && (node->state == NODE_TRAINING || node->state == NODE_JOINING) &&
@@ -84,11 +88,9 @@ static const struct neighbour *better_model(const struct node *node)
     return best;
 }
 
-static void begin_loading(struct node *node, struct digest lineage)
+static size_t find_donors(struct node *node, struct digest lineage, struct peer_id *donors)
 {
-    struct peer_id donors[LINKS_MAX];
     size_t count = 0;
-    enum rc rc;
 
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
@@ -98,7 +100,6 @@ static void begin_loading(struct node *node, struct digest lineage)
             donors[count++] = other->id;
         }
     }
-    if (count == 0) return;
     for (size_t i = count; i > 1; i--) { /* joiners at the same time should not all ask the first */
         size_t j = (size_t)rng_below(&node->rng, i);
         struct peer_id held = donors[i - 1];
@@ -106,7 +107,31 @@ static void begin_loading(struct node *node, struct digest lineage)
         donors[i - 1] = donors[j];
         donors[j] = held;
     }
-    rc = joiner_begin(node->joiner, donors, count, lineage, node_now(node), &node->outbox);
+    return count;
+}
+
+/* A large model comes faster from several, and for that they must be asked at the same time. */
+static bool is_gathering(struct node *node, size_t donors)
+{
+    size_t width = joiner_width(node->joiner);
+    uint64_t now_ns = node_now(node);
+
+    if (width == 1 || donors >= width) return false;
+    if (donors >= membership_count(node->membership)) return false; /* there are no more */
+    if (node->gather_ns == 0) node->gather_ns = now_ns;
+    return now_ns < node->gather_ns + GATHER_NS;
+}
+
+static void begin_loading(struct node *node, struct digest lineage)
+{
+    struct peer_id donors[LINKS_MAX];
+    size_t count = find_donors(node, lineage, donors);
+    enum rc rc;
+
+    if (count == 0 || is_gathering(node, count)) return;
+    node->gather_ns = 0;
+    rc = joiner_begin(node->joiner, donors, count, lineage, node_round_soon(node, lineage),
+                      node_now(node), &node->outbox);
     if (rc != RC_OK) {
         log_warn(node->options.log, "cannot download the model: %s", rc_text(rc));
         node->retry_ns = node_now(node) + NODE_RETRY_NS;
@@ -119,6 +144,11 @@ static void begin_loading(struct node *node, struct digest lineage)
     }
     node->gave_way = node->state == NODE_TRAINING;
     node->loading = lineage;
+    node->check = (struct node_check){.lease = 0};
+    node->told_ns = node_now(node);
+    node->told_bytes = 0;
+    node->catch_up_ns = 0;
+    node->catch_ups = 0;
     node->state = NODE_LOADING;
     node_send_progress(node, NULL);
 }
@@ -208,7 +238,7 @@ static void joiner_moved(struct node *node)
     if (node->gave_way) { /* who only boasts of a model costs us less and less training */
         node->retry_ns = now_ns + (NODE_RETRY_NS << node->load_failures);
         node->load_failures += node->load_failures < NODE_DOUBLINGS_MAX;
-        joiner_finish(node->joiner);
+        joiner_finish(node->joiner, &node->outbox);
         start_training(node);
     } else {
         node->retry_ns = now_ns + NODE_RETRY_NS;
@@ -216,43 +246,96 @@ static void joiner_moved(struct node *node)
     }
 }
 
+/* ---- is what came what we want? ---- */
+
+/* The rest of the swarm went on meanwhile: fetch what changed, as long as that gets shorter. */
+static bool catches_up(struct node *node, uint64_t now_ns)
+{
+    struct joiner_stats stats;
+    uint64_t took_ns;
+
+    joiner_stats(node->joiner, &stats);
+    took_ns = now_ns - stats.manifest_ns;
+    if (took_ns < CATCH_UP_NS || node->catch_ups == CATCH_UPS_MAX) return false;
+    if (node->catch_up_ns != 0 && took_ns > node->catch_up_ns / 4 * 3) return false;
+    node->catch_up_ns = took_ns;
+    node->catch_ups++;
+    if (joiner_catch_up(node->joiner, now_ns, &node->outbox) != RC_OK) return false;
+    log_info(node->options.log,
+             "the download took %.0f s, in which the swarm went on: fetching what changed",
+             (double)took_ns / 1e9);
+    return true;
+}
+
+bool node_model_is_ready(struct node *node)
+{
+    if (joiner_state(node->joiner) != JOINER_COMPLETE) return false;
+    if (node->state == NODE_LOADING && catches_up(node, node_now(node))) return false;
+    return !node_check_is_pending(node);
+}
+
+void node_refuse_model(struct node *node)
+{
+    node_score(node, node->check.donor, SCORE_LIE);
+    joiner_refuse(node->joiner, node_now(node), &node->outbox);
+    joiner_moved(node);
+}
+
+/* ---- messages ---- */
+
+/* Refusals are told and, where only a broken or hostile program can be the cause, counted. */
+static void refused(struct node *node, struct peer_id from, enum message_type type, enum rc rc)
+{
+    char id[PEER_ID_TEXT];
+
+    peer_id_format(from, id);
+    log_debug(node->options.log, "%s of peer %.8s refused: %s", message_type_name(type), id,
+              rc_text(rc));
+    if (rc == RC_AUTH || rc == RC_NONFINITE) node_score(node, from, SCORE_LIE);
+    if (rc == RC_FORMAT || rc == RC_LIMIT) node_score(node, from, SCORE_RANGE);
+}
+
+static enum rc on_request(struct node *node, struct peer_id from,
+                          const struct message_state_req *request)
+{
+    struct message deny = {.type = MESSAGE_STATE_DENY};
+
+    if (is_serving(node)) {
+        return donor_on_request(node->donor, from, request, node_now(node), &node->outbox);
+    }
+    deny.as.state_deny.code = REJECT_NOT_READY;
+    deny.as.state_deny.retry_ms = 500;
+    (void)links_send(node->links, from, &deny); /* who is gone asks no more */
+    return RC_OK;
+}
+
 void node_on_model_message(struct node *node, struct peer_id from, const struct message *message)
 {
     uint64_t now_ns = node_now(node);
-    bool wants_snapshot = false;
     enum rc rc = RC_OK;
 
     switch (message->type) {
     case MESSAGE_STATE_REQ:
-        if (!is_serving(node)) {
-            struct message deny = {.type = MESSAGE_STATE_DENY};
-
-            deny.as.state_deny.code = REJECT_NOT_READY;
-            deny.as.state_deny.retry_ms = 500;
-            (void)links_send(node->links, from, &deny);
-            return;
-        }
-        rc = donor_on_request(node->donor, from, &message->as.state_req, now_ns, &wants_snapshot,
-                              &node->outbox);
-        if (rc == RC_OK && wants_snapshot) {
-            node->wants_donation = true;
-            node->donation_want = 7; /* shared by whoever asks meanwhile: all sections */
-        }
+        rc = on_request(node, from, &message->as.state_req);
         break;
     case MESSAGE_MANIFEST_REQ:
     case MESSAGE_BUCKET_REQ:
+    case MESSAGE_STATE_DONE:
         rc = donor_on_message(node->donor, from, message, now_ns, &node->outbox);
         node_donate(node, from);
+        break;
+    case MESSAGE_SKETCH_REQ:
+        node_on_sketch_req(node, from, &message->as.sketch_req);
+        break;
+    case MESSAGE_SKETCH:
+        node_on_sketch(node, from, &message->as.sketch);
         break;
     default:
         rc = joiner_on_message(node->joiner, from, message, now_ns, &node->outbox);
         joiner_moved(node);
         break;
     }
-    if (rc != RC_OK) {
-        log_debug(node->options.log, "%s refused: %s", message_type_name(message->type),
-                  rc_text(rc));
-    }
+    if (rc != RC_OK) refused(node, from, message->type, rc);
 }
 
 void node_on_bucket(struct node *node, struct peer_id from, const struct inner_header *header,
@@ -267,29 +350,15 @@ void node_on_bucket(struct node *node, struct peer_id from, const struct inner_h
         log_warn(node->options.log, "a downloaded bucket is bad (%s): another donor is asked",
                  rc_text(rc));
     }
+    if (rc != RC_OK) refused(node, from, MESSAGE_DATA, rc);
     joiner_moved(node);
-}
-
-void node_donate(struct node *node, struct peer_id to)
-{
-    struct inner_header header = {.type = MESSAGE_DATA, .flags = DATA_STATE};
-    const uint8_t *bytes;
-    size_t count;
-
-    while (links_bulk_queued(node->links, to) < NODE_DONOR_QUEUE &&
-           donor_next_bucket(node->donor, to, &header.stream, &header.arg, &bytes, &count)) {
-        struct blob *body = blob_copy(bytes, count);
-
-        if (body == NULL) return; /* the joiner asks again */
-        (void)links_send_bulk(node->links, to, &header, body);
-        blob_unref(body);
-    }
 }
 
 void node_model_tick(struct node *node, uint64_t now_ns)
 {
     joiner_tick(node->joiner, now_ns, &node->outbox);
     joiner_moved(node);
+    node_check_tick(node, now_ns);
     donor_tick(node->donor, now_ns);
     if (now_ns >= node->progress_due_ns) {
         node->progress_due_ns = now_ns + NODE_PROGRESS_NS;
@@ -311,6 +380,11 @@ uint64_t node_model_next_ns(const struct node *node)
     if (other < next) next = other;
     other = donor_next_ns(node->donor);
     if (other < next) next = other;
+    other = node_check_next_ns(node);
+    if (other < next) next = other;
+    if (node->gather_ns != 0 && node->gather_ns + GATHER_NS < next) {
+        next = node->gather_ns + GATHER_NS;
+    }
     if (node->state == NODE_JOINING && !has_heard_progress(node) && join_ns < next) {
         next = join_ns;
     }

@@ -32,7 +32,7 @@ static void run_assign(struct border_job *job)
     enum section sections[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_MOMENTS};
     bool has_moments = false;
 
-    job->rc = RC_OK;
+    job->rc = node_check_run(node);
     for (size_t i = 0; i < ARRAY_COUNT(sections) && job->rc == RC_OK; i++) {
         size_t count = 0;
         const float *values = joiner_section(node->joiner, sections[i], &count);
@@ -76,28 +76,20 @@ static void run_rollback(struct border_job *job)
     mem_free(zero);
 }
 
-static void run_donate(struct border_job *job)
+/* How far a round and the steps around it move the model. */
+static double norm_between(const float *a, const float *b, size_t count)
 {
-    struct node *node = job->node;
-    static const enum section all[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_MOMENTS};
-    static const uint32_t bits[] = {1, 2, 4};
+    double squares[8] = {0}, sum = 0; /* side by side, for the sake of vector units */
 
-    job->rc = RC_OK;
-    for (size_t i = 0; i < ARRAY_COUNT(all) && job->rc == RC_OK; i++) {
-        size_t count = node->schema->values[all[i]];
-        uint32_t at = job->snapshot.sections_count;
+    for (size_t i = 0; i < count; i++) {
+        double apart = (double)a[i] - (double)b[i];
 
-        if ((job->want & bits[i]) == 0 || count == 0) continue;
-        job->snapshot.values[at] = mem_aligned(count * sizeof(float));
-        job->rc = RC_NOMEM;
-        if (job->snapshot.values[at] == NULL) return;
-        job->snapshot.sections[at] = all[i];
-        job->snapshot.counts[at] = count;
-        job->snapshot.sections_count++;
-        job->rc = node->learner->ops->export_section(node->learner, all[i],
-                                                     job->snapshot.values[at], count);
+        squares[i % ARRAY_COUNT(squares)] += apart * apart;
     }
-    if (job->rc == RC_OK) job->rc = donor_snapshot_hash(&job->snapshot);
+    for (size_t i = 0; i < ARRAY_COUNT(squares); i++) {
+        sum += squares[i];
+    }
+    return sqrt(sum);
 }
 
 static void run_keep(struct border_job *job)
@@ -122,6 +114,9 @@ static void run_keep(struct border_job *job)
     }
     if (job->rc == RC_OK && !floats_are_finite(job->to, node->values + buffers)) {
         job->rc = RC_NONFINITE;
+    }
+    if (job->rc == RC_OK && node->has_kept) {
+        job->moved = norm_between(job->to, node->kept, node->values);
     }
 }
 
@@ -160,7 +155,10 @@ static void run_border(struct job *base)
         }
         break;
     case BORDER_DONATE:
-        run_donate(job);
+        job->rc = node_donation_copy(&node->donation);
+        break;
+    case BORDER_SKETCH:
+        job->rc = node_sketch_run(node);
         break;
     case BORDER_RESHARD:
         job->rc = learner->reshard(node->learner, node->self, job->members, job->members_count,
@@ -227,6 +225,11 @@ static void assigned(struct node *node, struct border_job *job)
 {
     const struct message_state_manifest *manifest = joiner_manifest(node->joiner);
 
+    node_check_told(node);
+    if (job->rc == RC_AUTH) {
+        node_refuse_model(node);
+        return;
+    }
     if (job->rc != RC_OK) {
         node_fail(node, job->rc, "cannot take over the downloaded model");
         return;
@@ -247,7 +250,7 @@ static void assigned(struct node *node, struct border_job *job)
     }
     log_info(node->options.log, "took the swarm's model at step %llu",
              (unsigned long long)node->step);
-    joiner_finish(node->joiner);
+    joiner_finish(node->joiner, &node->outbox);
     if (node->state >= NODE_LEAVING) return; /* stopped meanwhile */
     node->state = NODE_TRAINING;
     node_send_progress(node, NULL);
@@ -339,6 +342,7 @@ static void kept(struct node *node, struct border_job *job)
     if (job->rc == RC_OK) {
         node->spare = node->kept; /* the next one is written there: new memory is slow */
         node->kept = job->to;
+        node->moved = job->moved;
         node->has_kept = true;
         node->rollbacks = 0;
     } else {
@@ -377,7 +381,10 @@ static void border_done(struct job *base)
         round_on_snapshot(node->round, job->rc);
         break;
     case BORDER_DONATE:
-        donor_on_snapshot(node->donor, job->rc, &job->snapshot, node_now(node), &node->outbox);
+        node_donation_copied(node, job->rc);
+        break;
+    case BORDER_SKETCH:
+        node_sketch_done(node, job->rc);
         break;
     case BORDER_RESHARD:
         resharded(node, job);
@@ -488,21 +495,6 @@ static void border_checkpoint(struct node *node)
     border_submit(node);
 }
 
-static void border_donate(struct node *node)
-{
-    struct border_job *job = border_job(node, BORDER_DONATE, node->values);
-    struct round_stats stats = {0};
-
-    node->wants_donation = false;
-    if (node->round != NULL) round_stats(node->round, &stats);
-    job->want = node->donation_want;
-    job->snapshot.step = node->step;
-    job->snapshot.samples = node->model_samples;
-    job->snapshot.round = stats.counts.next_round;
-    job->snapshot.lineage = node->lineage;
-    border_submit(node);
-}
-
 /* Too many in a row: the model itself is no good; a neighbour's may be. */
 static void border_rollback(struct node *node)
 {
@@ -567,7 +559,7 @@ static bool border_change(struct node *node)
         border_rollback(node);
         return true;
     }
-    if (joiner_state(node->joiner) == JOINER_COMPLETE) {
+    if (node_model_is_ready(node)) {
         border_simple(node, BORDER_ASSIGN);
         return true;
     }
@@ -591,8 +583,13 @@ static bool border_read(struct node *node, uint64_t now_ns)
         border_submit(node);
         return true;
     }
-    if (node->wants_donation) {
-        border_donate(node);
+    if (node_donation_is_due(node)) {
+        node_donation_begin(node);
+        border_simple(node, BORDER_DONATE);
+        return true;
+    }
+    if (node->sketching.is_wanted) {
+        border_simple(node, BORDER_SKETCH);
         return true;
     }
     if (node->wants_keep) {
@@ -632,7 +629,7 @@ static void border_leaving(struct node *node)
     } else if (wants_final && !node->has_final) {
         border_simple(node, BORDER_FINAL);
     } else if ((node->round == NULL || round_jobs(node->round) == 0) &&
-               links_jobs(node->links) == 0) {
+               !node->donation.is_running && links_jobs(node->links) == 0) {
         node->state = NODE_ENDED;
         node->result.is_goal_reached = node->is_goal_reached;
         if (node->has_final) node->accuracy = node->result.evaluation.accuracy;

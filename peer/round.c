@@ -329,6 +329,7 @@ static void settle(struct round *round, const struct command_over *over, struct 
            over->bitmap_bytes < bitmap_bytes ? over->bitmap_bytes : bitmap_bytes);
     job->scale = over->scale;
     job->members = over->members > 0 ? over->members : 1;
+    job->keeps_agreed = round->wants_agreed && round->ops->is_group;
     job->to = doubt != NULL ? doubt->difference : round->difference;
     job->doubt = doubt;
     if (doubt != NULL) doubt->is_settling = true;
@@ -388,6 +389,7 @@ static void round_over(struct round *round, const struct command_over *over)
     round->has_stream = false; /* what a committed round queued is still owed to the slower ones */
     round->stats.last_members = over->members;
     if (over->result == OVER_COMMITTED && had_snapshot) {
+        round->settling_round = over->round;
         round->stats.last_ns = round_now(round) - round->begun_ns;
         settle(round, over, NULL);
         return;
@@ -439,10 +441,23 @@ static double squared_norm(const float *values, size_t count)
     return total;
 }
 
+/* For whoever joins: without memory for it they get another plane. */
+static void copy_agreed(struct round *round, struct round_job *job)
+{
+    const struct rule_ops *rule = round->options.strategy->rule;
+
+    if (!job->keeps_agreed || rule->agreed == NULL) return;
+    job->agreed = mem_aligned(round->options.values * sizeof(float));
+    if (job->agreed == NULL || rule->agreed(round->rule, job->agreed)) return;
+    mem_free(job->agreed);
+    job->agreed = NULL;
+}
+
 static void run_settle(struct round *round, struct round_job *job)
 {
     const struct rule_ops *rule = round->options.strategy->rule;
 
+    copy_agreed(round, job);
     rule->set_members(round->rule, job->members);
     rule->settle(round->rule, job->bytes, CHUNK_VALUES, job->scale, job->to);
     job->squared = squared_norm(job->to, round->options.parameters);
@@ -467,6 +482,12 @@ static void settle_done(struct round *round, struct round_job *job)
         round->is_discarding = false;
         round->phase = PHASE_IDLE;
         return;
+    }
+    if (job->agreed != NULL && round->wants_agreed) {
+        mem_free(round->agreed);
+        round->agreed = job->agreed;
+        round->agreed_round = round->settling_round;
+        job->agreed = NULL;
     }
     round->stats.distance = sqrt(job->squared);
     round->stats.has_distance = true;

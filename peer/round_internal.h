@@ -45,6 +45,8 @@ struct round_job {
     struct digest hash;
     float distance;
     double squared;    /* SETTLE: norm of the difference */
+    bool keeps_agreed; /* SETTLE */
+    float *agreed;     /* SETTLE: [values], or NULL; owned */
     struct blob *blob; /* REDUCE: the encoded mean; DECODE: what holds the body */
     struct round_doubt *doubt;
 };
@@ -86,6 +88,9 @@ struct round {
     struct blob **spare; /* [chunks] of the last round, to be written again: new memory is slow */
     struct blob **mean;  /* [chunks] encoded means of our part */
     struct round_doubt doubts[ROUND_DOUBTS_MAX];
+    bool wants_agreed; /* round_keep_agreed() */
+    float *agreed;     /* [values] or NULL */
+    uint64_t agreed_round, settling_round;
     struct round_jobs_list jobs, held;
     struct round_job *deferred; /* a settlement that waits for a checkpoint to be written */
     bool is_held;

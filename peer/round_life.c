@@ -88,6 +88,7 @@ void round_job_free(struct round_job *job)
 {
     blob_unref(job->blob);
     mem_free(job->bytes);
+    mem_free(job->agreed);
     mem_free(job);
 }
 
@@ -126,6 +127,7 @@ void round_destroy(struct round *round)
     if (round->own != round->snapshot) mem_free(round->own);
     mem_free(round->snapshot);
     mem_free(round->difference);
+    mem_free(round->agreed);
     mem_free(round->scratch);
     mem_free(round->offer);
     mem_free(round->mean);
@@ -284,6 +286,24 @@ size_t round_rule_state(const struct round *round, const float *planes[RULE_STAT
 MUST_USE enum rc round_rule_restore(struct round *round, const float *const *planes, size_t count)
 {
     return round->options.strategy->rule->restore(round->rule, planes, count);
+}
+
+void round_keep_agreed(struct round *round, bool wants)
+{
+    round->wants_agreed = wants;
+    if (wants) return;
+    mem_free(round->agreed);
+    round->agreed = NULL;
+}
+
+float *round_take_agreed(struct round *round, uint64_t least, uint64_t *number)
+{
+    float *agreed = round->agreed;
+
+    if (agreed == NULL || round->agreed_round < least) return NULL;
+    *number = round->agreed_round;
+    round->agreed = NULL;
+    return agreed;
 }
 
 bool round_is_settling(const struct round *round)

@@ -30,6 +30,8 @@ enum {
     ERROR_TEXT_MAX = 512,       /* both model specs must fit */
     MANIFEST_HASHES_MAX = 1024, /* of one page */
     STATE_SECTIONS_MAX = 8,
+    MANIFEST_PROOF_BYTES = 96, /* public key, signature */
+    SKETCH_VALUES = 64,
     STATUS_BYTES_MAX = 48 * 1024,
     CHUNK_VALUES = 32768,     /* float32 values of one chunk of the plane: 128 KiB */
     CHUNKS_MAX = 65536,       /* of one plane: 2^31 values */

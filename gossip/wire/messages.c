@@ -233,6 +233,8 @@ static const struct field open_req_fields[] = {
 };
 static const struct field state_req_fields[] = {
     UINT(0, state_req.want, 1, WANT_ALL),
+    ANY(1, state_req.round),
+    ANY(2, state_req.base),
 };
 static const struct field state_manifest_fields[] = {
     ANY(0, state_manifest.step),
@@ -246,6 +248,7 @@ static const struct field state_manifest_fields[] = {
     FIXED(3, state_manifest.root),
     ANY(4, state_manifest.lease_ms),
     UINT(5, state_manifest.pages, 0, MANIFEST_PAGES_MAX),
+    FIXED(6, state_manifest.proof),
     ANY(7, state_manifest.lease),
     ANY(8, state_manifest.samples),
     ANY(9, state_manifest.round),
@@ -270,6 +273,19 @@ static const struct field bucket_req_fields[] = {
 static const struct field state_deny_fields[] = {
     UINT(0, state_deny.code, REJECT_BUSY, REJECT_CODEC),
     ANY(1, state_deny.retry_ms),
+};
+static const struct field sketch_req_fields[] = {
+    ANY(0, sketch_req.seed),
+    UINT(1, sketch_req.section, 0, SECTION_KINDS_MAX - 1),
+};
+static const struct field sketch_fields[] = {
+    BLOB(0, sketch.values, SKETCH_VALUES * 4, SKETCH_VALUES * 4),
+    ANY(1, sketch.seed),
+    ANY(2, sketch.round),
+    FLOAT(3, sketch.moved, FLT_MAX),
+};
+static const struct field state_done_fields[] = {
+    ANY(0, state_done.lease),
 };
 static const struct field status_fields[] = {
     STRING(0, status.text, STATUS_BYTES_MAX),
@@ -333,6 +349,9 @@ static const struct shape shapes[MESSAGE_DATA + 1] = {
     [MESSAGE_MANIFEST_PAGE] = SHAPE("MANIFEST_PAGE", manifest_page_fields),
     [MESSAGE_BUCKET_REQ] = SHAPE("BUCKET_REQ", bucket_req_fields),
     [MESSAGE_STATE_DENY] = SHAPE("STATE_DENY", state_deny_fields),
+    [MESSAGE_SKETCH_REQ] = SHAPE("SKETCH_REQ", sketch_req_fields),
+    [MESSAGE_SKETCH] = SHAPE("SKETCH", sketch_fields),
+    [MESSAGE_STATE_DONE] = SHAPE("STATE_DONE", state_done_fields),
     [MESSAGE_STATUS_REQ] = {"STATUS_REQ", NULL, 0},
     [MESSAGE_STATUS] = SHAPE("STATUS", status_fields),
     [MESSAGE_DATA] = {"DATA", NULL, 0},
@@ -417,6 +436,19 @@ static enum rc sections_check(const struct message_state_manifest *manifest)
     return manifest->pages >= needed ? RC_OK : RC_FORMAT;
 }
 
+static enum rc sketch_check(const struct message_sketch *sketch)
+{
+    if (sketch->values_bytes != SKETCH_VALUES * 4) return RC_FORMAT;
+    for (uint32_t at = 0; at < sketch->values_bytes; at += 4) {
+        uint32_t bits = load_le32(sketch->values + at);
+        float value;
+
+        memcpy(&value, &bits, sizeof value);
+        if (!isfinite(value)) return RC_NONFINITE;
+    }
+    return RC_OK;
+}
+
 /* What no row can say by itself. */
 static enum rc message_check(const struct message *message)
 {
@@ -426,6 +458,8 @@ static enum rc message_check(const struct message *message)
     case MESSAGE_FORM:
     case MESSAGE_START:
         return members_check(&message->as.form);
+    case MESSAGE_SKETCH:
+        return sketch_check(&message->as.sketch);
     case MESSAGE_STATE_MANIFEST:
         return sections_check(&message->as.state_manifest);
     case MESSAGE_BUCKET_REQ:

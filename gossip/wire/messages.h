@@ -71,6 +71,9 @@ enum message_type {
     MESSAGE_MANIFEST_PAGE = 99,
     MESSAGE_BUCKET_REQ = 100,
     MESSAGE_STATE_DENY = 101,
+    MESSAGE_SKETCH_REQ = 102,
+    MESSAGE_SKETCH = 103,
+    MESSAGE_STATE_DONE = 104, /* the joiner needs this lease no longer */
     /* observer */
     MESSAGE_STATUS_REQ = 112,
     MESSAGE_STATUS = 113,
@@ -321,7 +324,11 @@ struct message_cancel {
     uint32_t code;
 };
 struct message_state_req {
-    uint32_t want; /* bit set: 1 PARAMETERS, 2 BUFFERS, 4 MOMENTS */
+    uint32_t want;  /* bit set: 1 PARAMETERS, 2 BUFFERS, 4 MOMENTS */
+    uint64_t round; /* PARAMETERS as agreed at the end of this group round or a later one, if one
+                       ends soon; 0: as they are now */
+    uint32_t base;  /* a lease with this donor whose snapshot the asker holds: only the change since
+                       then, int8-encoded, and hashes of the sums; 0: everything */
 };
 struct message_state_manifest {
     uint32_t lease; /* names this snapshot in later requests */
@@ -335,6 +342,8 @@ struct message_state_manifest {
     uint32_t lease_ms;
     uint32_t pages;
     uint32_t buckets; /* chunks of CHUNK_VALUES float32, sections one after another */
+    uint8_t proof[MANIFEST_PROOF_BYTES]; /* the donor's identity key and its signature over all of
+                                           the above: see gossip/wire/manifest.h */
 };
 struct message_manifest_req {
     uint32_t lease, page;
@@ -350,6 +359,20 @@ struct message_bucket_req {
 struct message_state_deny {
     uint32_t code; /* enum reject_code */
     uint32_t retry_ms;
+};
+struct message_sketch_req {
+    uint64_t seed;
+    uint32_t section; /* enum section */
+};
+struct message_sketch {
+    uint64_t seed;
+    uint64_t round;        /* the member's next group round */
+    float moved;           /* norm of what its last round changed; 0: not known */
+    const uint8_t *values; /* SKETCH_VALUES little-endian float32; borrowed */
+    uint32_t values_bytes;
+};
+struct message_state_done {
+    uint32_t lease;
 };
 struct message_status {
     const char *text; /* JSON, not NUL-terminated; borrowed */
@@ -397,6 +420,9 @@ struct message {
         struct message_manifest_page manifest_page;
         struct message_bucket_req bucket_req;
         struct message_state_deny state_deny;
+        struct message_sketch_req sketch_req;
+        struct message_sketch sketch;
+        struct message_state_done state_done;
         struct message_status status;
     } as;
 };

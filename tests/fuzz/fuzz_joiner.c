@@ -7,6 +7,8 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "gossip/wire/manifest.h"
+#include "peer/donor.h"
 #include "peer/joiner.h"
 
 enum { DONORS = 3, VALUES = CHUNK_VALUES + 8, BUFFER_VALUES = 4, HELD_MAX = 64 };

@@ -25,6 +25,7 @@ static const enum message_type example_types[] = {
     MESSAGE_MEAN,          MESSAGE_CREDIT,         MESSAGE_CANCEL,
     MESSAGE_STATE_REQ,     MESSAGE_STATE_MANIFEST, MESSAGE_MANIFEST_REQ,
     MESSAGE_MANIFEST_PAGE, MESSAGE_BUCKET_REQ,     MESSAGE_STATE_DENY,
+    MESSAGE_SKETCH_REQ,    MESSAGE_SKETCH,         MESSAGE_STATE_DONE,
     MESSAGE_STATUS_REQ,    MESSAGE_STATUS,         MESSAGE_REKEY,
     MESSAGE_REKEY_ACK,     MESSAGE_OPEN_REQ};
 
@@ -321,6 +322,8 @@ static inline void example_state(struct source *s, struct message *m)
     switch (m->type) {
     case MESSAGE_STATE_REQ:
         m->as.state_req.want = any32(s, 1, 7);
+        m->as.state_req.round = any(s, 0, UINT64_MAX);
+        m->as.state_req.base = any32(s, 0, UINT32_MAX);
         break;
     case MESSAGE_STATE_MANIFEST:
         manifest_any(s, &m->as.state_manifest);
@@ -344,6 +347,23 @@ static inline void example_state(struct source *s, struct message *m)
     case MESSAGE_STATE_DENY:
         m->as.state_deny.code = any32(s, REJECT_BUSY, REJECT_CODEC);
         m->as.state_deny.retry_ms = any32(s, 0, UINT32_MAX);
+        break;
+    case MESSAGE_SKETCH_REQ:
+        m->as.sketch_req.seed = any(s, 0, UINT64_MAX);
+        m->as.sketch_req.section = any32(s, 0, 7);
+        break;
+    case MESSAGE_SKETCH:
+        m->as.sketch.seed = any(s, 0, UINT64_MAX);
+        m->as.sketch.round = any(s, 0, UINT64_MAX);
+        m->as.sketch.moved = fraction(s, 100);
+        m->as.sketch.values = s->bytes->norms;
+        m->as.sketch.values_bytes = SKETCH_VALUES * 4;
+        for (uint32_t i = 0; i < SKETCH_VALUES * 4; i += 4) {
+            store_le32(s->bytes->norms + i, 0x3f800000U + i);
+        }
+        break;
+    case MESSAGE_STATE_DONE:
+        m->as.state_done.lease = any32(s, 0, UINT32_MAX);
         break;
     default:
         CHECK(m->type == MESSAGE_STATUS);

@@ -8,6 +8,8 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "gossip/wire/manifest.h"
+#include "peer/donor.h"
 #include "peer/joiner.h"
 
 #include <math.h>
@@ -16,7 +18,11 @@ enum { DONORS = 3, VALUES = 3 * CHUNK_VALUES + 100, BUFFER_VALUES = 40, BUCKETS 
 
 struct site { /* one donor and what may be wrong with it */
     struct donor *donor;
+    struct identity identity;
     struct peer_id id;
+    uint32_t owed;  /* buckets asked for and not sent */
+    bool is_forged; /* what it twists it does not sign again */
+    uint32_t every; /* gives a bucket at each so manyeth turn only; 0: at each */
     bool is_gone, is_mute;
     uint32_t buckets_left;                  /* then it dies */
     uint64_t fill;                          /* its model */
@@ -32,7 +38,7 @@ struct scene {
     struct site sites[DONORS];
     struct outbox to_donors, to_joiner;
     uint64_t now_ns;
-    uint32_t buckets_sent;
+    uint32_t buckets_sent, turn;
     enum rc last_rc; /* what the joiner said to the last refused thing that was not just late */
     uint64_t blocks; /* alive before the scene */
 };
@@ -47,6 +53,11 @@ static inline struct digest any_lineage(void)
     return (struct digest){{0}};
 }
 
+static inline struct digest run_id(void)
+{
+    return hash_of("run", 3);
+}
+
 static inline struct peer_id make_id(uint8_t number)
 {
     struct peer_id id = {{number}};
@@ -54,33 +65,47 @@ static inline struct peer_id make_id(uint8_t number)
     return id;
 }
 
-static inline void make_schema(struct schema *schema)
+static inline void make_schema_of(struct schema *schema, uint32_t values)
 {
-    const uint32_t shape[] = {VALUES}, buffer[] = {BUFFER_VALUES};
+    const uint32_t shape[] = {values}, buffer[] = {BUFFER_VALUES};
 
     schema_init(schema);
     assert_int_equal(schema_add(schema, "w", SECTION_PARAMETERS, shape, 1), RC_OK);
     assert_int_equal(schema_add(schema, "b", SECTION_BUFFERS, buffer, 1), RC_OK);
-    schema->values[SECTION_MOMENTS] = VALUES;
+    schema->values[SECTION_MOMENTS] = values;
 }
 
-static inline struct scene *scene_create(void)
+static inline void make_schema(struct schema *schema)
+{
+    make_schema_of(schema, VALUES);
+}
+
+static inline struct scene *scene_create_of(uint32_t values)
 {
     struct scene *scene = calloc(1, sizeof(*scene));
 
+    assert_int_equal(secure_start(), RC_OK);
     scene->blocks = mem_blocks();
-    make_schema(&scene->schema);
-    scene->joiner = joiner_create(&scene->schema, 5);
+    make_schema_of(&scene->schema, values);
+    scene->joiner = joiner_create(&scene->schema, run_id(), 5);
     scene->id = make_id(100);
     scene->now_ns = NS_PER_S;
     outbox_init(&scene->to_donors);
     outbox_init(&scene->to_joiner);
     for (uint8_t i = 0; i < DONORS; i++) {
-        scene->sites[i].donor = donor_create(&scene->schema);
-        scene->sites[i].id = make_id((uint8_t)(i + 1));
+        const uint8_t seed[SECRET_BYTES] = {(uint8_t)(i + 1)};
+
+        identity_from_seed(seed, &scene->sites[i].identity);
+        scene->sites[i].donor = donor_create(&scene->schema, &scene->sites[i].identity, run_id());
+        scene->sites[i].id = identity_peer_id(scene->sites[i].identity.public_key);
         scene->sites[i].buckets_left = UINT32_MAX;
     }
     return scene;
+}
+
+static inline struct scene *scene_create(void)
+{
+    return scene_create_of(VALUES);
 }
 
 static inline void scene_destroy(struct scene *scene)
@@ -104,6 +129,7 @@ static inline float model_value(uint64_t fill, enum section section, size_t inde
 }
 
 static inline enum rc take_snapshot(const struct scene *scene, uint64_t fill,
+                                    const struct donor_snapshot *base,
                                     struct donor_snapshot *snapshot)
 {
     static const enum section sections[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_MOMENTS};
@@ -121,6 +147,11 @@ static inline enum rc take_snapshot(const struct scene *scene, uint64_t fill,
             snapshot->values[s][i] = model_value(fill, sections[s], i);
         }
     }
+    if (base != NULL) {
+        enum rc rc = donor_snapshot_change(snapshot, base);
+
+        if (rc != RC_OK) return rc;
+    }
     return donor_snapshot_hash(snapshot);
 }
 
@@ -136,24 +167,27 @@ static inline void decode(const struct outbox_entry *entry, struct message *mess
 
 static inline void site_hears(struct scene *scene, struct site *site, const struct message *message)
 {
-    bool wants_snapshot = false;
+    struct donor_wish wish;
     enum rc rc;
 
     if (site->is_gone || site->is_mute) return;
     if (message->type != MESSAGE_STATE_REQ) {
-        assert_int_equal(
-            donor_on_message(site->donor, scene->id, message, scene->now_ns, &scene->to_joiner),
-            RC_OK);
+        rc = donor_on_message(site->donor, scene->id, message, scene->now_ns, &scene->to_joiner);
+        assert_true(rc == RC_OK || rc == RC_STALE);
+        if (rc == RC_OK && message->type == MESSAGE_BUCKET_REQ) {
+            site->owed += message->as.bucket_req.count;
+        }
         return;
     }
     rc = donor_on_request(site->donor, scene->id, &message->as.state_req, scene->now_ns,
-                          &wants_snapshot, &scene->to_joiner);
+                          &scene->to_joiner);
     assert_true(rc == RC_OK || rc == RC_BUSY);
-    if (wants_snapshot) {
+    if (donor_wants_snapshot(site->donor, &wish)) {
         struct donor_snapshot snapshot = {0};
 
+        donor_begin_snapshot(site->donor);
         rc = site->snapshot_rc != RC_OK ? site->snapshot_rc
-                                        : take_snapshot(scene, site->fill, &snapshot);
+                                        : take_snapshot(scene, site->fill, wish.base, &snapshot);
         donor_on_snapshot(site->donor, rc, &snapshot, scene->now_ns, &scene->to_joiner);
     }
 }
@@ -170,6 +204,9 @@ static inline void joiner_hears(struct scene *scene, struct site *site, struct o
         if (site->is_gone || !peer_id_is_equal(held.entries[i].to, scene->id)) continue;
         decode(&held.entries[i], &message);
         if (site->twist != NULL) site->twist(&message);
+        if (site->twist != NULL && !site->is_forged && message.type == MESSAGE_STATE_MANIFEST) {
+            manifest_sign(&message.as.state_manifest, &site->identity, run_id());
+        }
         rc = joiner_on_message(scene->joiner, site->id, &message, scene->now_ns, &scene->to_donors);
         if (rc != RC_OK && rc != RC_STALE) scene->last_rc = rc;
     }
@@ -186,7 +223,13 @@ static inline bool send_bucket(struct scene *scene, struct site *site)
     enum rc rc;
 
     if (site->is_gone) return false;
-    if (!donor_next_bucket(site->donor, scene->id, &stream, &bucket, &bytes, &count)) return false;
+    if (site->every != 0 && scene->turn % site->every != 0) return site->owed > 0;
+    if (!donor_next_bucket(site->donor, scene->id, scene->now_ns, &stream, &bucket, &bytes,
+                           &count)) {
+        site->owed = 0;
+        return false;
+    }
+    site->owed--;
     if (site->buckets_left == 0) {
         site->is_gone = true;
         donor_on_link_lost(site->donor, scene->id);
@@ -205,10 +248,18 @@ static inline bool send_bucket(struct scene *scene, struct site *site)
     return true;
 }
 
+static inline size_t site_of(const struct scene *scene, struct peer_id id)
+{
+    for (size_t i = 0; i < DONORS; i++) {
+        if (peer_id_is_equal(scene->sites[i].id, id)) return i;
+    }
+    return DONORS;
+}
+
 /* Let everything happen that can happen without time passing; then let time pass. */
 static inline void scene_run(struct scene *scene)
 {
-    for (uint32_t turn = 0; turn < 2000; turn++) {
+    for (scene->turn = 0; scene->turn < 300000; scene->turn++) {
         bool is_moving = false;
         struct outbox held = scene->to_donors;
 
@@ -216,7 +267,7 @@ static inline void scene_run(struct scene *scene)
         outbox_init(&scene->to_donors);
         for (uint32_t i = 0; i < held.count; i++) {
             struct message message;
-            size_t site = held.entries[i].to.bytes[0] - 1U;
+            size_t site = site_of(scene, held.entries[i].to);
 
             is_moving = true;
             decode(&held.entries[i], &message);
@@ -243,7 +294,7 @@ static inline enum rc begin(struct scene *scene, struct digest wanted)
     for (size_t i = 0; i < DONORS; i++) {
         donors[i] = scene->sites[i].id;
     }
-    return joiner_begin(scene->joiner, donors, DONORS, wanted, scene->now_ns, &scene->to_donors);
+    return joiner_begin(scene->joiner, donors, DONORS, wanted, 0, scene->now_ns, &scene->to_donors);
 }
 
 static inline void assert_model(struct scene *scene, size_t site)
@@ -253,7 +304,7 @@ static inline void assert_model(struct scene *scene, size_t site)
 
     assert_int_equal(joiner_state(scene->joiner), JOINER_COMPLETE);
     assert_true(joiner_donor(scene->joiner, &donor));
-    assert_int_equal(donor.bytes[0], site + 1);
+    assert_int_equal(site_of(scene, donor), site);
     for (size_t s = 0; s < 2; s++) {
         size_t count = 0;
         const float *values = joiner_section(scene->joiner, sections[s], &count);

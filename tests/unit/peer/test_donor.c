@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "peer/joiner.h"
+#include "peer/donor.h"
 
 #include <math.h>
 
@@ -12,6 +12,7 @@ enum { VALUES = 3 * CHUNK_VALUES + 100, BUCKETS = 4 };
 
 struct scene {
     struct schema schema;
+    struct identity identity;
     struct donor *donor;
     struct outbox out;
     uint64_t blocks;
@@ -26,12 +27,15 @@ static struct peer_id make_id(uint8_t number)
 
 static void scene_create(struct scene *scene)
 {
+    const uint8_t seed[SECRET_BYTES] = {7};
     const uint32_t shape[] = {VALUES};
 
     scene->blocks = mem_blocks();
     schema_init(&scene->schema);
     assert_int_equal(schema_add(&scene->schema, "w", SECTION_PARAMETERS, shape, 1), RC_OK);
-    scene->donor = donor_create(&scene->schema);
+    assert_int_equal(secure_start(), RC_OK);
+    identity_from_seed(seed, &scene->identity);
+    scene->donor = donor_create(&scene->schema, &scene->identity, hash_of("run", 3));
     assert_non_null(scene->donor);
     outbox_init(&scene->out);
 }
@@ -62,6 +66,7 @@ static void give_snapshot(struct scene *scene, uint64_t now_ns)
     struct donor_snapshot snapshot = make_snapshot();
 
     assert_int_equal(donor_snapshot_hash(&snapshot), RC_OK);
+    donor_begin_snapshot(scene->donor);
     donor_on_snapshot(scene->donor, RC_OK, &snapshot, now_ns, &scene->out);
 }
 
@@ -69,9 +74,11 @@ static enum rc request(struct scene *scene, uint8_t who, uint32_t want, uint64_t
                        bool *wants_snapshot)
 {
     const struct message_state_req message = {.want = want};
+    struct donor_wish wish;
+    enum rc rc = donor_on_request(scene->donor, make_id(who), &message, now_ns, &scene->out);
 
-    return donor_on_request(scene->donor, make_id(who), &message, now_ns, wants_snapshot,
-                            &scene->out);
+    *wants_snapshot = donor_wants_snapshot(scene->donor, &wish);
+    return rc;
 }
 
 static enum message_type said_to(const struct scene *scene, uint32_t entry, uint8_t who)
@@ -102,8 +109,9 @@ static enum rc ask_page(struct scene *scene, uint8_t who, uint32_t lease, uint32
     return donor_on_message(scene->donor, make_id(who), &message, 2 * NS_PER_S, &scene->out);
 }
 
-/* Two joiners share the snapshot that is being taken, a third is denied; unused leases run out. */
-static void two_leases_share_a_snapshot_and_a_third_is_denied(void **state)
+/* Eight joiners share the snapshot that is being taken, a ninth is denied; unused leases run out.
+ */
+static void eight_leases_share_a_snapshot_and_a_ninth_is_denied(void **state)
 {
     struct scene scene;
     bool wants_snapshot = true;
@@ -112,21 +120,136 @@ static void two_leases_share_a_snapshot_and_a_third_is_denied(void **state)
     scene_create(&scene);
     assert_int_equal(request(&scene, 50, 2, NS_PER_S, &wants_snapshot), RC_FORMAT);
     assert_false(wants_snapshot);
-    assert_int_equal(request(&scene, 50, 3, NS_PER_S, &wants_snapshot), RC_OK);
-    assert_true(wants_snapshot);
-    assert_int_equal(request(&scene, 51, 1, NS_PER_S, &wants_snapshot), RC_OK);
-    assert_false(wants_snapshot); /* it is being taken */
-    assert_int_equal(request(&scene, 52, 1, NS_PER_S, &wants_snapshot), RC_BUSY);
-    assert_int_equal(said_to(&scene, 0, 52), MESSAGE_STATE_DENY);
+    for (uint8_t i = 0; i < DONOR_LEASES_MAX; i++) {
+        assert_int_equal(request(&scene, (uint8_t)(50 + i), 1, NS_PER_S, &wants_snapshot), RC_OK);
+        assert_true(wants_snapshot);
+    }
+    assert_int_equal(request(&scene, 70, 1, NS_PER_S, &wants_snapshot), RC_BUSY);
+    assert_int_equal(said_to(&scene, 0, 70), MESSAGE_STATE_DENY);
     give_snapshot(&scene, NS_PER_S);
-    assert_int_equal(said_to(&scene, 1, 50), MESSAGE_STATE_MANIFEST);
-    assert_int_equal(said_to(&scene, 2, 51), MESSAGE_STATE_MANIFEST);
+    for (uint8_t i = 0; i < DONOR_LEASES_MAX; i++) {
+        assert_int_equal(said_to(&scene, 1U + i, (uint8_t)(50 + i)), MESSAGE_STATE_MANIFEST);
+    }
+    assert_int_equal(donor_leases(scene.donor), DONOR_LEASES_MAX);
     assert_true(donor_next_ns(scene.donor) == NS_PER_S + DONOR_LEASE_MS * NS_PER_MS);
     donor_tick(scene.donor, donor_next_ns(scene.donor) - 1);
     assert_int_equal(ask(&scene, 50, 1, 0, 1), RC_OK);
     donor_tick(scene.donor, UINT64_MAX);
-    assert_true(donor_next_ns(scene.donor) == UINT64_MAX);
-    assert_int_equal(ask(&scene, 50, 1, 0, 1), RC_STALE);
+    assert_int_equal(donor_leases(scene.donor), 0);
+    outbox_clear(&scene.out);
+    assert_int_equal(ask(&scene, 50, 1, 0, 1), RC_STALE); /* and it is told so */
+    assert_int_equal(said_to(&scene, 0, 50), MESSAGE_STATE_DENY);
+    scene_destroy(&scene);
+}
+
+/* Two snapshots at most: a third wave of joiners shares the younger, and none that is too old. */
+static void a_third_snapshot_is_not_taken(void **state)
+{
+    struct scene scene;
+    bool wants_snapshot;
+
+    (void)state;
+    scene_create(&scene);
+    for (uint8_t i = 0; i < DONOR_SNAPSHOTS_MAX; i++) {
+        uint64_t now_ns = (1 + 10U * i) * NS_PER_S;
+
+        assert_int_equal(request(&scene, (uint8_t)(50 + i), 1, now_ns, &wants_snapshot), RC_OK);
+        assert_true(wants_snapshot);
+        give_snapshot(&scene, now_ns);
+    }
+    assert_int_equal(request(&scene, 60, 1, 30 * NS_PER_S, &wants_snapshot), RC_OK);
+    assert_false(wants_snapshot);
+    assert_int_equal(said_to(&scene, 2, 60), MESSAGE_STATE_MANIFEST);
+    assert_int_equal(request(&scene, 61, 1, 100 * NS_PER_S, &wants_snapshot), RC_BUSY);
+    assert_int_equal(said_to(&scene, 3, 61), MESSAGE_STATE_DENY);
+    donor_on_link_lost(scene.donor, make_id(50)); /* makes room */
+    assert_int_equal(request(&scene, 61, 1, 100 * NS_PER_S, &wants_snapshot), RC_OK);
+    assert_true(wants_snapshot);
+    scene_destroy(&scene);
+}
+
+static uint32_t take_all(struct scene *scene, uint8_t who, uint64_t now_ns)
+{
+    const uint8_t *bytes;
+    uint32_t taken = 0, bucket;
+    uint16_t stream;
+    size_t count;
+
+    while (
+        donor_next_bucket(scene->donor, make_id(who), now_ns, &stream, &bucket, &bytes, &count)) {
+        taken++;
+    }
+    return taken;
+}
+
+/* While a round runs a joiner gets the first megabyte at once and then at the pace; without one
+ * all it asks for. */
+static void a_round_sets_the_pace(void **state)
+{
+    enum { BUCKET = CHUNK_VALUES * 4, BURST = 8 };
+    struct scene scene;
+    bool wants_snapshot;
+
+    (void)state;
+    scene_create(&scene);
+    assert_int_equal(request(&scene, 50, 1, NS_PER_S, &wants_snapshot), RC_OK);
+    give_snapshot(&scene, NS_PER_S);
+    donor_set_pace(scene.donor, BUCKET, 2 * NS_PER_S); /* one a second */
+    for (uint32_t i = 0; i < 10; i++) {
+        assert_int_equal(ask(&scene, 50, 1, 0, 3), RC_OK);
+    }
+    assert_int_equal(take_all(&scene, 50, 2 * NS_PER_S), BURST);
+    assert_int_equal(take_all(&scene, 50, 2 * NS_PER_S + NS_PER_S / 2), 0);
+    assert_in_range(donor_next_ns(scene.donor), 3 * NS_PER_S - 1000, 3 * NS_PER_S + 1000);
+    assert_int_equal(take_all(&scene, 50, 3 * NS_PER_S + 1000), 1);
+    assert_int_equal(take_all(&scene, 50, 6 * NS_PER_S + 2000), 3);
+    donor_set_pace(scene.donor, 0, 6 * NS_PER_S + 2000);
+    assert_int_equal(take_all(&scene, 50, 6 * NS_PER_S + 2000), 30 - BURST - 4);
+    scene_destroy(&scene);
+}
+
+/* A joiner that became slow asks for the change since its snapshot: a quarter of the bytes, and the
+ * base stays while it is computed. Only the lease it holds will do. */
+static void the_change_since_a_lease_can_be_had(void **state)
+{
+    const struct message_state_req change = {.want = 1, .base = 1}, other = {.want = 1, .base = 9};
+    struct scene scene;
+    struct donor_snapshot snapshot;
+    struct donor_wish wish;
+    bool wants_snapshot;
+    const uint8_t *bytes;
+    uint32_t bucket;
+    uint16_t stream;
+    size_t count;
+
+    (void)state;
+    scene_create(&scene);
+    assert_int_equal(request(&scene, 50, 1, NS_PER_S, &wants_snapshot), RC_OK);
+    give_snapshot(&scene, NS_PER_S);
+    assert_int_equal(donor_on_request(scene.donor, make_id(50), &other, 40 * NS_PER_S, &scene.out),
+                     RC_BUSY);
+    assert_int_equal(said_to(&scene, 1, 50), MESSAGE_STATE_DENY);
+    assert_int_equal(donor_on_request(scene.donor, make_id(50), &change, 40 * NS_PER_S, &scene.out),
+                     RC_OK);
+    assert_true(donor_wants_snapshot(scene.donor, &wish));
+    assert_non_null(wish.base);
+    donor_begin_snapshot(scene.donor);
+    snapshot = make_snapshot();
+    for (size_t i = 0; i < VALUES; i++) {
+        snapshot.values[0][i] = 0.25F + (float)(i % 5);
+    }
+    donor_on_link_lost(scene.donor, make_id(51)); /* nobody */
+    assert_int_equal(donor_snapshot_change(&snapshot, wish.base), RC_OK);
+    assert_int_equal(donor_snapshot_hash(&snapshot), RC_OK);
+    donor_on_snapshot(scene.donor, RC_OK, &snapshot, 40 * NS_PER_S, &scene.out);
+    assert_int_equal(said_to(&scene, 2, 50), MESSAGE_STATE_MANIFEST);
+    assert_int_equal(ask(&scene, 50, 2, 0, 1), RC_OK);
+    assert_true(donor_next_bucket(scene.donor, make_id(50), 41 * NS_PER_S, &stream, &bucket, &bytes,
+                                  &count));
+    assert_in_range(count, CHUNK_VALUES, CHUNK_VALUES + CHUNK_VALUES / 8);
+    /* Nobody else is given a change for a whole. */
+    assert_int_equal(request(&scene, 52, 1, 41 * NS_PER_S, &wants_snapshot), RC_OK);
+    assert_true(wants_snapshot);
     scene_destroy(&scene);
 }
 
@@ -165,6 +288,7 @@ static void a_failed_snapshot_is_a_denial(void **state)
     scene_create(&scene);
     assert_int_equal(request(&scene, 50, 1, NS_PER_S, &wants_snapshot), RC_OK);
     snapshot = make_snapshot(); /* half made */
+    donor_begin_snapshot(scene.donor);
     donor_on_snapshot(scene.donor, RC_NOMEM, &snapshot, NS_PER_S, &scene.out);
     assert_int_equal(said_to(&scene, 0, 50), MESSAGE_STATE_DENY);
     assert_int_equal(request(&scene, 50, 1, NS_PER_S, &wants_snapshot), RC_OK);
@@ -172,12 +296,17 @@ static void a_failed_snapshot_is_a_denial(void **state)
     snapshot = make_snapshot();
     snapshot.sections[0] = SECTION_BUFFERS;
     assert_int_equal(donor_snapshot_hash(&snapshot), RC_OK);
+    donor_begin_snapshot(scene.donor);
     donor_on_snapshot(scene.donor, RC_OK, &snapshot, NS_PER_S, &scene.out);
     assert_int_equal(said_to(&scene, 1, 50), MESSAGE_STATE_DENY);
     assert_true(donor_next_ns(scene.donor) == UINT64_MAX);
     assert_int_equal(request(&scene, 50, 1, NS_PER_S, &wants_snapshot), RC_OK);
+    snapshot = make_snapshot();
+    assert_int_equal(donor_snapshot_hash(&snapshot), RC_OK);
+    donor_begin_snapshot(scene.donor);
     donor_on_link_lost(scene.donor, make_id(50));
-    give_snapshot(&scene, NS_PER_S); /* nobody waits for it any more: it is freed */
+    donor_on_snapshot(scene.donor, RC_OK, &snapshot, NS_PER_S,
+                      &scene.out); /* nobody waits for it any more: it is freed */
     scene_destroy(&scene);
 }
 
@@ -236,10 +365,11 @@ static void a_donor_queues_only_what_a_window_needs(void **state)
     scene_destroy(&scene);
 }
 
-/* Buckets come in the order asked for, and with the last one the lease is over. */
-static void the_last_bucket_ends_the_lease(void **state)
+/* Buckets come in the order asked for, and the lease is over when the joiner says so. */
+static void a_joiner_that_is_done_ends_the_lease(void **state)
 {
     struct scene scene;
+    struct message done = {.type = MESSAGE_STATE_DONE};
     bool wants_snapshot;
     const uint32_t order[BUCKETS] = {2, 3, 0, 1};
     const uint8_t *bytes;
@@ -249,19 +379,29 @@ static void the_last_bucket_ends_the_lease(void **state)
 
     (void)state;
     scene_create(&scene);
-    assert_false(donor_next_bucket(scene.donor, make_id(50), &stream, &bucket, &bytes, &count));
+    assert_false(donor_next_bucket(scene.donor, make_id(50), 2 * NS_PER_S, &stream, &bucket, &bytes,
+                                   &count));
     assert_int_equal(request(&scene, 50, 1, NS_PER_S, &wants_snapshot), RC_OK);
     give_snapshot(&scene, NS_PER_S);
     assert_int_equal(ask(&scene, 50, 1, 2, 2), RC_OK);
     assert_int_equal(ask(&scene, 50, 1, 0, 2), RC_OK);
     for (size_t i = 0; i < BUCKETS; i++) {
-        assert_true(donor_next_bucket(scene.donor, make_id(50), &stream, &bucket, &bytes, &count));
+        assert_true(donor_next_bucket(scene.donor, make_id(50), 2 * NS_PER_S, &stream, &bucket,
+                                      &bytes, &count));
         assert_int_equal(stream, 1);
         assert_int_equal(bucket, order[i]);
         assert_int_equal(count, (bucket == 3 ? 100 : CHUNK_VALUES) * sizeof(float));
         assert_int_equal(bytes[count - 1], 0); /* still there */
     }
-    assert_false(donor_next_bucket(scene.donor, make_id(50), &stream, &bucket, &bytes, &count));
+    assert_false(donor_next_bucket(scene.donor, make_id(50), 2 * NS_PER_S, &stream, &bucket, &bytes,
+                                   &count));
+    done.as.state_done.lease = 2; /* not this one */
+    assert_int_equal(donor_on_message(scene.donor, make_id(50), &done, 2 * NS_PER_S, &scene.out),
+                     RC_STALE);
+    assert_int_equal(ask(&scene, 50, 1, 0, 1), RC_OK);
+    done.as.state_done.lease = 1;
+    assert_int_equal(donor_on_message(scene.donor, make_id(50), &done, 2 * NS_PER_S, &scene.out),
+                     RC_OK);
     assert_int_equal(ask(&scene, 50, 1, 0, 1), RC_STALE);
     assert_true(donor_next_ns(scene.donor) == UINT64_MAX);
     scene_destroy(&scene);
@@ -270,12 +410,15 @@ static void the_last_bucket_ends_the_lease(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_leases_share_a_snapshot_and_a_third_is_denied),
+        cmocka_unit_test(eight_leases_share_a_snapshot_and_a_ninth_is_denied),
+        cmocka_unit_test(a_third_snapshot_is_not_taken),
+        cmocka_unit_test(a_round_sets_the_pace),
+        cmocka_unit_test(the_change_since_a_lease_can_be_had),
         cmocka_unit_test(a_young_snapshot_is_shared),
         cmocka_unit_test(a_failed_snapshot_is_a_denial),
         cmocka_unit_test(a_snapshot_that_cannot_be_hashed_says_why),
         cmocka_unit_test(a_donor_queues_only_what_a_window_needs),
-        cmocka_unit_test(the_last_bucket_ends_the_lease),
+        cmocka_unit_test(a_joiner_that_is_done_ends_the_lease),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,11 @@
  */
 #include "tests/unit/peer/joiner_scene.h"
 
+static void flip_a_bit(uint8_t *bytes, size_t count)
+{
+    bytes[count / 2] ^= 1;
+}
+
 /* Every value arrives as it was, with the manifest's facts, and the donor is free again. */
 static void a_model_is_downloaded_whole(void **state)
 {
@@ -21,11 +26,11 @@ static void a_model_is_downloaded_whole(void **state)
     assert_int_equal(count, 0);
     assert_float_equal(joiner_progress(scene->joiner), 1.0, 0);
     assert_int_equal(scene->buckets_sent, BUCKETS);
-    donor_tick(scene->sites[0].donor, scene->now_ns);
+    joiner_finish(scene->joiner, &scene->to_donors);
+    assert_int_equal(joiner_state(scene->joiner), JOINER_IDLE);
+    scene_run(scene); /* which tells the donor */
     assert_false(send_bucket(scene, &scene->sites[0]));
     assert_true(donor_next_ns(scene->sites[0].donor) == UINT64_MAX);
-    joiner_finish(scene->joiner);
-    assert_int_equal(joiner_state(scene->joiner), JOINER_IDLE);
     scene_destroy(scene);
 }
 
@@ -116,6 +121,154 @@ static void a_donor_may_die_half_way(void **state)
     }
 }
 
+/* Donors that hold the same give at once, each a part; one that dies costs what it had under way,
+ * and one that lies about a bucket is caught by the others' hashes. */
+static void several_donors_that_agree_give_at_once(void **state)
+{
+    (void)state;
+    for (int fault = 0; fault < 3; fault++) {
+        struct scene *scene = scene_create();
+        struct joiner_stats stats;
+
+        joiner_set_width(scene->joiner, DONORS);
+        if (fault == 1) scene->sites[2].buckets_left = 0;
+        if (fault == 2) scene->sites[1].spoil = flip_a_bit;
+        for (size_t i = 0; i < DONORS; i++) {
+            scene->sites[i].every = 2; /* all have the time to be listed */
+        }
+        assert_int_equal(begin(scene, lineage()), RC_OK);
+        scene_run(scene);
+        assert_int_equal(joiner_state(scene->joiner), JOINER_COMPLETE);
+        assert_true(scene->buckets_sent <= BUCKETS + (fault == 2));
+        joiner_stats(scene->joiner, &stats);
+        assert_true(stats.held_bytes == stats.total_bytes);
+        scene_destroy(scene);
+    }
+}
+
+/* Those that hold something else are let go, and are there when the first one dies. */
+static void donors_that_do_not_agree_wait_for_their_turn(void **state)
+{
+    struct scene *scene = scene_create();
+
+    (void)state;
+    joiner_set_width(scene->joiner, DONORS);
+    scene->sites[0].every = 3;
+    scene->sites[0].buckets_left = 3;
+    scene->sites[1].fill = 1;
+    scene->sites[2].fill = 2;
+    assert_int_equal(begin(scene, lineage()), RC_OK);
+    scene_run(scene);
+    assert_model(scene, 1);
+    assert_int_equal(scene->buckets_sent, 3 + BUCKETS);
+    scene_destroy(scene);
+}
+
+/* A donor that gives a bucket every four seconds is not stuck, yet left for one that is faster; if
+ * the other is slower still, the first one goes on. */
+static void a_dripping_donor_is_left_for_a_faster_one(void **state)
+{
+    (void)state;
+    for (int is_other_worse = 0; is_other_worse < 2; is_other_worse++) {
+        struct scene *scene = scene_create_of(40 * CHUNK_VALUES);
+
+        joiner_set_width(scene->joiner, 1);
+        scene->sites[0].every = 4000; /* turns of a millisecond */
+        scene->sites[1].fill = 1;
+        scene->sites[1].every = is_other_worse ? 4900 : 10;
+        scene->sites[2].is_gone = true;
+        scene->sites[2].is_mute = true;
+        assert_int_equal(begin(scene, lineage()), RC_OK);
+        scene_run(scene);
+        assert_model(scene, is_other_worse ? 0 : 1);
+        assert_true(scene->buckets_sent <= 41 + 8);
+        if (!is_other_worse) assert_true(scene->now_ns < 30 * NS_PER_S);
+        scene_destroy(scene);
+    }
+}
+
+/* Near the end, what a slow donor owes is asked of the fast one. */
+static void the_end_does_not_wait_for_the_slowest(void **state)
+{
+    struct scene *scene = scene_create_of(40 * CHUNK_VALUES);
+
+    (void)state;
+    joiner_set_width(scene->joiner, 2);
+    scene->sites[0].every = 5;
+    scene->sites[1].every = 1500;
+    assert_int_equal(begin(scene, lineage()), RC_OK);
+    scene_run(scene);
+    assert_int_equal(joiner_state(scene->joiner), JOINER_COMPLETE);
+    assert_true(scene->now_ns < 4 * NS_PER_S); /* a window of the slow one alone takes twelve */
+    assert_true(scene->buckets_sent <= 41 + 8);
+    scene_destroy(scene);
+}
+
+/* What changed since comes encoded, and the result is what the donor says it is, near what it has;
+ * a donor that goes, or lies, leaves the model of before, whole. */
+static void what_changed_is_fetched(void **state)
+{
+    (void)state;
+    for (int fault = 0; fault < 4; fault++) {
+        struct scene *scene = scene_create();
+        struct joiner_stats stats;
+        const float *values;
+        size_t count;
+
+        assert_int_equal(begin(scene, lineage()), RC_OK);
+        scene_run(scene);
+        assert_model(scene, 0);
+        scene->now_ns += 50 * NS_PER_S;
+        scene->sites[0].fill = 3;
+        if (fault == 1) scene->sites[0].buckets_left = 2;
+        if (fault == 2) scene->sites[0].spoil = flip_a_bit;
+        if (fault == 3) scene->sites[0].is_mute = true;
+        assert_int_equal(joiner_catch_up(scene->joiner, scene->now_ns, &scene->to_donors), RC_OK);
+        assert_int_equal(joiner_state(scene->joiner), JOINER_ASKING);
+        scene_run(scene);
+        if (fault > 0) {
+            scene->sites[0].fill = 0;
+            assert_model(scene, 0);
+            assert_int_equal(joiner_manifest(scene->joiner)->lease, 1);
+            assert_int_equal(joiner_catch_up(scene->joiner, scene->now_ns, &scene->to_donors),
+                             RC_NOT_FOUND);
+            scene_destroy(scene);
+            continue;
+        }
+        assert_int_equal(joiner_state(scene->joiner), JOINER_COMPLETE);
+        assert_int_equal(joiner_manifest(scene->joiner)->lease, 2);
+        joiner_stats(scene->joiner, &stats);
+        assert_true(stats.received_bytes < stats.total_bytes + stats.total_bytes / 3);
+        values = joiner_section(scene->joiner, SECTION_PARAMETERS, &count);
+        for (size_t i = 0; i < count; i++) { /* values differ by up to 143: half a 127th of that */
+            assert_float_equal(values[i], model_value(3, SECTION_PARAMETERS, i), 0.6);
+        }
+        scene_destroy(scene);
+    }
+}
+
+/* A model that others say is not theirs is forgotten, and another donor asked. */
+static void a_refused_model_is_downloaded_elsewhere(void **state)
+{
+    struct scene *scene = scene_create();
+
+    (void)state;
+    scene->sites[1].fill = 1;
+    assert_int_equal(begin(scene, lineage()), RC_OK);
+    scene_run(scene);
+    assert_model(scene, 0);
+    joiner_refuse(scene->joiner, scene->now_ns, &scene->to_donors);
+    assert_int_equal(joiner_state(scene->joiner), JOINER_ASKING);
+    scene_run(scene);
+    assert_model(scene, 1);
+    joiner_refuse(scene->joiner, scene->now_ns, &scene->to_donors);
+    scene_run(scene);
+    assert_model(scene, 2);
+    joiner_refuse(scene->joiner, scene->now_ns, &scene->to_donors);
+    assert_int_equal(joiner_state(scene->joiner), JOINER_FAILED);
+    scene_destroy(scene);
+}
+
 /* When all donors die the joiner fails, and begun again it still has what was verified. */
 static void what_was_verified_outlives_a_failure(void **state)
 {
@@ -149,11 +302,6 @@ static void a_silent_donor_is_left(void **state)
     scene_run(scene);
     assert_model(scene, 1);
     scene_destroy(scene);
-}
-
-static void flip_a_bit(uint8_t *bytes, size_t count)
-{
-    bytes[count / 2] ^= 1;
 }
 
 /* One wrong bit in a bucket: that donor is done with, the next one gives the model. */
@@ -218,6 +366,10 @@ static void lie_unasked_section(struct message *message)
     if (message->type != MESSAGE_STATE_MANIFEST) return;
     message->as.state_manifest.sections[1] = SECTION_GRADIENT;
 }
+static void lie_lease(struct message *message)
+{
+    if (message->type == MESSAGE_STATE_MANIFEST) message->as.state_manifest.lease ^= 1;
+}
 static void lie_short_page(struct message *message)
 {
     if (message->type == MESSAGE_MANIFEST_PAGE) message->as.manifest_page.hashes_bytes = 32;
@@ -229,18 +381,22 @@ static void a_lying_manifest_is_refused(void **state)
     static const struct {
         void (*twist)(struct message *message);
         enum rc rc;
-    } lies[] = {{lie_root, RC_AUTH},
-                {lie_schema, RC_MISMATCH},
-                {lie_lineage, RC_MISMATCH},
-                {lie_no_lineage, RC_MISMATCH},
-                {lie_values, RC_MISMATCH},
-                {lie_buckets, RC_FORMAT},
-                {lie_pages, RC_FORMAT},
-                {lie_no_sections, RC_FORMAT},
-                {lie_missing_section, RC_FORMAT},
-                {lie_double_section, RC_FORMAT},
-                {lie_unasked_section, RC_FORMAT},
-                {lie_short_page, RC_FORMAT}};
+        bool is_forged;
+    } lies[] = {{lie_root, RC_AUTH, false},
+                {lie_schema, RC_MISMATCH, false},
+                {lie_lineage, RC_MISMATCH, false},
+                {lie_no_lineage, RC_MISMATCH, false},
+                {lie_values, RC_MISMATCH, false},
+                {lie_buckets, RC_FORMAT, false},
+                {lie_pages, RC_FORMAT, false},
+                {lie_no_sections, RC_FORMAT, false},
+                {lie_missing_section, RC_FORMAT, false},
+                {lie_double_section, RC_FORMAT, false},
+                {lie_unasked_section, RC_FORMAT, false},
+                {lie_short_page, RC_FORMAT, false},
+                {lie_lease, RC_AUTH, true},
+                {lie_root, RC_AUTH, true},
+                {lie_schema, RC_AUTH, true}};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(lies); i++) {
@@ -248,6 +404,7 @@ static void a_lying_manifest_is_refused(void **state)
 
         for (size_t s = 0; s < DONORS - 1; s++) {
             scene->sites[s].twist = lies[i].twist;
+            scene->sites[s].is_forged = lies[i].is_forged;
         }
         assert_int_equal(begin(scene, lineage()), RC_OK);
         scene_run(scene);
@@ -265,7 +422,7 @@ static void a_nonfinite_snapshot_is_not_given_away(void **state)
     struct donor_snapshot snapshot = {0};
 
     (void)state;
-    assert_int_equal(take_snapshot(scene, 0, &snapshot), RC_OK);
+    assert_int_equal(take_snapshot(scene, 0, NULL, &snapshot), RC_OK);
     mem_free(snapshot.hashes);
     snapshot.hashes = NULL;
     snapshot.values[0][VALUES - 1] = NAN;
@@ -301,6 +458,7 @@ static void a_nan_with_a_correct_hash_is_refused(void **state)
                                                 .root = hash_of(hashes, sizeof(hashes)),
                                                 .pages = 1,
                                                 .buckets = BUCKETS};
+    manifest_sign(manifest, &scene->sites[0].identity, run_id());
     assert_int_equal(begin(scene, any_lineage()), RC_OK);
     assert_int_equal(joiner_on_message(scene->joiner, scene->sites[0].id, &message, scene->now_ns,
                                        &scene->to_donors),
@@ -334,12 +492,11 @@ static void a_busy_donor_is_passed_over(void **state)
 {
     struct scene *scene = scene_create();
     const struct message_state_req all = {.want = 7};
-    bool wants_snapshot;
 
     (void)state;
     for (uint8_t who = 50; who < 50 + DONOR_LEASES_MAX; who++) {
         assert_int_equal(donor_on_request(scene->sites[0].donor, make_id(who), &all, scene->now_ns,
-                                          &wants_snapshot, &scene->to_joiner),
+                                          &scene->to_joiner),
                          RC_OK);
     }
     assert_int_equal(begin(scene, lineage()), RC_OK);
@@ -377,14 +534,17 @@ static void short_memory_is_an_error_and_no_crash(void **state)
 /* Creation is the one place where short memory is the caller's news. */
 static void nothing_is_created_without_memory(void **state)
 {
+    const uint8_t seed[SECRET_BYTES] = {1};
+    struct identity identity;
     struct schema schema;
 
     (void)state;
+    identity_from_seed(seed, &identity);
     make_schema(&schema);
     mem_fail_after(0);
-    assert_null(joiner_create(&schema, 1));
+    assert_null(joiner_create(&schema, run_id(), 1));
     mem_fail_after(0);
-    assert_null(donor_create(&schema));
+    assert_null(donor_create(&schema, &identity, run_id()));
     mem_fail_after(UINT64_MAX);
     joiner_destroy(NULL);
     donor_destroy(NULL);
@@ -399,7 +559,7 @@ static void idle_joiners_ignore_everything(void **state)
     struct peer_id donor;
 
     (void)state;
-    assert_int_equal(joiner_begin(scene->joiner, NULL, 0, lineage(), 0, &scene->to_donors),
+    assert_int_equal(joiner_begin(scene->joiner, NULL, 0, lineage(), 0, 0, &scene->to_donors),
                      RC_NOT_FOUND);
     assert_int_equal(joiner_on_message(scene->joiner, make_id(1), &message, 0, &scene->to_donors),
                      RC_STALE);
@@ -418,7 +578,7 @@ static void a_donor_that_is_gone_is_not_asked_later(void **state)
     struct peer_id donors[] = {make_id(1), make_id(2), make_id(3)}, donor;
 
     (void)state;
-    assert_int_equal(joiner_begin(scene->joiner, donors, 3, any_lineage(), 0, &scene->to_donors),
+    assert_int_equal(joiner_begin(scene->joiner, donors, 3, any_lineage(), 0, 0, &scene->to_donors),
                      RC_OK);
     joiner_on_link_lost(scene->joiner, make_id(2), 0, &scene->to_donors);
     assert_true(joiner_donor(scene->joiner, &donor) && peer_id_is_equal(donor, make_id(1)));
@@ -437,6 +597,12 @@ int main(void)
         cmocka_unit_test(moments_of_another_optimizer_are_left_out),
         cmocka_unit_test(moments_of_another_name_are_left_out),
         cmocka_unit_test(a_donor_may_die_half_way),
+        cmocka_unit_test(several_donors_that_agree_give_at_once),
+        cmocka_unit_test(donors_that_do_not_agree_wait_for_their_turn),
+        cmocka_unit_test(a_dripping_donor_is_left_for_a_faster_one),
+        cmocka_unit_test(the_end_does_not_wait_for_the_slowest),
+        cmocka_unit_test(what_changed_is_fetched),
+        cmocka_unit_test(a_refused_model_is_downloaded_elsewhere),
         cmocka_unit_test(what_was_verified_outlives_a_failure),
         cmocka_unit_test(a_silent_donor_is_left),
         cmocka_unit_test(a_corrupt_bucket_costs_the_donor),

@@ -1,0 +1,468 @@
+/*
+ * Buckets: whom to ask for which, what came, and whether a donor is fast enough.
+ *
+ * The listing of one donor, the primary, says what the model is. Others whose listings agree with
+ * it in a good part of what is missing help; who does not agree is let go, to be asked again if the
+ * primary goes away. A donor so slow that the rest would take long is compared with another: that
+ * one is tried for a while, and the faster is kept. At the end of a download what a slow donor
+ * still owes is asked of a fast one as well.
+ */
+#include "peer/joiner_internal.h"
+
+#include "averaging/codec.h"
+#include "base/check.h"
+#include "base/mem.h"
+
+enum { TRIALS_MAX = 3, USEFUL_SHARE = 8 };
+#define STALLED_HELPED (2 * NS_PER_S)  /* where others can give the same */
+#define STALLED_MAX    (60 * NS_PER_S) /* a donor that drips cannot stretch it without end */
+#define PATIENCE_NS    (60 * NS_PER_S) /* what is left may take so long with a donor */
+
+/* ---- what is here ---- */
+
+/* As the listing of `source` says. */
+static bool is_held(const struct joiner *joiner, const struct source *source, uint32_t bucket)
+{
+    return joiner->is_here[bucket] &&
+           digest_is_equal(joiner->hashes[bucket], source->listed[bucket]);
+}
+
+static bool has_same_shape(const struct joiner *joiner, const struct source *source)
+{
+    return joiner->has_data && joiner->map.sections == source->map.sections &&
+           memcmp(joiner->sections, source->manifest.sections, source->map.sections) == 0;
+}
+
+void joiner_drop_data(struct joiner *joiner)
+{
+    joiner_drop_changes(joiner);
+    for (uint32_t i = 0; i < STATE_SECTIONS_MAX; i++) {
+        mem_free(joiner->planes[i]);
+        joiner->planes[i] = NULL;
+    }
+    mem_free(joiner->hashes);
+    mem_free(joiner->is_here);
+    mem_free(joiner->asked_of);
+    joiner->hashes = NULL;
+    joiner->is_here = NULL;
+    joiner->asked_of = NULL;
+    joiner->has_data = false;
+    joiner->held = 0;
+}
+
+static enum rc make_data(struct joiner *joiner, const struct source *source)
+{
+    uint32_t buckets = bucket_map_count(&source->map);
+
+    joiner_drop_data(joiner);
+    joiner->hashes = mem_array(buckets, sizeof(joiner->hashes[0]));
+    joiner->is_here = mem_array(buckets, sizeof(joiner->is_here[0]));
+    joiner->asked_of = mem_array(buckets, sizeof(joiner->asked_of[0]));
+    if (joiner->hashes == NULL || joiner->is_here == NULL || joiner->asked_of == NULL) {
+        goto short_of_memory;
+    }
+    for (uint32_t i = 0; i < source->map.sections; i++) {
+        joiner->planes[i] = mem_array(source->map.values[i], sizeof(float));
+        if (joiner->planes[i] == NULL) goto short_of_memory;
+    }
+    joiner->map = source->map;
+    memcpy(joiner->sections, source->manifest.sections, sizeof(joiner->sections));
+    joiner->has_data = true;
+    return RC_OK;
+short_of_memory:
+    joiner_drop_data(joiner);
+    return RC_NOMEM;
+}
+
+void joiner_drop_changes(struct joiner *joiner)
+{
+    uint32_t buckets = joiner->has_data ? bucket_map_count(&joiner->map) : 0;
+
+    for (uint32_t i = 0; joiner->changes != NULL && i < buckets; i++) {
+        mem_free(joiner->changes[i]);
+    }
+    mem_free(joiner->changes);
+    mem_free(joiner->scratch);
+    joiner->changes = NULL;
+    joiner->scratch = NULL;
+}
+
+/* ---- whom to ask for what ---- */
+
+void joiner_release(struct joiner *joiner, struct source *source)
+{
+    uint8_t number = (uint8_t)(source - joiner->sources + 1);
+
+    source->asked = 0;
+    if (!joiner->has_data) return;
+    for (uint32_t i = 0; i < bucket_map_count(&joiner->map); i++) {
+        if (joiner->asked_of[i] == number) joiner->asked_of[i] = 0;
+    }
+    for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
+        joiner->sources[i].is_drained = false;
+    }
+}
+
+static bool may_ask(const struct joiner *joiner, const struct source *source, uint32_t bucket)
+{
+    const struct source *primary = &joiner->sources[joiner->primary];
+
+    if (joiner->asked_of[bucket] != 0) return false;
+    if (is_held(joiner, primary, bucket)) return false;
+    return source == primary || digest_is_equal(source->listed[bucket], primary->listed[bucket]);
+}
+
+/* Run by run, keep about a window asked for; again only when half of it has come, so that a request
+ * covers several. */
+static void ask_buckets(struct joiner *joiner, struct source *source, struct outbox *out)
+{
+    uint32_t buckets = bucket_map_count(&joiner->map);
+    uint8_t number = (uint8_t)(source - joiner->sources + 1);
+
+    if (source->asked > JOINER_WINDOW_BUCKETS / 2) return;
+    while (source->asked < JOINER_WINDOW_BUCKETS && !source->is_drained) {
+        struct message message = {.type = MESSAGE_BUCKET_REQ};
+        struct message_bucket_req *request = &message.as.bucket_req;
+        uint32_t seen = 0;
+
+        while (seen < buckets && !may_ask(joiner, source, source->cursor)) {
+            source->cursor = (source->cursor + 1) % buckets;
+            seen++;
+        }
+        source->is_drained = seen == buckets;
+        if (source->is_drained) return;
+        request->lease = source->manifest.lease;
+        request->index = source->cursor;
+        while (source->cursor < buckets && source->asked < JOINER_WINDOW_BUCKETS &&
+               may_ask(joiner, source, source->cursor)) {
+            joiner->asked_of[source->cursor++] = number;
+            source->asked++;
+            request->count++;
+        }
+        source->cursor %= buckets;
+        outbox_add(out, source->id, &message);
+    }
+}
+
+static uint32_t helpers(const struct joiner *joiner)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
+        count += joiner->sources[i].state == SOURCE_READY;
+    }
+    return count - (joiner->primary != JOINER_NONE);
+}
+
+static void ask_all(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
+{
+    for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
+        struct source *source = &joiner->sources[i];
+
+        if (source->state != SOURCE_READY) continue;
+        if (source->asked == 0) {
+            source->bucket_ns = now_ns;
+            source->deadline_ns = now_ns + JOINER_STALLED_MIN;
+        }
+        ask_buckets(joiner, source, out);
+        if (source->asked == 0) source->deadline_ns = UINT64_MAX; /* it owes nothing */
+    }
+}
+
+/* The download is at its end and `idle` has nothing left to give: what a much slower one owes is
+ * asked of it. What both send then counts once. */
+static void relieve(struct joiner *joiner, struct source *idle, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
+        struct source *slow = &joiner->sources[i];
+        uint64_t waited_ns = now_ns - slow->bucket_ns;
+
+        if (slow == idle || slow->state != SOURCE_READY || slow->asked == 0) continue;
+        if (slow->is_relieved) continue;
+        if (slow->interval_ns > waited_ns) waited_ns = slow->interval_ns;
+        if (waited_ns < 4 * idle->interval_ns + 100 * NS_PER_MS) continue;
+        slow->is_relieved = true;
+        joiner_release(joiner, slow);
+        slow->is_drained = true;
+        slow->deadline_ns = UINT64_MAX;
+    }
+}
+
+static void start_measuring(struct source *source, uint64_t now_ns)
+{
+    source->since_ns = now_ns;
+    source->got = 0;
+}
+
+enum rc joiner_set_primary(struct joiner *joiner, struct source *source, uint64_t now_ns,
+                           struct outbox *out)
+{
+    uint32_t buckets = bucket_map_count(&source->map);
+
+    if (!has_same_shape(joiner, source)) {
+        enum rc rc = make_data(joiner, source);
+
+        if (rc != RC_OK) return rc;
+    }
+    memset(joiner->asked_of, 0, buckets * sizeof(joiner->asked_of[0]));
+    for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
+        joiner->sources[i].asked = 0;
+        joiner->sources[i].is_drained = false;
+        joiner->sources[i].is_relieved = false;
+    }
+    joiner->primary = (uint32_t)(source - joiner->sources);
+    joiner->held = 0;
+    for (uint32_t i = 0; i < buckets; i++) {
+        joiner->held += is_held(joiner, source, i);
+    }
+    source->state = SOURCE_READY;
+    source->cursor = (uint32_t)rng_below(&joiner->rng, buckets);
+    start_measuring(source, now_ns);
+    joiner->state = JOINER_LOADING;
+    if (joiner->held == buckets) {
+        joiner_complete(joiner, out);
+    } else {
+        ask_all(joiner, now_ns, out);
+    }
+    return RC_OK;
+}
+
+/* Of what is missing, how much `source` lists as the primary does. */
+static bool is_useful(const struct joiner *joiner, const struct source *source)
+{
+    const struct source *primary = &joiner->sources[joiner->primary];
+    uint32_t missing = 0, agreed = 0;
+
+    if (!has_same_shape(joiner, source)) return false;
+    for (uint32_t i = 0; i < bucket_map_count(&joiner->map); i++) {
+        if (is_held(joiner, primary, i)) continue;
+        missing++;
+        agreed += digest_is_equal(source->listed[i], primary->listed[i]);
+    }
+    return agreed > 0 && agreed >= missing / USEFUL_SHARE;
+}
+
+static enum rc make_changes(struct joiner *joiner)
+{
+    joiner->changes = mem_array(bucket_map_count(&joiner->map), sizeof(joiner->changes[0]));
+    joiner->scratch = mem_array(2 * CHUNK_VALUES, sizeof(float));
+    return joiner->changes == NULL || joiner->scratch == NULL ? RC_NOMEM : RC_OK;
+}
+
+enum rc joiner_on_listed(struct joiner *joiner, struct source *source, uint64_t now_ns,
+                         struct outbox *out)
+{
+    struct source *primary = joiner_primary(joiner);
+
+    if (joiner->is_catching_up) {
+        enum rc rc = make_changes(joiner);
+
+        if (rc != RC_OK) return rc;
+    }
+    if (primary == NULL || primary == source) {
+        return joiner_set_primary(joiner, source, now_ns, out);
+    }
+    if (is_useful(joiner, source)) {
+        source->cursor = (uint32_t)rng_below(&joiner->rng, bucket_map_count(&joiner->map));
+        start_measuring(source, now_ns);
+        ask_all(joiner, now_ns, out);
+        return RC_OK;
+    }
+    if (joiner->trials > 0) { /* another was asked because this one is slow */
+        for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
+            if (joiner->sources[i].state == SOURCE_PARKED) { /* one comparison at a time */
+                joiner_drop(joiner, source, false, now_ns, out);
+                return RC_OK;
+            }
+        }
+        primary->state = SOURCE_PARKED;
+        primary->deadline_ns = UINT64_MAX;
+        return joiner_set_primary(joiner, source, now_ns, out);
+    }
+    joiner->is_sole = true;
+    joiner_drop(joiner, source, false, now_ns, out);
+    return RC_OK;
+}
+
+/* ---- what came ---- */
+
+static float *bucket_values(const struct joiner *joiner, uint32_t bucket, size_t *count)
+{
+    struct bucket_span span = bucket_map_span(&joiner->map, bucket);
+
+    *count = span.count;
+    return joiner->planes[span.section] + span.offset;
+}
+
+static enum rc take_whole(struct joiner *joiner, const struct digest *expected, uint32_t bucket,
+                          const uint8_t *bytes, size_t count)
+{
+    size_t values;
+    float *to = bucket_values(joiner, bucket, &values);
+
+    if (count != values * sizeof(float)) return RC_FORMAT;
+    if (!digest_is_equal(hash_of(bytes, count), *expected)) return RC_AUTH;
+    joiner->is_here[bucket] = false;
+    memcpy(to, bytes, count);
+    if (!bucket_is_finite(to, values)) return RC_NONFINITE;
+    joiner->hashes[bucket] = *expected;
+    joiner->is_here[bucket] = true;
+    return RC_OK;
+}
+
+/* The sum must be what the manifest says; the plane stays as it is until all changes are here. */
+static enum rc take_change(struct joiner *joiner, const struct digest *expected, uint32_t bucket,
+                           const uint8_t *bytes, size_t count)
+{
+    size_t values;
+    const float *base = bucket_values(joiner, bucket, &values);
+    enum rc rc = codec_int8.decode(bytes, count, joiner->scratch, values);
+
+    if (rc != RC_OK) return rc;
+    bucket_add(base, joiner->scratch, joiner->scratch + CHUNK_VALUES, values);
+    if (!digest_is_equal(hash_of(joiner->scratch + CHUNK_VALUES, values * sizeof(float)),
+                         *expected)) {
+        return RC_AUTH;
+    }
+    if (!bucket_is_finite(joiner->scratch + CHUNK_VALUES, values)) return RC_NONFINITE;
+    joiner->changes[bucket] = mem_raw(count);
+    if (joiner->changes[bucket] == NULL) return RC_NOMEM;
+    memcpy(joiner->changes[bucket], bytes, count);
+    return RC_OK;
+}
+
+static void apply_changes(struct joiner *joiner, const struct source *source)
+{
+    for (uint32_t i = 0; i < bucket_map_count(&joiner->map); i++) {
+        size_t values;
+        float *base = bucket_values(joiner, i, &values);
+        enum rc rc;
+
+        if (joiner->changes[i] == NULL) continue;
+        rc = codec_int8.decode(joiner->changes[i], codec_int8.encoded_bytes(values),
+                               joiner->scratch, values);
+        CHECK(rc == RC_OK); /* it was when it came */
+        bucket_add(base, joiner->scratch, base, values);
+        joiner->hashes[i] = source->listed[i];
+    }
+    joiner_drop_changes(joiner);
+}
+
+/* A bucket came: how long until the next one may take. */
+static void be_patient(const struct joiner *joiner, struct source *source, uint64_t now_ns)
+{
+    uint64_t least_ns = helpers(joiner) > 0 ? STALLED_HELPED : JOINER_STALLED_MIN;
+    uint64_t interval_ns = now_ns - source->bucket_ns, wait_ns;
+
+    source->interval_ns = source->interval_ns - source->interval_ns / 4 + interval_ns / 4;
+    source->bucket_ns = now_ns;
+    wait_ns = 8 * (source->interval_ns > interval_ns ? source->interval_ns : interval_ns);
+    if (wait_ns < least_ns) wait_ns = least_ns;
+    if (wait_ns > STALLED_MAX) wait_ns = STALLED_MAX;
+    source->deadline_ns = now_ns + wait_ns;
+}
+
+enum rc joiner_take(struct joiner *joiner, struct source *source, uint32_t bucket,
+                    const uint8_t *bytes, size_t count, uint64_t now_ns, struct outbox *out)
+{
+    struct source *primary = joiner_primary(joiner);
+    const struct digest *expected;
+    enum rc rc;
+
+    CHECK(primary != NULL);
+    if (bucket >= bucket_map_count(&joiner->map)) return RC_FORMAT;
+    if (joiner->asked_of[bucket] != source - joiner->sources + 1) return RC_STALE;
+    expected = &primary->listed[bucket];
+    rc = joiner->is_catching_up ? take_change(joiner, expected, bucket, bytes, count)
+                                : take_whole(joiner, expected, bucket, bytes, count);
+    if (rc != RC_OK) return rc;
+    joiner->asked_of[bucket] = 0;
+    joiner->held++;
+    source->asked--;
+    if (source->got++ == 0) source->first_ns = now_ns;
+    joiner->donors_given += !source->has_given;
+    source->has_given = true;
+    if (joiner->is_catching_up) joiner->asked_of[bucket] = UINT8_MAX; /* waits in `changes` */
+    be_patient(joiner, source, now_ns);
+    if (joiner->held == bucket_map_count(&joiner->map)) {
+        if (joiner->is_catching_up) apply_changes(joiner, primary);
+        joiner_complete(joiner, out);
+        return RC_OK;
+    }
+    ask_buckets(joiner, source, out);
+    if (source->asked == 0) {
+        relieve(joiner, source, now_ns);
+        ask_buckets(joiner, source, out);
+    }
+    if (source->asked == 0) source->deadline_ns = UINT64_MAX;
+    joiner_judge(joiner, now_ns, out);
+    return RC_OK;
+}
+
+/* ---- is it fast enough? ---- */
+
+/* How long the rest would take with `source` alone, by what it gave since it was measured. */
+static uint64_t left_ns(const struct joiner *joiner, const struct source *source, uint64_t now_ns)
+{
+    uint64_t each_ns = now_ns - source->since_ns;
+    uint32_t missing = 0;
+
+    if (source->got == 0) return UINT64_MAX;
+    if (source->got > 1) each_ns = (source->bucket_ns - source->first_ns) / (source->got - 1);
+    for (uint32_t i = 0; i < bucket_map_count(&joiner->map); i++) {
+        missing += !is_held(joiner, source, i);
+    }
+    return each_ns * missing;
+}
+
+static struct source *parked(struct joiner *joiner)
+{
+    for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
+        if (joiner->sources[i].state == SOURCE_PARKED) return &joiner->sources[i];
+    }
+    return NULL;
+}
+
+static bool is_asking(const struct joiner *joiner)
+{
+    for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
+        enum source_state state = joiner->sources[i].state;
+
+        if (state == SOURCE_ASKED || state == SOURCE_LISTING) return true;
+    }
+    return false;
+}
+
+uint64_t joiner_judge_ns(const struct joiner *joiner)
+{
+    if (joiner->state != JOINER_LOADING || joiner->is_catching_up) return UINT64_MAX;
+    if (joiner->primary == JOINER_NONE) return UINT64_MAX;
+    for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
+        if (joiner->sources[i].state != SOURCE_PARKED) continue;
+        return joiner->sources[joiner->primary].since_ns + JOINER_TRIAL_NS;
+    }
+    return UINT64_MAX; /* a donor that gives is judged when it gives */
+}
+
+void joiner_judge(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
+{
+    struct source *primary = joiner_primary(joiner), *other = parked(joiner);
+
+    if (joiner->state != JOINER_LOADING || joiner->is_catching_up || primary == NULL) return;
+    if (now_ns < primary->since_ns + JOINER_TRIAL_NS) return;
+    if (other == NULL) {
+        if (helpers(joiner) > 0 || is_asking(joiner) || joiner->trials == TRIALS_MAX) return;
+        if (left_ns(joiner, primary, now_ns) <= PATIENCE_NS) {
+            start_measuring(primary, now_ns); /* afresh: it may grow slow */
+            return;
+        }
+        if (joiner_ask_next(joiner, now_ns, out)) joiner->trials++;
+        return;
+    }
+    if (left_ns(joiner, primary, now_ns) <= left_ns(joiner, other, now_ns)) {
+        joiner_drop(joiner, other, true, now_ns, out);
+        start_measuring(primary, now_ns);
+    } else {
+        joiner_drop(joiner, primary, true, now_ns, out); /* the parked one takes over */
+    }
+}
