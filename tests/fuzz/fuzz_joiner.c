@@ -27,6 +27,7 @@ struct scene {
     const struct world *world;
     struct input input;
     struct joiner *joiner;
+    bool is_refused; /* by a check, once */
     struct donor *donors[DONORS];
     struct outbox requests;        /* joiner to donors, not delivered yet */
     struct outbox answers[DONORS]; /* and back */
@@ -41,11 +42,20 @@ static uint8_t next(struct input *input)
 }
 
 static const struct peer_id joiner_id = {{99}};
+static struct identity identities[DONORS];
+static struct peer_id ids[DONORS];
 
 static void world_make(struct world *world)
 {
     const uint32_t shape[] = {VALUES}, buffer[] = {BUFFER_VALUES};
 
+    CHECK(secure_start() == RC_OK);
+    for (uint8_t i = 0; i < DONORS; i++) {
+        const uint8_t seed[SECRET_BYTES] = {i};
+
+        identity_from_seed(seed, &identities[i]);
+        ids[i] = identity_peer_id(identities[i].public_key);
+    }
     schema_init(&world->schema);
     CHECK(schema_add(&world->schema, "w", SECTION_PARAMETERS, shape, 1) == RC_OK);
     CHECK(schema_add(&world->schema, "b", SECTION_BUFFERS, buffer, 1) == RC_OK);
@@ -100,13 +110,15 @@ static void deliver_request(struct scene *scene, uint8_t which)
     struct message message;
     uint8_t bytes[CONTROL_BYTES_MAX];
     const struct outbox_entry *entry;
-    bool wants_snapshot = false;
-    uint32_t to;
+    struct donor_wish wish;
+    uint32_t to = 0;
     enum rc rc;
 
     if (scene->requests.count == 0) return;
     entry = &scene->requests.entries[which % scene->requests.count];
-    to = (entry->to.bytes[0] - 1U) % DONORS;
+    while (to + 1 < DONORS && !peer_id_is_equal(ids[to], entry->to)) {
+        to++;
+    }
     if (!decode(scene, entry, bytes, &message)) return;
     if (message.type != MESSAGE_STATE_REQ) {
         rc = donor_on_message(scene->donors[to], joiner_id, &message, scene->now_ns,
@@ -115,40 +127,51 @@ static void deliver_request(struct scene *scene, uint8_t which)
         return;
     }
     rc = donor_on_request(scene->donors[to], joiner_id, &message.as.state_req, scene->now_ns,
-                          &wants_snapshot, &scene->answers[to]);
-    if (rc == RC_OK && wants_snapshot) {
+                          &scene->answers[to]);
+    if (rc == RC_OK && donor_wants_snapshot(scene->donors[to], &wish)) {
         struct donor_snapshot snapshot = snapshot_copy(&scene->world->snapshots[to == 2]);
 
-        donor_on_snapshot(scene->donors[to], (which & 0x40) != 0 ? RC_NOMEM : RC_OK, &snapshot,
-                          scene->now_ns, &scene->answers[to]);
+        rc = RC_OK;
+        donor_begin_snapshot(scene->donors[to]);
+        if (wish.base != NULL) { /* the change to the same: nothing moves */
+            mem_free(snapshot.hashes);
+            snapshot.hashes = NULL;
+            rc = donor_snapshot_change(&snapshot, wish.base);
+            if (rc == RC_OK) rc = donor_snapshot_hash(&snapshot);
+        }
+        if ((which & 0x40) != 0) rc = RC_NOMEM;
+        donor_on_snapshot(scene->donors[to], rc, &snapshot, scene->now_ns, &scene->answers[to]);
     }
 }
 
 static void deliver_answer(struct scene *scene, uint8_t which)
 {
     struct outbox *answers = &scene->answers[which % DONORS];
-    struct peer_id from = {{(uint8_t)(which % DONORS + 1)}};
+    struct peer_id from = ids[which % DONORS];
     struct message message;
     uint8_t bytes[CONTROL_BYTES_MAX];
     enum rc rc;
 
     if (answers->count == 0) return;
     if (!decode(scene, &answers->entries[(which >> 2) % answers->count], bytes, &message)) return;
+    if (message.type == MESSAGE_STATE_MANIFEST && (which & 0x80) != 0) { /* its own lie */
+        manifest_sign(&message.as.state_manifest, &identities[which % DONORS], hash_of("run", 3));
+    }
     rc = joiner_on_message(scene->joiner, from, &message, scene->now_ns, &scene->requests);
     (void)rc;
 }
 
 static void deliver_bucket(struct scene *scene, uint8_t which)
 {
-    struct peer_id from = {{(uint8_t)(which % DONORS + 1)}};
+    struct peer_id from = ids[which % DONORS];
     static uint8_t bytes[CHUNK_VALUES * sizeof(float)];
     const uint8_t *sent;
     uint16_t stream;
     uint32_t bucket;
     size_t count;
 
-    if (!donor_next_bucket(scene->donors[which % DONORS], joiner_id, &stream, &bucket, &sent,
-                           &count)) {
+    if (!donor_next_bucket(scene->donors[which % DONORS], joiner_id, scene->now_ns, &stream,
+                           &bucket, &sent, &count)) {
         return;
     }
     memcpy(bytes, sent, count);
@@ -185,18 +208,23 @@ static void check(struct scene *scene)
         CHECK(count == model->counts[s]);
         CHECK(memcmp(values, model->values[s], count * sizeof(float)) == 0);
     }
-    joiner_finish(scene->joiner);
+    if (!scene->is_refused) {
+        scene->is_refused = true;
+        joiner_refuse(scene->joiner, scene->now_ns, &scene->requests);
+    } else if (joiner_catch_up(scene->joiner, scene->now_ns, &scene->requests) != RC_OK) {
+        joiner_finish(scene->joiner, &scene->requests);
+    }
 }
 
 static void step(struct scene *scene)
 {
-    static const struct peer_id donors[DONORS] = {{{1}}, {{2}}, {{3}}};
     uint8_t what = next(&scene->input), which = next(&scene->input);
     enum rc rc;
 
     switch (what % 8) {
     case 0:
-        rc = joiner_begin(scene->joiner, donors, which % (DONORS + 1), hash_of("l", which & 1),
+        joiner_set_width(scene->joiner, which >> 4 & 3);
+        rc = joiner_begin(scene->joiner, ids, which % (DONORS + 1), hash_of("l", which & 1), which,
                           scene->now_ns, &scene->requests);
         (void)rc;
         break;
@@ -211,7 +239,7 @@ static void step(struct scene *scene)
         deliver_bucket(scene, which);
         break;
     case 5:
-        joiner_on_link_lost(scene->joiner, donors[which % DONORS], scene->now_ns, &scene->requests);
+        joiner_on_link_lost(scene->joiner, ids[which % DONORS], scene->now_ns, &scene->requests);
         donor_on_link_lost(scene->donors[which % DONORS], joiner_id);
         break;
     case 6:
@@ -242,10 +270,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     if (!is_made) world_make(&world);
     is_made = true;
     blocks = mem_blocks();
-    scene.joiner = joiner_create(&world.schema, 1);
+    scene.joiner = joiner_create(&world.schema, hash_of("run", 3), 1);
     outbox_init(&scene.requests);
     for (size_t i = 0; i < DONORS; i++) {
-        scene.donors[i] = donor_create(&world.schema);
+        scene.donors[i] = donor_create(&world.schema, &identities[i], hash_of("run", 3));
         outbox_init(&scene.answers[i]);
     }
     while (scene.input.left > 0) {

@@ -4,6 +4,8 @@
 #include "testnet/cluster.h"
 #include "tests/sim/hostile.h"
 
+#include "gossip/wire/manifest.h"
+
 enum { HONEST = 3, VALUES = CHUNK_VALUES + 100, CHUNKS = 2, FLOODS = 200 };
 
 /* What must be left of 60 (pairs: 40) rounds and 300 steps, the worst attacks included. How much
@@ -361,6 +363,7 @@ static struct message a_manifest(struct hostile *hostile)
     manifest->buckets = hostile_chunks(hostile);
     manifest->pages = 1;
     manifest->lease_ms = 60000;
+    manifest_sign(manifest, &hostile->identity, hostile->swarm.run_id);
     return message;
 }
 
@@ -396,6 +399,7 @@ static void donate_nan(struct hostile *hostile, struct peer_id from, const struc
         memcpy(hashes + i * DIGEST_BYTES, hash.bytes, DIGEST_BYTES);
     }
     answer.as.state_manifest.root = hash_of(hashes, sizeof hashes);
+    manifest_sign(&answer.as.state_manifest, &hostile->identity, hostile->swarm.run_id);
     if (message->type == MESSAGE_STATE_REQ) hostile_say(hostile, from, &answer);
     if (message->type == MESSAGE_MANIFEST_REQ) {
         answer = (struct message){.type = MESSAGE_MANIFEST_PAGE};

@@ -104,8 +104,8 @@ static bool same_message(struct message *a, const struct message *b)
                                         b->as.manifest_page.hashes_bytes);
         break;
     case MESSAGE_SKETCH:
-        is_same = is_same && same_bytes(&a->as.sketch.values, b->as.sketch.values,
-                                        b->as.sketch.values_bytes);
+        is_same = is_same &&
+                  same_bytes(&a->as.sketch.values, b->as.sketch.values, b->as.sketch.values_bytes);
         break;
     case MESSAGE_STATUS:
         is_same =
