@@ -11,7 +11,7 @@
 
 static const struct digest no_lineage;
 
-enum { CATCH_UPS_MAX = 4, SCORE_LIE = -50, SCORE_RANGE = -20 };
+enum { CATCH_UPS_MAX = 4 };
 #define GATHER_NS   NS_PER_S        /* for links to members that could all give a large model */
 #define CATCH_UP_NS (10 * NS_PER_S) /* a download that took longer is behind when it is here */
 
@@ -276,7 +276,7 @@ bool node_model_is_ready(struct node *node)
 
 void node_refuse_model(struct node *node)
 {
-    node_score(node, node->check.donor, SCORE_LIE);
+    node_score(node, node->check.donor, SCORE_CLIPPED); /* a guess, so no ban */
     joiner_refuse(node->joiner, node_now(node), &node->outbox);
     joiner_moved(node);
 }
@@ -291,8 +291,8 @@ static void refused(struct node *node, struct peer_id from, enum message_type ty
     peer_id_format(from, id);
     log_debug(node->options.log, "%s of peer %.8s refused: %s", message_type_name(type), id,
               rc_text(rc));
-    if (rc == RC_AUTH || rc == RC_NONFINITE) node_score(node, from, SCORE_LIE);
-    if (rc == RC_FORMAT || rc == RC_LIMIT) node_score(node, from, SCORE_RANGE);
+    if (rc == RC_NONFINITE) node_score(node, from, SCORE_NOT_FINITE);
+    if (rc == RC_AUTH || rc == RC_FORMAT || rc == RC_LIMIT) node_score(node, from, SCORE_BROKE);
 }
 
 static enum rc on_request(struct node *node, struct peer_id from,
