@@ -69,3 +69,10 @@ kill_peer() {
     wait "${PEER_PID[$1]}" 2>/dev/null
     unset "PEER_PID[$1]"
 }
+
+# stop_peer NAME: ask it to stop, and wait for its last checkpoint. False unless it ended cleanly.
+stop_peer() {
+    kill -TERM "${PEER_PID[$1]}"
+    wait_exit "$1"
+    [ $? -eq 143 ]
+}
