@@ -269,7 +269,9 @@ static void record_frame(struct links *links, struct link *link, uint8_t *frame,
                               inner_count - INNER_HEADER_BYTES);
         return;
     }
-    if (message.type == MESSAGE_OPEN_REQ) {
+    if (message.type == MESSAGE_ACK && link_duel_heard(links, link, message.as.ping.seq)) {
+        ; /* it was ours, not membership's */
+    } else if (message.type == MESSAGE_OPEN_REQ) {
         bulk_on_asked(links, link);
     } else if (message.type == MESSAGE_REKEY || message.type == MESSAGE_REKEY_ACK) {
         link_on_rekey(links, link, &message);
@@ -377,6 +379,10 @@ again: /* ending a link may end others: start over after each */
         }
         if (now_ns >= link->cut_ns) {
             link_hangup(links, link, RC_CLOSED, "its bulk connection was lost");
+            goto again;
+        }
+        if (link_duel_is_won(links, link, now_ns)) {
+            link_duel_win(links, link);
             goto again;
         }
         if (link->state < LINK_OPEN && now_ns >= link->deadline_ns) {

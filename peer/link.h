@@ -23,6 +23,7 @@ enum {
 #define LINK_REKEY_BYTES   (UINT64_C(64) << 30)
 #define LINK_REKEY_RECORDS (UINT64_C(1) << 20)
 #define LINK_HANDSHAKE_NS  (5 * NS_PER_S) /* from dial or accept to open */
+#define LINK_DUEL_NS       (2 * NS_PER_S) /* for one of two processes with one identity to answer */
 #define LINK_GATE_NS       (2 * NS_PER_S) /* from accept to a whole first message */
 
 struct links;

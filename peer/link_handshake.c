@@ -143,11 +143,86 @@ static void tell_other_model(const char *who, const char *spec, const char *whos
     }
 }
 
-/* A link to another process with this identity that is not known to be older. */
-static bool is_duplicate(const struct link *old, const struct link *link)
+/* ---- two processes with one identity ---- */
+
+/* A copied key file, or a peer that was started again and whose former life nobody has buried yet?
+ * The link that is there decides: if it answers a ping in time, the newcomer is the copy. Until
+ * then nothing is read from the newcomer. False: there is no other one. */
+static bool link_duel_begin(struct links *links, struct link *link)
 {
-    return old != NULL && !boot_id_is_equal(old->remote.boot, link->remote.boot) &&
-           link->remote.incarnation <= old->remote.incarnation;
+    struct link *old = link_find_peer(links, link->peer);
+    struct env *env = links->options.env;
+    struct message message = {.type = MESSAGE_PING};
+    uint32_t random;
+
+    if (old == NULL || boot_id_is_equal(old->remote.boot, link->remote.boot)) return false;
+    env->ops->entropy(env, &random, sizeof random);
+    /* Membership's own numbers rise from 1, those of indirect probes have the highest bit. */
+    link->duel_seq = message.as.ping.seq = UINT64_C(1) << 62 | random;
+    link->duel_with = old->number;
+    link->deadline_ns = link_now(links) + LINK_DUEL_NS;
+    env->ops->link_pause(env, link->number, true);
+    (void)links_send(links, link->peer, &message); /* a link that takes none will not answer */
+    return true;
+}
+
+static void link_duel_lost(struct links *links, struct link *link)
+{
+    char why[ADDRESS_BYTES_MAX + 128];
+
+    if (!link->is_dialled) {
+        link_refuse(links, link, ERROR_DUPLICATE_ID,
+                    "another process with the same identity key is in the swarm; give this one its "
+                    "own --identity or --out");
+        return;
+    }
+    snprintf(why, sizeof why, "%s has the same identity key as a peer that is already linked",
+             link->address);
+    link_hangup(links, link, RC_REFUSED, why);
+}
+
+bool link_duel_heard(struct links *links, struct link *old, uint64_t seq)
+{
+    struct link *link;
+
+    TAILQ_FOREACH (link, &links->all, siblings) {
+        if (link->duel_seq == 0 || link->duel_seq != seq || link->duel_with != old->number)
+            continue;
+        link_duel_lost(links, link);
+        return true;
+    }
+    return false;
+}
+
+bool link_duel_is_won(const struct links *links, const struct link *link, uint64_t now_ns)
+{
+    return link->duel_seq != 0 &&
+           (now_ns >= link->deadline_ns || link_find(links, link->duel_with) == NULL);
+}
+
+static void link_welcome(struct links *links, struct link *link);
+static void link_opened(struct links *links, struct link *link);
+
+void link_duel_win(struct links *links, struct link *link)
+{
+    struct env *env = links->options.env;
+    struct link *old = link_find_peer(links, link->peer);
+    uint64_t number = link->number;
+
+    if (old != NULL && old->number != link->duel_with) { /* a third one was faster */
+        link_duel_lost(links, link);
+        return;
+    }
+    link->duel_seq = 0;
+    if (old != NULL) link_hangup(links, old, RC_CLOSED, "the peer was started again");
+    link = link_find(links, number);
+    if (link == NULL) return;
+    env->ops->link_pause(env, number, false);
+    if (link->is_dialled) {
+        link_opened(links, link);
+    } else {
+        link_welcome(links, link);
+    }
 }
 
 /* May this one come in? Otherwise it has been told why and is gone. */
@@ -156,7 +231,6 @@ static bool link_admit(struct links *links, struct link *link)
     const struct hello *ours = &links->options.hello;
     char text[ERROR_TEXT_MAX];
     struct fault why;
-    struct link *old;
     enum rc rc = link_entry(links, link, &why);
 
     if (rc != RC_OK) {
@@ -172,16 +246,6 @@ static bool link_admit(struct links *links, struct link *link)
                          sizeof text);
         link_refuse(links, link, ERROR_MODEL, text);
         return false;
-    }
-    old = link_find_peer(links, link->peer);
-    if (is_duplicate(old, link)) {
-        link_refuse(links, link, ERROR_DUPLICATE_ID,
-                    "another process with the same identity key is in the swarm; give this one its "
-                    "own --identity or --out");
-        return false;
-    }
-    if (old != NULL && !boot_id_is_equal(old->remote.boot, link->remote.boot)) {
-        link_hangup(links, old, RC_CLOSED, "the peer was started again");
     }
     return true;
 }
@@ -207,12 +271,6 @@ static bool link_accept(struct links *links, struct link *link)
         tell_other_model(link->address, link->remote.spec, "this peer trains",
                          links->options.hello.spec, why, sizeof why);
         link_hangup(links, link, RC_MISMATCH, why);
-        return false;
-    }
-    if (is_duplicate(link_find_peer(links, link->peer), link)) {
-        snprintf(why, sizeof why, "%s has the same identity key as a peer that is already linked",
-                 link->address);
-        link_hangup(links, link, RC_REFUSED, why);
         return false;
     }
     return true;
@@ -288,11 +346,25 @@ static void answered_as_initiator(struct links *links, struct link *link)
     if (peer_id_is_equal(link->peer, links->self)) link_is_self(links, link);
 }
 
-static void answered_as_responder(struct links *links, struct link *link)
+/* It may come in, and hears so. */
+static void link_welcome(struct links *links, struct link *link)
 {
     struct message message = {.type = MESSAGE_HELLO_OK};
     uint8_t inner[INNER_HEADER_BYTES + 16], frame[sizeof inner + 64];
     size_t count;
+    enum rc rc = message_encode(&message, inner, sizeof inner, &count);
+
+    if (rc == RC_OK) rc = secure_seal(link->secure, inner, count, NULL, 0, frame);
+    if (rc == RC_OK) rc = link_send_frame(links, link, frame, secure_record_bytes(count));
+    if (rc != RC_OK) {
+        link_hangup(links, link, rc, "cannot answer the handshake");
+        return;
+    }
+    link_opened(links, link);
+}
+
+static void answered_as_responder(struct links *links, struct link *link)
+{
     enum rc rc = link_learn(links, link);
 
     if (rc != RC_OK) {
@@ -308,15 +380,7 @@ static void answered_as_responder(struct links *links, struct link *link)
         link_probe_arrived(links, link);
         return;
     }
-    if (!link_admit(links, link)) return;
-    rc = message_encode(&message, inner, sizeof inner, &count);
-    if (rc == RC_OK) rc = secure_seal(link->secure, inner, count, NULL, 0, frame);
-    if (rc == RC_OK) rc = link_send_frame(links, link, frame, secure_record_bytes(count));
-    if (rc != RC_OK) {
-        link_hangup(links, link, rc, "cannot answer the handshake");
-        return;
-    }
-    link_opened(links, link);
+    if (link_admit(links, link) && !link_duel_begin(links, link)) link_welcome(links, link);
 }
 
 void link_on_handshake(struct links *links, struct link *link, const uint8_t *frame, size_t count)
@@ -351,7 +415,7 @@ void link_on_answer(struct links *links, struct link *link, const struct message
     enum rc rc;
 
     if (message->type == MESSAGE_HELLO_OK) {
-        if (link_accept(links, link)) link_opened(links, link);
+        if (link_accept(links, link) && !link_duel_begin(links, link)) link_opened(links, link);
         return;
     }
     if (message->type != MESSAGE_ERROR) {

@@ -83,6 +83,8 @@ struct link {
     bool is_current;      /* OPEN, and the one link of its peer */
     bool is_closing;      /* hang up once the event is over */
     uint64_t deadline_ns; /* of the states before OPEN */
+    uint64_t duel_seq;  /* of the PING that the other link of this identity must answer; 0: none */
+    uint64_t duel_with; /* that link's number */
     uint64_t opened_ns;
     char address[ADDRESS_BYTES_MAX];
     struct secure *secure;
@@ -157,6 +159,11 @@ void link_hangup(struct links *links, struct link *link, enum rc rc, const char 
 void link_on_handshake(struct links *links, struct link *link, const uint8_t *frame, size_t count);
 /** Tell the other side why, then hang up. */
 void link_refuse(struct links *links, struct link *link, enum error_code code, const char *text);
+/** An ACK came over `old`: true if it answers for a duel, which the newcomer has then lost. */
+bool link_duel_heard(struct links *links, struct link *old, uint64_t seq);
+/** Is the duel of `link` over, because nobody answered in time or the other link is gone? */
+bool link_duel_is_won(const struct links *links, const struct link *link, uint64_t now_ns);
+void link_duel_win(struct links *links, struct link *link);
 /** The first message a dialler gets after the handshake: may it come in? */
 void link_on_answer(struct links *links, struct link *link, const struct message *message);
 

@@ -92,7 +92,7 @@ hold_strangers() {
 for exchange in "${exchanges[@]}"; do
     [[ $exchange == pair ]] && common=("${common[@]}" --exchange pair)
     start_peer a "${common[@]}"
-    start_peer b "${common[@]}" --bootstrap "${PEER_ADDRESS[a]}"
+    start_peer b "${common[@]}" --identity "$WORK/b.key" --bootstrap "${PEER_ADDRESS[a]}"
     wait_line a '"neighbours":1' 60
     rounds_go_on "nothing"
     if [[ -n ${LONG:-} ]]; then
@@ -106,6 +106,9 @@ for exchange in "${exchanges[@]}"; do
         [[ $name =~ $only && $name != idle && $name != clone ]] || continue
         attack "$name" "$kind" "$fate"
     done < <("$evil")
+    # A copy of b's key: b answers, so the copy is refused, and b stays.
+    "$evil" "${PEER_ADDRESS[a]}" clone 0.1 1 default "$WORK/b.key" >"$WORK/clone.err" 2>&1
+    grep -q 'another process with the same identity key' "$WORK/clone.err" || fail "a clone was let in"
     rounds_go_on "all of it"
     (($(status broke_protocol) >= 6)) || fail "violations are not counted"
     (($(status replayed) >= 1)) || fail "replays are not counted"

@@ -36,6 +36,7 @@ struct side {
     struct link_rekey rekey;
     bool is_clear;
     bool is_calling;
+    bool is_deaf; /* does not answer pings */
     /* what its links told */
     unsigned opened, closed, failed, heard, drained, violations;
     bool is_dialled;
@@ -93,9 +94,16 @@ static inline struct noted_record *note_record(struct side *side)
 static inline void note_message(void *context, struct peer_id peer, const struct message *message)
 {
     struct side *side = told(context);
-    struct noted_record *record = note_record(side);
+    struct message ack = {.type = MESSAGE_ACK};
+    struct noted_record *record;
 
     assert_true(peer_id_is_equal(peer, side->peer));
+    if (message->type == MESSAGE_PING) { /* as membership would */
+        ack.as.ping.seq = message->as.ping.seq;
+        if (!side->is_deaf) assert_int_equal(links_send(side->links, peer, &ack), RC_OK);
+        return;
+    }
+    record = note_record(side);
     *record = (struct noted_record){.type = (uint8_t)message->type};
     if (message->type == MESSAGE_SYNC_REQ) record->number = message->as.sync_req.page;
 }

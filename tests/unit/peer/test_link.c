@@ -240,14 +240,16 @@ static struct side *another_start_of(struct link_world *world, const struct side
     return side;
 }
 
-/* A second process with one identity is refused, whoever dials: the first one's link stays. */
+/* A second process with one identity is refused, whoever dials and whatever incarnation it claims:
+ * the first one answers, so its link stays. */
 static void a_duplicate_identity_is_refused(void **state)
 {
     (void)state;
-    for (int is_dialled = 0; is_dialled < 2; is_dialled++) {
+    for (int i = 0; i < 4; i++) {
+        bool is_dialled = i % 2 == 1;
         struct link_world *world = world_of_two(0);
         struct side *a = &world->sides[0], *b = &world->sides[1];
-        struct side *copy = another_start_of(world, b, 1);
+        struct side *copy = another_start_of(world, b, i < 2 ? 1 : 9);
         struct side *dialler = is_dialled ? a : copy;
         struct boot_id boot;
 
@@ -276,8 +278,11 @@ static void a_restarted_peer_replaces_its_former_life(void **state)
         struct side *again = another_start_of(world, b, 2);
         struct boot_id boot;
 
+        b->is_deaf = true; /* its machine lost power, nobody has noticed */
         side_dial(is_dialled ? a : again, is_dialled ? again : a);
         world_run(world, NS_PER_S);
+        assert_int_equal(a->closed + again->opened, is_dialled); /* a dialled one is let in */
+        world_run(world, LINK_DUEL_NS);
         assert_true(a->closed == 1 && a->opened == 2 && a->failed == 0 && again->opened == 1);
         assert_non_null(strstr(a->why, "started again"));
         assert_true(links_boot(a->links, b->id, &boot));
