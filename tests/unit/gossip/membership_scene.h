@@ -116,15 +116,17 @@ static inline void link_up(struct scene *scene, const struct other *other, const
 static inline bool find(const struct scene *scene, const struct other *other,
                         struct member_view *view)
 {
-    struct member_view views[OTHERS];
-    size_t count = membership_list(scene->membership, views, OTHERS);
+    size_t max = membership_count(scene->membership);
+    struct member_view *views = calloc(max + 1, sizeof views[0]);
+    size_t count = membership_list(scene->membership, views, max);
+    bool is_there = false;
 
-    for (size_t i = 0; i < count; i++) {
-        if (!peer_id_is_equal(views[i].id, other->id)) continue;
-        *view = views[i];
-        return true;
+    for (size_t i = 0; i < count && !is_there; i++) {
+        is_there = peer_id_is_equal(views[i].id, other->id);
+        if (is_there) *view = views[i];
     }
-    return false;
+    free(views);
+    return is_there;
 }
 
 static inline enum member_state state_of(const struct scene *scene, const struct other *other)
