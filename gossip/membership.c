@@ -388,7 +388,9 @@ void membership_on_link_up(struct membership *m, struct peer_id id, const uint8_
     dialler_on_reached(m, address, id, now_ns);
     remember_address(m, member, address);
     membership_send_record(m, id, &m->self, out);
-    sync_ask(m, member, out);
+    if (m->book.counted < SYNC_BUCKETS || now_ns >= m->asked_ns + MEMBERSHIP_ASK_GAP) {
+        sync_ask(m, member, now_ns, out); /* of a large book one at a time is enough */
+    }
     if (m->sync_ns == UINT64_MAX) m->sync_ns = now_ns + membership_jitter(m, MEMBERSHIP_SYNC_FIRST);
     if (m->heal_ns == UINT64_MAX) dialler_heal(m, now_ns);
     membership_wake(m, now_ns);

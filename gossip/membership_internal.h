@@ -30,6 +30,7 @@ enum {
 
 #define MEMBERSHIP_SYNC_FIRST (1 * NS_PER_S)  /* ask for a book so long after news */
 #define MEMBERSHIP_DAMPED     (10 * NS_PER_S) /* one change of a member's state is told a time */
+#define MEMBERSHIP_ASK_GAP    (500 * NS_PER_MS)
 #define PING_TIMEOUT_MIN      (500 * NS_PER_MS)
 
 struct rtt {
@@ -203,6 +204,7 @@ struct membership {
         period_ns; /* between probes: the option's, or thrice that where round trips are long */
     uint64_t period_check_ns;
     uint64_t gossip_ns, sync_ns, sync_interval_ns, heal_ns, health_ns;
+    uint64_t asked_ns;                 /* when a book was last asked for */
     uint64_t worse_ns;                 /* when health last fell */
     uint64_t refuted_ns, refute_at_ns; /* our own: last refutation, and when the next is due */
     uint32_t health; /* how little our own judgement is to be trusted: 0 .. HEALTH_MAX */
@@ -323,7 +325,7 @@ uint64_t inquiry_next(const struct membership *m);
 
 /* membership_sync.c */
 /** Ask a linked member for what differs between its book and ours, from the first page. */
-void sync_ask(struct membership *m, struct member *member, struct outbox *out);
+void sync_ask(struct membership *m, struct member *member, uint64_t now_ns, struct outbox *out);
 MUST_USE enum rc sync_on_request(struct membership *m, struct member *from,
                                  const struct message_sync_req *request, uint64_t now_ns,
                                  struct outbox *out);

@@ -33,9 +33,10 @@ static void ask_page(struct member *member, uint32_t page, struct outbox *out)
     outbox_add(out, member->id, &message);
 }
 
-void sync_ask(struct membership *m, struct member *member, struct outbox *out)
+void sync_ask(struct membership *m, struct member *member, uint64_t now_ns, struct outbox *out)
 {
     CHECK(member->contact != NULL);
+    m->asked_ns = now_ns;
     digest_store(m, member->contact->digest);
     ask_page(member, 0, out);
 }
@@ -114,7 +115,7 @@ void sync_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
 
     if (now_ns < m->sync_ns) return;
     member = probe_random(m, NULL, 0, NULL);
-    if (member != NULL) sync_ask(m, member, out);
+    if (member != NULL) sync_ask(m, member, now_ns, out);
     m->sync_ns = now_ns + membership_jitter(m, m->sync_interval_ns);
     if (m->sync_interval_ns < SYNC_MAX) m->sync_interval_ns *= 2;
     if (m->sync_interval_ns > SYNC_MAX) m->sync_interval_ns = SYNC_MAX;

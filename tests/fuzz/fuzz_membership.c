@@ -20,8 +20,11 @@ struct world { /* made once: signing is slow */
     struct identity identities[OTHERS + 1];
     struct peer_id ids[OTHERS + 1];
     struct record records[OTHERS + 1][LIVES][2];
+    uint8_t accusations[OTHERS][OTHERS + 1][LIVES][ACCUSATION_BYTES]; /* by whom, of whom, when */
     struct digest run_id;
 };
+
+static const uint64_t incarnations[LIVES] = {1, 2, 1000, UINT64_MAX};
 
 struct input {
     const uint8_t *bytes;
@@ -35,6 +38,22 @@ static uint8_t next(struct input *input)
     return *input->bytes++;
 }
 
+static void accusations_make(struct world *world, uint8_t by)
+{
+    for (uint8_t of = 0; of <= OTHERS; of++) {
+        for (uint8_t life = 0; life < LIVES; life++) {
+            struct accusation accusation = {.accuser = world->ids[by],
+                                            .subject = world->ids[of],
+                                            .boot = {{of == OTHERS ? 0 : life}},
+                                            .incarnation =
+                                                of == OTHERS ? 5U + life : incarnations[life]};
+
+            accusation_sign(&accusation, &world->identities[by], world->run_id,
+                            world->accusations[by][of][life]);
+        }
+    }
+}
+
 static void world_make(struct world *world)
 {
     CHECK(secure_start() == RC_OK);
@@ -46,7 +65,6 @@ static void world_make(struct world *world)
         world->ids[i] = identity_peer_id(world->identities[i].public_key);
         for (uint8_t life = 0; life < LIVES; life++) {
             for (int left = 0; left < 2; left++) {
-                static const uint64_t incarnations[LIVES] = {1, 2, 1000, UINT64_MAX};
                 struct record *out = &world->records[i][life][left];
                 struct member_record record = {.boot = {{life}},
                                                .incarnation = incarnations[life],
@@ -61,13 +79,17 @@ static void world_make(struct world *world)
             }
         }
     }
+    for (uint8_t i = 0; i < OTHERS; i++) {
+        accusations_make(world, i);
+    }
 }
 
 static void hear(struct membership *m, struct world *world, struct input *input, uint64_t now_ns,
                  struct outbox *out)
 {
-    static const enum message_type types[] = {MESSAGE_PING, MESSAGE_ACK, MESSAGE_GOSSIP,
-                                              MESSAGE_SYNC_REQ, MESSAGE_SYNC};
+    static const enum message_type types[] = {MESSAGE_PING,     MESSAGE_ACK,    MESSAGE_GOSSIP,
+                                              MESSAGE_SYNC_REQ, MESSAGE_SYNC,   MESSAGE_NACK,
+                                              MESSAGE_PING_REQ, MESSAGE_ACCUSE, MESSAGE_PRUNE};
     struct message message = {.type = types[next(input) % ARRAY_COUNT(types)]};
     struct peer_id from = world->ids[next(input) % OTHERS];
     uint8_t who = next(input), how = next(input);
@@ -80,6 +102,21 @@ static void hear(struct membership *m, struct world *world, struct input *input,
     case MESSAGE_SYNC_REQ:
         message.as.sync_req.page = who;
         break;
+    case MESSAGE_PING_REQ:
+        message.as.ping_req.seq = (uint64_t)(how >> 1) << 57 | who;
+        message.as.ping_req.target = world->ids[how % (OTHERS + 1)];
+        break;
+    case MESSAGE_NACK:
+        message.as.nack.seq = UINT64_C(1) << 63 | (how & 15);
+        break;
+    case MESSAGE_ACCUSE:
+        message.as.accuse.accusations =
+            world->accusations[who % OTHERS][how % (OTHERS + 1)][(how >> 3) % LIVES];
+        message.as.accuse.accusations_bytes = ACCUSATION_BYTES;
+        break;
+    case MESSAGE_PRUNE:
+        message.as.prune.wait_ms = (uint32_t)how << 10;
+        break;
     case MESSAGE_SYNC:
         message.as.sync =
             (struct message_sync){.page = who & 7, .pages = how & 7, .records = {ref}};
@@ -90,6 +127,9 @@ static void hear(struct membership *m, struct world *world, struct input *input,
         break;
     default:
         message.as.ping = (struct message_ping){.seq = how & 15, .updates = {ref}};
+        if (message.type == MESSAGE_ACK && (how & 0x40) != 0) {
+            message.as.ping.seq |= UINT64_C(1) << 63; /* an indirect probe's */
+        }
         message.as.ping.updates_count = who & 1;
         break;
     }
