@@ -21,7 +21,7 @@ enum {
     UNACKNOWLEDGED_MS = 20000,
     UNSENT_BYTES = 16 * 1024,
     UNSENT_BULK_BYTES = 1024 * 1024,
-    RECEIVE_BYTES_MIN = 32 * 1024,      /* under a rate limit: two bursts, at least this; */
+    RECEIVE_BYTES_MIN = 256 * 1024,     /* under a rate limit: 0.4 s worth, at least this; */
     RECEIVE_BYTES_MAX = 2 * 1024 * 1024 /* above this, what the kernel thinks best */
 };
 
@@ -46,7 +46,7 @@ void tcp_options_set(struct tcp_link *link)
     option_set(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT,
                link->is_bulk ? UNSENT_BULK_BYTES : UNSENT_BYTES);
     if (rate_is_limited(&link->env->receive_rate)) {
-        int64_t bytes = 2 * link->env->receive_rate.burst;
+        int64_t bytes = 8 * link->env->receive_rate.burst;
 
         if (bytes < RECEIVE_BYTES_MIN) bytes = RECEIVE_BYTES_MIN;
         if (bytes < RECEIVE_BYTES_MAX) option_set(socket, SOL_SOCKET, SO_RCVBUF, (int)bytes);
