@@ -51,11 +51,9 @@ static double median(double *items, size_t count)
 struct sketch_opinion sketch_judge(const struct sketch *own, uint64_t round,
                                    const struct sketch_answer *answers, size_t count)
 {
-    enum { PAIRS_MAX = SKETCH_ANSWERS_MAX * (SKETCH_ANSWERS_MAX - 1) / 2 };
     double apart[SKETCH_ANSWERS_MAX], norms[SKETCH_ANSWERS_MAX], moves[SKETCH_ANSWERS_MAX];
-    double rounds[SKETCH_ANSWERS_MAX], between[PAIRS_MAX], moved;
+    double rounds[SKETCH_ANSWERS_MAX], nearest[SKETCH_ANSWERS_MAX], moved;
     struct sketch_opinion opinion = {SKETCH_UNCHECKED, 0, 0, 0};
-    size_t pairs = 0;
 
     CHECK(count <= SKETCH_ANSWERS_MAX);
     if (count < 2) return opinion;
@@ -64,14 +62,18 @@ struct sketch_opinion sketch_judge(const struct sketch *own, uint64_t round,
         norms[i] = distance(&answers[i].sketch, NULL);
         moves[i] = answers[i].moved;
         rounds[i] = answers[i].round > round ? (double)(answers[i].round - round) : 0.0;
+        nearest[i] = HUGE_VAL;
         for (size_t j = 0; j < i; j++) {
-            between[pairs++] = distance(&answers[i].sketch, &answers[j].sketch);
+            double gap = distance(&answers[i].sketch, &answers[j].sketch);
+
+            nearest[i] = fmin(nearest[i], gap);
+            nearest[j] = fmin(nearest[j], gap);
         }
     }
     opinion.distance = median(apart, count);
     opinion.norm = median(norms, count);
     moved = median(moves, count);
-    opinion.allowed = fmax(4 * median(between, pairs), 0.05 * opinion.norm);
+    opinion.allowed = fmax(4 * median(nearest, count), 0.05 * opinion.norm);
     opinion.allowed =
         fmax(opinion.allowed, moved > 0 ? 2 * moved * (1 + median(rounds, count)) : opinion.norm);
     opinion.verdict = opinion.distance <= opinion.allowed ? SKETCH_FITS : SKETCH_REFUSED;

@@ -35,9 +35,9 @@ struct sketch_opinion {
 /** `values`: [count], finite. */
 void sketch_make(const float *values, size_t count, uint64_t seed, struct sketch *sketch);
 /** Is `own`, a snapshot of `round` or later, what the members hold? Allowed is the largest of four
- *  times the median distance between members, 5 % of their norm, and twice what they move in a
- *  round for each round that may lie between; where nobody can say how far rounds move, their whole
- *  norm. Fewer than two answers: not checked. */
+ *  times the median of members' distances to the nearest other, 5 % of their norm, and twice what
+ * they move in a round for each round that may lie between; where nobody can say how far rounds
+ * move, their whole norm. Fewer than two answers: not checked. */
 struct sketch_opinion sketch_judge(const struct sketch *own, uint64_t round,
                                    const struct sketch_answer *answers, size_t count);
 
