@@ -51,7 +51,10 @@ void membership_become(struct membership *m, struct member *member, enum member_
     } else if (state != MEMBER_DEAD) { /* what was said against the dead can be shown */
         words_clear(m, member);
     }
-    if (state == MEMBER_DEAD) pending_remove(m, member); /* no news to anybody */
+    if (state == MEMBER_DEAD) { /* its record is no news to anybody, what is said of it still is */
+        member->transmits_left = 0;
+        pending_settle(m, member);
+    }
     m->counts.suspected += state == MEMBER_SUSPECT;
     m->counts.died += state == MEMBER_DEAD;
     member->state = state;

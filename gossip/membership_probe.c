@@ -28,7 +28,7 @@ static void send_words(struct membership *m, struct peer_id to, uint32_t max, st
     uint8_t bytes[ACCUSATIONS_MAX * ACCUSATION_BYTES];
     uint32_t count;
 
-    if (m->suspects_count == 0) return;
+    if (m->pending_count == 0) return;
     count = pending_take_words(m, bytes, max);
     if (count == 0) return;
     message.as.accuse.accusations = bytes;
