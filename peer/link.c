@@ -260,13 +260,14 @@ static void record_frame(struct links *links, struct link *link, uint8_t *frame,
         }
         return;
     }
-    if (header.type != MESSAGE_DATA) link->control_received++;
+    link->control_received++;
     links->events.on_heard(links->events.context, peer);
     link = link_find(links, number);
     if (link == NULL) return;
     if (header.type == MESSAGE_DATA) {
         links->events.on_data(links->events.context, peer, &header, inner + INNER_HEADER_BYTES,
                               inner_count - INNER_HEADER_BYTES);
+        bulks_release(links, number);
         return;
     }
     if (message.type == MESSAGE_ACK && link_duel_heard(links, link, message.as.ping.seq)) {

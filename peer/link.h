@@ -111,8 +111,7 @@ bool links_boot(const struct links *links, struct peer_id peer, struct boot_id *
 enum rc links_send_inner(struct links *links, struct peer_id to, struct blob *inner);
 enum rc links_send(struct links *links, struct peer_id to, const struct message *message);
 /** DATA: keeps a reference to `body` until it is sealed. It arrives after every message sent
- * before, and in order, but where keys are renewed: then the last of the old epoch may be
- * overtaken. */
+ *  before, and DATA of one kind in order. */
 enum rc links_send_bulk(struct links *links, struct peer_id to, const struct inner_header *header,
                         struct blob *body);
 /** DATA records queued for `to` and not yet with the env. */

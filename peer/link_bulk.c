@@ -200,7 +200,8 @@ static bool bulk_ask(struct links *links, struct link *link)
     return false;
 }
 
-/* Of the link's connections in its newest epoch: the one to use, whether one is being opened. */
+/* Of the link's connections in its newest epoch: the one to use, whether one is being opened. While
+ * one of an older epoch is there, its DATA may not be overtaken: nothing is sent. */
 static struct bulk *bulk_current(const struct links *links, const struct link *link,
                                  bool *is_opening)
 {
@@ -208,13 +209,28 @@ static struct bulk *bulk_current(const struct links *links, const struct link *l
 
     *is_opening = false;
     TAILQ_FOREACH (bulk, &links->bulks, siblings) {
+        bool is_new = bulk->attach.epoch == secure_epoch(link->secure);
+
         if (bulk->link != link) continue;
         if (bulk->state < BULK_OPEN) *is_opening = true;
-        if (bulk->state == BULK_OPEN && bulk->attach.epoch == secure_epoch(link->secure)) {
-            found = bulk;
-        }
+        if (bulk->state == BULK_OPEN && is_new && !bulk->has_left) found = bulk;
     }
     return found;
+}
+
+/* One that is being left, or will be: what it carries comes first. */
+static bool has_old_bulk(const struct links *links, const struct link *link)
+{
+    const struct bulk *bulk;
+
+    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
+        if (bulk->link != link || bulk->state < BULK_OPEN) continue;
+        if (bulk->state > BULK_OPEN || bulk->has_left ||
+            bulk->attach.epoch != secure_epoch(link->secure)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 enum bulk_way bulk_way(struct links *links, struct link *link, struct bulk **out)
@@ -226,6 +242,7 @@ enum bulk_way bulk_way(struct links *links, struct link *link, struct bulk **out
     if (link->cut_ns != UINT64_MAX) return BULK_WAIT; /* it is about to end */
     bulk = bulk_current(links, link, &is_opening);
     *out = bulk;
+    if (has_old_bulk(links, link)) return BULK_WAIT;
     if (bulk != NULL) return bulk_has_room(bulk) ? BULK_SEND : BULK_WAIT;
     if (is_opening) return BULK_WAIT;
     if (link->is_bulk_asked) {
@@ -358,9 +375,12 @@ bool bulk_leave(struct links *links, struct bulk *bulk)
 
 void bulk_on_fin(struct links *links, struct bulk *bulk)
 {
+    struct link *link = bulk->link;
+
     bulk->has_left = true;
     if (bulk->state == BULK_LEAVING) {
         bulk_hangup(links, bulk);
+        link_resume(links, link); /* DATA may have waited for this */
     } else if (bulk->is_dialled || bulk->state != BULK_OPEN) {
         link_cut(links, bulk->link); /* not theirs to begin */
     } else {
@@ -396,6 +416,7 @@ void bulk_on_lost(struct links *links, struct bulk *bulk)
     }
     if (bulk->state != BULK_LEFT) link_cut(links, link);
     bulk_end(links, bulk);
+    link_resume(links, link); /* DATA may have waited for this */
 }
 
 /* Of an epoch that is over, and all of ours is out. */
@@ -422,6 +443,7 @@ static bool bulk_tick(struct links *links, struct bulk *bulk, uint64_t now_ns)
     }
     if (bulk->state == BULK_LEFT && now_ns >= bulk->deadline_ns) {
         bulk_hangup(links, bulk);
+        link_resume(links, link);
         return true;
     }
     if (is_due_to_leave(bulk) || (bulk->state == BULK_OPEN && bulk->is_dialled &&

@@ -60,8 +60,7 @@ bool link_queue_push(struct link *link, const struct inner_header *header, struc
     struct link_queue *queue = &link->queues[kind_of(header)];
 
     if (!queue_reserve(queue)) return false;
-    queue->items[queue->count] = (struct link_bulk){*header, blob_ref(body)};
-    queue->items[queue->count++].header.after = link->control_queued;
+    queue->items[queue->count++] = (struct link_bulk){*header, blob_ref(body)};
     return true;
 }
 

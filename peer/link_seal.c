@@ -8,7 +8,7 @@
  *
  * The barrier: a record says how many control records were sent before it (`after`), and waits
  * until so many have been read. So DATA is never read before the message that announces it, as if
- * both had come over one connection. Control may overtake DATA.
+ * both had come over one connection. Control may overtake DATA; DATA never overtakes DATA.
  *
  * Bounds: LINK_SEALING_BYTES_MAX of a connection are being sealed, and while LINK_OPENING_MAX
  * records are being opened or wait nothing is read from it. Loop thread, but for the run functions.
@@ -163,6 +163,7 @@ static void seal_done(struct job *base)
         bulk->sealing_bytes -= job->frame->count;
         bulk_sealed(links, bulk, job->frame);
         job->frame = NULL;
+        if (bulk->has_left) (void)bulk_leave(links, bulk); /* that was the last one */
     }
     seal_job_free(job);
     if (link != NULL) link_resume(links, link);
@@ -183,6 +184,7 @@ bool bulk_send(struct links *links, struct bulk *bulk, const struct inner_header
                struct blob *body)
 {
     size_t bytes = secure_record_bytes(INNER_HEADER_BYTES + body->count);
+    struct inner_header numbered;
     struct seal_job *job;
 
     if (bulk->sent >= links->options.rekey.records * 2) {
@@ -200,7 +202,9 @@ bool bulk_send(struct links *links, struct bulk *bulk, const struct inner_header
         return false;
     }
     job->body = blob_ref(body);
-    inner_header_encode(header, job->head);
+    numbered = *header;
+    numbered.after = bulk->link->control_queued;
+    inner_header_encode(&numbered, job->head);
     bulk->used_ns = link_now(links);
     job->number = bulk->sent++;
     bulk->link->epoch_bytes += bytes;
@@ -238,6 +242,7 @@ bool bulk_send_fin(struct links *links, struct bulk *bulk)
 void bulk_on_drain(struct links *links, struct bulk *bulk)
 {
     bulk_flush(links, bulk);
+    if (bulk->has_left) (void)bulk_leave(links, bulk);
     link_resume(links, bulk->link);
 }
 

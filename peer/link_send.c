@@ -80,7 +80,12 @@ static bool link_push_bulk(struct links *links, struct link *link, const struct 
     if (link->sealed != NULL) return false;
     header.after = 0; /* it is in order by itself */
     inner_header_encode(&header, head);
-    return link_push(links, link, head, sizeof head, item->body->bytes, item->body->count);
+    if (!link_push(links, link, head, sizeof head, item->body->bytes, item->body->count)) {
+        return false;
+    }
+    link->control_queued++; /* a record of this connection as others are: nothing waits in the ring
+                             */
+    return true;
 }
 
 static void link_pump(struct links *links, struct link *link)
