@@ -29,6 +29,7 @@ start_peer a "${common[@]}" --identity a.key --allow allow
 refused 'not on the --allow list' --identity c.key --bootstrap "${PEER_ADDRESS[a]}"
 start_peer b "${common[@]}" --identity b.key --bootstrap "${PEER_ADDRESS[a]}"
 wait_line a '"neighbours":1' 60
+wait_line b '"rounds_ok":[1-9]' 120 # from here on it stays alive when it is refused
 echo "not a key" >allow
 kill -HUP "${PEER_PID[a]}"
 until grep -q 'line 1.*stays' a.err; do wait_line a '"neighbours":1' 60; done
@@ -54,6 +55,7 @@ refused 'need a --certificate' --identity c.key --bootstrap "${PEER_ADDRESS[a]}"
 refused 'for another key' --identity c.key --certificate a.cert --authority "$owner" --bootstrap "${PEER_ADDRESS[a]}"
 start_peer b "${common[@]}" --identity b.key --certificate b.cert --authority "$owner" --bootstrap "${PEER_ADDRESS[a]}"
 wait_line a '"neighbours":1' 60
+wait_line b '"rounds_ok":[1-9]' 120
 cp deny.2 deny
 kill -HUP "${PEER_PID[a]}"
 wait_line a '"neighbours":0' 60

@@ -21,7 +21,7 @@ if [[ -n ${LONG:-} ]]; then
     exchanges=(group pair)
     only=.
 fi
-common=(--data digits --model linear:classes --steps 1000000000 --averaging local-sgd:H=16 --threads 1)
+common=(--data digits --model linear:classes --averaging local-sgd:H=16 --threads 1)
 
 # rounds_go_on: five more than there were, of each peer, however long that takes here.
 rounds_go_on() {
@@ -38,8 +38,11 @@ rounds_go_on() {
 
 # status KEY: a number of the admission part of what peer a says of itself.
 status() {
-    LINE=$(timeout 60 "$GRAPEVINE" status "${PEER_ADDRESS[a]}" --json --join-timeout 30s) || fail "no status"
-    number "$1"
+    local try
+    for try in 1 2 3 4 5 6; do
+        LINE=$(timeout 60 "$GRAPEVINE" status "${PEER_ADDRESS[a]}" --json --join-timeout 30s) && number "$1" && return
+    done
+    fail "no status"
 }
 
 rss() { awk '/^VmRSS/ { print $2 }' "/proc/${PEER_PID[a]}/status"; }
@@ -57,10 +60,10 @@ per_step() { # per_step BEFORE AFTER: microseconds of processor a step
 
 attack() { # attack NAME KIND DROPPED
     local before after limit=$seconds
-    [[ $3 == dropped && $2 == member ]] && limit=60
-    [[ $1 == drip || $1 == greet-and-wait ]] && limit=60
+    [[ $3 == dropped && $2 == member ]] && limit=120
+    [[ $1 == drip || $1 == greet-and-wait ]] && limit=120
     [[ -z ${LONG:-} ]] || before=$(cost)
-    nice timeout -s KILL 90 "$evil" "${PEER_ADDRESS[a]}" "$1" "$limit" >"$WORK/$1.err" 2>&1 ||
+    ${LONG:+nice} timeout -s KILL 150 "$evil" "${PEER_ADDRESS[a]}" "$1" "$limit" >"$WORK/$1.err" 2>&1 ||
         fail "$1: not hung up on, or it heard what it should not"
     ((++attacks % per_check)) || rounds_go_on "$1"
     [[ -z ${LONG:-} ]] || after=$(cost)
@@ -71,28 +74,32 @@ attack() { # attack NAME KIND DROPPED
 }
 
 hold_strangers() {
-    local fd
+    local fd try
     mkfifo "$WORK/evil.fifo"
     "$evil" "${PEER_ADDRESS[a]}" idle 600 "$idle" >"$WORK/evil.fifo" 2>"$WORK/evil.err" &
     PEER_PID[evil]=$!
     exec {fd}<"$WORK/evil.fifo"
     PEER_FD[evil]=$fd
     wait_line evil holding 120
-    start_peer c "${common[@]}" --bootstrap "${PEER_ADDRESS[a]}"
-    wait_line c '"neighbours":[12]' 120
+    # A new member gets in and takes the model, which is beyond its goal. Where the machine is so slow
+    # that a handshake outlasts its time, it may come again.
+    for try in 1 2 3 4 5 6; do
+        timeout 120 "$GRAPEVINE" peer --listen 127.0.0.1:0 "${common[@]}" --steps 1 \
+            --bootstrap "${PEER_ADDRESS[a]}" >"$WORK/c.err" 2>&1 && break
+        ((try < 6)) || fail "a member does not get in beside idle strangers"
+    done
     most=$(status strangers_most)
     ((most <= 256)) || fail "$most strangers at once"
     (($(rss) < rss_before + 16384 + 4096)) || fail "$idle idle strangers: $(rss) KiB, before $rss_before"
     echo "$idle idle strangers: $most slots, memory $rss_before -> $(rss) KiB, a member got in"
     kill_peer evil
-    kill_peer c
     rm "$WORK/evil.fifo"
 }
 
 for exchange in "${exchanges[@]}"; do
     [[ $exchange == pair ]] && common=("${common[@]}" --exchange pair)
-    start_peer a "${common[@]}"
-    start_peer b "${common[@]}" --identity "$WORK/b.key" --bootstrap "${PEER_ADDRESS[a]}"
+    start_peer a "${common[@]}" --steps 1000000000
+    start_peer b "${common[@]}" --steps 1000000000 --identity "$WORK/b.key" --bootstrap "${PEER_ADDRESS[a]}"
     wait_line a '"neighbours":1' 60
     rounds_go_on "nothing"
     if [[ -n ${LONG:-} ]]; then
@@ -107,7 +114,7 @@ for exchange in "${exchanges[@]}"; do
         attack "$name" "$kind" "$fate"
     done < <("$evil")
     # A copy of b's key: b answers, so the copy is refused, and b stays.
-    "$evil" "${PEER_ADDRESS[a]}" clone 0.1 1 default "$WORK/b.key" >"$WORK/clone.err" 2>&1
+    "$evil" "${PEER_ADDRESS[a]}" clone 60 1 default "$WORK/b.key" >"$WORK/clone.err" 2>&1
     grep -q 'another process with the same identity key' "$WORK/clone.err" || fail "a clone was let in"
     rounds_go_on "all of it"
     (($(status broke_protocol) >= 6)) || fail "violations are not counted"

@@ -1,8 +1,9 @@
 /*
  * evil HOST:PORT BEHAVIOUR SECONDS [COUNT] [NAME] [KEYFILE]: attack the peer there, and tell in one
  * line what came of it. A behaviour that the other side can tell ends when it was hung up on (exit
- * 0), or when the time is over (exit 1); the others go on for the time. COUNT: connections to hold;
- * NAME: of the swarm; KEYFILE: an identity to come with. Without arguments: the list of them.
+ * 0), or when the time is over (exit 1); the others go on for the time, or until they are refused.
+ * COUNT: connections to hold; NAME: of the swarm; KEYFILE: an identity to come with. Without
+ * arguments: the list of them.
  */
 #include "tests/e2e/evil/evil.h"
 
@@ -48,7 +49,8 @@ static uint64_t victim_calls(const struct evil *evil)
 
 static void run_member(struct evil *evil, const struct behaviour *behaviour, char *refusal)
 {
-    while (!evil_is_over(evil) && !(behaviour->is_dropped && evil->dropped > 0)) {
+    while (!evil_is_over(evil) && !(behaviour->is_dropped && evil->dropped > 0) &&
+           refusal[0] == '\0') {
         struct member member;
         bool is_there = member_open(evil, &member);
 

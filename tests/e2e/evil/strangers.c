@@ -101,9 +101,9 @@ void knock_without_key(struct evil *evil)
 
     swarm_secret_derive("another swarm", NULL, &other.swarm);
     evil_first_message(&other, first);
-    while (!evil_is_over(evil)) {
+    do {
         CHECK(try(evil, first, sizeof first) == 0); /* strangers hear nothing */
-    }
+    } while (!evil_is_over(evil));
 }
 
 /* One valid first message, over and over: it is answered once. */
