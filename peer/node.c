@@ -109,10 +109,13 @@ static void on_closed(void *context, struct peer_id peer, enum rc rc, const char
     log_info(node->options.log, "link closed: %s (%u left)", why, node->neighbours_count);
 }
 
+/* A busy peer may close a handshake, or answer it too late: once is no proof of a wrong key. */
 static bool all_bootstraps_failed(const struct node *node, enum rc rc)
 {
     for (uint32_t i = 0; i < node->bootstrap_count; i++) {
-        if (node->bootstrap[i].failures == 0 || node->bootstrap[i].rc != rc) return false;
+        const struct bootstrap_try *bootstrap = &node->bootstrap[i];
+
+        if (bootstrap->failures < NODE_HANDSHAKE_TRIES || bootstrap->rc != rc) return false;
     }
     return node->bootstrap_count > 0;
 }

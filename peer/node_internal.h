@@ -18,10 +18,11 @@
 enum {
     NODE_ROUNDS_MISSED_MAX = 50, /* a restarted peer that missed more takes the swarm's model */
     NODE_ROLLBACKS_MAX = 3,      /* in a row, before the model is taken from a neighbour */
-    NODE_RATE_STEPS = 200,       /* in which --lr-scaling brings in its rate */
-    NODE_DONOR_QUEUE = 8,        /* buckets queued for one joiner */
-    NODE_FORMS_MAX = 8,          /* proposals of one peer without a START, before it is a fault */
-    NODE_DOUBLINGS_MAX = 9       /* of NODE_RETRY_NS: about nine minutes */
+    NODE_HANDSHAKE_TRIES = 3, /* of each bootstrap address, before it is said to be another swarm */
+    NODE_RATE_STEPS = 200,    /* in which --lr-scaling brings in its rate */
+    NODE_DONOR_QUEUE = 8,     /* buckets queued for one joiner */
+    NODE_FORMS_MAX = 8,       /* proposals of one peer without a START, before it is a fault */
+    NODE_DOUBLINGS_MAX = 9    /* of NODE_RETRY_NS: about nine minutes */
 };
 #define NODE_ALARM_NS     NS_PER_MS       /* between two wake-ups */
 #define NODE_PROGRESS_NS  NS_PER_S        /* how often neighbours hear how far we are */
