@@ -24,8 +24,8 @@
 #include <math.h>
 
 #define CHAOS_FORM_NS   (40 * NS_PER_S)
-#define CHAOS_HEAL_NS   (90 * NS_PER_S)
-#define CHAOS_SETTLE_NS (40 * NS_PER_S) /* a round in doubt is waited for 30 s */
+#define CHAOS_HEAL_NS   (300 * NS_PER_S) /* who was slow for long has learned long patience */
+#define CHAOS_SETTLE_NS (40 * NS_PER_S)  /* a round in doubt is waited for 30 s */
 #define CHAOS_DRIFT     1e-5
 #define CHAOS_SLICE_NS  (250 * NS_PER_MS)
 #define CHAOS_LEAVE_NS  (10 * NS_PER_S)
