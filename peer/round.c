@@ -60,8 +60,7 @@ void round_on_snapshot(struct round *round, enum rc rc)
         snapshot_failed(round, rc == RC_OK ? RC_NOMEM : rc);
         return;
     }
-    job->forgets = round->forgets;
-    round->forgets = false;
+    job->replaced = round->replaced;
     round_job_submit(round, job);
 }
 
@@ -114,7 +113,7 @@ static void run_encode(struct round *round, struct round_job *job)
         CHECK(round->offer[chunk] == NULL);
         round->offer[chunk] = blob;
     }
-    if (job->forgets) round->options.strategy->rule->forget(round->rule);
+    if (job->replaced != round->forgotten) round->options.strategy->rule->forget(round->rule);
     round->options.strategy->rule->begin(round->rule, &view);
 }
 
@@ -123,6 +122,7 @@ static void encode_done(struct round *round, struct round_job *job)
     struct round_job *held;
 
     CHECK(round->phase == PHASE_SNAPSHOT);
+    round->forgotten = job->replaced;           /* not sooner: until here the lane was at it */
     if (job->generation != round->generation) { /* aborted meanwhile */
         round_blobs_clear(round->offer, round->chunks);
         round->phase = PHASE_IDLE;
@@ -387,7 +387,7 @@ static void round_over(struct round *round, const struct command_over *over)
     failures_round_over(&round->failures, failure_of(over), round_now(round));
     round_cleared(round);
     round->has_stream = false; /* what a committed round queued is still owed to the slower ones */
-    round->stats.last_members = over->members;
+    if (over->result == OVER_COMMITTED) round->stats.last_members = over->members;
     if (over->result == OVER_COMMITTED && had_snapshot) {
         round->settling_round = over->round;
         round->stats.last_ns = round_now(round) - round->begun_ns;

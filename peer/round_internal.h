@@ -36,7 +36,7 @@ struct round_job {
     uint32_t first, count;
     float weight, scale;
     uint32_t members;    /* SETTLE */
-    bool forgets;        /* ENCODE */
+    uint64_t replaced;   /* ENCODE: how often the model had been, when it was submitted */
     uint8_t *bytes;      /* SETTLE: the bitmap. From mem_*, owned */
     const uint8_t *body; /* DECODE: the encoded chunk, in `blob` */
     size_t body_count;
@@ -94,7 +94,9 @@ struct round {
     struct round_jobs_list jobs, held;
     struct round_job *deferred; /* a settlement that waits for a checkpoint to be written */
     bool is_held;
-    bool forgets; /* the model was replaced: the rule begins anew with the next snapshot */
+    /* How often the model was replaced, and how much of that the rule has been told: it begins anew
+     * with the next snapshot. */
+    uint64_t replaced, forgotten;
     uint32_t jobs_count;
     struct round_stats stats;
     struct failures failures;

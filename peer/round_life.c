@@ -252,7 +252,7 @@ void round_discard(struct round *round)
     }
     if (round->phase == PHASE_READY) round->phase = PHASE_IDLE;
     round->is_discarding = round->phase == PHASE_SETTLING;
-    round->forgets = true;
+    round->replaced++;
 }
 
 /* ---- what outlives rounds ---- */
@@ -279,7 +279,7 @@ void round_settle_submit(struct round *round, struct round_job *job)
 
 size_t round_rule_state(const struct round *round, const float *planes[RULE_STATE_MAX])
 {
-    if (round->forgets) return 0;
+    if (round->replaced != round->forgotten) return 0;
     return round->options.strategy->rule->state(round->rule, planes);
 }
 

@@ -15,7 +15,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { ROUNDS_DEFAULT = 20 };
+enum { ROUNDS_DEFAULT = 20, MESH_MAX = 128 /* members, all linked; gossip/membership.h */ };
 
 struct view {
     struct log log;
@@ -159,6 +159,13 @@ int command_simulate(struct options *options)
 
     if (rc != RC_OK) return command_failed(rc, &why);
     log_info(&view.log, "%u peers, averaging %s", simulation.peers, strategy.text);
+    if (simulation.peers > MESH_MAX && strategy.is_averaging && strategy.exchange->is_group) {
+        log_warn(
+            &view.log,
+            "above %d peers each is linked with 32 others, and groups seldom come about; pairs "
+            "do: --averaging ad-psgd",
+            (int)MESH_MAX);
+    }
     if (is_json) view.samples = json_array_create();
     simulation.context = &view;
     simulation.on_sample = on_sample;

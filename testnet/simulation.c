@@ -365,10 +365,12 @@ static enum rc suits(const struct simulation_options *options, struct fault *why
 
     if (options->peers <= COMPLETE_PEERS_MAX || !strategy->is_averaging) return RC_OK;
     if (strategy_topology(strategy, options->peers).kind != TOPOLOGY_COMPLETE) return RC_OK;
-    return fault_set(why, RC_USAGE,
-                     "%u peers cannot form one group: --topology complete is for at most %d; use "
-                     "--topology groups:8",
-                     options->peers, (int)COMPLETE_PEERS_MAX);
+    return fault_set(
+        why, RC_USAGE,
+        "%u peers cannot form one group: --topology complete is for at most %d; use "
+        "--topology groups:8, or pairs (--averaging ad-psgd), which suit a large swarm "
+        "better",
+        options->peers, (int)COMPLETE_PEERS_MAX);
 }
 
 enum rc simulation_run(const struct simulation_options *options, struct simulation_result *result,
