@@ -15,11 +15,15 @@ static const uint64_t grace_floor_ns = 100 * NS_PER_MS;
 static const uint64_t pace_unknown_ns = 2 * NS_PER_S;
 enum { GRACE_SPREAD = 4, GRACES_MAX = 4, DEADLINE_MISS = -1 };
 
-/* How long a proposer waits for answers: as arrivals have taught, at most one pace of this peer. */
+/* How long a proposer waits for answers: as arrivals have taught, at most one pace of this peer, or
+ * twice what half of them took, where the way to the others is longer than a pace. */
 static uint64_t grace_ns(const struct group *group)
 {
     uint64_t cap = deadline_median(&group->paces, pace_unknown_ns);
+    uint64_t usual = 2 * deadline_median(&group->arrivals, 0);
 
+    if (usual > pace_unknown_ns) usual = pace_unknown_ns;
+    if (cap < usual) cap = usual;
     return deadline_window(&group->arrivals, GRACE_SPREAD, grace_first_ns, grace_floor_ns, cap);
 }
 
