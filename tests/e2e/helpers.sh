@@ -42,17 +42,20 @@ bad() {
 }
 
 start() { # start NAME WORD...: in the background; says where it listens in $address, number in $pid
-    local name=$1 fd line
+    local name=$1 end=$((SECONDS + 120))
     shift
-    mkfifo "$name.fifo"
-    "$@" >"$name.fifo" 2>"$name.err" </dev/null &
+    "$@" >"$name.out" 2>"$name.err" </dev/null &
     pid=$!
     pids+=("$pid")
-    exec {fd}<"$name.fifo" # stays open: what it says later has somewhere to go
-    address=
-    while IFS= read -r -t 30 line <&"$fd"; do
-        case $line in "listening on "*) address=${line#listening on } && return 0 ;; esac
+    while ((SECONDS < end)); do
+        if grep -q '^listening on .' "$name.out"; then
+            address=$(sed -n 's/^listening on //p;T;q' "$name.out")
+            return 0
+        fi
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.05
     done
+    address=
     bad "$name does not say where it listens: $(tail -n 3 "$name.err")"
 }
 
@@ -67,7 +70,7 @@ refused() { # refused "CODES" TEXT WORD...
     local codes=$1 text=$2 code lines
     shift 2
     checks=$((checks + 1))
-    timeout -k 5 "${refused_within:-60}" "$@" >refused.out 2>refused.err </dev/null
+    timeout -k 5 "${refused_within:-120}" "$@" >refused.out 2>refused.err </dev/null
     code=$?
     lines=$(grep -c '^grapevine: ' refused.err)
     case " $codes " in
@@ -85,7 +88,7 @@ accepted() { # accepted TEXT WORD...
     local text=$1 code
     shift
     checks=$((checks + 1))
-    timeout -k 5 "${accepted_within:-120}" "$@" >accepted.out 2>accepted.err </dev/null
+    timeout -k 5 "${accepted_within:-300}" "$@" >accepted.out 2>accepted.err </dev/null
     code=$?
     [ "$code" -eq 0 ] || bad "exit code $code: $*: $(tail -n 3 accepted.err)"
     grep -qE -- "$text" accepted.out || bad "'$text' is not in what '$*' prints: $(head -n 5 accepted.out)"

@@ -13,7 +13,7 @@ common=(--data digits --model linear:classes --steps 1000000000 --swarm-key swar
 refused() {
     local pattern=$1 code
     shift
-    timeout -s KILL 60 "$GRAPEVINE" peer --listen 127.0.0.1:0 --quiet "${common[@]}" "$@" 2>out >/dev/null </dev/null
+    timeout -s KILL 180 "$GRAPEVINE" peer --listen 127.0.0.1:0 --quiet "${common[@]}" "$@" 2>out >/dev/null </dev/null
     code=$?
     ((code == 1 || code == 2)) || fail "exit code $code for: $*"
     [[ $(wc -l <out) == 1 ]] || fail "not one line: $(cat out)"
@@ -28,15 +28,15 @@ for name in owner a b c; do gv keygen --out $name.key >/dev/null; done
 start_peer a "${common[@]}" --identity a.key --allow allow
 refused 'not on the --allow list' --identity c.key --bootstrap "${PEER_ADDRESS[a]}"
 start_peer b "${common[@]}" --identity b.key --bootstrap "${PEER_ADDRESS[a]}"
-wait_line a '"neighbours":1' 60
-wait_line b '"rounds_ok":[1-9]' 120 # from here on it stays alive when it is refused
+wait_line a '"neighbours":1' 180
+wait_line b '"rounds_ok":[1-9]' 180 # from here on it stays alive when it is refused
 echo "not a key" >allow
 kill -HUP "${PEER_PID[a]}"
-until grep -q 'line 1.*stays' a.err; do wait_line a '"neighbours":1' 60; done
+until grep -q 'line 1.*stays' a.err; do wait_line a '"neighbours":1' 180; done
 key_of a.key >allow
 kill -HUP "${PEER_PID[a]}"
-wait_line a '"neighbours":0' 60
-until grep -q 'refused us.*--allow' b.err; do wait_line b '"report"' 60; done
+wait_line a '"neighbours":0' 180
+until grep -q 'refused us.*--allow' b.err; do wait_line b '"report"' 180; done
 kill_peer b
 kill_peer a
 
@@ -54,11 +54,11 @@ start_peer a "${common[@]}" --identity a.key --certificate a.cert --authority "$
 refused 'need a --certificate' --identity c.key --bootstrap "${PEER_ADDRESS[a]}"
 refused 'for another key' --identity c.key --certificate a.cert --authority "$owner" --bootstrap "${PEER_ADDRESS[a]}"
 start_peer b "${common[@]}" --identity b.key --certificate b.cert --authority "$owner" --bootstrap "${PEER_ADDRESS[a]}"
-wait_line a '"neighbours":1' 60
-wait_line b '"rounds_ok":[1-9]' 120
+wait_line a '"neighbours":1' 180
+wait_line b '"rounds_ok":[1-9]' 180
 cp deny.2 deny
 kill -HUP "${PEER_PID[a]}"
-wait_line a '"neighbours":0' 60
+wait_line a '"neighbours":0' 180
 kill_peer b
 kill_peer a
 cp deny.1 deny

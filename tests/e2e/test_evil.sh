@@ -2,6 +2,7 @@
 # Two honest peers average while an attacker (tests/e2e/evil) tries one behaviour after another:
 # their rounds go on, memory stays in bounds, whoever can be told is hung up on and counted, no
 # stranger hears a byte, and a new member still gets in beside idle strangers.
+# The gate tries a dozen of them.
 #   LONG=1 tests/e2e/test_evil.sh build/release/grapevine   all behaviours, 5 s each, 10,000
 # idle strangers, groups and pairs, and what each cost: seconds of processor per step, against quiet.
 source "$(dirname "$0")/lib.sh"
@@ -9,11 +10,11 @@ source "$(dirname "$0")/lib.sh"
 evil=$(dirname "$GRAPEVINE")/tests/evil
 [[ -x $evil ]] || { echo "tests/evil is not built"; exit 77; }
 seconds=0.1
-idle=1000
+idle=400
 per_check=6 # attacks, before the rounds are looked at
 attacks=0
 exchanges=(group)
-only='^(drip|garbage|no-key|replay|oversized|reflect|low-order|old-version|bit-flip|counter-reset|old-epoch|bomb-.*|deep-nesting|duplicate-keys|unknown-type|too-much-control|offer-nan|accuse-all|incarnation.*|fake-members|victim-address|ping-flood|state-flood|credit-overrun|ready-then-silence|commit-unasked|join-and-silence)$'
+only='^(no-key|replay|oversized|low-order|bit-flip|counter-reset|bomb-155-bytes|deep-nesting|unknown-type|offer-nan|fake-members|commit-unasked)$'
 if [[ -n ${LONG:-} ]]; then
     seconds=5
     idle=10000
@@ -23,17 +24,11 @@ if [[ -n ${LONG:-} ]]; then
 fi
 common=(--data digits --model linear:classes --averaging local-sgd:H=16 --threads 1)
 
-# rounds_go_on: five more than there were, of each peer, however long that takes here.
+# rounds_go_on BESIDE: five more than there are now, of each peer, however long that takes here.
 rounds_go_on() {
-    local name before end=$((SECONDS + 120))
-    for name in a b; do
-        wait_line $name '"rounds_ok":' 60
-        before=$(number rounds_ok)
-        until (($(number rounds_ok) >= before + 5)); do
-            ((SECONDS < end)) || fail "no rounds of $name go on beside: $1"
-            wait_line $name '"rounds_ok":' 60
-        done
-    done
+    DOING="beside $1"
+    wait_more a rounds_ok 5 180
+    wait_more b rounds_ok 5 180
 }
 
 # status KEY: a number of the admission part of what peer a says of itself.
@@ -50,6 +45,7 @@ ticks() { awk '{ print $14 + $15 }' "/proc/${PEER_PID[a]}/stat"; }
 
 # cost: processor ticks and steps of peer a so far.
 cost() {
+    skip_lines a
     wait_line a '"step":' 60
     echo "$(ticks) $(number step)"
 }
@@ -60,10 +56,10 @@ per_step() { # per_step BEFORE AFTER: microseconds of processor a step
 
 attack() { # attack NAME KIND DROPPED
     local before after limit=$seconds
-    [[ $3 == dropped && $2 == member ]] && limit=120
-    [[ $1 == drip || $1 == greet-and-wait ]] && limit=120
+    [[ $3 == dropped && $2 == member ]] && limit=180
+    [[ $1 == drip || $1 == greet-and-wait ]] && limit=180
     [[ -z ${LONG:-} ]] || before=$(cost)
-    ${LONG:+nice} timeout -s KILL 150 "$evil" "${PEER_ADDRESS[a]}" "$1" "$limit" >"$WORK/$1.err" 2>&1 ||
+    ${LONG:+nice} timeout -s KILL 240 "$evil" "${PEER_ADDRESS[a]}" "$1" "$limit" >"$WORK/$1.err" 2>&1 ||
         fail "$1: not hung up on, or it heard what it should not"
     ((++attacks % per_check)) || rounds_go_on "$1"
     [[ -z ${LONG:-} ]] || after=$(cost)
@@ -74,13 +70,9 @@ attack() { # attack NAME KIND DROPPED
 }
 
 hold_strangers() {
-    local fd try
-    mkfifo "$WORK/evil.fifo"
-    "$evil" "${PEER_ADDRESS[a]}" idle 600 "$idle" >"$WORK/evil.fifo" 2>"$WORK/evil.err" &
-    PEER_PID[evil]=$!
-    exec {fd}<"$WORK/evil.fifo"
-    PEER_FD[evil]=$fd
-    wait_line evil holding 120
+    local try most
+    start_process evil "$evil" "${PEER_ADDRESS[a]}" idle 850 "$idle"
+    wait_line evil holding 240
     # A new member gets in and takes the model, which is beyond its goal. Where the machine is so slow
     # that a handshake outlasts its time, it may come again.
     for try in 1 2 3 4 5 6; do
@@ -88,19 +80,18 @@ hold_strangers() {
             --bootstrap "${PEER_ADDRESS[a]}" >"$WORK/c.err" 2>&1 && break
         ((try < 6)) || fail "a member does not get in beside idle strangers"
     done
-    most=$(status strangers_most)
+    most=$(status strangers_most) || exit 1
     ((most <= 256)) || fail "$most strangers at once"
     (($(rss) < rss_before + 16384 + 4096)) || fail "$idle idle strangers: $(rss) KiB, before $rss_before"
     echo "$idle idle strangers: $most slots, memory $rss_before -> $(rss) KiB, a member got in"
     kill_peer evil
-    rm "$WORK/evil.fifo"
 }
 
 for exchange in "${exchanges[@]}"; do
     [[ $exchange == pair ]] && common=("${common[@]}" --exchange pair)
     start_peer a "${common[@]}" --steps 1000000000
     start_peer b "${common[@]}" --steps 1000000000 --identity "$WORK/b.key" --bootstrap "${PEER_ADDRESS[a]}"
-    wait_line a '"neighbours":1' 60
+    wait_line a '"neighbours":1' 120
     rounds_go_on "nothing"
     if [[ -n ${LONG:-} ]]; then
         quiet_before=$(cost)
@@ -113,12 +104,15 @@ for exchange in "${exchanges[@]}"; do
         [[ $name =~ $only && $name != idle && $name != clone ]] || continue
         attack "$name" "$kind" "$fate"
     done < <("$evil")
+    ((attacks >= 10)) || fail "only $attacks attacks were tried"
     # A copy of b's key: b answers, so the copy is refused, and b stays.
-    "$evil" "${PEER_ADDRESS[a]}" clone 60 1 default "$WORK/b.key" >"$WORK/clone.err" 2>&1
+    "$evil" "${PEER_ADDRESS[a]}" clone 180 1 default "$WORK/b.key" >"$WORK/clone.err" 2>&1
     grep -q 'another process with the same identity key' "$WORK/clone.err" || fail "a clone was let in"
     rounds_go_on "all of it"
-    (($(status broke_protocol) >= 6)) || fail "violations are not counted"
-    (($(status replayed) >= 1)) || fail "replays are not counted"
+    broken=$(status broke_protocol) || exit 1
+    ((broken >= 3)) || fail "only $broken violations are counted"
+    replayed=$(status replayed) || exit 1
+    ((replayed >= 1)) || fail "replays are not counted"
     kill_peer a
     kill_peer b
 done

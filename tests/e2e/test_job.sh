@@ -22,7 +22,7 @@ refuses() {
 }
 
 "$GRAPEVINE" testnet --peers 3 --data digits --model mlp --epochs 500 --out "$run" --report-every 200ms \
-    --checkpoint-every 100ms --chaos "kill:mtbf=250ms,restart=100ms;freeze:mtbf=400ms,for=50ms" --quiet \
+    --checkpoint-every 100ms --chaos "kill:mtbf=1s,restart=100ms;freeze:mtbf=400ms,for=50ms" --quiet \
     2>"$WORK/testnet.err" || fail "the testnet exited with $?"
 has "$run/summary.json" faults_injected "^[1-9]"
 has "$run/summary.json" finished '^3$'

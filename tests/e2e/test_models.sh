@@ -19,7 +19,7 @@ awk 'BEGIN {
 run() {
     local name=$1 steps=$2
     shift 2
-    timeout -k 5 120 "$GRAPEVINE" peer --listen 127.0.0.1:0 --averaging none --json --steps "$steps" \
+    timeout -k 5 400 "$GRAPEVINE" peer --listen 127.0.0.1:0 --averaging none --json --steps "$steps" \
         --out "$WORK/$name" "$@" >"$WORK/$name.said" 2>"$WORK/$name.err" || fail "$name: exit code $?"
     LINE=$(tail -n 1 "$WORK/$name.said")
     [[ $LINE =~ '"event":"finished"' && $LINE =~ '"goal_reached":true' ]] || fail "$name: $LINE"
@@ -68,14 +68,14 @@ awk -v loss="$(number value)" 'BEGIN { exit !(loss < 0.1) }' || fail "the plane 
 
 # Ctrl-C in the middle of a language model: a goodbye, a checkpoint, and the rest later.
 start_peer stopped --model gpt-nano --data "text:$WORK/text" --batch 4 --steps 100000 --out "$WORK/stopped"
-wait_line stopped '"step":[1-9]' 60
+wait_line stopped '"step":[1-9]' 180
 step=$(number step)
 kill -INT "${PEER_PID[stopped]}"
 wait_exit stopped
 code=$?
 ((code == 130)) || fail "exit code $code after SIGINT, not 130"
-start_peer stopped --model gpt-nano --out "$WORK/stopped" --steps $((step + 200))
-wait_line stopped '"step":[1-9]' 60
+start_peer stopped --model gpt-nano --out "$WORK/stopped" --steps $((step + 100000))
+wait_line stopped '"step":[1-9]' 180
 (($(number step) >= step)) || fail "the restarted peer began at step $(number step), it was at $step"
 kill -INT "${PEER_PID[stopped]}"
 wait_exit stopped

@@ -3,23 +3,23 @@
 # same --out the peer goes on where it was. Another model there is exit 2 naming the key.
 source "$(dirname "$0")/lib.sh"
 
-common=(--data digits --model mlp --steps 1000000 --checkpoint-every 1h)
+common=(--data digits --model mlp --steps 1000000000 --checkpoint-every 1h)
 
 start_peer a "${common[@]}" --out "$WORK/a"
 start_peer b "${common[@]}" --out "$WORK/b" --bootstrap "${PEER_ADDRESS[a]}"
-wait_line a '"neighbours":1' 30
-wait_line b '"rounds_ok":[1-9]' 30
+wait_line a '"neighbours":1' 120
+wait_line b '"rounds_ok":[1-9]' 120
 step=$(number step)
 
 kill -INT "${PEER_PID[b]}"
 wait_exit b
 code=$?
 ((code == 130)) || fail "exit code $code after SIGINT, not 130"
-wait_line a '"neighbours":0' 5
+wait_line a '"neighbours":0' 60
 [[ -s $WORK/b/state.safetensors && -s $WORK/b/model.safetensors ]] || fail "no checkpoint was written"
 
 start_peer b "${common[@]}" --out "$WORK/b"
-wait_line b '"neighbours":1' 30
+wait_line b '"neighbours":1' 120
 (($(number step) >= step)) || fail "the restarted peer began at step $(number step), it was at $step"
 
 kill -TERM "${PEER_PID[a]}"
