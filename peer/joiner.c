@@ -189,17 +189,22 @@ static void stay_behind(struct joiner *joiner)
     joiner->state = JOINER_COMPLETE;
 }
 
-void joiner_drop(struct joiner *joiner, struct source *source, bool is_bad, uint64_t now_ns,
-                 struct outbox *out)
+void joiner_let_go(struct joiner *joiner, struct source *source, bool is_bad, struct outbox *out)
 {
     struct candidate *candidate = candidate_of(joiner, source->id);
-    bool is_primary = source == joiner_primary(joiner);
-    bool was_ready = source->state == SOURCE_READY;
 
     if (candidate != NULL) candidate->state = is_bad ? CANDIDATE_USED : CANDIDATE_UNTRIED;
     say_done(source, out);
-    if (was_ready && !is_primary) joiner_release(joiner, source);
     source_clear(source);
+}
+
+void joiner_drop(struct joiner *joiner, struct source *source, bool is_bad, uint64_t now_ns,
+                 struct outbox *out)
+{
+    bool is_primary = source == joiner_primary(joiner);
+
+    if (source->state == SOURCE_READY && !is_primary) joiner_release(joiner, source);
+    joiner_let_go(joiner, source, is_bad, out);
     if (joiner->is_catching_up) {
         stay_behind(joiner);
         return;
@@ -211,6 +216,8 @@ void joiner_drop(struct joiner *joiner, struct source *source, bool is_bad, uint
         }
     }
     joiner_fill(joiner, now_ns, out);
+    /* What it owed may be all that is missing, and nothing else comes that would ask for it. */
+    if (joiner->state == JOINER_LOADING) joiner_ask_all(joiner, now_ns, out);
 }
 
 void joiner_fail(struct joiner *joiner, struct outbox *out)
@@ -238,6 +245,7 @@ void joiner_complete(struct joiner *joiner, struct outbox *out)
     joiner->manifest_ns = primary->asked_ns;
     joiner->donor = primary->id;
     joiner->is_catching_up = false;
+    joiner_drop_changes(joiner); /* there are none left, but room for them */
     joiner->state = JOINER_COMPLETE;
 }
 

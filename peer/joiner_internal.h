@@ -112,6 +112,8 @@ bool joiner_is_running(const struct joiner *joiner);
 /** Done with a source, for good (`is_bad`) or until it is its turn again; others take its place. */
 void joiner_drop(struct joiner *joiner, struct source *source, bool is_bad, uint64_t now_ns,
                  struct outbox *out);
+/** Only that: who loads from it or waits for it is the caller's matter. */
+void joiner_let_go(struct joiner *joiner, struct source *source, bool is_bad, struct outbox *out);
 /** Ask more candidates, as many at once as make sense; FAILED when there is nobody left. */
 void joiner_fill(struct joiner *joiner, uint64_t now_ns, struct outbox *out);
 void joiner_ask(struct joiner *joiner, struct source *source, uint64_t now_ns, struct outbox *out);
@@ -140,6 +142,8 @@ MUST_USE enum rc joiner_set_primary(struct joiner *joiner, struct source *source
 void joiner_drop_data(struct joiner *joiner);
 /** Forget encoded changes that wait. */
 void joiner_drop_changes(struct joiner *joiner);
+/** LOADING: ask everyone whose window has room for what is missing. */
+void joiner_ask_all(struct joiner *joiner, uint64_t now_ns, struct outbox *out);
 /** Nobody owes the buckets that were asked of `source` any more. */
 void joiner_release(struct joiner *joiner, struct source *source);
 MUST_USE enum rc joiner_take(struct joiner *joiner, struct source *source, uint32_t bucket,

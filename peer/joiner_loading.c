@@ -20,17 +20,18 @@ enum { TRIALS_MAX = 3, USEFUL_SHARE = 8 };
 
 /* ---- what is here ---- */
 
-/* As the listing of `source` says. */
-static bool is_held(const struct joiner *joiner, const struct source *source, uint32_t bucket)
-{
-    return joiner->is_here[bucket] &&
-           digest_is_equal(joiner->hashes[bucket], source->listed[bucket]);
-}
-
+/* Donors may list unlike sections: then their buckets have other numbers, and another count. */
 static bool has_same_shape(const struct joiner *joiner, const struct source *source)
 {
     return joiner->has_data && joiner->map.sections == source->map.sections &&
            memcmp(joiner->sections, source->manifest.sections, source->map.sections) == 0;
+}
+
+/* As the listing of `source` says. */
+static bool is_held(const struct joiner *joiner, const struct source *source, uint32_t bucket)
+{
+    return has_same_shape(joiner, source) && joiner->is_here[bucket] &&
+           digest_is_equal(joiner->hashes[bucket], source->listed[bucket]);
 }
 
 void joiner_drop_data(struct joiner *joiner)
@@ -107,6 +108,7 @@ static bool may_ask(const struct joiner *joiner, const struct source *source, ui
 {
     const struct source *primary = &joiner->sources[joiner->primary];
 
+    if (!has_same_shape(joiner, source)) return false;
     if (joiner->asked_of[bucket] != 0) return false;
     if (is_held(joiner, primary, bucket)) return false;
     return source == primary || digest_is_equal(source->listed[bucket], primary->listed[bucket]);
@@ -154,7 +156,7 @@ static uint32_t helpers(const struct joiner *joiner)
     return count - (joiner->primary != JOINER_NONE);
 }
 
-static void ask_all(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
+void joiner_ask_all(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
 {
     for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
         struct source *source = &joiner->sources[i];
@@ -203,6 +205,12 @@ enum rc joiner_set_primary(struct joiner *joiner, struct source *source, uint64_
         enum rc rc = make_data(joiner, source);
 
         if (rc != RC_OK) return rc;
+        for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) { /* those that helped the one before */
+            struct source *other = &joiner->sources[i];
+
+            if (other == source || other->state != SOURCE_READY) continue;
+            if (!has_same_shape(joiner, other)) joiner_let_go(joiner, other, false, out);
+        }
     }
     memset(joiner->asked_of, 0, buckets * sizeof(joiner->asked_of[0]));
     for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
@@ -222,7 +230,7 @@ enum rc joiner_set_primary(struct joiner *joiner, struct source *source, uint64_
     if (joiner->held == buckets) {
         joiner_complete(joiner, out);
     } else {
-        ask_all(joiner, now_ns, out);
+        joiner_ask_all(joiner, now_ns, out);
     }
     return RC_OK;
 }
@@ -265,12 +273,13 @@ enum rc joiner_on_listed(struct joiner *joiner, struct source *source, uint64_t 
     if (is_useful(joiner, source)) {
         source->cursor = (uint32_t)rng_below(&joiner->rng, bucket_map_count(&joiner->map));
         start_measuring(source, now_ns);
-        ask_all(joiner, now_ns, out);
+        joiner_ask_all(joiner, now_ns, out);
         return RC_OK;
     }
     if (joiner->trials > 0) { /* another was asked because this one is slow */
         for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
             if (joiner->sources[i].state == SOURCE_PARKED) { /* one comparison at a time */
+                joiner->is_sole = true; /* or it would be asked again at once */
                 joiner_drop(joiner, source, false, now_ns, out);
                 return RC_OK;
             }
@@ -409,7 +418,7 @@ static uint64_t left_ns(const struct joiner *joiner, const struct source *source
 
     if (source->got == 0) return UINT64_MAX;
     if (source->got > 1) each_ns = (source->bucket_ns - source->first_ns) / (source->got - 1);
-    for (uint32_t i = 0; i < bucket_map_count(&joiner->map); i++) {
+    for (uint32_t i = 0; i < bucket_map_count(&source->map); i++) {
         missing += !is_held(joiner, source, i);
     }
     return each_ns * missing;

@@ -39,7 +39,11 @@ bool node_donation_is_due(struct node *node)
 {
     struct donor_wish wish;
 
-    if (node->donation.is_running || !donor_wants_snapshot(node->donor, &wish)) return false;
+    if (node->donation.is_running) return false;
+    if (!donor_wants_snapshot(node->donor, &wish)) { /* or who waited for it has gone */
+        if (node->round != NULL) round_keep_agreed(node->round, false);
+        return false;
+    }
     return is_due(node, &wish);
 }
 
@@ -135,6 +139,12 @@ void node_donation_copied(struct node *node, enum rc rc)
     }
     donation->job = (struct job){.run = run_hash, .done = hash_done, .cost_ns = node->values + 1};
     node->env->ops->submit(node->env, LANE_STORE, &donation->job);
+}
+
+void node_donation_forget(struct node *node)
+{
+    mem_free(node->donation.agreed);
+    node->donation.agreed = NULL;
 }
 
 void node_donation_deinit(struct node *node)

@@ -236,6 +236,8 @@ bool node_donation_is_due(struct node *node);
 void node_donation_begin(struct node *node); /* then copy in the training lane, then copied */
 MUST_USE enum rc node_donation_copy(struct node_donation *donation);
 void node_donation_copied(struct node *node, enum rc rc);
+/** The model was replaced at a step border: what rounds agreed on before is not of it. */
+void node_donation_forget(struct node *node);
 void node_donation_deinit(struct node *node);
 /** Send `to` the buckets it asked for, as far as there is room. */
 void node_donate(struct node *node, struct peer_id to);

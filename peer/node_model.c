@@ -292,6 +292,9 @@ static void refused(struct node *node, struct peer_id from, enum message_type ty
     log_debug(node->options.log, "%s of peer %.8s refused: %s", message_type_name(type), id,
               rc_text(rc));
     if (rc == RC_NONFINITE) node_score(node, from, SCORE_NOT_FINITE);
+    /* Who changed its mind may have asked for more than a window: what it asked for before counts
+     * until it is sent. */
+    if (rc == RC_LIMIT && type == MESSAGE_BUCKET_REQ) return;
     if (rc == RC_AUTH || rc == RC_FORMAT || rc == RC_LIMIT) node_score(node, from, SCORE_BROKE);
 }
 

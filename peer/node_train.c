@@ -245,6 +245,7 @@ static void assigned(struct node *node, struct border_job *job)
     node->wants_keep = true;
     if (node->round != NULL) {
         round_discard(node->round);
+        node_donation_forget(node);
         round_set_lineage(node->round, node->lineage);
         round_set_number(node->round, manifest->round);
     }

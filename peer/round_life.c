@@ -253,6 +253,8 @@ void round_discard(struct round *round)
     if (round->phase == PHASE_READY) round->phase = PHASE_IDLE;
     round->is_discarding = round->phase == PHASE_SETTLING;
     round->replaced++;
+    mem_free(round->agreed);
+    round->agreed = NULL;
 }
 
 /* ---- what outlives rounds ---- */

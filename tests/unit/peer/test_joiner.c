@@ -204,6 +204,49 @@ static void the_end_does_not_wait_for_the_slowest(void **state)
     scene_destroy(scene);
 }
 
+/* Donors of which one has moments to give and the other none list unlike many buckets: they are
+ * compared by what each of them lists. */
+static void donors_of_unlike_shapes_are_compared(void **state)
+{
+    (void)state;
+    for (size_t without = 0; without < 2; without++) {
+        struct scene *scene = scene_create_of(40 * CHUNK_VALUES);
+        size_t count = 0;
+
+        joiner_set_want(scene->joiner, 7);
+        joiner_set_width(scene->joiner, 1);
+        donor_set_moments(scene->sites[without].donor, hash_of("another", 7));
+        scene->sites[0].every = 2000; /* turns of a millisecond */
+        scene->sites[1].fill = 1;
+        scene->sites[1].every = 150; /* more than a trial is long */
+        scene->sites[2].is_mute = true;
+        assert_int_equal(begin(scene, lineage()), RC_OK);
+        scene_run(scene);
+        assert_model(scene, 1);
+        assert_true((joiner_section(scene->joiner, SECTION_MOMENTS, &count) == NULL) ==
+                    (without == 1));
+        scene_destroy(scene);
+    }
+}
+
+/* What a helper owed when it went is asked of the one donor that is left, which had nothing more to
+ * do. */
+static void a_helper_may_go_at_the_very_end(void **state)
+{
+    struct scene *scene = scene_create_of(40 * CHUNK_VALUES);
+
+    (void)state;
+    joiner_set_width(scene->joiner, 2);
+    scene->sites[1].every = 20; /* not so slow that it would be relieved */
+    scene->sites[1].buckets_left = 3;
+    scene->sites[2].is_mute = true;
+    assert_int_equal(begin(scene, lineage()), RC_OK);
+    scene_run(scene);
+    assert_true(scene->sites[1].is_gone);
+    assert_model(scene, 0);
+    scene_destroy(scene);
+}
+
 /* What changed since comes encoded, and the result is what the donor says it is, near what it has;
  * a donor that goes, or lies, leaves the model of before, whole. */
 static void what_changed_is_fetched(void **state)
@@ -245,6 +288,24 @@ static void what_changed_is_fetched(void **state)
         }
         scene_destroy(scene);
     }
+}
+
+/* Where nothing changed there is nothing to fetch, as often as it is asked. */
+static void nothing_changed(void **state)
+{
+    struct scene *scene = scene_create();
+
+    (void)state;
+    assert_int_equal(begin(scene, lineage()), RC_OK);
+    scene_run(scene);
+    for (uint32_t i = 0; i < 3; i++) {
+        scene->now_ns += 50 * NS_PER_S;
+        assert_int_equal(joiner_catch_up(scene->joiner, scene->now_ns, &scene->to_donors), RC_OK);
+        scene_run(scene);
+        assert_model(scene, 0);
+    }
+    assert_int_equal(scene->buckets_sent, BUCKETS);
+    scene_destroy(scene); /* which counts what was not freed */
 }
 
 /* A model that others say is not theirs is forgotten, and another donor asked. */
@@ -601,7 +662,10 @@ int main(void)
         cmocka_unit_test(donors_that_do_not_agree_wait_for_their_turn),
         cmocka_unit_test(a_dripping_donor_is_left_for_a_faster_one),
         cmocka_unit_test(the_end_does_not_wait_for_the_slowest),
+        cmocka_unit_test(donors_of_unlike_shapes_are_compared),
+        cmocka_unit_test(a_helper_may_go_at_the_very_end),
         cmocka_unit_test(what_changed_is_fetched),
+        cmocka_unit_test(nothing_changed),
         cmocka_unit_test(a_refused_model_is_downloaded_elsewhere),
         cmocka_unit_test(what_was_verified_outlives_a_failure),
         cmocka_unit_test(a_silent_donor_is_left),
