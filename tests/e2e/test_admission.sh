@@ -13,7 +13,7 @@ common=(--data digits --model linear:classes --steps 1000000000 --swarm-key swar
 refused() {
     local pattern=$1 code
     shift
-    timeout -s KILL 180 "$GRAPEVINE" peer --listen 127.0.0.1:0 --quiet "${common[@]}" "$@" 2>out >/dev/null </dev/null
+    timeout -s KILL 180 "$GRAPEVINE" peer --listen 127.0.0.1:0 --quiet --join-timeout 60s "${common[@]}" "$@" 2>out >/dev/null </dev/null
     code=$?
     ((code == 1 || code == 2)) || fail "exit code $code for: $*"
     [[ $(wc -l <out) == 1 ]] || fail "not one line: $(cat out)"

@@ -30,18 +30,30 @@ fi
 start_peer a "${common[@]}" --http 0
 http=$(sed -n 's|^status page: http://\(.*\)/$|\1|p' "$WORK/a.err") # said before it listens
 start_peer b "${common[@]}" --bootstrap "${PEER_ADDRESS[a]}"
-wait_line a '"rounds_ok":[1-9]' 120
+wait_line a '"rounds_ok":[1-9]' 180
+
+# until_says TEXT: of the status, however often one has to ask: a busy peer is suspected for a moment.
+until_says() {
+    local end=$((SECONDS + 120))
+    while ((SECONDS < end)); do
+        ask 'GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n'
+        [[ $ANSWER == *"$1"* ]] && return
+        sleep 0.1
+    done
+    expect "$1"
+}
+until_says 'grapevine_members{state="alive"} 1'
 
 for path in /status.json /metrics / /elsewhere; do
     ask "GET $path HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     case $path in
     /status.json)
         expect "200 OK"
-        expect '"state":"alive"'
+        expect '"state":"'
         for key in peer address run step round loss neighbours consensus_distance members id rtt_ms \
             bytes_sent bytes_received last_failure nat score; do expect "\"$key\":"; done
         ;;
-    /metrics) expect 'grapevine_members{state="alive"} 1' ;;
+    /metrics) expect 'grapevine_members{state="alive"} ' ;;
     /) expect "Content-Security-Policy: default-src 'none'" && expect "<title>grapevine</title>" ;;
     *) expect "404 Not Found" ;;
     esac
@@ -67,9 +79,9 @@ expect "grapevine_step"
 grep -qi "^grapevine: cannot listen on --http $http: address already in use" "$WORK/taken" || fail "$(cat "$WORK/taken")"
 
 # The same over the swarm's own port: once for people, and watched for scripts.
-"$GRAPEVINE" status "${PEER_ADDRESS[a]}" >"$WORK/status" || fail "status"
-grep -qE "alive +(unknown|public|outbound-only) " "$WORK/status" || fail "$(cat "$WORK/status")"
-[ "$("$GRAPEVINE" top "${PEER_ADDRESS[a]}" --times 2 --every 100ms --json | grep -c '"last_failure":')" = 2 ] || fail "top"
+"$GRAPEVINE" status "${PEER_ADDRESS[a]}" --join-timeout 60s >"$WORK/status" || fail "status"
+grep -qE "(alive|suspect) +(unknown|public|outbound-only) " "$WORK/status" || fail "$(cat "$WORK/status")"
+[ "$("$GRAPEVINE" top "${PEER_ADDRESS[a]}" --join-timeout 60s --times 2 --every 100ms --json | grep -c '"last_failure":')" = 2 ] || fail "top"
 
 kill -TERM "${PEER_PID[a]}"
 wait_exit a
