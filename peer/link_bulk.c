@@ -8,13 +8,16 @@
  *  accepted:                                     ATTACH, ATTACH_OK--> OPEN
  *  OPEN --idle for a minute, or of an old epoch: FIN--> LEAVING --their FIN--> gone   (dialler)
  *  OPEN --their FIN, all of ours is out: FIN--> LEFT --closed--> gone                 (other side)
+ *  OPEN --idle for three minutes: closed; the link ends--> gone                       (other side)
  *
- * Only the dialler begins to leave, and closes when the other side's FIN is there: then nothing is
- * under way in either direction. A connection that ends otherwise may have swallowed DATA; the
- * control connection follows it after a moment, in which a farewell may still be read.
+ * Only the dialler begins to leave (if it never does, it holds a place on purpose), and closes when
+ * the other side's FIN is there: then nothing is under way in either direction. A connection that
+ * ends otherwise may have swallowed DATA; the control connection follows it after a moment, in
+ * which a farewell may still be read.
  *
  * Where no bulk connection can be had, DATA goes over the control connection, and it is tried again
- * later. An epoch of the session has bulk connections of its own: those of the last one leave.
+ * later. An epoch of the session has a bulk connection of its own: that of the last one leaves, so
+ * a link has two at most.
  *
  * Sealing and opening are in link_seal.c. Loop thread.
  */
@@ -62,7 +65,7 @@ static struct bulk *bulk_add(struct links *links, struct link *link, uint64_t nu
 {
     struct bulk *bulk;
 
-    if (links->bulks_count >= LINK_BULKS_MAX || bulks_of(links, link) >= BULK_CONNECTIONS_MAX) {
+    if (links->bulks_count >= LINK_BULKS_MAX || bulks_of(links, link) >= LINK_BULKS_OF_ONE) {
         return NULL;
     }
     bulk = mem_alloc(sizeof *bulk);
@@ -90,7 +93,6 @@ void bulk_free(struct bulk *bulk)
     sealer_destroy(bulk->send);
     sealer_destroy(bulk->receive);
     frame_queue_deinit(&bulk->sealed);
-    bulk_waiting_clear(bulk);
     mem_free(bulk);
 }
 
@@ -99,6 +101,7 @@ static void bulk_end(struct links *links, struct bulk *bulk)
 {
     TAILQ_REMOVE(&links->bulks, bulk, siblings);
     links->bulks_count--;
+    bulk_waiting_clear(links, bulk);
     bulk->link = NULL;
     if (bulk->jobs == 0) {
         bulk_free(bulk);
@@ -427,6 +430,16 @@ static bool is_due_to_leave(const struct bulk *bulk)
 }
 
 /* True: it changed the table, so start over. */
+/* The other side should have closed it long ago. */
+static bool is_left_open(const struct bulk *bulk, uint64_t now_ns)
+{
+    if (bulk->state == BULK_LEAVING) {
+        return now_ns >= bulk->deadline_ns && now_ns >= bulk->used_ns + LINK_BULK_IDLE_NS;
+    }
+    return bulk->state == BULK_OPEN && !bulk->is_dialled &&
+           now_ns >= bulk->used_ns + LINK_BULK_STALE_NS;
+}
+
 static bool bulk_tick(struct links *links, struct bulk *bulk, uint64_t now_ns)
 {
     struct link *link = bulk->link;
@@ -435,8 +448,7 @@ static bool bulk_tick(struct links *links, struct bulk *bulk, uint64_t now_ns)
         bulk_failed(links, bulk);
         return true;
     }
-    if (bulk->state == BULK_LEAVING && now_ns >= bulk->deadline_ns &&
-        now_ns >= bulk->used_ns + LINK_BULK_IDLE_NS) {
+    if (is_left_open(bulk, now_ns)) {
         link_cut(links, link);
         bulk_hangup(links, bulk);
         return true;
@@ -477,7 +489,7 @@ uint64_t bulks_next_ns(const struct links *links)
         uint64_t due = bulk->deadline_ns;
 
         if (bulk->state == BULK_OPEN) {
-            due = bulk->is_dialled ? bulk->used_ns + LINK_BULK_IDLE_NS : UINT64_MAX;
+            due = bulk->used_ns + (bulk->is_dialled ? LINK_BULK_IDLE_NS : LINK_BULK_STALE_NS);
             if (is_due_to_leave(bulk)) due = 0;
         } else if (bulk->state == BULK_LEAVING && due < bulk->used_ns + LINK_BULK_IDLE_NS) {
             due = bulk->used_ns + LINK_BULK_IDLE_NS;

@@ -23,13 +23,17 @@ enum link_state { LINK_DIALING, LINK_GREETING, LINK_PROVING, LINK_OPEN, LINK_GON
 
 enum {
     LINK_BULKS_MAX = LINKS_MAX / 4,           /* bulk connections in all */
+    LINK_BULKS_OF_ONE = 2,                    /* of a link: a new epoch's beside the last one's */
     LINK_SEALING_BYTES_MAX = 2 * 1024 * 1024, /* of one of them */
     LINK_OPENING_MAX = 8,                     /* records; likewise */
+    LINK_HELD_BYTES_MAX = 64 * 1024 * 1024,   /* opening or waiting, of all; then one record each */
     LINK_CONTROL_BYTES_MAX = 256 * 1024       /* waiting; reaching it closes the link */
 };
 #define LINK_ATTACH_NS     (3 * NS_PER_S)  /* from wanting a bulk connection to having it */
 #define LINK_BULK_RETRY_NS (60 * NS_PER_S) /* after that failed */
 #define LINK_BULK_IDLE_NS  (60 * NS_PER_S) /* then it is closed */
+/* By the side that may not begin to leave: far enough behind for a record on a slow line. */
+#define LINK_BULK_STALE_NS (3 * LINK_BULK_IDLE_NS)
 #define LINK_ORDER_NS      (20 * NS_PER_S) /* DATA waits for the control messages before it */
 #define LINK_CUT_NS        (1 * NS_PER_S)  /* from the loss of a bulk connection to the link's */
 
@@ -118,6 +122,7 @@ struct links {
     uint32_t count;
     TAILQ_HEAD(, bulk) bulks, bulks_gone;
     uint32_t bulks_count;
+    size_t held_bytes;            /* of records that are being opened or wait to be read */
     TAILQ_HEAD(, seal_job) seals; /* jobs under way */
     uint32_t jobs_count;
     struct blob *data_frame; /* during on_data: what holds the body; NULL: nothing that lasts */
@@ -222,7 +227,7 @@ bool bulk_send(struct links *links, struct bulk *bulk, const struct inner_header
 bool bulk_send_fin(struct links *links, struct bulk *bulk);
 void bulk_on_drain(struct links *links, struct bulk *bulk);
 void bulk_open_record(struct links *links, struct bulk *bulk, uint8_t *frame, size_t count);
-void bulk_waiting_clear(struct bulk *bulk);
+void bulk_waiting_clear(struct links *links, struct bulk *bulk);
 /** A control record of this link was read: DATA may have waited for it. */
 void bulks_release(struct links *links, uint64_t link_number);
 /** Jobs that a dead env never finished. */

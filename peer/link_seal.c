@@ -11,7 +11,8 @@
  * both had come over one connection. Control may overtake DATA; DATA never overtakes DATA.
  *
  * Bounds: LINK_SEALING_BYTES_MAX of a connection are being sealed, and while LINK_OPENING_MAX
- * records are being opened or wait nothing is read from it. Loop thread, but for the run functions.
+ * records are being opened or wait nothing is read from it; while LINK_HELD_BYTES_MAX of all
+ * connections are, one record of each. Loop thread, but for the run functions.
  */
 #include "peer/link_internal.h"
 
@@ -32,6 +33,7 @@ struct seal_job {
     struct blob *frame;
     const uint8_t *inner; /* opening: points into frame */
     size_t inner_count;
+    size_t held_bytes; /* counted in links; opening */
     enum rc rc;
 };
 
@@ -72,6 +74,7 @@ static struct bulk *seal_job_back(struct seal_job *job)
     TAILQ_REMOVE(&links->seals, job, siblings);
     CHECK(bulk->jobs > 0 && links->jobs_count > 0);
     links->jobs_count--;
+    links->held_bytes -= job->held_bytes;
     bulk->jobs--;
     if (bulk->link != NULL) return bulk;
     if (bulk->jobs == 0) {
@@ -257,20 +260,33 @@ struct waiting {
     size_t count;
 };
 
-void bulk_waiting_clear(struct bulk *bulk)
+static struct waiting *waiting_take(struct links *links, struct bulk *bulk)
+{
+    struct waiting *waiting = TAILQ_FIRST(&bulk->waiting);
+
+    if (waiting == NULL) return NULL;
+    TAILQ_REMOVE(&bulk->waiting, waiting, siblings);
+    bulk->waiting_count--;
+    links->held_bytes -= waiting->frame->count;
+    return waiting;
+}
+
+void bulk_waiting_clear(struct links *links, struct bulk *bulk)
 {
     struct waiting *waiting;
 
-    while ((waiting = TAILQ_FIRST(&bulk->waiting)) != NULL) {
-        TAILQ_REMOVE(&bulk->waiting, waiting, siblings);
+    while ((waiting = waiting_take(links, bulk)) != NULL) {
         blob_unref(waiting->frame);
         mem_free(waiting);
     }
 }
 
+/* One record of each may always be read, so that a few members cannot stop the others, and whoever
+ * is stopped has a record whose end comes here again. */
 static void bulk_balance(struct links *links, struct bulk *bulk)
 {
-    bool is_full = bulk->jobs_opening + bulk->waiting_count >= LINK_OPENING_MAX;
+    uint32_t max = links->held_bytes >= LINK_HELD_BYTES_MAX ? 1 : LINK_OPENING_MAX;
+    bool is_full = bulk->jobs_opening + bulk->waiting_count >= max;
 
     if (is_full == bulk->is_paused) return;
     bulk->is_paused = is_full;
@@ -339,6 +355,7 @@ static void bulk_opened_record(struct links *links, struct bulk *bulk, struct bl
     if (TAILQ_EMPTY(&bulk->waiting)) bulk->waiting_ns = link_now(links) + LINK_ORDER_NS;
     TAILQ_INSERT_TAIL(&bulk->waiting, waiting, siblings);
     bulk->waiting_count++;
+    links->held_bytes += waiting->frame->count;
     bulk_balance(links, bulk);
 }
 
@@ -348,8 +365,7 @@ static bool bulk_release(struct links *links, struct bulk *bulk)
     struct waiting *waiting = TAILQ_FIRST(&bulk->waiting);
 
     if (waiting == NULL || is_early(bulk->link, &waiting->header)) return false;
-    TAILQ_REMOVE(&bulk->waiting, waiting, siblings);
-    bulk->waiting_count--;
+    (void)waiting_take(links, bulk);
     bulk->waiting_ns = link_now(links) + LINK_ORDER_NS;
     bulk_balance(links, bulk);
     bulk_read(links, bulk, &waiting->header, waiting->frame, waiting->body, waiting->count);
@@ -430,6 +446,8 @@ void bulk_open_record(struct links *links, struct bulk *bulk, uint8_t *frame, si
     job->job.run = run_open;
     job->job.done = open_done;
     bulk->jobs_opening++;
+    job->held_bytes = count;
+    links->held_bytes += count;
     seal_job_submit(job, LANE_OPENING);
     bulk_balance(links, bulk);
 }

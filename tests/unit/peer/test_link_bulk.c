@@ -227,6 +227,83 @@ static void an_attach_of_somebody_else_is_refused(void **state)
     }
 }
 
+/* Who holds the session's keys may attach two connections, and keep them for as long as they are
+ * used. */
+static void a_member_cannot_hold_many_connections(void **state)
+{
+    struct link_world *world = world_of_two(0);
+    struct side *a = &world->sides[0], *b = &world->sides[1];
+    struct side *stranger = world_stranger(world);
+    const struct secure *secure = link_of(a)->secure;
+
+    (void)state;
+    for (uint32_t i = 0; i < LINK_BULKS_OF_ONE + 1; i++) {
+        struct attach attach = {.number = 2 * i};
+        uint8_t frame[ATTACH_BYTES];
+
+        memcpy(attach.session_id, secure_session_id(secure), SESSION_ID_BYTES);
+        attach_ask(&attach, secure_exporter(secure, 0), true, frame);
+        stranger_dial(stranger, b);
+        world_run(world, NS_PER_S / 10);
+        stranger_send(stranger, frame, sizeof frame);
+        world_run(world, NS_PER_S / 10);
+    }
+    assert_int_equal(stranger->frames, LINK_BULKS_OF_ONE);
+    assert_int_equal(b->links->bulks_count, LINK_BULKS_OF_ONE);
+    assert_int_equal(stranger->lost, 1);
+    world_run(world, LINK_BULK_STALE_NS - NS_PER_S);
+    assert_true(b->links->bulks_count == LINK_BULKS_OF_ONE && b->closed == 0);
+    world_run(world, 3 * NS_PER_S);
+    assert_int_equal(b->links->bulks_count, 0);
+    assert_int_equal(stranger->lost, LINK_BULKS_OF_ONE + 1);
+    assert_int_equal(b->closed, 1);
+    world_destroy(world);
+}
+
+/* With the memory for records of all links in use, each link has room for one record: slow, but
+ * nobody is shut out, and what was counted is given back. */
+static void links_share_the_memory_for_records(void **state)
+{
+    struct link_world *world = world_of_two(0);
+    struct side *a = &world->sides[0], *b = &world->sides[1];
+    struct bulk *bulk;
+
+    (void)state;
+    for (int is_full = 0; is_full < 2; is_full++) {
+        size_t others = is_full ? LINK_HELD_BYTES_MAX : 0;
+
+        b->links->held_bytes += others;
+        link_of(b)->control_received -= 1000; /* the announcements seem to be missing */
+        for (uint32_t i = 0; i < 30; i++) {
+            assert_int_equal(side_send_bulk(a, b, DATA_OFFER, 1, i, BODY), RC_OK);
+        }
+        world_run(world, 2 * NS_PER_S);
+        bulk = TAILQ_FIRST(&b->links->bulks);
+        assert_true(bulk->is_paused);
+        /* What was under way when reading stopped still comes. */
+        assert_in_range(bulk->waiting_count, is_full ? 1 : LINK_OPENING_MAX,
+                        is_full ? 4 : LINK_OPENING_MAX + 3);
+        assert_in_range(b->links->held_bytes - others, (size_t)bulk->waiting_count * BODY,
+                        (size_t)bulk->waiting_count * (BODY + 100));
+        link_of(b)->control_received += 1000;
+        assert_int_equal(side_send(a, b, 1), RC_OK);
+        world_run(world, 2 * NS_PER_S);
+        assert_int_equal(b->records_count, (is_full + 1) * 31);
+        assert_int_equal(b->links->held_bytes, others);
+        b->links->held_bytes -= others;
+    }
+    link_of(b)->control_received -= 1000;
+    for (uint32_t i = 0; i < 30; i++) {
+        assert_int_equal(side_send_bulk(a, b, DATA_OFFER, 1, i, BODY), RC_OK);
+    }
+    world_run(world, 2 * NS_PER_S);
+    assert_true(b->links->held_bytes > 0);
+    world_run(world, LINK_ORDER_NS + LINK_CUT_NS); /* nothing announces them */
+    assert_int_equal(b->closed, 1);
+    assert_int_equal(b->links->held_bytes, 0);
+    world_destroy(world);
+}
+
 /* Averaging gets the larger part of a narrow link, and a download is not starved. */
 static void averaging_comes_before_downloads_in_parts(void **state)
 {
@@ -298,6 +375,7 @@ static void keys_are_renewed_under_traffic(void **state)
         assert_in_range(epoch, 5, 40);
         assert_true(a->closed == 0 && a->opened == 1);
         assert_true(a->links->bulks_count <= 1 && b->links->bulks_count <= 1);
+        assert_int_equal(b->links->counts.frames_refused, 0); /* two of a link are enough */
         world_destroy(world);
     }
 }
@@ -360,6 +438,8 @@ int main(void)
         cmocka_unit_test(a_link_takes_its_bulk_connections_along),
         cmocka_unit_test(data_falls_back_on_the_control_connection),
         cmocka_unit_test(an_attach_of_somebody_else_is_refused),
+        cmocka_unit_test(a_member_cannot_hold_many_connections),
+        cmocka_unit_test(links_share_the_memory_for_records),
         cmocka_unit_test(averaging_comes_before_downloads_in_parts),
         cmocka_unit_test(keys_are_renewed_under_traffic),
         cmocka_unit_test(keys_that_nobody_renews_end_the_link),
