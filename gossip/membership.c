@@ -26,9 +26,15 @@
 #include "gossip/wire/address.h"
 
 #define HINT_GAP         (10 * NS_PER_S)
+#define RENEW_GAP        (5 * NS_PER_S)  /* between newer records of one never linked ... */
+#define RENEW_BURST      (4 * RENEW_GAP) /* ... after a few at once */
 #define INCARNATION_JUMP (UINT64_C(1) << 20)
 
-enum { BETTER_RECORDS_MAX = 8, BETTER_WORDS_MAX = 8 }; /* answers to one page */
+enum {
+    BETTER_RECORDS_MAX = 8, /* answers to one page */
+    BETTER_WORDS_MAX = 8,
+    CHECKED_PER_S = 256 /* signatures of unasked news; gossip and probes carry some 100 records */
+};
 
 void membership_wake(struct membership *m, uint64_t at_ns)
 {
@@ -152,15 +158,15 @@ void membership_on_news(struct membership *m, uint64_t now_ns)
 /* Somebody holds an old record of us that outranks ours, from a life whose counter was lost or of
  * the same number, or accuses the one we have: ours must rise above it, but not for everyone's word
  * at once. A jump too far is no counter's doing: left alone. */
-void membership_refute(struct membership *m, uint64_t claimed, uint64_t now_ns)
+bool membership_refute(struct membership *m, uint64_t claimed, uint64_t now_ns)
 {
-    if (m->is_leaving || claimed < m->options.incarnation) return;
-    if (claimed - m->options.incarnation > INCARNATION_JUMP || claimed == UINT64_MAX) return;
+    if (m->is_leaving || claimed < m->options.incarnation) return false;
+    if (claimed - m->options.incarnation > INCARNATION_JUMP || claimed == UINT64_MAX) return false;
     if (claimed == m->options.incarnation && m->refuted_ns > 0 &&
         now_ns < m->refuted_ns + MEMBERSHIP_DAMPED) {
         m->refute_at_ns = m->refuted_ns + MEMBERSHIP_DAMPED;
         membership_wake(m, m->refute_at_ns);
-        return;
+        return false;
     }
     m->refute_at_ns = UINT64_MAX;
     m->refuted_ns = now_ns;
@@ -168,6 +174,7 @@ void membership_refute(struct membership *m, uint64_t claimed, uint64_t now_ns)
     m->options.incarnation = claimed + 1;
     publish_self(m, false);
     membership_on_news(m, now_ns);
+    return true;
 }
 
 void membership_set_reach(struct membership *m, enum nat_class nat,
@@ -256,6 +263,32 @@ static void know_better(struct membership *m, struct peer_id to, struct member *
     (*answers)++;
 }
 
+/* An invented member could rise without end, and everyone would pass each of its records on. An
+ * honest one rises once in ten seconds; whoever misses a record gets it by anti-entropy. */
+static bool is_rising_too_fast(const struct member *member, uint64_t now_ns)
+{
+    return member->is_hearsay && member->renewed_ns > now_ns + RENEW_BURST;
+}
+
+static void count_renewal(struct member *member, uint64_t now_ns)
+{
+    if (member->renewed_ns < now_ns) member->renewed_ns = now_ns;
+    member->renewed_ns += RENEW_GAP;
+}
+
+/* May a signature be checked for what this one tells unasked? */
+static bool may_check(struct member *from, uint64_t now_ns)
+{
+    struct contact *contact = from == NULL ? NULL : from->contact;
+
+    if (contact == NULL) return true;
+    if (now_ns - contact->checked_ns >= NS_PER_S) {
+        contact->checked_ns = now_ns;
+        contact->checked = 0;
+    }
+    return contact->checked++ < CHECKED_PER_S;
+}
+
 static enum rc absorb_record(struct membership *m, struct peer_id from,
                              const struct record_ref *ref, uint32_t *answers, uint64_t now_ns,
                              struct outbox *out)
@@ -287,6 +320,10 @@ static enum rc absorb_record(struct membership *m, struct peer_id from,
         memcmp(m->self.bytes, ref->bytes, ref->bytes_count) == 0) {
         return RC_OK;
     }
+    if (member != NULL && !peer_id_is_equal(from, id) && is_rising_too_fast(member, now_ns)) {
+        return RC_OK;
+    }
+    if (out == NULL && !may_check(book_find(&m->book, from), now_ns)) return RC_OK;
     rc = verified_record(m->options.verified, ref->bytes, ref->bytes_count, m->options.run_id,
                          record.public_key);
     if (rc != RC_OK) return rc;
@@ -294,12 +331,14 @@ static enum rc absorb_record(struct membership *m, struct peer_id from,
         if (record.incarnation > m->options.incarnation ||
             !boot_id_is_equal(record.boot, m->options.boot) || record.has_left) {
             m->refuted_ns = 0; /* another life of ours: at once */
-            membership_refute(m, record.incarnation, now_ns);
+            (void)membership_refute(m, record.incarnation, now_ns);
         }
         return RC_OK;
     }
     if (member == NULL) member = book_add(m, id, &from, now_ns);
-    if (member != NULL) commit_record(m, member, &record, ref, now_ns);
+    if (member == NULL) return RC_OK;
+    count_renewal(member, now_ns);
+    commit_record(m, member, &record, ref, now_ns);
     return RC_OK;
 }
 

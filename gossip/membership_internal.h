@@ -52,10 +52,14 @@ struct contact {
     uint64_t inquire_ns;               /* not before: ask others whether they reach it */
     uint64_t ping_sent_ns[PINGS_MAX];  /* by seq modulo PINGS_MAX; 0: answered or never sent */
     uint64_t measured_ns;              /* when a round trip was last begun */
+    uint64_t fed_ns;                   /* when news last rode along with an ACK to it */
     uint32_t sync_page;                /* the page of its book asked for next; 0: none */
+    uint32_t pages_due;                /* pages asked for and not yet here */
     uint8_t digest[SYNC_DIGEST_BYTES]; /* of our book when its pages were first asked for */
     uint64_t serve_ns; /* start of the second in which pages and probes for it are counted */
     uint32_t served, relayed;
+    uint64_t checked_ns; /* start of the second in which signatures of its news are counted */
+    uint32_t checked;
 };
 
 /* What is said against a member. */
@@ -109,6 +113,7 @@ struct member {
     uint64_t accused_ns;           /* when we last accused it */
     uint64_t refuted_ns;           /* when it last rose above an accusation or was believed dead */
     uint64_t told_ns;              /* when it was last told that it is accused */
+    uint64_t renewed_ns;           /* hearsay: newer records so far, as a time (token bucket) */
     struct words *words;           /* NULL: none */
     TAILQ_ENTRY(member) in_linked; /* while it has a contact */
     TAILQ_ENTRY(member) in_suspects;
@@ -207,6 +212,8 @@ struct membership {
     uint64_t asked_ns;                 /* when a book was last asked for */
     uint64_t worse_ns;                 /* when health last fell */
     uint64_t refuted_ns, refute_at_ns; /* our own: last refutation, and when the next is due */
+    uint64_t doubted_ns;               /* when a word against us last made our health worse ... */
+    struct peer_id doubted_by;         /* ... and whose it was */
     uint32_t health; /* how little our own judgement is to be trusted: 0 .. HEALTH_MAX */
     struct membership_counts counts;
     bool is_leaving;
@@ -273,8 +280,9 @@ void dialler_expire(struct membership *m, uint64_t now_ns);
 void dialler_heal(struct membership *m, uint64_t now_ns);
 
 /* membership.c */
-/** Learn from records that `from` sent, up to the first bad one; what it should know better goes to
- *  `out`, if that is given. RC_FORMAT, RC_AUTH. */
+/** Learn from records that `from` sent, up to the first bad one. `out`: they were asked for, and
+ *  what it should know better goes there. NULL: news, of which a link may tell so much a second.
+ *  RC_FORMAT, RC_AUTH. */
 MUST_USE enum rc membership_absorb(struct membership *m, struct peer_id from,
                                    const struct record_ref *refs, uint32_t count, uint64_t now_ns,
                                    struct outbox *out);
@@ -283,8 +291,8 @@ void membership_become(struct membership *m, struct member *member, enum member_
                        uint64_t now_ns);
 void membership_hangup(struct membership *m, struct member *member);
 void membership_on_news(struct membership *m, uint64_t now_ns);
-/** Rise above what is said against us. */
-void membership_refute(struct membership *m, uint64_t claimed, uint64_t now_ns);
+/** Rise above what is said against us; false: not now, or never. */
+bool membership_refute(struct membership *m, uint64_t claimed, uint64_t now_ns);
 /** One to another, by itself. */
 void membership_send_record(struct membership *m, struct peer_id to, const struct member *of,
                             struct outbox *out);

@@ -36,6 +36,7 @@ static void send_words(struct membership *m, struct peer_id to, uint32_t max, st
     outbox_add(out, to, &message);
 }
 
+/* News rides along. */
 static void send_probe(struct membership *m, enum message_type type, struct peer_id to,
                        uint64_t seq, struct outbox *out)
 {
@@ -45,6 +46,23 @@ static void send_probe(struct membership *m, enum message_type type, struct peer
     message.as.ping.updates_count = pending_take(m, to, message.as.ping.updates, PING_UPDATES_MAX);
     outbox_add(out, to, &message);
     send_words(m, to, PING_WORDS_MAX, out);
+}
+
+/* News rides along with the answers to an honest rhythm of pings only: each record is told a few
+ * times in all, and a flood of pings would use those up on one link. */
+static void send_ack(struct membership *m, struct member *member, uint64_t seq, uint64_t now_ns,
+                     struct outbox *out)
+{
+    struct contact *contact = member->contact;
+    struct message message = {.type = MESSAGE_ACK};
+
+    if (contact->fed_ns == 0 || now_ns >= contact->fed_ns + m->options.probe_interval_ns / 2) {
+        contact->fed_ns = now_ns;
+        send_probe(m, MESSAGE_ACK, member->id, seq, out);
+        return;
+    }
+    message.as.ping.seq = seq;
+    outbox_add(out, member->id, &message);
 }
 
 uint64_t probe_ping(struct membership *m, struct member *member, uint64_t now_ns,
@@ -86,7 +104,7 @@ enum rc membership_on_message(struct membership *m, struct peer_id from,
         rc = membership_absorb(m, from, message->as.ping.updates, message->as.ping.updates_count,
                                now_ns, NULL);
         if (rc == RC_OK && !m->is_leaving) {
-            send_probe(m, MESSAGE_ACK, from, message->as.ping.seq, out);
+            send_ack(m, member, message->as.ping.seq, now_ns, out);
         }
         return rc;
     case MESSAGE_ACK:
@@ -370,7 +388,7 @@ void membership_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
     }
     if (now_ns >= m->refute_at_ns) {
         m->refute_at_ns = UINT64_MAX;
-        membership_refute(m, m->options.incarnation, now_ns);
+        (void)membership_refute(m, m->options.incarnation, now_ns);
     }
     view_tick(m, now_ns, out);
     gossip_tick(m, now_ns, out);

@@ -22,6 +22,7 @@ enum { SUSPECT_PERIODS = 6, SUSPECT_PERIODS_MAX = 24, SHOWN_MAX = 2 };
 
 #define SUSPECT_FLOOR (2 * NS_PER_S)
 #define TOLD_GAP      (1 * NS_PER_S)
+#define DOUBT_AGAIN   (60 * NS_PER_S) /* between doubts of ourselves on one member's word */
 
 /* How many distinct accusers are enough. */
 static uint32_t witnesses(const struct membership *m)
@@ -168,24 +169,38 @@ static bool has_spoken(const struct words *words, struct peer_id accuser)
     return false;
 }
 
-/* We know better: the subject speaks to us. It is told, and nobody else. */
-static void tell_subject(struct membership *m, struct member *subject, const uint8_t *bytes,
-                         uint64_t now_ns, struct outbox *out)
+/* Did the accuser sign it? RC_NOT_FOUND: it cannot be told. */
+static enum rc word_verify(struct membership *m, const struct member *accuser, const uint8_t *bytes)
+{
+    struct member_record record;
+
+    if (record_peek(accuser->bytes, accuser->bytes_count, &record) != RC_OK) return RC_NOT_FOUND;
+    return verified_accusation(m->options.verified, bytes, m->options.run_id, record.public_key);
+}
+
+/* We know better: the subject speaks to us. It is told, and nobody else; not what is forged, or it
+ * would think that of us. */
+static enum rc tell_subject(struct membership *m, struct member *subject,
+                            const struct member *accuser, const uint8_t *bytes, uint64_t now_ns,
+                            struct outbox *out)
 {
     struct message message = {.type = MESSAGE_ACCUSE};
+    enum rc rc;
 
-    (void)m;
-    if (subject->told_ns > 0 && now_ns < subject->told_ns + TOLD_GAP) return;
+    if (subject->told_ns > 0 && now_ns < subject->told_ns + TOLD_GAP) return RC_OK;
+    rc = word_verify(m, accuser, bytes);
+    if (rc == RC_NOT_FOUND) return RC_OK;
+    if (rc != RC_OK) return rc;
     subject->told_ns = now_ns;
     message.as.accuse.accusations = bytes;
     message.as.accuse.accusations_bytes = ACCUSATION_BYTES;
     outbox_add(out, subject->id, &message);
+    return RC_OK;
 }
 
 static enum rc believe(struct membership *m, struct member *subject, const struct member *accuser,
                        const uint8_t *bytes, uint64_t now_ns)
 {
-    struct member_record record;
     struct words *words;
     enum rc rc;
 
@@ -193,9 +208,8 @@ static enum rc believe(struct membership *m, struct member *subject, const struc
                                    has_spoken(subject->words, accuser->id))) {
         return RC_OK;
     }
-    rc = record_peek(accuser->bytes, accuser->bytes_count, &record);
-    if (rc != RC_OK) return RC_OK;
-    rc = verified_accusation(m->options.verified, bytes, m->options.run_id, record.public_key);
+    rc = word_verify(m, accuser, bytes);
+    if (rc == RC_NOT_FOUND) return RC_OK;
     if (rc != RC_OK) return rc;
     words = words_of(subject);
     if (words == NULL) return RC_OK;
@@ -203,6 +217,32 @@ static enum rc believe(struct membership *m, struct member *subject, const struc
     suspect(m, subject, false, false, now_ns);
     pending_add_words(m, subject);
     membership_on_news(m, now_ns);
+    return RC_OK;
+}
+
+/* We are accused ourselves. A reason to doubt our own health is only what made us rise, so no more
+ * than once a life of our record, and not one member's word over and over. */
+static enum rc on_word_of_us(struct membership *m, const struct accusation *accusation,
+                             const uint8_t *bytes, uint64_t now_ns)
+{
+    const struct member *accuser = book_find(&m->book, accusation->accuser);
+    enum rc rc;
+
+    if (!boot_id_is_equal(accusation->boot, m->options.boot)) return RC_OK;
+    if (accusation->incarnation != m->options.incarnation) return RC_OK;
+    if (m->refute_at_ns != UINT64_MAX) return RC_OK;             /* we rise above this one soon */
+    if (accuser == NULL || accuser->bytes == NULL) return RC_OK; /* nor does anybody believe it */
+    rc = word_verify(m, accuser, bytes);
+    if (rc == RC_NOT_FOUND) return RC_OK;
+    if (rc != RC_OK) return rc;
+    if (!membership_refute(m, accusation->incarnation, now_ns)) return RC_OK;
+    if (m->doubted_ns > 0 && now_ns < m->doubted_ns + DOUBT_AGAIN &&
+        peer_id_is_equal(m->doubted_by, accuser->id)) {
+        return RC_OK;
+    }
+    m->doubted_by = accuser->id;
+    m->doubted_ns = now_ns;
+    health_worse(m, now_ns);
     return RC_OK;
 }
 
@@ -214,12 +254,7 @@ static enum rc on_word(struct membership *m, struct peer_id from, const uint8_t 
 
     accusation_read(bytes, &accusation);
     if (peer_id_is_equal(accusation.subject, m->self_id)) {
-        if (boot_id_is_equal(accusation.boot, m->options.boot) &&
-            accusation.incarnation == m->options.incarnation) {
-            health_worse(m, now_ns);
-            membership_refute(m, accusation.incarnation, now_ns);
-        }
-        return RC_OK;
+        return on_word_of_us(m, &accusation, bytes, now_ns);
     }
     subject = book_find(&m->book, accusation.subject);
     accuser = book_find(&m->book, accusation.accuser);
@@ -230,8 +265,7 @@ static enum rc on_word(struct membership *m, struct peer_id from, const uint8_t 
     }
     if (!is_relevant(m, &accusation, subject, accuser)) return RC_OK;
     if (subject->state == MEMBER_ALIVE) {
-        tell_subject(m, subject, bytes, now_ns, out);
-        return RC_OK;
+        return tell_subject(m, subject, accuser, bytes, now_ns, out);
     }
     if (subject->state == MEMBER_DEAD || subject->state == MEMBER_LEFT) return RC_OK;
     if (subject->state == MEMBER_KNOWN &&

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 
-enum { SYNC_PAGES_PER_S = 160 };
+enum { SYNC_PAGES_PER_S = 160, PAGES_DUE_MAX = 4 };
 
 #define SYNC_MAX (30 * NS_PER_S)
 
@@ -30,6 +30,7 @@ static void ask_page(struct member *member, uint32_t page, struct outbox *out)
     message.as.sync_req.digest_bytes = SYNC_DIGEST_BYTES;
     message.as.sync_req.page = page;
     member->contact->sync_page = page;
+    if (member->contact->pages_due < PAGES_DUE_MAX) member->contact->pages_due++;
     outbox_add(out, member->id, &message);
 }
 
@@ -102,6 +103,8 @@ enum rc sync_on_page(struct membership *m, struct member *from, const struct mes
     enum rc rc;
 
     if (sync->page >= sync->pages || sync->pages > pages_max) return RC_FORMAT;
+    if (from->contact->pages_due == 0) return RC_OK; /* not asked for */
+    from->contact->pages_due--;
     rc = membership_absorb(m, from->id, sync->records, sync->records_count, now_ns, out);
     if (rc == RC_OK && is_asked && sync->page + 1 < sync->pages && from->contact != NULL) {
         ask_page(from, sync->page + 1, out);

@@ -275,16 +275,28 @@ bool reach_next_probe(struct reach *reach, struct reach_probe *probe)
     return false;
 }
 
-void reach_on_probe_ended(struct reach *reach, struct peer_id peer, uint64_t nonce, bool is_reached,
-                          struct outbox *out)
+static void probe_end(struct reach *reach, struct peer_id peer, uint64_t nonce,
+                      enum dialback_code code, struct outbox *out)
 {
     for (uint32_t i = 0; i < PROBES_MAX; i++) {
         if (!reach->is_probe_taken[i] || reach->probes[i].nonce != nonce) continue;
         if (!peer_id_is_equal(reach->probes[i].peer, peer)) continue;
         reach->is_probe_used[i] = reach->is_probe_taken[i] = false;
-        answer(out, peer, nonce, is_reached ? DIALBACK_REACHED : DIALBACK_FAILED);
+        answer(out, peer, nonce, code);
         return;
     }
+}
+
+void reach_on_probe_ended(struct reach *reach, struct peer_id peer, uint64_t nonce, bool is_reached,
+                          struct outbox *out)
+{
+    probe_end(reach, peer, nonce, is_reached ? DIALBACK_REACHED : DIALBACK_FAILED, out);
+}
+
+void reach_on_probe_unmade(struct reach *reach, struct peer_id peer, uint64_t nonce,
+                           struct outbox *out)
+{
+    probe_end(reach, peer, nonce, DIALBACK_BUSY, out);
 }
 
 /* ---- for ourselves ---- */
@@ -456,12 +468,13 @@ static void most_observed(const struct reach *reach, char observed[ADDRESS_BYTES
         const struct witness *one = &reach->witnesses[i];
         uint32_t votes = 0;
 
-        if (!one->is_used || !one->is_linked || one->observed[0] == '\0') continue;
+        if (!one->is_used || !one->is_linked || !one->is_dialled) continue;
+        if (one->observed[0] == '\0') continue;
         for (uint32_t j = 0; j < WITNESSES_MAX; j++) {
             const struct witness *other = &reach->witnesses[j];
 
-            votes +=
-                other->is_used && other->is_linked && strcmp(one->observed, other->observed) == 0;
+            if (!other->is_used || !other->is_linked || !other->is_dialled) continue;
+            votes += strcmp(one->observed, other->observed) == 0;
         }
         if (votes <= most) continue;
         most = votes;

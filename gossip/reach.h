@@ -59,6 +59,9 @@ void reach_on_arrived(struct reach *reach, struct peer_id peer, uint64_t nonce, 
 /** The dial of reach_next_probe() has ended. */
 void reach_on_probe_ended(struct reach *reach, struct peer_id peer, uint64_t nonce, bool is_reached,
                           struct outbox *out);
+/** It could not even begin, for want of a place or memory here: that says nothing about `peer`. */
+void reach_on_probe_unmade(struct reach *reach, struct peer_id peer, uint64_t nonce,
+                           struct outbox *out);
 /** Take one dial that should be made now; false: none. At most 4 in the air, 2 a second after a
  *  burst of 8, one in 20 s for one peer. */
 bool reach_next_probe(struct reach *reach, struct reach_probe *probe);

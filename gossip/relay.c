@@ -250,12 +250,17 @@ static void on_connect(struct relay *relay, struct peer_id from, bool is_direct,
 }
 
 static void on_window(struct relay *relay, struct peer_id from,
-                      const struct message_relay_window *window, uint64_t now_ns)
+                      const struct message_relay_window *window, uint64_t now_ns,
+                      struct outbox *out)
 {
     unsigned which;
     struct circuit *circuit = circuit_find(relay, from, window->circuit, &which);
 
     if (circuit == NULL) return; /* it ended while this was under way */
+    if (window->bytes > circuit->ends[1 - which].sent + RELAY_WINDOW_BYTES) {
+        circuit_end(circuit, RELAY_BROKEN, NULL, out); /* it cannot have read so much */
+        return;
+    }
     if (window->bytes <= circuit->ends[which].takes) return;
     circuit->ends[which].takes = window->bytes;
     if (which == 1) circuit->is_open = true;
@@ -285,7 +290,7 @@ void relay_on_message(struct relay *relay, struct peer_id from, bool is_direct,
         break;
     case MESSAGE_RELAY_WINDOW:
         CHECK(!message->as.relay_window.is_from_relay);
-        on_window(relay, from, &message->as.relay_window, now_ns);
+        on_window(relay, from, &message->as.relay_window, now_ns, out);
         break;
     case MESSAGE_RELAY_STOP:
         CHECK(!message->as.relay_stop.is_from_relay);

@@ -116,6 +116,10 @@ enum rc links_send_bulk(struct links *links, struct peer_id to, const struct inn
                         struct blob *body);
 /** DATA records queued for `to` and not yet with the env. */
 size_t links_bulk_queued(const struct links *links, struct peer_id to);
+/** Are fewer records, and bytes in them, waiting for it that belong to neither averaging nor a
+ * model download? */
+bool links_relay_has_room(const struct links *links, struct peer_id to, size_t records_max,
+                          size_t bytes_max);
 /** Forget DATA of a stream still queued for anyone (its round was given up). */
 void links_drop_bulk(struct links *links, enum data_kind kind, uint16_t stream);
 void links_hangup(struct links *links, struct peer_id peer);

@@ -47,6 +47,7 @@ enum link_kind { KIND_AVERAGING, KIND_STATE, KIND_OTHER, LINK_KINDS };
 struct link_queue { /* [first, count) */
     struct link_bulk *items;
     size_t first, count, max;
+    size_t bytes;          /* of their bodies */
     int64_t deficit_bytes; /* that may still be taken in this turn */
 };
 
@@ -188,6 +189,8 @@ void link_resume(struct links *links, struct link *link);
 
 /* link_queue.c */
 size_t link_queued(const struct link *link);
+/** Less than both in the queue of KIND_OTHER? */
+bool link_queue_has_room(const struct link *link, size_t records_max, size_t bytes_max);
 bool link_queue_push(struct link *link, const struct inner_header *header, struct blob *body);
 /** Whose turn it is, or NULL; then link_queue_pop() takes that one. */
 struct link_bulk *link_queue_first(struct link *link);

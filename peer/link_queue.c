@@ -33,6 +33,13 @@ size_t link_queued(const struct link *link)
     return count;
 }
 
+bool link_queue_has_room(const struct link *link, size_t records_max, size_t bytes_max)
+{
+    const struct link_queue *queue = &link->queues[KIND_OTHER];
+
+    return left(queue) < records_max && queue->bytes < bytes_max;
+}
+
 /* Room for one more; taken items at the front are given up first. */
 static bool queue_reserve(struct link_queue *queue)
 {
@@ -61,6 +68,7 @@ bool link_queue_push(struct link *link, const struct inner_header *header, struc
 
     if (!queue_reserve(queue)) return false;
     queue->items[queue->count++] = (struct link_bulk){*header, blob_ref(body)};
+    queue->bytes += body->count;
     return true;
 }
 
@@ -84,6 +92,7 @@ void link_queue_pop(struct link *link)
 
     CHECK(left(queue) > 0);
     queue->deficit_bytes -= (int64_t)queue->items[queue->first].body->count + INNER_HEADER_BYTES;
+    queue->bytes -= queue->items[queue->first].body->count;
     blob_unref(queue->items[queue->first++].body);
     if (left(queue) == 0) queue->first = queue->count = 0;
 }
@@ -96,6 +105,7 @@ void link_queue_drop(struct link *link, enum data_kind kind, uint16_t stream)
 
         for (size_t i = queue->first; i < queue->count; i++) {
             if (queue->items[i].header.flags == kind && queue->items[i].header.stream == stream) {
+                queue->bytes -= queue->items[i].body->count;
                 blob_unref(queue->items[i].body);
             } else {
                 queue->items[kept++] = queue->items[i];

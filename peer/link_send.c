@@ -224,6 +224,14 @@ size_t links_bulk_queued(const struct links *links, struct peer_id to)
     return link == NULL ? 0 : link_queued(link);
 }
 
+bool links_relay_has_room(const struct links *links, struct peer_id to, size_t records_max,
+                          size_t bytes_max)
+{
+    const struct link *link = link_find_peer(links, to);
+
+    return link == NULL || link_queue_has_room(link, records_max, bytes_max);
+}
+
 void links_drop_bulk(struct links *links, enum data_kind kind, uint16_t stream)
 {
     struct link *link;

@@ -106,7 +106,11 @@ void node_reach_tick(struct node *node, uint64_t now_ns)
 
     reach_tick(node->reach, now_ns, &node->outbox);
     while (reach_next_probe(node->reach, &probe)) {
-        if (links_probe(node->links, probe.address, probe.peer, probe.nonce) != RC_OK) {
+        enum rc rc = links_probe(node->links, probe.address, probe.peer, probe.nonce);
+
+        if (rc == RC_LIMIT || rc == RC_NOMEM) {
+            reach_on_probe_unmade(node->reach, probe.peer, probe.nonce, &node->outbox);
+        } else if (rc != RC_OK) {
             reach_on_probe_ended(node->reach, probe.peer, probe.nonce, false, &node->outbox);
         }
     }

@@ -10,11 +10,14 @@
 #include "peer/relay_env.h"
 
 enum {
-    SEATS = 3,   /* relays to keep reservations with */
-    WISHES = 32, /* members that back-off is remembered for */
+    SEATS = 3,       /* relays to keep reservations with */
+    WISHES = 64,     /* members that back-off is remembered for */
+    TARGETS_MAX = 8, /* members tried in one look */
     NEIGHBOURS_ENOUGH = 8,
     CIRCUITS_WANTED = 4,
-    TRIES_DOUBLING = 4
+    TRIES_DOUBLING = 4,
+    QUEUED_RECORDS_MAX = 8192, /* passed on to one end and not yet sent */
+    QUEUED_BYTES_MAX = 2 * RELAY_CIRCUITS_PER_PEER * RELAY_WINDOW_BYTES
 };
 #define LOOK_NS    (2 * NS_PER_S)
 #define ANSWER_NS  (10 * NS_PER_S) /* for a lease */
@@ -40,6 +43,7 @@ struct node_relay {
     struct seat seats[SEATS];
     struct wish wishes[WISHES];
     uint64_t look_ns;
+    uint32_t turn; /* the member that the next look begins with */
 };
 
 static enum rc send_data(void *context, struct peer_id relay, const struct inner_header *header,
@@ -155,6 +159,11 @@ void node_relay_on_data(struct node *node, struct peer_id from, const struct inn
     if (!relay_on_data(node->relay->serving, from, header, count, &to, &onward, &node->outbox)) {
         return;
     }
+    /* An end that says it takes more than it reads would have us keep the rest. */
+    if (!links_relay_has_room(node->links, to, QUEUED_RECORDS_MAX, QUEUED_BYTES_MAX)) {
+        relay_on_link_lost(node->relay->serving, to, &node->outbox);
+        return;
+    }
     copy = blob_copy(body, count);
     if (copy != NULL) rc = links_send_bulk(node->links, to, &onward, copy);
     blob_unref(copy);
@@ -218,29 +227,32 @@ static void keep_seats(struct node *node, const struct peer_id *relays, uint32_t
     }
 }
 
-/* Its entry; a new one takes the place of the one that is due first, which is the least tried. */
-static struct wish *wish_of(struct node_relay *relay, struct peer_id peer)
+/* Its entry, if it may be tried now; a new one takes the place of the one that is due first. NULL:
+ * its time has not come, or all entries wait for theirs. */
+static struct wish *wish_due(struct node_relay *relay, struct peer_id peer, uint64_t now_ns)
 {
     struct wish *wish = &relay->wishes[0];
 
     for (int i = 0; i < WISHES; i++) {
         struct wish *other = &relay->wishes[i];
 
-        if (other->next_ns != 0 && peer_id_is_equal(other->peer, peer)) return other;
+        if (other->next_ns != 0 && peer_id_is_equal(other->peer, peer)) {
+            return now_ns < other->next_ns ? NULL : other;
+        }
         if (other->next_ns < wish->next_ns) wish = other;
     }
+    if (now_ns < wish->next_ns) return NULL;
     *wish = (struct wish){.peer = peer, .next_ns = 1};
     return wish;
 }
 
-static void reach_for(struct node *node, struct peer_id target, const struct peer_id *relays,
-                      uint32_t count, uint64_t now_ns)
+static void reach_for(struct node *node, struct peer_id target, struct wish *wish,
+                      const struct peer_id *relays, uint32_t count, uint64_t now_ns)
 {
-    struct wish *wish = wish_of(node->relay, target);
     uint32_t doublings = wish->tries < TRIES_DOUBLING ? wish->tries : TRIES_DOUBLING;
     char address[ADDRESS_BYTES_MAX];
 
-    if (now_ns < wish->next_ns || count == 0) return;
+    if (count == 0) return;
     wish->next_ns = now_ns + (WISH_NS << doublings);
     if (relay_env_route(node->relay->env, target, relays[wish->tries++ % count], address) !=
         RC_OK) {
@@ -263,6 +275,32 @@ static void leave_needless(struct node *node, const struct member_view *views, s
     }
 }
 
+/* Try those of our kind that are due, a few at a time, each look from where the last one ended. */
+static void reach_others(struct node *node, const struct member_view *views, size_t count,
+                         uint64_t now_ns)
+{
+    struct peer_id relays[LINKS_MAX];
+    uint32_t tried = 0, turn = node->relay->turn;
+
+    for (size_t i = 0; i < count && tried < TARGETS_MAX; i++) {
+        const struct member_view *view = &views[(turn + i) % count];
+        struct wish *wish;
+        uint32_t found;
+
+        node->relay->turn = (uint32_t)((turn + i + 1) % count);
+        if (view->nat != NAT_OUTBOUND || view->is_linked) continue;
+        if (view->state == MEMBER_LEFT || view->state == MEMBER_DEAD) continue;
+        if (peer_id_compare(node->self, view->id) > 0) continue; /* it dials */
+        if (node->neighbours_count >= NEIGHBOURS_ENOUGH) return;
+        if (relay_env_circuits(node->relay->env) >= CIRCUITS_WANTED) return;
+        wish = wish_due(node->relay, view->id, now_ns);
+        if (wish == NULL) continue;
+        tried++;
+        found = relays_for(node, views, count, view->id, relays);
+        reach_for(node, view->id, wish, relays, found < SEATS ? found : SEATS, now_ns);
+    }
+}
+
 static void look(struct node *node, uint64_t now_ns)
 {
     size_t max = membership_count(node->membership), count;
@@ -276,15 +314,7 @@ static void look(struct node *node, uint64_t now_ns)
     if (node->told_nat == NAT_OUTBOUND) {
         found = relays_for(node, views, count, node->self, relays);
         keep_seats(node, relays, found, now_ns);
-        for (size_t i = 0; i < count; i++) {
-            if (views[i].nat != NAT_OUTBOUND || views[i].is_linked) continue;
-            if (views[i].state == MEMBER_LEFT) continue;
-            if (peer_id_compare(node->self, views[i].id) > 0) continue; /* it dials */
-            if (node->neighbours_count >= NEIGHBOURS_ENOUGH) break;
-            if (relay_env_circuits(node->relay->env) >= CIRCUITS_WANTED) break;
-            found = relays_for(node, views, count, views[i].id, relays);
-            reach_for(node, views[i].id, relays, found < SEATS ? found : SEATS, now_ns);
-        }
+        reach_others(node, views, count, now_ns);
     }
     mem_free(views);
 }

@@ -91,6 +91,20 @@ static uint32_t circuits_with(const struct relay_env *relay_env, struct peer_id 
     return count;
 }
 
+/* How many circuits this relay has brought us that live. An honest one keeps to the limit. */
+static uint32_t circuits_by(const struct relay_env *relay_env, struct peer_id relay)
+{
+    uint32_t count = 0;
+
+    for (int i = 0; i < RELAY_ENV_CIRCUITS_MAX; i++) {
+        const struct circuit *circuit = &relay_env->circuits[i];
+
+        if (circuit->state < CIRCUIT_OPEN || circuit->is_dialled || circuit->wants_lost) continue;
+        count += peer_id_is_equal(circuit->relay, relay);
+    }
+    return count;
+}
+
 /* ---- the env's operations ---- */
 
 static uint64_t env_now(struct env *env)
@@ -336,7 +350,8 @@ static void on_connect(struct relay_env *relay_env, struct peer_id relay, bool i
     } else if (!is_expected || peer_id_is_equal(connect->peer, relay_env->options.self) ||
                peer_id_is_equal(connect->peer, relay)) {
         code = RELAY_FORBIDDEN;
-    } else if (circuits_with(relay_env, connect->peer) >= 2) { /* an old one may be dead */
+    } else if (circuits_with(relay_env, connect->peer) >= 2 || /* an old one may be dead */
+               circuits_by(relay_env, relay) >= RELAY_CIRCUITS_PER_PEER) {
         code = RELAY_FULL;
     } else {
         circuit = circuit_add(relay_env, connect->peer, relay);
@@ -364,6 +379,11 @@ void relay_env_on_message(struct relay_env *relay_env, struct peer_id relay, boo
     case MESSAGE_RELAY_WINDOW:
         circuit = by_id(relay_env, relay, message->as.relay_window.circuit);
         if (circuit == NULL) return; /* it ended while this was under way */
+        if (message->as.relay_window.bytes > circuit->sent + RELAY_WINDOW_BYTES) {
+            circuit_say_stop(relay_env, circuit, RELAY_BROKEN);
+            circuit_lose(circuit, RELAY_BROKEN);
+            return;
+        }
         if (message->as.relay_window.bytes > circuit->may_send) {
             circuit->may_send = message->as.relay_window.bytes;
         }

@@ -139,7 +139,7 @@ static void print_traffic(struct net *net, const char *when, double seconds)
 }
 
 /* A swarm too large for a full mesh: everyone knows everyone, with some 32 links and little traffic
- * each; a killed member is known to all; two halves cut from each other are one again. */
+ * each; a killed member is known to all. */
 static void a_large_swarm_knows_itself(void **state)
 {
     uint32_t members = env_number("MEMBERS", 144);

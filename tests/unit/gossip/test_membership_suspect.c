@@ -125,6 +125,78 @@ static void the_accused_refutes(void **state)
     scene_destroy(&scene);
 }
 
+/* One member that accuses us of everything we sign, for minutes, makes us rise and hardly doubt
+ * ourselves; whoever forges or is unknown not even that. */
+static void one_accuser_does_not_ruin_our_health(void **state)
+{
+    struct scene scene;
+    uint8_t bytes[ACCUSATION_BYTES];
+    uint64_t before;
+
+    (void)state;
+    scene_of(&scene, 4);
+    accuse(&scene, &scene.others[1], &scene.others[50], &scene.self, 10);
+    accuse_as(&scene, &scene.others[2], &scene.self, 10, bytes);
+    bytes[ACCUSATION_BYTES - 1] ^= 1;
+    assert_int_equal(say(&scene, &scene.others[1], bytes), RC_AUTH);
+    accuse_as(&scene, &scene.others[2], &scene.others[3], 1, bytes);
+    bytes[ACCUSATION_BYTES - 1] ^= 1; /* nor is a forgery passed on to whom it accuses */
+    assert_int_equal(say(&scene, &scene.others[1], bytes), RC_AUTH);
+    assert_int_equal(membership_incarnation(scene.membership), 10);
+    assert_int_equal(counts_of(&scene).health, 0);
+    for (uint32_t second = 0; second < 120; second++) {
+        before = membership_incarnation(scene.membership);
+        accuse(&scene, &scene.others[1], &scene.others[1], &scene.self, before);
+        run_beside(&scene, 1, 0, 3);
+        assert_true(counts_of(&scene).health <= 1);
+    }
+    assert_in_range(membership_incarnation(scene.membership), 11, 10 + 13);
+    scene_destroy(&scene);
+}
+
+/* A member we never met that rises without end: a few of its records are passed on. */
+static void a_rising_stranger_is_damped(void **state)
+{
+    struct scene scene;
+    struct member_view view;
+
+    (void)state;
+    scene_of(&scene, 2);
+    for (uint64_t i = 1; i <= 100; i++) {
+        tell(&scene, &scene.others[0], &scene.others[60], i, false, "s.example:1");
+    }
+    assert_true(find(&scene, &scene.others[60], &view));
+    assert_in_range(view.incarnation, 3, 8);
+    run_beside(&scene, 30, 0, 1);
+    tell(&scene, &scene.others[0], &scene.others[60], 200, false, "s.example:1");
+    assert_true(find(&scene, &scene.others[60], &view));
+    assert_int_equal(view.incarnation, 200);
+    scene_destroy(&scene);
+}
+
+/* However often it is pinged, a member is told news at the rhythm of an honest one. */
+static void a_flood_of_pings_does_not_eat_the_news(void **state)
+{
+    struct scene scene;
+    struct message ping = {.type = MESSAGE_PING}, ack;
+    uint32_t told = 0;
+
+    (void)state;
+    scene_of(&scene, 4);
+    for (uint64_t i = 1; i <= 50; i++) {
+        ping.as.ping.seq = i;
+        outbox_clear(&scene.out);
+        assert_int_equal(membership_on_message(scene.membership, scene.others[1].id, &ping,
+                                               scene.now_ns, &scene.out),
+                         RC_OK);
+        assert_true(said(&scene, &scene.others[1], MESSAGE_ACK, &ack));
+        assert_int_equal(ack.as.ping.seq, i);
+        told += ack.as.ping.updates_count > 0;
+    }
+    assert_int_equal(told, 1);
+    scene_destroy(&scene);
+}
+
 /* A member we are not linked with is suspected when accused, given up when three agree and it says
  * nothing, and forgiven when it signs a newer record. `enough`: how many accuse. */
 static void hearsay(uint8_t accusers, bool refutes, enum member_state end)
@@ -335,6 +407,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_do_not_kill_a_linked_member),
         cmocka_unit_test(the_accused_refutes),
+        cmocka_unit_test(one_accuser_does_not_ruin_our_health),
+        cmocka_unit_test(a_rising_stranger_is_damped),
+        cmocka_unit_test(a_flood_of_pings_does_not_eat_the_news),
         cmocka_unit_test(hearsay_kills_by_three_and_not_by_less),
         cmocka_unit_test(not_everyone_is_a_witness),
         cmocka_unit_test(silence_is_checked_through_others),

@@ -147,6 +147,26 @@ static void two_failures_make_a_peer_outbound_only(void **state)
     scene_destroy(&scene);
 }
 
+/* Whoever dials in may be one and the same, under many names: it has no say in where we are. */
+static void those_who_dial_in_do_not_name_us(void **state)
+{
+    struct scene scene;
+    struct reach_view view;
+
+    (void)state;
+    scene_create(&scene);
+    for (uint8_t i = 4; i < 8; i++) {
+        link_up(&scene, i, false, "192.0.2.7:7077");
+    }
+    link_up(&scene, 1, true, "203.0.113.5:40000");
+    reach_view(scene.reach, &view);
+    assert_string_equal(view.observed, "");
+    link_up(&scene, 2, true, "203.0.113.5:40001");
+    reach_view(scene.reach, &view);
+    assert_string_equal(view.observed, "203.0.113.5");
+    scene_destroy(&scene);
+}
+
 /* Neighbours of one's own network can dial in; what those outside say outweighs them. */
 static void a_peer_reachable_in_its_own_network_only_is_outbound(void **state)
 {
@@ -225,6 +245,11 @@ static void a_dial_back_goes_to_the_observed_address(void **state)
     assert_true(reach_next_probe(scene.reach, &probe));
     reach_on_probe_ended(scene.reach, peer(9), 7, false, &scene.out);
     assert_true(take(&scene, 9, &message) && message.as.dialback.code == DIALBACK_FAILED);
+    scene.now_ns += 30 * NS_PER_S;
+    say(&scene, 9, MESSAGE_DIALBACK_REQ, 10, DIALBACK_REACHED);
+    assert_true(reach_next_probe(scene.reach, &probe));
+    reach_on_probe_unmade(scene.reach, peer(9), 10, &scene.out); /* no fault of its */
+    assert_true(take(&scene, 9, &message) && message.as.dialback.code == DIALBACK_BUSY);
     link_up(&scene, 8, true, ""); /* we dialled it: its own port is not what we see */
     say(&scene, 8, MESSAGE_DIALBACK_REQ, 8, DIALBACK_REACHED);
     assert_true(take(&scene, 8, &message) && message.as.dialback.code == DIALBACK_NO_PORT);
@@ -290,6 +315,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_witnesses_make_a_peer_public),
         cmocka_unit_test(two_failures_make_a_peer_outbound_only),
+        cmocka_unit_test(those_who_dial_in_do_not_name_us),
         cmocka_unit_test(a_peer_reachable_in_its_own_network_only_is_outbound),
         cmocka_unit_test(those_who_dialled_us_are_not_asked),
         cmocka_unit_test(questions_are_few),

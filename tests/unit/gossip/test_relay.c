@@ -265,6 +265,28 @@ static void a_window_is_kept(void **state)
     scene_destroy(&scene);
 }
 
+/* Nobody takes more than a window beyond what was sent to it. */
+static void a_window_too_wide_ends_the_circuit(void **state)
+{
+    struct scene scene;
+    struct message message;
+    struct inner_header onward;
+    struct peer_id to;
+
+    (void)state;
+    scene_create(&scene, 2500000);
+    open_circuit(&scene);
+    drop_all(&scene);
+    assert_true(data(&scene, SOURCE, 5, 1000, &to, &onward));
+    say_window(&scene, TARGET, scene.target_circuit, RELAY_WINDOW_BYTES + 1000);
+    assert_int_equal(circuits(&scene), 1);
+    say_window(&scene, TARGET, scene.target_circuit, RELAY_WINDOW_BYTES + 1001);
+    assert_int_equal(circuits(&scene), 0);
+    assert_true(take(&scene, SOURCE, &message) && message.as.relay_stop.code == RELAY_BROKEN);
+    assert_true(take(&scene, TARGET, &message) && message.as.relay_stop.code == RELAY_BROKEN);
+    scene_destroy(&scene);
+}
+
 /* The sum of what is granted follows the rate, and a receiver that takes everything at once cannot
  * make it more. */
 static void the_rate_is_kept(void **state)
@@ -281,9 +303,9 @@ static void the_rate_is_kept(void **state)
     open_circuit(&scene);
     granted = scene.granted;
     drop_all(&scene);
-    say_window(&scene, TARGET, scene.target_circuit, UINT64_MAX);
     for (uint32_t step = 0; step < SECONDS * 50; step++) {
         scene.now_ns += NS_PER_S / 50;
+        say_window(&scene, TARGET, scene.target_circuit, sent + RELAY_WINDOW_BYTES);
         relay_tick(scene.relay, scene.now_ns, &scene.out);
         while (take(&scene, SOURCE, &message)) {
             assert_int_equal(message.type, MESSAGE_RELAY_WINDOW);
@@ -349,10 +371,15 @@ static void a_lost_end_ends_its_circuits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_are_passed_on), cmocka_unit_test(what_a_relay_refuses),
-        cmocka_unit_test(places_are_limited),  cmocka_unit_test(leases_run_out),
-        cmocka_unit_test(a_window_is_kept),    cmocka_unit_test(the_rate_is_kept),
-        cmocka_unit_test(bytes_are_limited),   cmocka_unit_test(a_lost_end_ends_its_circuits),
+        cmocka_unit_test(bytes_are_passed_on),
+        cmocka_unit_test(what_a_relay_refuses),
+        cmocka_unit_test(places_are_limited),
+        cmocka_unit_test(leases_run_out),
+        cmocka_unit_test(a_window_is_kept),
+        cmocka_unit_test(the_rate_is_kept),
+        cmocka_unit_test(a_window_too_wide_ends_the_circuit),
+        cmocka_unit_test(bytes_are_limited),
+        cmocka_unit_test(a_lost_end_ends_its_circuits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
