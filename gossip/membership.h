@@ -74,6 +74,9 @@ void membership_on_link_up(struct membership *membership, struct peer_id id,
 void membership_on_link_lost(struct membership *membership, struct peer_id id, uint64_t now_ns);
 /** A dial asked for by membership_next_dial() failed. */
 void membership_on_dial_failed(struct membership *membership, const char *address, uint64_t now_ns);
+/** It could not be tried, for a reason that is ours: says nothing of who is there. */
+void membership_on_dial_put_off(struct membership *membership, const char *address,
+                                uint64_t now_ns);
 /** A dial asked for by membership_next_dial() reached `id`, and the link was not kept: it is linked
  *  already, or `id` is this peer itself (such an address is not dialled again). */
 void membership_on_link_duplicate(struct membership *membership, const char *address,

@@ -26,6 +26,7 @@ enum { BOOTSTRAP_TRIES = 20 }; /* quick ones, for an address that never answered
 #define BACKOFF_MAX         (60 * NS_PER_S)
 #define BACKOFF_ALONE_MAX   (5 * NS_PER_S)
 #define BACKOFF_VOUCHED     (10 * NS_PER_S)   /* others reach it */
+#define PUT_OFF             (5 * NS_PER_S)    /* after a dial that we had no place for */
 #define OTHERS_TURN         (300 * NS_PER_MS) /* the larger id waits so long for the smaller */
 #define DIAL_LASTS_MAX      (15 * NS_PER_S)
 #define DIAL_GAP            (NS_PER_S / 32) /* 32 a second ... */
@@ -257,6 +258,18 @@ void membership_on_dial_failed(struct membership *m, const char *address, uint64
     if (entry == NULL) return;
     entry->failures++;
     bootstrap_again(m, entry, now_ns);
+}
+
+void membership_on_dial_put_off(struct membership *m, const char *address, uint64_t now_ns)
+{
+    struct dial *dial = dial_find(&m->dialler, address);
+    struct bootstrap *entry = bootstrap_find(&m->dialler, address);
+    struct member *member = dial != NULL ? dial_end(m, dial) : NULL;
+    uint64_t at_ns = now_ns + membership_jitter(m, PUT_OFF);
+
+    if (member != NULL) member->dial_ns = at_ns;
+    if (entry != NULL) entry->dial_ns = at_ns;
+    dialler_wake(m, at_ns);
 }
 
 void dialler_on_reached(struct membership *m, const char *address, struct peer_id id,

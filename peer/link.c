@@ -109,17 +109,6 @@ struct link *link_find_peer(const struct links *links, struct peer_id peer)
     return NULL;
 }
 
-bool links_are_full(const struct links *links)
-{
-    const struct link *link;
-    uint32_t count = 0;
-
-    TAILQ_FOREACH (link, &links->all, siblings) {
-        count += link->is_current;
-    }
-    return count >= LINKS_MAX;
-}
-
 /* Take it out of the table; the caller tells whom it concerns. */
 void link_retire(struct links *links, struct link *link)
 {
@@ -272,6 +261,8 @@ static void record_frame(struct links *links, struct link *link, uint8_t *frame,
     }
     if (message.type == MESSAGE_ACK && link_duel_heard(links, link, message.as.ping.seq)) {
         ; /* it was ours, not membership's */
+    } else if (message.type == MESSAGE_STATUS_REQ && !link_may_ask(links, link)) {
+        ; /* it asks too often: no answer */
     } else if (message.type == MESSAGE_OPEN_REQ) {
         bulk_on_asked(links, link);
     } else if (message.type == MESSAGE_REKEY || message.type == MESSAGE_REKEY_ACK) {
@@ -382,6 +373,10 @@ again: /* ending a link may end others: start over after each */
             link_hangup(links, link, RC_CLOSED, "its bulk connection was lost");
             goto again;
         }
+        if (now_ns >= link_observer_ends_ns(link)) {
+            link_hangup(links, link, RC_TIMEOUT, "it asked nothing for a while");
+            goto again;
+        }
         if (link_duel_is_won(links, link, now_ns)) {
             link_duel_win(links, link);
             goto again;
@@ -406,6 +401,7 @@ uint64_t links_next_ns(const struct links *links)
         if (link->state < LINK_OPEN && link->deadline_ns < next) next = link->deadline_ns;
         if (resume_ns(link) < next) next = resume_ns(link);
         if (link->cut_ns < next) next = link->cut_ns;
+        if (link_observer_ends_ns(link) < next) next = link_observer_ends_ns(link);
         if (link_rekey_next_ns(links, link) < next) next = link_rekey_next_ns(links, link);
     }
     return next;

@@ -60,11 +60,19 @@ static uint32_t bulks_of(const struct links *links, const struct link *link)
     return count;
 }
 
+/* One of the two takes no part: nothing bulky is for it, and an observer's loop may end with jobs
+ * under way. */
+static bool is_for_observing(const struct links *links, const struct link *link)
+{
+    return links->options.hello.role == HELLO_OBSERVER || link->remote.role == HELLO_OBSERVER;
+}
+
 static struct bulk *bulk_add(struct links *links, struct link *link, uint64_t number,
                              enum bulk_state state)
 {
     struct bulk *bulk;
 
+    if (is_for_observing(links, link)) return NULL;
     if (links->bulks_count >= LINK_BULKS_MAX || bulks_of(links, link) >= LINK_BULKS_OF_ONE) {
         return NULL;
     }
@@ -179,6 +187,7 @@ static bool bulk_dial(struct links *links, struct link *link)
     uint64_t number;
     struct bulk *bulk;
 
+    if (is_for_observing(links, link)) return false;
     if (links->options.env->ops->dial(links->options.env, link->address, &number) != RC_OK) {
         return false;
     }

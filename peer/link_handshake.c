@@ -203,6 +203,20 @@ bool link_duel_is_won(const struct links *links, const struct link *link, uint64
 static void link_welcome(struct links *links, struct link *link);
 static void link_opened(struct links *links, struct link *link);
 
+/* Is there a place for it? Otherwise it is gone. */
+static bool has_place(struct links *links, struct link *link)
+{
+    if (link_has_room(links, link)) return true;
+    if (link->is_dialled) {
+        link_hangup(links, link, RC_LIMIT, "there are as many neighbours as there can be");
+    } else {
+        link_refuse(links, link, ERROR_FULL,
+                    link->remote.role == HELLO_OBSERVER ? "it has as many observers as it can"
+                                                        : "it has as many neighbours as it can");
+    }
+    return false;
+}
+
 void link_duel_win(struct links *links, struct link *link)
 {
     struct env *env = links->options.env;
@@ -217,6 +231,7 @@ void link_duel_win(struct links *links, struct link *link)
     if (old != NULL) link_hangup(links, old, RC_CLOSED, "the peer was started again");
     link = link_find(links, number);
     if (link == NULL) return;
+    if (!has_place(links, link)) return; /* that of the old one may have been taken meanwhile */
     env->ops->link_pause(env, number, false);
     if (link->is_dialled) {
         link_opened(links, link);
@@ -237,10 +252,7 @@ static bool link_admit(struct links *links, struct link *link)
         link_refuse(links, link, rc == RC_BUSY ? ERROR_FULL : ERROR_DENIED, why.text);
         return false;
     }
-    if (links_are_full(links) && link_find_peer(links, link->peer) == NULL) {
-        link_refuse(links, link, ERROR_FULL, "it has as many neighbours as it can");
-        return false;
-    }
+    if (!has_place(links, link)) return false;
     if (has_other_model(links, link)) {
         tell_other_model("this swarm", ours->spec, "you train", link->remote.spec, text,
                          sizeof text);
@@ -263,10 +275,7 @@ static bool link_accept(struct links *links, struct link *link)
         link_hangup(links, link, rc, why);
         return false;
     }
-    if (links_are_full(links) && link_find_peer(links, link->peer) == NULL) {
-        link_hangup(links, link, RC_LIMIT, "there are as many neighbours as there can be");
-        return false;
-    }
+    if (!has_place(links, link)) return false;
     if (has_other_model(links, link)) {
         tell_other_model(link->address, link->remote.spec, "this peer trains",
                          links->options.hello.spec, why, sizeof why);
@@ -293,8 +302,9 @@ static void link_opened(struct links *links, struct link *link)
     struct link *old = link_find_peer(links, link->peer);
 
     link_become(link, LINK_OPEN);
-    link->opened_ns = link->epoch_ns = link_now(links);
-    if (old != NULL && boot_id_is_equal(old->remote.boot, link->remote.boot)) {
+    link->opened_ns = link->epoch_ns = link->asked_ns = link_now(links);
+    if (old != NULL && boot_id_is_equal(old->remote.boot, link->remote.boot) &&
+        old->remote.role == link->remote.role) { /* else the node must part with the old one */
         struct link *loser = is_kept(links, old, link) ? old : link;
 
         if (loser == link) {

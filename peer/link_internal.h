@@ -9,6 +9,7 @@
  *   link_bulk.c       bulk connections: birth, state and end
  *   link_seal.c       their records: sealing, opening, order
  *   link_rekey.c      the session's epochs
+ *   link_observer.c   who takes whose place, and how often the status may be asked for
  */
 #ifndef GRAPEVINE_PEER_LINK_INTERNAL_H
 #define GRAPEVINE_PEER_LINK_INTERNAL_H
@@ -22,6 +23,7 @@
 enum link_state { LINK_DIALING, LINK_GREETING, LINK_PROVING, LINK_OPEN, LINK_GONE };
 
 enum {
+    LINK_OBSERVERS_MAX = 16,                  /* beside LINKS_MAX neighbours */
     LINK_BULKS_MAX = LINKS_MAX / 4,           /* bulk connections in all */
     LINK_BULKS_OF_ONE = 2,                    /* of a link: a new epoch's beside the last one's */
     LINK_SEALING_BYTES_MAX = 2 * 1024 * 1024, /* of one of them */
@@ -91,6 +93,8 @@ struct link {
     uint64_t duel_seq;  /* of the PING that the other link of this identity must answer; 0: none */
     uint64_t duel_with; /* that link's number */
     uint64_t opened_ns;
+    uint64_t asked_ns;    /* an observer: its last question that was answered, else when it came */
+    uint64_t asks_due_ns; /* see link_may_ask() */
     char address[ADDRESS_BYTES_MAX];
     struct secure *secure;
     struct hello remote;
@@ -121,6 +125,7 @@ struct links {
     struct links_events events;
     TAILQ_HEAD(links_list, link) all;
     uint32_t count;
+    uint64_t asks_due_ns; /* see link_may_ask() */
     TAILQ_HEAD(, bulk) bulks, bulks_gone;
     uint32_t bulks_count;
     size_t held_bytes;            /* of records that are being opened or wait to be read */
@@ -140,8 +145,6 @@ uint64_t link_now(const struct links *links);
 struct link *link_find(const struct links *links, uint64_t number);
 /** The current link of `peer`, or NULL. */
 struct link *link_find_peer(const struct links *links, struct peer_id peer);
-/** Are there as many neighbours as there may be? */
-bool links_are_full(const struct links *links);
 /** The other side broke the protocol under its own keys; hang up next. */
 void link_violated(struct links *links, const struct link *link);
 /** The gate says that this one has to go; 0: none. */
@@ -235,6 +238,17 @@ void bulk_waiting_clear(struct links *links, struct bulk *bulk);
 void bulks_release(struct links *links, uint64_t link_number);
 /** Jobs that a dead env never finished. */
 void links_seals_clear(struct links *links);
+
+/* link_observer.c */
+/** Are there as many neighbours as there may be? */
+bool links_are_full(const struct links *links);
+/** Is there a place for `link`, whose other side is known? It may be that of an idle observer,
+ *  which is then hung up. */
+bool link_has_room(struct links *links, const struct link *link);
+/** When an observer that asks nothing more is hung up; UINT64_MAX: it is none. */
+uint64_t link_observer_ends_ns(const struct link *link);
+/** `link` asks for the status: is it to be answered? Counted if so. */
+bool link_may_ask(struct links *links, struct link *link);
 
 /* link_rekey.c */
 void link_on_rekey(struct links *links, struct link *link, const struct message *message);

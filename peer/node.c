@@ -138,13 +138,23 @@ static void bootstrap_failed(struct node *node, const char *address, enum rc rc,
     }
 }
 
+/* RC_LIMIT: it is this peer that has no place, and nothing was learned of the other. */
+static void dial_ended(struct node *node, const char *address, enum rc rc)
+{
+    if (rc == RC_LIMIT) {
+        membership_on_dial_put_off(node->membership, address, node_now(node));
+    } else {
+        membership_on_dial_failed(node->membership, address, node_now(node));
+    }
+}
+
 static void on_dial_failed(void *context, const char *address, enum rc rc, const char *why,
                            const struct peer_id *peer)
 {
     struct node *node = context;
 
     if (rc != RC_REPLAY) {
-        membership_on_dial_failed(node->membership, address, node_now(node));
+        dial_ended(node, address, rc);
         if (rc == RC_REFUSED) {
             log_warn(node->options.log, "%s", why);
         } else {
@@ -217,6 +227,7 @@ static void on_message(void *context, struct peer_id from, const struct message 
         return;
     } else if (message->type == MESSAGE_ERROR) {
         log_warn(node->options.log, "a neighbour parts with us: %s", message->as.error.text);
+        links_hangup(node->links, from); /* and we with it */
     } else if (node_neighbour(node, from) == NULL) {
         log_debug(node->options.log, "%s from an observer dropped",
                   message_type_name(message->type));
@@ -323,7 +334,7 @@ static void dial_due(struct node *node, uint64_t now_ns)
         enum rc rc = links_dial(node->links, address);
 
         if (rc != RC_OK) {
-            membership_on_dial_failed(node->membership, address, now_ns);
+            dial_ended(node, address, rc);
             bootstrap_failed(node, address, rc, rc_text(rc));
         }
     }

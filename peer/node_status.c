@@ -9,6 +9,8 @@ static const char *const state_names[] = {[MEMBER_KNOWN] = "known",
                                           [MEMBER_DEAD] = "dead",
                                           [MEMBER_LEFT] = "left"};
 
+enum { STATUS_MEMBERS_MAX = 200 }; /* told to who asks over a link: about what fits */
+
 static double or_nan(bool is_known, double value)
 {
     return is_known ? value : (double)NAN;
@@ -110,7 +112,7 @@ static void set_links(const struct node *node, struct json *json)
     json_set_count(json, "bytes_received", counts.bytes_received);
     json_set_count(json, "handshakes_refused", counts.handshakes_refused);
     json_set_count(json, "frames_refused", counts.frames_refused);
-    json_set_count(json, "handshakes_replayed", counts.replays);
+    json_set_count(json, "handshakes_replayed", counts.gate.replayed);
 }
 
 /* What others did to us, by reason, and how often one lost its link for it. */
@@ -132,6 +134,7 @@ char *node_status_text(const struct node *node, size_t bytes_max)
 {
     size_t members = membership_count(node->membership);
 
+    if (members > STATUS_MEMBERS_MAX) members = STATUS_MEMBERS_MAX;
     for (;;) {
         struct json *json = node_status(node, members);
         char *text = json_format(json);

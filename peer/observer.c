@@ -9,6 +9,8 @@
 
 #include <stdio.h>
 
+#define KEEP_NS (30 * NS_PER_S) /* who asks nothing for a minute is hung up: ask all the same */
+
 struct observer {
     struct env *env;
     struct links *links;
@@ -20,6 +22,7 @@ struct observer {
     bool is_done;
     uint64_t deadline_ns;       /* of the answer that is awaited */
     uint64_t every_ns, next_ns; /* UINT64_MAX: an answer is awaited, or no link yet */
+    uint64_t asked_ns;
     struct fault why;
 };
 
@@ -31,16 +34,22 @@ static void finish(struct observer *observer, enum rc rc, const char *why)
     observer->env->ops->stop(observer->env);
 }
 
-static void ask(struct observer *observer)
+static void send_question(struct observer *observer)
 {
     struct message message = {.type = MESSAGE_STATUS_REQ};
 
-    observer->next_ns = UINT64_MAX;
-    observer->deadline_ns =
-        observer->env->ops->now_ns(observer->env) + observer->options->timeout_ns;
+    observer->asked_ns = observer->env->ops->now_ns(observer->env);
     if (links_send(observer->links, observer->peer, &message) != RC_OK) {
         finish(observer, RC_CLOSED, "the peer hung up");
     }
+}
+
+static void ask(struct observer *observer)
+{
+    observer->next_ns = UINT64_MAX;
+    observer->deadline_ns =
+        observer->env->ops->now_ns(observer->env) + observer->options->timeout_ns;
+    send_question(observer);
 }
 
 static void on_open(void *context, struct peer_id peer, const struct hello *hello,
@@ -61,6 +70,7 @@ static void on_message(void *context, struct peer_id peer, const struct message 
 
     (void)peer;
     if (message->type != MESSAGE_STATUS || observer->is_done) return;
+    if (observer->next_ns != UINT64_MAX) return; /* no answer is due: it was asked to be kept */
     if (observer->on_status(observer->context, message->as.status.text,
                             message->as.status.text_bytes)) {
         observer->next_ns = observer->env->ops->now_ns(observer->env) + observer->every_ns;
@@ -135,7 +145,12 @@ static void env_wake(void *context)
 
     links_tick(observer->links, now_ns);
     if (now_ns >= observer->deadline_ns) finish(observer, RC_TIMEOUT, "no answer in time");
-    if (now_ns >= observer->next_ns && !observer->is_done) ask(observer);
+    if (now_ns >= observer->next_ns && !observer->is_done) {
+        ask(observer);
+    } else if (observer->next_ns != UINT64_MAX && !observer->is_done &&
+               now_ns >= observer->asked_ns + KEEP_NS) {
+        send_question(observer);
+    }
     observer->env->ops->wake_at(observer->env, now_ns + 50 * NS_PER_MS);
 }
 

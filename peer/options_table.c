@@ -133,7 +133,7 @@ const struct option_row option_rows[] = {
      false},
     {"identity", OPTION_TEXT, GROUP_SWARM, ASKS_PEERS, "FILE", NULL, 0, 0,
      "key file to ask with, where only listed keys may (default: a passing one)", false},
-    {"every", OPTION_DURATION, GROUP_OUTPUT, ON(TOP), "T", "1s", 0.05, 86400, "how often to ask",
+    {"every", OPTION_DURATION, GROUP_OUTPUT, ON(TOP), "T", "1s", 0.3, 86400, "how often to ask",
      false},
     {"times", OPTION_COUNT, GROUP_OUTPUT, ON(TOP), "N", NULL, 1, 1e15,
      "leave after N answers (default: stay)", false},

@@ -108,7 +108,7 @@ struct uv_env_options {
 };
 MUST_USE enum rc uv_env_create(const struct uv_env_options *options, struct env **env,
                                struct fault *why);
-/** Run until stop(). */
+/** Run until stop(), and until jobs under way have run: none does afterwards. */
 void uv_env_run(struct env *env);
 /** Deliver what is due, waiting for it at most `timeout_ns`; for tests and loops of one's own. */
 void uv_env_poll(struct env *env, uint64_t timeout_ns);

@@ -243,6 +243,7 @@ void uv_env_run(struct env *base)
     while (!env->is_stopping || env->links_alive > 0) {
         (void)uv_run(&env->loop, UV_RUN_DEFAULT);
     }
+    uv_jobs_stop(env); /* whoever ran it may now free what jobs under way worked on */
     env->is_running = false;
 }
 

@@ -81,7 +81,7 @@ grep -qi "^grapevine: cannot listen on --http $http: address already in use" "$W
 # The same over the swarm's own port: once for people, and watched for scripts.
 "$GRAPEVINE" status "${PEER_ADDRESS[a]}" --join-timeout 60s >"$WORK/status" || fail "status"
 grep -qE "(alive|suspect) +(unknown|public|outbound-only) " "$WORK/status" || fail "$(cat "$WORK/status")"
-[ "$("$GRAPEVINE" top "${PEER_ADDRESS[a]}" --join-timeout 60s --times 2 --every 100ms --json | grep -c '"last_failure":')" = 2 ] || fail "top"
+[ "$("$GRAPEVINE" top "${PEER_ADDRESS[a]}" --join-timeout 60s --times 2 --every 300ms --json | grep -c '"last_failure":')" = 2 ] || fail "top"
 
 kill -TERM "${PEER_PID[a]}"
 wait_exit a

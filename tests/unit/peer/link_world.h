@@ -13,7 +13,7 @@
 #include "peer/env/sim_env.h"
 #include "peer/link_internal.h"
 
-enum { SIDES_MAX = 4, NOTED_MAX = 8192, WHY_BYTES = 800 };
+enum { SIDES_MAX = 20, NOTED_MAX = 8192, WHY_BYTES = 800 };
 #define TICK_NS (20 * NS_PER_MS)
 
 struct noted_record { /* of DATA: the header; of a control message: type and its number */
