@@ -59,7 +59,7 @@ static bool link_pump_control(struct links *links, struct link *link)
 {
     while (link->control_count > 0 && link->sealed == NULL) {
         struct blob *inner = link->control[link->control_first];
-        bool is_last_of_epoch = inner->bytes[0] == MESSAGE_REKEY_ACK;
+        bool is_last_of_epoch = inner->count > 0 && inner->bytes[0] == MESSAGE_REKEY_ACK;
 
         if (!link_push(links, link, inner->bytes, inner->count, NULL, 0)) return false;
         if (is_last_of_epoch) secure_rekey_send(link->secure);
