@@ -159,6 +159,7 @@ static void set_report(struct json *json, const struct node_report *report)
     json_set_real(json, "loss", report->loss);
     json_set_real(json, "accuracy", report->accuracy);
     json_set_real(json, "samples_per_s", report->samples_per_s);
+    json_set_real(json, "evaluation_s", report->evaluation_s);
     json_set_count(json, "round", report->round);
     json_set_count(json, "neighbours", report->neighbours);
     json_set_real(json, "consensus_distance", report->consensus_distance);
@@ -489,7 +490,8 @@ static enum rc create_node(struct session *session, struct fault *why)
         .report_every_ns = options_ns(options, "report-every"),
         .checkpoint_every_ns = options_ns(options, "checkpoint-every"),
         .join_timeout_ns = options_ns(options, "join-timeout"),
-        .evaluate_samples = 1000,
+        .start_with = (uint32_t)options_count(options, "start-with"),
+        .evaluate_samples = options_count(options, "evaluate-samples"),
         .evaluates_at_end = true,
         .relay_bytes_per_s = relay_bytes_per_s(options),
         .keeps_files = session->journal != NULL,

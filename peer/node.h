@@ -60,6 +60,7 @@ struct node_options {
     struct node_goal goal;
     enum rate_scaling rate_scaling;
     uint32_t batch;
+    uint32_t start_with; /* no step before so many peers are linked, this one included; 0: none */
     uint64_t report_every_ns, checkpoint_every_ns, join_timeout_ns;
     uint64_t evaluate_samples; /* of a report; 0: none */
     bool evaluates_at_end;     /* on the full test set */
@@ -83,7 +84,8 @@ struct node_report {
     double epoch, loss, accuracy, samples_per_s, consensus_distance;
     uint32_t neighbours;
     uint64_t bytes_sent, bytes_received, rounds_ok, rounds_aborted;
-    uint64_t staleness; /* steps since the last mixing */
+    uint64_t staleness;  /* steps since the last mixing */
+    double evaluation_s; /* of t_s, spent on evaluation */
     const char *last_abort_reason;
 };
 

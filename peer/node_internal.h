@@ -194,6 +194,7 @@ struct node {
     uint32_t rollbacks;
     uint64_t members_epoch, members_changed_ns;
     bool wants_reshard, has_share;
+    bool has_started, is_wait_told; /* training: see start_with */
     double rate_factor;  /* of the learning rate, on its way to what rate_scaling asks for */
     uint64_t goal_steps; /* resolved; UINT64_MAX: none */
     bool is_goal_resolved;
@@ -203,6 +204,7 @@ struct node {
     uint64_t report_due_ns, checkpoint_due_ns, progress_due_ns;
     uint64_t report_samples, report_ns;
     double accuracy, samples_per_s;
+    uint64_t evaluation_ns; /* spent on evaluation so far */
     uint32_t checkpoint_failures;
 
     /* the end */
@@ -270,6 +272,8 @@ const char *node_learner_why(const struct node *node, enum rc rc);
 void node_begin_round(struct node *node);
 /** The method lets no step be taken now: a round is under way. */
 bool node_waits_for_round(const struct node *node);
+/** Fewer peers than the first step is to be taken with. Says so once. */
+bool node_waits_for_peers(struct node *node);
 /** The learning rate of the next `steps` steps, by who averages. */
 void node_scale_rate(struct node *node, uint32_t steps);
 /** Before the first round: what the rule kept, from a checkpoint. */

@@ -6,6 +6,8 @@
 
 #include <math.h>
 
+enum { START_LINKS = 16 }; /* are enough to begin with: a large swarm is not linked in full */
+
 /* ---- trust ---- */
 
 void node_score(struct node *node, struct peer_id peer, enum score_reason reason)
@@ -105,6 +107,28 @@ static bool round_is_due(const struct node *node)
 bool node_waits_for_round(const struct node *node)
 {
     return node->options.strategy->waits && node->round != NULL && round_is_active(node->round);
+}
+
+bool node_waits_for_peers(struct node *node)
+{
+    struct membership_counts counts;
+    uint32_t wanted = node->options.start_with, linked = node->neighbours_count + 1;
+
+    if (node->has_started || linked >= wanted || node->own_steps > 0) {
+        node->has_started = true;
+        return false;
+    }
+    membership_counts(node->membership, &counts);
+    if (linked > START_LINKS && counts.believed + 1 >= wanted) {
+        node->has_started = true;
+        return false;
+    }
+    if (!node->is_wait_told) {
+        log_info(node->options.log, "training begins with %u peers: waiting for %u more", wanted,
+                 wanted - linked);
+    }
+    node->is_wait_told = true;
+    return true;
 }
 
 /* The mean of n peers' steps is a step on n times the samples, which bears a larger rate (Goyal et

@@ -33,6 +33,7 @@ void node_report(const struct node *node, struct node_report *report)
         .loss = node->loss,
         .accuracy = node->accuracy,
         .samples_per_s = node->samples_per_s,
+        .evaluation_s = (double)node->evaluation_ns / (double)NS_PER_S,
         .consensus_distance = or_nan(stats.has_distance, stats.distance),
         .neighbours = node->neighbours_count,
         .bytes_sent = counts.bytes_sent,

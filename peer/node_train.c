@@ -320,6 +320,7 @@ static void resharded(struct node *node, struct border_job *job)
 
 static void evaluated(struct node *node, struct border_job *job)
 {
+    node->evaluation_ns += node_now(node) - job->begun_ns;
     if (job->rc != RC_OK) {
         log_warn(node->options.log, "cannot evaluate: %s", rc_text(job->rc));
     } else {
@@ -685,7 +686,7 @@ static bool border_choose(struct node *node)
     }
     if (node->state == NODE_TRAINING) node_begin_round(node);
     if (border_read(node, node_now(node)) || node->state != NODE_TRAINING) return false;
-    if (node_waits_for_round(node)) return false;
+    if (node_waits_for_peers(node) || node_waits_for_round(node)) return false;
     border_train(node);
     return false;
 }

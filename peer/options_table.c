@@ -243,6 +243,8 @@ const struct option_row option_rows[] = {
      "when: every=16 steps or time=5s (default by method)", false},
 
     /* goal */
+    {"start-with", OPTION_COUNT, GROUP_GOAL, RUNS, "N", "1", 1, 100000,
+     "begin training once so many peers are linked, this one included", false},
     {"steps", OPTION_COUNT, GROUP_GOAL, RUNS, "N", NULL, 1, 1e15,
      "stop after N steps (default by model: 1000 for text, gpt2-small 100)", false},
     {"epochs", OPTION_REAL, GROUP_GOAL, RUNS, "X", NULL, 1e-6, 1e9,
@@ -351,6 +353,8 @@ const struct option_row option_rows[] = {
      "how often the model is saved to --out", false},
     {"report-every", OPTION_DURATION, GROUP_OUTPUT, RUNS, "T", "5s", 0.01, 86400,
      "how often progress is measured and told", false},
+    {"evaluate-samples", OPTION_COUNT, GROUP_OUTPUT, RUNS, "N", "1000", 0, 1000000000,
+     "on how many test samples a report's accuracy is measured; 0: not at all", false},
     {"report-every", OPTION_DURATION, GROUP_OUTPUT, ON(SIMULATE), "T", "1s", 0.001, 86400,
      "how often, in virtual time, progress is measured and told", false},
     {"profile", OPTION_SWITCH, GROUP_OUTPUT, ON(PEER) | ON(BENCH), NULL, NULL, 0, 0,

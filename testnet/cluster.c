@@ -168,6 +168,7 @@ void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *boo
     const char *addresses[CLUSTER_BOOTSTRAPS_MAX];
     char listen[ADDRESS_BYTES_MAX];
     struct node_options options = {.identity = &peer->identity,
+                                   .start_with = cluster->options.start_with,
                                    .swarm = &cluster->swarm,
                                    .strategy = &cluster->strategy,
                                    .log = &peer->log,

@@ -60,6 +60,36 @@ static void a_cold_start_in_any_order_forms_one_swarm(void **state)
     }
 }
 
+/* `--start-with`: no step is taken before so many are linked; who comes back later does not wait.
+ */
+static void training_begins_when_enough_are_there(void **state)
+{
+    const uint32_t first = 0;
+
+    (void)state;
+    FOR_EACH_SEED (seed, 5) {
+        struct cluster_options options = {
+            .peers = 3, .seed = seed, .latency_ns = NS_PER_MS, .start_with = 3};
+        struct cluster *cluster = cluster_create(&options);
+
+        cluster_start(cluster, 0, &first, 0);
+        cluster_start(cluster, 1, &first, 1);
+        cluster_run(cluster, 20 * NS_PER_S);
+        check_seed(seed, node_step(cluster_node(cluster, 0)) == 0);
+        check_seed(seed, node_step(cluster_node(cluster, 1)) == 0);
+        cluster_start(cluster, 2, &first, 1);
+        cluster_run(cluster, 5 * NS_PER_S);
+        for (uint32_t i = 0; i < 3; i++) {
+            check_seed(seed, node_step(cluster_node(cluster, i)) > 100);
+        }
+        cluster_crash(cluster, 2);
+        cluster_crash(cluster, 1);
+        cluster_run(cluster, 5 * NS_PER_S);
+        check_seed(seed, node_step(cluster_node(cluster, 0)) > 600);
+        cluster_destroy(cluster);
+    }
+}
+
 static void put_apart(struct cluster *cluster, uint32_t peers, size_t values)
 {
     float *plane = malloc(values * sizeof *plane);
@@ -317,6 +347,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(four_peers_become_one_swarm),
         cmocka_unit_test(a_cold_start_in_any_order_forms_one_swarm),
+        cmocka_unit_test(training_begins_when_enough_are_there),
         cmocka_unit_test(group_rounds_reach_the_mean),
         cmocka_unit_test(pair_rounds_keep_the_mean_and_contract),
         cmocka_unit_test(lossy_codecs_bring_peers_together_too),
