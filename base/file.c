@@ -7,6 +7,7 @@
 #include "base/file.h"
 
 #include "base/check.h"
+#include "base/crash_point.h"
 #include "base/mem.h"
 
 #include <ctype.h>
@@ -113,9 +114,16 @@ static int fill(int fd, const struct piece *pieces, size_t pieces_count, unsigne
     /* Not every file system can reserve; then a full disk shows while writing. */
     if (error != 0 && error != EOPNOTSUPP && error != EINVAL && error != ENOSYS) return error;
     for (size_t i = 0; i < pieces_count; i++) {
-        error = write_all(fd, pieces[i].bytes, pieces[i].count);
+        size_t half = pieces[i].count / 2;
+
+        error = write_all(fd, pieces[i].bytes, half);
+        crash_point(CRASH_FILE_HALF_WRITTEN);
+        if (error == 0) {
+            error = write_all(fd, (const char *)pieces[i].bytes + half, pieces[i].count - half);
+        }
         if (error != 0) return error;
     }
+    crash_point(CRASH_FILE_WRITTEN);
     return fsync(fd) == 0 ? 0 : errno;
 }
 
@@ -135,12 +143,15 @@ enum rc file_replace(const char *path, const struct piece *pieces, size_t pieces
     if (folder < 0) return file_fault(why, "write", path, errno);
     error = open_locked(temporary, &fd);
     if (error != 0) goto out;
+    crash_point(CRASH_FILE_TEMPORARY_OPENED);
     error = fill(fd, pieces, pieces_count, mode);
+    crash_point(CRASH_FILE_SYNCED);
     if (error == 0 && rename(temporary, path) != 0) error = errno;
     if (error != 0)
         unlink(temporary); /* under the lock: it is still ours */
     else if (fsync(folder) != 0 && errno != EINVAL)
         error = errno;
+    crash_point(CRASH_FILE_RENAMED);
     close(fd);
 out:
     close(folder);

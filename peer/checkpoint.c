@@ -7,6 +7,7 @@
 
 #include "averaging/codec.h"
 #include "base/check.h"
+#include "base/crash_point.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -101,6 +102,7 @@ static enum rc save_state(struct env *env, struct learner *learner,
         fault_set(why, rc, "cannot write a checkpoint: %s", rc_text(rc));
         goto out;
     }
+    crash_point(CRASH_CHECKPOINT_ENCODED);
     rc = put_file(env, STATE_FILE, file, why);
 out:
     tensor_file_destroy(file);
@@ -114,8 +116,11 @@ MUST_USE enum rc checkpoint_save(struct env *env, struct learner *learner,
                                  void *context, struct fault *why)
 {
     struct tensor_file *file;
-    enum rc rc = save_state(env, learner, checkpoint, why);
+    enum rc rc;
 
+    crash_point(CRASH_CHECKPOINT_BEGUN);
+    rc = save_state(env, learner, checkpoint, why);
+    crash_point(CRASH_CHECKPOINT_STATE_WRITTEN);
     if (rc != RC_OK || model == NULL) return rc;
     file = tensor_file_create();
     if (file == NULL) return fault_set(why, RC_NOMEM, "cannot write the model: out of memory");
@@ -126,6 +131,7 @@ MUST_USE enum rc checkpoint_save(struct env *env, struct learner *learner,
         fault_set(why, rc, "cannot write the model: %s", rc_text(rc));
     }
     tensor_file_destroy(file);
+    crash_point(CRASH_CHECKPOINT_MODEL_WRITTEN);
     return rc;
 }
 

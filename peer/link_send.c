@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "peer/crash_messages.h"
 
 #define SEAL_RETRY_NS (100 * NS_PER_MS)
 
@@ -167,6 +168,7 @@ enum rc links_send_inner(struct links *links, struct peer_id to, struct blob *in
     link->control_queued++;
     link->control_bytes += inner->count;
     link_pump(links, link);
+    if (inner->count > 0) crash_message_sent(inner->bytes[0]);
     return RC_OK;
 }
 
@@ -213,6 +215,7 @@ enum rc links_send_bulk(struct links *links, struct peer_id to, const struct inn
     }
     if (!link_queue_push(link, header, body)) return RC_LIMIT;
     link_pump(links, link);
+    crash_data_queued(header->flags);
     if (has_bulk_waiting(links, link)) link->is_drain_due = true;
     return RC_OK;
 }

@@ -5,12 +5,14 @@
 #include "peer/command.h"
 
 #include "base/check.h"
+#include "base/crash_point.h"
 #include "base/mem.h"
 #include "peer/env/process.h"
 
 #include "version.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 typedef int (*command_function)(struct options *options);
@@ -87,6 +89,26 @@ static void let_waiting_threads_sleep(char **argv)
     execv(path, argv); /* if that cannot be, we just go on */
 }
 
+/** GRAPEVINE_CRASH_POINT, for tests. It is taken from the environment: children do not die of it.
+ * True: only the list was asked for. */
+static bool arm_crash_point(enum rc *rc, struct fault *why)
+{
+    static const char variable[] = "GRAPEVINE_CRASH_POINT";
+    const char *spec = getenv(variable);
+
+    *rc = RC_OK;
+    if (spec == NULL) return false;
+    if (strcmp(spec, "list") == 0) {
+        for (int point = CRASH_NONE + 1; point < CRASH_COUNT; point++) {
+            puts(crash_point_name((enum crash_point)point));
+        }
+        return true;
+    }
+    *rc = crash_point_arm(spec, why);
+    (void)unsetenv(variable);
+    return false;
+}
+
 int main(int argc, char **argv)
 {
     struct options *options = NULL;
@@ -97,6 +119,8 @@ int main(int argc, char **argv)
     process_bind_to_parent(); /* before the environment is read: it takes its variable away */
     let_waiting_threads_sleep(argv);
     mem_start();
+    if (arm_crash_point(&rc, &why)) return flush_results(EXIT_DONE);
+    if (rc != RC_OK) return command_failed(rc, &why);
     rc = options_parse(argc > 0 ? argc - 1 : 0, (const char *const *)argv + 1,
                        (const char *const *)environ, &options, &why);
 

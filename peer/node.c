@@ -4,6 +4,7 @@
  * dials whom they want dialled, gives the training lane its next job and sets the alarm.
  */
 #include "peer/node_internal.h"
+#include "peer/crash_messages.h"
 #include "peer/relay_env.h"
 
 #include <math.h>
@@ -220,6 +221,7 @@ static void on_message(void *context, struct peer_id from, const struct message 
 {
     struct node *node = context;
 
+    crash_message_received((uint8_t)message->type);
     if (message->type == MESSAGE_STATUS_REQ) {
         send_status(node, from);
     } else if (node_reach_on_message(node, from, message) ||
@@ -252,6 +254,7 @@ static void on_data(void *context, struct peer_id from, const struct inner_heade
     struct node *node = context;
 
     if (node_neighbour(node, from) == NULL) return;
+    crash_data_received(header->flags);
     if (header->flags == DATA_RELAY) {
         node_relay_on_data(node, from, header, body, count);
     } else if (header->flags == DATA_STATE) {

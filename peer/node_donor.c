@@ -9,6 +9,8 @@
  */
 #include "peer/node_internal.h"
 
+#include "base/crash_point.h"
+
 #include "peer/buckets.h"
 
 #include <math.h>
@@ -132,6 +134,7 @@ void node_donation_copied(struct node *node, enum rc rc)
 {
     struct node_donation *donation = &node->donation;
 
+    crash_point(CRASH_JOIN_SNAPSHOT_COPIED);
     donation->rc = rc;
     if (rc != RC_OK) {
         donation_done(node);

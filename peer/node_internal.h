@@ -270,6 +270,8 @@ const char *node_learner_why(const struct node *node, enum rc rc);
 
 /* node_round.c: with whom we average */
 void node_begin_round(struct node *node);
+/** Apply a round's difference to the replica. In the training lane, at a step border. */
+MUST_USE enum rc node_apply(struct node *node);
 /** The method lets no step be taken now: a round is under way. */
 bool node_waits_for_round(const struct node *node);
 /** Fewer peers than the first step is to be taken with. Says so once. */

@@ -4,6 +4,8 @@
  */
 #include "peer/node_internal.h"
 
+#include "base/crash_point.h"
+
 #include <math.h>
 
 enum { START_LINKS = 16 }; /* are enough to begin with: a large swarm is not linked in full */
@@ -172,6 +174,24 @@ MUST_USE enum rc node_restore_rule(struct node *node, const struct checkpoint *c
                      "the checkpoint's state of averaging does not fit --averaging: %s; give the "
                      "method it was written with, or another --out",
                      rc_text(rc));
+}
+
+/* ---- what came of it ---- */
+
+MUST_USE enum rc node_apply(struct node *node)
+{
+    const struct learner_ops *learner = node->learner->ops;
+    const float *difference = round_difference(node->round);
+    enum rc rc;
+
+    crash_point(CRASH_ROUND_APPLYING);
+    if (node->snapshot != NULL) {
+        rc = learner->snapshot_apply(node->learner, node->snapshot, difference);
+    } else {
+        rc = learner->import_section(node->learner, SECTION_MIXED, difference, node->mixed);
+    }
+    crash_point(CRASH_ROUND_APPLIED);
+    return rc;
 }
 
 /* With whom: for group exchanges the group in proposing order; for pair exchanges the partner,

@@ -7,6 +7,7 @@
 #include "peer/node_internal.h"
 
 #include "averaging/codec.h"
+#include "base/crash_point.h"
 
 #include <math.h>
 
@@ -136,16 +137,12 @@ static void run_border(struct job *base)
         run_hash(job);
         break;
     case BORDER_ASSIGN:
+        crash_point(CRASH_JOIN_ASSIGNING);
         run_assign(job);
+        crash_point(CRASH_JOIN_ASSIGNED);
         break;
     case BORDER_APPLY:
-        if (node->snapshot != NULL) {
-            job->rc = learner->snapshot_apply(node->learner, node->snapshot,
-                                              round_difference(node->round));
-        } else {
-            job->rc = learner->import_section(node->learner, SECTION_MIXED,
-                                              round_difference(node->round), node->mixed);
-        }
+        job->rc = node_apply(node);
         break;
     case BORDER_SNAPSHOT:
         if (node->snapshot != NULL) {
@@ -271,6 +268,7 @@ static void checkpointed(struct node *node, struct border_job *job)
 {
     bool is_last = node->state == NODE_LEAVING;
 
+    crash_point(CRASH_CHECKPOINT_DONE);
     checkpoint_deinit(&job->checkpoint);
     if (node->round != NULL) round_hold(node->round, false);
     if (job->rc == RC_OK) {

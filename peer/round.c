@@ -17,6 +17,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/crash_point.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -50,6 +51,7 @@ void round_on_snapshot(struct round *round, enum rc rc)
     struct round_job *job;
 
     CHECK(round->phase == PHASE_SNAPSHOT);
+    crash_point(CRASH_ROUND_SNAPSHOT_TAKEN);
     if (round->snapshot_generation != round->generation) { /* its round was given up meanwhile */
         round->phase = PHASE_IDLE;
         return;
@@ -112,6 +114,7 @@ static void run_encode(struct round *round, struct round_job *job)
             snapshot != NULL ? encoded_there(round, chunk, blob) : encode_here(round, chunk, blob);
         CHECK(round->offer[chunk] == NULL);
         round->offer[chunk] = blob;
+        crash_point(CRASH_ROUND_CHUNK_ENCODED);
     }
     if (job->replaced != round->forgotten) round->options.strategy->rule->forget(round->rule);
     round->options.strategy->rule->begin(round->rule, &view);
@@ -134,6 +137,7 @@ static void encode_done(struct round *round, struct round_job *job)
         return;
     }
     round->phase = PHASE_RUNNING;
+    crash_point(CRASH_ROUND_ENCODED);
     while ((held = TAILQ_FIRST(&round->held)) != NULL) { /* what came before we were ready */
         TAILQ_REMOVE(&round->held, held, siblings);
         round_job_submit(round, held);
@@ -219,9 +223,11 @@ static void run_decode(struct round *round, struct round_job *job)
     if (job->rc != RC_OK) return;
     if (job->chunk.kind == DATA_MEAN) {
         job->rc = rule->agree(round->rule, range, round->scratch);
+        crash_point(CRASH_GROUP_MEAN_AGREED);
         return;
     }
     job->rc = rule->absorb(round->rule, range, job->weight, round->scratch);
+    crash_point(CRASH_ROUND_CHUNK_ABSORBED);
     if (job->rc == RC_OK && !round->ops->is_group) {
         job->distance = rule->squared_distance(round->rule, range);
     }
@@ -232,6 +238,7 @@ static void decode_done(struct round *round, struct round_job *job)
     if (job->generation != round->generation) return;
     round->ops->on_chunk_checked(round->exchange, &job->chunk, job->rc, job->hash, job->distance,
                                  round_now(round), &round->commands);
+    crash_point(CRASH_ROUND_CHUNK_CHECKED);
 }
 
 /* ---- 9: part owners absorb their own chunks and reduce ---- */
@@ -264,6 +271,7 @@ static void run_own(struct round *round, struct round_job *job)
 
 static void own_done(struct round *round, struct round_job *job)
 {
+    crash_point(CRASH_GROUP_OWN_ABSORBED);
     if (job->generation != round->generation) return;
     round->ops->on_job_done(round->exchange, JOB_ABSORB_OWN, job->first, job->rc, job->hash,
                             round_now(round), &round->commands);
@@ -300,6 +308,7 @@ static void run_reduce(struct round *round, struct round_job *job)
 
 static void reduce_done(struct round *round, struct round_job *job)
 {
+    crash_point(CRASH_GROUP_REDUCED);
     if (job->generation != round->generation) return;
     if (job->rc == RC_OK) {
         CHECK(round->mean[job->first] == NULL);
@@ -374,6 +383,10 @@ static const char *failure_of(const struct command_over *over)
     return over->reason != NULL ? over->reason : "given up";
 }
 
+static const enum crash_point over_points[] = {[OVER_COMMITTED] = CRASH_ROUND_COMMITTED,
+                                               [OVER_ABORTED] = CRASH_ROUND_ABORTED,
+                                               [OVER_IN_DOUBT] = CRASH_PAIR_IN_DOUBT};
+
 static void round_over(struct round *round, const struct command_over *over)
 {
     bool had_snapshot = round->phase == PHASE_RUNNING;
@@ -384,6 +397,7 @@ static void round_over(struct round *round, const struct command_over *over)
         round_doubt_over(round, over);
         return;
     }
+    crash_point(over_points[over->result]);
     failures_round_over(&round->failures, failure_of(over), round_now(round));
     round_cleared(round);
     round->has_stream = false; /* what a committed round queued is still owed to the slower ones */
@@ -457,6 +471,7 @@ static void run_settle(struct round *round, struct round_job *job)
 {
     const struct rule_ops *rule = round->options.strategy->rule;
 
+    crash_point(CRASH_ROUND_SETTLING);
     copy_agreed(round, job);
     rule->set_members(round->rule, job->members);
     rule->settle(round->rule, job->bytes, CHUNK_VALUES, job->scale, job->to);
@@ -492,6 +507,7 @@ static void settle_done(struct round *round, struct round_job *job)
     round->stats.distance = sqrt(job->squared);
     round->stats.has_distance = true;
     round->phase = PHASE_READY;
+    crash_point(CRASH_ROUND_SETTLED);
 }
 
 /* A late commit: the kept difference of its chunks. */
@@ -508,6 +524,7 @@ static void run_doubt(struct round *round, struct round_job *job)
 static void doubt_done(struct round *round, struct round_job *job)
 {
     CHECK(round->phase == PHASE_SETTLING);
+    crash_point(CRASH_PAIR_DOUBT_SETTLED);
     round_doubt_clear(job->doubt);
     if (job->rc != RC_OK) not_settled(round, job->rc);
     round->phase = round->is_discarding || job->rc != RC_OK ? PHASE_IDLE : PHASE_READY;
@@ -547,6 +564,7 @@ void round_applied(struct round *round)
     CHECK(round->phase == PHASE_READY);
     round->stats.mixed++;
     round->phase = PHASE_IDLE;
+    crash_point(CRASH_ROUND_DONE);
     resolve_doubts(round);
 }
 
@@ -627,6 +645,7 @@ static void obey(struct round *round, const struct command *command)
         break; /* a closed link is reported as such */
     case COMMAND_SNAPSHOT:
         round->is_snapshot_wanted = true;
+        crash_point(CRASH_ROUND_SNAPSHOT_WANTED);
         break;
     case COMMAND_SEND_RANGE:
         send_range(round, command);
