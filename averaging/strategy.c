@@ -263,11 +263,17 @@ static enum rc parse_rule(const char *spec, struct strategy *strategy, struct fa
                      spec, nearest_word(spec, names, count));
 }
 
+/* Groups need who forms one; a pair meets anybody, or one of its neighbours in a graph. */
+static bool suits(const struct exchange_ops *exchange, const struct topology *topology)
+{
+    if (exchange->is_group) return topology_is_grouped(topology);
+    return !topology_is_grouped(topology) && !topology_is_directed(topology);
+}
+
 /* Pairs need the pair exchange, and the other way round; what was not given follows the other. */
 static enum rc match_topology(const struct strategy_specs *specs, const struct method *method,
                               struct strategy *strategy, struct fault *why)
 {
-    bool is_pairs;
     enum rc rc;
 
     strategy->topology = method->topology;
@@ -278,17 +284,19 @@ static enum rc match_topology(const struct strategy_specs *specs, const struct m
     if (strategy->topology_is_default) return RC_OK;
     rc = topology_parse(specs->topology, &strategy->topology, why);
     if (rc != RC_OK) return rc;
-    is_pairs = strategy->topology.kind == TOPOLOGY_PAIRS;
-    if (!is_given(specs->exchange)) {
-        strategy->exchange = is_pairs ? &exchange_pair : &exchange_group;
-    }
-    if (is_pairs == strategy->exchange->is_group) {
+    if (suits(strategy->exchange, &strategy->topology)) return RC_OK;
+    if (topology_is_directed(&strategy->topology)) {
         return fault_set(why, RC_USAGE,
-                         "--topology %s does not go with --exchange %s; use "
-                         "%s",
-                         specs->topology, strategy->exchange->name,
-                         is_pairs ? "--exchange pair" : "--topology pairs");
+                         "--topology %s leads one way, and the %s exchange of %s needs both; use "
+                         "--topology exponential",
+                         specs->topology, strategy->exchange->name, strategy->name);
     }
+    if (is_given(specs->exchange)) {
+        return fault_set(why, RC_USAGE, "--topology %s does not go with --exchange %s; use %s",
+                         specs->topology, strategy->exchange->name,
+                         strategy->exchange->is_group ? "--exchange pair" : "--topology pairs");
+    }
+    strategy->exchange = strategy->exchange->is_group ? &exchange_pair : &exchange_group;
     return RC_OK;
 }
 
@@ -301,21 +309,13 @@ static enum rc match_rule(const struct strategy *strategy, struct fault *why)
                      strategy->name, strategy->rule->name);
 }
 
-static void describe_topology(const struct strategy *strategy, char *text, size_t cap)
+static void describe_topology(const struct strategy *strategy, char text[TOPOLOGY_TEXT])
 {
-    const struct topology *topology = &strategy->topology;
-
-    if (topology->kind == TOPOLOGY_PAIRS) {
-        snprintf(text, cap, "pairs");
-    } else if (topology->kind == TOPOLOGY_GROUPS) {
-        snprintf(text, cap, "groups:%u", topology->group_size);
-    } else if (topology->kind == TOPOLOGY_GRID) {
-        snprintf(text, cap, "grid:%u", topology->group_size);
-    } else if (strategy->topology_is_default) {
-        snprintf(text, cap, "complete up to %d peers, groups:%d beyond", COMPLETE_MAX,
+    if (strategy->topology.kind == TOPOLOGY_COMPLETE && strategy->topology_is_default) {
+        snprintf(text, TOPOLOGY_TEXT, "complete up to %d peers, groups:%d beyond", COMPLETE_MAX,
                  GROUP_DEFAULT);
     } else {
-        snprintf(text, cap, "complete");
+        topology_format(&strategy->topology, text);
     }
 }
 
@@ -357,13 +357,13 @@ static void describe_pace(const struct strategy *strategy, char *text, size_t ca
 
 static void describe(struct strategy *strategy)
 {
-    char topology[64], pace[96], rule[64];
+    char topology[TOPOLOGY_TEXT], pace[96], rule[64];
 
     if (!strategy->is_averaging) {
         snprintf(strategy->text, sizeof strategy->text, "none");
         return;
     }
-    describe_topology(strategy, topology, sizeof topology);
+    describe_topology(strategy, topology);
     describe_pace(strategy, pace, sizeof pace);
     describe_rule(strategy, rule, sizeof rule);
     snprintf(strategy->text, sizeof strategy->text,

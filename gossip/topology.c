@@ -13,8 +13,7 @@
 #include "base/check.h"
 #include "gossip/wire/limits.h"
 
-#define GROUPS_PREFIX "groups:"
-#define GRID_PREFIX   "grid:"
+#include <stdio.h>
 
 /* A member and its place in the order of this round. */
 struct seat {
@@ -22,47 +21,130 @@ struct seat {
     struct peer_id id;
 };
 
-/* `text` follows the colon of `spec`. */
-static enum rc parse_group_size(const char *spec, const char *text, enum topology_kind kind,
-                                struct topology *topology, struct fault *why)
-{
-    uint32_t size = 0;
-    size_t i;
+/* The names without a number; those with one follow in `sized`. */
+static const struct {
+    const char *name;
+    enum topology_kind kind;
+} plain[] = {
+    {"complete", TOPOLOGY_COMPLETE},
+    {"pairs", TOPOLOGY_PAIRS},
+    {"ring", TOPOLOGY_RING},
+    {"torus", TOPOLOGY_TORUS},
+    {"hypercube", TOPOLOGY_HYPERCUBE},
+    {"exponential", TOPOLOGY_EXPONENTIAL},
+    {"one-peer-exponential", TOPOLOGY_ONE_PEER},
+};
 
-    for (i = 0; text[i] >= '0' && text[i] <= '9' && size <= GROUP_MEMBERS_MAX; i++) {
-        size = size * 10 + (uint32_t)(text[i] - '0');
+static const struct {
+    const char *prefix, *number;
+    enum topology_kind kind;
+    uint32_t max;
+} sized[] = {
+    {"groups:", "group size", TOPOLOGY_GROUPS, GROUP_MEMBERS_MAX},
+    {"grid:", "side", TOPOLOGY_GRID, GROUP_MEMBERS_MAX},
+    {"random:", "number of neighbours", TOPOLOGY_RANDOM, TOPOLOGY_DEGREE_MAX},
+};
+
+/* The number of `sized[which]`, that follows the colon and ends `spec` or the part before ",lazy".
+ */
+static enum rc parse_sized(const char *spec, size_t end, size_t which, struct topology *topology,
+                           struct fault *why)
+{
+    size_t begin = strlen(sized[which].prefix), i = begin;
+    uint32_t size = 0;
+
+    for (; i < end && spec[i] >= '0' && spec[i] <= '9' && size <= sized[which].max; i++) {
+        size = size * 10 + (uint32_t)(spec[i] - '0');
     }
-    if (i == 0 || text[i] != '\0' || size < 2 || size > GROUP_MEMBERS_MAX) {
+    if (i == begin || i != end || size < 2 || size > sized[which].max) {
         return fault_set(why, RC_PARSE,
-                         "topology \"%.40s\", column %zu: the %s must be a number from 2 to %d",
-                         spec, (size_t)(text - spec) + 1,
-                         kind == TOPOLOGY_GRID ? "side" : "group size", (int)GROUP_MEMBERS_MAX);
+                         "topology \"%.40s\", column %zu: the %s must be a number from 2 to %u",
+                         spec, begin + 1, sized[which].number, sized[which].max);
     }
-    *topology = (struct topology){.kind = kind, .group_size = size};
+    *topology = (struct topology){.kind = sized[which].kind};
+    if (topology->kind == TOPOLOGY_RANDOM) {
+        topology->degree = size;
+    } else {
+        topology->group_size = size;
+    }
     return RC_OK;
+}
+
+static enum rc parse_name(const char *spec, size_t end, struct topology *topology,
+                          struct fault *why)
+{
+    for (size_t i = 0; i < ARRAY_COUNT(plain); i++) {
+        if (strlen(plain[i].name) != end || strncmp(spec, plain[i].name, end) != 0) continue;
+        *topology = (struct topology){.kind = plain[i].kind};
+        return RC_OK;
+    }
+    for (size_t i = 0; i < ARRAY_COUNT(sized); i++) {
+        if (strncmp(spec, sized[i].prefix, strlen(sized[i].prefix)) != 0) continue;
+        return parse_sized(spec, end, i, topology, why);
+    }
+    return fault_set(why, RC_PARSE,
+                     "topology \"%.32s\", column 1: unknown; known are complete, groups:SIZE, "
+                     "grid:SIZE, pairs, ring, torus, hypercube, exponential, one-peer-exponential, "
+                     "random:DEGREE",
+                     spec);
 }
 
 enum rc topology_parse(const char *spec, struct topology *topology, struct fault *why)
 {
+    static const char lazy[] = ",lazy";
+    struct topology parsed;
+    size_t end;
+    enum rc rc;
+
     CHECK(spec != NULL && topology != NULL);
-    if (strcmp(spec, "complete") == 0) {
-        *topology = (struct topology){.kind = TOPOLOGY_COMPLETE};
-        return RC_OK;
+    end = strcspn(spec, ",");
+    if (spec[end] != '\0' && strcmp(spec + end, lazy) != 0) {
+        return fault_set(why, RC_PARSE, "topology \"%.40s\", column %zu: expected \"%s\"", spec,
+                         end + 1, lazy);
     }
-    if (strcmp(spec, "pairs") == 0) {
-        *topology = (struct topology){.kind = TOPOLOGY_PAIRS};
-        return RC_OK;
+    rc = parse_name(spec, end, &parsed, why);
+    if (rc != RC_OK) return rc;
+    parsed.is_lazy = spec[end] != '\0';
+    if (parsed.is_lazy && !topology_is_graph(&parsed)) {
+        return fault_set(why, RC_PARSE,
+                         "topology \"%.40s\", column %zu: only graphs have lazy weights: ring, "
+                         "torus, hypercube, exponential, one-peer-exponential, random:DEGREE",
+                         spec, end + 1);
     }
-    if (strncmp(spec, GROUPS_PREFIX, strlen(GROUPS_PREFIX)) == 0) {
-        return parse_group_size(spec, spec + strlen(GROUPS_PREFIX), TOPOLOGY_GROUPS, topology, why);
+    *topology = parsed;
+    return RC_OK;
+}
+
+void topology_format(const struct topology *topology, char text[TOPOLOGY_TEXT])
+{
+    const char *lazy = topology->is_lazy ? ",lazy" : "";
+
+    for (size_t i = 0; i < ARRAY_COUNT(plain); i++) {
+        if (plain[i].kind != topology->kind) continue;
+        snprintf(text, TOPOLOGY_TEXT, "%s%s", plain[i].name, lazy);
+        return;
     }
-    if (strncmp(spec, GRID_PREFIX, strlen(GRID_PREFIX)) == 0) {
-        return parse_group_size(spec, spec + strlen(GRID_PREFIX), TOPOLOGY_GRID, topology, why);
+    for (size_t i = 0; i < ARRAY_COUNT(sized); i++) {
+        if (sized[i].kind != topology->kind) continue;
+        snprintf(text, TOPOLOGY_TEXT, "%s%u%s", sized[i].prefix,
+                 topology->kind == TOPOLOGY_RANDOM ? topology->degree : topology->group_size, lazy);
     }
-    return fault_set(why, RC_PARSE,
-                     "topology \"%.32s\", column 1: unknown; known are complete, groups:SIZE, "
-                     "grid:SIZE, pairs",
-                     spec);
+}
+
+bool topology_is_grouped(const struct topology *topology)
+{
+    return topology->kind == TOPOLOGY_COMPLETE || topology->kind == TOPOLOGY_GROUPS ||
+           topology->kind == TOPOLOGY_GRID;
+}
+
+bool topology_is_graph(const struct topology *topology)
+{
+    return !topology_is_grouped(topology) && topology->kind != TOPOLOGY_PAIRS;
+}
+
+bool topology_is_directed(const struct topology *topology)
+{
+    return topology->kind == TOPOLOGY_ONE_PEER;
 }
 
 static int seat_compare(const void *a, const void *b)

@@ -12,16 +12,53 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum topology_kind { TOPOLOGY_COMPLETE, TOPOLOGY_GROUPS, TOPOLOGY_PAIRS, TOPOLOGY_GRID };
+/* The first four say who forms a group in a round. The others are graphs over the members, numbered
+ * by their ids' order; rows of their mixing matrices: gossip/graph.h.
+ *
+ *  ring         i +- 1
+ *  torus        a grid that wraps around: r x c where n has a divisor r with c <= 2 r, else rows of
+ *               about sqrt(n) with a shorter last one. A side of two gives one neighbour, not two.
+ *  hypercube    i xor 2^b; where n is no power of two the edges to places that nobody has are left
+ *               out (the incomplete hypercube of Katseff 1988: connected at any n)
+ *  exponential  i +- 2^k; pushed: to i + 2^k
+ *  one-peer-exponential  in round t to i + 2^(t mod ceil(log2 n)) alone; directed
+ *  random:K     K neighbours each, drawn by the run's id: connected, the same at all peers, and
+ *               nearly the same after a member came or went. K odd and n odd: one member has K - 1.
+ */
+enum topology_kind {
+    TOPOLOGY_COMPLETE,
+    TOPOLOGY_GROUPS,
+    TOPOLOGY_PAIRS,
+    TOPOLOGY_GRID,
+    TOPOLOGY_RING,
+    TOPOLOGY_TORUS,
+    TOPOLOGY_HYPERCUBE,
+    TOPOLOGY_EXPONENTIAL,
+    TOPOLOGY_ONE_PEER,
+    TOPOLOGY_RANDOM
+};
+
+enum { TOPOLOGY_DEGREE_MAX = 64, TOPOLOGY_TEXT = 48 };
 
 struct topology {
     enum topology_kind kind;
     uint32_t group_size; /* of TOPOLOGY_GROUPS; of TOPOLOGY_GRID: the longest side */
+    uint32_t degree;     /* of TOPOLOGY_RANDOM: neighbours of each */
+    bool is_lazy; /* of graphs: (I + W)/2 instead of W: no eigenvalue below 0, half the gap */
 };
 
-/** `complete`, `groups:SIZE`, `grid:SIZE`, `pairs`. RC_PARSE names the column and the known names.
- */
+/** `complete`, `groups:SIZE`, `grid:SIZE`, `pairs`, `ring`, `torus`, `hypercube`, `exponential`,
+ * `one-peer-exponential`, `random:DEGREE`; graphs also as `NAME,lazy`. RC_PARSE names the column
+ * and the known names. */
 MUST_USE enum rc topology_parse(const char *spec, struct topology *topology, struct fault *why);
+/** As it is spelt, into `text`. */
+void topology_format(const struct topology *topology, char text[TOPOLOGY_TEXT]);
+/** It says who forms a group in a round: complete, groups, grid. */
+bool topology_is_grouped(const struct topology *topology);
+/** It says who is whose neighbour, for longer than a round: ring to random:K. */
+bool topology_is_graph(const struct topology *topology);
+/** Edges lead one way only: one-peer-exponential. */
+bool topology_is_directed(const struct topology *topology);
 /** Who forms a group with `self` in round `round`, self included, in the order in which they may
  *  propose: by BLAKE2b(run id, round, id). `members` sorted, includes self. Returns the count
  *  (<= max). COMPLETE: all, as long as they fit `max` and GROUP_MEMBERS_MAX, else groups as large

@@ -232,7 +232,9 @@ const struct option_row option_rows[] = {
     {"averaging", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", "local-sgd", 0, 0,
      "none or local-sgd:H=16; each flag below replaces one part of it", false},
     {"topology", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
-     "with whom: complete, groups:SIZE or pairs (default by method)", false},
+     "with whom: complete, groups:SIZE, grid:SIZE, pairs, or a graph: ring, torus, hypercube, "
+     "exponential, one-peer-exponential, random:DEGREE (default by method)",
+     false},
     {"exchange", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
      "how chunks travel: group or pair (default by method)", false},
     {"codec", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,

@@ -199,7 +199,7 @@ static void print_table(const struct json *summary, const char *out)
 /* Coordinates of the averaging method, as they are in force. */
 struct method {
     struct strategy strategy;
-    char topology[32];
+    char topology[TOPOLOGY_TEXT];
 };
 
 static enum rc method_parse(const struct options *options, struct method *method, struct fault *why)
@@ -212,17 +212,12 @@ static enum rc method_parse(const struct options *options, struct method *method
         .rule = options_text(options, "rule"),
         .pace = options_text(options, "pace"),
     };
-    static const char *const names[] = {
-        [TOPOLOGY_COMPLETE] = "complete", [TOPOLOGY_GROUPS] = "groups", [TOPOLOGY_PAIRS] = "pairs"};
     const enum rc rc = strategy_parse(&specs, &method->strategy, why);
     if (rc != RC_OK) return rc;
-    const struct topology *topology = &method->strategy.topology;
-    if (!method->strategy.is_averaging) {
-        snprintf(method->topology, sizeof method->topology, "none");
-    } else if (topology->kind == TOPOLOGY_GROUPS) {
-        snprintf(method->topology, sizeof method->topology, "groups:%u", topology->group_size);
+    if (method->strategy.is_averaging) {
+        topology_format(&method->strategy.topology, method->topology);
     } else {
-        snprintf(method->topology, sizeof method->topology, "%s", names[topology->kind]);
+        snprintf(method->topology, sizeof method->topology, "none");
     }
     return RC_OK;
 }

@@ -94,6 +94,11 @@ static void wrong_specs_say_what_and_where(void **state)
         {{.rule = "nestrov"}, RC_PARSE, "did you mean nesterov"},
         {{.topology = "pairs", .exchange = "group"}, RC_USAGE, "--exchange pair"},
         {{.topology = "complete", .exchange = "pair"}, RC_USAGE, "--topology pairs"},
+        {{.topology = "ring", .exchange = "group"}, RC_USAGE, "--exchange pair"},
+        {{.topology = "one-peer-exponential", .averaging = "ad-psgd"}, RC_USAGE, "one way"},
+        {{.topology = "random:1"}, RC_PARSE, "column 8"},
+        {{.topology = "pairs,lazy"}, RC_PARSE, "column 6"},
+        {{.topology = "ring,lazier"}, RC_PARSE, "column 5"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -35,6 +35,28 @@ static void known_topologies_are_parsed(void **state)
     assert_int_equal(topology_parse("groups:8", &topology, NULL), RC_OK);
     assert_int_equal(topology.kind, TOPOLOGY_GROUPS);
     assert_int_equal(topology.group_size, 8);
+    assert_int_equal(topology_parse("random:8,lazy", &topology, NULL), RC_OK);
+    assert_int_equal(topology.kind, TOPOLOGY_RANDOM);
+    assert_int_equal(topology.degree, 8);
+    assert_true(topology.is_lazy);
+}
+
+/* What is written is what is read. */
+static void topologies_are_spelt_as_they_are_parsed(void **state)
+{
+    static const char *const specs[] = {
+        "complete",   "groups:64", "grid:5",      "pairs",          "ring",
+        "torus,lazy", "hypercube", "exponential", "random:64,lazy", "one-peer-exponential,lazy"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(specs); i++) {
+        struct topology topology;
+        char text[TOPOLOGY_TEXT];
+
+        assert_int_equal(topology_parse(specs[i], &topology, NULL), RC_OK);
+        topology_format(&topology, text);
+        assert_string_equal(text, specs[i]);
+    }
 }
 
 /* A misspelt topology names the column and what there is, and changes nothing. */
@@ -245,6 +267,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(known_topologies_are_parsed),
+        cmocka_unit_test(topologies_are_spelt_as_they_are_parsed),
         cmocka_unit_test(unknown_topologies_are_refused_with_a_reason),
         cmocka_unit_test(groups_partition_the_swarm_and_everyone_agrees),
         cmocka_unit_test(complete_is_everyone_while_they_fit),
