@@ -35,7 +35,8 @@ struct rule; /* one peer's state of one rule */
 
 struct rule_ops {
     const char *name;
-    bool is_outer; /* keeps an anchor between rounds: for group exchanges alone */
+    bool is_outer;  /* keeps an anchor that a group agrees on: for group exchanges alone */
+    bool is_paired; /* keeps an anchor of the peer's own: for pair exchanges alone */
     /** Memory for planes of `values`; `settings` may be NULL for the mean. NULL: memory is short.
      */
     struct rule *(*create)(size_t values, const struct rule_settings *settings);
@@ -67,6 +68,13 @@ struct rule_ops {
      *  differences are exact negatives. `bitmap`: one bit a chunk of chunk_values. */
     void (*settle)(struct rule *rule, const uint8_t *bitmap, size_t chunk_values, float scale,
                    float *difference);
+    /** In place of settle, when a pair round's outcome is not known: into `difference` goes what
+     *  rule_commit_late() wants, and the rule's state stays as it was. NULL: settle() with scale 1
+     *  does that. */
+    void (*doubt)(struct rule *rule, const uint8_t *bitmap, size_t chunk_values, float *difference);
+    /** Such a round was committed after all; `difference` is rule_commit_late()'s, and becomes what
+     *  is added to the model. NULL: it is that already. */
+    void (*late)(struct rule *rule, float *difference);
     /** Before settle: what all members agreed on, the same bits for each, into out: [values]. False
      *  unless every range is agreed; `out` is then unspecified. NULL: this rule cannot say. */
     bool (*agreed)(const struct rule *rule, float *out);
@@ -77,6 +85,11 @@ struct rule_ops {
 
 extern const struct rule_ops rule_mean;
 extern const struct rule_ops rule_nesterov, rule_block, rule_slow_momentum, rule_elastic;
+extern const struct rule_ops rule_heavy_ball;
+
+/** rule_heavy_ball: with a rate below this the peers of a swarm of any size come together in mean
+ *  square (two peers bear more); `momentum` in [0, 1). */
+float heavy_ball_rate_max(float momentum);
 
 /* Ranges begin at a multiple of this and end at one or at the plane's end; chunks do. */
 enum { RULE_GRAIN = 64 };

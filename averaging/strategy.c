@@ -259,7 +259,7 @@ static enum rc parse_rule(const char *spec, struct strategy *strategy, struct fa
     }
     return fault_set(why, RC_PARSE,
                      "--rule %s: column 1: unknown rule; did you mean %s? known: mean, nesterov, "
-                     "slow-momentum, block, elastic",
+                     "slow-momentum, block, elastic, heavy-ball",
                      spec, nearest_word(spec, names, count));
 }
 
@@ -302,6 +302,22 @@ static enum rc match_topology(const struct strategy_specs *specs, const struct m
 
 static enum rc match_rule(const struct strategy *strategy, struct fault *why)
 {
+    const struct rule_settings *settings = &strategy->rule_settings;
+
+    if (strategy->rule->is_paired && strategy->exchange->is_group) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: rule %s is a step that two peers take together; use "
+                         "--exchange pair, or rule nesterov",
+                         strategy->name, strategy->rule->name);
+    }
+    if (strategy->rule == &rule_heavy_ball &&
+        settings->rate >= heavy_ball_rate_max(settings->momentum)) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: with lr %g and momentum %g peers drift apart instead of "
+                         "coming together; lr must be below 2 (1 - momentum^2), here %.3g",
+                         strategy->name, (double)settings->rate, (double)settings->momentum,
+                         (double)heavy_ball_rate_max(settings->momentum));
+    }
     if (!strategy->rule->is_outer || strategy->exchange->is_group) return RC_OK;
     return fault_set(why, RC_USAGE,
                      "--averaging %s: rule %s steps from an anchor that a whole group agrees on, "
@@ -323,7 +339,7 @@ static void describe_rule(const struct strategy *strategy, char *text, size_t ca
 {
     const struct rule_settings *settings = &strategy->rule_settings;
 
-    if (!strategy->rule->is_outer) {
+    if (!strategy->rule->is_outer && !strategy->rule->is_paired) {
         snprintf(text, cap, "%s", strategy->rule->name);
     } else if (strategy->rule == &rule_elastic && settings->share > 0) {
         snprintf(text, cap, "elastic pull %g", (double)settings->share);

@@ -22,6 +22,10 @@
     {                                                                                              \
         .rate = 0.9f                                                                               \
     }
+#define OUTER_HEAVY_BALL                                                                           \
+    {                                                                                              \
+        .rate = 0.7f, .momentum = 0.5f, .has_momentum = true                                       \
+    }
 #define STEPS_H                                                                                    \
     {                                                                                              \
         .key = "H", .kind = SETTING_EVERY                                                          \
@@ -129,6 +133,19 @@ static const struct method methods[] = {
                   {.key = "rho", .kind = SETTING_SHARE, .min = 1e-6, .max = 1}},
      .help = "easgd       springs to a centre that all keep, every tau steps (10): tau=N, beta=X "
              "(0.9), or rho=X, a peer's own pull (beta/n)   Zhang et al. 2014, arXiv:1412.6651"},
+    {.name = "noloco",
+     .is_averaging = true,
+     .waits = true,
+     .every_steps = 50,
+     .exchange = &exchange_pair,
+     .rule = &rule_heavy_ball,
+     .rule_settings = OUTER_HEAVY_BALL,
+     .topology = {.kind = TOPOLOGY_PAIRS},
+     .settings = {STEPS_H,
+                  {.key = "lr", .kind = SETTING_RATE, .min = 1e-6, .max = 2},
+                  {.key = "momentum", .kind = SETTING_MOMENTUM, .min = 0, .max = 0.999}},
+     .help = "noloco      diloco's outer step between two at a time, every H steps (50): H=N, lr=X "
+             "(0.7), momentum=X (0.5)   Kolehmainen et al. 2025, arXiv:2506.10911"},
 };
 
 const struct method *method_at(size_t index)
@@ -147,6 +164,7 @@ const struct rule_ops *rule_at(size_t index, struct rule_settings *settings)
         {&rule_slow_momentum, OUTER_SLOW},
         {&rule_block, OUTER_BLOCK},
         {&rule_elastic, OUTER_ELASTIC},
+        {&rule_heavy_ball, OUTER_HEAVY_BALL},
     };
 
     if (index >= ARRAY_COUNT(rules)) return NULL;

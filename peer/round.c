@@ -474,7 +474,11 @@ static void run_settle(struct round *round, struct round_job *job)
     crash_point(CRASH_ROUND_SETTLING);
     copy_agreed(round, job);
     rule->set_members(round->rule, job->members);
-    rule->settle(round->rule, job->bytes, CHUNK_VALUES, job->scale, job->to);
+    if (job->doubt != NULL && rule->doubt != NULL) {
+        rule->doubt(round->rule, job->bytes, CHUNK_VALUES, job->to);
+    } else {
+        rule->settle(round->rule, job->bytes, CHUNK_VALUES, job->scale, job->to);
+    }
     job->squared = squared_norm(job->to, round->options.parameters);
     if (job->doubt == NULL) job->rc = put_difference(round);
 }
@@ -513,11 +517,13 @@ static void settle_done(struct round *round, struct round_job *job)
 /* A late commit: the kept difference of its chunks. */
 static void run_doubt(struct round *round, struct round_job *job)
 {
+    const struct rule_ops *rule = round->options.strategy->rule;
     const struct round_doubt *doubt = job->doubt;
 
     memcpy(round->difference, doubt->difference, round->options.values * sizeof(float));
     rule_commit_late(round->difference, round->options.values, doubt->bitmap, CHUNK_VALUES,
                      doubt->scale);
+    if (rule->late != NULL) rule->late(round->rule, round->difference);
     job->rc = put_difference(round);
 }
 
@@ -542,7 +548,7 @@ static void resolve_doubts(struct round *round)
         job->doubt = &round->doubts[i];
         job->doubt->is_settling = true;
         round->phase = PHASE_SETTLING;
-        round_job_submit(round, job);
+        round_settle_submit(round, job); /* the rule's state may change with it */
     }
 }
 

@@ -22,6 +22,7 @@ static const char *const methods[] = {
     "easgd:tau=4",
     "easgd:tau=4,rho=0.2",
     "diloco:H=4,lr=1,momentum=0",
+    "noloco:H=4",
 };
 
 static struct cluster *start(struct cluster_options options, uint64_t seed, const char *averaging)
