@@ -11,7 +11,8 @@
  * The phase says what the buffers hold. The exchange may already form the next round while this
  * one settles; its snapshot then waits for IDLE, and what arrives meanwhile is held.
  *
- * Memory, job plumbing and rounds in doubt are in round_life.c: they look at no value.
+ * What the jobs compute is in round_lane.c. Memory, job plumbing and rounds in doubt are in
+ * round_life.c: they look at no value.
  */
 #include "peer/round_internal.h"
 
@@ -67,58 +68,6 @@ void round_on_snapshot(struct round *round, enum rc rc)
 }
 
 /* ---- 3, 4: what the neighbours are told, encoded ---- */
-
-/* A chunk that the device has encoded; `own` is what others will decode. */
-static enum rc encoded_there(struct round *round, uint32_t chunk, struct blob *blob)
-{
-    struct snapshot *snapshot = round->options.snapshot;
-    struct range range = round_chunk_range(round, chunk);
-    size_t count = 0;
-    const uint8_t *bytes = snapshot->ops->chunk(snapshot, chunk, &count);
-
-    CHECK(count == blob->count);
-    memcpy(blob->bytes, bytes, count);
-    return round->codec->decode(bytes, count, round->own + range.first, range.count);
-}
-
-static enum rc encode_here(struct round *round, uint32_t chunk, struct blob *blob)
-{
-    struct range range = round_chunk_range(round, chunk);
-
-    round->codec->encode(round->snapshot + range.first, range.count, blob->bytes);
-    if (round->codec->is_lossless) return RC_OK;
-    return round->codec->decode(blob->bytes, blob->count, round->own + range.first, range.count);
-}
-
-static void run_encode(struct round *round, struct round_job *job)
-{
-    struct rule_view view = {round->own, round->options.values};
-    struct snapshot *snapshot = round->options.snapshot;
-
-    if (snapshot != NULL) {
-        job->rc = snapshot->ops->fetch(snapshot);
-    } else {
-        job->rc = floats_are_finite(round->snapshot, round->options.values) ? RC_OK : RC_NONFINITE;
-    }
-    for (uint32_t chunk = 0; chunk < round->chunks && job->rc == RC_OK; chunk++) {
-        struct range range = round_chunk_range(round, chunk);
-        struct blob *blob = round->spare[chunk];
-
-        round->spare[chunk] = NULL; /* chunks keep their sizes */
-        if (blob == NULL) blob = blob_create(round->codec->encoded_bytes(range.count));
-        if (blob == NULL) {
-            job->rc = RC_NOMEM;
-            break;
-        }
-        job->rc =
-            snapshot != NULL ? encoded_there(round, chunk, blob) : encode_here(round, chunk, blob);
-        CHECK(round->offer[chunk] == NULL);
-        round->offer[chunk] = blob;
-        crash_point(CRASH_ROUND_CHUNK_ENCODED);
-    }
-    if (job->replaced != round->forgotten) round->options.strategy->rule->forget(round->rule);
-    round->options.strategy->rule->begin(round->rule, &view);
-}
 
 static void encode_done(struct round *round, struct round_job *job)
 {
@@ -213,26 +162,6 @@ void round_on_data(struct round *round, struct peer_id from, const struct inner_
     }
 }
 
-static void run_decode(struct round *round, struct round_job *job)
-{
-    const struct rule_ops *rule = round->options.strategy->rule;
-    struct range range = round_chunk_range(round, job->chunk.chunk);
-
-    if (round->ops->is_group) job->hash = hash_of(job->body, job->body_count);
-    job->rc = round->codec->decode(job->body, job->body_count, round->scratch, range.count);
-    if (job->rc != RC_OK) return;
-    if (job->chunk.kind == DATA_MEAN) {
-        job->rc = rule->agree(round->rule, range, round->scratch);
-        crash_point(CRASH_GROUP_MEAN_AGREED);
-        return;
-    }
-    job->rc = rule->absorb(round->rule, range, job->weight, round->scratch);
-    crash_point(CRASH_ROUND_CHUNK_ABSORBED);
-    if (job->rc == RC_OK && !round->ops->is_group) {
-        job->distance = rule->squared_distance(round->rule, range);
-    }
-}
-
 static void decode_done(struct round *round, struct round_job *job)
 {
     if (job->generation != round->generation) return;
@@ -258,17 +187,6 @@ static void absorb_own(struct round *round, const struct command *command)
     round_job_submit(round, job);
 }
 
-static void run_own(struct round *round, struct round_job *job)
-{
-    for (uint32_t chunk = job->first; chunk < job->first + job->count; chunk++) {
-        struct range range = round_chunk_range(round, chunk);
-
-        job->rc = round->options.strategy->rule->absorb(round->rule, range, job->weight,
-                                                        round->own + range.first);
-        if (job->rc != RC_OK) return;
-    }
-}
-
 static void own_done(struct round *round, struct round_job *job)
 {
     crash_point(CRASH_GROUP_OWN_ABSORBED);
@@ -290,20 +208,6 @@ static void reduce(struct round *round, const struct command *command)
     }
     job->first = command->first;
     round_job_submit(round, job);
-}
-
-/* What the owner installs is the decoded form of what it sends, so that all hold the same. */
-static void run_reduce(struct round *round, struct round_job *job)
-{
-    const struct rule_ops *rule = round->options.strategy->rule;
-    struct range range = round_chunk_range(round, job->first);
-
-    job->rc = rule->reduce(round->rule, range, round->scratch);
-    if (job->rc != RC_OK) return;
-    round->codec->encode(round->scratch, range.count, job->blob->bytes);
-    job->hash = hash_of(job->blob->bytes, job->blob->count);
-    job->rc = round->codec->decode(job->blob->bytes, job->blob->count, round->scratch, range.count);
-    if (job->rc == RC_OK) job->rc = rule->agree(round->rule, range, round->scratch);
 }
 
 static void reduce_done(struct round *round, struct round_job *job)
@@ -426,63 +330,6 @@ static void round_over(struct round *round, const struct command_over *over)
     }
 }
 
-/* On its way to the device while training goes on. */
-static enum rc put_difference(struct round *round)
-{
-    struct snapshot *snapshot = round->options.snapshot;
-
-    if (snapshot == NULL) return RC_OK;
-    return snapshot->ops->put(snapshot, round->difference, round->options.values);
-}
-
-/* In several sums side by side, which a processor can add up at once. */
-static double squared_norm(const float *values, size_t count)
-{
-    double sums[16] = {0.0}, total = 0.0;
-    size_t whole = count - count % ARRAY_COUNT(sums);
-
-    for (size_t i = 0; i < whole; i += ARRAY_COUNT(sums)) {
-        for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
-            sums[j] += (double)values[i + j] * (double)values[i + j];
-        }
-    }
-    for (size_t i = whole; i < count; i++) {
-        sums[0] += (double)values[i] * (double)values[i];
-    }
-    for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
-        total += sums[j];
-    }
-    return total;
-}
-
-/* For whoever joins: without memory for it they get another plane. */
-static void copy_agreed(struct round *round, struct round_job *job)
-{
-    const struct rule_ops *rule = round->options.strategy->rule;
-
-    if (!job->keeps_agreed || rule->agreed == NULL) return;
-    job->agreed = mem_aligned(round->options.values * sizeof(float));
-    if (job->agreed == NULL || rule->agreed(round->rule, job->agreed)) return;
-    mem_free(job->agreed);
-    job->agreed = NULL;
-}
-
-static void run_settle(struct round *round, struct round_job *job)
-{
-    const struct rule_ops *rule = round->options.strategy->rule;
-
-    crash_point(CRASH_ROUND_SETTLING);
-    copy_agreed(round, job);
-    rule->set_members(round->rule, job->members);
-    if (job->doubt != NULL && rule->doubt != NULL) {
-        rule->doubt(round->rule, job->bytes, CHUNK_VALUES, job->to);
-    } else {
-        rule->settle(round->rule, job->bytes, CHUNK_VALUES, job->scale, job->to);
-    }
-    job->squared = squared_norm(job->to, round->options.parameters);
-    if (job->doubt == NULL) job->rc = put_difference(round);
-}
-
 /* The device has failed: training will not go on either. */
 static void not_settled(struct round *round, enum rc rc)
 {
@@ -512,19 +359,6 @@ static void settle_done(struct round *round, struct round_job *job)
     round->stats.has_distance = true;
     round->phase = PHASE_READY;
     crash_point(CRASH_ROUND_SETTLED);
-}
-
-/* A late commit: the kept difference of its chunks. */
-static void run_doubt(struct round *round, struct round_job *job)
-{
-    const struct rule_ops *rule = round->options.strategy->rule;
-    const struct round_doubt *doubt = job->doubt;
-
-    memcpy(round->difference, doubt->difference, round->options.values * sizeof(float));
-    rule_commit_late(round->difference, round->options.values, doubt->bitmap, CHUNK_VALUES,
-                     doubt->scale);
-    if (rule->late != NULL) rule->late(round->rule, round->difference);
-    job->rc = put_difference(round);
 }
 
 static void doubt_done(struct round *round, struct round_job *job)
@@ -575,36 +409,6 @@ void round_applied(struct round *round)
 }
 
 /* ---- what the exchange says, done ---- */
-
-void round_job_run(struct job *base)
-{
-    struct round_job *job = (struct round_job *)base;
-    struct round *round = job->round;
-
-    switch (job->work) {
-    case WORK_ENCODE:
-        run_encode(round, job);
-        break;
-    case WORK_DECODE:
-        run_decode(round, job);
-        break;
-    case WORK_OWN:
-        run_own(round, job);
-        break;
-    case WORK_REDUCE:
-        run_reduce(round, job);
-        break;
-    case WORK_SETTLE:
-        run_settle(round, job);
-        break;
-    case WORK_CANCEL:
-        round->options.strategy->rule->cancel(round->rule);
-        break;
-    case WORK_DOUBT:
-        run_doubt(round, job);
-        break;
-    }
-}
 
 void round_job_done(struct job *base)
 {

@@ -1,7 +1,8 @@
 /*
- * round_internal: what the two files of a round share; private to peer/round*.c.
+ * round_internal: what the files of a round share; private to peer/round*.c.
  *
  *   round.c       the journey of a tensor: every stage, in order
+ *   round_lane.c  what the stages' jobs do, in the exchange lane
  *   round_life.c  memory, job plumbing, rounds in doubt, what the exchange is told from outside
  */
 #ifndef GRAPEVINE_PEER_ROUND_INTERNAL_H
@@ -105,9 +106,11 @@ struct round {
 /* round.c */
 /** Do what the exchange said; after every call into it. */
 void round_obey(struct round *round);
-/** The two ends of every job: in the lane, and back on the loop. */
-void round_job_run(struct job *job);
+/** A job is done: back on the loop. */
 void round_job_done(struct job *job);
+
+/* round_lane.c */
+void round_job_run(struct job *job);
 
 /* round_life.c */
 uint64_t round_now(const struct round *round);
