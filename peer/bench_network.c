@@ -218,6 +218,7 @@ struct sessions {
     struct swarm_secret swarm;
     struct static_key keys[2];
     struct secure *both[2];
+    struct aes_gcm *fast;
 };
 
 static enum rc sessions_make(struct env *env, uint32_t suite, struct sessions *sessions)
@@ -229,6 +230,7 @@ static enum rc sessions_make(struct env *env, uint32_t suite, struct sessions *s
     enum rc rc = RC_OK;
 
     swarm_secret_derive("bench", NULL, &sessions->swarm);
+    sessions->fast = aes_gcm_create();
     for (int i = 0; i < 2; i++) {
         env->ops->entropy(env, seed, sizeof seed);
         static_key_from_seed(seed, &sessions->keys[i]);
@@ -236,7 +238,8 @@ static enum rc sessions_make(struct env *env, uint32_t suite, struct sessions *s
                                              .swarm = &sessions->swarm,
                                              .key = &sessions->keys[i],
                                              .payload = (const uint8_t *)"",
-                                             .payload_bytes = 0};
+                                             .payload_bytes = 0,
+                                             .fast = sessions->fast};
         env->ops->entropy(env, options[i].ephemeral_seed, SECRET_BYTES);
         both[i] = secure_create(&options[i]);
         if (both[i] == NULL) rc = RC_NOMEM;
@@ -313,6 +316,7 @@ out:
     blob_unref(sender->held);
     secure_destroy(sessions.both[0]);
     secure_destroy(sessions.both[1]);
+    aes_gcm_destroy(sessions.fast);
     return rc;
 }
 

@@ -86,6 +86,7 @@ void links_destroy(struct links *links)
     links_seals_clear(links);
     memset(&links->key, 0, sizeof links->key);
     gate_destroy(links->gate);
+    aes_gcm_destroy(links->aes);
     mem_free(links);
 }
 

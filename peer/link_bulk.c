@@ -67,6 +67,14 @@ static bool is_for_observing(const struct links *links, const struct link *link)
     return links->options.hello.role == HELLO_OBSERVER || link->remote.role == HELLO_OBSERVER;
 }
 
+/* Not sooner: many a peer of a simulation never needs it. */
+static const struct aes_gcm *fast_cipher(struct links *links)
+{
+    if (!links->has_aes) links->aes = aes_gcm_create();
+    links->has_aes = true;
+    return links->aes;
+}
+
 static struct bulk *bulk_add(struct links *links, struct link *link, uint64_t number,
                              enum bulk_state state)
 {
@@ -78,8 +86,8 @@ static struct bulk *bulk_add(struct links *links, struct link *link, uint64_t nu
     }
     bulk = mem_alloc(sizeof *bulk);
     if (bulk == NULL) return NULL;
-    bulk->send = sealer_create();
-    bulk->receive = sealer_create();
+    bulk->send = sealer_create(fast_cipher(links));
+    bulk->receive = sealer_create(fast_cipher(links));
     if (bulk->send == NULL || bulk->receive == NULL) {
         sealer_destroy(bulk->send);
         sealer_destroy(bulk->receive);

@@ -134,7 +134,9 @@ struct links {
     struct blob *data_frame; /* during on_data: what holds the body; NULL: nothing that lasts */
     struct static_key key;
     struct peer_id self;
-    struct gate *gate; /* knows of accepted links until they are proved */
+    struct aes_gcm *aes; /* of bulk connections, made with the first of them; NULL: libsodium */
+    bool has_aes;        /* it was tried */
+    struct gate *gate;   /* knows of accepted links until they are proved */
     struct links_counts counts;
 };
 

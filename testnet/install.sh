@@ -9,6 +9,8 @@ packages=(
     libuv1-dev libsodium-dev libmsgpack-dev libopenblas-openmp-dev libdnnl-dev
     libjansson-dev libinih-dev zlib1g-dev libpng-dev libmicrohttpd-dev dataset-fashion-mnist
 )
+# It exists for this kind of processor only; without it libsodium does its work, more slowly.
+[ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ] || packages+=(libipsec-mb-dev)
 test_packages=(libcmocka-dev clang clang-format libclang-rt-14-dev shellcheck binutils python3-onnx)
 
 agreed=$([ "$(id -u)" = 0 ] && echo yes || echo no)

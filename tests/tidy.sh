@@ -54,7 +54,8 @@ BEGIN {
 
     # Third-party headers: where each may be included (a regular expression over paths).
     home["uv.h"] = "^peer/env/uv_"
-    home["sodium.h"] = "^(gossip/wire/(secure|noise|sealer|attach)[a-z_]*[.]c|base/hash[.]c)$"
+    home["intel-ipsec-mb.h"] = "^gossip/wire/aes_gcm[.]c$"
+    home["sodium.h"] = "^(gossip/wire/(secure|noise|sealer|attach|aes_gcm)[a-z_]*[.]c|base/hash[.]c)$"
     home["msgpack.h"] = "^gossip/wire/[a-z_]*[.]c$"
     home["jansson.h"] = "^replica/json[.]c$"
     home["png.h"] = "^replica/image_file[.]c$"

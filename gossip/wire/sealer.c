@@ -1,8 +1,9 @@
 /*
- * Record ciphers: AES-256-GCM and ChaCha20-Poly1305-IETF of libsodium, with counter nonces: the
- * derived IV with the record's number XORed into its last 8 bytes. The number is implicit, so a
- * record replayed, dropped, reordered or reflected fails its tag. Any thread: a sealer that has its
- * key is only read.
+ * Record ciphers: AES-256-GCM and ChaCha20-Poly1305-IETF of libsodium (the former of libipsec-mb
+ * where there is one, see aes_gcm.h; the bytes are the same), with counter nonces: the derived IV
+ * with the record's number XORed into its last 8 bytes. The number is implicit, so a record
+ * replayed, dropped, reordered or reflected fails its tag. Any thread: a sealer that has its key is
+ * only read.
  */
 #include "gossip/wire/sealer.h"
 
@@ -22,10 +23,16 @@ _Static_assert(RECORD_TAG_BYTES == crypto_aead_aes256gcm_ABYTES &&
                    SEALER_ROOT_BYTES == crypto_aead_aes256gcm_KEYBYTES &&
                    SEALER_ROOT_BYTES == crypto_aead_chacha20poly1305_ietf_KEYBYTES,
                "the suites have equal sizes");
+_Static_assert(sizeof(crypto_aead_aes256gcm_state) <= sizeof(struct aes_gcm_schedule) &&
+                   AES_GCM_KEY_BYTES == crypto_aead_aes256gcm_KEYBYTES &&
+                   AES_GCM_NONCE_BYTES == crypto_aead_aes256gcm_NPUBBYTES &&
+                   AES_GCM_TAG_BYTES == crypto_aead_aes256gcm_ABYTES,
+               "either library's key fits");
 
 struct sealer {
-    crypto_aead_aes256gcm_state aes; /* the key expanded; first: its alignment is the library's */
-    uint8_t key[SEALER_ROOT_BYTES];  /* of ChaCha20 */
+    struct aes_gcm_schedule aes; /* the key expanded, by `fast` or by libsodium; first: aligned */
+    const struct aes_gcm *fast;  /* borrowed; NULL: libsodium */
+    uint8_t key[SEALER_ROOT_BYTES]; /* of ChaCha20 */
     uint8_t iv[NONCE_BYTES];
     uint32_t suite; /* 0: no key */
     uint8_t epoch;
@@ -45,14 +52,20 @@ void sealer_derive(const uint8_t key[SEALER_ROOT_BYTES], const char *label, cons
     sodium_memzero(&state, sizeof state);
 }
 
-struct sealer *sealer_create(void)
+struct sealer *sealer_create(const struct aes_gcm *fast)
 {
-    return mem_aligned(sizeof(struct sealer));
+    struct sealer *sealer = mem_aligned(sizeof *sealer);
+
+    if (sealer != NULL) sealer->fast = fast;
+    return sealer;
 }
 
 void sealer_wipe(struct sealer *sealer)
 {
+    const struct aes_gcm *fast = sealer->fast;
+
     sodium_memzero(sealer, sizeof *sealer);
+    sealer->fast = fast;
 }
 
 void sealer_destroy(struct sealer *sealer)
@@ -60,6 +73,16 @@ void sealer_destroy(struct sealer *sealer)
     if (sealer == NULL) return;
     sealer_wipe(sealer);
     mem_free(sealer);
+}
+
+static crypto_aead_aes256gcm_state *state_of(struct sealer *sealer)
+{
+    return (crypto_aead_aes256gcm_state *)(void *)sealer->aes.bytes;
+}
+
+static const crypto_aead_aes256gcm_state *state_seen_of(const struct sealer *sealer)
+{
+    return (const crypto_aead_aes256gcm_state *)(const void *)sealer->aes.bytes;
 }
 
 void sealer_set(struct sealer *sealer, uint32_t suite, const uint8_t root[SEALER_ROOT_BYTES],
@@ -76,7 +99,11 @@ void sealer_set(struct sealer *sealer, uint32_t suite, const uint8_t root[SEALER
     memcpy(sealer->iv, iv, NONCE_BYTES);
     sodium_memzero(iv, sizeof iv);
     if (is_aes) {
-        CHECK(crypto_aead_aes256gcm_beforenm(&sealer->aes, sealer->key) == 0);
+        if (sealer->fast != NULL) {
+            aes_gcm_expand(sealer->fast, sealer->key, &sealer->aes);
+        } else {
+            CHECK(crypto_aead_aes256gcm_beforenm(state_of(sealer), sealer->key) == 0);
+        }
         sodium_memzero(sealer->key, sizeof sealer->key);
     }
     sealer->suite = suite;
@@ -111,12 +138,18 @@ void sealer_seal(const struct sealer *sealer, uint64_t number, const void *head,
     CHECK(sealer->suite != 0);
     CHECK(head_count <= BULK_BYTES_MAX && tail_count <= BULK_BYTES_MAX - head_count);
     record_header(sealer, out, count);
+    nonce_of(sealer, number, nonce);
+    if (sealer->suite == SUITE_AES256GCM && sealer->fast != NULL) {
+        aes_gcm_seal(sealer->fast, &sealer->aes, nonce, out, RECORD_HEADER_BYTES, head, head_count,
+                     tail, tail_count, inner);
+        return;
+    }
     if (head_count > 0) memcpy(inner, head, head_count);
     if (tail_count > 0) memcpy(inner + head_count, tail, tail_count);
-    nonce_of(sealer, number, nonce);
     if (sealer->suite == SUITE_AES256GCM) {
-        failed = crypto_aead_aes256gcm_encrypt_afternm(
-            inner, NULL, inner, count, out, RECORD_HEADER_BYTES, NULL, nonce, &sealer->aes);
+        failed = crypto_aead_aes256gcm_encrypt_afternm(inner, NULL, inner, count, out,
+                                                       RECORD_HEADER_BYTES, NULL, nonce,
+                                                       state_seen_of(sealer));
     } else if (sealer->suite == SUITE_CHACHA20POLY1305) {
         failed = crypto_aead_chacha20poly1305_ietf_encrypt(
             inner, NULL, inner, count, out, RECORD_HEADER_BYTES, NULL, nonce, sealer->key);
@@ -144,10 +177,13 @@ enum rc sealer_open(const struct sealer *sealer, uint64_t number, uint8_t *frame
     record_header(sealer, expected, sealed_count - RECORD_TAG_BYTES);
     if (memcmp(frame, expected, sizeof expected) != 0) return RC_FORMAT;
     nonce_of(sealer, number, nonce);
-    if (sealer->suite == SUITE_AES256GCM) {
-        failed =
-            crypto_aead_aes256gcm_decrypt_afternm(sealed, NULL, NULL, sealed, sealed_count, frame,
-                                                  RECORD_HEADER_BYTES, nonce, &sealer->aes);
+    if (sealer->suite == SUITE_AES256GCM && sealer->fast != NULL) {
+        failed = !aes_gcm_open(sealer->fast, &sealer->aes, nonce, frame, RECORD_HEADER_BYTES,
+                               sealed, sealed_count - RECORD_TAG_BYTES);
+    } else if (sealer->suite == SUITE_AES256GCM) {
+        failed = crypto_aead_aes256gcm_decrypt_afternm(sealed, NULL, NULL, sealed, sealed_count,
+                                                       frame, RECORD_HEADER_BYTES, nonce,
+                                                       state_seen_of(sealer));
     } else if (sealer->suite == SUITE_CHACHA20POLY1305) {
         failed = crypto_aead_chacha20poly1305_ietf_decrypt(sealed, NULL, NULL, sealed, sealed_count,
                                                            frame, RECORD_HEADER_BYTES, nonce,

@@ -9,9 +9,9 @@
 #define GRAPEVINE_GOSSIP_WIRE_SEALER_H
 
 #include "base/rc.h"
+#include "gossip/wire/aes_gcm.h"
 #include "gossip/wire/limits.h"
 
-#include <stddef.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,8 +22,9 @@ enum { SEALER_ROOT_BYTES = 32 };
 
 struct sealer;
 
-/** Without a key; NULL: no memory. */
-struct sealer *sealer_create(void);
+/** Without a key; NULL: no memory. `fast`: what does AES-256-GCM here, must outlive the sealer;
+ * NULL: libsodium. */
+struct sealer *sealer_create(const struct aes_gcm *fast);
 /** Wipes; NULL is fine. */
 void sealer_destroy(struct sealer *sealer);
 /** Take key and IV from the direction's `root`. `suite`: exactly one. Again: another epoch. */

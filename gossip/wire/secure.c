@@ -111,8 +111,8 @@ struct secure *secure_create(const struct secure_options *options)
     CHECK(options->payload_bytes <= HELLO_BYTES_MAX);
     secure = mem_alloc(sizeof *secure);
     if (secure == NULL) return NULL;
-    secure->send = sealer_create();
-    secure->receive = sealer_create();
+    secure->send = sealer_create(options->fast);
+    secure->receive = sealer_create(options->fast);
     if (secure->send == NULL || secure->receive == NULL) {
         secure_destroy(secure);
         return NULL;

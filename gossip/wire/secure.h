@@ -87,7 +87,8 @@ struct secure_options {
     uint8_t ephemeral_seed[SECRET_BYTES];
     const uint8_t *payload; /* our handshake payload, copied; at most HELLO_BYTES_MAX */
     size_t payload_bytes;
-    uint64_t records_max; /* 0: SECURE_RECORDS_MAX; less lets tests reach it */
+    uint64_t records_max;       /* 0: SECURE_RECORDS_MAX; less lets tests reach it */
+    const struct aes_gcm *fast; /* borrowed, see sealer_create(); NULL will do */
 };
 
 struct secure;
