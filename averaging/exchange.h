@@ -128,6 +128,7 @@ struct exchange_counts {
     uint64_t rounds_ok, rounds_aborted, in_doubt_resolved, in_doubt_lost;
     uint64_t rounds_skipped; /* nobody else was ready, or the partner was busy: nothing was lost */
     uint64_t next_round;     /* group: number of the round to begin next */
+    uint64_t retry_ns;       /* pair: when the partner that was busy last may be free again */
     const char *last_abort;  /* string literal or NULL */
 };
 

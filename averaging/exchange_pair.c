@@ -27,23 +27,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Waits nobody can configure: of a partner that is proven, and of one that is not (exchange.h). */
-static const uint64_t answer_first_ns = 5 * NS_PER_S; /* from OFFER to its answer */
-static const uint64_t answer_floor_ns = 2 * NS_PER_S, answer_new_ns = 400 * NS_PER_MS;
-static const uint64_t deadline_floor_ns = 5 * NS_PER_S, deadline_new_ns = NS_PER_S;
-static const uint64_t decision_first_ns = 5 * NS_PER_S; /* from READY to COMMIT */
-static const uint64_t decision_floor_ns = 2 * NS_PER_S, decision_new_ns = 400 * NS_PER_MS;
-static const uint64_t deadline_cap_ns = 600 * NS_PER_S;
-static const uint64_t first_deadline_ns = 30 * NS_PER_S;
-static const uint64_t first_chunk_ns = 100 * NS_PER_MS; /* and this for each chunk: 10 Mbit/s */
-
-enum {
-    RETRY_MS = 200,
-    DEADLINE_SPREAD = 8,
-    SCORE_KEPT = 1,
-    SCORE_MISS = -1,
-    SCORE_VIOLATION = -100
-};
+enum { SCORE_KEPT = 1, SCORE_MISS = -1, SCORE_VIOLATION = -100 };
 
 static struct pair *pair_of(struct exchange *exchange)
 {
@@ -157,46 +141,6 @@ void pair_score(struct peer_id to, int32_t score, const char *reason, struct com
     command->to = to;
     command->score = score;
     command->reason = reason;
-}
-
-enum { PATIENCE = 4 }; /* an initiator's deadline counts up to so many of our own */
-
-bool pair_is_proven(const struct pair *pair, struct peer_id id)
-{
-    const struct exchange_options *options = &pair->options;
-
-    return options->standing == NULL || options->standing(options->context, id) == STANDING_PROVEN;
-}
-
-/* Of a whole round with `partner`. */
-static uint64_t deadline_ns(const struct pair *pair, struct peer_id partner)
-{
-    uint64_t first = first_deadline_ns + pair->options.chunks * first_chunk_ns;
-    uint64_t floor = pair_is_proven(pair, partner) ? deadline_floor_ns : deadline_new_ns;
-
-    uint64_t twice = 2 * deadline_median(&pair->rounds, 0); /* the two ends take unlike times */
-
-    if (pair->rounds.count < DEADLINE_FEW) floor = deadline_floor_ns;
-    if (floor < twice) floor = twice;
-    return deadline_window(&pair->rounds, DEADLINE_SPREAD, first, floor, deadline_cap_ns);
-}
-
-static uint64_t answer_wait_ns(const struct pair *pair)
-{
-    bool is_proven = pair_is_proven(pair, pair->partner.id);
-
-    if (pair->answers.count < DEADLINE_FEW) return answer_first_ns;
-    return deadline_window(&pair->answers, DEADLINE_SPREAD, answer_first_ns,
-                           is_proven ? answer_floor_ns : answer_new_ns, answer_first_ns);
-}
-
-uint64_t pair_decision_wait_ns(const struct pair *pair)
-{
-    bool is_proven = pair_is_proven(pair, pair->partner.id);
-
-    if (pair->decisions.count < DEADLINE_FEW) return decision_first_ns;
-    return deadline_window(&pair->decisions, DEADLINE_SPREAD, decision_first_ns,
-                           is_proven ? decision_floor_ns : decision_new_ns, decision_first_ns);
 }
 
 bool pair_is_partner(const struct pair *pair, struct member_ref from)
@@ -314,7 +258,7 @@ static enum rc pair_begin(struct exchange *exchange, const struct round_members 
     pair->state = PAIR_OFFERED;
     pair->alpha = pair->options.alpha;
     pair->tau = 0;
-    pair->deadline_ns = deadline_after(now_ns, answer_wait_ns(pair));
+    pair->deadline_ns = deadline_after(now_ns, pair_answer_wait_ns(pair));
     offer = &message->as.offer;
     offer->key = key;
     offer->step = samples;
@@ -323,7 +267,7 @@ static enum rc pair_begin(struct exchange *exchange, const struct round_members 
     memcpy(offer->codec, pair->options.codec, sizeof offer->codec);
     offer->chunks = pair->options.chunks;
     offer->alpha = pair->alpha;
-    offer->deadline_ms = (uint32_t)(deadline_ns(pair, members->ids[0]) / NS_PER_MS);
+    offer->deadline_ms = (uint32_t)(pair_round_wait_ns(pair, members->ids[0]) / NS_PER_MS);
     return RC_OK;
 }
 
@@ -378,11 +322,7 @@ static enum rc on_offer(struct pair *pair, struct member_ref from,
 {
     struct message *message;
     uint32_t objection;
-    uint64_t wait = (uint64_t)offer->deadline_ms * NS_PER_MS;
-    uint64_t patience = PATIENCE * deadline_ns(pair, from.id);
 
-    if (!pair_is_proven(pair, from.id)) patience /= PATIENCE;
-    if (wait > patience) wait = patience; /* a silent initiator must not hold us for long */
     if (!peer_id_is_equal(offer->key.initiator, from.id) ||
         !boot_id_is_equal(offer->key.boot, from.boot)) {
         return RC_FORMAT;
@@ -402,14 +342,14 @@ static enum rc on_offer(struct pair *pair, struct member_ref from,
     if (objection != 0) {
         message->as.reject.key = offer->key;
         message->as.reject.code = objection;
-        message->as.reject.retry_ms = RETRY_MS;
+        message->as.reject.retry_ms = pair_retry_ms(pair);
         return objection == REJECT_BUSY ? RC_BUSY : RC_MISMATCH;
     }
     round_reset(pair, false, from, &offer->key);
     pair->alpha = offer->alpha < pair->options.alpha ? offer->alpha : pair->options.alpha;
     pair->tau = least_radius(offer->tau, 0);
     pair->deadline_ns =
-        deadline_after(pair->now_ns, wait < deadline_cap_ns ? wait : deadline_cap_ns);
+        deadline_after(pair->now_ns, pair_offered_wait_ns(pair, from.id, offer->deadline_ms));
     message->as.accept.key = offer->key;
     message->as.accept.alpha = pair->alpha;
     message->as.accept.tau = pair->tau;
@@ -428,7 +368,7 @@ static enum rc on_accept(struct pair *pair, struct member_ref from,
     pair->alpha = accept->alpha;
     pair->tau = least_radius(pair->tau, accept->tau);
     pair->credit = accept->credit;
-    pair->deadline_ns = deadline_after(pair->begun_ns, deadline_ns(pair, from.id));
+    pair->deadline_ns = deadline_after(pair->begun_ns, pair_round_wait_ns(pair, from.id));
     deadline_add(&pair->answers, pair->now_ns - pair->begun_ns);
     take_snapshot(pair, out);
     return RC_OK;
@@ -449,6 +389,7 @@ static enum rc on_reject(struct pair *pair, struct member_ref from,
     if (pair->state != PAIR_OFFERED || !pair_is_running(pair, from, &reject->key)) return RC_STALE;
     if (reject->code == 0 || reject->code >= ARRAY_COUNT(reasons)) return RC_FORMAT;
     deadline_add(&pair->answers, pair->now_ns - pair->begun_ns);
+    pair->counts.retry_ns = deadline_after(pair->now_ns, reject->retry_ms * NS_PER_MS);
     pair_skip(pair, reasons[reject->code], out);
     return RC_OK;
 }

@@ -1,4 +1,4 @@
-/* exchange_pair: the state shared by the two files of the pair exchange, and no one else. */
+/* exchange_pair: the state shared by the files of the pair exchange, and no one else. */
 #ifndef GRAPEVINE_AVERAGING_EXCHANGE_PAIR_H
 #define GRAPEVINE_AVERAGING_EXCHANGE_PAIR_H
 
@@ -78,9 +78,6 @@ struct pair {
 /* exchange_pair.c */
 bool pair_is_linked(const struct pair *pair, struct peer_id id);
 bool round_key_is_equal(const struct round_key *a, const struct round_key *b);
-bool pair_is_proven(const struct pair *pair, struct peer_id id);
-/** PREPARED: when the decision is no longer waited for. */
-uint64_t pair_decision_wait_ns(const struct pair *pair);
 bool pair_is_partner(const struct pair *pair, struct member_ref from);
 bool pair_is_running(const struct pair *pair, struct member_ref from, const struct round_key *key);
 void pair_abort(struct pair *pair, enum abort_code code, const char *reason, struct commands *out);
@@ -105,6 +102,18 @@ void pair_on_job_done(struct exchange *exchange, enum exchange_job job, uint32_t
 /** RC_FORMAT unless the bitmap is full and the scale is what our own norms give. */
 MUST_USE enum rc pair_check_decision(const struct pair *pair, const uint8_t *bitmap,
                                      uint32_t bitmap_bytes, float scale, float expected);
+
+/* exchange_pair_wait.c: how long we wait for whom */
+bool pair_is_proven(const struct pair *pair, struct peer_id id);
+/** OFFERED: for an answer. */
+uint64_t pair_answer_wait_ns(const struct pair *pair);
+/** Of a whole round with `partner`, and of one that it offers and would wait `offered_ms` for. */
+uint64_t pair_round_wait_ns(const struct pair *pair, struct peer_id partner);
+uint64_t pair_offered_wait_ns(const struct pair *pair, struct peer_id from, uint32_t offered_ms);
+/** PREPARED: for the decision. */
+uint64_t pair_decision_wait_ns(const struct pair *pair);
+/** For one that came while we were busy: when to ask again. */
+uint32_t pair_retry_ms(const struct pair *pair);
 
 /* exchange_pair_outcomes.c: decisions kept for others, and doubts about others' decisions */
 void pair_outcome_keep(struct pair *pair, float scale);

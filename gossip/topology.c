@@ -309,15 +309,9 @@ size_t topology_group(const struct topology *topology, struct digest run_id, uin
     return below_count + 1 + above_count;
 }
 
-bool topology_partner(struct peer_id self, const struct peer_id *members, size_t members_count,
-                      struct rng *rng, struct peer_id *partner)
+uint64_t topology_edge(struct digest run_id, uint64_t period, struct peer_id a, struct peer_id b)
 {
-    size_t others = 0;
+    uint64_t seed = rng_mix(load_le64(run_id.bytes), period);
 
-    for (size_t i = 0; i < members_count; i++) {
-        if (peer_id_is_equal(members[i], self)) continue;
-        others++;
-        if (rng_below(rng, others) == 0) *partner = members[i];
-    }
-    return others > 0;
+    return rng_mix(seed, rng_mix(seed, load_le64(a.bytes)) + rng_mix(seed, load_le64(b.bytes)));
 }

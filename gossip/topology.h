@@ -69,8 +69,9 @@ bool topology_is_directed(const struct topology *topology);
 size_t topology_group(const struct topology *topology, struct digest run_id, uint64_t round,
                       struct peer_id self, const struct peer_id *members, size_t members_count,
                       struct peer_id *group, size_t max);
-/** A partner for a pair round, uniformly among `members` without self; false if alone. */
-bool topology_partner(struct peer_id self, const struct peer_id *members, size_t members_count,
-                      struct rng *rng, struct peer_id *partner);
+/** How two peers stand to each other in period `period` of pairs: a number drawn for the two, the
+ *  same from both ends. Everyone prefers the partner with the smallest one, so offers never wait
+ * for each other in a circle, and over the periods all partners come up equally often. */
+uint64_t topology_edge(struct digest run_id, uint64_t period, struct peer_id a, struct peer_id b);
 
 #endif

@@ -398,6 +398,7 @@ static void set_alarm(struct node *node)
         next = earlier(next, node_model_next_ns(node));
         next = earlier(next, node_reach_next_ns(node));
         next = earlier(next, node->report_due_ns);
+        next = earlier(next, node_round_next_ns(node));
     }
     if (node->round != NULL && node->state == NODE_TRAINING) {
         next = earlier(next, round_next_ns(node->round));
@@ -420,6 +421,7 @@ void node_continue(struct node *node)
     dial_due(node, now_ns);
     node_donate_all(node);
     node_border(node);
+    node_offer_again(node);
     send_outbox(node);
     node->is_continuing = false;
     if (node->state != NODE_ENDED) set_alarm(node);

@@ -11,6 +11,7 @@
 #include "peer/joiner.h"
 #include "peer/link.h"
 #include "peer/node.h"
+#include "peer/partners.h"
 #include "peer/round.h"
 #include "peer/sketch.h"
 #include "peer/trust.h"
@@ -124,6 +125,13 @@ struct node_check {
     struct sketch_opinion opinion;
 };
 
+/* Pair rounds of ours. */
+struct node_pairs {
+    struct partners partners;
+    struct exchange_counts seen; /* as of the last look */
+    bool is_owed;                /* one was given up half way, and none has succeeded since */
+};
+
 struct node {
     struct node_options options;
     struct node_events events;
@@ -185,7 +193,7 @@ struct node {
     uint64_t step_ns;    /* smoothed length of one step */
     uint64_t mixed_step; /* step of the last round's snapshot or attempt */
     uint64_t mixed_ns;
-    uint64_t pace_count; /* periods of the pace so far: draws the pairs */
+    struct node_pairs pairs;
     uint64_t samples_since_round;
     float *kept;               /* for rolling back: parameters, then buffers */
     float *spare;              /* of the same size, or NULL */
@@ -272,6 +280,10 @@ const char *node_learner_why(const struct node *node, enum rc rc);
 void node_begin_round(struct node *node);
 /** Apply a round's difference to the replica. In the training lane, at a step border. */
 MUST_USE enum rc node_apply(struct node *node);
+/** Between two step borders: the next partner, if the last one was busy. */
+void node_offer_again(struct node *node);
+/** When to try again whom to mix with. */
+uint64_t node_round_next_ns(const struct node *node);
 /** The method lets no step be taken now: a round is under way. */
 bool node_waits_for_round(const struct node *node);
 /** Fewer peers than the first step is to be taken with. Says so once. */

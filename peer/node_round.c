@@ -102,6 +102,7 @@ static bool round_is_due(const struct node *node)
     const struct strategy *strategy = node->options.strategy;
 
     if (node->round == NULL || round_is_active(node->round)) return false;
+    if (node->pairs.is_owed) return true;
     if (strategy->every_ns > 0) return node_now(node) >= node->mixed_ns + strategy->every_ns;
     return node->step >= node->mixed_step + strategy_every(strategy, node->step);
 }
@@ -194,59 +195,120 @@ MUST_USE enum rc node_apply(struct node *node)
     return rc;
 }
 
-/* With whom: for group exchanges the group in proposing order; for pair exchanges the partner,
- * drawn by a hash that all members compute alike, so that one of the two begins and the other is
- * free for it. 0: it is not for us to begin. */
-static uint32_t choose_members(struct node *node, const struct peer_id *ids, size_t count,
-                               struct peer_id *chosen)
+/* How often this peer's pace has come round: what draws groups and partners. */
+static uint64_t pace_count(const struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
-    struct topology pairs = {.kind = TOPOLOGY_GROUPS, .group_size = 2};
-    struct topology topology;
-    struct round_stats stats;
-    size_t found;
 
-    if (strategy->exchange->is_group) {
-        round_stats(node->round, &stats);
-        topology = strategy_topology(strategy, count);
-        return (uint32_t)topology_group(&topology, node->options.swarm->run_id,
-                                        stats.counts.next_round, node->self, ids, count, chosen,
-                                        GROUP_MEMBERS_MAX);
-    }
-    found = topology_group(&pairs, node->options.swarm->run_id, node->pace_count, node->self, ids,
-                           count, chosen, GROUP_MEMBERS_MAX);
-    if (found < 2 || !peer_id_is_equal(chosen[0], node->self)) return 0;
-    chosen[0] = chosen[1];
-    return 1;
+    if (strategy->every_ns > 0) return node_now(node) / strategy->every_ns;
+    return node->step / strategy_every(strategy, node->step);
 }
 
-void node_begin_round(struct node *node)
+/* RC_NOT_FOUND: one is gone this very moment. */
+static enum rc begin_with(struct node *node, const struct peer_id *chosen, uint32_t count)
 {
-    const struct strategy *strategy = node->options.strategy;
-    struct peer_id ids[LINKS_MAX + 1], chosen[GROUP_MEMBERS_MAX];
     struct boot_id boots[GROUP_MEMBERS_MAX];
-    struct round_members members = {.ids = chosen, .boots = boots};
-    size_t count;
+    struct round_members members = {.ids = chosen, .boots = boots, .count = count};
     enum rc rc;
 
-    if (!round_is_due(node)) return;
-    count = mixing_members(node, ids);
-    node->mixed_step = node->step;
-    node->mixed_ns = node_now(node);
-    node->pace_count = strategy->every_ns == 0 ? node->step / strategy_every(strategy, node->step)
-                                               : node->pace_count + 1;
-    if (count < 2) return; /* alone: train on */
-    members.count = choose_members(node, ids, count, chosen);
-    for (uint32_t i = 0; i < members.count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         if (peer_id_is_equal(chosen[i], node->self)) {
             boots[i] = node->options.boot;
         } else if (!links_boot(node->links, chosen[i], &boots[i])) {
-            return; /* gone this very moment: the next border tries again */
+            return RC_NOT_FOUND;
         }
     }
-    if (members.count == 0) return;
     rc = round_begin(node->round, &members, node->samples_since_round);
     if (rc != RC_OK && rc != RC_BUSY) {
         log_debug(node->options.log, "no round now: %s", rc_text(rc));
     }
+    return rc;
+}
+
+/* ---- groups: once a period ---- */
+
+static void begin_group(struct node *node, const struct peer_id *ids, size_t count)
+{
+    const struct strategy *strategy = node->options.strategy;
+    struct topology topology = strategy_topology(strategy, count);
+    struct peer_id chosen[GROUP_MEMBERS_MAX];
+    struct round_stats stats;
+    size_t found;
+
+    node->mixed_step = node->step;
+    node->mixed_ns = node_now(node);
+    if (count < 2) return; /* alone: train on */
+    round_stats(node->round, &stats);
+    found = topology_group(&topology, node->options.swarm->run_id, stats.counts.next_round,
+                           node->self, ids, count, chosen, GROUP_MEMBERS_MAX);
+    if (found > 0) (void)begin_with(node, chosen, (uint32_t)found);
+}
+
+/* ---- pairs: one partner after the other, until one of them takes part ---- */
+
+/* What became of the latest. A round that was given up half way is owed: the next begins at once.
+ */
+static void hear_of_pairs(struct node *node)
+{
+    struct node_pairs *pairs = &node->pairs;
+    struct round_stats stats;
+    const struct exchange_counts *counts = &stats.counts;
+
+    round_stats(node->round, &stats);
+    if (counts->rounds_ok != pairs->seen.rounds_ok) {
+        partners_met(&pairs->partners);
+        pairs->is_owed = false;
+    } else if (counts->rounds_aborted != pairs->seen.rounds_aborted) {
+        partners_failed(&pairs->partners, 0, node_now(node));
+        pairs->is_owed = true;
+    } else if (counts->rounds_skipped != pairs->seen.rounds_skipped) {
+        partners_failed(&pairs->partners, counts->retry_ns, node_now(node));
+    }
+    pairs->seen = *counts;
+}
+
+static void begin_pair(struct node *node, const struct peer_id *ids, size_t count)
+{
+    struct partners *partners = &node->pairs.partners;
+    struct peer_id partner;
+
+    for (size_t i = 0; i < count; i++) { /* at most once each */
+        if (!partners_draw(partners, node->options.swarm->run_id, pace_count(node), node->self, ids,
+                           count, node_now(node), &partner)) {
+            return;
+        }
+        if (begin_with(node, &partner, 1) == RC_OK) return;
+    }
+}
+
+void node_begin_round(struct node *node)
+{
+    struct peer_id ids[LINKS_MAX + 1];
+    bool is_group;
+    size_t count;
+
+    if (node->round == NULL) return;
+    is_group = node->options.strategy->exchange->is_group;
+    if (!is_group) hear_of_pairs(node);
+    if (!round_is_due(node)) return;
+    count = mixing_members(node, ids);
+    if (is_group) {
+        begin_group(node, ids, count);
+    } else {
+        begin_pair(node, ids, count);
+    }
+}
+
+void node_offer_again(struct node *node)
+{
+    if (node->round == NULL || node->state != NODE_TRAINING) return;
+    if (!node->options.strategy->exchange->is_group) node_begin_round(node);
+}
+
+uint64_t node_round_next_ns(const struct node *node)
+{
+    uint64_t wait_ns = node->pairs.partners.wait_ns;
+
+    if (node->round == NULL || node->state != NODE_TRAINING) return UINT64_MAX;
+    return wait_ns > node_now(node) && round_is_due(node) ? wait_ns : UINT64_MAX;
 }

@@ -2,6 +2,7 @@
 #include "tests/check.h"
 
 #include "base/check.h"
+#include "base/rng.h"
 #include "gossip/topology.h"
 #include "gossip/wire/limits.h"
 
@@ -241,25 +242,34 @@ static void who_proposes_first_changes_with_the_round(void **state)
     }
 }
 
-/* Partners are drawn evenly from the others, and a peer alone has none. */
-static void partners_are_uniform_and_never_oneself(void **state)
+/* An edge has one number from both ends, another one each period, and the smallest is as often one
+ * partner's as any other's. */
+static void edges_are_drawn_evenly_and_alike_from_both_ends(void **state)
 {
-    struct peer_id members[5], partner;
-    size_t drawn[5] = {0};
-    struct rng rng;
+    struct peer_id members[5];
+    size_t best[5] = {0};
 
     (void)state;
-    rng_init(&rng, 9, 9);
     make_members(members, 5, 1);
-    assert_false(topology_partner(members[0], members, 1, &rng, &partner));
-    assert_false(topology_partner(members[0], members, 0, &rng, &partner));
-    for (size_t i = 0; i < 4000; i++) {
-        assert_true(topology_partner(members[2], members, 5, &rng, &partner));
-        drawn[partner.bytes[1]]++;
+    for (uint64_t period = 0; period < 4000; period++) {
+        size_t least = 0;
+
+        for (size_t i = 0; i < 5; i++) {
+            uint64_t edge = topology_edge(hash_of("r", 1), period, members[2], members[i]);
+
+            assert_true(edge == topology_edge(hash_of("r", 1), period, members[i], members[2]));
+            assert_true(edge != topology_edge(hash_of("r", 1), period + 1, members[2], members[i]));
+            assert_true(edge != topology_edge(hash_of("s", 1), period, members[2], members[i]));
+            if (i == 2) continue;
+            if (edge < topology_edge(hash_of("r", 1), period, members[2], members[least])) {
+                least = i;
+            }
+        }
+        best[least]++;
     }
-    assert_int_equal(drawn[2], 0);
+    assert_int_equal(best[2], 0);
     for (size_t i = 0; i < 5; i++) {
-        if (i != 2) assert_true(drawn[i] > 850 && drawn[i] < 1150);
+        if (i != 2) assert_true(best[i] > 850 && best[i] < 1150);
     }
 }
 
@@ -275,7 +285,7 @@ int main(void)
         cmocka_unit_test(lines_of_a_grid_reach_everyone),
         cmocka_unit_test(a_grid_takes_any_number),
         cmocka_unit_test(who_proposes_first_changes_with_the_round),
-        cmocka_unit_test(partners_are_uniform_and_never_oneself),
+        cmocka_unit_test(edges_are_drawn_evenly_and_alike_from_both_ends),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

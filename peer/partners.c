@@ -1,0 +1,72 @@
+/* See partners.h. */
+#include "peer/partners.h"
+
+#include "base/bytes.h"
+#include "base/rng.h"
+#include "gossip/topology.h"
+
+enum { FAILURES_MAX = 3 }; /* in a row, and it waits */
+#define WAIT_LEAST_NS (10 * NS_PER_MS)
+#define WAIT_MOST_NS  NS_PER_S
+
+static bool was_tried(const struct partners *partners, struct peer_id id)
+{
+    for (uint32_t i = 0; i < partners->tried_count; i++) {
+        if (peer_id_is_equal(partners->tried[i], id)) return true;
+    }
+    return false;
+}
+
+static bool draw_untried(const struct partners *partners, struct digest run_id, struct peer_id self,
+                         const struct peer_id *ids, size_t count, struct peer_id *partner)
+{
+    uint64_t least = 0;
+    bool has_any = false;
+
+    for (size_t i = 0; i < count; i++) {
+        uint64_t edge = topology_edge(run_id, partners->period, self, ids[i]);
+
+        if (peer_id_is_equal(ids[i], self) || (has_any && edge >= least)) continue;
+        if (was_tried(partners, ids[i])) continue;
+        least = edge;
+        *partner = ids[i];
+        has_any = true;
+    }
+    return has_any;
+}
+
+bool partners_draw(struct partners *partners, struct digest run_id, uint64_t period,
+                   struct peer_id self, const struct peer_id *ids, size_t count, uint64_t now_ns,
+                   struct peer_id *partner)
+{
+    if (now_ns < partners->wait_ns) return false;
+    if (period != partners->period) partners->tried_count = 0;
+    partners->period = period;
+    if (!draw_untried(partners, run_id, self, ids, count, partner)) {
+        partners->tried_count = 0;
+        if (!draw_untried(partners, run_id, self, ids, count, partner)) return false;
+    }
+    partners->spread = rng_mix(partners->spread, load_le64(self.bytes));
+    if (partners->tried_count < LINKS_MAX) partners->tried[partners->tried_count++] = *partner;
+    return true;
+}
+
+void partners_failed(struct partners *partners, uint64_t retry_ns, uint64_t now_ns)
+{
+    uint64_t wait_ns;
+
+    if (partners->failures == 0 || retry_ns < partners->soonest_ns) partners->soonest_ns = retry_ns;
+    if (++partners->failures < FAILURES_MAX) return;
+    partners->failures = 0;
+    wait_ns = partners->soonest_ns > now_ns ? partners->soonest_ns - now_ns : 0;
+    if (wait_ns < WAIT_LEAST_NS) wait_ns = WAIT_LEAST_NS;
+    if (wait_ns > WAIT_MOST_NS) wait_ns = WAIT_MOST_NS;
+    /* Two that always ask at the same time would refuse each other for ever. */
+    partners->wait_ns = now_ns + wait_ns + partners->spread % wait_ns;
+}
+
+void partners_met(struct partners *partners)
+{
+    partners->failures = 0;
+    partners->wait_ns = 0;
+}
