@@ -31,6 +31,8 @@ enum command_type {
                            report on_job_done(JOB_ABSORB_OWN, first) */
     COMMAND_REDUCE,     /* owner: reduce chunk `first`, encode it into the MEAN buffer, agree on the
                            decoded form; report on_job_done(JOB_REDUCE, first, hash) */
+    COMMAND_EDGE,       /* neighbours: what is staged in `slot` counts; see `edge` */
+    COMMAND_FORGET,     /* before SNAPSHOT: what the rule keeps between rounds is void */
     COMMAND_OVER,       /* the round is over: settle or cancel; see `over` */
     COMMAND_SCORE       /* `to` misbehaved or failed us (negative `score`), or kept its word in a
                            committed round (positive) */
@@ -43,6 +45,14 @@ enum over_result {
     OVER_ABORTED,   /* cancel: nothing changed */
     OVER_IN_DOUBT   /* pair only: keep the staged difference under `key`; a later OVER with the same
                        key and is_late says what became of it */
+};
+
+/* An edge to one neighbour, all of whose plane is staged in `slot`. The slot is free afterwards. */
+struct command_edge {
+    uint32_t slot;
+    float weight;
+    bool is_in_doubt; /* not yet: keep weight * (theirs - own) under `key`; a late OVER follows */
+    struct round_key key; /* of the edge: who decides, in which life, the round */
 };
 
 struct command_over {
@@ -67,6 +77,7 @@ struct command {
     uint16_t stream;        /* SEND_RANGE, REDUCE: for the DATA records */
     uint32_t first, count;  /* chunks */
     float weight;           /* ABSORB_OWN */
+    struct command_edge edge;
     struct command_over over;
     int32_t score;      /* SCORE: negative is bad, see the scoring table */
     const char *reason; /* SCORE: a string literal; NULL of a positive one */
@@ -99,7 +110,9 @@ struct exchange_options {
     uint32_t chunks; /* of the plane, CHUNK_VALUES float32 each, the last one shorter */
     char codec[32];
     uint64_t seed;
-    float alpha; /* pair: weight of the partner, 0.5 */
+    float alpha;     /* pair: weight of the partner, 0.5 */
+    bool has_memory; /* edges: the rule keeps something between rounds that adds up to zero over the
+                        swarm, so that all who hold it must begin anew when the graph changes */
     /** How `peer` stands with us: what we saw of it ourselves, never what others say
      * (peer/trust.h). In a round that another proposed, who is OUT counts as lost from the start.
      * NULL: everyone is PROVEN. */
@@ -110,9 +123,10 @@ struct exchange_options {
 /* Who could take part in the round that begins. */
 struct round_members {
     const struct peer_id *ids; /* pair: the chosen partner alone; group: all, self included, in
-                                  proposing order (topology_group()) */
+                                  proposing order (topology_group()); edges: all neighbours */
     const struct boot_id *boots;
     uint32_t count;
+    const float *weights; /* edges: of each, in (0, 1]; else NULL */
 };
 
 /* A chunk that arrived. */
@@ -139,6 +153,7 @@ struct exchange {
 struct exchange_ops {
     const char *name;
     bool is_group;
+    bool is_graph; /* with the neighbours in a fixed graph, by weight */
     struct exchange *(*create)(const struct exchange_options *options); /* NULL: no memory */
     void (*destroy)(struct exchange *exchange);
     /** The lineage rounds are for; changes when the peer adopts another model. Aborts what runs. */
@@ -158,8 +173,10 @@ struct exchange_ops {
      *  RC_STALE: of a round that is over, drop it quietly. */
     MUST_USE enum rc (*on_chunk)(struct exchange *exchange, const struct chunk_ref *chunk,
                                  float *weight);
+    /** edges, after on_chunk() let one in: where it is to be staged. NULL: the rule absorbs. */
+    uint32_t (*slot)(const struct exchange *exchange, struct peer_id from);
     /** The decode job is done: rc (RC_OK: absorbed or agreed), hash of the encoded bytes, and for
-     *  pair rounds the squared distance to our own chunk. */
+     *  pairs and edges the squared distance to our own chunk. */
     void (*on_chunk_checked)(struct exchange *exchange, const struct chunk_ref *chunk, enum rc rc,
                              struct digest hash, float squared_distance, uint64_t now_ns,
                              struct commands *out);
@@ -183,6 +200,9 @@ struct exchange_ops {
     void (*counts)(const struct exchange *exchange, struct exchange_counts *counts);
     /** Group: adopt a later round number heard from others (PROGRESS, manifest). */
     void (*set_round)(struct exchange *exchange, uint64_t round);
+    /** edges: what the rule keeps is not worth going on from: its model was replaced. May be NULL.
+     */
+    void (*restart)(struct exchange *exchange);
     /** What a checkpoint must hold of it (unacknowledged outcomes): bytes into fresh memory. */
     MUST_USE enum rc (*save)(const struct exchange *exchange, uint8_t **bytes, size_t *count);
     /** Hostile bytes: RC_FORMAT changes nothing. */
@@ -191,5 +211,6 @@ struct exchange_ops {
 
 extern const struct exchange_ops exchange_pair;
 extern const struct exchange_ops exchange_group;
+extern const struct exchange_ops exchange_edges;
 
 #endif

@@ -81,6 +81,23 @@ struct rule_ops {
     void (*cancel)(struct rule *rule);
     /** Squared norm of (absorbed - own) over a range, double inside: for READY and clipping. */
     float (*squared_distance)(struct rule *rule, struct range range);
+
+    /* For rounds of neighbours, all or none of the next three; settle() then gives the sum of what
+     * was taken. */
+
+    /** A range of the plane of the neighbour in `slot`; *squared: as squared_distance() of it.
+     *  RC_SHAPE; RC_NOMEM: the slot's memory is made here. */
+    MUST_USE enum rc (*stage)(struct rule *rule, uint32_t slot, struct range range, const float *in,
+                              float *squared);
+    /** All of a neighbour's plane is staged in `slot`, and counts: weight * (theirs - own). */
+    void (*take)(struct rule *rule, uint32_t slot, float weight);
+    /** The same into difference: [values], for it may count later. */
+    void (*keep)(const struct rule *rule, uint32_t slot, float weight, float *difference);
+
+    /** Before encoding: the snapshot becomes what the others are told. NULL: it is that already.
+     *  Who has it keeps state that adds up to zero over the swarm, see exchange_edges.c; its late()
+     *  is for what keep() gave. */
+    void (*prepare)(struct rule *rule, float *snapshot);
 };
 
 extern const struct rule_ops rule_mean;
@@ -90,6 +107,8 @@ extern const struct rule_ops rule_heavy_ball;
 /** rule_heavy_ball: with a rate below this the peers of a swarm of any size come together in mean
  *  square (two peers bear more); `momentum` in [0, 1). */
 float heavy_ball_rate_max(float momentum);
+
+enum { RULE_SLOTS_MAX = 8 };
 
 /* Ranges begin at a multiple of this and end at one or at the plane's end; chunks do. */
 enum { RULE_GRAIN = 64 };

@@ -12,6 +12,7 @@
 #include "averaging/rule_internal.h"
 
 #include "averaging/codec.h"
+#include "averaging/edge_sum.h"
 #include "base/check.h"
 #include "base/mem.h"
 
@@ -24,6 +25,7 @@ struct rule {
     const float *own; /* NULL between rounds */
     float *scratch;   /* [values] */
     float *weights;   /* [grains] */
+    struct edge_sum edges;
 };
 
 static void mean_destroy(struct rule *rule)
@@ -31,6 +33,7 @@ static void mean_destroy(struct rule *rule)
     if (rule == NULL) return;
     mem_free(rule->scratch);
     mem_free(rule->weights);
+    edge_sum_deinit(&rule->edges);
     mem_free(rule);
 }
 
@@ -50,6 +53,7 @@ static struct rule *mean_create(size_t values, const struct rule_settings *setti
         mean_destroy(rule);
         return NULL;
     }
+    edge_sum_init(&rule->edges, values);
     return rule;
 }
 
@@ -83,6 +87,7 @@ static void mean_begin(struct rule *rule, const struct rule_view *view)
 {
     CHECK(view->values == rule->values);
     rule->own = view->own;
+    edge_sum_begin(&rule->edges, view->own);
     memset(rule->weights, 0, rule->grains * sizeof(float));
 }
 
@@ -191,6 +196,10 @@ static void mean_settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_v
                         float *difference)
 {
     CHECK(rule->own != NULL && chunk_values % RULE_GRAIN == 0);
+    if (edge_sum_settle(&rule->edges, difference)) {
+        mean_cancel(rule);
+        return;
+    }
     for (size_t first = 0; first < rule->values; first += RULE_GRAIN) {
         size_t n = grain_values(rule, first);
         float weight = rule->weights[first / RULE_GRAIN];
@@ -236,6 +245,24 @@ static float mean_squared_distance(struct rule *rule, struct range range)
     return (float)total;
 }
 
+/* ---- neighbours ---- */
+
+static enum rc mean_stage(struct rule *rule, uint32_t slot, struct range range, const float *in,
+                          float *squared)
+{
+    return edge_sum_stage(&rule->edges, slot, range, in, squared);
+}
+
+static void mean_take(struct rule *rule, uint32_t slot, float weight)
+{
+    edge_sum_take(&rule->edges, slot, weight);
+}
+
+static void mean_keep(const struct rule *rule, uint32_t slot, float weight, float *difference)
+{
+    edge_sum_keep(&rule->edges, slot, weight, difference);
+}
+
 const struct rule_ops rule_mean = {
     .name = "mean",
     .create = mean_create,
@@ -252,6 +279,9 @@ const struct rule_ops rule_mean = {
     .agreed = mean_agreed,
     .cancel = mean_cancel,
     .squared_distance = mean_squared_distance,
+    .stage = mean_stage,
+    .take = mean_take,
+    .keep = mean_keep,
 };
 
 void rule_commit_late(float *difference, size_t values, const uint8_t *bitmap, size_t chunk_values,

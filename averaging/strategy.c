@@ -20,7 +20,8 @@ enum {
     RULES_MAX = 8
 };
 
-static const struct exchange_ops *const exchanges[] = {&exchange_pair, &exchange_group};
+static const struct exchange_ops *const exchanges[] = {&exchange_pair, &exchange_group,
+                                                       &exchange_edges};
 
 const char *strategy_help(size_t index)
 {
@@ -80,6 +81,18 @@ static enum rc parse_share(const char *spec, const char *value, const struct set
     return RC_OK;
 }
 
+static enum rc parse_order(const char *spec, const char *value, struct strategy *strategy,
+                           struct fault *why)
+{
+    strategy->waits = strcmp(value, "atc") == 0;
+    strategy->overlaps = strcmp(value, "cta") == 0;
+    if (strategy->waits || strategy->overlaps) return RC_OK;
+    return fault_set(why, RC_PARSE,
+                     "--averaging %s: column %zu: \"%s\" is neither atc (adapt, then combine) nor "
+                     "cta",
+                     spec, (size_t)(value - spec) + 1, value);
+}
+
 /* One key=value of `spec`, both already cut out; `at` is the value's place in it. */
 static enum rc apply_setting(const char *spec, const struct setting *setting, const char *value,
                              struct strategy *strategy, struct fault *why)
@@ -98,6 +111,12 @@ static enum rc apply_setting(const char *spec, const struct setting *setting, co
         return parse_share(spec, value, setting, &rule->momentum, why);
     case SETTING_SHARE:
         return parse_share(spec, value, setting, &rule->share, why);
+    case SETTING_ORDER:
+        return parse_order(spec, value, strategy, why);
+    case SETTING_ALPHA:
+        return parse_share(spec, value, setting, &strategy->alpha, why);
+    case SETTING_BETA:
+        return parse_share(spec, value, setting, &strategy->beta, why);
     }
     return RC_USAGE;
 }
@@ -186,6 +205,8 @@ static enum rc parse_averaging(const char *spec, struct strategy *strategy,
     strategy->name = method->name;
     strategy->is_averaging = method->is_averaging;
     strategy->waits = method->waits;
+    strategy->overlaps = method->overlaps;
+    strategy->beta = method->beta > 0 ? method->beta : 1;
     strategy->every_steps = method->every_steps;
     strategy->switch_steps = method->switch_steps;
     strategy->rule = method->rule;
@@ -239,7 +260,7 @@ static enum rc parse_exchange(const char *spec, struct strategy *strategy, struc
     }
     return fault_set(why, RC_PARSE,
                      "--exchange %s: column 1: unknown exchange; did you mean %s? "
-                     "known: pair, group",
+                     "known: pair, group, edges",
                      spec, nearest_word(spec, names, ARRAY_COUNT(exchanges)));
 }
 
@@ -266,8 +287,23 @@ static enum rc parse_rule(const char *spec, struct strategy *strategy, struct fa
 /* Groups need who forms one; a pair meets anybody, or one of its neighbours in a graph. */
 static bool suits(const struct exchange_ops *exchange, const struct topology *topology)
 {
+    bool is_graph = topology_is_graph(topology) || topology->kind == TOPOLOGY_COMPLETE;
+
     if (exchange->is_group) return topology_is_grouped(topology);
+    if (exchange->is_graph) return is_graph && !topology_is_directed(topology);
     return !topology_is_grouped(topology) && !topology_is_directed(topology);
+}
+
+static enum topology_kind topology_of(const struct exchange_ops *exchange)
+{
+    if (exchange->is_graph) return TOPOLOGY_RING;
+    return exchange->is_group ? TOPOLOGY_COMPLETE : TOPOLOGY_PAIRS;
+}
+
+static const char *topologies_for(const struct exchange_ops *exchange)
+{
+    if (exchange->is_graph) return "a graph, such as --topology ring";
+    return exchange->is_group ? "--exchange pair" : "--topology pairs";
 }
 
 /* Pairs need the pair exchange, and the other way round; what was not given follows the other. */
@@ -278,7 +314,7 @@ static enum rc match_topology(const struct strategy_specs *specs, const struct m
 
     strategy->topology = method->topology;
     if (strategy->exchange != method->exchange) {
-        strategy->topology.kind = strategy->exchange->is_group ? TOPOLOGY_COMPLETE : TOPOLOGY_PAIRS;
+        strategy->topology.kind = topology_of(strategy->exchange);
     }
     strategy->topology_is_default = !is_given(specs->topology);
     if (strategy->topology_is_default) return RC_OK;
@@ -291,10 +327,10 @@ static enum rc match_topology(const struct strategy_specs *specs, const struct m
                          "--topology exponential",
                          specs->topology, strategy->exchange->name, strategy->name);
     }
-    if (is_given(specs->exchange)) {
+    if (is_given(specs->exchange) || strategy->exchange->is_graph) {
         return fault_set(why, RC_USAGE, "--topology %s does not go with --exchange %s; use %s",
                          specs->topology, strategy->exchange->name,
-                         strategy->exchange->is_group ? "--exchange pair" : "--topology pairs");
+                         topologies_for(strategy->exchange));
     }
     strategy->exchange = strategy->exchange->is_group ? &exchange_pair : &exchange_group;
     return RC_OK;
@@ -384,8 +420,10 @@ static void describe(struct strategy *strategy)
     describe_rule(strategy, rule, sizeof rule);
     snprintf(strategy->text, sizeof strategy->text,
              "%s: %s%s, exchange %s over %s, codec %s, rule %s", strategy->name, pace,
-             strategy->waits ? ", training waits" : "", strategy->exchange->name, topology,
-             strategy->codec->name, rule);
+             strategy->waits      ? ", training waits"
+             : strategy->overlaps ? ", and steps go on till the next"
+                                  : "",
+             strategy->exchange->name, topology, strategy->codec->name, rule);
 }
 
 enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *strategy,

@@ -14,10 +14,13 @@
 
 struct strategy {
     const char *name;
-    bool is_averaging;        /* false: `none` */
-    uint64_t every_steps;     /* pace: a round every so many optimizer steps (H) */
-    uint64_t switch_steps;    /* post-local: a round at every step before this one */
-    bool waits;               /* no step is taken between a round's snapshot and its result */
+    bool is_averaging;     /* false: `none` */
+    uint64_t every_steps;  /* pace: a round every so many optimizer steps (H) */
+    uint64_t switch_steps; /* post-local: a round at every step before this one */
+    bool waits;            /* no step is taken between a round's snapshot and its result */
+    bool overlaps;         /* steps are, but none past the border at which the next round is due */
+    float alpha; /* of the springs of a graph's edges; 0: the graph's weights times `beta` */
+    float beta;
     uint64_t every_ns;        /* pace: or every so long; 0: by steps */
     struct topology topology; /* as given; strategy_topology() says what to use */
     bool topology_is_default; /* not given: complete up to 16 peers, groups:8 beyond */

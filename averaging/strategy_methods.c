@@ -133,6 +133,17 @@ static const struct method methods[] = {
                   {.key = "rho", .kind = SETTING_SHARE, .min = 1e-6, .max = 1}},
      .help = "easgd       springs to a centre that all keep, every tau steps (10): tau=N, beta=X "
              "(0.9), or rho=X, a peer's own pull (beta/n)   Zhang et al. 2014, arXiv:1412.6651"},
+    {.name = "dpsgd",
+     .is_averaging = true,
+     .waits = true,
+     .beta = 1,
+     .every_steps = 1,
+     .exchange = &exchange_edges,
+     .rule = &rule_mean,
+     .topology = {.kind = TOPOLOGY_RING},
+     .settings = {STEPS_H, {.key = "order", .kind = SETTING_ORDER}},
+     .help = "dpsgd       mix with all neighbours in a graph after every step: H=N (1), order=atc, "
+             "or cta: step while mixing   Lian et al. 2017, arXiv:1705.09056"},
     {.name = "noloco",
      .is_averaging = true,
      .waits = true,

@@ -11,7 +11,10 @@ enum setting_kind {
     SETTING_SWITCH,   /* steps before which every step has a round */
     SETTING_RATE,     /* of the rule */
     SETTING_MOMENTUM, /* of the rule */
-    SETTING_SHARE     /* of the rule */
+    SETTING_SHARE,    /* of the rule */
+    SETTING_ORDER,    /* adapt, then combine (atc), or the other way round (cta) */
+    SETTING_ALPHA,    /* of springs */
+    SETTING_BETA      /* the same, as a share of the graph's weights */
 };
 
 struct setting {
@@ -23,7 +26,8 @@ struct setting {
 struct method {
     const char *name;
     bool is_averaging;
-    bool waits;
+    bool waits, overlaps;
+    float beta; /* of edges */
     uint64_t every_steps, switch_steps;
     const struct exchange_ops *exchange;
     const struct rule_ops *rule;

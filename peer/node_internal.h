@@ -132,6 +132,15 @@ struct node_pairs {
     bool is_owed;                /* one was given up half way, and none has succeeded since */
 };
 
+/* Our row of the graph, for one set of members. */
+struct node_graph {
+    uint64_t epoch; /* of the membership */
+    bool is_known;
+    uint32_t count;
+    struct peer_id ids[GROUP_MEMBERS_MAX];
+    float weights[GROUP_MEMBERS_MAX];
+};
+
 struct node {
     struct node_options options;
     struct node_events events;
@@ -201,6 +210,7 @@ struct node {
     bool has_kept, wants_keep, wants_rollback;
     uint32_t rollbacks;
     uint64_t members_epoch, members_changed_ns;
+    struct node_graph graph;
     bool wants_reshard, has_share;
     bool has_started, is_wait_told; /* training: see start_with */
     double rate_factor;  /* of the learning rate, on its way to what rate_scaling asks for */
@@ -275,6 +285,11 @@ void node_border(struct node *node); /* submit the next job if the lane is free 
 bool node_goal_is_reached(struct node *node);
 /** The text of a failure of the learner's: its device's own words, where there are any. */
 const char *node_learner_why(const struct node *node, enum rc rc);
+
+/* node_graph.c: neighbours in a graph over all live members */
+/** Linked ones that hold the same model, with the weights of their edges; up to `max`. */
+uint32_t node_graph_neighbours(struct node *node, struct peer_id *ids, float *weights,
+                               uint32_t max);
 
 /* node_round.c: with whom we average */
 void node_begin_round(struct node *node);

@@ -107,9 +107,19 @@ static bool round_is_due(const struct node *node)
     return node->step >= node->mixed_step + strategy_every(strategy, node->step);
 }
 
+/* Steps may be taken while a round runs, up to the border at which the next one is due. */
+static bool is_ahead(const struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+
+    return strategy->overlaps && strategy->every_ns == 0 &&
+           node->step >= node->mixed_step + strategy_every(strategy, node->step);
+}
+
 bool node_waits_for_round(const struct node *node)
 {
-    return node->options.strategy->waits && node->round != NULL && round_is_active(node->round);
+    if (node->round == NULL || !round_is_active(node->round)) return false;
+    return node->options.strategy->waits || is_ahead(node);
 }
 
 bool node_waits_for_peers(struct node *node)
@@ -205,10 +215,12 @@ static uint64_t pace_count(const struct node *node)
 }
 
 /* RC_NOT_FOUND: one is gone this very moment. */
-static enum rc begin_with(struct node *node, const struct peer_id *chosen, uint32_t count)
+static enum rc begin_with(struct node *node, const struct peer_id *chosen, const float *weights,
+                          uint32_t count)
 {
     struct boot_id boots[GROUP_MEMBERS_MAX];
-    struct round_members members = {.ids = chosen, .boots = boots, .count = count};
+    struct round_members members = {
+        .ids = chosen, .boots = boots, .count = count, .weights = weights};
     enum rc rc;
 
     for (uint32_t i = 0; i < count; i++) {
@@ -241,10 +253,30 @@ static void begin_group(struct node *node, const struct peer_id *ids, size_t cou
     round_stats(node->round, &stats);
     found = topology_group(&topology, node->options.swarm->run_id, stats.counts.next_round,
                            node->self, ids, count, chosen, GROUP_MEMBERS_MAX);
-    if (found > 0) (void)begin_with(node, chosen, (uint32_t)found);
+    if (found > 0) (void)begin_with(node, chosen, NULL, (uint32_t)found);
+}
+
+/* ---- neighbours: all of them, once a period ---- */
+
+static void begin_neighbours(struct node *node)
+{
+    struct peer_id ids[GROUP_MEMBERS_MAX];
+    float weights[GROUP_MEMBERS_MAX];
+    uint32_t count = node_graph_neighbours(node, ids, weights, GROUP_MEMBERS_MAX);
+
+    node->mixed_step = node->step;
+    node->mixed_ns = node_now(node);
+    if (count > 0) (void)begin_with(node, ids, weights, count);
 }
 
 /* ---- pairs: one partner after the other, until one of them takes part ---- */
+
+static bool meets_pairs(const struct node *node)
+{
+    const struct exchange_ops *exchange = node->options.strategy->exchange;
+
+    return !exchange->is_group && !exchange->is_graph;
+}
 
 /* What became of the latest. A round that was given up half way is owed: the next begins at once.
  */
@@ -277,22 +309,23 @@ static void begin_pair(struct node *node, const struct peer_id *ids, size_t coun
                            count, node_now(node), &partner)) {
             return;
         }
-        if (begin_with(node, &partner, 1) == RC_OK) return;
+        if (begin_with(node, &partner, NULL, 1) == RC_OK) return;
     }
 }
 
 void node_begin_round(struct node *node)
 {
+    const struct exchange_ops *exchange = node->options.strategy->exchange;
     struct peer_id ids[LINKS_MAX + 1];
-    bool is_group;
     size_t count;
 
     if (node->round == NULL) return;
-    is_group = node->options.strategy->exchange->is_group;
-    if (!is_group) hear_of_pairs(node);
+    if (meets_pairs(node)) hear_of_pairs(node);
     if (!round_is_due(node)) return;
     count = mixing_members(node, ids);
-    if (is_group) {
+    if (exchange->is_graph) {
+        begin_neighbours(node);
+    } else if (exchange->is_group) {
         begin_group(node, ids, count);
     } else {
         begin_pair(node, ids, count);
@@ -302,7 +335,7 @@ void node_begin_round(struct node *node)
 void node_offer_again(struct node *node)
 {
     if (node->round == NULL || node->state != NODE_TRAINING) return;
-    if (!node->options.strategy->exchange->is_group) node_begin_round(node);
+    if (meets_pairs(node)) node_begin_round(node);
 }
 
 uint64_t node_round_next_ns(const struct node *node)

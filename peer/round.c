@@ -155,6 +155,7 @@ void round_on_data(struct round *round, struct peer_id from, const struct inner_
     job->body_count = count;
     job->chunk = chunk;
     job->weight = weight;
+    if (round->ops->is_graph) job->slot = round->ops->slot(round->exchange, from);
     if (round->phase == PHASE_RUNNING) {
         round_job_submit(round, job);
     } else {
@@ -305,6 +306,9 @@ static void round_over(struct round *round, const struct command_over *over)
     failures_round_over(&round->failures, failure_of(over), round_now(round));
     round_cleared(round);
     round->has_stream = false; /* what a committed round queued is still owed to the slower ones */
+    if (had_stream && round->ops->is_graph) { /* but all neighbours that count have it */
+        links_drop_bulk(round->options.links, DATA_OFFER, round->stream);
+    }
     if (over->result == OVER_COMMITTED) round->stats.last_members = over->members;
     if (over->result == OVER_COMMITTED && had_snapshot) {
         round->settling_round = over->round;
@@ -377,10 +381,12 @@ static void resolve_doubts(struct round *round)
         struct round_job *job;
 
         if (!round->doubts[i].is_used || !round->doubts[i].is_resolved) continue;
+        if (round->doubts[i].is_settling) continue; /* its end brings us back */
         job = round_job_create(round, WORK_DOUBT, round->options.values);
         if (job == NULL) return; /* tried again at the next event */
         job->doubt = &round->doubts[i];
         job->doubt->is_settling = true;
+        job->is_current = job->doubt->replaced == round->replaced;
         round->phase = PHASE_SETTLING;
         round_settle_submit(round, job); /* the rule's state may change with it */
     }
@@ -431,6 +437,9 @@ void round_job_done(struct job *base)
     case WORK_REDUCE:
         reduce_done(round, job);
         break;
+    case WORK_EDGE:
+        round_edge_done(job);
+        break;
     case WORK_SETTLE:
         settle_done(round, job);
         break;
@@ -465,6 +474,12 @@ static void obey(struct round *round, const struct command *command)
         break;
     case COMMAND_REDUCE:
         reduce(round, command);
+        break;
+    case COMMAND_EDGE:
+        round_edge(round, command);
+        break;
+    case COMMAND_FORGET:
+        round->replaced++;
         break;
     case COMMAND_OVER:
         round_over(round, &command->over);

@@ -2,6 +2,7 @@
  * round_internal: what the files of a round share; private to peer/round*.c.
  *
  *   round.c       the journey of a tensor: every stage, in order
+ *   round_edges.c the same for rounds of neighbours, where it differs
  *   round_lane.c  what the stages' jobs do, in the exchange lane
  *   round_life.c  memory, job plumbing, rounds in doubt, what the exchange is told from outside
  */
@@ -15,13 +16,14 @@
 
 enum round_phase { PHASE_IDLE, PHASE_SNAPSHOT, PHASE_RUNNING, PHASE_SETTLING, PHASE_READY };
 
-enum { ROUND_DOUBTS_MAX = 2 };
+enum { ROUND_DOUBTS_MAX = 4 };
 
 enum round_work {
     WORK_ENCODE,
     WORK_DECODE,
     WORK_OWN,
     WORK_REDUCE,
+    WORK_EDGE,
     WORK_SETTLE,
     WORK_CANCEL,
     WORK_DOUBT
@@ -34,6 +36,7 @@ struct round_job {
     enum round_work work;
     uint64_t generation; /* of the round it belongs to */
     struct chunk_ref chunk;
+    uint32_t slot; /* DECODE, EDGE: of a neighbour */
     uint32_t first, count;
     float weight, scale;
     uint32_t members;    /* SETTLE */
@@ -50,11 +53,12 @@ struct round_job {
     float *agreed;     /* SETTLE: [values], or NULL; owned */
     struct blob *blob; /* REDUCE: the encoded mean; DECODE: what holds the body */
     struct round_doubt *doubt;
+    bool is_current; /* DOUBT: the rule has not begun anew since */
 };
 
 TAILQ_HEAD(round_jobs_list, round_job);
 
-/* A pair round whose partner vanished between READY and COMMIT. */
+/* A pair round, or an edge of a round, whose partner vanished between READY and COMMIT. */
 struct round_doubt {
     bool is_used, is_resolved;
     bool is_settling; /* a job writes its difference */
@@ -63,6 +67,7 @@ struct round_doubt {
     float *difference; /* with scale 1, over the chunks READY promised */
     uint8_t *bitmap;   /* once resolved */
     float scale;
+    uint64_t replaced; /* see struct round, when it began */
 };
 
 struct round {
@@ -108,6 +113,16 @@ struct round {
 void round_obey(struct round *round);
 /** A job is done: back on the loop. */
 void round_job_done(struct job *job);
+
+/* round_edges.c */
+/** All of a neighbour's plane is staged, and counts or may count later. */
+void round_edge(struct round *round, const struct command *command);
+void round_edge_run(struct round *round, struct round_job *job);
+void round_edge_done(struct round_job *job);
+/** DECODE of a neighbour's chunk, in `scratch`. */
+void round_edge_stage(struct round *round, struct round_job *job, struct range range);
+/** Before encoding: what the rule adds to the snapshot. */
+void round_edge_prepare(struct round *round);
 
 /* round_lane.c */
 void round_job_run(struct job *job);

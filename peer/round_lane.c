@@ -38,6 +38,8 @@ static void run_encode(struct round *round, struct round_job *job)
     struct rule_view view = {round->own, round->options.values};
     struct snapshot *snapshot = round->options.snapshot;
 
+    if (job->replaced != round->forgotten) round->options.strategy->rule->forget(round->rule);
+    round_edge_prepare(round);
     if (snapshot != NULL) {
         job->rc = snapshot->ops->fetch(snapshot);
     } else {
@@ -59,7 +61,6 @@ static void run_encode(struct round *round, struct round_job *job)
         round->offer[chunk] = blob;
         crash_point(CRASH_ROUND_CHUNK_ENCODED);
     }
-    if (job->replaced != round->forgotten) round->options.strategy->rule->forget(round->rule);
     round->options.strategy->rule->begin(round->rule, &view);
 }
 
@@ -76,6 +77,10 @@ static void run_decode(struct round *round, struct round_job *job)
     if (job->chunk.kind == DATA_MEAN) {
         job->rc = rule->agree(round->rule, range, round->scratch);
         crash_point(CRASH_GROUP_MEAN_AGREED);
+        return;
+    }
+    if (round->ops->is_graph) {
+        round_edge_stage(round, job, range);
         return;
     }
     job->rc = rule->absorb(round->rule, range, job->weight, round->scratch);
@@ -180,7 +185,7 @@ static void run_doubt(struct round *round, struct round_job *job)
     memcpy(round->difference, doubt->difference, round->options.values * sizeof(float));
     rule_commit_late(round->difference, round->options.values, doubt->bitmap, CHUNK_VALUES,
                      doubt->scale);
-    if (rule->late != NULL) rule->late(round->rule, round->difference);
+    if (rule->late != NULL && job->is_current) rule->late(round->rule, round->difference);
     job->rc = put_difference(round);
 }
 
@@ -203,6 +208,9 @@ void round_job_run(struct job *base)
         break;
     case WORK_REDUCE:
         run_reduce(round, job);
+        break;
+    case WORK_EDGE:
+        round_edge_run(round, job);
         break;
     case WORK_SETTLE:
         run_settle(round, job);

@@ -36,6 +36,7 @@ static bool round_allocate(struct round *round)
                                        .chunks = round->chunks,
                                        .seed = round->options.seed,
                                        .alpha = 0.5f,
+                                       .has_memory = strategy->rule->prepare != NULL,
                                        .standing = round->options.standing,
                                        .context = round->options.context};
 
@@ -61,6 +62,7 @@ struct round *round_create(const struct round_options *options)
     if (round == NULL) return NULL;
     CHECK(options->strategy->is_averaging && options->values > 0);
     CHECK(options->parameters <= options->values);
+    CHECK(options->strategy->rule->prepare == NULL || options->snapshot == NULL);
     CHECK(strlen(options->strategy->codec->name) < sizeof(((struct exchange_options *)0)->codec));
     round->options = *options;
     round->codec = options->strategy->codec;
@@ -196,6 +198,7 @@ struct round_doubt *round_doubt_add(struct round *round, const struct round_key 
         if (doubt->difference == NULL) return NULL;
         doubt->is_used = true;
         doubt->key = *key;
+        doubt->replaced = round->replaced;
         return doubt;
     }
     return NULL;
@@ -232,7 +235,8 @@ MUST_USE enum rc round_begin(struct round *round, const struct round_members *me
     rc = round->ops->begin(round->exchange, members, samples, round_now(round), &round->commands);
     if (rc == RC_OK) {
         round->begun_ns = round_now(round);
-        if (!round->ops->is_group) failures_partner(&round->failures, members->ids[0]);
+        if (!round->ops->is_group && !round->ops->is_graph)
+            failures_partner(&round->failures, members->ids[0]);
     }
     round_obey(round);
     return rc;
@@ -247,6 +251,7 @@ void round_cancel(struct round *round, const char *reason)
 void round_discard(struct round *round)
 {
     round_cancel(round, "the model was replaced");
+    if (round->ops->restart != NULL) round->ops->restart(round->exchange);
     for (int i = 0; i < ROUND_DOUBTS_MAX; i++) {
         if (round->doubts[i].is_used) round_doubt_drop(&round->doubts[i]);
     }

@@ -75,6 +75,11 @@ enum {
         .key = (number), .kind = FIELD_FLOAT, .at = AT(member), .least = 0,                        \
         .is_above_least = true, .most = 0.5F                                                       \
     }
+#define SHARE(number, member)                                                                      \
+    {                                                                                              \
+        .key = (number), .kind = FIELD_FLOAT, .at = AT(member), .least = 0,                        \
+        .is_above_least = true, .most = 1                                                          \
+    }
 #define FLOAT(number, member, to)                                                                  \
     {                                                                                              \
         .key = (number), .kind = FIELD_FLOAT, .at = AT(member), .least = 0, .most = (to)           \
@@ -220,6 +225,27 @@ static const struct field mean_fields[] = {
     ANY(2, mean.contributors),
     FIXED(3, mean.hash),
 };
+static const struct field edge_open_fields[] = {
+    ANY(0, edge_open.round),     SHARE(1, edge_open.weight),
+    ANY(2, edge_open.recursion), UINT(3, edge_open.chunks, 1, CHUNKS_MAX),
+    FIXED(4, edge_open.schema),  FIXED(5, edge_open.lineage),
+    TEXT(6, edge_open.codec),
+};
+static const struct field edge_ready_fields[] = {
+    ROUND(0, edge_ready.key),
+    FLOAT(1, edge_ready.squared, FLT_MAX),
+};
+static const struct field edge_key_fields[] = {
+    ROUND(0, edge_key.key),
+};
+static const struct field edge_abort_fields[] = {
+    ROUND(0, edge_abort.key),
+    UINT(1, edge_abort.code, ABORT_DEADLINE, ABORT_PROTOCOL),
+};
+static const struct field edge_tell_fields[] = {
+    ROUND(0, edge_tell.key),
+    UINT(1, edge_tell.state, OUTCOME_UNKNOWN, OUTCOME_ABORTED),
+};
 static const struct field credit_fields[] = {
     UINT(0, credit.stream, 0, UINT16_MAX),
     UINT(1, credit.chunks, 1, CHUNKS_MAX),
@@ -340,6 +366,12 @@ static const struct shape shapes[MESSAGE_DATA + 1] = {
     [MESSAGE_JOIN] = SHAPE("JOIN", join_fields),
     [MESSAGE_START] = SHAPE("START", form_fields),
     [MESSAGE_MEAN] = SHAPE("MEAN", mean_fields),
+    [MESSAGE_EDGE_OPEN] = SHAPE("EDGE_OPEN", edge_open_fields),
+    [MESSAGE_EDGE_READY] = SHAPE("EDGE_READY", edge_ready_fields),
+    [MESSAGE_EDGE_COMMIT] = SHAPE("EDGE_COMMIT", edge_key_fields),
+    [MESSAGE_EDGE_ABORT] = SHAPE("EDGE_ABORT", edge_abort_fields),
+    [MESSAGE_EDGE_ASK] = SHAPE("EDGE_ASK", edge_key_fields),
+    [MESSAGE_EDGE_TELL] = SHAPE("EDGE_TELL", edge_tell_fields),
     [MESSAGE_CREDIT] = SHAPE("CREDIT", credit_fields),
     [MESSAGE_CANCEL] = SHAPE("CANCEL", cancel_fields),
     [MESSAGE_OPEN_REQ] = SHAPE("OPEN_REQ", open_req_fields),

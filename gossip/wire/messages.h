@@ -55,6 +55,13 @@ enum message_type {
     MESSAGE_OUTCOME_REQ = 46,
     MESSAGE_OUTCOME = 47,
     MESSAGE_DONE = 48, /* participant has recorded the outcome: the coordinator may forget it */
+    /* rounds of neighbours, edge by edge: 53 to 55 and 60 to 62 */
+    MESSAGE_EDGE_OPEN = 53,
+    MESSAGE_EDGE_READY = 54,
+    MESSAGE_EDGE_COMMIT = 55,
+    MESSAGE_EDGE_ABORT = 60,
+    MESSAGE_EDGE_ASK = 61,  /* what did you decide? */
+    MESSAGE_EDGE_TELL = 62, /* this */
     /* group rounds */
     MESSAGE_FORM = 56,
     MESSAGE_JOIN = 57,
@@ -315,6 +322,29 @@ struct message_mean {
     uint64_t contributors; /* one bit a member of START's list */
     struct digest hash;    /* BLAKE2b over the encoded chunk hashes of the part, in chunk order */
 };
+struct message_edge_open { /* I am in this round, and you are a neighbour of mine */
+    uint64_t round;
+    float weight; /* of the edge as the sender sees it, in (0, 1]; the smaller of two counts */
+    uint64_t recursion; /* see exchange_edges.c */
+    uint32_t chunks;
+    struct digest schema, lineage;
+    char codec[32];
+};
+struct message_edge_ready { /* I hold all of your plane. `key`: who decides, and the round */
+    struct round_key key;
+    float squared; /* distance of our planes, as measured here */
+};
+struct message_edge_key { /* COMMIT and ASK */
+    struct round_key key;
+};
+struct message_edge_abort {
+    struct round_key key;
+    uint32_t code; /* enum abort_code */
+};
+struct message_edge_tell {
+    struct round_key key;
+    uint32_t state; /* enum outcome_state */
+};
 struct message_credit {
     uint32_t stream;
     uint32_t chunks;
@@ -412,6 +442,11 @@ struct message {
         struct message_form form; /* also START */
         struct message_join join;
         struct message_mean mean;
+        struct message_edge_open edge_open;
+        struct message_edge_ready edge_ready;
+        struct message_edge_key edge_key; /* EDGE_COMMIT, EDGE_ASK */
+        struct message_edge_abort edge_abort;
+        struct message_edge_tell edge_tell;
         struct message_credit credit;
         struct message_cancel cancel;
         struct message_state_req state_req;

@@ -9,10 +9,11 @@
 
 enum { CHUNKS = 5 };
 
-static const struct exchange_ops *const exchanges[] = {&exchange_pair, &exchange_group};
+static const struct exchange_ops *const exchanges[] = {&exchange_pair, &exchange_group,
+                                                       &exchange_edges};
 
 #define FOR_EACH_EXCHANGE(ops)                                                                     \
-    for (size_t which = 0; which < 2 && ((ops) = exchanges[which], true); which++)
+    for (size_t which = 0; which < 3 && ((ops) = exchanges[which], true); which++)
 
 static struct peer_id id_of(uint8_t number)
 {
@@ -46,13 +47,14 @@ static struct round_members two_members(const struct exchange_ops *ops)
 {
     static struct peer_id ids[2];
     static struct boot_id boots[2];
+    static const float half = 0.5f;
 
     for (uint8_t i = 0; i < 2; i++) {
         ids[i] = id_of((uint8_t)(i + 1));
         boots[i] = boot_of((uint8_t)(i + 1));
     }
-    if (ops->is_group) return (struct round_members){ids, boots, 2};
-    return (struct round_members){ids + 1, boots + 1, 1}; /* peer 1 offers to peer 2 */
+    if (ops->is_group) return (struct round_members){ids, boots, 2, NULL};
+    return (struct round_members){ids + 1, boots + 1, 1, &half}; /* peer 1 offers to peer 2 */
 }
 
 static const struct command *find(const struct commands *out, enum command_type type)
@@ -231,6 +233,11 @@ static void another_model_or_codec_never_mixes(void **state)
                 message.as.form.lineage.bytes[0] ^= what == 1;
                 message.as.form.codec[0] ^= what == 2;
                 message.as.form.chunks += what == 3;
+            } else if (ops->is_graph) {
+                message.as.edge_open.schema.bytes[0] ^= what == 0;
+                message.as.edge_open.lineage.bytes[0] ^= what == 1;
+                message.as.edge_open.codec[0] ^= what == 2;
+                message.as.edge_open.chunks += what == 3;
             } else {
                 message.as.offer.schema.bytes[0] ^= what == 0;
                 message.as.offer.lineage.bytes[0] ^= what == 1;
@@ -239,7 +246,7 @@ static void another_model_or_codec_never_mixes(void **state)
             }
             rc = ops->on_message(two, id_of(1), boot_of(1), &message, 1, &ignored);
             assert_int_equal(rc, what == 4 ? RC_OK : RC_MISMATCH);
-            assert_int_equal(ops->is_active(two), what == 4 && !ops->is_group);
+            assert_int_equal(ops->is_active(two), what == 4 && !ops->is_group && !ops->is_graph);
             ops->destroy(one);
             ops->destroy(two);
             commands_deinit(&out);
@@ -280,7 +287,7 @@ static void saved_bytes_load_and_others_are_refused(void **state)
         copy[0] ^= 0x80; /* the version */
         assert_int_equal(ops->load(exchange, copy, count), RC_FORMAT);
         ops->counts(exchange, &counts);
-        assert_int_equal(counts.next_round, ops->is_group ? 41 : 0);
+        assert_int_equal(counts.next_round, ops->is_group || ops->is_graph ? 41 : 0);
         ops->destroy(exchange);
         commands_deinit(&out);
     }

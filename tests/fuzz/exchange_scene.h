@@ -2,8 +2,9 @@
  * exchange_scene: three endpoints of one exchange with the fuzzer as network, clock and job lane.
  * It chooses what is delivered, twice or never, which links are cut and come back, how jobs end,
  * when time passes and what of a message is changed on the way. Whatever it does: nothing crashes,
- * no round of a pair is applied twice at one end, and without changed messages an initiator that
- * aborted never has a participant that committed. In the end every round ends by itself.
+ * no round of a pair, or edge of a round, counts twice at one end, and without changed messages an
+ * initiator that aborted never has a participant that committed. In the end every round ends by
+ * itself.
  */
 #ifndef GRAPEVINE_TESTS_EXCHANGE_SCENE_H
 #define GRAPEVINE_TESTS_EXCHANGE_SCENE_H
@@ -36,6 +37,7 @@ struct scene_job {
 
 struct scene_key {
     struct round_key key;
+    uint32_t participant;        /* of an edge: who does not decide */
     unsigned committed, aborted; /* one bit an endpoint */
 };
 
@@ -111,12 +113,50 @@ static inline struct parcel *scene_enqueue(struct scene *s, uint32_t from, uint3
     return parcel;
 }
 
+/* An edge counts at one end: not twice, and at who did not decide only after who did. */
+static inline void scene_edge_counts(struct scene *s, uint32_t end, uint32_t participant,
+                                     const struct round_key *key)
+{
+    uint32_t decider = scene_end_of(s, key->initiator);
+    struct scene_key *entry = NULL;
+
+    for (uint32_t i = 0; i < s->keys_count && entry == NULL; i++) {
+        if (s->keys[i].key.counter == key->counter && s->keys[i].participant == participant &&
+            peer_id_is_equal(s->keys[i].key.initiator, key->initiator)) {
+            entry = &s->keys[i];
+        }
+    }
+    if (entry == NULL) {
+        if (s->keys_count == KEYS_MAX) return;
+        entry = &s->keys[s->keys_count++];
+        *entry = (struct scene_key){.key = *key, .participant = participant};
+    }
+    CHECK((entry->committed & 1u << end) == 0);
+    entry->committed |= 1u << end;
+    if (!s->is_hostile) CHECK(decider < ENDS && (entry->committed & 1u << decider) != 0);
+}
+
+static inline void scene_edge(struct scene *s, uint32_t end, const struct command *c)
+{
+    bool is_decider = peer_id_is_equal(c->edge.key.initiator, s->ids[end]);
+
+    CHECK(c->edge.weight > 0 && c->edge.weight <= 1);
+    if (c->edge.is_in_doubt) return;
+    scene_edge_counts(s, end, is_decider ? scene_end_of(s, c->to) : end, &c->edge.key);
+}
+
 static inline void scene_over(struct scene *s, uint32_t end, const struct command_over *over)
 {
     struct scene_key *entry = NULL;
 
     if (!over->is_late) s->jobs_count[end] = 0; /* reports of a round that is over are not made */
     if (s->ops->is_group || over->result == OVER_IN_DOUBT) return;
+    if (s->ops->is_graph) {
+        if (over->is_late && over->result == OVER_COMMITTED) {
+            scene_edge_counts(s, end, end, &over->key);
+        }
+        return;
+    }
     for (uint32_t i = 0; i < s->keys_count && entry == NULL; i++) {
         if (s->keys[i].key.counter == over->key.counter &&
             peer_id_is_equal(s->keys[i].key.initiator, over->key.initiator)) {
@@ -179,6 +219,11 @@ static inline void scene_obey(struct scene *s, uint32_t end)
             break;
         case COMMAND_REDUCE:
             scene_job_add(s, end, (struct scene_job){.job = JOB_REDUCE, .first = c->first});
+            break;
+        case COMMAND_EDGE:
+            scene_edge(s, end, c);
+            break;
+        case COMMAND_FORGET:
             break;
         case COMMAND_OVER:
             scene_over(s, end, &c->over);
@@ -277,13 +322,17 @@ static inline void scene_begin(struct scene *s, uint32_t end, uint32_t other)
 {
     struct peer_id ids[ENDS];
     struct boot_id boots[ENDS];
-    struct round_members members = {ids, boots, 0};
+    float weights[ENDS] = {0.25f, 0.3f, 0.5f};
+    struct round_members members = {ids, boots, 0, s->ops->is_graph ? weights : NULL};
 
-    if (!s->ops->is_group && (end == other || !s->is_up[end][other])) return;
+    if (!s->ops->is_group && !s->ops->is_graph && (end == other || !s->is_up[end][other])) return;
     for (uint32_t k = 0; k < ENDS; k++) {
         uint32_t i = (k + other) % ENDS; /* any order */
 
-        if (s->ops->is_group ? i != end && !s->is_up[end][i] : i != other) continue;
+        if (s->ops->is_graph && i == end) continue;
+        if (s->ops->is_group || s->ops->is_graph ? i != end && !s->is_up[end][i] : i != other) {
+            continue;
+        }
         ids[members.count] = s->ids[i];
         boots[members.count++] = s->boots[i];
     }

@@ -51,6 +51,10 @@ static inline void rounds_obey(struct rounds *r, uint32_t index)
             job->first = command->first;
             job->over.round = command->stream;
             break;
+        case COMMAND_EDGE:
+        case COMMAND_FORGET:
+            fail_msg("of rounds of neighbours");
+            break;
         case COMMAND_OVER:
             rounds_over(r, index, &command->over);
             break;
@@ -95,7 +99,7 @@ static inline void rounds_begin(struct rounds *r, uint32_t index)
     struct round_peer *p = &r->peers[index];
     struct peer_id ids[ROUND_PEERS_MAX];
     struct boot_id boots[ROUND_PEERS_MAX];
-    struct round_members members = {ids, boots, 0};
+    struct round_members members = {ids, boots, 0, NULL};
     struct exchange_counts counts;
     struct event *again =
         event_new(EVENT_BEGIN, index, r->now_ns + r->pace_ns / 2 + rng_below(&r->rng, r->pace_ns));

@@ -22,6 +22,8 @@ static const char *const methods[] = {
     "easgd:tau=4",
     "easgd:tau=4,rho=0.2",
     "diloco:H=4,lr=1,momentum=0",
+    "dpsgd",
+    "dpsgd:H=4,order=cta",
     "noloco:H=4",
 };
 

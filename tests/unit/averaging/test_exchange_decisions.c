@@ -96,7 +96,7 @@ static struct duo duo_begun(enum message_type lost)
 {
     static struct peer_id partner;
     static struct boot_id boot;
-    struct round_members members = {&partner, &boot, 1};
+    struct round_members members = {&partner, &boot, 1, NULL};
     struct duo duo = {.ops = &exchange_pair, .now_ns = NS_PER_S};
 
     partner = id_of(2);
@@ -302,7 +302,7 @@ static void a_member_joins_one_form_a_ballot_and_only_rising_ones(void **state)
     /* Peer 3 is ready: it joins ballot 1 of peer 2, not another ballot 1 nor ballot 0, but 2. */
     struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
     struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
-    struct round_members members = {ids, boots, 3};
+    struct round_members members = {ids, boots, 3, NULL};
     struct commands out;
     struct exchange *exchange = start(&exchange_group, 3, 6, &out);
     static const struct {
@@ -333,7 +333,7 @@ static void a_start_we_turned_from_is_answered_with_abort(void **state)
     /* Peer 3 joined 2, then 1; the START of 2 that still counts on it is told so, once. */
     struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
     struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
-    struct round_members members = {ids, boots, 3};
+    struct round_members members = {ids, boots, 3, NULL};
     struct commands out;
     struct exchange *exchange = start(&exchange_group, 3, 6, &out);
     struct message form = form_of(6, 1);
@@ -368,7 +368,7 @@ static void a_mean_with_a_wrong_hash_loses_its_part_only(void **state)
     /* Three members, six chunks: 1's part comes with a hash that does not fit; 2's is fine. */
     struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
     struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
-    struct round_members members = {ids, boots, 3};
+    struct round_members members = {ids, boots, 3, NULL};
     struct digest hashes[2] = {{{1}}, {{2}}};
     struct commands out;
     struct exchange *exchange = start(&exchange_group, 3, 6, &out);

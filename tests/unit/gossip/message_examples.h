@@ -11,23 +11,20 @@
 #include "gossip/wire/messages.h"
 
 static const enum message_type example_types[] = {
-    MESSAGE_HELLO_OK,      MESSAGE_ERROR,          MESSAGE_GOAWAY,
-    MESSAGE_FIN,           MESSAGE_PING,           MESSAGE_ACK,
-    MESSAGE_PING_REQ,      MESSAGE_NACK,           MESSAGE_GOSSIP,
-    MESSAGE_SYNC_REQ,      MESSAGE_SYNC,           MESSAGE_ACCUSE,
-    MESSAGE_PRUNE,         MESSAGE_PROGRESS,       MESSAGE_DIALBACK_REQ,
-    MESSAGE_DIALBACK,      MESSAGE_RELAY_RESERVE,  MESSAGE_RELAY_LEASE,
-    MESSAGE_RELAY_CONNECT, MESSAGE_RELAY_WINDOW,   MESSAGE_RELAY_STOP,
-    MESSAGE_OFFER,         MESSAGE_ACCEPT,         MESSAGE_REJECT,
-    MESSAGE_READY,         MESSAGE_COMMIT,         MESSAGE_ABORT,
-    MESSAGE_OUTCOME_REQ,   MESSAGE_OUTCOME,        MESSAGE_DONE,
-    MESSAGE_FORM,          MESSAGE_JOIN,           MESSAGE_START,
-    MESSAGE_MEAN,          MESSAGE_CREDIT,         MESSAGE_CANCEL,
-    MESSAGE_STATE_REQ,     MESSAGE_STATE_MANIFEST, MESSAGE_MANIFEST_REQ,
-    MESSAGE_MANIFEST_PAGE, MESSAGE_BUCKET_REQ,     MESSAGE_STATE_DENY,
-    MESSAGE_SKETCH_REQ,    MESSAGE_SKETCH,         MESSAGE_STATE_DONE,
-    MESSAGE_STATUS_REQ,    MESSAGE_STATUS,         MESSAGE_REKEY,
-    MESSAGE_REKEY_ACK,     MESSAGE_OPEN_REQ};
+    MESSAGE_HELLO_OK,      MESSAGE_ERROR,         MESSAGE_GOAWAY,        MESSAGE_FIN,
+    MESSAGE_PING,          MESSAGE_ACK,           MESSAGE_PING_REQ,      MESSAGE_NACK,
+    MESSAGE_GOSSIP,        MESSAGE_SYNC_REQ,      MESSAGE_SYNC,          MESSAGE_ACCUSE,
+    MESSAGE_PRUNE,         MESSAGE_PROGRESS,      MESSAGE_DIALBACK_REQ,  MESSAGE_DIALBACK,
+    MESSAGE_RELAY_RESERVE, MESSAGE_RELAY_LEASE,   MESSAGE_RELAY_CONNECT, MESSAGE_RELAY_WINDOW,
+    MESSAGE_RELAY_STOP,    MESSAGE_OFFER,         MESSAGE_ACCEPT,        MESSAGE_REJECT,
+    MESSAGE_READY,         MESSAGE_COMMIT,        MESSAGE_ABORT,         MESSAGE_OUTCOME_REQ,
+    MESSAGE_OUTCOME,       MESSAGE_DONE,          MESSAGE_FORM,          MESSAGE_JOIN,
+    MESSAGE_START,         MESSAGE_EDGE_OPEN,     MESSAGE_EDGE_READY,    MESSAGE_EDGE_COMMIT,
+    MESSAGE_EDGE_ABORT,    MESSAGE_EDGE_ASK,      MESSAGE_EDGE_TELL,     MESSAGE_MEAN,
+    MESSAGE_CREDIT,        MESSAGE_CANCEL,        MESSAGE_STATE_REQ,     MESSAGE_STATE_MANIFEST,
+    MESSAGE_MANIFEST_REQ,  MESSAGE_MANIFEST_PAGE, MESSAGE_BUCKET_REQ,    MESSAGE_STATE_DENY,
+    MESSAGE_SKETCH_REQ,    MESSAGE_SKETCH,        MESSAGE_STATE_DONE,    MESSAGE_STATUS_REQ,
+    MESSAGE_STATUS,        MESSAGE_REKEY,         MESSAGE_REKEY_ACK,     MESSAGE_OPEN_REQ};
 
 struct example_bytes {
     uint8_t records[SYNC_RECORDS_MAX][SIGNED_RECORD_BYTES_MAX];
@@ -374,12 +371,47 @@ static inline void example_state(struct source *s, struct message *m)
     }
 }
 
+/* Rounds of neighbours. */
+static inline bool example_edge(struct source *s, struct message *m)
+{
+    switch (m->type) {
+    case MESSAGE_EDGE_OPEN:
+        m->as.edge_open.round = any(s, 0, UINT64_MAX);
+        m->as.edge_open.weight = fraction(s, 1);
+        m->as.edge_open.recursion = any(s, 0, UINT64_MAX);
+        m->as.edge_open.chunks = any32(s, 1, CHUNKS_MAX);
+        fill(s, &m->as.edge_open.schema, DIGEST_BYTES);
+        fill(s, &m->as.edge_open.lineage, DIGEST_BYTES);
+        word(s, m->as.edge_open.codec, sizeof m->as.edge_open.codec, "f32");
+        return true;
+    case MESSAGE_EDGE_READY:
+        m->as.edge_ready.key = round_key_any(s);
+        m->as.edge_ready.squared = fraction(s, 1e30F);
+        return true;
+    case MESSAGE_EDGE_COMMIT:
+    case MESSAGE_EDGE_ASK:
+        m->as.edge_key.key = round_key_any(s);
+        return true;
+    case MESSAGE_EDGE_ABORT:
+        m->as.edge_abort.key = round_key_any(s);
+        m->as.edge_abort.code = any32(s, ABORT_DEADLINE, ABORT_PROTOCOL);
+        return true;
+    case MESSAGE_EDGE_TELL:
+        m->as.edge_tell.key = round_key_any(s);
+        m->as.edge_tell.state = any32(s, OUTCOME_UNKNOWN, OUTCOME_ABORTED);
+        return true;
+    default:
+        return false;
+    }
+}
+
 /* Group rounds, flow, and all the others. */
 static inline void example_make(struct source *s, enum message_type type, struct message *m)
 {
     memset(m, 0, sizeof *m);
     m->type = type;
     if (example_gossip(s, m) || example_reach(s, m) || example_pair(s, m)) return;
+    if (example_edge(s, m)) return;
     switch (type) {
     case MESSAGE_FORM:
     case MESSAGE_START:

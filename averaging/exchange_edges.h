@@ -1,0 +1,167 @@
+/* exchange_edges: the state shared by the files of the exchange of neighbours, and no one else. */
+#ifndef GRAPEVINE_AVERAGING_EXCHANGE_EDGES_H
+#define GRAPEVINE_AVERAGING_EXCHANGE_EDGES_H
+
+#include "averaging/deadline.h"
+#include "averaging/exchange.h"
+
+enum {
+    EDGES_MAX = GROUP_MEMBERS_MAX, /* neighbours */
+    EDGES_SLOTS = 4,               /* planes of neighbours staged at once */
+    EDGES_DOUBTS_MAX = 4,          /* promised and undecided, of this round and earlier ones */
+    EDGES_CREDIT_CHUNKS = 32,      /* on the way at once, from one neighbour */
+    EDGES_OUTCOMES_MAX = LINKS_MAX /* neighbours whose last committed round we know */
+};
+#define EDGES_NO_SLOT UINT32_MAX
+/* How far one message may move us ahead, see exchange_group.h. */
+#define EDGES_ROUND_LEAP (UINT64_C(1) << 32)
+
+enum edge_state {
+    EDGE_WAITING,   /* for its OPEN */
+    EDGE_OPEN,      /* both are in this round; no slot yet */
+    EDGE_DATA,      /* it has a slot */
+    EDGE_STAGED,    /* all of its plane is here; who decides waits for READY */
+    EDGE_PREPARED,  /* READY sent: the other end decides */
+    EDGE_COMMITTED, /* from here on nothing more is to happen in this round */
+    EDGE_DROPPED,
+    EDGE_IN_DOUBT
+};
+
+struct edge {
+    struct member_ref ref;
+    enum edge_state state;
+    float weight; /* ours; from OPEN on the smaller of both */
+    bool is_decider;
+    bool is_late; /* DROPPED because it was not there in time: may still come */
+    bool has_ready;
+    float squared_heard; /* READY's */
+    double squared;
+    uint32_t slot;
+    uint32_t credit, sent;            /* chunks it allows, that we sent */
+    uint32_t granted, received, done; /* chunks we allow, begun to arrive, staged */
+    uint64_t open_ns, ready_ns, deadline_ns;
+};
+
+/* What a linked peer said last of where it is. */
+struct edge_link {
+    struct member_ref ref;
+    bool has_open;
+    uint64_t round, recursion;
+    float weight;
+    uint32_t missed; /* rounds in a row that it did not come to */
+};
+
+/* The last round that we, who decide, committed with a peer. */
+struct edge_outcome {
+    struct peer_id peer;
+    struct boot_id boot; /* ours, then */
+    uint64_t round;
+};
+
+/* A promise of ours whose decision we do not know. */
+struct edge_doubt {
+    bool is_used;
+    struct round_key key; /* its initiator knows */
+    uint64_t until_ns, ask_ns;
+};
+
+struct edges {
+    struct exchange base;
+    struct exchange_options options;
+    struct digest lineage;
+    struct exchange_counts counts; /* next_round is what begin() will use at least */
+    uint64_t now_ns;
+    struct edge_link links[LINKS_MAX];
+    uint32_t links_count;
+
+    bool is_active, has_snapshot;
+    uint64_t round, begun_ns;
+    struct edge edges[EDGES_MAX]; /* sorted by id: see grant_slots() */
+    uint32_t edges_count;
+    uint8_t *chunks[EDGES_SLOTS]; /* [chunks] each, of exchange_edges_data.c */
+    bool slot_used[EDGES_SLOTS];
+    uint8_t *bitmap; /* all chunks: edges commit whole */
+    uint32_t bitmap_bytes;
+    const char *last_drop; /* of this round; string literal */
+
+    uint64_t recursion;
+    bool wants_restart;
+    struct digest graph; /* of the last round's neighbours and weights */
+    bool has_graph;
+
+    struct edge_doubt doubts[EDGES_DOUBTS_MAX];
+    struct edge_outcome outcomes[EDGES_OUTCOMES_MAX];
+    uint32_t outcomes_count;
+    struct deadline opens;     /* begin to a neighbour's OPEN */
+    struct deadline exchanges; /* both open to committed */
+    struct deadline decisions; /* READY to COMMIT */
+};
+
+/* exchange_edges.c */
+struct edge *edges_find(struct edges *edges, struct peer_id id);
+struct edge_link *edges_link_find(struct edges *edges, struct peer_id id);
+struct round_key edges_key(const struct edges *edges, const struct edge *edge);
+bool edge_key_is_equal(const struct round_key *a, const struct round_key *b);
+bool edges_is_proven(const struct edges *edges, struct peer_id id);
+/** A zeroed message to `to`, or NULL. */
+struct message *edges_send(struct peer_id to, enum message_type type, struct commands *out);
+void edges_score(struct peer_id to, int32_t score, const char *reason, struct commands *out);
+void edges_send_abort(struct peer_id to, const struct round_key *key, enum abort_code code,
+                      struct commands *out);
+/** Do without this neighbour in this round. */
+void edges_drop(struct edges *edges, struct edge *edge, enum abort_code code, const char *reason,
+                bool tells, struct commands *out);
+/** End the round if nothing is awaited any more. */
+void edges_finish(struct edges *edges, struct commands *out);
+
+/** NULL: more links than there can be. */
+struct edge_link *edges_link_add(struct edges *edges, struct member_ref ref);
+
+/* exchange_edges_begin.c */
+MUST_USE enum rc edges_begin(struct exchange *exchange, const struct round_members *members,
+                             uint64_t samples, uint64_t now_ns, struct commands *out);
+/** Both ends are in this round, if the neighbour has come to it. */
+void edges_open(struct edges *edges, struct edge *edge, struct commands *out);
+
+/* exchange_edges_data.c */
+void edges_slot_free(struct edges *edges, struct edge *edge);
+/** Whatever can happen now: slots, credit, READY, decisions. */
+void edges_advance(struct edges *edges, struct commands *out);
+MUST_USE enum rc edges_on_credit(struct edges *edges, struct peer_id from,
+                                 const struct message_credit *credit, struct commands *out);
+MUST_USE enum rc edges_on_ready(struct edges *edges, struct peer_id from,
+                                const struct message_edge_ready *ready, struct commands *out);
+MUST_USE enum rc edges_on_commit(struct edges *edges, struct peer_id from,
+                                 const struct round_key *key, struct commands *out);
+MUST_USE enum rc edges_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
+                                float *weight);
+uint32_t edges_slot(const struct exchange *exchange, struct peer_id from);
+void edges_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *chunk, enum rc rc,
+                            struct digest hash, float squared_distance, uint64_t now_ns,
+                            struct commands *out);
+void edges_on_job_done(struct exchange *exchange, enum exchange_job job, uint32_t first, enum rc rc,
+                       struct digest hash, uint64_t now_ns, struct commands *out);
+
+/* exchange_edges_outcomes.c */
+bool edges_is_in_doubt_with(const struct edges *edges, struct peer_id id);
+/** Promises that may be made on top of those in doubt. */
+uint32_t edges_doubts_free(const struct edges *edges);
+/** A promise is not decided in time: the edge is over for this round. */
+void edges_enter_doubt(struct edges *edges, struct edge *edge, struct commands *out);
+void edges_outcome_keep(struct edges *edges, struct peer_id peer);
+/** What `from` decided, or RC_STALE if nobody waits for that. */
+MUST_USE enum rc edges_doubt_resolve(struct edges *edges, struct peer_id from,
+                                     const struct round_key *key, enum outcome_state state,
+                                     struct commands *out);
+MUST_USE enum rc edges_on_ask(struct edges *edges, struct member_ref from,
+                              const struct round_key *key, struct commands *out);
+MUST_USE enum rc edges_on_tell(struct edges *edges, struct member_ref from,
+                               const struct message_edge_tell *tell, struct commands *out);
+void edges_doubts_drop(struct edges *edges, struct commands *out);
+void edges_doubts_on_link_up(struct edges *edges, struct peer_id peer, struct commands *out);
+void edges_doubts_tick(struct edges *edges, struct commands *out);
+uint64_t edges_doubts_next_ns(const struct edges *edges);
+MUST_USE enum rc edges_save(const struct edges *edges, uint8_t **bytes, size_t *count);
+MUST_USE enum rc edges_load(struct edges *edges, const uint8_t *bytes, size_t count);
+
+#endif

@@ -1,0 +1,203 @@
+/*
+ * How a round of neighbours begins: its number and recursion, whom it is with, how long each is
+ * waited for. The picture is in exchange_edges.c. Loop thread; pure.
+ */
+#include "averaging/exchange_edges.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/hash.h"
+
+#include <string.h>
+
+enum { DEADLINE_SPREAD = 6 };
+
+static const uint64_t open_first_ns = 5 * NS_PER_S;
+static const uint64_t open_floor_ns = NS_PER_S;
+static const uint64_t open_cap_ns = 30 * NS_PER_S;
+static const uint64_t data_first_ns = 20 * NS_PER_S;
+static const uint64_t data_chunk_ns = 50 * NS_PER_MS;
+static const uint64_t data_floor_ns = 2500 * NS_PER_MS;
+static const uint64_t data_cap_ns = 120 * NS_PER_S;
+
+/* ---- how long to wait ---- */
+
+/* For a neighbour's OPEN. One that did not come lately is waited for half as long each time. */
+static uint64_t open_wait_ns(const struct edges *edges, const struct edge_link *link)
+{
+    uint64_t wait = open_first_ns;
+
+    if (edges->opens.count >= DEADLINE_FEW) {
+        uint64_t floor = open_floor_ns, twice = 2 * deadline_median(&edges->opens, 0);
+
+        if (floor < twice) floor = twice;
+        wait = deadline_window(&edges->opens, DEADLINE_SPREAD, open_first_ns, floor, open_cap_ns);
+    }
+    return wait >> (link->missed < 16 ? link->missed : 16);
+}
+
+static uint64_t data_wait_ns(const struct edges *edges)
+{
+    uint64_t first = data_first_ns + edges->options.chunks * data_chunk_ns;
+    uint64_t floor = data_floor_ns, twice = 2 * deadline_median(&edges->exchanges, 0);
+
+    if (edges->exchanges.count < DEADLINE_FEW) return first;
+    if (floor < twice) floor = twice;
+    return deadline_window(&edges->exchanges, DEADLINE_SPREAD, first, floor, data_cap_ns);
+}
+
+static void sort_edges(struct edges *edges)
+{
+    for (uint32_t i = 1; i < edges->edges_count; i++) {
+        struct edge edge = edges->edges[i];
+        uint32_t j = i;
+
+        for (; j > 0 && peer_id_compare(edges->edges[j - 1].ref.id, edge.ref.id) > 0; j--) {
+            edges->edges[j] = edges->edges[j - 1];
+        }
+        edges->edges[j] = edge;
+    }
+}
+
+/* The number of this round: ours, unless neighbours are further: see above. */
+static uint64_t choose_round(struct edges *edges)
+{
+    uint64_t round = edges->counts.next_round, highest = 0;
+
+    for (uint32_t i = 0; i < edges->edges_count; i++) {
+        const struct edge_link *link = edges_link_find(edges, edges->edges[i].ref.id);
+
+        if (link->has_open && link->round > highest) highest = link->round;
+    }
+    if (highest > round) {
+        round = highest - round > EDGES_ROUND_LEAP ? round + EDGES_ROUND_LEAP : highest + 1;
+    }
+    return round;
+}
+
+static struct digest graph_of(const struct edges *edges)
+{
+    struct hash hash;
+
+    hash_init(&hash);
+    for (uint32_t i = 0; i < edges->edges_count; i++) {
+        const struct edge *edge = &edges->edges[i];
+
+        hash_update(&hash, edge->ref.id.bytes, PEER_ID_BYTES);
+        hash_update(&hash, edge->ref.boot.bytes, BOOT_ID_BYTES);
+        hash_update(&hash, &edge->weight, sizeof edge->weight);
+    }
+    return hash_final(&hash);
+}
+
+static void choose_recursion(struct edges *edges, struct commands *out)
+{
+    uint64_t highest = edges->recursion;
+    struct digest graph = graph_of(edges);
+
+    if (!edges->options.has_memory) return;
+    for (uint32_t i = 0; i < edges->edges_count; i++) {
+        const struct edge_link *link = edges_link_find(edges, edges->edges[i].ref.id);
+
+        if (link->has_open && link->recursion > highest) highest = link->recursion;
+    }
+    if (highest - edges->recursion > EDGES_ROUND_LEAP) {
+        highest = edges->recursion + EDGES_ROUND_LEAP;
+    }
+    if (edges->has_graph && !digest_is_equal(graph, edges->graph)) edges->wants_restart = true;
+    edges->graph = graph;
+    edges->has_graph = true;
+    if (edges->wants_restart) highest++;
+    edges->wants_restart = false;
+    if (highest == edges->recursion) return;
+    edges->recursion = highest;
+    (void)commands_add(out, COMMAND_FORGET);
+}
+
+/* If its neighbour has come to this round: both are in it. */
+void edges_open(struct edges *edges, struct edge *edge, struct commands *out)
+{
+    struct edge_link *link = edges_link_find(edges, edge->ref.id);
+
+    if (link == NULL || !link->has_open || link->round != edges->round) return;
+    if (edge->state != EDGE_WAITING && !(edge->state == EDGE_DROPPED && edge->is_late)) return;
+    if (edges_is_in_doubt_with(edges, edge->ref.id)) return; /* first what was before */
+    edge->is_late = false;
+    link->missed = 0;
+    if (edges->options.has_memory && link->recursion != edges->recursion) {
+        edge->state = EDGE_WAITING;
+        edges_drop(edges, edge, ABORT_PROTOCOL, "a neighbour began its recursion at another time",
+                   true, out);
+        return;
+    }
+    if (link->weight < edge->weight) edge->weight = link->weight;
+    edge->state = EDGE_OPEN;
+    edge->open_ns = edges->now_ns;
+    edge->deadline_ns = deadline_after(edges->now_ns, data_wait_ns(edges));
+}
+
+static void send_open(struct edges *edges, const struct edge *edge, struct commands *out)
+{
+    struct message *message = edges_send(edge->ref.id, MESSAGE_EDGE_OPEN, out);
+    struct message_edge_open *open;
+
+    if (message == NULL) return;
+    open = &message->as.edge_open;
+    open->round = edges->round;
+    open->weight = edge->weight;
+    open->recursion = edges->recursion;
+    open->chunks = edges->options.chunks;
+    open->schema = edges->options.schema;
+    open->lineage = edges->lineage;
+    memcpy(open->codec, edges->options.codec, sizeof open->codec);
+}
+
+static void edge_begin(struct edges *edges, struct edge *edge, struct commands *out)
+{
+    struct edge_link *link = edges_link_find(edges, edge->ref.id);
+
+    edge->deadline_ns = deadline_after(edges->now_ns, open_wait_ns(edges, link));
+    send_open(edges, edge, out);
+    if (link->has_open && link->round == edges->round) deadline_add(&edges->opens, 0);
+}
+
+enum rc edges_begin(struct exchange *exchange, const struct round_members *members,
+                    uint64_t samples, uint64_t now_ns, struct commands *out)
+{
+    static const struct digest none;
+    struct edges *edges = (struct edges *)(void *)exchange;
+
+    (void)samples; /* weights are the graph's */
+    edges->now_ns = now_ns;
+    if (edges->is_active) return RC_BUSY;
+    if (members->count == 0 || digest_is_equal(edges->lineage, none)) return RC_NOT_FOUND;
+    CHECK(members->count <= EDGES_MAX && members->weights != NULL);
+    edges->edges_count = 0;
+    for (uint32_t i = 0; i < members->count; i++) {
+        struct member_ref ref = {members->ids[i], members->boots[i]};
+
+        CHECK(!peer_id_is_equal(ref.id, edges->options.self));
+        CHECK(members->weights[i] > 0 && members->weights[i] <= 1);
+        if (edges_link_add(edges, ref) == NULL) continue;
+        edges->edges[edges->edges_count++] =
+            (struct edge){.ref = ref,
+                          .weight = members->weights[i],
+                          .slot = EDGES_NO_SLOT,
+                          .is_decider = peer_id_compare(edges->options.self, ref.id) < 0};
+    }
+    if (edges->edges_count == 0) return RC_NOT_FOUND;
+    sort_edges(edges);
+    choose_recursion(edges, out);
+    edges->round = choose_round(edges);
+    edges->counts.next_round = edges->round + 1;
+    edges->is_active = true;
+    edges->has_snapshot = false;
+    edges->last_drop = NULL;
+    edges->begun_ns = now_ns;
+    (void)commands_add(out, COMMAND_SNAPSHOT);
+    for (uint32_t i = 0; i < edges->edges_count; i++) {
+        edge_begin(edges, &edges->edges[i], out);
+    }
+    edges_advance(edges, out);
+    return RC_OK;
+}
