@@ -12,6 +12,7 @@
 #include "gossip/wire/address.h"
 #include "kernels/backend.h"
 #include "peer/address_book.h"
+#include "peer/audit.h"
 #include "peer/bootstrap.h"
 #include "peer/credentials.h"
 #include "peer/http.h"
@@ -39,6 +40,7 @@ struct session {
     struct backend *backend;
     struct learner *learner;
     struct node *node;
+    struct audit *audit;     /* NULL without --audit */
     struct http *http;       /* NULL without --http */
     struct journal *journal; /* NULL without --out */
     struct log terminal, log;
@@ -495,6 +497,7 @@ static enum rc create_node(struct session *session, struct fault *why)
         .evaluates_at_end = true,
         .relay_bytes_per_s = relay_bytes_per_s(options),
         .keeps_files = session->journal != NULL,
+        .audit = session->audit,
         .model = write_model,
         .resume = session->is_resumed ? &session->checkpoint : NULL,
         .admission = &session->credentials.admission,
@@ -589,6 +592,7 @@ static void close_session(struct session *session)
     http_destroy(session->http);
     node_destroy(session->node);
     if (session->env != NULL) uv_env_destroy(session->env);
+    audit_close(session->audit);
     session->env = NULL; /* what is logged from here on goes to the terminal alone */
     journal_destroy(session->journal);
     checkpoint_deinit(&session->checkpoint);
@@ -622,6 +626,11 @@ static enum rc open_session(struct session *session, struct options *options, st
     if (rc == RC_OK) rc = load_credentials(session, why);
     if (rc == RC_OK) rc = create_learner(session, why);
     if (rc == RC_OK) rc = resume(session, why);
+    if (rc == RC_OK) {
+        rc = audit_open(options_text(options, "audit"),
+                        session->learner->ops->schema(session->learner)->values[SECTION_MIXED],
+                        &session->audit, why);
+    }
     if (rc == RC_OK) rc = create_node(session, why);
     if (rc == RC_OK) rc = open_http(session, why);
     return rc;

@@ -473,6 +473,7 @@ static enum rc create_parts(struct node *node, struct env *env)
                                   .run_id = node->options.swarm->run_id,
                                   .schema = schema_digest(node->schema),
                                   .seed = rng_u64(&node->rng),
+                                  .audit = node->options.audit,
                                   .context = node,
                                   .on_change = round_changed,
                                   .on_score = node_round_scored,

@@ -65,6 +65,7 @@ struct node_options {
     uint64_t evaluate_samples; /* of a report; 0: none */
     bool evaluates_at_end;     /* on the full test set */
     bool keeps_files;
+    struct audit *audit;        /* see peer/audit.h; NULL: nobody watches */
     bool is_clear;              /* see struct links_options: benchmarks only */
     uint64_t relay_bytes_per_s; /* passed on for peers that cannot be dialled; 0: nothing */
     uint64_t step_cost_ns;      /* of modelled training */

@@ -51,75 +51,12 @@ static void run_assign(struct border_job *job)
     }
 }
 
-static void run_rollback(struct border_job *job)
-{
-    struct node *node = job->node;
-    size_t moments = node->schema->values[SECTION_MOMENTS];
-    size_t buffers = node->schema->values[SECTION_BUFFERS];
-    float *zero;
-
-    if (node->snapshot != NULL) {
-        job->rc = node->learner->ops->restore(node->learner);
-        return;
-    }
-    job->rc = node->learner->ops->assign_section(node->learner, SECTION_PARAMETERS, node->kept,
-                                                 node->values);
-    /* Statistics of what was no number are no numbers either. */
-    if (job->rc == RC_OK && buffers > 0) {
-        job->rc = node->learner->ops->assign_section(node->learner, SECTION_BUFFERS,
-                                                     node->kept + node->values, buffers);
-    }
-    if (job->rc != RC_OK || moments == 0) return;
-    zero = mem_aligned(moments * sizeof(float)); /* the old momentum is what blew up */
-    job->rc = RC_NOMEM;
-    if (zero == NULL) return;
-    job->rc = node->learner->ops->assign_section(node->learner, SECTION_MOMENTS, zero, moments);
-    mem_free(zero);
-}
-
-/* How far a round and the steps around it move the model. */
-static double norm_between(const float *a, const float *b, size_t count)
-{
-    double squares[8] = {0}, sum = 0; /* side by side, for the sake of vector units */
-
-    for (size_t i = 0; i < count; i++) {
-        double apart = (double)a[i] - (double)b[i];
-
-        squares[i % ARRAY_COUNT(squares)] += apart * apart;
-    }
-    for (size_t i = 0; i < ARRAY_COUNT(squares); i++) {
-        sum += squares[i];
-    }
-    return sqrt(sum);
-}
-
-static void run_keep(struct border_job *job)
-{
-    struct node *node = job->node;
-    const struct learner_ops *learner = node->learner->ops;
-    size_t buffers = node->schema->values[SECTION_BUFFERS];
-
-    if (node->snapshot != NULL) {
-        job->to = NULL; /* the learner has it */
-        job->rc = learner->keep(node->learner);
-        return;
-    }
-    /* The good plane stays until the new one is known to be one. */
-    if (job->to == NULL) job->to = mem_aligned((node->values + buffers) * sizeof(float));
-    job->rc = RC_NOMEM;
-    if (job->to == NULL) return;
-    job->rc = learner->export_section(node->learner, SECTION_PARAMETERS, job->to, node->values);
-    if (job->rc == RC_OK && buffers > 0) {
-        job->rc = learner->export_section(node->learner, SECTION_BUFFERS, job->to + node->values,
-                                          buffers);
-    }
-    if (job->rc == RC_OK && !floats_are_finite(job->to, node->values + buffers)) {
-        job->rc = RC_NONFINITE;
-    }
-    if (job->rc == RC_OK && node->has_kept) {
-        job->moved = norm_between(job->to, node->kept, node->values);
-    }
-}
+static const enum audit_change changes[BORDER_ROLLBACK + 1] = {
+    [BORDER_TRAIN] = AUDIT_ANYTHING,
+    [BORDER_ASSIGN] = AUDIT_ANYTHING,
+    [BORDER_APPLY] = AUDIT_DIFFERENCE,
+    [BORDER_ROLLBACK] = AUDIT_ANYTHING,
+};
 
 static void run_border(struct job *base)
 {
@@ -127,6 +64,7 @@ static void run_border(struct job *base)
     struct node *node = job->node;
     const struct learner_ops *learner = node->learner->ops;
 
+    audit_enter(node->options.audit, node->learner, job->work == BORDER_CHECKPOINT);
     switch (job->work) {
     case BORDER_NONE:
         break;
@@ -173,12 +111,14 @@ static void run_border(struct job *base)
                                   node->options.model_context, &job->why);
         break;
     case BORDER_KEEP:
-        run_keep(job);
+        node_keep_run(job);
         break;
     case BORDER_ROLLBACK:
-        run_rollback(job);
+        node_rollback_run(job);
         break;
     }
+    audit_leave(node->options.audit, node->learner, changes[job->work],
+                job->work == BORDER_APPLY ? round_difference(node->round) : NULL);
 }
 
 /* ---- back on the loop ---- */
@@ -254,16 +194,6 @@ static void assigned(struct node *node, struct border_job *job)
     node_send_progress(node, NULL);
 }
 
-static void rolled_back(struct node *node, struct border_job *job)
-{
-    node->wants_rollback = false;
-    if (job->rc != RC_OK) {
-        node_fail(node, job->rc, "cannot roll back to the last good parameters");
-        return;
-    }
-    log_warn(node->options.log, "the loss is no longer finite: rolled back to the last good model");
-}
-
 static void checkpointed(struct node *node, struct border_job *job)
 {
     bool is_last = node->state == NODE_LEAVING;
@@ -335,22 +265,6 @@ static void evaluated(struct node *node, struct border_job *job)
     node_count_report(node, node_now(node));
 }
 
-static void kept(struct node *node, struct border_job *job)
-{
-    node->wants_keep = false;
-    if (job->rc == RC_NONFINITE) node->wants_rollback = true;
-    if (job->rc == RC_OK) {
-        node->spare = node->kept; /* the next one is written there: new memory is slow */
-        node->kept = job->to;
-        node->moved = job->moved;
-        node->has_kept = true;
-        node->rollbacks = 0;
-    } else {
-        mem_free(job->to);
-    }
-    job->to = NULL;
-}
-
 static void border_done(struct job *base)
 {
     struct border_job *job = (struct border_job *)base;
@@ -400,10 +314,10 @@ static void border_done(struct job *base)
         checkpointed(node, job);
         break;
     case BORDER_KEEP:
-        kept(node, job);
+        node_kept(node, job);
         break;
     case BORDER_ROLLBACK:
-        rolled_back(node, job);
+        node_rolled_back(node, job);
         break;
     }
     node_continue(node);

@@ -353,6 +353,8 @@ const struct option_row option_rows[] = {
      false},
     {"checkpoint-every", OPTION_DURATION, GROUP_OUTPUT, RUNS, "T", "30s", 0.01, 31536000,
      "how often the model is saved to --out", false},
+    {"audit", OPTION_TEXT, GROUP_OUTPUT, ON(PEER), "FILE", NULL, 0, 0,
+     "for tests: append what each round did to the model, by its hashes", true},
     {"report-every", OPTION_DURATION, GROUP_OUTPUT, RUNS, "T", "5s", 0.01, 86400,
      "how often progress is measured and told", false},
     {"evaluate-samples", OPTION_COUNT, GROUP_OUTPUT, RUNS, "N", "1000", 0, 1000000000,

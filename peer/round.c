@@ -242,6 +242,8 @@ static void settle(struct round *round, const struct command_over *over, struct 
     memcpy(job->bytes, over->bitmap,
            over->bitmap_bytes < bitmap_bytes ? over->bitmap_bytes : bitmap_bytes);
     job->scale = over->scale;
+    job->key = over->key;
+    job->number = over->round;
     job->members = over->members > 0 ? over->members : 1;
     job->keeps_agreed = round->wants_agreed && round->ops->is_group;
     job->to = doubt != NULL ? doubt->difference : round->difference;

@@ -12,6 +12,7 @@
 #include "kernels/snapshot.h"
 #include "averaging/strategy.h"
 #include "base/log.h"
+#include "peer/audit.h"
 #include "peer/env/env.h"
 #include "peer/link.h"
 
@@ -31,6 +32,7 @@ struct round_options {
     uint64_t cost_ns_per_value; /* of modelled jobs; 0: default */
     struct snapshot *snapshot;  /* of a learner on a device, sealed by the caller in place of
                                    exporting; borrowed. NULL: there is none */
+    struct audit *audit;        /* NULL: nobody watches */
     void *context;
     void (*on_change)(void *context); /* a job was done: ask again what is wanted */
     /** A member failed us or misbehaved (negative), or kept its word in a round. */

@@ -39,7 +39,9 @@ struct round_job {
     uint32_t slot; /* DECODE, EDGE: of a neighbour */
     uint32_t first, count;
     float weight, scale;
-    uint32_t members;    /* SETTLE */
+    uint32_t members; /* SETTLE, as the next two: which round it was */
+    struct round_key key;
+    uint64_t number;
     uint64_t replaced;   /* ENCODE: how often the model had been, when it was submitted */
     uint8_t *bytes;      /* SETTLE: the bitmap. From mem_*, owned */
     const uint8_t *body; /* DECODE: the encoded chunk, in `blob` */

@@ -61,6 +61,8 @@ static void run_encode(struct round *round, struct round_job *job)
         round->offer[chunk] = blob;
         crash_point(CRASH_ROUND_CHUNK_ENCODED);
     }
+    audit_told(round->options.audit, round->own);
+    if (job->replaced != round->forgotten) round->options.strategy->rule->forget(round->rule);
     round->options.strategy->rule->begin(round->rule, &view);
 }
 
@@ -74,6 +76,7 @@ static void run_decode(struct round *round, struct round_job *job)
     if (round->ops->is_group) job->hash = hash_of(job->body, job->body_count);
     job->rc = round->codec->decode(job->body, job->body_count, round->scratch, range.count);
     if (job->rc != RC_OK) return;
+    audit_heard(round->options.audit, job->chunk.kind, range, round->scratch);
     if (job->chunk.kind == DATA_MEAN) {
         job->rc = rule->agree(round->rule, range, round->scratch);
         crash_point(CRASH_GROUP_MEAN_AGREED);
@@ -114,7 +117,9 @@ static void run_reduce(struct round *round, struct round_job *job)
     round->codec->encode(round->scratch, range.count, job->blob->bytes);
     job->hash = hash_of(job->blob->bytes, job->blob->count);
     job->rc = round->codec->decode(job->blob->bytes, job->blob->count, round->scratch, range.count);
-    if (job->rc == RC_OK) job->rc = rule->agree(round->rule, range, round->scratch);
+    if (job->rc != RC_OK) return;
+    audit_reduced(round->options.audit, range, round->scratch);
+    job->rc = rule->agree(round->rule, range, round->scratch);
 }
 
 /* ---- 9: settled ---- */
@@ -173,6 +178,16 @@ static void run_settle(struct round *round, struct round_job *job)
         rule->settle(round->rule, job->bytes, CHUNK_VALUES, job->scale, job->to);
     }
     job->squared = squared_norm(job->to, round->options.parameters);
+    audit_settled(round->options.audit,
+                  &(struct audit_round){.key = round->ops->is_group ? NULL : &job->key,
+                                        .number = job->number,
+                                        .bitmap = job->bytes,
+                                        .scale = job->scale,
+                                        .members = job->members,
+                                        .is_doubt = job->doubt != NULL,
+                                        .is_mean = rule == &rule_mean,
+                                        .own = round->own,
+                                        .difference = job->to});
     if (job->doubt == NULL) job->rc = put_difference(round);
 }
 
@@ -185,6 +200,7 @@ static void run_doubt(struct round *round, struct round_job *job)
     memcpy(round->difference, doubt->difference, round->options.values * sizeof(float));
     rule_commit_late(round->difference, round->options.values, doubt->bitmap, CHUNK_VALUES,
                      doubt->scale);
+    audit_late(round->options.audit, &doubt->key, doubt->scale);
     if (rule->late != NULL && job->is_current) rule->late(round->rule, round->difference);
     job->rc = put_difference(round);
 }
