@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@ static const char *const names[CRASH_COUNT] = {CRASH_POINTS(CRASH_POINT_NAME)};
 
 static _Atomic int armed = CRASH_NONE;
 static _Atomic uint64_t passes_left;
+static _Atomic int deadly = SIGKILL;
 
 void crash_point(enum crash_point point)
 {
@@ -28,7 +30,7 @@ void crash_point(enum crash_point point)
         return;
     }
     if (atomic_fetch_sub_explicit(&passes_left, 1, memory_order_relaxed) == 1) {
-        (void)kill(getpid(), SIGKILL);
+        (void)kill(getpid(), atomic_load_explicit(&deadly, memory_order_relaxed));
     }
 }
 
@@ -56,13 +58,26 @@ static bool split(const char *spec, size_t *length, uint64_t *count)
     return value > 0;
 }
 
-enum rc crash_point_arm(const char *spec, struct fault *why)
+/* Without a last ":stop". True: there was one. */
+static bool take_stop(const char *spec, char *rest, size_t cap)
 {
+    static const char stop[] = ":stop";
+    size_t length = strlen(spec), of_stop = sizeof stop - 1;
+    bool is_stop = length >= of_stop && strcmp(spec + length - of_stop, stop) == 0;
+
+    snprintf(rest, cap, "%.*s", (int)(is_stop ? length - of_stop : length), spec);
+    return is_stop;
+}
+
+enum rc crash_point_arm(const char *text, struct fault *why)
+{
+    char spec[80];
     size_t length;
     uint64_t count;
 
     atomic_store(&armed, CRASH_NONE);
-    if (spec == NULL) return RC_OK;
+    if (text == NULL) return RC_OK;
+    atomic_store(&deadly, take_stop(text, spec, sizeof spec) ? SIGSTOP : SIGKILL);
     if (!split(spec, &length, &count)) {
         return fault_set(why, RC_PARSE, "GRAPEVINE_CRASH_POINT: NAME:COUNT expected, not '%.80s'",
                          spec);

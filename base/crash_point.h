@@ -1,9 +1,9 @@
 /*
  * crash_point: named places at which a test can have this process killed, as if the power went: no
  * exit handler runs, nothing is flushed. They are compiled in always and off unless the environment
- * variable GRAPEVINE_CRASH_POINT=NAME[:COUNT] names one; then the COUNT-th pass (default: the
- * first) sends SIGKILL to the process itself. `GRAPEVINE_CRASH_POINT=list grapevine` prints all
- * names.
+ * variable GRAPEVINE_CRASH_POINT=NAME[:COUNT][:stop] names one; then the COUNT-th pass (default:
+ * the first) sends SIGKILL to the process itself, or SIGSTOP, for a peer that hangs there until it
+ * is sent SIGCONT. `GRAPEVINE_CRASH_POINT=list grapevine` prints all names.
  *
  * A new point is a row here and one call where it belongs; messages have theirs in
  * peer/crash_messages.c. tests/tidy.sh sees to it that each row is passed in exactly one place, and
@@ -103,11 +103,12 @@
 enum crash_point { CRASH_NONE, CRASH_POINTS(CRASH_POINT_ID) CRASH_COUNT };
 #undef CRASH_POINT_ID
 
-/** Die here, if this is the pass that was asked for. Any thread. CRASH_NONE is fine. */
+/** Die (or hang) here, if this is the pass that was asked for. Any thread. CRASH_NONE is fine. */
 void crash_point(enum crash_point point);
 const char *crash_point_name(enum crash_point point);
-/** `spec`: NAME[:COUNT], or NULL for none. RC_PARSE: there is no such point. Before threads begin.
+/** `text`: NAME[:COUNT][:stop], or NULL for none. RC_PARSE: there is no such point. Before threads
+ * begin.
  */
-MUST_USE enum rc crash_point_arm(const char *spec, struct fault *why);
+MUST_USE enum rc crash_point_arm(const char *text, struct fault *why);
 
 #endif

@@ -492,6 +492,7 @@ static enum rc create_node(struct session *session, struct fault *why)
         .report_every_ns = options_ns(options, "report-every"),
         .checkpoint_every_ns = options_ns(options, "checkpoint-every"),
         .join_timeout_ns = options_ns(options, "join-timeout"),
+        .step_ns = options_ns(options, "step-time"),
         .start_with = (uint32_t)options_count(options, "start-with"),
         .evaluate_samples = options_count(options, "evaluate-samples"),
         .evaluates_at_end = true,

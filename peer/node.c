@@ -399,6 +399,7 @@ static void set_alarm(struct node *node)
         next = earlier(next, node_reach_next_ns(node));
         next = earlier(next, node->report_due_ns);
         next = earlier(next, node_round_next_ns(node));
+        if (node->paced_ns > node_now(node)) next = earlier(next, node->paced_ns);
     }
     if (node->round != NULL && node->state == NODE_TRAINING) {
         next = earlier(next, round_next_ns(node->round));

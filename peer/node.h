@@ -69,6 +69,8 @@ struct node_options {
     bool is_clear;              /* see struct links_options: benchmarks only */
     uint64_t relay_bytes_per_s; /* passed on for peers that cannot be dialled; 0: nothing */
     uint64_t step_cost_ns;      /* of modelled training */
+    uint64_t step_ns;           /* at least so long a step takes, on a faster machine, too; 0: as it
+                                   comes */
     checkpoint_model_fn model;  /* for model.safetensors; may be NULL */
     void *model_context;
     const struct checkpoint *resume;   /* NULL: a fresh start */

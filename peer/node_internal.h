@@ -200,6 +200,7 @@ struct node {
     double loss_sum, loss;
     uint32_t loss_steps;
     uint64_t step_ns;    /* smoothed length of one step */
+    uint64_t paced_ns;   /* until then the last steps last, as --step-time says */
     uint64_t mixed_step; /* step of the last round's snapshot or attempt */
     uint64_t mixed_ns;
     struct node_pairs pairs;

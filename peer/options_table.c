@@ -154,6 +154,8 @@ const struct option_row option_rows[] = {
      "the network: rate=100mbit,delay=50ms,jitter=5ms,loss=0.1%", false},
     {"values", OPTION_COUNT, GROUP_TESTNET, ON(SIMULATE), "N", "1000", 1, 10000000,
      "numbers in the model", false},
+    {"step-time", OPTION_DURATION, GROUP_TRAINING, RUNS, "T", NULL, 0.000001, 3600,
+     "a step takes at least so long: makes a fast machine a slower one", false},
     {"step-time", OPTION_DURATION, GROUP_TESTNET, ON(SIMULATE), "T", "10ms", 0.000001, 3600,
      "virtual time of an optimizer step", false},
     {"resume", OPTION_SWITCH, GROUP_TESTNET, ON(TESTNET), NULL, NULL, 0, 0,

@@ -23,7 +23,12 @@ static int end_of(const char *spec, enum crash_point point, int passes)
         }
         _exit(0);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+    if (WIFSTOPPED(status)) {
+        assert_int_equal(kill(child, SIGKILL), 0);
+        assert_int_equal(waitpid(child, NULL, 0), child);
+        return SIGSTOP;
+    }
     if (WIFSIGNALED(status)) return WTERMSIG(status);
     assert_int_equal(WEXITSTATUS(status), 0);
     return 0;
@@ -36,6 +41,8 @@ static void an_armed_point_kills_at_its_pass(void **state)
     assert_int_equal(end_of("pair:ready-sent:3", CRASH_PAIR_READY_SENT, 3), SIGKILL);
     assert_int_equal(end_of("pair:ready-sent:3", CRASH_PAIR_READY_SENT, 2), 0);
     assert_int_equal(end_of("pair:ready-sent", CRASH_PAIR_READY_RECEIVED, 5), 0);
+    assert_int_equal(end_of("pair:ready-sent:2:stop", CRASH_PAIR_READY_SENT, 2), SIGSTOP);
+    assert_int_equal(end_of("pair:ready-sent:stop", CRASH_PAIR_READY_RECEIVED, 2), 0);
     assert_int_equal(end_of("pair:ready-sent", CRASH_NONE, 5), 0);
     assert_int_equal(end_of(NULL, CRASH_PAIR_READY_SENT, 5), 0);
     assert_int_equal(end_of(NULL, CRASH_NONE, 5), 0);
