@@ -291,6 +291,7 @@ const char *node_learner_why(const struct node *node, enum rc rc);
 /** Linked ones that hold the same model, with the weights of their edges; up to `max`. */
 uint32_t node_graph_neighbours(struct node *node, struct peer_id *ids, float *weights,
                                uint32_t max);
+
 /* node_keep.c: the last good model, to go back to */
 void node_keep_run(struct border_job *job); /* in the training lane, as the next */
 void node_rollback_run(struct border_job *job);

@@ -62,7 +62,6 @@ static void run_encode(struct round *round, struct round_job *job)
         crash_point(CRASH_ROUND_CHUNK_ENCODED);
     }
     audit_told(round->options.audit, round->own);
-    if (job->replaced != round->forgotten) round->options.strategy->rule->forget(round->rule);
     round->options.strategy->rule->begin(round->rule, &view);
 }
 
