@@ -543,7 +543,8 @@ static enum rc create_membership(struct node *node)
                                          .boot = node->options.boot,
                                          .incarnation = node->options.incarnation,
                                          .addresses_count = 1,
-                                         .seed = rng_u64(&node->rng)};
+                                         .seed = rng_u64(&node->rng),
+                                         .verified = node->options.verified};
 
     node_own_address(node, options.addresses[0]);
     node->membership = membership_create(&options);

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "gossip/admission.h"
 #include "gossip/relay.h"
+#include "gossip/verified.h"
 #include "gossip/wire/hello.h"
 #include "gossip/wire/record.h"
 #include "peer/address_book.h"
@@ -76,6 +77,7 @@ struct node_options {
     const struct checkpoint *resume;   /* NULL: a fresh start */
     const struct admission *admission; /* may change in on_reload(); NULL: the swarm's key is all */
     uint64_t (*wall_s)(void);          /* time of day, for certificates; with `admission` */
+    struct verified *verified;         /* see gossip/verified.h: simulations; else NULL */
     const uint8_t *certificate;        /* that we show; encoded */
     size_t certificate_bytes;          /* 0: none */
 };

@@ -35,6 +35,7 @@ struct cluster {
     bool is_verbose;
     struct cluster_peer *peers;
     struct env *guests[GUESTS_MAX];
+    struct verified *verified; /* shared by all peers */
 };
 
 static void on_line(void *context, enum log_level level, const char *line)
@@ -45,6 +46,17 @@ static void on_line(void *context, enum log_level level, const char *line)
     if (!peer->cluster->is_verbose) return;
     fprintf(stderr, "%10.4f  peer %u: %s\n", (double)sim_now_ns(peer->cluster->world) / 1e9,
             peer->host - 1, line);
+}
+
+/* For a few signatures of each peer. */
+static struct verified *create_verified(uint32_t peers)
+{
+    uint32_t slots = 256;
+
+    while (slots < 8 * peers) {
+        slots *= 2;
+    }
+    return verified_create(slots);
 }
 
 struct cluster *cluster_create(const struct cluster_options *options)
@@ -70,8 +82,9 @@ struct cluster *cluster_create(const struct cluster_options *options)
     if (cluster->options.values == 0) cluster->options.values = VALUES_DEFAULT;
     if (cluster->options.step_cost_ns == 0) cluster->options.step_cost_ns = 10 * NS_PER_MS;
     cluster->world = sim_world_create(&sim);
+    cluster->verified = create_verified(options->peers);
     cluster->peers = mem_array(options->peers, sizeof *cluster->peers);
-    CHECK(cluster->world != NULL && cluster->peers != NULL);
+    CHECK(cluster->world != NULL && cluster->peers != NULL && cluster->verified != NULL);
     if (options->strategy != NULL) {
         cluster->strategy = *options->strategy;
     } else {
@@ -114,6 +127,7 @@ void cluster_destroy(struct cluster *cluster)
         if (cluster->peers[i].is_up) cluster_crash(cluster, i);
     }
     sim_world_destroy(cluster->world);
+    verified_destroy(cluster->verified);
     mem_free(cluster->peers);
     mem_free(cluster);
 }
@@ -185,6 +199,7 @@ void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *boo
                                    .join_timeout_ns = 30 * NS_PER_S,
                                    .relay_bytes_per_s = 2500 * 1000,
                                    .keeps_files = true,
+                                   .verified = cluster->verified,
                                    .step_cost_ns = cluster->options.step_cost_ns};
     struct node_events events = {.context = peer,
                                  .on_listening = on_listening,
