@@ -11,18 +11,18 @@ function broken(text) {
 }
 
 FNR == 1 { peer = FILENAME; sub(/.*\//, "", peer) }
-FNR == 1 || $1 == "fresh" { is_fresh = 1; checkpoints = 0; delete kept }
+FNR == 1 || $1 == "fresh" { is_fresh = 1; is_complete = 0; delete kept }
 
 $1 == "violation" { broken(peer ": " $0) }
 $1 == "begun" {
     lives++
     if (is_fresh) first = $2
-    # Of two checkpoints that were begun the first is complete; of one nobody knows.
-    if (!($2 in kept) && !(checkpoints < 2 && $2 == first))
+    # Of two checkpoints that a life began the first is complete; of one nobody knows.
+    if (!($2 in kept) && (is_complete || $2 != first))
         broken(peer " began with what is none of its checkpoints: " $2)
-    is_fresh = 0
+    is_fresh = in_life = 0
 }
-$1 == "kept" { kept[$2] = 1; checkpoints++ }
+$1 == "kept" { kept[$2] = 1; if (++in_life > 1) is_complete = 1 }
 $1 == "told" { told[$2, $3] = told[$2, $3] " " peer }
 $1 == "mean" { mean[$2, $3] = 1 }
 $1 == "late" { late++ }
