@@ -1,8 +1,9 @@
 /*
  * The giving side of a model download. A lease pins a snapshot for one joiner; leases share
  * snapshots, of which there are two at most. Everything a joiner can ask for is bounded: a run
- * outside its lease's buckets is refused, and so is a longer queue than a window would ever make. A
- * lease ends when its joiner says that it is done or goes away, or unrenewed after DONOR_LEASE_MS.
+ * outside its lease's buckets is refused, and of a longer queue than a window would ever make the
+ * oldest is forgotten: a joiner whose listing changed has asked anew for what it wants. A lease
+ * ends when its joiner says that it is done or goes away, or unrenewed after DONOR_LEASE_MS.
  *
  *   free --STATE_REQ--> WAITING --snapshot--> OPEN --STATE_DONE, link lost, time--> free
  *                          '--fresh snapshot there--^
@@ -11,8 +12,9 @@
  * then keeps the old snapshot as its base until the new one is there.
  *
  * Pace: while a round runs, buckets are paid for from a token bucket that all joiners draw on. It
- * starts full, so that a small model travels at once whatever runs. Whose turn it is, the caller
- * knows, who sees whose link has room: a joiner that does not read must not hold up the others.
+ * starts very full, so that a small model travels at once whatever runs. Whose turn it is, the
+ * caller knows, who sees whose link has room: a joiner that does not read must not hold up the
+ * others.
  *
  * Loop thread, but for donor_snapshot_*(), which are for the job that takes the snapshot.
  */
@@ -66,7 +68,7 @@ struct donor {
     uint32_t taking_for; /* the lease it is a change for, or 0 */
     struct pinned *taking_base;
     uint64_t pace; /* bytes a second; 0: no limit */
-    uint64_t tokens, tokens_ns;
+    uint64_t burst, tokens, tokens_ns;
 };
 
 struct donor *donor_create(const struct schema *schema, const struct identity *identity,
@@ -285,8 +287,15 @@ static void lease_open(const struct donor *donor, struct lease *lease, struct pi
     send_manifest(donor, lease, out);
 }
 
+/* As agreed in group round `round` or later; 0: any will do. */
+static bool is_of_round(const struct donor_snapshot *snapshot, uint64_t round)
+{
+    return round == 0 || (snapshot->is_agreed && snapshot->round > round);
+}
+
 /* The youngest that is whole and younger than `age_ns`. */
-static struct pinned *young_snapshot(struct donor *donor, uint64_t age_ns, uint64_t now_ns)
+static struct pinned *young_snapshot(struct donor *donor, uint64_t round, uint64_t age_ns,
+                                     uint64_t now_ns)
 {
     struct pinned *best = NULL;
 
@@ -295,6 +304,7 @@ static struct pinned *young_snapshot(struct donor *donor, uint64_t age_ns, uint6
 
         if (pinned->leases == 0 || pinned->snapshot.changes[0] != NULL) continue;
         if (now_ns - pinned->taken_ns >= age_ns) continue;
+        if (!is_of_round(&pinned->snapshot, round)) continue;
         if (best == NULL || pinned->taken_ns > best->taken_ns) best = pinned;
     }
     return best;
@@ -339,14 +349,14 @@ static bool is_anyone_waiting(const struct donor *donor)
 }
 
 /* What a new lease will be of: a snapshot that is there, or one that will be. */
-static enum rc find_snapshot(struct donor *donor, struct lease *old, uint64_t now_ns,
-                             struct pinned **pinned)
+static enum rc find_snapshot(struct donor *donor, struct lease *old, uint64_t round,
+                             uint64_t now_ns, struct pinned **pinned)
 {
-    *pinned = young_snapshot(donor, SHARED_NS, now_ns);
+    *pinned = young_snapshot(donor, round, SHARED_NS, now_ns);
     if (*pinned != NULL || is_anyone_waiting(donor)) return RC_OK;
     if (old != NULL && old->pinned != NULL && old->pinned->leases == 1) return RC_OK; /* its own */
     if (room(donor) > (donor->is_taking ? 1U : 0U)) return RC_OK;
-    *pinned = young_snapshot(donor, CROWD_NS, now_ns);
+    *pinned = young_snapshot(donor, 0, CROWD_NS, now_ns);
     return *pinned != NULL ? RC_OK : RC_BUSY;
 }
 
@@ -369,7 +379,7 @@ enum rc donor_on_request(struct donor *donor, struct peer_id from,
     for (uint32_t i = 0; i < DONOR_LEASES_MAX && lease == NULL; i++) {
         if (donor->leases[i].state == LEASE_FREE) lease = &donor->leases[i];
     }
-    if (lease == NULL || find_snapshot(donor, lease, now_ns, &pinned) != RC_OK) {
+    if (lease == NULL || find_snapshot(donor, lease, request->round, now_ns, &pinned) != RC_OK) {
         deny(from, REJECT_BUSY, out);
         return RC_BUSY;
     }
@@ -408,7 +418,17 @@ bool donor_wants_snapshot(const struct donor *donor, struct donor_wish *wish)
 
     if (lease == NULL || room(donor) == 0) return false;
     *wish = (struct donor_wish){.since_ns = lease->asked_ns, .round = lease->round};
-    if (lease->pinned != NULL) wish->base = &lease->pinned->snapshot;
+    if (lease->pinned != NULL) {
+        wish->base = &lease->pinned->snapshot;
+        return true;
+    }
+    for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) { /* it is for all who wait */
+        const struct lease *other = &donor->leases[i];
+
+        if (other->state != LEASE_WAITING || other->pinned != NULL) continue;
+        if (other->round > wish->round) wish->round = other->round;
+        if (other->asked_ns < wish->since_ns) wish->since_ns = other->asked_ns;
+    }
     return true;
 }
 
@@ -491,12 +511,23 @@ static enum rc on_manifest_req(struct lease *lease, uint32_t page, struct outbox
     return RC_OK;
 }
 
+static void drop_first_run(struct lease *lease)
+{
+    CHECK(lease->runs_count > 0);
+    lease->runs_count--;
+    memmove(lease->runs, lease->runs + 1, lease->runs_count * sizeof(lease->runs[0]));
+}
+
 static enum rc on_bucket_req(struct lease *lease, uint32_t index, uint32_t count)
 {
     uint32_t buckets = bucket_map_count(&lease->map);
 
     if (count == 0 || index >= buckets || count > buckets - index) return RC_FORMAT;
-    if (lease->runs_count == RUNS_MAX || count > QUEUE_BUCKETS_MAX - lease->queued) return RC_LIMIT;
+    if (count > QUEUE_BUCKETS_MAX) return RC_LIMIT;
+    while (lease->runs_count == RUNS_MAX || count > QUEUE_BUCKETS_MAX - lease->queued) {
+        lease->queued -= lease->runs[0].count;
+        drop_first_run(lease);
+    }
     lease->runs[lease->runs_count++] = (struct run){.index = index, .count = count};
     lease->queued += count;
     return RC_OK;
@@ -549,31 +580,31 @@ enum rc donor_on_message(struct donor *donor, struct peer_id from, const struct 
 
 /* --- pace ------------------------------------------------------------------------------------ */
 
-/* Earn what the time since the last call is worth. */
+/* Earn what the time since the last call is worth. More than a burst is not saved up, but what is
+ * left of the first, larger one stays. */
 static void earn(struct donor *donor, uint64_t now_ns)
 {
-    uint64_t gap_ns = now_ns - donor->tokens_ns;
+    uint64_t gap_ns = now_ns - donor->tokens_ns, room, earned;
 
-    if (donor->pace == 0 || gap_ns >= 1000 * NS_PER_S) {
-        donor->tokens = BURST_BYTES;
-    } else {
-        uint64_t earned = (uint64_t)((double)gap_ns * (double)donor->pace / (double)NS_PER_S);
-
-        if (earned == 0) return; /* keep the time until it is worth something */
-        donor->tokens += earned;
+    if (donor->pace == 0) {
+        donor->tokens_ns = now_ns;
+        return;
     }
+    room = donor->tokens < donor->burst ? donor->burst - donor->tokens : 0;
+    earned = gap_ns >= 1000 * NS_PER_S
+                 ? room
+                 : (uint64_t)((double)gap_ns * (double)donor->pace / (double)NS_PER_S);
+    if (earned == 0 && room > 0) return; /* keep the time until it is worth something */
+    donor->tokens += earned < room ? earned : room;
     donor->tokens_ns = now_ns;
-    if (donor->tokens > BURST_BYTES) donor->tokens = BURST_BYTES;
 }
 
-void donor_set_pace(struct donor *donor, uint64_t bytes_per_s, uint64_t now_ns)
+void donor_set_pace(struct donor *donor, uint64_t bytes_per_s, uint64_t burst_bytes,
+                    uint64_t now_ns)
 {
-    if (donor->pace == 0 && bytes_per_s > 0) {
-        donor->tokens_ns = now_ns; /* what was sent before the round is not held against it */
-    } else {
-        earn(donor, now_ns);
-    }
+    earn(donor, now_ns);
     donor->pace = bytes_per_s;
+    donor->burst = burst_bytes > BUCKET_BYTES ? burst_bytes : BUCKET_BYTES;
 }
 
 /* What a bucket travels as. */
@@ -606,10 +637,7 @@ bool donor_next_bucket(struct donor *donor, struct peer_id to, uint64_t now_ns, 
     lease->until_ns = now_ns + LEASE_NS;
     lease->queued--;
     lease->runs[0].index++;
-    if (--lease->runs[0].count == 0) {
-        lease->runs_count--;
-        memmove(lease->runs, lease->runs + 1, lease->runs_count * sizeof(lease->runs[0]));
-    }
+    if (--lease->runs[0].count == 0) drop_first_run(lease);
     return true;
 }
 

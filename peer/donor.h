@@ -19,6 +19,7 @@ enum { DONOR_LEASES_MAX = 8, DONOR_SNAPSHOTS_MAX = 2, DONOR_LEASE_MS = 120000 };
 /* A pinned snapshot: values per section and its bucket hashes, computed off the loop. */
 struct donor_snapshot {
     uint64_t step, samples, round;
+    bool is_agreed; /* parameters as the group round before `round` left them, equal everywhere */
     struct digest lineage;
     uint32_t sections_count;
     enum section sections[STATE_SECTIONS_MAX];
@@ -32,7 +33,7 @@ struct donor_snapshot {
 
 /* A snapshot that is wanted. */
 struct donor_wish {
-    uint64_t since_ns;                 /* when it was asked for */
+    uint64_t since_ns;                 /* when it was asked for first */
     uint64_t round;                    /* parameters as agreed in this group round, or after; 0 */
     const struct donor_snapshot *base; /* NULL: whole. Else donor_snapshot_change() is for it; it
                                           stays until donor_on_snapshot() */
@@ -64,14 +65,17 @@ void donor_snapshot_deinit(struct donor_snapshot *snapshot);
 void donor_on_snapshot(struct donor *donor, enum rc rc, struct donor_snapshot *snapshot,
                        uint64_t now_ns, struct outbox *out);
 /** MANIFEST_REQ, BUCKET_REQ, STATE_DONE. For BUCKET_REQ the buckets to send are returned by
- *  donor_next_bucket(). RC_STALE: no such lease, which the joiner is told; RC_FORMAT, RC_LIMIT: out
- *  of range, or more than any joiner needs. */
+ *  donor_next_bucket(). RC_STALE: no such lease, which the joiner is told; RC_FORMAT: out of
+ *  range. RC_LIMIT: more at once than any joiner needs; what was asked for before and is still not
+ *  sent makes room for what is asked for now, as its joiner has changed its mind. */
 MUST_USE enum rc donor_on_message(struct donor *donor, struct peer_id from,
                                   const struct message *message, uint64_t now_ns,
                                   struct outbox *out);
-/** While a round runs: all joiners together get `bytes_per_s` at most, beyond a first burst. 0: no
- *  round, no limit. */
-void donor_set_pace(struct donor *donor, uint64_t bytes_per_s, uint64_t now_ns);
+/** While a round runs: all joiners together get `bytes_per_s` at most, beyond a burst of
+ *  `burst_bytes`, but one bucket. 0: no limit. The first burst of a donor is larger, so that a
+ * small model travels at once whatever runs. */
+void donor_set_pace(struct donor *donor, uint64_t bytes_per_s, uint64_t burst_bytes,
+                    uint64_t now_ns);
 /** Take one bucket that should be sent to `to` now; false: none. Bytes borrowed until the next
  * call. */
 bool donor_next_bucket(struct donor *donor, struct peer_id to, uint64_t now_ns, uint16_t *stream,

@@ -99,7 +99,7 @@ void joiner_ask(struct joiner *joiner, struct source *source, uint64_t now_ns, s
     struct message message = {.type = MESSAGE_STATE_REQ};
 
     message.as.state_req.want = joiner_wanted(joiner, source);
-    message.as.state_req.round = joiner->round;
+    message.as.state_req.round = source->round;
     if (joiner->is_catching_up) message.as.state_req.base = source->manifest.lease;
     outbox_add(out, source->id, &message);
     source->state = SOURCE_ASKED;
@@ -107,13 +107,17 @@ void joiner_ask(struct joiner *joiner, struct source *source, uint64_t now_ns, s
     source->deadline_ns = now_ns + ANSWER_MAX;
 }
 
+bool joiner_is_wide(const struct joiner *joiner)
+{
+    if (joiner->width > 0) return joiner->width > 1;
+    return joiner->expected[SECTION_PARAMETERS] > (size_t)WIDE_BUCKETS * CHUNK_VALUES;
+}
+
 uint32_t joiner_width(const struct joiner *joiner)
 {
-    size_t values = joiner->expected[SECTION_PARAMETERS];
-
     if (joiner->is_sole) return 1;
     if (joiner->width > 0) return joiner->width;
-    return values > (size_t)WIDE_BUCKETS * CHUNK_VALUES ? JOINER_SOURCES_MAX : 1;
+    return joiner_is_wide(joiner) ? JOINER_SOURCES_MAX : 1;
 }
 
 static uint32_t active(const struct joiner *joiner)
@@ -124,6 +128,17 @@ static uint32_t active(const struct joiner *joiner)
         count += joiner->sources[i].state != SOURCE_FREE;
     }
     return count;
+}
+
+/* Whoever is asked late can hardly have what the others gave; it gives what it has then. */
+static uint64_t round_to_ask_for(const struct joiner *joiner)
+{
+    const struct source *primary;
+
+    if (joiner->round == 0 || joiner->primary == JOINER_NONE) return joiner->round;
+    primary = &joiner->sources[joiner->primary];
+    if (joiner->held > bucket_map_count(&joiner->map) / JOINER_LITTLE_SHARE) return 0;
+    return primary->manifest.round > joiner->round ? primary->manifest.round - 1 : joiner->round;
 }
 
 bool joiner_ask_next(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
@@ -140,6 +155,7 @@ bool joiner_ask_next(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
         if (candidate->state != CANDIDATE_UNTRIED) continue;
         candidate->state = CANDIDATE_ASKED;
         source->id = candidate->id;
+        source->round = round_to_ask_for(joiner);
         joiner_ask(joiner, source, now_ns, out);
         return true;
     }
@@ -195,6 +211,7 @@ void joiner_let_go(struct joiner *joiner, struct source *source, bool is_bad, st
 
     if (candidate != NULL) candidate->state = is_bad ? CANDIDATE_USED : CANDIDATE_UNTRIED;
     say_done(source, out);
+    joiner_release(joiner, source);
     source_clear(source);
 }
 
@@ -203,7 +220,6 @@ void joiner_drop(struct joiner *joiner, struct source *source, bool is_bad, uint
 {
     bool is_primary = source == joiner_primary(joiner);
 
-    if (source->state == SOURCE_READY && !is_primary) joiner_release(joiner, source);
     joiner_let_go(joiner, source, is_bad, out);
     if (joiner->is_catching_up) {
         stay_behind(joiner);
@@ -224,6 +240,7 @@ void joiner_fail(struct joiner *joiner, struct outbox *out)
 {
     for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
         say_done(&joiner->sources[i], out);
+        joiner_release(joiner, &joiner->sources[i]);
         source_clear(&joiner->sources[i]);
     }
     joiner->primary = JOINER_NONE;
@@ -269,7 +286,6 @@ enum rc joiner_begin(struct joiner *joiner, const struct peer_id *donors, size_t
     joiner->donors_given = 0;
     joiner->state = JOINER_ASKING;
     joiner_fill(joiner, now_ns, out);
-    joiner->round = 0; /* whoever is asked later gives what it has then */
     return RC_OK;
 }
 
@@ -343,7 +359,6 @@ void joiner_on_link_lost(struct joiner *joiner, struct peer_id peer, uint64_t no
     if (source == NULL) return;
     source->manifest.lease = 0; /* there is nobody to tell */
     if (joiner_is_running(joiner)) {
-        if (source != joiner_primary(joiner)) joiner_release(joiner, source);
         joiner_drop(joiner, source, true, now_ns, out);
     } else { /* complete: catching up is no longer possible */
         source_clear(source);

@@ -51,8 +51,9 @@ void joiner_set_moments(struct joiner *joiner, struct digest moments);
 /** How many donors to ask at once, at most JOINER_SOURCES_MAX; 0: by the size of the model. */
 void joiner_set_width(struct joiner *joiner, uint32_t width);
 /** Start a download of `lineage` (all zero: any) from `donors` (tried in order, several at once
- *  where their buckets agree). `round`: the group round after which donors hold the same
- *  parameters; 0: as they are. */
+ *  where their buckets agree). `round`: donors hold the same parameters as a group round left
+ *  them, and that round, or one after it, will do; 0: as they are. Who turns out to have given
+ *  those of an older round than others is asked again. */
 MUST_USE enum rc joiner_begin(struct joiner *joiner, const struct peer_id *donors,
                               size_t donors_count, struct digest lineage, uint64_t round,
                               uint64_t now_ns, struct outbox *out);
@@ -68,9 +69,9 @@ MUST_USE enum rc joiner_on_message(struct joiner *joiner, struct peer_id from,
 MUST_USE enum rc joiner_on_bucket(struct joiner *joiner, struct peer_id from, uint16_t stream,
                                   uint32_t bucket, const uint8_t *bytes, size_t count,
                                   uint64_t now_ns, struct outbox *out);
-/** A donor is gone: go on with the others or the next one, keeping buckets whose hashes agree. */
 /** Another member that could give it appeared. */
 void joiner_offer(struct joiner *joiner, struct peer_id donor, uint64_t now_ns, struct outbox *out);
+/** A donor is gone: go on with the others or the next one, keeping buckets whose hashes agree. */
 void joiner_on_link_lost(struct joiner *joiner, struct peer_id peer, uint64_t now_ns,
                          struct outbox *out);
 void joiner_tick(struct joiner *joiner, uint64_t now_ns, struct outbox *out);
@@ -88,6 +89,8 @@ void joiner_refuse(struct joiner *joiner, uint64_t now_ns, struct outbox *out);
 MUST_USE enum rc joiner_catch_up(struct joiner *joiner, uint64_t now_ns, struct outbox *out);
 /** Which listing is loaded, or was: false before there is one. */
 bool joiner_listing(const struct joiner *joiner, struct peer_id *donor, uint32_t *lease);
+/** The model is so large that it is asked of several donors. */
+bool joiner_is_wide(const struct joiner *joiner);
 /** How many donors a download asks at once. */
 uint32_t joiner_width(const struct joiner *joiner);
 /** Free the downloaded planes, back to IDLE. Donors are told that they are done with; `out` may be

@@ -14,10 +14,14 @@
 #include "base/rng.h"
 #include "peer/buckets.h"
 
-enum { JOINER_WINDOW_BUCKETS = 8 };   /* under way from one donor */
-#define JOINER_NONE        UINT32_MAX /* instead of the number of a source */
-#define JOINER_STALLED_MIN (5 * NS_PER_S)
-#define JOINER_TRIAL_NS    (8 * NS_PER_S) /* so long a donor's speed is measured */
+enum {
+    JOINER_WINDOW_BUCKETS = 8, /* under way from one donor */
+    JOINER_LITTLE_SHARE = 32   /* so little of the buckets may be given up for a better listing */
+};
+#define JOINER_NONE        UINT32_MAX      /* instead of the number of a source */
+#define JOINER_LISTED_NS   (5 * NS_PER_S)  /* for a page of the listing */
+#define JOINER_STALLED_MIN (20 * NS_PER_S) /* eight joiners share what rounds leave of a donor */
+#define JOINER_TRIAL_NS    (8 * NS_PER_S)  /* so long a donor's speed is measured */
 
 enum candidate_state {
     CANDIDATE_UNTRIED,
@@ -45,6 +49,8 @@ struct source {
     bool has_other_moments; /* by another optimizer: they are left out */
     bool is_relieved;       /* what it owed at the end was asked of another */
     bool has_given;
+    uint64_t round;   /* as agreed in this group round, or a later one; 0: as it is */
+    uint32_t reasked; /* because others listed what a later round left */
     struct message_state_manifest manifest; /* from LISTING on */
     struct bucket_map map;
     struct digest *listed;
@@ -72,7 +78,7 @@ struct joiner {
     struct candidate candidates[JOINER_DONORS_MAX];
     uint32_t candidates_count;
     struct digest lineage; /* all zero: any */
-    uint64_t round;        /* asked for with the first requests */
+    uint64_t round;        /* of the first requests */
     struct source sources[JOINER_SOURCES_MAX];
     uint32_t primary; /* the source whose listing is loaded, or JOINER_NONE */
     bool is_sole;     /* donors do not agree: one at a time */

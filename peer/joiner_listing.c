@@ -88,7 +88,7 @@ static void ask_page(struct source *source, uint64_t now_ns, struct outbox *out)
     message.as.manifest_req.lease = source->manifest.lease;
     message.as.manifest_req.page = source->listed_count / MANIFEST_HASHES_MAX;
     outbox_add(out, source->id, &message);
-    source->deadline_ns = now_ns + JOINER_STALLED_MIN;
+    source->deadline_ns = now_ns + JOINER_LISTED_NS;
 }
 
 enum rc joiner_on_manifest(struct joiner *joiner, struct source *source,

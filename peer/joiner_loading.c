@@ -13,10 +13,9 @@
 #include "base/check.h"
 #include "base/mem.h"
 
-enum { TRIALS_MAX = 3, USEFUL_SHARE = 8 };
-#define STALLED_HELPED (2 * NS_PER_S)  /* where others can give the same */
-#define STALLED_MAX    (60 * NS_PER_S) /* a donor that drips cannot stretch it without end */
-#define PATIENCE_NS    (60 * NS_PER_S) /* what is left may take so long with a donor */
+enum { TRIALS_MAX = 3, USEFUL_SHARE = 8, REASKED_MAX = 2, ROUNDS_APART_MAX = 64 };
+#define STALLED_MAX (60 * NS_PER_S) /* a donor that drips cannot stretch it without end */
+#define PATIENCE_NS (60 * NS_PER_S) /* what is left may take so long with a donor */
 
 /* ---- what is here ---- */
 
@@ -196,6 +195,31 @@ static void start_measuring(struct source *source, uint64_t now_ns)
     source->got = 0;
 }
 
+/* The primary is another: of what is under way, keep what it lists alike. */
+static void keep_asked(struct joiner *joiner)
+{
+    const struct source *primary = joiner_primary(joiner);
+
+    for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
+        joiner->sources[i].asked = 0;
+        joiner->sources[i].is_drained = false;
+        joiner->sources[i].is_relieved = false;
+    }
+    for (uint32_t i = 0; i < bucket_map_count(&joiner->map); i++) {
+        struct source *of;
+
+        if (joiner->asked_of[i] > JOINER_SOURCES_MAX) joiner->asked_of[i] = 0;
+        if (joiner->asked_of[i] == 0) continue;
+        of = &joiner->sources[joiner->asked_of[i] - 1];
+        if (of->state != SOURCE_READY || !has_same_shape(joiner, of) ||
+            !digest_is_equal(of->listed[i], primary->listed[i]) || is_held(joiner, primary, i)) {
+            joiner->asked_of[i] = 0;
+        } else {
+            of->asked++;
+        }
+    }
+}
+
 enum rc joiner_set_primary(struct joiner *joiner, struct source *source, uint64_t now_ns,
                            struct outbox *out)
 {
@@ -212,18 +236,13 @@ enum rc joiner_set_primary(struct joiner *joiner, struct source *source, uint64_
             if (!has_same_shape(joiner, other)) joiner_let_go(joiner, other, false, out);
         }
     }
-    memset(joiner->asked_of, 0, buckets * sizeof(joiner->asked_of[0]));
-    for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
-        joiner->sources[i].asked = 0;
-        joiner->sources[i].is_drained = false;
-        joiner->sources[i].is_relieved = false;
-    }
+    source->state = SOURCE_READY;
     joiner->primary = (uint32_t)(source - joiner->sources);
+    keep_asked(joiner);
     joiner->held = 0;
     for (uint32_t i = 0; i < buckets; i++) {
         joiner->held += is_held(joiner, source, i);
     }
-    source->state = SOURCE_READY;
     source->cursor = (uint32_t)rng_below(&joiner->rng, buckets);
     start_measuring(source, now_ns);
     joiner->state = JOINER_LOADING;
@@ -250,6 +269,59 @@ static bool is_useful(const struct joiner *joiner, const struct source *source)
     return agreed > 0 && agreed >= missing / USEFUL_SHARE;
 }
 
+/* ---- listings of several rounds ---- */
+
+/* Donors that list what the same group round left agree on every bucket. A round may end between
+ * their answers; then who listed the older is asked for the newer, which it will have in a moment.
+ * Twice at most, and not for a round that is far away: a donor may say what it likes. */
+static bool ask_for_newer(struct joiner *joiner, struct source *source, uint64_t now_ns,
+                          struct outbox *out)
+{
+    const struct source *primary = joiner_primary(joiner);
+    uint64_t ours = source->manifest.round, newest = primary->manifest.round;
+
+    if (source->round == 0 || source->reasked == REASKED_MAX) return false;
+    if (ours >= newest || newest - ours > ROUNDS_APART_MAX) return false;
+    joiner_release(joiner, source);
+    source->reasked++;
+    source->round = newest - 1; /* the manifest names the round after it */
+    mem_free(source->listed);
+    source->listed = NULL;
+    joiner_ask(joiner, source, now_ns, out);
+    return true;
+}
+
+static bool is_reasked(struct joiner *joiner, struct source *source, uint64_t now_ns,
+                       struct outbox *out)
+{
+    return !is_useful(joiner, source) && ask_for_newer(joiner, source, now_ns, out);
+}
+
+/* What came so far is little, and of an older round than what `source` lists. */
+static bool is_newer(const struct joiner *joiner, const struct source *source)
+{
+    const struct source *primary = &joiner->sources[joiner->primary];
+    uint64_t ours = primary->manifest.round, newest = source->manifest.round;
+
+    if (primary->round == 0 || primary->reasked == REASKED_MAX) return false;
+    if (ours >= newest || newest - ours > ROUNDS_APART_MAX) return false;
+    return !is_useful(joiner, source) &&
+           joiner->held <= bucket_map_count(&joiner->map) / JOINER_LITTLE_SHARE;
+}
+
+static void ask_the_older(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
+{
+    for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
+        struct source *source = &joiner->sources[i];
+
+        if (source->state != SOURCE_READY || i == joiner->primary) continue;
+        if (is_useful(joiner, source)) continue;
+        if (!ask_for_newer(joiner, source, now_ns, out)) {
+            joiner_let_go(joiner, source, false, out);
+        }
+    }
+}
+
 static enum rc make_changes(struct joiner *joiner)
 {
     joiner->changes = mem_array(bucket_map_count(&joiner->map), sizeof(joiner->changes[0]));
@@ -269,6 +341,13 @@ enum rc joiner_on_listed(struct joiner *joiner, struct source *source, uint64_t 
     }
     if (primary == NULL || primary == source) {
         return joiner_set_primary(joiner, source, now_ns, out);
+    }
+    if (is_reasked(joiner, source, now_ns, out)) return RC_OK;
+    if (is_newer(joiner, source)) {
+        enum rc rc = joiner_set_primary(joiner, source, now_ns, out);
+
+        if (rc == RC_OK && joiner->state == JOINER_LOADING) ask_the_older(joiner, now_ns, out);
+        return rc;
     }
     if (is_useful(joiner, source)) {
         source->cursor = (uint32_t)rng_below(&joiner->rng, bucket_map_count(&joiner->map));
@@ -358,15 +437,14 @@ static void apply_changes(struct joiner *joiner, const struct source *source)
 }
 
 /* A bucket came: how long until the next one may take. */
-static void be_patient(const struct joiner *joiner, struct source *source, uint64_t now_ns)
+static void be_patient(struct source *source, uint64_t now_ns)
 {
-    uint64_t least_ns = helpers(joiner) > 0 ? STALLED_HELPED : JOINER_STALLED_MIN;
     uint64_t interval_ns = now_ns - source->bucket_ns, wait_ns;
 
     source->interval_ns = source->interval_ns - source->interval_ns / 4 + interval_ns / 4;
     source->bucket_ns = now_ns;
     wait_ns = 8 * (source->interval_ns > interval_ns ? source->interval_ns : interval_ns);
-    if (wait_ns < least_ns) wait_ns = least_ns;
+    if (wait_ns < JOINER_STALLED_MIN) wait_ns = JOINER_STALLED_MIN;
     if (wait_ns > STALLED_MAX) wait_ns = STALLED_MAX;
     source->deadline_ns = now_ns + wait_ns;
 }
@@ -392,7 +470,7 @@ enum rc joiner_take(struct joiner *joiner, struct source *source, uint32_t bucke
     joiner->donors_given += !source->has_given;
     source->has_given = true;
     if (joiner->is_catching_up) joiner->asked_of[bucket] = UINT8_MAX; /* waits in `changes` */
-    be_patient(joiner, source, now_ns);
+    be_patient(source, now_ns);
     if (joiner->held == bucket_map_count(&joiner->map)) {
         if (joiner->is_catching_up) apply_changes(joiner, primary);
         joiner_complete(joiner, out);

@@ -38,29 +38,24 @@ void node_hear_progress(struct node *node, struct neighbour *neighbour,
 }
 
 /* The median, so that one who boasts does not make every donor wait for what will not come. */
-uint64_t node_round_soon(const struct node *node, struct digest lineage)
+uint64_t node_round_now(const struct node *node, struct digest lineage)
 {
-    double rounds[LINKS_MAX], median;
+    uint64_t rounds[LINKS_MAX];
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
-        double age_s = (double)(node_now(node) - other->progress_ns) / 1e9;
-        double round = (double)other->progress.round + other->rounds_per_s * (age_s + 0.2) + 1;
-
         uint32_t at = count;
 
         if (!holds(other, lineage)) continue;
-        while (at > 0 && rounds[at - 1] > round) {
+        while (at > 0 && rounds[at - 1] > other->progress.round) {
             rounds[at] = rounds[at - 1];
             at--;
         }
-        rounds[at] = round;
+        rounds[at] = other->progress.round;
         count++;
     }
-    if (count == 0) return 0;
-    median = rounds[count / 2];
-    return median < 9e15 ? (uint64_t)median : 0; /* a boaster's number is none */
+    return count == 0 ? 0 : rounds[count / 2];
 }
 
 /* The round before which no honest snapshot of now was taken, by what others than the donor said.

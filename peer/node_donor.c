@@ -3,9 +3,10 @@
  * and what members answer who wants to know whether a donor lies.
  *
  * A snapshot costs the training lane one copy; hashing runs in the store lane. Parameters are taken
- * as a group round agreed on them where one ends soon: those bits are the same at every member, so
- * a joiner can load from several. While a round runs joiners get a small share of what the round
- * itself sends, at least one bucket a second. Loop thread, but for the run functions.
+ * as a group round agreed on them where a joiner asks for that: those bits are the same at every
+ * member, so a joiner can load from several. While a round runs, and just before one, all joiners
+ * together get a small share of what the round itself sends. Loop thread, but for the run
+ * functions.
  */
 #include "peer/node_internal.h"
 
@@ -15,37 +16,70 @@
 
 #include <math.h>
 
-enum { QUEUE_WHILE_AVERAGING = 2, SKETCHES_A_MINUTE = 4 };
-#define AGREED_WAIT_NS (2 * NS_PER_S) /* for the end of a round; then as it is */
-#define ROUND_SHARE    0.04           /* of what a round sends, for joiners meanwhile */
-#define PACE_LEAST     (CHUNK_VALUES * sizeof(float)) /* bytes a second */
+enum { SKETCHES_A_MINUTE = 4 };
+/* What can be on its way to one joiner when a bucket is queued for it: that, and two being written.
+ */
+#define UNDER_WAY      (3.0 * CHUNK_VALUES * sizeof(float))
+#define AGREED_WAIT_NS (8 * NS_PER_S) /* for the end of a round; then as it is */
+#define ALONE_WAIT_NS  (2 * NS_PER_S) /* the same, when there has been no round yet */
+#define ROUND_SHARE    0.035          /* of what a round sends, for joiners meanwhile */
+#define BURST_SHARE    0.01           /* the same, at once */
+#define PACE_LEAST     (CHUNK_VALUES * sizeof(float) / 8) /* bytes a second */
 #define MINUTE_NS      (60 * NS_PER_S)
 
 /* ---- snapshots ---- */
+
+/* Somebody who has no model yet is linked, and may ask for ours. */
+static bool is_joiner_near(const struct node *node)
+{
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+
+        if (!other->has_progress || !other->progress.is_serving) return true;
+    }
+    return donor_leases(node->donor) > 0;
+}
+
+/* What a round agreed on is kept for joiners that are near, and stays when somebody waits for it.
+ * Small models are not asked of several donors, and are not worth the memory. */
+static void keep_agreed(struct node *node, const struct donor_wish *wish)
+{
+    uint64_t until =
+        wish != NULL && wish->base == NULL && wish->round > 0 ? wish->round : UINT64_MAX;
+
+    if (node->round == NULL || !node->options.strategy->exchange->is_group) return;
+    round_keep_agreed(node->round, joiner_is_wide(node->joiner) && is_joiner_near(node), until);
+}
 
 /* Is what is wanted there, or no longer worth waiting for? */
 static bool is_due(struct node *node, const struct donor_wish *wish)
 {
     struct node_donation *donation = &node->donation;
+    struct round_stats stats;
 
     if (wish->round == 0 || wish->base != NULL || node->round == NULL) return true;
     if (!node->options.strategy->exchange->is_group) return true;
-    round_keep_agreed(node->round, true);
     mem_free(donation->agreed);
     donation->agreed = round_take_agreed(node->round, wish->round, &donation->agreed_round);
     if (donation->agreed != NULL) return true;
-    return node_now(node) >= wish->since_ns + AGREED_WAIT_NS;
+    round_stats(node->round, &stats);
+    return node_now(node) >=
+           wish->since_ns + (stats.last_members > 1 ? AGREED_WAIT_NS : ALONE_WAIT_NS);
 }
 
 bool node_donation_is_due(struct node *node)
 {
     struct donor_wish wish;
 
-    if (node->donation.is_running) return false;
-    if (!donor_wants_snapshot(node->donor, &wish)) { /* or who waited for it has gone */
-        if (node->round != NULL) round_keep_agreed(node->round, false);
+    if (node->donation.is_running) {
+        keep_agreed(node, NULL);
         return false;
     }
+    if (!donor_wants_snapshot(node->donor, &wish)) { /* or who waited for it has gone */
+        keep_agreed(node, NULL);
+        return false;
+    }
+    keep_agreed(node, &wish);
     return is_due(node, &wish);
 }
 
@@ -59,15 +93,15 @@ void node_donation_begin(struct node *node)
 
     CHECK(is_wanted && !donation->is_running);
     donor_begin_snapshot(node->donor);
-    if (node->round != NULL) {
-        round_stats(node->round, &stats);
-        round_keep_agreed(node->round, false);
-    }
+    if (node->round != NULL) round_stats(node->round, &stats);
     *snapshot = (struct donor_snapshot){.step = node->step,
                                         .samples = node->model_samples,
                                         .round = stats.counts.next_round,
                                         .lineage = node->lineage};
-    if (donation->agreed != NULL) snapshot->round = donation->agreed_round + 1;
+    if (donation->agreed != NULL) {
+        snapshot->round = donation->agreed_round + 1;
+        snapshot->is_agreed = true;
+    }
     donation->node = node;
     donation->base = wish.base;
     donation->is_running = true;
@@ -158,35 +192,70 @@ void node_donation_deinit(struct node *node)
 
 /* ---- serving ---- */
 
-/* Bytes a second for all joiners together; 0: no round runs. */
-static uint64_t pace(const struct node *node)
+/* What this peer sends in a round. */
+static double round_bytes(const struct node *node, const struct round_stats *stats)
 {
-    struct round_stats stats;
-    double sent, share;
+    double bytes = (double)node->options.strategy->codec->encoded_bytes(node->mixed);
 
-    if (node->round == NULL || !round_is_active(node->round)) return 0;
-    round_stats(node->round, &stats);
-    if (stats.last_ns == 0) return PACE_LEAST;
-    sent = (double)node->options.strategy->codec->encoded_bytes(node->mixed);
-    if (node->options.strategy->exchange->is_group && stats.last_members > 0) {
-        sent *= 2.0 * (stats.last_members - 1) / stats.last_members;
+    if (!node->options.strategy->exchange->is_group || stats->last_members < 2) return bytes;
+    return bytes * 2.0 * (stats->last_members - 1) / stats->last_members;
+}
+
+/* Does a round run, or begin within `ns` by our own pace? */
+static bool is_round_near(const struct node *node, double ns)
+{
+    const struct strategy *strategy = node->options.strategy;
+    uint64_t now_ns = node_now(node), due, step;
+
+    if (round_is_active(node->round)) return true;
+    if (strategy->every_ns > 0) {
+        due = node->mixed_ns + strategy->every_ns;
+        return due <= now_ns || (double)(due - now_ns) < ns;
     }
-    share = ROUND_SHARE * sent * 1e9 / (double)stats.last_ns;
-    if (share < (double)PACE_LEAST) return PACE_LEAST;
-    return share > 1e15 ? 0 : (uint64_t)share;
+    due = node->mixed_step + strategy_every(strategy, node->step);
+    step = node->step + 1; /* one is under way */
+    return step >= due || (double)(due - step) * (double)node->step_ns < ns;
+}
+
+/* How fast, and how much at once, for all joiners together. Where rounds have a rate, joiners get a
+ * share of it while one runs, and already when one is so near that it would find what is queued
+ * for them in its way. */
+struct pace {
+    uint64_t bytes_per_s, burst_bytes; /* 0: no limit */
+    size_t queue_max;                  /* buckets queued for one of them */
+};
+
+static struct pace pace_now(const struct node *node)
+{
+    struct pace pace = {.queue_max = NODE_DONOR_QUEUE};
+    struct round_stats stats;
+    double bytes, rate;
+
+    if (node->round == NULL) return pace;
+    round_stats(node->round, &stats);
+    if (stats.last_ns == 0) { /* no round has told yet what the line can do */
+        if (round_is_active(node->round)) pace.bytes_per_s = CHUNK_VALUES * sizeof(float);
+        return pace;
+    }
+    bytes = round_bytes(node, &stats);
+    rate = bytes * 1e9 / (double)stats.last_ns;
+    if (!is_round_near(node, 1e9 * UNDER_WAY * donor_leases(node->donor) / rate)) return pace;
+    pace.bytes_per_s = (uint64_t)fmin(fmax(ROUND_SHARE * rate, PACE_LEAST), 1e15);
+    pace.burst_bytes = (uint64_t)(BURST_SHARE * bytes);
+    return pace;
 }
 
 void node_donate(struct node *node, struct peer_id to)
 {
     struct inner_header header = {.type = MESSAGE_DATA, .flags = DATA_STATE};
-    size_t queue_max = node->round != NULL ? QUEUE_WHILE_AVERAGING : NODE_DONOR_QUEUE;
+    struct pace pace = pace_now(node);
     uint64_t now_ns = node_now(node);
     const uint8_t *bytes;
     size_t count;
 
-    donor_set_pace(node->donor, pace(node), now_ns);
+    donor_set_pace(node->donor, pace.bytes_per_s, pace.burst_bytes, now_ns);
     while (
-        links_bulk_queued(node->links, to) < queue_max &&
+        links_bulk_queued(node->links, to) < pace.queue_max &&
         donor_next_bucket(node->donor, to, now_ns, &header.stream, &header.arg, &bytes, &count)) {
         struct blob *body = blob_copy(bytes, count);
 

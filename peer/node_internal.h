@@ -271,8 +271,8 @@ void node_sketch_done(struct node *node, enum rc rc);
 /* node_check.c: does the donor lie, and how far is the download */
 void node_hear_progress(struct node *node, struct neighbour *neighbour,
                         const struct message_progress *progress);
-/** A group round that members with this model will end about now. */
-uint64_t node_round_soon(const struct node *node, struct digest lineage);
+/** The group round that members with this model are at, as they said last; 0: none. */
+uint64_t node_round_now(const struct node *node, struct digest lineage);
 void node_on_sketch(struct node *node, struct peer_id from, const struct message_sketch *message);
 /** Answers are on their way that may decide. */
 bool node_check_is_pending(const struct node *node);

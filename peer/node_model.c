@@ -15,8 +15,11 @@ enum { CATCH_UPS_MAX = 4 };
 #define GATHER_NS   NS_PER_S        /* for links to members that could all give a large model */
 #define CATCH_UP_NS (10 * NS_PER_S) /* a download that took longer is behind when it is here */
 
+/* At a cold start the models of all are as good; but who has tried to get one is no member yet, nor
+ * a donor, while it waits to try again. */
 static bool is_serving(const struct node *node)
 {
+    if (node->state == NODE_JOINING && node->retry_ns != 0) return false;
     return node->has_lineage && (node->state == NODE_TRAINING || node->state == NODE_JOINING) &&
            !node->wants_rollback;
 }
@@ -130,7 +133,8 @@ static void begin_loading(struct node *node, struct digest lineage)
 
     if (count == 0 || is_gathering(node, count)) return;
     node->gather_ns = 0;
-    rc = joiner_begin(node->joiner, donors, count, lineage, node_round_soon(node, lineage),
+    rc = joiner_begin(node->joiner, donors, count, lineage,
+                      joiner_is_wide(node->joiner) ? node_round_now(node, lineage) : 0,
                       node_now(node), &node->outbox);
     if (rc != RC_OK) {
         log_warn(node->options.log, "cannot download the model: %s", rc_text(rc));
@@ -243,6 +247,7 @@ static void joiner_moved(struct node *node)
     } else {
         node->retry_ns = now_ns + NODE_RETRY_NS;
         node->state = NODE_JOINING;
+        node_send_progress(node, NULL);
     }
 }
 

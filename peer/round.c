@@ -226,6 +226,12 @@ static void reduce_done(struct round *round, struct round_job *job)
 
 /* ---- 9: the round is over: settle what was committed ---- */
 
+static bool wants_agreed(const struct round *round)
+{
+    if (!round->wants_agreed || !round->ops->is_group) return false;
+    return round->agreed == NULL || round->agreed_round < round->agreed_until;
+}
+
 static void settle(struct round *round, const struct command_over *over, struct round_doubt *doubt)
 {
     size_t bitmap_bytes = (round->chunks + 7) / 8;
@@ -245,7 +251,7 @@ static void settle(struct round *round, const struct command_over *over, struct 
     job->key = over->key;
     job->number = over->round;
     job->members = over->members > 0 ? over->members : 1;
-    job->keeps_agreed = round->wants_agreed && round->ops->is_group;
+    job->keeps_agreed = wants_agreed(round);
     job->to = doubt != NULL ? doubt->difference : round->difference;
     job->doubt = doubt;
     if (doubt != NULL) doubt->is_settling = true;
@@ -355,7 +361,7 @@ static void settle_done(struct round *round, struct round_job *job)
         round->phase = PHASE_IDLE;
         return;
     }
-    if (job->agreed != NULL && round->wants_agreed) {
+    if (job->agreed != NULL && wants_agreed(round)) {
         mem_free(round->agreed);
         round->agreed = job->agreed;
         round->agreed_round = round->settling_round;

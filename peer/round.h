@@ -81,9 +81,10 @@ bool round_wants_snapshot(const struct round *round);
 float *round_snapshot_buffer(struct round *round);
 void round_on_snapshot(struct round *round, enum rc rc);
 
-/** Keep what the next group round that is settled agrees on, the same bits for all its members.
- *  False: forget it. Pair rounds agree on nothing. */
-void round_keep_agreed(struct round *round, bool wants);
+/** Keep what group rounds agree on, the same bits for all members, until the next is settled; but
+ *  once there is one of round `until` or later, that one stays. False: forget it. Pair rounds agree
+ *  on nothing. */
+void round_keep_agreed(struct round *round, bool wants, uint64_t until);
 /** Hands over the plane [values] (free it with mem_free()) and its round's number; NULL: none yet,
  *  or none of round `least` or later. */
 float *round_take_agreed(struct round *round, uint64_t least, uint64_t *number);

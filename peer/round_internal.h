@@ -98,7 +98,7 @@ struct round {
     struct round_doubt doubts[ROUND_DOUBTS_MAX];
     bool wants_agreed; /* round_keep_agreed() */
     float *agreed;     /* [values] or NULL */
-    uint64_t agreed_round, settling_round;
+    uint64_t agreed_round, agreed_until, settling_round;
     struct round_jobs_list jobs, held;
     struct round_job *deferred; /* a settlement that waits for a checkpoint to be written */
     bool is_held;

@@ -295,9 +295,10 @@ MUST_USE enum rc round_rule_restore(struct round *round, const float *const *pla
     return round->options.strategy->rule->restore(round->rule, planes, count);
 }
 
-void round_keep_agreed(struct round *round, bool wants)
+void round_keep_agreed(struct round *round, bool wants, uint64_t until)
 {
     round->wants_agreed = wants;
+    round->agreed_until = until;
     if (wants) return;
     mem_free(round->agreed);
     round->agreed = NULL;
