@@ -119,6 +119,15 @@ size_t membership_count(const struct membership *membership);
 bool membership_knows_host(const struct membership *membership, const char *address);
 /** Changes whenever the set of ALIVE members does. */
 uint64_t membership_epoch(const struct membership *membership);
+/** All members believed to be there, linked or not, this peer excluded, sorted by id. Returns how
+ *  many were written. */
+size_t membership_believed(const struct membership *membership, struct peer_id *ids, size_t max);
+/** Changes whenever that set does. */
+uint64_t membership_changes(const struct membership *membership);
+/** Links to `ids` (sorted; those before are forgotten) are wanted for as long as they are believed
+ *  to be there: in a large swarm they are dialled first and not given up for others. */
+void membership_keep(struct membership *membership, const struct peer_id *ids, size_t count,
+                     uint64_t now_ns);
 /** What happened here so far, for reports. */
 void membership_counts(const struct membership *membership, struct membership_counts *counts);
 /** Tell every linked peer, signed, that we have left; from here on nothing is dialled or probed. */

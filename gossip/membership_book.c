@@ -212,6 +212,7 @@ void book_count(struct book *book, struct member *member)
     uint32_t part = counts ? (uint32_t)(member->hash >> 32) | 1 : 0;
 
     if (part == member->counted) return;
+    book->changes += (part != 0) != (member->counted != 0);
     book->counted += part != 0;
     book->counted -= member->counted != 0;
     book->digest[member->id.bytes[0] >> 2] ^= member->counted ^ part;

@@ -100,6 +100,7 @@ struct member {
     uint32_t failures; /* dials in vain since the last link or state change */
     bool is_dialling;
     bool is_chosen; /* for the active view: dial it though the mesh is not full */
+    bool is_kept;   /* see membership_keep() */
 
     /* Evidence. */
     uint64_t heard_ns;   /* last record of any link */
@@ -135,6 +136,7 @@ struct book {
     struct seen *seen;
     uint32_t seen_mask;
     uint32_t counted;              /* members in the digest: believed to be there */
+    uint64_t changes;              /* of who is among them */
     uint32_t digest[SYNC_BUCKETS]; /* XOR of the records' hashes */
     uint32_t hosts[HOST_SLOTS];    /* members' addresses, by a hash of the host */
     uint32_t hearsay[SOURCES];     /* members never linked, by who told of them */
@@ -357,6 +359,7 @@ struct member *probe_random(struct membership *m, struct member *const *chosen,
 /** Is the swarm too large to be linked with everyone? */
 void view_check(struct membership *m);
 void view_tick(struct membership *m, uint64_t now_ns, struct outbox *out);
+void view_soon(struct membership *m, uint64_t now_ns); /* tick now */
 uint64_t view_next(const struct membership *m);
 void view_on_pruned(struct membership *m, struct member *member, uint32_t wait_ms, uint64_t now_ns);
 

@@ -89,7 +89,7 @@ static bool prune_one(struct membership *m, bool spares_outbound, uint64_t now_n
 
         if (member->state != MEMBER_ALIVE || contact->is_parting || contact->wants_hangup) continue;
         if (now_ns < contact->up_ns + SETTLE || (spares_outbound && contact->is_outbound)) continue;
-        if (is_anchor(m, member)) continue;
+        if (member->is_kept || is_anchor(m, member)) continue;
         candidates++;
         if (rng_below(&m->rng, candidates) == 0) pick = member;
     }
@@ -142,6 +142,27 @@ static void dial_some(struct membership *m, uint32_t count, uint64_t now_ns)
     }
 }
 
+void view_soon(struct membership *m, uint64_t now_ns)
+{
+    if (m->view.tick_ns <= now_ns) return;
+    m->view.tick_ns = now_ns;
+    membership_wake(m, now_ns);
+}
+
+/* Those that are to be linked whatever the view has. */
+static void dial_kept(struct membership *m, uint64_t now_ns)
+{
+    uint32_t dialled = 0;
+
+    for (uint32_t i = 0; i < m->book.count && dialled < AT_ONCE; i++) {
+        struct member *member = m->book.members[i];
+
+        if (!member->is_kept || !is_candidate(member, now_ns)) continue;
+        dialler_pick(m, member, now_ns);
+        dialled++;
+    }
+}
+
 void view_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
 {
     struct view *view = &m->view;
@@ -150,6 +171,7 @@ void view_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
     view_check(m);
     if (!view->is_partial || now_ns < view->tick_ns) return;
     view->tick_ns = now_ns + membership_jitter(m, VIEW_TICK);
+    dial_kept(m, now_ns);
     links = links_count(m, &outbound);
     if (links > LINKS + LINKS_SLACK) {
         for (uint32_t i = 0; i < AT_ONCE && links > LINKS; i++) {

@@ -68,6 +68,7 @@ static void link_free(struct links *links, struct link *link)
     bulks_end(links, link);
     if (!link->is_dialled) gate_leave(links->gate, link->number, false, link_now(links));
     TAILQ_REMOVE(&links->all, link, siblings);
+    LIST_REMOVE(link, in_bucket);
     links->count--;
     link_queues_free(link);
     secure_destroy(link->secure);
@@ -94,7 +95,7 @@ struct link *link_find(const struct links *links, uint64_t number)
 {
     struct link *link;
 
-    TAILQ_FOREACH (link, &links->all, siblings) {
+    LIST_FOREACH (link, &links->buckets[number % LINK_BUCKETS], in_bucket) {
         if (link->number == number) return link;
     }
     return NULL;
@@ -157,6 +158,7 @@ struct link *link_add(struct links *links, uint64_t number, const char *address,
     link->deadline_ns = link_now(links) + (is_dialled ? LINK_HANDSHAKE_NS : LINK_GATE_NS);
     snprintf(link->address, sizeof link->address, "%s", address);
     TAILQ_INSERT_TAIL(&links->all, link, siblings);
+    LIST_INSERT_HEAD(&links->buckets[number % LINK_BUCKETS], link, in_bucket);
     links->count++;
     return link;
 }
@@ -281,6 +283,7 @@ void links_on_frame(struct links *links, uint64_t number, uint8_t *frame, size_t
 
     if (bulk != NULL) bulk_on_frame(links, bulk, frame, count);
     if (link == NULL) return; /* or hung up a moment ago */
+    link->is_used = true;
     link->bytes_received += count;
     links->counts.bytes_received += count;
     if (link->secure != NULL && secure_state(link->secure) == SECURE_OPEN) {
@@ -394,16 +397,19 @@ again: /* ending a link may end others: start over after each */
 
 uint64_t links_next_ns(const struct links *links)
 {
-    uint64_t next = bulks_next_ns(links);
+    uint64_t next = bulks_next_ns(links), now_ns = link_now(links);
     const struct link *link;
 
     TAILQ_FOREACH (link, &links->all, siblings) {
+        uint64_t rekey_ns;
+
         if (link->is_closing) return 0;
         if (link->state < LINK_OPEN && link->deadline_ns < next) next = link->deadline_ns;
         if (resume_ns(link) < next) next = resume_ns(link);
         if (link->cut_ns < next) next = link->cut_ns;
         if (link_observer_ends_ns(link) < next) next = link_observer_ends_ns(link);
-        if (link_rekey_next_ns(links, link) < next) next = link_rekey_next_ns(links, link);
+        rekey_ns = link_rekey_next_ns(links, link, now_ns);
+        if (rekey_ns < next) next = rekey_ns;
     }
     return next;
 }

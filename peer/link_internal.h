@@ -23,6 +23,7 @@
 enum link_state { LINK_DIALING, LINK_GREETING, LINK_PROVING, LINK_OPEN, LINK_GONE };
 
 enum {
+    LINK_BUCKETS = 64,
     LINK_OBSERVERS_MAX = 16,                  /* beside LINKS_MAX neighbours */
     LINK_BULKS_MAX = LINKS_MAX / 4,           /* bulk connections in all */
     LINK_BULKS_OF_ONE = 2,                    /* of a link: a new epoch's beside the last one's */
@@ -87,10 +88,18 @@ struct link {
     uint64_t number; /* the env's */
     enum link_state state;
     bool is_dialled;
-    bool is_current;      /* OPEN, and the one link of its peer */
-    bool is_closing;      /* hang up once the event is over */
+    bool is_current; /* OPEN, and the one link of its peer */
+    bool is_closing; /* hang up once the event is over */
+    bool is_bulk_asked;
+    bool is_used; /* since its keys were last found fit for more */
+    /* Looked at after every event, so they lie together. */
     uint64_t deadline_ns; /* of the states before OPEN */
-    uint64_t duel_seq;  /* of the PING that the other link of this identity must answer; 0: none */
+    uint64_t duel_seq; /* of the PING that the other link of this identity must answer; 0: none */
+    uint64_t cut_ns;   /* a bulk connection was lost: then the link ends. UINT64_MAX: none was */
+    uint64_t retry_ns; /* of a record that no memory could be had for; UINT64_MAX: none */
+    uint64_t bulk_asked_ns, bulk_retry_ns;
+    uint64_t epoch_ns, epoch_bytes; /* since when its keys are in use, and for how much */
+    LIST_ENTRY(link) in_bucket;
     uint64_t duel_with; /* that link's number */
     uint64_t opened_ns;
     uint64_t asked_ns;    /* an observer: its last question that was answered, else when it came */
@@ -103,19 +112,14 @@ struct link {
     uint64_t probe;        /* not 0: this dial only shows a nonce */
     struct blob *sealed;   /* refused by the env, goes first when it drains */
     struct blob **control; /* ring of inner records waiting */
-    uint32_t control_first, control_count;
+    uint32_t control_first, control_count, control_max;
     size_t control_bytes;
     uint32_t control_queued, control_received; /* since OPEN, modulo 2^32 */
     struct link_queue queues[LINK_KINDS];
     uint32_t turn;     /* whose queue is being taken from */
     bool is_drain_due; /* bulk had to wait: say so when all of it is with the env */
-    bool is_bulk_asked;
-    uint64_t bulk_asked_ns, bulk_retry_ns;
-    uint64_t cut_ns; /* a bulk connection was lost: then the link ends. UINT64_MAX: none was */
     uint32_t attach_epoch, attach_next; /* dialler: numbers given to bulk connections */
     struct attach_window window;        /* other side: numbers seen */
-    uint64_t epoch_ns, epoch_bytes;     /* since when its keys are in use, and for how much */
-    uint64_t retry_ns; /* of a record that no memory could be had for; UINT64_MAX: none */
     uint64_t bytes_sent,
         bytes_received; /* whole frames; counted here, since an env forgets a link */
 };
@@ -124,6 +128,7 @@ struct links {
     struct links_options options;
     struct links_events events;
     TAILQ_HEAD(links_list, link) all;
+    LIST_HEAD(links_bucket, link) buckets[LINK_BUCKETS]; /* by number */
     uint32_t count;
     uint64_t asks_due_ns; /* see link_may_ask() */
     TAILQ_HEAD(, bulk) bulks, bulks_gone;
@@ -201,6 +206,8 @@ bool link_queue_push(struct link *link, const struct inner_header *header, struc
 struct link_bulk *link_queue_first(struct link *link);
 void link_queue_pop(struct link *link);
 void link_queue_drop(struct link *link, enum data_kind kind, uint16_t stream);
+/** Room for more inner records. False: no memory. */
+bool link_grow_control(struct link *link);
 /** Give back what waits to be sent. */
 void link_queues_free(struct link *link);
 
@@ -255,6 +262,6 @@ bool link_may_ask(struct links *links, struct link *link);
 /* link_rekey.c */
 void link_on_rekey(struct links *links, struct link *link, const struct message *message);
 void link_rekey_tick(struct links *links, struct link *link, uint64_t now_ns);
-uint64_t link_rekey_next_ns(const struct links *links, const struct link *link);
+uint64_t link_rekey_next_ns(const struct links *links, const struct link *link, uint64_t now_ns);
 
 #endif

@@ -58,20 +58,25 @@ void link_rekey_tick(struct links *links, struct link *link, uint64_t now_ns)
 {
     uint64_t used_ns = now_ns > link->epoch_ns ? now_ns - link->epoch_ns : 0;
 
-    if (!link->is_current || secure_state(link->secure) != SECURE_OPEN) return;
+    /* Most links rest most of the time, and their sessions lie elsewhere in memory. */
+    if (!link->is_current || (!link->is_used && used_ns < links->options.rekey.ns)) return;
+    if (secure_state(link->secure) != SECURE_OPEN) return;
     if (used_ns >= 2 * links->options.rekey.ns || is_used_up(links, link, 2)) {
         link->is_closing = true; /* dial again */
         return;
     }
-    if (used_ns < links->options.rekey.ns && !is_used_up(links, link, 1)) return;
+    link->is_used = is_used_up(links, link, 1);
+    if (used_ns < links->options.rekey.ns && !link->is_used) return;
     if (secure_may_rekey(link->secure) && !is_opening_bulk(links, link)) link_rekey(links, link);
 }
 
-uint64_t link_rekey_next_ns(const struct links *links, const struct link *link)
+uint64_t link_rekey_next_ns(const struct links *links, const struct link *link, uint64_t now_ns)
 {
     uint64_t due_ns = link->epoch_ns + links->options.rekey.ns;
 
-    if (!link->is_current || secure_state(link->secure) != SECURE_OPEN) return UINT64_MAX;
+    if (!link->is_current) return UINT64_MAX;
+    if (!link->is_used && now_ns < due_ns) return due_ns;
+    if (secure_state(link->secure) != SECURE_OPEN) return UINT64_MAX;
     /* While it is under way, or the other side's to do, only the end is left to wait for. */
     if (!secure_may_rekey(link->secure) || is_opening_bulk(links, link)) {
         return is_used_up(links, link, 2) ? 0 : due_ns + links->options.rekey.ns;

@@ -210,6 +210,7 @@ bool bulk_send(struct links *links, struct bulk *bulk, const struct inner_header
     inner_header_encode(&numbered, job->head);
     bulk->used_ns = link_now(links);
     job->number = bulk->sent++;
+    bulk->link->is_used = true;
     bulk->link->epoch_bytes += bytes;
     if (bytes <= INLINE_BYTES_MAX && bulk->jobs_sealing == 0) {
         run_seal(&job->job);
@@ -425,6 +426,7 @@ void bulk_open_record(struct links *links, struct bulk *bulk, uint8_t *frame, si
         bulk_refused(links, bulk, RC_LIMIT);
         return;
     }
+    bulk->link->is_used = true;
     bulk->link->epoch_bytes += count;
     if (count <= INLINE_BYTES_MAX && bulk->jobs_opening == 0) {
         rc = sealer_open(bulk->receive, bulk->received++, frame, count, &inner, &inner_count);

@@ -17,6 +17,7 @@ static enum rc frame_to_env(struct links *links, struct link *link, struct blob 
     enum rc rc = links->options.env->ops->send(links->options.env, link->number, frame);
 
     if (rc != RC_OK) return rc;
+    link->is_used = true;
     link->bytes_sent += frame->count;
     links->counts.bytes_sent += frame->count;
     return RC_OK;
@@ -66,7 +67,7 @@ static bool link_pump_control(struct links *links, struct link *link)
         if (is_last_of_epoch) secure_rekey_send(link->secure);
         link->control_bytes -= inner->count;
         blob_unref(inner);
-        link->control_first = (link->control_first + 1) % LINK_CONTROL_QUEUE_MAX;
+        link->control_first = (link->control_first + 1) % link->control_max;
         link->control_count--;
     }
     return true;
@@ -153,16 +154,13 @@ enum rc links_send_inner(struct links *links, struct peer_id to, struct blob *in
     struct link *link = link_find_peer(links, to);
 
     if (link == NULL) return RC_CLOSED;
-    if (link->control == NULL) {
-        link->control = mem_array(LINK_CONTROL_QUEUE_MAX, sizeof(struct blob *));
-        if (link->control == NULL) return RC_NOMEM;
-    }
     if (link->control_count == LINK_CONTROL_QUEUE_MAX ||
         inner->count > LINK_CONTROL_BYTES_MAX - link->control_bytes) {
         link->is_closing = true; /* it stopped reading */
         return RC_LIMIT;
     }
-    link->control[(link->control_first + link->control_count) % LINK_CONTROL_QUEUE_MAX] =
+    if (link->control_count == link->control_max && !link_grow_control(link)) return RC_NOMEM;
+    link->control[(link->control_first + link->control_count) % link->control_max] =
         blob_ref(inner);
     link->control_count++;
     link->control_queued++;
@@ -174,18 +172,15 @@ enum rc links_send_inner(struct links *links, struct peer_id to, struct blob *in
 
 enum rc links_send(struct links *links, struct peer_id to, const struct message *message)
 {
-    uint8_t *scratch;
+    uint8_t scratch[CONTROL_BYTES_MAX];
     struct blob *inner;
     size_t count;
     enum rc rc;
 
     if (link_find_peer(links, to) == NULL) return RC_CLOSED;
-    scratch = mem_alloc(CONTROL_BYTES_MAX);
-    if (scratch == NULL) return RC_NOMEM;
-    rc = message_encode(message, scratch, CONTROL_BYTES_MAX, &count);
-    inner = rc == RC_OK ? blob_copy(scratch, count) : NULL;
-    mem_free(scratch);
+    rc = message_encode(message, scratch, sizeof scratch, &count);
     if (rc != RC_OK) return rc;
+    inner = blob_copy(scratch, count);
     if (inner == NULL) return RC_NOMEM;
     rc = links_send_inner(links, to, inner);
     blob_unref(inner);

@@ -1,38 +1,78 @@
 /*
- * Neighbours in a graph. Every peer derives its own row of the mixing matrix from the live members
- * it knows of; where two see others, they see unlike edges or weights, and then the exchange takes
- * an edge that both see, with the smaller weight. Rows are kept until members change. Loop thread.
+ * Neighbours in the graph of the topology. Every peer derives its own row of the mixing matrix from
+ * all members that it believes to be there; where two see others, they see unlike edges or weights,
+ * and then the exchange takes an edge that both see, with the smaller weight. In a large swarm,
+ * where news of members spreads for a while, the row is made anew no more than once a second, but
+ * at once while the swarm is still being discovered. Links to neighbours are asked for. Loop
+ * thread.
  */
 #include "peer/node_internal.h"
 
-#include "base/check.h"
 #include "base/mem.h"
-#include "gossip/graph.h"
 
-/* The live members by id, this peer included; NULL: no memory. */
-static struct peer_id *live_members(const struct node *node, uint32_t *count, uint32_t *self)
+enum { SMALL = 128 }; /* members; their news spreads at once, and rows cost little */
+
+static bool is_due(const struct node *node, uint64_t now_ns)
 {
-    size_t max = membership_count(node->membership) + 1, alive, at = 0;
-    struct member_view *views = mem_array(max, sizeof *views);
-    struct peer_id *ids = mem_array(max, sizeof *ids);
+    const struct node_graph *graph = &node->graph;
+    struct membership_counts counts;
 
-    if (views == NULL || ids == NULL) {
-        mem_free(views);
-        mem_free(ids);
-        return NULL;
+    if (graph->changes == membership_changes(node->membership)) return false;
+    if (now_ns >= graph->made_ns + NODE_GRAPH_NS) return true;
+    membership_counts(node->membership, &counts);
+    return counts.believed < SMALL || counts.believed + 1 >= 2 * graph->members;
+}
+
+/* Into `ids` go `believed` members and this peer. */
+static enum rc make(struct node *node, struct peer_id *ids, uint32_t believed,
+                    struct graph_row *row)
+{
+    struct graph_members members = {.ids = ids, .run_id = node->options.swarm->run_id};
+    struct topology topology = strategy_topology(node->options.strategy, 2);
+    enum rc rc;
+
+    members.count = (uint32_t)membership_believed(node->membership, ids, believed);
+    while (members.self < members.count && peer_id_compare(ids[members.self], node->self) < 0) {
+        members.self++;
     }
-    alive = membership_alive(node->membership, views, max - 1);
-    for (; at < alive && peer_id_compare(views[at].id, node->self) < 0; at++) {
-        ids[at] = views[at].id;
+    memmove(&ids[members.self + 1], &ids[members.self],
+            (members.count - members.self) * sizeof ids[0]);
+    ids[members.self] = node->self;
+    members.count++;
+    rc = graph_row(&topology, &members, row);
+    if (rc != RC_OK) return rc;
+    node->graph.members = members.count;
+    node->graph.epoch = graph_epoch(members.run_id, ids, members.count);
+    node->graph.self_weight = row->self_weight;
+    node->graph.count = row->count;
+    for (uint32_t i = 0; i < row->count; i++) {
+        node->graph.ids[i] = ids[row->edges[i].member];
+        node->graph.weights[i] = row->edges[i].weight;
     }
-    *self = (uint32_t)at;
-    ids[at] = node->self;
-    for (; at < alive; at++) {
-        ids[at + 1] = views[at].id;
+    return RC_OK;
+}
+
+/* Ours as of now; that of before while no memory can be had. */
+static const struct node_graph *refresh(struct node *node)
+{
+    struct node_graph *graph = &node->graph;
+    uint64_t now_ns = node_now(node);
+    struct membership_counts counts;
+    struct graph_row *row;
+    struct peer_id *ids;
+
+    if (!is_due(node, now_ns)) return graph;
+    membership_counts(node->membership, &counts);
+    ids = mem_array(counts.believed + 1, sizeof *ids);
+    row = mem_alloc(sizeof *row);
+    if (ids != NULL && row != NULL && make(node, ids, counts.believed, row) == RC_OK) {
+        graph->changes = membership_changes(node->membership);
+        membership_keep(node->membership, graph->ids, graph->count, now_ns);
     }
-    mem_free(views);
-    *count = (uint32_t)alive + 1;
-    return ids;
+    graph->made_ns = now_ns;
+    mem_free(ids);
+    mem_free(row);
+    return graph;
 }
 
 /* What the springs or weights of `strategy` make of the graph's. */
@@ -41,40 +81,11 @@ static float edge_weight(const struct strategy *strategy, float weight)
     return strategy->alpha > 0 ? strategy->alpha : strategy->beta * weight;
 }
 
-static bool graph_learn(struct node *node)
-{
-    const struct strategy *strategy = node->options.strategy;
-    struct topology topology = strategy_topology(strategy, 2);
-    struct graph_members members = {.run_id = node->options.swarm->run_id};
-    struct node_graph *graph = &node->graph;
-    struct peer_id *ids = live_members(node, &members.count, &members.self);
-    struct graph_row row;
-    enum rc rc = RC_NOMEM;
-
-    if (ids == NULL) return false;
-    members.ids = ids;
-    if (members.count <= MEMBERS_MAX) rc = graph_row(&topology, &members, &row);
-    if (rc == RC_OK) {
-        graph->count = row.count < GROUP_MEMBERS_MAX ? row.count : GROUP_MEMBERS_MAX;
-        for (uint32_t i = 0; i < graph->count; i++) {
-            graph->ids[i] = ids[row.edges[i].member];
-            graph->weights[i] = edge_weight(strategy, row.edges[i].weight);
-        }
-        graph->epoch = membership_epoch(node->membership);
-        graph->is_known = true;
-    }
-    mem_free(ids);
-    return rc == RC_OK;
-}
-
 uint32_t node_graph_neighbours(struct node *node, struct peer_id *ids, float *weights, uint32_t max)
 {
-    struct node_graph *graph = &node->graph;
+    const struct node_graph *graph = refresh(node);
     uint32_t count = 0;
 
-    if (!graph->is_known || graph->epoch != membership_epoch(node->membership)) {
-        if (!graph_learn(node)) return 0;
-    }
     for (uint32_t i = 0; i < graph->count && count < max; i++) {
         const struct neighbour *other = node_neighbour(node, graph->ids[i]);
 
@@ -84,7 +95,27 @@ uint32_t node_graph_neighbours(struct node *node, struct peer_id *ids, float *we
             continue;
         }
         ids[count] = other->id;
-        weights[count++] = graph->weights[i];
+        weights[count++] = edge_weight(node->options.strategy, graph->weights[i]);
     }
     return count;
+}
+
+size_t node_graph_filter(struct node *node, struct peer_id *ids, size_t count)
+{
+    const struct topology *topology = &node->options.strategy->topology;
+    const struct node_graph *graph;
+    size_t kept = 0, at = 0;
+
+    if (!topology_is_graph(topology) || topology_is_directed(topology)) return count;
+    graph = refresh(node);
+    for (size_t i = 0; i < count; i++) {
+        while (at < graph->count && peer_id_compare(graph->ids[at], ids[i]) < 0) {
+            at++;
+        }
+        if (peer_id_is_equal(ids[i], node->self) ||
+            (at < graph->count && peer_id_is_equal(graph->ids[at], ids[i]))) {
+            ids[kept++] = ids[i];
+        }
+    }
+    return kept;
 }

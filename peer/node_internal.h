@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
+#include "gossip/graph.h"
 #include "gossip/membership.h"
 #include "gossip/reach.h"
 #include "peer/donor.h"
@@ -28,6 +29,7 @@ enum {
 #define NODE_ALARM_NS     NS_PER_MS       /* between two wake-ups */
 #define NODE_PROGRESS_NS  NS_PER_S        /* how often neighbours hear how far we are */
 #define NODE_TRAIN_JOB_NS (5 * NS_PER_MS) /* aimed length of a training job */
+#define NODE_GRAPH_NS     NS_PER_S        /* between two looks at the graph of the topology */
 #define NODE_RESHARD_NS   (2 * NS_PER_S)  /* members must have been stable for so long */
 #define NODE_JUDGE_NS     (60 * NS_PER_S) /* certificates run out: are all still let in? */
 #define NODE_RETRY_NS     NS_PER_S        /* before a failed download is begun again */
@@ -125,20 +127,22 @@ struct node_check {
     struct sketch_opinion opinion;
 };
 
+/* This peer's row of the topology's graph, see gossip/graph.h. All zero: not made yet. */
+struct node_graph {
+    struct peer_id ids[GRAPH_EDGES_MAX]; /* neighbours, ascending */
+    float weights[GRAPH_EDGES_MAX], self_weight;
+    uint32_t count;
+    uint32_t members;    /* of all that are believed to be there, this peer included */
+    struct digest epoch; /* name of that set: an edge counts where both ends have the same */
+    uint64_t changes;    /* membership_changes() then */
+    uint64_t made_ns;
+};
+
 /* Pair rounds of ours. */
 struct node_pairs {
     struct partners partners;
     struct exchange_counts seen; /* as of the last look */
     bool is_owed;                /* one was given up half way, and none has succeeded since */
-};
-
-/* Our row of the graph, for one set of members. */
-struct node_graph {
-    uint64_t epoch; /* of the membership */
-    bool is_known;
-    uint32_t count;
-    struct peer_id ids[GROUP_MEMBERS_MAX];
-    float weights[GROUP_MEMBERS_MAX];
 };
 
 struct node {
@@ -287,11 +291,6 @@ bool node_goal_is_reached(struct node *node);
 /** The text of a failure of the learner's: its device's own words, where there are any. */
 const char *node_learner_why(const struct node *node, enum rc rc);
 
-/* node_graph.c: neighbours in a graph over all live members */
-/** Linked ones that hold the same model, with the weights of their edges; up to `max`. */
-uint32_t node_graph_neighbours(struct node *node, struct peer_id *ids, float *weights,
-                               uint32_t max);
-
 /* node_keep.c: the last good model, to go back to */
 void node_keep_run(struct border_job *job); /* in the training lane, as the next */
 void node_rollback_run(struct border_job *job);
@@ -322,6 +321,15 @@ void node_score(struct node *node, struct peer_id peer, enum score_reason reason
 /** The same, as a round's callback. */
 void node_round_scored(void *node, struct peer_id peer, int32_t score);
 enum standing node_standing(void *node, struct peer_id peer);
+
+/* node_graph.c: with whom the topology has us mix, for longer than a round */
+/** Neighbours in the graph that are linked and hold the same model, with the weights of their
+ *  edges; up to `max`. */
+uint32_t node_graph_neighbours(struct node *node, struct peer_id *ids, float *weights,
+                               uint32_t max);
+/** Leave those of `ids` (ascending) that are neighbours in the graph, and this peer; how many. All
+ *  of them, if the topology is no graph. */
+size_t node_graph_filter(struct node *node, struct peer_id *ids, size_t count);
 
 /* node_reach.c: who can dial us, and whom we dial back */
 MUST_USE enum rc node_reach_create(struct node *node);

@@ -328,6 +328,7 @@ void node_begin_round(struct node *node)
     } else if (exchange->is_group) {
         begin_group(node, ids, count);
     } else {
+        count = node_graph_filter(node, ids, count);
         begin_pair(node, ids, count);
     }
 }

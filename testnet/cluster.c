@@ -53,7 +53,7 @@ static struct verified *create_verified(uint32_t peers)
 {
     uint32_t slots = 256;
 
-    while (slots < 8 * peers) {
+    while (slots < 64 * peers) {
         slots *= 2;
     }
     return verified_create(slots);
