@@ -113,6 +113,7 @@ struct exchange_options {
     float alpha;     /* pair: weight of the partner, 0.5 */
     bool has_memory; /* edges: the rule keeps something between rounds that adds up to zero over the
                         swarm, so that all who hold it must begin anew when the graph changes */
+    bool clips;      /* pair: agree on a clip radius, learned from the distances seen (robust.h) */
     /** How `peer` stands with us: what we saw of it ourselves, never what others say
      * (peer/trust.h). In a round that another proposed, who is OUT counts as lost from the start.
      * NULL: everyone is PROVEN. */
@@ -141,6 +142,7 @@ struct chunk_ref {
 struct exchange_counts {
     uint64_t rounds_ok, rounds_aborted, in_doubt_resolved, in_doubt_lost;
     uint64_t rounds_skipped; /* nobody else was ready, or the partner was busy: nothing was lost */
+    uint64_t rounds_clipped; /* pair: the partner was farther than the radius agreed on */
     uint64_t next_round;     /* group: number of the round to begin next */
     uint64_t retry_ns;       /* pair: when the partner that was busy last may be free again */
     const char *last_abort;  /* string literal or NULL */

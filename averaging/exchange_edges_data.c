@@ -16,7 +16,13 @@ static const float norms_tolerance = 1e-3f;
 static const uint64_t decision_first_ns = 10 * NS_PER_S;
 static const uint64_t decision_floor_ns = 2500 * NS_PER_MS;
 
-enum { SCORE_KEPT = 1, SCORE_MISS = -1, SCORE_NONFINITE = -50, DEADLINE_SPREAD = 6 };
+enum {
+    SCORE_KEPT = 1,
+    SCORE_MISS = -1,
+    SCORE_FAR = -2,
+    SCORE_NONFINITE = -50,
+    DEADLINE_SPREAD = 6
+};
 enum { CHUNK_NONE, CHUNK_CHECKING, CHUNK_STAGED };
 
 static struct edges *edges_of(struct exchange *exchange)
@@ -170,6 +176,9 @@ void edges_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *c
     if (rc == RC_NONFINITE) {
         edges_score(chunk->from, SCORE_NONFINITE, "sent a chunk that is not finite", out);
         edges_drop(edges, edge, ABORT_NONFINITE, "a neighbour's model is not finite", true, out);
+    } else if (rc == RC_LIMIT) {
+        edges_score(chunk->from, SCORE_FAR, "sent values too far from ours", out);
+        edges_drop(edges, edge, ABORT_FAR, "a neighbour's model is too far away", true, out);
     } else if (rc != RC_OK) {
         edges_drop(edges, edge, ABORT_LOCAL, "a chunk could not be taken in", true, out);
     } else {

@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { SCORE_NONFINITE = -50, SCORE_VIOLATION = -100 };
+enum { SCORE_FAR = -2, SCORE_NONFINITE = -50, SCORE_VIOLATION = -100 };
 
 static struct party *own_part(struct group *group)
 {
@@ -480,6 +480,8 @@ static void chunk_failed(struct group *group, uint32_t index, enum rc rc, struct
 
     if (rc == RC_NONFINITE) {
         group_score(id, SCORE_NONFINITE, "sent a chunk that is not finite", out);
+    } else if (rc == RC_LIMIT) {
+        group_score(id, SCORE_FAR, "sent values too far from ours", out);
     } else if (rc == RC_FORMAT) {
         group_score(id, SCORE_VIOLATION, "sent a malformed chunk", out);
     }

@@ -203,6 +203,7 @@ void pair_commit(struct pair *pair, float scale, struct commands *out)
 {
     pair_score(pair->partner.id, SCORE_KEPT, NULL, out);
     pair->counts.rounds_ok++;
+    if (scale < 1) pair->counts.rounds_clipped++;
     deadline_add(&pair->rounds, pair->now_ns - pair->begun_ns);
     over_add(pair, OVER_COMMITTED, pair->alpha * scale, NULL, out);
 }
@@ -257,7 +258,7 @@ static enum rc pair_begin(struct exchange *exchange, const struct round_members 
     round_reset(pair, true, (struct member_ref){members->ids[0], members->boots[0]}, &key);
     pair->state = PAIR_OFFERED;
     pair->alpha = pair->options.alpha;
-    pair->tau = 0;
+    pair->tau = pair->options.clips ? robust_radius(&pair->distances) : 0;
     pair->deadline_ns = deadline_after(now_ns, pair_answer_wait_ns(pair));
     offer = &message->as.offer;
     offer->key = key;
@@ -267,6 +268,7 @@ static enum rc pair_begin(struct exchange *exchange, const struct round_members 
     memcpy(offer->codec, pair->options.codec, sizeof offer->codec);
     offer->chunks = pair->options.chunks;
     offer->alpha = pair->alpha;
+    offer->tau = pair->tau;
     offer->deadline_ms = (uint32_t)(pair_round_wait_ns(pair, members->ids[0]) / NS_PER_MS);
     return RC_OK;
 }
@@ -347,7 +349,7 @@ static enum rc on_offer(struct pair *pair, struct member_ref from,
     }
     round_reset(pair, false, from, &offer->key);
     pair->alpha = offer->alpha < pair->options.alpha ? offer->alpha : pair->options.alpha;
-    pair->tau = least_radius(offer->tau, 0);
+    pair->tau = least_radius(offer->tau, pair->options.clips ? robust_radius(&pair->distances) : 0);
     pair->deadline_ns =
         deadline_after(pair->now_ns, pair_offered_wait_ns(pair, from.id, offer->deadline_ms));
     message->as.accept.key = offer->key;

@@ -4,6 +4,7 @@
 
 #include "averaging/deadline.h"
 #include "averaging/exchange.h"
+#include "averaging/robust.h"
 
 enum {
     PAIR_CREDIT_CHUNKS = 32, /* on the way at once, each way */
@@ -69,10 +70,11 @@ struct pair {
     uint32_t outcomes_count;
     struct pair_seen *seen; /* [PAIR_SEEN_MAX], a ring */
     uint32_t seen_count, seen_next;
-    struct deadline rounds;    /* how long rounds took */
-    struct deadline answers;   /* OFFER to its answer */
-    struct deadline decisions; /* READY to COMMIT */
-    uint64_t ready_ns;         /* when READY was sent */
+    struct robust_history distances; /* of partners' planes from ours */
+    struct deadline rounds;          /* how long rounds took */
+    struct deadline answers;         /* OFFER to its answer */
+    struct deadline decisions;       /* READY to COMMIT */
+    uint64_t ready_ns;               /* when READY was sent */
 };
 
 /* exchange_pair.c */

@@ -12,7 +12,7 @@
 
 static const float norms_tolerance = 1e-3f;
 
-enum { SCORE_MISS = -1, SCORE_NONFINITE = -50, SCORE_VIOLATION = -100 };
+enum { SCORE_MISS = -1, SCORE_FAR = -2, SCORE_NONFINITE = -50, SCORE_VIOLATION = -100 };
 enum { CHUNK_NONE, CHUNK_CHECKING, CHUNK_STAGED };
 
 static struct pair *pair_of(struct exchange *exchange)
@@ -25,14 +25,21 @@ static uint16_t stream_of(const struct pair *pair)
     return (uint16_t)pair->key.counter;
 }
 
-/* What the clip radius makes of the distance we measured. */
-float pair_clip_scale(const struct pair *pair)
+static double squared_distance_of(const struct pair *pair)
 {
     double squared = 0;
 
     for (uint32_t i = 0; i < pair->norms_count; i++) {
         squared += pair->norms[i];
     }
+    return squared;
+}
+
+/* What the clip radius makes of the distance we measured. */
+float pair_clip_scale(const struct pair *pair)
+{
+    double squared = squared_distance_of(pair);
+
     if (pair->tau <= 0 || squared <= (double)pair->tau * (double)pair->tau) return 1;
     return (float)((double)pair->tau / sqrt(squared));
 }
@@ -126,8 +133,10 @@ static void advance(struct pair *pair, struct commands *out)
 {
     if (pair->state != PAIR_DATA || pair->done < pair->options.chunks) return;
     if (!pair->is_initiator) {
+        robust_note(&pair->distances, pair->partner.id, (float)sqrt(squared_distance_of(pair)));
         send_ready(pair, out);
     } else if (pair->has_ready) {
+        robust_note(&pair->distances, pair->partner.id, (float)sqrt(squared_distance_of(pair)));
         decide(pair, out);
     }
 }
@@ -203,6 +212,11 @@ void pair_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *ch
     if (rc == RC_NONFINITE) {
         pair_score(chunk->from, SCORE_NONFINITE, "sent a chunk that is not finite", out);
         pair_abort(pair, ABORT_NONFINITE, "the partner's model is not finite", out);
+        return;
+    }
+    if (rc == RC_LIMIT) {
+        pair_score(chunk->from, SCORE_FAR, "sent values too far from ours", out);
+        pair_abort(pair, ABORT_FAR, "the partner's model is too far away", out);
         return;
     }
     if (rc != RC_OK) {

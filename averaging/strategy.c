@@ -306,6 +306,20 @@ static const char *topologies_for(const struct exchange_ops *exchange)
     return exchange->is_group ? "--exchange pair" : "--topology pairs";
 }
 
+static enum rc parse_robust(const char *spec, struct strategy *strategy, struct fault *why)
+{
+    static const char *const names[] = {"none", "clip"};
+
+    if (strcmp(spec, "none") != 0 && strcmp(spec, "clip") != 0) {
+        return fault_set(why, RC_PARSE,
+                         "--robust %s: column 1: unknown defence; did you mean %s? known: none, "
+                         "clip",
+                         spec, nearest_word(spec, names, ARRAY_COUNT(names)));
+    }
+    strategy->clips = spec[0] == 'c';
+    return RC_OK;
+}
+
 /* Pairs need the pair exchange, and the other way round; what was not given follows the other. */
 static enum rc match_topology(const struct strategy_specs *specs, const struct method *method,
                               struct strategy *strategy, struct fault *why)
@@ -419,11 +433,12 @@ static void describe(struct strategy *strategy)
     describe_pace(strategy, pace, sizeof pace);
     describe_rule(strategy, rule, sizeof rule);
     snprintf(strategy->text, sizeof strategy->text,
-             "%s: %s%s, exchange %s over %s, codec %s, rule %s", strategy->name, pace,
+             "%s: %s%s, exchange %s over %s, codec %s, rule %s%s", strategy->name, pace,
              strategy->waits      ? ", training waits"
              : strategy->overlaps ? ", and steps go on till the next"
                                   : "",
-             strategy->exchange->name, topology, strategy->codec->name, rule);
+             strategy->exchange->name, topology, strategy->codec->name, rule,
+             strategy->clips ? ", robust clip" : "");
 }
 
 enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *strategy,
@@ -442,6 +457,7 @@ enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *stra
     if (rc == RC_OK && is_given(specs->codec)) rc = codec_find(specs->codec, &parsed.codec, why);
     if (rc == RC_OK && is_given(specs->rule)) rc = parse_rule(specs->rule, &parsed, why);
     if (rc == RC_OK && is_given(specs->pace)) rc = parse_pace(specs->pace, &parsed, why);
+    if (rc == RC_OK && is_given(specs->robust)) rc = parse_robust(specs->robust, &parsed, why);
     if (rc == RC_OK) rc = match_rule(&parsed, why);
     if (rc != RC_OK) return rc;
     describe(&parsed);

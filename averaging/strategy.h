@@ -28,11 +28,12 @@ struct strategy {
     const struct codec_ops *codec;
     const struct rule_ops *rule;
     struct rule_settings rule_settings;
+    bool clips;     /* --robust clip */
     char text[320]; /* all coordinates in words, printed at the start and stored with the run */
 };
 
 struct strategy_specs { /* NULL or "": not given */
-    const char *averaging, *topology, *exchange, *codec, *rule, *pace;
+    const char *averaging, *topology, *exchange, *codec, *rule, *pace, *robust;
 };
 
 /** RC_PARSE / RC_USAGE: the column, or the nearest known name. The methods, their settings and

@@ -70,10 +70,11 @@ static enum rc load_swarm_file(struct session *session, struct fault *why)
 
 static enum rc adopt_config(struct options *options, const char *folder, struct fault *why)
 {
-    static const char *const keys[] = {
-        "model",    "data",      "averaging",  "topology",  "exchange",   "codec",      "rule",
-        "pace",     "optimizer", "batch",      "clip",      "accumulate", "augment",    "shard",
-        "shard-of", "seed",      "swarm-name", "precision", "hogwild",    "lr-scaling", NULL};
+    static const char *const keys[] = {"model",      "data", "averaging",  "topology",  "exchange",
+                                       "codec",      "rule", "pace",       "robust",    "optimizer",
+                                       "batch",      "clip", "accumulate", "augment",   "shard",
+                                       "shard-of",   "seed", "swarm-name", "precision", "hogwild",
+                                       "lr-scaling", NULL};
     char path[PATH_BYTES];
     void *text = NULL;
     size_t bytes = 0;
@@ -322,7 +323,8 @@ static enum rc parse_strategy(struct session *session, struct fault *why)
                                    .exchange = options_text(session->options, "exchange"),
                                    .codec = options_text(session->options, "codec"),
                                    .rule = options_text(session->options, "rule"),
-                                   .pace = options_text(session->options, "pace")};
+                                   .pace = options_text(session->options, "pace"),
+                                   .robust = options_text(session->options, "robust")};
 
     return strategy_parse(&specs, &session->strategy, why);
 }

@@ -165,6 +165,8 @@ void round_on_data(struct round *round, struct peer_id from, const struct inner_
 
 static void decode_done(struct round *round, struct round_job *job)
 {
+    if (job->rc == RC_LIMIT) round->stats.chunks_far++;
+    if (job->was_clipped) round->stats.chunks_clipped++;
     if (job->generation != round->generation) return;
     round->ops->on_chunk_checked(round->exchange, &job->chunk, job->rc, job->hash, job->distance,
                                  round_now(round), &round->commands);

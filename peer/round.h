@@ -47,6 +47,8 @@ struct round_stats {
     bool has_distance;
     uint64_t last_ns; /* length of the last committed round */
     uint64_t chunks_refused;
+    uint64_t chunks_far;     /* too far from ours to be mixed in */
+    uint64_t chunks_clipped; /* --robust clip, groups: counted as nearer than they were */
     uint32_t last_members;
     uint64_t mixed; /* rounds whose difference was applied */
 };

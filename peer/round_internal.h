@@ -9,6 +9,7 @@
 #ifndef GRAPEVINE_PEER_ROUND_INTERNAL_H
 #define GRAPEVINE_PEER_ROUND_INTERNAL_H
 
+#include "averaging/robust.h"
 #include "peer/failures.h"
 #include "peer/round.h"
 
@@ -50,6 +51,7 @@ struct round_job {
     enum rc rc;
     struct digest hash;
     float distance;
+    bool was_clipped;  /* DECODE */
     double squared;    /* SETTLE: norm of the difference */
     bool keeps_agreed; /* SETTLE */
     float *agreed;     /* SETTLE: [values], or NULL; owned */
@@ -88,13 +90,14 @@ struct round {
     bool has_stream;              /* something was queued in this round */
     uint16_t stream;              /* of it, to take it back on an abort */
     uint64_t begun_ns;
-    float *snapshot;     /* [values] exact, at the border */
-    float *own;          /* [values] what we told the others; == snapshot for lossless codecs */
-    float *difference;   /* [values] */
-    float *scratch;      /* [CHUNK_VALUES] of the exchange lane */
-    struct blob **offer; /* [chunks] encoded snapshot while RUNNING */
-    struct blob **spare; /* [chunks] of the last round, to be written again: new memory is slow */
-    struct blob **mean;  /* [chunks] encoded means of our part */
+    float *snapshot;       /* [values] exact, at the border */
+    float *own;            /* [values] what we told the others; == snapshot for lossless codecs */
+    float *difference;     /* [values] */
+    struct robust *robust; /* of the exchange lane */
+    float *scratch;        /* [CHUNK_VALUES] of the exchange lane */
+    struct blob **offer;   /* [chunks] encoded snapshot while RUNNING */
+    struct blob **spare;   /* [chunks] of the last round, to be written again: new memory is slow */
+    struct blob **mean;    /* [chunks] encoded means of our part */
     struct round_doubt doubts[ROUND_DOUBTS_MAX];
     bool wants_agreed; /* round_keep_agreed() */
     float *agreed;     /* [values] or NULL */

@@ -67,6 +67,25 @@ static void run_encode(struct round *round, struct round_job *job)
 
 /* ---- 8: decoded into scratch, checked, absorbed ---- */
 
+/* Refused when it is absurdly far from ours. A pair clips the plane as a whole, by a radius both
+ * ends agree on. */
+static enum rc check_distance(struct round *round, struct round_job *job, struct range range)
+{
+    const struct robust_chunk chunk = {.from = job->chunk.from,
+                                       .chunk = job->chunk.chunk,
+                                       .own = round->own + range.first,
+                                       .in = round->scratch,
+                                       .count = range.count,
+                                       .may_clip = round->ops->is_group};
+
+    struct robust_verdict verdict;
+    enum rc rc = robust_check(round->robust, &chunk, &verdict);
+
+    job->was_clipped = verdict.was_clipped;
+    job->distance = verdict.distance * verdict.distance;
+    return rc;
+}
+
 static void run_decode(struct round *round, struct round_job *job)
 {
     const struct rule_ops *rule = round->options.strategy->rule;
@@ -74,6 +93,7 @@ static void run_decode(struct round *round, struct round_job *job)
 
     if (round->ops->is_group) job->hash = hash_of(job->body, job->body_count);
     job->rc = round->codec->decode(job->body, job->body_count, round->scratch, range.count);
+    if (job->rc == RC_OK) job->rc = check_distance(round, job, range);
     if (job->rc != RC_OK) return;
     audit_heard(round->options.audit, job->chunk.kind, range, round->scratch);
     if (job->chunk.kind == DATA_MEAN) {
@@ -87,9 +107,6 @@ static void run_decode(struct round *round, struct round_job *job)
     }
     job->rc = rule->absorb(round->rule, range, job->weight, round->scratch);
     crash_point(CRASH_ROUND_CHUNK_ABSORBED);
-    if (job->rc == RC_OK && !round->ops->is_group) {
-        job->distance = rule->squared_distance(round->rule, range);
-    }
 }
 
 /* ---- 9: part owners ---- */

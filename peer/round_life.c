@@ -37,6 +37,7 @@ static bool round_allocate(struct round *round)
                                        .seed = round->options.seed,
                                        .alpha = 0.5f,
                                        .has_memory = strategy->rule->prepare != NULL,
+                                       .clips = strategy->clips,
                                        .standing = round->options.standing,
                                        .context = round->options.context};
 
@@ -46,13 +47,15 @@ static bool round_allocate(struct round *round)
     round->snapshot = mem_aligned(bytes);
     round->own = strategy->codec->is_lossless ? round->snapshot : mem_aligned(bytes);
     round->difference = mem_aligned(bytes);
+    round->robust = robust_create(round->chunks, strategy->clips);
     round->scratch = mem_aligned(CHUNK_VALUES * sizeof(float));
     round->offer = mem_array(round->chunks, sizeof(struct blob *));
     round->mean = mem_array(round->chunks, sizeof(struct blob *));
     round->spare = mem_array(round->chunks, sizeof(struct blob *));
     return round->exchange != NULL && round->rule != NULL && round->snapshot != NULL &&
-           round->own != NULL && round->difference != NULL && round->scratch != NULL &&
-           round->offer != NULL && round->mean != NULL && round->spare != NULL;
+           round->own != NULL && round->robust != NULL && round->difference != NULL &&
+           round->scratch != NULL && round->offer != NULL && round->mean != NULL &&
+           round->spare != NULL;
 }
 
 struct round *round_create(const struct round_options *options)
@@ -130,6 +133,7 @@ void round_destroy(struct round *round)
     mem_free(round->snapshot);
     mem_free(round->difference);
     mem_free(round->agreed);
+    robust_destroy(round->robust);
     mem_free(round->scratch);
     mem_free(round->offer);
     mem_free(round->mean);

@@ -70,7 +70,8 @@ struct cluster *cluster_create(const struct cluster_options *options)
     struct strategy_specs specs = {.averaging = options->averaging,
                                    .exchange = options->exchange,
                                    .codec = options->codec,
-                                   .topology = options->topology};
+                                   .topology = options->topology,
+                                   .robust = options->robust};
     struct cluster *cluster = mem_alloc(sizeof *cluster);
     struct fault why = {""};
     uint32_t unused;

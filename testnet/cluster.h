@@ -15,12 +15,13 @@ enum { CLUSTER_PEERS_MAX = 4096, CLUSTER_BOOTSTRAPS_MAX = 64 };
 struct cluster_options {
     uint32_t peers;
     uint64_t seed;
-    const char *averaging, *exchange, *codec, *topology; /* as on the command line; NULL: default */
-    const struct strategy *strategy;                     /* not NULL: in place of these */
-    size_t values;                                       /* of the plane; 0: 1,000 */
-    uint64_t steps;                                      /* goal; 0: run for ever */
-    uint64_t step_cost_ns;                               /* 0: 10 ms */
-    uint32_t start_with;                                 /* peers before the first step */
+    const char *averaging, *exchange, *codec, *topology,
+        *robust;                     /* as on the command line; NULL: default */
+    const struct strategy *strategy; /* not NULL: in place of these */
+    size_t values;                   /* of the plane; 0: 1,000 */
+    uint64_t steps;                  /* goal; 0: run for ever */
+    uint64_t step_cost_ns;           /* 0: 10 ms */
+    uint32_t start_with;             /* peers before the first step */
     enum rate_scaling rate_scaling;
     uint64_t latency_ns, jitter_ns, bytes_per_s;
     double loss;                                /* of a segment */

@@ -101,7 +101,8 @@ static enum rc read_options(const struct options *options, struct strategy *stra
                                    .exchange = options_text(options, "exchange"),
                                    .codec = options_text(options, "codec"),
                                    .rule = options_text(options, "rule"),
-                                   .pace = options_text(options, "pace")};
+                                   .pace = options_text(options, "pace"),
+                                   .robust = options_text(options, "robust")};
     enum rc rc = strategy_parse(&specs, strategy, why);
 
     *simulation = (struct simulation_options){.peers = (uint32_t)options_count(options, "peers"),
@@ -126,9 +127,9 @@ static enum rc read_options(const struct options *options, struct strategy *stra
 static void tell_how_to_repeat(const struct options *options, const struct log *log,
                                const struct simulation_result *result)
 {
-    static const char *const names[] = {"peers", "averaging", "topology", "exchange",  "codec",
-                                        "rule",  "pace",      "values",   "step-time", "rounds",
-                                        "time",  "link",      "chaos",    "seed"};
+    static const char *const names[] = {"peers",  "averaging", "topology", "exchange", "codec",
+                                        "rule",   "pace",      "robust",   "values",   "step-time",
+                                        "rounds", "time",      "link",     "chaos",    "seed"};
     char line[1024] = "grapevine simulate";
     size_t used = strlen(line);
 

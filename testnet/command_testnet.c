@@ -211,6 +211,7 @@ static enum rc method_parse(const struct options *options, struct method *method
         .codec = options_text(options, "codec"),
         .rule = options_text(options, "rule"),
         .pace = options_text(options, "pace"),
+        .robust = options_text(options, "robust"),
     };
     const enum rc rc = strategy_parse(&specs, &method->strategy, why);
     if (rc != RC_OK) return rc;

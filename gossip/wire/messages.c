@@ -193,7 +193,7 @@ static const struct field commit_fields[] = {
 };
 static const struct field abort_fields[] = {
     ROUND(0, abort.key),
-    UINT(1, abort.code, ABORT_DEADLINE, ABORT_PROTOCOL),
+    UINT(1, abort.code, ABORT_DEADLINE, ABORT_FAR),
 };
 static const struct field outcome_req_fields[] = {
     ROUND(0, outcome_req.key),
@@ -240,7 +240,7 @@ static const struct field edge_key_fields[] = {
 };
 static const struct field edge_abort_fields[] = {
     ROUND(0, edge_abort.key),
-    UINT(1, edge_abort.code, ABORT_DEADLINE, ABORT_PROTOCOL),
+    UINT(1, edge_abort.code, ABORT_DEADLINE, ABORT_FAR),
 };
 static const struct field edge_tell_fields[] = {
     ROUND(0, edge_tell.key),

@@ -170,7 +170,8 @@ enum abort_code {
     ABORT_NORMS = 3,
     ABORT_LINK = 4,
     ABORT_LOCAL = 5,
-    ABORT_PROTOCOL = 6
+    ABORT_PROTOCOL = 6,
+    ABORT_FAR = 7 /* the values are too far from ours to be mixed in */
 };
 
 enum outcome_state { OUTCOME_UNKNOWN = 0, OUTCOME_COMMITTED = 1, OUTCOME_ABORTED = 2 };

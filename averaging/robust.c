@@ -1,0 +1,182 @@
+/* Gates and clipping; see robust.h. */
+#include "averaging/robust.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { FEW_PEERS = 3, FEW_TIMES = 8 };
+
+static const float gate_factor = 10.0f, gate_norms = 1.5f, clip_factor = 1.25f,
+                   clip_share_unknown = 0.25f;
+
+/* ---- what is usual ---- */
+
+static uint32_t tag_of(struct peer_id peer)
+{
+    return load_le32(peer.bytes);
+}
+
+void robust_note(struct robust_history *history, struct peer_id peer, float distance)
+{
+    uint32_t tag = tag_of(peer);
+    uint8_t at = history->next;
+
+    if (!(distance >= 0) || !isfinite(distance)) return;
+    for (uint8_t i = 0; i < history->count; i++) {
+        if (history->tags[i] == tag) at = i;
+    }
+    if (at == history->next) {
+        history->next = (uint8_t)((history->next + 1) % ROBUST_PEERS);
+        if (history->count < ROBUST_PEERS) history->count++;
+    }
+    history->tags[at] = tag;
+    history->distances[at] = distance;
+    if (history->seen < UINT8_MAX) history->seen++;
+}
+
+bool robust_is_learned(const struct robust_history *history)
+{
+    return history->count >= FEW_PEERS || history->seen >= FEW_TIMES;
+}
+
+float robust_median(const struct robust_history *history)
+{
+    float sorted[ROBUST_PEERS];
+
+    if (history->count == 0) return 0;
+    for (uint8_t i = 0; i < history->count; i++) {
+        uint8_t at = i;
+
+        for (; at > 0 && sorted[at - 1] > history->distances[i]; at--) {
+            sorted[at] = sorted[at - 1];
+        }
+        sorted[at] = history->distances[i];
+    }
+    return sorted[(history->count - 1) / 2];
+}
+
+float robust_radius(const struct robust_history *history)
+{
+    return robust_is_learned(history) ? clip_factor * robust_median(history) : 0;
+}
+
+/* ---- a chunk ---- */
+
+float robust_distance(const float *a, const float *b, size_t count)
+{
+    double sums[16] = {0.0}, total = 0.0; /* side by side, for a processor that adds up many */
+
+    for (size_t i = 0; i < count; i += ARRAY_COUNT(sums)) {
+        size_t n = count - i < ARRAY_COUNT(sums) ? count - i : ARRAY_COUNT(sums);
+
+        for (size_t j = 0; j < n; j++) {
+            double apart = (double)a[i + j] - (b == NULL ? 0.0 : (double)b[i + j]);
+
+            sums[j] += apart * apart;
+        }
+    }
+    for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
+        total += sums[j];
+    }
+    return (float)sqrt(total);
+}
+
+void robust_clip(const float *own, float *in, size_t count, float distance, float radius)
+{
+    float scale;
+
+    if (!(distance > radius)) return;
+    scale = radius / distance;
+    for (size_t i = 0; i < count; i++) {
+        in[i] = own[i] + scale * (in[i] - own[i]);
+    }
+}
+
+struct robust_seen {
+    struct robust_history history;
+    float norm; /* the largest of our own */
+};
+
+struct robust {
+    bool clips;
+    uint32_t chunks;
+    struct robust_seen *seen; /* [chunks] */
+};
+
+struct robust *robust_create(uint32_t chunks, bool clips)
+{
+    struct robust *robust = mem_alloc(sizeof *robust);
+
+    if (robust == NULL) return NULL;
+    robust->clips = clips;
+    robust->chunks = chunks;
+    robust->seen = mem_array(chunks, sizeof *robust->seen);
+    if (robust->seen == NULL) {
+        robust_destroy(robust);
+        return NULL;
+    }
+    return robust;
+}
+
+void robust_destroy(struct robust *robust)
+{
+    if (robust == NULL) return;
+    mem_free(robust->seen);
+    mem_free(robust);
+}
+
+/* Our own norm now, or an earlier one if that was larger: a model may shrink while it learns, and
+ * who missed that is no attacker. Zeros, which nobody has moved yet, say nothing. */
+static float norm_of(struct robust_seen *seen, const struct robust_chunk *chunk)
+{
+    float norm = robust_distance(chunk->own, NULL, chunk->count);
+
+    if (norm > seen->norm) seen->norm = norm;
+    return seen->norm;
+}
+
+/* The norm is looked at only where the usual distances do not settle it. */
+static bool is_absurd(const struct robust *robust, struct robust_seen *seen,
+                      const struct robust_chunk *chunk, float distance)
+{
+    bool is_learned = robust_is_learned(&seen->history);
+    float usual = robust_median(&seen->history), limit;
+
+    if (is_learned && distance <= gate_factor * usual) return false;
+    limit = gate_norms * norm_of(seen, chunk);
+    if (!is_learned && !robust->clips) limit *= gate_factor;
+    if (limit == 0 && (!is_learned || usual == 0)) return false;
+    return !(distance <= limit);
+}
+
+static float radius_of(struct robust_seen *seen, const struct robust_chunk *chunk)
+{
+    float radius = robust_radius(&seen->history);
+
+    return radius > 0 ? radius : clip_share_unknown * norm_of(seen, chunk);
+}
+
+enum rc robust_check(struct robust *robust, const struct robust_chunk *chunk,
+                     struct robust_verdict *verdict)
+{
+    float distance = robust_distance(chunk->in, chunk->own, chunk->count), radius = 0;
+    struct robust_seen *seen;
+    bool is_refused;
+
+    CHECK(chunk->chunk < robust->chunks);
+    seen = &robust->seen[chunk->chunk];
+    is_refused = is_absurd(robust, seen, chunk, distance);
+    if (robust->clips && chunk->may_clip) radius = radius_of(seen, chunk);
+    robust_note(&seen->history, chunk->from, distance);
+    *verdict = (struct robust_verdict){.distance = distance};
+    if (is_refused) return RC_LIMIT;
+    if (radius > 0 && distance > radius) {
+        robust_clip(chunk->own, chunk->in, chunk->count, distance, radius);
+        verdict->was_clipped = true;
+    }
+    return RC_OK;
+}

@@ -1,0 +1,77 @@
+/*
+ * robust: how far from our own values a neighbour's may be before they are not mixed in, or only a
+ * part of the way. What is usual is learned from what comes: the median of the latest distance of
+ * each of up to ROBUST_PEERS peers, so that one peer counts once, however often it speaks, and
+ * fewer than half of them cannot move it far.
+ *
+ *   gate  Always on. A chunk farther than 10 times the usual distance, and than 1.5 times the
+ *         largest norm our own has had, is refused, and with it its round or its sender's part in
+ *         it. Before anything is known: than 15 times the norm. An unrelated model of the same size
+ *         is sqrt(2) norms away, so whoever was alone for a while can come back; ours with its
+ *         signs turned is 2.
+ *
+ *   clip  --robust clip. What is farther than the radius, 1.25 times the usual distance, counts as
+ * if it were on the sphere around us (self-centred clipping, ClippedGossip: He, Karimireddy, Jaggi
+ * 2022, arXiv:2202.01545). The two ends of a pair use the smaller of their radii, so that they move
+ * by opposite amounts. Before anything is known: a quarter of the norm, and the gate is 1.5 norms.
+ *
+ * Pure; one thread at a time.
+ */
+#ifndef GRAPEVINE_AVERAGING_ROBUST_H
+#define GRAPEVINE_AVERAGING_ROBUST_H
+
+#include "base/peer_id.h"
+#include "base/rc.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ROBUST_PEERS = 16 };
+
+/* Distances seen lately, one a peer. All zero: nothing yet. */
+struct robust_history {
+    uint32_t tags[ROBUST_PEERS]; /* of peer ids; two that share one share an entry */
+    float distances[ROBUST_PEERS];
+    uint8_t count, next, seen;
+};
+
+/** `distance`: finite, >= 0; others are left out. */
+void robust_note(struct robust_history *history, struct peer_id peer, float distance);
+/** Three peers, or eight times the same few: enough to go by. */
+bool robust_is_learned(const struct robust_history *history);
+/** Of the entries, the lower one of two in the middle; 0 of none. */
+float robust_median(const struct robust_history *history);
+/** Clip radius; 0: none is known yet. */
+float robust_radius(const struct robust_history *history);
+
+/** sqrt(sum (a_i - b_i)^2), double inside; b NULL: of zeros. */
+float robust_distance(const float *a, const float *b, size_t count);
+/** in: what it becomes when clipped to `radius` around own, at `distance` from it. */
+void robust_clip(const float *own, float *in, size_t count, float distance, float radius);
+
+/* The gate of a plane, with a history for each chunk. */
+struct robust;
+
+struct robust_chunk {
+    struct peer_id from;
+    uint32_t chunk;
+    const float *own; /* [count] what we told the others */
+    float *in;        /* [count] finite; clipped in place */
+    size_t count;
+    bool may_clip; /* false: where both ends agree on a radius for the plane */
+};
+
+/** clips: --robust clip. NULL: no memory. */
+struct robust *robust_create(uint32_t chunks, bool clips);
+void robust_destroy(struct robust *robust);
+struct robust_verdict {
+    float distance;   /* before clipping */
+    bool was_clipped; /* `in` was changed */
+};
+
+/** RC_LIMIT: refuse it. Notes the distance either way. */
+MUST_USE enum rc robust_check(struct robust *robust, const struct robust_chunk *chunk,
+                              struct robust_verdict *verdict);
+
+#endif

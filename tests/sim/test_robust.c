@@ -1,0 +1,170 @@
+/*
+ * What a member of eight that lies about its values does to what the others learn, with --robust
+ * none and clip, against a swarm without it. Real models in virtual time. VERBOSE=1 prints the
+ * figures, SEED=N takes another seed than 1.
+ */
+#include "tests/check.h"
+
+#include "base/bytes.h"
+#include "kernels/backend.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "replica/replica.h"
+#include "testnet/cluster.h"
+
+#include <math.h>
+
+enum { PEERS = 8, HONEST = 7, VALUES = 64 * 32 + 32 + 32 * 10 + 10 };
+
+static struct backend *backend;
+
+/* ---- learners that lie: they train, and then hold something else ---- */
+
+enum lie { HONESTY, TURNED, HUNDREDFOLD, ANOTHER, LIES };
+
+static const char *const names[LIES] = {"all honest", "signs turned", "a hundredfold",
+                                        "another model"};
+
+static struct {
+    enum lie lie;
+    struct learner_ops ops; /* a replica's, but for train */
+    const struct learner_ops *replica;
+    bool has_truth[PEERS];
+    float truth[PEERS][VALUES]; /* what each would hold */
+    const struct learner *learners[PEERS];
+} liar;
+
+static float lie_at(const float *truth, size_t i)
+{
+    switch (liar.lie) {
+    case TURNED:
+        return -truth[i];
+    case HUNDREDFOLD:
+        return 100 * truth[i];
+    default:
+        return truth[VALUES - 1 - i];
+    }
+}
+
+static enum rc lying_train(struct learner *learner, uint32_t steps, const atomic_bool *stop,
+                           struct train_report *report)
+{
+    static float lie[VALUES];
+    const struct learner_ops *ops = liar.replica;
+    uint32_t i = liar.learners[HONEST] == learner ? HONEST : HONEST + 1;
+    float *truth = liar.truth[i];
+    enum rc rc;
+
+    if (liar.has_truth[i]) {
+        assert_int_equal(ops->assign_section(learner, SECTION_PARAMETERS, truth, VALUES), RC_OK);
+    }
+    rc = ops->train(learner, steps, stop, report);
+    assert_int_equal(ops->export_section(learner, SECTION_PARAMETERS, truth, VALUES), RC_OK);
+    liar.has_truth[i] = true;
+    for (size_t k = 0; k < VALUES; k++) {
+        lie[k] = lie_at(truth, k);
+    }
+    assert_int_equal(ops->assign_section(learner, SECTION_PARAMETERS, lie, VALUES), RC_OK);
+    return rc;
+}
+
+static struct learner *digits(void *context, uint32_t peer)
+{
+    const struct replica_options options = {.model = "linear:32 relu linear:classes",
+                                            .data = "digits",
+                                            .seed = 1,
+                                            .stream_seed = peer,
+                                            .threads = 1};
+    struct learner *learner = NULL;
+    struct fault why = {""};
+
+    (void)context;
+    if (replica_create(backend, &options, &learner, &why) != RC_OK) fail_msg("%s", why.text);
+    if (peer < HONEST) return learner;
+    liar.learners[peer] = learner;
+    liar.has_truth[peer] = false;
+    liar.replica = learner->ops;
+    liar.ops = *learner->ops;
+    liar.ops.train = lying_train;
+    learner->ops = &liar.ops;
+    return learner;
+}
+
+/* Mean test accuracy of the honest. */
+static double accuracy(const char *averaging, const char *robust, enum lie lie)
+{
+    struct cluster_options options = {
+        .peers = PEERS,
+        .seed = getenv("SEED") != NULL ? strtoull(getenv("SEED"), NULL, 10) : 1,
+        .latency_ns = 2 * NS_PER_MS,
+        .averaging = averaging,
+        .robust = robust,
+        .values = VALUES,
+        .learner = digits};
+    struct cluster *cluster = cluster_create(&options);
+    uint32_t first = 0, peers = lie == HONESTY ? HONEST : PEERS;
+    double total = 0;
+
+    liar.lie = lie;
+    if (getenv("LOGS") != NULL) cluster_set_verbose(cluster, true);
+    for (uint32_t i = 0; i < peers; i++) {
+        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
+    }
+    cluster_run(cluster, 6 * NS_PER_S);
+    for (uint32_t i = 0; i < HONEST; i++) {
+        struct learner *learner = cluster_learner(cluster, i);
+        struct evaluation evaluation;
+
+        assert_int_equal(learner->ops->evaluate(learner, 0, &evaluation), RC_OK);
+        total += evaluation.accuracy / HONEST;
+    }
+    cluster_destroy(cluster);
+    if (getenv("VERBOSE") != NULL) {
+        printf("%s, robust %s, %s: accuracy %.4f\n", averaging, robust, names[lie], total);
+    }
+    return total;
+}
+
+static void clipping_holds_where_the_mean_fails(void **state)
+{
+    static const char *const methods[] = {"ad-psgd:H=2", "local-sgd:H=2"};
+
+    (void)state;
+    for (size_t m = 0; m < 2; m++) {
+        double honest = accuracy(methods[m], "none", HONESTY);
+        double mixed = accuracy(methods[m], "none", ANOTHER);
+
+        if (!(honest > 0.9)) fail_msg("%s: %g without liars", methods[m], honest);
+        if (!(mixed < honest - 0.02)) fail_msg("%s: %g of %g", methods[m], mixed, honest);
+        for (enum lie lie = HONESTY; lie < LIES; lie++) {
+            double clipped = accuracy(methods[m], "clip", lie);
+
+            if (clipped > honest - 0.02) continue;
+            fail_msg("%s, %s: %g of %g", methods[m], names[lie], clipped, honest);
+        }
+    }
+}
+
+static int set_up(void **state)
+{
+    static const struct cpu_backend_options options = {.threads = 1};
+
+    (void)state;
+    backend = cpu_backend_create(&options);
+    return backend == NULL;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    backend_destroy(backend);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(clipping_holds_where_the_mean_fails),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,220 @@
+/* Gates and clipping: golden values, what one peer can do at most, what counts as usual. */
+#include "tests/check.h"
+
+#include "averaging/robust.h"
+#include "base/mem.h"
+#include "base/rng.h"
+
+#include <math.h>
+
+enum { VALUES = 100 };
+
+static struct peer_id peer(uint8_t number)
+{
+    struct peer_id id = {{number}};
+
+    return id;
+}
+
+static void close_to(float value, double wanted)
+{
+    if (fabs((double)value - wanted) > 1e-5) fail_msg("%.8f, not %.8f", (double)value, wanted);
+}
+
+static void clipped_gossip_has_its_golden_values(void **state)
+{
+    (void)state;
+    /* At (1, 1), weights 1/3, radius 0.5, neighbours (10, -10) and (1, 1). */
+    const float own[2] = {1, 1};
+    float far[2] = {10, -10}, near[2] = {1, 1}, distance = robust_distance(far, own, 2);
+
+    close_to(distance, sqrt(81 + 121));
+    robust_clip(own, far, 2, distance, 0.5f);
+    robust_clip(own, near, 2, robust_distance(near, own, 2), 0.5f);
+    close_to((own[0] + far[0] + near[0]) / 3, 1.10554);
+    close_to((own[1] + far[1] + near[1]) / 3, 0.871007);
+    close_to(robust_distance(far, own, 2), 0.5);
+}
+
+static void nobody_moves_anyone_farther_than_the_radius(void **state)
+{
+    (void)state;
+    /* T13, for any vector; inside the radius nothing changes, to the bit. */
+    float own[VALUES], in[VALUES], before[VALUES];
+    struct rng rng;
+
+    FOR_EACH_SEED (seed, 50) {
+        float size = (float)pow(10, (double)(seed % 9) - 4), distance;
+
+        rng_init(&rng, seed, 0);
+        for (int i = 0; i < VALUES; i++) {
+            own[i] = (float)rng_normal(&rng);
+            before[i] = in[i] = size * (float)rng_normal(&rng);
+        }
+        distance = robust_distance(in, own, VALUES);
+        robust_clip(own, in, VALUES, distance, 3);
+        check_seed(seed, robust_distance(in, own, VALUES) < 3.001f || distance <= 3);
+        if (distance <= 3) assert_memory_equal(in, before, sizeof in);
+        robust_clip(own, before, VALUES, distance, INFINITY);
+    }
+}
+
+static void each_peer_counts_once(void **state)
+{
+    (void)state;
+    /* One that speaks a hundred times is one of three; the latest word counts; no numbers do not.
+     */
+    struct robust_history history = {.count = 0};
+
+    assert_true(robust_median(&history) == 0 && robust_radius(&history) == 0);
+    robust_note(&history, peer(1), 1);
+    for (int i = 0; i < 5; i++) {
+        robust_note(&history, peer(2), 1e6f);
+    }
+    robust_note(&history, peer(2), NAN);
+    robust_note(&history, peer(2), -1);
+    assert_false(robust_is_learned(&history));
+    robust_note(&history, peer(3), 2);
+    assert_true(robust_is_learned(&history));
+    close_to(robust_median(&history), 2);
+    close_to(robust_radius(&history), 2.5);
+    robust_note(&history, peer(1), 3);
+    robust_note(&history, peer(2), 1);
+    close_to(robust_median(&history), 2);
+    for (uint8_t i = 10; i < 10 + ROBUST_PEERS; i++) { /* the oldest make room */
+        robust_note(&history, peer(i), 7);
+    }
+    close_to(robust_median(&history), 7);
+}
+
+static void two_peers_learn_from_each_other(void **state)
+{
+    (void)state;
+    /* With one partner only, eight rounds are enough. */
+    struct robust_history history = {.count = 0};
+
+    for (int i = 0; i < 7; i++) {
+        robust_note(&history, peer(1), 2);
+        assert_false(robust_is_learned(&history));
+    }
+    robust_note(&history, peer(1), 4);
+    close_to(robust_radius(&history), 5);
+}
+
+/* A contribution at `distance` from an own model of norm 10; what the gate says. */
+static enum rc at_distance(struct robust *robust, uint8_t from, float distance,
+                           struct robust_verdict *verdict, float *moved)
+{
+    float own[VALUES], in[VALUES];
+    struct robust_chunk chunk = {
+        .from = peer(from), .chunk = 1, .own = own, .in = in, .count = VALUES, .may_clip = true};
+    enum rc rc;
+
+    for (int i = 0; i < VALUES; i++) {
+        own[i] = 1;
+        in[i] = 1 + distance / 10;
+    }
+    rc = robust_check(robust, &chunk, verdict);
+    *moved = robust_distance(in, own, VALUES);
+    return rc;
+}
+
+static void absurd_values_are_refused(void **state)
+{
+    (void)state;
+    struct robust *robust = robust_create(2, false);
+    struct robust_verdict verdict;
+    float moved;
+
+    assert_int_equal(at_distance(robust, 1, 149, &verdict, &moved), RC_OK); /* nothing known */
+    close_to(verdict.distance / 149, 1);
+    assert_int_equal(at_distance(robust, 1, 151, &verdict, &moved), RC_LIMIT);
+    assert_int_equal(at_distance(robust, 1, 1e30f, &verdict, &moved), RC_LIMIT);
+    for (uint8_t i = 1; i <= 3; i++) {
+        assert_int_equal(at_distance(robust, i, 0.1f, &verdict, &moved), RC_OK);
+    }
+    assert_int_equal(at_distance(robust, 4, 14.2f, &verdict, &moved), RC_OK); /* unrelated */
+    assert_int_equal(at_distance(robust, 4, 20, &verdict, &moved), RC_LIMIT); /* signs turned */
+    assert_false(verdict.was_clipped);
+    for (uint8_t i = 1; i <= 3; i++) { /* where such distances are usual they are none of that */
+        assert_int_equal(at_distance(robust, i, 5, &verdict, &moved), RC_OK);
+    }
+    assert_int_equal(at_distance(robust, 4, 20, &verdict, &moved), RC_OK);
+    assert_int_equal(at_distance(robust, 4, 51, &verdict, &moved), RC_LIMIT);
+    robust_destroy(robust);
+}
+
+static void clipping_follows_what_is_usual(void **state)
+{
+    (void)state;
+    struct robust *robust = robust_create(2, true);
+    struct robust_verdict verdict;
+    float moved;
+
+    assert_int_equal(at_distance(robust, 1, 10, &verdict, &moved), RC_OK); /* nothing known */
+    assert_true(verdict.was_clipped);
+    close_to(moved, 2.5);
+    assert_int_equal(at_distance(robust, 1, 16, &verdict, &moved), RC_LIMIT);
+    for (uint8_t i = 1; i <= 3; i++) {
+        assert_int_equal(at_distance(robust, i, 0.1f, &verdict, &moved), RC_OK);
+        assert_false(verdict.was_clipped);
+    }
+    assert_int_equal(at_distance(robust, 4, 1, &verdict, &moved), RC_OK);
+    close_to(verdict.distance, 1);
+    close_to(moved, 0.125);
+    robust_destroy(robust);
+}
+
+static void a_model_of_zeros_says_nothing(void **state)
+{
+    (void)state;
+    /* Zeros at the start, or peers that are all the same: no reason to refuse the first step. */
+    float own[2] = {0, 0}, in[2] = {1e-3f, 5};
+    struct robust *robust = robust_create(1, true);
+    struct robust_chunk chunk = {
+        .from = peer(1), .own = own, .in = in, .count = 2, .may_clip = true};
+    struct robust_verdict verdict;
+
+    assert_int_equal(robust_check(robust, &chunk, &verdict), RC_OK);
+    assert_true(in[1] == 5 && !verdict.was_clipped);
+    for (uint8_t i = 0; i < 20; i++) {
+        in[0] = in[1] = 0;
+        chunk.from = peer(i);
+        assert_int_equal(robust_check(robust, &chunk, &verdict), RC_OK);
+    }
+    in[1] = 1;
+    assert_int_equal(robust_check(robust, &chunk, &verdict), RC_OK);
+    robust_destroy(robust);
+}
+
+static void short_memory_gives_no_gate(void **state)
+{
+    (void)state;
+    uint64_t before = mem_blocks();
+    struct robust *robust = NULL;
+
+    for (uint64_t n = 0; robust == NULL; n++) {
+        mem_fail_after(n);
+        robust = robust_create(3, false);
+        mem_fail_after(UINT64_MAX);
+        assert_true(n < 5);
+    }
+    robust_destroy(robust);
+    assert_int_equal(mem_blocks(), before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(clipped_gossip_has_its_golden_values),
+        cmocka_unit_test(nobody_moves_anyone_farther_than_the_radius),
+        cmocka_unit_test(each_peer_counts_once),
+        cmocka_unit_test(two_peers_learn_from_each_other),
+        cmocka_unit_test(absurd_values_are_refused),
+        cmocka_unit_test(clipping_follows_what_is_usual),
+        cmocka_unit_test(a_model_of_zeros_says_nothing),
+        cmocka_unit_test(short_memory_gives_no_gate),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
