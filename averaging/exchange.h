@@ -34,11 +34,15 @@ enum command_type {
     COMMAND_EDGE,       /* neighbours: what is staged in `slot` counts; see `edge` */
     COMMAND_FORGET,     /* before SNAPSHOT: what the rule keeps between rounds is void */
     COMMAND_OVER,       /* the round is over: settle or cancel; see `over` */
-    COMMAND_SCORE       /* `to` misbehaved or failed us (negative `score`), or kept its word in a
-                           committed round (positive) */
+    COMMAND_HOLD,       /* keep what was sent in this round, decoded, under `key` */
+    COMMAND_RELEASE,    /* what is held under `key` is needed no longer */
+    COMMAND_ABSORB_HELD, /* absorb what is held under `key`; report on_job_done(JOB_ABSORB_HELD),
+                            RC_NOT_FOUND if it is not there */
+    COMMAND_SCORE        /* `to` misbehaved or failed us (negative `score`), or kept its word in a
+                            committed round (positive) */
 };
 
-enum exchange_job { JOB_SNAPSHOT, JOB_ABSORB_OWN, JOB_REDUCE };
+enum exchange_job { JOB_SNAPSHOT, JOB_ABSORB_OWN, JOB_REDUCE, JOB_ABSORB_HELD };
 
 enum over_result {
     OVER_COMMITTED, /* settle the chunks of `bitmap` with `scale`, apply the difference */
@@ -64,7 +68,9 @@ struct command_over {
                               IN_DOUBT: what may be committed later */
     uint32_t bitmap_bytes;
     float scale;        /* of settle(): pair: alpha times the clip scale (IN_DOUBT: 1, and the late
-                           OVER brings the scale, see rule_commit_late()); group: 1 */
+                           OVER brings the scale, see rule_commit_late()); group: 1; push: weight
+                           that came in, of what we have after it */
+    float sent;         /* push: weight that left in the round, of what we have after it */
     uint32_t members;   /* that took part, this peer included */
     const char *reason; /* of an abort: a string literal; else NULL */
 };
@@ -78,6 +84,7 @@ struct command {
     uint32_t first, count;  /* chunks */
     float weight;           /* ABSORB_OWN */
     struct command_edge edge;
+    struct round_key key; /* HOLD, RELEASE, ABSORB_HELD */
     struct command_over over;
     int32_t score;      /* SCORE: negative is bad, see the scoring table */
     const char *reason; /* SCORE: a string literal; NULL of a positive one */
@@ -146,6 +153,11 @@ struct exchange_counts {
     uint64_t next_round;     /* group: number of the round to begin next */
     uint64_t retry_ns;       /* pair: when the partner that was busy last may be free again */
     const char *last_abort;  /* string literal or NULL */
+    bool has_weight;         /* push, and the next four with it */
+    double weight;           /* of the live model; 1 is an equal part */
+    uint32_t custody;        /* shares sent and not acknowledged */
+    double custody_weight;   /* of these together */
+    uint64_t returned;       /* shares that came back */
 };
 
 struct exchange {
@@ -205,6 +217,11 @@ struct exchange_ops {
     /** edges: what the rule keeps is not worth going on from: its model was replaced. May be NULL.
      */
     void (*restart)(struct exchange *exchange);
+    /** begin() would do something although a round runs. NULL: never. */
+    bool (*may_begin)(const struct exchange *exchange);
+    /** Keys of what is held (HOLD) or would have to be if the round ended now, in the order of
+     *  save(); false past the end. NULL: nothing ever is. */
+    bool (*custody)(const struct exchange *exchange, uint32_t index, struct round_key *key);
     /** What a checkpoint must hold of it (unacknowledged outcomes): bytes into fresh memory. */
     MUST_USE enum rc (*save)(const struct exchange *exchange, uint8_t **bytes, size_t *count);
     /** Hostile bytes: RC_FORMAT changes nothing. */
@@ -214,5 +231,6 @@ struct exchange_ops {
 extern const struct exchange_ops exchange_pair;
 extern const struct exchange_ops exchange_group;
 extern const struct exchange_ops exchange_edges;
+extern const struct exchange_ops exchange_push;
 
 #endif

@@ -37,12 +37,17 @@ struct rule_ops {
     const char *name;
     bool is_outer;  /* keeps an anchor that a group agrees on: for group exchanges alone */
     bool is_paired; /* keeps an anchor of the peer's own: for pair exchanges alone */
+    bool is_push;   /* for the push exchange, and for no other */
     /** Memory for planes of `values`; `settings` may be NULL for the mean. NULL: memory is short.
      */
     struct rule *(*create)(size_t values, const struct rule_settings *settings);
     void (*destroy)(struct rule *rule);
     /** Members of the round about to be settled, this peer included. */
     void (*set_members)(struct rule *rule, uint32_t members);
+    /** Push, before settle: weight that left in the round, of what we have after it, and the
+     *  snapshot itself ([values]; what others decode is view->own), NULL where a device encoded it.
+     *  Else NULL. */
+    void (*set_sent)(struct rule *rule, float sent, const float *exact);
     /** What outlives rounds, to be saved: planes [values], in an order of the rule's own. Returns
      *  how many, 0 before the first round. Borrowed; not while a job of the rule runs. */
     size_t (*state)(const struct rule *rule, const float *planes[RULE_STATE_MAX]);
@@ -100,7 +105,7 @@ struct rule_ops {
     void (*prepare)(struct rule *rule, float *snapshot);
 };
 
-extern const struct rule_ops rule_mean;
+extern const struct rule_ops rule_mean, rule_push;
 extern const struct rule_ops rule_nesterov, rule_block, rule_slow_momentum, rule_elastic;
 extern const struct rule_ops rule_heavy_ball;
 

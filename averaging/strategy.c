@@ -21,7 +21,7 @@ enum {
 };
 
 static const struct exchange_ops *const exchanges[] = {&exchange_pair, &exchange_group,
-                                                       &exchange_edges};
+                                                       &exchange_edges, &exchange_push};
 
 const char *strategy_help(size_t index)
 {
@@ -81,6 +81,16 @@ static enum rc parse_share(const char *spec, const char *value, const struct set
     return RC_OK;
 }
 
+static enum rc parse_chance(const char *spec, const char *value, const struct setting *setting,
+                            double *chance, struct fault *why)
+{
+    float share = 0;
+    enum rc rc = parse_share(spec, value, setting, &share, why);
+
+    if (rc == RC_OK) *chance = (double)share;
+    return rc;
+}
+
 static enum rc parse_order(const char *spec, const char *value, struct strategy *strategy,
                            struct fault *why)
 {
@@ -109,6 +119,10 @@ static enum rc apply_setting(const char *spec, const struct setting *setting, co
     case SETTING_MOMENTUM:
         rule->has_momentum = true;
         return parse_share(spec, value, setting, &rule->momentum, why);
+    case SETTING_STALE:
+        return parse_steps("--averaging", spec, value, &strategy->stale_steps, why);
+    case SETTING_CHANCE:
+        return parse_chance(spec, value, setting, &strategy->chance, why);
     case SETTING_SHARE:
         return parse_share(spec, value, setting, &rule->share, why);
     case SETTING_ORDER:
@@ -209,6 +223,9 @@ static enum rc parse_averaging(const char *spec, struct strategy *strategy,
     strategy->beta = method->beta > 0 ? method->beta : 1;
     strategy->every_steps = method->every_steps;
     strategy->switch_steps = method->switch_steps;
+    strategy->stale_steps = method->stale_steps;
+    strategy->chance = method->chance;
+    strategy->steps_by_weight = method->steps_by_weight;
     strategy->rule = method->rule;
     strategy->rule_settings = method->rule_settings;
     if (method->exchange != NULL) strategy->exchange = method->exchange;
@@ -260,7 +277,7 @@ static enum rc parse_exchange(const char *spec, struct strategy *strategy, struc
     }
     return fault_set(why, RC_PARSE,
                      "--exchange %s: column 1: unknown exchange; did you mean %s? "
-                     "known: pair, group, edges",
+                     "known: pair, group, edges, push",
                      spec, nearest_word(spec, names, ARRAY_COUNT(exchanges)));
 }
 
@@ -280,7 +297,7 @@ static enum rc parse_rule(const char *spec, struct strategy *strategy, struct fa
     }
     return fault_set(why, RC_PARSE,
                      "--rule %s: column 1: unknown rule; did you mean %s? known: mean, nesterov, "
-                     "slow-momentum, block, elastic, heavy-ball",
+                     "slow-momentum, block, elastic, heavy-ball, push-sum",
                      spec, nearest_word(spec, names, count));
 }
 
@@ -291,6 +308,7 @@ static bool suits(const struct exchange_ops *exchange, const struct topology *to
 
     if (exchange->is_group) return topology_is_grouped(topology);
     if (exchange->is_graph) return is_graph && !topology_is_directed(topology);
+    if (exchange == &exchange_push) return !topology_is_grouped(topology);
     return !topology_is_grouped(topology) && !topology_is_directed(topology);
 }
 
@@ -341,7 +359,8 @@ static enum rc match_topology(const struct strategy_specs *specs, const struct m
                          "--topology exponential",
                          specs->topology, strategy->exchange->name, strategy->name);
     }
-    if (is_given(specs->exchange) || strategy->exchange->is_graph) {
+    if (is_given(specs->exchange) || strategy->exchange->is_graph ||
+        strategy->exchange == &exchange_push) {
         return fault_set(why, RC_USAGE, "--topology %s does not go with --exchange %s; use %s",
                          specs->topology, strategy->exchange->name,
                          topologies_for(strategy->exchange));
@@ -350,10 +369,28 @@ static enum rc match_topology(const struct strategy_specs *specs, const struct m
     return RC_OK;
 }
 
+/* The push exchange has a rule of its own; it comes and goes with it. */
+static void follow_exchange(const struct strategy_specs *specs, struct strategy *strategy)
+{
+    bool is_push = strategy->exchange == &exchange_push;
+
+    if (is_given(specs->rule) || is_push == strategy->rule->is_push) return;
+    if (is_push && strategy->rule != &rule_mean) return;
+    strategy->rule = is_push ? &rule_push : &rule_mean;
+    strategy->steps_by_weight = is_push;
+}
+
 static enum rc match_rule(const struct strategy *strategy, struct fault *why)
 {
     const struct rule_settings *settings = &strategy->rule_settings;
 
+    if (strategy->rule->is_push != (strategy->exchange == &exchange_push)) {
+        return fault_set(
+            why, RC_USAGE,
+            "--averaging %s: exchange %s and rule %s do not go together; rule push-sum "
+            "is the one of --exchange push, and of no other",
+            strategy->name, strategy->exchange->name, strategy->rule->name);
+    }
     if (strategy->rule->is_paired && strategy->exchange->is_group) {
         return fault_set(why, RC_USAGE,
                          "--averaging %s: rule %s is a step that two peers take together; use "
@@ -414,6 +451,8 @@ static void describe_pace(const struct strategy *strategy, char *text, size_t ca
     }
     if (strategy->every_ns != 0) {
         snprintf(text, cap, "every %.9g s", (double)strategy->every_ns * 1e-9);
+    } else if (strategy->chance > 0) {
+        snprintf(text, cap, "after a step with probability %g", strategy->chance);
     } else if (strategy->every_steps == 1) {
         snprintf(text, cap, "every step");
     } else {
@@ -423,7 +462,7 @@ static void describe_pace(const struct strategy *strategy, char *text, size_t ca
 
 static void describe(struct strategy *strategy)
 {
-    char topology[TOPOLOGY_TEXT], pace[96], rule[64];
+    char topology[TOPOLOGY_TEXT], pace[96], rule[64], waits[64] = "";
 
     if (!strategy->is_averaging) {
         snprintf(strategy->text, sizeof strategy->text, "none");
@@ -432,11 +471,16 @@ static void describe(struct strategy *strategy)
     describe_topology(strategy, topology);
     describe_pace(strategy, pace, sizeof pace);
     describe_rule(strategy, rule, sizeof rule);
+    if (strategy->waits) {
+        snprintf(waits, sizeof waits, ", training waits");
+    } else if (strategy->overlaps) {
+        snprintf(waits, sizeof waits, ", and steps go on till the next");
+    } else if (strategy->stale_steps > 0) {
+        snprintf(waits, sizeof waits, ", at most %llu steps beside a round",
+                 (unsigned long long)strategy->stale_steps);
+    }
     snprintf(strategy->text, sizeof strategy->text,
-             "%s: %s%s, exchange %s over %s, codec %s, rule %s%s", strategy->name, pace,
-             strategy->waits      ? ", training waits"
-             : strategy->overlaps ? ", and steps go on till the next"
-                                  : "",
+             "%s: %s%s, exchange %s over %s, codec %s, rule %s%s", strategy->name, pace, waits,
              strategy->exchange->name, topology, strategy->codec->name, rule,
              strategy->clips ? ", robust clip" : "");
 }
@@ -456,6 +500,7 @@ enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *stra
     if (rc == RC_OK) rc = match_topology(specs, method, &parsed, why);
     if (rc == RC_OK && is_given(specs->codec)) rc = codec_find(specs->codec, &parsed.codec, why);
     if (rc == RC_OK && is_given(specs->rule)) rc = parse_rule(specs->rule, &parsed, why);
+    if (rc == RC_OK) follow_exchange(specs, &parsed);
     if (rc == RC_OK && is_given(specs->pace)) rc = parse_pace(specs->pace, &parsed, why);
     if (rc == RC_OK && is_given(specs->robust)) rc = parse_robust(specs->robust, &parsed, why);
     if (rc == RC_OK) rc = match_rule(&parsed, why);

@@ -19,6 +19,9 @@ struct strategy {
     uint64_t switch_steps; /* post-local: a round at every step before this one */
     bool waits;            /* no step is taken between a round's snapshot and its result */
     bool overlaps;         /* steps are, but none past the border at which the next round is due */
+    uint64_t stale_steps;  /* push: steps are, but at most so many; 0: any number */
+    double chance;         /* push: a round is begun with this probability; 0: always */
+    bool steps_by_weight;  /* push: the learning rate is divided by the peer's weight */
     float alpha; /* of the springs of a graph's edges; 0: the graph's weights times `beta` */
     float beta;
     uint64_t every_ns;        /* pace: or every so long; 0: by steps */

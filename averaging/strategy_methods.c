@@ -144,6 +144,38 @@ static const struct method methods[] = {
      .settings = {STEPS_H, {.key = "order", .kind = SETTING_ORDER}},
      .help = "dpsgd       mix with all neighbours in a graph after every step: H=N (1), order=atc, "
              "or cta: step while mixing   Lian et al. 2017, arXiv:1705.09056"},
+    {.name = "push-sum",
+     .is_averaging = true,
+     .waits = true,
+     .every_steps = 1,
+     .exchange = &exchange_push,
+     .rule = &rule_push,
+     .steps_by_weight = true,
+     .topology = {.kind = TOPOLOGY_ONE_PEER},
+     .settings = {STEPS_H},
+     .help = "push-sum    give half of the model to one other every H steps (1): H=N   SGP: Assran "
+             "et al. 2018, arXiv:1811.10792"},
+    {.name = "osgp",
+     .is_averaging = true,
+     .stale_steps = 16,
+     .every_steps = 1,
+     .exchange = &exchange_push,
+     .rule = &rule_push,
+     .steps_by_weight = true,
+     .topology = {.kind = TOPOLOGY_ONE_PEER},
+     .settings = {STEPS_H, {.key = "tau", .kind = SETTING_STALE}},
+     .help = "osgp        push-sum while training goes on, at most tau steps (16): H=N, tau=N   "
+             "Assran et al. 2018, arXiv:1811.10792"},
+    {.name = "gosgd",
+     .is_averaging = true,
+     .every_steps = 1,
+     .chance = 0.1,
+     .exchange = &exchange_push,
+     .rule = &rule_push,
+     .topology = {.kind = TOPOLOGY_PAIRS},
+     .settings = {{.key = "p", .kind = SETTING_CHANCE, .min = 1e-6, .max = 1}},
+     .help = "gosgd       after a step, with probability p (0.1), give half of the weight to "
+             "anybody: p=X   Blot et al. 2016, arXiv:1611.09726"},
     {.name = "noloco",
      .is_averaging = true,
      .waits = true,
@@ -176,6 +208,7 @@ const struct rule_ops *rule_at(size_t index, struct rule_settings *settings)
         {&rule_block, OUTER_BLOCK},
         {&rule_elastic, OUTER_ELASTIC},
         {&rule_heavy_ball, OUTER_HEAVY_BALL},
+        {.ops = &rule_push},
     };
 
     if (index >= ARRAY_COUNT(rules)) return NULL;

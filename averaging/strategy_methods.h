@@ -14,7 +14,9 @@ enum setting_kind {
     SETTING_SHARE,    /* of the rule */
     SETTING_ORDER,    /* adapt, then combine (atc), or the other way round (cta) */
     SETTING_ALPHA,    /* of springs */
-    SETTING_BETA      /* the same, as a share of the graph's weights */
+    SETTING_BETA,     /* the same, as a share of the graph's weights */
+    SETTING_STALE,    /* steps between snapshot and result */
+    SETTING_CHANCE    /* of a round */
 };
 
 struct setting {
@@ -28,7 +30,9 @@ struct method {
     bool is_averaging;
     bool waits, overlaps;
     float beta; /* of edges */
-    uint64_t every_steps, switch_steps;
+    uint64_t every_steps, switch_steps, stale_steps;
+    double chance;
+    bool steps_by_weight;
     const struct exchange_ops *exchange;
     const struct rule_ops *rule;
     struct rule_settings rule_settings;

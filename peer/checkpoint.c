@@ -40,6 +40,19 @@ static enum rc add_sections(struct learner *learner, struct tensor_file *file, f
 
 static const char *const rule_names[RULE_STATE_MAX] = {"rule.0", "rule.1"};
 
+static const char *const held_names[ROUND_HELD_MAX] = {"held.0", "held.1", "held.2", "held.3",
+                                                       "held.4", "held.5", "held.6", "held.7"};
+
+static enum rc add_held(const struct checkpoint *checkpoint, struct tensor_file *file)
+{
+    enum rc rc = RC_OK;
+
+    for (size_t i = 0; i < checkpoint->held_count && rc == RC_OK; i++) {
+        rc = tensor_file_add_f32(file, held_names[i], checkpoint->held[i], checkpoint->rule_values);
+    }
+    return rc;
+}
+
 static enum rc add_rule(const struct checkpoint *checkpoint, struct tensor_file *file)
 {
     enum rc rc = RC_OK;
@@ -96,6 +109,7 @@ static enum rc save_state(struct env *env, struct learner *learner,
     if (file == NULL || parameters == NULL || buffers == NULL) goto out;
     rc = add_peer(checkpoint, learner, file);
     if (rc == RC_OK) rc = add_rule(checkpoint, file);
+    if (rc == RC_OK) rc = add_held(checkpoint, file);
     if (rc == RC_OK) rc = add_sections(learner, file, parameters, buffers);
     if (rc == RC_OK) rc = learner->ops->save(learner, file);
     if (rc != RC_OK) {
@@ -175,30 +189,33 @@ static enum rc load_peer(const struct tensor_file *file, struct checkpoint *chec
     return RC_OK;
 }
 
-/* None, or planes of one size; whether they fit is for the rule to say. */
-static enum rc load_rule(const struct tensor_file *file, struct checkpoint *checkpoint)
+/* None, or planes of one size; whether they fit is for the rule or the round to say. */
+static enum rc load_planes(const struct tensor_file *file, const char *const *names, size_t max,
+                           struct checkpoint *checkpoint, const float **planes, float **owned,
+                           size_t *planes_count)
 {
-    const struct tensor_view *views[RULE_STATE_MAX];
-    size_t count = 0;
+    size_t count = 0, bytes = checkpoint->rule_values * sizeof(float);
+    const struct tensor_view *view;
 
-    while (count < RULE_STATE_MAX && (views[count] = tensor_file_find(file, rule_names[count]))) {
-        if (strcmp(views[count]->dtype, "F32") != 0 || views[count]->bytes_count == 0 ||
-            views[count]->bytes_count != views[0]->bytes_count) {
+    while (count < max && (view = tensor_file_find(file, names[count])) != NULL) {
+        if (bytes == 0) bytes = view->bytes_count;
+        if (strcmp(view->dtype, "F32") != 0 || bytes == 0 || view->bytes_count != bytes) {
             return RC_FORMAT;
         }
         count++;
     }
     if (count == 0) return RC_OK;
-    checkpoint->rule_values = views[0]->bytes_count / sizeof(float);
-    checkpoint->rule_owned = mem_aligned(count * views[0]->bytes_count);
-    if (checkpoint->rule_owned == NULL) return RC_NOMEM;
+    checkpoint->rule_values = bytes / sizeof(float);
+    *owned = mem_aligned(count * bytes);
+    if (*owned == NULL) return RC_NOMEM;
     for (size_t i = 0; i < count; i++) {
-        float *plane = checkpoint->rule_owned + i * checkpoint->rule_values;
+        float *plane = *owned + i * checkpoint->rule_values;
 
-        memcpy(plane, views[i]->bytes, views[i]->bytes_count);
-        checkpoint->rule[i] = plane;
+        view = tensor_file_find(file, names[i]);
+        memcpy(plane, view->bytes, bytes);
+        planes[i] = plane;
     }
-    checkpoint->rule_count = count;
+    *planes_count = count;
     return RC_OK;
 }
 
@@ -222,7 +239,14 @@ static enum rc load_all(struct learner *learner, const struct tensor_file *file,
                          STATE_FILE);
     }
     rc = load_peer(file, checkpoint);
-    if (rc == RC_OK) rc = load_rule(file, checkpoint);
+    if (rc == RC_OK) {
+        rc = load_planes(file, rule_names, RULE_STATE_MAX, checkpoint, checkpoint->rule,
+                         &checkpoint->rule_owned, &checkpoint->rule_count);
+    }
+    if (rc == RC_OK) {
+        rc = load_planes(file, held_names, ROUND_HELD_MAX, checkpoint, checkpoint->held,
+                         &checkpoint->held_owned, &checkpoint->held_count);
+    }
     if (rc == RC_OK) rc = load_section(learner, file, "peer.parameters", SECTION_PARAMETERS);
     if (rc == RC_OK) rc = load_section(learner, file, "peer.buffers", SECTION_BUFFERS);
     if (rc != RC_OK) {
@@ -263,6 +287,9 @@ void checkpoint_deinit(struct checkpoint *checkpoint)
     checkpoint->exchange = NULL;
     checkpoint->exchange_bytes = 0;
     mem_free(checkpoint->rule_owned);
+    mem_free(checkpoint->held_owned);
+    checkpoint->held_owned = NULL;
+    checkpoint->held_count = 0;
     checkpoint->rule_owned = NULL;
     checkpoint->rule_count = 0;
 }

@@ -8,6 +8,7 @@
 
 #include "averaging/rule.h"
 #include "peer/env/env.h"
+#include "peer/round.h"
 #include "replica/learner.h"
 #include "replica/store_safetensors.h"
 
@@ -23,6 +24,10 @@ struct checkpoint {
     const float *rule[RULE_STATE_MAX];
     float *rule_owned; /* after a load: the memory of all of them, from mem_*; else NULL */
     size_t rule_count, rule_values;
+    /* Shares under way that `exchange` lists (round_held_planes()), of rule_values each. */
+    const float *held[ROUND_HELD_MAX];
+    float *held_owned; /* after a load, as rule_owned */
+    size_t held_count;
 };
 
 /** Writes the model file's tensors and card into `file`; NULL hook: no model file. */

@@ -209,6 +209,8 @@ struct node {
     uint64_t mixed_ns;
     struct node_pairs pairs;
     uint64_t samples_since_round;
+    uint64_t snapshot_step;    /* of the last round's snapshot */
+    double push_factor;        /* of the learning rate, by our weight; 0: not set yet */
     float *kept;               /* for rolling back: parameters, then buffers */
     float *spare;              /* of the same size, or NULL */
     struct snapshot *snapshot; /* NULL: the learner's memory is the host's */
@@ -330,6 +332,29 @@ uint32_t node_graph_neighbours(struct node *node, struct peer_id *ids, float *we
 /** Leave those of `ids` (ascending) that are neighbours in the graph, and this peer; how many. All
  *  of them, if the topology is no graph. */
 size_t node_graph_filter(struct node *node, struct peer_id *ids, size_t count);
+
+/* node_round.c again: for node_push.c */
+/** How often this peer's pace has come round: what draws groups and partners. */
+uint64_t node_pace_count(const struct node *node);
+/** A round with these, and no others. RC_NOT_FOUND: one is gone this very moment. */
+enum rc node_begin_with(struct node *node, const struct peer_id *chosen, const float *weights,
+                        uint32_t count);
+
+/* node_push.c: methods that push */
+/** A share is due: offer it to whom it is for, of `ids` (sorted, this peer included). */
+void node_push_begin(struct node *node, const struct peer_id *ids, size_t count);
+/** No step may be taken now: the snapshot of the running round is as old as the method bears. */
+bool node_push_waits(const struct node *node);
+/** The learning rate follows our weight. */
+void node_push_scale(struct node *node);
+double node_push_factor(const struct node *node);
+/** The round's snapshot was taken: the pace begins anew, but for methods that push, which keep
+ *  theirs whatever comes in. */
+void node_round_snapshot(struct node *node);
+/** What a checkpoint holds of rounds. From here on they are held: round_hold(). */
+void node_round_checkpoint(struct node *node, struct checkpoint *checkpoint);
+/** The shares under way of a checkpoint, after round_load(). */
+MUST_USE enum rc node_restore_held(struct node *node, const struct checkpoint *checkpoint);
 
 /* node_reach.c: who can dial us, and whom we dial back */
 MUST_USE enum rc node_reach_create(struct node *node);

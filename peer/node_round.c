@@ -58,8 +58,9 @@ void node_on_round_message(struct node *node, struct peer_id from, const struct 
     if (node->round == NULL || node->state != NODE_TRAINING) return;
     if (!trust_may_mix(node->trust, from, node_now(node))) {
         if (message->type == MESSAGE_FORM) return;
-        if (message->type == MESSAGE_OFFER) {
-            answer.as.reject.key = message->as.offer.key;
+        if (message->type == MESSAGE_OFFER || message->type == MESSAGE_SHARE) {
+            answer.as.reject.key =
+                message->type == MESSAGE_OFFER ? message->as.offer.key : message->as.share.key;
             answer.as.reject.code = REJECT_BUSY;
             answer.as.reject.retry_ms = (uint32_t)(NODE_RETRY_NS / NS_PER_MS);
             (void)links_send(node->links, from, &answer); /* best effort */
@@ -101,7 +102,7 @@ static bool round_is_due(const struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
 
-    if (node->round == NULL || round_is_active(node->round)) return false;
+    if (node->round == NULL || !round_may_begin(node->round)) return false;
     if (node->pairs.is_owed) return true;
     if (strategy->every_ns > 0) return node_now(node) >= node->mixed_ns + strategy->every_ns;
     return node->step >= node->mixed_step + strategy_every(strategy, node->step);
@@ -118,8 +119,11 @@ static bool is_ahead(const struct node *node)
 
 bool node_waits_for_round(const struct node *node)
 {
-    if (node->round == NULL || !round_is_active(node->round)) return false;
-    return node->options.strategy->waits || is_ahead(node);
+    const struct strategy *strategy = node->options.strategy;
+
+    if (node->round == NULL) return false;
+    if (strategy->rule->is_push) return node_push_waits(node);
+    return round_is_active(node->round) && (strategy->waits || is_ahead(node));
 }
 
 bool node_waits_for_peers(struct node *node)
@@ -154,7 +158,9 @@ void node_scale_rate(struct node *node, uint32_t steps)
     double wanted = 1.0, before = node->rate_factor, most;
     struct round_stats stats = {0};
 
-    if (scaling == RATE_AS_GIVEN || node->learner->ops->set_rate_factor == NULL) return;
+    if (node->learner->ops->set_rate_factor == NULL) return;
+    if (node->round != NULL && node->options.strategy->steps_by_weight) node_push_scale(node);
+    if (scaling == RATE_AS_GIVEN) return;
     if (node->round != NULL && node->neighbours_count > 0) round_stats(node->round, &stats);
     if (stats.last_members > 1) {
         wanted = scaling == RATE_LINEAR ? stats.last_members : sqrt((double)stats.last_members);
@@ -168,7 +174,8 @@ void node_scale_rate(struct node *node, uint32_t steps)
         node->rate_factor = before + most;
     }
     if (node->rate_factor != before) {
-        node->learner->ops->set_rate_factor(node->learner, node->rate_factor);
+        node->learner->ops->set_rate_factor(node->learner,
+                                            node->rate_factor * node_push_factor(node));
     }
 }
 
@@ -205,8 +212,7 @@ MUST_USE enum rc node_apply(struct node *node)
     return rc;
 }
 
-/* How often this peer's pace has come round: what draws groups and partners. */
-static uint64_t pace_count(const struct node *node)
+uint64_t node_pace_count(const struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
 
@@ -214,9 +220,8 @@ static uint64_t pace_count(const struct node *node)
     return node->step / strategy_every(strategy, node->step);
 }
 
-/* RC_NOT_FOUND: one is gone this very moment. */
-static enum rc begin_with(struct node *node, const struct peer_id *chosen, const float *weights,
-                          uint32_t count)
+enum rc node_begin_with(struct node *node, const struct peer_id *chosen, const float *weights,
+                        uint32_t count)
 {
     struct boot_id boots[GROUP_MEMBERS_MAX];
     struct round_members members = {
@@ -253,7 +258,7 @@ static void begin_group(struct node *node, const struct peer_id *ids, size_t cou
     round_stats(node->round, &stats);
     found = topology_group(&topology, node->options.swarm->run_id, stats.counts.next_round,
                            node->self, ids, count, chosen, GROUP_MEMBERS_MAX);
-    if (found > 0) (void)begin_with(node, chosen, NULL, (uint32_t)found);
+    if (found > 0) (void)node_begin_with(node, chosen, NULL, (uint32_t)found);
 }
 
 /* ---- neighbours: all of them, once a period ---- */
@@ -266,7 +271,7 @@ static void begin_neighbours(struct node *node)
 
     node->mixed_step = node->step;
     node->mixed_ns = node_now(node);
-    if (count > 0) (void)begin_with(node, ids, weights, count);
+    if (count > 0) (void)node_begin_with(node, ids, weights, count);
 }
 
 /* ---- pairs: one partner after the other, until one of them takes part ---- */
@@ -275,7 +280,7 @@ static bool meets_pairs(const struct node *node)
 {
     const struct exchange_ops *exchange = node->options.strategy->exchange;
 
-    return !exchange->is_group && !exchange->is_graph;
+    return !exchange->is_group && !exchange->is_graph && !node->options.strategy->rule->is_push;
 }
 
 /* What became of the latest. A round that was given up half way is owed: the next begins at once.
@@ -305,11 +310,11 @@ static void begin_pair(struct node *node, const struct peer_id *ids, size_t coun
     struct peer_id partner;
 
     for (size_t i = 0; i < count; i++) { /* at most once each */
-        if (!partners_draw(partners, node->options.swarm->run_id, pace_count(node), node->self, ids,
-                           count, node_now(node), &partner)) {
+        if (!partners_draw(partners, node->options.swarm->run_id, node_pace_count(node), node->self,
+                           ids, count, node_now(node), &partner)) {
             return;
         }
-        if (begin_with(node, &partner, NULL, 1) == RC_OK) return;
+        if (node_begin_with(node, &partner, NULL, 1) == RC_OK) return;
     }
 }
 
@@ -323,7 +328,9 @@ void node_begin_round(struct node *node)
     if (meets_pairs(node)) hear_of_pairs(node);
     if (!round_is_due(node)) return;
     count = mixing_members(node, ids);
-    if (exchange->is_graph) {
+    if (node->options.strategy->rule->is_push) {
+        node_push_begin(node, ids, count);
+    } else if (exchange->is_graph) {
         begin_neighbours(node);
     } else if (exchange->is_group) {
         begin_group(node, ids, count);

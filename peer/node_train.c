@@ -301,10 +301,7 @@ static void border_done(struct job *base)
         if (job->rc != RC_OK) node_fail(node, job->rc, node_learner_why(node, job->rc));
         break;
     case BORDER_SNAPSHOT:
-        node->mixed_step = node->step;
-        node->mixed_ns = node_now(node);
-        node->samples_since_round = 0;
-        node->wants_keep = true;
+        node_round_snapshot(node);
         round_on_snapshot(node->round, job->rc);
         break;
     case BORDER_DONATE:
@@ -406,19 +403,7 @@ static void border_checkpoint(struct node *node)
     job->checkpoint = (struct checkpoint){.lineage = node->lineage,
                                           .model_samples = node->model_samples,
                                           .own_steps = node->own_steps};
-    if (node->round != NULL) {
-        struct round_stats stats;
-
-        round_stats(node->round, &stats);
-        job->checkpoint.round = stats.counts.next_round;
-        if (round_save(node->round, &job->checkpoint.exchange, &job->checkpoint.exchange_bytes) !=
-            RC_OK) {
-            log_warn(node->options.log, "the checkpoint is without round outcomes: out of memory");
-        }
-        round_hold(node->round, true);
-        job->checkpoint.rule_count = round_rule_state(node->round, job->checkpoint.rule);
-        job->checkpoint.rule_values = node->mixed;
-    }
+    if (node->round != NULL) node_round_checkpoint(node, &job->checkpoint);
     border_submit(node);
 }
 

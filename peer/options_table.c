@@ -238,7 +238,7 @@ const struct option_row option_rows[] = {
      "exponential, one-peer-exponential, random:DEGREE (default by method)",
      false},
     {"exchange", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
-     "how chunks travel: group, pair or edges (default by method)", false},
+     "how chunks travel: group, pair, edges or push (default by method)", false},
     {"codec", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
      "what is sent for a number: f32, f16, bf16 or int8 (default by method)", false},
     {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "NAME", NULL, 0, 0,

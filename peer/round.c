@@ -252,6 +252,7 @@ static void settle(struct round *round, const struct command_over *over, struct 
     job->scale = over->scale;
     job->key = over->key;
     job->number = over->round;
+    job->sent = over->sent;
     job->members = over->members > 0 ? over->members : 1;
     job->keeps_agreed = wants_agreed(round);
     job->to = doubt != NULL ? doubt->difference : round->difference;
@@ -302,6 +303,13 @@ static const enum crash_point over_points[] = {[OVER_COMMITTED] = CRASH_ROUND_CO
                                                [OVER_ABORTED] = CRASH_ROUND_ABORTED,
                                                [OVER_IN_DOUBT] = CRASH_PAIR_IN_DOUBT};
 
+/* A share left, and nothing came in. */
+static bool moves_nothing(const struct round *round, const struct command_over *over)
+{
+    return over->scale == 0 && (over->sent == 0 || round->codec->is_lossless) &&
+           round->options.strategy->rule->is_push;
+}
+
 static void round_over(struct round *round, const struct command_over *over)
 {
     bool had_snapshot = round->phase == PHASE_RUNNING;
@@ -323,8 +331,10 @@ static void round_over(struct round *round, const struct command_over *over)
     if (over->result == OVER_COMMITTED && had_snapshot) {
         round->settling_round = over->round;
         round->stats.last_ns = round_now(round) - round->begun_ns;
-        settle(round, over, NULL);
-        return;
+        if (!moves_nothing(round, over)) {
+            settle(round, over, NULL);
+            return;
+        }
     }
     if (over->result == OVER_ABORTED) {
         if (had_stream) {
@@ -458,6 +468,10 @@ void round_job_done(struct job *base)
     case WORK_DOUBT:
         doubt_done(round, job);
         break;
+    case WORK_HOLD:
+    case WORK_ABSORB_HELD:
+        round_held_done(round, job);
+        break;
     }
     round_job_free(job);
     round_obey(round);
@@ -493,6 +507,15 @@ static void obey(struct round *round, const struct command *command)
         break;
     case COMMAND_OVER:
         round_over(round, &command->over);
+        break;
+    case COMMAND_HOLD:
+        round_hold_plane(round, &command->key);
+        break;
+    case COMMAND_RELEASE:
+        round_release_plane(round, &command->key);
+        break;
+    case COMMAND_ABSORB_HELD:
+        round_absorb_plane(round, &command->key);
         break;
     case COMMAND_SCORE:
         if (command->score < 0) {

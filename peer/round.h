@@ -18,6 +18,8 @@
 
 struct round;
 
+enum { ROUND_HELD_MAX = 8 };
+
 struct round_options {
     struct env *env; /* borrowed, as are the next two */
     struct links *links;
@@ -64,6 +66,10 @@ MUST_USE enum rc round_begin(struct round *round, const struct round_members *me
 /** Give up what runs; the others are told. `reason`: a string literal. */
 void round_cancel(struct round *round, const char *reason);
 bool round_is_active(const struct round *round);
+/** round_begin() may do something. */
+bool round_may_begin(const struct round *round);
+/** A snapshot was taken whose result is not applied yet. */
+bool round_has_snapshot(const struct round *round);
 /** Rounds are for models of this lineage from here on. */
 void round_set_lineage(struct round *round, struct digest lineage);
 void round_set_number(struct round *round, uint64_t number);
@@ -109,6 +115,13 @@ void round_hold(struct round *round, bool is_held);
  *  the first round. */
 size_t round_rule_state(const struct round *round, const float *planes[RULE_STATE_MAX]);
 MUST_USE enum rc round_rule_restore(struct round *round, const float *const *planes, size_t count);
+
+/** Planes [values] of the shares that round_save() lists, in its order. They may be read while the
+ *  round is held. False: one is not at hand, and the shares must not be saved. */
+bool round_held_planes(const struct round *round, const float *planes[ROUND_HELD_MAX],
+                       size_t *count);
+/** After round_load(). RC_SHAPE: not as many as it listed. */
+MUST_USE enum rc round_held_restore(struct round *round, const float *const *planes, size_t count);
 
 /** Jobs submitted and not yet done: an env may stop only at 0. */
 uint32_t round_jobs(const struct round *round);

@@ -4,6 +4,7 @@
  *   round.c       the journey of a tensor: every stage, in order
  *   round_edges.c the same for rounds of neighbours, where it differs
  *   round_lane.c  what the stages' jobs do, in the exchange lane
+ *   round_held.c  planes of shares in custody
  *   round_life.c  memory, job plumbing, rounds in doubt, what the exchange is told from outside
  */
 #ifndef GRAPEVINE_PEER_ROUND_INTERNAL_H
@@ -27,7 +28,9 @@ enum round_work {
     WORK_EDGE,
     WORK_SETTLE,
     WORK_CANCEL,
-    WORK_DOUBT
+    WORK_DOUBT,
+    WORK_HOLD,
+    WORK_ABSORB_HELD
 };
 
 struct round_job {
@@ -39,7 +42,7 @@ struct round_job {
     struct chunk_ref chunk;
     uint32_t slot; /* DECODE, EDGE: of a neighbour */
     uint32_t first, count;
-    float weight, scale;
+    float weight, scale, sent;
     uint32_t members; /* SETTLE, as the next two: which round it was */
     struct round_key key;
     uint64_t number;
@@ -57,7 +60,8 @@ struct round_job {
     float *agreed;     /* SETTLE: [values], or NULL; owned */
     struct blob *blob; /* REDUCE: the encoded mean; DECODE: what holds the body */
     struct round_doubt *doubt;
-    bool is_current; /* DOUBT: the rule has not begun anew since */
+    bool is_current;         /* DOUBT: the rule has not begun anew since */
+    struct round_held *held; /* HOLD, ABSORB_HELD; NULL: there is none */
 };
 
 TAILQ_HEAD(round_jobs_list, round_job);
@@ -72,6 +76,16 @@ struct round_doubt {
     uint8_t *bitmap;   /* once resolved */
     float scale;
     uint64_t replaced; /* see struct round, when it began */
+};
+
+/* A share that was sent and not acknowledged. */
+struct round_held {
+    bool is_used;
+    bool is_dropped; /* to be cleared once nobody reads it */
+    bool is_copying; /* a job writes it */
+    struct round_key key;
+    float *plane;  /* [values]; NULL: there was no memory for it */
+    uint32_t jobs; /* that write or read it */
 };
 
 struct round {
@@ -99,6 +113,7 @@ struct round {
     struct blob **spare;   /* [chunks] of the last round, to be written again: new memory is slow */
     struct blob **mean;    /* [chunks] encoded means of our part */
     struct round_doubt doubts[ROUND_DOUBTS_MAX];
+    struct round_held planes[ROUND_HELD_MAX];
     bool wants_agreed; /* round_keep_agreed() */
     float *agreed;     /* [values] or NULL */
     uint64_t agreed_round, agreed_until, settling_round;
@@ -148,5 +163,15 @@ struct round_doubt *round_doubt_add(struct round *round, const struct round_key 
 /** What became of it: committed ones wait to be applied, the others are forgotten. */
 void round_doubt_over(struct round *round, const struct command_over *over);
 void round_doubt_clear(struct round_doubt *doubt);
+
+/* round_held.c */
+void round_hold_plane(struct round *round, const struct round_key *key);
+void round_release_plane(struct round *round, const struct round_key *key);
+/** Clear what was released, once nobody reads it. */
+void round_held_sweep(struct round *round);
+void round_absorb_plane(struct round *round, const struct round_key *key);
+void round_held_run(struct round *round, struct round_job *job);
+void round_held_done(struct round *round, struct round_job *job);
+void round_held_deinit(struct round *round);
 
 #endif

@@ -188,6 +188,10 @@ static void run_settle(struct round *round, struct round_job *job)
     crash_point(CRASH_ROUND_SETTLING);
     copy_agreed(round, job);
     rule->set_members(round->rule, job->members);
+    if (rule->set_sent != NULL) {
+        rule->set_sent(round->rule, job->sent,
+                       round->options.snapshot == NULL ? round->snapshot : NULL);
+    }
     if (job->doubt != NULL && rule->doubt != NULL) {
         rule->doubt(round->rule, job->bytes, CHUNK_VALUES, job->to);
     } else {
@@ -252,6 +256,10 @@ void round_job_run(struct job *base)
         break;
     case WORK_DOUBT:
         run_doubt(round, job);
+        break;
+    case WORK_HOLD:
+    case WORK_ABSORB_HELD:
+        round_held_run(round, job);
         break;
     }
 }

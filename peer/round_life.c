@@ -123,6 +123,7 @@ void round_destroy(struct round *round)
     for (int i = 0; i < ROUND_DOUBTS_MAX; i++) {
         round_doubt_clear(&round->doubts[i]);
     }
+    round_held_deinit(round);
     round_blobs_clear(round->offer, round->chunks);
     round_blobs_clear(round->mean, round->chunks);
     round_blobs_clear(round->spare, round->chunks);
@@ -233,12 +234,14 @@ void round_doubt_over(struct round *round, const struct command_over *over)
 MUST_USE enum rc round_begin(struct round *round, const struct round_members *members,
                              uint64_t samples)
 {
+    bool was_active;
     enum rc rc;
 
-    if (round->phase != PHASE_IDLE || round->is_snapshot_wanted) return RC_BUSY;
+    if (!round_may_begin(round)) return RC_BUSY;
+    was_active = round->ops->is_active(round->exchange);
     rc = round->ops->begin(round->exchange, members, samples, round_now(round), &round->commands);
     if (rc == RC_OK) {
-        round->begun_ns = round_now(round);
+        if (!was_active) round->begun_ns = round_now(round);
         if (!round->ops->is_group && !round->ops->is_graph)
             failures_partner(&round->failures, members->ids[0]);
     }
@@ -273,6 +276,7 @@ void round_hold(struct round *round, bool is_held)
     struct round_job *job = round->deferred;
 
     round->is_held = is_held;
+    if (!is_held) round_held_sweep(round);
     if (is_held || job == NULL) return;
     round->deferred = NULL;
     round_job_submit(round, job);
@@ -327,6 +331,20 @@ bool round_is_active(const struct round *round)
 {
     return round->phase != PHASE_IDLE || round->is_snapshot_wanted ||
            round->ops->is_active(round->exchange);
+}
+
+bool round_may_begin(const struct round *round)
+{
+    bool is_idle = round->phase == PHASE_IDLE && !round->is_snapshot_wanted;
+    bool is_settled = round->phase == PHASE_SETTLING || round->phase == PHASE_READY;
+
+    if (round->ops->may_begin == NULL) return is_idle && !round->ops->is_active(round->exchange);
+    return !is_settled && round->ops->may_begin(round->exchange);
+}
+
+bool round_has_snapshot(const struct round *round)
+{
+    return round->phase != PHASE_IDLE;
 }
 
 void round_set_lineage(struct round *round, struct digest lineage)

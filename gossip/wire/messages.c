@@ -204,6 +204,24 @@ static const struct field outcome_fields[] = {
     BLOB(2, outcome.bitmap, BITMAP_BYTES_MAX, 1),
     FLOAT(3, outcome.scale, 1),
 };
+static const struct field share_fields[] = {
+    ROUND(0, share.key),
+    ANY(1, share.step),
+    FIXED(2, share.schema),
+    FIXED(3, share.lineage),
+    TEXT(4, share.codec),
+    UINT(5, share.chunks, 1, CHUNKS_MAX),
+    {.key = 6,
+     .kind = FIELD_FLOAT,
+     .at = AT(share.weight),
+     .least = 0,
+     .is_above_least = true,
+     .most = FLT_MAX},
+};
+static const struct field applied_fields[] = {
+    ROUND(0, applied.key),
+    UINT(1, applied.state, APPLIED_NO, APPLIED_FORGOTTEN),
+};
 static const struct field form_fields[] = {
     ANY(0, form.round),
     ANY(1, form.ballot),
@@ -362,6 +380,10 @@ static const struct shape shapes[MESSAGE_DATA + 1] = {
     [MESSAGE_OUTCOME_REQ] = SHAPE("OUTCOME_REQ", outcome_req_fields),
     [MESSAGE_OUTCOME] = SHAPE("OUTCOME", outcome_fields),
     [MESSAGE_DONE] = SHAPE("DONE", outcome_req_fields),
+    [MESSAGE_SHARE] = SHAPE("SHARE", share_fields),
+    [MESSAGE_SHARE_ACK] = SHAPE("SHARE_ACK", outcome_req_fields),
+    [MESSAGE_APPLIED_REQ] = SHAPE("APPLIED_REQ", outcome_req_fields),
+    [MESSAGE_APPLIED] = SHAPE("APPLIED", applied_fields),
     [MESSAGE_FORM] = SHAPE("FORM", form_fields),
     [MESSAGE_JOIN] = SHAPE("JOIN", join_fields),
     [MESSAGE_START] = SHAPE("START", form_fields),

@@ -62,6 +62,11 @@ enum message_type {
     MESSAGE_EDGE_ABORT = 60,
     MESSAGE_EDGE_ASK = 61,  /* what did you decide? */
     MESSAGE_EDGE_TELL = 62, /* this */
+    /* push rounds; they also have ACCEPT, REJECT, CREDIT and ABORT */
+    MESSAGE_SHARE = 49,
+    MESSAGE_SHARE_ACK = 50,   /* it counts here from now on */
+    MESSAGE_APPLIED_REQ = 51, /* does it? */
+    MESSAGE_APPLIED = 52,
     /* group rounds */
     MESSAGE_FORM = 56,
     MESSAGE_JOIN = 57,
@@ -175,6 +180,13 @@ enum abort_code {
 };
 
 enum outcome_state { OUTCOME_UNKNOWN = 0, OUTCOME_COMMITTED = 1, OUTCOME_ABORTED = 2 };
+
+enum applied_state {
+    APPLIED_NO = 0, /* nor will it ever be */
+    APPLIED_YES = 1,
+    APPLIED_PENDING = 2,  /* it is just coming in */
+    APPLIED_FORGOTTEN = 3 /* too long ago to say */
+};
 
 struct message_ping { /* PING and ACK */
     uint64_t seq;
@@ -292,7 +304,7 @@ struct message_abort {
     struct round_key key;
     uint32_t code; /* enum abort_code */
 };
-struct message_outcome_req { /* also DONE */
+struct message_outcome_req { /* also DONE, SHARE_ACK, APPLIED_REQ */
     struct round_key key;
 };
 struct message_outcome {
@@ -301,6 +313,18 @@ struct message_outcome {
     const uint8_t *bitmap;
     uint32_t bitmap_bytes;
     float scale;
+};
+struct message_share {
+    struct round_key key;
+    uint64_t step;
+    struct digest schema, lineage;
+    char codec[32];
+    uint32_t chunks;
+    float weight; /* that the sender would give, above 0 */
+};
+struct message_applied {
+    struct round_key key;
+    uint32_t state; /* enum applied_state */
 };
 struct message_form { /* FORM and START: FORM lists who is invited, START who takes part */
     uint64_t round;
@@ -438,8 +462,10 @@ struct message {
         struct message_ready ready;
         struct message_commit commit;
         struct message_abort abort;
-        struct message_outcome_req outcome_req; /* also DONE */
+        struct message_outcome_req outcome_req; /* also DONE, SHARE_ACK, APPLIED_REQ */
         struct message_outcome outcome;
+        struct message_share share;
+        struct message_applied applied;
         struct message_form form; /* also START */
         struct message_join join;
         struct message_mean mean;

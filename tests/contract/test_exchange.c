@@ -10,10 +10,10 @@
 enum { CHUNKS = 5 };
 
 static const struct exchange_ops *const exchanges[] = {&exchange_pair, &exchange_group,
-                                                       &exchange_edges};
+                                                       &exchange_edges, &exchange_push};
 
 #define FOR_EACH_EXCHANGE(ops)                                                                     \
-    for (size_t which = 0; which < 3 && ((ops) = exchanges[which], true); which++)
+    for (size_t which = 0; which < 4 && ((ops) = exchanges[which], true); which++)
 
 static struct peer_id id_of(uint8_t number)
 {
@@ -238,6 +238,11 @@ static void another_model_or_codec_never_mixes(void **state)
                 message.as.edge_open.lineage.bytes[0] ^= what == 1;
                 message.as.edge_open.codec[0] ^= what == 2;
                 message.as.edge_open.chunks += what == 3;
+            } else if (ops == &exchange_push) {
+                message.as.share.schema.bytes[0] ^= what == 0;
+                message.as.share.lineage.bytes[0] ^= what == 1;
+                message.as.share.codec[0] ^= what == 2;
+                message.as.share.chunks += what == 3;
             } else {
                 message.as.offer.schema.bytes[0] ^= what == 0;
                 message.as.offer.lineage.bytes[0] ^= what == 1;

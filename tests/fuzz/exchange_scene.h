@@ -228,6 +228,12 @@ static inline void scene_obey(struct scene *s, uint32_t end)
         case COMMAND_OVER:
             scene_over(s, end, &c->over);
             break;
+        case COMMAND_HOLD:
+        case COMMAND_RELEASE:
+            break;
+        case COMMAND_ABSORB_HELD:
+            scene_job_add(s, end, (struct scene_job){.job = JOB_ABSORB_HELD});
+            break;
         case COMMAND_SCORE:
             CHECK(c->score > 0 || c->reason != NULL);
             break;

@@ -58,6 +58,11 @@ static inline void rounds_obey(struct rounds *r, uint32_t index)
         case COMMAND_OVER:
             rounds_over(r, index, &command->over);
             break;
+        case COMMAND_HOLD: /* of the push exchange: tests/property/test_push.c */
+        case COMMAND_RELEASE:
+        case COMMAND_ABSORB_HELD:
+            fail_msg("a plane is to be held");
+            break;
         case COMMAND_SCORE:
             r->scores += command->score < 0;
             break;

@@ -25,6 +25,9 @@ static const char *const methods[] = {
     "dpsgd",
     "dpsgd:H=4,order=cta",
     "noloco:H=4",
+    "push-sum:H=4",
+    "osgp:H=4,tau=8",
+    "gosgd:p=0.3",
 };
 
 static struct cluster *start(struct cluster_options options, uint64_t seed, const char *averaging)

@@ -24,7 +24,8 @@ static const enum message_type example_types[] = {
     MESSAGE_CREDIT,        MESSAGE_CANCEL,        MESSAGE_STATE_REQ,     MESSAGE_STATE_MANIFEST,
     MESSAGE_MANIFEST_REQ,  MESSAGE_MANIFEST_PAGE, MESSAGE_BUCKET_REQ,    MESSAGE_STATE_DENY,
     MESSAGE_SKETCH_REQ,    MESSAGE_SKETCH,        MESSAGE_STATE_DONE,    MESSAGE_STATUS_REQ,
-    MESSAGE_STATUS,        MESSAGE_REKEY,         MESSAGE_REKEY_ACK,     MESSAGE_OPEN_REQ};
+    MESSAGE_STATUS,        MESSAGE_REKEY,         MESSAGE_REKEY_ACK,     MESSAGE_OPEN_REQ,
+    MESSAGE_SHARE,         MESSAGE_SHARE_ACK,     MESSAGE_APPLIED_REQ,   MESSAGE_APPLIED};
 
 struct example_bytes {
     uint8_t records[SYNC_RECORDS_MAX][SIGNED_RECORD_BYTES_MAX];
@@ -307,6 +308,20 @@ static inline bool example_pair(struct source *s, struct message *m)
         m->as.outcome.state = any32(s, OUTCOME_UNKNOWN, OUTCOME_ABORTED);
         m->as.outcome.bitmap_bytes = bitmap_any(s, &m->as.outcome.bitmap);
         m->as.outcome.scale = fraction(s, 1);
+        return true;
+    case MESSAGE_SHARE:
+        m->as.share.step = any(s, 0, UINT64_MAX);
+        fill(s, &m->as.share.schema, DIGEST_BYTES);
+        fill(s, &m->as.share.lineage, DIGEST_BYTES);
+        word(s, m->as.share.codec, sizeof m->as.share.codec, "f32");
+        m->as.share.chunks = any32(s, 1, CHUNKS_MAX);
+        m->as.share.weight = fraction(s, 100);
+        return true;
+    case MESSAGE_APPLIED:
+        m->as.applied.state = any32(s, APPLIED_NO, APPLIED_FORGOTTEN);
+        return true;
+    case MESSAGE_SHARE_ACK:
+    case MESSAGE_APPLIED_REQ:
         return true;
     default:
         return m->type == MESSAGE_OUTCOME_REQ || m->type == MESSAGE_DONE;

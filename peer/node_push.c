@@ -1,0 +1,96 @@
+/*
+ * Methods that push: whom a share is for, how long training may go on beside one, and the learning
+ * rate that goes with a peer's weight; also what rounds leave in a checkpoint. Loop thread only.
+ */
+#include "peer/node_internal.h"
+
+#include "averaging/strategy.h"
+#include "gossip/graph.h"
+
+#include <math.h>
+
+/* SGP takes x <- x - rate g(z) with z = x / weight, so z, which is what we hold, moves by
+ * rate / weight. Weights sum to the number of peers and are near 1; far from it the rate must not
+ * follow, lest a peer that has given most away takes steps that none survives. */
+static const double factor_least = 0.25, factor_most = 2;
+
+void node_push_begin(struct node *node, const struct peer_id *ids, size_t count)
+{
+    const struct strategy *strategy = node->options.strategy;
+    struct graph_members members = {.ids = ids,
+                                    .count = (uint32_t)count,
+                                    .run_id = node->options.swarm->run_id,
+                                    .round = node_pace_count(node)};
+    struct graph_row row;
+
+    node->mixed_step = node->step;
+    node->mixed_ns = node_now(node);
+    if (count < 2) return; /* alone: train on */
+    if (strategy->chance > 0 && rng_unit(&node->rng) >= strategy->chance) return;
+    while (!peer_id_is_equal(ids[members.self], node->self)) {
+        members.self++;
+    }
+    if (graph_out(&strategy->topology, &members, &row) != RC_OK || row.count == 0) return;
+    /* Several neighbours get a share in turn. */
+    (void)node_begin_with(node, &ids[row.edges[members.round % row.count].member], NULL, 1);
+}
+
+bool node_push_waits(const struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+
+    if (!round_has_snapshot(node->round)) return false;
+    if (strategy->waits) return true;
+    return strategy->stale_steps > 0 && node->step >= node->snapshot_step + strategy->stale_steps;
+}
+
+double node_push_factor(const struct node *node)
+{
+    return node->push_factor > 0 ? node->push_factor : 1;
+}
+
+void node_push_scale(struct node *node)
+{
+    struct round_stats stats;
+    double factor, before = node_push_factor(node);
+
+    round_stats(node->round, &stats);
+    if (!stats.counts.has_weight) return;
+    factor = fmin(fmax(1 / stats.counts.weight, factor_least), factor_most);
+    if (factor == before) return;
+    node->push_factor = factor;
+    node->learner->ops->set_rate_factor(node->learner,
+                                        factor * (node->rate_factor > 0 ? node->rate_factor : 1));
+}
+
+void node_round_snapshot(struct node *node)
+{
+    node->snapshot_step = node->step;
+    node->samples_since_round = 0;
+    node->wants_keep = true;
+    if (node->options.strategy->rule->is_push) return;
+    node->mixed_step = node->step;
+    node->mixed_ns = node_now(node);
+}
+
+void node_round_checkpoint(struct node *node, struct checkpoint *checkpoint)
+{
+    struct round_stats stats;
+
+    round_stats(node->round, &stats);
+    checkpoint->round = stats.counts.next_round;
+    checkpoint->rule_values = node->mixed;
+    if (!round_held_planes(node->round, checkpoint->held, &checkpoint->held_count) ||
+        round_save(node->round, &checkpoint->exchange, &checkpoint->exchange_bytes) != RC_OK) {
+        checkpoint->held_count = 0;
+        log_warn(node->options.log, "the checkpoint is without round outcomes: out of memory");
+    }
+    round_hold(node->round, true);
+    checkpoint->rule_count = round_rule_state(node->round, checkpoint->rule);
+}
+
+MUST_USE enum rc node_restore_held(struct node *node, const struct checkpoint *checkpoint)
+{
+    if (checkpoint->held_count > 0 && checkpoint->rule_values != node->mixed) return RC_SHAPE;
+    return round_held_restore(node->round, checkpoint->held, checkpoint->held_count);
+}
