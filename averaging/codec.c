@@ -6,6 +6,7 @@
 
 #include "averaging/nearest.h"
 #include "base/check.h"
+#include "base/cpu.h"
 #include "gossip/wire/limits.h"
 
 #include <string.h>
@@ -71,7 +72,7 @@ enum rc codec_find(const char *name, const struct codec_ops **codec, struct faul
                      name, nearest_word(name, names, ARRAY_COUNT(codecs)));
 }
 
-bool floats_are_finite(const float *values, size_t count)
+FOR_EACH_CPU bool floats_are_finite(const float *values, size_t count)
 {
     uint32_t bad = 0;
 

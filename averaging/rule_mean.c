@@ -14,6 +14,7 @@
 #include "averaging/codec.h"
 #include "averaging/edge_sum.h"
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -112,7 +113,8 @@ static bool is_any_agreed(const struct rule *rule, struct range range)
     return false;
 }
 
-static enum rc mean_absorb(struct rule *rule, struct range range, float weight, const float *in)
+FOR_EACH_CPU static enum rc mean_absorb(struct rule *rule, struct range range, float weight,
+                                        const float *in)
 {
     CHECK(rule->own != NULL && weight > 0);
     if (!range_fits(rule, range)) return RC_SHAPE;
@@ -136,7 +138,7 @@ static enum rc mean_absorb(struct rule *rule, struct range range, float weight, 
     return RC_OK;
 }
 
-static enum rc mean_reduce(struct rule *rule, struct range range, float *out)
+FOR_EACH_CPU static enum rc mean_reduce(struct rule *rule, struct range range, float *out)
 {
     CHECK(rule->own != NULL);
     if (!range_fits(rule, range)) return RC_SHAPE;
@@ -192,8 +194,8 @@ static bool has_bit(const uint8_t *bitmap, size_t index)
     return (bitmap[index / 8] >> index % 8 & 1) != 0;
 }
 
-static void mean_settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_values, float scale,
-                        float *difference)
+FOR_EACH_CPU static void mean_settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_values,
+                                     float scale, float *difference)
 {
     CHECK(rule->own != NULL && chunk_values % RULE_GRAIN == 0);
     if (edge_sum_settle(&rule->edges, difference)) {
@@ -220,7 +222,7 @@ static void mean_settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_v
     mean_cancel(rule);
 }
 
-static float mean_squared_distance(struct rule *rule, struct range range)
+FOR_EACH_CPU static float mean_squared_distance(struct rule *rule, struct range range)
 {
     const float *a = rule->scratch + range.first, *b = rule->own + range.first;
     double sums[16] = {0.0}, total = 0.0; /* side by side, for a processor that adds up many */

@@ -16,12 +16,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { VALUES_DEFAULT = 2373888, PATH_BYTES = 256, ROLE_BYTES = 400 };
+enum { VALUES_DEFAULT = 2373888, WARM_UP_ROUNDS = 2, PATH_BYTES = 256, ROLE_BYTES = 400 };
 #define SILENCE_NS (120 * NS_PER_S) /* of all children: something is stuck */
 
 struct child {
     uint64_t last_ns; /* end of its previous round, or its begin */
     bool is_formed, is_done;
+    uint32_t rounds;
     double start_mean, mean;
 };
 
@@ -30,8 +31,9 @@ struct bench {
     struct process_host *host;
     struct child *children;
     uint32_t spawned, formed, done;
-    double *spans; /* seconds of each round of each child */
-    size_t spans_count;
+    double *spans; /* seconds of each round of each child, from the end of one to the next's */
+    double *takes; /* of the round alone: from its snapshot until its result is applied */
+    size_t spans_count, takes_count;
     uint64_t begun_ns, ended_ns, heard_ns;
     uint64_t rounds_ok, rounds_aborted, bytes, rss_bytes;
     double error; /* the largest; NaN: not one group */
@@ -120,15 +122,21 @@ static void on_formed(struct bench *bench, struct child *child)
 
 static void on_round(struct bench *bench, struct child *child, const char *text)
 {
-    uint64_t now_ns = strtoull(text, NULL, 10);
+    size_t max = (size_t)bench->options.peers * bench->options.rounds;
+    char *end;
+    uint64_t now_ns = strtoull(text, &end, 10), took_ns = strtoull(end, NULL, 10);
 
     if (child->last_ns == 0) {
         if (bench->begun_ns == 0 || now_ns < bench->begun_ns) bench->begun_ns = now_ns;
-    } else if (bench->spans_count < (size_t)bench->options.peers * bench->options.rounds) {
+    } else if (bench->spans_count < max) {
         bench->spans[bench->spans_count++] = (double)(now_ns - child->last_ns) / 1e9;
         if (now_ns > bench->ended_ns) bench->ended_ns = now_ns;
     }
     child->last_ns = now_ns;
+    /* Memory and connections are new in the first of them. */
+    if (took_ns > 0 && child->rounds++ >= WARM_UP_ROUNDS && bench->takes_count < max) {
+        bench->takes[bench->takes_count++] = (double)took_ns / 1e9;
+    }
 }
 
 static void on_done(struct bench *bench, struct child *child, const char *text)
@@ -206,12 +214,12 @@ static int compare_spans(const void *a, const void *b)
 }
 
 /* The value below which `share` of the sorted spans lie (nearest rank). */
-static double span_at(const struct bench *bench, double share)
+static double span_at(const double *spans, size_t count, double share)
 {
-    size_t rank = (size_t)ceil(share * (double)bench->spans_count);
+    size_t rank = (size_t)ceil(share * (double)count);
 
-    if (bench->spans_count == 0) return (double)NAN;
-    return bench->spans[rank == 0 ? 0 : rank - 1];
+    if (count == 0) return (double)NAN;
+    return spans[rank == 0 ? 0 : rank - 1];
 }
 
 static struct json *result_of(struct bench *bench)
@@ -224,6 +232,7 @@ static struct json *result_of(struct bench *bench)
         end += bench->children[i].mean / peers;
     }
     qsort(bench->spans, bench->spans_count, sizeof *bench->spans, compare_spans);
+    qsort(bench->takes, bench->takes_count, sizeof *bench->takes, compare_spans);
     json_set_count(json, "peers", bench->options.peers);
     json_set_count(json, "group", bench->options.group);
     json_set_count(json, "values", bench->options.values);
@@ -231,8 +240,12 @@ static struct json *result_of(struct bench *bench)
     json_set_text(json, "exchange", bench->options.exchange);
     json_set_bool(json, "sealed", !bench->options.is_clear);
     json_set_real(json, "total_s", (double)(bench->ended_ns - bench->begun_ns) / 1e9);
-    json_set_real(json, "p50_s", span_at(bench, 0.5));
-    json_set_real(json, "p99_s", span_at(bench, 0.99));
+    json_set_real(json, "p50_s", span_at(bench->spans, bench->spans_count, 0.5));
+    json_set_real(json, "p99_s", span_at(bench->spans, bench->spans_count, 0.99));
+    if (bench->takes_count > 0) {
+        json_set_real(json, "round_p50_s", span_at(bench->takes, bench->takes_count, 0.5));
+        json_set_real(json, "round_p99_s", span_at(bench->takes, bench->takes_count, 0.99));
+    }
     json_set_count(json, "rounds_ok", bench->rounds_ok);
     json_set_count(json, "rounds_aborted", bench->rounds_aborted);
     json_set_real(json, "max_error", isnan(bench->error) ? fabs(end - start) : bench->error);
@@ -268,7 +281,8 @@ enum rc bench_averaging(const struct bench_averaging_options *options, struct js
     }
     bench.children = mem_array(options->peers, sizeof *bench.children);
     bench.spans = mem_array((size_t)options->peers * options->rounds, sizeof *bench.spans);
-    if (bench.children == NULL || bench.spans == NULL) {
+    bench.takes = mem_array((size_t)options->peers * options->rounds, sizeof *bench.takes);
+    if (bench.children == NULL || bench.spans == NULL || bench.takes == NULL) {
         bench.rc = fault_set(&bench.why, RC_NOMEM, "cannot measure averaging: out of memory");
     } else {
         bench_run(&bench);
@@ -283,5 +297,6 @@ enum rc bench_averaging(const struct bench_averaging_options *options, struct js
     }
     mem_free(bench.children);
     mem_free(bench.spans);
+    mem_free(bench.takes);
     return bench.rc;
 }

@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "peer/node.h"
@@ -30,7 +31,9 @@ struct held {
     uint64_t step;
     const char *go; /* path of the file that lets rounds begin */
     bool has_begun;
-    double start_mean, mean, error; /* written before `mixed` says so */
+    uint64_t taken_ns;              /* when the last snapshot began */
+    uint64_t *took_ns;              /* [rounds] from there until the difference was applied */
+    double start_mean, mean, error; /* all of these are written before `mixed` says so */
     atomic_uint mixed;              /* differences applied */
 };
 
@@ -81,6 +84,7 @@ static void held_destroy(struct learner *learner)
 
     schema_deinit(&held->schema);
     mem_free(held->plane);
+    mem_free(held->took_ns);
     mem_free(held);
 }
 
@@ -125,8 +129,16 @@ static bool is_held(const struct held *held, enum section section, size_t count)
 static enum rc held_export(struct learner *learner, enum section section, float *out, size_t count)
 {
     CHECK(is_held(held_of(learner), section, count));
+    if (section == SECTION_MIXED) held_of(learner)->taken_ns = uv_clock_ns();
     memcpy(out, held_of(learner)->plane, count * sizeof *out);
     return RC_OK;
+}
+
+FOR_EACH_CPU static void add(float *plane, const float *difference, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        plane[i] += difference[i];
+    }
 }
 
 static enum rc held_import(struct learner *learner, enum section section, const float *difference,
@@ -135,8 +147,9 @@ static enum rc held_import(struct learner *learner, enum section section, const 
     struct held *held = held_of(learner);
 
     CHECK(is_held(held, section, count));
-    for (size_t i = 0; i < count; i++) {
-        held->plane[i] += difference[i];
+    add(held->plane, difference, count);
+    if (atomic_load(&held->mixed) < held->options->rounds) {
+        held->took_ns[atomic_load(&held->mixed)] = uv_clock_ns() - held->taken_ns;
     }
     if (atomic_load(&held->mixed) + 1 == held->options->rounds) {
         held->mean = plane_mean(held);
@@ -200,7 +213,8 @@ static struct held *held_create(const struct bench_averaging_options *options, u
     atomic_init(&held->mixed, 0);
     schema_init(&held->schema);
     held->plane = mem_array(options->values, sizeof *held->plane); /* equal for all: one lineage */
-    if (held->plane != NULL &&
+    held->took_ns = mem_array(options->rounds, sizeof *held->took_ns);
+    if (held->plane != NULL && held->took_ns != NULL &&
         schema_add(&held->schema, "x", SECTION_PARAMETERS, &shape, 1) == RC_OK) {
         return held;
     }
@@ -277,7 +291,8 @@ static void watch(struct bench_peer *peer)
         printf("round %llu\n", (unsigned long long)now_ns);
     }
     while (peer->rounds < mixed && peer->rounds < options->rounds) {
-        printf("round %llu\n", (unsigned long long)now_ns);
+        printf("round %llu %llu\n", (unsigned long long)now_ns,
+               (unsigned long long)peer->held->took_ns[peer->rounds]);
         if (++peer->rounds < options->rounds) continue;
         node_report(peer->node, &report);
         tell_done(peer, &report);

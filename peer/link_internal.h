@@ -28,7 +28,7 @@ enum {
     LINK_BULKS_MAX = LINKS_MAX / 4,           /* bulk connections in all */
     LINK_BULKS_OF_ONE = 2,                    /* of a link: a new epoch's beside the last one's */
     LINK_SEALING_BYTES_MAX = 2 * 1024 * 1024, /* of one of them */
-    LINK_OPENING_MAX = 8,                     /* records; likewise */
+    LINK_OPENING_MAX = 16,                    /* records; likewise */
     LINK_HELD_BYTES_MAX = 64 * 1024 * 1024,   /* opening or waiting, of all; then one record each */
     LINK_CONTROL_BYTES_MAX = 256 * 1024       /* waiting; reaching it closes the link */
 };

@@ -37,6 +37,12 @@ struct seal_job {
     enum rc rc;
 };
 
+/* Not worth the way to a lane and back. */
+static bool is_quick(const struct sealer *sealer, size_t bytes)
+{
+    return bytes <= INLINE_BYTES_MAX || sealer_is_clear(sealer);
+}
+
 static struct seal_job *seal_job_create(struct links *links, struct bulk *bulk, size_t bytes)
 {
     struct seal_job *job = mem_alloc(sizeof *job);
@@ -212,7 +218,7 @@ bool bulk_send(struct links *links, struct bulk *bulk, const struct inner_header
     job->number = bulk->sent++;
     bulk->link->is_used = true;
     bulk->link->epoch_bytes += bytes;
-    if (bytes <= INLINE_BYTES_MAX && bulk->jobs_sealing == 0) {
+    if (is_quick(bulk->send, bytes) && bulk->jobs_sealing == 0) {
         run_seal(&job->job);
         bulk_sealed(links, bulk, job->frame);
         job->frame = NULL;
@@ -287,9 +293,11 @@ void bulk_waiting_clear(struct links *links, struct bulk *bulk)
 static void bulk_balance(struct links *links, struct bulk *bulk)
 {
     uint32_t max = links->held_bytes >= LINK_HELD_BYTES_MAX ? 1 : LINK_OPENING_MAX;
-    bool is_full = bulk->jobs_opening + bulk->waiting_count >= max;
+    uint32_t held = bulk->jobs_opening + bulk->waiting_count;
+    bool is_full = held >= max;
 
     if (is_full == bulk->is_paused) return;
+    if (bulk->is_paused && held > max / 2) return; /* not stop and go for each record */
     bulk->is_paused = is_full;
     links->options.env->ops->link_pause(links->options.env, bulk->number, is_full);
 }
@@ -415,6 +423,26 @@ static void open_done(struct job *base)
     worked(links);
 }
 
+/* What holds the frame that is being read, if the env lets it be kept. */
+static struct blob *frame_kept(struct links *links, const struct bulk *bulk)
+{
+    const struct env_ops *ops = links->options.env->ops;
+
+    if (ops->frame_keep == NULL) return NULL;
+    return ops->frame_keep(links->options.env, bulk->number);
+}
+
+/* The frame as a blob of its own. */
+static struct blob *frame_take(struct links *links, const struct bulk *bulk, const uint8_t *frame,
+                               size_t count)
+{
+    struct blob *blob = frame_kept(links, bulk);
+
+    if (blob == NULL) return blob_copy(frame, count);
+    CHECK(blob->bytes == frame && blob->count == count);
+    return blob;
+}
+
 void bulk_open_record(struct links *links, struct bulk *bulk, uint8_t *frame, size_t count)
 {
     const uint8_t *inner;
@@ -428,17 +456,20 @@ void bulk_open_record(struct links *links, struct bulk *bulk, uint8_t *frame, si
     }
     bulk->link->is_used = true;
     bulk->link->epoch_bytes += count;
-    if (count <= INLINE_BYTES_MAX && bulk->jobs_opening == 0) {
+    if (is_quick(bulk->receive, count) && bulk->jobs_opening == 0) {
+        struct blob *kept = count <= INLINE_BYTES_MAX ? NULL : frame_kept(links, bulk);
+
         rc = sealer_open(bulk->receive, bulk->received++, frame, count, &inner, &inner_count);
         if (rc != RC_OK) {
             bulk_refused(links, bulk, rc);
         } else {
-            bulk_opened_record(links, bulk, NULL, inner, inner_count);
+            bulk_opened_record(links, bulk, kept, inner, inner_count);
         }
+        blob_unref(kept);
         return;
     }
     job = seal_job_create(links, bulk, count);
-    if (job != NULL) job->frame = blob_copy(frame, count);
+    if (job != NULL) job->frame = frame_take(links, bulk, frame, count);
     if (job == NULL || job->frame == NULL) {
         mem_free(job);
         link_cut(links, bulk->link);

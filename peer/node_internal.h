@@ -26,14 +26,15 @@ enum {
     NODE_FORMS_MAX = 8,       /* proposals of one peer without a START, before it is a fault */
     NODE_DOUBLINGS_MAX = 9    /* of NODE_RETRY_NS: about nine minutes */
 };
-#define NODE_ALARM_NS     NS_PER_MS       /* between two wake-ups */
-#define NODE_PROGRESS_NS  NS_PER_S        /* how often neighbours hear how far we are */
-#define NODE_TRAIN_JOB_NS (5 * NS_PER_MS) /* aimed length of a training job */
-#define NODE_GRAPH_NS     NS_PER_S        /* between two looks at the graph of the topology */
-#define NODE_RESHARD_NS   (2 * NS_PER_S)  /* members must have been stable for so long */
-#define NODE_JUDGE_NS     (60 * NS_PER_S) /* certificates run out: are all still let in? */
-#define NODE_RETRY_NS     NS_PER_S        /* before a failed download is begun again */
-#define NODE_AVOID_NS     (5 * NS_PER_S)  /* others are asked before those it failed with */
+#define NODE_ALARM_NS     NS_PER_MS         /* between two wake-ups */
+#define NODE_PROGRESS_NS  NS_PER_S          /* how often neighbours hear how far we are */
+#define NODE_TRAIN_JOB_NS (5 * NS_PER_MS)   /* aimed length of a training job */
+#define NODE_GRAPH_NS     NS_PER_S          /* between two looks at the graph of the topology */
+#define NODE_KEEP_NS      (250 * NS_PER_MS) /* between two good copies: rounds may be quicker */
+#define NODE_RESHARD_NS   (2 * NS_PER_S)    /* members must have been stable for so long */
+#define NODE_JUDGE_NS     (60 * NS_PER_S)   /* certificates run out: are all still let in? */
+#define NODE_RETRY_NS     NS_PER_S          /* before a failed download is begun again */
+#define NODE_AVOID_NS     (5 * NS_PER_S)    /* others are asked before those it failed with */
 
 /* A peer with an open link. */
 struct neighbour {
@@ -215,6 +216,7 @@ struct node {
     float *spare;              /* of the same size, or NULL */
     struct snapshot *snapshot; /* NULL: the learner's memory is the host's */
     bool has_kept, wants_keep, wants_rollback;
+    uint64_t kept_ns;
     uint32_t rollbacks;
     uint64_t members_epoch, members_changed_ns;
     struct node_graph graph;

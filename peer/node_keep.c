@@ -3,10 +3,9 @@
  * is no longer a number. The run functions are the training lane's, the others the loop's.
  */
 #include "peer/node_internal.h"
+#include "peer/plane.h"
 
 #include "averaging/codec.h"
-
-#include <math.h>
 
 /* ---- in the lane ---- */
 
@@ -36,22 +35,6 @@ void node_rollback_run(struct border_job *job)
     mem_free(zero);
 }
 
-/* How far a round and the steps around it move the model. */
-static double norm_between(const float *a, const float *b, size_t count)
-{
-    double squares[8] = {0}, sum = 0; /* side by side, for the sake of vector units */
-
-    for (size_t i = 0; i < count; i++) {
-        double apart = (double)a[i] - (double)b[i];
-
-        squares[i % ARRAY_COUNT(squares)] += apart * apart;
-    }
-    for (size_t i = 0; i < ARRAY_COUNT(squares); i++) {
-        sum += squares[i];
-    }
-    return sqrt(sum);
-}
-
 void node_keep_run(struct border_job *job)
 {
     struct node *node = job->node;
@@ -76,7 +59,7 @@ void node_keep_run(struct border_job *job)
         job->rc = RC_NONFINITE;
     }
     if (job->rc == RC_OK && node->has_kept) {
-        job->moved = norm_between(job->to, node->kept, node->values);
+        job->moved = plane_distance(job->to, node->kept, node->values);
     }
 }
 
@@ -101,6 +84,7 @@ void node_kept(struct node *node, struct border_job *job)
         node->kept = job->to;
         node->moved = job->moved;
         node->has_kept = true;
+        node->kept_ns = node_now(node);
         node->rollbacks = 0;
     } else {
         mem_free(job->to);

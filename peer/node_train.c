@@ -492,8 +492,11 @@ static bool border_read(struct node *node, uint64_t now_ns)
     if (node->round != NULL && round_wants_snapshot(node->round)) {
         (void)border_job(node, BORDER_SNAPSHOT, node->values);
         node->border.to = round_snapshot_buffer(node->round);
-        border_submit(node);
-        return true;
+        if (node->border.to != NULL) {
+            border_submit(node);
+            return true;
+        }
+        round_on_snapshot(node->round, RC_NOMEM);
     }
     if (node_donation_is_due(node)) {
         node_donation_begin(node);
@@ -504,7 +507,7 @@ static bool border_read(struct node *node, uint64_t now_ns)
         border_simple(node, BORDER_SKETCH);
         return true;
     }
-    if (node->wants_keep) {
+    if (node->wants_keep && (!node->has_kept || now_ns >= node->kept_ns + NODE_KEEP_NS)) {
         border_simple(node, BORDER_KEEP);
         return true;
     }

@@ -211,7 +211,7 @@ static bool feed(struct circuit *circuit)
         framer_fill(&circuit->framer, segment->count);
         circuit->read += segment->count;
     } else {
-        struct blob *rest = blob_copy(segment->bytes + count, segment->count - count);
+        struct blob *rest = blob_slice(segment, count, segment->count - count);
 
         if (rest == NULL || frame_queue_push_first(&circuit->inbox, rest) != RC_OK) {
             blob_unref(rest);

@@ -226,6 +226,19 @@ static void env_link_bytes(struct env *env, uint64_t link, uint64_t *sent, uint6
     *received = circuit == NULL ? 0 : circuit->received;
 }
 
+static struct blob *env_frame_keep(struct env *env, uint64_t link)
+{
+    const struct circuit *circuit;
+
+    if (link < NUMBER_FIRST) {
+        const struct env_ops *below = base_of(env)->ops;
+
+        return below->frame_keep == NULL ? NULL : below->frame_keep(base_of(env), link);
+    }
+    circuit = by_number(of(env), link);
+    return circuit == NULL ? NULL : framer_keep(&circuit->framer);
+}
+
 static void env_wake_at(struct env *env, uint64_t at_ns)
 {
     base_of(env)->ops->wake_at(base_of(env), at_ns);
@@ -272,6 +285,7 @@ static const struct env_ops ops = {
     .link_pause = env_pause,
     .link_set_bulk = env_set_bulk,
     .link_bytes = env_link_bytes,
+    .frame_keep = env_frame_keep,
     .wake_at = env_wake_at,
     .submit = env_submit,
     .store_put = env_store_put,
@@ -280,7 +294,7 @@ static const struct env_ops ops = {
     .stop = env_stop,
 };
 
-_Static_assert(sizeof ops == 18 * sizeof(void *),
+_Static_assert(sizeof ops == 19 * sizeof(void *),
                "a new operation of env has to be passed on here");
 
 /* ---- life ---- */

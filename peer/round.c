@@ -36,6 +36,7 @@ float *round_snapshot_buffer(struct round *round)
     CHECK(round_wants_snapshot(round));
     round->phase = PHASE_SNAPSHOT;
     round->snapshot_generation = round->generation;
+    if (round->plane->references > 1 && !round_plane_renew(round)) return NULL;
     return round->snapshot;
 }
 
@@ -69,6 +70,22 @@ void round_on_snapshot(struct round *round, enum rc rc)
 
 /* ---- 3, 4: what the neighbours are told, encoded ---- */
 
+/* What is sent is the snapshot itself, a slice a chunk. False: no memory. */
+static bool offer_snapshot(struct round *round)
+{
+    for (uint32_t chunk = 0; chunk < round->chunks; chunk++) {
+        struct range range = round_chunk_range(round, chunk);
+
+        CHECK(round->offer[chunk] == NULL);
+        round->offer[chunk] =
+            blob_slice(round->plane, range.first * sizeof(float), range.count * sizeof(float));
+        if (round->offer[chunk] != NULL) continue;
+        round_blobs_clear(round->offer, round->chunks);
+        return false;
+    }
+    return true;
+}
+
 static void encode_done(struct round *round, struct round_job *job)
 {
     struct round_job *held;
@@ -83,6 +100,10 @@ static void encode_done(struct round *round, struct round_job *job)
     if (job->rc != RC_OK) {
         round_blobs_clear(round->offer, round->chunks);
         snapshot_failed(round, job->rc);
+        return;
+    }
+    if (round_offers_snapshot(round) && !offer_snapshot(round)) {
+        snapshot_failed(round, RC_NOMEM);
         return;
     }
     round->phase = PHASE_RUNNING;
@@ -275,7 +296,8 @@ static void keep_offers(struct round *round)
     for (uint32_t i = 0; i < round->chunks; i++) {
         struct blob *blob = round->offer[i];
 
-        if (blob != NULL && blob->references == 1 && round->spare[i] == NULL) {
+        if (blob != NULL && blob->whole == NULL && blob->references == 1 &&
+            round->spare[i] == NULL) {
             round->spare[i] = blob;
             round->offer[i] = NULL;
         }

@@ -86,6 +86,7 @@ uint64_t round_next_ns(const struct round *round);
  *  round_snapshot_buffer(), or takes and seals options.snapshot, in a job of the training lane,
  * then calls round_on_snapshot(). */
 bool round_wants_snapshot(const struct round *round);
+/** NULL: no memory; then round_on_snapshot() with RC_NOMEM follows all the same. */
 float *round_snapshot_buffer(struct round *round);
 void round_on_snapshot(struct round *round, enum rc rc);
 

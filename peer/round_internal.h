@@ -104,9 +104,11 @@ struct round {
     bool has_stream;              /* something was queued in this round */
     uint16_t stream;              /* of it, to take it back on an abort */
     uint64_t begun_ns;
-    float *snapshot;       /* [values] exact, at the border */
-    float *own;            /* [values] what we told the others; == snapshot for lossless codecs */
-    float *difference;     /* [values] */
+    struct blob *plane; /* what holds the snapshot, and is sent as it stands by a codec that loses
+                           nothing; who still sends of an old one keeps it */
+    float *snapshot;    /* [values] exact, at the border */
+    float *own;         /* [values] what we told the others; == snapshot for lossless codecs */
+    float *difference;  /* [values] */
     struct robust *robust; /* of the exchange lane */
     float *scratch;        /* [CHUNK_VALUES] of the exchange lane */
     struct blob **offer;   /* [chunks] encoded snapshot while RUNNING */
@@ -148,6 +150,10 @@ void round_edge_prepare(struct round *round);
 void round_job_run(struct job *job);
 
 /* round_life.c */
+/** Is the snapshot sent as it stands, without being encoded into other memory? */
+bool round_offers_snapshot(const struct round *round);
+/** Another plane for the next snapshot: somebody still sends of this one. False: no memory. */
+bool round_plane_renew(struct round *round);
 uint64_t round_now(const struct round *round);
 struct range round_chunk_range(const struct round *round, uint32_t chunk);
 void round_blobs_clear(struct blob **blobs, uint32_t count);

@@ -3,6 +3,7 @@
  * them and goes on from what they did. They touch the buffers that the round's phase gives them,
  * and nothing that the loop looks at meanwhile.
  */
+#include "peer/plane.h"
 #include "peer/round_internal.h"
 
 #include "base/check.h"
@@ -28,9 +29,26 @@ static enum rc encode_here(struct round *round, uint32_t chunk, struct blob *blo
 {
     struct range range = round_chunk_range(round, chunk);
 
+    if (!floats_are_finite(round->snapshot + range.first, range.count)) return RC_NONFINITE;
     round->codec->encode(round->snapshot + range.first, range.count, blob->bytes);
     if (round->codec->is_lossless) return RC_OK;
     return round->codec->decode(blob->bytes, blob->count, round->own + range.first, range.count);
+}
+
+/* With its own memory, that of the last round if there is any. */
+static enum rc encode_chunk(struct round *round, uint32_t chunk)
+{
+    struct blob *blob = round->spare[chunk];
+
+    round->spare[chunk] = NULL; /* chunks keep their sizes */
+    if (blob == NULL) {
+        blob = blob_create(round->codec->encoded_bytes(round_chunk_range(round, chunk).count));
+    }
+    if (blob == NULL) return RC_NOMEM;
+    CHECK(round->offer[chunk] == NULL);
+    round->offer[chunk] = blob;
+    return round->options.snapshot != NULL ? encoded_there(round, chunk, blob)
+                                           : encode_here(round, chunk, blob);
 }
 
 static void run_encode(struct round *round, struct round_job *job)
@@ -40,25 +58,15 @@ static void run_encode(struct round *round, struct round_job *job)
 
     if (job->replaced != round->forgotten) round->options.strategy->rule->forget(round->rule);
     round_edge_prepare(round);
-    if (snapshot != NULL) {
-        job->rc = snapshot->ops->fetch(snapshot);
-    } else {
-        job->rc = floats_are_finite(round->snapshot, round->options.values) ? RC_OK : RC_NONFINITE;
-    }
+    if (snapshot != NULL) job->rc = snapshot->ops->fetch(snapshot);
     for (uint32_t chunk = 0; chunk < round->chunks && job->rc == RC_OK; chunk++) {
         struct range range = round_chunk_range(round, chunk);
-        struct blob *blob = round->spare[chunk];
 
-        round->spare[chunk] = NULL; /* chunks keep their sizes */
-        if (blob == NULL) blob = blob_create(round->codec->encoded_bytes(range.count));
-        if (blob == NULL) {
-            job->rc = RC_NOMEM;
-            break;
+        if (!round_offers_snapshot(round)) {
+            job->rc = encode_chunk(round, chunk);
+        } else if (!floats_are_finite(round->snapshot + range.first, range.count)) {
+            job->rc = RC_NONFINITE;
         }
-        job->rc =
-            snapshot != NULL ? encoded_there(round, chunk, blob) : encode_here(round, chunk, blob);
-        CHECK(round->offer[chunk] == NULL);
-        round->offer[chunk] = blob;
         crash_point(CRASH_ROUND_CHUNK_ENCODED);
     }
     audit_told(round->options.audit, round->own);
@@ -149,26 +157,6 @@ static enum rc put_difference(struct round *round)
     return snapshot->ops->put(snapshot, round->difference, round->options.values);
 }
 
-/* In several sums side by side, which a processor can add up at once. */
-static double squared_norm(const float *values, size_t count)
-{
-    double sums[16] = {0.0}, total = 0.0;
-    size_t whole = count - count % ARRAY_COUNT(sums);
-
-    for (size_t i = 0; i < whole; i += ARRAY_COUNT(sums)) {
-        for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
-            sums[j] += (double)values[i + j] * (double)values[i + j];
-        }
-    }
-    for (size_t i = whole; i < count; i++) {
-        sums[0] += (double)values[i] * (double)values[i];
-    }
-    for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
-        total += sums[j];
-    }
-    return total;
-}
-
 /* For whoever joins: without memory for it they get another plane. */
 static void copy_agreed(struct round *round, struct round_job *job)
 {
@@ -197,7 +185,7 @@ static void run_settle(struct round *round, struct round_job *job)
     } else {
         rule->settle(round->rule, job->bytes, CHUNK_VALUES, job->scale, job->to);
     }
-    job->squared = squared_norm(job->to, round->options.parameters);
+    job->squared = plane_squared_norm(job->to, round->options.parameters);
     audit_settled(round->options.audit,
                   &(struct audit_round){.key = round->ops->is_group ? NULL : &job->key,
                                         .number = job->number,

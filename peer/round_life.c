@@ -25,6 +25,25 @@ struct range round_chunk_range(const struct round *round, uint32_t chunk)
 
 /* ---- life ---- */
 
+/* float32 travels as little-endian words. */
+bool round_offers_snapshot(const struct round *round)
+{
+    return round->codec->format == CODEC_F32 && round->options.snapshot == NULL &&
+           __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+}
+
+bool round_plane_renew(struct round *round)
+{
+    struct blob *plane = blob_aligned(round->options.values * sizeof(float));
+
+    if (plane == NULL) return false;
+    blob_unref(round->plane);
+    round->plane = plane;
+    round->snapshot = (float *)(void *)plane->bytes;
+    if (round->codec->is_lossless) round->own = round->snapshot;
+    return true;
+}
+
 static bool round_allocate(struct round *round)
 {
     size_t bytes = round->options.values * sizeof(float);
@@ -44,8 +63,8 @@ static bool round_allocate(struct round *round)
     memcpy(options.codec, strategy->codec->name, strlen(strategy->codec->name) + 1);
     round->exchange = round->ops->create(&options);
     round->rule = strategy->rule->create(round->options.values, &strategy->rule_settings);
-    round->snapshot = mem_aligned(bytes);
-    round->own = strategy->codec->is_lossless ? round->snapshot : mem_aligned(bytes);
+    (void)round_plane_renew(round);
+    if (!strategy->codec->is_lossless) round->own = mem_aligned(bytes);
     round->difference = mem_aligned(bytes);
     round->robust = robust_create(round->chunks, strategy->clips);
     round->scratch = mem_aligned(CHUNK_VALUES * sizeof(float));
@@ -131,7 +150,7 @@ void round_destroy(struct round *round)
     if (round->exchange != NULL) round->ops->destroy(round->exchange);
     if (round->rule != NULL) round->options.strategy->rule->destroy(round->rule);
     if (round->own != round->snapshot) mem_free(round->own);
-    mem_free(round->snapshot);
+    blob_unref(round->plane);
     mem_free(round->difference);
     mem_free(round->agreed);
     robust_destroy(round->robust);

@@ -12,7 +12,6 @@
 #include "base/mem.h"
 
 #include <sodium.h>
-#include <stdbool.h>
 
 enum { NONCE_BYTES = 12, CONTEXT_MAX = 160 };
 
@@ -108,6 +107,11 @@ void sealer_set(struct sealer *sealer, uint32_t suite, const uint8_t root[SEALER
     }
     sealer->suite = suite;
     sealer->epoch = epoch;
+}
+
+bool sealer_is_clear(const struct sealer *sealer)
+{
+    return sealer->suite == SUITE_CLEAR;
 }
 
 uint8_t sealer_epoch(const struct sealer *sealer)

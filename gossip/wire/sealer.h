@@ -12,6 +12,7 @@
 #include "gossip/wire/aes_gcm.h"
 #include "gossip/wire/limits.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,6 +33,8 @@ void sealer_set(struct sealer *sealer, uint32_t suite, const uint8_t root[SEALER
                 uint8_t epoch);
 /** Forget the key; sealer_set() may follow. */
 void sealer_wipe(struct sealer *sealer);
+/** Does it leave bytes as they are? */
+bool sealer_is_clear(const struct sealer *sealer);
 uint8_t sealer_epoch(const struct sealer *sealer);
 
 /** Record `number`, its inner part given in two pieces, into `out` of record bytes

@@ -2,16 +2,8 @@
 #ifndef GRAPEVINE_KERNELS_CPU_INTERNAL_H
 #define GRAPEVINE_KERNELS_CPU_INTERNAL_H
 
+#include "base/cpu.h"
 #include "kernels/cpu/cpu_backend.h"
-
-/* Build a loop for several instruction sets and choose at load time. Every variant gives the same
- * bits: -std=c11 forbids contraction and the loops have no reductions the compiler may reorder.
- * Not under TSan, whose runtime is not up yet when the choice is made. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_THREAD__)
-#define FOR_EACH_CPU __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define FOR_EACH_CPU
-#endif
 
 struct onednn;
 

@@ -83,6 +83,9 @@ struct env_ops {
     /** `link` carries bulk, not conversation: large buffers, a congestion control that bears loss
      *  where the system has one, and under a rate limit what the other links leave over. */
     void (*link_set_bulk)(struct env *env, uint64_t link);
+    /** Inside on_frame of `link`: a reference to what holds the frame and nothing else, to be kept
+     *  and changed instead of a copy. NULL: there is none. The operation may be NULL, too. */
+    struct blob *(*frame_keep)(struct env *env, uint64_t link);
     /** Bytes on the wire since the start, framing included. */
     void (*link_bytes)(struct env *env, uint64_t link, uint64_t *sent, uint64_t *received);
     /** One wake-up at `at_ns` (or as soon as possible); a new call replaces the old. */

@@ -1,6 +1,7 @@
 /*
- * framer: one growing buffer. Frames are handed out where they lie; what is left of the last read
- * is moved to the front before the next one, which costs at most one partial frame of copying.
+ * framer: small frames lie in one buffer and are handed out there; what is left of the last read is
+ * moved to its front before the next one. A frame larger than the buffer is read into memory of its
+ * own, which whoever gets it may keep, so that bulk is never copied here but for its first bytes.
  */
 #include "peer/env/framer.h"
 
@@ -20,47 +21,87 @@ void framer_init(struct framer *framer, size_t frame_max)
 void framer_deinit(struct framer *framer)
 {
     mem_free(framer->buffer);
+    blob_unref(framer->big);
+    blob_unref(framer->out);
     memset(framer, 0, sizeof *framer);
 }
 
-/* How much buffer the frame in front needs; only a header that was found good makes it grow. */
-static size_t capacity_wanted(const struct framer *framer)
+static size_t in_buffer(const struct framer *framer)
 {
-    size_t frame;
+    CHECK(framer->begin <= framer->end);
+    return framer->end - framer->begin;
+}
 
-    if (framer_held(framer) < PREFIX_BYTES) return FRAMER_BYTES_SMALL;
-    if (frame_bytes(framer->buffer + framer->begin, framer->frame_max, &frame) != RC_OK) {
-        return FRAMER_BYTES_SMALL;
+/* The frame in front gets memory of its own if it is large; only a header that was found good makes
+ * it so. */
+static enum rc big_begin(struct framer *framer)
+{
+    size_t frame, held = in_buffer(framer);
+
+    if (framer->big != NULL || held < PREFIX_BYTES) return RC_OK;
+    if (frame_bytes(framer->buffer + framer->begin, framer->frame_max, &frame) != RC_OK ||
+        frame <= FRAMER_BYTES_SMALL) {
+        return RC_OK;
     }
-    return frame <= FRAMER_BYTES_SMALL ? FRAMER_BYTES_SMALL : frame + FRAMER_BYTES_READ;
+    framer->big = blob_create(frame);
+    if (framer->big == NULL) return RC_NOMEM;
+    memcpy(framer->big->bytes, framer->buffer + framer->begin, held);
+    framer->filled = held;
+    framer->begin = framer->end = 0;
+    return RC_OK;
+}
+
+static void out_drop(struct framer *framer)
+{
+    blob_unref(framer->out);
+    framer->out = NULL;
 }
 
 enum rc framer_room(struct framer *framer, uint8_t **room, size_t *room_bytes)
 {
-    size_t wanted = capacity_wanted(framer);
+    enum rc rc = big_begin(framer);
 
+    out_drop(framer);
+    if (rc != RC_OK) return rc;
+    if (framer->big != NULL) {
+        *room = framer->big->bytes + framer->filled;
+        *room_bytes = framer->big->count - framer->filled;
+        return RC_OK;
+    }
+    if (framer->buffer == NULL) framer->buffer = mem_raw(FRAMER_BYTES_SMALL);
+    if (framer->buffer == NULL) return RC_NOMEM;
     if (framer->begin > 0) {
-        memmove(framer->buffer, framer->buffer + framer->begin, framer_held(framer));
+        memmove(framer->buffer, framer->buffer + framer->begin, in_buffer(framer));
         framer->end -= framer->begin;
         framer->begin = 0;
     }
-    if (framer->capacity < wanted) {
-        uint8_t *larger = mem_resize(framer->buffer, wanted);
-
-        if (larger == NULL) return RC_NOMEM;
-        framer->buffer = larger;
-        framer->capacity = wanted;
-    }
-    CHECK(framer->end < framer->capacity);
+    CHECK(framer->end < FRAMER_BYTES_SMALL);
     *room = framer->buffer + framer->end;
-    *room_bytes = framer->capacity - framer->end;
+    *room_bytes = FRAMER_BYTES_SMALL - framer->end;
+    /* Another large one comes, as likely as not: little of it shall lie here. */
+    if (framer->was_big && framer->end < FRAMER_BYTES_AHEAD) *room_bytes = FRAMER_BYTES_AHEAD;
     return RC_OK;
 }
 
 void framer_fill(struct framer *framer, size_t count)
 {
-    CHECK(count <= framer->capacity - framer->end);
-    framer->end += count;
+    if (framer->big != NULL) {
+        CHECK(count <= framer->big->count - framer->filled);
+        framer->filled += count;
+    } else {
+        CHECK(count <= FRAMER_BYTES_SMALL - framer->end);
+        framer->end += count;
+    }
+}
+
+static void big_next(struct framer *framer, uint8_t **frame, size_t *count)
+{
+    if (framer->filled < framer->big->count) return;
+    framer->out = framer->big;
+    framer->big = NULL;
+    framer->was_big = true;
+    *frame = framer->out->bytes;
+    *count = framer->out->count;
 }
 
 enum rc framer_next(struct framer *framer, uint8_t **frame, size_t *count)
@@ -71,34 +112,39 @@ enum rc framer_next(struct framer *framer, uint8_t **frame, size_t *count)
 
     *frame = NULL;
     *count = 0;
-    if (framer_held(framer) < PREFIX_BYTES) return RC_OK;
+    out_drop(framer);
+    if (framer->big != NULL) {
+        big_next(framer, frame, count);
+        return RC_OK;
+    }
+    if (in_buffer(framer) < PREFIX_BYTES) return RC_OK;
     head = framer->buffer + framer->begin;
     rc = frame_bytes(head, framer->frame_max, &bytes);
     if (rc != RC_OK) return rc;
     CHECK(bytes >= PREFIX_BYTES && bytes <= framer->frame_max);
-    if (bytes > FRAMER_BYTES_SMALL) framer->was_big = true;
-    if (framer_held(framer) < bytes) return RC_OK;
+    if (in_buffer(framer) < bytes) return RC_OK;
     framer->begin += bytes;
+    framer->was_big = false;
     *frame = head;
     *count = bytes;
     return RC_OK;
 }
 
-size_t framer_held(const struct framer *framer)
+struct blob *framer_keep(const struct framer *framer)
 {
-    CHECK(framer->begin <= framer->end);
-    return framer->end - framer->begin;
+    return framer->out == NULL ? NULL : blob_ref(framer->out);
 }
 
-bool framer_trim(struct framer *framer)
+size_t framer_held(const struct framer *framer)
 {
-    if (framer->capacity <= FRAMER_BYTES_SMALL) return false;
-    if (!framer->was_big && framer_held(framer) == 0) {
-        mem_free(framer->buffer);
-        framer->buffer = NULL;
-        framer->capacity = framer->begin = framer->end = 0;
-        return false;
-    }
-    framer->was_big = false;
-    return true;
+    return in_buffer(framer) + (framer->big != NULL ? framer->filled : 0);
+}
+
+size_t framer_capacity(const struct framer *framer)
+{
+    size_t bytes = framer->buffer != NULL ? FRAMER_BYTES_SMALL : 0;
+
+    if (framer->big != NULL) bytes += framer->big->count;
+    if (framer->out != NULL) bytes += framer->out->count;
+    return bytes;
 }

@@ -6,6 +6,7 @@
 #ifndef GRAPEVINE_PEER_ENV_FRAMER_H
 #define GRAPEVINE_PEER_ENV_FRAMER_H
 
+#include "base/blob.h"
 #include "base/rc.h"
 
 #include <stdbool.h>
@@ -13,16 +14,18 @@
 #include <stdint.h>
 
 enum {
-    FRAMER_BYTES_SMALL = 16 * 1024, /* the buffer of a link that only talks */
-    FRAMER_BYTES_READ = 64 * 1024   /* what is read beyond a frame too large for that buffer */
+    FRAMER_BYTES_SMALL = 16 * 1024, /* the buffer; a larger frame gets memory of its own */
+    FRAMER_BYTES_AHEAD = 1024       /* what is read at once behind such a frame */
 };
 
 struct framer {
-    uint8_t *buffer;
-    size_t capacity;
+    uint8_t *buffer;   /* [FRAMER_BYTES_SMALL] once something came */
     size_t begin, end; /* bytes not yet handed out */
+    struct blob *big;  /* a large frame, of which `filled` bytes are there; then begin == end */
+    size_t filled;
+    struct blob *out; /* a large frame, handed out, until the next call */
     size_t frame_max;
-    bool was_big; /* a frame larger than the small buffer came since the last trim */
+    bool was_big; /* the last frame was a large one */
 };
 
 /** Allocates nothing yet. */
@@ -35,10 +38,11 @@ void framer_fill(struct framer *framer, size_t count);
 /** The next whole frame, which may be changed in place, or NULL when more bytes are needed.
  *  RC_FORMAT and RC_LIMIT (see frame_bytes()): the stream is unusable from here on. */
 MUST_USE enum rc framer_next(struct framer *framer, uint8_t **frame, size_t *count);
+/** A reference to what holds the frame handed out last, and it alone; NULL: it has to be copied. */
+struct blob *framer_keep(const struct framer *framer);
 /** Bytes held that are not yet a whole frame handed out. */
 size_t framer_held(const struct framer *framer);
-/** Call every few seconds: gives a big buffer back if no big frame came since the last call. True
- *  while a big buffer remains. */
-bool framer_trim(struct framer *framer);
+/** Memory held. */
+size_t framer_capacity(const struct framer *framer);
 
 #endif

@@ -148,6 +148,7 @@ static const struct env_ops uv_env_ops = {
     .link_pause = uv_env_pause,
     .link_set_bulk = uv_env_set_bulk,
     .link_bytes = uv_env_link_bytes,
+    .frame_keep = uv_env_frame_keep,
     .wake_at = env_wake_at,
     .submit = uv_env_submit,
     .store_put = uv_env_store_put,

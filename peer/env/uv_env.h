@@ -24,7 +24,6 @@ enum {
     ACCEPT_PAUSE_MS = 100,             /* with every link taken */
     LINK_DIAL_MS = 5000,
     LINK_LINGER_MS = 500, /* to flush after a hang-up */
-    LINK_TRIM_MS = 5000,  /* how often big read buffers are looked at */
     LINGERING_MAX = 64,
     WATCHES_MAX = 8,
     SIGNALS_WATCHED = 3,
@@ -56,8 +55,7 @@ struct tcp_link {
     uint64_t number; /* rises; the low bits are the slot */
     enum tcp_state state;
     uv_tcp_t tcp;
-    uv_timer_t
-        timer; /* next attempt and dial deadline, then buffer trimming, then linger deadline */
+    uv_timer_t timer; /* next attempt and dial deadline, then linger deadline */
     uv_shutdown_t shutdown;
     struct tcp_dial *dial;  /* NULL: accepted */
     uint64_t dial_until_ms; /* of the loop's clock */
@@ -173,6 +171,7 @@ void uv_env_hangup(struct env *env, uint64_t link);
 void uv_env_set_frame_max(struct env *env, uint64_t link, size_t frame_max);
 void uv_env_pause(struct env *env, uint64_t link, bool is_paused);
 void uv_env_set_bulk(struct env *env, uint64_t link);
+struct blob *uv_env_frame_keep(struct env *env, uint64_t link);
 void uv_env_link_bytes(struct env *env, uint64_t link, uint64_t *sent, uint64_t *received);
 
 /* uv_rate.c */

@@ -151,13 +151,6 @@ void tcp_link_fail_status(struct tcp_link *link, int status)
 
 /* ---- reading ---- */
 
-static void on_trim(uv_timer_t *timer)
-{
-    struct tcp_link *link = timer->data;
-
-    if (link->state == TCP_OPEN && !framer_trim(&link->framer)) (void)uv_timer_stop(timer);
-}
-
 /* Hand out whole frames until the node pauses, hangs up, or the bytes run out. */
 static void link_deliver(struct tcp_link *link)
 {
@@ -176,10 +169,6 @@ static void link_deliver(struct tcp_link *link)
         }
         if (frame == NULL) break;
         env->events.on_frame(env->events.context, link->number, frame, count);
-    }
-    if (link->state == TCP_OPEN && link->framer.capacity > FRAMER_BYTES_SMALL &&
-        !uv_is_active((uv_handle_t *)&link->timer)) {
-        CHECK(uv_timer_start(&link->timer, on_trim, LINK_TRIM_MS, LINK_TRIM_MS) == 0);
     }
 }
 
@@ -467,6 +456,13 @@ void uv_env_set_bulk(struct env *base, uint64_t number)
     if (link->is_dirty) TAILQ_INSERT_TAIL(&link->env->dirty[1], link, dirty);
     link->is_bulk = true;
     if (link->state == TCP_OPEN) tcp_options_set(link);
+}
+
+struct blob *uv_env_frame_keep(struct env *base, uint64_t number)
+{
+    const struct tcp_link *link = tcp_link_find(uv_env_of(base), number);
+
+    return link == NULL ? NULL : framer_keep(&link->framer);
 }
 
 void uv_env_link_bytes(struct env *base, uint64_t number, uint64_t *sent, uint64_t *received)

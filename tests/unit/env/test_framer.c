@@ -70,7 +70,7 @@ static void any_cutting_of_the_stream_gives_the_same_frames(void **state)
                 memset(frame, 0xff, count); /* the reader may write there */
                 next++;
             }
-            check_seed(seed, framer.capacity <= FRAME_MAX + FRAMER_BYTES_READ);
+            check_seed(seed, framer_capacity(&framer) <= FRAME_MAX + FRAMER_BYTES_SMALL);
         }
         check_seed(seed, next == frames);
         assert_int_equal(framer_held(&framer), 0);
@@ -118,42 +118,61 @@ static void claims_alone_cost_no_memory(void **state)
     (void)feed(&framer, claim, sizeof claim, sizeof claim);
     assert_int_equal(framer_next(&framer, &frame, &count), RC_LIMIT);
     assert_int_equal(framer_room(&framer, &room, &count), RC_OK);
-    assert_int_equal(framer.capacity, FRAMER_BYTES_SMALL);
+    assert_int_equal(framer_capacity(&framer), FRAMER_BYTES_SMALL);
     framer_deinit(&framer);
 }
 
-static void a_big_buffer_is_given_back_when_no_big_frame_comes(void **state)
+static void a_large_frame_may_be_kept_and_is_gone_otherwise(void **state)
 {
-    /* The second trim without a big frame in between frees it; held bytes forbid that. */
+    /* It has memory of its own, which goes with the next call, unless somebody holds it. */
     uint8_t *bytes = malloc(FRAME_MAX);
     struct framer framer;
-    uint8_t *frame = NULL;
-    size_t count, total, at = 0;
+    struct blob *kept = NULL;
 
     (void)state;
     assert_non_null(bytes);
     framer_init(&framer, FRAME_MAX);
-    assert_false(framer_trim(&framer));
-    total = put_record(bytes, 100000, 1);
-    while (frame == NULL) {
-        at += feed(&framer, bytes + at, total - at, FRAME_MAX);
+    for (int turn = 0; turn < 2; turn++) {
+        size_t total = put_record(bytes, 100000, (uint8_t)turn), at = 0, count = 0;
+        uint8_t *frame = NULL;
+
+        if (turn == 0) assert_null(framer_keep(&framer));
+        while (frame == NULL) {
+            at += feed(&framer, bytes + at, total - at, FRAME_MAX);
+            assert_int_equal(framer_next(&framer, &frame, &count), RC_OK);
+        }
+        if (turn == 0) kept = framer_keep(&framer);
+        assert_memory_equal(frame, bytes, total);
+    }
+    assert_true(framer_capacity(&framer) > 100000);
+    for (size_t at = 0, count = 0; at < 2; at++) {
+        uint8_t *frame;
+
         assert_int_equal(framer_next(&framer, &frame, &count), RC_OK);
+        assert_null(frame);
     }
-    assert_true(framer_trim(&framer));
-    (void)feed(&framer, bytes, 4, 4);
-    assert_true(framer_trim(&framer));
-    assert_true(framer.capacity > FRAMER_BYTES_SMALL);
-    (void)feed(&framer, bytes + 4, total - 4, total);
-    while (framer_next(&framer, &frame, &count) == RC_OK && frame == NULL) {
-        at = framer_held(&framer);
-        (void)feed(&framer, bytes + at, total - at, FRAME_MAX);
-    }
-    assert_true(framer_trim(&framer));
-    assert_false(framer_trim(&framer));
-    assert_null(framer.buffer);
-    assert_int_equal(mem_blocks(), 0);
+    assert_int_equal(framer_capacity(&framer), FRAMER_BYTES_SMALL);
+    assert_int_equal(kept->count, secure_record_bytes(100000));
+    assert_int_equal(kept->bytes[kept->count - 1], 0); /* of the first turn */
+    blob_unref(kept);
     framer_deinit(&framer);
+    assert_int_equal(mem_blocks(), 0);
     free(bytes);
+}
+
+static void a_small_frame_cannot_be_kept(void **state)
+{
+    uint8_t bytes[600], *frame = NULL;
+    size_t total = put_record(bytes, 500, 1), count;
+    struct framer framer;
+
+    (void)state;
+    framer_init(&framer, FRAME_MAX);
+    assert_int_equal(feed(&framer, bytes, total, total), total);
+    assert_int_equal(framer_next(&framer, &frame, &count), RC_OK);
+    assert_non_null(frame);
+    assert_null(framer_keep(&framer));
+    framer_deinit(&framer);
 }
 
 static void a_lack_of_memory_is_said_and_does_no_harm(void **state)
@@ -187,7 +206,8 @@ int main(void)
         cmocka_unit_test(any_cutting_of_the_stream_gives_the_same_frames),
         cmocka_unit_test(a_frame_at_the_limit_passes_and_one_above_ends_the_stream),
         cmocka_unit_test(claims_alone_cost_no_memory),
-        cmocka_unit_test(a_big_buffer_is_given_back_when_no_big_frame_comes),
+        cmocka_unit_test(a_large_frame_may_be_kept_and_is_gone_otherwise),
+        cmocka_unit_test(a_small_frame_cannot_be_kept),
         cmocka_unit_test(a_lack_of_memory_is_said_and_does_no_harm),
     };
 
