@@ -67,6 +67,7 @@ void edge_sum_take(struct edge_sum *edges, uint32_t slot, float weight)
     const float *own = edges->own, *staged = edges->slots[slot];
     double *sum = edges->sum;
 
+    if (edges->values == 0) return; /* nothing was staged */
     CHECK(own != NULL && staged != NULL && sum != NULL);
     if (!edges->has_sum) memset(sum, 0, edges->values * sizeof(double));
     edges->has_sum = true;
@@ -81,7 +82,7 @@ void edge_sum_keep(const struct edge_sum *edges, uint32_t slot, float weight, fl
 {
     const float *own = edges->own, *staged = edges->slots[slot];
 
-    CHECK(own != NULL && staged != NULL);
+    CHECK(edges->values == 0 || (own != NULL && staged != NULL));
     for (size_t i = 0; i < edges->values; i++) {
         difference[i] = weight * (staged[i] - own[i]);
     }

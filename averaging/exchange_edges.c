@@ -12,8 +12,9 @@
  *                                                             '--READY--> PREPARED --COMMIT--'
  *  any but PREPARED --deadline, link lost, ABORT--> DROPPED     PREPARED --the same--> IN_DOUBT
  *
- * Round numbers: who hears of a later round than its own goes to the one after it, where the others
- * come next; in the one they are in they would not wait. Who is told of an earlier one says ABORT.
+ * Round numbers: who hears of a later round than its own goes there. If that was over already (who
+ * is told of a round it has left says ABORT), it goes to the one after the latest from then on, and
+ * waits for the others there: so a peer much slower than its neighbours meets them.
  *
  * recursion: rules that keep a sum which is zero over the swarm (exact diffusion) may only mix with
  * peers that began with zero as they did. Whoever sees the graph change, or loses what it keeps,
@@ -205,6 +206,7 @@ static void round_over(struct edges *edges, struct commands *out)
     if (committed > 0) {
         edges->counts.rounds_ok++;
     } else {
+        if (edges->is_ahead) edges->goes_ahead = false;
         edges->counts.last_abort = reason;
         edges->counts.rounds_skipped += late == edges->edges_count;
         edges->counts.rounds_aborted += late < edges->edges_count;
@@ -261,13 +263,14 @@ static enum rc open_elsewhere(struct edges *edges, struct member_ref from, struc
 
     if (is_past) { /* so that it does not wait */
         struct round_key key = key_with(edges, from, round);
+        bool is_stranger = edges->is_active && round == edges->round;
 
-        edges_send_abort(from.id, &key, ABORT_DEADLINE, out);
+        edges_send_abort(from.id, &key, is_stranger ? ABORT_PROTOCOL : ABORT_DEADLINE, out);
         return RC_STALE;
     }
     if (is_waiting && round > edges->round) {
         edges_drop(edges, edge, ABORT_DEADLINE, "a neighbour is further", false, out);
-        edges_finish(edges, out);
+        edges_advance(edges, out);
     }
     return RC_OK;
 }
@@ -290,6 +293,7 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
         return RC_MISMATCH;
     }
     link->has_open = true;
+    link->missed = 0;
     link->round = open->round;
     link->recursion = open->recursion;
     link->weight = open->weight;
@@ -297,6 +301,12 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
         return open_elsewhere(edges, from, edge, open->round, out);
     }
     deadline_add(&edges->opens, edges->now_ns - edges->begun_ns);
+    if (edge->state >= EDGE_COMMITTED && !edges_may_reopen(edges, edge)) {
+        struct round_key key = edges_key(edges, edge);
+
+        edges_send_abort(from.id, &key, ABORT_DEADLINE, out);
+        return RC_STALE;
+    }
     edges_advance(edges, out);
     return RC_OK;
 }
@@ -312,7 +322,10 @@ static enum rc on_abort(struct edges *edges, struct member_ref from,
         if (!peer_id_is_equal(abort->key.initiator, from.id)) return RC_STALE;
         return edges_doubt_resolve(edges, from.id, &abort->key, OUTCOME_ABORTED, out);
     }
-    if (edge->state == EDGE_WAITING) edge->is_late = true;
+    if (edge->state == EDGE_WAITING) {
+        edge->is_late = true;
+        if (edges->is_catching_up && abort->code == ABORT_DEADLINE) edges->goes_ahead = true;
+    }
     if (abort->code == ABORT_NORMS) {
         edges_score(from.id, SCORE_MISS, "says our distances differ", out);
     }

@@ -48,7 +48,7 @@ struct edge_link {
     bool has_open;
     uint64_t round, recursion;
     float weight;
-    uint32_t missed; /* rounds in a row that it did not come to */
+    uint32_t missed; /* rounds in a row that it did not come to, and not a word from it */
 };
 
 /* The last round that we, who decide, committed with a peer. */
@@ -75,6 +75,9 @@ struct edges {
     uint32_t links_count;
 
     bool is_active, has_snapshot;
+    bool is_catching_up; /* this round's number is a neighbour's */
+    bool is_ahead;       /* or the one after it */
+    bool goes_ahead;     /* the last time we caught up, that round was over */
     uint64_t round, begun_ns;
     struct edge edges[EDGES_MAX]; /* sorted by id: see grant_slots() */
     uint32_t edges_count;
@@ -120,6 +123,7 @@ struct edge_link *edges_link_add(struct edges *edges, struct member_ref ref);
 /* exchange_edges_begin.c */
 MUST_USE enum rc edges_begin(struct exchange *exchange, const struct round_members *members,
                              uint64_t samples, uint64_t now_ns, struct commands *out);
+bool edges_may_reopen(const struct edges *edges, const struct edge *edge);
 /** Both ends are in this round, if the neighbour has come to it. */
 void edges_open(struct edges *edges, struct edge *edge, struct commands *out);
 

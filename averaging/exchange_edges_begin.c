@@ -59,7 +59,7 @@ static void sort_edges(struct edges *edges)
     }
 }
 
-/* The number of this round: ours, unless neighbours are further: see above. */
+/* The number of this round: ours, unless neighbours are further: see exchange_edges.c. */
 static uint64_t choose_round(struct edges *edges)
 {
     uint64_t round = edges->counts.next_round, highest = 0;
@@ -69,10 +69,11 @@ static uint64_t choose_round(struct edges *edges)
 
         if (link->has_open && link->round > highest) highest = link->round;
     }
-    if (highest > round) {
-        round = highest - round > EDGES_ROUND_LEAP ? round + EDGES_ROUND_LEAP : highest + 1;
-    }
-    return round;
+    edges->is_catching_up = highest > round && !edges->goes_ahead;
+    edges->is_ahead = highest > round && edges->goes_ahead;
+    if (highest <= round) return round;
+    if (highest - round > EDGES_ROUND_LEAP) return round + EDGES_ROUND_LEAP;
+    return edges->is_ahead ? highest + 1 : highest;
 }
 
 static struct digest graph_of(const struct edges *edges)
@@ -114,16 +115,22 @@ static void choose_recursion(struct edges *edges, struct commands *out)
     (void)commands_add(out, COMMAND_FORGET);
 }
 
+/* It was given up only for not being there in time. Not where edges take turns: it would be out of
+ * its turn, see grant_slots(). */
+bool edges_may_reopen(const struct edges *edges, const struct edge *edge)
+{
+    return edge->state == EDGE_DROPPED && edge->is_late && edges->edges_count <= EDGES_SLOTS;
+}
+
 /* If its neighbour has come to this round: both are in it. */
 void edges_open(struct edges *edges, struct edge *edge, struct commands *out)
 {
     struct edge_link *link = edges_link_find(edges, edge->ref.id);
 
     if (link == NULL || !link->has_open || link->round != edges->round) return;
-    if (edge->state != EDGE_WAITING && !(edge->state == EDGE_DROPPED && edge->is_late)) return;
+    if (edge->state != EDGE_WAITING && !edges_may_reopen(edges, edge)) return;
     if (edges_is_in_doubt_with(edges, edge->ref.id)) return; /* first what was before */
     edge->is_late = false;
-    link->missed = 0;
     if (edges->options.has_memory && link->recursion != edges->recursion) {
         edge->state = EDGE_WAITING;
         edges_drop(edges, edge, ABORT_PROTOCOL, "a neighbour began its recursion at another time",

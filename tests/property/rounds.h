@@ -27,6 +27,7 @@ enum lane_job {
     LANE_OWN,
     LANE_REDUCE,
     LANE_CHECK,
+    LANE_EDGE,
     LANE_SETTLE,
     LANE_CANCEL,
     LANE_LATE
@@ -46,11 +47,13 @@ struct event {
     uint32_t first, count;
     float weight;
     struct command_over over; /* SETTLE, LATE: its bitmap is in `bytes` */
+    struct command_edge edge; /* EDGE: with peer `from`; CHECK: its slot */
 };
 
-/* What a pair round did at its two ends. */
+/* What a pair round, or an edge of a round, did at its two ends. */
 struct round_trace {
     struct round_key key;
+    uint32_t other;    /* of an edge: the end that does not decide */
     uint32_t ends;     /* that applied it */
     float *difference; /* of the first end */
     bool is_exempt;    /* one end was killed while it mattered */
@@ -101,6 +104,7 @@ struct rounds {
     uint32_t traces_count;
     struct digest *ledger; /* see ledger_at(): the mean its owner formed */
     uint64_t scores, refused;
+    bool is_ring;  /* neighbours: those next by number; else all */
     double trains; /* size of the local updates made at each snapshot */
     uint64_t seed;
     bool is_learning; /* begins are scheduled */

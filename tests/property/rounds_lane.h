@@ -19,12 +19,13 @@ static inline struct event *lane_submit(struct rounds *r, uint32_t index, enum l
     return event;
 }
 
-static inline struct round_trace *trace_of(struct rounds *r, const struct round_key *key)
+static inline struct round_trace *trace_of(struct rounds *r, const struct round_key *key,
+                                           uint32_t other)
 {
     for (uint32_t i = 0; i < r->traces_count; i++) {
         struct round_trace *trace = &r->traces[i];
 
-        if (trace->key.counter == key->counter &&
+        if (trace->key.counter == key->counter && trace->other == other &&
             peer_id_is_equal(trace->key.initiator, key->initiator) &&
             boot_id_is_equal(trace->key.boot, key->boot)) {
             return trace;
@@ -32,22 +33,16 @@ static inline struct round_trace *trace_of(struct rounds *r, const struct round_
     }
     assert_true(r->traces_count < ROUND_KEYS_MAX);
     r->traces[r->traces_count].key = *key;
+    r->traces[r->traces_count].other = other;
     return &r->traces[r->traces_count++];
 }
 
-/* The difference goes to the live model; the two ends of a pair must be exact negatives. */
-static inline void rounds_apply(struct rounds *r, uint32_t index, const struct round_key *key,
-                                const float *difference)
+/* It counts at this end; the two ends must be exact negatives of each other. */
+static inline void rounds_note(struct rounds *r, uint32_t index, const struct round_key *key,
+                               uint32_t other, const float *difference)
 {
-    struct round_peer *p = &r->peers[index];
-    struct round_trace *trace;
+    struct round_trace *trace = trace_of(r, key, other);
 
-    for (size_t i = 0; i < r->values; i++) {
-        p->model[i] += difference[i];
-    }
-    p->committed++;
-    if (r->ops->is_group) return;
-    trace = trace_of(r, key);
     assert_true(trace->ends < 2); /* never twice at one end, or a third one */
     trace->peers[trace->ends] = index;
     if (trace->ends == 1) assert_int_not_equal(trace->peers[0], trace->peers[1]);
@@ -61,6 +56,19 @@ static inline void rounds_apply(struct rounds *r, uint32_t index, const struct r
     for (size_t i = 0; i < r->values; i++) {
         check_seed(r->seed, trace->difference[i] == -difference[i]);
     }
+}
+
+/* The difference goes to the live model. */
+static inline void rounds_apply(struct rounds *r, uint32_t index, const struct round_key *key,
+                                const float *difference)
+{
+    struct round_peer *p = &r->peers[index];
+
+    for (size_t i = 0; i < r->values; i++) {
+        p->model[i] += difference[i];
+    }
+    p->committed++;
+    if (!r->ops->is_group && !r->ops->is_graph) rounds_note(r, index, key, 0, difference);
 }
 
 static inline struct round_doubt *doubt_of(struct round_peer *p, const struct round_key *key)
@@ -153,12 +161,15 @@ static inline enum rc lane_check(struct rounds *r, struct round_peer *p, const s
     enum rc rc = r->codec->decode(job->bytes, job->bytes_count, r->scratch, range.count);
 
     if (rc != RC_OK) return rc;
-    *hash = hash_of(job->bytes, job->bytes_count);
+    if (r->ops->is_group) *hash = hash_of(job->bytes, job->bytes_count);
     if (job->chunk.kind == DATA_MEAN) {
         p->agreed[job->chunk.chunk] = *hash;
         p->agreed_from[job->chunk.chunk] = peer_of(r, job->chunk.from);
         p->agreed_life[job->chunk.chunk] = job->first;
         return rule_mean.agree(p->rule, range, r->scratch);
+    }
+    if (r->ops->is_graph) {
+        return rule_mean.stage(p->rule, job->edge.slot, range, r->scratch, distance);
     }
     rc = rule_mean.absorb(p->rule, range, job->weight, r->scratch);
     if (rc == RC_OK) *distance = rule_mean.squared_distance(p->rule, range);
@@ -187,6 +198,28 @@ static inline void lane_settle(struct rounds *r, uint32_t index, const struct ev
     memcpy(doubt->difference, p->difference, r->values * sizeof(float));
 }
 
+/* A neighbour's plane counts, or is kept until it is known whether it does. */
+static inline void lane_edge(struct rounds *r, uint32_t index, const struct event *job)
+{
+    struct round_peer *p = &r->peers[index];
+    bool is_decider = peer_id_is_equal(job->edge.key.initiator, p->id);
+    float *difference = malloc((r->values + 1) * sizeof(float));
+
+    assert_non_null(difference);
+    rule_mean.keep(p->rule, job->edge.slot, job->edge.weight, difference);
+    if (job->edge.is_in_doubt) {
+        struct round_doubt *doubt = doubt_of(p, NULL);
+
+        doubt->is_used = true;
+        doubt->key = job->edge.key;
+        doubt->difference = difference;
+        return;
+    }
+    rounds_note(r, index, &job->edge.key, is_decider ? job->from : index, difference);
+    rule_mean.take(p->rule, job->edge.slot, job->edge.weight);
+    free(difference);
+}
+
 static inline void lane_late(struct rounds *r, uint32_t index, const struct event *job)
 {
     struct round_doubt *doubt = doubt_of(&r->peers[index], &job->over.key);
@@ -194,6 +227,7 @@ static inline void lane_late(struct rounds *r, uint32_t index, const struct even
     if (job->over.result == OVER_COMMITTED) {
         rule_commit_late(doubt->difference, r->values, job->bytes, ROUND_CHUNK, job->over.scale);
         rounds_apply(r, index, &job->over.key, doubt->difference);
+        if (r->ops->is_graph) rounds_note(r, index, &job->over.key, index, doubt->difference);
     }
     free(doubt->difference);
     memset(doubt, 0, sizeof *doubt);
@@ -233,6 +267,9 @@ static inline void rounds_job(struct rounds *r, const struct event *job)
         r->ops->on_chunk_checked(p->exchange, &job->chunk, rc, hash, distance, r->now_ns,
                                  &r->commands);
         break;
+    case LANE_EDGE:
+        lane_edge(r, job->to, job);
+        return;
     case LANE_SETTLE:
         lane_settle(r, job->to, job);
         return;

@@ -52,8 +52,11 @@ static inline void rounds_obey(struct rounds *r, uint32_t index)
             job->over.round = command->stream;
             break;
         case COMMAND_EDGE:
+            job = lane_submit(r, index, LANE_EDGE);
+            job->edge = command->edge;
+            job->from = peer_of(r, command->to);
+            break;
         case COMMAND_FORGET:
-            fail_msg("of rounds of neighbours");
             break;
         case COMMAND_OVER:
             rounds_over(r, index, &command->over);
@@ -99,12 +102,30 @@ static inline uint32_t rounds_members(struct rounds *r, uint32_t index, uint64_t
     return count;
 }
 
+/* Linked neighbours in the graph, with its weights. */
+static inline uint32_t rounds_neighbours(struct rounds *r, uint32_t index, struct peer_id *ids,
+                                         struct boot_id *boots, float *weights)
+{
+    uint32_t n = r->peers_count, count = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        bool is_next = (i + 1) % n == index || (index + 1) % n == i;
+
+        if (i == index || !r->links[i][index].is_up || (r->is_ring && !is_next)) continue;
+        ids[count] = r->peers[i].id;
+        boots[count] = r->peers[i].boot;
+        weights[count++] = 1.0f / (float)(r->is_ring && n > 2 ? 3 : n);
+    }
+    return count;
+}
+
 static inline void rounds_begin(struct rounds *r, uint32_t index)
 {
     struct round_peer *p = &r->peers[index];
     struct peer_id ids[ROUND_PEERS_MAX];
     struct boot_id boots[ROUND_PEERS_MAX];
-    struct round_members members = {ids, boots, 0, NULL};
+    float weights[ROUND_PEERS_MAX];
+    struct round_members members = {ids, boots, 0, weights};
     struct exchange_counts counts;
     struct event *again =
         event_new(EVENT_BEGIN, index, r->now_ns + r->pace_ns / 2 + rng_below(&r->rng, r->pace_ns));
@@ -115,7 +136,9 @@ static inline void rounds_begin(struct rounds *r, uint32_t index)
     if (p->is_settling || !r->is_learning) return;
     r->ops->counts(p->exchange, &counts);
     members.count = rounds_members(r, index, counts.next_round, ids, boots);
-    if (!r->ops->is_group) {
+    if (r->ops->is_graph) {
+        members.count = rounds_neighbours(r, index, ids, boots, weights);
+    } else if (!r->ops->is_group) {
         uint32_t partner = (uint32_t)rng_below(&r->rng, r->peers_count);
 
         if (partner == index || !r->links[partner][index].is_up) return;
@@ -141,6 +164,7 @@ static inline void rounds_data(struct rounds *r, struct event *event)
     job = lane_submit(r, event->to, LANE_CHECK);
     job->chunk = event->chunk;
     job->weight = weight;
+    if (r->ops->is_graph) job->edge.slot = r->ops->slot(p->exchange, event->chunk.from);
     job->first = (uint32_t)event->generation;
     job->bytes = event->bytes;
     job->bytes_count = event->bytes_count;
