@@ -33,6 +33,7 @@ enum {
 #define NODE_KEEP_NS      (250 * NS_PER_MS) /* between two good copies: rounds may be quicker */
 #define NODE_RESHARD_NS   (2 * NS_PER_S)    /* members must have been stable for so long */
 #define NODE_JUDGE_NS     (60 * NS_PER_S)   /* certificates run out: are all still let in? */
+#define NODE_FORM_NS      (5 * NS_PER_S)    /* and a proposal without a START is forgotten */
 #define NODE_RETRY_NS     NS_PER_S          /* before a failed download is begun again */
 #define NODE_AVOID_NS     (5 * NS_PER_S)    /* others are asked before those it failed with */
 
@@ -46,7 +47,8 @@ struct neighbour {
     uint64_t linked_ns;
     uint64_t progress_ns;      /* when it was heard */
     double rounds_per_s;       /* between its last two */
-    uint32_t forms;            /* proposals since its last START */
+    uint32_t forms;            /* proposals since its last START, but for those long ago */
+    uint64_t forms_ns;         /* since when the oldest of them counts */
     uint64_t sketch_minute_ns; /* sketches answered since then */
     uint32_t sketches;
     uint64_t avoid_ns; /* until then its model is not wanted: a download just failed */

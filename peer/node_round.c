@@ -42,9 +42,16 @@ static uint32_t forms_max(const struct node *node, struct peer_id from)
 static bool proposes_in_vain(struct node *node, struct peer_id from, enum message_type type)
 {
     struct neighbour *neighbour = node_neighbour(node, from);
+    uint64_t now_ns = node_now(node);
 
     if (type == MESSAGE_START) neighbour->forms = 0;
-    if (type != MESSAGE_FORM || ++neighbour->forms <= forms_max(node, from)) return false;
+    if (type != MESSAGE_FORM) return false;
+    if (neighbour->forms == 0) neighbour->forms_ns = now_ns;
+    while (neighbour->forms > 0 && now_ns - neighbour->forms_ns >= NODE_FORM_NS) {
+        neighbour->forms--; /* who is early now and then keeps nobody */
+        neighbour->forms_ns += NODE_FORM_NS;
+    }
+    if (++neighbour->forms <= forms_max(node, from)) return false;
     neighbour->forms = 0;
     node_score(node, from, SCORE_LATE);
     return true;

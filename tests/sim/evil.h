@@ -1,5 +1,5 @@
 /*
- * evil: a member of the swarm that runs the shipping node and lies in what it sends. The linker
+ * evil: members of the swarm that run the shipping node and lie in what they send. The linker
  * hands the calls below to us (--wrap, tests/CMakeLists.txt); what honest peers send passes
  * unchanged. So an attacker joins, trains and answers as a real peer does, up to the one thing its
  * behaviour changes.
@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { EVIL_HELD_MAX = 256 };
+enum { EVIL_HELD_MAX = 256, EVIL_MAX = 4 };
 
 struct evil;
 
@@ -39,14 +39,16 @@ struct evil_held {
 
 struct evil {
     const struct evil_behaviour *behaviour;
-    struct node *node; /* NULL: nobody lies */
+    struct node *node;
     struct evil_held held[EVIL_HELD_MAX];
     uint32_t held_count;
     uint64_t acts;
     struct message offer; /* the latest of ours */
 };
 
-static struct evil evil;
+static struct evil evils[EVIL_MAX]; /* the first evils_count in use */
+static uint32_t evils_count;
+static struct evil *evil; /* the one that acts just now */
 
 enum rc __real_links_send(struct links *links, struct peer_id to, const struct message *message);
 void __real_links_send_all(struct links *links, const struct message *message);
@@ -61,19 +63,25 @@ enum rc __wrap_links_send_bulk(struct links *links, struct peer_id to,
 void __wrap_trust_note(struct trust *trust, struct peer_id peer, enum score_reason reason,
                        uint64_t now_ns);
 
+/* Does one of ours send here? Then it is the one that acts. */
 static inline bool evil_is(const struct links *links)
 {
-    return evil.behaviour != NULL && evil.node != NULL && evil.node->links == links;
+    for (uint32_t i = 0; i < evils_count; i++) {
+        if (evils[i].node->links != links) continue;
+        evil = &evils[i];
+        return true;
+    }
+    return false;
 }
 
 static inline void evil_say(struct peer_id to, const struct message *message)
 {
-    (void)__real_links_send(evil.node->links, to, message);
+    (void)__real_links_send(evil->node->links, to, message);
 }
 
 static inline void evil_say_all(const struct message *message)
 {
-    __real_links_send_all(evil.node->links, message);
+    __real_links_send_all(evil->node->links, message);
 }
 
 enum rc __wrap_links_send(struct links *links, struct peer_id to, const struct message *message)
@@ -81,9 +89,9 @@ enum rc __wrap_links_send(struct links *links, struct peer_id to, const struct m
     struct message changed = *message;
 
     if (!evil_is(links)) return __real_links_send(links, to, message);
-    evil.acts++;
-    if (message->type == MESSAGE_OFFER) evil.offer = *message;
-    if (evil.behaviour->on_send != NULL && !evil.behaviour->on_send(&evil, to, &changed)) {
+    evil->acts++;
+    if (message->type == MESSAGE_OFFER) evil->offer = *message;
+    if (evil->behaviour->on_send != NULL && !evil->behaviour->on_send(evil, to, &changed)) {
         return RC_OK;
     }
     return __real_links_send(links, to, &changed);
@@ -94,12 +102,12 @@ void __wrap_links_send_all(struct links *links, const struct message *message)
     struct message changed = *message;
 
     if (evil_is(links)) {
-        evil.acts++;
-        if (evil.behaviour->each_second != NULL && message->type == MESSAGE_PROGRESS) {
-            evil.behaviour->each_second(&evil);
+        evil->acts++;
+        if (evil->behaviour->each_second != NULL && message->type == MESSAGE_PROGRESS) {
+            evil->behaviour->each_second(evil);
         }
-        if (evil.behaviour->on_send != NULL &&
-            !evil.behaviour->on_send(&evil, (struct peer_id){{0}}, &changed)) {
+        if (evil->behaviour->on_send != NULL &&
+            !evil->behaviour->on_send(evil, (struct peer_id){{0}}, &changed)) {
             return;
         }
     }
@@ -113,10 +121,10 @@ enum rc __wrap_links_send_bulk(struct links *links, struct peer_id to,
     struct blob *sent = body;
     enum rc rc = RC_OK;
 
-    if (!evil_is(links) || evil.behaviour->on_chunk == NULL || header->flags == DATA_STATE) {
+    if (!evil_is(links) || evil->behaviour->on_chunk == NULL || header->flags == DATA_STATE) {
         return __real_links_send_bulk(links, to, header, body);
     }
-    if (evil.behaviour->on_chunk(&evil, to, &changed, &sent)) {
+    if (evil->behaviour->on_chunk(evil, to, &changed, &sent)) {
         rc = __real_links_send_bulk(links, to, &changed, sent);
     }
     if (sent != body) blob_unref(sent);
@@ -127,7 +135,9 @@ enum rc __wrap_links_send_bulk(struct links *links, struct peer_id to,
 void __wrap_trust_note(struct trust *trust, struct peer_id peer, enum score_reason reason,
                        uint64_t now_ns)
 {
-    if (evil.node != NULL && evil.node->trust == trust) return;
+    for (uint32_t i = 0; i < evils_count; i++) {
+        if (evils[i].node->trust == trust) return;
+    }
     __real_trust_note(trust, peer, reason, now_ns);
 }
 
@@ -146,13 +156,13 @@ static inline struct blob *evil_floats(size_t bytes, float value)
 
 static inline uint32_t evil_chunks(void)
 {
-    return (uint32_t)((evil.node->mixed + CHUNK_VALUES - 1) / CHUNK_VALUES);
+    return (uint32_t)((evil->node->mixed + CHUNK_VALUES - 1) / CHUNK_VALUES);
 }
 
 /* A FORM for `round` to everyone linked. */
 static inline struct message evil_form(uint64_t round, uint32_t ballot)
 {
-    const struct node *node = evil.node;
+    const struct node *node = evil->node;
     struct message message = {.type = MESSAGE_FORM};
     struct message_form *form = &message.as.form;
 
@@ -176,21 +186,26 @@ static inline uint64_t evil_round(void)
 {
     struct round_stats stats;
 
-    round_stats(evil.node->round, &stats);
+    round_stats(evil->node->round, &stats);
     return stats.counts.next_round;
 }
 
+/* One more that lies from now on. */
 static inline void evil_begin(struct node *node, const struct evil_behaviour *behaviour)
 {
-    evil = (struct evil){.behaviour = behaviour, .node = node};
+    CHECK(evils_count < EVIL_MAX);
+    evils[evils_count++] = (struct evil){.behaviour = behaviour, .node = node};
 }
 
 static inline void evil_end(void)
 {
-    for (uint32_t i = 0; i < evil.held_count; i++) {
-        blob_unref(evil.held[i].body);
+    for (uint32_t i = 0; i < evils_count; i++) {
+        for (uint32_t k = 0; k < evils[i].held_count; k++) {
+            blob_unref(evils[i].held[k].body);
+        }
     }
-    evil = (struct evil){.behaviour = NULL};
+    memset(evils, 0, sizeof evils);
+    evils_count = 0;
 }
 
 #endif
