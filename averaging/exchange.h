@@ -222,6 +222,15 @@ struct exchange_ops {
     /** Keys of what is held (HOLD) or would have to be if the round ended now, in the order of
      *  save(); false past the end. NULL: nothing ever is. */
     bool (*custody)(const struct exchange *exchange, uint32_t index, struct round_key *key);
+    /** What this peer, who began the round `key`, can say for good of it to its `participant`;
+     * false: nothing, it is not decided or was never begun with that peer. NULL: this exchange has
+     * no rounds in doubt, as for told. */
+    bool (*outcome)(const struct exchange *exchange, const struct round_key *key,
+                    struct peer_id participant, enum outcome_state *state, float *scale);
+    /** The initiator of `key` has decided so, by its own signature, whoever brought it. */
+    MUST_USE enum rc (*told)(struct exchange *exchange, const struct round_key *key,
+                             enum outcome_state state, float scale, uint64_t now_ns,
+                             struct commands *out);
     /** What a checkpoint must hold of it (unacknowledged outcomes): bytes into fresh memory. */
     MUST_USE enum rc (*save)(const struct exchange *exchange, uint8_t **bytes, size_t *count);
     /** Hostile bytes: RC_FORMAT changes nothing. */

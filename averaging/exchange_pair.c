@@ -15,8 +15,9 @@
  * (exchange_pair_outcomes.c). Data goes both ways under credit, granted once the own snapshot is
  * there. READY carries squared norms per chunk (at most PAIR_NORMS_MAX of them), which the
  * initiator compares with its own before it decides: both must have seen the same two planes.
- * Rounds commit whole: the bitmap is full or the round aborts. Outcomes are asked of the initiator
- * itself only, since an outcome passed on by a third peer carries no proof. Loop thread; pure.
+ * Rounds commit whole: the bitmap is full or the round aborts. Outcomes are asked of the initiator,
+ * and where it does not answer through others, who pass on what it signed (peer/node_outcome.c).
+ * Loop thread; pure.
  */
 #include "averaging/exchange_pair.h"
 
@@ -472,6 +473,22 @@ static enum rc on_outcome(struct pair *pair, struct member_ref from,
     return on_aborted(pair, from, &outcome->key, ABORT_PROTOCOL, out);
 }
 
+static enum rc pair_told(struct exchange *exchange, const struct round_key *key,
+                         enum outcome_state state, float scale, uint64_t now_ns,
+                         struct commands *out)
+{
+    struct pair *pair = pair_of(exchange);
+    struct member_ref initiator = {key->initiator, key->boot};
+    struct message_outcome outcome = {.key = *key,
+                                      .state = state,
+                                      .bitmap = pair->bitmap,
+                                      .bitmap_bytes = pair->bitmap_bytes,
+                                      .scale = scale};
+
+    pair->now_ns = now_ns;
+    return on_outcome(pair, initiator, &outcome, out);
+}
+
 /* ---- the contract ---- */
 
 static enum rc pair_on_message(struct exchange *exchange, struct peer_id from, struct boot_id boot,
@@ -607,6 +624,12 @@ static void pair_set_round(struct exchange *exchange, uint64_t round)
     (void)round;
 }
 
+static bool pair_ops_outcome(const struct exchange *exchange, const struct round_key *key,
+                             struct peer_id participant, enum outcome_state *state, float *scale)
+{
+    return pair_outcome(pair_seen_of(exchange), key, participant, state, scale);
+}
+
 static enum rc pair_ops_save(const struct exchange *exchange, uint8_t **bytes, size_t *count)
 {
     return pair_save(pair_seen_of(exchange), bytes, count);
@@ -636,6 +659,8 @@ const struct exchange_ops exchange_pair = {
     .is_active = pair_is_active,
     .counts = pair_counts,
     .set_round = pair_set_round,
+    .outcome = pair_ops_outcome,
+    .told = pair_told,
     .save = pair_ops_save,
     .load = pair_ops_load,
 };

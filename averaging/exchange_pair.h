@@ -26,7 +26,8 @@ struct pair_outcome {
 
 /* A round we promised to and whose decision we do not know. */
 struct pair_doubt {
-    bool is_used, was_answered, was_scored;
+    bool is_used, was_answered, was_scored, was_asked;
+    uint32_t asked;       /* how many links have been asked to ask */
     struct round_key key; /* its initiator is who knows */
     float alpha, expected_scale;
     uint64_t until_ns, ask_ns;
@@ -129,6 +130,8 @@ const struct pair_doubt *pair_doubt_find(const struct pair *pair, const struct r
 void pair_doubts_drop(struct pair *pair, struct commands *out);
 MUST_USE enum rc pair_on_outcome_req(struct pair *pair, struct peer_id from,
                                      const struct round_key *key, struct commands *out);
+bool pair_outcome(const struct pair *pair, const struct round_key *key, struct peer_id participant,
+                  enum outcome_state *state, float *scale);
 MUST_USE enum rc pair_on_done(struct pair *pair, struct peer_id from, const struct round_key *key);
 void pair_outcomes_on_link_up(struct pair *pair, struct peer_id peer, struct commands *out);
 void pair_outcomes_tick(struct pair *pair, struct commands *out);

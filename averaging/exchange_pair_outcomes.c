@@ -1,8 +1,10 @@
 /*
  * What outlives a pair round: decisions its participant has not acknowledged, kept for ten minutes
  * and in checkpoints, and promises of ours whose decision is not known. Who is in doubt asks the
- * initiator whenever there is a link, at most every two seconds, and presumes abort after T_doubt.
- * An initiator that has no record of a key of its present life never committed it. Loop thread.
+ * initiator whenever there is a link, at most every two seconds; where there is none, or no answer
+ * came over it, three other neighbours at a time, one after the other, to ask for it. After T_doubt
+ * it presumes abort. An initiator that has no record of a key of its present life never committed
+ * it. Loop thread.
  */
 #include "averaging/exchange_pair.h"
 
@@ -17,6 +19,7 @@ static const uint64_t outcome_kept_ns = 600 * NS_PER_S;
 static const uint64_t doubt_ns = 30 * NS_PER_S; /* T_doubt */
 static const uint64_t ask_every_ns = 2 * NS_PER_S;
 
+enum { ASK_OTHERS = 3 }; /* at a time */
 enum { SAVE_VERSION = 1, SAVE_HEAD = 16, SAVE_ENTRY = 68, SCORE_SILENT = -20 };
 
 /* ---- decisions of ours ---- */
@@ -79,6 +82,29 @@ enum rc pair_on_outcome_req(struct pair *pair, struct peer_id from, const struct
     return RC_OK;
 }
 
+/* An abort is said of no round that is still to come: the word is kept by others, and would be true
+ * of it as well. */
+bool pair_outcome(const struct pair *pair, const struct round_key *key, struct peer_id participant,
+                  enum outcome_state *state, float *scale)
+{
+    bool is_of_this_life = boot_id_is_equal(key->boot, pair->options.boot);
+
+    if (!peer_id_is_equal(key->initiator, pair->options.self)) return false;
+    for (uint32_t i = 0; i < pair->outcomes_count; i++) {
+        const struct pair_outcome *kept = &pair->outcomes[i];
+
+        if (!round_key_is_equal(&kept->key, key)) continue;
+        *state = OUTCOME_COMMITTED;
+        *scale = kept->scale;
+        return peer_id_is_equal(kept->partner, participant);
+    }
+    if (is_of_this_life && key->counter > pair->counter) return false;
+    if (pair->state != PAIR_IDLE && round_key_is_equal(key, &pair->key)) return false;
+    *state = OUTCOME_ABORTED;
+    *scale = 0;
+    return true;
+}
+
 enum rc pair_on_done(struct pair *pair, struct peer_id from, const struct round_key *key)
 {
     struct pair_outcome *outcome = outcome_find(pair, key);
@@ -119,12 +145,29 @@ const struct pair_doubt *pair_doubt_find(const struct pair *pair, const struct r
     return NULL;
 }
 
+static void doubt_ask_others(struct pair *pair, struct pair_doubt *doubt, struct commands *out)
+{
+    for (uint32_t i = 0; i < ASK_OTHERS && i < pair->links_count; i++) {
+        struct peer_id other = pair->links[doubt->asked++ % pair->links_count].id;
+        struct message *message;
+
+        if (peer_id_is_equal(other, doubt->key.initiator)) continue;
+        message = pair_send(other, MESSAGE_OUTCOME_ASK, out);
+        if (message == NULL) return;
+        message->as.outcome_ask.key = doubt->key;
+        message->as.outcome_ask.participant = pair->options.self;
+    }
+}
+
 static void doubt_ask(struct pair *pair, struct pair_doubt *doubt, struct commands *out)
 {
+    bool is_linked = pair_is_linked(pair, doubt->key.initiator);
     struct message *message;
 
     doubt->ask_ns = deadline_after(pair->now_ns, ask_every_ns);
-    if (!pair_is_linked(pair, doubt->key.initiator)) return;
+    if (!is_linked || doubt->was_asked) doubt_ask_others(pair, doubt, out);
+    doubt->was_asked = is_linked;
+    if (!is_linked) return;
     message = pair_send(doubt->key.initiator, MESSAGE_OUTCOME_REQ, out);
     if (message != NULL) message->as.outcome_req.key = doubt->key;
 }

@@ -225,7 +225,8 @@ static void on_message(void *context, struct peer_id from, const struct message 
     if (message->type == MESSAGE_STATUS_REQ) {
         send_status(node, from);
     } else if (node_reach_on_message(node, from, message) ||
-               node_relay_on_message(node, from, message)) {
+               node_relay_on_message(node, from, message) ||
+               node_outcome_on_message(node, from, message)) {
         return;
     } else if (message->type == MESSAGE_ERROR) {
         log_warn(node->options.log, "a neighbour parts with us: %s", message->as.error.text);

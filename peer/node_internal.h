@@ -45,10 +45,12 @@ struct neighbour {
     struct message_progress progress;
     bool is_relayed; /* linked through a relay */
     uint64_t linked_ns;
-    uint64_t progress_ns;      /* when it was heard */
-    double rounds_per_s;       /* between its last two */
-    uint32_t forms;            /* proposals since its last START, but for those long ago */
-    uint64_t forms_ns;         /* since when the oldest of them counts */
+    uint64_t progress_ns; /* when it was heard */
+    double rounds_per_s;  /* between its last two */
+    uint32_t forms;       /* proposals since its last START, but for those long ago */
+    uint64_t forms_ns;    /* since when the oldest of them counts */
+    uint64_t outcomes_ns; /* questions about outcomes, and answers, since then */
+    uint32_t outcomes;
     uint64_t sketch_minute_ns; /* sketches answered since then */
     uint32_t sketches;
     uint64_t avoid_ns; /* until then its model is not wanted: a download just failed */
@@ -359,6 +361,10 @@ void node_round_snapshot(struct node *node);
 void node_round_checkpoint(struct node *node, struct checkpoint *checkpoint);
 /** The shares under way of a checkpoint, after round_load(). */
 MUST_USE enum rc node_restore_held(struct node *node, const struct checkpoint *checkpoint);
+
+/* node_outcome.c: what became of pair rounds, through a common neighbour */
+/** A message of that kind, which is then used up. */
+bool node_outcome_on_message(struct node *node, struct peer_id from, const struct message *message);
 
 /* node_reach.c: who can dial us, and whom we dial back */
 MUST_USE enum rc node_reach_create(struct node *node);

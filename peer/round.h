@@ -129,6 +129,11 @@ uint32_t round_jobs(const struct round *round);
 void round_stats(const struct round *round, struct round_stats *stats);
 /** Why the last round with `peer` failed, a string literal; NULL: it did not. */
 const char *round_last_failure(const struct round *round, struct peer_id peer);
+/** See exchange.h: outcome and told. False, or RC_STALE: this exchange has nothing to say. */
+bool round_outcome(const struct round *round, const struct round_key *key,
+                   struct peer_id participant, enum outcome_state *state, float *scale);
+MUST_USE enum rc round_told(struct round *round, const struct round_key *key,
+                            enum outcome_state state, float scale);
 /** What a checkpoint keeps of the exchange. */
 MUST_USE enum rc round_save(const struct round *round, uint8_t **bytes, size_t *count);
 MUST_USE enum rc round_load(struct round *round, const uint8_t *bytes, size_t count);

@@ -434,6 +434,26 @@ const char *round_last_failure(const struct round *round, struct peer_id peer)
     return failure == NULL ? NULL : failure->reason;
 }
 
+bool round_outcome(const struct round *round, const struct round_key *key,
+                   struct peer_id participant, enum outcome_state *state, float *scale)
+{
+    if (round->ops->outcome == NULL) return false;
+    return round->ops->outcome(round->exchange, key, participant, state, scale);
+}
+
+MUST_USE enum rc round_told(struct round *round, const struct round_key *key,
+                            enum outcome_state state, float scale)
+{
+    enum rc rc = RC_STALE;
+
+    if (round->ops->told != NULL) {
+        rc = round->ops->told(round->exchange, key, state, scale, round_now(round),
+                              &round->commands);
+    }
+    round_obey(round);
+    return rc;
+}
+
 MUST_USE enum rc round_save(const struct round *round, uint8_t **bytes, size_t *count)
 {
     return round->ops->save(round->exchange, bytes, count);

@@ -25,6 +25,7 @@ enum {
     SYNC_BUCKETS = 64, /* of a book, by the first six bits of the id */
     SYNC_DIGEST_BYTES = SYNC_BUCKETS * 4,
     ACCUSATION_BYTES = 136,
+    OUTCOME_BYTES = 165,  /* signed, see gossip/wire/outcome.h */
     ACCUSATIONS_MAX = 16, /* of one message */
     GROUP_MEMBERS_MAX = 64,
     ERROR_TEXT_MAX = 512,       /* both model specs must fit */

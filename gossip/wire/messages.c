@@ -222,6 +222,13 @@ static const struct field applied_fields[] = {
     ROUND(0, applied.key),
     UINT(1, applied.state, APPLIED_NO, APPLIED_FORGOTTEN),
 };
+static const struct field outcome_ask_fields[] = {
+    ROUND(0, outcome_ask.key),
+    FIXED(1, outcome_ask.participant),
+};
+static const struct field outcome_told_fields[] = {
+    FIXED(0, outcome_told.word),
+};
 static const struct field form_fields[] = {
     ANY(0, form.round),
     ANY(1, form.ballot),
@@ -364,6 +371,8 @@ static const struct shape shapes[MESSAGE_DATA + 1] = {
     [MESSAGE_ACCUSE] = SHAPE("ACCUSE", accuse_fields),
     [MESSAGE_PRUNE] = SHAPE("PRUNE", prune_fields),
     [MESSAGE_PROGRESS] = SHAPE("PROGRESS", progress_fields),
+    [MESSAGE_OUTCOME_ASK] = SHAPE("OUTCOME_ASK", outcome_ask_fields),
+    [MESSAGE_OUTCOME_TOLD] = SHAPE("OUTCOME_TOLD", outcome_told_fields),
     [MESSAGE_DIALBACK_REQ] = SHAPE("DIALBACK_REQ", dialback_req_fields),
     [MESSAGE_DIALBACK] = SHAPE("DIALBACK", dialback_fields),
     [MESSAGE_RELAY_RESERVE] = {"RELAY_RESERVE", NULL, 0},

@@ -37,6 +37,9 @@ enum message_type {
     MESSAGE_PRUNE = 24,  /* I keep fewer links: this one ends, I do not */
     MESSAGE_PROGRESS =
         25, /* which model I hold and how far it is: see network docs, "which model wins" */
+    /* pair rounds in doubt, through a common neighbour: see gossip/wire/outcome.h */
+    MESSAGE_OUTCOME_ASK = 26,
+    MESSAGE_OUTCOME_TOLD = 27,
     /* reachability: see gossip/reach.h and gossip/relay.h */
     MESSAGE_DIALBACK_REQ = 32,
     MESSAGE_DIALBACK = 33,
@@ -326,6 +329,13 @@ struct message_applied {
     struct round_key key;
     uint32_t state; /* enum applied_state */
 };
+struct message_outcome_ask { /* from the participant, then once more from who passes it on */
+    struct round_key key;
+    struct peer_id participant;
+};
+struct message_outcome_told {
+    uint8_t word[OUTCOME_BYTES]; /* unchecked */
+};
 struct message_form { /* FORM and START: FORM lists who is invited, START who takes part */
     uint64_t round;
     uint32_t ballot;
@@ -466,6 +476,8 @@ struct message {
         struct message_outcome outcome;
         struct message_share share;
         struct message_applied applied;
+        struct message_outcome_ask outcome_ask;
+        struct message_outcome_told outcome_told;
         struct message_form form; /* also START */
         struct message_join join;
         struct message_mean mean;

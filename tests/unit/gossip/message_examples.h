@@ -25,7 +25,8 @@ static const enum message_type example_types[] = {
     MESSAGE_MANIFEST_REQ,  MESSAGE_MANIFEST_PAGE, MESSAGE_BUCKET_REQ,    MESSAGE_STATE_DENY,
     MESSAGE_SKETCH_REQ,    MESSAGE_SKETCH,        MESSAGE_STATE_DONE,    MESSAGE_STATUS_REQ,
     MESSAGE_STATUS,        MESSAGE_REKEY,         MESSAGE_REKEY_ACK,     MESSAGE_OPEN_REQ,
-    MESSAGE_SHARE,         MESSAGE_SHARE_ACK,     MESSAGE_APPLIED_REQ,   MESSAGE_APPLIED};
+    MESSAGE_SHARE,         MESSAGE_SHARE_ACK,     MESSAGE_APPLIED_REQ,   MESSAGE_APPLIED,
+    MESSAGE_OUTCOME_ASK,   MESSAGE_OUTCOME_TOLD};
 
 struct example_bytes {
     uint8_t records[SYNC_RECORDS_MAX][SIGNED_RECORD_BYTES_MAX];
@@ -193,6 +194,13 @@ static inline bool example_gossip(struct source *s, struct message *m)
         m->as.accuse.accusations = s->bytes->hashes;
         m->as.accuse.accusations_bytes = few(s, ACCUSATIONS_MAX, 1) * ACCUSATION_BYTES;
         fill(s, s->bytes->hashes, m->as.accuse.accusations_bytes);
+        return true;
+    case MESSAGE_OUTCOME_ASK:
+        m->as.outcome_ask.key = round_key_any(s);
+        fill(s, &m->as.outcome_ask.participant, PEER_ID_BYTES);
+        return true;
+    case MESSAGE_OUTCOME_TOLD:
+        fill(s, m->as.outcome_told.word, OUTCOME_BYTES);
         return true;
     case MESSAGE_PRUNE:
         m->as.prune.wait_ms = any32(s, 0, UINT32_MAX);
