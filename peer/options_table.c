@@ -152,6 +152,12 @@ const struct option_row option_rows[] = {
      false},
     {"link", OPTION_TEXT, GROUP_TESTNET, ON(SIMULATE), "SPEC", "delay=1ms", 0, 0,
      "the network: rate=100mbit,delay=50ms,jitter=5ms,loss=0.1%", false},
+    {"hetero", OPTION_TEXT, GROUP_TESTNET, ON(SIMULATE) | ON(TESTNET), "SPEC", "uniform", 0, 0,
+     "how fast peers are beside each other: lognormal:0.5, or list:1,1,0.1 (the rest 1); each step "
+     "then takes --step-time over its peer's speed",
+     false},
+    {"spread", OPTION_REAL, GROUP_TESTNET, ON(SIMULATE), "X", "1", 0, 1000,
+     "how unlike the peers' data are: deviation of where each alone would end; 0: the same", false},
     {"values", OPTION_COUNT, GROUP_TESTNET, ON(SIMULATE), "N", "1000", 1, 10000000,
      "numbers in the model", false},
     {"step-time", OPTION_DURATION, GROUP_TRAINING, RUNS, "T", NULL, 0.000001, 3600,
@@ -263,6 +269,8 @@ const struct option_row option_rows[] = {
      "stop at this test accuracy", false},
     {"target-loss", OPTION_REAL, GROUP_GOAL, RUNS, "L", NULL, 1e-12, 1e9, "stop at this test loss",
      false},
+    {"target-loss", OPTION_REAL, GROUP_GOAL, ON(SIMULATE), "L", NULL, 1e-12, 1e9,
+     "end when the peers' mean loss is no more than this", false},
 
     /* distilling */
     {"teachers", OPTION_TEXT, GROUP_DISTILLING, ON(DISTILL), "DIR|FILE,FILE...", NULL, 0, 0,

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "replica/quadratic.h"
+#include "testnet/hetero_spec.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -176,6 +177,15 @@ static void create_learner(struct cluster_peer *peer)
     CHECK(quadratic_create(&quadratic, &peer->learner) == RC_OK);
 }
 
+static uint64_t step_cost_ns(const struct cluster *cluster, uint32_t number)
+{
+    uint64_t cost_ns = cluster->options.step_cost_ns;
+
+    return cluster->options.speeds == NULL
+               ? cost_ns
+               : hetero_step_ns(cost_ns, cluster->options.speeds[number]);
+}
+
 void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *bootstrap,
                    size_t bootstrap_count)
 {
@@ -201,7 +211,7 @@ void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *boo
                                    .relay_bytes_per_s = 2500 * 1000,
                                    .keeps_files = true,
                                    .verified = cluster->verified,
-                                   .step_cost_ns = cluster->options.step_cost_ns};
+                                   .step_cost_ns = step_cost_ns(cluster, number)};
     struct node_events events = {.context = peer,
                                  .on_listening = on_listening,
                                  .on_report = on_report,

@@ -21,6 +21,7 @@ struct cluster_options {
     size_t values;                   /* of the plane; 0: 1,000 */
     uint64_t steps;                  /* goal; 0: run for ever */
     uint64_t step_cost_ns;           /* 0: 10 ms */
+    const double *speeds;            /* [peers] that divide it; NULL: all 1 */
     uint32_t start_with;             /* peers before the first step */
     enum rate_scaling rate_scaling;
     uint64_t latency_ns, jitter_ns, bytes_per_s;

@@ -6,9 +6,11 @@
 #include "peer/command.h"
 
 #include "base/check.h"
+#include "base/mem.h"
 #include "base/units.h"
 #include "peer/env/env.h"
 #include "replica/json.h"
+#include "testnet/hetero_spec.h"
 #include "testnet/link_spec.h"
 #include "testnet/simulation.h"
 
@@ -83,6 +85,7 @@ static struct json *summary(const struct options *options, const struct strategy
     } else {
         json_set_real(json, "spectral_gap", 0);
     }
+    json_set_real(json, "time_to_target_s", result->time_to_target_s);
     json_set_count(json, "events", result->events);
     json_set_text(json, "digest", trace);
     json_set_bool(invariants, "finite", result->is_finite);
@@ -94,7 +97,8 @@ static struct json *summary(const struct options *options, const struct strategy
 }
 
 static enum rc read_options(const struct options *options, struct strategy *strategy,
-                            struct simulation_options *simulation, struct fault *why)
+                            struct simulation_options *simulation, double *speeds,
+                            struct fault *why)
 {
     struct strategy_specs specs = {.averaging = options_text(options, "averaging"),
                                    .topology = options_text(options, "topology"),
@@ -112,14 +116,23 @@ static enum rc read_options(const struct options *options, struct strategy *stra
                                               .step_ns = options_ns(options, "step-time"),
                                               .rounds = options_count(options, "rounds"),
                                               .time_ns = options_ns(options, "time"),
+                                              .centre_spread = options_real(options, "spread"),
+                                              .target_loss = options_real(options, "target-loss"),
                                               .report_ns = options_ns(options, "report-every")};
-    if (simulation->rounds == 0 && simulation->time_ns == 0) simulation->rounds = ROUNDS_DEFAULT;
-    if (!strategy->is_averaging && rc == RC_OK && simulation->time_ns == 0) {
+    bool has_end = simulation->time_ns > 0 || simulation->target_loss > 0;
+
+    if (simulation->rounds == 0 && !has_end) simulation->rounds = ROUNDS_DEFAULT;
+    if (!strategy->is_averaging && rc == RC_OK && !has_end) {
         rc =
             fault_set(why, RC_USAGE, "--averaging none has no rounds to count; say --time instead");
     }
     if (rc == RC_OK) rc = link_spec_parse(options_text(options, "link"), &simulation->link, why);
     if (rc == RC_OK) rc = chaos_parse(options_text(options, "chaos"), &simulation->chaos, why);
+    if (rc == RC_OK) {
+        rc = hetero_spec_parse(options_text(options, "hetero"), simulation->seed, speeds,
+                               simulation->peers, why);
+    }
+    simulation->speeds = speeds;
     return rc;
 }
 
@@ -127,9 +140,10 @@ static enum rc read_options(const struct options *options, struct strategy *stra
 static void tell_how_to_repeat(const struct options *options, const struct log *log,
                                const struct simulation_result *result)
 {
-    static const char *const names[] = {"peers",  "averaging", "topology", "exchange", "codec",
-                                        "rule",   "pace",      "robust",   "values",   "step-time",
-                                        "rounds", "time",      "link",     "chaos",    "seed"};
+    static const char *const names[] = {
+        "peers", "averaging", "topology", "exchange",  "codec",       "rule",
+        "pace",  "robust",    "values",   "step-time", "rounds",      "time",
+        "link",  "chaos",     "hetero",   "spread",    "target-loss", "seed"};
     char line[1024] = "grapevine simulate";
     size_t used = strlen(line);
 
@@ -156,9 +170,14 @@ int command_simulate(struct options *options)
     struct fault why = {""};
     uint64_t begun_ns = uv_clock_ns();
     struct json *json;
-    enum rc rc = read_options(options, &strategy, &simulation, &why);
+    double *speeds = mem_array((size_t)options_count(options, "peers"), sizeof *speeds);
+    enum rc rc = RC_NOMEM;
 
-    if (rc != RC_OK) return command_failed(rc, &why);
+    if (speeds != NULL) rc = read_options(options, &strategy, &simulation, speeds, &why);
+    if (rc != RC_OK) {
+        mem_free(speeds);
+        return command_failed(rc, &why);
+    }
     log_info(&view.log, "%u peers, averaging %s", simulation.peers, strategy.text);
     if (simulation.peers > MESH_MAX && strategy.is_averaging && strategy.exchange->is_group) {
         log_warn(
@@ -171,6 +190,7 @@ int command_simulate(struct options *options)
     simulation.context = &view;
     simulation.on_sample = on_sample;
     rc = simulation_run(&simulation, &result, &why);
+    mem_free(speeds);
     if (rc != RC_OK) {
         json_destroy(view.samples);
         return command_failed(rc, &why);

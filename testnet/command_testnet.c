@@ -12,6 +12,7 @@
 #include "kernels/cpu/cpu_backend.h"
 #include "replica/json.h"
 #include "testnet/folder.h"
+#include "testnet/hetero_spec.h"
 #include "testnet/history.h"
 #include "testnet/local.h"
 #include "testnet/report.h"
@@ -309,11 +310,11 @@ static double time_so_far(const char *out)
 }
 
 /* Start the peers and wait for them. */
-static enum rc run_peers(struct options *options, const struct chaos *chaos, struct view *view,
-                         struct local_result *result, struct fault *why)
+static enum rc run_peers(struct options *options, const struct chaos *chaos, const double *speeds,
+                         struct view *view, struct local_result *result, struct fault *why)
 {
-    static const char *const ours[] = {"out",    "json",      "quiet",    "verbose",
-                                       "listen", "bootstrap", "shard-of", NULL};
+    static const char *const ours[] = {"out",       "json",     "quiet",  "verbose",   "listen",
+                                       "bootstrap", "shard-of", "hetero", "step-time", NULL};
     char *words[WORDS_MAX], executable[PATH_BYTES];
     const char *shard = options_text(options, "shard"), *out = options_text(options, "out");
     const ssize_t length = readlink("/proc/self/exe", executable, sizeof executable - 1);
@@ -328,6 +329,8 @@ static enum rc run_peers(struct options *options, const struct chaos *chaos, str
         .words = (const char *const *)words,
         .words_count = count,
         .out = out,
+        .speeds = speeds,
+        .step_ns = options_ns(options, "step-time"),
         .gives_shards = shard == NULL || strcmp(shard, "all") != 0,
         .chaos = *chaos,
         .seed = options_count(options, "seed"),
@@ -345,6 +348,28 @@ static enum rc run_peers(struct options *options, const struct chaos *chaos, str
     return rc;
 }
 
+/* [peers], from mem_*. */
+static enum rc read_speeds(const struct options *options, double **speeds, struct fault *why)
+{
+    const char *spec = options_text(options, "hetero");
+    size_t peers = (size_t)options_count(options, "peers");
+    enum rc rc;
+
+    if (strcmp(spec, "uniform") != 0 && options_ns(options, "step-time") == 0) {
+        return fault_set(why, RC_USAGE,
+                         "--hetero %s: say with --step-time what a step takes at speed 1, longer "
+                         "than it does by itself",
+                         spec);
+    }
+    *speeds = mem_array(peers, sizeof **speeds);
+    if (*speeds == NULL) return fault_set(why, RC_NOMEM, "memory is short");
+    rc = hetero_spec_parse(spec, options_count(options, "seed"), *speeds, peers, why);
+    if (rc == RC_OK) return RC_OK;
+    mem_free(*speeds);
+    *speeds = NULL;
+    return rc;
+}
+
 int command_testnet(struct options *options)
 {
     struct view view = {.log = command_log(options), .text = TEXT_EMPTY};
@@ -352,6 +377,7 @@ int command_testnet(struct options *options)
     struct chaos chaos;
     struct method method;
     struct fault why = {""};
+    double *speeds = NULL;
     const bool resumes = options_flag(options, "resume"), is_fresh = options_flag(options, "fresh");
     enum rc rc = chaos_parse(options_text(options, "chaos"), &chaos, &why);
     if (rc == RC_OK) rc = chaos_is_real(&chaos, &why);
@@ -360,6 +386,7 @@ int command_testnet(struct options *options)
         rc = fault_set(&why, RC_USAGE, "--resume and --fresh exclude each other; choose one");
     }
     if (rc == RC_OK) rc = method_parse(options, &method, &why);
+    if (rc == RC_OK) rc = read_speeds(options, &speeds, &why);
     if (rc == RC_OK) {
         rc = folder_prepare(options_text(options, "out"),
                             resumes    ? FOLDER_RESUME
@@ -367,9 +394,13 @@ int command_testnet(struct options *options)
                                        : FOLDER_NEW,
                             &why);
     }
-    if (rc != RC_OK) return command_failed(rc, &why);
+    if (rc != RC_OK) {
+        mem_free(speeds);
+        return command_failed(rc, &why);
+    }
     view.is_live = isatty(STDERR_FILENO) == 1 && !options_flag(options, "quiet");
-    rc = run_peers(options, &chaos, &view, &run, &why);
+    rc = run_peers(options, &chaos, speeds, &view, &run, &why);
+    mem_free(speeds);
     text_deinit(&view.text);
     if (rc != RC_OK) return command_failed(rc, &why);
     int code;

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "peer/env/process.h"
 #include "replica/json.h"
+#include "testnet/hetero_spec.h"
 #include "testnet/text.h"
 
 #include <math.h>
@@ -136,9 +137,9 @@ static enum rc spawn_words(struct local *local, uint32_t peer, const char *const
 enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
 {
     const struct local_options *o = local->options;
-    char out[LOCAL_PATH_BYTES], share[48];
+    char out[LOCAL_PATH_BYTES], share[48], step[48];
     struct text bootstrap = TEXT_EMPTY;
-    const char **argv = mem_array(o->words_count + 9, sizeof *argv);
+    const char **argv = mem_array(o->words_count + 10, sizeof *argv);
     size_t n = 0;
     enum rc rc = RC_NOMEM;
 
@@ -146,6 +147,10 @@ enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
     if (argv == NULL || bootstrap.is_short) goto out;
     snprintf(out, sizeof out, "--out=%s/peer-%03u", o->out, peer);
     snprintf(share, sizeof share, "--shard-of=%u/%u", peer, o->peers);
+    if (o->step_ns > 0) {
+        snprintf(step, sizeof step, "--step-time=%.9fs",
+                 (double)hetero_step_ns(o->step_ns, o->speeds[peer]) / 1e9);
+    }
     argv[n++] = o->executable;
     argv[n++] = "peer";
     for (size_t i = 0; i < o->words_count; i++) {
@@ -156,6 +161,7 @@ enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
     argv[n++] = "--json";
     argv[n++] = "--quiet";
     if (o->gives_shards) argv[n++] = share;
+    if (o->step_ns > 0) argv[n++] = step;
     if (bootstrap.count > 0) {
         argv[n++] = bootstrap.bytes;
     } else if (local->runners[peer].seen.starts > 0) {

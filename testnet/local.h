@@ -56,6 +56,8 @@ struct local_options {
     size_t words_count;
     const char *out;        /* exists */
     bool gives_shards;      /* --shard-of I/N */
+    const double *speeds;   /* [peers] of --hetero */
+    uint64_t step_ns;       /* --step-time at speed 1; 0: as it comes */
     struct chaos chaos;     /* parsed; its clock is started here */
     uint64_t seed;          /* of the chaos */
     double target_accuracy; /* 0: none; for time_to_target_s */

@@ -31,6 +31,7 @@ struct simulation {
     bool *sides;             /* [peers] of the partition */
     uint64_t partition_until_ns;
     uint64_t faults;
+    double begun_s;  /* the last slice before the first step */
     double *optimum; /* [values] mean of all centres */
     double *mean;    /* [values] */
     float *plane;    /* [values] */
@@ -58,18 +59,21 @@ static void start_peer(struct simulation *simulation, uint32_t peer)
 
 static bool create(struct simulation *simulation, const struct simulation_options *options)
 {
-    struct cluster_options cluster = {.peers = options->peers,
-                                      .seed = options->seed,
-                                      .strategy = options->strategy,
-                                      .values = options->values,
-                                      .step_cost_ns = options->step_ns,
-                                      .latency_ns = options->link.latency_ns,
-                                      .jitter_ns = options->link.jitter_ns,
-                                      .bytes_per_s = options->link.bytes_per_s,
-                                      .loss = options->link.loss,
-                                      .noise = 0.1,
-                                      .centre_spread = 1,
-                                      .learning_rate = 0.05};
+    struct cluster_options cluster = {
+        .peers = options->peers,
+        .seed = options->seed,
+        .strategy = options->strategy,
+        .values = options->values,
+        .step_cost_ns = options->step_ns,
+        .speeds = options->speeds,
+        .latency_ns = options->link.latency_ns,
+        .jitter_ns = options->link.jitter_ns,
+        .bytes_per_s = options->link.bytes_per_s,
+        .loss = options->link.loss,
+        .start_with = options->target_loss > 0 ? options->peers : 0,
+        .noise = options->noise > 0 ? options->noise : 0.1,
+        .centre_spread = options->centre_spread,
+        .learning_rate = options->learning_rate > 0 ? options->learning_rate : 0.05};
 
     *simulation = (struct simulation){.options = options, .chaos = options->chaos};
     rng_init(&simulation->rng, options->seed, 4711);
@@ -309,6 +313,20 @@ static bool is_enough(struct simulation *simulation)
     return sample.rounds_per_peer >= (double)simulation->options->rounds;
 }
 
+/* Looked at in every slice: what is asked for is a time. */
+static bool has_reached_target(struct simulation *simulation, struct simulation_result *result)
+{
+    struct simulation_sample sample = {0};
+    double now_s = (double)now_of(simulation) / (double)NS_PER_S;
+
+    if (simulation->options->target_loss <= 0) return false;
+    measure_models(simulation, &sample);
+    if (sample.steps == 0) simulation->begun_s = now_s;
+    if (sample.live == 0 || sample.loss > simulation->options->target_loss) return false;
+    result->time_to_target_s = now_s - simulation->begun_s;
+    return true;
+}
+
 static void judge(struct simulation *simulation, struct simulation_result *result)
 {
     const struct digest *lineage = NULL;
@@ -334,6 +352,7 @@ static void run(struct simulation *simulation, struct simulation_result *result)
 {
     const struct simulation_options *options = simulation->options;
     uint64_t end_ns = options->time_ns > 0 ? options->time_ns : 3600 * NS_PER_S, next_ns = 0;
+    uint64_t slice = options->target_loss > 0 ? slice_ns / 5 : slice_ns;
     bool is_done = false;
 
     start_all(simulation);
@@ -349,13 +368,13 @@ static void run(struct simulation *simulation, struct simulation_result *result)
             options->on_sample(options->context, &sample);
             next_ns += options->report_ns;
         }
-        cluster_run(simulation->cluster, end_ns - now_ns < slice_ns ? end_ns - now_ns : slice_ns);
-        is_done = is_enough(simulation);
+        cluster_run(simulation->cluster, end_ns - now_ns < slice ? end_ns - now_ns : slice);
+        is_done = is_enough(simulation) || has_reached_target(simulation, result);
     }
     result->last = take_sample(simulation);
     result->has_progress =
-        is_done ||
-        (options->rounds == 0 && (result->last.rounds_ok > 0 || !options->strategy->is_averaging));
+        is_done || (options->rounds == 0 && options->target_loss <= 0 &&
+                    (result->last.rounds_ok > 0 || !options->strategy->is_averaging));
     judge(simulation, result);
 }
 
@@ -381,7 +400,7 @@ enum rc simulation_run(const struct simulation_options *options, struct simulati
     enum rc rc = suits(options, why);
 
     if (rc != RC_OK) return rc;
-    *result = (struct simulation_result){0};
+    *result = (struct simulation_result){.time_to_target_s = NAN};
     if (create(&simulation, options)) {
         run(&simulation, result);
         sim_counts(cluster_world(simulation.cluster), &counts);

@@ -3,8 +3,9 @@
  * membership and cryptography) that minimise a quadratic, in a network as bad as asked for. Equal
  * options, equal run, to the bit.
  *
- * Peer i minimises f_i(x) = 1/2 ||x - c_i||^2 with c_i standard normal, by steps of 0.05 on
- * gradients with noise of deviation 0.1; the swarm's optimum is the mean of all c_i. Loss is 1/2
+ * Peer i minimises f_i(x) = 1/2 ||x - c_i||^2 with c_i normal of deviation `centre_spread`, by
+ * steps of 0.05 on gradients with noise of deviation 0.1; the swarm's optimum is the mean of all
+ * c_i. Loss is 1/2
  * ||x - mean c||^2 per value, averaged over live peers: alone a peer ends at 0.5, in a swarm it can
  * get to 0.
  */
@@ -32,9 +33,14 @@ struct simulation_options {
     uint64_t seed;
     const struct strategy *strategy;
     size_t values;
-    uint64_t step_ns; /* what an optimizer step costs */
-    uint64_t rounds;  /* end when a peer has had so many on average; 0: by time */
-    uint64_t time_ns; /* virtual time at most; 0: an hour */
+    uint64_t step_ns;            /* what an optimizer step costs */
+    const double *speeds;        /* [peers] that divide it; NULL: all 1. Borrowed */
+    double centre_spread;        /* deviation of what the peers' own data want; see above */
+    double learning_rate, noise; /* 0: as above */
+    uint64_t rounds;             /* end when a peer has had so many on average; 0: by time */
+    uint64_t time_ns;            /* virtual time at most; 0: an hour */
+    double target_loss; /* end when the peers' mean loss is no more; 0: none. Then no peer takes a
+                           step before all are linked */
     uint64_t report_ns;
     struct sim_path link;
     struct chaos chaos; /* parsed; its clock is started here */
@@ -44,11 +50,12 @@ struct simulation_options {
 
 struct simulation_result {
     struct simulation_sample last;
-    uint64_t events; /* of the simulated world */
-    uint64_t trace;  /* a hash over all of them */
+    double time_to_target_s; /* virtual, from the first step; NaN: not reached, or none */
+    uint64_t events;         /* of the simulated world */
+    uint64_t trace;          /* a hash over all of them */
     /* What must hold in the end. */
     bool is_finite;    /* every live peer's parameters are numbers */
-    bool has_progress; /* the rounds asked for came about in the time given */
+    bool has_progress; /* the rounds or the loss asked for came about in the time given */
     bool is_one_swarm; /* every live peer trains the same model */
 };
 

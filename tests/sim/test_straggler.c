@@ -1,0 +1,75 @@
+/*
+ * One peer of eight is ten times slower. Methods that wait for nobody, and those paced by time, get
+ * to their target nearly as fast as eight equal peers do: fast peers take more steps meanwhile, and
+ * what is merged counts by the samples behind it.
+ */
+#include "tests/check.h"
+
+#include "base/bytes.h"
+#include "testnet/simulation.h"
+
+#include <math.h>
+
+enum { PEERS = 8 };
+
+/* Virtual seconds from the first step to the target loss, of all peers' mean. */
+static double seconds_to_target(const char *averaging, const char *pace, bool has_straggler,
+                                uint64_t seed)
+{
+    struct strategy_specs specs = {.averaging = averaging, .pace = pace};
+    double speeds[PEERS] = {1, 1, 1, 1, 1, 1, 1, has_straggler ? 0.1 : 1};
+    struct strategy strategy;
+    struct simulation_result result;
+    struct fault why = {""};
+
+    assert_int_equal(strategy_parse(&specs, &strategy, &why), RC_OK);
+    const struct simulation_options options = {.peers = PEERS,
+                                               .seed = seed,
+                                               .strategy = &strategy,
+                                               .values = 200,
+                                               .step_ns = 10 * NS_PER_MS,
+                                               .speeds = speeds,
+                                               .learning_rate = 0.005,
+                                               .noise = 1,
+                                               .target_loss = 0.001,
+                                               .time_ns = 120 * NS_PER_S,
+                                               .link.latency_ns = NS_PER_MS};
+    assert_int_equal(simulation_run(&options, &result, &why), RC_OK);
+    check_seed(seed, result.is_finite && result.is_one_swarm && result.has_progress);
+    return result.time_to_target_s;
+}
+
+static void check_method(const char *averaging, const char *pace)
+{
+    FOR_EACH_SEED(seed, 1) {
+        double equal_s = seconds_to_target(averaging, pace, false, seed);
+        double straggler_s = seconds_to_target(averaging, pace, true, seed);
+
+        printf("%s%s%s: %.2f s with equal peers, %.2f s with a straggler: %.3f\n", averaging,
+               pace == NULL ? "" : " --pace ", pace == NULL ? "" : pace, equal_s, straggler_s,
+               straggler_s / equal_s);
+        check_seed(seed, straggler_s <= 1.15 * equal_s);
+    }
+}
+
+static void pairs_lose_little_to_a_straggler(void **state)
+{
+    (void)state;
+    check_method("ad-psgd:H=4", NULL);
+}
+
+static void groups_paced_by_time_lose_little_to_a_straggler(void **state)
+{
+    (void)state;
+    check_method("local-sgd", "time=200ms");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pairs_lose_little_to_a_straggler),
+        cmocka_unit_test(groups_paced_by_time_lose_little_to_a_straggler),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
