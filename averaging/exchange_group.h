@@ -34,6 +34,7 @@ enum part_state { PART_OPEN, PART_COMMITTED, PART_LOST };
 struct party {
     struct member_ref ref;
     bool is_linked;
+    float weight;                     /* of its model in the mean */
     bool is_dropped;                  /* nothing more is awaited for our part */
     uint32_t granted, received, done; /* chunks of our part: allowed, begun to arrive, absorbed */
     uint32_t credit, sent;            /* chunks of its part: that it allows, that we sent */
@@ -47,6 +48,7 @@ struct party {
 struct invited {
     bool has_joined, has_declined; /* FORMING: its answer */
     bool has_aborted;              /* it left before START came */
+    uint64_t samples;              /* of its JOIN */
     uint32_t credit;               /* it granted before START came */
 };
 
@@ -80,7 +82,8 @@ struct group {
     uint32_t attempts;
     bool is_again; /* not the first wait of this round: even the first in the order waits */
 
-    struct message_form form; /* FORMING, JOINED: in force; later: the START */
+    uint8_t weights[GROUP_MEMBERS_MAX]; /* of our START */
+    struct message_form form;           /* FORMING, JOINED: in force; later: the START */
     struct member_ref proposer;
     uint64_t form_ns, wait_until_ns;
     struct invited invited[GROUP_MEMBERS_MAX];

@@ -5,6 +5,8 @@
  */
 #include "averaging/exchange_group.h"
 
+#include "averaging/weights.h"
+
 #include "base/bytes.h"
 #include "base/check.h"
 
@@ -41,6 +43,7 @@ static void parties_fill(struct group *group, const struct message_form *start)
         struct party *party = &group->parties[i];
 
         party->ref = start->members[i];
+        party->weight = start->weights_bytes == 0 ? 1 : (float)start->weights[i] / WEIGHT_ONE;
         party->first = (uint32_t)(chunks * i / n);
         party->count = (uint32_t)(chunks * (i + 1) / n) - party->first;
         if (party->count == 0) party->part = PART_COMMITTED;
@@ -89,6 +92,8 @@ void group_data_begin(struct group *group, const struct message_form *start, str
     group->gathered_ns = group->returned_ns = 0;
     group->round = start->round;
     group->form = *start;
+    group->form.weights = NULL; /* was the message's; the parties have theirs */
+    group->form.weights_bytes = 0;
     group->state = GROUP_SNAPSHOT;
     group->snapshot_ns = group->now_ns;
     (void)commands_add(out, COMMAND_SNAPSHOT);
@@ -310,7 +315,7 @@ static void snapshot_done(struct group *group, enum rc rc, struct commands *out)
         if (absorb != NULL) {
             absorb->first = own->first;
             absorb->count = own->count;
-            absorb->weight = 1;
+            absorb->weight = own->weight;
         }
     }
     for (uint32_t i = 0; i < group->parties_count; i++) {
@@ -445,7 +450,7 @@ static enum rc on_offer_chunk(struct group *group, uint32_t index, uint32_t chun
     if (party->received >= party->granted) return RC_LIMIT;
     *state = CHUNK_CHECKING;
     party->received++;
-    *weight = 1;
+    *weight = party->weight;
     return RC_OK;
 }
 

@@ -4,6 +4,8 @@
  */
 #include "averaging/exchange_group.h"
 
+#include "averaging/weights.h"
+
 #include "base/bytes.h"
 #include "base/check.h"
 
@@ -168,7 +170,7 @@ static uint32_t joined_count(const struct group *group)
 static void forming_close(struct group *group, struct commands *out)
 {
     struct message_form start = group->form;
-    uint64_t waited = group->now_ns - group->form_ns;
+    uint64_t waited = group->now_ns - group->form_ns, samples[GROUP_MEMBERS_MAX];
 
     start.members_count = 0;
     for (uint32_t i = 0; i < group->form.members_count; i++) {
@@ -177,6 +179,7 @@ static void forming_close(struct group *group, struct commands *out)
         bool is_linked = is_self || group_is_linked(group, member.id);
 
         if (is_self || (is_linked && group->invited[i].has_joined)) {
+            samples[start.members_count] = is_self ? group->samples : group->invited[i].samples;
             start.members[start.members_count++] = member;
         } else if (is_linked && !group->invited[i].has_declined) {
             deadline_add(&group->arrivals, 2 * waited); /* it took longer than this */
@@ -185,6 +188,10 @@ static void forming_close(struct group *group, struct commands *out)
     if (start.members_count < 2) {
         group_over(group, OVER_ABORTED, "nobody else was ready", true, out);
         return;
+    }
+    if (weights_of_samples(samples, start.members_count, group->weights)) {
+        start.weights = group->weights;
+        start.weights_bytes = start.members_count;
     }
     send_form_to_all(group, &start, MESSAGE_START, &group->form, out);
     group_data_begin(group, &start, out);
@@ -264,6 +271,8 @@ static void join(struct group *group, struct member_ref proposer, const struct m
     group->state = GROUP_JOINED;
     group->round = form->round;
     group->form = *form;
+    group->form.weights = NULL; /* are START's; these would not outlive the call */
+    group->form.weights_bytes = 0;
     group->proposer = proposer;
     group->wait_until_ns = deadline_after(group->now_ns, join_wait_ns(group, form));
     memset(group->invited, 0, sizeof group->invited);
@@ -381,6 +390,7 @@ enum rc group_on_join(struct group *group, struct member_ref from, const struct 
     }
     if (group->invited[index].has_joined) return RC_REPLAY;
     group->invited[index].has_joined = true;
+    group->invited[index].samples = join->samples;
     deadline_add(&group->arrivals, group->now_ns - group->form_ns);
     forming_check(group, out);
     return RC_OK;
@@ -458,6 +468,14 @@ static enum rc start_without_us(struct group *group, struct member_ref from,
     return RC_OK;
 }
 
+static bool are_weights(const struct message_form *start)
+{
+    for (uint32_t i = 0; i < start->weights_bytes; i++) {
+        if (start->weights[i] < WEIGHT_MIN || start->weights[i] > WEIGHT_MAX) return false;
+    }
+    return start->weights_bytes == 0 || start->weights_bytes == start->members_count;
+}
+
 enum rc group_on_start(struct group *group, struct member_ref from,
                        const struct message_form *start, struct commands *out)
 {
@@ -468,7 +486,7 @@ enum rc group_on_start(struct group *group, struct member_ref from,
     if (is_ours(group, from, start)) {
         struct group_link *link = group_link_find(group, from.id);
 
-        if (!is_thinned(start, &group->form)) return RC_FORMAT;
+        if (!is_thinned(start, &group->form) || !are_weights(start)) return RC_FORMAT;
         if (link != NULL) link->vain = 0;
         group_data_begin(group, start, out);
         return RC_OK;

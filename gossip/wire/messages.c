@@ -238,6 +238,13 @@ static const struct field form_fields[] = {
     TEXT(5, form.codec),
     UINT(6, form.chunks, 1, CHUNKS_MAX),
     ANY(7, form.deadline_ms),
+    {.key = 8,
+     .kind = FIELD_BLOB,
+     .is_optional = true,
+     .at = AT(form.weights),
+     .count_at = AT(form.weights_bytes),
+     .bytes = GROUP_MEMBERS_MAX,
+     .unit = 1},
 };
 static const struct field join_fields[] = {
     ANY(0, join.round),

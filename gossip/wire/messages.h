@@ -345,6 +345,8 @@ struct message_form { /* FORM and START: FORM lists who is invited, START who ta
     char codec[32];
     uint32_t chunks;
     uint32_t deadline_ms;
+    const uint8_t *weights; /* START: of each member's model in the mean, one byte each, 1 to 64; */
+    uint32_t weights_bytes; /* none: all alike */
 };
 struct message_join {
     uint64_t round;

@@ -1,7 +1,9 @@
 /*
  * One peer of eight is ten times slower. Methods that wait for nobody, and those paced by time, get
  * to their target nearly as fast as eight equal peers do: fast peers take more steps meanwhile, and
- * what is merged counts by the samples behind it.
+ * what groups merge counts by the samples behind it. Pairs move by opposite differences whatever
+ * the samples, as their mean must stay: eight peers of mean speed 7.1/8 cannot do better than 8/7.1
+ * = 1.127 then.
  */
 #include "tests/check.h"
 
@@ -26,12 +28,12 @@ static double seconds_to_target(const char *averaging, const char *pace, bool ha
     const struct simulation_options options = {.peers = PEERS,
                                                .seed = seed,
                                                .strategy = &strategy,
-                                               .values = 200,
+                                               .values = 1000,
                                                .step_ns = 10 * NS_PER_MS,
                                                .speeds = speeds,
-                                               .learning_rate = 0.005,
+                                               .learning_rate = 0.004,
                                                .noise = 1,
-                                               .target_loss = 0.001,
+                                               .target_loss = 0.0008,
                                                .time_ns = 120 * NS_PER_S,
                                                .link.latency_ns = NS_PER_MS};
     assert_int_equal(simulation_run(&options, &result, &why), RC_OK);
@@ -41,7 +43,7 @@ static double seconds_to_target(const char *averaging, const char *pace, bool ha
 
 static void check_method(const char *averaging, const char *pace)
 {
-    FOR_EACH_SEED(seed, 1) {
+    FOR_EACH_SEED (seed, 1) {
         double equal_s = seconds_to_target(averaging, pace, false, seed);
         double straggler_s = seconds_to_target(averaging, pace, true, seed);
 
@@ -62,6 +64,7 @@ static void groups_paced_by_time_lose_little_to_a_straggler(void **state)
 {
     (void)state;
     check_method("local-sgd", "time=200ms");
+    check_method("moshpit", "time=200ms");
 }
 
 int main(void)

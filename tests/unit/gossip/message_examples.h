@@ -439,6 +439,11 @@ static inline void example_make(struct source *s, enum message_type type, struct
     case MESSAGE_FORM:
     case MESSAGE_START:
         form_any(s, &m->as.form);
+        if (m->type == MESSAGE_START) { /* at least one: none are not written */
+            m->as.form.weights = s->bytes->blob;
+            m->as.form.weights_bytes = s->is_random ? any32(s, 1, GROUP_MEMBERS_MAX) : 2;
+            fill(s, s->bytes->blob, m->as.form.weights_bytes);
+        }
         break;
     case MESSAGE_JOIN:
         m->as.join.round = any(s, 0, UINT64_MAX);
