@@ -34,6 +34,7 @@ struct push_custody {
 struct push_mark {
     struct peer_id id;
     struct boot_id boot;
+    bool is_heir;  /* of an earlier start's mark, which is forgotten */
     uint64_t high; /* no share of a number up to this one is taken any more */
     uint64_t applied[PUSH_MARK_DEPTH];
     uint32_t applied_count; /* in all; the last PUSH_MARK_DEPTH are remembered */

@@ -27,7 +27,8 @@ enum {
     SAVE_HEAD = 32,
     SAVE_CUSTODY = 72,
     SAVE_MARK = 56 + 8 * PUSH_MARK_DEPTH,
-    MARKS_OF_ONE_MAX = 4, /* starts of one peer */
+    MARKS_OF_ONE_MAX = 16, /* starts of one peer */
+    LINKED_PATIENCE = 4,
     SCORE_SILENT = -20
 };
 
@@ -78,6 +79,12 @@ void push_custody_lose_all(struct push *push, struct commands *out)
     }
 }
 
+/* Who is linked will say; who never does is no better than gone. */
+static uint64_t patience_ns(const struct push *push, const struct push_custody *custody)
+{
+    return push_is_linked(push, custody->to) ? LINKED_PATIENCE * doubt_ns : doubt_ns;
+}
+
 struct push_custody *push_custody_free(struct push *push, struct peer_id to, struct commands *out)
 {
     struct push_custody *unused = NULL, *oldest = NULL;
@@ -95,7 +102,10 @@ struct push_custody *push_custody_free(struct push *push, struct peer_id to, str
         }
     }
     if (unused != NULL) return unused;
-    if (oldest == NULL || push->now_ns < deadline_after(oldest->since_ns, doubt_ns)) return NULL;
+    if (oldest == NULL ||
+        push->now_ns < deadline_after(oldest->since_ns, patience_ns(push, oldest))) {
+        return NULL;
+    }
     custody_lose(push, oldest, out);
     return oldest;
 }
@@ -283,11 +293,13 @@ static struct push_mark *mark_victim(struct push *push, struct peer_id id)
 static struct push_mark *mark_of(struct push *push, const struct round_key *key)
 {
     struct push_mark *mark = mark_find(push, key);
+    bool is_heir;
 
     if (mark == NULL) {
         mark = mark_victim(push, key->initiator);
-        if (mark->used != 0) push->has_forgotten = true;
-        *mark = (struct push_mark){.id = key->initiator, .boot = key->boot};
+        is_heir = mark->used != 0 && peer_id_is_equal(mark->id, key->initiator);
+        if (mark->used != 0 && !is_heir) push->has_forgotten = true;
+        *mark = (struct push_mark){.id = key->initiator, .boot = key->boot, .is_heir = is_heir};
     }
     mark->used = ++push->marks_clock;
     return mark;
@@ -309,13 +321,24 @@ void push_mark_applied(struct push *push, const struct round_key *key)
     if (key->counter > mark->high) mark->high = key->counter;
 }
 
+/* There was a mark for it, perhaps, which gave way to another. */
+static bool may_be_forgotten(const struct push *push, const struct round_key *key)
+{
+    for (uint32_t i = 0; i < push->marks_count; i++) {
+        const struct push_mark *mark = &push->marks[i];
+
+        if (mark->is_heir && peer_id_is_equal(mark->id, key->initiator)) return true;
+    }
+    return push->has_forgotten;
+}
+
 static enum applied_state mark_state(const struct push *push, const struct round_key *key)
 {
     const struct push_mark *mark = mark_find(push, key);
     uint64_t oldest = UINT64_MAX;
     uint32_t remembered;
 
-    if (mark == NULL) return push->has_forgotten ? APPLIED_FORGOTTEN : APPLIED_NO;
+    if (mark == NULL) return may_be_forgotten(push, key) ? APPLIED_FORGOTTEN : APPLIED_NO;
     remembered =
         mark->applied_count < PUSH_MARK_DEPTH ? mark->applied_count : (uint32_t)PUSH_MARK_DEPTH;
     for (uint32_t i = 0; i < remembered; i++) {
@@ -352,7 +375,7 @@ enum rc push_on_applied_req(struct push *push, struct member_ref from, const str
 /* ---- in checkpoints ----
  * version u32 | custody u32 | marks u32 | forgotten u32 | counter u64 | weight f64
  * custody: id, boot, counter | receiver | weight f32 | returned u32
- * marks:   id, boot, high, applied in all u64, applied u64[] */
+ * marks:   id, boot, high, applied in all u64, heir u32, applied u64[] */
 
 static void key_store(const struct round_key *key, uint8_t *to)
 {
@@ -396,6 +419,7 @@ static void mark_store(const struct push_mark *mark, uint8_t *to)
 {
     key_store(&(struct round_key){mark->id, mark->boot, mark->high}, to);
     store_le64(to + 44, mark->applied_count);
+    store_le32(to + 52, mark->is_heir);
     for (uint32_t i = 0; i < PUSH_MARK_DEPTH; i++) {
         store_le64(to + 56 + 8 * (size_t)i, mark->applied[i]);
     }
@@ -407,6 +431,7 @@ static struct push_mark mark_load(const uint8_t *from)
     struct push_mark mark = {.id = key.initiator, .boot = key.boot, .high = key.counter};
 
     mark.applied_count = (uint32_t)load_le64(from + 44);
+    mark.is_heir = load_le32(from + 52) != 0;
     for (uint32_t i = 0; i < PUSH_MARK_DEPTH; i++) {
         mark.applied[i] = load_le64(from + 56 + 8 * (size_t)i);
     }

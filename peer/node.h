@@ -92,6 +92,9 @@ struct node_report {
     uint64_t staleness;  /* steps since the last mixing */
     double evaluation_s; /* of t_s, spent on evaluation */
     const char *last_abort_reason;
+    bool has_weight; /* the method pushes; see exchange_counts */
+    double weight, custody_weight;
+    uint64_t shares_returned, shares_lost;
 };
 
 struct node_result {

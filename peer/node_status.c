@@ -42,6 +42,11 @@ void node_report(const struct node *node, struct node_report *report)
         .rounds_aborted = stats.counts.rounds_aborted,
         .staleness = node->step - node->mixed_step,
         .last_abort_reason = stats.counts.last_abort,
+        .has_weight = stats.counts.has_weight,
+        .weight = stats.counts.weight,
+        .custody_weight = stats.counts.custody_weight,
+        .shares_returned = stats.counts.returned,
+        .shares_lost = stats.counts.in_doubt_lost,
     };
 }
 
@@ -186,6 +191,12 @@ struct json *node_status(const struct node *node, size_t members_max)
     json_set_count(json, "rounds_ok", report.rounds_ok);
     json_set_count(json, "rounds_aborted", report.rounds_aborted);
     json_set_text(json, "last_abort_reason", report.last_abort_reason);
+    if (report.has_weight) {
+        json_set_real(json, "weight", report.weight);
+        json_set_real(json, "custody_weight", report.custody_weight);
+        json_set_count(json, "shares_returned", report.shares_returned);
+        json_set_count(json, "shares_lost", report.shares_lost);
+    }
     set_links(node, json);
     set_offences(node, json);
     json_set_count(json, "members_count", membership_count(node->membership));

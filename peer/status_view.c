@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-enum { LINE_BYTES = 400, HEAD_LINES = 9 };
+enum { LINE_BYTES = 400, HEAD_LINES = 10 };
 
 struct view {
     FILE *file;
@@ -84,6 +84,13 @@ static void put_head(const struct view *view, const struct json *status)
         number(status, "rounds_ok", "%.6g", texts[0]),
         number(status, "rounds_aborted", "%.6g", texts[1]),
         number(status, "consensus_distance", "%.6g", texts[2]));
+    if (json_get(status, "weight") != NULL) {
+        put(view, "weight     %s, and %s sent and not acknowledged; shares: %s came back, %s lost",
+            number(status, "weight", "%.4g", texts[0]),
+            number(status, "custody_weight", "%.4g", texts[1]),
+            number(status, "shares_returned", "%.6g", texts[2]),
+            number(status, "shares_lost", "%.6g", texts[3]));
+    }
     put(view, "traffic    %s sent, %s received", bytes_of(status, "bytes_sent", texts[0]),
         bytes_of(status, "bytes_received", texts[1]));
 }
