@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# One 10x slower peer of eight, real processes: time to target beside that of eight equal peers. Each
+# peer is paced to a declared step time, long enough that the machine is never busy, so that the
+# figure is the method's and not the machine's; the share of the cores that was busy is printed.
+#   tests/bench/straggler.sh build/release/grapevine [STEP_TIME [TARGET [SEEDS]]]
+set -euo pipefail
+grapevine=$(realpath "$1")
+step=${2:-60ms} target=${3:-0.9} seeds=${4:-3}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+busy() { # jiffies busy and in all, of all cores
+    awk '/^cpu / { print $2 + $3 + $4 + $7 + $8 + $9, $2 + $3 + $4 + $5 + $6 + $7 + $8 + $9; exit }' /proc/stat
+}
+
+# run HETERO SEED METHOD FLAGS...: seconds to the target.
+run() {
+    local hetero=$1 seed=$2 out=$work/out
+    shift 2
+    "$grapevine" testnet --peers 8 --data digits --model mlp --batch 32 --threads 1 --lr 0.01 --seed "$seed" --shard all --step-time "$step" \
+        --hetero "$hetero" --averaging "$@" --target-accuracy "$target" --report-every 500ms --start-with 8 \
+        --out "$out" --fresh --quiet --json >"$work/json"
+    grep -oE '"time_to_target_s":[0-9.]+' "$work/json" | cut -d: -f2
+}
+
+measure() {
+    local before after equal slow
+    for ((seed = 1; seed <= seeds; seed++)); do
+        before=$(busy)
+        equal=$(run uniform "$seed" "$@")
+        slow=$(run list:1,1,1,1,1,1,1,0.1 "$seed" "$@")
+        after=$(busy)
+        awk -v name="$*" -v seed="$seed" -v a="$equal" -v b="$slow" -v t0="$before" -v t1="$after" 'BEGIN {
+            split(t0, x, " "); split(t1, y, " ")
+            printf "%-36s seed %d: %6.1f s with equal peers, %6.1f s with a straggler: %.3f (cores %.0f %% busy)\n",
+                name, seed, a, b, b / a, 100 * (y[1] - x[1]) / (y[2] - x[2]) }'
+    done
+}
+
+measure ad-psgd:H=4
+measure local-sgd --pace time=500ms
