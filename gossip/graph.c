@@ -284,20 +284,25 @@ struct neighbourhood {
     uint32_t degrees[GRAPH_EDGES_MAX]; /* of those in `set` */
 };
 
+static void take_random(const struct table *table, uint32_t self, struct neighbourhood *around)
+{
+    around->set.count = 0;
+    for (uint32_t i = 0; i < table->counts[self]; i++) {
+        add(&around->set, self, table->cells[(size_t)self * table->degree + i]);
+    }
+    for (uint32_t i = 0; i < around->set.count; i++) {
+        around->degrees[i] = table->counts[around->set.places[i]];
+    }
+}
+
 static enum rc find_random(uint32_t degree, const struct graph_members *members,
                            struct neighbourhood *around)
 {
     struct table table;
     enum rc rc = RC_NOMEM;
-    uint32_t self = members->self;
 
     if (table_create(&table, members, degree)) {
-        for (uint32_t i = 0; i < table.counts[self]; i++) {
-            add(&around->set, self, table.cells[(size_t)self * degree + i]);
-        }
-        for (uint32_t i = 0; i < around->set.count; i++) {
-            around->degrees[i] = table.counts[around->set.places[i]];
-        }
+        take_random(&table, members->self, around);
         rc = RC_OK;
     }
     table_destroy(&table);
@@ -380,6 +385,19 @@ static void finish(const struct topology *topology, struct graph_row *row)
     row->self_weight = (float)fmax(1 - sum, 0);
 }
 
+static void weigh(const struct topology *topology, const struct neighbourhood *around,
+                  struct graph_row *row)
+{
+    row->count = around->set.count;
+    for (uint32_t i = 0; i < row->count; i++) {
+        uint32_t most =
+            around->degrees[i] > around->set.count ? around->degrees[i] : around->set.count;
+
+        row->edges[i] = (struct graph_edge){around->set.places[i], 1.0f / (float)(1 + most)};
+    }
+    finish(topology, row);
+}
+
 static void check_members(const struct graph_members *members)
 {
     CHECK(members->count > 0 && members->count <= MEMBERS_MAX);
@@ -400,14 +418,35 @@ enum rc graph_row(const struct topology *topology, const struct graph_members *m
         rc = find_neighbours(topology, members, &around);
     }
     if (rc != RC_OK) return rc;
-    row->count = around.set.count;
-    for (uint32_t i = 0; i < row->count; i++) {
-        uint32_t most = around.degrees[i] > around.set.count ? around.degrees[i] : around.set.count;
-
-        row->edges[i] = (struct graph_edge){around.set.places[i], 1.0f / (float)(1 + most)};
-    }
-    finish(topology, row);
+    weigh(topology, &around, row);
     return RC_OK;
+}
+
+enum rc graph_rows(const struct topology *topology, const struct graph_members *members,
+                   struct graph_row *rows)
+{
+    struct graph_members view = *members;
+    struct table table;
+    enum rc rc = RC_OK;
+
+    if (topology->kind == TOPOLOGY_RANDOM && members->count > topology->degree + 1) {
+        struct neighbourhood around;
+
+        if (table_create(&table, members, topology->degree)) {
+            for (uint32_t i = 0; i < members->count; i++) {
+                take_random(&table, i, &around);
+                weigh(topology, &around, &rows[i]);
+            }
+        } else {
+            rc = RC_NOMEM;
+        }
+        table_destroy(&table);
+        return rc;
+    }
+    for (view.self = 0; view.self < view.count && rc == RC_OK; view.self++) {
+        rc = graph_row(topology, &view, &rows[view.self]);
+    }
+    return rc;
 }
 
 /* Hops 2^k, all of them or that of the round; `is_in`: against their direction. */

@@ -53,6 +53,10 @@ struct graph_row {
  */
 MUST_USE enum rc graph_row(const struct topology *topology, const struct graph_members *members,
                            struct graph_row *row);
+/** The same for all members at once, rows[0..count): what a simulation asks. `members->self` is not
+ *  looked at. */
+MUST_USE enum rc graph_rows(const struct topology *topology, const struct graph_members *members,
+                            struct graph_row *rows);
 /**
  * To whom `members->self` gives shares of what it has in `round`, and what it keeps. Columns sum to
  * 1 by construction.

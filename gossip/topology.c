@@ -168,17 +168,22 @@ static struct digest seat_key(struct digest run_id, uint64_t round, struct peer_
     return hash_final(&hash);
 }
 
+/* A remainder too large to be spread one each makes a group of its own. */
+static size_t groups_of(size_t members, size_t size)
+{
+    size_t groups = members / size;
+
+    return groups == 0 || members % size > groups ? groups + 1 : groups;
+}
+
 /* The run of seats [first, first + count) that `place` belongs to. `count` members make as many
  * groups as give the wanted size best; the remainder goes one each to the first groups. No group
  * has fewer than two members while there are two. */
 static void group_bounds(size_t members, size_t size, size_t place, size_t *first, size_t *count)
 {
-    size_t groups = members / size, base, larger;
+    size_t groups = groups_of(members, size);
+    size_t base = members / groups, larger = members % groups;
 
-    /* A remainder too large to be spread one each makes a group of its own. */
-    if (groups == 0 || members % size > groups) groups++;
-    base = members / groups;
-    larger = members % groups;
     if (place < larger * (base + 1)) {
         *count = base + 1;
         *first = place / (base + 1) * (base + 1);
@@ -199,6 +204,12 @@ static size_t wanted_size(const struct topology *topology, size_t members, size_
     if (members <= cap) return size;
     CHECK(cap >= 3); /* a pair and one more when their number is odd */
     return size < cap ? size : cap - 1;
+}
+
+size_t topology_groups(const struct topology *topology, size_t members_count)
+{
+    if (members_count == 0) return 0;
+    return groups_of(members_count, wanted_size(topology, members_count, GROUP_MEMBERS_MAX));
 }
 
 /* Insert into a sorted run of at most `max` seats that keeps the smallest (or the largest) ones. */

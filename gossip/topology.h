@@ -69,6 +69,8 @@ bool topology_is_directed(const struct topology *topology);
 size_t topology_group(const struct topology *topology, struct digest run_id, uint64_t round,
                       struct peer_id self, const struct peer_id *members, size_t members_count,
                       struct peer_id *group, size_t max);
+/** Into how many groups a round of COMPLETE, GROUPS or PAIRS parts so many members. */
+size_t topology_groups(const struct topology *topology, size_t members_count);
 /** How two peers stand to each other in period `period` of pairs: a number drawn for the two, the
  *  same from both ends. Everyone prefers the partner with the smallest one, so offers never wait
  * for each other in a circle, and over the periods all partners come up equally often. */

@@ -162,6 +162,10 @@ const struct option_row option_rows[] = {
      "numbers in the model", false},
     {"step-time", OPTION_DURATION, GROUP_TRAINING, RUNS, "T", NULL, 0.000001, 3600,
      "a step takes at least so long: makes a fast machine a slower one", false},
+    {"still", OPTION_SWITCH, GROUP_TESTNET, ON(SIMULATE), NULL, NULL, 0, 0,
+     "nobody trains: peers are put apart and only average; by how much a round brings them "
+     "together",
+     false},
     {"step-time", OPTION_DURATION, GROUP_TESTNET, ON(SIMULATE), "T", "10ms", 0.000001, 3600,
      "virtual time of an optimizer step", false},
     {"resume", OPTION_SWITCH, GROUP_TESTNET, ON(TESTNET), NULL, NULL, 0, 0,

@@ -49,6 +49,26 @@ static void on_line(void *context, enum log_level level, const char *line)
             peer->host - 1, line);
 }
 
+static void make_identity(uint64_t seed, uint32_t peer, struct identity *identity)
+{
+    uint8_t bytes[SECRET_BYTES] = {0};
+
+    store_le64(bytes, rng_mix(seed, peer));
+    identity_from_seed(bytes, identity);
+}
+
+void cluster_ids(uint32_t peers, uint64_t seed, struct peer_id *ids, struct swarm_secret *swarm)
+{
+    CHECK(secure_start() == RC_OK);
+    swarm_secret_derive("cluster", NULL, swarm);
+    for (uint32_t i = 0; i < peers; i++) {
+        struct identity identity;
+
+        make_identity(seed, i, &identity);
+        ids[i] = identity_peer_id(identity.public_key);
+    }
+}
+
 /* For a few signatures of each peer. */
 static struct verified *create_verified(uint32_t peers)
 {
@@ -96,10 +116,8 @@ struct cluster *cluster_create(const struct cluster_options *options)
     CHECK(sim_host_create(cluster->world, &unused) != NULL); /* "sim:0" is no address: no port 0 */
     for (uint32_t i = 0; i < options->peers; i++) {
         struct cluster_peer *peer = &cluster->peers[i];
-        uint8_t seed[SECRET_BYTES] = {0};
 
-        store_le64(seed, rng_mix(options->seed, i));
-        identity_from_seed(seed, &peer->identity);
+        make_identity(options->seed, i, &peer->identity);
         peer->cluster = cluster;
         peer->log = (struct log){LOG_DEBUG, on_line, peer};
         peer->env = sim_host_create(cluster->world, &peer->host);

@@ -37,6 +37,8 @@ struct cluster_options {
 
 struct cluster;
 
+/** Who the peers of such a cluster are, by number: a function of their number and the seed. */
+void cluster_ids(uint32_t peers, uint64_t seed, struct peer_id *ids, struct swarm_secret *swarm);
 /** Hosts and identities; nobody is started. */
 struct cluster *cluster_create(const struct cluster_options *options);
 void cluster_destroy(struct cluster *cluster);

@@ -56,13 +56,25 @@ static void on_sample(void *context, const struct simulation_sample *sample)
     if (view->samples != NULL) json_append(view->samples, sample_json(sample));
 }
 
+static struct json *spectrum_json(const struct spectrum *spectrum)
+{
+    struct json *json = json_object_create();
+
+    json_set_real(json, "rho", spectrum->rho);
+    json_set_real(json, "second_eigenvalue", spectrum->second);
+    json_set_real(json, "smallest_eigenvalue", spectrum->last);
+    json_set_count(json, "period", spectrum->period);
+    json_set_bool(json, "is_expected", spectrum->is_expected);
+    return json;
+}
+
 static struct json *summary(const struct options *options, const struct strategy *strategy,
-                            const struct simulation_result *result, double wall_s)
+                            const struct simulation_result *result, const struct spectrum *spectrum,
+                            double wall_s)
 {
     struct json *json = json_object_create(), *invariants = json_object_create();
     const struct simulation_sample *last = &result->last;
     size_t peers = (size_t)options_count(options, "peers");
-    struct topology topology = strategy_topology(strategy, peers);
     char trace[24];
 
     snprintf(trace, sizeof trace, "%016llx", (unsigned long long)result->trace);
@@ -80,11 +92,9 @@ static struct json *summary(const struct options *options, const struct strategy
     json_set_count(json, "bytes", last->bytes);
     json_set_count(json, "faults", last->faults);
     json_set_count(json, "live", last->live);
-    if (strategy->is_averaging) {
-        json_set_real(json, "spectral_gap", 1 - sqrt(simulation_contraction(&topology, peers)));
-    } else {
-        json_set_real(json, "spectral_gap", 0);
-    }
+    json_set_real(json, "spectral_gap", 1 - spectrum->rho);
+    json_set(json, "spectrum", spectrum_json(spectrum));
+    json_set_real(json, "contraction", result->contraction);
     json_set_real(json, "time_to_target_s", result->time_to_target_s);
     json_set_count(json, "events", result->events);
     json_set_text(json, "digest", trace);
@@ -94,6 +104,16 @@ static struct json *summary(const struct options *options, const struct strategy
     json_set(json, "invariants", invariants);
     json_set_real(json, "wall_s", wall_s);
     return json;
+}
+
+static void tell_spectrum(const struct log *log, const struct spectrum *spectrum)
+{
+    if (spectrum->rho == 0 && spectrum->period > 1) {
+        log_info(log, "%u rounds give the exact mean", spectrum->period);
+    } else {
+        log_info(log, "spectral gap %.6g: a round %s %.6g of the distance", 1 - spectrum->rho,
+                 spectrum->is_expected ? "is expected to leave" : "leaves at most", spectrum->rho);
+    }
 }
 
 static enum rc read_options(const struct options *options, struct strategy *strategy,
@@ -118,7 +138,8 @@ static enum rc read_options(const struct options *options, struct strategy *stra
                                               .time_ns = options_ns(options, "time"),
                                               .centre_spread = options_real(options, "spread"),
                                               .target_loss = options_real(options, "target-loss"),
-                                              .report_ns = options_ns(options, "report-every")};
+                                              .report_ns = options_ns(options, "report-every"),
+                                              .is_still = options_flag(options, "still")};
     bool has_end = simulation->time_ns > 0 || simulation->target_loss > 0;
 
     if (simulation->rounds == 0 && !has_end) simulation->rounds = ROUNDS_DEFAULT;
@@ -155,6 +176,9 @@ static void tell_how_to_repeat(const struct options *options, const struct log *
         n = snprintf(line + used, sizeof line - used, " --%s '%s'", names[i], text);
         if (n > 0) used += (size_t)n;
     }
+    if (options_flag(options, "still") && used < sizeof line) {
+        snprintf(line + used, sizeof line - used, " --still");
+    }
     log_error(log, "broken:%s%s%s; again with: %s", result->is_finite ? "" : " finite",
               result->has_progress ? "" : " progress", result->is_one_swarm ? "" : " one_swarm",
               line);
@@ -166,6 +190,7 @@ int command_simulate(struct options *options)
     bool is_json = options_flag(options, "json"), holds;
     struct simulation_options simulation;
     struct simulation_result result;
+    struct spectrum spectrum = {.rho = 1, .second = NAN, .last = NAN};
     struct strategy strategy;
     struct fault why = {""};
     uint64_t begun_ns = uv_clock_ns();
@@ -186,6 +211,9 @@ int command_simulate(struct options *options)
             "do: --averaging ad-psgd",
             (int)MESH_MAX);
     }
+    if (rc == RC_OK && strategy.is_averaging) rc = simulation_spectrum(&simulation, &spectrum);
+    if (rc != RC_OK) return command_failed(rc, &why);
+    if (strategy.is_averaging) tell_spectrum(&view.log, &spectrum);
     if (is_json) view.samples = json_array_create();
     simulation.context = &view;
     simulation.on_sample = on_sample;
@@ -196,7 +224,8 @@ int command_simulate(struct options *options)
         return command_failed(rc, &why);
     }
     on_sample(&view, &result.last);
-    json = summary(options, &strategy, &result, (double)(uv_clock_ns() - begun_ns) * 1e-9);
+    json =
+        summary(options, &strategy, &result, &spectrum, (double)(uv_clock_ns() - begun_ns) * 1e-9);
     holds = result.is_finite && result.has_progress && result.is_one_swarm;
     if (!holds) tell_how_to_repeat(options, &view.log, &result);
     if (is_json) {
@@ -208,6 +237,10 @@ int command_simulate(struct options *options)
                result.last.t_s, result.last.rounds_per_peer,
                (unsigned long long)result.last.rounds_aborted, result.last.distance,
                result.last.loss, result.last.loss_of_average);
+        if (!isnan(result.contraction)) {
+            printf("a round left %.4f of the distance; theory says %.4f\n", result.contraction,
+                   spectrum.rho);
+        }
         json_destroy(json);
     }
     return holds ? EXIT_DONE : EXIT_INVARIANT;

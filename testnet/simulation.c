@@ -11,6 +11,7 @@
 #include "replica/quadratic.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 enum { COMPLETE_PEERS_MAX = 256, BOOTSTRAPS = 3, SLOWER = 10 };
 static const uint64_t slice_ns = 50 * NS_PER_MS;
@@ -31,10 +32,13 @@ struct simulation {
     bool *sides;             /* [peers] of the partition */
     uint64_t partition_until_ns;
     uint64_t faults;
-    double begun_s;  /* the last slice before the first step */
-    double *optimum; /* [values] mean of all centres */
-    double *mean;    /* [values] */
-    float *plane;    /* [values] */
+    bool is_apart;           /* still: the peers were put apart */
+    bool has_begun;          /* and each had a round since: from here on it is measured */
+    double distance, rounds; /* then */
+    double begun_s;          /* the last slice before the first step */
+    double *optimum;         /* [values] mean of all centres */
+    double *mean;            /* [values] */
+    float *plane;            /* [values] */
 };
 
 static uint64_t now_of(const struct simulation *simulation)
@@ -73,7 +77,8 @@ static bool create(struct simulation *simulation, const struct simulation_option
         .start_with = options->target_loss > 0 ? options->peers : 0,
         .noise = options->noise > 0 ? options->noise : 0.1,
         .centre_spread = options->centre_spread,
-        .learning_rate = options->learning_rate > 0 ? options->learning_rate : 0.05};
+        .learning_rate = options->learning_rate > 0 ? options->learning_rate : 0.05,
+        .is_quiet = options->is_still};
 
     *simulation = (struct simulation){.options = options, .chaos = options->chaos};
     rng_init(&simulation->rng, options->seed, 4711);
@@ -302,6 +307,58 @@ static struct simulation_sample take_sample(struct simulation *simulation)
     return sample;
 }
 
+/* ---- nobody trains ---- */
+
+static bool all_average(struct simulation *simulation)
+{
+    for (uint32_t i = 0; i < simulation->options->peers; i++) {
+        struct node_report report;
+
+        if (!cluster_is_up(simulation->cluster, i)) continue;
+        node_report(cluster_node(simulation->cluster, i), &report);
+        if (report.rounds_ok < 2) return false;
+    }
+    return true;
+}
+
+static void put_apart(struct simulation *simulation)
+{
+    for (uint32_t i = 0; i < simulation->options->peers; i++) {
+        if (!cluster_is_up(simulation->cluster, i)) continue;
+        for (size_t k = 0; k < simulation->options->values; k++) {
+            simulation->plane[k] = (float)rng_normal(&simulation->rng);
+        }
+        cluster_assign(simulation->cluster, i, simulation->plane);
+    }
+}
+
+/* Rounds that ran while the peers were put apart count for nothing: two more, then it begins. */
+static void watch_contraction(struct simulation *simulation, struct simulation_result *result)
+{
+    struct simulation_sample sample = {0};
+    double share;
+
+    if (!simulation->options->is_still) return;
+    if (!simulation->is_apart && !all_average(simulation)) return;
+    count_rounds(simulation, &sample);
+    if (!simulation->is_apart) {
+        put_apart(simulation);
+        simulation->is_apart = true;
+        simulation->rounds = sample.rounds_per_peer;
+    }
+    if (!simulation->has_begun && sample.rounds_per_peer < simulation->rounds + 2) return;
+    measure_models(simulation, &sample);
+    if (!simulation->has_begun) {
+        simulation->has_begun = true;
+        simulation->distance = sample.distance;
+        simulation->rounds = sample.rounds_per_peer;
+        return;
+    }
+    share = sample.distance / simulation->distance;
+    if (share < 1e-5 || sample.rounds_per_peer < simulation->rounds + 1) return; /* rounding */
+    result->contraction = pow(share, 1 / (sample.rounds_per_peer - simulation->rounds));
+}
+
 /* ---- the run ---- */
 
 static bool is_enough(struct simulation *simulation)
@@ -369,6 +426,7 @@ static void run(struct simulation *simulation, struct simulation_result *result)
             next_ns += options->report_ns;
         }
         cluster_run(simulation->cluster, end_ns - now_ns < slice ? end_ns - now_ns : slice);
+        watch_contraction(simulation, result);
         is_done = is_enough(simulation) || has_reached_target(simulation, result);
     }
     result->last = take_sample(simulation);
@@ -400,7 +458,7 @@ enum rc simulation_run(const struct simulation_options *options, struct simulati
     enum rc rc = suits(options, why);
 
     if (rc != RC_OK) return rc;
-    *result = (struct simulation_result){.time_to_target_s = NAN};
+    *result = (struct simulation_result){.time_to_target_s = NAN, .contraction = NAN};
     if (create(&simulation, options)) {
         run(&simulation, result);
         sim_counts(cluster_world(simulation.cluster), &counts);
@@ -413,14 +471,23 @@ enum rc simulation_run(const struct simulation_options *options, struct simulati
     return rc;
 }
 
-double simulation_contraction(const struct topology *topology, size_t members)
+static int id_compare(const void *a, const void *b)
 {
-    double n = (double)members, m = n;
+    return memcmp(a, b, PEER_ID_BYTES);
+}
 
-    if (members < 2) return 0;
-    if (topology->kind == TOPOLOGY_PAIRS) m = 2;
-    if (topology->kind == TOPOLOGY_GROUPS || topology->kind == TOPOLOGY_GRID) {
-        m = fmin(n, (double)topology->group_size);
-    }
-    return (n / m - 1) / (n - 1);
+enum rc simulation_spectrum(const struct simulation_options *options, struct spectrum *spectrum)
+{
+    struct topology topology = strategy_topology(options->strategy, options->peers);
+    struct peer_id *ids = mem_array(options->peers, sizeof *ids);
+    struct swarm_secret swarm;
+    enum rc rc;
+
+    if (ids == NULL) return RC_NOMEM;
+    cluster_ids(options->peers, options->seed, ids, &swarm);
+    qsort(ids, options->peers, sizeof ids[0], id_compare);
+    rc = spectrum_of(&topology, strcmp(options->strategy->exchange->name, "pair") == 0,
+                     swarm.run_id, ids, options->peers, spectrum);
+    mem_free(ids);
+    return rc;
 }

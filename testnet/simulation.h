@@ -15,6 +15,7 @@
 #include "averaging/strategy.h"
 #include "testnet/chaos.h"
 #include "testnet/cluster.h"
+#include "testnet/spectrum.h"
 
 struct simulation_sample {
     double t_s;      /* virtual */
@@ -44,6 +45,7 @@ struct simulation_options {
     uint64_t report_ns;
     struct sim_path link;
     struct chaos chaos; /* parsed; its clock is started here */
+    bool is_still; /* nobody trains: once all are linked, peers are put apart and only average */
     void *context;
     void (*on_sample)(void *context, const struct simulation_sample *sample);
 };
@@ -51,6 +53,7 @@ struct simulation_options {
 struct simulation_result {
     struct simulation_sample last;
     double time_to_target_s; /* virtual, from the first step; NaN: not reached, or none */
+    double contraction;      /* still: a round left this share of the distance; else NAN */
     uint64_t events;         /* of the simulated world */
     uint64_t trace;          /* a hash over all of them */
     /* What must hold in the end. */
@@ -62,9 +65,9 @@ struct simulation_result {
 /** RC_USAGE with a reason if the strategy does not suit so many peers. */
 MUST_USE enum rc simulation_run(const struct simulation_options *options,
                                 struct simulation_result *result, struct fault *why);
-/** By how much one round of `topology` among `members` shrinks the mean square distance, in
- *  expectation: random groups of m: (n/m - 1) / (n - 1) (Ryabinin et al. 2021, arXiv:2103.03239).
- */
-double simulation_contraction(const struct topology *topology, size_t members);
+/** By how much a round of the strategy's topology shrinks the distance, see testnet/spectrum.h, of
+ *  the members that simulation_run() would start. RC_NOMEM. */
+MUST_USE enum rc simulation_spectrum(const struct simulation_options *options,
+                                     struct spectrum *spectrum);
 
 #endif
