@@ -15,8 +15,8 @@
  * Where we differ. SlowMo's u is divided by the learning rate of the round and multiplied again, so
  * that momentum follows a schedule; ours is in units of the model, which is the same while the rate
  * is constant and cannot blow up when it goes to zero. The first round of a peer that has no anchor
- * (at the start, after taking over a model) is a plain mean, which becomes the anchor: no anchor
- * travels. Anchors that differ for that reason, or because a part of a round was missed, come
+ * (at the start) is a plain mean, which becomes the anchor. Who takes over a model gets anchor and
+ * momentum with it. Anchors that differ because a round or a part of one was missed come
  * together by themselves: per round a difference shrinks by about 0.52 (nesterov 0.7, 0.9), 0.71
  * (slow-momentum 1, 0.5), to nothing in two (block 1), and by 1 - b (elastic), as the mean they are
  * all pulled to is the same.

@@ -6,6 +6,10 @@
 
 #include <string.h>
 
+_Static_assert((int)SECTION_COUNT <= (int)SECTION_RULE &&
+                   (int)SECTION_RULE_SECOND < (int)STATE_SECTIONS_MAX,
+               "each kind of section has a number of its own");
+
 /* Values travel as the bytes of little-endian IEEE floats. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "big-endian machines are not supported");
 
@@ -69,6 +73,10 @@ uint32_t bucket_section_bit(uint32_t section)
         return 2;
     case SECTION_MOMENTS:
         return 4;
+    case SECTION_RULE:
+        return 8;
+    case SECTION_RULE_SECOND:
+        return 16;
     default:
         return 0;
     }

@@ -8,6 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What a method that keeps something between rounds has: planes of SECTION_MIXED's size, numbered
+ * beside enum section. */
+enum { SECTION_RULE = 6, SECTION_RULE_SECOND = 7 };
+
 struct bucket_map {
     uint32_t sections;
     uint32_t first[STATE_SECTIONS_MAX + 1]; /* bucket of each section; the last entry: how many */

@@ -22,8 +22,8 @@ struct donor_snapshot {
     bool is_agreed; /* parameters as the group round before `round` left them, equal everywhere */
     struct digest lineage;
     uint32_t sections_count;
-    enum section sections[STATE_SECTIONS_MAX];
-    float *values[STATE_SECTIONS_MAX]; /* from mem_*, owned by the donor afterwards */
+    uint32_t sections[STATE_SECTIONS_MAX]; /* enum section, or SECTION_RULE... of buckets.h */
+    float *values[STATE_SECTIONS_MAX];     /* from mem_*, owned by the donor afterwards */
     size_t counts[STATE_SECTIONS_MAX];
     uint8_t *changes[STATE_SECTIONS_MAX]; /* int8-encoded, bucket by bucket, each taking
                                              donor_change_bytes(); NULL unless it has a base */

@@ -26,7 +26,9 @@ struct joiner *joiner_create(const struct schema *schema, struct digest run_id, 
     struct joiner *joiner = mem_alloc(sizeof(*joiner));
 
     if (joiner == NULL) return NULL;
-    memcpy(joiner->expected, schema->values, sizeof(joiner->expected));
+    memcpy(joiner->expected, schema->values, sizeof(schema->values));
+    joiner->expected[SECTION_RULE] = schema->values[SECTION_MIXED];
+    joiner->expected[SECTION_RULE_SECOND] = schema->values[SECTION_MIXED];
     joiner->schema = schema_digest(schema);
     joiner->run_id = run_id;
     joiner->want = 1 | 2;
@@ -55,7 +57,7 @@ enum joiner_state joiner_state(const struct joiner *joiner)
 
 void joiner_set_want(struct joiner *joiner, uint32_t want)
 {
-    joiner->want = (want & 7) | 1;
+    joiner->want = (want & 31) | 1;
 }
 
 void joiner_set_moments(struct joiner *joiner, struct digest moments)
@@ -395,7 +397,7 @@ uint64_t joiner_next_ns(const struct joiner *joiner)
 
 /* ---- the result ---- */
 
-const float *joiner_section(const struct joiner *joiner, enum section section, size_t *count)
+const float *joiner_section(const struct joiner *joiner, uint32_t section, size_t *count)
 {
     CHECK(joiner->state == JOINER_COMPLETE);
     for (uint32_t i = 0; i < joiner->map.sections; i++) {
@@ -405,6 +407,19 @@ const float *joiner_section(const struct joiner *joiner, enum section section, s
     }
     *count = 0;
     return NULL;
+}
+
+float *joiner_take_section(struct joiner *joiner, uint32_t section)
+{
+    float *plane = NULL;
+
+    CHECK(joiner->state == JOINER_COMPLETE);
+    for (uint32_t i = 0; i < joiner->map.sections; i++) {
+        if (joiner->sections[i] != section) continue;
+        plane = joiner->planes[i];
+        joiner->planes[i] = NULL;
+    }
+    return plane;
 }
 
 const struct message_state_manifest *joiner_manifest(const struct joiner *joiner)

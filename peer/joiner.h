@@ -77,7 +77,10 @@ void joiner_on_link_lost(struct joiner *joiner, struct peer_id peer, uint64_t no
 void joiner_tick(struct joiner *joiner, uint64_t now_ns, struct outbox *out);
 uint64_t joiner_next_ns(const struct joiner *joiner);
 /** COMPLETE: the values of a section (NULL if it did not travel) and the manifest. */
-const float *joiner_section(const struct joiner *joiner, enum section section, size_t *count);
+const float *joiner_section(const struct joiner *joiner, uint32_t section, size_t *count);
+/** Before joiner_finish(): the caller's from now on, free it with mem_free(). NULL: it did not
+ *  travel. */
+float *joiner_take_section(struct joiner *joiner, uint32_t section);
 const struct message_state_manifest *joiner_manifest(const struct joiner *joiner);
 /** Whose listing is loaded, who is being asked, or who gave the model. */
 bool joiner_donor(const struct joiner *joiner, struct peer_id *donor);

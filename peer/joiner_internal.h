@@ -69,7 +69,7 @@ struct source {
 };
 
 struct joiner {
-    size_t expected[SECTION_COUNT]; /* values of each section of our schema */
+    size_t expected[STATE_SECTIONS_MAX]; /* values of each section, by our schema */
     struct digest schema, moments, run_id;
     uint32_t want, width;
     enum joiner_state state;

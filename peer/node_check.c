@@ -5,6 +5,8 @@
  */
 #include "peer/node_internal.h"
 
+#include "peer/buckets.h"
+
 #define ANSWER_NS   (3 * NS_PER_S) /* after the question, so long is an answer waited for */
 #define LINES_NS    (5 * NS_PER_S) /* between two lines of progress */
 #define SNAPSHOT_NS (4 * NS_PER_S) /* how old a snapshot can be when its manifest comes */
@@ -144,9 +146,14 @@ enum rc node_check_run(struct node *node)
     CHECK(values != NULL);
     check->opinion = (struct sketch_opinion){.verdict = SKETCH_UNCHECKED};
     if (check->answered < 2) return RC_OK;
-    sketch_make(values, count, check->seed, &own);
-    check->opinion = sketch_judge(&own, round, check->answers, check->answered);
-    return check->opinion.verdict == SKETCH_REFUSED ? RC_AUTH : RC_OK;
+    for (uint32_t section = SECTION_PARAMETERS; values != NULL; section = SECTION_RULE) {
+        sketch_make(values, node->values, check->seed, &own);
+        check->opinion = sketch_judge(&own, round, check->answers, check->answered);
+        if (check->opinion.verdict == SKETCH_REFUSED) return RC_AUTH;
+        if (section == SECTION_RULE) break;
+        values = joiner_section(node->joiner, SECTION_RULE, &count); /* an anchor is as near them */
+    }
+    return RC_OK;
 }
 
 void node_check_told(struct node *node)

@@ -48,7 +48,14 @@ static void keep_agreed(struct node *node, const struct donor_wish *wish)
         wish != NULL && wish->base == NULL && wish->round > 0 ? wish->round : UINT64_MAX;
 
     if (node->round == NULL || !node->options.strategy->exchange->is_group) return;
+    if (node->options.strategy->rule->agreed == NULL) return;
     round_keep_agreed(node->round, joiner_is_wide(node->joiner) && is_joiner_near(node), until);
+}
+
+/* Outer methods keep an anchor between rounds, which is what the last one agreed on. */
+static bool keeps_anchor(const struct node *node)
+{
+    return node->round != NULL && node->options.strategy->rule->is_outer;
 }
 
 /* Is what is wanted there, or no longer worth waiting for? */
@@ -57,12 +64,17 @@ static bool is_due(struct node *node, const struct donor_wish *wish)
     struct node_donation *donation = &node->donation;
     struct round_stats stats;
 
+    if (keeps_anchor(node) && round_is_settling(node->round)) return false;
     if (wish->round == 0 || wish->base != NULL || node->round == NULL) return true;
     if (!node->options.strategy->exchange->is_group) return true;
-    mem_free(donation->agreed);
-    donation->agreed = round_take_agreed(node->round, wish->round, &donation->agreed_round);
-    if (donation->agreed != NULL) return true;
     round_stats(node->round, &stats);
+    if (keeps_anchor(node)) {
+        if (stats.counts.next_round > wish->round) return true;
+    } else {
+        mem_free(donation->agreed);
+        donation->agreed = round_take_agreed(node->round, wish->round, &donation->agreed_round);
+        if (donation->agreed != NULL) return true;
+    }
     return node_now(node) >=
            wish->since_ns + (stats.last_members > 1 ? AGREED_WAIT_NS : ALONE_WAIT_NS);
 }
@@ -102,9 +114,45 @@ void node_donation_begin(struct node *node)
         snapshot->round = donation->agreed_round + 1;
         snapshot->is_agreed = true;
     }
+    if (keeps_anchor(node)) {
+        round_hold(node->round, true); /* until it is copied */
+        donation->rule_count = round_rule_state(node->round, donation->rule);
+        snapshot->is_agreed = donation->rule_count > 0;
+    }
     donation->node = node;
     donation->base = wish.base;
     donation->is_running = true;
+}
+
+/* One more section of the snapshot, to be filled. */
+static float *add_section(struct donor_snapshot *snapshot, uint32_t section, size_t count)
+{
+    uint32_t at = snapshot->sections_count;
+
+    snapshot->values[at] = mem_aligned(count * sizeof(float));
+    if (snapshot->values[at] == NULL) return NULL;
+    snapshot->sections[at] = section;
+    snapshot->counts[at] = count;
+    snapshot->sections_count++;
+    return snapshot->values[at];
+}
+
+/* After an outer step the model is the anchor, but for the elastic method: who joins begins there.
+ */
+static enum rc copy_rule(struct node_donation *donation)
+{
+    struct donor_snapshot *snapshot = &donation->snapshot;
+
+    if (donation->rule_count == 0) return RC_OK;
+    memcpy(snapshot->values[0], donation->rule[0], snapshot->counts[0] * sizeof(float));
+    for (size_t i = 0; i < donation->rule_count; i++) {
+        size_t count = donation->node->mixed;
+        float *plane = add_section(snapshot, (uint32_t)(SECTION_RULE + i), count);
+
+        if (plane == NULL) return RC_NOMEM;
+        memcpy(plane, donation->rule[i], count * sizeof(float));
+    }
+    return RC_OK;
 }
 
 /* In the training lane: copies. */
@@ -123,16 +171,17 @@ enum rc node_donation_copy(struct node_donation *donation)
         if (all[i] == SECTION_PARAMETERS && donation->agreed != NULL) {
             snapshot->values[at] = donation->agreed; /* parameters come first in it */
             donation->agreed = NULL;
+            snapshot->sections[at] = all[i];
+            snapshot->counts[at] = count;
+            snapshot->sections_count++;
         } else {
-            snapshot->values[at] = mem_aligned(count * sizeof(float));
-            if (snapshot->values[at] == NULL) return RC_NOMEM;
-            rc = learner->ops->export_section(learner, all[i], snapshot->values[at], count);
+            float *plane = add_section(snapshot, all[i], count);
+
+            if (plane == NULL) return RC_NOMEM;
+            rc = learner->ops->export_section(learner, all[i], plane, count);
         }
-        snapshot->sections[at] = all[i];
-        snapshot->counts[at] = count;
-        snapshot->sections_count++;
     }
-    return rc;
+    return rc == RC_OK ? copy_rule(donation) : rc;
 }
 
 /* In the store lane: the slow part. */
@@ -170,6 +219,8 @@ void node_donation_copied(struct node *node, enum rc rc)
 
     crash_point(CRASH_JOIN_SNAPSHOT_COPIED);
     donation->rc = rc;
+    donation->rule_count = 0;
+    if (keeps_anchor(node)) round_hold(node->round, false);
     if (rc != RC_OK) {
         donation_done(node);
         return;
@@ -182,6 +233,19 @@ void node_donation_forget(struct node *node)
 {
     mem_free(node->donation.agreed);
     node->donation.agreed = NULL;
+}
+
+void node_adopt_rule(struct node *node)
+{
+    float *planes[RULE_STATE_MAX];
+    size_t count = 0;
+
+    while (count < RULE_STATE_MAX) {
+        planes[count] = joiner_take_section(node->joiner, (uint32_t)(SECTION_RULE + count));
+        if (planes[count] == NULL) break;
+        count++;
+    }
+    round_rule_adopt(node->round, planes, count);
 }
 
 void node_donation_deinit(struct node *node)

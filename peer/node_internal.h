@@ -53,6 +53,8 @@ struct neighbour {
     uint32_t outcomes;
     uint64_t sketch_minute_ns; /* sketches answered since then */
     uint32_t sketches;
+    uint64_t asked_minute_ns; /* since then it asked for the model so often */
+    uint32_t asked;
     uint64_t avoid_ns; /* until then its model is not wanted: a download just failed */
 };
 
@@ -109,6 +111,8 @@ struct node_donation {
     const struct donor_snapshot *base;
     float *agreed; /* parameters as a group round left them, or NULL */
     uint64_t agreed_round;
+    const float *rule[RULE_STATE_MAX]; /* what the rule keeps, which stands still for the copy */
+    size_t rule_count;
     enum rc rc;
     uint32_t turn; /* whose it is to be served first */
 };
@@ -271,6 +275,8 @@ MUST_USE enum rc node_donation_copy(struct node_donation *donation);
 void node_donation_copied(struct node *node, enum rc rc);
 /** The model was replaced at a step border: what rounds agreed on before is not of it. */
 void node_donation_forget(struct node *node);
+/** A download is being taken over: what came of the donor's rule is for ours. */
+void node_adopt_rule(struct node *node);
 void node_donation_deinit(struct node *node);
 /** Send `to` the buckets it asked for, as far as there is room. */
 void node_donate(struct node *node, struct peer_id to);
@@ -313,6 +319,8 @@ MUST_USE enum rc node_apply(struct node *node);
 void node_offer_again(struct node *node);
 /** When to try again whom to mix with. */
 uint64_t node_round_next_ns(const struct node *node);
+/** The step at which the others mixed last, by the pace and this peer's step. */
+uint64_t node_last_mixed(const struct node *node);
 /** The method lets no step be taken now: a round is under way. */
 bool node_waits_for_round(const struct node *node);
 /** Fewer peers than the first step is to be taken with. Says so once. */

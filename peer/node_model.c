@@ -11,7 +11,7 @@
 
 static const struct digest no_lineage;
 
-enum { CATCH_UPS_MAX = 4 };
+enum { CATCH_UPS_MAX = 4, REQUESTS_A_MINUTE = 30 };
 #define GATHER_NS   NS_PER_S        /* for links to members that could all give a large model */
 #define CATCH_UP_NS (10 * NS_PER_S) /* a download that took longer is behind when it is here */
 
@@ -297,10 +297,22 @@ static void refused(struct node *node, struct peer_id from, enum message_type ty
     log_debug(node->options.log, "%s of peer %.8s refused: %s", message_type_name(type), id,
               rc_text(rc));
     if (rc == RC_NONFINITE) node_score(node, from, SCORE_NOT_FINITE);
-    /* Who changed its mind may have asked for more than a window: what it asked for before counts
-     * until it is sent. */
-    if (rc == RC_LIMIT && type == MESSAGE_BUCKET_REQ) return;
     if (rc == RC_AUTH || rc == RC_FORMAT || rc == RC_LIMIT) node_score(node, from, SCORE_BROKE);
+}
+
+/* Each request costs a signature, and may cost a snapshot. */
+static bool may_ask(struct node *node, struct peer_id from)
+{
+    struct neighbour *neighbour = node_neighbour(node, from);
+    uint64_t now_ns = node_now(node);
+
+    if (now_ns >= neighbour->asked_minute_ns + 60 * NS_PER_S) {
+        neighbour->asked_minute_ns = now_ns;
+        neighbour->asked = 0;
+    }
+    if (neighbour->asked >= REQUESTS_A_MINUTE) return false;
+    neighbour->asked++;
+    return true;
 }
 
 static enum rc on_request(struct node *node, struct peer_id from,
@@ -308,7 +320,7 @@ static enum rc on_request(struct node *node, struct peer_id from,
 {
     struct message deny = {.type = MESSAGE_STATE_DENY};
 
-    if (is_serving(node)) {
+    if (is_serving(node) && may_ask(node, from)) {
         return donor_on_request(node->donor, from, request, node_now(node), &node->outbox);
     }
     deny.as.state_deny.code = REJECT_NOT_READY;

@@ -124,6 +124,15 @@ static bool is_ahead(const struct node *node)
            node->step >= node->mixed_step + strategy_every(strategy, node->step);
 }
 
+/* Steps are counted in common, so that who joins can mix where the others do next: a whole period
+ * later it would miss that round, and be behind when it comes to one. */
+uint64_t node_last_mixed(const struct node *node)
+{
+    uint64_t every = strategy_every(node->options.strategy, node->step);
+
+    return every > 0 ? node->step - node->step % every : node->step;
+}
+
 bool node_waits_for_round(const struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;

@@ -186,7 +186,7 @@ static void assigned(struct node *node, struct border_job *job)
     }
     node->step = manifest->step;
     node->model_samples = manifest->samples;
-    node->mixed_step = node->step;
+    node->mixed_step = node_last_mixed(node);
     node->lineage = manifest->lineage;
     node->has_lineage = true;
     node->has_kept = false;
@@ -196,6 +196,7 @@ static void assigned(struct node *node, struct border_job *job)
     if (node->round != NULL) {
         round_discard(node->round);
         node_donation_forget(node);
+        node_adopt_rule(node);
         round_set_lineage(node->round, node->lineage);
         round_set_number(node->round, manifest->round);
     }

@@ -65,6 +65,10 @@ void round_on_snapshot(struct round *round, enum rc rc)
         return;
     }
     job->replaced = round->replaced;
+    for (size_t i = 0; i < RULE_STATE_MAX; i++) {
+        job->adopted[i] = round->adopted[i];
+        round->adopted[i] = NULL;
+    }
     round_job_submit(round, job);
 }
 

@@ -46,9 +46,10 @@ struct round_job {
     uint32_t members; /* SETTLE, as the next two: which round it was */
     struct round_key key;
     uint64_t number;
-    uint64_t replaced;   /* ENCODE: how often the model had been, when it was submitted */
-    uint8_t *bytes;      /* SETTLE: the bitmap. From mem_*, owned */
-    const uint8_t *body; /* DECODE: the encoded chunk, in `blob` */
+    uint64_t replaced; /* ENCODE: how often the model had been, when it was submitted */
+    float *adopted[RULE_STATE_MAX]; /* ENCODE: for the rule, or NULL; owned */
+    uint8_t *bytes;                 /* SETTLE: the bitmap. From mem_*, owned */
+    const uint8_t *body;            /* DECODE: the encoded chunk, in `blob` */
     size_t body_count;
     float *to; /* SETTLE: where the difference goes */
     enum rc rc;
@@ -125,6 +126,7 @@ struct round {
     /* How often the model was replaced, and how much of that the rule has been told: it begins anew
      * with the next snapshot. */
     uint64_t replaced, forgotten;
+    float *adopted[RULE_STATE_MAX]; /* round_rule_adopt(), or NULL */
     uint32_t jobs_count;
     struct round_stats stats;
     struct failures failures;

@@ -51,12 +51,27 @@ static enum rc encode_chunk(struct round *round, uint32_t chunk)
                                            : encode_here(round, chunk, blob);
 }
 
+/* The model was replaced: what the rule kept was of the old one. */
+static void begin_anew(struct round *round, const struct round_job *job)
+{
+    const struct rule_ops *rule = round->options.strategy->rule;
+    const float *planes[RULE_STATE_MAX];
+    size_t count = 0;
+
+    rule->forget(round->rule);
+    while (count < RULE_STATE_MAX && job->adopted[count] != NULL) {
+        planes[count] = job->adopted[count];
+        count++;
+    }
+    if (rule->restore(round->rule, planes, count) != RC_OK) rule->forget(round->rule);
+}
+
 static void run_encode(struct round *round, struct round_job *job)
 {
     struct rule_view view = {round->own, round->options.values};
     struct snapshot *snapshot = round->options.snapshot;
 
-    if (job->replaced != round->forgotten) round->options.strategy->rule->forget(round->rule);
+    if (job->replaced != round->forgotten) begin_anew(round, job);
     round_edge_prepare(round);
     if (snapshot != NULL) job->rc = snapshot->ops->fetch(snapshot);
     for (uint32_t chunk = 0; chunk < round->chunks && job->rc == RC_OK; chunk++) {

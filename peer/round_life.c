@@ -23,6 +23,14 @@ struct range round_chunk_range(const struct round *round, uint32_t chunk)
     return (struct range){first, left < CHUNK_VALUES ? left : CHUNK_VALUES};
 }
 
+static void drop_adopted(struct round *round)
+{
+    for (size_t i = 0; i < RULE_STATE_MAX; i++) {
+        mem_free(round->adopted[i]);
+        round->adopted[i] = NULL;
+    }
+}
+
 /* ---- life ---- */
 
 /* float32 travels as little-endian words. */
@@ -113,6 +121,9 @@ void round_job_free(struct round_job *job)
     blob_unref(job->blob);
     mem_free(job->bytes);
     mem_free(job->agreed);
+    for (size_t i = 0; i < RULE_STATE_MAX; i++) {
+        mem_free(job->adopted[i]);
+    }
     mem_free(job);
 }
 
@@ -153,6 +164,7 @@ void round_destroy(struct round *round)
     blob_unref(round->plane);
     mem_free(round->difference);
     mem_free(round->agreed);
+    drop_adopted(round);
     robust_destroy(round->robust);
     mem_free(round->scratch);
     mem_free(round->offer);
@@ -284,6 +296,7 @@ void round_discard(struct round *round)
     if (round->phase == PHASE_READY) round->phase = PHASE_IDLE;
     round->is_discarding = round->phase == PHASE_SETTLING;
     round->replaced++;
+    drop_adopted(round);
     mem_free(round->agreed);
     round->agreed = NULL;
 }
@@ -315,6 +328,15 @@ size_t round_rule_state(const struct round *round, const float *planes[RULE_STAT
 {
     if (round->replaced != round->forgotten) return 0;
     return round->options.strategy->rule->state(round->rule, planes);
+}
+
+void round_rule_adopt(struct round *round, float *const *planes, size_t count)
+{
+    CHECK(count <= RULE_STATE_MAX);
+    drop_adopted(round);
+    for (size_t i = 0; i < count; i++) {
+        round->adopted[i] = planes[i];
+    }
 }
 
 MUST_USE enum rc round_rule_restore(struct round *round, const float *const *planes, size_t count)

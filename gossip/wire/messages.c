@@ -17,7 +17,7 @@ enum {
     BITMAP_BYTES_MAX = CHUNKS_MAX / 8,
     PAGES_MAX = MEMBERS_MAX, /* of SYNC: a page has at least one member */
     MANIFEST_PAGES_MAX = CHUNKS_MAX / MANIFEST_HASHES_MAX,
-    WANT_ALL = 7,
+    WANT_ALL = 31,
     SECTION_KINDS_MAX = 8
 };
 

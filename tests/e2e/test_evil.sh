@@ -2,7 +2,7 @@
 # Two honest peers average while an attacker (tests/e2e/evil) tries one behaviour after another:
 # their rounds go on, memory stays in bounds, whoever can be told is hung up on and counted, no
 # stranger hears a byte, and a new member still gets in beside idle strangers.
-# The gate tries a dozen of them.
+# The gate tries some twenty of them.
 #   LONG=1 tests/e2e/test_evil.sh build/release/grapevine   all behaviours, 5 s each, 10,000
 # idle strangers, groups and pairs, and what each cost: seconds of processor per step, against quiet.
 source "$(dirname "$0")/lib.sh"
@@ -14,7 +14,7 @@ idle=400
 per_check=6 # attacks, before the rounds are looked at
 attacks=0
 exchanges=(group)
-only='^(no-key|replay|oversized|low-order|bit-flip|counter-reset|bomb-155-bytes|deep-nesting|unknown-type|offer-nan|fake-members|commit-unasked)$'
+only='^(no-key|replay|oversized|low-order|bit-flip|counter-reset|bomb-155-bytes|deep-nesting|unknown-type|offer-nan|fake-members|commit-unasked|bulk-forged|bulk-hoard|relay-abuse|status-flood|dialback-flood)$'
 if [[ -n ${LONG:-} ]]; then
     seconds=5
     idle=10000

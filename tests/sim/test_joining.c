@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "gossip/wire/limits.h"
+#include "peer/node_internal.h"
 #include "testnet/cluster.h"
 
 enum { CHUNKS = 18, VALUES = CHUNKS * CHUNK_VALUES };
@@ -157,12 +158,97 @@ static void eight_joiners_hardly_slow_the_rounds(void **state)
     }
 }
 
+/* What the rule of a live peer keeps between rounds. */
+static size_t rule_planes(struct cluster *cluster, uint32_t peer, const float **planes)
+{
+    return round_rule_state(cluster_node(cluster, peer)->round, planes);
+}
+
+static bool has_mixed(struct cluster *cluster, void *peer)
+{
+    return report_of(cluster, *(uint32_t *)peer).rounds_ok > 0 &&
+           !round_is_active(cluster_node(cluster, 0)->round) &&
+           !round_is_settling(cluster_node(cluster, 0)->round) &&
+           !round_is_settling(cluster_node(cluster, *(uint32_t *)peer)->round);
+}
+
+/* Who joins an outer method takes anchor and momentum with the model: after its first round both
+ * are, bit for bit, those of the others. (Where a round ends between the download and that first
+ * round, they come together over the next ones, see averaging/rule_outer.c.) */
+static void anchors_and_momentum_are_given_too(void **state)
+{
+    static const struct {
+        const char *averaging;
+        size_t planes;
+    } methods[] = {{"diloco:H=40", 2}, {"slowmo:H=40", 2}, {"bmuf:H=40", 2}, {"easgd:H=40", 1}};
+
+    (void)state;
+    for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
+        struct cluster_options options = {.peers = 4,
+                                          .seed = 7,
+                                          .values = 1000,
+                                          .centre_spread = 1.0,
+                                          .latency_ns = NS_PER_MS,
+                                          .step_cost_ns = 50 * NS_PER_MS,
+                                          .averaging = methods[m].averaging};
+        struct cluster *cluster = cluster_create(&options);
+        const float *ours[RULE_STATE_MAX], *theirs[RULE_STATE_MAX];
+        uint32_t first = 0, joiner = 3;
+
+        if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+        for (uint32_t i = 0; i < 3; i++) {
+            cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
+        }
+        cluster_run(cluster, 5 * NS_PER_S);
+        cluster_start(cluster, joiner, &first, 1);
+        assert_true(cluster_run_until(cluster, has_mixed, &joiner, 20 * NS_PER_S));
+        assert_int_equal(rule_planes(cluster, 0, theirs), methods[m].planes);
+        assert_int_equal(rule_planes(cluster, joiner, ours), methods[m].planes);
+        for (size_t i = 0; i < methods[m].planes; i++) {
+            assert_memory_equal(ours[i], theirs[i], options.values * sizeof(float));
+        }
+        cluster_destroy(cluster);
+    }
+}
+
+/* On a slow line the model is old when it is there: then only what changed is fetched, and once
+ * more, until the joiner is near the others. LONG=1. */
+static void a_slow_line_catches_up_by_difference(void **state)
+{
+    struct cluster_options options = {
+        .peers = 4, .seed = 4, .step_cost_ns = 200 * NS_PER_MS, .averaging = "local-sgd:H=8"};
+    struct cluster *cluster;
+    uint32_t first = 0, joiner = 3;
+    double took_s, behind_s, bytes;
+    uint64_t begun_ns;
+
+    (void)state;
+    if (getenv("LONG") == NULL) skip();
+    cluster = swarm(&options, 3);
+    sim_host_rate(cluster_world(cluster), joiner + 1, LINE / 125, LINE / 125);
+    begun_ns = sim_now_ns(cluster_world(cluster));
+    cluster_start(cluster, joiner, &first, 1);
+    assert_true(cluster_run_until(cluster, is_training, &joiner, 100 * NS_PER_S));
+    took_s = (double)(sim_now_ns(cluster_world(cluster)) - begun_ns) / 1e9;
+    behind_s = 0.2 * ((double)node_step(cluster_node(cluster, 0)) -
+                      (double)node_step(cluster_node(cluster, joiner)));
+    bytes = (double)report_of(cluster, joiner).bytes_received / (double)MODEL_BYTES;
+    print_message("100 kB/s: in after %.0f s, %.1f s behind, %.2f times the model's bytes\n",
+                  took_s, behind_s, bytes);
+    assert_true(took_s >= 0.8 * (double)MODEL_BYTES / 100000);
+    assert_true(behind_s < took_s / 3);
+    assert_true(bytes < 1.7);
+    cluster_destroy(cluster);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(busy_donors_serve_during_their_rounds),
         cmocka_unit_test(eight_joiners_hardly_slow_the_rounds),
         cmocka_unit_test(a_donor_that_dies_costs_a_tenth),
+        cmocka_unit_test(anchors_and_momentum_are_given_too),
+        cmocka_unit_test(a_slow_line_catches_up_by_difference),
     };
 
     if (getenv("ONLY") != NULL) cmocka_set_test_filter(getenv("ONLY"));

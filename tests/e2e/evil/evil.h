@@ -96,4 +96,11 @@ void reflect(struct evil *evil);
 void greet_with_low_order(struct evil *evil);
 void greet_in_old_version(struct evil *evil);
 
+/* abuse.c */
+void abuse_relay(struct member *member);
+void hoard_bulks(struct member *member);
+void forge_bulk(struct evil *evil);
+void flood_status(struct member *member);
+void flood_dialbacks(struct member *member);
+
 #endif

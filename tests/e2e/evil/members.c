@@ -327,6 +327,7 @@ const struct behaviour behaviours[] = {
     {"reflect", reflect, NULL, true},
     {"low-order", greet_with_low_order, NULL, true},
     {"old-version", greet_in_old_version, NULL, true},
+    {"bulk-forged", forge_bulk, NULL, true},
     {"bit-flip", NULL, flip_a_bit, true},
     {"counter-reset", NULL, set_the_counter_back, true},
     {"old-epoch", NULL, lie_about_epoch, true},
@@ -352,6 +353,10 @@ const struct behaviour behaviours[] = {
     {"commit-unasked", NULL, commit_unasked, false},
     {"abort-storm", NULL, storm_of_aborts, false},
     {"join-and-silence", NULL, join_and_be_silent, false},
+    {"relay-abuse", NULL, abuse_relay, false},
+    {"bulk-hoard", NULL, hoard_bulks, false},
+    {"status-flood", NULL, flood_status, false},
+    {"dialback-flood", NULL, flood_dialbacks, false},
     {"goodbyes", NULL, say_goodbye, true},
     {"clone", NULL, do_nothing, false},
 };
