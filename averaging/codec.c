@@ -67,8 +67,14 @@ enum rc codec_find(const char *name, const struct codec_ops **codec, struct faul
             return RC_OK;
         }
     }
+    for (size_t i = 0; codec_topk_at(i) != NULL; i++) {
+        if (strcmp(codec_topk_at(i)->name, name) != 0) continue;
+        *codec = codec_topk_at(i);
+        return RC_OK;
+    }
     return fault_set(why, RC_PARSE,
-                     "--codec %s: unknown codec; did you mean %s? known: f32, f16, bf16, int8",
+                     "--codec %s: unknown codec; did you mean %s? known: f32, f16, bf16, int8, "
+                     "topk:0.01, topk:0.02, topk:0.05, topk:0.1, topk:0.25",
                      name, nearest_word(name, names, ARRAY_COUNT(codecs)));
 }
 

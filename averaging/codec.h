@@ -18,6 +18,7 @@ struct codec_ops {
     const char *name;
     enum codec_format format;
     bool is_lossless;
+    float kept; /* > 0: this share of the values, the others become 0: for differences alone */
     /** Bytes of `values` encoded values; the same on every peer. */
     size_t (*encoded_bytes)(size_t values);
     /** in: [values]; out: encoded_bytes(values). Values are finite; what the format cannot hold is
@@ -33,7 +34,10 @@ extern const struct codec_ops codec_f32, codec_f16, codec_bf16, codec_int8;
 /** By `--codec` name. RC_PARSE names the known ones. */
 MUST_USE enum rc codec_find(const char *name, const struct codec_ops **codec, struct fault *why);
 
-/** All codecs in order, for tests and benchmarks; NULL past the end. */
+/** Those that keep a share of the values; NULL past the end. `values` up to 65536 at a time. */
+const struct codec_ops *codec_topk_at(size_t index);
+
+/** All others in order, for tests and benchmarks; NULL past the end. */
 const struct codec_ops *codec_at(size_t index);
 
 /** No NaN, no infinity among `values` (tests exponent bits; safe under any math flags). */

@@ -79,7 +79,7 @@ struct command {
     enum command_type type;
     struct peer_id to;
     struct message message; /* SEND; what it borrows is valid until the next call */
-    enum data_kind buffer;  /* SEND_RANGE: DATA_OFFER or DATA_MEAN */
+    enum data_kind buffer;  /* SEND_RANGE: DATA_OFFER, DATA_MEAN or DATA_FULL */
     uint16_t stream;        /* SEND_RANGE, REDUCE: for the DATA records */
     uint32_t first, count;  /* chunks */
     float weight;           /* ABSORB_OWN */
@@ -120,6 +120,7 @@ struct exchange_options {
     float alpha;     /* pair: weight of the partner, 0.5 */
     bool has_memory; /* edges: the rule keeps something between rounds that adds up to zero over the
                         swarm, so that all who hold it must begin anew when the graph changes */
+    bool mirrors;    /* edges: as ops->has_mirrors */
     bool clips;      /* pair: agree on a clip radius, learned from the distances seen (robust.h) */
     /** How `peer` stands with us: what we saw of it ourselves, never what others say
      * (peer/trust.h). In a round that another proposed, who is OUT counts as lost from the start.
@@ -167,7 +168,8 @@ struct exchange {
 struct exchange_ops {
     const char *name;
     bool is_group;
-    bool is_graph; /* with the neighbours in a fixed graph, by weight */
+    bool has_mirrors; /* blocks are steps of copies that others hold, see exchange_mirror.c */
+    bool is_graph;    /* with the neighbours in a fixed graph, by weight */
     struct exchange *(*create)(const struct exchange_options *options); /* NULL: no memory */
     void (*destroy)(struct exchange *exchange);
     /** The lineage rounds are for; changes when the peer adopts another model. Aborts what runs. */
@@ -189,7 +191,13 @@ struct exchange_ops {
                                  float *weight);
     /** edges, after on_chunk() let one in: where it is to be staged. NULL: the rule absorbs. */
     uint32_t (*slot)(const struct exchange *exchange, struct peer_id from);
-    /** The decode job is done: rc (RC_OK: absorbed or agreed), hash of the encoded bytes, and for
+    /** has_mirrors, the same: in which of MIRRORS_MAX places the copy of `from` is; and before
+     *  on_job_done(JOB_SNAPSHOT): digests of our own copy before and after the step that was
+     *  encoded. All zero: there was none. */
+    uint32_t (*mirror)(const struct exchange *exchange, struct peer_id from);
+    void (*mirror_own)(struct exchange *exchange, struct digest before, struct digest after);
+    /** The decode job is done: rc (RC_OK: absorbed or agreed), hash of the encoded bytes (mirrors:
+     *  of the copy's values), and for
      *  pairs and edges the squared distance to our own chunk. */
     void (*on_chunk_checked)(struct exchange *exchange, const struct chunk_ref *chunk, enum rc rc,
                              struct digest hash, float squared_distance, uint64_t now_ns,
@@ -240,6 +248,11 @@ struct exchange_ops {
 extern const struct exchange_ops exchange_pair;
 extern const struct exchange_ops exchange_group;
 extern const struct exchange_ops exchange_edges;
+extern const struct exchange_ops exchange_mirror;
+
+enum { MIRRORS_MAX = 16 };
+/** Of a plane, from the hashes of its chunks' values. */
+struct digest mirror_digest(const struct digest *chunks, uint32_t count);
 extern const struct exchange_ops exchange_push;
 
 #endif

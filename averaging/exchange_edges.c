@@ -52,6 +52,7 @@ static void exchange_destroy(struct exchange *exchange)
     if (edges == NULL) return;
     for (uint32_t i = 0; i < EDGES_SLOTS; i++) {
         mem_free(edges->chunks[i]);
+        mem_free(edges->hashes[i]);
     }
     mem_free(edges->bitmap);
     mem_free(edges);
@@ -64,13 +65,16 @@ static struct exchange *exchange_create(const struct exchange_options *options)
 
     if (edges == NULL) return NULL;
     CHECK(options->chunks <= CHUNKS_MAX);
-    edges->base.ops = &exchange_edges;
+    edges->base.ops = options->mirrors ? &exchange_mirror : &exchange_edges;
     edges->options = *options;
     edges->bitmap_bytes = (options->chunks + 7) / 8;
     edges->bitmap = mem_alloc(edges->bitmap_bytes);
     for (uint32_t i = 0; i < EDGES_SLOTS; i++) {
         edges->chunks[i] = mem_alloc(options->chunks);
         is_short |= edges->chunks[i] == NULL;
+        if (!options->mirrors) continue;
+        edges->hashes[i] = mem_array(options->chunks, sizeof *edges->hashes[i]);
+        is_short |= edges->hashes[i] == NULL;
     }
     if (edges->bitmap == NULL || is_short) {
         exchange_destroy(&edges->base);
@@ -357,6 +361,8 @@ static enum rc exchange_on_message(struct exchange *exchange, struct peer_id fro
         return on_abort(edges, ref, &message->as.edge_abort, out);
     case MESSAGE_EDGE_ASK:
         return edges_on_ask(edges, ref, &message->as.edge_key.key, out);
+    case MESSAGE_MIRROR:
+        return edges_on_mirror(edges, from, &message->as.mirror);
     case MESSAGE_EDGE_TELL:
         return edges_on_tell(edges, ref, &message->as.edge_tell, out);
     default:
@@ -512,29 +518,18 @@ static enum rc exchange_load(struct exchange *exchange, const uint8_t *bytes, si
     return edges_load(edges_of(exchange), bytes, count);
 }
 
-const struct exchange_ops exchange_edges = {
-    .name = "edges",
-    .is_group = false,
-    .is_graph = true,
-    .create = exchange_create,
-    .destroy = exchange_destroy,
-    .set_lineage = exchange_set_lineage,
+#define EDGES_OPS(name_, ...)                                                                      \
+    {                                                                                              \
+        .name = (name_), .is_group = false, .is_graph = true, .create = exchange_create,           \
+        .destroy = exchange_destroy, .set_lineage = exchange_set_lineage, .begin = edges_begin,    \
+        .on_message = exchange_on_message, .on_chunk = edges_on_chunk, .slot = edges_slot,         \
+        .on_chunk_checked = edges_on_chunk_checked, .on_job_done = edges_on_job_done,              \
+        .on_link_up = exchange_on_link_up, .on_link_lost = exchange_on_link_lost,                  \
+        .tick = exchange_tick, .next_ns = exchange_next_ns, .cancel = exchange_cancel,             \
+        .restart = exchange_restart, .is_active = exchange_is_active, .counts = exchange_counts,   \
+        .set_round = exchange_set_round, .save = exchange_save, .load = exchange_load, __VA_ARGS__ \
+    }
 
-    .begin = edges_begin,
-    .on_message = exchange_on_message,
-    .on_chunk = edges_on_chunk,
-    .slot = edges_slot,
-    .on_chunk_checked = edges_on_chunk_checked,
-    .on_job_done = edges_on_job_done,
-    .on_link_up = exchange_on_link_up,
-    .on_link_lost = exchange_on_link_lost,
-    .tick = exchange_tick,
-    .next_ns = exchange_next_ns,
-    .cancel = exchange_cancel,
-    .restart = exchange_restart,
-    .is_active = exchange_is_active,
-    .counts = exchange_counts,
-    .set_round = exchange_set_round,
-    .save = exchange_save,
-    .load = exchange_load,
-};
+const struct exchange_ops exchange_edges = EDGES_OPS("edges", );
+const struct exchange_ops exchange_mirror = EDGES_OPS(
+    "mirror", .has_mirrors = true, .mirror = edges_mirror_place, .mirror_own = edges_mirror_own, );

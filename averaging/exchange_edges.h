@@ -37,15 +37,27 @@ struct edge {
     float squared_heard; /* READY's */
     double squared;
     uint32_t slot;
+    enum data_kind kind;              /* mirrors: of the chunks that come */
+    uint32_t mirror;                  /* and where they go */
     uint32_t credit, sent;            /* chunks it allows, that we sent */
     uint32_t granted, received, done; /* chunks we allow, begun to arrive, staged */
     uint64_t open_ns, ready_ns, deadline_ns;
+};
+
+/* A neighbour's copy; the values are in the lane, at the same index. */
+struct edge_mirror {
+    bool is_used;
+    struct peer_id peer;
+    struct digest digest; /* all zero: not whole */
+    uint64_t round;       /* in which it was written last */
 };
 
 /* What a linked peer said last of where it is. */
 struct edge_link {
     struct member_ref ref;
     bool has_open;
+    uint64_t mirror_round; /* of what follows */
+    struct digest mirror;  /* the copy it holds of us */
     uint64_t round, recursion;
     float weight;
     uint32_t missed; /* rounds in a row that it did not come to, and not a word from it */
@@ -86,6 +98,10 @@ struct edges {
     uint8_t *bitmap; /* all chunks: edges commit whole */
     uint32_t bitmap_bytes;
     const char *last_drop; /* of this round; string literal */
+
+    struct edge_mirror mirrors[MIRRORS_MAX];
+    struct digest *hashes[EDGES_SLOTS];  /* mirrors: [chunks] each, of the chunks that came */
+    struct digest own_before, own_after; /* our copy of ourselves, around this round's step */
 
     uint64_t recursion;
     bool wants_restart;
@@ -145,6 +161,21 @@ void edges_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *c
                             struct commands *out);
 void edges_on_job_done(struct exchange *exchange, enum exchange_job job, uint32_t first, enum rc rc,
                        struct digest hash, uint64_t now_ns, struct commands *out);
+
+/* exchange_mirror.c */
+void edges_mirror_say(struct edges *edges, struct peer_id to, struct commands *out);
+MUST_USE enum rc edges_on_mirror(struct edges *edges, struct peer_id from,
+                                 const struct message_mirror *mirror);
+void edges_mirror_own(struct exchange *exchange, struct digest before, struct digest after);
+/** What `to` gets in this round. */
+enum data_kind edges_mirror_kind(struct edges *edges, struct peer_id to);
+/** Before a chunk of `edge` is let in. */
+MUST_USE enum rc edges_mirror_receive(struct edges *edges, struct edge *edge,
+                                      const struct chunk_ref *chunk);
+/** A chunk of its copy is in, and counted. */
+void edges_mirror_checked(struct edges *edges, struct edge *edge, uint32_t chunk,
+                          struct digest hash);
+uint32_t edges_mirror_place(const struct exchange *exchange, struct peer_id from);
 
 /* exchange_edges_outcomes.c */
 bool edges_is_in_doubt_with(const struct edges *edges, struct peer_id id);

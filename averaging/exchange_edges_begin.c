@@ -165,6 +165,7 @@ static void edge_begin(struct edges *edges, struct edge *edge, struct commands *
 
     edge->deadline_ns = deadline_after(edges->now_ns, open_wait_ns(edges, link));
     send_open(edges, edge, out);
+    edges_mirror_say(edges, edge->ref.id, out);
     if (link->has_open && link->round == edges->round) deadline_add(&edges->opens, 0);
 }
 

@@ -107,7 +107,7 @@ static void send_offers(struct edges *edges, struct edge *edge, struct commands 
     send = commands_add(out, COMMAND_SEND_RANGE);
     if (send == NULL) return;
     send->to = edge->ref.id;
-    send->buffer = DATA_OFFER;
+    send->buffer = edges_mirror_kind(edges, edge->ref.id);
     send->stream = stream_of(edges);
     send->first = edge->sent;
     send->count = edge->credit - edge->sent;
@@ -139,10 +139,18 @@ enum rc edges_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
     if (edge == NULL || edge->state != EDGE_DATA || chunk->stream != stream_of(edges)) {
         return RC_STALE;
     }
-    if (chunk->kind != DATA_OFFER || chunk->chunk >= edges->options.chunks) return RC_FORMAT;
+    if (chunk->kind != DATA_OFFER && !(edges->options.mirrors && chunk->kind == DATA_FULL)) {
+        return RC_FORMAT;
+    }
+    if (chunk->chunk >= edges->options.chunks) return RC_FORMAT;
     state = &edges->chunks[edge->slot][chunk->chunk];
     if (*state != CHUNK_NONE) return RC_REPLAY;
     if (edge->received >= edge->granted) return RC_LIMIT;
+    if (edges->options.mirrors) {
+        enum rc rc = edges_mirror_receive(edges, edge, chunk);
+
+        if (rc != RC_OK) return rc;
+    }
     *state = CHUNK_CHECKING;
     edge->received++;
     *weight = 1;
@@ -166,7 +174,6 @@ void edges_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *c
     struct edges *edges = edges_of(exchange);
     struct edge *edge = edges_find(edges, chunk->from);
 
-    (void)hash; /* the norm says whether both saw the same */
     edges->now_ns = now_ns;
     if (edge == NULL || edge->state != EDGE_DATA || chunk->stream != stream_of(edges) ||
         chunk->chunk >= edges->options.chunks ||
@@ -185,6 +192,7 @@ void edges_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *c
         edges->chunks[edge->slot][chunk->chunk] = CHUNK_STAGED;
         edge->squared += (double)squared_distance;
         edge->done++;
+        edges_mirror_checked(edges, edge, chunk->chunk, hash);
     }
     edges_advance(edges, out);
 }

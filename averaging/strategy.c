@@ -20,8 +20,8 @@ enum {
     RULES_MAX = 8
 };
 
-static const struct exchange_ops *const exchanges[] = {&exchange_pair, &exchange_group,
-                                                       &exchange_edges, &exchange_push};
+static const struct exchange_ops *const exchanges[] = {
+    &exchange_pair, &exchange_group, &exchange_edges, &exchange_mirror, &exchange_push};
 
 const char *strategy_help(size_t index)
 {
@@ -94,13 +94,14 @@ static enum rc parse_chance(const char *spec, const char *value, const struct se
 static enum rc parse_order(const char *spec, const char *value, struct strategy *strategy,
                            struct fault *why)
 {
-    strategy->waits = strcmp(value, "atc") == 0;
-    strategy->overlaps = strcmp(value, "cta") == 0;
+    strategy->waits = strcmp(value, "atc") == 0 || strcmp(value, "a") == 0;
+    strategy->overlaps = strcmp(value, "cta") == 0 || strcmp(value, "b") == 0;
     if (strategy->waits || strategy->overlaps) return RC_OK;
-    return fault_set(why, RC_PARSE,
-                     "--averaging %s: column %zu: \"%s\" is neither atc (adapt, then combine) nor "
-                     "cta",
-                     spec, (size_t)(value - spec) + 1, value);
+    return fault_set(
+        why, RC_PARSE,
+        "--averaging %s: column %zu: \"%s\" is neither atc (or a: adapt, then combine) "
+        "nor cta (or b)",
+        spec, (size_t)(value - spec) + 1, value);
 }
 
 /* One key=value of `spec`, both already cut out; `at` is the value's place in it. */
@@ -220,7 +221,8 @@ static enum rc parse_averaging(const char *spec, struct strategy *strategy,
     strategy->is_averaging = method->is_averaging;
     strategy->waits = method->waits;
     strategy->overlaps = method->overlaps;
-    strategy->beta = method->beta > 0 ? method->beta : 1;
+    strategy->beta = method->beta > 0 ? method->beta : method->exchange == &exchange_mirror ? 0 : 1;
+    if (method->codec != NULL) strategy->codec = method->codec;
     strategy->every_steps = method->every_steps;
     strategy->switch_steps = method->switch_steps;
     strategy->stale_steps = method->stale_steps;
@@ -277,7 +279,7 @@ static enum rc parse_exchange(const char *spec, struct strategy *strategy, struc
     }
     return fault_set(why, RC_PARSE,
                      "--exchange %s: column 1: unknown exchange; did you mean %s? "
-                     "known: pair, group, edges, push",
+                     "known: pair, group, edges, mirror, push",
                      spec, nearest_word(spec, names, ARRAY_COUNT(exchanges)));
 }
 
@@ -380,6 +382,32 @@ static void follow_exchange(const struct strategy_specs *specs, struct strategy 
     strategy->steps_by_weight = is_push;
 }
 
+/* The step towards the neighbours' copies, which are behind by what the codec leaves out: where it
+ * is too long for that, they swing. About the share that is kept is known to hold on rings. */
+static float gamma_of(const struct codec_ops *codec)
+{
+    if (codec->kept > 0) return codec->kept;
+    return codec == &codec_int8 ? 0.8f : 1;
+}
+
+/* `method->beta`, but for a setting. */
+static enum rc match_codec(const struct method *method, struct strategy *strategy,
+                           struct fault *why)
+{
+    if (strategy->exchange->has_mirrors) {
+        if (strategy->beta == 0 || method->exchange != &exchange_mirror) {
+            strategy->beta = gamma_of(strategy->codec);
+        }
+    } else if (strategy->beta == 0) {
+        strategy->beta = 1;
+    }
+    if (strategy->codec->kept == 0 || strategy->exchange->has_mirrors) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--codec %s: what is left out of a model would be lost; it is for "
+                     "differences to copies, as --averaging choco has them",
+                     strategy->codec->name);
+}
+
 static enum rc match_rule(const struct strategy *strategy, struct fault *why)
 {
     const struct rule_settings *settings = &strategy->rule_settings;
@@ -427,7 +455,11 @@ static void describe_rule(const struct strategy *strategy, char *text, size_t ca
     const struct rule_settings *settings = &strategy->rule_settings;
 
     if (!strategy->rule->is_outer && !strategy->rule->is_paired) {
-        snprintf(text, cap, "%s", strategy->rule->name);
+        if (strategy->exchange->has_mirrors) {
+            snprintf(text, cap, "%s step %g", strategy->rule->name, (double)strategy->beta);
+        } else {
+            snprintf(text, cap, "%s", strategy->rule->name);
+        }
     } else if (strategy->rule == &rule_elastic && settings->share > 0) {
         snprintf(text, cap, "elastic pull %g", (double)settings->share);
     } else if (strategy->rule == &rule_elastic) {
@@ -503,6 +535,7 @@ enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *stra
     if (rc == RC_OK) follow_exchange(specs, &parsed);
     if (rc == RC_OK && is_given(specs->pace)) rc = parse_pace(specs->pace, &parsed, why);
     if (rc == RC_OK && is_given(specs->robust)) rc = parse_robust(specs->robust, &parsed, why);
+    if (rc == RC_OK) rc = match_codec(method, &parsed, why);
     if (rc == RC_OK) rc = match_rule(&parsed, why);
     if (rc != RC_OK) return rc;
     describe(&parsed);

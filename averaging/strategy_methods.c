@@ -144,6 +144,21 @@ static const struct method methods[] = {
      .settings = {STEPS_H, {.key = "order", .kind = SETTING_ORDER}},
      .help = "dpsgd       mix with all neighbours in a graph after every step: H=N (1), order=atc, "
              "or cta: step while mixing   Lian et al. 2017, arXiv:1705.09056"},
+    {.name = "choco",
+     .is_averaging = true,
+     .overlaps = true,
+     .every_steps = 1,
+     .exchange = &exchange_mirror,
+     .codec = &codec_int8,
+     .rule = &rule_mean,
+     .topology = {.kind = TOPOLOGY_RING},
+     .settings = {STEPS_H,
+                  {.key = "gamma", .kind = SETTING_BETA, .min = 1e-4, .max = 1},
+                  {.key = "order", .kind = SETTING_ORDER}},
+     .help =
+         "choco       neighbours follow each other by encoded differences (int8 or topk:SHARE): "
+         "H=N (1), gamma=X (by codec), order=b, or a: wait   Koloskova et al. 2019, "
+         "arXiv:1902.00340"},
     {.name = "push-sum",
      .is_averaging = true,
      .waits = true,

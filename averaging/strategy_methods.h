@@ -34,6 +34,7 @@ struct method {
     double chance;
     bool steps_by_weight;
     const struct exchange_ops *exchange;
+    const struct codec_ops *codec; /* NULL: f32 */
     const struct rule_ops *rule;
     struct rule_settings rule_settings;
     struct topology topology;

@@ -16,7 +16,9 @@ static const uint32_t parts[LINK_KINDS] = {4, 2, 1};
 
 static enum link_kind kind_of(const struct inner_header *header)
 {
-    if (header->flags == DATA_OFFER || header->flags == DATA_MEAN) return KIND_AVERAGING;
+    if (header->flags == DATA_OFFER || header->flags == DATA_MEAN || header->flags == DATA_FULL) {
+        return KIND_AVERAGING;
+    }
     return header->flags == DATA_STATE ? KIND_STATE : KIND_OTHER;
 }
 

@@ -509,7 +509,8 @@ static enum rc create_parts(struct node *node, struct env *env)
     joiner_set_want(node->joiner, 1 | 2 | 4); /* a copied replica goes on with its moments too */
     if (!node->options.strategy->is_averaging) return RC_OK;
     if (node->options.strategy->rule->is_outer) joiner_set_want(node->joiner, 1 | 2 | 4 | 8 | 16);
-    if (node->learner->ops->snapshot_create != NULL) {
+    if (node->learner->ops->snapshot_create != NULL &&
+        !node->options.strategy->exchange->has_mirrors) {
         enum rc rc = node->learner->ops->snapshot_create(
             node->learner, node->options.strategy->codec->format, CHUNK_VALUES, &node->snapshot);
         if (rc != RC_OK && rc != RC_UNSUPPORTED) return rc;

@@ -116,6 +116,9 @@ static void encode_done(struct round *round, struct round_job *job)
         TAILQ_REMOVE(&round->held, held, siblings);
         round_job_submit(round, held);
     }
+    if (round->ops->has_mirrors) {
+        round->ops->mirror_own(round->exchange, job->before, job->hash);
+    }
     round->ops->on_job_done(round->exchange, JOB_SNAPSHOT, 0, RC_OK, job->hash, round_now(round),
                             &round->commands);
 }
@@ -125,6 +128,7 @@ static void encode_done(struct round *round, struct round_job *job)
 static void send_range(struct round *round, const struct command *command)
 {
     struct blob **blobs = command->buffer == DATA_MEAN ? round->mean : round->offer;
+    bool is_whole = command->buffer == DATA_FULL;
 
     CHECK(command->first + command->count <= round->chunks);
     round->stream = command->stream;
@@ -136,10 +140,13 @@ static void send_range(struct round *round, const struct command *command)
                                       .stream = command->stream,
                                       .arg = chunk};
 
-        if (blobs[chunk] == NULL) continue; /* the round was given up: nothing to send */
-        if (links_send_bulk(round->options.links, command->to, &header, blobs[chunk]) != RC_OK) {
-            return; /* the link is gone, and the exchange hears of that */
-        }
+        struct blob *blob = is_whole ? round_mirror_whole(round, chunk) : blobs[chunk];
+        enum rc rc;
+
+        if (blob == NULL) continue; /* the round was given up: nothing to send */
+        rc = links_send_bulk(round->options.links, command->to, &header, blob);
+        if (is_whole) blob_unref(blob);
+        if (rc != RC_OK) return; /* the link is gone, and the exchange hears of that */
     }
 }
 
@@ -154,7 +161,8 @@ void round_on_data(struct round *round, struct peer_id from, const struct inner_
     enum rc rc = RC_FORMAT;
 
     if (header->offset == 0 && header->arg < round->chunks &&
-        count == round->codec->encoded_bytes(round_chunk_range(round, header->arg).count)) {
+        count ==
+            round_mirror_bytes(round, chunk.kind, round_chunk_range(round, header->arg).count)) {
         rc = round->ops->on_chunk(round->exchange, &chunk, &weight);
     }
     if (rc != RC_OK) {
@@ -181,6 +189,7 @@ void round_on_data(struct round *round, struct peer_id from, const struct inner_
     job->chunk = chunk;
     job->weight = weight;
     if (round->ops->is_graph) job->slot = round->ops->slot(round->exchange, from);
+    if (round->ops->has_mirrors) job->mirror = round->ops->mirror(round->exchange, from);
     if (round->phase == PHASE_RUNNING) {
         round_job_submit(round, job);
     } else {
@@ -352,6 +361,7 @@ static void round_over(struct round *round, const struct command_over *over)
     round->has_stream = false; /* what a committed round queued is still owed to the slower ones */
     if (had_stream && round->ops->is_graph) { /* but all neighbours that count have it */
         links_drop_bulk(round->options.links, DATA_OFFER, round->stream);
+        links_drop_bulk(round->options.links, DATA_FULL, round->stream);
     }
     if (over->result == OVER_COMMITTED) round->stats.last_members = over->members;
     if (over->result == OVER_COMMITTED && had_snapshot) {
@@ -365,6 +375,7 @@ static void round_over(struct round *round, const struct command_over *over)
     if (over->result == OVER_ABORTED) {
         if (had_stream) {
             links_drop_bulk(round->options.links, DATA_OFFER, round->stream);
+            links_drop_bulk(round->options.links, DATA_FULL, round->stream);
             links_drop_bulk(round->options.links, DATA_MEAN, round->stream);
         }
         log_debug(round->options.log, "round aborted: %s",

@@ -40,7 +40,9 @@ struct round_job {
     enum round_work work;
     uint64_t generation; /* of the round it belongs to */
     struct chunk_ref chunk;
-    uint32_t slot; /* DECODE, EDGE: of a neighbour */
+    uint32_t slot;        /* DECODE, EDGE: of a neighbour */
+    uint32_t mirror;      /* DECODE: where its copy is */
+    struct digest before; /* ENCODE: our own copy, as it was; `hash`: as it is */
     uint32_t first, count;
     float weight, scale, sent;
     uint32_t members; /* SETTLE, as the next two: which round it was */
@@ -110,11 +112,14 @@ struct round {
     float *snapshot;    /* [values] exact, at the border */
     float *own;         /* [values] what we told the others; == snapshot for lossless codecs */
     float *difference;  /* [values] */
-    struct robust *robust; /* of the exchange lane */
-    float *scratch;        /* [CHUNK_VALUES] of the exchange lane */
-    struct blob **offer;   /* [chunks] encoded snapshot while RUNNING */
-    struct blob **spare;   /* [chunks] of the last round, to be written again: new memory is slow */
-    struct blob **mean;    /* [chunks] encoded means of our part */
+    float *mirrors[MIRRORS_MAX];  /* [values] each, or NULL: copies of neighbours */
+    struct digest mirror_digest;  /* of `own`, which is then our copy; all zero: there is none */
+    struct digest *mirror_hashes; /* [chunks] */
+    struct robust *robust;        /* of the exchange lane */
+    float *scratch;               /* [CHUNK_VALUES] of the exchange lane */
+    struct blob **offer;          /* [chunks] encoded snapshot while RUNNING */
+    struct blob **spare; /* [chunks] of the last round, to be written again: new memory is slow */
+    struct blob **mean;  /* [chunks] encoded means of our part */
     struct round_doubt doubts[ROUND_DOUBTS_MAX];
     struct round_held planes[ROUND_HELD_MAX];
     bool wants_agreed; /* round_keep_agreed() */
@@ -150,6 +155,18 @@ void round_edge_prepare(struct round *round);
 
 /* round_lane.c */
 void round_job_run(struct job *job);
+
+/* round_mirror.c */
+bool round_mirror_allocate(struct round *round);
+void round_mirror_deinit(struct round *round);
+/** In the lane: our copy takes a step towards the snapshot, and the offer is that step. */
+void round_mirror_encode(struct round *round, struct round_job *job);
+/** A chunk of our copy; NULL: the round was given up, or no memory. */
+struct blob *round_mirror_whole(struct round *round, uint32_t chunk);
+/** How long a chunk of so many values is. */
+size_t round_mirror_bytes(const struct round *round, enum data_kind kind, size_t values);
+/** In the lane: into scratch comes the neighbour's copy. */
+void round_mirror_decode(struct round *round, struct round_job *job, struct range range);
 
 /* round_life.c */
 /** Is the snapshot sent as it stands, without being encoded into other memory? */

@@ -73,6 +73,12 @@ static void run_encode(struct round *round, struct round_job *job)
 
     if (job->replaced != round->forgotten) begin_anew(round, job);
     round_edge_prepare(round);
+    if (round->ops->has_mirrors) {
+        round_mirror_encode(round, job);
+        round->options.strategy->rule->begin(round->rule, &view);
+        if (job->rc == RC_OK) audit_told(round->options.audit, round->own);
+        return;
+    }
     if (snapshot != NULL) job->rc = snapshot->ops->fetch(snapshot);
     for (uint32_t chunk = 0; chunk < round->chunks && job->rc == RC_OK; chunk++) {
         struct range range = round_chunk_range(round, chunk);
@@ -115,7 +121,11 @@ static void run_decode(struct round *round, struct round_job *job)
     struct range range = round_chunk_range(round, job->chunk.chunk);
 
     if (round->ops->is_group) job->hash = hash_of(job->body, job->body_count);
-    job->rc = round->codec->decode(job->body, job->body_count, round->scratch, range.count);
+    if (round->ops->has_mirrors) {
+        round_mirror_decode(round, job, range);
+    } else {
+        job->rc = round->codec->decode(job->body, job->body_count, round->scratch, range.count);
+    }
     if (job->rc == RC_OK) job->rc = check_distance(round, job, range);
     if (job->rc != RC_OK) return;
     audit_heard(round->options.audit, job->chunk.kind, range, round->scratch);

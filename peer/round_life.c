@@ -37,7 +37,7 @@ static void drop_adopted(struct round *round)
 bool round_offers_snapshot(const struct round *round)
 {
     return round->codec->format == CODEC_F32 && round->options.snapshot == NULL &&
-           __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+           !round->ops->has_mirrors && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
 }
 
 bool round_plane_renew(struct round *round)
@@ -48,7 +48,7 @@ bool round_plane_renew(struct round *round)
     blob_unref(round->plane);
     round->plane = plane;
     round->snapshot = (float *)(void *)plane->bytes;
-    if (round->codec->is_lossless) round->own = round->snapshot;
+    if (round->codec->is_lossless && !round->ops->has_mirrors) round->own = round->snapshot;
     return true;
 }
 
@@ -64,6 +64,7 @@ static bool round_allocate(struct round *round)
                                        .seed = round->options.seed,
                                        .alpha = 0.5f,
                                        .has_memory = strategy->rule->prepare != NULL,
+                                       .mirrors = round->ops->has_mirrors,
                                        .clips = strategy->clips,
                                        .standing = round->options.standing,
                                        .context = round->options.context};
@@ -72,17 +73,19 @@ static bool round_allocate(struct round *round)
     round->exchange = round->ops->create(&options);
     round->rule = strategy->rule->create(round->options.values, &strategy->rule_settings);
     (void)round_plane_renew(round);
-    if (!strategy->codec->is_lossless) round->own = mem_aligned(bytes);
+    if (!strategy->codec->is_lossless || round->ops->has_mirrors) {
+        round->own = mem_aligned(bytes);
+    }
     round->difference = mem_aligned(bytes);
     round->robust = robust_create(round->chunks, strategy->clips);
     round->scratch = mem_aligned(CHUNK_VALUES * sizeof(float));
     round->offer = mem_array(round->chunks, sizeof(struct blob *));
     round->mean = mem_array(round->chunks, sizeof(struct blob *));
     round->spare = mem_array(round->chunks, sizeof(struct blob *));
-    return round->exchange != NULL && round->rule != NULL && round->snapshot != NULL &&
-           round->own != NULL && round->robust != NULL && round->difference != NULL &&
-           round->scratch != NULL && round->offer != NULL && round->mean != NULL &&
-           round->spare != NULL;
+    return round_mirror_allocate(round) && round->exchange != NULL && round->rule != NULL &&
+           round->snapshot != NULL && round->own != NULL && round->robust != NULL &&
+           round->difference != NULL && round->scratch != NULL && round->offer != NULL &&
+           round->mean != NULL && round->spare != NULL;
 }
 
 struct round *round_create(const struct round_options *options)
@@ -165,6 +168,7 @@ void round_destroy(struct round *round)
     mem_free(round->difference);
     mem_free(round->agreed);
     drop_adopted(round);
+    round_mirror_deinit(round);
     robust_destroy(round->robust);
     mem_free(round->scratch);
     mem_free(round->offer);

@@ -263,6 +263,10 @@ static const struct field edge_open_fields[] = {
     FIXED(4, edge_open.schema),  FIXED(5, edge_open.lineage),
     TEXT(6, edge_open.codec),
 };
+static const struct field mirror_fields[] = {
+    ANY(0, mirror.round),
+    FIXED(1, mirror.held),
+};
 static const struct field edge_ready_fields[] = {
     ROUND(0, edge_ready.key),
     FLOAT(1, edge_ready.squared, FLT_MAX),
@@ -405,6 +409,7 @@ static const struct shape shapes[MESSAGE_DATA + 1] = {
     [MESSAGE_START] = SHAPE("START", form_fields),
     [MESSAGE_MEAN] = SHAPE("MEAN", mean_fields),
     [MESSAGE_EDGE_OPEN] = SHAPE("EDGE_OPEN", edge_open_fields),
+    [MESSAGE_MIRROR] = SHAPE("MIRROR", mirror_fields),
     [MESSAGE_EDGE_READY] = SHAPE("EDGE_READY", edge_ready_fields),
     [MESSAGE_EDGE_COMMIT] = SHAPE("EDGE_COMMIT", edge_key_fields),
     [MESSAGE_EDGE_ABORT] = SHAPE("EDGE_ABORT", edge_abort_fields),
@@ -455,7 +460,7 @@ void inner_header_encode(const struct inner_header *header, uint8_t *out)
 enum rc inner_header_decode(const uint8_t *bytes, size_t count, struct inner_header *header)
 {
     if (count < INNER_HEADER_BYTES || shape_of(bytes[0]) == NULL) return RC_FORMAT;
-    if (bytes[1] > (bytes[0] == MESSAGE_DATA ? (unsigned)DATA_RELAY : 0)) return RC_FORMAT;
+    if (bytes[1] > (bytes[0] == MESSAGE_DATA ? (unsigned)DATA_FULL : 0)) return RC_FORMAT;
     header->type = bytes[0];
     header->flags = bytes[1];
     header->stream = load_le16(bytes + 2);

@@ -65,6 +65,7 @@ enum message_type {
     MESSAGE_EDGE_ABORT = 60,
     MESSAGE_EDGE_ASK = 61,  /* what did you decide? */
     MESSAGE_EDGE_TELL = 62, /* this */
+    MESSAGE_MIRROR = 69,    /* the copy I hold of you */
     /* push rounds; they also have ACCEPT, REJECT, CREDIT and ABORT */
     MESSAGE_SHARE = 49,
     MESSAGE_SHARE_ACK = 50,   /* it counts here from now on */
@@ -100,8 +101,9 @@ enum data_kind {
     DATA_OFFER = 0,
     DATA_MEAN = 1,
     DATA_STATE = 2,
-    DATA_RELAY = 3
-}; /* inner header `flags` of DATA */
+    DATA_RELAY = 3,
+    DATA_FULL = 4 /* a copy of the sender's model, float32; else as DATA_OFFER */
+};                /* inner header `flags` of DATA */
 
 /* The inner header of every record. */
 struct inner_header {
@@ -367,6 +369,10 @@ struct message_edge_open { /* I am in this round, and you are a neighbour of min
     struct digest schema, lineage;
     char codec[32];
 };
+struct message_mirror { /* after EDGE_OPEN, where neighbours keep copies of each other's models */
+    uint64_t round;
+    struct digest held; /* see exchange_mirror.c; all zero: none */
+};
 struct message_edge_ready { /* I hold all of your plane. `key`: who decides, and the round */
     struct round_key key;
     float squared; /* distance of our planes, as measured here */
@@ -484,6 +490,7 @@ struct message {
         struct message_join join;
         struct message_mean mean;
         struct message_edge_open edge_open;
+        struct message_mirror mirror;
         struct message_edge_ready edge_ready;
         struct message_edge_key edge_key; /* EDGE_COMMIT, EDGE_ASK */
         struct message_edge_abort edge_abort;
