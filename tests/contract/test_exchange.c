@@ -9,8 +9,8 @@
 
 enum { CHUNKS = 5 };
 
-static const struct exchange_ops *const exchanges[] = {&exchange_pair, &exchange_group,
-                                                       &exchange_edges, &exchange_push};
+static const struct exchange_ops *const exchanges[] = {
+    &exchange_pair, &exchange_group, &exchange_edges, &exchange_push, &exchange_mirror};
 
 #define FOR_EACH_EXCHANGE(ops)                                                                     \
     for (size_t which = 0; which < 4 && ((ops) = exchanges[which], true); which++)

@@ -92,6 +92,10 @@ static void wrong_specs_say_what_and_where(void **state)
         {{.averaging = "dilocco"}, RC_PARSE, "did you mean diloco"},
         {{.averaging = "diloco", .exchange = "pair"}, RC_USAGE, "--exchange group"},
         {{.averaging = "noloco", .exchange = "group"}, RC_USAGE, "--exchange pair"},
+        {{.averaging = "ad-psgd", .codec = "topk:0.1"}, RC_USAGE, "choco"},
+        {{.averaging = "choco", .codec = "topk:0.3"}, RC_PARSE, "did you mean"},
+        {{.averaging = "choco:gamma=2"}, RC_PARSE, "column 13"},
+        {{.averaging = "choco", .topology = "one-peer-exponential"}, RC_USAGE, "mirror"},
         {{.averaging = "noloco:momentum=0.9"}, RC_USAGE, "here 0.38"},
         {{.rule = "nestrov"}, RC_PARSE, "did you mean nesterov"},
         {{.topology = "pairs", .exchange = "group"}, RC_USAGE, "--exchange pair"},
@@ -174,6 +178,12 @@ static void methods_have_the_defaults_of_their_papers(void **state)
         {"easgd:tau=16,rho=0.1",
          "easgd: every 16 steps, training waits, exchange group over complete up to 16 peers, "
          "groups:8 beyond, codec f32, rule elastic pull 0.1"},
+        {"choco",
+         "choco: every step, and steps go on till the next, exchange mirror over ring, codec "
+         "int8, rule mean step 0.8"},
+        {"choco:gamma=0.3,order=a,H=4",
+         "choco: every 4 steps, training waits, exchange mirror over ring, codec int8, rule mean "
+         "step 0.3"},
         {"noloco", "noloco: every 50 steps, training waits, exchange pair over pairs, codec f32, "
                    "rule heavy-ball lr 0.7 momentum 0.5"},
     };

@@ -25,6 +25,8 @@ static const char *const methods[] = {
     "dpsgd",
     "dpsgd:H=4,order=cta",
     "noloco:H=4",
+    "choco",
+    "choco:H=4,order=a,gamma=0.5",
     "push-sum:H=4",
     "osgp:H=4,tau=8",
     "gosgd:p=0.3",

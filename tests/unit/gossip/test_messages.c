@@ -514,7 +514,7 @@ static void inner_headers_are_exact(void **state)
     for (size_t cut = 0; cut < sizeof bytes; cut++) {
         assert_int_equal(inner_header_decode(bytes, cut, &back), RC_FORMAT);
     }
-    bytes[1] = DATA_RELAY + 1;
+    bytes[1] = DATA_FULL + 1;
     assert_int_equal(inner_header_decode(bytes, sizeof bytes, &back), RC_FORMAT);
     bytes[0] = MESSAGE_FIN;
     bytes[1] = 1;
