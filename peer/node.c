@@ -506,9 +506,9 @@ static enum rc create_parts(struct node *node, struct env *env)
         joiner_set_moments(node->joiner, hash_of(name, strlen(name)));
         donor_set_moments(node->donor, hash_of(name, strlen(name)));
     }
-    joiner_set_want(node->joiner, 1 | 2 | 4); /* a copied replica goes on with its moments too */
+    /* A copied replica goes on with its moments too, and with the anchor of an outer step. */
+    joiner_set_want(node->joiner, node->options.strategy->rule->is_outer ? 31 : 1 | 2 | 4);
     if (!node->options.strategy->is_averaging) return RC_OK;
-    if (node->options.strategy->rule->is_outer) joiner_set_want(node->joiner, 1 | 2 | 4 | 8 | 16);
     if (node->learner->ops->snapshot_create != NULL &&
         !node->options.strategy->exchange->has_mirrors) {
         enum rc rc = node->learner->ops->snapshot_create(
