@@ -506,8 +506,8 @@ static enum rc create_parts(struct node *node, struct env *env)
         joiner_set_moments(node->joiner, hash_of(name, strlen(name)));
         donor_set_moments(node->donor, hash_of(name, strlen(name)));
     }
-    /* A copied replica goes on with its moments too, and with the anchor of an outer step. */
-    joiner_set_want(node->joiner, node->options.strategy->rule->is_outer ? 31 : 1 | 2 | 4);
+    joiner_set_want(node->joiner,
+                    node->options.strategy->rule->is_outer ? 31 : 7); /* all there is */
     if (!node->options.strategy->is_averaging) return RC_OK;
     if (node->learner->ops->snapshot_create != NULL &&
         !node->options.strategy->exchange->has_mirrors) {
