@@ -174,6 +174,8 @@ struct exchange_ops {
     void (*destroy)(struct exchange *exchange);
     /** The lineage rounds are for; changes when the peer adopts another model. Aborts what runs. */
     void (*set_lineage)(struct exchange *exchange, struct digest lineage, struct commands *out);
+    /** Pairs, else NULL: the most weight that rounds from now on give the partner, in (0, 0.5]. */
+    void (*set_alpha)(struct exchange *exchange, float alpha);
     /** The pace says a round is due. RC_BUSY while one runs (not an error), RC_NOT_FOUND when
      *  nobody else is there or this peer has no lineage yet: nothing was begun or counted. Members
      *  are linked. Group: `samples` since the last round travels in JOIN. */

@@ -640,7 +640,14 @@ static enum rc pair_ops_load(struct exchange *exchange, const uint8_t *bytes, si
     return pair_load(pair_of(exchange), bytes, count);
 }
 
+static void pair_set_alpha(struct exchange *exchange, float alpha)
+{
+    CHECK(alpha > 0 && alpha <= 0.5f);
+    pair_of(exchange)->options.alpha = alpha;
+}
+
 const struct exchange_ops exchange_pair = {
+    .set_alpha = pair_set_alpha,
     .name = "pair",
     .is_group = false,
     .create = pair_create,

@@ -197,6 +197,7 @@ static void assigned(struct node *node, struct border_job *job)
         round_discard(node->round);
         node_donation_forget(node);
         node_adopt_rule(node);
+        round_begin_ramp(node->round);
         round_set_lineage(node->round, node->lineage);
         round_set_number(node->round, manifest->round);
     }

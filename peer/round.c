@@ -418,6 +418,7 @@ static void settle_done(struct round *round, struct round_job *job)
     }
     round->stats.distance = sqrt(job->squared);
     round->stats.has_distance = true;
+    if (round->ramp < ROUND_RAMP) round_set_ramp(round, round->ramp + 1);
     round->phase = PHASE_READY;
     crash_point(CRASH_ROUND_SETTLED);
 }

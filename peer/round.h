@@ -115,6 +115,9 @@ void round_hold(struct round *round, bool is_held);
 /** See rule.h: state and restore. The planes may be read while the round is held; restore before
  *  the first round. */
 size_t round_rule_state(const struct round *round, const float *planes[RULE_STATE_MAX]);
+/** After round_discard(): the model is a copy, and may be old: the first pair rounds give little
+ *  weight, to this peer's model at its partners and to theirs here, so that means stay. */
+void round_begin_ramp(struct round *round);
 /** After round_discard(): what the rule begins the next round with, planes [values] of another
  *  member. Takes them; where they do not fit the rule it begins anew. */
 void round_rule_adopt(struct round *round, float *const *planes, size_t count);

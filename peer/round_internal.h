@@ -18,7 +18,8 @@
 
 enum round_phase { PHASE_IDLE, PHASE_SNAPSHOT, PHASE_RUNNING, PHASE_SETTLING, PHASE_READY };
 
-enum { ROUND_DOUBTS_MAX = 4 };
+enum { ROUND_DOUBTS_MAX = 4, ROUND_RAMP = 3 };
+#define ROUND_ALPHA 0.5f /* of pairs, once ROUND_RAMP rounds with less of it are over */
 
 enum round_work {
     WORK_ENCODE,
@@ -132,6 +133,7 @@ struct round {
      * with the next snapshot. */
     uint64_t replaced, forgotten;
     float *adopted[RULE_STATE_MAX]; /* round_rule_adopt(), or NULL */
+    uint32_t ramp;                  /* rounds mixed since round_begin_ramp(), up to ROUND_RAMP */
     uint32_t jobs_count;
     struct round_stats stats;
     struct failures failures;
@@ -181,6 +183,8 @@ struct round_job *round_job_create(struct round *round, enum round_work work, si
 void round_job_submit(struct round *round, struct round_job *job);
 /** The same for a settlement, which waits while the round is held. */
 void round_settle_submit(struct round *round, struct round_job *job);
+/** So many rounds of the ramp are over. */
+void round_set_ramp(struct round *round, uint32_t rounds);
 void round_job_free(struct round_job *job);
 void round_jobs_clear(struct round_jobs_list *jobs);
 /** A slot for a pair round in doubt; NULL: all are taken, or no memory. */

@@ -62,7 +62,7 @@ static bool round_allocate(struct round *round)
                                        .schema = round->options.schema,
                                        .chunks = round->chunks,
                                        .seed = round->options.seed,
-                                       .alpha = 0.5f,
+                                       .alpha = ROUND_ALPHA,
                                        .has_memory = strategy->rule->prepare != NULL,
                                        .mirrors = round->ops->has_mirrors,
                                        .clips = strategy->clips,
@@ -101,6 +101,7 @@ struct round *round_create(const struct round_options *options)
     round->codec = options->strategy->codec;
     round->ops = options->strategy->exchange;
     round->chunks = (uint32_t)((options->values + CHUNK_VALUES - 1) / CHUNK_VALUES);
+    round->ramp = ROUND_RAMP;
     TAILQ_INIT(&round->jobs);
     TAILQ_INIT(&round->held);
     commands_init(&round->commands);
@@ -332,6 +333,19 @@ size_t round_rule_state(const struct round *round, const float *planes[RULE_STAT
 {
     if (round->replaced != round->forgotten) return 0;
     return round->options.strategy->rule->state(round->rule, planes);
+}
+
+void round_set_ramp(struct round *round, uint32_t rounds)
+{
+    if (round->ops->set_alpha == NULL || round->options.strategy->rule->is_paired) return;
+    round->ramp = rounds;
+    round->ops->set_alpha(round->exchange,
+                          ROUND_ALPHA * (float)(rounds + 1) / (float)(ROUND_RAMP + 1));
+}
+
+void round_begin_ramp(struct round *round)
+{
+    round_set_ramp(round, 0);
 }
 
 void round_rule_adopt(struct round *round, float *const *planes, size_t count)

@@ -211,6 +211,52 @@ static void anchors_and_momentum_are_given_too(void **state)
     }
 }
 
+static bool has_one_round(struct cluster *cluster, void *peer)
+{
+    return report_of(cluster, *(uint32_t *)peer).rounds_ok > 0;
+}
+
+static bool are_one(struct cluster *cluster, void *unused)
+{
+    (void)unused;
+    return cluster_distance(cluster) < 1e-4;
+}
+
+/* Nothing moves but by averaging, and who has just joined is far away: its first pair round takes
+ * the other an eighth of the way, not half of it, and some rounds later they are one. */
+static void a_joiner_weighs_little_at_first(void **state)
+{
+    struct cluster_options options = {.peers = 2,
+                                      .seed = 8,
+                                      .values = 100,
+                                      .is_quiet = true,
+                                      .latency_ns = NS_PER_MS,
+                                      .step_cost_ns = 100 * NS_PER_MS,
+                                      .averaging = "local-sgd:H=8",
+                                      .exchange = "pair"};
+    struct cluster *cluster = cluster_create(&options);
+    uint32_t first = 0, joiner = 1;
+    float plane[100], before[100];
+
+    (void)state;
+    cluster_start(cluster, 0, &first, 0);
+    cluster_run(cluster, 5 * NS_PER_S);
+    cluster_start(cluster, joiner, &first, 1);
+    assert_true(cluster_run_until(cluster, is_training, &joiner, 5 * NS_PER_S));
+    assert_int_equal(report_of(cluster, joiner).rounds_ok, 0);
+    cluster_plane(cluster, 0, before);
+    for (size_t i = 0; i < 100; i++) {
+        plane[i] = before[i] + 1.0f;
+    }
+    cluster_assign(cluster, joiner, plane);
+    assert_true(cluster_run_until(cluster, has_one_round, &joiner, 10 * NS_PER_S));
+    cluster_run(cluster, 150 * NS_PER_MS); /* applied */
+    cluster_plane(cluster, 0, plane);
+    assert_float_equal(plane[7] - before[7], 0.125, 1e-3);
+    assert_true(cluster_run_until(cluster, are_one, NULL, 10 * NS_PER_S));
+    cluster_destroy(cluster);
+}
+
 /* On a slow line the model is old when it is there: then only what changed is fetched, and once
  * more, until the joiner is near the others. LONG=1. */
 static void a_slow_line_catches_up_by_difference(void **state)
@@ -248,6 +294,7 @@ int main(void)
         cmocka_unit_test(eight_joiners_hardly_slow_the_rounds),
         cmocka_unit_test(a_donor_that_dies_costs_a_tenth),
         cmocka_unit_test(anchors_and_momentum_are_given_too),
+        cmocka_unit_test(a_joiner_weighs_little_at_first),
         cmocka_unit_test(a_slow_line_catches_up_by_difference),
     };
 
