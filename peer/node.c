@@ -506,8 +506,7 @@ static enum rc create_parts(struct node *node, struct env *env)
         joiner_set_moments(node->joiner, hash_of(name, strlen(name)));
         donor_set_moments(node->donor, hash_of(name, strlen(name)));
     }
-    joiner_set_want(node->joiner,
-                    node->options.strategy->rule->is_outer ? 31 : 7); /* all there is */
+    joiner_set_want(node->joiner, node->options.strategy->rule->is_outer ? 31 : 7); /* all of it */
     if (!node->options.strategy->is_averaging) return RC_OK;
     if (node->learner->ops->snapshot_create != NULL &&
         !node->options.strategy->exchange->has_mirrors) {
