@@ -144,7 +144,12 @@ const struct option_row option_rows[] = {
     {"peers", OPTION_COUNT, GROUP_TESTNET, ON(TESTNET), "N", "4", 1, 1024, "how many to start",
      false},
     {"chaos", OPTION_TEXT, GROUP_TESTNET, ON(TESTNET), "SPEC", NULL, 0, 0,
-     "faults to cause: kill:mtbf=15s,restart=5s", false},
+     "faults to cause: kill:mtbf=15s,restart=5s;freeze:mtbf=20s,for=3s; also partition and slow, "
+     "with mtbf and for",
+     false},
+    {"link", OPTION_TEXT, GROUP_TESTNET, ON(TESTNET), "SPEC", NULL, 0, 0,
+     "the lines between peers: rate=100mbit,delay=50ms,jitter=5ms,loss=0.1% (default: as they are)",
+     false},
     {"peers", OPTION_COUNT, GROUP_TESTNET, ON(SIMULATE), "N", "16", 1, 4096, "how many", false},
     {"chaos", OPTION_TEXT, GROUP_TESTNET, ON(SIMULATE), "SPEC", NULL, 0, 0,
      "faults to cause: kill:mtbf=15s,restart=5s;freeze:mtbf=20s,for=3s; also partition and slow, "

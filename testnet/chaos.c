@@ -114,20 +114,6 @@ enum rc chaos_parse(const char *spec, struct chaos *chaos, struct fault *why)
     return RC_OK;
 }
 
-enum rc chaos_is_real(const struct chaos *chaos, struct fault *why)
-{
-    for (size_t r = 0; r < chaos->rules_count; r++) {
-        enum chaos_kind kind = chaos->rules[r].kind;
-
-        if (kind == CHAOS_KILL || kind == CHAOS_FREEZE) continue;
-        return fault_set(why, RC_USAGE,
-                         "--chaos %s: a testnet of real processes has kill and freeze; "
-                         "'grapevine simulate' has %s, too",
-                         chaos_name(kind), chaos_name(kind));
-    }
-    return RC_OK;
-}
-
 static void draw(struct chaos *chaos, size_t rule, uint64_t from_ns)
 {
     const double wait = -log(1 - rng_unit(&chaos->rngs[rule])) * (double)chaos->rules[rule].mtbf_ns;

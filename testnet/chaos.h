@@ -8,8 +8,9 @@
  *   partition:mtbf=60s,for=10s   nothing passes between a random half and the rest
  *   slow:mtbf=30s,for=10s        computes ten times slower
  *
- * The last two are for the simulator; real processes on one machine cannot be had so.
- * Rules are joined with `;`. The clock is passed in; the testnet's loop thread.
+ * With real processes a slowed one is let run for a tenth of the time, and a partition is made in
+ * the gates through which they dial each other (testnet/local_lines.c). Rules are joined with `;`.
+ * The clock is passed in; the testnet's loop thread.
  */
 #ifndef GRAPEVINE_TESTNET_CHAOS_H
 #define GRAPEVINE_TESTNET_CHAOS_H
@@ -47,7 +48,5 @@ bool chaos_due(struct chaos *chaos, uint64_t now_ns, size_t *rule);
 /** One of `candidates` > 0, by the rule's own stream. */
 uint32_t chaos_pick(struct chaos *chaos, size_t rule, uint32_t candidates);
 const char *chaos_name(enum chaos_kind kind);
-/** RC_USAGE if a rule asks for what only the simulator can do. */
-MUST_USE enum rc chaos_is_real(const struct chaos *chaos, struct fault *why);
 
 #endif

@@ -14,6 +14,7 @@
 #include "testnet/folder.h"
 #include "testnet/hetero_spec.h"
 #include "testnet/history.h"
+#include "testnet/link_spec.h"
 #include "testnet/local.h"
 #include "testnet/report.h"
 #include "testnet/summary.h"
@@ -310,11 +311,13 @@ static double time_so_far(const char *out)
 }
 
 /* Start the peers and wait for them. */
-static enum rc run_peers(struct options *options, const struct chaos *chaos, const double *speeds,
-                         struct view *view, struct local_result *result, struct fault *why)
+static enum rc run_peers(struct options *options, const struct chaos *chaos,
+                         const struct sim_path *link, const double *speeds, struct view *view,
+                         struct local_result *result, struct fault *why)
 {
-    static const char *const ours[] = {"out",       "json",     "quiet",  "verbose",   "listen",
-                                       "bootstrap", "shard-of", "hetero", "step-time", NULL};
+    static const char *const ours[] = {"out",       "json",      "quiet",    "verbose",
+                                       "listen",    "bootstrap", "shard-of", "hetero",
+                                       "advertise", "step-time", NULL};
     char *words[WORDS_MAX], executable[PATH_BYTES];
     const char *shard = options_text(options, "shard"), *out = options_text(options, "out");
     const ssize_t length = readlink("/proc/self/exe", executable, sizeof executable - 1);
@@ -329,6 +332,8 @@ static enum rc run_peers(struct options *options, const struct chaos *chaos, con
         .words = (const char *const *)words,
         .words_count = count,
         .out = out,
+        .has_link = options_text(options, "link") != NULL,
+        .link = *link,
         .speeds = speeds,
         .step_ns = options_ns(options, "step-time"),
         .gives_shards = shard == NULL || strcmp(shard, "all") != 0,
@@ -378,9 +383,10 @@ int command_testnet(struct options *options)
     struct method method;
     struct fault why = {""};
     double *speeds = NULL;
+    struct sim_path link;
     const bool resumes = options_flag(options, "resume"), is_fresh = options_flag(options, "fresh");
     enum rc rc = chaos_parse(options_text(options, "chaos"), &chaos, &why);
-    if (rc == RC_OK) rc = chaos_is_real(&chaos, &why);
+    if (rc == RC_OK) rc = link_spec_parse(options_text(options, "link"), &link, &why);
 
     if (rc == RC_OK && resumes && is_fresh) {
         rc = fault_set(&why, RC_USAGE, "--resume and --fresh exclude each other; choose one");
@@ -399,7 +405,7 @@ int command_testnet(struct options *options)
         return command_failed(rc, &why);
     }
     view.is_live = isatty(STDERR_FILENO) == 1 && !options_flag(options, "quiet");
-    rc = run_peers(options, &chaos, speeds, &view, &run, &why);
+    rc = run_peers(options, &chaos, &link, speeds, &view, &run, &why);
     mem_free(speeds);
     text_deinit(&view.text);
     if (rc != RC_OK) return command_failed(rc, &why);

@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "peer/env/process.h"
+#include "peer/env/proxy.h"
 #include "replica/json.h"
 #include "testnet/hetero_spec.h"
 #include "testnet/text.h"
@@ -17,6 +18,7 @@
 #include <string.h>
 
 #define TICK_NS          (250 * NS_PER_MS)
+#define QUICK_TICKS      10               /* in one of these, where peers are slowed */
 #define START_LIMIT_NS   (60 * NS_PER_S)  /* until a started peer has said its address */
 #define SILENCE_LIMIT_NS (300 * NS_PER_S) /* between two lines of a peer */
 #define STOP_LIMIT_NS    (10 * NS_PER_S)  /* for goodbyes, before SIGKILL */
@@ -33,6 +35,7 @@ const char *local_state_name(const struct local_peer *peer)
 {
     CHECK((unsigned)peer->state < LOCAL_STATE_COUNT);
     if (peer->is_frozen) return "frozen";
+    if (peer->is_slow) return "slowed";
     if (peer->state == LOCAL_TRAINING && peer->has_finished) return "finished";
     return state_names[peer->state];
 }
@@ -105,7 +108,7 @@ static void add_bootstrap(struct local *local, struct text *text)
     for (uint32_t i = 0; i < local->options->peers && listed < BOOTSTRAP_MAX; i++) {
         const struct runner *other = &local->runners[i];
         if (other->seen.state != LOCAL_TRAINING) continue;
-        text_add(text, "%s%s", listed++ == 0 ? "--bootstrap=" : ",", other->seen.address);
+        text_add(text, "%s%s", listed++ == 0 ? "--bootstrap=" : ",", local_dial_address(local, i));
     }
 }
 
@@ -137,9 +140,9 @@ static enum rc spawn_words(struct local *local, uint32_t peer, const char *const
 enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
 {
     const struct local_options *o = local->options;
-    char out[LOCAL_PATH_BYTES], share[48], step[48];
+    char out[LOCAL_PATH_BYTES], share[48], step[48], advertise[64];
     struct text bootstrap = TEXT_EMPTY;
-    const char **argv = mem_array(o->words_count + 10, sizeof *argv);
+    const char **argv = mem_array(o->words_count + 11, sizeof *argv);
     size_t n = 0;
     enum rc rc = RC_NOMEM;
 
@@ -162,6 +165,10 @@ enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
     argv[n++] = "--quiet";
     if (o->gives_shards) argv[n++] = share;
     if (o->step_ns > 0) argv[n++] = step;
+    if (local->lines != NULL) {
+        snprintf(advertise, sizeof advertise, "--advertise=%s", local_dial_address(local, peer));
+        argv[n++] = advertise;
+    }
     if (bootstrap.count > 0) {
         argv[n++] = bootstrap.bytes;
     } else if (local->runners[peer].seen.starts > 0) {
@@ -184,9 +191,9 @@ static void stop_all(struct local *local, int signal)
     for (uint32_t i = 0; i < local->options->peers; i++) {
         struct runner *runner = &local->runners[i];
         if (runner_is_running(runner)) {
-            if (runner->seen.is_frozen)
+            if (runner->seen.is_frozen || runner->is_held)
                 process_signal(local->host, (uint32_t)runner->child, SIGCONT);
-            runner->seen.is_frozen = false;
+            runner->seen.is_frozen = runner->seen.is_slow = runner->is_held = false;
             process_signal(local->host, (uint32_t)runner->child, signal);
         } else if (runner->seen.state == LOCAL_WAITING || runner->seen.state == LOCAL_DOWN) {
             local_become(runner, LOCAL_STOPPED);
@@ -243,7 +250,7 @@ static void on_exit_of_child(void *context, uint32_t child, int code, int signal
     if (peer == local->options->peers) return;
     struct runner *runner = &local->runners[peer];
     runner->child = LOCAL_NO_CHILD;
-    runner->seen.is_frozen = false;
+    runner->seen.is_frozen = runner->seen.is_slow = runner->is_held = false;
     runner->seen.exit_code = signal != 0 ? -1 : code;
     if (runner->seen.state == LOCAL_FAILED) return; /* killed for its silence */
     if (runner->is_ours_to_kill && signal == SIGKILL) {
@@ -322,11 +329,22 @@ static void show(struct local *local)
     mem_free(peers);
 }
 
+/* How many ticks are in one of TICK_NS. */
+static uint64_t local_quick_ticks(const struct local_options *options)
+{
+    for (size_t i = 0; i < options->chaos.rules_count; i++) {
+        if (options->chaos.rules[i].kind == CHAOS_SLOW) return QUICK_TICKS;
+    }
+    return 1;
+}
+
 static void on_tick(void *context, uint64_t now)
 {
     struct local *local = context;
 
     local_cause_faults(local, now);
+    local_heal(local, now);
+    local_pace_slow(local, now);
     for (uint32_t i = 0; i < local->options->peers; i++) {
         if (!local->is_stopping) tend(local, i, now);
         struct runner *runner = &local->runners[i];
@@ -335,7 +353,7 @@ static void on_tick(void *context, uint64_t now)
             process_signal(local->host, (uint32_t)runner->child, SIGKILL);
         }
     }
-    show(local);
+    if (local->ticks++ % local_quick_ticks(local->options) == 0) show(local);
     if (is_over(local)) process_host_stop(local->host);
 }
 
@@ -387,7 +405,8 @@ enum rc local_run(const struct local_options *options, struct local_result *resu
         seen->loss = seen->accuracy = seen->samples_per_s = NAN;
     }
     snprintf(local.events_path, sizeof local.events_path, "%s/events.jsonl", options->out);
-    rc = process_host_create(&events, TICK_NS, &local.host, why);
+    rc = process_host_create(&events, TICK_NS / local_quick_ticks(options), &local.host, why);
+    if (rc == RC_OK) rc = local_lines_open(&local, why);
     if (rc != RC_OK) goto out;
     local.begin_ns = process_now_ns(local.host);
     chaos_begin(&local.chaos, options->seed, local.begin_ns);
@@ -396,6 +415,7 @@ enum rc local_run(const struct local_options *options, struct local_result *resu
     process_host_run(local.host);
     rc = take_result(&local, result, why);
 out:
+    proxy_destroy(local.lines);
     process_host_destroy(local.host);
     mem_free(local.runners);
     return rc;

@@ -15,6 +15,7 @@
 
 #include "base/fault.h"
 #include "base/rc.h"
+#include "peer/env/sim_env.h"
 #include "testnet/chaos.h"
 
 #include <stdbool.h>
@@ -35,7 +36,7 @@ enum local_state {
 /* What a peer has done, over all its starts but for what stands there. */
 struct local_peer {
     enum local_state state;
-    bool is_frozen;
+    bool is_frozen, is_slow;
     bool has_finished; /* said its last line; its end is only a matter of time */
     uint32_t starts;
     char address[64];
@@ -58,6 +59,8 @@ struct local_options {
     bool gives_shards;      /* --shard-of I/N */
     const double *speeds;   /* [peers] of --hetero */
     uint64_t step_ns;       /* --step-time at speed 1; 0: as it comes */
+    bool has_link;          /* else peers reach each other directly */
+    struct sim_path link;   /* the lines between them */
     struct chaos chaos;     /* parsed; its clock is started here */
     uint64_t seed;          /* of the chaos */
     double target_accuracy; /* 0: none; for time_to_target_s */

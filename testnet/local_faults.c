@@ -9,6 +9,8 @@
 #include <signal.h>
 #include <stdio.h>
 
+enum { SLOWER = 10 };
+
 /* What it last said, and what it will have done since at the speed it said. */
 static uint64_t samples_now(const struct runner *runner, uint64_t now)
 {
@@ -30,6 +32,10 @@ static void strike(struct local *local, uint32_t peer, const struct chaos_rule *
         runner->killed_samples = samples_now(runner, now);
         process_signal(local->host, (uint32_t)runner->child, SIGKILL);
         local_note(local, false, "chaos: peer %u killed, back in %.3g s", peer, after_s);
+    } else if (rule->kind == CHAOS_SLOW) {
+        runner->seen.is_slow = true;
+        runner->quick_ns = now + rule->after_ns;
+        local_note(local, false, "chaos: peer %u ten times slower for %.3g s", peer, after_s);
     } else {
         runner->seen.is_frozen = true;
         runner->thaw_ns = now + rule->after_ns;
@@ -41,16 +47,39 @@ static void strike(struct local *local, uint32_t peer, const struct chaos_rule *
     local_record(local, event);
 }
 
+/* A tick in ten: the whole process, its network too, as on a machine that is busy. */
+void local_pace_slow(struct local *local, uint64_t now)
+{
+    for (uint32_t i = 0; i < local->options->peers && !local->is_stopping; i++) {
+        struct runner *runner = &local->runners[i];
+        bool holds;
+
+        if (runner->seen.is_slow && now >= runner->quick_ns) runner->seen.is_slow = false;
+        holds = runner->seen.is_slow && (local->ticks + i) % SLOWER != 0;
+        if (holds == runner->is_held || !runner_is_running(runner) || runner->seen.is_frozen) {
+            continue;
+        }
+        runner->is_held = holds;
+        runner->heard_ns = now;
+        process_signal(local->host, (uint32_t)runner->child, holds ? SIGSTOP : SIGCONT);
+    }
+}
+
 void local_cause_faults(struct local *local, uint64_t now)
 {
     size_t rule;
 
     while (!local->is_stopping && chaos_due(&local->chaos, now, &rule)) {
         uint32_t victims[1024], count = 0;
+
+        if (local->chaos.rules[rule].kind == CHAOS_PARTITION) {
+            if (local->whole_ns == 0) local_part(local, &local->chaos.rules[rule], now);
+            continue;
+        }
         for (uint32_t i = 0; i < local->options->peers && count < ARRAY_COUNT(victims); i++) {
             const struct runner *runner = &local->runners[i];
             if (runner->seen.state == LOCAL_TRAINING && !runner->seen.is_frozen &&
-                !runner->is_ours_to_kill) {
+                !runner->seen.is_slow && !runner->is_ours_to_kill) {
                 victims[count++] = i;
             }
         }

@@ -113,6 +113,7 @@ static void on_listening(struct local *local, uint32_t peer, const struct json *
 
     if (runner->seen.state != LOCAL_STARTING || address == NULL) return;
     snprintf(runner->seen.address, sizeof runner->seen.address, "%s", address);
+    local_lines_up(local, peer);
     local_become(runner, LOCAL_TRAINING);
     local_record(local, local_event(local, "started", peer));
     for (uint32_t i = 0; i < local->options->peers && !local->is_stopping; i++) {

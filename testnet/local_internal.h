@@ -6,6 +6,7 @@
 
 struct json;
 struct process_host;
+struct proxy;
 
 enum { LOCAL_PATH_BYTES = 1024, LOCAL_NO_CHILD = -1 };
 
@@ -14,7 +15,8 @@ struct runner {
     struct local_peer seen;
     int64_t child;        /* of this start */
     bool is_ours_to_kill; /* we sent SIGKILL to make a fault */
-    uint64_t heard_ns, restart_ns, thaw_ns;
+    uint64_t heard_ns, restart_ns, thaw_ns, quick_ns;
+    bool is_held;             /* slowed, and not let run just now */
     uint64_t killed_samples;  /* had when killed, as far as can be told */
     struct local_peer before; /* totals of the earlier starts */
 };
@@ -24,6 +26,10 @@ struct local {
     struct process_host *host;
     struct runner *runners; /* [options->peers] */
     struct chaos chaos;
+    struct proxy *lines; /* NULL: peers reach each other directly */
+    struct rng rng;      /* of partitions */
+    uint64_t whole_ns;   /* when the partition ends; 0: there is none */
+    uint64_t ticks;
     uint64_t begin_ns, stop_ns; /* when stopping began */
     int signal;
     bool is_stopping;
@@ -55,6 +61,20 @@ void local_hear(void *context, uint32_t child, const char *line);
 /** Strike where a fault is due; never the last peer that trains: a swarm needs someone to come back
  *  to (local_faults.c). */
 void local_cause_faults(struct local *local, uint64_t now_ns);
+/** Let slowed peers run for their share of ticks, and the others all the time (local_faults.c). */
+void local_pace_slow(struct local *local, uint64_t now_ns);
+
+/* local_lines.c */
+/** Gates for all peers, if lines are asked for. */
+MUST_USE enum rc local_lines_open(struct local *local, struct fault *why);
+/** What others dial to reach `peer`. */
+const char *local_dial_address(const struct local *local, uint32_t peer);
+/** It has said where it listens. */
+void local_lines_up(struct local *local, uint32_t peer);
+/** Cut the swarm in two, and make it whole again when it is time. */
+void local_part(struct local *local, const struct chaos_rule *rule, uint64_t now_ns);
+void local_heal(struct local *local, uint64_t now_ns);
+
 /** Samples in the checkpoint that a peer will go on from (local_kept.c). */
 uint64_t local_samples_kept(struct local *local, uint32_t peer);
 /** The lineage of its last checkpoint, if it has one (local_kept.c). */

@@ -6,7 +6,7 @@
  * libuv has no hook between fork and exec, so a child binds itself to us: it finds our process id
  * in GRAPEVINE_PARENT and calls process_bind_to_parent() first of all. One thread.
  */
-#include "peer/env/process.h"
+#include "peer/env/uv_process.h"
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -376,6 +376,11 @@ void process_host_destroy(struct process_host *host)
         (void)uv_run(&host->loop, UV_RUN_ONCE);
     }
     host_release(host);
+}
+
+uv_loop_t *process_host_loop(struct process_host *host)
+{
+    return &host->loop;
 }
 
 void process_host_run(struct process_host *host)

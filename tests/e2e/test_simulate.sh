@@ -22,5 +22,4 @@ refused 2 'topology groups:8' "$gv" simulate --peers 300 --topology complete
 refused 2 'column 6' "$gv" simulate --chaos kill:x=1
 refused 2 'column 1: unknown key' "$gv" simulate --link slow=1
 refused 2 'say --time' "$gv" simulate --averaging none
-refused 2 'simulate' "$gv" testnet --chaos partition:mtbf=5s,for=1s
 finish
