@@ -260,7 +260,6 @@ static struct round_key key_with(const struct edges *edges, struct member_ref fr
 static enum rc open_elsewhere(struct edges *edges, struct member_ref from, struct edge *edge,
                               uint64_t round, struct commands *out)
 {
-    bool is_waiting = edge != NULL && edge->state == EDGE_WAITING;
     bool is_past = edges->is_active
                        ? round < edges->round || (edge == NULL && round == edges->round)
                        : round < edges->counts.next_round;
@@ -272,8 +271,12 @@ static enum rc open_elsewhere(struct edges *edges, struct member_ref from, struc
         edges_send_abort(from.id, &key, is_stranger ? ABORT_PROTOCOL : ABORT_DEADLINE, out);
         return RC_STALE;
     }
-    if (is_waiting && round > edges->round) {
-        edges_drop(edges, edge, ABORT_DEADLINE, "a neighbour is further", false, out);
+    if (edge != NULL && edge->state < EDGE_COMMITTED) { /* it has left our round, in some way */
+        if (edge->state == EDGE_PREPARED) {
+            edges_enter_doubt(edges, edge, out);
+        } else {
+            edges_drop(edges, edge, ABORT_DEADLINE, "a neighbour is further", false, out);
+        }
         edges_advance(edges, out);
     }
     return RC_OK;
@@ -301,6 +304,7 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
     link->round = open->round;
     link->recursion = open->recursion;
     link->weight = open->weight;
+    edges_doubts_ask(edges, from.id, out); /* it is there, and can be asked */
     if (edge == NULL || open->round != edges->round) {
         return open_elsewhere(edges, from, edge, open->round, out);
     }
@@ -379,7 +383,7 @@ static void exchange_on_link_up(struct exchange *exchange, struct peer_id peer, 
 
     edges->now_ns = now_ns;
     if (edges_link_add(edges, (struct member_ref){peer, boot}) == NULL) return;
-    edges_doubts_on_link_up(edges, peer, out);
+    edges_doubts_ask(edges, peer, out);
 }
 
 static void exchange_on_link_lost(struct exchange *exchange, struct peer_id peer, uint64_t now_ns,
@@ -416,7 +420,9 @@ static void edge_tick(struct edges *edges, struct edge *edge, struct commands *o
         }
         if (link != NULL) link->missed++;
         edge->is_late = true;
-        edges_drop(edges, edge, ABORT_DEADLINE, "a neighbour was not there in time", false, out);
+        /* It may be there, while we are in doubt about an earlier edge: then it is told. */
+        edges_drop(edges, edge, ABORT_DEADLINE, "a neighbour was not there in time",
+                   link != NULL && link->has_open && link->round == edges->round, out);
     } else {
         deadline_add(&edges->exchanges, 2 * (edges->now_ns - edge->open_ns));
         edges_score(edge->ref.id, SCORE_MISS, "missed the deadline of a round", out);

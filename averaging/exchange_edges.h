@@ -193,7 +193,7 @@ MUST_USE enum rc edges_on_ask(struct edges *edges, struct member_ref from,
 MUST_USE enum rc edges_on_tell(struct edges *edges, struct member_ref from,
                                const struct message_edge_tell *tell, struct commands *out);
 void edges_doubts_drop(struct edges *edges, struct commands *out);
-void edges_doubts_on_link_up(struct edges *edges, struct peer_id peer, struct commands *out);
+void edges_doubts_ask(struct edges *edges, struct peer_id peer, struct commands *out);
 void edges_doubts_tick(struct edges *edges, struct commands *out);
 uint64_t edges_doubts_next_ns(const struct edges *edges);
 MUST_USE enum rc edges_save(const struct edges *edges, uint8_t **bytes, size_t *count);

@@ -200,7 +200,7 @@ void edges_doubts_drop(struct edges *edges, struct commands *out)
     }
 }
 
-void edges_doubts_on_link_up(struct edges *edges, struct peer_id peer, struct commands *out)
+void edges_doubts_ask(struct edges *edges, struct peer_id peer, struct commands *out)
 {
     for (uint32_t i = 0; i < EDGES_DOUBTS_MAX; i++) {
         struct edge_doubt *doubt = &edges->doubts[i];

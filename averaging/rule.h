@@ -26,6 +26,7 @@ struct rule_settings { /* of the outer rules; the mean has none */
     float rate;        /* of the outer step; elastic: the moving rate beta = n alpha */
     float momentum;    /* of the outer step, in [0, 1) */
     float share;       /* elastic: > 0: alpha itself, at most 1/n, in place of rate / n */
+    size_t memory;     /* exact-diffusion: the first so many values have one; 0: all */
     bool has_momentum; /* false, block alone: 1 - 1/n, n the members of the round */
 };
 
@@ -105,7 +106,7 @@ struct rule_ops {
     void (*prepare)(struct rule *rule, float *snapshot);
 };
 
-extern const struct rule_ops rule_mean, rule_push;
+extern const struct rule_ops rule_mean, rule_push, rule_exact_diffusion;
 extern const struct rule_ops rule_nesterov, rule_block, rule_slow_momentum, rule_elastic;
 extern const struct rule_ops rule_heavy_ball;
 

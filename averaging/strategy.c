@@ -17,7 +17,7 @@ enum {
     GROUP_DEFAULT = 8,
     COMPLETE_MAX = 16,
     METHODS_MAX = 32,
-    RULES_MAX = 8
+    RULES_MAX = 16
 };
 
 static const struct exchange_ops *const exchanges[] = {
@@ -185,7 +185,7 @@ static enum rc parse_settings(const char *spec, const char *text, const struct m
 static enum rc unknown_method(const char *spec, const char *name, struct fault *why)
 {
     const char *names[METHODS_MAX];
-    char known[256] = "";
+    char known[512] = "";
     size_t count = 0, used = 0;
     const struct method *method;
 
@@ -221,6 +221,7 @@ static enum rc parse_averaging(const char *spec, struct strategy *strategy,
     strategy->is_averaging = method->is_averaging;
     strategy->waits = method->waits;
     strategy->overlaps = method->overlaps;
+    strategy->optimizer = method->optimizer;
     strategy->beta = method->beta > 0 ? method->beta : method->exchange == &exchange_mirror ? 0 : 1;
     if (method->codec != NULL) strategy->codec = method->codec;
     strategy->every_steps = method->every_steps;
@@ -299,7 +300,7 @@ static enum rc parse_rule(const char *spec, struct strategy *strategy, struct fa
     }
     return fault_set(why, RC_PARSE,
                      "--rule %s: column 1: unknown rule; did you mean %s? known: mean, nesterov, "
-                     "slow-momentum, block, elastic, heavy-ball, push-sum",
+                     "slow-momentum, block, elastic, heavy-ball, push-sum, exact-diffusion",
                      spec, nearest_word(spec, names, count));
 }
 
@@ -367,6 +368,10 @@ static enum rc match_topology(const struct strategy_specs *specs, const struct m
                          specs->topology, strategy->exchange->name,
                          topologies_for(strategy->exchange));
     }
+    if (strategy->rule == &rule_elastic && topology_is_graph(&strategy->topology)) {
+        strategy->exchange = &exchange_edges;
+        return RC_OK;
+    }
     strategy->exchange = strategy->exchange->is_group ? &exchange_pair : &exchange_group;
     return RC_OK;
 }
@@ -376,6 +381,11 @@ static void follow_exchange(const struct strategy_specs *specs, struct strategy 
 {
     bool is_push = strategy->exchange == &exchange_push;
 
+    if (strategy->rule == &rule_elastic && strategy->exchange->is_graph) {
+        strategy->rule = &rule_mean; /* springs along edges need no centre */
+        strategy->alpha = strategy->rule_settings.share;
+        strategy->beta = strategy->rule_settings.rate;
+    }
     if (is_given(specs->rule) || is_push == strategy->rule->is_push) return;
     if (is_push && strategy->rule != &rule_mean) return;
     strategy->rule = is_push ? &rule_push : &rule_mean;
@@ -419,6 +429,18 @@ static enum rc match_rule(const struct strategy *strategy, struct fault *why)
             "is the one of --exchange push, and of no other",
             strategy->name, strategy->exchange->name, strategy->rule->name);
     }
+    if (strategy->rule->prepare != NULL && !strategy->exchange->is_graph) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: rule %s is for rounds of neighbours; use --exchange "
+                         "edges, or --averaging d2",
+                         strategy->name, strategy->rule->name);
+    }
+    if (strategy->rule->is_paired && !strategy->rule->is_push && strategy->exchange->is_graph) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: rule %s is a step that two peers take together; use "
+                         "--exchange pair",
+                         strategy->name, strategy->rule->name);
+    }
     if (strategy->rule->is_paired && strategy->exchange->is_group) {
         return fault_set(why, RC_USAGE,
                          "--averaging %s: rule %s is a step that two peers take together; use "
@@ -454,12 +476,14 @@ static void describe_rule(const struct strategy *strategy, char *text, size_t ca
 {
     const struct rule_settings *settings = &strategy->rule_settings;
 
-    if (!strategy->rule->is_outer && !strategy->rule->is_paired) {
-        if (strategy->exchange->has_mirrors) {
-            snprintf(text, cap, "%s step %g", strategy->rule->name, (double)strategy->beta);
-        } else {
-            snprintf(text, cap, "%s", strategy->rule->name);
-        }
+    if (strategy->exchange->has_mirrors) {
+        snprintf(text, cap, "%s step %g", strategy->rule->name, (double)strategy->beta);
+    } else if (strategy->exchange->is_graph && strategy->alpha > 0) {
+        snprintf(text, cap, "%s, springs of %g", strategy->rule->name, (double)strategy->alpha);
+    } else if (strategy->exchange->is_graph && strategy->beta < 1) {
+        snprintf(text, cap, "%s, %g of the weights", strategy->rule->name, (double)strategy->beta);
+    } else if (!strategy->rule->is_outer && !strategy->rule->is_paired) {
+        snprintf(text, cap, "%s", strategy->rule->name);
     } else if (strategy->rule == &rule_elastic && settings->share > 0) {
         snprintf(text, cap, "elastic pull %g", (double)settings->share);
     } else if (strategy->rule == &rule_elastic) {

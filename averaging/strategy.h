@@ -24,6 +24,7 @@ struct strategy {
     bool steps_by_weight;  /* push: the learning rate is divided by the peer's weight */
     float alpha; /* of the springs of a graph's edges; 0: the graph's weights times `beta` */
     float beta;
+    const char *optimizer;    /* the learner's, if none is given; NULL: the model's */
     uint64_t every_ns;        /* pace: or every so long; 0: by steps */
     struct topology topology; /* as given; strategy_topology() says what to use */
     bool topology_is_default; /* not given: complete up to 16 peers, groups:8 beyond */

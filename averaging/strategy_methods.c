@@ -191,6 +191,48 @@ static const struct method methods[] = {
      .settings = {{.key = "p", .kind = SETTING_CHANCE, .min = 1e-6, .max = 1}},
      .help = "gosgd       after a step, with probability p (0.1), give half of the weight to "
              "anybody: p=X   Blot et al. 2016, arXiv:1611.09726"},
+    {.name = "aeasgd",
+     .is_averaging = true,
+     .beta = 0.9f,
+     .every_steps = 10,
+     .exchange = &exchange_edges,
+     .rule = &rule_mean,
+     .topology = {.kind = TOPOLOGY_RING},
+     .settings = {{.key = "tau", .kind = SETTING_EVERY},
+                  STEPS_H,
+                  {.key = "alpha", .kind = SETTING_ALPHA, .min = 1e-6, .max = 1},
+                  {.key = "beta", .kind = SETTING_BETA, .min = 1e-6, .max = 1}},
+     .help =
+         "aeasgd      springs between neighbours, every tau steps (10), without waiting: tau=N, "
+         "alpha=X of each, or beta=X (0.9) of the graph's weights   Zhang et al. 2014, "
+         "arXiv:1412.6651"},
+    {.name = "eamsgd",
+     .is_averaging = true,
+     .overlaps = true,
+     .beta = 0.9f,
+     .every_steps = 10,
+     .exchange = &exchange_edges,
+     .rule = &rule_mean,
+     .topology = {.kind = TOPOLOGY_RING},
+     .optimizer = "nesterov",
+     .settings = {{.key = "tau", .kind = SETTING_EVERY},
+                  STEPS_H,
+                  {.key = "alpha", .kind = SETTING_ALPHA, .min = 1e-6, .max = 1},
+                  {.key = "beta", .kind = SETTING_BETA, .min = 1e-6, .max = 1}},
+     .help = "eamsgd      the same with Nesterov's momentum inside, the springs' pull taken before "
+             "the steps that hide it: tau=N, alpha=X, beta=X   Zhang et al. 2014, "
+             "arXiv:1412.6651"},
+    {.name = "d2",
+     .is_averaging = true,
+     .waits = true,
+     .beta = 0.5f, /* (I + W)/2: no eigenvalue below -1/3 */
+     .every_steps = 1,
+     .exchange = &exchange_edges,
+     .rule = &rule_exact_diffusion,
+     .topology = {.kind = TOPOLOGY_RING},
+     .settings = {STEPS_H},
+     .help = "d2          dpsgd without the bias of unlike data, for one more plane of memory: H=N "
+             "(1)   Tang et al. 2018, arXiv:1803.07068"},
     {.name = "noloco",
      .is_averaging = true,
      .waits = true,
@@ -224,6 +266,7 @@ const struct rule_ops *rule_at(size_t index, struct rule_settings *settings)
         {&rule_elastic, OUTER_ELASTIC},
         {&rule_heavy_ball, OUTER_HEAVY_BALL},
         {.ops = &rule_push},
+        {.ops = &rule_exact_diffusion},
     };
 
     if (index >= ARRAY_COUNT(rules)) return NULL;

@@ -390,10 +390,12 @@ static enum rc create_learner(struct session *session, struct fault *why)
     const struct options *options = session->options;
     struct peer_id self = identity_peer_id(session->identity.public_key);
     uint64_t seed = options_count(options, "seed");
+    const char *optimizer = options_text(options, "optimizer");
     struct node_goal goal;
     struct replica_options replica = {.model = options_text(options, "model"),
                                       .data = options_text(options, "data"),
-                                      .optimizer = options_text(options, "optimizer"),
+                                      .optimizer = optimizer != NULL ? optimizer
+                                                                     : session->strategy.optimizer,
                                       .schedule = options_text(options, "schedule"),
                                       .clip = options_real(options, "clip"),
                                       .accumulate = (uint32_t)options_count(options, "accumulate"),

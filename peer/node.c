@@ -508,7 +508,7 @@ static enum rc create_parts(struct node *node, struct env *env)
     }
     joiner_set_want(node->joiner, node->options.strategy->rule->is_outer ? 31 : 7); /* all of it */
     if (!node->options.strategy->is_averaging) return RC_OK;
-    if (node->learner->ops->snapshot_create != NULL &&
+    if (node->learner->ops->snapshot_create != NULL && !node->options.strategy->rule->prepare &&
         !node->options.strategy->exchange->has_mirrors) {
         enum rc rc = node->learner->ops->snapshot_create(
             node->learner, node->options.strategy->codec->format, CHUNK_VALUES, &node->snapshot);

@@ -56,6 +56,7 @@ static bool round_allocate(struct round *round)
 {
     size_t bytes = round->options.values * sizeof(float);
     const struct strategy *strategy = round->options.strategy;
+    struct rule_settings settings = strategy->rule_settings;
     struct exchange_options options = {.self = round->options.self,
                                        .boot = round->options.boot,
                                        .run_id = round->options.run_id,
@@ -71,7 +72,8 @@ static bool round_allocate(struct round *round)
 
     memcpy(options.codec, strategy->codec->name, strlen(strategy->codec->name) + 1);
     round->exchange = round->ops->create(&options);
-    round->rule = strategy->rule->create(round->options.values, &strategy->rule_settings);
+    settings.memory = round->options.parameters;
+    round->rule = strategy->rule->create(round->options.values, &settings);
     (void)round_plane_renew(round);
     if (!strategy->codec->is_lossless || round->ops->has_mirrors) {
         round->own = mem_aligned(bytes);

@@ -24,6 +24,8 @@ static const char *const methods[] = {
     "diloco:H=4,lr=1,momentum=0",
     "dpsgd",
     "dpsgd:H=4,order=cta",
+    "aeasgd:tau=4",
+    "d2:H=2",
     "noloco:H=4",
     "choco",
     "choco:H=4,order=a,gamma=0.5",

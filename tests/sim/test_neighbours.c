@@ -1,0 +1,175 @@
+/* Methods that mix with the neighbours in a graph, run by complete peers in the simulated world:
+ * what theory says of them must come out. Contraction on all graphs is in test_graphs.c. */
+#include "tests/check.h"
+
+#include "base/bytes.h"
+#include "replica/quadratic.h"
+#include "testnet/cluster.h"
+
+#include <math.h>
+
+enum { VALUES = 64, PEERS_MAX = 8 };
+
+static struct cluster *start(struct cluster_options options, const char *averaging,
+                             const char *topology, uint64_t seed)
+{
+    struct cluster *cluster;
+    uint32_t first = 0;
+
+    options.seed = seed;
+    options.averaging = averaging;
+    options.topology = topology;
+    options.latency_ns = NS_PER_MS;
+    options.values = VALUES;
+    cluster = cluster_create(&options);
+    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+    for (uint32_t i = 0; i < options.peers; i++) {
+        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
+    }
+    check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
+    cluster_run(cluster, 10 * NS_PER_S); /* everyone sees everyone, and rounds go on */
+    return cluster;
+}
+
+static void scatter(struct cluster *cluster, uint32_t peers, uint64_t seed)
+{
+    float plane[VALUES];
+    struct rng rng;
+
+    rng_init(&rng, seed, 77);
+    for (uint32_t i = 0; i < peers; i++) {
+        for (size_t k = 0; k < VALUES; k++) {
+            plane[k] = (float)rng_normal(&rng);
+        }
+        cluster_assign(cluster, i, plane);
+    }
+}
+
+/* Root mean square, over live peers and values, of how far they are from the optimum of all of
+ * them: the mean of their centres. */
+static double bias(struct cluster *cluster, uint32_t peers)
+{
+    static float planes[PEERS_MAX][VALUES];
+    double optimum[VALUES] = {0}, sum = 0;
+    uint32_t live = 0;
+
+    for (uint32_t i = 0; i < peers; i++) {
+        if (!cluster_is_up(cluster, i)) continue;
+        cluster_plane(cluster, i, planes[live++]);
+        for (size_t k = 0; k < VALUES; k++) {
+            optimum[k] += (double)quadratic_centre(cluster_learner(cluster, i))[k];
+        }
+    }
+    for (uint32_t i = 0; i < live; i++) {
+        for (size_t k = 0; k < VALUES; k++) {
+            double apart = (double)planes[i][k] - optimum[k] / live;
+
+            sum += apart * apart;
+        }
+    }
+    return sqrt(sum / (live * (double)VALUES));
+}
+
+/* The same at the moment when it is smallest: all have mixed, and none has taken its next step. */
+static double bias_between_steps(struct cluster *cluster, uint32_t peers)
+{
+    double least = INFINITY;
+
+    for (int i = 0; i < 6000; i++) {
+        cluster_run(cluster, NS_PER_MS);
+        least = fmin(least, bias(cluster, peers));
+    }
+    return least;
+}
+
+/* T14: peers with unlike data; dpsgd leaves each near its own centre, d2 does not. When one is gone
+ * for good, the others begin anew and find the optimum of those who are left. */
+static void d2_is_exact_where_dpsgd_is_biased(void **state)
+{
+    (void)state;
+    struct cluster_options options = {
+        .peers = 6, .noise = 1e-9, .centre_spread = 1, .learning_rate = 0.05};
+    struct cluster *plain = start(options, "dpsgd", "ring", 3);
+    struct cluster *exact = start(options, "d2", "ring", 3);
+    double off, gone;
+
+    cluster_run(plain, 20 * NS_PER_S);
+    cluster_run(exact, 20 * NS_PER_S);
+    off = bias_between_steps(plain, 6);
+    gone = bias_between_steps(exact, 6);
+    printf("off the optimum: dpsgd %g, d2 %g\n", off, gone);
+    assert_true(off > 0.02 && gone < 1e-4);
+    cluster_destroy(plain);
+
+    cluster_crash(exact, 4);
+    cluster_run(exact, 60 * NS_PER_S);
+    gone = bias_between_steps(exact, 6);
+    printf("one is gone: d2 %g\n", gone);
+    assert_true(gone < 1e-4);
+    cluster_destroy(exact);
+}
+
+/* How peers' distance changes over some rounds of springs of `alpha` on a ring of eight. */
+static double spread_after(const char *averaging)
+{
+    struct cluster_options options = {.peers = 8, .is_quiet = true};
+    struct cluster *cluster = start(options, averaging, "ring", 5);
+    double before, after;
+
+    scatter(cluster, 8, 1);
+    before = cluster_distance(cluster);
+    cluster_run(cluster, 4 * NS_PER_S);
+    after = cluster_distance(cluster);
+    cluster_destroy(cluster);
+    return after / before;
+}
+
+/* T17: springs on a ring hold below 1/2 = 2 / lambda_max of its Laplacian, and not above. */
+static void springs_hold_up_to_a_half_on_a_ring(void **state)
+{
+    (void)state;
+    double inside = spread_after("easgd:tau=1,rho=0.45"),
+           outside = spread_after("easgd:tau=1,rho=0.55");
+
+    printf("springs of 0.45: %g, of 0.55: %g\n", inside, outside);
+    assert_true(inside < 1e-3);
+    assert_true(outside > 10);
+}
+
+/* One neighbour that is gone costs its edges alone; back again, it takes part again. */
+static void neighbours_come_and_go(void **state)
+{
+    (void)state;
+    FOR_EACH_SEED (seed, 3) {
+        struct cluster_options options = {.peers = 5, .learning_rate = 0.05, .noise = 0.01};
+        struct cluster *cluster =
+            start(options, seed % 2 == 0 ? "dpsgd" : "dpsgd:order=cta", "hypercube", seed);
+        const uint32_t first = 0;
+        struct node_report before, after;
+
+        cluster_crash(cluster, 3);
+        cluster_run(cluster, 20 * NS_PER_S);
+        node_report(cluster_node(cluster, 1), &before);
+        cluster_run(cluster, 5 * NS_PER_S);
+        node_report(cluster_node(cluster, 1), &after);
+        check_seed(seed, after.rounds_ok > before.rounds_ok + 50);
+        cluster_start(cluster, 3, &first, 1);
+        check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 30 * NS_PER_S));
+        cluster_run(cluster, 10 * NS_PER_S);
+        node_report(cluster_node(cluster, 3), &after);
+        check_seed(seed, after.rounds_ok > 50);
+        check_seed(seed, cluster_distance(cluster) < 1);
+        cluster_destroy(cluster);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(d2_is_exact_where_dpsgd_is_biased),
+        cmocka_unit_test(springs_hold_up_to_a_half_on_a_ring),
+        cmocka_unit_test(neighbours_come_and_go),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
