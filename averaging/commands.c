@@ -44,3 +44,8 @@ struct command *commands_add(struct commands *commands, enum command_type type)
     added->type = type;
     return added;
 }
+
+uint32_t exchange_credit(const struct exchange_options *options, uint32_t out, uint32_t wanted)
+{
+    return options->credit == NULL ? wanted : options->credit(options->context, out, wanted);
+}

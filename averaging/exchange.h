@@ -126,8 +126,14 @@ struct exchange_options {
      * (peer/trust.h). In a round that another proposed, who is OUT counts as lost from the start.
      * NULL: everyone is PROVEN. */
     enum standing (*standing)(void *context, struct peer_id peer);
+    /** How many of `wanted` chunks more may be allowed now to whoever has `out` of them allowed and
+     * not dealt with. What is refused is asked for again by tick(). NULL: all. */
+    uint32_t (*credit)(void *context, uint32_t out, uint32_t wanted);
     void *context;
 };
+
+/** As options->credit says; all of them without one. */
+uint32_t exchange_credit(const struct exchange_options *options, uint32_t out, uint32_t wanted);
 
 /* Who could take part in the round that begins. */
 struct round_members {
@@ -222,6 +228,9 @@ struct exchange_ops {
     /** A round is running (another begin would be RC_BUSY). */
     bool (*is_active)(const struct exchange *exchange);
     void (*counts)(const struct exchange *exchange, struct exchange_counts *counts);
+    /** What it has allowed others to send and was not dealt with yet, and to how many. May be NULL:
+     *  nothing. */
+    void (*allowed)(const struct exchange *exchange, uint32_t *chunks, uint32_t *streams);
     /** Group: adopt a later round number heard from others (PROGRESS, manifest). */
     void (*set_round)(struct exchange *exchange, uint64_t round);
     /** edges: what the rule keeps is not worth going on from: its model was replaced. May be NULL.

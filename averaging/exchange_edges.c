@@ -439,7 +439,24 @@ static void exchange_tick(struct exchange *exchange, uint64_t now_ns, struct com
     for (uint32_t i = 0; i < edges->edges_count && edges->is_active; i++) {
         edge_tick(edges, &edges->edges[i], out);
     }
+    for (uint32_t i = 0; i < edges->edges_count && edges->is_active; i++) {
+        edges_grant(edges, &edges->edges[i], out); /* what was refused */
+    }
     edges_doubts_tick(edges, out);
+}
+
+static void exchange_allowed(const struct exchange *exchange, uint32_t *chunks, uint32_t *streams)
+{
+    const struct edges *edges = edges_seen(exchange);
+
+    *chunks = *streams = 0;
+    for (uint32_t i = 0; i < edges->edges_count && edges->is_active; i++) {
+        const struct edge *edge = &edges->edges[i];
+
+        if (edge->state != EDGE_DATA) continue;
+        *streams += 1;
+        *chunks += edge->granted - edge->done;
+    }
 }
 
 static uint64_t exchange_next_ns(const struct exchange *exchange)
@@ -533,7 +550,8 @@ static enum rc exchange_load(struct exchange *exchange, const uint8_t *bytes, si
         .on_link_up = exchange_on_link_up, .on_link_lost = exchange_on_link_lost,                  \
         .tick = exchange_tick, .next_ns = exchange_next_ns, .cancel = exchange_cancel,             \
         .restart = exchange_restart, .is_active = exchange_is_active, .counts = exchange_counts,   \
-        .set_round = exchange_set_round, .save = exchange_save, .load = exchange_load, __VA_ARGS__ \
+        .allowed = exchange_allowed, .set_round = exchange_set_round, .save = exchange_save,       \
+        .load = exchange_load, __VA_ARGS__                                                         \
     }
 
 const struct exchange_ops exchange_edges = EDGES_OPS("edges", );

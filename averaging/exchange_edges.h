@@ -145,6 +145,8 @@ void edges_open(struct edges *edges, struct edge *edge, struct commands *out);
 
 /* exchange_edges_data.c */
 void edges_slot_free(struct edges *edges, struct edge *edge);
+/** Allow the neighbour more, if it is worth a message and there is credit. */
+void edges_grant(struct edges *edges, struct edge *edge, struct commands *out);
 /** Whatever can happen now: slots, credit, READY, decisions. */
 void edges_advance(struct edges *edges, struct commands *out);
 MUST_USE enum rc edges_on_credit(struct edges *edges, struct peer_id from,

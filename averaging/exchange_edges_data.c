@@ -83,7 +83,7 @@ static void grant_slots(struct edges *edges)
 
 /* ---- chunks both ways ---- */
 
-static void grant_credit(struct edges *edges, struct edge *edge, struct commands *out)
+void edges_grant(struct edges *edges, struct edge *edge, struct commands *out)
 {
     uint32_t wanted = edge->done + EDGES_CREDIT_CHUNKS, count = edges->options.chunks;
     struct message *message;
@@ -92,6 +92,9 @@ static void grant_credit(struct edges *edges, struct edge *edge, struct commands
     if (wanted > count) wanted = count;
     if (wanted <= edge->granted) return;
     if (wanted < edge->granted + EDGES_CREDIT_CHUNKS / 2 && wanted != count) return;
+    wanted = edge->granted +
+             exchange_credit(&edges->options, edge->granted - edge->done, wanted - edge->granted);
+    if (wanted == edge->granted) return;
     message = edges_send(edge->ref.id, MESSAGE_CREDIT, out);
     if (message == NULL) return;
     message->as.credit.stream = stream_of(edges);
@@ -319,7 +322,7 @@ enum rc edges_on_commit(struct edges *edges, struct peer_id from, const struct r
 
 static void edge_advance(struct edges *edges, struct edge *edge, struct commands *out)
 {
-    grant_credit(edges, edge, out);
+    edges_grant(edges, edge, out);
     send_offers(edges, edge, out);
     if (edge->state == EDGE_DATA && edge->done == edges->options.chunks) edge->state = EDGE_STAGED;
     if (edge->state != EDGE_STAGED) return;

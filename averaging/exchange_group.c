@@ -362,6 +362,7 @@ static void group_tick(struct exchange *exchange, uint64_t now_ns, struct comman
 
     group->now_ns = now_ns;
     if (group->state == GROUP_DATA) {
+        group_grant_all(group, out); /* what was refused */
         group_data_tick(group, out);
     } else {
         group_form_tick(group, out);
@@ -428,6 +429,7 @@ const struct exchange_ops exchange_group = {
     .cancel = group_cancel,
     .is_active = group_is_active,
     .counts = group_counts,
+    .allowed = group_allowed,
     .set_round = group_set_round,
     .save = group_save,
     .load = group_load,

@@ -156,6 +156,9 @@ void group_form_cancel(struct group *group, struct commands *out);
 
 /* exchange_group_data.c: from START on */
 void group_data_begin(struct group *group, const struct message_form *start, struct commands *out);
+/** Allow everyone more, where it is worth a message and there is credit. DATA. */
+void group_grant_all(struct group *group, struct commands *out);
+void group_allowed(const struct exchange *exchange, uint32_t *chunks, uint32_t *streams);
 MUST_USE enum rc group_on_credit(struct group *group, struct member_ref from,
                                  const struct message_credit *credit, struct commands *out);
 MUST_USE enum rc group_on_mean(struct group *group, struct member_ref from,

@@ -135,6 +135,9 @@ static void grant(struct group *group, struct party *party, struct commands *out
     if (wanted > count) wanted = count;
     if (wanted < party->granted + GROUP_CREDIT_CHUNKS / 2 && wanted != count) return;
     if (wanted <= party->granted) return;
+    wanted = party->granted + exchange_credit(&group->options, party->granted - party->done,
+                                              wanted - party->granted);
+    if (wanted == party->granted) return;
     send = commands_add(out, COMMAND_SEND);
     if (send == NULL) return;
     send->to = party->ref.id;
@@ -142,6 +145,27 @@ static void grant(struct group *group, struct party *party, struct commands *out
     send->message.as.credit.stream = stream_of(group);
     send->message.as.credit.chunks = wanted - party->granted;
     party->granted = wanted;
+}
+
+void group_grant_all(struct group *group, struct commands *out)
+{
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if (i != group->self) grant(group, &group->parties[i], out);
+    }
+}
+
+void group_allowed(const struct exchange *exchange, uint32_t *chunks, uint32_t *streams)
+{
+    const struct group *group = (const struct group *)(const void *)exchange;
+
+    *chunks = *streams = 0;
+    for (uint32_t i = 0; group->state == GROUP_DATA && i < group->parties_count; i++) {
+        const struct party *party = &group->parties[i];
+
+        if (i == group->self || party->is_dropped) continue;
+        *streams += party->done < group->parties[group->self].count;
+        *chunks += party->granted - party->done;
+    }
 }
 
 /* ---- the owner's side ---- */

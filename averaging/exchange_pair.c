@@ -573,7 +573,16 @@ static void pair_tick(struct exchange *exchange, uint64_t now_ns, struct command
                        is_offered ? "the partner did not answer" : "the deadline passed", out);
         }
     }
+    if (pair->state == PAIR_DATA) pair_grant(pair, out); /* what was refused */
     pair_outcomes_tick(pair, out);
+}
+
+static void pair_allowed(const struct exchange *exchange, uint32_t *chunks, uint32_t *streams)
+{
+    const struct pair *pair = pair_seen_of(exchange);
+
+    *streams = pair->state == PAIR_DATA;
+    *chunks = pair->state == PAIR_DATA ? pair->granted - pair->done : 0;
 }
 
 static uint64_t pair_next_ns(const struct exchange *exchange)
@@ -665,6 +674,7 @@ const struct exchange_ops exchange_pair = {
     .cancel = pair_cancel,
     .is_active = pair_is_active,
     .counts = pair_counts,
+    .allowed = pair_allowed,
     .set_round = pair_set_round,
     .outcome = pair_ops_outcome,
     .told = pair_told,

@@ -89,6 +89,8 @@ void pair_commit(struct pair *pair, float scale, struct commands *out);
 struct message *pair_send(struct peer_id to, enum message_type type, struct commands *out);
 void pair_score(struct peer_id to, int32_t score, const char *reason, struct commands *out);
 /* exchange_pair_data.c */
+/** Allow the partner more, if it is worth a message and there is credit. DATA. */
+void pair_grant(struct pair *pair, struct commands *out);
 /** What the clip radius makes of the distance we measured. */
 float pair_clip_scale(const struct pair *pair);
 MUST_USE enum rc pair_on_credit(struct pair *pair, struct member_ref from,

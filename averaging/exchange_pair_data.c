@@ -59,7 +59,7 @@ static void send_offers(struct pair *pair, struct commands *out)
     pair->sent = pair->credit;
 }
 
-static void grant(struct pair *pair, struct commands *out)
+void pair_grant(struct pair *pair, struct commands *out)
 {
     uint32_t wanted = pair->done + PAIR_CREDIT_CHUNKS, count = pair->options.chunks;
     struct message *message;
@@ -67,6 +67,9 @@ static void grant(struct pair *pair, struct commands *out)
     if (wanted > count) wanted = count;
     if (wanted <= pair->granted) return;
     if (wanted < pair->granted + PAIR_CREDIT_CHUNKS / 2 && wanted != count) return;
+    wanted = pair->granted +
+             exchange_credit(&pair->options, pair->granted - pair->done, wanted - pair->granted);
+    if (wanted == pair->granted) return;
     message = pair_send(pair->partner.id, MESSAGE_CREDIT, out);
     if (message == NULL) return;
     message->as.credit.stream = stream_of(pair);
@@ -226,7 +229,7 @@ void pair_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *ch
     pair->chunks[chunk->chunk] = CHUNK_STAGED;
     pair->norms[chunk->chunk / pair->stride] += (double)squared_distance;
     pair->done++;
-    grant(pair, out);
+    pair_grant(pair, out);
     advance(pair, out);
 }
 
@@ -245,7 +248,7 @@ void pair_on_job_done(struct exchange *exchange, enum exchange_job job, uint32_t
         pair_abort(pair, ABORT_LOCAL, "the snapshot failed", out);
     } else {
         pair->state = PAIR_DATA;
-        grant(pair, out);
+        pair_grant(pair, out);
         send_offers(pair, out);
         advance(pair, out);
     }

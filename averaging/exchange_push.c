@@ -542,7 +542,18 @@ static void push_tick(struct exchange *exchange, uint64_t now_ns, struct command
 
     push->now_ns = now_ns;
     if (push->is_running) round_tick(push, out);
+    if (push->is_running && push->in == IN_OPEN && push->snapshot == SNAPSHOT_HERE) {
+        push_grant(push, out); /* what was refused */
+    }
     push_custody_tick(push, out);
+}
+
+static void push_allowed(const struct exchange *exchange, uint32_t *chunks, uint32_t *streams)
+{
+    const struct push *push = push_seen_of(exchange);
+
+    *streams = push->is_running && push->in == IN_OPEN;
+    *chunks = *streams > 0 ? push->granted - push->done : 0;
 }
 
 static uint64_t push_next_ns(const struct exchange *exchange)
@@ -668,6 +679,7 @@ const struct exchange_ops exchange_push = {
     .may_begin = push_may_begin,
     .custody = push_ops_custody,
     .counts = push_counts,
+    .allowed = push_allowed,
     .set_round = push_set_round,
     .save = push_ops_save,
     .load = push_ops_load,

@@ -75,6 +75,9 @@ void push_grant(struct push *push, struct commands *out)
     if (wanted > count) wanted = count;
     if (wanted <= push->granted) return;
     if (wanted < push->granted + PUSH_CREDIT_CHUNKS / 2 && wanted != count) return;
+    wanted = push->granted +
+             exchange_credit(&push->options, push->granted - push->done, wanted - push->granted);
+    if (wanted == push->granted) return;
     message = push_send(push->from.id, MESSAGE_CREDIT, out);
     if (message == NULL) return;
     message->as.credit.stream = stream_of(&push->in_key);

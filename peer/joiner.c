@@ -60,6 +60,26 @@ void joiner_set_want(struct joiner *joiner, uint32_t want)
     joiner->want = (want & 31) | 1;
 }
 
+void joiner_set_credit(struct joiner *joiner, void *context,
+                       uint32_t (*credit)(void *context, uint32_t out, uint32_t wanted))
+{
+    joiner->credit = credit;
+    joiner->credit_context = context;
+}
+
+struct credit_use joiner_credit_use(const struct joiner *joiner)
+{
+    struct credit_use use = {0, 0};
+
+    if (joiner->state != JOINER_LOADING) return use;
+    for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
+        if (joiner->sources[i].state != SOURCE_READY) continue;
+        use.streams++;
+        use.bytes += (uint64_t)joiner->sources[i].asked * CHUNK_VALUES * sizeof(float);
+    }
+    return use;
+}
+
 void joiner_set_moments(struct joiner *joiner, struct digest moments)
 {
     joiner->moments = moments;

@@ -6,6 +6,7 @@
 #ifndef GRAPEVINE_PEER_JOINER_H
 #define GRAPEVINE_PEER_JOINER_H
 
+#include "gossip/credit.h"
 #include "gossip/outbox.h"
 #include "gossip/wire/messages.h"
 #include "replica/plane.h"
@@ -48,6 +49,11 @@ void joiner_set_want(struct joiner *joiner, uint32_t want);
  * set.
  */
 void joiner_set_moments(struct joiner *joiner, struct digest moments);
+/** How many of `wanted` buckets more may be asked of a donor that owes `out`. NULL: all. */
+void joiner_set_credit(struct joiner *joiner, void *context,
+                       uint32_t (*credit)(void *context, uint32_t out, uint32_t wanted));
+/** What donors were asked for. */
+struct credit_use joiner_credit_use(const struct joiner *joiner);
 /** How many donors to ask at once, at most JOINER_SOURCES_MAX; 0: by the size of the model. */
 void joiner_set_width(struct joiner *joiner, uint32_t width);
 /** Start a download of `lineage` (all zero: any) from `donors` (tried in order, several at once

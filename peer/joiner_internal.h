@@ -72,6 +72,8 @@ struct joiner {
     size_t expected[STATE_SECTIONS_MAX]; /* values of each section, by our schema */
     struct digest schema, moments, run_id;
     uint32_t want, width;
+    uint32_t (*credit)(void *context, uint32_t out, uint32_t wanted);
+    void *credit_context;
     enum joiner_state state;
     struct rng rng;
 

@@ -117,11 +117,15 @@ static bool may_ask(const struct joiner *joiner, const struct source *source, ui
  * covers several. */
 static void ask_buckets(struct joiner *joiner, struct source *source, struct outbox *out)
 {
-    uint32_t buckets = bucket_map_count(&joiner->map);
+    uint32_t buckets = bucket_map_count(&joiner->map), window = JOINER_WINDOW_BUCKETS;
     uint8_t number = (uint8_t)(source - joiner->sources + 1);
 
     if (source->asked > JOINER_WINDOW_BUCKETS / 2) return;
-    while (source->asked < JOINER_WINDOW_BUCKETS && !source->is_drained) {
+    if (joiner->credit != NULL) { /* what is refused is asked for at the next tick */
+        window = source->asked +
+                 joiner->credit(joiner->credit_context, source->asked, window - source->asked);
+    }
+    while (source->asked < window && !source->is_drained) {
         struct message message = {.type = MESSAGE_BUCKET_REQ};
         struct message_bucket_req *request = &message.as.bucket_req;
         uint32_t seen = 0;
@@ -134,7 +138,7 @@ static void ask_buckets(struct joiner *joiner, struct source *source, struct out
         if (source->is_drained) return;
         request->lease = source->manifest.lease;
         request->index = source->cursor;
-        while (source->cursor < buckets && source->asked < JOINER_WINDOW_BUCKETS &&
+        while (source->cursor < buckets && source->asked < window &&
                may_ask(joiner, source, source->cursor)) {
             joiner->asked_of[source->cursor++] = number;
             source->asked++;

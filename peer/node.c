@@ -261,7 +261,7 @@ static void on_data(void *context, struct peer_id from, const struct inner_heade
     } else if (header->flags == DATA_STATE) {
         node_on_bucket(node, from, header, body, count);
     } else if (node->round != NULL && node->state == NODE_TRAINING) {
-        round_on_data(node->round, from, header, body, count);
+        node_on_chunk(node, from, header, body, count);
     }
 }
 
@@ -479,7 +479,8 @@ static enum rc create_parts(struct node *node, struct env *env)
                                   .context = node,
                                   .on_change = round_changed,
                                   .on_score = node_round_scored,
-                                  .standing = node_standing};
+                                  .standing = node_standing,
+                                  .credit = node_chunk_credit};
 
     memcpy(hello->public_key, node->options.identity->public_key, sizeof hello->public_key);
     hello->boot = node->options.boot;
@@ -501,12 +502,7 @@ static enum rc create_parts(struct node *node, struct env *env)
         return RC_NOMEM;
     }
     if (node_reach_create(node) != RC_OK) return RC_NOMEM;
-    if (node->learner->ops->moments_name != NULL) {
-        const char *name = node->learner->ops->moments_name(node->learner);
-        joiner_set_moments(node->joiner, hash_of(name, strlen(name)));
-        donor_set_moments(node->donor, hash_of(name, strlen(name)));
-    }
-    joiner_set_want(node->joiner, node->options.strategy->rule->is_outer ? 31 : 7); /* all of it */
+    node_model_prepare(node);
     if (!node->options.strategy->is_averaging) return RC_OK;
     if (node->learner->ops->snapshot_create != NULL && !node->options.strategy->rule->prepare &&
         !node->options.strategy->exchange->has_mirrors) {

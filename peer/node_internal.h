@@ -56,6 +56,8 @@ struct neighbour {
     uint64_t asked_minute_ns; /* since then it asked for the model so often */
     uint32_t asked;
     uint64_t avoid_ns; /* until then its model is not wanted: a download just failed */
+    uint64_t stray_bytes,
+        stray_ns; /* DATA it was not allowed to send, and when the last of it came */
 };
 
 struct bootstrap_try {
@@ -256,6 +258,8 @@ void node_own_address(const struct node *node, char address[ADDRESS_BYTES_MAX]);
 struct neighbour *node_neighbour(struct node *node, struct peer_id id);
 
 /* node_model.c: which model wins, download and donation */
+/** What a download asks for, and how much of it at a time. */
+void node_model_prepare(struct node *node);
 void node_send_progress(struct node *node, const struct peer_id *to); /* NULL: to all */
 void node_decide(struct node *node);
 void node_on_model_message(struct node *node, struct peer_id from, const struct message *message);
@@ -410,6 +414,15 @@ MUST_USE enum rc node_relay_create(struct node *node, const struct env_events *e
 void node_relay_destroy(struct node *node); /* after the links */
 /** A message of the relay family, which is then used up. */
 bool node_relay_on_message(struct node *node, struct peer_id from, const struct message *message);
+/* node_credit.c */
+uint32_t node_chunk_credit(void *context, uint32_t out, uint32_t wanted);
+uint32_t node_bucket_credit(void *context, uint32_t out, uint32_t wanted);
+/** DATA came that nobody had allowed. */
+void node_stray(struct node *node, struct peer_id from, size_t count);
+void node_on_chunk(struct node *node, struct peer_id from, const struct inner_header *header,
+                   const uint8_t *body, size_t count);
+
+/* node_relay.c */
 void node_relay_on_data(struct node *node, struct peer_id from, const struct inner_header *header,
                         const uint8_t *body, size_t count);
 /** Also when the link was replaced. */

@@ -190,6 +190,20 @@ static bool is_waiting_for_a_model(const struct node *node)
     return false;
 }
 
+void node_model_prepare(struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+
+    if (node->learner->ops->moments_name != NULL) {
+        const char *name = node->learner->ops->moments_name(node->learner);
+
+        joiner_set_moments(node->joiner, hash_of(name, strlen(name)));
+        donor_set_moments(node->donor, hash_of(name, strlen(name)));
+    }
+    joiner_set_credit(node->joiner, node, node_bucket_credit);
+    joiner_set_want(node->joiner, strategy->rule->is_outer ? 31 : 7); /* all of it */
+}
+
 void node_decide(struct node *node)
 {
     const struct neighbour *better;
@@ -370,6 +384,7 @@ void node_on_bucket(struct node *node, struct peer_id from, const struct inner_h
         log_warn(node->options.log, "a downloaded bucket is bad (%s): another donor is asked",
                  rc_text(rc));
     }
+    if (rc == RC_STALE) node_stray(node, from, count);
     if (rc != RC_OK) refused(node, from, MESSAGE_DATA, rc);
     joiner_moved(node);
 }

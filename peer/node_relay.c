@@ -157,6 +157,7 @@ void node_relay_on_data(struct node *node, struct peer_id from, const struct inn
         return;
     }
     if (!relay_on_data(node->relay->serving, from, header, count, &to, &onward, &node->outbox)) {
+        node_stray(node, from, count);
         return;
     }
     /* An end that says it takes more than it reads would have us keep the rest. */

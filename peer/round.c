@@ -152,8 +152,8 @@ static void send_range(struct round *round, const struct command *command)
 
 /* ---- 7, 8: from a neighbour; decoded into scratch, checked, absorbed ---- */
 
-void round_on_data(struct round *round, struct peer_id from, const struct inner_header *header,
-                   const uint8_t *body, size_t count)
+enum rc round_on_data(struct round *round, struct peer_id from, const struct inner_header *header,
+                      const uint8_t *body, size_t count)
 {
     struct chunk_ref chunk = {from, (enum data_kind)header->flags, header->stream, header->arg};
     struct round_job *job;
@@ -168,7 +168,7 @@ void round_on_data(struct round *round, struct peer_id from, const struct inner_
     if (rc != RC_OK) {
         round->stats.chunks_refused++;
         log_debug(round->options.log, "chunk %u refused: %s", header->arg, rc_text(rc));
-        return;
+        return rc;
     }
     failures_partner(&round->failures, from);
     job = round_job_create(round, WORK_DECODE, round_chunk_range(round, header->arg).count);
@@ -183,7 +183,7 @@ void round_on_data(struct round *round, struct peer_id from, const struct inner_
         round->ops->on_chunk_checked(round->exchange, &chunk, RC_NOMEM, (struct digest){{0}}, 0.0f,
                                      round_now(round), &round->commands);
         round_obey(round);
-        return;
+        return RC_OK;
     }
     job->body_count = count;
     job->chunk = chunk;
@@ -195,6 +195,7 @@ void round_on_data(struct round *round, struct peer_id from, const struct inner_
     } else {
         TAILQ_INSERT_TAIL(&round->held, job, siblings); /* until our own snapshot is encoded */
     }
+    return RC_OK;
 }
 
 static void decode_done(struct round *round, struct round_job *job)

@@ -11,6 +11,7 @@
 
 #include "kernels/snapshot.h"
 #include "averaging/strategy.h"
+#include "gossip/credit.h"
 #include "base/log.h"
 #include "peer/audit.h"
 #include "peer/env/env.h"
@@ -41,6 +42,7 @@ struct round_options {
     void (*on_score)(void *context, struct peer_id peer, int32_t score);
     enum standing (*standing)(void *context,
                               struct peer_id peer); /* see exchange.h; NULL is fine */
+    uint32_t (*credit)(void *context, uint32_t out, uint32_t wanted); /* likewise */
 };
 
 struct round_stats {
@@ -75,8 +77,11 @@ void round_set_lineage(struct round *round, struct digest lineage);
 void round_set_number(struct round *round, uint64_t number);
 
 void round_on_message(struct round *round, struct peer_id from, const struct message *message);
-void round_on_data(struct round *round, struct peer_id from, const struct inner_header *header,
-                   const uint8_t *body, size_t count);
+/** RC_STALE: of a round that is over. Other errors: it was not allowed to send this. */
+enum rc round_on_data(struct round *round, struct peer_id from, const struct inner_header *header,
+                      const uint8_t *body, size_t count);
+/** What others have been allowed to send for rounds. */
+struct credit_use round_credit_use(const struct round *round);
 void round_on_link_up(struct round *round, struct peer_id peer, struct boot_id boot);
 void round_on_link_lost(struct round *round, struct peer_id peer);
 void round_tick(struct round *round);

@@ -68,6 +68,7 @@ static bool round_allocate(struct round *round)
                                        .mirrors = round->ops->has_mirrors,
                                        .clips = strategy->clips,
                                        .standing = round->options.standing,
+                                       .credit = round->options.credit,
                                        .context = round->options.context};
 
     memcpy(options.codec, strategy->codec->name, strlen(strategy->codec->name) + 1);
@@ -306,6 +307,15 @@ void round_discard(struct round *round)
     drop_adopted(round);
     mem_free(round->agreed);
     round->agreed = NULL;
+}
+
+struct credit_use round_credit_use(const struct round *round)
+{
+    uint32_t chunks = 0, streams = 0;
+
+    if (round->ops->allowed != NULL) round->ops->allowed(round->exchange, &chunks, &streams);
+    return (struct credit_use){(uint64_t)chunks * round->codec->encoded_bytes(CHUNK_VALUES),
+                               streams};
 }
 
 /* ---- what outlives rounds ---- */

@@ -497,6 +497,37 @@ static void gossip_inventions(struct hostile *hostile, const struct hostile_targ
     hostile_say(hostile, to->id, &message);
 }
 
+/* ---- more than was allowed ---- */
+
+enum { UNASKED = 70 }; /* records of 128 KiB in one act */
+
+static void flood(struct hostile *hostile, const struct hostile_target *to, enum data_kind kind)
+{
+    struct inner_header header = {.type = MESSAGE_DATA, .flags = (uint8_t)kind, .arg = CHUNKS};
+
+    for (uint32_t i = 0; i < UNASKED; i++) {
+        header.stream = (uint16_t)(2 * i);
+        hostile_data(hostile, to->id, &header, kind == DATA_RELAY ? 8000 : CHUNK_VALUES, 1.0f);
+    }
+}
+
+static void flood_of_chunks(struct hostile *hostile, const struct hostile_target *to)
+{
+    flood(hostile, to, DATA_OFFER);
+}
+
+static void flood_of_buckets(struct hostile *hostile, const struct hostile_target *to)
+{
+    flood(hostile, to, DATA_STATE);
+}
+
+static void flood_of_relayed(struct hostile *hostile, const struct hostile_target *to)
+{
+    for (int i = 0; i < 4; i++) {
+        flood(hostile, to, DATA_RELAY);
+    }
+}
+
 /* ---- one attack after the other ---- */
 
 static const struct hostile_behaviour behaviours[] = {
@@ -530,6 +561,9 @@ static const struct hostile_behaviour behaviours[] = {
     {"goodbyes", storm_of_goodbyes, NULL, true, false},
     {"pings without end", flood_of_pings, NULL, false, false},
     {"members that do not exist", gossip_inventions, NULL, false, false},
+    {"chunks without credit", flood_of_chunks, NULL, true, false},
+    {"buckets without credit", flood_of_buckets, NULL, true, false},
+    {"relayed bytes without credit", flood_of_relayed, NULL, true, false},
 };
 
 static void total(struct cluster *cluster, uint64_t *rounds, uint64_t *steps)
