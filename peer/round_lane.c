@@ -120,7 +120,8 @@ static void run_decode(struct round *round, struct round_job *job)
     const struct rule_ops *rule = round->options.strategy->rule;
     struct range range = round_chunk_range(round, job->chunk.chunk);
 
-    if (round->ops->is_group) job->hash = hash_of(job->body, job->body_count);
+    /* Only of means is it asked whether they are what their owner said. */
+    if (job->chunk.kind == DATA_MEAN) job->hash = hash_of(job->body, job->body_count);
     if (round->ops->has_mirrors) {
         round_mirror_decode(round, job, range);
     } else {
