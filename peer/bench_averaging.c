@@ -53,6 +53,9 @@ static void bench_end(struct bench *bench, enum rc rc, const char *why)
 static void child_spawn(struct bench *bench, const char *address)
 {
     char role[ROLE_BYTES], peers[16], group[16], rounds[16], values[24];
+    const char *grid = bench->options.is_grid ? "--grid" : NULL;
+    const char *clear = bench->options.is_clear ? "--insecure-loopback" : NULL;
+    const char *flags[2] = {grid != NULL ? grid : clear, grid != NULL ? clear : NULL};
     const char *argv[] = {"/proc/self/exe",
                           "bench",
                           "averaging",
@@ -68,7 +71,8 @@ static void child_spawn(struct bench *bench, const char *address)
                           bench->options.codec,
                           "--exchange",
                           bench->options.exchange,
-                          bench->options.is_clear ? "--insecure-loopback" : NULL,
+                          flags[0],
+                          flags[1],
                           NULL};
     const char *environment[] = {role, NULL};
     struct process_options options = {.argv = argv, .environment = environment};
@@ -238,6 +242,7 @@ static struct json *result_of(struct bench *bench)
     json_set_count(json, "values", bench->options.values);
     json_set_text(json, "codec", bench->options.codec);
     json_set_text(json, "exchange", bench->options.exchange);
+    json_set_bool(json, "grid", bench->options.is_grid);
     json_set_bool(json, "sealed", !bench->options.is_clear);
     json_set_real(json, "total_s", (double)(bench->ended_ns - bench->begun_ns) / 1e9);
     json_set_real(json, "p50_s", span_at(bench->spans, bench->spans_count, 0.5));

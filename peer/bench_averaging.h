@@ -28,6 +28,7 @@ struct bench_averaging_options {
     uint64_t values;      /* of the plane; 0: 2,373,888 */
     const char *codec;    /* NULL: f32 */
     const char *exchange; /* group (NULL) or pair */
+    bool is_grid;         /* groups are lines of a grid, another dimension each round */
     bool is_clear;        /* what is averaged travels unsealed */
 };
 
@@ -35,8 +36,9 @@ struct bench_averaging_options {
  * p99_s, rounds_ok, rounds_aborted, max_error, bytes_per_peer, rss_bytes}. total_s: from the first
  * round's begin to the last one's end; p50_s, p99_s: of the time from one round's end to the next
  * one's, over all peers; max_error: after the last round, of any value against the float64 mean of
- * all starts (one group), else how far the mean of all values drifted; bytes_per_peer: sent, the
- * handshakes not counted; rss_bytes: the largest peak of a peer. RC_IO, RC_TIMEOUT. */
+ * all starts (one group, or a whole grid and rounds in each of its dimensions), else how far the
+ * mean of all values drifted; bytes_per_peer: sent, the handshakes not counted; rss_bytes: the
+ * largest peak of a peer. RC_IO, RC_TIMEOUT. */
 MUST_USE enum rc bench_averaging(const struct bench_averaging_options *options,
                                  struct json **result, struct fault *why);
 /** The child's whole life, until it is killed. `role`: the variable's value. */

@@ -122,6 +122,7 @@ static enum rc run_averaging(const struct options *options, const struct bench_c
         .values = options_count(options, "values"),
         .codec = options_text(options, "codec"),
         .exchange = options_text(options, "exchange"),
+        .is_grid = options_flag(options, "grid"),
         .is_clear = options_flag(options, "insecure-loopback"),
     };
 
@@ -138,7 +139,7 @@ static const char *const kernels_flags[] = {"threads", "device", "precision", "s
 static const char *const codecs_flags[] = {"values", NULL};
 static const char *const network_flags[] = {"seconds", NULL};
 static const char *const averaging_flags[] = {
-    "values", "peers", "group", "rounds", "codec", "exchange", "insecure-loopback", NULL};
+    "values", "peers", "group", "rounds", "codec", "exchange", "grid", "insecure-loopback", NULL};
 
 static const struct kind kinds[] = {
     {"train", train_flags, run_train},

@@ -313,6 +313,9 @@ const struct option_row option_rows[] = {
      "peers of a group "
      "(averaging)",
      false},
+    {"grid", OPTION_SWITCH, GROUP_MEASURING, ON(BENCH), NULL, NULL, 0, 0,
+     "groups are the lines of a grid, --group a side, another dimension each round (averaging)",
+     false},
     {"insecure-loopback", OPTION_SWITCH, GROUP_MEASURING, ON(BENCH), NULL, NULL, 0, 0,
      "do not encrypt what is averaged, to see what that costs; on this machine only (averaging)",
      false},
