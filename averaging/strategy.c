@@ -227,6 +227,7 @@ static enum rc parse_averaging(const char *spec, struct strategy *strategy,
     strategy->every_steps = method->every_steps;
     strategy->switch_steps = method->switch_steps;
     strategy->stale_steps = method->stale_steps;
+    strategy->at_end = method->at_end;
     strategy->chance = method->chance;
     strategy->steps_by_weight = method->steps_by_weight;
     strategy->rule = method->rule;
@@ -418,6 +419,22 @@ static enum rc match_codec(const struct method *method, struct strategy *strateg
                      strategy->codec->name);
 }
 
+static enum rc match_end(const struct strategy_specs *specs, const struct strategy *strategy,
+                         struct fault *why)
+{
+    if (!strategy->at_end) return RC_OK;
+    if (is_given(specs->pace)) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging one-shot: its one round is at the end, so "
+                         "--pace %s does not go with it",
+                         specs->pace);
+    }
+    if (strategy->exchange->is_group) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--averaging one-shot: one round of two at a time would leave "
+                     "the others out; use --exchange group");
+}
+
 static enum rc match_rule(const struct strategy *strategy, struct fault *why)
 {
     const struct rule_settings *settings = &strategy->rule_settings;
@@ -505,7 +522,9 @@ static void describe_pace(const struct strategy *strategy, char *text, size_t ca
         snprintf(first, sizeof first, "every step before step %llu, then ",
                  (unsigned long long)strategy->switch_steps);
     }
-    if (strategy->every_ns != 0) {
+    if (strategy->at_end) {
+        snprintf(text, cap, "once, at the end");
+    } else if (strategy->every_ns != 0) {
         snprintf(text, cap, "every %.9g s", (double)strategy->every_ns * 1e-9);
     } else if (strategy->chance > 0) {
         snprintf(text, cap, "after a step with probability %g", strategy->chance);
@@ -560,6 +579,7 @@ enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *stra
     if (rc == RC_OK && is_given(specs->pace)) rc = parse_pace(specs->pace, &parsed, why);
     if (rc == RC_OK && is_given(specs->robust)) rc = parse_robust(specs->robust, &parsed, why);
     if (rc == RC_OK) rc = match_codec(method, &parsed, why);
+    if (rc == RC_OK) rc = match_end(specs, &parsed, why);
     if (rc == RC_OK) rc = match_rule(&parsed, why);
     if (rc != RC_OK) return rc;
     describe(&parsed);

@@ -19,6 +19,7 @@ struct strategy {
     uint64_t switch_steps; /* post-local: a round at every step before this one */
     bool waits;            /* no step is taken between a round's snapshot and its result */
     bool overlaps;         /* steps are, but none past the border at which the next round is due */
+    bool at_end;           /* one round, when all have reached their goals; no pace */
     uint64_t stale_steps;  /* push: steps are, but at most so many; 0: any number */
     double chance;         /* push: a round is begun with this probability; 0: always */
     bool steps_by_weight;  /* push: the learning rate is divided by the peer's weight */

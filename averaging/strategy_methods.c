@@ -33,6 +33,14 @@
 
 static const struct method methods[] = {
     {.name = "none", .rule = &rule_mean, .help = "none        each peer trains alone"},
+    {.name = "one-shot",
+     .is_averaging = true,
+     .at_end = true,
+     .exchange = &exchange_group,
+     .rule = &rule_mean,
+     .is_sized = true,
+     .help = "one-shot    train alone, and take the mean once, when all have reached their goals   "
+             "Zinkevich et al. 2010, NIPS"},
     {.name = "local-sgd",
      .is_averaging = true,
      .every_steps = 16,

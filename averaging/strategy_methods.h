@@ -33,7 +33,7 @@ struct method {
     const char *optimizer; /* that goes with it, if none is given; or NULL */
     uint64_t every_steps, switch_steps, stale_steps;
     double chance;
-    bool steps_by_weight;
+    bool steps_by_weight, at_end;
     const struct exchange_ops *exchange;
     const struct codec_ops *codec; /* NULL: f32 */
     const struct rule_ops *rule;

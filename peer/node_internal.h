@@ -46,6 +46,7 @@ struct neighbour {
     bool is_relayed; /* linked through a relay */
     uint64_t linked_ns;
     uint64_t progress_ns; /* when it was heard */
+    uint64_t moved_ns;    /* when it was last heard at another step than before */
     double rounds_per_s;  /* between its last two */
     uint32_t forms;       /* proposals since its last START, but for those long ago */
     uint64_t forms_ns;    /* since when the oldest of them counts */
@@ -156,6 +157,15 @@ struct node_pairs {
     bool is_owed;                /* one was given up half way, and none has succeeded since */
 };
 
+/* The one average of one-shot. */
+struct node_once {
+    bool is_done, is_over; /* the goal is reached; nothing more to wait for */
+    bool is_told;
+    uint64_t since_ns, next_ns, ended_ns; /* done; not before: a round; it was applied */
+    uint64_t mixed;                       /* rounds applied before */
+    uint32_t tries;
+};
+
 struct node {
     struct node_options options;
     struct node_events events;
@@ -220,6 +230,7 @@ struct node {
     uint64_t mixed_ns;
     struct node_pairs pairs;
     uint64_t samples_since_round;
+    struct node_once once;
     uint64_t snapshot_step;    /* of the last round's snapshot */
     double push_factor;        /* of the learning rate, by our weight; 0: not set yet */
     float *kept;               /* for rolling back: parameters, then buffers */
@@ -357,6 +368,13 @@ uint64_t node_pace_count(const struct node *node);
 /** A round with these, and no others. RC_NOT_FOUND: one is gone this very moment. */
 enum rc node_begin_with(struct node *node, const struct peer_id *chosen, const float *weights,
                         uint32_t count);
+
+/* node_once.c: one-shot */
+/** The goal is reached: may the peer not leave yet? It takes no step meanwhile. */
+bool node_once_waits(struct node *node);
+bool node_once_is_due(const struct node *node);
+/** The round is about to begin: leave those of `ids` that are done. */
+size_t node_once_filter(struct node *node, struct peer_id *ids, size_t count);
 
 /* node_push.c: methods that push */
 /** A share is due: offer it to whom it is for, of `ids` (sorted, this peer included). */

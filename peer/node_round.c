@@ -110,6 +110,7 @@ static bool round_is_due(const struct node *node)
     const struct strategy *strategy = node->options.strategy;
 
     if (node->round == NULL || !round_may_begin(node->round)) return false;
+    if (strategy->at_end) return node_once_is_due(node);
     if (node->pairs.is_owed) return true;
     if (strategy->every_ns > 0) return node_now(node) >= node->mixed_ns + strategy->every_ns;
     return node->step >= node->mixed_step + strategy_every(strategy, node->step);
@@ -344,6 +345,7 @@ void node_begin_round(struct node *node)
     if (meets_pairs(node)) hear_of_pairs(node);
     if (!round_is_due(node)) return;
     count = mixing_members(node, ids);
+    if (node->options.strategy->at_end) count = node_once_filter(node, ids, count);
     if (node->options.strategy->rule->is_push) {
         node_push_begin(node, ids, count);
     } else if (exchange->is_graph) {

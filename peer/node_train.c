@@ -595,13 +595,14 @@ static bool border_choose(struct node *node)
         return false;
     }
     if (border_change(node)) return true;
-    if (node->state == NODE_TRAINING && node_goal_is_reached(node)) {
+    if (node->state == NODE_TRAINING && node_goal_is_reached(node) && !node_once_waits(node)) {
         node_leave(node, GOAWAY_FINISHED);
         return true;
     }
     if (node->state == NODE_TRAINING) node_begin_round(node);
     if (border_read(node, node_now(node)) || node->state != NODE_TRAINING) return false;
     if (node_waits_for_peers(node) || node_waits_for_round(node)) return false;
+    if (node->once.is_done) return false; /* the one average is waited for */
     border_train(node);
     return false;
 }

@@ -147,6 +147,12 @@ static enum rc read_options(const struct options *options, struct strategy *stra
         rc =
             fault_set(why, RC_USAGE, "--averaging none has no rounds to count; say --time instead");
     }
+    if (strategy->at_end && rc == RC_OK) {
+        rc = fault_set(why, RC_USAGE,
+                       "--averaging %s averages when peers have reached their goals, and simulated "
+                       "ones have none; use testnet",
+                       strategy->name);
+    }
     if (rc == RC_OK) rc = link_spec_parse(options_text(options, "link"), &simulation->link, why);
     if (rc == RC_OK) rc = chaos_parse(options_text(options, "chaos"), &simulation->chaos, why);
     if (rc == RC_OK) {

@@ -232,6 +232,7 @@ struct message_progress {
     uint64_t step;         /* shared step counter */
     uint64_t round;        /* number of the next group round */
     bool is_serving;       /* holds a full model and can give it away */
+    bool is_done;          /* has reached its goal and waits for the others (one-shot) */
 };
 struct message_dialback { /* also DIALBACK_REQ, without the code */
     uint64_t nonce;       /* not 0 */

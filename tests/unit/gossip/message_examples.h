@@ -226,6 +226,7 @@ static inline bool example_gossip(struct source *s, struct message *m)
         m->as.progress.step = any(s, 0, UINT64_MAX);
         m->as.progress.round = any(s, 0, UINT64_MAX);
         m->as.progress.is_serving = any(s, 0, 1) != 0;
+        m->as.progress.is_done = any(s, 0, 1) != 0;
         return true;
     default:
         return false;
