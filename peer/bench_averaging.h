@@ -33,12 +33,13 @@ struct bench_averaging_options {
 };
 
 /** `result` is a fresh object {peers, group, values, codec, exchange, sealed, total_s, p50_s,
- * p99_s, rounds_ok, rounds_aborted, max_error, bytes_per_peer, rss_bytes}. total_s: from the first
- * round's begin to the last one's end; p50_s, p99_s: of the time from one round's end to the next
- * one's, over all peers; max_error: after the last round, of any value against the float64 mean of
- * all starts (one group, or a whole grid and rounds in each of its dimensions), else how far the
- * mean of all values drifted; bytes_per_peer: sent, the handshakes not counted; rss_bytes: the
- * largest peak of a peer. RC_IO, RC_TIMEOUT. */
+ * p99_s, round_p50_s, round_p99_s, rounds_ok, rounds_aborted, max_error, bytes_per_peer,
+ * rss_bytes}. total_s: from the first round's begin to the last one's end; p50_s, p99_s: of the
+ * time from one round's end to the next one's, over all peers; round_*: from a round's snapshot
+ * until its result is applied, the first two of each peer left out; max_error: after the last
+ * round, of any value against the float64 mean of all starts (one group, or a whole grid and rounds
+ * in each of its dimensions), else how far the mean of all values drifted; bytes_per_peer: sent,
+ * the handshakes not counted; rss_bytes: the largest peak of a peer. RC_IO, RC_TIMEOUT. */
 MUST_USE enum rc bench_averaging(const struct bench_averaging_options *options,
                                  struct json **result, struct fault *why);
 /** The child's whole life, until it is killed. `role`: the variable's value. */
