@@ -147,7 +147,8 @@ static void a_common_neighbour_is_asked(void **state)
         check_seed(seed, told > 0);
         check_seed(seed, doubts_of(cluster).resolved == 1);
         check_seed(seed, doubts_of(cluster).lost == 0);
-        check_seed(seed, fabs(cluster_mean(cluster) - mean) < 1e-6);
+        /* rounding moves it by 1e-6; an edge applied at one end alone by 0.04 and more */
+        check_seed(seed, fabs(cluster_mean(cluster) - mean) < 1e-3);
         commits += committed > 0;
         cluster_destroy(cluster);
     }
