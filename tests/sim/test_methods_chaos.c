@@ -1,0 +1,107 @@
+/*
+ * Every method of --averaging under random accidents, on random topologies and codecs that suit it:
+ * tests/sim/chaos.h says what must hold.
+ *   SEED=17 TRACE=1          one seed, and everything that happens in it
+ *   FIRST=1 SEEDS=2000       the campaign
+ */
+#include "tests/sim/chaos.h"
+
+#include "averaging/strategy.h"
+#include "base/check.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SEEDS_GATE = 12 };
+#else
+enum { SEEDS_GATE = 200 };
+#endif
+enum { REPLAYS_EVERY = 40, METHODS_MAX = 64 };
+
+static uint64_t number_of(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+
+    return text == NULL ? otherwise : strtoull(text, NULL, 10);
+}
+
+/* The names of all methods that average while they train. */
+static uint32_t list_methods(char names[METHODS_MAX][32])
+{
+    uint32_t count = 0;
+    const char *help;
+
+    for (size_t i = 0; (help = strategy_help(i)) != NULL && count < METHODS_MAX; i++) {
+        size_t length = strcspn(help, " ");
+
+        assert_true(length < 32);
+        if (strncmp(help, "none ", 5) == 0 || strncmp(help, "one-shot", 8) == 0) continue;
+        memcpy(names[count], help, length);
+        names[count++][length] = '\0';
+    }
+    return count;
+}
+
+static bool parses(struct strategy *strategy, const char *name, const char *settings,
+                   const char *topology, const char *codec)
+{
+    char averaging[64];
+    struct strategy_specs specs = {.averaging = averaging, .topology = topology, .codec = codec};
+    struct fault why;
+
+    snprintf(averaging, sizeof averaging, "%s%s", name, settings);
+    return strategy_parse(&specs, strategy, &why) == RC_OK;
+}
+
+/* The method of this seed, with rounds a few steps apart. What was drawn and does not suit it is
+ * left as the method has it. */
+static void choose(uint64_t seed, struct strategy *strategy)
+{
+    static const char *const topologies[] = {
+        NULL,          "ring",     "random:2", "torus", "hypercube",
+        "exponential", "groups:3", "grid:2",   "pairs", "one-peer-exponential"};
+    static const char *const codecs[] = {NULL, "f32", "f16", "int8"};
+    char names[METHODS_MAX][32];
+    uint32_t count = list_methods(names);
+    const char *name = names[seed % count], *topology, *codec;
+    struct rng rng;
+
+    rng_init(&rng, seed, 0x6d657468);
+    topology = topologies[rng_below(&rng, ARRAY_COUNT(topologies))];
+    codec = codecs[rng_below(&rng, ARRAY_COUNT(codecs))];
+    if (parses(strategy, name, ":H=4", topology, codec)) return;
+    if (parses(strategy, name, ":H=4", topology, NULL)) return;
+    if (parses(strategy, name, ":H=4", NULL, codec)) return;
+    if (parses(strategy, name, ":H=4", NULL, NULL)) return;
+    if (parses(strategy, name, "", topology, codec)) return;
+    if (!parses(strategy, name, "", NULL, NULL)) fail_msg("%s", name);
+}
+
+static void methods_keep_models_whole_and_heal(void **state)
+{
+    uint64_t first = number_of("SEED", number_of("FIRST", 1));
+    uint64_t count = getenv("SEED") != NULL ? 1 : number_of("SEEDS", SEEDS_GATE), events = 0;
+
+    (void)state;
+    for (uint64_t seed = first; seed < first + count; seed++) {
+        struct sim_counts counts;
+        struct strategy strategy;
+        uint64_t trace;
+
+        choose(seed, &strategy);
+        trace = chaos_live_by(seed, &strategy, "sim_methods_chaos", &counts);
+        events += counts.events;
+        if (seed % REPLAYS_EVERY == 0 && getenv("TRACE") == NULL) {
+            check_seed(seed, chaos_live_by(seed, &strategy, "sim_methods_chaos", NULL) == trace);
+        }
+    }
+    printf("%llu seeds from %llu, %llu events\n", (unsigned long long)count,
+           (unsigned long long)first, (unsigned long long)events);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(methods_keep_models_whole_and_heal),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
