@@ -67,6 +67,7 @@ static void link_free(struct links *links, struct link *link)
 {
     bulks_end(links, link);
     if (!link->is_dialled) gate_leave(links->gate, link->number, false, link_now(links));
+    link_set_current(links, link, false);
     TAILQ_REMOVE(&links->all, link, siblings);
     LIST_REMOVE(link, in_bucket);
     links->count--;
@@ -105,10 +106,21 @@ struct link *link_find_peer(const struct links *links, struct peer_id peer)
 {
     struct link *link;
 
-    TAILQ_FOREACH (link, &links->all, siblings) {
-        if (link->is_current && peer_id_is_equal(link->peer, peer)) return link;
+    LIST_FOREACH (link, &links->peers[peer.bytes[0] % LINK_BUCKETS], in_peers) {
+        if (peer_id_is_equal(link->peer, peer)) return link;
     }
     return NULL;
+}
+
+void link_set_current(struct links *links, struct link *link, bool is_current)
+{
+    if (link->is_current == is_current) return;
+    link->is_current = is_current;
+    if (is_current) {
+        LIST_INSERT_HEAD(&links->peers[link->peer.bytes[0] % LINK_BUCKETS], link, in_peers);
+    } else {
+        LIST_REMOVE(link, in_peers);
+    }
 }
 
 /* Take it out of the table; the caller tells whom it concerns. */

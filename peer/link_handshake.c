@@ -321,13 +321,13 @@ static void link_opened(struct links *links, struct link *link)
             }
             return;
         }
-        old->is_current = false;
+        link_set_current(links, old, false);
         links->options.env->ops->hangup(links->options.env, old->number);
         link_retire(links, old);
     } else if (old != NULL) {
         link_hangup(links, old, RC_CLOSED, "the peer was started again");
     }
-    link->is_current = true;
+    link_set_current(links, link, true);
     links->events.on_open(links->events.context, link->peer, &link->remote, link->address,
                           link->is_dialled);
 }

@@ -100,7 +100,8 @@ struct link {
     uint64_t bulk_asked_ns, bulk_retry_ns;
     uint64_t epoch_ns, epoch_bytes; /* since when its keys are in use, and for how much */
     LIST_ENTRY(link) in_bucket;
-    uint64_t duel_with; /* that link's number */
+    LIST_ENTRY(link) in_peers; /* while current */
+    uint64_t duel_with;        /* that link's number */
     uint64_t opened_ns;
     uint64_t asked_ns;    /* an observer: its last question that was answered, else when it came */
     uint64_t asks_due_ns; /* see link_may_ask() */
@@ -129,6 +130,7 @@ struct links {
     struct links_events events;
     TAILQ_HEAD(links_list, link) all;
     LIST_HEAD(links_bucket, link) buckets[LINK_BUCKETS]; /* by number */
+    LIST_HEAD(links_peers, link) peers[LINK_BUCKETS];    /* current ones, by their peer */
     uint32_t count;
     uint64_t asks_due_ns; /* see link_may_ask() */
     TAILQ_HEAD(, bulk) bulks, bulks_gone;
@@ -150,6 +152,8 @@ void link_become(struct link *link, enum link_state next);
 uint64_t link_now(const struct links *links);
 /** NULL: hung up a moment ago. */
 struct link *link_find(const struct links *links, uint64_t number);
+/** It becomes, or is no longer, the one link of its peer. */
+void link_set_current(struct links *links, struct link *link, bool is_current);
 /** The current link of `peer`, or NULL. */
 struct link *link_find_peer(const struct links *links, struct peer_id peer);
 /** The other side broke the protocol under its own keys; hang up next. */

@@ -100,22 +100,30 @@ uint32_t node_graph_neighbours(struct node *node, struct peer_id *ids, float *we
     return count;
 }
 
-size_t node_graph_filter(struct node *node, struct peer_id *ids, size_t count)
+bool node_graph_is_followed(struct node *node)
 {
     const struct topology *topology = &node->options.strategy->topology;
-    const struct node_graph *graph;
-    size_t kept = 0, at = 0;
 
-    if (!topology_is_graph(topology) || topology_is_directed(topology)) return count;
-    graph = refresh(node);
-    for (size_t i = 0; i < count; i++) {
-        while (at < graph->count && peer_id_compare(graph->ids[at], ids[i]) < 0) {
-            at++;
-        }
-        if (peer_id_is_equal(ids[i], node->self) ||
-            (at < graph->count && peer_id_is_equal(graph->ids[at], ids[i]))) {
-            ids[kept++] = ids[i];
+    if (!topology_is_graph(topology) || topology_is_directed(topology)) return false;
+    (void)refresh(node);
+    return true;
+}
+
+bool node_graph_has(const struct node *node, struct peer_id id)
+{
+    const struct node_graph *graph = &node->graph;
+    uint32_t low = 0, high = graph->count;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        int order = peer_id_compare(graph->ids[middle], id);
+
+        if (order == 0) return true;
+        if (order < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
         }
     }
-    return kept;
+    return false;
 }

@@ -358,9 +358,10 @@ enum standing node_standing(void *node, struct peer_id peer);
  *  edges; up to `max`. */
 uint32_t node_graph_neighbours(struct node *node, struct peer_id *ids, float *weights,
                                uint32_t max);
-/** Leave those of `ids` (ascending) that are neighbours in the graph, and this peer; how many. All
- *  of them, if the topology is no graph. */
-size_t node_graph_filter(struct node *node, struct peer_id *ids, size_t count);
+/** Is the topology a graph that leads both ways? Then its row is as of now afterwards. */
+bool node_graph_is_followed(struct node *node);
+/** Is `id` a neighbour in it, as of the last look? */
+bool node_graph_has(const struct node *node, struct peer_id id);
 
 /* node_round.c again: for node_push.c */
 /** How often this peer's pace has come round: what draws groups and partners. */

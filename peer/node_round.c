@@ -80,9 +80,18 @@ void node_on_round_message(struct node *node, struct peer_id from, const struct 
 
 /* ---- what we begin ---- */
 
-/* Everyone linked who holds the same model, this peer included, sorted by id. */
-static size_t mixing_members(const struct node *node, struct peer_id *ids)
+static bool meets_pairs(const struct node *node)
 {
+    const struct exchange_ops *exchange = node->options.strategy->exchange;
+
+    return !exchange->is_group && !exchange->is_graph && !node->options.strategy->rule->is_push;
+}
+
+/* Everyone linked who holds the same model, this peer included, sorted by id; where a graph says
+ * whom pairs meet, only those. */
+static size_t mixing_members(struct node *node, struct peer_id *ids)
+{
+    bool by_graph = meets_pairs(node) && node_graph_is_followed(node);
     size_t count = 0;
 
     ids[count++] = node->self;
@@ -90,6 +99,7 @@ static size_t mixing_members(const struct node *node, struct peer_id *ids)
         const struct neighbour *other = &node->neighbours[i];
         size_t at = count;
 
+        if (by_graph && !node_graph_has(node, other->id)) continue;
         if (!other->has_progress || !other->progress.is_serving ||
             !digest_is_equal(other->progress.lineage, node->lineage) ||
             !trust_may_mix(node->trust, other->id, node_now(node))) {
@@ -293,13 +303,6 @@ static void begin_neighbours(struct node *node)
 
 /* ---- pairs: one partner after the other, until one of them takes part ---- */
 
-static bool meets_pairs(const struct node *node)
-{
-    const struct exchange_ops *exchange = node->options.strategy->exchange;
-
-    return !exchange->is_group && !exchange->is_graph && !node->options.strategy->rule->is_push;
-}
-
 /* What became of the latest. A round that was given up half way is owed: the next begins at once.
  */
 static void hear_of_pairs(struct node *node)
@@ -353,7 +356,6 @@ void node_begin_round(struct node *node)
     } else if (exchange->is_group) {
         begin_group(node, ids, count);
     } else {
-        count = node_graph_filter(node, ids, count);
         begin_pair(node, ids, count);
     }
 }

@@ -23,15 +23,16 @@
 
 #include <math.h>
 
-#define CHAOS_FORM_NS   (40 * NS_PER_S)
-#define CHAOS_HEAL_NS   (300 * NS_PER_S) /* who was slow for long has learned long patience */
-#define CHAOS_SETTLE_NS (40 * NS_PER_S)  /* a round in doubt is waited for 30 s */
-#define CHAOS_DRIFT     1e-5
-#define CHAOS_SLICE_NS  (250 * NS_PER_MS)
-#define CHAOS_LEAVE_NS  (10 * NS_PER_S)
-#define CHAOS_EVENTS    UINT64_C(20000000)
-#define CHAOS_LOWEST    1.0
-#define CHAOS_SPREAD    1.0 /* first values lie in [lowest, lowest + spread] */
+#define CHAOS_FORM_NS    (40 * NS_PER_S)
+#define CHAOS_HEAL_NS    (300 * NS_PER_S) /* who was slow for long has learned long patience */
+#define CHAOS_HEAL_STEPS UINT64_C(4000)
+#define CHAOS_SETTLE_NS  (40 * NS_PER_S) /* a round in doubt is waited for 30 s */
+#define CHAOS_DRIFT      1e-5
+#define CHAOS_SLICE_NS   (250 * NS_PER_MS)
+#define CHAOS_LEAVE_NS   (10 * NS_PER_S)
+#define CHAOS_EVENTS     UINT64_C(20000000)
+#define CHAOS_LOWEST     1.0
+#define CHAOS_SPREAD     1.0 /* first values lie in [lowest, lowest + spread] */
 
 struct chaos {
     struct chaos_plan plan;
@@ -458,6 +459,8 @@ static inline bool mean_is_kept(struct cluster *cluster, void *context)
 
 static inline void chaos_liveness_phase(struct chaos *chaos)
 {
+    uint64_t heal_ns = CHAOS_HEAL_NS;
+
     for (uint32_t i = 0; i < chaos->plan.peers; i++) {
         struct node_report report = {0};
 
@@ -465,7 +468,11 @@ static inline void chaos_liveness_phase(struct chaos *chaos)
         chaos->rounds[i] = report.rounds_ok;
         sim_store_fail(chaos->world, i + 1, 0, RC_IO);
     }
-    CHAOS_CHECK(chaos, cluster_run_until(chaos->cluster, chaos_is_well, chaos, CHAOS_HEAL_NS));
+    /* Springs pull a part of the way each round, and rounds take some steps. */
+    if (chaos->strategy != NULL && heal_ns < CHAOS_HEAL_STEPS * chaos->plan.step_cost_ns) {
+        heal_ns = CHAOS_HEAL_STEPS * chaos->plan.step_cost_ns;
+    }
+    CHAOS_CHECK(chaos, cluster_run_until(chaos->cluster, chaos_is_well, chaos, heal_ns));
     chaos_check_safety(chaos);
     /* Only means of pairs leave the mean of all alone: outer steps move it. */
     if (chaos->plan.is_pair && chaos->is_apart && !chaos->was_anyone_killed &&
