@@ -222,6 +222,7 @@ static enum rc parse_averaging(const char *spec, struct strategy *strategy,
     strategy->waits = method->waits;
     strategy->overlaps = method->overlaps;
     strategy->optimizer = method->optimizer;
+    strategy->tracks = method->tracks;
     strategy->beta = method->beta > 0 ? method->beta : method->exchange == &exchange_mirror ? 0 : 1;
     if (method->codec != NULL) strategy->codec = method->codec;
     strategy->every_steps = method->every_steps;

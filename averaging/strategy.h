@@ -25,6 +25,7 @@ struct strategy {
     bool steps_by_weight;  /* push: the learning rate is divided by the peer's weight */
     float alpha; /* of the springs of a graph's edges; 0: the graph's weights times `beta` */
     float beta;
+    bool tracks;              /* a gradient tracker is mixed with the model: peer/node_tracking.c */
     const char *optimizer;    /* the learner's, if none is given; NULL: the model's */
     uint64_t every_ns;        /* pace: or every so long; 0: by steps */
     struct topology topology; /* as given; strategy_topology() says what to use */

@@ -241,6 +241,17 @@ static const struct method methods[] = {
      .settings = {STEPS_H},
      .help = "d2          dpsgd without the bias of unlike data, for one more plane of memory: H=N "
              "(1)   Tang et al. 2018, arXiv:1803.07068"},
+    {.name = "gradient-tracking",
+     .is_averaging = true,
+     .waits = true,
+     .tracks = true,
+     .every_steps = 1,
+     .exchange = &exchange_edges,
+     .rule = &rule_mean,
+     .topology = {.kind = TOPOLOGY_RING},
+     .optimizer = "sgd",
+     .help = "gradient-tracking  as d2, by mixing an estimate of all peers' gradient along: twice "
+             "the bytes   Nedic et al. 2016, arXiv:1607.03218"},
     {.name = "noloco",
      .is_averaging = true,
      .waits = true,

@@ -29,7 +29,8 @@ struct method {
     const char *name;
     bool is_averaging;
     bool waits, overlaps;
-    float beta;            /* of edges */
+    float beta; /* of edges */
+    bool tracks;
     const char *optimizer; /* that goes with it, if none is given; or NULL */
     uint64_t every_steps, switch_steps, stale_steps;
     double chance;

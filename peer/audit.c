@@ -184,7 +184,7 @@ void audit_heard(struct audit *audit, enum data_kind kind, struct range range, c
 {
     uint32_t chunk;
 
-    if (audit == NULL) return;
+    if (audit == NULL || range.first + range.count > audit->values) return; /* a tracker */
     chunk = (uint32_t)(range.first / CHUNK_VALUES);
     memcpy(audit->heard + range.first, values, range.count * sizeof(float));
     audit->kinds[chunk] = (uint8_t)(1 + kind);

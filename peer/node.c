@@ -506,7 +506,7 @@ static enum rc create_parts(struct node *node, struct env *env)
     node_model_prepare(node);
     if (!node->options.strategy->is_averaging) return RC_OK;
     if (node->learner->ops->snapshot_create != NULL && !node->options.strategy->rule->prepare &&
-        !node->options.strategy->exchange->has_mirrors) {
+        !node->options.strategy->tracks && !node->options.strategy->exchange->has_mirrors) {
         enum rc rc = node->learner->ops->snapshot_create(
             node->learner, node->options.strategy->codec->format, CHUNK_VALUES, &node->snapshot);
         if (rc != RC_OK && rc != RC_UNSUPPORTED) return rc;
@@ -597,7 +597,7 @@ static void take_options(struct node *node, struct env *env, struct learner *lea
     node->events = *events;
     node->schema = learner->ops->schema(learner);
     node->values = node->schema->values[SECTION_PARAMETERS];
-    node->mixed = node->schema->values[SECTION_MIXED];
+    node->mixed = node_mixed_values(node);
     node->self = identity_peer_id(options->identity->public_key);
     node->begun_ns = node->report_ns = node_now(node);
     node->report_due_ns = node->begun_ns + options->report_every_ns;
@@ -662,7 +662,7 @@ void node_destroy(struct node *node)
     outbox_deinit(&node->outbox);
     mem_free(node->kept);
     mem_free(node->spare);
-    if (node->snapshot != NULL) node->snapshot->ops->destroy(node->snapshot);
+    node_tracking_destroy(node);
     mem_free(node);
 }
 

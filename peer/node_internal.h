@@ -166,6 +166,14 @@ struct node_once {
     uint32_t tries;
 };
 
+/* Of gradient tracking: made with the first step. */
+struct node_tracking {
+    float *tracker, *gradient, *last; /* [values]: y, scratch, the gradient of the last step */
+    bool has_tracker;
+    bool begins_anew; /* at the snapshot that is due */
+    uint64_t restarts;
+};
+
 struct node {
     struct node_options options;
     struct node_events events;
@@ -241,6 +249,7 @@ struct node {
     uint32_t rollbacks;
     uint64_t members_epoch, members_changed_ns;
     struct node_graph graph;
+    struct node_tracking tracking;
     bool wants_reshard, has_share;
     bool has_started, is_wait_told; /* training: see start_with */
     double rate_factor;  /* of the learning rate, on its way to what rate_scaling asks for */
@@ -325,6 +334,20 @@ void node_keep_run(struct border_job *job); /* in the training lane, as the next
 void node_rollback_run(struct border_job *job);
 void node_kept(struct node *node, struct border_job *job);
 void node_rolled_back(struct node *node, struct border_job *job);
+
+/* node_tracking.c: gradient tracking */
+/** What a round exchanges: parameters and running statistics, and the tracker behind them. */
+size_t node_mixed_values(const struct node *node);
+void node_tracking_destroy(struct node *node);
+/** In the training lane: see learner.h; the same without a tracker. */
+MUST_USE enum rc node_tracking_train(struct node *node, uint32_t steps,
+                                     struct train_report *report);
+MUST_USE enum rc node_tracking_export(struct node *node, float *out);
+MUST_USE enum rc node_tracking_import(struct node *node, const float *difference);
+/** The model was replaced. */
+void node_tracking_reset(struct node *node);
+/** On the loop, before export: the tracker begins anew if the exchange says so. */
+void node_tracking_hear(struct node *node);
 
 /* node_round.c: with whom we average */
 void node_begin_round(struct node *node);

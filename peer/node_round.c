@@ -233,7 +233,7 @@ MUST_USE enum rc node_apply(struct node *node)
     if (node->snapshot != NULL) {
         rc = learner->snapshot_apply(node->learner, node->snapshot, difference);
     } else {
-        rc = learner->import_section(node->learner, SECTION_MIXED, difference, node->mixed);
+        rc = node_tracking_import(node, difference);
     }
     crash_point(CRASH_ROUND_APPLIED);
     return rc;

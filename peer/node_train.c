@@ -43,6 +43,7 @@ static void run_assign(struct border_job *job)
         has_moments |= sections[i] == SECTION_MOMENTS;
     }
     if (job->rc != RC_OK) return;
+    node_tracking_reset(node);
     learner->set_step(node->learner, joiner_manifest(node->joiner)->step);
     /* Adam's corrections go by the donor's updates; its steps are as many, or more if it joined
      * with moments of its own, whose corrections are then near 1 for both. */
@@ -69,7 +70,7 @@ static void run_border(struct job *base)
     case BORDER_NONE:
         break;
     case BORDER_TRAIN:
-        job->rc = learner->train(node->learner, job->steps, &node->must_stop, &job->report);
+        job->rc = node_tracking_train(node, job->steps, &job->report);
         break;
     case BORDER_HASH:
         run_hash(job);
@@ -86,7 +87,7 @@ static void run_border(struct job *base)
         if (node->snapshot != NULL) {
             job->rc = learner->snapshot_take(node->learner, node->snapshot);
         } else {
-            job->rc = learner->export_section(node->learner, SECTION_MIXED, job->to, node->mixed);
+            job->rc = node_tracking_export(node, job->to);
         }
         break;
     case BORDER_DONATE:
@@ -495,6 +496,7 @@ static bool border_read(struct node *node, uint64_t now_ns)
         (void)border_job(node, BORDER_SNAPSHOT, node->values);
         node->border.to = round_snapshot_buffer(node->round);
         if (node->border.to != NULL) {
+            node_tracking_hear(node);
             border_submit(node);
             return true;
         }

@@ -111,6 +111,8 @@ void round_applied(struct round *round);
 /** The model was replaced at a step border: what was computed for the old one must not touch it.
  *  Nothing may be applied at this moment. */
 void round_discard(struct round *round);
+/** How often what a method keeps between rounds became void, so far. */
+uint64_t round_restarts(const struct round *round);
 /** A committed difference is being computed: a checkpoint taken now would say it was applied. */
 bool round_is_settling(const struct round *round);
 

@@ -235,6 +235,11 @@ static void run_doubt(struct round *round, struct round_job *job)
     rule_commit_late(round->difference, round->options.values, doubt->bitmap, CHUNK_VALUES,
                      doubt->scale);
     audit_late(round->options.audit, &doubt->key, doubt->scale);
+    if (round->options.strategy->tracks && !job->is_current) { /* of a tracker that is void */
+        size_t first = round->options.values - round->options.parameters;
+
+        memset(round->difference + first, 0, round->options.parameters * sizeof(float));
+    }
     if (rule->late != NULL && job->is_current) rule->late(round->rule, round->difference);
     job->rc = put_difference(round);
 }

@@ -64,7 +64,8 @@ static bool round_allocate(struct round *round)
                                        .chunks = round->chunks,
                                        .seed = round->options.seed,
                                        .alpha = ROUND_ALPHA,
-                                       .has_memory = strategy->rule->prepare != NULL,
+                                       .has_memory =
+                                           strategy->rule->prepare != NULL || strategy->tracks,
                                        .mirrors = round->ops->has_mirrors,
                                        .clips = strategy->clips,
                                        .standing = round->options.standing,
@@ -391,6 +392,11 @@ float *round_take_agreed(struct round *round, uint64_t least, uint64_t *number)
     *number = round->agreed_round;
     round->agreed = NULL;
     return agreed;
+}
+
+uint64_t round_restarts(const struct round *round)
+{
+    return round->replaced;
 }
 
 bool round_is_settling(const struct round *round)

@@ -26,6 +26,7 @@ static const char *const methods[] = {
     "dpsgd:H=4,order=cta",
     "aeasgd:tau=4",
     "d2:H=2",
+    "gradient-tracking",
     "noloco:H=4",
     "choco",
     "choco:H=4,order=a,gamma=0.5",
