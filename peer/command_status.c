@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "peer/keys.h"
 #include "peer/observer.h"
+#include "peer/status_http.h"
 #include "peer/status_view.h"
 #include "replica/json.h"
 
@@ -36,6 +37,15 @@ static enum rc prepare(const struct options *options, struct swarm_secret *secre
                       secret, why);
 }
 
+/* The address may be that of the status page. */
+static enum rc ask(const struct observer_options *observer, char **text, struct fault *why)
+{
+    enum rc rc = observer_status(observer, text, why);
+
+    if (rc == RC_OK || rc == RC_CANCELLED) return rc;
+    return status_http_fetch(observer->address, observer->timeout_ns, text) == RC_OK ? RC_OK : rc;
+}
+
 int command_status(struct options *options)
 {
     struct swarm_secret secret;
@@ -45,7 +55,7 @@ int command_status(struct options *options)
     char *text = NULL;
     enum rc rc = prepare(options, &secret, &observer, &why);
 
-    if (rc == RC_OK) rc = observer_status(&observer, &text, &why);
+    if (rc == RC_OK) rc = ask(&observer, &text, &why);
     if (rc == RC_OK) rc = json_parse(text, strlen(text), &json, &why);
     mem_free(text);
     if (rc != RC_OK) {

@@ -44,6 +44,8 @@ until_says() {
 }
 until_says 'grapevine_members{state="alive"} 1'
 
+"$GRAPEVINE" status "$http" --join-timeout 60s >"$WORK/status" || fail "status of the page's address"
+grep -qE "(alive|suspect) +(unknown|public|outbound-only) " "$WORK/status" || fail "$(cat "$WORK/status")"
 for path in /status.json /metrics / /elsewhere; do
     ask "GET $path HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     case $path in
