@@ -436,7 +436,8 @@ static inline void scene_run(const struct exchange_ops *ops, const uint8_t *byte
     s->now_ns = NS_PER_S;
     commands_init(&s->out);
     for (uint32_t i = 0; i < ENDS; i++) {
-        struct exchange_options options = {.chunks = SCENE_CHUNKS, .alpha = 0.5f, .codec = "f32"};
+        struct exchange_options options = {
+            .chunks = SCENE_CHUNKS, .alpha = 0.5f, .mirrors = ops->has_mirrors, .codec = "f32"};
 
         s->ids[i].bytes[0] = s->boots[i].bytes[0] = (uint8_t)(i + 1);
         options.self = s->ids[i];

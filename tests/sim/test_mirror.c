@@ -1,0 +1,184 @@
+/*
+ * Copies of neighbours in complete peers whose links are cut, who freeze and crash: a copy that
+ * counts is the model it claims to be, to the bit, at every moment looked at; what is not goes out
+ * whole, and then blocks again. SEEDS=N for more than a few.
+ */
+#include "tests/check.h"
+
+#include "averaging/exchange_edges.h"
+#include "base/bytes.h"
+#include "peer/node_internal.h"
+#include "peer/round_internal.h"
+#include "testnet/cluster.h"
+
+enum { PEERS = 5, VALUES = CHUNK_VALUES + 700, CHUNKS = 2 };
+
+static const struct digest none;
+
+static const struct edges *edges_of(struct cluster *cluster, uint32_t peer)
+{
+    return (const struct edges *)(const void *)cluster_node(cluster, peer)->round->exchange;
+}
+
+static const struct edge_mirror *mirror_of(struct cluster *cluster, uint32_t holder, uint32_t of,
+                                           const float **plane)
+{
+    const struct edges *edges = edges_of(cluster, holder);
+
+    for (uint32_t i = 0; i < MIRRORS_MAX; i++) {
+        const struct edge_mirror *mirror = &edges->mirrors[i];
+
+        if (!mirror->is_used || digest_is_equal(mirror->digest, none)) continue;
+        if (!peer_id_is_equal(mirror->peer, cluster_node(cluster, of)->self)) continue;
+        *plane = cluster_node(cluster, holder)->round->mirrors[i];
+        return mirror;
+    }
+    return NULL;
+}
+
+static struct digest digest_of(const float *plane)
+{
+    struct digest chunks[CHUNKS];
+
+    chunks[0] = hash_of(plane, CHUNK_VALUES * sizeof(float));
+    chunks[1] = hash_of(plane + CHUNK_VALUES, (VALUES - CHUNK_VALUES) * sizeof(float));
+    return mirror_digest(chunks, CHUNKS);
+}
+
+/* Of all pairs, how many hold the other as it is now; and none holds what it is not. */
+static uint32_t check_copies(struct cluster *cluster, uint64_t seed)
+{
+    uint32_t equal = 0;
+
+    for (uint32_t i = 0; i < PEERS * PEERS; i++) {
+        uint32_t holder = i / PEERS, of = i % PEERS;
+        const float *plane = NULL;
+        const struct edge_mirror *mirror;
+        const struct round *round;
+
+        if (holder == of || !cluster_is_up(cluster, holder) || !cluster_is_up(cluster, of))
+            continue;
+        mirror = mirror_of(cluster, holder, of, &plane);
+        if (mirror == NULL) continue;
+        check_seed(seed, digest_is_equal(digest_of(plane), mirror->digest));
+        round = cluster_node(cluster, of)->round;
+        if (!digest_is_equal(mirror->digest, round->mirror_digest)) continue;
+        check_seed(seed, memcmp(plane, round->own, VALUES * sizeof(float)) == 0);
+        equal++;
+    }
+    return equal;
+}
+
+static struct cluster *start(uint64_t seed, const char *averaging, const char *codec)
+{
+    struct cluster_options options = {.peers = PEERS,
+                                      .seed = seed,
+                                      .latency_ns = 2 * NS_PER_MS,
+                                      .jitter_ns = NS_PER_MS,
+                                      .bytes_per_s = 4000000,
+                                      .values = VALUES,
+                                      .step_cost_ns = 100 * NS_PER_MS,
+                                      .averaging = averaging,
+                                      .codec = codec};
+    struct cluster *cluster = cluster_create(&options);
+    uint32_t first = 0;
+
+    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+    for (uint32_t i = 0; i < PEERS; i++) {
+        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
+    }
+    check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
+    return cluster;
+}
+
+static uint64_t rounds_of(struct cluster *cluster, uint32_t peer)
+{
+    struct node_report report;
+
+    node_report(cluster_node(cluster, peer), &report);
+    return report.rounds_ok;
+}
+
+/* Between two steps of a copy everybody holds it. */
+static bool is_any_equal(struct cluster *cluster, void *context)
+{
+    return check_copies(cluster, *(const uint64_t *)context) > 0;
+}
+
+static void copies_are_never_silently_apart(void **state)
+{
+    static const char *const codecs[] = {"int8", "topk:0.05", "f16", "f32"};
+
+    (void)state;
+    FOR_EACH_SEED (seed, 2) {
+        struct cluster *cluster =
+            start(seed, seed % 2 == 0 ? "choco" : "choco:order=a", codecs[seed % 4]);
+        uint32_t first = 0;
+        uint64_t before;
+        struct rng rng;
+
+        rng_init(&rng, seed, 4);
+        for (int i = 0; i < 20; i++) {
+            uint32_t a = (uint32_t)rng_below(&rng, PEERS), b = (uint32_t)rng_below(&rng, PEERS - 1);
+
+            cluster_run(cluster, rng_below(&rng, 300) * NS_PER_MS);
+            (void)check_copies(cluster, seed);
+            if (b >= a) b++;
+            if (i % 8 == 7 && a != 0) {
+                cluster_crash(cluster, a);
+                cluster_run(cluster, NS_PER_S);
+                cluster_start(cluster, a, &first, 1);
+            } else {
+                sim_cut(cluster_world(cluster), a + 1, b + 1);
+            }
+        }
+        check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 90 * NS_PER_S));
+        cluster_run(cluster, 5 * NS_PER_S);
+        before = rounds_of(cluster, 1);
+        cluster_run(cluster, 5 * NS_PER_S);
+        check_seed(seed, rounds_of(cluster, 1) > before + 5);
+        check_seed(seed, cluster_run_until(cluster, is_any_equal, &seed, 10 * NS_PER_S));
+        cluster_destroy(cluster);
+    }
+}
+
+/* Bytes a round of one peer takes, once every copy is there. */
+static double bytes_a_round(const char *codec)
+{
+    struct cluster *cluster = start(3, "choco", codec);
+    struct sim_counts before, after;
+    uint64_t rounds;
+
+    cluster_run(cluster, 3 * NS_PER_S);
+    sim_counts(cluster_world(cluster), &before);
+    rounds = rounds_of(cluster, 0);
+    cluster_run(cluster, 4 * NS_PER_S);
+    sim_counts(cluster_world(cluster), &after);
+    rounds = rounds_of(cluster, 0) - rounds;
+    assert_true(rounds > 20);
+    cluster_destroy(cluster);
+    return (double)(after.bytes - before.bytes) / (double)(PEERS * rounds);
+}
+
+static void what_travels_is_what_the_codec_keeps(void **state)
+{
+    (void)state;
+    /* On a ring to two neighbours: 8 bytes a value with f32, a quarter with int8, and with topk 6
+     * bytes for each that is kept. The rest is what a round costs beside that. */
+    double plain = bytes_a_round("f32"), eighth = bytes_a_round("int8"),
+           kept = bytes_a_round("topk:0.05");
+
+    if (!(plain > 8.0 * VALUES && plain < 8.5 * VALUES)) fail_msg("f32: %g a round", plain);
+    if (!(eighth < 0.27 * plain)) fail_msg("int8: %g a round of %g", eighth, plain);
+    if (!(kept < 0.1 * plain)) fail_msg("topk:0.05: %g a round of %g", kept, plain);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(copies_are_never_silently_apart),
+        cmocka_unit_test(what_travels_is_what_the_codec_keeps),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
