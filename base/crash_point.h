@@ -51,7 +51,19 @@
     X(GROUP_MEAN_CHUNK_QUEUED, "group:mean-chunk-queued")                                          \
     X(GROUP_MEAN_CHUNK_RECEIVED, "group:mean-chunk-received")                                      \
     X(GROUP_MEAN_AGREED, "group:mean-agreed")                                                      \
-    /* rounds of either kind */                                                                    \
+    /* pushed shares */                                                                            \
+    X(PUSH_SHARE_SENT, "push:share-sent")                                                          \
+    X(PUSH_SHARE_RECEIVED, "push:share-received")                                                  \
+    X(PUSH_ACK_SENT, "push:ack-sent")                                                              \
+    X(PUSH_ACK_RECEIVED, "push:ack-received")                                                      \
+    /* rounds over the edges of a graph */                                                         \
+    X(EDGE_OPEN_SENT, "edge:open-sent")                                                            \
+    X(EDGE_OPEN_RECEIVED, "edge:open-received")                                                    \
+    X(EDGE_READY_SENT, "edge:ready-sent")                                                          \
+    X(EDGE_READY_RECEIVED, "edge:ready-received")                                                  \
+    X(EDGE_COMMIT_SENT, "edge:commit-sent")                                                        \
+    X(EDGE_COMMIT_RECEIVED, "edge:commit-received")                                                \
+    /* rounds of any kind */                                                                       \
     X(ROUND_CREDIT_SENT, "round:credit-sent")                                                      \
     X(ROUND_CREDIT_RECEIVED, "round:credit-received")                                              \
     X(ROUND_ABORT_SENT, "round:abort-sent")                                                        \

@@ -212,16 +212,18 @@ static void run_settle(struct round *round, struct round_job *job)
         rule->settle(round->rule, job->bytes, CHUNK_VALUES, job->scale, job->to);
     }
     job->squared = plane_squared_norm(job->to, round->options.parameters);
-    audit_settled(round->options.audit,
-                  &(struct audit_round){.key = round->ops->is_group ? NULL : &job->key,
-                                        .number = job->number,
-                                        .bitmap = job->bytes,
-                                        .scale = job->scale,
-                                        .members = job->members,
-                                        .is_doubt = job->doubt != NULL,
-                                        .is_mean = rule == &rule_mean,
-                                        .own = round->own,
-                                        .difference = job->to});
+    if (round->ops->is_group || round->ops == &exchange_pair) {
+        audit_settled(round->options.audit,
+                      &(struct audit_round){.key = round->ops->is_group ? NULL : &job->key,
+                                            .number = job->number,
+                                            .bitmap = job->bytes,
+                                            .scale = job->scale,
+                                            .members = job->members,
+                                            .is_doubt = job->doubt != NULL,
+                                            .is_mean = rule == &rule_mean,
+                                            .own = round->own,
+                                            .difference = job->to});
+    }
     if (job->doubt == NULL) job->rc = put_difference(round);
 }
 

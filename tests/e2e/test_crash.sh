@@ -3,7 +3,8 @@
 # (base/crash_point.h), and again in its next life at another. The others go on averaging; each round
 # they were in ended with the agreed result or left every byte as it was, and each life of the victim
 # begins with the bytes of one of its checkpoints: what `--audit` writes says so (audit.awk).
-# LONG=1: all points, over both exchanges; ONLY=pair or ONLY=group: over one.
+# LONG=1: all points, over each exchange; ONLY=pair, group, push or edges: over one. Of shares and edges
+# the audit sees that nothing but steps and settled rounds changed a model, not what they settled.
 source "$(dirname "$0")/lib.sh"
 
 POINTS=$(GRAPEVINE_CRASH_POINT=list "$GRAPEVINE")
@@ -54,7 +55,7 @@ nudge() {
         launch j pair:ready-received:stop --bootstrap "${PEER_ADDRESS[v]}" ;;
     pair:outcome-req-received | pair:outcome-sent)
         launch j pair:ready-sent:stop --bootstrap "${PEER_ADDRESS[v]}" ;;
-    join:*) forget j && launch j "" --bootstrap "${PEER_ADDRESS[v]}" ;;
+    join:* | edge:*) forget j && launch j "" --bootstrap "${PEER_ADDRESS[v]}" ;;
     *) launch j "" --bootstrap "${PEER_ADDRESS[v]}" ;;
     esac
 }
@@ -122,7 +123,7 @@ campaign() {
     for point in "$@"; do
         DOING=$point
         case $point in join:state-req-sent | join:manifest-received | join:bucket-req-sent | join:bucket-received | \
-            join:state-done-sent | join:assign*) forget v ;; esac
+            join:state-done-sent | join:assign* | edge:*) forget v ;; esac # edge: who decides goes by identity
         # Fewer partners, so that the nudging peer meets the victim sooner.
         case $point in pair:outcome-*) stop_peer b ;; esac
         launch v "$point:$(count_of "$point")" --bootstrap "${PEER_ADDRESS[a]}"
@@ -144,9 +145,14 @@ campaign() {
 
 if [ "${LONG:-}" ]; then
     [ "${ONLY:-pair}" = pair ] &&
-        mapfile -t list < <(grep -v '^group:' <<<"$POINTS") && campaign pair ad-psgd:H=4 "${list[@]}"
+        mapfile -t list < <(grep -E '^(pair|round|join|checkpoint|file):' <<<"$POINTS") && campaign pair ad-psgd:H=4 "${list[@]}"
     [ "${ONLY:-group}" = group ] &&
-        mapfile -t list < <(grep -v '^pair:' <<<"$POINTS") && campaign group local-sgd:H=4 "${list[@]}"
+        mapfile -t list < <(grep -E '^(group|round|join|checkpoint|file):' <<<"$POINTS") && campaign group local-sgd:H=4 "${list[@]}"
+    for other in 'push push-sum:H=4 ^(push|checkpoint):' 'edges dpsgd:H=4 ^(edge:|round:(snapshot-taken|encoded|committed|settl|appl|done))'; do
+        read -r name method points <<<"$other"
+        [ "${ONLY:-$name}" = "$name" ] || continue
+        mapfile -t list < <(grep -E "$points" <<<"$POINTS") && campaign "$name" "$method" "${list[@]}"
+    done
 else
     campaign pair ad-psgd:H=4 pair:ready-sent pair:ready-received pair:commit-received
     campaign group local-sgd:H=4 group:mean-chunk-queued group:start-received checkpoint:encoded
