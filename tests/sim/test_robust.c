@@ -109,7 +109,7 @@ static double accuracy(const char *averaging, const char *robust, enum lie lie)
     for (uint32_t i = 0; i < peers; i++) {
         cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
     }
-    cluster_run(cluster, 6 * NS_PER_S);
+    cluster_run(cluster, 4 * NS_PER_S);
     for (uint32_t i = 0; i < HONEST; i++) {
         struct learner *learner = cluster_learner(cluster, i);
         struct evaluation evaluation;
@@ -136,7 +136,10 @@ static void clipping_holds_where_the_mean_fails(void **state)
         if (!(honest > 0.9)) fail_msg("%s: %g without liars", methods[m], honest);
         if (!(mixed < honest - 0.02)) fail_msg("%s: %g of %g", methods[m], mixed, honest);
         for (enum lie lie = HONESTY; lie < LIES; lie++) {
-            double clipped = accuracy(methods[m], "clip", lie);
+            double clipped;
+
+            if (m > 0 && (lie == TURNED || lie == HUNDREDFOLD)) continue; /* the gate is the same */
+            clipped = accuracy(methods[m], "clip", lie);
 
             if (clipped > honest - 0.02) continue;
             fail_msg("%s, %s: %g of %g", methods[m], names[lie], clipped, honest);
