@@ -212,6 +212,7 @@ void push_custody_on_link_up(struct push *push, struct peer_id peer, struct comm
         if (!is_under_way(custody) || !peer_id_is_equal(custody->to, peer)) continue;
         custody->was_asked = false; /* what it was asked may not have arrived */
         custody_ask(push, custody, out);
+        custody->was_asked = false; /* and a peer that has just started may not hear the answer */
     }
 }
 
