@@ -10,6 +10,7 @@ enum {
     GROUP_BALLOT_MAX = 256,
     GROUP_ATTEMPTS_MAX = 4, /* proposals joined in vain before the round is given up */
     GROUP_LEFT_MAX = 4,     /* proposals joined and left that are remembered */
+    GROUP_PAST_MAX = 64,    /* rounds that a slow member may still think are under way */
     GROUP_VAIN_MAX = 8      /* rounds of one proposer that began without us, who had joined; half as
                                many of one that is not proven */
 };
@@ -65,6 +66,13 @@ struct group_left {
     bool is_used;
 };
 
+/* A round that is over here. */
+struct group_past {
+    struct member_ref proposer;
+    uint64_t round;
+    bool is_used;
+};
+
 struct group {
     struct exchange base;
     struct exchange_options options;
@@ -108,6 +116,9 @@ struct group {
     uint64_t gathered_ns; /* when the latest contribution to our part was complete; 0: none yet */
     uint64_t returned_ns; /* when the latest part came back whole; 0: none yet */
     bool has_own;         /* our chunks are absorbed */
+    bool has_missed;      /* somebody was given up in this data phase */
+    struct group_past past[GROUP_PAST_MAX]; /* a ring */
+    uint32_t past_next;
 
     uint64_t patience_ns, window_new_ns, window_proven_ns; /* of this data phase */
     struct deadline arrivals;                              /* JOIN after FORM */

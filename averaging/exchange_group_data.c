@@ -435,9 +435,14 @@ enum rc group_on_mean(struct group *group, struct member_ref from, const struct 
     int index = party_of(group, from);
     struct party *part;
 
-    if (index < 0 || mean->round != group->round || group->state != GROUP_DATA) return RC_STALE;
+    if (index < 0 || mean->round != group->round) return RC_STALE;
+    if (group->state != GROUP_SNAPSHOT && group->state != GROUP_DATA) return RC_STALE;
     part = &group->parties[index];
     if (mean->part != (uint32_t)index) return RC_FORMAT;
+    if (group->state == GROUP_SNAPSHOT) { /* closed without us, and not sent a second time */
+        group_party_lose(group, (uint32_t)index);
+        return RC_STALE;
+    }
     if (group->parties_count < 64 && mean->contributors >> group->parties_count != 0) {
         return RC_FORMAT;
     }

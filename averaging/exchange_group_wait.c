@@ -61,6 +61,7 @@ static uint64_t window_ns(const struct group *group, uint32_t index)
 
 void group_wait_begin(struct group *group)
 {
+    group->has_missed = false;
     deadline_add(&group->snapshots, group->now_ns - group->snapshot_ns);
     waits_learn(group);
 }
@@ -72,7 +73,8 @@ void group_wait_gathered(struct group *group)
 
 void group_wait_learn(struct group *group)
 {
-    deadline_add(&group->phases, group->now_ns - group->data_ns);
+    /* Waiting in vain says nothing of how long phases take: patience would feed on itself. */
+    if (!group->has_missed) deadline_add(&group->phases, group->now_ns - group->data_ns);
     if (group->gathered_ns != 0) {
         deadline_add(&group->gathers, group->gathered_ns - group->data_ns);
     }
@@ -169,10 +171,11 @@ void group_data_tick(struct group *group, struct commands *out)
 
         if (is_first) {
             leave_out(group, i, out);
-            has_missed = true;
+            has_missed = group->has_missed = true;
         }
         if (is_second && is_open(group, i)) {
             group_party_lose(group, i);
+            group->has_missed = true;
             if (is_first) continue; /* one fault */
             group_score(group->parties[i].ref.id, SCORE_MISS, "did not return its mean in time",
                         out);

@@ -77,6 +77,7 @@ uint32_t pair_retry_ms(const struct pair *pair)
     uint64_t whole = deadline_median(usual, 0), spent = pair->now_ns - pair->begun_ns;
     uint64_t left_ms = whole > spent ? (whole - spent) / NS_PER_MS : 0;
 
+    if (pair->state == PAIR_IDLE) return RETRY_MOST_MS; /* it is a doubt that is in the way */
     if (left_ms < RETRY_LEAST_MS) return RETRY_LEAST_MS;
     return left_ms > RETRY_MOST_MS ? RETRY_MOST_MS : (uint32_t)left_ms;
 }

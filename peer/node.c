@@ -399,7 +399,8 @@ static void set_alarm(struct node *node)
     if (node->state < NODE_LEAVING) {
         next = earlier(next, node_model_next_ns(node));
         next = earlier(next, node_reach_next_ns(node));
-        next = earlier(next, node->report_due_ns);
+        /* A busy lane ends with an event, and the report is taken then. */
+        if (!node->is_lane_busy) next = earlier(next, node->report_due_ns);
         next = earlier(next, node_round_next_ns(node));
         if (node->paced_ns > node_now(node)) next = earlier(next, node->paced_ns);
     }

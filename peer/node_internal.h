@@ -236,6 +236,7 @@ struct node {
     uint64_t paced_ns;   /* until then the last steps last, as --step-time says */
     uint64_t mixed_step; /* step of the last round's snapshot or attempt */
     uint64_t mixed_ns;
+    uint64_t period_ns; /* smoothed time from one round's begin to the next; 0: not known */
     struct node_pairs pairs;
     uint64_t samples_since_round;
     struct node_once once;

@@ -269,6 +269,17 @@ enum rc node_begin_with(struct node *node, const struct peer_id *chosen, const f
     return rc;
 }
 
+/* The time from one round's begin to the next, smoothed, for whoever weighs what a lost one costs.
+ */
+static void measure_period(struct node *node)
+{
+    uint64_t length_ns = node_now(node) - node->mixed_ns;
+
+    if (node->mixed_ns == 0) return;
+    node->period_ns = node->period_ns == 0 ? length_ns : (3 * node->period_ns + length_ns) / 4;
+    trust_set_period(node->trust, node->period_ns);
+}
+
 /* ---- groups: once a period ---- */
 
 static void begin_group(struct node *node, const struct peer_id *ids, size_t count)
@@ -279,6 +290,7 @@ static void begin_group(struct node *node, const struct peer_id *ids, size_t cou
     struct round_stats stats;
     size_t found;
 
+    measure_period(node);
     node->mixed_step = node->step;
     node->mixed_ns = node_now(node);
     if (count < 2) return; /* alone: train on */
@@ -329,6 +341,7 @@ static void begin_pair(struct node *node, const struct peer_id *ids, size_t coun
     struct partners *partners = &node->pairs.partners;
     struct peer_id partner;
 
+    if (!node->pairs.is_owed) measure_period(node);
     for (size_t i = 0; i < count; i++) { /* at most once each */
         if (!partners_draw(partners, node->options.swarm->run_id, node_pace_count(node), node->self,
                            ids, count, node_now(node), &partner)) {

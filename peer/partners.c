@@ -5,7 +5,7 @@
 #include "base/rng.h"
 #include "gossip/topology.h"
 
-enum { FAILURES_MAX = 3 }; /* in a row, and it waits */
+enum { FAILURES_MAX = 3, WAITS_MAX = 3 }; /* so many failures in a row, and it waits */
 #define WAIT_LEAST_NS (10 * NS_PER_MS)
 #define WAIT_MOST_NS  NS_PER_S
 
@@ -59,14 +59,15 @@ void partners_failed(struct partners *partners, uint64_t retry_ns, uint64_t now_
     if (++partners->failures < FAILURES_MAX) return;
     partners->failures = 0;
     wait_ns = partners->soonest_ns > now_ns ? partners->soonest_ns - now_ns : 0;
-    if (wait_ns < WAIT_LEAST_NS) wait_ns = WAIT_LEAST_NS;
+    if (wait_ns < WAIT_LEAST_NS << partners->waits) wait_ns = WAIT_LEAST_NS << partners->waits;
     if (wait_ns > WAIT_MOST_NS) wait_ns = WAIT_MOST_NS;
+    if (partners->waits < WAITS_MAX) partners->waits++;
     /* Two that always ask at the same time would refuse each other for ever. */
     partners->wait_ns = now_ns + wait_ns + partners->spread % wait_ns;
 }
 
 void partners_met(struct partners *partners)
 {
-    partners->failures = 0;
+    partners->failures = partners->waits = 0;
     partners->wait_ns = 0;
 }

@@ -6,8 +6,8 @@
  * for each other in a circle: the two of the smallest edge want each other. Every partner is as
  * likely as any other.
  *
- * After a few refusals in a row it waits until one of those who refused may be free. Loop thread;
- * pure.
+ * After a few refusals in a row it waits until one of those who refused may be free, and longer
+ * each time until it has met somebody. Loop thread; pure.
  */
 #ifndef GRAPEVINE_PEER_PARTNERS_H
 #define GRAPEVINE_PEER_PARTNERS_H
@@ -24,7 +24,8 @@ struct partners {
     uint64_t period;
     struct peer_id tried[LINKS_MAX]; /* in this period, since all had been */
     uint32_t tried_count;
-    uint32_t failures;   /* in a row */
+    uint32_t failures;   /* in a row, since it last waited */
+    uint32_t waits;      /* in a row: each at least twice as long as the one before */
     uint64_t soonest_ns; /* when the first of these may be free */
     uint64_t wait_ns;    /* no offer before */
     uint64_t spread;     /* a number of this peer's, another one at each draw: waits differ by it */

@@ -13,6 +13,8 @@ enum { PROVEN_ROUNDS = 10 }; /* kept in a row; twice as many after each time it 
 #define BAN_NS     (600 * NS_PER_S) /* after offences */
 #define FORGIVE_NS (600 * NS_PER_S) /* without a fault, and one broken word is forgiven */
 #define FORGET_NS  (60 * NS_PER_S)  /* at least so long without a fault, and misses count anew */
+#define PERIOD_NS  (300 * NS_PER_S) /* no longer ones are reckoned with */
+enum { PAUSE_PERIODS = 2, FORGET_PERIODS = 16 };
 
 struct known {
     struct peer_id peer;
@@ -30,6 +32,7 @@ struct known {
 struct trust {
     struct known known[KNOWN_MAX];
     uint64_t totals[SCORE_REASONS], bans;
+    uint64_t period_ns;
 };
 
 struct trust *trust_create(void)
@@ -84,9 +87,17 @@ static bool is_proven(const struct known *known)
     return known->kept >= (uint32_t)PROVEN_ROUNDS << known->broken;
 }
 
-static void miss(struct known *known, enum score_reason reason, uint64_t now_ns)
+void trust_set_period(struct trust *trust, uint64_t period_ns)
 {
-    uint64_t pause_ns = (reason == SCORE_SILENT ? PIN_NS : PAUSE_NS) << known->misses;
+    trust->period_ns = period_ns < PERIOD_NS ? period_ns : PERIOD_NS;
+}
+
+static void miss(const struct trust *trust, struct known *known, enum score_reason reason,
+                 uint64_t now_ns)
+{
+    uint64_t first_ns =
+        later(reason == SCORE_SILENT ? PIN_NS : PAUSE_NS, PAUSE_PERIODS * trust->period_ns);
+    uint64_t pause_ns = first_ns << known->misses;
 
     if (!is_proven(known)) {
         pause_ns *= 2;
@@ -123,13 +134,13 @@ void trust_note(struct trust *trust, struct peer_id peer, enum score_reason reas
         return;
     }
     quiet_ns = now_ns - later(known->fault_ns, known->mix_ns < now_ns ? known->mix_ns : now_ns);
-    if (quiet_ns > FORGET_NS) known->misses = 0;
+    if (quiet_ns > later(FORGET_NS, FORGET_PERIODS * trust->period_ns)) known->misses = 0;
     for (uint64_t past = now_ns - known->fault_ns; past >= FORGIVE_NS && known->broken > 0;
          past -= FORGIVE_NS) {
         known->broken--;
     }
     known->fault_ns = now_ns;
-    miss(known, reason, now_ns);
+    miss(trust, known, reason, now_ns);
     if (score_points(reason) <= OFFENCE) judge(trust, known, now_ns);
 }
 

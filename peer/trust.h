@@ -32,6 +32,9 @@ struct trust_view {
 /** NULL: no memory. All it will ever need is allocated here. */
 struct trust *trust_create(void);
 void trust_destroy(struct trust *trust);
+/** How long a round and the time to the next take here: a first pause lasts two of them, if that is
+ *  more than two seconds, or it would be over before it has kept anybody from a round. */
+void trust_set_period(struct trust *trust, uint64_t period_ns);
 void trust_note(struct trust *trust, struct peer_id peer, enum score_reason reason,
                 uint64_t now_ns);
 /** A round with it may be begun, or one that it offers be joined. */

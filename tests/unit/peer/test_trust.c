@@ -46,6 +46,27 @@ static void misses_pause_for_longer_and_longer(void **state)
     trust_destroy(trust);
 }
 
+/* Where rounds are far apart a pause is as much longer: two of them at first, twice as many for who
+ * has proven nothing. */
+static void pauses_are_counted_in_rounds(void **state)
+{
+    struct trust *trust = trust_create();
+    uint64_t now_ns = NS_PER_S;
+
+    (void)state;
+    trust_set_period(trust, 30 * NS_PER_S);
+    for (uint64_t pause_s = 120; pause_s <= 120 * 256; pause_s *= 2) {
+        trust_note(trust, make_id(1), SCORE_LATE, now_ns);
+        assert_false(trust_may_mix(trust, make_id(1), now_ns + pause_s * NS_PER_S - 1));
+        now_ns += pause_s * NS_PER_S;
+        assert_true(trust_may_mix(trust, make_id(1), now_ns));
+    }
+    trust_set_period(trust, UINT64_MAX); /* within bounds, whatever is measured */
+    trust_note(trust, make_id(2), SCORE_LATE, now_ns);
+    assert_true(trust_may_mix(trust, make_id(2), now_ns + 1200 * NS_PER_S));
+    trust_destroy(trust);
+}
+
 /* After a minute without a fault the next miss is a first one again. */
 static void misses_are_forgotten_after_good_rounds(void **state)
 {
@@ -180,6 +201,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_peer_without_faults_is_trusted),
         cmocka_unit_test(misses_pause_for_longer_and_longer),
+        cmocka_unit_test(pauses_are_counted_in_rounds),
         cmocka_unit_test(misses_are_forgotten_after_good_rounds),
         cmocka_unit_test(proof_is_earned_by_rounds_kept),
         cmocka_unit_test(offences_end_rounds_and_then_the_link),
