@@ -115,7 +115,7 @@ struct exchange_options {
     struct boot_id boot;
     struct digest run_id, schema;
     uint32_t chunks; /* of the plane, CHUNK_VALUES float32 each, the last one shorter */
-    char codec[32];
+    char codec[32];  /* how values travel and what is made of them: who differs is refused */
     uint64_t seed;
     float alpha;     /* pair: weight of the partner, 0.5 */
     bool has_memory; /* edges: the rule keeps something between rounds that adds up to zero over the
@@ -131,6 +131,9 @@ struct exchange_options {
     uint32_t (*credit)(void *context, uint32_t out, uint32_t wanted);
     void *context;
 };
+
+/* A reason to abort, and to give to people. */
+#define EXCHANGE_UNLIKE "the other averages with another method or codec"
 
 /** As options->credit says; all of them without one. */
 uint32_t exchange_credit(const struct exchange_options *options, uint32_t out, uint32_t wanted);

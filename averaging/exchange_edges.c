@@ -243,8 +243,7 @@ static bool open_fits(const struct edges *edges, const struct message_edge_open 
     const struct exchange_options *options = &edges->options;
 
     return open->chunks == options->chunks && digest_is_equal(open->schema, options->schema) &&
-           digest_is_equal(open->lineage, edges->lineage) &&
-           strncmp(open->codec, options->codec, sizeof open->codec) == 0;
+           digest_is_equal(open->lineage, edges->lineage);
 }
 
 /* The key of an edge with `from` in its round. */
@@ -293,7 +292,8 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
     }
     if (!(open->weight > 0 && open->weight <= 1)) return RC_FORMAT;
     if (link->has_open && open->round <= link->round) return RC_REPLAY;
-    if (!open_fits(edges, open)) {
+    link->is_unlike = strncmp(open->codec, edges->options.codec, sizeof open->codec) != 0;
+    if (link->is_unlike || !open_fits(edges, open)) {
         struct round_key key = key_with(edges, from, open->round);
 
         edges_send_abort(from.id, &key, ABORT_PROTOCOL, out);
@@ -322,6 +322,7 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
 static enum rc on_abort(struct edges *edges, struct member_ref from,
                         const struct message_edge_abort *abort, struct commands *out)
 {
+    const struct edge_link *link = edges_link_find(edges, from.id);
     struct edge *edge = edges_find(edges, from.id);
     struct round_key key;
 
@@ -337,7 +338,8 @@ static enum rc on_abort(struct edges *edges, struct member_ref from,
     if (abort->code == ABORT_NORMS) {
         edges_score(from.id, SCORE_MISS, "says our distances differ", out);
     }
-    edges_drop(edges, edge, ABORT_LOCAL, "a neighbour aborted", false, out);
+    edges_drop(edges, edge, ABORT_LOCAL, link->is_unlike ? EXCHANGE_UNLIKE : "a neighbour aborted",
+               false, out);
     edges_advance(edges, out);
     return RC_OK;
 }

@@ -98,6 +98,7 @@ struct group {
     uint64_t promised_round; /* the highest (round, ballot) proposed or joined */
     uint32_t promised_ballot;
     bool has_promised;
+    bool has_met_unlike;       /* somebody proposes rounds of another method or codec */
     struct message_form heard; /* a FORM that came before we were ready */
     struct member_ref heard_from;
     uint64_t heard_ns;

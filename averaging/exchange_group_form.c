@@ -50,7 +50,7 @@ static struct member_ref self_of(const struct group *group)
 }
 
 /* What FORM and START must have in common with us, whatever our state. */
-static enum rc form_check(const struct group *group, struct member_ref from,
+static enum rc form_check(struct group *group, struct member_ref from,
                           const struct message_form *form)
 {
     uint32_t strangers = 0;
@@ -68,8 +68,11 @@ static enum rc form_check(const struct group *group, struct member_ref from,
     if (strangers > 1 + form->members_count / 4) return RC_MISMATCH;
     if (form->chunks != group->options.chunks ||
         !digest_is_equal(form->schema, group->options.schema) ||
-        !digest_is_equal(form->lineage, group->lineage) ||
-        strncmp(form->codec, group->options.codec, sizeof form->codec) != 0) {
+        !digest_is_equal(form->lineage, group->lineage)) {
+        return RC_MISMATCH;
+    }
+    if (strncmp(form->codec, group->options.codec, sizeof form->codec) != 0) {
+        group->has_met_unlike = true;
         return RC_MISMATCH;
     }
     return RC_OK;
@@ -186,7 +189,8 @@ static void forming_close(struct group *group, struct commands *out)
         }
     }
     if (start.members_count < 2) {
-        group_over(group, OVER_ABORTED, "nobody else was ready", true, out);
+        group_over(group, OVER_ABORTED,
+                   group->has_met_unlike ? EXCHANGE_UNLIKE : "nobody else was ready", true, out);
         return;
     }
     if (weights_of_samples(samples, start.members_count, group->weights)) {

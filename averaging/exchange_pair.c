@@ -335,11 +335,11 @@ static enum rc on_offer(struct pair *pair, struct member_ref from,
         return RC_FORMAT;
     }
     if (!offer_is_new(pair, from, offer->key.counter)) return RC_REPLAY;
-    if (pair->state == PAIR_OFFERED && pair_is_partner(pair, from) &&
+    objection = offer_objection(pair, from, offer);
+    if (objection != REJECT_CODEC && pair->state == PAIR_OFFERED && pair_is_partner(pair, from) &&
         peer_id_compare(pair->options.self, from.id) < 0) {
         return RC_BUSY; /* it will accept ours */
     }
-    objection = offer_objection(pair, from, offer);
     message = pair_send(from.id, objection == 0 ? MESSAGE_ACCEPT : MESSAGE_REJECT, out);
     if (message == NULL) return RC_NOMEM;
     if (objection != 0) {
@@ -386,7 +386,7 @@ static enum rc on_reject(struct pair *pair, struct member_ref from,
         [REJECT_SCHEMA] = "the partner trains another model",
         [REJECT_LINEAGE] = "the partner's model has another origin",
         [REJECT_NOT_READY] = "the partner has no model yet",
-        [REJECT_CODEC] = "the partner uses another codec",
+        [REJECT_CODEC] = EXCHANGE_UNLIKE,
     };
 
     if (pair->state != PAIR_OFFERED || !pair_is_running(pair, from, &reject->key)) return RC_STALE;

@@ -18,7 +18,7 @@
 
 enum round_phase { PHASE_IDLE, PHASE_SNAPSHOT, PHASE_RUNNING, PHASE_SETTLING, PHASE_READY };
 
-enum { ROUND_DOUBTS_MAX = 4, ROUND_RAMP = 3 };
+enum { ROUND_DOUBTS_MAX = 4, ROUND_RAMP = 3, UNLIKE_MAX = 64 };
 #define ROUND_ALPHA 0.5f /* of pairs, once ROUND_RAMP rounds with less of it are over */
 
 enum round_work {
@@ -137,6 +137,8 @@ struct round {
     uint32_t jobs_count;
     struct round_stats stats;
     struct failures failures;
+    struct peer_id unlike[UNLIKE_MAX]; /* people have been told that these do not fit */
+    uint32_t unlike_count;
 };
 
 /* round.c */

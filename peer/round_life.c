@@ -7,6 +7,8 @@
 #include "base/check.h"
 #include "base/mem.h"
 
+#include <stdio.h>
+
 enum { COST_NS_PER_KILOVALUE = 1000 };
 
 uint64_t round_now(const struct round *round)
@@ -52,6 +54,20 @@ bool round_plane_renew(struct round *round)
     return true;
 }
 
+/* Peers whose rounds mean different things must not meet: an exchange compares this text. The mean
+ * goes without saying. */
+static void round_method(const struct strategy *strategy,
+                         char text[sizeof(((struct exchange_options *)0)->codec)])
+{
+    size_t max = sizeof(((struct exchange_options *)0)->codec);
+    const char *rule = strategy->tracks ? "tracking" : strategy->rule->name;
+    bool is_mean = strategy->rule == &rule_mean && !strategy->tracks;
+    int count = snprintf(text, max, "%s%s%s", strategy->codec->name, is_mean ? "" : ";",
+                         is_mean ? "" : rule);
+
+    CHECK(count > 0 && (size_t)count < max);
+}
+
 static bool round_allocate(struct round *round)
 {
     size_t bytes = round->options.values * sizeof(float);
@@ -72,7 +88,7 @@ static bool round_allocate(struct round *round)
                                        .credit = round->options.credit,
                                        .context = round->options.context};
 
-    memcpy(options.codec, strategy->codec->name, strlen(strategy->codec->name) + 1);
+    round_method(strategy, options.codec);
     round->exchange = round->ops->create(&options);
     settings.memory = round->options.parameters;
     round->rule = strategy->rule->create(round->options.values, &settings);
@@ -100,7 +116,6 @@ struct round *round_create(const struct round_options *options)
     CHECK(options->strategy->is_averaging && options->values > 0);
     CHECK(options->parameters <= options->values);
     CHECK(options->strategy->rule->prepare == NULL || options->snapshot == NULL);
-    CHECK(strlen(options->strategy->codec->name) < sizeof(((struct exchange_options *)0)->codec));
     round->options = *options;
     round->codec = options->strategy->codec;
     round->ops = options->strategy->exchange;
@@ -435,6 +450,47 @@ void round_set_number(struct round *round, uint64_t number)
     round->ops->set_round(round->exchange, number);
 }
 
+/* NULL: it names none. */
+static const char *codec_in(const struct message *message)
+{
+    switch (message->type) {
+    case MESSAGE_OFFER:
+        return message->as.offer.codec;
+    case MESSAGE_SHARE:
+        return message->as.share.codec;
+    case MESSAGE_FORM:
+    case MESSAGE_START:
+        return message->as.form.codec;
+    case MESSAGE_EDGE_OPEN:
+        return message->as.edge_open.codec;
+    default:
+        return NULL;
+    }
+}
+
+/* Once for each peer: it would go on for ever. */
+static void tell_unlike(struct round *round, struct peer_id from, const struct message *message,
+                        enum rc rc)
+{
+    bool is_refusal = message->type == MESSAGE_REJECT && message->as.reject.code == REJECT_CODEC;
+    const char *theirs = rc == RC_MISMATCH ? codec_in(message) : NULL;
+    char ours[sizeof(((struct exchange_options *)0)->codec)], id[PEER_ID_TEXT];
+
+    round_method(round->options.strategy, ours);
+    if (theirs != NULL && strncmp(theirs, ours, sizeof ours) == 0) return; /* something else */
+    if (theirs == NULL && (rc != RC_OK || !is_refusal)) return;
+    for (uint32_t i = 0; i < round->unlike_count; i++) {
+        if (peer_id_is_equal(round->unlike[i], from)) return;
+    }
+    if (round->unlike_count == UNLIKE_MAX) return;
+    round->unlike[round->unlike_count++] = from;
+    peer_id_format(from, id);
+    log_warn(round->options.log,
+             "peer %.8s averages with another method or codec (%s, here it is %s): there are no "
+             "rounds with it; start all peers of a swarm with the same --averaging and --codec",
+             id, theirs != NULL ? theirs : "it refused ours", ours);
+}
+
 void round_on_message(struct round *round, struct peer_id from, const struct message *message)
 {
     struct boot_id boot;
@@ -447,6 +503,7 @@ void round_on_message(struct round *round, struct peer_id from, const struct mes
         log_debug(round->options.log, "%s refused: %s", message_type_name(message->type),
                   rc_text(rc));
     }
+    tell_unlike(round, from, message, rc);
     round_obey(round);
 }
 

@@ -24,6 +24,8 @@ struct cluster_peer {
     struct log log;
     uint64_t incarnation;
     uint64_t seed; /* of its initial model; 0: the cluster's */
+    struct strategy strategy;
+    uint64_t warnings;
     char addresses[CLUSTER_BOOTSTRAPS_MAX][ADDRESS_BYTES_MAX];
     struct node_result result;
 };
@@ -41,9 +43,9 @@ struct cluster {
 
 static void on_line(void *context, enum log_level level, const char *line)
 {
-    const struct cluster_peer *peer = context;
+    struct cluster_peer *peer = context;
 
-    (void)level;
+    peer->warnings += level == LOG_WARN;
     if (!peer->cluster->is_verbose) return;
     fprintf(stderr, "%10.4f  peer %u: %s\n", (double)sim_now_ns(peer->cluster->world) / 1e9,
             peer->host - 1, line);
@@ -119,6 +121,7 @@ struct cluster *cluster_create(const struct cluster_options *options)
 
         make_identity(options->seed, i, &peer->identity);
         peer->cluster = cluster;
+        peer->strategy = cluster->strategy;
         peer->log = (struct log){LOG_DEBUG, on_line, peer};
         peer->env = sim_host_create(cluster->world, &peer->host);
         CHECK(peer->env != NULL && peer->host == i + 1);
@@ -213,7 +216,7 @@ void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *boo
     struct node_options options = {.identity = &peer->identity,
                                    .start_with = cluster->options.start_with,
                                    .swarm = &cluster->swarm,
-                                   .strategy = &cluster->strategy,
+                                   .strategy = &peer->strategy,
                                    .log = &peer->log,
                                    .listen = listen,
                                    .bootstrap = addresses,
@@ -275,6 +278,20 @@ void cluster_stop(struct cluster *cluster, uint32_t number)
 void cluster_set_model_seed(struct cluster *cluster, uint32_t number, uint64_t seed)
 {
     cluster->peers[number].seed = seed;
+}
+
+void cluster_set_averaging(struct cluster *cluster, uint32_t number, const char *averaging)
+{
+    struct strategy_specs specs = {.averaging = averaging};
+    struct fault why = {""};
+
+    CHECK(!cluster->peers[number].is_up);
+    CHECK(strategy_parse(&specs, &cluster->peers[number].strategy, &why) == RC_OK);
+}
+
+uint64_t cluster_warnings(const struct cluster *cluster, uint32_t number)
+{
+    return cluster->peers[number].warnings;
 }
 
 struct sim_world *cluster_world(struct cluster *cluster)

@@ -51,6 +51,10 @@ void cluster_crash(struct cluster *cluster, uint32_t peer);
 void cluster_stop(struct cluster *cluster, uint32_t peer);
 /** Before a start: give this peer an unrelated initial model. */
 void cluster_set_model_seed(struct cluster *cluster, uint32_t peer, uint64_t seed);
+/** Before a start: another method, as in options->averaging, for this peer alone. */
+void cluster_set_averaging(struct cluster *cluster, uint32_t peer, const char *averaging);
+/** Lines of warning it has logged, in all its lives. */
+uint64_t cluster_warnings(const struct cluster *cluster, uint32_t peer);
 struct sim_world *cluster_world(struct cluster *cluster);
 /** An empty host, its address "sim:N" with N = peers + 1 + guest. */
 struct env *cluster_guest(struct cluster *cluster, uint32_t guest);

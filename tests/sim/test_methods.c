@@ -256,6 +256,47 @@ static void the_rate_follows_who_averages(void **state)
     cluster_destroy(cluster);
 }
 
+/* Rounds that would mean something else at either end do not come about, and people are told, once.
+ */
+static void unlike_methods_are_not_mixed(void **state)
+{
+    (void)state;
+    static const char *const unlike[][2] = {
+        {"dpsgd", "d2"},
+        {"dpsgd", "gradient-tracking"},
+        {"dpsgd", "choco:order=a"},
+        {"ad-psgd", "noloco:H=1"},
+        {"local-sgd:H=4", "diloco:H=4"},
+        {"slowmo:H=4", "bmuf:H=4"},
+        {"easgd:tau=4", "diloco:H=4"},
+    };
+
+    for (size_t i = 0; i < sizeof unlike / sizeof *unlike; i++) {
+        struct cluster_options options = {.peers = 2,
+                                          .latency_ns = NS_PER_MS,
+                                          .values = VALUES,
+                                          .averaging = unlike[i][0],
+                                          .seed = i + 1};
+        struct cluster *cluster = cluster_create(&options);
+        uint32_t first = 0;
+
+        if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+        cluster_set_averaging(cluster, 1, unlike[i][1]);
+        cluster_start(cluster, 0, NULL, 0);
+        cluster_start(cluster, 1, &first, 1);
+        cluster_run(cluster, 6 * NS_PER_S);
+        for (uint32_t peer = 0; peer < 2; peer++) {
+            struct node_report report = report_of(cluster, peer);
+
+            check_seed(i, report.rounds_ok == 0 && report.step >= 5);
+            check_seed(i, report.last_abort_reason != NULL);
+            check_seed(i, strstr(report.last_abort_reason, "another method") != NULL);
+            check_seed(i, cluster_warnings(cluster, peer) == 1);
+        }
+        cluster_destroy(cluster);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -264,6 +305,7 @@ int main(void)
         cmocka_unit_test(training_waits_where_the_method_says_so),
         cmocka_unit_test(nobody_waits_for_the_dead),
         cmocka_unit_test(the_rate_follows_who_averages),
+        cmocka_unit_test(unlike_methods_are_not_mixed),
         cmocka_unit_test(a_full_grid_is_exact_after_two_rounds),
     };
 
