@@ -60,7 +60,7 @@ struct lease {
 
 struct donor {
     const struct identity *identity;
-    struct digest schema, moments, run_id;
+    struct digest schema, moments, rule, run_id;
     struct pinned pinned[DONOR_SNAPSHOTS_MAX];
     struct lease leases[DONOR_LEASES_MAX];
     uint32_t lease_number;
@@ -87,6 +87,11 @@ struct donor *donor_create(const struct schema *schema, const struct identity *i
 void donor_set_moments(struct donor *donor, struct digest moments)
 {
     donor->moments = moments;
+}
+
+void donor_set_rule(struct donor *donor, struct digest rule)
+{
+    donor->rule = rule;
 }
 
 void donor_destroy(struct donor *donor)
@@ -244,6 +249,7 @@ static void send_manifest(const struct donor *donor, const struct lease *lease, 
     manifest->round = snapshot->round;
     manifest->schema = donor->schema;
     manifest->moments = donor->moments;
+    manifest->rule = donor->rule;
     manifest->lineage = snapshot->lineage;
     manifest->sections_count = lease->map.sections;
     for (uint32_t i = 0; i < lease->map.sections; i++) {

@@ -45,6 +45,8 @@ struct donor *donor_create(const struct schema *schema, const struct identity *i
 void donor_destroy(struct donor *donor);
 /** Of the method that MOMENTS are of, for manifests. Zero unless set. */
 void donor_set_moments(struct donor *donor, struct digest moments);
+/** The same of the averaging rule, for what it keeps between rounds. */
+void donor_set_rule(struct donor *donor, struct digest rule);
 /** STATE_REQ. RC_BUSY sends STATE_DENY: all leases or snapshots are taken, or the base is gone.
  *  RC_OK: a young snapshot is shared, or one will be wanted. */
 MUST_USE enum rc donor_on_request(struct donor *donor, struct peer_id from,

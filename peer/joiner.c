@@ -85,6 +85,11 @@ void joiner_set_moments(struct joiner *joiner, struct digest moments)
     joiner->moments = moments;
 }
 
+void joiner_set_rule(struct joiner *joiner, struct digest rule)
+{
+    joiner->rule = rule;
+}
+
 void joiner_set_width(struct joiner *joiner, uint32_t width)
 {
     joiner->width = width < JOINER_SOURCES_MAX ? width : JOINER_SOURCES_MAX;

@@ -46,8 +46,8 @@ enum source_state {
 struct source {
     enum source_state state;
     struct peer_id id;
-    bool has_other_moments; /* by another optimizer: they are left out */
-    bool is_relieved;       /* what it owed at the end was asked of another */
+    uint32_t left_out; /* as in message_state_req: another optimizer's, or another rule's */
+    bool is_relieved;  /* what it owed at the end was asked of another */
     bool has_given;
     uint64_t round;   /* as agreed in this group round, or a later one; 0: as it is */
     uint32_t reasked; /* because others listed what a later round left */
@@ -70,7 +70,7 @@ struct source {
 
 struct joiner {
     size_t expected[STATE_SECTIONS_MAX]; /* values of each section, by our schema */
-    struct digest schema, moments, run_id;
+    struct digest schema, moments, rule, run_id;
     uint32_t want, width;
     uint32_t (*credit)(void *context, uint32_t out, uint32_t wanted);
     void *credit_context;

@@ -17,17 +17,16 @@ static bool is_zero(struct digest digest)
 
 uint32_t joiner_wanted(const struct joiner *joiner, const struct source *source)
 {
-    uint32_t moments = bucket_section_bit(SECTION_MOMENTS);
-
-    return source->has_other_moments ? joiner->want & ~moments : joiner->want;
+    return joiner->want & ~source->left_out;
 }
 
 /* Sections: only such as were asked for, each once, of our sizes, and all of those there must be.
- * RC_UNSUPPORTED: all is well but the moments. */
-static enum rc check_sections(const struct joiner *joiner, const struct source *source,
+ * RC_UNSUPPORTED: all is well but what is now in left_out. */
+static enum rc check_sections(const struct joiner *joiner, struct source *source,
                               const struct message_state_manifest *manifest, struct bucket_map *map)
 {
     uint32_t wanted = joiner_wanted(joiner, source), seen = 0, must = 1;
+    uint32_t unlike = 0;
     size_t values[STATE_SECTIONS_MAX];
 
     if (manifest->sections_count == 0 || manifest->sections_count > STATE_SECTIONS_MAX) {
@@ -36,23 +35,27 @@ static enum rc check_sections(const struct joiner *joiner, const struct source *
     for (uint32_t i = 0; i < manifest->sections_count; i++) {
         uint32_t bit = bucket_section_bit(manifest->sections[i]);
         bool is_moments = manifest->sections[i] == SECTION_MOMENTS;
+        bool is_rule = manifest->sections[i] >= SECTION_RULE;
 
         if (bit == 0 || (bit & wanted) == 0 || (bit & seen) != 0) return RC_FORMAT;
         if (manifest->values[i] != joiner->expected[manifest->sections[i]]) {
-            return is_moments ? RC_UNSUPPORTED : RC_MISMATCH;
+            if (!is_moments) return RC_MISMATCH;
+            unlike |= bit;
         }
-        if (is_moments && !digest_is_equal(manifest->moments, joiner->moments)) {
-            return RC_UNSUPPORTED; /* as many values, but of another meaning */
-        }
+        /* As many values, but of another meaning. */
+        if (is_moments && !digest_is_equal(manifest->moments, joiner->moments)) unlike |= bit;
+        if (is_rule && !digest_is_equal(manifest->rule, joiner->rule)) unlike |= bit;
         values[i] = joiner->expected[manifest->sections[i]];
         seen |= bit;
     }
     if ((joiner->want & 2) != 0 && joiner->expected[SECTION_BUFFERS] > 0) must |= 2;
     if ((seen & must) != must) return RC_FORMAT;
+    source->left_out |= unlike;
+    if (unlike != 0) return RC_UNSUPPORTED;
     return bucket_map_init(map, values, manifest->sections_count) ? RC_OK : RC_LIMIT;
 }
 
-static enum rc check_manifest(const struct joiner *joiner, const struct source *source,
+static enum rc check_manifest(const struct joiner *joiner, struct source *source,
                               const struct message_state_manifest *manifest, struct bucket_map *map)
 {
     uint32_t buckets;
@@ -101,8 +104,7 @@ enum rc joiner_on_manifest(struct joiner *joiner, struct source *source,
     if (source->state != SOURCE_ASKED) return RC_STALE;
     if (!manifest_is_signed_by(manifest, source->id, joiner->run_id)) return RC_AUTH;
     rc = check_manifest(joiner, source, manifest, &map);
-    if (rc == RC_UNSUPPORTED) { /* once: then moments are not asked for */
-        source->has_other_moments = true;
+    if (rc == RC_UNSUPPORTED) { /* once for each: it is not asked for any more */
         joiner_ask(joiner, source, now_ns, out);
         return RC_OK;
     }

@@ -7,11 +7,13 @@
 
 #include "peer/buckets.h"
 
+#include <math.h>
+
 #define ANSWER_NS   (3 * NS_PER_S) /* after the question, so long is an answer waited for */
 #define LINES_NS    (5 * NS_PER_S) /* between two lines of progress */
 #define SNAPSHOT_NS (4 * NS_PER_S) /* how old a snapshot can be when its manifest comes */
 
-enum { MEGABYTE = 1000000 };
+enum { MEGABYTE = 1000000, MOMENTUM_MOST = 10 };
 
 /* ---- rounds, as others tell of them ---- */
 
@@ -134,6 +136,27 @@ bool node_check_is_pending(const struct node *node)
 
 /* ---- judging ---- */
 
+/* Others are not asked for sketches of it. It moves the model as far as the last rounds did, or
+ * would have done without the gradients against it: what is much more is not the swarm's. */
+static enum rc check_momentum(struct node *node)
+{
+    const double rate = (double)node->options.strategy->rule_settings.rate;
+    struct node_check *check = &node->check;
+    double squares = 0;
+    size_t count = 0;
+    const float *values = joiner_section(node->joiner, SECTION_RULE_SECOND, &count);
+
+    if (values == NULL) return RC_OK;
+    for (size_t i = 0; i < count; i++) {
+        squares += (double)values[i] * (double)values[i];
+    }
+    if (rate * sqrt(squares) <= MOMENTUM_MOST * check->opinion.allowed) return RC_OK;
+    check->opinion.verdict = SKETCH_REFUSED;
+    check->opinion.distance = rate * sqrt(squares);
+    check->opinion.allowed *= MOMENTUM_MOST;
+    return RC_AUTH;
+}
+
 enum rc node_check_run(struct node *node)
 {
     struct node_check *check = &node->check;
@@ -153,7 +176,7 @@ enum rc node_check_run(struct node *node)
         if (section == SECTION_RULE) break;
         values = joiner_section(node->joiner, SECTION_RULE, &count); /* an anchor is as near them */
     }
-    return RC_OK;
+    return check_momentum(node);
 }
 
 void node_check_told(struct node *node)

@@ -194,6 +194,7 @@ static bool is_waiting_for_a_model(const struct node *node)
 void node_model_prepare(struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
+    struct digest rule = hash_of(strategy->rule->name, strlen(strategy->rule->name));
 
     if (node->learner->ops->moments_name != NULL) {
         const char *name = node->learner->ops->moments_name(node->learner);
@@ -201,6 +202,8 @@ void node_model_prepare(struct node *node)
         joiner_set_moments(node->joiner, hash_of(name, strlen(name)));
         donor_set_moments(node->donor, hash_of(name, strlen(name)));
     }
+    joiner_set_rule(node->joiner, rule);
+    donor_set_rule(node->donor, rule);
     joiner_set_credit(node->joiner, node, node_bucket_credit);
     joiner_set_want(node->joiner, strategy->rule->is_outer ? 31 : 7); /* all of it */
 }

@@ -9,7 +9,7 @@
 
 static const char label[] = "manifest/1";
 
-enum { CLAIM_BYTES_MAX = 5 * DIGEST_BYTES + 3 * 8 + 5 * 4 + STATE_SECTIONS_MAX * 9 };
+enum { CLAIM_BYTES_MAX = 6 * DIGEST_BYTES + 3 * 8 + 5 * 4 + STATE_SECTIONS_MAX * 9 };
 
 _Static_assert(sizeof label + CLAIM_BYTES_MAX <= SIGNED_BYTES_MAX, "it can be signed");
 _Static_assert(MANIFEST_PROOF_BYTES == PUBLIC_KEY_BYTES + SIGNATURE_BYTES, "a key and a signature");
@@ -46,6 +46,7 @@ static void claim_make(struct claim *claim, const struct message_state_manifest 
     add(claim, manifest->schema.bytes, DIGEST_BYTES);
     add(claim, manifest->lineage.bytes, DIGEST_BYTES);
     add(claim, manifest->moments.bytes, DIGEST_BYTES);
+    add(claim, manifest->rule.bytes, DIGEST_BYTES);
     add(claim, manifest->root.bytes, DIGEST_BYTES);
     add_number(claim, manifest->lease_ms, 4);
     add_number(claim, manifest->pages, 4);

@@ -317,6 +317,7 @@ static const struct field state_manifest_fields[] = {
     FIXED(10, state_manifest.lineage),
     UINT(11, state_manifest.buckets, 0, CHUNKS_MAX),
     FIXED(12, state_manifest.moments),
+    FIXED(13, state_manifest.rule),
 };
 static const struct field manifest_req_fields[] = {
     UINT(0, manifest_req.page, 0, MANIFEST_PAGES_MAX - 1),

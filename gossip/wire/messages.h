@@ -409,6 +409,7 @@ struct message_state_manifest {
     uint64_t step, samples, round;
     struct digest schema, lineage;
     struct digest moments; /* of the name of the method that MOMENTS are of; zero: any */
+    struct digest rule;    /* the same of what the averaging rule keeps */
     uint32_t sections_count;
     uint8_t sections[STATE_SECTIONS_MAX]; /* enum section as in the plane */
     uint64_t values[STATE_SECTIONS_MAX];

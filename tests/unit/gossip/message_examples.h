@@ -152,6 +152,7 @@ static inline void manifest_any(struct source *s, struct message_state_manifest 
     manifest->buckets = any32(s, 0, CHUNKS_MAX);
     manifest->pages = (manifest->buckets + MANIFEST_HASHES_MAX - 1) / MANIFEST_HASHES_MAX;
     fill(s, &manifest->moments, DIGEST_BYTES);
+    fill(s, &manifest->rule, DIGEST_BYTES);
 }
 
 /* Session, liveness, membership. */

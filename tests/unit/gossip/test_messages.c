@@ -229,8 +229,15 @@ static size_t edited(const struct wired *wired, const struct edit *edit, uint8_t
         left -= 1 + bytes;
     }
     if (edit->extra_count > 0) memcpy(out + count, edit->extra, edit->extra_count);
-    out[0] = (uint8_t)(0x80 | (kept + edit->extra_pairs));
-    return count + edit->extra_count;
+    count += edit->extra_count;
+    kept = (uint8_t)(kept + edit->extra_pairs);
+    out[0] = (uint8_t)(0x80 | kept);
+    if (kept > 15) { /* a longer head */
+        memmove(out + 3, out + 1, count - 1);
+        memcpy(out, (const uint8_t[]){0xde, 0, kept}, 3);
+        count += 2;
+    }
+    return count;
 }
 
 static enum rc decode_edited(enum message_type type, const struct edit *edit)
