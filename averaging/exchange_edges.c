@@ -246,8 +246,7 @@ static bool open_fits(const struct edges *edges, const struct message_edge_open 
            digest_is_equal(open->lineage, edges->lineage);
 }
 
-/* The key of an edge with `from` in its round. */
-static struct round_key key_with(const struct edges *edges, struct member_ref from, uint64_t round)
+struct round_key edges_key_with(const struct edges *edges, struct member_ref from, uint64_t round)
 {
     if (peer_id_compare(edges->options.self, from.id) < 0) {
         return (struct round_key){edges->options.self, edges->options.boot, round};
@@ -264,9 +263,10 @@ static enum rc open_elsewhere(struct edges *edges, struct member_ref from, struc
                        : round < edges->counts.next_round;
 
     if (is_past) { /* so that it does not wait */
-        struct round_key key = key_with(edges, from, round);
+        struct round_key key = edges_key_with(edges, from, round);
         bool is_stranger = edges->is_active && round == edges->round;
 
+        edges_link_find(edges, from.id)->is_refused = true;
         edges_send_abort(from.id, &key, is_stranger ? ABORT_PROTOCOL : ABORT_DEADLINE, out);
         return RC_STALE;
     }
@@ -294,12 +294,13 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
     if (link->has_open && open->round <= link->round) return RC_REPLAY;
     link->is_unlike = strncmp(open->codec, edges->options.codec, sizeof open->codec) != 0;
     if (link->is_unlike || !open_fits(edges, open)) {
-        struct round_key key = key_with(edges, from, open->round);
+        struct round_key key = edges_key_with(edges, from, open->round);
 
         edges_send_abort(from.id, &key, ABORT_PROTOCOL, out);
         return RC_MISMATCH;
     }
     link->has_open = true;
+    link->is_refused = false;
     link->missed = 0;
     link->round = open->round;
     link->recursion = open->recursion;

@@ -61,6 +61,7 @@ struct edge_link {
     struct digest mirror;  /* the copy it holds of us */
     uint64_t round, recursion;
     float weight;
+    bool is_refused; /* we had told it that we do without it there */
     uint32_t missed; /* rounds in a row that it did not come to, and not a word from it */
 };
 
@@ -128,6 +129,8 @@ struct message *edges_send(struct peer_id to, enum message_type type, struct com
 void edges_score(struct peer_id to, int32_t score, const char *reason, struct commands *out);
 void edges_send_abort(struct peer_id to, const struct round_key *key, enum abort_code code,
                       struct commands *out);
+/** The key of an edge with `from` in its round. */
+struct round_key edges_key_with(const struct edges *edges, struct member_ref from, uint64_t round);
 /** Do without this neighbour in this round. */
 void edges_drop(struct edges *edges, struct edge *edge, enum abort_code code, const char *reason,
                 bool tells, struct commands *out);

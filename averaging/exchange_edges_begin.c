@@ -169,6 +169,21 @@ static void edge_begin(struct edges *edges, struct edge *edge, struct commands *
     if (link->has_open && link->round == edges->round) deadline_add(&edges->opens, 0);
 }
 
+/* Who has come to this round before us and is no neighbour as we see the graph: while news of
+ * members spreads, two may see it unlike. It is not to wait for us. */
+static void refuse_strangers(struct edges *edges, struct commands *out)
+{
+    for (uint32_t i = 0; i < edges->links_count; i++) {
+        struct edge_link *link = &edges->links[i];
+        struct round_key key = edges_key_with(edges, link->ref, link->round);
+
+        if (!link->has_open || link->is_refused || link->round > edges->round) continue;
+        if (edges_find(edges, link->ref.id) != NULL) continue;
+        link->is_refused = true;
+        edges_send_abort(link->ref.id, &key, ABORT_PROTOCOL, out);
+    }
+}
+
 enum rc edges_begin(struct exchange *exchange, const struct round_members *members,
                     uint64_t samples, uint64_t now_ns, struct commands *out)
 {
@@ -206,6 +221,7 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
     for (uint32_t i = 0; i < edges->edges_count; i++) {
         edge_begin(edges, &edges->edges[i], out);
     }
+    refuse_strangers(edges, out);
     edges_advance(edges, out);
     return RC_OK;
 }

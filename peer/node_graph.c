@@ -2,8 +2,8 @@
  * Neighbours in the graph of the topology. Every peer derives its own row of the mixing matrix from
  * all members that it believes to be there; where two see others, they see unlike edges or weights,
  * and then the exchange takes an edge that both see, with the smaller weight. In a large swarm,
- * where news of members spreads for a while, the row is made anew no more than once a second, but
- * at once while the swarm is still being discovered. Links to neighbours are asked for. Loop
+ * where news of members spreads for a while, the row is made anew no more than five times a second,
+ * but at once while the swarm is still being discovered. Links to neighbours are asked for. Loop
  * thread.
  */
 #include "peer/node_internal.h"

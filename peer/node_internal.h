@@ -29,7 +29,7 @@ enum {
 #define NODE_ALARM_NS     NS_PER_MS         /* between two wake-ups */
 #define NODE_PROGRESS_NS  NS_PER_S          /* how often neighbours hear how far we are */
 #define NODE_TRAIN_JOB_NS (5 * NS_PER_MS)   /* aimed length of a training job */
-#define NODE_GRAPH_NS     NS_PER_S          /* between two looks at the graph of the topology */
+#define NODE_GRAPH_NS     (NS_PER_S / 5)    /* between two looks at the graph of the topology */
 #define NODE_KEEP_NS      (250 * NS_PER_MS) /* between two good copies: rounds may be quicker */
 #define NODE_RESHARD_NS   (2 * NS_PER_S)    /* members must have been stable for so long */
 #define NODE_JUDGE_NS     (60 * NS_PER_S)   /* certificates run out: are all still let in? */

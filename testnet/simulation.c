@@ -15,6 +15,8 @@
 
 enum { COMPLETE_PEERS_MAX = 256, BOOTSTRAPS = 3, SLOWER = 10 };
 static const uint64_t slice_ns = 50 * NS_PER_MS;
+enum { ROUNDS_TO_SETTLE = 10000 }; /* at most */
+static const uint64_t settle_ns = 500 * NS_PER_MS;
 
 /* A fault under way, of one peer. */
 struct injury {
@@ -32,7 +34,9 @@ struct simulation {
     bool *sides;             /* [peers] of the partition */
     uint64_t partition_until_ns;
     uint64_t faults;
-    bool is_apart;           /* still: the peers were put apart */
+    uint64_t settled_ns;     /* still: all know each other then, 0: they do not average yet */
+    bool is_apart;           /* the peers were put apart */
+    double apart;            /* and how far */
     bool has_begun;          /* and each had a round since: from here on it is measured */
     double distance, rounds; /* then */
     double begun_s;          /* the last slice before the first step */
@@ -321,29 +325,44 @@ static bool all_average(struct simulation *simulation)
     return true;
 }
 
+/* Around what they hold, by half its size: strangers to each other would meet the gates of
+ * averaging/robust.h. */
 static void put_apart(struct simulation *simulation)
 {
+    double size = 0;
+
+    for (size_t k = 0; k < simulation->options->values; k++) {
+        size += simulation->mean[k] * simulation->mean[k];
+    }
+    size = 0.5 * sqrt(size / (double)simulation->options->values);
     for (uint32_t i = 0; i < simulation->options->peers; i++) {
         if (!cluster_is_up(simulation->cluster, i)) continue;
         for (size_t k = 0; k < simulation->options->values; k++) {
-            simulation->plane[k] = (float)rng_normal(&simulation->rng);
+            simulation->plane[k] =
+                (float)(simulation->mean[k] + size * rng_normal(&simulation->rng));
         }
         cluster_assign(simulation->cluster, i, simulation->plane);
     }
 }
 
-/* Rounds that ran while the peers were put apart count for nothing: two more, then it begins. */
+/* Everyone is to know everyone first, and rounds that ran while the peers were put apart count for
+ * nothing: two more, then it begins. */
 static void watch_contraction(struct simulation *simulation, struct simulation_result *result)
 {
+    static const double rounding = 1e-5;
     struct simulation_sample sample = {0};
     double share;
 
     if (!simulation->options->is_still) return;
     if (!simulation->is_apart && !all_average(simulation)) return;
+    if (simulation->settled_ns == 0) simulation->settled_ns = now_of(simulation) + settle_ns;
+    if (now_of(simulation) < simulation->settled_ns) return;
     count_rounds(simulation, &sample);
     if (!simulation->is_apart) {
+        measure_models(simulation, &sample);
         put_apart(simulation);
         simulation->is_apart = true;
+        simulation->apart = cluster_distance(simulation->cluster);
         simulation->rounds = sample.rounds_per_peer;
     }
     if (!simulation->has_begun && sample.rounds_per_peer < simulation->rounds + 2) return;
@@ -354,20 +373,33 @@ static void watch_contraction(struct simulation *simulation, struct simulation_r
         simulation->rounds = sample.rounds_per_peer;
         return;
     }
+    if (simulation->distance < rounding * simulation->apart) { /* it took less than two rounds */
+        result->contraction = 0;
+        return;
+    }
     share = sample.distance / simulation->distance;
-    if (share < 1e-5 || sample.rounds_per_peer < simulation->rounds + 1) return; /* rounding */
+    if (sample.rounds_per_peer < simulation->rounds + 1) return;
+    if (share < rounding) {
+        if (isnan(result->contraction)) result->contraction = 0;
+        return;
+    }
     result->contraction = pow(share, 1 / (sample.rounds_per_peer - simulation->rounds));
 }
 
 /* ---- the run ---- */
 
+/* Still: from where it is measured, if that begins at all. */
 static bool is_enough(struct simulation *simulation)
 {
+    double wanted = (double)simulation->options->rounds;
     struct simulation_sample sample = {0};
 
     if (simulation->options->rounds == 0) return false;
     count_rounds(simulation, &sample);
-    return sample.rounds_per_peer >= (double)simulation->options->rounds;
+    if (simulation->options->is_still) {
+        wanted += simulation->has_begun ? simulation->rounds : ROUNDS_TO_SETTLE;
+    }
+    return sample.rounds_per_peer >= wanted;
 }
 
 /* Looked at in every slice: what is asked for is a time. */
@@ -409,7 +441,7 @@ static void run(struct simulation *simulation, struct simulation_result *result)
 {
     const struct simulation_options *options = simulation->options;
     uint64_t end_ns = options->time_ns > 0 ? options->time_ns : 3600 * NS_PER_S, next_ns = 0;
-    uint64_t slice = options->target_loss > 0 ? slice_ns / 5 : slice_ns;
+    uint64_t slice = options->target_loss > 0 || options->is_still ? slice_ns / 5 : slice_ns;
     bool is_done = false;
 
     start_all(simulation);

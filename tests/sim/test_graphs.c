@@ -10,9 +10,9 @@
 
 enum { SWARM_MAX = 900 };
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { ROUNDS_TO_SETTLE = 300, SIMULATED = 1 };
+enum { ROUNDS_TO_SETTLE = 300, SIMULATED = 1, SEEDS_OF_PAIRS = 1, SEEDS_OF_GRAPHS = 1 };
 #else
-enum { ROUNDS_TO_SETTLE = 1000, SIMULATED = 2 };
+enum { ROUNDS_TO_SETTLE = 1000, SIMULATED = 2, SEEDS_OF_PAIRS = 2, SEEDS_OF_GRAPHS = 2 };
 #endif
 
 struct swarm {
@@ -317,38 +317,113 @@ static void random_groups_contract_as_expected(void **state)
     }
 }
 
-/* Complete simulated peers that only average come together as fast as theory has it. */
-static void simulated_peers_contract_as_expected(void **state)
+struct contraction {
+    double measured, expected;
+};
+
+/* Complete simulated peers that only average. */
+static struct contraction simulate(const char *averaging, const char *topology, uint32_t peers,
+                                   uint64_t seed)
+{
+    struct strategy_specs specs = {.averaging = averaging, .topology = topology};
+    struct strategy strategy;
+    struct simulation_options options = {.peers = peers,
+                                         .seed = seed,
+                                         .strategy = &strategy,
+                                         .values = 50,
+                                         .step_ns = 10 * NS_PER_MS,
+                                         .rounds = 30,
+                                         .link = {.latency_ns = NS_PER_MS},
+                                         .is_still = true};
+    struct simulation_result result;
+    struct spectrum spectrum;
+    struct fault why;
+
+    assert_int_equal(strategy_parse(&specs, &strategy, &why), RC_OK);
+    assert_int_equal(simulation_spectrum(&options, &spectrum), RC_OK);
+    assert_int_equal(simulation_run(&options, &result, &why), RC_OK);
+    assert_true(result.is_finite && result.has_progress && result.is_one_swarm);
+    return (struct contraction){result.contraction, spectrum.rho};
+}
+
+/* Partners are drawn: on the average of some runs. */
+static void simulated_pairs_contract_as_expected(void **state)
 {
     static const struct {
-        const char *averaging, *topology;
+        const char *topology;
         uint32_t peers;
-    } runs[] = {{"ad-psgd", "random:8", 32}, {"ad-psgd", "pairs", 24}};
+    } runs[] = {{"random:8", 32}, {"pairs", 24}};
 
     (void)state;
     for (size_t i = 0; i < SIMULATED; i++) {
-        struct strategy_specs specs = {.averaging = runs[i].averaging,
-                                       .topology = runs[i].topology};
+        double measured = 0, expected = 0;
+
+        for (uint64_t seed = 1; seed <= SEEDS_OF_PAIRS; seed++) {
+            struct contraction run = simulate("ad-psgd", runs[i].topology, runs[i].peers, seed);
+
+            measured += run.measured / SEEDS_OF_PAIRS;
+            expected += run.expected / SEEDS_OF_PAIRS;
+        }
+        if (!(fabs(measured - expected) < 0.05 * expected)) {
+            fail_msg("ad-psgd on %s: %.4f, not %.4f", runs[i].topology, measured, expected);
+        }
+    }
+}
+
+/* Peers in rounds of neighbours do what the matrix does: an edge missing here and there would show.
+ * In a few rounds it is not the second eigenvalue alone that counts, and the others are smaller:
+ * with many of them it looks a little faster. */
+static void simulated_neighbours_contract_by_their_gap(void **state)
+{
+    static const struct {
+        const char *topology;
+        uint32_t peers;
+        double faster;
+    } runs[] = {{"ring", 6, .02},         {"ring", 8, .02},      {"hypercube", 8, .02},
+                {"torus", 12, .02},       {"torus", 16, .02},    {"exponential", 8, .06},
+                {"exponential", 16, .06}, {"random:4", 12, .06}, {"complete", 6, .02}};
+
+    (void)state;
+    FOR_EACH_SEED (seed, SEEDS_OF_GRAPHS) {
+        for (size_t i = 0; i < ARRAY_COUNT(runs); i++) {
+            struct contraction run = simulate("dpsgd", runs[i].topology, runs[i].peers, seed);
+            double most = run.expected * 1.02, least = run.expected * (1 - runs[i].faster);
+
+            if (!(run.measured <= most && run.measured >= least)) {
+                fail_msg("seed %llu: %s of %u: %.4f, not %.4f", (unsigned long long)seed,
+                         runs[i].topology, runs[i].peers, run.measured, run.expected);
+            }
+        }
+    }
+}
+
+/* While members are still being discovered two may see the graph unlike, and one of them an edge
+ * that the other does not: it is told so, or each such edge would cost it five seconds. */
+static void nobody_waits_for_who_does_not_see_the_edge(void **state)
+{
+    static const char *const topologies[] = {"ring", "torus", "exponential"};
+    static const uint32_t sizes[] = {8, 12, 40};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(topologies); i++) {
+        struct strategy_specs specs = {.averaging = "dpsgd", .topology = topologies[i]};
         struct strategy strategy;
-        struct simulation_options options = {.peers = runs[i].peers,
+        struct simulation_options options = {.peers = sizes[i],
                                              .seed = 1,
                                              .strategy = &strategy,
                                              .values = 50,
                                              .step_ns = 10 * NS_PER_MS,
-                                             .rounds = 30,
-                                             .link = {.latency_ns = NS_PER_MS},
-                                             .is_still = true};
+                                             .time_ns = NS_PER_S,
+                                             .link = {.latency_ns = NS_PER_MS}};
         struct simulation_result result;
-        struct spectrum spectrum;
         struct fault why;
 
         assert_int_equal(strategy_parse(&specs, &strategy, &why), RC_OK);
-        assert_int_equal(simulation_spectrum(&options, &spectrum), RC_OK);
         assert_int_equal(simulation_run(&options, &result, &why), RC_OK);
-        assert_true(result.is_finite && result.has_progress && result.is_one_swarm);
-        if (!(fabs(result.contraction - spectrum.rho) < 0.05 * spectrum.rho)) {
-            fail_msg("%s on %s: %.4f, not %.4f", runs[i].averaging, runs[i].topology,
-                     result.contraction, spectrum.rho);
+        assert_true(result.is_finite && result.is_one_swarm);
+        if (!(result.last.rounds_per_peer > 20)) {
+            fail_msg("%s of %u: %.1f rounds in a second", topologies[i], sizes[i],
+                     result.last.rounds_per_peer);
         }
     }
 }
@@ -362,7 +437,9 @@ int main(void)
         cmocka_unit_test(a_full_grid_is_exact_after_as_many_rounds_as_dimensions),
         cmocka_unit_test(a_grid_goes_on_without_who_is_away),
         cmocka_unit_test(random_groups_contract_as_expected),
-        cmocka_unit_test(simulated_peers_contract_as_expected),
+        cmocka_unit_test(simulated_pairs_contract_as_expected),
+        cmocka_unit_test(simulated_neighbours_contract_by_their_gap),
+        cmocka_unit_test(nobody_waits_for_who_does_not_see_the_edge),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
