@@ -161,7 +161,7 @@ struct exchange_counts {
     uint64_t rounds_skipped; /* nobody else was ready, or the partner was busy: nothing was lost */
     uint64_t rounds_clipped; /* pair: the partner was farther than the radius agreed on */
     uint64_t next_round;     /* group: number of the round to begin next */
-    uint64_t retry_ns;       /* pair: when the partner that was busy last may be free again */
+    uint64_t retry_ns;       /* pair, push: when who was busy may be free; push: or 0 */
     const char *last_abort;  /* string literal or NULL */
     bool has_weight;         /* push, and the next four with it */
     double weight;           /* of the live model; 1 is an equal part */

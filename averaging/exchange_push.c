@@ -371,6 +371,9 @@ static enum rc on_reject(struct push *push, struct member_ref from,
     deadline_add(&push->answers, push->now_ns - push->out_begun_ns);
     push->out = OUT_NONE;
     push->counts.rounds_skipped++;
+    push->counts.retry_ns = reject->code == REJECT_BUSY
+                                ? deadline_after(push->now_ns, reject->retry_ms * NS_PER_MS)
+                                : 0;
     push->counts.last_abort = reasons[reject->code];
     push_advance(push, out);
     return RC_OK;

@@ -436,6 +436,19 @@ static enum rc match_end(const struct strategy_specs *specs, const struct strate
                      "the others out; use --exchange group");
 }
 
+/* Who clips moves by less than the other end gave: weight would be lost, and with a graph the mean
+ * of all, unless both ends clip alike, as pairs do. */
+static enum rc match_robust(const struct strategy *strategy, struct fault *why)
+{
+    bool is_pair = !strategy->exchange->is_graph && !strategy->rule->is_push;
+
+    if (!strategy->clips || !strategy->is_averaging || is_pair) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--robust clip does not go with --averaging %s: exchange %s cannot clip; "
+                     "methods of --exchange group and pair can, such as local-sgd and ad-psgd",
+                     strategy->name, strategy->exchange->name);
+}
+
 static enum rc match_rule(const struct strategy *strategy, struct fault *why)
 {
     const struct rule_settings *settings = &strategy->rule_settings;
@@ -582,6 +595,7 @@ enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *stra
     if (rc == RC_OK) rc = match_codec(method, &parsed, why);
     if (rc == RC_OK) rc = match_end(specs, &parsed, why);
     if (rc == RC_OK) rc = match_rule(&parsed, why);
+    if (rc == RC_OK) rc = match_robust(&parsed, why);
     if (rc != RC_OK) return rc;
     describe(&parsed);
     *strategy = parsed;

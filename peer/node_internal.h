@@ -157,6 +157,17 @@ struct node_pairs {
     bool is_owed;                /* one was given up half way, and none has succeeded since */
 };
 
+/* The share of this period, where it was refused. */
+struct node_push {
+    uint64_t seen_refused;         /* in all, as of the last look */
+    uint64_t period;               /* the number that says whose turn it is */
+    uint64_t length_ns;            /* of the last period; 0: not known */
+    uint32_t passed;               /* receivers that will not take it, in this period */
+    uint32_t receivers;            /* there were, at the last try */
+    bool is_owed;                  /* refused, and not offered again since */
+    uint64_t offered_ns, again_ns; /* the last try; not before: the next */
+};
+
 /* The one average of one-shot. */
 struct node_once {
     bool is_done, is_over; /* the goal is reached; nothing more to wait for */
@@ -238,6 +249,7 @@ struct node {
     uint64_t mixed_ns;
     uint64_t period_ns; /* smoothed time from one round's begin to the next; 0: not known */
     struct node_pairs pairs;
+    struct node_push push;
     uint64_t samples_since_round;
     struct node_once once;
     uint64_t snapshot_step;    /* of the last round's snapshot */
@@ -404,6 +416,10 @@ size_t node_once_filter(struct node *node, struct peer_id *ids, size_t count);
 /* node_push.c: methods that push */
 /** A share is due: offer it to whom it is for, of `ids` (sorted, this peer included). */
 void node_push_begin(struct node *node, const struct peer_id *ids, size_t count);
+/** Look what became of the latest offer. */
+void node_push_hear(struct node *node);
+/** A share was refused and is to be offered again, from `push.again_ns` on. */
+bool node_push_is_owed(const struct node *node);
 /** No step may be taken now: the snapshot of the running round is as old as the method bears. */
 bool node_push_waits(const struct node *node);
 /** The learning rate follows our weight. */

@@ -14,25 +14,66 @@
  * follow, lest a peer that has given most away takes steps that none survives. */
 static const double factor_least = 0.25, factor_most = 2;
 
+void node_push_hear(struct node *node)
+{
+    struct node_push *push = &node->push;
+    uint64_t now_ns = node_now(node), within_ns = 2 * (now_ns - push->offered_ns);
+    struct round_stats stats;
+
+    round_stats(node->round, &stats);
+    if (stats.counts.rounds_skipped == push->seen_refused) return;
+    push->seen_refused = stats.counts.rounds_skipped;
+    push->is_owed = true;
+    push->again_ns = now_ns;
+    if (stats.counts.retry_ns == 0 && ++push->passed < push->receivers) return;
+    if (within_ns < push->length_ns / 2) within_ns = push->length_ns / 2;
+    if (within_ns > 0) push->again_ns += rng_below(&node->rng, within_ns);
+}
+
+bool node_push_is_owed(const struct node *node)
+{
+    return node->push.is_owed;
+}
+
+static bool is_new_period(const struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+
+    if (strategy->every_ns > 0) return node_now(node) >= node->mixed_ns + strategy->every_ns;
+    return node->step >= node->mixed_step + strategy_every(strategy, node->step);
+}
+
+/* Of several neighbours each gets a share in turn; who will not take it now is passed over. One
+ * that is busy is asked again at a moment drawn by chance: peers with equal periods would otherwise
+ * find the same receiver busy each time, and who is always late would gather all the weight. */
 void node_push_begin(struct node *node, const struct peer_id *ids, size_t count)
 {
     const struct strategy *strategy = node->options.strategy;
-    struct graph_members members = {.ids = ids,
-                                    .count = (uint32_t)count,
-                                    .run_id = node->options.swarm->run_id,
-                                    .round = node_pace_count(node)};
+    struct node_push *push = &node->push;
+    struct graph_members members = {
+        .ids = ids, .count = (uint32_t)count, .run_id = node->options.swarm->run_id};
+    bool is_new = is_new_period(node);
     struct graph_row row;
 
-    node->mixed_step = node->step;
-    node->mixed_ns = node_now(node);
+    push->is_owed = false;
+    if (is_new) {
+        push->period = node_pace_count(node);
+        push->passed = 0;
+        if (node->mixed_ns != 0) push->length_ns = node_now(node) - node->mixed_ns;
+        node->mixed_step = node->step;
+        node->mixed_ns = node_now(node);
+    }
     if (count < 2) return; /* alone: train on */
-    if (strategy->chance > 0 && rng_unit(&node->rng) >= strategy->chance) return;
+    if (is_new && strategy->chance > 0 && rng_unit(&node->rng) >= strategy->chance) return;
     while (!peer_id_is_equal(ids[members.self], node->self)) {
         members.self++;
     }
+    members.round = push->period;
     if (graph_out(&strategy->topology, &members, &row) != RC_OK || row.count == 0) return;
-    /* Several neighbours get a share in turn. */
-    (void)node_begin_with(node, &ids[row.edges[members.round % row.count].member], NULL, 1);
+    push->receivers = row.count;
+    push->offered_ns = node_now(node);
+    (void)node_begin_with(node, &ids[row.edges[(push->period + push->passed) % row.count].member],
+                          NULL, 1);
 }
 
 bool node_push_waits(const struct node *node)

@@ -121,6 +121,7 @@ static bool round_is_due(const struct node *node)
 
     if (node->round == NULL || !round_may_begin(node->round)) return false;
     if (strategy->at_end) return node_once_is_due(node);
+    if (node_push_is_owed(node)) return node_now(node) >= node->push.again_ns;
     if (node->pairs.is_owed) return true;
     if (strategy->every_ns > 0) return node_now(node) >= node->mixed_ns + strategy->every_ns;
     return node->step >= node->mixed_step + strategy_every(strategy, node->step);
@@ -359,6 +360,7 @@ void node_begin_round(struct node *node)
 
     if (node->round == NULL) return;
     if (meets_pairs(node)) hear_of_pairs(node);
+    if (node->options.strategy->rule->is_push) node_push_hear(node);
     if (!round_is_due(node)) return;
     count = mixing_members(node, ids);
     if (node->options.strategy->at_end) count = node_once_filter(node, ids, count);
@@ -376,7 +378,8 @@ void node_begin_round(struct node *node)
 void node_offer_again(struct node *node)
 {
     if (node->round == NULL || node->state != NODE_TRAINING) return;
-    if (meets_pairs(node)) node_begin_round(node);
+    if (node->options.strategy->rule->is_push) node_push_hear(node);
+    if (meets_pairs(node) || node_push_is_owed(node)) node_begin_round(node);
 }
 
 uint64_t node_round_next_ns(const struct node *node)
@@ -384,5 +387,8 @@ uint64_t node_round_next_ns(const struct node *node)
     uint64_t wait_ns = node->pairs.partners.wait_ns;
 
     if (node->round == NULL || node->state != NODE_TRAINING) return UINT64_MAX;
+    if (node_push_is_owed(node)) {
+        return round_may_begin(node->round) ? node->push.again_ns : UINT64_MAX;
+    }
     return wait_ns > node_now(node) && round_is_due(node) ? wait_ns : UINT64_MAX;
 }

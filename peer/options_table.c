@@ -260,8 +260,8 @@ const struct option_row option_rows[] = {
     {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "NAME", NULL, 0, 0,
      "what is done with what arrived: mean (default by method)", false},
     {"robust", OPTION_CHOICE, GROUP_AVERAGING, RUNS | ON(SIMULATE), "none|clip", "none", 0, 0,
-     "clip: who is farther away than usual pulls no more than the usual; NaN and absurd values are "
-     "refused in any case",
+     "clip: who is farther away than usual pulls no more than the usual, in groups and pairs; NaN "
+     "and absurd values are refused in any case",
      false},
     {"pace", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
      "when: every=16 steps or time=5s (default by method)", false},

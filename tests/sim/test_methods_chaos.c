@@ -3,6 +3,7 @@
  * tests/sim/chaos.h says what must hold.
  *   SEED=17 TRACE=1          one seed, and everything that happens in it
  *   FIRST=1 SEEDS=2000       the campaign
+ *   METHOD=osgp TOPOLOGY=ring SEEDS=100      of one method, and on one topology if it suits it
  */
 #include "tests/sim/chaos.h"
 
@@ -67,6 +68,8 @@ static void choose(uint64_t seed, struct strategy *strategy)
     rng_init(&rng, seed, 0x6d657468);
     topology = topologies[rng_below(&rng, ARRAY_COUNT(topologies))];
     codec = codecs[rng_below(&rng, ARRAY_COUNT(codecs))];
+    if (getenv("METHOD") != NULL) name = getenv("METHOD");
+    if (getenv("TOPOLOGY") != NULL) topology = getenv("TOPOLOGY");
     if (parses(strategy, name, ":H=4", topology, codec)) return;
     if (parses(strategy, name, ":H=4", topology, NULL)) return;
     if (parses(strategy, name, ":H=4", NULL, codec)) return;

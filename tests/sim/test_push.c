@@ -166,10 +166,52 @@ static void crashed_peers_come_back_with_what_their_checkpoints_hold(void **stat
     }
 }
 
+static void equal_phases_starve_nobody(void **state)
+{
+    (void)state;
+    /* Nothing is drawn by chance here, so what meets once meets in each period: two senders at one
+     * receiver, the same one of them first. Both must get through. */
+    FOR_EACH_SEED (seed, 4) {
+        struct cluster_options options = {.peers = 4,
+                                          .seed = seed,
+                                          .averaging = "osgp:H=4",
+                                          .topology = "ring",
+                                          .latency_ns = 20 * NS_PER_MS,
+                                          .step_cost_ns = 100 * NS_PER_MS,
+                                          .values = VALUES,
+                                          .is_quiet = true};
+        struct cluster *cluster = cluster_create(&options);
+        uint32_t first = 0;
+        float plane[VALUES];
+
+        for (uint32_t i = 0; i < options.peers; i++) {
+            cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
+        }
+        check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
+        cluster_run(cluster, 20 * NS_PER_S);
+        for (uint32_t i = 0; i < options.peers; i++) {
+            for (size_t k = 0; k < VALUES; k++) {
+                plane[k] = (float)i;
+            }
+            cluster_assign(cluster, i, plane);
+        }
+        cluster_run(cluster, 40 * NS_PER_S);
+        if (getenv("VERBOSE") != NULL) {
+            for (uint32_t i = 0; i < options.peers; i++) {
+                printf("%g ", report_of(cluster, i).weight);
+            }
+            printf("seed %llu: %g apart\n", (unsigned long long)seed, cluster_distance(cluster));
+        }
+        check_seed(seed, cluster_distance(cluster) < 1e-2);
+        cluster_destroy(cluster);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(broken_links_lose_nothing),
+        cmocka_unit_test(equal_phases_starve_nobody),
         cmocka_unit_test(crashed_peers_come_back_with_what_their_checkpoints_hold),
     };
 

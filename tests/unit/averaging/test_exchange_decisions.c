@@ -445,6 +445,58 @@ static void round_numbers_cannot_be_used_up_by_others(void **state)
     exchange->ops->destroy(exchange);
 }
 
+/* ---- push ---- */
+
+/* A checkpoint of peer 1, a share of whose to peer 2 is on its way. */
+static void save_in_mid_share(uint8_t **saved, size_t *count)
+{
+    struct commands out;
+    struct exchange *exchange = start(&exchange_push, 1, 4, &out);
+    struct peer_id to = id_of(2);
+    struct boot_id boot = boot_of(2);
+    struct round_members members = {.ids = &to, .boots = &boot, .count = 1};
+    struct message message = {.type = MESSAGE_ACCEPT};
+
+    exchange->ops->on_link_up(exchange, to, boot, 1, &out);
+    assert_int_equal(exchange->ops->begin(exchange, &members, 0, 1, &out), RC_OK);
+    message.as.accept.key = sent(&out, MESSAGE_SHARE)->as.share.key;
+    message.as.accept.alpha = 0.5f;
+    assert_int_equal(exchange->ops->on_message(exchange, to, boot, &message, 2, &out), RC_OK);
+    exchange->ops->on_job_done(exchange, JOB_SNAPSHOT, 0, RC_OK, nothing, 3, &out);
+    assert_int_equal(exchange->ops->save(exchange, saved, count), RC_OK);
+    commands_deinit(&out);
+    exchange->ops->destroy(exchange);
+}
+
+static void who_starts_again_asks_twice_before_silence_counts(void **state)
+{
+    uint8_t *saved;
+    size_t count;
+    struct commands out;
+    struct exchange *exchange = start(&exchange_push, 1, 4, &out);
+    uint64_t now_ns = NS_PER_S;
+
+    (void)state;
+    save_in_mid_share(&saved, &count);
+    assert_int_equal(exchange->ops->load(exchange, saved, count), RC_OK);
+    mem_free(saved);
+    exchange->ops->tick(exchange, now_ns, &out);
+    commands_clear(&out);
+    /* Linked, but not training yet: it asks, and the answer goes past it. */
+    exchange->ops->on_link_up(exchange, id_of(2), boot_of(2), now_ns, &out);
+    assert_non_null(sent(&out, MESSAGE_APPLIED_REQ));
+    commands_clear(&out);
+    for (uint32_t asked = 0; asked < 2; asked++) {
+        now_ns = exchange->ops->next_ns(exchange);
+        exchange->ops->tick(exchange, now_ns, &out);
+        assert_non_null(sent(&out, MESSAGE_APPLIED_REQ));
+        assert_int_equal(find(&out, COMMAND_SCORE) != NULL, asked == 1);
+        commands_clear(&out);
+    }
+    commands_deinit(&out);
+    exchange->ops->destroy(exchange);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -457,6 +509,7 @@ int main(void)
         cmocka_unit_test(a_member_joins_one_form_a_ballot_and_only_rising_ones),
         cmocka_unit_test(a_start_we_turned_from_is_answered_with_abort),
         cmocka_unit_test(a_mean_with_a_wrong_hash_loses_its_part_only),
+        cmocka_unit_test(who_starts_again_asks_twice_before_silence_counts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
