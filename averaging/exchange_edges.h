@@ -39,6 +39,7 @@ struct edge {
     uint32_t slot;
     enum data_kind kind;              /* mirrors: of the chunks that come */
     uint32_t mirror;                  /* and where they go */
+    bool has_mirror;                  /* which is its own, and stays so after the round */
     uint32_t credit, sent;            /* chunks it allows, that we sent */
     uint32_t granted, received, done; /* chunks we allow, begun to arrive, staged */
     uint64_t open_ns, ready_ns, deadline_ns;
@@ -49,7 +50,7 @@ struct edge_mirror {
     bool is_used;
     struct peer_id peer;
     struct digest digest; /* all zero: not whole */
-    uint64_t round;       /* in which it was written last */
+    uint64_t round;       /* in which the peer was a neighbour last */
 };
 
 /* What a linked peer said last of where it is. */
@@ -169,7 +170,9 @@ void edges_on_job_done(struct exchange *exchange, enum exchange_job job, uint32_
                        struct digest hash, uint64_t now_ns, struct commands *out);
 
 /* exchange_mirror.c */
-void edges_mirror_say(struct edges *edges, struct peer_id to, struct commands *out);
+/** At the begin of a round: who has a place for its copy. */
+void edges_mirror_begin(struct edges *edges);
+void edges_mirror_say(struct edges *edges, const struct edge *edge, struct commands *out);
 MUST_USE enum rc edges_on_mirror(struct edges *edges, struct peer_id from,
                                  const struct message_mirror *mirror);
 void edges_mirror_own(struct exchange *exchange, struct digest before, struct digest after);

@@ -165,7 +165,7 @@ static void edge_begin(struct edges *edges, struct edge *edge, struct commands *
 
     edge->deadline_ns = deadline_after(edges->now_ns, open_wait_ns(edges, link));
     send_open(edges, edge, out);
-    edges_mirror_say(edges, edge->ref.id, out);
+    edges_mirror_say(edges, edge, out);
     if (link->has_open && link->round == edges->round) deadline_add(&edges->opens, 0);
 }
 
@@ -217,6 +217,7 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
     edges->has_snapshot = false;
     edges->last_drop = NULL;
     edges->begun_ns = now_ns;
+    edges_mirror_begin(edges);
     (void)commands_add(out, COMMAND_SNAPSHOT);
     for (uint32_t i = 0; i < edges->edges_count; i++) {
         edge_begin(edges, &edges->edges[i], out);

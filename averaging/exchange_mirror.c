@@ -14,16 +14,23 @@
  * At the start of a peer, and when its model was replaced, its copy of itself is the model, and
  * everybody gets all of it.
  *
- * Memory: MIRRORS_MAX planes. Neighbours beyond that get no place for long, and send all of their
- * copy each round. Loop thread; pure.
+ * Memory: MIRRORS_MAX planes. Who has more neighbours keeps copies of the first KEPT of them by id;
+ * each of the others is told every round that we hold nothing of it, and so sends all of its copy,
+ * into a plane that belongs to the slot its edge has: the lane is a queue, so the slot's next owner
+ * writes there only after this one's was read. Places are given at the begin of a round, before
+ * anybody is told what we hold, and none changes hands in it. Loop thread; pure.
  */
 #include "averaging/exchange_edges.h"
 
+#include "base/check.h"
 #include "base/hash.h"
 
 #include <string.h>
 
 static const struct digest none;
+
+enum { KEPT = MIRRORS_MAX - EDGES_SLOTS }; /* where there are more neighbours than places */
+_Static_assert((int)KEPT > 0, "slots leave places");
 
 static struct edge_mirror *mirror_find(struct edges *edges, struct peer_id peer)
 {
@@ -35,13 +42,13 @@ static struct edge_mirror *mirror_find(struct edges *edges, struct peer_id peer)
     return NULL;
 }
 
-/* A free place, or that of the copy that was not needed for the longest time. NULL: all are being
- * written in this round. */
-static struct edge_mirror *mirror_make(struct edges *edges, struct peer_id peer)
+/* Of the first `count` places a free one, or that of the copy that was not needed for the longest
+ * time, of a peer that is no neighbour in this round. */
+static struct edge_mirror *mirror_make(struct edges *edges, uint32_t count, struct peer_id peer)
 {
     struct edge_mirror *oldest = NULL;
 
-    for (uint32_t i = 0; i < MIRRORS_MAX; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         struct edge_mirror *mirror = &edges->mirrors[i];
 
         if (mirror->is_used && mirror->round == edges->round) continue;
@@ -50,20 +57,47 @@ static struct edge_mirror *mirror_make(struct edges *edges, struct peer_id peer)
             oldest = mirror;
         }
     }
-    if (oldest != NULL) *oldest = (struct edge_mirror){.is_used = true, .peer = peer};
+    CHECK(oldest != NULL); /* no more are asked for than there are */
+    *oldest = (struct edge_mirror){.is_used = true, .peer = peer, .round = edges->round};
     return oldest;
 }
 
-void edges_mirror_say(struct edges *edges, struct peer_id to, struct commands *out)
+void edges_mirror_begin(struct edges *edges)
 {
-    const struct edge_mirror *mirror = mirror_find(edges, to);
+    uint32_t kept = edges->edges_count;
+
+    if (!edges->options.mirrors) return;
+    if (kept > MIRRORS_MAX) {
+        kept = KEPT;
+        memset(&edges->mirrors[KEPT], 0, EDGES_SLOTS * sizeof edges->mirrors[0]);
+    }
+    for (uint32_t i = 0; i < kept; i++) { /* first those that have one, so that it stays theirs */
+        struct edge_mirror *mirror = mirror_find(edges, edges->edges[i].ref.id);
+
+        if (mirror != NULL) mirror->round = edges->round;
+    }
+    for (uint32_t i = 0; i < edges->edges_count; i++) {
+        struct edge *edge = &edges->edges[i];
+        struct edge_mirror *mirror = mirror_find(edges, edge->ref.id);
+
+        edge->has_mirror = i < kept;
+        if (!edge->has_mirror) continue;
+        if (mirror == NULL) {
+            mirror = mirror_make(edges, kept == KEPT ? KEPT : MIRRORS_MAX, edge->ref.id);
+        }
+        edge->mirror = (uint32_t)(mirror - edges->mirrors);
+    }
+}
+
+void edges_mirror_say(struct edges *edges, const struct edge *edge, struct commands *out)
+{
     struct message *message;
 
     if (!edges->options.mirrors) return;
-    message = edges_send(to, MESSAGE_MIRROR, out);
+    message = edges_send(edge->ref.id, MESSAGE_MIRROR, out);
     if (message == NULL) return; /* then it sends all of it */
     message->as.mirror.round = edges->round;
-    message->as.mirror.held = mirror == NULL ? none : mirror->digest;
+    message->as.mirror.held = edge->has_mirror ? edges->mirrors[edge->mirror].digest : none;
 }
 
 enum rc edges_on_mirror(struct edges *edges, struct peer_id from,
@@ -101,28 +135,25 @@ enum rc edges_mirror_receive(struct edges *edges, struct edge *edge, const struc
     struct edge_mirror *mirror;
 
     if (edge->received > 0) return edge->kind == chunk->kind ? RC_OK : RC_FORMAT;
-    mirror = mirror_find(edges, edge->ref.id);
-    if (chunk->kind == DATA_OFFER && (mirror == NULL || digest_is_equal(mirror->digest, none))) {
+    CHECK(edge->slot < EDGES_SLOTS);
+    if (!edge->has_mirror) edge->mirror = KEPT + edge->slot;
+    mirror = &edges->mirrors[edge->mirror];
+    if (chunk->kind == DATA_OFFER && digest_is_equal(mirror->digest, none)) {
         return RC_FORMAT; /* a step from what we said we do not have */
     }
-    if (mirror == NULL) mirror = mirror_make(edges, edge->ref.id);
-    if (mirror == NULL) return RC_LIMIT;
     mirror->digest = none;
-    mirror->round = edges->round;
     edge->kind = chunk->kind;
-    edge->mirror = (uint32_t)(mirror - edges->mirrors);
     return RC_OK;
 }
 
 void edges_mirror_checked(struct edges *edges, struct edge *edge, uint32_t chunk,
                           struct digest hash)
 {
-    struct edge_mirror *mirror = &edges->mirrors[edge->mirror];
-
-    if (!edges->options.mirrors) return;
+    if (!edges->options.mirrors || !edge->has_mirror) return;
     edges->hashes[edge->slot][chunk] = hash;
     if (edge->done < edges->options.chunks) return;
-    mirror->digest = mirror_digest(edges->hashes[edge->slot], edges->options.chunks);
+    edges->mirrors[edge->mirror].digest =
+        mirror_digest(edges->hashes[edge->slot], edges->options.chunks);
 }
 
 uint32_t edges_mirror_place(const struct exchange *exchange, struct peer_id from)

@@ -173,11 +173,77 @@ static void what_travels_is_what_the_codec_keeps(void **state)
     if (!(kept < 0.1 * plain)) fail_msg("topk:0.05: %g a round of %g", kept, plain);
 }
 
+/* With more neighbours than a peer keeps copies of: the rest comes whole each round, nobody is
+ * refused or made to wait, and all come together. */
+static void more_neighbours_than_copies_do_no_harm(void **state)
+{
+    enum { CROWD = MIRRORS_MAX + 4, FEW = 300 };
+    struct cluster_options options = {.peers = CROWD,
+                                      .seed = 1,
+                                      .latency_ns = NS_PER_MS,
+                                      .values = FEW,
+                                      .step_cost_ns = 100 * NS_PER_MS,
+                                      .is_quiet = true,
+                                      .averaging = "choco",
+                                      .topology = "complete",
+                                      .codec = "int8"};
+    struct cluster *cluster = cluster_create(&options);
+    uint64_t warnings[CROWD], aborted[CROWD], ok[CROWD];
+    uint32_t first = 0;
+    double before;
+
+    (void)state;
+    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+    for (uint32_t i = 0; i < CROWD; i++) {
+        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
+    }
+    assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
+    cluster_run(cluster, 4 * NS_PER_S);
+    for (uint32_t i = 0; i < CROWD; i++) {
+        struct node_report report;
+        float plane[FEW];
+
+        node_report(cluster_node(cluster, i), &report);
+        aborted[i] = report.rounds_aborted;
+        ok[i] = report.rounds_ok;
+        warnings[i] = cluster_warnings(cluster, i);
+        for (size_t k = 0; k < FEW; k++) {
+            plane[k] = (float)((i * 31 + k * 7) % 17);
+        }
+        cluster_assign(cluster, i, plane);
+    }
+    before = cluster_distance(cluster);
+    cluster_run(cluster, 6 * NS_PER_S);
+    for (uint32_t i = 0; i < CROWD; i++) {
+        const struct edges *edges = edges_of(cluster, i);
+        const struct round *round = cluster_node(cluster, i)->round;
+        struct node_report report;
+        uint32_t held = 0;
+
+        node_report(cluster_node(cluster, i), &report);
+        if (report.rounds_ok < ok[i] + 20) {
+            fail_msg("peer %u: %llu rounds", i, (unsigned long long)(report.rounds_ok - ok[i]));
+        }
+        assert_int_equal(report.rounds_aborted, aborted[i]);
+        assert_int_equal(cluster_warnings(cluster, i), warnings[i]);
+        assert_int_equal(round->stats.chunks_refused, 0);
+        for (uint32_t k = 0; k < MIRRORS_MAX; k++) {
+            held += edges->mirrors[k].is_used;
+        }
+        assert_int_equal(held, MIRRORS_MAX - EDGES_SLOTS);
+    }
+    if (!(cluster_distance(cluster) < 0.01 * before)) {
+        fail_msg("%g apart, then %g", before, cluster_distance(cluster));
+    }
+    cluster_destroy(cluster);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_are_never_silently_apart),
         cmocka_unit_test(what_travels_is_what_the_codec_keeps),
+        cmocka_unit_test(more_neighbours_than_copies_do_no_harm),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
