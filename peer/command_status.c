@@ -32,6 +32,7 @@ static enum rc prepare(const struct options *options, struct swarm_secret *secre
     *observer = (struct observer_options){.address = options_arguments(options, &count)[0],
                                           .swarm = secret,
                                           .identity = options_text(options, "identity"),
+                                          .certificate = options_text(options, "certificate"),
                                           .timeout_ns = options_ns(options, "join-timeout")};
     return keys_swarm(options_text(options, "swarm-name"), options_text(options, "swarm-key"),
                       secret, why);

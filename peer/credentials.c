@@ -172,6 +172,20 @@ enum rc credentials_init(struct credentials *credentials, const struct credentia
     return rc;
 }
 
+enum rc credentials_show(const struct credentials_options *options, uint64_t wall_s,
+                         struct hello *hello, struct fault *why)
+{
+    struct credentials credentials = {.options = *options};
+    enum rc rc = take_authority(&credentials, why);
+
+    if (rc != RC_OK || options->certificate == NULL) return rc;
+    rc = read_certificate(&credentials, wall_s, why);
+    if (rc != RC_OK) return rc;
+    hello->certificate_bytes = (uint32_t)credentials.certificate_bytes;
+    memcpy(hello->certificate, credentials.certificate, credentials.certificate_bytes);
+    return RC_OK;
+}
+
 void credentials_deinit(struct credentials *credentials)
 {
     admission_deinit(&credentials->admission);

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "gossip/admission.h"
+#include "gossip/wire/hello.h"
 #include "peer/env/env.h"
 
 struct credentials_options {
@@ -34,6 +35,10 @@ struct credentials {
 MUST_USE enum rc credentials_init(struct credentials *credentials,
                                   const struct credentials_options *options, uint64_t wall_s,
                                   struct fault *why);
+/** For a visitor, which judges nobody: the certificate, if one is given, is checked as above and
+ * put into what is shown. The lists, the env and the log are not used. */
+MUST_USE enum rc credentials_show(const struct credentials_options *options, uint64_t wall_s,
+                                  struct hello *hello, struct fault *why);
 void credentials_deinit(struct credentials *credentials);
 /** Is there anything that a reload would read again? */
 bool credentials_has_lists(const struct credentials *credentials);

@@ -10,6 +10,7 @@
 #include "gossip/reach.h"
 #include "kernels/backend.h"
 #include "peer/command.h"
+#include "peer/credentials.h"
 #include "peer/env/address.h"
 #include "peer/keys.h"
 #include "peer/link.h"
@@ -386,12 +387,25 @@ static enum rc create_links(struct network *network)
                                     .swarm = &network->swarm,
                                     .log = &network->log};
     struct reach_options reach = {.seed = 1};
+    struct credentials_options given = {
+        .certificate = options_text(network->doctor->options, "certificate"),
+        .authority = options_text(network->doctor->options, "authority"),
+        .identity = &network->identity,
+        .run_id = network->swarm.run_id};
+    struct fault why = {""};
+    enum rc rc;
 
     memcpy(options.hello.public_key, network->identity.public_key, sizeof options.hello.public_key);
     network->env->ops->entropy(network->env, options.hello.boot.bytes, BOOT_ID_BYTES);
     network->env->ops->entropy(network->env, &reach.seed, sizeof reach.seed);
     options.hello.role = HELLO_OBSERVER;
     options.hello.listen_port = network->port;
+    rc = credentials_show(&given, uv_wall_s(), &options.hello, &why);
+    if (rc != RC_OK) {
+        doctor_add(network->doctor, VERDICT_BROKEN, "certificate",
+                   "the swarm's owner makes one with grapevine keygen --certificate", "%s",
+                   why.text);
+    }
     network->links = links_create(&options, &events);
     network->reach = reach_create(&reach);
     return network->links == NULL || network->reach == NULL ? RC_NOMEM : RC_OK;

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "peer/credentials.h"
 #include "peer/keys.h"
 #include "peer/link.h"
 
@@ -207,6 +208,17 @@ static enum rc load_identity(struct observer *observer, struct identity *identit
     return keys_identity(observer->env, path, identity, why);
 }
 
+static enum rc show_certificate(const struct observer_options *options,
+                                const struct identity *identity, struct hello *hello,
+                                struct fault *why)
+{
+    struct credentials_options given = {.certificate = options->certificate,
+                                        .identity = identity,
+                                        .run_id = options->swarm->run_id};
+
+    return credentials_show(&given, uv_wall_s(), hello, why);
+}
+
 MUST_USE enum rc observer_watch(const struct observer_options *options, uint64_t every_ns,
                                 bool (*on_status)(void *context, const char *text, size_t bytes),
                                 void *context, struct fault *why)
@@ -234,8 +246,11 @@ MUST_USE enum rc observer_watch(const struct observer_options *options, uint64_t
     memcpy(links.hello.public_key, identity.public_key, sizeof links.hello.public_key);
     links.hello.incarnation = 1;
     links.hello.role = HELLO_OBSERVER;
-    rc = visit(&observer, &links);
-    if (rc != RC_OK) fault_set(why, rc, "%s", observer.why.text);
+    rc = show_certificate(options, &identity, &links.hello, why);
+    if (rc == RC_OK) {
+        rc = visit(&observer, &links);
+        if (rc != RC_OK) fault_set(why, rc, "%s", observer.why.text);
+    }
     links_destroy(observer.links);
     uv_env_destroy(observer.env);
     identity_wipe(&identity);

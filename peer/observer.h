@@ -13,8 +13,9 @@
 struct observer_options {
     const char *address;
     const struct swarm_secret *swarm;
-    const char *identity; /* a key file, where only listed keys may ask; NULL: a passing one */
-    uint64_t timeout_ns;  /* to connect, and for each answer */
+    const char *identity;    /* a key file, where only listed keys may ask; NULL: a passing one */
+    const char *certificate; /* a file, of that key; NULL: none */
+    uint64_t timeout_ns;     /* to connect, and for each answer */
 };
 
 /** The status of the peer as JSON text, from mem_*. RC_TIMEOUT, RC_AUTH, RC_IO... */

@@ -53,6 +53,10 @@ cp deny.1 deny
 start_peer a "${common[@]}" --identity a.key --certificate a.cert --authority "$owner" --deny deny --out a
 refused 'need a --certificate' --identity c.key --bootstrap "${PEER_ADDRESS[a]}"
 refused 'for another key' --identity c.key --certificate a.cert --authority "$owner" --bootstrap "${PEER_ADDRESS[a]}"
+ask=(status "${PEER_ADDRESS[a]}" --swarm-key swarm.key --join-timeout 60s --certificate b.cert)
+gv "${ask[@]}" --identity b.key >/dev/null
+"$GRAPEVINE" "${ask[@]}" --identity a.key 2>out >/dev/null && fail "status with another's certificate"
+grep -q 'for another key' out || fail "status with another's certificate: $(cat out)"
 start_peer b "${common[@]}" --identity b.key --certificate b.cert --authority "$owner" --bootstrap "${PEER_ADDRESS[a]}"
 wait_line a '"neighbours":1' 180
 wait_line b '"rounds_ok":[1-9]' 180
