@@ -16,7 +16,7 @@
 
 #include <math.h>
 
-enum { SKETCHES_A_MINUTE = 4 };
+enum { SKETCHES_A_MINUTE = 4, ROUNDS_AHEAD_MAX = 64 };
 /* What can be on its way to one joiner when a bucket is queued for it: that, and two being written.
  */
 #define UNDER_WAY      (3.0 * CHUNK_VALUES * sizeof(float))
@@ -68,6 +68,7 @@ static bool is_due(struct node *node, const struct donor_wish *wish)
     if (wish->round == 0 || wish->base != NULL || node->round == NULL) return true;
     if (!node->options.strategy->exchange->is_group) return true;
     round_stats(node->round, &stats);
+    if (wish->round > stats.counts.next_round + ROUNDS_AHEAD_MAX) return true; /* it never comes */
     if (keeps_anchor(node)) {
         if (stats.counts.next_round > wish->round) return true;
     } else {

@@ -16,6 +16,7 @@ void node_rollback_run(struct border_job *job)
     size_t buffers = node->schema->values[SECTION_BUFFERS];
     float *zero;
 
+    node_tracking_reset(node); /* gradients that were no numbers are in it, too */
     if (node->snapshot != NULL) {
         job->rc = node->learner->ops->restore(node->learner);
         return;
@@ -72,6 +73,7 @@ void node_rolled_back(struct node *node, struct border_job *job)
         node_fail(node, job->rc, "cannot roll back to the last good parameters");
         return;
     }
+    if (node->round != NULL) round_restart(node->round);
     log_warn(node->options.log, "the loss is no longer finite: rolled back to the last good model");
 }
 

@@ -13,6 +13,7 @@
  */
 #include "peer/node_internal.h"
 
+#include "averaging/codec.h"
 #include "base/check.h"
 #include "base/mem.h"
 
@@ -50,6 +51,7 @@ static enum rc step(struct node *node, struct train_report *report)
     const struct learner_ops *learner = node->learner->ops;
     enum rc rc = learner->gradient(node->learner, tracking->gradient, report);
 
+    if (rc == RC_OK && !floats_are_finite(tracking->gradient, node->values)) rc = RC_NONFINITE;
     if (rc != RC_OK) return rc;
     for (size_t i = 0; i < node->values; i++) {
         float g = tracking->gradient[i];

@@ -111,6 +111,9 @@ void round_applied(struct round *round);
 /** The model was replaced at a step border: what was computed for the old one must not touch it.
  *  Nothing may be applied at this moment. */
 void round_discard(struct round *round);
+/** What this peer kept between rounds is lost: methods whose sum over the swarm is then not zero
+ * begin anew, everywhere. */
+void round_restart(struct round *round);
 /** How often what a method keeps between rounds became void, so far. */
 uint64_t round_restarts(const struct round *round);
 /** A committed difference is being computed: a checkpoint taken now would say it was applied. */

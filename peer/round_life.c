@@ -310,10 +310,15 @@ void round_cancel(struct round *round, const char *reason)
     round_obey(round);
 }
 
+void round_restart(struct round *round)
+{
+    if (round->ops->restart != NULL) round->ops->restart(round->exchange);
+}
+
 void round_discard(struct round *round)
 {
     round_cancel(round, "the model was replaced");
-    if (round->ops->restart != NULL) round->ops->restart(round->exchange);
+    round_restart(round);
     for (int i = 0; i < ROUND_DOUBTS_MAX; i++) {
         if (round->doubts[i].is_used) round_doubt_drop(&round->doubts[i]);
     }

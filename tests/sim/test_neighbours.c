@@ -113,6 +113,25 @@ static void methods_for_unlike_data_are_exact_where_dpsgd_is_biased(void **state
     }
 }
 
+/* A gradient that is no number goes with the model that is rolled back: one peer alone, that could
+ * ask nobody for another model, trains on. */
+static void a_tracker_that_blew_up_is_forgotten(void **state)
+{
+    (void)state;
+    struct cluster_options options = {.peers = 1, .noise = 1e-9, .learning_rate = 0.05};
+    struct cluster *cluster = start(options, "gradient-tracking", "ring", 3);
+    float plane[VALUES];
+
+    for (size_t k = 0; k < VALUES; k++) {
+        plane[k] = k == 5 ? INFINITY : 1.0f;
+    }
+    cluster_assign(cluster, 0, plane);
+    cluster_run(cluster, 40 * NS_PER_S);
+    assert_true(cluster_is_up(cluster, 0));
+    assert_true(bias(cluster, 1) < 1e-4);
+    cluster_destroy(cluster);
+}
+
 /* How peers' distance changes over some rounds of springs of `alpha` on a ring of eight. */
 static double spread_after(const char *averaging)
 {
@@ -171,6 +190,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(methods_for_unlike_data_are_exact_where_dpsgd_is_biased),
+        cmocka_unit_test(a_tracker_that_blew_up_is_forgotten),
         cmocka_unit_test(springs_hold_up_to_a_half_on_a_ring),
         cmocka_unit_test(neighbours_come_and_go),
     };
