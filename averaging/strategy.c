@@ -602,6 +602,18 @@ enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *stra
     return RC_OK;
 }
 
+enum rc strategy_check_peers(const struct strategy *strategy, uint64_t peers, struct fault *why)
+{
+    const bool is_graph = strategy->is_averaging && strategy->exchange->is_graph;
+
+    if (!is_graph || peers <= TOPOLOGY_DEGREE_MAX + 1) return RC_OK;
+    if (strategy->topology.kind != TOPOLOGY_COMPLETE) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--topology complete: a peer averages with at most %d neighbours, so up to %d "
+                     "peers; use --topology random:8",
+                     TOPOLOGY_DEGREE_MAX, TOPOLOGY_DEGREE_MAX + 1);
+}
+
 uint64_t strategy_every(const struct strategy *strategy, uint64_t step)
 {
     return step < strategy->switch_steps ? 1 : strategy->every_steps;

@@ -46,6 +46,10 @@ struct strategy_specs { /* NULL or "": not given */
  *  papers: averaging/README.md. */
 MUST_USE enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *strategy,
                                 struct fault *why);
+/** RC_USAGE: in a swarm of so many somebody would have more neighbours than rounds of neighbours
+ * can have, and most would be left out. */
+MUST_USE enum rc strategy_check_peers(const struct strategy *strategy, uint64_t peers,
+                                      struct fault *why);
 /** Steps from one round to the next for a peer at `step`; 0: rounds go by time. */
 uint64_t strategy_every(const struct strategy *strategy, uint64_t step);
 /** The topology for a swarm of so many live members, this peer included: a pure function, so that

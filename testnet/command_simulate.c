@@ -153,6 +153,7 @@ static enum rc read_options(const struct options *options, struct strategy *stra
                        "ones have none; use testnet",
                        strategy->name);
     }
+    if (rc == RC_OK) rc = strategy_check_peers(strategy, simulation->peers, why);
     if (rc == RC_OK) rc = link_spec_parse(options_text(options, "link"), &simulation->link, why);
     if (rc == RC_OK) rc = chaos_parse(options_text(options, "chaos"), &simulation->chaos, why);
     if (rc == RC_OK) {

@@ -215,7 +215,10 @@ static enum rc method_parse(const struct options *options, struct method *method
         .pace = options_text(options, "pace"),
         .robust = options_text(options, "robust"),
     };
-    const enum rc rc = strategy_parse(&specs, &method->strategy, why);
+    enum rc rc = strategy_parse(&specs, &method->strategy, why);
+    if (rc == RC_OK) {
+        rc = strategy_check_peers(&method->strategy, options_count(options, "peers"), why);
+    }
     if (rc != RC_OK) return rc;
     if (method->strategy.is_averaging) {
         topology_format(&method->strategy.topology, method->topology);
