@@ -109,7 +109,7 @@ static void broken_links_lose_nothing(void **state)
     static const char *const methods[] = {"push-sum:H=2", "osgp:H=2,tau=4", "gosgd:p=0.5"};
     uint64_t returned = 0;
 
-    FOR_EACH_SEED (seed, 6) {
+    FOR_EACH_SEED (seed, 3) {
         struct cluster *cluster = start(seed, methods[seed % 3]);
         double mass = scatter(cluster, seed);
         struct rng chaos;
@@ -140,7 +140,7 @@ static void crashed_peers_come_back_with_what_their_checkpoints_hold(void **stat
     (void)state;
     /* A peer dies and starts again from its checkpoint, what is in custody included: nobody is
      * left without weight, and all come together again. */
-    FOR_EACH_SEED (seed, 4) {
+    FOR_EACH_SEED (seed, 2) {
         struct cluster *cluster = start(seed, "push-sum:H=2");
         uint32_t first = 0;
         double sum = 0;
