@@ -24,7 +24,7 @@
 #include <math.h>
 
 #define CHAOS_FORM_NS    (40 * NS_PER_S)
-#define CHAOS_HEAL_NS    (300 * NS_PER_S) /* who was slow for long has learned long patience */
+#define CHAOS_HEAL_NS    (120 * NS_PER_S) /* who was slow for long has learned long patience */
 #define CHAOS_HEAL_STEPS UINT64_C(4000)
 #define CHAOS_SETTLE_NS  (40 * NS_PER_S) /* a round in doubt is waited for 30 s */
 #define CHAOS_DRIFT      1e-5
@@ -41,6 +41,7 @@ struct chaos {
     struct rng rng; /* of storms */
     float *plane;
     uint64_t begin_ns, trace;
+    uint64_t heal_ns; /* from the end of the faults until all was well */
     double mean;   /* of the first values */
     bool is_apart; /* they were given out */
     bool was_anyone_killed;
@@ -472,7 +473,9 @@ static inline void chaos_liveness_phase(struct chaos *chaos)
     if (chaos->strategy != NULL && heal_ns < CHAOS_HEAL_STEPS * chaos->plan.step_cost_ns) {
         heal_ns = CHAOS_HEAL_STEPS * chaos->plan.step_cost_ns;
     }
+    chaos->heal_ns = sim_now_ns(chaos->world);
     CHAOS_CHECK(chaos, cluster_run_until(chaos->cluster, chaos_is_well, chaos, heal_ns));
+    chaos->heal_ns = sim_now_ns(chaos->world) - chaos->heal_ns;
     chaos_check_safety(chaos);
     /* Only means of pairs leave the mean of all alone: outer steps move it. */
     if (chaos->plan.is_pair && chaos->is_apart && !chaos->was_anyone_killed &&
@@ -516,6 +519,10 @@ static inline uint64_t chaos_live_by(uint64_t seed, const struct strategy *strat
     chaos_liveness_phase(&chaos);
     chaos_end(&chaos);
     if (counts != NULL) *counts = chaos.counts;
+    if (getenv("HEAL") != NULL) {
+        printf("seed %llu healed in %.1f s\n", (unsigned long long)seed,
+               (double)chaos.heal_ns / NS_PER_S);
+    }
     cluster_destroy(chaos.cluster);
     free(chaos.plane);
     check_seed(seed, mem_blocks() == blocks);

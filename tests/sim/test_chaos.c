@@ -1,6 +1,7 @@
 /*
  * Complete peers under random accidents, seed by seed: tests/sim/chaos.h says what must hold.
  *   SEED=17 TRACE=1   one seed, and everything that happens in it
+ *   HEAL=1   how long each seed took to heal
  *   FIRST=1 SEEDS=2000   a campaign; tests/bench/chaos_campaign.sh spreads it over the cores
  */
 #include "tests/sim/chaos.h"
