@@ -23,16 +23,17 @@
 
 #include <math.h>
 
-#define CHAOS_FORM_NS    (40 * NS_PER_S)
-#define CHAOS_HEAL_NS    (120 * NS_PER_S) /* who was slow for long has learned long patience */
-#define CHAOS_HEAL_STEPS UINT64_C(4000)
-#define CHAOS_SETTLE_NS  (40 * NS_PER_S) /* a round in doubt is waited for 30 s */
-#define CHAOS_DRIFT      1e-5
-#define CHAOS_SLICE_NS   (250 * NS_PER_MS)
-#define CHAOS_LEAVE_NS   (10 * NS_PER_S)
-#define CHAOS_EVENTS     UINT64_C(20000000)
-#define CHAOS_LOWEST     1.0
-#define CHAOS_SPREAD     1.0 /* first values lie in [lowest, lowest + spread] */
+#define CHAOS_FORM_NS         (40 * NS_PER_S)
+#define CHAOS_HEAL_NS         (120 * NS_PER_S) /* who was slow for long has learned long patience */
+#define CHAOS_HEAL_METHODS_NS (300 * NS_PER_S)
+#define CHAOS_HEAL_STEPS      UINT64_C(4000)
+#define CHAOS_SETTLE_NS       (40 * NS_PER_S) /* a round in doubt is waited for 30 s */
+#define CHAOS_DRIFT           1e-5
+#define CHAOS_SLICE_NS        (250 * NS_PER_MS)
+#define CHAOS_LEAVE_NS        (10 * NS_PER_S)
+#define CHAOS_EVENTS          UINT64_C(20000000)
+#define CHAOS_LOWEST          1.0
+#define CHAOS_SPREAD          1.0 /* first values lie in [lowest, lowest + spread] */
 
 struct chaos {
     struct chaos_plan plan;
@@ -42,8 +43,8 @@ struct chaos {
     float *plane;
     uint64_t begin_ns, trace;
     uint64_t heal_ns; /* from the end of the faults until all was well */
-    double mean;   /* of the first values */
-    bool is_apart; /* they were given out */
+    double mean;      /* of the first values */
+    bool is_apart;    /* they were given out */
     bool was_anyone_killed;
     uint64_t rounds[CHAOS_PEERS_MAX];
     struct sim_counts counts;
@@ -460,7 +461,7 @@ static inline bool mean_is_kept(struct cluster *cluster, void *context)
 
 static inline void chaos_liveness_phase(struct chaos *chaos)
 {
-    uint64_t heal_ns = CHAOS_HEAL_NS;
+    uint64_t heal_ns = chaos->strategy == NULL ? CHAOS_HEAL_NS : CHAOS_HEAL_METHODS_NS;
 
     for (uint32_t i = 0; i < chaos->plan.peers; i++) {
         struct node_report report = {0};
