@@ -266,7 +266,7 @@ static void reduce_done(struct round *round, struct round_job *job)
 static bool wants_agreed(const struct round *round)
 {
     if (!round->wants_agreed || !round->ops->is_group) return false;
-    if (round->options.strategy->clips) return false; /* each clips what it is told in its own way */
+    if (round->options.strategy->clips) return false; /* each clips in its own way */
     return round->agreed == NULL || round->agreed_round < round->agreed_until;
 }
 
