@@ -72,6 +72,12 @@ enum rc codec_find(const char *name, const struct codec_ops **codec, struct faul
         *codec = codec_topk_at(i);
         return RC_OK;
     }
+    if (strncmp(name, "topk:", 5) == 0) {
+        return fault_set(why, RC_PARSE,
+                         "--codec %s: there is no such share; known: topk:0.01, topk:0.02, "
+                         "topk:0.05, topk:0.1 and topk:0.25",
+                         name);
+    }
     return fault_set(why, RC_PARSE,
                      "--codec %s: unknown codec; did you mean %s? known: f32, f16, bf16, int8, "
                      "topk:0.01, topk:0.02, topk:0.05, topk:0.1, topk:0.25",

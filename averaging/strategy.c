@@ -154,6 +154,29 @@ static enum rc find_setting(const char *spec, const char *text, const struct met
                      (size_t)(text - spec) + 1, key, nearest_word(key, keys, count));
 }
 
+/* A setting given twice, or two that say the same thing in two ways. `given`: a bit a kind. */
+static enum rc check_given(const char *spec, const char *text, const char *key,
+                           enum setting_kind kind, uint32_t *given, struct fault *why)
+{
+    static const struct {
+        enum setting_kind kind, other;
+    } either[] = {{SETTING_ALPHA, SETTING_BETA}, {SETTING_SHARE, SETTING_RATE}};
+    uint32_t bad = UINT32_C(1) << kind;
+
+    for (size_t i = 0; i < ARRAY_COUNT(either); i++) {
+        if (either[i].kind == kind) bad |= UINT32_C(1) << either[i].other;
+        if (either[i].other == kind) bad |= UINT32_C(1) << either[i].kind;
+    }
+    if ((*given & bad) != 0) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: column %zu: \"%s\" says again what an earlier setting "
+                         "says; give one of them",
+                         spec, (size_t)(text - spec) + 1, key);
+    }
+    *given |= UINT32_C(1) << kind;
+    return RC_OK;
+}
+
 /* `text`: what follows the colon, "key=value,key=value". Values are looked at in place, so a comma
  * becomes the end of one in a copy of the same length. */
 static enum rc parse_settings(const char *spec, const char *text, const struct method *method,
@@ -162,6 +185,7 @@ static enum rc parse_settings(const char *spec, const char *text, const struct m
     char copy[SPEC_MAX], key[SPEC_MAX];
     const char *value = NULL;
     const struct setting *setting = NULL;
+    uint32_t given = 0;
     enum rc rc = RC_OK;
 
     if (method->settings[0].key == NULL) {
@@ -175,6 +199,7 @@ static enum rc parse_settings(const char *spec, const char *text, const struct m
         copy[at + count] = '\0';
         rc = split_pair("--averaging", copy, copy + at, key, &value, why);
         if (rc == RC_OK) rc = find_setting(spec, text, method, key, &setting, why);
+        if (rc == RC_OK) rc = check_given(spec, text, key, setting->kind, &given, why);
         if (rc == RC_OK) rc = apply_setting(copy, setting, value, strategy, why);
         if (text[count] == '\0') break;
         text += count + 1;
@@ -493,6 +518,26 @@ static enum rc match_rule(const struct strategy *strategy, struct fault *why)
                      strategy->name, strategy->rule->name);
 }
 
+/* Who never averages has nothing that these could replace. */
+static enum rc match_none(const struct strategy_specs *specs, const struct strategy *strategy,
+                          struct fault *why)
+{
+    const struct {
+        const char *flag, *value;
+    } parts[] = {{"topology", specs->topology}, {"exchange", specs->exchange},
+                 {"codec", specs->codec},       {"rule", specs->rule},
+                 {"pace", specs->pace},         {"robust", strategy->clips ? "clip" : NULL}};
+
+    for (size_t i = 0; i < ARRAY_COUNT(parts) && !strategy->is_averaging; i++) {
+        if (!is_given(parts[i].value)) continue;
+        return fault_set(why, RC_USAGE,
+                         "--%s %s: --averaging none never averages, so it does not go with it; "
+                         "leave it out, or choose another method",
+                         parts[i].flag, parts[i].value);
+    }
+    return RC_OK;
+}
+
 static void describe_topology(const struct strategy *strategy, char text[TOPOLOGY_TEXT])
 {
     if (strategy->topology.kind == TOPOLOGY_COMPLETE && strategy->topology_is_default) {
@@ -592,6 +637,7 @@ enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *stra
     if (rc == RC_OK) follow_exchange(specs, &parsed);
     if (rc == RC_OK && is_given(specs->pace)) rc = parse_pace(specs->pace, &parsed, why);
     if (rc == RC_OK && is_given(specs->robust)) rc = parse_robust(specs->robust, &parsed, why);
+    if (rc == RC_OK) rc = match_none(specs, &parsed, why);
     if (rc == RC_OK) rc = match_codec(method, &parsed, why);
     if (rc == RC_OK) rc = match_end(specs, &parsed, why);
     if (rc == RC_OK) rc = match_rule(&parsed, why);

@@ -58,7 +58,7 @@ static enum rc parse_sized(const char *spec, size_t end, size_t which, struct to
     }
     if (i == begin || i != end || size < 2 || size > sized[which].max) {
         return fault_set(why, RC_PARSE,
-                         "topology \"%.40s\", column %zu: the %s must be a number from 2 to %u",
+                         "--topology \"%.40s\", column %zu: the %s must be a number from 2 to %u",
                          spec, begin + 1, sized[which].number, sized[which].max);
     }
     *topology = (struct topology){.kind = sized[which].kind};
@@ -83,7 +83,7 @@ static enum rc parse_name(const char *spec, size_t end, struct topology *topolog
         return parse_sized(spec, end, i, topology, why);
     }
     return fault_set(why, RC_PARSE,
-                     "topology \"%.32s\", column 1: unknown; known are complete, groups:SIZE, "
+                     "--topology \"%.32s\", column 1: unknown; known are complete, groups:SIZE, "
                      "grid:SIZE, pairs, ring, torus, hypercube, exponential, one-peer-exponential, "
                      "random:DEGREE",
                      spec);
@@ -99,7 +99,7 @@ enum rc topology_parse(const char *spec, struct topology *topology, struct fault
     CHECK(spec != NULL && topology != NULL);
     end = strcspn(spec, ",");
     if (spec[end] != '\0' && strcmp(spec + end, lazy) != 0) {
-        return fault_set(why, RC_PARSE, "topology \"%.40s\", column %zu: expected \"%s\"", spec,
+        return fault_set(why, RC_PARSE, "--topology \"%.40s\", column %zu: expected \"%s\"", spec,
                          end + 1, lazy);
     }
     rc = parse_name(spec, end, &parsed, why);
@@ -107,7 +107,7 @@ enum rc topology_parse(const char *spec, struct topology *topology, struct fault
     parsed.is_lazy = spec[end] != '\0';
     if (parsed.is_lazy && !topology_is_graph(&parsed)) {
         return fault_set(why, RC_PARSE,
-                         "topology \"%.40s\", column %zu: only graphs have lazy weights: ring, "
+                         "--topology \"%.40s\", column %zu: only graphs have lazy weights: ring, "
                          "torus, hypercube, exponential, one-peer-exponential, random:DEGREE",
                          spec, end + 1);
     }

@@ -568,6 +568,22 @@ static enum rc open_http(struct session *session, struct fault *why)
     return RC_OK;
 }
 
+/* d2 and gradient-tracking take a step for one along a gradient. */
+static void tell_inexact(struct session *session)
+{
+    const struct strategy *strategy = &session->strategy;
+    const char *given = options_text(session->options, "optimizer");
+
+    if (!strategy->tracks && strategy->rule->prepare == NULL) return;
+    if (given == NULL) given = strategy->optimizer;
+    if (given == NULL) given = layers_training(options_text(session->options, "model")).optimizer;
+    if (strcmp(given, "sgd") == 0 || strncmp(given, "sgd:", 4) == 0) return;
+    log_warn(&session->log,
+             "--averaging %s is exact for unlike data with --optimizer sgd alone; with %s some of "
+             "the bias stays",
+             strategy->name, given);
+}
+
 static void say_what_runs(struct session *session)
 {
     const struct schema *schema = session->learner->ops->schema(session->learner);
@@ -582,6 +598,7 @@ static void say_what_runs(struct session *session)
                  ? "as given, however many average"
                  : "grows with the peers that average",
              options_text(session->options, "lr-scaling"));
+    tell_inexact(session);
     if (command_wants_bf16(session->options)) {
         command_tell_precision(session->backend, &session->log);
     }

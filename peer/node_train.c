@@ -558,24 +558,39 @@ static void border_leaving(struct node *node)
     }
 }
 
-static void resolve_goal(struct node *node)
+/* With the share as it is; UINT64_MAX: the goal is none of steps. */
+static uint64_t steps_to_goal(const struct node *node, uint64_t samples)
 {
     const struct node_goal *goal = &node->options.goal;
+    const struct learner_ops *learner = node->learner->ops;
+    uint64_t least = goal->steps > 0 ? goal->steps : UINT64_MAX;
+    double steps;
+
+    if (goal->epochs <= 0 || node->options.batch == 0) return least;
+    steps = ceil(goal->epochs * (double)samples / (double)node->options.batch);
+    if (learner->steps_of != NULL) {
+        steps = (double)learner->steps_of(node->learner, goal->epochs);
+    }
+    if (steps < 1) steps = 1;
+    return steps < (double)least ? (uint64_t)steps : least;
+}
+
+static void resolve_goal(struct node *node)
+{
+    node->is_goal_resolved = true;
+    node->epoch_samples = node->learner->ops->shard_samples(node->learner);
+    node->goal_steps = steps_to_goal(node, node->epoch_samples);
+}
+
+/* Resumed with nothing left to do: whom it would join may be done as well, and gone. The share may
+ * still grow, so the goal is not settled by this. */
+static bool has_nothing_left(struct node *node)
+{
     uint64_t samples = node->learner->ops->shard_samples(node->learner);
 
-    node->is_goal_resolved = true;
-    node->epoch_samples = samples;
-    node->goal_steps = goal->steps > 0 ? goal->steps : UINT64_MAX;
-    if (goal->epochs > 0 && node->options.batch > 0) {
-        const struct learner_ops *learner = node->learner->ops;
-        double steps = ceil(goal->epochs * (double)samples / (double)node->options.batch);
-
-        if (learner->steps_of != NULL) {
-            steps = (double)learner->steps_of(node->learner, goal->epochs);
-        }
-        if (steps < 1) steps = 1;
-        if (steps < (double)node->goal_steps) node->goal_steps = (uint64_t)steps;
-    }
+    if (node->state != NODE_JOINING || node->own_steps == 0 || samples == 0) return false;
+    if (node->options.strategy->at_end) return false; /* the one average may be to come */
+    return node->own_steps >= steps_to_goal(node, samples);
 }
 
 bool node_goal_is_reached(struct node *node)
@@ -595,6 +610,12 @@ static bool border_choose(struct node *node)
     if (node->state == NODE_LEAVING) {
         border_leaving(node);
         return false;
+    }
+    if (has_nothing_left(node)) {
+        log_info(node->options.log, "the goal was reached before: nothing is left to do");
+        node->is_goal_reached = true;
+        node_leave(node, GOAWAY_FINISHED);
+        return true;
     }
     if (border_change(node)) return true;
     if (node->state == NODE_TRAINING && node_goal_is_reached(node) && !node_once_waits(node)) {

@@ -249,7 +249,11 @@ const struct option_row option_rows[] = {
 
     /* averaging */
     {"averaging", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", "local-sgd", 0, 0,
-     "none or local-sgd:H=16; each flag below replaces one part of it", false},
+     "none, one-shot, local-sgd, allreduce, post-local, ad-psgd, moshpit, bmuf, slowmo, diloco, "
+     "easgd, dpsgd, choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, gradient-tracking or noloco, "
+     "with settings as in local-sgd:H=16; averaging/README.md tells them apart; each flag below "
+     "replaces one part of it",
+     false},
     {"topology", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
      "with whom: complete, groups:SIZE, grid:SIZE, pairs, or a graph: ring, torus, hypercube, "
      "exponential, one-peer-exponential, random:DEGREE (default by method)",
@@ -257,10 +261,13 @@ const struct option_row option_rows[] = {
     {"exchange", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
      "how chunks travel: group, pair, edges, mirror or push (default by method)", false},
     {"codec", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
-     "what is sent for a number: f32, f16, bf16, int8, or of choco topk:SHARE (default by method)",
+     "what is sent for a number: f32, f16, bf16, int8, or of choco topk:0.01, 0.02, "
+     "0.05, 0.1 or 0.25: that share of the values (default by method)",
      false},
     {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "NAME", NULL, 0, 0,
-     "what is done with what arrived: mean (default by method)", false},
+     "what is done with what arrived: mean, nesterov, slow-momentum, block, elastic, heavy-ball, "
+     "push-sum or exact-diffusion (default by method)",
+     false},
     {"robust", OPTION_CHOICE, GROUP_AVERAGING, RUNS | ON(SIMULATE), "none|clip", "none", 0, 0,
      "clip: who is farther away than usual pulls no more than the usual, in groups and pairs; NaN "
      "and absurd values are refused in any case",

@@ -37,8 +37,8 @@ static bool word_is(struct word word, const char *text)
 static enum rc complain(struct fault *why, const char *spec, struct word word, const char *what)
 {
     return fault_set(why, RC_PARSE,
-                     "--chaos, column %zu: %s '%.*s'; for example "
-                     "kill:mtbf=15s,restart=5s or freeze:mtbf=20s,for=3s",
+                     "--chaos, column %zu: %s '%.*s'; known are kill:mtbf=15s,restart=5s and "
+                     "freeze, slow or partition:mtbf=20s,for=3s, joined with ;",
                      (size_t)(word.at - spec) + 1, what, (int)word.length, word.at);
 }
 

@@ -1,6 +1,7 @@
 /* link_spec: see link_spec.h. */
 #include "testnet/link_spec.h"
 
+#include "base/check.h"
 #include "base/units.h"
 
 #include <string.h>
@@ -45,12 +46,15 @@ static enum rc parse_value(const char *spec, const char *at, size_t key_length, 
 
 enum rc link_spec_parse(const char *spec, struct sim_path *path, struct fault *why)
 {
+    static const char keys[] = "rdjl"; /* no two begin alike */
     struct sim_path parsed = {0};
+    bool given[sizeof keys] = {false};
     char value[32];
 
     for (const char *at = spec; at != NULL && spec[0] != '\0';) {
         size_t length = strcspn(at, ","), key_length = strcspn(at, "=,");
         size_t value_length = length - key_length - 1;
+        const char *key;
         enum rc rc;
 
         if (key_length == length) return complain(why, spec, at, "KEY=VALUE expected");
@@ -59,6 +63,10 @@ enum rc link_spec_parse(const char *spec, struct sim_path *path, struct fault *w
         value[value_length] = '\0';
         rc = parse_value(spec, at, key_length, value, &parsed, why);
         if (rc != RC_OK) return rc;
+        key = memchr(keys, at[0], sizeof keys - 1);
+        CHECK(key != NULL);
+        if (given[key - keys]) return complain(why, spec, at, "this key is given twice");
+        given[key - keys] = true;
         at = at[length] == ',' ? at + length + 1 : NULL;
     }
     *path = parsed;

@@ -57,6 +57,7 @@ static void mistakes_are_pointed_at(void **state)
         }
         assert_int_equal(rc, RC_PARSE);
         assert_non_null(strstr(why.text, wrong[i].column));
+        assert_non_null(strstr(why.text, "freeze, slow or partition:"));
     }
 }
 

@@ -37,6 +37,7 @@ static void wrong_specs_say_where(void **state)
         {"rate=0", "column 1: the rate"},
         {"delay=1ms,loss=51%", "column 11: the loss"},
         {"loss=-1%", "column 1: the loss"},
+        {"delay=1ms,loss=1%,delay=2ms", "column 19: this key is given twice"},
         {"jitter=", "column 1: the jitter"},
         {"delay=000000000000000000000000000000000000001ms", "too long"},
     };
