@@ -265,6 +265,8 @@ extern const struct exchange_ops exchange_edges;
 extern const struct exchange_ops exchange_mirror;
 
 enum { MIRRORS_MAX = 16 };
+/* edges: promised and undecided, of this round and earlier ones */
+enum { EDGES_DOUBTS_MAX = 4 };
 /** Of a plane, from the hashes of its chunks' values. */
 struct digest mirror_digest(const struct digest *chunks, uint32_t count);
 extern const struct exchange_ops exchange_push;

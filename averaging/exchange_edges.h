@@ -8,7 +8,6 @@
 enum {
     EDGES_MAX = GROUP_MEMBERS_MAX, /* neighbours */
     EDGES_SLOTS = 4,               /* planes of neighbours staged at once */
-    EDGES_DOUBTS_MAX = 4,          /* promised and undecided, of this round and earlier ones */
     EDGES_CREDIT_CHUNKS = 32,      /* on the way at once, from one neighbour */
     EDGES_OUTCOMES_MAX = LINKS_MAX /* neighbours whose last committed round we know */
 };

@@ -145,7 +145,6 @@ static void send_range(struct round *round, const struct command *command)
 
         if (blob == NULL) continue; /* the round was given up: nothing to send */
         rc = links_send_bulk(round->options.links, command->to, &header, blob);
-        if (is_whole) blob_unref(blob);
         if (rc != RC_OK) return; /* the link is gone, and the exchange hears of that */
     }
 }
@@ -325,6 +324,7 @@ static void round_cleared(struct round *round)
     round->generation++;
     round->is_snapshot_wanted = false;
     round_blobs_clear(round->mean, round->chunks);
+    round_blobs_clear(round->whole, round->chunks);
     if (round->phase != PHASE_SNAPSHOT) keep_offers(round);
     round_jobs_clear(&round->held);
 }

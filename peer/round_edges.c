@@ -21,6 +21,20 @@ void round_edge_stage(struct round *round, struct round_job *job, struct range r
     job->rc = rule->stage(round->rule, job->slot, range, round->scratch, &job->distance);
 }
 
+/* As if the edge had been cut; but the other end has gone half the way, so what the rule keeps no
+ * longer adds up with its. */
+static void lose_share(struct round *round)
+{
+    bool is_short = false;
+
+    for (int i = 0; i < ROUND_DOUBTS_MAX; i++) {
+        is_short |= !round->doubts[i].is_used;
+    }
+    log_warn(round->options.log, "a neighbour's share is lost: %s",
+             is_short ? "out of memory" : "too many of unknown outcome wait to be applied");
+    if (round->ops->restart != NULL) round->ops->restart(round->exchange);
+}
+
 void round_edge(struct round *round, const struct command *command)
 {
     const struct command_edge *edge = &command->edge;
@@ -33,8 +47,8 @@ void round_edge(struct round *round, const struct command *command)
             job = NULL;
         }
     }
-    if (job == NULL) { /* as if the edge had been cut; the other end has gone half the way */
-        log_warn(round->options.log, "a neighbour's share is lost: out of memory");
+    if (job == NULL) {
+        lose_share(round);
         return;
     }
     job->slot = edge->slot;

@@ -18,7 +18,9 @@
 
 enum round_phase { PHASE_IDLE, PHASE_SNAPSHOT, PHASE_RUNNING, PHASE_SETTLING, PHASE_READY };
 
-enum { ROUND_DOUBTS_MAX = 4, ROUND_RAMP = 3, UNLIKE_MAX = 64 };
+/* Twice what an exchange has open: those that it has resolved are here until they are applied. */
+enum { ROUND_DOUBTS_MAX = 2 * EDGES_DOUBTS_MAX };
+enum { ROUND_RAMP = 3, UNLIKE_MAX = 64 };
 #define ROUND_ALPHA 0.5f /* of pairs, once ROUND_RAMP rounds with less of it are over */
 
 enum round_work {
@@ -116,6 +118,7 @@ struct round {
     float *mirrors[MIRRORS_MAX];  /* [values] each, or NULL: copies of neighbours */
     struct digest mirror_digest;  /* of `own`, which is then our copy; all zero: there is none */
     struct digest *mirror_hashes; /* [chunks] */
+    struct blob **whole;          /* [chunks] of `own` that were asked for while RUNNING; or NULL */
     struct robust *robust;        /* of the exchange lane */
     float *scratch;               /* [CHUNK_VALUES] of the exchange lane */
     struct blob **offer;          /* [chunks] encoded snapshot while RUNNING */
@@ -165,7 +168,8 @@ bool round_mirror_allocate(struct round *round);
 void round_mirror_deinit(struct round *round);
 /** In the lane: our copy takes a step towards the snapshot, and the offer is that step. */
 void round_mirror_encode(struct round *round, struct round_job *job);
-/** A chunk of our copy; NULL: the round was given up, or no memory. */
+/** A chunk of our copy, borrowed: one for all neighbours of the round. NULL: the round was given
+ *  up, or there was no memory, and then it is given up by what obeys commands. */
 struct blob *round_mirror_whole(struct round *round, uint32_t chunk);
 /** How long a chunk of so many values is. */
 size_t round_mirror_bytes(const struct round *round, enum data_kind kind, size_t values);

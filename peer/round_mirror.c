@@ -15,7 +15,8 @@ bool round_mirror_allocate(struct round *round)
 {
     if (!round->ops->has_mirrors) return true;
     round->mirror_hashes = mem_array(round->chunks, sizeof *round->mirror_hashes);
-    return round->mirror_hashes != NULL;
+    round->whole = mem_array(round->chunks, sizeof(struct blob *));
+    return round->mirror_hashes != NULL && round->whole != NULL;
 }
 
 void round_mirror_deinit(struct round *round)
@@ -24,6 +25,8 @@ void round_mirror_deinit(struct round *round)
         mem_free(round->mirrors[i]);
     }
     mem_free(round->mirror_hashes);
+    round_blobs_clear(round->whole, round->chunks);
+    mem_free(round->whole);
 }
 
 /* ---- 3, 4: our own copy takes a step ---- */
@@ -72,12 +75,16 @@ void round_mirror_encode(struct round *round, struct round_job *job)
 struct blob *round_mirror_whole(struct round *round, uint32_t chunk)
 {
     struct range range = round_chunk_range(round, chunk);
-    struct blob *blob;
 
     if (round->phase != PHASE_RUNNING) return NULL;
-    blob = blob_create(range.count * sizeof(float));
-    if (blob != NULL) codec_f32.encode(round->own + range.first, range.count, blob->bytes);
-    return blob;
+    if (round->whole[chunk] != NULL) return round->whole[chunk];
+    round->whole[chunk] = blob_create(range.count * sizeof(float));
+    if (round->whole[chunk] == NULL) {
+        round->commands.is_short_of_memory = true; /* who waits for it is told */
+        return NULL;
+    }
+    codec_f32.encode(round->own + range.first, range.count, round->whole[chunk]->bytes);
+    return round->whole[chunk];
 }
 
 /* ---- 7, 8: the copy of a neighbour ---- */

@@ -10,7 +10,7 @@ enum { VALUES = 1000, JOBS_MAX = 8 };
 struct puppet {
     struct exchange base;
     struct command next[2];
-    uint32_t next_count;
+    uint32_t next_count, cancels, restarts;
 };
 
 static struct puppet *the_puppet(struct exchange *exchange)
@@ -49,7 +49,20 @@ static void puppet_cancel(struct exchange *exchange, const char *reason, uint64_
 {
     (void)reason;
     (void)now_ns;
+    the_puppet(exchange)->cancels++;
     puppet_speak(exchange, out);
+}
+
+static void puppet_restart(struct exchange *exchange)
+{
+    the_puppet(exchange)->restarts++;
+}
+
+static void puppet_mirror_own(struct exchange *exchange, struct digest before, struct digest after)
+{
+    (void)exchange;
+    (void)before;
+    (void)after;
 }
 
 static void puppet_on_job_done(struct exchange *exchange, enum exchange_job job, uint32_t first,
@@ -77,6 +90,18 @@ static const struct exchange_ops puppet_ops = {.name = "puppet",
                                                .cancel = puppet_cancel,
                                                .on_job_done = puppet_on_job_done,
                                                .is_active = puppet_is_active};
+
+static const struct exchange_ops graph_ops = {.name = "graph puppet",
+                                              .is_graph = true,
+                                              .has_mirrors = true,
+                                              .create = puppet_create,
+                                              .destroy = puppet_destroy,
+                                              .tick = puppet_tick,
+                                              .cancel = puppet_cancel,
+                                              .restart = puppet_restart,
+                                              .mirror_own = puppet_mirror_own,
+                                              .on_job_done = puppet_on_job_done,
+                                              .is_active = puppet_is_active};
 
 /* A world whose jobs run when the test says so. */
 struct stage {
@@ -158,11 +183,9 @@ static struct command over(enum over_result result, bool is_late)
     return command;
 }
 
-/* A round with its snapshot taken and encoded. */
-static void stage_set(struct stage *stage, const char *codec)
+static void stage_set_up(struct stage *stage, const struct strategy_specs *specs,
+                         const struct exchange_ops *ops)
 {
-    static const char *const name = "local-sgd";
-    struct strategy_specs specs = {.averaging = name, .exchange = "pair", .codec = codec};
     struct round_options options = {.env = &stage->env,
                                     .values = VALUES,
                                     .parameters = VALUES,
@@ -171,12 +194,21 @@ static void stage_set(struct stage *stage, const char *codec)
     struct fault why;
 
     *stage = (struct stage){.env.ops = &stage_ops, .log = {LOG_ERROR, on_line, NULL}};
-    assert_int_equal(strategy_parse(&specs, &stage->strategy, &why), RC_OK);
-    stage->strategy.exchange = &puppet_ops;
+    assert_int_equal(strategy_parse(specs, &stage->strategy, &why), RC_OK);
+    stage->strategy.exchange = ops;
     options.strategy = &stage->strategy;
     stage->round = round_create(&options);
     assert_non_null(stage->round);
     stage->puppet = the_puppet(stage->round->exchange);
+}
+
+/* A round with its snapshot taken and encoded. */
+static void stage_set(struct stage *stage, const char *codec)
+{
+    static const char *const name = "local-sgd";
+    const struct strategy_specs specs = {.averaging = name, .exchange = "pair", .codec = codec};
+
+    stage_set_up(stage, &specs, &puppet_ops);
 }
 
 static void stage_snapshot(struct stage *stage)
@@ -280,6 +312,80 @@ static void what_counts_as_our_own_is_what_the_others_decode(void **state)
     }
 }
 
+/* Neighbours without our copy share one buffer of it, for which the memory may be short: then the
+ * round is given up, rather than that one of them waits for what never comes. */
+static void a_whole_copy_is_sent_by_all_from_one_place(void **state)
+{
+    static const struct strategy_specs specs = {.averaging = "choco", .codec = "int8"};
+    uint64_t blocks = mem_blocks();
+    struct stage stage;
+    const struct blob *blob;
+
+    (void)state;
+    stage_set_up(&stage, &specs, &graph_ops);
+    stage_snapshot(&stage);
+    mem_fail_after(0);
+    say(&stage, (struct command){.type = COMMAND_SEND_RANGE, .buffer = DATA_FULL, .count = 1});
+    mem_fail_after(UINT64_MAX);
+    assert_int_equal(stage.puppet->cancels, 1);
+    stage.round->has_stream = false; /* there are no links to take it back from */
+    blob = round_mirror_whole(stage.round, 0);
+    assert_non_null(blob);
+    assert_int_equal(blob->count, VALUES * sizeof(float));
+    assert_memory_equal(blob->bytes, stage.round->own, VALUES * sizeof(float));
+    assert_ptr_equal(round_mirror_whole(stage.round, 0), blob);
+    say(&stage, over(OVER_ABORTED, false));
+    stage_work(&stage);
+    assert_null(round_mirror_whole(stage.round, 0));
+    round_destroy(stage.round);
+    assert_int_equal(mem_blocks(), blocks);
+}
+
+static struct command torn_edge(uint64_t counter)
+{
+    struct command command = {.type = COMMAND_EDGE};
+
+    command.edge.weight = 0.25f;
+    command.edge.is_in_doubt = true;
+    command.edge.key.counter = counter;
+    return command;
+}
+
+/* Edges in doubt that were resolved wait for the round to end, and others come into doubt
+ * meanwhile. Beyond what there is room for the rule begins anew, and people are told why. */
+static void resolved_doubts_leave_room_for_others(void **state)
+{
+    static const struct strategy_specs specs = {.averaging = "d2"};
+    struct stage stage;
+    float theirs[VALUES] = {1}, distance;
+
+    (void)state;
+    stage_set_up(&stage, &specs, &graph_ops);
+    stage_snapshot(&stage);
+    for (uint64_t i = 0; i <= 2 * (uint64_t)EDGES_DOUBTS_MAX; i++) {
+        struct command late = over(OVER_COMMITTED, true);
+
+        assert_int_equal(stage.puppet->restarts, 0);
+        assert_int_equal(stage.strategy.rule->stage(stage.round->rule, 0, (struct range){0, VALUES},
+                                                    theirs, &distance),
+                         RC_OK);
+        say(&stage, torn_edge(i));
+        stage_work(&stage);
+        late.over.key.counter = i;
+        say(&stage, late);
+    }
+    assert_int_equal(stage.puppet->restarts, 1);
+    say(&stage, over(OVER_COMMITTED, false));
+    stage_work(&stage);
+    for (int i = 0; i <= 2 * EDGES_DOUBTS_MAX; i++) {
+        assert_true(round_has_difference(stage.round));
+        round_applied(stage.round);
+        stage_work(&stage);
+    }
+    assert_false(round_has_difference(stage.round));
+    round_destroy(stage.round);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +393,8 @@ int main(void)
         cmocka_unit_test(a_replaced_model_gets_no_old_difference),
         cmocka_unit_test(a_snapshot_waits_for_the_jobs_of_the_round_before),
         cmocka_unit_test(what_counts_as_our_own_is_what_the_others_decode),
+        cmocka_unit_test(a_whole_copy_is_sent_by_all_from_one_place),
+        cmocka_unit_test(resolved_doubts_leave_room_for_others),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
