@@ -8,7 +8,10 @@
 
 #include <math.h>
 
-enum { START_LINKS = 16 }; /* are enough to begin with: a large swarm is not linked in full */
+enum {
+    START_LINKS = 16, /* are enough to begin with: a large swarm is not linked in full */
+    START_VIEWS = 64  /* members looked at for whether they have begun */
+};
 
 /* ---- trust ---- */
 
@@ -154,12 +157,28 @@ bool node_waits_for_round(const struct node *node)
     return round_is_active(node->round) && (strategy->waits || is_ahead(node));
 }
 
+/* Others have taken steps, or have already gone: who missed the moment when all were linked would
+ * wait for ever. */
+static bool have_others_begun(const struct node *node)
+{
+    struct member_view views[START_VIEWS];
+    size_t count = membership_list(node->membership, views, START_VIEWS);
+
+    for (size_t i = 0; i < count; i++) {
+        if (views[i].state == MEMBER_LEFT) return true;
+    }
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        if (node->neighbours[i].has_progress && node->neighbours[i].progress.step > 0) return true;
+    }
+    return false;
+}
+
 bool node_waits_for_peers(struct node *node)
 {
     struct membership_counts counts;
     uint32_t wanted = node->options.start_with, linked = node->neighbours_count + 1;
 
-    if (node->has_started || linked >= wanted || node->own_steps > 0) {
+    if (node->has_started || linked >= wanted || node->own_steps > 0 || have_others_begun(node)) {
         node->has_started = true;
         return false;
     }

@@ -28,7 +28,8 @@ void node_report(const struct node *node, struct node_report *report)
         .t_s = (double)(node_now(node) - node->begun_ns) / 1e9,
         .step = node->step,
         .samples = node->samples,
-        .round = stats.counts.next_round,
+        /* rounds of pairs and pushes have no common number: so many were ours */
+        .round = stats.counts.next_round > 0 ? stats.counts.next_round : stats.counts.rounds_ok,
         .epoch = epoch == 0 ? 0.0 : (double)node->samples / (double)epoch,
         .loss = node->loss,
         .accuracy = node->accuracy,

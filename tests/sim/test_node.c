@@ -90,6 +90,25 @@ static void training_begins_when_enough_are_there(void **state)
     }
 }
 
+/* Who begins first may have finished before the last has seen all others: it does not wait for
+ * ever. */
+static void nobody_misses_the_beginning(void **state)
+{
+    (void)state;
+    FOR_EACH_SEED (seed, 12) {
+        struct cluster_options options = {.peers = 4,
+                                          .seed = seed,
+                                          .latency_ns = 5 * NS_PER_MS,
+                                          .steps = 20,
+                                          .step_cost_ns = NS_PER_MS / 2,
+                                          .start_with = 4};
+        struct cluster *cluster = started(&options);
+
+        check_seed(seed, cluster_run_until(cluster, cluster_is_done, NULL, 60 * NS_PER_S));
+        cluster_destroy(cluster);
+    }
+}
+
 static void put_apart(struct cluster *cluster, uint32_t peers, size_t values)
 {
     float *plane = malloc(values * sizeof *plane);
@@ -348,6 +367,7 @@ int main(void)
         cmocka_unit_test(four_peers_become_one_swarm),
         cmocka_unit_test(a_cold_start_in_any_order_forms_one_swarm),
         cmocka_unit_test(training_begins_when_enough_are_there),
+        cmocka_unit_test(nobody_misses_the_beginning),
         cmocka_unit_test(group_rounds_reach_the_mean),
         cmocka_unit_test(pair_rounds_keep_the_mean_and_contract),
         cmocka_unit_test(lossy_codecs_bring_peers_together_too),
