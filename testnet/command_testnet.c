@@ -363,6 +363,11 @@ static enum rc read_speeds(const struct options *options, double **speeds, struc
     size_t peers = (size_t)options_count(options, "peers");
     enum rc rc;
 
+    if (options_count(options, "start-with") > peers) {
+        return fault_set(why, RC_USAGE,
+                         "--start-with %llu: there are %zu peers; say --peers or less",
+                         (unsigned long long)options_count(options, "start-with"), peers);
+    }
     if (strcmp(spec, "uniform") != 0 && options_ns(options, "step-time") == 0) {
         return fault_set(why, RC_USAGE,
                          "--hetero %s: say with --step-time what a step takes at speed 1, longer "

@@ -459,7 +459,8 @@ static void run(struct simulation *simulation, struct simulation_result *result)
         }
         cluster_run(simulation->cluster, end_ns - now_ns < slice ? end_ns - now_ns : slice);
         watch_contraction(simulation, result);
-        is_done = is_enough(simulation) || has_reached_target(simulation, result);
+        is_done = is_enough(simulation) || has_reached_target(simulation, result) ||
+                  (options->stop != NULL && *options->stop != 0);
     }
     result->last = take_sample(simulation);
     result->has_progress =

@@ -17,6 +17,8 @@
 #include "testnet/cluster.h"
 #include "testnet/spectrum.h"
 
+#include <signal.h>
+
 struct simulation_sample {
     double t_s;      /* virtual */
     double distance; /* sqrt(1/n sum ||x_i - mean||^2) over live peers */
@@ -44,7 +46,8 @@ struct simulation_options {
                            step before all are linked */
     uint64_t report_ns;
     struct sim_path link;
-    struct chaos chaos; /* parsed; its clock is started here */
+    struct chaos chaos;                /* parsed; its clock is started here */
+    const volatile sig_atomic_t *stop; /* not 0: end with the slice that runs; NULL: never */
     bool is_still; /* nobody trains: once all are linked, peers are put apart and only average */
     void *context;
     void (*on_sample)(void *context, const struct simulation_sample *sample);
