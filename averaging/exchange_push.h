@@ -23,6 +23,7 @@ struct push_custody {
     bool is_used;
     bool is_returned; /* it is ours again, and waits for a round that adds it back */
     bool was_asked;   /* and has not been answered since */
+    bool was_scored;  /* for that: once, for it may be taking a model meanwhile */
     struct round_key key;
     struct peer_id to;
     float weight;

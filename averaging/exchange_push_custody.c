@@ -197,7 +197,10 @@ static void custody_ask(struct push *push, struct push_custody *custody, struct 
 
     custody->ask_ns = deadline_after(push->now_ns, ask_every_ns);
     if (!push_is_linked(push, custody->to)) return;
-    if (custody->was_asked) push_score(custody->to, SCORE_SILENT, "does not say what it took", out);
+    if (custody->was_asked && !custody->was_scored) {
+        push_score(custody->to, SCORE_SILENT, "does not say what it took", out);
+        custody->was_scored = true;
+    }
     message = push_send(custody->to, MESSAGE_APPLIED_REQ, out);
     if (message == NULL) return;
     message->as.outcome_req.key = custody->key;

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SCORE_NONFINITE = -50 };
+enum { SCORE_FAR = -2, SCORE_NONFINITE = -50 };
 enum { CHUNK_NONE, CHUNK_CHECKING, CHUNK_STAGED };
 
 static uint16_t stream_of(const struct round_key *key)
@@ -122,6 +122,9 @@ void push_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *ch
     if (rc == RC_NONFINITE) {
         push_score(chunk->from, SCORE_NONFINITE, "sent a chunk that is not finite", out);
         push_in_fail(push, ABORT_NONFINITE, "the sender's model is not finite", out);
+    } else if (rc == RC_LIMIT) {
+        push_score(chunk->from, SCORE_FAR, "sent values too far from ours", out);
+        push_in_fail(push, ABORT_FAR, "the sender's model is too far away", out);
     } else if (rc != RC_OK) {
         push_in_fail(push, ABORT_LOCAL, "a chunk could not be taken in", out);
     } else {
