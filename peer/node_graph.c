@@ -75,10 +75,25 @@ static const struct node_graph *refresh(struct node *node)
     return graph;
 }
 
-/* What the springs or weights of `strategy` make of the graph's. */
-static float edge_weight(const struct strategy *strategy, float weight)
+/* What the springs or weights of the strategy make of the graph's. Springs whose sum at a peer is 1
+ * or more can drive peers apart: nobody offers more than its part, and the weaker of two counts, so
+ * no eigenvalue of the Laplacian gets to 2. */
+static float edge_weight(struct node *node, float weight)
 {
-    return strategy->alpha > 0 ? strategy->alpha : strategy->beta * weight;
+    static const float most = 0.95f;
+    const struct strategy *strategy = node->options.strategy;
+    struct node_graph *graph = &node->graph;
+    float limit = most / (float)graph->count;
+
+    if (strategy->alpha <= 0) return strategy->beta * weight;
+    if (strategy->alpha <= limit) return strategy->alpha;
+    if (!graph->is_limit_told) {
+        graph->is_limit_told = true;
+        log_warn(node->options.log,
+                 "springs of %g between %u neighbours could drive peers apart: taken as %.3g",
+                 (double)strategy->alpha, graph->count, (double)limit);
+    }
+    return limit;
 }
 
 uint32_t node_graph_neighbours(struct node *node, struct peer_id *ids, float *weights, uint32_t max)
@@ -95,7 +110,7 @@ uint32_t node_graph_neighbours(struct node *node, struct peer_id *ids, float *we
             continue;
         }
         ids[count] = other->id;
-        weights[count++] = edge_weight(node->options.strategy, graph->weights[i]);
+        weights[count++] = edge_weight(node, graph->weights[i]);
     }
     return count;
 }

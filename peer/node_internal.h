@@ -148,6 +148,7 @@ struct node_graph {
     struct digest epoch; /* name of that set: an edge counts where both ends have the same */
     uint64_t changes;    /* membership_changes() then */
     uint64_t made_ns;
+    bool is_limit_told; /* that springs were weakened */
 };
 
 /* Pair rounds of ours. */

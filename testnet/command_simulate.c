@@ -13,6 +13,7 @@
 #include "testnet/hetero_spec.h"
 #include "testnet/link_spec.h"
 #include "testnet/simulation.h"
+#include "testnet/springs.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -122,9 +123,23 @@ static struct json *summary(const struct options *options, const struct strategy
     return json;
 }
 
-static void tell_spectrum(const struct log *log, const struct spectrum *spectrum)
+/* A round mixes by the graph's matrix and does nothing else. */
+static bool is_plain(const struct strategy *strategy)
 {
-    if (spectrum->rho == 0 && spectrum->period > 1) {
+    const struct exchange_ops *exchange = strategy->exchange;
+
+    if (strategy->rule != &rule_mean || strategy->tracks || strategy->clips) return false;
+    if (exchange->has_mirrors || exchange == &exchange_push) return false;
+    return !exchange->is_graph || (strategy->alpha <= 0 && strategy->beta >= 1);
+}
+
+static void tell_spectrum(const struct log *log, const struct strategy *strategy,
+                          const struct spectrum *spectrum)
+{
+    if (!is_plain(strategy)) {
+        log_info(log, "spectral gap of the graph's mixing matrix: %.6g; a round of %s is another",
+                 1 - spectrum->rho, strategy->name);
+    } else if (spectrum->rho == 0 && spectrum->period > 1) {
         log_info(log, "%u rounds give the exact mean", spectrum->period);
     } else {
         log_info(log, "spectral gap %.6g: a round %s %.6g of the distance", 1 - spectrum->rho,
@@ -170,6 +185,8 @@ static enum rc read_options(const struct options *options, struct strategy *stra
                        strategy->name);
     }
     if (rc == RC_OK) rc = strategy_check_peers(strategy, simulation->peers, why);
+    if (rc == RC_OK) rc = simulation_check(simulation, why);
+    if (rc == RC_OK) rc = springs_check(strategy, simulation->peers, why);
     if (rc == RC_OK) rc = link_spec_parse(options_text(options, "link"), &simulation->link, why);
     if (rc == RC_OK) rc = chaos_parse(options_text(options, "chaos"), &simulation->chaos, why);
     if (rc == RC_OK) {
@@ -236,7 +253,7 @@ int command_simulate(struct options *options)
     }
     if (rc == RC_OK && strategy.is_averaging) rc = simulation_spectrum(&simulation, &spectrum);
     if (rc != RC_OK) return command_failed(rc, &why);
-    if (strategy.is_averaging) tell_spectrum(&view.log, &spectrum);
+    if (strategy.is_averaging) tell_spectrum(&view.log, &strategy, &spectrum);
     if (is_json) view.samples = json_array_create();
     simulation.context = &view;
     simulation.on_sample = on_sample;
@@ -267,7 +284,8 @@ int command_simulate(struct options *options)
                (unsigned long long)result.last.rounds_aborted, result.last.distance,
                result.last.loss, result.last.loss_of_average);
         if (!isnan(result.contraction)) {
-            printf("a round left %.4f of the distance; theory says %.4f\n", result.contraction,
+            printf("a round left %.4f of the distance; %s %.4f\n", result.contraction,
+                   is_plain(&strategy) ? "theory says" : "the graph's mixing matrix has",
                    spectrum.rho);
         }
         json_destroy(json);

@@ -17,6 +17,7 @@
 #include "testnet/link_spec.h"
 #include "testnet/local.h"
 #include "testnet/report.h"
+#include "testnet/springs.h"
 #include "testnet/summary.h"
 #include "testnet/table.h"
 
@@ -218,6 +219,9 @@ static enum rc method_parse(const struct options *options, struct method *method
     enum rc rc = strategy_parse(&specs, &method->strategy, why);
     if (rc == RC_OK) {
         rc = strategy_check_peers(&method->strategy, options_count(options, "peers"), why);
+    }
+    if (rc == RC_OK) {
+        rc = springs_check(&method->strategy, (uint32_t)options_count(options, "peers"), why);
     }
     if (rc != RC_OK) return rc;
     if (method->strategy.is_averaging) {

@@ -437,6 +437,24 @@ static void judge(struct simulation *simulation, struct simulation_result *resul
     }
 }
 
+/* By then one should have come about: links, and a few paces of the slowest peer. */
+static uint64_t first_round_ns(const struct simulation_options *options)
+{
+    enum { PACES = 4 };
+    const struct strategy *strategy = options->strategy;
+    double pace = (double)strategy->every_ns, slowest = 1;
+
+    if (!strategy->is_averaging) return UINT64_MAX;
+    for (uint32_t i = 0; i < options->peers && options->speeds != NULL; i++) {
+        if (options->speeds[i] < slowest) slowest = options->speeds[i];
+    }
+    if (strategy->every_ns == 0) {
+        pace = (double)strategy->every_steps * (double)options->step_ns / slowest;
+        if (strategy->chance > 0) pace /= strategy->chance;
+    }
+    return (uint64_t)fmin(PACES * pace + 5e9, 1e18);
+}
+
 static void run(struct simulation *simulation, struct simulation_result *result)
 {
     const struct simulation_options *options = simulation->options;
@@ -465,11 +483,11 @@ static void run(struct simulation *simulation, struct simulation_result *result)
     result->last = take_sample(simulation);
     result->has_progress =
         is_done || (options->rounds == 0 && options->target_loss <= 0 &&
-                    (result->last.rounds_ok > 0 || !options->strategy->is_averaging));
+                    (result->last.rounds_ok > 0 || end_ns < first_round_ns(options)));
     judge(simulation, result);
 }
 
-static enum rc suits(const struct simulation_options *options, struct fault *why)
+enum rc simulation_check(const struct simulation_options *options, struct fault *why)
 {
     const struct strategy *strategy = options->strategy;
 
@@ -488,7 +506,7 @@ enum rc simulation_run(const struct simulation_options *options, struct simulati
 {
     struct simulation simulation;
     struct sim_counts counts;
-    enum rc rc = suits(options, why);
+    enum rc rc = simulation_check(options, why);
 
     if (rc != RC_OK) return rc;
     *result = (struct simulation_result){.time_to_target_s = NAN, .contraction = NAN};

@@ -61,11 +61,14 @@ struct simulation_result {
     uint64_t trace;          /* a hash over all of them */
     /* What must hold in the end. */
     bool is_finite;    /* every live peer's parameters are numbers */
-    bool has_progress; /* the rounds or the loss asked for came about in the time given */
+    bool has_progress; /* the rounds or the loss asked for came about in the time given; by time
+                          alone: any round, if it was long enough for one */
     bool is_one_swarm; /* every live peer trains the same model */
 };
 
 /** RC_USAGE with a reason if the strategy does not suit so many peers. */
+MUST_USE enum rc simulation_check(const struct simulation_options *options, struct fault *why);
+/** The errors of simulation_check(); RC_NOMEM. */
 MUST_USE enum rc simulation_run(const struct simulation_options *options,
                                 struct simulation_result *result, struct fault *why);
 /** By how much a round of the strategy's topology shrinks the distance, see testnet/spectrum.h, of

@@ -21,5 +21,9 @@ accepted '"rounds_ok":0' "$gv" simulate --peers 2 --averaging none --time 2s --j
 refused 2 'topology groups:8' "$gv" simulate --peers 300 --topology complete
 refused 2 'column 6' "$gv" simulate --chaos kill:x=1
 refused 2 'column 1: unknown key' "$gv" simulate --link slow=1
+refused 2 'below 0.5 ' "$gv" simulate --peers 16 --averaging aeasgd:alpha=0.6
+refused 2 'below 0.5 ' "$gv" simulate --peers 16 --averaging easgd:rho=0.5 --topology ring
+refused 2 'below 0.4 ' "$gv" testnet --peers 5 --averaging aeasgd:alpha=0.4 --topology complete --out apart
+accepted 'virtual seconds' "$gv" simulate --peers 4 --time 1s --averaging diloco
 refused 2 'say --time' "$gv" simulate --averaging none
 finish
