@@ -67,3 +67,27 @@ enum rc verified_accusation(struct verified *verified, const uint8_t bytes[ACCUS
     if (rc == RC_OK) *slot = digest;
     return rc;
 }
+
+enum rc verified_hello(struct verified *verified, const uint8_t *bytes, size_t count,
+                       struct digest run_id, const uint8_t key[PUBLIC_KEY_BYTES],
+                       struct hello *hello)
+{
+    uint8_t all[5 + PUBLIC_KEY_BYTES + BOOT_ID_BYTES + SIGNATURE_BYTES] = "hello";
+    struct digest digest, *slot;
+    struct hello said;
+    enum rc rc;
+
+    if (verified == NULL) return hello_decode(bytes, count, run_id, key, hello);
+    rc = hello_read(bytes, count, &said, all + sizeof all - SIGNATURE_BYTES);
+    if (rc != RC_OK) return rc;
+    memcpy(all + 5, key, PUBLIC_KEY_BYTES);
+    memcpy(all + 5 + PUBLIC_KEY_BYTES, said.boot.bytes, BOOT_ID_BYTES);
+    slot = slot_of(verified, all, sizeof all, run_id, said.public_key, &digest);
+    if (!digest_is_equal(*slot, digest)) {
+        rc = hello_verify(&said, run_id, key, all + sizeof all - SIGNATURE_BYTES);
+        if (rc != RC_OK) return rc;
+        *slot = digest;
+    }
+    *hello = said;
+    return RC_OK;
+}

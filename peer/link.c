@@ -57,17 +57,31 @@ struct links *links_create(const struct links_options *options, const struct lin
     options->env->ops->entropy(options->env, seed, sizeof seed);
     static_key_from_seed(seed, &links->key);
     memset(seed, 0, sizeof seed);
+    hello_sign(&links->options.hello, options->identity, options->swarm->run_id,
+               links->key.public_key, links->hello_signature);
     links->gate = gate_create();
     if (links->gate != NULL) return links;
     mem_free(links);
     return NULL;
 }
 
+/* A duel may be over with the end of any link. */
+static void touch_duels(struct links *links)
+{
+    struct link *link;
+
+    TAILQ_FOREACH (link, &links->all, siblings) {
+        if (link->duel_seq != 0) link_touch(links, link);
+    }
+}
+
 static void link_free(struct links *links, struct link *link)
 {
     bulks_end(links, link);
+    touch_duels(links);
     if (!link->is_dialled) gate_leave(links->gate, link->number, false, link_now(links));
     link_set_current(links, link, false);
+    if (link->is_touched) LIST_REMOVE(link, in_touched);
     TAILQ_REMOVE(&links->all, link, siblings);
     LIST_REMOVE(link, in_bucket);
     links->count--;
@@ -112,9 +126,17 @@ struct link *link_find_peer(const struct links *links, struct peer_id peer)
     return NULL;
 }
 
+void link_touch(struct links *links, struct link *link)
+{
+    if (link->is_touched) return;
+    link->is_touched = true;
+    LIST_INSERT_HEAD(&links->touched, link, in_touched);
+}
+
 void link_set_current(struct links *links, struct link *link, bool is_current)
 {
     if (link->is_current == is_current) return;
+    link_touch(links, link);
     link->is_current = is_current;
     if (is_current) {
         LIST_INSERT_HEAD(&links->peers[link->peer.bytes[0] % LINK_BUCKETS], link, in_peers);
@@ -172,11 +194,13 @@ struct link *link_add(struct links *links, uint64_t number, const char *address,
     TAILQ_INSERT_TAIL(&links->all, link, siblings);
     LIST_INSERT_HEAD(&links->buckets[number % LINK_BUCKETS], link, in_bucket);
     links->count++;
+    link_touch(links, link);
     return link;
 }
 
 void link_cut(struct links *links, struct link *link)
 {
+    link_touch(links, link);
     if (link->cut_ns == UINT64_MAX) link->cut_ns = link_now(links) + LINK_CUT_NS;
 }
 
@@ -268,6 +292,7 @@ static void record_frame(struct links *links, struct link *link, uint8_t *frame,
     links->events.on_heard(links->events.context, peer);
     link = link_find(links, number);
     if (link == NULL) return;
+    link_touch(links, link);
     if (header.type == MESSAGE_DATA) {
         links->events.on_data(links->events.context, peer, &header, inner + INNER_HEADER_BYTES,
                               inner_count - INNER_HEADER_BYTES);
@@ -295,6 +320,7 @@ void links_on_frame(struct links *links, uint64_t number, uint8_t *frame, size_t
 
     if (bulk != NULL) bulk_on_frame(links, bulk, frame, count);
     if (link == NULL) return; /* or hung up a moment ago */
+    link_touch(links, link);
     link->is_used = true;
     link->bytes_received += count;
     links->counts.bytes_received += count;
@@ -351,7 +377,9 @@ void links_hangup(struct links *links, struct peer_id peer)
 {
     struct link *link = link_find_peer(links, peer);
 
-    if (link != NULL) link->is_closing = true; /* ends in links_tick(), not inside this call */
+    if (link == NULL) return;
+    link_touch(links, link);
+    link->is_closing = true; /* ends in links_tick(), not inside this call */
 }
 
 static void link_expired(struct links *links, struct link *link)
@@ -375,35 +403,96 @@ static uint64_t resume_ns(const struct link *link)
     return asked_ns < link->retry_ns ? asked_ns : link->retry_ns;
 }
 
-void links_tick(struct links *links, uint64_t now_ns)
+/* When this one has something to do, if nothing happens to it. */
+static uint64_t link_next_ns(const struct links *links, const struct link *link, uint64_t now_ns)
+{
+    uint64_t next = resume_ns(link), rekey_ns = link_rekey_next_ns(links, link, now_ns);
+
+    if (link->is_closing) return 0;
+    if (link->state < LINK_OPEN && link->deadline_ns < next) next = link->deadline_ns;
+    if (link->cut_ns < next) next = link->cut_ns;
+    if (link_observer_ends_ns(link) < next) next = link_observer_ends_ns(link);
+    return rekey_ns < next ? rekey_ns : next;
+}
+
+/* False: it ended, and others may have ended with it. */
+static bool link_tick(struct links *links, struct link *link, uint64_t now_ns)
+{
+    if (link->is_closing) {
+        link_hangup(links, link, RC_CLOSED, "we hung up");
+    } else if (now_ns >= link->cut_ns) {
+        link_hangup(links, link, RC_CLOSED, "its bulk connection was lost");
+    } else if (now_ns >= link_observer_ends_ns(link)) {
+        link_hangup(links, link, RC_TIMEOUT, "it asked nothing for a while");
+    } else if (link_duel_is_won(links, link, now_ns)) {
+        link_duel_win(links, link);
+    } else if (link->state < LINK_OPEN && now_ns >= link->deadline_ns) {
+        link_expired(links, link);
+    } else {
+        return true;
+    }
+    return false;
+}
+
+static void touch_all(struct links *links)
 {
     struct link *link;
 
-again: /* ending a link may end others: start over after each */
     TAILQ_FOREACH (link, &links->all, siblings) {
-        if (link->is_closing) {
-            link_hangup(links, link, RC_CLOSED, "we hung up");
-            goto again;
-        }
-        if (now_ns >= link->cut_ns) {
-            link_hangup(links, link, RC_CLOSED, "its bulk connection was lost");
-            goto again;
-        }
-        if (now_ns >= link_observer_ends_ns(link)) {
-            link_hangup(links, link, RC_TIMEOUT, "it asked nothing for a while");
-            goto again;
-        }
-        if (link_duel_is_won(links, link, now_ns)) {
-            link_duel_win(links, link);
-            goto again;
-        }
-        if (link->state < LINK_OPEN && now_ns >= link->deadline_ns) {
-            link_expired(links, link);
-            goto again;
-        }
-        if (now_ns >= resume_ns(link)) link_resume(links, link);
-        link_rekey_tick(links, link, now_ns);
+        link_touch(links, link);
     }
+    links->due_ns = UINT64_MAX; /* until each of them has been looked at */
+}
+
+static void touch_bulks(struct links *links)
+{
+    struct bulk *bulk;
+
+    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
+        link_touch(links, bulk->link);
+    }
+}
+
+/* In the order in which they were touched. */
+static void take_turn(struct links *links, struct links_touched *turn)
+{
+    struct link *link;
+
+    LIST_INIT(turn);
+    while ((link = LIST_FIRST(&links->touched)) != NULL) {
+        LIST_REMOVE(link, in_touched);
+        LIST_INSERT_HEAD(turn, link, in_touched);
+    }
+}
+
+/* Most links rest most of the time: after an event only those are looked at that it may have
+ * concerned, all of them when one is due. */
+void links_tick(struct links *links, uint64_t now_ns)
+{
+    struct links_touched turn; /* what is touched meanwhile waits for the next tick */
+    struct link *link;
+    bool has_ended;
+
+    if (now_ns >= links->due_ns) touch_all(links);
+    do { /* what ends may have concerned others */
+        has_ended = false;
+        take_turn(links, &turn);
+        while ((link = LIST_FIRST(&turn)) != NULL) {
+            uint64_t next_ns;
+
+            LIST_REMOVE(link, in_touched);
+            link->is_touched = false;
+            if (!link_tick(links, link, now_ns)) {
+                has_ended = true;
+                continue;
+            }
+            if (now_ns >= resume_ns(link)) link_resume(links, link);
+            link_rekey_tick(links, link, now_ns);
+            next_ns = link_next_ns(links, link, now_ns);
+            if (next_ns < links->due_ns) links->due_ns = next_ns;
+        }
+    } while (has_ended);
+    touch_bulks(links);
     bulks_tick(links, now_ns);
 }
 
@@ -412,16 +501,11 @@ uint64_t links_next_ns(const struct links *links)
     uint64_t next = bulks_next_ns(links), now_ns = link_now(links);
     const struct link *link;
 
-    TAILQ_FOREACH (link, &links->all, siblings) {
-        uint64_t rekey_ns;
+    if (links->due_ns < next) next = links->due_ns;
+    LIST_FOREACH (link, &links->touched, in_touched) {
+        uint64_t due_ns = link_next_ns(links, link, now_ns);
 
-        if (link->is_closing) return 0;
-        if (link->state < LINK_OPEN && link->deadline_ns < next) next = link->deadline_ns;
-        if (resume_ns(link) < next) next = resume_ns(link);
-        if (link->cut_ns < next) next = link->cut_ns;
-        if (link_observer_ends_ns(link) < next) next = link_observer_ends_ns(link);
-        rekey_ns = link_rekey_next_ns(links, link, now_ns);
-        if (rekey_ns < next) next = rekey_ns;
+        if (due_ns < next) next = due_ns;
     }
     return next;
 }

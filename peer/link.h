@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "gossip/gate.h"
+#include "gossip/verified.h"
 #include "gossip/wire/hello.h"
 #include "gossip/wire/messages.h"
 #include "peer/env/env.h"
@@ -75,6 +76,7 @@ struct links_options {
     const struct swarm_secret *swarm; /* borrowed */
     struct hello hello;               /* what we say of ourselves; suites are filled in */
     const struct log *log;
+    struct verified *verified; /* borrowed; see gossip/verified.h: simulations; else NULL */
     size_t bulk_records_max; /* DATA waiting on one link; a peer that lets more pile up has stopped
                                 reading and loses the link. 0: LINK_BULK_QUEUE_MAX */
     struct link_rekey {      /* after which a session's keys are renewed; each 0: default */

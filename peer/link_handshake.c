@@ -20,8 +20,8 @@ static enum rc link_secure(struct links *links, struct link *link)
 
     snprintf(hello.observed, sizeof hello.observed, "%s", link->address);
     hello.dialback = link->probe;
-    rc = hello_encode(&hello, links->options.identity, links->options.swarm->run_id,
-                      links->key.public_key, payload, sizeof payload, &options.payload_bytes);
+    rc = hello_write(&hello, links->hello_signature, payload, sizeof payload,
+                     &options.payload_bytes);
     if (rc != RC_OK) return rc;
     options.payload = payload;
     links->options.env->ops->entropy(links->options.env, options.ephemeral_seed,
@@ -72,8 +72,9 @@ static enum rc link_learn(struct links *links, struct link *link)
 {
     size_t bytes;
     const uint8_t *payload = secure_remote_payload(link->secure, &bytes);
-    enum rc rc = hello_decode(payload, bytes, links->options.swarm->run_id,
-                              secure_remote_key(link->secure), &link->remote);
+    enum rc rc =
+        verified_hello(links->options.verified, payload, bytes, links->options.swarm->run_id,
+                       secure_remote_key(link->secure), &link->remote);
 
     if (rc != RC_OK) return rc;
     link->peer = identity_peer_id(link->remote.public_key);
@@ -231,6 +232,7 @@ void link_duel_win(struct links *links, struct link *link)
     if (old != NULL) link_hangup(links, old, RC_CLOSED, "the peer was started again");
     link = link_find(links, number);
     if (link == NULL) return;
+    link_touch(links, link);
     if (!has_place(links, link)) return; /* that of the old one may have been taken meanwhile */
     env->ops->link_pause(env, number, false);
     if (link->is_dialled) {

@@ -91,7 +91,8 @@ struct link {
     bool is_current; /* OPEN, and the one link of its peer */
     bool is_closing; /* hang up once the event is over */
     bool is_bulk_asked;
-    bool is_used; /* since its keys were last found fit for more */
+    bool is_used;    /* since its keys were last found fit for more */
+    bool is_touched; /* in links->touched */
     /* Looked at after every event, so they lie together. */
     uint64_t deadline_ns; /* of the states before OPEN */
     uint64_t duel_seq; /* of the PING that the other link of this identity must answer; 0: none */
@@ -101,7 +102,8 @@ struct link {
     uint64_t epoch_ns, epoch_bytes; /* since when its keys are in use, and for how much */
     LIST_ENTRY(link) in_bucket;
     LIST_ENTRY(link) in_peers; /* while current */
-    uint64_t duel_with;        /* that link's number */
+    LIST_ENTRY(link) in_touched;
+    uint64_t duel_with; /* that link's number */
     uint64_t opened_ns;
     uint64_t asked_ns;    /* an observer: its last question that was answered, else when it came */
     uint64_t asks_due_ns; /* see link_may_ask() */
@@ -131,6 +133,8 @@ struct links {
     TAILQ_HEAD(links_list, link) all;
     LIST_HEAD(links_bucket, link) buckets[LINK_BUCKETS]; /* by number */
     LIST_HEAD(links_peers, link) peers[LINK_BUCKETS];    /* current ones, by their peer */
+    LIST_HEAD(links_touched, link) touched; /* to be looked at by links_tick(): see link_touch() */
+    uint64_t due_ns; /* before that no other link has anything to do; may be too early */
     uint32_t count;
     uint64_t asks_due_ns; /* see link_may_ask() */
     TAILQ_HEAD(, bulk) bulks, bulks_gone;
@@ -140,6 +144,7 @@ struct links {
     uint32_t jobs_count;
     struct blob *data_frame; /* during on_data: what holds the body; NULL: nothing that lasts */
     struct static_key key;
+    uint8_t hello_signature[SIGNATURE_BYTES]; /* of this key, for every hello */
     struct peer_id self;
     struct aes_gcm *aes; /* of bulk connections, made with the first of them; NULL: libsodium */
     bool has_aes;        /* it was tried */
@@ -152,6 +157,10 @@ void link_become(struct link *link, enum link_state next);
 uint64_t link_now(const struct links *links);
 /** NULL: hung up a moment ago. */
 struct link *link_find(const struct links *links, uint64_t number);
+/** Something happened to it, or is about to: the next tick looks at it. Who changes what a link
+ *  waits for must have called this since the last callback to the node; links with a bulk
+ *  connection are always looked at. */
+void link_touch(struct links *links, struct link *link);
 /** It becomes, or is no longer, the one link of its peer. */
 void link_set_current(struct links *links, struct link *link, bool is_current);
 /** The current link of `peer`, or NULL. */

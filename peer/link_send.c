@@ -95,6 +95,7 @@ static void link_pump(struct links *links, struct link *link)
     struct link_bulk *item;
     struct bulk *bulk;
 
+    link_touch(links, link);
     link->retry_ns = UINT64_MAX;
     if (link->sealed != NULL) {
         if (frame_to_env(links, link, link->sealed) != RC_LIMIT) {
@@ -154,6 +155,7 @@ enum rc links_send_inner(struct links *links, struct peer_id to, struct blob *in
     struct link *link = link_find_peer(links, to);
 
     if (link == NULL) return RC_CLOSED;
+    link_touch(links, link);
     if (link->control_count == LINK_CONTROL_QUEUE_MAX ||
         inner->count > LINK_CONTROL_BYTES_MAX - link->control_bytes) {
         link->is_closing = true; /* it stopped reading */
@@ -203,6 +205,7 @@ enum rc links_send_bulk(struct links *links, struct peer_id to, const struct inn
 
     CHECK(header->type == MESSAGE_DATA);
     if (link == NULL) return RC_CLOSED;
+    link_touch(links, link);
     if (links->options.bulk_records_max > 0 &&
         link_queued(link) >= links->options.bulk_records_max) {
         link->is_closing = true;

@@ -465,7 +465,8 @@ static enum rc create_parts(struct node *node, struct env *env)
                                   .swarm = node->options.swarm,
                                   .log = node->options.log,
                                   .is_clear = node->options.is_clear,
-                                  .bulk_records_max = bulk_records_max(node)};
+                                  .bulk_records_max = bulk_records_max(node),
+                                  .verified = node->options.verified};
     struct hello *hello = &links.hello;
     struct round_options round = {.env = node->env,
                                   .strategy = node->options.strategy,

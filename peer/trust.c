@@ -50,7 +50,8 @@ static const struct known *find(const struct trust *trust, struct peer_id peer)
     for (uint32_t i = 0; i < KNOWN_MAX; i++) {
         const struct known *known = &trust->known[i];
 
-        if (known->is_used && peer_id_is_equal(known->peer, peer)) return known;
+        if (!known->is_used) break; /* none after it is */
+        if (peer_id_is_equal(known->peer, peer)) return known;
     }
     return NULL;
 }

@@ -57,28 +57,43 @@ static void claim(struct digest run_id, const uint8_t key[PUBLIC_KEY_BYTES], str
     memcpy(bytes + DIGEST_BYTES + PUBLIC_KEY_BYTES, boot.bytes, BOOT_ID_BYTES);
 }
 
-enum rc hello_encode(const struct hello *hello, const struct identity *identity,
-                     struct digest run_id, const uint8_t key[PUBLIC_KEY_BYTES], uint8_t *out,
-                     size_t cap, size_t *count)
+void hello_sign(const struct hello *hello, const struct identity *identity, struct digest run_id,
+                const uint8_t key[PUBLIC_KEY_BYTES], uint8_t signature[SIGNATURE_BYTES])
+{
+    uint8_t bytes[CLAIM_BYTES];
+
+    CHECK(memcmp(hello->public_key, identity->public_key, PUBLIC_KEY_BYTES) == 0);
+    claim(run_id, key, hello->boot, bytes);
+    identity_sign(identity, label, bytes, sizeof bytes, signature);
+}
+
+enum rc hello_write(const struct hello *hello, const uint8_t signature[SIGNATURE_BYTES],
+                    uint8_t *out, size_t cap, size_t *count)
 {
     struct signed_hello with = {.hello = *hello,
                                 .certificate = hello->certificate,
                                 .certificate_bytes = hello->certificate_bytes};
-    uint8_t bytes[CLAIM_BYTES];
 
-    CHECK(memcmp(hello->public_key, identity->public_key, PUBLIC_KEY_BYTES) == 0);
+    memcpy(with.signature, signature, SIGNATURE_BYTES);
     if (!address_is_valid(with.hello.observed)) with.hello.observed[0] = '\0';
-    claim(run_id, key, hello->boot, bytes);
-    identity_sign(identity, label, bytes, sizeof bytes, with.signature);
     if (cap > HELLO_BYTES_MAX) cap = HELLO_BYTES_MAX;
     return fields_encode(fields, ARRAY_COUNT(fields), &with, out, cap, count);
 }
 
-enum rc hello_decode(const uint8_t *bytes, size_t count, struct digest run_id,
-                     const uint8_t key[PUBLIC_KEY_BYTES], struct hello *hello)
+enum rc hello_encode(const struct hello *hello, const struct identity *identity,
+                     struct digest run_id, const uint8_t key[PUBLIC_KEY_BYTES], uint8_t *out,
+                     size_t cap, size_t *count)
+{
+    uint8_t signature[SIGNATURE_BYTES];
+
+    hello_sign(hello, identity, run_id, key, signature);
+    return hello_write(hello, signature, out, cap, count);
+}
+
+enum rc hello_read(const uint8_t *bytes, size_t count, struct hello *hello,
+                   uint8_t signature[SIGNATURE_BYTES])
 {
     struct signed_hello with;
-    uint8_t claimed[CLAIM_BYTES];
     enum rc rc;
 
     if (count > HELLO_BYTES_MAX) return RC_FORMAT;
@@ -86,14 +101,33 @@ enum rc hello_decode(const uint8_t *bytes, size_t count, struct digest run_id,
     rc = fields_decode(fields, ARRAY_COUNT(fields), bytes, count, &with);
     if (rc != RC_OK) return RC_FORMAT;
     if (with.hello.observed[0] != '\0' && !address_is_valid(with.hello.observed)) return RC_FORMAT;
-    claim(run_id, key, with.hello.boot, claimed);
-    if (!identity_verify(with.hello.public_key, label, claimed, sizeof claimed, with.signature)) {
-        return RC_AUTH;
-    }
     if (with.certificate_bytes > 0) {
         memcpy(with.hello.certificate, with.certificate, with.certificate_bytes);
     }
     with.hello.certificate_bytes = with.certificate_bytes;
     *hello = with.hello;
+    memcpy(signature, with.signature, SIGNATURE_BYTES);
     return RC_OK;
+}
+
+enum rc hello_verify(const struct hello *hello, struct digest run_id,
+                     const uint8_t key[PUBLIC_KEY_BYTES], const uint8_t signature[SIGNATURE_BYTES])
+{
+    uint8_t bytes[CLAIM_BYTES];
+
+    claim(run_id, key, hello->boot, bytes);
+    return identity_verify(hello->public_key, label, bytes, sizeof bytes, signature) ? RC_OK
+                                                                                     : RC_AUTH;
+}
+
+enum rc hello_decode(const uint8_t *bytes, size_t count, struct digest run_id,
+                     const uint8_t key[PUBLIC_KEY_BYTES], struct hello *hello)
+{
+    uint8_t signature[SIGNATURE_BYTES];
+    struct hello said;
+    enum rc rc = hello_read(bytes, count, &said, signature);
+
+    if (rc == RC_OK) rc = hello_verify(&said, run_id, key, signature);
+    if (rc == RC_OK) *hello = said;
+    return rc;
 }

@@ -27,14 +27,26 @@ struct hello {
     uint32_t certificate_bytes; /* 0: none */
 };
 
-/** RC_LIMIT if `cap` is short (HELLO_BYTES_MAX is always enough). `run_id` and `key` (our X25519
- *  public key) are signed. An `observed` that is no address is left out, a role or public key that
- * is not ours to say is CHECKed. */
+/** The signature in all hellos of one start of a process: `run_id`, `key` (our X25519 public key)
+ *  and the boot id of `hello` are signed. A public key that is not ours to say is CHECKed. */
+void hello_sign(const struct hello *hello, const struct identity *identity, struct digest run_id,
+                const uint8_t key[PUBLIC_KEY_BYTES], uint8_t signature[SIGNATURE_BYTES]);
+/** RC_LIMIT if `cap` is short (HELLO_BYTES_MAX is always enough). An `observed` that is no address
+ *  is left out. */
+MUST_USE enum rc hello_write(const struct hello *hello, const uint8_t signature[SIGNATURE_BYTES],
+                             uint8_t *out, size_t cap, size_t *count);
+/** hello_sign() and hello_write(). */
 MUST_USE enum rc hello_encode(const struct hello *hello, const struct identity *identity,
                               struct digest run_id, const uint8_t key[PUBLIC_KEY_BYTES],
                               uint8_t *out, size_t cap, size_t *count);
-/** Scan, decode, verify the signature against `key`, the static key Noise proved. RC_FORMAT,
- *  RC_AUTH. */
+/** Scan and decode: what it claims, with nothing verified. RC_FORMAT. */
+MUST_USE enum rc hello_read(const uint8_t *bytes, size_t count, struct hello *hello,
+                            uint8_t signature[SIGNATURE_BYTES]);
+/** Does the identity of `hello` vouch for `key`, the static key Noise proved? RC_AUTH. */
+MUST_USE enum rc hello_verify(const struct hello *hello, struct digest run_id,
+                              const uint8_t key[PUBLIC_KEY_BYTES],
+                              const uint8_t signature[SIGNATURE_BYTES]);
+/** hello_read() and hello_verify(). RC_FORMAT, RC_AUTH. */
 MUST_USE enum rc hello_decode(const uint8_t *bytes, size_t count, struct digest run_id,
                               const uint8_t key[PUBLIC_KEY_BYTES], struct hello *hello);
 
