@@ -304,7 +304,7 @@ static void record_frame(struct links *links, struct link *link, uint8_t *frame,
     } else if (message.type == MESSAGE_STATUS_REQ && !link_may_ask(links, link)) {
         ; /* it asks too often: no answer */
     } else if (message.type == MESSAGE_OPEN_REQ) {
-        bulk_on_asked(links, link);
+        bulk_on_asked(links, link, (uint32_t)message.as.open_req.count);
     } else if (message.type == MESSAGE_REKEY || message.type == MESSAGE_REKEY_ACK) {
         link_on_rekey(links, link, &message);
     } else {
@@ -408,7 +408,7 @@ static uint64_t link_next_ns(const struct links *links, const struct link *link,
 {
     uint64_t next = resume_ns(link), rekey_ns = link_rekey_next_ns(links, link, now_ns);
 
-    if (link->is_closing) return 0;
+    if (link->is_closing || link->wants_spread) return 0;
     if (link->state < LINK_OPEN && link->deadline_ns < next) next = link->deadline_ns;
     if (link->cut_ns < next) next = link->cut_ns;
     if (link_observer_ends_ns(link) < next) next = link_observer_ends_ns(link);
@@ -487,6 +487,7 @@ void links_tick(struct links *links, uint64_t now_ns)
                 continue;
             }
             if (now_ns >= resume_ns(link)) link_resume(links, link);
+            if (link->wants_spread) bulk_spread(links, link);
             link_rekey_tick(links, link, now_ns);
             next_ns = link_next_ns(links, link, now_ns);
             if (next_ns < links->due_ns) links->due_ns = next_ns;

@@ -16,8 +16,8 @@
  * which a farewell may still be read.
  *
  * Where no bulk connection can be had, DATA goes over the control connection, and it is tried again
- * later. An epoch of the session has a bulk connection of its own: that of the last one leaves, so
- * a link has two at most.
+ * later. An epoch of the session has bulk connections of its own: those of the last one leave. One
+ * is enough but where link_spread.c says otherwise.
  *
  * Sealing and opening are in link_seal.c. Loop thread.
  */
@@ -49,17 +49,6 @@ struct bulk *bulk_find(const struct links *links, uint64_t number)
     return NULL;
 }
 
-static uint32_t bulks_of(const struct links *links, const struct link *link)
-{
-    const struct bulk *bulk;
-    uint32_t count = 0;
-
-    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
-        count += bulk->link == link;
-    }
-    return count;
-}
-
 /* One of the two takes no part: nothing bulky is for it, and an observer's loop may end with jobs
  * under way. */
 static bool is_for_observing(const struct links *links, const struct link *link)
@@ -81,9 +70,7 @@ static struct bulk *bulk_add(struct links *links, struct link *link, uint64_t nu
     struct bulk *bulk;
 
     if (is_for_observing(links, link)) return NULL;
-    if (links->bulks_count >= LINK_BULKS_MAX || bulks_of(links, link) >= LINK_BULKS_OF_ONE) {
-        return NULL;
-    }
+    if (!bulks_may_add(links, link)) return NULL;
     bulk = mem_alloc(sizeof *bulk);
     if (bulk == NULL) return NULL;
     bulk->send = sealer_create(fast_cipher(links));
@@ -94,10 +81,11 @@ static struct bulk *bulk_add(struct links *links, struct link *link, uint64_t nu
         mem_free(bulk);
         return NULL;
     }
+    bulk->deadline_ns =
+        link_now(links) + (bulks_in_epoch(links, link) > 0 ? LINK_SPREAD_NS : LINK_ATTACH_NS);
     bulk->link = link;
     bulk->number = number;
     bulk->state = state;
-    bulk->deadline_ns = link_now(links) + LINK_ATTACH_NS;
     TAILQ_INIT(&bulk->waiting);
     TAILQ_INSERT_TAIL(&links->bulks, bulk, siblings);
     links->bulks_count++;
@@ -172,6 +160,7 @@ static void bulk_opened(struct links *links, struct bulk *bulk, const uint8_t *e
     memset(of_initiator, 0, sizeof of_initiator);
     memset(of_responder, 0, sizeof of_responder);
     bulk->used_ns = link_now(links);
+    bulk->opened = ++link->bulk_turns;
     bulk_become(bulk, BULK_OPEN);
     link->is_bulk_asked = false;
     links->options.env->ops->link_set_frame_max(links->options.env, bulk->number,
@@ -179,14 +168,16 @@ static void bulk_opened(struct links *links, struct bulk *bulk, const uint8_t *e
     links->options.env->ops->link_set_bulk(links->options.env, bulk->number);
 }
 
-/* It could not be opened: DATA goes the other way for a while. */
+/* It could not be opened: DATA goes another way for a while. */
 static void bulk_failed(struct links *links, struct bulk *bulk)
 {
     struct link *link = bulk->link;
 
     log_debug(links->options.log, "no bulk connection to %s", link->address);
-    link->bulk_retry_ns = link_now(links) + LINK_BULK_RETRY_NS;
     bulk_hangup(links, bulk);
+    if (bulks_in_epoch(links, link) == 0) {
+        link->bulk_retry_ns = link_now(links) + LINK_BULK_RETRY_NS;
+    }
     link_resume(links, link);
 }
 
@@ -220,12 +211,11 @@ static bool bulk_ask(struct links *links, struct link *link)
     return false;
 }
 
-/* Of the link's connections in its newest epoch: the one to use, whether one is being opened. While
- * one of an older epoch is there, its DATA may not be overtaken: nothing is sent. */
-static struct bulk *bulk_current(const struct links *links, const struct link *link,
-                                 bool *is_opening)
+/* Of the link's connections in its newest epoch: is one open, is one being opened? */
+static bool is_bulk_open(const struct links *links, const struct link *link, bool *is_opening)
 {
-    struct bulk *bulk, *found = NULL;
+    const struct bulk *bulk;
+    bool is_open = false;
 
     *is_opening = false;
     TAILQ_FOREACH (bulk, &links->bulks, siblings) {
@@ -233,12 +223,12 @@ static struct bulk *bulk_current(const struct links *links, const struct link *l
 
         if (bulk->link != link) continue;
         if (bulk->state < BULK_OPEN) *is_opening = true;
-        if (bulk->state == BULK_OPEN && is_new && !bulk->has_left) found = bulk;
+        if (bulk->state == BULK_OPEN && is_new && !bulk->has_left) is_open = true;
     }
-    return found;
+    return is_open;
 }
 
-/* One that is being left, or will be: what it carries comes first. */
+/* One that is being left, or will be: what it carries comes first, so nothing is sent. */
 static bool has_old_bulk(const struct links *links, const struct link *link)
 {
     const struct bulk *bulk;
@@ -253,17 +243,18 @@ static bool has_old_bulk(const struct links *links, const struct link *link)
     return false;
 }
 
-enum bulk_way bulk_way(struct links *links, struct link *link, struct bulk **out)
+enum bulk_way bulk_way(struct links *links, struct link *link, const struct inner_header *header,
+                       struct bulk **out)
 {
     uint64_t now_ns = link_now(links);
-    struct bulk *bulk;
     bool is_opening;
 
     if (link->cut_ns != UINT64_MAX) return BULK_WAIT; /* it is about to end */
-    bulk = bulk_current(links, link, &is_opening);
-    *out = bulk;
     if (has_old_bulk(links, link)) return BULK_WAIT;
-    if (bulk != NULL) return bulk_has_room(bulk) ? BULK_SEND : BULK_WAIT;
+    if (is_bulk_open(links, link, &is_opening)) {
+        *out = bulk_pick(links, link, header);
+        return *out != NULL ? BULK_SEND : BULK_WAIT;
+    }
     if (is_opening) return BULK_WAIT;
     if (link->is_bulk_asked) {
         if (now_ns < link->bulk_asked_ns + LINK_ATTACH_NS) return BULK_WAIT;
@@ -277,13 +268,18 @@ enum bulk_way bulk_way(struct links *links, struct link *link, struct bulk **out
     return BULK_NONE;
 }
 
-void bulk_on_asked(struct links *links, struct link *link)
+void bulk_on_asked(struct links *links, struct link *link, uint32_t count)
 {
+    uint32_t had = bulks_in_epoch(links, link);
     bool is_opening;
 
-    if (!link->is_dialled) return;
-    if (bulk_current(links, link, &is_opening) != NULL || is_opening) return;
-    if (!secure_is_rekeying(link->secure)) (void)bulk_dial(links, link); /* else they ask again */
+    if (!link->is_dialled || secure_is_rekeying(link->secure)) return; /* they ask again */
+    if (!is_bulk_open(links, link, &is_opening)) count = 1;            /* the first one alone */
+    if (count > LINK_BULKS_SPREAD) count = LINK_BULKS_SPREAD;
+    if (count > 1 && has_old_bulk(links, link)) return;
+    while (had < count && bulks_may_add(links, link) && bulk_dial(links, link)) {
+        had++;
+    }
 }
 
 void bulk_on_connected(struct links *links, struct bulk *bulk)

@@ -7,6 +7,7 @@
  *   link_send.c       control records, which connection DATA takes, back pressure
  *   link_queue.c      DATA that waits, and whose turn it is
  *   link_bulk.c       bulk connections: birth, state and end
+ *   link_spread.c     several of them beside each other
  *   link_seal.c       their records: sealing, opening, order
  *   link_rekey.c      the session's epochs
  *   link_observer.c   who takes whose place, and how often the status may be asked for
@@ -24,15 +25,19 @@ enum link_state { LINK_DIALING, LINK_GREETING, LINK_PROVING, LINK_OPEN, LINK_GON
 
 enum {
     LINK_BUCKETS = 64,
-    LINK_OBSERVERS_MAX = 16,                  /* beside LINKS_MAX neighbours */
-    LINK_BULKS_MAX = LINKS_MAX / 4,           /* bulk connections in all */
-    LINK_BULKS_OF_ONE = 2,                    /* of a link: a new epoch's beside the last one's */
+    LINK_OBSERVERS_MAX = 16,                   /* beside LINKS_MAX neighbours */
+    LINK_BULKS_MAX = LINKS_MAX / 4,            /* bulk connections in all */
+    LINK_BULKS_SPREAD = 4,                     /* of a link in one epoch, where more carry more */
+    LINK_BULKS_OF_ONE = 2 * LINK_BULKS_SPREAD, /* of a link: a new epoch's beside the last one's */
+    LINK_BULKS_PLAIN = 2,    /* of a link when LINK_BULKS_MAX / 2 are there: one, likewise */
+    LINK_SPREAD_RECORDS = 4, /* sent over one connection before another is thought of */
     LINK_SEALING_BYTES_MAX = 2 * 1024 * 1024, /* of one of them */
     LINK_OPENING_MAX = 16,                    /* records; likewise */
     LINK_HELD_BYTES_MAX = 64 * 1024 * 1024,   /* opening or waiting, of all; then one record each */
     LINK_CONTROL_BYTES_MAX = 256 * 1024       /* waiting; reaching it closes the link */
 };
 #define LINK_ATTACH_NS     (3 * NS_PER_S)  /* from wanting a bulk connection to having it */
+#define LINK_SPREAD_NS     (15 * NS_PER_S) /* likewise, while another carries the DATA */
 #define LINK_BULK_RETRY_NS (60 * NS_PER_S) /* after that failed */
 #define LINK_BULK_IDLE_NS  (60 * NS_PER_S) /* then it is closed */
 /* By the side that may not begin to leave: far enough behind for a record on a slow line. */
@@ -73,6 +78,7 @@ struct bulk {
     struct attach attach;
     struct sealer *send, *receive;
     uint64_t sent, received; /* records: the next one's number */
+    uint64_t opened, turn;   /* when it was opened and last used, in the link's bulk_turns */
     struct frame_queue sealed;
     size_t sealing_bytes;
     uint32_t jobs, jobs_sealing, jobs_opening;
@@ -91,14 +97,17 @@ struct link {
     bool is_current; /* OPEN, and the one link of its peer */
     bool is_closing; /* hang up once the event is over */
     bool is_bulk_asked;
-    bool is_used;    /* since its keys were last found fit for more */
-    bool is_touched; /* in links->touched */
+    bool wants_spread; /* more bulk connections, in the next tick */
+    bool is_used;      /* since its keys were last found fit for more */
+    bool is_touched;   /* in links->touched */
     /* Looked at after every event, so they lie together. */
     uint64_t deadline_ns; /* of the states before OPEN */
     uint64_t duel_seq; /* of the PING that the other link of this identity must answer; 0: none */
     uint64_t cut_ns;   /* a bulk connection was lost: then the link ends. UINT64_MAX: none was */
     uint64_t retry_ns; /* of a record that no memory could be had for; UINT64_MAX: none */
     uint64_t bulk_asked_ns, bulk_retry_ns;
+    uint64_t spread_ns;  /* until then it is not asked whether more connections are of use */
+    uint64_t bulk_turns; /* counts openings and records sent, see struct bulk */
     uint64_t epoch_ns, epoch_bytes; /* since when its keys are in use, and for how much */
     LIST_ENTRY(link) in_bucket;
     LIST_ENTRY(link) in_peers; /* while current */
@@ -230,10 +239,11 @@ struct bulk *bulk_find(const struct links *links, uint64_t number);
 void bulk_free(struct bulk *bulk);
 /** All of `link`, which ends. */
 void bulks_end(struct links *links, const struct link *link);
-/** Which way DATA of `link` goes now; opens a connection if there should be one. */
-enum bulk_way bulk_way(struct links *links, struct link *link, struct bulk **out);
-/** OPEN_REQ came. */
-void bulk_on_asked(struct links *links, struct link *link);
+/** Which way this record of `link` goes now; opens a connection if there should be one. */
+enum bulk_way bulk_way(struct links *links, struct link *link, const struct inner_header *header,
+                       struct bulk **out);
+/** OPEN_REQ came, for `count`. */
+void bulk_on_asked(struct links *links, struct link *link, uint32_t count);
 /** The first frame of an accepted connection: true if it was ATTACH, and is dealt with. */
 bool bulk_on_attach(struct links *links, struct link *stranger, const uint8_t *frame, size_t count);
 void bulk_on_connected(struct links *links, struct bulk *bulk);
@@ -244,6 +254,19 @@ void bulk_on_fin(struct links *links, struct bulk *bulk);
 bool bulk_leave(struct links *links, struct bulk *bulk);
 void bulks_tick(struct links *links, uint64_t now_ns);
 uint64_t bulks_next_ns(const struct links *links);
+
+/* link_spread.c */
+/** The connection of the newest epoch that is to carry this record; NULL: none has room. */
+struct bulk *bulk_pick(const struct links *links, const struct link *link,
+                       const struct inner_header *header);
+/** Connections of the newest epoch, those being opened too. */
+uint32_t bulks_in_epoch(const struct links *links, const struct link *link);
+/** Is there a place for one more of `link`? */
+bool bulks_may_add(const struct links *links, const struct link *link);
+/** A record is on its way: its turn is over, and are more connections wanted? */
+void bulk_has_sent(struct links *links, struct bulk *bulk, const struct inner_header *header);
+/** They are: open or ask for them. Not inside a call from the node, nor while DATA is taken. */
+void bulk_spread(struct links *links, struct link *link);
 
 /* link_seal.c */
 enum rc bulk_send_frame(struct links *links, struct bulk *bulk, const uint8_t *bytes, size_t count);

@@ -11,6 +11,7 @@ static void link_new_epoch(struct links *links, struct link *link)
 {
     link->epoch_ns = link_now(links);
     link->epoch_bytes = 0;
+    link->spread_ns = 0; /* its bulk connections are new, too */
 }
 
 /* How often the limits went into what the keys were used for, time aside. */

@@ -216,6 +216,7 @@ bool bulk_send(struct links *links, struct bulk *bulk, const struct inner_header
     inner_header_encode(&numbered, job->head);
     bulk->used_ns = link_now(links);
     job->number = bulk->sent++;
+    bulk_has_sent(links, bulk, header);
     bulk->link->is_used = true;
     bulk->link->epoch_bytes += bytes;
     if (is_quick(bulk->send, bytes) && bulk->jobs_sealing == 0) {

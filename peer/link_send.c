@@ -105,7 +105,7 @@ static void link_pump(struct links *links, struct link *link)
     }
     if (!link_pump_control(links, link)) return;
     while ((item = link_queue_first(link)) != NULL && !link->is_closing) {
-        switch (bulk_way(links, link, &bulk)) {
+        switch (bulk_way(links, link, &item->header, &bulk)) {
         case BULK_WAIT:
             return;
         case BULK_SEND:

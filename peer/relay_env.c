@@ -213,6 +213,11 @@ static void env_set_bulk(struct env *env, uint64_t link)
     if (link < NUMBER_FIRST) base_of(env)->ops->link_set_bulk(base_of(env), link);
 }
 
+static bool env_gains_by_more(struct env *env, uint64_t link)
+{
+    return link < NUMBER_FIRST && base_of(env)->ops->link_gains_by_more(base_of(env), link);
+}
+
 static void env_link_bytes(struct env *env, uint64_t link, uint64_t *sent, uint64_t *received)
 {
     const struct circuit *circuit;
@@ -284,6 +289,7 @@ static const struct env_ops ops = {
     .link_set_frame_max = env_set_frame_max,
     .link_pause = env_pause,
     .link_set_bulk = env_set_bulk,
+    .link_gains_by_more = env_gains_by_more,
     .link_bytes = env_link_bytes,
     .frame_keep = env_frame_keep,
     .wake_at = env_wake_at,
@@ -294,7 +300,7 @@ static const struct env_ops ops = {
     .stop = env_stop,
 };
 
-_Static_assert(sizeof ops == 19 * sizeof(void *),
+_Static_assert(sizeof ops == 20 * sizeof(void *),
                "a new operation of env has to be passed on here");
 
 struct credit_use relay_env_credit_use(const struct relay_env *relay_env)

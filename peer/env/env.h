@@ -38,6 +38,7 @@ struct job {
 };
 
 enum { LINK_QUEUE_BYTES_MAX = 2 * 1024 * 1024, LINK_NONE = 0 };
+#define LINK_LONG_NS UINT64_C(10000000) /* a round trip longer than this is a long one */
 
 struct env_events {
     void *context;
@@ -83,6 +84,9 @@ struct env_ops {
     /** `link` carries bulk, not conversation: large buffers, a congestion control that bears loss
      *  where the system has one, and under a rate limit what the other links leave over. */
     void (*link_set_bulk)(struct env *env, uint64_t link);
+    /** Of one that carries bulk: would further connections beside it carry more? So it is where the
+     *  system has no congestion control that bears loss, and the way there and back is long. */
+    bool (*link_gains_by_more)(struct env *env, uint64_t link);
     /** Inside on_frame of `link`: a reference to what holds the frame and nothing else, to be kept
      *  and changed instead of a copy. NULL: there is none. The operation may be NULL, too. */
     struct blob *(*frame_keep)(struct env *env, uint64_t link);

@@ -188,6 +188,7 @@ static const struct env_ops sim_env_ops = {
     .link_set_frame_max = sim_env_set_frame_max,
     .link_pause = sim_env_pause,
     .link_set_bulk = sim_env_set_bulk,
+    .link_gains_by_more = sim_env_gains_by_more,
     .link_bytes = sim_env_link_bytes,
     .wake_at = env_wake_at,
     .submit = env_submit,
@@ -282,6 +283,14 @@ void sim_host_slow(struct sim_world *world, uint32_t number, double factor)
 
     CHECK(host != NULL && factor >= 0.0);
     host->slow = factor;
+}
+
+void sim_host_refuse_bbr(struct sim_world *world, uint32_t number, bool refuses)
+{
+    struct sim_host *host = sim_host_at(world, number);
+
+    CHECK(host != NULL);
+    host->refuses_bbr = refuses;
 }
 
 void sim_store_fail(struct sim_world *world, uint32_t number, uint32_t count, enum rc rc)

@@ -55,6 +55,9 @@ void sim_block(struct sim_world *world, uint32_t from, uint32_t to, bool is_bloc
 void sim_host_refuse_inbound(struct sim_world *world, uint32_t host, bool refuses);
 /** Multiply the modelled job time of a host: a slow machine. */
 void sim_host_slow(struct sim_world *world, uint32_t host, double factor);
+/** Its kernel has no BBR, so bulk over long ways gains by more connections; others are taken to
+ * have it as far as they are asked, though what loss costs is the same for all (see sim_path.c). */
+void sim_host_refuse_bbr(struct sim_world *world, uint32_t host, bool refuses);
 
 /* One direction of the way between two hosts; shared by all connections that go there. */
 struct sim_path {

@@ -85,7 +85,7 @@ static uint64_t line_pass(struct sim_line *line, uint64_t at_ns, size_t count)
     return line->free_ns;
 }
 
-static uint64_t round_trip_ns(const struct sim_world *world, uint32_t from, uint32_t to)
+uint64_t sim_round_trip_ns(const struct sim_world *world, uint32_t from, uint32_t to)
 {
     const struct sim_way *there = way_of(world, from, to), *back = way_of(world, to, from);
     uint64_t latency_ns = world->options.latency_ns;
@@ -112,7 +112,7 @@ uint64_t sim_draw_loss(struct sim_world *world, struct sim_host *from, uint32_t 
 
     if (loss <= 0.0) return 0;
     if (rng_unit(&from->network) < pow(1.0 - loss, segments)) return 0;
-    round_ns = round_trip_ns(world, from->number, to);
+    round_ns = sim_round_trip_ns(world, from->number, to);
     timeout_ns = TIMEOUT_NS + round_ns;
     late_ns = segments > TAIL_SEGMENTS ? round_ns : timeout_ns;
     for (int i = 0; i < REPEATS_MAX && rng_unit(&from->network) < loss; i++) {
@@ -130,7 +130,7 @@ uint64_t sim_departure_ns(struct sim_world *world, struct sim_host *from, uint32
     double loss = way == NULL ? world->options.loss : way->path.loss, rate = 0.0;
 
     if (loss > 0.0) {
-        double round_s = (double)round_trip_ns(world, from->number, to) / (double)NS_PER_S;
+        double round_s = (double)sim_round_trip_ns(world, from->number, to) / (double)NS_PER_S;
 
         rate = 1.22 * SEGMENT_BYTES / (fmax(round_s, 1e-4) * sqrt(loss));
     }

@@ -335,6 +335,15 @@ void sim_env_set_bulk(struct env *env, uint64_t number)
     if (end != NULL) end->is_bulk = true;
 }
 
+bool sim_env_gains_by_more(struct env *env, uint64_t number)
+{
+    const struct sim_end *end = end_named(env, number);
+    struct sim_world *world = sim_env_of(env)->world;
+
+    if (end == NULL || !end->is_bulk || !sim_host_at(world, end->host)->refuses_bbr) return false;
+    return sim_round_trip_ns(world, end->host, sim_end_other(end)->host) > LINK_LONG_NS;
+}
+
 void sim_env_link_bytes(struct env *env, uint64_t number, uint64_t *sent, uint64_t *received)
 {
     const struct sim_end *end = end_named(env, number);

@@ -141,7 +141,7 @@ struct sim_host {
     double slow;
     struct sim_clock clock;
     struct sim_line up, down;
-    bool is_listening, is_frozen, refuses_inbound;
+    bool is_listening, is_frozen, refuses_inbound, refuses_bbr;
     struct sim_event *frozen; /* what came while frozen */
     size_t frozen_count, frozen_capacity;
     uint64_t wake_at_ns;      /* of the host's clock; UINT64_MAX: none */
@@ -220,6 +220,8 @@ void sim_reset_other(struct sim_world *world, struct sim_end *end);
 const char *sim_lost_text(enum rc rc);
 
 /* sim_path.c */
+/** There and back, jitter and loss aside. */
+uint64_t sim_round_trip_ns(const struct sim_world *world, uint32_t from, uint32_t to);
 uint64_t sim_draw_latency(struct sim_world *world, struct sim_host *from, uint32_t to);
 /** How much later than that `count` bytes arrive, since TCP had to repeat itself. */
 uint64_t sim_draw_loss(struct sim_world *world, struct sim_host *from, uint32_t to, size_t count);
@@ -253,6 +255,7 @@ void sim_env_hangup(struct env *env, uint64_t link);
 void sim_env_set_frame_max(struct env *env, uint64_t link, size_t frame_max);
 void sim_env_pause(struct env *env, uint64_t link, bool is_paused);
 void sim_env_set_bulk(struct env *env, uint64_t link);
+bool sim_env_gains_by_more(struct env *env, uint64_t link);
 void sim_env_link_bytes(struct env *env, uint64_t link, uint64_t *sent, uint64_t *received);
 
 /* sim_store.c */

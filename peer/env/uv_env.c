@@ -147,6 +147,7 @@ static const struct env_ops uv_env_ops = {
     .link_set_frame_max = uv_env_set_frame_max,
     .link_pause = uv_env_pause,
     .link_set_bulk = uv_env_set_bulk,
+    .link_gains_by_more = uv_env_gains_by_more,
     .link_bytes = uv_env_link_bytes,
     .frame_keep = uv_env_frame_keep,
     .wake_at = env_wake_at,

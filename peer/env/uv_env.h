@@ -171,6 +171,7 @@ void uv_env_hangup(struct env *env, uint64_t link);
 void uv_env_set_frame_max(struct env *env, uint64_t link, size_t frame_max);
 void uv_env_pause(struct env *env, uint64_t link, bool is_paused);
 void uv_env_set_bulk(struct env *env, uint64_t link);
+bool uv_env_gains_by_more(struct env *env, uint64_t link);
 struct blob *uv_env_frame_keep(struct env *env, uint64_t link);
 void uv_env_link_bytes(struct env *env, uint64_t link, uint64_t *sent, uint64_t *received);
 

@@ -7,7 +7,8 @@
  * Conversation. No Nagle delay, and at most 16 KiB in the kernel that are not yet on the wire: what
  * is said next must not queue behind what was said before where nobody can reorder it any more.
  * Bulk. BBR where the kernel has it: at 0.5 % loss and 40 ms one loss-driven connection carries a
- * twentieth of a 100 Mbit/s link, BBR nearly all of it.
+ * twentieth of a 100 Mbit/s link, BBR nearly all of it. Whoever gets none is told so by
+ * uv_env_gains_by_more().
  */
 #include "peer/env/uv_env.h"
 

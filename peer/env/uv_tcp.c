@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "peer/env/tcp_path.h"
 
 #include <string.h>
 
@@ -456,6 +457,16 @@ void uv_env_set_bulk(struct env *base, uint64_t number)
     if (link->is_dirty) TAILQ_INSERT_TAIL(&link->env->dirty[1], link, dirty);
     link->is_bulk = true;
     if (link->state == TCP_OPEN) tcp_options_set(link);
+}
+
+bool uv_env_gains_by_more(struct env *base, uint64_t number)
+{
+    struct tcp_link *link = tcp_link_find(uv_env_of(base), number);
+    uv_os_fd_t socket;
+
+    if (link == NULL || !link->is_bulk || link->state != TCP_OPEN) return false;
+    if (uv_fileno((uv_handle_t *)&link->tcp, &socket) != 0) return false;
+    return tcp_path_fears_loss(socket) && tcp_path_round_trip_ns(socket) > LINK_LONG_NS;
 }
 
 struct blob *uv_env_frame_keep(struct env *base, uint64_t number)
