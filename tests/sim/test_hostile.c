@@ -254,6 +254,8 @@ static void note_form(struct hostile *hostile, struct peer_id from, const struct
     (void)from;
     if (message->type != MESSAGE_FORM && message->type != MESSAGE_START) return;
     hostile->form = message->as.form;
+    hostile->form.weights = NULL; /* the message's own, gone with it */
+    hostile->form.weights_bytes = 0;
     hostile->has_form = true;
 }
 
