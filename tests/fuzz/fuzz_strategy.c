@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
 {
     char text[1025];
-    char *parts[6] = {NULL}, *rest = text;
+    char *parts[7] = {NULL}, *rest = text;
     struct strategy strategy;
     struct fault why = {""};
     struct strategy_specs specs;
@@ -17,10 +17,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
     if (count > sizeof text - 1) return 0;
     memcpy(text, bytes, count);
     text[count] = '\0';
-    for (int i = 0; i < 6 && rest != NULL; i++) {
+    for (int i = 0; i < 7 && rest != NULL; i++) {
         parts[i] = strsep(&rest, "\n");
     }
-    specs = (struct strategy_specs){parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]};
+    specs = (struct strategy_specs){parts[0], parts[1], parts[2], parts[3],
+                                    parts[4], parts[5], parts[6]};
     if (strategy_parse(&specs, &strategy, &why) != RC_OK) {
         CHECK(why.text[0] != '\0');
         return 0;
