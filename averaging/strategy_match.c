@@ -1,0 +1,212 @@
+/*
+ * Which coordinates of a strategy go together: what was not given follows what was, and what
+ * contradicts it is refused with a line that says what to do. Pure.
+ */
+#include "averaging/strategy_match.h"
+
+#include "base/check.h"
+
+/* Groups need who forms one; a pair meets anybody, or one of its neighbours in a graph. */
+static bool suits(const struct exchange_ops *exchange, const struct topology *topology)
+{
+    bool is_graph = topology_is_graph(topology) || topology->kind == TOPOLOGY_COMPLETE;
+
+    if (exchange->is_group) return topology_is_grouped(topology);
+    if (exchange->is_graph) return is_graph && !topology_is_directed(topology);
+    if (exchange == &exchange_push) return !topology_is_grouped(topology);
+    return !topology_is_grouped(topology) && !topology_is_directed(topology);
+}
+
+static enum topology_kind topology_of(const struct exchange_ops *exchange)
+{
+    if (exchange->is_graph) return TOPOLOGY_RING;
+    return exchange->is_group ? TOPOLOGY_COMPLETE : TOPOLOGY_PAIRS;
+}
+
+static const char *topologies_for(const struct exchange_ops *exchange)
+{
+    if (exchange->is_graph) return "a graph, such as --topology ring";
+    return exchange->is_group ? "--exchange pair" : "--topology pairs";
+}
+
+/* Pairs need the pair exchange, and the other way round; what was not given follows the other. */
+enum rc strategy_match_topology(const struct strategy_specs *specs, const struct method *method,
+                                struct strategy *strategy, struct fault *why)
+{
+    enum rc rc;
+
+    strategy->topology = method->topology;
+    if (strategy->exchange != method->exchange) {
+        strategy->topology.kind = topology_of(strategy->exchange);
+    }
+    strategy->topology_is_default = !strategy_is_given(specs->topology);
+    if (strategy->topology_is_default) return RC_OK;
+    rc = topology_parse(specs->topology, &strategy->topology, why);
+    if (rc != RC_OK) return rc;
+    if (suits(strategy->exchange, &strategy->topology)) return RC_OK;
+    if (topology_is_directed(&strategy->topology)) {
+        return fault_set(why, RC_USAGE,
+                         "--topology %s leads one way, and the %s exchange of %s needs both; use "
+                         "--topology exponential",
+                         specs->topology, strategy->exchange->name, strategy->name);
+    }
+    if (strategy_is_given(specs->exchange) || strategy->exchange->is_graph ||
+        strategy->exchange == &exchange_push) {
+        return fault_set(why, RC_USAGE, "--topology %s does not go with --exchange %s; use %s",
+                         specs->topology, strategy->exchange->name,
+                         topologies_for(strategy->exchange));
+    }
+    if (strategy->rule == &rule_elastic && topology_is_graph(&strategy->topology)) {
+        strategy->exchange = &exchange_edges;
+        return RC_OK;
+    }
+    strategy->exchange = strategy->exchange->is_group ? &exchange_pair : &exchange_group;
+    return RC_OK;
+}
+
+/* The push exchange has a rule of its own; it comes and goes with it. */
+void strategy_follow_exchange(const struct strategy_specs *specs, struct strategy *strategy)
+{
+    bool is_push = strategy->exchange == &exchange_push;
+
+    if (strategy->rule == &rule_elastic && strategy->exchange->is_graph) {
+        strategy->rule = &rule_mean; /* springs along edges need no centre */
+        strategy->alpha = strategy->rule_settings.share;
+        strategy->beta = strategy->rule_settings.rate;
+    }
+    if (strategy_is_given(specs->rule) || is_push == strategy->rule->is_push) return;
+    if (is_push && strategy->rule != &rule_mean) return;
+    strategy->rule = is_push ? &rule_push : &rule_mean;
+    strategy->steps_by_weight = is_push;
+}
+
+/* The step towards the neighbours' copies, which are behind by what the codec leaves out: where it
+ * is too long for that, they swing. About the share that is kept is known to hold on rings. */
+static float gamma_of(const struct codec_ops *codec)
+{
+    if (codec->kept > 0) return codec->kept;
+    return codec == &codec_int8 ? 0.8f : 1;
+}
+
+/* `method->beta`, but for a setting. */
+static enum rc match_codec(const struct method *method, struct strategy *strategy,
+                           struct fault *why)
+{
+    if (strategy->exchange->has_mirrors) {
+        if (strategy->beta == 0 || method->exchange != &exchange_mirror) {
+            strategy->beta = gamma_of(strategy->codec);
+        }
+    } else if (strategy->beta == 0) {
+        strategy->beta = 1;
+    }
+    if (strategy->codec->kept == 0 || strategy->exchange->has_mirrors) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--codec %s: what is left out of a model would be lost; it is for "
+                     "differences to copies, as --averaging choco has them",
+                     strategy->codec->name);
+}
+
+static enum rc match_end(const struct strategy_specs *specs, const struct strategy *strategy,
+                         struct fault *why)
+{
+    if (!strategy->at_end) return RC_OK;
+    if (strategy_is_given(specs->pace)) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging one-shot: its one round is at the end, so "
+                         "--pace %s does not go with it",
+                         specs->pace);
+    }
+    if (strategy->exchange->is_group) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--averaging one-shot: one round of two at a time would leave "
+                     "the others out; use --exchange group");
+}
+
+/* Who clips moves by less than the other end gave: weight would be lost, and with a graph the mean
+ * of all, unless both ends clip alike, as pairs do. */
+static enum rc match_robust(const struct strategy *strategy, struct fault *why)
+{
+    bool is_pair = !strategy->exchange->is_graph && !strategy->rule->is_push;
+
+    if (!strategy->clips || !strategy->is_averaging || is_pair) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--robust clip does not go with --averaging %s: exchange %s cannot clip; "
+                     "methods of --exchange group and pair can, such as local-sgd and ad-psgd",
+                     strategy->name, strategy->exchange->name);
+}
+
+static enum rc match_rule(const struct strategy *strategy, struct fault *why)
+{
+    const struct rule_settings *settings = &strategy->rule_settings;
+
+    if (strategy->rule->is_push != (strategy->exchange == &exchange_push)) {
+        return fault_set(
+            why, RC_USAGE,
+            "--averaging %s: exchange %s and rule %s do not go together; rule push-sum "
+            "is the one of --exchange push, and of no other",
+            strategy->name, strategy->exchange->name, strategy->rule->name);
+    }
+    if (strategy->rule->prepare != NULL && !strategy->exchange->is_graph) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: rule %s is for rounds of neighbours; use --exchange "
+                         "edges, or --averaging d2",
+                         strategy->name, strategy->rule->name);
+    }
+    if (strategy->rule->is_paired && !strategy->rule->is_push && strategy->exchange->is_graph) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: rule %s is a step that two peers take together; use "
+                         "--exchange pair",
+                         strategy->name, strategy->rule->name);
+    }
+    if (strategy->rule->is_paired && strategy->exchange->is_group) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: rule %s is a step that two peers take together; use "
+                         "--exchange pair, or rule nesterov",
+                         strategy->name, strategy->rule->name);
+    }
+    if (strategy->rule == &rule_heavy_ball &&
+        settings->rate >= heavy_ball_rate_max(settings->momentum)) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: with lr %g and momentum %g peers drift apart instead of "
+                         "coming together; lr must be below 2 (1 - momentum^2), here %.3g",
+                         strategy->name, (double)settings->rate, (double)settings->momentum,
+                         (double)heavy_ball_rate_max(settings->momentum));
+    }
+    if (!strategy->rule->is_outer || strategy->exchange->is_group) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--averaging %s: rule %s steps from an anchor that a whole group agrees on, "
+                     "and a pair has none; use --exchange group",
+                     strategy->name, strategy->rule->name);
+}
+
+/* Who never averages has nothing that these could replace. */
+static enum rc match_none(const struct strategy_specs *specs, const struct strategy *strategy,
+                          struct fault *why)
+{
+    const struct {
+        const char *flag, *value;
+    } parts[] = {{"topology", specs->topology}, {"exchange", specs->exchange},
+                 {"codec", specs->codec},       {"rule", specs->rule},
+                 {"pace", specs->pace},         {"robust", strategy->clips ? "clip" : NULL}};
+
+    for (size_t i = 0; i < ARRAY_COUNT(parts) && !strategy->is_averaging; i++) {
+        if (!strategy_is_given(parts[i].value)) continue;
+        return fault_set(why, RC_USAGE,
+                         "--%s %s: --averaging none never averages, so it does not go with it; "
+                         "leave it out, or choose another method",
+                         parts[i].flag, parts[i].value);
+    }
+    return RC_OK;
+}
+
+enum rc strategy_match(const struct strategy_specs *specs, const struct method *method,
+                       struct strategy *strategy, struct fault *why)
+{
+    enum rc rc = match_none(specs, strategy, why);
+
+    if (rc == RC_OK) rc = match_codec(method, strategy, why);
+    if (rc == RC_OK) rc = match_end(specs, strategy, why);
+    if (rc == RC_OK) rc = match_rule(strategy, why);
+    if (rc == RC_OK) rc = match_robust(strategy, why);
+    return rc;
+}
