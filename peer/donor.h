@@ -56,6 +56,8 @@ MUST_USE enum rc donor_on_request(struct donor *donor, struct peer_id from,
 bool donor_wants_snapshot(const struct donor *donor, struct donor_wish *wish);
 /** The caller is taking it; donor_on_snapshot() will follow. */
 void donor_begin_snapshot(struct donor *donor);
+/** What the change of a bucket takes, encoded. */
+size_t donor_change_bytes(void);
 /** For the snapshot job, with a base: make `changes`, and put into `values` what a joiner will
  *  have, which is near them. RC_MISMATCH: other sections than the base; RC_NOMEM. */
 MUST_USE enum rc donor_snapshot_change(struct donor_snapshot *snapshot,

@@ -324,6 +324,11 @@ void node_on_sketch_req(struct node *node, struct peer_id from,
 MUST_USE enum rc node_sketch_run(struct node *node); /* in the training lane */
 void node_sketch_done(struct node *node, enum rc rc);
 
+/* node_links.c */
+struct links_events node_links_events(struct node *node);
+/** Dial whom membership wants dialled. */
+void node_dial_due(struct node *node, uint64_t now_ns);
+
 /* node_check.c: does the donor lie, and how far is the download */
 void node_hear_progress(struct node *node, struct neighbour *neighbour,
                         const struct message_progress *progress);

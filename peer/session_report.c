@@ -1,0 +1,249 @@
+/*
+ * What a running peer tells: lines on the terminal and in its folder's journal, events as JSON, and
+ * at the end what came of it.
+ */
+#include "peer/session.h"
+
+#include "base/mem.h"
+#include "base/units.h"
+#include "peer/command.h"
+#include "peer/usage.h"
+#include "replica/layers.h"
+#include "replica/replica.h"
+
+#include <math.h>
+
+#define METRICS_FILE "metrics.jsonl"
+#define LOG_FILE     "log.txt"
+
+void session_on_line(void *context, enum log_level level, const char *line)
+{
+    struct session *session = context;
+    static const char *const names[] = {"error", "warn", "info", "debug"};
+    char text[1200];
+
+    if (level <= session->terminal.level) {
+        session->terminal.on_line(session->terminal.context, level, line);
+    }
+    if (session->journal == NULL || session->env == NULL || level > LOG_INFO) return;
+    snprintf(text, sizeof text, "%.3f %s %s", (double)session->env->ops->now_ns(session->env) / 1e9,
+             names[level], line);
+    journal_add(session->journal, LOG_FILE, text);
+}
+
+void session_on_listening(void *context, const char *address)
+{
+    struct session *session = context;
+
+    if (session->is_json) {
+        struct json *json = json_object_create();
+
+        json_set_text(json, "event", "listening");
+        json_set_text(json, "address", address);
+        command_print_json(json);
+    } else {
+        printf("listening on %s\n", address);
+    }
+    fflush(stdout); /* whoever started us may be waiting for the address */
+    if (session->journal != NULL) {
+        char text[ADDRESS_BYTES_MAX + 32];
+
+        snprintf(text, sizeof text, "listening on %s", address);
+        journal_add(session->journal, LOG_FILE, text);
+    }
+}
+
+static void set_report(struct json *json, const struct node_report *report)
+{
+    json_set_real(json, "t", report->t_s);
+    json_set_count(json, "step", report->step);
+    json_set_real(json, "epoch", report->epoch);
+    json_set_count(json, "samples", report->samples);
+    json_set_real(json, "loss", report->loss);
+    json_set_real(json, "accuracy", report->accuracy);
+    json_set_real(json, "samples_per_s", report->samples_per_s);
+    json_set_real(json, "evaluation_s", report->evaluation_s);
+    json_set_count(json, "round", report->round);
+    json_set_count(json, "neighbours", report->neighbours);
+    json_set_real(json, "consensus_distance", report->consensus_distance);
+    json_set_count(json, "bytes_sent", report->bytes_sent);
+    json_set_count(json, "bytes_received", report->bytes_received);
+    json_set_count(json, "staleness", report->staleness);
+    json_set_count(json, "rounds_ok", report->rounds_ok);
+    json_set_count(json, "rounds_aborted", report->rounds_aborted);
+    json_set_text(json, "last_abort_reason", report->last_abort_reason);
+    json_set_count(json, "rss_bytes", usage_rss_bytes());
+}
+
+static void keep_book(struct session *session)
+{
+    struct address_book book;
+    char *text;
+
+    node_book(session->node, &session->book, &book);
+    text = address_book_format(&book);
+    if (text != NULL) journal_replace(session->journal, ADDRESS_BOOK_FILE, text);
+    mem_free(text);
+}
+
+/* Real values have no accuracy, and at first nothing has. */
+static const char *accuracy_words(double accuracy, const char *before, char *words, size_t cap)
+{
+    words[0] = '\0';
+    if (!isnan(accuracy)) snprintf(words, cap, "%saccuracy %.2f %%", before, 100.0 * accuracy);
+    return words;
+}
+
+static void tell_report(struct session *session, const struct node_report *report)
+{
+    char sent[32], received[32], accuracy[48];
+
+    log_info(&session->log,
+             "%6.1f s  step %llu  epoch %.2f  loss %.4f%s  %.0f samples/s  "
+             "round %llu  %u neighbours  sent %s  received %s",
+             report->t_s, (unsigned long long)report->step, report->epoch, report->loss,
+             accuracy_words(report->accuracy, "  ", accuracy, sizeof accuracy),
+             report->samples_per_s, (unsigned long long)report->round, report->neighbours,
+             units_format_bytes(report->bytes_sent, sent, sizeof sent),
+             units_format_bytes(report->bytes_received, received, sizeof received));
+}
+
+void session_on_report(void *context, const struct node_report *report)
+{
+    struct session *session = context;
+    struct json *json = json_object_create();
+    struct fault why;
+    char *text;
+
+    set_report(json, report);
+    tell_report(session, report);
+    if (session->journal != NULL) {
+        text = json_format(json);
+        if (text != NULL) journal_add(session->journal, METRICS_FILE, text);
+        mem_free(text);
+        keep_book(session);
+        if (journal_has_failed(session->journal, &why)) {
+            session->terminal.on_line(session->terminal.context, LOG_WARN, why.text);
+        }
+    }
+    if (session->is_json) {
+        json_set_text(json, "event", "report");
+        command_print_json(json);
+        fflush(stdout);
+    } else {
+        json_destroy(json);
+    }
+}
+
+static void stop_env(void *context)
+{
+    struct session *session = context;
+
+    session->env->ops->stop(session->env);
+}
+
+void session_on_ended(void *context, const struct node_result *result)
+{
+    struct session *session = context;
+
+    session->result = *result;
+    session->has_ended = true;
+    session->wall_s = result->report.t_s;
+    if (session->journal == NULL) {
+        stop_env(session);
+        return;
+    }
+    keep_book(session);
+    journal_when_idle(session->journal, stop_env, session);
+}
+
+void session_print_result(struct session *session)
+{
+    const struct node_result *result = &session->result;
+    const struct node_report *report = &result->report;
+    bool is_final = result->evaluation.samples > 0;
+    double accuracy = is_final ? result->evaluation.accuracy : report->accuracy;
+    double loss = is_final ? result->evaluation.loss : report->loss;
+    char words[48];
+
+    if (session->is_json) {
+        struct json *json = json_object_create();
+
+        json_set_text(json, "event", "finished");
+        json_set_count(json, "steps", report->step);
+        json_set_count(json, "samples", report->samples);
+        json_set_real(json, "accuracy", accuracy);
+        json_set_real(json, "loss", loss);
+        json_set_count(json, "rounds_ok", report->rounds_ok);
+        json_set_count(json, "rounds_aborted", report->rounds_aborted);
+        json_set_real(json, "consensus_distance", report->consensus_distance);
+        json_set_count(json, "bytes_sent", report->bytes_sent);
+        json_set_count(json, "bytes_received", report->bytes_received);
+        json_set_count(json, "rss_bytes", usage_peak_rss_bytes());
+        json_set_real(json, "wall_s", session->wall_s);
+        json_set_bool(json, "goal_reached", result->is_goal_reached);
+        command_print_json(json);
+        return;
+    }
+    if (!result->is_goal_reached) {
+        log_info(&session->log, "stopped at step %llu", (unsigned long long)report->step);
+        return;
+    }
+    printf("finished: %llu steps, loss %.4f%s, %llu rounds, %.1f s\n",
+           (unsigned long long)report->step, loss,
+           accuracy_words(accuracy, ", ", words, sizeof words),
+           (unsigned long long)report->rounds_ok, session->wall_s);
+}
+
+void session_print_profile(struct session *session)
+{
+    struct json *rows;
+
+    if (session->learner == NULL) return;
+    rows = replica_profile(session->learner, (uint64_t)(session->wall_s * (double)NS_PER_S),
+                           session->is_json ? "profile" : NULL);
+    if (rows == NULL) return;
+    command_print_rows(rows, session->is_json);
+    json_destroy(rows);
+}
+
+/* d2 and gradient-tracking take a step for one along a gradient. */
+static void tell_inexact(struct session *session)
+{
+    const struct strategy *strategy = &session->strategy;
+    const char *given = options_text(session->options, "optimizer");
+
+    if (!strategy->tracks && strategy->rule->prepare == NULL) return;
+    if (given == NULL) given = strategy->optimizer;
+    if (given == NULL) given = layers_training(options_text(session->options, "model")).optimizer;
+    if (strcmp(given, "sgd") == 0 || strncmp(given, "sgd:", 4) == 0) return;
+    log_warn(&session->log,
+             "--averaging %s is exact for unlike data with --optimizer sgd alone; with %s some of "
+             "the bias stays",
+             strategy->name, given);
+}
+
+void session_say_what_runs(struct session *session)
+{
+    const struct schema *schema = session->learner->ops->schema(session->learner);
+    char parameters[32];
+
+    log_info(&session->log, "model %s (%s parameters), data %s, averaging %s",
+             options_text(session->options, "model"),
+             units_format_count(schema->values[SECTION_PARAMETERS], parameters, sizeof parameters),
+             options_text(session->options, "data"), session->strategy.text);
+    log_info(&session->log, "learning rate: %s (--lr-scaling %s)",
+             strcmp(options_text(session->options, "lr-scaling"), "none") == 0
+                 ? "as given, however many average"
+                 : "grows with the peers that average",
+             options_text(session->options, "lr-scaling"));
+    tell_inexact(session);
+    if (command_wants_bf16(session->options)) {
+        command_tell_precision(session->backend, &session->log);
+    }
+    if (session->journal == NULL) {
+        log_info(&session->log, "nothing is kept: pass --out DIR to keep the model");
+    } else if (session->is_resumed) {
+        log_info(&session->log, "resuming from %s", options_text(session->options, "out"));
+    }
+}
