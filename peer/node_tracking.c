@@ -8,7 +8,9 @@
  * The first y is g. Mixing by exact negatives keeps the sum of all y the sum of all last gradients,
  * whatever edges are missing. When somebody has gone for good that is no longer so, and all begin
  * anew with y = g (exchange_edges.c says when); so does who goes on from a checkpoint, which holds
- * no tracker. The plane of a round is the model's, then y. `step` is the learner's optimizer: with
+ * no tracker. The plane of a round is the model's, then y, from the next block of a codec on: the
+ * two differ by orders of magnitude, and in a block with both the smaller one would be rounded away
+ * by the scale of the larger. `step` is the learner's optimizer: with
  * plain sgd the equations above, with a momentum no longer exact. Jobs of the training lane.
  */
 #include "peer/node_internal.h"
@@ -24,9 +26,15 @@ static size_t model_values(const struct node *node)
     return node->schema->values[SECTION_MIXED];
 }
 
+/* Where y begins in the plane. */
+static size_t tracker_at(const struct node *node)
+{
+    return (model_values(node) + CODEC_BLOCK - 1) / CODEC_BLOCK * CODEC_BLOCK;
+}
+
 size_t node_mixed_values(const struct node *node)
 {
-    return model_values(node) + (node->options.strategy->tracks ? node->values : 0);
+    return node->options.strategy->tracks ? tracker_at(node) + node->values : model_values(node);
 }
 
 void node_tracking_destroy(struct node *node)
@@ -111,20 +119,21 @@ MUST_USE enum rc node_tracking_export(struct node *node, float *out)
     if (tracking->begins_anew) {
         memcpy(tracking->tracker, tracking->last, node->values * sizeof(float));
     }
-    memcpy(out + values, tracking->tracker, node->values * sizeof(float));
+    memset(out + values, 0, (tracker_at(node) - values) * sizeof(float));
+    memcpy(out + tracker_at(node), tracking->tracker, node->values * sizeof(float));
     return RC_OK;
 }
 
 MUST_USE enum rc node_tracking_import(struct node *node, const float *difference)
 {
     struct node_tracking *tracking = &node->tracking;
-    size_t values = model_values(node);
+    size_t values = model_values(node), at = tracker_at(node);
     enum rc rc =
         node->learner->ops->import_section(node->learner, SECTION_MIXED, difference, values);
 
     if (rc != RC_OK || !tracking->has_tracker) return rc;
     for (size_t i = 0; i < node->values; i++) {
-        tracking->tracker[i] += difference[values + i];
+        tracking->tracker[i] += difference[at + i];
     }
     return RC_OK;
 }
