@@ -94,15 +94,19 @@ static bool is_promised(struct cluster *cluster, uint32_t *participant, uint32_t
     return false;
 }
 
-/* Until one has promised, and `later_ns` after that, the two ends no longer hear each other;
- * whether the initiator had decided, READY being on its way or COMMIT, depends on `later_ns`. The
- * third. */
+/* From `later_ns` after the next promise on, the two ends no longer hear each other; whether the
+ * initiator had decided, READY being on its way or COMMIT, depends on `later_ns`. The third. */
 static uint32_t cut_the_promised(struct cluster *cluster, uint64_t seed, uint64_t later_ns)
 {
     uint32_t participant = 0, initiator = 0;
     uint64_t spent_ns = 0;
+    bool was_none = false; /* a promise that is there already may be any age */
 
-    while (!is_promised(cluster, &participant, &initiator)) {
+    for (;;) {
+        bool is_one = is_promised(cluster, &participant, &initiator);
+
+        if (is_one && was_none) break;
+        was_none |= !is_one;
         cluster_run(cluster, SLICE_NS);
         spent_ns += SLICE_NS;
         check_seed(seed, spent_ns < 60 * NS_PER_S);
@@ -132,7 +136,7 @@ static struct doubts doubts_of(struct cluster *cluster)
  * of all is what it was. */
 static void a_common_neighbour_is_asked(void **state)
 {
-    uint64_t commits = 0;
+    uint64_t commits = 0, seeds = 0;
 
     (void)state;
     FOR_EACH_SEED (seed, 4) {
@@ -150,9 +154,10 @@ static void a_common_neighbour_is_asked(void **state)
         /* rounding moves it by 1e-6; an edge applied at one end alone by 0.04 and more */
         check_seed(seed, fabs(cluster_mean(cluster) - mean) < 1e-3);
         commits += committed > 0;
+        seeds++;
         cluster_destroy(cluster);
     }
-    assert_true(commits > 0 && commits < 4); /* both were seen */
+    if (seeds > 1) assert_true(commits > 0 && commits < seeds); /* both were seen */
 }
 
 /* A third that turns the word round is not believed, and known for it. */
