@@ -27,6 +27,7 @@ enum command_type {
     COMMAND_SNAPSHOT,   /* take a snapshot at the next step border and encode it; report
                            on_job_done(JOB_SNAPSHOT) */
     COMMAND_SEND_RANGE, /* encoded chunks [first, first + count) of `buffer` to `to` as DATA */
+    COMMAND_STOP_RANGE, /* forget what of `stream` and `buffer` is still queued */
     COMMAND_ABSORB_OWN, /* owner: absorb the own snapshot's chunks [first, first + count);
                            report on_job_done(JOB_ABSORB_OWN, first) */
     COMMAND_REDUCE,     /* owner: reduce chunk `first`, encode it into the MEAN buffer, agree on the
@@ -79,8 +80,8 @@ struct command {
     enum command_type type;
     struct peer_id to;
     struct message message; /* SEND; what it borrows is valid until the next call */
-    enum data_kind buffer;  /* SEND_RANGE: DATA_OFFER, DATA_MEAN or DATA_FULL */
-    uint16_t stream;        /* SEND_RANGE, REDUCE: for the DATA records */
+    enum data_kind buffer;  /* SEND_RANGE, STOP_RANGE: DATA_OFFER, DATA_MEAN or DATA_FULL */
+    uint16_t stream;        /* SEND_RANGE, STOP_RANGE, REDUCE: of the DATA records */
     uint32_t first, count;  /* chunks */
     float weight;           /* ABSORB_OWN */
     struct command_edge edge;

@@ -42,9 +42,8 @@ enum { RETRY_MS = 200, DEADLINE_SPREAD = 8, SCORE_MISS = -1 };
  * the receiver keeps it: no one is overrun by one share, and none gives away the last it has. */
 #define GAIN_MAX   4.0
 #define UPHILL_MAX 32.0
-/* Beyond these no weight of an honest swarm is: they sum to its number of peers. */
+/* Who has less gives none away, see WEIGHT_MOST. */
 #define WEIGHT_LEAST (1.0 / (1 << 20))
-#define WEIGHT_MOST  ((double)(1 << 20))
 
 struct push *push_of(struct exchange *exchange)
 {
@@ -269,6 +268,7 @@ void push_out_fail(struct push *push, enum abort_code code, const char *reason,
 {
     if (push->out == OUT_SENDING || push->out == OUT_SENT) {
         push->weight += (double)push->out_weight;
+        push_stop_sending(push, out);
     }
     if (code != 0) send_abort(push, push->to.id, &push->out_key, code, out);
     push->out = OUT_NONE;

@@ -12,6 +12,9 @@ enum {
     PUSH_MARK_DEPTH = 4      /* shares remembered of each */
 };
 
+/* Beyond this no weight of an honest swarm is: they sum to its number of peers. */
+#define WEIGHT_MOST ((double)(1 << 20))
+
 /* What leaves in a round. */
 enum push_out { OUT_NONE, OUT_OFFERED, OUT_ACCEPTED, OUT_SENDING, OUT_SENT };
 /* What comes in. */
@@ -107,6 +110,8 @@ uint64_t push_share_wait_ns(const struct push *push, struct peer_id peer);
 
 /* exchange_push_data.c */
 void push_start_sending(struct push *push, struct commands *out);
+/** The share is ours again: what is still queued of it is not to be sent. */
+void push_stop_sending(struct push *push, struct commands *out);
 void push_grant(struct push *push, struct commands *out);
 MUST_USE enum rc push_on_credit(struct push *push, struct member_ref from,
                                 const struct message_credit *credit, struct commands *out);

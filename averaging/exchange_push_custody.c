@@ -518,12 +518,20 @@ enum rc push_load(struct push *push, const uint8_t *bytes, size_t count)
     }
     bits = load_le64(bytes + 24);
     memcpy(&weight, &bits, sizeof weight);
-    if (!isfinite(weight) || !(weight > 0) || weight > (double)(1 << 21)) return RC_FORMAT;
+    if (!(weight > 0 && weight <= WEIGHT_MOST)) return RC_FORMAT;
     for (uint32_t i = 0; i < custody; i++) {
         struct push_custody kept = custody_load(bytes + SAVE_HEAD + (size_t)i * SAVE_CUSTODY);
 
         if (!peer_id_is_equal(kept.key.initiator, push->options.self)) return RC_FORMAT;
-        if (!isfinite(kept.weight) || !(kept.weight > 0)) return RC_FORMAT;
+        if (!(kept.weight > 0 && kept.weight <= WEIGHT_MOST)) return RC_FORMAT;
+        for (uint32_t j = 0; j < i; j++) { /* each share once */
+            struct push_custody other = custody_load(bytes + SAVE_HEAD + (size_t)j * SAVE_CUSTODY);
+
+            if (other.key.counter == kept.key.counter &&
+                boot_id_is_equal(other.key.boot, kept.key.boot)) {
+                return RC_FORMAT;
+            }
+        }
     }
     memset(push->custody, 0, sizeof push->custody);
     for (uint32_t i = 0; i < custody; i++, at += SAVE_CUSTODY) {

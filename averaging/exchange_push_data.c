@@ -19,6 +19,15 @@ static uint16_t stream_of(const struct round_key *key)
 
 /* ---- out ---- */
 
+void push_stop_sending(struct push *push, struct commands *out)
+{
+    struct command *stop = push->sent > 0 ? commands_add(out, COMMAND_STOP_RANGE) : NULL;
+
+    if (stop == NULL) return;
+    stop->buffer = DATA_OFFER;
+    stop->stream = stream_of(&push->out_key);
+}
+
 static void send_chunks(struct push *push, struct commands *out)
 {
     struct command *send;

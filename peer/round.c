@@ -533,6 +533,9 @@ static void obey(struct round *round, const struct command *command)
     case COMMAND_SEND_RANGE:
         send_range(round, command);
         break;
+    case COMMAND_STOP_RANGE:
+        links_drop_bulk(round->options.links, command->buffer, command->stream);
+        break;
     case COMMAND_ABSORB_OWN:
         absorb_own(round, command);
         break;

@@ -5,6 +5,7 @@
  */
 #include "peer/round_internal.h"
 
+#include "averaging/codec.h"
 #include "base/check.h"
 #include "base/mem.h"
 
@@ -167,6 +168,7 @@ MUST_USE enum rc round_held_restore(struct round *round, const float *const *pla
         struct round_held *held;
 
         if (!round->ops->custody(round->exchange, (uint32_t)i, &key)) return RC_SHAPE;
+        if (!floats_are_finite(planes[i], round->options.values)) return RC_NONFINITE;
         held = held_add(round, &key);
         if (held->plane == NULL) return RC_NOMEM;
         memcpy(held->plane, planes[i], round->options.values * sizeof(float));

@@ -224,6 +224,7 @@ static inline void scene_obey(struct scene *s, uint32_t end)
             scene_edge(s, end, c);
             break;
         case COMMAND_FORGET:
+        case COMMAND_STOP_RANGE:
             break;
         case COMMAND_OVER:
             scene_over(s, end, &c->over);

@@ -274,6 +274,7 @@ static inline void pushes_obey(struct pushes *p, uint32_t index)
             over(p, index, &command->over);
             break;
         case COMMAND_SCORE:
+        case COMMAND_STOP_RANGE: /* nothing is queued here */
             break;
         default:
             fail_msg("a command of another exchange");

@@ -64,6 +64,7 @@ static inline void rounds_obey(struct rounds *r, uint32_t index)
         case COMMAND_HOLD: /* of the push exchange: tests/property/test_push.c */
         case COMMAND_RELEASE:
         case COMMAND_ABSORB_HELD:
+        case COMMAND_STOP_RANGE:
             fail_msg("a plane is to be held");
             break;
         case COMMAND_SCORE:

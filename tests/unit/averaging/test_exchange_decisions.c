@@ -3,7 +3,10 @@
 
 #include "averaging/exchange.h"
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/mem.h"
+
+#include <math.h>
 
 static const struct digest nothing = {{0}};
 
@@ -468,6 +471,75 @@ static void save_in_mid_share(uint8_t **saved, size_t *count)
     exchange->ops->destroy(exchange);
 }
 
+/* What of a share that failed still waits in the link's queue would be in the way of the next. */
+static void a_share_that_fails_is_not_sent_to_its_end(void **state)
+{
+    struct commands out;
+    struct exchange *exchange = start(&exchange_push, 1, 4, &out);
+    struct peer_id to = id_of(2);
+    struct boot_id boot = boot_of(2);
+    struct round_members members = {.ids = &to, .boots = &boot, .count = 1};
+    struct message message = {.type = MESSAGE_ACCEPT};
+    struct round_key key;
+    uint16_t stream;
+
+    (void)state;
+    exchange->ops->on_link_up(exchange, to, boot, 1, &out);
+    assert_int_equal(exchange->ops->begin(exchange, &members, 0, 1, &out), RC_OK);
+    key = sent(&out, MESSAGE_SHARE)->as.share.key;
+    message.as.accept.key = key;
+    message.as.accept.alpha = 0.5f;
+    assert_int_equal(exchange->ops->on_message(exchange, to, boot, &message, 2, &out), RC_OK);
+    exchange->ops->on_job_done(exchange, JOB_SNAPSHOT, 0, RC_OK, nothing, 3, &out);
+    message = (struct message){.type = MESSAGE_CREDIT};
+    message.as.credit.stream = (uint16_t)key.counter;
+    message.as.credit.chunks = 2;
+    assert_int_equal(exchange->ops->on_message(exchange, to, boot, &message, 4, &out), RC_OK);
+    assert_non_null(find(&out, COMMAND_SEND_RANGE));
+    stream = find(&out, COMMAND_SEND_RANGE)->stream;
+    commands_clear(&out);
+    exchange->ops->cancel(exchange, "stopping", 5, &out);
+    assert_non_null(find(&out, COMMAND_STOP_RANGE));
+    assert_int_equal(find(&out, COMMAND_STOP_RANGE)->stream, stream);
+    assert_int_equal(find(&out, COMMAND_STOP_RANGE)->buffer, DATA_OFFER);
+    commands_deinit(&out);
+    exchange->ops->destroy(exchange);
+}
+
+/* Nor two custodies of one share, which would come back twice, nor weights that no swarm has. */
+static void a_checkpoint_that_lies_of_mass_is_refused(void **state)
+{
+    enum { HEAD = 32, CUSTODY = 72, AT_WEIGHT = 24, AT_CUSTODY_WEIGHT = 64 };
+    static const double heavy[] = {0, -1, 2097152.0, NAN, INFINITY};
+    struct commands out;
+    struct exchange *exchange = start(&exchange_push, 1, 4, &out);
+    uint8_t *saved, changed[HEAD + 2 * CUSTODY];
+    size_t count;
+
+    (void)state;
+    save_in_mid_share(&saved, &count);
+    assert_int_equal(count, HEAD + CUSTODY);
+    for (size_t i = 0; i < ARRAY_COUNT(heavy); i++) {
+        float light = (float)heavy[i];
+
+        memcpy(changed, saved, count);
+        memcpy(changed + AT_WEIGHT, &heavy[i], sizeof heavy[i]);
+        assert_int_equal(exchange->ops->load(exchange, changed, count), RC_FORMAT);
+        memcpy(changed, saved, count);
+        memcpy(changed + HEAD + AT_CUSTODY_WEIGHT, &light, sizeof light);
+        assert_int_equal(exchange->ops->load(exchange, changed, count), RC_FORMAT);
+    }
+    memcpy(changed, saved, count);
+    memcpy(changed + count, saved + HEAD, CUSTODY);
+    store_le32(changed + 4, 2);
+    assert_int_equal(exchange->ops->load(exchange, changed, count + CUSTODY), RC_FORMAT);
+    changed[count + 36]++; /* the share after it */
+    assert_int_equal(exchange->ops->load(exchange, changed, count + CUSTODY), RC_OK);
+    mem_free(saved);
+    commands_deinit(&out);
+    exchange->ops->destroy(exchange);
+}
+
 static void who_starts_again_asks_twice_before_silence_counts(void **state)
 {
     uint8_t *saved;
@@ -509,6 +581,8 @@ int main(void)
         cmocka_unit_test(a_member_joins_one_form_a_ballot_and_only_rising_ones),
         cmocka_unit_test(a_start_we_turned_from_is_answered_with_abort),
         cmocka_unit_test(a_mean_with_a_wrong_hash_loses_its_part_only),
+        cmocka_unit_test(a_share_that_fails_is_not_sent_to_its_end),
+        cmocka_unit_test(a_checkpoint_that_lies_of_mass_is_refused),
         cmocka_unit_test(who_starts_again_asks_twice_before_silence_counts),
     };
 
