@@ -22,12 +22,13 @@ struct rule_view {
     size_t values;
 };
 
-struct rule_settings { /* of the outer rules; the mean has none */
-    float rate;        /* of the outer step; elastic: the moving rate beta = n alpha */
-    float momentum;    /* of the outer step, in [0, 1) */
-    float share;       /* elastic: > 0: alpha itself, at most 1/n, in place of rate / n */
-    size_t memory;     /* exact-diffusion: the first so many values have one; 0: all */
-    bool has_momentum; /* false, block alone: 1 - 1/n, n the members of the round */
+struct rule_settings {    /* of the outer rules; the mean has none */
+    float rate;           /* of the outer step; elastic: the moving rate beta = n alpha */
+    float momentum;       /* of the outer step, in [0, 1) */
+    float share;          /* elastic: > 0: alpha itself, at most 1/n, in place of rate / n */
+    size_t memory;        /* exact-diffusion: the first so many values have one; 0: all */
+    bool has_momentum;    /* false, block alone: 1 - 1/n, n the members of the round */
+    uint64_t pull_rounds; /* elastic: > 1: only every so many rounds is the model pulled */
 };
 
 enum { RULE_STATE_MAX = 2 };
@@ -54,6 +55,9 @@ struct rule_ops {
     size_t (*state)(const struct rule *rule, const float *planes[RULE_STATE_MAX]);
     /** The same, from a checkpoint. RC_SHAPE: not as many as this rule keeps; RC_NONFINITE. */
     MUST_USE enum rc (*restore)(struct rule *rule, const float *const *planes, size_t count);
+    /** Between rounds: what one more pull of the model `own` [values] towards the centre adds to
+     *  it. False: there is no centre yet. NULL: the rule has none. */
+    bool (*pull)(const struct rule *rule, const float *own, float *difference);
     /** The model was replaced: the next round is the first. */
     void (*forget)(struct rule *rule);
     /** A new round over `view`, which stays valid until settle or cancel. */

@@ -10,7 +10,9 @@
  *   block          g = m - phi;  u = v u + r g;           phi = phi + r g + v u;    x = phi
  *                  BMUF in Nesterov's form: Chen and Huo 2016, ICASSP
  *   elastic        c = (1 - b) phi + b m;  x = x - a (x - phi);  phi = c;   a = b / n
- *                  EASGD with a centre that every peer keeps: Zhang et al. 2014, arXiv:1412.6651
+ *                  EASGD with a centre that every peer keeps: Zhang et al. 2014, arXiv:1412.6651;
+ *                  with unequal periods c moves every round (the pushes of all), and x where its
+ *                  pull is due: in every so manieth round, or between rounds towards c as it is
  *
  * Where we differ. SlowMo's u is divided by the learning rate of the round and multiplied again, so
  * that momentum follows a schedule; ours is in units of the model, which is the same while the rate
@@ -42,6 +44,7 @@ struct rule {
     struct rule_settings settings;
     size_t values;
     uint32_t members;
+    uint64_t pushes;  /* elastic: rounds since the model was pulled */
     bool is_anchored; /* anchor and momentum are in force */
     const float *own; /* NULL between rounds */
     float *anchor;    /* [values] */
@@ -136,6 +139,7 @@ static enum rc outer_restore(struct rule *rule, const float *const *planes, size
 static void outer_forget(struct rule *rule)
 {
     rule->is_anchored = false;
+    rule->pushes = 0;
 }
 
 static void outer_begin(struct rule *rule, const struct rule_view *view)
@@ -214,21 +218,38 @@ static void step_block(const struct rule *rule, size_t first, size_t count, cons
     }
 }
 
+/* A peer's own pull, in a swarm of as many as took part last. */
+static float pull_of(const struct rule *rule)
+{
+    float n = (float)rule->members;
+
+    return rule->settings.share > 0 ? fminf(rule->settings.share, 1 / n) : rule->settings.rate / n;
+}
+
 /* Both sides at the old values: using the new model for the centre would break the symmetry. */
 static void step_elastic(const struct rule *rule, size_t first, size_t count, const float *mean,
                          float *difference)
 {
-    float n = (float)rule->members;
-    float alpha =
-        rule->settings.share > 0 ? fminf(rule->settings.share, 1 / n) : rule->settings.rate / n;
-    float beta = n * alpha;
+    float alpha = pull_of(rule), beta = (float)rule->members * alpha;
+    float pull = rule->pushes + 1 < rule->settings.pull_rounds ? 0 : alpha;
     float *centre = rule->anchor + first;
     const float *own = rule->own + first;
 
     for (size_t i = 0; i < count; i++) {
-        difference[i] = alpha * (centre[i] - own[i]);
+        difference[i] = pull * (centre[i] - own[i]);
         centre[i] += beta * (mean[i] - centre[i]);
     }
+}
+
+static bool elastic_pull(const struct rule *rule, const float *own, float *difference)
+{
+    float alpha = pull_of(rule);
+
+    if (!rule->is_anchored) return false;
+    for (size_t i = 0; i < rule->values; i++) {
+        difference[i] = alpha * (rule->anchor[i] - own[i]);
+    }
+    return true;
 }
 
 /* One agreed grain: from the mean to where the outer step leads. */
@@ -304,6 +325,7 @@ static void outer_settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_
             if (mean == NULL) continue;
             outer_step(rule, first, grain_values(rule, first), mean, difference);
         }
+        rule->pushes = rule->pushes + 1 < rule->settings.pull_rounds ? rule->pushes + 1 : 0;
         give_up_overflow(rule, difference);
     } else {
         lay_anchor(rule, bitmap, chunk_values);
@@ -311,16 +333,16 @@ static void outer_settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_
     rule->own = NULL;
 }
 
-#define OUTER_OPS(create_, name_)                                                                  \
+#define OUTER_OPS(create_, name_, pull_)                                                           \
     {                                                                                              \
         .name = (name_), .is_outer = true, .create = (create_), .destroy = outer_destroy,          \
         .set_members = outer_set_members, .state = outer_state, .restore = outer_restore,          \
-        .forget = outer_forget, .begin = outer_begin, .absorb = outer_absorb,                      \
+        .pull = (pull_), .forget = outer_forget, .begin = outer_begin, .absorb = outer_absorb,     \
         .reduce = outer_reduce, .agree = outer_agree, .settle = outer_settle,                      \
         .cancel = outer_cancel, .squared_distance = outer_squared_distance,                        \
     }
 
-const struct rule_ops rule_nesterov = OUTER_OPS(nesterov_create, "nesterov");
-const struct rule_ops rule_block = OUTER_OPS(block_create, "block");
-const struct rule_ops rule_slow_momentum = OUTER_OPS(slow_momentum_create, "slow-momentum");
-const struct rule_ops rule_elastic = OUTER_OPS(elastic_create, "elastic");
+const struct rule_ops rule_nesterov = OUTER_OPS(nesterov_create, "nesterov", NULL);
+const struct rule_ops rule_block = OUTER_OPS(block_create, "block", NULL);
+const struct rule_ops rule_slow_momentum = OUTER_OPS(slow_momentum_create, "slow-momentum", NULL);
+const struct rule_ops rule_elastic = OUTER_OPS(elastic_create, "elastic", elastic_pull);

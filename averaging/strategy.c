@@ -11,14 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum {
-    SPEC_MAX = 128,
-    EVERY_STEPS_MAX = 1000000,
-    GROUP_DEFAULT = 8,
-    COMPLETE_MAX = 16,
-    METHODS_MAX = 32,
-    RULES_MAX = 16
-};
+enum { SPEC_MAX = 128, EVERY_STEPS_MAX = 1000000, METHODS_MAX = 32, RULES_MAX = 16 };
 
 static const struct exchange_ops *const exchanges[] = {
     &exchange_pair, &exchange_group, &exchange_edges, &exchange_mirror, &exchange_push};
@@ -108,6 +101,10 @@ static enum rc apply_setting(const char *spec, const struct setting *setting, co
     switch (setting->kind) {
     case SETTING_EVERY:
         return parse_steps("--averaging", spec, value, &strategy->every_steps, why);
+    case SETTING_PUSH:
+        return parse_steps("--averaging", spec, value, &strategy->every_steps, why);
+    case SETTING_PULL:
+        return parse_steps("--averaging", spec, value, &strategy->pull_steps, why);
     case SETTING_SWITCH:
         return parse_steps("--averaging", spec, value, &strategy->switch_steps, why);
     case SETTING_RATE:
@@ -155,7 +152,10 @@ static enum rc check_given(const char *spec, const char *text, const char *key,
 {
     static const struct {
         enum setting_kind kind, other;
-    } either[] = {{SETTING_ALPHA, SETTING_BETA}, {SETTING_SHARE, SETTING_RATE}};
+    } either[] = {{SETTING_ALPHA, SETTING_BETA},
+                  {SETTING_SHARE, SETTING_RATE},
+                  {SETTING_EVERY, SETTING_PUSH},
+                  {SETTING_EVERY, SETTING_PULL}};
     uint32_t bad = UINT32_C(1) << kind;
 
     for (size_t i = 0; i < ARRAY_COUNT(either); i++) {
@@ -340,87 +340,6 @@ static enum rc parse_robust(const char *spec, struct strategy *strategy, struct 
     return RC_OK;
 }
 
-static void describe_topology(const struct strategy *strategy, char text[TOPOLOGY_TEXT])
-{
-    if (strategy->topology.kind == TOPOLOGY_COMPLETE && strategy->topology_is_default) {
-        snprintf(text, TOPOLOGY_TEXT, "complete up to %d peers, groups:%d beyond", COMPLETE_MAX,
-                 GROUP_DEFAULT);
-    } else {
-        topology_format(&strategy->topology, text);
-    }
-}
-
-static void describe_rule(const struct strategy *strategy, char *text, size_t cap)
-{
-    const struct rule_settings *settings = &strategy->rule_settings;
-
-    if (strategy->exchange->has_mirrors) {
-        snprintf(text, cap, "%s step %g", strategy->rule->name, (double)strategy->beta);
-    } else if (strategy->exchange->is_graph && strategy->alpha > 0) {
-        snprintf(text, cap, "%s, springs of %g", strategy->rule->name, (double)strategy->alpha);
-    } else if (strategy->exchange->is_graph && strategy->beta < 1) {
-        snprintf(text, cap, "%s, %g of the weights", strategy->rule->name, (double)strategy->beta);
-    } else if (!strategy->rule->is_outer && !strategy->rule->is_paired) {
-        snprintf(text, cap, "%s", strategy->rule->name);
-    } else if (strategy->rule == &rule_elastic && settings->share > 0) {
-        snprintf(text, cap, "elastic pull %g", (double)settings->share);
-    } else if (strategy->rule == &rule_elastic) {
-        snprintf(text, cap, "elastic pull %g/n", (double)settings->rate);
-    } else if (!settings->has_momentum) {
-        snprintf(text, cap, "%s lr %g momentum 1 - 1/n", strategy->rule->name,
-                 (double)settings->rate);
-    } else {
-        snprintf(text, cap, "%s lr %g momentum %g", strategy->rule->name, (double)settings->rate,
-                 (double)settings->momentum);
-    }
-}
-
-static void describe_pace(const struct strategy *strategy, char *text, size_t cap)
-{
-    char first[64] = "";
-
-    if (strategy->switch_steps > 0) {
-        snprintf(first, sizeof first, "every step before step %llu, then ",
-                 (unsigned long long)strategy->switch_steps);
-    }
-    if (strategy->at_end) {
-        snprintf(text, cap, "once, at the end");
-    } else if (strategy->every_ns != 0) {
-        snprintf(text, cap, "every %.9g s", (double)strategy->every_ns * 1e-9);
-    } else if (strategy->chance > 0) {
-        snprintf(text, cap, "after a step with probability %g", strategy->chance);
-    } else if (strategy->every_steps == 1) {
-        snprintf(text, cap, "every step");
-    } else {
-        snprintf(text, cap, "%severy %llu steps", first, (unsigned long long)strategy->every_steps);
-    }
-}
-
-static void describe(struct strategy *strategy)
-{
-    char topology[TOPOLOGY_TEXT], pace[96], rule[64], waits[64] = "";
-
-    if (!strategy->is_averaging) {
-        snprintf(strategy->text, sizeof strategy->text, "none");
-        return;
-    }
-    describe_topology(strategy, topology);
-    describe_pace(strategy, pace, sizeof pace);
-    describe_rule(strategy, rule, sizeof rule);
-    if (strategy->waits) {
-        snprintf(waits, sizeof waits, ", training waits");
-    } else if (strategy->overlaps) {
-        snprintf(waits, sizeof waits, ", and steps go on till the next");
-    } else if (strategy->stale_steps > 0) {
-        snprintf(waits, sizeof waits, ", at most %llu steps beside a round",
-                 (unsigned long long)strategy->stale_steps);
-    }
-    snprintf(strategy->text, sizeof strategy->text,
-             "%s: %s%s, exchange %s over %s, codec %s, rule %s%s", strategy->name, pace, waits,
-             strategy->exchange->name, topology, strategy->codec->name, rule,
-             strategy->clips ? ", robust clip" : "");
-}
-
 enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *strategy,
                        struct fault *why)
 {
@@ -443,7 +362,7 @@ enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *stra
         rc = parse_robust(specs->robust, &parsed, why);
     if (rc == RC_OK) rc = strategy_match(specs, method, &parsed, why);
     if (rc != RC_OK) return rc;
-    describe(&parsed);
+    strategy_describe(&parsed);
     *strategy = parsed;
     return RC_OK;
 }

@@ -17,6 +17,8 @@ struct strategy {
     bool is_averaging;     /* false: `none` */
     uint64_t every_steps;  /* pace: a round every so many optimizer steps (H) */
     uint64_t switch_steps; /* post-local: a round at every step before this one */
+    uint64_t pull_steps;   /* elastic: the model is pulled between rounds as well, at every so
+                              manieth step after one; 0: it is not */
     bool waits;            /* no step is taken between a round's snapshot and its result */
     bool overlaps;         /* steps are, but none past the border at which the next round is due */
     bool at_end;           /* one round, when all have reached their goals; no pace */

@@ -122,6 +122,40 @@ static enum rc match_end(const struct strategy_specs *specs, const struct strate
                      "the others out; use --exchange group");
 }
 
+/* Springs to a centre whose two ends move in periods of their own. The longer is a multiple of the
+ * shorter, so that where both are due both move from the old values. */
+static enum rc match_pulls(const struct strategy_specs *specs, struct strategy *strategy,
+                           struct fault *why)
+{
+    uint64_t push = strategy->every_steps, pull = strategy->pull_steps;
+
+    if (pull == 0) return RC_OK;
+    if (strategy->rule != &rule_elastic) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: push and pull are the two ends of a spring to a centre, "
+                         "and %s over %s has none; leave them out, and give tau",
+                         strategy->name, strategy->rule->name, strategy->exchange->name);
+    }
+    if (strategy_is_given(specs->pace)) {
+        return fault_set(why, RC_USAGE,
+                         "--pace %s does not go with the periods push and pull of --averaging %s; "
+                         "give one or the other",
+                         specs->pace, strategy->name);
+    }
+    if (push % pull != 0 && pull % push != 0) {
+        return fault_set(
+            why, RC_USAGE,
+            "--averaging %s: push=%llu,pull=%llu: the longer period must be a multiple "
+            "of the shorter",
+            strategy->name, (unsigned long long)push, (unsigned long long)pull);
+    }
+    if (pull >= push) {
+        strategy->rule_settings.pull_rounds = pull / push;
+        strategy->pull_steps = 0;
+    }
+    return RC_OK;
+}
+
 /* Who clips moves by less than the other end gave: weight would be lost, and with a graph the mean
  * of all, unless both ends clip alike, as pairs do. */
 static enum rc match_robust(const struct strategy *strategy, struct fault *why)
@@ -207,6 +241,7 @@ enum rc strategy_match(const struct strategy_specs *specs, const struct method *
     if (rc == RC_OK) rc = match_codec(method, strategy, why);
     if (rc == RC_OK) rc = match_end(specs, strategy, why);
     if (rc == RC_OK) rc = match_rule(strategy, why);
+    if (rc == RC_OK) rc = match_pulls(specs, strategy, why);
     if (rc == RC_OK) rc = match_robust(strategy, why);
     return rc;
 }

@@ -137,10 +137,14 @@ static const struct method methods[] = {
      .is_sized = true,
      .settings = {{.key = "tau", .kind = SETTING_EVERY},
                   STEPS_H,
+                  {.key = "push", .kind = SETTING_PUSH},
+                  {.key = "pull", .kind = SETTING_PULL},
                   {.key = "beta", .kind = SETTING_RATE, .min = 1e-6, .max = 1},
                   {.key = "rho", .kind = SETTING_SHARE, .min = 1e-6, .max = 1}},
-     .help = "easgd       springs to a centre that all keep, every tau steps (10): tau=N, beta=X "
-             "(0.9), or rho=X, a peer's own pull (beta/n)   Zhang et al. 2014, arXiv:1412.6651"},
+     .help =
+         "easgd       springs to a centre that all keep, every tau steps (10): tau=N, or push=N "
+         "(the centre) and pull=N (the models), beta=X (0.9), or rho=X, a peer's own pull "
+         "(beta/n)   Zhang et al. 2014, arXiv:1412.6651"},
     {.name = "dpsgd",
      .is_averaging = true,
      .waits = true,

@@ -4,10 +4,14 @@
 
 #include "averaging/strategy.h"
 
-enum { METHOD_KEYS_MAX = 4 };
+enum { METHOD_KEYS_MAX = 6 };
+/* A method that is sized: complete up to so many peers, groups of so many beyond. */
+enum { COMPLETE_MAX = 16, GROUP_DEFAULT = 8 };
 
 enum setting_kind {
     SETTING_EVERY,    /* steps between rounds */
+    SETTING_PUSH,     /* elastic: steps between rounds, where pulls have a period of their own */
+    SETTING_PULL,     /* elastic: of the pulls */
     SETTING_SWITCH,   /* steps before which every step has a round */
     SETTING_RATE,     /* of the rule */
     SETTING_MOMENTUM, /* of the rule */
@@ -45,6 +49,8 @@ struct method {
     const char *help;
 };
 
+/** Fills in `text`. */
+void strategy_describe(struct strategy *strategy);
 /** NULL past the end. */
 const struct method *method_at(size_t index);
 /** The rules of `--rule`, with the settings they have without a method; NULL past the end. */

@@ -76,6 +76,7 @@ enum border_work {
     BORDER_HASH,     /* lineage of the initial plane */
     BORDER_ASSIGN,   /* take a downloaded model */
     BORDER_APPLY,    /* the difference of a round */
+    BORDER_PULL,     /* towards the rule's centre, between rounds */
     BORDER_SNAPSHOT, /* for a round */
     BORDER_DONATE,   /* for joiners */
     BORDER_SKETCH,   /* for who checks a donor */
@@ -169,6 +170,13 @@ struct node_push {
     uint64_t offered_ns, again_ns; /* the last try; not before: the next */
 };
 
+/* Pulls between rounds. */
+struct node_pulls {
+    uint64_t seen_ok; /* rounds, as of the last look */
+    uint64_t left;    /* that follow the last round */
+    uint64_t step;    /* of the last one, or of the round */
+};
+
 /* The one average of one-shot. */
 struct node_once {
     bool is_done, is_over; /* the goal is reached; nothing more to wait for */
@@ -251,6 +259,7 @@ struct node {
     uint64_t period_ns; /* smoothed time from one round's begin to the next; 0: not known */
     struct node_pairs pairs;
     struct node_push push;
+    struct node_pulls pulls;
     uint64_t samples_since_round;
     struct node_once once;
     uint64_t snapshot_step;    /* of the last round's snapshot */
@@ -353,6 +362,13 @@ void node_keep_run(struct border_job *job); /* in the training lane, as the next
 void node_rollback_run(struct border_job *job);
 void node_kept(struct node *node, struct border_job *job);
 void node_rolled_back(struct node *node, struct border_job *job);
+
+/* node_pull.c: a spring's own end between rounds */
+bool node_pull_is_due(struct node *node);
+MUST_USE enum rc node_pull_run(struct node *node); /* in the training lane */
+void node_pulled(struct node *node);
+/** Steps until the next one, UINT64_MAX: none is to come before the next round. */
+uint64_t node_pull_steps(const struct node *node);
 
 /* node_tracking.c: gradient tracking */
 /** What a round exchanges: parameters and running statistics, and the tracker behind them. */

@@ -53,9 +53,8 @@ static void run_assign(struct border_job *job)
 }
 
 static const enum audit_change changes[BORDER_ROLLBACK + 1] = {
-    [BORDER_TRAIN] = AUDIT_ANYTHING,
-    [BORDER_ASSIGN] = AUDIT_ANYTHING,
-    [BORDER_APPLY] = AUDIT_DIFFERENCE,
+    [BORDER_TRAIN] = AUDIT_ANYTHING,    [BORDER_ASSIGN] = AUDIT_ANYTHING,
+    [BORDER_APPLY] = AUDIT_DIFFERENCE,  [BORDER_PULL] = AUDIT_ANYTHING,
     [BORDER_ROLLBACK] = AUDIT_ANYTHING,
 };
 
@@ -82,6 +81,9 @@ static void run_border(struct job *base)
         break;
     case BORDER_APPLY:
         job->rc = node_apply(node);
+        break;
+    case BORDER_PULL:
+        job->rc = node_pull_run(node);
         break;
     case BORDER_SNAPSHOT:
         if (node->snapshot != NULL) {
@@ -303,6 +305,10 @@ static void border_done(struct job *base)
         round_applied(node->round);
         if (job->rc != RC_OK) node_fail(node, job->rc, node_learner_why(node, job->rc));
         break;
+    case BORDER_PULL:
+        node_pulled(node);
+        if (job->rc != RC_OK) node_fail(node, job->rc, node_learner_why(node, job->rc));
+        break;
     case BORDER_SNAPSHOT:
         node_round_snapshot(node);
         round_on_snapshot(node->round, job->rc);
@@ -446,6 +452,7 @@ static uint32_t job_steps(struct node *node)
     if (node->round != NULL && every > 0 && since < every && steps > every - since) {
         steps = every - since;
     }
+    if (steps > node_pull_steps(node)) steps = node_pull_steps(node);
     if (node->goal_steps > node->own_steps && steps > node->goal_steps - node->own_steps) {
         steps = node->goal_steps - node->own_steps;
     }
@@ -480,6 +487,10 @@ static bool border_change(struct node *node)
     }
     if (node->round != NULL && round_has_difference(node->round)) {
         border_simple(node, BORDER_APPLY);
+        return true;
+    }
+    if (node_pull_is_due(node)) {
+        border_simple(node, BORDER_PULL);
         return true;
     }
     if (node->state == NODE_TRAINING && !node->has_share) {

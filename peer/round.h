@@ -65,6 +65,9 @@ void round_destroy(struct round *round);
 /** Begin a round with `members` (see exchange.h). RC_BUSY while one is under way. */
 MUST_USE enum rc round_begin(struct round *round, const struct round_members *members,
                              uint64_t samples);
+/** Between rounds, in the training lane: what a pull of the model `own` [values] towards the rule's
+ *  centre adds to it. False: there is no centre. */
+bool round_pull(const struct round *round, const float *own, float *difference);
 /** Give up what runs; the others are told. `reason`: a string literal. */
 void round_cancel(struct round *round, const char *reason);
 bool round_is_active(const struct round *round);

@@ -583,3 +583,12 @@ MUST_USE enum rc round_load(struct round *round, const uint8_t *bytes, size_t co
 {
     return round->ops->load(round->exchange, bytes, count);
 }
+
+bool round_pull(const struct round *round, const float *own, float *difference)
+{
+    const struct rule_ops *rule = round->options.strategy->rule;
+
+    /* a model that was replaced has no centre before the next snapshot */
+    return rule->pull != NULL && round->replaced == round->forgotten &&
+           rule->pull(round->rule, own, difference);
+}

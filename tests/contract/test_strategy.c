@@ -56,6 +56,18 @@ static void each_coordinate_can_be_replaced(void **state)
     assert_false(s.is_averaging);
 }
 
+static void is_refused(const struct strategy_specs *specs, enum rc rc, const char *text)
+{
+    struct strategy s = {.name = "untouched"};
+    struct fault why = {""};
+
+    assert_int_equal(strategy_parse(specs, &s, &why), rc);
+    if (strstr(why.text, text) == NULL) fail_msg("not \"%s\": %s", text, why.text);
+    assert_true(why.text[0] != '\0');
+    assert_null(strchr(why.text, '\n'));
+    assert_string_equal(s.name, "untouched");
+}
+
 static void wrong_specs_say_what_and_where(void **state)
 {
     (void)state;
@@ -121,14 +133,29 @@ static void wrong_specs_say_what_and_where(void **state)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct strategy s = {.name = "untouched"};
-        struct fault why = {""};
+        is_refused(&cases[i].specs, cases[i].rc, cases[i].text);
+    }
+}
 
-        assert_int_equal(strategy_parse(&cases[i].specs, &s, &why), cases[i].rc);
-        if (strstr(why.text, cases[i].text) == NULL) fail_msg("case %zu: %s", i, why.text);
-        assert_true(why.text[0] != '\0');
-        assert_null(strchr(why.text, '\n'));
-        assert_string_equal(s.name, "untouched");
+static void periods_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        struct strategy_specs specs;
+        enum rc rc;
+        const char *text;
+    } cases[] = {
+        {{.averaging = "easgd:tau=3,push=4"}, RC_USAGE, "\"push\" says again"},
+        {{.averaging = "easgd:pull=3,H=4"}, RC_USAGE, "\"H\" says again"},
+        {{.averaging = "easgd:push=4,pull=6"}, RC_USAGE, "must be a multiple"},
+        {{.averaging = "easgd:push=4,pull=8", .topology = "ring"}, RC_USAGE, "has none"},
+        {{.averaging = "easgd:push=4,pull=8", .rule = "nesterov"}, RC_USAGE, "has none"},
+        {{.averaging = "easgd:push=4,pull=8", .pace = "every=2"}, RC_USAGE, "one or the other"},
+        {{.averaging = "local-sgd:pull=8"}, RC_PARSE, "unknown setting"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        is_refused(&cases[i].specs, cases[i].rc, cases[i].text);
     }
 }
 
@@ -191,6 +218,15 @@ static void methods_have_the_defaults_of_their_papers(void **state)
         {"easgd:tau=16,rho=0.1",
          "easgd: every 16 steps, training waits, exchange group over complete up to 16 peers, "
          "groups:8 beyond, codec f32, rule elastic pull 0.1"},
+        {"easgd:push=4,pull=16",
+         "easgd: every 4 steps, training waits, exchange group over complete up to 16 peers, "
+         "groups:8 beyond, codec f32, rule elastic pull 0.9/n every 16 steps"},
+        {"easgd:push=16,pull=4,rho=0.1",
+         "easgd: every 16 steps, training waits, exchange group over complete up to 16 peers, "
+         "groups:8 beyond, codec f32, rule elastic pull 0.1 every 4 steps"},
+        {"easgd:push=4,pull=4",
+         "easgd: every 4 steps, training waits, exchange group over complete up to 16 peers, "
+         "groups:8 beyond, codec f32, rule elastic pull 0.9/n"},
         {"choco",
          "choco: every step, and steps go on till the next, exchange mirror over ring, codec "
          "int8, rule mean step 0.8"},
@@ -233,6 +269,7 @@ int main(void)
         cmocka_unit_test(the_default_is_local_sgd_over_a_group),
         cmocka_unit_test(each_coordinate_can_be_replaced),
         cmocka_unit_test(wrong_specs_say_what_and_where),
+        cmocka_unit_test(periods_that_cannot_be_are_refused),
         cmocka_unit_test(a_name_without_end_is_refused),
         cmocka_unit_test(help_lists_every_method),
         cmocka_unit_test(methods_have_the_defaults_of_their_papers),

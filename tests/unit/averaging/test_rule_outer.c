@@ -147,6 +147,75 @@ static void elastic_pulls_and_keeps_the_sum(void **state)
     assert_true(fabs(total + (double)centre - 14) < 1e-5);
 }
 
+/* Three peers and their centre, worked out in double: every fourth step the models are pulled,
+ * every step the centre is (`long_pull`), or the other way round. The reference is the recursion
+ * of the paper with one of its two ends left out where it is not due. */
+static void unequal_periods_follow_their_recursion(bool long_pull)
+{
+    enum { PEERS = 3, STEPS = 24, PERIOD = 4 };
+    const double alpha = 0.3 / PEERS, drift[PEERS] = {0.1, -0.05, 0.02};
+    struct rule_settings settings = {.rate = 0.3f, .pull_rounds = long_pull ? PERIOD : 1};
+    struct rule *rules[PEERS];
+    double x[PEERS] = {1, 2, 6}, centre = 3;
+    float held[PEERS] = {1, 2, 6};
+
+    for (int i = 0; i < PEERS; i++) {
+        rules[i] = rule_elastic.create(VALUES, &settings);
+        (void)one_round(&rule_elastic, rules[i], 3, 3, PEERS, 3);
+    }
+    for (int step = 1; step <= STEPS; step++) {
+        const bool pushes = long_pull || step % PERIOD == 0;
+        const bool pulls = !long_pull || step % PERIOD == 0;
+        double sum = 0;
+        float mean;
+
+        for (int i = 0; i < PEERS; i++) {
+            x[i] += drift[i];
+            held[i] += (float)drift[i];
+            sum += x[i] - centre;
+        }
+        mean = (held[0] + held[1] + held[2]) / PEERS;
+        for (int i = 0; i < PEERS; i++) {
+            static float own[VALUES], difference[VALUES];
+
+            if (pulls) x[i] -= alpha * (x[i] - centre);
+            if (pushes) {
+                held[i] += one_round(&rule_elastic, rules[i], held[i], mean, PEERS, 3);
+            } else if (pulls) {
+                fill(own, held[i]);
+                assert_true(rule_elastic.pull(rules[i], own, difference));
+                held[i] += difference[VALUES - 1];
+            }
+        }
+        if (pushes) centre += alpha * sum;
+        for (int i = 0; i < PEERS; i++) {
+            if (fabs((double)held[i] - x[i]) > 1e-5) {
+                fail_msg("step %d, peer %d: %.8f, not %.8f", step, i, (double)held[i], x[i]);
+            }
+            if (fabs((double)state_at(&rule_elastic, rules[i], 0, 5) - centre) > 1e-5) {
+                fail_msg("step %d: the centre of %d is not at %.8f", step, i, centre);
+            }
+        }
+    }
+    for (int i = 0; i < PEERS; i++) {
+        rule_elastic.destroy(rules[i]);
+    }
+}
+
+static void pulls_and_pushes_may_have_periods_of_their_own(void **state)
+{
+    (void)state;
+    struct rule_settings settings = {.rate = 0.3f};
+    struct rule *rule = rule_elastic.create(VALUES, &settings);
+    float plane[VALUES];
+
+    unequal_periods_follow_their_recursion(true);
+    unequal_periods_follow_their_recursion(false);
+    fill(plane, 1);
+    assert_false(rule_elastic.pull(rule, plane, plane)); /* no centre before the first round */
+    rule_elastic.destroy(rule);
+}
+
 static void a_pull_of_ones_own_never_exceeds_one_nth(void **state)
 {
     (void)state;
@@ -294,6 +363,7 @@ int main(void)
         cmocka_unit_test(slow_momentum_takes_slowmos_steps),
         cmocka_unit_test(block_takes_bmufs_steps),
         cmocka_unit_test(elastic_pulls_and_keeps_the_sum),
+        cmocka_unit_test(pulls_and_pushes_may_have_periods_of_their_own),
         cmocka_unit_test(a_pull_of_ones_own_never_exceeds_one_nth),
         cmocka_unit_test(without_momentum_and_at_rate_one_it_is_the_mean),
         cmocka_unit_test(what_was_not_committed_stays),
