@@ -19,7 +19,8 @@
  * recursion: rules that keep a sum which is zero over the swarm (exact diffusion) may only mix with
  * peers that began with zero as they did. Whoever sees the graph change, or loses what it keeps,
  * begins anew under a number one higher, and everyone who hears a higher number does. Edges between
- * unlike numbers are dropped, so among peers of one number the sum is zero, always.
+ * unlike numbers are dropped, so among peers of one number the sum is zero, always. How often one
+ * neighbour can make us do so is bounded: may_raise() in exchange_edges_begin.c.
  *
  * How a round begins is in exchange_edges_begin.c, its data in exchange_edges_data.c, what outlives
  * it in exchange_edges_outcomes.c. Loop thread; pure.

@@ -6,10 +6,11 @@
 #include "averaging/exchange.h"
 
 enum {
-    EDGES_MAX = GROUP_MEMBERS_MAX, /* neighbours */
-    EDGES_SLOTS = 4,               /* planes of neighbours staged at once */
-    EDGES_CREDIT_CHUNKS = 32,      /* on the way at once, from one neighbour */
-    EDGES_OUTCOMES_MAX = LINKS_MAX /* neighbours whose last committed round we know */
+    EDGES_MAX = GROUP_MEMBERS_MAX,  /* neighbours */
+    EDGES_SLOTS = 4,                /* planes of neighbours staged at once */
+    EDGES_CREDIT_CHUNKS = 32,       /* on the way at once, from one neighbour */
+    EDGES_OUTCOMES_MAX = LINKS_MAX, /* neighbours whose last committed round we know */
+    EDGES_RAISERS_MAX = EDGES_MAX   /* who made us begin our recursion anew, and how often */
 };
 #define EDGES_NO_SLOT UINT32_MAX
 /* How far one message may move us ahead, see exchange_group.h. */
@@ -65,6 +66,15 @@ struct edge_link {
     uint32_t missed; /* rounds in a row that it did not come to, and not a word from it */
 };
 
+/* A neighbour that made us begin anew: how often it may again, see exchange_edges_begin.c. Kept
+ * when its link is lost, or a new one would be a new allowance. */
+struct edge_raiser {
+    bool is_used, is_scored;
+    struct peer_id peer;
+    uint32_t left;
+    uint64_t since; /* the round of ours, counted by `begins`, from which on it earns more */
+};
+
 /* The last round that we, who decide, committed with a peer. */
 struct edge_outcome {
     struct peer_id peer;
@@ -105,8 +115,9 @@ struct edges {
     struct digest *hashes[EDGES_SLOTS];  /* mirrors: [chunks] each, of the chunks that came */
     struct digest own_before, own_after; /* our copy of ourselves, around this round's step */
 
-    uint64_t recursion;
+    uint64_t recursion, begins; /* rounds begun in this life */
     bool wants_restart;
+    struct edge_raiser raisers[EDGES_RAISERS_MAX];
     struct digest graph; /* of the last round's neighbours and weights */
     bool has_graph;
 

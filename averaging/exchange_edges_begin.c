@@ -10,7 +10,12 @@
 
 #include <string.h>
 
-enum { DEADLINE_SPREAD = 6 };
+enum {
+    DEADLINE_SPREAD = 6,
+    RAISES_MAX = 32,   /* in a row: when a swarm forms, or a part of it comes back, all may do so */
+    RAISE_ROUNDS = 32, /* of ours, for one more */
+    SCORE_MISS = -1
+};
 
 static const uint64_t open_first_ns = 5 * NS_PER_S;
 static const uint64_t open_floor_ns = NS_PER_S;
@@ -91,16 +96,59 @@ static struct digest graph_of(const struct edges *edges)
     return hash_final(&hash);
 }
 
+/* With the table full, the one that may most often gives way. */
+static struct edge_raiser *raiser_of(struct edges *edges, struct peer_id peer)
+{
+    struct edge_raiser *other = &edges->raisers[0];
+
+    for (uint32_t i = 0; i < EDGES_RAISERS_MAX; i++) {
+        struct edge_raiser *raiser = &edges->raisers[i];
+
+        if (raiser->is_used && peer_id_is_equal(raiser->peer, peer)) return raiser;
+        if (!other->is_used) continue;
+        if (!raiser->is_used || raiser->left > other->left) other = raiser;
+    }
+    *other = (struct edge_raiser){
+        .is_used = true, .peer = peer, .left = RAISES_MAX, .since = edges->begins};
+    return other;
+}
+
+/* Whoever says that it began anew makes us lose what we keep. One that says so in every round would
+ * leave nobody any memory, so that is allowed for a while, and then now and again; in between there
+ * is no edge with it, and what others keep stays. An honest one that had reason to more often is
+ * met again RAISE_ROUNDS later. */
+static bool may_raise(struct edges *edges, struct peer_id peer, struct commands *out)
+{
+    struct edge_raiser *raiser = raiser_of(edges, peer);
+    uint64_t earned = (edges->begins - raiser->since) / RAISE_ROUNDS;
+
+    raiser->since += earned * RAISE_ROUNDS;
+    if (earned > 0) raiser->is_scored = false;
+    if (earned > RAISES_MAX - raiser->left) earned = RAISES_MAX - raiser->left;
+    raiser->left += (uint32_t)earned;
+    if (raiser->left > 0) {
+        raiser->left--;
+        return true;
+    }
+    if (!raiser->is_scored) {
+        edges_score(peer, SCORE_MISS, "begins its recursion anew again and again", out);
+    }
+    raiser->is_scored = true;
+    return false;
+}
+
 static void choose_recursion(struct edges *edges, struct commands *out)
 {
     uint64_t highest = edges->recursion;
     struct digest graph = graph_of(edges);
 
+    edges->begins++;
     if (!edges->options.has_memory) return;
     for (uint32_t i = 0; i < edges->edges_count; i++) {
         const struct edge_link *link = edges_link_find(edges, edges->edges[i].ref.id);
 
-        if (link->has_open && link->recursion > highest) highest = link->recursion;
+        if (!link->has_open || link->recursion <= highest) continue;
+        if (may_raise(edges, link->ref.id, out)) highest = link->recursion;
     }
     if (highest - edges->recursion > EDGES_ROUND_LEAP) {
         highest = edges->recursion + EDGES_ROUND_LEAP;

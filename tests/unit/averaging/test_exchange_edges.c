@@ -1,0 +1,119 @@
+/* Rounds of neighbours, played by hand against one end: what a neighbour that lies can do. */
+#include "tests/check.h"
+
+#include "averaging/exchange_edges.h"
+#include "base/bytes.h"
+#include "base/mem.h"
+
+enum { CHUNKS = 1, LIAR = 2, HONEST = 3, ROUNDS = 640, BURST = 32, EVERY = 32 };
+
+static struct peer_id id_of(uint8_t number)
+{
+    return (struct peer_id){{number}};
+}
+
+static struct boot_id boot_of(uint8_t number)
+{
+    return (struct boot_id){{number}};
+}
+
+static struct exchange *start(struct commands *out)
+{
+    struct exchange_options options = {.self = id_of(1),
+                                       .boot = boot_of(1),
+                                       .chunks = CHUNKS,
+                                       .alpha = 0.5f,
+                                       .has_memory = true};
+    struct exchange *exchange = exchange_edges.create(&options);
+
+    assert_non_null(exchange);
+    commands_init(out);
+    exchange->ops->set_lineage(exchange, (struct digest){{9}}, out);
+    for (uint8_t peer = LIAR; peer <= HONEST; peer++) {
+        exchange->ops->on_link_up(exchange, id_of(peer), boot_of(peer), 1, out);
+    }
+    return exchange;
+}
+
+/* `peer` comes to our next round, having begun anew for the `recursion`th time. */
+static void come(struct exchange *exchange, uint8_t peer, uint64_t recursion, uint64_t now_ns,
+                 struct commands *out)
+{
+    struct message message = {.type = MESSAGE_EDGE_OPEN};
+    struct exchange_counts counts;
+
+    exchange->ops->counts(exchange, &counts);
+    message.as.edge_open.round = counts.next_round;
+    message.as.edge_open.weight = 0.25f;
+    message.as.edge_open.recursion = recursion;
+    message.as.edge_open.chunks = CHUNKS;
+    message.as.edge_open.lineage = (struct digest){{9}};
+    assert_int_equal(
+        exchange->ops->on_message(exchange, id_of(peer), boot_of(peer), &message, now_ns, out),
+        RC_OK);
+}
+
+/* A round with both that comes to nothing. True: what was kept is void. */
+static bool play(struct exchange *exchange, uint64_t now_ns, uint32_t *scored, struct commands *out)
+{
+    struct peer_id ids[] = {id_of(LIAR), id_of(HONEST)};
+    struct boot_id boots[] = {boot_of(LIAR), boot_of(HONEST)};
+    float weights[] = {0.25f, 0.25f};
+    struct round_members members = {.ids = ids, .boots = boots, .weights = weights, .count = 2};
+    bool is_void = false;
+
+    assert_int_equal(exchange->ops->begin(exchange, &members, 0, now_ns, out), RC_OK);
+    for (size_t i = 0; i < out->count; i++) {
+        const struct command *command = &out->items[i];
+
+        is_void |= command->type == COMMAND_FORGET;
+        if (command->type != COMMAND_SCORE) continue;
+        assert_true(peer_id_is_equal(command->to, id_of(LIAR)));
+        assert_true(command->score < 0);
+        (*scored)++;
+    }
+    exchange->ops->cancel(exchange, "the test goes on", now_ns, out);
+    commands_clear(out);
+    return is_void;
+}
+
+/* One neighbour says in every round that it began anew, and hangs up now and then: most rounds keep
+ * what they have. One that never did is believed at once all the same. */
+static void one_neighbour_cannot_void_the_memory_for_ever(void **state)
+{
+    struct commands out;
+    struct exchange *exchange = start(&out);
+    uint64_t now_ns = NS_PER_S, recursion = 1;
+    uint32_t voided = 0, scored = 0, last = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < ROUNDS; i++, now_ns += NS_PER_MS) {
+        recursion = ((struct edges *)(void *)exchange)->recursion;
+        if (i % 10 == 9) {
+            exchange->ops->on_link_lost(exchange, id_of(LIAR), now_ns, &out);
+            exchange->ops->on_link_up(exchange, id_of(LIAR), boot_of(LIAR), now_ns, &out);
+        }
+        come(exchange, LIAR, recursion + 1, now_ns, &out);
+        come(exchange, HONEST, recursion, now_ns, &out);
+        if (!play(exchange, now_ns, &scored, &out)) continue;
+        voided++;
+        last = i;
+    }
+    assert_in_range(voided, BURST, BURST + ROUNDS / EVERY + 1);
+    assert_true(last > BURST); /* it may again, now and then */
+    assert_in_range(scored, 2, ROUNDS / EVERY);
+    come(exchange, LIAR, recursion + 1, now_ns, &out);
+    come(exchange, HONEST, recursion + 1, now_ns, &out);
+    assert_true(play(exchange, now_ns, &scored, &out));
+    commands_deinit(&out);
+    exchange->ops->destroy(exchange);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_neighbour_cannot_void_the_memory_for_ever),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
