@@ -19,11 +19,8 @@ static struct boot_id boot_of(uint8_t number)
 
 static struct exchange *start(struct commands *out)
 {
-    struct exchange_options options = {.self = id_of(1),
-                                       .boot = boot_of(1),
-                                       .chunks = CHUNKS,
-                                       .alpha = 0.5f,
-                                       .has_memory = true};
+    struct exchange_options options = {
+        .self = id_of(1), .boot = boot_of(1), .chunks = CHUNKS, .alpha = 0.5f, .has_memory = true};
     struct exchange *exchange = exchange_edges.create(&options);
 
     assert_non_null(exchange);
