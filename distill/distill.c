@@ -102,7 +102,7 @@ static enum rc load_data(struct lesson *l, struct fault *why)
     const uint64_t most = l->options->samples_max > 0 ? l->options->samples_max : UINT64_MAX;
     bool *wanted = mem_array(info->blocks, sizeof *wanted);
     if (wanted == NULL) return fault_set(why, RC_NOMEM, "cannot distil: memory is short");
-    for (uint64_t b = 0; b < info->blocks && b * DATASET_BLOCK_SAMPLES < most; b++) {
+    for (uint64_t b = 0; b < info->blocks && b * info->block_samples < most; b++) {
         wanted[b] = true;
     }
     rc = dataset_load_blocks(l->dataset, wanted, &l->train, why);

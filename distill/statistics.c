@@ -18,7 +18,7 @@ static enum rc load(struct dataset *dataset, struct samples *samples, struct fau
     if (wanted == NULL) return fault_set(why, RC_NOMEM, "memory is short");
     if (most > STATISTICS_BATCH * STATISTICS_BATCHES) most = STATISTICS_BATCH * STATISTICS_BATCHES;
     for (uint32_t b = 0; b < info->blocks; b++) {
-        wanted[b] = b == 0 || ((size_t)b + 1) * DATASET_BLOCK_SAMPLES <= most;
+        wanted[b] = b == 0 || ((size_t)b + 1) * info->block_samples <= most;
     }
     rc = dataset_load_blocks(dataset, wanted, samples, why);
     mem_free(wanted);

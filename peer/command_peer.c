@@ -17,64 +17,22 @@
 #include <signal.h>
 #include <time.h>
 
-#define CONFIG_FILE "config.ini"
-
 enum { PATH_BYTES = 1024 };
 
 /* ---- what the folder remembers ---- */
 
-/* The incarnation on disk is always at least the one in use: it is written before it is used. */
-static enum rc load_swarm_file(struct session *session, struct fault *why)
-{
-    enum rc rc = address_book_load(session->env, &session->log, &session->book, why);
-
-    if (rc != RC_OK) return rc;
-    session->book.incarnation++;
-    return address_book_store(session->env, &session->book, why);
-}
-
-static enum rc adopt_config(struct options *options, const char *folder, struct fault *why)
-{
-    static const char *const keys[] = {"model",      "data", "averaging",  "topology",  "exchange",
-                                       "codec",      "rule", "pace",       "robust",    "optimizer",
-                                       "batch",      "clip", "accumulate", "augment",   "shard",
-                                       "shard-of",   "seed", "swarm-name", "precision", "hogwild",
-                                       "lr-scaling", NULL};
-    char path[PATH_BYTES];
-    void *text = NULL;
-    size_t bytes = 0;
-    enum rc rc;
-
-    snprintf(path, sizeof path, "%s/" CONFIG_FILE, folder);
-    if (!file_is_there(path)) return RC_OK;
-    rc = file_read(path, CONFIG_BYTES_MAX, &text, &bytes, why);
-    if (rc == RC_OK) rc = options_adopt(options, path, text, bytes, keys, why);
-    mem_free(text);
-    return rc;
-}
-
 static enum rc open_folder(struct session *session, struct options *options, struct fault *why)
 {
-    const char *folder = options_text(options, "out");
-    struct uv_env_options env_options = {
-        .folder = folder, .bytes_per_s = options_bits_per_s(options, "rate-limit") / 8};
-    struct piece piece;
-    char *config;
-    enum rc rc = RC_OK;
+    struct uv_env_options env_options = {.bytes_per_s =
+                                             options_bits_per_s(options, "rate-limit") / 8};
+    enum rc rc = peer_folder_open(options, &session->folder, why);
 
-    if (folder != NULL) {
-        rc = file_make_folder(folder, why);
-        if (rc == RC_OK) rc = adopt_config(options, folder, why);
-    }
+    env_options.folder = session->folder.path;
     if (rc == RC_OK) rc = uv_env_create(&env_options, &session->env, why);
-    if (rc != RC_OK || folder == NULL) return rc;
-    config = options_config_text(options);
-    if (config == NULL) return fault_set(why, RC_NOMEM, "out of memory");
-    piece = (struct piece){config, strlen(config)};
-    rc = session->env->ops->store_put(session->env, CONFIG_FILE, &piece, 1, why);
-    mem_free(config);
-    if (rc == RC_OK) rc = load_swarm_file(session, why);
+    if (rc != RC_OK || session->folder.path == NULL) return rc;
+    rc = address_book_load(session->env, &session->log, &session->book, why);
     if (rc != RC_OK) return rc;
+    session->book.incarnation++;
     session->journal = journal_create(session->env);
     return session->journal != NULL ? RC_OK : fault_set(why, RC_NOMEM, "out of memory");
 }
@@ -103,12 +61,10 @@ static enum rc parse_strategy(struct session *session, struct fault *why)
 static enum rc load_keys(struct session *session, struct fault *why)
 {
     const char *path = options_text(session->options, "identity");
-    const char *folder = options_text(session->options, "out");
     char own[PATH_BYTES];
     enum rc rc;
 
-    snprintf(own, sizeof own, "%s/identity.key", folder == NULL ? "" : folder);
-    if (path == NULL && folder != NULL) path = own;
+    if (path == NULL) path = peer_folder_identity(&session->folder, own, sizeof own);
     rc = keys_identity(session->env, path, &session->identity, why);
     if (rc != RC_OK) return rc;
     return keys_swarm(options_text(session->options, "swarm-name"),
@@ -385,6 +341,9 @@ static enum rc open_session(struct session *session, struct options *options, st
     }
     if (rc == RC_OK) rc = create_node(session, why);
     if (rc == RC_OK) rc = open_http(session, why);
+    if (rc == RC_OK) {
+        rc = peer_folder_keep(&session->folder, options, session->env, &session->book, why);
+    }
     return rc;
 }
 
@@ -419,5 +378,6 @@ int command_peer(struct options *options)
         code = command_failed(rc, &why);
     }
     close_session(&session);
+    if (rc != RC_OK) peer_folder_undo(&session.folder);
     return code;
 }

@@ -12,6 +12,7 @@
 #include "peer/keys.h"
 #include "peer/node.h"
 #include "peer/options.h"
+#include "peer/peer_folder.h"
 
 /* All of a running peer. */
 struct session {
@@ -31,7 +32,8 @@ struct session {
     struct bootstrap bootstrap;
     struct checkpoint checkpoint;
     bool is_resumed, is_json, has_ended;
-    struct address_book book; /* as it was found */
+    struct peer_folder folder;
+    struct address_book book; /* as it was found; its incarnation is this start's */
     struct node_result result;
     double wall_s;
 };

@@ -94,14 +94,21 @@ static const char *accuracy_words(double accuracy, const char *before, char *wor
     return words;
 }
 
+static const char *loss_words(double loss, char *words, size_t cap)
+{
+    snprintf(words, cap, "%.4f", loss);
+    return isnan(loss) ? "-" : words;
+}
+
 static void tell_report(struct session *session, const struct node_report *report)
 {
-    char sent[32], received[32], accuracy[48];
+    char sent[32], received[32], accuracy[48], loss[32];
 
     log_info(&session->log,
-             "%6.1f s  step %llu  epoch %.2f  loss %.4f%s  %.0f samples/s  "
+             "%6.1f s  step %llu  epoch %.2f  loss %s%s  %.0f samples/s  "
              "round %llu  %u neighbours  sent %s  received %s",
-             report->t_s, (unsigned long long)report->step, report->epoch, report->loss,
+             report->t_s, (unsigned long long)report->step, report->epoch,
+             loss_words(report->loss, loss, sizeof loss),
              accuracy_words(report->accuracy, "  ", accuracy, sizeof accuracy),
              report->samples_per_s, (unsigned long long)report->round, report->neighbours,
              units_format_bytes(report->bytes_sent, sent, sizeof sent),
@@ -164,7 +171,7 @@ void session_print_result(struct session *session)
     bool is_final = result->evaluation.samples > 0;
     double accuracy = is_final ? result->evaluation.accuracy : report->accuracy;
     double loss = is_final ? result->evaluation.loss : report->loss;
-    char words[48];
+    char words[48], loss_text[32];
 
     if (session->is_json) {
         struct json *json = json_object_create();
@@ -189,8 +196,8 @@ void session_print_result(struct session *session)
         log_info(&session->log, "stopped at step %llu", (unsigned long long)report->step);
         return;
     }
-    printf("finished: %llu steps, loss %.4f%s, %llu rounds, %.1f s\n",
-           (unsigned long long)report->step, loss,
+    printf("finished: %llu steps, loss %s%s, %llu rounds, %.1f s\n",
+           (unsigned long long)report->step, loss_words(loss, loss_text, sizeof loss_text),
            accuracy_words(accuracy, ", ", words, sizeof words),
            (unsigned long long)report->rounds_ok, session->wall_s);
 }

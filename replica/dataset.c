@@ -39,12 +39,15 @@ static const struct {
 /* What follows from what the source said. */
 static void complete_info(struct dataset_info *info)
 {
-    uint64_t blocks = (info->train_samples + DATASET_BLOCK_SAMPLES - 1) / DATASET_BLOCK_SAMPLES;
+    uint64_t samples = info->train_samples, size = DATASET_BLOCK_SAMPLES;
 
+    if (samples < DATASET_SMALL_SAMPLES) size = samples / DATASET_SMALL_BLOCKS;
+    if (size == 0) size = 1;
     CHECK(info->train_samples <= DATA_SAMPLES_MAX && info->test_samples <= DATA_SAMPLES_MAX);
     CHECK(dataset_values(info) > 0 && dataset_values(info) <= DATA_VALUES_MAX);
     CHECK(info->mean != NULL && info->scale != NULL);
-    info->blocks = (uint32_t)blocks;
+    info->block_samples = (uint32_t)size;
+    info->blocks = (uint32_t)((samples + size - 1) / size);
     if (info->target == DATA_REALS) {
         CHECK(info->outputs > 0 && info->classes == 0);
         return;
@@ -137,7 +140,7 @@ static enum rc load(struct dataset *dataset, const struct data_part *part, size_
     return RC_OK;
 }
 
-/* Places of the wanted blocks' samples: position p of the permutation is in block p / 256. */
+/* Places of the wanted blocks' samples: position p of the permutation is in block p / size. */
 static enum rc place_blocks(const struct dataset *dataset, const bool *wanted, uint32_t *slots,
                             size_t *kept)
 {
@@ -152,7 +155,7 @@ static enum rc place_blocks(const struct dataset *dataset, const bool *wanted, u
     rng_init(&rng, dataset->seed, PERMUTATION_STREAM);
     rng_shuffle(&rng, order, count);
     for (size_t i = 0; i < count; i++) {
-        if (wanted[i / DATASET_BLOCK_SAMPLES]) slots[order[i]] = (uint32_t)filled++;
+        if (wanted[i / dataset->info.block_samples]) slots[order[i]] = (uint32_t)filled++;
     }
     mem_free(order);
     *kept = filled;

@@ -1,7 +1,8 @@
 /*
  * dataset: samples for training and testing, from a `--data` spec. Training samples are grouped in
- * blocks of DATASET_BLOCK_SAMPLES consecutive samples of a seeded permutation; a replica loads only
- * the blocks of its share, so that memory follows the share and not the set.
+ * blocks of consecutive samples of a seeded permutation; a replica loads only the blocks of its
+ * share, so that memory follows the share and not the set. Blocks hold DATASET_BLOCK_SAMPLES, in a
+ * small set fewer, so that each of many peers finds a share, and shares are about equal.
  */
 #ifndef GRAPEVINE_REPLICA_DATASET_H
 #define GRAPEVINE_REPLICA_DATASET_H
@@ -16,6 +17,8 @@
 
 enum {
     DATASET_BLOCK_SAMPLES = 256,
+    DATASET_SMALL_SAMPLES = 16384, /* below: DATASET_SMALL_BLOCKS or more, if there are samples */
+    DATASET_SMALL_BLOCKS = 1024,   /* and fewer than twice as many */
     DATASET_NAME_BYTES = 64,
     DATASET_SYMBOLS_MAX = 256,
     DATASET_CONTEXT_DEFAULT = 128
@@ -46,7 +49,7 @@ struct dataset_info {
     uint32_t outputs;           /* of a model: `classes` for each label, or real values */
     uint32_t labels_per_sample; /* DATA_CLASS: 1; DATA_NEXT_TOKEN: width; DATA_REALS: 0 */
     uint64_t train_samples, test_samples;
-    uint32_t blocks; /* of the training part */
+    uint32_t blocks, block_samples; /* of the training part */
     /* [channels] each; the dataset's, alive as long as it. To evaluate a model that was trained
      * with other numbers, copy the info and point these there. See samples_gather(). */
     const float *mean, *scale;

@@ -178,6 +178,11 @@ static enum rc read_options(const struct options *options, struct strategy *stra
         rc =
             fault_set(why, RC_USAGE, "--averaging none has no rounds to count; say --time instead");
     }
+    if (simulation->peers == 1 && rc == RC_OK && !has_end) {
+        rc = fault_set(why, RC_USAGE,
+                       "--peers 1: one peer alone has no rounds to count; say --time instead, or "
+                       "more --peers");
+    }
     if (strategy->at_end && rc == RC_OK) {
         rc = fault_set(why, RC_USAGE,
                        "--averaging %s averages when peers have reached their goals, and simulated "

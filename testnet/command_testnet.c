@@ -240,12 +240,29 @@ static bool any_failed(const struct local_result *run)
     return false;
 }
 
-/* The flags were wrong, and the first peer was the first that could tell. */
-static bool is_misused(const struct local_result *run)
+/* The first peer could not begin, so nobody did: wrong flags mostly, which it is the first to see.
+ */
+static bool is_stillborn(const struct local_result *run)
 {
     const struct local_peer *first = &run->peers[0];
 
-    return first->state == LOCAL_FAILED && first->exit_code == EXIT_USAGE && first->starts == 1;
+    if (first->state != LOCAL_FAILED || first->starts != 1) return false;
+    for (uint32_t i = 0; i < run->count; i++) {
+        if (run->peers[i].step > 0) return false;
+    }
+    return true;
+}
+
+/* What an earlier run left stays as it was, a new folder stays empty. */
+static int give_up(const struct options *options, const struct local_result *run)
+{
+    struct fault why = {""};
+
+    if (!options_flag(options, "resume") &&
+        folder_prepare(options_text(options, "out"), FOLDER_FRESH, &why) != RC_OK) {
+        command_failed(RC_IO, &why);
+    }
+    return run->peers[0].exit_code == EXIT_USAGE ? EXIT_USAGE : EXIT_FAILED;
 }
 
 /* Exit code of a run that was not stopped. */
@@ -284,7 +301,7 @@ static int conclude(const struct options *options, const struct method *method,
     if (rc == RC_OK) rc = save_report(out, &why);
     int code = rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);
     if (has_failed) {
-        code = is_misused(run) ? EXIT_USAGE : EXIT_FAILED;
+        code = EXIT_FAILED;
     } else if (!summary_holds(json, &broken)) {
         fprintf(stderr, "grapevine: broken: %s; see %s/summary.json\n", broken, out);
         code = EXIT_INVARIANT;
@@ -426,6 +443,8 @@ int command_testnet(struct options *options)
         log_info(&view.log, "stopped; --resume goes on from the checkpoints in %s",
                  options_text(options, "out"));
         code = 128 + run.signal;
+    } else if (is_stillborn(&run)) {
+        code = give_up(options, &run);
     } else {
         code = conclude(options, &method, &run);
     }

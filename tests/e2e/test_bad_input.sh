@@ -58,6 +58,10 @@ refused 1 'train-images-idx3-ubyte' "${peer[@]}" --data idx:magic
 # --- models, optimizers, strategies ----------------------------------------------------------------
 refused 2 'column 12' "${peer[@]}" --model 'conv3x3:32 rleu linear:classes'
 refused 2 'column' "${peer[@]}" --model 'linear:0'
+refused 2 'unknown layer' "${peer[@]}" --model modle --out never
+[ ! -e never ] || bad 'a mistyped flag left a folder'
+refused 2 'peer 0 failed.*unknown layer' "$gv" testnet --peers 2 --model modle --out run
+[ -z "$(ls run)" ] || bad "a mistyped flag left something in a testnet's folder"
 refused 2 'maxpool|shape|fit|small' "${peer[@]}" --model 'maxpool2 maxpool2 maxpool2 maxpool2 linear:classes'
 refused 2 'classes|10|fit' "${peer[@]}" --model 'linear:3'
 refused 2 'adma' "${peer[@]}" --optimizer adma

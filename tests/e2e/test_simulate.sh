@@ -26,4 +26,5 @@ refused 2 'below 0.5 ' "$gv" simulate --peers 16 --averaging easgd:rho=0.5 --top
 refused 2 'below 0.4 ' "$gv" testnet --peers 5 --averaging aeasgd:alpha=0.4 --topology complete --out apart
 accepted 'virtual seconds' "$gv" simulate --peers 4 --time 1s --averaging diloco
 refused 2 'say --time' "$gv" simulate --averaging none
+refused 2 'say --time' "$gv" simulate --peers 1
 finish

@@ -25,13 +25,13 @@ static struct dataset *loaded(const char *data, uint32_t context, struct samples
 {
     const struct dataset_options options = {.seed = 1, .context = context};
     struct dataset *dataset = NULL;
-    bool wanted[64];
+    bool wanted[2 * DATASET_SMALL_BLOCKS];
 
-    for (size_t i = 0; i < 64; i++) {
+    for (size_t i = 0; i < 2 * DATASET_SMALL_BLOCKS; i++) {
         wanted[i] = true;
     }
     assert_int_equal(dataset_open(data, &options, &dataset, NULL), RC_OK);
-    assert_true(dataset_info(dataset)->blocks <= 64);
+    assert_true(dataset_info(dataset)->blocks <= 2 * DATASET_SMALL_BLOCKS);
     assert_int_equal(dataset_load_blocks(dataset, wanted, samples, NULL), RC_OK);
     return dataset;
 }

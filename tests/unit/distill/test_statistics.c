@@ -17,9 +17,9 @@ static struct dataset *opened(const char *data)
 /* The training samples in the data's order. */
 static void load(struct dataset *dataset, struct samples *samples)
 {
-    bool wanted[64];
+    bool wanted[2 * DATASET_SMALL_BLOCKS];
 
-    for (size_t i = 0; i < 64; i++) {
+    for (size_t i = 0; i < 2 * DATASET_SMALL_BLOCKS; i++) {
         wanted[i] = true;
     }
     assert_int_equal(dataset_load_blocks(dataset, wanted, samples, NULL), RC_OK);

@@ -103,7 +103,7 @@ static inline void survive_short_memory(const struct scratch *scratch, const cha
         struct dataset *dataset = NULL;
         struct samples samples = {0};
         uint32_t *labels = NULL;
-        bool wanted[64] = {true};
+        bool wanted[2 * DATASET_SMALL_BLOCKS] = {true};
         enum rc rc;
 
         mem_fail_after(n);

@@ -65,11 +65,15 @@ static void a_growing_batch_follows_the_shared_step_and_resumes(void **state)
 }
 
 /* Epochs count samples: with a batch that grows, they are fewer steps. */
+static const char halves_of_768[] = "synthetic:spirals,samples=1536";
+
 static void epochs_are_as_many_steps_as_read_them(void **state)
 {
     struct replica_options options = options_of("mlp");
-    struct learner *learner = make(*state, &options);
+    struct learner *learner;
 
+    options.data = halves_of_768;
+    learner = make(*state, &options);
     assert_int_equal(learner->ops->steps_of(learner, 2.0), 24); /* 768 samples, 64 a batch */
     learner->ops->destroy(learner);
     options.epochs_total = 5.0;
@@ -88,6 +92,7 @@ static void accumulation_and_clipping_resume_to_the_bit(void **state)
     struct tensor_file *file;
     float *parameters;
 
+    options.data = halves_of_768;
     options.accumulate = 3;
     options.clip = 0.5;
     options.optimizer = "adamw";
