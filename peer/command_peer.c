@@ -6,8 +6,6 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "base/file.h"
-#include "base/mem.h"
 #include "gossip/wire/address.h"
 #include "kernels/backend.h"
 #include "peer/session.h"
