@@ -9,14 +9,17 @@
 #include "base/check.h"
 #include "base/crash_point.h"
 #include "base/mem.h"
+#include "base/units.h"
 
 #include <stdio.h>
 
-#define STATE_FILE  "state.safetensors"
-#define MODEL_FILE  "model.safetensors"
-#define STATE_FORM  "grapevine-state-1"
-#define COUNTS      "peer.counts"
-#define EXCHANGE    "peer.exchange"
+#define STATE_FILE "state.safetensors"
+#define MODEL_FILE "model.safetensors"
+#define STATE_FORM "grapevine-state-1"
+#define COUNTS     "peer.counts"
+#define EXCHANGE   "peer.exchange"
+/* Of the metadata: COUNT_OWN_STEPS at the one average of one-shot. */
+#define ONCE        "once"
 #define STATE_BYTES (UINT64_C(64) << 30)
 
 enum { COUNT_SAMPLES, COUNT_ROUND, COUNT_OWN_STEPS, COUNTS_COUNT };
@@ -70,7 +73,7 @@ static enum rc add_peer(const struct checkpoint *checkpoint, struct learner *lea
                                      [COUNT_ROUND] = checkpoint->round,
                                      [COUNT_OWN_STEPS] = checkpoint->own_steps};
     struct tensor_view view = {.name = EXCHANGE, .dtype = "U8", .rank = 1};
-    char text[DIGEST_TEXT];
+    char text[DIGEST_TEXT], once[24];
     enum rc rc = tensor_file_set(file, "format", STATE_FORM);
 
     digest_format(checkpoint->lineage, text);
@@ -78,6 +81,10 @@ static enum rc add_peer(const struct checkpoint *checkpoint, struct learner *lea
     digest_format(schema_digest(learner->ops->schema(learner)), text);
     if (rc == RC_OK) rc = tensor_file_set(file, "schema", text);
     if (rc == RC_OK) rc = tensor_file_add_u64_copy(file, COUNTS, counts, COUNTS_COUNT);
+    if (rc == RC_OK && checkpoint->once_steps > 0) {
+        snprintf(once, sizeof once, "%llu", (unsigned long long)checkpoint->once_steps);
+        rc = tensor_file_set(file, ONCE, once);
+    }
     if (rc != RC_OK || checkpoint->exchange_bytes == 0) return rc;
     view.shape[0] = checkpoint->exchange_bytes;
     view.bytes = checkpoint->exchange;
@@ -170,8 +177,10 @@ static enum rc load_peer(const struct tensor_file *file, struct checkpoint *chec
     const struct tensor_view *counts = tensor_file_find(file, COUNTS);
     const struct tensor_view *exchange = tensor_file_find(file, EXCHANGE);
     const char *lineage = tensor_file_get(file, "lineage");
+    const char *once = tensor_file_get(file, ONCE);
     uint64_t values[COUNTS_COUNT];
 
+    if (once != NULL && !units_parse_count(once, &checkpoint->once_steps)) return RC_FORMAT;
     if (counts == NULL || strcmp(counts->dtype, "U64") != 0 ||
         counts->bytes_count != sizeof values || lineage == NULL ||
         !digest_parse(lineage, &checkpoint->lineage)) {

@@ -18,6 +18,7 @@ struct checkpoint {
     uint64_t model_samples; /* behind the model, before and with us */
     uint64_t round;         /* next group round */
     uint64_t own_steps;     /* taken by this peer itself, over restarts: what goals count */
+    uint64_t once_steps;    /* one-shot: own_steps when its one average was made; 0: it was not */
     uint8_t *exchange;      /* exchange_ops.save, from mem_*; may be NULL */
     size_t exchange_bytes;
     /* What the averaging rule keeps between rounds, planes of rule_values each (rule.h). */

@@ -183,6 +183,7 @@ struct node_once {
     bool is_told;
     uint64_t since_ns, next_ns, ended_ns; /* done; not before: a round; it was applied */
     uint64_t mixed;                       /* rounds applied before */
+    uint64_t steps; /* own_steps when the average was made, also before a restart; 0: it was not */
     uint32_t tries;
 };
 
@@ -432,6 +433,8 @@ enum rc node_begin_with(struct node *node, const struct peer_id *chosen, const f
 /** The goal is reached: may the peer not leave yet? It takes no step meanwhile. */
 bool node_once_waits(struct node *node);
 bool node_once_is_due(const struct node *node);
+/** Nothing was added since the average, in this run or before it was resumed. */
+bool node_once_was_made(const struct node *node);
 /** The round is about to begin: leave those of `ids` that are done. */
 size_t node_once_filter(struct node *node, struct peer_id *ids, size_t count);
 

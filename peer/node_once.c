@@ -10,6 +10,9 @@
 #define ONCE_STILL_NS  (30 * NS_PER_S) /* it does not move any more */
 #define ONCE_LEAST_NS  (60 * NS_PER_S)
 #define ONCE_LINGER_NS (10 * NS_PER_S)
+#define ONCE_HEAR_NS                                                                               \
+    (3 * NODE_PROGRESS_NS) /* then all who are linked have said how far they are                   \
+                            */
 
 enum { ONCE_TRIES = 5 };
 
@@ -30,8 +33,9 @@ static void count_mates(const struct node *node, uint32_t *done, uint32_t *comin
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
-        if (!is_mate(node, other)) continue;
-        if (other->progress.is_done) {
+        if (!is_mate(node, other)) {
+            if (now_ns < node->once.since_ns + ONCE_HEAR_NS) (*coming)++;
+        } else if (other->progress.is_done) {
             (*done)++;
         } else if (now_ns < node->once.since_ns + most_ns &&
                    now_ns < other->moved_ns + ONCE_STILL_NS) {
@@ -64,6 +68,11 @@ static bool end_once(struct node *node, const char *text)
     return false;
 }
 
+bool node_once_was_made(const struct node *node)
+{
+    return node->once.steps > 0 && node->once.steps == node->own_steps;
+}
+
 bool node_once_waits(struct node *node)
 {
     struct node_once *once = &node->once;
@@ -72,6 +81,10 @@ bool node_once_waits(struct node *node)
 
     if (!node->options.strategy->at_end || node->round == NULL || once->is_over) return false;
     round_stats(node->round, &stats);
+    if (!once->is_done && node_once_was_made(node)) {
+        log_info(node->options.log, "the goal was reached and the one average made before");
+        return end_once(node, NULL);
+    }
     if (!once->is_done) {
         once->is_done = true;
         once->since_ns = once->next_ns = node_now(node);
@@ -82,6 +95,7 @@ bool node_once_waits(struct node *node)
     if (stats.mixed > once->mixed) {
         if (once->ended_ns == 0) {
             once->ended_ns = node_now(node);
+            once->steps = node->own_steps;
             log_info(node->options.log, "the models of %u peers are averaged", stats.last_members);
             node_send_progress(node, NULL);
         }

@@ -411,7 +411,8 @@ static void border_checkpoint(struct node *node)
 
     job->checkpoint = (struct checkpoint){.lineage = node->lineage,
                                           .model_samples = node->model_samples,
-                                          .own_steps = node->own_steps};
+                                          .own_steps = node->own_steps,
+                                          .once_steps = node->once.steps};
     if (node->round != NULL) node_round_checkpoint(node, &job->checkpoint);
     border_submit(node);
 }
@@ -600,7 +601,7 @@ static bool has_nothing_left(struct node *node)
     uint64_t samples = node->learner->ops->shard_samples(node->learner);
 
     if (node->state != NODE_JOINING || node->own_steps == 0 || samples == 0) return false;
-    if (node->options.strategy->at_end) return false; /* the one average may be to come */
+    if (node->options.strategy->at_end && !node_once_was_made(node)) return false; /* to come */
     return node->own_steps >= steps_to_goal(node, samples);
 }
 

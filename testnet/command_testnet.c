@@ -334,6 +334,18 @@ static double time_so_far(const char *out)
     return last;
 }
 
+/* Who is done before the others have come finds nobody for the one average: peers of a new run that
+ * has only that one begin together. */
+static const char *start_with(const struct options *options, char text[32])
+{
+    const char *averaging = options_text(options, "averaging");
+
+    if (averaging == NULL || strncmp(averaging, "one-shot", strlen("one-shot")) != 0) return NULL;
+    if (options_is_set(options, "start-with") || options_flag(options, "resume")) return NULL;
+    snprintf(text, 32, "--start-with=%llu", (unsigned long long)options_count(options, "peers"));
+    return text;
+}
+
 /* Start the peers and wait for them. */
 static enum rc run_peers(struct options *options, const struct chaos *chaos,
                          const struct sim_path *link, const double *speeds, struct view *view,
@@ -342,7 +354,7 @@ static enum rc run_peers(struct options *options, const struct chaos *chaos,
     static const char *const ours[] = {"out",       "json",      "quiet",    "verbose",
                                        "listen",    "bootstrap", "shard-of", "hetero",
                                        "advertise", "step-time", NULL};
-    char *words[WORDS_MAX], executable[PATH_BYTES];
+    char *words[WORDS_MAX], executable[PATH_BYTES], start[32];
     const char *shard = options_text(options, "shard"), *out = options_text(options, "out");
     const ssize_t length = readlink("/proc/self/exe", executable, sizeof executable - 1);
 
@@ -351,6 +363,7 @@ static enum rc run_peers(struct options *options, const struct chaos *chaos,
     const size_t count = options_forward(options, COMMAND_PEER, ours, words, WORDS_MAX);
     if (count == SIZE_MAX) return fault_set(why, RC_NOMEM, "memory is short");
     const struct local_options request = {
+        .start_with = start_with(options, start),
         .peers = (uint32_t)options_count(options, "peers"),
         .executable = executable,
         .words = (const char *const *)words,

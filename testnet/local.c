@@ -142,7 +142,7 @@ enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
     const struct local_options *o = local->options;
     char out[LOCAL_PATH_BYTES], share[48], step[48], advertise[64];
     struct text bootstrap = TEXT_EMPTY;
-    const char **argv = mem_array(o->words_count + 11, sizeof *argv);
+    const char **argv = mem_array(o->words_count + 12, sizeof *argv);
     size_t n = 0;
     enum rc rc = RC_NOMEM;
 
@@ -164,6 +164,7 @@ enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
     argv[n++] = "--json";
     argv[n++] = "--quiet";
     if (o->gives_shards) argv[n++] = share;
+    if (o->start_with != NULL) argv[n++] = o->start_with;
     if (o->step_ns > 0) argv[n++] = step;
     if (local->lines != NULL) {
         snprintf(advertise, sizeof advertise, "--advertise=%s", local_dial_address(local, peer));

@@ -55,6 +55,7 @@ struct local_options {
     const char *executable;
     const char *const *words; /* flags every peer gets */
     size_t words_count;
+    const char *start_with; /* one more word, or NULL */
     const char *out;        /* exists */
     bool gives_shards;      /* --shard-of I/N */
     const double *speeds;   /* [peers] of --hetero */

@@ -50,23 +50,36 @@ static struct learner *spied_learner(void *context, uint32_t peer)
     return learners[peer];
 }
 
-static struct cluster *start(uint64_t seed, const double *speeds)
+static void start_all(struct cluster *cluster)
+{
+    uint32_t first = 0;
+
+    for (uint32_t i = 0; i < PEERS; i++) {
+        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
+    }
+}
+
+static struct cluster *create(uint64_t seed, const double *speeds, uint64_t goal)
 {
     struct cluster_options options = {.peers = PEERS,
                                       .seed = seed,
                                       .averaging = "one-shot",
                                       .latency_ns = NS_PER_MS,
                                       .values = VALUES,
-                                      .steps = 2000,
+                                      .steps = goal,
                                       .speeds = speeds,
                                       .learner = spied_learner};
     struct cluster *cluster = cluster_create(&options);
-    uint32_t first = 0;
 
     if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
-    for (uint32_t i = 0; i < PEERS; i++) {
-        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-    }
+    return cluster;
+}
+
+static struct cluster *start(uint64_t seed, const double *speeds)
+{
+    struct cluster *cluster = create(seed, speeds, 2000);
+
+    start_all(cluster);
     return cluster;
 }
 
@@ -127,12 +140,50 @@ static void who_dies_meanwhile_is_left_out(void **state)
     cluster_destroy(cluster);
 }
 
+static void the_quick_wait_to_hear_of_each_other(void **state)
+{
+    (void)state;
+    /* Done before anybody has said twice how far it is; the clock does not begin at zero. */
+    FOR_EACH_SEED (seed, 4) {
+        struct cluster *cluster = create(seed, NULL, 30);
+
+        cluster_run(cluster, 100 * NS_PER_S);
+        start_all(cluster);
+        check_seed(seed, cluster_run_until(cluster, cluster_is_done, NULL, 60 * NS_PER_S));
+        for (uint32_t i = 0; i < PEERS; i++) {
+            check_seed(seed, mixed[i] == 1);
+            check_seed(seed, fabsf(planes[i][0] - planes[0][0]) < 1e-5f);
+        }
+        cluster_destroy(cluster);
+    }
+}
+
+static void the_one_average_is_not_made_again(void **state)
+{
+    (void)state;
+    struct cluster *cluster = start(3, NULL);
+
+    assert_true(cluster_run_until(cluster, cluster_is_done, NULL, 120 * NS_PER_S));
+    for (uint32_t i = 0; i < PEERS; i++) {
+        assert_int_equal(mixed[i], 1);
+    }
+    start_all(cluster); /* from their checkpoints: learners are new, and count anew */
+    assert_true(cluster_run_until(cluster, cluster_is_done, NULL, 5 * NS_PER_S));
+    for (uint32_t i = 0; i < PEERS; i++) {
+        assert_int_equal(mixed[i], 0);
+        assert_true(cluster_result(cluster, i)->is_goal_reached);
+    }
+    cluster_destroy(cluster);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_end_with_one_average),
         cmocka_unit_test(who_is_far_too_late_is_not_waited_for),
         cmocka_unit_test(who_dies_meanwhile_is_left_out),
+        cmocka_unit_test(the_quick_wait_to_hear_of_each_other),
+        cmocka_unit_test(the_one_average_is_not_made_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
