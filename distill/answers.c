@@ -55,7 +55,7 @@ static enum rc ask_all(struct answers *a, struct backend *backend, struct fault 
         rc = load(a, backend, i, outputs_batch(o->info), &model, why);
         if (rc != RC_OK) break;
         const struct dataset_info as_trained = outputs_info(o->info, model);
-        rc = outputs_run(model, &as_trained, &all, &sink);
+        rc = outputs_run_one(model, &as_trained, &all, &sink);
         if (rc != RC_OK) fault_set(why, rc, "cannot ask %s: %s", o->teachers[i], rc_text(rc));
         model_destroy(model);
         tell(a, i + 1);

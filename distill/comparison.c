@@ -1,5 +1,5 @@
 /*
- * comparison: see comparison.h. Thread: the command's, one at a time.
+ * comparison: see comparison.h. Thread: the command's, one at a time; models are run by a crew.
  */
 #include "distill/comparison.h"
 
@@ -7,16 +7,25 @@
 #include "base/mem.h"
 #include "distill/soup.h"
 #include "distill/statistics.h"
+#include "kernels/backend.h"
 #include "replica/json.h"
 #include "replica/store_safetensors.h"
+#include "replica/workers.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+
+/* Threads that run copies of one model, and how large its file may be for that. */
+enum { LANES_MAX = 16, COPIED_BYTES_MAX = 64 << 20 };
 
 /* What is in hand while the files are read one after another. */
 struct reading {
     struct backend *backend;
+    struct backend *lanes[LANES_MAX]; /* siblings of it, one thread each */
+    struct workers *workers;          /* NULL: none of them */
+    uint32_t lanes_count;
     const struct comparison_options *options;
     struct comparison *out;
     struct dataset *dataset;
@@ -157,6 +166,41 @@ enum rc comparison_load(struct backend *backend, const struct comparison_file *f
     return RC_OK;
 }
 
+/* The copies of one model. */
+struct copies {
+    struct model *list[LANES_MAX];
+    struct outputs_models run;
+};
+
+static void copies_deinit(struct copies *copies)
+{
+    for (uint32_t i = 0; i < copies->run.count; i++) {
+        model_destroy(copies->list[i]);
+    }
+}
+
+/* A small model is loaded for each thread, which then has batches of its own; a large one once, and
+ * the threads share its products. */
+static enum rc copies_load(struct reading *r, const struct comparison_file *file,
+                           struct copies *copies, struct model_card *card, struct fault *why)
+{
+    struct stat stat_of;
+    const bool is_small = stat(file->path, &stat_of) == 0 && stat_of.st_size <= COPIED_BYTES_MAX;
+    const bool is_many = r->workers != NULL && is_small && !file->with_gradients;
+    const uint32_t count = is_many ? r->lanes_count : 1;
+    enum rc rc = RC_OK;
+
+    *copies = (struct copies){.run = {.copies = copies->list, .backends = r->lanes}};
+    if (is_many) copies->run.workers = r->workers;
+    while (rc == RC_OK && copies->run.count < count) {
+        const uint32_t i = copies->run.count;
+        rc = comparison_load(is_many ? r->lanes[i] : r->backend, file, &copies->list[i], card, why);
+        if (rc == RC_OK) copies->run.count++;
+    }
+    if (rc != RC_OK) copies_deinit(copies);
+    return rc;
+}
+
 static void on_test_logits(void *context, size_t first, const struct batch *batch,
                            const float *logits)
 {
@@ -207,23 +251,24 @@ static enum rc read_model(struct reading *r, size_t index, struct fault *why)
     const struct outputs_sink sink = {r, on_test_logits};
     struct fault reason = {""};
     struct model_card card;
-    struct model *model = NULL;
-    enum rc rc = comparison_load(r->backend, &file, &model, &card, why);
+    struct copies copies;
+    enum rc rc = copies_load(r, &file, &copies, &card, why);
 
     if (rc != RC_OK) return rc;
+    struct model *model = copies.list[0];
     if (r->part.first == 0) rc = note_model(r, index, model, &card, &reason);
     if (rc == RC_OK) rc = task_init(&r->task, file.info, model, 1, &reason);
     if (rc == RC_OK) {
         const struct dataset_info info = outputs_info(file.info, model);
         r->score = &r->out->models[index];
-        rc = outputs_run(model, &info, &r->part, &sink);
+        rc = outputs_run(&copies.run, &info, &r->part, &sink);
     }
     if (rc != RC_OK) {
         rc = fault_set(why, rc, "cannot evaluate %s: %s", file.path,
                        reason.text[0] != '\0' ? reason.text : rc_text(rc));
     }
     task_deinit(&r->task);
-    model_destroy(model);
+    copies_deinit(&copies);
     return rc;
 }
 
@@ -241,14 +286,15 @@ static enum rc save_average(struct reading *r, struct model *model, struct fault
     return rc;
 }
 
-static enum rc score_average(struct reading *r, struct model *model, struct fault *why)
+static enum rc score_average(struct reading *r, const struct copies *copies, struct fault *why)
 {
+    struct model *model = copies->list[0];
     const struct dataset_info info = outputs_info(dataset_info(r->dataset), model);
     struct fault reason = {""};
     enum rc rc = RC_OK;
 
     if (soup_members(r->soup) > 1) rc = statistics_estimate(model, r->dataset, &reason);
-    if (rc == RC_OK) rc = outputs_score(model, &info, &r->test, &r->out->average);
+    if (rc == RC_OK) rc = outputs_score(&copies->run, &info, &r->test, &r->out->average);
     if (rc == RC_OK) return rc;
     return fault_set(why, rc, "cannot evaluate the parameter average: %s",
                      reason.text[0] != '\0' ? reason.text : rc_text(rc));
@@ -260,7 +306,7 @@ static enum rc read_average(struct reading *r, struct fault *why)
     struct comparison_file file = {.path = r->options->paths[0],
                                    .info = dataset_info(r->dataset),
                                    .batch_max = outputs_batch(dataset_info(r->dataset))};
-    struct model *model = NULL;
+    struct copies copies;
     struct model_card card;
     enum rc rc;
 
@@ -278,14 +324,16 @@ static enum rc read_average(struct reading *r, struct fault *why)
     if (file.with_gradients && file.batch_max > STATISTICS_BATCH) {
         file.batch_max = STATISTICS_BATCH; /* training passes take more memory */
     }
-    rc = comparison_load(r->backend, &file, &model, &card, why);
+    rc = copies_load(r, &file, &copies, &card, why);
     if (rc != RC_OK) return rc;
-    rc = soup_pour(r->soup, model);
-    rc = score_average(r, model, why);
-    if (rc == RC_OK && r->options->average_path != NULL) rc = save_average(r, model, why);
+    for (uint32_t i = 0; rc == RC_OK && i < copies.run.count; i++) {
+        rc = soup_pour(r->soup, copies.list[i]);
+    }
+    if (rc == RC_OK) rc = score_average(r, &copies, why);
+    if (rc == RC_OK && r->options->average_path != NULL) rc = save_average(r, copies.list[0], why);
     r->out->has_average = rc == RC_OK;
     r->out->distance = soup_distance(r->soup);
-    model_destroy(model);
+    copies_deinit(&copies);
     return rc;
 }
 
@@ -375,6 +423,30 @@ static enum rc make_ensemble(struct reading *r, struct fault *why)
     return fault_set(why, RC_NOMEM, "cannot evaluate: memory is short");
 }
 
+/* Where there is one processor, or the work is on a device, there are none. */
+static enum rc make_lanes(struct reading *r, struct fault *why)
+{
+    const struct backend *on = r->backend;
+    const uint32_t count = on->threads < LANES_MAX ? on->threads : LANES_MAX;
+
+    if (count < 2 || !on->is_host || on->ops->sibling == NULL) return RC_OK;
+    while (r->lanes_count < count) {
+        r->lanes[r->lanes_count] = on->ops->sibling(r->backend);
+        if (r->lanes[r->lanes_count] == NULL) break;
+        r->lanes_count++;
+    }
+    const enum rc rc = r->lanes_count == count ? workers_create(count, &r->workers) : RC_NOMEM;
+    return rc == RC_OK ? rc : fault_set(why, rc, "cannot compare models: memory is short");
+}
+
+static void lanes_deinit(struct reading *r)
+{
+    workers_destroy(r->workers);
+    for (uint32_t i = 0; i < r->lanes_count; i++) {
+        backend_destroy(r->lanes[i]);
+    }
+}
+
 static enum rc reading_begin(struct reading *r, struct fault *why)
 {
     const size_t count = r->options->paths_count;
@@ -393,7 +465,8 @@ static enum rc reading_begin(struct reading *r, struct fault *why)
         is_short = out->paths[i] == NULL;
     }
     if (is_short) return fault_set(why, RC_NOMEM, "cannot compare models: memory is short");
-    enum rc rc = comparison_card(r->options->paths[0], &card, why);
+    enum rc rc = make_lanes(r, why);
+    if (rc == RC_OK) rc = comparison_card(r->options->paths[0], &card, why);
     if (rc != RC_OK) return rc;
     const struct dataset_options dataset = comparison_data(&card, r->options->seed);
     const char *data = r->options->data != NULL ? r->options->data : card.data;
@@ -423,6 +496,7 @@ enum rc comparison_run(struct backend *backend, const struct comparison_options 
     if (rc == RC_OK) rc = read_average(&r, why);
     ensemble_destroy(r.ensemble);
     soup_destroy(r.soup);
+    lanes_deinit(&r);
     samples_deinit(&r.test);
     dataset_close(r.dataset);
     if (rc == RC_OK) {

@@ -303,7 +303,7 @@ static enum rc train(struct pupil *p, struct lesson *l, double alpha, enum disti
             summed = 0;
         }
     }
-    if (rc == RC_OK) rc = outputs_score(p->model, dataset_info(l->dataset), &l->test, score);
+    if (rc == RC_OK) rc = outputs_score_one(p->model, dataset_info(l->dataset), &l->test, score);
     if (rc == RC_NONFINITE) {
         return fault_set(why, rc, "the student's loss is no longer finite; use a smaller --lr");
     }

@@ -1,11 +1,14 @@
 /*
- * outputs: see outputs.h. One input and one logits buffer of a batch, whatever the set's size.
- * Thread: whichever evaluates, one at a time.
+ * outputs: see outputs.h. One input and one logits buffer of a batch for each copy of the model,
+ * whatever the set's size. Thread: whichever evaluates, one at a time; copies beside the first run
+ * in a crew's.
  */
 #include "distill/outputs.h"
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "kernels/backend.h"
+#include "replica/workers.h"
 
 #include <float.h>
 #include <math.h>
@@ -72,27 +75,97 @@ static bool is_finite(const float *values, size_t count)
     return true;
 }
 
-enum rc outputs_run(struct model *model, const struct dataset_info *info,
+/* A copy of the model, and the batch it is at. */
+struct lane {
+    struct batch batch;
+    float *logits;
+    size_t first; /* within the part */
+    enum rc rc;
+};
+
+struct running {
+    const struct outputs_models *models;
+    const struct dataset_info *info;
+    const struct outputs_part *part;
+    struct lane *lanes; /* [models->count] */
+    size_t at;          /* the part is done up to here */
+    uint32_t most;      /* samples a batch */
+    size_t each;        /* logits of a sample */
+};
+
+/* In the thread of the lane. */
+static void run_batch(void *context, uint32_t number)
+{
+    struct running *r = context;
+    struct lane *lane = &r->lanes[number];
+    const size_t left = r->part->count - r->at, before = (size_t)number * r->most;
+
+    lane->batch.rows = 0;
+    lane->rc = RC_OK;
+    if (before >= left) return;
+    lane->first = r->at + before;
+    const uint32_t rows = left - before < r->most ? (uint32_t)(left - before) : r->most;
+    const struct pick pick = {NULL, r->part->first + lane->first, rows};
+    if (r->models->workers != NULL) backend_bind_thread(r->models->backends[number]);
+    samples_gather(r->part->samples, r->info, pick, &lane->batch);
+    lane->rc = model_forward(r->models->copies[number], lane->batch.values, lane->batch.rows, false,
+                             lane->logits);
+    if (lane->rc == RC_OK && !is_finite(lane->logits, rows * r->each)) lane->rc = RC_NONFINITE;
+}
+
+static enum rc run_batches(struct running *r, const struct outputs_sink *sink)
+{
+    enum rc rc = RC_OK;
+
+    while (rc == RC_OK && r->at < r->part->count) {
+        if (r->models->workers != NULL) {
+            workers_run(r->models->workers, run_batch, r);
+        } else {
+            run_batch(r, 0);
+        }
+        for (uint32_t i = 0; rc == RC_OK && i < r->models->count; i++) {
+            struct lane *lane = &r->lanes[i];
+            rc = lane->rc;
+            if (rc != RC_OK || lane->batch.rows == 0) break;
+            sink->on_logits(sink->context, lane->first, &lane->batch, lane->logits);
+            r->at += lane->batch.rows;
+        }
+    }
+    return rc;
+}
+
+enum rc outputs_run(const struct outputs_models *models, const struct dataset_info *info,
                     const struct outputs_part *part, const struct outputs_sink *sink)
 {
-    const uint32_t most = model_batch_max(model);
-    const size_t each = (size_t)model_rows(model) * model_classes(model);
-    float *logits = mem_aligned(most * each * sizeof(float));
-    struct batch batch = {0};
-    enum rc rc = logits != NULL ? batch_init(&batch, info, most) : RC_NOMEM;
+    struct model *model = models->copies[0];
+    struct running r = {.models = models,
+                        .info = info,
+                        .part = part,
+                        .lanes = mem_array(models->count, sizeof *r.lanes),
+                        .most = model_batch_max(model),
+                        .each = (size_t)model_rows(model) * model_classes(model)};
+    enum rc rc = r.lanes != NULL ? RC_OK : RC_NOMEM;
 
     CHECK(part->first + part->count <= part->samples->count);
-    for (size_t at = 0; rc == RC_OK && at < part->count; at += batch.rows) {
-        const size_t left = part->count - at;
-        const struct pick pick = {NULL, part->first + at, left < most ? (uint32_t)left : most};
-        samples_gather(part->samples, info, pick, &batch);
-        rc = model_forward(model, batch.values, batch.rows, false, logits);
-        if (rc == RC_OK && !is_finite(logits, batch.rows * each)) rc = RC_NONFINITE;
-        if (rc == RC_OK) sink->on_logits(sink->context, at, &batch, logits);
+    CHECK(models->workers == NULL ? models->count == 1
+                                  : models->count == workers_count(models->workers));
+    for (uint32_t i = 0; rc == RC_OK && i < models->count; i++) {
+        r.lanes[i].logits = mem_aligned(r.most * r.each * sizeof(float));
+        rc = r.lanes[i].logits != NULL ? batch_init(&r.lanes[i].batch, info, r.most) : RC_NOMEM;
     }
-    mem_free(logits);
-    batch_deinit(&batch);
+    if (rc == RC_OK) rc = run_batches(&r, sink);
+    for (uint32_t i = 0; r.lanes != NULL && i < models->count; i++) {
+        mem_free(r.lanes[i].logits);
+        batch_deinit(&r.lanes[i].batch);
+    }
+    mem_free(r.lanes);
     return rc;
+}
+
+enum rc outputs_run_one(struct model *model, const struct dataset_info *info,
+                        const struct outputs_part *part, const struct outputs_sink *sink)
+{
+    return outputs_run(&(struct outputs_models){.copies = &model, .count = 1}, info, part, sink);
 }
 
 struct scoring {
@@ -109,16 +182,23 @@ static void on_scored_logits(void *context, size_t first, const struct batch *ba
     score_add_batch(&scoring->score, &scoring->task, batch, logits);
 }
 
-enum rc outputs_score(struct model *model, const struct dataset_info *info,
+enum rc outputs_score(const struct outputs_models *models, const struct dataset_info *info,
                       const struct samples *samples, struct score *score)
 {
     struct scoring scoring = {.score = {0}};
     const struct outputs_sink sink = {&scoring, on_scored_logits};
     const struct outputs_part all = {samples, 0, samples->count};
-    enum rc rc = task_init(&scoring.task, info, model, 1, NULL);
+    enum rc rc = task_init(&scoring.task, info, models->copies[0], 1, NULL);
 
-    if (rc == RC_OK) rc = outputs_run(model, info, &all, &sink);
+    if (rc == RC_OK) rc = outputs_run(models, info, &all, &sink);
     if (rc == RC_OK) *score = scoring.score;
     task_deinit(&scoring.task);
     return rc;
+}
+
+enum rc outputs_score_one(struct model *model, const struct dataset_info *info,
+                          const struct samples *samples, struct score *score)
+{
+    return outputs_score(&(struct outputs_models){.copies = &model, .count = 1}, info, samples,
+                         score);
 }

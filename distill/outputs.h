@@ -11,6 +11,9 @@
 #include "replica/model.h"
 #include "replica/task.h"
 
+struct backend;
+struct workers;
+
 /* Samples and rows of logits of a forward pass when nothing is trained. */
 enum { OUTPUTS_BATCH = 256, OUTPUTS_ROWS = 2048 };
 
@@ -49,12 +52,26 @@ struct outputs_sink {
     void (*on_logits)(void *context, size_t first, const struct batch *batch, const float *logits);
 };
 
-/** Run `model` over the part, in order. RC_NONFINITE as soon as a logit is no number, RC_NOMEM,
- *  RC_DEVICE. */
-MUST_USE enum rc outputs_run(struct model *model, const struct dataset_info *info,
+/* One model, as often as it is to run at the same time: equal copies, each on a backend of its own
+ * that computes in one thread. A single copy runs on the calling thread, as its backend likes. */
+struct outputs_models {
+    struct model *const *copies;
+    struct backend *const *backends;
+    struct workers *workers; /* as many; NULL with a single copy */
+    uint32_t count;
+};
+
+/** Run a model over the part; its batches come to the sink in order, on the calling thread.
+ *  RC_NONFINITE as soon as a logit is no number, RC_NOMEM, RC_DEVICE. */
+MUST_USE enum rc outputs_run(const struct outputs_models *models, const struct dataset_info *info,
                              const struct outputs_part *part, const struct outputs_sink *sink);
+/** The same of a single copy. */
+MUST_USE enum rc outputs_run_one(struct model *model, const struct dataset_info *info,
+                                 const struct outputs_part *part, const struct outputs_sink *sink);
 /** outputs_run() over all samples into a score. The model fits the data. */
-MUST_USE enum rc outputs_score(struct model *model, const struct dataset_info *info,
+MUST_USE enum rc outputs_score(const struct outputs_models *models, const struct dataset_info *info,
                                const struct samples *samples, struct score *score);
+MUST_USE enum rc outputs_score_one(struct model *model, const struct dataset_info *info,
+                                   const struct samples *samples, struct score *score);
 
 #endif

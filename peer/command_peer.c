@@ -224,7 +224,7 @@ static enum rc create_node(struct session *session, struct fault *why)
         .step_ns = options_ns(options, "step-time"),
         .start_with = (uint32_t)options_count(options, "start-with"),
         .evaluate_samples = options_count(options, "evaluate-samples"),
-        .evaluates_at_end = true,
+        .evaluates_at_end = options_count(options, "evaluate-samples") > 0,
         .relay_bytes_per_s = relay_bytes_per_s(options),
         .keeps_files = session->journal != NULL,
         .audit = session->audit,

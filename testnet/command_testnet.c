@@ -144,9 +144,9 @@ static enum rc judge(const struct models *models, const struct options *options,
                      struct comparison *comparison, struct fault *why)
 {
     char average[PATH_BYTES];
-    /* One thread: a second one gains a fifth here on an idle machine, and loses much on a busy one.
-     */
-    const struct cpu_backend_options device = {.threads = 1};
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    /* The peers are gone: the processors are free. */
+    const struct cpu_backend_options device = {.threads = cores > 1 ? (uint32_t)cores : 1};
     const struct comparison_options request = {
         .paths = models->list,
         .paths_count = models->count,

@@ -73,25 +73,21 @@ TILE_INLINE void lanes_load(const float *x, uint32_t lanes, int_lanes *values)
     memcpy(values, x, lanes * sizeof(float));
 }
 
-TILE_INLINE void largest(const struct pool_options *o, const struct window *w, const float *x,
-                         uint32_t lanes, float *best, uint8_t *winner)
+/* The better of two values and its position; a NaN that is the first stays. */
+TILE_INLINE void take_larger(int_lanes next, int32_t position, int_lanes *value, int_lanes *which)
 {
-    size_t step = o->in.block, line = (size_t)o->in.width * step;
-    int_lanes value, which = (int_lanes){0} + (int32_t)(w->first_row * o->size + w->first_column);
+    int_lanes is_larger = (float_lanes)next > (float_lanes)*value;
+
+    *value = (is_larger & next) | (~is_larger & *value);
+    *which = (is_larger & position) | (~is_larger & *which);
+}
+
+TILE_INLINE void largest_store(bool with_relu, int_lanes value, int_lanes which, uint32_t lanes,
+                               float *best, uint8_t *winner)
+{
     byte_lanes bytes;
 
-    lanes_load(x + w->at, lanes, &value);
-    for (uint32_t row = w->first_row; row < w->end_row; row++) {
-        const float *from = x + w->at + (row - w->first_row) * line;
-        for (uint32_t column = w->first_column; column < w->end_column; column++) {
-            int_lanes next, is_larger;
-            lanes_load(from + (column - w->first_column) * step, lanes, &next);
-            is_larger = (float_lanes)next > (float_lanes)value;
-            value = (is_larger & next) | (~is_larger & value);
-            which = (is_larger & (int32_t)(row * o->size + column)) | (~is_larger & which);
-        }
-    }
-    if (o->with_relu) {
+    if (with_relu) {
         int_lanes is_positive = (float_lanes)value > 0.0F;
         which = (is_positive & which) | (~is_positive & POOL_NONE);
         value &= ~((float_lanes)value < 0.0F); /* a NaN stays */
@@ -99,6 +95,50 @@ TILE_INLINE void largest(const struct pool_options *o, const struct window *w, c
     memcpy(best, &value, sizeof(value));
     bytes = __builtin_convertvector(which, byte_lanes);
     if (winner != NULL) memcpy(winner, &bytes, lanes);
+}
+
+TILE_INLINE void largest(const struct pool_options *o, const struct window *w, const float *x,
+                         uint32_t lanes, float *best, uint8_t *winner)
+{
+    size_t step = o->in.block, line = (size_t)o->in.width * step;
+    int_lanes value, which = (int_lanes){0} + (int32_t)(w->first_row * o->size + w->first_column);
+
+    lanes_load(x + w->at, lanes, &value);
+    for (uint32_t row = w->first_row; row < w->end_row; row++) {
+        const float *from = x + w->at + (row - w->first_row) * line;
+        for (uint32_t column = w->first_column; column < w->end_column; column++) {
+            int_lanes next;
+            lanes_load(from + (column - w->first_column) * step, lanes, &next);
+            take_larger(next, (int32_t)(row * o->size + column), &value, &which);
+        }
+    }
+    largest_store(o->with_relu, value, which, lanes, best, winner);
+}
+
+/* Windows of 2x2 beside each other, whole, of a whole block: the usual case, and one that waits for
+ * memory. What a convolution streamed past the caches is asked for two lines ahead. */
+TILE_INLINE void largest_of_fours(const struct pool_options *o, const struct image_tile *t,
+                                  const float *x, float (*values)[TILE], uint8_t *winner)
+{
+    const size_t line = (size_t)o->in.width * TILE;
+    const float *from = x + window_of(o, t, 0).at;
+
+    for (uint32_t c = 0; c < t->columns; c++, from += 2 * TILE) {
+        int_lanes value, next, which = {0};
+        __builtin_prefetch(from + 2 * line);
+        __builtin_prefetch(from + 2 * line + TILE);
+        __builtin_prefetch(from + 3 * line);
+        __builtin_prefetch(from + 3 * line + TILE);
+        memcpy(&value, from, sizeof(value));
+        memcpy(&next, from + TILE, sizeof(next));
+        take_larger(next, 1, &value, &which);
+        memcpy(&next, from + line, sizeof(next));
+        take_larger(next, 2, &value, &which);
+        memcpy(&next, from + line + TILE, sizeof(next));
+        take_larger(next, 3, &value, &which);
+        largest_store(o->with_relu, value, which, TILE, values[c],
+                      winner == NULL ? NULL : winner + (size_t)c * TILE);
+    }
 }
 
 TILE_INLINE void mean(const struct pool_options *o, const struct window *w, const float *x,
@@ -123,6 +163,12 @@ TILE_INLINE void tile_forward(const struct pool_options *o, const struct image_t
                               const float *x, uint32_t lanes, float (*values)[TILE],
                               uint8_t *winner)
 {
+    const bool is_fours = o->size == 2 && o->stride == 2 && o->padding == 0 && o->kind == POOL_MAX;
+
+    if (is_fours && lanes == TILE && o->in.block == TILE) {
+        largest_of_fours(o, t, x, values, winner);
+        return;
+    }
     for (uint32_t c = 0; c < t->columns; c++) {
         struct window w = window_of(o, t, c);
         if (o->kind == POOL_AVERAGE) {

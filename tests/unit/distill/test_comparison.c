@@ -454,6 +454,44 @@ static void short_memory_in_an_average_leaks_nothing(void **state)
     }
 }
 
+static void threads_change_no_score(void **state)
+{
+    /* Proves: with three threads, each with copies of the models, comparison and average are the
+     * same to the bit; and whichever allocation fails, all is freed. */
+    struct world *world = *state;
+    const char *paths[2] = {world_file(world, "a", "conv3x3:4 relu maxpool2 linear:classes", 1),
+                            world_file(world, "b", "conv3x3:4 relu maxpool2 linear:classes", 2)};
+    const struct comparison_options options = {.paths = paths, .paths_count = 2, .seed = 1};
+    const struct cpu_backend_options three = {.threads = 3};
+    struct backend *backend = cpu_backend_create(&three);
+    struct comparison c;
+    char *alone, *together;
+    struct json *json;
+
+    assert_int_equal(comparison_run(world->backend, &options, &c, NULL), RC_OK);
+    json = comparison_json(&c);
+    alone = json_format(json);
+    json_destroy(json);
+    comparison_deinit(&c);
+    enum rc rc = RC_NOMEM;
+    for (uint64_t n = 0; rc != RC_OK; n += 1 + n / 8) {
+        const uint64_t before = mem_blocks();
+        mem_fail_after(n);
+        rc = comparison_run(backend, &options, &c, NULL);
+        mem_fail_after(UINT64_MAX);
+        if (rc != RC_OK) assert_int_equal(mem_blocks(), before);
+        assert_true(n < 100000);
+    }
+    json = comparison_json(&c);
+    together = json_format(json);
+    json_destroy(json);
+    comparison_deinit(&c);
+    assert_string_equal(alone, together);
+    mem_free(alone);
+    mem_free(together);
+    backend_destroy(backend);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -474,6 +512,7 @@ int main(void)
         cmocka_unit_test(short_memory_leaks_nothing),
         cmocka_unit_test(one_model_with_statistics_stays_as_it_is),
         cmocka_unit_test(short_memory_in_an_average_leaks_nothing),
+        cmocka_unit_test(threads_change_no_score),
     };
     return cmocka_run_group_tests(tests, world_set_up, world_tear_down);
 }
