@@ -191,6 +191,7 @@ struct link *link_add(struct links *links, uint64_t number, const char *address,
     link->state = is_dialled ? LINK_DIALING : LINK_GREETING;
     link->deadline_ns = link_now(links) + (is_dialled ? LINK_HANDSHAKE_NS : LINK_GATE_NS);
     snprintf(link->address, sizeof link->address, "%s", address);
+    TAILQ_INIT(&link->bulks);
     TAILQ_INSERT_TAIL(&links->all, link, siblings);
     LIST_INSERT_HEAD(&links->buckets[number % LINK_BUCKETS], link, in_bucket);
     links->count++;
@@ -407,10 +408,12 @@ static uint64_t resume_ns(const struct link *link)
 static uint64_t link_next_ns(const struct links *links, const struct link *link, uint64_t now_ns)
 {
     uint64_t next = resume_ns(link), rekey_ns = link_rekey_next_ns(links, link, now_ns);
+    uint64_t bulks_ns = bulks_next_ns(link);
 
     if (link->is_closing || link->wants_spread) return 0;
     if (link->state < LINK_OPEN && link->deadline_ns < next) next = link->deadline_ns;
     if (link->cut_ns < next) next = link->cut_ns;
+    if (bulks_ns < next) next = bulks_ns;
     if (link_observer_ends_ns(link) < next) next = link_observer_ends_ns(link);
     return rekey_ns < next ? rekey_ns : next;
 }
@@ -442,15 +445,6 @@ static void touch_all(struct links *links)
         link_touch(links, link);
     }
     links->due_ns = UINT64_MAX; /* until each of them has been looked at */
-}
-
-static void touch_bulks(struct links *links)
-{
-    struct bulk *bulk;
-
-    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
-        link_touch(links, bulk->link);
-    }
 }
 
 /* In the order in which they were touched. */
@@ -489,20 +483,18 @@ void links_tick(struct links *links, uint64_t now_ns)
             if (now_ns >= resume_ns(link)) link_resume(links, link);
             if (link->wants_spread) bulk_spread(links, link);
             link_rekey_tick(links, link, now_ns);
+            bulks_tick(links, link, now_ns);
             next_ns = link_next_ns(links, link, now_ns);
             if (next_ns < links->due_ns) links->due_ns = next_ns;
         }
     } while (has_ended);
-    touch_bulks(links);
-    bulks_tick(links, now_ns);
 }
 
 uint64_t links_next_ns(const struct links *links)
 {
-    uint64_t next = bulks_next_ns(links), now_ns = link_now(links);
+    uint64_t next = links->due_ns, now_ns = link_now(links);
     const struct link *link;
 
-    if (links->due_ns < next) next = links->due_ns;
     LIST_FOREACH (link, &links->touched, in_touched) {
         uint64_t due_ns = link_next_ns(links, link, now_ns);
 

@@ -43,7 +43,7 @@ struct bulk *bulk_find(const struct links *links, uint64_t number)
 {
     struct bulk *bulk;
 
-    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
+    LIST_FOREACH (bulk, &links->bulk_buckets[number % LINK_BUCKETS], in_bucket) {
         if (bulk->number == number) return bulk;
     }
     return NULL;
@@ -82,13 +82,16 @@ static struct bulk *bulk_add(struct links *links, struct link *link, uint64_t nu
         return NULL;
     }
     bulk->deadline_ns =
-        link_now(links) + (bulks_in_epoch(links, link) > 0 ? LINK_SPREAD_NS : LINK_ATTACH_NS);
+        link_now(links) + (bulks_in_epoch(link) > 0 ? LINK_SPREAD_NS : LINK_ATTACH_NS);
     bulk->link = link;
     bulk->number = number;
     bulk->state = state;
     TAILQ_INIT(&bulk->waiting);
     TAILQ_INSERT_TAIL(&links->bulks, bulk, siblings);
+    TAILQ_INSERT_TAIL(&link->bulks, bulk, of_link);
+    LIST_INSERT_HEAD(&links->bulk_buckets[number % LINK_BUCKETS], bulk, in_bucket);
     links->bulks_count++;
+    link_touch(links, link);
     return bulk;
 }
 
@@ -104,7 +107,10 @@ void bulk_free(struct bulk *bulk)
 static void bulk_end(struct links *links, struct bulk *bulk)
 {
     TAILQ_REMOVE(&links->bulks, bulk, siblings);
+    TAILQ_REMOVE(&bulk->link->bulks, bulk, of_link);
+    LIST_REMOVE(bulk, in_bucket);
     links->bulks_count--;
+    link_touch(links, bulk->link);
     bulk_waiting_clear(links, bulk);
     bulk->link = NULL;
     if (bulk->jobs == 0) {
@@ -120,13 +126,12 @@ static void bulk_hangup(struct links *links, struct bulk *bulk)
     bulk_end(links, bulk);
 }
 
-void bulks_end(struct links *links, const struct link *link)
+void bulks_end(struct links *links, struct link *link)
 {
-    struct bulk *bulk, *next;
+    struct bulk *bulk;
 
-    for (bulk = TAILQ_FIRST(&links->bulks); bulk != NULL; bulk = next) {
-        next = TAILQ_NEXT(bulk, siblings);
-        if (bulk->link == link) bulk_hangup(links, bulk);
+    while ((bulk = TAILQ_FIRST(&link->bulks)) != NULL) {
+        bulk_hangup(links, bulk);
     }
 }
 
@@ -175,7 +180,7 @@ static void bulk_failed(struct links *links, struct bulk *bulk)
 
     log_debug(links->options.log, "no bulk connection to %s", link->address);
     bulk_hangup(links, bulk);
-    if (bulks_in_epoch(links, link) == 0) {
+    if (bulks_in_epoch(link) == 0) {
         link->bulk_retry_ns = link_now(links) + LINK_BULK_RETRY_NS;
     }
     link_resume(links, link);
@@ -212,16 +217,15 @@ static bool bulk_ask(struct links *links, struct link *link)
 }
 
 /* Of the link's connections in its newest epoch: is one open, is one being opened? */
-static bool is_bulk_open(const struct links *links, const struct link *link, bool *is_opening)
+static bool is_bulk_open(const struct link *link, bool *is_opening)
 {
     const struct bulk *bulk;
     bool is_open = false;
 
     *is_opening = false;
-    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
+    TAILQ_FOREACH (bulk, &link->bulks, of_link) {
         bool is_new = bulk->attach.epoch == secure_epoch(link->secure);
 
-        if (bulk->link != link) continue;
         if (bulk->state < BULK_OPEN) *is_opening = true;
         if (bulk->state == BULK_OPEN && is_new && !bulk->has_left) is_open = true;
     }
@@ -229,12 +233,12 @@ static bool is_bulk_open(const struct links *links, const struct link *link, boo
 }
 
 /* One that is being left, or will be: what it carries comes first, so nothing is sent. */
-static bool has_old_bulk(const struct links *links, const struct link *link)
+static bool has_old_bulk(const struct link *link)
 {
     const struct bulk *bulk;
 
-    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
-        if (bulk->link != link || bulk->state < BULK_OPEN) continue;
+    TAILQ_FOREACH (bulk, &link->bulks, of_link) {
+        if (bulk->state < BULK_OPEN) continue;
         if (bulk->state > BULK_OPEN || bulk->has_left ||
             bulk->attach.epoch != secure_epoch(link->secure)) {
             return true;
@@ -250,9 +254,9 @@ enum bulk_way bulk_way(struct links *links, struct link *link, const struct inne
     bool is_opening;
 
     if (link->cut_ns != UINT64_MAX) return BULK_WAIT; /* it is about to end */
-    if (has_old_bulk(links, link)) return BULK_WAIT;
-    if (is_bulk_open(links, link, &is_opening)) {
-        *out = bulk_pick(links, link, header);
+    if (has_old_bulk(link)) return BULK_WAIT;
+    if (is_bulk_open(link, &is_opening)) {
+        *out = bulk_pick(link, header);
         return *out != NULL ? BULK_SEND : BULK_WAIT;
     }
     if (is_opening) return BULK_WAIT;
@@ -270,13 +274,13 @@ enum bulk_way bulk_way(struct links *links, struct link *link, const struct inne
 
 void bulk_on_asked(struct links *links, struct link *link, uint32_t count)
 {
-    uint32_t had = bulks_in_epoch(links, link);
+    uint32_t had = bulks_in_epoch(link);
     bool is_opening;
 
     if (!link->is_dialled || secure_is_rekeying(link->secure)) return; /* they ask again */
-    if (!is_bulk_open(links, link, &is_opening)) count = 1;            /* the first one alone */
+    if (!is_bulk_open(link, &is_opening)) count = 1;                   /* the first one alone */
     if (count > LINK_BULKS_SPREAD) count = LINK_BULKS_SPREAD;
-    if (count > 1 && has_old_bulk(links, link)) return;
+    if (count > 1 && has_old_bulk(link)) return;
     while (had < count && bulks_may_add(links, link) && bulk_dial(links, link)) {
         had++;
     }
@@ -288,6 +292,7 @@ void bulk_on_connected(struct links *links, struct bulk *bulk)
     struct attach *attach = &bulk->attach;
     uint8_t frame[ATTACH_BYTES];
 
+    link_touch(links, link);
     attach->epoch = secure_epoch(link->secure);
     if (link->attach_epoch != attach->epoch) link->attach_next = 0;
     link->attach_epoch = attach->epoch;
@@ -410,6 +415,7 @@ void bulk_on_frame(struct links *links, struct bulk *bulk, uint8_t *frame, size_
 {
     struct link *link = bulk->link;
 
+    link_touch(links, link);
     link->bytes_received += count;
     links->counts.bytes_received += count;
     if (bulk->state == BULK_ATTACHING) {
@@ -426,6 +432,7 @@ void bulk_on_lost(struct links *links, struct bulk *bulk)
 {
     struct link *link = bulk->link;
 
+    link_touch(links, link);
     if (bulk->state < BULK_OPEN) {
         bulk_failed(links, bulk);
         return;
@@ -442,7 +449,6 @@ static bool is_due_to_leave(const struct bulk *bulk)
            bulk->attach.epoch != secure_epoch(bulk->link->secure);
 }
 
-/* True: it changed the table, so start over. */
 /* The other side should have closed it long ago. */
 static bool is_left_open(const struct bulk *bulk, uint64_t now_ns)
 {
@@ -453,6 +459,7 @@ static bool is_left_open(const struct bulk *bulk, uint64_t now_ns)
            now_ns >= bulk->used_ns + LINK_BULK_STALE_NS;
 }
 
+/* True: it changed the table, so start over. */
 static bool bulk_tick(struct links *links, struct bulk *bulk, uint64_t now_ns)
 {
     struct link *link = bulk->link;
@@ -483,22 +490,22 @@ static bool bulk_tick(struct links *links, struct bulk *bulk, uint64_t now_ns)
     return false;
 }
 
-void bulks_tick(struct links *links, uint64_t now_ns)
+void bulks_tick(struct links *links, struct link *link, uint64_t now_ns)
 {
     struct bulk *bulk;
 
 again:
-    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
+    TAILQ_FOREACH (bulk, &link->bulks, of_link) {
         if (bulk_tick(links, bulk, now_ns)) goto again;
     }
 }
 
-uint64_t bulks_next_ns(const struct links *links)
+uint64_t bulks_next_ns(const struct link *link)
 {
     uint64_t next = UINT64_MAX;
     const struct bulk *bulk;
 
-    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
+    TAILQ_FOREACH (bulk, &link->bulks, of_link) {
         uint64_t due = bulk->deadline_ns;
 
         if (bulk->state == BULK_OPEN) {

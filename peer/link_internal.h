@@ -67,6 +67,8 @@ TAILQ_HEAD(waiting_list, waiting);
 /* A bulk connection. */
 struct bulk {
     TAILQ_ENTRY(bulk) siblings; /* of links->bulks, or of bulks_gone */
+    TAILQ_ENTRY(bulk) of_link;  /* while it has one */
+    LIST_ENTRY(bulk) in_bucket; /* likewise */
     uint64_t number;            /* the env's */
     struct link *link;          /* NULL: gone, but for jobs under way */
     enum bulk_state state;
@@ -112,7 +114,8 @@ struct link {
     LIST_ENTRY(link) in_bucket;
     LIST_ENTRY(link) in_peers; /* while current */
     LIST_ENTRY(link) in_touched;
-    uint64_t duel_with; /* that link's number */
+    TAILQ_HEAD(, bulk) bulks; /* its bulk connections, in the order in which they came */
+    uint64_t duel_with;       /* that link's number */
     uint64_t opened_ns;
     uint64_t asked_ns;    /* an observer: its last question that was answered, else when it came */
     uint64_t asks_due_ns; /* see link_may_ask() */
@@ -147,6 +150,7 @@ struct links {
     uint32_t count;
     uint64_t asks_due_ns; /* see link_may_ask() */
     TAILQ_HEAD(, bulk) bulks, bulks_gone;
+    LIST_HEAD(, bulk) bulk_buckets[LINK_BUCKETS]; /* by number */
     uint32_t bulks_count;
     size_t held_bytes;            /* of records that are being opened or wait to be read */
     TAILQ_HEAD(, seal_job) seals; /* jobs under way */
@@ -166,9 +170,9 @@ void link_become(struct link *link, enum link_state next);
 uint64_t link_now(const struct links *links);
 /** NULL: hung up a moment ago. */
 struct link *link_find(const struct links *links, uint64_t number);
-/** Something happened to it, or is about to: the next tick looks at it. Who changes what a link
- *  waits for must have called this since the last callback to the node; links with a bulk
- *  connection are always looked at. */
+/** Something happened to it or to a bulk connection of it, or is about to: the next tick looks at
+ *  them. Who changes what they wait for must have called this since the last callback to the node.
+ */
 void link_touch(struct links *links, struct link *link);
 /** It becomes, or is no longer, the one link of its peer. */
 void link_set_current(struct links *links, struct link *link, bool is_current);
@@ -238,7 +242,7 @@ void link_queues_free(struct link *link);
 struct bulk *bulk_find(const struct links *links, uint64_t number);
 void bulk_free(struct bulk *bulk);
 /** All of `link`, which ends. */
-void bulks_end(struct links *links, const struct link *link);
+void bulks_end(struct links *links, struct link *link);
 /** Which way this record of `link` goes now; opens a connection if there should be one. */
 enum bulk_way bulk_way(struct links *links, struct link *link, const struct inner_header *header,
                        struct bulk **out);
@@ -252,15 +256,14 @@ void bulk_on_lost(struct links *links, struct bulk *bulk);
 void bulk_on_fin(struct links *links, struct bulk *bulk);
 /** FIN, if nothing is left to be sealed. */
 bool bulk_leave(struct links *links, struct bulk *bulk);
-void bulks_tick(struct links *links, uint64_t now_ns);
-uint64_t bulks_next_ns(const struct links *links);
+void bulks_tick(struct links *links, struct link *link, uint64_t now_ns);
+uint64_t bulks_next_ns(const struct link *link);
 
 /* link_spread.c */
 /** The connection of the newest epoch that is to carry this record; NULL: none has room. */
-struct bulk *bulk_pick(const struct links *links, const struct link *link,
-                       const struct inner_header *header);
+struct bulk *bulk_pick(const struct link *link, const struct inner_header *header);
 /** Connections of the newest epoch, those being opened too. */
-uint32_t bulks_in_epoch(const struct links *links, const struct link *link);
+uint32_t bulks_in_epoch(const struct link *link);
 /** Is there a place for one more of `link`? */
 bool bulks_may_add(const struct links *links, const struct link *link);
 /** A record is on its way: its turn is over, and are more connections wanted? */

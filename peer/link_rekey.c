@@ -22,10 +22,10 @@ static bool is_used_up(const struct links *links, const struct link *link, uint6
 
     if (link->epoch_bytes / times >= limits->bytes) return true;
     if (secure_records(link->secure) / times >= limits->records) return true;
-    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
+    TAILQ_FOREACH (bulk, &link->bulks, of_link) {
         uint64_t records = bulk->sent > bulk->received ? bulk->sent : bulk->received;
 
-        if (bulk->link == link && bulk->attach.epoch == secure_epoch(link->secure) &&
+        if (bulk->attach.epoch == secure_epoch(link->secure) &&
             records / times >= limits->records) {
             return true;
         }
@@ -33,12 +33,12 @@ static bool is_used_up(const struct links *links, const struct link *link, uint6
     return false;
 }
 
-static bool is_opening_bulk(const struct links *links, const struct link *link)
+static bool is_opening_bulk(const struct link *link)
 {
     const struct bulk *bulk;
 
-    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
-        if (bulk->link == link && bulk->state < BULK_OPEN) return true;
+    TAILQ_FOREACH (bulk, &link->bulks, of_link) {
+        if (bulk->state < BULK_OPEN) return true;
     }
     return false;
 }
@@ -68,7 +68,7 @@ void link_rekey_tick(struct links *links, struct link *link, uint64_t now_ns)
     }
     link->is_used = is_used_up(links, link, 1);
     if (used_ns < links->options.rekey.ns && !link->is_used) return;
-    if (secure_may_rekey(link->secure) && !is_opening_bulk(links, link)) link_rekey(links, link);
+    if (secure_may_rekey(link->secure) && !is_opening_bulk(link)) link_rekey(links, link);
 }
 
 uint64_t link_rekey_next_ns(const struct links *links, const struct link *link, uint64_t now_ns)
@@ -79,7 +79,7 @@ uint64_t link_rekey_next_ns(const struct links *links, const struct link *link, 
     if (!link->is_used && now_ns < due_ns) return due_ns;
     if (secure_state(link->secure) != SECURE_OPEN) return UINT64_MAX;
     /* While it is under way, or the other side's to do, only the end is left to wait for. */
-    if (!secure_may_rekey(link->secure) || is_opening_bulk(links, link)) {
+    if (!secure_may_rekey(link->secure) || is_opening_bulk(link)) {
         return is_used_up(links, link, 2) ? 0 : due_ns + links->options.rekey.ns;
     }
     return is_used_up(links, link, 1) ? 0 : due_ns;

@@ -168,6 +168,7 @@ static void seal_done(struct job *base)
     struct link *link = bulk == NULL ? NULL : bulk->link;
 
     if (bulk != NULL) {
+        link_touch(links, link);
         bulk->jobs_sealing--;
         bulk->sealing_bytes -= job->frame->count;
         bulk_sealed(links, bulk, job->frame);
@@ -252,6 +253,7 @@ bool bulk_send_fin(struct links *links, struct bulk *bulk)
 
 void bulk_on_drain(struct links *links, struct bulk *bulk)
 {
+    link_touch(links, bulk->link);
     bulk_flush(links, bulk);
     if (bulk->has_left) (void)bulk_leave(links, bulk);
     link_resume(links, bulk->link);
@@ -386,11 +388,14 @@ static bool bulk_release(struct links *links, struct bulk *bulk)
 
 void bulks_release(struct links *links, uint64_t link_number)
 {
+    const struct link *link;
     struct bulk *bulk;
 
 again: /* the node may have done anything meanwhile */
-    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
-        if (bulk->link->number == link_number && bulk_release(links, bulk)) goto again;
+    link = link_find(links, link_number);
+    if (link == NULL) return;
+    TAILQ_FOREACH (bulk, &link->bulks, of_link) {
+        if (bulk_release(links, bulk)) goto again;
     }
 }
 
@@ -411,6 +416,7 @@ static void open_done(struct job *base)
     if (bulk != NULL) {
         uint64_t number = bulk->number;
 
+        link_touch(links, bulk->link);
         bulk->jobs_opening--;
         if (job->rc == RC_OK) {
             bulk_opened_record(links, bulk, job->frame, job->inner, job->inner_count);

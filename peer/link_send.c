@@ -122,13 +122,13 @@ static void link_pump(struct links *links, struct link *link)
     }
 }
 
-static bool has_bulk_waiting(const struct links *links, const struct link *link)
+static bool has_bulk_waiting(const struct link *link)
 {
     const struct bulk *bulk;
 
     if (link->sealed != NULL || link_queued(link) > 0) return true;
-    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
-        if (bulk->link == link && bulk_is_sending(bulk)) return true;
+    TAILQ_FOREACH (bulk, &link->bulks, of_link) {
+        if (bulk_is_sending(bulk)) return true;
     }
     return false;
 }
@@ -136,7 +136,7 @@ static bool has_bulk_waiting(const struct links *links, const struct link *link)
 void link_resume(struct links *links, struct link *link)
 {
     link_pump(links, link);
-    if (!link->is_drain_due || has_bulk_waiting(links, link)) return;
+    if (!link->is_drain_due || has_bulk_waiting(link)) return;
     link->is_drain_due = false;
     if (link->is_current) links->events.on_bulk_drained(links->events.context, link->peer);
 }
@@ -214,7 +214,7 @@ enum rc links_send_bulk(struct links *links, struct peer_id to, const struct inn
     if (!link_queue_push(link, header, body)) return RC_LIMIT;
     link_pump(links, link);
     crash_data_queued(header->flags);
-    if (has_bulk_waiting(links, link)) link->is_drain_due = true;
+    if (has_bulk_waiting(link)) link->is_drain_due = true;
     return RC_OK;
 }
 

@@ -28,16 +28,15 @@ static bool is_in_order(const struct inner_header *header)
 
 static bool is_usable(const struct bulk *bulk, const struct link *link)
 {
-    return bulk->link == link && bulk->state == BULK_OPEN && !bulk->has_left &&
+    return bulk->state == BULK_OPEN && !bulk->has_left &&
            bulk->attach.epoch == secure_epoch(link->secure);
 }
 
-struct bulk *bulk_pick(const struct links *links, const struct link *link,
-                       const struct inner_header *header)
+struct bulk *bulk_pick(const struct link *link, const struct inner_header *header)
 {
     struct bulk *bulk, *eldest = NULL, *next = NULL;
 
-    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
+    TAILQ_FOREACH (bulk, &link->bulks, of_link) {
         if (!is_usable(bulk, link)) continue;
         if (eldest == NULL || bulk->opened < eldest->opened) eldest = bulk;
         if (bulk_has_room(bulk) && (next == NULL || bulk->turn < next->turn)) next = bulk;
@@ -46,13 +45,13 @@ struct bulk *bulk_pick(const struct links *links, const struct link *link,
     return eldest != NULL && bulk_has_room(eldest) ? eldest : NULL;
 }
 
-uint32_t bulks_in_epoch(const struct links *links, const struct link *link)
+uint32_t bulks_in_epoch(const struct link *link)
 {
     const struct bulk *bulk;
     uint32_t count = 0;
 
-    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
-        count += is_usable(bulk, link) || (bulk->link == link && bulk->state < BULK_OPEN);
+    TAILQ_FOREACH (bulk, &link->bulks, of_link) {
+        count += is_usable(bulk, link) || bulk->state < BULK_OPEN;
     }
     return count;
 }
@@ -62,8 +61,8 @@ bool bulks_may_add(const struct links *links, const struct link *link)
     const struct bulk *bulk;
     uint32_t count = 0;
 
-    TAILQ_FOREACH (bulk, &links->bulks, siblings) {
-        count += bulk->link == link;
+    TAILQ_FOREACH (bulk, &link->bulks, of_link) {
+        count++;
     }
     if (links->bulks_count >= LINK_BULKS_MAX || count >= LINK_BULKS_OF_ONE) return false;
     return count < LINK_BULKS_PLAIN || links->bulks_count < LINK_BULKS_MAX / 2;
@@ -88,7 +87,7 @@ void bulk_spread(struct links *links, struct link *link)
     struct message message = {.type = MESSAGE_OPEN_REQ};
 
     link->wants_spread = false;
-    if (link->cut_ns != UINT64_MAX || bulks_in_epoch(links, link) >= LINK_BULKS_SPREAD) return;
+    if (link->cut_ns != UINT64_MAX || bulks_in_epoch(link) >= LINK_BULKS_SPREAD) return;
     if (link->is_dialled) {
         bulk_on_asked(links, link, LINK_BULKS_SPREAD);
         return;
