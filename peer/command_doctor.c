@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/units.h"
 #include "gossip/wire/secure.h"
 #include "kernels/backend.h"
 #include "kernels/device.h"
@@ -15,13 +16,18 @@
 #include "replica/dataset.h"
 #include "replica/json.h"
 
+#include <errno.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
-enum { KEY_FILE_BYTES_MAX = 4096 };
+enum { KEY_FILE_BYTES_MAX = 4096, FILES_LEAST = 1024 };
 
+#define ROOM_LEAST     (UINT64_C(64) << 20)
 #define CLOCK_EARLIEST UINT64_C(1704067200) /* 2024 */
 
 void doctor_add(struct doctor *doctor, enum verdict verdict, const char *what, const char *fix,
@@ -156,6 +162,62 @@ static void check_key(struct doctor *doctor, const char *flag, bool is_swarm_key
     mem_free(text);
 }
 
+/* The folder, or the nearest one above it that is there. */
+static void nearest_folder(const char *folder, char *path, size_t cap)
+{
+    char *slash;
+
+    snprintf(path, cap, "%s", folder);
+    while (access(path, F_OK) != 0) {
+        slash = strrchr(path, '/');
+        if (slash == NULL) {
+            snprintf(path, cap, ".");
+            return;
+        }
+        slash[slash == path ? 1 : 0] = '\0';
+        if (slash == path) return;
+    }
+}
+
+static void check_folder(struct doctor *doctor)
+{
+    const char *folder = options_text(doctor->options, "out");
+    char path[1024], what[96], words[32];
+    struct statvfs disk;
+    struct stat status;
+    uint64_t room;
+
+    if (folder == NULL) return;
+    nearest_folder(folder, path, sizeof path);
+    snprintf(what, sizeof what, "out %.80s", folder);
+    if (stat(path, &status) != 0 || !S_ISDIR(status.st_mode)) {
+        doctor_add(doctor, VERDICT_BROKEN, what, "choose another --out", "%s is no folder", path);
+    } else if (access(path, W_OK | X_OK) != 0 || statvfs(path, &disk) != 0) {
+        doctor_add(doctor, VERDICT_BROKEN, what, "choose another --out, or change who may write it",
+                   "nothing can be written to %s: %s", path, strerror(errno));
+    } else {
+        room = (uint64_t)disk.f_bavail * disk.f_frsize;
+        units_format_bytes(room, words, sizeof words);
+        doctor_add(doctor, room < ROOM_LEAST ? VERDICT_BROKEN : VERDICT_FINE, what,
+                   room < ROOM_LEAST
+                       ? "make room, or choose another --out: a checkpoint is written "
+                         "beside the last one before it takes its place"
+                       : "",
+                   "%s free", words);
+    }
+}
+
+/* Each link is an open file. */
+static void check_open_files(struct doctor *doctor)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= FILES_LEAST) return;
+    doctor_add(doctor, VERDICT_BROKEN, "open files", "ulimit -n 1024",
+               "at most %llu, and each link is one: a swarm may need %d",
+               (unsigned long long)limit.rlim_cur, (int)FILES_LEAST);
+}
+
 /* Certificates name times of day; nothing else here needs the clock to be right. */
 static void check_clock(struct doctor *doctor)
 {
@@ -204,6 +266,8 @@ int command_doctor(struct options *options)
     bool is_broken = false;
     enum rc rc = RC_NOMEM;
 
+    /* A look-up cannot be called off, and name servers that are silent cost 10 s and more. */
+    (void)setenv("RES_OPTIONS", "timeout:2 attempts:1", 0);
     if (doctor != NULL) {
         doctor->options = options;
         rc = bootstrap_parse(options_text(options, "bootstrap"), &bootstrap, &why);
@@ -215,6 +279,8 @@ int command_doctor(struct options *options)
         check_data(doctor);
         check_key(doctor, "identity", false);
         check_key(doctor, "swarm-key", true);
+        check_folder(doctor);
+        check_open_files(doctor);
         check_clock(doctor);
         rc = doctor_network(doctor, &bootstrap, &why);
     }

@@ -47,6 +47,15 @@ static enum rc ask(const struct observer_options *observer, char **text, struct 
     return status_http_fetch(observer->address, observer->timeout_ns, text) == RC_OK ? RC_OK : rc;
 }
 
+/* Zeros: no terminal. */
+static struct winsize screen_size(void)
+{
+    struct winsize size = {.ws_row = 0};
+
+    (void)ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+    return size;
+}
+
 int command_status(struct options *options)
 {
     struct swarm_secret secret;
@@ -67,16 +76,15 @@ int command_status(struct options *options)
         command_print_json(json);
         return EXIT_DONE;
     }
-    status_print(stdout, json, 0, 0);
+    status_print(stdout, json, screen_size().ws_col, 0);
     json_destroy(json);
     return EXIT_DONE;
 }
 
 static void draw(const struct json *json)
 {
-    struct winsize size = {.ws_row = 0};
+    struct winsize size = screen_size();
 
-    (void)ioctl(STDOUT_FILENO, TIOCGWINSZ, &size); /* without an answer: not cut */
     fputs("\033[H\033[J", stdout);
     status_print(stdout, json, size.ws_col, size.ws_row > 0 ? size.ws_row - 1u : 0);
 }

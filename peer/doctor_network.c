@@ -28,10 +28,18 @@ struct visit { /* of a bootstrap address */
     struct peer_id peer;
 };
 
+/* Our own dial of --advertise. */
+struct loop {
+    const char *address; /* NULL: none to be dialled */
+    bool is_over, is_us;
+    char why[200]; /* it did not come back */
+};
+
 struct network {
     struct doctor *doctor;
     const struct bootstrap *bootstrap;
     struct visit visits[BOOTSTRAP_MAX];
+    struct loop loop;
     struct env *env;
     struct links *links;
     struct reach *reach;
@@ -41,7 +49,7 @@ struct network {
     struct log log;
     struct digest schema; /* of --model and --data */
     bool has_schema, is_listening;
-    uint16_t port;
+    uint16_t port, dialled_port;  /* that was bound; that others are to dial */
     uint64_t begun_ns, opened_ns; /* opened: the first link; 0: none */
     bool is_clock_wrong;
 };
@@ -72,7 +80,26 @@ static void check_port(struct network *network)
     }
     network->is_listening = true;
     if (address_parse(bound, &parsed) == RC_OK) network->port = parsed.port;
+    network->dialled_port = network->port;
     doctor_add(doctor, VERDICT_FINE, what, "", "can be bound");
+}
+
+/* What others are to dial, and so what they are asked to dial back to. */
+static void check_advertise(struct network *network)
+{
+    const char *address = options_text(network->doctor->options, "advertise");
+    struct address parsed;
+    char what[96];
+
+    if (address == NULL) return;
+    snprintf(what, sizeof what, "advertise %.80s", address);
+    if (address_parse(address, &parsed) != RC_OK || parsed.port == 0) {
+        doctor_add(network->doctor, VERDICT_BROKEN, what, "write it like 192.0.2.7:7077",
+                   "not HOST:PORT");
+    } else if (network->is_listening) {
+        network->loop.address = address;
+        network->dialled_port = parsed.port;
+    }
 }
 
 /* ---- what the bootstrap addresses say ---- */
@@ -103,16 +130,32 @@ static const char *fix_of(enum rc rc, const char *why)
     return "check the address, that the host is up, and that no firewall drops the port";
 }
 
+static bool is_own_dial(const struct network *network, const char *address)
+{
+    return network->loop.address != NULL && strcmp(network->loop.address, address) == 0;
+}
+
 static void on_dial_failed(void *context, const char *address, enum rc rc, const char *why,
                            const struct peer_id *peer)
 {
     struct network *network = context;
     struct visit *visit = visit_of(network, address);
+    struct peer_id self = identity_peer_id(network->identity.public_key);
     char what[96];
 
+    if (is_own_dial(network, address) && !network->loop.is_over) {
+        network->loop.is_over = true;
+        network->loop.is_us = rc == RC_REPLAY && peer != NULL && peer_id_is_equal(*peer, self);
+        snprintf(network->loop.why, sizeof network->loop.why, "%s", why);
+    }
     if (visit == NULL || visit->is_over) return;
     visit->is_over = true;
     snprintf(what, sizeof what, "bootstrap %s", address);
+    if (rc == RC_REPLAY && peer != NULL && peer_id_is_equal(*peer, self)) {
+        doctor_add(network->doctor, VERDICT_NOTE, what, "name another peer",
+                   "leads back to this machine itself");
+        return;
+    }
     if (rc == RC_REPLAY && peer != NULL) {
         doctor_add(network->doctor, VERDICT_NOTE, what, "one of the addresses is enough",
                    "leads to the same peer as another address");
@@ -149,6 +192,10 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
     uint64_t now_ns = network->env->ops->now_ns(network->env);
     char what[96];
 
+    if (is_dialled && is_own_dial(network, address) && !network->loop.is_over) {
+        network->loop.is_over = true;
+        snprintf(network->loop.why, sizeof network->loop.why, "another peer of the swarm answers");
+    }
     if (!is_dialled || visit == NULL || visit->is_over) return;
     visit->is_over = visit->is_open = true;
     visit->peer = peer;
@@ -211,7 +258,7 @@ static void tell_reach(struct network *network)
              "to be dialled, let TCP port %u in through firewall and router, and pass --advertise "
              "if it has another number outside; without it this peer still trains, over links it "
              "dials itself",
-             (unsigned)network->port);
+             (unsigned)network->dialled_port);
     if (view.reached > 0) {
         doctor_add(network->doctor, VERDICT_FINE, "reachability", "",
                    "public: %u of %u peers that were asked could dial back", view.reached,
@@ -219,11 +266,41 @@ static void tell_reach(struct network *network)
     } else if (view.failed > 0) {
         doctor_add(network->doctor, VERDICT_NOTE, "reachability", fix,
                    "outbound-only: none of %u peers that were asked could dial port %u here",
-                   view.failed, (unsigned)network->port);
+                   view.failed, (unsigned)network->dialled_port);
     } else {
         doctor_add(network->doctor, VERDICT_NOTE, "reachability", fix,
                    "no dial-back came in %d s: busy peers, or a firewall that drops connections",
                    (int)(DIALBACK_NS / NS_PER_S));
+    }
+}
+
+/* Whoever others dial at --advertise has to be this machine. Routers seldom let one in from inside
+ * at the address outside, so a peer that could dial back to that port counts, too. */
+static void tell_advertised(struct network *network)
+{
+    const struct loop *loop = &network->loop;
+    struct reach_view view;
+    char what[96], fix[200];
+
+    if (loop->address == NULL) return;
+    reach_view(network->reach, &view);
+    snprintf(what, sizeof what, "advertise %.80s", loop->address);
+    snprintf(fix, sizeof fix,
+             "let the router pass that port on to port %u of this machine, or correct --advertise",
+             (unsigned)network->port);
+    if (loop->is_us) {
+        doctor_add(network->doctor, VERDICT_FINE, what, "", "leads back to this machine");
+    } else if (strstr(loop->why, "not found") != NULL) {
+        doctor_add(network->doctor, VERDICT_BROKEN, what, fix_of(RC_IO, loop->why), "%s",
+                   loop->why);
+    } else if (view.reached > 0) {
+        doctor_add(network->doctor, VERDICT_NOTE, what,
+                   "see that the host in it is the one that they see",
+                   "not from here (%s), but peers could dial back to that port of %s", loop->why,
+                   view.observed[0] == '\0' ? "this machine" : view.observed);
+    } else {
+        doctor_add(network->doctor, VERDICT_BROKEN, what, fix, "does not lead back here: %s",
+                   loop->why);
     }
 }
 
@@ -239,6 +316,7 @@ static bool is_done(const struct network *network, uint64_t now_ns)
         if (!network->visits[i].is_over) return false;
         opened += network->visits[i].is_open;
     }
+    if (network->loop.address != NULL && !network->loop.is_over) return false;
     if (opened == 0 || !network->is_listening) return true;
     reach_view(network->reach, &view);
     return view.reached + view.failed >= (opened < 2 ? opened : 2) ||
@@ -251,7 +329,11 @@ static void finish(struct network *network)
         on_dial_failed(network, network->bootstrap->addresses[i], RC_TIMEOUT,
                        "no answer: it cannot be reached, or does not speak", NULL);
     }
+    if (network->loop.address != NULL) {
+        on_dial_failed(network, network->loop.address, RC_TIMEOUT, "no answer", NULL);
+    }
     tell_reach(network);
+    tell_advertised(network);
     network->env->ops->stop(network->env);
 }
 
@@ -317,19 +399,30 @@ static void dial_all(struct network *network)
 
         if (rc != RC_OK) on_dial_failed(network, address, rc, rc_text(rc), NULL);
     }
+    if (network->loop.address != NULL) {
+        enum rc rc = links_dial(network->links, network->loop.address);
+
+        if (rc != RC_OK) on_dial_failed(network, network->loop.address, rc, rc_text(rc), NULL);
+    }
     network->env->ops->wake_at(network->env, network->begun_ns + TICK_NS);
     uv_env_run(network->env);
 }
 
 /* ---- before ---- */
 
-/* Who we say we are: --identity if the file is there, so that allow-lists are tested too. */
+/* Who we say we are: --identity, or that of --out, if the file is there, so that allow-lists are
+ * tested too. */
 static enum rc load_keys(struct network *network, struct fault *why)
 {
     const struct options *options = network->doctor->options;
-    const char *path = options_text(options, "identity");
+    const char *path = options_text(options, "identity"), *folder = options_text(options, "out");
+    char own[1024];
     enum rc rc;
 
+    if (path == NULL && folder != NULL) {
+        snprintf(own, sizeof own, "%s/identity.key", folder);
+        path = own;
+    }
     if (path != NULL && access(path, R_OK) != 0) path = NULL;
     rc = keys_identity(network->env, path, &network->identity, NULL);
     if (rc != RC_OK) rc = keys_identity(network->env, NULL, &network->identity, why);
@@ -372,6 +465,29 @@ static void load_schema(struct network *network)
     if (backend != NULL) backend_destroy(backend);
 }
 
+/* --allow and --deny as a peer would read them. */
+static void check_lists(struct network *network)
+{
+    const struct options *options = network->doctor->options;
+    struct credentials_options given = {.env = network->env,
+                                        .allow = options_text(options, "allow"),
+                                        .deny = options_text(options, "deny"),
+                                        .authority = options_text(options, "authority"),
+                                        .identity = &network->identity,
+                                        .run_id = network->swarm.run_id,
+                                        .log = &network->log};
+    struct credentials credentials;
+    struct fault why = {""};
+    enum rc rc;
+
+    if (given.allow == NULL && given.deny == NULL) return;
+    rc = credentials_init(&credentials, &given, uv_wall_s(), &why);
+    credentials_deinit(&credentials);
+    doctor_add(network->doctor, rc == RC_OK ? VERDICT_FINE : VERDICT_BROKEN, "lists",
+               rc == RC_OK ? "" : "grapevine keygen makes deny lists; docs/admission.md", "%s",
+               rc == RC_OK ? "can be used" : why.text);
+}
+
 static enum rc create_links(struct network *network)
 {
     struct links_events events = {.context = network,
@@ -399,7 +515,7 @@ static enum rc create_links(struct network *network)
     network->env->ops->entropy(network->env, options.hello.boot.bytes, BOOT_ID_BYTES);
     network->env->ops->entropy(network->env, &reach.seed, sizeof reach.seed);
     options.hello.role = HELLO_OBSERVER;
-    options.hello.listen_port = network->port;
+    options.hello.listen_port = network->dialled_port;
     rc = credentials_show(&given, uv_wall_s(), &options.hello, &why);
     if (rc != RC_OK) {
         doctor_add(network->doctor, VERDICT_BROKEN, "certificate",
@@ -435,7 +551,9 @@ enum rc doctor_network(struct doctor *doctor, const struct bootstrap *bootstrap,
         network->env->ops->set_events(network->env, &events);
         load_schema(network);
         check_port(network);
+        check_advertise(network);
         rc = load_keys(network, why);
+        if (rc == RC_OK) check_lists(network);
     }
     if (rc == RC_OK) {
         rc = create_links(network);

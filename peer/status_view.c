@@ -7,11 +7,12 @@
 #include <stdarg.h>
 #include <string.h>
 
-enum { LINE_BYTES = 400, HEAD_LINES = 10 };
+enum { LINE_BYTES = 400, HEAD_LINES = 10, WIDE_COLUMNS = 150 };
 
 struct view {
     FILE *file;
-    size_t columns;
+    size_t columns; /* 0: not known */
+    bool is_cut;    /* to them; otherwise a terminal breaks the line */
 };
 
 __attribute__((format(printf, 2, 3))) static void put(const struct view *view, const char *format,
@@ -28,7 +29,7 @@ __attribute__((format(printf, 2, 3))) static void put(const struct view *view, c
         if ((unsigned char)*c < ' ' || (unsigned char)*c > '~') *c = '?';
     }
     length = strlen(line);
-    if (view->columns > 0 && view->columns < length) length = view->columns;
+    if (view->is_cut && view->columns > 0 && view->columns < length) length = view->columns;
     while (length > 0 && line[length - 1] == ' ') {
         length--;
     }
@@ -51,6 +52,10 @@ static const char *number(const struct json *json, const char *key, const char *
     if (!json_get_real(json, key, &value)) return "-";
     if (strcmp(format, "%.6g") == 0)
         (void)snprintf(text, 32, "%.6g", value);
+    else if (strcmp(format, "%.0f") == 0)
+        (void)snprintf(text, 32, "%.0f", value);
+    else if (strcmp(format, "%%") == 0)
+        (void)snprintf(text, 32, "%.2f %%", 100 * value);
     else if (strcmp(format, "%.1f") == 0)
         (void)snprintf(text, 32, "%.1f", value);
     else
@@ -77,12 +82,12 @@ static void put_head(const struct view *view, const struct json *status)
     put(view, "model      %s", text_or_dash(status, "model"));
     put(view, "averaging  %s", text_or_dash(status, "averaging"));
     put(view, "training   step %s, loss %s, accuracy %s, %s samples/s",
-        number(status, "step", "%.6g", texts[0]), number(status, "loss", "%.6g", texts[1]),
-        number(status, "accuracy", "%.6g", texts[2]),
-        number(status, "samples_per_s", "%.6g", texts[3]));
+        number(status, "step", "%.0f", texts[0]), number(status, "loss", "%.6g", texts[1]),
+        number(status, "accuracy", "%%", texts[2]),
+        number(status, "samples_per_s", "%.0f", texts[3]));
     put(view, "rounds     %s ok, %s given up, consensus distance %s",
-        number(status, "rounds_ok", "%.6g", texts[0]),
-        number(status, "rounds_aborted", "%.6g", texts[1]),
+        number(status, "rounds_ok", "%.0f", texts[0]),
+        number(status, "rounds_aborted", "%.0f", texts[1]),
         number(status, "consensus_distance", "%.6g", texts[2]));
     if (json_get(status, "weight") != NULL) {
         put(view, "weight     %s, and %s sent and not acknowledged; shares: %s came back, %s lost",
@@ -95,24 +100,65 @@ static void put_head(const struct view *view, const struct json *status)
         bytes_of(status, "bytes_received", texts[1]));
 }
 
+static bool is_narrow(const struct view *view)
+{
+    return view->columns > 0 && view->columns < WIDE_COLUMNS;
+}
+
+static void put_heading(const struct view *view)
+{
+    if (is_narrow(view)) {
+        put(view, "%-8s %-21s %-7s %-8s %6s %9s %9s %5s", "member", "address", "state", "NAT",
+            "rtt ms", "sent", "received", "score");
+    } else {
+        put(view, "%-9s %-22s %-8s %-13s %9s %11s %11s %7s  %s", "member", "address", "state",
+            "NAT", "rtt ms", "sent", "received", "score", "last round failed because");
+    }
+}
+
 static void put_member(const struct view *view, const struct json *member)
 {
     const char *failure = json_get_text(member, "last_failure");
+    const char *id = text_or_dash(member, "id"), *address = text_or_dash(member, "address"),
+               *state = text_or_dash(member, "state"), *nat = text_or_dash(member, "nat");
     char texts[4][32];
+    const char *rtt = number(member, "rtt_ms", "%.2f", texts[0]),
+               *sent = bytes_of(member, "bytes_sent", texts[1]),
+               *received = bytes_of(member, "bytes_received", texts[2]),
+               *score = number(member, "score", "%.1f", texts[3]);
 
-    put(view, "%-9.8s %-22s %-8s %-13s %9s %11s %11s %7s  %s", text_or_dash(member, "id"),
-        text_or_dash(member, "address"), text_or_dash(member, "state"), text_or_dash(member, "nat"),
-        number(member, "rtt_ms", "%.2f", texts[0]), bytes_of(member, "bytes_sent", texts[1]),
-        bytes_of(member, "bytes_received", texts[2]), number(member, "score", "%.1f", texts[3]),
-        failure == NULL ? "" : failure);
+    if (is_narrow(view)) {
+        put(view, "%-8.8s %-21s %-7s %-8.8s %6s %9s %9s %5s", id, address, state, nat, rtt, sent,
+            received, score);
+        if (failure != NULL) put(view, "         last round failed: %s", failure);
+    } else {
+        put(view, "%-9.8s %-22s %-8s %-13s %9s %11s %11s %7s  %s", id, address, state, nat, rtt,
+            sent, received, score, failure == NULL ? "" : failure);
+    }
+}
+
+/* How many of the members fit into so many lines. */
+static size_t fitting(const struct view *view, const struct json *members, size_t count,
+                      size_t lines)
+{
+    size_t used = 0, shown = 0;
+
+    while (shown < count) {
+        const char *failure = json_get_text(json_at(members, shown), "last_failure");
+
+        used += failure != NULL && is_narrow(view) ? 2 : 1;
+        if (used > lines) break;
+        shown++;
+    }
+    return shown;
 }
 
 void status_print(FILE *file, const struct json *status, size_t columns, size_t lines)
 {
-    struct view view = {file, columns};
+    struct view view = {file, columns, lines > 0};
     const struct json *members = json_get(status, "members");
     size_t count = members == NULL ? 0 : json_count(members);
-    size_t shown = lines > HEAD_LINES && lines - HEAD_LINES < count ? lines - HEAD_LINES : count;
+    size_t shown = lines > HEAD_LINES ? fitting(&view, members, count, lines - HEAD_LINES) : count;
     uint64_t known = count;
 
     (void)json_get_count(status, "members_count", &known);
@@ -121,8 +167,7 @@ void status_print(FILE *file, const struct json *status, size_t columns, size_t 
         put(&view, "members    none");
         return;
     }
-    put(&view, "%-9s %-22s %-8s %-13s %9s %11s %11s %7s  %s", "member", "address", "state", "NAT",
-        "rtt ms", "sent", "received", "score", "last round failed because");
+    put_heading(&view);
     for (size_t i = 0; i < shown; i++) {
         put_member(&view, json_at(members, i));
     }

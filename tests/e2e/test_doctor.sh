@@ -31,5 +31,19 @@ says '^broken +bootstrap .*connection refused; start the peer' 1 "${here[@]}" --
 says '^broken +bootstrap .*; check the (name|address)' 1 "${here[@]}" --bootstrap nowhere.invalid:7077
 says '^broken +listen .*already in use; stop what uses it' 1 --listen "$address"
 says '"what":"listen [^}]*"verdict":"broken"[^}]*"fix":"stop what' 1 --listen "$address" --json
+# --advertise has to lead back here, wherever it is said to lead.
+for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do # a port that nobody has
+    port=$((20000 + RANDOM % 10000))
+    "$GRAPEVINE" doctor --listen "127.0.0.1:$port" --advertise "localhost:$port" >"$WORK/doctor.out"
+    grep -q '^fine .*listen' "$WORK/doctor.out" && grep -q '^fine .*leads back' "$WORK/doctor.out" && port= && break
+done
+[[ -z $port ]] || fail "an address that leads back: $(cat "$WORK/doctor.out")"
+says '^broken +advertise .*another peer .*; let the router' 1 "${here[@]}" --advertise "$address"
+says '^broken +advertise .*not found; check the name' 1 "${here[@]}" --advertise nowhere.invalid:7077
+says '^broken +advertise .*connection refused; let the router' 1 "${here[@]}" --advertise 127.0.0.1:1 --bootstrap "$address"
+says '^broken +out .*no folder; choose' 1 "${here[@]}" --out "$WORK/doctor.out/x"
+says '^fine +out .* free' 0 "${here[@]}" --out "$WORK/not/yet"
+[[ ! -e $WORK/not ]] || fail "the doctor made a folder"
+says '^broken +lists: --allow: cannot read' 1 "${here[@]}" --allow "$WORK/nobody"
 kill_peer a
 echo "the doctor names what is wrong and what to do"

@@ -65,6 +65,24 @@ static void it_is_cut_to_the_terminal(void **state)
     assert_true(lines <= 11);
 }
 
+static void a_narrow_terminal_shows_all_of_it(void **state)
+{
+    /* 80 columns: nothing is cut, the reason stands below; 12 lines: a reason counts as a line. */
+    char text[8192], *line;
+
+    (void)state;
+    print(members, 80, 24, text, sizeof text);
+    assert_non_null(strstr(
+        text, "abcdefgh 192.0.2.1:7077        alive   unknown    1.50   1.0 MiB       0 B  -1.0\n"
+              "         last round failed: the link was lost\n"
+              "two      -  "));
+    for (line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        assert_true(strlen(line) <= 80);
+    }
+    print(members, 80, 12, text, sizeof text);
+    assert_non_null(strstr(text, "lost\nand 8 more\n"));
+}
+
 static void control_bytes_of_others_are_not_obeyed(void **state)
 {
     /* An escape sequence in a member's address, line ends, and bytes beyond ASCII. */
@@ -83,6 +101,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_are_rows_with_all_that_is_known),
         cmocka_unit_test(it_is_cut_to_the_terminal),
+        cmocka_unit_test(a_narrow_terminal_shows_all_of_it),
         cmocka_unit_test(control_bytes_of_others_are_not_obeyed),
     };
 
