@@ -22,12 +22,13 @@ struct rule_view {
     size_t values;
 };
 
-struct rule_settings {    /* of the outer rules; the mean has none */
-    float rate;           /* of the outer step; elastic: the moving rate beta = n alpha */
-    float momentum;       /* of the outer step, in [0, 1) */
-    float share;          /* elastic: > 0: alpha itself, at most 1/n, in place of rate / n */
-    size_t memory;        /* exact-diffusion: the first so many values have one; 0: all */
-    bool has_momentum;    /* false, block alone: 1 - 1/n, n the members of the round */
+struct rule_settings { /* of the outer rules; the mean has none */
+    float rate;        /* of the outer step; elastic: the moving rate beta = n alpha */
+    float momentum;    /* of the outer step, in [0, 1) */
+    float share;       /* elastic: > 0: alpha itself, at most 1/n, in place of rate / n */
+    size_t memory;     /* exact-diffusion: the first so many values have one; 0: all */
+    size_t stepped;    /* outer rules: the first so many values step; 0: all. The rest are means */
+    bool has_momentum; /* false, block alone: 1 - 1/n, n the members of the round */
     uint64_t pull_rounds; /* elastic: > 1: only every so many rounds is the model pulled */
 };
 

@@ -275,6 +275,15 @@ static void outer_step(struct rule *rule, size_t first, size_t count, const floa
     }
 }
 
+/* How many of the grain at `first` step. */
+static size_t stepped_values(const struct rule *rule, size_t first)
+{
+    size_t end = rule->settings.stepped > 0 ? rule->settings.stepped : rule->values;
+
+    if (first >= end) return 0;
+    return end - first < RULE_GRAIN ? end - first : RULE_GRAIN;
+}
+
 static size_t grain_values(const struct rule *rule, size_t first)
 {
     return rule->values - first < RULE_GRAIN ? rule->values - first : RULE_GRAIN;
@@ -323,7 +332,7 @@ static void outer_settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_
             const float *mean = committed_mean(rule, bitmap, chunk_values, first);
 
             if (mean == NULL) continue;
-            outer_step(rule, first, grain_values(rule, first), mean, difference);
+            outer_step(rule, first, stepped_values(rule, first), mean, difference);
         }
         rule->pushes = rule->pushes + 1 < rule->settings.pull_rounds ? rule->pushes + 1 : 0;
         give_up_overflow(rule, difference);

@@ -340,6 +340,21 @@ static enum rc parse_robust(const char *spec, struct strategy *strategy, struct 
     return RC_OK;
 }
 
+static enum rc parse_moments(const char *spec, struct strategy *strategy, struct fault *why)
+{
+    static const char *const names[] = {"keep", "reset", "average"}; /* as enum moments */
+
+    for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
+        if (strcmp(spec, names[i]) != 0) continue;
+        strategy->moments = (enum moments)i;
+        return RC_OK;
+    }
+    return fault_set(why, RC_PARSE,
+                     "--moments %s: column 1: unknown choice; did you mean %s? known: keep, reset, "
+                     "average",
+                     spec, nearest_word(spec, names, ARRAY_COUNT(names)));
+}
+
 enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *strategy,
                        struct fault *why)
 {
@@ -360,6 +375,9 @@ enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *stra
     if (rc == RC_OK && strategy_is_given(specs->pace)) rc = parse_pace(specs->pace, &parsed, why);
     if (rc == RC_OK && strategy_is_given(specs->robust))
         rc = parse_robust(specs->robust, &parsed, why);
+    if (rc == RC_OK && strategy_is_given(specs->moments)) {
+        rc = parse_moments(specs->moments, &parsed, why);
+    }
     if (rc == RC_OK) rc = strategy_match(specs, method, &parsed, why);
     if (rc != RC_OK) return rc;
     strategy_describe(&parsed);

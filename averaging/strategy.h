@@ -12,6 +12,13 @@
 #include "base/fault.h"
 #include "gossip/topology.h"
 
+/* What becomes of the optimizer's own buffers where rounds replace the model. */
+enum moments {
+    MOMENTS_KEEP,   /* each peer's stay as they are */
+    MOMENTS_RESET,  /* zero after each round */
+    MOMENTS_AVERAGE /* they travel behind the model, and become means */
+};
+
 struct strategy {
     const char *name;
     bool is_averaging;     /* false: `none` */
@@ -27,6 +34,7 @@ struct strategy {
     bool steps_by_weight;  /* push: the learning rate is divided by the peer's weight */
     float alpha; /* of the springs of a graph's edges; 0: the graph's weights times `beta` */
     float beta;
+    enum moments moments;
     bool tracks;              /* a gradient tracker is mixed with the model: peer/node_tracking.c */
     const char *optimizer;    /* the learner's, if none is given; NULL: the model's */
     uint64_t every_ns;        /* pace: or every so long; 0: by steps */
@@ -41,7 +49,7 @@ struct strategy {
 };
 
 struct strategy_specs { /* NULL or "": not given */
-    const char *averaging, *topology, *exchange, *codec, *rule, *pace, *robust;
+    const char *averaging, *topology, *exchange, *codec, *rule, *pace, *robust, *moments;
 };
 
 /** RC_PARSE / RC_USAGE: the column, or the nearest known name. The methods, their settings and

@@ -156,6 +156,42 @@ static enum rc match_pulls(const struct strategy_specs *specs, struct strategy *
     return RC_OK;
 }
 
+/* Resetting them at every step would leave none. Second moments must not become negative: means are
+ * taken of what nobody changes meanwhile, nothing rounds, and every member gets the same. */
+static enum rc match_moments(struct strategy *strategy, struct fault *why)
+{
+    const bool is_each_step = strategy->every_ns == 0 && strategy->every_steps <= 1;
+
+    if (strategy->moments == MOMENTS_KEEP || !strategy->is_averaging) return RC_OK;
+    if (strategy->at_end) {
+        return fault_set(why, RC_USAGE,
+                         "--moments: no step follows the one round of --averaging %s; leave it out",
+                         strategy->name);
+    }
+    if (strategy->moments == MOMENTS_RESET) {
+        if (!is_each_step && strategy->chance == 0) return RC_OK;
+        return fault_set(why, RC_USAGE,
+                         "--moments reset: with rounds as frequent as those of --averaging %s none "
+                         "would ever build up; take rounds every few steps, or --moments keep",
+                         strategy->name);
+    }
+    if (!strategy->exchange->is_group || strategy->rule == &rule_elastic) {
+        return fault_set(why, RC_USAGE,
+                         "--moments average: --averaging %s does not bring its peers to one model, "
+                         "exchange %s, rule %s; it is for --exchange group with rule mean, "
+                         "nesterov, slow-momentum or block",
+                         strategy->name, strategy->exchange->name, strategy->rule->name);
+    }
+    if (!strategy->codec->is_lossless) {
+        return fault_set(why, RC_USAGE,
+                         "--moments average: --codec %s rounds, and squares would become negative; "
+                         "use --codec f32",
+                         strategy->codec->name);
+    }
+    strategy->waits = true;
+    return RC_OK;
+}
+
 /* Who clips moves by less than the other end gave: weight would be lost, and with a graph the mean
  * of all, unless both ends clip alike, as pairs do. */
 static enum rc match_robust(const struct strategy *strategy, struct fault *why)
@@ -219,9 +255,13 @@ static enum rc match_none(const struct strategy_specs *specs, const struct strat
 {
     const struct {
         const char *flag, *value;
-    } parts[] = {{"topology", specs->topology}, {"exchange", specs->exchange},
-                 {"codec", specs->codec},       {"rule", specs->rule},
-                 {"pace", specs->pace},         {"robust", strategy->clips ? "clip" : NULL}};
+    } parts[] = {{"topology", specs->topology},
+                 {"exchange", specs->exchange},
+                 {"codec", specs->codec},
+                 {"rule", specs->rule},
+                 {"pace", specs->pace},
+                 {"robust", strategy->clips ? "clip" : NULL},
+                 {"moments", strategy->moments == MOMENTS_KEEP ? NULL : specs->moments}};
 
     for (size_t i = 0; i < ARRAY_COUNT(parts) && !strategy->is_averaging; i++) {
         if (!strategy_is_given(parts[i].value)) continue;
@@ -242,6 +282,7 @@ enum rc strategy_match(const struct strategy_specs *specs, const struct method *
     if (rc == RC_OK) rc = match_end(specs, strategy, why);
     if (rc == RC_OK) rc = match_rule(strategy, why);
     if (rc == RC_OK) rc = match_pulls(specs, strategy, why);
+    if (rc == RC_OK) rc = match_moments(strategy, why);
     if (rc == RC_OK) rc = match_robust(strategy, why);
     return rc;
 }

@@ -74,6 +74,7 @@ static void describe_pace(const struct strategy *strategy, char *text, size_t ca
 
 void strategy_describe(struct strategy *strategy)
 {
+    static const char *const moments[] = {"", ", moments reset", ", moments averaged"};
     char topology[TOPOLOGY_TEXT], pace[96], rule[64], waits[64] = "";
 
     if (!strategy->is_averaging) {
@@ -92,7 +93,7 @@ void strategy_describe(struct strategy *strategy)
                  (unsigned long long)strategy->stale_steps);
     }
     snprintf(strategy->text, sizeof strategy->text,
-             "%s: %s%s, exchange %s over %s, codec %s, rule %s%s", strategy->name, pace, waits,
+             "%s: %s%s, exchange %s over %s, codec %s, rule %s%s%s", strategy->name, pace, waits,
              strategy->exchange->name, topology, strategy->codec->name, rule,
-             strategy->clips ? ", robust clip" : "");
+             strategy->clips ? ", robust clip" : "", moments[strategy->moments]);
 }

@@ -51,7 +51,8 @@ static enum rc parse_strategy(struct session *session, struct fault *why)
                                    .codec = options_text(session->options, "codec"),
                                    .rule = options_text(session->options, "rule"),
                                    .pace = options_text(session->options, "pace"),
-                                   .robust = options_text(session->options, "robust")};
+                                   .robust = options_text(session->options, "robust"),
+                                   .moments = options_text(session->options, "moments")};
 
     return strategy_parse(&specs, &session->strategy, why);
 }

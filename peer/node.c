@@ -229,6 +229,8 @@ static enum rc create_parts(struct node *node, struct env *env)
                                   .log = node->options.log,
                                   .values = node->mixed,
                                   .parameters = node->values,
+                                  .model = node->schema->values[SECTION_MIXED],
+                                  .moments = node_moments_name(node),
                                   .self = node->self,
                                   .boot = node->options.boot,
                                   .run_id = node->options.swarm->run_id,
@@ -264,7 +266,8 @@ static enum rc create_parts(struct node *node, struct env *env)
     node_model_prepare(node);
     if (!node->options.strategy->is_averaging) return RC_OK;
     if (node->learner->ops->snapshot_create != NULL && !node->options.strategy->rule->prepare &&
-        !node->options.strategy->tracks && !node->options.strategy->exchange->has_mirrors) {
+        node->mixed == node->schema->values[SECTION_MIXED] &&
+        !node->options.strategy->exchange->has_mirrors) {
         enum rc rc = node->learner->ops->snapshot_create(
             node->learner, node->options.strategy->codec->format, CHUNK_VALUES, &node->snapshot);
         if (rc != RC_OK && rc != RC_UNSUPPORTED) return rc;

@@ -371,6 +371,17 @@ void node_pulled(struct node *node);
 /** Steps until the next one, UINT64_MAX: none is to come before the next round. */
 uint64_t node_pull_steps(const struct node *node);
 
+/* node_moments.c: the optimizer's buffers in rounds */
+/** How many of them travel behind the model. */
+size_t node_moments_values(const struct node *node);
+/** The optimizer they are of; NULL: none travel. */
+const char *node_moments_name(const struct node *node);
+/** In the training lane, as the next two: [node_moments_values()]. */
+MUST_USE enum rc node_moments_export(struct node *node, float *out);
+MUST_USE enum rc node_moments_import(struct node *node, const float *difference);
+/** A round's difference was applied. */
+MUST_USE enum rc node_moments_applied(struct node *node);
+
 /* node_tracking.c: gradient tracking */
 /** What a round exchanges: parameters and running statistics, and the tracker behind them. */
 size_t node_mixed_values(const struct node *node);

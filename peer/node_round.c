@@ -255,6 +255,7 @@ MUST_USE enum rc node_apply(struct node *node)
     } else {
         rc = node_tracking_import(node, difference);
     }
+    if (rc == RC_OK) rc = node_moments_applied(node);
     crash_point(CRASH_ROUND_APPLIED);
     return rc;
 }

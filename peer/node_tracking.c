@@ -34,6 +34,9 @@ static size_t tracker_at(const struct node *node)
 
 size_t node_mixed_values(const struct node *node)
 {
+    size_t moments = node_moments_values(node);
+
+    if (moments > 0) return tracker_at(node) + moments;
     return node->options.strategy->tracks ? tracker_at(node) + node->values : model_values(node);
 }
 
@@ -109,6 +112,10 @@ MUST_USE enum rc node_tracking_export(struct node *node, float *out)
     size_t values = model_values(node);
     enum rc rc = node->learner->ops->export_section(node->learner, SECTION_MIXED, out, values);
 
+    if (rc == RC_OK && node_moments_values(node) > 0) {
+        memset(out + values, 0, (tracker_at(node) - values) * sizeof(float));
+        return node_moments_export(node, out + tracker_at(node));
+    }
     if (rc != RC_OK || !node->options.strategy->tracks) return rc;
     if (!tracking->has_tracker) { /* no step yet: as if the last gradient had been zero */
         if (!make(tracking, node->values)) return RC_NOMEM;
@@ -131,6 +138,9 @@ MUST_USE enum rc node_tracking_import(struct node *node, const float *difference
     enum rc rc =
         node->learner->ops->import_section(node->learner, SECTION_MIXED, difference, values);
 
+    if (rc == RC_OK && node_moments_values(node) > 0) {
+        return node_moments_import(node, difference + at);
+    }
     if (rc != RC_OK || !tracking->has_tracker) return rc;
     for (size_t i = 0; i < node->values; i++) {
         tracking->tracker[i] += difference[at + i];

@@ -272,6 +272,10 @@ const struct option_row option_rows[] = {
      "clip: who is farther away than usual pulls no more than the usual, in groups and pairs; NaN "
      "and absurd values are refused in any case",
      false},
+    {"moments", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "keep|reset|average", "keep", 0, 0,
+     "the optimizer's own buffers after a round: each peer keeps its own, they begin anew, or they "
+     "travel with the model and are averaged",
+     false},
     {"pace", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
      "when: every=16 steps or time=5s (default by method)", false},
 

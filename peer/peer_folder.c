@@ -14,11 +14,11 @@ enum { PATH_BYTES = 1024 };
 
 static enum rc adopt_config(struct options *options, const char *folder, struct fault *why)
 {
-    static const char *const keys[] = {"model",      "data", "averaging",  "topology",  "exchange",
-                                       "codec",      "rule", "pace",       "robust",    "optimizer",
-                                       "batch",      "clip", "accumulate", "augment",   "shard",
-                                       "shard-of",   "seed", "swarm-name", "precision", "hogwild",
-                                       "lr-scaling", NULL};
+    static const char *const keys[] = {
+        "model",      "data",    "averaging",  "topology",  "exchange", "codec",
+        "rule",       "pace",    "robust",     "optimizer", "batch",    "clip",
+        "accumulate", "augment", "shard",      "shard-of",  "seed",     "swarm-name",
+        "precision",  "hogwild", "lr-scaling", "moments",   NULL};
     char path[PATH_BYTES];
     void *text = NULL;
     size_t bytes = 0;

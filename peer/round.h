@@ -28,6 +28,9 @@ struct round_options {
     const struct log *log;
     size_t values;     /* of the plane */
     size_t parameters; /* of these, in front: what the consensus distance is of */
+    size_t model;      /* of these, in front: parameters and statistics; the rest is the optimizer's
+                          or a tracker's. 0: all */
+    const char *moments; /* whose moments these are: others' do not mix. NULL: there are none */
     struct peer_id self;
     struct boot_id boot;
     struct digest run_id, schema;

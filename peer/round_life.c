@@ -56,14 +56,16 @@ bool round_plane_renew(struct round *round)
 
 /* Peers whose rounds mean different things must not meet: an exchange compares this text. The mean
  * goes without saying. */
-static void round_method(const struct strategy *strategy,
+static void round_method(const struct round_options *options,
                          char text[sizeof(((struct exchange_options *)0)->codec)])
 {
     size_t max = sizeof(((struct exchange_options *)0)->codec);
+    const struct strategy *strategy = options->strategy;
+    const char *moments = options->moments == NULL ? "" : options->moments;
     const char *rule = strategy->tracks ? "tracking" : strategy->rule->name;
     bool is_mean = strategy->rule == &rule_mean && !strategy->tracks;
-    int count = snprintf(text, max, "%s%s%s", strategy->codec->name, is_mean ? "" : ";",
-                         is_mean ? "" : rule);
+    int count = snprintf(text, max, "%s%s%s%s%s", strategy->codec->name, is_mean ? "" : ";",
+                         is_mean ? "" : rule, moments[0] == '\0' ? "" : ";", moments);
 
     CHECK(count > 0 && (size_t)count < max);
 }
@@ -88,9 +90,10 @@ static bool round_allocate(struct round *round)
                                        .credit = round->options.credit,
                                        .context = round->options.context};
 
-    round_method(strategy, options.codec);
+    round_method(&round->options, options.codec);
     round->exchange = round->ops->create(&options);
     settings.memory = round->options.parameters;
+    settings.stepped = round->options.model;
     round->rule = strategy->rule->create(round->options.values, &settings);
     (void)round_plane_renew(round);
     if (!strategy->codec->is_lossless || round->ops->has_mirrors) {
@@ -481,7 +484,7 @@ static void tell_unlike(struct round *round, struct peer_id from, const struct m
     const char *theirs = rc == RC_MISMATCH ? codec_in(message) : NULL;
     char ours[sizeof(((struct exchange_options *)0)->codec)], id[PEER_ID_TEXT];
 
-    round_method(round->options.strategy, ours);
+    round_method(&round->options, ours);
     if (theirs != NULL && strncmp(theirs, ours, sizeof ours) == 0) return; /* something else */
     if (theirs == NULL && (rc != RC_OK || !is_refusal)) return;
     for (uint32_t i = 0; i < round->unlike_count; i++) {

@@ -94,7 +94,8 @@ struct cluster *cluster_create(const struct cluster_options *options)
                                    .exchange = options->exchange,
                                    .codec = options->codec,
                                    .topology = options->topology,
-                                   .robust = options->robust};
+                                   .robust = options->robust,
+                                   .moments = options->moments};
     struct cluster *cluster = mem_alloc(sizeof *cluster);
     struct fault why = {""};
     uint32_t unused;

@@ -215,6 +215,7 @@ static enum rc method_parse(const struct options *options, struct method *method
         .rule = options_text(options, "rule"),
         .pace = options_text(options, "pace"),
         .robust = options_text(options, "robust"),
+        .moments = options_text(options, "moments"),
     };
     enum rc rc = strategy_parse(&specs, &method->strategy, why);
     if (rc == RC_OK) {

@@ -159,6 +159,38 @@ static void periods_that_cannot_be_are_refused(void **state)
     }
 }
 
+static void moments_go_where_rounds_replace_the_model(void **state)
+{
+    (void)state;
+    static const struct {
+        struct strategy_specs specs;
+        enum rc rc;
+        const char *text;
+    } cases[] = {
+        {{.moments = "rset"}, RC_PARSE, "did you mean reset"},
+        {{.averaging = "none", .moments = "reset"}, RC_USAGE, "--moments reset"},
+        {{.averaging = "one-shot", .moments = "reset"}, RC_USAGE, "no step follows"},
+        {{.averaging = "dpsgd", .moments = "reset"}, RC_USAGE, "none would ever build up"},
+        {{.averaging = "gosgd", .moments = "reset"}, RC_USAGE, "none would ever build up"},
+        {{.averaging = "noloco", .moments = "average"}, RC_USAGE, "exchange pair"},
+        {{.averaging = "easgd", .moments = "average"}, RC_USAGE, "rule elastic"},
+        {{.averaging = "diloco", .codec = "f16", .moments = "average"},
+         RC_USAGE,
+         "use --codec f32"},
+    };
+    const struct strategy_specs specs = {.averaging = "slowmo", .moments = "reset"},
+                                average = {.averaging = "local-sgd", .moments = "average"};
+    struct strategy s;
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        is_refused(&cases[i].specs, cases[i].rc, cases[i].text);
+    }
+    assert_int_equal(strategy_parse(&specs, &s, NULL), RC_OK);
+    assert_true(s.moments == MOMENTS_RESET && strstr(s.text, ", moments reset") != NULL);
+    assert_int_equal(strategy_parse(&average, &s, NULL), RC_OK);
+    assert_true(s.moments == MOMENTS_AVERAGE && s.waits);
+}
+
 static void a_name_without_end_is_refused(void **state)
 {
     (void)state;
@@ -270,6 +302,7 @@ int main(void)
         cmocka_unit_test(each_coordinate_can_be_replaced),
         cmocka_unit_test(wrong_specs_say_what_and_where),
         cmocka_unit_test(periods_that_cannot_be_are_refused),
+        cmocka_unit_test(moments_go_where_rounds_replace_the_model),
         cmocka_unit_test(a_name_without_end_is_refused),
         cmocka_unit_test(help_lists_every_method),
         cmocka_unit_test(methods_have_the_defaults_of_their_papers),

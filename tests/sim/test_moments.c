@@ -1,0 +1,205 @@
+/* --moments in complete peers: what becomes of optimizers' buffers when rounds replace the model.
+ */
+#include "tests/check.h"
+
+#include "base/bytes.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "replica/replica.h"
+#include "testnet/cluster.h"
+
+#include <math.h>
+
+enum { PEERS = 3 };
+
+/* Replicas whose steps change nothing, so that what changes comes from rounds. */
+static struct backend *backend;
+static struct learner_ops still; /* a replica's, but for train */
+static struct learner *learners[PEERS];
+static uint64_t steps[PEERS], updates[PEERS];
+
+static uint32_t number_of(const struct learner *learner)
+{
+    uint32_t i = 0;
+
+    while (learners[i] != learner) {
+        i++;
+    }
+    return i;
+}
+
+static enum rc still_train(struct learner *learner, uint32_t count, const atomic_bool *stop,
+                           struct train_report *report)
+{
+    const uint32_t i = number_of(learner);
+
+    (void)stop;
+    steps[i] += count;
+    *report = (struct train_report){
+        .steps = count, .step = steps[i], .samples = 32 * steps[i], .loss_sum = count};
+    return RC_OK;
+}
+
+static void still_set_updates(struct learner *learner, uint64_t count)
+{
+    updates[number_of(learner)] = count;
+}
+
+static struct learner *still_create(void *context, uint32_t peer)
+{
+    const struct replica_options options = {.model = "linear:8 relu linear:classes",
+                                            .optimizer = "adam",
+                                            .data = "digits",
+                                            .seed = 1,
+                                            .stream_seed = peer,
+                                            .threads = 1};
+    struct fault why = {""};
+
+    (void)context;
+    if (replica_create(backend, &options, &learners[peer], &why) != RC_OK) fail_msg("%s", why.text);
+    still = *learners[peer]->ops;
+    still.train = still_train;
+    still.set_updates = still_set_updates;
+    learners[peer]->ops = &still;
+    steps[peer] = 0;
+    updates[peer] = 99;
+    return learners[peer];
+}
+
+static float *moments_of(uint32_t peer, size_t *count)
+{
+    const struct learner_ops *ops = learners[peer]->ops;
+    float *values;
+
+    *count = ops->schema(learners[peer])->values[SECTION_MOMENTS];
+    assert_true(*count > 0);
+    values = malloc(*count * sizeof *values);
+    assert_non_null(values);
+    assert_int_equal(ops->export_section(learners[peer], SECTION_MOMENTS, values, *count), RC_OK);
+    return values;
+}
+
+/* Peer i's moments are i + 1 and a little more from value to value, all of them positive. */
+static float given(uint32_t peer, size_t at)
+{
+    return (float)(peer + 1) + 1e-3f * (float)(at % 100);
+}
+
+/* After some rounds of `averaging` with `moments`, each peer is given moments of its own; after
+ * some more, `check` looks at them. */
+static void run(const char *averaging, const char *moments, float (*wanted)(uint32_t, size_t),
+                float tolerance)
+{
+    struct cluster_options options = {.peers = PEERS,
+                                      .seed = 1,
+                                      .averaging = averaging,
+                                      .moments = moments,
+                                      .latency_ns = NS_PER_MS,
+                                      .learner = still_create};
+    struct cluster *cluster = cluster_create(&options);
+    const uint32_t first = 0;
+    struct node_report before, after;
+
+    for (uint32_t i = 0; i < PEERS; i++) {
+        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
+    }
+    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+    assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
+    cluster_run(cluster, 2 * NS_PER_S);
+    for (uint32_t i = 0; i < PEERS; i++) {
+        size_t count;
+        float *values = moments_of(i, &count);
+
+        for (size_t k = 0; k < count; k++) {
+            values[k] = given(i, k);
+        }
+        assert_int_equal(
+            learners[i]->ops->assign_section(learners[i], SECTION_MOMENTS, values, count), RC_OK);
+        free(values);
+        updates[i] = 7;
+    }
+    node_report(cluster_node(cluster, 1), &before);
+    cluster_run(cluster, 8 * NS_PER_S);
+    node_report(cluster_node(cluster, 1), &after);
+    assert_true(after.rounds_ok >= before.rounds_ok + 3);
+    for (uint32_t i = 0; i < PEERS; i++) {
+        size_t count;
+        float *values = moments_of(i, &count);
+
+        for (size_t k = 0; k < count; k++) {
+            if (fabsf(values[k] - wanted(i, k)) <= tolerance) continue;
+            fail_msg("%s, %s: moment %zu of peer %u is %g, not %g", averaging, moments, k, i,
+                     (double)values[k], (double)wanted(i, k));
+        }
+        free(values);
+    }
+    cluster_destroy(cluster);
+}
+
+static float mean_of(uint32_t peer, size_t at)
+{
+    (void)peer;
+    return given(1, at);
+}
+
+static float zero(uint32_t peer, size_t at)
+{
+    (void)peer;
+    (void)at;
+    return 0;
+}
+
+static void unless_told_otherwise_they_stay(void **state)
+{
+    (void)state;
+    run("diloco:H=8", NULL, given, 0);
+    run("local-sgd:H=8", "keep", given, 0);
+}
+
+static void they_begin_anew(void **state)
+{
+    (void)state;
+    run("slowmo:H=8", "reset", zero, 0);
+    for (uint32_t i = 0; i < PEERS; i++) {
+        assert_int_equal(updates[i], 0); /* Adam's corrections, too */
+    }
+    run("noloco:H=8", "reset", zero, 0);
+}
+
+/* Means, not outer steps from an anchor: with a momentum of 0.9 those would swing. */
+static void they_become_means(void **state)
+{
+    (void)state;
+    run("local-sgd:H=8", "average", mean_of, 1e-5f);
+    run("bmuf:H=8", "average", mean_of, 1e-5f);
+    run("diloco:H=8", "average", mean_of, 1e-5f);
+    for (uint32_t i = 0; i < PEERS; i++) {
+        assert_int_equal(updates[i], 7); /* each one's own */
+    }
+}
+
+static int set_up(void **state)
+{
+    static const struct cpu_backend_options options = {.threads = 1};
+
+    (void)state;
+    backend = cpu_backend_create(&options);
+    return backend == NULL;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    backend_destroy(backend);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unless_told_otherwise_they_stay),
+        cmocka_unit_test(they_begin_anew),
+        cmocka_unit_test(they_become_means),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
