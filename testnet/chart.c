@@ -106,8 +106,11 @@ static void add_grid(struct text *text, const struct chart *chart, const struct 
     }
     ticks_of(chart->x_unit, f->x_low, f->x_high, &first, &step);
     for (double x = first; x <= f->x_high; x += step) {
-        text_add(text, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", at_x(f, x),
-                 HEIGHT - BOTTOM + 16, label(x, step, chart->x_unit, words, sizeof words));
+        /* The last one must not stand out of the picture. */
+        const bool is_last = at_x(f, x) > WIDTH - RIGHT - 24;
+        text_add(text, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%s</text>\n",
+                 is_last ? fmin(at_x(f, x) + 12, WIDTH - 2) : at_x(f, x), HEIGHT - BOTTOM + 16,
+                 is_last ? "end" : "middle", label(x, step, chart->x_unit, words, sizeof words));
     }
     text_add(text, "<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>\n", LEFT,
              WIDTH - RIGHT, HEIGHT - BOTTOM, HEIGHT - BOTTOM);

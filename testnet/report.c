@@ -9,6 +9,7 @@
 #include "testnet/chart.h"
 #include "testnet/history.h"
 #include "testnet/report_style.h"
+#include "testnet/report_topology.h"
 #include "testnet/summary.h"
 #include "testnet/values.h"
 
@@ -175,7 +176,8 @@ static void add_cards(struct text *text, const struct report_sources *sources)
     }
     snprintf(words, sizeof words, "%.1f&nbsp;s", value_real(sources->summary, "wall_s"));
     add_card(text, "training", words);
-    snprintf(words, sizeof words, "%.0f", value_real(sources->summary, "samples_per_s"));
+    units_format_count((uint64_t)fmax(value_real(sources->summary, "samples_per_s"), 0), words,
+                       sizeof words);
     add_card(text, "samples a second, all peers", words);
     units_format_bytes(value_count(sources->summary, "bytes_sent_total"), words, sizeof words);
     add_card(text, "sent by all peers", words);
@@ -220,37 +222,6 @@ static void add_curves(struct text *text, const struct history *h, enum curve ki
                         .marks = h->faults,
                         .marks_count = kind == CURVE_BYTES ? 0 : h->faults_count,
                     });
-}
-
-/* Who may mix with whom. Groups and pairs change each round: over time, that is everyone too. */
-static void add_topology(struct text *text, const struct json *summary)
-{
-    const uint64_t peers = value_count(summary, "peers");
-    const size_t drawn = peers < DRAWN_PEERS_MAX ? (size_t)peers : DRAWN_PEERS_MAX;
-    const double middle = 130, radius = drawn > 1 ? 96 : 0;
-    double x[DRAWN_PEERS_MAX], y[DRAWN_PEERS_MAX];
-
-    text_add(text, "<figure><figcaption>Topology: ");
-    text_add_escaped(text, value_text(summary, "topology"));
-    text_add(text, "</figcaption>\n<svg viewBox=\"0 0 560 260\" role=\"img\" "
-                   "aria-label=\"Topology\"><g transform=\"translate(150 0)\">\n");
-    for (size_t i = 0; i < drawn; i++) {
-        const double angle = 2 * acos(-1) * (double)i / (double)drawn;
-        x[i] = middle + radius * sin(angle);
-        y[i] = middle - radius * cos(angle);
-        for (size_t j = 0; j < i; j++) {
-            text_add(text,
-                     "<line class=\"edge\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
-                     x[i], y[i], x[j], y[j]);
-        }
-    }
-    for (size_t i = 0; i < drawn; i++) {
-        text_add(text,
-                 "<circle class=\"s%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"%d\"/>"
-                 "<text class=\"node\" x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%zu</text>\n",
-                 i % CHART_COLOURS, x[i], y[i], drawn > 24 ? 9 : 15, x[i], y[i] + 4, i);
-    }
-    text_add(text, "</g></svg></figure>\n");
 }
 
 static void add_peer_row(struct text *text, const struct json *summary, size_t i)
@@ -327,6 +298,14 @@ static void add_fact(struct text *text, const char *name, double value, int digi
     text_add(text, "</td></tr>\n");
 }
 
+static void add_count_fact(struct text *text, const char *name, const struct json *summary,
+                           const char *key)
+{
+    text_add(text, "<tr><td>%s</td><td>", name);
+    add_count(text, value_count(summary, key));
+    text_add(text, "</td></tr>\n");
+}
+
 static void add_facts(struct text *text, const struct json *summary)
 {
     const struct json *invariants = json_get(summary, "invariants"), *value;
@@ -334,13 +313,13 @@ static void add_facts(struct text *text, const struct json *summary)
     bool holds;
 
     text_add(text, "<h2>Facts</h2>\n<div class=\"wide\"><table>\n");
-    add_fact(text, "rounds completed, sum over peers", value_real(summary, "rounds_ok"), 0);
-    add_fact(text, "rounds given up", value_real(summary, "rounds_aborted"), 0);
-    add_fact(text, "steps, sum over peers", value_real(summary, "steps_total"), 0);
-    add_fact(text, "samples, sum over peers", value_real(summary, "samples_total"), 0);
+    add_count_fact(text, "rounds completed, sum over peers", summary, "rounds_ok");
+    add_count_fact(text, "rounds given up", summary, "rounds_aborted");
+    add_count_fact(text, "steps, sum over peers", summary, "steps_total");
+    add_count_fact(text, "samples, sum over peers", summary, "samples_total");
     add_fact(text, "consensus distance", value_real(summary, "consensus_distance"), 6);
     add_fact(text, "seconds to the target accuracy", value_real(summary, "time_to_target_s"), 1);
-    add_fact(text, "faults injected", value_real(summary, "faults_injected"), 0);
+    add_count_fact(text, "faults injected", summary, "faults_injected");
     add_fact(text, "share of the training that no fault threw away", value_real(summary, "goodput"),
              4);
     for (size_t i = 0; invariants != NULL && json_member_at(invariants, i, &key, &value); i++) {
@@ -366,7 +345,8 @@ void report_add_page(struct text *text, const struct report_sources *sources)
             add_curves(text, sources->history, CURVE_BYTES);
         }
     }
-    add_topology(text, sources->summary);
+    report_add_topology(text, value_text(sources->summary, "topology"),
+                        value_count(sources->summary, "peers"));
     text_add(text, "</div>\n");
     add_table(text, sources);
     add_facts(text, sources->summary);

@@ -7,6 +7,7 @@
 #include "testnet/chart.h"
 #include "testnet/history.h"
 #include "testnet/report.h"
+#include "testnet/report_topology.h"
 #include "testnet/summary.h"
 
 #include <math.h>
@@ -274,6 +275,40 @@ static void the_page_stands_alone_and_escapes_what_it_quotes(void **state)
     json_destroy(json);
 }
 
+static size_t lines_of(const char *topology, uint64_t peers)
+{
+    struct text text = TEXT_EMPTY;
+    size_t lines = 0;
+
+    report_add_topology(&text, topology, peers);
+    assert_true(text_is_whole(&text));
+    for (const char *at = text.bytes; (at = strstr(at, "class=\"edge\"")) != NULL; at++) {
+        lines++;
+    }
+    text_deinit(&text);
+    return lines;
+}
+
+static void a_topology_is_drawn_as_it_is(void **state)
+{
+    /* Each edge of a graph once, at awkward sizes too; everyone with everyone where partners change
+     * or nothing is known. */
+    (void)state;
+    assert_int_equal(lines_of("ring", 5), 5);
+    assert_int_equal(lines_of("ring", 2), 1);
+    assert_int_equal(lines_of("ring", 1), 0);
+    assert_int_equal(lines_of("torus", 9), 18);
+    assert_int_equal(lines_of("hypercube", 8), 12);
+    assert_int_equal(lines_of("one-peer-exponential", 8), 8 + 8 + 4);
+    assert_int_equal(lines_of("random:4", 16), 32);
+    assert_int_equal(lines_of("complete", 5), 10);
+    assert_int_equal(lines_of("groups:4", 8), 28);
+    assert_int_equal(lines_of("<none>", 3), 3);
+    assert_int_equal(lines_of(NULL, 3), 3);
+    assert_int_equal(lines_of("ring", 0), 0);
+    assert_int_equal(lines_of("ring", 4096), 64);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,6 +319,7 @@ int main(void)
         cmocka_unit_test(ticks_are_round_and_few),
         cmocka_unit_test(a_chart_of_nothing_is_still_a_chart),
         cmocka_unit_test(the_page_stands_alone_and_escapes_what_it_quotes),
+        cmocka_unit_test(a_topology_is_drawn_as_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
