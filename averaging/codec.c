@@ -96,3 +96,10 @@ FOR_EACH_CPU bool floats_are_finite(const float *values, size_t count)
     }
     return bad == 0;
 }
+
+size_t codec_plane_bytes(const struct codec_ops *codec, size_t values)
+{
+    const size_t whole = values / CHUNK_VALUES, rest = values % CHUNK_VALUES;
+
+    return whole * codec->encoded_bytes(CHUNK_VALUES) + codec->encoded_bytes(rest);
+}

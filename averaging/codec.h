@@ -29,6 +29,9 @@ struct codec_ops {
     MUST_USE enum rc (*decode)(const uint8_t *in, size_t count, float *out, size_t values);
 };
 
+/** Bytes of a plane, which is encoded chunk by chunk. */
+size_t codec_plane_bytes(const struct codec_ops *codec, size_t values);
+
 extern const struct codec_ops codec_f32, codec_f16, codec_bf16, codec_int8;
 
 /** By `--codec` name. RC_PARSE names the known ones. */

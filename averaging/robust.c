@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/cpu.h"
 #include "base/mem.h"
 
 #include <math.h>
@@ -66,23 +67,52 @@ float robust_radius(const struct robust_history *history)
 
 /* ---- a chunk ---- */
 
-float robust_distance(const float *a, const float *b, size_t count)
+/* Several sums side by side, for a processor that adds up many. */
+FOR_EACH_CPU static double squared_distance(const float *a, const float *b, size_t count)
 {
-    double sums[16] = {0.0}, total = 0.0; /* side by side, for a processor that adds up many */
+    double sums[16] = {0.0}, total = 0.0;
+    size_t whole = count - count % ARRAY_COUNT(sums);
 
-    for (size_t i = 0; i < count; i += ARRAY_COUNT(sums)) {
-        size_t n = count - i < ARRAY_COUNT(sums) ? count - i : ARRAY_COUNT(sums);
-
-        for (size_t j = 0; j < n; j++) {
-            double apart = (double)a[i + j] - (b == NULL ? 0.0 : (double)b[i + j]);
+    for (size_t i = 0; i < whole; i += ARRAY_COUNT(sums)) {
+        for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
+            double apart = (double)a[i + j] - (double)b[i + j];
 
             sums[j] += apart * apart;
         }
     }
+    for (size_t j = 0; whole + j < count; j++) {
+        double apart = (double)a[whole + j] - (double)b[whole + j];
+
+        sums[j] += apart * apart;
+    }
     for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
         total += sums[j];
     }
-    return (float)sqrt(total);
+    return total;
+}
+
+FOR_EACH_CPU static double squared_norm(const float *a, size_t count)
+{
+    double sums[16] = {0.0}, total = 0.0;
+    size_t whole = count - count % ARRAY_COUNT(sums);
+
+    for (size_t i = 0; i < whole; i += ARRAY_COUNT(sums)) {
+        for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
+            sums[j] += (double)a[i + j] * (double)a[i + j];
+        }
+    }
+    for (size_t j = 0; whole + j < count; j++) {
+        sums[j] += (double)a[whole + j] * (double)a[whole + j];
+    }
+    for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
+        total += sums[j];
+    }
+    return total;
+}
+
+float robust_distance(const float *a, const float *b, size_t count)
+{
+    return (float)sqrt(b == NULL ? squared_norm(a, count) : squared_distance(a, b, count));
 }
 
 void robust_clip(const float *own, float *in, size_t count, float distance, float radius)

@@ -10,6 +10,7 @@
  */
 #include "peer/node_internal.h"
 
+#include "averaging/codec.h"
 #include "base/crash_point.h"
 
 #include "peer/buckets.h"
@@ -260,7 +261,7 @@ void node_donation_deinit(struct node *node)
 /* What this peer sends in a round. */
 static double round_bytes(const struct node *node, const struct round_stats *stats)
 {
-    double bytes = (double)node->options.strategy->codec->encoded_bytes(node->mixed);
+    double bytes = (double)codec_plane_bytes(node->options.strategy->codec, node->mixed);
 
     if (!node->options.strategy->exchange->is_group || stats->last_members < 2) return bytes;
     return bytes * 2.0 * (stats->last_members - 1) / stats->last_members;

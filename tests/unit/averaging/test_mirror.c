@@ -2,6 +2,7 @@
 #include "tests/check.h"
 
 #include "averaging/mirror.h"
+#include "gossip/wire/limits.h"
 #include "base/bytes.h"
 #include "base/rng.h"
 
@@ -260,6 +261,21 @@ static void topk_agrees_with_sorting(void **state)
     }
 }
 
+static void a_plane_of_many_chunks_has_a_size(void **state)
+{
+    /* Proves: a plane's bytes are those of its chunks, also where places are counted within one. */
+    const size_t values = 3 * CHUNK_VALUES + 7;
+    const struct codec_ops *codec = topk("topk:0.1");
+
+    (void)state;
+    assert_int_equal(codec_plane_bytes(codec, values), 3 * codec->encoded_bytes(CHUNK_VALUES) + 6);
+    assert_int_equal(codec_plane_bytes(codec, CHUNK_VALUES), codec->encoded_bytes(CHUNK_VALUES));
+    for (size_t i = 0; codec_at(i) != NULL; i++) {
+        assert_int_equal(codec_plane_bytes(codec_at(i), values),
+                         codec_at(i)->encoded_bytes(values));
+    }
+}
+
 static void hostile_bytes_are_no_topk(void **state)
 {
     (void)state;
@@ -295,6 +311,7 @@ int main(void)
         cmocka_unit_test(no_number_moves_no_copy_for_good),
         cmocka_unit_test(topk_keeps_the_largest),
         cmocka_unit_test(topk_agrees_with_sorting),
+        cmocka_unit_test(a_plane_of_many_chunks_has_a_size),
         cmocka_unit_test(hostile_bytes_are_no_topk),
     };
 
