@@ -9,7 +9,8 @@ enum {
     PUSH_CREDIT_CHUNKS = 32, /* on the way at once */
     PUSH_CUSTODY_MAX = 4,    /* shares under way at once, at most one a receiver */
     PUSH_MARKS_MAX = 256,    /* senders remembered */
-    PUSH_MARK_DEPTH = 4      /* shares remembered of each */
+    PUSH_MARK_DEPTH = 4,     /* shares remembered of each */
+    PUSH_GONE_MAX = 256      /* senders of whom is remembered that they were */
 };
 
 /* Beyond this no weight of an honest swarm is: they sum to its number of peers. */
@@ -82,10 +83,11 @@ struct push {
     struct push_custody custody[PUSH_CUSTODY_MAX];
     struct push_mark *marks; /* [PUSH_MARKS_MAX] */
     uint32_t marks_count;
-    bool has_forgotten; /* marks gave way to others: not all that is missing was never there */
     uint64_t marks_clock;
-    struct deadline rounds;  /* how long a share took to arrive */
-    struct deadline answers; /* SHARE to its answer */
+    uint64_t gone[PUSH_GONE_MAX]; /* a ring: of marks that gave way to others, see start_print() */
+    uint32_t gone_count;          /* in all */
+    struct deadline rounds;       /* how long a share took to arrive */
+    struct deadline answers;      /* SHARE to its answer */
 };
 
 /* exchange_push.c */

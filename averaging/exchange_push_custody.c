@@ -27,6 +27,7 @@ enum {
     SAVE_HEAD = 32,
     SAVE_CUSTODY = 72,
     SAVE_MARK = 56 + 8 * PUSH_MARK_DEPTH,
+    SAVE_GONE = 8,
     MARKS_OF_ONE_MAX = 16, /* starts of one peer */
     LINKED_PATIENCE = 4,
     SCORE_SILENT = -20
@@ -294,6 +295,18 @@ static struct push_mark *mark_victim(struct push *push, struct peer_id id)
     return oldest;
 }
 
+/* One start of a peer in 64 bits. Both ids are random; who chooses its own so that they look like
+ * another's makes that one lose a share that is lost already. */
+static uint64_t start_print(struct peer_id id, struct boot_id boot)
+{
+    return load_le64(id.bytes) ^ load_le64(boot.bytes) * UINT64_C(0x9e3779b97f4a7c15);
+}
+
+static uint32_t gone_kept(const struct push *push)
+{
+    return push->gone_count < PUSH_GONE_MAX ? push->gone_count : (uint32_t)PUSH_GONE_MAX;
+}
+
 static struct push_mark *mark_of(struct push *push, const struct round_key *key)
 {
     struct push_mark *mark = mark_find(push, key);
@@ -302,7 +315,9 @@ static struct push_mark *mark_of(struct push *push, const struct round_key *key)
     if (mark == NULL) {
         mark = mark_victim(push, key->initiator);
         is_heir = mark->used != 0 && peer_id_is_equal(mark->id, key->initiator);
-        if (mark->used != 0 && !is_heir) push->has_forgotten = true;
+        if (mark->used != 0 && !is_heir) {
+            push->gone[push->gone_count++ % PUSH_GONE_MAX] = start_print(mark->id, mark->boot);
+        }
         *mark = (struct push_mark){.id = key->initiator, .boot = key->boot, .is_heir = is_heir};
     }
     mark->used = ++push->marks_clock;
@@ -325,7 +340,10 @@ void push_mark_applied(struct push *push, const struct round_key *key)
     if (key->counter > mark->high) mark->high = key->counter;
 }
 
-/* There was a mark for it, perhaps, which gave way to another. */
+/* There was a mark for it, perhaps, which gave way to another. Of those that did longer ago than
+ * the ring reaches, no sender has a share in custody any more: it gives up after custody_ns, and
+ * hundreds have sent since. Without that end a swarm with more peers than marks would lose every
+ * share that a broken link swallows. */
 static bool may_be_forgotten(const struct push *push, const struct round_key *key)
 {
     for (uint32_t i = 0; i < push->marks_count; i++) {
@@ -333,7 +351,10 @@ static bool may_be_forgotten(const struct push *push, const struct round_key *ke
 
         if (mark->is_heir && peer_id_is_equal(mark->id, key->initiator)) return true;
     }
-    return push->has_forgotten;
+    for (uint32_t i = 0; i < gone_kept(push); i++) {
+        if (push->gone[i] == start_print(key->initiator, key->boot)) return true;
+    }
+    return false;
 }
 
 static enum applied_state mark_state(const struct push *push, const struct round_key *key)
@@ -377,9 +398,10 @@ enum rc push_on_applied_req(struct push *push, struct member_ref from, const str
 }
 
 /* ---- in checkpoints ----
- * version u32 | custody u32 | marks u32 | forgotten u32 | counter u64 | weight f64
+ * version u32 | custody u32 | marks u32 | gone u32 | counter u64 | weight f64
  * custody: id, boot, counter | receiver | weight f32 | returned u32
- * marks:   id, boot, high, applied in all u64, heir u32, applied u64[] */
+ * marks:   id, boot, high, applied in all u64, heir u32, applied u64[]
+ * gone:    u64 */
 
 static void key_store(const struct round_key *key, uint8_t *to)
 {
@@ -474,14 +496,15 @@ enum rc push_save(const struct push *push, uint8_t **bytes, size_t *count)
     while (push_custody_at(push, custody, &key)) {
         custody++;
     }
-    total = SAVE_HEAD + (size_t)custody * SAVE_CUSTODY + (size_t)push->marks_count * SAVE_MARK;
+    total = SAVE_HEAD + (size_t)custody * SAVE_CUSTODY + (size_t)push->marks_count * SAVE_MARK +
+            (size_t)gone_kept(push) * SAVE_GONE;
     saved = mem_alloc(total);
     if (saved == NULL) return RC_NOMEM;
     memcpy(&weight, &push->weight, sizeof weight);
     store_le32(saved, SAVE_VERSION);
     store_le32(saved + 4, custody);
     store_le32(saved + 8, push->marks_count);
-    store_le32(saved + 12, push->has_forgotten);
+    store_le32(saved + 12, gone_kept(push));
     store_le64(saved + 16, push->counter);
     store_le64(saved + 24, weight);
     for (uint32_t i = 0; i < PUSH_CUSTODY_MAX; i++) {
@@ -497,6 +520,11 @@ enum rc push_save(const struct push *push, uint8_t **bytes, size_t *count)
         mark_store(&push->marks[i], saved + at);
         at += SAVE_MARK;
     }
+    for (uint32_t i = 0; i < gone_kept(push); i++, at += SAVE_GONE) {
+        uint32_t oldest = push->gone_count - gone_kept(push);
+
+        store_le64(saved + at, push->gone[(oldest + i) % PUSH_GONE_MAX]);
+    }
     CHECK(at == total);
     *bytes = saved;
     *count = total;
@@ -505,15 +533,19 @@ enum rc push_save(const struct push *push, uint8_t **bytes, size_t *count)
 
 enum rc push_load(struct push *push, const uint8_t *bytes, size_t count)
 {
-    uint32_t custody, marks, at = SAVE_HEAD;
+    uint32_t custody, marks, gone, at = SAVE_HEAD;
     uint64_t bits;
     double weight;
 
     if (count < SAVE_HEAD || load_le32(bytes) != SAVE_VERSION) return RC_FORMAT;
     custody = load_le32(bytes + 4);
     marks = load_le32(bytes + 8);
-    if (custody > PUSH_CUSTODY_MAX || marks > PUSH_MARKS_MAX) return RC_FORMAT;
-    if (count != SAVE_HEAD + (size_t)custody * SAVE_CUSTODY + (size_t)marks * SAVE_MARK) {
+    gone = load_le32(bytes + 12);
+    if (custody > PUSH_CUSTODY_MAX || marks > PUSH_MARKS_MAX || gone > PUSH_GONE_MAX) {
+        return RC_FORMAT;
+    }
+    if (count != SAVE_HEAD + (size_t)custody * SAVE_CUSTODY + (size_t)marks * SAVE_MARK +
+                     (size_t)gone * SAVE_GONE) {
         return RC_FORMAT;
     }
     bits = load_le64(bytes + 24);
@@ -543,7 +575,10 @@ enum rc push_load(struct push *push, const uint8_t *bytes, size_t count)
     }
     push->marks_count = marks;
     push->marks_clock = marks;
-    push->has_forgotten = load_le32(bytes + 12) != 0;
+    push->gone_count = gone;
+    for (uint32_t i = 0; i < gone; i++, at += SAVE_GONE) {
+        push->gone[i] = load_le64(bytes + at);
+    }
     push->weight = weight;
     if (load_le64(bytes + 16) > push->counter && load_le64(bytes + 16) <= UINT64_MAX / 2) {
         push->counter = load_le64(bytes + 16);

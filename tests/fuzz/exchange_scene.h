@@ -2,9 +2,9 @@
  * exchange_scene: three endpoints of one exchange with the fuzzer as network, clock and job lane.
  * It chooses what is delivered, twice or never, which links are cut and come back, how jobs end,
  * when time passes and what of a message is changed on the way. Whatever it does: nothing crashes,
- * no round of a pair, or edge of a round, counts twice at one end, and without changed messages an
- * initiator that aborted never has a participant that committed. In the end every round ends by
- * itself.
+ * no round of a pair, edge of a round or share counts twice at one end, and without changed
+ * messages an initiator that aborted never has a participant that committed, and no share that was
+ * applied comes back. In the end every round ends by itself.
  */
 #ifndef GRAPEVINE_TESTS_EXCHANGE_SCENE_H
 #define GRAPEVINE_TESTS_EXCHANGE_SCENE_H
@@ -145,6 +145,14 @@ static inline void scene_edge(struct scene *s, uint32_t end, const struct comman
     scene_edge_counts(s, end, is_decider ? scene_end_of(s, c->to) : end, &c->edge.key);
 }
 
+/* A share counts once: at its receiver, or at its sender, to which it came back. */
+static inline void scene_share_counts(struct scene *s, uint32_t end, struct scene_key *entry)
+{
+    CHECK((entry->committed & 1u << end) == 0);
+    CHECK(s->is_hostile || entry->committed == 0);
+    entry->committed |= 1u << end;
+}
+
 static inline void scene_over(struct scene *s, uint32_t end, const struct command_over *over)
 {
     struct scene_key *entry = NULL;
@@ -157,6 +165,9 @@ static inline void scene_over(struct scene *s, uint32_t end, const struct comman
         }
         return;
     }
+    if (s->ops == &exchange_push) { /* whatever left, is another's round */
+        if (over->result != OVER_COMMITTED || over->bitmap[0] == 0) return;
+    }
     for (uint32_t i = 0; i < s->keys_count && entry == NULL; i++) {
         if (s->keys[i].key.counter == over->key.counter &&
             peer_id_is_equal(s->keys[i].key.initiator, over->key.initiator)) {
@@ -168,6 +179,10 @@ static inline void scene_over(struct scene *s, uint32_t end, const struct comman
         entry = &s->keys[s->keys_count++];
         memset(entry, 0, sizeof *entry);
         entry->key = over->key;
+    }
+    if (s->ops == &exchange_push) {
+        scene_share_counts(s, end, entry);
+        return;
     }
     if (over->result == OVER_COMMITTED) {
         CHECK((entry->committed & 1u << end) == 0);
@@ -437,8 +452,11 @@ static inline void scene_run(const struct exchange_ops *ops, const uint8_t *byte
     s->now_ns = NS_PER_S;
     commands_init(&s->out);
     for (uint32_t i = 0; i < ENDS; i++) {
-        struct exchange_options options = {
-            .chunks = SCENE_CHUNKS, .alpha = 0.5f, .mirrors = ops->has_mirrors, .codec = "f32"};
+        struct exchange_options options = {.chunks = SCENE_CHUNKS,
+                                           .alpha = 0.5f,
+                                           .mirrors = ops->has_mirrors,
+                                           .has_memory = ops->is_graph && count % 2 == 1,
+                                           .codec = "f32"};
 
         s->ids[i].bytes[0] = s->boots[i].bytes[0] = (uint8_t)(i + 1);
         options.self = s->ids[i];
@@ -458,6 +476,8 @@ static inline void scene_run(const struct exchange_ops *ops, const uint8_t *byte
     if (count > 0 && ops->load(s->ends[0], bytes, count) == RC_OK) { /* hostile checkpoints */
         CHECK(ops->save(s->ends[0], &saved, &saved_count) == RC_OK);
         mem_free(saved);
+        s->is_hostile = true;
+        s->keys_count = 0;
     }
     scene_end(s);
     for (uint32_t i = 0; i < ENDS; i++) {
