@@ -354,7 +354,7 @@ static enum rc run_peers(struct options *options, const struct chaos *chaos,
 {
     static const char *const ours[] = {"out",       "json",      "quiet",    "verbose",
                                        "listen",    "bootstrap", "shard-of", "hetero",
-                                       "advertise", "step-time", NULL};
+                                       "advertise", "step-time", "time",     NULL};
     char *words[WORDS_MAX], executable[PATH_BYTES], start[32];
     const char *shard = options_text(options, "shard"), *out = options_text(options, "out");
     const ssize_t length = readlink("/proc/self/exe", executable, sizeof executable - 1);
@@ -378,6 +378,7 @@ static enum rc run_peers(struct options *options, const struct chaos *chaos,
         .chaos = *chaos,
         .seed = options_count(options, "seed"),
         .target_accuracy = options_real(options, "target-accuracy"),
+        .goal_ns = options_ns(options, "time"),
         .started_s = time_so_far(out),
         .context = view,
         .on_report = on_report,

@@ -21,6 +21,7 @@
 #define QUICK_TICKS      10               /* in one of these, where peers are slowed */
 #define START_LIMIT_NS   (60 * NS_PER_S)  /* until a started peer has said its address */
 #define SILENCE_LIMIT_NS (300 * NS_PER_S) /* between two lines of a peer */
+#define TIME_LEAST_S     0.001            /* that --time takes */
 #define STOP_LIMIT_NS    (10 * NS_PER_S)  /* for goodbyes, before SIGKILL */
 
 enum { BOOTSTRAP_MAX = 8, ERROR_BYTES_MAX = 1024 * 1024 };
@@ -137,12 +138,22 @@ static enum rc spawn_words(struct local *local, uint32_t peer, const char *const
     return RC_OK;
 }
 
+/* A peer counts --time from its own start; one that was killed has what is left of it. */
+static double time_left_s(struct local *local, uint32_t peer)
+{
+    const double all = (double)local->options->goal_ns / 1e9;
+    const double left = all - (local_clock(local) - local->options->started_s);
+
+    if (local->runners[peer].seen.starts == 0) return all;
+    return left < TIME_LEAST_S ? TIME_LEAST_S : left;
+}
+
 enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
 {
     const struct local_options *o = local->options;
-    char out[LOCAL_PATH_BYTES], share[48], step[48], advertise[64];
+    char out[LOCAL_PATH_BYTES], share[48], step[48], goal[48], advertise[64];
     struct text bootstrap = TEXT_EMPTY;
-    const char **argv = mem_array(o->words_count + 12, sizeof *argv);
+    const char **argv = mem_array(o->words_count + 13, sizeof *argv);
     size_t n = 0;
     enum rc rc = RC_NOMEM;
 
@@ -166,6 +177,10 @@ enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
     if (o->gives_shards) argv[n++] = share;
     if (o->start_with != NULL) argv[n++] = o->start_with;
     if (o->step_ns > 0) argv[n++] = step;
+    if (o->goal_ns > 0) {
+        snprintf(goal, sizeof goal, "--time=%.9fs", time_left_s(local, peer));
+        argv[n++] = goal;
+    }
     if (local->lines != NULL) {
         snprintf(advertise, sizeof advertise, "--advertise=%s", local_dial_address(local, peer));
         argv[n++] = advertise;

@@ -65,6 +65,7 @@ struct local_options {
     struct chaos chaos;     /* parsed; its clock is started here */
     uint64_t seed;          /* of the chaos */
     double target_accuracy; /* 0: none; for time_to_target_s */
+    uint64_t goal_ns;       /* --time of the run; 0: none */
     double started_s;       /* time already on the run's clock: a resumed run goes on from there */
     void *context;
     /** After each report of a peer. */

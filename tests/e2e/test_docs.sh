@@ -1,0 +1,35 @@
+#!/bin/bash
+# What the pages say exists: each flag in them is one, each flag is in them, and the files they name
+# are there.
+# shellcheck source=tests/e2e/helpers.sh
+. "$(dirname "$0")/helpers.sh"
+root=$(realpath "$(dirname "$0")/../..")
+begin "$1"
+
+pages=("$root"/README.md "$root"/docs/*.md "$root"/averaging/README.md "$root"/gossip/README.md)
+for command in $("$gv" --help | sed -n '/^Commands/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
+    "$gv" "$command" --help >"help.$command" || bad "$command --help"
+done
+cat help.* | grep -oE '^  --[a-z0-9-]+' | tr -d ' ' | sort -u >flags
+# Flags of cmake and of the scripts.
+printf -- '--%s\n' preset build install test-dir yes build-only all runs quick >others
+# Not the arrows of state machines: "IDLE --begin--> READY", "NONE --begin: SHARE-->".
+grep -hv -e '[-]->' "${pages[@]}" | grep -oP '(?<![-\w>])--[a-z][a-z0-9]*(-[a-z0-9]+)*(?![-\w>])' | sort -u >named
+
+checks=$((checks + 1))
+[ "$(wc -l <flags)" -gt 80 ] && [ "$(wc -l <named)" -gt 80 ] || bad "too few flags were found to compare"
+while read -r flag; do bad "a page names $flag, which is no flag"; done < <(sort -u flags others | comm -13 - named)
+for flag in --help --config --print-config --version --man; do echo "$flag"; done | sort -u >everywhere
+while read -r flag; do bad "$flag is on no page"; done < <(sort -u named everywhere | comm -23 flags -)
+
+# Paths in backquotes: those that begin with a folder of ours.
+while read -r path; do
+    compgen -G "$root/$path" >/dev/null || bad "a page names $path, which is not there"
+    checks=$((checks + 1))
+done < <(grep -hoE '`(docs|tests|testnet|peer|gossip|averaging|base|kernels|replica|distill)/[A-Za-z0-9_./*-]+' "${pages[@]}" |
+    tr -d '`' | sort -u)
+# Links.
+while read -r link; do
+    [ -e "$root/$link" ] || [ -e "$root/docs/$link" ] || bad "a page links to $link, which is not there"
+done < <(grep -hoE '\]\([^)#]+' "${pages[@]}" | sed 's/^](//' | grep -v '^[a-z]*:' | sort -u)
+finish
