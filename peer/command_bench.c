@@ -127,6 +127,13 @@ static enum rc run_averaging(const struct options *options, const struct bench_c
     };
 
     (void)clock; /* the peers take the time */
+    if (request.group > request.peers) {
+        if (role == NULL && options_is_set(options, "group")) {
+            return fault_set(why, RC_USAGE, "--group %u: there are %u peers; say --peers or less",
+                             request.group, request.peers);
+        }
+        request.group = request.peers;
+    }
     if (role == NULL) return bench_averaging(&request, rows, why);
     *rows = NULL;
     return bench_averaging_peer(&request, role, why);

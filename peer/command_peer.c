@@ -316,8 +316,32 @@ static enum rc check_advertise(const char *address, struct fault *why)
                      address);
 }
 
+/* What is in force and was said by no flag. */
+static void tell_chosen(const struct session *session, char *text, size_t cap)
+{
+    const struct options *options = session->options;
+    const char *optimizer = options_text(options, "optimizer");
+    struct layers_training usual = layers_training(options_text(options, "model"));
+    struct node_goal goal;
+
+    read_goal(options, &goal);
+    if (optimizer == NULL) optimizer = session->strategy.optimizer;
+    if (optimizer == NULL) optimizer = usual.optimizer;
+    snprintf(text, cap, "; averaging %s\n; optimizer %s, batch %u", session->strategy.text,
+             optimizer, batch_of(options));
+    if (goal.steps > 0 && !options_is_set(options, "steps")) {
+        snprintf(text + strlen(text), cap - strlen(text), ", steps %llu",
+                 (unsigned long long)goal.steps);
+    }
+    if (goal.epochs > 0 && !options_is_set(options, "epochs")) {
+        snprintf(text + strlen(text), cap - strlen(text), ", epochs %g", goal.epochs);
+    }
+    snprintf(text + strlen(text), cap - strlen(text), "\n");
+}
+
 static enum rc open_session(struct session *session, struct options *options, struct fault *why)
 {
+    char chosen[1024];
     enum rc rc = secure_start();
 
     if (rc != RC_OK) return fault_set(why, rc, "libsodium does not start; reinstall it");
@@ -341,7 +365,8 @@ static enum rc open_session(struct session *session, struct options *options, st
     if (rc == RC_OK) rc = create_node(session, why);
     if (rc == RC_OK) rc = open_http(session, why);
     if (rc == RC_OK) {
-        rc = peer_folder_keep(&session->folder, options, session->env, &session->book, why);
+        tell_chosen(session, chosen, sizeof chosen);
+        rc = peer_folder_keep(&session->folder, options, chosen, session->env, &session->book, why);
     }
     return rc;
 }

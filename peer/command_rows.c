@@ -8,12 +8,15 @@
 #include <string.h>
 
 /** One value in few letters; the text is in `cell` or borrowed from the tree. */
-static const char *cell_text(const struct json *value, char *cell, size_t cap)
+static const char *cell_text(const struct json *row, const char *key, const struct json *value,
+                             char *cell, size_t cap)
 {
     const char *text = json_text_of(value);
     double real;
+    bool is_so;
 
     if (text != NULL) return text;
+    if (json_get_bool(row, key, &is_so)) return is_so ? "yes" : "no";
     if (!json_real_of(value, &real)) return "-";
     if (real >= 1e3 || real == (double)(int64_t)real)
         snprintf(cell, cap, "%.0f", real);
@@ -31,7 +34,8 @@ static void print_table_row(const struct json *row, const size_t *widths)
     char cell[CELL_BYTES];
 
     for (size_t i = 0; i < COLUMNS_MAX && json_member_at(row, i, &key, &value); i++)
-        printf("%s%-*s", i > 0 ? "  " : "", (int)widths[i], cell_text(value, cell, sizeof(cell)));
+        printf("%s%-*s", i > 0 ? "  " : "", (int)widths[i],
+               cell_text(row, key, value, cell, sizeof(cell)));
     putchar('\n');
 }
 
@@ -45,7 +49,7 @@ static void print_table(const struct json *const *rows, size_t count)
 
     for (size_t r = 0; r < count; r++) {
         for (size_t i = 0; i < COLUMNS_MAX && json_member_at(rows[r], i, &key, &value); i++) {
-            size_t width = strlen(cell_text(value, cell, sizeof(cell)));
+            size_t width = strlen(cell_text(rows[r], key, value, cell, sizeof(cell)));
 
             if (width < strlen(key)) width = strlen(key);
             if (widths[i] < width) widths[i] = width;

@@ -3,6 +3,7 @@
 #include "peer/command.h"
 
 #include "base/mem.h"
+#include "gossip/wire/address.h"
 #include "peer/keys.h"
 #include "peer/observer.h"
 #include "peer/status_http.h"
@@ -29,6 +30,13 @@ static enum rc prepare(const struct options *options, struct swarm_secret *secre
     enum rc rc = secure_start();
 
     if (rc != RC_OK) return fault_set(why, rc, "libsodium does not start; reinstall it");
+    if (!address_is_valid(options_arguments(options, &count)[0])) {
+        return fault_set(
+            why, RC_USAGE,
+            "%s: not HOST:PORT; write it like 127.0.0.1:7077, the address that the peer "
+            "listens on or that of its --http",
+            options_arguments(options, &count)[0]);
+    }
     *observer = (struct observer_options){.address = options_arguments(options, &count)[0],
                                           .swarm = secret,
                                           .identity = options_text(options, "identity"),
@@ -69,8 +77,8 @@ int command_status(struct options *options)
     if (rc == RC_OK) rc = json_parse(text, strlen(text), &json, &why);
     mem_free(text);
     if (rc != RC_OK) {
-        (void)command_failed(rc, &why);
-        return EXIT_FAILED;
+        const int code = command_failed(rc, &why);
+        return rc == RC_USAGE ? code : EXIT_FAILED;
     }
     if (options_flag(options, "json")) {
         command_print_json(json);
@@ -129,6 +137,6 @@ int command_top(struct options *options)
         why = screen.why;
     }
     if (rc == RC_OK) return EXIT_DONE;
-    (void)command_failed(rc, &why);
-    return EXIT_FAILED;
+    const int code = command_failed(rc, &why);
+    return rc == RC_USAGE ? code : EXIT_FAILED;
 }

@@ -69,8 +69,14 @@ enum rc keys_swarm(const char *name, const char *key_path, struct swarm_secret *
         swarm_secret_derive(name, NULL, secret);
         return RC_OK;
     }
-    rc = file_read(key_path, KEY_FILE_BYTES_MAX, &text, &bytes, why);
-    if (rc != RC_OK) return rc;
+    rc = file_read(key_path, KEY_FILE_BYTES_MAX, &text, &bytes, &parse);
+    if (rc != RC_OK) {
+        return fault_set(
+            why, rc,
+            "--swarm-key: %s; make one with 'grapevine keygen --swarm-key --out FILE', "
+            "or copy that of another peer",
+            parse.text);
+    }
     rc = swarm_key_parse(text, bytes, key, &parse);
     if (rc == RC_OK) {
         swarm_secret_derive(name, key, secret);

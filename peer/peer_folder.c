@@ -47,17 +47,19 @@ enum rc peer_folder_open(struct options *options, struct peer_folder *folder, st
 }
 
 enum rc peer_folder_keep(const struct peer_folder *folder, const struct options *options,
-                         struct env *env, const struct address_book *book, struct fault *why)
+                         const char *chosen, struct env *env, const struct address_book *book,
+                         struct fault *why)
 {
-    struct piece piece;
+    struct piece pieces[2];
     char *config;
     enum rc rc;
 
     if (folder->path == NULL) return RC_OK;
     config = options_config_text(options);
     if (config == NULL) return fault_set(why, RC_NOMEM, "out of memory");
-    piece = (struct piece){config, strlen(config)};
-    rc = env->ops->store_put(env, CONFIG_FILE, &piece, 1, why);
+    pieces[0] = (struct piece){config, strlen(config)};
+    pieces[1] = (struct piece){chosen, strlen(chosen)};
+    rc = env->ops->store_put(env, CONFIG_FILE, pieces, 2, why);
     mem_free(config);
     return rc == RC_OK ? address_book_store(env, book, why) : rc;
 }

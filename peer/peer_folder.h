@@ -18,10 +18,11 @@ struct peer_folder {
  *  the key if they say something else. */
 MUST_USE enum rc peer_folder_open(struct options *options, struct peer_folder *folder,
                                   struct fault *why);
-/** Write all that is in force, and the book with the incarnation about to be used. */
+/** Write all that is in force, and the book with the incarnation about to be used. `chosen`: lines
+ *  of comment about what the model and the method have chosen where no flag said it. */
 MUST_USE enum rc peer_folder_keep(const struct peer_folder *folder, const struct options *options,
-                                  struct env *env, const struct address_book *book,
-                                  struct fault *why);
+                                  const char *chosen, struct env *env,
+                                  const struct address_book *book, struct fault *why);
 /** The start failed: a folder that was new is gone again. */
 void peer_folder_undo(const struct peer_folder *folder);
 /** "PATH/identity.key"; NULL without a folder. */
