@@ -29,14 +29,7 @@
 #include <math.h>
 #include <string.h>
 
-static const uint64_t answer_first_ns = 5 * NS_PER_S; /* from SHARE to its answer */
-static const uint64_t answer_floor_ns = 2 * NS_PER_S, answer_new_ns = 400 * NS_PER_MS;
-static const uint64_t share_floor_ns = 5 * NS_PER_S, share_new_ns = NS_PER_S;
-static const uint64_t share_cap_ns = 600 * NS_PER_S;
-static const uint64_t share_first_ns = 30 * NS_PER_S;
-static const uint64_t first_chunk_ns = 100 * NS_PER_MS; /* and this for each chunk: 10 Mbit/s */
-
-enum { RETRY_MS = 200, DEADLINE_SPREAD = 8, SCORE_MISS = -1 };
+enum { RETRY_MS = 200, SCORE_MISS = -1 };
 
 /* A share may weigh at most so much more than what the receiver has, and who has so much less than
  * the receiver keeps it: no one is overrun by one share, and none gives away the last it has. */
@@ -146,33 +139,6 @@ void push_score(struct peer_id to, int32_t score, const char *reason, struct com
     command->reason = reason;
 }
 
-static bool is_proven(const struct push *push, struct peer_id id)
-{
-    const struct exchange_options *options = &push->options;
-
-    return options->standing == NULL || options->standing(options->context, id) == STANDING_PROVEN;
-}
-
-/* From ACCEPT to the last chunk. */
-uint64_t push_share_wait_ns(const struct push *push, struct peer_id peer)
-{
-    uint64_t first = share_first_ns + push->options.chunks * first_chunk_ns;
-    uint64_t floor = is_proven(push, peer) ? share_floor_ns : share_new_ns;
-    uint64_t twice = 2 * deadline_median(&push->rounds, 0);
-
-    if (push->rounds.count < DEADLINE_FEW) floor = share_floor_ns;
-    if (floor < twice) floor = twice;
-    return deadline_window(&push->rounds, DEADLINE_SPREAD, first, floor, share_cap_ns);
-}
-
-static uint64_t answer_wait_ns(const struct push *push, struct peer_id peer)
-{
-    if (push->answers.count < DEADLINE_FEW) return answer_first_ns;
-    return deadline_window(&push->answers, DEADLINE_SPREAD, answer_first_ns,
-                           is_proven(push, peer) ? answer_floor_ns : answer_new_ns,
-                           answer_first_ns);
-}
-
 static void send_abort(struct push *push, struct peer_id to, const struct round_key *key,
                        enum abort_code code, struct commands *out)
 {
@@ -238,6 +204,7 @@ static void take_in(struct push *push, struct commands *out)
     }
     push_mark_applied(push, &push->in_key);
     deadline_add(&push->rounds, push->now_ns - push->in_begun_ns);
+    push_has_come(push);
     push_score(push->from.id, 1, NULL, out);
     message = push_send(push->from.id, MESSAGE_SHARE_ACK, out);
     if (message != NULL) message->as.outcome_req.key = push->in_key;
@@ -311,7 +278,7 @@ static enum rc push_begin(struct exchange *exchange, const struct round_members 
     push->out_weight = weight;
     push->credit = push->sent = 0;
     push->out_begun_ns = now_ns;
-    push->out_deadline_ns = deadline_after(now_ns, answer_wait_ns(push, push->to.id));
+    push->out_deadline_ns = deadline_after(now_ns, push_answer_wait_ns(push, push->to.id));
     message->as.share.key = push->out_key;
     message->as.share.step = samples;
     message->as.share.schema = push->options.schema;
@@ -395,6 +362,7 @@ static uint32_t share_objection(const struct push *push, const struct message_sh
     if (strncmp(share->codec, push->options.codec, sizeof share->codec) != 0) return REJECT_CODEC;
     if (push->is_running && push->in != IN_NONE) return REJECT_BUSY;
     if (push->weight >= WEIGHT_MOST) return REJECT_BUSY;
+    if (push_is_put_off(push, share->key.initiator)) return REJECT_BUSY;
     if ((double)share->weight * UPHILL_MAX < push->weight) return REJECT_STALE;
     return 0;
 }
@@ -434,6 +402,7 @@ static enum rc on_share(struct push *push, struct member_ref from,
     push->granted = push->received = push->done = 0;
     push->squared = 0;
     push->in_begun_ns = push->now_ns;
+    push->in_granted_ns = UINT64_MAX;
     push->in_deadline_ns = deadline_after(push->now_ns, push_share_wait_ns(push, from.id));
     memset(push->chunks, 0, push->options.chunks);
     if (push->snapshot == SNAPSHOT_HERE) {
@@ -531,8 +500,8 @@ static void round_tick(struct push *push, struct commands *out)
         push_out_fail(push, is_offered ? ABORT_LOCAL : ABORT_DEADLINE,
                       is_offered ? "the receiver did not answer" : "the deadline passed", out);
     }
-    if (push->in == IN_OPEN && push->now_ns >= push->in_deadline_ns) {
-        deadline_add(&push->rounds, 2 * (push->now_ns - push->in_begun_ns));
+    if (push->in == IN_OPEN && push->now_ns >= push_in_deadline_ns(push)) {
+        push_kept_waiting(push);
         push_score(push->from.id, SCORE_MISS, "did not send a share in time", out);
         push_in_fail(push, ABORT_DEADLINE, "the deadline passed", out);
     }
@@ -568,7 +537,7 @@ static uint64_t push_next_ns(const struct exchange *exchange)
     if (push->out != OUT_NONE && push->out != OUT_SENT && push->out_deadline_ns < next) {
         next = push->out_deadline_ns;
     }
-    if (push->in == IN_OPEN && push->in_deadline_ns < next) next = push->in_deadline_ns;
+    if (push->in == IN_OPEN && push_in_deadline_ns(push) < next) next = push_in_deadline_ns(push);
     return next;
 }
 

@@ -10,7 +10,8 @@ enum {
     PUSH_CUSTODY_MAX = 4,    /* shares under way at once, at most one a receiver */
     PUSH_MARKS_MAX = 256,    /* senders remembered */
     PUSH_MARK_DEPTH = 4,     /* shares remembered of each */
-    PUSH_GONE_MAX = 256      /* senders of whom is remembered that they were */
+    PUSH_GONE_MAX = 256,     /* senders of whom is remembered that they were */
+    PUSH_PUT_OFF_MAX = 32    /* senders that kept us waiting */
 };
 
 /* Beyond this no weight of an honest swarm is: they sum to its number of peers. */
@@ -46,6 +47,13 @@ struct push_mark {
     uint64_t used;          /* when it was last touched, on a clock of its own */
 };
 
+/* Who promised a share that did not come is not let in again for a while. */
+struct push_put_off {
+    struct peer_id id;
+    uint64_t until_ns; /* 0: unused */
+    uint32_t times;    /* in a row */
+};
+
 struct push {
     struct exchange base;
     struct exchange_options options;
@@ -76,6 +84,7 @@ struct push {
     uint8_t *chunks;                  /* [chunks] enum of exchange_push_data.c */
     double squared;                   /* distance of what came to our own */
     uint64_t in_begun_ns, in_deadline_ns;
+    uint64_t in_granted_ns; /* UINT64_MAX: no chunk yet */
 
     uint8_t *full, *empty; /* bitmaps: rounds take a share whole */
     uint32_t bitmap_bytes;
@@ -88,6 +97,8 @@ struct push {
     uint32_t gone_count;          /* in all */
     struct deadline rounds;       /* how long a share took to arrive */
     struct deadline answers;      /* SHARE to its answer */
+    struct deadline firsts;       /* CREDIT to the first chunk */
+    struct push_put_off put_off[PUSH_PUT_OFF_MAX];
 };
 
 /* exchange_push.c */
@@ -108,7 +119,19 @@ void push_in_fail(struct push *push, enum abort_code code, const char *reason,
                   struct commands *out);
 /** End the round if nothing of it is under way any more. */
 void push_advance(struct push *push, struct commands *out);
+
+/* exchange_push_wait.c: how long we wait for whom */
+/** From SHARE to its answer. */
+uint64_t push_answer_wait_ns(const struct push *push, struct peer_id peer);
+/** From ACCEPT to the last chunk. */
 uint64_t push_share_wait_ns(const struct push *push, struct peer_id peer);
+/** When the share that comes in is given up. */
+uint64_t push_in_deadline_ns(const struct push *push);
+/** It is: what that says of its sender, and of how long to wait. */
+void push_kept_waiting(struct push *push);
+/** It has come: nothing is held against its sender any more. */
+void push_has_come(struct push *push);
+bool push_is_put_off(const struct push *push, struct peer_id peer);
 
 /* exchange_push_data.c */
 void push_start_sending(struct push *push, struct commands *out);

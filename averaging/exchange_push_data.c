@@ -91,6 +91,7 @@ void push_grant(struct push *push, struct commands *out)
     if (message == NULL) return;
     message->as.credit.stream = stream_of(&push->in_key);
     message->as.credit.chunks = wanted - push->granted;
+    if (push->granted == 0) push->in_granted_ns = push->now_ns;
     push->granted = wanted;
 }
 
@@ -140,6 +141,7 @@ void push_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *ch
         push->chunks[chunk->chunk] = CHUNK_STAGED;
         push->squared += (double)squared_distance;
         push->done++;
+        if (push->done == 1) deadline_add(&push->firsts, push->now_ns - push->in_granted_ns);
         if (push->done == push->options.chunks)
             push->in = IN_DONE;
         else

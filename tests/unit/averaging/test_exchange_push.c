@@ -80,9 +80,84 @@ static void who_is_forgotten_is_not_mistaken_for_who_never_sent(void **state)
     again->ops->destroy(again);
 }
 
+/* `sender` offers a share, and sends it 10 ms after it may if it `keeps_its_word`. False: it was
+ * refused. */
+static bool offer(struct exchange *exchange, uint32_t sender, uint64_t counter, uint64_t now_ns,
+                  bool keeps_its_word)
+{
+    struct message message = {.type = MESSAGE_SHARE};
+    struct round_key key = key_of(sender, counter);
+    struct chunk_ref chunk = {
+        .from = key.initiator, .kind = DATA_OFFER, .stream = (uint16_t)counter};
+    const uint64_t sent_ns = now_ns + 10 * NS_PER_MS;
+    bool is_refused;
+    struct commands out;
+    float weight;
+
+    commands_init(&out);
+    push_of(exchange)->weight = 1; /* or it grows, and shares are too small for it */
+    message.as.share.key = key;
+    message.as.share.lineage = (struct digest){{9}};
+    message.as.share.chunks = 1;
+    message.as.share.weight = 0.5f;
+    is_refused = exchange->ops->on_message(exchange, key.initiator, key.boot, &message, now_ns,
+                                           &out) != RC_OK;
+    if (!is_refused) {
+        exchange->ops->on_job_done(exchange, JOB_SNAPSHOT, 0, RC_OK, (struct digest){{0}}, now_ns,
+                                   &out);
+    }
+    if (!is_refused && keeps_its_word) {
+        assert_int_equal(exchange->ops->on_chunk(exchange, &chunk, &weight), RC_OK);
+        exchange->ops->on_chunk_checked(exchange, &chunk, RC_OK, (struct digest){{0}}, 0, sent_ns,
+                                        &out);
+        assert_false(exchange->ops->is_active(exchange));
+    }
+    commands_deinit(&out);
+    return !is_refused;
+}
+
+/* A share that is promised and never sent holds the round, and who waits for it, no longer than
+ * first chunks use to take, and less and less often. One that keeps its word is let in all the
+ * time, also once it has failed to. */
+static void a_promise_that_is_not_kept_holds_nobody_for_long(void **state)
+{
+    enum { LIAR = 1, HONEST = 2, RUN_S = 1200 };
+    struct exchange *exchange = start();
+    uint64_t now_ns = NS_PER_S, held_ns = 0, counter = 0;
+    struct commands out;
+
+    (void)state;
+    commands_init(&out);
+    exchange->ops->set_lineage(exchange, (struct digest){{9}}, &out);
+    for (int i = 0; i < 12; i++, now_ns += NS_PER_S) {
+        assert_true(offer(exchange, HONEST, ++counter, now_ns, true));
+    }
+    while (now_ns < RUN_S * NS_PER_S) {
+        if (!offer(exchange, LIAR, ++counter, now_ns, false)) {
+            assert_true(offer(exchange, HONEST, ++counter, now_ns, true));
+            now_ns += NS_PER_S;
+            continue;
+        }
+        assert_true(exchange->ops->is_active(exchange));
+        assert_in_range(exchange->ops->next_ns(exchange), now_ns + NS_PER_MS,
+                        now_ns + 8 * NS_PER_S);
+        held_ns += exchange->ops->next_ns(exchange) - now_ns;
+        now_ns = exchange->ops->next_ns(exchange);
+        exchange->ops->tick(exchange, now_ns, &out);
+        assert_false(exchange->ops->is_active(exchange));
+    }
+    assert_in_range(held_ns, NS_PER_S, 60 * NS_PER_S);
+    now_ns += RUN_S * NS_PER_S * 4;
+    assert_true(offer(exchange, LIAR, ++counter, now_ns, true));
+    assert_true(offer(exchange, LIAR, ++counter, now_ns + NS_PER_S, true));
+    commands_deinit(&out);
+    exchange->ops->destroy(exchange);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_promise_that_is_not_kept_holds_nobody_for_long),
         cmocka_unit_test(who_is_forgotten_is_not_mistaken_for_who_never_sent),
     };
 
