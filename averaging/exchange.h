@@ -14,6 +14,7 @@
 #ifndef GRAPEVINE_AVERAGING_EXCHANGE_H
 #define GRAPEVINE_AVERAGING_EXCHANGE_H
 
+#include "averaging/schedule.h"
 #include "base/fault.h"
 #include "base/rc.h"
 #include "base/rng.h"
@@ -31,7 +32,8 @@ enum command_type {
     COMMAND_ABSORB_OWN, /* owner: absorb the own snapshot's chunks [first, first + count);
                            report on_job_done(JOB_ABSORB_OWN, first) */
     COMMAND_REDUCE,     /* owner: reduce chunk `first`, encode it into the MEAN buffer, agree on the
-                           decoded form; report on_job_done(JOB_REDUCE, first, hash) */
+                           decoded form; report on_job_done(JOB_REDUCE, first, hash). `is_partial`:
+                           into the partial buffer instead, and agree on nothing */
     COMMAND_EDGE,       /* neighbours: what is staged in `slot` counts; see `edge` */
     COMMAND_FORGET,     /* before SNAPSHOT: what the rule keeps between rounds is void */
     COMMAND_OVER,       /* the round is over: settle or cancel; see `over` */
@@ -81,9 +83,12 @@ struct command {
     struct peer_id to;
     struct message message; /* SEND; what it borrows is valid until the next call */
     enum data_kind buffer;  /* SEND_RANGE, STOP_RANGE: DATA_OFFER, DATA_MEAN or DATA_FULL */
-    uint16_t stream;        /* SEND_RANGE, STOP_RANGE, REDUCE: of the DATA records */
-    uint32_t first, count;  /* chunks */
-    float weight;           /* ABSORB_OWN */
+    bool
+        is_partial; /* REDUCE; SEND_RANGE of DATA_OFFER: of several members, not our values alone */
+    bool is_last;   /* SEND_RANGE: these chunks of the buffer are needed no longer */
+    uint16_t stream;       /* SEND_RANGE, STOP_RANGE, REDUCE: of the DATA records */
+    uint32_t first, count; /* chunks */
+    float weight;          /* ABSORB_OWN */
     struct command_edge edge;
     struct round_key key; /* HOLD, RELEASE, ABSORB_HELD */
     struct command_over over;
@@ -123,6 +128,11 @@ struct exchange_options {
                         swarm, so that all who hold it must begin anew when the graph changes */
     bool mirrors;    /* edges: as ops->has_mirrors */
     bool clips;      /* pair: agree on a clip radius, learned from the distances seen (robust.h) */
+    enum schedule schedule; /* group: of the rounds it proposes */
+    bool may_relay; /* group: sums of several members may be encoded again and passed on, so other
+                       schedules than direct can be taken */
+    uint32_t chunk_bytes; /* of an encoded chunk; 0: nothing is measured */
+    uint64_t rate_max;    /* bytes a second that this peer is held to; 0: no limit is known */
     /** How `peer` stands with us: what we saw of it ourselves, never what others say
      * (peer/trust.h). In a round that another proposed, who is OUT counts as lost from the start.
      * NULL: everyone is PROVEN. */
@@ -162,13 +172,15 @@ struct exchange_counts {
     uint64_t rounds_skipped; /* nobody else was ready, or the partner was busy: nothing was lost */
     uint64_t rounds_clipped; /* pair: the partner was farther than the radius agreed on */
     uint64_t next_round;     /* group: number of the round to begin next */
-    uint64_t retry_ns;       /* pair, push: when who was busy may be free; push: or 0 */
-    const char *last_abort;  /* string literal or NULL */
-    bool has_weight;         /* push, and the next four with it */
-    double weight;           /* of the live model; 1 is an equal part */
-    uint32_t custody;        /* shares sent and not acknowledged */
-    double custody_weight;   /* of these together */
-    uint64_t returned;       /* shares that came back */
+    uint64_t rate;           /* group: bytes a second that were measured; 0: not yet */
+    uint64_t scheduled[SCHEDULE_COUNT]; /* group: committed rounds of each schedule */
+    uint64_t retry_ns;                  /* pair, push: when who was busy may be free; push: or 0 */
+    const char *last_abort;             /* string literal or NULL */
+    bool has_weight;                    /* push, and the next four with it */
+    double weight;                      /* of the live model; 1 is an equal part */
+    uint32_t custody;                   /* shares sent and not acknowledged */
+    double custody_weight;              /* of these together */
+    uint64_t returned;                  /* shares that came back */
 };
 
 struct exchange {
@@ -201,6 +213,9 @@ struct exchange_ops {
      *  RC_STALE: of a round that is over, drop it quietly. */
     MUST_USE enum rc (*on_chunk)(struct exchange *exchange, const struct chunk_ref *chunk,
                                  float *weight);
+    /** Group: the encoded mean of `chunk` will be passed on by us: keep what is decoded in the MEAN
+     *  buffer. NULL: never. */
+    bool (*relays)(const struct exchange *exchange, uint32_t chunk);
     /** edges, after on_chunk() let one in: where it is to be staged. NULL: the rule absorbs. */
     uint32_t (*slot)(const struct exchange *exchange, struct peer_id from);
     /** has_mirrors, the same: in which of MIRRORS_MAX places the copy of `from` is; and before

@@ -18,11 +18,17 @@
  * ballot), and only rising ones; one that is listed by a START it has turned from says ABORT at
  * once, so nobody waits for it. A round number is used up when a START was sent.
  *
- * Data. Chunks are split evenly into contiguous parts, one per member in START's order. Everyone
- * snapshots, then grants CREDIT for its own part: a chunk therefore never arrives where it cannot
- * be absorbed yet, and little is under way. The owner reduces a chunk when each member's
- * contribution is in or the member was dropped (link, NaN, deadline), and sends the mean on; MEAN
- * with a hash over all chunk hashes closes the part.
+ * Data. Chunks are split into contiguous parts, one per member in START's order, by the rates that
+ * START tells. Everyone snapshots, then grants CREDIT for its own part: a chunk therefore never
+ * arrives where it cannot be absorbed yet, and little is under way. The owner reduces a chunk when
+ * each member's contribution is in or the member was dropped (link, NaN, deadline), and sends the
+ * mean on; MEAN with a hash over all chunk hashes closes the part.
+ *
+ * START may say another schedule (schedule.h): values and means of a part then go along a tree,
+ * whose inner members add up what their children give before they pass it on, and pass means back.
+ * MEAN still comes from the owner itself, so who passes a mean on cannot change it. A sum stands
+ * for all below it, so nobody can be dropped: with the first that fails, all parts still open come
+ * to nothing, everyone is told, and for some rounds proposals are direct.
  *
  * Safety is per part: it ends as the owner's mean, complete and checked, or as our own values.
  * Nothing a single member does can make a part half applied. Loop thread; pure.
@@ -52,7 +58,9 @@ static void group_destroy(struct exchange *exchange)
     struct group *group = group_of(exchange);
 
     if (group == NULL) return;
-    mem_free(group->offers);
+    mem_free(group->arrived);
+    mem_free(group->absorbed);
+    mem_free(group->partials);
     mem_free(group->means);
     mem_free(group->hashes);
     mem_free(group->bitmap);
@@ -68,13 +76,14 @@ static struct exchange *group_create(const struct exchange_options *options)
     group->base.ops = &exchange_group;
     group->options = *options;
     group->bitmap_bytes = (options->chunks + 7) / 8;
-    /* members x ceil(chunks / members) */
-    group->offers = mem_alloc((size_t)options->chunks + GROUP_MEMBERS_MAX);
+    group->arrived = mem_array(options->chunks, sizeof *group->arrived);
+    group->absorbed = mem_array(options->chunks, sizeof *group->absorbed);
+    group->partials = mem_alloc(options->chunks);
     group->means = mem_alloc(options->chunks);
     group->hashes = mem_array(options->chunks, sizeof *group->hashes);
     group->bitmap = mem_alloc(group->bitmap_bytes);
-    if (group->offers == NULL || group->means == NULL || group->hashes == NULL ||
-        group->bitmap == NULL) {
+    if (group->arrived == NULL || group->absorbed == NULL || group->partials == NULL ||
+        group->means == NULL || group->hashes == NULL || group->bitmap == NULL) {
         group_destroy(&group->base);
         return NULL;
     }
@@ -99,6 +108,7 @@ static void link_add(struct group *group, struct peer_id id, struct boot_id boot
         if (group->links_count == LINKS_MAX) return; /* it is treated as out of reach */
         link = &group->links[group->links_count++];
         link->vain = 0;
+        link->answer_ns = 0;
     }
     link->ref = (struct member_ref){id, boot};
 }
@@ -163,6 +173,8 @@ static uint32_t parties_alive(const struct group *group)
 {
     uint32_t alive = 0;
 
+    if (group->plan.schedule != SCHEDULE_DIRECT)
+        return group->parties_count; /* in what is complete */
     for (uint32_t i = 0; i < group->parties_count; i++) {
         alive += i == group->self || (group->parties[i].is_linked && !group->parties[i].is_dropped);
     }
@@ -194,6 +206,7 @@ void group_over(struct group *group, enum over_result result, const char *reason
     bool has_started = group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA;
     struct command *over = commands_add(out, COMMAND_OVER);
 
+    if (has_started) group_plan_learn(group, result == OVER_COMMITTED);
     if (result == OVER_COMMITTED) {
         group->counts.rounds_ok++;
         if (group->state == GROUP_DATA) group_wait_learn(group);
@@ -406,6 +419,17 @@ static bool group_is_active(const struct exchange *exchange)
 static void group_counts(const struct exchange *exchange, struct exchange_counts *counts)
 {
     *counts = group_seen(exchange)->counts;
+    counts->rate = group_rate(group_seen(exchange));
+}
+
+static bool group_relays(const struct exchange *exchange, uint32_t chunk)
+{
+    const struct group *group = group_seen(exchange);
+    uint32_t part;
+
+    if (group->state != GROUP_DATA || chunk >= group->options.chunks) return false;
+    part = schedule_part(&group->plan, chunk);
+    return part != group->self && group->parties[part].children != 0;
 }
 
 static void group_set_round(struct exchange *exchange, uint64_t round)
@@ -442,6 +466,7 @@ const struct exchange_ops exchange_group = {
     .begin = group_begin,
     .on_message = group_on_message,
     .on_chunk = group_ops_on_chunk,
+    .relays = group_relays,
     .on_chunk_checked = group_ops_on_chunk_checked,
     .on_job_done = group_ops_on_job_done,
     .on_link_up = group_on_link_up,

@@ -1,4 +1,4 @@
-/* exchange_group: the state shared by the three files of the group exchange, and no one else. */
+/* exchange_group: the state shared by the files of the group exchange, and no one else. */
 #ifndef GRAPEVINE_AVERAGING_EXCHANGE_GROUP_H
 #define GRAPEVINE_AVERAGING_EXCHANGE_GROUP_H
 
@@ -29,18 +29,35 @@ enum group_state {
 
 enum chunk_state { CHUNK_NONE, CHUNK_CHECKING, CHUNK_DONE, CHUNK_REDUCING };
 
+enum { GROUP_RATES = 4 };
+
+/* What this peer's network has done lately, see exchange_group_plan.c. */
+struct group_rates {
+    uint64_t recent[GROUP_RATES]; /* bytes a second, of the last rounds that told; a ring */
+    uint32_t count, next;
+    uint64_t round; /* of the latest */
+};
+
 enum part_state { PART_OPEN, PART_COMMITTED, PART_LOST };
 
 /* One member of START's list: as a contributor to our part, and as the owner of its own. */
 struct party {
     struct member_ref ref;
     bool is_linked;
-    float weight;                     /* of its model in the mean */
-    bool is_dropped;                  /* nothing more is awaited for our part */
-    uint32_t granted, received, done; /* chunks of our part: allowed, begun to arrive, absorbed */
-    uint32_t credit, sent;            /* chunks of its part: that it allows, that we sent */
+    float weight;     /* of its model in the mean */
+    bool is_dropped;  /* nothing more is awaited for our part */
+    uint32_t awaited; /* chunks it is to give us, of all parts; direct: those of our own */
+    uint32_t granted, received, done; /* of these: allowed, begun to arrive, absorbed */
+    uint64_t since_ns, until_ns;      /* when the first and the latest of them were absorbed */
+    uint32_t owed;                    /* chunks we are to give it; direct: those of its part */
+    uint32_t credit, sent;            /* of these: that it allows, that we sent */
     enum part_state part;
     uint32_t first, count, staged; /* its part; chunks agreed so far */
+    uint64_t children;             /* of its part: who gives us theirs, a bit each */
+    uint32_t parent;               /* of its part: whom we give ours to; its owner: itself */
+    uint32_t passed;               /* chunks of its part that the parent was given by us */
+    bool has_own;                  /* our own values of its part are absorbed */
+    uint64_t rate;                 /* at which it says that our chunks came in */
     bool has_mean;
     struct digest mean; /* the hash in its MEAN */
 };
@@ -49,13 +66,14 @@ struct party {
 struct invited {
     bool has_joined, has_declined; /* FORMING: its answer */
     bool has_aborted;              /* it left before START came */
-    uint64_t samples;              /* of its JOIN */
+    uint64_t samples, rate;        /* of its JOIN */
     uint32_t credit;               /* it granted before START came */
 };
 
 struct group_link {
     struct member_ref ref;
-    uint32_t vain; /* its rounds that we joined and that began without us, in a row */
+    uint32_t vain;      /* its rounds that we joined and that began without us, in a row */
+    uint64_t answer_ns; /* the quickest of its JOINs so far; 0: none yet */
 };
 
 /* A proposal we joined and turned from: its START may still count on us. */
@@ -90,8 +108,8 @@ struct group {
     uint32_t attempts;
     bool is_again; /* not the first wait of this round: even the first in the order waits */
 
-    uint8_t weights[GROUP_MEMBERS_MAX]; /* of our START */
-    struct message_form form;           /* FORMING, JOINED: in force; later: the START */
+    uint8_t weights[GROUP_MEMBERS_MAX], rates[GROUP_MEMBERS_MAX]; /* of our START */
+    struct message_form form; /* FORMING, JOINED: in force; later: the START */
     struct member_ref proposer;
     uint64_t form_ns, wait_until_ns;
     struct invited invited[GROUP_MEMBERS_MAX];
@@ -108,7 +126,12 @@ struct group {
 
     struct party parties[GROUP_MEMBERS_MAX];
     uint32_t parties_count, self;
-    uint8_t *offers;       /* [member][chunk of our part] enum chunk_state */
+    struct schedule_plan plan;
+    bool has_failed;       /* not direct: a member is missing, so what is open comes to nothing */
+    uint64_t dropped;      /* members with is_dropped, a bit each */
+    uint64_t *arrived;     /* [chunks] whose sum of it has begun to arrive, a bit a member */
+    uint64_t *absorbed;    /* [chunks] of these: is absorbed */
+    uint8_t *partials;     /* [chunks] enum chunk_state of the sums that we pass on */
     uint8_t *means;        /* [chunks] enum chunk_state of the agreed values */
     struct digest *hashes; /* [chunks] of the encoded means */
     uint8_t *bitmap;
@@ -116,7 +139,6 @@ struct group {
     uint64_t data_ns, progress_ns, snapshot_ns;
     uint64_t gathered_ns; /* when the latest contribution to our part was complete; 0: none yet */
     uint64_t returned_ns; /* when the latest part came back whole; 0: none yet */
-    bool has_own;         /* our chunks are absorbed */
     bool has_missed;      /* somebody was given up in this data phase */
     struct group_past past[GROUP_PAST_MAX]; /* a ring */
     uint32_t past_next;
@@ -128,6 +150,10 @@ struct group {
     struct deadline gathers;                               /* until all contributions were in */
     struct deadline snapshots;                             /* until ours was taken */
     uint64_t begun_ns;
+
+    struct group_rates rates_seen;
+    uint64_t direct_until; /* rounds we propose before this one are direct: others have failed */
+    uint32_t caution;      /* how many at a time */
 };
 
 /* exchange_group.c */
@@ -184,8 +210,11 @@ void group_on_job_done(struct group *group, enum exchange_job job, uint32_t firs
                        struct digest hash, struct commands *out);
 void group_data_on_link_lost(struct group *group, struct peer_id peer, struct commands *out);
 void group_data_cancel(struct group *group, enum abort_code code, struct commands *out);
-/** Nothing more is awaited of this member: neither its contribution nor its part. */
+/** Nothing more is awaited of this member: neither its contribution nor its part. Not direct: the
+ *  same for all, what is open comes to nothing. */
 void group_party_lose(struct group *group, uint32_t index);
+/** No contribution of this member is awaited any more. */
+void group_party_drop(struct group *group, uint32_t index);
 /** Reduce what is complete, end what has ended. */
 void group_data_advance(struct group *group, struct commands *out);
 
@@ -198,5 +227,19 @@ void group_wait_gathered(struct group *group);
 void group_wait_learn(struct group *group);
 void group_data_tick(struct group *group, struct commands *out);
 uint64_t group_data_next_ns(const struct group *group);
+
+/* exchange_group_plan.c: by which schedule, and with which parts */
+/** For our START: rates of its members, and the schedule. `rates`: [members], of their JOINs. */
+void group_plan_choose(struct group *group, struct message_form *start, const uint64_t *rates);
+/** May a START say this? */
+bool group_plan_is_sane(const struct group *group, const struct message_form *start);
+/** From START: who gives whom what. */
+void group_plan_begin(struct group *group, const struct message_form *start);
+/** Bytes a second that we can take in and send out; 0: not known. */
+uint64_t group_rate(const struct group *group);
+/** For MEAN: at which rate the chunks of this member came in; 0: too few to tell. */
+uint64_t group_rate_of(const struct group *group, uint32_t index);
+/** The round is over, and was direct (or not): learn from it. */
+void group_plan_learn(struct group *group, bool has_committed);
 
 #endif

@@ -19,11 +19,14 @@ static struct party *own_part(struct group *group)
     return &group->parties[group->self];
 }
 
-static uint8_t *offer_state(struct group *group, uint32_t party, uint32_t chunk)
+static bool is_direct(const struct group *group)
 {
-    const struct party *own = own_part(group);
+    return group->plan.schedule == SCHEDULE_DIRECT;
+}
 
-    return &group->offers[(size_t)party * own->count + (chunk - own->first)];
+static bool has_bit(uint64_t bits, uint32_t index)
+{
+    return (bits >> index & 1) != 0;
 }
 
 static uint16_t stream_of(const struct group *group)
@@ -35,8 +38,6 @@ static uint16_t stream_of(const struct group *group)
 
 static void parties_fill(struct group *group, const struct message_form *start)
 {
-    uint64_t chunks = group->options.chunks, n = start->members_count;
-
     memset(group->parties, 0, sizeof group->parties);
     group->parties_count = start->members_count;
     for (uint32_t i = 0; i < start->members_count; i++) {
@@ -44,14 +45,28 @@ static void parties_fill(struct group *group, const struct message_form *start)
 
         party->ref = start->members[i];
         party->weight = start->weights_bytes == 0 ? 1 : (float)start->weights[i] / WEIGHT_ONE;
-        party->first = (uint32_t)(chunks * i / n);
-        party->count = (uint32_t)(chunks * (i + 1) / n) - party->first;
-        if (party->count == 0) party->part = PART_COMMITTED;
         party->is_linked = group_is_linked(group, party->ref.id);
         if (peer_id_is_equal(party->ref.id, group->options.self)) {
             group->self = i;
             party->is_linked = true;
         }
+    }
+    group_plan_begin(group, start);
+}
+
+void group_party_drop(struct group *group, uint32_t index)
+{
+    group->parties[index].is_dropped = true;
+    group->dropped |= UINT64_C(1) << index;
+}
+
+/* What is complete stays; the others hear of it when the round is over here. */
+static void fail_schedule(struct group *group)
+{
+    group->has_failed = true;
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if (i != group->self) group_party_drop(group, i);
+        if (group->parties[i].part == PART_OPEN) group->parties[i].part = PART_LOST;
     }
 }
 
@@ -60,7 +75,11 @@ void group_party_lose(struct group *group, uint32_t index)
     struct party *party = &group->parties[index];
 
     CHECK(index != group->self);
-    party->is_dropped = true;
+    if (!is_direct(group)) {
+        fail_schedule(group);
+        return;
+    }
+    group_party_drop(group, index);
     if (party->part == PART_OPEN) party->part = PART_LOST;
 }
 
@@ -85,15 +104,18 @@ void group_data_begin(struct group *group, const struct message_form *start, str
             group_party_lose(group, i);
         }
     }
-    memset(group->offers, CHUNK_NONE, (size_t)group->parties_count * own_part(group)->count);
+    memset(group->arrived, 0, group->options.chunks * sizeof *group->arrived);
+    memset(group->absorbed, 0, group->options.chunks * sizeof *group->absorbed);
+    memset(group->partials, CHUNK_NONE, group->options.chunks);
     memset(group->means, CHUNK_NONE, group->options.chunks);
     memset(group->bitmap, 0, group->bitmap_bytes);
-    group->has_own = false;
     group->gathered_ns = group->returned_ns = 0;
     group->round = start->round;
     group->form = *start;
     group->form.weights = NULL; /* was the message's; the parties have theirs */
     group->form.weights_bytes = 0;
+    group->form.rates = NULL;
+    group->form.rates_bytes = 0;
     group->state = GROUP_SNAPSHOT;
     group->snapshot_ns = group->now_ns;
     (void)commands_add(out, COMMAND_SNAPSHOT);
@@ -101,34 +123,58 @@ void group_data_begin(struct group *group, const struct message_form *start, str
 
 /* ---- sending ---- */
 
-static void send_range(struct group *group, struct peer_id to, enum data_kind kind, uint32_t first,
-                       uint32_t count, struct commands *out)
+static struct command *send_range(struct group *group, struct peer_id to, enum data_kind kind,
+                                  uint32_t first, uint32_t count, struct commands *out)
 {
     struct command *send = commands_add(out, COMMAND_SEND_RANGE);
 
-    if (send == NULL) return;
+    if (send == NULL) return NULL;
     send->to = to;
     send->buffer = kind;
     send->stream = stream_of(group);
     send->first = first;
     send->count = count;
+    return send;
 }
 
-/* What this owner's credit allows and it does not have yet. */
-static void send_offers(struct group *group, struct party *owner, struct commands *out)
+/* Chunks of a part that could go to our parent in it, in order: sums are made from what comes in.
+ */
+static uint32_t ready(const struct group *group, const struct party *part)
 {
-    uint32_t may = owner->credit < owner->count ? owner->credit : owner->count;
+    uint32_t count = part->count - part->passed, done = 0;
 
-    if (!owner->is_linked || owner->part != PART_OPEN || owner->sent >= may) return;
-    send_range(group, owner->ref.id, DATA_OFFER, owner->first + owner->sent, may - owner->sent,
-               out);
-    owner->sent = may;
+    if (part->children == 0) return count;
+    while (done < count && group->partials[part->first + part->passed + done] == CHUNK_DONE) {
+        done++;
+    }
+    return done;
+}
+
+/* What the credit of `to` allows and it does not have yet. */
+static void send_offers(struct group *group, uint32_t index, struct commands *out)
+{
+    struct party *to = &group->parties[index];
+
+    for (uint32_t i = 0; i < group->parties_count && to->is_linked && to->sent < to->credit; i++) {
+        struct party *part = &group->parties[i];
+        uint32_t count;
+        struct command *send;
+
+        if (i == group->self || part->parent != index || part->part != PART_OPEN) continue;
+        count = ready(group, part);
+        if (count > to->credit - to->sent) count = to->credit - to->sent;
+        if (count == 0) continue;
+        send = send_range(group, to->ref.id, DATA_OFFER, part->first + part->passed, count, out);
+        if (send != NULL) send->is_partial = send->is_last = part->children != 0;
+        part->passed += count;
+        to->sent += count;
+    }
 }
 
 /* Half of the allowance is renewed at a time: few messages, and the sender never runs dry. */
 static void grant(struct group *group, struct party *party, struct commands *out)
 {
-    uint32_t wanted = party->done + GROUP_CREDIT_CHUNKS, count = own_part(group)->count;
+    uint32_t wanted = party->done + GROUP_CREDIT_CHUNKS, count = party->awaited;
     struct command *send;
 
     if (party->is_dropped || party->granted >= count) return;
@@ -163,44 +209,44 @@ void group_allowed(const struct exchange *exchange, uint32_t *chunks, uint32_t *
         const struct party *party = &group->parties[i];
 
         if (i == group->self || party->is_dropped) continue;
-        *streams += party->done < group->parties[group->self].count;
+        *streams += party->done < party->awaited;
         *chunks += party->granted - party->done;
     }
 }
 
-/* ---- the owner's side ---- */
+/* ---- sums of what children gave, and the owner's mean ---- */
 
-static bool is_chunk_complete(struct group *group, uint32_t chunk)
+static bool is_chunk_complete(const struct group *group, const struct party *part, uint32_t chunk)
 {
-    for (uint32_t i = 0; i < group->parties_count; i++) {
-        uint8_t state = *offer_state(group, i, chunk);
+    uint64_t missing = part->children & ~group->absorbed[chunk];
 
-        if (i == group->self || state == CHUNK_DONE) continue;
-        if (state == CHUNK_CHECKING || !group->parties[i].is_dropped) return false;
-    }
-    return group->has_own;
+    return part->has_own && (missing & (group->arrived[chunk] | ~group->dropped)) == 0;
 }
 
-static void reduce_if_complete(struct group *group, uint32_t chunk, struct commands *out)
+static void reduce_if_complete(struct group *group, uint32_t index, uint32_t chunk,
+                               struct commands *out)
 {
+    bool is_own = index == group->self;
+    uint8_t *state = is_own ? &group->means[chunk] : &group->partials[chunk];
     struct command *reduce;
 
-    if (group->means[chunk] != CHUNK_NONE || !is_chunk_complete(group, chunk)) return;
-    group->means[chunk] = CHUNK_REDUCING;
+    if (*state != CHUNK_NONE || !is_chunk_complete(group, &group->parties[index], chunk)) return;
+    *state = CHUNK_REDUCING;
     reduce = commands_add(out, COMMAND_REDUCE);
     if (reduce == NULL) return;
     reduce->stream = stream_of(group);
     reduce->first = chunk;
     reduce->count = 1;
+    reduce->is_partial = !is_own;
 }
 
-static void reduce_all_complete(struct group *group, struct commands *out)
+static void reduce_part(struct group *group, uint32_t index, struct commands *out)
 {
-    const struct party *own = own_part(group);
+    const struct party *part = &group->parties[index];
 
-    if (group->state != GROUP_DATA) return;
-    for (uint32_t chunk = own->first; chunk < own->first + own->count; chunk++) {
-        reduce_if_complete(group, chunk, out);
+    if (group->state != GROUP_DATA || group->has_failed) return;
+    for (uint32_t chunk = part->first; chunk < part->first + part->count; chunk++) {
+        reduce_if_complete(group, index, chunk, out);
     }
 }
 
@@ -210,7 +256,8 @@ static uint64_t contributors(struct group *group)
     uint64_t bits = 0;
 
     for (uint32_t i = 0; i < group->parties_count; i++) {
-        bool is_all = i == group->self || group->parties[i].done == own_part(group)->count;
+        bool is_all = i == group->self || !is_direct(group) ||
+                      group->parties[i].done == own_part(group)->count;
 
         if (is_all) bits |= UINT64_C(1) << i;
     }
@@ -222,18 +269,32 @@ static struct digest part_hash(const struct group *group, const struct party *pa
     return hash_of(group->hashes + part->first, part->count * sizeof *group->hashes);
 }
 
+/* To those below us in its tree. */
+static void send_mean(struct group *group, const struct party *part, uint32_t chunk,
+                      bool is_relayed, struct commands *out)
+{
+    struct command *send = NULL;
+
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if (!has_bit(part->children, i) || !group->parties[i].is_linked) continue;
+        send = send_range(group, group->parties[i].ref.id, DATA_MEAN, chunk, 1, out);
+    }
+    if (send != NULL) send->is_last = is_relayed;
+}
+
+/* The hash goes to each from us, whoever brings it the chunks: so nobody else can change them. */
 static void send_means(struct group *group, uint32_t chunk, struct commands *out)
 {
     struct party *own = own_part(group);
     bool is_last = own->staged == own->count;
 
+    send_mean(group, own, chunk, false, out);
+
     for (uint32_t i = 0; i < group->parties_count; i++) {
         const struct party *to = &group->parties[i];
         struct command *send;
 
-        if (i == group->self || !to->is_linked) continue;
-        send_range(group, to->ref.id, DATA_MEAN, chunk, 1, out);
-        if (!is_last) continue;
+        if (i == group->self || !to->is_linked || !is_last) continue;
         send = commands_add(out, COMMAND_SEND);
         if (send == NULL) continue;
         send->to = to->ref.id;
@@ -242,6 +303,7 @@ static void send_means(struct group *group, uint32_t chunk, struct commands *out
         send->message.as.mean.part = group->self;
         send->message.as.mean.contributors = contributors(group);
         send->message.as.mean.hash = part_hash(group, own);
+        send->message.as.mean.rate = group_rate_of(group, i);
     }
     if (is_last) own->part = PART_COMMITTED;
 }
@@ -266,8 +328,9 @@ static bool has_mixed(const struct group *group)
     for (uint32_t i = 0; i < group->parties_count; i++) {
         const struct party *party = &group->parties[i];
 
-        if (i == group->self) continue;
-        if (party->done > 0 || (party->part == PART_COMMITTED && party->count > 0)) return true;
+        if (i == group->self && is_direct(group)) continue;
+        if (is_direct(group) && party->done > 0) return true;
+        if (party->part == PART_COMMITTED && party->count > 0) return true;
     }
     return false;
 }
@@ -289,9 +352,12 @@ static void over_if_all_ended(struct group *group, struct commands *out)
     for (uint32_t i = 0; i < group->parties_count; i++) {
         if (group->parties[i].part == PART_OPEN) return;
     }
+    if (group->has_failed) group_data_cancel(group, ABORT_PROTOCOL, out);
     if (has_mixed(group)) {
         bitmap_fill(group);
         group_over(group, OVER_COMMITTED, NULL, false, out);
+    } else if (has_met_anyone(group) && group->has_failed) {
+        group_over(group, OVER_ABORTED, "a member of the schedule was lost", false, out);
     } else if (has_met_anyone(group)) {
         group_over(group, OVER_ABORTED, "all other members were lost", false, out);
     } else {
@@ -301,7 +367,7 @@ static void over_if_all_ended(struct group *group, struct commands *out)
 
 void group_data_advance(struct group *group, struct commands *out)
 {
-    reduce_all_complete(group, out);
+    reduce_part(group, group->self, out);
     over_if_all_ended(group, out);
 }
 
@@ -321,11 +387,22 @@ static void fail(struct group *group, enum rc rc, const char *reason, struct com
     group_over(group, OVER_ABORTED, reason, false, out);
 }
 
-static void snapshot_done(struct group *group, enum rc rc, struct commands *out)
+/* Where our values are added to those of others. */
+static void absorb_own(struct group *group, uint32_t index, struct commands *out)
 {
-    const struct party *own = own_part(group);
+    const struct party *part = &group->parties[index];
     struct command *absorb;
 
+    if (part->count == 0 || (index != group->self && part->children == 0)) return;
+    absorb = commands_add(out, COMMAND_ABSORB_OWN);
+    if (absorb == NULL) return;
+    absorb->first = part->first;
+    absorb->count = part->count;
+    absorb->weight = own_part(group)->weight;
+}
+
+static void snapshot_done(struct group *group, enum rc rc, struct commands *out)
+{
     if (rc != RC_OK) {
         fail(group, rc,
              rc == RC_NONFINITE ? "the local model is not finite" : "the snapshot failed", out);
@@ -334,31 +411,47 @@ static void snapshot_done(struct group *group, enum rc rc, struct commands *out)
     group->state = GROUP_DATA;
     group->data_ns = group->now_ns;
     group_wait_begin(group);
-    if (own->count > 0) {
-        absorb = commands_add(out, COMMAND_ABSORB_OWN);
-        if (absorb != NULL) {
-            absorb->first = own->first;
-            absorb->count = own->count;
-            absorb->weight = own->weight;
-        }
-    }
-    for (uint32_t i = 0; i < group->parties_count; i++) {
+    for (uint32_t i = 0; i < group->parties_count && !group->has_failed; i++) {
+        absorb_own(group, i, out);
         if (i == group->self) continue;
         grant(group, &group->parties[i], out);
-        send_offers(group, &group->parties[i], out);
+        send_offers(group, i, out);
     }
     over_if_all_ended(group, out); /* everyone may have left before our snapshot was there */
+}
+
+static void own_done(struct group *group, uint32_t first, enum rc rc, struct commands *out)
+{
+    uint32_t index;
+
+    if (first >= group->options.chunks) return;
+    index = schedule_part(&group->plan, first);
+    if (group->parties[index].has_own || group->has_failed) return;
+    if (rc != RC_OK) {
+        fail(group, rc, "the own part could not be absorbed", out);
+        return;
+    }
+    group->parties[index].has_own = true;
+    reduce_part(group, index, out);
+    over_if_all_ended(group, out);
 }
 
 static void reduce_done(struct group *group, uint32_t chunk, enum rc rc, struct digest hash,
                         struct commands *out)
 {
     struct party *own = own_part(group);
+    bool is_partial;
 
-    if (chunk < own->first || chunk - own->first >= own->count) return;
-    if (group->means[chunk] != CHUNK_REDUCING) return;
+    if (chunk >= group->options.chunks || group->has_failed) return;
+    is_partial = group->partials[chunk] == CHUNK_REDUCING;
+    if (!is_partial && group->means[chunk] != CHUNK_REDUCING) return;
     if (rc != RC_OK) {
         fail(group, rc, "a mean could not be formed", out);
+        return;
+    }
+    if (is_partial) {
+        group->partials[chunk] = CHUNK_DONE;
+        send_offers(group, group->parties[schedule_part(&group->plan, chunk)].parent, out);
         return;
     }
     group->means[chunk] = CHUNK_DONE;
@@ -374,13 +467,8 @@ void group_on_job_done(struct group *group, enum exchange_job job, uint32_t firs
     group->progress_ns = group->now_ns;
     if (job == JOB_SNAPSHOT && group->state == GROUP_SNAPSHOT) {
         snapshot_done(group, rc, out);
-    } else if (job == JOB_ABSORB_OWN && group->state == GROUP_DATA && !group->has_own) {
-        if (rc != RC_OK) {
-            fail(group, rc, "the own part could not be absorbed", out);
-            return;
-        }
-        group->has_own = true;
-        group_data_advance(group, out);
+    } else if (job == JOB_ABSORB_OWN && group->state == GROUP_DATA) {
+        own_done(group, first, rc, out);
     } else if (job == JOB_REDUCE && group->state == GROUP_DATA) {
         reduce_done(group, first, rc, hash, out);
     }
@@ -402,17 +490,15 @@ enum rc group_on_credit(struct group *group, struct member_ref from,
                         const struct message_credit *credit, struct commands *out)
 {
     int index = party_of(group, from);
-    struct party *owner;
+    struct party *to;
 
     if (index < 0 || credit->stream != stream_of(group)) return RC_STALE;
-    owner = &group->parties[index];
-    if (owner->part != PART_OPEN) return RC_STALE;
-    if (owner->credit > owner->count || credit->chunks > owner->count - owner->credit) {
-        return RC_FORMAT;
-    }
-    owner->credit += credit->chunks;
+    to = &group->parties[index];
+    if (is_direct(group) ? to->part != PART_OPEN : group->has_failed) return RC_STALE;
+    if (to->credit > to->owed || credit->chunks > to->owed - to->credit) return RC_FORMAT;
+    to->credit += credit->chunks;
     group->progress_ns = group->now_ns;
-    if (group->state == GROUP_DATA) send_offers(group, owner, out);
+    if (group->state == GROUP_DATA) send_offers(group, (uint32_t)index, out);
     return RC_OK;
 }
 
@@ -422,6 +508,9 @@ static void part_close_if_complete(struct group *group, struct party *part, stru
     if (digest_is_equal(part_hash(group, part), part->mean)) {
         part->part = PART_COMMITTED;
         group->returned_ns = group->now_ns;
+    } else if (!is_direct(group)) {
+        /* Of those who brought it, or the owner: who it was shows in a direct round. */
+        fail_schedule(group);
     } else {
         part->part = PART_LOST;
         group_score(part->ref.id, SCORE_VIOLATION, "its mean does not match its hash", out);
@@ -450,6 +539,7 @@ enum rc group_on_mean(struct group *group, struct member_ref from, const struct 
     if (part->has_mean) return RC_REPLAY;
     part->has_mean = true;
     part->mean = mean->hash;
+    part->rate = mean->rate;
     group->progress_ns = group->now_ns;
     part_close_if_complete(group, part, out);
     return RC_OK;
@@ -466,28 +556,42 @@ enum rc group_on_abort(struct group *group, struct member_ref from,
     return RC_OK;
 }
 
+/* Of all whose values are in the sum that `index` gives us. */
+static float weight_below(const struct group *group, uint32_t part, uint32_t index)
+{
+    uint64_t below = schedule_below(&group->plan, part, index);
+    float weight = 0;
+
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if (has_bit(below, i)) weight += group->parties[i].weight; /* sixteenths: exact */
+    }
+    return weight;
+}
+
 static enum rc on_offer_chunk(struct group *group, uint32_t index, uint32_t chunk, float *weight)
 {
     struct party *party = &group->parties[index];
-    const struct party *own = own_part(group);
-    uint8_t *state;
+    uint32_t part;
 
-    if (chunk < own->first || chunk - own->first >= own->count) return RC_FORMAT;
+    if (chunk >= group->options.chunks) return RC_FORMAT;
+    part = schedule_part(&group->plan, chunk);
+    if (!has_bit(group->parties[part].children, index)) return RC_FORMAT;
     if (party->is_dropped) return RC_STALE;
-    state = offer_state(group, index, chunk);
-    if (*state != CHUNK_NONE) return RC_REPLAY;
+    if (has_bit(group->arrived[chunk], index)) return RC_REPLAY;
     if (party->received >= party->granted) return RC_LIMIT;
-    *state = CHUNK_CHECKING;
+    group->arrived[chunk] |= UINT64_C(1) << index;
     party->received++;
-    *weight = party->weight;
+    *weight = is_direct(group) ? party->weight : weight_below(group, part, index);
     return RC_OK;
 }
 
 static enum rc on_mean_chunk(struct group *group, uint32_t index, uint32_t chunk)
 {
-    const struct party *part = &group->parties[index];
+    const struct party *part;
 
-    if (chunk < part->first || chunk - part->first >= part->count) return RC_FORMAT;
+    if (chunk >= group->options.chunks) return RC_FORMAT;
+    part = &group->parties[schedule_part(&group->plan, chunk)];
+    if (part == own_part(group) || part->parent != index) return RC_FORMAT;
     if (part->part != PART_OPEN) return RC_STALE;
     if (group->means[chunk] != CHUNK_NONE) return RC_REPLAY;
     group->means[chunk] = CHUNK_CHECKING;
@@ -527,30 +631,33 @@ static void offer_checked(struct group *group, uint32_t index, uint32_t chunk, e
                           struct commands *out)
 {
     struct party *party = &group->parties[index];
-    const struct party *own = own_part(group);
-    uint8_t *state;
+    const uint64_t bit = UINT64_C(1) << index;
 
-    if (chunk < own->first || chunk - own->first >= own->count) return;
-    state = offer_state(group, index, chunk);
-    if (*state != CHUNK_CHECKING) return;
-    *state = rc == RC_OK ? CHUNK_DONE : CHUNK_NONE;
+    if (chunk >= group->options.chunks) return;
+    if ((group->arrived[chunk] & ~group->absorbed[chunk] & bit) == 0) return;
     if (rc != RC_OK) {
+        group->arrived[chunk] &= ~bit;
         chunk_failed(group, index, rc, out);
         return;
     }
-    party->done++;
-    if (party->done == own->count) group_wait_gathered(group);
+    group->absorbed[chunk] |= bit;
+    if (party->done++ == 0) party->since_ns = group->now_ns;
+    party->until_ns = group->now_ns;
+    if (party->done == party->awaited) group_wait_gathered(group);
     grant(group, party, out);
-    reduce_if_complete(group, chunk, out);
+    if (!group->has_failed) {
+        reduce_if_complete(group, schedule_part(&group->plan, chunk), chunk, out);
+    }
 }
 
 static void mean_checked(struct group *group, uint32_t index, uint32_t chunk, enum rc rc,
                          struct digest hash, struct commands *out)
 {
-    struct party *part = &group->parties[index];
+    struct party *part;
 
-    if (chunk < part->first || chunk - part->first >= part->count) return;
-    if (group->means[chunk] != CHUNK_CHECKING) return;
+    if (chunk >= group->options.chunks || group->means[chunk] != CHUNK_CHECKING) return;
+    part = &group->parties[schedule_part(&group->plan, chunk)];
+    if (part->parent != index) return;
     group->means[chunk] = rc == RC_OK ? CHUNK_DONE : CHUNK_NONE;
     if (rc != RC_OK) {
         chunk_failed(group, index, rc, out);
@@ -558,6 +665,7 @@ static void mean_checked(struct group *group, uint32_t index, uint32_t chunk, en
     }
     group->hashes[chunk] = hash;
     part->staged++;
+    if (!group->has_failed) send_mean(group, part, chunk, true, out);
     part_close_if_complete(group, part, out);
 }
 

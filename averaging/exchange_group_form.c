@@ -173,7 +173,8 @@ static uint32_t joined_count(const struct group *group)
 static void forming_close(struct group *group, struct commands *out)
 {
     struct message_form start = group->form;
-    uint64_t waited = group->now_ns - group->form_ns, samples[GROUP_MEMBERS_MAX];
+    uint64_t waited = group->now_ns - group->form_ns;
+    uint64_t samples[GROUP_MEMBERS_MAX], rates[GROUP_MEMBERS_MAX];
 
     start.members_count = 0;
     for (uint32_t i = 0; i < group->form.members_count; i++) {
@@ -183,6 +184,7 @@ static void forming_close(struct group *group, struct commands *out)
 
         if (is_self || (is_linked && group->invited[i].has_joined)) {
             samples[start.members_count] = is_self ? group->samples : group->invited[i].samples;
+            rates[start.members_count] = is_self ? group_rate(group) : group->invited[i].rate;
             start.members[start.members_count++] = member;
         } else if (is_linked && !group->invited[i].has_declined) {
             deadline_add(&group->arrivals, 2 * waited); /* it took longer than this */
@@ -197,6 +199,7 @@ static void forming_close(struct group *group, struct commands *out)
         start.weights = group->weights;
         start.weights_bytes = start.members_count;
     }
+    group_plan_choose(group, &start, rates);
     send_form_to_all(group, &start, MESSAGE_START, &group->form, out);
     group_data_begin(group, &start, out);
 }
@@ -275,8 +278,8 @@ static void join(struct group *group, struct member_ref proposer, const struct m
     group->state = GROUP_JOINED;
     group->round = form->round;
     group->form = *form;
-    group->form.weights = NULL; /* are START's; these would not outlive the call */
-    group->form.weights_bytes = 0;
+    group->form.weights = group->form.rates = NULL; /* START's; these would not outlive the call */
+    group->form.weights_bytes = group->form.rates_bytes = 0;
     group->proposer = proposer;
     group->wait_until_ns = deadline_after(group->now_ns, join_wait_ns(group, form));
     memset(group->invited, 0, sizeof group->invited);
@@ -289,6 +292,7 @@ static void join(struct group *group, struct member_ref proposer, const struct m
     send->message.as.join.round = form->round;
     send->message.as.join.ballot = form->ballot;
     send->message.as.join.samples = group->samples;
+    send->message.as.join.rate = group_rate(group);
 }
 
 /* Two proposed with one ballot, from different lists: the smaller id goes on if nothing is lost. */
@@ -373,6 +377,16 @@ void group_form_begin(struct group *group, struct commands *out)
 
 /* ---- answers ---- */
 
+/* The quickest answer is the nearest to a round trip: whoever is not ready takes its time. */
+static void answered(struct group *group, struct peer_id id)
+{
+    struct group_link *link = group_link_find(group, id);
+    uint64_t took = group->now_ns - group->form_ns;
+
+    if (link == NULL) return;
+    if (link->answer_ns == 0 || took < link->answer_ns) link->answer_ns = took > 0 ? took : 1;
+}
+
 enum rc group_on_join(struct group *group, struct member_ref from, const struct message_join *join,
                       struct commands *out)
 {
@@ -395,6 +409,8 @@ enum rc group_on_join(struct group *group, struct member_ref from, const struct 
     if (group->invited[index].has_joined) return RC_REPLAY;
     group->invited[index].has_joined = true;
     group->invited[index].samples = join->samples;
+    group->invited[index].rate = join->rate;
+    answered(group, from.id);
     deadline_add(&group->arrivals, group->now_ns - group->form_ns);
     forming_check(group, out);
     return RC_OK;
@@ -472,14 +488,6 @@ static enum rc start_without_us(struct group *group, struct member_ref from,
     return RC_OK;
 }
 
-static bool are_weights(const struct message_form *start)
-{
-    for (uint32_t i = 0; i < start->weights_bytes; i++) {
-        if (start->weights[i] < WEIGHT_MIN || start->weights[i] > WEIGHT_MAX) return false;
-    }
-    return start->weights_bytes == 0 || start->weights_bytes == start->members_count;
-}
-
 enum rc group_on_start(struct group *group, struct member_ref from,
                        const struct message_form *start, struct commands *out)
 {
@@ -490,7 +498,7 @@ enum rc group_on_start(struct group *group, struct member_ref from,
     if (is_ours(group, from, start)) {
         struct group_link *link = group_link_find(group, from.id);
 
-        if (!is_thinned(start, &group->form) || !are_weights(start)) return RC_FORMAT;
+        if (!is_thinned(start, &group->form) || !group_plan_is_sane(group, start)) return RC_FORMAT;
         if (link != NULL) link->vain = 0;
         group_data_begin(group, start, out);
         return RC_OK;

@@ -75,7 +75,7 @@ void group_wait_learn(struct group *group)
 {
     /* Waiting in vain says nothing of how long phases take: patience would feed on itself. */
     if (!group->has_missed) deadline_add(&group->phases, group->now_ns - group->data_ns);
-    if (group->gathered_ns != 0) {
+    if (group->gathered_ns != 0 && group->plan.schedule == SCHEDULE_DIRECT) {
         deadline_add(&group->gathers, group->gathered_ns - group->data_ns);
     }
 }
@@ -86,8 +86,7 @@ static bool is_awaited(const struct group *group, uint32_t index)
 {
     const struct party *party = &group->parties[index];
 
-    return index != group->self && !party->is_dropped &&
-           party->done < group->parties[group->self].count;
+    return index != group->self && !party->is_dropped && party->done < party->awaited;
 }
 
 static bool is_open(const struct group *group, uint32_t index)
@@ -150,6 +149,21 @@ static uint64_t second_limit_ns(const struct group *group, uint32_t index)
 
 /* ---- time ---- */
 
+/* Along a chain who is late looks like all after it: nobody is to blame before a direct round has
+ * shown who it is. */
+static uint64_t schedule_limit_ns(const struct group *group)
+{
+    return least(deadline_after(group->progress_ns, 2 * group->patience_ns), hard_limit_ns(group));
+}
+
+static void schedule_tick(struct group *group, struct commands *out)
+{
+    if (group->now_ns < schedule_limit_ns(group)) return;
+    group->has_missed = true;
+    group_party_lose(group, group->self == 0 ? 1 : 0); /* any: it ends for all */
+    group_data_advance(group, out);
+}
+
 static void leave_out(struct group *group, uint32_t index, struct commands *out)
 {
     struct party *party = &group->parties[index];
@@ -157,7 +171,7 @@ static void leave_out(struct group *group, uint32_t index, struct commands *out)
     if (party->credit == 0 && party->received == 0) { /* not a word: its part will not come */
         group_party_lose(group, index);
     }
-    party->is_dropped = true; /* what is absorbed stays in */
+    group_party_drop(group, index); /* what is absorbed stays in */
     group_score(party->ref.id, SCORE_MISS, "did not send its values in time", out);
 }
 
@@ -165,6 +179,10 @@ void group_data_tick(struct group *group, struct commands *out)
 {
     bool has_missed = false;
 
+    if (group->plan.schedule != SCHEDULE_DIRECT) {
+        schedule_tick(group, out);
+        return;
+    }
     for (uint32_t i = 0; i < group->parties_count; i++) {
         bool is_first = is_awaited(group, i) && group->now_ns >= first_limit_ns(group, i);
         bool is_second = is_open(group, i) && group->now_ns >= second_limit_ns(group, i);
@@ -192,6 +210,7 @@ uint64_t group_data_next_ns(const struct group *group)
 {
     uint64_t next = UINT64_MAX;
 
+    if (group->plan.schedule != SCHEDULE_DIRECT) return schedule_limit_ns(group);
     for (uint32_t i = 0; i < group->parties_count; i++) {
         if (is_awaited(group, i)) next = least(next, first_limit_ns(group, i));
         if (is_open(group, i)) next = least(next, second_limit_ns(group, i));

@@ -289,15 +289,38 @@ static enum rc parse_pace(const char *spec, struct strategy *strategy, struct fa
     return RC_OK;
 }
 
+/* "group:SCHEDULE" */
+static enum rc parse_schedule(const char *spec, const char *text, struct strategy *strategy,
+                              struct fault *why)
+{
+    const char *names[SCHEDULE_AUTO + 1];
+
+    for (int i = 0; i <= SCHEDULE_AUTO; i++) {
+        names[i] = schedule_name((enum schedule)i);
+        if (strcmp(names[i], text) != 0) continue;
+        strategy->schedule = (enum schedule)i;
+        return RC_OK;
+    }
+    return fault_set(why, RC_PARSE,
+                     "--exchange %s: column %zu: unknown schedule; did you mean %s? known: auto, "
+                     "direct, ring, halving, tree",
+                     spec, (size_t)(text - spec) + 1,
+                     nearest_word(text, names, ARRAY_COUNT(names)));
+}
+
 static enum rc parse_exchange(const char *spec, struct strategy *strategy, struct fault *why)
 {
     const char *names[ARRAY_COUNT(exchanges)];
 
     for (size_t i = 0; i < ARRAY_COUNT(exchanges); i++) {
+        size_t count = strlen(exchanges[i]->name);
+
         names[i] = exchanges[i]->name;
-        if (strcmp(names[i], spec) == 0) {
-            strategy->exchange = exchanges[i];
-            return RC_OK;
+        if (strncmp(names[i], spec, count) != 0) continue;
+        strategy->exchange = exchanges[i];
+        if (spec[count] == '\0') return RC_OK;
+        if (exchanges[i]->is_group && spec[count] == ':') {
+            return parse_schedule(spec, spec + count + 1, strategy, why);
         }
     }
     return fault_set(why, RC_PARSE,
@@ -358,7 +381,10 @@ static enum rc parse_moments(const char *spec, struct strategy *strategy, struct
 enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *strategy,
                        struct fault *why)
 {
-    struct strategy parsed = {.exchange = &exchange_group, .codec = &codec_f32, .rule = &rule_mean};
+    struct strategy parsed = {.exchange = &exchange_group,
+                              .codec = &codec_f32,
+                              .rule = &rule_mean,
+                              .schedule = SCHEDULE_AUTO};
     const struct method *method = NULL;
     enum rc rc;
 
@@ -380,6 +406,7 @@ enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *stra
     }
     if (rc == RC_OK) rc = strategy_match(specs, method, &parsed, why);
     if (rc != RC_OK) return rc;
+    if (!strategy_may_relay(&parsed)) parsed.schedule = SCHEDULE_DIRECT;
     strategy_describe(&parsed);
     *strategy = parsed;
     return RC_OK;
@@ -395,6 +422,14 @@ enum rc strategy_check_peers(const struct strategy *strategy, uint64_t peers, st
                      "--topology complete: a peer averages with at most %d neighbours, so up to %d "
                      "peers; use --topology random:8",
                      TOPOLOGY_DEGREE_MAX, TOPOLOGY_DEGREE_MAX + 1);
+}
+
+bool strategy_may_relay(const struct strategy *strategy)
+{
+    bool is_fine = strategy->codec == &codec_f32 || strategy->codec == &codec_f16 ||
+                   strategy->codec == &codec_bf16;
+
+    return is_fine && !strategy->clips && strategy->exchange->is_group;
 }
 
 uint64_t strategy_every(const struct strategy *strategy, uint64_t step)

@@ -44,7 +44,8 @@ struct strategy {
     const struct codec_ops *codec;
     const struct rule_ops *rule;
     struct rule_settings rule_settings;
-    bool clips;     /* --robust clip */
+    bool clips;             /* --robust clip */
+    enum schedule schedule; /* group exchange: of the rounds it proposes */
     char text[320]; /* all coordinates in words, printed at the start and stored with the run */
 };
 
@@ -60,6 +61,9 @@ MUST_USE enum rc strategy_parse(const struct strategy_specs *specs, struct strat
  * can have, and most would be left out. */
 MUST_USE enum rc strategy_check_peers(const struct strategy *strategy, uint64_t peers,
                                       struct fault *why);
+/** May sums of several members be encoded again on their way? Only then are schedules other than
+ *  direct of use: not where a codec rounds to few levels, or each clips around its own values. */
+bool strategy_may_relay(const struct strategy *strategy);
 /** Steps from one round to the next for a peer at `step`; 0: rounds go by time. */
 uint64_t strategy_every(const struct strategy *strategy, uint64_t step);
 /** The topology for a swarm of so many live members, this peer included: a pure function, so that

@@ -273,6 +273,19 @@ static enum rc match_none(const struct strategy_specs *specs, const struct strat
     return RC_OK;
 }
 
+/* "auto" is direct where nothing else can be taken. */
+static enum rc match_schedule(const struct strategy *strategy, struct fault *why)
+{
+    if (strategy->schedule == SCHEDULE_AUTO || strategy->schedule == SCHEDULE_DIRECT) return RC_OK;
+    if (strategy_may_relay(strategy)) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--exchange group:%s: sums of several members are encoded again on their way, "
+                     "and %s; use group:direct",
+                     schedule_name(strategy->schedule),
+                     strategy->clips ? "--robust clip needs each one's own values"
+                                     : "the codec would round them each time");
+}
+
 enum rc strategy_match(const struct strategy_specs *specs, const struct method *method,
                        struct strategy *strategy, struct fault *why)
 {
@@ -284,5 +297,6 @@ enum rc strategy_match(const struct strategy_specs *specs, const struct method *
     if (rc == RC_OK) rc = match_pulls(specs, strategy, why);
     if (rc == RC_OK) rc = match_moments(strategy, why);
     if (rc == RC_OK) rc = match_robust(strategy, why);
+    if (rc == RC_OK) rc = match_schedule(strategy, why);
     return rc;
 }

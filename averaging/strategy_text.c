@@ -75,7 +75,8 @@ static void describe_pace(const struct strategy *strategy, char *text, size_t ca
 void strategy_describe(struct strategy *strategy)
 {
     static const char *const moments[] = {"", ", moments reset", ", moments averaged"};
-    char topology[TOPOLOGY_TEXT], pace[96], rule[64], waits[64] = "";
+    char topology[TOPOLOGY_TEXT], pace[96], rule[64], exchange[32], waits[64] = "";
+    bool is_group = strategy->exchange->is_group;
 
     if (!strategy->is_averaging) {
         snprintf(strategy->text, sizeof strategy->text, "none");
@@ -84,6 +85,8 @@ void strategy_describe(struct strategy *strategy)
     describe_topology(strategy, topology);
     describe_pace(strategy, pace, sizeof pace);
     describe_rule(strategy, rule, sizeof rule);
+    snprintf(exchange, sizeof exchange, "%s%s%s", strategy->exchange->name, is_group ? ":" : "",
+             is_group ? schedule_name(strategy->schedule) : "");
     if (strategy->waits) {
         snprintf(waits, sizeof waits, ", training waits");
     } else if (strategy->overlaps) {
@@ -94,6 +97,6 @@ void strategy_describe(struct strategy *strategy)
     }
     snprintf(strategy->text, sizeof strategy->text,
              "%s: %s%s, exchange %s over %s, codec %s, rule %s%s%s", strategy->name, pace, waits,
-             strategy->exchange->name, topology, strategy->codec->name, rule,
+             exchange, topology, strategy->codec->name, rule,
              strategy->clips ? ", robust clip" : "", moments[strategy->moments]);
 }

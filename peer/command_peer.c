@@ -212,6 +212,7 @@ static enum rc create_node(struct session *session, struct fault *why)
         .strategy = &session->strategy,
         .log = &session->log,
         .incarnation = session->book.incarnation == 0 ? 1 : session->book.incarnation,
+        .bytes_per_s = options_bits_per_s(options, "rate-limit") / 8,
         .advertise = options_text(options, "advertise"),
         .bootstrap = bootstrap,
         .bootstrap_count = session->bootstrap.count,

@@ -236,6 +236,7 @@ static enum rc create_parts(struct node *node, struct env *env)
                                   .run_id = node->options.swarm->run_id,
                                   .schema = schema_digest(node->schema),
                                   .seed = rng_u64(&node->rng),
+                                  .rate_max = node->options.bytes_per_s,
                                   .audit = node->options.audit,
                                   .context = node,
                                   .on_change = round_changed,

@@ -259,7 +259,10 @@ const struct option_row option_rows[] = {
      "exponential, one-peer-exponential, random:DEGREE (default by method)",
      false},
     {"exchange", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
-     "how chunks travel: group, pair, edges, mirror or push (default by method)", false},
+     "how chunks travel: group, pair, edges, mirror or push (default by method); group:direct, "
+     "group:ring, group:halving or group:tree: by that schedule, group:auto (the default): by the "
+     "cheapest for what was measured",
+     false},
     {"codec", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
      "what is sent for a number: f32, f16, bf16, int8, or of choco topk:0.01, 0.02, "
      "0.05, 0.1 or 0.25: that share of the values (default by method)",

@@ -127,7 +127,9 @@ static void encode_done(struct round *round, struct round_job *job)
 
 static void send_range(struct round *round, const struct command *command)
 {
-    struct blob **blobs = command->buffer == DATA_MEAN ? round->mean : round->offer;
+    struct blob **blobs = command->is_partial            ? round->partial
+                          : command->buffer == DATA_MEAN ? round->mean
+                                                         : round->offer;
     bool is_whole = command->buffer == DATA_FULL;
 
     CHECK(command->first + command->count <= round->chunks);
@@ -146,6 +148,9 @@ static void send_range(struct round *round, const struct command *command)
         if (blob == NULL) continue; /* the round was given up: nothing to send */
         rc = links_send_bulk(round->options.links, command->to, &header, blob);
         if (rc != RC_OK) return; /* the link is gone, and the exchange hears of that */
+        if (!command->is_last) continue;
+        blob_unref(blob); /* the link has its own reference */
+        blobs[chunk] = NULL;
     }
 }
 
@@ -197,11 +202,26 @@ enum rc round_on_data(struct round *round, struct peer_id from, const struct inn
     return RC_OK;
 }
 
+/* A mean that we pass on goes as it came. */
+static void keep_mean(struct round *round, struct round_job *job)
+{
+    struct blob **mean = &round->mean[job->chunk.chunk];
+
+    CHECK(*mean == NULL);
+    *mean = blob_slice(job->blob, (size_t)(job->body - job->blob->bytes), job->body_count);
+    if (*mean == NULL) job->rc = RC_NOMEM;
+}
+
 static void decode_done(struct round *round, struct round_job *job)
 {
     if (job->rc == RC_LIMIT) round->stats.chunks_far++;
     if (job->was_clipped) round->stats.chunks_clipped++;
     if (job->generation != round->generation) return;
+    if (job->chunk.kind == DATA_MEAN && job->rc == RC_OK && round->ops->relays != NULL &&
+        round->ops->relays(round->exchange, job->chunk.chunk)) {
+        keep_mean(round, job);
+        crash_point(CRASH_GROUP_MEAN_KEPT);
+    }
     round->ops->on_chunk_checked(round->exchange, &job->chunk, job->rc, job->hash, job->distance,
                                  round_now(round), &round->commands);
     crash_point(CRASH_ROUND_CHUNK_CHECKED);
@@ -244,16 +264,19 @@ static void reduce(struct round *round, const struct command *command)
         return;
     }
     job->first = command->first;
+    job->is_partial = command->is_partial;
     round_job_submit(round, job);
 }
 
 static void reduce_done(struct round *round, struct round_job *job)
 {
-    crash_point(CRASH_GROUP_REDUCED);
+    struct blob **blobs = job->is_partial ? round->partial : round->mean;
+
+    crash_point(job->is_partial ? CRASH_GROUP_ADDED_UP : CRASH_GROUP_REDUCED);
     if (job->generation != round->generation) return;
     if (job->rc == RC_OK) {
-        CHECK(round->mean[job->first] == NULL);
-        round->mean[job->first] = job->blob;
+        CHECK(blobs[job->first] == NULL);
+        blobs[job->first] = job->blob;
         job->blob = NULL;
     }
     round->ops->on_job_done(round->exchange, JOB_REDUCE, job->first, job->rc, job->hash,
@@ -324,6 +347,7 @@ static void round_cleared(struct round *round)
     round->generation++;
     round->is_snapshot_wanted = false;
     round_blobs_clear(round->mean, round->chunks);
+    round_blobs_clear(round->partial, round->chunks);
     round_blobs_clear(round->whole, round->chunks);
     if (round->phase != PHASE_SNAPSHOT) keep_offers(round);
     round_jobs_clear(&round->held);

@@ -36,6 +36,7 @@ struct round_options {
     struct digest run_id, schema;
     uint64_t seed;
     uint64_t cost_ns_per_value; /* of modelled jobs; 0: default */
+    uint64_t rate_max;          /* bytes a second that the user allows; 0: no limit */
     struct snapshot *snapshot;  /* of a learner on a device, sealed by the caller in place of
                                    exporting; borrowed. NULL: there is none */
     struct audit *audit;        /* NULL: nobody watches */

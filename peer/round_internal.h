@@ -61,6 +61,7 @@ struct round_job {
     struct digest hash;
     float distance;
     bool was_clipped;  /* DECODE */
+    bool is_partial;   /* REDUCE */
     double squared;    /* SETTLE: norm of the difference */
     bool keeps_agreed; /* SETTLE */
     float *agreed;     /* SETTLE: [values], or NULL; owned */
@@ -122,8 +123,9 @@ struct round {
     struct robust *robust;        /* of the exchange lane */
     float *scratch;               /* [CHUNK_VALUES] of the exchange lane */
     struct blob **offer;          /* [chunks] encoded snapshot while RUNNING */
-    struct blob **spare; /* [chunks] of the last round, to be written again: new memory is slow */
-    struct blob **mean;  /* [chunks] encoded means of our part */
+    struct blob **spare;   /* [chunks] of the last round, to be written again: new memory is slow */
+    struct blob **mean;    /* [chunks] encoded means of our part, and those we pass on */
+    struct blob **partial; /* [chunks] encoded sums that we pass on; NULL: we never do */
     struct round_doubt doubts[ROUND_DOUBTS_MAX];
     struct round_held planes[ROUND_HELD_MAX];
     bool wants_agreed; /* round_keep_agreed() */

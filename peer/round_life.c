@@ -75,20 +75,24 @@ static bool round_allocate(struct round *round)
     size_t bytes = round->options.values * sizeof(float);
     const struct strategy *strategy = round->options.strategy;
     struct rule_settings settings = strategy->rule_settings;
-    struct exchange_options options = {.self = round->options.self,
-                                       .boot = round->options.boot,
-                                       .run_id = round->options.run_id,
-                                       .schema = round->options.schema,
-                                       .chunks = round->chunks,
-                                       .seed = round->options.seed,
-                                       .alpha = ROUND_ALPHA,
-                                       .has_memory =
-                                           strategy->rule->prepare != NULL || strategy->tracks,
-                                       .mirrors = round->ops->has_mirrors,
-                                       .clips = strategy->clips,
-                                       .standing = round->options.standing,
-                                       .credit = round->options.credit,
-                                       .context = round->options.context};
+    struct exchange_options options = {
+        .self = round->options.self,
+        .boot = round->options.boot,
+        .run_id = round->options.run_id,
+        .schema = round->options.schema,
+        .chunks = round->chunks,
+        .seed = round->options.seed,
+        .alpha = ROUND_ALPHA,
+        .has_memory = strategy->rule->prepare != NULL || strategy->tracks,
+        .mirrors = round->ops->has_mirrors,
+        .clips = strategy->clips,
+        .schedule = strategy->schedule,
+        .may_relay = strategy_may_relay(strategy),
+        .chunk_bytes = (uint32_t)strategy->codec->encoded_bytes(CHUNK_VALUES),
+        .rate_max = round->options.rate_max,
+        .standing = round->options.standing,
+        .credit = round->options.credit,
+        .context = round->options.context};
 
     round_method(&round->options, options.codec);
     round->exchange = round->ops->create(&options);
@@ -104,11 +108,12 @@ static bool round_allocate(struct round *round)
     round->scratch = mem_aligned(CHUNK_VALUES * sizeof(float));
     round->offer = mem_array(round->chunks, sizeof(struct blob *));
     round->mean = mem_array(round->chunks, sizeof(struct blob *));
+    round->partial = mem_array(round->chunks, sizeof(struct blob *));
     round->spare = mem_array(round->chunks, sizeof(struct blob *));
     return round_mirror_allocate(round) && round->exchange != NULL && round->rule != NULL &&
            round->snapshot != NULL && round->own != NULL && round->robust != NULL &&
            round->difference != NULL && round->scratch != NULL && round->offer != NULL &&
-           round->mean != NULL && round->spare != NULL;
+           round->mean != NULL && round->partial != NULL && round->spare != NULL;
 }
 
 struct round *round_create(const struct round_options *options)
@@ -182,6 +187,7 @@ void round_destroy(struct round *round)
     round_held_deinit(round);
     round_blobs_clear(round->offer, round->chunks);
     round_blobs_clear(round->mean, round->chunks);
+    round_blobs_clear(round->partial, round->chunks);
     round_blobs_clear(round->spare, round->chunks);
     commands_deinit(&round->commands);
     if (round->exchange != NULL) round->ops->destroy(round->exchange);
@@ -196,6 +202,7 @@ void round_destroy(struct round *round)
     mem_free(round->scratch);
     mem_free(round->offer);
     mem_free(round->mean);
+    mem_free(round->partial);
     mem_free(round->spare);
     mem_free(round);
 }

@@ -53,7 +53,7 @@ static void pack_text(msgpack_packer *packer, const char *text, size_t cap)
     if (count > 0) (void)msgpack_pack_str_body(packer, clean, count);
 }
 
-static void pack_uint(msgpack_packer *packer, const struct field *field, const uint8_t *at)
+static uint64_t load_number(const struct field *field, const uint8_t *at)
 {
     uint64_t value = 0;
     uint32_t word;
@@ -75,6 +75,13 @@ static void pack_uint(msgpack_packer *packer, const struct field *field, const u
         CHECK(field->bytes == 8);
         memcpy(&value, at, sizeof value);
     }
+    return value;
+}
+
+static void pack_uint(msgpack_packer *packer, const struct field *field, const uint8_t *at)
+{
+    uint64_t value = load_number(field, at);
+
     CHECK(value >= field->low && value <= field->high);
     (void)msgpack_pack_uint64(packer, value);
 }
@@ -214,7 +221,9 @@ static bool is_left_out(const struct field *field, const uint8_t *base)
 {
     uint32_t count;
 
-    if (!field->is_optional || field->kind != FIELD_BLOB) return false;
+    if (!field->is_optional) return false;
+    if (field->kind == FIELD_UINT) return load_number(field, base + field->at) == 0;
+    if (field->kind != FIELD_BLOB) return false;
     memcpy(&count, base + field->count_at, sizeof count);
     return count == 0;
 }

@@ -34,6 +34,12 @@ enum {
         .key = (number), .kind = FIELD_UINT, .at = AT(member), .bytes = SIZE(member),              \
         .high = UINT64_MAX >> (64 - 8 * SIZE(member))                                              \
     }
+/* Of later versions: not written while it is 0. */
+#define LATER(number, member)                                                                      \
+    {                                                                                              \
+        .key = (number), .kind = FIELD_UINT, .is_optional = true, .at = AT(member),                \
+        .bytes = SIZE(member), .high = UINT64_MAX >> (64 - 8 * SIZE(member))                       \
+    }
 #define BOOL(number, member)                                                                       \
     {                                                                                              \
         .key = (number), .kind = FIELD_BOOL, .at = AT(member)                                      \
@@ -245,17 +251,25 @@ static const struct field form_fields[] = {
      .count_at = AT(form.weights_bytes),
      .bytes = GROUP_MEMBERS_MAX,
      .unit = 1},
+    {.key = 9,
+     .kind = FIELD_BLOB,
+     .is_optional = true,
+     .at = AT(form.rates),
+     .count_at = AT(form.rates_bytes),
+     .bytes = GROUP_MEMBERS_MAX,
+     .unit = 1},
+    LATER(10, form.schedule),
 };
 static const struct field join_fields[] = {
     ANY(0, join.round),
     ANY(1, join.ballot),
     ANY(2, join.samples),
+    LATER(3, join.rate),
 };
 static const struct field mean_fields[] = {
-    ANY(0, mean.round),
-    UINT(1, mean.part, 0, GROUP_MEMBERS_MAX - 1),
-    ANY(2, mean.contributors),
-    FIXED(3, mean.hash),
+    ANY(0, mean.round),        UINT(1, mean.part, 0, GROUP_MEMBERS_MAX - 1),
+    ANY(2, mean.contributors), FIXED(3, mean.hash),
+    LATER(4, mean.rate),
 };
 static const struct field edge_open_fields[] = {
     ANY(0, edge_open.round),     SHARE(1, edge_open.weight),

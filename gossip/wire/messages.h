@@ -350,17 +350,22 @@ struct message_form { /* FORM and START: FORM lists who is invited, START who ta
     uint32_t deadline_ms;
     const uint8_t *weights; /* START: of each member's model in the mean, one byte each, 1 to 64; */
     uint32_t weights_bytes; /* none: all alike */
+    const uint8_t *rates;   /* START: of each member's network, likewise; none: all alike */
+    uint32_t rates_bytes;
+    uint8_t schedule; /* START: enum schedule, see averaging/schedule.h */
 };
 struct message_join {
     uint64_t round;
     uint32_t ballot;
     uint64_t samples; /* since the last round this member took part in */
+    uint64_t rate;    /* bytes a second that it can take in and send out; 0: not measured */
 };
 struct message_mean {
     uint64_t round;
     uint32_t part;         /* index of the owner in START's list */
     uint64_t contributors; /* one bit a member of START's list */
     struct digest hash;    /* BLAKE2b over the encoded chunk hashes of the part, in chunk order */
+    uint64_t rate; /* bytes a second at which the reader's own chunks came in; 0: too few to tell */
 };
 struct message_edge_open { /* I am in this round, and you are a neighbour of mine */
     uint64_t round;

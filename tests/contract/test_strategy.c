@@ -22,8 +22,9 @@ static void the_default_is_local_sgd_over_a_group(void **state)
     assert_int_equal(strategy_topology(&s, 16).kind, TOPOLOGY_COMPLETE);
     assert_int_equal(strategy_topology(&s, 17).kind, TOPOLOGY_GROUPS);
     assert_int_equal(strategy_topology(&s, 17).group_size, 8);
-    assert_string_equal(s.text, "local-sgd: every 16 steps, exchange group over complete up to 16 "
-                                "peers, groups:8 beyond, codec f32, rule mean");
+    assert_string_equal(s.text,
+                        "local-sgd: every 16 steps, exchange group:auto over complete up to 16 "
+                        "peers, groups:8 beyond, codec f32, rule mean");
 }
 
 static void each_coordinate_can_be_replaced(void **state)
@@ -226,38 +227,42 @@ static void methods_have_the_defaults_of_their_papers(void **state)
     static const struct {
         const char *averaging, *text;
     } cases[] = {
-        {"allreduce", "allreduce: every step, training waits, exchange group over complete up to "
-                      "16 peers, groups:8 beyond, codec f32, rule mean"},
+        {"allreduce",
+         "allreduce: every step, training waits, exchange group:auto over complete up to "
+         "16 peers, groups:8 beyond, codec f32, rule mean"},
         {"post-local:switch=40,H=8",
          "post-local: every step before step 40, then every 8 steps, training waits, exchange "
-         "group "
-         "over complete up to 16 peers, groups:8 beyond, codec f32, rule mean"},
+         "group:auto over complete up to 16 peers, groups:8 beyond, codec f32, rule mean"},
         {"ad-psgd", "ad-psgd: every step, exchange pair over pairs, codec f32, rule mean"},
-        {"moshpit", "moshpit: every 16 steps, exchange group over grid:8, codec f32, rule mean"},
-        {"bmuf", "bmuf: every 50 steps, training waits, exchange group over complete up to 16 "
+        {"moshpit",
+         "moshpit: every 16 steps, exchange group:auto over grid:8, codec f32, rule mean"},
+        {"bmuf", "bmuf: every 50 steps, training waits, exchange group:auto over complete up to 16 "
                  "peers, groups:8 beyond, codec f32, rule block lr 1 momentum 1 - 1/n"},
         {"bmuf:momentum=0.875",
-         "bmuf: every 50 steps, training waits, exchange group over complete "
+         "bmuf: every 50 steps, training waits, exchange group:auto over complete "
          "up to 16 peers, groups:8 beyond, codec f32, rule block lr 1 "
          "momentum 0.875"},
-        {"slowmo", "slowmo: every 12 steps, training waits, exchange group over complete up to 16 "
-                   "peers, groups:8 beyond, codec f32, rule slow-momentum lr 1 momentum 0.5"},
+        {"slowmo",
+         "slowmo: every 12 steps, training waits, exchange group:auto over complete up to 16 "
+         "peers, groups:8 beyond, codec f32, rule slow-momentum lr 1 momentum 0.5"},
         {"diloco:H=100,lr=0.7,momentum=0.9",
-         "diloco: every 100 steps, training waits, exchange group over complete up to 16 peers, "
+         "diloco: every 100 steps, training waits, exchange group:auto over complete up to 16 "
+         "peers, "
          "groups:8 beyond, codec f32, rule nesterov lr 0.7 momentum 0.9"},
-        {"easgd", "easgd: every 10 steps, training waits, exchange group over complete up to 16 "
-                  "peers, groups:8 beyond, codec f32, rule elastic pull 0.9/n"},
+        {"easgd",
+         "easgd: every 10 steps, training waits, exchange group:auto over complete up to 16 "
+         "peers, groups:8 beyond, codec f32, rule elastic pull 0.9/n"},
         {"easgd:tau=16,rho=0.1",
-         "easgd: every 16 steps, training waits, exchange group over complete up to 16 peers, "
+         "easgd: every 16 steps, training waits, exchange group:auto over complete up to 16 peers, "
          "groups:8 beyond, codec f32, rule elastic pull 0.1"},
         {"easgd:push=4,pull=16",
-         "easgd: every 4 steps, training waits, exchange group over complete up to 16 peers, "
+         "easgd: every 4 steps, training waits, exchange group:auto over complete up to 16 peers, "
          "groups:8 beyond, codec f32, rule elastic pull 0.9/n every 16 steps"},
         {"easgd:push=16,pull=4,rho=0.1",
-         "easgd: every 16 steps, training waits, exchange group over complete up to 16 peers, "
+         "easgd: every 16 steps, training waits, exchange group:auto over complete up to 16 peers, "
          "groups:8 beyond, codec f32, rule elastic pull 0.1 every 4 steps"},
         {"easgd:push=4,pull=4",
-         "easgd: every 4 steps, training waits, exchange group over complete up to 16 peers, "
+         "easgd: every 4 steps, training waits, exchange group:auto over complete up to 16 peers, "
          "groups:8 beyond, codec f32, rule elastic pull 0.9/n"},
         {"choco",
          "choco: every step, and steps go on till the next, exchange mirror over ring, codec "

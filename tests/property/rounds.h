@@ -45,6 +45,7 @@ struct event {
     enum lane_job job;
     uint64_t generation;
     uint32_t first, count;
+    bool is_partial;
     float weight;
     struct command_over over; /* SETTLE, LATE: its bitmap is in `bytes` */
     struct command_edge edge; /* EDGE: with peer `from`; CHECK: its slot */
@@ -74,9 +75,9 @@ struct round_peer {
     struct exchange *exchange;
     struct rule *rule;
     float *model, *snapshot, *own, *difference;
-    uint8_t **offers, **means; /* encoded chunks */
-    struct digest *agreed;     /* hash of the encoded chunk that was agreed */
-    uint32_t *agreed_from;     /* its owner, and in which life */
+    uint8_t **offers, **means, **partials; /* encoded chunks */
+    struct digest *agreed;                 /* hash of the encoded chunk that was agreed */
+    uint32_t *agreed_from;                 /* its owner, and in which life */
     uint64_t *agreed_life;
     struct round_doubt doubts[4];
     double local; /* sum of all local updates ever made */
@@ -104,7 +105,8 @@ struct rounds {
     uint32_t traces_count;
     struct digest *ledger; /* see ledger_at(): the mean its owner formed */
     uint64_t scores, refused;
-    bool is_ring;  /* neighbours: those next by number; else all */
+    bool is_ring; /* neighbours: those next by number; else all */
+    enum schedule schedule;
     double trains; /* size of the local updates made at each snapshot */
     uint64_t seed;
     bool is_learning; /* begins are scheduled */
@@ -197,7 +199,12 @@ static inline void peer_start(struct rounds *r, uint32_t index, const uint8_t *s
                               size_t saved_count)
 {
     struct round_peer *p = &r->peers[index];
-    struct exchange_options options = {.self = p->id, .chunks = r->chunks, .alpha = 0.5f};
+    struct exchange_options options = {.self = p->id,
+                                       .chunks = r->chunks,
+                                       .alpha = 0.5f,
+                                       .schedule = r->schedule,
+                                       .may_relay = true,
+                                       .chunk_bytes = 4 * ROUND_CHUNK};
     struct digest lineage = {{7}};
 
     p->life++;
@@ -237,6 +244,7 @@ static inline void peer_stop(struct rounds *r, uint32_t index)
     }
     chunks_free(p->offers, r->chunks);
     chunks_free(p->means, r->chunks);
+    chunks_free(p->partials, r->chunks);
     for (int i = 0; i < 4; i++) {
         free(p->doubts[i].difference);
         memset(&p->doubts[i], 0, sizeof p->doubts[i]);
@@ -244,15 +252,17 @@ static inline void peer_stop(struct rounds *r, uint32_t index)
     p->is_alive = false;
 }
 
-static inline struct rounds *rounds_create(const struct exchange_ops *ops,
-                                           const struct codec_ops *codec, uint32_t peers,
-                                           uint32_t chunks, uint64_t seed)
+static inline struct rounds *rounds_create_with(const struct exchange_ops *ops,
+                                                const struct codec_ops *codec,
+                                                enum schedule schedule, uint32_t peers,
+                                                uint32_t chunks, uint64_t seed)
 {
     struct rounds *r = calloc(1, sizeof *r);
 
     assert_non_null(r);
     r->ops = ops;
     r->codec = codec;
+    r->schedule = schedule;
     r->peers_count = peers;
     r->chunks = chunks;
     r->values = (size_t)chunks * ROUND_CHUNK - (chunks > 0 ? 5 : 0);
@@ -276,6 +286,7 @@ static inline struct rounds *rounds_create(const struct exchange_ops *ops,
         p->difference = calloc(r->values + 1, sizeof(float));
         p->offers = calloc(chunks + 1, sizeof(uint8_t *));
         p->means = calloc(chunks + 1, sizeof(uint8_t *));
+        p->partials = calloc(chunks + 1, sizeof(uint8_t *));
         p->agreed = calloc(chunks + 1, sizeof *p->agreed);
         p->agreed_from = calloc(chunks + 1, sizeof *p->agreed_from);
         p->agreed_life = calloc(chunks + 1, sizeof *p->agreed_life);
@@ -303,6 +314,13 @@ static inline struct rounds *rounds_create(const struct exchange_ops *ops,
     return r;
 }
 
+static inline struct rounds *rounds_create(const struct exchange_ops *ops,
+                                           const struct codec_ops *codec, uint32_t peers,
+                                           uint32_t chunks, uint64_t seed)
+{
+    return rounds_create_with(ops, codec, SCHEDULE_AUTO, peers, chunks, seed);
+}
+
 static inline void rounds_destroy(struct rounds *r)
 {
     while (r->heap_count > 0) {
@@ -318,6 +336,7 @@ static inline void rounds_destroy(struct rounds *r)
         free(p->difference);
         free(p->offers);
         free(p->means);
+        free(p->partials);
         free(p->agreed);
         free(p->agreed_from);
         free(p->agreed_life);
@@ -363,6 +382,9 @@ static inline void message_keep(struct event *event)
     } else if (m->type == MESSAGE_OUTCOME) {
         first = &m->as.outcome.bitmap;
         first_count = m->as.outcome.bitmap_bytes;
+    } else if (m->type == MESSAGE_START) {
+        first = &m->as.form.rates;
+        first_count = m->as.form.rates_bytes;
     }
     if (first == NULL) return;
     event->bytes = malloc((size_t)first_count + second_count + 1);
@@ -395,7 +417,9 @@ static inline void rounds_send_range(struct rounds *r, uint32_t from, const stru
 
     assert_true(command->first + command->count <= r->chunks);
     for (uint32_t c = command->first; c < command->first + command->count; c++) {
-        uint8_t *encoded = command->buffer == DATA_MEAN ? p->means[c] : p->offers[c];
+        uint8_t *encoded = command->is_partial            ? p->partials[c]
+                           : command->buffer == DATA_MEAN ? p->means[c]
+                                                          : p->offers[c];
         struct event *event;
 
         assert_non_null(encoded);
@@ -404,7 +428,8 @@ static inline void rounds_send_range(struct rounds *r, uint32_t from, const stru
         event->from = from;
         event->epoch = r->links[from][to].epoch;
         event->chunk = (struct chunk_ref){p->id, command->buffer, command->stream, c};
-        event->generation = p->life;
+        event->first = command->buffer == DATA_MEAN ? p->agreed_from[c] : from; /* the owner */
+        event->generation = command->buffer == DATA_MEAN ? p->agreed_life[c] : p->life;
         event->bytes_count = r->codec->encoded_bytes(chunk_count(r, c));
         event->bytes = malloc(event->bytes_count + 1);
         assert_non_null(event->bytes);

@@ -120,6 +120,7 @@ static inline void lane_snapshot(struct rounds *r, struct round_peer *p)
     memcpy(p->snapshot, p->model, r->values * sizeof(float));
     chunks_free(p->offers, r->chunks);
     chunks_free(p->means, r->chunks);
+    chunks_free(p->partials, r->chunks);
     for (uint32_t c = 0; c < r->chunks; c++) {
         struct range range = chunk_range(r, c);
         size_t bytes = r->codec->encoded_bytes(range.count);
@@ -131,6 +132,20 @@ static inline void lane_snapshot(struct rounds *r, struct round_peer *p)
                          RC_OK);
     }
     rule_mean.begin(p->rule, &view);
+}
+
+/* A sum that is passed on: nothing is agreed yet. */
+static inline enum rc lane_partial(struct rounds *r, struct round_peer *p, uint32_t c)
+{
+    struct range range = chunk_range(r, c);
+    enum rc rc = rule_mean.reduce(p->rule, range, r->scratch);
+
+    if (rc != RC_OK) return rc;
+    assert_null(p->partials[c]);
+    p->partials[c] = malloc(r->codec->encoded_bytes(range.count) + 1);
+    assert_non_null(p->partials[c]);
+    r->codec->encode(r->scratch, range.count, p->partials[c]);
+    return RC_OK;
 }
 
 static inline enum rc lane_reduce(struct rounds *r, struct round_peer *p, uint32_t index,
@@ -164,8 +179,14 @@ static inline enum rc lane_check(struct rounds *r, struct round_peer *p, const s
     if (r->ops->is_group) *hash = hash_of(job->bytes, job->bytes_count);
     if (job->chunk.kind == DATA_MEAN) {
         p->agreed[job->chunk.chunk] = *hash;
-        p->agreed_from[job->chunk.chunk] = peer_of(r, job->chunk.from);
+        p->agreed_from[job->chunk.chunk] = job->from; /* who brings it may not be its owner */
         p->agreed_life[job->chunk.chunk] = job->first;
+        if (r->ops->relays != NULL && job->is_partial) {
+            assert_null(p->means[job->chunk.chunk]);
+            p->means[job->chunk.chunk] = malloc(job->bytes_count + 1);
+            assert_non_null(p->means[job->chunk.chunk]);
+            memcpy(p->means[job->chunk.chunk], job->bytes, job->bytes_count);
+        }
         return rule_mean.agree(p->rule, range, r->scratch);
     }
     if (r->ops->is_graph) {
@@ -257,7 +278,8 @@ static inline void rounds_job(struct rounds *r, const struct event *job)
                             &r->commands);
         break;
     case LANE_REDUCE:
-        rc = lane_reduce(r, p, job->to, job->over.round, job->first, &hash);
+        rc = job->is_partial ? lane_partial(r, p, job->first)
+                             : lane_reduce(r, p, job->to, job->over.round, job->first, &hash);
         if (job->generation != p->generation) return;
         r->ops->on_job_done(p->exchange, JOB_REDUCE, job->first, rc, hash, r->now_ns, &r->commands);
         break;

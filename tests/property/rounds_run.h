@@ -49,6 +49,7 @@ static inline void rounds_obey(struct rounds *r, uint32_t index)
         case COMMAND_REDUCE:
             job = lane_submit(r, index, LANE_REDUCE);
             job->first = command->first;
+            job->is_partial = command->is_partial;
             job->over.round = command->stream;
             break;
         case COMMAND_EDGE:
@@ -167,6 +168,9 @@ static inline void rounds_data(struct rounds *r, struct event *event)
     job->weight = weight;
     if (r->ops->is_graph) job->edge.slot = r->ops->slot(p->exchange, event->chunk.from);
     job->first = (uint32_t)event->generation;
+    job->from = event->first;
+    job->is_partial = event->chunk.kind == DATA_MEAN && r->ops->relays != NULL &&
+                      r->ops->relays(p->exchange, event->chunk.chunk);
     job->bytes = event->bytes;
     job->bytes_count = event->bytes_count;
     event->bytes = NULL;

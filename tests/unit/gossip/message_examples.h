@@ -449,18 +449,23 @@ static inline void example_make(struct source *s, enum message_type type, struct
             m->as.form.weights = s->bytes->blob;
             m->as.form.weights_bytes = s->is_random ? any32(s, 1, GROUP_MEMBERS_MAX) : 2;
             fill(s, s->bytes->blob, m->as.form.weights_bytes);
+            m->as.form.rates = s->bytes->blob;
+            m->as.form.rates_bytes = m->as.form.weights_bytes;
+            m->as.form.schedule = (uint8_t)any32(s, 1, UINT8_MAX);
         }
         break;
     case MESSAGE_JOIN:
         m->as.join.round = any(s, 0, UINT64_MAX);
         m->as.join.ballot = any32(s, 0, UINT32_MAX);
         m->as.join.samples = any(s, 0, UINT64_MAX);
+        m->as.join.rate = any(s, 1, UINT64_MAX);
         break;
     case MESSAGE_MEAN:
         m->as.mean.round = any(s, 0, UINT64_MAX);
         m->as.mean.part = any32(s, 0, GROUP_MEMBERS_MAX - 1);
         m->as.mean.contributors = any(s, 0, UINT64_MAX);
         fill(s, &m->as.mean.hash, DIGEST_BYTES);
+        m->as.mean.rate = any(s, 1, UINT64_MAX);
         break;
     case MESSAGE_CREDIT:
         m->as.credit.stream = any32(s, 0, UINT16_MAX);
