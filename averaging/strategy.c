@@ -446,5 +446,10 @@ struct topology strategy_topology(const struct strategy *strategy, size_t member
         topology.kind = TOPOLOGY_GROUPS;
         topology.group_size = GROUP_DEFAULT;
     }
+    if (strategy->exchange->is_graph && topology.kind == TOPOLOGY_COMPLETE &&
+        members > TOPOLOGY_DEGREE_MAX + 1) {
+        topology.kind = TOPOLOGY_RANDOM; /* cut short, those beyond the cut would be alone */
+        topology.degree = TOPOLOGY_DEGREE_MAX;
+    }
     return topology;
 }

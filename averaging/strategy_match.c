@@ -113,7 +113,7 @@ static enum rc match_end(const struct strategy_specs *specs, const struct strate
     if (strategy_is_given(specs->pace)) {
         return fault_set(why, RC_USAGE,
                          "--averaging one-shot: its one round is at the end, so "
-                         "--pace %s does not go with it",
+                         "--pace %s does not go with it; leave it out",
                          specs->pace);
     }
     if (strategy->exchange->is_group) return RC_OK;
@@ -209,12 +209,17 @@ static enum rc match_rule(const struct strategy *strategy, struct fault *why)
 {
     const struct rule_settings *settings = &strategy->rule_settings;
 
-    if (strategy->rule->is_push != (strategy->exchange == &exchange_push)) {
-        return fault_set(
-            why, RC_USAGE,
-            "--averaging %s: exchange %s and rule %s do not go together; rule push-sum "
-            "is the one of --exchange push, and of no other",
-            strategy->name, strategy->exchange->name, strategy->rule->name);
+    if (!strategy->rule->is_push && strategy->exchange == &exchange_push) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: exchange push gives weight away with the model, which "
+                         "rule %s does not count; use --rule push-sum, or --exchange group or pair",
+                         strategy->name, strategy->rule->name);
+    }
+    if (strategy->rule->is_push && strategy->exchange != &exchange_push) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: rule push-sum counts weight that exchange %s does not "
+                         "send; use --exchange push, or another rule",
+                         strategy->name, strategy->exchange->name);
     }
     if (strategy->rule->prepare != NULL && !strategy->exchange->is_graph) {
         return fault_set(why, RC_USAGE,

@@ -23,12 +23,27 @@ static bool is_due(const struct node *node, uint64_t now_ns)
     return counts.believed < SMALL || counts.believed + 1 >= 2 * graph->members;
 }
 
+/* People asked for a graph in which there are more neighbours than a round can have. */
+static void tell_of(struct node *node, const struct topology *topology, uint32_t members)
+{
+    char text[TOPOLOGY_TEXT];
+
+    if (topology->kind == node->options.strategy->topology.kind || node->graph.is_large_told)
+        return;
+    node->graph.is_large_told = true;
+    topology_format(topology, text);
+    log_warn(node->options.log,
+             "%u peers are too many for --topology complete: a peer averages with at most %d "
+             "neighbours, so the graph is %s; --topology random:8 costs an eighth",
+             members, TOPOLOGY_DEGREE_MAX, text);
+}
+
 /* Into `ids` go `believed` members and this peer. */
 static enum rc make(struct node *node, struct peer_id *ids, uint32_t believed,
                     struct graph_row *row)
 {
     struct graph_members members = {.ids = ids, .run_id = node->options.swarm->run_id};
-    struct topology topology = strategy_topology(node->options.strategy, 2);
+    struct topology topology;
     enum rc rc;
 
     members.count = (uint32_t)membership_believed(node->membership, ids, believed);
@@ -39,8 +54,10 @@ static enum rc make(struct node *node, struct peer_id *ids, uint32_t believed,
             (members.count - members.self) * sizeof ids[0]);
     ids[members.self] = node->self;
     members.count++;
+    topology = strategy_topology(node->options.strategy, members.count);
     rc = graph_row(&topology, &members, row);
     if (rc != RC_OK) return rc;
+    tell_of(node, &topology, members.count);
     node->graph.members = members.count;
     node->graph.epoch = graph_epoch(members.run_id, ids, members.count);
     node->graph.self_weight = row->self_weight;

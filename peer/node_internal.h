@@ -150,6 +150,7 @@ struct node_graph {
     uint64_t changes;    /* membership_changes() then */
     uint64_t made_ns;
     bool is_limit_told; /* that springs were weakened */
+    bool is_large_told; /* that complete is not */
 };
 
 /* Pair rounds of ours. */

@@ -95,7 +95,9 @@ struct cluster *cluster_create(const struct cluster_options *options)
                                    .codec = options->codec,
                                    .topology = options->topology,
                                    .robust = options->robust,
-                                   .moments = options->moments};
+                                   .moments = options->moments,
+                                   .rule = options->rule,
+                                   .pace = options->pace};
     struct cluster *cluster = mem_alloc(sizeof *cluster);
     struct fault why = {""};
     uint32_t unused;

@@ -15,7 +15,7 @@ enum { CLUSTER_PEERS_MAX = 4096, CLUSTER_BOOTSTRAPS_MAX = 64 };
 struct cluster_options {
     uint32_t peers;
     uint64_t seed;
-    const char *averaging, *exchange, *codec, *topology, *robust,
+    const char *averaging, *exchange, *codec, *topology, *robust, *rule, *pace,
         *moments;                    /* as on the command line; NULL: default */
     const struct strategy *strategy; /* not NULL: in place of these */
     size_t values;                   /* of the plane; 0: 1,000 */

@@ -160,6 +160,23 @@ static void periods_that_cannot_be_are_refused(void **state)
     }
 }
 
+static void a_graph_has_no_more_neighbours_than_a_round(void **state)
+{
+    (void)state;
+    /* Real peers know how many they are only when they are there: testnet and simulate refuse. */
+    const struct strategy_specs specs = {.averaging = "dpsgd", .topology = "complete"};
+    struct topology topology;
+    struct strategy s;
+
+    assert_int_equal(strategy_parse(&specs, &s, NULL), RC_OK);
+    topology = strategy_topology(&s, 65);
+    assert_true(topology.kind == TOPOLOGY_COMPLETE);
+    topology = strategy_topology(&s, 66);
+    assert_true(topology.kind == TOPOLOGY_RANDOM && topology.degree == 64);
+    assert_int_equal(strategy_check_peers(&s, 65, NULL), RC_OK);
+    assert_int_equal(strategy_check_peers(&s, 66, NULL), RC_USAGE);
+}
+
 static void moments_go_where_rounds_replace_the_model(void **state)
 {
     (void)state;
@@ -307,6 +324,7 @@ int main(void)
         cmocka_unit_test(each_coordinate_can_be_replaced),
         cmocka_unit_test(wrong_specs_say_what_and_where),
         cmocka_unit_test(periods_that_cannot_be_are_refused),
+        cmocka_unit_test(a_graph_has_no_more_neighbours_than_a_round),
         cmocka_unit_test(moments_go_where_rounds_replace_the_model),
         cmocka_unit_test(a_name_without_end_is_refused),
         cmocka_unit_test(help_lists_every_method),
