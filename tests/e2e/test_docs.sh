@@ -22,6 +22,16 @@ while read -r flag; do bad "a page names $flag, which is no flag"; done < <(sort
 for flag in --help --config --print-config --version --man; do echo "$flag"; done | sort -u >everywhere
 while read -r flag; do bad "$flag is on no page"; done < <(sort -u named everywhere | comm -23 flags -)
 
+# Keys of results, and names of metrics.
+cat "${pages[@]}" >all
+while read -r key; do
+    grep -qF "\`$key\`" all || bad "the key $key of a result is on no page"
+    checks=$((checks + 1))
+done < <(cd "$root" && grep -ohE 'json_set[a-z_]*\([a-z_]+, "[a-z_0-9]+"' peer/{node_status,node_push,session_report,command_*}.c \
+    peer/bench_{train,kernels,codecs,network,averaging}.c testnet/{summary,command_simulate}.c distill/{comparison,distill}.c | sed 's/.*"\(.*\)"/\1/' | sort -u)
+while read -r key; do
+    grep -qF "\`$key\`" all || bad "the metric grapevine_$key is on no page"
+done < <(sed -n 's/^ *{"[a-z_]*", "\([a-z_]*\)", "\(gauge\|counter\)".*/\1/p' "$root/peer/metrics_text.c")
 # Paths in backquotes: those that begin with a folder of ours.
 while read -r path; do
     compgen -G "$root/$path" >/dev/null || bad "a page names $path, which is not there"
