@@ -11,7 +11,7 @@
 
 enum { FEW_PEERS = 3, FEW_TIMES = 8 };
 
-static const float gate_factor = 10.0f, gate_norms = 1.5f, clip_factor = 1.25f,
+static const float gate_factor = 10.0f, gate_least = 1.5f, gate_most = 1.9f, clip_factor = 1.25f,
                    clip_share_unknown = 0.25f;
 
 /* ---- what is usual ---- */
@@ -169,6 +169,18 @@ static float norm_of(struct robust_seen *seen, const struct robust_chunk *chunk)
     return seen->norm;
 }
 
+/* How many norms away an unrelated chunk of our size may be. With n values the square of its
+ * distance, 2 + (their squared norm - ours) - 2 cos, has a deviation of sqrt(8 / n): cosines of
+ * unrelated directions deviate by 1 / sqrt(n), and the two squared norms by sqrt(2 / n) each. So
+ * the distance deviates by 1 / sqrt(n), and three of that are let pass; not turned signs. */
+static float gate_norms(size_t count)
+{
+    float norms = (float)(M_SQRT2 + 3 / sqrt((double)count));
+
+    if (norms < gate_least) return gate_least;
+    return norms < gate_most ? norms : gate_most;
+}
+
 /* The norm is looked at only where the usual distances do not settle it. */
 static bool is_absurd(const struct robust *robust, struct robust_seen *seen,
                       const struct robust_chunk *chunk, float distance)
@@ -177,8 +189,8 @@ static bool is_absurd(const struct robust *robust, struct robust_seen *seen,
     float usual = robust_median(&seen->history), limit;
 
     if (is_learned && distance <= gate_factor * usual) return false;
-    limit = gate_norms * norm_of(seen, chunk);
-    if (!is_learned && !robust->clips) limit *= gate_factor;
+    limit = norm_of(seen, chunk) *
+            (is_learned || robust->clips ? gate_norms(chunk->count) : gate_factor * gate_least);
     if (limit == 0 && (!is_learned || usual == 0)) return false;
     return !(distance <= limit);
 }

@@ -8,12 +8,13 @@
  *         largest norm our own has had, is refused, and with it its round or its sender's part in
  *         it. Before anything is known: than 15 times the norm. An unrelated model of the same size
  *         is sqrt(2) norms away, so whoever was alone for a while can come back; ours with its
- *         signs turned is 2.
+ *         signs turned is 2. In a chunk of few values, as the last one may be, chance makes more of
+ *         the sqrt(2), so there it is sqrt(2) + 3 / sqrt(values), up to 1.9.
  *
  *   clip  --robust clip. What is farther than the radius, 1.25 times the usual distance, counts as
  * if it were on the sphere around us (self-centred clipping, ClippedGossip: He, Karimireddy, Jaggi
  * 2022, arXiv:2202.01545). The two ends of a pair use the smaller of their radii, so that they move
- * by opposite amounts. Before anything is known: a quarter of the norm, and the gate is 1.5 norms.
+ * by opposite amounts. Before anything is known: a quarter of the norm, and the gate is that of unrelated ones.
  *
  * Pure; one thread at a time.
  */
