@@ -14,7 +14,8 @@
  *   clip  --robust clip. What is farther than the radius, 1.25 times the usual distance, counts as
  * if it were on the sphere around us (self-centred clipping, ClippedGossip: He, Karimireddy, Jaggi
  * 2022, arXiv:2202.01545). The two ends of a pair use the smaller of their radii, so that they move
- * by opposite amounts. Before anything is known: a quarter of the norm, and the gate is that of unrelated ones.
+ * by opposite amounts. Before anything is known: a quarter of the norm, and the gate is that of
+ * unrelated models.
  *
  * Pure; one thread at a time.
  */
