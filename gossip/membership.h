@@ -42,7 +42,11 @@ struct membership_counts {
 
 struct membership;
 
-enum { MEMBERSHIP_BOOTSTRAPS_MAX = 128 };
+enum {
+    MEMBERSHIP_BOOTSTRAPS_MAX = 128,
+    /* So many are linked all with all, however many there were before; more are perhaps not. */
+    MEMBERSHIP_MESH = 112
+};
 
 struct membership_options {
     uint64_t probe_interval_ns; /* 1 s */

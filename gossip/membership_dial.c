@@ -74,7 +74,7 @@ void membership_add_bootstrap(struct membership *m, const char *address)
 }
 
 /* The other side will not be dialled, or not first. */
-static uint64_t first_wait(const struct membership *m, const struct member *member)
+uint64_t dialler_turn_ns(const struct membership *m, const struct member *member)
 {
     bool is_first = peer_id_compare(m->self_id, member->id) < 0;
 
@@ -89,7 +89,7 @@ void dialler_call(struct membership *m, struct member *member, uint64_t now_ns)
     member->failures = 0;
     member->backoff_ns = member->nat == NAT_OUTBOUND ? BACKOFF_MAX : BACKOFF_FIRST;
     if (m->view.is_partial && member->state == MEMBER_KNOWN) return; /* the view picks */
-    member->dial_ns = now_ns + spread + first_wait(m, member);
+    member->dial_ns = now_ns + spread + dialler_turn_ns(m, member);
     dialler_wake(m, member->dial_ns);
 }
 

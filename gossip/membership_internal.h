@@ -99,8 +99,9 @@ struct member {
     uint64_t backoff_ns;
     uint32_t failures; /* dials in vain since the last link or state change */
     bool is_dialling;
-    bool is_chosen; /* for the active view: dial it though the mesh is not full */
-    bool is_kept;   /* see membership_keep() */
+    bool is_chosen;   /* for the active view: dial it though the mesh is not full */
+    bool is_kept;     /* see membership_keep() */
+    uint64_t kept_ns; /* since when */
 
     /* Evidence. */
     uint64_t heard_ns;   /* last record of any link */
@@ -270,6 +271,8 @@ void dialler_call(struct membership *m, struct member *member, uint64_t now_ns);
 /** Others reach it: dial it again, with the back-off it has but not too late. */
 void dialler_retry(struct membership *m, struct member *member, uint64_t now_ns);
 /** Dial it as soon as there is a slot. */
+/** How long the other side is given to dial us before we do. */
+uint64_t dialler_turn_ns(const struct membership *m, const struct member *member);
 void dialler_pick(struct membership *m, struct member *member, uint64_t now_ns);
 /** The last link is gone: go back to the quick rhythm. */
 void dialler_on_alone(struct membership *m, uint64_t now_ns);

@@ -32,7 +32,13 @@ void membership_keep(struct membership *m, const struct peer_id *ids, size_t cou
         while (at < count && (order = peer_id_compare(ids[at], member->id)) < 0) {
             at++;
         }
-        member->is_kept = at < count && order == 0;
+        if (at == count || order != 0) {
+            member->is_kept = false;
+        } else if (!member->is_kept) {
+            member->is_kept = true;
+            member->kept_ns = now_ns;
+            member->avoid_ns = 0; /* it did not know then that the link is wanted */
+        }
         if (member->is_kept && member->contact == NULL) view_soon(m, now_ns);
     }
 }

@@ -16,7 +16,7 @@ enum {
     OUTBOUND_MIN = 8, /* of them dialled by us */
     AT_ONCE = 8,      /* dials or prunes a tick */
     ANCHORS = 2,
-    LEAVE_AT = FULL_MESH_MAX - 16
+    LEAVE_AT = MEMBERSHIP_MESH + 1
 };
 
 #define VIEW_TICK     (500 * NS_PER_MS)
@@ -25,6 +25,7 @@ enum {
 #define PART_AFTER    (1 * NS_PER_S) /* the word goes first, then the link */
 #define SETTLE        (2 * NS_PER_S) /* a new link may give its book away before it is pruned */
 #define WAIT_MAX      (600 * NS_PER_S)
+#define WAIT_KEPT     (5 * NS_PER_S) /* of a link that is wanted: the other may not know yet */
 #define PRUNE_WAIT_MS 60000
 
 void view_check(struct membership *m)
@@ -158,6 +159,8 @@ static void dial_kept(struct membership *m, uint64_t now_ns)
         struct member *member = m->book.members[i];
 
         if (!member->is_kept || !is_candidate(member, now_ns)) continue;
+        /* The other end wants the link, too. */
+        if (now_ns < member->kept_ns + dialler_turn_ns(m, member)) continue;
         dialler_pick(m, member, now_ns);
         dialled++;
     }
@@ -201,9 +204,9 @@ uint64_t view_next(const struct membership *m)
 
 void view_on_pruned(struct membership *m, struct member *member, uint32_t wait_ms, uint64_t now_ns)
 {
-    uint64_t wait_ns = wait_ms * NS_PER_MS;
+    uint64_t wait_ns = wait_ms * NS_PER_MS, most_ns = member->is_kept ? WAIT_KEPT : WAIT_MAX;
 
-    member->avoid_ns = now_ns + (wait_ns < WAIT_MAX ? wait_ns : WAIT_MAX);
+    member->avoid_ns = now_ns + (wait_ns < most_ns ? wait_ns : most_ns);
     if (member->state != MEMBER_ALIVE) return;
     member->contact->is_parting = true;
     membership_hangup(m, member);

@@ -15,6 +15,8 @@
 
 #include <stdio.h>
 
+enum { LINKS_VIEW = 32, DRAWS_MAX = TOPOLOGY_AHEAD_MAX / 2 };
+
 /* A member and its place in the order of this round. */
 struct seat {
     struct digest key;
@@ -318,6 +320,28 @@ size_t topology_group(const struct topology *topology, struct digest run_id, uin
         group[below_count + 1 + i] = above[i].id;
     }
     return below_count + 1 + above_count;
+}
+
+/* Four groups of eight are as many links as an active view has. */
+static uint32_t draws_of(const struct topology *topology)
+{
+    uint32_t others = topology->kind == TOPOLOGY_GROUPS ? topology->group_size - 1 : LINKS_VIEW;
+    uint32_t draws = LINKS_VIEW / others;
+
+    return draws < 1 ? 1 : draws < DRAWS_MAX ? draws : DRAWS_MAX;
+}
+
+uint64_t topology_draw(const struct topology *topology, uint64_t round)
+{
+    uint64_t draws = draws_of(topology), which = round % draws;
+
+    if (topology->kind == TOPOLOGY_GRID) return round;
+    return (round / draws + which * TOPOLOGY_TURNS / draws) / TOPOLOGY_TURNS * draws + which;
+}
+
+uint32_t topology_ahead(const struct topology *topology)
+{
+    return topology->kind == TOPOLOGY_GRID ? TOPOLOGY_AHEAD_MAX : 2 * draws_of(topology);
 }
 
 uint64_t topology_edge(struct digest run_id, uint64_t period, struct peer_id a, struct peer_id b)

@@ -38,7 +38,7 @@ enum topology_kind {
     TOPOLOGY_RANDOM
 };
 
-enum { TOPOLOGY_DEGREE_MAX = 64, TOPOLOGY_TEXT = 48 };
+enum { TOPOLOGY_DEGREE_MAX = 64, TOPOLOGY_TEXT = 48, TOPOLOGY_TURNS = 8, TOPOLOGY_AHEAD_MAX = 8 };
 
 struct topology {
     enum topology_kind kind;
@@ -69,6 +69,13 @@ bool topology_is_directed(const struct topology *topology);
 size_t topology_group(const struct topology *topology, struct digest run_id, uint64_t round,
                       struct peer_id self, const struct peer_id *members, size_t members_count,
                       struct peer_id *group, size_t max);
+/** In a swarm with an active view: the number to give topology_group() in place of `round`. A few
+ * draws take turns, and each is drawn anew after TOPOLOGY_TURNS of its turns, one after the other,
+ * so that few links serve many rounds and all members still meet. A grid has fixed lines: `round`
+ * itself. */
+uint64_t topology_draw(const struct topology *topology, uint64_t round);
+/** The links to the groups of so many rounds to come are worth having then. */
+uint32_t topology_ahead(const struct topology *topology);
 /** Into how many groups a round of COMPLETE, GROUPS or PAIRS parts so many members. */
 size_t topology_groups(const struct topology *topology, size_t members_count);
 /** How two peers stand to each other in period `period` of pairs: a number drawn for the two, the

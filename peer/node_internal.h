@@ -153,6 +153,21 @@ struct node_graph {
     bool is_large_told; /* that complete is not */
 };
 
+/* The group of one draw, this peer included, in proposing order. */
+struct node_group {
+    uint64_t draw;
+    uint32_t count; /* 0: none drawn */
+    struct peer_id ids[GROUP_MEMBERS_MAX];
+};
+
+/* Groups of a swarm that is not linked in full: those of the rounds to come. */
+struct node_groups {
+    struct node_group drawn[TOPOLOGY_AHEAD_MAX];
+    uint64_t changes, made_ns; /* membership_changes() when they were drawn */
+    uint64_t kept_draw;        /* the first one whose links were asked for */
+    bool is_kept;
+};
+
 /* Pair rounds of ours. */
 struct node_pairs {
     struct partners partners;
@@ -274,6 +289,7 @@ struct node {
     uint32_t rollbacks;
     uint64_t members_epoch, members_changed_ns;
     struct node_graph graph;
+    struct node_groups groups;
     struct node_tracking tracking;
     bool wants_reshard, has_share;
     bool has_started, is_wait_told; /* training: see start_with */
@@ -423,6 +439,13 @@ void node_score(struct node *node, struct peer_id peer, enum score_reason reason
 /** The same, as a round's callback. */
 void node_round_scored(void *node, struct peer_id peer, int32_t score);
 enum standing node_standing(void *node, struct peer_id peer);
+
+/* node_groups.c: groups of a swarm that is not linked in full */
+/** More members are believed to be there than a full mesh has. */
+bool node_groups_are_drawn(const struct node *node);
+/** This peer's group in `round`, itself included, in proposing order; its links and those of the
+ *  next are asked for. Whoever is not linked yet is among them. Returns the count; 0: no memory. */
+size_t node_groups_find(struct node *node, uint64_t round, struct peer_id group[GROUP_MEMBERS_MAX]);
 
 /* node_graph.c: with whom the topology has us mix, for longer than a round */
 /** Neighbours in the graph that are linked and hold the same model, with the weights of their

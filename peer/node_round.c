@@ -303,6 +303,23 @@ static void measure_period(struct node *node)
 
 /* ---- groups: once a period ---- */
 
+/* Those of `group` who are among `ids`, which are sorted. */
+static size_t those_among(struct peer_id *group, size_t found, const struct peer_id *ids,
+                          size_t count)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < found; i++) {
+        bool is_among = false;
+
+        for (size_t k = 0; k < count && !is_among; k++) {
+            is_among = peer_id_is_equal(ids[k], group[i]);
+        }
+        if (is_among) group[kept++] = group[i];
+    }
+    return kept;
+}
+
 static void begin_group(struct node *node, const struct peer_id *ids, size_t count)
 {
     const struct strategy *strategy = node->options.strategy;
@@ -316,9 +333,14 @@ static void begin_group(struct node *node, const struct peer_id *ids, size_t cou
     node->mixed_ns = node_now(node);
     if (count < 2) return; /* alone: train on */
     round_stats(node->round, &stats);
-    found = topology_group(&topology, node->options.swarm->run_id, stats.counts.next_round,
-                           node->self, ids, count, chosen, GROUP_MEMBERS_MAX);
-    if (found > 0) (void)node_begin_with(node, chosen, NULL, (uint32_t)found);
+    if (node_groups_are_drawn(node)) {
+        found = node_groups_find(node, stats.counts.next_round, chosen);
+        found = those_among(chosen, found, ids, count);
+    } else {
+        found = topology_group(&topology, node->options.swarm->run_id, stats.counts.next_round,
+                               node->self, ids, count, chosen, GROUP_MEMBERS_MAX);
+    }
+    if (found > 1) (void)node_begin_with(node, chosen, NULL, (uint32_t)found);
 }
 
 /* ---- neighbours: all of them, once a period ---- */
