@@ -295,6 +295,14 @@ static void join(struct group *group, struct member_ref proposer, const struct m
     send->message.as.join.rate = group_rate(group);
 }
 
+/* Is it of the proposal we joined and whose START we wait for? */
+static bool is_ours(const struct group *group, struct member_ref from,
+                    const struct message_form *form)
+{
+    return group->state == GROUP_JOINED && peer_id_is_equal(from.id, group->proposer.id) &&
+           form->round == group->form.round && form->ballot == group->form.ballot;
+}
+
 /* Two proposed with one ballot, from different lists: the smaller id goes on if nothing is lost. */
 static bool must_yield(const struct group *group, struct member_ref from,
                        const struct message_form *form)
@@ -312,10 +320,14 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
     enum rc rc = form_check(group, from, form);
 
     if (rc != RC_OK) return rc;
+    if (is_ours(group, from, form)) return RC_REPLAY;
     if (!form_has(form, self_of(group))) return RC_MISMATCH; /* meant for an earlier life of ours */
-    if (form->round < (is_waiting ? group->round : group->counts.next_round)) return RC_STALE;
-    if (has_started && form->round == group->round) return RC_STALE;
-    if (!is_above_promise(group, form) && !must_yield(group, from, form)) return RC_STALE;
+    if (form->round < (is_waiting ? group->round : group->counts.next_round) ||
+        (has_started && form->round == group->round) ||
+        (!is_above_promise(group, form) && !must_yield(group, from, form))) {
+        group_send_abort(from.id, from, form->round, ABORT_PROTOCOL, out); /* not waited for */
+        return RC_STALE;
+    }
     /* Who joined keeps its word while a proposal of the same round may still start; a later round
      * is heard of. */
     if (is_waiting && (group->state != GROUP_JOINED || form->round == group->round)) {
@@ -435,14 +447,6 @@ static bool is_thinned(const struct message_form *start, const struct message_fo
     return true;
 }
 
-/* Is it the START of the proposal we joined and wait for? */
-static bool is_ours(const struct group *group, struct member_ref from,
-                    const struct message_form *start)
-{
-    return group->state == GROUP_JOINED && peer_id_is_equal(from.id, group->proposer.id) &&
-           start->round == group->form.round && start->ballot == group->form.ballot;
-}
-
 /* The START of a proposal we joined and left counts on us: said at once, that spares all in it a
  * deadline. True once. */
 static bool was_left(struct group *group, struct member_ref from, const struct message_form *start)
@@ -482,6 +486,8 @@ static enum rc start_without_us(struct group *group, struct member_ref from,
     group_set_next(group, start->round + 1);
     if (group->has_heard && group->heard.round <= start->round) group->has_heard = false;
     if (is_idle) return RC_OK;
+    /* What we joined may still begin, and counts on us. */
+    if (group->state == GROUP_JOINED && !is_ours(group, from, start)) return RC_OK;
     group->round = group->counts.next_round;
     group->attempts = 0; /* the swarm moves on: being slow is not failing */
     become_ready(group, out);

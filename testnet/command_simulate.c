@@ -18,7 +18,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { ROUNDS_DEFAULT = 20, MESH_MAX = 128 /* members, all linked; gossip/membership.h */ };
+enum { ROUNDS_DEFAULT = 20 };
 
 static volatile sig_atomic_t stop_signal; /* the first; a second one ends the program as usual */
 
@@ -249,13 +249,6 @@ int command_simulate(struct options *options)
         return command_failed(rc, &why);
     }
     log_info(&view.log, "%u peers, averaging %s", simulation.peers, strategy.text);
-    if (simulation.peers > MESH_MAX && strategy.is_averaging && strategy.exchange->is_group) {
-        log_warn(
-            &view.log,
-            "above %d peers each is linked with 32 others, and groups seldom come about; pairs "
-            "do: --averaging ad-psgd",
-            (int)MESH_MAX);
-    }
     if (rc == RC_OK && strategy.is_averaging) rc = simulation_spectrum(&simulation, &spectrum);
     if (rc != RC_OK) return command_failed(rc, &why);
     if (strategy.is_averaging) tell_spectrum(&view.log, &strategy, &spectrum);

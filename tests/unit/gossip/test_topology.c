@@ -273,6 +273,39 @@ static void edges_are_drawn_evenly_and_alike_from_both_ends(void **state)
     }
 }
 
+/* In a large swarm a draw serves for eight of its turns, and of those that take turns one at a time
+ * is replaced: links to a few groups are enough at any time. */
+static void draws_last_and_change_one_by_one(void **state)
+{
+    static const struct {
+        const char *spec;
+        uint32_t draws;
+    } kinds[] = {
+        {"groups:8", 4}, {"groups:2", 4}, {"groups:16", 2}, {"groups:64", 1}, {"complete", 1}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(kinds); i++) {
+        uint64_t draws = kinds[i].draws, length = draws * TOPOLOGY_TURNS, latest = 0, news = 0;
+        struct topology topology;
+
+        assert_int_equal(topology_parse(kinds[i].spec, &topology, NULL), RC_OK);
+        assert_int_equal(topology_ahead(&topology), 2 * draws);
+        for (uint64_t round = 0; round < 10 * length; round++) {
+            uint64_t draw = topology_draw(&topology, round);
+
+            assert_int_equal(draw % draws, round % draws);
+            /* the same next time, unless it is this one's turn to be replaced */
+            if (topology_draw(&topology, round + draws) != draw) {
+                assert_int_equal(topology_draw(&topology, round + draws), draw + draws);
+                assert_true(news == 0 || round - latest >= TOPOLOGY_TURNS - draws);
+                latest = round;
+                news++;
+            }
+        }
+        assert_true(news >= 9 * draws);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -286,6 +319,7 @@ int main(void)
         cmocka_unit_test(a_grid_takes_any_number),
         cmocka_unit_test(who_proposes_first_changes_with_the_round),
         cmocka_unit_test(edges_are_drawn_evenly_and_alike_from_both_ends),
+        cmocka_unit_test(draws_last_and_change_one_by_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
