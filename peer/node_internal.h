@@ -482,6 +482,8 @@ void node_push_hear(struct node *node);
 bool node_push_is_owed(const struct node *node);
 /** No step may be taken now: the snapshot of the running round is as old as the method bears. */
 bool node_push_waits(const struct node *node);
+/** Steps that may be taken until it does, UINT64_MAX: any number. */
+uint64_t node_push_steps(const struct node *node);
 /** The learning rate follows our weight. */
 void node_push_scale(struct node *node);
 double node_push_factor(const struct node *node);

@@ -85,6 +85,15 @@ bool node_push_waits(const struct node *node)
     return strategy->stale_steps > 0 && node->step >= node->snapshot_step + strategy->stale_steps;
 }
 
+uint64_t node_push_steps(const struct node *node)
+{
+    const uint64_t most = node->snapshot_step + node->options.strategy->stale_steps;
+
+    if (node->options.strategy->stale_steps == 0 || node->round == NULL) return UINT64_MAX;
+    if (!round_has_snapshot(node->round) || node->step >= most) return UINT64_MAX;
+    return most - node->step;
+}
+
 double node_push_factor(const struct node *node)
 {
     return node->push_factor > 0 ? node->push_factor : 1;

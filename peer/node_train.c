@@ -454,6 +454,7 @@ static uint32_t job_steps(struct node *node)
         steps = every - since;
     }
     if (steps > node_pull_steps(node)) steps = node_pull_steps(node);
+    if (steps > node_push_steps(node)) steps = node_push_steps(node);
     if (node->goal_steps > node->own_steps && steps > node->goal_steps - node->own_steps) {
         steps = node->goal_steps - node->own_steps;
     }

@@ -1,0 +1,118 @@
+/* How many steps lie between what a peer told the others and what it makes of the answer (T15). */
+#include "tests/check.h"
+
+#include "replica/quadratic.h"
+#include "testnet/cluster.h"
+
+enum { VALUES = 200, PEERS = 4 };
+
+static struct learner_ops originals, spied;
+static struct learner *learners[PEERS];
+static uint64_t told_at[PEERS], most, rounds;
+
+static uint32_t number_of(const struct learner *learner)
+{
+    uint32_t i = 0;
+
+    while (learners[i] != learner) {
+        i++;
+    }
+    return i;
+}
+
+static uint64_t step_of(struct learner *learner)
+{
+    struct train_report report = {0};
+
+    assert_int_equal(originals.train(learner, 0, NULL, &report), RC_OK);
+    return report.step;
+}
+
+static enum rc spy_export(struct learner *learner, enum section section, float *out, size_t count)
+{
+    if (section == SECTION_MIXED) told_at[number_of(learner)] = step_of(learner);
+    return originals.export_section(learner, section, out, count);
+}
+
+static enum rc spy_import(struct learner *learner, enum section section, const float *difference,
+                          size_t count)
+{
+    uint64_t stale = step_of(learner) - told_at[number_of(learner)];
+
+    rounds++;
+    if (stale > most) most = stale;
+    return originals.import_section(learner, section, difference, count);
+}
+
+static struct learner *spied_learner(void *context, uint32_t peer)
+{
+    struct quadratic_options options = {.values = VALUES,
+                                        .curvature = 1,
+                                        .learning_rate = 0.001,
+                                        .noise = 0.1,
+                                        .seed = 1,
+                                        .stream_seed = peer};
+
+    (void)context;
+    assert_int_equal(quadratic_create(&options, &learners[peer]), RC_OK);
+    originals = spied = *learners[peer]->ops;
+    spied.export_section = spy_export;
+    spied.import_section = spy_import;
+    learners[peer]->ops = &spied;
+    return learners[peer];
+}
+
+/* Steps are so short that a training job holds many, and an answer takes many jobs. */
+static uint64_t most_with(const char *averaging)
+{
+    struct cluster_options options = {.peers = PEERS,
+                                      .seed = 1,
+                                      .averaging = averaging,
+                                      .latency_ns = 20 * NS_PER_MS,
+                                      .values = VALUES,
+                                      .step_cost_ns = NS_PER_MS / 10,
+                                      .learner = spied_learner};
+    struct cluster *cluster = cluster_create(&options);
+    const uint32_t first = 0;
+
+    for (uint32_t i = 0; i < PEERS; i++) {
+        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
+    }
+    assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
+    cluster_run(cluster, 2 * NS_PER_S);
+    most = rounds = 0;
+    cluster_run(cluster, 2 * NS_PER_S);
+    cluster_destroy(cluster);
+    assert_true(rounds > 50);
+    return most;
+}
+
+static void no_answer_is_older_than_the_method_says(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *averaging;
+        uint64_t most;
+    } cases[] = {{"osgp:H=1,tau=16", 16}, {"osgp:H=40,tau=8", 8},   {"dpsgd:H=8,order=cta", 8},
+                 {"eamsgd:tau=5", 5},     {"choco:H=3", 3},         {"allreduce", 0},
+                 {"diloco:H=4", 0},       {"dpsgd:order=atc", 0},   {"choco:H=2,order=a", 0},
+                 {"push-sum:H=4", 0},     {"gradient-tracking", 0}, {"noloco:H=4", 0}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint64_t seen = most_with(cases[i].averaging);
+
+        if (seen > cases[i].most || (seen == 0) != (cases[i].most == 0)) {
+            fail_msg("%s: %llu steps, not up to %llu", cases[i].averaging, (unsigned long long)seen,
+                     (unsigned long long)cases[i].most);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_answer_is_older_than_the_method_says),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
