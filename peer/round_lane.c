@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/crash_point.h"
+#include "base/hash_wide.h"
 #include "base/mem.h"
 
 /* ---- 3, 4: what the neighbours are told, encoded ---- */
@@ -121,7 +122,7 @@ static void run_decode(struct round *round, struct round_job *job)
     struct range range = round_chunk_range(round, job->chunk.chunk);
 
     /* Only of means is it asked whether they are what their owner said. */
-    if (job->chunk.kind == DATA_MEAN) job->hash = hash_of(job->body, job->body_count);
+    if (job->chunk.kind == DATA_MEAN) job->hash = hash_wide_of(job->body, job->body_count);
     if (round->ops->has_mirrors) {
         round_mirror_decode(round, job, range);
     } else {
@@ -166,7 +167,7 @@ static void run_reduce(struct round *round, struct round_job *job)
     if (job->rc != RC_OK) return;
     round->codec->encode(round->scratch, range.count, job->blob->bytes);
     if (job->is_partial) return; /* not the mean yet */
-    job->hash = hash_of(job->blob->bytes, job->blob->count);
+    job->hash = hash_wide_of(job->blob->bytes, job->blob->count);
     job->rc = round->codec->decode(job->blob->bytes, job->blob->count, round->scratch, range.count);
     if (job->rc != RC_OK) return;
     audit_reduced(round->options.audit, range, round->scratch);

@@ -7,6 +7,7 @@
 
 #include "averaging/mirror.h"
 #include "base/check.h"
+#include "base/hash_wide.h"
 #include "base/mem.h"
 
 static const struct digest none;
@@ -63,7 +64,7 @@ void round_mirror_encode(struct round *round, struct round_job *job)
 
         job->rc = step_chunk(round, chunk, is_new);
         round->mirror_hashes[chunk] =
-            hash_of(round->own + range.first, range.count * sizeof(float));
+            hash_wide_of(round->own + range.first, range.count * sizeof(float));
     }
     if (job->rc != RC_OK) return;
     round->mirror_digest = mirror_digest(round->mirror_hashes, round->chunks);
@@ -115,6 +116,6 @@ void round_mirror_decode(struct round *round, struct round_job *job, struct rang
                                 round->scratch);
     }
     if (job->rc != RC_OK) return;
-    job->hash = hash_of(mirror, range.count * sizeof(float));
+    job->hash = hash_wide_of(mirror, range.count * sizeof(float));
     memcpy(round->scratch, mirror, range.count * sizeof(float));
 }

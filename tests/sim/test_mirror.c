@@ -7,6 +7,7 @@
 
 #include "averaging/exchange_edges.h"
 #include "base/bytes.h"
+#include "base/hash_wide.h"
 #include "peer/node_internal.h"
 #include "peer/round_internal.h"
 #include "testnet/cluster.h"
@@ -40,8 +41,8 @@ static struct digest digest_of(const float *plane)
 {
     struct digest chunks[CHUNKS];
 
-    chunks[0] = hash_of(plane, CHUNK_VALUES * sizeof(float));
-    chunks[1] = hash_of(plane + CHUNK_VALUES, (VALUES - CHUNK_VALUES) * sizeof(float));
+    chunks[0] = hash_wide_of(plane, CHUNK_VALUES * sizeof(float));
+    chunks[1] = hash_wide_of(plane + CHUNK_VALUES, (VALUES - CHUNK_VALUES) * sizeof(float));
     return mirror_digest(chunks, CHUNKS);
 }
 

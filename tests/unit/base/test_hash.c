@@ -1,7 +1,7 @@
 /* Digests: the published function, in pieces, and as text. */
 #include "tests/check.h"
 
-#include "base/hash.h"
+#include "base/hash_wide.h"
 
 /* BLAKE2b-256 of nothing and of "abc" are the known values. */
 static void hash_is_blake2b_256(void **state)
@@ -72,6 +72,30 @@ static void other_text_is_refused(void **state)
     assert_true(digest_is_equal(digest, kept));
 }
 
+/* Whatever the length and the place, eight leaves at a time give what the library gives one by one;
+ * and what that is stays what it is. */
+static void leaves_side_by_side_are_the_same(void **state)
+{
+    static uint8_t bytes[9 * 1024 + 16];
+    char text[DIGEST_TEXT];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bytes; i++) {
+        bytes[i] = (uint8_t)(i * 2654435761u >> 13);
+    }
+    for (size_t count = 0; count + 8 <= sizeof bytes; count += count % 1024 == 0 ? 1 : 1023) {
+        struct digest wide = hash_wide_of(bytes + count % 7, count);
+        assert_true(digest_is_equal(wide, hash_wide_plain(bytes + count % 7, count)));
+        bytes[count / 2] ^= 1;
+        assert_false(digest_is_equal(wide, hash_wide_of(bytes + count % 7, count)) && count > 16);
+        bytes[count / 2] ^= 1;
+    }
+    digest_format(hash_wide_of(bytes, 2048), text);
+    assert_string_equal(text, "e9f0ea779e26b0430cf68759f0fce6b73fae334ee14da704ec1a8ce5e3b5dbb4");
+    digest_format(hash_wide_of(bytes, 100), text);
+    assert_string_equal(text, "ccc52bbabb709ff4df85f863a8561563949b9642018ec375ff2c73f96c6c4787");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -79,6 +103,7 @@ int main(void)
         cmocka_unit_test(pieces_hash_like_the_whole),
         cmocka_unit_test(text_reads_back),
         cmocka_unit_test(other_text_is_refused),
+        cmocka_unit_test(leaves_side_by_side_are_the_same),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
