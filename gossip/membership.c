@@ -25,6 +25,8 @@
 #include "base/mem.h"
 #include "gossip/wire/address.h"
 
+#include <stdio.h>
+
 #define HINT_GAP         (10 * NS_PER_S)
 #define RENEW_GAP        (5 * NS_PER_S)  /* between newer records of one never linked ... */
 #define RENEW_BURST      (4 * RENEW_GAP) /* ... after a few at once */
@@ -87,8 +89,7 @@ static void publish_self(struct membership *m, bool has_left)
         rc = record_sign(&record, options->identity, options->run_id, bytes, sizeof(bytes), &count);
     } while (rc == RC_LIMIT && record.addresses_count-- > 0);
     CHECK(rc == RC_OK);
-    rc = book_keep(m, &m->self, &record, bytes, count);
-    CHECK(rc == RC_OK);
+    signed_record_fill(m->self.record, &record, bytes, count);
     pending_add(m, &m->self);
 }
 
@@ -113,7 +114,9 @@ struct membership *membership_create(const struct membership_options *options)
     if (m == NULL) return NULL;
     m->options = *options;
     keep_valid_addresses(&m->options);
-    if (book_init(&m->book, options->members_max) != RC_OK) {
+    m->self.record = mem_alloc(sizeof(*m->self.record) + SIGNED_RECORD_ROOM);
+    if (m->self.record == NULL || book_init(m) != RC_OK) {
+        mem_free(m->self.record);
         mem_free(m);
         return NULL;
     }
@@ -122,7 +125,6 @@ struct membership *membership_create(const struct membership_options *options)
     rng_init(&m->rng, options->seed, 0x6d656d62);
     m->self_id = identity_peer_id(options->identity->public_key);
     m->self.id = m->self_id;
-    m->self.boot = options->boot;
     m->period_ns = options->probe_interval_ns;
     m->next_ns = UINT64_MAX;
     m->dialler.next_ns = UINT64_MAX;
@@ -137,7 +139,8 @@ struct membership *membership_create(const struct membership_options *options)
 void membership_destroy(struct membership *m)
 {
     if (m == NULL) return;
-    book_deinit(&m->book);
+    book_deinit(m);
+    mem_free(m->self.record);
     mem_free(m);
 }
 
@@ -212,26 +215,28 @@ static void on_hint(struct membership *m, struct member *member, uint64_t now_ns
 }
 
 /* Does `record` replace what we have? */
-static bool is_newer(const struct member *member, const struct member_record *record,
+static bool is_newer(const struct member *member, const struct record_brief *record,
                      bool is_from_subject)
 {
-    if (member->bytes == NULL) return true;
-    if (record->incarnation == member->incarnation) { /* it restarted and lost count */
-        return is_from_subject && !boot_id_is_equal(record->boot, member->record_boot);
+    const struct record_brief *known = member_brief(member);
+
+    if (member->record == NULL) return true;
+    if (record->incarnation == known->incarnation) { /* it restarted and lost count */
+        return is_from_subject && !boot_id_is_equal(record->boot, known->boot);
     }
-    if (record->incarnation < member->incarnation) return false;
-    return is_from_subject || record->incarnation - member->incarnation <= INCARNATION_JUMP;
+    if (record->incarnation < known->incarnation) return false;
+    return is_from_subject || record->incarnation - known->incarnation <= INCARNATION_JUMP;
 }
 
-static void commit_record(struct membership *m, struct member *member,
-                          const struct member_record *record, const struct record_ref *ref,
+/* Takes the reference. */
+static void commit_record(struct membership *m, struct member *member, struct signed_record *record,
                           uint64_t now_ns)
 {
     bool was_accused = member->words != NULL || member->state == MEMBER_DEAD;
 
-    if (book_keep(m, member, record, ref->bytes, ref->bytes_count) != RC_OK) return;
+    book_keep(m, member, record);
     pending_add(m, member);
-    if (record->has_left) {
+    if (record->brief.has_left) {
         membership_become(m, member, MEMBER_LEFT, now_ns);
     } else if (member->contact == NULL) {
         if (was_accused) member->refuted_ns = now_ns;
@@ -248,11 +253,13 @@ static void commit_record(struct membership *m, struct member *member,
 
 /* Who sent this page lags behind: answer with what we know better. */
 static void know_better(struct membership *m, struct peer_id to, struct member *member,
-                        const struct member_record *record, uint32_t *answers, struct outbox *out)
+                        uint64_t incarnation, uint32_t *answers, struct outbox *out)
 {
+    uint64_t known = member_brief(member)->incarnation;
+
     if (out == NULL || *answers >= BETTER_RECORDS_MAX + BETTER_WORDS_MAX) return;
-    if (member->bytes == NULL || member->incarnation < record->incarnation) return;
-    if (member->incarnation > record->incarnation) {
+    if (member->record == NULL || known < incarnation) return;
+    if (known > incarnation) {
         if (member->state == MEMBER_DEAD) return;
         membership_send_record(m, to, member, out);
     } else if (member->state == MEMBER_DEAD && member->words != NULL) {
@@ -289,57 +296,82 @@ static bool may_check(struct member *from, uint64_t now_ns)
     return contact->checked++ < CHECKED_PER_S;
 }
 
-static enum rc absorb_record(struct membership *m, struct peer_id from,
-                             const struct record_ref *ref, uint32_t *answers, uint64_t now_ns,
-                             struct outbox *out)
+/* A record that is not the one we have of its subject. `known`: it is on the shelf, so its
+ * signature was checked; NULL: `said` is what it claims. */
+static enum rc absorb_other(struct membership *m, struct peer_id from, const struct record_ref *ref,
+                            struct signed_record *known, const struct member_record *said,
+                            uint32_t *answers, uint64_t now_ns, struct outbox *out)
 {
-    struct member *member = book_seen(&m->book, ref->bytes, ref->bytes_count);
-    struct member_record record;
-    struct peer_id id;
-    enum rc rc;
+    struct peer_id id = known != NULL ? known->id : identity_peer_id(said->public_key);
+    struct record_brief brief = known != NULL ? known->brief : record_brief_of(said);
+    struct member *member = book_find(&m->book, id);
 
-    if (member != NULL) {
-        on_hint(m, member, now_ns);
-        record.incarnation = member->incarnation;
-        know_better(m, from, member, &record, answers, out);
+    if (member != NULL && !is_newer(member, &brief, peer_id_is_equal(from, id))) {
+        know_better(m, from, member, brief.incarnation, answers, out);
         return RC_OK;
     }
-    rc = record_peek(ref->bytes, ref->bytes_count, &record);
-    if (rc != RC_OK) return rc;
-    id = identity_peer_id(record.public_key);
-    member = book_find(&m->book, id);
-    if (member != NULL && !is_newer(member, &record, peer_id_is_equal(from, id))) {
-        know_better(m, from, member, &record, answers, out);
-        return RC_OK;
-    }
-    if (member == NULL && (record.has_left || book_is_full_for(m, from)) &&
+    if (member == NULL && (brief.has_left || book_is_full_for(m, from)) &&
         !peer_id_is_equal(id, m->self_id)) {
-        return RC_OK;
-    }
-    if (m->self.bytes_count == ref->bytes_count &&
-        memcmp(m->self.bytes, ref->bytes, ref->bytes_count) == 0) {
         return RC_OK;
     }
     if (member != NULL && !peer_id_is_equal(from, id) && is_rising_too_fast(member, now_ns)) {
         return RC_OK;
     }
     if (out == NULL && !may_check(book_find(&m->book, from), now_ns)) return RC_OK;
-    rc = verified_record(m->options.verified, ref->bytes, ref->bytes_count, m->options.run_id,
-                         record.public_key);
-    if (rc != RC_OK) return rc;
+    if (known == NULL) {
+        enum rc rc =
+            record_verify(ref->bytes, ref->bytes_count, m->options.run_id, said->public_key);
+
+        if (rc != RC_OK) return rc;
+    }
     if (peer_id_is_equal(id, m->self_id)) {
-        if (record.incarnation > m->options.incarnation ||
-            !boot_id_is_equal(record.boot, m->options.boot) || record.has_left) {
+        if (brief.incarnation > m->options.incarnation ||
+            !boot_id_is_equal(brief.boot, m->options.boot) || brief.has_left) {
             m->refuted_ns = 0; /* another life of ours: at once */
-            (void)membership_refute(m, record.incarnation, now_ns);
+            (void)membership_refute(m, brief.incarnation, now_ns);
         }
         return RC_OK;
     }
+    known = known != NULL ? signed_record_ref(known)
+                          : shelf_put(m->book.shelf, said, ref->bytes, ref->bytes_count);
+    if (known == NULL) return RC_OK;
     if (member == NULL) member = book_add(m, id, &from, now_ns);
-    if (member == NULL) return RC_OK;
+    if (member == NULL) {
+        shelf_unref(m->book.shelf, known);
+        return RC_OK;
+    }
     count_renewal(member, now_ns);
-    commit_record(m, member, &record, ref, now_ns);
+    commit_record(m, member, known, now_ns);
     return RC_OK;
+}
+
+static bool is_own(const struct membership *m, const struct record_ref *ref)
+{
+    const struct signed_record *own = m->self.record;
+
+    return own->count == ref->bytes_count && memcmp(own->bytes, ref->bytes, own->count) == 0;
+}
+
+static enum rc absorb_record(struct membership *m, struct peer_id from,
+                             const struct record_ref *ref, uint32_t *answers, uint64_t now_ns,
+                             struct outbox *out)
+{
+    struct signed_record *known = shelf_find(m->book.shelf, ref->bytes, ref->bytes_count);
+    struct member *member = known == NULL ? NULL : book_find(&m->book, known->id);
+    struct member_record said;
+
+    if (is_own(m, ref)) return RC_OK;
+    if (member != NULL && member->record == known) {
+        on_hint(m, member, now_ns);
+        know_better(m, from, member, known->brief.incarnation, answers, out);
+        return RC_OK;
+    }
+    if (known == NULL) {
+        enum rc rc = record_peek(ref->bytes, ref->bytes_count, &said);
+
+        if (rc != RC_OK) return rc;
+    }
+    return absorb_other(m, from, ref, known, &said, answers, now_ns, out);
 }
 
 enum rc membership_absorb(struct membership *m, struct peer_id from, const struct record_ref *refs,
@@ -363,8 +395,8 @@ void membership_send_record(struct membership *m, struct peer_id to, const struc
     struct message message = {.type = MESSAGE_GOSSIP};
 
     (void)m;
-    message.as.gossip.updates[0].bytes = of->bytes;
-    message.as.gossip.updates[0].bytes_count = (uint16_t)of->bytes_count;
+    message.as.gossip.updates[0].bytes = of->record->bytes;
+    message.as.gossip.updates[0].bytes_count = of->record->count;
     message.as.gossip.updates_count = 1;
     outbox_add(out, to, &message);
 }
@@ -419,7 +451,7 @@ void membership_on_link_up(struct membership *m, struct peer_id id, const uint8_
         return;
     }
     book_proved(&m->book, member);
-    member->boot = boot;
+    member->contact->boot = boot;
     member->heard_ns = now_ns;
     member->rtt = (struct rtt){0};
     member->backoff_ns = 0;
@@ -546,16 +578,23 @@ void membership_farewell(struct membership *m, struct outbox *out)
 
 static void view_fill(const struct member *member, struct member_view *view)
 {
+    const struct record_brief *brief = member_brief(member);
+    const struct contact *contact = member->contact;
+
     *view = (struct member_view){.id = member->id,
-                                 .boot = member->boot,
-                                 .incarnation = member->incarnation,
+                                 .boot = contact == NULL ? brief->boot : contact->boot,
+                                 .incarnation = brief->incarnation,
                                  .state = member->state,
                                  .rtt_ns = member->rtt.srtt_ns,
                                  .heard_ns = member->heard_ns,
-                                 .is_linked = member->contact != NULL,
-                                 .nat = member->nat};
+                                 .is_linked = contact != NULL,
+                                 .nat = brief->nat};
     for (uint32_t i = 0; i < ADDRESSES_MAX; i++) {
-        if (member_address(member, i, view->address)) break;
+        const char *address = member_address(member, i);
+
+        if (address == NULL) continue;
+        snprintf(view->address, sizeof(view->address), "%s", address);
+        break;
     }
 }
 

@@ -16,48 +16,50 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { TRANSMITS_MIN = 3, HEARSAY_MIN = FULL_MESH_MAX, SEEN_PER_MEMBER = 2 };
+enum { TRANSMITS_MIN = 3, HEARSAY_MIN = FULL_MESH_MAX, CAPACITY_FIRST = 16 };
 
 #define RTT_SAMPLE_MAX (60 * NS_PER_S)
 
-enum rc book_init(struct book *book, uint32_t members_max)
+enum rc book_init(struct membership *m)
 {
-    uint32_t slots = 64;
+    const struct membership_options *options = &m->options;
+    struct book *book = &m->book;
 
-    CHECK(members_max > 0 && members_max <= MEMBERS_MAX);
-    while (slots < SEEN_PER_MEMBER * members_max) {
-        slots *= 2;
-    }
-    book->members = mem_array(members_max, sizeof(book->members[0]));
-    book->seen = book->members == NULL ? NULL : mem_array(slots, sizeof(book->seen[0]));
-    if (book->seen == NULL) {
-        mem_free(book->members);
-        return RC_NOMEM;
-    }
-    book->seen_mask = slots - 1;
-    book->max = members_max;
-    return RC_OK;
+    CHECK(options->members_max > 0 && options->members_max <= MEMBERS_MAX);
+    book->max = options->members_max;
+    book->shelf = verified_shelf(options->verified, options->run_id);
+    if (book->shelf == NULL) book->shelf = book->own_shelf = shelf_create(options->seed);
+    return book->shelf == NULL ? RC_NOMEM : RC_OK;
 }
 
-static void member_free(struct member *member)
+static void member_free(struct membership *m, struct member *member)
 {
-    mem_free(member->bytes);
+    shelf_unref(m->book.shelf, member->record);
+    words_free(m, member);
     mem_free(member->reached);
     mem_free(member->contact);
-    mem_free(member->words);
     mem_free(member);
 }
 
-void book_deinit(struct book *book)
+void book_deinit(struct membership *m)
 {
+    struct book *book = &m->book;
+
     for (uint32_t i = 0; i < book->count; i++) {
-        member_free(book->members[i]);
+        member_free(m, book->members[i]);
     }
     mem_free(book->members);
-    mem_free(book->seen);
+    shelf_destroy(book->own_shelf);
     book->members = NULL;
-    book->seen = NULL;
+    book->own_shelf = NULL;
     book->count = 0;
+}
+
+const struct record_brief *member_brief(const struct member *member)
+{
+    static const struct record_brief nothing = {.nat = NAT_UNKNOWN};
+
+    return member->record == NULL ? &nothing : &member->record->brief;
 }
 
 /* Where `id` is, or where it would have to be inserted. */
@@ -127,6 +129,21 @@ bool book_is_full_for(const struct membership *m, struct peer_id from)
     return m->book.hearsay[from.bytes[0]] >= share;
 }
 
+/* Is there room in the table for one more? */
+static bool book_grow(struct book *book)
+{
+    uint32_t capacity = book->capacity == 0 ? CAPACITY_FIRST : book->capacity * 2;
+    struct member **members;
+
+    if (book->count < book->capacity) return true;
+    if (capacity > book->max) capacity = book->max;
+    members = mem_resize(book->members, capacity * sizeof(book->members[0]));
+    if (members == NULL) return false;
+    book->members = members;
+    book->capacity = capacity;
+    return true;
+}
+
 struct member *book_add(struct membership *m, struct peer_id id, const struct peer_id *from,
                         uint64_t now_ns)
 {
@@ -137,6 +154,7 @@ struct member *book_add(struct membership *m, struct peer_id id, const struct pe
 
     if (from != NULL && book_is_full_for(m, *from)) return NULL;
     if (book->count == book->max && !book_make_room(m, from == NULL)) return NULL;
+    if (!book_grow(book)) return NULL;
     member = mem_alloc(sizeof(*member));
     if (member == NULL) return NULL;
     place = book_place(book, id, &is_there);
@@ -163,13 +181,6 @@ void book_proved(struct book *book, struct member *member)
     member->is_hearsay = false;
 }
 
-static void book_unsee(struct book *book, const struct member *member)
-{
-    struct seen *seen = &book->seen[member->hash & book->seen_mask];
-
-    if (seen->member == member) seen->member = NULL;
-}
-
 void book_remove(struct membership *m, struct member *member)
 {
     struct book *book = &m->book;
@@ -180,36 +191,18 @@ void book_remove(struct membership *m, struct member *member)
     membership_become(m, member, MEMBER_LEFT, member->since_ns);
     pending_remove(m, member);
     book_proved(book, member);
-    book_unsee(book, member);
     hosts_count(book, member, false);
     book->count--;
     memmove(book->members + place, book->members + place + 1,
             (book->count - place) * sizeof(book->members[0]));
-    member_free(member);
-}
-
-static uint64_t bytes_hash(const uint8_t *bytes, size_t count)
-{
-    struct digest digest = hash_of(bytes, count);
-
-    return load_le64(digest.bytes);
-}
-
-struct member *book_seen(const struct book *book, const uint8_t *bytes, size_t count)
-{
-    uint64_t hash = bytes_hash(bytes, count);
-    const struct seen *seen = &book->seen[hash & book->seen_mask];
-    struct member *member = seen->member;
-
-    if (member == NULL || seen->hash != hash || member->bytes_count != count) return NULL;
-    return memcmp(member->bytes, bytes, count) == 0 ? member : NULL;
+    member_free(m, member);
 }
 
 void book_count(struct book *book, struct member *member)
 {
-    bool counts = member->bytes != NULL && !member->has_left && member->state != MEMBER_DEAD &&
-                  member->state != MEMBER_LEFT;
-    uint32_t part = counts ? (uint32_t)(member->hash >> 32) | 1 : 0;
+    bool counts = member->record != NULL && !member->record->brief.has_left &&
+                  member->state != MEMBER_DEAD && member->state != MEMBER_LEFT;
+    uint32_t part = counts ? (uint32_t)(member->record->hash >> 32) | 1 : 0;
 
     if (part == member->counted) return;
     book->changes += (part != 0) != (member->counted != 0);
@@ -219,54 +212,21 @@ void book_count(struct book *book, struct member *member)
     member->counted = part;
 }
 
-enum rc book_keep(struct membership *m, struct member *member, const struct member_record *record,
-                  const uint8_t *bytes, size_t count)
+void book_keep(struct membership *m, struct member *member, struct signed_record *record)
 {
-    struct book *book = &m->book;
-
-    CHECK(count > 0 && count <= SIGNED_RECORD_BYTES_MAX);
-    if (member == &m->self) {
-        member->bytes = m->self_bytes;
-    } else {
-        uint8_t *copy = mem_raw(count);
-
-        if (copy == NULL) return RC_NOMEM;
-        book_unsee(book, member);
-        hosts_count(book, member, false);
-        mem_free(member->bytes);
-        member->bytes = copy;
-    }
-    memcpy(member->bytes, bytes, count);
-    member->bytes_count = (uint32_t)count;
-    member->hash = bytes_hash(bytes, count);
-    member->record_boot = record->boot;
-    member->incarnation = record->incarnation;
-    member->has_left = record->has_left;
-    member->nat = (enum nat_class)record->nat;
-    if (member->contact == NULL) member->boot = record->boot; /* a link is the better witness */
-    if (member == &m->self) return RC_OK;
-    hosts_count(book, member, true);
-    book->seen[member->hash & book->seen_mask] =
-        (struct seen){.hash = member->hash, .member = member};
-    book_count(book, member);
-    return RC_OK;
+    CHECK(member != &m->self);
+    hosts_count(&m->book, member, false);
+    shelf_unref(m->book.shelf, member->record);
+    member->record = record;
+    hosts_count(&m->book, member, true);
+    book_count(&m->book, member);
 }
 
-bool member_address(const struct member *member, uint32_t index, char address[ADDRESS_BYTES_MAX])
+const char *member_address(const struct member *member, uint32_t index)
 {
-    struct member_record record;
-
     CHECK(index < ADDRESSES_MAX);
-    memset(address, 0, ADDRESS_BYTES_MAX);
-    if (index == 0) {
-        if (member->reached != NULL) snprintf(address, ADDRESS_BYTES_MAX, "%s", member->reached);
-    } else if (member->bytes != NULL) {
-        if (record_peek(member->bytes, member->bytes_count, &record) != RC_OK) return false;
-        if (index <= record.addresses_count) {
-            memcpy(address, record.addresses[index - 1], ADDRESS_BYTES_MAX);
-        }
-    }
-    return address[0] != '\0';
+    if (index == 0) return member->reached;
+    return member->record == NULL ? NULL : signed_record_address(member->record, index - 1);
 }
 
 /* --- news ------------------------------------------------------------------------------------ */
@@ -326,7 +286,7 @@ static void pending_list(struct membership *m, struct member *member)
 
 void pending_add(struct membership *m, struct member *member)
 {
-    CHECK(member->bytes != NULL);
+    CHECK(member->record != NULL);
     pending_list(m, member);
     member->transmits_left = transmits(m);
 }
@@ -355,8 +315,8 @@ uint32_t pending_take(struct membership *m, struct peer_id to, struct record_ref
         struct member *member = pending_next(m);
 
         if (member->transmits_left == 0 || peer_id_is_equal(member->id, to)) continue;
-        refs[count].bytes = member->bytes;
-        refs[count].bytes_count = (uint16_t)member->bytes_count;
+        refs[count].bytes = member->record->bytes;
+        refs[count].bytes_count = member->record->count;
         count++;
         member->transmits_left--;
         if (!has_news(member)) pending_drop(m, member);
@@ -370,6 +330,7 @@ uint32_t pending_take_words(struct membership *m, uint8_t bytes[ACCUSATIONS_MAX 
     uint32_t count = 0;
 
     CHECK(max <= ACCUSATIONS_MAX);
+    if (m->words_count == 0) return 0;
     for (uint32_t left = m->pending_count; left > 0; left--) {
         struct member *member = pending_next(m);
         struct words *words = member->words;

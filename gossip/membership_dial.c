@@ -78,7 +78,8 @@ uint64_t dialler_turn_ns(const struct membership *m, const struct member *member
 {
     bool is_first = peer_id_compare(m->self_id, member->id) < 0;
 
-    if (member->nat == NAT_OUTBOUND) return m->nat == NAT_OUTBOUND ? BACKOFF_FIRST : BACKOFF_MAX;
+    if (member_brief(member)->nat == NAT_OUTBOUND)
+        return m->nat == NAT_OUTBOUND ? BACKOFF_FIRST : BACKOFF_MAX;
     return is_first || m->nat == NAT_OUTBOUND ? 0 : OTHERS_TURN;
 }
 
@@ -87,7 +88,7 @@ void dialler_call(struct membership *m, struct member *member, uint64_t now_ns)
     uint64_t spread = rng_below(&m->rng, 50 * NS_PER_MS);
 
     member->failures = 0;
-    member->backoff_ns = member->nat == NAT_OUTBOUND ? BACKOFF_MAX : BACKOFF_FIRST;
+    member->backoff_ns = member_brief(member)->nat == NAT_OUTBOUND ? BACKOFF_MAX : BACKOFF_FIRST;
     if (m->view.is_partial && member->state == MEMBER_KNOWN) return; /* the view picks */
     member->dial_ns = now_ns + spread + dialler_turn_ns(m, member);
     dialler_wake(m, member->dial_ns);
@@ -137,7 +138,8 @@ void dialler_heal(struct membership *m, uint64_t now_ns)
         if (member->state != MEMBER_DEAD || member->contact != NULL || member->dial_ns <= now_ns) {
             continue;
         }
-        if (member->nat == NAT_OUTBOUND && !is_alone(m)) continue; /* it will dial, if it lives */
+        if (member_brief(member)->nat == NAT_OUTBOUND && !is_alone(m))
+            continue; /* it will dial, if it lives */
         candidates++;
         if (rng_below(&m->rng, candidates) == 0) chosen = member;
     }
@@ -182,9 +184,9 @@ static void bootstrap_again(struct membership *m, struct bootstrap *entry, uint6
 static bool next_address(struct member *member)
 {
     for (uint32_t i = member->address_next + 1; i < ADDRESSES_MAX; i++) {
-        char address[ADDRESS_BYTES_MAX];
+        const char *address = member_address(member, i);
 
-        if (!member_address(member, i, address)) continue;
+        if (address == NULL) continue;
         if (member->reached != NULL && strcmp(address, member->reached) == 0) continue;
         member->address_next = i;
         return true;
@@ -335,11 +337,13 @@ static struct dial *dial_slot(struct dialler *d, uint64_t now_ns, uint64_t *agai
     return NULL;
 }
 
-/* Its address to dial now; false: none. */
-static bool current_address(struct member *member, char address[ADDRESS_BYTES_MAX])
+/* Its address to dial now; NULL: none. */
+static const char *current_address(struct member *member)
 {
-    if (member_address(member, member->address_next, address)) return true;
-    return next_address(member) && member_address(member, member->address_next, address);
+    const char *address = member_address(member, member->address_next);
+
+    if (address != NULL || !next_address(member)) return address;
+    return member_address(member, member->address_next);
 }
 
 static bool wants_dial(const struct membership *m, const struct member *member)
@@ -375,10 +379,11 @@ static void dial_choose(struct membership *m, struct bootstrap **entry, struct m
     }
     for (uint32_t i = 0; i < m->book.count; i++) {
         struct member *candidate = m->book.members[i];
-        char address[ADDRESS_BYTES_MAX];
+        const char *address;
 
         if (candidate->dial_ns >= *at_ns || !wants_dial(m, candidate)) continue;
-        if (!current_address(candidate, address)) continue;
+        address = current_address(candidate);
+        if (address == NULL) continue;
         if (dial_find(&m->dialler, address) != NULL) continue;
         *member = candidate;
         *entry = NULL;
@@ -416,7 +421,7 @@ bool membership_next_dial(struct membership *m, uint64_t now_ns, char address[AD
     if (member != NULL) {
         dial->id = member->id;
         member->is_dialling = true;
-        (void)current_address(member, address); /* dial_choose() saw that it has one */
+        copy_address(address, current_address(member)); /* dial_choose() saw that it has one */
     } else {
         copy_address(address, entry->address);
     }

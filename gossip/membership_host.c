@@ -30,11 +30,11 @@ static uint32_t host_slot(const char *address, size_t count)
 void hosts_count(struct book *book, const struct member *member, bool is_added)
 {
     for (uint32_t i = 0; i < ADDRESSES_MAX; i++) {
-        char address[ADDRESS_BYTES_MAX];
+        const char *address = member_address(member, i);
         size_t count;
         uint32_t slot;
 
-        if (!member_address(member, i, address)) continue;
+        if (address == NULL) continue;
         count = host_bytes(address);
         if (count == 0) continue;
         slot = host_slot(address, count);

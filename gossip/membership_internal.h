@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "gossip/membership.h"
+#include "gossip/shelf.h"
 #include "gossip/wire/accusation.h"
 
 #include <sys/queue.h>
@@ -40,6 +41,7 @@ struct rtt {
 
 /* The link of a member that has one. */
 struct contact {
+    struct boot_id boot;
     bool is_outbound; /* we dialled */
     bool wants_hangup;
     bool is_parting;    /* pruned: its end is nobody's death */
@@ -73,22 +75,15 @@ struct words {
 
 struct member {
     struct peer_id id;
-    struct boot_id boot; /* of the link, else of the record */
     enum member_state state;
     uint64_t since_ns; /* of the state */
 
     /* What travels: the newest record, as its subject signed it. */
-    uint8_t *bytes; /* NULL: known by its link only, so far */
-    uint32_t bytes_count;
-    uint32_t counted; /* its part of the book's digest; 0: not part of it */
-    uint64_t hash;    /* of `bytes` */
-    struct boot_id record_boot;
-    uint64_t incarnation;
+    struct signed_record *record; /* NULL: known by its link only, so far; see member_brief() */
+    uint32_t counted;             /* its part of the book's digest; 0: not part of it */
     uint32_t transmits_left;
-    bool has_left;      /* the record is a farewell */
-    bool is_pending;    /* in the pending list */
-    bool is_hearsay;    /* never had a link; `source` told of it */
-    enum nat_class nat; /* as the record says */
+    bool is_pending; /* in the pending list */
+    bool is_hearsay; /* never had a link; `source` told of it */
     uint8_t source;
 
     /* Where, besides the record's addresses. */
@@ -123,19 +118,12 @@ struct member {
 
 TAILQ_HEAD(member_list, member);
 
-/* A signed record that was verified before, so that its next copies cost a hash and no signature.
- */
-struct seen {
-    uint64_t hash;
-    struct member *member;
-};
-
 /* Members sorted by id; each its own block, so that pointers to them last. */
 struct book {
     struct member **members;
-    uint32_t count, max;
-    struct seen *seen;
-    uint32_t seen_mask;
+    uint32_t count, capacity, max;
+    struct shelf *shelf;           /* where their records are */
+    struct shelf *own_shelf;       /* the same if it is this book's alone, else NULL */
     uint32_t counted;              /* members in the digest: believed to be there */
     uint64_t changes;              /* of who is among them */
     uint32_t digest[SYNC_BUCKETS]; /* XOR of the records' hashes */
@@ -192,14 +180,14 @@ struct view {
 struct membership {
     struct membership_options options;
     struct peer_id self_id;
-    struct member self; /* our own record */
+    struct member self; /* our own record, on no shelf */
     enum nat_class nat; /* of this peer */
-    uint8_t self_bytes[SIGNED_RECORD_BYTES_MAX];
     struct book book;
     struct dialler dialler;
     struct view view;
     struct member *pending[PENDING_MAX];
     uint32_t pending_count, pending_at;
+    uint32_t words_count; /* members that something is said against */
     struct member_list linked, suspects;
     uint32_t linked_count, suspects_count, hangups_count;
     struct inquiry inquiries[INQUIRIES_MAX];
@@ -224,8 +212,9 @@ struct membership {
 };
 
 /* membership_book.c */
-MUST_USE enum rc book_init(struct book *book, uint32_t members_max);
-void book_deinit(struct book *book);
+/** As the options ask for. RC_NOMEM. */
+MUST_USE enum rc book_init(struct membership *m);
+void book_deinit(struct membership *m);
 struct member *book_find(const struct book *book, struct peer_id id);
 /** A new KNOWN member, NULL: no room. In a full book the longest dead or gone makes room, and for
  *  one with a link (`from` NULL) also one that is known by hearsay only. `from`: who told of it; a
@@ -237,15 +226,14 @@ bool book_is_full_for(const struct membership *m, struct peer_id from);
 void book_remove(struct membership *m, struct member *member);
 /** It had a link: hearsay no more. */
 void book_proved(struct book *book, struct member *member);
-/** The member whose newest record these very bytes are; NULL: read the record. */
-struct member *book_seen(const struct book *book, const uint8_t *bytes, size_t count);
-/** Keep a verified record as the member's newest. RC_NOMEM: the old one stays. */
-MUST_USE enum rc book_keep(struct membership *m, struct member *member,
-                           const struct member_record *record, const uint8_t *bytes, size_t count);
+/** What its record says of it; of somebody whose record is not known: nothing, incarnation 0. */
+const struct record_brief *member_brief(const struct member *member);
+/** Keep a verified record as the newest of a member of the book; takes the reference. */
+void book_keep(struct membership *m, struct member *member, struct signed_record *record);
 /** After any change of a member's state or record: is it part of the digest? */
 void book_count(struct book *book, struct member *member);
-/** Its address number `index` of ADDRESSES_MAX; false: none. */
-bool member_address(const struct member *member, uint32_t index, char address[ADDRESS_BYTES_MAX]);
+/** Its address number `index` of ADDRESSES_MAX; NULL: none. Until its record changes. */
+const char *member_address(const struct member *member, uint32_t index);
 /** Put the record, or what is said against it, on its way to everyone. */
 void pending_add(struct membership *m, struct member *member);
 void pending_add_words(struct membership *m, struct member *member);
@@ -312,6 +300,7 @@ void suspect_tick(struct membership *m, struct member *member, uint64_t now_ns, 
 uint64_t suspect_next(const struct membership *m, const struct member *member);
 /** When a suspect is given up. */
 uint64_t suspect_dead_ns(const struct membership *m, const struct member *member);
+void words_free(struct membership *m, struct member *member);
 /** Nothing is said against it any more. */
 void words_clear(struct membership *m, struct member *member);
 /** What is held against `member`, to `to`. */

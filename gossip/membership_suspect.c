@@ -84,13 +84,19 @@ void suspect_vouched(struct membership *m, struct member *member, uint64_t now_n
 
 /* --- words ----------------------------------------------------------------------------------- */
 
+void words_free(struct membership *m, struct member *member)
+{
+    m->words_count -= member->words != NULL;
+    mem_free(member->words);
+    member->words = NULL;
+}
+
 void words_clear(struct membership *m, struct member *member)
 {
     if (member->words == NULL) return;
     member->words->transmits_left = 0;
     pending_settle(m, member);
-    mem_free(member->words);
-    member->words = NULL;
+    words_free(m, member);
 }
 
 void words_send(struct membership *m, struct peer_id to, const struct member *member,
@@ -111,9 +117,12 @@ void words_send(struct membership *m, struct peer_id to, const struct member *me
     outbox_add(out, to, &message);
 }
 
-static struct words *words_of(struct member *member)
+static struct words *words_of(struct membership *m, struct member *member)
 {
-    if (member->words == NULL) member->words = mem_alloc(sizeof(*member->words));
+    if (member->words == NULL) {
+        member->words = mem_alloc(sizeof(*member->words));
+        m->words_count += member->words != NULL;
+    }
     return member->words;
 }
 
@@ -122,7 +131,7 @@ static uint64_t accuse_ns(const struct membership *m, const struct member *membe
 {
     uint64_t at_ns = member->since_ns + m->period_ns * patience(m);
 
-    if (!member->is_direct || member->bytes == NULL || m->linked_count == 0) return UINT64_MAX;
+    if (!member->is_direct || member->record == NULL || m->linked_count == 0) return UINT64_MAX;
     if (member->words != NULL && member->words->has_own) return UINT64_MAX;
     if (member->accused_ns > 0 && at_ns < member->accused_ns + MEMBERSHIP_DAMPED) {
         at_ns = member->accused_ns + MEMBERSHIP_DAMPED;
@@ -134,10 +143,10 @@ static void accuse(struct membership *m, struct member *member, uint64_t now_ns)
 {
     struct accusation accusation = {.accuser = m->self_id,
                                     .subject = member->id,
-                                    .boot = member->record_boot,
+                                    .boot = member_brief(member)->boot,
                                     .accuser_incarnation = m->options.incarnation,
-                                    .incarnation = member->incarnation};
-    struct words *words = words_of(member);
+                                    .incarnation = member_brief(member)->incarnation};
+    struct words *words = words_of(m, member);
 
     member->accused_ns = now_ns;
     if (words == NULL) return;
@@ -154,11 +163,11 @@ static void accuse(struct membership *m, struct member *member, uint64_t now_ns)
 static bool is_relevant(const struct membership *m, const struct accusation *accusation,
                         const struct member *subject, const struct member *accuser)
 {
-    if (accuser == NULL || accuser->bytes == NULL || accuser == subject) return false;
+    if (accuser == NULL || accuser->record == NULL || accuser == subject) return false;
     if (accuser->state == MEMBER_DEAD || accuser->state == MEMBER_LEFT) return false;
     if (accuser->is_hearsay && !m->view.is_partial) return false; /* where everyone has met all */
-    if (accusation->incarnation != subject->incarnation) return false;
-    return boot_id_is_equal(accusation->boot, subject->record_boot);
+    if (accusation->incarnation != member_brief(subject)->incarnation) return false;
+    return boot_id_is_equal(accusation->boot, member_brief(subject)->boot);
 }
 
 static bool has_spoken(const struct words *words, struct peer_id accuser)
@@ -174,7 +183,8 @@ static enum rc word_verify(struct membership *m, const struct member *accuser, c
 {
     struct member_record record;
 
-    if (record_peek(accuser->bytes, accuser->bytes_count, &record) != RC_OK) return RC_NOT_FOUND;
+    if (record_peek(accuser->record->bytes, accuser->record->count, &record) != RC_OK)
+        return RC_NOT_FOUND;
     return verified_accusation(m->options.verified, bytes, m->options.run_id, record.public_key);
 }
 
@@ -211,7 +221,7 @@ static enum rc believe(struct membership *m, struct member *subject, const struc
     rc = word_verify(m, accuser, bytes);
     if (rc == RC_NOT_FOUND) return RC_OK;
     if (rc != RC_OK) return rc;
-    words = words_of(subject);
+    words = words_of(m, subject);
     if (words == NULL) return RC_OK;
     memcpy(words->others[words->others_count++], bytes, ACCUSATION_BYTES);
     suspect(m, subject, false, false, now_ns);
@@ -230,8 +240,8 @@ static enum rc on_word_of_us(struct membership *m, const struct accusation *accu
 
     if (!boot_id_is_equal(accusation->boot, m->options.boot)) return RC_OK;
     if (accusation->incarnation != m->options.incarnation) return RC_OK;
-    if (m->refute_at_ns != UINT64_MAX) return RC_OK;             /* we rise above this one soon */
-    if (accuser == NULL || accuser->bytes == NULL) return RC_OK; /* nor does anybody believe it */
+    if (m->refute_at_ns != UINT64_MAX) return RC_OK;              /* we rise above this one soon */
+    if (accuser == NULL || accuser->record == NULL) return RC_OK; /* nor does anybody believe it */
     rc = word_verify(m, accuser, bytes);
     if (rc == RC_NOT_FOUND) return RC_OK;
     if (rc != RC_OK) return rc;
@@ -258,8 +268,9 @@ static enum rc on_word(struct membership *m, struct peer_id from, const uint8_t 
     }
     subject = book_find(&m->book, accusation.subject);
     accuser = book_find(&m->book, accusation.accuser);
-    if (subject == NULL || subject->bytes == NULL) return RC_OK;
-    if (accusation.incarnation < subject->incarnation && subject->state != MEMBER_DEAD) {
+    if (subject == NULL || subject->record == NULL) return RC_OK;
+    if (accusation.incarnation < member_brief(subject)->incarnation &&
+        subject->state != MEMBER_DEAD) {
         if ((*shown)++ < SHOWN_MAX) membership_send_record(m, from, subject, out);
         return RC_OK;
     }

@@ -16,7 +16,8 @@ enum { SYNC_PAGES_PER_S = 160, PAGES_DUE_MAX = 4 };
 static void digest_store(const struct membership *m, uint8_t digest[SYNC_DIGEST_BYTES])
 {
     for (uint32_t i = 0; i < SYNC_BUCKETS; i++) {
-        uint32_t own = i == m->self_id.bytes[0] >> 2 ? (uint32_t)(m->self.hash >> 32) | 1 : 0;
+        uint32_t own =
+            i == m->self_id.bytes[0] >> 2 ? (uint32_t)(m->self.record->hash >> 32) | 1 : 0;
 
         store_le32(digest + (size_t)4 * i, m->book.digest[i] ^ own);
     }
@@ -46,7 +47,7 @@ void sync_ask(struct membership *m, struct member *member, uint64_t now_ns, stru
  * may always see what is said about itself. */
 static bool is_shared(const struct member *member, struct peer_id with)
 {
-    if (member->bytes == NULL) return false;
+    if (member->record == NULL) return false;
     return member->counted != 0 || peer_id_is_equal(member->id, with);
 }
 
@@ -83,8 +84,8 @@ enum rc sync_on_request(struct membership *m, struct member *from,
         }
         if (member != &m->self && !is_shared(member, from->id)) continue;
         if (shared >= first && shared < first + SYNC_RECORDS_MAX) {
-            sync->records[sync->records_count].bytes = member->bytes;
-            sync->records[sync->records_count].bytes_count = (uint16_t)member->bytes_count;
+            sync->records[sync->records_count].bytes = member->record->bytes;
+            sync->records[sync->records_count].bytes_count = member->record->count;
             sync->records_count++;
         }
         shared++;

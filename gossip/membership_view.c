@@ -105,8 +105,8 @@ static bool prune_one(struct membership *m, bool spares_outbound, uint64_t now_n
 static bool is_candidate(const struct member *member, uint64_t now_ns)
 {
     return member->state == MEMBER_KNOWN && member->contact == NULL && !member->is_dialling &&
-           !member->is_chosen && member->nat != NAT_OUTBOUND && now_ns >= member->avoid_ns &&
-           member->bytes != NULL;
+           !member->is_chosen && member_brief(member)->nat != NAT_OUTBOUND &&
+           now_ns >= member->avoid_ns && member->record != NULL;
 }
 
 /* Dial up to `count` random members, half of them among those met before: whoever fills books with

@@ -40,33 +40,30 @@ static void mix_hash(struct noise *noise, const uint8_t *data, size_t count)
     sodium_memzero(&state, sizeof state);
 }
 
-static void hmac(const uint8_t key[NOISE_HASH_BYTES], const uint8_t *first, size_t first_count,
-                 const uint8_t *second, size_t second_count, uint8_t out[NOISE_HASH_BYTES])
-{
-    crypto_auth_hmacsha512_state state;
-
-    crypto_auth_hmacsha512_init(&state, key, NOISE_HASH_BYTES);
-    if (first_count > 0) crypto_auth_hmacsha512_update(&state, first, first_count);
-    if (second_count > 0) crypto_auth_hmacsha512_update(&state, second, second_count);
-    crypto_auth_hmacsha512_final(&state, out);
-    sodium_memzero(&state, sizeof state);
-}
-
-/* HKDF(ck, input, outputs_count): the k-th output is HMAC(temp, previous output || k). */
+/* HKDF(ck, input, outputs_count): the k-th output is HMAC(temp, previous output || k). What the key
+ * makes of the state is the same for all of them. */
 static void hkdf(const uint8_t chaining_key[NOISE_HASH_BYTES], const uint8_t *input, size_t count,
                  uint8_t outputs[][NOISE_HASH_BYTES], unsigned outputs_count)
 {
+    crypto_auth_hmacsha512_state keyed, state;
     uint8_t temp[NOISE_HASH_BYTES];
 
     CHECK(outputs_count >= 1 && outputs_count <= 3);
-    hmac(chaining_key, input, count, NULL, 0, temp);
+    crypto_auth_hmacsha512_init(&state, chaining_key, NOISE_HASH_BYTES);
+    if (count > 0) crypto_auth_hmacsha512_update(&state, input, count);
+    crypto_auth_hmacsha512_final(&state, temp);
+    crypto_auth_hmacsha512_init(&keyed, temp, sizeof temp);
     for (unsigned i = 0; i < outputs_count; i++) {
         uint8_t number = (uint8_t)(i + 1);
 
-        hmac(temp, i > 0 ? outputs[i - 1] : NULL, i > 0 ? NOISE_HASH_BYTES : 0, &number, 1,
-             outputs[i]);
+        state = keyed;
+        if (i > 0) crypto_auth_hmacsha512_update(&state, outputs[i - 1], NOISE_HASH_BYTES);
+        crypto_auth_hmacsha512_update(&state, &number, 1);
+        crypto_auth_hmacsha512_final(&state, outputs[i]);
     }
     sodium_memzero(temp, sizeof temp);
+    sodium_memzero(&keyed, sizeof keyed);
+    sodium_memzero(&state, sizeof state);
 }
 
 /* InitializeKey(k), k cut from 64 to 32 bytes as the suite asks. */
@@ -193,7 +190,12 @@ void noise_init(struct noise *noise, const struct noise_options *options)
     memcpy(noise->psk, options->psk, NOISE_KEY_BYTES);
     memcpy(noise->own_static.secret_key, options->static_secret, NOISE_KEY_BYTES);
     memcpy(noise->own_ephemeral.secret_key, options->ephemeral_secret, NOISE_KEY_BYTES);
-    CHECK(crypto_scalarmult_base(noise->own_static.public_key, noise->own_static.secret_key) == 0);
+    if (options->static_public != NULL) {
+        memcpy(noise->own_static.public_key, options->static_public, NOISE_KEY_BYTES);
+    } else {
+        CHECK(crypto_scalarmult_base(noise->own_static.public_key, noise->own_static.secret_key) ==
+              0);
+    }
     CHECK(crypto_scalarmult_base(noise->own_ephemeral.public_key,
                                  noise->own_ephemeral.secret_key) == 0);
     memcpy(noise->hash, name, sizeof name - 1);

@@ -34,6 +34,7 @@ struct noise_options {
     const uint8_t *psk; /* NOISE_KEY_BYTES, as the next two */
     const uint8_t *static_secret;
     const uint8_t *ephemeral_secret; /* used once, never for a second handshake */
+    const uint8_t *static_public;    /* of static_secret; NULL: to be computed */
 };
 
 /* The caller's storage; the fields are noise.c's. */

@@ -134,6 +134,7 @@ struct secure *secure_create(const struct secure_options *options)
                                    .prologue_bytes = sizeof prologue,
                                    .psk = options->swarm->secret,
                                    .static_secret = options->key->secret_key,
+                                   .static_public = options->key->public_key,
                                    .ephemeral_secret = options->ephemeral_seed,
                                });
     secure->state = SECURE_START;

@@ -67,13 +67,13 @@ static inline void scene_destroy(struct scene *scene)
     outbox_deinit(&scene->out);
 }
 
-struct signed_record {
+struct scene_record {
     uint8_t bytes[SIGNED_RECORD_BYTES_MAX];
     size_t count;
 };
 
 static inline void sign(const struct scene *scene, const struct other *other, uint64_t incarnation,
-                        bool has_left, const char *address, struct signed_record *out)
+                        bool has_left, const char *address, struct scene_record *out)
 {
     struct member_record record = {.boot = other->boot,
                                    .incarnation = incarnation,
@@ -88,7 +88,7 @@ static inline void sign(const struct scene *scene, const struct other *other, ui
 }
 
 static inline enum rc gossip(struct scene *scene, const struct other *from,
-                             const struct signed_record *record)
+                             const struct scene_record *record)
 {
     struct message message = {.type = MESSAGE_GOSSIP};
 
@@ -101,7 +101,7 @@ static inline enum rc gossip(struct scene *scene, const struct other *from,
 static inline void tell(struct scene *scene, const struct other *from, const struct other *about,
                         uint64_t incarnation, bool has_left, const char *address)
 {
-    struct signed_record record;
+    struct scene_record record;
 
     sign(scene, about, incarnation, has_left, address, &record);
     assert_int_equal(gossip(scene, from, &record), RC_OK);

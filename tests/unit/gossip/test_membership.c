@@ -98,7 +98,7 @@ static void pings_are_answered_and_measured(void **state)
 static void forged_records_are_refused(void **state)
 {
     struct scene scene;
-    struct signed_record record;
+    struct scene_record record;
     struct digest run_id;
 
     (void)state;
