@@ -62,14 +62,23 @@ const struct record_brief *member_brief(const struct member *member)
     return member->record == NULL ? &nothing : &member->record->brief;
 }
 
-/* Where `id` is, or where it would have to be inserted. */
+/* The first bytes of an id as a number: ids are hashes, so it says about where in the book one is.
+ */
+static uint32_t id_number(struct peer_id id)
+{
+    return (uint32_t)id.bytes[0] << 24 | (uint32_t)id.bytes[1] << 16 | (uint32_t)id.bytes[2] << 8 |
+           id.bytes[3];
+}
+
+/* Where `id` is, or where it would have to be inserted: first near where it would be if ids were
+ * spread evenly, twice as far away each time; ids that somebody chose cost a few steps more. */
 static uint32_t book_place(const struct book *book, struct peer_id id, bool *is_there)
 {
-    uint32_t low = 0, high = book->count;
+    uint32_t low = 0, high = book->count, reach = 4;
+    uint32_t middle = (uint32_t)((uint64_t)id_number(id) * book->count >> 32);
 
     *is_there = false;
     while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
         int order = peer_id_compare(book->members[middle]->id, id);
 
         if (order == 0) {
@@ -78,9 +87,12 @@ static uint32_t book_place(const struct book *book, struct peer_id id, bool *is_
         }
         if (order < 0) {
             low = middle + 1;
+            middle = high - low > 2 * reach ? low + reach : low + (high - low) / 2;
         } else {
             high = middle;
+            middle = high - low > 2 * reach ? high - reach : low + (high - low) / 2;
         }
+        reach *= 2;
     }
     return low;
 }

@@ -1,12 +1,12 @@
-/* Chained hashing by SipHash; the table doubles as it fills. Loop thread. */
+/* Chained hashing, seeded; the table doubles as it fills. Loop thread. */
 #include "gossip/shelf.h"
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/rng.h"
 
-#include <sodium.h>
 #include <string.h>
 
 enum { SLOTS_FIRST = 64 };
@@ -15,7 +15,7 @@ struct shelf {
     struct signed_record **slots;
     size_t slots_count; /* a power of two */
     size_t count;
-    uint8_t secret[crypto_shorthash_KEYBYTES];
+    uint64_t seed;
 };
 
 struct shelf *shelf_create(uint64_t seed)
@@ -23,8 +23,7 @@ struct shelf *shelf_create(uint64_t seed)
     struct shelf *shelf = mem_alloc(sizeof *shelf);
 
     if (shelf == NULL) return NULL;
-    store_le64(shelf->secret, seed);
-    store_le64(shelf->secret + 8, ~seed);
+    shelf->seed = seed;
     shelf->slots_count = SLOTS_FIRST;
     shelf->slots = mem_array(shelf->slots_count, sizeof *shelf->slots);
     if (shelf->slots != NULL) return shelf;
@@ -47,11 +46,16 @@ size_t shelf_count(const struct shelf *shelf)
 
 static uint64_t key_of(const struct shelf *shelf, const uint8_t *bytes, size_t count)
 {
-    uint8_t key[crypto_shorthash_BYTES];
+    uint64_t key = rng_mix(shelf->seed, count);
+    size_t at;
 
-    _Static_assert(crypto_shorthash_BYTES == 8, "a key is 64 bits");
-    crypto_shorthash(key, bytes, count, shelf->secret);
-    return load_le64(key);
+    for (at = 0; at + 8 <= count; at += 8) {
+        key = rng_mix(key, load_le64(bytes + at));
+    }
+    for (; at < count; at++) {
+        key = rng_mix(key, bytes[at]);
+    }
+    return key;
 }
 
 static struct signed_record *find(const struct shelf *shelf, uint64_t key, const uint8_t *bytes,
