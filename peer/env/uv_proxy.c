@@ -18,6 +18,7 @@
 
 #include <arpa/inet.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -448,6 +449,8 @@ enum rc proxy_create(struct process_host *host, const struct proxy_options *opti
 
     CHECK(options->gates > 0);
     if (proxy == NULL) return fault_set(why, RC_NOMEM, "memory is short");
+    /* Peers are killed while bytes are on their way: an error code, not the end of this process. */
+    CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
     proxy->options = *options;
     proxy->loop = process_host_loop(host);
     TAILQ_INIT(&proxy->pipes);

@@ -27,6 +27,10 @@ done
 [ -n "$rtt" ] || fail "no round trip was ever measured: $(cat "$WORK/status.json")"
 awk -v ms="${rtt#*:}" 'BEGIN { exit !(ms >= 79) }' || fail "over 40 ms each way a ping took $rtt"
 
+# A peer that dies while its gate has bytes for it must not take the testnet along.
+ignored=$(sed -n 's/^SigIgn:[[:space:]]*//p' "/proc/${PEER_PID[net]}/status" 2>/dev/null)
+[ -z "$ignored" ] || (((16#$ignored & 0x1000) != 0)) || fail "SIGPIPE would end the testnet"
+
 wait_exit net || fail "the testnet: $?"
 summary=$WORK/run/summary.json
 grep -q '"finished": 3' "$summary" || fail "not all finished: $(cat "$summary")"
