@@ -4,6 +4,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,6 +12,15 @@
 #include <string.h>
 
 #include <cmocka.h>
+
+/* In the main() of a group, before it runs: the thread sanitizer takes twenty times as long, and
+ * only where there are threads is something for it to find: tests with "threads" in their names. */
+static inline void only_threads_for_their_sanitizer(void)
+{
+#ifdef __SANITIZE_THREAD__
+    cmocka_set_test_filter("*threads*");
+#endif
+}
 
 /* One seed a pass, from 1. The environment variable SEED runs just that one; SEEDS=N runs N of each
  * instead of the few that gate a commit (the long form of a campaign). */
@@ -20,15 +30,20 @@ static inline uint64_t seed_first(void)
     return text != NULL ? strtoull(text, NULL, 10) : 1;
 }
 
-/* The sanitizers look for other mistakes than the seeds do, and are four times as slow. Not of many
- * seeds, which are cheap, and may be counted. */
-static inline uint64_t sanitized_share(uint64_t count)
+static inline bool is_sanitized(void)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return count <= 16 ? (count + 1) / 2 : count;
+    return true;
 #else
-    return count;
+    return false;
 #endif
+}
+
+/* The sanitizers look for other mistakes than the seeds do, and are four times as slow. */
+static inline uint64_t sanitized_share(uint64_t count)
+{
+    if (!is_sanitized()) return count;
+    return count < 8 ? (count + 1) / 2 : (count + 3) / 4;
 }
 
 static inline int seed_is_left(uint64_t seed, uint64_t count)

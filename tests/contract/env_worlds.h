@@ -17,7 +17,7 @@
 
 #include <unistd.h>
 
-enum { NOTED_FRAMES_MAX = 4096, WAIT_TURNS = 20000 };
+enum { NOTED_FRAMES_MAX = 4096, WAIT_TURNS = 20000, PATTERN_BYTES = 256 };
 
 struct noted_frame {
     uint64_t link;
@@ -67,15 +67,49 @@ struct world {
         (side)->is_calling = false;                                                                \
     } while (0)
 
+/* What records are filled with, again and again: in large pieces, as sanitizers are slow with
+ * bytes. */
+static inline void pattern_make(uint8_t pattern[PATTERN_BYTES], uint32_t number)
+{
+    for (size_t i = 0; i < PATTERN_BYTES; i++) {
+        pattern[i] = (uint8_t)(number + i * 7);
+    }
+}
+
+static inline size_t pattern_part(size_t at, size_t count)
+{
+    size_t end = (at / PATTERN_BYTES + 1) * PATTERN_BYTES;
+
+    return (end < count ? end : count) - at;
+}
+
 /* A record of `inner` bytes that carries a number and a pattern. */
 static inline void frame_fill(uint8_t *bytes, size_t inner, uint32_t number)
 {
+    uint8_t pattern[PATTERN_BYTES];
+    size_t count = inner + RECORD_TAG_BYTES;
+
     memset(bytes, 0, RECORD_HEADER_BYTES);
     store_le32(bytes, (uint32_t)inner);
-    for (size_t i = 0; i < inner + RECORD_TAG_BYTES; i++) {
-        bytes[RECORD_HEADER_BYTES + i] = (uint8_t)(number + i * 7);
+    pattern_make(pattern, number);
+    for (size_t i = 0; i < count; i += PATTERN_BYTES) {
+        memcpy(bytes + RECORD_HEADER_BYTES + i, pattern, pattern_part(i, count));
     }
     store_le32(bytes + RECORD_HEADER_BYTES, number);
+}
+
+static inline void frame_check(const uint8_t *frame, size_t inner, uint32_t number)
+{
+    uint8_t pattern[PATTERN_BYTES];
+    size_t count = inner + RECORD_TAG_BYTES;
+
+    pattern_make(pattern, number);
+    for (size_t i = 4, part; i < count; i += part) {
+        part = pattern_part(i, count);
+        if (memcmp(frame + RECORD_HEADER_BYTES + i, pattern + i % PATTERN_BYTES, part) != 0) {
+            fail_msg("frame %u is damaged within %zu bytes from %zu", number, part, i);
+        }
+    }
 }
 
 static inline struct blob *frame_make(size_t inner, uint32_t number)
@@ -142,11 +176,7 @@ static inline void note_frame(void *context, uint64_t link, uint8_t *frame, size
 
         noted->number = load_le32(frame + RECORD_HEADER_BYTES);
         assert_int_equal(load_le32(frame), inner);
-        for (size_t i = 4; i < inner + RECORD_TAG_BYTES; i++) {
-            if (frame[RECORD_HEADER_BYTES + i] != (uint8_t)(noted->number + i * 7)) {
-                fail_msg("frame %u is damaged at byte %zu of %zu", noted->number, i, count);
-            }
-        }
+        frame_check(frame, inner, noted->number);
     }
     memset(frame, 0xee, count); /* it is ours to change */
     side->frames_count++;

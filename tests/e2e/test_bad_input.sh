@@ -108,18 +108,20 @@ start host "${host[@]}"
 refused 1 'in use' "$gv" peer --listen "$address" --steps 3
 
 join=("$gv" peer --listen 127.0.0.1:0 --steps 3 --join-timeout 30s)
-briefly=("${join[@]/30s/9s}") # where nothing but the end of its time ends the joining
+within() { briefly=("${join[@]/30s/$1}"); } # where nothing but the end of its time ends the joining
 refused '1 2' 'mlp.*cnn|cnn.*mlp' "${join[@]}" --bootstrap "$address" --model cnn
 refused '1 2' 'swarm-name|swarm-key' "${join[@]}" --bootstrap "$address" --swarm-name other
 "$gv" keygen --swarm-key --out other.key >/dev/null
 refused '1 2' 'swarm-name|swarm-key' "${join[@]}" --bootstrap "$address" --swarm-key other.key
 
 stop "$pid"
+within 3s
 refused 1 'refused' "${briefly[@]}" --bootstrap "$address"
 refused 1 'refused' "$gv" status "$address"
 
 if ${CC:-cc} -D_GNU_SOURCE -O1 -o answer "$source_folder/answer.c" 2>/dev/null; then
     start silent ./answer
+    within 7s # it has 5 s for the handshake
     refused 1 'answer|time' "${briefly[@]}" --bootstrap "$address"
     start web ./answer $'HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n'
     refused 1 'HTTP|not a grapevine peer' "${join[@]}" --bootstrap "$address"

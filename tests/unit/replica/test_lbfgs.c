@@ -310,7 +310,7 @@ static void least_squares_come_out_exactly(void **state)
 }
 
 /* Also with decay, and with two threads, of which each sums up its part. */
-static void the_loss_of_a_logistic_regression_only_falls(void **state)
+static void the_loss_of_a_logistic_regression_falls_with_any_threads(void **state)
 {
     for (uint32_t threads = 1; threads <= 2; threads++) {
         struct replica_options options = options_of("linear:classes", "digits");
@@ -437,11 +437,12 @@ int main(void)
         cmocka_unit_test(a_damaged_state_is_refused),
         cmocka_unit_test(too_much_memory_is_told),
         cmocka_unit_test(least_squares_come_out_exactly),
-        cmocka_unit_test(the_loss_of_a_logistic_regression_only_falls),
+        cmocka_unit_test(the_loss_of_a_logistic_regression_falls_with_any_threads),
         cmocka_unit_test(a_resumed_run_is_the_uninterrupted_run_to_the_bit),
         cmocka_unit_test(differences_from_outside_are_noticed),
         cmocka_unit_test(what_does_not_go_together_is_told),
     };
 
+    only_threads_for_their_sanitizer();
     return cmocka_run_group_tests(tests, make_backend, drop_backend);
 }

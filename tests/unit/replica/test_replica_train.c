@@ -297,7 +297,7 @@ static uint64_t read_and_ring(void *context)
 
 /* Stopped anywhere in a step, and asked to go on: the same parameters, statistics and batches as
  * without; a step counts whole or not at all. */
-static void a_step_that_is_stopped_did_not_happen(void **state)
+static void a_step_that_is_stopped_did_not_happen_with_any_threads(void **state)
 {
     struct replica_options options =
         options_of("conv3x3:8 bn relu dropout:0.2 linear:24 bn:16 gelu linear:classes");
@@ -353,8 +353,9 @@ int main(void)
         cmocka_unit_test(a_clipped_step_is_as_long_as_the_limit),
         cmocka_unit_test(every_optimizer_learns_with_its_defaults),
         cmocka_unit_test(a_profiled_run_is_the_same_run_and_tells_its_parts),
-        cmocka_unit_test(a_step_that_is_stopped_did_not_happen),
+        cmocka_unit_test(a_step_that_is_stopped_did_not_happen_with_any_threads),
     };
 
+    only_threads_for_their_sanitizer();
     return cmocka_run_group_tests(tests, make_backend, drop_backend);
 }
