@@ -14,7 +14,7 @@ const char report_style[] =
     "main{max-width:1180px;margin:0 auto;padding:32px 24px 48px}\n"
     "h1{font-size:26px;line-height:1.2;margin:0}h2{font-size:17px;margin:36px 0 12px}\n"
     ".sub{color:var(--soft);margin:6px 0 0}\n"
-    ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(138px,1fr));gap:12px;"
+    ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(128px,1fr));gap:12px;"
     "margin-top:24px}\n"
     ".card{background:var(--card);border:1px solid var(--line);border-radius:10px;"
     "padding:14px 16px}\n"
