@@ -50,8 +50,8 @@
     X(GROUP_REDUCED, "group:reduced")                                                              \
     X(GROUP_MEAN_CHUNK_QUEUED, "group:mean-chunk-queued")                                          \
     X(GROUP_MEAN_CHUNK_RECEIVED, "group:mean-chunk-received")                                      \
-    X(GROUP_ADDED_UP, "group:added-up")                                                            \
-    X(GROUP_MEAN_KEPT, "group:mean-kept")                                                          \
+    X(SCHEDULE_ADDED_UP, "schedule:added-up")                                                      \
+    X(SCHEDULE_MEAN_KEPT, "schedule:mean-kept")                                                    \
     X(GROUP_MEAN_AGREED, "group:mean-agreed")                                                      \
     /* pushed shares */                                                                            \
     X(PUSH_SHARE_SENT, "push:share-sent")                                                          \

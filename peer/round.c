@@ -220,7 +220,7 @@ static void decode_done(struct round *round, struct round_job *job)
     if (job->chunk.kind == DATA_MEAN && job->rc == RC_OK && round->ops->relays != NULL &&
         round->ops->relays(round->exchange, job->chunk.chunk)) {
         keep_mean(round, job);
-        crash_point(CRASH_GROUP_MEAN_KEPT);
+        crash_point(CRASH_SCHEDULE_MEAN_KEPT);
     }
     round->ops->on_chunk_checked(round->exchange, &job->chunk, job->rc, job->hash, job->distance,
                                  round_now(round), &round->commands);
@@ -272,7 +272,7 @@ static void reduce_done(struct round *round, struct round_job *job)
 {
     struct blob **blobs = job->is_partial ? round->partial : round->mean;
 
-    crash_point(job->is_partial ? CRASH_GROUP_ADDED_UP : CRASH_GROUP_REDUCED);
+    crash_point(job->is_partial ? CRASH_SCHEDULE_ADDED_UP : CRASH_GROUP_REDUCED);
     if (job->generation != round->generation) return;
     if (job->rc == RC_OK) {
         CHECK(blobs[job->first] == NULL);

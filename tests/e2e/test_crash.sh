@@ -3,7 +3,7 @@
 # (base/crash_point.h), and again in its next life at another. The others go on averaging; each round
 # they were in ended with the agreed result or left every byte as it was, and each life of the victim
 # begins with the bytes of one of its checkpoints: what `--audit` writes says so (audit.awk).
-# LONG=1: all points, over each exchange; ONLY=pair, group, push or edges: over one. Of shares and edges
+# LONG=1: all points, over each exchange; ONLY=pair, group, schedule, push or edges: over one. Of shares and edges
 # the audit sees that nothing but steps and settled rounds changed a model, not what they settled.
 source "$(dirname "$0")/lib.sh"
 
@@ -41,7 +41,7 @@ count_of() {
     case $1 in
     file:*) echo 9 ;; # keys and configuration are files, too
     round:chunk-*) echo 5 ;;
-    round:* | pair:offer-* | pair:accept-* | pair:ready-* | pair:commit-* | pair:done-* | group:*) echo 2 ;;
+    round:* | pair:offer-* | pair:accept-* | pair:ready-* | pair:commit-* | pair:done-* | group:* | schedule:*) echo 2 ;;
     *) echo 1 ;;
     esac
 }
@@ -111,11 +111,13 @@ wait_crash() {
 
 # campaign NAME METHOD POINT...
 campaign() {
-    local method=$2 point
+    local point
+    local -a method
+    read -ra method <<<"$2"
     FOLDER=$WORK/$1
     mkdir "$FOLDER"
     common=(--data digits --model 'linear:1024 relu linear:classes' --batch 16 --threads 1 --seed 3
-        --averaging "$method" --step-time 5ms --steps 1000000000 --checkpoint-every 100ms --evaluate-samples 0)
+        --averaging "${method[@]}" --step-time 5ms --steps 1000000000 --checkpoint-every 100ms --evaluate-samples 0)
     shift 2
     launch a ""
     launch b "" --bootstrap "${PEER_ADDRESS[a]}"
@@ -132,7 +134,7 @@ campaign() {
         [ -n "${PEER_PID[v]:-}" ] && crashed v
         LIVES=$((LIVES + 1))
         wait_more a rounds_ok 1 120
-        [ "${LONG:-}" ] && echo "$method: killed at $point"
+        [ "${LONG:-}" ] && echo "${method[*]}: killed at $point"
     done
     DOING=end
     launch v "" --bootstrap "${PEER_ADDRESS[a]}"
@@ -140,7 +142,7 @@ campaign() {
     for name in a b v; do
         stop_peer $name || fail "peer $name did not stop cleanly"
     done
-    awk -f "$(dirname "$0")/audit.awk" "$FOLDER"/*.audit || fail "the audit of $method"
+    awk -f "$(dirname "$0")/audit.awk" "$FOLDER"/*.audit || fail "the audit of ${method[*]}"
 }
 
 if [ "${LONG:-}" ]; then
@@ -148,6 +150,10 @@ if [ "${LONG:-}" ]; then
         mapfile -t list < <(grep -E '^(pair|round|join|checkpoint|file):' <<<"$POINTS") && campaign pair ad-psgd:H=4 "${list[@]}"
     [ "${ONLY:-group}" = group ] &&
         mapfile -t list < <(grep -E '^(group|round|join|checkpoint|file):' <<<"$POINTS") && campaign group local-sgd:H=4 "${list[@]}"
+    [ "${ONLY:-schedule}" = schedule ] && for schedule in ring halving tree; do
+        mapfile -t list < <(grep -E '^schedule:' <<<"$POINTS") &&
+            campaign $schedule "local-sgd:H=4 --exchange group:$schedule" "${list[@]}"
+    done
     for other in 'push push-sum:H=4 ^(push|checkpoint):' 'edges dpsgd:H=4 ^(edge:|round:(snapshot-taken|encoded|committed|settl|appl|done))'; do
         read -r name method points <<<"$other"
         [ "${ONLY:-$name}" = "$name" ] || continue
@@ -155,6 +161,7 @@ if [ "${LONG:-}" ]; then
     done
 else
     campaign pair ad-psgd:H=4 pair:ready-sent pair:ready-received pair:commit-received
+    campaign ring 'local-sgd:H=4 --exchange group:ring' schedule:mean-kept
     campaign group local-sgd:H=4 group:mean-chunk-queued group:start-received checkpoint:encoded
 fi
 echo "$LIVES lives ended by SIGKILL inside a round, a download or a checkpoint: nobody was harmed"

@@ -91,6 +91,11 @@ static inline void parcel_borrow(struct parcel *p)
     } else if (m->type == MESSAGE_OUTCOME) {
         bytes[0] = &m->as.outcome.bitmap;
         counts[0] = m->as.outcome.bitmap_bytes;
+    } else if (m->type == MESSAGE_START) {
+        bytes[0] = &m->as.form.rates;
+        counts[0] = m->as.form.rates_bytes;
+        bytes[1] = &m->as.form.weights;
+        counts[1] = m->as.form.weights_bytes;
     }
     for (int i = 0; i < 2; i++) {
         if (bytes[i] == NULL) continue;
@@ -270,6 +275,7 @@ static inline void scene_change(struct scene *s, struct message *m)
     }
     if (m->type == MESSAGE_FORM || m->type == MESSAGE_START) {
         at %= 80; /* round, ballot, the first members */
+        if (at == 79) m->as.form.schedule ^= (uint8_t)(1u << scene_next(s) % 8);
     }
     bytes[at] ^= (uint8_t)(1u << scene_next(s) % 8);
 }
@@ -442,6 +448,7 @@ static inline void scene_run(const struct exchange_ops *ops, const uint8_t *byte
 {
     struct scene *s = mem_alloc(sizeof *s);
     struct digest lineage = {{1}};
+    enum schedule schedule = SCHEDULE_AUTO; /* of a group; the last byte says which */
     uint8_t *saved;
     size_t saved_count;
 
@@ -450,13 +457,17 @@ static inline void scene_run(const struct exchange_ops *ops, const uint8_t *byte
     s->bytes = bytes;
     s->left = count;
     s->now_ns = NS_PER_S;
+    if (count > 0) schedule = (enum schedule)(bytes[count - 1] % (SCHEDULE_AUTO + 1));
     commands_init(&s->out);
     for (uint32_t i = 0; i < ENDS; i++) {
         struct exchange_options options = {.chunks = SCENE_CHUNKS,
                                            .alpha = 0.5f,
                                            .mirrors = ops->has_mirrors,
                                            .has_memory = ops->is_graph && count % 2 == 1,
-                                           .codec = "f32"};
+                                           .codec = "f32",
+                                           .schedule = schedule,
+                                           .may_relay = true,
+                                           .chunk_bytes = 1000};
 
         s->ids[i].bytes[0] = s->boots[i].bytes[0] = (uint8_t)(i + 1);
         options.self = s->ids[i];

@@ -23,7 +23,7 @@ static void every_schedule_gives_the_mean_to_all(void **state)
     /* T1, T9: for every number of members, and fewer chunks than members too: all rounds are of the
      * schedule, the mean stays and models are the same, bit for bit, where the codec is lossless.
      */
-    FOR_EACH_SEED (seed, 21) {
+    FOR_EACH_SEED (seed, 14) {
         FOR_EACH_SCHEDULE(schedule)
         {
             uint32_t peers = 2 + (uint32_t)(seed % 7), chunks = (uint32_t)(seed % 13);
@@ -77,7 +77,7 @@ static void kills_and_cuts_never_tear_a_part_of_any_schedule(void **state)
     (void)state;
     /* T10: each committed chunk is its owner's mean, whoever passed it on; models stay inside the
      * range they began in; survivors average again, and after a time of peace by their schedule. */
-    FOR_EACH_SEED (seed, 20) {
+    FOR_EACH_SEED (seed, 10) {
         FOR_EACH_SCHEDULE(schedule)
         {
             uint32_t peers = 3 + (uint32_t)(seed % 6);
@@ -137,7 +137,7 @@ static void a_silent_member_costs_one_deadline_then_rounds_are_direct(void **sta
     (void)state;
     /* A member that is frozen with its links up: the round of the schedule runs into its deadline,
      * and the next ones drop that member and average without it. */
-    FOR_EACH_SEED (seed, 8) {
+    FOR_EACH_SEED (seed, 4) {
         FOR_EACH_SCHEDULE(schedule)
         {
             struct rounds *r = rounds_create_with(&exchange_group, &codec_f32,
