@@ -280,7 +280,7 @@ enum rc bench_averaging(const struct bench_averaging_options *options, struct js
     if (bench.options.values == 0) bench.options.values = VALUES_DEFAULT;
     if (bench.options.codec == NULL) bench.options.codec = "f32";
     if (bench.options.exchange == NULL) bench.options.exchange = "group";
-    if (strcmp(bench.options.exchange, "group") != 0 &&
+    if (strncmp(bench.options.exchange, "group", 5) != 0 && /* or group:SCHEDULE */
         strcmp(bench.options.exchange, "pair") != 0) {
         return fault_set(why, RC_USAGE,
                          "--exchange %s: bench averaging measures rounds of group and of pair",
