@@ -144,7 +144,7 @@ struct exchange_options {
 };
 
 /* A reason to abort, and to give to people. */
-#define EXCHANGE_UNLIKE "the other averages with another method or codec"
+#define EXCHANGE_UNLIKE "the other averages with another method, setting or codec"
 
 /** As options->credit says; all of them without one. */
 uint32_t exchange_credit(const struct exchange_options *options, uint32_t out, uint32_t wanted);

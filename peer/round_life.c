@@ -54,6 +54,20 @@ bool round_plane_renew(struct round *round)
     return true;
 }
 
+/* Rate, momentum and pull of a step that several take together, in three digits: with unlike ones
+ * their anchors would part in every round, though each did as it was told. "": there is none. */
+static void settings_print(const struct strategy *strategy, char text[8])
+{
+    const struct rule_settings *settings = &strategy->rule_settings;
+    const float steps[] = {settings->rate, settings->share,
+                           settings->has_momentum ? settings->momentum : -1};
+    struct digest digest = hash_of(steps, sizeof steps);
+
+    text[0] = '\0';
+    if (!strategy->rule->is_outer && !strategy->rule->is_paired) return;
+    snprintf(text, 8, "/%03x", load_le16(digest.bytes) & 0xfffu);
+}
+
 /* Peers whose rounds mean different things must not meet: an exchange compares this text. The mean
  * goes without saying. */
 static void round_method(const struct round_options *options,
@@ -64,9 +78,12 @@ static void round_method(const struct round_options *options,
     const char *moments = options->moments == NULL ? "" : options->moments;
     const char *rule = strategy->tracks ? "tracking" : strategy->rule->name;
     bool is_mean = strategy->rule == &rule_mean && !strategy->tracks;
-    int count = snprintf(text, max, "%s%s%s%s%s", strategy->codec->name, is_mean ? "" : ";",
-                         is_mean ? "" : rule, moments[0] == '\0' ? "" : ";", moments);
+    char settings[8];
+    int count;
 
+    settings_print(strategy, settings);
+    count = snprintf(text, max, "%s%s%s%s%s%s", strategy->codec->name, is_mean ? "" : ";",
+                     is_mean ? "" : rule, settings, moments[0] == '\0' ? "" : ";", moments);
     CHECK(count > 0 && (size_t)count < max);
 }
 
@@ -501,8 +518,9 @@ static void tell_unlike(struct round *round, struct peer_id from, const struct m
     round->unlike[round->unlike_count++] = from;
     peer_id_format(from, id);
     log_warn(round->options.log,
-             "peer %.8s averages with another method or codec (%s, here it is %s): there are no "
-             "rounds with it; start all peers of a swarm with the same --averaging and --codec",
+             "peer %.8s averages with another method, lr or momentum of it, or codec (%s, here it "
+             "is %s): there are no rounds with it; start all peers of a swarm with the same "
+             "--averaging and --codec",
              id, theirs != NULL ? theirs : "it refused ours", ours);
 }
 

@@ -300,6 +300,8 @@ static void unlike_methods_are_not_mixed(void **state)
         {"local-sgd:H=4", "diloco:H=4"},
         {"slowmo:H=4", "bmuf:H=4"},
         {"easgd:tau=4", "diloco:H=4"},
+        {"diloco:H=4", "diloco:H=4,lr=0.6"},
+        {"noloco:H=4", "noloco:H=4,momentum=0.4"},
     };
 
     for (size_t i = 0; i < sizeof unlike / sizeof *unlike; i++) {
