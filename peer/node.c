@@ -16,7 +16,10 @@ uint64_t node_now(const struct node *node)
 
 struct neighbour *node_neighbour(struct node *node, struct peer_id id)
 {
+    uint32_t key = load_le32(id.bytes);
+
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        if (node->neighbour_keys[i] != key) continue;
         if (peer_id_is_equal(node->neighbours[i].id, id)) return &node->neighbours[i];
     }
     return NULL;

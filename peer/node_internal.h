@@ -236,6 +236,8 @@ struct node {
     struct outbox outbox;
     struct rng rng;
     struct neighbour neighbours[LINKS_MAX];
+    uint32_t
+        neighbour_keys[LINKS_MAX]; /* the first bytes of their ids: they are looked for often */
     uint32_t neighbours_count;
     struct bootstrap_try bootstrap[NODE_ADDRESSES_MAX];
     uint32_t bootstrap_count;

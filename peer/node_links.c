@@ -24,6 +24,7 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
     neighbour = node_neighbour(node, peer);
     if (neighbour == NULL) {
         CHECK(node->neighbours_count < LINKS_MAX);
+        node->neighbour_keys[node->neighbours_count] = load_le32(peer.bytes);
         neighbour = &node->neighbours[node->neighbours_count++];
     } else { /* the link was replaced, and what was under way on the old one is lost */
         node_relay_on_closed(node, peer);
@@ -53,7 +54,10 @@ static void on_closed(void *context, struct peer_id peer, enum rc rc, const char
     node_reach_on_closed(node, peer);
     if (neighbour == NULL) return; /* an observer */
     node_relay_on_closed(node, peer);
-    *neighbour = node->neighbours[--node->neighbours_count];
+    node->neighbours_count--;
+    node->neighbour_keys[neighbour - node->neighbours] =
+        node->neighbour_keys[node->neighbours_count];
+    *neighbour = node->neighbours[node->neighbours_count];
     membership_on_link_lost(node->membership, peer, node_now(node));
     if (node->round != NULL) round_on_link_lost(node->round, peer);
     joiner_on_link_lost(node->joiner, peer, node_now(node), &node->outbox);

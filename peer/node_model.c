@@ -68,17 +68,17 @@ static bool gives_way_to(const struct node *node, const struct neighbour *other)
 static const struct neighbour *better_model(const struct node *node)
 {
     const struct neighbour *best = NULL;
+    uint64_t now_ns = node_now(node);
 
-    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+    for (uint32_t i = 0; i < node->neighbours_count; i++) { /* after every event */
         const struct neighbour *other = &node->neighbours[i];
         bool is_same, is_better;
 
         if (!other->has_progress || !other->progress.is_serving) continue;
-        if (node_now(node) < other->avoid_ns) continue;
         is_same = digest_is_equal(other->progress.lineage, node->lineage);
-        if (is_same && node->state != NODE_JOINING) {
-            is_better = false; /* related models mix */
-        } else if (is_same && node->model_samples == 0) {
+        if (is_same && node->state != NODE_JOINING) continue; /* related models mix */
+        if (now_ns < other->avoid_ns) continue;
+        if (is_same && node->model_samples == 0) {
             is_better = other->progress.samples > 0;
         } else if (is_same) {
             is_better = other->progress.round > round_now(node) + NODE_ROUNDS_MISSED_MAX;

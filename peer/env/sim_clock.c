@@ -10,9 +10,10 @@
 
 uint64_t sim_clock_show(const struct sim_clock *clock, uint64_t world_ns)
 {
-    int64_t past = (int64_t)(world_ns - clock->world_ns);
-    int64_t drift = past / MILLION * clock->ppm + past % MILLION * clock->ppm / MILLION;
+    int64_t past = (int64_t)(world_ns - clock->world_ns), drift;
 
+    if (clock->ppm == 0) return clock->local_ns + (uint64_t)past;
+    drift = past / MILLION * clock->ppm + past % MILLION * clock->ppm / MILLION;
     return clock->local_ns + (uint64_t)(past + drift);
 }
 
