@@ -18,7 +18,7 @@ static void describe_springs(const struct strategy *strategy, char *text, size_t
     const struct rule_settings *settings = &strategy->rule_settings;
     const uint64_t pull = settings->pull_rounds > 1 ? settings->pull_rounds * strategy->every_steps
                                                     : strategy->pull_steps;
-    char when[40] = "";
+    char when[36] = "";
 
     if (pull > 0) snprintf(when, sizeof when, " every %llu steps", (unsigned long long)pull);
     if (settings->share > 0) {
@@ -75,7 +75,7 @@ static void describe_pace(const struct strategy *strategy, char *text, size_t ca
 void strategy_describe(struct strategy *strategy)
 {
     static const char *const moments[] = {"", ", moments reset", ", moments averaged"};
-    char topology[TOPOLOGY_TEXT], pace[96], rule[64], exchange[32], waits[64] = "";
+    char topology[TOPOLOGY_TEXT], pace[96], rule[64], exchange[16], waits[64] = "";
     bool is_group = strategy->exchange->is_group;
 
     if (!strategy->is_averaging) {
