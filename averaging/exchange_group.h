@@ -18,6 +18,9 @@ enum {
  * swarm runs, and never near the end of the counter. */
 #define GROUP_ROUND_LEAP (UINT64_C(1) << 32)
 
+/* Farther ahead than that only a START takes us: a mere proposal may be a lie. */
+#define GROUP_ROUND_NEAR UINT64_C(1024)
+
 enum group_state {
     GROUP_IDLE,
     GROUP_READY,
@@ -116,6 +119,10 @@ struct group {
     uint64_t promised_round; /* the highest (round, ballot) proposed or joined */
     uint32_t promised_ballot;
     bool has_promised;
+    bool is_far; /* JOINED: what we joined is far ahead; then this was the promise before */
+    uint64_t near_round;
+    uint32_t near_ballot;
+    bool has_near;
     bool has_met_unlike;       /* somebody proposes rounds of another method or codec */
     struct message_form heard; /* a FORM that came before we were ready */
     struct member_ref heard_from;

@@ -239,12 +239,35 @@ static void leave(struct group *group, struct commands *out)
     group_send_abort(group->proposer.id, group->proposer, group->form.round, ABORT_PROTOCOL, out);
 }
 
+static bool is_far(const struct group *group, uint64_t round)
+{
+    return round > group->counts.next_round && round - group->counts.next_round > GROUP_ROUND_NEAR;
+}
+
+/* A later round was heard of, from whom we need not believe everything. */
+static void hear_round(struct group *group, uint64_t round)
+{
+    if (!is_far(group, round)) group_set_next(group, round);
+}
+
+/* What we joined far ahead did not start: back to where we were. */
+static void come_back(struct group *group)
+{
+    if (!group->is_far) return;
+    group->is_far = false;
+    group->round = group->counts.next_round;
+    group->promised_round = group->near_round;
+    group->promised_ballot = group->near_ballot;
+    group->has_promised = group->has_near;
+}
+
 static void join(struct group *group, struct member_ref proposer, const struct message_form *form,
                  struct commands *out);
 static bool is_heard_open(const struct group *group);
 
 static void become_ready(struct group *group, struct commands *out)
 {
+    come_back(group);
     group->state = GROUP_READY;
     group->ready_ns = group->now_ns;
     group->is_again = true;
@@ -275,6 +298,11 @@ static void join(struct group *group, struct member_ref proposer, const struct m
 
     if (group->state == GROUP_FORMING) forming_withdraw(group, out);
     if (group->state == GROUP_JOINED) leave(group, out);
+    come_back(group);
+    group->is_far = is_far(group, form->round);
+    group->near_round = group->promised_round;
+    group->near_ballot = group->promised_ballot;
+    group->has_near = group->has_promised;
     group->state = GROUP_JOINED;
     group->round = form->round;
     group->form = *form;
@@ -284,7 +312,7 @@ static void join(struct group *group, struct member_ref proposer, const struct m
     group->wait_until_ns = deadline_after(group->now_ns, join_wait_ns(group, form));
     memset(group->invited, 0, sizeof group->invited);
     promise(group, form->round, form->ballot);
-    group_set_next(group, form->round);
+    hear_round(group, form->round);
     send = commands_add(out, COMMAND_SEND);
     if (send == NULL) return;
     send->to = proposer.id;
@@ -334,7 +362,8 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
         join(group, from, form, out);
         return RC_OK;
     }
-    if (group->has_heard &&
+    if (is_far(group, form->round) && group->has_heard) return RC_STALE;
+    if (group->has_heard && !is_far(group, group->heard.round) &&
         (form->round < group->heard.round ||
          (form->round == group->heard.round && form->ballot <= group->heard.ballot))) {
         return RC_STALE;
@@ -343,7 +372,7 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
     group->heard_from = from;
     group->heard_ns = group->now_ns;
     group->has_heard = true;
-    group_set_next(group, form->round);
+    hear_round(group, form->round);
     return RC_OK;
 }
 
@@ -483,7 +512,7 @@ static enum rc start_without_us(struct group *group, struct member_ref from,
         link->vain = 0;
         group_score(from.id, DEADLINE_MISS, "invites and begins without us", out);
     }
-    group_set_next(group, start->round + 1);
+    hear_round(group, start->round + 1);
     if (group->has_heard && group->heard.round <= start->round) group->has_heard = false;
     if (is_idle) return RC_OK;
     /* What we joined may still begin, and counts on us. */
@@ -506,6 +535,7 @@ enum rc group_on_start(struct group *group, struct member_ref from,
 
         if (!is_thinned(start, &group->form) || !group_plan_is_sane(group, start)) return RC_FORMAT;
         if (link != NULL) link->vain = 0;
+        group->is_far = false;
         group_data_begin(group, start, out);
         return RC_OK;
     }
@@ -613,5 +643,6 @@ void group_form_cancel(struct group *group, struct commands *out)
         forming_withdraw(group, out);
     } else if (group->state == GROUP_JOINED) {
         group_send_abort(group->proposer.id, group->proposer, group->form.round, ABORT_LOCAL, out);
+        come_back(group);
     }
 }
