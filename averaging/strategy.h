@@ -46,7 +46,7 @@ struct strategy {
     struct rule_settings rule_settings;
     bool clips;             /* --robust clip */
     enum schedule schedule; /* group exchange: of the rounds it proposes */
-    char text[320]; /* all coordinates in words, printed at the start and stored with the run */
+    char text[400]; /* all coordinates in words, printed at the start and stored with the run */
 };
 
 struct strategy_specs { /* NULL or "": not given */
