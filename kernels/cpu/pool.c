@@ -73,18 +73,21 @@ TILE_INLINE void lanes_load(const float *x, uint32_t lanes, int_lanes *values)
     memcpy(values, x, lanes * sizeof(float));
 }
 
-/* The better of two values and its position; a NaN that is the first stays. */
-TILE_INLINE void take_larger(int_lanes next, int32_t position, int_lanes *value, int_lanes *which)
+/* The better of two values and its position; a NaN that is the first stays. By pointer, as clang
+ * passes no such vector by value where a function may be compiled for less. */
+TILE_INLINE void take_larger(const int_lanes *next, int32_t position, int_lanes *value,
+                             int_lanes *which)
 {
-    int_lanes is_larger = (float_lanes)next > (float_lanes)*value;
+    int_lanes is_larger = (float_lanes)*next > (float_lanes)*value;
 
-    *value = (is_larger & next) | (~is_larger & *value);
+    *value = (is_larger & *next) | (~is_larger & *value);
     *which = (is_larger & position) | (~is_larger & *which);
 }
 
-TILE_INLINE void largest_store(bool with_relu, int_lanes value, int_lanes which, uint32_t lanes,
-                               float *best, uint8_t *winner)
+TILE_INLINE void largest_store(bool with_relu, const int_lanes *of, const int_lanes *at,
+                               uint32_t lanes, float *best, uint8_t *winner)
 {
+    int_lanes value = *of, which = *at;
     byte_lanes bytes;
 
     if (with_relu) {
@@ -109,10 +112,10 @@ TILE_INLINE void largest(const struct pool_options *o, const struct window *w, c
         for (uint32_t column = w->first_column; column < w->end_column; column++) {
             int_lanes next;
             lanes_load(from + (column - w->first_column) * step, lanes, &next);
-            take_larger(next, (int32_t)(row * o->size + column), &value, &which);
+            take_larger(&next, (int32_t)(row * o->size + column), &value, &which);
         }
     }
-    largest_store(o->with_relu, value, which, lanes, best, winner);
+    largest_store(o->with_relu, &value, &which, lanes, best, winner);
 }
 
 /* Windows of 2x2 beside each other, whole, of a whole block: the usual case, and one that waits for
@@ -131,12 +134,12 @@ TILE_INLINE void largest_of_fours(const struct pool_options *o, const struct ima
         __builtin_prefetch(from + 3 * line + TILE);
         memcpy(&value, from, sizeof(value));
         memcpy(&next, from + TILE, sizeof(next));
-        take_larger(next, 1, &value, &which);
+        take_larger(&next, 1, &value, &which);
         memcpy(&next, from + line, sizeof(next));
-        take_larger(next, 2, &value, &which);
+        take_larger(&next, 2, &value, &which);
         memcpy(&next, from + line + TILE, sizeof(next));
-        take_larger(next, 3, &value, &which);
-        largest_store(o->with_relu, value, which, TILE, values[c],
+        take_larger(&next, 3, &value, &which);
+        largest_store(o->with_relu, &value, &which, TILE, values[c],
                       winner == NULL ? NULL : winner + (size_t)c * TILE);
     }
 }
