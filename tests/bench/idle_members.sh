@@ -3,6 +3,7 @@
 # a tiny model (linear, 650 values) and a step every ten seconds; then beside idle strangers, and
 # beside garbage handshakes as fast as one process can send them.
 #   tests/bench/idle_members.sh build/release/grapevine [MEMBERS, 64]
+[ -x "${1:-}" ] || { echo "idle_members.sh: no executable '${1:-}': idle_members.sh GRAPEVINE [MEMBERS]" >&2; exit 2; }
 source "$(dirname "$0")/../e2e/lib.sh"
 
 members=${2:-64}

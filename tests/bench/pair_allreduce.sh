@@ -14,6 +14,7 @@ grapevine=${1:-build/release/grapevine}
 values=${VALUES:-10000000}
 rounds=${ROUNDS:-20}
 times=${TIMES:-3}
+[ -x "$grapevine" ] || { echo "pair_allreduce.sh: no executable $grapevine: build it, or name it" >&2; exit 2; }
 results=$(mktemp)
 trap 'rm -f "$results"' EXIT
 

@@ -4,6 +4,7 @@
 # figure is the method's and not the machine's; the share of the cores that was busy is printed.
 #   tests/bench/straggler.sh build/release/grapevine [STEP_TIME [TARGET [SEEDS]]]
 set -euo pipefail
+[ -x "${1:-}" ] || { echo "straggler.sh: no executable '${1:-}': straggler.sh GRAPEVINE [STEP_TIME [TARGET [SEEDS]]]" >&2; exit 2; }
 grapevine=$(realpath "$1")
 step=${2:-60ms} target=${3:-0.9} seeds=${4:-3}
 work=$(mktemp -d)

@@ -4,6 +4,7 @@
 # RUNS times, medians. One thread a peer, so that of two cores one is free for the network. The second
 # figure is by processor time of the thread that trains, and tells something on a busy machine, too.
 #   tests/bench/training_beside_rounds.sh build/release/grapevine [MODEL [METHOD [RUNS [SECONDS]]]]
+[ -x "${1:-}" ] || { echo "training_beside_rounds.sh: no executable '${1:-}': training_beside_rounds.sh GRAPEVINE [MODEL ...]" >&2; exit 2; }
 grapevine=$1 model=${2:-cnn} method=${3:-local-sgd:H=16} runs=${4:-5} seconds=${5:-6}
 # shellcheck source=tests/e2e/lib.sh
 source "$(dirname "$0")/../e2e/lib.sh"

@@ -1,0 +1,91 @@
+#!/bin/bash
+# mutants: do the tests notice when a promise is broken? Small mistakes, each put into a copy of the
+# sources, alone; the test that watches over it is built and must fail. Not part of the gate.
+#   tests/mutants.sh [PATTERN]      only those whose file, test or words match (grep -E)
+#     OUT=DIR   the copy and its build, kept for the next time (default build/mutants)
+# Prints a line each: killed, SURVIVED, STALE (the source has changed: mend the row) or NO BUILD; the
+# exit code is 1 unless all were killed. About 20 s each on two cores; ccache is used where it is.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+for tool in cmake ninja tar sed; do
+    command -v $tool >/dev/null || { echo "mutants.sh: $tool is not installed" >&2; exit 2; }
+done
+pattern=${1:-.}
+out=${OUT:-build/mutants}
+mkdir -p "$out" && out=$(realpath "$out")
+
+# FILE @ TEST @ what is wrong @ the edit (sed -E)
+mutants() {
+    cat <<'EOF'
+averaging/exchange_pair_data.c @ property_pair @ one decides before all chunks are there @ s/pair->done < pair->options.chunks\) return;/pair->done + 1 < pair->options.chunks) return;/
+averaging/exchange_pair_data.c @ unit_averaging_exchange_decisions @ a chunk is counted twice @ s/if \(pair->chunks\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
+averaging/exchange_pair_data.c @ property_pair @ one decides without the other's word @ s/\} else if \(pair->has_ready\) \{/} else {/
+averaging/exchange_group_data.c @ unit_averaging_exchange_decisions @ a part is summed twice @ s/if \(has_bit\(group->arrived\[chunk\], index\)\) return RC_REPLAY;//
+averaging/exchange_edges_data.c @ unit_averaging_exchange_edges @ a neighbour's chunk is taken twice @ s/if \(\*state != CHUNK_NONE\) return RC_REPLAY;//
+averaging/exchange_push.c @ property_push @ a share is taken again after a restart @ s/if \(push_mark_is_old\(push, &share->key\)\) return RC_REPLAY;//
+averaging/exchange_push_data.c @ unit_averaging_exchange_push @ a chunk of a share is taken twice @ s/if \(push->chunks\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
+averaging/rule_mean.c @ contract_rule @ what was agreed is agreed again @ s/if \(is_any_agreed\(rule, range\)\) return RC_REPLAY;//
+averaging/deadline.c @ unit_averaging_deadline @ the lower of two medians @ s/return sorted\[count \/ 2\];/return sorted[(count - 1) \/ 2];/
+averaging/deadline.c @ unit_averaging_deadline @ a window below its floor @ s/return window < floor_ns \? floor_ns : window;/return window;/
+averaging/robust.c @ unit_averaging_robust @ distances that are no numbers are noted @ s/if \(!\(distance >= 0\) \|\| !isfinite\(distance\)\) return;//
+averaging/robust.c @ unit_averaging_robust @ the gate lets everything in that is not learned yet @ s/if \(norms < gate_least\) return gate_least;/if (norms < gate_least) return 1e30f;/
+averaging/weights.c @ unit_averaging_weights @ weights without an upper limit @ s/while \(weight < WEIGHT_MAX \&\& ratio/while (ratio/
+gossip/membership.c @ unit_gossip_membership @ old records replace new ones @ s/if \(record->incarnation < known->incarnation\) return false;//
+gossip/membership.c @ property_membership @ a rumour may jump to any incarnation @ s/return is_from_subject \|\| record->incarnation - known->incarnation <= INCARNATION_JUMP;/return true;/
+gossip/membership_suspect.c @ unit_gossip_membership_suspect @ an accusation outlives its incarnation @ s/if \(accusation->incarnation != member_brief\(subject\)->incarnation\) return false;//
+gossip/membership_suspect.c @ unit_gossip_membership_suspect @ the dead may accuse @ s/if \(accuser->state == MEMBER_DEAD \|\| accuser->state == MEMBER_LEFT\) return false;//
+gossip/gate.c @ unit_gossip_gate @ one prefix may spend what it likes @ s/if \(owed \+ PREFIX_COST_NS > PREFIX_FULL_NS\) \{/if (owed > UINT64_MAX - 1) {/
+gossip/gate.c @ unit_gossip_gate @ known peers wait behind strangers @ s/^    if \(is_known \&\&$/    if (is_known \&\& common == 0 \&\&/
+gossip/credit.c @ unit_gossip_credit @ more is granted than is left @ s/if \(room > left\) room = left;//
+gossip/wire/scan.c @ unit_gossip_scan @ nesting is not limited @ s/if \(depth == SCAN_DEPTH_MAX\) return RC_LIMIT;/if (depth == SCAN_DEPTH_MAX) depth--;/
+gossip/wire/record.c @ unit_gossip_record @ a signed record may have any length @ s/ \|\| count > SIGNED_RECORD_BYTES_MAX\) return RC_FORMAT;/) return RC_FORMAT;/
+peer/joiner_loading.c @ unit_peer_joiner @ a bucket's hash is not looked at @ s/if \(!digest_is_equal\(hash_of\(bytes, count\), \*expected\)\) return RC_AUTH;//
+peer/joiner_loading.c @ unit_peer_joiner @ a download may hold NaN @ s/if \(!bucket_is_finite\(to, values\)\) return RC_NONFINITE;//
+peer/joiner_listing.c @ unit_peer_joiner @ another model's manifest is taken @ s/if \(!digest_is_equal\(manifest->schema, joiner->schema\)\) return RC_MISMATCH;//
+peer/donor_snapshot.c @ unit_peer_donor @ a snapshot with NaN is given away @ s/if \(!bucket_is_finite\(snapshot->values\[i\], snapshot->counts\[i\]\)\) return RC_NONFINITE;//
+peer/node_links.c @ sim_chaos @ the round does not hear of a lost link @ /^static void on_closed/,/^}/s/if \(node->round != NULL\) round_on_link_lost\(node->round, peer\);//
+peer/node_links.c @ sim_chaos @ a dial that failed is never tried again @ /^static void dial_ended/,/^}/s/membership_on_dial_failed\(.*//
+EOF
+}
+
+scratch=$out/source
+fresh() { # the copy is what git knows here, and what it does not ignore
+    mkdir -p "$scratch"
+    git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
+        [ -f "$file" ] && ! cmp -s "$file" "$scratch/$file" && printf '%s\0' "$file"
+    done | tar -c --null -T - | tar -x -m -C "$scratch"
+}
+fresh
+launcher=()
+! command -v ccache >/dev/null || launcher=(-DCMAKE_C_COMPILER_LAUNCHER=ccache)
+if ! cmake -S "$scratch" -B "$out/b" -G Ninja -DCMAKE_BUILD_TYPE=Release -DGRAPEVINE_USE_CUDA=OFF -DGRAPEVINE_WERROR=OFF \
+    "${launcher[@]}" >"$out/log" 2>&1; then
+    tail "$out/log"
+    exit 2
+fi
+
+killed=0
+others=0
+while IFS='@' read -r file test words edit; do
+    file=${file// /} test=${test// /} words=${words# } words=${words% } edit=${edit# }
+    [ -f "$scratch/$file" ] || { others=$((others + 1)); echo "STALE     $file: there is none"; continue; }
+    cp "$scratch/$file" "$out/original" # and not from here: it may be worked on meanwhile
+    sed -E "$edit" "$out/original" >"$out/mutant"
+    if cmp -s "$out/mutant" "$out/original"; then
+        verdict=STALE
+    else
+        cp "$out/mutant" "$scratch/$file"
+        if ! ninja -C "$out/b" "$test" >"$out/log" 2>&1; then
+            verdict='NO BUILD'
+        elif (cd "$scratch" && timeout -s KILL 300 "$out/b/tests/$test") >"$out/log" 2>&1; then
+            verdict=SURVIVED
+        else
+            verdict=killed
+        fi
+        cp "$out/original" "$scratch/$file"
+    fi
+    if [ "$verdict" = killed ]; then killed=$((killed + 1)); else others=$((others + 1)); fi
+    printf '%-9s %s: %s (%s)\n' "$verdict" "$file" "$words" "$test"
+done < <(mutants | grep -E -- "$pattern")
+echo "$killed killed, $others not"
+[ "$others" -eq 0 ] && [ "$killed" -gt 0 ]
