@@ -312,8 +312,8 @@ static void a_member_joins_one_form_a_ballot_and_only_rising_ones(void **state)
         uint8_t from;
         uint32_t ballot;
         enum rc rc;
-    } steps[] = {{2, 1, RC_OK},    {2, 1, RC_STALE}, {1, 1, RC_STALE},
-                 {1, 0, RC_STALE}, {1, 2, RC_OK},    {2, 1, RC_STALE}};
+    } steps[] = {{2, 1, RC_OK},    {2, 1, RC_REPLAY}, {1, 1, RC_STALE},
+                 {1, 0, RC_STALE}, {1, 2, RC_OK},     {2, 1, RC_STALE}};
 
     assert_int_equal(exchange_group.begin(exchange, &members, 0, 1, &out), RC_OK);
     assert_int_equal(out.count, 0); /* the third waits */
