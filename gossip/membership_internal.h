@@ -258,9 +258,9 @@ uint64_t membership_jitter(struct membership *m, uint64_t base_ns);
 void dialler_call(struct membership *m, struct member *member, uint64_t now_ns);
 /** Others reach it: dial it again, with the back-off it has but not too late. */
 void dialler_retry(struct membership *m, struct member *member, uint64_t now_ns);
-/** Dial it as soon as there is a slot. */
 /** How long the other side is given to dial us before we do. */
 uint64_t dialler_turn_ns(const struct membership *m, const struct member *member);
+/** Dial it as soon as there is a slot. */
 void dialler_pick(struct membership *m, struct member *member, uint64_t now_ns);
 /** The last link is gone: go back to the quick rhythm. */
 void dialler_on_alone(struct membership *m, uint64_t now_ns);

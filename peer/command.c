@@ -89,6 +89,12 @@ void command_tell_precision(const struct backend *backend, const struct log *log
              strchr(cpu_backend_precision_reason(backend), ':'));
 }
 
+bool command_is_loopback(const char *address)
+{
+    return strncmp(address, "127.", 4) == 0 || strncmp(address, "localhost:", 10) == 0 ||
+           strncmp(address, "[::1]:", 6) == 0;
+}
+
 void command_print_json(struct json *json)
 {
     char *text = json_format(json);

@@ -55,6 +55,8 @@ MUST_USE enum rc command_host_backend(struct backend **backend, struct fault *wh
 void command_tell_precision(const struct backend *backend, const struct log *log);
 /** Was it asked for? */
 bool command_wants_bf16(const struct options *options);
+/** Of a HOST:PORT: this machine and nobody else can reach it. */
+bool command_is_loopback(const char *address);
 /** Print one JSON object and a newline on stdout, and destroy it. */
 void command_print_json(struct json *json);
 /** Print rows (an array of objects, or one) on stdout: a table, or one object a line. */

@@ -171,17 +171,11 @@ static enum rc resume(struct session *session, struct fault *why)
     return rc == RC_NOT_FOUND ? RC_OK : rc;
 }
 
-static bool is_loopback(const char *address)
-{
-    return strncmp(address, "127.", 4) == 0 || strncmp(address, "localhost:", 10) == 0 ||
-           strncmp(address, "[::1]:", 6) == 0;
-}
-
 static enum rc choose_listen(const struct session *session, const char **listen, struct fault *why)
 {
     *listen = options_text(session->options, "listen");
     if (*listen == NULL) *listen = session->swarm.is_public ? "127.0.0.1:7077" : "0.0.0.0:7077";
-    if (is_loopback(*listen) || !session->swarm.is_public) return RC_OK;
+    if (command_is_loopback(*listen) || !session->swarm.is_public) return RC_OK;
     if (!options_flag(session->options, "public")) {
         return fault_set(why, RC_USAGE,
                          "--listen %s: anybody who can reach it could join; pass --swarm-key FILE "
@@ -280,7 +274,7 @@ static enum rc open_http(struct session *session, struct fault *why)
     if (address == NULL) return RC_OK;
     rc = http_create(session->env, address, &source, &session->http, bound, sizeof bound, why);
     if (rc != RC_OK) return rc;
-    if (!is_loopback(bound)) {
+    if (!command_is_loopback(bound)) {
         log_warn(&session->log, "--http: whoever can reach %s may read this peer's status", bound);
     }
     if (session->is_json) {

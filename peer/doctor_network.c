@@ -30,9 +30,9 @@ struct visit { /* of a bootstrap address */
 
 /* Our own dial of --advertise. */
 struct loop {
-    const char *address; /* NULL: none to be dialled */
-    bool is_over, is_us;
-    char why[200]; /* it did not come back */
+    const char *address;           /* NULL: none to be dialled */
+    bool is_over, is_us, is_other; /* other: somebody else answered */
+    char why[200];                 /* it did not come back */
 };
 
 struct network {
@@ -99,6 +99,9 @@ static void check_advertise(struct network *network)
     } else if (network->is_listening) {
         network->loop.address = address;
         network->dialled_port = parsed.port;
+    } else {
+        doctor_add(network->doctor, VERDICT_NOTE, what, "stop what uses the port and ask again",
+                   "not looked at: --listen cannot be bound");
     }
 }
 
@@ -146,6 +149,7 @@ static void on_dial_failed(void *context, const char *address, enum rc rc, const
     if (is_own_dial(network, address) && !network->loop.is_over) {
         network->loop.is_over = true;
         network->loop.is_us = rc == RC_REPLAY && peer != NULL && peer_id_is_equal(*peer, self);
+        network->loop.is_other = rc == RC_AUTH || (rc == RC_REPLAY && !network->loop.is_us);
         snprintf(network->loop.why, sizeof network->loop.why, "%s", why);
     }
     if (visit == NULL || visit->is_over) return;
@@ -193,7 +197,7 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
     char what[96];
 
     if (is_dialled && is_own_dial(network, address) && !network->loop.is_over) {
-        network->loop.is_over = true;
+        network->loop.is_over = network->loop.is_other = true;
         snprintf(network->loop.why, sizeof network->loop.why, "another peer of the swarm answers");
     }
     if (!is_dialled || visit == NULL || visit->is_over) return;
@@ -275,7 +279,8 @@ static void tell_reach(struct network *network)
 }
 
 /* Whoever others dial at --advertise has to be this machine. Routers seldom let one in from inside
- * at the address outside, so a peer that could dial back to that port counts, too. */
+ * at the address outside, so a peer that could dial back to that port counts, too, and silence
+ * proves nothing where no peer has tried. */
 static void tell_advertised(struct network *network)
 {
     const struct loop *loop = &network->loop;
@@ -298,8 +303,14 @@ static void tell_advertised(struct network *network)
                    "see that the host in it is the one that they see",
                    "not from here (%s), but peers could dial back to that port of %s", loop->why,
                    view.observed[0] == '\0' ? "this machine" : view.observed);
-    } else {
+    } else if (loop->is_other || view.failed > 0 || command_is_loopback(loop->address)) {
         doctor_add(network->doctor, VERDICT_BROKEN, what, fix, "does not lead back here: %s",
+                   loop->why);
+    } else {
+        doctor_add(network->doctor, VERDICT_NOTE, what,
+                   network->opened_ns == 0 ? "name a peer with --bootstrap, which will try it"
+                                           : "ask again, or name another peer with --bootstrap",
+                   "not from here (%s), and no peer has tried: few routers let one in from inside",
                    loop->why);
     }
 }

@@ -1,7 +1,8 @@
 /*
  * report_topology: see report_topology.h. Groups and pairs change with each round: over time that
- * is everyone with everyone. A graph is drawn as it is; which place on it a peer has follows from
- * its key, which the page does not know, so places have no numbers there.
+ * is everyone with everyone. Which place on a graph a peer has follows from its key, which the page
+ * does not know: places have no numbers there, and a random graph is one of its kind. Of more than
+ * DRAWN_PEERS_MAX peers, the same with so many is drawn. The caption says either.
  */
 #include "testnet/report_topology.h"
 
@@ -62,13 +63,24 @@ static bool add_graph(struct text *text, const struct circle *circle, const char
     return true;
 }
 
+/* What is not to be taken as it is drawn. */
+static void add_caption(struct text *text, const char *name, uint64_t peers)
+{
+    struct topology topology;
+
+    text_add_escaped(text, name);
+    if (name == NULL || topology_parse(name, &topology, NULL) != RC_OK) return;
+    if (topology.kind == TOPOLOGY_RANDOM) text_add(text, ", a graph like this one");
+    if (peers > DRAWN_PEERS_MAX) text_add(text, ", drawn for %d peers", DRAWN_PEERS_MAX);
+}
+
 void report_add_topology(struct text *text, const char *topology, uint64_t peers)
 {
     const struct circle circle =
         circle_of(peers < DRAWN_PEERS_MAX ? (size_t)peers : DRAWN_PEERS_MAX);
 
     text_add(text, "<figure><figcaption>Topology: ");
-    text_add_escaped(text, topology);
+    add_caption(text, topology, peers);
     text_add(text, "</figcaption>\n<svg viewBox=\"0 0 560 260\" role=\"img\" "
                    "aria-label=\"Topology\"><g transform=\"translate(150 0)\">\n");
     const bool is_graph = add_graph(text, &circle, topology);

@@ -142,7 +142,7 @@ say "thread sanitizer: the parts with threads"
 # The sanitizer needs a fixed memory layout; where it cannot be had, it may still run.
 if setarch "$(uname -m)" -R true 2>/dev/null; then launcher=(setarch "$(uname -m)" -R); fi
 if cmake --preset tsan >"$logs/build-tsan.log" 2>&1; then
-    with_threads='^(unit_env|contract_env|unit_peer_link_workers|unit_replica_(prefetch|team|hogwild|replica_train|lbfgs))'
+    with_threads='^(unit_env|contract_env|unit_peer_link_workers|unit_replica_(prefetch|team|hogwild|replica_train|lbfgs)|unit_distill_comparison)'
     without='^unit_env_sim' # the simulated world, which has none
     mapfile -t threaded < <(ninja -C build/tsan -t targets all |
         grep -oE "${with_threads}[a-z_]*: phony" | grep -oE '^[a-z_]+' | grep -vE "$without")

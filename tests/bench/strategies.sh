@@ -39,7 +39,7 @@ one() {
         "$@" && grep "lo:" /proc/net/dev >"$COUNTERS"' sh \
         "$grapevine" testnet --peers "$peers" --data fashion-mnist --model "$model" --averaging "$method" "${flags[@]}" \
         --shard "$2" --seed "$3" --steps "$steps" --batch "$batch" --start-with "$peers" \
-        --report-every 600s --evaluate-samples 0 --out "$work/run" --fresh --quiet >"$work/log" 2>&1; then
+        --report-every 120s --evaluate-samples 0 --out "$work/run" --fresh --quiet >"$work/log" 2>&1; then
         echo "$1 $2 $3: failed" >&2
         tail -n 3 "$work/log" >&2
         return 0

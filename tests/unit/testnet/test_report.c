@@ -289,6 +289,16 @@ static size_t lines_of(const char *topology, uint64_t peers)
     return lines;
 }
 
+static bool caption_has(const char *topology, uint64_t peers, const char *words)
+{
+    struct text text = TEXT_EMPTY;
+
+    report_add_topology(&text, topology, peers);
+    const bool has = strstr(text.bytes, words) != NULL;
+    text_deinit(&text);
+    return has;
+}
+
 static void a_topology_is_drawn_as_it_is(void **state)
 {
     /* Each edge of a graph once, at awkward sizes too; everyone with everyone where partners change
@@ -307,6 +317,9 @@ static void a_topology_is_drawn_as_it_is(void **state)
     assert_int_equal(lines_of(NULL, 3), 3);
     assert_int_equal(lines_of("ring", 0), 0);
     assert_int_equal(lines_of("ring", 4096), 64);
+    assert_true(caption_has("ring", 4096, ": ring, drawn for 64 peers<"));
+    assert_true(caption_has("ring", 64, ": ring<"));
+    assert_true(caption_has("random:4", 16, ": random:4, a graph like this one<"));
 }
 
 int main(void)
