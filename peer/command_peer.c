@@ -311,6 +311,18 @@ static enum rc check_advertise(const char *address, struct fault *why)
                      address);
 }
 
+/* They are looked at when a report is measured. */
+static enum rc check_targets(const struct options *options, struct fault *why)
+{
+    const bool has_loss = options_real(options, "target-loss") > 0;
+
+    if (!has_loss && options_real(options, "target-accuracy") <= 0) return RC_OK;
+    if (options_count(options, "evaluate-samples") > 0) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--target-%s: with --evaluate-samples 0 it is never measured; give it samples",
+                     has_loss ? "loss" : "accuracy");
+}
+
 /* What is in force and was said by no flag. */
 static void tell_chosen(const struct session *session, char *text, size_t cap)
 {
@@ -341,6 +353,7 @@ static enum rc open_session(struct session *session, struct options *options, st
 
     if (rc != RC_OK) return fault_set(why, rc, "libsodium does not start; reinstall it");
     rc = check_advertise(options_text(options, "advertise"), why);
+    if (rc == RC_OK) rc = check_targets(options, why);
     if (rc == RC_OK) {
         rc = bootstrap_parse(options_text(options, "bootstrap"), &session->bootstrap, why);
     }

@@ -32,6 +32,23 @@ static enum rc adopt_config(struct options *options, const char *folder, struct 
     return rc;
 }
 
+/* How much of a path is there: "" of it for a relative one at worst. */
+static size_t existing_bytes(const char *path)
+{
+    char partial[PATH_BYTES];
+    size_t there = 0;
+
+    if (strlen(path) >= sizeof partial) return strlen(path);
+    memcpy(partial, path, strlen(path) + 1);
+    for (char *at = partial + 1; (at = strchr(at, '/')) != NULL; at++) {
+        *at = '\0';
+        if (!file_is_there(partial)) break;
+        there = strlen(partial);
+        *at = '/';
+    }
+    return there;
+}
+
 enum rc peer_folder_open(struct options *options, struct peer_folder *folder, struct fault *why)
 {
     char identity[PATH_BYTES];
@@ -40,6 +57,7 @@ enum rc peer_folder_open(struct options *options, struct peer_folder *folder, st
     *folder = (struct peer_folder){.path = options_text(options, "out")};
     if (folder->path == NULL) return RC_OK;
     folder->was_made = !file_is_there(folder->path);
+    folder->parents_bytes = existing_bytes(folder->path);
     rc = file_make_folder(folder->path, why);
     if (rc != RC_OK) return rc;
     folder->had_identity = file_is_there(peer_folder_identity(folder, identity, sizeof identity));
@@ -64,6 +82,23 @@ enum rc peer_folder_keep(const struct peer_folder *folder, const struct options 
     return rc == RC_OK ? address_book_store(env, book, why) : rc;
 }
 
+/* The folder and those above it that were made for it. One with anything in it stays. */
+static void remove_made(const struct peer_folder *folder)
+{
+    char partial[PATH_BYTES];
+
+    if (!folder->was_made || strlen(folder->path) >= sizeof partial) return;
+    memcpy(partial, folder->path, strlen(folder->path) + 1);
+    while (strlen(partial) > folder->parents_bytes && rmdir(partial) == 0) {
+        char *slash;
+        do {
+            slash = strrchr(partial, '/');
+            if (slash == NULL) return;
+            *slash = '\0';
+        } while (slash[1] == '\0'); /* "a//b", "a/" */
+    }
+}
+
 void peer_folder_undo(const struct peer_folder *folder)
 {
     char identity[PATH_BYTES];
@@ -72,7 +107,7 @@ void peer_folder_undo(const struct peer_folder *folder)
     if (!folder->had_identity) {
         (void)unlink(peer_folder_identity(folder, identity, sizeof identity));
     }
-    if (folder->was_made) (void)rmdir(folder->path); /* stays if there is anything else in it */
+    remove_made(folder);
 }
 
 const char *peer_folder_identity(const struct peer_folder *folder, char *path, size_t cap)

@@ -12,6 +12,7 @@
 struct peer_folder {
     const char *path; /* NULL: without --out, and then nothing below does anything */
     bool was_made, had_identity;
+    size_t parents_bytes; /* so much of `path` was there before */
 };
 
 /** Make the folder, or take from an older one's config.ini what flags have not said. RC_USAGE names
@@ -23,7 +24,7 @@ MUST_USE enum rc peer_folder_open(struct options *options, struct peer_folder *f
 MUST_USE enum rc peer_folder_keep(const struct peer_folder *folder, const struct options *options,
                                   const char *chosen, struct env *env,
                                   const struct address_book *book, struct fault *why);
-/** The start failed: a folder that was new is gone again. */
+/** The start failed: what was made for the folder is gone again. */
 void peer_folder_undo(const struct peer_folder *folder);
 /** "PATH/identity.key"; NULL without a folder. */
 const char *peer_folder_identity(const struct peer_folder *folder, char *path, size_t cap);

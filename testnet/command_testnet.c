@@ -241,21 +241,18 @@ static bool any_failed(const struct local_result *run)
     return false;
 }
 
-/* The first peer could not begin, so nobody did: wrong flags mostly, which it is the first to see.
- */
+/* Wrong flags, which the first peer is the first to see: nobody began. What a peer left that failed
+ * otherwise tells why, and stays. */
 static bool is_stillborn(const struct local_result *run)
 {
     const struct local_peer *first = &run->peers[0];
 
-    if (first->state != LOCAL_FAILED || first->starts != 1) return false;
-    for (uint32_t i = 0; i < run->count; i++) {
-        if (run->peers[i].step > 0) return false;
-    }
-    return true;
+    return first->state == LOCAL_FAILED && first->starts == 1 && first->address[0] == '\0' &&
+           first->exit_code == EXIT_USAGE;
 }
 
 /* What an earlier run left stays as it was, a new folder stays empty. */
-static int give_up(const struct options *options, const struct local_result *run)
+static int give_up(const struct options *options)
 {
     struct fault why = {""};
 
@@ -263,7 +260,7 @@ static int give_up(const struct options *options, const struct local_result *run
         folder_prepare(options_text(options, "out"), FOLDER_FRESH, &why) != RC_OK) {
         command_failed(RC_IO, &why);
     }
-    return run->peers[0].exit_code == EXIT_USAGE ? EXIT_USAGE : EXIT_FAILED;
+    return EXIT_USAGE;
 }
 
 /* Exit code of a run that was not stopped. */
@@ -379,6 +376,7 @@ static enum rc run_peers(struct options *options, const struct chaos *chaos,
         .seed = options_count(options, "seed"),
         .target_accuracy = options_real(options, "target-accuracy"),
         .goal_ns = options_ns(options, "time"),
+        .report_every_ns = options_ns(options, "report-every"),
         .started_s = time_so_far(out),
         .context = view,
         .on_report = on_report,
@@ -459,7 +457,7 @@ int command_testnet(struct options *options)
                  options_text(options, "out"));
         code = 128 + run.signal;
     } else if (is_stillborn(&run)) {
-        code = give_up(options, &run);
+        code = give_up(options);
     } else {
         code = conclude(options, &method, &run);
     }

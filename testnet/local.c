@@ -20,7 +20,7 @@
 #define TICK_NS          (250 * NS_PER_MS)
 #define QUICK_TICKS      10               /* in one of these, where peers are slowed */
 #define START_LIMIT_NS   (60 * NS_PER_S)  /* until a started peer has said its address */
-#define SILENCE_LIMIT_NS (300 * NS_PER_S) /* between two lines of a peer */
+#define SILENCE_LIMIT_NS (300 * NS_PER_S) /* between two lines of a peer, beyond --report-every */
 #define TIME_LEAST_S     0.001            /* that --time takes */
 #define STOP_LIMIT_NS    (10 * NS_PER_S)  /* for goodbyes, before SIGKILL */
 
@@ -293,10 +293,16 @@ static uint64_t since(uint64_t now_ns, uint64_t then_ns)
     return now_ns > then_ns ? now_ns - then_ns : 0;
 }
 
+uint64_t local_silence_limit_ns(const struct local_options *options)
+{
+    return options->report_every_ns + SILENCE_LIMIT_NS;
+}
+
 static void tend(struct local *local, uint32_t peer, uint64_t now)
 {
     struct runner *runner = &local->runners[peer];
     struct fault why = {""};
+    char how[64];
 
     if (runner->seen.is_frozen && now >= runner->thaw_ns) {
         runner->seen.is_frozen = false;
@@ -311,13 +317,14 @@ static void tend(struct local *local, uint32_t peer, uint64_t now)
         local_become(runner, LOCAL_WAITING);
         if (local_start(local, peer, &why) != RC_OK) local_fail(local, peer, why.text);
     }
-    const uint64_t limit = runner->seen.state == LOCAL_STARTING ? START_LIMIT_NS : SILENCE_LIMIT_NS;
+    const bool is_starting = runner->seen.state == LOCAL_STARTING;
+    const uint64_t limit = is_starting ? START_LIMIT_NS : local_silence_limit_ns(local->options);
     if (runner_is_running(runner) && !runner->seen.is_frozen &&
         since(now, runner->heard_ns) > limit) {
         process_signal(local->host, (uint32_t)runner->child, SIGKILL);
-        local_fail(local, peer,
-                   runner->seen.state == LOCAL_STARTING ? "no address within 60 s of its start"
-                                                        : "silent for 5 minutes");
+        snprintf(how, sizeof how, "%s %llu s%s", is_starting ? "no address within" : "silent for",
+                 (unsigned long long)(limit / NS_PER_S), is_starting ? " of its start" : "");
+        local_fail(local, peer, how);
     }
 }
 

@@ -55,18 +55,19 @@ struct local_options {
     const char *executable;
     const char *const *words; /* flags every peer gets */
     size_t words_count;
-    const char *start_with; /* one more word, or NULL */
-    const char *out;        /* exists */
-    bool gives_shards;      /* --shard-of I/N */
-    const double *speeds;   /* [peers] of --hetero */
-    uint64_t step_ns;       /* --step-time at speed 1; 0: as it comes */
-    bool has_link;          /* else peers reach each other directly */
-    struct sim_path link;   /* the lines between them */
-    struct chaos chaos;     /* parsed; its clock is started here */
-    uint64_t seed;          /* of the chaos */
-    double target_accuracy; /* 0: none; for time_to_target_s */
-    uint64_t goal_ns;       /* --time of the run; 0: none */
-    double started_s;       /* time already on the run's clock: a resumed run goes on from there */
+    const char *start_with;   /* one more word, or NULL */
+    const char *out;          /* exists */
+    bool gives_shards;        /* --shard-of I/N */
+    const double *speeds;     /* [peers] of --hetero */
+    uint64_t step_ns;         /* --step-time at speed 1; 0: as it comes */
+    bool has_link;            /* else peers reach each other directly */
+    struct sim_path link;     /* the lines between them */
+    struct chaos chaos;       /* parsed; its clock is started here */
+    uint64_t seed;            /* of the chaos */
+    double target_accuracy;   /* 0: none; for time_to_target_s */
+    uint64_t goal_ns;         /* --time of the run; 0: none */
+    uint64_t report_every_ns; /* of the peers: so long they may say nothing */
+    double started_s; /* time already on the run's clock: a resumed run goes on from there */
     void *context;
     /** After each report of a peer. */
     void (*on_report)(void *context, uint32_t peer, const struct local_peer *state);

@@ -54,6 +54,8 @@ struct json *local_event(struct local *local, const char *kind, uint32_t peer);
 void local_record(struct local *local, struct json *event);
 /** Start a WAITING peer. */
 MUST_USE enum rc local_start(struct local *local, uint32_t peer, struct fault *why);
+/** How long a peer that listens may say nothing. */
+uint64_t local_silence_limit_ns(const struct local_options *options);
 void local_fail(struct local *local, uint32_t peer, const char *how);
 
 /** A line of a child's standard output (local_hear.c). */

@@ -58,7 +58,10 @@ refused 1 'train-images-idx3-ubyte' "${peer[@]}" --data idx:magic
 # --- models, optimizers, strategies ----------------------------------------------------------------
 refused 2 'column 12' "${peer[@]}" --model 'conv3x3:32 rleu linear:classes'
 refused 2 'column' "${peer[@]}" --model 'linear:0'
-refused 2 'unknown layer' "${peer[@]}" --model modle --out never
+mkdir before
+refused 2 'unknown layer' "${peer[@]}" --model modle --out before//never/at/all/
+[ -d before ] && [ -z "$(ls before)" ] || bad 'a mistyped flag left a folder above its own, or took one that was there'
+refused 2 'unknown layer' "${peer[@]}" --model modle --out never/again
 [ ! -e never ] || bad 'a mistyped flag left a folder'
 refused 2 'peer 0 failed.*unknown layer' "$gv" testnet --peers 2 --model modle --out run
 [ -z "$(ls run)" ] || bad "a mistyped flag left something in a testnet's folder"
@@ -74,6 +77,7 @@ refused 2 'pair' "$gv" peer --listen 127.0.0.1:0 --exchange pear
 refused 2 'mean' "$gv" peer --listen 127.0.0.1:0 --rule maen
 refused 2 'every|key=value' "$gv" peer --listen 127.0.0.1:0 --pace never
 refused 2 'dirichlet|shard' "${peer[@]}" --shard dirichlet:0.1
+refused 2 'target-accuracy.*evaluate-samples' "${peer[@]}" --target-accuracy 0.9 --evaluate-samples 0
 refused 2 'shard-of' "${peer[@]}" --shard-of 3/3
 
 # --- files -----------------------------------------------------------------------------------------

@@ -4,11 +4,12 @@
  */
 #include "tests/scratch.h"
 
+#include "base/bytes.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "peer/env/process.h"
 #include "testnet/history.h"
-#include "testnet/local.h"
+#include "testnet/local_internal.h"
 
 #include <math.h>
 #include <signal.h>
@@ -349,6 +350,16 @@ static void what_cannot_be_started_is_an_error_with_its_reason(void **state)
     scratch_deinit(&scratch);
 }
 
+static void who_reports_seldom_may_be_silent_for_longer(void **state)
+{
+    (void)state;
+    const struct local_options usual = {.report_every_ns = 5 * NS_PER_S};
+    const struct local_options seldom = {.report_every_ns = 3600 * NS_PER_S};
+
+    assert_true(local_silence_limit_ns(&usual) < 400 * NS_PER_S);
+    assert_true(local_silence_limit_ns(&seldom) > 3600 * NS_PER_S);
+}
+
 int main(int count, char **words)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +369,7 @@ int main(int count, char **words)
         cmocka_unit_test(a_killed_peer_comes_back_with_its_folder),
         cmocka_unit_test(a_signal_is_passed_on_and_waited_for),
         cmocka_unit_test(what_cannot_be_started_is_an_error_with_its_reason),
+        cmocka_unit_test(who_reports_seldom_may_be_silent_for_longer),
     };
     if (count > 1 && strcmp(words[1], "peer") == 0) return be_a_peer(count, words);
     return cmocka_run_group_tests(tests, NULL, NULL);
