@@ -85,9 +85,11 @@ void joiner_set_moments(struct joiner *joiner, struct digest moments)
     joiner->moments = moments;
 }
 
-void joiner_set_rule(struct joiner *joiner, struct digest rule)
+void joiner_set_rule(struct joiner *joiner, struct digest rule, size_t values)
 {
     joiner->rule = rule;
+    joiner->expected[SECTION_RULE] = values;
+    joiner->expected[SECTION_RULE_SECOND] = values;
 }
 
 void joiner_set_width(struct joiner *joiner, uint32_t width)

@@ -49,8 +49,9 @@ void joiner_set_want(struct joiner *joiner, uint32_t want);
  * set.
  */
 void joiner_set_moments(struct joiner *joiner, struct digest moments);
-/** The same of the averaging rule, whose state is left out where another made it. */
-void joiner_set_rule(struct joiner *joiner, struct digest rule);
+/** The same of the averaging rule, whose state is left out where another made it, or its planes do
+ *  not have `values` values each (those of SECTION_MIXED unless set). */
+void joiner_set_rule(struct joiner *joiner, struct digest rule, size_t values);
 /** How many of `wanted` buckets more may be asked of a donor that owes `out`. NULL: all. */
 void joiner_set_credit(struct joiner *joiner, void *context,
                        uint32_t (*credit)(void *context, uint32_t out, uint32_t wanted));

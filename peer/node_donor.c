@@ -240,14 +240,17 @@ void node_donation_forget(struct node *node)
 void node_adopt_rule(struct node *node)
 {
     float *planes[RULE_STATE_MAX];
-    size_t count = 0;
+    size_t count = 0, values = node->mixed;
 
     while (count < RULE_STATE_MAX) {
-        planes[count] = joiner_take_section(node->joiner, (uint32_t)(SECTION_RULE + count));
-        if (planes[count] == NULL) break;
-        count++;
+        uint32_t section = (uint32_t)(SECTION_RULE + count);
+        size_t held;
+
+        if (joiner_section(node->joiner, section, &held) == NULL) break;
+        if (held != node->mixed) values = held;
+        planes[count++] = joiner_take_section(node->joiner, section);
     }
-    round_rule_adopt(node->round, planes, count);
+    round_rule_adopt(node->round, planes, count, values);
 }
 
 void node_donation_deinit(struct node *node)

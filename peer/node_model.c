@@ -191,10 +191,25 @@ static bool is_waiting_for_a_model(const struct node *node)
     return false;
 }
 
+/* By what a rule's planes are known: those of means with moments hold the moments, too. */
+static struct digest rule_digest(const struct node *node)
+{
+    const char *rule = node->options.strategy->rule->name, *moments = node_moments_name(node);
+    struct hash hash;
+
+    hash_init(&hash);
+    hash_update(&hash, rule, strlen(rule));
+    if (moments != NULL) {
+        hash_update(&hash, ";", 1);
+        hash_update(&hash, moments, strlen(moments));
+    }
+    return hash_final(&hash);
+}
+
 void node_model_prepare(struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
-    struct digest rule = hash_of(strategy->rule->name, strlen(strategy->rule->name));
+    struct digest rule = rule_digest(node);
 
     if (node->learner->ops->moments_name != NULL) {
         const char *name = node->learner->ops->moments_name(node->learner);
@@ -202,7 +217,7 @@ void node_model_prepare(struct node *node)
         joiner_set_moments(node->joiner, hash_of(name, strlen(name)));
         donor_set_moments(node->donor, hash_of(name, strlen(name)));
     }
-    joiner_set_rule(node->joiner, rule);
+    joiner_set_rule(node->joiner, rule, node->mixed);
     donor_set_rule(node->donor, rule);
     joiner_set_credit(node->joiner, node, node_bucket_credit);
     joiner_set_want(node->joiner, strategy->rule->is_outer ? 31 : 7); /* all of it */

@@ -135,9 +135,9 @@ size_t round_rule_state(const struct round *round, const float *planes[RULE_STAT
 /** After round_discard(): the model is a copy, and may be old: the first pair rounds give little
  *  weight, to this peer's model at its partners and to theirs here, so that means stay. */
 void round_begin_ramp(struct round *round);
-/** After round_discard(): what the rule begins the next round with, planes [values] of another
- *  member. Takes them; where they do not fit the rule it begins anew. */
-void round_rule_adopt(struct round *round, float *const *planes, size_t count);
+/** After round_discard(): what the rule begins the next round with, planes of `values` each, of
+ *  another member. Takes them; where they do not fit the rule or the plane it begins anew. */
+void round_rule_adopt(struct round *round, float *const *planes, size_t count, size_t values);
 MUST_USE enum rc round_rule_restore(struct round *round, const float *const *planes, size_t count);
 
 /** Planes [values] of the shares that round_save() lists, in its order. They may be read while the

@@ -408,13 +408,14 @@ void round_begin_ramp(struct round *round)
     round_set_ramp(round, 0);
 }
 
-void round_rule_adopt(struct round *round, float *const *planes, size_t count)
+void round_rule_adopt(struct round *round, float *const *planes, size_t count, size_t values)
 {
     CHECK(count <= RULE_STATE_MAX);
     drop_adopted(round);
     for (size_t i = 0; i < count; i++) {
         round->adopted[i] = planes[i];
     }
+    if (values != round->options.values) drop_adopted(round); /* it would be read past its end */
 }
 
 MUST_USE enum rc round_rule_restore(struct round *round, const float *const *planes, size_t count)

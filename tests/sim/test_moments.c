@@ -3,13 +3,14 @@
 #include "tests/check.h"
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "replica/replica.h"
 #include "testnet/cluster.h"
 
 #include <math.h>
 
-enum { PEERS = 3 };
+enum { FIRST = 3, PEERS = FIRST + 1 }; /* one may come late */
 
 /* Replicas whose steps change nothing, so that what changes comes from rounds. */
 static struct backend *backend;
@@ -89,7 +90,7 @@ static float given(uint32_t peer, size_t at)
 static void run(const char *averaging, const char *moments, float (*wanted)(uint32_t, size_t),
                 float tolerance)
 {
-    struct cluster_options options = {.peers = PEERS,
+    struct cluster_options options = {.peers = FIRST,
                                       .seed = 1,
                                       .averaging = averaging,
                                       .moments = moments,
@@ -99,13 +100,13 @@ static void run(const char *averaging, const char *moments, float (*wanted)(uint
     const uint32_t first = 0;
     struct node_report before, after;
 
-    for (uint32_t i = 0; i < PEERS; i++) {
+    for (uint32_t i = 0; i < FIRST; i++) {
         cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
     }
     if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
     assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
     cluster_run(cluster, 2 * NS_PER_S);
-    for (uint32_t i = 0; i < PEERS; i++) {
+    for (uint32_t i = 0; i < FIRST; i++) {
         size_t count;
         float *values = moments_of(i, &count);
 
@@ -121,7 +122,7 @@ static void run(const char *averaging, const char *moments, float (*wanted)(uint
     cluster_run(cluster, 8 * NS_PER_S);
     node_report(cluster_node(cluster, 1), &after);
     assert_true(after.rounds_ok >= before.rounds_ok + 3);
-    for (uint32_t i = 0; i < PEERS; i++) {
+    for (uint32_t i = 0; i < FIRST; i++) {
         size_t count;
         float *values = moments_of(i, &count);
 
@@ -159,7 +160,7 @@ static void they_begin_anew(void **state)
 {
     (void)state;
     run("slowmo:H=8", "reset", zero, 0);
-    for (uint32_t i = 0; i < PEERS; i++) {
+    for (uint32_t i = 0; i < FIRST; i++) {
         assert_int_equal(updates[i], 0); /* Adam's corrections, too */
     }
     run("noloco:H=8", "reset", zero, 0);
@@ -172,8 +173,45 @@ static void they_become_means(void **state)
     run("local-sgd:H=8", "average", mean_of, 1e-5f);
     run("bmuf:H=8", "average", mean_of, 1e-5f);
     run("diloco:H=8", "average", mean_of, 1e-5f);
-    for (uint32_t i = 0; i < PEERS; i++) {
+    for (uint32_t i = 0; i < FIRST; i++) {
         assert_int_equal(updates[i], 7); /* each one's own */
+    }
+}
+
+/* Outer rules keep planes of the model and its moments then. Who comes after the first rounds takes
+ * them, and begins without where those of the others hold no moments. */
+static void a_peer_may_come_late(void **state)
+{
+    static const char *const rules[] = {"diloco:H=8", "bmuf:H=8"};
+    const uint32_t first = 0, late = FIRST;
+
+    (void)state;
+    for (uint32_t test = 0; test < 2 * ARRAY_COUNT(rules); test++) {
+        const bool is_alike = test % 2 == 0;
+        const struct cluster_options options = {.peers = FIRST + 1,
+                                                .seed = 1 + test,
+                                                .averaging = rules[test / 2],
+                                                .moments = "average",
+                                                .latency_ns = NS_PER_MS,
+                                                .learner = still_create};
+        struct cluster *cluster = cluster_create(&options);
+        struct node_report report;
+
+        if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+        for (uint32_t i = 0; i < FIRST; i++) {
+            if (!is_alike) cluster_set_averaging(cluster, i, options.averaging); /* "keep" */
+            cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
+        }
+        cluster_run(cluster, 5 * NS_PER_S);
+        node_report(cluster_node(cluster, first), &report);
+        assert_true(report.rounds_ok >= 3);
+        cluster_start(cluster, late, &first, 1);
+        cluster_run(cluster, NS_PER_S);
+        assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
+        cluster_run(cluster, 5 * NS_PER_S);
+        node_report(cluster_node(cluster, late), &report);
+        assert_int_equal(report.rounds_ok >= 3, is_alike);
+        cluster_destroy(cluster);
     }
 }
 
@@ -199,6 +237,7 @@ int main(void)
         cmocka_unit_test(unless_told_otherwise_they_stay),
         cmocka_unit_test(they_begin_anew),
         cmocka_unit_test(they_become_means),
+        cmocka_unit_test(a_peer_may_come_late),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "gossip/wire/manifest.h"
+#include "peer/buckets.h"
 #include "peer/donor.h"
 #include "peer/joiner.h"
 
@@ -39,8 +40,9 @@ struct scene {
     struct outbox to_donors, to_joiner;
     uint64_t now_ns;
     uint32_t buckets_sent, turn;
-    enum rc last_rc; /* what the joiner said to the last refused thing that was not just late */
-    uint64_t blocks; /* alive before the scene */
+    size_t rule_values; /* of each of the two planes of the donors' rule; 0: they have none */
+    enum rc last_rc;    /* what the joiner said to the last refused thing that was not just late */
+    uint64_t blocks;    /* alive before the scene */
 };
 
 static inline struct digest lineage(void)
@@ -123,7 +125,7 @@ static inline void scene_destroy(struct scene *scene)
     assert_int_equal(mem_blocks(), blocks);
 }
 
-static inline float model_value(uint64_t fill, enum section section, size_t index)
+static inline float model_value(uint64_t fill, uint32_t section, size_t index)
 {
     return (float)(rng_mix(fill + section, index) % 1000) / 7.0F;
 }
@@ -132,12 +134,17 @@ static inline enum rc take_snapshot(const struct scene *scene, uint64_t fill,
                                     const struct donor_snapshot *base,
                                     struct donor_snapshot *snapshot)
 {
-    static const enum section sections[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_MOMENTS};
+    static const uint32_t sections[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_MOMENTS,
+                                        SECTION_RULE, SECTION_RULE_SECOND};
 
-    *snapshot = (struct donor_snapshot){
-        .step = 70, .samples = 7000, .round = 7, .lineage = lineage(), .sections_count = 3};
-    for (size_t s = 0; s < 3; s++) {
-        size_t count = scene->schema.values[sections[s]];
+    *snapshot = (struct donor_snapshot){.step = 70,
+                                        .samples = 7000,
+                                        .round = 7,
+                                        .lineage = lineage(),
+                                        .sections_count = scene->rule_values > 0 ? 5 : 3};
+    for (size_t s = 0; s < snapshot->sections_count; s++) {
+        size_t count =
+            sections[s] < SECTION_RULE ? scene->schema.values[sections[s]] : scene->rule_values;
 
         snapshot->sections[s] = sections[s];
         snapshot->counts[s] = count;

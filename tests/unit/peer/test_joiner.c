@@ -34,75 +34,6 @@ static void a_model_is_downloaded_whole(void **state)
     scene_destroy(scene);
 }
 
-/* What the strategy needs besides can be asked for. */
-static void moments_travel_when_wanted(void **state)
-{
-    struct scene *scene = scene_create();
-    size_t count = 0;
-    const float *moments;
-
-    (void)state;
-    joiner_set_want(scene->joiner, 7);
-    assert_int_equal(begin(scene, any_lineage()), RC_OK);
-    scene_run(scene);
-    assert_model(scene, 0);
-    moments = joiner_section(scene->joiner, SECTION_MOMENTS, &count);
-    assert_int_equal(count, VALUES);
-    assert_true(moments[VALUES - 1] == model_value(0, SECTION_MOMENTS, VALUES - 1));
-    scene_destroy(scene);
-}
-
-static void lie_moments(struct message *message)
-{
-    struct message_state_manifest *manifest = &message->as.state_manifest;
-
-    for (uint32_t i = 0; message->type == MESSAGE_STATE_MANIFEST && i < manifest->sections_count;
-         i++) {
-        if (manifest->sections[i] == SECTION_MOMENTS) manifest->values[i] *= 2;
-    }
-}
-
-/* Who trains with another optimizer gives the model all the same: its moments stay behind. */
-static void moments_of_another_optimizer_are_left_out(void **state)
-{
-    struct scene *scene = scene_create();
-    size_t count = 0;
-
-    (void)state;
-    joiner_set_want(scene->joiner, 7);
-    scene->sites[0].twist = lie_moments;
-    assert_int_equal(begin(scene, any_lineage()), RC_OK);
-    scene_run(scene);
-    assert_model(scene, 0);
-    assert_null(joiner_section(scene->joiner, SECTION_MOMENTS, &count));
-    scene_destroy(scene);
-}
-
-/* As many moments mean nothing if another method made them; those of the same one travel. */
-static void moments_of_another_name_are_left_out(void **state)
-{
-    (void)state;
-    for (int is_same = 0; is_same < 2; is_same++) {
-        struct scene *scene = scene_create();
-        const float *moments;
-        size_t count = 0;
-
-        joiner_set_want(scene->joiner, 7);
-        joiner_set_moments(scene->joiner, hash_of("rmsprop", 7));
-        for (size_t i = 0; i < DONORS; i++) {
-            donor_set_moments(scene->sites[i].donor,
-                              is_same ? hash_of("rmsprop", 7) : hash_of("momentum", 8));
-        }
-        assert_int_equal(begin(scene, any_lineage()), RC_OK);
-        scene_run(scene);
-        assert_model(scene, 0);
-        moments = joiner_section(scene->joiner, SECTION_MOMENTS, &count);
-        if (is_same) assert_non_null(moments);
-        if (!is_same) assert_null(moments);
-        scene_destroy(scene);
-    }
-}
-
 /* A donor that dies half-way costs nothing if the next one holds the same model, and a new start if
  * it holds another; never a mixture. */
 static void a_donor_may_die_half_way(void **state)
@@ -654,9 +585,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_is_downloaded_whole),
-        cmocka_unit_test(moments_travel_when_wanted),
-        cmocka_unit_test(moments_of_another_optimizer_are_left_out),
-        cmocka_unit_test(moments_of_another_name_are_left_out),
         cmocka_unit_test(a_donor_may_die_half_way),
         cmocka_unit_test(several_donors_that_agree_give_at_once),
         cmocka_unit_test(donors_that_do_not_agree_wait_for_their_turn),

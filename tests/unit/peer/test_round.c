@@ -1,6 +1,7 @@
 /* What a round does with its buffers at bad moments; exchange and env are played by hand. */
 #include "tests/check.h"
 
+#include "base/check.h"
 #include "base/mem.h"
 #include "peer/round_internal.h"
 
@@ -264,6 +265,36 @@ static void a_replaced_model_gets_no_old_difference(void **state)
     round_destroy(stage.round);
 }
 
+/* What a donor called the rule's planes must be as large as ours: shorter ones are never read. */
+static void planes_of_another_size_are_not_adopted(void **state)
+{
+    static const struct strategy_specs specs = {.averaging = "diloco"};
+    static const size_t sizes[] = {VALUES, VALUES / 10};
+    uint64_t blocks = mem_blocks();
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(sizes); i++) {
+        float *planes[] = {mem_aligned(sizes[i] * sizeof(float)),
+                           mem_aligned(sizes[i] * sizeof(float))};
+        const float *kept[RULE_STATE_MAX];
+        struct stage stage;
+
+        stage_set_up(&stage, &specs, &puppet_ops);
+        for (size_t k = 0; k < sizes[i]; k++) {
+            planes[0][k] = planes[1][k] = 3;
+        }
+        round_discard(stage.round);
+        round_rule_adopt(stage.round, planes, 2, sizes[i]);
+        stage_snapshot(&stage);
+        assert_int_equal(round_rule_state(stage.round, kept), i == 0 ? 2 : 0);
+        if (i == 0) assert_true(kept[0][VALUES - 1] == 3 && kept[1][VALUES - 1] == 3);
+        say(&stage, over(OVER_ABORTED, false));
+        stage_work(&stage);
+        round_destroy(stage.round);
+    }
+    assert_int_equal(mem_blocks(), blocks);
+}
+
 /* The snapshot buffer is not written while a job of a round given up may read it. */
 static void a_snapshot_waits_for_the_jobs_of_the_round_before(void **state)
 {
@@ -391,6 +422,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_doubt_may_end_while_its_difference_is_computed),
         cmocka_unit_test(a_replaced_model_gets_no_old_difference),
+        cmocka_unit_test(planes_of_another_size_are_not_adopted),
         cmocka_unit_test(a_snapshot_waits_for_the_jobs_of_the_round_before),
         cmocka_unit_test(what_counts_as_our_own_is_what_the_others_decode),
         cmocka_unit_test(a_whole_copy_is_sent_by_all_from_one_place),
