@@ -68,6 +68,7 @@ struct party {
 /* What is known of one member of the FORM in force. */
 struct invited {
     bool has_joined, has_declined; /* FORMING: its answer */
+    bool only_direct;              /* ...says so */
     bool has_aborted;              /* it left before START came */
     uint64_t samples, rate;        /* of its JOIN */
     uint32_t credit;               /* it granted before START came */
@@ -238,8 +239,8 @@ uint64_t group_data_next_ns(const struct group *group);
 /* exchange_group_plan.c: by which schedule, and with which parts */
 /** For our START: rates of its members, and the schedule. `rates`: [members], of their JOINs. */
 void group_plan_choose(struct group *group, struct message_form *start, const uint64_t *rates);
-/** May a START say this? */
-bool group_plan_is_sane(const struct group *group, const struct message_form *start);
+/** May a START say this? RC_FORMAT: nobody may; RC_MISMATCH: a schedule that we take no part in. */
+MUST_USE enum rc group_plan_check(const struct group *group, const struct message_form *start);
 /** From START: who gives whom what. */
 void group_plan_begin(struct group *group, const struct message_form *start);
 /** Bytes a second that we can take in and send out; 0: not known. */

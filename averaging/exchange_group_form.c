@@ -175,6 +175,7 @@ static void forming_close(struct group *group, struct commands *out)
     struct message_form start = group->form;
     uint64_t waited = group->now_ns - group->form_ns;
     uint64_t samples[GROUP_MEMBERS_MAX], rates[GROUP_MEMBERS_MAX];
+    bool only_direct = false;
 
     start.members_count = 0;
     for (uint32_t i = 0; i < group->form.members_count; i++) {
@@ -186,6 +187,7 @@ static void forming_close(struct group *group, struct commands *out)
             samples[start.members_count] = is_self ? group->samples : group->invited[i].samples;
             rates[start.members_count] = is_self ? group_rate(group) : group->invited[i].rate;
             start.members[start.members_count++] = member;
+            only_direct |= group->invited[i].only_direct;
         } else if (is_linked && !group->invited[i].has_declined) {
             deadline_add(&group->arrivals, 2 * waited); /* it took longer than this */
         }
@@ -200,6 +202,7 @@ static void forming_close(struct group *group, struct commands *out)
         start.weights_bytes = start.members_count;
     }
     group_plan_choose(group, &start, rates);
+    if (only_direct) start.schedule = SCHEDULE_DIRECT;
     send_form_to_all(group, &start, MESSAGE_START, &group->form, out);
     group_data_begin(group, &start, out);
 }
@@ -321,6 +324,7 @@ static void join(struct group *group, struct member_ref proposer, const struct m
     send->message.as.join.ballot = form->ballot;
     send->message.as.join.samples = group->samples;
     send->message.as.join.rate = group_rate(group);
+    send->message.as.join.only_direct = !group->options.may_relay;
 }
 
 /* Is it of the proposal we joined and whose START we wait for? */
@@ -451,6 +455,7 @@ enum rc group_on_join(struct group *group, struct member_ref from, const struct 
     group->invited[index].has_joined = true;
     group->invited[index].samples = join->samples;
     group->invited[index].rate = join->rate;
+    group->invited[index].only_direct = join->only_direct != 0;
     answered(group, from.id);
     deadline_add(&group->arrivals, group->now_ns - group->form_ns);
     forming_check(group, out);
@@ -523,6 +528,16 @@ static enum rc start_without_us(struct group *group, struct member_ref from,
     return RC_OK;
 }
 
+/* All in it hear at once that it goes on without us. */
+static void refuse_start(const struct group *group, struct member_ref from,
+                         const struct message_form *start, struct commands *out)
+{
+    for (uint32_t i = 0; i < start->members_count; i++) {
+        if (!group_is_linked(group, start->members[i].id)) continue;
+        group_send_abort(start->members[i].id, from, start->round, ABORT_PROTOCOL, out);
+    }
+}
+
 enum rc group_on_start(struct group *group, struct member_ref from,
                        const struct message_form *start, struct commands *out)
 {
@@ -533,18 +548,19 @@ enum rc group_on_start(struct group *group, struct member_ref from,
     if (is_ours(group, from, start)) {
         struct group_link *link = group_link_find(group, from.id);
 
-        if (!is_thinned(start, &group->form) || !group_plan_is_sane(group, start)) return RC_FORMAT;
+        enum rc sane = is_thinned(start, &group->form) ? group_plan_check(group, start) : RC_FORMAT;
+
+        if (sane != RC_OK) {
+            refuse_start(group, from, start, out);
+            become_ready(group, out);
+            return sane;
+        }
         if (link != NULL) link->vain = 0;
         group->is_far = false;
         group_data_begin(group, start, out);
         return RC_OK;
     }
-    if (was_left(group, from, start)) {
-        for (uint32_t i = 0; i < start->members_count; i++) {
-            if (!group_is_linked(group, start->members[i].id)) continue;
-            group_send_abort(start->members[i].id, from, start->round, ABORT_PROTOCOL, out);
-        }
-    }
+    if (was_left(group, from, start)) refuse_start(group, from, start, out);
     return RC_STALE;
 }
 

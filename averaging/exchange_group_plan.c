@@ -145,12 +145,14 @@ static bool are_sane(const uint8_t *values, uint32_t count, uint32_t members)
     return count == 0 || count == members;
 }
 
-bool group_plan_is_sane(const struct group *group, const struct message_form *start)
+enum rc group_plan_check(const struct group *group, const struct message_form *start)
 {
-    if (start->schedule >= SCHEDULE_COUNT) return false;
-    if (start->schedule != SCHEDULE_DIRECT && !group->options.may_relay) return false;
-    return are_sane(start->weights, start->weights_bytes, start->members_count) &&
-           are_sane(start->rates, start->rates_bytes, start->members_count);
+    if (start->schedule >= SCHEDULE_COUNT ||
+        !are_sane(start->weights, start->weights_bytes, start->members_count) ||
+        !are_sane(start->rates, start->rates_bytes, start->members_count)) {
+        return RC_FORMAT;
+    }
+    return start->schedule == SCHEDULE_DIRECT || group->options.may_relay ? RC_OK : RC_MISMATCH;
 }
 
 /* One way: half of the median member's quickest answer. */

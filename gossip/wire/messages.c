@@ -261,10 +261,8 @@ static const struct field form_fields[] = {
     LATER(10, form.schedule),
 };
 static const struct field join_fields[] = {
-    ANY(0, join.round),
-    ANY(1, join.ballot),
-    ANY(2, join.samples),
-    LATER(3, join.rate),
+    ANY(0, join.round),  ANY(1, join.ballot),        ANY(2, join.samples),
+    LATER(3, join.rate), LATER(4, join.only_direct),
 };
 static const struct field mean_fields[] = {
     ANY(0, mean.round),        UINT(1, mean.part, 0, GROUP_MEMBERS_MAX - 1),

@@ -357,8 +357,9 @@ struct message_form { /* FORM and START: FORM lists who is invited, START who ta
 struct message_join {
     uint64_t round;
     uint32_t ballot;
-    uint64_t samples; /* since the last round this member took part in */
-    uint64_t rate;    /* bytes a second that it can take in and send out; 0: not measured */
+    uint64_t samples;    /* since the last round this member took part in */
+    uint64_t rate;       /* bytes a second that it can take in and send out; 0: not measured */
+    uint8_t only_direct; /* not 0: takes part in the direct schedule only */
 };
 struct message_mean {
     uint64_t round;

@@ -365,6 +365,79 @@ static void a_start_we_turned_from_is_answered_with_abort(void **state)
     commands_deinit(&out);
 }
 
+/* Peer 3 cannot relay. It says so in JOIN, and a START that says ring all the same is refused
+ * aloud: nobody waits for it, and it does not wait either, nor count it against the proposer. */
+static void a_schedule_that_cannot_be_followed_is_refused_aloud(void **state)
+{
+    (void)state;
+    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
+    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
+    struct round_members members = {ids, boots, 3, NULL};
+    struct commands out;
+    struct exchange *exchange = start(&exchange_group, 3, 6, &out);
+    const struct exchange_ops *ops = &exchange_group;
+    struct message form = form_of(6, 0);
+    uint32_t told = 0;
+
+    assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
+    assert_int_equal(ops->on_message(exchange, id_of(1), boot_of(1), &form, 2, &out), RC_OK);
+    assert_int_equal(sent(&out, MESSAGE_JOIN)->as.join.only_direct, 1);
+    commands_clear(&out);
+    form.type = MESSAGE_START;
+    form.as.form.schedule = SCHEDULE_RING;
+    assert_int_equal(ops->on_message(exchange, id_of(1), boot_of(1), &form, 3, &out), RC_MISMATCH);
+    for (uint32_t i = 0; i < out.count; i++) {
+        if (out.items[i].type != COMMAND_SEND || out.items[i].message.type != MESSAGE_ABORT)
+            continue;
+        told |= 1u << out.items[i].to.bytes[0];
+    }
+    assert_int_equal(told, 1u << 1 | 1u << 2);
+    assert_null(find(&out, COMMAND_SNAPSHOT));
+    ops->tick(exchange, ops->next_ns(exchange), &out);
+    assert_null(find(&out, COMMAND_SCORE));
+    assert_non_null(sent(&out, MESSAGE_FORM)); /* it is its turn: it had not waited for START */
+    ops->destroy(exchange);
+    commands_deinit(&out);
+}
+
+/* A proposer that may relay, told to take the ring, takes the direct way where one member must. */
+static void one_that_is_only_direct_makes_the_round_direct(void **state)
+{
+    (void)state;
+    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
+    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
+    struct round_members members = {ids, boots, 3, NULL};
+    struct exchange_options options = {.self = ids[0],
+                                       .boot = boots[0],
+                                       .chunks = 6,
+                                       .alpha = 0.5f,
+                                       .may_relay = true,
+                                       .schedule = SCHEDULE_RING};
+    const struct exchange_ops *ops = &exchange_group;
+
+    for (uint8_t only_direct = 0; only_direct <= 1; only_direct++) {
+        struct exchange *exchange = ops->create(&options);
+        struct digest lineage = {{9}};
+        struct commands out;
+
+        assert_non_null(exchange);
+        commands_init(&out);
+        ops->set_lineage(exchange, lineage, &out);
+        assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
+        assert_non_null(sent(&out, MESSAGE_FORM));
+        for (uint8_t i = 1; i < 3; i++) {
+            struct message join = {.type = MESSAGE_JOIN};
+
+            join.as.join.only_direct = i == 2 ? only_direct : 0;
+            assert_int_equal(ops->on_message(exchange, ids[i], boots[i], &join, 2, &out), RC_OK);
+        }
+        assert_int_equal(sent(&out, MESSAGE_START)->as.form.schedule,
+                         only_direct ? SCHEDULE_DIRECT : SCHEDULE_RING);
+        ops->destroy(exchange);
+        commands_deinit(&out);
+    }
+}
+
 static void a_mean_with_a_wrong_hash_loses_its_part_only(void **state)
 {
     (void)state;
@@ -580,6 +653,8 @@ int main(void)
         cmocka_unit_test(outcomes_survive_a_restart_through_the_checkpoint),
         cmocka_unit_test(a_member_joins_one_form_a_ballot_and_only_rising_ones),
         cmocka_unit_test(a_start_we_turned_from_is_answered_with_abort),
+        cmocka_unit_test(a_schedule_that_cannot_be_followed_is_refused_aloud),
+        cmocka_unit_test(one_that_is_only_direct_makes_the_round_direct),
         cmocka_unit_test(a_mean_with_a_wrong_hash_loses_its_part_only),
         cmocka_unit_test(a_share_that_fails_is_not_sent_to_its_end),
         cmocka_unit_test(a_checkpoint_that_lies_of_mass_is_refused),

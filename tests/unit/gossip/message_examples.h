@@ -459,6 +459,7 @@ static inline void example_make(struct source *s, enum message_type type, struct
         m->as.join.ballot = any32(s, 0, UINT32_MAX);
         m->as.join.samples = any(s, 0, UINT64_MAX);
         m->as.join.rate = any(s, 1, UINT64_MAX);
+        m->as.join.only_direct = (uint8_t)any32(s, 1, UINT8_MAX);
         break;
     case MESSAGE_MEAN:
         m->as.mean.round = any(s, 0, UINT64_MAX);
