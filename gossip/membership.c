@@ -639,6 +639,7 @@ void membership_counts(const struct membership *m, struct membership_counts *cou
 {
     *counts = m->counts;
     counts->believed = m->book.counted;
+    counts->likely = view_members(m);
     counts->linked = m->linked_count;
     counts->health = m->health;
 }

@@ -36,6 +36,7 @@ struct membership_counts {
     uint64_t accused;   /* accusations signed by this peer */
     uint64_t refuted;   /* times this peer rose above what was said of it */
     uint32_t believed;  /* members believed to be there, this peer not counted */
+    uint32_t likely;    /* those of them to reckon with: see membership_likely() */
     uint32_t linked;
     uint32_t health; /* 0: our own judgement is good; limits are 1 + health times as wide */
 };
@@ -58,6 +59,7 @@ struct membership_options {
     char addresses[RECORD_ADDRESSES_MAX][ADDRESS_BYTES_MAX];
     uint32_t addresses_count;
     uint64_t seed;             /* for probe order and back-off jitter */
+    uint64_t shelf_seed;       /* for the places of records; nobody else may know it */
     struct verified *verified; /* borrowed; NULL: of this peer alone */
 };
 
@@ -126,7 +128,12 @@ uint64_t membership_epoch(const struct membership *membership);
 /** All members believed to be there, linked or not, this peer excluded, sorted by id. Returns how
  *  many were written. */
 size_t membership_believed(const struct membership *membership, struct peer_id *ids, size_t max);
-/** Changes whenever that set does. */
+/** Those of them that were linked once, and of the rest those that were not dialled in vain:
+ * anybody can tell of members that do not exist. Returns how many were written. `likely` of the
+ * counts is how many there are, in a swarm that was small enough for a full mesh only those linked
+ * once. */
+size_t membership_likely(const struct membership *membership, struct peer_id *ids, size_t max);
+/** Changes whenever one of these sets does. */
 uint64_t membership_changes(const struct membership *membership);
 /** Links to `ids` (sorted; those before are forgotten) are wanted for as long as they are believed
  *  to be there: in a large swarm they are dialled first and not given up for others. */

@@ -28,7 +28,7 @@ enum rc book_init(struct membership *m)
     CHECK(options->members_max > 0 && options->members_max <= MEMBERS_MAX);
     book->max = options->members_max;
     book->shelf = verified_shelf(options->verified, options->run_id);
-    if (book->shelf == NULL) book->shelf = book->own_shelf = shelf_create(options->seed);
+    if (book->shelf == NULL) book->shelf = book->own_shelf = shelf_create(options->shelf_seed);
     return book->shelf == NULL ? RC_NOMEM : RC_OK;
 }
 
@@ -191,6 +191,36 @@ void book_proved(struct book *book, struct member *member)
     CHECK(book->hearsay[member->source] > 0);
     book->hearsay[member->source]--;
     member->is_hearsay = false;
+    member->vain = 0;
+    book_count(book, member);
+}
+
+bool member_is_likely(const struct member *member)
+{
+    return member->counted != 0 && member->vain < VAIN_MAX;
+}
+
+void book_tried_in_vain(struct book *book, struct member *member)
+{
+    if (!member->is_hearsay || member->vain == VAIN_MAX) return;
+    member->vain++;
+    book_count(book, member);
+}
+
+/* Is it one of those met, or of those dialled in vain? */
+static void count_standing(struct book *book, struct member *member)
+{
+    bool is_met = member->counted != 0 && !member->is_hearsay;
+    bool is_vain = member->counted != 0 && member->vain == VAIN_MAX;
+
+    if (is_met == member->is_met && is_vain == member->is_vain) return;
+    book->changes += is_vain != member->is_vain;
+    book->met += is_met;
+    book->met -= member->is_met;
+    book->vain += is_vain;
+    book->vain -= member->is_vain;
+    member->is_met = is_met;
+    member->is_vain = is_vain;
 }
 
 void book_remove(struct membership *m, struct member *member)
@@ -216,12 +246,12 @@ void book_count(struct book *book, struct member *member)
                   member->state != MEMBER_DEAD && member->state != MEMBER_LEFT;
     uint32_t part = counts ? (uint32_t)(member->record->hash >> 32) | 1 : 0;
 
-    if (part == member->counted) return;
     book->changes += (part != 0) != (member->counted != 0);
     book->counted += part != 0;
     book->counted -= member->counted != 0;
     book->digest[member->id.bytes[0] >> 2] ^= member->counted ^ part;
     member->counted = part;
+    count_standing(book, member);
 }
 
 void book_keep(struct membership *m, struct member *member, struct signed_record *record)

@@ -199,7 +199,9 @@ static bool next_address(struct member *member)
  * it is not worth the question. */
 static void give_up(struct membership *m, struct member *member, uint64_t now_ns)
 {
-    if (m->view.is_partial ? !member->is_hearsay : m->linked_count > 0) {
+    bool is_rumour = member->is_hearsay && m->book.counted >= FULL_MESH_MAX;
+
+    if (m->view.is_partial ? !member->is_hearsay : m->linked_count > 0 && !is_rumour) {
         if (!m->view.is_partial) suspect(m, member, true, false, now_ns);
         return;
     }
@@ -218,6 +220,7 @@ static void member_dial_failed(struct membership *m, struct member *member, uint
     }
     member->failures++;
     member->is_chosen = false;
+    book_tried_in_vain(&m->book, member);
     if (m->view.is_partial && member->state == MEMBER_KNOWN) {
         member->dial_ns = UINT64_MAX;
         if (member->failures >= KNOWN_FAILURES_MAX) give_up(m, member, now_ns);

@@ -20,6 +20,7 @@ enum {
     ADDRESSES_MAX = RECORD_ADDRESSES_MAX + 1,
     PINGS_MAX = 8,          /* unanswered ones whose answer still measures a round trip */
     KNOWN_FAILURES_MAX = 5, /* dials of a member never reached, before it is suspected */
+    VAIN_MAX = 2,           /* ... and before it is not reckoned with */
     HEALTH_MAX = 7,         /* limits widen up to eightfold */
     WITNESSES_MAX = 3,      /* distinct accusers that are as good as any number */
     PROXIES = 3,            /* members asked to probe a third */
@@ -85,6 +86,8 @@ struct member {
     bool is_pending; /* in the pending list */
     bool is_hearsay; /* never had a link; `source` told of it */
     uint8_t source;
+    uint8_t vain;         /* hearsay: dials in vain, whatever it says since; up to VAIN_MAX */
+    bool is_met, is_vain; /* counted as such in the book */
 
     /* Where, besides the record's addresses. */
     char *reached;         /* the address it was last reached at; NULL: none */
@@ -125,7 +128,8 @@ struct book {
     struct shelf *shelf;           /* where their records are */
     struct shelf *own_shelf;       /* the same if it is this book's alone, else NULL */
     uint32_t counted;              /* members in the digest: believed to be there */
-    uint64_t changes;              /* of who is among them */
+    uint32_t met, vain;            /* of them: linked once; hearsay dialled in vain */
+    uint64_t changes;              /* of who is counted, or vain */
     uint32_t digest[SYNC_BUCKETS]; /* XOR of the records' hashes */
     uint32_t hosts[HOST_SLOTS];    /* members' addresses, by a hash of the host */
     uint32_t hearsay[SOURCES];     /* members never linked, by who told of them */
@@ -174,6 +178,8 @@ struct dialler {
 /* The clock hands of the active view; unused while the mesh is full. */
 struct view {
     bool is_partial;
+    bool is_small;     /* everybody known was few enough for a full mesh, and for a while */
+    uint64_t small_ns; /* since when they are few; 0: they are not */
     uint64_t tick_ns, probe_ns, shuffle_ns;
 };
 
@@ -230,6 +236,10 @@ void book_proved(struct book *book, struct member *member);
 const struct record_brief *member_brief(const struct member *member);
 /** Keep a verified record as the newest of a member of the book; takes the reference. */
 void book_keep(struct membership *m, struct member *member, struct signed_record *record);
+/** A dial of somebody never linked failed. */
+void book_tried_in_vain(struct book *book, struct member *member);
+/** See membership_likely(). */
+bool member_is_likely(const struct member *member);
 /** After any change of a member's state or record: is it part of the digest? */
 void book_count(struct book *book, struct member *member);
 /** Its address number `index` of ADDRESSES_MAX; NULL: none. Until its record changes. */
@@ -350,6 +360,8 @@ struct member *probe_random(struct membership *m, struct member *const *chosen,
 /* membership_view.c */
 /** Is the swarm too large to be linked with everyone? */
 void view_check(struct membership *m);
+/** Members to reckon with when that is decided, this peer not counted. */
+uint32_t view_members(const struct membership *m);
 void view_tick(struct membership *m, uint64_t now_ns, struct outbox *out);
 void view_soon(struct membership *m, uint64_t now_ns); /* tick now */
 uint64_t view_next(const struct membership *m);

@@ -6,6 +6,8 @@
 
 #include "base/check.h"
 
+#define KEPT_IN_VAIN (5 * NS_PER_S)
+
 uint64_t membership_changes(const struct membership *m)
 {
     return m->book.changes;
@@ -21,6 +23,27 @@ size_t membership_believed(const struct membership *m, struct peer_id *ids, size
     return count;
 }
 
+size_t membership_likely(const struct membership *m, struct peer_id *ids, size_t max)
+{
+    size_t count = 0;
+
+    for (uint32_t i = 0; i < m->book.count && count < max; i++) {
+        if (member_is_likely(m->book.members[i])) ids[count++] = m->book.members[i]->id;
+    }
+    return count;
+}
+
+/* Nobody dials it, and it did not come for a link that was wanted. */
+static void end_keep(struct membership *m, struct member *member, uint64_t now_ns)
+{
+    bool is_dialled =
+        member_brief(member)->nat != NAT_OUTBOUND && member_address(member, 0) != NULL;
+
+    member->is_kept = false;
+    if (is_dialled || member->contact != NULL || now_ns < member->kept_ns + KEPT_IN_VAIN) return;
+    book_tried_in_vain(&m->book, member);
+}
+
 void membership_keep(struct membership *m, const struct peer_id *ids, size_t count, uint64_t now_ns)
 {
     size_t at = 0;
@@ -33,7 +56,7 @@ void membership_keep(struct membership *m, const struct peer_id *ids, size_t cou
             at++;
         }
         if (at == count || order != 0) {
-            member->is_kept = false;
+            if (member->is_kept) end_keep(m, member, now_ns);
         } else if (!member->is_kept) {
             member->is_kept = true;
             member->kept_ns = now_ns;

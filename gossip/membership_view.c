@@ -21,17 +21,45 @@ enum {
 
 #define VIEW_TICK     (500 * NS_PER_MS)
 #define PROBE_EVERY   (10 * NS_PER_S)
+#define PROBE_MISLED  (1 * NS_PER_S)
 #define SHUFFLE       (60 * NS_PER_S)
 #define PART_AFTER    (1 * NS_PER_S) /* the word goes first, then the link */
 #define SETTLE        (2 * NS_PER_S) /* a new link may give its book away before it is pruned */
 #define WAIT_MAX      (600 * NS_PER_S)
 #define WAIT_KEPT     (5 * NS_PER_S) /* of a link that is wanted: the other may not know yet */
 #define PRUNE_WAIT_MS 60000
+#define SMALL_AFTER   (10 * NS_PER_S)
+
+uint32_t view_members(const struct membership *m)
+{
+    return m->view.is_small ? m->book.met : m->book.counted - m->book.vain;
+}
+
+/* One can be told of any number of members at once. A peer that was linked with all it knew
+ * believes in more only when it has met them, which in a full mesh is soon; one that comes to a
+ * large swarm is not linked with all it hears of for as long. */
+static void check_small(struct membership *m)
+{
+    struct view *view = &m->view;
+
+    if (view->is_partial || m->linked_count == 0) {
+        view->is_small = false;
+        view->small_ns = 0;
+    } else if (!view->is_small && view_members(m) + 1 > MEMBERSHIP_MESH) {
+        view->small_ns = 0;
+    } else if (view->small_ns == 0) {
+        view->small_ns = m->tick_ns;
+    } else if (m->tick_ns >= view->small_ns + SMALL_AFTER) {
+        view->is_small = true;
+    }
+}
 
 void view_check(struct membership *m)
 {
-    uint32_t members = m->book.counted + 1;
+    uint32_t members;
 
+    check_small(m);
+    members = view_members(m) + 1;
     if (!m->view.is_partial && members > FULL_MESH_MAX) {
         m->view.is_partial = true;
         m->view.tick_ns = 0;
@@ -192,8 +220,10 @@ void view_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
         if (links >= LINKS) (void)prune_one(m, false, now_ns, out);
     }
     if (now_ns >= view->probe_ns) {
-        view->probe_ns = now_ns + membership_jitter(m, PROBE_EVERY);
-        dial_some(m, 1, now_ns);
+        bool is_misled = m->book.vain > m->book.counted / 8; /* who else of them is not there? */
+
+        view->probe_ns = now_ns + membership_jitter(m, is_misled ? PROBE_MISLED : PROBE_EVERY);
+        dial_some(m, is_misled ? AT_ONCE / 2 : 1, now_ns);
     }
 }
 

@@ -310,6 +310,9 @@ static enum rc create_membership(struct node *node)
                                          .seed = rng_u64(&node->rng),
                                          .verified = node->options.verified};
 
+    if (options.verified == NULL) {
+        node->env->ops->entropy(node->env, &options.shelf_seed, sizeof options.shelf_seed);
+    }
     node_own_address(node, options.addresses[0]);
     node->membership = membership_create(&options);
     if (node->membership == NULL) return RC_NOMEM;

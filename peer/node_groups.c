@@ -16,10 +16,10 @@ bool node_groups_are_drawn(const struct node *node)
     struct membership_counts counts;
 
     membership_counts(node->membership, &counts);
-    return counts.believed + 1 > MEMBERSHIP_MESH;
+    return counts.likely + 1 > MEMBERSHIP_MESH;
 }
 
-/* Everyone believed to be there and this peer, sorted by id; NULL: no memory. */
+/* Everyone to reckon with and this peer, sorted by id; NULL: no memory. */
 static struct peer_id *everyone(struct node *node, size_t *count)
 {
     struct membership_counts counts;
@@ -29,7 +29,7 @@ static struct peer_id *everyone(struct node *node, size_t *count)
     membership_counts(node->membership, &counts);
     ids = mem_array(counts.believed + 1, sizeof *ids);
     if (ids == NULL) return NULL;
-    *count = membership_believed(node->membership, ids, counts.believed);
+    *count = membership_likely(node->membership, ids, counts.believed);
     while (place < *count && peer_id_compare(ids[place], node->self) < 0) {
         place++;
     }
@@ -128,7 +128,7 @@ size_t node_groups_find(struct node *node, uint64_t round, struct peer_id group[
     uint32_t ahead;
 
     membership_counts(node->membership, &counts);
-    topology = strategy_topology(node->options.strategy, counts.believed + 1);
+    topology = strategy_topology(node->options.strategy, counts.likely + 1);
     if (groups->changes != changes && node_now(node) >= groups->made_ns + NODE_GRAPH_NS) {
         memset(groups, 0, sizeof *groups);
         groups->changes = changes;
