@@ -33,6 +33,7 @@ enum { WORDS_MAX = 128, PATH_BYTES = 1024 };
 /* What is seen while it runs. */
 struct view {
     struct log log;
+    const char *aside;  /* the folder, if an earlier run is set aside in it; or NULL */
     bool is_live;       /* a table drawn over and over, on a terminal */
     size_t lines_drawn; /* of the table on the screen now */
     struct text text;
@@ -79,11 +80,22 @@ static void on_note(void *context, bool is_error, const char *line)
     log_line(&view->log, is_error ? LOG_ERROR : LOG_WARN, "%s", line);
 }
 
+/* Flags are of use, and a peer has begun: the earlier run can go. */
+static void settle(struct view *view, const struct local_peer *first)
+{
+    struct fault why = {""};
+
+    if (view->aside == NULL || first->address[0] == '\0') return;
+    if (folder_settle(view->aside, &why) != RC_OK) on_note(view, false, why.text);
+    view->aside = NULL;
+}
+
 static void on_tick(void *context, const struct local_peer *peers, uint32_t count, double elapsed_s)
 {
     struct view *view = context;
     struct winsize size = {.ws_row = 0};
 
+    settle(view, &peers[0]);
     if (!view->is_live) return;
     struct table_row *rows = mem_array(count, sizeof *rows);
     if (rows == NULL) return;
@@ -251,16 +263,13 @@ static bool is_stillborn(const struct local_result *run)
            first->exit_code == EXIT_USAGE;
 }
 
-/* What an earlier run left stays as it was, a new folder stays empty. */
-static int give_up(const struct options *options)
+/* What an earlier run left is as it was, a new folder stays empty. */
+static void give_up(const struct options *options)
 {
     struct fault why = {""};
 
-    if (!options_flag(options, "resume") &&
-        folder_prepare(options_text(options, "out"), FOLDER_FRESH, &why) != RC_OK) {
-        command_failed(RC_IO, &why);
-    }
-    return EXIT_USAGE;
+    if (options_flag(options, "resume")) return;
+    if (folder_undo(options_text(options, "out"), &why) != RC_OK) command_failed(RC_IO, &why);
 }
 
 /* Exit code of a run that was not stopped. */
@@ -446,19 +455,31 @@ int command_testnet(struct options *options)
         mem_free(speeds);
         return command_failed(rc, &why);
     }
+    if (is_fresh && folder_has_aside(options_text(options, "out"))) {
+        view.aside = options_text(options, "out");
+    }
     view.is_live = isatty(STDERR_FILENO) == 1 && !options_flag(options, "quiet");
     rc = run_peers(options, &chaos, &link, speeds, &view, &run, &why);
     mem_free(speeds);
     text_deinit(&view.text);
-    if (rc != RC_OK) return command_failed(rc, &why);
+    if (rc != RC_OK) {
+        if (view.aside != NULL) give_up(options);
+        return command_failed(rc, &why);
+    }
+    settle(&view, &run.peers[0]);
     int code;
     if (run.signal != 0) {
+        if (view.aside != NULL) give_up(options); /* before anything began */
         log_info(&view.log, "stopped; --resume goes on from the checkpoints in %s",
                  options_text(options, "out"));
         code = 128 + run.signal;
     } else if (is_stillborn(&run)) {
-        code = give_up(options);
+        give_up(options);
+        code = EXIT_USAGE;
     } else {
+        if (view.aside != NULL) {
+            log_warn(&view.log, "nothing has begun; --resume puts the earlier run back");
+        }
         code = conclude(options, &method, &run);
     }
     local_result_deinit(&run);

@@ -8,10 +8,20 @@
 #include "base/fault.h"
 #include "base/rc.h"
 
+#include <stdbool.h>
+
 enum folder_wish { FOLDER_NEW, FOLDER_RESUME, FOLDER_FRESH };
 
-/** Make `path`, or take it as it is (RESUME), or remove what an earlier run left (FRESH). NEW and
- *  FRESH need it empty then: RC_USAGE says what to do. */
+/** Make `path`, or take it as it is (RESUME), or set aside in it what an earlier run left (FRESH),
+ *  until it is clear that the new run begins. NEW needs it empty, FRESH without anything that no
+ *  testnet left: RC_USAGE says what to do, and nothing was touched. */
 MUST_USE enum rc folder_prepare(const char *path, enum folder_wish wish, struct fault *why);
+/** The new run has begun: remove for good what was set aside. */
+MUST_USE enum rc folder_settle(const char *path, struct fault *why);
+/** There is no new run: remove what there is of it, and put back what was set aside. RESUME does
+ *  the same for a run that was killed between the two. */
+MUST_USE enum rc folder_undo(const char *path, struct fault *why);
+/** Is anything set aside? */
+bool folder_has_aside(const char *path);
 
 #endif

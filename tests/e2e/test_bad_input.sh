@@ -65,6 +65,10 @@ refused 2 'unknown layer' "${peer[@]}" --model modle --out never/again
 [ ! -e never ] || bad 'a mistyped flag left a folder'
 refused 2 'peer 0 failed.*unknown layer' "$gv" testnet --peers 2 --model modle --out run
 [ -z "$(ls run)" ] || bad "a mistyped flag left something in a testnet's folder"
+mkdir -p run/peer-000 && echo '{}' >run/summary.json && echo 'an hour' >run/peer-000/model.safetensors
+refused 2 'peer 0 failed.*unknown layer' "$gv" testnet --peers 2 --model modle --out run --fresh
+[ "$(cat run/peer-000/model.safetensors)" = 'an hour' ] && [ "$(ls -A run run/peer-000 | wc -l)" = 6 ] ||
+    bad "a mistyped flag changed an earlier testnet: $(ls -A run run/peer-000)"
 refused 2 'maxpool|shape|fit|small' "${peer[@]}" --model 'maxpool2 maxpool2 maxpool2 maxpool2 linear:classes'
 refused 2 'classes|10|fit' "${peer[@]}" --model 'linear:3'
 refused 2 'adma' "${peer[@]}" --optimizer adma

@@ -45,14 +45,63 @@ static void resuming_keeps_everything(void **state)
 
 static void a_fresh_start_removes_what_a_testnet_left(void **state)
 {
-    /* Proves: after --fresh the folder is empty. */
+    /* Proves: once a --fresh run has begun, nothing is left of the earlier one; nothing is set
+     * aside where there was none. */
     (void)state;
     struct scratch scratch;
 
     scratch_init(&scratch);
     fill(&scratch);
     assert_int_equal(folder_prepare(scratch.folder, FOLDER_FRESH, NULL), RC_OK);
+    assert_false(file_is_there(scratch_path(&scratch, "peer-000")));
+    assert_true(folder_has_aside(scratch.folder));
+    assert_int_equal(folder_settle(scratch.folder, NULL), RC_OK);
     assert_int_equal(scratch_count(&scratch), 0);
+    assert_int_equal(folder_prepare(scratch.folder, FOLDER_FRESH, NULL), RC_OK);
+    assert_int_equal(folder_settle(scratch.folder, NULL), RC_OK);
+    assert_int_equal(scratch_count(&scratch), 0);
+    scratch_deinit(&scratch);
+}
+
+/* What fill() has made is there, and nothing of a later run. */
+static void check_earlier(struct scratch *scratch)
+{
+    assert_true(file_is_there(scratch_path(scratch, "peer-000/model.safetensors")));
+    assert_true(file_is_there(scratch_path(scratch, "peer-000/log.txt")));
+    assert_true(file_is_there(scratch_path(scratch, "summary.json")));
+    assert_false(file_is_there(scratch_path(scratch, "peer-000/stderr.txt")));
+    assert_false(folder_has_aside(scratch->folder));
+}
+
+static void what_never_began_leaves_the_earlier_run(void **state)
+{
+    /* Proves: undone, or killed and begun afresh again, or killed and resumed, a run that never
+     * began is gone and the earlier one is back; one that began is never replaced by what a kill
+     * left of a removal. */
+    (void)state;
+    struct scratch scratch;
+
+    scratch_init(&scratch);
+    fill(&scratch);
+    for (int times = 0; times < 2; times++) {
+        assert_int_equal(folder_prepare(scratch.folder, FOLDER_FRESH, NULL), RC_OK);
+        assert_int_equal(file_make_folder(scratch_path(&scratch, "peer-000"), NULL), RC_OK);
+        assert_int_equal(file_make_folder(scratch_path(&scratch, "peer-001"), NULL), RC_OK);
+        scratch_write(&scratch, "peer-000/stderr.txt", "x", 1);
+    }
+    assert_int_equal(folder_undo(scratch.folder, NULL), RC_OK);
+    check_earlier(&scratch);
+    assert_int_equal(scratch_count(&scratch), 2);
+    assert_int_equal(folder_prepare(scratch.folder, FOLDER_FRESH, NULL), RC_OK);
+    assert_int_equal(file_make_folder(scratch_path(&scratch, "peer-000"), NULL), RC_OK);
+    scratch_write(&scratch, "peer-000/stderr.txt", "x", 1);
+    assert_int_equal(folder_prepare(scratch.folder, FOLDER_RESUME, NULL), RC_OK);
+    check_earlier(&scratch);
+    assert_int_equal(file_make_folder(scratch_path(&scratch, ".removed/peer-000"), NULL), RC_OK);
+    scratch_write(&scratch, ".removed/peer-000/stderr.txt", "x", 1);
+    assert_int_equal(folder_prepare(scratch.folder, FOLDER_RESUME, NULL), RC_OK);
+    check_earlier(&scratch);
+    assert_int_equal(scratch_count(&scratch), 2);
     scratch_deinit(&scratch);
 }
 
@@ -69,9 +118,12 @@ static void files_of_others_are_never_removed(void **state)
     assert_int_equal(folder_prepare(scratch.folder, FOLDER_FRESH, &why), RC_USAGE);
     assert_non_null(strstr(why.text, "thesis.tex"));
     assert_true(file_is_there(scratch_path(&scratch, "thesis.tex")));
+    assert_true(file_is_there(scratch_path(&scratch, "peer-000/model.safetensors")));
+    assert_int_equal(unlink(scratch_path(&scratch, "thesis.tex")), 0);
     assert_int_equal(file_make_folder(scratch_path(&scratch, "peer-001/sub"), NULL), RC_OK);
     assert_int_not_equal(folder_prepare(scratch.folder, FOLDER_FRESH, &why), RC_OK);
     assert_non_null(strstr(why.text, "peer-001"));
+    assert_true(file_is_there(scratch_path(&scratch, "peer-000/model.safetensors")));
     scratch_deinit(&scratch);
 }
 
@@ -81,6 +133,7 @@ int main(void)
         cmocka_unit_test(a_folder_in_use_needs_a_wish),
         cmocka_unit_test(resuming_keeps_everything),
         cmocka_unit_test(a_fresh_start_removes_what_a_testnet_left),
+        cmocka_unit_test(what_never_began_leaves_the_earlier_run),
         cmocka_unit_test(files_of_others_are_never_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
