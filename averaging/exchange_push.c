@@ -361,7 +361,6 @@ static uint32_t share_objection(const struct push *push, const struct message_sh
     if (!digest_is_equal(share->lineage, push->lineage)) return REJECT_LINEAGE;
     if (strncmp(share->codec, push->options.codec, sizeof share->codec) != 0) return REJECT_CODEC;
     if (push->is_running && push->in != IN_NONE) return REJECT_BUSY;
-    if (push->weight >= WEIGHT_MOST) return REJECT_BUSY;
     if (push_is_put_off(push, share->key.initiator)) return REJECT_BUSY;
     if ((double)share->weight * UPHILL_MAX < push->weight) return REJECT_STALE;
     return 0;
@@ -374,6 +373,7 @@ static enum rc on_share(struct push *push, struct member_ref from,
     uint32_t objection;
     double most = GAIN_MAX * push->weight / (double)share->weight;
     float alpha = most < 1 ? (float)(most / 2) : 0.5f;
+    double taken = (double)weight_taken(share->weight, alpha);
 
     if (!peer_id_is_equal(share->key.initiator, from.id) ||
         !boot_id_is_equal(share->key.boot, from.boot)) {
@@ -382,7 +382,8 @@ static enum rc on_share(struct push *push, struct member_ref from,
     if (!(share->weight > 0) || !((double)share->weight <= WEIGHT_MOST)) return RC_FORMAT;
     if (push_mark_is_old(push, &share->key)) return RC_REPLAY;
     objection = share_objection(push, share);
-    if (objection == 0 && !(weight_taken(share->weight, alpha) > 0)) objection = REJECT_STALE;
+    if (objection == 0 && !(taken > 0)) objection = REJECT_STALE;
+    if (objection == 0 && push_held_weight(push) + taken > WEIGHT_MOST) objection = REJECT_BUSY;
     message = push_send(from.id, objection == 0 ? MESSAGE_ACCEPT : MESSAGE_REJECT, out);
     if (message == NULL) return RC_NOMEM;
     if (objection != 0) {
@@ -398,7 +399,7 @@ static enum rc on_share(struct push *push, struct member_ref from,
     push->in = IN_OPEN;
     push->in_key = share->key;
     push->from = from;
-    push->in_weight = weight_taken(share->weight, alpha);
+    push->in_weight = (float)taken;
     push->granted = push->received = push->done = 0;
     push->squared = 0;
     push->in_begun_ns = push->now_ns;

@@ -14,7 +14,8 @@ enum {
     PUSH_PUT_OFF_MAX = 32    /* senders that kept us waiting */
 };
 
-/* Beyond this no weight of an honest swarm is: they sum to its number of peers. */
+/* Beyond this no weight of an honest swarm is: they sum to its number of peers. No share is taken
+ * that would make a peer hold more, so that what it saves can always be loaded. */
 #define WEIGHT_MOST ((double)(1 << 20))
 
 /* What leaves in a round. */
@@ -174,5 +175,7 @@ void push_custody_lose_all(struct push *push, struct commands *out);
 MUST_USE enum rc push_save(const struct push *push, uint8_t **bytes, size_t *count);
 MUST_USE enum rc push_load(struct push *push, const uint8_t *bytes, size_t count);
 bool push_custody_at(const struct push *push, uint32_t index, struct round_key *key);
+/** The live model's, and of all shares sent that may still come back. */
+double push_held_weight(const struct push *push);
 
 #endif

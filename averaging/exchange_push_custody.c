@@ -471,6 +471,16 @@ static bool is_out_of_hands(const struct push *push)
            (push->out == OUT_SENDING || push->out == OUT_SENT);
 }
 
+double push_held_weight(const struct push *push)
+{
+    double sum = push->weight;
+
+    for (uint32_t i = 0; i < PUSH_CUSTODY_MAX; i++) {
+        if (push->custody[i].is_used) sum += (double)push->custody[i].weight;
+    }
+    return is_out_of_hands(push) ? sum + (double)push->out_weight : sum;
+}
+
 bool push_custody_at(const struct push *push, uint32_t index, struct round_key *key)
 {
     for (uint32_t i = 0; i < PUSH_CUSTODY_MAX; i++) {
@@ -535,7 +545,7 @@ enum rc push_load(struct push *push, const uint8_t *bytes, size_t count)
 {
     uint32_t custody, marks, gone, at = SAVE_HEAD;
     uint64_t bits;
-    double weight;
+    double weight, held;
 
     if (count < SAVE_HEAD || load_le32(bytes) != SAVE_VERSION) return RC_FORMAT;
     custody = load_le32(bytes + 4);
@@ -550,12 +560,14 @@ enum rc push_load(struct push *push, const uint8_t *bytes, size_t count)
     }
     bits = load_le64(bytes + 24);
     memcpy(&weight, &bits, sizeof weight);
-    if (!(weight > 0 && weight <= WEIGHT_MOST)) return RC_FORMAT;
+    held = weight;
+    if (!(weight > 0)) return RC_FORMAT;
     for (uint32_t i = 0; i < custody; i++) {
         struct push_custody kept = custody_load(bytes + SAVE_HEAD + (size_t)i * SAVE_CUSTODY);
 
         if (!peer_id_is_equal(kept.key.initiator, push->options.self)) return RC_FORMAT;
-        if (!(kept.weight > 0 && kept.weight <= WEIGHT_MOST)) return RC_FORMAT;
+        held += (double)kept.weight;
+        if (!(kept.weight > 0)) return RC_FORMAT;
         for (uint32_t j = 0; j < i; j++) { /* each share once */
             struct push_custody other = custody_load(bytes + SAVE_HEAD + (size_t)j * SAVE_CUSTODY);
 
@@ -565,6 +577,8 @@ enum rc push_load(struct push *push, const uint8_t *bytes, size_t count)
             }
         }
     }
+    /* Twice that is what peers came to hold before all of it was bounded; halves can be given. */
+    if (!(held <= 2 * WEIGHT_MOST)) return RC_FORMAT;
     memset(push->custody, 0, sizeof push->custody);
     for (uint32_t i = 0; i < custody; i++, at += SAVE_CUSTODY) {
         push->custody[i] = custody_load(bytes + at);

@@ -5,6 +5,8 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 
+#include <math.h>
+
 static struct round_key key_of(uint32_t sender, uint64_t counter)
 {
     struct round_key key = {.counter = counter};
@@ -80,10 +82,10 @@ static void who_is_forgotten_is_not_mistaken_for_who_never_sent(void **state)
     again->ops->destroy(again);
 }
 
-/* `sender` offers a share, and sends it 10 ms after it may if it `keeps_its_word`. False: it was
- * refused. */
-static bool offer(struct exchange *exchange, uint32_t sender, uint64_t counter, uint64_t now_ns,
-                  bool keeps_its_word)
+/* `sender` offers a share that weighs `offered`, and sends it 10 ms after it may if it
+ * `keeps_its_word`. False: it was refused. */
+static bool offer_of(struct exchange *exchange, uint32_t sender, uint64_t counter, float offered,
+                     uint64_t now_ns, bool keeps_its_word)
 {
     struct message message = {.type = MESSAGE_SHARE};
     struct round_key key = key_of(sender, counter);
@@ -95,11 +97,10 @@ static bool offer(struct exchange *exchange, uint32_t sender, uint64_t counter, 
     float weight;
 
     commands_init(&out);
-    push_of(exchange)->weight = 1; /* or it grows, and shares are too small for it */
     message.as.share.key = key;
     message.as.share.lineage = (struct digest){{9}};
     message.as.share.chunks = 1;
-    message.as.share.weight = 0.5f;
+    message.as.share.weight = offered;
     is_refused = exchange->ops->on_message(exchange, key.initiator, key.boot, &message, now_ns,
                                            &out) != RC_OK;
     if (!is_refused) {
@@ -114,6 +115,13 @@ static bool offer(struct exchange *exchange, uint32_t sender, uint64_t counter, 
     }
     commands_deinit(&out);
     return !is_refused;
+}
+
+static bool offer(struct exchange *exchange, uint32_t sender, uint64_t counter, uint64_t now_ns,
+                  bool keeps_its_word)
+{
+    push_of(exchange)->weight = 1; /* or it grows, and shares are too small for it */
+    return offer_of(exchange, sender, counter, 0.5f, now_ns, keeps_its_word);
 }
 
 /* A share that is promised and never sent holds the round, and who waits for it, no longer than
@@ -154,9 +162,82 @@ static void a_promise_that_is_not_kept_holds_nobody_for_long(void **state)
     exchange->ops->destroy(exchange);
 }
 
+static void assert_resumes(struct exchange *exchange)
+{
+    struct exchange *again = start();
+    uint8_t *saved;
+    size_t count;
+
+    assert_int_equal(exchange->ops->save(exchange, &saved, &count), RC_OK);
+    assert_int_equal(again->ops->load(again, saved, count), RC_OK);
+    assert_true(push_held_weight(push_of(again)) == push_held_weight(push_of(exchange)));
+    again->ops->destroy(again);
+    mem_free(saved);
+}
+
+static struct push_custody *give(struct exchange *exchange, uint32_t index, float weight)
+{
+    struct push *push = push_of(exchange);
+
+    push->custody[index] =
+        (struct push_custody){.is_used = true,
+                              .key = {push->options.self, push->options.boot, index + 1},
+                              .to = key_of(index, 1).initiator,
+                              .weight = weight,
+                              .since_ns = 1,
+                              .ask_ns = UINT64_MAX};
+    push->weight -= (double)weight;
+    return &push->custody[index];
+}
+
+/* Shares each as heavy as may be make nobody hold so much that it could not go on from its own
+ * checkpoint, nor do they when what it has given away comes back. */
+static void who_is_given_too_much_can_still_resume(void **state)
+{
+    enum { GIVER = 9, SHARES = 40 };
+    struct exchange *exchange = start();
+    struct push *push = push_of(exchange);
+    uint64_t now_ns = NS_PER_S;
+    uint32_t taken = 0;
+    struct commands out;
+
+    (void)state;
+    commands_init(&out);
+    exchange->ops->set_lineage(exchange, (struct digest){{9}}, &out);
+    for (uint32_t i = 1; i <= SHARES; i++, now_ns += NS_PER_S) {
+        float most = (float)fmin(4 * push->weight, WEIGHT_MOST);
+
+        taken += offer_of(exchange, GIVER, i, most, now_ns, true);
+        assert_true(push_held_weight(push) <= WEIGHT_MOST);
+        assert_resumes(exchange);
+        if (i % 8 == 0) (void)give(exchange, i / 8 % PUSH_CUSTODY_MAX, (float)(push->weight / 2));
+    }
+    assert_in_range(taken, 6, SHARES - 6);
+    push->weight = WEIGHT_MOST - 2; /* exactly */
+    memset(push->custody, 0, sizeof push->custody);
+    assert_false(offer_of(exchange, GIVER, SHARES + 1, WEIGHT_MOST / 2, now_ns, true));
+    push->weight = WEIGHT_MOST / 2;
+    assert_true(offer_of(exchange, GIVER, SHARES + 2, WEIGHT_MOST / 2, now_ns, true));
+    assert_true(push->weight == WEIGHT_MOST);
+    give(exchange, 0, WEIGHT_MOST / 4)->is_returned = true;
+    (void)give(exchange, 1, WEIGHT_MOST / 4);
+    assert_false(offer_of(exchange, GIVER, SHARES + 3, WEIGHT_MOST / 8, now_ns, true));
+    push->custody[0].ask_ns = 0;
+    exchange->ops->tick(exchange, now_ns, &out);
+    exchange->ops->on_job_done(exchange, JOB_SNAPSHOT, 0, RC_OK, (struct digest){{0}}, now_ns,
+                               &out);
+    exchange->ops->on_job_done(exchange, JOB_ABSORB_HELD, 0, RC_OK, (struct digest){{0}}, now_ns,
+                               &out);
+    assert_true(push->weight == WEIGHT_MOST / 4 * 3);
+    assert_resumes(exchange);
+    commands_deinit(&out);
+    exchange->ops->destroy(exchange);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_is_given_too_much_can_still_resume),
         cmocka_unit_test(a_promise_that_is_not_kept_holds_nobody_for_long),
         cmocka_unit_test(who_is_forgotten_is_not_mistaken_for_who_never_sent),
     };
