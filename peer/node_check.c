@@ -41,10 +41,10 @@ void node_hear_progress(struct node *node, struct neighbour *neighbour,
     }
 }
 
-/* The median, so that one who boasts does not make every donor wait for what will not come. */
-uint64_t node_round_now(const struct node *node, struct digest lineage)
+/* Sorted; how many. */
+static uint32_t rounds_said(const struct node *node, struct digest lineage,
+                            uint64_t rounds[LINKS_MAX])
 {
-    uint64_t rounds[LINKS_MAX];
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
@@ -59,7 +59,25 @@ uint64_t node_round_now(const struct node *node, struct digest lineage)
         rounds[at] = other->progress.round;
         count++;
     }
+    return count;
+}
+
+/* The median, so that one who boasts does not make every donor wait for what will not come. */
+uint64_t node_round_now(const struct node *node, struct digest lineage)
+{
+    uint64_t rounds[LINKS_MAX];
+    uint32_t count = rounds_said(node, lineage, rounds);
+
     return count == 0 ? 0 : rounds[count / 2];
+}
+
+/* Of two the lower. With an allowance on top, those who follow would draw each other on. */
+uint64_t node_round_believed(const struct node *node)
+{
+    uint64_t rounds[LINKS_MAX];
+    uint32_t count = rounds_said(node, node->lineage, rounds);
+
+    return count == 0 ? 0 : rounds[(count - 1) / 2];
 }
 
 /* The round before which no honest snapshot of now was taken, by what others than the donor said.

@@ -363,6 +363,8 @@ void node_hear_progress(struct node *node, struct neighbour *neighbour,
                         const struct message_progress *progress);
 /** The group round that members with this model are at, as they said last; 0: none. */
 uint64_t node_round_now(const struct node *node, struct digest lineage);
+/** The round that at least half of our neighbours with our model say they have come to; 0: none. */
+uint64_t node_round_believed(const struct node *node);
 void node_on_sketch(struct node *node, struct peer_id from, const struct message_sketch *message);
 /** Answers are on their way that may decide. */
 bool node_check_is_pending(const struct node *node);

@@ -171,7 +171,7 @@ static void on_progress(struct node *node, struct peer_id from,
     node_hear_progress(node, neighbour, progress);
     if (node->round != NULL && node->has_lineage && node->state == NODE_TRAINING &&
         digest_is_equal(progress->lineage, node->lineage)) {
-        round_set_number(node->round, progress->round);
+        round_set_number(node->round, node_round_believed(node));
     }
     node_decide(node);
 }
