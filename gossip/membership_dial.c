@@ -325,6 +325,22 @@ void dialler_expire(struct membership *m, uint64_t now_ns)
     }
 }
 
+static void dialler_spend(struct dialler *d, uint64_t now_ns)
+{
+    d->credit_ns = (d->credit_ns > now_ns ? d->credit_ns : now_ns) + DIAL_GAP;
+}
+
+/* When a dial in the air expires, if that is before `at_ns`. */
+static uint64_t earliest_end(const struct dialler *d, uint64_t at_ns)
+{
+    for (uint32_t i = 0; i < DIALS_MAX; i++) {
+        if (d->dials[i].address[0] != '\0' && d->dials[i].until_ns < at_ns) {
+            at_ns = d->dials[i].until_ns;
+        }
+    }
+    return at_ns;
+}
+
 /* A free slot, or NULL and when to look again. */
 static struct dial *dial_slot(struct dialler *d, uint64_t now_ns, uint64_t *again_ns)
 {
@@ -394,31 +410,45 @@ static void dial_choose(struct membership *m, struct bootstrap **entry, struct m
     }
 }
 
+/* Who never was met is not dialled where somebody linked was last reached: it would only replace
+ * that link. It counts as dialled, or thousands would be passed over in one go. */
+static bool is_passed_over(struct membership *m, struct member *member, uint64_t now_ns)
+{
+    const char *address = member != NULL && member->is_hearsay ? current_address(member) : NULL;
+    const struct member *other;
+
+    if (address == NULL) return false;
+    TAILQ_FOREACH (other, &m->linked, in_linked) {
+        if (other->reached == NULL || strcmp(other->reached, address) != 0) continue;
+        dialler_spend(&m->dialler, now_ns);
+        member_dial_failed(m, member, now_ns);
+        return true;
+    }
+    return false;
+}
+
 bool membership_next_dial(struct membership *m, uint64_t now_ns, char address[ADDRESS_BYTES_MAX])
 {
     struct dialler *d = &m->dialler;
     struct bootstrap *entry;
     struct member *member;
     struct dial *dial;
-    uint64_t at_ns, expires_ns = UINT64_MAX;
+    uint64_t at_ns;
 
     if (m->is_leaving || now_ns < d->next_ns) return false;
     dialler_expire(m, now_ns);
-    dial = dial_slot(d, now_ns, &at_ns);
-    if (dial == NULL) {
-        d->next_ns = at_ns;
-        return false;
-    }
-    dial_choose(m, &entry, &member, &at_ns);
-    if (at_ns > now_ns) {
-        for (uint32_t i = 0; i < DIALS_MAX; i++) {
-            if (d->dials[i].address[0] != '\0' && d->dials[i].until_ns < expires_ns) {
-                expires_ns = d->dials[i].until_ns;
-            }
+    do {
+        dial = dial_slot(d, now_ns, &at_ns);
+        if (dial == NULL) {
+            d->next_ns = at_ns;
+            return false;
         }
-        d->next_ns = at_ns < expires_ns ? at_ns : expires_ns;
-        return false;
-    }
+        dial_choose(m, &entry, &member, &at_ns);
+        if (at_ns > now_ns) {
+            d->next_ns = earliest_end(d, at_ns);
+            return false;
+        }
+    } while (is_passed_over(m, member, now_ns));
     CHECK((entry != NULL) != (member != NULL));
     *dial = (struct dial){.has_id = member != NULL, .until_ns = now_ns + DIAL_LASTS_MAX};
     if (member != NULL) {
@@ -429,6 +459,6 @@ bool membership_next_dial(struct membership *m, uint64_t now_ns, char address[AD
         copy_address(address, entry->address);
     }
     copy_address(dial->address, address);
-    d->credit_ns = (d->credit_ns > now_ns ? d->credit_ns : now_ns) + DIAL_GAP;
+    dialler_spend(d, now_ns);
     return true;
 }
