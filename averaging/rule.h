@@ -86,9 +86,10 @@ struct rule_ops {
     /** Such a round was committed after all; `difference` is rule_commit_late()'s, and becomes what
      *  is added to the model. NULL: it is that already. */
     void (*late)(struct rule *rule, float *difference);
-    /** Before settle: what all members agreed on, the same bits for each, into out: [values]. False
-     *  unless every range is agreed; `out` is then unspecified. NULL: this rule cannot say. */
-    bool (*agreed)(const struct rule *rule, float *out);
+    /** Before settle, with its bitmap: what all members agreed on, the same bits for each, into
+     * out: [values]. False unless every range is agreed and committed (a mean that is here may not
+     * be what its owner vouched for); `out` is then unspecified. NULL: this rule cannot say. */
+    bool (*agreed)(const struct rule *rule, const uint8_t *bitmap, size_t chunk_values, float *out);
     void (*cancel)(struct rule *rule);
     /** Squared norm of (absorbed - own) over a range, double inside: for READY and clipping. */
     float (*squared_distance)(struct rule *rule, struct range range);

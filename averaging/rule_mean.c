@@ -169,11 +169,18 @@ static enum rc mean_agree(struct rule *rule, struct range range, const float *in
     return RC_OK;
 }
 
-static bool mean_agreed(const struct rule *rule, float *out)
+static bool has_bit(const uint8_t *bitmap, size_t index)
 {
-    CHECK(rule->own != NULL);
+    return (bitmap[index / 8] >> index % 8 & 1) != 0;
+}
+
+static bool mean_agreed(const struct rule *rule, const uint8_t *bitmap, size_t chunk_values,
+                        float *out)
+{
+    CHECK(rule->own != NULL && chunk_values % RULE_GRAIN == 0);
     for (size_t i = 0; i < rule->grains; i++) {
         if (rule->weights[i] != AGREED) return false;
+        if (!has_bit(bitmap, i * RULE_GRAIN / chunk_values)) return false;
     }
     memcpy(out, rule->scratch, rule->values * sizeof(float));
     return true;
@@ -187,11 +194,6 @@ static void mean_cancel(struct rule *rule)
 const float *rule_mean_agreed(const struct rule *rule, size_t first)
 {
     return rule->weights[first / RULE_GRAIN] == AGREED ? rule->scratch + first : NULL;
-}
-
-static bool has_bit(const uint8_t *bitmap, size_t index)
-{
-    return (bitmap[index / 8] >> index % 8 & 1) != 0;
 }
 
 FOR_EACH_CPU static void mean_settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_values,

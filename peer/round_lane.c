@@ -192,7 +192,9 @@ static void copy_agreed(struct round *round, struct round_job *job)
 
     if (!job->keeps_agreed || rule->agreed == NULL) return;
     job->agreed = mem_aligned(round->options.values * sizeof(float));
-    if (job->agreed == NULL || rule->agreed(round->rule, job->agreed)) return;
+    if (job->agreed == NULL || rule->agreed(round->rule, job->bytes, CHUNK_VALUES, job->agreed)) {
+        return;
+    }
     mem_free(job->agreed);
     job->agreed = NULL;
 }

@@ -137,6 +137,32 @@ static void the_mean_is_weighted_by_what_was_absorbed(void **state)
     }
 }
 
+static void what_all_agreed_on_is_whole_and_committed(void **state)
+{
+    (void)state;
+    /* For whoever joins: nothing while a chunk is missing, nor where one was not committed. */
+    static float own[VALUES], mean[VALUES], out[VALUES];
+    struct rule_view view = {own, VALUES};
+    struct rule *rule = rules[0]->create(VALUES, NULL);
+    struct rng rng;
+
+    rng_init(&rng, 1, 0);
+    random_plane(&rng, mean);
+    rules[0]->begin(rule, &view);
+    for (size_t chunk = 0; chunk < 3; chunk++) {
+        const uint8_t all = 7;
+
+        assert_false(rules[0]->agreed(rule, &all, CHUNK, out));
+        assert_int_equal(rules[0]->agree(rule, chunk_at(chunk), mean + chunk * CHUNK), RC_OK);
+    }
+    for (uint8_t committed = 0; committed < 8; committed++) {
+        assert_int_equal(rules[0]->agreed(rule, &committed, CHUNK, out), committed == 7);
+    }
+    assert_memory_equal(out, mean, sizeof out);
+    rules[0]->cancel(rule);
+    rules[0]->destroy(rule);
+}
+
 static void ranges_that_do_not_fit_change_nothing(void **state)
 {
     (void)state;
@@ -234,6 +260,7 @@ int main(void)
         cmocka_unit_test(the_two_ends_of_a_pair_get_exact_negatives),
         cmocka_unit_test(late_commits_give_the_same_bits),
         cmocka_unit_test(the_mean_is_weighted_by_what_was_absorbed),
+        cmocka_unit_test(what_all_agreed_on_is_whole_and_committed),
         cmocka_unit_test(ranges_that_do_not_fit_change_nothing),
         cmocka_unit_test(a_sum_that_overflows_is_not_a_mean),
         cmocka_unit_test(distances_are_measured_against_what_was_told),

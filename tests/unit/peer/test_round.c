@@ -104,6 +104,15 @@ static const struct exchange_ops graph_ops = {.name = "graph puppet",
                                               .on_job_done = puppet_on_job_done,
                                               .is_active = puppet_is_active};
 
+static const struct exchange_ops group_ops = {.name = "group puppet",
+                                              .is_group = true,
+                                              .create = puppet_create,
+                                              .destroy = puppet_destroy,
+                                              .tick = puppet_tick,
+                                              .cancel = puppet_cancel,
+                                              .on_job_done = puppet_on_job_done,
+                                              .is_active = puppet_is_active};
+
 /* A world whose jobs run when the test says so. */
 struct stage {
     struct env env;
@@ -265,6 +274,41 @@ static void a_replaced_model_gets_no_old_difference(void **state)
     round_destroy(stage.round);
 }
 
+/* A part whose chunks all came, but not with the hash of its mean, is not what the group agreed on:
+ * it is not given to whoever joins. */
+static void joiners_get_nothing_that_was_not_committed(void **state)
+{
+    static const struct strategy_specs specs = {.averaging = "local-sgd"};
+    uint64_t blocks = mem_blocks();
+    struct stage stage;
+
+    (void)state;
+    stage_set_up(&stage, &specs, &group_ops);
+    round_keep_agreed(stage.round, true, UINT64_MAX);
+    for (uint8_t committed = 0; committed < 2; committed++) {
+        struct command end = over(OVER_COMMITTED, false);
+        float mean[VALUES] = {1}, *agreed;
+        uint64_t number = 0;
+
+        stage_snapshot(&stage);
+        assert_int_equal(
+            stage.strategy.rule->agree(stage.round->rule, (struct range){0, VALUES}, mean), RC_OK);
+        end.over.bitmap = &committed;
+        end.over.round = 8;
+        say(&stage, end);
+        stage_work(&stage);
+        agreed = round_take_agreed(stage.round, 1, &number);
+        assert_int_equal(agreed != NULL, committed);
+        assert_int_equal(number, committed ? 8 : 0);
+        if (agreed != NULL) assert_memory_equal(agreed, mean, sizeof mean);
+        mem_free(agreed);
+        if (round_has_difference(stage.round)) round_applied(stage.round);
+        stage_work(&stage);
+    }
+    round_destroy(stage.round);
+    assert_int_equal(mem_blocks(), blocks);
+}
+
 /* What a donor called the rule's planes must be as large as ours: shorter ones are never read. */
 static void planes_of_another_size_are_not_adopted(void **state)
 {
@@ -422,6 +466,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_doubt_may_end_while_its_difference_is_computed),
         cmocka_unit_test(a_replaced_model_gets_no_old_difference),
+        cmocka_unit_test(joiners_get_nothing_that_was_not_committed),
         cmocka_unit_test(planes_of_another_size_are_not_adopted),
         cmocka_unit_test(a_snapshot_waits_for_the_jobs_of_the_round_before),
         cmocka_unit_test(what_counts_as_our_own_is_what_the_others_decode),
