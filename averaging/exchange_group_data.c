@@ -592,6 +592,8 @@ static enum rc on_mean_chunk(struct group *group, uint32_t index, uint32_t chunk
     if (chunk >= group->options.chunks) return RC_FORMAT;
     part = &group->parties[schedule_part(&group->plan, chunk)];
     if (part == own_part(group) || part->parent != index) return RC_FORMAT;
+    /* On a tree there is no mean before our own sum has gone up. */
+    if (!is_direct(group) && chunk - part->first >= part->passed) return RC_FORMAT;
     if (part->part != PART_OPEN) return RC_STALE;
     if (group->means[chunk] != CHUNK_NONE) return RC_REPLAY;
     group->means[chunk] = CHUNK_CHECKING;

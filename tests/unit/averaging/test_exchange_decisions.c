@@ -492,6 +492,49 @@ static void a_mean_with_a_wrong_hash_loses_its_part_only(void **state)
     commands_deinit(&out);
 }
 
+/* In a ring nobody can have a mean before our sum has gone up: who sends one is not listened to. */
+static void a_mean_before_our_sum_is_refused(void **state)
+{
+    (void)state;
+    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
+    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
+    struct round_members members = {ids, boots, 3, NULL};
+    struct exchange_options options = {
+        .self = ids[2], .boot = boots[2], .chunks = 6, .alpha = 0.5f, .may_relay = true};
+    const struct exchange_ops *ops = &exchange_group;
+    struct exchange *exchange = ops->create(&options);
+    struct message form = form_of(6, 0), credit = {.type = MESSAGE_CREDIT};
+    const struct command *range;
+    struct chunk_ref mean;
+    struct commands out;
+    float weight;
+
+    assert_non_null(exchange);
+    commands_init(&out);
+    ops->set_lineage(exchange, (struct digest){{9}}, &out);
+    assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
+    assert_int_equal(ops->on_message(exchange, ids[0], boots[0], &form, 2, &out), RC_OK);
+    assert_int_equal(sent(&out, MESSAGE_JOIN)->as.join.only_direct, 0);
+    form.type = MESSAGE_START;
+    form.as.form.schedule = SCHEDULE_RING;
+    assert_int_equal(ops->on_message(exchange, ids[0], boots[0], &form, 2, &out), RC_OK);
+    ops->on_job_done(exchange, JOB_SNAPSHOT, 0, RC_OK, nothing, 3, &out);
+    for (uint32_t i = 0; i < 12; i++) {
+        mean = (struct chunk_ref){ids[i / 6], DATA_MEAN, 0, i % 6};
+        assert_int_equal(ops->on_chunk(exchange, &mean, &weight), RC_FORMAT);
+    }
+    credit.as.credit.chunks = 4; /* one of them is whom our sums go to */
+    for (uint32_t i = 0; i < 2; i++) {
+        (void)!ops->on_message(exchange, ids[i], boots[i], &credit, 4, &out);
+    }
+    range = find(&out, COMMAND_SEND_RANGE);
+    assert_non_null(range);
+    mean = (struct chunk_ref){range->to, DATA_MEAN, 0, range->first};
+    assert_int_equal(ops->on_chunk(exchange, &mean, &weight), RC_OK);
+    ops->destroy(exchange);
+    commands_deinit(&out);
+}
+
 /* Whatever round number others tell, the numbers are not used up: no FORM may leap further. */
 static void round_numbers_cannot_be_used_up_by_others(void **state)
 {
@@ -655,6 +698,7 @@ int main(void)
         cmocka_unit_test(a_start_we_turned_from_is_answered_with_abort),
         cmocka_unit_test(a_schedule_that_cannot_be_followed_is_refused_aloud),
         cmocka_unit_test(one_that_is_only_direct_makes_the_round_direct),
+        cmocka_unit_test(a_mean_before_our_sum_is_refused),
         cmocka_unit_test(a_mean_with_a_wrong_hash_loses_its_part_only),
         cmocka_unit_test(a_share_that_fails_is_not_sent_to_its_end),
         cmocka_unit_test(a_checkpoint_that_lies_of_mass_is_refused),
