@@ -23,7 +23,7 @@ static const uint64_t custody_ns = 600 * NS_PER_S; /* then it is given up */
 static const uint64_t retry_ns = NS_PER_S;
 
 enum {
-    SAVE_VERSION = 1,
+    SAVE_VERSION = 2, /* 1: said only whether any was forgotten, not whom */
     SAVE_HEAD = 32,
     SAVE_CUSTODY = 72,
     SAVE_MARK = 56 + 8 * PUSH_MARK_DEPTH,
@@ -547,7 +547,9 @@ enum rc push_load(struct push *push, const uint8_t *bytes, size_t count)
     uint64_t bits;
     double weight, held;
 
-    if (count < SAVE_HEAD || load_le32(bytes) != SAVE_VERSION) return RC_FORMAT;
+    if (count < SAVE_HEAD) return RC_FORMAT;
+    if (load_le32(bytes) == SAVE_VERSION - 1) return RC_MISMATCH;
+    if (load_le32(bytes) != SAVE_VERSION) return RC_FORMAT;
     custody = load_le32(bytes + 4);
     marks = load_le32(bytes + 8);
     gone = load_le32(bytes + 12);

@@ -352,6 +352,10 @@ static enum rc resume(struct node *node, struct fault *why)
     rc = node_restore_rule(node, checkpoint, why);
     if (rc != RC_OK || checkpoint->exchange_bytes == 0) return rc;
     rc = round_load(node->round, checkpoint->exchange, checkpoint->exchange_bytes);
+    if (rc == RC_MISMATCH) {
+        fault_set(why, rc, "the checkpoint's rounds are of an earlier version of grapevine");
+        return rc;
+    }
     if (rc == RC_OK) rc = node_restore_held(node, checkpoint);
     if (rc != RC_OK) fault_set(why, rc, "the checkpoint's round outcomes are damaged");
     return rc;
