@@ -29,6 +29,18 @@ static void a_few_outliers_do_not_stretch_the_window(void **state)
     assert_int_equal(deadline_window(&d, 4, 0, 0, UINT64_MAX), 14);
 }
 
+static void of_an_even_number_the_upper_middle_counts(void **state)
+{
+    (void)state;
+    /* Rather a little longer: median 20, deviations 0 and 10. */
+    struct deadline d = {.count = 0};
+
+    deadline_add(&d, 10);
+    deadline_add(&d, 20);
+    assert_int_equal(deadline_median(&d, 0), 20);
+    assert_int_equal(deadline_window(&d, 1, 0, 0, UINT64_MAX), 30);
+}
+
 static void old_samples_give_way_to_new_ones(void **state)
 {
     (void)state;
@@ -64,6 +76,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_window_without_samples_is_the_first_one_within_bounds),
         cmocka_unit_test(a_few_outliers_do_not_stretch_the_window),
+        cmocka_unit_test(of_an_even_number_the_upper_middle_counts),
         cmocka_unit_test(old_samples_give_way_to_new_ones),
         cmocka_unit_test(huge_samples_do_not_overflow),
     };

@@ -279,289 +279,40 @@ static void outcomes_survive_a_restart_through_the_checkpoint(void **state)
     duo_end(&duo);
 }
 
-/* ---- group ---- */
-
-/* A proposal to 1, 2 and 3, whoever of them makes it. */
-static struct message form_of(uint32_t chunks, uint32_t ballot)
-{
-    struct message message = {.type = MESSAGE_FORM};
-    struct message_form *form = &message.as.form;
-
-    form->round = 0;
-    form->ballot = ballot;
-    form->chunks = chunks;
-    form->lineage.bytes[0] = 9;
-    form->deadline_ms = 1000;
-    form->members_count = 3;
-    for (uint8_t i = 0; i < 3; i++) {
-        form->members[i] = (struct member_ref){id_of((uint8_t)(i + 1)), boot_of((uint8_t)(i + 1))};
-    }
-    return message;
-}
-
-static void a_member_joins_one_form_a_ballot_and_only_rising_ones(void **state)
+/* Two chunks: the first one twice is not both of them. */
+static void a_chunk_that_comes_twice_counts_once(void **state)
 {
     (void)state;
-    /* Peer 3 is ready: it joins ballot 1 of peer 2, not another ballot 1 nor ballot 0, but 2. */
-    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
-    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
-    struct round_members members = {ids, boots, 3, NULL};
-    struct commands out;
-    struct exchange *exchange = start(&exchange_group, 3, 6, &out);
-    static const struct {
-        uint8_t from;
-        uint32_t ballot;
-        enum rc rc;
-    } steps[] = {{2, 1, RC_OK},    {2, 1, RC_REPLAY}, {1, 1, RC_STALE},
-                 {1, 0, RC_STALE}, {1, 2, RC_OK},     {2, 1, RC_STALE}};
-
-    assert_int_equal(exchange_group.begin(exchange, &members, 0, 1, &out), RC_OK);
-    assert_int_equal(out.count, 0); /* the third waits */
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        struct message form = form_of(6, steps[i].ballot);
-
-        commands_clear(&out);
-        assert_int_equal(exchange_group.on_message(exchange, id_of(steps[i].from),
-                                                   boot_of(steps[i].from), &form, 2, &out),
-                         steps[i].rc);
-        assert_int_equal(sent(&out, MESSAGE_JOIN) != NULL, steps[i].rc == RC_OK);
-    }
-    exchange_group.destroy(exchange);
-    commands_deinit(&out);
-}
-
-static void a_start_we_turned_from_is_answered_with_abort(void **state)
-{
-    (void)state;
-    /* Peer 3 joined 2, then 1; the START of 2 that still counts on it is told so, once. */
-    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
-    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
-    struct round_members members = {ids, boots, 3, NULL};
-    struct commands out;
-    struct exchange *exchange = start(&exchange_group, 3, 6, &out);
-    struct message form = form_of(6, 1);
-
-    assert_int_equal(exchange_group.begin(exchange, &members, 0, 1, &out), RC_OK);
-    assert_int_equal(exchange_group.on_message(exchange, id_of(2), boot_of(2), &form, 2, &out),
-                     RC_OK);
-    form = form_of(6, 2);
-    assert_int_equal(exchange_group.on_message(exchange, id_of(1), boot_of(1), &form, 3, &out),
-                     RC_OK);
-    for (int i = 0; i < 2; i++) {
-        form = form_of(6, 1);
-        form.type = MESSAGE_START;
-        commands_clear(&out);
-        assert_int_equal(exchange_group.on_message(exchange, id_of(2), boot_of(2), &form, 4, &out),
-                         RC_STALE);
-        assert_int_equal(sent(&out, MESSAGE_ABORT) != NULL, i == 0);
-        assert_null(find(&out, COMMAND_SNAPSHOT));
-    }
-    form = form_of(6, 2);
-    form.type = MESSAGE_START;
-    assert_int_equal(exchange_group.on_message(exchange, id_of(1), boot_of(1), &form, 5, &out),
-                     RC_OK);
-    assert_non_null(find(&out, COMMAND_SNAPSHOT));
-    exchange_group.destroy(exchange);
-    commands_deinit(&out);
-}
-
-/* Peer 3 cannot relay. It says so in JOIN, and a START that says ring all the same is refused
- * aloud: nobody waits for it, and it does not wait either, nor count it against the proposer. */
-static void a_schedule_that_cannot_be_followed_is_refused_aloud(void **state)
-{
-    (void)state;
-    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
-    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
-    struct round_members members = {ids, boots, 3, NULL};
-    struct commands out;
-    struct exchange *exchange = start(&exchange_group, 3, 6, &out);
-    const struct exchange_ops *ops = &exchange_group;
-    struct message form = form_of(6, 0);
-    uint32_t told = 0;
-
-    assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
-    assert_int_equal(ops->on_message(exchange, id_of(1), boot_of(1), &form, 2, &out), RC_OK);
-    assert_int_equal(sent(&out, MESSAGE_JOIN)->as.join.only_direct, 1);
-    commands_clear(&out);
-    form.type = MESSAGE_START;
-    form.as.form.schedule = SCHEDULE_RING;
-    assert_int_equal(ops->on_message(exchange, id_of(1), boot_of(1), &form, 3, &out), RC_MISMATCH);
-    for (uint32_t i = 0; i < out.count; i++) {
-        if (out.items[i].type != COMMAND_SEND || out.items[i].message.type != MESSAGE_ABORT)
-            continue;
-        told |= 1u << out.items[i].to.bytes[0];
-    }
-    assert_int_equal(told, 1u << 1 | 1u << 2);
-    assert_null(find(&out, COMMAND_SNAPSHOT));
-    ops->tick(exchange, ops->next_ns(exchange), &out);
-    assert_null(find(&out, COMMAND_SCORE));
-    assert_non_null(sent(&out, MESSAGE_FORM)); /* it is its turn: it had not waited for START */
-    ops->destroy(exchange);
-    commands_deinit(&out);
-}
-
-/* A proposer that may relay, told to take the ring, takes the direct way where one member must. */
-static void one_that_is_only_direct_makes_the_round_direct(void **state)
-{
-    (void)state;
-    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
-    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
-    struct round_members members = {ids, boots, 3, NULL};
-    struct exchange_options options = {.self = ids[0],
-                                       .boot = boots[0],
-                                       .chunks = 6,
-                                       .alpha = 0.5f,
-                                       .may_relay = true,
-                                       .schedule = SCHEDULE_RING};
-    const struct exchange_ops *ops = &exchange_group;
-
-    for (uint8_t only_direct = 0; only_direct <= 1; only_direct++) {
-        struct exchange *exchange = ops->create(&options);
-        struct digest lineage = {{9}};
-        struct commands out;
-
-        assert_non_null(exchange);
-        commands_init(&out);
-        ops->set_lineage(exchange, lineage, &out);
-        assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
-        assert_non_null(sent(&out, MESSAGE_FORM));
-        for (uint8_t i = 1; i < 3; i++) {
-            struct message join = {.type = MESSAGE_JOIN};
-
-            join.as.join.only_direct = i == 2 ? only_direct : 0;
-            assert_int_equal(ops->on_message(exchange, ids[i], boots[i], &join, 2, &out), RC_OK);
-        }
-        assert_int_equal(sent(&out, MESSAGE_START)->as.form.schedule,
-                         only_direct ? SCHEDULE_DIRECT : SCHEDULE_RING);
-        ops->destroy(exchange);
-        commands_deinit(&out);
-    }
-}
-
-static void a_mean_with_a_wrong_hash_loses_its_part_only(void **state)
-{
-    (void)state;
-    /* Three members, six chunks: 1's part comes with a hash that does not fit; 2's is fine. */
-    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
-    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
-    struct round_members members = {ids, boots, 3, NULL};
-    struct digest hashes[2] = {{{1}}, {{2}}};
-    struct commands out;
-    struct exchange *exchange = start(&exchange_group, 3, 6, &out);
-    const struct exchange_ops *ops = &exchange_group;
-    struct message form = form_of(6, 0);
+    struct peer_id partner = id_of(2);
+    struct boot_id boot = boot_of(2);
+    struct round_members members = {&partner, &boot, 1, NULL};
+    const struct exchange_ops *ops = &exchange_pair;
+    struct commands outs[2], *out = &outs[1];
+    struct exchange *first = start(ops, 1, 2, &outs[0]), *second = start(ops, 2, 2, out);
+    struct message offer;
+    struct chunk_ref chunk = {.from = id_of(1), .kind = DATA_OFFER};
     float weight;
 
-    assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
-    assert_int_equal(ops->on_message(exchange, id_of(1), boot_of(1), &form, 2, &out), RC_OK);
-    form.type = MESSAGE_START;
-    assert_int_equal(ops->on_message(exchange, id_of(1), boot_of(1), &form, 2, &out), RC_OK);
-    ops->on_job_done(exchange, JOB_SNAPSHOT, 0, RC_OK, nothing, 3, &out);
-    ops->on_job_done(exchange, JOB_ABSORB_OWN, 4, RC_OK, nothing, 3, &out);
-    for (uint8_t owner = 1; owner <= 2; owner++) {
-        struct message mean = {.type = MESSAGE_MEAN};
-
-        for (uint32_t i = 0; i < 2; i++) { /* its contribution to our part, then its mean */
-            struct chunk_ref offer = {id_of(owner), DATA_OFFER, 0, 4 + i};
-            struct chunk_ref agreed = {id_of(owner), DATA_MEAN, 0, 2u * (owner - 1u) + i};
-
-            assert_int_equal(ops->on_chunk(exchange, &offer, &weight), RC_OK);
-            assert_int_equal(ops->on_chunk(exchange, &offer, &weight), RC_REPLAY);
-            ops->on_chunk_checked(exchange, &offer, RC_OK, nothing, 0, 4, &out);
-            assert_int_equal(ops->on_chunk(exchange, &agreed, &weight), RC_OK);
-            ops->on_chunk_checked(exchange, &agreed, RC_OK, hashes[i], 0, 4, &out);
-            agreed.chunk = 2u * (2u - owner) + i; /* of another's part */
-            assert_int_equal(ops->on_chunk(exchange, &agreed, &weight), RC_FORMAT);
-            offer.chunk = 0; /* not of our part */
-            assert_int_equal(ops->on_chunk(exchange, &offer, &weight), RC_FORMAT);
-        }
-        mean.as.mean.part = owner - 1u;
-        mean.as.mean.contributors = 7;
-        mean.as.mean.hash = hash_of(hashes, sizeof hashes);
-        mean.as.mean.hash.bytes[0] ^= owner == 1;
-        assert_int_equal(ops->on_message(exchange, id_of(owner), boot_of(owner), &mean, 4, &out),
-                         RC_OK);
-    }
-    assert_int_equal(find(&out, COMMAND_SCORE)->score, -100);
-    commands_clear(&out);
-    ops->on_job_done(exchange, JOB_REDUCE, 4, RC_OK, nothing, 5, &out);
-    ops->on_job_done(exchange, JOB_REDUCE, 5, RC_OK, nothing, 5, &out);
-    assert_int_equal(find(&out, COMMAND_OVER)->over.result, OVER_COMMITTED);
-    assert_int_equal(find(&out, COMMAND_OVER)->over.bitmap[0], 0x3c); /* all but chunks 0 and 1 */
-    exchange_group.destroy(exchange);
-    commands_deinit(&out);
-}
-
-/* In a ring nobody can have a mean before our sum has gone up: who sends one is not listened to. */
-static void a_mean_before_our_sum_is_refused(void **state)
-{
-    (void)state;
-    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
-    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
-    struct round_members members = {ids, boots, 3, NULL};
-    struct exchange_options options = {
-        .self = ids[2], .boot = boots[2], .chunks = 6, .alpha = 0.5f, .may_relay = true};
-    const struct exchange_ops *ops = &exchange_group;
-    struct exchange *exchange = ops->create(&options);
-    struct message form = form_of(6, 0), credit = {.type = MESSAGE_CREDIT};
-    const struct command *range;
-    struct chunk_ref mean;
-    struct commands out;
-    float weight;
-
-    assert_non_null(exchange);
-    commands_init(&out);
-    ops->set_lineage(exchange, (struct digest){{9}}, &out);
-    assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
-    assert_int_equal(ops->on_message(exchange, ids[0], boots[0], &form, 2, &out), RC_OK);
-    assert_int_equal(sent(&out, MESSAGE_JOIN)->as.join.only_direct, 0);
-    form.type = MESSAGE_START;
-    form.as.form.schedule = SCHEDULE_RING;
-    assert_int_equal(ops->on_message(exchange, ids[0], boots[0], &form, 2, &out), RC_OK);
-    ops->on_job_done(exchange, JOB_SNAPSHOT, 0, RC_OK, nothing, 3, &out);
-    for (uint32_t i = 0; i < 12; i++) {
-        mean = (struct chunk_ref){ids[i / 6], DATA_MEAN, 0, i % 6};
-        assert_int_equal(ops->on_chunk(exchange, &mean, &weight), RC_FORMAT);
-    }
-    credit.as.credit.chunks = 4; /* one of them is whom our sums go to */
-    for (uint32_t i = 0; i < 2; i++) {
-        (void)!ops->on_message(exchange, ids[i], boots[i], &credit, 4, &out);
-    }
-    range = find(&out, COMMAND_SEND_RANGE);
-    assert_non_null(range);
-    mean = (struct chunk_ref){range->to, DATA_MEAN, 0, range->first};
-    assert_int_equal(ops->on_chunk(exchange, &mean, &weight), RC_OK);
-    ops->destroy(exchange);
-    commands_deinit(&out);
-}
-
-/* Whatever round number others tell, the numbers are not used up: no FORM may leap further. */
-static void round_numbers_cannot_be_used_up_by_others(void **state)
-{
-    struct commands out;
-    struct exchange *exchange = start(&exchange_group, 1, 4, &out);
-    struct message message = {.type = MESSAGE_FORM};
-    struct exchange_counts counts;
-
-    (void)state;
-    for (int i = 0; i < 1000; i++) {
-        exchange->ops->set_round(exchange, UINT64_MAX / 2);
-    }
-    exchange->ops->counts(exchange, &counts);
-    assert_true(counts.next_round < UINT64_C(1) << 48);
-    message.as.form =
-        (struct message_form){.round = UINT64_MAX / 2,
-                              .chunks = 4,
-                              .lineage = {{9}},
-                              .members = {{id_of(1), boot_of(1)}, {id_of(2), boot_of(2)}},
-                              .members_count = 2};
-    assert_int_equal(exchange->ops->on_message(exchange, id_of(2), boot_of(2), &message, 1, &out),
-                     RC_FORMAT);
-    message.as.form.round = counts.next_round + 7; /* one that is ahead is followed */
-    assert_int_equal(exchange->ops->on_message(exchange, id_of(2), boot_of(2), &message, 1, &out),
-                     RC_OK);
-    commands_deinit(&out);
-    exchange->ops->destroy(exchange);
+    assert_int_equal(ops->begin(first, &members, 0, NS_PER_S, &outs[0]), RC_OK);
+    offer = *sent(&outs[0], MESSAGE_OFFER);
+    chunk.stream = (uint16_t)offer.as.offer.key.counter;
+    assert_int_equal(ops->on_message(second, id_of(1), boot_of(1), &offer, NS_PER_S, out), RC_OK);
+    assert_non_null(sent(out, MESSAGE_ACCEPT));
+    ops->on_job_done(second, JOB_SNAPSHOT, 0, RC_OK, nothing, NS_PER_S, out);
+    commands_clear(out);
+    assert_int_equal(ops->on_chunk(second, &chunk, &weight), RC_OK);
+    assert_int_equal(ops->on_chunk(second, &chunk, &weight), RC_REPLAY);
+    ops->on_chunk_checked(second, &chunk, RC_OK, nothing, 4, NS_PER_S, out);
+    assert_int_equal(ops->on_chunk(second, &chunk, &weight), RC_REPLAY);
+    assert_null(sent(out, MESSAGE_READY));
+    chunk.chunk = 1;
+    assert_int_equal(ops->on_chunk(second, &chunk, &weight), RC_OK);
+    ops->on_chunk_checked(second, &chunk, RC_OK, nothing, 4, NS_PER_S, out);
+    assert_non_null(sent(out, MESSAGE_READY));
+    ops->destroy(first);
+    ops->destroy(second);
+    commands_deinit(&outs[0]);
+    commands_deinit(out);
 }
 
 /* ---- push ---- */
@@ -688,18 +439,12 @@ static void who_starts_again_asks_twice_before_silence_counts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_numbers_cannot_be_used_up_by_others),
         cmocka_unit_test(an_undecided_initiator_says_so_and_a_decided_one_what),
         cmocka_unit_test(a_lost_commit_is_asked_for_and_applied_late_once),
         cmocka_unit_test(decisions_that_were_not_agreed_are_refused),
         cmocka_unit_test(norms_that_differ_abort_before_the_decision),
         cmocka_unit_test(outcomes_survive_a_restart_through_the_checkpoint),
-        cmocka_unit_test(a_member_joins_one_form_a_ballot_and_only_rising_ones),
-        cmocka_unit_test(a_start_we_turned_from_is_answered_with_abort),
-        cmocka_unit_test(a_schedule_that_cannot_be_followed_is_refused_aloud),
-        cmocka_unit_test(one_that_is_only_direct_makes_the_round_direct),
-        cmocka_unit_test(a_mean_before_our_sum_is_refused),
-        cmocka_unit_test(a_mean_with_a_wrong_hash_loses_its_part_only),
+        cmocka_unit_test(a_chunk_that_comes_twice_counts_once),
         cmocka_unit_test(a_share_that_fails_is_not_sent_to_its_end),
         cmocka_unit_test(a_checkpoint_that_lies_of_mass_is_refused),
         cmocka_unit_test(who_starts_again_asks_twice_before_silence_counts),

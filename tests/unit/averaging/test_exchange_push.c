@@ -111,6 +111,7 @@ static bool offer_of(struct exchange *exchange, uint32_t sender, uint64_t counte
     }
     if (!is_refused && keeps_its_word) {
         assert_int_equal(exchange->ops->on_chunk(exchange, &chunk, &weight), RC_OK);
+        assert_int_equal(exchange->ops->on_chunk(exchange, &chunk, &weight), RC_REPLAY);
         exchange->ops->on_chunk_checked(exchange, &chunk, RC_OK, (struct digest){{0}}, 0, sent_ns,
                                         &out);
         assert_false(exchange->ops->is_active(exchange));

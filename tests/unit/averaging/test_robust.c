@@ -188,6 +188,35 @@ static void short_chunks_of_unrelated_models_pass(void **state)
     }
 }
 
+/* In a long chunk chance is small: still 1.5 norms are let in, where sqrt(2) and it are less. */
+static void long_chunks_are_let_in_up_to_the_least_gate(void **state)
+{
+    enum { MANY = 4096 };
+    static const struct {
+        float norms;
+        enum rc rc;
+    } rows[] = {{1.45f, RC_OK}, {1.49f, RC_OK}, {1.55f, RC_LIMIT}, {2, RC_LIMIT}};
+    static float own[MANY], in[MANY];
+
+    (void)state;
+    for (size_t k = 0; k < ARRAY_COUNT(rows); k++) {
+        struct robust *robust = robust_create(1, false);
+        struct robust_chunk chunk = {.own = own, .in = in, .count = MANY};
+        struct robust_verdict verdict;
+
+        assert_non_null(robust);
+        for (uint8_t from = 1; from <= 4; from++) {
+            for (size_t v = 0; v < MANY; v++) { /* a norm of 64; three teach 0.1 */
+                own[v] = 1;
+                in[v] = 1 + (from < 4 ? 0.1f / 64 : rows[k].norms);
+            }
+            chunk.from = peer(from);
+            assert_int_equal(robust_check(robust, &chunk, &verdict), from < 4 ? RC_OK : rows[k].rc);
+        }
+        robust_destroy(robust);
+    }
+}
+
 static void clipping_follows_what_is_usual(void **state)
 {
     (void)state;
@@ -256,6 +285,7 @@ int main(void)
         cmocka_unit_test(two_peers_learn_from_each_other),
         cmocka_unit_test(absurd_values_are_refused),
         cmocka_unit_test(short_chunks_of_unrelated_models_pass),
+        cmocka_unit_test(long_chunks_are_let_in_up_to_the_least_gate),
         cmocka_unit_test(clipping_follows_what_is_usual),
         cmocka_unit_test(a_model_of_zeros_says_nothing),
         cmocka_unit_test(short_memory_gives_no_gate),

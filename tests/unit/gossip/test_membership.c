@@ -146,6 +146,10 @@ static void newer_records_replace_older_ones(void **state)
     tell(&scene, &scene.others[1], &scene.others[1], 5 + (1 << 21), false, "far.example:1");
     assert_true(find(&scene, &scene.others[1], &view));
     assert_int_equal(view.incarnation, 5 + (1 << 21)); /* its own word counts */
+    tell(&scene, &scene.others[1], &scene.others[1], 6, false, "older.example:1");
+    assert_true(find(&scene, &scene.others[1], &view));
+    assert_int_equal(view.incarnation, 5 + (1 << 21)); /* an older one of its own does not */
+    assert_string_equal(view.address, "far.example:1");
     scene_destroy(&scene);
 }
 

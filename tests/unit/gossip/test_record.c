@@ -137,6 +137,35 @@ static void cut_and_overlong_records_are_refused(void **state)
     assert_memory_equal(&record, &untouched, sizeof record);
 }
 
+/* Unknown keys may fill a record up to its length and no further; what is longer is not looked at,
+ * by those that read nor by who verifies. */
+static void a_record_is_limited_in_length(void **state)
+{
+    uint8_t longer[SIGNED_RECORD_BYTES_MAX + 80] = {0};
+    struct member_record record;
+    struct scene scene;
+
+    (void)state;
+    scene_make(&scene);
+    assert_int_equal(sign(&scene), RC_OK);
+    for (size_t total = SIGNED_RECORD_BYTES_MAX; total <= SIGNED_RECORD_BYTES_MAX + 1; total++) {
+        size_t extra = total - scene.count - 3;
+
+        memset(longer, 0, sizeof longer);
+        memcpy(longer, scene.bytes, scene.count);
+        longer[SIGNATURE_BYTES]++; /* one pair more: key 63, a bin of zeros */
+        longer[scene.count] = 0x3f;
+        longer[scene.count + 1] = 0xc4;
+        longer[scene.count + 2] = (uint8_t)extra;
+        assert_int_equal(record_peek(longer, total, &record),
+                         total == SIGNED_RECORD_BYTES_MAX ? RC_OK : RC_FORMAT);
+        assert_int_equal(record_verify(longer, total, scene.run_id, scene.record.public_key),
+                         total == SIGNED_RECORD_BYTES_MAX ? RC_AUTH : RC_FORMAT);
+    }
+    assert_int_equal(record_verify(longer, sizeof longer, scene.run_id, scene.record.public_key),
+                     RC_FORMAT);
+}
+
 /* Four addresses of full length do not fit in a record, and a small buffer is an error. */
 static void what_does_not_fit_is_an_error(void **state)
 {
@@ -245,6 +274,7 @@ int main(void)
         cmocka_unit_test(a_record_of_another_run_is_refused),
         cmocka_unit_test(a_record_signed_by_another_is_refused),
         cmocka_unit_test(cut_and_overlong_records_are_refused),
+        cmocka_unit_test(a_record_is_limited_in_length),
         cmocka_unit_test(what_does_not_fit_is_an_error),
         cmocka_unit_test(a_record_with_a_bad_address_is_refused),
         cmocka_unit_test(addresses_have_one_form),
