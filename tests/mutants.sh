@@ -22,7 +22,7 @@ averaging/exchange_pair_data.c @ unit_averaging_exchange_decisions @ a chunk is 
 averaging/exchange_pair_data.c @ property_pair @ one decides without the other's word @ s/\} else if \(pair->has_ready\) \{/} else {/
 averaging/exchange_group_data.c @ unit_averaging_exchange_group @ a part is summed twice @ s/if \(has_bit\(group->arrived\[chunk\], index\)\) return RC_REPLAY;//
 averaging/exchange_edges_data.c @ unit_averaging_exchange_edges @ a neighbour's chunk is taken twice @ s/if \(\*state != CHUNK_NONE\) return RC_REPLAY;//
-averaging/exchange_push.c @ property_push @ a share is taken again after a restart @ s/if \(push_mark_is_old\(push, &share->key\)\) return RC_REPLAY;//
+averaging/exchange_push.c @ unit_averaging_exchange_push @ a share is taken again after a restart @ s/if \(push_mark_is_old\(push, &share->key\)\) return RC_REPLAY;//
 averaging/exchange_push_data.c @ unit_averaging_exchange_push @ a chunk of a share is taken twice @ s/if \(push->chunks\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
 averaging/rule_mean.c @ contract_rule @ what was agreed is agreed again @ s/if \(is_any_agreed\(rule, range\)\) return RC_REPLAY;//
 averaging/deadline.c @ unit_averaging_deadline @ the lower of two medians @ s/return sorted\[count \/ 2\];/return sorted[(count - 1) \/ 2];/

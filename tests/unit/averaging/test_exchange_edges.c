@@ -5,7 +5,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 
-enum { CHUNKS = 1, LIAR = 2, HONEST = 3, ROUNDS = 640, BURST = 32, EVERY = 32 };
+enum { CHUNKS = 2, LIAR = 2, HONEST = 3, ROUNDS = 640, BURST = 32, EVERY = 32 };
 
 static struct peer_id id_of(uint8_t number)
 {
@@ -106,9 +106,46 @@ static void one_neighbour_cannot_void_the_memory_for_ever(void **state)
     exchange->ops->destroy(exchange);
 }
 
+/* Of a plane of two chunks the first one twice is not both of them. */
+static void a_chunk_that_comes_twice_counts_once(void **state)
+{
+    struct peer_id ids[] = {id_of(HONEST)};
+    struct boot_id boots[] = {boot_of(HONEST)};
+    float weights[] = {0.25f}, weight;
+    struct round_members members = {.ids = ids, .boots = boots, .weights = weights, .count = 1};
+    struct commands out;
+    struct exchange *exchange = start(&out);
+    const struct exchange_ops *ops = exchange->ops;
+    struct chunk_ref chunk = {.from = id_of(HONEST), .kind = DATA_OFFER};
+    uint32_t chunks, streams;
+
+    (void)state;
+    come(exchange, HONEST, ((struct edges *)(void *)exchange)->recursion, 2, &out);
+    assert_int_equal(ops->begin(exchange, &members, 0, 3, &out), RC_OK);
+    ops->on_job_done(exchange, JOB_SNAPSHOT, 0, RC_OK, (struct digest){{0}}, 4, &out);
+    ops->allowed(exchange, &chunks, &streams);
+    assert_int_equal(chunks, CHUNKS); /* both were granted */
+    chunk.stream = (uint16_t)((struct edges *)(void *)exchange)->round;
+    assert_int_equal(ops->on_chunk(exchange, &chunk, &weight), RC_OK);
+    assert_int_equal(ops->on_chunk(exchange, &chunk, &weight), RC_REPLAY);
+    ops->on_chunk_checked(exchange, &chunk, RC_OK, (struct digest){{0}}, 0, 5, &out);
+    assert_int_equal(ops->on_chunk(exchange, &chunk, &weight), RC_REPLAY);
+    ops->allowed(exchange, &chunks, &streams);
+    assert_int_equal(chunks, 1);
+    assert_int_equal(streams, 1);
+    chunk.chunk = 1;
+    assert_int_equal(ops->on_chunk(exchange, &chunk, &weight), RC_OK);
+    ops->on_chunk_checked(exchange, &chunk, RC_OK, (struct digest){{0}}, 0, 5, &out);
+    ops->allowed(exchange, &chunks, &streams);
+    assert_int_equal(streams, 0);
+    commands_deinit(&out);
+    ops->destroy(exchange);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_chunk_that_comes_twice_counts_once),
         cmocka_unit_test(one_neighbour_cannot_void_the_memory_for_ever),
     };
 

@@ -237,11 +237,75 @@ static void who_is_given_too_much_can_still_resume(void **state)
     exchange->ops->destroy(exchange);
 }
 
+/* A SHARE of `sender` with this counter, and nothing after it. */
+static enum rc announce(struct exchange *exchange, uint32_t sender, uint64_t counter,
+                        uint64_t now_ns, struct commands *out)
+{
+    struct message message = {.type = MESSAGE_SHARE};
+    struct round_key key = key_of(sender, counter);
+
+    message.as.share.key = key;
+    message.as.share.lineage = (struct digest){{9}};
+    message.as.share.chunks = 1;
+    message.as.share.weight = 0.5f;
+    commands_clear(out);
+    return exchange->ops->on_message(exchange, key.initiator, key.boot, &message, now_ns, out);
+}
+
+/* What was taken, and what we said that we had not, is never taken afterwards, nor after a restart:
+ * its sender has it back by then. */
+static void old_shares_are_not_taken_again(void **state)
+{
+    enum { TAKEN = 2, DENIED = 7 };
+    struct exchange *exchange = start(), *again = start();
+    struct message question = {.type = MESSAGE_APPLIED_REQ};
+    struct round_key denied = key_of(DENIED, 3);
+    struct commands out;
+    uint8_t *saved;
+    size_t count;
+    double weight;
+
+    (void)state;
+    commands_init(&out);
+    exchange->ops->set_lineage(exchange, (struct digest){{9}}, &out);
+    again->ops->set_lineage(again, (struct digest){{9}}, &out);
+    assert_true(offer(exchange, TAKEN, 1, NS_PER_S, true));
+    question.as.outcome_req.key = denied;
+    commands_clear(&out);
+    assert_int_equal(exchange->ops->on_message(exchange, denied.initiator, denied.boot, &question,
+                                               2 * NS_PER_S, &out),
+                     RC_OK);
+    assert_int_equal(out.count, 1);
+    assert_int_equal(out.items[0].message.as.applied.state, APPLIED_NO);
+    assert_int_equal(exchange->ops->save(exchange, &saved, &count), RC_OK);
+    assert_int_equal(again->ops->load(again, saved, count), RC_OK);
+    mem_free(saved);
+    for (int i = 0; i < 2; i++) {
+        struct exchange *asked = i == 0 ? exchange : again;
+
+        weight = push_of(asked)->weight;
+        assert_int_equal(announce(asked, TAKEN, 1, 3 * NS_PER_S, &out), RC_REPLAY);
+        assert_int_equal(out.count, 0); /* neither ACCEPT nor REJECT */
+        assert_int_equal(announce(asked, DENIED, 3, 3 * NS_PER_S, &out), RC_REPLAY);
+        assert_int_equal(announce(asked, DENIED, 2, 3 * NS_PER_S, &out), RC_REPLAY);
+        assert_false(asked->ops->is_active(asked));
+        assert_true(push_of(asked)->weight == weight);
+        assert_int_equal(announce(asked, DENIED, 4, 3 * NS_PER_S, &out), RC_OK);
+        assert_true(asked->ops->is_active(asked));
+        asked->ops->cancel(asked, "the test goes on", 3 * NS_PER_S, &out);
+        assert_true(offer(asked, TAKEN, 2, 5 * NS_PER_S, true));
+    }
+    commands_deinit(&out);
+    exchange->ops->destroy(exchange);
+    again->ops->destroy(again);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_is_given_too_much_can_still_resume),
         cmocka_unit_test(a_promise_that_is_not_kept_holds_nobody_for_long),
+        cmocka_unit_test(old_shares_are_not_taken_again),
         cmocka_unit_test(who_is_forgotten_is_not_mistaken_for_who_never_sent),
     };
 
