@@ -69,7 +69,8 @@ static void settings_print(const struct strategy *strategy, char text[8])
 }
 
 /* Peers whose rounds mean different things must not meet: an exchange compares this text. The mean
- * goes without saying. */
+ * goes without saying. ':' after the codec: chunks are hashed with hash_wide(); peers of versions
+ * that hashed in another way say ';' or nothing there. */
 static void round_method(const struct round_options *options,
                          char text[sizeof(((struct exchange_options *)0)->codec)])
 {
@@ -82,8 +83,8 @@ static void round_method(const struct round_options *options,
     int count;
 
     settings_print(strategy, settings);
-    count = snprintf(text, max, "%s%s%s%s%s%s", strategy->codec->name, is_mean ? "" : ";",
-                     is_mean ? "" : rule, settings, moments[0] == '\0' ? "" : ";", moments);
+    count = snprintf(text, max, "%s:%s%s%s%s", strategy->codec->name, is_mean ? "" : rule, settings,
+                     moments[0] == '\0' ? "" : ";", moments);
     CHECK(count > 0 && (size_t)count < max);
 }
 
@@ -519,9 +520,9 @@ static void tell_unlike(struct round *round, struct peer_id from, const struct m
     round->unlike[round->unlike_count++] = from;
     peer_id_format(from, id);
     log_warn(round->options.log,
-             "peer %.8s averages with another method, lr or momentum of it, or codec (%s, here it "
-             "is %s): there are no rounds with it; start all peers of a swarm with the same "
-             "--averaging and --codec",
+             "peer %.8s averages with another method, lr or momentum of it, codec or version of "
+             "grapevine (%s, here it is %s): there are no rounds with it; start all peers of a "
+             "swarm with the same version, --averaging and --codec",
              id, theirs != NULL ? theirs : "it refused ours", ours);
 }
 
