@@ -41,7 +41,7 @@ uint64_t push_share_wait_ns(const struct push *push, struct peer_id peer)
     uint64_t twice = 2 * deadline_median(&push->rounds, 0);
 
     if (push->rounds.count < DEADLINE_FEW) floor = share_floor_ns;
-    if (floor < twice) floor = twice;
+    if (floor < twice) floor = twice < share_cap_ns ? twice : share_cap_ns;
     return deadline_window(&push->rounds, DEADLINE_SPREAD, first, floor, share_cap_ns);
 }
 
@@ -52,7 +52,7 @@ static uint64_t first_wait_ns(const struct push *push)
     uint64_t twice = 2 * deadline_median(&push->firsts, 0);
 
     if (push->firsts.count < DEADLINE_FEW) return share_cap_ns;
-    if (floor < twice) floor = twice;
+    if (floor < twice) floor = twice < share_cap_ns ? twice : share_cap_ns;
     return deadline_window(&push->firsts, DEADLINE_SPREAD, share_cap_ns, floor, share_cap_ns);
 }
 

@@ -300,12 +300,27 @@ static void old_shares_are_not_taken_again(void **state)
     again->ops->destroy(again);
 }
 
+/* Late shares are noted as twice what they were waited for: that has an end. */
+static void waits_do_not_double_for_ever(void **state)
+{
+    struct exchange *exchange = start();
+    struct push *push = push_of(exchange);
+
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        deadline_add(&push->rounds, 2 * push_share_wait_ns(push, (struct peer_id){{1}}));
+    }
+    assert_int_equal(push_share_wait_ns(push, (struct peer_id){{1}}), 600 * NS_PER_S);
+    exchange->ops->destroy(exchange);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_is_given_too_much_can_still_resume),
         cmocka_unit_test(a_promise_that_is_not_kept_holds_nobody_for_long),
         cmocka_unit_test(old_shares_are_not_taken_again),
+        cmocka_unit_test(waits_do_not_double_for_ever),
         cmocka_unit_test(who_is_forgotten_is_not_mistaken_for_who_never_sent),
     };
 
