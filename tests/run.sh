@@ -5,13 +5,14 @@
 #     --yes         do not ask before installing (nobody is asked as root)
 #     --no-install  install nothing
 #     --quick       only the quick tests of the release build
-#   FUZZ_SECONDS=N  how long each fuzz target runs (else 20 those of what peers send, 5 the others)
+#   FUZZ_SECONDS=5  how long each fuzz target runs
 #   JOBS=2  compilers and tests side by side
 #   LONG=1  the long forms of the tests that have one, and sanitizers on the CUDA kernels, too
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 jobs=${JOBS:-$(nproc)}
+fuzz_seconds=${FUZZ_SECONDS:-5}
 long=no
 [ -z "${LONG:-}" ] || long=yes
 install=yes
@@ -159,14 +160,9 @@ launcher=()
 # Runs one target and leaves one line of verdict beside its log, as several run side by side.
 fuzz_one() { # fuzz_one TARGET
     local target=$1 fresh log=$logs/$1.log corpus=tests/fuzz/corpus/${1#fuzz_} verdict
-    local limit=5
-    case ${target#fuzz_} in
-    address_book | admission | attach | codec | exchange_* | frame | framer | handshake | hello | joiner | manifest | \
-        membership | messages | node | record | relay | scan) limit=20 ;;
-    esac
     fresh=$(mktemp -d)
     [ -d "$corpus" ] || corpus=
-    if "build/fuzz/tests/$target" -max_total_time="${FUZZ_SECONDS:-$limit}" -timeout=10 -rss_limit_mb=2048 \
+    if "build/fuzz/tests/$target" -max_total_time="$fuzz_seconds" -timeout=10 -rss_limit_mb=2048 \
         -artifact_prefix="$logs/" -print_final_stats=1 "$fresh" ${corpus:+"$corpus"} >"$log" 2>&1; then
         verdict=passed
     else
@@ -176,7 +172,7 @@ fuzz_one() { # fuzz_one TARGET
     echo "$verdict" >"$logs/$target.verdict"
 }
 
-say "fuzzing, ${FUZZ_SECONDS:-20 or 5} s a target, $jobs side by side"
+say "fuzzing, $fuzz_seconds s a target, $jobs side by side"
 if ! command -v clang >/dev/null; then
     skip "fuzzing: clang is not installed"
 elif build fuzz; then
