@@ -216,6 +216,22 @@ static size_t bulk_records_max(const struct node *node)
     return 4 * (node->mixed / CHUNK_VALUES + 1) + 64;
 }
 
+static void fill_hello(const struct node *node, struct digest schema, struct hello *hello)
+{
+    memcpy(hello->public_key, node->options.identity->public_key, sizeof hello->public_key);
+    hello->boot = node->options.boot;
+    hello->incarnation = node->options.incarnation;
+    hello->role = HELLO_PEER;
+    hello->listen_port = node_reach_port(node);
+    hello->certificate_bytes = (uint32_t)node->options.certificate_bytes;
+    CHECK(hello->certificate_bytes <= sizeof hello->certificate);
+    if (hello->certificate_bytes > 0) {
+        memcpy(hello->certificate, node->options.certificate, hello->certificate_bytes);
+    }
+    hello->schema = schema;
+    memcpy(hello->spec, node->options.spec, sizeof hello->spec);
+}
+
 static enum rc create_parts(struct node *node, struct env *env)
 {
     struct links_events events = node_links_events(node);
@@ -226,7 +242,6 @@ static enum rc create_parts(struct node *node, struct env *env)
                                   .is_clear = node->options.is_clear,
                                   .bulk_records_max = bulk_records_max(node),
                                   .verified = node->options.verified};
-    struct hello *hello = &links.hello;
     struct round_options round = {.env = node->env,
                                   .strategy = node->options.strategy,
                                   .log = node->options.log,
@@ -247,18 +262,7 @@ static enum rc create_parts(struct node *node, struct env *env)
                                   .standing = node_standing,
                                   .credit = node_chunk_credit};
 
-    memcpy(hello->public_key, node->options.identity->public_key, sizeof hello->public_key);
-    hello->boot = node->options.boot;
-    hello->incarnation = node->options.incarnation;
-    hello->role = HELLO_PEER;
-    hello->listen_port = node_reach_port(node);
-    hello->certificate_bytes = (uint32_t)node->options.certificate_bytes;
-    CHECK(hello->certificate_bytes <= sizeof hello->certificate);
-    if (hello->certificate_bytes > 0) {
-        memcpy(hello->certificate, node->options.certificate, hello->certificate_bytes);
-    }
-    hello->schema = round.schema;
-    memcpy(hello->spec, node->options.spec, sizeof hello->spec);
+    fill_hello(node, round.schema, &links.hello);
     node->links = links_create(&links, &events);
     node->joiner = joiner_create(node->schema, node->options.swarm->run_id, rng_u64(&node->rng));
     node->donor = donor_create(node->schema, node->options.identity, node->options.swarm->run_id);

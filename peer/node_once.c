@@ -10,9 +10,8 @@
 #define ONCE_STILL_NS  (30 * NS_PER_S) /* it does not move any more */
 #define ONCE_LEAST_NS  (60 * NS_PER_S)
 #define ONCE_LINGER_NS (10 * NS_PER_S)
-#define ONCE_HEAR_NS                                                                               \
-    (3 * NODE_PROGRESS_NS) /* then all who are linked have said how far they are                   \
-                            */
+/* Then all who are linked have said how far they are. */
+#define ONCE_HEAR_NS (3 * NODE_PROGRESS_NS)
 
 enum { ONCE_TRIES = 5 };
 

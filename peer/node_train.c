@@ -58,6 +58,14 @@ static const enum audit_change changes[BORDER_ROLLBACK + 1] = {
     [BORDER_ROLLBACK] = AUDIT_ANYTHING,
 };
 
+static enum rc run_snapshot(struct border_job *job)
+{
+    struct node *node = job->node;
+
+    if (node->snapshot == NULL) return node_tracking_export(node, job->to);
+    return node->learner->ops->snapshot_take(node->learner, node->snapshot);
+}
+
 static void run_border(struct job *base)
 {
     struct border_job *job = (struct border_job *)base;
@@ -86,11 +94,7 @@ static void run_border(struct job *base)
         job->rc = node_pull_run(node);
         break;
     case BORDER_SNAPSHOT:
-        if (node->snapshot != NULL) {
-            job->rc = learner->snapshot_take(node->learner, node->snapshot);
-        } else {
-            job->rc = node_tracking_export(node, job->to);
-        }
+        job->rc = run_snapshot(job);
         break;
     case BORDER_DONATE:
         job->rc = node_donation_copy(&node->donation);
