@@ -6,8 +6,8 @@
 
 ddp is DistributedDataParallel; local averages all parameters every so many steps, momentum stays
 local (Stich 2018). One thread and a batch of 64 a rank; every rank reads its own part of Fashion-MNIST.
-`seconds` are of training alone: evaluations (rank 0, on the full test set, of the averaged model) and
-the start of the processes are not in them. `bytes_per_rank` is what a ring all-reduce sends.
+`seconds` are of training alone: evaluations (of the averaged model, the test set dealt out to all ranks)
+and the start of the processes are not in them. `bytes_per_rank` is what a ring all-reduce sends.
 """
 import argparse
 import gzip
@@ -17,6 +17,15 @@ import sys
 import tempfile
 import time
 
+# Its best setting here, as in compare_pytorch.py (an allocator that keeps what it freed is worth 30 % for cnn);
+# read when a process starts, before any line of it runs.
+BEST = {
+    "OMP_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "PASSIVE",
+    "MALLOC_MMAP_THRESHOLD_": "4294967296",
+    "MALLOC_TRIM_THRESHOLD_": "4294967296",
+}
+FLAT = ("mlp",)  # reads images as vectors
 FOLDER = "/usr/share/datasets/fashion-mnist"
 
 
@@ -62,12 +71,17 @@ def average(model, ranks):
         vector_to_parameters(plane / ranks, model.parameters())
 
 
-def accuracy(model, x, y):
+def accuracy(model, x, y, ranks):
+    """On the whole test set, of which this rank has x and y."""
     import torch
+    import torch.distributed as dist
 
     with torch.no_grad():
         hits = sum(int((model(x[i:i + 500]).argmax(1) == y[i:i + 500]).sum()) for i in range(0, len(y), 500))
-    return hits / len(y)
+    counts = torch.tensor([hits, len(y)], dtype=torch.float64)
+    if ranks > 1:
+        dist.all_reduce(counts)
+    return float(counts[0] / counts[1])
 
 
 class Batches:
@@ -116,13 +130,16 @@ def run(rank, args, meeting):
         dist.init_process_group("gloo", init_method="file://" + meeting, rank=rank, world_size=args.ranks)
     torch.manual_seed(args.seed)
     model = models.build(args.model)
+    if args.model not in FLAT and not models.is_sequence(args.model):
+        model = model.to(memory_format=torch.channels_last)  # 5 to 10 % quicker here than its plain layout
     if models.is_sequence(args.model):
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1)
     else:
         optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
     shell = torch.nn.parallel.DistributedDataParallel(model) if args.method == "ddp" else model
     batches = Batches(args, rank)
-    test = images("t10k") if rank == 0 and args.seconds == 0 else None
+    # Every rank judges its part of the test set: nobody's clock runs meanwhile, and it is over sooner.
+    test = [part[rank::args.ranks] for part in images("t10k")] if args.seconds == 0 else None
     evaluate_steps = max(1, args.evaluate_every // (args.batch * args.ranks))
     result = torch.zeros(2, dtype=torch.float64)
     step, exchanges, seconds, curve = 0, 0, 0.0, []
@@ -155,12 +172,10 @@ def run(rank, args, meeting):
             average(model, args.ranks)  # what is judged is the average; counted, as it does happen
             exchanges += 1
         seconds += time.monotonic() - begun
-        if rank == 0:
-            result[0] = accuracy(model, *test)
-            result[1] = float(result[0] >= args.target or done >= args.samples)
-            curve.append((done, round(seconds, 3), float(result[0])))
+        result[0] = accuracy(model, *test, args.ranks)
+        result[1] = float(result[0] >= args.target or done >= args.samples)
+        curve.append((done, round(seconds, 3), float(result[0])))
         if args.ranks > 1:
-            dist.broadcast(result, 0)
             dist.barrier()
         begun = time.monotonic()
         if result[1]:
@@ -180,7 +195,9 @@ def run(rank, args, meeting):
 
 def main():
     args = arguments()
-    os.environ.update(OMP_NUM_THREADS="1", OMP_WAIT_POLICY="PASSIVE")
+    if any(os.environ.get(key) != value for key, value in BEST.items()):
+        os.environ.update(BEST)
+        os.execv(sys.executable, [sys.executable, *sys.argv])
     if args.ranks == 1:
         run(0, args, "")
         return
