@@ -4,9 +4,9 @@
  */
 #include "averaging/codec.h"
 
-#include "averaging/nearest.h"
 #include "base/check.h"
 #include "base/cpu.h"
+#include "base/words.h"
 #include "gossip/wire/limits.h"
 
 #include <string.h>
@@ -81,7 +81,7 @@ enum rc codec_find(const char *name, const struct codec_ops **codec, struct faul
     return fault_set(why, RC_PARSE,
                      "--codec %s: unknown codec; did you mean %s? known: f32, f16, bf16, int8, "
                      "topk:0.01, topk:0.02, topk:0.05, topk:0.1, topk:0.25",
-                     name, nearest_word(name, names, ARRAY_COUNT(codecs)));
+                     name, word_nearest(name, names, ARRAY_COUNT(codecs)));
 }
 
 FOR_EACH_CPU bool floats_are_finite(const float *values, size_t count)

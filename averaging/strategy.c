@@ -4,9 +4,9 @@
  */
 #include "averaging/strategy_match.h"
 
-#include "averaging/nearest.h"
 #include "base/check.h"
 #include "base/units.h"
+#include "base/words.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -143,7 +143,7 @@ static enum rc find_setting(const char *spec, const char *text, const struct met
     }
     return fault_set(why, RC_PARSE,
                      "--averaging %s: column %zu: unknown setting \"%s\"; did you mean %s?", spec,
-                     (size_t)(text - spec) + 1, key, nearest_word(key, keys, count));
+                     (size_t)(text - spec) + 1, key, word_nearest(key, keys, count));
 }
 
 /* A setting given twice, or two that say the same thing in two ways. `given`: a bit a kind. */
@@ -218,7 +218,7 @@ static enum rc unknown_method(const char *spec, const char *name, struct fault *
     }
     return fault_set(why, RC_PARSE,
                      "--averaging %s: column 1: unknown method \"%s\"; did you mean %s? known: %s",
-                     spec, name, nearest_word(name, names, count), known);
+                     spec, name, word_nearest(name, names, count), known);
 }
 
 static enum rc parse_averaging(const char *spec, struct strategy *strategy,
@@ -275,7 +275,7 @@ static enum rc parse_pace(const char *spec, struct strategy *strategy, struct fa
         return fault_set(why, RC_PARSE,
                          "--pace %s: column 1: unknown pace \"%s\"; did you mean "
                          "%s? known: every=STEPS, time=DURATION",
-                         spec, key, nearest_word(key, keys, ARRAY_COUNT(keys)));
+                         spec, key, word_nearest(key, keys, ARRAY_COUNT(keys)));
     }
     if (!units_parse_duration(value, &ns) || ns == 0) {
         return fault_set(why, RC_PARSE,
@@ -305,7 +305,7 @@ static enum rc parse_schedule(const char *spec, const char *text, struct strateg
                      "--exchange %s: column %zu: unknown schedule; did you mean %s? known: auto, "
                      "direct, ring, halving, tree",
                      spec, (size_t)(text - spec) + 1,
-                     nearest_word(text, names, ARRAY_COUNT(names)));
+                     word_nearest(text, names, ARRAY_COUNT(names)));
 }
 
 static enum rc parse_exchange(const char *spec, struct strategy *strategy, struct fault *why)
@@ -326,7 +326,7 @@ static enum rc parse_exchange(const char *spec, struct strategy *strategy, struc
     return fault_set(why, RC_PARSE,
                      "--exchange %s: column 1: unknown exchange; did you mean %s? "
                      "known: pair, group, edges, mirror, push",
-                     spec, nearest_word(spec, names, ARRAY_COUNT(exchanges)));
+                     spec, word_nearest(spec, names, ARRAY_COUNT(exchanges)));
 }
 
 static enum rc parse_rule(const char *spec, struct strategy *strategy, struct fault *why)
@@ -346,7 +346,7 @@ static enum rc parse_rule(const char *spec, struct strategy *strategy, struct fa
     return fault_set(why, RC_PARSE,
                      "--rule %s: column 1: unknown rule; did you mean %s? known: mean, nesterov, "
                      "slow-momentum, block, elastic, heavy-ball, push-sum, exact-diffusion",
-                     spec, nearest_word(spec, names, count));
+                     spec, word_nearest(spec, names, count));
 }
 
 static enum rc parse_robust(const char *spec, struct strategy *strategy, struct fault *why)
@@ -357,7 +357,7 @@ static enum rc parse_robust(const char *spec, struct strategy *strategy, struct 
         return fault_set(why, RC_PARSE,
                          "--robust %s: column 1: unknown defence; did you mean %s? known: none, "
                          "clip",
-                         spec, nearest_word(spec, names, ARRAY_COUNT(names)));
+                         spec, word_nearest(spec, names, ARRAY_COUNT(names)));
     }
     strategy->clips = spec[0] == 'c';
     return RC_OK;
@@ -375,7 +375,7 @@ static enum rc parse_moments(const char *spec, struct strategy *strategy, struct
     return fault_set(why, RC_PARSE,
                      "--moments %s: column 1: unknown choice; did you mean %s? known: keep, reset, "
                      "average",
-                     spec, nearest_word(spec, names, ARRAY_COUNT(names)));
+                     spec, word_nearest(spec, names, ARRAY_COUNT(names)));
 }
 
 enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *strategy,

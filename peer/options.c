@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/units.h"
+#include "base/words.h"
 #include "kernels/device.h"
 
 #include <ctype.h>
@@ -157,7 +158,7 @@ static const char *guess_text(const char *name, const char *nearest)
 {
     size_t tolerated = strlen(name) / 3 > 2 ? strlen(name) / 3 : 2;
 
-    return option_distance(name, nearest) <= tolerated ? "did you mean" : "the nearest is";
+    return word_distance(name, nearest) <= tolerated ? "did you mean" : "the nearest is";
 }
 
 static enum rc unknown_flag(enum command_id command, const char *word, size_t length,
@@ -368,7 +369,7 @@ static enum rc find_command(int count, const char *const *words, enum command_id
                          "commands");
     if (words[0][0] == '-') return RC_OK;
     for (int i = COMMAND_NONE + 1; i < COMMAND_COUNT; i++) {
-        size_t distance = option_distance(words[0], command_rows[i].name);
+        size_t distance = word_distance(words[0], command_rows[i].name);
 
         if (distance == 0 && strcmp(words[0], command_rows[i].name) == 0) {
             *command = (enum command_id)i;

@@ -5,6 +5,7 @@
 #include "peer/options_table.h"
 
 #include "base/check.h"
+#include "base/words.h"
 
 #include <string.h>
 
@@ -468,41 +469,6 @@ size_t option_find_any(const char *name, size_t name_length)
     return SIZE_MAX;
 }
 
-static size_t least_of(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-size_t option_distance(const char *a, const char *b)
-{
-    enum { LETTERS_MAX = 64 };
-    size_t rows[3][LETTERS_MAX + 1];
-    size_t a_count = strnlen(a, LETTERS_MAX);
-    size_t b_count = strnlen(b, LETTERS_MAX);
-    size_t *before = rows[0], *last = rows[1], *now = rows[2];
-
-    for (size_t j = 0; j <= b_count; j++) {
-        last[j] = j;
-        before[j] = 0;
-    }
-    for (size_t i = 1; i <= a_count; i++) {
-        size_t *oldest = before;
-
-        now[0] = i;
-        for (size_t j = 1; j <= b_count; j++) {
-            size_t change = last[j - 1] + (a[i - 1] != b[j - 1]);
-
-            now[j] = least_of(change, least_of(last[j], now[j - 1]) + 1);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                now[j] = least_of(now[j], before[j - 2] + 1);
-        }
-        before = last;
-        last = now;
-        now = oldest;
-    }
-    return last[b_count];
-}
-
 const char *option_nearest(enum command_id command, const char *name)
 {
     const char *nearest = NULL;
@@ -513,7 +479,7 @@ const char *option_nearest(enum command_id command, const char *name)
         size_t distance;
 
         if (command != COMMAND_NONE && (row->commands >> command & 1u) == 0) continue;
-        distance = option_distance(name, row->name);
+        distance = word_distance(name, row->name);
         if (distance < best) {
             best = distance;
             nearest = row->name;

@@ -85,8 +85,6 @@ size_t option_find(enum command_id command, const char *name, size_t name_length
 size_t option_find_any(const char *name, size_t name_length);
 /** The known name that looks most like `name` among those of `command` (COMMAND_NONE: of all). */
 const char *option_nearest(enum command_id command, const char *name);
-/** Edit distance with transpositions; at most 64 letters of each count. */
-size_t option_distance(const char *a, const char *b);
 
 /** Check `text` for `row` and set it, unless a stronger source has. `label` names it in messages:
  *  "--steps", "GRAPEVINE_STEPS", "run.ini:7: steps". */

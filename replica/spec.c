@@ -1,5 +1,7 @@
-/* Reader of `name:key=value,...` and the suggestion for a mistyped word (Levenshtein distance). */
+/* Reader of `name:key=value,...` and the suggestion for a mistyped word. */
 #include "replica/spec.h"
+
+#include "base/words.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -8,37 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Edits between two short words; words of SPEC_WORD_BYTES and more are far from everything. */
-static size_t distance(const char *a, const char *b)
-{
-    size_t row[SPEC_WORD_BYTES + 1];
-    size_t a_count = strlen(a), b_count = strlen(b);
-
-    if (a_count >= SPEC_WORD_BYTES || b_count >= SPEC_WORD_BYTES) return SIZE_MAX;
-    for (size_t j = 0; j <= b_count; j++) {
-        row[j] = j;
-    }
-    for (size_t i = 1; i <= a_count; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= b_count; j++) {
-            size_t best = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-            if (row[j] + 1 < best) best = row[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            diagonal = row[j];
-            row[j] = best;
-        }
-    }
-    return row[b_count];
-}
-
 const char *spec_nearest(const char *word, const char *const *candidates, size_t count)
 {
     const char *nearest = NULL;
     size_t best = strlen(word) / 2 + 1; /* at least about half of the word must be right */
 
     for (size_t i = 0; i < count; i++) {
-        size_t edits = distance(word, candidates[i]);
+        size_t edits = word_distance(word, candidates[i]);
         if (edits < best) {
             best = edits;
             nearest = candidates[i];

@@ -46,6 +46,12 @@ static inline uint64_t sanitized_share(uint64_t count)
     return count < 8 ? (count + 1) / 2 : (count + 3) / 4;
 }
 
+/* Sanitizers find nothing in figures, where other tests run the same code. LONG=1: not left out. */
+static inline bool is_only_sanitized(void)
+{
+    return is_sanitized() && getenv("LONG") == NULL;
+}
+
 static inline int seed_is_left(uint64_t seed, uint64_t count)
 {
     const char *campaign = getenv("SEEDS");

@@ -2,6 +2,7 @@
 #include "tests/check.h"
 
 #include "averaging/strategy.h"
+#include "base/check.h"
 
 static void the_default_is_local_sgd_over_a_group(void **state)
 {
@@ -69,15 +70,24 @@ static void is_refused(const struct strategy_specs *specs, enum rc rc, const cha
     assert_string_equal(s.name, "untouched");
 }
 
-static void wrong_specs_say_what_and_where(void **state)
+struct refusal {
+    struct strategy_specs specs;
+    enum rc rc;
+    const char *text;
+};
+
+static void are_refused(const struct refusal *refusals, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        is_refused(&refusals[i].specs, refusals[i].rc, refusals[i].text);
+    }
+}
+
+static void wrong_words_say_what_and_where(void **state)
 {
     (void)state;
     /* Each names the flag, and the column or the nearest word; the output is untouched. */
-    static const struct {
-        struct strategy_specs specs;
-        enum rc rc;
-        const char *text;
-    } cases[] = {
+    static const struct refusal refusals[] = {
         {{.averaging = "local-sdg"}, RC_PARSE, "did you mean local-sgd"},
         {{.averaging = "lokal"}, RC_PARSE, "--averaging lokal: column 1"},
         {{.averaging = "local-sgd:h=4"},
@@ -103,15 +113,30 @@ static void wrong_specs_say_what_and_where(void **state)
         {{.averaging = "diloco:H=5,"}, RC_PARSE, "column 12"},
         {{.averaging = "diloco:mu=1"}, RC_PARSE, "unknown setting"},
         {{.averaging = "dilocco"}, RC_PARSE, "did you mean diloco"},
-        {{.averaging = "diloco", .exchange = "pair"}, RC_USAGE, "--exchange group"},
         {{.exchange = "group:rign"}, RC_PARSE, "column 7: unknown schedule; did you mean ring?"},
-        {{.exchange = "group:ring", .codec = "int8"}, RC_USAGE, "use group:direct"},
-        {{.exchange = "group:tree", .robust = "clip"}, RC_USAGE, "use group:direct"},
         {{.exchange = "pair:ring"}, RC_PARSE, "unknown exchange"},
-        {{.averaging = "noloco", .exchange = "group"}, RC_USAGE, "--exchange pair"},
-        {{.averaging = "ad-psgd", .codec = "topk:0.1"}, RC_USAGE, "choco"},
         {{.averaging = "choco", .codec = "topk:0.3"}, RC_PARSE, "known: topk:0.01"},
         {{.codec = "tokp"}, RC_PARSE, "did you mean"},
+        {{.topology = "grid:0"}, RC_PARSE, "--topology"},
+        {{.averaging = "choco:gamma=2"}, RC_PARSE, "column 13"},
+        {{.rule = "nestrov"}, RC_PARSE, "did you mean nesterov"},
+        {{.topology = "random:1"}, RC_PARSE, "column 8"},
+        {{.topology = "pairs,lazy"}, RC_PARSE, "column 6"},
+        {{.topology = "ring,lazier"}, RC_PARSE, "column 5"},
+    };
+
+    are_refused(refusals, ARRAY_COUNT(refusals));
+}
+
+static void words_that_do_not_go_together_say_which(void **state)
+{
+    (void)state;
+    static const struct refusal refusals[] = {
+        {{.averaging = "diloco", .exchange = "pair"}, RC_USAGE, "--exchange group"},
+        {{.exchange = "group:ring", .codec = "int8"}, RC_USAGE, "use group:direct"},
+        {{.exchange = "group:tree", .robust = "clip"}, RC_USAGE, "use group:direct"},
+        {{.averaging = "noloco", .exchange = "group"}, RC_USAGE, "--exchange pair"},
+        {{.averaging = "ad-psgd", .codec = "topk:0.1"}, RC_USAGE, "choco"},
         {{.averaging = "none", .topology = "ring"}, RC_USAGE, "--topology ring"},
         {{.averaging = "none", .robust = "clip"}, RC_USAGE, "--robust clip"},
         {{.averaging = "none", .pace = "every=3"}, RC_USAGE, "--pace every=3"},
@@ -119,11 +144,8 @@ static void wrong_specs_say_what_and_where(void **state)
         {{.averaging = "easgd:beta=0.2,rho=0.1"}, RC_USAGE, "\"rho\" says again"},
         {{.averaging = "easgd:H=2,tau=3"}, RC_USAGE, "\"tau\" says again"},
         {{.averaging = "choco:H=2,H=3"}, RC_USAGE, "column 11"},
-        {{.topology = "grid:0"}, RC_PARSE, "--topology"},
-        {{.averaging = "choco:gamma=2"}, RC_PARSE, "column 13"},
         {{.averaging = "choco", .topology = "one-peer-exponential"}, RC_USAGE, "mirror"},
         {{.averaging = "noloco:momentum=0.9"}, RC_USAGE, "here 0.38"},
-        {{.rule = "nestrov"}, RC_PARSE, "did you mean nesterov"},
         {{.averaging = "push-sum", .robust = "clip"}, RC_USAGE, "group and pair can"},
         {{.averaging = "gosgd", .robust = "clip"}, RC_USAGE, "exchange push cannot clip"},
         {{.averaging = "dpsgd", .robust = "clip"}, RC_USAGE, "exchange edges cannot clip"},
@@ -132,24 +154,15 @@ static void wrong_specs_say_what_and_where(void **state)
         {{.topology = "complete", .exchange = "pair"}, RC_USAGE, "--topology pairs"},
         {{.topology = "ring", .exchange = "group"}, RC_USAGE, "--exchange pair"},
         {{.topology = "one-peer-exponential", .averaging = "ad-psgd"}, RC_USAGE, "one way"},
-        {{.topology = "random:1"}, RC_PARSE, "column 8"},
-        {{.topology = "pairs,lazy"}, RC_PARSE, "column 6"},
-        {{.topology = "ring,lazier"}, RC_PARSE, "column 5"},
     };
 
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        is_refused(&cases[i].specs, cases[i].rc, cases[i].text);
-    }
+    are_refused(refusals, ARRAY_COUNT(refusals));
 }
 
 static void periods_that_cannot_be_are_refused(void **state)
 {
     (void)state;
-    static const struct {
-        struct strategy_specs specs;
-        enum rc rc;
-        const char *text;
-    } cases[] = {
+    static const struct refusal refusals[] = {
         {{.averaging = "easgd:tau=3,push=4"}, RC_USAGE, "\"push\" says again"},
         {{.averaging = "easgd:pull=3,H=4"}, RC_USAGE, "\"H\" says again"},
         {{.averaging = "easgd:push=4,pull=6"}, RC_USAGE, "must be a multiple"},
@@ -159,9 +172,7 @@ static void periods_that_cannot_be_are_refused(void **state)
         {{.averaging = "local-sgd:pull=8"}, RC_PARSE, "unknown setting"},
     };
 
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        is_refused(&cases[i].specs, cases[i].rc, cases[i].text);
-    }
+    are_refused(refusals, ARRAY_COUNT(refusals));
 }
 
 static void a_graph_has_no_more_neighbours_than_a_round(void **state)
@@ -184,11 +195,7 @@ static void a_graph_has_no_more_neighbours_than_a_round(void **state)
 static void moments_go_where_rounds_replace_the_model(void **state)
 {
     (void)state;
-    static const struct {
-        struct strategy_specs specs;
-        enum rc rc;
-        const char *text;
-    } cases[] = {
+    static const struct refusal refusals[] = {
         {{.moments = "rset"}, RC_PARSE, "did you mean reset"},
         {{.averaging = "none", .moments = "reset"}, RC_USAGE, "--moments reset"},
         {{.averaging = "one-shot", .moments = "reset"}, RC_USAGE, "no step follows"},
@@ -204,9 +211,7 @@ static void moments_go_where_rounds_replace_the_model(void **state)
                                 average = {.averaging = "local-sgd", .moments = "average"};
     struct strategy s;
 
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        is_refused(&cases[i].specs, cases[i].rc, cases[i].text);
-    }
+    are_refused(refusals, ARRAY_COUNT(refusals));
     assert_int_equal(strategy_parse(&specs, &s, NULL), RC_OK);
     assert_true(s.moments == MOMENTS_RESET && strstr(s.text, ", moments reset") != NULL);
     assert_int_equal(strategy_parse(&average, &s, NULL), RC_OK);
@@ -326,7 +331,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_default_is_local_sgd_over_a_group),
         cmocka_unit_test(each_coordinate_can_be_replaced),
-        cmocka_unit_test(wrong_specs_say_what_and_where),
+        cmocka_unit_test(wrong_words_say_what_and_where),
+        cmocka_unit_test(words_that_do_not_go_together_say_which),
         cmocka_unit_test(periods_that_cannot_be_are_refused),
         cmocka_unit_test(a_graph_has_no_more_neighbours_than_a_round),
         cmocka_unit_test(moments_go_where_rounds_replace_the_model),

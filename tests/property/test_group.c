@@ -1,5 +1,5 @@
 /* The group exchange with real planes: what holds in peace, and what survives cuts and kills. */
-#include "tests/property/rounds_run.h"
+#include "tests/property/rounds_chaos.h"
 
 static void a_group_round_makes_all_equal_and_keeps_the_mean(void **state)
 {
@@ -54,35 +54,9 @@ static void kills_and_cuts_never_tear_a_part(void **state)
         uint32_t peers = 2 + (uint32_t)(seed % 6);
         struct rounds *r =
             rounds_create(&exchange_group, codec_at(seed % CODEC_FORMATS), peers, 9, seed);
-        struct rng chaos;
         uint64_t before[ROUND_PEERS_MAX];
 
-        rng_init(&chaos, seed, 99);
-        for (int i = 0; i < 40; i++) {
-            uint32_t a = (uint32_t)rng_below(&chaos, peers), b = (uint32_t)rng_below(&chaos, peers);
-
-            rounds_run(r, rng_below(&chaos, 120 * NS_PER_MS));
-            switch (rng_below(&chaos, 5)) {
-            case 0:
-                rounds_kill(r, a);
-                break;
-            case 1:
-                rounds_cut(r, a, b);
-                break;
-            case 2:
-                rounds_heal(r, a, b);
-                break;
-            default:
-                rounds_restart(r, a, NULL, 0);
-                break;
-            }
-        }
-        for (uint32_t a = 0; a < peers; a++) {
-            rounds_restart(r, a, NULL, 0);
-            for (uint32_t b = 0; b < peers; b++) {
-                rounds_heal(r, a, b);
-            }
-        }
+        rounds_disturb(r, 40);
         r->is_learning = false;
         rounds_run(r, 20 * NS_PER_S); /* whatever is stuck runs into its deadline */
         r->is_learning = true;
@@ -95,11 +69,7 @@ static void kills_and_cuts_never_tear_a_part(void **state)
         }
         check_seed(seed, rounds_is_inside(r, -rounds_loss(r), 1 + rounds_loss(r)));
         check_seed(seed, rounds_spread(r) < 0.05);
-        r->is_learning = false;
-        rounds_run(r, 30 * NS_PER_S);
-        for (uint32_t a = 0; a < peers; a++) {
-            check_seed(seed, !r->ops->is_active(r->peers[a].exchange));
-        }
+        rounds_rest(r, 30 * NS_PER_S);
         rounds_destroy(r);
     }
 }
@@ -129,16 +99,10 @@ static void a_silent_member_costs_a_deadline_and_no_more(void **state)
         struct rounds *r = rounds_create(&exchange_group, &codec_f32, 4, 8, seed);
 
         rounds_run(r, 200 * NS_PER_MS + seed * NS_PER_MS);
-        for (uint32_t i = 0; i < 4; i++) { /* frozen: what is under way is lost, nobody is told */
-            r->links[2][i].epoch++;
-            r->links[i][2].epoch++;
-            r->links[2][i].is_up = r->links[i][2].is_up = false;
-        }
+        rounds_freeze(r, 2);
         rounds_run(r, 40 * NS_PER_S);
-        r->is_learning = false;
-        rounds_run(r, 40 * NS_PER_S);
+        rounds_rest(r, 40 * NS_PER_S);
         for (uint32_t i = 0; i < 4; i++) {
-            check_seed(seed, !r->ops->is_active(r->peers[i].exchange));
             check_seed(seed, i == 2 || rounds_counts(r, i).rounds_ok > 10);
         }
         rounds_destroy(r);

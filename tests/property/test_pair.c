@@ -1,26 +1,5 @@
 /* The pair exchange with real planes: both ends or neither, exact negatives, whatever is cut. */
-#include "tests/property/rounds_run.h"
-
-static void heal_all(struct rounds *r)
-{
-    for (uint32_t a = 0; a < r->peers_count; a++) {
-        for (uint32_t b = 0; b < r->peers_count; b++) {
-            rounds_heal(r, a, b);
-        }
-    }
-}
-
-static void nobody_is_busy_any_more(struct rounds *r)
-{
-    r->is_learning = false;
-    rounds_run(r, 60 * NS_PER_S);
-    for (uint32_t i = 0; i < r->peers_count; i++) {
-        check_seed(r->seed, !r->ops->is_active(r->peers[i].exchange));
-        for (int j = 0; j < 4; j++) {
-            check_seed(r->seed, !r->peers[i].doubts[j].is_used);
-        }
-    }
-}
+#include "tests/property/rounds_chaos.h"
 
 static void pairs_come_together_and_keep_the_mean(void **state)
 {
@@ -35,7 +14,7 @@ static void pairs_come_together_and_keep_the_mean(void **state)
 
         r->trains = is_training ? 0.01 : 0;
         rounds_run(r, 10 * NS_PER_S);
-        nobody_is_busy_any_more(r);
+        rounds_rest(r, 60 * NS_PER_S);
         check_seed(seed, fabs(rounds_sum(r) - before - rounds_local(r)) < 1e-6 * scale);
         check_seed(seed, is_training || rounds_spread(r) < 0.05);
         check_seed(seed, r->scores == 0);
@@ -59,19 +38,10 @@ static void cuts_that_heal_never_tear_a_round(void **state)
         struct rounds *r =
             rounds_create(&exchange_pair, codec_at(seed % CODEC_FORMATS), peers, 5, seed);
         double before = rounds_sum(r);
-        struct rng chaos;
 
         r->pace_ns = 60 * NS_PER_MS;
-        rng_init(&chaos, seed, 99);
-        for (int i = 0; i < 60; i++) {
-            uint32_t a = (uint32_t)rng_below(&chaos, peers), b = (uint32_t)rng_below(&chaos, peers);
-
-            rounds_run(r, rng_below(&chaos, 100 * NS_PER_MS));
-            rounds_cut(r, a, b);
-            rounds_run(r, rng_below(&chaos, 60 * NS_PER_MS));
-            heal_all(r);
-        }
-        nobody_is_busy_any_more(r);
+        rounds_cut_often(r, 60);
+        rounds_rest(r, 60 * NS_PER_S);
         for (uint32_t i = 0; i < r->traces_count; i++) {
             check_seed(seed, r->traces[i].ends == 2);
         }
@@ -93,26 +63,10 @@ static void kills_leave_survivors_whole(void **state)
     FOR_EACH_SEED (seed, 150) {
         uint32_t peers = 2 + (uint32_t)(seed % 4);
         struct rounds *r = rounds_create(&exchange_pair, &codec_f32, peers, 7, seed);
-        struct rng chaos;
 
-        rng_init(&chaos, seed, 99);
-        for (int i = 0; i < 40; i++) {
-            uint32_t a = (uint32_t)rng_below(&chaos, peers);
-
-            rounds_run(r, rng_below(&chaos, 150 * NS_PER_MS));
-            if (rng_below(&chaos, 3) == 0) {
-                rounds_kill(r, a);
-            } else {
-                rounds_restart(r, a, NULL, 0);
-                rounds_heal(r, a, (a + 1) % peers);
-            }
-        }
-        for (uint32_t a = 0; a < peers; a++) {
-            rounds_restart(r, a, NULL, 0);
-        }
-        heal_all(r);
+        rounds_kill_often(r, 40);
         rounds_run(r, 20 * NS_PER_S);
-        nobody_is_busy_any_more(r);
+        rounds_rest(r, 60 * NS_PER_S);
         check_seed(seed, rounds_is_inside(r, -0.001, 1.001));
         check_seed(seed, rounds_spread(r) < 0.1);
         rounds_destroy(r);
@@ -131,7 +85,7 @@ static void a_partner_that_stays_away_costs_one_doubt(void **state)
         r->pace_ns = 40 * NS_PER_MS;
         rounds_run(r, NS_PER_S + seed * NS_PER_MS);
         rounds_cut(r, 0, 1);
-        nobody_is_busy_any_more(r);
+        rounds_rest(r, 60 * NS_PER_S);
         lost += rounds_counts(r, 0).in_doubt_lost + rounds_counts(r, 1).in_doubt_lost;
         rounds_destroy(r);
     }
@@ -148,7 +102,7 @@ static void a_poisoned_model_aborts_at_both_ends(void **state)
 
         r->peers[1].poisons = true;
         rounds_run(r, 5 * NS_PER_S);
-        nobody_is_busy_any_more(r);
+        rounds_rest(r, 60 * NS_PER_S);
         check_seed(seed, r->scores > 0);
         check_seed(seed, r->peers[1].committed == 0);
         check_seed(seed, r->peers[0].committed > 0);

@@ -2,7 +2,7 @@
  * The group exchange by ring, halving and tree, with real planes: what holds in peace, and what
  * survives cuts and kills. tests/property/test_group.c asks the same of direct rounds.
  */
-#include "tests/property/rounds_run.h"
+#include "tests/property/rounds_chaos.h"
 
 #define FOR_EACH_SCHEDULE(name) for (int name = SCHEDULE_RING; name < SCHEDULE_COUNT; name++)
 
@@ -50,28 +50,6 @@ static void every_schedule_gives_the_mean_to_all(void **state)
     }
 }
 
-static void chaos_step(struct rounds *r, struct rng *chaos)
-{
-    uint32_t a = (uint32_t)rng_below(chaos, r->peers_count);
-    uint32_t b = (uint32_t)rng_below(chaos, r->peers_count);
-
-    rounds_run(r, rng_below(chaos, 120 * NS_PER_MS));
-    switch (rng_below(chaos, 6)) {
-    case 0:
-        rounds_kill(r, a);
-        break;
-    case 1:
-        rounds_cut(r, a, b);
-        break;
-    case 2:
-        rounds_heal(r, a, b);
-        break;
-    default:
-        rounds_restart(r, a, NULL, 0);
-        break;
-    }
-}
-
 static void kills_and_cuts_never_tear_a_part_of_any_schedule(void **state)
 {
     (void)state;
@@ -83,24 +61,10 @@ static void kills_and_cuts_never_tear_a_part_of_any_schedule(void **state)
             uint32_t peers = 3 + (uint32_t)(seed % 6);
             struct rounds *r = rounds_create_with(&exchange_group, &codec_f32,
                                                   (enum schedule)schedule, peers, 9, seed);
-            struct rng chaos;
             uint64_t before;
 
-            rng_init(&chaos, seed, 99);
-            for (int i = 0; i < 40; i++) {
-                chaos_step(r, &chaos);
-            }
-            for (uint32_t a = 0; a < peers; a++) {
-                rounds_restart(r, a, NULL, 0);
-                for (uint32_t b = 0; b < peers; b++) {
-                    rounds_heal(r, a, b);
-                }
-            }
-            r->is_learning = false;
-            rounds_run(r, 40 * NS_PER_S); /* whatever is stuck runs into its deadline */
-            for (uint32_t a = 0; a < peers; a++) {
-                check_seed(seed, !r->ops->is_active(r->peers[a].exchange));
-            }
+            rounds_disturb(r, 40);
+            rounds_rest(r, 40 * NS_PER_S); /* whatever is stuck runs into its deadline */
             r->is_learning = true;
             before = scheduled(r, schedule);
             rounds_run(r, 30 * NS_PER_S); /* caution ends */
@@ -145,11 +109,7 @@ static void a_silent_member_costs_one_deadline_then_rounds_are_direct(void **sta
             uint64_t before;
 
             rounds_run(r, 200 * NS_PER_MS + seed * 7 * NS_PER_MS);
-            for (uint32_t i = 0; i < 4; i++) {
-                r->links[2][i].epoch++;
-                r->links[i][2].epoch++;
-                r->links[2][i].is_up = r->links[i][2].is_up = false;
-            }
+            rounds_freeze(r, 2);
             before = rounds_counts(r, 0).rounds_ok;
             rounds_run(r, 40 * NS_PER_S);
             check_seed(seed, rounds_counts(r, 0).rounds_ok > before);

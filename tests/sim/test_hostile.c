@@ -1,7 +1,7 @@
 /* One member of the swarm means harm: the others train and average on, undamaged. */
 #include "tests/check.h"
 
-#include "testnet/cluster.h"
+#include "tests/sim/swarm.h"
 #include "tests/sim/hostile.h"
 
 #include "gossip/wire/manifest.h"
@@ -616,12 +616,8 @@ static void attack(const struct hostile_behaviour *behaviour, const char *exchan
     struct hostile *hostile;
     bool is_long =
         behaviour->act == claim_another_model; /* downloads are tried again later and later */
-    uint32_t first = 0;
 
-    for (uint32_t i = 0; i < HONEST; i++) {
-        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-    }
-    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+    swarm_start(cluster, HONEST);
     assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 10 * NS_PER_S));
     before = mem_blocks();
     hostile = hostile_create(cluster_guest(cluster, 0), cluster_swarm(cluster), VALUES, 1, HONEST,

@@ -8,7 +8,7 @@
  */
 #include "tests/check.h"
 
-#include "testnet/cluster.h"
+#include "tests/sim/swarm.h"
 #include "tests/sim/evil.h"
 
 enum { PEERS = 8, CHUNKS = 4, VALUES_MAX = 3 * CHUNK_VALUES + 100 };
@@ -385,11 +385,8 @@ static uint64_t rounds_beside(const struct scene *scene, const struct evil_behav
     uint32_t first = 0;
     uint64_t before, after;
 
-    for (uint32_t i = 0; i < scene->honest; i++) {
-        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-    }
+    swarm_start(cluster, scene->honest);
     cluster_run(cluster, settle_ns());
-    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
     before = rounds_of_honest(cluster, scene);
     for (uint32_t i = scene->honest; i < scene->peers && behaviour != NULL; i++) {
         cluster_start(cluster, i, &first, 1);
@@ -496,6 +493,7 @@ static void live_peers_are_not_dropped(void **state)
 
     (void)state;
     if (getenv("ONLY") != NULL || getenv("SCENE") != NULL) return; /* the table is asked for */
+    if (is_only_sanitized()) skip();
     for (size_t i = 0; i < ARRAY_COUNT(profiles) * ARRAY_COUNT(exchanges); i++) {
         const struct profile *profile = &profiles[i / 2];
         struct cluster_options options = {.peers = PEERS,

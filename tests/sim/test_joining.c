@@ -5,7 +5,7 @@
 #include "base/bytes.h"
 #include "gossip/wire/limits.h"
 #include "peer/node_internal.h"
-#include "testnet/cluster.h"
+#include "tests/sim/swarm.h"
 
 enum { CHUNKS = 18, VALUES = CHUNKS * CHUNK_VALUES };
 #define MODEL_BYTES ((uint64_t)VALUES * sizeof(float))
@@ -15,19 +15,15 @@ enum { CHUNKS = 18, VALUES = CHUNKS * CHUNK_VALUES };
 static struct cluster *swarm(struct cluster_options *options, uint32_t donors)
 {
     struct cluster *cluster;
-    uint32_t first = 0;
 
     options->latency_ns = NS_PER_MS;
     options->values = VALUES;
     options->centre_spread = 1.0;
     cluster = cluster_create(options);
-    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
     for (uint32_t i = 0; i < options->peers; i++) {
         sim_host_rate(cluster_world(cluster), i + 1, LINE, LINE);
     }
-    for (uint32_t i = 0; i < donors; i++) {
-        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-    }
+    swarm_start(cluster, donors);
     assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 60 * NS_PER_S));
     cluster_run(cluster, 2 * NS_PER_S);
     return cluster;
@@ -38,14 +34,6 @@ static bool is_training(struct cluster *cluster, void *peer)
     return node_state(cluster_node(cluster, *(uint32_t *)peer)) == NODE_TRAINING;
 }
 
-static struct node_report report_of(struct cluster *cluster, uint32_t peer)
-{
-    struct node_report report;
-
-    node_report(cluster_node(cluster, peer), &report);
-    return report;
-}
-
 /* Two donors whose rounds run back to back serve a third peer during them, and it is in within
  * seconds, with about one model's bytes. */
 static void busy_donors_serve_during_their_rounds(void **state)
@@ -54,13 +42,13 @@ static void busy_donors_serve_during_their_rounds(void **state)
         .peers = 3, .seed = 1, .step_cost_ns = 60 * NS_PER_MS, .averaging = "local-sgd:H=1"};
     struct cluster *cluster = swarm(&options, 2);
     uint32_t first = 0, joiner = 2;
-    uint64_t rounds = report_of(cluster, 0).rounds_ok;
+    uint64_t rounds = swarm_report(cluster, 0).rounds_ok;
 
     (void)state;
     cluster_start(cluster, joiner, &first, 1);
     assert_true(cluster_run_until(cluster, is_training, &joiner, 15 * NS_PER_S));
-    assert_true(report_of(cluster, 0).rounds_ok >= rounds + 2); /* they did not wait for it */
-    assert_true(report_of(cluster, joiner).bytes_received < MODEL_BYTES + MODEL_BYTES / 10);
+    assert_true(swarm_report(cluster, 0).rounds_ok >= rounds + 2); /* they did not wait for it */
+    assert_true(swarm_report(cluster, joiner).bytes_received < MODEL_BYTES + MODEL_BYTES / 10);
     cluster_destroy(cluster);
 }
 
@@ -86,13 +74,13 @@ static void a_donor_that_dies_costs_a_tenth(void **state)
 
         cluster_start(cluster, joiner, &through, 1);
         assert_true(cluster_run_until(cluster, is_loading, &joiner, 5 * NS_PER_S));
-        while (report_of(cluster, joiner).bytes_received < MODEL_BYTES / 2) {
+        while (swarm_report(cluster, joiner).bytes_received < MODEL_BYTES / 2) {
             cluster_run(cluster, 5 * NS_PER_MS);
         }
         assert_true(is_loading(cluster, &joiner));
         cluster_crash(cluster, dying);
         assert_true(cluster_run_until(cluster, is_training, &joiner, 60 * NS_PER_S));
-        bytes = (double)report_of(cluster, joiner).bytes_received / (double)MODEL_BYTES;
+        bytes = (double)swarm_report(cluster, joiner).bytes_received / (double)MODEL_BYTES;
         if (bytes > worst) worst = bytes;
         if (getenv("VERBOSE") != NULL) fprintf(stderr, "peer %u dies: %.3f\n", dying, bytes);
         cluster_destroy(cluster);
@@ -104,13 +92,13 @@ static void a_donor_that_dies_costs_a_tenth(void **state)
 /* Virtual seconds that `rounds` more rounds of peer 0 take. */
 static double seconds_of(struct cluster *cluster, uint64_t rounds)
 {
-    uint64_t until = report_of(cluster, 0).rounds_ok + 1, begun_ns;
+    uint64_t until = swarm_report(cluster, 0).rounds_ok + 1, begun_ns;
 
-    while (report_of(cluster, 0).rounds_ok < until) { /* to the end of one */
+    while (swarm_report(cluster, 0).rounds_ok < until) { /* to the end of one */
         cluster_run(cluster, NS_PER_MS);
     }
     begun_ns = sim_now_ns(cluster_world(cluster));
-    while (report_of(cluster, 0).rounds_ok < until + rounds) {
+    while (swarm_report(cluster, 0).rounds_ok < until + rounds) {
         cluster_run(cluster, NS_PER_MS);
     }
     return (double)(sim_now_ns(cluster_world(cluster)) - begun_ns) / 1e9;
@@ -143,12 +131,12 @@ static void eight_joiners_hardly_slow_the_rounds(void **state)
         }
         cluster_run(cluster, 3 * NS_PER_S); /* links, snapshots, and the first megabyte at once */
         for (uint32_t i = 0; i < JOINERS; i++) {
-            bytes -= report_of(cluster, 2 + i).bytes_received;
+            bytes -= swarm_report(cluster, 2 + i).bytes_received;
         }
         beside = seconds_of(cluster, ROUNDS);
         for (uint32_t i = 0; i < JOINERS; i++) { /* all were there all the time */
             assert_int_equal(node_state(cluster_node(cluster, 2 + i)), NODE_LOADING);
-            bytes += report_of(cluster, 2 + i).bytes_received;
+            bytes += swarm_report(cluster, 2 + i).bytes_received;
         }
         print_message("%s, %u rounds: %.3f s alone, %.3f s while 8 join at %.2f MB/s: %+.1f %%\n",
                       cases[m].averaging, ROUNDS, alone, beside, (double)bytes / 1e6 / beside,
@@ -166,7 +154,7 @@ static size_t rule_planes(struct cluster *cluster, uint32_t peer, const float **
 
 static bool has_mixed(struct cluster *cluster, void *peer)
 {
-    return report_of(cluster, *(uint32_t *)peer).rounds_ok > 0 &&
+    return swarm_report(cluster, *(uint32_t *)peer).rounds_ok > 0 &&
            !round_is_active(cluster_node(cluster, 0)->round) &&
            !round_is_settling(cluster_node(cluster, 0)->round) &&
            !round_is_settling(cluster_node(cluster, *(uint32_t *)peer)->round);
@@ -195,10 +183,7 @@ static void anchors_and_momentum_are_given_too(void **state)
         const float *ours[RULE_STATE_MAX], *theirs[RULE_STATE_MAX];
         uint32_t first = 0, joiner = 3;
 
-        if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
-        for (uint32_t i = 0; i < 3; i++) {
-            cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-        }
+        swarm_start(cluster, 3);
         cluster_run(cluster, 5 * NS_PER_S);
         cluster_start(cluster, joiner, &first, 1);
         assert_true(cluster_run_until(cluster, has_mixed, &joiner, 20 * NS_PER_S));
@@ -236,10 +221,7 @@ static void what_does_not_fit_is_not_adopted(void **state)
         const float *planes[RULE_STATE_MAX];
         uint32_t first = 0, joiner = 3;
 
-        if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
-        for (uint32_t i = 0; i < 3; i++) {
-            cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-        }
+        swarm_start(cluster, 3);
         assert_true(cluster_run_until(cluster, has_mixed, &first, 60 * NS_PER_S));
         cluster_run(cluster, NS_PER_S);
         for (uint32_t i = 0; i < 3 && what == WILD_MOMENTUM; i++) {
@@ -252,7 +234,7 @@ static void what_does_not_fit_is_not_adopted(void **state)
         cluster_start(cluster, joiner, &first, 1);
         assert_int_equal(cluster_run_until(cluster, has_taken_model, &joiner, 4 * NS_PER_S),
                          what != WILD_MOMENTUM);
-        bytes[what] = report_of(cluster, joiner).bytes_received;
+        bytes[what] = swarm_report(cluster, joiner).bytes_received;
         if (what == WILD_MOMENTUM) assert_true(node_step(cluster_node(cluster, joiner)) == 0);
         cluster_destroy(cluster);
     }
@@ -261,7 +243,7 @@ static void what_does_not_fit_is_not_adopted(void **state)
 
 static bool has_one_round(struct cluster *cluster, void *peer)
 {
-    return report_of(cluster, *(uint32_t *)peer).rounds_ok > 0;
+    return swarm_report(cluster, *(uint32_t *)peer).rounds_ok > 0;
 }
 
 static bool are_one(struct cluster *cluster, void *unused)
@@ -291,7 +273,7 @@ static void a_joiner_weighs_little_at_first(void **state)
     cluster_run(cluster, 5 * NS_PER_S);
     cluster_start(cluster, joiner, &first, 1);
     assert_true(cluster_run_until(cluster, is_training, &joiner, 5 * NS_PER_S));
-    assert_int_equal(report_of(cluster, joiner).rounds_ok, 0);
+    assert_int_equal(swarm_report(cluster, joiner).rounds_ok, 0);
     cluster_plane(cluster, 0, before);
     for (size_t i = 0; i < 100; i++) {
         plane[i] = before[i] + 1.0f;
@@ -326,7 +308,7 @@ static void a_slow_line_catches_up_by_difference(void **state)
     took_s = (double)(sim_now_ns(cluster_world(cluster)) - begun_ns) / 1e9;
     behind_s = 0.2 * ((double)node_step(cluster_node(cluster, 0)) -
                       (double)node_step(cluster_node(cluster, joiner)));
-    bytes = (double)report_of(cluster, joiner).bytes_received / (double)MODEL_BYTES;
+    bytes = (double)swarm_report(cluster, joiner).bytes_received / (double)MODEL_BYTES;
     print_message("100 kB/s: in after %.0f s, %.1f s behind, %.2f times the model's bytes\n",
                   took_s, behind_s, bytes);
     assert_true(took_s >= 0.8 * (double)MODEL_BYTES / 100000);

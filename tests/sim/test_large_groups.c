@@ -8,7 +8,7 @@
 
 #include "base/bytes.h"
 #include "peer/node_internal.h"
-#include "testnet/cluster.h"
+#include "tests/sim/swarm.h"
 #include "testnet/simulation.h"
 
 #include <stdio.h>
@@ -123,12 +123,9 @@ static uint64_t rounds_beside(uint32_t ghosts, uint32_t *believed)
                                       .is_quiet = true};
     struct cluster *cluster = cluster_create(&options);
     struct membership_counts counts;
-    uint32_t first = 0;
     uint64_t before, after;
 
-    for (uint32_t i = 0; i < FEW; i++) {
-        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-    }
+    swarm_start(cluster, FEW);
     cluster_run(cluster, SETTLE_S * NS_PER_S);
     before = rounds_of_others(cluster);
     for (uint32_t second = 0; second < WATCH_S; second++) {

@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "replica/quadratic.h"
-#include "testnet/cluster.h"
+#include "tests/sim/swarm.h"
 
 #include <math.h>
 
@@ -40,17 +40,13 @@ static const char *const methods[] = {
 static struct cluster *start(struct cluster_options options, uint64_t seed, const char *averaging)
 {
     struct cluster *cluster;
-    uint32_t first = 0;
 
     options.seed = seed;
     options.averaging = averaging;
     options.latency_ns = NS_PER_MS;
     options.values = VALUES;
     cluster = cluster_create(&options);
-    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
-    for (uint32_t i = 0; i < options.peers; i++) {
-        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-    }
+    swarm_start(cluster, options.peers);
     check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
     return cluster;
 }
@@ -70,19 +66,12 @@ static void scatter(struct cluster *cluster, uint32_t peers, uint64_t seed)
     }
 }
 
-static struct node_report report_of(struct cluster *cluster, uint32_t peer)
-{
-    struct node_report report;
-
-    node_report(cluster_node(cluster, peer), &report);
-    return report;
-}
-
 /* Without training, averaging alone must bring everyone to one place. An elastic pull leaves
  * (1 - alpha) of the way each round, so that is looked at after many rounds. */
 static void every_method_brings_peers_together(void **state)
 {
     (void)state;
+    if (is_only_sanitized()) skip();
     for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
         struct cluster_options options = {.peers = 4, .is_quiet = true};
         struct cluster *cluster = start(options, m + 1, methods[m]);
@@ -112,7 +101,7 @@ static void every_method_trains_to_the_common_optimum(void **state)
         cluster_run(cluster, 20 * NS_PER_S);
         distance = cluster_distance(cluster);
         for (uint32_t i = 0; i < 4; i++) {
-            struct node_report report = report_of(cluster, i);
+            struct node_report report = swarm_report(cluster, i);
 
             if (report.rounds_ok < 20) {
                 fail_msg("%s: %llu rounds", methods[m], (unsigned long long)report.rounds_ok);
@@ -132,10 +121,10 @@ static void training_waits_where_the_method_says_so(void **state)
     (void)state;
     struct cluster_options options = {.peers = 3};
     struct cluster *cluster = start(options, 1, "allreduce");
-    struct node_report before = report_of(cluster, 1), after;
+    struct node_report before = swarm_report(cluster, 1), after;
 
     cluster_run(cluster, 20 * NS_PER_S);
-    after = report_of(cluster, 1);
+    after = swarm_report(cluster, 1);
     assert_true(after.rounds_ok > before.rounds_ok + 100);
     assert_true(after.step - before.step <= after.rounds_ok - before.rounds_ok +
                                                 (after.rounds_aborted - before.rounds_aborted) + 5);
@@ -155,15 +144,15 @@ static void nobody_waits_for_the_dead(void **state)
         cluster_run(cluster, 5 * NS_PER_S);
         cluster_crash(cluster, 3);
         cluster_run(cluster, 20 * NS_PER_S); /* noticed by now */
-        before = report_of(cluster, 1);
+        before = swarm_report(cluster, 1);
         cluster_run(cluster, 10 * NS_PER_S);
-        after = report_of(cluster, 1);
+        after = swarm_report(cluster, 1);
         check_seed(seed, after.step > before.step + 100);
         check_seed(seed, after.rounds_ok > before.rounds_ok + 20);
         cluster_start(cluster, 3, &first, 1); /* from its checkpoint, anchor included */
         check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 30 * NS_PER_S));
         cluster_run(cluster, 20 * NS_PER_S);
-        check_seed(seed, report_of(cluster, 3).rounds_ok > 0);
+        check_seed(seed, swarm_report(cluster, 3).rounds_ok > 0);
         check_seed(seed, cluster_distance(cluster) < 1);
         cluster_destroy(cluster);
     }
@@ -178,6 +167,7 @@ static void springs_may_pull_between_rounds(void **state)
     double apart[2];
     uint64_t rounds[2];
 
+    if (is_only_sanitized()) skip();
     for (int i = 0; i < 2; i++) {
         struct cluster_options options = {
             .peers = 4, .noise = 0.01, .centre_spread = 1, .learning_rate = 0.02};
@@ -185,7 +175,7 @@ static void springs_may_pull_between_rounds(void **state)
 
         cluster_run(cluster, 20 * NS_PER_S);
         apart[i] = cluster_distance(cluster);
-        rounds[i] = report_of(cluster, 1).rounds_ok;
+        rounds[i] = swarm_report(cluster, 1).rounds_ok;
         cluster_destroy(cluster);
     }
     /* In the end a peer's own steps, 1 - 0.98^16 of the way to its own optimum, stand against one
@@ -203,7 +193,7 @@ static bool have_all_two_rounds(struct cluster *cluster, void *context)
     const uint64_t *wanted = context;
 
     for (uint32_t i = 0; i < 16; i++) {
-        if (report_of(cluster, i).rounds_ok < wanted[i]) return false;
+        if (swarm_report(cluster, i).rounds_ok < wanted[i]) return false;
     }
     return true;
 }
@@ -220,7 +210,7 @@ static void a_full_grid_is_exact_after_two_rounds(void **state)
 
     cluster_run(cluster, 5 * NS_PER_S);
     for (uint32_t i = 0; i < 16; i++) {
-        wanted[i] = report_of(cluster, i).rounds_ok + 3; /* one may be under way */
+        wanted[i] = swarm_report(cluster, i).rounds_ok + 3; /* one may be under way */
     }
     scatter(cluster, 16, 5);
     before = cluster_distance(cluster);
@@ -319,7 +309,7 @@ static void unlike_methods_are_not_mixed(void **state)
         cluster_start(cluster, 1, &first, 1);
         cluster_run(cluster, 6 * NS_PER_S);
         for (uint32_t peer = 0; peer < 2; peer++) {
-            struct node_report report = report_of(cluster, peer);
+            struct node_report report = swarm_report(cluster, peer);
 
             check_seed(i, report.rounds_ok == 0 && report.step >= 5);
             check_seed(i, report.last_abort_reason != NULL);

@@ -7,10 +7,11 @@
 
 #include "averaging/exchange_edges.h"
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/hash_wide.h"
 #include "peer/node_internal.h"
 #include "peer/round_internal.h"
-#include "testnet/cluster.h"
+#include "tests/sim/swarm.h"
 
 enum { PEERS = 5, VALUES = CHUNK_VALUES + 700, CHUNKS = 2 };
 
@@ -86,12 +87,8 @@ static struct cluster *start(uint64_t seed, const char *averaging, const char *c
                                       .averaging = averaging,
                                       .codec = codec};
     struct cluster *cluster = cluster_create(&options);
-    uint32_t first = 0;
 
-    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
-    for (uint32_t i = 0; i < PEERS; i++) {
-        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-    }
+    swarm_start(cluster, PEERS);
     check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
     return cluster;
 }
@@ -148,7 +145,7 @@ static void copies_are_never_silently_apart(void **state)
 
     (void)state;
     FOR_EACH_SEED (seed, 1) {
-        for (uint64_t i = 0; i < 4; i++) {
+        for (uint64_t i = 0; i < (is_only_sanitized() ? 2 : ARRAY_COUNT(codecs)); i++) {
             struct cluster *cluster =
                 start(seed, (seed + i) % 2 == 0 ? "choco" : "choco:order=a", codecs[i]);
             struct seen seen = {seed, 0};
@@ -187,12 +184,15 @@ static double bytes_a_round(const char *codec)
 
 static void what_travels_is_what_the_codec_keeps(void **state)
 {
+    double plain, eighth, kept;
+
     (void)state;
+    if (is_only_sanitized()) skip();
     /* On a ring to two neighbours: 8 bytes a value with f32, a quarter with int8, and with topk 6
      * bytes for each that is kept. The rest is what a round costs beside that. */
-    double plain = bytes_a_round("f32"), eighth = bytes_a_round("int8"),
-           kept = bytes_a_round("topk:0.05");
-
+    plain = bytes_a_round("f32");
+    eighth = bytes_a_round("int8");
+    kept = bytes_a_round("topk:0.05");
     if (!(plain > 8.0 * VALUES && plain < 8.5 * VALUES)) fail_msg("f32: %g a round", plain);
     if (!(eighth < 0.27 * plain)) fail_msg("int8: %g a round of %g", eighth, plain);
     if (!(kept < 0.1 * plain)) fail_msg("topk:0.05: %g a round of %g", kept, plain);
@@ -214,14 +214,10 @@ static void more_neighbours_than_copies_do_no_harm(void **state)
                                       .codec = "int8"};
     struct cluster *cluster = cluster_create(&options);
     uint64_t warnings[CROWD], aborted[CROWD], ok[CROWD];
-    uint32_t first = 0;
     double before;
 
     (void)state;
-    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
-    for (uint32_t i = 0; i < CROWD; i++) {
-        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-    }
+    swarm_start(cluster, CROWD);
     assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
     cluster_run(cluster, 4 * NS_PER_S);
     for (uint32_t i = 0; i < CROWD; i++) {

@@ -4,9 +4,9 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "kernels/cpu/cpu_backend.h"
-#include "replica/replica.h"
-#include "testnet/cluster.h"
+#include "tests/sim/spy.h"
+#include "tests/sim/swarm.h"
+#include "tests/unit/replica/learners.h"
 
 #include <math.h>
 
@@ -14,24 +14,13 @@ enum { FIRST = 3, PEERS = FIRST + 1 }; /* one may come late */
 
 /* Replicas whose steps change nothing, so that what changes comes from rounds. */
 static struct backend *backend;
-static struct learner_ops still; /* a replica's, but for train */
-static struct learner *learners[PEERS];
+static struct spy still;
 static uint64_t steps[PEERS], updates[PEERS];
-
-static uint32_t number_of(const struct learner *learner)
-{
-    uint32_t i = 0;
-
-    while (learners[i] != learner) {
-        i++;
-    }
-    return i;
-}
 
 static enum rc still_train(struct learner *learner, uint32_t count, const atomic_bool *stop,
                            struct train_report *report)
 {
-    const uint32_t i = number_of(learner);
+    const uint32_t i = spy_number(&still, learner);
 
     (void)stop;
     steps[i] += count;
@@ -42,7 +31,7 @@ static enum rc still_train(struct learner *learner, uint32_t count, const atomic
 
 static void still_set_updates(struct learner *learner, uint64_t count)
 {
-    updates[number_of(learner)] = count;
+    updates[spy_number(&still, learner)] = count;
 }
 
 static struct learner *still_create(void *context, uint32_t peer)
@@ -53,30 +42,21 @@ static struct learner *still_create(void *context, uint32_t peer)
                                             .seed = 1,
                                             .stream_seed = peer,
                                             .threads = 1};
-    struct fault why = {""};
+    struct learner *learner = spy_on(&still, peer, make(backend, &options));
 
     (void)context;
-    if (replica_create(backend, &options, &learners[peer], &why) != RC_OK) fail_msg("%s", why.text);
-    still = *learners[peer]->ops;
-    still.train = still_train;
-    still.set_updates = still_set_updates;
-    learners[peer]->ops = &still;
+    still.ops.train = still_train;
+    still.ops.set_updates = still_set_updates;
     steps[peer] = 0;
     updates[peer] = 99;
-    return learners[peer];
+    return learner;
 }
 
 static float *moments_of(uint32_t peer, size_t *count)
 {
-    const struct learner_ops *ops = learners[peer]->ops;
-    float *values;
-
-    *count = ops->schema(learners[peer])->values[SECTION_MOMENTS];
+    *count = count_of(still.learners[peer], SECTION_MOMENTS);
     assert_true(*count > 0);
-    values = malloc(*count * sizeof *values);
-    assert_non_null(values);
-    assert_int_equal(ops->export_section(learners[peer], SECTION_MOMENTS, values, *count), RC_OK);
-    return values;
+    return values_of(still.learners[peer], SECTION_MOMENTS);
 }
 
 /* Peer i's moments are i + 1 and a little more from value to value, all of them positive. */
@@ -97,13 +77,9 @@ static void run(const char *averaging, const char *moments, float (*wanted)(uint
                                       .latency_ns = NS_PER_MS,
                                       .learner = still_create};
     struct cluster *cluster = cluster_create(&options);
-    const uint32_t first = 0;
     struct node_report before, after;
 
-    for (uint32_t i = 0; i < FIRST; i++) {
-        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-    }
-    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+    swarm_start(cluster, FIRST);
     assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
     cluster_run(cluster, 2 * NS_PER_S);
     for (uint32_t i = 0; i < FIRST; i++) {
@@ -114,8 +90,8 @@ static void run(const char *averaging, const char *moments, float (*wanted)(uint
             values[k] = given(i, k);
         }
         assert_int_equal(
-            learners[i]->ops->assign_section(learners[i], SECTION_MOMENTS, values, count), RC_OK);
-        free(values);
+            still.ops.assign_section(still.learners[i], SECTION_MOMENTS, values, count), RC_OK);
+        mem_free(values);
         updates[i] = 7;
     }
     node_report(cluster_node(cluster, 1), &before);
@@ -131,7 +107,7 @@ static void run(const char *averaging, const char *moments, float (*wanted)(uint
             fail_msg("%s, %s: moment %zu of peer %u is %g, not %g", averaging, moments, k, i,
                      (double)values[k], (double)wanted(i, k));
         }
-        free(values);
+        mem_free(values);
     }
     cluster_destroy(cluster);
 }
@@ -217,18 +193,10 @@ static void a_peer_may_come_late(void **state)
 
 static int set_up(void **state)
 {
-    static const struct cpu_backend_options options = {.threads = 1};
+    int failed = make_backend(state);
 
-    (void)state;
-    backend = cpu_backend_create(&options);
-    return backend == NULL;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    backend_destroy(backend);
-    return 0;
+    backend = *state;
+    return failed;
 }
 
 int main(void)
@@ -240,5 +208,5 @@ int main(void)
         cmocka_unit_test(a_peer_may_come_late),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, drop_backend);
 }

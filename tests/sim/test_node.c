@@ -2,19 +2,15 @@
 #include "tests/check.h"
 
 #include "base/bytes.h"
-#include "testnet/cluster.h"
+#include "tests/sim/swarm.h"
 
 #include <math.h>
 
 static struct cluster *started(const struct cluster_options *options)
 {
     struct cluster *cluster = cluster_create(options);
-    uint32_t first = 0;
 
-    for (uint32_t i = 0; i < options->peers; i++) {
-        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-    }
-    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+    swarm_start(cluster, options->peers);
     return cluster;
 }
 

@@ -3,10 +3,9 @@
 #include "tests/check.h"
 
 #include "base/bytes.h"
-#include "kernels/backend.h"
-#include "kernels/cpu/cpu_backend.h"
-#include "replica/replica.h"
-#include "testnet/cluster.h"
+#include "tests/sim/spy.h"
+#include "tests/sim/swarm.h"
+#include "tests/unit/replica/learners.h"
 
 #include <math.h>
 
@@ -15,28 +14,17 @@ enum { PEERS = 3, CHANNELS = 8, STATISTICS = 2 * CHANNELS };
 /* Replicas whose steps change nothing, so that what changes comes from averaging. */
 struct still {
     struct backend *backend;
-    struct learner_ops ops; /* a replica's, but for train */
-    struct learner *learners[PEERS];
+    struct spy spy;
     uint64_t steps[PEERS];
     uint64_t explodes_at; /* step of peer 0 at which its statistics and loss are no numbers; 0 */
 };
 
 static struct still still; /* train() has no context of its own */
 
-static uint32_t number_of(const struct learner *learner)
-{
-    uint32_t i = 0;
-
-    while (still.learners[i] != learner) {
-        i++;
-    }
-    return i;
-}
-
 static enum rc still_train(struct learner *learner, uint32_t steps, const atomic_bool *stop,
                            struct train_report *report)
 {
-    const uint32_t i = number_of(learner);
+    const uint32_t i = spy_number(&still.spy, learner);
     float poison[STATISTICS];
 
     (void)stop;
@@ -57,7 +45,7 @@ static enum rc still_train(struct learner *learner, uint32_t steps, const atomic
 
 static void still_set_step(struct learner *learner, uint64_t step)
 {
-    still.steps[number_of(learner)] = step;
+    still.steps[spy_number(&still.spy, learner)] = step;
 }
 
 static struct learner *still_create(void *context, uint32_t peer)
@@ -67,43 +55,20 @@ static struct learner *still_create(void *context, uint32_t peer)
                                             .seed = 1,
                                             .stream_seed = peer,
                                             .threads = 1};
-    struct fault why = {""};
+    struct learner *learner = spy_on(&still.spy, peer, make(still.backend, &options));
 
     (void)context;
-    if (replica_create(still.backend, &options, &still.learners[peer], &why) != RC_OK) {
-        fail_msg("%s", why.text);
-    }
-    still.ops = *still.learners[peer]->ops;
-    still.ops.train = still_train;
-    still.ops.set_step = still_set_step;
-    still.learners[peer]->ops = &still.ops;
-    return still.learners[peer];
+    still.spy.ops.train = still_train;
+    still.spy.ops.set_step = still_set_step;
+    return learner;
 }
 
 static int set_up(void **state)
 {
-    static const struct cpu_backend_options options = {.threads = 1};
+    int failed = make_backend(state);
 
-    (void)state;
-    still = (struct still){.backend = cpu_backend_create(&options)};
-    return still.backend == NULL;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    backend_destroy(still.backend);
-    return 0;
-}
-
-static void start(struct cluster *cluster, uint32_t peers)
-{
-    const uint32_t first = 0;
-
-    for (uint32_t i = 0; i < peers; i++) {
-        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-    }
-    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+    still = (struct still){.backend = *state};
+    return failed;
 }
 
 static void statistics_of(struct cluster *cluster, uint32_t peer, float *values)
@@ -174,7 +139,7 @@ static void a_group_round_pools_the_statistics_of_its_members(void **state)
         struct cluster *cluster = cluster_create(&options);
 
         memset(still.steps, 0, sizeof still.steps);
-        start(cluster, PEERS);
+        swarm_start(cluster, PEERS);
         check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 10 * NS_PER_S));
         put_apart(cluster, PEERS);
         cluster_run(cluster, 10 * NS_PER_S);
@@ -193,7 +158,7 @@ static void pair_rounds_pool_them_in_the_long_run(void **state)
     struct cluster *cluster = cluster_create(&options);
 
     memset(still.steps, 0, sizeof still.steps);
-    start(cluster, PEERS);
+    swarm_start(cluster, PEERS);
     assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 10 * NS_PER_S));
     put_apart(cluster, PEERS);
     cluster_run(cluster, 60 * NS_PER_S);
@@ -211,7 +176,7 @@ static void who_joins_gets_the_statistics_with_the_model(void **state)
     struct cluster *cluster = cluster_create(&options);
 
     memset(still.steps, 0, sizeof still.steps);
-    start(cluster, 2);
+    swarm_start(cluster, 2);
     cluster_run(cluster, 5 * NS_PER_S);
     put_apart(cluster, 2);
     cluster_run(cluster, 10 * NS_PER_S);
@@ -233,7 +198,7 @@ static void rolling_back_takes_the_statistics_back_too(void **state)
     float values[STATISTICS];
 
     memset(still.steps, 0, sizeof still.steps);
-    start(cluster, 1);
+    swarm_start(cluster, 1);
     cluster_run(cluster, 2 * NS_PER_S);
     still.explodes_at = still.steps[0] + 3;
     cluster_run(cluster, 10 * NS_PER_S);
@@ -254,5 +219,5 @@ int main(void)
         cmocka_unit_test(who_joins_gets_the_statistics_with_the_model),
         cmocka_unit_test(rolling_back_takes_the_statistics_back_too),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, drop_backend);
 }

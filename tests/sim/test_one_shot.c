@@ -1,62 +1,42 @@
 /* one-shot: peers train alone and average once, when all have reached their goals. */
 #include "tests/check.h"
 
-#include "replica/quadratic.h"
-#include "testnet/cluster.h"
+#include "tests/sim/spy.h"
+#include "tests/sim/swarm.h"
 
 #include <math.h>
 
 enum { VALUES = 200, PEERS = 4 };
 
 /* Models as of the last difference that came in: learners are gone with their peers. */
-static struct learner_ops originals, spied;
-static struct learner *learners[PEERS];
+static struct spy spy;
 static float planes[PEERS][VALUES];
 static uint32_t mixed[PEERS];
 static uint64_t steps[PEERS];
 
-static enum rc spy(struct learner *learner, enum section section, const float *values, size_t count)
+static enum rc spy_import(struct learner *learner, enum section section, const float *values,
+                          size_t count)
 {
-    enum rc rc = originals.import_section(learner, section, values, count);
+    const struct learner_ops *ops = &spy.originals;
+    const uint32_t i = spy_number(&spy, learner);
+    enum rc rc = ops->import_section(learner, section, values, count);
+    struct train_report report = {0};
 
-    for (uint32_t i = 0; i < PEERS; i++) {
-        struct train_report report = {0};
-
-        if (learners[i] != learner) continue;
-        mixed[i]++;
-        assert_int_equal(originals.export_section(learner, SECTION_PARAMETERS, planes[i], VALUES),
-                         RC_OK);
-        assert_int_equal(originals.train(learner, 0, NULL, &report), RC_OK);
-        steps[i] = report.step;
-    }
+    mixed[i]++;
+    assert_int_equal(ops->export_section(learner, SECTION_PARAMETERS, planes[i], VALUES), RC_OK);
+    assert_int_equal(ops->train(learner, 0, NULL, &report), RC_OK);
+    steps[i] = report.step;
     return rc;
 }
 
 static struct learner *spied_learner(void *context, uint32_t peer)
 {
-    struct quadratic_options options = {.values = VALUES,
-                                        .curvature = 1,
-                                        .learning_rate = 0.01,
-                                        .noise = 0.1,
-                                        .seed = 1,
-                                        .stream_seed = peer};
+    struct learner *learner = spy_on_toy(&spy, peer, VALUES, 0.01);
 
     (void)context;
-    assert_int_equal(quadratic_create(&options, &learners[peer]), RC_OK);
-    originals = spied = *learners[peer]->ops;
-    spied.import_section = spy;
-    learners[peer]->ops = &spied;
+    spy.ops.import_section = spy_import;
     mixed[peer] = 0;
-    return learners[peer];
-}
-
-static void start_all(struct cluster *cluster)
-{
-    uint32_t first = 0;
-
-    for (uint32_t i = 0; i < PEERS; i++) {
-        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-    }
+    return learner;
 }
 
 static struct cluster *create(uint64_t seed, const double *speeds, uint64_t goal)
@@ -69,17 +49,15 @@ static struct cluster *create(uint64_t seed, const double *speeds, uint64_t goal
                                       .steps = goal,
                                       .speeds = speeds,
                                       .learner = spied_learner};
-    struct cluster *cluster = cluster_create(&options);
 
-    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
-    return cluster;
+    return cluster_create(&options);
 }
 
 static struct cluster *start(uint64_t seed, const double *speeds)
 {
     struct cluster *cluster = create(seed, speeds, 2000);
 
-    start_all(cluster);
+    swarm_start(cluster, PEERS);
     return cluster;
 }
 
@@ -148,7 +126,7 @@ static void the_quick_wait_to_hear_of_each_other(void **state)
         struct cluster *cluster = create(seed, NULL, 30);
 
         cluster_run(cluster, 100 * NS_PER_S);
-        start_all(cluster);
+        swarm_start(cluster, PEERS);
         check_seed(seed, cluster_run_until(cluster, cluster_is_done, NULL, 60 * NS_PER_S));
         for (uint32_t i = 0; i < PEERS; i++) {
             check_seed(seed, mixed[i] == 1);
@@ -167,7 +145,7 @@ static void the_one_average_is_not_made_again(void **state)
     for (uint32_t i = 0; i < PEERS; i++) {
         assert_int_equal(mixed[i], 1);
     }
-    start_all(cluster); /* from their checkpoints: learners are new, and count anew */
+    swarm_start(cluster, PEERS); /* from their checkpoints: learners are new, and count anew */
     assert_true(cluster_run_until(cluster, cluster_is_done, NULL, 5 * NS_PER_S));
     for (uint32_t i = 0; i < PEERS; i++) {
         assert_int_equal(mixed[i], 0);

@@ -8,7 +8,7 @@
 #include "base/bytes.h"
 #include "peer/node_internal.h"
 #include "peer/round_internal.h"
-#include "testnet/cluster.h"
+#include "tests/sim/swarm.h"
 
 #include <math.h>
 
@@ -59,11 +59,8 @@ static struct cluster *start(uint64_t seed)
                                       .exchange = "pair"};
     struct cluster *cluster = cluster_create(&options);
     float plane[VALUES];
-    uint32_t first = 0;
 
-    for (uint32_t i = 0; i < PEERS; i++) {
-        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-    }
+    swarm_start(cluster, PEERS);
     check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
     cluster_run(cluster, 5 * NS_PER_S);
     for (uint32_t i = 0; i < PEERS; i++) {

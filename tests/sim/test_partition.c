@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/bytes.h"
-#include "testnet/cluster.h"
+#include "tests/sim/swarm.h"
 
 enum { PEERS = 4 };
 
@@ -16,12 +16,8 @@ static struct cluster *whole(uint64_t seed, const char *exchange)
                                       .averaging = "local-sgd:H=8",
                                       .exchange = exchange};
     struct cluster *cluster = cluster_create(&options);
-    uint32_t first = 0;
 
-    for (uint32_t i = 0; i < PEERS; i++) {
-        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-    }
-    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+    swarm_start(cluster, PEERS);
     check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 10 * NS_PER_S));
     return cluster;
 }

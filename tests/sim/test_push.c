@@ -3,19 +3,11 @@
 
 #include "base/bytes.h"
 #include "peer/env/sim_env.h"
-#include "testnet/cluster.h"
+#include "tests/sim/swarm.h"
 
 #include <math.h>
 
 enum { VALUES = 400, PEERS = 5 };
-
-static struct node_report report_of(struct cluster *cluster, uint32_t peer)
-{
-    struct node_report report;
-
-    node_report(cluster_node(cluster, peer), &report);
-    return report;
-}
 
 /* What all of them hold together; false while something is under way. */
 static bool total(struct cluster *cluster, double *weight, double *mass)
@@ -24,7 +16,7 @@ static bool total(struct cluster *cluster, double *weight, double *mass)
 
     *weight = *mass = 0;
     for (uint32_t i = 0; i < PEERS; i++) {
-        struct node_report report = report_of(cluster, i);
+        struct node_report report = swarm_report(cluster, i);
 
         if (report.custody_weight != 0) return false;
         cluster_plane(cluster, i, plane);
@@ -64,12 +56,8 @@ static struct cluster *start_far(uint64_t seed, const char *averaging, uint64_t 
                                       .values = VALUES,
                                       .is_quiet = true};
     struct cluster *cluster = cluster_create(&options);
-    uint32_t first = 0;
 
-    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
-    for (uint32_t i = 0; i < PEERS; i++) {
-        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-    }
+    swarm_start(cluster, PEERS);
     check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
     return cluster;
 }
@@ -128,7 +116,7 @@ static void broken_links_lose_nothing(void **state)
         }
         check_seed(seed, cluster_run_until(cluster, is_all_there, &mass, 90 * NS_PER_S));
         for (uint32_t i = 0; i < PEERS; i++) {
-            struct node_report report = report_of(cluster, i);
+            struct node_report report = swarm_report(cluster, i);
 
             check_seed(seed, report.shares_lost == 0 && report.weight > 0);
             returned += report.shares_returned;
@@ -179,7 +167,7 @@ static void who_leaves_and_comes_back_has_what_it_had(void **state)
         }
         check_seed(seed, cluster_run_until(cluster, is_all_there, &mass, 90 * NS_PER_S));
         for (uint32_t i = 0; i < PEERS; i++) {
-            check_seed(seed, report_of(cluster, i).shares_lost == 0);
+            check_seed(seed, swarm_report(cluster, i).shares_lost == 0);
         }
         cluster_destroy(cluster);
     }
@@ -205,7 +193,7 @@ static void crashed_peers_come_together_again(void **state)
         }
         cluster_run(cluster, 60 * NS_PER_S);
         for (uint32_t i = 0; i < PEERS; i++) {
-            struct node_report report = report_of(cluster, i);
+            struct node_report report = swarm_report(cluster, i);
 
             check_seed(seed, report.rounds_ok > 20 && report.weight > 1e-3);
             sum += report.weight + report.custody_weight;
@@ -231,12 +219,9 @@ static void equal_phases_starve_nobody(void **state)
                                           .values = VALUES,
                                           .is_quiet = true};
         struct cluster *cluster = cluster_create(&options);
-        uint32_t first = 0;
         float plane[VALUES];
 
-        for (uint32_t i = 0; i < options.peers; i++) {
-            cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-        }
+        swarm_start(cluster, options.peers);
         check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
         cluster_run(cluster, 20 * NS_PER_S);
         for (uint32_t i = 0; i < options.peers; i++) {
@@ -248,7 +233,7 @@ static void equal_phases_starve_nobody(void **state)
         cluster_run(cluster, 40 * NS_PER_S);
         if (getenv("VERBOSE") != NULL) {
             for (uint32_t i = 0; i < options.peers; i++) {
-                printf("%g ", report_of(cluster, i).weight);
+                printf("%g ", swarm_report(cluster, i).weight);
             }
             printf("seed %llu: %g apart\n", (unsigned long long)seed, cluster_distance(cluster));
         }

@@ -6,10 +6,8 @@
 #include "tests/check.h"
 
 #include "base/bytes.h"
-#include "kernels/backend.h"
-#include "kernels/cpu/cpu_backend.h"
-#include "replica/replica.h"
 #include "testnet/cluster.h"
+#include "tests/unit/replica/learners.h"
 
 #include <math.h>
 
@@ -74,11 +72,9 @@ static struct learner *digits(void *context, uint32_t peer)
                                             .seed = 1,
                                             .stream_seed = peer,
                                             .threads = 1};
-    struct learner *learner = NULL;
-    struct fault why = {""};
+    struct learner *learner = make(backend, &options);
 
     (void)context;
-    if (replica_create(backend, &options, &learner, &why) != RC_OK) fail_msg("%s", why.text);
     if (peer < HONEST) return learner;
     liar.learners[peer] = learner;
     liar.has_truth[peer] = false;
@@ -129,6 +125,10 @@ static void clipping_holds_where_the_mean_fails(void **state)
     static const char *const methods[] = {"ad-psgd:H=2", "local-sgd:H=2"};
 
     (void)state;
+    if (is_only_sanitized()) { /* the code once, for its mistakes */
+        (void)accuracy(methods[0], "clip", HUNDREDFOLD);
+        return;
+    }
     for (size_t m = 0; m < 2; m++) {
         double honest = accuracy(methods[m], "none", HONESTY);
         double mixed = accuracy(methods[m], "none", ANOTHER);
@@ -149,18 +149,10 @@ static void clipping_holds_where_the_mean_fails(void **state)
 
 static int set_up(void **state)
 {
-    static const struct cpu_backend_options options = {.threads = 1};
+    int failed = make_backend(state);
 
-    (void)state;
-    backend = cpu_backend_create(&options);
-    return backend == NULL;
-}
-
-static int tear_down(void **state)
-{
-    (void)state;
-    backend_destroy(backend);
-    return 0;
+    backend = *state;
+    return failed;
 }
 
 int main(void)
@@ -169,5 +161,5 @@ int main(void)
         cmocka_unit_test(clipping_holds_where_the_mean_fails),
     };
 
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, drop_backend);
 }

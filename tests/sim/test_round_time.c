@@ -9,7 +9,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "testnet/cluster.h"
+#include "tests/sim/swarm.h"
 
 enum { PEERS = 8, LIVE = PEERS - 1, VALUES = 50000, STEPS = 2, TRIPS = 5 };
 #define STEP_NS     (500 * NS_PER_MS)
@@ -61,11 +61,8 @@ static double round_s(const struct profile *profile, bool is_killed)
                                       .averaging = "local-sgd:H=2"};
     uint64_t watch_ns = (getenv("LONG") == NULL ? 60 : 1200) * NS_PER_S, before, rounds;
     struct cluster *cluster = cluster_create(&options);
-    uint32_t first = 0;
 
-    for (uint32_t i = 0; i < PEERS; i++) {
-        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-    }
+    swarm_start(cluster, PEERS);
     cluster_run(cluster, 40 * NS_PER_S); /* deadlines are learned */
     before = rounds_of_live(cluster);
     if (is_killed) {

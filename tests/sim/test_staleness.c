@@ -1,65 +1,46 @@
 /* How many steps lie between what a peer told the others and what it makes of the answer (T15). */
 #include "tests/check.h"
 
-#include "replica/quadratic.h"
-#include "testnet/cluster.h"
+#include "tests/sim/spy.h"
+#include "tests/sim/swarm.h"
 
 enum { VALUES = 200, PEERS = 4 };
 
-static struct learner_ops originals, spied;
-static struct learner *learners[PEERS];
+static struct spy spy;
 static uint64_t told_at[PEERS], most, rounds;
-
-static uint32_t number_of(const struct learner *learner)
-{
-    uint32_t i = 0;
-
-    while (learners[i] != learner) {
-        i++;
-    }
-    return i;
-}
 
 static uint64_t step_of(struct learner *learner)
 {
     struct train_report report = {0};
 
-    assert_int_equal(originals.train(learner, 0, NULL, &report), RC_OK);
+    assert_int_equal(spy.originals.train(learner, 0, NULL, &report), RC_OK);
     return report.step;
 }
 
 static enum rc spy_export(struct learner *learner, enum section section, float *out, size_t count)
 {
-    if (section == SECTION_MIXED) told_at[number_of(learner)] = step_of(learner);
-    return originals.export_section(learner, section, out, count);
+    if (section == SECTION_MIXED) told_at[spy_number(&spy, learner)] = step_of(learner);
+    return spy.originals.export_section(learner, section, out, count);
 }
 
 static enum rc spy_import(struct learner *learner, enum section section, const float *difference,
                           size_t count)
 {
-    uint64_t stale = step_of(learner) - told_at[number_of(learner)];
+    uint64_t stale = step_of(learner) - told_at[spy_number(&spy, learner)];
 
     rounds++;
     if (stale > most) most = stale;
-    return originals.import_section(learner, section, difference, count);
+    return spy.originals.import_section(learner, section, difference, count);
 }
 
 static struct learner *spied_learner(void *context, uint32_t peer)
 {
-    struct quadratic_options options = {.values = VALUES,
-                                        .curvature = 1,
-                                        .learning_rate = 0.001,
-                                        .noise = 0.1,
-                                        .seed = 1,
-                                        .stream_seed = peer};
+    struct learner *learner = spy_on_toy(&spy, peer, VALUES, 0.001);
 
     (void)context;
-    assert_int_equal(quadratic_create(&options, &learners[peer]), RC_OK);
-    originals = spied = *learners[peer]->ops;
-    spied.export_section = spy_export;
-    spied.import_section = spy_import;
-    learners[peer]->ops = &spied;
-    return learners[peer];
+    spy.ops.export_section = spy_export;
+    spy.ops.import_section = spy_import;
+    return learner;
 }
 
 /* Steps are so short that a training job holds many, and an answer takes many jobs. */
@@ -73,11 +54,8 @@ static uint64_t most_with(const char *averaging)
                                       .step_cost_ns = NS_PER_MS / 10,
                                       .learner = spied_learner};
     struct cluster *cluster = cluster_create(&options);
-    const uint32_t first = 0;
 
-    for (uint32_t i = 0; i < PEERS; i++) {
-        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
-    }
+    swarm_start(cluster, PEERS);
     assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
     cluster_run(cluster, 2 * NS_PER_S);
     most = rounds = 0;

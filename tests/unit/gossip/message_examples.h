@@ -155,8 +155,8 @@ static inline void manifest_any(struct source *s, struct message_state_manifest 
     fill(s, &manifest->rule, DIGEST_BYTES);
 }
 
-/* Session, liveness, membership. */
-static inline bool example_gossip(struct source *s, struct message *m)
+/* Session and liveness. */
+static inline bool example_session(struct source *s, struct message *m)
 {
     switch (m->type) {
     case MESSAGE_HELLO_OK:
@@ -191,6 +191,23 @@ static inline bool example_gossip(struct source *s, struct message *m)
     case MESSAGE_NACK:
         m->as.nack.seq = any(s, 0, UINT64_MAX);
         return true;
+    case MESSAGE_PROGRESS:
+        fill(s, &m->as.progress.lineage, DIGEST_BYTES);
+        m->as.progress.samples = any(s, 0, UINT64_MAX);
+        m->as.progress.step = any(s, 0, UINT64_MAX);
+        m->as.progress.round = any(s, 0, UINT64_MAX);
+        m->as.progress.is_serving = any(s, 0, 1) != 0;
+        m->as.progress.is_done = any(s, 0, 1) != 0;
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Membership. */
+static inline bool example_membership(struct source *s, struct message *m)
+{
+    switch (m->type) {
     case MESSAGE_ACCUSE:
         m->as.accuse.accusations = s->bytes->hashes;
         m->as.accuse.accusations_bytes = few(s, ACCUSATIONS_MAX, 1) * ACCUSATION_BYTES;
@@ -220,14 +237,6 @@ static inline bool example_gossip(struct source *s, struct message *m)
         m->as.sync.page = any32(s, 0, 8);
         m->as.sync.pages = any32(s, 9, MEMBERS_MAX);
         m->as.sync.records_count = records_any(s, m->as.sync.records, SYNC_RECORDS_MAX);
-        return true;
-    case MESSAGE_PROGRESS:
-        fill(s, &m->as.progress.lineage, DIGEST_BYTES);
-        m->as.progress.samples = any(s, 0, UINT64_MAX);
-        m->as.progress.step = any(s, 0, UINT64_MAX);
-        m->as.progress.round = any(s, 0, UINT64_MAX);
-        m->as.progress.is_serving = any(s, 0, 1) != 0;
-        m->as.progress.is_done = any(s, 0, 1) != 0;
         return true;
     default:
         return false;
@@ -319,6 +328,15 @@ static inline bool example_pair(struct source *s, struct message *m)
         m->as.outcome.bitmap_bytes = bitmap_any(s, &m->as.outcome.bitmap);
         m->as.outcome.scale = fraction(s, 1);
         return true;
+    default:
+        return m->type == MESSAGE_OUTCOME_REQ || m->type == MESSAGE_DONE;
+    }
+}
+
+/* Shares, which go one way. */
+static inline bool example_push(struct source *s, struct message *m)
+{
+    switch (m->type) {
     case MESSAGE_SHARE:
         m->as.share.step = any(s, 0, UINT64_MAX);
         fill(s, &m->as.share.schema, DIGEST_BYTES);
@@ -334,7 +352,7 @@ static inline bool example_pair(struct source *s, struct message *m)
     case MESSAGE_APPLIED_REQ:
         return true;
     default:
-        return m->type == MESSAGE_OUTCOME_REQ || m->type == MESSAGE_DONE;
+        return false;
     }
 }
 
@@ -439,8 +457,8 @@ static inline void example_make(struct source *s, enum message_type type, struct
 {
     memset(m, 0, sizeof *m);
     m->type = type;
-    if (example_gossip(s, m) || example_reach(s, m) || example_pair(s, m)) return;
-    if (example_edge(s, m)) return;
+    if (example_session(s, m) || example_membership(s, m) || example_reach(s, m)) return;
+    if (example_pair(s, m) || example_push(s, m) || example_edge(s, m)) return;
     switch (type) {
     case MESSAGE_FORM:
     case MESSAGE_START:

@@ -476,20 +476,6 @@ static void the_manual_page_names_every_command(void **state)
     free(text);
 }
 
-/* The distance counts insertions, deletions, changes and swaps of neighbours as one each. */
-static void distance_counts_single_slips(void **state)
-{
-    (void)state;
-    assert_int_equal(option_distance("steps", "steps"), 0);
-    assert_int_equal(option_distance("steps", "stpes"), 1);
-    assert_int_equal(option_distance("steps", "step"), 1);
-    assert_int_equal(option_distance("steps", "stepss"), 1);
-    assert_int_equal(option_distance("steps", "stops"), 1);
-    assert_int_equal(option_distance("", "abc"), 3);
-    assert_int_equal(option_distance("abc", ""), 3);
-    assert_int_equal(option_distance("kitten", "sitting"), 3);
-}
-
 /* Whichever allocation fails, parsing says so and leaks nothing. */
 static void short_memory_is_reported_and_nothing_leaks(void **state)
 {
@@ -537,7 +523,6 @@ int main(void)
         cmocka_unit_test(help_names_each_flag),
         cmocka_unit_test(help_names_each_preset),
         cmocka_unit_test(the_manual_page_names_every_command),
-        cmocka_unit_test(distance_counts_single_slips),
         cmocka_unit_test(short_memory_is_reported_and_nothing_leaks),
     };
 
