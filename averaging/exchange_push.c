@@ -203,7 +203,6 @@ static void take_in(struct push *push, struct commands *out)
         return;
     }
     push_mark_applied(push, &push->in_key);
-    deadline_add(&push->rounds, push->now_ns - push->in_begun_ns);
     push_has_come(push);
     push_score(push->from.id, 1, NULL, out);
     message = push_send(push->from.id, MESSAGE_SHARE_ACK, out);

@@ -52,7 +52,8 @@ struct push_mark {
 struct push_put_off {
     struct peer_id id;
     uint64_t until_ns; /* 0: unused */
-    uint32_t times;    /* in a row */
+    uint32_t times;    /* in a row, less those made up for */
+    uint32_t kept;     /* promises since */
 };
 
 struct push {
@@ -86,6 +87,7 @@ struct push {
     double squared;                   /* distance of what came to our own */
     uint64_t in_begun_ns, in_deadline_ns;
     uint64_t in_granted_ns; /* UINT64_MAX: no chunk yet */
+    uint64_t in_first_ns;   /* from then to the first of them */
 
     uint8_t *full, *empty; /* bitmaps: rounds take a share whole */
     uint32_t bitmap_bytes;
@@ -100,6 +102,7 @@ struct push {
     struct deadline answers;      /* SHARE to its answer */
     struct deadline firsts;       /* CREDIT to the first chunk */
     struct push_put_off put_off[PUSH_PUT_OFF_MAX];
+    uint32_t broken; /* promises, by anybody, since the last one that was kept */
 };
 
 /* exchange_push.c */
@@ -130,7 +133,7 @@ uint64_t push_share_wait_ns(const struct push *push, struct peer_id peer);
 uint64_t push_in_deadline_ns(const struct push *push);
 /** It is: what that says of its sender, and of how long to wait. */
 void push_kept_waiting(struct push *push);
-/** It has come: nothing is held against its sender any more. */
+/** It has come: that says the same. */
 void push_has_come(struct push *push);
 bool push_is_put_off(const struct push *push, struct peer_id peer);
 

@@ -141,7 +141,7 @@ void push_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *ch
         push->chunks[chunk->chunk] = CHUNK_STAGED;
         push->squared += (double)squared_distance;
         push->done++;
-        if (push->done == 1) deadline_add(&push->firsts, push->now_ns - push->in_granted_ns);
+        if (push->done == 1) push->in_first_ns = push->now_ns - push->in_granted_ns;
         if (push->done == push->options.chunks)
             push->in = IN_DONE;
         else

@@ -3,8 +3,12 @@
  * for peers that are proven and shorter ones for those that are not (exchange.h). Nobody can
  * configure any of it. Who promises a share holds the round it is to count in, and with it a
  * trainer that waits for rounds; so the first chunk is expected as soon as first chunks use to
- * come, and who sends none is put off for as long as it held us, twice that the next time, and so
- * on: what it can take of our time grows with the logarithm of time. Loop thread; pure.
+ * come, and who breaks its word is put off for twice as long as it held us, twice that the next
+ * time, and so on: what it can take of our time grows with the logarithm of time. KEPT_FOR_ONE
+ * promises that are kept make up for one that was not, so good shares in between buy it little.
+ * Shares that came teach how long to wait, late ones only if their sender is proven: strangers
+ * could teach us any patience. But where nobody's promise is kept any more, it may be that all have
+ * become slower than we learned: after BROKEN_MOST in a row that is forgotten. Loop thread; pure.
  */
 #include "averaging/exchange_push.h"
 
@@ -17,7 +21,7 @@ static const uint64_t share_cap_ns = 600 * NS_PER_S;
 static const uint64_t share_first_ns = 30 * NS_PER_S;
 static const uint64_t first_chunk_ns = 100 * NS_PER_MS; /* and this for each chunk: 10 Mbit/s */
 
-enum { DEADLINE_SPREAD = 8, TIMES_MOST = 16 };
+enum { DEADLINE_SPREAD = 8, TIMES_MOST = 16, KEPT_FOR_ONE = 4, BROKEN_MOST = 8 };
 
 static bool is_proven(const struct push *push, struct peer_id id)
 {
@@ -96,27 +100,44 @@ static struct push_put_off *put_off_make(struct push *push, struct peer_id id)
     return first;
 }
 
-void push_kept_waiting(struct push *push)
+/* Of a share that is late. */
+static void learn_from_late(struct push *push, uint64_t held_ns)
 {
-    struct push_put_off *one = put_off_make(push, push->from.id);
-    uint64_t held_ns = push->now_ns - push->in_begun_ns;
-
-    one->until_ns = deadline_after(push->now_ns, held_ns << one->times);
-    if (one->times < TIMES_MOST) one->times++;
-    if (has_sent_nothing(push)) { /* it says nothing of how long shares take; and a stranger may not
-                                     teach us patience */
-        if (!is_proven(push, push->from.id)) return;
+    if (!is_proven(push, push->from.id)) return;
+    if (has_sent_nothing(push)) { /* it says nothing of how long shares take */
         deadline_add(&push->firsts, 2 * (push->now_ns - push->in_granted_ns));
     } else {
         deadline_add(&push->rounds, 2 * held_ns);
     }
 }
 
+void push_kept_waiting(struct push *push)
+{
+    struct push_put_off *one = put_off_make(push, push->from.id);
+    uint64_t held_ns = push->now_ns - push->in_begun_ns;
+
+    one->until_ns = deadline_after(push->now_ns, 2 * held_ns << one->times);
+    if (one->times < TIMES_MOST) one->times++;
+    one->kept = 0;
+    learn_from_late(push, held_ns);
+    if (++push->broken < BROKEN_MOST) return;
+    push->broken = 0;
+    push->rounds = push->firsts = (struct deadline){.count = 0};
+}
+
 void push_has_come(struct push *push)
 {
     const struct push_put_off *found = put_off_find(push, push->from.id);
+    struct push_put_off *one;
 
-    if (found != NULL) push->put_off[found - push->put_off] = (struct push_put_off){.times = 0};
+    push->broken = 0;
+    deadline_add(&push->rounds, push->now_ns - push->in_begun_ns);
+    deadline_add(&push->firsts, push->in_first_ns);
+    if (found == NULL) return;
+    one = &push->put_off[found - push->put_off];
+    if (++one->kept < KEPT_FOR_ONE) return;
+    one->kept = 0;
+    if (--one->times == 0) *one = (struct push_put_off){.times = 0};
 }
 
 bool push_is_put_off(const struct push *push, struct peer_id peer)

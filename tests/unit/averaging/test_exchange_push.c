@@ -16,13 +16,27 @@ static struct round_key key_of(uint32_t sender, uint64_t counter)
     return key;
 }
 
-static struct exchange *start(void)
+static struct exchange *start_with(uint32_t chunks,
+                                   enum standing (*standing)(void *context, struct peer_id id))
 {
-    struct exchange_options options = {.self = {{255, 255, 255, 255}}, .chunks = 1, .alpha = 0.5f};
+    struct exchange_options options = {
+        .self = {{255, 255, 255, 255}}, .chunks = chunks, .alpha = 0.5f, .standing = standing};
     struct exchange *exchange = exchange_push.create(&options);
 
     assert_non_null(exchange);
     return exchange;
+}
+
+static struct exchange *start(void)
+{
+    return start_with(1, NULL);
+}
+
+static enum standing nobody_is_proven(void *context, struct peer_id id)
+{
+    (void)context;
+    (void)id;
+    return STANDING_NEW;
 }
 
 /* What becomes of its first share, as `sender` hears it. */
@@ -84,24 +98,19 @@ static void who_is_forgotten_is_not_mistaken_for_who_never_sent(void **state)
     again->ops->destroy(again);
 }
 
-/* `sender` offers a share that weighs `offered`, and sends it 10 ms after it may if it
- * `keeps_its_word`. False: it was refused. */
-static bool offer_of(struct exchange *exchange, uint32_t sender, uint64_t counter, float offered,
-                     uint64_t now_ns, bool keeps_its_word)
+/* `sender` offers a share that weighs `offered`. False: it was refused. */
+static bool promise(struct exchange *exchange, uint32_t sender, uint64_t counter, float offered,
+                    uint64_t now_ns)
 {
     struct message message = {.type = MESSAGE_SHARE};
     struct round_key key = key_of(sender, counter);
-    struct chunk_ref chunk = {
-        .from = key.initiator, .kind = DATA_OFFER, .stream = (uint16_t)counter};
-    const uint64_t sent_ns = now_ns + 10 * NS_PER_MS;
     bool is_refused;
     struct commands out;
-    float weight;
 
     commands_init(&out);
     message.as.share.key = key;
     message.as.share.lineage = (struct digest){{9}};
-    message.as.share.chunks = 1;
+    message.as.share.chunks = push_of(exchange)->options.chunks;
     message.as.share.weight = offered;
     is_refused = exchange->ops->on_message(exchange, key.initiator, key.boot, &message, now_ns,
                                            &out) != RC_OK;
@@ -109,15 +118,54 @@ static bool offer_of(struct exchange *exchange, uint32_t sender, uint64_t counte
         exchange->ops->on_job_done(exchange, JOB_SNAPSHOT, 0, RC_OK, (struct digest){{0}}, now_ns,
                                    &out);
     }
-    if (!is_refused && keeps_its_word) {
-        assert_int_equal(exchange->ops->on_chunk(exchange, &chunk, &weight), RC_OK);
-        assert_int_equal(exchange->ops->on_chunk(exchange, &chunk, &weight), RC_REPLAY);
-        exchange->ops->on_chunk_checked(exchange, &chunk, RC_OK, (struct digest){{0}}, 0, sent_ns,
-                                        &out);
-        assert_false(exchange->ops->is_active(exchange));
-    }
     commands_deinit(&out);
     return !is_refused;
+}
+
+/* The first `count` of the chunks it promised. */
+static void deliver(struct exchange *exchange, uint32_t sender, uint64_t counter, uint32_t count,
+                    uint64_t now_ns)
+{
+    struct chunk_ref chunk = {
+        .from = key_of(sender, counter).initiator, .kind = DATA_OFFER, .stream = (uint16_t)counter};
+    struct commands out;
+    float weight;
+
+    commands_init(&out);
+    for (; chunk.chunk < count; chunk.chunk++) {
+        assert_int_equal(exchange->ops->on_chunk(exchange, &chunk, &weight), RC_OK);
+        assert_int_equal(exchange->ops->on_chunk(exchange, &chunk, &weight), RC_REPLAY);
+        exchange->ops->on_chunk_checked(exchange, &chunk, RC_OK, (struct digest){{0}}, 0, now_ns,
+                                        &out);
+    }
+    assert_true(exchange->ops->is_active(exchange) == (count < push_of(exchange)->options.chunks));
+    commands_deinit(&out);
+}
+
+/* The share that is awaited does not come: how long it held the round. */
+static uint64_t wait_in_vain(struct exchange *exchange, uint64_t now_ns)
+{
+    uint64_t next_ns = exchange->ops->next_ns(exchange);
+    struct commands out;
+
+    commands_init(&out);
+    assert_true(exchange->ops->is_active(exchange) && next_ns > now_ns);
+    exchange->ops->tick(exchange, next_ns, &out);
+    assert_false(exchange->ops->is_active(exchange));
+    commands_deinit(&out);
+    return next_ns - now_ns;
+}
+
+/* Both: it is sent 10 ms after it may be if it `keeps_its_word`. */
+static bool offer_of(struct exchange *exchange, uint32_t sender, uint64_t counter, float offered,
+                     uint64_t now_ns, bool keeps_its_word)
+{
+    if (!promise(exchange, sender, counter, offered, now_ns)) return false;
+    if (keeps_its_word) {
+        deliver(exchange, sender, counter, push_of(exchange)->options.chunks,
+                now_ns + 10 * NS_PER_MS);
+    }
+    return true;
 }
 
 static bool offer(struct exchange *exchange, uint32_t sender, uint64_t counter, uint64_t now_ns,
@@ -161,6 +209,108 @@ static void a_promise_that_is_not_kept_holds_nobody_for_long(void **state)
     now_ns += RUN_S * NS_PER_S * 4;
     assert_true(offer(exchange, LIAR, ++counter, now_ns, true));
     assert_true(offer(exchange, LIAR, ++counter, now_ns + NS_PER_S, true));
+    commands_deinit(&out);
+    exchange->ops->destroy(exchange);
+}
+
+/* Nor does one that keeps its word every other time, or four times of five. */
+static void good_shares_in_between_do_not_make_up_for_broken_promises(void **state)
+{
+    enum { LIAR = 1, HONEST = 2, RUN_S = 1200 };
+
+    (void)state;
+    for (uint32_t good = 1; good <= 4; good += 3) {
+        struct exchange *exchange = start();
+        uint64_t now_ns = NS_PER_S, held_ns = 0, counter = 0;
+        struct commands out;
+        uint32_t kept = good;
+
+        commands_init(&out);
+        exchange->ops->set_lineage(exchange, (struct digest){{9}}, &out);
+        for (int i = 0; i < 12; i++, now_ns += NS_PER_S) {
+            assert_true(offer(exchange, HONEST, ++counter, now_ns, true));
+        }
+        while (now_ns < RUN_S * NS_PER_S) {
+            if (!offer(exchange, LIAR, ++counter, now_ns, kept < good)) {
+                assert_true(offer(exchange, HONEST, ++counter, now_ns, true));
+                now_ns += NS_PER_S;
+            } else if (kept++ < good) {
+                now_ns += 100 * NS_PER_MS;
+            } else {
+                uint64_t took_ns = wait_in_vain(exchange, now_ns);
+
+                held_ns += took_ns;
+                now_ns += took_ns;
+                kept = 0;
+            }
+        }
+        assert_in_range(held_ns, NS_PER_S, (good == 1 ? 60 : RUN_S / 3) * NS_PER_S);
+        commands_deinit(&out);
+        exchange->ops->destroy(exchange);
+    }
+}
+
+/* Whom we do not know may hold a share back after its first chunk, under any number of names: what
+ * others are given is no more for it. */
+static void strangers_teach_nobody_patience(void **state)
+{
+    enum { HONEST = 2, NAMES = 60, CHUNKS = 2 };
+    const struct peer_id one = {{1}};
+    struct exchange *exchange = start_with(CHUNKS, nobody_is_proven);
+    struct push *push = push_of(exchange);
+    uint64_t now_ns = NS_PER_S, counter = 0, before_ns;
+    struct commands out;
+
+    (void)state;
+    commands_init(&out);
+    exchange->ops->set_lineage(exchange, (struct digest){{9}}, &out);
+    for (int i = 0; i < 12; i++, now_ns += NS_PER_S) {
+        assert_true(offer(exchange, HONEST, ++counter, now_ns, true));
+    }
+    before_ns = push_share_wait_ns(push, one);
+    for (uint32_t i = 0; i < NAMES; i++) {
+        push->weight = 1;
+        assert_true(promise(exchange, 100 + i, ++counter, 0.5f, now_ns));
+        deliver(exchange, 100 + i, counter, 1, now_ns + 399 * NS_PER_MS);
+        now_ns += wait_in_vain(exchange, now_ns) + NS_PER_S;
+        if (i % 3 != 0) continue; /* most of what is heard is theirs */
+        assert_true(offer(exchange, HONEST, ++counter, now_ns, true));
+        now_ns += NS_PER_S;
+    }
+    assert_true(push_share_wait_ns(push, one) <= before_ns);
+    assert_true(deadline_median(&push->firsts, 0) <= 10 * NS_PER_MS);
+    commands_deinit(&out);
+    exchange->ops->destroy(exchange);
+}
+
+/* All have become slower than anybody is waited for: that is found out. */
+static void a_swarm_that_gets_slower_goes_on(void **state)
+{
+    enum { SENDERS = 3, SLOW_S = 5, MEASURED = 40 };
+    struct exchange *exchange = start_with(1, nobody_is_proven);
+    uint64_t now_ns = NS_PER_S, counter = 0, taken = 0, broken = 0;
+    struct commands out;
+
+    (void)state;
+    commands_init(&out);
+    exchange->ops->set_lineage(exchange, (struct digest){{9}}, &out);
+    for (uint32_t i = 0; i < 40; i++, now_ns += NS_PER_S) {
+        assert_true(offer(exchange, i % SENDERS, ++counter, now_ns, true));
+    }
+    for (uint32_t i = 0; taken < MEASURED; i++, now_ns += NS_PER_S) {
+        assert_true(now_ns < 3600 * NS_PER_S);
+        push_of(exchange)->weight = 1;
+        if (!promise(exchange, i % SENDERS, ++counter, 0.5f, now_ns)) continue;
+        if (exchange->ops->next_ns(exchange) > now_ns + SLOW_S * NS_PER_S) {
+            now_ns += SLOW_S * NS_PER_S;
+            deliver(exchange, i % SENDERS, counter, 1, now_ns);
+            taken++;
+        } else {
+            now_ns += wait_in_vain(exchange, now_ns);
+            broken++;
+        }
+    }
+    assert_in_range(broken, 1, 16);
     commands_deinit(&out);
     exchange->ops->destroy(exchange);
 }
@@ -319,6 +469,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_is_given_too_much_can_still_resume),
         cmocka_unit_test(a_promise_that_is_not_kept_holds_nobody_for_long),
+        cmocka_unit_test(good_shares_in_between_do_not_make_up_for_broken_promises),
+        cmocka_unit_test(strangers_teach_nobody_patience),
+        cmocka_unit_test(a_swarm_that_gets_slower_goes_on),
         cmocka_unit_test(old_shares_are_not_taken_again),
         cmocka_unit_test(waits_do_not_double_for_ever),
         cmocka_unit_test(who_is_forgotten_is_not_mistaken_for_who_never_sent),
