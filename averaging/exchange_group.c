@@ -75,6 +75,7 @@ static struct exchange *group_create(const struct exchange_options *options)
     CHECK(options->chunks <= CHUNKS_MAX);
     group->base.ops = &exchange_group;
     group->options = *options;
+    group->ahead_left = GROUP_ROUND_NEAR;
     group->bitmap_bytes = (options->chunks + 7) / 8;
     group->arrived = mem_array(options->chunks, sizeof *group->arrived);
     group->absorbed = mem_array(options->chunks, sizeof *group->absorbed);
@@ -189,6 +190,22 @@ void group_set_next(struct group *group, uint64_t round)
     group->counts.next_round = round - next > GROUP_ROUND_LEAP ? next + GROUP_ROUND_LEAP : round;
 }
 
+void group_ahead_earn(struct group *group, uint64_t rounds)
+{
+    uint64_t room = GROUP_ROUND_NEAR - group->ahead_left;
+
+    group->ahead_left += rounds < room ? rounds : room;
+}
+
+static void ahead_refill(struct group *group)
+{
+    const uint64_t each_ns = NS_PER_S / GROUP_AHEAD_SECOND;
+    uint64_t earned = (group->now_ns - group->ahead_ns) / each_ns;
+
+    group_ahead_earn(group, earned);
+    group->ahead_ns += earned * each_ns;
+}
+
 /* Who gave both its contribution and its part has kept its word. */
 static void score_the_faithful(struct group *group, struct commands *out)
 {
@@ -209,6 +226,7 @@ void group_over(struct group *group, enum over_result result, const char *reason
     if (has_started) group_plan_learn(group, result == OVER_COMMITTED);
     if (result == OVER_COMMITTED) {
         group->counts.rounds_ok++;
+        group_ahead_earn(group, GROUP_AHEAD_ROUND);
         if (group->state == GROUP_DATA) group_wait_learn(group);
     } else {
         group->counts.rounds_aborted += !is_skipped;
@@ -324,6 +342,7 @@ static enum rc group_on_message(struct exchange *exchange, struct peer_id from, 
     group->now_ns = now_ns;
     if (peer_id_is_equal(from, group->options.self)) return RC_FORMAT;
     link_add(group, from, boot);
+    ahead_refill(group);
     switch (message->type) {
     case MESSAGE_FORM:
         return group_on_form(group, ref, &message->as.form, out);

@@ -18,8 +18,12 @@ enum {
  * swarm runs, and never near the end of the counter. */
 #define GROUP_ROUND_LEAP (UINT64_C(1) << 32)
 
-/* Farther ahead than that only a START takes us: a mere proposal may be a lie. */
+/* What a mere proposal, or the START of others, says of the round number may be a lie. So far ahead
+ * such words take us, all of them together, and as much again with time and with rounds that came
+ * about with us; beyond it only a START that we are in does, and beyond it in one go not even that
+ * again and again. */
 #define GROUP_ROUND_NEAR UINT64_C(1024)
+enum { GROUP_AHEAD_ROUND = 16, GROUP_AHEAD_SECOND = 4 };
 
 enum group_state {
     GROUP_IDLE,
@@ -57,6 +61,7 @@ struct party {
     enum part_state part;
     uint32_t first, count, staged; /* its part; chunks agreed so far */
     uint64_t children;             /* of its part: who gives us theirs, a bit each */
+    uint32_t below_at;             /* where these begin in group.below */
     uint32_t parent;               /* of its part: whom we give ours to; its owner: itself */
     uint32_t passed;               /* chunks of its part that the parent was given by us */
     bool has_own;                  /* our own values of its part are absorbed */
@@ -124,6 +129,7 @@ struct group {
     uint64_t near_round;
     uint32_t near_ballot;
     bool has_near;
+    uint64_t ahead_left, ahead_ns; /* rounds that words may still take us ahead; as of when */
     bool has_met_unlike;       /* somebody proposes rounds of another method or codec */
     struct message_form heard; /* a FORM that came before we were ready */
     struct member_ref heard_from;
@@ -135,6 +141,10 @@ struct group {
     struct party parties[GROUP_MEMBERS_MAX];
     uint32_t parties_count, self;
     struct schedule_plan plan;
+    /* Not direct: weights of what those who give us theirs have summed up, part by part. In all parts
+     * together nobody has more children than in halving, where they are 2^k - 1, and one who is
+     * beyond 2^k in each of 2^k parts. */
+    float below[GROUP_MEMBERS_MAX];
     bool has_failed;       /* not direct: a member is missing, so what is open comes to nothing */
     uint64_t dropped;      /* members with is_dropped, a bit each */
     uint64_t *arrived;     /* [chunks] whose sum of it has begun to arrive, a bit a member */
@@ -176,8 +186,10 @@ bool group_abort_fits(const struct group *group, const struct message_abort *abo
 /** The round is over (or never came about: `is_skipped`). Leaves the state IDLE. */
 void group_over(struct group *group, enum over_result result, const char *reason, bool is_skipped,
                 struct commands *out);
-/** A later round number was heard of. */
+/** A later round number was heard of, and is believed. */
 void group_set_next(struct group *group, uint64_t round);
+/** Words may take us so many more rounds ahead. */
+void group_ahead_earn(struct group *group, uint64_t rounds);
 int group_party_find(const struct group *group, struct peer_id id); /* -1: none */
 enum standing group_standing(const struct group *group, struct peer_id id);
 
@@ -243,6 +255,9 @@ void group_plan_choose(struct group *group, struct message_form *start, const ui
 MUST_USE enum rc group_plan_check(const struct group *group, const struct message_form *start);
 /** From START: who gives whom what. */
 void group_plan_begin(struct group *group, const struct message_form *start);
+/** Not direct: the weight of all whose values are in the sum of `part` that `child`, one of its
+ *  children here, gives us. */
+float group_weight_below(const struct group *group, uint32_t part, uint32_t child);
 /** Bytes a second that we can take in and send out; 0: not known. */
 uint64_t group_rate(const struct group *group);
 /** For MEAN: at which rate the chunks of this member came in; 0: too few to tell. */

@@ -556,18 +556,6 @@ enum rc group_on_abort(struct group *group, struct member_ref from,
     return RC_OK;
 }
 
-/* Of all whose values are in the sum that `index` gives us. */
-static float weight_below(const struct group *group, uint32_t part, uint32_t index)
-{
-    uint64_t below = schedule_below(&group->plan, part, index);
-    float weight = 0;
-
-    for (uint32_t i = 0; i < group->parties_count; i++) {
-        if (has_bit(below, i)) weight += group->parties[i].weight; /* sixteenths: exact */
-    }
-    return weight;
-}
-
 static enum rc on_offer_chunk(struct group *group, uint32_t index, uint32_t chunk, float *weight)
 {
     struct party *party = &group->parties[index];
@@ -581,7 +569,7 @@ static enum rc on_offer_chunk(struct group *group, uint32_t index, uint32_t chun
     if (party->received >= party->granted) return RC_LIMIT;
     group->arrived[chunk] |= UINT64_C(1) << index;
     party->received++;
-    *weight = is_direct(group) ? party->weight : weight_below(group, part, index);
+    *weight = is_direct(group) ? party->weight : group_weight_below(group, part, index);
     return RC_OK;
 }
 

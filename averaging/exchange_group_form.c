@@ -242,15 +242,29 @@ static void leave(struct group *group, struct commands *out)
     group_send_abort(group->proposer.id, group->proposer, group->form.round, ABORT_PROTOCOL, out);
 }
 
+static uint64_t rounds_ahead(const struct group *group, uint64_t round)
+{
+    return round > group->counts.next_round ? round - group->counts.next_round : 0;
+}
+
+/* Farther than words alone may take us. */
 static bool is_far(const struct group *group, uint64_t round)
 {
-    return round > group->counts.next_round && round - group->counts.next_round > GROUP_ROUND_NEAR;
+    return rounds_ahead(group, round) > group->ahead_left;
+}
+
+/* Even a START of such a round is taken up only now and then. */
+static bool is_leap(const struct group *group, uint64_t round)
+{
+    return rounds_ahead(group, round) > GROUP_ROUND_NEAR;
 }
 
 /* A later round was heard of, from whom we need not believe everything. */
 static void hear_round(struct group *group, uint64_t round)
 {
-    if (!is_far(group, round)) group_set_next(group, round);
+    if (is_far(group, round)) return;
+    group->ahead_left -= rounds_ahead(group, round);
+    group_set_next(group, round);
 }
 
 /* What we joined far ahead did not start: back to where we were. */
@@ -354,6 +368,7 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
     if (rc != RC_OK) return rc;
     if (is_ours(group, from, form)) return RC_REPLAY;
     if (!form_has(form, self_of(group))) return RC_MISMATCH; /* meant for an earlier life of ours */
+    if (is_leap(group, form->round) && group->ahead_left < GROUP_ROUND_NEAR / 2) return RC_STALE;
     if (form->round < (is_waiting ? group->round : group->counts.next_round) ||
         (has_started && form->round == group->round) ||
         (!is_above_promise(group, form) && !must_yield(group, from, form))) {
@@ -556,6 +571,7 @@ enum rc group_on_start(struct group *group, struct member_ref from,
             return sane;
         }
         if (link != NULL) link->vain = 0;
+        if (is_leap(group, start->round)) group->ahead_left = 0;
         group->is_far = false;
         group_data_begin(group, start, out);
         return RC_OK;

@@ -207,6 +207,38 @@ void group_plan_choose(struct group *group, struct message_form *start, const ui
     start->schedule = (uint8_t)schedule_of(group, start, middle > 0 ? known : NULL);
 }
 
+/* Of all whose values are in the sum that a child gives us. */
+static void weights_fill(struct group *group)
+{
+    uint32_t at = 0;
+
+    for (uint32_t part = 0; part < group->parties_count; part++) {
+        uint64_t children = group->parties[part].children;
+
+        group->parties[part].below_at = at;
+        for (uint32_t child = 0; children >> child != 0 && child < group->parties_count; child++) {
+            uint64_t below = schedule_below(&group->plan, part, child);
+            float weight = 0;
+
+            if ((children >> child & 1) == 0) continue;
+            for (uint32_t i = 0; i < group->parties_count; i++) {
+                if ((below >> i & 1) != 0) weight += group->parties[i].weight; /* 1/16ths: exact */
+            }
+            CHECK(at < GROUP_MEMBERS_MAX);
+            group->below[at++] = weight;
+        }
+    }
+}
+
+float group_weight_below(const struct group *group, uint32_t part, uint32_t child)
+{
+    const struct party *party = &group->parties[part];
+    uint64_t before = party->children & ((UINT64_C(1) << child) - 1);
+
+    CHECK((party->children >> child & 1) != 0);
+    return group->below[party->below_at + (uint32_t)__builtin_popcountll(before)];
+}
+
 void group_plan_begin(struct group *group, const struct message_form *start)
 {
     struct schedule_plan *plan = &group->plan;
@@ -231,4 +263,5 @@ void group_plan_begin(struct group *group, const struct message_form *start)
             if ((part->children >> j & 1) != 0) group->parties[j].awaited += part->count;
         }
     }
+    if (plan->schedule != SCHEDULE_DIRECT) weights_fill(group);
 }

@@ -1,6 +1,8 @@
 /* Single steps of group rounds that random runs seldom reach, played by hand. */
 #include "tests/unit/averaging/steps.h"
 
+#include "averaging/exchange_group.h"
+
 #include "base/bytes.h"
 #include "base/check.h"
 
@@ -28,7 +30,7 @@ static void a_member_joins_one_form_a_ballot_and_only_rising_ones(void **state)
     /* Peer 3 is ready: it joins ballot 1 of peer 2, not another ballot 1 nor ballot 0, but 2. */
     struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
     struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
-    struct round_members members = {ids, boots, 3, NULL};
+    struct round_members members = {.ids = ids, .boots = boots, .count = 3};
     struct commands out;
     struct exchange *exchange = start(&exchange_group, 3, 6, &out);
     static const struct {
@@ -59,7 +61,7 @@ static void a_start_we_turned_from_is_answered_with_abort(void **state)
     /* Peer 3 joined 2, then 1; the START of 2 that still counts on it is told so, once. */
     struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
     struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
-    struct round_members members = {ids, boots, 3, NULL};
+    struct round_members members = {.ids = ids, .boots = boots, .count = 3};
     struct commands out;
     struct exchange *exchange = start(&exchange_group, 3, 6, &out);
     struct message form = form_of(6, 1);
@@ -95,7 +97,7 @@ static void a_schedule_that_cannot_be_followed_is_refused_aloud(void **state)
     (void)state;
     struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
     struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
-    struct round_members members = {ids, boots, 3, NULL};
+    struct round_members members = {.ids = ids, .boots = boots, .count = 3};
     struct commands out;
     struct exchange *exchange = start(&exchange_group, 3, 6, &out);
     const struct exchange_ops *ops = &exchange_group;
@@ -129,7 +131,7 @@ static void one_that_is_only_direct_makes_the_round_direct(void **state)
     (void)state;
     struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
     struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
-    struct round_members members = {ids, boots, 3, NULL};
+    struct round_members members = {.ids = ids, .boots = boots, .count = 3};
     struct exchange_options options = {.self = ids[0],
                                        .boot = boots[0],
                                        .chunks = 6,
@@ -167,7 +169,7 @@ static void a_mean_with_a_wrong_hash_loses_its_part_only(void **state)
     /* Three members, six chunks: 1's part comes with a hash that does not fit; 2's is fine. */
     struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
     struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
-    struct round_members members = {ids, boots, 3, NULL};
+    struct round_members members = {.ids = ids, .boots = boots, .count = 3};
     struct digest hashes[2] = {{{1}}, {{2}}};
     struct commands out;
     struct exchange *exchange = start(&exchange_group, 3, 6, &out);
@@ -222,7 +224,7 @@ static void a_mean_before_our_sum_is_refused(void **state)
     (void)state;
     struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
     struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
-    struct round_members members = {ids, boots, 3, NULL};
+    struct round_members members = {.ids = ids, .boots = boots, .count = 3};
     struct exchange_options options = {
         .self = ids[2], .boot = boots[2], .chunks = 6, .alpha = 0.5f, .may_relay = true};
     const struct exchange_ops *ops = &exchange_group;
@@ -288,6 +290,88 @@ static void round_numbers_cannot_be_used_up_by_others(void **state)
     exchange->ops->destroy(exchange);
 }
 
+/* Peer 3 hears of round `ahead` later than its next one, in a proposal to all or, without it, in a
+ * START. */
+static enum rc hear_of(struct exchange *exchange, enum message_type type, uint64_t ahead,
+                       uint64_t now_ns, struct commands *out)
+{
+    struct message message = form_of(6, 1);
+    struct exchange_counts counts;
+
+    exchange->ops->counts(exchange, &counts);
+    message.type = type;
+    message.as.form.round = counts.next_round + ahead;
+    if (type == MESSAGE_START) message.as.form.members_count = 2;
+    commands_clear(out);
+    return exchange->ops->on_message(exchange, id_of(2), boot_of(2), &message, now_ns, out);
+}
+
+static uint64_t next_round(const struct exchange *exchange)
+{
+    struct exchange_counts counts;
+
+    exchange->ops->counts(exchange, &counts);
+    return counts.next_round;
+}
+
+/* Join what peer 2 proposes so far ahead, and see it start; nobody but us comes to it. */
+static enum rc take_part(struct exchange *exchange, uint64_t ahead, uint64_t now_ns,
+                         struct commands *out)
+{
+    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
+    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
+    struct round_members members = {.ids = ids, .boots = boots, .count = 3};
+    struct message start = form_of(6, 1);
+    enum rc rc;
+
+    start.type = MESSAGE_START;
+    start.as.form.round = next_round(exchange) + ahead;
+    assert_int_equal(exchange->ops->begin(exchange, &members, 0, now_ns, out), RC_OK);
+    rc = hear_of(exchange, MESSAGE_FORM, ahead, now_ns, out);
+    if (rc == RC_OK) {
+        assert_int_equal(
+            exchange->ops->on_message(exchange, id_of(2), boot_of(2), &start, now_ns, out), RC_OK);
+        assert_non_null(find(out, COMMAND_SNAPSHOT));
+    }
+    exchange->ops->cancel(exchange, "the test goes on", now_ns, out);
+    return rc;
+}
+
+/* What others say of rounds to come takes a peer ahead by so much, and then no faster than its own
+ * rounds and time go by; a round that it takes part in is believed, but a leap only now and then.
+ */
+static void words_take_nobody_far_ahead(void **state)
+{
+    static const enum message_type types[] = {MESSAGE_FORM, MESSAGE_START};
+    const uint64_t leap = UINT64_C(1) << 20;
+
+    (void)state;
+    for (size_t t = 0; t < ARRAY_COUNT(types); t++) {
+        struct commands out;
+        struct exchange *exchange = start(&exchange_group, 3, 6, &out);
+        uint64_t now_ns = 1000 * NS_PER_S, first;
+
+        for (int i = 0; i < 1000; i++) { /* for ten seconds */
+            (void)!hear_of(exchange, types[t], 1 + 7 * (uint64_t)i % 1000, now_ns, &out);
+            now_ns += 10 * NS_PER_MS;
+        }
+        assert_in_range(next_round(exchange), 500,
+                        GROUP_ROUND_NEAR + (UINT64_C(10) * GROUP_AHEAD_SECOND) + 1);
+        first = next_round(exchange);
+        assert_int_equal(take_part(exchange, 300, now_ns, &out), RC_OK);
+        assert_int_equal(next_round(exchange), first + 301);
+        assert_int_equal(take_part(exchange, leap, now_ns, &out), RC_STALE);
+        now_ns += 200 * NS_PER_S;
+        first = next_round(exchange);
+        assert_int_equal(take_part(exchange, leap, now_ns, &out), RC_OK);
+        assert_int_equal(next_round(exchange), first + leap + 1);
+        assert_int_equal(take_part(exchange, leap, now_ns, &out), RC_STALE);
+        assert_int_equal(take_part(exchange, 1, now_ns, &out), RC_OK);
+        commands_deinit(&out);
+        exchange->ops->destroy(exchange);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -298,6 +382,7 @@ int main(void)
         cmocka_unit_test(a_mean_with_a_wrong_hash_loses_its_part_only),
         cmocka_unit_test(a_mean_before_our_sum_is_refused),
         cmocka_unit_test(round_numbers_cannot_be_used_up_by_others),
+        cmocka_unit_test(words_take_nobody_far_ahead),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -128,7 +128,7 @@ static void a_slow_member_owns_nothing_and_a_liar_no_more_than_four(void **state
 /* The depth of the deepest tree. */
 static uint32_t check_trees(const struct schedule_plan *plan)
 {
-    uint32_t deepest = 0;
+    uint32_t deepest = 0, children_of[GROUP_MEMBERS_MAX] = {0};
 
     for (uint32_t part = 0; part < plan->members; part++) {
         uint64_t all = plan->members == 64 ? UINT64_MAX : (UINT64_C(1) << plan->members) - 1;
@@ -155,6 +155,8 @@ static uint32_t check_trees(const struct schedule_plan *plan)
                 below |= schedule_below(plan, part, c);
             }
             assert_true(below == schedule_below(plan, part, m));
+            children_of[m] += (uint32_t)__builtin_popcountll(children);
+            assert_true(plan->schedule == SCHEDULE_DIRECT || children_of[m] < GROUP_MEMBERS_MAX);
         }
         assert_true(seen == all);
     }
