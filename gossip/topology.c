@@ -288,7 +288,7 @@ size_t topology_group(const struct topology *topology, struct digest run_id, uin
 {
     struct seat own = {.key = seat_key(run_id, round, self), .id = self};
     struct seat below[GROUP_MEMBERS_MAX], above[GROUP_MEMBERS_MAX];
-    size_t place = 0, first, count, below_count = 0, above_count = 0;
+    size_t place = 0, size, first, count, below_count = 0, above_count = 0;
 
     if (topology->kind == TOPOLOGY_GRID) {
         while (place < members_count && !peer_id_is_equal(members[place], self)) {
@@ -297,29 +297,26 @@ size_t topology_group(const struct topology *topology, struct digest run_id, uin
         CHECK(place < members_count && max >= 2);
         return grid_group(topology, run_id, round, place, members, members_count, group, max);
     }
-    for (size_t i = 0; i < members_count; i++) {
-        struct seat seat = {.key = seat_key(run_id, round, members[i]), .id = members[i]};
-
-        if (seat_compare(&seat, &own) < 0) place++;
-    }
-    CHECK(place < members_count); /* `self` is among the members */
-    group_bounds(members_count, wanted_size(topology, members_count, max), place, &first, &count);
-    CHECK(count <= max && count <= GROUP_MEMBERS_MAX);
+    size = wanted_size(topology, members_count, max); /* a group has at most one more */
     for (size_t i = 0; i < members_count; i++) {
         struct seat seat = {.key = seat_key(run_id, round, members[i]), .id = members[i]};
         int order = seat_compare(&seat, &own);
 
-        if (order < 0) keep_nearest(below, &below_count, place - first, &seat, false);
-        if (order > 0) keep_nearest(above, &above_count, first + count - 1 - place, &seat, true);
+        place += order < 0;
+        if (order < 0) keep_nearest(below, &below_count, size, &seat, false);
+        if (order > 0) keep_nearest(above, &above_count, size, &seat, true);
     }
-    for (size_t i = 0; i < below_count; i++) {
-        group[i] = below[i].id;
+    CHECK(place < members_count); /* `self` is among the members */
+    group_bounds(members_count, size, place, &first, &count);
+    CHECK(count <= max && count <= GROUP_MEMBERS_MAX && place - first <= below_count);
+    for (size_t i = 0; i < count; i++) { /* those below are the nearest, too: the last ones */
+        size_t at = first + i;
+
+        group[i] = at < place    ? below[below_count - (place - at)].id
+                   : at == place ? self
+                                 : above[at - place - 1].id;
     }
-    group[below_count] = self;
-    for (size_t i = 0; i < above_count; i++) {
-        group[below_count + 1 + i] = above[i].id;
-    }
-    return below_count + 1 + above_count;
+    return count;
 }
 
 /* Four groups of eight are as many links as an active view has. */

@@ -439,6 +439,7 @@ void node_destroy(struct node *node)
     outbox_deinit(&node->outbox);
     mem_free(node->kept);
     mem_free(node->spare);
+    mem_free(node->pulls.own);
     node_tracking_destroy(node);
     mem_free(node);
 }

@@ -3,7 +3,9 @@
  * all; here among all members believed to be there, the same at all peers that believe the same,
  * and the links to its members are asked for before its round comes (membership_keep()). Whoever
  * is not linked in time, or does not mix, is left out of that round, as anybody silent is. Groups
- * last for several rounds (topology_draw()), or links could not follow. Loop thread.
+ * last for several rounds (topology_draw()), or links could not follow. A draw takes a hash of each
+ * member; while members come and go, that of the round at hand is made anew up to five times a
+ * second, and those that only say which links to make every two seconds. Loop thread.
  */
 #include "peer/node_internal.h"
 
@@ -63,8 +65,18 @@ static struct node_group *place_for(struct node_groups *groups, const uint64_t *
     return NULL;
 }
 
-/* Drawn are the groups of this round and those ahead of it. */
-static void draw(struct node *node, const struct topology *topology, const uint64_t *wanted,
+static bool is_due(const struct node *node, const struct node_group *group, bool is_ahead)
+{
+    uint64_t least_ns = is_ahead ? NODE_AHEAD_NS : NODE_GRAPH_NS;
+
+    if (group == NULL) return true;
+    return group->changes != membership_changes(node->membership) &&
+           node_now(node) >= group->made_ns + least_ns;
+}
+
+/* Drawn are the groups of this round and those ahead of it. True: some were. Without memory, what
+ * is missing is tried again the next time. */
+static bool draw(struct node *node, const struct topology *topology, const uint64_t *wanted,
                  uint32_t wanted_count)
 {
     struct node_groups *groups = &node->groups;
@@ -72,19 +84,21 @@ static void draw(struct node *node, const struct topology *topology, const uint6
     size_t count = 0;
 
     for (uint32_t i = 0; i < wanted_count; i++) {
-        struct node_group *group;
+        struct node_group *group = find(groups, wanted[i]);
 
-        if (find(groups, wanted[i]) != NULL) continue;
+        if (!is_due(node, group, wanted[i] != wanted[0])) continue;
         if (ids == NULL) ids = everyone(node, &count);
-        group = place_for(groups, wanted, wanted_count);
+        if (group == NULL) group = place_for(groups, wanted, wanted_count);
         if (ids == NULL || group == NULL) break;
         group->draw = wanted[i];
+        group->changes = membership_changes(node->membership);
+        group->made_ns = node_now(node);
         group->count =
             (uint32_t)topology_group(topology, node->options.swarm->run_id, wanted[i], node->self,
                                      ids, count, group->ids, GROUP_MEMBERS_MAX);
-        groups->is_kept = false;
     }
     mem_free(ids);
+    return ids != NULL;
 }
 
 static size_t insert(struct peer_id *ids, size_t count, struct peer_id id)
@@ -115,35 +129,24 @@ static void keep(struct node *node, const uint64_t *wanted, uint32_t wanted_coun
         }
     }
     membership_keep(node->membership, ids, count, node_now(node));
-    node->groups.is_kept = true;
 }
 
 size_t node_groups_find(struct node *node, uint64_t round, struct peer_id group[GROUP_MEMBERS_MAX])
 {
     struct membership_counts counts;
-    struct node_groups *groups = &node->groups;
     const struct node_group *found;
     struct topology topology;
-    uint64_t wanted[TOPOLOGY_AHEAD_MAX], changes = membership_changes(node->membership);
+    uint64_t wanted[TOPOLOGY_AHEAD_MAX];
     uint32_t ahead;
 
     membership_counts(node->membership, &counts);
     topology = strategy_topology(node->options.strategy, counts.likely + 1);
-    if (groups->changes != changes && node_now(node) >= groups->made_ns + NODE_GRAPH_NS) {
-        memset(groups, 0, sizeof *groups);
-        groups->changes = changes;
-        groups->made_ns = node_now(node);
-    }
     ahead = topology_ahead(&topology);
     for (uint32_t i = 0; i < ahead; i++) {
         wanted[i] = topology_draw(&topology, round + i);
     }
-    if (!groups->is_kept || groups->kept_draw != wanted[ahead - 1]) {
-        groups->kept_draw = wanted[ahead - 1];
-        draw(node, &topology, wanted, ahead);
-        if (!groups->is_kept) keep(node, wanted, ahead);
-    }
-    found = find(groups, wanted[0]);
+    if (draw(node, &topology, wanted, ahead)) keep(node, wanted, ahead);
+    found = find(&node->groups, wanted[0]);
     if (found == NULL) return 0;
     memcpy(group, found->ids, found->count * sizeof found->ids[0]);
     return found->count;

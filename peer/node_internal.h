@@ -30,6 +30,7 @@ enum {
 #define NODE_PROGRESS_NS  NS_PER_S          /* how often neighbours hear how far we are */
 #define NODE_TRAIN_JOB_NS (5 * NS_PER_MS)   /* aimed length of a training job */
 #define NODE_GRAPH_NS     (NS_PER_S / 5)    /* between two looks at the graph of the topology */
+#define NODE_AHEAD_NS     (2 * NS_PER_S)    /* between two at the groups of later rounds */
 #define NODE_KEEP_NS      (250 * NS_PER_MS) /* between two good copies: rounds may be quicker */
 #define NODE_RESHARD_NS   (2 * NS_PER_S)    /* members must have been stable for so long */
 #define NODE_JUDGE_NS     (60 * NS_PER_S)   /* certificates run out: are all still let in? */
@@ -145,7 +146,7 @@ struct node_graph {
     struct peer_id ids[GRAPH_EDGES_MAX]; /* neighbours, ascending */
     float weights[GRAPH_EDGES_MAX], self_weight;
     uint32_t count;
-    uint32_t members;    /* of all that are believed to be there, this peer included */
+    uint32_t members;    /* of all to reckon with, this peer included */
     struct digest epoch; /* name of that set: an edge counts where both ends have the same */
     uint64_t changes;    /* membership_changes() then */
     uint64_t made_ns;
@@ -156,16 +157,14 @@ struct node_graph {
 /* The group of one draw, this peer included, in proposing order. */
 struct node_group {
     uint64_t draw;
-    uint32_t count; /* 0: none drawn */
+    uint64_t changes, made_ns; /* membership_changes() when it was drawn */
+    uint32_t count;            /* 0: none drawn */
     struct peer_id ids[GROUP_MEMBERS_MAX];
 };
 
 /* Groups of a swarm that is not linked in full: those of the rounds to come. */
 struct node_groups {
     struct node_group drawn[TOPOLOGY_AHEAD_MAX];
-    uint64_t changes, made_ns; /* membership_changes() when they were drawn */
-    uint64_t kept_draw;        /* the first one whose links were asked for */
-    bool is_kept;
 };
 
 /* Pair rounds of ours. */
@@ -191,6 +190,7 @@ struct node_pulls {
     uint64_t seen_ok; /* rounds, as of the last look */
     uint64_t left;    /* that follow the last round */
     uint64_t step;    /* of the last one, or of the round */
+    float *own;       /* [mixed]: scratch, made with the first */
 };
 
 /* The one average of one-shot. */

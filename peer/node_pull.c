@@ -41,14 +41,15 @@ bool node_pull_is_due(struct node *node)
 MUST_USE enum rc node_pull_run(struct node *node)
 {
     const struct learner_ops *learner = node->learner->ops;
-    float *own = mem_array(node->mixed, sizeof *own);
-    enum rc rc = RC_NOMEM;
+    float *own = node->pulls.own;
+    enum rc rc;
 
-    if (own != NULL) rc = learner->export_section(node->learner, SECTION_MIXED, own, node->mixed);
+    if (own == NULL) own = node->pulls.own = mem_array(node->mixed, sizeof *own);
+    if (own == NULL) return RC_NOMEM;
+    rc = learner->export_section(node->learner, SECTION_MIXED, own, node->mixed);
     if (rc == RC_OK && round_pull(node->round, own, own)) {
         rc = learner->import_section(node->learner, SECTION_MIXED, own, node->mixed);
     }
-    mem_free(own);
     return rc;
 }
 

@@ -21,6 +21,7 @@ enum round_phase { PHASE_IDLE, PHASE_SNAPSHOT, PHASE_RUNNING, PHASE_SETTLING, PH
 /* Twice what an exchange has open: those that it has resolved are here until they are applied. */
 enum { ROUND_DOUBTS_MAX = 2 * EDGES_DOUBTS_MAX };
 enum { ROUND_RAMP = 3, UNLIKE_MAX = 64 };
+enum { ROUND_METHOD_BYTES = sizeof(((struct exchange_options *)0)->codec) };
 #define ROUND_ALPHA 0.5f /* of pairs, once ROUND_RAMP rounds with less of it are over */
 
 enum round_work {
@@ -179,6 +180,10 @@ size_t round_mirror_bytes(const struct round *round, enum data_kind kind, size_t
 void round_mirror_decode(struct round *round, struct round_job *job, struct range range);
 
 /* round_life.c */
+/** What an exchange's peers compare, so that those whose rounds mean different things do not meet:
+ *  codec, rule and its settings, `moments` (the optimizer they are of, or NULL). */
+void round_method(const struct strategy *strategy, const char *moments,
+                  char text[ROUND_METHOD_BYTES]);
 /** Is the snapshot sent as it stands, without being encoded into other memory? */
 bool round_offers_snapshot(const struct round *round);
 /** Another plane for the next snapshot: somebody still sends of this one. False: no memory. */

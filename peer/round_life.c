@@ -4,6 +4,7 @@
  */
 #include "peer/round_internal.h"
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
 
@@ -54,38 +55,46 @@ bool round_plane_renew(struct round *round)
     return true;
 }
 
-/* Rate, momentum and pull of a step that several take together, in three digits: with unlike ones
- * their anchors would part in every round, though each did as it was told. "": there is none. */
+/* Rate, momentum and pull of a step that several take together, in four digits of base 64: with
+ * unlike ones their anchors would part in every round, though each did as it was told. "": there is
+ * none. */
 static void settings_print(const struct strategy *strategy, char text[8])
 {
+    static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz-_";
     const struct rule_settings *settings = &strategy->rule_settings;
-    const float steps[] = {settings->rate, settings->share,
+    const float steps[] = {settings->share > 0 ? 0 : settings->rate, settings->share,
                            settings->has_momentum ? settings->momentum : -1};
-    struct digest digest = hash_of(steps, sizeof steps);
+    uint8_t bytes[sizeof steps];
+    struct digest digest;
+    uint32_t bits;
 
     text[0] = '\0';
     if (!strategy->rule->is_outer && !strategy->rule->is_paired) return;
-    snprintf(text, 8, "/%03x", load_le16(digest.bytes) & 0xfffu);
+    for (size_t i = 0; i < ARRAY_COUNT(steps); i++) {
+        memcpy(&bits, &steps[i], sizeof bits);
+        store_le32(bytes + 4 * i, bits);
+    }
+    digest = hash_of(bytes, sizeof bytes);
+    bits = load_le32(digest.bytes);
+    snprintf(text, 8, "/%c%c%c%c", digits[bits & 63], digits[bits >> 6 & 63],
+             digits[bits >> 12 & 63], digits[bits >> 18 & 63]);
 }
 
-/* Peers whose rounds mean different things must not meet: an exchange compares this text. The mean
- * goes without saying. ':' after the codec: chunks are hashed with hash_wide(); peers of versions
- * that hashed in another way say ';' or nothing there. */
-static void round_method(const struct round_options *options,
-                         char text[sizeof(((struct exchange_options *)0)->codec)])
+/* ':' after the codec: chunks are hashed with hash_wide(); peers of versions that hashed in another
+ * way say ';' or nothing there. */
+void round_method(const struct strategy *strategy, const char *moments,
+                  char text[ROUND_METHOD_BYTES])
 {
-    size_t max = sizeof(((struct exchange_options *)0)->codec);
-    const struct strategy *strategy = options->strategy;
-    const char *moments = options->moments == NULL ? "" : options->moments;
     const char *rule = strategy->tracks ? "tracking" : strategy->rule->name;
     bool is_mean = strategy->rule == &rule_mean && !strategy->tracks;
     char settings[8];
     int count;
 
+    if (moments == NULL) moments = "";
     settings_print(strategy, settings);
-    count = snprintf(text, max, "%s:%s%s%s%s", strategy->codec->name, is_mean ? "" : rule, settings,
-                     moments[0] == '\0' ? "" : ";", moments);
-    CHECK(count > 0 && (size_t)count < max);
+    count = snprintf(text, ROUND_METHOD_BYTES, "%s:%s%s%s%s", strategy->codec->name,
+                     is_mean ? "" : rule, settings, moments[0] == '\0' ? "" : ";", moments);
+    CHECK(count > 0 && count < ROUND_METHOD_BYTES);
 }
 
 static bool round_allocate(struct round *round)
@@ -112,7 +121,7 @@ static bool round_allocate(struct round *round)
         .credit = round->options.credit,
         .context = round->options.context};
 
-    round_method(&round->options, options.codec);
+    round_method(strategy, round->options.moments, options.codec);
     round->exchange = round->ops->create(&options);
     settings.memory = round->options.parameters;
     settings.stepped = round->options.model;
@@ -510,7 +519,7 @@ static void tell_unlike(struct round *round, struct peer_id from, const struct m
     const char *theirs = rc == RC_MISMATCH ? codec_in(message) : NULL;
     char ours[sizeof(((struct exchange_options *)0)->codec)], id[PEER_ID_TEXT];
 
-    round_method(&round->options, ours);
+    round_method(round->options.strategy, round->options.moments, ours);
     if (theirs != NULL && strncmp(theirs, ours, sizeof ours) == 0) return; /* something else */
     if (theirs == NULL && (rc != RC_OK || !is_refusal)) return;
     for (uint32_t i = 0; i < round->unlike_count; i++) {

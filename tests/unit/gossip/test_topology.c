@@ -127,6 +127,39 @@ static void groups_partition_the_swarm_and_everyone_agrees(void **state)
     }
 }
 
+/* Where members do not divide into groups, it is not always the same who are in the small one: over
+ * many rounds all two of them meet about equally often. Five make a group of three and one of two.
+ */
+static void any_two_meet_equally_often(void **state)
+{
+    enum { FIVE = 5, ROUNDS_DRAWN = 2000 };
+    const struct topology topology = {.kind = TOPOLOGY_GROUPS, .group_size = 3};
+    struct peer_id members[FIVE], group[GROUP_MEMBERS_MAX];
+    uint32_t met[FIVE][FIVE] = {{0}};
+
+    (void)state;
+    make_members(members, FIVE, 1);
+    for (uint64_t round = 0; round < ROUNDS_DRAWN; round++) {
+        for (size_t i = 0; i < FIVE; i++) {
+            size_t count = topology_group(&topology, hash_of("r", 1), round, members[i], members,
+                                          FIVE, group, GROUP_MEMBERS_MAX);
+
+            assert_in_range(count, 2, 3);
+            for (size_t k = 0; k < count; k++) {
+                for (size_t j = 0; j < FIVE; j++) {
+                    met[i][j] += peer_id_is_equal(group[k], members[j]);
+                }
+            }
+        }
+    }
+    for (size_t i = 0; i < FIVE; i++) {
+        for (size_t j = 0; j < i; j++) { /* (3 * 2 + 2 * 1) / (5 * 4) of the rounds, 5 deviations */
+            assert_int_equal(met[i][j], met[j][i]);
+            assert_in_range(met[i][j], 800 - 110, 800 + 110);
+        }
+    }
+}
+
 /* `complete` is one group of all while that fits, and falls apart into large groups beyond. */
 static void complete_is_everyone_while_they_fit(void **state)
 {
@@ -313,6 +346,7 @@ int main(void)
         cmocka_unit_test(topologies_are_spelt_as_they_are_parsed),
         cmocka_unit_test(unknown_topologies_are_refused_with_a_reason),
         cmocka_unit_test(groups_partition_the_swarm_and_everyone_agrees),
+        cmocka_unit_test(any_two_meet_equally_often),
         cmocka_unit_test(complete_is_everyone_while_they_fit),
         cmocka_unit_test(pairs_are_two_or_once_three),
         cmocka_unit_test(lines_of_a_grid_reach_everyone),

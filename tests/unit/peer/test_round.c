@@ -2,8 +2,12 @@
 #include "tests/check.h"
 
 #include "base/check.h"
+#include "averaging/strategy_methods.h"
 #include "base/mem.h"
 #include "peer/round_internal.h"
+#include "replica/optimizer.h"
+
+#include <stdio.h>
 
 enum { VALUES = 1000, JOBS_MAX = 8 };
 
@@ -461,6 +465,51 @@ static void resolved_doubts_leave_room_for_others(void **state)
     round_destroy(stage.round);
 }
 
+/* Whatever is averaged by whatever rule with whatever moments, peers can say so in what a proposal
+ * holds of it; and rules that are set in unlike ways say unlike things. */
+static void every_method_has_a_name_of_its_own(void **state)
+{
+    enum { SETTINGS = 400 };
+    static char said[SETTINGS][ROUND_METHOD_BYTES];
+    char text[ROUND_METHOD_BYTES], averaging[40];
+    struct rule_settings settings;
+    struct strategy strategy;
+    struct fault why;
+    size_t tried = 0, longest = 0;
+
+    (void)state;
+    for (size_t r = 0; rule_at(r, &settings) != NULL; r++) {
+        for (size_t c = 0; codec_at(c) != NULL || codec_topk_at(0) != NULL; c++) {
+            const struct codec_ops *codec = codec_at(c) != NULL ? codec_at(c) : codec_topk_at(0);
+
+            for (int kind = -1; kind < OPTIMIZER_COUNT; kind++) {
+                struct strategy_specs specs = {.rule = rule_at(r, &settings)->name,
+                                               .codec = codec->name,
+                                               .moments = kind < 0 ? "keep" : "average"};
+
+                if (strategy_parse(&specs, &strategy, &why) != RC_OK) continue;
+                round_method(&strategy, kind < 0 ? NULL : optimizer_name((enum update_kind)kind),
+                             text);
+                if (strlen(text) > longest) longest = strlen(text);
+                tried++;
+            }
+            if (codec_at(c) == NULL) break;
+        }
+    }
+    assert_in_range(tried, 40, 1000);
+    assert_in_range(longest, 20, ROUND_METHOD_BYTES - 1);
+    for (size_t i = 0; i < SETTINGS; i++) {
+        struct strategy_specs specs = {.averaging = averaging};
+
+        snprintf(averaging, sizeof averaging, "diloco:momentum=0.%04zu", 9000 + i);
+        assert_int_equal(strategy_parse(&specs, &strategy, &why), RC_OK);
+        round_method(&strategy, NULL, said[i]);
+        for (size_t k = 0; k < i; k++) {
+            assert_string_not_equal(said[i], said[k]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -472,6 +521,7 @@ int main(void)
         cmocka_unit_test(what_counts_as_our_own_is_what_the_others_decode),
         cmocka_unit_test(a_whole_copy_is_sent_by_all_from_one_place),
         cmocka_unit_test(resolved_doubts_leave_room_for_others),
+        cmocka_unit_test(every_method_has_a_name_of_its_own),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
