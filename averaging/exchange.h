@@ -156,6 +156,7 @@ struct round_members {
     const struct boot_id *boots;
     uint32_t count;
     const float *weights; /* edges: of each, in (0, 1]; else NULL */
+    struct digest epoch;  /* edges: name of the set of members that the graph is of; else zero */
 };
 
 /* A chunk that arrived. */

@@ -71,8 +71,10 @@ struct edge_link {
 struct edge_raiser {
     bool is_used, is_scored;
     struct peer_id peer;
-    uint32_t left;
-    uint64_t since; /* the round of ours, counted by `begins`, from which on it earns more */
+    uint32_t left;       /* it may at once */
+    uint64_t since;      /* the round of ours, counted by `begins`, from which on it earns more */
+    uint64_t last, wait; /* when it did last; without any left: rounds until it may again */
+    struct digest epoch; /* of the members, then */
 };
 
 /* The last round that we, who decide, committed with a peer. */
@@ -119,6 +121,7 @@ struct edges {
     bool wants_restart;
     struct edge_raiser raisers[EDGES_RAISERS_MAX];
     struct digest graph; /* of the last round's neighbours and weights */
+    struct digest epoch; /* of this round's members */
     bool has_graph;
 
     struct edge_doubt doubts[EDGES_DOUBTS_MAX];

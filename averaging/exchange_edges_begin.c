@@ -13,7 +13,9 @@
 enum {
     DEADLINE_SPREAD = 6,
     RAISES_MAX = 32,   /* in a row: when a swarm forms, or a part of it comes back, all may do so */
-    RAISE_ROUNDS = 32, /* of ours, for one more */
+    RAISES_EPOCH = 8,  /* and when members came or went, which some see before others */
+    RAISE_ROUNDS = 32, /* of ours until one more, then twice as many, ... */
+    RAISE_REST = 4096, /* ... up to this; and for one more of RAISES_MAX */
     SCORE_MISS = -1
 };
 
@@ -108,26 +110,47 @@ static struct edge_raiser *raiser_of(struct edges *edges, struct peer_id peer)
         if (!other->is_used) continue;
         if (!raiser->is_used || raiser->left > other->left) other = raiser;
     }
-    *other = (struct edge_raiser){
-        .is_used = true, .peer = peer, .left = RAISES_MAX, .since = edges->begins};
+    *other = (struct edge_raiser){.is_used = true,
+                                  .peer = peer,
+                                  .left = RAISES_MAX,
+                                  .since = edges->begins,
+                                  .wait = RAISE_ROUNDS,
+                                  .epoch = edges->epoch};
     return other;
 }
 
+/* What it may do by now. */
+static void raiser_earn(struct edges *edges, struct edge_raiser *raiser)
+{
+    uint64_t rested = (edges->begins - raiser->since) / RAISE_REST;
+
+    raiser->since += rested * RAISE_REST;
+    if (rested > RAISES_MAX - raiser->left) rested = RAISES_MAX - raiser->left;
+    raiser->left += (uint32_t)rested;
+    if (!digest_is_equal(raiser->epoch, edges->epoch)) {
+        raiser->epoch = edges->epoch;
+        raiser->wait = RAISE_ROUNDS;
+        raiser->is_scored = false;
+        if (raiser->left < RAISES_EPOCH) raiser->left = RAISES_EPOCH;
+    }
+    if (raiser->left > 0 || edges->begins < raiser->last + raiser->wait) return;
+    raiser->left = 1;
+    raiser->is_scored = false;
+    raiser->wait = 2 * raiser->wait < RAISE_REST ? 2 * raiser->wait : RAISE_REST;
+}
+
 /* Whoever says that it began anew makes us lose what we keep. One that says so in every round would
- * leave nobody any memory, so that is allowed for a while, and then now and again; in between there
- * is no edge with it, and what others keep stays. An honest one that had reason to more often is
- * met again RAISE_ROUNDS later. */
+ * leave nobody any memory, so that is allowed for a while, some times more when we see members come
+ * or go ourselves, and without that ever more seldom; in between there is no edge with it, and what
+ * others keep stays. An honest one that had reason to more often is met again later. */
 static bool may_raise(struct edges *edges, struct peer_id peer, struct commands *out)
 {
     struct edge_raiser *raiser = raiser_of(edges, peer);
-    uint64_t earned = (edges->begins - raiser->since) / RAISE_ROUNDS;
 
-    raiser->since += earned * RAISE_ROUNDS;
-    if (earned > 0) raiser->is_scored = false;
-    if (earned > RAISES_MAX - raiser->left) earned = RAISES_MAX - raiser->left;
-    raiser->left += (uint32_t)earned;
+    raiser_earn(edges, raiser);
     if (raiser->left > 0) {
         raiser->left--;
+        raiser->last = edges->begins;
         return true;
     }
     if (!raiser->is_scored) {
@@ -244,6 +267,7 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
     if (members->count == 0 || digest_is_equal(edges->lineage, none)) return RC_NOT_FOUND;
     CHECK(members->count <= EDGES_MAX && members->weights != NULL);
     edges->edges_count = 0;
+    edges->epoch = members->epoch;
     for (uint32_t i = 0; i < members->count; i++) {
         struct member_ref ref = {members->ids[i], members->boots[i]};
 

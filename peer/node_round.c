@@ -183,7 +183,7 @@ bool node_waits_for_peers(struct node *node)
         return false;
     }
     membership_counts(node->membership, &counts);
-    if (linked > START_LINKS && counts.believed + 1 >= wanted) {
+    if (linked > START_LINKS && counts.likely + 1 >= wanted) {
         node->has_started = true;
         return false;
     }
@@ -272,8 +272,11 @@ enum rc node_begin_with(struct node *node, const struct peer_id *chosen, const f
                         uint32_t count)
 {
     struct boot_id boots[GROUP_MEMBERS_MAX];
-    struct round_members members = {
-        .ids = chosen, .boots = boots, .count = count, .weights = weights};
+    struct round_members members = {.ids = chosen,
+                                    .boots = boots,
+                                    .count = count,
+                                    .weights = weights,
+                                    .epoch = node->graph.epoch};
     enum rc rc;
 
     for (uint32_t i = 0; i < count; i++) {

@@ -53,8 +53,12 @@ static struct round_members two_members(const struct exchange_ops *ops)
         ids[i] = id_of((uint8_t)(i + 1));
         boots[i] = boot_of((uint8_t)(i + 1));
     }
-    if (ops->is_group) return (struct round_members){ids, boots, 2, NULL};
-    return (struct round_members){ids + 1, boots + 1, 1, &half}; /* peer 1 offers to peer 2 */
+    if (ops->is_group) return (struct round_members){.ids = ids, .boots = boots, .count = 2};
+    return (struct round_members){/* peer 1 offers to peer 2 */
+                                  .ids = ids + 1,
+                                  .boots = boots + 1,
+                                  .count = 1,
+                                  .weights = &half};
 }
 
 static const struct command *find(const struct commands *out, enum command_type type)

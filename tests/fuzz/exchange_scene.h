@@ -351,7 +351,8 @@ static inline void scene_begin(struct scene *s, uint32_t end, uint32_t other)
     struct peer_id ids[ENDS];
     struct boot_id boots[ENDS];
     float weights[ENDS] = {0.25f, 0.3f, 0.5f};
-    struct round_members members = {ids, boots, 0, s->ops->is_graph ? weights : NULL};
+    struct round_members members = {
+        .ids = ids, .boots = boots, .weights = s->ops->is_graph ? weights : NULL};
 
     if (!s->ops->is_group && !s->ops->is_graph && (end == other || !s->is_up[end][other])) return;
     for (uint32_t k = 0; k < ENDS; k++) {

@@ -127,7 +127,7 @@ static inline void rounds_begin(struct rounds *r, uint32_t index)
     struct peer_id ids[ROUND_PEERS_MAX];
     struct boot_id boots[ROUND_PEERS_MAX];
     float weights[ROUND_PEERS_MAX];
-    struct round_members members = {ids, boots, 0, weights};
+    struct round_members members = {.ids = ids, .boots = boots, .weights = weights};
     struct exchange_counts counts;
     struct event *again =
         event_new(EVENT_BEGIN, index, r->now_ns + r->pace_ns / 2 + rng_below(&r->rng, r->pace_ns));

@@ -52,7 +52,7 @@ static struct duo duo_begun(enum message_type lost)
 {
     static struct peer_id partner;
     static struct boot_id boot;
-    struct round_members members = {&partner, &boot, 1, NULL};
+    struct round_members members = {.ids = &partner, .boots = &boot, .count = 1};
     struct duo duo = {.ops = &exchange_pair, .now_ns = NS_PER_S};
 
     partner = id_of(2);
@@ -238,7 +238,7 @@ static void a_chunk_that_comes_twice_counts_once(void **state)
     (void)state;
     struct peer_id partner = id_of(2);
     struct boot_id boot = boot_of(2);
-    struct round_members members = {&partner, &boot, 1, NULL};
+    struct round_members members = {.ids = &partner, .boots = &boot, .count = 1};
     const struct exchange_ops *ops = &exchange_pair;
     struct commands outs[2], *out = &outs[1];
     struct exchange *first = start(ops, 1, 2, &outs[0]), *second = start(ops, 2, 2, out);
