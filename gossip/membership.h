@@ -125,15 +125,12 @@ size_t membership_count(const struct membership *membership);
 bool membership_knows_host(const struct membership *membership, const char *address);
 /** Changes whenever the set of ALIVE members does. */
 uint64_t membership_epoch(const struct membership *membership);
-/** All members believed to be there, linked or not, this peer excluded, sorted by id. Returns how
- *  many were written. */
-size_t membership_believed(const struct membership *membership, struct peer_id *ids, size_t max);
-/** Those of them that were linked once, and of the rest those that were not dialled in vain:
- * anybody can tell of members that do not exist. Returns how many were written. `likely` of the
- * counts is how many there are, in a swarm that was small enough for a full mesh only those linked
- * once. */
+/** The members to reckon with, linked or not, this peer excluded, sorted by id: of those believed to
+ * be there, as anybody can tell of members that do not exist, in a swarm that was small enough for
+ * a full mesh those that were linked once, in others also the rest but for those that were dialled
+ * in vain. Returns how many were written; `likely` of the counts is how many there are. */
 size_t membership_likely(const struct membership *membership, struct peer_id *ids, size_t max);
-/** Changes whenever one of these sets does. */
+/** Changes whenever this set does. */
 uint64_t membership_changes(const struct membership *membership);
 /** Links to `ids` (sorted; those before are forgotten) are wanted for as long as they are believed
  *  to be there: in a large swarm they are dialled first and not given up for others. */

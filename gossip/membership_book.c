@@ -192,6 +192,7 @@ void book_proved(struct book *book, struct member *member)
     book->hearsay[member->source]--;
     member->is_hearsay = false;
     member->vain = 0;
+    book->tried = book->tried << 1;
     book_count(book, member);
 }
 
@@ -204,6 +205,7 @@ void book_tried_in_vain(struct book *book, struct member *member)
 {
     if (!member->is_hearsay || member->vain == VAIN_MAX) return;
     member->vain++;
+    book->tried = book->tried << 1 | 1;
     book_count(book, member);
 }
 
@@ -214,7 +216,7 @@ static void count_standing(struct book *book, struct member *member)
     bool is_vain = member->counted != 0 && member->vain == VAIN_MAX;
 
     if (is_met == member->is_met && is_vain == member->is_vain) return;
-    book->changes += is_vain != member->is_vain;
+    book->changes += is_vain != member->is_vain || (book->is_by_met && is_met != member->is_met);
     book->met += is_met;
     book->met -= member->is_met;
     book->vain += is_vain;

@@ -129,7 +129,10 @@ struct book {
     struct shelf *own_shelf;       /* the same if it is this book's alone, else NULL */
     uint32_t counted;              /* members in the digest: believed to be there */
     uint32_t met, vain;            /* of them: linked once; hearsay dialled in vain */
-    uint64_t changes;              /* of who is counted, or vain */
+    uint32_t tried;                /* hearsay dialled or linked: a bit each, the latest lowest; set:
+                                      in vain */
+    bool is_by_met;                /* who was met counts, and not who is told of */
+    uint64_t changes;              /* of who is counted, or vain, or met if that is what counts */
     uint32_t digest[SYNC_BUCKETS]; /* XOR of the records' hashes */
     uint32_t hosts[HOST_SLOTS];    /* members' addresses, by a hash of the host */
     uint32_t hearsay[SOURCES];     /* members never linked, by who told of them */
@@ -356,6 +359,10 @@ void health_worse(struct membership *m, uint64_t now_ns);
 /** A random linked member among those not chosen yet and not `except`; NULL: none is left. */
 struct member *probe_random(struct membership *m, struct member *const *chosen,
                             uint32_t chosen_count, const struct member *except);
+
+/* membership_keep.c */
+/** Who is to be linked, is dialled by nobody and does not come: it may not exist. */
+void kept_tick(struct membership *m, uint64_t now_ns);
 
 /* membership_view.c */
 /** Is the swarm too large to be linked with everyone? */

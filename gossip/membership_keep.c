@@ -13,35 +13,37 @@ uint64_t membership_changes(const struct membership *m)
     return m->book.changes;
 }
 
-size_t membership_believed(const struct membership *m, struct peer_id *ids, size_t max)
-{
-    size_t count = 0;
-
-    for (uint32_t i = 0; i < m->book.count && count < max; i++) {
-        if (m->book.members[i]->counted != 0) ids[count++] = m->book.members[i]->id;
-    }
-    return count;
-}
-
 size_t membership_likely(const struct membership *m, struct peer_id *ids, size_t max)
 {
     size_t count = 0;
 
     for (uint32_t i = 0; i < m->book.count && count < max; i++) {
-        if (member_is_likely(m->book.members[i])) ids[count++] = m->book.members[i]->id;
+        const struct member *member = m->book.members[i];
+
+        if (m->book.is_by_met ? !member->is_met : !member_is_likely(member)) continue;
+        ids[count++] = member->id;
     }
     return count;
 }
 
 /* Nobody dials it, and it did not come for a link that was wanted. */
-static void end_keep(struct membership *m, struct member *member, uint64_t now_ns)
+static bool stays_away(const struct member *member, uint64_t now_ns)
 {
     bool is_dialled =
         member_brief(member)->nat != NAT_OUTBOUND && member_address(member, 0) != NULL;
 
-    member->is_kept = false;
-    if (is_dialled || member->contact != NULL || now_ns < member->kept_ns + KEPT_IN_VAIN) return;
-    book_tried_in_vain(&m->book, member);
+    return !is_dialled && member->contact == NULL && now_ns >= member->kept_ns + KEPT_IN_VAIN;
+}
+
+void kept_tick(struct membership *m, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < m->book.count; i++) {
+        struct member *member = m->book.members[i];
+
+        if (!member->is_kept || !stays_away(member, now_ns)) continue;
+        member->kept_ns = now_ns;
+        book_tried_in_vain(&m->book, member);
+    }
 }
 
 void membership_keep(struct membership *m, const struct peer_id *ids, size_t count, uint64_t now_ns)
@@ -56,7 +58,10 @@ void membership_keep(struct membership *m, const struct peer_id *ids, size_t cou
             at++;
         }
         if (at == count || order != 0) {
-            if (member->is_kept) end_keep(m, member, now_ns);
+            if (member->is_kept && stays_away(member, now_ns)) {
+                book_tried_in_vain(&m->book, member);
+            }
+            member->is_kept = false;
         } else if (!member->is_kept) {
             member->is_kept = true;
             member->kept_ns = now_ns;

@@ -52,6 +52,8 @@ static void check_small(struct membership *m)
     } else if (m->tick_ns >= view->small_ns + SMALL_AFTER) {
         view->is_small = true;
     }
+    m->book.changes += m->book.is_by_met != view->is_small;
+    m->book.is_by_met = view->is_small;
 }
 
 void view_check(struct membership *m)
@@ -138,8 +140,9 @@ static bool is_candidate(const struct member *member, uint64_t now_ns)
 }
 
 /* Dial up to `count` random members, half of them among those met before: whoever fills books with
- * invented members does not fill our view. */
-static void dial_some(struct membership *m, uint32_t count, uint64_t now_ns)
+ * invented members does not fill our view. To find out who does not exist: those never met alone,
+ * first those that were not dialled in vain yet. */
+static void dial_some(struct membership *m, uint32_t count, bool is_misled, uint64_t now_ns)
 {
     struct member *picks[2][AT_ONCE];
     uint64_t seen[2] = {0, 0};
@@ -148,10 +151,10 @@ static void dial_some(struct membership *m, uint32_t count, uint64_t now_ns)
     if (count > AT_ONCE) count = AT_ONCE;
     for (uint32_t i = 0; i < m->book.count; i++) {
         struct member *member = m->book.members[i];
-        unsigned kind = member->is_hearsay;
+        unsigned kind = is_misled ? member->vain < VAIN_MAX : member->is_hearsay;
 
         under_way += member->is_chosen;
-        if (!is_candidate(member, now_ns)) continue;
+        if (!is_candidate(member, now_ns) || (is_misled && !member->is_hearsay)) continue;
         seen[kind]++;
         if (taken[kind] < AT_ONCE) {
             picks[kind][taken[kind]++] = member;
@@ -162,7 +165,7 @@ static void dial_some(struct membership *m, uint32_t count, uint64_t now_ns)
         }
     }
     for (uint32_t i = 0; i < count && under_way < DIALS_MAX; i++) {
-        unsigned kind = (unsigned)rng_below(&m->rng, 2);
+        unsigned kind = is_misled ? 1 : (unsigned)rng_below(&m->rng, 2);
 
         if (taken[kind] == 0) kind = 1 - kind;
         if (taken[kind] == 0) return;
@@ -194,6 +197,13 @@ static void dial_kept(struct membership *m, uint64_t now_ns)
     }
 }
 
+/* Of the latest eight whom we knew by hearsay, and dialled, some were not there; or of all we know.
+ * Who else is not? */
+static bool is_being_misled(const struct book *book)
+{
+    return __builtin_popcount(book->tried & 0xff) >= 2 || book->vain > book->counted / 8;
+}
+
 void view_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
 {
     struct view *view = &m->view;
@@ -203,6 +213,7 @@ void view_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
     if (!view->is_partial || now_ns < view->tick_ns) return;
     view->tick_ns = now_ns + membership_jitter(m, VIEW_TICK);
     dial_kept(m, now_ns);
+    kept_tick(m, now_ns);
     links = links_count(m, &outbound);
     if (links > LINKS + LINKS_SLACK) {
         for (uint32_t i = 0; i < AT_ONCE && links > LINKS; i++) {
@@ -210,9 +221,9 @@ void view_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
             links = links_count(m, &outbound);
         }
     } else if (links < LINKS) {
-        dial_some(m, LINKS - links, now_ns);
+        dial_some(m, LINKS - links, false, now_ns);
     } else if (outbound < OUTBOUND_MIN) {
-        dial_some(m, OUTBOUND_MIN - outbound, now_ns);
+        dial_some(m, OUTBOUND_MIN - outbound, false, now_ns);
     }
     if (view->shuffle_ns == 0) view->shuffle_ns = now_ns + membership_jitter(m, SHUFFLE);
     if (now_ns >= view->shuffle_ns) {
@@ -220,10 +231,10 @@ void view_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
         if (links >= LINKS) (void)prune_one(m, false, now_ns, out);
     }
     if (now_ns >= view->probe_ns) {
-        bool is_misled = m->book.vain > m->book.counted / 8; /* who else of them is not there? */
+        bool is_misled = is_being_misled(&m->book);
 
         view->probe_ns = now_ns + membership_jitter(m, is_misled ? PROBE_MISLED : PROBE_EVERY);
-        dial_some(m, is_misled ? AT_ONCE / 2 : 1, now_ns);
+        dial_some(m, is_misled ? AT_ONCE : 1, is_misled, now_ns);
     }
 }
 

@@ -1,6 +1,7 @@
 /*
  * Neighbours in the graph of the topology. Every peer derives its own row of the mixing matrix from
- * all members that it believes to be there; where two see others, they see unlike edges or weights,
+ * all members to reckon with (membership_likely(): who was only told of and never found does not
+ * count); where two see others, they see unlike edges or weights,
  * and then the exchange takes an edge that both see, with the smaller weight. In a large swarm,
  * where news of members spreads for a while, the row is made anew no more than five times a second,
  * but at once while the swarm is still being discovered. Links to neighbours are asked for. Loop
@@ -20,7 +21,7 @@ static bool is_due(const struct node *node, uint64_t now_ns)
     if (graph->changes == membership_changes(node->membership)) return false;
     if (now_ns >= graph->made_ns + NODE_GRAPH_NS) return true;
     membership_counts(node->membership, &counts);
-    return counts.believed < SMALL || counts.believed + 1 >= 2 * graph->members;
+    return counts.likely < SMALL || counts.likely + 1 >= 2 * graph->members;
 }
 
 /* People asked for a graph in which there are more neighbours than a round can have. */
@@ -38,15 +39,14 @@ static void tell_of(struct node *node, const struct topology *topology, uint32_t
              members, TOPOLOGY_DEGREE_MAX, text);
 }
 
-/* Into `ids` go `believed` members and this peer. */
-static enum rc make(struct node *node, struct peer_id *ids, uint32_t believed,
-                    struct graph_row *row)
+/* Into `ids` go up to `max` members and this peer. */
+static enum rc make(struct node *node, struct peer_id *ids, uint32_t max, struct graph_row *row)
 {
     struct graph_members members = {.ids = ids, .run_id = node->options.swarm->run_id};
     struct topology topology;
     enum rc rc;
 
-    members.count = (uint32_t)membership_believed(node->membership, ids, believed);
+    members.count = (uint32_t)membership_likely(node->membership, ids, max);
     while (members.self < members.count && peer_id_compare(ids[members.self], node->self) < 0) {
         members.self++;
     }
