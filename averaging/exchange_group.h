@@ -130,8 +130,8 @@ struct group {
     uint32_t near_ballot;
     bool has_near;
     uint64_t ahead_left, ahead_ns; /* rounds that words may still take us ahead; as of when */
-    bool has_met_unlike;       /* somebody proposes rounds of another method or codec */
-    struct message_form heard; /* a FORM that came before we were ready */
+    bool has_met_unlike;           /* somebody proposes rounds of another method or codec */
+    struct message_form heard;     /* a FORM that came before we were ready */
     struct member_ref heard_from;
     uint64_t heard_ns;
     bool has_heard;
@@ -141,9 +141,9 @@ struct group {
     struct party parties[GROUP_MEMBERS_MAX];
     uint32_t parties_count, self;
     struct schedule_plan plan;
-    /* Not direct: weights of what those who give us theirs have summed up, part by part. In all parts
-     * together nobody has more children than in halving, where they are 2^k - 1, and one who is
-     * beyond 2^k in each of 2^k parts. */
+    /* Not direct: weights of what those who give us theirs have summed up, part by part. In all
+     * parts together nobody has more children than in halving, where they are 2^k - 1, and one who
+     * is beyond 2^k in each of 2^k parts. */
     float below[GROUP_MEMBERS_MAX];
     bool has_failed;       /* not direct: a member is missing, so what is open comes to nothing */
     uint64_t dropped;      /* members with is_dropped, a bit each */

@@ -125,10 +125,11 @@ size_t membership_count(const struct membership *membership);
 bool membership_knows_host(const struct membership *membership, const char *address);
 /** Changes whenever the set of ALIVE members does. */
 uint64_t membership_epoch(const struct membership *membership);
-/** The members to reckon with, linked or not, this peer excluded, sorted by id: of those believed to
- * be there, as anybody can tell of members that do not exist, in a swarm that was small enough for
- * a full mesh those that were linked once, in others also the rest but for those that were dialled
- * in vain. Returns how many were written; `likely` of the counts is how many there are. */
+/** The members to reckon with, linked or not, this peer excluded, sorted by id. As anybody can tell
+ * of members that do not exist: in a swarm that was small enough for a full mesh those that were
+ * linked once, in others all that are believed to be there, but for those that were only told of
+ * and dialled in vain. Returns how many were written; `likely` of the counts is how many there are.
+ */
 size_t membership_likely(const struct membership *membership, struct peer_id *ids, size_t max);
 /** Changes whenever this set does. */
 uint64_t membership_changes(const struct membership *membership);

@@ -39,9 +39,9 @@ static void tell_of(struct stage *stage, const struct identity *identity)
 
     memcpy(record.public_key, identity->public_key, PUBLIC_KEY_BYTES);
     snprintf(record.addresses[0], ADDRESS_BYTES_MAX, "sim:%u", load_le16(identity->public_key));
-    assert_int_equal(record_sign(&record, identity, stage->swarm.run_id, bytes,
-                                 SIGNED_RECORD_BYTES_MAX, &count),
-                     RC_OK);
+    assert_int_equal(
+        record_sign(&record, identity, stage->swarm.run_id, bytes, SIGNED_RECORD_BYTES_MAX, &count),
+        RC_OK);
     message.as.gossip.updates_count = 1;
     message.as.gossip.updates[0].bytes = bytes;
     message.as.gossip.updates[0].bytes_count = (uint16_t)count;
