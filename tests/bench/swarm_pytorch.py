@@ -63,12 +63,13 @@ def images(part):
 def average(model, ranks):
     import torch
     import torch.distributed as dist
-    from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
     with torch.no_grad():
-        plane = parameters_to_vector(model.parameters())
+        plane = torch.cat([p.reshape(-1) for p in model.parameters()])
         dist.all_reduce(plane)
-        vector_to_parameters(plane / ranks, model.parameters())
+        plane /= ranks
+        for p, mean in zip(model.parameters(), plane.split([p.numel() for p in model.parameters()])):
+            p.copy_(mean.view(p.shape))
 
 
 def accuracy(model, x, y, ranks):
