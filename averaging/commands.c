@@ -1,6 +1,8 @@
 /* The list of commands an exchange answers with. Loop thread. */
 #include "averaging/exchange.h"
 
+#include "base/bytes.h"
+
 #include "base/mem.h"
 
 #include <string.h>
@@ -48,4 +50,16 @@ struct command *commands_add(struct commands *commands, enum command_type type)
 uint32_t exchange_credit(const struct exchange_options *options, uint32_t out, uint32_t wanted)
 {
     return options->credit == NULL ? wanted : options->credit(options->context, out, wanted);
+}
+
+uint64_t exchange_line_wait_ns(const struct exchange_options *options, struct peer_id peer,
+                               uint32_t chunks, uint64_t most_ns)
+{
+    enum { TIMES = 4 };
+    uint64_t rate = options->line == NULL ? 0 : options->line(options->context, peer);
+    double bytes = (double)chunks * options->chunk_bytes, wait_ns;
+
+    if (rate == 0) return 0;
+    wait_ns = TIMES * bytes * (double)NS_PER_S / (double)rate;
+    return wait_ns < (double)most_ns ? (uint64_t)wait_ns : most_ns;
 }

@@ -133,6 +133,9 @@ struct exchange_options {
                        schedules than direct can be taken */
     uint32_t chunk_bytes; /* of an encoded chunk; 0: nothing is measured */
     uint64_t rate_max;    /* bytes a second that this peer is held to; 0: no limit is known */
+    /** Pairs, push: bytes a second that the line of `peer` was seen to carry this way; 0: not
+     * known. NULL: never. */
+    uint64_t (*line)(void *context, struct peer_id peer);
     /** How `peer` stands with us: what we saw of it ourselves, never what others say
      * (peer/trust.h). In a round that another proposed, who is OUT counts as lost from the start.
      * NULL: everyone is PROVEN. */
@@ -148,6 +151,12 @@ struct exchange_options {
 
 /** As options->credit says; all of them without one. */
 uint32_t exchange_credit(const struct exchange_options *options, uint32_t out, uint32_t wanted);
+
+/** How long to wait for `chunks` over the line of `peer` at least, by what it was seen to carry:
+ * four times what they take, at most `most_ns`; 0: nothing is known of it. Rounds are waited for as
+ * long as rounds use to take, and most of these may be with others. */
+uint64_t exchange_line_wait_ns(const struct exchange_options *options, struct peer_id peer,
+                               uint32_t chunks, uint64_t most_ns);
 
 /* Who could take part in the round that begins. */
 struct round_members {
@@ -175,6 +184,7 @@ struct exchange_counts {
     uint64_t next_round;     /* group: number of the round to begin next */
     uint64_t rate;           /* group: bytes a second that were measured; 0: not yet */
     uint64_t scheduled[SCHEDULE_COUNT]; /* group: committed rounds of each schedule */
+    enum schedule schedule;             /* of the last of them */
     uint64_t retry_ns;                  /* pair, push: when who was busy may be free; push: or 0 */
     const char *last_abort;             /* string literal or NULL */
     bool has_weight;                    /* push, and the next four with it */

@@ -123,6 +123,7 @@ void group_plan_learn(struct group *group, bool has_committed)
 {
     if (group->state == GROUP_DATA && has_committed) {
         group->counts.scheduled[group->plan.schedule]++;
+        group->counts.schedule = group->plan.schedule;
     }
     if (group->plan.schedule == SCHEDULE_DIRECT) {
         if (group->state == GROUP_DATA && has_committed) measure(group);

@@ -41,11 +41,15 @@ uint64_t push_answer_wait_ns(const struct push *push, struct peer_id peer)
 uint64_t push_share_wait_ns(const struct push *push, struct peer_id peer)
 {
     uint64_t first = share_first_ns + push->options.chunks * first_chunk_ns;
-    uint64_t floor = is_proven(push, peer) ? share_floor_ns : share_new_ns;
+    bool is_known = is_proven(push, peer);
+    uint64_t floor = is_known ? share_floor_ns : share_new_ns;
     uint64_t twice = 2 * deadline_median(&push->rounds, 0);
+    uint64_t line = exchange_line_wait_ns(&push->options, peer, push->options.chunks,
+                                          is_known ? first : share_floor_ns);
 
     if (push->rounds.count < DEADLINE_FEW) floor = share_floor_ns;
     if (floor < twice) floor = twice < share_cap_ns ? twice : share_cap_ns;
+    if (floor < line) floor = line;
     return deadline_window(&push->rounds, DEADLINE_SPREAD, first, floor, share_cap_ns);
 }
 
@@ -54,9 +58,11 @@ static uint64_t first_wait_ns(const struct push *push)
 {
     uint64_t floor = is_proven(push, push->from.id) ? answer_floor_ns : answer_new_ns;
     uint64_t twice = 2 * deadline_median(&push->firsts, 0);
+    uint64_t line = exchange_line_wait_ns(&push->options, push->from.id, 1, answer_floor_ns);
 
     if (push->firsts.count < DEADLINE_FEW) return share_cap_ns;
     if (floor < twice) floor = twice < share_cap_ns ? twice : share_cap_ns;
+    if (floor < line) floor = line;
     return deadline_window(&push->firsts, DEADLINE_SPREAD, share_cap_ns, floor, share_cap_ns);
 }
 

@@ -137,6 +137,9 @@ uint64_t membership_changes(const struct membership *membership);
  *  to be there: in a large swarm they are dialled first and not given up for others. */
 void membership_keep(struct membership *membership, const struct peer_id *ids, size_t count,
                      uint64_t now_ns);
+/** The link to `id` was seen to carry much less than others: in a large swarm it is among the first
+ *  to be given up for another, unless it is to be kept. */
+void membership_set_slow(struct membership *membership, struct peer_id id, bool is_slow);
 /** What happened here so far, for reports. */
 void membership_counts(const struct membership *membership, struct membership_counts *counts);
 /** Tell every linked peer, signed, that we have left; from here on nothing is dialled or probed. */

@@ -46,6 +46,7 @@ struct contact {
     bool is_outbound; /* we dialled */
     bool wants_hangup;
     bool is_parting;    /* pruned: its end is nobody's death */
+    bool is_slow;       /* see membership_set_slow() */
     uint64_t up_ns;     /* since when */
     uint64_t part_ns;   /* hang up then; UINT64_MAX: never */
     uint64_t silent_ns; /* silence counts from here: last heard, moved on when we ourselves slept */

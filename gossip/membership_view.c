@@ -2,9 +2,10 @@
  * The active view of a swarm too large for a full mesh: links to some 32 members, eight of them
  * dialled by us at least, so that nobody can surround us by dialling in; the two oldest of those
  * are anchors and stay. One link a minute is given up for another, and every ten seconds a random
- * member is dialled, so that views mix and no rumour goes unchecked for ever. After HyParView
- * (Leitao, Pereira, Rodrigues 2007), which has the polite end of a link too: who is pruned is told
- * so, and neither side takes it for a death. Loop thread.
+ * member is dialled, so that views mix and no rumour goes unchecked for ever. Links that were seen
+ * to be slow go first, so that a view comes to hold mostly quick ones. After HyParView (Leitao,
+ * Pereira, Rodrigues 2007), which has the polite end of a link too: who is pruned is told so, and
+ * neither side takes it for a death. Loop thread.
  */
 #include "gossip/membership_internal.h"
 
@@ -16,6 +17,7 @@ enum {
     OUTBOUND_MIN = 8, /* of them dialled by us */
     AT_ONCE = 8,      /* dials or prunes a tick */
     ANCHORS = 2,
+    PRUNE_EQUAL = 4, /* one in so many is pruned whatever its line carries */
     LEAVE_AT = MEMBERSHIP_MESH + 1
 };
 
@@ -108,12 +110,13 @@ static bool is_anchor(const struct membership *m, const struct member *member)
     return older < ANCHORS;
 }
 
+/* Slow lines first, but every now and then whichever: the view stays a mixed one. */
 static bool prune_one(struct membership *m, bool spares_outbound, uint64_t now_ns,
                       struct outbox *out)
 {
     struct message message = {.type = MESSAGE_PRUNE};
-    struct member *member, *pick = NULL;
-    uint64_t candidates = 0;
+    struct member *member, *pick = NULL, *slow = NULL;
+    uint64_t candidates = 0, slow_ones = 0;
 
     TAILQ_FOREACH (member, &m->linked, in_linked) {
         const struct contact *contact = member->contact;
@@ -123,7 +126,9 @@ static bool prune_one(struct membership *m, bool spares_outbound, uint64_t now_n
         if (member->is_kept || is_anchor(m, member)) continue;
         candidates++;
         if (rng_below(&m->rng, candidates) == 0) pick = member;
+        if (contact->is_slow && rng_below(&m->rng, ++slow_ones) == 0) slow = member;
     }
+    if (slow != NULL && rng_below(&m->rng, PRUNE_EQUAL) != 0) pick = slow;
     if (pick == NULL) return false;
     pick->contact->is_parting = true;
     pick->contact->part_ns = now_ns + PART_AFTER;
@@ -252,4 +257,11 @@ void view_on_pruned(struct membership *m, struct member *member, uint32_t wait_m
     member->contact->is_parting = true;
     membership_hangup(m, member);
     membership_wake(m, now_ns);
+}
+
+void membership_set_slow(struct membership *m, struct peer_id id, bool is_slow)
+{
+    struct member *member = book_find(&m->book, id);
+
+    if (member != NULL && member->contact != NULL) member->contact->is_slow = is_slow;
 }

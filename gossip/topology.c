@@ -91,45 +91,59 @@ static enum rc parse_name(const char *spec, size_t end, struct topology *topolog
                      spec);
 }
 
+/* What follows the name: ",lazy" of graphs, ",uniform" of pairs. */
+static enum rc parse_option(const char *spec, size_t end, struct topology *topology,
+                            struct fault *why)
+{
+    bool is_lazy = strcmp(spec + end, ",lazy") == 0;
+
+    if (spec[end] == '\0') return RC_OK;
+    if (topology->kind == TOPOLOGY_PAIRS && strcmp(spec + end, ",uniform") == 0) {
+        topology->is_uniform = true;
+        return RC_OK;
+    }
+    if (is_lazy && !topology_is_graph(topology)) {
+        return fault_set(why, RC_PARSE,
+                         "--topology \"%.40s\", column %zu: only graphs have lazy weights: ring, "
+                         "torus, hypercube, exponential, one-peer-exponential, random:DEGREE",
+                         spec, end + 1);
+    }
+    if (!is_lazy) {
+        return fault_set(why, RC_PARSE, "--topology \"%.40s\", column %zu: expected \"%s\"", spec,
+                         end + 1, topology->kind == TOPOLOGY_PAIRS ? ",uniform" : ",lazy");
+    }
+    topology->is_lazy = true;
+    return RC_OK;
+}
+
 enum rc topology_parse(const char *spec, struct topology *topology, struct fault *why)
 {
-    static const char lazy[] = ",lazy";
     struct topology parsed;
     size_t end;
     enum rc rc;
 
     CHECK(spec != NULL && topology != NULL);
     end = strcspn(spec, ",");
-    if (spec[end] != '\0' && strcmp(spec + end, lazy) != 0) {
-        return fault_set(why, RC_PARSE, "--topology \"%.40s\", column %zu: expected \"%s\"", spec,
-                         end + 1, lazy);
-    }
     rc = parse_name(spec, end, &parsed, why);
-    if (rc != RC_OK) return rc;
-    parsed.is_lazy = spec[end] != '\0';
-    if (parsed.is_lazy && !topology_is_graph(&parsed)) {
-        return fault_set(why, RC_PARSE,
-                         "--topology \"%.40s\", column %zu: only graphs have lazy weights: ring, "
-                         "torus, hypercube, exponential, one-peer-exponential, random:DEGREE",
-                         spec, end + 1);
-    }
-    *topology = parsed;
-    return RC_OK;
+    if (rc == RC_OK) rc = parse_option(spec, end, &parsed, why);
+    if (rc == RC_OK) *topology = parsed;
+    return rc;
 }
 
 void topology_format(const struct topology *topology, char text[TOPOLOGY_TEXT])
 {
-    const char *lazy = topology->is_lazy ? ",lazy" : "";
+    const char *option = topology->is_lazy ? ",lazy" : topology->is_uniform ? ",uniform" : "";
 
     for (size_t i = 0; i < ARRAY_COUNT(plain); i++) {
         if (plain[i].kind != topology->kind) continue;
-        snprintf(text, TOPOLOGY_TEXT, "%s%s", plain[i].name, lazy);
+        snprintf(text, TOPOLOGY_TEXT, "%s%s", plain[i].name, option);
         return;
     }
     for (size_t i = 0; i < ARRAY_COUNT(sized); i++) {
         if (sized[i].kind != topology->kind) continue;
         snprintf(text, TOPOLOGY_TEXT, "%s%u%s", sized[i].prefix,
-                 topology->kind == TOPOLOGY_RANDOM ? topology->degree : topology->group_size, lazy);
+                 topology->kind == TOPOLOGY_RANDOM ? topology->degree : topology->group_size,
+                 option);
     }
 }
 

@@ -44,12 +44,13 @@ struct topology {
     enum topology_kind kind;
     uint32_t group_size; /* of TOPOLOGY_GROUPS; of TOPOLOGY_GRID: the longest side */
     uint32_t degree;     /* of TOPOLOGY_RANDOM: neighbours of each */
+    bool is_uniform;     /* of TOPOLOGY_PAIRS: whatever lines carry, see peer/preference.h */
     bool is_lazy; /* of graphs: (I + W)/2 instead of W: no eigenvalue below 0, half the gap */
 };
 
-/** `complete`, `groups:SIZE`, `grid:SIZE`, `pairs`, `ring`, `torus`, `hypercube`, `exponential`,
- * `one-peer-exponential`, `random:DEGREE`; graphs also as `NAME,lazy`. RC_PARSE names the column
- * and the known names. */
+/** `complete`, `groups:SIZE`, `grid:SIZE`, `pairs`, `pairs,uniform`, `ring`, `torus`, `hypercube`,
+ * `exponential`, `one-peer-exponential`, `random:DEGREE`; graphs also as `NAME,lazy`. RC_PARSE
+ * names the column and the known names. */
 MUST_USE enum rc topology_parse(const char *spec, struct topology *topology, struct fault *why);
 /** As it is spelt, into `text`. */
 void topology_format(const struct topology *topology, char text[TOPOLOGY_TEXT]);

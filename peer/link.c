@@ -522,3 +522,15 @@ void links_peer_bytes(const struct links *links, struct peer_id peer, uint64_t *
     *sent = link == NULL ? 0 : link->bytes_sent;
     *received = link == NULL ? 0 : link->bytes_received;
 }
+
+bool links_peer_rate(const struct links *links, struct peer_id peer, uint64_t *rate, bool *is_least)
+{
+    const struct link *link = link_find_peer(links, peer);
+
+    return link != NULL && rate_meter_read(&link->meter, link_now(links), rate, is_least);
+}
+
+bool links_rate(const struct links *links, uint64_t *rate, bool *is_least)
+{
+    return rate_meter_read(&links->meter, link_now(links), rate, is_least);
+}

@@ -139,6 +139,12 @@ void links_counts(const struct links *links, struct links_counts *counts);
 struct blob *links_data_keep(const struct links *links);
 /** Records being sealed or opened: an env may stop only at 0. */
 uint32_t links_jobs(const struct links *links);
+/** What the open link to `peer` was seen to carry this way, in bytes a second. `is_least`: at
+ *  least that, for it never took long enough to tell. False: nothing was seen. */
+bool links_peer_rate(const struct links *links, struct peer_id peer, uint64_t *rate,
+                     bool *is_least);
+/** The same of all links together: what this peer's own line was seen to take in. */
+bool links_rate(const struct links *links, uint64_t *rate, bool *is_least);
 /** Bytes of the open link to `peer`, both ways. */
 void links_peer_bytes(const struct links *links, struct peer_id peer, uint64_t *sent,
                       uint64_t *received);

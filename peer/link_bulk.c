@@ -21,6 +21,7 @@
  *
  * Sealing and opening are in link_seal.c. Loop thread.
  */
+#include "peer/env/framer.h"
 #include "peer/link_internal.h"
 
 #include "base/check.h"
@@ -411,6 +412,18 @@ void bulk_on_fin(struct links *links, struct bulk *bulk)
 
 /* ---- events ---- */
 
+/* Large frames alone: a small one comes in one piece, and says nothing of the line. */
+static void measure(struct links *links, const struct bulk *bulk, size_t count)
+{
+    const struct env_ops *ops = links->options.env->ops;
+    uint64_t spent_ns;
+
+    if (count <= FRAMER_BYTES_SMALL || ops->frame_spent_ns == NULL) return;
+    if (!ops->frame_spent_ns(links->options.env, bulk->number, &spent_ns)) return;
+    rate_meter_note(&bulk->link->meter, count, spent_ns, link_now(links));
+    rate_meter_note(&links->meter, count, spent_ns, link_now(links));
+}
+
 void bulk_on_frame(struct links *links, struct bulk *bulk, uint8_t *frame, size_t count)
 {
     struct link *link = bulk->link;
@@ -424,6 +437,7 @@ void bulk_on_frame(struct links *links, struct bulk *bulk, uint8_t *frame, size_
         link_cut(links, link);
     } else {
         bulk->used_ns = link_now(links);
+        measure(links, bulk, count);
         bulk_open_record(links, bulk, frame, count);
     }
 }

@@ -15,6 +15,7 @@
 #ifndef GRAPEVINE_PEER_LINK_INTERNAL_H
 #define GRAPEVINE_PEER_LINK_INTERNAL_H
 
+#include "gossip/rate_meter.h"
 #include "gossip/wire/attach.h"
 #include "peer/env/frame_queue.h"
 #include "peer/link.h"
@@ -136,7 +137,8 @@ struct link {
     uint32_t attach_epoch, attach_next; /* dialler: numbers given to bulk connections */
     struct attach_window window;        /* other side: numbers seen */
     uint64_t bytes_sent,
-        bytes_received; /* whole frames; counted here, since an env forgets a link */
+        bytes_received;      /* whole frames; counted here, since an env forgets a link */
+    struct rate_meter meter; /* of what came over its bulk connections */
 };
 
 struct links {
@@ -152,6 +154,7 @@ struct links {
     TAILQ_HEAD(, bulk) bulks, bulks_gone;
     LIST_HEAD(, bulk) bulk_buckets[LINK_BUCKETS]; /* by number */
     uint32_t bulks_count;
+    struct rate_meter meter;      /* of all bulk connections */
     size_t held_bytes;            /* of records that are being opened or wait to be read */
     TAILQ_HEAD(, seal_job) seals; /* jobs under way */
     uint32_t jobs_count;

@@ -118,6 +118,7 @@ char *metrics_text(const struct json *status)
         {"custody_weight", "custody_weight", "gauge", "Weight sent and not acknowledged."},
         {"shares_returned", "shares_returned_total", "counter", "Shares that came back."},
         {"shares_lost", "shares_lost_total", "counter", "Shares whose receiver stayed away."},
+        {"rate", "line_rate", "gauge", "Bytes a second that this peer was seen to take in."},
         {"bytes_sent", "bytes_sent_total", "counter", "Bytes sent over links to peers."},
         {"bytes_received", "bytes_received_total", "counter", "Bytes received over such links."},
         {"handshakes_refused", "handshakes_refused_total", "counter",
@@ -144,6 +145,8 @@ char *metrics_text(const struct json *status)
                    "Bytes sent over the link that is open now.", 1);
     add_of_members(&out, members, "bytes_received", "bytes_received", "gauge",
                    "Bytes received over the link that is open now.", 1);
+    add_of_members(&out, members, "rate", "line_rate", "gauge",
+                   "Bytes a second that its line was seen to carry.", 1);
     add_of_members(&out, members, "score", "score", "gauge", "What this peer holds of it.", 1);
     return out.text;
 }

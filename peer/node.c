@@ -260,7 +260,8 @@ static enum rc create_parts(struct node *node, struct env *env)
                                   .on_change = round_changed,
                                   .on_score = node_round_scored,
                                   .standing = node_standing,
-                                  .credit = node_chunk_credit};
+                                  .credit = node_chunk_credit,
+                                  .line = node_round_line};
 
     fill_hello(node, round.schema, &links.hello);
     node->links = links_create(&links, &events);

@@ -44,7 +44,9 @@ struct neighbour {
     struct boot_id boot;
     bool has_progress;
     struct message_progress progress;
-    bool is_relayed; /* linked through a relay */
+    bool is_relayed;   /* linked through a relay */
+    uint8_t line_step; /* of preference.h; 0: none yet */
+    double odds;       /* at the last draw, of meeting it, 1 being usual; 0: none was made */
     uint64_t linked_ns;
     uint64_t progress_ns; /* when it was heard */
     uint64_t moved_ns;    /* when it was last heard at another step than before */
@@ -467,6 +469,19 @@ uint64_t node_pace_count(const struct node *node);
 /** A round with these, and no others. RC_NOT_FOUND: one is gone this very moment. */
 enum rc node_begin_with(struct node *node, const struct peer_id *chosen, const float *weights,
                         uint32_t count);
+
+/* node_preference.c: whom to meet the more often */
+/** How rare each of `ids` [count, sorted, may hold this peer] is to be, into `rarity` [count], by
+ *  what their lines carry; see preference.h. NULL: all are alike, or are to be taken so. */
+const uint8_t *node_preference(struct node *node, const struct peer_id *ids, size_t count,
+                               uint8_t *rarity);
+/** Bytes a second that the line of `peer` was seen to carry to this `node`; 0: it is not linked, or
+ *  nothing took long enough to tell. */
+uint64_t node_line_rate(const struct node *node, struct peer_id peer);
+/** The same, as a callback of rounds. */
+uint64_t node_round_line(void *node, struct peer_id peer);
+/** NaN: nobody was chosen by it. */
+double node_odds(const struct node *node, struct peer_id peer);
 
 /* node_once.c: one-shot */
 /** The goal is reached: may the peer not leave yet? It takes no step meanwhile. */

@@ -6,6 +6,7 @@
 
 #include "averaging/strategy.h"
 #include "gossip/graph.h"
+#include "peer/preference.h"
 
 #include <math.h>
 
@@ -43,6 +44,28 @@ static bool is_new_period(const struct node *node)
     return node->step >= node->mixed_step + strategy_every(strategy, node->step);
 }
 
+/* Anybody, by what the lines carry: the sender alone chooses, and whatever the odds, weights of the
+ * push-sum make up for them. */
+static void prefer(struct node *node, const struct graph_members *members, struct graph_row *row)
+{
+    uint64_t draw = rng_mix(load_le64(members->run_id.bytes), members->round);
+    uint8_t rarity[LINKS_MAX + 1];
+    struct rng rng;
+    size_t others = 0, pick;
+
+    if (node->options.strategy->topology.kind != TOPOLOGY_PAIRS) return;
+    if (preference_is_off(members->run_id, members->round) ||
+        node_preference(node, members->ids, members->count, rarity) == NULL) {
+        return;
+    }
+    for (uint32_t i = 0; i < members->count; i++) {
+        if (i != members->self) rarity[others++] = rarity[i];
+    }
+    rng_init(&rng, draw, load_le64(node->self.bytes));
+    pick = preference_pick(rarity, others, &rng);
+    row->edges[0].member = (uint32_t)pick + (pick >= members->self);
+}
+
 /* Of several neighbours each gets a share in turn; who will not take it now is passed over. One
  * that is busy is asked again at a moment drawn by chance: peers with equal periods would otherwise
  * find the same receiver busy each time, and who is always late would gather all the weight. */
@@ -70,6 +93,7 @@ void node_push_begin(struct node *node, const struct peer_id *ids, size_t count)
     }
     members.round = push->period;
     if (graph_out(&strategy->topology, &members, &row) != RC_OK || row.count == 0) return;
+    prefer(node, &members, &row);
     push->receivers = row.count;
     push->offered_ns = node_now(node);
     (void)node_begin_with(node, &ids[row.edges[(push->period + push->passed) % row.count].member],

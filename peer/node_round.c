@@ -385,12 +385,17 @@ static void hear_of_pairs(struct node *node)
 static void begin_pair(struct node *node, const struct peer_id *ids, size_t count)
 {
     struct partners *partners = &node->pairs.partners;
+    uint8_t rarity[LINKS_MAX + 1];
+    const struct partner_list list = {.run_id = node->options.swarm->run_id,
+                                      .self = node->self,
+                                      .ids = ids,
+                                      .rarity = node_preference(node, ids, count, rarity),
+                                      .count = count};
     struct peer_id partner;
 
     if (!node->pairs.is_owed) measure_period(node);
     for (size_t i = 0; i < count; i++) { /* at most once each */
-        if (!partners_draw(partners, node->options.swarm->run_id, node_pace_count(node), node->self,
-                           ids, count, node_now(node), &partner)) {
+        if (!partners_draw(partners, &list, node_pace_count(node), node_now(node), &partner)) {
             return;
         }
         if (node_begin_with(node, &partner, NULL, 1) == RC_OK) return;

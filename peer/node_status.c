@@ -71,8 +71,25 @@ void node_count_report(struct node *node, uint64_t now_ns)
     node->events.on_report(node->events.context, &report);
 }
 
+/* By which ways group rounds went, and by which rate of this peer its parts are sized. */
+static void set_schedules(const struct node *node, struct json *json)
+{
+    struct json *schedules = json_object_create();
+    struct round_stats stats;
+
+    round_stats(node->round, &stats);
+    for (int i = 0; i < SCHEDULE_COUNT; i++) {
+        json_set_count(schedules, schedule_name((enum schedule)i), stats.counts.scheduled[i]);
+    }
+    json_set_real(json, "parts_rate", or_nan(stats.counts.rate > 0, (double)stats.counts.rate));
+    json_set_text(json, "schedule",
+                  stats.counts.rounds_ok > 0 ? schedule_name(stats.counts.schedule) : NULL);
+    json_set(json, "schedules", schedules);
+}
+
 static struct json *member_json(const struct node *node, const struct member_view *view)
 {
+    uint64_t rate = node_line_rate(node, view->id);
     struct json *json = json_object_create();
     char id[PEER_ID_TEXT];
     uint64_t sent, received;
@@ -87,6 +104,8 @@ static struct json *member_json(const struct node *node, const struct member_vie
     json_set_real(json, "rtt_ms", view->rtt_ns == 0 ? (double)NAN : (double)view->rtt_ns / 1e6);
     json_set_count(json, "bytes_sent", sent);
     json_set_count(json, "bytes_received", received);
+    json_set_real(json, "rate", or_nan(rate > 0, (double)rate));
+    json_set_real(json, "odds", node_odds(node, view->id));
     json_set_text(json, "nat", nat_class_name(view->nat));
     json_set_bool(json, "is_relayed", node_is_relayed(node, view->id));
     json_set_real(json, "score", trusted.score);
@@ -113,8 +132,12 @@ static struct json *members_json(const struct node *node, size_t members_max)
 static void set_links(const struct node *node, struct json *json)
 {
     struct links_counts counts;
+    bool is_least, is_known;
+    uint64_t rate = 0;
 
     links_counts(node->links, &counts);
+    is_known = links_rate(node->links, &rate, &is_least) && !is_least;
+    json_set_real(json, "rate", or_nan(is_known, (double)rate));
     json_set_count(json, "bytes_sent", counts.bytes_sent);
     json_set_count(json, "bytes_received", counts.bytes_received);
     json_set_count(json, "handshakes_refused", counts.handshakes_refused);
@@ -197,6 +220,9 @@ struct json *node_status(const struct node *node, size_t members_max)
         json_set_real(json, "custody_weight", report.custody_weight);
         json_set_count(json, "shares_returned", report.shares_returned);
         json_set_count(json, "shares_lost", report.shares_lost);
+    }
+    if (node->round != NULL && node->options.strategy->exchange->is_group) {
+        set_schedules(node, json);
     }
     set_links(node, json);
     set_offences(node, json);

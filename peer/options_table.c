@@ -256,7 +256,8 @@ const struct option_row option_rows[] = {
      "replaces one part of it",
      false},
     {"topology", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
-     "with whom: complete, groups:SIZE, grid:SIZE, pairs, or a graph: ring, torus, hypercube, "
+     "with whom: complete, groups:SIZE, grid:SIZE, pairs (those on faster lines more often; "
+     "pairs,uniform: all alike), or a graph: ring, torus, hypercube, "
      "exponential, one-peer-exponential, random:DEGREE (default by method)",
      false},
     {"exchange", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,

@@ -4,6 +4,9 @@
 #include "base/bytes.h"
 #include "base/rng.h"
 #include "gossip/topology.h"
+#include "peer/preference.h"
+
+#include <math.h>
 
 enum { FAILURES_MAX = 3, WAITS_MAX = 3 }; /* so many failures in a row, and it waits */
 #define WAIT_LEAST_NS (10 * NS_PER_MS)
@@ -17,36 +20,48 @@ static bool was_tried(const struct partners *partners, struct peer_id id)
     return false;
 }
 
-static bool draw_untried(const struct partners *partners, struct digest run_id, struct peer_id self,
-                         const struct peer_id *ids, size_t count, struct peer_id *partner)
+/* What an offer is ranked by: where all are alike, any order is by the edge itself. */
+static double rank_of(uint64_t edge, uint8_t rarity)
 {
+    double unit = (double)(edge >> 11) * 0x1p-53;
+
+    return -log1p(-unit) * (double)(UINT64_C(1) << 2 * rarity);
+}
+
+static bool draw_untried(const struct partners *partners, const struct partner_list *list,
+                         struct peer_id *partner)
+{
+    bool is_equal = list->rarity == NULL || preference_is_off(list->run_id, partners->period);
     uint64_t least = 0;
+    double first = 0;
     bool has_any = false;
 
-    for (size_t i = 0; i < count; i++) {
-        uint64_t edge = topology_edge(run_id, partners->period, self, ids[i]);
+    for (size_t i = 0; i < list->count; i++) {
+        uint64_t edge = topology_edge(list->run_id, partners->period, list->self, list->ids[i]);
+        double rank = is_equal ? 0 : rank_of(edge, list->rarity[i]);
 
-        if (peer_id_is_equal(ids[i], self) || (has_any && edge >= least)) continue;
-        if (was_tried(partners, ids[i])) continue;
+        if (peer_id_is_equal(list->ids[i], list->self)) continue;
+        if (has_any && (rank > first || (rank >= first && edge >= least))) continue;
+        if (was_tried(partners, list->ids[i])) continue;
         least = edge;
-        *partner = ids[i];
+        first = rank;
+        *partner = list->ids[i];
         has_any = true;
     }
     return has_any;
 }
 
-bool partners_draw(struct partners *partners, struct digest run_id, uint64_t period,
-                   struct peer_id self, const struct peer_id *ids, size_t count, uint64_t now_ns,
-                   struct peer_id *partner)
+bool partners_draw(struct partners *partners, const struct partner_list *list, uint64_t period,
+                   uint64_t now_ns, struct peer_id *partner)
 {
     if (now_ns < partners->wait_ns) return false;
     if (period != partners->period) partners->tried_count = 0;
     partners->period = period;
-    if (!draw_untried(partners, run_id, self, ids, count, partner)) {
+    if (!draw_untried(partners, list, partner)) {
         partners->tried_count = 0;
-        if (!draw_untried(partners, run_id, self, ids, count, partner)) return false;
+        if (!draw_untried(partners, list, partner)) return false;
     }
-    partners->spread = rng_mix(partners->spread, load_le64(self.bytes));
+    partners->spread = rng_mix(partners->spread, load_le64(list->self.bytes));
     if (partners->tried_count < LINKS_MAX) partners->tried[partners->tried_count++] = *partner;
     return true;
 }

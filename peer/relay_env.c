@@ -244,6 +244,14 @@ static struct blob *env_frame_keep(struct env *env, uint64_t link)
     return circuit == NULL ? NULL : framer_keep(&circuit->framer);
 }
 
+static bool env_frame_spent_ns(struct env *env, uint64_t link, uint64_t *spent_ns)
+{
+    const struct env_ops *below = base_of(env)->ops;
+
+    if (link >= NUMBER_FIRST || below->frame_spent_ns == NULL) return false;
+    return below->frame_spent_ns(base_of(env), link, spent_ns);
+}
+
 static void env_wake_at(struct env *env, uint64_t at_ns)
 {
     base_of(env)->ops->wake_at(base_of(env), at_ns);
@@ -292,6 +300,7 @@ static const struct env_ops ops = {
     .link_gains_by_more = env_gains_by_more,
     .link_bytes = env_link_bytes,
     .frame_keep = env_frame_keep,
+    .frame_spent_ns = env_frame_spent_ns,
     .wake_at = env_wake_at,
     .submit = env_submit,
     .store_put = env_store_put,
@@ -300,7 +309,7 @@ static const struct env_ops ops = {
     .stop = env_stop,
 };
 
-_Static_assert(sizeof ops == 20 * sizeof(void *),
+_Static_assert(sizeof ops == 21 * sizeof(void *),
                "a new operation of env has to be passed on here");
 
 struct credit_use relay_env_credit_use(const struct relay_env *relay_env)

@@ -119,6 +119,7 @@ static bool round_allocate(struct round *round)
         .rate_max = round->options.rate_max,
         .standing = round->options.standing,
         .credit = round->options.credit,
+        .line = round->options.line,
         .context = round->options.context};
 
     round_method(strategy, round->options.moments, options.codec);

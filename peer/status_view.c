@@ -71,6 +71,14 @@ static const char *bytes_of(const struct json *json, const char *key, char text[
     return units_format_bytes(value, text, 32);
 }
 
+/* Bytes a second, or a dash. */
+static const char *rate_of(const struct json *json, char text[32])
+{
+    double rate;
+
+    return json_get_real(json, "rate", &rate) ? units_format_bytes((uint64_t)rate, text, 32) : "-";
+}
+
 static void put_head(const struct view *view, const struct json *status)
 {
     char texts[4][32];
@@ -96,8 +104,12 @@ static void put_head(const struct view *view, const struct json *status)
             number(status, "shares_returned", "%.6g", texts[2]),
             number(status, "shares_lost", "%.6g", texts[3]));
     }
-    put(view, "traffic    %s sent, %s received", bytes_of(status, "bytes_sent", texts[0]),
-        bytes_of(status, "bytes_received", texts[1]));
+    if (json_get(status, "schedules") != NULL) {
+        put(view, "schedule   %s", text_or_dash(status, "schedule"));
+    }
+    put(view, "traffic    %s sent, %s received, own line %s/s",
+        bytes_of(status, "bytes_sent", texts[0]), bytes_of(status, "bytes_received", texts[1]),
+        rate_of(status, texts[2]));
 }
 
 static bool is_narrow(const struct view *view)
@@ -111,8 +123,8 @@ static void put_heading(const struct view *view)
         put(view, "%-8s %-21s %-7s %-8s %6s %9s %9s %5s", "member", "address", "state", "NAT",
             "rtt ms", "sent", "received", "score");
     } else {
-        put(view, "%-9s %-22s %-8s %-13s %9s %11s %11s %7s  %s", "member", "address", "state",
-            "NAT", "rtt ms", "sent", "received", "score", "last round failed because");
+        put(view, "%-9s %-22s %-8s %-13s %9s %11s %11s %11s %7s  %s", "member", "address", "state",
+            "NAT", "rtt ms", "sent", "received", "line /s", "score", "last round failed because");
     }
 }
 
@@ -121,7 +133,7 @@ static void put_member(const struct view *view, const struct json *member)
     const char *failure = json_get_text(member, "last_failure");
     const char *id = text_or_dash(member, "id"), *address = text_or_dash(member, "address"),
                *state = text_or_dash(member, "state"), *nat = text_or_dash(member, "nat");
-    char texts[4][32];
+    char texts[5][32];
     const char *rtt = number(member, "rtt_ms", "%.2f", texts[0]),
                *sent = bytes_of(member, "bytes_sent", texts[1]),
                *received = bytes_of(member, "bytes_received", texts[2]),
@@ -132,8 +144,8 @@ static void put_member(const struct view *view, const struct json *member)
             received, score);
         if (failure != NULL) put(view, "         last round failed: %s", failure);
     } else {
-        put(view, "%-9.8s %-22s %-8s %-13s %9s %11s %11s %7s  %s", id, address, state, nat, rtt,
-            sent, received, score, failure == NULL ? "" : failure);
+        put(view, "%-9.8s %-22s %-8s %-13s %9s %11s %11s %11s %7s  %s", id, address, state, nat,
+            rtt, sent, received, rate_of(member, texts[4]), score, failure == NULL ? "" : failure);
     }
 }
 

@@ -90,6 +90,9 @@ struct env_ops {
     /** Inside on_frame of `link`: a reference to what holds the frame and nothing else, to be kept
      *  and changed instead of a copy. NULL: there is none. The operation may be NULL, too. */
     struct blob *(*frame_keep)(struct env *env, uint64_t link);
+    /** Inside on_frame of `link`: how long the frame took to come in, from its first bytes to its
+     *  last. False: that cannot be told. The operation may be NULL, too. */
+    bool (*frame_spent_ns)(struct env *env, uint64_t link, uint64_t *spent_ns);
     /** Bytes on the wire since the start, framing included. */
     void (*link_bytes)(struct env *env, uint64_t link, uint64_t *sent, uint64_t *received);
     /** One wake-up at `at_ns` (or as soon as possible); a new call replaces the old. */

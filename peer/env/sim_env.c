@@ -189,6 +189,7 @@ static const struct env_ops sim_env_ops = {
     .link_pause = sim_env_pause,
     .link_set_bulk = sim_env_set_bulk,
     .link_gains_by_more = sim_env_gains_by_more,
+    .frame_spent_ns = sim_env_frame_spent_ns,
     .link_bytes = sim_env_link_bytes,
     .wake_at = env_wake_at,
     .submit = env_submit,

@@ -368,7 +368,7 @@ void sim_net_on_event(struct sim_world *world, struct sim_event *event)
         host->events.on_drain(host->events.context, end->number);
         break;
     case SIM_ARRIVED:
-        sim_on_arrived(world, end, event->frame);
+        sim_on_arrived(world, end, event);
         break;
     case SIM_RESUME:
         sim_on_resume(world, end);

@@ -13,16 +13,21 @@
 
 /* ---- sending ---- */
 
-/* `count`: 0 for the end of the stream. */
-static uint64_t arrival_ns(struct sim_world *world, struct sim_end *end, size_t count)
+/* `count`: 0 for the end of the stream. Into `spent_us`: how long it took to come in. Frames that
+ * share a line are taken for interleaved there, so that all of them are as slow as the last. */
+static uint64_t arrival_ns(struct sim_world *world, struct sim_end *end, size_t count,
+                           uint32_t *spent_us)
 {
     struct sim_host *from = sim_end_host(world, end);
     uint32_t to = sim_end_other(end)->host;
-    uint64_t at_ns = world->now_ns + sim_draw_latency(world, from, to);
+    uint64_t at_ns = world->now_ns + sim_draw_latency(world, from, to), came_ns, spent_ns;
 
     at_ns += sim_draw_loss(world, from, to, count);
+    came_ns = at_ns;
     at_ns = sim_landing_ns(sim_host_at(world, to), at_ns, count);
-
+    spent_ns = world->now_ns - end->begun_ns;
+    if (spent_ns < at_ns - came_ns) spent_ns = at_ns - came_ns;
+    *spent_us = spent_ns / NS_PER_US < UINT32_MAX ? (uint32_t)(spent_ns / NS_PER_US) : UINT32_MAX;
     if (at_ns < end->last_arrival_ns) at_ns = end->last_arrival_ns;
     end->last_arrival_ns = at_ns;
     return at_ns;
@@ -39,6 +44,7 @@ void sim_end_pump(struct sim_world *world, struct sim_end *end)
     count = frame_queue_first(&end->queue)->count;
     if (other->unread_bytes > 0 && other->unread_bytes + count > SIM_WINDOW_BYTES) return;
     end->is_sending = true;
+    end->begun_ns = world->now_ns;
     other->unread_bytes += count;
     sim_push_end(world, sim_departure_ns(world, sim_end_host(world, end), other->host, count),
                  SIM_SENT, end, 0);
@@ -47,16 +53,20 @@ void sim_end_pump(struct sim_world *world, struct sim_end *end)
 void sim_on_sent(struct sim_world *world, struct sim_end *end)
 {
     struct blob *frame;
+    uint64_t at_ns;
+    uint32_t spent_us;
 
     if (sim_end_is_over(end) || end->conn->is_cut) return;
     frame = frame_queue_pop(&end->queue);
     end->is_sending = false;
     end->queued_bytes -= frame->count;
     end->sent_bytes += frame->count;
-    sim_push(world, arrival_ns(world, end, frame->count),
+    at_ns = arrival_ns(world, end, frame->count, &spent_us);
+    sim_push(world, at_ns,
              (struct sim_event){.kind = SIM_ARRIVED,
                                 .host = sim_end_other(end)->host,
                                 .link = sim_end_other(end)->number,
+                                .spent_us = spent_us,
                                 .frame = frame});
     sim_end_pump(world, end);
     if (end->state == SIM_LINGERING) {
@@ -71,10 +81,11 @@ void sim_on_sent(struct sim_world *world, struct sim_end *end)
 void sim_end_finish(struct sim_world *world, struct sim_end *end)
 {
     struct sim_end *other = sim_end_other(end);
+    uint32_t spent_us;
 
     if (!sim_end_is_over(other) && !end->conn->is_cut) {
         sim_push(
-            world, arrival_ns(world, end, 0),
+            world, arrival_ns(world, end, 0, &spent_us),
             (struct sim_event){.kind = SIM_ARRIVED, .host = other->host, .link = other->number});
     }
     sim_end_gone(world, end);
@@ -235,8 +246,11 @@ static struct blob *torn(struct sim_end *end, struct blob *blob)
     return rest;
 }
 
-void sim_on_arrived(struct sim_world *world, struct sim_end *end, struct blob *blob)
+void sim_on_arrived(struct sim_world *world, struct sim_end *end, const struct sim_event *event)
 {
+    struct blob *blob = event->frame;
+
+    end->spent_ns = event->spent_us * NS_PER_US;
     if (end->conn->is_dark) {
         blob_unref(blob);
         return;
@@ -265,6 +279,7 @@ void sim_on_arrived(struct sim_world *world, struct sim_end *end, struct blob *b
 
 void sim_on_resume(struct sim_world *world, struct sim_end *end)
 {
+    end->spent_ns = UINT64_MAX; /* it had come before */
     if (end->state == SIM_OPEN) framer_read(world, end);
     while (end->inbox.count > 0 && may_read(world, end)) {
         end_read(world, end, frame_queue_pop(&end->inbox));
@@ -342,6 +357,15 @@ bool sim_env_gains_by_more(struct env *env, uint64_t number)
 
     if (end == NULL || !end->is_bulk || !sim_host_at(world, end->host)->refuses_bbr) return false;
     return sim_round_trip_ns(world, end->host, sim_end_other(end)->host) > LINK_LONG_NS;
+}
+
+bool sim_env_frame_spent_ns(struct env *env, uint64_t number, uint64_t *spent_ns)
+{
+    const struct sim_end *end = end_named(env, number);
+
+    if (end == NULL || end->spent_ns == UINT64_MAX) return false;
+    *spent_ns = end->spent_ns;
+    return true;
 }
 
 void sim_env_link_bytes(struct env *env, uint64_t number, uint64_t *sent, uint64_t *received)

@@ -48,7 +48,8 @@ struct sim_event {
         uint64_t number; /* rc, signal, generation */
     };
     uint32_t host;
-    uint32_t life; /* of the host; 0: whichever it lives */
+    uint32_t life;     /* of the host; 0: whichever it lives */
+    uint32_t spent_us; /* SIM_ARRIVED: from its first bytes to its last, where lines are shared */
     enum sim_kind kind;
 };
 
@@ -72,6 +73,8 @@ struct sim_end {
     size_t unread_bytes;      /* on the way here or in the inbox */
     struct framer framer;     /* only what did not come as one whole frame */
     uint64_t sent_bytes, received_bytes, sent_at_stall_bytes;
+    uint64_t begun_ns; /* when the frame that is being sent began to leave */
+    uint64_t spent_ns; /* of the frame that is told of; UINT64_MAX: not known */
     size_t torn_bytes; /* of a torn connection: so many still arrive here */
     bool is_sending, is_paused, is_bulk, was_refused, is_accepted;
     bool was_told; /* on_accepted is out */
@@ -248,7 +251,8 @@ void sim_end_pump(struct sim_world *world, struct sim_end *end);
 void sim_end_finish(struct sim_world *world, struct sim_end *end);
 void sim_end_hangup(struct sim_world *world, struct sim_end *end);
 void sim_on_sent(struct sim_world *world, struct sim_end *end);
-void sim_on_arrived(struct sim_world *world, struct sim_end *end, struct blob *blob);
+/** Takes the frame of the event. */
+void sim_on_arrived(struct sim_world *world, struct sim_end *end, const struct sim_event *event);
 void sim_on_resume(struct sim_world *world, struct sim_end *end);
 MUST_USE enum rc sim_env_send(struct env *env, uint64_t link, struct blob *frame);
 void sim_env_hangup(struct env *env, uint64_t link);
@@ -256,6 +260,7 @@ void sim_env_set_frame_max(struct env *env, uint64_t link, size_t frame_max);
 void sim_env_pause(struct env *env, uint64_t link, bool is_paused);
 void sim_env_set_bulk(struct env *env, uint64_t link);
 bool sim_env_gains_by_more(struct env *env, uint64_t link);
+bool sim_env_frame_spent_ns(struct env *env, uint64_t link, uint64_t *spent_ns);
 void sim_env_link_bytes(struct env *env, uint64_t link, uint64_t *sent, uint64_t *received);
 
 /* sim_store.c */

@@ -150,6 +150,7 @@ static const struct env_ops uv_env_ops = {
     .link_gains_by_more = uv_env_gains_by_more,
     .link_bytes = uv_env_link_bytes,
     .frame_keep = uv_env_frame_keep,
+    .frame_spent_ns = uv_env_frame_spent_ns,
     .wake_at = env_wake_at,
     .submit = uv_env_submit,
     .store_put = uv_env_store_put,

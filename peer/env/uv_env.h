@@ -68,7 +68,10 @@ struct tcp_link {
     size_t read_portion;      /* under a rate limit: what it may still read in its turn */
     TAILQ_ENTRY(tcp_link) throttled; /* in env->throttled while is_throttled */
     uint64_t sent_bytes, received_bytes;
-    enum rc lost_rc; /* FAILED: to be reported */
+    uint64_t read_ns;  /* the last read */
+    uint64_t begun_ns; /* the read that brought the first bytes of the frame in front; 0: reading
+                          was paused since */
+    enum rc lost_rc;   /* FAILED: to be reported */
     const char *lost_why;
     bool is_dirty; /* has frames that no write was started for yet */
     bool is_accepted;
@@ -173,6 +176,7 @@ void uv_env_pause(struct env *env, uint64_t link, bool is_paused);
 void uv_env_set_bulk(struct env *env, uint64_t link);
 bool uv_env_gains_by_more(struct env *env, uint64_t link);
 struct blob *uv_env_frame_keep(struct env *env, uint64_t link);
+bool uv_env_frame_spent_ns(struct env *env, uint64_t link, uint64_t *spent_ns);
 void uv_env_link_bytes(struct env *env, uint64_t link, uint64_t *sent, uint64_t *received);
 
 /* uv_rate.c */

@@ -170,6 +170,7 @@ static void link_deliver(struct tcp_link *link)
         }
         if (frame == NULL) break;
         env->events.on_frame(env->events.context, link->number, frame, count);
+        link->begun_ns = link->read_ns; /* what is left came with it */
     }
 }
 
@@ -226,6 +227,8 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf)
     }
     if (link->state != TCP_OPEN) return;
     link->received_bytes += (uint64_t)count;
+    link->read_ns = uv_hrtime();
+    if (framer_held(&link->framer) == 0) link->begun_ns = link->read_ns;
     framer_fill(&link->framer, (size_t)count);
     link_deliver(link);
 }
@@ -441,6 +444,7 @@ void uv_env_pause(struct env *base, uint64_t number, bool is_paused)
     link->is_paused = is_paused;
     if (link->state != TCP_OPEN) return;
     if (is_paused) {
+        link->begun_ns = 0;
         tcp_link_read(link);
     } else {
         link->must_resume = true;
@@ -474,6 +478,15 @@ struct blob *uv_env_frame_keep(struct env *base, uint64_t number)
     const struct tcp_link *link = tcp_link_find(uv_env_of(base), number);
 
     return link == NULL ? NULL : framer_keep(&link->framer);
+}
+
+bool uv_env_frame_spent_ns(struct env *base, uint64_t number, uint64_t *spent_ns)
+{
+    const struct tcp_link *link = tcp_link_find(uv_env_of(base), number);
+
+    if (link == NULL || link->begun_ns == 0) return false;
+    *spent_ns = link->read_ns - link->begun_ns;
+    return true;
 }
 
 void uv_env_link_bytes(struct env *base, uint64_t number, uint64_t *sent, uint64_t *received)

@@ -46,8 +46,9 @@ static void known_topologies_are_parsed(void **state)
 static void topologies_are_spelt_as_they_are_parsed(void **state)
 {
     static const char *const specs[] = {
-        "complete",   "groups:64", "grid:5",      "pairs",          "ring",
-        "torus,lazy", "hypercube", "exponential", "random:64,lazy", "one-peer-exponential,lazy"};
+        "complete",     "groups:64", "grid:5",      "pairs",          "ring",
+        "torus,lazy",   "hypercube", "exponential", "random:64,lazy", "one-peer-exponential,lazy",
+        "pairs,uniform"};
 
     (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(specs); i++) {
@@ -63,8 +64,18 @@ static void topologies_are_spelt_as_they_are_parsed(void **state)
 /* A misspelt topology names the column and what there is, and changes nothing. */
 static void unknown_topologies_are_refused_with_a_reason(void **state)
 {
-    static const char *const wrong[] = {"",         "compleet",  "groups:",   "groups:1",
-                                        "groups:x", "groups:8x", "groups:65", "groups:99999999999"};
+    static const char *const wrong[] = {"",
+                                        "compleet",
+                                        "groups:",
+                                        "groups:1",
+                                        "groups:x",
+                                        "groups:8x",
+                                        "groups:65",
+                                        "groups:99999999999",
+                                        "ring,uniform",
+                                        "pairs,lazy",
+                                        "pairs,",
+                                        "complete,lazy"};
     struct topology topology = {.kind = TOPOLOGY_PAIRS, .group_size = 77};
 
     (void)state;

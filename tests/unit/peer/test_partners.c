@@ -5,9 +5,22 @@
 #include "gossip/topology.h"
 #include "peer/partners.h"
 
+#include <math.h>
+
 enum { PEERS = 16 };
 
 static const struct digest run = {{7}};
+
+static const uint8_t *rarity; /* of the next draws */
+
+static bool draw(struct partners *partners, struct digest run_id, uint64_t period,
+                 struct peer_id self, const struct peer_id *ids, size_t count, uint64_t now_ns,
+                 struct peer_id *partner)
+{
+    const struct partner_list list = {run_id, self, ids, rarity, count};
+
+    return partners_draw(partners, &list, period, now_ns, partner);
+}
 
 static void make_ids(struct peer_id *ids, size_t count)
 {
@@ -31,8 +44,7 @@ static void all_are_asked_before_anyone_is_asked_again(void **state)
         for (int i = 0; i < PEERS; i++) {
             uint64_t now_ns = (period * PEERS + (uint64_t)i + 1) * 10 * NS_PER_S;
 
-            assert_true(
-                partners_draw(&partners, run, period, ids[3], ids, PEERS, now_ns, &partner));
+            assert_true(draw(&partners, run, period, ids[3], ids, PEERS, now_ns, &partner));
             assert_false(peer_id_is_equal(partner, ids[3]));
             if (i == PEERS - 1) {
                 assert_int_equal(partner.bytes[0], first); /* all over again */
@@ -44,8 +56,8 @@ static void all_are_asked_before_anyone_is_asked_again(void **state)
             partners_failed(&partners, 0, now_ns);
         }
     }
-    assert_false(partners_draw(&partners, run, 99, ids[3], ids + 3, 1, NS_PER_S << 20, &partner));
-    assert_false(partners_draw(&partners, run, 99, ids[3], ids, 0, NS_PER_S << 20, &partner));
+    assert_false(draw(&partners, run, 99, ids[3], ids + 3, 1, NS_PER_S << 20, &partner));
+    assert_false(draw(&partners, run, 99, ids[3], ids, 0, NS_PER_S << 20, &partner));
 }
 
 /* Three refusals in a row, and it waits until the first of the three may be free; not less than a
@@ -65,19 +77,19 @@ static void refusals_in_a_row_are_waited_out(void **state)
         uint64_t now_ns = 50 * NS_PER_S, until_ns = now_ns + said_ns[i][1];
 
         for (uint64_t k = 0; k < 3; k++) {
-            assert_true(partners_draw(&partners, run, 1, ids[0], ids, PEERS, now_ns, &partner));
+            assert_true(draw(&partners, run, 1, ids[0], ids, PEERS, now_ns, &partner));
             partners_failed(&partners, now_ns + said_ns[i][0] + (k == 1 ? 0 : NS_PER_MS), now_ns);
         }
-        assert_false(partners_draw(&partners, run, 2, ids[0], ids, PEERS, until_ns - 1, &partner));
+        assert_false(draw(&partners, run, 2, ids[0], ids, PEERS, until_ns - 1, &partner));
         assert_in_range(partners.wait_ns, until_ns, until_ns + said_ns[i][1]);
         until_ns = partners.wait_ns;
-        assert_false(partners_draw(&partners, run, 2, ids[0], ids, PEERS, until_ns - 1, &partner));
-        assert_true(partners_draw(&partners, run, 2, ids[0], ids, PEERS, until_ns, &partner));
+        assert_false(draw(&partners, run, 2, ids[0], ids, PEERS, until_ns - 1, &partner));
+        assert_true(draw(&partners, run, 2, ids[0], ids, PEERS, until_ns, &partner));
         partners_failed(&partners, 0, until_ns);
         partners_met(&partners);
         partners_failed(&partners, 0, until_ns);
         partners_failed(&partners, 0, until_ns);
-        assert_true(partners_draw(&partners, run, 2, ids[0], ids, PEERS, until_ns, &partner));
+        assert_true(draw(&partners, run, 2, ids[0], ids, PEERS, until_ns, &partner));
     }
 }
 
@@ -93,7 +105,7 @@ static int offers(struct partners *partners, const struct peer_id *ids, uint64_t
 
         wants[i] = -1;
         if (with[i] >= 0) continue;
-        if (partners_draw(&partners[i], run, period, ids[i], ids, PEERS, now_ns, &partner)) {
+        if (draw(&partners[i], run, period, ids[i], ids, PEERS, now_ns, &partner)) {
             wants[i] = partner.bytes[0] - 1;
         }
     }
@@ -148,12 +160,115 @@ static void offers_at_once_pair_everybody_off(void **state)
     }
 }
 
+/* Lines that are alike, whatever they carry: the draws are those of before, in their order. */
+static void lines_that_are_alike_change_no_draw(void **state)
+{
+    static const uint8_t alike[PEERS] = {2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2};
+    struct partners plain = {.period = 0}, weighed = {.period = 0};
+    struct peer_id ids[PEERS], partner, same;
+
+    (void)state;
+    make_ids(ids, PEERS);
+    for (uint64_t i = 0; i < 3000; i++) {
+        rarity = NULL;
+        assert_true(draw(&plain, run, i / 9, ids[4], ids, PEERS, i, &partner));
+        rarity = alike;
+        assert_true(draw(&weighed, run, i / 9, ids[4], ids, PEERS, i, &same));
+        assert_true(peer_id_is_equal(partner, same));
+    }
+    rarity = NULL;
+}
+
+static bool is_far(int a, int b)
+{
+    return (a < PEERS / 2) != (b < PEERS / 2);
+}
+
+/* The second largest eigenvalue of the mean of I - (e_i - e_j)(e_i - e_j)' / 2 over the pairs that
+ * were drawn, by power iteration. */
+static double second_eigenvalue(uint32_t (*drawn)[PEERS], double draws)
+{
+    double x[PEERS], y[PEERS], norm = 0;
+
+    for (int i = 0; i < PEERS; i++) {
+        x[i] = (i < PEERS / 2 ? 1 : -1) + 0.01 * i - 0.075;
+    }
+    for (int turn = 0; turn < 500; turn++) {
+        norm = 0;
+        for (int i = 0; i < PEERS; i++) {
+            y[i] = x[i];
+            for (int k = 0; k < PEERS; k++) {
+                y[i] -= (x[i] - x[k]) / 2 * (drawn[i][k] + drawn[k][i]) / draws;
+            }
+            norm += y[i] * y[i];
+        }
+        norm = sqrt(norm);
+        for (int i = 0; i < PEERS; i++) {
+            x[i] = y[i] / norm;
+        }
+    }
+    return norm;
+}
+
+/* Two halves with a slow line between them: the first offers that cross it are fewer by the factor
+ * that the odds say, a quarter of the equal draws' and more are left, each partner of a kind is met
+ * as often, and the spectral gap of the pairs' mixing matrix is at least a quarter of that of equal
+ * draws. */
+static void slow_lines_are_drawn_less_and_still_drawn(void **state)
+{
+    static uint32_t drawn[2][PEERS][PEERS];
+    enum { PERIODS = 8000 };
+    struct peer_id ids[PEERS], partner;
+    double far[2] = {0}, gap[2];
+
+    (void)state;
+    make_ids(ids, PEERS);
+    memset(drawn, 0, sizeof drawn);
+    for (int is_preferring = 0; is_preferring < 2; is_preferring++) {
+        for (int i = 0; i < PEERS; i++) {
+            struct partners partners = {.period = 0};
+            uint8_t odds[PEERS];
+
+            for (int k = 0; k < PEERS; k++) {
+                odds[k] = is_far(i, k) ? 3 : 1;
+            }
+            rarity = is_preferring ? odds : NULL;
+            for (uint64_t period = 0; period < PERIODS; period++) {
+                int with;
+
+                assert_true(draw(&partners, run, period, ids[i], ids, PEERS, period, &partner));
+                with = partner.bytes[0] - 1;
+                drawn[is_preferring][i][with]++;
+                far[is_preferring] += is_far(i, with) ? 1.0 / PERIODS / PEERS : 0;
+            }
+        }
+        gap[is_preferring] = 1 - second_eigenvalue(drawn[is_preferring], (double)PERIODS * PEERS);
+    }
+    rarity = NULL;
+    /* 8/15; and 1/4 of that with 3/4 of (8/16) / (7 + 8/16) */
+    assert_true(fabs(far[0] - 0.533) < 0.01 && fabs(far[1] - 0.183) < 0.01);
+    for (int i = 0; i < PEERS; i++) {
+        for (int k = 0; k < PEERS; k++) { /* 187 and 911 expected */
+            if (i != k) {
+                assert_in_range(drawn[1][i][k], is_far(i, k) ? 120 : 780,
+                                is_far(i, k) ? 260 : 1040);
+            }
+        }
+    }
+    printf("of first offers %.3f cross the line, %.3f without preference; spectral gap %.4f, "
+           "%.4f\n",
+           far[1], far[0], gap[1], gap[0]);
+    assert_true(gap[1] > gap[0] / 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_are_asked_before_anyone_is_asked_again),
         cmocka_unit_test(refusals_in_a_row_are_waited_out),
         cmocka_unit_test(offers_at_once_pair_everybody_off),
+        cmocka_unit_test(lines_that_are_alike_change_no_draw),
+        cmocka_unit_test(slow_lines_are_drawn_less_and_still_drawn),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
