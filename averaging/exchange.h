@@ -250,6 +250,11 @@ struct exchange_ops {
                          struct commands *out);
     void (*tick)(struct exchange *exchange, uint64_t now_ns, struct commands *out);
     uint64_t (*next_ns)(const struct exchange *exchange); /* UINT64_MAX: nothing pending */
+    /** From now on this peer takes no snapshot for a while, or does again: what others propose is
+     *  declined at once, so that they do not wait. Not while a snapshot is asked for. NULL: they
+     *  do. */
+    void (*set_busy)(struct exchange *exchange, bool is_busy, uint64_t now_ns,
+                     struct commands *out);
     /** Give up what runs, for a local `reason` (a string literal): stopping, short of memory.
      * Others are told; OVER_ABORTED follows if a round ran. A pair round that was promised (READY
      * sent) goes IN_DOUBT instead. */

@@ -430,6 +430,16 @@ static uint64_t group_next_ns(const struct exchange *exchange)
     return group->state == GROUP_DATA ? group_data_next_ns(group) : group_form_next_ns(group);
 }
 
+static void group_set_busy(struct exchange *exchange, bool is_busy, uint64_t now_ns,
+                           struct commands *out)
+{
+    struct group *group = group_of(exchange);
+
+    group->now_ns = now_ns;
+    group->is_busy = is_busy;
+    if (is_busy) group_form_decline(group, out);
+}
+
 static bool group_is_active(const struct exchange *exchange)
 {
     return group_seen(exchange)->state != GROUP_IDLE;
@@ -492,6 +502,7 @@ const struct exchange_ops exchange_group = {
     .on_link_lost = group_on_link_lost,
     .tick = group_tick,
     .next_ns = group_next_ns,
+    .set_busy = group_set_busy,
     .cancel = group_cancel,
     .is_active = group_is_active,
     .counts = group_counts,

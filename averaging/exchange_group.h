@@ -135,6 +135,7 @@ struct group {
     struct member_ref heard_from;
     uint64_t heard_ns;
     bool has_heard;
+    bool is_busy; /* no snapshot could be taken: nothing is joined */
     struct group_left left[GROUP_LEFT_MAX]; /* a ring */
     uint32_t left_next;
 
@@ -210,6 +211,8 @@ void group_form_on_link_up(struct group *group, struct member_ref peer, struct c
 void group_form_on_link_lost(struct group *group, struct peer_id peer, struct commands *out);
 void group_form_tick(struct group *group, struct commands *out);
 uint64_t group_form_next_ns(const struct group *group);
+/** What was heard and not joined yet will not be: its proposer hears so. */
+void group_form_decline(struct group *group, struct commands *out);
 void group_form_cancel(struct group *group, struct commands *out);
 
 /* exchange_group_data.c: from START on */

@@ -381,6 +381,11 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
         join(group, from, form, out);
         return RC_OK;
     }
+    if (group->is_busy) {
+        group_send_abort(from.id, from, form->round, ABORT_LOCAL, out);
+        hear_round(group, form->round);
+        return RC_BUSY;
+    }
     if (is_far(group, form->round) && group->has_heard) return RC_STALE;
     if (group->has_heard && !is_far(group, group->heard.round) &&
         (form->round < group->heard.round ||
@@ -400,6 +405,15 @@ static bool is_heard_open(const struct group *group)
     if (!group->has_heard || group->heard.round < group->round) return false;
     if (!group_is_linked(group, group->heard_from.id)) return false;
     return group->now_ns - group->heard_ns <= (uint64_t)group->heard.deadline_ms * NS_PER_MS;
+}
+
+void group_form_decline(struct group *group, struct commands *out)
+{
+    if (is_heard_open(group)) {
+        group_send_abort(group->heard_from.id, group->heard_from, group->heard.round, ABORT_LOCAL,
+                         out);
+    }
+    group->has_heard = false;
 }
 
 static uint32_t position(const struct group *group)

@@ -281,6 +281,8 @@ struct node {
     struct node_pairs pairs;
     struct node_push push;
     struct node_pulls pulls;
+    uint8_t busy;                             /* enum progress_busy: as neighbours were told */
+    uint64_t border_ns[BORDER_ROLLBACK + 1]; /* how long the last job of each kind took; 0: none */
     uint64_t samples_since_round;
     struct node_once once;
     uint64_t snapshot_step;    /* of the last round's snapshot */
@@ -386,6 +388,13 @@ void node_keep_run(struct border_job *job); /* in the training lane, as the next
 void node_rollback_run(struct border_job *job);
 void node_kept(struct node *node, struct border_job *job);
 void node_rolled_back(struct node *node, struct border_job *job);
+
+/* node_busy.c: what is long in the training lane, and what others make of it */
+void node_busy_begin(struct node *node); /* node->border is about to be submitted */
+void node_busy_end(struct node *node);   /* it is back */
+void node_busy_hear(struct node *node, const struct message_progress *progress);
+/** There is no round with it just now. */
+bool node_busy_leaves(const struct node *node, const struct neighbour *other);
 
 /* node_pull.c: a spring's own end between rounds */
 bool node_pull_is_due(struct node *node);

@@ -43,6 +43,7 @@ void node_send_progress(struct node *node, const struct peer_id *to)
     message.as.progress.round = round_now(node);
     message.as.progress.is_serving = is_serving(node);
     message.as.progress.is_done = node->once.is_done;
+    message.as.progress.busy = node->busy;
     if (to != NULL) {
         (void)links_send(node->links, *to, &message); /* a closed link hears it when it opens */
     } else {

@@ -293,6 +293,7 @@ static void border_done(struct job *base)
     struct node *node = job->node;
 
     node->is_lane_busy = false;
+    node_busy_end(node);
     switch (job->work) {
     case BORDER_NONE:
         break;
@@ -365,6 +366,7 @@ static struct border_job *border_job(struct node *node, enum border_work work, u
 static void border_submit(struct node *node)
 {
     node->is_lane_busy = true;
+    node_busy_begin(node);
     node->env->ops->submit(node->env, LANE_TRAINING, &node->border.job);
 }
 
@@ -509,6 +511,8 @@ static bool border_change(struct node *node)
 
 static bool border_read(struct node *node, uint64_t now_ns)
 {
+    bool is_forming;
+
     if (node->round != NULL && round_wants_snapshot(node->round)) {
         (void)border_job(node, BORDER_SNAPSHOT, node->values);
         node->border.to = round_snapshot_buffer(node->round);
@@ -519,6 +523,7 @@ static bool border_read(struct node *node, uint64_t now_ns)
         }
         round_on_snapshot(node->round, RC_NOMEM);
     }
+    is_forming = node->round != NULL && round_is_forming(node->round); /* long jobs come later */
     if (node_donation_is_due(node)) {
         node_donation_begin(node);
         border_simple(node, BORDER_DONATE);
@@ -532,18 +537,19 @@ static bool border_read(struct node *node, uint64_t now_ns)
         border_simple(node, BORDER_KEEP);
         return true;
     }
-    if (node->wants_reshard && node->state == NODE_TRAINING &&
+    if (node->wants_reshard && node->state == NODE_TRAINING && !is_forming &&
         now_ns >= node->members_changed_ns + NODE_RESHARD_NS) {
         border_reshard(node);
         return true;
     }
-    if (node->options.keeps_files && now_ns >= node->checkpoint_due_ns &&
+    if (node->options.keeps_files && now_ns >= node->checkpoint_due_ns && !is_forming &&
         node->state == NODE_TRAINING && (node->round == NULL || !round_is_settling(node->round))) {
         border_checkpoint(node);
         return true;
     }
     if (now_ns >= node->report_due_ns) {
         if (node->options.evaluate_samples > 0 && node->state == NODE_TRAINING) {
+            if (is_forming) return false;
             border_simple(node, BORDER_EVALUATE);
             return true;
         }

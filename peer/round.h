@@ -76,6 +76,10 @@ bool round_pull(const struct round *round, const float *own, float *difference);
 /** Give up what runs; the others are told. `reason`: a string literal. */
 void round_cancel(struct round *round, const char *reason);
 bool round_is_active(const struct round *round);
+/** Others count on a snapshot of ours that is not taken yet, or may do so in a moment. */
+bool round_is_forming(const struct round *round);
+/** Between two of the node's jobs: see exchange.h, set_busy. */
+void round_set_busy(struct round *round, bool is_busy);
 /** round_begin() may do something. */
 bool round_may_begin(const struct round *round);
 /** A snapshot was taken whose result is not applied yet. */

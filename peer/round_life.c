@@ -469,6 +469,19 @@ bool round_is_active(const struct round *round)
            round->ops->is_active(round->exchange);
 }
 
+bool round_is_forming(const struct round *round)
+{
+    return round->ops->is_group && round->phase != PHASE_RUNNING &&
+           round->ops->is_active(round->exchange);
+}
+
+void round_set_busy(struct round *round, bool is_busy)
+{
+    if (round->ops->set_busy == NULL) return;
+    round->ops->set_busy(round->exchange, is_busy, round_now(round), &round->commands);
+    round_obey(round);
+}
+
 bool round_may_begin(const struct round *round)
 {
     bool is_idle = round->phase == PHASE_IDLE && !round->is_snapshot_wanted;

@@ -165,6 +165,14 @@ enum relay_code {
     RELAY_BROKEN = 6      /* the protocol of relays was broken */
 };
 
+/* What a peer does between two steps, if that is long. */
+enum progress_busy {
+    BUSY_NOT = 0,
+    BUSY_EVALUATING = 1, /* it takes part in no round, as with what is none of these */
+    BUSY_LONG = 2,       /* the same, with something else */
+    BUSY_SHORTLY = 3     /* it evaluates, and a round may wait for it */
+};
+
 enum reject_code {
     REJECT_BUSY = 1,
     REJECT_STALE = 2,
@@ -233,6 +241,7 @@ struct message_progress {
     uint64_t round;        /* number of the next group round */
     bool is_serving;       /* holds a full model and can give it away */
     bool is_done;          /* has reached its goal and waits for the others (one-shot) */
+    uint8_t busy;          /* enum progress_busy */
 };
 struct message_dialback { /* also DIALBACK_REQ, without the code */
     uint64_t nonce;       /* not 0 */

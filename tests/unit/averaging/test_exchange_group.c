@@ -262,6 +262,43 @@ static void a_mean_before_our_sum_is_refused(void **state)
 }
 
 /* Whatever round number others tell, the numbers are not used up: no FORM may leap further. */
+/* While the lane is busy nobody waits for a snapshot of ours: what is proposed, and what was heard
+ * and not joined yet, is declined at once. Afterwards proposals are remembered again. */
+static void a_busy_member_declines_at_once(void **state)
+{
+    (void)state;
+    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
+    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
+    struct round_members members = {ids, boots, 3, NULL};
+    struct commands out;
+    struct exchange *exchange = start(&exchange_group, 3, 6, &out);
+    const struct exchange_ops *ops = &exchange_group;
+    struct message form = form_of(6, 0);
+
+    ops->on_link_up(exchange, id_of(1), boot_of(1), 1, &out);
+    ops->on_link_up(exchange, id_of(2), boot_of(2), 1, &out);
+    assert_int_equal(ops->on_message(exchange, id_of(1), boot_of(1), &form, 1, &out), RC_OK);
+    assert_int_equal(out.count, 0); /* remembered */
+    ops->set_busy(exchange, true, 2, &out);
+    assert_non_null(sent(&out, MESSAGE_ABORT));
+    assert_true(boot_id_is_equal(sent(&out, MESSAGE_ABORT)->as.abort.key.boot, boot_of(1)));
+    commands_clear(&out);
+    form = form_of(6, 1);
+    assert_int_equal(ops->on_message(exchange, id_of(2), boot_of(2), &form, 3, &out), RC_BUSY);
+    assert_true(
+        peer_id_is_equal(sent(&out, MESSAGE_ABORT)->as.abort.key.initiator, id_of(2)));
+    assert_null(sent(&out, MESSAGE_JOIN));
+    commands_clear(&out);
+    ops->set_busy(exchange, false, 4, &out);
+    assert_int_equal(ops->begin(exchange, &members, 0, 5, &out), RC_OK);
+    assert_null(sent(&out, MESSAGE_JOIN)); /* both know that it will not come */
+    form = form_of(6, 2);
+    assert_int_equal(ops->on_message(exchange, id_of(1), boot_of(1), &form, 6, &out), RC_OK);
+    assert_non_null(sent(&out, MESSAGE_JOIN));
+    exchange_group.destroy(exchange);
+    commands_deinit(&out);
+}
+
 static void round_numbers_cannot_be_used_up_by_others(void **state)
 {
     struct commands out;
@@ -381,6 +418,7 @@ int main(void)
         cmocka_unit_test(one_that_is_only_direct_makes_the_round_direct),
         cmocka_unit_test(a_mean_with_a_wrong_hash_loses_its_part_only),
         cmocka_unit_test(a_mean_before_our_sum_is_refused),
+        cmocka_unit_test(a_busy_member_declines_at_once),
         cmocka_unit_test(round_numbers_cannot_be_used_up_by_others),
         cmocka_unit_test(words_take_nobody_far_ahead),
     };
