@@ -135,7 +135,7 @@ struct group {
     struct member_ref heard_from;
     uint64_t heard_ns;
     bool has_heard;
-    bool is_busy; /* no snapshot could be taken: nothing is joined */
+    bool is_busy;                           /* no snapshot could be taken: nothing is joined */
     struct group_left left[GROUP_LEFT_MAX]; /* a ring */
     uint32_t left_next;
 

@@ -281,7 +281,7 @@ struct node {
     struct node_pairs pairs;
     struct node_push push;
     struct node_pulls pulls;
-    uint8_t busy;                             /* enum progress_busy: as neighbours were told */
+    uint8_t busy;                            /* enum progress_busy: as neighbours were told */
     uint64_t border_ns[BORDER_ROLLBACK + 1]; /* how long the last job of each kind took; 0: none */
     uint64_t samples_since_round;
     struct node_once once;

@@ -285,8 +285,7 @@ static void a_busy_member_declines_at_once(void **state)
     commands_clear(&out);
     form = form_of(6, 1);
     assert_int_equal(ops->on_message(exchange, id_of(2), boot_of(2), &form, 3, &out), RC_BUSY);
-    assert_true(
-        peer_id_is_equal(sent(&out, MESSAGE_ABORT)->as.abort.key.initiator, id_of(2)));
+    assert_true(peer_id_is_equal(sent(&out, MESSAGE_ABORT)->as.abort.key.initiator, id_of(2)));
     assert_null(sent(&out, MESSAGE_JOIN));
     commands_clear(&out);
     ops->set_busy(exchange, false, 4, &out);

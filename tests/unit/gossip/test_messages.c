@@ -253,10 +253,11 @@ static enum rc decode_edited(enum message_type type, const struct edit *edit)
 
 /* Every key of every message but one is needed, and none may come twice. */
 /* What goes without saying: START's weights and rates where all are alike, the direct schedule,
- * rates that nobody has measured, and that any schedule will do. */
+ * rates that nobody has measured, that any schedule will do, and that a peer is not busy. */
 static bool may_be_missing(enum message_type type, int key)
 {
     if (type == MESSAGE_START) return key >= 8 && key <= 10;
+    if (type == MESSAGE_PROGRESS) return key == 6;
     return (type == MESSAGE_JOIN && (key == 3 || key == 4)) || (type == MESSAGE_MEAN && key == 4);
 }
 
