@@ -2,7 +2,7 @@
  * The codecs on the processor: kernels/codec.h says what they are. Whole blocks at a time, in plain
  * loops that the compiler vectorises; integers decide (exponents, magnitudes), so that the order of
  * comparisons cannot change a result. Wire bytes need not be aligned: what is wider than a byte
- * goes through a small block on the stack. Little-endian machines swap nothing.
+ * and is not goes through a small block on the stack. Little-endian machines swap nothing.
  */
 #include "kernels/codec.h"
 
@@ -12,6 +12,7 @@
 
 #include <endian.h>
 #include <float.h>
+#include <stdalign.h>
 #include <string.h>
 
 enum { BLOCK_VALUES = 512 };
@@ -92,18 +93,27 @@ FOR_EACH_CPU static void from_bf16(const uint16_t *restrict in, size_t n, float 
     }
 }
 
+/* Bytes that are the numbers, where they are. */
+static bool are_halves(const uint8_t *bytes)
+{
+    return htole16(1) == 1 && (uintptr_t)bytes % alignof(uint16_t) == 0;
+}
+
 static void encode_halves(enum codec_format format, const float *in, size_t values, uint8_t *out)
 {
+    bool is_direct = are_halves(out);
     uint16_t block[BLOCK_VALUES];
 
     for (size_t done = 0; done < values; done += BLOCK_VALUES) {
         size_t n = smaller(values - done, BLOCK_VALUES);
+        uint16_t *to = is_direct ? (uint16_t *)(void *)(out + 2 * done) : block;
 
         if (format == CODEC_F16) {
-            half_encode(in + done, n, block);
+            half_encode(in + done, n, to);
         } else {
-            to_bf16(in + done, n, block);
+            to_bf16(in + done, n, to);
         }
+        if (is_direct) continue;
         for (size_t i = 0; i < n; i++) {
             block[i] = htole16(block[i]);
         }
@@ -126,19 +136,25 @@ static enum rc decode_halves(enum codec_format format, const uint8_t *in, float 
 {
     uint16_t block[BLOCK_VALUES];
     uint16_t exponent = format == CODEC_F16 ? 0x7c00u : 0x7f80u;
+    bool is_direct = are_halves(in);
 
     for (size_t done = 0; done < values; done += BLOCK_VALUES) {
         size_t n = smaller(values - done, BLOCK_VALUES);
+        const uint16_t *from = block;
 
-        memcpy(block, in + 2 * done, 2 * n);
-        for (size_t i = 0; i < n; i++) {
-            block[i] = le16toh(block[i]);
-        }
-        if (!halves_are_finite(block, n, exponent)) return RC_NONFINITE;
-        if (format == CODEC_F16) {
-            half_decode(block, n, out + done);
+        if (is_direct) {
+            from = (const uint16_t *)(const void *)(in + 2 * done);
         } else {
-            from_bf16(block, n, out + done);
+            memcpy(block, in + 2 * done, 2 * n);
+            for (size_t i = 0; i < n; i++) {
+                block[i] = le16toh(block[i]);
+            }
+        }
+        if (!halves_are_finite(from, n, exponent)) return RC_NONFINITE;
+        if (format == CODEC_F16) {
+            half_decode(from, n, out + done);
+        } else {
+            from_bf16(from, n, out + done);
         }
     }
     return RC_OK;
