@@ -180,6 +180,26 @@ static void seal_done(struct job *base)
     worked(links);
 }
 
+/* Where nothing is sealed the body is sent from where it is. False: no memory, nothing was sent. */
+static bool send_clear(struct links *links, struct bulk *bulk, const uint8_t *head,
+                       struct blob *body)
+{
+    struct blob *before = blob_create(RECORD_HEADER_BYTES + INNER_HEADER_BYTES);
+    struct blob *after = blob_create(RECORD_TAG_BYTES);
+
+    if (before == NULL || after == NULL) {
+        blob_unref(before);
+        blob_unref(after);
+        return false;
+    }
+    sealer_frame_clear(bulk->send, INNER_HEADER_BYTES + body->count, before->bytes, after->bytes);
+    memcpy(before->bytes + RECORD_HEADER_BYTES, head, INNER_HEADER_BYTES);
+    bulk_sealed(links, bulk, before);
+    bulk_sealed(links, bulk, blob_ref(body));
+    bulk_sealed(links, bulk, after);
+    return true;
+}
+
 bool bulk_has_room(const struct bulk *bulk)
 {
     return bulk->sealed.count == 0 && bulk->sealing_bytes < LINK_SEALING_BYTES_MAX;
@@ -195,7 +215,10 @@ bool bulk_send(struct links *links, struct bulk *bulk, const struct inner_header
 {
     size_t bytes = secure_record_bytes(INNER_HEADER_BYTES + body->count);
     struct inner_header numbered;
+    uint8_t head[INNER_HEADER_BYTES];
     struct seal_job *job;
+    uint64_t number;
+    bool is_sent;
 
     if (bulk->sent >= links->options.rekey.records * 2) {
         link_cut(links, bulk->link); /* the keys are used up */
@@ -205,21 +228,26 @@ bool bulk_send(struct links *links, struct bulk *bulk, const struct inner_header
         bulk->link->is_closing = true; /* no record can hold it */
         return false;
     }
-    job = seal_job_create(links, bulk, body->count);
+    numbered = *header;
+    numbered.after = bulk->link->control_queued;
+    inner_header_encode(&numbered, head);
+    is_sent = sealer_is_clear(bulk->send) && body->count > INLINE_BYTES_MAX &&
+              send_clear(links, bulk, head, body);
+    job = is_sent ? NULL : seal_job_create(links, bulk, body->count);
     if (job != NULL) job->frame = blob_create(bytes);
-    if (job == NULL || job->frame == NULL) {
+    if (!is_sent && (job == NULL || job->frame == NULL)) {
         mem_free(job);
         return false;
     }
-    job->body = blob_ref(body);
-    numbered = *header;
-    numbered.after = bulk->link->control_queued;
-    inner_header_encode(&numbered, job->head);
     bulk->used_ns = link_now(links);
-    job->number = bulk->sent++;
+    number = bulk->sent++;
     bulk_has_sent(links, bulk, header);
     bulk->link->is_used = true;
     bulk->link->epoch_bytes += bytes;
+    if (is_sent) return true;
+    job->body = blob_ref(body);
+    job->number = number;
+    memcpy(job->head, head, sizeof head);
     if (is_quick(bulk->send, bytes) && bulk->jobs_sealing == 0) {
         run_seal(&job->job);
         bulk_sealed(links, bulk, job->frame);

@@ -132,6 +132,14 @@ static void record_header(const struct sealer *sealer, uint8_t *out, size_t inne
     out[4] = sealer->epoch;
 }
 
+void sealer_frame_clear(const struct sealer *sealer, size_t inner_count,
+                        uint8_t header[RECORD_HEADER_BYTES], uint8_t tag[RECORD_TAG_BYTES])
+{
+    CHECK(sealer_is_clear(sealer) && inner_count <= BULK_BYTES_MAX);
+    record_header(sealer, header, inner_count);
+    memset(tag, 0, RECORD_TAG_BYTES);
+}
+
 void sealer_seal(const struct sealer *sealer, uint64_t number, const void *head, size_t head_count,
                  const void *tail, size_t tail_count, uint8_t *out)
 {

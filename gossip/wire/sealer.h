@@ -37,6 +37,10 @@ void sealer_wipe(struct sealer *sealer);
 bool sealer_is_clear(const struct sealer *sealer);
 uint8_t sealer_epoch(const struct sealer *sealer);
 
+/** Of a sealer that leaves bytes as they are: what comes before the inner part of `inner_count`
+ *  bytes, and after it. */
+void sealer_frame_clear(const struct sealer *sealer, size_t inner_count,
+                        uint8_t header[RECORD_HEADER_BYTES], uint8_t tag[RECORD_TAG_BYTES]);
 /** Record `number`, its inner part given in two pieces, into `out` of record bytes
  *  (secure_record_bytes()). Pieces may not overlap `out`; together BULK_BYTES_MAX at most
  * (CHECKed). Any thread. */
