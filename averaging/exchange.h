@@ -224,6 +224,9 @@ struct exchange_ops {
      *  RC_STALE: of a round that is over, drop it quietly. */
     MUST_USE enum rc (*on_chunk)(struct exchange *exchange, const struct chunk_ref *chunk,
                                  float *weight);
+    /** Pair, while chunks come in: the scale that OVER_COMMITTED is most likely to have; 1 where
+     * the distances decide. NULL: 1. */
+    float (*likely_scale)(const struct exchange *exchange);
     /** Group: the encoded mean of `chunk` will be passed on by us: keep what is decoded in the MEAN
      *  buffer. NULL: never. */
     bool (*relays)(const struct exchange *exchange, uint32_t chunk);

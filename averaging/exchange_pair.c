@@ -665,6 +665,7 @@ const struct exchange_ops exchange_pair = {
     .begin = pair_begin,
     .on_message = pair_on_message,
     .on_chunk = pair_on_chunk,
+    .likely_scale = pair_likely_scale,
     .on_chunk_checked = pair_on_chunk_checked,
     .on_job_done = pair_on_job_done,
     .on_link_up = pair_on_link_up,

@@ -99,6 +99,8 @@ MUST_USE enum rc pair_on_ready(struct pair *pair, struct member_ref from,
                                const struct message_ready *ready, struct commands *out);
 MUST_USE enum rc pair_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
                                float *weight);
+/** See exchange.h. */
+float pair_likely_scale(const struct exchange *exchange);
 void pair_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *chunk, enum rc rc,
                            struct digest hash, float squared_distance, uint64_t now_ns,
                            struct commands *out);

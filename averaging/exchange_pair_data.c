@@ -199,6 +199,13 @@ enum rc pair_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk, 
     return RC_OK;
 }
 
+float pair_likely_scale(const struct exchange *exchange)
+{
+    const struct pair *pair = (const struct pair *)(const void *)exchange;
+
+    return pair->tau > 0 ? 1 : pair->alpha;
+}
+
 void pair_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *chunk, enum rc rc,
                            struct digest hash, float squared_distance, uint64_t now_ns,
                            struct commands *out)

@@ -5,11 +5,14 @@
 #include "base/check.h"
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "base/stream.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { FEW_PEERS = 3, FEW_TIMES = 8 };
+enum { SUMS = 16, BLOCK_VALUES = 1024 };
+_Static_assert((int)BLOCK_VALUES % (int)SUMS == 0, "as if there were no blocks");
 
 static const float gate_factor = 10.0f, gate_least = 1.5f, gate_most = 1.9f, clip_factor = 1.25f,
                    clip_share_unknown = 0.25f;
@@ -86,6 +89,46 @@ FOR_EACH_CPU static double squared_distance(const float *a, const float *b, size
         sums[j] += apart * apart;
     }
     for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
+        total += sums[j];
+    }
+    return total;
+}
+
+FOR_EACH_CPU static void apart(const float *restrict in, const float *restrict own, size_t count,
+                               float weight, float *restrict out, double sums[restrict SUMS])
+{
+    size_t whole = count - count % SUMS;
+
+    for (size_t i = 0; i < whole; i += SUMS) {
+        for (size_t j = 0; j < SUMS; j++) {
+            double apart = (double)in[i + j] - (double)own[i + j];
+
+            sums[j] += apart * apart;
+            out[i + j] = weight * (in[i + j] - own[i + j]);
+        }
+    }
+    for (size_t j = 0; whole + j < count; j++) {
+        double apart = (double)in[whole + j] - (double)own[whole + j];
+
+        sums[j] += apart * apart;
+        out[whole + j] = weight * (in[whole + j] - own[whole + j]);
+    }
+}
+
+/* A square in float64 of a difference of two float32 is finite if both are. */
+double robust_apart(const float *in, const float *own, size_t count, float weight, float *out,
+                    bool streams)
+{
+    double sums[SUMS] = {0.0}, total = 0.0;
+    float block[BLOCK_VALUES];
+
+    for (size_t first = 0; first < count; first += BLOCK_VALUES) {
+        size_t n = count - first < BLOCK_VALUES ? count - first : BLOCK_VALUES;
+
+        apart(in + first, own + first, n, weight, streams ? block : out + first, sums);
+        if (streams) stream_copy(out + first, block, n);
+    }
+    for (size_t j = 0; j < SUMS; j++) {
         total += sums[j];
     }
     return total;
@@ -205,8 +248,16 @@ static float radius_of(struct robust_seen *seen, const struct robust_chunk *chun
 enum rc robust_check(struct robust *robust, const struct robust_chunk *chunk,
                      struct robust_verdict *verdict)
 {
-    float distance = robust_distance(chunk->in, chunk->own, chunk->count), radius = 0;
+    float distance = robust_distance(chunk->in, chunk->own, chunk->count);
+
+    return robust_judge(robust, chunk, distance, verdict);
+}
+
+enum rc robust_judge(struct robust *robust, const struct robust_chunk *chunk, float distance,
+                     struct robust_verdict *verdict)
+{
     struct robust_seen *seen;
+    float radius = 0;
     bool is_refused;
 
     CHECK(chunk->chunk < robust->chunks);

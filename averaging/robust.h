@@ -49,6 +49,11 @@ float robust_radius(const struct robust_history *history);
 
 /** sqrt(sum (a_i - b_i)^2), double inside; b NULL: of zeros. */
 float robust_distance(const float *a, const float *b, size_t count);
+/** out = weight * (in - own), `out` being none of the others; returns the square of their distance.
+ *  `own` is finite; then the result is, too, if and only if all of `in` is. `streams`: `out` passes
+ *  the cache by, see base/stream.h. */
+double robust_apart(const float *in, const float *own, size_t count, float weight, float *out,
+                    bool streams);
 /** in: what it becomes when clipped to `radius` around own, at `distance` from it. */
 void robust_clip(const float *own, float *in, size_t count, float distance, float radius);
 
@@ -75,5 +80,8 @@ struct robust_verdict {
 /** RC_LIMIT: refuse it. Notes the distance either way. */
 MUST_USE enum rc robust_check(struct robust *robust, const struct robust_chunk *chunk,
                               struct robust_verdict *verdict);
+/** The same of a distance already measured. */
+MUST_USE enum rc robust_judge(struct robust *robust, const struct robust_chunk *chunk,
+                              float distance, struct robust_verdict *verdict);
 
 #endif

@@ -18,7 +18,8 @@ struct range {
 };
 
 struct rule_view {
-    const float *own; /* [values]: what we told the others, i.e. decode(encode(snapshot)) */
+    const float *own; /* [values]: what we told the others, i.e. decode(encode(snapshot)). NULL:
+                         every range of this round only meets */
     size_t values;
 };
 
@@ -73,6 +74,13 @@ struct rule_ops {
     /** The agreed value of a range (what the owner sent, or reduce gave, after the codec). It takes
      *  the place of what was absorbed there. RC_SHAPE, RC_REPLAY the second time. */
     MUST_USE enum rc (*agree)(struct rule *rule, struct range range, const float *in);
+    /** In place of absorb() in pair rounds, and of agree(): into `difference`, [values], the same
+     *  plane for all of a round, the caller has written weight * (in - own) of the range, when it
+     *  had the values at hand. `weight`, the same too, is the scale that settle() will most likely
+     *  be given, or 1; settle() then need not go through the plane again if it is given both.
+     *  RC_SHAPE, RC_REPLAY the second time. NULL: this rule cannot. */
+    MUST_USE enum rc (*meet)(struct rule *rule, struct range range, float weight,
+                             const float *difference);
     /** difference: [values]. Group: (agreed, or where the outer step leads) - own on ranges agreed
      *  and committed, 0 elsewhere. Pair:
      *  scale * (absorbed - own) on committed ranges, 0 elsewhere: computed so that the two ends'
@@ -80,15 +88,16 @@ struct rule_ops {
     void (*settle)(struct rule *rule, const uint8_t *bitmap, size_t chunk_values, float scale,
                    float *difference);
     /** In place of settle, when a pair round's outcome is not known: into `difference` goes what
-     *  rule_commit_late() wants, and the rule's state stays as it was. NULL: settle() with scale 1
-     *  does that. */
+     *  rule_commit_late() wants (where ranges met: times their weight), and the rule's state stays
+     *  as it was. NULL: settle() with scale 1 does that. */
     void (*doubt)(struct rule *rule, const uint8_t *bitmap, size_t chunk_values, float *difference);
     /** Such a round was committed after all; `difference` is rule_commit_late()'s, and becomes what
      *  is added to the model. NULL: it is that already. */
     void (*late)(struct rule *rule, float *difference);
     /** Before settle, with its bitmap: what all members agreed on, the same bits for each, into
-     * out: [values]. False unless every range is agreed and committed (a mean that is here may not
-     * be what its owner vouched for); `out` is then unspecified. NULL: this rule cannot say. */
+     * out: [values]. False unless every range is agreed, not met, and committed (a mean that is
+     * here may not be what its owner vouched for); `out` is then unspecified. NULL: this rule
+     * cannot say. */
     bool (*agreed)(const struct rule *rule, const uint8_t *bitmap, size_t chunk_values, float *out);
     void (*cancel)(struct rule *rule);
     /** Squared norm of (absorbed - own) over a range, double inside: for READY and clipping. */
@@ -127,7 +136,8 @@ enum { RULE_GRAIN = 64 };
 
 /** A pair round in doubt keeps settle()'s difference for READY's bitmap and scale 1. When the
  *  outcome comes, this turns it into the difference to apply: times `scale` on the chunks of
- *  `bitmap`, 0 elsewhere; the same bits as if it had been settled in time. */
+ *  `bitmap`, 0 elsewhere; the same bits as if it had been settled in time. Of ranges that met,
+ *  `scale` is the outcome's by their weight: exact where that was 1 or is what came of it. */
 void rule_commit_late(float *difference, size_t values, const uint8_t *bitmap, size_t chunk_values,
                       float scale);
 

@@ -4,7 +4,8 @@
  *
  * One plane of scratch serves all three uses of a range in turn: the sum of what was absorbed, then
  * the agreed mean in its place; in pair rounds the partner's values. `weights` says, per grain of
- * RULE_GRAIN values, which it is: 0 nothing, > 0 a sum of that weight, AGREED the agreed value.
+ * RULE_GRAIN values, which it is: 0 nothing, > 0 a sum of that weight, AGREED the agreed value;
+ * MET: the difference itself is in the caller's plane, and scratch has nothing to do with it.
  *
  * Sums are float32 in order of arrival: one owner sums a part and all take over its result, so the
  * order cannot make peers differ. Runs in jobs of the exchange lane, one at a time.
@@ -20,12 +21,16 @@
 #include <string.h>
 
 #define AGREED (-1.0f)
+#define MET    (-2.0f)
 
 struct rule {
     size_t values, grains;
-    const float *own; /* NULL between rounds */
+    bool is_begun;
+    const float *own; /* of a round; NULL: all of it meets */
     float *scratch;   /* [values] */
     float *weights;   /* [grains] */
+    const float *met; /* [values] of a round; NULL: nothing has met */
+    float met_weight;
     struct edge_sum edges;
 };
 
@@ -87,7 +92,9 @@ static void mean_forget(struct rule *rule)
 static void mean_begin(struct rule *rule, const struct rule_view *view)
 {
     CHECK(view->values == rule->values);
+    rule->is_begun = true;
     rule->own = view->own;
+    rule->met = NULL;
     edge_sum_begin(&rule->edges, view->own);
     memset(rule->weights, 0, rule->grains * sizeof(float));
 }
@@ -105,10 +112,11 @@ static size_t grain_values(const struct rule *rule, size_t first)
     return rule->values - first < RULE_GRAIN ? rule->values - first : RULE_GRAIN;
 }
 
+/* Or met: below 0 nothing comes to a grain any more. */
 static bool is_any_agreed(const struct rule *rule, struct range range)
 {
     for (size_t i = range.first; i < range.first + range.count; i += RULE_GRAIN) {
-        if (rule->weights[i / RULE_GRAIN] == AGREED) return true;
+        if (rule->weights[i / RULE_GRAIN] < 0) return true;
     }
     return false;
 }
@@ -116,7 +124,7 @@ static bool is_any_agreed(const struct rule *rule, struct range range)
 FOR_EACH_CPU static enum rc mean_absorb(struct rule *rule, struct range range, float weight,
                                         const float *in)
 {
-    CHECK(rule->own != NULL && weight > 0);
+    CHECK(rule->is_begun && weight > 0);
     if (!range_fits(rule, range)) return RC_SHAPE;
     if (is_any_agreed(rule, range)) return RC_REPLAY;
     for (size_t i = 0; i < range.count; i += RULE_GRAIN) {
@@ -140,7 +148,7 @@ FOR_EACH_CPU static enum rc mean_absorb(struct rule *rule, struct range range, f
 
 FOR_EACH_CPU static enum rc mean_reduce(struct rule *rule, struct range range, float *out)
 {
-    CHECK(rule->own != NULL);
+    CHECK(rule->is_begun);
     if (!range_fits(rule, range)) return RC_SHAPE;
     if (is_any_agreed(rule, range)) return RC_REPLAY;
     for (size_t i = 0; i < range.count; i += RULE_GRAIN) {
@@ -158,13 +166,28 @@ FOR_EACH_CPU static enum rc mean_reduce(struct rule *rule, struct range range, f
 
 static enum rc mean_agree(struct rule *rule, struct range range, const float *in)
 {
-    CHECK(rule->own != NULL);
+    CHECK(rule->is_begun);
     if (!range_fits(rule, range)) return RC_SHAPE;
     if (is_any_agreed(rule, range)) return RC_REPLAY;
     if (range.count == 0) return RC_OK;
     memcpy(rule->scratch + range.first, in, range.count * sizeof(float));
     for (size_t i = range.first; i < range.first + range.count; i += RULE_GRAIN) {
         rule->weights[i / RULE_GRAIN] = AGREED;
+    }
+    return RC_OK;
+}
+
+static enum rc mean_meet(struct rule *rule, struct range range, float weight,
+                         const float *difference)
+{
+    CHECK(rule->is_begun && weight > 0);
+    CHECK(rule->met == NULL || (rule->met == difference && rule->met_weight == weight));
+    if (!range_fits(rule, range)) return RC_SHAPE;
+    if (is_any_agreed(rule, range)) return RC_REPLAY;
+    rule->met = difference;
+    rule->met_weight = weight;
+    for (size_t i = range.first; i < range.first + range.count; i += RULE_GRAIN) {
+        rule->weights[i / RULE_GRAIN] = MET;
     }
     return RC_OK;
 }
@@ -177,7 +200,7 @@ static bool has_bit(const uint8_t *bitmap, size_t index)
 static bool mean_agreed(const struct rule *rule, const uint8_t *bitmap, size_t chunk_values,
                         float *out)
 {
-    CHECK(rule->own != NULL && chunk_values % RULE_GRAIN == 0);
+    CHECK(rule->is_begun && chunk_values % RULE_GRAIN == 0);
     for (size_t i = 0; i < rule->grains; i++) {
         if (rule->weights[i] != AGREED) return false;
         if (!has_bit(bitmap, i * RULE_GRAIN / chunk_values)) return false;
@@ -188,7 +211,8 @@ static bool mean_agreed(const struct rule *rule, const uint8_t *bitmap, size_t c
 
 static void mean_cancel(struct rule *rule)
 {
-    rule->own = NULL;
+    rule->is_begun = false;
+    rule->own = rule->met = NULL;
 }
 
 const float *rule_mean_agreed(const struct rule *rule, size_t first)
@@ -196,31 +220,65 @@ const float *rule_mean_agreed(const struct rule *rule, size_t first)
     return rule->weights[first / RULE_GRAIN] == AGREED ? rule->scratch + first : NULL;
 }
 
-FOR_EACH_CPU static void mean_settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_values,
-                                     float scale, float *difference)
+/* A grain that met, from its own place or another, times what its weight lacks. */
+static void met_settle(const struct rule *rule, size_t first, size_t n, float factor,
+                       float *difference)
 {
-    CHECK(rule->own != NULL && chunk_values % RULE_GRAIN == 0);
-    if (edge_sum_settle(&rule->edges, difference)) {
-        mean_cancel(rule);
-        return;
+    const float *met = rule->met + first;
+
+    if (factor == 1 && difference == rule->met) return;
+    for (size_t j = 0; j < n; j++) {
+        difference[first + j] = factor * met[j];
     }
+}
+
+/* A pair's two ends compute s(a - b) and s(b - a): rounding is symmetric, so these are exact
+ * negatives of each other. */
+static void grain_settle(const struct rule *rule, size_t first, size_t n, float scale,
+                         float *difference)
+{
+    const float *own = rule->own + first, *other = rule->scratch + first;
+
+    CHECK(rule->own != NULL);
+    for (size_t j = 0; j < n; j++) {
+        difference[first + j] = scale * (other[j] - own[j]);
+    }
+}
+
+/* What settle() and doubt() do with ranges that met is to multiply them by `factor`. */
+FOR_EACH_CPU static void settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_values,
+                                float scale, float factor, float *difference)
+{
     for (size_t first = 0; first < rule->values; first += RULE_GRAIN) {
         size_t n = grain_values(rule, first);
         float weight = rule->weights[first / RULE_GRAIN];
-        const float *own = rule->own + first, *other = rule->scratch + first;
 
         if (weight == 0 || !has_bit(bitmap, first / chunk_values)) {
             memset(difference + first, 0, n * sizeof(float));
-            continue;
-        }
-        /* A pair's two ends compute s(a - b) and s(b - a): rounding is symmetric, so these are
-         * exact negatives of each other. */
-        for (size_t j = 0; j < n; j++) {
-            float apart = other[j] - own[j];
-
-            difference[first + j] = weight == AGREED ? apart : scale * apart;
+        } else if (weight == MET) {
+            met_settle(rule, first, n, factor, difference);
+        } else {
+            grain_settle(rule, first, n, weight == AGREED ? 1 : scale, difference);
         }
     }
+}
+
+static void mean_settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_values, float scale,
+                        float *difference)
+{
+    CHECK(rule->is_begun && chunk_values % RULE_GRAIN == 0);
+    if (!edge_sum_settle(&rule->edges, difference)) {
+        settle(rule, bitmap, chunk_values, scale, rule->met == NULL ? 1 : scale / rule->met_weight,
+               difference);
+    }
+    mean_cancel(rule);
+}
+
+static void mean_doubt(struct rule *rule, const uint8_t *bitmap, size_t chunk_values,
+                       float *difference)
+{
+    CHECK(rule->is_begun && chunk_values % RULE_GRAIN == 0);
+    settle(rule, bitmap, chunk_values, 1, 1, difference);
     mean_cancel(rule);
 }
 
@@ -279,7 +337,9 @@ const struct rule_ops rule_mean = {
     .absorb = mean_absorb,
     .reduce = mean_reduce,
     .agree = mean_agree,
+    .meet = mean_meet,
     .settle = mean_settle,
+    .doubt = mean_doubt,
     .agreed = mean_agreed,
     .cancel = mean_cancel,
     .squared_distance = mean_squared_distance,

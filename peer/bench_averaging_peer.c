@@ -149,6 +149,14 @@ static enum rc held_export(struct learner *learner, enum section section, float 
     return RC_OK;
 }
 
+static const float *held_export_view(struct learner *learner, float *out, size_t *count)
+{
+    (void)out;
+    held_of(learner)->taken_ns = uv_clock_ns();
+    *count = held_of(learner)->options->values;
+    return held_of(learner)->plane;
+}
+
 FOR_EACH_CPU static void add(float *plane, const float *difference, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
@@ -207,6 +215,7 @@ static const struct learner_ops held_ops = {
     .schema = held_schema,
     .train = held_train,
     .export_section = held_export,
+    .export_view = held_export_view,
     .import_section = held_import,
     .assign_section = held_assign,
     .set_step = held_set_step,
@@ -227,7 +236,7 @@ static struct held *held_create(const struct bench_averaging_options *options, u
     held->go = go;
     atomic_init(&held->mixed, 0);
     schema_init(&held->schema);
-    held->plane = mem_array(options->values, sizeof *held->plane); /* equal for all: one lineage */
+    held->plane = mem_aligned(options->values * sizeof(float)); /* equal for all: one lineage */
     held->took_ns = mem_array(options->rounds, sizeof *held->took_ns);
     if (held->plane != NULL && held->took_ns != NULL &&
         schema_add(&held->schema, "x", SECTION_PARAMETERS, &shape, 1) == RC_OK) {

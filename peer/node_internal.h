@@ -421,7 +421,9 @@ void node_tracking_destroy(struct node *node);
 /** In the training lane: see learner.h; the same without a tracker. */
 MUST_USE enum rc node_tracking_train(struct node *node, uint32_t steps,
                                      struct train_report *report);
-MUST_USE enum rc node_tracking_export(struct node *node, float *out);
+/** Where *count > 0, the first values are at *view and not in `out`; only if `may_view`. */
+MUST_USE enum rc node_tracking_export(struct node *node, float *out, bool may_view,
+                                      const float **view, size_t *count);
 MUST_USE enum rc node_tracking_import(struct node *node, const float *difference);
 /** The model was replaced. */
 void node_tracking_reset(struct node *node);

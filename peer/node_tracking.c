@@ -106,11 +106,27 @@ void node_tracking_hear(struct node *node)
     tracking->restarts = restarts;
 }
 
-MUST_USE enum rc node_tracking_export(struct node *node, float *out)
+static enum rc model_export(struct node *node, float *out, bool may_view, const float **view,
+                            size_t *count)
+{
+    const struct learner_ops *learner = node->learner->ops;
+
+    *view = NULL;
+    *count = 0;
+    if (may_view && learner->export_view != NULL) {
+        *view = learner->export_view(node->learner, out, count);
+        if (*view != NULL) return RC_OK;
+        *count = 0;
+    }
+    return learner->export_section(node->learner, SECTION_MIXED, out, model_values(node));
+}
+
+MUST_USE enum rc node_tracking_export(struct node *node, float *out, bool may_view,
+                                      const float **view, size_t *count)
 {
     struct node_tracking *tracking = &node->tracking;
     size_t values = model_values(node);
-    enum rc rc = node->learner->ops->export_section(node->learner, SECTION_MIXED, out, values);
+    enum rc rc = model_export(node, out, may_view, view, count);
 
     if (rc == RC_OK && node_moments_values(node) > 0) {
         memset(out + values, 0, (tracker_at(node) - values) * sizeof(float));

@@ -62,7 +62,14 @@ static enum rc run_snapshot(struct border_job *job)
 {
     struct node *node = job->node;
 
-    if (node->snapshot == NULL) return node_tracking_export(node, job->to);
+    if (node->snapshot == NULL) {
+        bool may_view = round_encodes_live(node->round);
+        const float *live;
+        size_t count;
+        enum rc rc = node_tracking_export(node, job->to, may_view, &live, &count);
+
+        return rc == RC_OK && count > 0 ? round_encode_live(node->round, live, count) : rc;
+    }
     return node->learner->ops->snapshot_take(node->learner, node->snapshot);
 }
 

@@ -36,6 +36,7 @@ float *round_snapshot_buffer(struct round *round)
     CHECK(round_wants_snapshot(round));
     round->phase = PHASE_SNAPSHOT;
     round->snapshot_generation = round->generation;
+    round->is_encoded = false;
     if (round->plane->references > 1 && !round_plane_renew(round)) return NULL;
     return round->snapshot;
 }
@@ -48,6 +49,21 @@ static void snapshot_failed(struct round *round, enum rc rc)
     round_obey(round);
 }
 
+/* The encoded chunks that nobody sends any more are written again by the next round. */
+static void keep_offers(struct round *round)
+{
+    for (uint32_t i = 0; i < round->chunks; i++) {
+        struct blob *blob = round->offer[i];
+
+        if (blob != NULL && blob->whole == NULL && blob->references == 1 &&
+            round->spare[i] == NULL) {
+            round->spare[i] = blob;
+            round->offer[i] = NULL;
+        }
+    }
+    round_blobs_clear(round->offer, round->chunks);
+}
+
 void round_on_snapshot(struct round *round, enum rc rc)
 {
     struct round_job *job;
@@ -55,12 +71,14 @@ void round_on_snapshot(struct round *round, enum rc rc)
     CHECK(round->phase == PHASE_SNAPSHOT);
     crash_point(CRASH_ROUND_SNAPSHOT_TAKEN);
     if (round->snapshot_generation != round->generation) { /* its round was given up meanwhile */
+        keep_offers(round);
         round->phase = PHASE_IDLE;
         return;
     }
     round->is_snapshot_wanted = false;
     job = rc == RC_OK ? round_job_create(round, WORK_ENCODE, round->options.values) : NULL;
     if (job == NULL) {
+        keep_offers(round);
         snapshot_failed(round, rc == RC_OK ? RC_NOMEM : rc);
         return;
     }
@@ -90,6 +108,13 @@ static bool offer_snapshot(struct round *round)
     return true;
 }
 
+static bool wants_agreed(const struct round *round)
+{
+    if (!round->wants_agreed || !round->ops->is_group) return false;
+    if (round->options.strategy->clips) return false; /* each clips in its own way */
+    return round->agreed == NULL || round->agreed_round < round->agreed_until;
+}
+
 static void encode_done(struct round *round, struct round_job *job)
 {
     struct round_job *held;
@@ -111,9 +136,11 @@ static void encode_done(struct round *round, struct round_job *job)
         return;
     }
     round->phase = PHASE_RUNNING;
+    round->copies_agreed = wants_agreed(round);
     crash_point(CRASH_ROUND_ENCODED);
     while ((held = TAILQ_FIRST(&round->held)) != NULL) { /* what came before we were ready */
         TAILQ_REMOVE(&round->held, held, siblings);
+        round_meet_prepare(round, held);
         round_job_submit(round, held);
     }
     if (round->ops->has_mirrors) {
@@ -195,6 +222,7 @@ enum rc round_on_data(struct round *round, struct peer_id from, const struct inn
     if (round->ops->is_graph) job->slot = round->ops->slot(round->exchange, from);
     if (round->ops->has_mirrors) job->mirror = round->ops->mirror(round->exchange, from);
     if (round->phase == PHASE_RUNNING) {
+        round_meet_prepare(round, job);
         round_job_submit(round, job);
     } else {
         TAILQ_INSERT_TAIL(&round->held, job, siblings); /* until our own snapshot is encoded */
@@ -285,13 +313,6 @@ static void reduce_done(struct round *round, struct round_job *job)
 
 /* ---- 9: the round is over: settle what was committed ---- */
 
-static bool wants_agreed(const struct round *round)
-{
-    if (!round->wants_agreed || !round->ops->is_group) return false;
-    if (round->options.strategy->clips) return false; /* each clips in its own way */
-    return round->agreed == NULL || round->agreed_round < round->agreed_until;
-}
-
 static void settle(struct round *round, const struct command_over *over, struct round_doubt *doubt)
 {
     size_t bitmap_bytes = (round->chunks + 7) / 8;
@@ -312,7 +333,7 @@ static void settle(struct round *round, const struct command_over *over, struct 
     job->number = over->round;
     job->sent = over->sent;
     job->members = over->members > 0 ? over->members : 1;
-    job->keeps_agreed = wants_agreed(round);
+    job->keeps_agreed = round->copies_agreed && wants_agreed(round);
     job->to = doubt != NULL ? doubt->difference : round->difference;
     job->doubt = doubt;
     if (doubt != NULL) doubt->is_settling = true;
@@ -325,21 +346,6 @@ static void cancel(struct round *round)
     struct round_job *job = round_job_create(round, WORK_CANCEL, 1);
 
     if (job != NULL) round_job_submit(round, job); /* without it the next begin does the same */
-}
-
-/* The encoded chunks that nobody sends any more are written again by the next round. */
-static void keep_offers(struct round *round)
-{
-    for (uint32_t i = 0; i < round->chunks; i++) {
-        struct blob *blob = round->offer[i];
-
-        if (blob != NULL && blob->whole == NULL && blob->references == 1 &&
-            round->spare[i] == NULL) {
-            round->spare[i] = blob;
-            round->offer[i] = NULL;
-        }
-    }
-    round_blobs_clear(round->offer, round->chunks);
 }
 
 static void round_cleared(struct round *round)
@@ -410,6 +416,7 @@ static void round_over(struct round *round, const struct command_over *over)
     doubt =
         over->result == OVER_IN_DOUBT && had_snapshot ? round_doubt_add(round, &over->key) : NULL;
     if (doubt != NULL) {
+        if (round_meets(round, DATA_OFFER)) doubt->weight = round->likely_scale;
         settle(round, over, doubt);
     } else if (had_snapshot) {
         round->phase = PHASE_IDLE;

@@ -106,6 +106,11 @@ bool round_wants_snapshot(const struct round *round);
 /** NULL: no memory; then round_on_snapshot() with RC_NOMEM follows all the same. */
 float *round_snapshot_buffer(struct round *round);
 void round_on_snapshot(struct round *round, enum rc rc);
+/** It is worth no copy: with a codec that is as quick, the values are encoded where they lie. */
+bool round_encodes_live(const struct round *round);
+/** In that job, of such a round, instead of filling the first `count` values of the buffer: they
+ *  are at `live`. Errors are for round_on_snapshot(). */
+MUST_USE enum rc round_encode_live(struct round *round, const float *live, size_t count);
 
 /** Keep what group rounds agree on, the same bits for all members, until the next is settled; but
  *  once there is one of round `until` or later, that one stays. False: forget it. Pair rounds agree

@@ -4,6 +4,7 @@
  *   round.c       the journey of a tensor: every stage, in order
  *   round_edges.c the same for rounds of neighbours, where it differs
  *   round_lane.c  what the stages' jobs do, in the exchange lane
+ *   round_meet.c  what comes in, made a difference at once
  *   round_held.c  planes of shares in custody
  *   round_life.c  memory, job plumbing, rounds in doubt, what the exchange is told from outside
  */
@@ -48,7 +49,8 @@ struct round_job {
     uint32_t mirror;      /* DECODE: where its copy is */
     struct digest before; /* ENCODE: our own copy, as it was; `hash`: as it is */
     uint32_t first, count;
-    float weight, scale, sent;
+    float weight, sent;
+    float scale;      /* SETTLE; DECODE: what it will most likely be */
     uint32_t members; /* SETTLE, as the next two: which round it was */
     struct round_key key;
     uint64_t number;
@@ -67,6 +69,7 @@ struct round_job {
     bool keeps_agreed; /* SETTLE */
     float *agreed;     /* SETTLE: [values], or NULL; owned */
     struct blob *blob; /* REDUCE: the encoded mean; DECODE: what holds the body */
+    struct blob *told; /* DECODE: our own chunk, where there is no plane of what we told; or NULL */
     struct round_doubt *doubt;
     bool is_current;         /* DOUBT: the rule has not begun anew since */
     struct round_held *held; /* HOLD, ABSORB_HELD; NULL: there is none */
@@ -83,6 +86,7 @@ struct round_doubt {
     float *difference; /* with scale 1, over the chunks READY promised */
     uint8_t *bitmap;   /* once resolved */
     float scale;
+    float weight;      /* that `difference` has already, see rule->meet() */
     uint64_t replaced; /* see struct round, when it began */
 };
 
@@ -109,28 +113,34 @@ struct round {
     bool is_discarding;           /* what is being settled is for a model that was replaced */
     uint64_t generation;          /* counts rounds begun or given up: old jobs are told apart */
     uint64_t snapshot_generation; /* of the round the running snapshot is for */
+    bool is_encoded;              /* round_encode_live() has done it; whose job runs says so */
     bool has_stream;              /* something was queued in this round */
     uint16_t stream;              /* of it, to take it back on an abort */
     uint64_t begun_ns;
     struct blob *plane; /* what holds the snapshot, and is sent as it stands by a codec that loses
                            nothing; who still sends of an old one keeps it */
     float *snapshot;    /* [values] exact, at the border */
-    float *own;         /* [values] what we told the others; == snapshot for lossless codecs */
-    float *difference;  /* [values] */
+    float *own;         /* [values] what we told the others; == snapshot for lossless codecs. NULL:
+                           round_own() decodes it */
+    float *difference;  /* [values]; while RUNNING of the chunks that met, see round_meet.c */
+    double *squares;    /* [chunks] of the exchange lane: squared norms of these, of parameters
+                           alone; < 0: did not meet */
+    float likely_scale; /* of them all */
     float *mirrors[MIRRORS_MAX];  /* [values] each, or NULL: copies of neighbours */
     struct digest mirror_digest;  /* of `own`, which is then our copy; all zero: there is none */
     struct digest *mirror_hashes; /* [chunks] */
     struct blob **whole;          /* [chunks] of `own` that were asked for while RUNNING; or NULL */
     struct robust *robust;        /* of the exchange lane */
-    float *scratch;               /* [CHUNK_VALUES] of the exchange lane */
+    float *scratch, *told;        /* [CHUNK_VALUES] of the exchange lane */
     struct blob **offer;          /* [chunks] encoded snapshot while RUNNING */
     struct blob **spare;   /* [chunks] of the last round, to be written again: new memory is slow */
     struct blob **mean;    /* [chunks] encoded means of our part, and those we pass on */
     struct blob **partial; /* [chunks] encoded sums that we pass on; NULL: we never do */
     struct round_doubt doubts[ROUND_DOUBTS_MAX];
     struct round_held planes[ROUND_HELD_MAX];
-    bool wants_agreed; /* round_keep_agreed() */
-    float *agreed;     /* [values] or NULL */
+    bool wants_agreed;  /* round_keep_agreed() */
+    bool copies_agreed; /* in this round: then means are kept beside the difference */
+    float *agreed;      /* [values] or NULL */
     uint64_t agreed_round, agreed_until, settling_round;
     struct round_jobs_list jobs, held;
     struct round_job *deferred; /* a settlement that waits for a checkpoint to be written */
@@ -165,6 +175,27 @@ void round_edge_prepare(struct round *round);
 
 /* round_lane.c */
 void round_job_run(struct job *job);
+
+/* round_meet.c */
+/** Is there a plane of what we told the others? */
+bool round_keeps_own(const struct round *round);
+/** In the lane: chunk `chunk` of what we told the others, encoded in `told` where it is kept
+ *  nowhere else; valid until the next call. */
+const float *round_own(struct round *round, uint32_t chunk, const struct blob *told);
+/** Before DECODE is submitted while RUNNING. */
+void round_meet_prepare(struct round *round, struct round_job *job);
+/** Does what this job decodes become a difference at once? */
+bool round_meets(const struct round *round, enum data_kind kind);
+/** DECODE of such a chunk: decoded, checked, met. */
+void round_meet(struct round *round, struct round_job *job, struct range range);
+/** The values in `scratch` are what was agreed for a chunk of our own part: the rule hears of it.
+ */
+MUST_USE enum rc round_meet_agreed(struct round *round, uint32_t chunk);
+/** Nothing has met. */
+void round_meet_begin(struct round *round);
+/** After settle() with `scale`: the squared norm of `difference`, of parameters. */
+double round_meet_squared(const struct round *round, const uint8_t *bitmap, float scale,
+                          const float *difference);
 
 /* round_mirror.c */
 bool round_mirror_allocate(struct round *round);

@@ -10,6 +10,7 @@
 #include "base/crash_point.h"
 #include "base/hash_wide.h"
 #include "base/mem.h"
+#include "base/stream.h"
 
 /* ---- 3, 4: what the neighbours are told, encoded ---- */
 
@@ -23,21 +24,36 @@ static enum rc encoded_there(struct round *round, uint32_t chunk, struct blob *b
 
     CHECK(count == blob->count);
     memcpy(blob->bytes, bytes, count);
+    if (!round_keeps_own(round)) return RC_OK;
     return round->codec->decode(bytes, count, round->own + range.first, range.count);
 }
 
-static enum rc encode_here(struct round *round, uint32_t chunk, struct blob *blob)
+enum { HALF_VALUES = 4096 };
+
+static bool is_half(const struct codec_ops *codec)
+{
+    return (codec->format == CODEC_F16 || codec->format == CODEC_BF16) && !(codec->kept > 0);
+}
+
+static enum rc encode_here(struct round *round, uint32_t chunk, const float *from,
+                           struct blob *blob)
 {
     struct range range = round_chunk_range(round, chunk);
+    size_t step =
+        is_half(round->codec) ? HALF_VALUES : range.count; /* what was looked at is at hand */
 
-    if (!floats_are_finite(round->snapshot + range.first, range.count)) return RC_NONFINITE;
-    round->codec->encode(round->snapshot + range.first, range.count, blob->bytes);
-    if (round->codec->is_lossless) return RC_OK;
+    for (size_t first = 0; first < range.count; first += step) {
+        size_t n = range.count - first < step ? range.count - first : step;
+
+        if (!floats_are_finite(from + first, n)) return RC_NONFINITE;
+        round->codec->encode(from + first, n, blob->bytes + first * sizeof(uint16_t));
+    }
+    if (round->codec->is_lossless || !round_keeps_own(round)) return RC_OK;
     return round->codec->decode(blob->bytes, blob->count, round->own + range.first, range.count);
 }
 
 /* With its own memory, that of the last round if there is any. */
-static enum rc encode_chunk(struct round *round, uint32_t chunk)
+static enum rc encode_chunk(struct round *round, uint32_t chunk, const float *from)
 {
     struct blob *blob = round->spare[chunk];
 
@@ -49,7 +65,57 @@ static enum rc encode_chunk(struct round *round, uint32_t chunk)
     CHECK(round->offer[chunk] == NULL);
     round->offer[chunk] = blob;
     return round->options.snapshot != NULL ? encoded_there(round, chunk, blob)
-                                           : encode_here(round, chunk, blob);
+                                           : encode_here(round, chunk, from, blob);
+}
+
+/* As quick as a copy, or one, and what was exact is not asked for again. */
+bool round_encodes_live(const struct round *round)
+{
+    const struct rule_ops *rule = round->options.strategy->rule;
+
+    if (round->ops->has_mirrors || rule->prepare != NULL) return false;
+    return round_offers_snapshot(round) || (is_half(round->codec) && rule->set_sent == NULL);
+}
+
+/* What is sent as it is, looked at on its way into the buffer, if it is not there. */
+static enum rc copy_checked(struct round *round, const float *from, struct range range)
+{
+    bool streams = stream_is_worth_it(round->options.values), is_finite;
+    float *to = round->snapshot + range.first;
+
+    is_finite = from == to ? floats_are_finite(from, range.count)
+                           : stream_copy_finite(to, from, range.count, streams);
+    return is_finite ? RC_OK : RC_NONFINITE;
+}
+
+static void chunk_encoded(void)
+{
+    crash_point(CRASH_ROUND_CHUNK_ENCODED);
+}
+
+/* A chunk of which a part is elsewhere is put together in the buffer. */
+enum rc round_encode_live(struct round *round, const float *live, size_t count)
+{
+    enum rc rc = RC_OK;
+
+    CHECK(round_encodes_live(round) && count <= round->options.values);
+    for (uint32_t chunk = 0; chunk < round->chunks && rc == RC_OK; chunk++) {
+        struct range range = round_chunk_range(round, chunk);
+        const float *from = live + range.first;
+
+        if (range.first + range.count > count) {
+            from = round->snapshot + range.first;
+            if (range.first < count) {
+                memcpy(round->snapshot + range.first, live + range.first,
+                       (count - range.first) * sizeof(float));
+            }
+        }
+        rc = round_offers_snapshot(round) ? copy_checked(round, from, range)
+                                          : encode_chunk(round, chunk, from);
+        chunk_encoded();
+    }
+    round->is_encoded = rc == RC_OK;
+    return rc;
 }
 
 /* The model was replaced: what the rule kept was of the old one. */
@@ -73,6 +139,7 @@ static void run_encode(struct round *round, struct round_job *job)
     struct snapshot *snapshot = round->options.snapshot;
 
     if (job->replaced != round->forgotten) begin_anew(round, job);
+    round_meet_begin(round);
     round_edge_prepare(round);
     if (round->ops->has_mirrors) {
         round_mirror_encode(round, job);
@@ -81,15 +148,16 @@ static void run_encode(struct round *round, struct round_job *job)
         return;
     }
     if (snapshot != NULL) job->rc = snapshot->ops->fetch(snapshot);
-    for (uint32_t chunk = 0; chunk < round->chunks && job->rc == RC_OK; chunk++) {
+    for (uint32_t chunk = 0; chunk < round->chunks && job->rc == RC_OK && !round->is_encoded;
+         chunk++) {
         struct range range = round_chunk_range(round, chunk);
 
         if (!round_offers_snapshot(round)) {
-            job->rc = encode_chunk(round, chunk);
+            job->rc = encode_chunk(round, chunk, round->snapshot + range.first);
         } else if (!floats_are_finite(round->snapshot + range.first, range.count)) {
             job->rc = RC_NONFINITE;
         }
-        crash_point(CRASH_ROUND_CHUNK_ENCODED);
+        chunk_encoded();
     }
     audit_told(round->options.audit, round->own);
     round->options.strategy->rule->begin(round->rule, &view);
@@ -116,13 +184,10 @@ static enum rc check_distance(struct round *round, struct round_job *job, struct
     return rc;
 }
 
-static void run_decode(struct round *round, struct round_job *job)
+static void decode_apart(struct round *round, struct round_job *job, struct range range)
 {
     const struct rule_ops *rule = round->options.strategy->rule;
-    struct range range = round_chunk_range(round, job->chunk.chunk);
 
-    /* Only of means is it asked whether they are what their owner said. */
-    if (job->chunk.kind == DATA_MEAN) job->hash = hash_wide_of(job->body, job->body_count);
     if (round->ops->has_mirrors) {
         round_mirror_decode(round, job, range);
     } else {
@@ -133,15 +198,30 @@ static void run_decode(struct round *round, struct round_job *job)
     audit_heard(round->options.audit, job->chunk.kind, range, round->scratch);
     if (job->chunk.kind == DATA_MEAN) {
         job->rc = rule->agree(round->rule, range, round->scratch);
-        crash_point(CRASH_GROUP_MEAN_AGREED);
-        return;
-    }
-    if (round->ops->is_graph) {
+    } else if (round->ops->is_graph) {
         round_edge_stage(round, job, range);
-        return;
+    } else {
+        job->rc = rule->absorb(round->rule, range, job->weight, round->scratch);
     }
-    job->rc = rule->absorb(round->rule, range, job->weight, round->scratch);
-    crash_point(CRASH_ROUND_CHUNK_ABSORBED);
+}
+
+static void run_decode(struct round *round, struct round_job *job)
+{
+    struct range range = round_chunk_range(round, job->chunk.chunk);
+
+    /* Only of means is it asked whether they are what their owner said. */
+    if (job->chunk.kind == DATA_MEAN) job->hash = hash_wide_of(job->body, job->body_count);
+    if (round_meets(round, job->chunk.kind)) {
+        round_meet(round, job, range);
+    } else {
+        decode_apart(round, job, range);
+    }
+    if (job->rc != RC_OK) return;
+    if (job->chunk.kind == DATA_MEAN) {
+        crash_point(CRASH_GROUP_MEAN_AGREED);
+    } else if (!round->ops->is_graph) {
+        crash_point(CRASH_ROUND_CHUNK_ABSORBED);
+    }
 }
 
 /* ---- 9: part owners ---- */
@@ -171,7 +251,8 @@ static void run_reduce(struct round *round, struct round_job *job)
     job->rc = round->codec->decode(job->blob->bytes, job->blob->count, round->scratch, range.count);
     if (job->rc != RC_OK) return;
     audit_reduced(round->options.audit, range, round->scratch);
-    job->rc = rule->agree(round->rule, range, round->scratch);
+    job->rc = round_meets(round, DATA_MEAN) ? round_meet_agreed(round, job->first)
+                                            : rule->agree(round->rule, range, round->scratch);
 }
 
 /* ---- 9: settled ---- */
@@ -215,18 +296,19 @@ static void run_settle(struct round *round, struct round_job *job)
     } else {
         rule->settle(round->rule, job->bytes, CHUNK_VALUES, job->scale, job->to);
     }
-    job->squared = plane_squared_norm(job->to, round->options.parameters);
+    job->squared = round_meet_squared(round, job->bytes, job->scale, job->to);
     if (round->ops->is_group || round->ops == &exchange_pair) {
-        audit_settled(round->options.audit,
-                      &(struct audit_round){.key = round->ops->is_group ? NULL : &job->key,
-                                            .number = job->number,
-                                            .bitmap = job->bytes,
-                                            .scale = job->scale,
-                                            .members = job->members,
-                                            .is_doubt = job->doubt != NULL,
-                                            .is_mean = rule == &rule_mean,
-                                            .own = round->own,
-                                            .difference = job->to});
+        audit_settled(
+            round->options.audit,
+            &(struct audit_round){.key = round->ops->is_group ? NULL : &job->key,
+                                  .number = job->number,
+                                  .bitmap = job->bytes,
+                                  .scale = job->doubt != NULL ? job->doubt->weight : job->scale,
+                                  .members = job->members,
+                                  .is_doubt = job->doubt != NULL,
+                                  .is_mean = rule == &rule_mean,
+                                  .own = round->own,
+                                  .difference = job->to});
     }
     if (job->doubt == NULL) job->rc = put_difference(round);
 }
@@ -239,7 +321,7 @@ static void run_doubt(struct round *round, struct round_job *job)
 
     memcpy(round->difference, doubt->difference, round->options.values * sizeof(float));
     rule_commit_late(round->difference, round->options.values, doubt->bitmap, CHUNK_VALUES,
-                     doubt->scale);
+                     doubt->scale / doubt->weight);
     audit_late(round->options.audit, &doubt->key, doubt->scale);
     if (round->options.strategy->tracks && !job->is_current) { /* of a tracker that is void */
         size_t first = round->options.values - round->options.parameters;

@@ -128,10 +128,10 @@ static bool round_allocate(struct round *round)
     settings.stepped = round->options.model;
     round->rule = strategy->rule->create(round->options.values, &settings);
     (void)round_plane_renew(round);
-    if (!strategy->codec->is_lossless || round->ops->has_mirrors) {
-        round->own = mem_aligned(bytes);
-    }
+    if (round_keeps_own(round) && round->own == NULL) round->own = mem_aligned(bytes);
+    round->told = mem_aligned(CHUNK_VALUES * sizeof(float));
     round->difference = mem_aligned(bytes);
+    round->squares = mem_array(round->chunks, sizeof(double));
     round->robust = robust_create(round->chunks, strategy->clips);
     round->scratch = mem_aligned(CHUNK_VALUES * sizeof(float));
     round->offer = mem_array(round->chunks, sizeof(struct blob *));
@@ -139,7 +139,8 @@ static bool round_allocate(struct round *round)
     round->partial = mem_array(round->chunks, sizeof(struct blob *));
     round->spare = mem_array(round->chunks, sizeof(struct blob *));
     return round_mirror_allocate(round) && round->exchange != NULL && round->rule != NULL &&
-           round->snapshot != NULL && round->own != NULL && round->robust != NULL &&
+           round->snapshot != NULL && (round->own != NULL || !round_keeps_own(round)) &&
+           round->robust != NULL && round->told != NULL && round->squares != NULL &&
            round->difference != NULL && round->scratch != NULL && round->offer != NULL &&
            round->mean != NULL && round->partial != NULL && round->spare != NULL;
 }
@@ -157,6 +158,7 @@ struct round *round_create(const struct round_options *options)
     round->ops = options->strategy->exchange;
     round->chunks = (uint32_t)((options->values + CHUNK_VALUES - 1) / CHUNK_VALUES);
     round->ramp = ROUND_RAMP;
+    round->likely_scale = 1;
     TAILQ_INIT(&round->jobs);
     TAILQ_INIT(&round->held);
     commands_init(&round->commands);
@@ -178,6 +180,7 @@ void round_blobs_clear(struct blob **blobs, uint32_t count)
 void round_job_free(struct round_job *job)
 {
     blob_unref(job->blob);
+    blob_unref(job->told);
     mem_free(job->bytes);
     mem_free(job->agreed);
     for (size_t i = 0; i < RULE_STATE_MAX; i++) {
@@ -228,6 +231,8 @@ void round_destroy(struct round *round)
     round_mirror_deinit(round);
     robust_destroy(round->robust);
     mem_free(round->scratch);
+    mem_free(round->told);
+    mem_free(round->squares);
     mem_free(round->offer);
     mem_free(round->mean);
     mem_free(round->partial);
@@ -296,6 +301,7 @@ struct round_doubt *round_doubt_add(struct round *round, const struct round_key 
         if (doubt->difference == NULL) return NULL;
         doubt->is_used = true;
         doubt->key = *key;
+        doubt->weight = 1;
         doubt->replaced = round->replaced;
         return doubt;
     }

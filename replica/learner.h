@@ -54,6 +54,10 @@ struct learner_ops {
     /** Copy a section out; `count` is the schema's. SECTION_MIXED: here and for import only. */
     MUST_USE enum rc (*export_section)(struct learner *learner, enum section section, float *out,
                                        size_t count);
+    /** The first *count values of SECTION_MIXED as they lie in the host's memory, valid until the
+     *  learner is called again; the rest of them into `out`, which has room for all. NULL, also the
+     *  operation itself: they do not lie there, see export_section. */
+    const float *(*export_view)(struct learner *learner, float *out, size_t *count);
     /** Apply step: section += difference. */
     MUST_USE enum rc (*import_section)(struct learner *learner, enum section section,
                                        const float *difference, size_t count);

@@ -44,20 +44,28 @@ static const struct schema *replica_schema(const struct learner *learner)
     return model_schema(((const struct replica *)learner)->model);
 }
 
-/* What rounds mix: parameters, then buffers as replica/mixture.h has them. */
-static enum rc export_mixed(struct replica *r, float *out)
+/* What rounds mix: parameters, then buffers as replica/mixture.h has them: these. */
+static enum rc export_buffers(struct replica *r, float *out)
 {
     const struct schema *schema = model_schema(r->model);
     const struct backend_ops *ops = r->backend->ops;
     size_t values = schema->values[SECTION_PARAMETERS], buffers = schema->values[SECTION_BUFFERS];
-    enum rc rc = ops->download(r->backend, out, model_plane(r->model, SECTION_PARAMETERS),
-                               values * sizeof(float));
+    enum rc rc;
 
-    if (rc != RC_OK || buffers == 0) return rc;
+    if (buffers == 0) return RC_OK;
     rc = ops->download(r->backend, out + values, model_plane(r->model, SECTION_BUFFERS),
                        buffers * sizeof(float));
     if (rc == RC_OK) mixture_fill(schema, out);
     return rc;
+}
+
+static enum rc export_mixed(struct replica *r, float *out)
+{
+    const float *parameters = model_plane(r->model, SECTION_PARAMETERS);
+    size_t bytes = model_schema(r->model)->values[SECTION_PARAMETERS] * sizeof(float);
+    enum rc rc = r->backend->ops->download(r->backend, out, parameters, bytes);
+
+    return rc == RC_OK ? export_buffers(r, out) : rc;
 }
 
 /* What comes from the host goes to the device first. */
@@ -154,6 +162,20 @@ static enum rc replica_export(struct learner *learner, enum section section, flo
 
     model_profiler_add(profiler, PROFILE_SNAPSHOTS, begin);
     return rc;
+}
+
+static const float *replica_export_view(struct learner *learner, float *out, size_t *count)
+{
+    struct replica *r = replica_of(learner);
+    uint64_t begin = model_profiler_now(r->profiler);
+    enum rc rc;
+
+    if (!r->backend->is_host) return NULL;
+    backend_bind_thread(r->backend);
+    rc = export_buffers(r, out);
+    *count = model_schema(r->model)->values[SECTION_PARAMETERS];
+    model_profiler_add(r->profiler, PROFILE_SNAPSHOTS, begin);
+    return rc == RC_OK ? model_plane(r->model, SECTION_PARAMETERS) : NULL;
 }
 
 static enum rc replica_import(struct learner *learner, enum section section,
@@ -308,6 +330,7 @@ static const struct learner_ops replica_ops = {
     .gradient = replica_gradient,
     .step = replica_step,
     .export_section = replica_export,
+    .export_view = replica_export_view,
     .import_section = replica_import,
     .assign_section = replica_assign,
     .set_step = replica_set_step,

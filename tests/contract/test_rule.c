@@ -2,6 +2,7 @@
 #include "tests/check.h"
 
 #include "averaging/codec.h"
+#include "averaging/robust.h"
 #include "averaging/rule.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -163,6 +164,98 @@ static void what_all_agreed_on_is_whole_and_committed(void **state)
     rules[0]->destroy(rule);
 }
 
+/* The differences of all chunks, as a round writes them when they come in. */
+static void meet_all(struct rule *rule, float weight, const float *other, const float *own,
+                     float *difference)
+{
+    for (size_t c = 3; c-- > 0;) {
+        size_t first = chunk_at(c).first;
+
+        (void)robust_apart(other + first, own + first, chunk_at(c).count, weight,
+                           difference + first, false);
+        assert_int_equal(rules[0]->meet(rule, chunk_at(c), weight, difference), RC_OK);
+    }
+}
+
+static void what_met_is_settled_to_the_same_bits(void **state)
+{
+    (void)state;
+    /* In time, with the scale that was expected or one that nobody knew; and late. 0 elsewhere. */
+    static float own[VALUES], other[VALUES], expected[VALUES], met[VALUES], late[VALUES];
+    struct rule_view view = {own, VALUES}, none = {NULL, VALUES};
+    struct rng rng;
+
+    FOR_EACH_SEED (seed, 40) {
+        struct rule *rule = rules[0]->create(VALUES, NULL);
+        uint8_t bitmap = seed % 3 == 0 ? 5 : 7;
+        float scale, weight;
+
+        rng_init(&rng, seed, 0);
+        scale = (float)rng_unit(&rng);
+        weight = seed % 2 == 0 ? 1 : scale;
+        random_plane(&rng, own);
+        random_plane(&rng, other);
+        rules[0]->begin(rule, &view);
+        assert_int_equal(rules[0]->absorb(rule, (struct range){0, VALUES}, 1, other), RC_OK);
+        rules[0]->settle(rule, &bitmap, CHUNK, scale, expected);
+
+        rules[0]->begin(rule, &none);
+        meet_all(rule, weight, other, own, met);
+        rules[0]->doubt(rule, &bitmap, CHUNK, late);
+        rule_commit_late(late, VALUES, &bitmap, CHUNK, scale / weight);
+        check_seed(seed, memcmp(late, expected, sizeof expected) == 0);
+
+        rules[0]->begin(rule, &none);
+        meet_all(rule, weight, other, own, met);
+        rules[0]->settle(rule, &bitmap, CHUNK, scale, met);
+        for (size_t i = 0; i < VALUES; i++) {
+            check_seed(seed, met[i] == expected[i]); /* -0 is 0 */
+        }
+        rules[0]->destroy(rule);
+    }
+}
+
+static void what_met_takes_no_more(void **state)
+{
+    (void)state;
+    /* Neither again nor in another way, and it is nothing to hand on; the rest of a group's chunks
+     * may be agreed on as before. */
+    static float own[VALUES], mean[VALUES], out[VALUES], difference[VALUES];
+    struct rule_view view = {own, VALUES};
+    struct rule *rule = rules[0]->create(VALUES, NULL);
+    const uint8_t all = 7;
+    struct rng rng;
+
+    rng_init(&rng, 1, 0);
+    random_plane(&rng, own);
+    random_plane(&rng, mean);
+    rules[0]->begin(rule, &view);
+    assert_int_equal(rules[0]->meet(rule, (struct range){1, RULE_GRAIN}, 1, difference), RC_SHAPE);
+    assert_int_equal(rules[0]->meet(rule, (struct range){0, VALUES + 1}, 1, difference), RC_SHAPE);
+    for (size_t c = 0; c < 3; c++) {
+        size_t first = chunk_at(c).first;
+
+        if (c == 1) {
+            assert_int_equal(rules[0]->agree(rule, chunk_at(c), mean + first), RC_OK);
+            assert_int_equal(rules[0]->meet(rule, chunk_at(c), 1, difference), RC_REPLAY);
+            continue;
+        }
+        (void)robust_apart(mean + first, own + first, chunk_at(c).count, 1, difference + first,
+                           false);
+        assert_int_equal(rules[0]->meet(rule, chunk_at(c), 1, difference), RC_OK);
+        assert_int_equal(rules[0]->meet(rule, chunk_at(c), 1, difference), RC_REPLAY);
+        assert_int_equal(rules[0]->absorb(rule, chunk_at(c), 1, mean), RC_REPLAY);
+        assert_int_equal(rules[0]->agree(rule, chunk_at(c), mean), RC_REPLAY);
+        assert_int_equal(rules[0]->reduce(rule, chunk_at(c), out), RC_REPLAY);
+    }
+    assert_false(rules[0]->agreed(rule, &all, CHUNK, out));
+    rules[0]->settle(rule, &all, CHUNK, 1, difference);
+    for (size_t i = 0; i < VALUES; i++) {
+        assert_true(difference[i] == mean[i] - own[i]);
+    }
+    rules[0]->destroy(rule);
+}
+
 static void ranges_that_do_not_fit_change_nothing(void **state)
 {
     (void)state;
@@ -261,6 +354,8 @@ int main(void)
         cmocka_unit_test(late_commits_give_the_same_bits),
         cmocka_unit_test(the_mean_is_weighted_by_what_was_absorbed),
         cmocka_unit_test(what_all_agreed_on_is_whole_and_committed),
+        cmocka_unit_test(what_met_is_settled_to_the_same_bits),
+        cmocka_unit_test(what_met_takes_no_more),
         cmocka_unit_test(ranges_that_do_not_fit_change_nothing),
         cmocka_unit_test(a_sum_that_overflows_is_not_a_mean),
         cmocka_unit_test(distances_are_measured_against_what_was_told),

@@ -37,6 +37,43 @@ static void clipped_gossip_has_its_golden_values(void **state)
     close_to(robust_distance(far, own, 2), 0.5);
 }
 
+static void a_difference_shows_what_is_not_finite(void **state)
+{
+    (void)state;
+    /* One way through the values gives the weighted difference, the distance, and whether all of
+     * them are numbers: the largest ones are. */
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    float own[VALUES], in[VALUES], out[VALUES], large = 3.4e38f;
+    struct rng rng;
+
+    rng_init(&rng, 1, 0);
+    for (int i = 0; i < VALUES; i++) {
+        own[i] = (float)rng_normal(&rng);
+        in[i] = (float)rng_normal(&rng);
+    }
+    for (size_t count = VALUES - 20; count <= VALUES; count++) {
+        double squared = robust_apart(in, own, count, 0.375f, out, count % 2 != 0);
+
+        assert_true((float)sqrt(squared) == robust_distance(in, own, count));
+        for (size_t i = 0; i < count; i++) {
+            assert_true(out[i] == 0.375f * (in[i] - own[i]));
+        }
+    }
+    for (int i = 0; i < VALUES; i++) {
+        float kept = in[i];
+
+        in[i] = large;
+        own[i] = -large;
+        assert_true(isfinite(robust_apart(in, own, VALUES, 1, out, false)) != 0);
+        for (size_t k = 0; k < sizeof bad / sizeof bad[0]; k++) {
+            in[i] = bad[k];
+            assert_true(isfinite(robust_apart(in, own, VALUES, 1, out, false)) == 0);
+        }
+        in[i] = kept;
+        own[i] = 1;
+    }
+}
+
 static void nobody_moves_anyone_farther_than_the_radius(void **state)
 {
     (void)state;
@@ -280,6 +317,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clipped_gossip_has_its_golden_values),
+        cmocka_unit_test(a_difference_shows_what_is_not_finite),
         cmocka_unit_test(nobody_moves_anyone_farther_than_the_radius),
         cmocka_unit_test(each_peer_counts_once),
         cmocka_unit_test(two_peers_learn_from_each_other),
