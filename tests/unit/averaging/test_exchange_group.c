@@ -269,7 +269,7 @@ static void a_busy_member_declines_at_once(void **state)
     (void)state;
     struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
     struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
-    struct round_members members = {ids, boots, 3, NULL};
+    struct round_members members = {.ids = ids, .boots = boots, .count = 3};
     struct commands out;
     struct exchange *exchange = start(&exchange_group, 3, 6, &out);
     const struct exchange_ops *ops = &exchange_group;
