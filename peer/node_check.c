@@ -23,6 +23,12 @@ static bool holds(const struct neighbour *neighbour, struct digest lineage)
            digest_is_equal(neighbour->progress.lineage, lineage);
 }
 
+/* ...and is what is being downloaded: of one lineage there may be another that has just begun. */
+static bool holds_loading(const struct node *node, const struct neighbour *neighbour)
+{
+    return holds(neighbour, node->loading) && neighbour->progress.samples >= node->loading_least;
+}
+
 void node_hear_progress(struct node *node, struct neighbour *neighbour,
                         const struct message_progress *progress)
 {
@@ -33,10 +39,14 @@ void node_hear_progress(struct node *node, struct neighbour *neighbour,
         neighbour->rounds_per_s =
             (double)(progress->round - neighbour->progress.round) * 1e9 / (double)gap_ns;
     }
+    if (neighbour->has_progress && neighbour->progress.samples < node->model_samples / 2 &&
+        progress->samples >= node->model_samples / 2) { /* it took another model */
+        node_far_is_over(node, neighbour);
+    }
     neighbour->progress = *progress;
     neighbour->has_progress = true;
     neighbour->progress_ns = now_ns;
-    if (node->state == NODE_LOADING && holds(neighbour, node->loading)) {
+    if (node->state == NODE_LOADING && holds_loading(node, neighbour)) {
         joiner_offer(node->joiner, neighbour->id, now_ns, &node->outbox);
     }
 }
@@ -91,7 +101,7 @@ static uint64_t round_floor(const struct node *node, struct peer_id donor)
         double back = other->rounds_per_s * (double)SNAPSHOT_NS / 1e9 + 2;
         double round = (double)other->progress.round - back;
 
-        if (!holds(other, node->loading) || peer_id_is_equal(other->id, donor)) continue;
+        if (!holds_loading(node, other) || peer_id_is_equal(other->id, donor)) continue;
         if (least < 0 || round < least) least = round;
     }
     return least > 0 ? (uint64_t)least : 0;
@@ -117,7 +127,7 @@ static void ask(struct node *node, struct peer_id donor, uint32_t lease)
     for (uint32_t i = 0; i < node->neighbours_count && check->asked < SKETCH_ANSWERS_MAX; i++) {
         const struct neighbour *other = &node->neighbours[(first + i) % node->neighbours_count];
 
-        if (!holds(other, node->loading) || peer_id_is_equal(other->id, donor)) continue;
+        if (!holds_loading(node, other) || peer_id_is_equal(other->id, donor)) continue;
         check->asked_of[check->asked++] = other->id;
         (void)links_send(node->links, other->id, &message); /* no answer is one fewer */
     }

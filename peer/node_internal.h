@@ -33,6 +33,7 @@ enum {
 #define NODE_AHEAD_NS     (2 * NS_PER_S)    /* between two at the groups of later rounds */
 #define NODE_KEEP_NS      (250 * NS_PER_MS) /* between two good copies: rounds may be quicker */
 #define NODE_RESHARD_NS   (2 * NS_PER_S)    /* members must have been stable for so long */
+#define NODE_BEGUN_NS     (120 * NS_PER_S)  /* later than that after our start we are not new */
 #define NODE_JUDGE_NS     (60 * NS_PER_S)   /* certificates run out: are all still let in? */
 #define NODE_FORM_NS      (5 * NS_PER_S)    /* and a proposal without a START is forgotten */
 #define NODE_RETRY_NS     NS_PER_S          /* before a failed download is begun again */
@@ -60,6 +61,7 @@ struct neighbour {
     uint64_t asked_minute_ns; /* since then it asked for the model so often */
     uint32_t asked;
     uint64_t avoid_ns; /* until then its model is not wanted: a download just failed */
+    uint64_t far_ns; /* when one of us last refused the other's values as too far away; 0: never */
     uint64_t stray_bytes,
         stray_ns; /* DATA it was not allowed to send, and when the last of it came */
 };
@@ -254,6 +256,7 @@ struct node {
     uint64_t round_number;  /* of a downloaded manifest, until the exchange has it */
     uint64_t retry_ns;      /* not before: begin a download */
     struct digest loading;  /* LOADING: the lineage asked for */
+    uint64_t loading_least; /* LOADING: samples behind it, at least */
     bool gave_way;          /* LOADING: our own model is good enough to go back to */
     uint32_t load_failures; /* of giving way, in a row */
     uint64_t gather_ns;     /* since when there are donors, for a download from several */
@@ -449,6 +452,10 @@ void node_scale_rate(struct node *node, uint32_t steps);
 /** Before the first round: what the rule kept, from a checkpoint. */
 MUST_USE enum rc node_restore_rule(struct node *node, const struct checkpoint *checkpoint,
                                    struct fault *why);
+/** Was a round with this neighbour refused lately, as our models are too far apart? */
+bool node_is_far(const struct node *node, const struct neighbour *neighbour);
+/** It is no longer so, or is not known to be: one of the two models was replaced. */
+void node_far_is_over(struct node *node, struct neighbour *neighbour);
 /** A message of the round family from a neighbour, if it may be heard. */
 void node_on_round_message(struct node *node, struct peer_id from, const struct message *message);
 /** `peer` failed us or misbehaved: no rounds with it for a while, or no link. */

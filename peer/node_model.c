@@ -65,6 +65,14 @@ static bool gives_way_to(const struct node *node, const struct neighbour *other)
            0;
 }
 
+/* A swarm begun anew and one that goes on from checkpoints have models of one lineage, and they may
+ * be too far apart to be averaged. Who has just begun loses little. */
+static bool has_begun_in_vain(const struct node *node, const struct neighbour *other)
+{
+    return node->options.resume == NULL && node_now(node) < node->begun_ns + NODE_BEGUN_NS &&
+           node_is_far(node, other) && other->progress.samples / 2 > node->model_samples;
+}
+
 /* The neighbour whose model we should take instead of ours; NULL: keep ours. */
 static const struct neighbour *better_model(const struct node *node)
 {
@@ -77,9 +85,10 @@ static const struct neighbour *better_model(const struct node *node)
 
         if (!other->has_progress || !other->progress.is_serving) continue;
         is_same = digest_is_equal(other->progress.lineage, node->lineage);
-        if (is_same && node->state != NODE_JOINING) continue; /* related models mix */
         if (now_ns < other->avoid_ns) continue;
-        if (is_same && node->model_samples == 0) {
+        if (is_same && node->state != NODE_JOINING) { /* related models mix */
+            is_better = has_begun_in_vain(node, other);
+        } else if (is_same && node->model_samples == 0) {
             is_better = other->progress.samples > 0;
         } else if (is_same) {
             is_better = other->progress.round > round_now(node) + NODE_ROUNDS_MISSED_MAX;
@@ -93,7 +102,8 @@ static const struct neighbour *better_model(const struct node *node)
     return best;
 }
 
-static size_t find_donors(struct node *node, struct digest lineage, struct peer_id *donors)
+static size_t find_donors(struct node *node, struct digest lineage, uint64_t samples_least,
+                          struct peer_id *donors)
 {
     size_t count = 0;
 
@@ -101,6 +111,7 @@ static size_t find_donors(struct node *node, struct digest lineage, struct peer_
         const struct neighbour *other = &node->neighbours[i];
 
         if (other->has_progress && other->progress.is_serving &&
+            other->progress.samples >= samples_least &&
             digest_is_equal(other->progress.lineage, lineage)) {
             donors[count++] = other->id;
         }
@@ -129,8 +140,10 @@ static bool is_gathering(struct node *node, size_t donors)
 
 static void begin_loading(struct node *node, struct digest lineage)
 {
+    bool is_same = node->state == NODE_TRAINING && digest_is_equal(lineage, node->lineage);
+    uint64_t samples_least = is_same ? 2 * node->model_samples : 0;
     struct peer_id donors[LINKS_MAX];
-    size_t count = find_donors(node, lineage, donors);
+    size_t count = find_donors(node, lineage, samples_least, donors);
     enum rc rc;
 
     if (count == 0 || is_gathering(node, count)) return;
@@ -150,6 +163,7 @@ static void begin_loading(struct node *node, struct digest lineage)
     }
     node->gave_way = node->state == NODE_TRAINING;
     node->loading = lineage;
+    node->loading_least = samples_least;
     node->check = (struct node_check){.lease = 0};
     node->told_ns = node_now(node);
     node->told_bytes = 0;

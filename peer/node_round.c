@@ -13,6 +13,8 @@ enum {
     START_VIEWS = 64  /* members looked at for whether they have begun */
 };
 
+#define FAR_NS (30 * NS_PER_S) /* so long is remembered that a model was too far away */
+
 /* ---- trust ---- */
 
 void node_score(struct node *node, struct peer_id peer, enum score_reason reason)
@@ -21,9 +23,40 @@ void node_score(struct node *node, struct peer_id peer, enum score_reason reason
     if (trust_is_refused(node->trust, peer, node_now(node))) links_hangup(node->links, peer);
 }
 
+static void note_far(struct node *node, struct peer_id peer)
+{
+    struct neighbour *neighbour = node_neighbour(node, peer);
+
+    if (neighbour != NULL) neighbour->far_ns = node_now(node);
+}
+
+bool node_is_far(const struct node *node, const struct neighbour *neighbour)
+{
+    return neighbour->far_ns != 0 && node_now(node) < neighbour->far_ns + FAR_NS;
+}
+
+/* Not at any time: or who lies could say again and again that it has another model now. */
+void node_far_is_over(struct node *node, struct neighbour *neighbour)
+{
+    if (neighbour->far_ns == 0) return;
+    neighbour->far_ns = 0;
+    if (node_now(node) < node->begun_ns + NODE_BEGUN_NS) {
+        trust_near_again(node->trust, neighbour->id);
+    }
+}
+
 void node_round_scored(void *context, struct peer_id peer, int32_t score)
 {
-    node_score(context, peer, score_reason_of(score));
+    enum score_reason reason = score_reason_of(score);
+
+    if (reason == SCORE_CLIPPED) note_far(context, peer);
+    node_score(context, peer, reason);
+}
+
+static bool says_far(const struct message *message)
+{
+    return (message->type == MESSAGE_ABORT && message->as.abort.code == ABORT_FAR) ||
+           (message->type == MESSAGE_EDGE_ABORT && message->as.edge_abort.code == ABORT_FAR);
 }
 
 enum standing node_standing(void *context, struct peer_id peer)
@@ -77,6 +110,7 @@ void node_on_round_message(struct node *node, struct peer_id from, const struct 
             return;
         }
     }
+    if (says_far(message)) note_far(node, from);
     if (proposes_in_vain(node, from, message->type)) return;
     round_on_message(node->round, from, message);
 }

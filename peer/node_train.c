@@ -207,6 +207,9 @@ static void assigned(struct node *node, struct border_job *job)
     node->rollbacks = 0;
     node->load_failures = 0;
     node->wants_keep = true;
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        node_far_is_over(node, &node->neighbours[i]);
+    }
     if (node->round != NULL) {
         round_discard(node->round);
         node_donation_forget(node);

@@ -26,6 +26,7 @@ struct known {
     uint32_t broken;   /* times it was proven and failed */
     uint64_t fault_ns; /* the latest fault */
     uint64_t mix_ns;   /* no round before */
+    uint64_t firm_ns;  /* the same, without what values too far away made of it */
     uint64_t link_ns;  /* no link before */
 };
 
@@ -108,6 +109,7 @@ static void miss(const struct trust *trust, struct known *known, enum score_reas
     known->kept = 0;
     if (known->misses < DOUBLINGS_MAX) known->misses++;
     known->mix_ns = later(known->mix_ns, now_ns + pause_ns);
+    if (reason != SCORE_CLIPPED) known->firm_ns = later(known->firm_ns, now_ns + pause_ns);
 }
 
 /* An offence was noted: does it end rounds, or the link? */
@@ -116,7 +118,10 @@ static void judge(struct trust *trust, struct known *known, uint64_t now_ns)
     double score = score_now(&known->score, now_ns);
     uint32_t doublings = known->bans < DOUBLINGS_MAX ? known->bans : DOUBLINGS_MAX;
 
-    if (score < SCORE_MIX_LEAST) known->mix_ns = later(known->mix_ns, now_ns + BAN_NS);
+    if (score < SCORE_MIX_LEAST) {
+        known->firm_ns = later(known->firm_ns, now_ns + BAN_NS);
+        known->mix_ns = later(known->mix_ns, known->firm_ns);
+    }
     if (score >= SCORE_LINK_LEAST || now_ns < known->link_ns) return;
     known->link_ns = now_ns + (BAN_NS << doublings);
     known->bans++;
@@ -143,6 +148,13 @@ void trust_note(struct trust *trust, struct peer_id peer, enum score_reason reas
     known->fault_ns = now_ns;
     miss(trust, known, reason, now_ns);
     if (score_points(reason) <= OFFENCE) judge(trust, known, now_ns);
+}
+
+void trust_near_again(struct trust *trust, struct peer_id peer)
+{
+    const struct known *found = find(trust, peer);
+
+    if (found != NULL) trust->known[found - trust->known].mix_ns = found->firm_ns;
 }
 
 bool trust_may_mix(const struct trust *trust, struct peer_id peer, uint64_t now_ns)

@@ -37,6 +37,9 @@ void trust_destroy(struct trust *trust);
 void trust_set_period(struct trust *trust, uint64_t period_ns);
 void trust_note(struct trust *trust, struct peer_id peer, enum score_reason reason,
                 uint64_t now_ns);
+/** Its values are no longer too far from ours: the pause that this was worth ends. What it did
+ * counts on, and pauses for other reasons last. */
+void trust_near_again(struct trust *trust, struct peer_id peer);
 /** A round with it may be begun, or one that it offers be joined. */
 bool trust_may_mix(const struct trust *trust, struct peer_id peer, uint64_t now_ns);
 /** It has kept its word for many rounds: it may stumble once without being left behind. */

@@ -46,6 +46,29 @@ static void misses_pause_for_longer_and_longer(void **state)
     trust_destroy(trust);
 }
 
+/* What ended a pause for values too far away ends no other. */
+static void only_pauses_for_distance_end_early(void **state)
+{
+    struct trust *trust = trust_create();
+
+    (void)state;
+    trust_near_again(trust, make_id(9)); /* nothing is known of it */
+    trust_note(trust, make_id(1), SCORE_CLIPPED, NS_PER_S);
+    assert_false(trust_may_mix(trust, make_id(1), 2 * NS_PER_S));
+    trust_near_again(trust, make_id(1));
+    assert_true(trust_may_mix(trust, make_id(1), 2 * NS_PER_S));
+    trust_note(trust, make_id(2), SCORE_LATE, NS_PER_S);
+    trust_note(trust, make_id(2), SCORE_CLIPPED, NS_PER_S);
+    trust_near_again(trust, make_id(2));
+    assert_false(trust_may_mix(trust, make_id(2), 5 * NS_PER_S - 1));
+    assert_true(trust_may_mix(trust, make_id(2), 5 * NS_PER_S));
+    trust_note(trust, make_id(3), SCORE_NOT_FINITE, NS_PER_S);
+    trust_note(trust, make_id(3), SCORE_NOT_FINITE, NS_PER_S);
+    trust_near_again(trust, make_id(3));
+    assert_false(trust_may_mix(trust, make_id(3), 500 * NS_PER_S));
+    trust_destroy(trust);
+}
+
 /* Where rounds are far apart a pause is as much longer: two of them at first, twice as many for who
  * has proven nothing. */
 static void pauses_are_counted_in_rounds(void **state)
@@ -201,6 +224,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_peer_without_faults_is_trusted),
         cmocka_unit_test(misses_pause_for_longer_and_longer),
+        cmocka_unit_test(only_pauses_for_distance_end_early),
         cmocka_unit_test(pauses_are_counted_in_rounds),
         cmocka_unit_test(misses_are_forgotten_after_good_rounds),
         cmocka_unit_test(proof_is_earned_by_rounds_kept),
