@@ -46,10 +46,13 @@ const uint8_t *node_preference(struct node *node, const struct peer_id *ids, siz
     struct neighbour *neighbours[PREFERENCE_LINES_MAX];
     uint8_t rarities[PREFERENCE_LINES_MAX];
     size_t others = 0;
-    bool are_unlike;
+    bool are_unlike, is_least;
+    uint64_t rate;
 
     CHECK(count <= PREFERENCE_LINES_MAX);
     if (node->options.strategy->topology.is_uniform) return NULL;
+    /* Nothing has ever taken long enough to be measured. */
+    if (!links_rate(node->links, &rate, &is_least) || is_least) return NULL;
     for (size_t i = 0; i < count; i++) {
         struct neighbour *neighbour = node_neighbour(node, ids[i]);
         struct preference_line *line = &lines[others];

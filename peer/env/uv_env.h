@@ -69,8 +69,8 @@ struct tcp_link {
     TAILQ_ENTRY(tcp_link) throttled; /* in env->throttled while is_throttled */
     uint64_t sent_bytes, received_bytes;
     uint64_t read_ns;  /* the last read */
-    uint64_t begun_ns; /* the read that brought the first bytes of the frame in front; 0: reading
-                          was paused since */
+    uint64_t begun_ns; /* the read that brought the first bytes of the frame in front; 0: that
+                          cannot be told, for nobody read before */
     enum rc lost_rc;   /* FAILED: to be reported */
     const char *lost_why;
     bool is_dirty; /* has frames that no write was started for yet */

@@ -170,7 +170,7 @@ static void link_deliver(struct tcp_link *link)
         }
         if (frame == NULL) break;
         env->events.on_frame(env->events.context, link->number, frame, count);
-        link->begun_ns = link->read_ns; /* what is left came with it */
+        if (!link->is_paused) link->begun_ns = link->read_ns; /* what is left came with it */
     }
 }
 
@@ -228,7 +228,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf)
     if (link->state != TCP_OPEN) return;
     link->received_bytes += (uint64_t)count;
     link->read_ns = uv_hrtime();
-    if (framer_held(&link->framer) == 0) link->begun_ns = link->read_ns;
+    if (framer_held(&link->framer) == 0 && link->begun_ns != 0) link->begun_ns = link->read_ns;
     framer_fill(&link->framer, (size_t)count);
     link_deliver(link);
 }

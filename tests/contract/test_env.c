@@ -74,6 +74,51 @@ static void frames_split_and_joined_by_the_network_come_out_whole(void **state)
     }
 }
 
+static uint64_t received_by(struct side *side, uint64_t link)
+{
+    uint64_t sent, received;
+
+    DO(side, link_bytes(side->env, link, &sent, &received));
+    return received;
+}
+
+static void a_frame_tells_how_long_it_took_to_come_in(void **state)
+{
+    /* From its first bytes to its last; not while nobody read. */
+    struct world *world = *state;
+    struct side *from = &world->sides[1], *to = &world->sides[0];
+    struct blob *frame = frame_make(100000, 7);
+    uint64_t dialled, accepted, spent_ns, before, begun_ns, now_ns;
+    size_t half = frame->count / 2;
+
+    world_connect(world, &dialled, &accepted);
+    world_grow(world, dialled, accepted);
+    assert_int_equal(side_send(from, dialled, 20, 6), RC_OK);
+    wait_until(world, to->frames_count == 1);
+    begun_ns = to->env->ops->now_ns(to->env);
+    before = received_by(to, accepted);
+    side_send_bytes(from, dialled, frame->bytes, half);
+    wait_until(world, received_by(to, accepted) >= before + half);
+    now_ns = to->env->ops->now_ns(to->env);
+    wait_until(world, to->env->ops->now_ns(to->env) > now_ns + 2 * NS_PER_MS);
+    side_send_bytes(from, dialled, frame->bytes + half, frame->count - half);
+    wait_until(world, to->frames_count == 2);
+    now_ns = to->env->ops->now_ns(to->env);
+    assert_true(to->knows_spent && to->spent_ns > 0 && to->spent_ns < now_ns - begun_ns);
+    if (world->sim == NULL) assert_true(to->spent_ns >= 2 * NS_PER_MS); /* there lines tell */
+    to->must_pause = true;
+    assert_int_equal(side_send(from, dialled, 100000, 8), RC_OK);
+    assert_int_equal(side_send(from, dialled, 100000, 9), RC_OK);
+    wait_until(world, to->frames_count == 3);
+    assert_true(to->knows_spent);
+    world_settle(world);
+    DO(to, link_pause(to->env, accepted, false));
+    wait_until(world, to->frames_count == 4);
+    assert_false(to->knows_spent);
+    assert_false(CALL(from, frame_spent_ns(from->env, 12345, &spent_ns)));
+    blob_unref(frame);
+}
+
 static void a_stranger_is_held_to_the_handshake_limit(void **state)
 {
     /* Before link_set_frame_max() a frame above HANDSHAKE_BYTES_MAX ends the link with RC_LIMIT. */
@@ -439,6 +484,7 @@ int main(int argc, char **argv)
         BOTH(frames_arrive_whole_and_in_order_both_ways),
         BOTH(frames_sent_before_the_connection_stands_arrive_after_it),
         BOTH(frames_split_and_joined_by_the_network_come_out_whole),
+        BOTH(a_frame_tells_how_long_it_took_to_come_in),
         BOTH(a_stranger_is_held_to_the_handshake_limit),
         BOTH(other_protocols_are_hung_up_on),
         BOTH(a_refused_dial_is_reported_once_with_its_reason),

@@ -2,6 +2,7 @@
 #include "tests/check.h"
 
 #include "averaging/exchange.h"
+#include "base/bytes.h"
 #include "base/mem.h"
 
 static void commands_keep_their_order_and_start_zeroed(void **state)
@@ -47,11 +48,38 @@ static void a_command_that_does_not_fit_is_flagged(void **state)
     commands_deinit(&commands);
 }
 
+static uint64_t line(void *context, struct peer_id peer)
+{
+    return peer.bytes[0] == 1 ? *(uint64_t *)context : 0;
+}
+
+static void a_slow_line_is_waited_for(void **state)
+{
+    (void)state;
+    /* Four times as long as the chunks take, up to a limit; nothing where nothing is known. */
+    const struct peer_id known = {{1}}, unknown = {{2}};
+    uint64_t rate = 1000000;
+    struct exchange_options options = {.chunk_bytes = 125000};
+
+    assert_int_equal(exchange_line_wait_ns(&options, known, 10, NS_PER_S), 0);
+    options.line = line;
+    options.context = &rate;
+    assert_int_equal(exchange_line_wait_ns(&options, unknown, 10, 60 * NS_PER_S), 0);
+    assert_int_equal(exchange_line_wait_ns(&options, known, 10, 60 * NS_PER_S), 5 * NS_PER_S);
+    assert_int_equal(exchange_line_wait_ns(&options, known, 10, 4 * NS_PER_S), 4 * NS_PER_S);
+    rate = 1;
+    assert_int_equal(exchange_line_wait_ns(&options, known, UINT32_MAX, UINT64_MAX / 2),
+                     UINT64_MAX / 2);
+    rate = UINT64_MAX;
+    assert_int_equal(exchange_line_wait_ns(&options, known, 10, 4 * NS_PER_S), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(commands_keep_their_order_and_start_zeroed),
         cmocka_unit_test(a_command_that_does_not_fit_is_flagged),
+        cmocka_unit_test(a_slow_line_is_waited_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
