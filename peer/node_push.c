@@ -54,7 +54,7 @@ static void prefer(struct node *node, const struct graph_members *members, struc
     size_t others = 0, pick;
 
     if (node->options.strategy->topology.kind != TOPOLOGY_PAIRS) return;
-    if (preference_is_off(members->run_id, members->round) ||
+    if (preference_is_off(members->run_id, members->round, PREFERENCE_PUSH) ||
         node_preference(node, members->ids, members->count, rarity) == NULL) {
         return;
     }

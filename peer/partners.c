@@ -31,7 +31,8 @@ static double rank_of(uint64_t edge, uint8_t rarity)
 static bool draw_untried(const struct partners *partners, const struct partner_list *list,
                          struct peer_id *partner)
 {
-    bool is_equal = list->rarity == NULL || preference_is_off(list->run_id, partners->period);
+    bool is_equal =
+        list->rarity == NULL || preference_is_off(list->run_id, partners->period, PREFERENCE_PAIRS);
     uint64_t least = 0;
     double first = 0;
     bool has_any = false;

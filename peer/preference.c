@@ -95,9 +95,9 @@ bool preference_weigh(struct preference_line *lines, size_t count, uint8_t *rari
     return true;
 }
 
-bool preference_is_off(struct digest run_id, uint64_t period)
+bool preference_is_off(struct digest run_id, uint64_t period, uint64_t one_in)
 {
-    return rng_mix(load_le64(run_id.bytes + 8), period) % PREFERENCE_EQUAL == 0;
+    return rng_mix(load_le64(run_id.bytes + 8), period) % one_in == 0;
 }
 
 static uint64_t weight_of(uint8_t rarity)

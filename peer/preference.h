@@ -11,11 +11,12 @@
  * as often, not more, so that a quick stranger draws few to itself. Nothing is preferred where all
  * are alike.
  *
- * Every PREFERENCE_EQUAL-th period all are equally likely, whatever was measured. So anybody is met
- * at least a PREFERENCE_EQUAL-th as often as without preference: with W the expected mixing matrix
- * of equal draws and V that of the preferred ones, W / 4 + 3 V / 4 is symmetric and doubly
- * stochastic as both are, and its spectral gap at least a quarter of that of W (Weyl: eigenvalues
- * of sums; all of V's are at most 1).
+ * In one of PREFERENCE_PAIRS periods all are equally likely, whatever was measured. So anybody is
+ * met at least a quarter as often as without preference: with W the expected mixing matrix of equal
+ * draws and V that of the preferred ones, W / 4 + 3 V / 4 is symmetric and doubly stochastic as
+ * both are, and its spectral gap at least a quarter of that of W (Weyl: eigenvalues of sums; all of
+ * V's are at most 1). Pairs gain by it, as a slow round holds both ends; who pushes is not held,
+ * and spares the slow line alone, so of pushes every second is drawn equally.
  */
 #ifndef GRAPEVINE_PEER_PREFERENCE_H
 #define GRAPEVINE_PEER_PREFERENCE_H
@@ -28,7 +29,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { PREFERENCE_EQUAL = 4, PREFERENCE_LINES_MAX = LINKS_MAX + 1, PREFERENCE_RAREST = 3 };
+enum {
+    PREFERENCE_PAIRS = 4, /* one period in so many is drawn equally */
+    PREFERENCE_PUSH = 2,
+    PREFERENCE_LINES_MAX = LINKS_MAX + 1,
+    PREFERENCE_RAREST = 3
+};
 
 struct preference_line {
     uint64_t rate; /* bytes a second; 0: not known */
@@ -39,8 +45,8 @@ struct preference_line {
 /** How often each is met: 4^-rarity[i] of one another, 0 to PREFERENCE_RAREST. `count` is at most
  *  PREFERENCE_LINES_MAX. False: all alike, and rarity was not written. */
 bool preference_weigh(struct preference_line *lines, size_t count, uint8_t *rarity);
-/** In this period all are equally likely. */
-bool preference_is_off(struct digest run_id, uint64_t period);
+/** In this period, one of `one_in`, all are equally likely. */
+bool preference_is_off(struct digest run_id, uint64_t period, uint64_t one_in);
 /** One of `count` >= 1 by these odds. */
 size_t preference_pick(const uint8_t *rarity, size_t count, struct rng *rng);
 

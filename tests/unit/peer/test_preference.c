@@ -122,7 +122,7 @@ static void picks_follow_the_odds(void **state)
     assert_in_range(picks[3], 880, 1120);
     assert_in_range(picks[4], 880, 1120);
     for (uint64_t period = 0; period < 10000; period++) {
-        off += preference_is_off(run, period);
+        off += preference_is_off(run, period, PREFERENCE_PAIRS);
     }
     assert_in_range(off, 2300, 2700);
 }
