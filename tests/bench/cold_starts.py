@@ -22,10 +22,19 @@ import tempfile
 import time
 
 
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
+def free_ports(count):
+    """Below those that the kernel gives to outgoing connections, which could take one meanwhile."""
+    ports = []
+    for port in random.SystemRandom().sample(range(20000, 32000), 12000):
+        with socket.socket() as sock:
+            try:
+                sock.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        ports.append(port)
+        if len(ports) == count:
+            return ports
+    sys.exit("cold_starts.py: not enough free ports from 20000 to 32000")
 
 
 class Peer:
@@ -80,7 +89,7 @@ def read_all(peers, selector, others, until, is_done):
 def run(options, number, chance):
     """One cold start. (is it one swarm, seconds to linked, seconds to averaged)."""
     has_dead_first = number % 2 == 1
-    ports = [free_port() for _ in range(options.peers + 1)]
+    ports = free_ports(options.peers + 1)
     known = [f"127.0.0.1:{ports[0]}", f"127.0.0.1:{ports[1]}"]
     if has_dead_first:
         known.insert(0, f"127.0.0.1:{ports[-1]}")
@@ -103,6 +112,8 @@ def run(options, number, chance):
                 for peer in peers:
                     print(f"  {peer.process.args[8]}: {peer.neighbours} neighbours, "
                           f"{peer.rounds} rounds, ended: {peer.process.poll()}")
+                    if peer.process.poll() is not None:
+                        print(open(peer.errors.name).read())
                 return False, 0.0, 0.0
             return (True, max(p.linked_at for p in peers) - begun,
                     min(p.averaged_at for p in peers) - begun)
