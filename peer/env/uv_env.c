@@ -114,6 +114,7 @@ void uv_env_defer(struct uv_env *env)
 
 static void on_flush(uv_prepare_t *prepare)
 {
+    uv_jobs_wake(prepare->data);
     tcp_flush(prepare->data);
 }
 

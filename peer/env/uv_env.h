@@ -91,11 +91,12 @@ struct uv_lane {
     uv_cond_t wake;
     struct job *first, **last; /* submitted, not begun */
     struct uv_jobs *jobs;
-    bool has_thread;
+    bool has_thread;  /* the loop's, as the next */
+    unsigned unwoken; /* jobs submitted since the thread was last woken */
 };
 
 struct uv_jobs {
-    uv_mutex_t lock; /* covers all below, but `async` and has_thread */
+    uv_mutex_t lock; /* covers all below, but `async`, has_thread and unwoken */
     struct uv_lane lanes[LANE_COUNT];
     struct job *done_first, **done_last; /* run, `done` not yet called */
     bool is_stopping;
@@ -216,6 +217,8 @@ MUST_USE enum rc uv_jobs_init(struct uv_env *env);
 void uv_jobs_stop(struct uv_env *env); /* joins the threads; the async handle stays */
 void uv_jobs_deinit(struct uv_env *env);
 void uv_env_submit(struct env *env, enum lane lane, struct job *job);
+/** Before the loop waits: wake the lanes that have got jobs. */
+void uv_jobs_wake(struct uv_env *env);
 
 /* uv_store.c */
 MUST_USE enum rc uv_env_store_put(struct env *env, const char *name, const struct piece *pieces,

@@ -2,7 +2,8 @@
  * uv_jobs: lanes, each a thread and a queue; the only file with a lock. A lane's thread
  * starts with its first job. A job travels: submit (loop) -> lane queue -> run (lane thread) ->
  * done list -> done (loop, woken by uv_async_send). While short jobs follow each other the loop is
- * woken for several of them at a time: waking a thread costs as much as sealing a record.
+ * woken for several of them at a time, and so is a lane for those of one turn of the loop: waking a
+ * thread costs as much as sealing a record.
  */
 #include "peer/env/uv_env.h"
 
@@ -10,7 +11,7 @@
 
 #include <pthread.h>
 
-enum { UNTOLD_MAX = 8 };
+enum { UNTOLD_MAX = 8, UNWOKEN_MAX = 4 };
 #define SHORT_NS UINT64_C(100000) /* modelled */
 
 static const char *const lane_names[LANE_COUNT] = {[LANE_TRAINING] = "training",
@@ -100,6 +101,19 @@ enum rc uv_jobs_init(struct uv_env *env)
     return RC_OK;
 }
 
+static void lane_wake(struct uv_lane *lane)
+{
+    lane->unwoken = 0;
+    uv_cond_signal(&lane->wake);
+}
+
+void uv_jobs_wake(struct uv_env *env)
+{
+    for (int i = 0; i < LANE_COUNT; i++) {
+        if (env->jobs.lanes[i].unwoken > 0) lane_wake(&env->jobs.lanes[i]);
+    }
+}
+
 void uv_env_submit(struct env *env, enum lane lane_number, struct job *job)
 {
     struct uv_jobs *jobs = &uv_env_of(env)->jobs;
@@ -110,8 +124,8 @@ void uv_env_submit(struct env *env, enum lane lane_number, struct job *job)
     uv_mutex_lock(&jobs->lock);
     *lane->last = job;
     lane->last = &job->next;
-    uv_cond_signal(&lane->wake);
     uv_mutex_unlock(&jobs->lock);
+    if (++lane->unwoken >= UNWOKEN_MAX) lane_wake(lane); /* there is work beside this turn's */
     if (!lane->has_thread) {
         /* A process that cannot start a few threads cannot train. */
         CHECK(uv_thread_create(&lane->thread, lane_main, lane) == 0);
