@@ -53,7 +53,7 @@ for path in /status.json /metrics / /elsewhere; do
         expect "200 OK"
         expect '"state":"'
         for key in peer address run step round loss neighbours consensus_distance members id rtt_ms \
-            bytes_sent bytes_received last_failure nat score; do expect "\"$key\":"; done
+            bytes_sent bytes_received last_failure nat score rate odds; do expect "\"$key\":"; done
         ;;
     /metrics) expect 'grapevine_members{state="alive"} ' ;;
     /) expect "Content-Security-Policy: default-src 'none'" && expect "<title>grapevine</title>" ;;
