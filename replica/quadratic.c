@@ -88,15 +88,17 @@ static double draw_noise(struct rng *rng)
 static double draw_gradient(struct quadratic *q, float *out)
 {
     const double curvature = q->options.curvature, scale = q->options.noise / NOISE_UNITS;
+    const float *x = q->x, *centre = q->centre;
+    const size_t values = q->options.values;
     double sum = 0.0;
 
-    for (size_t i = 0; i < q->options.values; i++) {
-        double distance = (double)q->x[i] - (double)q->centre[i];
+    for (size_t i = 0; i < values; i++) {
+        double distance = (double)x[i] - (double)centre[i];
 
         sum += distance * distance;
         out[i] = (float)(curvature * distance);
     }
-    for (size_t i = 0; i < q->options.values && scale > 0.0; i++) {
+    for (size_t i = 0; i < values && scale > 0.0; i++) {
         out[i] += (float)(scale * draw_noise(&q->noise));
     }
     q->samples++;
@@ -106,12 +108,14 @@ static double draw_gradient(struct quadratic *q, float *out)
 /* RC_NONFINITE when x is no longer finite. */
 static enum rc descend(struct quadratic *q, const float *gradient)
 {
+    const double rate = q->rate_factor * q->options.learning_rate;
+    const size_t values = q->options.values;
+    float *x = q->x;
     bool is_finite = true;
 
-    for (size_t i = 0; i < q->options.values; i++) {
-        q->x[i] = (float)((double)q->x[i] -
-                          q->rate_factor * q->options.learning_rate * (double)gradient[i]);
-        if (!isfinite(q->x[i])) is_finite = false;
+    for (size_t i = 0; i < values; i++) {
+        x[i] = (float)((double)x[i] - rate * (double)gradient[i]);
+        if (!isfinite(x[i])) is_finite = false;
     }
     q->step++;
     return is_finite ? RC_OK : RC_NONFINITE;

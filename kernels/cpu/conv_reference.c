@@ -54,14 +54,17 @@ static uint32_t first_input(const struct conv_options *o, uint32_t channel)
 static double window_sum(const struct conv_options *o, const float *x, const float *filter,
                          uint32_t first, uint32_t row, uint32_t column)
 {
-    uint32_t taps = o->kernel_height * o->kernel_width;
+    uint32_t taps = o->kernel_height * o->kernel_width, y, z;
     double sum = 0.0;
 
-    for (uint32_t f = 0; f < conv_filter_values(o); f++) {
-        uint32_t tap = f % taps, y, z;
-        if (!input_under(row, tap / o->kernel_width, o, true, &y)) continue;
-        if (!input_under(column, tap % o->kernel_width, o, false, &z)) continue;
-        sum += (double)x[reference_index(o->in, first + f / taps, y, z)] * (double)filter[f];
+    for (uint32_t c = 0; c < o->in.channels / o->groups; c++, filter += taps) {
+        const float *channel = x + reference_index(o->in, first + c, 0, 0);
+        for (uint32_t tap = 0; tap < taps; tap++) {
+            if (!input_under(row, tap / o->kernel_width, o, true, &y)) continue;
+            if (!input_under(column, tap % o->kernel_width, o, false, &z)) continue;
+            sum +=
+                (double)channel[((size_t)y * o->in.width + z) * o->in.block] * (double)filter[tap];
+        }
     }
     return sum;
 }

@@ -53,6 +53,11 @@ enum { NEWTON_SCHULZ_STEPS = 5 };
 float update_lars_rate(const struct update *update, double value_norm, double gradient_norm);
 float update_lamb_rate(const struct update *update, double value_norm, double direction_norm);
 /** Where channel `c`, row `y`, column `x` of an image is. */
-size_t reference_index(struct image_shape shape, uint32_t c, uint32_t y, uint32_t x);
+static inline size_t reference_index(struct image_shape shape, uint32_t c, uint32_t y, uint32_t x)
+{
+    size_t group = c / shape.block, lane = c % shape.block;
+
+    return ((group * shape.height + y) * shape.width + x) * shape.block + lane;
+}
 
 #endif

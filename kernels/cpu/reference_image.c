@@ -4,13 +4,6 @@
 
 #include "base/check.h"
 
-size_t reference_index(struct image_shape shape, uint32_t c, uint32_t y, uint32_t x)
-{
-    size_t group = c / shape.block, lane = c % shape.block;
-
-    return ((group * shape.height + y) * shape.width + x) * shape.block + lane;
-}
-
 void reference_relayout(struct image_shape from, uint32_t to_block, uint32_t images, const float *x,
                         float *y)
 {
