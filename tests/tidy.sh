@@ -101,6 +101,10 @@ FNR == 1 {
     code = ""
     n = length(raw)
     quote = ""
+    if (!in_comment && raw !~ /["\047]|[\/][*]/) { # nothing to blank: as it is, which is most of them
+        code = raw
+        n = 0
+    }
     for (i = 1; i <= n; i++) {
         c = substr(raw, i, 1)
         if (in_comment) {
@@ -160,6 +164,9 @@ code ~ /[a-z]/ && raw !~ /^#/ {
         report("mutable global")
 }
 raw ~ /^#[ ]*pragma omp/ { report("no pragma omp of our own") }
+FILENAME ~ /^kernels\/cuda\// && raw ~ /__CUDA_ARCH__/ {
+    report("kernels are the same for all GPUs (tests/run.sh may compile for one kind only)")
+}
 
 # Function bodies are what stands between braces in the first column.
 {
