@@ -77,6 +77,15 @@ struct edge_raiser {
     struct digest epoch; /* of the members, then */
 };
 
+/* A neighbour that took us to a later round although another one was still with us: how often it
+ * may again, see exchange_edges_begin.c. Kept when its link is lost. */
+struct edge_leader {
+    bool is_used;
+    struct peer_id peer;
+    uint32_t left;
+    uint64_t since; /* the round of ours, counted by `begins`, from which on it earns more */
+};
+
 /* The last round that we, who decide, committed with a peer. */
 struct edge_outcome {
     struct peer_id peer;
@@ -120,6 +129,7 @@ struct edges {
     uint64_t recursion, begins; /* rounds begun in this life */
     bool wants_restart;
     struct edge_raiser raisers[EDGES_RAISERS_MAX];
+    struct edge_leader leaders[EDGES_MAX];
     struct digest graph; /* of the last round's neighbours and weights */
     struct digest epoch; /* of this round's members */
     bool has_graph;

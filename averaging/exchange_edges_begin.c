@@ -16,6 +16,8 @@ enum {
     RAISES_EPOCH = 8,  /* and when members came or went, which some see before others */
     RAISE_ROUNDS = 32, /* of ours until one more, then twice as many, ... */
     RAISE_REST = 4096, /* ... up to this; and for one more of RAISES_MAX */
+    LEADS_MAX = 32,    /* in a row: to a later round, though others are still with us */
+    LEAD_ROUNDS = 64,  /* of ours, for one more */
     SCORE_MISS = -1
 };
 
@@ -66,21 +68,87 @@ static void sort_edges(struct edges *edges)
     }
 }
 
-/* The number of this round: ours, unless neighbours are further: see exchange_edges.c. */
-static uint64_t choose_round(struct edges *edges)
+/* ---- its number ---- */
+
+/* With the table full, the one that may most often gives way. */
+static struct edge_leader *leader_of(struct edges *edges, struct peer_id peer)
 {
-    uint64_t round = edges->counts.next_round, highest = 0;
+    struct edge_leader *other = &edges->leaders[0];
+
+    for (uint32_t i = 0; i < ARRAY_COUNT(edges->leaders); i++) {
+        struct edge_leader *leader = &edges->leaders[i];
+
+        if (leader->is_used && peer_id_is_equal(leader->peer, peer)) return leader;
+        if (!other->is_used) continue;
+        if (!leader->is_used || leader->left > other->left) other = leader;
+    }
+    *other = (struct edge_leader){
+        .is_used = true, .peer = peer, .left = LEADS_MAX, .since = edges->begins};
+    return other;
+}
+
+/* Who goes to a later round than another neighbour that is still with us makes us leave that one
+ * behind, and it its others. It happens after a disturbance; one that does so in every round would
+ * cost the whole graph a part of its rounds. So it is followed for a while, and then now and again;
+ * in between there is no edge with it. */
+static bool may_lead(struct edges *edges, struct peer_id peer)
+{
+    struct edge_leader *leader = leader_of(edges, peer);
+    uint64_t earned = (edges->begins - leader->since) / LEAD_ROUNDS;
+
+    leader->since += earned * LEAD_ROUNDS;
+    if (earned > LEADS_MAX - leader->left) earned = LEADS_MAX - leader->left;
+    leader->left += (uint32_t)earned;
+    if (leader->left == 0) return false;
+    leader->left--;
+    return true;
+}
+
+/* It was in our last round or is in this one, and no further. */
+static bool is_with_us(const struct edges *edges, const struct edge_link *link)
+{
+    uint64_t round = edges->counts.next_round;
+
+    return link->has_open && link->missed == 0 && link->round <= round && link->round + 1 >= round;
+}
+
+/* The neighbour that is furthest, of those not in `passed`; NULL: none is further than we. */
+static const struct edge_link *furthest(struct edges *edges, const bool passed[EDGES_MAX],
+                                        uint32_t *which)
+{
+    const struct edge_link *most = NULL;
 
     for (uint32_t i = 0; i < edges->edges_count; i++) {
         const struct edge_link *link = edges_link_find(edges, edges->edges[i].ref.id);
 
-        if (link->has_open && link->round > highest) highest = link->round;
+        if (passed[i] || !link->has_open || link->round <= edges->counts.next_round) continue;
+        if (most != NULL && link->round <= most->round) continue;
+        most = link;
+        *which = i;
     }
-    edges->is_catching_up = highest > round && !edges->goes_ahead;
-    edges->is_ahead = highest > round && edges->goes_ahead;
-    if (highest <= round) return round;
-    if (highest - round > EDGES_ROUND_LEAP) return round + EDGES_ROUND_LEAP;
-    return edges->is_ahead ? highest + 1 : highest;
+    return most;
+}
+
+/* The number of this round: ours, unless neighbours are further: see exchange_edges.c. */
+static uint64_t choose_round(struct edges *edges)
+{
+    uint64_t round = edges->counts.next_round;
+    bool passed[EDGES_MAX] = {false}, leaves_others = false;
+    const struct edge_link *first;
+    uint32_t which = 0;
+
+    for (uint32_t i = 0; i < edges->edges_count; i++) {
+        leaves_others |= is_with_us(edges, edges_link_find(edges, edges->edges[i].ref.id));
+    }
+    while ((first = furthest(edges, passed, &which)) != NULL && leaves_others &&
+           !may_lead(edges, first->ref.id)) {
+        passed[which] = true;
+    }
+    edges->is_catching_up = first != NULL && !edges->goes_ahead;
+    edges->is_ahead = first != NULL && edges->goes_ahead;
+    if (first == NULL) return round;
+    if (first->round - round > EDGES_ROUND_LEAP) return round + EDGES_ROUND_LEAP;
+    return edges->is_ahead ? first->round + 1 : first->round;
 }
 
 static struct digest graph_of(const struct edges *edges)
@@ -238,6 +306,9 @@ static void edge_begin(struct edges *edges, struct edge *edge, struct commands *
     send_open(edges, edge, out);
     edges_mirror_say(edges, edge, out);
     if (link->has_open && link->round == edges->round) deadline_add(&edges->opens, 0);
+    if (!link->has_open || link->round <= edges->round) return;
+    edge->is_late = true; /* it was not followed, and does not come back */
+    edges_drop(edges, edge, ABORT_DEADLINE, "a neighbour is further", false, out);
 }
 
 /* Who has come to this round before us and is no neighbour as we see the graph: while news of

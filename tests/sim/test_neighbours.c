@@ -2,12 +2,17 @@
  * what theory says of them must come out. Contraction on all graphs is in test_graphs.c. */
 #include "tests/check.h"
 
+#include "averaging/exchange_edges.h"
 #include "base/bytes.h"
+#include "base/check.h"
+#include "peer/node_internal.h"
+#include "peer/round_internal.h"
 #include "replica/quadratic.h"
 #include "tests/sim/swarm.h"
 #include "testnet/springs.h"
 
 #include <math.h>
+#include <stdio.h>
 
 enum { VALUES = 64, PEERS_MAX = 8 };
 
@@ -203,6 +208,57 @@ static void neighbours_come_and_go(void **state)
     }
 }
 
+/* ---- one that says that it is further than it is ---- */
+
+static uint64_t rounds_of_others(struct cluster *cluster, uint32_t peers)
+{
+    uint64_t rounds = 0;
+
+    for (uint32_t i = 0; i + 1 < peers; i++) {
+        struct node_report report;
+
+        node_report(cluster_node(cluster, i), &report);
+        rounds += report.rounds_ok;
+    }
+    return rounds;
+}
+
+/* Of all but the last peer, in 30 s; before each of its rounds that one leaps ahead. */
+static uint64_t rounds_beside(bool leaps, const char *topology)
+{
+    const struct cluster_options options = {
+        .peers = PEERS_MAX, .is_quiet = true, .step_cost_ns = 20 * NS_PER_MS};
+    struct cluster *cluster = start(options, "dpsgd:H=4", topology, seed_first());
+    struct node *last = cluster_node(cluster, PEERS_MAX - 1);
+    struct edges *edges = (struct edges *)(void *)last->round->exchange;
+    uint64_t before = 0;
+
+    for (int i = 0; i < 6000; i++) {
+        if (i == 3000) before = rounds_of_others(cluster, PEERS_MAX);
+        if (leaps && !edges->is_active) edges->counts.next_round |= 1023;
+        cluster_run(cluster, 10 * NS_PER_MS);
+    }
+    before = rounds_of_others(cluster, PEERS_MAX) - before;
+    cluster_destroy(cluster);
+    return before;
+}
+
+static void who_leaps_ahead_costs_the_others_little(void **state)
+{
+    static const char *const topologies[] = {"ring", "random:4"};
+
+    (void)state;
+    if (is_only_sanitized()) skip();
+    for (size_t t = 0; t < ARRAY_COUNT(topologies); t++) {
+        uint64_t alone = rounds_beside(false, topologies[t]);
+        uint64_t beside = rounds_beside(true, topologies[t]);
+
+        printf("%s: %llu rounds, %llu beside one that leaps ahead\n", topologies[t],
+               (unsigned long long)alone, (unsigned long long)beside);
+        assert_true(alone > 2000 && 10 * beside >= 9 * alone);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +266,7 @@ int main(void)
         cmocka_unit_test(a_tracker_that_blew_up_is_forgotten),
         cmocka_unit_test(springs_hold_up_to_a_half_on_a_ring),
         cmocka_unit_test(neighbours_come_and_go),
+        cmocka_unit_test(who_leaps_ahead_costs_the_others_little),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
