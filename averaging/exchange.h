@@ -230,6 +230,9 @@ struct exchange_ops {
     /** Group: the encoded mean of `chunk` will be passed on by us: keep what is decoded in the MEAN
      *  buffer. NULL: never. */
     bool (*relays)(const struct exchange *exchange, uint32_t chunk);
+    /** The hashes that means are reported with are looked at in this round. NULL, or false: they
+     * are not, and zeros will do. */
+    bool (*wants_hashes)(const struct exchange *exchange);
     /** edges, after on_chunk() let one in: where it is to be staged. NULL: the rule absorbs. */
     uint32_t (*slot)(const struct exchange *exchange, struct peer_id from);
     /** has_mirrors, the same: in which of MIRRORS_MAX places the copy of `from` is; and before

@@ -461,6 +461,13 @@ static bool group_relays(const struct exchange *exchange, uint32_t chunk)
     return part != group->self && group->parties[part].children != 0;
 }
 
+/* Where a mean comes from its owner itself, over a connection that vouches for every byte, its hash
+ * would be one more word of the same peer. */
+static bool group_wants_hashes(const struct exchange *exchange)
+{
+    return group_seen(exchange)->plan.schedule != SCHEDULE_DIRECT;
+}
+
 static void group_set_round(struct exchange *exchange, uint64_t round)
 {
     group_set_next(group_of(exchange), round);
@@ -496,6 +503,7 @@ const struct exchange_ops exchange_group = {
     .on_message = group_on_message,
     .on_chunk = group_ops_on_chunk,
     .relays = group_relays,
+    .wants_hashes = group_wants_hashes,
     .on_chunk_checked = group_ops_on_chunk_checked,
     .on_job_done = group_ops_on_job_done,
     .on_link_up = group_on_link_up,

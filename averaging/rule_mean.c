@@ -26,10 +26,12 @@
 struct rule {
     size_t values, grains;
     bool is_begun;
-    const float *own; /* of a round; NULL: all of it meets */
-    float *scratch;   /* [values] */
-    float *weights;   /* [grains] */
-    const float *met; /* [values] of a round; NULL: nothing has met */
+    const float *own;   /* of a round; NULL: all of it meets */
+    float *scratch;     /* [values] */
+    float *weights;     /* [grains] */
+    bool *has_only_own; /* [grains]: sums of our own values alone, which are not copied to scratch
+                           before somebody else's are added to them */
+    const float *met;   /* [values] of a round; NULL: nothing has met */
     float met_weight;
     struct edge_sum edges;
 };
@@ -39,6 +41,7 @@ static void mean_destroy(struct rule *rule)
     if (rule == NULL) return;
     mem_free(rule->scratch);
     mem_free(rule->weights);
+    mem_free(rule->has_only_own);
     edge_sum_deinit(&rule->edges);
     mem_free(rule);
 }
@@ -55,7 +58,8 @@ static struct rule *mean_create(size_t values, const struct rule_settings *setti
     rule->grains = values / RULE_GRAIN + (values % RULE_GRAIN != 0);
     rule->scratch = mem_aligned(values * sizeof(float));
     rule->weights = mem_array(rule->grains, sizeof(float));
-    if (rule->scratch == NULL || rule->weights == NULL) {
+    rule->has_only_own = mem_array(rule->grains, sizeof(bool));
+    if (rule->scratch == NULL || rule->weights == NULL || rule->has_only_own == NULL) {
         mean_destroy(rule);
         return NULL;
     }
@@ -97,6 +101,7 @@ static void mean_begin(struct rule *rule, const struct rule_view *view)
     rule->met = NULL;
     edge_sum_begin(&rule->edges, view->own);
     memset(rule->weights, 0, rule->grains * sizeof(float));
+    memset(rule->has_only_own, 0, rule->grains * sizeof(bool));
 }
 
 static bool range_fits(const struct rule *rule, struct range range)
@@ -130,9 +135,19 @@ FOR_EACH_CPU static enum rc mean_absorb(struct rule *rule, struct range range, f
     for (size_t i = 0; i < range.count; i += RULE_GRAIN) {
         size_t n = grain_values(rule, range.first + i);
         float *sum = rule->scratch + range.first + i;
-        float *total = &rule->weights[(range.first + i) / RULE_GRAIN];
+        size_t grain = (range.first + i) / RULE_GRAIN;
+        float *total = &rule->weights[grain];
 
-        if (*total == 0) {
+        if (rule->has_only_own[grain]) {
+            const float *own = rule->own + range.first + i;
+
+            for (size_t j = 0; j < n; j++) {
+                sum[j] = *total * own[j] + weight * in[i + j];
+            }
+            rule->has_only_own[grain] = false;
+        } else if (*total == 0 && rule->own != NULL && in == rule->own + range.first) {
+            rule->has_only_own[grain] = true;
+        } else if (*total == 0) {
             for (size_t j = 0; j < n; j++) {
                 sum[j] = weight * in[i + j];
             }
@@ -153,9 +168,14 @@ FOR_EACH_CPU static enum rc mean_reduce(struct rule *rule, struct range range, f
     if (is_any_agreed(rule, range)) return RC_REPLAY;
     for (size_t i = 0; i < range.count; i += RULE_GRAIN) {
         size_t n = grain_values(rule, range.first + i);
+        size_t grain = (range.first + i) / RULE_GRAIN;
         const float *sum = rule->scratch + range.first + i;
-        float total = rule->weights[(range.first + i) / RULE_GRAIN];
+        float total = rule->weights[grain];
 
+        if (rule->has_only_own[grain]) {
+            memcpy(out + i, rule->own + range.first + i, n * sizeof(float));
+            continue;
+        }
         if (total == 0) return RC_NOT_FOUND;
         for (size_t j = 0; j < n; j++) {
             out[i + j] = sum[j] / total;
@@ -173,6 +193,7 @@ static enum rc mean_agree(struct rule *rule, struct range range, const float *in
     memcpy(rule->scratch + range.first, in, range.count * sizeof(float));
     for (size_t i = range.first; i < range.first + range.count; i += RULE_GRAIN) {
         rule->weights[i / RULE_GRAIN] = AGREED;
+        rule->has_only_own[i / RULE_GRAIN] = false;
     }
     return RC_OK;
 }
@@ -188,6 +209,7 @@ static enum rc mean_meet(struct rule *rule, struct range range, float weight,
     rule->met_weight = weight;
     for (size_t i = range.first; i < range.first + range.count; i += RULE_GRAIN) {
         rule->weights[i / RULE_GRAIN] = MET;
+        rule->has_only_own[i / RULE_GRAIN] = false;
     }
     return RC_OK;
 }
@@ -253,7 +275,8 @@ FOR_EACH_CPU static void settle(struct rule *rule, const uint8_t *bitmap, size_t
         size_t n = grain_values(rule, first);
         float weight = rule->weights[first / RULE_GRAIN];
 
-        if (weight == 0 || !has_bit(bitmap, first / chunk_values)) {
+        if (weight == 0 || !has_bit(bitmap, first / chunk_values) ||
+            rule->has_only_own[first / RULE_GRAIN]) {
             memset(difference + first, 0, n * sizeof(float));
         } else if (weight == MET) {
             met_settle(rule, first, n, factor, difference);
@@ -289,6 +312,7 @@ FOR_EACH_CPU static float mean_squared_distance(struct rule *rule, struct range 
     size_t whole = range.count - range.count % ARRAY_COUNT(sums);
 
     CHECK(rule->own != NULL && range_fits(rule, range));
+    if (range.count > 0 && rule->has_only_own[range.first / RULE_GRAIN]) return 0;
     for (size_t i = 0; i < whole; i += ARRAY_COUNT(sums)) {
         for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
             double apart = (double)a[i + j] - (double)b[i + j];

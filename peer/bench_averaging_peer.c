@@ -341,6 +341,7 @@ static enum rc peer_run(struct bench_peer *peer, const struct strategy *strategy
                                    .bootstrap = bootstrap,
                                    .bootstrap_count = strcmp(address, "-") == 0 ? 0 : 1,
                                    .spec = "held",
+                                   .quick_bytes = links_quick_bytes(),
                                    .is_clear = peer->held->options->is_clear,
                                    .seed = 1,
                                    .batch = 1,

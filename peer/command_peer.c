@@ -222,6 +222,7 @@ static enum rc create_node(struct session *session, struct fault *why)
         .evaluate_samples = options_count(options, "evaluate-samples"),
         .evaluates_at_end = options_count(options, "evaluate-samples") > 0,
         .relay_bytes_per_s = relay_bytes_per_s(options),
+        .quick_bytes = links_quick_bytes(),
         .keeps_files = session->journal != NULL,
         .audit = session->audit,
         .model = write_model,

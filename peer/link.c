@@ -46,6 +46,7 @@ struct links *links_create(const struct links_options *options, const struct lin
     links->options = *options;
     links->events = *events;
     links->options.hello.suites = secure_suites() | (options->is_clear ? (uint32_t)SUITE_CLEAR : 0);
+    if (links->options.quick_bytes == 0) links->options.quick_bytes = LINK_QUICK_BYTES;
     if (links->options.rekey.ns == 0) links->options.rekey.ns = LINK_REKEY_NS;
     if (links->options.rekey.bytes == 0) links->options.rekey.bytes = LINK_REKEY_BYTES;
     if (links->options.rekey.records == 0) links->options.rekey.records = LINK_REKEY_RECORDS;

@@ -82,8 +82,15 @@ struct links_options {
     struct link_rekey {      /* after which a session's keys are renewed; each 0: default */
         uint64_t ns, bytes, records; /* at twice as much the link ends */
     } rekey;
+    size_t quick_bytes; /* records up to here are sealed and opened at once, on the loop, as the way
+                           to a lane and back costs more; 0: LINK_QUICK_BYTES */
     bool is_clear; /* benchmark: bulk over loopback is not sealed, if the other side says so, too */
 };
+
+enum { LINK_QUICK_BYTES = 16 * 1024, LINK_QUICK_BYTES_FEW = 192 * 1024 };
+/** For quick_bytes: with one or two processors lanes share one with the loop, and waking them is
+ *  most of what they cost. */
+size_t links_quick_bytes(void);
 
 struct links_counts {
     uint64_t handshakes_refused, frames_refused, bytes_sent, bytes_received;

@@ -2,7 +2,8 @@
  * Records of bulk connections: sealed and opened in the sealing lanes, so that neither the loop nor
  * the exchange waits for the cipher. The loop hands out the numbers; a lane is a queue, so records
  * of one direction come back in the order in which they left. Small ones are not worth the way and
- * are done at once, unless they would overtake others.
+ * are done at once, unless they would overtake others; on one or two processors chunks are not,
+ * either (links_quick_bytes()).
  *
  *   DATA -> seal job -> env                env -> open job -> barrier -> node
  *
@@ -19,8 +20,10 @@
 #include "base/check.h"
 #include "base/mem.h"
 
-enum { INLINE_BYTES_MAX = 16 * 1024 };
-#define SEAL_NS_PER_KILOBYTE 450 /* modelled */
+#include <unistd.h>
+
+enum { COPIED_BYTES_MAX = 16 * 1024 }; /* shorter ones lie in a buffer with others */
+#define SEAL_NS_PER_KILOBYTE 450       /* modelled */
 
 struct seal_job {
     struct job job; /* first: jobs are cast back */
@@ -38,9 +41,14 @@ struct seal_job {
 };
 
 /* Not worth the way to a lane and back. */
-static bool is_quick(const struct sealer *sealer, size_t bytes)
+static bool is_quick(const struct links *links, const struct sealer *sealer, size_t bytes)
 {
-    return bytes <= INLINE_BYTES_MAX || sealer_is_clear(sealer);
+    return bytes <= links->options.quick_bytes || sealer_is_clear(sealer);
+}
+
+size_t links_quick_bytes(void)
+{
+    return sysconf(_SC_NPROCESSORS_ONLN) <= 2 ? LINK_QUICK_BYTES_FEW : LINK_QUICK_BYTES;
 }
 
 static struct seal_job *seal_job_create(struct links *links, struct bulk *bulk, size_t bytes)
@@ -231,7 +239,7 @@ bool bulk_send(struct links *links, struct bulk *bulk, const struct inner_header
     numbered = *header;
     numbered.after = bulk->link->control_queued;
     inner_header_encode(&numbered, head);
-    is_sent = sealer_is_clear(bulk->send) && body->count > INLINE_BYTES_MAX &&
+    is_sent = sealer_is_clear(bulk->send) && body->count > COPIED_BYTES_MAX &&
               send_clear(links, bulk, head, body);
     job = is_sent ? NULL : seal_job_create(links, bulk, body->count);
     if (job != NULL) job->frame = blob_create(bytes);
@@ -248,7 +256,7 @@ bool bulk_send(struct links *links, struct bulk *bulk, const struct inner_header
     job->body = blob_ref(body);
     job->number = number;
     memcpy(job->head, head, sizeof head);
-    if (is_quick(bulk->send, bytes) && bulk->jobs_sealing == 0) {
+    if (is_quick(links, bulk->send, bytes) && bulk->jobs_sealing == 0) {
         run_seal(&job->job);
         bulk_sealed(links, bulk, job->frame);
         job->frame = NULL;
@@ -491,8 +499,8 @@ void bulk_open_record(struct links *links, struct bulk *bulk, uint8_t *frame, si
     }
     bulk->link->is_used = true;
     bulk->link->epoch_bytes += count;
-    if (is_quick(bulk->receive, count) && bulk->jobs_opening == 0) {
-        struct blob *kept = count <= INLINE_BYTES_MAX ? NULL : frame_kept(links, bulk);
+    if (is_quick(links, bulk->receive, count) && bulk->jobs_opening == 0) {
+        struct blob *kept = count <= COPIED_BYTES_MAX ? NULL : frame_kept(links, bulk);
 
         rc = sealer_open(bulk->receive, bulk->received++, frame, count, &inner, &inner_count);
         if (rc != RC_OK) {

@@ -239,6 +239,7 @@ static enum rc create_parts(struct node *node, struct env *env)
                                   .identity = node->options.identity,
                                   .swarm = node->options.swarm,
                                   .log = node->options.log,
+                                  .quick_bytes = node->options.quick_bytes,
                                   .is_clear = node->options.is_clear,
                                   .bulk_records_max = bulk_records_max(node),
                                   .verified = node->options.verified};

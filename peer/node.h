@@ -67,6 +67,7 @@ struct node_options {
     bool evaluates_at_end;     /* on the full test set */
     bool keeps_files;
     struct audit *audit;        /* see peer/audit.h; NULL: nobody watches */
+    size_t quick_bytes;         /* see struct links_options */
     bool is_clear;              /* see struct links_options: benchmarks only */
     uint64_t bytes_per_s;       /* that the user allows it, each way; 0: no limit */
     uint64_t relay_bytes_per_s; /* passed on for peers that cannot be dialled; 0: nothing */

@@ -183,6 +183,11 @@ static void send_range(struct round *round, const struct command *command)
 
 /* ---- 7, 8: from a neighbour; decoded into scratch, checked, absorbed ---- */
 
+static bool wants_hash(const struct round *round)
+{
+    return round->ops->wants_hashes != NULL && round->ops->wants_hashes(round->exchange);
+}
+
 enum rc round_on_data(struct round *round, struct peer_id from, const struct inner_header *header,
                       const uint8_t *body, size_t count)
 {
@@ -219,6 +224,7 @@ enum rc round_on_data(struct round *round, struct peer_id from, const struct inn
     job->body_count = count;
     job->chunk = chunk;
     job->weight = weight;
+    job->wants_hash = chunk.kind == DATA_MEAN && wants_hash(round);
     if (round->ops->is_graph) job->slot = round->ops->slot(round->exchange, from);
     if (round->ops->has_mirrors) job->mirror = round->ops->mirror(round->exchange, from);
     if (round->phase == PHASE_RUNNING) {
@@ -293,6 +299,7 @@ static void reduce(struct round *round, const struct command *command)
     }
     job->first = command->first;
     job->is_partial = command->is_partial;
+    job->wants_hash = wants_hash(round);
     round_job_submit(round, job);
 }
 

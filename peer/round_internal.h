@@ -64,6 +64,7 @@ struct round_job {
     struct digest hash;
     float distance;
     bool was_clipped;  /* DECODE */
+    bool wants_hash;   /* DECODE and REDUCE of a mean */
     bool is_partial;   /* REDUCE */
     double squared;    /* SETTLE: norm of the difference */
     bool keeps_agreed; /* SETTLE */
@@ -188,9 +189,14 @@ void round_meet_prepare(struct round *round, struct round_job *job);
 bool round_meets(const struct round *round, enum data_kind kind);
 /** DECODE of such a chunk: decoded, checked, met. */
 void round_meet(struct round *round, struct round_job *job, struct range range);
-/** The values in `scratch` are what was agreed for a chunk of our own part: the rule hears of it.
- */
-MUST_USE enum rc round_meet_agreed(struct round *round, uint32_t chunk);
+/** `mean` is what was agreed for a chunk of our own part: the rule hears of it. */
+MUST_USE enum rc round_meet_agreed(struct round *round, uint32_t chunk, const float *mean);
+/** The values of a chunk that came, decoded into scratch or, float32, where they lie: then it shows
+ *  in their distance to ours whether all are finite. */
+MUST_USE enum rc round_values_of(struct round *round, struct round_job *job, struct range range,
+                                 float **values);
+/** Sums are sent as they are, so they may be made where they are sent from. */
+bool round_sums_are_sent(const struct round *round);
 /** Nothing has met. */
 void round_meet_begin(struct round *round);
 /** After settle() with `scale`: the squared norm of `difference`, of parameters. */

@@ -10,6 +10,8 @@
 #include "base/crash_point.h"
 #include "base/hash_wide.h"
 #include "base/mem.h"
+
+#include <math.h>
 #include "base/stream.h"
 
 /* ---- 3, 4: what the neighbours are told, encoded ---- */
@@ -167,18 +169,20 @@ static void run_encode(struct round *round, struct round_job *job)
 
 /* Refused when it is absurdly far from ours. A pair clips the plane as a whole, by a radius both
  * ends agree on. */
-static enum rc check_distance(struct round *round, struct round_job *job, struct range range)
+static enum rc check_distance(struct round *round, struct round_job *job, struct range range,
+                              float *in)
 {
     const struct robust_chunk chunk = {.from = job->chunk.from,
                                        .chunk = job->chunk.chunk,
                                        .own = round->own + range.first,
-                                       .in = round->scratch,
+                                       .in = in,
                                        .count = range.count,
                                        .may_clip = round->ops->is_group};
 
     struct robust_verdict verdict;
     enum rc rc = robust_check(round->robust, &chunk, &verdict);
 
+    if (!isfinite(verdict.distance) && !floats_are_finite(in, range.count)) return RC_NONFINITE;
     job->was_clipped = verdict.was_clipped;
     job->distance = verdict.distance * verdict.distance;
     return rc;
@@ -187,21 +191,24 @@ static enum rc check_distance(struct round *round, struct round_job *job, struct
 static void decode_apart(struct round *round, struct round_job *job, struct range range)
 {
     const struct rule_ops *rule = round->options.strategy->rule;
+    float *in = round->scratch;
 
     if (round->ops->has_mirrors) {
         round_mirror_decode(round, job, range);
+    } else if (round->ops->is_group) {
+        job->rc = round_values_of(round, job, range, &in);
     } else {
-        job->rc = round->codec->decode(job->body, job->body_count, round->scratch, range.count);
+        job->rc = round->codec->decode(job->body, job->body_count, in, range.count);
     }
-    if (job->rc == RC_OK) job->rc = check_distance(round, job, range);
+    if (job->rc == RC_OK) job->rc = check_distance(round, job, range, in);
     if (job->rc != RC_OK) return;
-    audit_heard(round->options.audit, job->chunk.kind, range, round->scratch);
+    audit_heard(round->options.audit, job->chunk.kind, range, in);
     if (job->chunk.kind == DATA_MEAN) {
-        job->rc = rule->agree(round->rule, range, round->scratch);
+        job->rc = rule->agree(round->rule, range, in);
     } else if (round->ops->is_graph) {
         round_edge_stage(round, job, range);
     } else {
-        job->rc = rule->absorb(round->rule, range, job->weight, round->scratch);
+        job->rc = rule->absorb(round->rule, range, job->weight, in);
     }
 }
 
@@ -209,8 +216,8 @@ static void run_decode(struct round *round, struct round_job *job)
 {
     struct range range = round_chunk_range(round, job->chunk.chunk);
 
-    /* Only of means is it asked whether they are what their owner said. */
-    if (job->chunk.kind == DATA_MEAN) job->hash = hash_wide_of(job->body, job->body_count);
+    /* Only of means that others passed on is it asked whether they are what their owner said. */
+    if (job->wants_hash) job->hash = hash_wide_of(job->body, job->body_count);
     if (round_meets(round, job->chunk.kind)) {
         round_meet(round, job, range);
     } else {
@@ -242,17 +249,23 @@ static void run_reduce(struct round *round, struct round_job *job)
 {
     const struct rule_ops *rule = round->options.strategy->rule;
     struct range range = round_chunk_range(round, job->first);
+    float *out = round->scratch;
 
-    job->rc = rule->reduce(round->rule, range, round->scratch);
+    if (round_sums_are_sent(round)) {
+        out = (float *)(void *)job->blob->bytes;
+    }
+    job->rc = rule->reduce(round->rule, range, out);
     if (job->rc != RC_OK) return;
-    round->codec->encode(round->scratch, range.count, job->blob->bytes);
+    if (out == round->scratch) round->codec->encode(out, range.count, job->blob->bytes);
     if (job->is_partial) return; /* not the mean yet */
-    job->hash = hash_wide_of(job->blob->bytes, job->blob->count);
-    job->rc = round->codec->decode(job->blob->bytes, job->blob->count, round->scratch, range.count);
-    if (job->rc != RC_OK) return;
-    audit_reduced(round->options.audit, range, round->scratch);
-    job->rc = round_meets(round, DATA_MEAN) ? round_meet_agreed(round, job->first)
-                                            : rule->agree(round->rule, range, round->scratch);
+    if (job->wants_hash) job->hash = hash_wide_of(job->blob->bytes, job->blob->count);
+    if (out == round->scratch) {
+        job->rc = round->codec->decode(job->blob->bytes, job->blob->count, out, range.count);
+        if (job->rc != RC_OK) return;
+    }
+    audit_reduced(round->options.audit, range, out);
+    job->rc = round_meets(round, DATA_MEAN) ? round_meet_agreed(round, job->first, out)
+                                            : rule->agree(round->rule, range, out);
 }
 
 /* ---- 9: settled ---- */

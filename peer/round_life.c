@@ -80,8 +80,8 @@ static void settings_print(const struct strategy *strategy, char text[8])
              digits[bits >> 12 & 63], digits[bits >> 18 & 63]);
 }
 
-/* ':' after the codec: chunks are hashed with hash_wide(); peers of versions that hashed in another
- * way say ';' or nothing there. */
+/* '.' after the codec: means are hashed with hash_wide(), and not at all where they come from their
+ * owner; peers of versions that hashed in another way say ':', ';' or nothing there. */
 void round_method(const struct strategy *strategy, const char *moments,
                   char text[ROUND_METHOD_BYTES])
 {
@@ -92,7 +92,7 @@ void round_method(const struct strategy *strategy, const char *moments,
 
     if (moments == NULL) moments = "";
     settings_print(strategy, settings);
-    count = snprintf(text, ROUND_METHOD_BYTES, "%s:%s%s%s%s", strategy->codec->name,
+    count = snprintf(text, ROUND_METHOD_BYTES, "%s.%s%s%s%s", strategy->codec->name,
                      is_mean ? "" : rule, settings, moments[0] == '\0' ? "" : ";", moments);
     CHECK(count > 0 && count < ROUND_METHOD_BYTES);
 }

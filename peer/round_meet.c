@@ -59,16 +59,24 @@ void round_meet_prepare(struct round *round, struct round_job *job)
     if (round->own == NULL) job->told = blob_ref(round->offer[job->chunk.chunk]);
 }
 
-/* A float32 chunk is looked at where it lies; what is not finite shows in the distance. */
-static enum rc values_of(struct round *round, struct round_job *job, struct range range,
-                         float **values)
+static bool is_plain(const struct round *round)
+{
+    return round->codec->format == CODEC_F32 && round->codec->is_lossless &&
+           __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+}
+
+bool round_sums_are_sent(const struct round *round)
+{
+    return is_plain(round);
+}
+
+enum rc round_values_of(struct round *round, struct round_job *job, struct range range,
+                        float **values)
 {
     uint8_t *body = job->blob->bytes + (job->body - job->blob->bytes);
-    bool is_plain = round->codec->format == CODEC_F32 && round->codec->is_lossless &&
-                    __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ &&
-                    (is_pair(round) || !round->options.strategy->clips);
+    bool may_stay = is_plain(round) && (is_pair(round) || !round->options.strategy->clips);
 
-    if (is_plain && job->body_count == range.count * sizeof(float) &&
+    if (may_stay && job->body_count == range.count * sizeof(float) &&
         (uintptr_t)body % alignof(float) == 0) {
         *values = (float *)(void *)body;
         return RC_OK;
@@ -109,7 +117,7 @@ void round_meet(struct round *round, struct round_job *job, struct range range)
     bool streams = stream_is_worth_it(round->options.values);
     double squared;
 
-    job->rc = values_of(round, job, range, &chunk.in);
+    job->rc = round_values_of(round, job, range, &chunk.in);
     if (job->rc != RC_OK) return;
     squared = robust_apart(chunk.in, chunk.own, range.count, job->scale, to, streams);
     job->rc = isfinite(squared)
@@ -125,11 +133,11 @@ void round_meet(struct round *round, struct round_job *job, struct range range)
     job->rc = meet(round, at, job->scale, (double)job->scale * (double)job->scale * squared);
 }
 
-enum rc round_meet_agreed(struct round *round, uint32_t chunk)
+enum rc round_meet_agreed(struct round *round, uint32_t chunk, const float *mean)
 {
     struct range range = round_chunk_range(round, chunk);
     double squared =
-        robust_apart(round->scratch, round_own(round, chunk, NULL), range.count, 1,
+        robust_apart(mean, round_own(round, chunk, NULL), range.count, 1,
                      round->difference + range.first, stream_is_worth_it(round->options.values));
 
     return meet(round, chunk, 1, squared);

@@ -138,6 +138,42 @@ static void the_mean_is_weighted_by_what_was_absorbed(void **state)
     }
 }
 
+/* Our own values are not copied to be added to: whether they come first, last or alone, and in one
+ * piece or several, the mean has the bits of a plain sum in that order. */
+static void own_values_count_like_others(void **state)
+{
+    (void)state;
+    static float own[VALUES], other[VALUES], out[VALUES], difference[VALUES];
+    const struct rule_ops *ops = rules[0];
+    const struct range all = {0, VALUES};
+    struct rule *rule = ops->create(VALUES, NULL);
+    struct rule_view view = {own, VALUES};
+    const uint8_t bitmap = 7;
+    struct rng rng;
+
+    rng_init(&rng, 7, 0);
+    random_plane(&rng, own);
+    random_plane(&rng, other);
+    for (int order = 0; order < 3; order++) { /* own first, own last, own alone */
+        ops->begin(rule, &view);
+        if (order == 1) assert_int_equal(ops->absorb(rule, chunk_at(1), 2, other + CHUNK), RC_OK);
+        assert_int_equal(ops->absorb(rule, all, 0.5F, own), RC_OK);
+        if (order == 0) assert_int_equal(ops->absorb(rule, chunk_at(1), 2, other + CHUNK), RC_OK);
+        assert_int_equal(ops->reduce(rule, all, out), RC_OK);
+        for (size_t i = 0; i < VALUES; i++) {
+            bool is_mixed = order != 2 && i / CHUNK == 1;
+            float sum = order == 1 ? 2 * other[i] + 0.5F * own[i] : 0.5F * own[i] + 2 * other[i];
+
+            assert_true(out[i] == (is_mixed ? sum / 2.5F : own[i]));
+        }
+        ops->settle(rule, &bitmap, CHUNK, 1, difference);
+        for (size_t i = 0; i < VALUES; i++) { /* where nobody else was there is nothing to do */
+            if (order == 2 || i / CHUNK != 1) assert_true(difference[i] == 0);
+        }
+    }
+    ops->destroy(rule);
+}
+
 static void what_all_agreed_on_is_whole_and_committed(void **state)
 {
     (void)state;
@@ -353,6 +389,7 @@ int main(void)
         cmocka_unit_test(the_two_ends_of_a_pair_get_exact_negatives),
         cmocka_unit_test(late_commits_give_the_same_bits),
         cmocka_unit_test(the_mean_is_weighted_by_what_was_absorbed),
+        cmocka_unit_test(own_values_count_like_others),
         cmocka_unit_test(what_all_agreed_on_is_whole_and_committed),
         cmocka_unit_test(what_met_is_settled_to_the_same_bits),
         cmocka_unit_test(what_met_takes_no_more),

@@ -170,7 +170,7 @@ static inline struct message evil_form(uint64_t round, uint32_t ballot)
     form->ballot = ballot;
     form->schema = hash_of("", 0);
     form->lineage = node->lineage;
-    memcpy(form->codec, "f32:", 5);
+    memcpy(form->codec, "f32.", 5);
     form->chunks = evil_chunks();
     form->deadline_ms = 600000;
     form->members[form->members_count++] = (struct member_ref){node->self, node->options.boot};

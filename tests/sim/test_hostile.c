@@ -157,7 +157,7 @@ static struct message an_offer(struct hostile *hostile)
     message.as.offer.key.counter = hostile->acts;
     message.as.offer.schema = hostile->schema;
     message.as.offer.lineage = hostile->heard.lineage;
-    memcpy(message.as.offer.codec, "f32:", 5);
+    memcpy(message.as.offer.codec, "f32.", 5);
     message.as.offer.chunks = hostile_chunks(hostile);
     message.as.offer.alpha = 0.5f;
     message.as.offer.deadline_ms = 5000;
@@ -202,7 +202,7 @@ static struct message a_form(struct hostile *hostile, enum message_type type, ui
     form->ballot = 1 + hostile->acts % 200;
     form->schema = hostile->schema;
     form->lineage = hostile->heard.lineage;
-    memcpy(form->codec, "f32:", 5);
+    memcpy(form->codec, "f32.", 5);
     form->chunks = hostile_chunks(hostile);
     form->deadline_ms = 600000;
     form->members[0].id = identity_peer_id(hostile->identity.public_key);

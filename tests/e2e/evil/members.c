@@ -221,7 +221,7 @@ static void offer(struct member *member, float alpha)
     o->step = member->progress.step;
     o->schema = member->remote.schema;
     o->lineage = member->progress.lineage;
-    snprintf(o->codec, sizeof o->codec, "f32:");
+    snprintf(o->codec, sizeof o->codec, "f32.");
     o->chunks = 1;
     o->alpha = alpha;
     o->deadline_ms = 60000;
@@ -293,7 +293,7 @@ static void offer_nan(struct member *member)
     size_t count;
 
     message.as.offer.key = key_of(member);
-    snprintf(message.as.offer.codec, sizeof message.as.offer.codec, "f32:");
+    snprintf(message.as.offer.codec, sizeof message.as.offer.codec, "f32.");
     message.as.offer.chunks = 1;
     message.as.offer.alpha = 0.5f;
     CHECK(message_encode(&message, inner, sizeof inner, &count) == RC_OK);
