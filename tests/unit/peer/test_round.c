@@ -5,6 +5,8 @@
 #include "averaging/strategy_methods.h"
 #include "base/mem.h"
 #include "peer/round_internal.h"
+
+#include <math.h>
 #include "replica/optimizer.h"
 
 #include <stdio.h>
@@ -253,6 +255,54 @@ static void a_doubt_may_end_while_its_difference_is_computed(void **state)
         assert_false(round_has_difference(stage.round));
     }
     round_destroy(stage.round);
+    assert_int_equal(mem_blocks(), blocks);
+}
+
+/* Of a plane that lies partly in the live model and partly in the buffer others get what they would
+ * get of a copy of it; one that is given up half way, for a value that is none, leaves nothing. */
+static void a_live_plane_is_encoded_as_its_copy_would_be(void **state)
+{
+    static const char *const codecs[] = {"f32", "f16", "bf16"};
+    static const size_t counts[] = {VALUES, VALUES / 2 + 1, VALUES};
+    static float live[VALUES], expected[VALUES];
+    uint64_t blocks = mem_blocks();
+
+    (void)state;
+    for (size_t k = 0; k < sizeof codecs / sizeof codecs[0]; k++) {
+        struct stage stage;
+        const struct blob *offer;
+
+        stage_set(&stage, codecs[k]);
+        for (size_t turn = 0; turn < sizeof counts / sizeof counts[0]; turn++) {
+            float *buffer;
+
+            say(&stage, (struct command){.type = COMMAND_SNAPSHOT});
+            buffer = round_snapshot_buffer(stage.round);
+            assert_true(round_encodes_live(stage.round));
+            for (size_t i = 0; i < VALUES; i++) {
+                expected[i] = (float)i - 0.3f * (float)turn;
+                live[i] = i < counts[turn] ? expected[i] : NAN;
+                if (i >= counts[turn]) buffer[i] = expected[i];
+            }
+            live[counts[turn] / 3] = turn == 0 ? INFINITY : expected[counts[turn] / 3];
+            assert_int_equal(round_encode_live(stage.round, live, counts[turn]),
+                             turn == 0 ? RC_NONFINITE : RC_OK);
+            if (turn == 0) say(&stage, over(OVER_ABORTED, false));
+            round_on_snapshot(stage.round, turn == 0 ? RC_NONFINITE : RC_OK);
+            stage_work(&stage);
+            offer = stage.round->offer[0];
+            if (turn == 0) {
+                assert_null(offer);
+                continue;
+            }
+            stage.round->codec->encode(expected, VALUES, (uint8_t *)live);
+            assert_int_equal(offer->count, stage.round->codec->encoded_bytes(VALUES));
+            assert_memory_equal(offer->bytes, live, offer->count);
+            say(&stage, over(OVER_ABORTED, false));
+            stage_work(&stage);
+        }
+        round_destroy(stage.round);
+    }
     assert_int_equal(mem_blocks(), blocks);
 }
 
@@ -514,6 +564,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_doubt_may_end_while_its_difference_is_computed),
+        cmocka_unit_test(a_live_plane_is_encoded_as_its_copy_would_be),
         cmocka_unit_test(a_replaced_model_gets_no_old_difference),
         cmocka_unit_test(joiners_get_nothing_that_was_not_committed),
         cmocka_unit_test(planes_of_another_size_are_not_adopted),
