@@ -181,8 +181,9 @@ void round_job_run(struct job *job);
 /** Is there a plane of what we told the others? */
 bool round_keeps_own(const struct round *round);
 /** In the lane: chunk `chunk` of what we told the others, encoded in `told` where it is kept
- *  nowhere else; valid until the next call. */
-const float *round_own(struct round *round, uint32_t chunk, const struct blob *told);
+ *  nowhere else; valid until the next call. RC_DEVICE: a device has encoded it wrongly. */
+MUST_USE enum rc round_own(struct round *round, uint32_t chunk, const struct blob *told,
+                           const float **own);
 /** Before DECODE is submitted while RUNNING. */
 void round_meet_prepare(struct round *round, struct round_job *job);
 /** Does what this job decodes become a difference at once? */

@@ -41,14 +41,17 @@ bool round_meets(const struct round *round, enum data_kind kind)
     return is_pair(round) ? kind == DATA_OFFER : kind == DATA_MEAN && !round->copies_agreed;
 }
 
-const float *round_own(struct round *round, uint32_t chunk, const struct blob *told)
+enum rc round_own(struct round *round, uint32_t chunk, const struct blob *told, const float **own)
 {
     struct range range = round_chunk_range(round, chunk);
 
-    if (round->own != NULL) return round->own + range.first;
+    *own = round->own != NULL ? round->own + range.first : round->told;
+    if (round->own != NULL) return RC_OK;
     CHECK(told != NULL);
-    CHECK(round->codec->decode(told->bytes, told->count, round->told, range.count) == RC_OK);
-    return round->told;
+    if (round->codec->decode(told->bytes, told->count, round->told, range.count) == RC_OK) {
+        return RC_OK;
+    }
+    return RC_DEVICE; /* encoded there, and not as here: not what the partner sent */
 }
 
 /* What is kept of the offer may be given up while the job is under way. */
@@ -110,14 +113,14 @@ void round_meet(struct round *round, struct round_job *job, struct range range)
     float *to = round->difference + range.first;
     struct robust_chunk chunk = {.from = job->chunk.from,
                                  .chunk = at,
-                                 .own = round_own(round, at, job->told),
                                  .count = range.count,
                                  .may_clip = round->ops->is_group};
     struct robust_verdict verdict = {.was_clipped = false};
     bool streams = stream_is_worth_it(round->options.values);
     double squared;
 
-    job->rc = round_values_of(round, job, range, &chunk.in);
+    job->rc = round_own(round, at, job->told, &chunk.own);
+    if (job->rc == RC_OK) job->rc = round_values_of(round, job, range, &chunk.in);
     if (job->rc != RC_OK) return;
     squared = robust_apart(chunk.in, chunk.own, range.count, job->scale, to, streams);
     job->rc = isfinite(squared)
@@ -136,10 +139,13 @@ void round_meet(struct round *round, struct round_job *job, struct range range)
 enum rc round_meet_agreed(struct round *round, uint32_t chunk, const float *mean)
 {
     struct range range = round_chunk_range(round, chunk);
-    double squared =
-        robust_apart(mean, round_own(round, chunk, NULL), range.count, 1,
-                     round->difference + range.first, stream_is_worth_it(round->options.values));
+    const float *own;
+    enum rc rc = round_own(round, chunk, NULL, &own);
+    double squared;
 
+    if (rc != RC_OK) return rc;
+    squared = robust_apart(mean, own, range.count, 1, round->difference + range.first,
+                           stream_is_worth_it(round->options.values));
     return meet(round, chunk, 1, squared);
 }
 
@@ -155,6 +161,8 @@ double round_meet_squared(const struct round *round, const uint8_t *bitmap, floa
 {
     double factor = (double)(is_pair(round) ? scale / round->likely_scale : 1), squared = 0;
 
+    /* Where nothing meets rules may move chunks that nothing came for: what a codec had lost. */
+    if (!may_meet(round)) return plane_squared_norm(difference, round->options.parameters);
     for (uint32_t chunk = 0; chunk < round->chunks; chunk++) {
         if ((bitmap[chunk / 8] >> chunk % 8 & 1) == 0) continue;
         if (round->squares[chunk] < 0) {

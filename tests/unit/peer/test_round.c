@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "averaging/strategy_methods.h"
 #include "base/mem.h"
+#include "peer/plane.h"
 #include "peer/round_internal.h"
 
 #include <math.h>
@@ -441,6 +442,62 @@ static void what_counts_as_our_own_is_what_the_others_decode(void **state)
     }
 }
 
+/* A push that nothing came in for still moves the model by what its codec had lost of it, and that
+ * is told as the distance. */
+static void a_push_is_as_far_as_what_its_codec_lost(void **state)
+{
+    static const struct strategy_specs specs = {.averaging = "push-sum:H=2", .codec = "int8"};
+    static const uint8_t nothing[1] = {0};
+    struct command end = over(OVER_COMMITTED, false);
+    struct stage stage;
+    float *snapshot;
+
+    (void)state;
+    end.over.bitmap = nothing;
+    end.over.scale = 0;
+    end.over.sent = 0.5f;
+    stage_set_up(&stage, &specs, &puppet_ops);
+    say(&stage, (struct command){.type = COMMAND_SNAPSHOT});
+    snapshot = round_snapshot_buffer(stage.round);
+    for (size_t i = 0; i < VALUES; i++) {
+        snapshot[i] = (float)(i % 37) * 0.0123f - (float)(i % 11) * 0.1f;
+    }
+    round_on_snapshot(stage.round, RC_OK);
+    stage_work(&stage);
+    say(&stage, end);
+    stage_work(&stage);
+    assert_true(round_has_difference(stage.round));
+    assert_true(stage.round->stats.has_distance && stage.round->stats.distance > 0);
+    assert_true(fabs(stage.round->stats.distance -
+                     sqrt(plane_squared_norm(stage.round->difference, VALUES))) < 1e-9);
+    round_destroy(stage.round);
+}
+
+/* Bytes that a device encoded wrongly are an error of ours, found when the partner's chunk meets
+ * them: the round ends by it, and not the peer. */
+static void what_a_device_encoded_wrongly_ends_the_round(void **state)
+{
+    static const struct strategy_specs specs = {
+        .averaging = "local-sgd", .exchange = "pair", .codec = "int8"};
+    uint64_t blocks = mem_blocks();
+    struct round_job job = {.scale = 0.5f};
+    struct stage stage;
+
+    (void)state;
+    stage_set_up(&stage, &specs, &exchange_pair);
+    assert_null(stage.round->own);
+    job.told = blob_create(stage.round->codec->encoded_bytes(VALUES));
+    memset(job.told->bytes, 0xff, job.told->count);
+    job.blob = job.told;
+    job.body = job.blob->bytes;
+    job.body_count = job.blob->count;
+    round_meet(stage.round, &job, (struct range){0, VALUES});
+    assert_int_equal(job.rc, RC_DEVICE);
+    blob_unref(job.told);
+    round_destroy(stage.round);
+    assert_int_equal(mem_blocks(), blocks);
+}
+
 /* Neighbours without our copy share one buffer of it, for which the memory may be short: then the
  * round is given up, rather than that one of them waits for what never comes. */
 static void a_whole_copy_is_sent_by_all_from_one_place(void **state)
@@ -570,6 +627,8 @@ int main(void)
         cmocka_unit_test(planes_of_another_size_are_not_adopted),
         cmocka_unit_test(a_snapshot_waits_for_the_jobs_of_the_round_before),
         cmocka_unit_test(what_counts_as_our_own_is_what_the_others_decode),
+        cmocka_unit_test(a_push_is_as_far_as_what_its_codec_lost),
+        cmocka_unit_test(what_a_device_encoded_wrongly_ends_the_round),
         cmocka_unit_test(a_whole_copy_is_sent_by_all_from_one_place),
         cmocka_unit_test(resolved_doubts_leave_room_for_others),
         cmocka_unit_test(every_method_has_a_name_of_its_own),
