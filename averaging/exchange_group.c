@@ -22,7 +22,8 @@
  * START tells. Everyone snapshots, then grants CREDIT for its own part: a chunk therefore never
  * arrives where it cannot be absorbed yet, and little is under way. The owner reduces a chunk when
  * each member's contribution is in or the member was dropped (link, NaN, deadline), and sends the
- * mean on; MEAN with a hash over all chunk hashes closes the part.
+ * mean on; MEAN with a hash over all chunk hashes closes the part. In direct rounds the
+ * connection vouches for what the owner itself sends, and these hashes are zeros.
  *
  * START may say another schedule (schedule.h): values and means of a part then go along a tree,
  * whose inner members add up what their children give before they pass it on, and pass means back.

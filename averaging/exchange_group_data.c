@@ -513,7 +513,7 @@ static void part_close_if_complete(struct group *group, struct party *part, stru
         fail_schedule(group);
     } else {
         part->part = PART_LOST;
-        group_score(part->ref.id, SCORE_VIOLATION, "its mean does not match its hash", out);
+        group_score(part->ref.id, SCORE_VIOLATION, "its MEAN holds a wrong hash", out);
     }
     over_if_all_ended(group, out);
 }
