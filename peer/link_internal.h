@@ -76,6 +76,7 @@ struct bulk {
     bool is_dialled;
     bool has_left;  /* their FIN was read */
     bool is_paused; /* the env does not read it */
+    bool is_torn;   /* one of our records is missing: none follows */
     uint64_t deadline_ns;
     uint64_t used_ns; /* last record, either way */
     struct attach attach;
@@ -221,6 +222,8 @@ void link_probe_arrived(struct links *links, struct link *link);
 void link_probe_end(struct links *links, struct link *link, enum rc rc);
 
 /* link_send.c */
+/** Does a frame wait for which the env's send() said `rc`? For room, or a moment for memory. */
+bool link_frame_stays(struct links *links, struct link *link, enum rc rc);
 /** Handshake bytes or a sealed record, past the queues. */
 enum rc link_send_frame(struct links *links, struct link *link, const uint8_t *bytes, size_t count);
 /** Send what waits, and tell if that was the last bulk. Not inside a call from the node. */
@@ -276,6 +279,8 @@ void bulk_spread(struct links *links, struct link *link);
 
 /* link_seal.c */
 enum rc bulk_send_frame(struct links *links, struct bulk *bulk, const uint8_t *bytes, size_t count);
+/** What could not be sent for want of memory, of all connections of `link`. */
+void bulks_flush(struct links *links, struct link *link);
 bool bulk_has_room(const struct bulk *bulk);
 bool bulk_is_sending(const struct bulk *bulk);
 /** False: no memory, or the link is about to end; nothing was taken. */

@@ -142,8 +142,19 @@ static void bulk_flush(struct links *links, struct bulk *bulk)
     while (bulk->sealed.count > 0) {
         struct blob *frame = frame_queue_first(&bulk->sealed);
 
-        if (frame_to_env(links, bulk, frame) == RC_LIMIT) return;
+        if (link_frame_stays(links, bulk->link, frame_to_env(links, bulk, frame))) return;
         blob_unref(frame_queue_pop(&bulk->sealed));
+    }
+}
+
+void bulks_flush(struct links *links, struct link *link)
+{
+    struct bulk *bulk;
+
+    TAILQ_FOREACH (bulk, &link->bulks, of_link) {
+        if (bulk->sealed.count == 0) continue;
+        bulk_flush(links, bulk);
+        if (bulk->has_left) (void)bulk_leave(links, bulk);
     }
 }
 
@@ -151,12 +162,14 @@ static void bulk_flush(struct links *links, struct bulk *bulk)
 static void bulk_sealed(struct links *links, struct bulk *bulk, struct blob *frame)
 {
     bulk_flush(links, bulk);
-    if (bulk->sealed.count == 0 && frame_to_env(links, bulk, frame) != RC_LIMIT) {
+    if (bulk->is_torn || (bulk->sealed.count == 0 &&
+                          !link_frame_stays(links, bulk->link, frame_to_env(links, bulk, frame)))) {
         blob_unref(frame); /* sent, or the connection is gone */
         return;
     }
     if (frame_queue_push(&bulk->sealed, frame) == RC_OK) return;
     blob_unref(frame);
+    bulk->is_torn = true;        /* what follows it would be taken for a forgery */
     link_cut(links, bulk->link); /* its number is spent */
 }
 

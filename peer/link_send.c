@@ -23,6 +23,15 @@ static enum rc frame_to_env(struct links *links, struct link *link, struct blob 
     return RC_OK;
 }
 
+bool link_frame_stays(struct links *links, struct link *link, enum rc rc)
+{
+    if (rc == RC_NOMEM) {
+        link_touch(links, link);
+        link->retry_ns = link_now(links) + SEAL_RETRY_NS;
+    }
+    return rc == RC_NOMEM || rc == RC_LIMIT;
+}
+
 enum rc link_send_frame(struct links *links, struct link *link, const uint8_t *bytes, size_t count)
 {
     struct blob *frame = blob_copy(bytes, count);
@@ -49,7 +58,7 @@ static bool link_push(struct links *links, struct link *link, const void *head, 
     rc = secure_seal(link->secure, head, head_count, tail, tail_count, frame->bytes);
     if (rc != RC_OK) {
         link->is_closing = true; /* the key is used up, or the session has failed: dial again */
-    } else if (frame_to_env(links, link, frame) == RC_LIMIT) {
+    } else if (link_frame_stays(links, link, frame_to_env(links, link, frame))) {
         link->sealed = frame;
         return true; /* taken, though not sent */
     }
@@ -94,15 +103,17 @@ static void link_pump(struct links *links, struct link *link)
 {
     struct link_bulk *item;
     struct bulk *bulk;
+    bool is_again = link->retry_ns != UINT64_MAX;
 
     link_touch(links, link);
     link->retry_ns = UINT64_MAX;
     if (link->sealed != NULL) {
-        if (frame_to_env(links, link, link->sealed) != RC_LIMIT) {
+        if (!link_frame_stays(links, link, frame_to_env(links, link, link->sealed))) {
             blob_unref(link->sealed);
             link->sealed = NULL;
         }
     }
+    if (is_again) bulks_flush(links, link);
     if (!link_pump_control(links, link)) return;
     while ((item = link_queue_first(link)) != NULL && !link->is_closing) {
         switch (bulk_way(links, link, &item->header, &bulk)) {

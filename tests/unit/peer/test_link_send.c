@@ -239,6 +239,50 @@ static void short_of_memory_is_only_a_delay(void **state)
     world_destroy(world);
 }
 
+static const struct env_ops *world_ops;
+static unsigned refusals; /* so many sends from now on */
+
+static enum rc send_or_not(struct env *env, uint64_t link, struct blob *frame)
+{
+    if (refusals > 0) {
+        refusals--;
+        return RC_NOMEM;
+    }
+    return world_ops->send(env, link, frame);
+}
+
+/* A frame for which the env has no memory is not lost: the records after it would be taken for
+ * forged ones, and the link would end. */
+static void a_frame_that_the_env_has_no_memory_for_is_sent_later(void **state)
+{
+    (void)state;
+    for (unsigned times = 1; times <= 4; times++) {
+        struct link_world *world = world_of_two(0);
+        struct side *a = &world->sides[0], *b = &world->sides[1];
+        struct env_ops ops = *a->env->ops;
+        uint32_t number = 0;
+
+        assert_int_equal(side_send_bulk(a, b, DATA_OFFER, 1, number++, BODY), RC_OK);
+        world_run(world, NS_PER_S);
+        world_ops = a->env->ops;
+        ops.send = send_or_not;
+        a->env->ops = &ops;
+        for (int is_control = 0; is_control < 2; is_control++) {
+            refusals = times;
+            if (is_control) assert_int_equal(side_send(a, b, 7), RC_OK);
+            for (int i = 0; i < 3; i++) {
+                assert_int_equal(side_send_bulk(a, b, DATA_OFFER, 1, number++, BODY), RC_OK);
+            }
+            world_run(world, 2 * NS_PER_S);
+            assert_int_equal(refusals, 0);
+            assert_true(links_is_open(a->links, b->id) && links_is_open(b->links, a->id));
+            assert_int_equal(b->records_count, is_control ? 8 : 4);
+        }
+        a->env->ops = world_ops;
+        world_destroy(world);
+    }
+}
+
 /* When memory fails on the way of a control message, it is refused whole or arrives whole. */
 static void a_message_is_sent_or_refused(void **state)
 {
@@ -288,6 +332,7 @@ int main(void)
         cmocka_unit_test(bulk_beyond_what_a_round_needs_ends_the_link),
         cmocka_unit_test(a_body_too_large_sends_no_unsealed_bytes),
         cmocka_unit_test(short_of_memory_is_only_a_delay),
+        cmocka_unit_test(a_frame_that_the_env_has_no_memory_for_is_sent_later),
         cmocka_unit_test(a_message_is_sent_or_refused),
         cmocka_unit_test(a_message_to_all_reaches_each_once),
     };
