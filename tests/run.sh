@@ -105,7 +105,13 @@ run_tests() { # run_tests PRESET CTEST-WORDS...
     rm -f "$junit"
     "${launcher[@]}" ctest --test-dir "build/$preset" -j "$jobs" --output-on-failure \
         --no-tests=ignore --output-junit "$junit" "$@"
-    if [ -s "$junit" ]; then count "$preset" "$junit"; else fail "ctest $preset"; fi
+    if [ ! -s "$junit" ]; then
+        fail "ctest $preset"
+    elif grep -q '<testcase ' "$junit"; then
+        count "$preset" "$junit"
+    else
+        skip "$preset: no test is here${*:+ for $*}"
+    fi
 }
 launcher=()
 
@@ -117,17 +123,18 @@ fi
 
 say "release build"
 # Without a GPU nothing runs the CUDA module, and no kernel asks what it is compiled for (tidy): code for one
-# architecture says what that for two would.
-ls /dev/nvidia[0-9]* >/dev/null 2>&1 || [ "$long" = yes ] || cuda=(-DCMAKE_CUDA_ARCHITECTURES=80)
+# architecture says what that for two would. Only said, not left in the cache of a tree people install from.
+ls /dev/nvidia[0-9]* >/dev/null 2>&1 || [ "$long" = yes ] || export GRAPEVINE_CUDA_ARCHITECTURES=80
 build release || finish
+unset GRAPEVINE_CUDA_ARCHITECTURES
 if [ "$quick" = yes ]; then
     run_tests release -L quick
     finish
 fi
 say "all tests, release build"
-# The virtual CUDA device takes longer to build and run with sanitizers than all the rest.
-cuda=()
-[ "$long" = yes ] || cuda=(-DGRAPEVINE_USE_CUDA=OFF)
+# The virtual CUDA device takes longer to build and run with sanitizers than all the rest. Said either way:
+# the cache has what the last run said.
+cuda=(-DGRAPEVINE_USE_CUDA="$([ "$long" = yes ] && echo ON || echo OFF)")
 # Tests of real processes wait a lot: what they leave of the processors begins the next build.
 (renice -n 19 "$BASHPID" && build asan) >/dev/null 2>&1 &
 ahead=$!
@@ -165,7 +172,7 @@ fi
 launcher=()
 
 # Runs one target and leaves one line of verdict beside its log, as several run side by side.
-own_files='^fuzz_(cifar|csv|data_spec|gpt2|idx|image|json|layers|npy|options|safetensors|strategy|units)$'
+own_files='^fuzz_(cifar|csv|data_spec|gpt2|idx|image|layers|npy|options|safetensors|strategy|units)$'
 fuzz_one() { # fuzz_one TARGET
     local target=$1 fresh log=$logs/$1.log corpus=tests/fuzz/corpus/${1#fuzz_} verdict seconds=$fuzz_seconds
     fresh=$(mktemp -d)

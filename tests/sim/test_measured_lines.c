@@ -143,7 +143,7 @@ static void print(const char *what, struct figures with, struct figures without)
 static void pairs_cross_a_slow_line_less(void **state)
 {
     (void)state;
-    if (is_sanitized()) skip(); /* the same code at the same lines, for longer */
+    if (is_only_sanitized()) skip(); /* the same code at the same lines, for longer */
     FOR_EACH_SEED (seed, 1) {
         struct figures with = run_halves("ad-psgd", NULL, MB / 16, seed),
                        without = run_halves("ad-psgd", "pairs,uniform", MB / 16, seed);
@@ -159,7 +159,7 @@ static void pairs_cross_a_slow_line_less(void **state)
 static void shares_cross_a_slow_line_less(void **state)
 {
     (void)state;
-    if (is_sanitized()) skip(); /* the same code at the same lines, for longer */
+    if (is_only_sanitized()) skip(); /* the same code at the same lines, for longer */
     FOR_EACH_SEED (seed, 1) {
         struct figures with = run_halves("gosgd:p=0.1", NULL, MB / 16, seed),
                        without = run_halves("gosgd:p=0.1", "pairs,uniform", MB / 16, seed);

@@ -145,12 +145,13 @@ static void copies_are_never_silently_apart(void **state)
 
     (void)state;
     FOR_EACH_SEED (seed, 1) {
-        for (uint64_t i = 0; i < (is_only_sanitized() ? 2 : ARRAY_COUNT(codecs)); i++) {
-            struct cluster *cluster =
-                start(seed, (seed + i) % 2 == 0 ? "choco" : "choco:order=a", codecs[i]);
+        for (uint64_t i = 0; i < ARRAY_COUNT(codecs); i++) {
+            struct cluster *cluster;
             struct seen seen = {seed, 0};
             uint64_t before;
 
+            if (is_only_sanitized() && i == 2) continue; /* sim_methods_chaos has it */
+            cluster = start(seed, (seed + i) % 2 == 0 ? "choco" : "choco:order=a", codecs[i]);
             disturb(cluster, seed);
             check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 90 * NS_PER_S));
             cluster_run(cluster, 5 * NS_PER_S);
