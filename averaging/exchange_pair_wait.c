@@ -33,14 +33,15 @@ bool pair_is_proven(const struct pair *pair, struct peer_id id)
 uint64_t pair_round_wait_ns(const struct pair *pair, struct peer_id partner)
 {
     uint64_t first = first_deadline_ns + pair->options.chunks * first_chunk_ns;
+    uint64_t most = first < deadline_cap_ns ? first : deadline_cap_ns; /* a floor is not capped */
     bool is_proven = pair_is_proven(pair, partner);
     uint64_t floor = is_proven ? deadline_floor_ns : deadline_new_ns;
     uint64_t twice = 2 * deadline_median(&pair->rounds, 0); /* the two ends take unlike times */
     uint64_t line = exchange_line_wait_ns(&pair->options, partner, pair->options.chunks,
-                                          is_proven ? first : deadline_floor_ns);
+                                          is_proven ? most : deadline_floor_ns);
 
     if (pair->rounds.count < DEADLINE_FEW) floor = deadline_floor_ns;
-    if (floor < twice) floor = twice;
+    if (floor < twice) floor = twice < deadline_cap_ns ? twice : deadline_cap_ns;
     if (floor < line) floor = line;
     return deadline_window(&pair->rounds, DEADLINE_SPREAD, first, floor, deadline_cap_ns);
 }

@@ -102,7 +102,9 @@ struct push {
     struct deadline answers;      /* SHARE to its answer */
     struct deadline firsts;       /* CREDIT to the first chunk */
     struct push_put_off put_off[PUSH_PUT_OFF_MAX];
-    uint32_t broken; /* promises, by anybody, since the last one that was kept */
+    uint32_t broken;    /* promises since the last one that was kept; of strangers only where no
+                           proven peer's shares come */
+    uint64_t proven_ns; /* when a proven peer last kept one; 0: never */
 };
 
 /* exchange_push.c */

@@ -8,7 +8,8 @@
  * promises that are kept make up for one that was not, so good shares in between buy it little.
  * Shares that came teach how long to wait, late ones only if their sender is proven: strangers
  * could teach us any patience. But where nobody's promise is kept any more, it may be that all have
- * become slower than we learned: after BROKEN_MOST in a row that is forgotten. Loop thread; pure.
+ * become slower than we learned: after BROKEN_MOST in a row that is forgotten; strangers' promises
+ * do not count for this while shares of proven peers come. Loop thread; pure.
  */
 #include "averaging/exchange_push.h"
 
@@ -41,11 +42,12 @@ uint64_t push_answer_wait_ns(const struct push *push, struct peer_id peer)
 uint64_t push_share_wait_ns(const struct push *push, struct peer_id peer)
 {
     uint64_t first = share_first_ns + push->options.chunks * first_chunk_ns;
+    uint64_t most = first < share_cap_ns ? first : share_cap_ns; /* a floor is not capped */
     bool is_known = is_proven(push, peer);
     uint64_t floor = is_known ? share_floor_ns : share_new_ns;
     uint64_t twice = 2 * deadline_median(&push->rounds, 0);
     uint64_t line = exchange_line_wait_ns(&push->options, peer, push->options.chunks,
-                                          is_known ? first : share_floor_ns);
+                                          is_known ? most : share_floor_ns);
 
     if (push->rounds.count < DEADLINE_FEW) floor = share_floor_ns;
     if (floor < twice) floor = twice < share_cap_ns ? twice : share_cap_ns;
@@ -117,6 +119,12 @@ static void learn_from_late(struct push *push, uint64_t held_ns)
     }
 }
 
+/* Has a share of a proven peer come lately? Then strangers do not make us forget what it took. */
+static bool serves_proven(const struct push *push)
+{
+    return push->proven_ns != 0 && push->now_ns < deadline_after(push->proven_ns, share_cap_ns);
+}
+
 void push_kept_waiting(struct push *push)
 {
     struct push_put_off *one = put_off_make(push, push->from.id);
@@ -126,6 +134,7 @@ void push_kept_waiting(struct push *push)
     if (one->times < TIMES_MOST) one->times++;
     one->kept = 0;
     learn_from_late(push, held_ns);
+    if (!is_proven(push, push->from.id) && serves_proven(push)) return;
     if (++push->broken < BROKEN_MOST) return;
     push->broken = 0;
     push->rounds = push->firsts = (struct deadline){.count = 0};
@@ -137,6 +146,7 @@ void push_has_come(struct push *push)
     struct push_put_off *one;
 
     push->broken = 0;
+    if (is_proven(push, push->from.id)) push->proven_ns = push->now_ns;
     deadline_add(&push->rounds, push->now_ns - push->in_begun_ns);
     deadline_add(&push->firsts, push->in_first_ns);
     if (found == NULL) return;

@@ -1,6 +1,7 @@
 /* What a receiver of shares remembers of its senders, and says when they ask. */
 #include "tests/check.h"
 
+#include "averaging/exchange_pair.h"
 #include "averaging/exchange_push.h"
 #include "base/bytes.h"
 #include "base/mem.h"
@@ -283,6 +284,35 @@ static void strangers_teach_nobody_patience(void **state)
     exchange->ops->destroy(exchange);
 }
 
+static enum standing only_2_is_proven(void *context, struct peer_id id)
+{
+    (void)context;
+    return load_le32(id.bytes) == 2 + 1 ? STANDING_PROVEN : STANDING_NEW;
+}
+
+/* Nor do names that promise and send nothing, many in a row, make us forget what shares take. */
+static void strangers_make_nobody_forget(void **state)
+{
+    enum { HONEST = 2, NAMES = 40 };
+    struct exchange *exchange = start_with(1, only_2_is_proven);
+    uint64_t now_ns = NS_PER_S, counter = 0;
+    struct commands out;
+
+    (void)state;
+    commands_init(&out);
+    exchange->ops->set_lineage(exchange, (struct digest){{9}}, &out);
+    for (int i = 0; i < 12; i++, now_ns += NS_PER_S) {
+        assert_true(offer(exchange, HONEST, ++counter, now_ns, true));
+    }
+    for (uint32_t i = 0; i < NAMES; i++, now_ns += NS_PER_S) {
+        push_of(exchange)->weight = 1;
+        assert_true(promise(exchange, 100 + i, ++counter, 0.5f, now_ns));
+        assert_true(wait_in_vain(exchange, now_ns) <= NS_PER_S);
+    }
+    commands_deinit(&out);
+    exchange->ops->destroy(exchange);
+}
+
 /* All have become slower than anybody is waited for: that is found out. */
 static void a_swarm_that_gets_slower_goes_on(void **state)
 {
@@ -464,6 +494,28 @@ static void waits_do_not_double_for_ever(void **state)
     exchange->ops->destroy(exchange);
 }
 
+static uint64_t drips(void *context, struct peer_id peer)
+{
+    (void)context;
+    (void)peer;
+    return 1;
+}
+
+static void a_slow_line_is_not_waited_for_beyond_the_cap(void **state)
+{
+    struct exchange_options options = {
+        .self = {{255}}, .chunks = 60000, .chunk_bytes = 125000, .alpha = 0.5f, .line = drips};
+    struct exchange *push = exchange_push.create(&options);
+    struct exchange *pair = exchange_pair.create(&options);
+
+    (void)state;
+    assert_int_equal(push_share_wait_ns(push_of(push), (struct peer_id){{1}}), 600 * NS_PER_S);
+    assert_int_equal(pair_round_wait_ns((const struct pair *)pair, (struct peer_id){{1}}),
+                     600 * NS_PER_S);
+    push->ops->destroy(push);
+    pair->ops->destroy(pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -471,7 +523,9 @@ int main(void)
         cmocka_unit_test(a_promise_that_is_not_kept_holds_nobody_for_long),
         cmocka_unit_test(good_shares_in_between_do_not_make_up_for_broken_promises),
         cmocka_unit_test(strangers_teach_nobody_patience),
+        cmocka_unit_test(strangers_make_nobody_forget),
         cmocka_unit_test(a_swarm_that_gets_slower_goes_on),
+        cmocka_unit_test(a_slow_line_is_not_waited_for_beyond_the_cap),
         cmocka_unit_test(old_shares_are_not_taken_again),
         cmocka_unit_test(waits_do_not_double_for_ever),
         cmocka_unit_test(who_is_forgotten_is_not_mistaken_for_who_never_sent),
