@@ -307,7 +307,7 @@ static void edge_begin(struct edges *edges, struct edge *edge, struct commands *
     edges_mirror_say(edges, edge, out);
     if (link->has_open && link->round == edges->round) deadline_add(&edges->opens, 0);
     if (!link->has_open || link->round <= edges->round) return;
-    edge->is_late = true; /* it was not followed, and does not come back */
+    edge->is_late = true; /* this round was skipped: it was not followed */
     edges_drop(edges, edge, ABORT_DEADLINE, "a neighbour is further", false, out);
 }
 

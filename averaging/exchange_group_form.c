@@ -368,8 +368,8 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
     if (rc != RC_OK) return rc;
     if (is_ours(group, from, form)) return RC_REPLAY;
     if (!form_has(form, self_of(group))) return RC_MISMATCH; /* meant for an earlier life of ours */
-    if (is_leap(group, form->round) && group->ahead_left < GROUP_ROUND_NEAR / 2) return RC_STALE;
-    if (form->round < (is_waiting ? group->round : group->counts.next_round) ||
+    if ((is_leap(group, form->round) && group->ahead_left < GROUP_ROUND_NEAR / 2) ||
+        form->round < (is_waiting ? group->round : group->counts.next_round) ||
         (has_started && form->round == group->round) ||
         (!is_above_promise(group, form) && !must_yield(group, from, form))) {
         group_send_abort(from.id, from, form->round, ABORT_PROTOCOL, out); /* not waited for */

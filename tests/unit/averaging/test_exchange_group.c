@@ -368,6 +368,8 @@ static enum rc take_part(struct exchange *exchange, uint64_t ahead, uint64_t now
         assert_int_equal(
             exchange->ops->on_message(exchange, id_of(2), boot_of(2), &start, now_ns, out), RC_OK);
         assert_non_null(find(out, COMMAND_SNAPSHOT));
+    } else { /* and is told, so that it does not wait */
+        assert_int_equal(sent(out, MESSAGE_ABORT)->as.abort.code, ABORT_PROTOCOL);
     }
     exchange->ops->cancel(exchange, "the test goes on", now_ns, out);
     return rc;
