@@ -41,8 +41,9 @@ enum command_type {
     COMMAND_RELEASE,    /* what is held under `key` is needed no longer */
     COMMAND_ABSORB_HELD, /* absorb what is held under `key`; report on_job_done(JOB_ABSORB_HELD),
                             RC_NOT_FOUND if it is not there */
-    COMMAND_SCORE        /* `to` misbehaved or failed us (negative `score`), or kept its word in a
-                            committed round (positive) */
+    COMMAND_SCORE        /* `to` misbehaved or failed us (negative `score`), kept its word in a
+                            committed round (positive), or refused our values in a round that ran
+                            as too far from its own (0) */
 };
 
 enum exchange_job { JOB_SNAPSHOT, JOB_ABSORB_OWN, JOB_REDUCE, JOB_ABSORB_HELD };
@@ -147,7 +148,8 @@ struct exchange_options {
 };
 
 /* A reason to abort, and to give to people. */
-#define EXCHANGE_UNLIKE "the other averages with another method, setting or codec"
+#define EXCHANGE_UNLIKE   "the other averages with another method, setting or codec"
+#define EXCHANGE_SAYS_FAR "says that our values are too far from its own"
 
 /** As options->credit says; all of them without one. */
 uint32_t exchange_credit(const struct exchange_options *options, uint32_t out, uint32_t wanted);

@@ -340,6 +340,9 @@ static enum rc on_abort(struct edges *edges, struct member_ref from,
     if (abort->code == ABORT_NORMS) {
         edges_score(from.id, SCORE_MISS, "says our distances differ", out);
     }
+    if (abort->code == ABORT_FAR && edge->state != EDGE_WAITING) { /* it has seen values of ours */
+        edges_score(from.id, 0, EXCHANGE_SAYS_FAR, out);
+    }
     edges_drop(edges, edge, ABORT_LOCAL, link->is_unlike ? EXCHANGE_UNLIKE : "a neighbour aborted",
                false, out);
     edges_advance(edges, out);

@@ -445,6 +445,9 @@ static enum rc on_aborted(struct pair *pair, struct member_ref from, const struc
         if (code == ABORT_NORMS) { /* one of us lies, and it is not we */
             pair_score(from.id, SCORE_MISS, "says our distances differ", out);
         }
+        if (code == ABORT_FAR && pair->state != PAIR_OFFERED) { /* it has seen values of ours */
+            pair_score(from.id, 0, EXCHANGE_SAYS_FAR, out);
+        }
         pair->counts.rounds_aborted++;
         pair->counts.last_abort = "the partner aborted";
         over_add(pair, OVER_ABORTED, 0, "the partner aborted", out);

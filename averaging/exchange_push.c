@@ -414,10 +414,11 @@ static enum rc on_share(struct push *push, struct member_ref from,
 }
 
 static enum rc on_aborted(struct push *push, struct member_ref from, const struct round_key *key,
-                          struct commands *out)
+                          enum abort_code code, struct commands *out)
 {
     if (is_out_to(push, from, key)) {
         if (push->is_acked) return RC_STALE;
+        if (code == ABORT_FAR) push_score(from.id, 0, EXCHANGE_SAYS_FAR, out);
         push_out_fail(push, 0, "the receiver gave up", out);
     } else if (push->is_running && push->in == IN_OPEN &&
                peer_id_is_equal(push->from.id, from.id) && push_key_is_equal(&push->in_key, key)) {
@@ -450,7 +451,8 @@ static enum rc push_on_message(struct exchange *exchange, struct peer_id from, s
     case MESSAGE_CREDIT:
         return push_on_credit(push, ref, &message->as.credit, out);
     case MESSAGE_ABORT:
-        return on_aborted(push, ref, &message->as.abort.key, out);
+        return on_aborted(push, ref, &message->as.abort.key,
+                          (enum abort_code)message->as.abort.code, out);
     case MESSAGE_SHARE_ACK:
         return push_on_ack(push, from, &message->as.outcome_req.key, out);
     case MESSAGE_APPLIED_REQ:

@@ -452,6 +452,9 @@ void node_scale_rate(struct node *node, uint32_t steps);
 /** Before the first round: what the rule kept, from a checkpoint. */
 MUST_USE enum rc node_restore_rule(struct node *node, const struct checkpoint *checkpoint,
                                    struct fault *why);
+/** Is the model just begun too far from most? Anybody can say that it is ahead and that our values
+ * are too far from its own: two must, more than there are with whom rounds went well; or all. */
+bool node_most_are_far(const struct node *node);
 /** Was a round with this neighbour refused lately, as our models are too far apart? */
 bool node_is_far(const struct node *node, const struct neighbour *neighbour);
 /** It is no longer so, or is not known to be: one of the two models was replaced. */

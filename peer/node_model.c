@@ -65,12 +65,38 @@ static bool gives_way_to(const struct node *node, const struct neighbour *other)
            0;
 }
 
+static bool is_ahead_and_far(const struct node *node, const struct neighbour *other)
+{
+    return other->progress.samples / 2 > node->model_samples && node_is_far(node, other);
+}
+
+bool node_most_are_far(const struct node *node)
+{
+    uint32_t far = 0, near = 0, others = 0;
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+
+        if (!other->has_progress || !other->progress.is_serving ||
+            !digest_is_equal(other->progress.lineage, node->lineage)) {
+            continue;
+        }
+        others++;
+        if (is_ahead_and_far(node, other)) {
+            far++;
+        } else if (trust_is_proven(node->trust, other->id)) {
+            near++;
+        }
+    }
+    return (far >= 2 && far > near) || far == others;
+}
+
 /* A swarm begun anew and one that goes on from checkpoints have models of one lineage, and they may
  * be too far apart to be averaged. Who has just begun loses little. */
 static bool has_begun_in_vain(const struct node *node, const struct neighbour *other)
 {
     return node->options.resume == NULL && node_now(node) < node->begun_ns + NODE_BEGUN_NS &&
-           node_is_far(node, other) && other->progress.samples / 2 > node->model_samples;
+           is_ahead_and_far(node, other) && node_most_are_far(node);
 }
 
 /* The neighbour whose model we should take instead of ours; NULL: keep ours. */

@@ -49,14 +49,8 @@ void node_round_scored(void *context, struct peer_id peer, int32_t score)
 {
     enum score_reason reason = score_reason_of(score);
 
-    if (reason == SCORE_CLIPPED) note_far(context, peer);
-    node_score(context, peer, reason);
-}
-
-static bool says_far(const struct message *message)
-{
-    return (message->type == MESSAGE_ABORT && message->as.abort.code == ABORT_FAR) ||
-           (message->type == MESSAGE_EDGE_ABORT && message->as.edge_abort.code == ABORT_FAR);
+    if (score == 0 || reason == SCORE_CLIPPED) note_far(context, peer);
+    if (score != 0) node_score(context, peer, reason); /* 0: it said so of our values */
 }
 
 enum standing node_standing(void *context, struct peer_id peer)
@@ -110,7 +104,6 @@ void node_on_round_message(struct node *node, struct peer_id from, const struct 
             return;
         }
     }
-    if (says_far(message)) note_far(node, from);
     if (proposes_in_vain(node, from, message->type)) return;
     round_on_message(node->round, from, message);
 }

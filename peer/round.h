@@ -42,7 +42,8 @@ struct round_options {
     struct audit *audit;        /* NULL: nobody watches */
     void *context;
     void (*on_change)(void *context); /* a job was done: ask again what is wanted */
-    /** A member failed us or misbehaved (negative), or kept its word in a round. */
+    /** A member failed us or misbehaved (negative), kept its word in a round (positive), or refused
+     * our values in a round that ran, as too far from its own (0). */
     void (*on_score)(void *context, struct peer_id peer, int32_t score);
     enum standing (*standing)(void *context,
                               struct peer_id peer); /* see exchange.h; NULL is fine */

@@ -211,6 +211,31 @@ static void norms_that_differ_abort_before_the_decision(void **state)
     duo_end(&duo);
 }
 
+/* A word that values are too far away is passed on only of the round that runs with its sender. */
+static void too_far_is_believed_of_a_round_that_runs(void **state)
+{
+    struct duo duo = duo_begun(MESSAGE_READY);
+    struct message message = {.type = MESSAGE_ABORT};
+
+    (void)state;
+    message.as.abort.key = duo.key;
+    message.as.abort.key.counter++;
+    message.as.abort.code = ABORT_FAR;
+    commands_clear(&duo.out[0]);
+    (void)!duo.ops->on_message(duo.ends[0], id_of(2), boot_of(2), &message, duo.now_ns,
+                               &duo.out[0]);
+    message.as.abort.key = duo.key;
+    (void)!duo.ops->on_message(duo.ends[0], id_of(3), boot_of(3), &message, duo.now_ns,
+                               &duo.out[0]);
+    assert_null(find(&duo.out[0], COMMAND_SCORE));
+    assert_int_equal(
+        duo.ops->on_message(duo.ends[0], id_of(2), boot_of(2), &message, duo.now_ns, &duo.out[0]),
+        RC_OK);
+    assert_non_null(find(&duo.out[0], COMMAND_SCORE));
+    assert_int_equal(find(&duo.out[0], COMMAND_SCORE)->score, 0);
+    duo_end(&duo);
+}
+
 static void outcomes_survive_a_restart_through_the_checkpoint(void **state)
 {
     (void)state;
@@ -396,6 +421,7 @@ int main(void)
         cmocka_unit_test(a_lost_commit_is_asked_for_and_applied_late_once),
         cmocka_unit_test(decisions_that_were_not_agreed_are_refused),
         cmocka_unit_test(norms_that_differ_abort_before_the_decision),
+        cmocka_unit_test(too_far_is_believed_of_a_round_that_runs),
         cmocka_unit_test(outcomes_survive_a_restart_through_the_checkpoint),
         cmocka_unit_test(a_chunk_that_comes_twice_counts_once),
         cmocka_unit_test(a_share_that_fails_is_not_sent_to_its_end),

@@ -150,10 +150,56 @@ static void a_chunk_that_comes_twice_counts_once(void **state)
     ops->destroy(exchange);
 }
 
+static uint32_t scores_of_zero(const struct commands *out)
+{
+    uint32_t count = 0;
+
+    for (size_t i = 0; i < out->count; i++) {
+        count += out->items[i].type == COMMAND_SCORE && out->items[i].score == 0;
+    }
+    return count;
+}
+
+/* A word that our values are too far away is passed on only of an edge that both have opened. */
+static void too_far_is_believed_of_an_edge_that_runs(void **state)
+{
+    struct peer_id ids[] = {id_of(LIAR), id_of(HONEST)};
+    struct boot_id boots[] = {boot_of(LIAR), boot_of(HONEST)};
+    float weights[] = {0.25f, 0.25f};
+    struct round_members members = {
+        .ids = ids, .boots = boots, .weights = weights, .count = 2, .epoch = {{1}}};
+    struct message message = {.type = MESSAGE_EDGE_ABORT};
+    struct commands out;
+    struct exchange *exchange = start(&out);
+    struct edges *edges = (struct edges *)(void *)exchange;
+
+    (void)state;
+    come(exchange, HONEST, 0, NS_PER_S, &out);
+    assert_int_equal(exchange->ops->begin(exchange, &members, 0, NS_PER_S, &out), RC_OK);
+    message.as.edge_abort.code = ABORT_FAR;
+    message.as.edge_abort.key = edges_key(edges, edges_find(edges, id_of(HONEST)));
+    message.as.edge_abort.key.counter++;
+    (void)!exchange->ops->on_message(exchange, id_of(HONEST), boot_of(HONEST), &message, NS_PER_S,
+                                     &out);
+    message.as.edge_abort.key = edges_key(edges, edges_find(edges, id_of(LIAR)));
+    assert_int_equal(
+        exchange->ops->on_message(exchange, id_of(LIAR), boot_of(LIAR), &message, NS_PER_S, &out),
+        RC_OK);
+    assert_int_equal(scores_of_zero(&out), 0); /* it has not come to the round */
+    message.as.edge_abort.key = edges_key(edges, edges_find(edges, id_of(HONEST)));
+    assert_int_equal(exchange->ops->on_message(exchange, id_of(HONEST), boot_of(HONEST), &message,
+                                               NS_PER_S, &out),
+                     RC_OK);
+    assert_int_equal(scores_of_zero(&out), 1);
+    commands_deinit(&out);
+    exchange->ops->destroy(exchange);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_chunk_that_comes_twice_counts_once),
+        cmocka_unit_test(too_far_is_believed_of_an_edge_that_runs),
         cmocka_unit_test(one_neighbour_cannot_void_the_memory_for_ever),
     };
 
