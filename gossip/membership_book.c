@@ -185,15 +185,20 @@ struct member *book_add(struct membership *m, struct peer_id id, const struct pe
     return member;
 }
 
-void book_proved(struct book *book, struct member *member)
+static void hearsay_end(struct book *book, struct member *member)
 {
     if (!member->is_hearsay) return;
     CHECK(book->hearsay[member->source] > 0);
     book->hearsay[member->source]--;
     member->is_hearsay = false;
     member->vain = 0;
-    book->tried = book->tried << 1;
     book_count(book, member);
+}
+
+void book_proved(struct book *book, struct member *member)
+{
+    if (member->is_hearsay) book->tried = book->tried << 1;
+    hearsay_end(book, member);
 }
 
 bool member_is_likely(const struct member *member)
@@ -234,7 +239,7 @@ void book_remove(struct membership *m, struct member *member)
     CHECK(is_there && book->members[place] == member && member->contact == NULL);
     membership_become(m, member, MEMBER_LEFT, member->since_ns);
     pending_remove(m, member);
-    book_proved(book, member);
+    hearsay_end(book, member); /* forgotten, not found: says nothing of who is there */
     hosts_count(book, member, false);
     book->count--;
     memmove(book->members + place, book->members + place + 1,

@@ -185,6 +185,7 @@ struct view {
     bool is_small;     /* everybody known was few enough for a full mesh, and for a while */
     uint64_t small_ns; /* since when they are few; 0: they are not */
     uint64_t tick_ns, probe_ns, shuffle_ns;
+    uint64_t doubt_ns; /* when those never met are dialled next, to find out who is not there */
 };
 
 struct membership {

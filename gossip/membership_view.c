@@ -23,7 +23,7 @@ enum {
 
 #define VIEW_TICK     (500 * NS_PER_MS)
 #define PROBE_EVERY   (10 * NS_PER_S)
-#define PROBE_MISLED  (1 * NS_PER_S)
+#define PROBE_MISLED  (1 * NS_PER_S) /* and so often many, while we seem to be misled */
 #define SHUFFLE       (60 * NS_PER_S)
 #define PART_AFTER    (1 * NS_PER_S) /* the word goes first, then the link */
 #define SETTLE        (2 * NS_PER_S) /* a new link may give its book away before it is pruned */
@@ -144,6 +144,26 @@ static bool is_candidate(const struct member *member, uint64_t now_ns)
            now_ns >= member->avoid_ns && member->record != NULL;
 }
 
+/* Of the latest eight whom we knew by hearsay, and dialled, some were not there; or of all we know.
+ * Who else is not? */
+static bool is_being_misled(const struct book *book)
+{
+    return __builtin_popcount(book->tried & 0xff) >= 2 || book->vain > book->counted / 8;
+}
+
+/* Is there anybody, never met, of whom dials have yet to tell? If not, what the latest ones told is
+ * no reason to go on, or it would be one for ever. */
+static bool has_untried(const struct membership *m, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < m->book.count; i++) {
+        const struct member *member = m->book.members[i];
+
+        if (!member->is_hearsay || member->vain == VAIN_MAX) continue;
+        if (member->is_chosen || member->is_dialling || is_candidate(member, now_ns)) return true;
+    }
+    return false;
+}
+
 /* Dial up to `count` random members, half of them among those met before: whoever fills books with
  * invented members does not fill our view. To find out who does not exist: those never met alone,
  * first those that were not dialled in vain yet. */
@@ -202,11 +222,13 @@ static void dial_kept(struct membership *m, uint64_t now_ns)
     }
 }
 
-/* Of the latest eight whom we knew by hearsay, and dialled, some were not there; or of all we know.
- * Who else is not? */
-static bool is_being_misled(const struct book *book)
+static void find_out(struct membership *m, uint64_t now_ns)
 {
-    return __builtin_popcount(book->tried & 0xff) >= 2 || book->vain > book->counted / 8;
+    if (now_ns < m->view.doubt_ns || !is_being_misled(&m->book)) return;
+    if (!has_untried(m, now_ns)) m->book.tried = 0;
+    if (!is_being_misled(&m->book)) return;
+    m->view.doubt_ns = now_ns + membership_jitter(m, PROBE_MISLED);
+    dial_some(m, AT_ONCE, true, now_ns);
 }
 
 void view_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
@@ -236,11 +258,10 @@ void view_tick(struct membership *m, uint64_t now_ns, struct outbox *out)
         if (links >= LINKS) (void)prune_one(m, false, now_ns, out);
     }
     if (now_ns >= view->probe_ns) {
-        bool is_misled = is_being_misled(&m->book);
-
-        view->probe_ns = now_ns + membership_jitter(m, is_misled ? PROBE_MISLED : PROBE_EVERY);
-        dial_some(m, is_misled ? AT_ONCE : 1, is_misled, now_ns);
+        view->probe_ns = now_ns + membership_jitter(m, PROBE_EVERY);
+        dial_some(m, 1, false, now_ns);
     }
+    find_out(m, now_ns);
 }
 
 uint64_t view_next(const struct membership *m)
