@@ -74,7 +74,9 @@ struct edge_raiser {
     uint32_t left;       /* it may at once */
     uint64_t since;      /* the round of ours, counted by `begins`, from which on it earns more */
     uint64_t last, wait; /* when it did last; without any left: rounds until it may again */
-    struct digest epoch; /* of the members, then */
+    struct digest epoch; /* of the members, when it was last allowed more for that */
+    uint64_t epoch_next; /* from this round of ours on it may be once more ... */
+    uint64_t epoch_wait; /* ... and then not for so many */
 };
 
 /* A neighbour that took us to a later round although another one was still with us: how often it

@@ -13,7 +13,8 @@
 enum {
     DEADLINE_SPREAD = 6,
     RAISES_MAX = 32,   /* in a row: when a swarm forms, or a part of it comes back, all may do so */
-    RAISES_EPOCH = 8,  /* and when members came or went, which some see before others */
+    RAISES_EPOCH = 8,  /* and when members came or went, which some see before others ... */
+    EPOCH_REST = 1024, /* ... once in RAISE_ROUNDS, then in twice as many, up to this */
     RAISE_ROUNDS = 32, /* of ours until one more, then twice as many, ... */
     RAISE_REST = 4096, /* ... up to this; and for one more of RAISES_MAX */
     LEADS_MAX = 32,    /* in a row: to a later round, though others are still with us */
@@ -183,8 +184,23 @@ static struct edge_raiser *raiser_of(struct edges *edges, struct peer_id peer)
                                   .left = RAISES_MAX,
                                   .since = edges->begins,
                                   .wait = RAISE_ROUNDS,
-                                  .epoch = edges->epoch};
+                                  .epoch = edges->epoch,
+                                  .epoch_wait = RAISE_ROUNDS};
     return other;
+}
+
+/* Members came or went since it was last allowed more for that. Whoever tells of invented ones
+ * makes it seem so in every round, so it is allowed ever more seldom, and what came of it meanwhile
+ * counts once, later. */
+static void raiser_earn_by_epoch(const struct edges *edges, struct edge_raiser *raiser)
+{
+    if (digest_is_equal(raiser->epoch, edges->epoch) || edges->begins < raiser->epoch_next) return;
+    raiser->epoch = edges->epoch;
+    raiser->epoch_next = edges->begins + raiser->epoch_wait;
+    raiser->epoch_wait = raiser->epoch_wait < EPOCH_REST / 2 ? 2 * raiser->epoch_wait : EPOCH_REST;
+    raiser->wait = RAISE_ROUNDS;
+    raiser->is_scored = false;
+    if (raiser->left < RAISES_EPOCH) raiser->left = RAISES_EPOCH;
 }
 
 /* What it may do by now. */
@@ -193,14 +209,10 @@ static void raiser_earn(struct edges *edges, struct edge_raiser *raiser)
     uint64_t rested = (edges->begins - raiser->since) / RAISE_REST;
 
     raiser->since += rested * RAISE_REST;
+    if (rested > 0 && raiser->epoch_wait > RAISE_ROUNDS) raiser->epoch_wait /= 2;
     if (rested > RAISES_MAX - raiser->left) rested = RAISES_MAX - raiser->left;
     raiser->left += (uint32_t)rested;
-    if (!digest_is_equal(raiser->epoch, edges->epoch)) {
-        raiser->epoch = edges->epoch;
-        raiser->wait = RAISE_ROUNDS;
-        raiser->is_scored = false;
-        if (raiser->left < RAISES_EPOCH) raiser->left = RAISES_EPOCH;
-    }
+    raiser_earn_by_epoch(edges, raiser);
     if (raiser->left > 0 || edges->begins < raiser->last + raiser->wait) return;
     raiser->left = 1;
     raiser->is_scored = false;
@@ -208,9 +220,9 @@ static void raiser_earn(struct edges *edges, struct edge_raiser *raiser)
 }
 
 /* Whoever says that it began anew makes us lose what we keep. One that says so in every round would
- * leave nobody any memory, so that is allowed for a while, some times more when we see members come
- * or go ourselves, and without that ever more seldom; in between there is no edge with it, and what
- * others keep stays. An honest one that had reason to more often is met again later. */
+ * leave nobody any memory, so that is allowed for a while, some times more when members come or
+ * go, as we reckon, and without that ever more seldom; in between there is no edge with it, and
+ * what others keep stays. An honest one that had reason to more often is met again later. */
 static bool may_raise(struct edges *edges, struct peer_id peer, struct commands *out)
 {
     struct edge_raiser *raiser = raiser_of(edges, peer);

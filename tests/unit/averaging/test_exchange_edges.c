@@ -114,6 +114,32 @@ static void one_neighbour_cannot_void_the_memory_for_ever(void **state)
     exchange->ops->destroy(exchange);
 }
 
+/* Nor with the help of one that tells of members it invents, so that there are others in every
+ * round. */
+static void nor_while_members_seem_to_come_and_go(void **state)
+{
+    struct commands out;
+    struct exchange *exchange = start(&out);
+    uint64_t now_ns = NS_PER_S;
+    uint32_t voided = 0, scored = 0, late = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < ROUNDS; i++, now_ns += NS_PER_MS) {
+        uint64_t recursion = ((struct edges *)(void *)exchange)->recursion;
+
+        come(exchange, LIAR, recursion + 1, now_ns, &out);
+        come(exchange, HONEST, recursion, now_ns, &out);
+        if (!play(exchange, (uint8_t)i, now_ns, &scored, &out)) continue;
+        voided++;
+        late += i >= ROUNDS / 2;
+    }
+    /* 32, and with each of the ten allowances eight and up to five: 32, 64, ... rounds apart. */
+    assert_in_range(voided, BURST + 4 * EPOCH, BURST + 10 * (EPOCH + 5));
+    assert_in_range(late, EPOCH, 4 * (EPOCH + 5));
+    commands_deinit(&out);
+    exchange->ops->destroy(exchange);
+}
+
 /* Of a plane of two chunks the first one twice is not both of them. */
 static void a_chunk_that_comes_twice_counts_once(void **state)
 {
@@ -201,6 +227,7 @@ int main(void)
         cmocka_unit_test(a_chunk_that_comes_twice_counts_once),
         cmocka_unit_test(too_far_is_believed_of_an_edge_that_runs),
         cmocka_unit_test(one_neighbour_cannot_void_the_memory_for_ever),
+        cmocka_unit_test(nor_while_members_seem_to_come_and_go),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
