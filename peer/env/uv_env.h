@@ -71,12 +71,16 @@ struct tcp_link {
     uint64_t read_ns;  /* the last read */
     uint64_t begun_ns; /* the read that brought the first bytes of the frame in front; 0: that
                           cannot be told, for nobody read before */
+    size_t read_room;  /* of the last read, whatever a rate limit left of it */
     enum rc lost_rc;   /* FAILED: to be reported */
     const char *lost_why;
     bool is_dirty; /* has frames that no write was started for yet */
     bool is_accepted;
     bool is_bulk;
     bool is_paused;
+    bool was_full;     /* the last read: more may lie in the socket, since nobody knows when */
+    bool is_drained;   /* the socket was seen empty since the frame in front, or with nothing of it
+                          here the one before, began to come in */
     bool is_throttled; /* the rate limit keeps it from reading */
     bool must_resume;  /* unpaused: frames held in the framer are due */
     bool was_refused;  /* on_drain is owed */

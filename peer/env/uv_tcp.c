@@ -152,6 +152,15 @@ void tcp_link_fail_status(struct tcp_link *link, int status)
 
 /* ---- reading ---- */
 
+/* What the last read brought is, or ends before, the first of a frame. If the socket was never seen
+ * empty while the one before came in, this may have lain there, for we do not know how long: after
+ * a pause, or when this thread was busy with something else. */
+static void frame_begins(struct tcp_link *link)
+{
+    link->begun_ns = link->is_drained ? link->read_ns : 0;
+    if (framer_held(&link->framer) > 0) link->is_drained = !link->was_full;
+}
+
 /* Hand out whole frames until the node pauses, hangs up, or the bytes run out. */
 static void link_deliver(struct tcp_link *link)
 {
@@ -170,7 +179,7 @@ static void link_deliver(struct tcp_link *link)
         }
         if (frame == NULL) break;
         env->events.on_frame(env->events.context, link->number, frame, count);
-        if (!link->is_paused) link->begun_ns = link->read_ns; /* what is left came with it */
+        if (!link->is_paused) frame_begins(link); /* what is left came with it */
     }
 }
 
@@ -188,6 +197,7 @@ static void on_read_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
         most = 0;
     }
     /* Without any room libuv reports UV_ENOBUFS. */
+    link->read_room = room_bytes;
     *buf = uv_buf_init((char *)room, (unsigned)(room_bytes < most ? room_bytes : most));
 }
 
@@ -208,6 +218,7 @@ void tcp_link_read(struct tcp_link *link)
 static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf)
 {
     struct tcp_link *link = stream->data;
+    bool is_first;
 
     (void)buf;
     if (count == UV_ENOBUFS && link->is_throttled) {
@@ -228,8 +239,11 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *buf)
     if (link->state != TCP_OPEN) return;
     link->received_bytes += (uint64_t)count;
     link->read_ns = uv_hrtime();
-    if (framer_held(&link->framer) == 0 && link->begun_ns != 0) link->begun_ns = link->read_ns;
+    link->was_full = (size_t)count == link->read_room; /* of 0 bytes: the socket is empty */
+    is_first = count > 0 && framer_held(&link->framer) == 0;
     framer_fill(&link->framer, (size_t)count);
+    if (is_first) frame_begins(link);
+    if (!link->was_full) link->is_drained = true;
     link_deliver(link);
 }
 
@@ -445,6 +459,8 @@ void uv_env_pause(struct env *base, uint64_t number, bool is_paused)
     if (link->state != TCP_OPEN) return;
     if (is_paused) {
         link->begun_ns = 0;
+        link->is_drained = false;
+        link->was_full = true; /* as it may be by the time somebody reads again */
         tcp_link_read(link);
     } else {
         link->must_resume = true;

@@ -38,6 +38,7 @@ struct side {
     uint64_t frame_bytes_sum;
     bool knows_spent; /* of the last frame, and how long it took to come in */
     uint64_t spent_ns;
+    unsigned tells;                /* frames of which it is known */
     bool must_hang_up, must_pause; /* at the next frame, from inside on_frame */
     bool must_fail_on_content;     /* frames are not ours: do not look inside */
     uint64_t wake_ns;              /* when on_wake came */
@@ -184,6 +185,7 @@ static inline void note_frame(void *context, uint64_t link, uint8_t *frame, size
     side->frames_count++;
     side->frame_bytes_sum += count;
     side->knows_spent = CALL(side, frame_spent_ns(side->env, link, &side->spent_ns));
+    side->tells += side->knows_spent;
     if (side->must_hang_up) DO(side, hangup(side->env, link));
     if (side->must_pause) DO(side, link_pause(side->env, link, true));
     side->must_hang_up = side->must_pause = false;

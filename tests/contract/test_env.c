@@ -82,6 +82,28 @@ static uint64_t received_by(struct side *side, uint64_t link)
     return received;
 }
 
+/* None of those that came while nobody read; the one after them again. */
+static void lain_frames_tell_nothing(struct world *world, uint64_t dialled, uint64_t accepted)
+{
+    struct side *from = &world->sides[1], *to = &world->sides[0];
+    unsigned count = to->frames_count;
+
+    to->must_pause = true;
+    for (uint8_t i = 0; i < 4; i++) {
+        assert_int_equal(side_send(from, dialled, 10000, i), RC_OK);
+    }
+    wait_until(world, to->frames_count == count + 1);
+    world_settle(world);
+    to->tells = 0;
+    DO(to, link_pause(to->env, accepted, false));
+    wait_until(world, to->frames_count == count + 4);
+    assert_int_equal(to->tells, 0);
+    world_settle(world);
+    assert_int_equal(side_send(from, dialled, 10000, 9), RC_OK);
+    wait_until(world, to->frames_count == count + 5);
+    assert_int_equal(to->tells, 1);
+}
+
 static void a_frame_tells_how_long_it_took_to_come_in(void **state)
 {
     /* From its first bytes to its last; not while nobody read. */
@@ -115,6 +137,7 @@ static void a_frame_tells_how_long_it_took_to_come_in(void **state)
     DO(to, link_pause(to->env, accepted, false));
     wait_until(world, to->frames_count == 4);
     assert_false(to->knows_spent);
+    lain_frames_tell_nothing(world, dialled, accepted);
     assert_false(CALL(from, frame_spent_ns(from->env, 12345, &spent_ns)));
     blob_unref(frame);
 }
