@@ -7,9 +7,11 @@
  * which both ends of an edge take part. graph_out() and graph_in(): shares that i pushes to others
  * and that others push to it.
  *
- * Epochs. Rows belong to one set of members. Two ends whose lists differ have rows that do not fit
- * each other, so whoever uses an edge names graph_epoch() of its list, and the edge counts only
- * where both named the same; otherwise both put its weight back on themselves.
+ * Epochs. Rows belong to one set of members, and graph_epoch() names it. Two ends whose lists
+ * differ have rows that do not fit each other. Ends do not compare epochs: each finds out for
+ * itself who is there, so that lists are unlike for minutes in a large swarm, and no edge would
+ * count. An edge counts where both ends see it, with the smaller of its two weights. What an epoch
+ * is for: a peer sees that its own list changed.
  */
 #ifndef GRAPEVINE_GOSSIP_GRAPH_H
 #define GRAPEVINE_GOSSIP_GRAPH_H

@@ -151,7 +151,7 @@ struct node_graph {
     float weights[GRAPH_EDGES_MAX], self_weight;
     uint32_t count;
     uint32_t members;    /* of all to reckon with, this peer included */
-    struct digest epoch; /* name of that set: an edge counts where both ends have the same */
+    struct digest epoch; /* name of that set; peers see unlike ones for a while */
     uint64_t changes;    /* membership_changes() then */
     uint64_t made_ns;
     bool is_limit_told; /* that springs were weakened */
