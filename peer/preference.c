@@ -32,8 +32,8 @@ static uint8_t step_after(uint8_t before, uint64_t rate)
     return step;
 }
 
-/* Of lines of which little or nothing is known: as good as the best that is known, or as the least
- * that all who took no time are known to carry. */
+/* Of lines of which little is known: as good as the best that is known, or as the least that all
+ * who took no time are known to carry. */
 static uint8_t step_unknown(const struct preference_line *lines, size_t count)
 {
     uint8_t best = 0, least = TOP_STEP;
@@ -69,6 +69,7 @@ bool preference_weigh(struct preference_line *lines, size_t count, uint8_t *rari
 {
     uint8_t steps[PREFERENCE_LINES_MAX], unknown, usual, slowest = TOP_STEP, quickest = 0;
     uint32_t per_step[TOP_STEP + 1] = {0};
+    size_t seen = 0;
 
     CHECK(count <= PREFERENCE_LINES_MAX);
     for (size_t i = 0; i < count; i++) {
@@ -78,15 +79,17 @@ bool preference_weigh(struct preference_line *lines, size_t count, uint8_t *rari
     }
     unknown = step_unknown(lines, count);
     for (size_t i = 0; i < count; i++) {
+        if (lines[i].rate == 0) continue; /* who carries nothing does not move the measure */
+        seen++;
         steps[i] = lines[i].step > 0 ? lines[i].step : unknown;
         per_step[steps[i]]++;
         if (steps[i] < slowest) slowest = steps[i];
         if (steps[i] > quickest) quickest = steps[i];
     }
     if (slowest >= quickest) return false;
-    usual = upper_quarter(per_step, count);
+    usual = upper_quarter(per_step, seen);
     for (size_t i = 0; i < count; i++) {
-        int below = 1 + usual - steps[i];
+        int below = lines[i].rate == 0 ? 1 : 1 + usual - steps[i];
 
         rarity[i] = (uint8_t)(below < 0                   ? 0
                               : below > PREFERENCE_RAREST ? PREFERENCE_RAREST

@@ -5,8 +5,10 @@
  *
  * Rates count in steps of four, and a line changes its step only when it is half as much again
  * beyond it; from 2^24 bytes a second (134 Mbit/s) on all are alike, since a chunk is then there in
- * 8 ms. A line of which only little was seen, or nothing, is as good as the best of the others: it
- * is soon measured. What three quarters of the lines do not exceed is the measure: who is a step
+ * 8 ms. A line of which only little was seen is as good as the best of the others: it is soon
+ * measured. One of which nothing was seen is as usual, and counts for nothing else: who claims to
+ * serve and never does moves no measure. What three quarters of the others do not exceed is the
+ * measure: who is a step
  * below it is met a quarter as often, two steps or more a sixteenth, and who is above it four times
  * as often, not more, so that a quick stranger draws few to itself. Nothing is preferred where all
  * are alike.

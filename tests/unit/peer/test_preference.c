@@ -72,6 +72,18 @@ static void a_quick_stranger_draws_few(void **state)
     }
 }
 
+/* Members that never carry anything do not lift the measure for a quick one. */
+static void idle_lines_move_no_measure(void **state)
+{
+    static const double rates[] = {2, 2, 2, 2, 2, 2, 40, 0};
+    static const uint8_t wanted[] = {1, 1, 1, 1, 1, 1, 0, 1};
+    uint8_t rarity[8];
+
+    (void)state;
+    assert_true(weigh(rates, 8, rarity));
+    assert_memory_equal(rarity, wanted, 8);
+}
+
 /* A rate at a border of two steps, give or take a quarter, changes nothing; one well beyond does.
  */
 static void steps_are_not_left_for_little(void **state)
@@ -133,6 +145,7 @@ int main(void)
         cmocka_unit_test(lines_that_are_alike_are_equal),
         cmocka_unit_test(slower_lines_are_rarer),
         cmocka_unit_test(a_quick_stranger_draws_few),
+        cmocka_unit_test(idle_lines_move_no_measure),
         cmocka_unit_test(steps_are_not_left_for_little),
         cmocka_unit_test(picks_follow_the_odds),
     };
