@@ -17,7 +17,7 @@ enum {
     OUTBOUND_MIN = 8, /* of them dialled by us */
     AT_ONCE = 8,      /* dials or prunes a tick */
     ANCHORS = 2,
-    PRUNE_EQUAL = 4, /* one in so many is pruned whatever its line carries */
+    PRUNE_EQUAL = 2, /* one in so many is pruned whatever its line carries */
     LEAVE_AT = MEMBERSHIP_MESH + 1
 };
 
@@ -110,7 +110,8 @@ static bool is_anchor(const struct membership *m, const struct member *member)
     return older < ANCHORS;
 }
 
-/* Slow lines first, but every now and then whichever: the view stays a mixed one. */
+/* Slow lines first, but every second time whichever: the view stays a mixed one, and members with
+ * quick lines alone cannot get hold of more than twice their share of it. */
 static bool prune_one(struct membership *m, bool spares_outbound, uint64_t now_ns,
                       struct outbox *out)
 {

@@ -7,13 +7,16 @@
  * of one of few rounds costs more.
  *
  * Evaluations fall together: who hears that a neighbour begins one, and has one due before half of
- * its own period is over, has it now. Then nobody takes steps alone meanwhile. Pairs and graphs
- * need none of this: nobody but the two ends waits. Loop thread only.
+ * its own period is over, has it now. Then nobody takes steps alone meanwhile. That is worth it now
+ * and then only: a member that says it all the time makes nobody evaluate more than a seventh
+ * oftener. Pairs and graphs need none of this: nobody but the two ends waits. Loop thread only.
  */
 #include "peer/node_internal.h"
 
 #define LONG_NS    (250 * NS_PER_MS)
 #define UNKNOWN_NS NS_PER_S /* what an evaluation takes before there was one */
+
+enum { MOVE_PERIODS = 4 }; /* reports from one evaluation that was moved to the next */
 
 static bool meets_groups(const struct node *node)
 {
@@ -58,15 +61,22 @@ void node_busy_end(struct node *node)
     node_send_progress(node, NULL);
 }
 
-void node_busy_hear(struct node *node, const struct message_progress *progress)
+static bool is_evaluating(const struct message_progress *progress)
 {
-    bool is_evaluating = progress->busy == BUSY_EVALUATING || progress->busy == BUSY_SHORTLY;
-    uint64_t now_ns = node_now(node);
+    return progress->busy == BUSY_EVALUATING || progress->busy == BUSY_SHORTLY;
+}
 
-    if (!is_evaluating || node->busy != BUSY_NOT || !meets_groups(node)) return;
+void node_busy_hear(struct node *node, const struct neighbour *from,
+                    const struct message_progress *progress)
+{
+    bool begins = is_evaluating(progress) && !is_evaluating(&from->progress);
+    uint64_t now_ns = node_now(node), every_ns = node->options.report_every_ns;
+
+    if (!begins || node->busy != BUSY_NOT || !meets_groups(node)) return;
     if (!digest_is_equal(progress->lineage, node->lineage) || node->own_steps == 0) return;
-    if (node->report_due_ns > now_ns + node->options.report_every_ns / 2) return;
-    if (node->report_due_ns > now_ns) node->report_due_ns = now_ns;
+    if (node->report_due_ns <= now_ns || node->report_due_ns > now_ns + every_ns / 2) return;
+    if (node->moved_ns != 0 && now_ns < node->moved_ns + MOVE_PERIODS * every_ns) return;
+    node->report_due_ns = node->moved_ns = now_ns;
 }
 
 bool node_busy_leaves(const struct node *node, const struct neighbour *other)

@@ -309,6 +309,7 @@ struct node {
 
     /* reports and checkpoints */
     uint64_t report_due_ns, checkpoint_due_ns, progress_due_ns;
+    uint64_t moved_ns; /* when an evaluation was last brought forward; 0: never */
     uint64_t report_samples, report_ns;
     double accuracy, samples_per_s;
     uint64_t evaluation_ns; /* spent on evaluation so far */
@@ -395,7 +396,9 @@ void node_rolled_back(struct node *node, struct border_job *job);
 /* node_busy.c: what is long in the training lane, and what others make of it */
 void node_busy_begin(struct node *node); /* node->border is about to be submitted */
 void node_busy_end(struct node *node);   /* it is back */
-void node_busy_hear(struct node *node, const struct message_progress *progress);
+/* Before `progress` replaces what `from` said last. */
+void node_busy_hear(struct node *node, const struct neighbour *from,
+                    const struct message_progress *progress);
 /** There is no round with it just now. */
 bool node_busy_leaves(const struct node *node, const struct neighbour *other);
 

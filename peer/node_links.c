@@ -168,8 +168,8 @@ static void on_progress(struct node *node, struct peer_id from,
 
     if (neighbour == NULL) return;
     if (progress->step != neighbour->progress.step) neighbour->moved_ns = node_now(node);
+    node_busy_hear(node, neighbour, progress);
     node_hear_progress(node, neighbour, progress);
-    node_busy_hear(node, progress);
     if (node->round != NULL && node->has_lineage && node->state == NODE_TRAINING &&
         digest_is_equal(progress->lineage, node->lineage)) {
         round_set_number(node->round, node_round_believed(node));

@@ -38,6 +38,14 @@ static void set_odds(struct node *node, struct neighbour *neighbour, double odds
     membership_set_slow(node->membership, neighbour->id, odds < 1);
 }
 
+/* What was measured long ago says nothing of lines any more. */
+static void forget_odds(struct node *node)
+{
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        if (node->neighbours[i].odds > 0) set_odds(node, &node->neighbours[i], 1);
+    }
+}
+
 const uint8_t *node_preference(struct node *node, const struct peer_id *ids, size_t count,
                                uint8_t *rarity)
 {
@@ -52,7 +60,10 @@ const uint8_t *node_preference(struct node *node, const struct peer_id *ids, siz
     CHECK(count <= PREFERENCE_LINES_MAX);
     if (node->options.strategy->topology.is_uniform) return NULL;
     /* Nothing has ever taken long enough to be measured. */
-    if (!links_rate(node->links, &rate, &is_least) || is_least) return NULL;
+    if (!links_rate(node->links, &rate, &is_least) || is_least) {
+        forget_odds(node);
+        return NULL;
+    }
     for (size_t i = 0; i < count; i++) {
         struct neighbour *neighbour = node_neighbour(node, ids[i]);
         struct preference_line *line = &lines[others];
