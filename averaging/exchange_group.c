@@ -109,9 +109,9 @@ static void link_add(struct group *group, struct peer_id id, struct boot_id boot
     if (link == NULL) {
         if (group->links_count == LINKS_MAX) return; /* it is treated as out of reach */
         link = &group->links[group->links_count++];
-        link->vain = 0;
-        link->answer_ns = 0;
+        *link = (struct group_link){0};
     }
+    if (!boot_id_is_equal(link->ref.boot, boot)) link->is_unlike = false; /* settings may differ */
     link->ref = (struct member_ref){id, boot};
 }
 
@@ -121,6 +121,22 @@ bool group_is_linked(const struct group *group, struct peer_id id)
         if (peer_id_is_equal(group->links[i].ref.id, id)) return true;
     }
     return false;
+}
+
+bool group_is_partner(const struct group *group, struct peer_id id)
+{
+    for (uint32_t i = 0; i < group->links_count; i++) {
+        if (peer_id_is_equal(group->links[i].ref.id, id)) return !group->links[i].is_unlike;
+    }
+    return false;
+}
+
+void group_note_unlike(struct group *group, struct peer_id id)
+{
+    struct group_link *link = group_link_find(group, id);
+
+    group->has_met_unlike = true;
+    if (link != NULL) link->is_unlike = true;
 }
 
 /* ---- shared by both phases ---- */

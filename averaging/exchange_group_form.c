@@ -72,7 +72,7 @@ static enum rc form_check(struct group *group, struct member_ref from,
         return RC_MISMATCH;
     }
     if (strncmp(form->codec, group->options.codec, sizeof form->codec) != 0) {
-        group->has_met_unlike = true;
+        group_note_unlike(group, from.id);
         return RC_MISMATCH;
     }
     return RC_OK;
@@ -127,7 +127,7 @@ static void form_fill(const struct group *group, uint32_t ballot, struct message
     form->chunks = group->options.chunks;
     form->deadline_ms = (uint32_t)(grace_ns(group) / NS_PER_MS) + 1;
     for (uint32_t i = 0; i < group->order_count; i++) {
-        if (i != group->order_self && !group_is_linked(group, group->order[i].id)) continue;
+        if (i != group->order_self && !group_is_partner(group, group->order[i].id)) continue;
         form->members[form->members_count++] = group->order[i];
     }
 }
@@ -147,7 +147,8 @@ static void propose(struct group *group, struct commands *out)
     }
     form_fill(group, ballot, &group->form);
     if (group->form.members_count < 2) {
-        group_over(group, OVER_ABORTED, "nobody else is linked", true, out);
+        group_over(group, OVER_ABORTED,
+                   group->has_met_unlike ? EXCHANGE_UNLIKE : "nobody else is linked", true, out);
         return;
     }
     promise(group, group->round, ballot);
@@ -365,6 +366,10 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
     bool is_waiting = !has_started && group->state != GROUP_IDLE;
     enum rc rc = form_check(group, from, form);
 
+    if (rc == RC_MISMATCH) { /* not waited for */
+        group_send_abort(from.id, from, form->round,
+                         group_is_partner(group, from.id) ? ABORT_PROTOCOL : ABORT_UNLIKE, out);
+    }
     if (rc != RC_OK) return rc;
     if (is_ours(group, from, form)) return RC_REPLAY;
     if (!form_has(form, self_of(group))) return RC_MISMATCH; /* meant for an earlier life of ours */
@@ -421,7 +426,7 @@ static uint32_t position(const struct group *group)
     uint32_t before = 0;
 
     for (uint32_t i = 0; i < group->order_self; i++) {
-        before += group_is_linked(group, group->order[i].id);
+        before += group_is_partner(group, group->order[i].id);
     }
     return before;
 }
@@ -618,6 +623,7 @@ enum rc group_form_on_abort(struct group *group, struct member_ref from,
         return RC_STALE;
     }
     if (group->state == GROUP_FORMING) {
+        if (abort->code == ABORT_UNLIKE) group_note_unlike(group, from.id);
         group->invited[index].has_joined = false;
         group->invited[index].has_declined = true;
         forming_check(group, out);

@@ -160,16 +160,18 @@ static uint64_t earlier(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Never in the past: what is overdue is taken up by the next event, and waking for it without end
- * would starve the events it waits for. */
-/* A busy lane ends with an event, and so does the forming of a group: the report is taken then. */
-static bool report_waits(const struct node *node)
+/* A busy lane ends with an event, and most often so does the forming of a group: the report is
+ * taken then. */
+static uint64_t report_next_ns(const struct node *node)
 {
-    if (node->is_lane_busy) return true;
-    return node->options.evaluate_samples > 0 && node->state == NODE_TRAINING &&
-           node->round != NULL && round_is_forming(node->round);
+    bool evaluates = node->options.evaluate_samples > 0 && node->state == NODE_TRAINING;
+
+    if (node->is_lane_busy) return UINT64_MAX;
+    return node->report_due_ns + (evaluates ? node_busy_put_off_ns(node) : 0);
 }
 
+/* Never in the past: what is overdue is taken up by the next event, and waking for it without end
+ * would starve the events it waits for. */
 static void set_alarm(struct node *node)
 {
     uint64_t soonest = node_now(node) + NODE_ALARM_NS;
@@ -179,7 +181,7 @@ static void set_alarm(struct node *node)
     if (node->state < NODE_LEAVING) {
         next = earlier(next, node_model_next_ns(node));
         next = earlier(next, node_reach_next_ns(node));
-        if (!report_waits(node)) next = earlier(next, node->report_due_ns);
+        next = earlier(next, report_next_ns(node));
         next = earlier(next, node_round_next_ns(node));
         if (node->paced_ns > node_now(node)) next = earlier(next, node->paced_ns);
     }

@@ -2,7 +2,7 @@
  * busy: while the training lane does something long (an evaluation, or what lasted long before), no
  * snapshot can be taken, and a group that counted on one would wait for it. So neighbours are told
  * (PROGRESS), leave this peer out of what they begin, and what they have proposed already is
- * declined at once (see exchange.h, set_busy); such a job does not begin while a group forms.
+ * declined at once (see exchange.h, set_busy); such a job is put off a little while a group forms.
  * Where rounds are farther apart than the job is long, it is waited for as before: being left out
  * of one of few rounds costs more.
  *
@@ -15,6 +15,7 @@
 
 #define LONG_NS    (250 * NS_PER_MS)
 #define UNKNOWN_NS NS_PER_S /* what an evaluation takes before there was one */
+#define PUT_OFF_NS (2 * NS_PER_S)
 
 enum { MOVE_PERIODS = 4 }; /* reports from one evaluation that was moved to the next */
 
@@ -77,6 +78,16 @@ void node_busy_hear(struct node *node, const struct neighbour *from,
     if (node->report_due_ns <= now_ns || node->report_due_ns > now_ns + every_ns / 2) return;
     if (node->moved_ns != 0 && now_ns < node->moved_ns + MOVE_PERIODS * every_ns) return;
     node->report_due_ns = node->moved_ns = now_ns;
+}
+
+/* A group forms in a round trip once its members' answers are known, but at first, or beside who is
+ * silent, it takes as long as the first grace: nobody's reports or checkpoints wait for that. */
+uint64_t node_busy_put_off_ns(const struct node *node)
+{
+    uint64_t most_ns = node->options.report_every_ns / 2;
+
+    if (node->round == NULL || !round_is_forming(node->round)) return 0;
+    return most_ns < PUT_OFF_NS ? most_ns : PUT_OFF_NS;
 }
 
 bool node_busy_leaves(const struct node *node, const struct neighbour *other)

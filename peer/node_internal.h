@@ -399,6 +399,8 @@ void node_busy_end(struct node *node);   /* it is back */
 /* Before `progress` replaces what `from` said last. */
 void node_busy_hear(struct node *node, const struct neighbour *from,
                     const struct message_progress *progress);
+/** So long after it is due a long job still leaves way to a group that forms; 0: none does. */
+uint64_t node_busy_put_off_ns(const struct node *node);
 /** There is no round with it just now. */
 bool node_busy_leaves(const struct node *node, const struct neighbour *other);
 

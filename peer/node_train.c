@@ -342,7 +342,9 @@ static void border_done(struct job *base)
         break;
     case BORDER_FINAL:
         node->has_final = true;
-        if (job->rc == RC_OK) node->result.evaluation = job->evaluation;
+        if (job->rc != RC_OK) break;
+        node->result.evaluation = job->evaluation;
+        node->accuracy = job->evaluation.accuracy;
         break;
     case BORDER_CHECKPOINT:
         checkpointed(node, job);
@@ -521,7 +523,7 @@ static bool border_change(struct node *node)
 
 static bool border_read(struct node *node, uint64_t now_ns)
 {
-    bool is_forming;
+    uint64_t put_off_ns;
 
     if (node->round != NULL && round_wants_snapshot(node->round)) {
         (void)border_job(node, BORDER_SNAPSHOT, node->values);
@@ -533,7 +535,7 @@ static bool border_read(struct node *node, uint64_t now_ns)
         }
         round_on_snapshot(node->round, RC_NOMEM);
     }
-    is_forming = node->round != NULL && round_is_forming(node->round); /* long jobs come later */
+    put_off_ns = node_busy_put_off_ns(node);
     if (node_donation_is_due(node)) {
         node_donation_begin(node);
         border_simple(node, BORDER_DONATE);
@@ -547,19 +549,19 @@ static bool border_read(struct node *node, uint64_t now_ns)
         border_simple(node, BORDER_KEEP);
         return true;
     }
-    if (node->wants_reshard && node->state == NODE_TRAINING && !is_forming &&
-        now_ns >= node->members_changed_ns + NODE_RESHARD_NS) {
+    if (node->wants_reshard && node->state == NODE_TRAINING &&
+        now_ns >= node->members_changed_ns + NODE_RESHARD_NS + put_off_ns) {
         border_reshard(node);
         return true;
     }
-    if (node->options.keeps_files && now_ns >= node->checkpoint_due_ns && !is_forming &&
+    if (node->options.keeps_files && now_ns >= node->checkpoint_due_ns + put_off_ns &&
         node->state == NODE_TRAINING && (node->round == NULL || !round_is_settling(node->round))) {
         border_checkpoint(node);
         return true;
     }
     if (now_ns >= node->report_due_ns) {
         if (node->options.evaluate_samples > 0 && node->state == NODE_TRAINING) {
-            if (is_forming) return false;
+            if (now_ns < node->report_due_ns + put_off_ns) return false;
             border_simple(node, BORDER_EVALUATE);
             return true;
         }
@@ -584,7 +586,6 @@ static void border_leaving(struct node *node)
                !node->donation.is_running && links_jobs(node->links) == 0) {
         node->state = NODE_ENDED;
         node->result.is_goal_reached = node->is_goal_reached;
-        if (node->has_final) node->accuracy = node->result.evaluation.accuracy;
         node_count_report(node, node_now(node)); /* the last line of the metrics */
         node_report(node, &node->result.report);
         node->events.on_ended(node->events.context, &node->result);

@@ -535,7 +535,9 @@ static const char *codec_in(const struct message *message)
 static void tell_unlike(struct round *round, struct peer_id from, const struct message *message,
                         enum rc rc)
 {
-    bool is_refusal = message->type == MESSAGE_REJECT && message->as.reject.code == REJECT_CODEC;
+    bool is_refusal =
+        (message->type == MESSAGE_REJECT && message->as.reject.code == REJECT_CODEC) ||
+        (message->type == MESSAGE_ABORT && message->as.abort.code == ABORT_UNLIKE);
     const char *theirs = rc == RC_MISMATCH ? codec_in(message) : NULL;
     char ours[sizeof(((struct exchange_options *)0)->codec)], id[PEER_ID_TEXT];
 

@@ -3,6 +3,8 @@
 
 #include "base/bytes.h"
 #include "testnet/cluster.h"
+#include "tests/sim/hostile.h"
+#include "tests/sim/swarm.h"
 
 static uint64_t now_of(struct cluster *cluster)
 {
@@ -62,9 +64,44 @@ static void a_stop_while_a_model_is_taken_over_is_obeyed(void **state)
     }
 }
 
+static void say_nothing(struct hostile *hostile, const struct hostile_target *to)
+{
+    (void)hostile;
+    (void)to;
+}
+
+/* A group that forms beside a member that never answers takes as long as the first grace. Reports
+ * and checkpoints do not wait for that. */
+static void a_mute_member_holds_up_no_checkpoint(void **state)
+{
+    (void)state;
+    static const struct hostile_behaviour mute = {.name = "mute", .act = say_nothing};
+    struct cluster_options options = {.peers = 1,
+                                      .guests = 1,
+                                      .seed = 3,
+                                      .latency_ns = NS_PER_MS,
+                                      .values = 1000,
+                                      .averaging = "local-sgd:H=4"};
+    struct cluster *cluster = cluster_create(&options);
+    struct hostile *hostile;
+
+    swarm_start(cluster, 1);
+    hostile = hostile_create(cluster_guest(cluster, 0), cluster_swarm(cluster), 1000, 1, 1, &mute);
+    cluster_run(cluster, 12 * NS_PER_S); /* checkpoints are due after 5 and 10 s */
+    assert_int_equal(swarm_report(cluster, 0).neighbours, 1);
+    assert_true(swarm_report(cluster, 0).step > 1000);
+    hostile_destroy(hostile);
+    cluster_crash(cluster, 0);
+    swarm_start(cluster, 1);
+    cluster_run(cluster, NS_PER_MS);
+    assert_true(swarm_report(cluster, 0).step > 500);
+    cluster_destroy(cluster);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_mute_member_holds_up_no_checkpoint),
         cmocka_unit_test(a_stop_while_a_model_is_taken_over_is_obeyed),
     };
 
