@@ -253,9 +253,9 @@ static const struct method methods[] = {
      .exchange = &exchange_edges,
      .rule = &rule_mean,
      .topology = {.kind = TOPOLOGY_RING},
-     .optimizer = "sgd",
-     .help = "gradient-tracking  as d2, by mixing an estimate of all peers' gradient along: twice "
-             "the bytes   Nedic et al. 2016, arXiv:1607.03218"},
+     .help = "gradient-tracking  as d2, by mixing an estimate of all peers' gradient along, which "
+             "the optimizer steps by: twice the bytes   Nedic et al. 2016, arXiv:1607.03218; with "
+             "momentum Takezawa et al. 2022, arXiv:2209.15505"},
     {.name = "noloco",
      .is_averaging = true,
      .waits = true,

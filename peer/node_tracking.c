@@ -10,8 +10,19 @@
  * anew with y = g (exchange_edges.c says when); so does who goes on from a checkpoint, which holds
  * no tracker. The plane of a round is the model's, then y, from the next block of a codec on: the
  * two differ by orders of magnitude, and in a block with both the smaller one would be rounded away
- * by the scale of the larger. `step` is the learner's optimizer: with
- * plain sgd the equations above, with a momentum no longer exact. Jobs of the training lane.
+ * by the scale of the larger.
+ *
+ * The learner's optimizer steps along y as along a gradient. With momentum that is Momentum
+ * Tracking (Takezawa et al. 2022, arXiv:2209.15505), which mixes a tracker of all peers' momentum
+ * u = beta u + g,
+ *
+ *   x = W x - eta (u - c);   c = W (c - u) + u
+ *
+ * with the step mixed along, as above: u - c is that tracker, z = W z + u_new - u_last. A peer's
+ * momentum is the same sum over former steps of y as u is of g, mixing is the same at each step, so
+ * the momentum of the tracked gradient is the tracked momentum (tests/sim/test_tracking.c). With
+ * adam it is GTAdam (Carnevale et al. 2020, arXiv:2009.01745). All are exact: y is zero for all in
+ * the end. Jobs of the training lane.
  */
 #include "peer/node_internal.h"
 

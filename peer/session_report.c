@@ -4,6 +4,7 @@
  */
 #include "peer/session.h"
 
+#include "base/check.h"
 #include "base/mem.h"
 #include "base/units.h"
 #include "peer/command.h"
@@ -214,19 +215,28 @@ void session_print_profile(struct session *session)
     json_destroy(rows);
 }
 
-/* d2 and gradient-tracking take a step for one along a gradient. */
+/* In the end d2 holds against what a peer's own steps do: gradients that add up to zero over the
+ * peers, times the rate, also where momentum adds up former ones (Hu et al. 2025,
+ * arXiv:2501.19082). What scales gradients peer by peer undoes that. gradient-tracking steps along
+ * one estimate, which is zero in the end for all and for any optimizer. */
 static void tell_inexact(struct session *session)
 {
+    static const char *const linear[] = {"sgd", "momentum", "nesterov"};
     const struct strategy *strategy = &session->strategy;
     const char *given = options_text(session->options, "optimizer");
 
-    if (!strategy->tracks && strategy->rule->prepare == NULL) return;
+    if (strategy->rule->prepare == NULL) return;
     if (given == NULL) given = strategy->optimizer;
     if (given == NULL) given = layers_training(options_text(session->options, "model")).optimizer;
-    if (strcmp(given, "sgd") == 0 || strncmp(given, "sgd:", 4) == 0) return;
+    for (size_t i = 0; i < ARRAY_COUNT(linear); i++) {
+        size_t length = strlen(linear[i]);
+
+        if (strncmp(given, linear[i], length) != 0) continue;
+        if (given[length] == '\0' || given[length] == ':') return;
+    }
     log_warn(&session->log,
-             "--averaging %s is exact for unlike data with --optimizer sgd alone; with %s some of "
-             "the bias stays",
+             "--averaging %s is exact for unlike data with --optimizer sgd, momentum or nesterov; "
+             "with %s some of the bias stays",
              strategy->name, given);
 }
 
