@@ -123,6 +123,8 @@ struct uv_env {
     uv_prepare_t flush; /* starts writes for all frames of one turn of the loop together */
     uv_signal_t signals[SIGNALS_WATCHED];
     uv_timer_t accept_timer;
+    uint64_t accept_ns; /* from then on the next connection may be taken */
+    bool accept_is_paced;
     uv_tcp_t *listener; /* freed in its close callback; NULL: not listening */
     struct uv_watch watches[WATCHES_MAX];
     uv_timer_t watch_timer;
@@ -197,8 +199,10 @@ void uv_rate_forget(struct tcp_link *link);
 bool uv_rate_has_room(const struct tcp_link *link, size_t count);
 
 /* uv_socket.c */
-/** What the kernel is asked for on an open connection; again when it becomes a bulk one. */
-void tcp_options_set(struct tcp_link *link);
+/** What the kernel is asked for: on a dialled connection, and on a listener for all it accepts. */
+void tcp_options_set(struct uv_env *env, uv_tcp_t *tcp);
+/** More, for a connection that carries bulk. */
+void tcp_options_bulk(uv_tcp_t *tcp);
 
 /* uv_listen.c */
 MUST_USE enum rc uv_env_listen(struct env *env, const char *address, char *bound, size_t cap,

@@ -258,7 +258,8 @@ void tcp_link_opened(struct tcp_link *link)
 {
     link->state = TCP_OPEN;
     (void)uv_timer_stop(&link->timer);
-    tcp_options_set(link);
+    if (!link->is_accepted) tcp_options_set(link->env, &link->tcp);
+    if (link->is_bulk) tcp_options_bulk(&link->tcp);
     tcp_link_read(link);
     if (link->queue.count > 0) link_mark_dirty(link);
 }
@@ -476,7 +477,7 @@ void uv_env_set_bulk(struct env *base, uint64_t number)
     if (link->is_dirty) TAILQ_REMOVE(&link->env->dirty[0], link, dirty);
     if (link->is_dirty) TAILQ_INSERT_TAIL(&link->env->dirty[1], link, dirty);
     link->is_bulk = true;
-    if (link->state == TCP_OPEN) tcp_options_set(link);
+    if (link->state == TCP_OPEN) tcp_options_bulk(&link->tcp);
 }
 
 bool uv_env_gains_by_more(struct env *base, uint64_t number)

@@ -4,7 +4,8 @@
 # stranger hears a byte, and a new member still gets in beside idle strangers.
 # The gate tries some twenty of them.
 #   LONG=1 tests/e2e/test_evil.sh build/release/grapevine   all behaviours, 5 s each, 10,000
-# idle strangers, groups and pairs, and what each cost: seconds of processor per step, against quiet.
+# idle strangers, groups and pairs, and what each cost: seconds of processor per step over at least
+# 5 s, against the 5 quiet seconds before it.
 source "$(dirname "$0")/lib.sh"
 
 evil=$(dirname "$GRAPEVINE")/tests/evil
@@ -55,14 +56,22 @@ per_step() { # per_step BEFORE AFTER: microseconds of processor a step
 }
 
 attack() { # attack NAME KIND DROPPED
-    local before after limit=$seconds
+    local before after quiet begun limit=$seconds
     [[ $3 == dropped && $2 == member ]] && limit=180
     [[ $1 == drip || $1 == greet-and-wait ]] && limit=180
-    [[ -z ${LONG:-} ]] || before=$(cost)
+    if [[ -n ${LONG:-} ]]; then
+        before=$(cost)
+        sleep "$seconds"
+        quiet=$(per_step "$before" "$(cost)")
+        before=$(cost) begun=$SECONDS
+    fi
     ${LONG:+nice} timeout -s KILL 240 "$evil" "${PEER_ADDRESS[a]}" "$1" "$limit" >"$WORK/$1.err" 2>&1 ||
         fail "$1: not hung up on, or it heard what it should not"
     ((++attacks % per_check)) || rounds_go_on "$1"
-    [[ -z ${LONG:-} ]] || after=$(cost)
+    if [[ -n ${LONG:-} ]]; then
+        ((SECONDS >= begun + seconds)) || sleep $((begun + seconds - SECONDS))
+        after=$(cost)
+    fi
     { kill -0 "${PEER_PID[a]}" && kill -0 "${PEER_PID[b]}"; } || fail "a peer died of $1"
     (($(rss) < rss_before + 65536)) || fail "$1: $(rss) KiB of memory, before $rss_before"
     [[ -z ${LONG:-} ]] || printf '%6.2f times the processor a step  %s\n' \
@@ -93,11 +102,6 @@ for exchange in "${exchanges[@]}"; do
     start_peer b "${common[@]}" --steps 1000000000 --identity "$WORK/b.key" --bootstrap "${PEER_ADDRESS[a]}"
     wait_line a '"neighbours":1' 120
     rounds_go_on "nothing"
-    if [[ -n ${LONG:-} ]]; then
-        quiet_before=$(cost)
-        for ((i = 0; i < 20; i++)); do rounds_go_on "nothing"; done
-        quiet=$(per_step "$quiet_before" "$(cost)")
-    fi
     rss_before=$(rss)
     hold_strangers
     while read -r name kind fate; do
