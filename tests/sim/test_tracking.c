@@ -16,7 +16,7 @@
 
 #include <math.h>
 
-enum { PEERS = 8, VALUES = 32, STEPS = 1000 };
+enum { PEERS = 8, VALUES = 32, STEPS = 1000, ROUNDS = 1024 };
 
 static const double beta = 0.9, rate = 0.01;
 
@@ -28,8 +28,10 @@ static struct {
 static struct spy spy;
 static struct cluster *swarm;
 static float momentum[PEERS][VALUES];
-static float seen[PEERS][STEPS][VALUES]; /* x, where the gradient of a step was asked for */
-static uint32_t steps[PEERS];            /* of `seen` that are there */
+static float seen[PEERS][STEPS][VALUES];      /* x, where the gradient of a step was asked for */
+static uint32_t steps[PEERS];                 /* of `seen` that are there */
+static float apart_at[PEERS][ROUNDS][VALUES]; /* tracker less last gradient, by round, modulo */
+static uint64_t rounds[PEERS];                /* the number of each peer's next */
 
 static double draw(uint32_t peer, uint64_t purpose, size_t k)
 {
@@ -64,6 +66,22 @@ static const struct edges *edges_of_peer(uint32_t peer)
 
 /* ---- learners ---- */
 
+/* Before a step: what the rounds so far have made of the difference, to which steps add nothing. */
+static void keep_apart(uint32_t peer)
+{
+    const struct node_tracking *tracking = &cluster_node(swarm, peer)->tracking;
+    uint64_t next = edges_of_peer(peer)->counts.next_round, first = rounds[peer] + 1;
+
+    if (!tracking->has_tracker) return;
+    if (next >= ROUNDS && first <= next - ROUNDS) first = next - ROUNDS + 1;
+    for (uint64_t r = first; r <= next; r++) {
+        for (size_t k = 0; k < VALUES; k++) {
+            apart_at[peer][r % ROUNDS][k] = tracking->tracker[k] - tracking->last[k];
+        }
+    }
+    rounds[peer] = next;
+}
+
 static enum rc scene_gradient(struct learner *learner, float *out, struct train_report *report)
 {
     const uint32_t peer = spy_number(&spy, learner);
@@ -72,7 +90,10 @@ static enum rc scene_gradient(struct learner *learner, float *out, struct train_
     uint64_t step = 0;
     float x[VALUES];
 
-    if (node != NULL && node->round != NULL) step = edges_of_peer(peer)->counts.next_round;
+    if (node != NULL && node->round != NULL) {
+        step = edges_of_peer(peer)->counts.next_round;
+        keep_apart(peer);
+    }
     if (rc != RC_OK) return rc;
     rc = spy.originals.export_section(learner, SECTION_PARAMETERS, x, VALUES);
     for (size_t k = 0; k < VALUES; k++) {
@@ -122,6 +143,7 @@ static struct learner *scene_learner(void *context, uint32_t peer)
     spy.ops.train = scene_train;
     memset(momentum[peer], 0, sizeof momentum[peer]);
     steps[peer] = 0;
+    rounds[peer] = 0;
     return learner;
 }
 
@@ -135,7 +157,7 @@ static bool all_are_seen(struct cluster *cluster, void *unused)
     return true;
 }
 
-static void start(const char *averaging)
+static void start(const char *averaging, const double *speeds)
 {
     const struct cluster_options options = {.peers = PEERS,
                                             .seed = 1,
@@ -143,6 +165,7 @@ static void start(const char *averaging)
                                             .topology = "ring",
                                             .latency_ns = NS_PER_MS,
                                             .values = VALUES,
+                                            .speeds = speeds,
                                             .start_with = PEERS,
                                             .learner = scene_learner};
 
@@ -153,7 +176,7 @@ static void start(const char *averaging)
 
 static void run_scene(const char *averaging)
 {
-    start(averaging);
+    start(averaging, NULL);
     assert_true(cluster_run_until(swarm, all_are_seen, NULL, 60 * NS_PER_S));
 }
 
@@ -387,12 +410,84 @@ static void noise_moves_peers_apart_by_what_theory_says(void **state)
     assert_true(expected[1] < 0.3 * expected[0]);
 }
 
+/* ---- edges that are missing ---- */
+
+enum { LOOKED_AT = 30 };
+
+/* How far the sum of all trackers is from that of all last gradients, against the largest of these,
+ * after round number `round`. */
+static double sums_apart_at(uint64_t round)
+{
+    double worst = 0, largest = 0;
+
+    for (size_t k = 0; k < VALUES; k++) {
+        double sum = 0;
+
+        for (uint32_t i = 0; i < PEERS; i++) {
+            if (!cluster_is_up(swarm, i)) continue;
+            sum += (double)apart_at[i][round % ROUNDS][k];
+            largest = fmax(largest, fabs((double)cluster_node(swarm, i)->tracking.last[k]));
+        }
+        worst = fmax(worst, fabs(sum));
+    }
+    return worst / largest;
+}
+
+/* The least over the last rounds that all have behind them: one end may hear later than the other
+ * that an edge counts. What was lost for good would be missing in all of them. */
+static double sums_apart(void)
+{
+    double least = INFINITY;
+    uint64_t last = UINT64_MAX;
+
+    for (uint32_t i = 0; i < PEERS; i++) {
+        if (cluster_is_up(swarm, i) && rounds[i] < last) last = rounds[i];
+    }
+    assert_true(last > LOOKED_AT);
+    for (uint64_t round = last - LOOKED_AT; round < last; round++) {
+        least = fmin(least, sums_apart_at(round));
+    }
+    return least;
+}
+
+static void trackers_add_up_to_gradients_whatever_is_missing(void **state)
+{
+    const double speeds[PEERS] = {1, 1, 1, 0.005, 1, 1, 1, 1}; /* that one takes two seconds */
+    const uint32_t first = 0;
+    struct node_report slow, other;
+    double apart[3];
+
+    (void)state;
+    scene.noise = 0.3;
+    scene.spread = 1;
+    scene.unevenness = 0.8;
+    start("gradient-tracking", speeds);
+    cluster_run(swarm, 30 * NS_PER_S);
+    slow = swarm_report(swarm, 3);
+    other = swarm_report(swarm, 1);
+    assert_true(other.rounds_ok > 3 * slow.rounds_ok); /* which were without it */
+    apart[0] = sums_apart();
+    cluster_crash(swarm, 5);
+    cluster_run(swarm, 30 * NS_PER_S);
+    apart[1] = sums_apart();
+    cluster_start(swarm, 5, &first, 1);
+    cluster_run(swarm, 60 * NS_PER_S);
+    apart[2] = sums_apart();
+    printf("sums of trackers and gradients apart: %g, without one %g, with it again %g\n", apart[0],
+           apart[1], apart[2]);
+    for (int i = 0; i < 3; i++) {
+        assert_true(apart[i] < 1e-5);
+    }
+    end_scene();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(momentum_of_what_is_tracked_is_tracked_momentum),
         cmocka_unit_test(momentum_leaves_the_exact_methods_exact),
         cmocka_unit_test(noise_moves_peers_apart_by_what_theory_says),
+        cmocka_unit_test(trackers_add_up_to_gradients_whatever_is_missing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
