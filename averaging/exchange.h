@@ -130,8 +130,10 @@ struct exchange_options {
     bool mirrors;    /* edges: as ops->has_mirrors */
     bool clips;      /* pair: agree on a clip radius, learned from the distances seen (robust.h) */
     enum schedule schedule; /* group: of the rounds it proposes */
-    bool may_relay; /* group: sums of several members may be encoded again and passed on, so other
-                       schedules than direct can be taken */
+    bool may_relay;  /* group: sums of several members may be encoded again and passed on, so other
+                        schedules than direct can be taken */
+    bool is_patient; /* group: nobody stands still while a group forms, so a proposal that nobody
+                        has joined when its window is over stays open for about a pace */
     uint32_t chunk_bytes; /* of an encoded chunk; 0: nothing is measured */
     uint64_t rate_max;    /* bytes a second that this peer is held to; 0: no limit is known */
     /** Pairs, push: bytes a second that the line of `peer` was seen to carry this way; 0: not
@@ -270,6 +272,11 @@ struct exchange_ops {
                    struct commands *out);
     /** A round is running (another begin would be RC_BUSY). */
     bool (*is_active)(const struct exchange *exchange);
+    /** Group, NULL for others: what we proposed is open, but nobody has joined: it keeps nobody
+     * from anything, and cancel() would be noticed by nobody. */
+    bool (*lingers)(const struct exchange *exchange);
+    /** Group, NULL for others: begin() would join what another has proposed and holds open. */
+    bool (*is_invited)(const struct exchange *exchange, uint64_t now_ns);
     void (*counts)(const struct exchange *exchange, struct exchange_counts *counts);
     /** What it has allowed others to send and was not dealt with yet, and to how many. May be NULL:
      *  nothing. */

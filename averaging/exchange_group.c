@@ -14,9 +14,11 @@
  * Forming. FORM{round, ballot, invited} goes to all; who is ready answers JOIN, who is not yet
  * remembers it and answers when its own round begins. START{who joined} goes to all invited when
  * everyone linked has answered or the window (deadline.h) closes. The n-th in the order waits n
- * windows and then proposes with a higher ballot. A member joins at most one FORM per (round,
- * ballot), and only rising ones; one that is listed by a START it has turned from says ABORT at
- * once, so nobody waits for it. A round number is used up when a START was sent.
+ * windows and then proposes with a higher ballot. Where training goes on meanwhile, a proposal that
+ * nobody has joined when its window is over stays open (exchange_group_grace.c). A member joins at
+ * most one FORM per (round, ballot), and only rising ones; one that is listed by a START it has
+ * turned from says ABORT at once, so nobody waits for it. A round number is used up when a START
+ * was sent.
  *
  * Data. Chunks are split into contiguous parts, one per member in START's order, by the rates that
  * START tells. Everyone snapshots, then grants CREDIT for its own part: a chunk therefore never
@@ -447,6 +449,13 @@ static uint64_t group_next_ns(const struct exchange *exchange)
     return group->state == GROUP_DATA ? group_data_next_ns(group) : group_form_next_ns(group);
 }
 
+/* Who heard of it need not join any more. */
+static void group_cancel_skipped(struct group *group, struct commands *out)
+{
+    group_form_cancel(group, out);
+    group_over(group, OVER_ABORTED, "nobody else was ready", true, out);
+}
+
 static void group_set_busy(struct exchange *exchange, bool is_busy, uint64_t now_ns,
                            struct commands *out)
 {
@@ -454,7 +463,9 @@ static void group_set_busy(struct exchange *exchange, bool is_busy, uint64_t now
 
     group->now_ns = now_ns;
     group->is_busy = is_busy;
-    if (is_busy) group_form_decline(group, out);
+    if (!is_busy) return;
+    group_form_decline(group, out);
+    if (group_lingers(exchange)) group_cancel_skipped(group, out);
 }
 
 static bool group_is_active(const struct exchange *exchange)
@@ -530,6 +541,8 @@ const struct exchange_ops exchange_group = {
     .set_busy = group_set_busy,
     .cancel = group_cancel,
     .is_active = group_is_active,
+    .lingers = group_lingers,
+    .is_invited = group_is_invited,
     .counts = group_counts,
     .allowed = group_allowed,
     .set_round = group_set_round,

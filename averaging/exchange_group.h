@@ -122,6 +122,7 @@ struct group {
     struct message_form form; /* FORMING, JOINED: in force; later: the START */
     struct member_ref proposer;
     uint64_t form_ns, wait_until_ns;
+    bool is_lingering; /* FORMING: the window is over, nobody has joined, and it is left open */
     struct invited invited[GROUP_MEMBERS_MAX];
     uint64_t promised_round; /* the highest (round, ballot) proposed or joined */
     uint32_t promised_ballot;
@@ -244,6 +245,25 @@ void group_party_lose(struct group *group, uint32_t index);
 void group_party_drop(struct group *group, uint32_t index);
 /** Reduce what is complete, end what has ended. */
 void group_data_advance(struct group *group, struct commands *out);
+
+/** Is this FORM one that may still be joined, after those proposed or joined so far? */
+bool group_is_above_promise(const struct group *group, const struct message_form *form);
+
+/* exchange_group_grace.c: how long the forming of a group waits */
+/** For the answers to our FORM. */
+uint64_t group_grace_ns(const struct group *group);
+/** For the START of `group->proposer`, whatever its FORM says. */
+uint64_t group_join_wait_ns(const struct group *group, const struct message_form *form);
+/** A FORM was heard before we were ready, and is likely to be open still. */
+bool group_hears_open(const struct group *group);
+/** Our window is over and nobody has joined: leave the proposal open? Then for how long is set. */
+bool group_linger(struct group *group);
+/** Somebody joins; true: what had been left open. The others have one more window then. */
+bool group_linger_joined(struct group *group);
+/** Nobody waits for this round yet: it may be begun, or given up, without a loss. */
+bool group_lingers(const struct exchange *exchange);
+/** As exchange_ops->is_invited. */
+bool group_is_invited(const struct exchange *exchange, uint64_t now_ns);
 
 /* exchange_group_wait.c: how long the data phase waits for whom */
 /** Our snapshot is there. */

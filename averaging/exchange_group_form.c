@@ -11,23 +11,7 @@
 
 #include <string.h>
 
-/* Waits nobody can configure: the first before anything is known, and what bounds the learned. */
-static const uint64_t grace_first_ns = NS_PER_S;
-static const uint64_t grace_floor_ns = 100 * NS_PER_MS;
-static const uint64_t pace_unknown_ns = 2 * NS_PER_S;
-enum { GRACE_SPREAD = 4, GRACES_MAX = 4, DEADLINE_MISS = -1 };
-
-/* How long a proposer waits for answers: as arrivals have taught, at most one pace of this peer, or
- * twice what half of them took, where the way to the others is longer than a pace. */
-static uint64_t grace_ns(const struct group *group)
-{
-    uint64_t cap = deadline_median(&group->paces, pace_unknown_ns);
-    uint64_t usual = 2 * deadline_median(&group->arrivals, 0);
-
-    if (usual > pace_unknown_ns) usual = pace_unknown_ns;
-    if (cap < usual) cap = usual;
-    return deadline_window(&group->arrivals, GRACE_SPREAD, grace_first_ns, grace_floor_ns, cap);
-}
+enum { DEADLINE_MISS = -1 };
 
 static int form_find(const struct message_form *form, struct peer_id id)
 {
@@ -110,7 +94,7 @@ static void promise(struct group *group, uint64_t round, uint32_t ballot)
     group->has_promised = true;
 }
 
-static bool is_above_promise(const struct group *group, const struct message_form *form)
+bool group_is_above_promise(const struct group *group, const struct message_form *form)
 {
     if (!group->has_promised || form->round > group->promised_round) return true;
     return form->round == group->promised_round && form->ballot > group->promised_ballot;
@@ -125,7 +109,7 @@ static void form_fill(const struct group *group, uint32_t ballot, struct message
     form->lineage = group->lineage;
     memcpy(form->codec, group->options.codec, sizeof form->codec);
     form->chunks = group->options.chunks;
-    form->deadline_ms = (uint32_t)(grace_ns(group) / NS_PER_MS) + 1;
+    form->deadline_ms = (uint32_t)(group_grace_ns(group) / NS_PER_MS) + 1;
     for (uint32_t i = 0; i < group->order_count; i++) {
         if (i != group->order_self && !group_is_partner(group, group->order[i].id)) continue;
         form->members[form->members_count++] = group->order[i];
@@ -155,7 +139,8 @@ static void propose(struct group *group, struct commands *out)
     group->state = GROUP_FORMING;
     group->proposer = self_of(group);
     group->form_ns = group->now_ns;
-    group->wait_until_ns = deadline_after(group->now_ns, grace_ns(group));
+    group->wait_until_ns = deadline_after(group->now_ns, group_grace_ns(group));
+    group->is_lingering = false;
     memset(group->invited, 0, sizeof group->invited);
     send_form_to_all(group, &group->form, MESSAGE_FORM, &group->form, out);
 }
@@ -176,7 +161,7 @@ static void forming_close(struct group *group, struct commands *out)
     struct message_form start = group->form;
     uint64_t waited = group->now_ns - group->form_ns;
     uint64_t samples[GROUP_MEMBERS_MAX], rates[GROUP_MEMBERS_MAX];
-    bool only_direct = false;
+    bool only_direct = false, is_awaited = false;
 
     start.members_count = 0;
     for (uint32_t i = 0; i < group->form.members_count; i++) {
@@ -190,10 +175,13 @@ static void forming_close(struct group *group, struct commands *out)
             start.members[start.members_count++] = member;
             only_direct |= group->invited[i].only_direct;
         } else if (is_linked && !group->invited[i].has_declined) {
+            is_awaited = true;
+            if (group->is_lingering) continue;          /* it counted when the window was over */
             deadline_add(&group->arrivals, 2 * waited); /* it took longer than this */
         }
     }
     if (start.members_count < 2) {
+        if (is_awaited && group_linger(group)) return;
         group_over(group, OVER_ABORTED,
                    group->has_met_unlike ? EXCHANGE_UNLIKE : "nobody else was ready", true, out);
         return;
@@ -220,11 +208,12 @@ static void forming_check(struct group *group, struct commands *out)
     forming_close(group, out);
 }
 
-/* Another proposal is taken up: those who joined ours need not wait for it. */
+/* Another proposal is taken up: those who joined ours, or still may, need not wait for it. */
 static void forming_withdraw(struct group *group, struct commands *out)
 {
     for (uint32_t i = 0; i < group->form.members_count; i++) {
-        if (!group->invited[i].has_joined) continue;
+        if (!group->invited[i].has_joined && !group->is_lingering) continue;
+        if (!group_is_partner(group, group->form.members[i].id)) continue;
         group_send_abort(group->form.members[i].id, group->proposer, group->form.round,
                          ABORT_PROTOCOL, out);
     }
@@ -281,7 +270,6 @@ static void come_back(struct group *group)
 
 static void join(struct group *group, struct member_ref proposer, const struct message_form *form,
                  struct commands *out);
-static bool is_heard_open(const struct group *group);
 
 static void become_ready(struct group *group, struct commands *out)
 {
@@ -291,22 +279,10 @@ static void become_ready(struct group *group, struct commands *out)
     group->is_again = true;
     if (++group->attempts > GROUP_ATTEMPTS_MAX) {
         group_over(group, OVER_ABORTED, "no proposal came to a start", true, out);
-    } else if (is_heard_open(group) && is_above_promise(group, &group->heard)) {
+    } else if (group_hears_open(group) && group_is_above_promise(group, &group->heard)) {
         group->has_heard = false;
         join(group, group->heard_from, &group->heard, out);
     }
-}
-
-/* How long the START of `group->proposer` is waited for, whatever it says: a few of our own
- * windows, and of one that is proven also the window of who has learned nothing yet. */
-static uint64_t join_wait_ns(const struct group *group, const struct message_form *form)
-{
-    uint64_t wait = (uint64_t)form->deadline_ms * NS_PER_MS, grace = grace_ns(group);
-    uint64_t most = GRACES_MAX * grace;
-    bool is_proven = group_standing(group, group->proposer.id) == STANDING_PROVEN;
-
-    if (is_proven && most < grace_first_ns) most = grace_first_ns;
-    return (wait < most ? wait : most) + grace;
 }
 
 static void join(struct group *group, struct member_ref proposer, const struct message_form *form,
@@ -327,7 +303,7 @@ static void join(struct group *group, struct member_ref proposer, const struct m
     group->form.weights = group->form.rates = NULL; /* START's; these would not outlive the call */
     group->form.weights_bytes = group->form.rates_bytes = 0;
     group->proposer = proposer;
-    group->wait_until_ns = deadline_after(group->now_ns, join_wait_ns(group, form));
+    group->wait_until_ns = deadline_after(group->now_ns, group_join_wait_ns(group, form));
     memset(group->invited, 0, sizeof group->invited);
     promise(group, form->round, form->ballot);
     hear_round(group, form->round);
@@ -376,7 +352,7 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
     if ((is_leap(group, form->round) && group->ahead_left < GROUP_ROUND_NEAR / 2) ||
         form->round < (is_waiting ? group->round : group->counts.next_round) ||
         (has_started && form->round == group->round) ||
-        (!is_above_promise(group, form) && !must_yield(group, from, form))) {
+        (!group_is_above_promise(group, form) && !must_yield(group, from, form))) {
         group_send_abort(from.id, from, form->round, ABORT_PROTOCOL, out); /* not waited for */
         return RC_STALE;
     }
@@ -405,16 +381,9 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
     return RC_OK;
 }
 
-static bool is_heard_open(const struct group *group)
-{
-    if (!group->has_heard || group->heard.round < group->round) return false;
-    if (!group_is_linked(group, group->heard_from.id)) return false;
-    return group->now_ns - group->heard_ns <= (uint64_t)group->heard.deadline_ms * NS_PER_MS;
-}
-
 void group_form_decline(struct group *group, struct commands *out)
 {
-    if (is_heard_open(group)) {
+    if (group_hears_open(group)) {
         group_send_abort(group->heard_from.id, group->heard_from, group->heard.round, ABORT_LOCAL,
                          out);
     }
@@ -436,12 +405,12 @@ static uint64_t own_turn_ns(const struct group *group)
 {
     uint64_t windows = position(group) + group->is_again;
 
-    return deadline_after(group->ready_ns, windows * grace_ns(group));
+    return deadline_after(group->ready_ns, windows * group_grace_ns(group));
 }
 
 void group_form_begin(struct group *group, struct commands *out)
 {
-    bool is_open = is_heard_open(group) && is_above_promise(group, &group->heard);
+    bool is_open = group_hears_open(group) && group_is_above_promise(group, &group->heard);
 
     group->state = GROUP_READY;
     group->ready_ns = group->now_ns;
@@ -491,7 +460,9 @@ enum rc group_on_join(struct group *group, struct member_ref from, const struct 
     group->invited[index].rate = join->rate;
     group->invited[index].only_direct = join->only_direct != 0;
     answered(group, from.id);
-    deadline_add(&group->arrivals, group->now_ns - group->form_ns);
+    if (!group_linger_joined(group)) {
+        deadline_add(&group->arrivals, group->now_ns - group->form_ns);
+    }
     forming_check(group, out);
     return RC_OK;
 }
@@ -617,6 +588,12 @@ enum rc group_form_on_abort(struct group *group, struct member_ref from,
 {
     int index = form_find(&group->form, from.id);
 
+    if (group->has_heard && abort->key.counter == group->heard.round &&
+        peer_id_is_equal(from.id, group->heard_from.id) &&
+        peer_id_is_equal(from.id, abort->key.initiator)) {
+        group->has_heard = false; /* it is taken back */
+        if (group->state != GROUP_JOINED && group->state != GROUP_FORMING) return RC_OK;
+    }
     if (group->state != GROUP_JOINED && group->state != GROUP_FORMING) return RC_STALE;
     if (index < 0 || !group_abort_fits(group, abort) ||
         !boot_id_is_equal(group->form.members[index].boot, from.boot)) {

@@ -424,6 +424,12 @@ enum rc strategy_check_peers(const struct strategy *strategy, uint64_t peers, st
                      TOPOLOGY_DEGREE_MAX, TOPOLOGY_DEGREE_MAX + 1);
 }
 
+bool strategy_is_patient(const struct strategy *strategy)
+{
+    return strategy->exchange->is_group && !strategy->waits && !strategy->overlaps &&
+           !strategy->at_end;
+}
+
 bool strategy_may_relay(const struct strategy *strategy)
 {
     bool is_fine = strategy->codec == &codec_f32 || strategy->codec == &codec_f16 ||

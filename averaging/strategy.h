@@ -64,6 +64,8 @@ MUST_USE enum rc strategy_check_peers(const struct strategy *strategy, uint64_t 
 /** May sums of several members be encoded again on their way? Only then are schedules other than
  *  direct of use: not where a codec rounds to few levels, or each clips around its own values. */
 bool strategy_may_relay(const struct strategy *strategy);
+/** Steps are taken while a group forms, without end: who waits for the others loses nothing. */
+bool strategy_is_patient(const struct strategy *strategy);
 /** Steps from one round to the next for a peer at `step`; 0: rounds go by time. */
 uint64_t strategy_every(const struct strategy *strategy, uint64_t step);
 /** The topology for a swarm of so many live members, this peer included: a pure function, so that

@@ -72,6 +72,7 @@ struct node_options {
     uint64_t bytes_per_s;       /* that the user allows it, each way; 0: no limit */
     uint64_t relay_bytes_per_s; /* passed on for peers that cannot be dialled; 0: nothing */
     uint64_t step_cost_ns;      /* of modelled training */
+    uint64_t evaluate_cost_ns;  /* the same of an evaluation */
     uint64_t step_ns;           /* at least so long a step takes, on a faster machine, too; 0: as it
                                    comes */
     checkpoint_model_fn model;  /* for model.safetensors; may be NULL */

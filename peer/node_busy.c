@@ -56,6 +56,7 @@ void node_busy_begin(struct node *node)
 void node_busy_end(struct node *node)
 {
     node->border_ns[node->border.work] = node_now(node) - node->border.begun_ns;
+    node_due_long(node);
     if (node->busy == BUSY_NOT) return;
     if (!takes_part(node->busy)) round_set_busy(node->round, false);
     node->busy = BUSY_NOT;

@@ -178,6 +178,15 @@ struct node_pairs {
     bool is_owed;                /* one was given up half way, and none has succeeded since */
 };
 
+/* Rounds of groups that nobody waits for, see node_due.c. */
+struct node_due {
+    bool is_owed;  /* one was due and could not be begun, or was skipped, beside a long job */
+    bool had_long; /* a long job has put this period out of step with those of others */
+    uint64_t seen_skipped; /* rounds, as of the last look */
+    bool has_started;      /* START came, and the snapshot is not taken yet */
+    uint64_t start_step;   /* then */
+};
+
 /* The share of this period, where it was refused. */
 struct node_push {
     uint64_t seen_refused;         /* in all, as of the last look */
@@ -278,10 +287,11 @@ struct node {
     uint32_t loss_steps;
     uint64_t step_ns;    /* smoothed length of one step */
     uint64_t paced_ns;   /* until then the last steps last, as --step-time says */
-    uint64_t mixed_step; /* step of the last round's snapshot or attempt */
+    uint64_t mixed_step; /* from which the pace counts: of the last round, or of an attempt */
     uint64_t mixed_ns;
     uint64_t period_ns; /* smoothed time from one round's begin to the next; 0: not known */
     struct node_pairs pairs;
+    struct node_due due;
     struct node_push push;
     struct node_pulls pulls;
     uint8_t busy;                            /* enum progress_busy: as neighbours were told */
@@ -508,6 +518,22 @@ uint64_t node_line_rate(const struct node *node, struct peer_id peer);
 uint64_t node_round_line(void *node, struct peer_id peer);
 /** NaN: nobody was chosen by it. */
 double node_odds(const struct node *node, struct peer_id peer);
+
+/* node_due.c: which border a round of a group belongs to, where training goes on beside it */
+/** After every event: note the step at which a round has started. */
+void node_due_note(struct node *node);
+/** The step from which the next period counts, now that the snapshot is taken. */
+uint64_t node_due_counted_from(struct node *node);
+/** A job of the training lane is over. */
+void node_due_long(struct node *node);
+/** At a border: look what became of the latest proposal. */
+void node_due_hear(struct node *node);
+/** Nothing is due yet, but what another proposes may be joined already. */
+bool node_due_early(const struct node *node);
+/** Nobody is there to begin with: only because the others do something long? */
+bool node_due_waits(struct node *node);
+/** A round is about to be proposed, or joined. */
+void node_due_begun(struct node *node);
 
 /* node_once.c: one-shot */
 /** The goal is reached: may the peer not leave yet? It takes no step meanwhile. */

@@ -143,7 +143,7 @@ void node_round_snapshot(struct node *node)
     node->samples_since_round = 0;
     node->wants_keep = true;
     if (node->options.strategy->rule->is_push) return;
-    node->mixed_step = node->step;
+    node->mixed_step = node_due_counted_from(node);
     node->mixed_ns = node_now(node);
 }
 

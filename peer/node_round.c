@@ -152,9 +152,10 @@ static bool round_is_due(const struct node *node)
     if (node->round == NULL || !round_may_begin(node->round)) return false;
     if (strategy->at_end) return node_once_is_due(node);
     if (node_push_is_owed(node)) return node_now(node) >= node->push.again_ns;
-    if (node->pairs.is_owed) return true;
+    if (node->pairs.is_owed || node->due.is_owed) return true;
     if (strategy->every_ns > 0) return node_now(node) >= node->mixed_ns + strategy->every_ns;
-    return node->step >= node->mixed_step + strategy_every(strategy, node->step);
+    return node->step >= node->mixed_step + strategy_every(strategy, node->step) ||
+           node_due_early(node);
 }
 
 /* Steps may be taken while a round runs, up to the border at which the next one is due. */
@@ -358,7 +359,9 @@ static void begin_group(struct node *node, const struct peer_id *ids, size_t cou
     struct round_stats stats;
     size_t found;
 
-    measure_period(node);
+    if (count < 2 && node_due_waits(node)) return; /* as soon as one of them is back */
+    if (!node->due.is_owed) measure_period(node);
+    node_due_begun(node);
     node->mixed_step = node->step;
     node->mixed_ns = node_now(node);
     if (count < 2) return; /* alone: train on */
@@ -437,6 +440,7 @@ void node_begin_round(struct node *node)
 
     if (node->round == NULL) return;
     if (meets_pairs(node)) hear_of_pairs(node);
+    node_due_hear(node);
     if (node->options.strategy->rule->is_push) node_push_hear(node);
     if (!round_is_due(node)) return;
     count = mixing_members(node, ids);

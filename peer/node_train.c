@@ -384,7 +384,8 @@ static void border_submit(struct node *node)
 
 static void border_simple(struct node *node, enum border_work work)
 {
-    struct border_job *job = border_job(node, work, node->values);
+    uint64_t cost_ns = work == BORDER_EVALUATE ? node->options.evaluate_cost_ns : 0;
+    struct border_job *job = border_job(node, work, node->values + cost_ns);
 
     if (work == BORDER_KEEP) {
         job->to = node->spare;
@@ -666,6 +667,7 @@ static bool border_choose(struct node *node)
 
 void node_border(struct node *node)
 {
+    node_due_note(node);
     if (node->state < NODE_LEAVING && node_now(node) < node->paced_ns) return;
     while (!node->is_lane_busy && node->state != NODE_ENDED) {
         if (!border_choose(node)) return;

@@ -79,6 +79,10 @@ void round_cancel(struct round *round, const char *reason);
 bool round_is_active(const struct round *round);
 /** Others count on a snapshot of ours that is not taken yet, or may do so in a moment. */
 bool round_is_forming(const struct round *round);
+/** A round begun now would join what another peer proposes. */
+bool round_is_invited(const struct round *round);
+/** Its members are settled and it waits for this peer's snapshot. */
+bool round_has_started(const struct round *round);
 /** Between two of the node's jobs: see exchange.h, set_busy. */
 void round_set_busy(struct round *round, bool is_busy);
 /** round_begin() may do something. */

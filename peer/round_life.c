@@ -114,6 +114,7 @@ static bool round_allocate(struct round *round)
         .mirrors = round->ops->has_mirrors,
         .clips = strategy->clips,
         .schedule = strategy->schedule,
+        .is_patient = strategy_is_patient(strategy),
         .may_relay = strategy_may_relay(strategy),
         .chunk_bytes = (uint32_t)strategy->codec->encoded_bytes(CHUNK_VALUES),
         .rate_max = round->options.rate_max,
@@ -477,8 +478,19 @@ bool round_is_active(const struct round *round)
 
 bool round_is_forming(const struct round *round)
 {
-    return round->ops->is_group && round->phase != PHASE_RUNNING &&
-           round->ops->is_active(round->exchange);
+    if (!round->ops->is_group || round->phase == PHASE_RUNNING) return false;
+    return round->ops->is_active(round->exchange) && !round->ops->lingers(round->exchange);
+}
+
+bool round_is_invited(const struct round *round)
+{
+    return round->ops->is_invited != NULL && round_may_begin(round) &&
+           round->ops->is_invited(round->exchange, round_now(round));
+}
+
+bool round_has_started(const struct round *round)
+{
+    return round->is_snapshot_wanted;
 }
 
 void round_set_busy(struct round *round, bool is_busy)

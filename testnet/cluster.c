@@ -108,6 +108,7 @@ struct cluster *cluster_create(const struct cluster_options *options)
     cluster->options = *options;
     if (cluster->options.values == 0) cluster->options.values = VALUES_DEFAULT;
     if (cluster->options.step_cost_ns == 0) cluster->options.step_cost_ns = 10 * NS_PER_MS;
+    if (cluster->options.report_every_ns == 0) cluster->options.report_every_ns = 5 * NS_PER_S;
     cluster->world = sim_world_create(&sim);
     cluster->verified = create_verified(options->peers);
     cluster->peers = mem_array(options->peers, sizeof *cluster->peers);
@@ -229,7 +230,9 @@ void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *boo
                                    .goal.steps = cluster->options.steps,
                                    .batch = BATCH,
                                    .rate_scaling = cluster->options.rate_scaling,
-                                   .report_every_ns = 5 * NS_PER_S,
+                                   .report_every_ns = cluster->options.report_every_ns,
+                                   .evaluate_samples = cluster->options.evaluate_cost_ns > 0,
+                                   .evaluate_cost_ns = cluster->options.evaluate_cost_ns,
                                    .checkpoint_every_ns = 5 * NS_PER_S,
                                    .join_timeout_ns = 30 * NS_PER_S,
                                    .relay_bytes_per_s = 2500 * 1000,

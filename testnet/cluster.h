@@ -21,6 +21,8 @@ struct cluster_options {
     size_t values;                   /* of the plane; 0: 1,000 */
     uint64_t steps;                  /* goal; 0: run for ever */
     uint64_t step_cost_ns;           /* 0: 10 ms */
+    uint64_t report_every_ns;        /* 0: 5 s */
+    uint64_t evaluate_cost_ns;       /* of each report's evaluation; 0: there is none */
     const double *speeds;            /* [peers] that divide it; NULL: all 1 */
     uint32_t start_with;             /* peers before the first step */
     enum rate_scaling rate_scaling;

@@ -325,6 +325,87 @@ static void who_says_it_is_unlike_is_not_invited_again(void **state)
 /* Whatever round number others tell, the numbers are not used up: no FORM may leap further. */
 /* While the lane is busy nobody waits for a snapshot of ours: what is proposed, and what was heard
  * and not joined yet, is declined at once. Afterwards proposals are remembered again. */
+/* What options a peer of a method has for which nobody stands still. */
+static struct exchange *start_patient(uint8_t self, struct commands *out)
+{
+    struct exchange_options options = {
+        .self = id_of(self), .boot = boot_of(self), .chunks = 6, .alpha = 0.5f, .is_patient = true};
+    struct exchange *exchange = exchange_group.create(&options);
+
+    assert_non_null(exchange);
+    commands_init(out);
+    exchange_group.set_lineage(exchange, (struct digest){{9}}, out);
+    return exchange;
+}
+
+/* Past its window, peer 1's proposal stays open: it keeps nobody from anything, a late JOIN starts
+ * it, with one more window for the third; and something long takes it back. */
+static void a_proposal_that_nobody_joined_stays_open(void **state)
+{
+    (void)state;
+    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
+    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
+    struct round_members members = {.ids = ids, .boots = boots, .count = 3};
+    const struct exchange_ops *ops = &exchange_group;
+
+    for (int is_long = 0; is_long < 2; is_long++) {
+        struct message join = {.type = MESSAGE_JOIN};
+        struct commands out;
+        struct exchange *exchange = start_patient(1, &out);
+        uint64_t window_ns, late_ns;
+
+        assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
+        assert_non_null(sent(&out, MESSAGE_FORM));
+        assert_false(ops->lingers(exchange));
+        window_ns = ops->next_ns(exchange);
+        commands_clear(&out);
+        ops->tick(exchange, window_ns, &out);
+        assert_int_equal(out.count, 0);
+        assert_true(ops->is_active(exchange) && ops->lingers(exchange));
+        late_ns = window_ns + 300 * NS_PER_MS;
+        assert_true(ops->next_ns(exchange) > late_ns);
+        if (is_long) {
+            ops->set_busy(exchange, true, late_ns, &out);
+            assert_false(ops->is_active(exchange));
+            assert_int_equal(sent(&out, MESSAGE_ABORT)->as.abort.key.initiator.bytes[0], 1);
+        } else {
+            assert_int_equal(ops->on_message(exchange, id_of(2), boot_of(2), &join, late_ns, &out),
+                             RC_OK);
+            assert_null(sent(&out, MESSAGE_START)); /* peer 3 may be as late */
+            assert_false(ops->lingers(exchange));
+            ops->tick(exchange, ops->next_ns(exchange), &out);
+            assert_int_equal(sent(&out, MESSAGE_START)->as.form.members_count, 2);
+        }
+        ops->destroy(exchange);
+        commands_deinit(&out);
+    }
+}
+
+/* What stands open is joined from the border on, until its proposer takes it back. */
+static void an_open_proposal_invites(void **state)
+{
+    (void)state;
+    struct message form = form_of(6, 0), taken_back = {.type = MESSAGE_ABORT};
+    const struct exchange_ops *ops = &exchange_group;
+    struct commands out;
+    struct exchange *exchange = start_patient(3, &out);
+    uint64_t soon_ns = 1500 * NS_PER_MS, late_ns = 20 * NS_PER_S;
+
+    form.as.form.deadline_ms = 1;
+    assert_false(ops->is_invited(exchange, 1));
+    assert_int_equal(ops->on_message(exchange, id_of(1), boot_of(1), &form, 2, &out), RC_OK);
+    assert_true(ops->is_invited(exchange, soon_ns)); /* it stays open, as ours would */
+    assert_false(ops->is_invited(exchange, late_ns));
+    taken_back.as.abort.key = (struct round_key){.initiator = id_of(1), .boot = boot_of(1)};
+    assert_int_equal(ops->on_message(exchange, id_of(2), boot_of(2), &taken_back, 3, &out),
+                     RC_STALE);
+    assert_true(ops->is_invited(exchange, soon_ns)); /* by its proposer alone */
+    assert_int_equal(ops->on_message(exchange, id_of(1), boot_of(1), &taken_back, 3, &out), RC_OK);
+    assert_false(ops->is_invited(exchange, soon_ns));
+    ops->destroy(exchange);
+    commands_deinit(&out);
+}
+
 static void a_busy_member_declines_at_once(void **state)
 {
     (void)state;
@@ -480,6 +561,8 @@ int main(void)
         cmocka_unit_test(one_that_is_only_direct_makes_the_round_direct),
         cmocka_unit_test(a_mean_with_a_wrong_hash_loses_its_part_only),
         cmocka_unit_test(a_mean_before_our_sum_is_refused),
+        cmocka_unit_test(a_proposal_that_nobody_joined_stays_open),
+        cmocka_unit_test(an_open_proposal_invites),
         cmocka_unit_test(a_busy_member_declines_at_once),
         cmocka_unit_test(unlike_proposals_are_answered_and_not_waited_for),
         cmocka_unit_test(who_says_it_is_unlike_is_not_invited_again),

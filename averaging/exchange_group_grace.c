@@ -1,0 +1,103 @@
+/*
+ * How long the forming of a group waits. Loop thread; pure.
+ *
+ *   grace   for answers to our FORM: as arrivals have taught (deadline.h). Then the group starts
+ *           with those who have joined.
+ *   linger  nobody has joined when the grace is over. Where training stands still meanwhile, the
+ *           round is given up. Where it goes on (options.is_patient), the proposal stays open for
+ *           about a pace, in which every peer as quick as this one comes to its own border once:
+ * two that are out of step meet, and count their next periods from the same moment. The first who
+ * joins gives the others one more grace.
+ */
+#include "averaging/exchange_group.h"
+
+#include "base/bytes.h"
+
+/* Waits nobody can configure: the first before anything is known, and what bounds the learned. */
+static const uint64_t grace_first_ns = NS_PER_S;
+static const uint64_t grace_floor_ns = 100 * NS_PER_MS;
+static const uint64_t pace_unknown_ns = 2 * NS_PER_S;
+enum { GRACE_SPREAD = 4, GRACES_MAX = 4 };
+
+/* At most one pace of this peer, or twice what half of the answers took, where the way to the
+ * others is longer than a pace. */
+uint64_t group_grace_ns(const struct group *group)
+{
+    uint64_t cap = deadline_median(&group->paces, pace_unknown_ns);
+    uint64_t usual = 2 * deadline_median(&group->arrivals, 0);
+
+    if (usual > pace_unknown_ns) usual = pace_unknown_ns;
+    if (cap < usual) cap = usual;
+    return deadline_window(&group->arrivals, GRACE_SPREAD, grace_first_ns, grace_floor_ns, cap);
+}
+
+/* A few of our own windows, and of one that is proven also the window of who has learned nothing
+ * yet. */
+uint64_t group_join_wait_ns(const struct group *group, const struct message_form *form)
+{
+    uint64_t wait = (uint64_t)form->deadline_ms * NS_PER_MS, grace = group_grace_ns(group);
+    uint64_t most = GRACES_MAX * grace;
+    bool is_proven = group_standing(group, group->proposer.id) == STANDING_PROVEN;
+
+    if (is_proven && most < grace_first_ns) most = grace_first_ns;
+    return (wait < most ? wait : most) + grace;
+}
+
+/* A pace and a quarter: steps do not all take the same time. */
+static uint64_t linger_ns(const struct group *group)
+{
+    uint64_t pace = deadline_median(&group->paces, pace_unknown_ns);
+
+    return group->options.is_patient ? pace + pace / 4 : 0;
+}
+
+/* Others of our method leave theirs open as we do ours. If it is not, its proposer says so at once.
+ */
+static bool hears_open(const struct group *group, uint64_t now_ns)
+{
+    uint64_t open = (uint64_t)group->heard.deadline_ms * NS_PER_MS, linger = linger_ns(group);
+
+    if (!group->has_heard || group->heard.round < group->round) return false;
+    if (!group_is_linked(group, group->heard_from.id)) return false;
+    return now_ns - group->heard_ns <= (open < linger ? linger : open);
+}
+
+bool group_hears_open(const struct group *group)
+{
+    return hears_open(group, group->now_ns);
+}
+
+bool group_linger(struct group *group)
+{
+    uint64_t until_ns = deadline_after(group->form_ns, linger_ns(group));
+
+    if (until_ns <= group->now_ns) return false;
+    group->is_lingering = true;
+    group->wait_until_ns = until_ns;
+    return true;
+}
+
+bool group_linger_joined(struct group *group)
+{
+    uint64_t until_ns = deadline_after(group->now_ns, group_grace_ns(group));
+
+    if (!group->is_lingering) return false;
+    group->is_lingering = false;
+    group->wait_until_ns = until_ns;
+    return true;
+}
+
+bool group_lingers(const struct exchange *exchange)
+{
+    const struct group *group = (const struct group *)(const void *)exchange;
+
+    return group->state == GROUP_FORMING && group->is_lingering;
+}
+
+bool group_is_invited(const struct exchange *exchange, uint64_t now_ns)
+{
+    const struct group *group = (const struct group *)(const void *)exchange;
+
+    return group->state == GROUP_IDLE && !group->is_busy && hears_open(group, now_ns) &&
+           group_is_above_promise(group, &group->heard);
+}
