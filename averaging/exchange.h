@@ -196,6 +196,7 @@ struct exchange_counts {
     uint32_t custody;                   /* shares sent and not acknowledged */
     double custody_weight;              /* of these together */
     uint64_t returned;                  /* shares that came back */
+    uint64_t received;                  /* shares of others that count */
 };
 
 struct exchange {

@@ -202,6 +202,7 @@ static void take_in(struct push *push, struct commands *out)
         push_custody_drop(push, custody, out);
         return;
     }
+    push->counts.received++;
     push_mark_applied(push, &push->in_key);
     push_has_come(push);
     push_score(push->from.id, 1, NULL, out);

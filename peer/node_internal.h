@@ -46,6 +46,7 @@ struct neighbour {
     bool has_progress;
     struct message_progress progress;
     bool is_relayed;   /* linked through a relay */
+    bool has_met;      /* it took part in a round of ours that came to something */
     uint8_t line_step; /* of preference.h; 0: none yet */
     double odds;       /* at the last draw, of meeting it, 1 being usual; 0: none was made */
     uint64_t linked_ns;
@@ -216,6 +217,21 @@ struct node_once {
     uint32_t tries;
 };
 
+/* The last rounds of a peer at its goal, see node_finish.c. */
+struct node_finish {
+    bool is_begun, is_over;
+    bool is_told;
+    bool is_last;         /* the last snapshot was of a peer that nobody was to be waited for */
+    uint32_t made;        /* such rounds that were applied */
+    uint32_t most_done;   /* there were at their goals at the same time, this peer included */
+    uint64_t rounds;      /* applied, as of the last look */
+    uint64_t owed_round;  /* groups: who has come to this one has all that we gave to our last */
+    uint64_t patience_ns; /* some periods of rounds */
+    uint64_t until_ns, again_ns, made_ns; /* no longer; not before: a round; the last was applied */
+    uint64_t mark_ns, mark_steps;         /* own steps then */
+    uint64_t wall_ns;                     /* smoothed, from one step to the next; 0: not known */
+};
+
 /* Of gradient tracking: made with the first step. */
 struct node_tracking {
     float *tracker, *gradient, *last; /* [values]: y, scratch, the gradient of the last step */
@@ -298,6 +314,7 @@ struct node {
     uint64_t border_ns[BORDER_ROLLBACK + 1]; /* how long the last job of each kind took; 0: none */
     uint64_t samples_since_round;
     struct node_once once;
+    struct node_finish finish;
     uint64_t snapshot_step;    /* of the last round's snapshot */
     double push_factor;        /* of the learning rate, by our weight; 0: not set yet */
     float *kept;               /* for rolling back: parameters, then buffers */
@@ -543,6 +560,22 @@ bool node_once_is_due(const struct node *node);
 bool node_once_was_made(const struct node *node);
 /** The round is about to begin: leave those of `ids` that are done. */
 size_t node_once_filter(struct node *node, struct peer_id *ids, size_t count);
+
+/* node_finish.c: the last rounds at the goal */
+/** The goal is reached: may the peer not leave yet? It takes no step meanwhile. */
+bool node_finish_waits(struct node *node);
+/** While it waits: is a round to be begun? It is: then node_finish_begins(). */
+bool node_finish_is_due(const struct node *node);
+void node_finish_begins(struct node *node);
+/** A round's snapshot was taken. */
+void node_finish_snapshot(struct node *node);
+/** `peer` kept its word in a round. */
+void node_finish_met(struct node *node, struct peer_id peer);
+/** Steps were taken. */
+void node_finish_stepped(struct node *node);
+/** Until this peer expects to be at its goal, at least 1; 0: not known, or it is. */
+uint32_t node_finish_left_ms(const struct node *node);
+uint64_t node_finish_next_ns(const struct node *node);
 
 /* node_push.c: methods that push */
 /** A share is due: offer it to whom it is for, of `ids` (sorted, this peer included). */

@@ -42,8 +42,9 @@ void node_send_progress(struct node *node, const struct peer_id *to)
     message.as.progress.step = node->step;
     message.as.progress.round = round_now(node);
     message.as.progress.is_serving = is_serving(node);
-    message.as.progress.is_done = node->once.is_done;
+    message.as.progress.is_done = node->once.is_done || node->finish.is_begun;
     message.as.progress.busy = node->busy;
+    message.as.progress.left_ms = node_finish_left_ms(node);
     if (to != NULL) {
         (void)links_send(node->links, *to, &message); /* a closed link hears it when it opens */
     } else {

@@ -40,6 +40,7 @@ static bool is_new_period(const struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
 
+    if (node->finish.is_begun) return !node->push.is_owed;
     if (strategy->every_ns > 0) return node_now(node) >= node->mixed_ns + strategy->every_ns;
     return node->step >= node->mixed_step + strategy_every(strategy, node->step);
 }
@@ -87,7 +88,10 @@ void node_push_begin(struct node *node, const struct peer_id *ids, size_t count)
         node->mixed_ns = node_now(node);
     }
     if (count < 2) return; /* alone: train on */
-    if (is_new && strategy->chance > 0 && rng_unit(&node->rng) >= strategy->chance) return;
+    if (is_new && strategy->chance > 0 && !node->finish.is_begun &&
+        rng_unit(&node->rng) >= strategy->chance) {
+        return;
+    }
     while (!peer_id_is_equal(ids[members.self], node->self)) {
         members.self++;
     }
@@ -139,6 +143,7 @@ void node_push_scale(struct node *node)
 
 void node_round_snapshot(struct node *node)
 {
+    node_finish_snapshot(node);
     node->snapshot_step = node->step;
     node->samples_since_round = 0;
     node->wants_keep = true;

@@ -49,6 +49,7 @@ void node_round_scored(void *context, struct peer_id peer, int32_t score)
 {
     enum score_reason reason = score_reason_of(score);
 
+    if (score > 0) node_finish_met(context, peer);
     if (score == 0 || reason == SCORE_CLIPPED) note_far(context, peer);
     if (score != 0) node_score(context, peer, reason); /* 0: it said so of our values */
 }
@@ -151,6 +152,7 @@ static bool round_is_due(const struct node *node)
 
     if (node->round == NULL || !round_may_begin(node->round)) return false;
     if (strategy->at_end) return node_once_is_due(node);
+    if (node->finish.is_begun) return node_finish_is_due(node);
     if (node_push_is_owed(node)) return node_now(node) >= node->push.again_ns;
     if (node->pairs.is_owed || node->due.is_owed) return true;
     if (strategy->every_ns > 0) return node_now(node) >= node->mixed_ns + strategy->every_ns;
@@ -293,7 +295,7 @@ uint64_t node_pace_count(const struct node *node)
     const struct strategy *strategy = node->options.strategy;
 
     if (strategy->every_ns > 0) return node_now(node) / strategy->every_ns;
-    return node->step / strategy_every(strategy, node->step);
+    return node->step / strategy_every(strategy, node->step) + node->finish.made;
 }
 
 enum rc node_begin_with(struct node *node, const struct peer_id *chosen, const float *weights,
@@ -443,6 +445,7 @@ void node_begin_round(struct node *node)
     node_due_hear(node);
     if (node->options.strategy->rule->is_push) node_push_hear(node);
     if (!round_is_due(node)) return;
+    node_finish_begins(node);
     count = mixing_members(node, ids);
     if (node->options.strategy->at_end) count = node_once_filter(node, ids, count);
     if (node->options.strategy->rule->is_push) {
@@ -468,6 +471,7 @@ uint64_t node_round_next_ns(const struct node *node)
     uint64_t wait_ns = node->pairs.partners.wait_ns;
 
     if (node->round == NULL || node->state != NODE_TRAINING) return UINT64_MAX;
+    if (node->finish.is_begun) return node_finish_next_ns(node);
     if (node_push_is_owed(node)) {
         return round_may_begin(node->round) ? node->push.again_ns : UINT64_MAX;
     }

@@ -183,6 +183,7 @@ static void trained(struct node *node, struct border_job *job)
     node->loss_steps += job->report.steps;
     length_ns /= job->report.steps;
     node->step_ns = node->step_ns == 0 ? length_ns : (3 * node->step_ns + length_ns) / 4;
+    node_finish_stepped(node);
 }
 
 static void assigned(struct node *node, struct border_job *job)
@@ -561,7 +562,8 @@ static bool border_read(struct node *node, uint64_t now_ns)
         return true;
     }
     if (now_ns >= node->report_due_ns) {
-        if (node->options.evaluate_samples > 0 && node->state == NODE_TRAINING) {
+        if (node->options.evaluate_samples > 0 && node->state == NODE_TRAINING &&
+            !node->is_goal_reached) {
             if (now_ns < node->report_due_ns + put_off_ns) return false;
             border_simple(node, BORDER_EVALUATE);
             return true;
@@ -653,14 +655,15 @@ static bool border_choose(struct node *node)
         return true;
     }
     if (border_change(node)) return true;
-    if (node->state == NODE_TRAINING && node_goal_is_reached(node) && !node_once_waits(node)) {
+    if (node->state == NODE_TRAINING && node_goal_is_reached(node) && !node_once_waits(node) &&
+        !node_finish_waits(node)) {
         node_leave(node, GOAWAY_FINISHED);
         return true;
     }
     if (node->state == NODE_TRAINING) node_begin_round(node);
     if (border_read(node, node_now(node)) || node->state != NODE_TRAINING) return false;
     if (node_waits_for_peers(node) || node_waits_for_round(node)) return false;
-    if (node->once.is_done) return false; /* the one average is waited for */
+    if (node->is_goal_reached) return false; /* the last round is waited for */
     border_train(node);
     return false;
 }

@@ -543,6 +543,14 @@ static const char *codec_in(const struct message *message)
     }
 }
 
+bool round_is_unlike(const struct round *round, struct peer_id peer)
+{
+    for (uint32_t i = 0; i < round->unlike_count; i++) {
+        if (peer_id_is_equal(round->unlike[i], peer)) return true;
+    }
+    return false;
+}
+
 /* Once for each peer: it would go on for ever. */
 static void tell_unlike(struct round *round, struct peer_id from, const struct message *message,
                         enum rc rc)
@@ -556,10 +564,7 @@ static void tell_unlike(struct round *round, struct peer_id from, const struct m
     round_method(round->options.strategy, round->options.moments, ours);
     if (theirs != NULL && strncmp(theirs, ours, sizeof ours) == 0) return; /* something else */
     if (theirs == NULL && (rc != RC_OK || !is_refusal)) return;
-    for (uint32_t i = 0; i < round->unlike_count; i++) {
-        if (peer_id_is_equal(round->unlike[i], from)) return;
-    }
-    if (round->unlike_count == UNLIKE_MAX) return;
+    if (round_is_unlike(round, from) || round->unlike_count == UNLIKE_MAX) return;
     round->unlike[round->unlike_count++] = from;
     peer_id_format(from, id);
     log_warn(round->options.log,

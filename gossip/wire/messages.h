@@ -241,8 +241,9 @@ struct message_progress {
     uint64_t step;         /* shared step counter */
     uint64_t round;        /* number of the next group round */
     bool is_serving;       /* holds a full model and can give it away */
-    bool is_done;          /* has reached its goal and waits for the others (one-shot) */
+    bool is_done;          /* has reached its goal and waits for the others */
     uint8_t busy;          /* enum progress_busy */
+    uint32_t left_ms;      /* until it expects to have reached its goal; 0: not known, or it has */
 };
 struct message_dialback { /* also DIALBACK_REQ, without the code */
     uint64_t nonce;       /* not 0 */

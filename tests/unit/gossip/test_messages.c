@@ -257,7 +257,7 @@ static enum rc decode_edited(enum message_type type, const struct edit *edit)
 static bool may_be_missing(enum message_type type, int key)
 {
     if (type == MESSAGE_START) return key >= 8 && key <= 10;
-    if (type == MESSAGE_PROGRESS) return key == 6;
+    if (type == MESSAGE_PROGRESS) return key == 6 || key == 7;
     return (type == MESSAGE_JOIN && (key == 3 || key == 4)) || (type == MESSAGE_MEAN && key == 4);
 }
 

@@ -1,0 +1,326 @@
+/* The end of a peer that averages: a last round at the goal, and no longer than it is worth. */
+#include "tests/check.h"
+
+#include "tests/sim/spy.h"
+#include "tests/sim/swarm.h"
+
+#include <math.h>
+
+enum { VALUES = 200, PEERS = 4, GOAL = 330, H = 16 };
+
+#define STEP_NS   (10 * NS_PER_MS)
+#define PERIOD_NS (H * STEP_NS)
+
+/* Peers as the spy sees them: learners are gone with their peers. */
+static struct {
+    struct spy spy;
+    struct cluster *cluster;
+    uint64_t steps[PEERS];                             /* own ones */
+    uint64_t goal_ns[PEERS], end_ns[PEERS];            /* the last step was taken; it has ended */
+    uint32_t mixed[PEERS];                             /* after the goal */
+    float at_goal[PEERS][VALUES], last[PEERS][VALUES]; /* parameters */
+} seen;
+
+static void look(struct learner *learner, uint32_t i)
+{
+    const struct learner_ops *ops = &seen.spy.originals;
+
+    assert_int_equal(ops->export_section(learner, SECTION_PARAMETERS, seen.last[i], VALUES), RC_OK);
+}
+
+static enum rc spy_import(struct learner *learner, enum section section, const float *values,
+                          size_t count)
+{
+    const uint32_t i = spy_number(&seen.spy, learner);
+    enum rc rc = seen.spy.originals.import_section(learner, section, values, count);
+
+    if (section == SECTION_MIXED && seen.goal_ns[i] != 0) seen.mixed[i]++;
+    look(learner, i);
+    return rc;
+}
+
+static enum rc spy_train(struct learner *learner, uint32_t steps, const atomic_bool *must_stop,
+                         struct train_report *report)
+{
+    const uint32_t i = spy_number(&seen.spy, learner);
+    enum rc rc = seen.spy.originals.train(learner, steps, must_stop, report);
+
+    seen.steps[i] += report->steps;
+    look(learner, i);
+    if (seen.steps[i] < GOAL || seen.goal_ns[i] != 0) return rc;
+    assert_int_equal(seen.steps[i], GOAL);
+    seen.goal_ns[i] = sim_now_ns(cluster_world(seen.cluster));
+    memcpy(seen.at_goal[i], seen.last[i], sizeof seen.last[i]);
+    return rc;
+}
+
+static struct learner *spied_learner(void *context, uint32_t peer)
+{
+    struct quadratic_options options = {.values = VALUES,
+                                        .curvature = 1,
+                                        .learning_rate = 0.02,
+                                        .noise = 0.1,
+                                        .centre_spread = 1,
+                                        .seed = 1,
+                                        .stream_seed = peer};
+    struct learner *learner;
+
+    (void)context;
+    assert_int_equal(quadratic_create(&options, &learner), RC_OK);
+    seen.steps[peer] = seen.goal_ns[peer] = seen.end_ns[peer] = 0;
+    seen.mixed[peer] = 0;
+    spy_on(&seen.spy, peer, learner);
+    seen.spy.ops.import_section = spy_import;
+    seen.spy.ops.train = spy_train;
+    return learner;
+}
+
+static void create(uint64_t seed, const char *averaging, const double *speeds)
+{
+    struct cluster_options options = {.peers = PEERS,
+                                      .seed = seed,
+                                      .averaging = averaging,
+                                      .latency_ns = NS_PER_MS,
+                                      .values = VALUES,
+                                      .steps = GOAL,
+                                      .speeds = speeds,
+                                      .start_with = PEERS,
+                                      .learner = spied_learner};
+
+    seen.cluster = cluster_create(&options);
+}
+
+static void note_ends(void)
+{
+    for (uint32_t i = 0; i < PEERS; i++) {
+        if (cluster_result(seen.cluster, i) == NULL || seen.end_ns[i] != 0) continue;
+        seen.end_ns[i] = sim_now_ns(cluster_world(seen.cluster));
+    }
+}
+
+static bool is_done(struct cluster *cluster, void *context)
+{
+    note_ends();
+    return cluster_is_done(cluster, context);
+}
+
+static bool is_at_goal(struct cluster *cluster, void *context)
+{
+    (void)cluster;
+    note_ends();
+    return seen.goal_ns[*(const uint32_t *)context] != 0;
+}
+
+/* No other bound than that of the test: whoever hangs is seen here. */
+static void run(uint64_t seed)
+{
+    check_seed(seed, cluster_run_until(seen.cluster, is_done, NULL, 300 * NS_PER_S));
+}
+
+/* Norm of how far planes are from their mean. */
+static double spread(float planes[PEERS][VALUES])
+{
+    double squares = 0;
+
+    for (size_t k = 0; k < VALUES; k++) {
+        double mean = 0;
+
+        for (uint32_t i = 0; i < PEERS; i++) {
+            mean += (double)planes[i][k] / PEERS;
+        }
+        for (uint32_t i = 0; i < PEERS; i++) {
+            squares += ((double)planes[i][k] - mean) * ((double)planes[i][k] - mean);
+        }
+    }
+    return sqrt(squares);
+}
+
+/* Twice three periods, and the second between two words of how far others are. A round may last as
+ * long as `slowest`, the slowest peer, needs for two of its own. */
+static uint64_t bound_ns(double slowest)
+{
+    return 2 * 3 * ((uint64_t)(2 * PERIOD_NS / slowest) + NS_PER_S);
+}
+
+static void equal_peers_end_with_one_model(void **state)
+{
+    (void)state;
+    /* Methods in whose rounds all take part leave all with the same parameters. */
+    static const char *const methods[] = {
+        "local-sgd:H=16", "allreduce",   "post-local:H=16,switch=90",
+        "bmuf:H=16",      "slowmo:H=12", "diloco:H=100"};
+
+    for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
+        FOR_EACH_SEED (seed, 2) {
+            create(seed, methods[m], NULL);
+            swarm_start(seen.cluster, PEERS);
+            run(seed);
+            if (!(spread(seen.at_goal) > 1e-2 && spread(seen.last) < 1e-4)) {
+                fail_msg("%s: %g apart, then %g", methods[m], spread(seen.at_goal),
+                         spread(seen.last));
+            }
+            for (uint32_t i = 0; i < PEERS; i++) {
+                check_seed(seed, seen.mixed[i] >= 1 && seen.steps[i] == GOAL);
+                check_seed(seed, cluster_result(seen.cluster, i)->is_goal_reached);
+            }
+            cluster_destroy(seen.cluster);
+        }
+    }
+}
+
+static void all_methods_end_closer(void **state)
+{
+    (void)state;
+    /* A part of the others at a time, or a part of the way. */
+    static const char *const methods[] = {
+        "ad-psgd",  "ad-psgd:H=16", "moshpit:H=16", "easgd",  "dpsgd",  "choco",  "d2",
+        "push-sum", "osgp",         "gosgd:p=0.1",  "aeasgd", "eamsgd", "noloco", "push-sum:H=16"};
+
+    for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
+        create(m + 1, methods[m], NULL);
+        swarm_start(seen.cluster, PEERS);
+        run(m);
+        if (getenv("VERBOSE") != NULL) {
+            printf("%s: %g apart, then %g\n", methods[m], spread(seen.at_goal), spread(seen.last));
+        }
+        if (!(spread(seen.last) < 0.9 * spread(seen.at_goal))) {
+            fail_msg("%s: %g apart, then %g", methods[m], spread(seen.at_goal), spread(seen.last));
+        }
+        cluster_destroy(seen.cluster);
+    }
+}
+
+static void nobody_waits_for_long(void **state)
+{
+    (void)state;
+    /* One after the other they come to the goal. Whoever leaves while others train has mixed with
+     * them once more; the last one leaves at once. */
+    static const char *const methods[] = {"local-sgd:H=16", "ad-psgd:H=16", "push-sum:H=16",
+                                          "aeasgd:tau=16"};
+    static const double speeds[PEERS] = {0.12, 0.5, 0.25, 1};
+
+    for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
+        FOR_EACH_SEED (seed, 2) {
+            create(seed, methods[m], speeds);
+            swarm_start(seen.cluster, PEERS);
+            run(seed);
+            for (uint32_t i = 0; i < PEERS; i++) {
+                uint64_t waited_ns = seen.end_ns[i] - seen.goal_ns[i];
+
+                if (getenv("VERBOSE") != NULL) {
+                    printf("%s: peer %u waited %.2f s, %u rounds\n", methods[m], i,
+                           (double)waited_ns / NS_PER_S, seen.mixed[i]);
+                }
+                check_seed(seed, seen.goal_ns[i] != 0 && seen.end_ns[i] >= seen.goal_ns[i]);
+                if (waited_ns > bound_ns(speeds[0])) {
+                    fail_msg("%s: peer %u waited %.2f s", methods[m], i,
+                             (double)waited_ns / NS_PER_S);
+                }
+                if (i != 0 && seen.mixed[i] == 0) fail_msg("%s: peer %u", methods[m], i);
+            }
+            check_seed(seed, seen.end_ns[0] - seen.goal_ns[0] < NS_PER_S / 2);
+            cluster_destroy(seen.cluster);
+        }
+    }
+}
+
+static void who_dies_is_not_waited_for(void **state)
+{
+    (void)state;
+    /* Those that are waited for lose their power at any moment of it: without a word. */
+    static const double speeds[PEERS] = {1, 0.9, 1, 0.95};
+    static const char *const methods[] = {"local-sgd:H=16", "ad-psgd", "dpsgd", "push-sum"};
+    const uint32_t first = 0;
+
+    FOR_EACH_SEED (seed, 8) {
+        struct rng rng;
+
+        rng_init(&rng, seed, 7);
+        create(seed, methods[seed % 4], speeds);
+        swarm_start(seen.cluster, PEERS);
+        check_seed(seed,
+                   cluster_run_until(seen.cluster, is_at_goal, (void *)&first, 60 * NS_PER_S));
+        cluster_run(seen.cluster, rng_below(&rng, 400) * NS_PER_MS);
+        for (uint32_t i = 1; i < PEERS; i++) {
+            if (cluster_is_up(seen.cluster, i) && (seed / 4 + i) % 2 == 0) {
+                cluster_crash(seen.cluster, i);
+            }
+        }
+        run(seed);
+        check_seed(seed, seen.end_ns[0] - seen.goal_ns[0] < bound_ns(0.9) + 10 * NS_PER_S);
+        cluster_destroy(seen.cluster);
+    }
+}
+
+static void another_method_holds_nobody_up(void **state)
+{
+    (void)state;
+    /* Three that average alike, and one that can be in no round with them and trains for longer. */
+    static const char *const methods[] = {"ad-psgd:H=4", "diloco:H=16", "none"};
+    static const double speeds[PEERS] = {1, 1, 1, 0.1};
+
+    for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
+        create(m + 1, "local-sgd:H=16", speeds);
+        cluster_set_averaging(seen.cluster, 3, methods[m]);
+        swarm_start(seen.cluster, PEERS);
+        run(m);
+        for (uint32_t i = 0; i < 3; i++) {
+            uint64_t waited_ns = seen.end_ns[i] - seen.goal_ns[i];
+
+            if (getenv("VERBOSE") != NULL) {
+                printf("%s: peer %u waited %.2f s, %u rounds\n", methods[m], i,
+                       (double)waited_ns / NS_PER_S, seen.mixed[i]);
+            }
+            assert_true(waited_ns < bound_ns(1));
+        }
+        cluster_destroy(seen.cluster);
+    }
+}
+
+static void a_signal_ends_the_waiting(void **state)
+{
+    (void)state;
+    static const double speeds[PEERS] = {0.4, 0.4, 0.4, 1};
+    const uint32_t first = 3;
+
+    create(1, "diloco:H=100", speeds); /* 300 steps in common, then each its own 30 */
+    swarm_start(seen.cluster, PEERS);
+    assert_true(cluster_run_until(seen.cluster, is_at_goal, (void *)&first, 60 * NS_PER_S));
+    cluster_run(seen.cluster, 200 * NS_PER_MS);
+    assert_true(cluster_is_up(seen.cluster, 3));
+    cluster_stop(seen.cluster, 3);
+    cluster_run(seen.cluster, 200 * NS_PER_MS);
+    assert_false(cluster_is_up(seen.cluster, 3));
+    assert_int_equal(cluster_result(seen.cluster, 3)->signal, 2);
+    cluster_destroy(seen.cluster);
+}
+
+static void what_is_finished_ends_at_once(void **state)
+{
+    (void)state;
+    create(1, "local-sgd:H=16", NULL);
+    swarm_start(seen.cluster, PEERS);
+    run(1);
+    swarm_start(seen.cluster, PEERS); /* from their checkpoints */
+    assert_true(cluster_run_until(seen.cluster, is_done, NULL, NS_PER_S));
+    for (uint32_t i = 0; i < PEERS; i++) {
+        assert_int_equal(seen.steps[i], 0);
+        assert_true(cluster_result(seen.cluster, i)->is_goal_reached);
+    }
+    cluster_destroy(seen.cluster);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_peers_end_with_one_model),
+        cmocka_unit_test(all_methods_end_closer),
+        cmocka_unit_test(nobody_waits_for_long),
+        cmocka_unit_test(who_dies_is_not_waited_for),
+        cmocka_unit_test(another_method_holds_nobody_up),
+        cmocka_unit_test(a_signal_ends_the_waiting),
+        cmocka_unit_test(what_is_finished_ends_at_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
