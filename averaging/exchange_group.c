@@ -243,6 +243,7 @@ void group_over(struct group *group, enum over_result result, const char *reason
     struct command *over = commands_add(out, COMMAND_OVER);
 
     if (has_started) group_plan_learn(group, result == OVER_COMMITTED);
+    if (group_lingers(&group->base)) group->begun_ns = 0; /* or the pace would feed on itself */
     if (result == OVER_COMMITTED) {
         group->counts.rounds_ok++;
         group_ahead_earn(group, GROUP_AHEAD_ROUND);

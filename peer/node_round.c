@@ -374,6 +374,9 @@ static void begin_group(struct node *node, const struct peer_id *ids, size_t cou
     } else {
         found = topology_group(&topology, node->options.swarm->run_id, stats.counts.next_round,
                                node->self, ids, count, chosen, GROUP_MEMBERS_MAX);
+        /* Alone in this line of a grid: the round is over. Or those it is the turn of wait for
+         * others, who have gone on and are alone in theirs. */
+        if (found < 2) round_set_number(node->round, stats.counts.next_round + 1);
     }
     if (found > 1) (void)node_begin_with(node, chosen, NULL, (uint32_t)found);
 }
