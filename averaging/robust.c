@@ -176,8 +176,8 @@ struct robust_seen {
 
 struct robust {
     bool clips;
-    uint32_t chunks;
-    struct robust_seen *seen; /* [chunks] */
+    uint32_t chunks, gradients; /* from this one on */
+    struct robust_seen *seen;   /* [chunks] */
 };
 
 struct robust *robust_create(uint32_t chunks, bool clips)
@@ -186,7 +186,7 @@ struct robust *robust_create(uint32_t chunks, bool clips)
 
     if (robust == NULL) return NULL;
     robust->clips = clips;
-    robust->chunks = chunks;
+    robust->chunks = robust->gradients = chunks;
     robust->seen = mem_array(chunks, sizeof *robust->seen);
     if (robust->seen == NULL) {
         robust_destroy(robust);
@@ -200,6 +200,11 @@ void robust_destroy(struct robust *robust)
     if (robust == NULL) return;
     mem_free(robust->seen);
     mem_free(robust);
+}
+
+void robust_set_gradients(struct robust *robust, uint32_t first)
+{
+    robust->gradients = first;
 }
 
 /* Our own norm now, or an earlier one if that was larger: a model may shrink while it learns, and
@@ -229,11 +234,13 @@ static bool is_absurd(const struct robust *robust, struct robust_seen *seen,
                       const struct robust_chunk *chunk, float distance)
 {
     bool is_learned = robust_is_learned(&seen->history);
+    bool is_of_models = chunk->chunk < robust->gradients;
     float usual = robust_median(&seen->history), limit;
 
     if (is_learned && distance <= gate_factor * usual) return false;
-    limit = norm_of(seen, chunk) *
-            (is_learned || robust->clips ? gate_norms(chunk->count) : gate_factor * gate_least);
+    limit = norm_of(seen, chunk) * (is_of_models && (is_learned || robust->clips)
+                                        ? gate_norms(chunk->count)
+                                        : gate_factor * gate_least);
     if (limit == 0 && (!is_learned || usual == 0)) return false;
     return !(distance <= limit);
 }

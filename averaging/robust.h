@@ -9,7 +9,8 @@
  *         it. Before anything is known: than 15 times the norm. An unrelated model of the same size
  *         is sqrt(2) norms away, so whoever was alone for a while can come back; ours with its
  *         signs turned is 2. In a chunk of few values, as the last one may be, chance makes more of
- *         the sqrt(2), so there it is sqrt(2) + 3 / sqrt(values), up to 1.9.
+ *         the sqrt(2), so there it is sqrt(2) + 3 / sqrt(values), up to 1.9. Chunks of gradients
+ *         stay at 15 norms: those of peers with unlike data differ by more than two models do.
  *
  *   clip  --robust clip. What is farther than the radius, 1.25 times the usual distance, counts as
  * if it were on the sphere around us (self-centred clipping, ClippedGossip: He, Karimireddy, Jaggi
@@ -72,6 +73,8 @@ struct robust_chunk {
 /** clips: --robust clip. NULL: no memory. */
 struct robust *robust_create(uint32_t chunks, bool clips);
 void robust_destroy(struct robust *robust);
+/** From this chunk on there are gradients in the plane. */
+void robust_set_gradients(struct robust *robust, uint32_t first);
 struct robust_verdict {
     float distance;   /* before clipping */
     bool was_clipped; /* `in` was changed */

@@ -21,8 +21,8 @@
  * with the step mixed along, as above: u - c is that tracker, z = W z + u_new - u_last. A peer's
  * momentum is the same sum over former steps of y as u is of g, mixing is the same at each step, so
  * the momentum of the tracked gradient is the tracked momentum (tests/sim/test_tracking.c). With
- * adam it is GTAdam (Carnevale et al. 2020, arXiv:2009.01745). All are exact: y is zero for all in
- * the end. Jobs of the training lane.
+ * adam it is GTAdam (Carnevale et al. 2020, arXiv:2009.01745). Any comes to rest where y is zero
+ * for all, at the common optimum. Jobs of the training lane.
  */
 #include "peer/node_internal.h"
 

@@ -23,6 +23,7 @@ static const double beta = 0.9, rate = 0.01;
 /* What the learners do. */
 static struct {
     double noise, spread, unevenness; /* of gradients, of c, of h around 1 */
+    uint64_t begins;                  /* gradients are zero before that step */
 } scene;
 
 static struct spy spy;
@@ -97,7 +98,7 @@ static enum rc scene_gradient(struct learner *learner, float *out, struct train_
     if (rc != RC_OK) return rc;
     rc = spy.originals.export_section(learner, SECTION_PARAMETERS, x, VALUES);
     for (size_t k = 0; k < VALUES; k++) {
-        out[k] = (float)gradient_at(peer, step, k, (double)x[k]);
+        out[k] = step < scene.begins ? 0 : (float)gradient_at(peer, step, k, (double)x[k]);
     }
     if (step == steps[peer] && step < STEPS) memcpy(seen[peer][steps[peer]++], x, sizeof x);
     return rc;
@@ -316,6 +317,21 @@ static void momentum_leaves_the_exact_methods_exact(void **state)
     }
 }
 
+/* To whom all were alike so far, trackers of unlike peers look like anything but a model. */
+static void unlike_gradients_are_no_attack(void **state)
+{
+    (void)state;
+    if (is_only_sanitized()) skip();
+    scene.noise = 0;
+    scene.spread = 1;
+    scene.unevenness = 0.8;
+    scene.begins = 50;
+    run_scene("gradient-tracking");
+    assert_true(off_the_optimum() < 1e-4);
+    scene.begins = 0;
+    end_scene();
+}
+
 /* ---- noise ---- */
 
 enum { ROWS = 4 };
@@ -486,6 +502,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(momentum_of_what_is_tracked_is_tracked_momentum),
         cmocka_unit_test(momentum_leaves_the_exact_methods_exact),
+        cmocka_unit_test(unlike_gradients_are_no_attack),
         cmocka_unit_test(noise_moves_peers_apart_by_what_theory_says),
         cmocka_unit_test(trackers_add_up_to_gradients_whatever_is_missing),
     };

@@ -182,6 +182,23 @@ static void absurd_values_are_refused(void **state)
     robust_destroy(robust);
 }
 
+/* Peers with unlike data have gradients farther apart than unrelated models are. */
+static void gradients_may_be_farther_apart(void **state)
+{
+    (void)state;
+    struct robust *robust = robust_create(2, false);
+    struct robust_verdict verdict;
+    float moved;
+
+    robust_set_gradients(robust, 1);
+    for (uint8_t i = 1; i <= 3; i++) {
+        assert_int_equal(at_distance(robust, i, 0.1f, &verdict, &moved), RC_OK);
+    }
+    assert_int_equal(at_distance(robust, 4, 149, &verdict, &moved), RC_OK);
+    assert_int_equal(at_distance(robust, 5, 151, &verdict, &moved), RC_LIMIT);
+    robust_destroy(robust);
+}
+
 /* The last chunk of a plane may be short: unrelated values of our size pass there as they do in a
  * long one (with 1.5 norms two in five of ten values would not), and turned signs do not. */
 static void short_chunks_of_unrelated_models_pass(void **state)
@@ -322,6 +339,7 @@ int main(void)
         cmocka_unit_test(each_peer_counts_once),
         cmocka_unit_test(two_peers_learn_from_each_other),
         cmocka_unit_test(absurd_values_are_refused),
+        cmocka_unit_test(gradients_may_be_farther_apart),
         cmocka_unit_test(short_chunks_of_unrelated_models_pass),
         cmocka_unit_test(long_chunks_are_let_in_up_to_the_least_gate),
         cmocka_unit_test(clipping_follows_what_is_usual),
