@@ -177,6 +177,7 @@ struct robust_seen {
 struct robust {
     bool clips;
     uint32_t chunks, gradients; /* from this one on */
+    float gradient_norm;        /* the largest of a chunk of our own gradients */
     struct robust_seen *seen;   /* [chunks] */
 };
 
@@ -229,18 +230,34 @@ static float gate_norms(size_t count)
     return norms < gate_most ? norms : gate_most;
 }
 
+/* Of gradients: the norm of our largest chunk of them, but not of that in which the model ends:
+ * models are larger. Some peers' data move what others' leave nearly alone. */
+static float gradient_norm(struct robust *robust, struct robust_seen *seen,
+                           const struct robust_chunk *chunk)
+{
+    float norm = norm_of(seen, chunk);
+
+    if (chunk->chunk > robust->gradients && norm > robust->gradient_norm) {
+        robust->gradient_norm = norm;
+    }
+    return norm > robust->gradient_norm ? norm : robust->gradient_norm;
+}
+
 /* The norm is looked at only where the usual distances do not settle it. */
-static bool is_absurd(const struct robust *robust, struct robust_seen *seen,
+static bool is_absurd(struct robust *robust, struct robust_seen *seen,
                       const struct robust_chunk *chunk, float distance)
 {
     bool is_learned = robust_is_learned(&seen->history);
-    bool is_of_models = chunk->chunk < robust->gradients;
-    float usual = robust_median(&seen->history), limit;
+    float usual = robust_median(&seen->history), gradients = 0, limit;
 
+    if (chunk->chunk >= robust->gradients) gradients = gradient_norm(robust, seen, chunk);
     if (is_learned && distance <= gate_factor * usual) return false;
-    limit = norm_of(seen, chunk) * (is_of_models && (is_learned || robust->clips)
-                                        ? gate_norms(chunk->count)
-                                        : gate_factor * gate_least);
+    if (chunk->chunk >= robust->gradients) {
+        limit = gate_factor * gate_least * gradients;
+    } else {
+        limit = norm_of(seen, chunk) *
+                (is_learned || robust->clips ? gate_norms(chunk->count) : gate_factor * gate_least);
+    }
     if (limit == 0 && (!is_learned || usual == 0)) return false;
     return !(distance <= limit);
 }

@@ -10,7 +10,8 @@
  *         is sqrt(2) norms away, so whoever was alone for a while can come back; ours with its
  *         signs turned is 2. In a chunk of few values, as the last one may be, chance makes more of
  *         the sqrt(2), so there it is sqrt(2) + 3 / sqrt(values), up to 1.9. Chunks of gradients
- *         stay at 15 norms: those of peers with unlike data differ by more than two models do.
+ *         stay at 15 norms of the largest such chunk: those of peers with unlike data differ by
+ * more than two models do, and where one has next to nothing the other may have much.
  *
  *   clip  --robust clip. What is farther than the radius, 1.25 times the usual distance, counts as
  * if it were on the sphere around us (self-centred clipping, ClippedGossip: He, Karimireddy, Jaggi
