@@ -173,7 +173,7 @@ enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
     argv[n++] = "--listen=127.0.0.1:0";
     argv[n++] = out;
     argv[n++] = "--json";
-    argv[n++] = "--quiet";
+    argv[n++] = o->is_verbose ? "--verbose" : "--quiet";
     if (o->gives_shards) argv[n++] = share;
     if (o->start_with != NULL) argv[n++] = o->start_with;
     if (o->step_ns > 0) argv[n++] = step;

@@ -57,6 +57,7 @@ struct local_options {
     size_t words_count;
     const char *start_with;   /* one more word, or NULL */
     const char *out;          /* exists */
+    bool is_verbose;          /* the logs of the peers */
     bool gives_shards;        /* --shard-of I/N */
     const double *speeds;     /* [peers] of --hetero */
     uint64_t step_ns;         /* --step-time at speed 1; 0: as it comes */
