@@ -52,6 +52,15 @@ uint32_t exchange_credit(const struct exchange_options *options, uint32_t out, u
     return options->credit == NULL ? wanted : options->credit(options->context, out, wanted);
 }
 
+uint64_t exchange_trips_ns(const struct exchange_options *options, struct peer_id peer,
+                           uint32_t trips, uint64_t most_ns)
+{
+    uint64_t answer = options->answer_ns == NULL ? 0 : options->answer_ns(options->context, peer);
+
+    if (answer > most_ns) return trips == 0 ? 0 : most_ns;
+    return answer * trips < most_ns ? answer * trips : most_ns;
+}
+
 uint64_t exchange_line_wait_ns(const struct exchange_options *options, struct peer_id peer,
                                uint32_t chunks, uint64_t most_ns)
 {

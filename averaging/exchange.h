@@ -139,6 +139,10 @@ struct exchange_options {
     /** Pairs, push: bytes a second that the line of `peer` was seen to carry this way; 0: not
      * known. NULL: never. */
     uint64_t (*line)(void *context, struct peer_id peer);
+    /** How long an answer of `peer` takes over its line, but for rare ones, as was measured beside
+     * the rounds: what takes an answer is waited for at least so long. ns; 0: not known. NULL:
+     * never. */
+    uint64_t (*answer_ns)(void *context, struct peer_id peer);
     /** How `peer` stands with us: what we saw of it ourselves, never what others say
      * (peer/trust.h). In a round that another proposed, who is OUT counts as lost from the start.
      * NULL: everyone is PROVEN. */
@@ -161,6 +165,11 @@ uint32_t exchange_credit(const struct exchange_options *options, uint32_t out, u
  * long as rounds use to take, and most of these may be with others. */
 uint64_t exchange_line_wait_ns(const struct exchange_options *options, struct peer_id peer,
                                uint32_t chunks, uint64_t most_ns);
+
+/** How long to wait at least for what takes `trips` answers of `peer`, by its line; at most
+ * `most_ns`, for how soon it answers is up to it. 0: nothing is known. */
+uint64_t exchange_trips_ns(const struct exchange_options *options, struct peer_id peer,
+                           uint32_t trips, uint64_t most_ns);
 
 /* Who could take part in the round that begins. */
 struct round_members {

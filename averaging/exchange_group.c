@@ -328,6 +328,7 @@ static enum rc group_begin(struct exchange *exchange, const struct round_members
     group->begun_ns = now_ns;
     group->round = group->counts.next_round;
     group->attempts = 0;
+    group_lines_learn(group);
     group_form_begin(group, out);
     return RC_OK;
 }

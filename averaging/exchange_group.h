@@ -171,6 +171,7 @@ struct group {
     struct deadline gathers;                               /* until all contributions were in */
     struct deadline snapshots;                             /* until ours was taken */
     uint64_t begun_ns;
+    uint64_t answer_ns; /* over the lines of half of those of begin(); 0: not known */
 
     struct group_rates rates_seen;
     uint64_t direct_until; /* rounds we propose before this one are direct: others have failed */
@@ -264,6 +265,8 @@ bool group_linger_joined(struct group *group);
 bool group_lingers(const struct exchange *exchange);
 /** As exchange_ops->is_invited. */
 bool group_is_invited(const struct exchange *exchange, uint64_t now_ns);
+/** At begin(): how long answers take over the lines of those who are there. */
+void group_lines_learn(struct group *group);
 
 /* exchange_group_wait.c: how long the data phase waits for whom */
 /** Our snapshot is there. */

@@ -41,8 +41,9 @@ static uint64_t patience_ns(const struct group *group)
 static void waits_learn(struct group *group)
 {
     uint64_t patience = patience_ns(group);
+    uint64_t least = window_floor_ns + group->answer_ns; /* CREDIT out, values in */
     uint64_t window =
-        deadline_window(&group->gathers, WINDOW_SPREAD, patience, window_floor_ns, patience_cap_ns);
+        deadline_window(&group->gathers, WINDOW_SPREAD, patience, least, patience_cap_ns);
 
     if (group->gathers.count < DEADLINE_FEW) {
         window = 2 * (window + deadline_median(&group->snapshots, 0));

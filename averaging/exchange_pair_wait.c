@@ -7,18 +7,25 @@
 
 #include "base/bytes.h"
 
-static const uint64_t answer_first_ns = 5 * NS_PER_S; /* from OFFER to its answer */
-static const uint64_t answer_floor_ns = 2 * NS_PER_S, answer_new_ns = 400 * NS_PER_MS;
+/* For one answer: before anything is known, which is also the most; and the least, of who is proven
+ * and of who is not. */
+struct answer_waits {
+    uint64_t first_ns, floor_ns, new_ns;
+};
+
+static const struct answer_waits answer_waits = {/* from OFFER to its answer */
+                                                 5 * NS_PER_S, 2 * NS_PER_S, 400 * NS_PER_MS};
+static const struct answer_waits decision_waits = {/* from READY to COMMIT */
+                                                   5 * NS_PER_S, 2 * NS_PER_S, 400 * NS_PER_MS};
 static const uint64_t deadline_floor_ns = 5 * NS_PER_S, deadline_new_ns = NS_PER_S;
-static const uint64_t decision_first_ns = 5 * NS_PER_S; /* from READY to COMMIT */
-static const uint64_t decision_floor_ns = 2 * NS_PER_S, decision_new_ns = 400 * NS_PER_MS;
 static const uint64_t deadline_cap_ns = 600 * NS_PER_S;
 static const uint64_t first_deadline_ns = 30 * NS_PER_S;
 static const uint64_t first_chunk_ns = 100 * NS_PER_MS; /* and this for each chunk: 10 Mbit/s */
 
 enum {
     DEADLINE_SPREAD = 8,
-    PATIENCE = 4, /* an initiator's deadline counts up to so many of our own */
+    ROUND_TRIPS = 5, /* OFFER, CREDIT, READY; and two to make a bulk connection */
+    PATIENCE = 4,    /* an initiator's deadline counts up to so many of our own */
     RETRY_LEAST_MS = 10,
     RETRY_MOST_MS = 1000
 };
@@ -39,10 +46,13 @@ uint64_t pair_round_wait_ns(const struct pair *pair, struct peer_id partner)
     uint64_t twice = 2 * deadline_median(&pair->rounds, 0); /* the two ends take unlike times */
     uint64_t line = exchange_line_wait_ns(&pair->options, partner, pair->options.chunks,
                                           is_proven ? most : deadline_floor_ns);
+    uint64_t trips = exchange_trips_ns(&pair->options, partner, ROUND_TRIPS,
+                                       is_proven ? most : deadline_floor_ns);
 
     if (pair->rounds.count < DEADLINE_FEW) floor = deadline_floor_ns;
     if (floor < twice) floor = twice < deadline_cap_ns ? twice : deadline_cap_ns;
     if (floor < line) floor = line;
+    if (floor < trips) floor = trips;
     return deadline_window(&pair->rounds, DEADLINE_SPREAD, first, floor, deadline_cap_ns);
 }
 
@@ -56,22 +66,31 @@ uint64_t pair_offered_wait_ns(const struct pair *pair, struct peer_id from, uint
     return wait < deadline_cap_ns ? wait : deadline_cap_ns;
 }
 
-uint64_t pair_answer_wait_ns(const struct pair *pair)
+/* For one answer of the partner. Where all take about as long, as over a long line, their spread
+ * says nothing: half of them take longer than the median. */
+static uint64_t one_answer_ns(const struct pair *pair, const struct deadline *usual,
+                              const struct answer_waits *waits)
 {
     bool is_proven = pair_is_proven(pair, pair->partner.id);
+    uint64_t floor = is_proven ? waits->floor_ns : waits->new_ns;
+    uint64_t trip = exchange_trips_ns(&pair->options, pair->partner.id, 1,
+                                      is_proven ? waits->first_ns : waits->floor_ns);
+    uint64_t twice = 2 * deadline_median(usual, 0);
 
-    if (pair->answers.count < DEADLINE_FEW) return answer_first_ns;
-    return deadline_window(&pair->answers, DEADLINE_SPREAD, answer_first_ns,
-                           is_proven ? answer_floor_ns : answer_new_ns, answer_first_ns);
+    if (usual->count < DEADLINE_FEW) return waits->first_ns;
+    if (floor < trip) floor = trip;
+    if (floor < twice) floor = twice < waits->first_ns ? twice : waits->first_ns;
+    return deadline_window(usual, DEADLINE_SPREAD, waits->first_ns, floor, waits->first_ns);
+}
+
+uint64_t pair_answer_wait_ns(const struct pair *pair)
+{
+    return one_answer_ns(pair, &pair->answers, &answer_waits);
 }
 
 uint64_t pair_decision_wait_ns(const struct pair *pair)
 {
-    bool is_proven = pair_is_proven(pair, pair->partner.id);
-
-    if (pair->decisions.count < DEADLINE_FEW) return decision_first_ns;
-    return deadline_window(&pair->decisions, DEADLINE_SPREAD, decision_first_ns,
-                           is_proven ? decision_floor_ns : decision_new_ns, decision_first_ns);
+    return one_answer_ns(pair, &pair->decisions, &decision_waits);
 }
 
 /* Who has only offered knows in one answer's time; a round takes as long as rounds do. */

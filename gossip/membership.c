@@ -576,6 +576,13 @@ void membership_farewell(struct membership *m, struct outbox *out)
 
 /* --- for readers ----------------------------------------------------------------------------- */
 
+uint64_t membership_answer_ns(const struct membership *m, struct peer_id id)
+{
+    const struct member *member = book_find(&m->book, id);
+
+    return member == NULL ? 0 : member->rtt.peak_ns + member->rtt.peak_ns / 4;
+}
+
 static void view_fill(const struct member *member, struct member_view *view)
 {
     const struct record_brief *brief = member_brief(member);

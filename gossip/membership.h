@@ -121,6 +121,9 @@ size_t membership_alive(const struct membership *membership, struct member_view 
 /** All members known, this peer excluded, sorted by id; and how many there are. */
 size_t membership_list(const struct membership *membership, struct member_view *views, size_t max);
 size_t membership_count(const struct membership *membership);
+/** How long an answer of `id` takes, but for rare ones: a quarter more than the longest round trip
+ *  of late. ns; 0: not measured. */
+uint64_t membership_answer_ns(const struct membership *membership, struct peer_id id);
 /** Is `address` ("host:port", any port) where a member or a bootstrap lives, as far as known? */
 bool membership_knows_host(const struct membership *membership, const char *address);
 /** Changes whenever the set of ALIVE members does. */

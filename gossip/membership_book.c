@@ -404,6 +404,7 @@ void rtt_sample(struct rtt *rtt, uint64_t sample_ns)
     uint64_t sample = sample_ns < RTT_SAMPLE_MAX ? sample_ns : RTT_SAMPLE_MAX, error;
 
     if (sample == 0) sample = 1; /* 0 means: not measured */
+    rtt->peak_ns = sample > rtt->peak_ns ? sample : rtt->peak_ns - (rtt->peak_ns - sample) / 4;
     if (rtt->srtt_ns == 0) {
         rtt->srtt_ns = sample;
         rtt->rttvar_ns = sample / 2;

@@ -38,6 +38,7 @@ enum {
 struct rtt {
     uint64_t srtt_ns; /* 0: no sample yet */
     uint64_t rttvar_ns;
+    uint64_t peak_ns; /* the longest of late: falls to shorter ones by a quarter at a time */
 };
 
 /* The link of a member that has one. */

@@ -271,7 +271,8 @@ static enum rc create_parts(struct node *node, struct env *env)
                                   .on_score = node_round_scored,
                                   .standing = node_standing,
                                   .credit = node_chunk_credit,
-                                  .line = node_round_line};
+                                  .line = node_round_line,
+                                  .answer_ns = node_round_answer};
 
     fill_hello(node, round.schema, &links.hello);
     node->links = links_create(&links, &events);

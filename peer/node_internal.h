@@ -533,6 +533,8 @@ const uint8_t *node_preference(struct node *node, const struct peer_id *ids, siz
 uint64_t node_line_rate(const struct node *node, struct peer_id peer);
 /** The same, as a callback of rounds. */
 uint64_t node_round_line(void *node, struct peer_id peer);
+/** How long an answer of `peer` takes over its line, as a callback of rounds. */
+uint64_t node_round_answer(void *node, struct peer_id peer);
 /** NaN: nobody was chosen by it. */
 double node_odds(const struct node *node, struct peer_id peer);
 

@@ -20,6 +20,13 @@ uint64_t node_round_line(void *context, struct peer_id peer)
     return node_line_rate(context, peer);
 }
 
+uint64_t node_round_answer(void *context, struct peer_id peer)
+{
+    const struct node *node = context;
+
+    return membership_answer_ns(node->membership, peer);
+}
+
 double node_odds(const struct node *node, struct peer_id peer)
 {
     for (uint32_t i = 0; i < node->neighbours_count; i++) {

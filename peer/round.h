@@ -49,6 +49,7 @@ struct round_options {
                               struct peer_id peer); /* see exchange.h; NULL is fine */
     uint32_t (*credit)(void *context, uint32_t out, uint32_t wanted); /* likewise */
     uint64_t (*line)(void *context, struct peer_id peer);             /* likewise */
+    uint64_t (*answer_ns)(void *context, struct peer_id peer);        /* likewise */
 };
 
 struct round_stats {

@@ -121,6 +121,7 @@ static bool round_allocate(struct round *round)
         .standing = round->options.standing,
         .credit = round->options.credit,
         .line = round->options.line,
+        .answer_ns = round->options.answer_ns,
         .context = round->options.context};
 
     round_method(strategy, round->options.moments, options.codec);
