@@ -6,8 +6,9 @@
  * that an owner which has just left out a third member is still in time. They are learned:
  *
  *   window   median + 6 MAD of how long all contributions of earlier rounds took, measured from our
- *            own snapshot, between a floor (with what an answer takes over the line) and a cap. It counts once half of the others are in:
- *            who is then still missing is late, not everyone slow.
+ *            own snapshot, between a floor (with what an answer takes over the line) and a cap. It
+ *            counts once half of the others are in: who is then still missing is late, not everyone
+ *            slow.
  *   patience where the half is missing: how long nothing at all may happen; and the least window of
  *            who has kept its word for many rounds and may have stumbled. From the length of
  *            earlier phases and of our own snapshots (peers of one swarm run steps of comparable
