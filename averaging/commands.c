@@ -57,7 +57,7 @@ uint64_t exchange_trips_ns(const struct exchange_options *options, struct peer_i
 {
     uint64_t answer = options->answer_ns == NULL ? 0 : options->answer_ns(options->context, peer);
 
-    if (answer > most_ns) return trips == 0 ? 0 : most_ns;
+    if (answer > most_ns) return most_ns;
     return answer * trips < most_ns ? answer * trips : most_ns;
 }
 
