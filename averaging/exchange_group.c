@@ -243,7 +243,9 @@ void group_over(struct group *group, enum over_result result, const char *reason
     struct command *over = commands_add(out, COMMAND_OVER);
 
     if (has_started) group_plan_learn(group, result == OVER_COMMITTED);
-    if (group_lingers(&group->base)) group->begun_ns = 0; /* or the pace would feed on itself */
+    /* What was left open ends late, and would feed the pace from itself; what is owed follows soon.
+     */
+    if (group->options.is_patient && !has_started) group->begun_ns = 0;
     if (result == OVER_COMMITTED) {
         group->counts.rounds_ok++;
         group_ahead_earn(group, GROUP_AHEAD_ROUND);
@@ -324,6 +326,7 @@ static enum rc group_begin(struct exchange *exchange, const struct round_members
     CHECK(has_self);
     group->order_count = members->count;
     group->samples = samples;
+    group->period_ns = members->period_ns;
     if (group->begun_ns != 0) deadline_add(&group->paces, now_ns - group->begun_ns);
     group->begun_ns = now_ns;
     group->round = group->counts.next_round;

@@ -123,6 +123,7 @@ struct group {
     struct member_ref proposer;
     uint64_t form_ns, wait_until_ns;
     bool is_lingering; /* FORMING: the window is over, nobody has joined, and it is left open */
+    bool has_lingered; /* ...or was: so late is no answer, but somebody's border */
     struct invited invited[GROUP_MEMBERS_MAX];
     uint64_t promised_round; /* the highest (round, ballot) proposed or joined */
     uint32_t promised_ballot;
@@ -170,7 +171,8 @@ struct group {
     struct deadline phases;                                /* data phases */
     struct deadline gathers;                               /* until all contributions were in */
     struct deadline snapshots;                             /* until ours was taken */
-    uint64_t begun_ns;
+    uint64_t begun_ns;                                     /* 0: the next begin teaches no pace */
+    uint64_t period_ns;                                    /* of the latest begin; 0: not known */
     uint64_t answer_ns; /* over the lines of half of those of begin(); 0: not known */
 
     struct group_rates rates_seen;
@@ -259,8 +261,8 @@ uint64_t group_join_wait_ns(const struct group *group, const struct message_form
 bool group_hears_open(const struct group *group);
 /** Our window is over and nobody has joined: leave the proposal open? Then for how long is set. */
 bool group_linger(struct group *group);
-/** Somebody joins; true: what had been left open. The others have one more window then. */
-bool group_linger_joined(struct group *group);
+/** Somebody joins. If it had been left open, the others have one more window then. */
+void group_linger_joined(struct group *group);
 /** Nobody waits for this round yet: it may be begun, or given up, without a loss. */
 bool group_lingers(const struct exchange *exchange);
 /** As exchange_ops->is_invited. */

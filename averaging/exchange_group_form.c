@@ -140,7 +140,7 @@ static void propose(struct group *group, struct commands *out)
     group->proposer = self_of(group);
     group->form_ns = group->now_ns;
     group->wait_until_ns = deadline_after(group->now_ns, group_grace_ns(group));
-    group->is_lingering = false;
+    group->is_lingering = group->has_lingered = false;
     memset(group->invited, 0, sizeof group->invited);
     send_form_to_all(group, &group->form, MESSAGE_FORM, &group->form, out);
 }
@@ -176,7 +176,7 @@ static void forming_close(struct group *group, struct commands *out)
             only_direct |= group->invited[i].only_direct;
         } else if (is_linked && !group->invited[i].has_declined) {
             is_awaited = true;
-            if (group->is_lingering) continue;          /* it counted when the window was over */
+            if (group->has_lingered) continue;          /* it counted when the window was over */
             deadline_add(&group->arrivals, 2 * waited); /* it took longer than this */
         }
     }
@@ -221,14 +221,20 @@ static void forming_withdraw(struct group *group, struct commands *out)
 
 /* ---- waiting for a proposal, and joining one ---- */
 
-/* We turn from the proposal we joined. Its proposer is told at once, the others when START comes.
- */
-static void leave(struct group *group, struct commands *out)
+/* We turn from the proposal we joined, to that of `next` (NULL: to none). Its proposer is told at
+ * once, the others when START comes. One that has proposed the round anew has left it itself, and
+ * would take ABORT, which names no ballot, for an answer to the new one. */
+static void leave(struct group *group, const struct member_ref *next, uint64_t round,
+                  struct commands *out)
 {
+    bool is_anew = next != NULL && round == group->form.round &&
+                   peer_id_is_equal(next->id, group->proposer.id) &&
+                   boot_id_is_equal(next->boot, group->proposer.boot);
+
     group->left[group->left_next] =
         (struct group_left){group->proposer, group->form.round, group->form.ballot, true};
     group->left_next = (group->left_next + 1) % GROUP_LEFT_MAX;
-    if (!group_is_linked(group, group->proposer.id)) return;
+    if (is_anew || !group_is_linked(group, group->proposer.id)) return;
     group_send_abort(group->proposer.id, group->proposer, group->form.round, ABORT_PROTOCOL, out);
 }
 
@@ -291,7 +297,7 @@ static void join(struct group *group, struct member_ref proposer, const struct m
     struct command *send;
 
     if (group->state == GROUP_FORMING) forming_withdraw(group, out);
-    if (group->state == GROUP_JOINED) leave(group, out);
+    if (group->state == GROUP_JOINED) leave(group, &proposer, form->round, out);
     come_back(group);
     group->is_far = is_far(group, form->round);
     group->near_round = group->promised_round;
@@ -460,9 +466,8 @@ enum rc group_on_join(struct group *group, struct member_ref from, const struct 
     group->invited[index].rate = join->rate;
     group->invited[index].only_direct = join->only_direct != 0;
     answered(group, from.id);
-    if (!group_linger_joined(group)) {
-        deadline_add(&group->arrivals, group->now_ns - group->form_ns);
-    }
+    group_linger_joined(group);
+    if (!group->has_lingered) deadline_add(&group->arrivals, group->now_ns - group->form_ns);
     forming_check(group, out);
     return RC_OK;
 }
@@ -641,7 +646,7 @@ void group_form_tick(struct group *group, struct commands *out)
     if (group->state == GROUP_JOINED) {
         group_score(group->proposer.id, DEADLINE_MISS, "proposed a round and did not start it",
                     out);
-        leave(group, out);
+        leave(group, NULL, 0, out);
         become_ready(group, out);
     } else if (group->state == GROUP_READY) {
         propose(group, out);

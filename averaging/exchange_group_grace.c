@@ -18,7 +18,17 @@ static const uint64_t grace_first_ns = NS_PER_S;
 static const uint64_t grace_floor_ns = 100 * NS_PER_MS;
 static const uint64_t pace_unknown_ns = 2 * NS_PER_S;
 static const uint64_t answer_most_ns = 3 * NS_PER_S;
-enum { GRACE_SPREAD = 4, GRACES_MAX = 4 };
+static const uint64_t border_most_ns = 4 * NS_PER_S;
+enum { GRACE_SPREAD = 4, GRACES_MAX = 4, BORDER_SHARE = 32 };
+
+/* Where training goes on, members come to their borders one after the other, the farther apart the
+ * longer the way to there was; that they came together a few times does not say that they will. */
+static uint64_t border_ns(const struct group *group)
+{
+    uint64_t apart = group->options.is_patient ? group->period_ns / BORDER_SHARE : 0;
+
+    return apart < border_most_ns ? apart : border_most_ns;
+}
 
 /* At most one pace of this peer, or twice what half of the answers took, where the way to the
  * others is longer than a pace. */
@@ -31,6 +41,7 @@ uint64_t group_grace_ns(const struct group *group)
     if (usual > pace_unknown_ns) usual = pace_unknown_ns;
     if (cap < usual) cap = usual;
     if (floor < grace_floor_ns) floor = grace_floor_ns;
+    if (floor < border_ns(group)) floor = border_ns(group);
     return deadline_window(&group->arrivals, GRACE_SPREAD, grace_first_ns, floor, cap);
 }
 
@@ -67,11 +78,14 @@ uint64_t group_join_wait_ns(const struct group *group, const struct message_form
     return (wait < most ? wait : most) + grace;
 }
 
-/* A pace and a quarter: steps do not all take the same time. */
+/* A pace and a quarter: steps do not all take the same time. Who has been in no round yet has seen
+ * no pace, and knows its own period all the same. */
 static uint64_t linger_ns(const struct group *group)
 {
-    uint64_t pace = deadline_median(&group->paces, pace_unknown_ns);
+    uint64_t period = group->period_ns;
+    uint64_t pace = deadline_median(&group->paces, period > 0 ? period : pace_unknown_ns);
 
+    if (pace < period) pace = period;
     return group->options.is_patient ? pace + pace / 4 : 0;
 }
 
@@ -96,19 +110,16 @@ bool group_linger(struct group *group)
     uint64_t until_ns = deadline_after(group->form_ns, linger_ns(group));
 
     if (until_ns <= group->now_ns) return false;
-    group->is_lingering = true;
+    group->is_lingering = group->has_lingered = true;
     group->wait_until_ns = until_ns;
     return true;
 }
 
-bool group_linger_joined(struct group *group)
+void group_linger_joined(struct group *group)
 {
-    uint64_t until_ns = deadline_after(group->now_ns, group_grace_ns(group));
-
-    if (!group->is_lingering) return false;
+    if (!group->is_lingering) return;
     group->is_lingering = false;
-    group->wait_until_ns = until_ns;
-    return true;
+    group->wait_until_ns = deadline_after(group->now_ns, group_grace_ns(group));
 }
 
 bool group_lingers(const struct exchange *exchange)

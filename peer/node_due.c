@@ -7,7 +7,8 @@
  *   early is due again no sooner than who was late. Not from the snapshot, which waits for the end
  *   of a step: that step would be added to every period.
  * - A round that is due stays due while nobody is there only because the others do something long,
- *   and also if it was skipped beside such a job.
+ *   and also if it was skipped beside such a job; that one is begun again after a pause, or who
+ *   says all the time that it is busy would have us propose at each step.
  * - In a period with a job of its own that took longer than a step, a peer that has done half of
  * its steps joins what another proposes: the other has done its steps, and would wait.
  *
@@ -15,6 +16,8 @@
  * thread only.
  */
 #include "peer/node_internal.h"
+
+enum { OWED_SHARE = 16 }; /* of a period is the pause */
 
 static bool is_patient(const struct node *node)
 {
@@ -61,7 +64,14 @@ void node_due_hear(struct node *node)
     round_stats(node->round, &stats);
     if (stats.counts.rounds_skipped == node->due.seen_skipped) return;
     node->due.seen_skipped = stats.counts.rounds_skipped;
-    if (node->due.had_long || is_somebody_away(node)) node->due.is_owed = true;
+    if (!node->due.had_long && !is_somebody_away(node)) return;
+    node->due.is_owed = true;
+    node->due.again_ns = node_now(node) + node_due_period_ns(node) / OWED_SHARE;
+}
+
+bool node_due_is_owed(const struct node *node)
+{
+    return node->due.is_owed && node_now(node) >= node->due.again_ns;
 }
 
 bool node_due_early(const struct node *node)
@@ -77,6 +87,26 @@ bool node_due_waits(struct node *node)
     if (!is_patient(node) || !is_somebody_away(node)) return false;
     node->due.is_owed = true;
     return true;
+}
+
+/* Lines are made of those who are there, so the mate of ours may be away; or who says so all the
+ * time may not be our mate at all. */
+bool node_due_waits_in_line(struct node *node)
+{
+    return node_now(node) < node->mixed_ns + 2 * node_due_period_ns(node) && node_due_waits(node);
+}
+
+uint64_t node_due_period_ns(const struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+    uint64_t period_ns;
+
+    if (strategy->every_ns > 0) return strategy->every_ns;
+    if (__builtin_mul_overflow(strategy_every(strategy, node->step), node->step_ns, &period_ns) ||
+        period_ns > UINT64_MAX / 4) {
+        return 0;
+    }
+    return period_ns;
 }
 
 void node_due_begun(struct node *node)

@@ -181,8 +181,9 @@ struct node_pairs {
 
 /* Rounds of groups that nobody waits for, see node_due.c. */
 struct node_due {
-    bool is_owed;  /* one was due and could not be begun, or was skipped, beside a long job */
-    bool had_long; /* a long job has put this period out of step with those of others */
+    bool is_owed;      /* one was due and could not be begun, or was skipped, beside a long job */
+    uint64_t again_ns; /* when it is begun again */
+    bool had_long;     /* a long job has put this period out of step with those of others */
     uint64_t seen_skipped; /* rounds, as of the last look */
     bool has_started;      /* START came, and the snapshot is not taken yet */
     uint64_t start_step;   /* then */
@@ -551,6 +552,12 @@ void node_due_hear(struct node *node);
 bool node_due_early(const struct node *node);
 /** Nobody is there to begin with: only because the others do something long? */
 bool node_due_waits(struct node *node);
+/** Nobody else is in our line of a grid: the same, for a while. */
+bool node_due_waits_in_line(struct node *node);
+/** The round that is owed is to be begun. */
+bool node_due_is_owed(const struct node *node);
+/** From one border with a round to the next, by our own steps alone; 0: not known yet. */
+uint64_t node_due_period_ns(const struct node *node);
 /** A round is about to be proposed, or joined. */
 void node_due_begun(struct node *node);
 

@@ -118,8 +118,8 @@ static bool meets_pairs(const struct node *node)
     return !exchange->is_group && !exchange->is_graph && !node->options.strategy->rule->is_push;
 }
 
-/* Everyone linked who holds the same model, this peer included, sorted by id; where a graph says
- * whom pairs meet, only those. */
+/* Everyone linked who holds the same model and averages alike, this peer included, sorted by id;
+ * where a graph says whom pairs meet, only those. */
 static size_t mixing_members(struct node *node, struct peer_id *ids)
 {
     bool by_graph = meets_pairs(node) && node_graph_is_followed(node);
@@ -133,6 +133,7 @@ static size_t mixing_members(struct node *node, struct peer_id *ids)
         if (by_graph && !node_graph_has(node, other->id)) continue;
         if (!other->has_progress || !other->progress.is_serving || node_busy_leaves(node, other) ||
             !digest_is_equal(other->progress.lineage, node->lineage) ||
+            round_is_unlike(node->round, other->id) ||
             !trust_may_mix(node->trust, other->id, node_now(node))) {
             continue;
         }
@@ -154,7 +155,7 @@ static bool round_is_due(const struct node *node)
     if (strategy->at_end) return node_once_is_due(node);
     if (node->finish.is_begun) return node_finish_is_due(node);
     if (node_push_is_owed(node)) return node_now(node) >= node->push.again_ns;
-    if (node->pairs.is_owed || node->due.is_owed) return true;
+    if (node->pairs.is_owed || node_due_is_owed(node)) return true;
     if (strategy->every_ns > 0) return node_now(node) >= node->mixed_ns + strategy->every_ns;
     return node->step >= node->mixed_step + strategy_every(strategy, node->step) ||
            node_due_early(node);
@@ -306,7 +307,8 @@ enum rc node_begin_with(struct node *node, const struct peer_id *chosen, const f
                                     .boots = boots,
                                     .count = count,
                                     .weights = weights,
-                                    .epoch = node->graph.epoch};
+                                    .epoch = node->graph.epoch,
+                                    .period_ns = node_due_period_ns(node)};
     enum rc rc;
 
     for (uint32_t i = 0; i < count; i++) {
@@ -359,25 +361,27 @@ static void begin_group(struct node *node, const struct peer_id *ids, size_t cou
     struct topology topology = strategy_topology(strategy, count);
     struct peer_id chosen[GROUP_MEMBERS_MAX];
     struct round_stats stats;
-    size_t found;
+    bool is_drawn = node_groups_are_drawn(node), is_alone_in_line;
+    size_t found = 0;
 
     if (count < 2 && node_due_waits(node)) return; /* as soon as one of them is back */
+    round_stats(node->round, &stats);
+    if (is_drawn && count > 1) {
+        found = node_groups_find(node, stats.counts.next_round, chosen);
+        found = those_among(chosen, found, ids, count);
+    } else if (count > 1) {
+        found = topology_group(&topology, node->options.swarm->run_id, stats.counts.next_round,
+                               node->self, ids, count, chosen, GROUP_MEMBERS_MAX);
+    }
+    is_alone_in_line = !is_drawn && count > 1 && found < 2;
+    if (is_alone_in_line && node_due_waits_in_line(node)) return;
     if (!node->due.is_owed) measure_period(node);
     node_due_begun(node);
     node->mixed_step = node->step;
     node->mixed_ns = node_now(node);
-    if (count < 2) return; /* alone: train on */
-    round_stats(node->round, &stats);
-    if (node_groups_are_drawn(node)) {
-        found = node_groups_find(node, stats.counts.next_round, chosen);
-        found = those_among(chosen, found, ids, count);
-    } else {
-        found = topology_group(&topology, node->options.swarm->run_id, stats.counts.next_round,
-                               node->self, ids, count, chosen, GROUP_MEMBERS_MAX);
-        /* Alone in this line of a grid: the round is over. Or those it is the turn of wait for
-         * others, who have gone on and are alone in theirs. */
-        if (found < 2) round_set_number(node->round, stats.counts.next_round + 1);
-    }
+    /* Alone in this line of a grid: the round is over. Or those it is the turn of wait for others,
+     * who have gone on and are alone in theirs. With nobody at all: train on. */
+    if (is_alone_in_line) round_set_number(node->round, stats.counts.next_round + 1);
     if (found > 1) (void)node_begin_with(node, chosen, NULL, (uint32_t)found);
 }
 

@@ -154,7 +154,7 @@ struct round {
     uint32_t jobs_count;
     struct round_stats stats;
     struct failures failures;
-    struct peer_id unlike[UNLIKE_MAX]; /* people have been told that these do not fit */
+    struct member_ref unlike[UNLIKE_MAX]; /* people have been told that these do not fit */
     uint32_t unlike_count;
 };
 

@@ -550,13 +550,24 @@ static const char *codec_in(const struct message *message)
 bool round_is_unlike(const struct round *round, struct peer_id peer)
 {
     for (uint32_t i = 0; i < round->unlike_count; i++) {
-        if (peer_id_is_equal(round->unlike[i], peer)) return true;
+        if (peer_id_is_equal(round->unlike[i].id, peer)) return true;
     }
     return false;
 }
 
+/* Started anew, it may average as we do. */
+static void forget_unlike(struct round *round, struct peer_id peer, struct boot_id boot)
+{
+    for (uint32_t i = 0; i < round->unlike_count; i++) {
+        if (!peer_id_is_equal(round->unlike[i].id, peer)) continue;
+        if (boot_id_is_equal(round->unlike[i].boot, boot)) return;
+        round->unlike[i] = round->unlike[--round->unlike_count];
+        return;
+    }
+}
+
 /* Once for each peer: it would go on for ever. */
-static void tell_unlike(struct round *round, struct peer_id from, const struct message *message,
+static void tell_unlike(struct round *round, struct member_ref from, const struct message *message,
                         enum rc rc)
 {
     bool is_refusal =
@@ -568,9 +579,9 @@ static void tell_unlike(struct round *round, struct peer_id from, const struct m
     round_method(round->options.strategy, round->options.moments, ours);
     if (theirs != NULL && strncmp(theirs, ours, sizeof ours) == 0) return; /* something else */
     if (theirs == NULL && (rc != RC_OK || !is_refusal)) return;
-    if (round_is_unlike(round, from) || round->unlike_count == UNLIKE_MAX) return;
+    if (round_is_unlike(round, from.id) || round->unlike_count == UNLIKE_MAX) return;
     round->unlike[round->unlike_count++] = from;
-    peer_id_format(from, id);
+    peer_id_format(from.id, id);
     log_warn(round->options.log,
              "peer %.8s averages with another method, lr or momentum of it, codec or version of "
              "grapevine (%s, here it is %s): there are no rounds with it; start all peers of a "
@@ -590,12 +601,13 @@ void round_on_message(struct round *round, struct peer_id from, const struct mes
         log_debug(round->options.log, "%s refused: %s", message_type_name(message->type),
                   rc_text(rc));
     }
-    tell_unlike(round, from, message, rc);
+    tell_unlike(round, (struct member_ref){from, boot}, message, rc);
     round_obey(round);
 }
 
 void round_on_link_up(struct round *round, struct peer_id peer, struct boot_id boot)
 {
+    forget_unlike(round, peer, boot);
     round->ops->on_link_up(round->exchange, peer, boot, round_now(round), &round->commands);
     round_obey(round);
 }

@@ -1,8 +1,9 @@
 /*
  * Of the rounds that are due, how many come about where training goes on beside them: peers of the
  * same or nearly the same speed, whose steps take now longer and now shorter and who stop for
- * evaluations. A round is due each PERIOD steps of a peer. Each scene prints its share. SEEDS=N: of
- * so many seeds.
+ * evaluations. A round is due each PERIOD steps of a peer. Where periods are long, peers that begin
+ * out of phase come to their first rounds long after each other, and must meet all the same. Each
+ * scene prints its share. SEEDS=N: of so many seeds.
  */
 #include "tests/check.h"
 
@@ -11,7 +12,7 @@
 #include "base/rng.h"
 #include "tests/sim/swarm.h"
 
-enum { PEERS_MAX = 4, PERIOD = 16 };
+enum { PEERS_MAX = 4, PERIOD = 16, LONG_PERIOD = 100, MEET_PERIODS = 4, WATCH_PERIODS = 20 };
 #define STEP_NS   (50 * NS_PER_MS)
 #define SLICE_NS  (25 * NS_PER_MS)
 #define REPORT_NS (3 * NS_PER_S)
@@ -108,10 +109,95 @@ static void nearly_all_rounds_that_are_due_come_about(void **state)
     assert_true(is_kept);
 }
 
+/* ---- long periods, out of phase ---- */
+
+struct apart {
+    const char *name;
+    uint32_t peers;
+    uint64_t step_ns;
+    double late[PEERS_MAX]; /* parts of a period by which each comes later to its first round */
+    double jitter;
+    double least;
+};
+
+/* Their first steps take longer: for the time of one period. */
+static void run_apart(struct cluster *cluster, const struct apart *apart)
+{
+    uint64_t period_ns = LONG_PERIOD * apart->step_ns;
+
+    for (uint32_t i = 0; i < apart->peers; i++) {
+        sim_host_slow(cluster_world(cluster), i + 1, 1.0 / (1.0 - apart->late[i]));
+    }
+    cluster_run(cluster, period_ns);
+}
+
+static bool meet_and_go_on(const struct apart *apart, uint64_t seed)
+{
+    static const double alike[PEERS_MAX] = {1, 1, 1, 1};
+    const struct scene scene = {.peers = apart->peers, .jitter = apart->jitter};
+    struct cluster_options options = {.peers = apart->peers,
+                                      .seed = seed,
+                                      .start_with = apart->peers,
+                                      .latency_ns = NS_PER_MS / 20,
+                                      .jitter_ns = NS_PER_MS / 10,
+                                      .bytes_per_s = UINT64_C(1000000000),
+                                      .step_cost_ns = apart->step_ns,
+                                      .speeds = alike,
+                                      .report_every_ns = 10 * NS_PER_S,
+                                      .averaging = "local-sgd:H=100"};
+    struct cluster *cluster = cluster_create(&options);
+    uint64_t period_ns = LONG_PERIOD * apart->step_ns;
+    uint64_t steps, rounds, steps_before, rounds_before;
+    bool have_met = true;
+    struct rng rng;
+    double share;
+
+    rng_init(&rng, seed, 1);
+    swarm_start(cluster, apart->peers);
+    run_apart(cluster, apart);
+    run(cluster, &scene, &rng, (MEET_PERIODS - 1) * period_ns);
+    for (uint32_t i = 0; i < apart->peers; i++) {
+        have_met = have_met && swarm_report(cluster, i).rounds_ok > 0;
+    }
+    count(cluster, &scene, &steps_before, &rounds_before);
+    run(cluster, &scene, &rng, WATCH_PERIODS * period_ns);
+    count(cluster, &scene, &steps, &rounds);
+    cluster_destroy(cluster);
+    share = (double)(rounds - rounds_before) * LONG_PERIOD / (double)(steps - steps_before);
+    printf("  %-40s %s, then %.3f of the rounds due\n", apart->name,
+           have_met ? "all have met" : "NOT all have met", share);
+    return have_met && share >= apart->least;
+}
+
+static void peers_with_long_periods_meet_however_they_begin(void **state)
+{
+    static const struct apart scenes[] = {
+        {"5 s, two, half a period", 2, 50 * NS_PER_MS, {0, 0.5}, 0.1, 0.95},
+        {"5 s, two, two thirds", 2, 50 * NS_PER_MS, {2.0 / 3, 0}, 0.1, 0.95},
+        {"5 s, three, half and a third", 3, 50 * NS_PER_MS, {0, 0.5, 1.0 / 3}, 0.1, 0.95},
+        {"25 s, two, half a period", 2, 250 * NS_PER_MS, {0, 0.5}, 0.1, 0.95},
+        {"25 s, two, two thirds", 2, 250 * NS_PER_MS, {2.0 / 3, 0}, 0.1, 0.95},
+        {"25 s, three, half and a third", 3, 250 * NS_PER_MS, {0, 0.5, 1.0 / 3}, 0.1, 0.95},
+        {"25 s, three, two thirds and 0.85", 3, 250 * NS_PER_MS, {0, 2.0 / 3, 0.85}, 0.1, 0.95},
+        {"25 s, four, all apart", 4, 250 * NS_PER_MS, {0.75, 0.25, 0, 0.5}, 0.1, 0.95},
+    };
+    uint64_t seeds = getenv("SEEDS") == NULL ? 1 : strtoull(getenv("SEEDS"), NULL, 10);
+    bool is_kept = true;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(scenes); i++) {
+        for (uint64_t seed = 0; seed < seeds; seed++) {
+            is_kept = meet_and_go_on(&scenes[i], seed_first() + seed) && is_kept;
+        }
+    }
+    assert_true(is_kept);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nearly_all_rounds_that_are_due_come_about),
+        cmocka_unit_test(peers_with_long_periods_meet_however_they_begin),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

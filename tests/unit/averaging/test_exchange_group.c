@@ -322,9 +322,6 @@ static void who_says_it_is_unlike_is_not_invited_again(void **state)
     commands_deinit(&out);
 }
 
-/* Whatever round number others tell, the numbers are not used up: no FORM may leap further. */
-/* While the lane is busy nobody waits for a snapshot of ours: what is proposed, and what was heard
- * and not joined yet, is declined at once. Afterwards proposals are remembered again. */
 /* What options a peer of a method has for which nobody stands still. */
 static struct exchange *start_patient(uint8_t self, struct commands *out)
 {
@@ -381,6 +378,66 @@ static void a_proposal_that_nobody_joined_stays_open(void **state)
     }
 }
 
+/* For its proposer's own period, however long and though it has seen no round yet: or two with long
+ * periods, each open at another time, would never meet. */
+static void a_proposal_stays_open_for_a_period(void **state)
+{
+    (void)state;
+    struct peer_id ids[2] = {id_of(1), id_of(2)};
+    struct boot_id boots[2] = {boot_of(1), boot_of(2)};
+    const uint64_t period_ns = 25 * NS_PER_S;
+    struct round_members members = {.ids = ids, .boots = boots, .count = 2, .period_ns = period_ns};
+    const struct exchange_ops *ops = &exchange_group;
+    struct commands out;
+    struct exchange *exchange = start_patient(1, &out);
+    uint64_t now_ns = 1;
+
+    for (int i = 0; i < 3; i++) {
+        uint64_t begun_ns = now_ns;
+
+        assert_int_equal(ops->begin(exchange, &members, 0, now_ns, &out), RC_OK);
+        while (ops->is_active(exchange)) {
+            now_ns = ops->next_ns(exchange);
+            ops->tick(exchange, now_ns, &out);
+        }
+        assert_true(now_ns - begun_ns > period_ns && now_ns - begun_ns < 2 * period_ns);
+        now_ns +=
+            (uint64_t)i * NS_PER_MS; /* begun again at once, or a little later: no pace is seen */
+    }
+    ops->destroy(exchange);
+    commands_deinit(&out);
+}
+
+/* The ballot before is left without a word: ABORT names none, so it would decline the new one. */
+static void who_proposes_anew_is_not_told_that_the_old_one_is_left(void **state)
+{
+    (void)state;
+    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
+    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
+    struct round_members members = {.ids = ids, .boots = boots, .count = 3};
+    struct commands out;
+    struct exchange *exchange = start(&exchange_group, 3, 6, &out);
+    const struct exchange_ops *ops = &exchange_group;
+    static const struct {
+        uint8_t from;
+        bool is_told;
+    } steps[] = {{1, false}, {1, false}, {2, true}, {2, false}};
+
+    assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
+    for (uint32_t i = 0; i < ARRAY_COUNT(steps); i++) {
+        struct message form = form_of(6, i);
+        uint8_t from = steps[i].from;
+
+        commands_clear(&out);
+        assert_int_equal(ops->on_message(exchange, id_of(from), boot_of(from), &form, 2, &out),
+                         RC_OK);
+        assert_int_equal(sent(&out, MESSAGE_JOIN)->as.join.ballot, i);
+        assert_int_equal(sent(&out, MESSAGE_ABORT) != NULL, steps[i].is_told);
+    }
+    ops->destroy(exchange);
+    commands_deinit(&out);
+}
+
 /* What stands open is joined from the border on, until its proposer takes it back. */
 static void an_open_proposal_invites(void **state)
 {
@@ -406,6 +463,8 @@ static void an_open_proposal_invites(void **state)
     commands_deinit(&out);
 }
 
+/* While the lane is busy nobody waits for a snapshot of ours: what is proposed, and what was heard
+ * and not joined yet, is declined at once. Afterwards proposals are remembered again. */
 static void a_busy_member_declines_at_once(void **state)
 {
     (void)state;
@@ -440,6 +499,7 @@ static void a_busy_member_declines_at_once(void **state)
     commands_deinit(&out);
 }
 
+/* Whatever round number others tell, the numbers are not used up: no FORM may leap further. */
 static void round_numbers_cannot_be_used_up_by_others(void **state)
 {
     struct commands out;
@@ -562,6 +622,8 @@ int main(void)
         cmocka_unit_test(a_mean_with_a_wrong_hash_loses_its_part_only),
         cmocka_unit_test(a_mean_before_our_sum_is_refused),
         cmocka_unit_test(a_proposal_that_nobody_joined_stays_open),
+        cmocka_unit_test(a_proposal_stays_open_for_a_period),
+        cmocka_unit_test(who_proposes_anew_is_not_told_that_the_old_one_is_left),
         cmocka_unit_test(an_open_proposal_invites),
         cmocka_unit_test(a_busy_member_declines_at_once),
         cmocka_unit_test(unlike_proposals_are_answered_and_not_waited_for),
