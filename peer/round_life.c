@@ -639,6 +639,10 @@ void round_stats(const struct round *round, struct round_stats *stats)
 {
     *stats = round->stats;
     round->ops->counts(round->exchange, &stats->counts);
+    /* Nothing is begun with these, so nothing of it fails either. */
+    if (stats->counts.last_abort == NULL && round->unlike_count > 0) {
+        stats->counts.last_abort = EXCHANGE_UNLIKE;
+    }
 }
 
 const char *round_last_failure(const struct round *round, struct peer_id peer)
