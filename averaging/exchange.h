@@ -288,6 +288,8 @@ struct exchange_ops {
     bool (*lingers)(const struct exchange *exchange);
     /** Group, NULL for others: begin() would join what another has proposed and holds open. */
     bool (*is_invited)(const struct exchange *exchange, uint64_t now_ns);
+    /** While it is: whose proposal that is. Together with is_invited. */
+    struct peer_id (*inviter)(const struct exchange *exchange);
     void (*counts)(const struct exchange *exchange, struct exchange_counts *counts);
     /** What it has allowed others to send and was not dealt with yet, and to how many. May be NULL:
      *  nothing. */

@@ -548,6 +548,7 @@ const struct exchange_ops exchange_group = {
     .is_active = group_is_active,
     .lingers = group_lingers,
     .is_invited = group_is_invited,
+    .inviter = group_inviter,
     .counts = group_counts,
     .allowed = group_allowed,
     .set_round = group_set_round,

@@ -269,6 +269,7 @@ bool group_lingers(const struct exchange *exchange);
 bool group_is_invited(const struct exchange *exchange, uint64_t now_ns);
 /** At begin(): how long answers take over the lines of those who are there. */
 void group_lines_learn(struct group *group);
+struct peer_id group_inviter(const struct exchange *exchange);
 
 /* exchange_group_wait.c: how long the data phase waits for whom */
 /** Our snapshot is there. */

@@ -136,3 +136,10 @@ bool group_is_invited(const struct exchange *exchange, uint64_t now_ns)
     return group->state == GROUP_IDLE && !group->is_busy && hears_open(group, now_ns) &&
            group_is_above_promise(group, &group->heard);
 }
+
+struct peer_id group_inviter(const struct exchange *exchange)
+{
+    const struct group *group = (const struct group *)(const void *)exchange;
+
+    return group->heard_from.id;
+}

@@ -8,22 +8,34 @@
  *
  * Who says that it will be done within our patience is waited for, so that those who train at the
  * same pace end together, and with the same model; rounds meanwhile are served as well, but are not
- * the last. If all others are done, the round is begun here as anywhere else; beside a group that
- * trains on one is joined that it begins, as a proposal of ours would take one member out of it.
+ * the last. The first word is what counts: who is late by more than estimates are, or says the same
+ * again and again, trains on like others. If all others are done, the round is begun here as
+ * anywhere else. Beside a group that trains on, one is joined that it begins, for a period; then
+ * those who are done begin one among themselves. When patience is over nobody is waited for any
+ * more, and half of it is left for a round with whoever is there.
+ *
  * Whole groups need one round; where a round is of a part of those who are done, it takes
- * log(all) / log(part). Patience is some periods of rounds as measured, so whoever dies, lies, or
- * averages by another method costs no more than that. one-shot has a round of its own:
- * node_once.c. Loop thread only.
+ * log(all) / log(part), pairs with as many partners. Patience is some periods of rounds as
+ * measured, but not long beside the training it follows, so whoever dies, lies, or averages by
+ * another method costs no more than that. one-shot has a round of its own: node_once.c. Loop thread
+ * only.
  */
 #include "peer/node_internal.h"
 
 #include <math.h>
 
-enum { PATIENCE_PERIODS = 3, ROUNDS_MAX = 16 };
-#define PAUSE_NS (100 * NS_PER_MS) /* between two tries, and two looks */
+enum {
+    PATIENCE_PERIODS = 3,
+    PATIENCE_SHARE = 8, /* of the time since this peer began; all lasts twice as long at most */
+    ROUNDS_MAX = 16,
+    WALL_RISE = 4 /* at most: in one look, whatever held us up */
+};
+#define PATIENCE_MOST_NS (300 * NS_PER_S)
+#define PAUSE_NS         (100 * NS_PER_MS) /* between two tries, and two looks */
 
 struct others {
     uint32_t done, coming, training;
+    uint32_t unmet; /* of all these: those we had no last round with */
 };
 
 /* ---- how far everybody is ---- */
@@ -32,7 +44,11 @@ void node_finish_met(struct node *node, struct peer_id peer)
 {
     struct neighbour *other = node_neighbour(node, peer);
 
-    if (other != NULL) other->has_met = true;
+    if (other == NULL) return;
+    other->has_met = true;
+    if (!node->finish.is_last || other->has_met_last) return;
+    other->has_met_last = true;
+    node->finish.partners++;
 }
 
 void node_finish_stepped(struct node *node)
@@ -44,7 +60,9 @@ void node_finish_stepped(struct node *node)
     if (finish->mark_ns != 0 && now_ns < finish->mark_ns + NODE_PROGRESS_NS) return;
     if (finish->mark_ns != 0 && steps > 0) {
         each_ns = (now_ns - finish->mark_ns) / steps;
-        finish->wall_ns = finish->wall_ns == 0 ? each_ns : (3 * finish->wall_ns + each_ns) / 4;
+        if (finish->wall_ns == 0) finish->wall_ns = each_ns;
+        if (each_ns > WALL_RISE * finish->wall_ns) each_ns = WALL_RISE * finish->wall_ns;
+        finish->wall_ns = (3 * finish->wall_ns + each_ns) / 4;
     }
     finish->mark_ns = now_ns;
     finish->mark_steps = node->own_steps;
@@ -55,7 +73,7 @@ static uint64_t wall_ns(const struct node *node)
 {
     const struct node_finish *finish = &node->finish;
 
-    return finish->wall_ns > node->step_ns ? finish->wall_ns : node->step_ns;
+    return finish->wall_ns > 0 ? finish->wall_ns : node->step_ns;
 }
 
 uint32_t node_finish_left_ms(const struct node *node)
@@ -78,13 +96,18 @@ uint32_t node_finish_left_ms(const struct node *node)
 static uint64_t patience_ns(const struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
-    uint64_t period_ns = strategy->every_ns;
+    uint64_t period_ns = strategy->every_ns, most_ns, least_ns, ns;
     struct round_stats stats;
 
     round_stats(node->round, &stats);
     if (period_ns == 0) period_ns = strategy_every(strategy, node->step) * wall_ns(node);
     if (period_ns < stats.last_ns) period_ns = stats.last_ns;
-    return PATIENCE_PERIODS * (period_ns + NODE_PROGRESS_NS); /* they are heard so often */
+    least_ns = PATIENCE_PERIODS * NODE_PROGRESS_NS; /* they are heard so often */
+    most_ns = (node_now(node) - node->begun_ns) / PATIENCE_SHARE;
+    if (most_ns < least_ns) most_ns = least_ns;
+    if (most_ns > PATIENCE_MOST_NS) most_ns = PATIENCE_MOST_NS;
+    ns = period_ns > PATIENCE_MOST_NS ? PATIENCE_MOST_NS : PATIENCE_PERIODS * period_ns + least_ns;
+    return ns < most_ns ? ns : most_ns;
 }
 
 static bool is_mate(const struct node *node, const struct neighbour *other)
@@ -93,6 +116,32 @@ static bool is_mate(const struct node *node, const struct neighbour *other)
            digest_is_equal(other->progress.lineage, node->lineage) &&
            trust_may_mix(node->trust, other->id, node_now(node)) &&
            !round_is_unlike(node->round, other->id);
+}
+
+/* Until it should be done by its first word, and something for what estimates are worth: later ones
+ * do not put it off. */
+static void hear_coming(struct node *node)
+{
+    const uint64_t until_ns = node->finish.until_ns;
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        struct neighbour *other = &node->neighbours[i];
+        uint64_t left_ns = other->progress.left_ms * NS_PER_MS;
+
+        if (left_ns == 0 || other->coming_ns != 0 || other->progress_ns + left_ns > until_ns) {
+            continue;
+        }
+        other->coming_ns = other->progress_ns + left_ns + left_ns / 4 + 2 * NODE_PROGRESS_NS;
+    }
+}
+
+static bool is_coming(const struct node *node, const struct neighbour *other)
+{
+    const uint64_t until_ns = node->finish.until_ns, now_ns = node_now(node);
+    uint64_t left_ns = other->progress.left_ms * NS_PER_MS;
+
+    return left_ns > 0 && other->progress_ns + left_ns <= until_ns && now_ns < until_ns &&
+           now_ns < other->coming_ns;
 }
 
 /* Who trains on and has never been in a round with us will not be in the next one either, but where
@@ -105,19 +154,18 @@ static struct others count_others(const struct node *node)
     round_stats(node->round, &stats);
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
-        uint64_t left_ns = other->progress.left_ms * NS_PER_MS;
 
         if (!is_mate(node, other)) continue;
         if (other->progress.is_done) {
             others.done++;
         } else if (!other->has_met && stats.mixed > 0) {
             continue;
-        } else if (left_ns > 0 && node_now(node) < node->finish.until_ns &&
-                   other->progress_ns + left_ns <= node->finish.until_ns) {
+        } else if (is_coming(node, other)) {
             others.coming++;
         } else {
             others.training++;
         }
+        others.unmet += !other->has_met_last;
     }
     return others;
 }
@@ -138,6 +186,29 @@ static uint32_t rounds_wanted(const struct node *node, const struct round_stats 
     return rounds < 1 ? 1 : rounds > ROUNDS_MAX ? ROUNDS_MAX : (uint32_t)rounds;
 }
 
+static bool meets_pairs(const struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+
+    return !strategy->exchange->is_group && !strategy->exchange->is_graph &&
+           !strategy->rule->is_push;
+}
+
+/* Nothing is missing. The same partner once more would bring pairs little. */
+static bool is_made(const struct node *node, const struct others *others,
+                    const struct round_stats *stats)
+{
+    if (others->coming > 0) return false;
+    if (node->finish.made >= rounds_wanted(node, stats)) return true;
+    return meets_pairs(node) && node->finish.made > 0 && others->unmet == 0;
+}
+
+/* For whoever is there, when nobody is waited for any more. */
+static uint64_t alone_until_ns(const struct node *node)
+{
+    return node->finish.until_ns + node->finish.patience_ns / 2;
+}
+
 void node_finish_snapshot(struct node *node)
 {
     struct node_finish *finish = &node->finish;
@@ -154,6 +225,7 @@ static void look(struct node *node, const struct round_stats *stats)
     if (rounds == finish->rounds) return;
     if (finish->is_last) {
         finish->made += (uint32_t)(rounds - finish->rounds);
+        if (meets_pairs(node)) finish->made = finish->partners;
         finish->owed_round = stats->counts.next_round;
     }
     finish->rounds = rounds;
@@ -162,11 +234,16 @@ static void look(struct node *node, const struct round_stats *stats)
     node_send_progress(node, NULL);
 }
 
-/* Somebody may still want a part of the result from us. */
+/* Somebody may still want a part of the result from us. Who else was in the round is not known
+ * here, so who was not, or says what is not true, counts as well, for as long as such a part can be
+ * on its way. */
 static bool is_owed(const struct node *node, const struct round_stats *stats)
 {
     if (node->options.strategy->rule->is_push) return stats->counts.custody > 0;
     if (!node->options.strategy->exchange->is_group) return false; /* both ends have all */
+    if (node_now(node) >= node->finish.made_ns + 2 * (stats->last_ns + NODE_PROGRESS_NS)) {
+        return false;
+    }
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
@@ -185,38 +262,49 @@ static void begin(struct node *node, const struct round_stats *stats)
     finish->is_begun = true;
     finish->rounds = rounds_so_far(node, stats);
     finish->patience_ns = patience_ns(node);
-    finish->until_ns = node_now(node) + finish->patience_ns;
+    finish->begun_ns = node_now(node);
+    finish->until_ns = finish->begun_ns + finish->patience_ns;
     /* Nothing was added to what the last round left. */
     finish->is_over = node->samples_since_round == 0 && !round_is_active(node->round);
     if (!finish->is_over) node_send_progress(node, NULL);
+}
+
+/* Nobody is waited for any more. Is there nobody to have a round with? Groups that train on were to
+ * be joined before. */
+static bool is_vain(const struct node *node, const struct others *others)
+{
+    bool joins = !meets_pairs(node) && !node->options.strategy->rule->is_push;
+
+    if (node_now(node) < node->finish.until_ns) return false;
+    return (joins && others->done == 0) || node_now(node) >= alone_until_ns(node);
 }
 
 static bool is_over(struct node *node, const struct round_stats *stats)
 {
     struct node_finish *finish = &node->finish;
     struct others others = count_others(node);
-    uint64_t now_ns = node_now(node);
+    uint32_t count = others.done + others.coming + others.training;
+    uint64_t now_ns = node_now(node), end_ns = finish->until_ns + finish->patience_ns;
 
-    if (others.done + others.coming + others.training == 0) return true;
-    if (others.training == 0 && others.done + 1 > finish->most_done) {
-        finish->most_done = others.done + 1;
-    }
+    if (count == 0) return true;
+    if (others.done + 1 > finish->most_done) finish->most_done = others.done + 1;
     if (round_is_active(node->round)) {
-        bool is_running = round_has_started(node->round) || round_has_snapshot(node->round);
-
-        return now_ns >= finish->until_ns + (is_running ? finish->patience_ns : 0);
+        if (round_has_started(node->round) || round_has_snapshot(node->round)) {
+            return now_ns >= end_ns;
+        }
+        return is_vain(node, &others);
     }
-    if (now_ns >= finish->until_ns + finish->patience_ns) return true;
-    if (others.coming == 0 && finish->made >= rounds_wanted(node, stats)) {
-        round_set_busy(node->round, true); /* nobody is to wait for us any more */
+    if (now_ns >= end_ns) return true;
+    if (is_made(node, &others, stats)) {
+        /* Nobody is to wait for us any more, but who is done and has missed the round. */
+        if (others.done == 0) round_set_busy(node->round, true);
         return !is_owed(node, stats) || now_ns >= finish->made_ns + finish->patience_ns;
     }
-    if (now_ns >= finish->until_ns) return true;
+    if (is_vain(node, &others)) return true;
     if (!finish->is_told) {
         finish->is_told = true;
-        log_info(node->options.log, "goal reached: waiting for one last round with %u %s",
-                 others.done + others.coming + others.training,
-                 others.done + others.coming + others.training == 1 ? "neighbour" : "neighbours");
+        log_info(node->options.log, "goal reached: waiting for one last round with %u %s", count,
+                 count == 1 ? "neighbour" : "neighbours");
     }
     return false;
 }
@@ -229,9 +317,24 @@ bool node_finish_waits(struct node *node)
     if (node->round == NULL || node->options.strategy->at_end) return false;
     round_stats(node->round, &stats);
     if (!finish->is_begun) begin(node, &stats);
+    hear_coming(node);
     look(node, &stats);
     if (!finish->is_over) finish->is_over = is_over(node, &stats);
     return !finish->is_over;
+}
+
+static bool is_invited_by_done(const struct node *node)
+{
+    struct peer_id from;
+
+    if (!round_is_invited(node->round)) return false;
+    from = round_inviter(node->round);
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+
+        if (peer_id_is_equal(other->id, from)) return other->progress.is_done;
+    }
+    return false;
 }
 
 bool node_finish_is_due(const struct node *node)
@@ -241,18 +344,35 @@ bool node_finish_is_due(const struct node *node)
     struct others others = count_others(node);
     uint64_t now_ns = node_now(node);
     struct round_stats stats;
-    bool is_made;
 
-    if (finish->is_over || now_ns >= finish->until_ns) return false;
+    if (finish->is_over || now_ns >= alone_until_ns(node)) return false;
     round_stats(node->round, &stats);
-    is_made = others.coming == 0 && finish->made >= rounds_wanted(node, &stats);
-    if (is_made) return false;
+    if (is_made(node, &others, &stats)) return exchange->is_group && is_invited_by_done(node);
     if (exchange->is_group && round_is_invited(node->round)) return true;
-    if (now_ns < finish->again_ns) return false;
+    /* Pairs pause as whoever refused them asked for: partners.h. */
+    if (now_ns < finish->again_ns && !meets_pairs(node)) return false;
     if (node_push_is_owed(node) && now_ns < node->push.again_ns) return false;
     if (exchange->is_graph) return true; /* it runs when the others have come to it */
     if (others.coming > 0) return false;
-    return !exchange->is_group || others.training == 0;
+    if (!exchange->is_group || others.training == 0) return true;
+    return others.done > 0 && now_ns >= finish->begun_ns + finish->patience_ns / PATIENCE_PERIODS;
+}
+
+size_t node_finish_filter(struct node *node, struct peer_id *ids, size_t count)
+{
+    bool is_group = node->options.strategy->exchange->is_group;
+    size_t kept = 0;
+
+    if (!is_group && !meets_pairs(node)) return count;
+    if (is_group && (round_is_invited(node->round) || count_others(node).done == 0)) return count;
+    for (size_t i = 0; i < count; i++) {
+        const struct neighbour *other = node_neighbour(node, ids[i]);
+
+        /* NULL: this peer */
+        if (other != NULL && (is_group ? !other->progress.is_done : other->has_met_last)) continue;
+        ids[kept++] = ids[i];
+    }
+    return kept;
 }
 
 void node_finish_begins(struct node *node)
@@ -262,5 +382,8 @@ void node_finish_begins(struct node *node)
 
 uint64_t node_finish_next_ns(const struct node *node)
 {
-    return node->finish.is_begun ? node_now(node) + PAUSE_NS : UINT64_MAX;
+    uint64_t next_ns = node_now(node) + PAUSE_NS, wait_ns = node->pairs.partners.wait_ns;
+
+    if (!node->finish.is_begun) return UINT64_MAX;
+    return wait_ns > node_now(node) && wait_ns < next_ns ? wait_ns : next_ns;
 }

@@ -47,10 +47,12 @@ struct neighbour {
     struct message_progress progress;
     bool is_relayed;   /* linked through a relay */
     bool has_met;      /* it took part in a round of ours that came to something */
+    bool has_met_last; /* in one of the last, see node_finish.c */
     uint8_t line_step; /* of preference.h; 0: none yet */
     double odds;       /* at the last draw, of meeting it, 1 being usual; 0: none was made */
     uint64_t linked_ns;
     uint64_t progress_ns; /* when it was heard */
+    uint64_t coming_ns;   /* node_finish.c: it is waited for until then; 0: it has not said so */
     uint64_t moved_ns;    /* when it was last heard at another step than before */
     double rounds_per_s;  /* between its last two */
     uint32_t forms;       /* proposals since its last START, but for those long ago */
@@ -223,14 +225,16 @@ struct node_finish {
     bool is_begun, is_over;
     bool is_told;
     bool is_last;         /* the last snapshot was of a peer that nobody was to be waited for */
-    uint32_t made;        /* such rounds that were applied */
+    uint32_t made;        /* such rounds that were applied; pairs: with so many partners */
+    uint32_t partners;    /* who kept their word in such rounds */
     uint32_t most_done;   /* there were at their goals at the same time, this peer included */
     uint64_t rounds;      /* applied, as of the last look */
     uint64_t owed_round;  /* groups: who has come to this one has all that we gave to our last */
     uint64_t patience_ns; /* some periods of rounds */
-    uint64_t until_ns, again_ns, made_ns; /* no longer; not before: a round; the last was applied */
-    uint64_t mark_ns, mark_steps;         /* own steps then */
-    uint64_t wall_ns;                     /* smoothed, from one step to the next; 0: not known */
+    uint64_t begun_ns, until_ns;  /* others are waited for */
+    uint64_t again_ns, made_ns;   /* not before: a round; the last was applied */
+    uint64_t mark_ns, mark_steps; /* own steps then */
+    uint64_t wall_ns;             /* smoothed, from one step to the next; 0: not known */
 };
 
 /* Of gradient tracking: made with the first step. */
@@ -576,6 +580,8 @@ bool node_finish_waits(struct node *node);
 /** While it waits: is a round to be begun? It is: then node_finish_begins(). */
 bool node_finish_is_due(const struct node *node);
 void node_finish_begins(struct node *node);
+/** The round is about to begin: leave those of `ids` that it is for. */
+size_t node_finish_filter(struct node *node, struct peer_id *ids, size_t count);
 /** A round's snapshot was taken. */
 void node_finish_snapshot(struct node *node);
 /** `peer` kept its word in a round. */

@@ -455,6 +455,7 @@ void node_begin_round(struct node *node)
     node_finish_begins(node);
     count = mixing_members(node, ids);
     if (node->options.strategy->at_end) count = node_once_filter(node, ids, count);
+    if (node->finish.is_begun) count = node_finish_filter(node, ids, count);
     if (node->options.strategy->rule->is_push) {
         node_push_begin(node, ids, count);
     } else if (exchange->is_graph) {

@@ -575,7 +575,9 @@ static bool border_read(struct node *node, uint64_t now_ns)
 
 static void border_leaving(struct node *node)
 {
-    bool wants_final = node->is_goal_reached && node->options.evaluates_at_end;
+    /* Who was told to stop, perhaps while it waited for its last round, stops. */
+    bool wants_final =
+        node->is_goal_reached && node->options.evaluates_at_end && node->result.signal == 0;
 
     if (node->round != NULL && round_has_difference(node->round)) {
         border_simple(node, BORDER_APPLY); /* the others count on it */

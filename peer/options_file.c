@@ -21,7 +21,7 @@ struct config_reader {
     size_t bytes, at;
     int line;
     bool is_indented;    /* the line in hand begins with a blank */
-    int section_of[128]; /* of each row: number of the section that set it, 0: none */
+    int section_of[160]; /* of each row: number of the section that set it, 0: none */
     int section;         /* number of the section in hand, from 1 */
     char section_name[32];
     char pending_name[64]; /* the value in hand; "" : none */

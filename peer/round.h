@@ -82,6 +82,8 @@ bool round_is_active(const struct round *round);
 bool round_is_forming(const struct round *round);
 /** A round begun now would join what another peer proposes. */
 bool round_is_invited(const struct round *round);
+/** While it is: who that is. */
+struct peer_id round_inviter(const struct round *round);
 /** Its members are settled and it waits for this peer's snapshot. */
 bool round_has_started(const struct round *round);
 /** Between two of the node's jobs: see exchange.h, set_busy. */

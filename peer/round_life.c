@@ -492,6 +492,11 @@ bool round_is_invited(const struct round *round)
            round->ops->is_invited(round->exchange, round_now(round));
 }
 
+struct peer_id round_inviter(const struct round *round)
+{
+    return round->ops->inviter(round->exchange);
+}
+
 bool round_has_started(const struct round *round)
 {
     return round->is_snapshot_wanted;

@@ -1,6 +1,7 @@
 /* The end of a peer that averages: a last round at the goal, and no longer than it is worth. */
 #include "tests/check.h"
 
+#include "peer/node_internal.h"
 #include "tests/sim/spy.h"
 #include "tests/sim/swarm.h"
 
@@ -15,12 +16,46 @@ enum { VALUES = 200, PEERS = 4, GOAL = 330, H = 16 };
 static struct {
     struct spy spy;
     struct cluster *cluster;
-    uint64_t steps[PEERS];                             /* own ones */
-    uint64_t goal_ns[PEERS], end_ns[PEERS];            /* the last step was taken; it has ended */
-    bool begins_alone;                                 /* nobody waits for all to be there */
-    uint32_t mixed[PEERS];                             /* after the goal */
+    uint64_t steps[PEERS];                  /* own ones */
+    uint64_t goal_ns[PEERS], end_ns[PEERS]; /* the last step was taken; it has ended */
+    bool begins_alone;                      /* nobody waits for all to be there */
+    uint64_t step_ns;                       /* 0: STEP_NS */
+    uint32_t mixed[PEERS];                  /* after the goal */
+    uint64_t mixed_ns[PEERS];               /* the last of these */
+    uint32_t evaluated;
     float at_goal[PEERS][VALUES], last[PEERS][VALUES]; /* parameters */
 } seen;
+
+/* What peer 3 does to its words; see the wraps. */
+static struct {
+    struct links *links;
+    bool is_coming; /* always about to be done */
+    bool is_behind; /* of no round at all */
+    bool is_silent; /* its host was stopped: links stay open */
+} liar;
+
+enum rc __real_links_send(struct links *links, struct peer_id to, const struct message *message);
+enum rc __wrap_links_send(struct links *links, struct peer_id to, const struct message *message);
+void __real_links_send_all(struct links *links, const struct message *message);
+void __wrap_links_send_all(struct links *links, const struct message *message);
+
+enum rc __wrap_links_send(struct links *links, struct peer_id to, const struct message *message)
+{
+    if (links == liar.links && liar.is_silent) return RC_OK;
+    return __real_links_send(links, to, message);
+}
+
+void __wrap_links_send_all(struct links *links, const struct message *message)
+{
+    struct message changed = *message;
+
+    if (links == liar.links && liar.is_silent) return;
+    if (links == liar.links && message->type == MESSAGE_PROGRESS) {
+        if (liar.is_coming) changed.as.progress.left_ms = 1;
+        if (liar.is_behind) changed.as.progress.round = 0;
+    }
+    __real_links_send_all(links, &changed);
+}
 
 static void look(struct learner *learner, uint32_t i)
 {
@@ -35,7 +70,10 @@ static enum rc spy_import(struct learner *learner, enum section section, const f
     const uint32_t i = spy_number(&seen.spy, learner);
     enum rc rc = seen.spy.originals.import_section(learner, section, values, count);
 
-    if (section == SECTION_MIXED && seen.goal_ns[i] != 0) seen.mixed[i]++;
+    if (section == SECTION_MIXED && seen.goal_ns[i] != 0) {
+        seen.mixed[i]++;
+        seen.mixed_ns[i] = sim_now_ns(cluster_world(seen.cluster));
+    }
     look(learner, i);
     return rc;
 }
@@ -55,6 +93,12 @@ static enum rc spy_train(struct learner *learner, uint32_t steps, const atomic_b
     return rc;
 }
 
+static enum rc spy_evaluate(struct learner *learner, uint64_t samples, struct evaluation *result)
+{
+    seen.evaluated++;
+    return seen.spy.originals.evaluate(learner, samples, result);
+}
+
 static struct learner *spied_learner(void *context, uint32_t peer)
 {
     struct quadratic_options options = {.values = VALUES,
@@ -70,9 +114,11 @@ static struct learner *spied_learner(void *context, uint32_t peer)
     assert_int_equal(quadratic_create(&options, &learner), RC_OK);
     seen.steps[peer] = seen.goal_ns[peer] = seen.end_ns[peer] = 0;
     seen.mixed[peer] = 0;
+    seen.mixed_ns[peer] = 0;
     spy_on(&seen.spy, peer, learner);
     seen.spy.ops.import_section = spy_import;
     seen.spy.ops.train = spy_train;
+    seen.spy.ops.evaluate = spy_evaluate;
     return learner;
 }
 
@@ -84,11 +130,14 @@ static void create(uint64_t seed, const char *averaging, const double *speeds)
                                       .latency_ns = NS_PER_MS,
                                       .values = VALUES,
                                       .steps = GOAL,
+                                      .step_cost_ns = seen.step_ns,
                                       .speeds = speeds,
                                       .start_with = seen.begins_alone ? 0 : PEERS,
                                       .learner = spied_learner};
 
     seen.cluster = cluster_create(&options);
+    seen.step_ns = 0;
+    memset(&liar, 0, sizeof liar);
 }
 
 static void note_ends(void)
@@ -118,22 +167,27 @@ static void run(uint64_t seed)
     check_seed(seed, cluster_run_until(seen.cluster, is_done, NULL, 300 * NS_PER_S));
 }
 
-/* Norm of how far planes are from their mean. */
-static double spread(float planes[PEERS][VALUES])
+/* Norm of how far the first planes are from their mean. */
+static double spread_of(float planes[PEERS][VALUES], uint32_t count)
 {
     double squares = 0;
 
     for (size_t k = 0; k < VALUES; k++) {
         double mean = 0;
 
-        for (uint32_t i = 0; i < PEERS; i++) {
-            mean += (double)planes[i][k] / PEERS;
+        for (uint32_t i = 0; i < count; i++) {
+            mean += (double)planes[i][k] / count;
         }
-        for (uint32_t i = 0; i < PEERS; i++) {
+        for (uint32_t i = 0; i < count; i++) {
             squares += ((double)planes[i][k] - mean) * ((double)planes[i][k] - mean);
         }
     }
     return sqrt(squares);
+}
+
+static double spread(float planes[PEERS][VALUES])
+{
+    return spread_of(planes, PEERS);
 }
 
 /* Twice three periods, and the second between two words of how far others are. A round may last as
@@ -318,6 +372,189 @@ static void another_method_holds_nobody_up(void **state)
     }
 }
 
+struct tally {
+    uint32_t chances, missed; /* last rounds */
+};
+
+static bool are_three_done(struct cluster *cluster, void *context)
+{
+    (void)cluster;
+    (void)context;
+    note_ends();
+    return seen.end_ns[0] != 0 && seen.end_ns[1] != 0 && seen.end_ns[2] != 0;
+}
+
+/* The first three come to their goals together, beside peer 3: have_rounds(), and none
+ * stays for longer than it says: a quarter of the time since it began, or six seconds. */
+static void three_end(const char *method, uint64_t seed, struct tally *tally)
+{
+    check_seed(seed, cluster_run_until(seen.cluster, are_three_done, NULL, 300 * NS_PER_S));
+    if (getenv("VERBOSE") != NULL) {
+        printf("%s, %d: %g apart, then %g\n", method, (int)seed, spread_of(seen.at_goal, 3),
+               spread_of(seen.last, 3));
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        uint64_t waited_ns = seen.end_ns[i] - seen.goal_ns[i], most_ns = seen.goal_ns[i] / 4;
+
+        if (getenv("VERBOSE") != NULL) {
+            printf("  peer %u: %u rounds, left %.2f s after its goal, %.2f s after the last\n", i,
+                   seen.mixed[i], (double)waited_ns / NS_PER_S,
+                   (double)(seen.end_ns[i] - seen.mixed_ns[i]) / NS_PER_S);
+        }
+        tally->chances++;
+        tally->missed += seen.mixed[i] == 0;
+        if (most_ns < 6 * NS_PER_S) most_ns = 6 * NS_PER_S;
+        if (waited_ns > most_ns + NS_PER_S / 2) {
+            fail_msg("%s, seed %d: peer %u waited %.2f s", method, (int)seed, i,
+                     (double)waited_ns / NS_PER_S);
+        }
+    }
+    tally->missed += strcmp(method, "local-sgd:H=16") == 0 && spread_of(seen.last, 3) > 1e-4;
+}
+
+/* A round may fail, for reasons of its own. */
+static void have_rounds(const char *method, const struct tally *tally)
+{
+    if (getenv("VERBOSE") != NULL) {
+        printf("%s: %u missed of %u\n", method, tally->missed, tally->chances);
+    }
+    if (tally->missed > tally->chances / 6) {
+        fail_msg("%s: %u of %u missed", method, tally->missed, tally->chances);
+    }
+}
+
+static void swarm_with(const char *method, uint64_t seed, const double *speeds)
+{
+    create(seed, method, speeds);
+    swarm_start(seen.cluster, PEERS);
+    liar.links = cluster_node(seen.cluster, 3)->links;
+}
+
+static void those_who_are_done_do_without_a_slow_one(void **state)
+{
+    (void)state;
+    /* It is in no round for longer than anybody waits; or its period is longer than that. */
+    static const char *const methods[] = {"local-sgd:H=16", "ad-psgd:H=16", "local-sgd:H=300"};
+    static const double speeds[PEERS] = {1, 1, 1, 0.1};
+
+    for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
+        struct tally tally = {0};
+
+        FOR_EACH_SEED (seed, 2) {
+            seen.step_ns = 100 * NS_PER_MS;
+            swarm_with(methods[m], seed, speeds);
+            three_end(methods[m], seed, &tally);
+            cluster_destroy(seen.cluster);
+        }
+        have_rounds(methods[m], &tally);
+    }
+}
+
+static void a_liar_costs_patience_and_no_round(void **state)
+{
+    (void)state;
+    static const char *const methods[] = {"local-sgd:H=16", "ad-psgd:H=16"};
+    static const double speeds[PEERS] = {1, 1, 1, 0.1};
+
+    for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
+        struct tally tally = {0};
+
+        FOR_EACH_SEED (seed, 2) {
+            seen.step_ns = 100 * NS_PER_MS;
+            swarm_with(methods[m], seed, speeds);
+            liar.is_coming = true;
+            three_end(methods[m], seed, &tally);
+            cluster_destroy(seen.cluster);
+        }
+        have_rounds(methods[m], &tally);
+    }
+}
+
+static void who_falls_silent_costs_patience_and_no_round(void **state)
+{
+    (void)state;
+    static const char *const methods[] = {"local-sgd:H=16", "ad-psgd:H=16"};
+    static const double speeds[PEERS] = {1, 1, 1, 0.97};
+    const uint32_t first = 0;
+
+    for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
+        struct tally tally = {0};
+
+        FOR_EACH_SEED (seed, 2) {
+            swarm_with(methods[m], seed, speeds);
+            check_seed(seed,
+                       cluster_run_until(seen.cluster, is_at_goal, (void *)&first, 60 * NS_PER_S));
+            liar.is_silent = true;
+            three_end(methods[m], seed, &tally);
+            cluster_destroy(seen.cluster);
+        }
+        have_rounds(methods[m], &tally);
+    }
+}
+
+static void nobody_is_left_out_of_pairs(void **state)
+{
+    (void)state;
+    /* Three are left: two of them could do all of their rounds with each other. */
+    static const double speeds[PEERS] = {1, 1, 1, 0.97};
+    const uint32_t first = 0;
+
+    struct tally tally = {0};
+
+    FOR_EACH_SEED (seed, 6) {
+        swarm_with("ad-psgd:H=16", seed, speeds);
+        check_seed(seed,
+                   cluster_run_until(seen.cluster, is_at_goal, (void *)&first, 60 * NS_PER_S));
+        cluster_crash(seen.cluster, 3);
+        liar.links = NULL;
+        three_end("ad-psgd:H=16", seed, &tally);
+        check_seed(seed, spread_of(seen.last, 3) < 0.8 * spread_of(seen.at_goal, 3));
+        cluster_destroy(seen.cluster);
+    }
+    assert_int_equal(tally.missed, 0);
+}
+
+static void who_is_behind_holds_nobody_up(void **state)
+{
+    (void)state;
+    /* It was in rounds before, and seems never to come to the one whose parts it could want. */
+    static const double speeds[PEERS] = {1, 1, 1, 0.1};
+
+    struct tally tally = {0};
+
+    FOR_EACH_SEED (seed, 2) {
+        seen.step_ns = 200 * NS_PER_MS;
+        swarm_with("local-sgd:H=16", seed, speeds);
+        liar.is_behind = true;
+        three_end("local-sgd:H=16", seed, &tally);
+        for (uint32_t i = 0; i < 3; i++) {
+            uint64_t after_ns = seen.end_ns[i] - seen.mixed_ns[i];
+
+            tally.missed += seen.mixed[i] > 0 && after_ns > 5 * NS_PER_S / 2;
+        }
+        cluster_destroy(seen.cluster);
+    }
+    have_rounds("local-sgd:H=16", &tally);
+}
+
+static void a_pause_is_no_pace(void **state)
+{
+    (void)state;
+    const struct node *node;
+    uint64_t usual_ns;
+
+    create(1, "local-sgd:H=16", NULL);
+    swarm_start(seen.cluster, PEERS);
+    cluster_run(seen.cluster, 2500 * NS_PER_MS);
+    node = cluster_node(seen.cluster, 0);
+    usual_ns = node->finish.wall_ns;
+    assert_true(usual_ns >= STEP_NS && usual_ns < 3 * STEP_NS);
+    cluster_node(seen.cluster, 0)->finish.mark_ns -= 2 * NS_PER_S; /* it was stopped for so long */
+    cluster_run(seen.cluster, 50 * NS_PER_MS);
+    assert_true(node->finish.wall_ns < 2 * usual_ns);
+    cluster_destroy(seen.cluster);
+}
+
 static void a_signal_ends_the_waiting(void **state)
 {
     (void)state;
@@ -326,6 +563,8 @@ static void a_signal_ends_the_waiting(void **state)
 
     create(1, "diloco:H=100", speeds); /* 300 steps in common, then each its own 30 */
     swarm_start(seen.cluster, PEERS);
+    cluster_node(seen.cluster, 3)->options.evaluates_at_end = true;
+    seen.evaluated = 0;
     assert_true(cluster_run_until(seen.cluster, is_at_goal, (void *)&first, 60 * NS_PER_S));
     cluster_run(seen.cluster, 200 * NS_PER_MS);
     assert_true(cluster_is_up(seen.cluster, 3));
@@ -333,6 +572,8 @@ static void a_signal_ends_the_waiting(void **state)
     cluster_run(seen.cluster, 200 * NS_PER_MS);
     assert_false(cluster_is_up(seen.cluster, 3));
     assert_int_equal(cluster_result(seen.cluster, 3)->signal, 2);
+    assert_true(cluster_result(seen.cluster, 3)->is_goal_reached);
+    assert_int_equal(seen.evaluated, 0);
     cluster_destroy(seen.cluster);
 }
 
@@ -360,6 +601,12 @@ int main(void)
         cmocka_unit_test(who_dies_is_not_waited_for),
         cmocka_unit_test(whatever_happens_all_end),
         cmocka_unit_test(another_method_holds_nobody_up),
+        cmocka_unit_test(those_who_are_done_do_without_a_slow_one),
+        cmocka_unit_test(a_liar_costs_patience_and_no_round),
+        cmocka_unit_test(who_falls_silent_costs_patience_and_no_round),
+        cmocka_unit_test(nobody_is_left_out_of_pairs),
+        cmocka_unit_test(who_is_behind_holds_nobody_up),
+        cmocka_unit_test(a_pause_is_no_pace),
         cmocka_unit_test(a_signal_ends_the_waiting),
         cmocka_unit_test(what_is_finished_ends_at_once),
     };
