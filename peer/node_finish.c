@@ -199,6 +199,8 @@ static bool is_made(const struct node *node, const struct others *others,
                     const struct round_stats *stats)
 {
     if (others->coming > 0) return false;
+    /* The others had enough with the round that was none of the last here, and have left. */
+    if (node->finish.served > 0 && others->done == 0) return true;
     if (node->finish.made >= rounds_wanted(node, stats)) return true;
     return meets_pairs(node) && node->finish.made > 0 && others->unmet == 0;
 }
@@ -223,6 +225,7 @@ static void look(struct node *node, const struct round_stats *stats)
     uint64_t rounds = rounds_so_far(node, stats);
 
     if (rounds == finish->rounds) return;
+    finish->served++;
     if (finish->is_last) {
         finish->made += (uint32_t)(rounds - finish->rounds);
         if (meets_pairs(node)) finish->made = finish->partners;

@@ -226,6 +226,7 @@ struct node_finish {
     bool is_told;
     bool is_last;         /* the last snapshot was of a peer that nobody was to be waited for */
     uint32_t made;        /* such rounds that were applied; pairs: with so many partners */
+    uint32_t served;      /* looks that found rounds applied, these or others, since the goal */
     uint32_t partners;    /* who kept their word in such rounds */
     uint32_t most_done;   /* there were at their goals at the same time, this peer included */
     uint64_t rounds;      /* applied, as of the last look */
