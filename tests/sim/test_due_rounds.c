@@ -25,7 +25,8 @@ struct scene {
     double speeds[PEERS_MAX];
     double jitter; /* a step takes up to so much of itself longer */
     uint64_t evaluate_ns;
-    double least; /* share of the rounds due */
+    double least;         /* share of the rounds due */
+    const char *topology; /* of moshpit; NULL: local-sgd */
 };
 
 /* Steps of all, and rounds of all. */
@@ -66,7 +67,9 @@ static double share_of(const struct scene *scene, uint64_t seed)
                                       .speeds = scene->speeds,
                                       .report_every_ns = REPORT_NS,
                                       .evaluate_cost_ns = scene->evaluate_ns,
-                                      .averaging = "local-sgd:H=16"};
+                                      .averaging = scene->topology == NULL ? "local-sgd:H=16"
+                                                                           : "moshpit:H=16",
+                                      .topology = scene->topology};
     struct cluster *cluster = cluster_create(&options);
     uint64_t steps, rounds, steps_before, rounds_before;
     struct rng rng;
@@ -89,13 +92,20 @@ static double share_of(const struct scene *scene, uint64_t seed)
 static void nearly_all_rounds_that_are_due_come_about(void **state)
 {
     static const struct scene scenes[] = {
-        {"two alike", 2, {1, 1}, 0, 0, 0.97},
-        {"two, uneven steps", 2, {1, 1}, 0.3, 0, 0.95},
-        {"one 4 % slower", 2, {1, 0.96}, 0.3, 0, 0.93},
-        {"two, long evaluations", 2, {1, 1}, 0.3, 1800 * NS_PER_MS, 0.95},
-        {"one 4 % slower, long evaluations", 2, {1, 0.96}, 0.3, 1800 * NS_PER_MS, 0.9},
-        {"two, short evaluations", 2, {1, 1}, 0.3, 400 * NS_PER_MS, 0.95},
-        {"four, long evaluations", 4, {1, 1, 0.97, 1}, 0.3, 1800 * NS_PER_MS, 0.8},
+        {"two alike", 2, {1, 1}, 0, 0, 0.97, NULL},
+        {"two, uneven steps", 2, {1, 1}, 0.3, 0, 0.95, NULL},
+        {"one 4 % slower", 2, {1, 0.96}, 0.3, 0, 0.93, NULL},
+        {"two, long evaluations", 2, {1, 1}, 0.3, 1800 * NS_PER_MS, 0.95, NULL},
+        {"one 4 % slower, long evaluations", 2, {1, 0.96}, 0.3, 1800 * NS_PER_MS, 0.9, NULL},
+        {"two, short evaluations", 2, {1, 1}, 0.3, 400 * NS_PER_MS, 0.95, NULL},
+        {"four, long evaluations", 4, {1, 1, 0.97, 1}, 0.3, 1800 * NS_PER_MS, 0.8, NULL},
+        {"four in a grid, long evaluations",
+         4,
+         {1, 1, 0.97, 1},
+         0.3,
+         1800 * NS_PER_MS,
+         0.75,
+         "grid:2"},
     };
     uint64_t seeds = getenv("SEEDS") == NULL ? 1 : strtoull(getenv("SEEDS"), NULL, 10);
     bool is_kept = true;

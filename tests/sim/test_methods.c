@@ -320,6 +320,38 @@ static void unlike_methods_are_not_mixed(void **state)
     }
 }
 
+/* Who starts anew with our method is one of us again. */
+static void one_that_starts_anew_alike_is_mixed_with(void **state)
+{
+    (void)state;
+    static const char *const methods_of[][2] = {{"local-sgd:H=4", "diloco:H=4"},
+                                                {"ad-psgd", "noloco:H=1"}};
+    const uint32_t first = 0;
+
+    for (size_t i = 0; i < sizeof methods_of / sizeof *methods_of; i++) {
+        struct cluster_options options = {.peers = 2,
+                                          .latency_ns = NS_PER_MS,
+                                          .values = VALUES,
+                                          .averaging = methods_of[i][0],
+                                          .seed = i + 1};
+        struct cluster *cluster = cluster_create(&options);
+
+        cluster_set_averaging(cluster, 1, methods_of[i][1]);
+        cluster_start(cluster, 0, NULL, 0);
+        cluster_start(cluster, 1, &first, 1);
+        cluster_run(cluster, 4 * NS_PER_S); /* no checkpoint of its other method yet */
+        check_seed(i, swarm_report(cluster, 0).rounds_ok == 0);
+        check_seed(i, cluster_warnings(cluster, 0) == 1);
+        cluster_crash(cluster, 1);
+        cluster_set_averaging(cluster, 1, methods_of[i][0]);
+        cluster_start(cluster, 1, &first, 1);
+        cluster_run(cluster, 20 * NS_PER_S);
+        check_seed(i, swarm_report(cluster, 0).rounds_ok > 5);
+        check_seed(i, swarm_report(cluster, 1).rounds_ok > 5);
+        cluster_destroy(cluster);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +362,7 @@ int main(void)
         cmocka_unit_test(springs_may_pull_between_rounds),
         cmocka_unit_test(the_rate_follows_who_averages),
         cmocka_unit_test(unlike_methods_are_not_mixed),
+        cmocka_unit_test(one_that_starts_anew_alike_is_mixed_with),
         cmocka_unit_test(a_full_grid_is_exact_after_two_rounds),
     };
 
