@@ -363,16 +363,17 @@ bool node_finish_is_due(const struct node *node)
 
 size_t node_finish_filter(struct node *node, struct peer_id *ids, size_t count)
 {
-    bool is_group = node->options.strategy->exchange->is_group;
+    bool is_group = node->options.strategy->exchange->is_group, is_pair = meets_pairs(node);
     size_t kept = 0;
 
-    if (!is_group && !meets_pairs(node)) return count;
-    if (is_group && (round_is_invited(node->round) || count_others(node).done == 0)) return count;
+    if (node->options.strategy->exchange->is_graph) return count;
+    if (is_group && round_is_invited(node->round)) return count;
+    if (!is_pair && count_others(node).done == 0) return count;
     for (size_t i = 0; i < count; i++) {
         const struct neighbour *other = node_neighbour(node, ids[i]);
 
         /* NULL: this peer */
-        if (other != NULL && (is_group ? !other->progress.is_done : other->has_met_last)) continue;
+        if (other != NULL && (is_pair ? other->has_met_last : !other->progress.is_done)) continue;
         ids[kept++] = ids[i];
     }
     return kept;

@@ -434,7 +434,8 @@ static void those_who_are_done_do_without_a_slow_one(void **state)
 {
     (void)state;
     /* It is in no round for longer than anybody waits; or its period is longer than that. */
-    static const char *const methods[] = {"local-sgd:H=16", "ad-psgd:H=16", "local-sgd:H=300"};
+    static const char *const methods[] = {"local-sgd:H=16", "ad-psgd:H=16", "push-sum:H=16",
+                                          "local-sgd:H=300"};
     static const double speeds[PEERS] = {1, 1, 1, 0.1};
 
     for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
@@ -453,7 +454,7 @@ static void those_who_are_done_do_without_a_slow_one(void **state)
 static void a_liar_costs_patience_and_no_round(void **state)
 {
     (void)state;
-    static const char *const methods[] = {"local-sgd:H=16", "ad-psgd:H=16"};
+    static const char *const methods[] = {"local-sgd:H=16", "ad-psgd:H=16", "push-sum:H=16"};
     static const double speeds[PEERS] = {1, 1, 1, 0.1};
 
     for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
