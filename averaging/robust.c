@@ -6,6 +6,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/stream.h"
+#include "gossip/wire/limits.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,7 +16,8 @@ enum { SUMS = 16, BLOCK_VALUES = 1024 };
 _Static_assert((int)BLOCK_VALUES % (int)SUMS == 0, "as if there were no blocks");
 
 static const float gate_factor = 10.0f, gate_least = 1.5f, gate_most = 1.9f, clip_factor = 1.25f,
-                   clip_share_unknown = 0.25f;
+                   clip_share_unknown = 0.25f, tracker_factor = 10.0f,
+                   gradient_kept = 1 - 1.0f / 1024;
 
 /* ---- what is usual ---- */
 
@@ -176,9 +178,11 @@ struct robust_seen {
 
 struct robust {
     bool clips;
-    uint32_t chunks, gradients; /* from this one on */
-    float gradient_norm;        /* the largest of a chunk of our own gradients */
-    struct robust_seen *seen;   /* [chunks] */
+    uint32_t chunks;
+    uint32_t trackers;        /* the chunk in which they begin */
+    size_t model_tail;        /* values of the model in it */
+    float gradient;           /* the largest norm of a chunk of our own lately */
+    struct robust_seen *seen; /* [chunks + 1]: the last is of what is behind the model's tail */
 };
 
 struct robust *robust_create(uint32_t chunks, bool clips)
@@ -187,8 +191,8 @@ struct robust *robust_create(uint32_t chunks, bool clips)
 
     if (robust == NULL) return NULL;
     robust->clips = clips;
-    robust->chunks = robust->gradients = chunks;
-    robust->seen = mem_array(chunks, sizeof *robust->seen);
+    robust->chunks = robust->trackers = chunks;
+    robust->seen = mem_array((size_t)chunks + 1, sizeof *robust->seen);
     if (robust->seen == NULL) {
         robust_destroy(robust);
         return NULL;
@@ -203,9 +207,32 @@ void robust_destroy(struct robust *robust)
     mem_free(robust);
 }
 
-void robust_set_gradients(struct robust *robust, uint32_t first)
+void robust_set_trackers(struct robust *robust, size_t model)
 {
-    robust->gradients = first;
+    robust->trackers = (uint32_t)(model / CHUNK_VALUES);
+    robust->model_tail = model % CHUNK_VALUES;
+}
+
+float robust_largest_chunk(const float *values, size_t first, size_t count)
+{
+    float largest = 0;
+
+    for (size_t at = 0; at < count;) {
+        size_t n = CHUNK_VALUES - (first + at) % CHUNK_VALUES;
+        float norm;
+
+        if (n > count - at) n = count - at;
+        norm = robust_distance(values + at, NULL, n);
+        if (norm > largest) largest = norm;
+        at += n;
+    }
+    return largest;
+}
+
+void robust_note_gradient(struct robust *robust, float largest)
+{
+    robust->gradient *= gradient_kept;
+    if (isfinite(largest) && largest > robust->gradient) robust->gradient = largest;
 }
 
 /* Our own norm now, or an earlier one if that was larger: a model may shrink while it learns, and
@@ -230,34 +257,27 @@ static float gate_norms(size_t count)
     return norms < gate_most ? norms : gate_most;
 }
 
-/* Of gradients: the norm of our largest chunk of them, but not of that in which the model ends:
- * models are larger. Some peers' data move what others' leave nearly alone. */
-static float gradient_norm(struct robust *robust, struct robust_seen *seen,
-                           const struct robust_chunk *chunk)
+/* A tracker is a mixture of gradients like ours, whatever mixing has made of our own: that one
+ * holds what was let pass before, and so would let pass more each time. Nor is a usual distance
+ * asked: who sends a little more each round would be what is usual. Without a gradient there is
+ * nothing to go by: then zeros alone pass. */
+static bool is_absurd_tracker(const struct robust *robust, const struct robust_chunk *chunk)
 {
-    float norm = norm_of(seen, chunk);
+    float norm = robust_distance(chunk->in, NULL, chunk->count);
 
-    if (chunk->chunk > robust->gradients && norm > robust->gradient_norm) {
-        robust->gradient_norm = norm;
-    }
-    return norm > robust->gradient_norm ? norm : robust->gradient_norm;
+    return !(norm <= tracker_factor * robust->gradient);
 }
 
 /* The norm is looked at only where the usual distances do not settle it. */
-static bool is_absurd(struct robust *robust, struct robust_seen *seen,
+static bool is_absurd(const struct robust *robust, struct robust_seen *seen,
                       const struct robust_chunk *chunk, float distance)
 {
     bool is_learned = robust_is_learned(&seen->history);
-    float usual = robust_median(&seen->history), gradients = 0, limit;
+    float usual = robust_median(&seen->history), limit;
 
-    if (chunk->chunk >= robust->gradients) gradients = gradient_norm(robust, seen, chunk);
     if (is_learned && distance <= gate_factor * usual) return false;
-    if (chunk->chunk >= robust->gradients) {
-        limit = gate_factor * gate_least * gradients;
-    } else {
-        limit = norm_of(seen, chunk) *
-                (is_learned || robust->clips ? gate_norms(chunk->count) : gate_factor * gate_least);
-    }
+    limit = norm_of(seen, chunk) *
+            (is_learned || robust->clips ? gate_norms(chunk->count) : gate_factor * gate_least);
     if (limit == 0 && (!is_learned || usual == 0)) return false;
     return !(distance <= limit);
 }
@@ -277,16 +297,20 @@ enum rc robust_check(struct robust *robust, const struct robust_chunk *chunk,
     return robust_judge(robust, chunk, distance, verdict);
 }
 
-enum rc robust_judge(struct robust *robust, const struct robust_chunk *chunk, float distance,
+static bool is_tracker(const struct robust *robust, const struct robust_chunk *chunk)
+{
+    return chunk->chunk > robust->trackers ||
+           (chunk->chunk == robust->trackers && robust->model_tail == 0);
+}
+
+static enum rc judge(struct robust *robust, struct robust_seen *seen, bool is_of_tracker,
+                     const struct robust_chunk *chunk, float distance,
                      struct robust_verdict *verdict)
 {
-    struct robust_seen *seen;
     float radius = 0;
-    bool is_refused;
+    bool is_refused =
+        is_of_tracker ? is_absurd_tracker(robust, chunk) : is_absurd(robust, seen, chunk, distance);
 
-    CHECK(chunk->chunk < robust->chunks);
-    seen = &robust->seen[chunk->chunk];
-    is_refused = is_absurd(robust, seen, chunk, distance);
     if (robust->clips && chunk->may_clip) radius = radius_of(seen, chunk);
     robust_note(&seen->history, chunk->from, distance);
     *verdict = (struct robust_verdict){.distance = distance};
@@ -296,4 +320,42 @@ enum rc robust_judge(struct robust *robust, const struct robust_chunk *chunk, fl
         verdict->was_clipped = true;
     }
     return RC_OK;
+}
+
+/* The model ends in this chunk. Values of a model and of a gradient differ by orders of magnitude:
+ * each part is held against its own kind. */
+static enum rc judge_parts(struct robust *robust, const struct robust_chunk *chunk,
+                           struct robust_verdict *verdict)
+{
+    size_t tail = robust->model_tail;
+    struct robust_chunk model = *chunk, tracker = *chunk;
+    struct robust_verdict of_tracker;
+    enum rc of_model_rc, of_tracker_rc;
+
+    model.count = tail;
+    tracker.count -= tail;
+    tracker.own += tail;
+    tracker.in += tail;
+    of_model_rc = judge(robust, &robust->seen[chunk->chunk], false, &model,
+                        robust_distance(model.in, model.own, tail), verdict);
+    of_tracker_rc = judge(robust, &robust->seen[robust->chunks], true, &tracker,
+                          robust_distance(tracker.in, tracker.own, tracker.count), &of_tracker);
+    verdict->was_clipped = verdict->was_clipped || of_tracker.was_clipped;
+    return of_model_rc != RC_OK ? of_model_rc : of_tracker_rc;
+}
+
+enum rc robust_judge(struct robust *robust, const struct robust_chunk *chunk, float distance,
+                     struct robust_verdict *verdict)
+{
+    enum rc rc;
+
+    CHECK(chunk->chunk < robust->chunks);
+    if (chunk->chunk == robust->trackers && robust->model_tail > 0 &&
+        chunk->count > robust->model_tail) {
+        rc = judge_parts(robust, chunk, verdict);
+        verdict->distance = distance;
+        return rc;
+    }
+    return judge(robust, &robust->seen[chunk->chunk], is_tracker(robust, chunk), chunk, distance,
+                 verdict);
 }

@@ -9,9 +9,13 @@
  *         it. Before anything is known: than 15 times the norm. An unrelated model of the same size
  *         is sqrt(2) norms away, so whoever was alone for a while can come back; ours with its
  *         signs turned is 2. In a chunk of few values, as the last one may be, chance makes more of
- *         the sqrt(2), so there it is sqrt(2) + 3 / sqrt(values), up to 1.9. Chunks of gradients
- *         stay at 15 norms of the largest such chunk: those of peers with unlike data differ by
- * more than two models do, and where one has next to nothing the other may have much.
+ *         the sqrt(2), so there it is sqrt(2) + 3 / sqrt(values), up to 1.9.
+ *
+ *   trackers  Of gradient tracking, behind the model in the plane. Refused if their own norm is
+ *         above 10 times that of our largest chunk of a fresh gradient, of which 1/1024 is
+ *         forgotten each round. Where peers' data are unlike, gradients differ by more than models
+ *         do, and where one has next to nothing another may have much; but neither our tracker nor
+ *         what is usual tells how much, as both hold what others sent before.
  *
  *   clip  --robust clip. What is farther than the radius, 1.25 times the usual distance, counts as
  * if it were on the sphere around us (self-centred clipping, ClippedGossip: He, Karimireddy, Jaggi
@@ -74,8 +78,12 @@ struct robust_chunk {
 /** clips: --robust clip. NULL: no memory. */
 struct robust *robust_create(uint32_t chunks, bool clips);
 void robust_destroy(struct robust *robust);
-/** From this chunk on there are gradients in the plane. */
-void robust_set_gradients(struct robust *robust, uint32_t first);
+/** The plane holds `model` values of the model, and behind them a tracker of gradients. */
+void robust_set_trackers(struct robust *robust, size_t model);
+/** The largest norm of a chunk of `values`, of which the first is number `first` of the plane. */
+float robust_largest_chunk(const float *values, size_t first, size_t count);
+/** Of our own latest gradient, once a round: what trackers are held against. */
+void robust_note_gradient(struct robust *robust, float largest);
 struct robust_verdict {
     float distance;   /* before clipping */
     bool was_clipped; /* `in` was changed */

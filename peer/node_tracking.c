@@ -27,6 +27,7 @@
 #include "peer/node_internal.h"
 
 #include "averaging/codec.h"
+#include "averaging/robust.h"
 #include "base/check.h"
 #include "base/mem.h"
 
@@ -153,6 +154,7 @@ MUST_USE enum rc node_tracking_export(struct node *node, float *out, bool may_vi
     if (tracking->begins_anew) {
         memcpy(tracking->tracker, tracking->last, node->values * sizeof(float));
     }
+    tracking->largest = robust_largest_chunk(tracking->last, tracker_at(node), node->values);
     memset(out + values, 0, (tracker_at(node) - values) * sizeof(float));
     memcpy(out + tracker_at(node), tracking->tracker, node->values * sizeof(float));
     return RC_OK;

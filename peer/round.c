@@ -64,6 +64,11 @@ static void keep_offers(struct round *round)
     round_blobs_clear(round->offer, round->chunks);
 }
 
+void round_on_gradient(struct round *round, float largest)
+{
+    round->gradient = largest;
+}
+
 void round_on_snapshot(struct round *round, enum rc rc)
 {
     struct round_job *job;
@@ -83,6 +88,7 @@ void round_on_snapshot(struct round *round, enum rc rc)
         return;
     }
     job->replaced = round->replaced;
+    job->gradient = round->gradient;
     for (size_t i = 0; i < RULE_STATE_MAX; i++) {
         job->adopted[i] = round->adopted[i];
         round->adopted[i] = NULL;

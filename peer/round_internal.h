@@ -54,6 +54,7 @@ struct round_job {
     uint32_t members; /* SETTLE, as the next two: which round it was */
     struct round_key key;
     uint64_t number;
+    float gradient;    /* ENCODE: of the round */
     uint64_t replaced; /* ENCODE: how often the model had been, when it was submitted */
     float *adopted[RULE_STATE_MAX]; /* ENCODE: for the rule, or NULL; owned */
     uint8_t *bytes;                 /* SETTLE: the bitmap. From mem_*, owned */
@@ -149,6 +150,7 @@ struct round {
     /* How often the model was replaced, and how much of that the rule has been told: it begins anew
      * with the next snapshot. */
     uint64_t replaced, forgotten;
+    float gradient;                 /* the largest norm of a chunk of our own */
     float *adopted[RULE_STATE_MAX]; /* round_rule_adopt(), or NULL */
     uint32_t ramp;                  /* rounds mixed since round_begin_ramp(), up to ROUND_RAMP */
     uint32_t jobs_count;

@@ -141,6 +141,7 @@ static void run_encode(struct round *round, struct round_job *job)
     struct snapshot *snapshot = round->options.snapshot;
 
     if (job->replaced != round->forgotten) begin_anew(round, job);
+    robust_note_gradient(round->robust, job->gradient);
     round_meet_begin(round);
     round_edge_prepare(round);
     if (round->ops->has_mirrors) {

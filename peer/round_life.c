@@ -135,8 +135,8 @@ static bool round_allocate(struct round *round)
     round->difference = mem_aligned(bytes);
     round->squares = mem_array(round->chunks, sizeof(double));
     round->robust = robust_create(round->chunks, strategy->clips);
-    if (strategy->tracks && round->robust != NULL) { /* behind the model there is the tracker */
-        robust_set_gradients(round->robust, (uint32_t)(round->options.model / CHUNK_VALUES));
+    if (strategy->tracks && round->robust != NULL) {
+        robust_set_trackers(round->robust, round->options.model);
     }
     round->scratch = mem_aligned(CHUNK_VALUES * sizeof(float));
     round->offer = mem_array(round->chunks, sizeof(struct blob *));

@@ -23,6 +23,7 @@ static const double beta = 0.9, rate = 0.01;
 /* What the learners do. */
 static struct {
     double noise, spread, unevenness; /* of gradients, of c, of h around 1 */
+    double offset;                    /* of all c */
     uint64_t begins;                  /* gradients are zero before that step */
 } scene;
 
@@ -49,7 +50,7 @@ static double curvature(uint32_t peer)
 
 static double centre(uint32_t peer, size_t k)
 {
-    return scene.spread * draw(peer, 0, k);
+    return scene.offset + scene.spread * draw(peer, 0, k);
 }
 
 /* Of step number `step`. */
@@ -63,6 +64,50 @@ static double gradient_at(uint32_t peer, uint64_t step, size_t k, double x)
 static const struct edges *edges_of_peer(uint32_t peer)
 {
     return (const struct edges *)(const void *)cluster_node(swarm, peer)->round->exchange;
+}
+
+/* ---- a liar ---- */
+
+enum { LIAR = 3, LIES_FROM = 100, LIES_UNTIL = 240 };
+enum lie { ALL_HONEST, TURNED_MODEL, TENFOLD_MODEL, GROWING_TRACKER };
+
+/* What it tells is not what it holds. */
+static struct {
+    enum lie lie;
+    float scale; /* of the tracker it tells */
+    bool has_truth;
+    float truth[VALUES]; /* its tracker */
+} liar;
+
+static enum rc scene_export(struct learner *learner, enum section section, float *out, size_t count)
+{
+    const uint32_t peer = spy_number(&spy, learner);
+    struct node *node = cluster_node(swarm, peer);
+    enum rc rc = spy.originals.export_section(learner, section, out, count);
+
+    if (rc != RC_OK || liar.lie == ALL_HONEST || peer != LIAR || section != SECTION_MIXED ||
+        node == NULL || !node->tracking.has_tracker || steps[LIAR] < LIES_FROM) {
+        return rc;
+    }
+    for (size_t k = 0; k < VALUES && liar.lie != GROWING_TRACKER; k++) {
+        out[k] *= liar.lie == TENFOLD_MODEL ? 10 : -1;
+    }
+    if (liar.lie != GROWING_TRACKER || liar.has_truth) return rc;
+    memcpy(liar.truth, node->tracking.tracker, sizeof liar.truth);
+    liar.has_truth = true;
+    liar.scale = fminf(liar.scale * 5, 1e18f);
+    for (size_t k = 0; k < VALUES; k++) {
+        node->tracking.tracker[k] = liar.scale;
+    }
+    return rc;
+}
+
+/* Before its next step. */
+static void know_the_truth(uint32_t peer)
+{
+    if (peer != LIAR || !liar.has_truth) return;
+    memcpy(cluster_node(swarm, peer)->tracking.tracker, liar.truth, sizeof liar.truth);
+    liar.has_truth = false;
 }
 
 /* ---- learners ---- */
@@ -93,6 +138,7 @@ static enum rc scene_gradient(struct learner *learner, float *out, struct train_
 
     if (node != NULL && node->round != NULL) {
         step = edges_of_peer(peer)->counts.next_round;
+        know_the_truth(peer);
         keep_apart(peer);
     }
     if (rc != RC_OK) return rc;
@@ -140,6 +186,7 @@ static struct learner *scene_learner(void *context, uint32_t peer)
 
     (void)context;
     spy.ops.gradient = scene_gradient;
+    spy.ops.export_section = scene_export;
     spy.ops.step = scene_step;
     spy.ops.train = scene_train;
     memset(momentum[peer], 0, sizeof momentum[peer]);
@@ -332,6 +379,55 @@ static void unlike_gradients_are_no_attack(void **state)
     end_scene();
 }
 
+static bool has_lied_for_long(struct cluster *cluster, void *unused)
+{
+    (void)cluster;
+    (void)unused;
+    for (uint32_t i = 0; i < PEERS; i++) {
+        if (i != LIAR && edges_of_peer(i)->counts.next_round < LIES_UNTIL) return false;
+    }
+    return true;
+}
+
+/* The toy's model is smaller than a chunk, so that one chunk holds it and the tracker: neither is
+ * let pass on the other's account. */
+static void lies_are_refused_or_stop_at_a_bound(void **state)
+{
+    static const char *const names[] = {"honest", "turned", "tenfold", "growing"};
+    double x[ARRAY_COUNT(names)] = {0}, y[ARRAY_COUNT(names)] = {0};
+
+    (void)state;
+    scene.noise = scene.unevenness = 0;
+    scene.spread = 0.1;
+    scene.offset = 3;
+    for (enum lie lie = ALL_HONEST; lie <= GROWING_TRACKER; lie++) {
+        liar.lie = lie;
+        liar.scale = 0.1f;
+        liar.has_truth = false;
+        start("gradient-tracking", NULL);
+        assert_true(cluster_run_until(swarm, has_lied_for_long, NULL, 60 * NS_PER_S));
+        for (uint32_t i = 0; i < PEERS; i++) {
+            const struct node *node = cluster_node(swarm, i);
+            float model[VALUES];
+
+            if (i == LIAR) continue;
+            assert_int_equal(
+                spy.originals.export_section(node->learner, SECTION_PARAMETERS, model, VALUES),
+                RC_OK);
+            for (size_t k = 0; k < VALUES; k++) {
+                x[lie] = fmax(x[lie], fabs((double)model[k]));
+                y[lie] = fmax(y[lie], fabs((double)node->tracking.tracker[k]));
+            }
+        }
+        printf("%s: largest value %g, of a tracker %g\n", names[lie], x[lie], y[lie]);
+        end_scene();
+    }
+    liar.lie = ALL_HONEST;
+    scene.offset = 0;
+    assert_true(fabs(x[TURNED_MODEL] - 3) < 0.5 && fabs(x[TENFOLD_MODEL] - 3) < 0.5);
+    assert_true(x[GROWING_TRACKER] < 100 && y[GROWING_TRACKER] < 100);
+}
+
 /* ---- noise ---- */
 
 enum { ROWS = 4 };
@@ -503,6 +599,7 @@ int main(void)
         cmocka_unit_test(momentum_of_what_is_tracked_is_tracked_momentum),
         cmocka_unit_test(momentum_leaves_the_exact_methods_exact),
         cmocka_unit_test(unlike_gradients_are_no_attack),
+        cmocka_unit_test(lies_are_refused_or_stop_at_a_bound),
         cmocka_unit_test(noise_moves_peers_apart_by_what_theory_says),
         cmocka_unit_test(trackers_add_up_to_gradients_whatever_is_missing),
     };

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "gossip/wire/limits.h"
 
 #include <math.h>
 
@@ -182,21 +183,120 @@ static void absurd_values_are_refused(void **state)
     robust_destroy(robust);
 }
 
-/* Peers with unlike data have gradients farther apart than unrelated models are. */
-static void gradients_may_be_farther_apart(void **state)
+/* ---- trackers of gradients ---- */
+
+enum { TAIL = 60 };
+
+/* A chunk of a model's last TAIL values, all 1, and of a tracker, ours all 0.01: what comes are
+ * both times as large. */
+static enum rc of_both(struct robust *robust, uint8_t from, float model, float tracker)
+{
+    float own[VALUES], in[VALUES];
+    struct robust_chunk chunk = {
+        .from = peer(from), .chunk = 1, .own = own, .in = in, .count = VALUES};
+    struct robust_verdict verdict;
+    enum rc rc;
+
+    for (int i = 0; i < VALUES; i++) {
+        own[i] = i < TAIL ? 1 : 0.01f;
+        in[i] = own[i] * (i < TAIL ? model : tracker);
+    }
+    rc = robust_check(robust, &chunk, &verdict);
+    assert_true(isnan(tracker) || verdict.distance == robust_distance(in, own, VALUES));
+    return rc;
+}
+
+static void a_model_and_a_tracker_in_a_chunk_are_held_each_against_its_own_kind(void **state)
 {
     (void)state;
     struct robust *robust = robust_create(2, false);
-    struct robust_verdict verdict;
-    float moved;
 
-    robust_set_gradients(robust, 1);
+    robust_set_trackers(robust, CHUNK_VALUES + TAIL);
+    robust_note_gradient(robust, 0.01f * sqrtf(VALUES - TAIL));
     for (uint8_t i = 1; i <= 3; i++) {
-        assert_int_equal(at_distance(robust, i, 0.1f, &verdict, &moved), RC_OK);
+        assert_int_equal(of_both(robust, i, 1.01f, 2), RC_OK);
     }
-    assert_int_equal(at_distance(robust, 4, 149, &verdict, &moved), RC_OK);
-    assert_int_equal(at_distance(robust, 5, 151, &verdict, &moved), RC_LIMIT);
+    assert_int_equal(of_both(robust, 4, 1, -9.9f), RC_OK); /* peers' data may be unlike */
+    assert_int_equal(of_both(robust, 4, 1, 10.1f), RC_LIMIT);
+    assert_int_equal(of_both(robust, 4, 1, 60),
+                     RC_LIMIT); /* no more than the model, but too much */
+    assert_int_equal(of_both(robust, 4, -1, 1), RC_LIMIT);
+    assert_int_equal(of_both(robust, 4, 10, 1), RC_LIMIT);
+    assert_int_equal(of_both(robust, 4, 1, NAN), RC_LIMIT);
     robust_destroy(robust);
+}
+
+/* What we hold ourselves, and what is usual, were others' to choose: a limit of those would grow.
+ */
+static void trackers_that_grow_stop_at_a_bound(void **state)
+{
+    (void)state;
+    struct robust *robust = robust_create(1, false);
+    float own[VALUES], in[VALUES], lie = 1;
+    struct robust_chunk chunk = {.from = peer(1), .own = own, .in = in, .count = VALUES};
+    struct robust_verdict verdict;
+
+    robust_set_trackers(robust, 0);
+    for (int i = 0; i < VALUES; i++) {
+        own[i] = 1;
+    }
+    for (int round = 0; round < 40; round++) {
+        robust_note_gradient(robust, sqrtf(VALUES));
+        lie = fminf(lie * 5, 1e18f);
+        for (int i = 0; i < VALUES; i++) {
+            in[i] = lie;
+        }
+        if (robust_check(robust, &chunk, &verdict) != RC_OK) continue;
+        for (int i = 0; i < VALUES; i++) {
+            own[i] += (in[i] - own[i]) / 3;
+        }
+    }
+    assert_true(own[0] > 2 && own[0] <= 10);
+    robust_destroy(robust);
+}
+
+/* Until there was a gradient only zeros pass; large ones are forgotten, within a thousand rounds.
+ */
+static void the_scale_of_trackers_is_our_largest_gradient_lately(void **state)
+{
+    (void)state;
+    struct robust *robust = robust_create(2, false);
+    int rounds = 0;
+
+    robust_set_trackers(robust, CHUNK_VALUES + TAIL);
+    assert_int_equal(of_both(robust, 1, 1, 1), RC_LIMIT);
+    assert_int_equal(of_both(robust, 1, 1, 0), RC_OK);
+    robust_note_gradient(robust, 1);
+    assert_int_equal(of_both(robust, 1, 1, 150), RC_OK);
+    robust_note_gradient(robust, NAN);
+    robust_note_gradient(robust, INFINITY);
+    assert_int_equal(of_both(robust, 1, 1, 160), RC_LIMIT);
+    while (of_both(robust, 1, 1, 79) == RC_OK) {
+        robust_note_gradient(robust, 0.001f);
+        rounds++;
+    }
+    assert_in_range(rounds, 500, 1000);
+    robust_destroy(robust);
+}
+
+static void the_largest_chunk_is_one_of_the_plane(void **state)
+{
+    enum { MANY = 2 * CHUNK_VALUES + 10 };
+    float *values = mem_array(MANY, sizeof *values);
+
+    (void)state;
+    assert_non_null(values);
+    close_to(robust_largest_chunk(values, 7, MANY), 0);
+    values[99] = 3;
+    values[100] = -4;
+    close_to(robust_largest_chunk(values, 0, MANY), 5);
+    close_to(robust_largest_chunk(values, CHUNK_VALUES - 99, MANY), 5);
+    close_to(robust_largest_chunk(values, CHUNK_VALUES - 100, MANY), 4); /* between the two */
+    close_to(robust_largest_chunk(values, 0, 100), 3);
+    values[MANY - 1] = 12;
+    close_to(robust_largest_chunk(values, 0, MANY), 12);
+    close_to(robust_largest_chunk(values, 0, 0), 0);
+    mem_free(values);
 }
 
 /* The last chunk of a plane may be short: unrelated values of our size pass there as they do in a
@@ -339,7 +439,10 @@ int main(void)
         cmocka_unit_test(each_peer_counts_once),
         cmocka_unit_test(two_peers_learn_from_each_other),
         cmocka_unit_test(absurd_values_are_refused),
-        cmocka_unit_test(gradients_may_be_farther_apart),
+        cmocka_unit_test(a_model_and_a_tracker_in_a_chunk_are_held_each_against_its_own_kind),
+        cmocka_unit_test(trackers_that_grow_stop_at_a_bound),
+        cmocka_unit_test(the_scale_of_trackers_is_our_largest_gradient_lately),
+        cmocka_unit_test(the_largest_chunk_is_one_of_the_plane),
         cmocka_unit_test(short_chunks_of_unrelated_models_pass),
         cmocka_unit_test(long_chunks_are_let_in_up_to_the_least_gate),
         cmocka_unit_test(clipping_follows_what_is_usual),
