@@ -241,7 +241,7 @@ struct node_finish {
 /* Of gradient tracking: made with the first step. */
 struct node_tracking {
     float *tracker, *gradient, *last; /* [values]: y, scratch, the gradient of the last step */
-    float largest;                    /* norm of a chunk of `last`, as of the latest snapshot */
+    float largest, told; /* norm of a chunk of a gradient, since the latest snapshot and at it */
     bool has_tracker;
     bool begins_anew; /* at the snapshot that is due */
     uint64_t restarts;

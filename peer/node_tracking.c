@@ -72,6 +72,7 @@ static enum rc step(struct node *node, struct train_report *report)
 {
     struct node_tracking *tracking = &node->tracking;
     const struct learner_ops *learner = node->learner->ops;
+    float largest;
     enum rc rc = learner->gradient(node->learner, tracking->gradient, report);
 
     if (rc == RC_OK && !floats_are_finite(tracking->gradient, node->values)) rc = RC_NONFINITE;
@@ -84,6 +85,8 @@ static enum rc step(struct node *node, struct train_report *report)
         tracking->last[i] = g;
     }
     tracking->has_tracker = true;
+    largest = robust_largest_chunk(tracking->last, tracker_at(node), node->values);
+    if (largest > tracking->largest) tracking->largest = largest;
     return learner->step(node->learner, tracking->tracker);
 }
 
@@ -154,7 +157,8 @@ MUST_USE enum rc node_tracking_export(struct node *node, float *out, bool may_vi
     if (tracking->begins_anew) {
         memcpy(tracking->tracker, tracking->last, node->values * sizeof(float));
     }
-    tracking->largest = robust_largest_chunk(tracking->last, tracker_at(node), node->values);
+    tracking->told = tracking->largest;
+    tracking->largest = 0;
     memset(out + values, 0, (tracker_at(node) - values) * sizeof(float));
     memcpy(out + tracker_at(node), tracking->tracker, node->values * sizeof(float));
     return RC_OK;

@@ -327,7 +327,7 @@ static void border_done(struct job *base)
         break;
     case BORDER_SNAPSHOT:
         node_round_snapshot(node);
-        round_on_gradient(node->round, node->tracking.largest);
+        round_on_gradient(node->round, node->tracking.told);
         round_on_snapshot(node->round, job->rc);
         break;
     case BORDER_DONATE:

@@ -66,7 +66,7 @@ static void keep_offers(struct round *round)
 
 void round_on_gradient(struct round *round, float largest)
 {
-    round->gradient = largest;
+    if (largest > round->gradient) round->gradient = largest;
 }
 
 void round_on_snapshot(struct round *round, enum rc rc)
@@ -89,6 +89,7 @@ void round_on_snapshot(struct round *round, enum rc rc)
     }
     job->replaced = round->replaced;
     job->gradient = round->gradient;
+    round->gradient = 0;
     for (size_t i = 0; i < RULE_STATE_MAX; i++) {
         job->adopted[i] = round->adopted[i];
         round->adopted[i] = NULL;

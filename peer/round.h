@@ -114,7 +114,8 @@ bool round_wants_snapshot(const struct round *round);
 /** NULL: no memory; then round_on_snapshot() with RC_NOMEM follows all the same. */
 float *round_snapshot_buffer(struct round *round);
 void round_on_snapshot(struct round *round, enum rc rc);
-/** Before that, where a tracker is exchanged: the largest norm of a chunk of our own gradient. */
+/** Before that, where a tracker is exchanged: the largest norm of a chunk of our gradients since.
+ */
 void round_on_gradient(struct round *round, float largest);
 /** It is worth no copy: with a codec that is as quick, the values are encoded where they lie. */
 bool round_encodes_live(const struct round *round);
