@@ -116,9 +116,9 @@ struct rule_ops {
     void (*keep)(const struct rule *rule, uint32_t slot, float weight, float *difference);
 
     /** Before encoding: the snapshot becomes what the others are told. NULL: it is that already.
-     *  Who has it keeps state that adds up to zero over the swarm, see exchange_edges.c; its late()
-     *  is for what keep() gave. */
-    void (*prepare)(struct rule *rule, float *snapshot);
+     *  `has_moved`: there were steps since the last round. Who has it keeps state that adds up to
+     * zero over the swarm, see exchange_edges.c; its late() is for what keep() gave. */
+    void (*prepare)(struct rule *rule, float *snapshot, bool has_moved);
 };
 
 extern const struct rule_ops rule_mean, rule_push, rule_exact_diffusion;

@@ -13,6 +13,10 @@
  * add up to zero, and stay so when an edge is missing: only who leaves takes its c along, and then
  * all begin anew (exchange_edges.c). In the end every c is what one period's own steps undo.
  *
+ * Who stands still between two rounds, because it is done and serves those who are not, has nothing
+ * for c to undo: its psi is still that of before, so it tells x and takes what mixing adds, into x
+ * and into c. With c once more it would leave its neighbours by a whole period's steps.
+ *
  * It needs all eigenvalues of W above -1/3, so weights are halved, W = (I + W)/2
  * (strategy_methods.c). Statistics behind the parameters are mixed, and have no memory. Jobs of the
  * exchange lane.
@@ -31,6 +35,7 @@ struct rule {
     const float *own;
     float *kept; /* [values]: c, 0 behind `memory` */
     bool has_kept;
+    bool has_moved; /* in this round, psi is not that of the last one */
     struct edge_sum edges;
 };
 
@@ -90,9 +95,10 @@ static void exact_forget(struct rule *rule)
     rule->has_kept = false;
 }
 
-static void exact_prepare(struct rule *rule, float *snapshot)
+static void exact_prepare(struct rule *rule, float *snapshot, bool has_moved)
 {
-    for (size_t i = 0; i < rule->memory; i++) {
+    rule->has_moved = has_moved;
+    for (size_t i = 0; i < rule->memory && has_moved; i++) {
         snapshot[i] += rule->kept[i];
     }
 }
@@ -147,7 +153,7 @@ static void exact_settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_
     }
     for (size_t i = 0; i < rule->memory; i++) {
         rule->kept[i] += difference[i];
-        difference[i] = rule->kept[i];
+        if (rule->has_moved) difference[i] = rule->kept[i];
     }
     rule->has_kept = true;
     exact_cancel(rule);

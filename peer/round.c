@@ -69,6 +69,11 @@ void round_on_gradient(struct round *round, float largest)
     if (largest > round->gradient) round->gradient = largest;
 }
 
+void round_on_step(struct round *round, uint64_t step)
+{
+    round->step = step;
+}
+
 void round_on_snapshot(struct round *round, enum rc rc)
 {
     struct round_job *job;
@@ -88,6 +93,7 @@ void round_on_snapshot(struct round *round, enum rc rc)
         return;
     }
     job->replaced = round->replaced;
+    job->has_moved = !round->has_settled || round->step != round->settled_step;
     job->gradient = round->gradient;
     round->gradient = 0;
     for (size_t i = 0; i < RULE_STATE_MAX; i++) {
@@ -465,6 +471,8 @@ static void settle_done(struct round *round, struct round_job *job)
     }
     round->stats.distance = sqrt(job->squared);
     round->stats.has_distance = true;
+    round->has_settled = true;
+    round->settled_step = round->step;
     if (round->ramp < ROUND_RAMP) round_set_ramp(round, round->ramp + 1);
     round->phase = PHASE_READY;
     crash_point(CRASH_ROUND_SETTLED);

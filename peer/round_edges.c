@@ -7,11 +7,11 @@
 
 #include "base/check.h"
 
-void round_edge_prepare(struct round *round)
+void round_edge_prepare(struct round *round, const struct round_job *job)
 {
     const struct rule_ops *rule = round->options.strategy->rule;
 
-    if (rule->prepare != NULL) rule->prepare(round->rule, round->snapshot);
+    if (rule->prepare != NULL) rule->prepare(round->rule, round->snapshot, job->has_moved);
 }
 
 void round_edge_stage(struct round *round, struct round_job *job, struct range range)

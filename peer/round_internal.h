@@ -55,6 +55,7 @@ struct round_job {
     struct round_key key;
     uint64_t number;
     float gradient;    /* ENCODE: of the round */
+    bool has_moved;    /* ENCODE: there were steps since the last settled round */
     uint64_t replaced; /* ENCODE: how often the model had been, when it was submitted */
     float *adopted[RULE_STATE_MAX]; /* ENCODE: for the rule, or NULL; owned */
     uint8_t *bytes;                 /* SETTLE: the bitmap. From mem_*, owned */
@@ -150,7 +151,9 @@ struct round {
     /* How often the model was replaced, and how much of that the rule has been told: it begins anew
      * with the next snapshot. */
     uint64_t replaced, forgotten;
-    float gradient;                 /* the largest norm of a chunk of our own */
+    uint64_t step, settled_step; /* of the model: in the last snapshot, in the last settled one */
+    bool has_settled;            /* there is one, of this model */
+    float gradient;              /* the largest norm of a chunk of our own */
     float *adopted[RULE_STATE_MAX]; /* round_rule_adopt(), or NULL */
     uint32_t ramp;                  /* rounds mixed since round_begin_ramp(), up to ROUND_RAMP */
     uint32_t jobs_count;
@@ -174,7 +177,7 @@ void round_edge_done(struct round_job *job);
 /** DECODE of a neighbour's chunk, in `scratch`. */
 void round_edge_stage(struct round *round, struct round_job *job, struct range range);
 /** Before encoding: what the rule adds to the snapshot. */
-void round_edge_prepare(struct round *round);
+void round_edge_prepare(struct round *round, const struct round_job *job);
 
 /* round_lane.c */
 void round_job_run(struct job *job);

@@ -143,7 +143,7 @@ static void run_encode(struct round *round, struct round_job *job)
     if (job->replaced != round->forgotten) begin_anew(round, job);
     robust_note_gradient(round->robust, job->gradient);
     round_meet_begin(round);
-    round_edge_prepare(round);
+    round_edge_prepare(round, job);
     if (round->ops->has_mirrors) {
         round_mirror_encode(round, job);
         round->options.strategy->rule->begin(round->rule, &view);

@@ -374,6 +374,7 @@ void round_discard(struct round *round)
     if (round->phase == PHASE_READY) round->phase = PHASE_IDLE;
     round->is_discarding = round->phase == PHASE_SETTLING;
     round->replaced++;
+    round->has_settled = false;
     drop_adopted(round);
     mem_free(round->agreed);
     round->agreed = NULL;

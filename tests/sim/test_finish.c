@@ -245,6 +245,40 @@ static void all_methods_end_closer(void **state)
     }
 }
 
+/* What d2 holds against a peer's own steps must not move a peer that takes none: those who are done
+ * serve rounds of those who are not, and still end as near to each other as rounds leave them. */
+static void who_stands_still_stays_with_the_others(void **state)
+{
+    (void)state;
+    static const char *const methods[] = {"d2", "gradient-tracking"};
+    static const double speeds[PEERS] = {1, 0.97, 1, 0.94};
+
+    for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
+        uint32_t rounds = 0;
+
+        FOR_EACH_SEED (seed, 4) {
+            create(seed, methods[m], speeds);
+            swarm_start(seen.cluster, PEERS);
+            run(seed);
+            if (getenv("VERBOSE") != NULL) {
+                printf("%s, %d: %g apart, then %g; rounds %u %u %u %u\n", methods[m], (int)seed,
+                       spread(seen.at_goal), spread(seen.last), seen.mixed[0], seen.mixed[1],
+                       seen.mixed[2], seen.mixed[3]);
+            }
+            if (!(spread(seen.last) < 0.5 * spread(seen.at_goal))) {
+                fail_msg("%s, seed %d: %g apart, then %g", methods[m], (int)seed,
+                         spread(seen.at_goal), spread(seen.last));
+            }
+            for (uint32_t i = 0; i < PEERS; i++) {
+                rounds += seen.mixed[i];
+            }
+            cluster_destroy(seen.cluster);
+        }
+        /* There are some without a step. A tracker's are not seen here. */
+        assert_true(m > 0 || rounds > 4 * PEERS);
+    }
+}
+
 static void nobody_waits_for_long(void **state)
 {
     (void)state;
@@ -600,6 +634,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_peers_end_with_one_model),
         cmocka_unit_test(all_methods_end_closer),
+        cmocka_unit_test(who_stands_still_stays_with_the_others),
         cmocka_unit_test(nobody_waits_for_long),
         cmocka_unit_test(who_dies_is_not_waited_for),
         cmocka_unit_test(whatever_happens_all_end),

@@ -67,7 +67,7 @@ static void mix(struct swarm *swarm, double alpha, double share)
 
     for (uint32_t i = 0; i < PEERS; i++) {
         memcpy(swarm->told[i], swarm->x[i], sizeof swarm->told[i]);
-        if (ops->prepare != NULL) ops->prepare(swarm->rules[i], swarm->told[i]);
+        if (ops->prepare != NULL) ops->prepare(swarm->rules[i], swarm->told[i], true);
     }
     for (uint32_t i = 0; i < PEERS; i++) {
         struct rule_view view = {swarm->told[i], VALUES};

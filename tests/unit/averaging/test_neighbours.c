@@ -12,14 +12,15 @@
 enum { PEERS = 4, VALUES = 200 };
 
 /* One round of all peers of a ring of four whose edges have `weight`; x becomes what comes out. */
-static void ring_round(const struct rule_ops *ops, struct rule **rules, float weight, float *x)
+static void ring_round(const struct rule_ops *ops, struct rule **rules, bool has_moved,
+                       float weight, float *x)
 {
     float told[PEERS], mixed[PEERS], squared;
     const uint8_t all = 1;
 
     for (int i = 0; i < PEERS; i++) {
         told[i] = x[i];
-        if (ops->prepare != NULL) ops->prepare(rules[i], &told[i]);
+        if (ops->prepare != NULL) ops->prepare(rules[i], &told[i], has_moved);
     }
     for (int i = 0; i < PEERS; i++) {
         struct rule_view view = {&told[i], 1};
@@ -78,9 +79,9 @@ static void dpsgd_in_both_orders(void **state)
     for (int i = 0; i < PEERS; i++) {
         half[i] = x[i] - 0.1f * g[i];
     }
-    ring_round(&rule_mean, rules, 1.0f / 3, half);
+    ring_round(&rule_mean, rules, true, 1.0f / 3, half);
     expect(half, atc);
-    ring_round(&rule_mean, rules, 1.0f / 3, x); /* the snapshot is of before the step */
+    ring_round(&rule_mean, rules, true, 1.0f / 3, x); /* the snapshot is of before the step */
     for (int i = 0; i < PEERS; i++) {
         x[i] -= 0.1f * g[i];
     }
@@ -97,7 +98,7 @@ static void springs_pull_both_ends(void **state)
     struct rule *rules[PEERS];
 
     create_all(&rule_mean, rules);
-    ring_round(&rule_mean, rules, 0.25f, x);
+    ring_round(&rule_mean, rules, true, 0.25f, x);
     expect(x, wanted);
     destroy_all(&rule_mean, rules);
 }
@@ -127,9 +128,9 @@ static void d2_finds_the_common_optimum_of_unlike_peers(void **state)
     create_all(&rule_mean, plains);
     for (int step = 1; step <= 600; step++) {
         step_towards(x, 0.1f);
-        ring_round(ops, rules, 1.0f / 6, x);
+        ring_round(ops, rules, true, 1.0f / 6, x);
         step_towards(plain, 0.1f);
-        ring_round(&rule_mean, plains, 1.0f / 6, plain);
+        ring_round(&rule_mean, plains, true, 1.0f / 6, plain);
         if (step == 1) expect(x, first);
         if (step == 2) expect(x, second);
         if (step == 300) {
@@ -145,6 +146,39 @@ static void d2_finds_the_common_optimum_of_unlike_peers(void **state)
     assert_true(fabsf(plain[0] - 2) > 0.1f && fabsf(plain[3] - 2) > 0.1f);
     destroy_all(ops, rules);
     destroy_all(&rule_mean, plains);
+}
+
+/* Without steps in between, rounds only mix: peers come together at the mean of where they are, and
+ * what is kept follows, so that the next step goes on from there. */
+static void d2_mixes_peers_that_stand_still(void **state)
+{
+    (void)state;
+    const struct rule_ops *ops = &rule_exact_diffusion;
+    float x[PEERS] = {0}, mean = 0;
+    struct rule *rules[PEERS];
+
+    create_all(ops, rules);
+    for (int step = 0; step < 5; step++) {
+        step_towards(x, 0.1f);
+        ring_round(ops, rules, true, 1.0f / 6, x);
+    }
+    for (int i = 0; i < PEERS; i++) {
+        mean += x[i] / PEERS;
+    }
+    for (int round = 0; round < 60; round++) {
+        ring_round(ops, rules, false, 1.0f / 6, x);
+    }
+    for (int i = 0; i < PEERS; i++) {
+        assert_true(fabsf(x[i] - mean) < 1e-5f);
+    }
+    for (int step = 0; step < 600; step++) {
+        step_towards(x, 0.1f);
+        ring_round(ops, rules, true, 1.0f / 6, x);
+    }
+    for (int i = 0; i < PEERS; i++) {
+        assert_true(fabsf(x[i] - 2) < 1e-5f);
+    }
+    destroy_all(ops, rules);
 }
 
 /* What all keep adds up to zero whatever edges are missing, it survives in checkpoints, and an edge
@@ -164,7 +198,7 @@ static void what_d2_keeps_is_saved_and_adds_up_to_zero(void **state)
         struct rule_view view = {&told[i], 1};
 
         told[i] = x[i];
-        ops->prepare(rules[i], &told[i]);
+        ops->prepare(rules[i], &told[i], true);
         ops->begin(rules[i], &view);
     }
     for (int i = 0; i < 2; i++) {
@@ -274,6 +308,7 @@ int main(void)
         cmocka_unit_test(dpsgd_in_both_orders),
         cmocka_unit_test(springs_pull_both_ends),
         cmocka_unit_test(d2_finds_the_common_optimum_of_unlike_peers),
+        cmocka_unit_test(d2_mixes_peers_that_stand_still),
         cmocka_unit_test(what_d2_keeps_is_saved_and_adds_up_to_zero),
         cmocka_unit_test(the_two_ends_of_an_edge_are_exact_negatives),
         cmocka_unit_test(methods_of_neighbours_are_what_they_say),
