@@ -2,8 +2,9 @@
  * How long rounds take beside the slowest live peer: seven peers of unlike speed and an eighth that
  * falls silent, on three networks. A round of the slowest is its own steps and the way of what a
  * round says and sends; the mean round of the live may take 1.3 times that, so that nobody is
- * waited for much longer than any of the living would need. LONG=1 also kills it, and watches for
- * 20 minutes of virtual time.
+ * waited for much longer than any of the living would need. In what phase of a round the eighth
+ * is lost decides much of what that one and the next cost, so several moments count, as their mean.
+ * LONG=1 also kills it, and watches for 20 minutes of virtual time.
  */
 #include "tests/check.h"
 
@@ -11,8 +12,9 @@
 #include "base/check.h"
 #include "tests/sim/swarm.h"
 
-enum { PEERS = 8, LIVE = PEERS - 1, VALUES = 50000, STEPS = 2, TRIPS = 5 };
+enum { PEERS = 8, LIVE = PEERS - 1, VALUES = 50000, STEPS = 2, TRIPS = 5, MOMENTS = 5 };
 #define STEP_NS     (500 * NS_PER_MS)
+#define APART_NS    (430 * NS_PER_MS) /* one moment from the next: no part of a period */
 #define BYTES_PER_S UINT64_C(12500000)
 
 struct profile {
@@ -48,7 +50,7 @@ static uint64_t rounds_of_live(struct cluster *cluster)
 }
 
 /* The mean round of the live, in seconds, from when the last peer falls silent or is killed. */
-static double round_s(const struct profile *profile, bool is_killed)
+static double round_s(const struct profile *profile, bool is_killed, uint32_t moment)
 {
     struct cluster_options options = {.peers = PEERS,
                                       .seed = seed_first(),
@@ -63,7 +65,7 @@ static double round_s(const struct profile *profile, bool is_killed)
     struct cluster *cluster = cluster_create(&options);
 
     swarm_start(cluster, PEERS);
-    cluster_run(cluster, 40 * NS_PER_S); /* deadlines are learned */
+    cluster_run(cluster, 40 * NS_PER_S + moment * APART_NS); /* deadlines are learned */
     before = rounds_of_live(cluster);
     if (is_killed) {
         cluster_crash(cluster, PEERS - 1);
@@ -88,10 +90,17 @@ static void the_mean_round_is_not_much_longer_than_that_of_the_slowest(void **st
     for (size_t i = 0; i < ARRAY_COUNT(profiles); i++) {
         for (int killed = 0; killed < (getenv("LONG") == NULL ? 1 : 2); killed++) {
             double slowest = slowest_s(&profiles[i]);
-            double mean = round_s(&profiles[i], killed == 1);
+            double mean = 0, most = 0;
 
-            printf("  %-9s one %s: mean round %.2f s, of the slowest live peer %.2f s: %.2f\n",
-                   profiles[i].name, killed == 1 ? "killed" : "silent", mean, slowest,
+            for (uint32_t moment = 0; moment < MOMENTS; moment++) {
+                double one = round_s(&profiles[i], killed == 1, moment);
+
+                mean += one / MOMENTS;
+                if (one > most) most = one;
+            }
+            printf("  %-9s one %s: mean round %.2f s (of a moment at most %.2f s), of the slowest "
+                   "live peer %.2f s: %.2f\n",
+                   profiles[i].name, killed == 1 ? "killed" : "silent", mean, most, slowest,
                    mean / slowest);
             is_kept = is_kept && mean <= 1.3 * slowest;
         }
