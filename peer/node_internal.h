@@ -319,7 +319,7 @@ struct node {
     struct node_pulls pulls;
     uint8_t busy;                            /* enum progress_busy: as neighbours were told */
     uint64_t border_ns[BORDER_ROLLBACK + 1]; /* how long the last job of each kind took; 0: none */
-    uint64_t samples_since_round;
+    uint64_t samples_since_round, samples_of_round; /* the latter: of the last that had any */
     struct node_once once;
     struct node_finish finish;
     uint64_t snapshot_step;    /* of the last round's snapshot */

@@ -145,6 +145,7 @@ void node_round_snapshot(struct node *node)
 {
     node_finish_snapshot(node);
     node->snapshot_step = node->step;
+    if (node->samples_since_round > 0) node->samples_of_round = node->samples_since_round;
     node->samples_since_round = 0;
     node->wants_keep = true;
     if (node->options.strategy->rule->is_push) return;

@@ -299,6 +299,14 @@ uint64_t node_pace_count(const struct node *node)
     return node->step / strategy_every(strategy, node->step) + node->finish.made;
 }
 
+/* What this peer's model counts for in a mean. Who stands still has said what it has to say in
+ * earlier rounds, and counts for as much as then: with nothing, a late peer's own steps would be
+ * the mean of all. */
+static uint64_t samples_to_tell(const struct node *node)
+{
+    return node->samples_since_round > 0 ? node->samples_since_round : node->samples_of_round;
+}
+
 enum rc node_begin_with(struct node *node, const struct peer_id *chosen, const float *weights,
                         uint32_t count)
 {
@@ -318,7 +326,7 @@ enum rc node_begin_with(struct node *node, const struct peer_id *chosen, const f
             return RC_NOT_FOUND;
         }
     }
-    rc = round_begin(node->round, &members, node->samples_since_round);
+    rc = round_begin(node->round, &members, samples_to_tell(node));
     if (rc != RC_OK && rc != RC_BUSY) {
         log_debug(node->options.log, "no round now: %s", rc_text(rc));
     }

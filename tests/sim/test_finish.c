@@ -24,6 +24,7 @@ static struct {
     uint64_t mixed_ns[PEERS];               /* the last of these */
     uint32_t evaluated;
     float at_goal[PEERS][VALUES], last[PEERS][VALUES]; /* parameters */
+    float before[PEERS][VALUES];                       /* the last round after the goal */
 } seen;
 
 /* What peer 3 does to its words; see the wraps. */
@@ -73,6 +74,7 @@ static enum rc spy_import(struct learner *learner, enum section section, const f
     if (section == SECTION_MIXED && seen.goal_ns[i] != 0) {
         seen.mixed[i]++;
         seen.mixed_ns[i] = sim_now_ns(cluster_world(seen.cluster));
+        memcpy(seen.before[i], seen.last[i], sizeof seen.before[i]);
     }
     look(learner, i);
     return rc;
@@ -277,6 +279,47 @@ static void who_stands_still_stays_with_the_others(void **state)
         /* There are some without a step. A tracker's are not seen here. */
         assert_true(m > 0 || rounds > 4 * PEERS);
     }
+}
+
+/* How far the last round took `peer`, as a part of its way to where `other` was before that. */
+static double part_of_the_way(uint32_t peer, uint32_t other)
+{
+    double moved = 0, way = 0;
+
+    for (size_t k = 0; k < VALUES; k++) {
+        double from = (double)seen.before[peer][k], to = (double)seen.before[other][k];
+
+        moved += ((double)seen.last[peer][k] - from) * ((double)seen.last[peer][k] - from);
+        way += (to - from) * (to - from);
+    }
+    return sqrt(moved / way);
+}
+
+/* Peers with unlike data, one of them late: the others have had their say when its last steps come,
+ * which count no more for that. */
+static void who_comes_last_counts_like_others(void **state)
+{
+    (void)state;
+    static const double speeds[PEERS] = {1, 1, 1, 0.95};
+    uint32_t stood = 0;
+
+    FOR_EACH_SEED (seed, 8) {
+        create(seed, "local-sgd:H=16", speeds);
+        swarm_start(seen.cluster, PEERS);
+        run(seed);
+        for (uint32_t i = 0; i < PEERS - 1; i++) {
+            if (seen.mixed[i] < 2 || seen.mixed[PEERS - 1] == 0) continue;
+            stood++;
+            if (getenv("VERBOSE") != NULL) {
+                printf("%d: peer %u went %.3f of the way\n", (int)seed, i,
+                       part_of_the_way(i, PEERS - 1));
+            }
+            check_seed(seed,
+                       part_of_the_way(i, PEERS - 1) < 0.45); /* a quarter, if all tell alike */
+        }
+        cluster_destroy(seen.cluster);
+    }
+    assert_true(stood > 0);
 }
 
 static void nobody_waits_for_long(void **state)
@@ -635,6 +678,7 @@ int main(void)
         cmocka_unit_test(equal_peers_end_with_one_model),
         cmocka_unit_test(all_methods_end_closer),
         cmocka_unit_test(who_stands_still_stays_with_the_others),
+        cmocka_unit_test(who_comes_last_counts_like_others),
         cmocka_unit_test(nobody_waits_for_long),
         cmocka_unit_test(who_dies_is_not_waited_for),
         cmocka_unit_test(whatever_happens_all_end),
