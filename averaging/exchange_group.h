@@ -11,6 +11,8 @@ enum {
     GROUP_ATTEMPTS_MAX = 4, /* proposals joined in vain before the round is given up */
     GROUP_LEFT_MAX = 4,     /* proposals joined and left that are remembered */
     GROUP_PAST_MAX = 64,    /* rounds that a slow member may still think are under way */
+    GROUP_LATE_MAX = 32,    /* members that missed rounds and are remembered */
+    GROUP_MISSED_MAX = 8,   /* more rounds missed change nothing */
     GROUP_VAIN_MAX = 8      /* rounds of one proposer that began without us, who had joined; half as
                                many of one that is not proven */
 };
@@ -101,6 +103,12 @@ struct group_past {
     bool is_used;
 };
 
+/* A member that STARTs went on without, though it was linked; over reconnects. */
+struct group_late {
+    struct peer_id peer;
+    uint32_t missed; /* rounds, less those it took part in since; 0: not used */
+};
+
 struct group {
     struct exchange base;
     struct exchange_options options;
@@ -140,6 +148,7 @@ struct group {
     bool has_heard;
     bool is_busy;                           /* no snapshot could be taken: nothing is joined */
     struct group_left left[GROUP_LEFT_MAX]; /* a ring */
+    struct group_late late[GROUP_LATE_MAX];
     uint32_t left_next;
 
     struct party parties[GROUP_MEMBERS_MAX];
@@ -255,6 +264,12 @@ bool group_is_above_promise(const struct group *group, const struct message_form
 /* exchange_group_grace.c: how long the forming of a group waits */
 /** For the answers to our FORM. */
 uint64_t group_grace_ns(const struct group *group);
+/** What a member may stumble in a round that training waits for; 0 where it goes on. */
+uint64_t group_slack_ns(const struct group *group);
+/** FORMING: sets until when those who have not answered are waited for. */
+void group_forming_wait(struct group *group);
+/** FORMING, JOINED: who was invited, and is missing in START? */
+void group_late_learn(struct group *group, const struct message_form *start);
 /** For the START of `group->proposer`, whatever its FORM says. */
 uint64_t group_join_wait_ns(const struct group *group, const struct message_form *form);
 /** A FORM was heard before we were ready, and is likely to be open still. */

@@ -109,7 +109,6 @@ static void form_fill(const struct group *group, uint32_t ballot, struct message
     form->lineage = group->lineage;
     memcpy(form->codec, group->options.codec, sizeof form->codec);
     form->chunks = group->options.chunks;
-    form->deadline_ms = (uint32_t)(group_grace_ns(group) / NS_PER_MS) + 1;
     for (uint32_t i = 0; i < group->order_count; i++) {
         if (i != group->order_self && !group_is_partner(group, group->order[i].id)) continue;
         form->members[form->members_count++] = group->order[i];
@@ -139,9 +138,10 @@ static void propose(struct group *group, struct commands *out)
     group->state = GROUP_FORMING;
     group->proposer = self_of(group);
     group->form_ns = group->now_ns;
-    group->wait_until_ns = deadline_after(group->now_ns, group_grace_ns(group));
     group->is_lingering = group->has_lingered = false;
     memset(group->invited, 0, sizeof group->invited);
+    group_forming_wait(group);
+    group->form.deadline_ms = (uint32_t)((group->wait_until_ns - group->form_ns) / NS_PER_MS) + 1;
     send_form_to_all(group, &group->form, MESSAGE_FORM, &group->form, out);
 }
 
@@ -159,7 +159,7 @@ static uint32_t joined_count(const struct group *group)
 static void forming_close(struct group *group, struct commands *out)
 {
     struct message_form start = group->form;
-    uint64_t waited = group->now_ns - group->form_ns;
+    uint64_t waited = group->now_ns - group->form_ns, grace = group_grace_ns(group);
     uint64_t samples[GROUP_MEMBERS_MAX], rates[GROUP_MEMBERS_MAX];
     bool only_direct = false, is_awaited = false;
 
@@ -176,12 +176,13 @@ static void forming_close(struct group *group, struct commands *out)
             only_direct |= group->invited[i].only_direct;
         } else if (is_linked && !group->invited[i].has_declined) {
             is_awaited = true;
-            if (group->has_lingered) continue;          /* it counted when the window was over */
-            deadline_add(&group->arrivals, 2 * waited); /* it took longer than this */
+            if (group->has_lingered) continue; /* it counted when the window was over */
+            deadline_add(&group->arrivals, 2 * (waited < grace ? waited : grace)); /* or longer */
         }
     }
     if (start.members_count < 2) {
         if (is_awaited && group_linger(group)) return;
+        group_late_learn(group, &start);
         group_over(group, OVER_ABORTED,
                    group->has_met_unlike ? EXCHANGE_UNLIKE : "nobody else was ready", true, out);
         return;
@@ -193,11 +194,13 @@ static void forming_close(struct group *group, struct commands *out)
     group_plan_choose(group, &start, rates);
     if (only_direct) start.schedule = SCHEDULE_DIRECT;
     send_form_to_all(group, &start, MESSAGE_START, &group->form, out);
+    group_late_learn(group, &start);
     group_data_begin(group, &start, out);
 }
 
 static void forming_check(struct group *group, struct commands *out)
 {
+    if (!group->options.is_patient) group_forming_wait(group); /* for fewer, perhaps not so long */
     for (uint32_t i = 0; i < group->form.members_count; i++) {
         struct peer_id id = group->form.members[i].id;
 
@@ -566,6 +569,7 @@ enum rc group_on_start(struct group *group, struct member_ref from,
             return sane;
         }
         if (link != NULL) link->vain = 0;
+        group_late_learn(group, start);
         if (is_leap(group, start->round)) group->ahead_left = 0;
         group->is_far = false;
         group_data_begin(group, start, out);

@@ -45,10 +45,12 @@ static void waits_learn(struct group *group)
     uint64_t least = window_floor_ns + group->answer_ns; /* CREDIT out, values in */
     uint64_t window =
         deadline_window(&group->gathers, WINDOW_SPREAD, patience, least, patience_cap_ns);
+    uint64_t slack = group_slack_ns(group);
 
     if (group->gathers.count < DEADLINE_FEW) {
         window = 2 * (window + deadline_median(&group->snapshots, 0));
     }
+    if (window < slack) window = slack;
     group->patience_ns = patience;
     group->window_new_ns = window;
     group->window_proven_ns = window > patience ? window : patience;

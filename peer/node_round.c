@@ -13,6 +13,8 @@ enum {
     START_VIEWS = 64  /* members looked at for whether they have begun */
 };
 
+#define START_HEARS_NS (10 * NS_PER_S) /* links without a word of a model are waited for */
+
 #define FAR_NS (30 * NS_PER_S) /* so long is remembered that a model was too far away */
 
 /* ---- trust ---- */
@@ -204,12 +206,37 @@ static bool have_others_begun(const struct node *node)
     return false;
 }
 
+/* Those that can take part in the first round: without them it would be begun, and each of them a
+ * step behind. A link says nothing of a model; where a model does not come, its peer counts all the
+ * same some time later. */
+static uint32_t ready_to_start(struct node *node)
+{
+    uint32_t linked = node->neighbours_count + 1, ready = 1;
+
+    if (linked < node->options.start_with && linked <= START_LINKS) {
+        node->all_linked_ns = 0;
+    } else if (node->all_linked_ns == 0) {
+        node->all_linked_ns = node_now(node);
+    } else if (node_now(node) - node->all_linked_ns >= START_HEARS_NS) {
+        return linked;
+    }
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+
+        ready += other->has_progress && other->progress.is_serving &&
+                 digest_is_equal(other->progress.lineage, node->lineage);
+    }
+    return ready;
+}
+
 bool node_waits_for_peers(struct node *node)
 {
     struct membership_counts counts;
-    uint32_t wanted = node->options.start_with, linked = node->neighbours_count + 1;
+    uint32_t wanted = node->options.start_with, linked;
 
-    if (node->has_started || linked >= wanted || node->own_steps > 0 || have_others_begun(node)) {
+    if (node->has_started) return false;
+    linked = ready_to_start(node);
+    if (linked >= wanted || node->own_steps > 0 || have_others_begun(node)) {
         node->has_started = true;
         return false;
     }

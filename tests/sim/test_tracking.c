@@ -192,6 +192,7 @@ static struct learner *scene_learner(void *context, uint32_t peer)
     memset(momentum[peer], 0, sizeof momentum[peer]);
     steps[peer] = 0;
     rounds[peer] = 0;
+    if (peer == LIAR) liar.has_truth = false; /* of an earlier scene */
     return learner;
 }
 
