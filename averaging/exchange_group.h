@@ -264,7 +264,7 @@ bool group_is_above_promise(const struct group *group, const struct message_form
 /* exchange_group_grace.c: how long the forming of a group waits */
 /** For the answers to our FORM. */
 uint64_t group_grace_ns(const struct group *group);
-/** What a member may stumble in a round that training waits for; 0 where it goes on. */
+/** How much later than the others a member may be that is usually in time. */
 uint64_t group_slack_ns(const struct group *group);
 /** FORMING: sets until when those who have not answered are waited for. */
 void group_forming_wait(struct group *group);

@@ -200,7 +200,7 @@ static void forming_close(struct group *group, struct commands *out)
 
 static void forming_check(struct group *group, struct commands *out)
 {
-    if (!group->options.is_patient) group_forming_wait(group); /* for fewer, perhaps not so long */
+    if (!group->has_lingered) group_forming_wait(group); /* for fewer, it may be shorter */
     for (uint32_t i = 0; i < group->form.members_count; i++) {
         struct peer_id id = group->form.members[i].id;
 

@@ -7,7 +7,8 @@
  *           others' mean lacks its data, and what it brings to the next is older and weighs more
  *           (with unlike data many points of accuracy). So all are given some paces, one that
  *           missed a round half as much in the next, and so on: who is frozen, or always slower,
- *           costs a few paces once.
+ *           costs a few paces once. Where training goes on, an eighth of a pace costs nothing but
+ *           that rounds begin so much later.
  *   linger  nobody has joined when the grace is over. Where training stands still meanwhile, the
  *           round is given up. Where it goes on (options.is_patient), the proposal stays open for
  *           about a pace, in which every peer as quick as this one comes to its own border once:
@@ -26,7 +27,8 @@ static const uint64_t answer_most_ns = 3 * NS_PER_S;
 static const uint64_t border_most_ns = 4 * NS_PER_S;
 static const uint64_t slack_least_ns = NS_PER_S;
 static const uint64_t slack_most_ns = 4 * NS_PER_S; /* or SLACK_SHARE of a long pace */
-enum { GRACE_SPREAD = 4, GRACES_MAX = 4, BORDER_SHARE = 32, SLACK_PACES = 3, SLACK_SHARE = 4 };
+enum { GRACE_SPREAD = 4, GRACES_MAX = 4, BORDER_SHARE = 32 };
+enum { SLACK_PACES = 3, SLACK_SHARE = 4, BESIDE_SHARE = 8 };
 
 /* Where training goes on, members come to their borders one after the other, the farther apart the
  * longer the way to there was; that they came together a few times does not say that they will. */
@@ -114,7 +116,9 @@ uint64_t group_slack_ns(const struct group *group)
     uint64_t most = pace / SLACK_SHARE > slack_most_ns ? pace / SLACK_SHARE : slack_most_ns;
     uint64_t slack = pace < most ? SLACK_PACES * pace : most;
 
-    if (group->options.is_patient) return 0;
+    if (group->options.is_patient) {
+        return pace / BESIDE_SHARE < slack_most_ns ? pace / BESIDE_SHARE : slack_most_ns;
+    }
     if (slack < slack_least_ns) slack = slack_least_ns;
     return slack < most ? slack : most;
 }
