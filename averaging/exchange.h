@@ -113,7 +113,7 @@ struct command *commands_add(struct commands *commands, enum command_type type);
 
 enum standing {
     STANDING_OUT,   /* no rounds with it just now */
-    STANDING_NEW,   /* waited for no longer than rounds usually take */
+    STANDING_NEW,   /* waited for little longer than rounds usually take */
     STANDING_PROVEN /* it has kept its word for many rounds: worth more patience */
 };
 

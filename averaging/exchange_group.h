@@ -11,8 +11,6 @@ enum {
     GROUP_ATTEMPTS_MAX = 4, /* proposals joined in vain before the round is given up */
     GROUP_LEFT_MAX = 4,     /* proposals joined and left that are remembered */
     GROUP_PAST_MAX = 64,    /* rounds that a slow member may still think are under way */
-    GROUP_LATE_MAX = 32,    /* members that missed rounds and are remembered */
-    GROUP_MISSED_MAX = 8,   /* more rounds missed change nothing */
     GROUP_VAIN_MAX = 8      /* rounds of one proposer that began without us, who had joined; half as
                                many of one that is not proven */
 };
@@ -76,6 +74,7 @@ struct party {
 struct invited {
     bool has_joined, has_declined; /* FORMING: its answer */
     bool only_direct;              /* ...says so */
+    bool is_late;                  /* FORMING: it had us wait, and is charged for it */
     bool has_aborted;              /* it left before START came */
     uint64_t samples, rate;        /* of its JOIN */
     uint32_t credit;               /* it granted before START came */
@@ -103,10 +102,11 @@ struct group_past {
     bool is_used;
 };
 
-/* A member that STARTs went on without, though it was linked; over reconnects. */
-struct group_late {
+/* What a member has had us wait beyond the grace, less what was given back; see
+ * exchange_group_slack.c. */
+struct group_debt {
     struct peer_id peer;
-    uint32_t missed; /* rounds, less those it took part in since; 0: not used */
+    uint64_t ns; /* 0: not used */
 };
 
 struct group {
@@ -129,7 +129,8 @@ struct group {
     uint8_t weights[GROUP_MEMBERS_MAX], rates[GROUP_MEMBERS_MAX]; /* of our START */
     struct message_form form; /* FORMING, JOINED: in force; later: the START */
     struct member_ref proposer;
-    uint64_t form_ns, wait_until_ns;
+    uint64_t form_ns, wait_until_ns; /* of it: FORMING since, or JOINED since; until */
+    uint64_t grace_ns;               /* as known at form_ns */
     bool is_lingering; /* FORMING: the window is over, nobody has joined, and it is left open */
     bool has_lingered; /* ...or was: so late is no answer, but somebody's border */
     struct invited invited[GROUP_MEMBERS_MAX];
@@ -148,8 +149,9 @@ struct group {
     bool has_heard;
     bool is_busy;                           /* no snapshot could be taken: nothing is joined */
     struct group_left left[GROUP_LEFT_MAX]; /* a ring */
-    struct group_late late[GROUP_LATE_MAX];
     uint32_t left_next;
+    struct group_debt debts[GROUP_MEMBERS_MAX]; /* of those that are proven, by id */
+    uint64_t debt_of_new_ns;                    /* of all others */
 
     struct party parties[GROUP_MEMBERS_MAX];
     uint32_t parties_count, self;
@@ -264,12 +266,6 @@ bool group_is_above_promise(const struct group *group, const struct message_form
 /* exchange_group_grace.c: how long the forming of a group waits */
 /** For the answers to our FORM. */
 uint64_t group_grace_ns(const struct group *group);
-/** How much later than the others a member may be that is usually in time. */
-uint64_t group_slack_ns(const struct group *group);
-/** FORMING: sets until when those who have not answered are waited for. */
-void group_forming_wait(struct group *group);
-/** FORMING, JOINED: who was invited, and is missing in START? */
-void group_late_learn(struct group *group, const struct message_form *start);
 /** For the START of `group->proposer`, whatever its FORM says. */
 uint64_t group_join_wait_ns(const struct group *group, const struct message_form *form);
 /** A FORM was heard before we were ready, and is likely to be open still. */
@@ -282,6 +278,22 @@ void group_linger_joined(struct group *group);
 bool group_lingers(const struct exchange *exchange);
 /** As exchange_ops->is_invited. */
 bool group_is_invited(const struct exchange *exchange, uint64_t now_ns);
+
+/* exchange_group_slack.c: how much later than the others a member may be */
+/** Of any member, in one round. */
+uint64_t group_slack_ns(const struct group *group);
+/** Of this one, which may have used it up. */
+uint64_t group_slack_of(const struct group *group, struct peer_id id);
+/** We have waited for `id` since then. True: beyond the grace, and it is charged for that. */
+bool group_slack_charge(struct group *group, struct peer_id id, uint64_t since_ns);
+/** FORMING: those who came in time have something of their debt back. */
+void group_slack_return(struct group *group, const struct message_form *start);
+/** JOINED: the same, and who is not in START is charged, if we waited for it. */
+void group_slack_started(struct group *group, const struct message_form *start);
+/** FORMING: sets until when those who have not answered are waited for. */
+void group_forming_wait(struct group *group);
+
+/* exchange_group_grace.c */
 /** At begin(): how long answers take over the lines of those who are there. */
 void group_lines_learn(struct group *group);
 struct peer_id group_inviter(const struct exchange *exchange);

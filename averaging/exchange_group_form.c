@@ -138,6 +138,7 @@ static void propose(struct group *group, struct commands *out)
     group->state = GROUP_FORMING;
     group->proposer = self_of(group);
     group->form_ns = group->now_ns;
+    group->grace_ns = group_grace_ns(group);
     group->is_lingering = group->has_lingered = false;
     memset(group->invited, 0, sizeof group->invited);
     group_forming_wait(group);
@@ -155,11 +156,32 @@ static uint32_t joined_count(const struct group *group)
     return count;
 }
 
+/* Somebody we waited for has answered, or is given up. Where it was left open, time says nothing.
+ */
+static void waited_for(struct group *group, uint32_t index)
+{
+    struct peer_id id = group->form.members[index].id;
+
+    if (group->has_lingered) return;
+    group->invited[index].is_late |= group_slack_charge(group, id, group->form_ns);
+}
+
+static void charge_the_missing(struct group *group)
+{
+    for (uint32_t i = 0; i < group->form.members_count; i++) {
+        struct peer_id id = group->form.members[i].id;
+
+        if (peer_id_is_equal(id, group->options.self) || !group_is_linked(group, id)) continue;
+        if (group->invited[i].has_joined || group->invited[i].has_declined) continue;
+        waited_for(group, i);
+    }
+}
+
 /* The window closes: whoever joined takes part; the others learn from START that they do not. */
 static void forming_close(struct group *group, struct commands *out)
 {
     struct message_form start = group->form;
-    uint64_t waited = group->now_ns - group->form_ns, grace = group_grace_ns(group);
+    uint64_t waited = group->now_ns - group->form_ns, grace = group->grace_ns;
     uint64_t samples[GROUP_MEMBERS_MAX], rates[GROUP_MEMBERS_MAX];
     bool only_direct = false, is_awaited = false;
 
@@ -177,12 +199,12 @@ static void forming_close(struct group *group, struct commands *out)
         } else if (is_linked && !group->invited[i].has_declined) {
             is_awaited = true;
             if (group->has_lingered) continue; /* it counted when the window was over */
-            deadline_add(&group->arrivals, 2 * (waited < grace ? waited : grace)); /* or longer */
+            deadline_add(&group->arrivals, 2 * (waited < grace ? waited : grace));
         }
     }
     if (start.members_count < 2) {
         if (is_awaited && group_linger(group)) return;
-        group_late_learn(group, &start);
+        charge_the_missing(group);
         group_over(group, OVER_ABORTED,
                    group->has_met_unlike ? EXCHANGE_UNLIKE : "nobody else was ready", true, out);
         return;
@@ -194,7 +216,8 @@ static void forming_close(struct group *group, struct commands *out)
     group_plan_choose(group, &start, rates);
     if (only_direct) start.schedule = SCHEDULE_DIRECT;
     send_form_to_all(group, &start, MESSAGE_START, &group->form, out);
-    group_late_learn(group, &start);
+    charge_the_missing(group);
+    group_slack_return(group, &start);
     group_data_begin(group, &start, out);
 }
 
@@ -294,13 +317,22 @@ static void become_ready(struct group *group, struct commands *out)
     }
 }
 
+/* What we joined does not begin with us. */
+static void joined_in_vain(struct group *group)
+{
+    (void)group_slack_charge(group, group->proposer.id, group->form_ns);
+}
+
 static void join(struct group *group, struct member_ref proposer, const struct message_form *form,
                  struct commands *out)
 {
     struct command *send;
 
     if (group->state == GROUP_FORMING) forming_withdraw(group, out);
-    if (group->state == GROUP_JOINED) leave(group, &proposer, form->round, out);
+    if (group->state == GROUP_JOINED) {
+        if (peer_id_is_equal(proposer.id, group->proposer.id)) joined_in_vain(group);
+        leave(group, &proposer, form->round, out);
+    }
     come_back(group);
     group->is_far = is_far(group, form->round);
     group->near_round = group->promised_round;
@@ -312,6 +344,8 @@ static void join(struct group *group, struct member_ref proposer, const struct m
     group->form.weights = group->form.rates = NULL; /* START's; these would not outlive the call */
     group->form.weights_bytes = group->form.rates_bytes = 0;
     group->proposer = proposer;
+    group->form_ns = group->now_ns;
+    group->grace_ns = group_grace_ns(group);
     group->wait_until_ns = deadline_after(group->now_ns, group_join_wait_ns(group, form));
     memset(group->invited, 0, sizeof group->invited);
     promise(group, form->round, form->ballot);
@@ -469,6 +503,7 @@ enum rc group_on_join(struct group *group, struct member_ref from, const struct 
     group->invited[index].rate = join->rate;
     group->invited[index].only_direct = join->only_direct != 0;
     answered(group, from.id);
+    waited_for(group, (uint32_t)index);
     group_linger_joined(group);
     if (!group->has_lingered) deadline_add(&group->arrivals, group->now_ns - group->form_ns);
     forming_check(group, out);
@@ -533,6 +568,7 @@ static enum rc start_without_us(struct group *group, struct member_ref from,
     hear_round(group, start->round + 1);
     if (group->has_heard && group->heard.round <= start->round) group->has_heard = false;
     if (is_idle) return RC_OK;
+    if (is_ours(group, from, start)) joined_in_vain(group);
     /* What we joined may still begin, and counts on us. */
     if (group->state == GROUP_JOINED && !is_ours(group, from, start)) return RC_OK;
     group->round = group->counts.next_round;
@@ -569,7 +605,7 @@ enum rc group_on_start(struct group *group, struct member_ref from,
             return sane;
         }
         if (link != NULL) link->vain = 0;
-        group_late_learn(group, start);
+        group_slack_started(group, start);
         if (is_leap(group, start->round)) group->ahead_left = 0;
         group->is_far = false;
         group_data_begin(group, start, out);
@@ -610,10 +646,12 @@ enum rc group_form_on_abort(struct group *group, struct member_ref from,
     }
     if (group->state == GROUP_FORMING) {
         if (abort->code == ABORT_UNLIKE) group_note_unlike(group, from.id);
+        if (!group->invited[index].has_joined) waited_for(group, (uint32_t)index);
         group->invited[index].has_joined = false;
         group->invited[index].has_declined = true;
         forming_check(group, out);
     } else if (peer_id_is_equal(from.id, group->proposer.id)) {
+        joined_in_vain(group);
         become_ready(group, out);
     } else {
         group->invited[index].has_aborted = true;
@@ -630,6 +668,7 @@ void group_form_on_link_up(struct group *group, struct member_ref peer, struct c
     if (group->state != GROUP_FORMING || index < 0 || group->invited[index].has_joined) return;
     if (!boot_id_is_equal(group->form.members[index].boot, peer.boot)) return;
     send_form(&group->form, MESSAGE_FORM, peer.id, out); /* the first may have been lost */
+    if (!group->has_lingered) group_forming_wait(group);
 }
 
 void group_form_on_link_lost(struct group *group, struct peer_id peer, struct commands *out)
@@ -637,8 +676,10 @@ void group_form_on_link_lost(struct group *group, struct peer_id peer, struct co
     int index = form_find(&group->form, peer);
 
     if (group->state == GROUP_JOINED && peer_id_is_equal(peer, group->proposer.id)) {
+        joined_in_vain(group);
         become_ready(group, out);
     } else if (group->state == GROUP_FORMING && index >= 0) {
+        if (!group->invited[index].has_joined) waited_for(group, (uint32_t)index);
         group->invited[index].has_joined = false;
         forming_check(group, out);
     }
@@ -650,6 +691,7 @@ void group_form_tick(struct group *group, struct commands *out)
     if (group->state == GROUP_JOINED) {
         group_score(group->proposer.id, DEADLINE_MISS, "proposed a round and did not start it",
                     out);
+        joined_in_vain(group);
         leave(group, NULL, 0, out);
         become_ready(group, out);
     } else if (group->state == GROUP_READY) {

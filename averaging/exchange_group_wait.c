@@ -14,8 +14,9 @@
  *            earlier phases and of our own snapshots (peers of one swarm run steps of comparable
  *            length).
  *
- * A member that a limit has caught may be slower than we knew: it is counted as twice what it took.
- * PATIENCES_MAX bounds the whole, so that dripping bytes cannot hold a round open.
+ * Neither is less than the slack of exchange_group_slack.c. A member that a limit has caught may be
+ * slower than we knew: it is counted as twice what it took. PATIENCES_MAX bounds the whole, so that
+ * dripping bytes cannot hold a round open.
  */
 #include "averaging/exchange_group.h"
 
@@ -33,6 +34,7 @@ static uint64_t patience_ns(const struct group *group)
              step = deadline_median(&group->snapshots, 0);
     uint64_t longest = 2 * phase > SNAPSHOTS * step ? 2 * phase : SNAPSHOTS * step;
 
+    if (longest < group_slack_ns(group)) longest = group_slack_ns(group);
     if (longest > patience_cap_ns) longest = patience_cap_ns;
     return longest < patience_floor_ns ? patience_floor_ns : longest;
 }
@@ -45,12 +47,10 @@ static void waits_learn(struct group *group)
     uint64_t least = window_floor_ns + group->answer_ns; /* CREDIT out, values in */
     uint64_t window =
         deadline_window(&group->gathers, WINDOW_SPREAD, patience, least, patience_cap_ns);
-    uint64_t slack = group_slack_ns(group);
 
     if (group->gathers.count < DEADLINE_FEW) {
         window = 2 * (window + deadline_median(&group->snapshots, 0));
     }
-    if (window < slack) window = slack;
     group->patience_ns = patience;
     group->window_new_ns = window;
     group->window_proven_ns = window > patience ? window : patience;
@@ -60,7 +60,10 @@ static uint64_t window_ns(const struct group *group, uint32_t index)
 {
     bool is_proven = group_standing(group, group->parties[index].ref.id) == STANDING_PROVEN;
 
-    return is_proven ? group->window_proven_ns : group->window_new_ns;
+    uint64_t window = is_proven ? group->window_proven_ns : group->window_new_ns;
+    uint64_t slack = group_slack_of(group, group->parties[index].ref.id);
+
+    return window > slack ? window : slack;
 }
 
 void group_wait_begin(struct group *group)

@@ -336,7 +336,6 @@ struct node {
     struct node_tracking tracking;
     bool wants_reshard, has_share;
     bool has_started, is_wait_told; /* training: see start_with */
-    uint64_t all_linked_ns;         /* since when so many are; 0: not yet */
     double rate_factor;  /* of the learning rate, on its way to what rate_scaling asks for */
     uint64_t goal_steps; /* resolved; UINT64_MAX: none */
     bool is_goal_resolved;

@@ -13,7 +13,8 @@ enum {
     START_VIEWS = 64  /* members looked at for whether they have begun */
 };
 
-#define START_HEARS_NS (10 * NS_PER_S) /* links without a word of a model are waited for */
+#define START_HEARS_NS (10 * NS_PER_S) /* who says nothing of a model is waited for */
+#define START_LOADS_NS (60 * NS_PER_S) /* who is still loading, or has another one */
 
 #define FAR_NS (30 * NS_PER_S) /* so long is remembered that a model was too far away */
 
@@ -206,25 +207,24 @@ static bool have_others_begun(const struct node *node)
     return false;
 }
 
-/* Those that can take part in the first round: without them it would be begun, and each of them a
- * step behind. A link says nothing of a model; where a model does not come, its peer counts all the
- * same some time later. */
-static uint32_t ready_to_start(struct node *node)
+/* It can take part in the first round: without it that would be begun, and it a step behind. A link
+ * says nothing of a model; where none comes, its peer counts all the same some time later. */
+static bool is_ready_to_start(const struct node *node, const struct neighbour *other)
 {
-    uint32_t linked = node->neighbours_count + 1, ready = 1;
+    uint64_t linked_for_ns = node_now(node) - other->linked_ns;
 
-    if (linked < node->options.start_with && linked <= START_LINKS) {
-        node->all_linked_ns = 0;
-    } else if (node->all_linked_ns == 0) {
-        node->all_linked_ns = node_now(node);
-    } else if (node_now(node) - node->all_linked_ns >= START_HEARS_NS) {
-        return linked;
-    }
+    if (!other->has_progress) return linked_for_ns >= START_HEARS_NS;
+    if (!other->progress.is_serving) return linked_for_ns >= START_LOADS_NS;
+    return digest_is_equal(other->progress.lineage, node->lineage) ||
+           linked_for_ns >= START_LOADS_NS;
+}
+
+static uint32_t ready_to_start(const struct node *node)
+{
+    uint32_t ready = 1;
+
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        const struct neighbour *other = &node->neighbours[i];
-
-        ready += other->has_progress && other->progress.is_serving &&
-                 digest_is_equal(other->progress.lineage, node->lineage);
+        ready += is_ready_to_start(node, &node->neighbours[i]);
     }
     return ready;
 }
@@ -232,22 +232,22 @@ static uint32_t ready_to_start(struct node *node)
 bool node_waits_for_peers(struct node *node)
 {
     struct membership_counts counts;
-    uint32_t wanted = node->options.start_with, linked;
+    uint32_t wanted = node->options.start_with, ready;
 
     if (node->has_started) return false;
-    linked = ready_to_start(node);
-    if (linked >= wanted || node->own_steps > 0 || have_others_begun(node)) {
+    ready = ready_to_start(node);
+    if (ready >= wanted || node->own_steps > 0 || have_others_begun(node)) {
         node->has_started = true;
         return false;
     }
     membership_counts(node->membership, &counts);
-    if (linked > START_LINKS && counts.likely + 1 >= wanted) {
+    if (ready > START_LINKS && counts.likely + 1 >= wanted) {
         node->has_started = true;
         return false;
     }
     if (!node->is_wait_told) {
         log_info(node->options.log, "training begins with %u peers: waiting for %u more", wanted,
-                 wanted - linked);
+                 wanted - ready);
     }
     node->is_wait_told = true;
     return true;

@@ -18,7 +18,7 @@
 
 #include <math.h>
 
-enum { ROUND_PEERS_MAX = 8, ROUND_CHUNK = 64, ROUND_KEYS_MAX = 4096, ROUND_LEDGER_MAX = 8192 };
+enum { ROUND_PEERS_MAX = 8, ROUND_CHUNK = 64, ROUND_KEYS_MAX = 4096, ROUND_LEDGER_SLOTS = 256 };
 
 enum event_type { EVENT_MESSAGE, EVENT_DATA, EVENT_JOB, EVENT_BEGIN, EVENT_LOST, EVENT_UP };
 
@@ -274,7 +274,7 @@ static inline struct rounds *rounds_create_with(const struct exchange_ops *ops,
     commands_init(&r->commands);
     r->scratch = calloc(ROUND_CHUNK, sizeof(float));
     r->traces = calloc(ROUND_KEYS_MAX, sizeof *r->traces);
-    r->ledger = calloc((size_t)peers * 64 * (chunks + 1), sizeof *r->ledger);
+    r->ledger = calloc((size_t)peers * ROUND_LEDGER_SLOTS * (chunks + 1), sizeof *r->ledger);
     for (uint32_t i = 0; i < peers; i++) {
         struct round_peer *p = &r->peers[i];
 

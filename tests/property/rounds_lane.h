@@ -90,9 +90,9 @@ static inline struct round_doubt *doubt_of(struct round_peer *p, const struct ro
 static inline struct digest *ledger_at(struct rounds *r, uint32_t owner, uint64_t life,
                                        uint64_t round, uint32_t chunk)
 {
-    size_t slot = (size_t)(round + 29 * life) % 64;
+    size_t slot = (size_t)(round + 113 * life) % ROUND_LEDGER_SLOTS;
 
-    return &r->ledger[((size_t)owner * 64 + slot) * (r->chunks + 1) + chunk];
+    return &r->ledger[((size_t)owner * ROUND_LEDGER_SLOTS + slot) * (r->chunks + 1) + chunk];
 }
 
 /* Committed chunks are what their owner formed, bit for bit. */

@@ -157,21 +157,25 @@ static void a_frozen_member_costs_a_few_paces_once(void **state)
     }
 }
 
+/* Half as quick it is waited for as any: its window is learned. Slower ones use up their slack. */
 static void a_slow_member_is_not_waited_for_again_and_again(void **state)
 {
-    static const double speeds[PEERS] = {1, 1, 1, 1, 1, 1, 1, 0.1};
+    static const double slow[] = {0.5, 0.4, 0.3, 0.2, 0.1};
 
     (void)state;
-    FOR_EACH_SEED (seed, 5) {
-        struct cluster *cluster = create(seed, speeds);
-        uint64_t steps;
+    FOR_EACH_SEED (seed, 3) {
+        for (size_t i = 0; i < ARRAY_COUNT(slow); i++) {
+            double speeds[PEERS] = {1, 1, 1, 1, 1, 1, 1, slow[i]};
+            struct cluster *cluster = create(seed, speeds);
+            uint64_t steps;
 
-        cluster_run(cluster, 30 * NS_PER_S);
-        steps = steps_within(cluster, 60 * NS_PER_S);
-        printf("seed %llu: %llu steps in 60 s\n", (unsigned long long)seed,
-               (unsigned long long)steps);
-        check_seed(seed, steps >= 80);
-        cluster_destroy(cluster);
+            cluster_run(cluster, 60 * NS_PER_S);
+            steps = steps_within(cluster, 120 * NS_PER_S);
+            printf("seed %llu: beside one of speed %.1f %llu steps in 120 s\n",
+                   (unsigned long long)seed, slow[i], (unsigned long long)steps);
+            check_seed(seed, steps >= (i == 0 ? 115 : 150));
+            cluster_destroy(cluster);
+        }
     }
 }
 
