@@ -284,8 +284,13 @@ bool group_is_invited(const struct exchange *exchange, uint64_t now_ns);
 uint64_t group_slack_ns(const struct group *group);
 /** Of this one, which may have used it up. */
 uint64_t group_slack_of(const struct group *group, struct peer_id id);
-/** We have waited for `id` since then. True: beyond the grace, and it is charged for that. */
-bool group_slack_charge(struct group *group, struct peer_id id, uint64_t since_ns);
+/** FORMING: a member of the FORM answers, says no, is gone, or is given up. It is charged for what
+ *  we waited. */
+void group_slack_waited(struct group *group, uint32_t index);
+/** FORMING: all who have not answered are given up. */
+void group_slack_missing(struct group *group);
+/** JOINED: what we joined does not begin with us; its proposer is charged. */
+void group_slack_vain(struct group *group);
 /** FORMING: those who came in time have something of their debt back. */
 void group_slack_return(struct group *group, const struct message_form *start);
 /** JOINED: the same, and who is not in START is charged, if we waited for it. */

@@ -156,27 +156,6 @@ static uint32_t joined_count(const struct group *group)
     return count;
 }
 
-/* Somebody we waited for has answered, or is given up. Where it was left open, time says nothing.
- */
-static void waited_for(struct group *group, uint32_t index)
-{
-    struct peer_id id = group->form.members[index].id;
-
-    if (group->has_lingered) return;
-    group->invited[index].is_late |= group_slack_charge(group, id, group->form_ns);
-}
-
-static void charge_the_missing(struct group *group)
-{
-    for (uint32_t i = 0; i < group->form.members_count; i++) {
-        struct peer_id id = group->form.members[i].id;
-
-        if (peer_id_is_equal(id, group->options.self) || !group_is_linked(group, id)) continue;
-        if (group->invited[i].has_joined || group->invited[i].has_declined) continue;
-        waited_for(group, i);
-    }
-}
-
 /* The window closes: whoever joined takes part; the others learn from START that they do not. */
 static void forming_close(struct group *group, struct commands *out)
 {
@@ -204,7 +183,7 @@ static void forming_close(struct group *group, struct commands *out)
     }
     if (start.members_count < 2) {
         if (is_awaited && group_linger(group)) return;
-        charge_the_missing(group);
+        group_slack_missing(group);
         group_over(group, OVER_ABORTED,
                    group->has_met_unlike ? EXCHANGE_UNLIKE : "nobody else was ready", true, out);
         return;
@@ -216,7 +195,7 @@ static void forming_close(struct group *group, struct commands *out)
     group_plan_choose(group, &start, rates);
     if (only_direct) start.schedule = SCHEDULE_DIRECT;
     send_form_to_all(group, &start, MESSAGE_START, &group->form, out);
-    charge_the_missing(group);
+    group_slack_missing(group);
     group_slack_return(group, &start);
     group_data_begin(group, &start, out);
 }
@@ -257,6 +236,7 @@ static void leave(struct group *group, const struct member_ref *next, uint64_t r
                    peer_id_is_equal(next->id, group->proposer.id) &&
                    boot_id_is_equal(next->boot, group->proposer.boot);
 
+    if (is_anew) group_slack_vain(group);
     group->left[group->left_next] =
         (struct group_left){group->proposer, group->form.round, group->form.ballot, true};
     group->left_next = (group->left_next + 1) % GROUP_LEFT_MAX;
@@ -317,22 +297,13 @@ static void become_ready(struct group *group, struct commands *out)
     }
 }
 
-/* What we joined does not begin with us. */
-static void joined_in_vain(struct group *group)
-{
-    (void)group_slack_charge(group, group->proposer.id, group->form_ns);
-}
-
 static void join(struct group *group, struct member_ref proposer, const struct message_form *form,
                  struct commands *out)
 {
     struct command *send;
 
     if (group->state == GROUP_FORMING) forming_withdraw(group, out);
-    if (group->state == GROUP_JOINED) {
-        if (peer_id_is_equal(proposer.id, group->proposer.id)) joined_in_vain(group);
-        leave(group, &proposer, form->round, out);
-    }
+    if (group->state == GROUP_JOINED) leave(group, &proposer, form->round, out);
     come_back(group);
     group->is_far = is_far(group, form->round);
     group->near_round = group->promised_round;
@@ -503,7 +474,7 @@ enum rc group_on_join(struct group *group, struct member_ref from, const struct 
     group->invited[index].rate = join->rate;
     group->invited[index].only_direct = join->only_direct != 0;
     answered(group, from.id);
-    waited_for(group, (uint32_t)index);
+    group_slack_waited(group, (uint32_t)index);
     group_linger_joined(group);
     if (!group->has_lingered) deadline_add(&group->arrivals, group->now_ns - group->form_ns);
     forming_check(group, out);
@@ -568,7 +539,7 @@ static enum rc start_without_us(struct group *group, struct member_ref from,
     hear_round(group, start->round + 1);
     if (group->has_heard && group->heard.round <= start->round) group->has_heard = false;
     if (is_idle) return RC_OK;
-    if (is_ours(group, from, start)) joined_in_vain(group);
+    if (is_ours(group, from, start)) group_slack_vain(group);
     /* What we joined may still begin, and counts on us. */
     if (group->state == GROUP_JOINED && !is_ours(group, from, start)) return RC_OK;
     group->round = group->counts.next_round;
@@ -646,12 +617,12 @@ enum rc group_form_on_abort(struct group *group, struct member_ref from,
     }
     if (group->state == GROUP_FORMING) {
         if (abort->code == ABORT_UNLIKE) group_note_unlike(group, from.id);
-        if (!group->invited[index].has_joined) waited_for(group, (uint32_t)index);
+        if (!group->invited[index].has_joined) group_slack_waited(group, (uint32_t)index);
         group->invited[index].has_joined = false;
         group->invited[index].has_declined = true;
         forming_check(group, out);
     } else if (peer_id_is_equal(from.id, group->proposer.id)) {
-        joined_in_vain(group);
+        group_slack_vain(group);
         become_ready(group, out);
     } else {
         group->invited[index].has_aborted = true;
@@ -676,10 +647,10 @@ void group_form_on_link_lost(struct group *group, struct peer_id peer, struct co
     int index = form_find(&group->form, peer);
 
     if (group->state == GROUP_JOINED && peer_id_is_equal(peer, group->proposer.id)) {
-        joined_in_vain(group);
+        group_slack_vain(group);
         become_ready(group, out);
     } else if (group->state == GROUP_FORMING && index >= 0) {
-        if (!group->invited[index].has_joined) waited_for(group, (uint32_t)index);
+        if (!group->invited[index].has_joined) group_slack_waited(group, (uint32_t)index);
         group->invited[index].has_joined = false;
         forming_check(group, out);
     }
@@ -691,7 +662,7 @@ void group_form_tick(struct group *group, struct commands *out)
     if (group->state == GROUP_JOINED) {
         group_score(group->proposer.id, DEADLINE_MISS, "proposed a round and did not start it",
                     out);
-        joined_in_vain(group);
+        group_slack_vain(group);
         leave(group, NULL, 0, out);
         become_ready(group, out);
     } else if (group->state == GROUP_READY) {

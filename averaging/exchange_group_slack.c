@@ -90,15 +90,41 @@ uint64_t group_slack_of(const struct group *group, struct peer_id id)
     return least(group_slack_ns(group), debt < credit ? credit - debt : 0);
 }
 
-bool group_slack_charge(struct group *group, struct peer_id id, uint64_t since_ns)
+/* True: it had us wait beyond the grace. */
+static bool charge(struct group *group, struct peer_id id)
 {
-    uint64_t waited = group->now_ns - since_ns, grace = group->grace_ns;
+    uint64_t waited = group->now_ns - group->form_ns, grace = group->grace_ns;
     uint64_t *debt;
 
     if (waited <= grace) return false;
     debt = debt_of(group, id);
     *debt = least(deadline_after(*debt, waited - grace), credit_ns(group, id));
     return true;
+}
+
+/* Where it was left open, time says nothing. */
+void group_slack_waited(struct group *group, uint32_t index)
+{
+    struct peer_id id = group->form.members[index].id;
+
+    if (group->has_lingered) return;
+    group->invited[index].is_late |= charge(group, id);
+}
+
+void group_slack_missing(struct group *group)
+{
+    for (uint32_t i = 0; i < group->form.members_count; i++) {
+        struct peer_id id = group->form.members[i].id;
+
+        if (peer_id_is_equal(id, group->options.self) || !group_is_linked(group, id)) continue;
+        if (group->invited[i].has_joined || group->invited[i].has_declined) continue;
+        group_slack_waited(group, i);
+    }
+}
+
+void group_slack_vain(struct group *group)
+{
+    (void)charge(group, group->proposer.id);
 }
 
 void group_slack_return(struct group *group, const struct message_form *start)
@@ -137,7 +163,7 @@ void group_slack_started(struct group *group, const struct message_form *start)
         if (at < start->members_count && peer_id_is_equal(start->members[at].id, id)) {
             at++;
         } else if (is_proven && group_is_linked(group, id)) {
-            (void)group_slack_charge(group, id, group->form_ns);
+            (void)charge(group, id);
         }
     }
 }
