@@ -1,0 +1,147 @@
+/* How long a proposer waits for members that come late, over many rounds, whatever they do. */
+#include "tests/unit/averaging/steps.h"
+
+#include "averaging/exchange_group.h"
+
+#include "base/bytes.h"
+
+enum { MEMBERS = 8, BAD = MEMBERS - 1, ROUNDS = 200 };
+
+#define PACE_NS  NS_PER_S
+#define SLACK_NS (3 * PACE_NS)
+
+enum behaviour { IN_TIME, NEVER, LATE, DECLINES_LATE, HANGS_UP_LATE, EVERY_SECOND, NEW_NAMES };
+
+static enum standing named_are_new(void *context, struct peer_id id)
+{
+    (void)context;
+    return id.bytes[0] > MEMBERS ? STANDING_NEW : STANDING_PROVEN;
+}
+
+static uint8_t number_of(uint8_t i, enum behaviour behaviour, uint32_t round)
+{
+    bool is_renamed = i == BAD && behaviour == NEW_NAMES;
+
+    return (uint8_t)(is_renamed ? MEMBERS + 1 + round : i + 1u);
+}
+
+/* What the last member does when it is waited for no more, but for a moment. */
+static void be_late(struct exchange *exchange, enum behaviour behaviour, uint64_t round,
+                    uint64_t now_ns, struct commands *out)
+{
+    const struct exchange_ops *ops = exchange->ops;
+    struct message join = {.type = MESSAGE_JOIN}, no = {.type = MESSAGE_ABORT};
+
+    join.as.join.round = round;
+    no.as.abort.key =
+        (struct round_key){.initiator = id_of(1), .boot = boot_of(1), .counter = round};
+    switch (behaviour) {
+    case LATE:
+        (void)!ops->on_message(exchange, id_of(MEMBERS), boot_of(MEMBERS), &join, now_ns, out);
+        break;
+    case DECLINES_LATE:
+        (void)!ops->on_message(exchange, id_of(MEMBERS), boot_of(MEMBERS), &no, now_ns, out);
+        break;
+    case HANGS_UP_LATE:
+        ops->on_link_lost(exchange, id_of(MEMBERS), now_ns, out);
+        break;
+    case IN_TIME:
+    case NEVER:
+    case EVERY_SECOND:
+    case NEW_NAMES:
+        break;
+    }
+}
+
+/* From FORM to START, summed up. The first wait beyond the grace is kept in `first_ns`. */
+static uint64_t waited_over_rounds(enum behaviour behaviour, uint64_t *first_ns)
+{
+    struct exchange_options options = {.self = id_of(1),
+                                       .boot = boot_of(1),
+                                       .chunks = 6,
+                                       .alpha = 0.5f,
+                                       .standing = named_are_new};
+    struct exchange *exchange = exchange_group.create(&options);
+    struct peer_id ids[MEMBERS];
+    struct boot_id boots[MEMBERS];
+    struct round_members members = {ids, boots, MEMBERS, .period_ns = PACE_NS};
+    struct commands out;
+    uint64_t now_ns = NS_PER_S, waited_ns = 0;
+
+    assert_non_null(exchange);
+    commands_init(&out);
+    exchange_group.set_lineage(exchange, (struct digest){{9}}, &out);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        uint64_t form_ns = now_ns;
+
+        for (uint8_t i = 0; i < MEMBERS; i++) {
+            ids[i] = id_of(number_of(i, behaviour, round));
+            boots[i] = boot_of(number_of(i, behaviour, round));
+        }
+        commands_clear(&out);
+        assert_int_equal(exchange_group.begin(exchange, &members, 0, now_ns, &out), RC_OK);
+        assert_non_null(sent(&out, MESSAGE_FORM));
+        now_ns += NS_PER_MS;
+        for (uint8_t i = 1; i < MEMBERS; i++) {
+            bool comes =
+                i < BAD || behaviour == IN_TIME || (behaviour == EVERY_SECOND && round % 2 == 0);
+            struct message join = {.type = MESSAGE_JOIN};
+
+            join.as.join.round = round;
+            if (!comes) continue;
+            assert_int_equal(
+                exchange_group.on_message(exchange, ids[i], boots[i], &join, now_ns, &out), RC_OK);
+        }
+        if (find(&out, COMMAND_SNAPSHOT) == NULL) {
+            now_ns = exchange_group.next_ns(exchange) - 1;
+            be_late(exchange, behaviour, round, now_ns, &out);
+        }
+        if (find(&out, COMMAND_SNAPSHOT) == NULL) exchange_group.tick(exchange, ++now_ns, &out);
+        assert_non_null(find(&out, COMMAND_SNAPSHOT)); /* with or without it */
+        waited_ns += now_ns - form_ns;
+        if (*first_ns == 0) *first_ns = waited_ns;
+        exchange_group.cancel(exchange, "over", now_ns, &out);
+        now_ns += PACE_NS;
+    }
+    exchange_group.destroy(exchange);
+    commands_deinit(&out);
+    return waited_ns;
+}
+
+static void a_late_member_is_waited_for_until_its_slack_is_used_up(void **state)
+{
+    /* Two slacks, four of those that are new; then an eighth of a pace for each round in time. The
+     * first window is a second, later ones are never below 100 ms. */
+    static const struct {
+        const char *text;
+        enum behaviour behaviour;
+        uint64_t most_ns;
+    } cases[] = {{"in time", IN_TIME, ROUNDS * NS_PER_MS},
+                 {"never", NEVER, 2 * SLACK_NS},
+                 {"late", LATE, 2 * SLACK_NS + ROUNDS / 2 * PACE_NS / 8},
+                 {"declines late", DECLINES_LATE, 2 * SLACK_NS},
+                 {"hangs up late", HANGS_UP_LATE, 2 * SLACK_NS},
+                 {"every second", EVERY_SECOND, 2 * SLACK_NS + ROUNDS / 2 * PACE_NS / 8},
+                 {"new names", NEW_NAMES, 4 * SLACK_NS}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint64_t first_ns = 0, waited_ns = waited_over_rounds(cases[i].behaviour, &first_ns);
+
+        printf("  %-14s %.1f s in %d rounds, %.1f s in the first\n", cases[i].text,
+               (double)waited_ns / 1e9, ROUNDS, (double)first_ns / 1e9);
+        assert_true(waited_ns <= cases[i].most_ns + NS_PER_S + ROUNDS * (100 * NS_PER_MS + 1));
+        if (i > 0 && cases[i].behaviour != EVERY_SECOND) {
+            assert_true(first_ns + 2 >= SLACK_NS);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_late_member_is_waited_for_until_its_slack_is_used_up),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
