@@ -21,7 +21,7 @@ run() {
     "$grapevine" testnet --peers 8 --data digits --model mlp --batch 32 --threads 1 --lr 0.01 --seed "$seed" --shard all --step-time "$step" \
         --hetero "$hetero" --averaging "$@" --target-accuracy "$target" --report-every 500ms --start-with 8 \
         --out "$out" --fresh --quiet --json >"$work/json"
-    grep -oE '"time_to_target_s":[0-9.]+' "$work/json" | cut -d: -f2
+    sed -nE 's/.*"time_to_target_s":([0-9.]+).*/\1/p' "$work/json"
 }
 
 measure() {
@@ -31,6 +31,10 @@ measure() {
         equal=$(run uniform "$seed" "$@")
         slow=$(run list:1,1,1,1,1,1,1,0.1 "$seed" "$@")
         after=$(busy)
+        if [ -z "$equal" ] || [ -z "$slow" ]; then
+            echo "$* seed $seed: the target was not reached by all at one time (equal peers: ${equal:-no}, with a straggler: ${slow:-no})"
+            continue
+        fi
         awk -v name="$*" -v seed="$seed" -v a="$equal" -v b="$slow" -v t0="$before" -v t1="$after" 'BEGIN {
             split(t0, x, " "); split(t1, y, " ")
             printf "%-36s seed %d: %6.1f s with equal peers, %6.1f s with a straggler: %.3f (cores %.0f %% busy)\n",
