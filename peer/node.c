@@ -359,7 +359,7 @@ static enum rc resume(struct node *node, struct fault *why)
     node->step = report.step;
     node->samples = node->last_samples = node->report_samples = report.samples;
     node->model_samples = checkpoint->model_samples;
-    node->own_steps = checkpoint->own_steps;
+    node->own_steps = node->resumed_steps = checkpoint->own_steps;
     node->once.steps = checkpoint->once_steps;
     node->mixed_step = node->step;
     if (node->round == NULL) return RC_OK;

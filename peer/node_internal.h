@@ -305,7 +305,8 @@ struct node {
     bool is_lane_busy;
     atomic_bool must_stop;
     uint64_t step, samples, own_steps;
-    uint64_t last_samples; /* of the learner at its last report */
+    uint64_t resumed_steps; /* own_steps of the checkpoint; 0: none */
+    uint64_t last_samples;  /* of the learner at its last report */
     double loss_sum, loss;
     uint32_t loss_steps;
     uint64_t step_ns;    /* smoothed length of one step */

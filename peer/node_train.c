@@ -645,6 +645,11 @@ bool node_goal_is_reached(struct node *node)
     return node->is_goal_reached;
 }
 
+static void tell_nothing_left(const struct node *node)
+{
+    log_info(node->options.log, "the goal was reached before: nothing is left to do");
+}
+
 /* One choice. True: the state changed, look again. */
 static bool border_choose(struct node *node)
 {
@@ -653,7 +658,7 @@ static bool border_choose(struct node *node)
         return false;
     }
     if (has_nothing_left(node)) {
-        log_info(node->options.log, "the goal was reached before: nothing is left to do");
+        tell_nothing_left(node);
         node->is_goal_reached = true;
         node_leave(node, GOAWAY_FINISHED);
         return true;
@@ -661,6 +666,10 @@ static bool border_choose(struct node *node)
     if (border_change(node)) return true;
     if (node->state == NODE_TRAINING && node_goal_is_reached(node) && !node_once_waits(node) &&
         !node_finish_waits(node)) {
+        /* Alone its share was larger; now that others are there it has done its part. */
+        if (node->resumed_steps > 0 && node->own_steps == node->resumed_steps) {
+            tell_nothing_left(node);
+        }
         node_leave(node, GOAWAY_FINISHED);
         return true;
     }
