@@ -139,6 +139,7 @@ void group_slack_return(struct group *group, const struct message_form *start)
         while (!peer_id_is_equal(group->form.members[at].id, id)) {
             at++; /* START's list is FORM's, thinned out */
         }
+        if (peer_id_is_equal(id, group->options.self)) continue; /* new to itself, and in time */
         if (group->invited[at].is_late || debt_seen(group, id) == 0) continue;
         if (is_new(group, id) && is_new_paid) continue; /* theirs is one */
         is_new_paid |= is_new(group, id);

@@ -59,7 +59,6 @@ static void waits_learn(struct group *group)
 static uint64_t window_ns(const struct group *group, uint32_t index)
 {
     bool is_proven = group_standing(group, group->parties[index].ref.id) == STANDING_PROVEN;
-
     uint64_t window = is_proven ? group->window_proven_ns : group->window_new_ns;
     uint64_t slack = group_slack_of(group, group->parties[index].ref.id);
 

@@ -61,7 +61,7 @@ struct node_options {
     struct node_goal goal;
     enum rate_scaling rate_scaling;
     uint32_t batch;
-    uint32_t start_with; /* no step before so many peers are linked, this one included; 0: none */
+    uint32_t start_with; /* no step before so many have one model, this one included; 0: none */
     uint64_t report_every_ns, checkpoint_every_ns, join_timeout_ns;
     uint64_t evaluate_samples; /* of a report; 0: none */
     bool evaluates_at_end;     /* on the full test set */

@@ -667,7 +667,7 @@ static bool border_choose(struct node *node)
     if (node->state == NODE_TRAINING && node_goal_is_reached(node) && !node_once_waits(node) &&
         !node_finish_waits(node)) {
         /* Alone its share was larger; now that others are there it has done its part. */
-        if (node->resumed_steps > 0 && node->own_steps == node->resumed_steps) {
+        if (node->own_steps == node->resumed_steps && node->own_steps >= node->goal_steps) {
             tell_nothing_left(node);
         }
         node_leave(node, GOAWAY_FINISHED);

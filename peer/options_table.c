@@ -286,7 +286,7 @@ const struct option_row option_rows[] = {
 
     /* goal */
     {"start-with", OPTION_COUNT, GROUP_GOAL, RUNS, "N", "1", 1, 100000,
-     "begin training once so many peers are linked, this one included", false},
+     "begin training once so many linked peers hold one model, this one included", false},
     {"steps", OPTION_COUNT, GROUP_GOAL, RUNS, "N", NULL, 1, 1e15,
      "stop after N steps and one last round, see --time (default by model: 1000 for text, "
      "gpt2-small 100)",
