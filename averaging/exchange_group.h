@@ -171,20 +171,22 @@ struct group {
     uint32_t bitmap_bytes;
     uint64_t data_ns, progress_ns, snapshot_ns;
     uint64_t gathered_ns; /* when the latest contribution to our part was complete; 0: none yet */
+    uint64_t half_ns;     /* when half of the others' were; 0: not yet */
     uint64_t returned_ns; /* when the latest part came back whole; 0: none yet */
     bool has_missed;      /* somebody was given up in this data phase */
     struct group_past past[GROUP_PAST_MAX]; /* a ring */
     uint32_t past_next;
 
-    uint64_t patience_ns, window_new_ns, window_proven_ns; /* of this data phase */
-    struct deadline arrivals;                              /* JOIN after FORM */
-    struct deadline paces;                                 /* begin after begin */
-    struct deadline phases;                                /* data phases */
-    struct deadline gathers;                               /* until all contributions were in */
-    struct deadline snapshots;                             /* until ours was taken */
-    uint64_t begun_ns;                                     /* 0: the next begin teaches no pace */
-    uint64_t period_ns;                                    /* of the latest begin; 0: not known */
-    uint64_t answer_ns; /* over the lines of half of those of begin(); 0: not known */
+    uint64_t patience_ns, window_ns; /* of this data phase */
+    struct deadline arrivals;        /* JOIN after FORM */
+    struct deadline paces;           /* begin after begin */
+    struct deadline phases;          /* data phases */
+    struct deadline gathers;         /* until all contributions were in */
+    struct deadline halves;          /* ...half of them */
+    struct deadline snapshots;       /* until ours was taken */
+    uint64_t begun_ns;               /* 0: the next begin teaches no pace */
+    uint64_t period_ns;              /* of the latest begin; 0: not known */
+    uint64_t answer_ns;              /* over the lines of half of those of begin(); 0: not known */
 
     struct group_rates rates_seen;
     uint64_t direct_until; /* rounds we propose before this one are direct: others have failed */
@@ -279,7 +281,13 @@ bool group_lingers(const struct exchange *exchange);
 /** As exchange_ops->is_invited. */
 bool group_is_invited(const struct exchange *exchange, uint64_t now_ns);
 
+/** At begin(): how long answers take over the lines of those who are there. */
+void group_lines_learn(struct group *group);
+struct peer_id group_inviter(const struct exchange *exchange);
+
 /* exchange_group_slack.c: how much later than the others a member may be */
+/** Our own time from round to round, without waiting; a guess where it is not known. */
+uint64_t group_pace_ns(const struct group *group);
 /** Of any member, in one round. */
 uint64_t group_slack_ns(const struct group *group);
 /** Of this one, which may have used it up. */
@@ -295,19 +303,18 @@ void group_slack_vain(struct group *group);
 void group_slack_return(struct group *group, const struct message_form *start);
 /** JOINED: the same, and who is not in START is charged, if we waited for it. */
 void group_slack_started(struct group *group, const struct message_form *start);
+/** DATA: this party had us wait until now; it is charged for what is beyond `limit_ns`. */
+void group_slack_data(struct group *group, uint32_t index, uint64_t limit_ns);
 /** FORMING: sets until when those who have not answered are waited for. */
 void group_forming_wait(struct group *group);
-
-/* exchange_group_grace.c */
-/** At begin(): how long answers take over the lines of those who are there. */
-void group_lines_learn(struct group *group);
-struct peer_id group_inviter(const struct exchange *exchange);
 
 /* exchange_group_wait.c: how long the data phase waits for whom */
 /** Our snapshot is there. */
 void group_wait_begin(struct group *group);
-/** A contribution to our part is complete. */
-void group_wait_gathered(struct group *group);
+/** A member's contribution to our part is complete, or awaited no more. */
+void group_wait_first_over(struct group *group, uint32_t index);
+/** The same of the part that is its. To be called before `returned_ns` is set. */
+void group_wait_second_over(struct group *group, uint32_t index);
 /** The round is committed: learn from it. */
 void group_wait_learn(struct group *group);
 void group_data_tick(struct group *group, struct commands *out);

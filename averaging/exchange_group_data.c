@@ -56,8 +56,12 @@ static void parties_fill(struct group *group, const struct message_form *start)
 
 void group_party_drop(struct group *group, uint32_t index)
 {
-    group->parties[index].is_dropped = true;
+    struct party *party = &group->parties[index];
+    bool was_awaited = !party->is_dropped && party->done < party->awaited;
+
+    party->is_dropped = true;
     group->dropped |= UINT64_C(1) << index;
+    if (was_awaited) group_wait_first_over(group, index);
 }
 
 /* What is complete stays; the others hear of it when the round is over here. */
@@ -73,6 +77,7 @@ static void fail_schedule(struct group *group)
 void group_party_lose(struct group *group, uint32_t index)
 {
     struct party *party = &group->parties[index];
+    bool is_quiet = !party->is_dropped && party->done < party->awaited; /* charged for that */
 
     CHECK(index != group->self);
     if (!is_direct(group)) {
@@ -80,7 +85,9 @@ void group_party_lose(struct group *group, uint32_t index)
         return;
     }
     group_party_drop(group, index);
-    if (party->part == PART_OPEN) party->part = PART_LOST;
+    if (party->part != PART_OPEN) return;
+    if (!is_quiet) group_wait_second_over(group, index);
+    party->part = PART_LOST;
 }
 
 void group_data_begin(struct group *group, const struct message_form *start, struct commands *out)
@@ -109,7 +116,7 @@ void group_data_begin(struct group *group, const struct message_form *start, str
     memset(group->partials, CHUNK_NONE, group->options.chunks);
     memset(group->means, CHUNK_NONE, group->options.chunks);
     memset(group->bitmap, 0, group->bitmap_bytes);
-    group->gathered_ns = group->returned_ns = 0;
+    group->gathered_ns = group->half_ns = group->returned_ns = 0;
     group->round = start->round;
     group->form = *start;
     group->form.weights = NULL; /* was the message's; the parties have theirs */
@@ -506,6 +513,7 @@ static void part_close_if_complete(struct group *group, struct party *part, stru
 {
     if (part->part != PART_OPEN || !part->has_mean || part->staged < part->count) return;
     if (digest_is_equal(part_hash(group, part), part->mean)) {
+        group_wait_second_over(group, (uint32_t)(part - group->parties));
         part->part = PART_COMMITTED;
         group->returned_ns = group->now_ns;
     } else if (!is_direct(group)) {
@@ -633,7 +641,10 @@ static void offer_checked(struct group *group, uint32_t index, uint32_t chunk, e
     group->absorbed[chunk] |= bit;
     if (party->done++ == 0) party->since_ns = group->now_ns;
     party->until_ns = group->now_ns;
-    if (party->done == party->awaited) group_wait_gathered(group);
+    if (party->done == party->awaited) {
+        group->gathered_ns = group->now_ns;
+        group_wait_first_over(group, index);
+    }
     grant(group, party, out);
     if (!group->has_failed) {
         reduce_if_complete(group, schedule_part(&group->plan, chunk), chunk, out);

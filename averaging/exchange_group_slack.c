@@ -6,12 +6,12 @@
  * (exchange_group_grace.c) each has slack: three paces, or a sixteenth of a long one. Where
  * training goes on it is an eighth of a pace, and costs nothing but that rounds begin later.
  *
- * Whoever has others wait is charged the time beyond the grace, however it ends: it joins, says no,
- * hangs up, or never comes. Two slacks in all are its credit, and each round to which it comes in
- * time gives an eighth of a pace back. So a stumble is waited for, again and again; who is always
- * slower, frozen, or wants us to wait, costs two slacks and then an eighth of a pace a round at
- * most, over reconnects, too. Those who are not proven have one credit together, or a new name
- * would be new credit.
+ * Whoever has others wait is charged the time beyond the grace, or in the data phase beyond its
+ * window (exchange_group_wait.c), however it ends: it joins, says no, hangs up, or never comes. Two
+ * slacks in all are its credit, and each round to which it comes in time gives an eighth of a pace
+ * back. So a stumble is waited for, again and again; who is always slower, frozen, or wants us to
+ * wait, costs two slacks and then an eighth of a pace a round at most, over reconnects, too. Those
+ * who are not proven have one credit together, or a new name would be new credit.
  */
 #include "averaging/exchange_group.h"
 
@@ -29,7 +29,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 }
 
 /* What a peer needs itself: from round to round it also waits, which would feed on itself. */
-static uint64_t pace_ns(const struct group *group)
+uint64_t group_pace_ns(const struct group *group)
 {
     if (group->period_ns > 0) return group->period_ns;
     return least(deadline_median(&group->paces, pace_unknown_ns), pace_unknown_ns);
@@ -37,7 +37,7 @@ static uint64_t pace_ns(const struct group *group)
 
 uint64_t group_slack_ns(const struct group *group)
 {
-    uint64_t pace = pace_ns(group), slack;
+    uint64_t pace = group_pace_ns(group), slack;
 
     if (group->options.is_patient) return least(pace / BESIDE_SHARE, slack_usual_ns);
     slack = pace < slack_usual_ns ? least(PACES * pace, slack_usual_ns) : slack_usual_ns;
@@ -90,16 +90,20 @@ uint64_t group_slack_of(const struct group *group, struct peer_id id)
     return least(group_slack_ns(group), debt < credit ? credit - debt : 0);
 }
 
-/* True: it had us wait beyond the grace. */
-static bool charge(struct group *group, struct peer_id id)
+/* True: it had us wait beyond `limit_ns`. */
+static bool charge(struct group *group, struct peer_id id, uint64_t limit_ns)
 {
-    uint64_t waited = group->now_ns - group->form_ns, grace = group->grace_ns;
     uint64_t *debt;
 
-    if (waited <= grace) return false;
+    if (group->now_ns <= limit_ns) return false;
     debt = debt_of(group, id);
-    *debt = least(deadline_after(*debt, waited - grace), credit_ns(group, id));
+    *debt = least(deadline_after(*debt, group->now_ns - limit_ns), credit_ns(group, id));
     return true;
+}
+
+static bool charge_forming(struct group *group, struct peer_id id)
+{
+    return charge(group, id, deadline_after(group->form_ns, group->grace_ns));
 }
 
 /* Where it was left open, time says nothing. */
@@ -108,7 +112,7 @@ void group_slack_waited(struct group *group, uint32_t index)
     struct peer_id id = group->form.members[index].id;
 
     if (group->has_lingered) return;
-    group->invited[index].is_late |= charge(group, id);
+    group->invited[index].is_late |= charge_forming(group, id);
 }
 
 void group_slack_missing(struct group *group)
@@ -124,12 +128,12 @@ void group_slack_missing(struct group *group)
 
 void group_slack_vain(struct group *group)
 {
-    (void)charge(group, group->proposer.id);
+    (void)charge_forming(group, group->proposer.id);
 }
 
 void group_slack_return(struct group *group, const struct message_form *start)
 {
-    uint64_t back = pace_ns(group) / BACK_SHARE;
+    uint64_t back = group_pace_ns(group) / BACK_SHARE;
     bool is_new_paid = false;
 
     for (uint32_t i = 0, at = 0; i < start->members_count; i++, at++) {
@@ -164,9 +168,14 @@ void group_slack_started(struct group *group, const struct message_form *start)
         if (at < start->members_count && peer_id_is_equal(start->members[at].id, id)) {
             at++;
         } else if (is_proven && group_is_linked(group, id)) {
-            (void)charge(group, id);
+            (void)charge_forming(group, id);
         }
     }
+}
+
+void group_slack_data(struct group *group, uint32_t index, uint64_t limit_ns)
+{
+    (void)charge(group, group->parties[index].ref.id, limit_ns);
 }
 
 /* ---- for how long ---- */

@@ -6,63 +6,89 @@
  * that an owner which has just left out a third member is still in time. They are learned:
  *
  *   window   median + 6 MAD of how long all contributions of earlier rounds took, measured from our
- *            own snapshot, between a floor (with what an answer takes over the line) and a cap. It
- *            counts once half of the others are in: who is then still missing is late, not everyone
- *            slow.
- *   patience where the half is missing: how long nothing at all may happen; and the least window of
- *            who has kept its word for many rounds and may have stumbled. From the length of
+ *            own snapshot, from a floor (with what an answer takes over the line) on. It counts
+ *            once half of the others are in: who is then still missing is late, not everyone slow.
+ *   patience where the half is missing: how long nothing at all may happen. From the length of
  *            earlier phases and of our own snapshots (peers of one swarm run steps of comparable
  *            length).
  *
- * Neither is less than the slack of exchange_group_slack.c. A member that a limit has caught may be
- * slower than we knew: it is counted as twice what it took. PATIENCES_MAX bounds the whole, so that
- * dripping bytes cannot hold a round open.
+ * Whoever is last teaches both, so a slow member is waited for, but none may make rounds as long as
+ * it likes: beyond twice what half of the others took, the window has room for a pace of ours or
+ * for our values over a line of 10 Mbit/s, whichever is longer, and patience for a few of these.
+ * Who stumbles has its slack beyond the window, and is charged (exchange_group_slack.c). Where
+ * training goes on, who has kept its word for many rounds has a window of at least our patience, up
+ * to twice that room.
+ *
+ * A member that a limit has caught may be slower than we knew: it is counted as twice what it took.
+ * PATIENCES_MAX bounds the whole, so that dripping bytes cannot hold a round open.
  */
 #include "averaging/exchange_group.h"
 
 #include "base/bytes.h"
 #include "base/check.h"
 
+#define NOBODY UINT32_MAX
+
 static const uint64_t patience_floor_ns = 2500 * NS_PER_MS;
 static const uint64_t patience_cap_ns = 300 * NS_PER_S;
 static const uint64_t window_floor_ns = 300 * NS_PER_MS;
-enum { PATIENCES_MAX = 8, WINDOW_SPREAD = 6, SNAPSHOTS = 4, SCORE_MISS = -1 };
+static const uint64_t slow_line_ns = 800; /* a byte */
+enum { PATIENCES_MAX = 8, WINDOW_SPREAD = 6, SNAPSHOTS = 4, PHASES = 4, SCORE_MISS = -1 };
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* By how much one member may make rounds longer, again and again. */
+static uint64_t room_ns(const struct group *group)
+{
+    uint64_t bytes = (uint64_t)group->options.chunks * group->options.chunk_bytes;
+
+    return most(group_pace_ns(group), bytes * slow_line_ns);
+}
 
 static uint64_t patience_ns(const struct group *group)
 {
-    uint64_t phase = deadline_median(&group->phases, 0),
-             step = deadline_median(&group->snapshots, 0);
-    uint64_t longest = 2 * phase > SNAPSHOTS * step ? 2 * phase : SNAPSHOTS * step;
+    uint64_t phases = least(2 * deadline_median(&group->phases, 0), PHASES * room_ns(group));
+    uint64_t steps = SNAPSHOTS * deadline_median(&group->snapshots, 0);
+    uint64_t longest = most(most(phases, steps), group_slack_ns(group));
 
-    if (longest < group_slack_ns(group)) longest = group_slack_ns(group);
-    if (longest > patience_cap_ns) longest = patience_cap_ns;
-    return longest < patience_floor_ns ? patience_floor_ns : longest;
+    return most(least(longest, patience_cap_ns), patience_floor_ns);
 }
 
 /* What few rounds have taught counts double, and other snapshots may wait for a step as ours do.
  * Medians take sorting: once a phase, not at each look at the clock. */
 static void waits_learn(struct group *group)
 {
-    uint64_t patience = patience_ns(group);
-    uint64_t least = window_floor_ns + group->answer_ns; /* CREDIT out, values in */
+    uint64_t patience = patience_ns(group), step = deadline_median(&group->snapshots, 0);
+    uint64_t floor = window_floor_ns + group->answer_ns; /* CREDIT out, values in */
+    uint64_t cap = 2 * (deadline_median(&group->halves, patience) + step) + room_ns(group);
     uint64_t window =
-        deadline_window(&group->gathers, WINDOW_SPREAD, patience, least, patience_cap_ns);
+        deadline_window(&group->gathers, WINDOW_SPREAD, patience, floor, patience_cap_ns);
 
-    if (group->gathers.count < DEADLINE_FEW) {
-        window = 2 * (window + deadline_median(&group->snapshots, 0));
-    }
+    if (group->gathers.count < DEADLINE_FEW) window = 2 * (window + step);
     group->patience_ns = patience;
-    group->window_new_ns = window;
-    group->window_proven_ns = window > patience ? window : patience;
+    group->window_ns = most(least(window, cap), floor);
 }
 
+/* Without slack. */
 static uint64_t window_ns(const struct group *group, uint32_t index)
 {
     bool is_proven = group_standing(group, group->parties[index].ref.id) == STANDING_PROVEN;
-    uint64_t window = is_proven ? group->window_proven_ns : group->window_new_ns;
-    uint64_t slack = group_slack_of(group, group->parties[index].ref.id);
 
-    return window > slack ? window : slack;
+    if (!group->options.is_patient || !is_proven) return group->window_ns;
+    return most(group->window_ns, least(group->patience_ns, 2 * room_ns(group)));
+}
+
+static uint64_t window_with_slack_ns(const struct group *group, uint32_t index)
+{
+    return most(window_ns(group, index), group_slack_of(group, group->parties[index].ref.id));
 }
 
 void group_wait_begin(struct group *group)
@@ -72,11 +98,6 @@ void group_wait_begin(struct group *group)
     waits_learn(group);
 }
 
-void group_wait_gathered(struct group *group)
-{
-    group->gathered_ns = group->now_ns;
-}
-
 void group_wait_learn(struct group *group)
 {
     /* Waiting in vain says nothing of how long phases take: patience would feed on itself. */
@@ -84,6 +105,7 @@ void group_wait_learn(struct group *group)
     if (group->gathered_ns != 0 && group->plan.schedule == SCHEDULE_DIRECT) {
         deadline_add(&group->gathers, group->gathered_ns - group->data_ns);
     }
+    if (group->half_ns != 0) deadline_add(&group->halves, group->half_ns - group->data_ns);
 }
 
 /* ---- who is awaited ---- */
@@ -101,8 +123,8 @@ static bool is_open(const struct group *group, uint32_t index)
 }
 
 /* Half of those who were not lost at the start have given all they owe our part, or returned all
- * they owe us. */
-static bool has_quorum(const struct group *group, bool is_second)
+ * they owe us; besides `besides`, if that is one of them. */
+static bool has_quorum(const struct group *group, bool is_second, uint32_t besides)
 {
     uint32_t others = 0, missing = 0;
 
@@ -111,14 +133,9 @@ static bool has_quorum(const struct group *group, bool is_second)
 
         if (i == group->self || party->part == PART_LOST) continue;
         others++;
-        missing += is_second ? is_open(group, i) : is_awaited(group, i);
+        missing += i == besides || (is_second ? is_open(group, i) : is_awaited(group, i));
     }
     return 2 * missing <= others;
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
 }
 
 static uint64_t hard_limit_ns(const struct group *group)
@@ -129,28 +146,49 @@ static uint64_t hard_limit_ns(const struct group *group)
 /* When we stop waiting for a member's contribution. */
 static uint64_t first_limit_ns(const struct group *group, uint32_t index)
 {
-    uint64_t soft = has_quorum(group, false)
-                        ? deadline_after(group->data_ns, window_ns(group, index))
+    uint64_t soft = has_quorum(group, false, NOBODY)
+                        ? deadline_after(group->data_ns, window_with_slack_ns(group, index))
                         : deadline_after(group->progress_ns, group->patience_ns);
 
     return least(soft, hard_limit_ns(group));
 }
 
-/* When we stop waiting for a member's part. Where others returned theirs late, it had the same to
- * wait for as they. */
+/* Where others returned theirs late, it had the same to wait for as they. */
+static uint64_t second_soft_ns(const struct group *group, uint64_t window)
+{
+    return most(deadline_after(group->data_ns, 2 * window),
+                deadline_after(group->returned_ns, window));
+}
+
+/* When we stop waiting for a member's part. */
 static uint64_t second_limit_ns(const struct group *group, uint32_t index)
 {
-    uint64_t soft, window = window_ns(group, index);
+    uint64_t soft = has_quorum(group, true, NOBODY)
+                        ? second_soft_ns(group, window_with_slack_ns(group, index))
+                        : deadline_after(group->progress_ns, 2 * group->patience_ns);
 
-    if (has_quorum(group, true)) {
-        uint64_t after = deadline_after(group->returned_ns, window);
-
-        soft = deadline_after(group->data_ns, 2 * window);
-        if (soft < after) soft = after;
-    } else {
-        soft = deadline_after(group->progress_ns, 2 * group->patience_ns);
-    }
     return least(soft, hard_limit_ns(group));
+}
+
+/* ---- who was, until now ---- */
+
+/* Without half of the others it was not it that we waited for. */
+void group_wait_first_over(struct group *group, uint32_t index)
+{
+    if (group->plan.schedule != SCHEDULE_DIRECT || group->state != GROUP_DATA) return;
+    if (has_quorum(group, false, index)) {
+        group_slack_data(group, index, deadline_after(group->data_ns, window_ns(group, index)));
+    } else if (has_quorum(group, false, NOBODY)) {
+        group->half_ns = group->now_ns;
+    }
+}
+
+void group_wait_second_over(struct group *group, uint32_t index)
+{
+    if (group->plan.schedule != SCHEDULE_DIRECT || group->state != GROUP_DATA) return;
+    if (has_quorum(group, true, index)) {
+        group_slack_data(group, index, second_soft_ns(group, window_ns(group, index)));
+    }
 }
 
 /* ---- time ---- */

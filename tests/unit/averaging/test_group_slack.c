@@ -1,4 +1,5 @@
-/* How long a proposer waits for members that come late, over many rounds, whatever they do. */
+/* How long members that come late are waited for, over many rounds, whatever they do: by a proposer
+ * until START, and in the data phase by each. */
 #include "tests/unit/averaging/steps.h"
 
 #include "averaging/exchange_group.h"
@@ -138,10 +139,148 @@ static void a_late_member_is_waited_for_until_its_slack_is_used_up(void **state)
     }
 }
 
+/* ---- the data phase ---- */
+
+/* The last member gives what it owes in the last moment. */
+struct data_case {
+    const char *text;
+    bool is_first_late, is_second_late; /* its contribution to our part; its own part */
+    bool is_every_second;
+    bool is_patient; /* training goes on meanwhile */
+    uint8_t members;
+    uint32_t most_8ths; /* of a pace, a round */
+};
+
+/* Each part has one chunk. */
+static void contribute(struct exchange *exchange, uint8_t i, uint64_t round, uint64_t now_ns,
+                       struct commands *out)
+{
+    const struct chunk_ref offer = {id_of(i + 1u), DATA_OFFER, (uint16_t)round, 0};
+    float weight;
+
+    assert_int_equal(exchange->ops->on_chunk(exchange, &offer, &weight), RC_OK);
+    exchange->ops->on_chunk_checked(exchange, &offer, RC_OK, nothing, 0, now_ns, out);
+}
+
+static void return_part(struct exchange *exchange, uint8_t i, uint64_t round, uint64_t now_ns,
+                        struct commands *out)
+{
+    const struct exchange_ops *ops = exchange->ops;
+    const struct chunk_ref agreed = {id_of(i + 1u), DATA_MEAN, (uint16_t)round, i};
+    const struct digest hash = {{i}};
+    struct message mean = {.type = MESSAGE_MEAN};
+    float weight;
+
+    assert_int_equal(ops->on_chunk(exchange, &agreed, &weight), RC_OK);
+    ops->on_chunk_checked(exchange, &agreed, RC_OK, hash, 0, now_ns, out);
+    mean.as.mean.round = round;
+    mean.as.mean.part = i;
+    mean.as.mean.contributors = 3; /* it and we */
+    mean.as.mean.hash = hash_of(&hash, sizeof hash);
+    assert_int_equal(ops->on_message(exchange, agreed.from, boot_of(i + 1u), &mean, now_ns, out),
+                     RC_OK);
+}
+
+/* From START to the end. */
+static uint64_t data_round(struct exchange *exchange, const struct data_case *this,
+                           uint64_t start_ns, uint32_t number, struct commands *out)
+{
+    const struct exchange_ops *ops = exchange->ops;
+    uint64_t round = sent(out, MESSAGE_START)->as.form.round, now_ns = start_ns;
+    bool is_late = !this->is_every_second || number % 2 == 0;
+    uint8_t bad = (uint8_t)(this->members - 1);
+
+    ops->on_job_done(exchange, JOB_SNAPSHOT, 0, RC_OK, nothing, now_ns, out);
+    ops->on_job_done(exchange, JOB_ABSORB_OWN, 0, RC_OK, nothing, now_ns, out);
+    for (uint8_t i = 1; i < bad; i++) {
+        contribute(exchange, i, round, now_ns, out);
+        return_part(exchange, i, round, now_ns, out);
+    }
+    if (is_late && this->is_first_late) now_ns = ops->next_ns(exchange) - 1;
+    contribute(exchange, bad, round, now_ns, out);
+    ops->on_job_done(exchange, JOB_REDUCE, 0, RC_OK, nothing, now_ns, out);
+    assert_null(find(out, COMMAND_OVER));
+    if (is_late && this->is_second_late) now_ns = ops->next_ns(exchange) - 1;
+    return_part(exchange, bad, round, now_ns, out);
+    assert_int_equal(find(out, COMMAND_OVER)->over.result, OVER_COMMITTED);
+    return now_ns - start_ns;
+}
+
+static uint64_t data_waited_over_rounds(const struct data_case *this)
+{
+    struct exchange_options options = {.self = id_of(1),
+                                       .boot = boot_of(1),
+                                       .chunks = this->members,
+                                       .alpha = 0.5f,
+                                       .is_patient = this->is_patient,
+                                       .standing = named_are_new};
+    const struct exchange_ops *ops = &exchange_group;
+    struct exchange *exchange = ops->create(&options);
+    struct peer_id ids[MEMBERS];
+    struct boot_id boots[MEMBERS];
+    struct round_members members = {ids, boots, this->members, .period_ns = PACE_NS};
+    struct commands out;
+    uint64_t now_ns = NS_PER_S, waited_ns = 0;
+
+    assert_non_null(exchange);
+    commands_init(&out);
+    ops->set_lineage(exchange, (struct digest){{9}}, &out);
+    for (uint8_t i = 0; i < this->members; i++) {
+        ids[i] = id_of(i + 1u);
+        boots[i] = boot_of(i + 1u);
+    }
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        uint64_t took_ns;
+
+        commands_clear(&out);
+        assert_int_equal(ops->begin(exchange, &members, 0, now_ns, &out), RC_OK);
+        for (uint8_t i = 1; i < this->members; i++) {
+            struct message join = {.type = MESSAGE_JOIN};
+
+            join.as.join.round = round;
+            assert_int_equal(ops->on_message(exchange, ids[i], boots[i], &join, now_ns, &out),
+                             RC_OK);
+        }
+        took_ns = data_round(exchange, this, now_ns, round, &out);
+        waited_ns += took_ns;
+        now_ns += took_ns + PACE_NS;
+    }
+    ops->destroy(exchange);
+    commands_deinit(&out);
+    return waited_ns;
+}
+
+/* Nobody can teach us to wait for it longer and longer. */
+static void a_member_makes_data_phases_no_longer_than_it_may(void **state)
+{
+    /* A pace, and an eighth that rounds in time give back; a part may be late by twice as much.
+     * Where training goes on it is twice that. Of two nobody can say who is slow: a few paces. */
+    static const struct data_case cases[] = {
+        {"in time", false, false, false, false, MEMBERS, 0},
+        {"contribution", true, false, false, false, MEMBERS, 9},
+        {"part", false, true, false, false, MEMBERS, 9},
+        {"both", true, true, false, false, MEMBERS, 18},
+        {"every second", true, false, true, false, MEMBERS, 5},
+        {"beside training", true, true, false, true, MEMBERS, 36},
+        {"of two", true, false, false, false, 2, 32},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint64_t waited_ns = data_waited_over_rounds(&cases[i]);
+        uint64_t most_ns = ROUNDS * (cases[i].most_8ths * PACE_NS / 8);
+
+        printf("  %-16s %.1f s in %d rounds\n", cases[i].text, (double)waited_ns / 1e9, ROUNDS);
+        /* The first windows are wide, and slack is used up once. */
+        assert_true(waited_ns <= (i == 0 ? 0 : most_ns + 8 * SLACK_NS));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_late_member_is_waited_for_until_its_slack_is_used_up),
+        cmocka_unit_test(a_member_makes_data_phases_no_longer_than_it_may),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
