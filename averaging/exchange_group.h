@@ -171,13 +171,14 @@ struct group {
     uint32_t bitmap_bytes;
     uint64_t data_ns, progress_ns, snapshot_ns;
     uint64_t gathered_ns; /* when the latest contribution to our part was complete; 0: none yet */
-    uint64_t half_ns;     /* when half of the others' were; 0: not yet */
+    uint64_t half_ns;     /* when half of the others' were, or will not come; 0: not yet */
     uint64_t returned_ns; /* when the latest part came back whole; 0: none yet */
     bool has_missed;      /* somebody was given up in this data phase */
     struct group_past past[GROUP_PAST_MAX]; /* a ring */
     uint32_t past_next;
 
     uint64_t patience_ns, window_ns; /* of this data phase */
+    uint64_t window_most_ns;         /* whatever one member has taught us */
     struct deadline arrivals;        /* JOIN after FORM */
     struct deadline paces;           /* begin after begin */
     struct deadline phases;          /* data phases */

@@ -643,7 +643,7 @@ static void offer_checked(struct group *group, uint32_t index, uint32_t chunk, e
     party->until_ns = group->now_ns;
     if (party->done == party->awaited) {
         group->gathered_ns = group->now_ns;
-        group_wait_first_over(group, index);
+        if (!party->is_dropped) group_wait_first_over(group, index);
     }
     grant(group, party, out);
     if (!group->has_failed) {

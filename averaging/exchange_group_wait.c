@@ -2,12 +2,13 @@
  * How long the data phase of a group round waits, and for whom. Loop thread; pure.
  *
  * Two limits. At the first, whoever has not given its contribution is left out of our part; at the
- * second, owners that have not returned their mean are given up. The second is twice as late, so
- * that an owner which has just left out a third member is still in time. They are learned:
+ * second, owners that have not returned their mean are given up. The second is later by what an
+ * owner may wait itself, so that one which has just left out a third member is still in time. They
+ * are learned:
  *
  *   window   median + 6 MAD of how long all contributions of earlier rounds took, measured from our
- *            own snapshot, from a floor (with what an answer takes over the line) on. It counts
- *            once half of the others are in: who is then still missing is late, not everyone slow.
+ *            own snapshot and from when half of the others were in: who is missing then is late,
+ *            not everyone slow. At least a floor, with what an answer takes over the line.
  *   patience where the half is missing: how long nothing at all may happen. From the length of
  *            earlier phases and of our own snapshots (peers of one swarm run steps of comparable
  *            length).
@@ -15,9 +16,9 @@
  * Whoever is last teaches both, so a slow member is waited for, but none may make rounds as long as
  * it likes: beyond twice what half of the others took, the window has room for a pace of ours or
  * for our values over a line of 10 Mbit/s, whichever is longer, and patience for a few of these.
- * Who stumbles has its slack beyond the window, and is charged (exchange_group_slack.c). Where
- * training goes on, who has kept its word for many rounds has a window of at least our patience, up
- * to twice that room.
+ * Who stumbles has at least its slack, and is charged beyond the window (exchange_group_slack.c).
+ * Where training goes on, who has kept its word for many rounds has a window of at least our
+ * patience, up to twice that room.
  *
  * A member that a limit has caught may be slower than we knew: it is counted as twice what it took.
  * PATIENCES_MAX bounds the whole, so that dripping bytes cannot hold a round open.
@@ -68,13 +69,14 @@ static void waits_learn(struct group *group)
 {
     uint64_t patience = patience_ns(group), step = deadline_median(&group->snapshots, 0);
     uint64_t floor = window_floor_ns + group->answer_ns; /* CREDIT out, values in */
-    uint64_t cap = 2 * (deadline_median(&group->halves, patience) + step) + room_ns(group);
+    uint64_t most_of_one = 2 * (deadline_median(&group->halves, patience) + step) + room_ns(group);
     uint64_t window =
         deadline_window(&group->gathers, WINDOW_SPREAD, patience, floor, patience_cap_ns);
 
     if (group->gathers.count < DEADLINE_FEW) window = 2 * (window + step);
     group->patience_ns = patience;
-    group->window_ns = most(least(window, cap), floor);
+    group->window_most_ns = most(most_of_one, floor);
+    group->window_ns = most(least(window, group->window_most_ns), floor);
 }
 
 /* Without slack. */
@@ -105,7 +107,6 @@ void group_wait_learn(struct group *group)
     if (group->gathered_ns != 0 && group->plan.schedule == SCHEDULE_DIRECT) {
         deadline_add(&group->gathers, group->gathered_ns - group->data_ns);
     }
-    if (group->half_ns != 0) deadline_add(&group->halves, group->half_ns - group->data_ns);
 }
 
 /* ---- who is awaited ---- */
@@ -122,8 +123,8 @@ static bool is_open(const struct group *group, uint32_t index)
     return index != group->self && group->parties[index].part == PART_OPEN;
 }
 
-/* Half of those who were not lost at the start have given all they owe our part, or returned all
- * they owe us; besides `besides`, if that is one of them. */
+/* Half of those who are not lost have given all they owe our part, or returned all they owe us;
+ * besides `besides`, if that is one of them. */
 static bool has_quorum(const struct group *group, bool is_second, uint32_t besides)
 {
     uint32_t others = 0, missing = 0;
@@ -132,6 +133,7 @@ static bool has_quorum(const struct group *group, bool is_second, uint32_t besid
         const struct party *party = &group->parties[i];
 
         if (i == group->self || party->part == PART_LOST) continue;
+        if (party->is_dropped && party->count == 0) continue; /* it had none to lose */
         others++;
         missing += i == besides || (is_second ? is_open(group, i) : is_awaited(group, i));
     }
@@ -143,11 +145,16 @@ static uint64_t hard_limit_ns(const struct group *group)
     return deadline_after(group->data_ns, PATIENCES_MAX * group->patience_ns);
 }
 
+static uint64_t first_soft_ns(const struct group *group, uint64_t window)
+{
+    return most(deadline_after(group->data_ns, window), deadline_after(group->half_ns, window));
+}
+
 /* When we stop waiting for a member's contribution. */
 static uint64_t first_limit_ns(const struct group *group, uint32_t index)
 {
     uint64_t soft = has_quorum(group, false, NOBODY)
-                        ? deadline_after(group->data_ns, window_with_slack_ns(group, index))
+                        ? first_soft_ns(group, window_with_slack_ns(group, index))
                         : deadline_after(group->progress_ns, group->patience_ns);
 
     return least(soft, hard_limit_ns(group));
@@ -156,8 +163,9 @@ static uint64_t first_limit_ns(const struct group *group, uint32_t index)
 /* Where others returned theirs late, it had the same to wait for as they. */
 static uint64_t second_soft_ns(const struct group *group, uint64_t window)
 {
-    return most(deadline_after(group->data_ns, 2 * window),
-                deadline_after(group->returned_ns, window));
+    uint64_t twice = window + most(window, group->window_most_ns);
+
+    return most(deadline_after(group->data_ns, twice), deadline_after(group->returned_ns, window));
 }
 
 /* When we stop waiting for a member's part. */
@@ -177,8 +185,12 @@ void group_wait_first_over(struct group *group, uint32_t index)
 {
     if (group->plan.schedule != SCHEDULE_DIRECT || group->state != GROUP_DATA) return;
     if (has_quorum(group, false, index)) {
-        group_slack_data(group, index, deadline_after(group->data_ns, window_ns(group, index)));
+        group_slack_data(group, index, first_soft_ns(group, window_ns(group, index)));
     } else if (has_quorum(group, false, NOBODY)) {
+        /* If the half is what is left of them, it does not say how long a half takes. */
+        if (group->half_ns == 0 && !group->parties[index].is_dropped) {
+            deadline_add(&group->halves, group->now_ns - group->data_ns);
+        }
         group->half_ns = group->now_ns;
     }
 }

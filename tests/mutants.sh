@@ -24,7 +24,10 @@ averaging/exchange_group_data.c @ unit_averaging_exchange_group @ a part is summ
 averaging/exchange_group_slack.c @ unit_averaging_group_slack @ slack is never used up @ s/\*debt = least\(deadline_after.*/(void)debt;/
 averaging/exchange_group_slack.c @ sim_waiting_groups @ nobody has slack @ s/if \(wait < its\) wait = its;/(void)its;/
 averaging/exchange_group_slack.c @ unit_averaging_group_slack @ who has a data phase wait is not charged @ s/\(void\)charge\(group, group->parties.*/(void)index, (void)limit_ns;/
-averaging/exchange_group_wait.c @ unit_averaging_group_slack @ one member teaches windows of any length @ s/least\(window, cap\)/((void)cap, window)/
+averaging/exchange_group_wait.c @ unit_averaging_group_slack @ one member teaches windows of any length @ s/least\(window, group->window_most_ns\)/window/
+averaging/exchange_group_wait.c @ unit_averaging_group_slack @ no room for a slow line @ s/return most\(group_pace_ns\(group\), bytes/return most(group_pace_ns(group), 0 * bytes/
+averaging/exchange_group_wait.c @ unit_averaging_group_slack @ all are late with the half of them @ s/deadline_after\(group->half_ns, window\)/0/
+averaging/exchange_group_wait.c @ unit_averaging_group_slack @ owners may not wait for others @ s/window \+ most\(window, group->window_most_ns\)/2 * window/
 averaging/exchange_group_wait.c @ unit_averaging_group_slack @ ...and patience @ s/PHASES \* room_ns\(group\)/UINT64_MAX/
 averaging/exchange_edges_data.c @ unit_averaging_exchange_edges @ a neighbour's chunk is taken twice @ s/if \(\*state != CHUNK_NONE\) return RC_REPLAY;//
 averaging/exchange_push.c @ unit_averaging_exchange_push @ a share is taken again after a restart @ s/if \(push_mark_is_old\(push, &share->key\)\) return RC_REPLAY;//
