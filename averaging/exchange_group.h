@@ -102,11 +102,12 @@ struct group_past {
     bool is_used;
 };
 
-/* What a member has had us wait beyond the grace, less what was given back; see
+/* What a member has had us wait beyond the grace or its window, less what was given back; see
  * exchange_group_slack.c. */
 struct group_debt {
     struct peer_id peer;
-    uint64_t ns; /* 0: not used */
+    uint64_t ns;       /* 0: not used */
+    uint64_t until_ns; /* time before this is paid for */
 };
 
 struct group {
@@ -151,7 +152,7 @@ struct group {
     struct group_left left[GROUP_LEFT_MAX]; /* a ring */
     uint32_t left_next;
     struct group_debt debts[GROUP_MEMBERS_MAX]; /* of those that are proven, by id */
-    uint64_t debt_of_new_ns;                    /* of all others */
+    struct group_debt debt_of_new;              /* of all others */
 
     struct party parties[GROUP_MEMBERS_MAX];
     uint32_t parties_count, self;
@@ -314,7 +315,7 @@ void group_forming_wait(struct group *group);
 void group_wait_begin(struct group *group);
 /** A member's contribution to our part is complete, or awaited no more. */
 void group_wait_first_over(struct group *group, uint32_t index);
-/** The same of the part that is its. To be called before `returned_ns` is set. */
+/** The part that is its is complete, or about to be lost. Before `returned_ns` is set. */
 void group_wait_second_over(struct group *group, uint32_t index);
 /** The round is committed: learn from it. */
 void group_wait_learn(struct group *group);

@@ -513,8 +513,8 @@ static void part_close_if_complete(struct group *group, struct party *part, stru
 {
     if (part->part != PART_OPEN || !part->has_mean || part->staged < part->count) return;
     if (digest_is_equal(part_hash(group, part), part->mean)) {
-        group_wait_second_over(group, (uint32_t)(part - group->parties));
         part->part = PART_COMMITTED;
+        group_wait_second_over(group, (uint32_t)(part - group->parties));
         group->returned_ns = group->now_ns;
     } else if (!is_direct(group)) {
         /* Of those who brought it, or the owner: who it was shows in a direct round. */

@@ -60,7 +60,7 @@ static uint64_t credit_ns(const struct group *group, struct peer_id id)
 
 static uint64_t debt_seen(const struct group *group, struct peer_id id)
 {
-    if (is_new(group, id)) return group->debt_of_new_ns;
+    if (is_new(group, id)) return group->debt_of_new.ns;
     for (uint32_t i = 0; i < GROUP_MEMBERS_MAX; i++) {
         if (peer_id_is_equal(group->debts[i].peer, id)) return group->debts[i].ns;
     }
@@ -68,19 +68,19 @@ static uint64_t debt_seen(const struct group *group, struct peer_id id)
 }
 
 /* Where it is written; with the table full, in place of the smallest. */
-static uint64_t *debt_of(struct group *group, struct peer_id id)
+static struct group_debt *debt_of(struct group *group, struct peer_id id)
 {
     struct group_debt *place = &group->debts[0];
 
-    if (is_new(group, id)) return &group->debt_of_new_ns;
+    if (is_new(group, id)) return &group->debt_of_new;
     for (uint32_t i = 0; i < GROUP_MEMBERS_MAX; i++) {
         struct group_debt *debt = &group->debts[i];
 
-        if (peer_id_is_equal(debt->peer, id)) return &debt->ns;
+        if (peer_id_is_equal(debt->peer, id)) return debt;
         if (debt->ns < place->ns) place = debt;
     }
     *place = (struct group_debt){.peer = id};
-    return &place->ns;
+    return place;
 }
 
 uint64_t group_slack_of(const struct group *group, struct peer_id id)
@@ -90,14 +90,19 @@ uint64_t group_slack_of(const struct group *group, struct peer_id id)
     return least(group_slack_ns(group), debt < credit ? credit - debt : 0);
 }
 
-/* True: it had us wait beyond `limit_ns`. */
+/* True: it had us wait beyond `limit_ns`. The same time is charged once, also of several that have
+ * one credit. */
 static bool charge(struct group *group, struct peer_id id, uint64_t limit_ns)
 {
-    uint64_t *debt;
+    struct group_debt *debt;
+    uint64_t since_ns;
 
     if (group->now_ns <= limit_ns) return false;
     debt = debt_of(group, id);
-    *debt = least(deadline_after(*debt, group->now_ns - limit_ns), credit_ns(group, id));
+    since_ns = debt->until_ns > limit_ns ? debt->until_ns : limit_ns;
+    if (group->now_ns <= since_ns) return true;
+    debt->ns = least(deadline_after(debt->ns, group->now_ns - since_ns), credit_ns(group, id));
+    debt->until_ns = group->now_ns;
     return true;
 }
 
@@ -138,7 +143,7 @@ void group_slack_return(struct group *group, const struct message_form *start)
 
     for (uint32_t i = 0, at = 0; i < start->members_count; i++, at++) {
         struct peer_id id = start->members[i].id;
-        uint64_t *debt;
+        struct group_debt *debt;
 
         while (!peer_id_is_equal(group->form.members[at].id, id)) {
             at++; /* START's list is FORM's, thinned out */
@@ -148,7 +153,7 @@ void group_slack_return(struct group *group, const struct message_form *start)
         if (is_new(group, id) && is_new_paid) continue; /* theirs is one */
         is_new_paid |= is_new(group, id);
         debt = debt_of(group, id);
-        *debt -= least(*debt, back);
+        debt->ns -= least(debt->ns, back);
     }
 }
 

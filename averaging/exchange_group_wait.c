@@ -100,12 +100,21 @@ void group_wait_begin(struct group *group)
     waits_learn(group);
 }
 
+/* With no part of our own nobody owes us a contribution; means come a little later than those. */
+static bool learns_from_parts(const struct group *group)
+{
+    return group->plan.schedule == SCHEDULE_DIRECT && group->parties[group->self].count == 0;
+}
+
 void group_wait_learn(struct group *group)
 {
     /* Waiting in vain says nothing of how long phases take: patience would feed on itself. */
     if (!group->has_missed) deadline_add(&group->phases, group->now_ns - group->data_ns);
     if (group->gathered_ns != 0 && group->plan.schedule == SCHEDULE_DIRECT) {
         deadline_add(&group->gathers, group->gathered_ns - group->data_ns);
+    }
+    if (group->returned_ns != 0 && learns_from_parts(group)) {
+        deadline_add(&group->gathers, group->returned_ns - group->data_ns);
     }
 }
 
@@ -123,6 +132,11 @@ static bool is_open(const struct group *group, uint32_t index)
     return index != group->self && group->parties[index].part == PART_OPEN;
 }
 
+static bool has_part(const struct party *party)
+{
+    return party->count > 0 && party->part != PART_LOST;
+}
+
 /* Half of those who are not lost have given all they owe our part, or returned all they owe us;
  * besides `besides`, if that is one of them. */
 static bool has_quorum(const struct group *group, bool is_second, uint32_t besides)
@@ -132,8 +146,8 @@ static bool has_quorum(const struct group *group, bool is_second, uint32_t besid
     for (uint32_t i = 0; i < group->parties_count; i++) {
         const struct party *party = &group->parties[i];
 
-        if (i == group->self || party->part == PART_LOST) continue;
-        if (party->is_dropped && party->count == 0) continue; /* it had none to lose */
+        if (i == group->self) continue;
+        if (!has_part(party) && (is_second || party->is_dropped) && i != besides) continue;
         others++;
         missing += i == besides || (is_second ? is_open(group, i) : is_awaited(group, i));
     }
@@ -160,10 +174,22 @@ static uint64_t first_limit_ns(const struct group *group, uint32_t index)
     return least(soft, hard_limit_ns(group));
 }
 
-/* Where others returned theirs late, it had the same to wait for as they. */
-static uint64_t second_soft_ns(const struct group *group, uint64_t window)
+/* What an owner may wait for another, which is then late itself. */
+static uint64_t owner_waits_ns(const struct group *group, uint32_t owner)
 {
-    uint64_t twice = window + most(window, group->window_most_ns);
+    uint64_t wait = group->window_most_ns;
+
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if (i == owner || !is_open(group, i)) continue;
+        wait = most(wait, group_slack_of(group, group->parties[i].ref.id));
+    }
+    return wait;
+}
+
+/* Where others returned theirs late, it had the same to wait for as they. */
+static uint64_t second_soft_ns(const struct group *group, uint32_t index, uint64_t window)
+{
+    uint64_t twice = window + most(window, owner_waits_ns(group, index));
 
     return most(deadline_after(group->data_ns, twice), deadline_after(group->returned_ns, window));
 }
@@ -172,7 +198,7 @@ static uint64_t second_soft_ns(const struct group *group, uint64_t window)
 static uint64_t second_limit_ns(const struct group *group, uint32_t index)
 {
     uint64_t soft = has_quorum(group, true, NOBODY)
-                        ? second_soft_ns(group, window_with_slack_ns(group, index))
+                        ? second_soft_ns(group, index, window_with_slack_ns(group, index))
                         : deadline_after(group->progress_ns, 2 * group->patience_ns);
 
     return least(soft, hard_limit_ns(group));
@@ -199,7 +225,9 @@ void group_wait_second_over(struct group *group, uint32_t index)
 {
     if (group->plan.schedule != SCHEDULE_DIRECT || group->state != GROUP_DATA) return;
     if (has_quorum(group, true, index)) {
-        group_slack_data(group, index, second_soft_ns(group, window_ns(group, index)));
+        group_slack_data(group, index, second_soft_ns(group, index, window_ns(group, index)));
+    } else if (has_quorum(group, true, NOBODY) && learns_from_parts(group)) {
+        deadline_add(&group->halves, group->now_ns - group->data_ns);
     }
 }
 

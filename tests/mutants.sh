@@ -21,14 +21,16 @@ averaging/exchange_pair_data.c @ property_pair @ one decides before all chunks a
 averaging/exchange_pair_data.c @ unit_averaging_exchange_decisions @ a chunk is counted twice @ s/if \(pair->chunks\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
 averaging/exchange_pair_data.c @ property_pair @ one decides without the other's word @ s/\} else if \(pair->has_ready\) \{/} else {/
 averaging/exchange_group_data.c @ unit_averaging_exchange_group @ a part is summed twice @ s/if \(has_bit\(group->arrived\[chunk\], index\)\) return RC_REPLAY;//
-averaging/exchange_group_slack.c @ unit_averaging_group_slack @ slack is never used up @ s/\*debt = least\(deadline_after.*/(void)debt;/
+averaging/exchange_group_slack.c @ unit_averaging_group_slack @ slack is never used up @ s/debt->ns = least\(deadline_after.*/(void)since_ns;/
+averaging/exchange_group_slack.c @ unit_averaging_group_waits @ several that are new pay for the same time @ s/debt->until_ns > limit_ns/false/
 averaging/exchange_group_slack.c @ sim_waiting_groups @ nobody has slack @ s/if \(wait < its\) wait = its;/(void)its;/
-averaging/exchange_group_slack.c @ unit_averaging_group_slack @ who has a data phase wait is not charged @ s/\(void\)charge\(group, group->parties.*/(void)index, (void)limit_ns;/
-averaging/exchange_group_wait.c @ unit_averaging_group_slack @ one member teaches windows of any length @ s/least\(window, group->window_most_ns\)/window/
-averaging/exchange_group_wait.c @ unit_averaging_group_slack @ no room for a slow line @ s/return most\(group_pace_ns\(group\), bytes/return most(group_pace_ns(group), 0 * bytes/
-averaging/exchange_group_wait.c @ unit_averaging_group_slack @ all are late with the half of them @ s/deadline_after\(group->half_ns, window\)/0/
-averaging/exchange_group_wait.c @ unit_averaging_group_slack @ owners may not wait for others @ s/window \+ most\(window, group->window_most_ns\)/2 * window/
-averaging/exchange_group_wait.c @ unit_averaging_group_slack @ ...and patience @ s/PHASES \* room_ns\(group\)/UINT64_MAX/
+averaging/exchange_group_slack.c @ unit_averaging_group_waits @ who has a data phase wait is not charged @ s/\(void\)charge\(group, group->parties.*/(void)index, (void)limit_ns;/
+averaging/exchange_group_wait.c @ unit_averaging_group_waits @ one member teaches windows of any length @ s/least\(window, group->window_most_ns\)/window/
+averaging/exchange_group_wait.c @ unit_averaging_group_waits @ no room for a slow line @ s/return most\(group_pace_ns\(group\), bytes/return most(group_pace_ns(group), 0 * bytes/
+averaging/exchange_group_wait.c @ unit_averaging_group_waits @ all are late with the half of them @ s/deadline_after\(group->half_ns, window\)/0/
+averaging/exchange_group_wait.c @ unit_averaging_group_waits @ owners may not wait for others @ s/most\(window, owner_waits_ns\(group, index\)\)/window/
+averaging/exchange_group_wait.c @ unit_averaging_group_waits @ who owns no part learns nothing @ s/parties\[group->self\].count == 0/parties[group->self].count > 64/
+averaging/exchange_group_wait.c @ unit_averaging_group_waits @ ...and patience @ s/PHASES \* room_ns\(group\)/UINT64_MAX/
 averaging/exchange_edges_data.c @ unit_averaging_exchange_edges @ a neighbour's chunk is taken twice @ s/if \(\*state != CHUNK_NONE\) return RC_REPLAY;//
 averaging/exchange_push.c @ unit_averaging_exchange_push @ a share is taken again after a restart @ s/if \(push_mark_is_old\(push, &share->key\)\) return RC_REPLAY;//
 averaging/exchange_push_data.c @ unit_averaging_exchange_push @ a chunk of a share is taken twice @ s/if \(push->chunks\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//

@@ -1,0 +1,239 @@
+/* How long members that come late in the data phase of a group are waited for, over many rounds. */
+#include "tests/unit/averaging/steps.h"
+
+#include "averaging/exchange_group.h"
+
+#include "base/bytes.h"
+
+enum { MEMBERS = 8, ROUNDS = 200 };
+
+#define PACE_NS     NS_PER_S
+#define SLACK_NS    (3 * PACE_NS)
+#define LAST_MOMENT UINT64_MAX
+#define MS(x)       ((x)*NS_PER_MS)
+
+/* When what is owed is there, from START on: everything of the others, and of those that are late
+ * their contributions to our part, and the parts that are theirs. */
+struct waits_case {
+    const char *text;
+    uint64_t others_ns, contribution_ns, part_ns; /* of the part 0: with the contribution */
+    uint32_t most_8ths;                           /* of a pace, a round in which they are late */
+    uint8_t members;
+    uint8_t late;         /* so many, the last ones, all alike */
+    bool are_new;         /* they are not proven */
+    bool is_patient;      /* training goes on meanwhile */
+    bool owns_none;       /* we have no part */
+    uint32_t quick;       /* rounds first in which nobody is late */
+    uint32_t every;       /* then they are late once in so many */
+    uint32_t chunk_bytes; /* of the only chunk in each part */
+};
+
+static enum standing high_ids_are_new(void *context, struct peer_id id)
+{
+    (void)context;
+    /* Nobody keeps a record of itself. */
+    return id.bytes[0] > MEMBERS || id.bytes[0] == 1 ? STANDING_NEW : STANDING_PROVEN;
+}
+
+static uint8_t first_late(const struct waits_case *this)
+{
+    return (uint8_t)(this->members - this->late);
+}
+
+static uint8_t number_of(const struct waits_case *this, uint8_t i)
+{
+    return (uint8_t)(i + 1 + (i >= first_late(this) && this->are_new ? MEMBERS : 0));
+}
+
+static void contribute(struct exchange *exchange, const struct waits_case *this, uint8_t i,
+                       uint64_t round, uint64_t now_ns, struct commands *out)
+{
+    const struct chunk_ref offer = {
+        .from = id_of(number_of(this, i)), .kind = DATA_OFFER, .stream = (uint16_t)round};
+    float weight;
+
+    if (this->owns_none) return;
+    assert_int_equal(exchange->ops->on_chunk(exchange, &offer, &weight), RC_OK);
+    exchange->ops->on_chunk_checked(exchange, &offer, RC_OK, nothing, 0, now_ns, out);
+}
+
+static void return_part(struct exchange *exchange, const struct waits_case *this, uint8_t i,
+                        uint64_t round, uint64_t now_ns, struct commands *out)
+{
+    const struct exchange_ops *ops = exchange->ops;
+    const uint8_t number = number_of(this, i);
+    const struct chunk_ref agreed = {.from = id_of(number),
+                                     .kind = DATA_MEAN,
+                                     .stream = (uint16_t)round,
+                                     .chunk = this->owns_none ? i - 1u : i};
+    const struct digest hash = {{i}};
+    struct message mean = {.type = MESSAGE_MEAN};
+    float weight;
+
+    assert_int_equal(ops->on_chunk(exchange, &agreed, &weight), RC_OK);
+    ops->on_chunk_checked(exchange, &agreed, RC_OK, hash, 0, now_ns, out);
+    mean.as.mean.round = round;
+    mean.as.mean.part = i;
+    mean.as.mean.contributors = 3; /* it and we */
+    mean.as.mean.hash = hash_of(&hash, sizeof hash);
+    assert_int_equal(ops->on_message(exchange, agreed.from, boot_of(number), &mean, now_ns, out),
+                     RC_OK);
+}
+
+/* Returns when it is: `when_ns` after the start, or just before somebody is given up. */
+static uint64_t pass(struct exchange *exchange, uint64_t start_ns, uint64_t when_ns,
+                     struct commands *out)
+{
+    uint64_t end_ns = start_ns + when_ns;
+
+    if (when_ns == LAST_MOMENT) return exchange->ops->next_ns(exchange) - 1;
+    for (uint64_t next_ns; (next_ns = exchange->ops->next_ns(exchange)) <= end_ns;) {
+        exchange->ops->tick(exchange, next_ns, out);
+        assert_true(exchange->ops->next_ns(exchange) > next_ns);
+    }
+    return end_ns;
+}
+
+/* From START to the end. What is late does not take the same time in each round. */
+static uint64_t data_round(struct exchange *exchange, const struct waits_case *this,
+                           uint32_t number, uint64_t start_ns, struct commands *out)
+{
+    const struct exchange_ops *ops = exchange->ops;
+    const bool is_quick = number < this->quick || number % this->every != 0;
+    const uint64_t early_ns = number % 3 * MS(50);
+    uint64_t round = sent(out, MESSAGE_START)->as.form.round, now_ns;
+    uint64_t times[] = {this->others_ns, this->contribution_ns, this->part_ns};
+
+    for (size_t i = 0; i < 3; i++) {
+        if (is_quick) times[i] = 0;
+        if (times[i] != 0 && times[i] != LAST_MOMENT) times[i] -= early_ns;
+    }
+    ops->on_job_done(exchange, JOB_SNAPSHOT, 0, RC_OK, nothing, start_ns, out);
+    ops->on_job_done(exchange, JOB_ABSORB_OWN, 0, RC_OK, nothing, start_ns, out);
+    now_ns = pass(exchange, start_ns, times[0], out);
+    for (uint8_t i = 1; i < first_late(this); i++) {
+        contribute(exchange, this, i, round, now_ns, out);
+        return_part(exchange, this, i, round, now_ns, out);
+    }
+    now_ns = pass(exchange, start_ns, times[1], out);
+    for (uint8_t i = first_late(this); i < this->members; i++) {
+        contribute(exchange, this, i, round, now_ns, out);
+    }
+    if (!this->owns_none) ops->on_job_done(exchange, JOB_REDUCE, 0, RC_OK, nothing, now_ns, out);
+    assert_null(find(out, COMMAND_OVER));
+    if (times[2] != 0) now_ns = pass(exchange, start_ns, times[2], out);
+    for (uint8_t i = first_late(this); i < this->members; i++) {
+        return_part(exchange, this, i, round, now_ns, out);
+    }
+    assert_int_equal(find(out, COMMAND_OVER)->over.result, OVER_COMMITTED);
+    for (uint32_t i = 0; i < out->count; i++) { /* nobody was given up */
+        assert_true(out->items[i].type != COMMAND_SCORE || out->items[i].score > 0);
+    }
+    return now_ns - start_ns;
+}
+
+static uint64_t waited_over_rounds(const struct waits_case *this)
+{
+    struct exchange_options options = {.self = id_of(1),
+                                       .boot = boot_of(1),
+                                       .chunks = this->members - (this->owns_none ? 1u : 0u),
+                                       .chunk_bytes = this->chunk_bytes,
+                                       .alpha = 0.5f,
+                                       .is_patient = this->is_patient,
+                                       .standing = high_ids_are_new};
+    const struct exchange_ops *ops = &exchange_group;
+    struct exchange *exchange = ops->create(&options);
+    struct peer_id ids[MEMBERS];
+    struct boot_id boots[MEMBERS];
+    struct round_members members = {ids, boots, this->members, .period_ns = PACE_NS};
+    struct commands out;
+    uint64_t now_ns = NS_PER_S, waited_ns = 0;
+
+    assert_non_null(exchange);
+    commands_init(&out);
+    ops->set_lineage(exchange, (struct digest){{9}}, &out);
+    for (uint8_t i = 0; i < this->members; i++) {
+        ids[i] = id_of(number_of(this, i));
+        boots[i] = boot_of(number_of(this, i));
+    }
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        uint64_t took_ns;
+
+        commands_clear(&out);
+        assert_int_equal(ops->begin(exchange, &members, 0, now_ns, &out), RC_OK);
+        for (uint8_t i = 1; i < this->members; i++) {
+            struct message join = {.type = MESSAGE_JOIN};
+
+            join.as.join.round = round;
+            assert_int_equal(ops->on_message(exchange, ids[i], boots[i], &join, now_ns, &out),
+                             RC_OK);
+        }
+        took_ns = data_round(exchange, this, round, now_ns, &out);
+        waited_ns += took_ns;
+        now_ns += took_ns + PACE_NS;
+    }
+    ops->destroy(exchange);
+    commands_deinit(&out);
+    return waited_ns;
+}
+
+/* Nobody can teach us to wait for it longer and longer. */
+static void a_member_makes_data_phases_no_longer_than_it_may(void **state)
+{
+    /* A pace, and an eighth that rounds in time give back; a part may be later by what an owner
+     * may wait. Where training goes on a pace is two. Of two nobody can say who is slow. */
+    static const struct waits_case cases[] = {
+        {"contribution", 0, LAST_MOMENT, 0, 9, MEMBERS, 1, .every = 1},
+        {"part", 0, 0, LAST_MOMENT, 13, MEMBERS, 1, .every = 1},
+        {"both", 0, LAST_MOMENT, LAST_MOMENT, 20, MEMBERS, 1, .every = 1},
+        {"every second", 0, LAST_MOMENT, 0, 10, MEMBERS, 1, .every = 2},
+        {"new", 0, LAST_MOMENT, 0, 9, MEMBERS, 1, .are_new = true, .every = 1},
+        {"beside training", 0, LAST_MOMENT, LAST_MOMENT, 36, MEMBERS, 1, .is_patient = true,
+         .every = 1},
+        {"to one without a part", 0, 0, LAST_MOMENT, 20, MEMBERS, 1, .owns_none = true, .every = 1},
+        {"of two", 0, LAST_MOMENT, 0, 32, 2, 1, .every = 1},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint64_t waited_ns = waited_over_rounds(&cases[i]);
+        uint64_t most_ns = ROUNDS / cases[i].every * (cases[i].most_8ths * PACE_NS / 8);
+
+        printf("  %-21s %.1f s in %d rounds\n", cases[i].text, (double)waited_ns / 1e9, ROUNDS);
+        assert_true(waited_ns <= most_ns + 8 * SLACK_NS); /* the first windows are wide */
+    }
+}
+
+/* ...and nobody who means well is given up, or it would show in a score. */
+static void who_is_as_slow_as_it_may_be_is_waited_for(void **state)
+{
+    static const struct waits_case cases[] = {
+        {"all become slow", MS(2000), MS(2200), 0, 0, MEMBERS, 1, .quick = 50, .every = 1},
+        {"all, and we own none", MS(2000), MS(2200), 0, 0, MEMBERS, 1, .owns_none = true,
+         .quick = 50, .every = 1},
+        {"of two", 0, MS(2200), 0, 0, 2, 1, .quick = 50, .every = 1},
+        {"an owner that waited", 0, 0, MS(900), 0, MEMBERS, 1, .quick = 50, .every = 1},
+        /* 2.6 s beyond the window, and 19 eighths of a pace back. */
+        {"bursts", 0, MS(2900), 0, 0, MEMBERS, 3, .quick = 50, .every = 20},
+        {"bursts of new ones", 0, MS(2900), 0, 0, MEMBERS, 3, .are_new = true, .quick = 50,
+         .every = 20},
+        /* 6.25 MB over 10 Mbit/s. */
+        {"a slow line", 0, MS(4900), MS(5000), 0, MEMBERS, 1, .every = 1, .chunk_bytes = 781250},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        printf("  %-21s", cases[i].text);
+        printf(" %.1f s in %d rounds\n", (double)waited_over_rounds(&cases[i]) / 1e9, ROUNDS);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_member_makes_data_phases_no_longer_than_it_may),
+        cmocka_unit_test(who_is_as_slow_as_it_may_be_is_waited_for),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
