@@ -178,8 +178,10 @@ void group_slack_started(struct group *group, const struct message_form *start)
     }
 }
 
+/* Where training goes on nobody stands still for it. */
 void group_slack_data(struct group *group, uint32_t index, uint64_t limit_ns)
 {
+    if (group->options.is_patient) return;
     (void)charge(group, group->parties[index].ref.id, limit_ns);
 }
 

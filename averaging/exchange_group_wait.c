@@ -17,8 +17,8 @@
  * it likes: beyond twice what half of the others took, the window has room for a pace of ours or
  * for our values over a line of 10 Mbit/s, whichever is longer, and patience for a few of these.
  * Who stumbles has at least its slack, and is charged beyond the window (exchange_group_slack.c).
- * Where training goes on, who has kept its word for many rounds has a window of at least our
- * patience, up to twice that room.
+ * Where training goes on, that room is four times as long, at least 2.5 s, and who has kept its
+ * word for many rounds has a window of at least our patience.
  *
  * A member that a limit has caught may be slower than we knew: it is counted as twice what it took.
  * PATIENCES_MAX bounds the whole, so that dripping bytes cannot hold a round open.
@@ -34,7 +34,7 @@ static const uint64_t patience_floor_ns = 2500 * NS_PER_MS;
 static const uint64_t patience_cap_ns = 300 * NS_PER_S;
 static const uint64_t window_floor_ns = 300 * NS_PER_MS;
 static const uint64_t slow_line_ns = 800; /* a byte */
-enum { PATIENCES_MAX = 8, WINDOW_SPREAD = 6, SNAPSHOTS = 4, PHASES = 4, SCORE_MISS = -1 };
+enum { PATIENCES_MAX = 8, WINDOW_SPREAD = 6, SNAPSHOTS = 4, PACES = 4, SCORE_MISS = -1 };
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -46,17 +46,25 @@ static uint64_t most(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* By how much one member may make rounds longer, again and again. */
-static uint64_t room_ns(const struct group *group)
+/* A pace of ours, or what our values take over a slow line, whichever is longer. */
+static uint64_t long_ns(const struct group *group)
 {
     uint64_t bytes = (uint64_t)group->options.chunks * group->options.chunk_bytes;
 
     return most(group_pace_ns(group), bytes * slow_line_ns);
 }
 
+/* By how much one member may make rounds longer, again and again. Where training goes on it has to
+ * end its step first, which may be ten times as long as ours, and nobody stands still. */
+static uint64_t room_ns(const struct group *group)
+{
+    if (!group->options.is_patient) return long_ns(group);
+    return most(PACES * long_ns(group), patience_floor_ns);
+}
+
 static uint64_t patience_ns(const struct group *group)
 {
-    uint64_t phases = least(2 * deadline_median(&group->phases, 0), PHASES * room_ns(group));
+    uint64_t phases = least(2 * deadline_median(&group->phases, 0), PACES * long_ns(group));
     uint64_t steps = SNAPSHOTS * deadline_median(&group->snapshots, 0);
     uint64_t longest = most(most(phases, steps), group_slack_ns(group));
 
@@ -85,7 +93,7 @@ static uint64_t window_ns(const struct group *group, uint32_t index)
     bool is_proven = group_standing(group, group->parties[index].ref.id) == STANDING_PROVEN;
 
     if (!group->options.is_patient || !is_proven) return group->window_ns;
-    return most(group->window_ns, least(group->patience_ns, 2 * room_ns(group)));
+    return most(group->window_ns, group->patience_ns);
 }
 
 static uint64_t window_with_slack_ns(const struct group *group, uint32_t index)
@@ -174,11 +182,13 @@ static uint64_t first_limit_ns(const struct group *group, uint32_t index)
     return least(soft, hard_limit_ns(group));
 }
 
-/* What an owner may wait for another, which is then late itself. */
+/* What an owner may wait for another, which is then late itself. Where training goes on a part less
+ * is better than later rounds. */
 static uint64_t owner_waits_ns(const struct group *group, uint32_t owner)
 {
     uint64_t wait = group->window_most_ns;
 
+    if (group->options.is_patient) return 0;
     for (uint32_t i = 0; i < group->parties_count; i++) {
         if (i == owner || !is_open(group, i)) continue;
         wait = most(wait, group_slack_of(group, group->parties[i].ref.id));

@@ -181,14 +181,14 @@ static uint64_t waited_over_rounds(const struct waits_case *this)
 static void a_member_makes_data_phases_no_longer_than_it_may(void **state)
 {
     /* A pace, and an eighth that rounds in time give back; a part may be later by what an owner
-     * may wait. Where training goes on a pace is two. Of two nobody can say who is slow. */
+     * may wait. Where training goes on a pace is four. Of two nobody can say who is slow. */
     static const struct waits_case cases[] = {
         {"contribution", 0, LAST_MOMENT, 0, 9, MEMBERS, 1, .every = 1},
         {"part", 0, 0, LAST_MOMENT, 13, MEMBERS, 1, .every = 1},
         {"both", 0, LAST_MOMENT, LAST_MOMENT, 20, MEMBERS, 1, .every = 1},
         {"every second", 0, LAST_MOMENT, 0, 10, MEMBERS, 1, .every = 2},
         {"new", 0, LAST_MOMENT, 0, 9, MEMBERS, 1, .are_new = true, .every = 1},
-        {"beside training", 0, LAST_MOMENT, LAST_MOMENT, 36, MEMBERS, 1, .is_patient = true,
+        {"beside training", 0, LAST_MOMENT, LAST_MOMENT, 72, MEMBERS, 1, .is_patient = true,
          .every = 1},
         {"to one without a part", 0, 0, LAST_MOMENT, 20, MEMBERS, 1, .owns_none = true, .every = 1},
         {"of two", 0, LAST_MOMENT, 0, 32, 2, 1, .every = 1},
