@@ -30,7 +30,7 @@ averaging/exchange_group_wait.c @ unit_averaging_group_waits @ no room for a slo
 averaging/exchange_group_wait.c @ unit_averaging_group_waits @ all are late with the half of them @ s/deadline_after\(group->half_ns, window\)/0/
 averaging/exchange_group_wait.c @ unit_averaging_group_waits @ owners may not wait for others @ s/most\(window, owner_waits_ns\(group, index\)\)/window/
 averaging/exchange_group_wait.c @ unit_averaging_group_waits @ who owns no part learns nothing @ s/parties\[group->self\].count == 0/parties[group->self].count > 64/
-averaging/exchange_group_wait.c @ unit_averaging_group_waits @ ...and patience @ s/PACES \* long_ns\(group\)\);/UINT64_MAX/
+averaging/exchange_group_wait.c @ unit_averaging_group_waits @ ...and patience @ s/PACES \* long_ns\(group\)\);/UINT64_MAX);/
 averaging/exchange_edges_data.c @ unit_averaging_exchange_edges @ a neighbour's chunk is taken twice @ s/if \(\*state != CHUNK_NONE\) return RC_REPLAY;//
 averaging/exchange_push.c @ unit_averaging_exchange_push @ a share is taken again after a restart @ s/if \(push_mark_is_old\(push, &share->key\)\) return RC_REPLAY;//
 averaging/exchange_push_data.c @ unit_averaging_exchange_push @ a chunk of a share is taken twice @ s/if \(push->chunks\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
@@ -41,7 +41,7 @@ averaging/robust.c @ unit_averaging_robust @ distances that are no numbers are n
 averaging/robust.c @ unit_averaging_robust @ the gate lets everything in that is not learned yet @ s/if \(norms < gate_least\) return gate_least;/if (norms < gate_least) return 1e30f;/
 averaging/weights.c @ unit_averaging_weights @ weights without an upper limit @ s/while \(weight < WEIGHT_MAX \&\& ratio/while (ratio/
 gossip/membership.c @ unit_gossip_membership @ old records replace new ones @ s/if \(record->incarnation < known->incarnation\) return false;//
-gossip/membership.c @ property_membership @ a rumour may jump to any incarnation @ s/return is_from_subject \|\| record->incarnation - known->incarnation <= INCARNATION_JUMP;/return true;/
+gossip/membership.c @ unit_gossip_membership @ a rumour may jump to any incarnation @ s/return is_from_subject \|\| record->incarnation - known->incarnation <= INCARNATION_JUMP;/return true;/
 gossip/membership_suspect.c @ unit_gossip_membership_suspect @ an accusation outlives its incarnation @ s/if \(accusation->incarnation != member_brief\(subject\)->incarnation\) return false;//
 gossip/membership_suspect.c @ unit_gossip_membership_suspect @ the dead may accuse @ s/if \(accuser->state == MEMBER_DEAD \|\| accuser->state == MEMBER_LEFT\) return false;//
 gossip/gate.c @ unit_gossip_gate @ one prefix may spend what it likes @ s/if \(owed \+ PREFIX_COST_NS > PREFIX_FULL_NS\) \{/if (owed > UINT64_MAX - 1) {/
@@ -54,7 +54,7 @@ peer/joiner_loading.c @ unit_peer_joiner @ a download may hold NaN @ s/if \(!buc
 peer/joiner_listing.c @ unit_peer_joiner @ another model's manifest is taken @ s/if \(!digest_is_equal\(manifest->schema, joiner->schema\)\) return RC_MISMATCH;//
 peer/donor_snapshot.c @ unit_peer_donor @ a snapshot with NaN is given away @ s/if \(!bucket_is_finite\(snapshot->values\[i\], snapshot->counts\[i\]\)\) return RC_NONFINITE;//
 peer/node_links.c @ sim_chaos @ the round does not hear of a lost link @ /^static void on_closed/,/^}/s/if \(node->round != NULL\) round_on_link_lost\(node->round, peer\);//
-peer/node_links.c @ sim_chaos @ a dial that failed is never tried again @ /^static void dial_ended/,/^}/s/membership_on_dial_failed\(.*//
+peer/node_links.c @ sim_cold_start @ a dial that failed is never tried again @ /^static void dial_ended/,/^}/s/membership_on_dial_failed\(.*//
 EOF
 }
 
