@@ -313,6 +313,8 @@ void group_forming_wait(struct group *group);
 /* exchange_group_wait.c: how long the data phase waits for whom */
 /** Our snapshot is there. */
 void group_wait_begin(struct group *group);
+/** Some of this member's contribution to our part is still to come. */
+bool group_is_awaited(const struct group *group, uint32_t index);
 /** A member's contribution to our part is complete, or awaited no more. */
 void group_wait_first_over(struct group *group, uint32_t index);
 /** The part that is its is complete, or about to be lost. Before `returned_ns` is set. */

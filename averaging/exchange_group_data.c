@@ -56,10 +56,9 @@ static void parties_fill(struct group *group, const struct message_form *start)
 
 void group_party_drop(struct group *group, uint32_t index)
 {
-    struct party *party = &group->parties[index];
-    bool was_awaited = !party->is_dropped && party->done < party->awaited;
+    bool was_awaited = group_is_awaited(group, index);
 
-    party->is_dropped = true;
+    group->parties[index].is_dropped = true;
     group->dropped |= UINT64_C(1) << index;
     if (was_awaited) group_wait_first_over(group, index);
 }
@@ -77,7 +76,7 @@ static void fail_schedule(struct group *group)
 void group_party_lose(struct group *group, uint32_t index)
 {
     struct party *party = &group->parties[index];
-    bool is_quiet = !party->is_dropped && party->done < party->awaited; /* charged for that */
+    bool is_charged = group_is_awaited(group, index); /* for its contribution */
 
     CHECK(index != group->self);
     if (!is_direct(group)) {
@@ -86,7 +85,7 @@ void group_party_lose(struct group *group, uint32_t index)
     }
     group_party_drop(group, index);
     if (party->part != PART_OPEN) return;
-    if (!is_quiet) group_wait_second_over(group, index);
+    if (!is_charged) group_wait_second_over(group, index);
     party->part = PART_LOST;
 }
 

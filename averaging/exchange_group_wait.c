@@ -3,8 +3,8 @@
  *
  * Two limits. At the first, whoever has not given its contribution is left out of our part; at the
  * second, owners that have not returned their mean are given up. The second is later by what an
- * owner may wait itself, so that one which has just left out a third member is still in time. They
- * are learned:
+ * owner may wait itself (twice as late where training goes on), so that one which has just left out
+ * a third member is still in time. They are learned:
  *
  *   window   median + 6 MAD of how long all contributions of earlier rounds took, measured from our
  *            own snapshot and from when half of the others were in: who is missing then is late,
@@ -47,7 +47,7 @@ static uint64_t most(uint64_t a, uint64_t b)
 }
 
 /* A pace of ours, or what our values take over a slow line, whichever is longer. */
-static uint64_t long_ns(const struct group *group)
+static uint64_t pace_or_line_ns(const struct group *group)
 {
     uint64_t bytes = (uint64_t)group->options.chunks * group->options.chunk_bytes;
 
@@ -58,13 +58,13 @@ static uint64_t long_ns(const struct group *group)
  * end its step first, which may be ten times as long as ours, and nobody stands still. */
 static uint64_t room_ns(const struct group *group)
 {
-    if (!group->options.is_patient) return long_ns(group);
-    return most(PACES * long_ns(group), patience_floor_ns);
+    if (!group->options.is_patient) return pace_or_line_ns(group);
+    return most(PACES * pace_or_line_ns(group), patience_floor_ns);
 }
 
 static uint64_t patience_ns(const struct group *group)
 {
-    uint64_t phases = least(2 * deadline_median(&group->phases, 0), PACES * long_ns(group));
+    uint64_t phases = least(2 * deadline_median(&group->phases, 0), PACES * pace_or_line_ns(group));
     uint64_t steps = SNAPSHOTS * deadline_median(&group->snapshots, 0);
     uint64_t longest = most(most(phases, steps), group_slack_ns(group));
 
@@ -128,7 +128,7 @@ void group_wait_learn(struct group *group)
 
 /* ---- who is awaited ---- */
 
-static bool is_awaited(const struct group *group, uint32_t index)
+bool group_is_awaited(const struct group *group, uint32_t index)
 {
     const struct party *party = &group->parties[index];
 
@@ -157,7 +157,7 @@ static bool has_quorum(const struct group *group, bool is_second, uint32_t besid
         if (i == group->self) continue;
         if (!has_part(party) && (is_second || party->is_dropped) && i != besides) continue;
         others++;
-        missing += i == besides || (is_second ? is_open(group, i) : is_awaited(group, i));
+        missing += i == besides || (is_second ? is_open(group, i) : group_is_awaited(group, i));
     }
     return 2 * missing <= others;
 }
@@ -278,7 +278,7 @@ void group_data_tick(struct group *group, struct commands *out)
         return;
     }
     for (uint32_t i = 0; i < group->parties_count; i++) {
-        bool is_first = is_awaited(group, i) && group->now_ns >= first_limit_ns(group, i);
+        bool is_first = group_is_awaited(group, i) && group->now_ns >= first_limit_ns(group, i);
         bool is_second = is_open(group, i) && group->now_ns >= second_limit_ns(group, i);
 
         if (is_first) {
@@ -306,7 +306,7 @@ uint64_t group_data_next_ns(const struct group *group)
 
     if (group->plan.schedule != SCHEDULE_DIRECT) return schedule_limit_ns(group);
     for (uint32_t i = 0; i < group->parties_count; i++) {
-        if (is_awaited(group, i)) next = least(next, first_limit_ns(group, i));
+        if (group_is_awaited(group, i)) next = least(next, first_limit_ns(group, i));
         if (is_open(group, i)) next = least(next, second_limit_ns(group, i));
     }
     return next;

@@ -30,7 +30,7 @@ averaging/exchange_group_wait.c @ unit_averaging_group_waits @ no room for a slo
 averaging/exchange_group_wait.c @ unit_averaging_group_waits @ all are late with the half of them @ s/deadline_after\(group->half_ns, window\)/0/
 averaging/exchange_group_wait.c @ unit_averaging_group_waits @ owners may not wait for others @ s/most\(window, owner_waits_ns\(group, index\)\)/window/
 averaging/exchange_group_wait.c @ unit_averaging_group_waits @ who owns no part learns nothing @ s/parties\[group->self\].count == 0/parties[group->self].count > 64/
-averaging/exchange_group_wait.c @ unit_averaging_group_waits @ ...and patience @ s/PACES \* long_ns\(group\)\);/UINT64_MAX);/
+averaging/exchange_group_wait.c @ unit_averaging_group_waits @ ...and patience @ s/PACES \* pace_or_line_ns\(group\)\);/UINT64_MAX);/
 averaging/exchange_edges_data.c @ unit_averaging_exchange_edges @ a neighbour's chunk is taken twice @ s/if \(\*state != CHUNK_NONE\) return RC_REPLAY;//
 averaging/exchange_push.c @ unit_averaging_exchange_push @ a share is taken again after a restart @ s/if \(push_mark_is_old\(push, &share->key\)\) return RC_REPLAY;//
 averaging/exchange_push_data.c @ unit_averaging_exchange_push @ a chunk of a share is taken twice @ s/if \(push->chunks\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
