@@ -2,7 +2,7 @@
 #include "averaging/exchange.h"
 
 #include "base/bytes.h"
-
+#include "base/hash.h"
 #include "base/mem.h"
 
 #include <string.h>
@@ -45,6 +45,18 @@ struct command *commands_add(struct commands *commands, enum command_type type)
     memset(added, 0, sizeof *added);
     added->type = type;
     return added;
+}
+
+uint64_t exchange_stream(const struct round_key *key)
+{
+    uint8_t bytes[PEER_ID_BYTES + BOOT_ID_BYTES + 8];
+    struct digest digest;
+
+    memcpy(bytes, key->initiator.bytes, PEER_ID_BYTES);
+    memcpy(bytes + PEER_ID_BYTES, key->boot.bytes, BOOT_ID_BYTES);
+    store_le64(bytes + PEER_ID_BYTES + BOOT_ID_BYTES, key->counter);
+    digest = hash_of(bytes, sizeof bytes);
+    return load_le64(digest.bytes) & STREAM_MAX;
 }
 
 uint32_t exchange_credit(const struct exchange_options *options, uint32_t out, uint32_t wanted)

@@ -87,7 +87,7 @@ struct command {
     bool
         is_partial; /* REDUCE; SEND_RANGE of DATA_OFFER: of several members, not our values alone */
     bool is_last;   /* SEND_RANGE: these chunks of the buffer are needed no longer */
-    uint16_t stream;       /* SEND_RANGE, STOP_RANGE, REDUCE: of the DATA records */
+    uint64_t stream;       /* SEND_RANGE, STOP_RANGE, REDUCE: of the DATA records */
     uint32_t first, count; /* chunks */
     float weight;          /* ABSORB_OWN */
     struct command_edge edge;
@@ -157,6 +157,11 @@ struct exchange_options {
 #define EXCHANGE_UNLIKE   "the other averages with another method, setting or codec"
 #define EXCHANGE_SAYS_FAR "says that our values are too far from its own"
 
+/** The name of a round's chunks and of their CREDIT: 48 bits of the hash of its key (id, boot,
+ * counter as a little-endian word), so that what comes late of one never counts in another. Of
+ * rounds that nobody's key names, edges: of who sends, in which life, and the round. */
+uint64_t exchange_stream(const struct round_key *key);
+
 /** As options->credit says; all of them without one. */
 uint32_t exchange_credit(const struct exchange_options *options, uint32_t out, uint32_t wanted);
 
@@ -186,7 +191,7 @@ struct round_members {
 struct chunk_ref {
     struct peer_id from;
     enum data_kind kind;
-    uint16_t stream;
+    uint64_t stream;
     uint32_t chunk;
 };
 

@@ -29,6 +29,7 @@ enum edge_state {
 
 struct edge {
     struct member_ref ref;
+    uint64_t stream; /* of what it sends */
     enum edge_state state;
     float weight; /* ours; from OPEN on the smaller of both */
     bool is_decider;
@@ -116,6 +117,7 @@ struct edges {
     bool is_ahead;       /* or the one after it */
     bool goes_ahead;     /* the last time we caught up, that round was over */
     uint64_t round, begun_ns;
+    uint64_t stream;              /* of what we send in it */
     struct edge edges[EDGES_MAX]; /* sorted by id: see grant_slots() */
     uint32_t edges_count;
     uint8_t *chunks[EDGES_SLOTS]; /* [chunks] each, of exchange_edges_data.c */

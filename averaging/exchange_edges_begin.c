@@ -314,6 +314,7 @@ static void edge_begin(struct edges *edges, struct edge *edge, struct commands *
 {
     struct edge_link *link = edges_link_find(edges, edge->ref.id);
 
+    edge->stream = exchange_stream(&(struct round_key){edge->ref.id, edge->ref.boot, edges->round});
     edge->deadline_ns = deadline_after(edges->now_ns, open_wait_ns(edges, link));
     send_open(edges, edge, out);
     edges_mirror_say(edges, edge, out);
@@ -367,6 +368,8 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
     sort_edges(edges);
     choose_recursion(edges, out);
     edges->round = choose_round(edges);
+    edges->stream = exchange_stream(
+        &(struct round_key){edges->options.self, edges->options.boot, edges->round});
     edges->counts.next_round = edges->round + 1;
     edges->is_active = true;
     edges->has_snapshot = false;

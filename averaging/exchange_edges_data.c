@@ -30,11 +30,6 @@ static struct edges *edges_of(struct exchange *exchange)
     return (struct edges *)(void *)exchange;
 }
 
-static uint16_t stream_of(const struct edges *edges)
-{
-    return (uint16_t)edges->round;
-}
-
 static bool is_running(const struct edge *edge)
 {
     return edge->state >= EDGE_OPEN && edge->state <= EDGE_PREPARED;
@@ -97,7 +92,7 @@ void edges_grant(struct edges *edges, struct edge *edge, struct commands *out)
     if (wanted == edge->granted) return;
     message = edges_send(edge->ref.id, MESSAGE_CREDIT, out);
     if (message == NULL) return;
-    message->as.credit.stream = stream_of(edges);
+    message->as.credit.stream = edge->stream;
     message->as.credit.chunks = wanted - edge->granted;
     edge->granted = wanted;
 }
@@ -111,7 +106,7 @@ static void send_offers(struct edges *edges, struct edge *edge, struct commands 
     if (send == NULL) return;
     send->to = edge->ref.id;
     send->buffer = edges_mirror_kind(edges, edge->ref.id);
-    send->stream = stream_of(edges);
+    send->stream = edges->stream;
     send->first = edge->sent;
     send->count = edge->credit - edge->sent;
     edge->sent = edge->credit;
@@ -126,7 +121,7 @@ enum rc edges_on_credit(struct edges *edges, struct peer_id from,
         edge != NULL && (is_running(edge) || (edge->state == EDGE_WAITING && link->has_open &&
                                               link->round == edges->round));
 
-    if (!has_come || credit->stream != stream_of(edges)) return RC_STALE;
+    if (!has_come || credit->stream != edges->stream) return RC_STALE;
     if (credit->chunks > edges->options.chunks - edge->credit) return RC_FORMAT;
     edge->credit += credit->chunks;
     send_offers(edges, edge, out);
@@ -139,7 +134,7 @@ enum rc edges_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
     struct edge *edge = edges_find(edges, chunk->from);
     uint8_t *state;
 
-    if (edge == NULL || edge->state != EDGE_DATA || chunk->stream != stream_of(edges)) {
+    if (edge == NULL || edge->state != EDGE_DATA || chunk->stream != edge->stream) {
         return RC_STALE;
     }
     if (chunk->kind != DATA_OFFER && !(edges->options.mirrors && chunk->kind == DATA_FULL)) {
@@ -178,7 +173,7 @@ void edges_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *c
     struct edge *edge = edges_find(edges, chunk->from);
 
     edges->now_ns = now_ns;
-    if (edge == NULL || edge->state != EDGE_DATA || chunk->stream != stream_of(edges) ||
+    if (edge == NULL || edge->state != EDGE_DATA || chunk->stream != edge->stream ||
         chunk->chunk >= edges->options.chunks ||
         edges->chunks[edge->slot][chunk->chunk] != CHUNK_CHECKING) {
         return;

@@ -29,7 +29,7 @@ static bool has_bit(uint64_t bits, uint32_t index)
     return (bits >> index & 1) != 0;
 }
 
-static uint16_t stream_of(const struct group *group)
+static uint64_t stream_of(const struct group *group)
 {
     return (uint16_t)group->round;
 }

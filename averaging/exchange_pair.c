@@ -224,6 +224,7 @@ static void round_reset(struct pair *pair, bool is_initiator, struct member_ref 
     pair->is_initiator = is_initiator;
     pair->partner = partner;
     pair->key = *key;
+    pair->stream = exchange_stream(key);
     pair->begun_ns = pair->now_ns;
     pair->credit = pair->sent = pair->granted = pair->received = pair->done = 0;
     pair->has_ready = false;

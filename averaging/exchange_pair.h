@@ -52,6 +52,7 @@ struct pair {
     enum pair_state state;
     bool is_initiator;
     struct round_key key;
+    uint64_t stream; /* of `key` */
     struct member_ref partner;
     float alpha, tau;
     uint64_t begun_ns, deadline_ns;

@@ -20,11 +20,6 @@ static struct pair *pair_of(struct exchange *exchange)
     return (struct pair *)(void *)exchange;
 }
 
-static uint16_t stream_of(const struct pair *pair)
-{
-    return (uint16_t)pair->key.counter;
-}
-
 static double squared_distance_of(const struct pair *pair)
 {
     double squared = 0;
@@ -53,7 +48,7 @@ static void send_offers(struct pair *pair, struct commands *out)
     if (send == NULL) return;
     send->to = pair->partner.id;
     send->buffer = DATA_OFFER;
-    send->stream = stream_of(pair);
+    send->stream = pair->stream;
     send->first = pair->sent;
     send->count = pair->credit - pair->sent;
     pair->sent = pair->credit;
@@ -72,7 +67,7 @@ void pair_grant(struct pair *pair, struct commands *out)
     if (wanted == pair->granted) return;
     message = pair_send(pair->partner.id, MESSAGE_CREDIT, out);
     if (message == NULL) return;
-    message->as.credit.stream = stream_of(pair);
+    message->as.credit.stream = pair->stream;
     message->as.credit.chunks = wanted - pair->granted;
     pair->granted = wanted;
 }
@@ -148,7 +143,7 @@ enum rc pair_on_credit(struct pair *pair, struct member_ref from,
                        const struct message_credit *credit, struct commands *out)
 {
     if (!pair_is_partner(pair, from) || pair->state == PAIR_OFFERED) return RC_STALE;
-    if (credit->stream != stream_of(pair)) return RC_STALE;
+    if (credit->stream != pair->stream) return RC_STALE;
     if (credit->chunks > pair->options.chunks - pair->credit) return RC_FORMAT;
     pair->credit += credit->chunks;
     if (pair->state != PAIR_SNAPSHOT) send_offers(pair, out);
@@ -187,7 +182,7 @@ enum rc pair_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk, 
     struct pair *pair = pair_of(exchange);
 
     if (pair->state != PAIR_DATA || !peer_id_is_equal(chunk->from, pair->partner.id) ||
-        chunk->stream != stream_of(pair)) {
+        chunk->stream != pair->stream) {
         return RC_STALE;
     }
     if (chunk->kind != DATA_OFFER || chunk->chunk >= pair->options.chunks) return RC_FORMAT;
@@ -215,7 +210,7 @@ void pair_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *ch
     (void)hash; /* the norms say whether both saw the same */
     pair->now_ns = now_ns;
     if (pair->state != PAIR_DATA || !peer_id_is_equal(chunk->from, pair->partner.id) ||
-        chunk->stream != stream_of(pair) || chunk->chunk >= pair->options.chunks ||
+        chunk->stream != pair->stream || chunk->chunk >= pair->options.chunks ||
         pair->chunks[chunk->chunk] != CHUNK_CHECKING) {
         return;
     }

@@ -274,6 +274,7 @@ static enum rc push_begin(struct exchange *exchange, const struct round_members 
     push->out = OUT_OFFERED;
     push->is_acked = false;
     push->out_key = (struct round_key){push->options.self, push->options.boot, push->counter};
+    push->out_stream = exchange_stream(&push->out_key);
     push->to = (struct member_ref){members->ids[0], members->boots[0]};
     push->out_weight = weight;
     push->credit = push->sent = 0;
@@ -398,6 +399,7 @@ static enum rc on_share(struct push *push, struct member_ref from,
     push_round_start(push);
     push->in = IN_OPEN;
     push->in_key = share->key;
+    push->in_stream = exchange_stream(&share->key);
     push->from = from;
     push->in_weight = (float)taken;
     push->granted = push->received = push->done = 0;

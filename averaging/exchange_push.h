@@ -72,6 +72,7 @@ struct push {
 
     enum push_out out;
     struct round_key out_key;
+    uint64_t out_stream, in_stream; /* of out_key and in_key */
     struct member_ref to;
     float out_weight;
     uint32_t credit, sent; /* chunks the receiver allows, that we sent */

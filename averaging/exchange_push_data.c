@@ -12,11 +12,6 @@
 enum { SCORE_FAR = -2, SCORE_NONFINITE = -50 };
 enum { CHUNK_NONE, CHUNK_CHECKING, CHUNK_STAGED };
 
-static uint16_t stream_of(const struct round_key *key)
-{
-    return (uint16_t)key->counter;
-}
-
 /* ---- out ---- */
 
 void push_stop_sending(struct push *push, struct commands *out)
@@ -25,7 +20,7 @@ void push_stop_sending(struct push *push, struct commands *out)
 
     if (stop == NULL) return;
     stop->buffer = DATA_OFFER;
-    stop->stream = stream_of(&push->out_key);
+    stop->stream = push->out_stream;
 }
 
 static void send_chunks(struct push *push, struct commands *out)
@@ -38,7 +33,7 @@ static void send_chunks(struct push *push, struct commands *out)
         if (send == NULL) return;
         send->to = push->to.id;
         send->buffer = DATA_OFFER;
-        send->stream = stream_of(&push->out_key);
+        send->stream = push->out_stream;
         send->first = push->sent;
         send->count = push->credit - push->sent;
         push->sent = push->credit;
@@ -64,7 +59,7 @@ enum rc push_on_credit(struct push *push, struct member_ref from,
 {
     if (!push->is_running || (push->out != OUT_ACCEPTED && push->out != OUT_SENDING) ||
         !peer_id_is_equal(push->to.id, from.id) || !boot_id_is_equal(push->to.boot, from.boot) ||
-        credit->stream != stream_of(&push->out_key)) {
+        credit->stream != push->out_stream) {
         return RC_STALE;
     }
     if (credit->chunks > push->options.chunks - push->credit) return RC_FORMAT;
@@ -89,7 +84,7 @@ void push_grant(struct push *push, struct commands *out)
     if (wanted == push->granted) return;
     message = push_send(push->from.id, MESSAGE_CREDIT, out);
     if (message == NULL) return;
-    message->as.credit.stream = stream_of(&push->in_key);
+    message->as.credit.stream = push->in_stream;
     message->as.credit.chunks = wanted - push->granted;
     if (push->granted == 0) push->in_granted_ns = push->now_ns;
     push->granted = wanted;
@@ -98,8 +93,7 @@ void push_grant(struct push *push, struct commands *out)
 static bool is_incoming(const struct push *push, const struct chunk_ref *chunk)
 {
     return push->is_running && push->in == IN_OPEN &&
-           peer_id_is_equal(chunk->from, push->from.id) &&
-           chunk->stream == stream_of(&push->in_key);
+           peer_id_is_equal(chunk->from, push->from.id) && chunk->stream == push->in_stream;
 }
 
 enum rc push_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk, float *weight)

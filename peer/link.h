@@ -130,7 +130,7 @@ size_t links_bulk_queued(const struct links *links, struct peer_id to);
 bool links_relay_has_room(const struct links *links, struct peer_id to, size_t records_max,
                           size_t bytes_max);
 /** Forget DATA of a stream still queued for anyone (its round was given up). */
-void links_drop_bulk(struct links *links, enum data_kind kind, uint16_t stream);
+void links_drop_bulk(struct links *links, enum data_kind kind, uint64_t stream);
 void links_hangup(struct links *links, struct peer_id peer);
 /** To every open link. */
 void links_send_all(struct links *links, const struct message *message);

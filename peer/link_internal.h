@@ -237,7 +237,7 @@ bool link_queue_push(struct link *link, const struct inner_header *header, struc
 /** Whose turn it is, or NULL; then link_queue_pop() takes that one. */
 struct link_bulk *link_queue_first(struct link *link);
 void link_queue_pop(struct link *link);
-void link_queue_drop(struct link *link, enum data_kind kind, uint16_t stream);
+void link_queue_drop(struct link *link, enum data_kind kind, uint64_t stream);
 /** Room for more inner records. False: no memory. */
 bool link_grow_control(struct link *link);
 /** Give back what waits to be sent. */

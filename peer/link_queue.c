@@ -101,14 +101,15 @@ void link_queue_pop(struct link *link)
     if (left(queue) == 0) queue->first = queue->count = 0;
 }
 
-void link_queue_drop(struct link *link, enum data_kind kind, uint16_t stream)
+void link_queue_drop(struct link *link, enum data_kind kind, uint64_t stream)
 {
     for (int k = 0; k < LINK_KINDS; k++) {
         struct link_queue *queue = &link->queues[k];
         size_t kept = queue->first;
 
         for (size_t i = queue->first; i < queue->count; i++) {
-            if (queue->items[i].header.flags == kind && queue->items[i].header.stream == stream) {
+            if (queue->items[i].header.flags == kind &&
+                inner_header_stream(&queue->items[i].header) == stream) {
                 queue->bytes -= queue->items[i].body->count;
                 blob_unref(queue->items[i].body);
             } else {

@@ -244,7 +244,7 @@ bool links_relay_has_room(const struct links *links, struct peer_id to, size_t r
     return link == NULL || link_queue_has_room(link, records_max, bytes_max);
 }
 
-void links_drop_bulk(struct links *links, enum data_kind kind, uint16_t stream)
+void links_drop_bulk(struct links *links, enum data_kind kind, uint64_t stream)
 {
     struct link *link;
 

@@ -177,14 +177,13 @@ static void send_range(struct round *round, const struct command *command)
     round->has_stream = true;
     failures_partner(&round->failures, command->to);
     for (uint32_t chunk = command->first; chunk < command->first + command->count; chunk++) {
-        struct inner_header header = {.type = MESSAGE_DATA,
-                                      .flags = (uint8_t)command->buffer,
-                                      .stream = command->stream,
-                                      .arg = chunk};
+        struct inner_header header = {
+            .type = MESSAGE_DATA, .flags = (uint8_t)command->buffer, .arg = chunk};
 
         struct blob *blob = is_whole ? round_mirror_whole(round, chunk) : blobs[chunk];
         enum rc rc;
 
+        inner_header_set_stream(&header, command->stream);
         if (blob == NULL) continue; /* the round was given up: nothing to send */
         rc = links_send_bulk(round->options.links, command->to, &header, blob);
         if (rc != RC_OK) return; /* the link is gone, and the exchange hears of that */
@@ -204,12 +203,13 @@ static bool wants_hash(const struct round *round)
 enum rc round_on_data(struct round *round, struct peer_id from, const struct inner_header *header,
                       const uint8_t *body, size_t count)
 {
-    struct chunk_ref chunk = {from, (enum data_kind)header->flags, header->stream, header->arg};
+    struct chunk_ref chunk = {from, (enum data_kind)header->flags, inner_header_stream(header),
+                              header->arg};
     struct round_job *job;
     float weight = 0.0f;
     enum rc rc = RC_FORMAT;
 
-    if (header->offset == 0 && header->arg < round->chunks &&
+    if (header->arg < round->chunks &&
         count ==
             round_mirror_bytes(round, chunk.kind, round_chunk_range(round, header->arg).count)) {
         rc = round->ops->on_chunk(round->exchange, &chunk, &weight);

@@ -118,7 +118,7 @@ struct round {
     uint64_t snapshot_generation; /* of the round the running snapshot is for */
     bool is_encoded;              /* round_encode_live() has done it; whose job runs says so */
     bool has_stream;              /* something was queued in this round */
-    uint16_t stream;              /* of it, to take it back on an abort */
+    uint64_t stream;              /* of it, to take it back on an abort */
     uint64_t begun_ns;
     struct blob *plane; /* what holds the snapshot, and is sent as it stands by a codec that loses
                            nothing; who still sends of an old one keeps it */

@@ -20,6 +20,8 @@ mutants() {
 averaging/exchange_pair_data.c @ property_pair @ one decides before all chunks are there @ s/pair->done < pair->options.chunks\) return;/pair->done + 1 < pair->options.chunks) return;/
 averaging/exchange_pair_data.c @ unit_averaging_exchange_decisions @ a chunk is counted twice @ s/if \(pair->chunks\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
 averaging/exchange_pair_data.c @ property_pair @ one decides without the other's word @ s/\} else if \(pair->has_ready\) \{/} else {/
+averaging/commands.c @ unit_averaging_streams @ rounds are named by their counters alone @ s/return load_le64\(digest.bytes\) . STREAM_MAX;/return (void)digest, (uint16_t)key->counter;/
+averaging/exchange_edges_begin.c @ unit_averaging_streams @ a neighbour's rounds of all its lives are one @ s/edge->ref.id, edge->ref.boot, edges->round/edge->ref.id, edges->options.boot, edges->round/
 averaging/exchange_group_data.c @ unit_averaging_exchange_group @ a part is summed twice @ s/if \(has_bit\(group->arrived\[chunk\], index\)\) return RC_REPLAY;//
 averaging/exchange_group_slack.c @ unit_averaging_group_slack @ slack is never used up @ s/debt->ns = least\(deadline_after.*/(void)since_ns;/
 averaging/exchange_group_slack.c @ unit_averaging_group_waits @ several that are new pay for the same time @ s/debt->until_ns > limit_ns/false/

@@ -2,6 +2,8 @@
 #ifndef GRAPEVINE_GOSSIP_WIRE_LIMITS_H
 #define GRAPEVINE_GOSSIP_WIRE_LIMITS_H
 
+#include <stdint.h>
+
 enum {
     WIRE_MAJOR = 1,
     WIRE_MAGIC_BYTES = 4, /* "GRPV"; as a little-endian length it exceeds every record cap */
@@ -41,5 +43,7 @@ enum {
     LINKS_MAX = 256,      /* neighbours */
     CONNECTIONS_MAX = 640 /* of one process: links, and strangers at the door */
 };
+
+#define STREAM_MAX ((UINT64_C(1) << 48) - 1) /* the name of a round's chunks, see inner_header */
 
 #endif

@@ -296,7 +296,7 @@ static const struct field edge_tell_fields[] = {
     UINT(1, edge_tell.state, OUTCOME_UNKNOWN, OUTCOME_ABORTED),
 };
 static const struct field credit_fields[] = {
-    UINT(0, credit.stream, 0, UINT16_MAX),
+    UINT(0, credit.stream, 0, STREAM_MAX),
     UINT(1, credit.chunks, 1, CHUNKS_MAX),
 };
 static const struct field cancel_fields[] = {
@@ -458,6 +458,17 @@ const char *message_type_name(enum message_type type)
     const struct shape *shape = shape_of((unsigned)type);
 
     return shape != NULL ? shape->name : "unknown";
+}
+
+uint64_t inner_header_stream(const struct inner_header *header)
+{
+    return header->stream | (uint64_t)header->offset << 16;
+}
+
+void inner_header_set_stream(struct inner_header *header, uint64_t stream)
+{
+    header->stream = (uint16_t)stream;
+    header->offset = (uint32_t)(stream >> 16);
 }
 
 void inner_header_encode(const struct inner_header *header, uint8_t *out)

@@ -109,9 +109,9 @@ enum data_kind {
 struct inner_header {
     uint8_t type;    /* enum message_type */
     uint8_t flags;   /* enum data_kind for DATA, else 0 */
-    uint16_t stream; /* low 16 bits of the round's number or of the download's lease */
+    uint16_t stream; /* low 16 bits of the round's stream or of the download's lease */
     uint32_t arg;    /* chunk or bucket index */
-    uint32_t offset; /* bytes into the encoded chunk; 0 while a chunk is one record */
+    uint32_t offset; /* of a round: the other 32 bits of its stream; relayed: bytes before */
     uint32_t after;  /* on a bulk connection: control records that were sent before this one, modulo
                         2^32; it may not be read before them. Else 0 */
 };
@@ -407,7 +407,7 @@ struct message_edge_tell {
     uint32_t state; /* enum outcome_state */
 };
 struct message_credit {
-    uint32_t stream;
+    uint64_t stream; /* up to STREAM_MAX */
     uint32_t chunks;
 };
 struct message_cancel {
@@ -530,6 +530,9 @@ struct message {
 };
 
 /** Write the inner header (INNER_HEADER_BYTES). */
+/** The stream of a round that DATA belongs to: `stream` and, above it, `offset`. */
+uint64_t inner_header_stream(const struct inner_header *header);
+void inner_header_set_stream(struct inner_header *header, uint64_t stream);
 void inner_header_encode(const struct inner_header *header, uint8_t *out);
 /** RC_FORMAT on fewer than INNER_HEADER_BYTES, an unknown type or flags the type does not have. */
 MUST_USE enum rc inner_header_decode(const uint8_t *bytes, size_t count,

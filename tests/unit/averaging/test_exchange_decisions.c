@@ -273,7 +273,7 @@ static void a_chunk_that_comes_twice_counts_once(void **state)
 
     assert_int_equal(ops->begin(first, &members, 0, NS_PER_S, &outs[0]), RC_OK);
     offer = *sent(&outs[0], MESSAGE_OFFER);
-    chunk.stream = (uint16_t)offer.as.offer.key.counter;
+    chunk.stream = exchange_stream(&offer.as.offer.key);
     assert_int_equal(ops->on_message(second, id_of(1), boot_of(1), &offer, NS_PER_S, out), RC_OK);
     assert_non_null(sent(out, MESSAGE_ACCEPT));
     ops->on_job_done(second, JOB_SNAPSHOT, 0, RC_OK, nothing, NS_PER_S, out);
@@ -326,7 +326,7 @@ static void a_share_that_fails_is_not_sent_to_its_end(void **state)
     struct round_members members = {.ids = &to, .boots = &boot, .count = 1};
     struct message message = {.type = MESSAGE_ACCEPT};
     struct round_key key;
-    uint16_t stream;
+    uint64_t stream;
 
     (void)state;
     exchange->ops->on_link_up(exchange, to, boot, 1, &out);
@@ -337,7 +337,7 @@ static void a_share_that_fails_is_not_sent_to_its_end(void **state)
     assert_int_equal(exchange->ops->on_message(exchange, to, boot, &message, 2, &out), RC_OK);
     exchange->ops->on_job_done(exchange, JOB_SNAPSHOT, 0, RC_OK, nothing, 3, &out);
     message = (struct message){.type = MESSAGE_CREDIT};
-    message.as.credit.stream = (uint16_t)key.counter;
+    message.as.credit.stream = exchange_stream(&key);
     message.as.credit.chunks = 2;
     assert_int_equal(exchange->ops->on_message(exchange, to, boot, &message, 4, &out), RC_OK);
     assert_non_null(find(&out, COMMAND_SEND_RANGE));

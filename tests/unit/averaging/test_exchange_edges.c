@@ -159,7 +159,8 @@ static void a_chunk_that_comes_twice_counts_once(void **state)
     ops->on_job_done(exchange, JOB_SNAPSHOT, 0, RC_OK, (struct digest){{0}}, 4, &out);
     ops->allowed(exchange, &chunks, &streams);
     assert_int_equal(chunks, CHUNKS); /* both were granted */
-    chunk.stream = (uint16_t)((struct edges *)(void *)exchange)->round;
+    chunk.stream = exchange_stream(&(struct round_key){id_of(HONEST), boot_of(HONEST),
+                                                       ((struct edges *)(void *)exchange)->round});
     assert_int_equal(ops->on_chunk(exchange, &chunk, &weight), RC_OK);
     assert_int_equal(ops->on_chunk(exchange, &chunk, &weight), RC_REPLAY);
     ops->on_chunk_checked(exchange, &chunk, RC_OK, (struct digest){{0}}, 0, 5, &out);

@@ -127,8 +127,9 @@ static bool promise(struct exchange *exchange, uint32_t sender, uint64_t counter
 static void deliver(struct exchange *exchange, uint32_t sender, uint64_t counter, uint32_t count,
                     uint64_t now_ns)
 {
+    struct round_key key = key_of(sender, counter);
     struct chunk_ref chunk = {
-        .from = key_of(sender, counter).initiator, .kind = DATA_OFFER, .stream = (uint16_t)counter};
+        .from = key.initiator, .kind = DATA_OFFER, .stream = exchange_stream(&key)};
     struct commands out;
     float weight;
 

@@ -489,7 +489,7 @@ static inline void example_make(struct source *s, enum message_type type, struct
         m->as.mean.rate = any(s, 1, UINT64_MAX);
         break;
     case MESSAGE_CREDIT:
-        m->as.credit.stream = any32(s, 0, UINT16_MAX);
+        m->as.credit.stream = any(s, 0, STREAM_MAX);
         m->as.credit.chunks = any32(s, 1, CHUNKS_MAX);
         break;
     case MESSAGE_CANCEL:

@@ -412,7 +412,7 @@ static const struct {
           "aaaaaaaaaaaaaaaaaaaacccccccccccccccc",
           RC_FORMAT),
     VALUE(MESSAGE_MEAN, 1, "\x40", RC_FORMAT),
-    VALUE(MESSAGE_CREDIT, 0, "\xce\x00\x01\x00\x00", RC_FORMAT),
+    VALUE(MESSAGE_CREDIT, 0, "\xcf\x00\x01\x00\x00\x00\x00\x00\x00", RC_FORMAT),
     VALUE(MESSAGE_CREDIT, 1, "\x00", RC_FORMAT),
     VALUE(MESSAGE_CANCEL, 1, "\xcd\x01\x00", RC_FORMAT),
     VALUE(MESSAGE_STATE_REQ, 0, "\x00", RC_FORMAT),
