@@ -301,6 +301,17 @@ static enum rc build_rows(struct builder *b, const struct layer *layer)
     return rc == RC_OK ? append(b, &seed) : rc;
 }
 
+/* What is dropped must not hang on the layout, which is the processor's choice: values of images
+ * draw in the plain one. */
+static enum rc build_dropout(struct builder *b, const struct layer *layer)
+{
+    struct stage seed = seed_of(b, &stage_dropout_ops, layer);
+    enum rc rc = relayout(b, layer, 1);
+
+    seed.inputs[0] = b->current;
+    return rc == RC_OK ? append(b, &seed) : rc;
+}
+
 static enum rc open_block(struct builder *b, const struct layer *layer)
 {
     CHECK(b->blocks_count < BLOCKS_MAX); /* the parser nests no deeper */
@@ -418,8 +429,6 @@ static const struct stage_ops *simple_ops(enum layer_kind kind)
         return &stage_group_norm_ops;
     case LAYER_LAYER_NORM:
         return &stage_layer_norm_ops;
-    case LAYER_DROPOUT:
-        return &stage_dropout_ops;
     case LAYER_EMBED:
         return &stage_embed_ops;
     case LAYER_POSITIONS:
@@ -452,6 +461,8 @@ static enum rc build_layer(struct builder *b, const struct layer *layer)
         return build_attention(b, layer);
     case LAYER_ROWS:
         return build_rows(b, layer);
+    case LAYER_DROPOUT:
+        return build_dropout(b, layer);
     case LAYER_OPEN:
         return open_block(b, layer);
     case LAYER_BRANCH:

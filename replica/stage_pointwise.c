@@ -70,8 +70,8 @@ static enum rc dropout_create(struct model *model, struct stage *stage, struct f
     return RC_OK;
 }
 
-/* Each layer draws from a stream of its own, the same on every backend; images draw in the order of
- * their layout. */
+/* Each layer draws from a stream of its own, the same on every backend; images come in the plain
+ * layout (model_build.c), so that a value draws by its place in the image. */
 static struct dropout dropout_of(const struct model *model, const struct stage *stage,
                                  const struct stage_pass *pass)
 {

@@ -175,12 +175,10 @@ static inline int compare_errors(const void *a, const void *b)
 }
 
 /** The same steps on both sides, each from the processor's state, so that nothing adds up: for nets
- *  in which rounding grows from step to step. */
-static inline struct step_errors steps_apart(enum side side, const struct replica_options *options,
-                                             uint32_t steps)
+ *  in which rounding grows from step to step. The first one is from where both are. */
+static inline struct step_errors learners_apart(struct learner *got, struct learner *wanted,
+                                                uint32_t steps)
 {
-    struct backend *device = side_open(side, false), *host = side_open(ON_PROCESSOR, false);
-    struct learner *got = make(device, options), *wanted = make(host, options);
     struct step_errors most = {0.0, 0.0, 0.0, 0.0};
     double parameters[COURSE_STEPS_MAX];
 
@@ -188,7 +186,7 @@ static inline struct step_errors steps_apart(enum side side, const struct replic
     for (uint32_t i = 0; i < steps; i++) {
         struct course a, b;
         struct apart apart;
-        take_over(got, wanted);
+        if (i > 0) take_over(got, wanted);
         a = course_of(got, 1);
         b = course_of(wanted, 1);
         apart = courses_apart(&a, &b);
@@ -202,6 +200,18 @@ static inline struct step_errors steps_apart(enum side side, const struct replic
     qsort(parameters, steps, sizeof(*parameters), compare_errors);
     most.parameters = parameters[steps - 1];
     most.half_within = parameters[steps / 2];
+    return most;
+}
+
+static inline struct step_errors steps_apart(enum side side, const struct replica_options *options,
+                                             uint32_t steps)
+{
+    struct backend *device = side_open(side, false), *host = side_open(ON_PROCESSOR, false);
+    struct learner *got = make(device, options), *wanted = make(host, options);
+    struct step_errors most;
+
+    take_over(got, wanted);
+    most = learners_apart(got, wanted, steps);
     got->ops->destroy(got);
     wanted->ops->destroy(wanted);
     backend_destroy(device);

@@ -177,7 +177,23 @@ static struct seat went_on(enum side side, bool is_bf16, const struct replica_op
     return seat;
 }
 
-/* From each side to each: to its own the same bits, to the other one the same course. */
+/* To the other side: the next steps are those of a learner that never left, each from its state. A
+ * value next to zero may go another way in relu, so the largest error of a step has more room than
+ * that of half the steps: see the head of test_models.c. */
+static void check_same_steps(const struct seat *rest, const struct seat *stayed)
+{
+    struct step_errors apart = learners_apart(rest->learner, stayed->learner, 8);
+
+    printf("each step apart by at most: loss %.1e, parameters %.1e (half of them %.1e), "
+           "statistics %.1e\n",
+           apart.loss, apart.parameters, apart.half_within, apart.statistics);
+    assert_true(apart.loss < 1e-5);
+    assert_true(apart.parameters < 5e-2);
+    assert_true(apart.half_within < 1e-4);
+    assert_true(apart.statistics < 1e-5);
+}
+
+/* From each side to each: to its own the same bits, to the other one the same steps. */
 static void a_checkpoint_goes_on_on_either_side(void **state)
 {
     struct replica_options options = options_of(WITH_STATISTICS, "digits");
@@ -200,11 +216,17 @@ static void a_checkpoint_goes_on_on_either_side(void **state)
         for (int to_device = 0; to_device < 2; to_device++) {
             enum side to = to_device ? ON_DEVICE : ON_PROCESSOR;
             struct seat rest = went_on(to, false, &options, file, parameters, buffers);
-            assert_int_equal(train(rest.learner, 8).samples, 17 * 2 * BATCH);
-            if (from == to) check_equal(whole.learner, rest.learner);
-            assert_true(apart(rest.learner, whole.learner, SECTION_PARAMETERS) < 1e-4);
-            assert_true(apart(rest.learner, whole.learner, SECTION_BUFFERS) < 1e-4);
-            assert_true(apart(rest.learner, whole.learner, SECTION_MOMENTS) < 1e-2);
+            if (from == to) {
+                assert_int_equal(train(rest.learner, 8).samples, 17 * 2 * BATCH);
+                check_equal(whole.learner, rest.learner);
+                assert_true(apart(rest.learner, whole.learner, SECTION_BUFFERS) == 0.0);
+                assert_true(apart(rest.learner, whole.learner, SECTION_MOMENTS) == 0.0);
+            } else {
+                struct seat stayed = went_on(from, false, &options, file, parameters, buffers);
+                check_same_steps(&rest, &stayed);
+                check_equal(whole.learner, stayed.learner);
+                leave(&stayed);
+            }
             leave(&rest);
         }
         mem_free(parameters);

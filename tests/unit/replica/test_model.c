@@ -259,6 +259,8 @@ static const char *const specs[] = {
     "conv3x3:3 rows lstm:8,truncate=9 linear:classes",
     "linear:9 tanh [ linear:8 silu linear:classes ]*3",
     "linear:16 leaky:0.2 dropout:0.5 linear:16 sigmoid [ linear:16 gelu ]+ linear:classes",
+    /* Images whose layout is the processor's choice: equal values are dropped in all of them. */
+    "conv3x3:16 relu dropout:0.3 conv3x3:16 bn silu maxpool2 dropout:0.2 linear:classes",
 };
 
 static void gradients_are_the_slopes_of_the_loss_for_every_layer(void **state)
