@@ -65,33 +65,44 @@ static void on_closed(void *context, struct peer_id peer, enum rc rc, const char
     log_info(node->options.log, "link closed: %s (%u left)", why, node->neighbours_count);
 }
 
-/* A busy peer may close a handshake, or answer it too late: once is no proof of a wrong key. */
-static bool all_bootstraps_failed(const struct node *node, enum rc rc)
+/* Have all of --bootstrap, but this peer itself, answered alike, each so often in a row? Nobody
+ * else is asked: what an address from an earlier run says, or one that others told of, ends
+ * nothing. */
+static bool all_bootstraps_say(const struct node *node, enum rc rc, uint32_t times)
 {
+    uint32_t others = 0;
+
     for (uint32_t i = 0; i < node->bootstrap_count; i++) {
         const struct bootstrap_try *bootstrap = &node->bootstrap[i];
 
-        if (bootstrap->failures < NODE_HANDSHAKE_TRIES || bootstrap->rc != rc) return false;
+        if (bootstrap->is_self) continue;
+        if (bootstrap->failures < times || bootstrap->rc != rc) return false;
+        others++;
     }
-    return node->bootstrap_count > 0;
+    return others > 0;
 }
 
-/* Some failures do not heal by trying again: say so at once, unless someone else let us in. */
+/* Some failures do not heal by trying again: say so at once, unless someone may yet let us in. A
+ * busy peer may close a handshake, or answer it too late: once is no proof of a wrong key. */
 static void bootstrap_failed(struct node *node, const char *address, enum rc rc, const char *why)
 {
+    bool is_final = rc == RC_MISMATCH || rc == RC_REFUSED;
+
     for (uint32_t i = 0; i < node->bootstrap_count; i++) {
         struct bootstrap_try *bootstrap = &node->bootstrap[i];
 
         if (strcmp(bootstrap->address, address) != 0) continue;
-        bootstrap->failures++;
+        bootstrap->failures = bootstrap->rc == rc ? bootstrap->failures + 1 : 1;
         bootstrap->rc = rc;
         snprintf(bootstrap->why, sizeof bootstrap->why, "%s", why);
     }
     if (node->state != NODE_JOINING || node->neighbours_count > 0) return;
-    if (rc == RC_MISMATCH || rc == RC_REFUSED ||
-        (node->options.resume == NULL && all_bootstraps_failed(node, RC_AUTH))) {
-        node_fail(node, rc, why);
+    if (rc == RC_AUTH && node->options.resume == NULL) {
+        is_final = all_bootstraps_say(node, rc, NODE_HANDSHAKE_TRIES);
+    } else if (is_final) {
+        is_final = all_bootstraps_say(node, rc, 1);
     }
+    if (is_final) node_fail(node, rc, why);
 }
 
 /* RC_LIMIT: it is this peer that has no place, and nothing was learned of the other. */

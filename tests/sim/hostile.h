@@ -37,6 +37,9 @@ struct hostile_behaviour {
     void (*on_message)(struct hostile *hostile, struct peer_id from, const struct message *message);
     bool is_dropped; /* the victims can tell, and must hang up */
     bool is_silent;  /* no progress, no answers to pings: only what act() says */
+    /** As in links_events: what it says to those who dial it. NULL: they are welcome. */
+    enum rc (*on_entry)(void *context, struct peer_id peer, const struct hello *hello,
+                        const char *address, struct fault *why);
 };
 
 struct hostile {
@@ -329,6 +332,7 @@ static inline struct hostile *hostile_create(struct env *env, const struct swarm
                                         .on_heard = hostile_on_peer,
                                         .on_bulk_drained = hostile_on_peer,
                                         .on_closed = hostile_on_closed,
+                                        .on_entry = behaviour->on_entry,
                                         .on_dial_failed = hostile_on_dial_failed};
     struct env_events events = {.context = hostile,
                                 .on_accepted = hostile_env_accepted,
