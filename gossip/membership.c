@@ -35,7 +35,8 @@
 enum {
     BETTER_RECORDS_MAX = 8, /* answers to one page */
     BETTER_WORDS_MAX = 8,
-    CHECKED_PER_S = 256 /* signatures of unasked news; gossip and probes carry some 100 records */
+    /* Signatures of unasked news and of accusations; gossip and probes carry some 100 records. */
+    CHECKED_PER_S = 256
 };
 
 void membership_wake(struct membership *m, uint64_t at_ns)
@@ -283,8 +284,7 @@ static void count_renewal(struct member *member, uint64_t now_ns)
     member->renewed_ns += RENEW_GAP;
 }
 
-/* May a signature be checked for what this one tells unasked? */
-static bool may_check(struct member *from, uint64_t now_ns)
+bool membership_may_check(struct member *from, uint64_t now_ns)
 {
     struct contact *contact = from == NULL ? NULL : from->contact;
 
@@ -317,7 +317,7 @@ static enum rc absorb_other(struct membership *m, struct peer_id from, const str
     if (member != NULL && !peer_id_is_equal(from, id) && is_rising_too_fast(member, now_ns)) {
         return RC_OK;
     }
-    if (out == NULL && !may_check(book_find(&m->book, from), now_ns)) return RC_OK;
+    if (out == NULL && !membership_may_check(book_find(&m->book, from), now_ns)) return RC_OK;
     if (known == NULL) {
         enum rc rc =
             record_verify(ref->bytes, ref->bytes_count, m->options.run_id, said->public_key);

@@ -295,6 +295,9 @@ void dialler_heal(struct membership *m, uint64_t now_ns);
 MUST_USE enum rc membership_absorb(struct membership *m, struct peer_id from,
                                    const struct record_ref *refs, uint32_t count, uint64_t now_ns,
                                    struct outbox *out);
+/** May a signature be checked for what `from` tells unasked? Counted, whatever the check will say:
+ *  so many a second for each link. */
+bool membership_may_check(struct member *from, uint64_t now_ns);
 void membership_wake(struct membership *m, uint64_t at_ns);
 void membership_become(struct membership *m, struct member *member, enum member_state state,
                        uint64_t now_ns);
@@ -322,7 +325,7 @@ void words_clear(struct membership *m, struct member *member);
 /** What is held against `member`, to `to`. */
 void words_send(struct membership *m, struct peer_id to, const struct member *member,
                 struct outbox *out);
-MUST_USE enum rc suspect_on_words(struct membership *m, struct peer_id from,
+MUST_USE enum rc suspect_on_words(struct membership *m, struct member *from,
                                   const struct message_accuse *accuse, uint64_t now_ns,
                                   struct outbox *out);
 

@@ -125,7 +125,7 @@ enum rc membership_on_message(struct membership *m, struct peer_id from,
     case MESSAGE_SYNC:
         return sync_on_page(m, member, &message->as.sync, now_ns, out);
     case MESSAGE_ACCUSE:
-        return suspect_on_words(m, from, &message->as.accuse, now_ns, out);
+        return suspect_on_words(m, member, &message->as.accuse, now_ns, out);
     case MESSAGE_PRUNE:
         view_on_pruned(m, member, message->as.prune.wait_ms, now_ns);
         return RC_OK;

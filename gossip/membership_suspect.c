@@ -178,52 +178,62 @@ static bool has_spoken(const struct words *words, struct peer_id accuser)
     return false;
 }
 
-/* Did the accuser sign it? RC_NOT_FOUND: it cannot be told. */
-static enum rc word_verify(struct membership *m, const struct member *accuser, const uint8_t *bytes)
+/* An accusation on its way in. */
+struct word {
+    struct member *from; /* whose link brought it */
+    const struct member *accuser;
+    const uint8_t *bytes;
+};
+
+/* Did the accuser sign it? RC_NOT_FOUND: it cannot be told, or `from` has had its share of such
+ * questions; then others will tell us. */
+static enum rc word_verify(struct membership *m, const struct word *word, uint64_t now_ns)
 {
+    const struct member *accuser = word->accuser;
     struct member_record record;
 
+    if (!membership_may_check(word->from, now_ns)) return RC_NOT_FOUND;
     if (record_peek(accuser->record->bytes, accuser->record->count, &record) != RC_OK)
         return RC_NOT_FOUND;
-    return verified_accusation(m->options.verified, bytes, m->options.run_id, record.public_key);
+    return verified_accusation(m->options.verified, word->bytes, m->options.run_id,
+                               record.public_key);
 }
 
 /* We know better: the subject speaks to us. It is told, and nobody else; not what is forged, or it
  * would think that of us. */
-static enum rc tell_subject(struct membership *m, struct member *subject,
-                            const struct member *accuser, const uint8_t *bytes, uint64_t now_ns,
-                            struct outbox *out)
+static enum rc tell_subject(struct membership *m, struct member *subject, const struct word *word,
+                            uint64_t now_ns, struct outbox *out)
 {
     struct message message = {.type = MESSAGE_ACCUSE};
     enum rc rc;
 
     if (subject->told_ns > 0 && now_ns < subject->told_ns + TOLD_GAP) return RC_OK;
-    rc = word_verify(m, accuser, bytes);
+    rc = word_verify(m, word, now_ns);
     if (rc == RC_NOT_FOUND) return RC_OK;
     if (rc != RC_OK) return rc;
     subject->told_ns = now_ns;
-    message.as.accuse.accusations = bytes;
+    message.as.accuse.accusations = word->bytes;
     message.as.accuse.accusations_bytes = ACCUSATION_BYTES;
     outbox_add(out, subject->id, &message);
     return RC_OK;
 }
 
-static enum rc believe(struct membership *m, struct member *subject, const struct member *accuser,
-                       const uint8_t *bytes, uint64_t now_ns)
+static enum rc believe(struct membership *m, struct member *subject, const struct word *word,
+                       uint64_t now_ns)
 {
     struct words *words;
     enum rc rc;
 
     if (subject->words != NULL && (subject->words->others_count == WITNESSES_MAX ||
-                                   has_spoken(subject->words, accuser->id))) {
+                                   has_spoken(subject->words, word->accuser->id))) {
         return RC_OK;
     }
-    rc = word_verify(m, accuser, bytes);
+    rc = word_verify(m, word, now_ns);
     if (rc == RC_NOT_FOUND) return RC_OK;
     if (rc != RC_OK) return rc;
     words = words_of(m, subject);
     if (words == NULL) return RC_OK;
-    memcpy(words->others[words->others_count++], bytes, ACCUSATION_BYTES);
+    memcpy(words->others[words->others_count++], word->bytes, ACCUSATION_BYTES);
     suspect(m, subject, false, false, now_ns);
     pending_add_words(m, subject);
     membership_on_news(m, now_ns);
@@ -233,16 +243,16 @@ static enum rc believe(struct membership *m, struct member *subject, const struc
 /* We are accused ourselves. A reason to doubt our own health is only what made us rise, so no more
  * than once a life of our record, and not one member's word over and over. */
 static enum rc on_word_of_us(struct membership *m, const struct accusation *accusation,
-                             const uint8_t *bytes, uint64_t now_ns)
+                             const struct word *word, uint64_t now_ns)
 {
-    const struct member *accuser = book_find(&m->book, accusation->accuser);
+    const struct member *accuser = word->accuser;
     enum rc rc;
 
     if (!boot_id_is_equal(accusation->boot, m->options.boot)) return RC_OK;
     if (accusation->incarnation != m->options.incarnation) return RC_OK;
     if (m->refute_at_ns != UINT64_MAX) return RC_OK;              /* we rise above this one soon */
     if (accuser == NULL || accuser->record == NULL) return RC_OK; /* nor does anybody believe it */
-    rc = word_verify(m, accuser, bytes);
+    rc = word_verify(m, word, now_ns);
     if (rc == RC_NOT_FOUND) return RC_OK;
     if (rc != RC_OK) return rc;
     if (!membership_refute(m, accusation->incarnation, now_ns)) return RC_OK;
@@ -256,27 +266,28 @@ static enum rc on_word_of_us(struct membership *m, const struct accusation *accu
     return RC_OK;
 }
 
-static enum rc on_word(struct membership *m, struct peer_id from, const uint8_t *bytes,
+static enum rc on_word(struct membership *m, struct member *from, const uint8_t *bytes,
                        uint32_t *shown, uint64_t now_ns, struct outbox *out)
 {
+    struct word word = {.from = from, .bytes = bytes};
     struct accusation accusation;
-    struct member *subject, *accuser;
+    struct member *subject;
 
     accusation_read(bytes, &accusation);
+    word.accuser = book_find(&m->book, accusation.accuser);
     if (peer_id_is_equal(accusation.subject, m->self_id)) {
-        return on_word_of_us(m, &accusation, bytes, now_ns);
+        return on_word_of_us(m, &accusation, &word, now_ns);
     }
     subject = book_find(&m->book, accusation.subject);
-    accuser = book_find(&m->book, accusation.accuser);
     if (subject == NULL || subject->record == NULL) return RC_OK;
     if (accusation.incarnation < member_brief(subject)->incarnation &&
         subject->state != MEMBER_DEAD) {
-        if ((*shown)++ < SHOWN_MAX) membership_send_record(m, from, subject, out);
+        if ((*shown)++ < SHOWN_MAX) membership_send_record(m, from->id, subject, out);
         return RC_OK;
     }
-    if (!is_relevant(m, &accusation, subject, accuser)) return RC_OK;
+    if (!is_relevant(m, &accusation, subject, word.accuser)) return RC_OK;
     if (subject->state == MEMBER_ALIVE) {
-        return tell_subject(m, subject, accuser, bytes, now_ns, out);
+        return tell_subject(m, subject, &word, now_ns, out);
     }
     if (subject->state == MEMBER_DEAD || subject->state == MEMBER_LEFT) return RC_OK;
     if (subject->state == MEMBER_KNOWN &&
@@ -284,10 +295,10 @@ static enum rc on_word(struct membership *m, struct peer_id from, const uint8_t 
          (subject->refuted_ns > 0 && now_ns < subject->refuted_ns + MEMBERSHIP_DAMPED))) {
         return RC_OK;
     }
-    return believe(m, subject, accuser, bytes, now_ns);
+    return believe(m, subject, &word, now_ns);
 }
 
-enum rc suspect_on_words(struct membership *m, struct peer_id from,
+enum rc suspect_on_words(struct membership *m, struct member *from,
                          const struct message_accuse *accuse, uint64_t now_ns, struct outbox *out)
 {
     uint32_t shown = 0;

@@ -193,10 +193,10 @@ static void on_member_message(struct node *node, struct peer_id from, const stru
     enum rc rc =
         membership_on_message(node->membership, from, message, node_now(node), &node->outbox);
 
-    if (rc != RC_OK) {
-        log_debug(node->options.log, "%s refused: %s", message_type_name(message->type),
-                  rc_text(rc));
-    }
+    if (rc == RC_OK) return;
+    log_debug(node->options.log, "%s refused: %s", message_type_name(message->type), rc_text(rc));
+    /* Whatever a member passes on it has checked itself. */
+    if (rc == RC_AUTH || rc == RC_FORMAT) node_score(node, from, SCORE_BROKE);
 }
 
 static void on_message(void *context, struct peer_id from, const struct message *message)

@@ -56,6 +56,9 @@ peer/joiner_loading.c @ unit_peer_joiner @ a download may hold NaN @ s/if \(!buc
 peer/joiner_listing.c @ unit_peer_joiner @ another model's manifest is taken @ s/if \(!digest_is_equal\(manifest->schema, joiner->schema\)\) return RC_MISMATCH;//
 peer/donor_snapshot.c @ unit_peer_donor @ a snapshot with NaN is given away @ s/if \(!bucket_is_finite\(snapshot->values\[i\], snapshot->counts\[i\]\)\) return RC_NONFINITE;//
 peer/node_links.c @ sim_chaos @ the round does not hear of a lost link @ /^static void on_closed/,/^}/s/if \(node->round != NULL\) round_on_link_lost\(node->round, peer\);//
+peer/node_links.c @ sim_door @ one refusal ends a newcomer @ s/if \(bootstrap->failures < times \|\| bootstrap->rc != rc\) return false;//
+peer/node_links.c @ sim_door @ forged signatures are free @ s/if \(rc == RC_AUTH \|\| rc == RC_FORMAT\) node_score.*//
+gossip/membership_suspect.c @ unit_gossip_membership_suspect @ accusations are checked without limit @ s/if \(!membership_may_check\(word->from, now_ns\)\) return RC_NOT_FOUND;//
 peer/node_links.c @ sim_cold_start @ a dial that failed is never tried again @ /^static void dial_ended/,/^}/s/membership_on_dial_failed\(.*//
 EOF
 }

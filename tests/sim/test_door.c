@@ -79,10 +79,52 @@ static void one_refusal_ends_nobody(void **state)
     }
 }
 
+/* A record of nobody, its signature spoilt. */
+static void forge(struct hostile *hostile, const struct hostile_target *to)
+{
+    struct member_record record = {.incarnation = hostile->acts, .addresses_count = 0};
+    struct message message = {.type = MESSAGE_GOSSIP};
+    uint8_t bytes[SIGNED_RECORD_BYTES_MAX], seed[SECRET_BYTES] = {1};
+    struct identity identity;
+    size_t count;
+
+    identity_from_seed(seed, &identity);
+    memcpy(record.public_key, identity.public_key, PUBLIC_KEY_BYTES);
+    CHECK(record_sign(&record, &identity, hostile->swarm.run_id, bytes, sizeof bytes, &count) ==
+          RC_OK);
+    bytes[0] ^= 1;
+    message.as.gossip.updates[0] = (struct record_ref){bytes, (uint16_t)count};
+    message.as.gossip.updates_count = 1;
+    hostile_say(hostile, to->id, &message);
+}
+
+static const struct hostile_behaviour forger = {.name = "forges", .act = forge};
+
+/* Whatever a member passes on it has checked itself: who brings forged signatures is sent away. */
+static void who_brings_forged_signatures_is_sent_away(void **state)
+{
+    struct cluster *cluster = trained(3);
+    struct hostile *hostile = listener(cluster, HONEST, &forger);
+    uint32_t dropped;
+
+    (void)state;
+    cluster_run(cluster, 10 * NS_PER_S);
+    dropped = hostile->dropped;
+    assert_in_range(dropped, HONEST, 2 * HONEST);
+    cluster_run(cluster, 60 * NS_PER_S); /* it dials each second */
+    assert_int_equal(hostile->dropped, dropped);
+    for (uint32_t i = 0; i < HONEST; i++) {
+        assert_int_equal(node_neighbours(cluster_node(cluster, i)), HONEST - 1);
+    }
+    hostile_destroy(hostile);
+    cluster_destroy(cluster);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_refusal_ends_nobody),
+        cmocka_unit_test(who_brings_forged_signatures_is_sent_away),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

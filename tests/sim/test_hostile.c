@@ -475,7 +475,7 @@ static void flood_of_pings(struct hostile *hostile, const struct hostile_target 
     hostile_say(hostile, to->id, &message);
 }
 
-/* Members that do not exist, each with a good signature of its own; and one with a bad one. */
+/* Members that do not exist, each with a good signature of its own. */
 static void gossip_inventions(struct hostile *hostile, const struct hostile_target *to)
 {
     uint8_t bytes[GOSSIP_UPDATES_MAX][SIGNED_RECORD_BYTES_MAX];
@@ -493,7 +493,6 @@ static void gossip_inventions(struct hostile *hostile, const struct hostile_targ
         snprintf(record.addresses[0], ADDRESS_BYTES_MAX, "sim:%u", 1 + i % HONEST);
         CHECK(record_sign(&record, &identity, hostile->swarm.run_id, bytes[i], sizeof bytes[i],
                           &count) == RC_OK);
-        if (i == 0) bytes[i][count - 1] ^= 1;
         message.as.gossip.updates[i] = (struct record_ref){bytes[i], (uint16_t)count};
     }
     message.as.gossip.updates_count = GOSSIP_UPDATES_MAX;

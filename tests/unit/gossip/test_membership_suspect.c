@@ -402,9 +402,33 @@ static void a_pruned_link_is_no_death(void **state)
     scene_destroy(&scene);
 }
 
+/* Forged accusations are refused, and cost so many checks a second and no more; then others' words
+ * count as before. */
+static void forged_words_cost_a_bounded_number_of_checks(void **state)
+{
+    enum { FORGED = 1000, CHECKS_MOST = 256 };
+    struct scene scene;
+    uint8_t bytes[ACCUSATION_BYTES];
+    uint32_t checked = 0;
+
+    (void)state;
+    scene_of(&scene, 4);
+    accuse_as(&scene, &scene.others[2], &scene.self, 10, bytes);
+    for (uint32_t i = 0; i < FORGED; i++) {
+        store_le32(bytes + ACCUSATION_BYTES - 4, i); /* no two alike */
+        checked += say(&scene, &scene.others[1], bytes) == RC_AUTH;
+    }
+    assert_in_range(checked, 1, CHECKS_MOST);
+    assert_int_equal(membership_incarnation(scene.membership), 10);
+    accuse(&scene, &scene.others[3], &scene.others[2], &scene.self, 10); /* another link */
+    assert_int_equal(membership_incarnation(scene.membership), 11);
+    scene_destroy(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forged_words_cost_a_bounded_number_of_checks),
         cmocka_unit_test(words_do_not_kill_a_linked_member),
         cmocka_unit_test(the_accused_refutes),
         cmocka_unit_test(one_accuser_does_not_ruin_our_health),
