@@ -1,6 +1,8 @@
 /* A strategy in words: all its coordinates, as printed at the start and stored with the run. */
 #include "averaging/strategy_methods.h"
 
+#include "base/check.h"
+
 #include <stdio.h>
 
 static void describe_topology(const struct strategy *strategy, char text[TOPOLOGY_TEXT])
@@ -99,4 +101,40 @@ void strategy_describe(struct strategy *strategy)
              "%s: %s%s, exchange %s over %s, codec %s, rule %s%s%s", strategy->name, pace, waits,
              exchange, topology, strategy->codec->name, rule,
              strategy->clips ? ", robust clip" : "", moments[strategy->moments]);
+}
+
+/* Rate, momentum and pull of a step that several take together: with unlike ones their anchors
+ * would part in every round, though each did as it was told. */
+static void describe_step(const struct strategy *strategy, char *text, size_t cap)
+{
+    const struct rule_settings *settings = &strategy->rule_settings;
+
+    text[0] = '\0';
+    if (!strategy->rule->is_outer && !strategy->rule->is_paired) return;
+    if (settings->share > 0) {
+        snprintf(text, cap, " pull %.9g", (double)settings->share);
+    } else if (!settings->has_momentum) {
+        snprintf(text, cap, " lr %.9g", (double)settings->rate);
+    } else {
+        snprintf(text, cap, " lr %.9g momentum %.9g", (double)settings->rate,
+                 (double)settings->momentum);
+    }
+}
+
+void strategy_method(const struct strategy *strategy, const char *moments, char *text, size_t cap)
+{
+    char step[64];
+    int count;
+
+    describe_step(strategy, step, sizeof step);
+    if (!strategy->is_averaging) {
+        count = snprintf(text, cap, "none");
+    } else {
+        count =
+            snprintf(text, cap, "%sexchange %s, codec %s, rule %s%s%s%s",
+                     strategy->at_end ? "once, " : "", strategy->exchange->name,
+                     strategy->codec->name, strategy->tracks ? "tracking" : strategy->rule->name,
+                     step, moments != NULL ? ", moments of " : "", moments != NULL ? moments : "");
+    }
+    CHECK(count > 0 && (size_t)count < cap);
 }

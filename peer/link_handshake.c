@@ -122,25 +122,31 @@ again: /* ending a link may end others: start over after each */
     }
 }
 
-static bool has_other_model(const struct links *links, const struct link *link)
+/* Two peers that could never average. 0: they can; else why not. */
+static enum error_code unlike(const struct hello *ours, const struct hello *theirs)
 {
-    const struct hello *ours = &links->options.hello;
-
-    return link->remote.role == HELLO_PEER && ours->role == HELLO_PEER &&
-           !digest_is_equal(link->remote.schema, ours->schema);
+    if (ours->role != HELLO_PEER || theirs->role != HELLO_PEER) return 0;
+    if (!digest_is_equal(ours->schema, theirs->schema)) return ERROR_MODEL;
+    return strcmp(ours->method, theirs->method) == 0 ? 0 : ERROR_METHOD;
 }
 
-/* `who` trains one model, and another goes by `whose`: "you train", "this peer trains". */
-static void tell_other_model(const char *who, const char *spec, const char *whose,
-                             const char *other, char *text, size_t cap)
+/* To the reader of `text`, `it` is `who` ("this swarm", an address), and `other` is `whom` ("you",
+ * "this peer"). */
+static void tell_unlike(enum error_code code, const char *who, const struct hello *it,
+                        const char *whom, const struct hello *other, char *text, size_t cap)
 {
-    if (strcmp(spec, other) != 0) {
-        snprintf(text, cap, "%s trains the model '%s', %s '%s'", who, spec, whose, other);
+    if (code == ERROR_METHOD) {
+        snprintf(text, cap,
+                 "%s averages with '%s', %s with '%s'; give all peers of a swarm the same "
+                 "--averaging, --exchange, --codec, --rule and --moments",
+                 who, it->method, whom, other->method);
+    } else if (strcmp(it->spec, other->spec) != 0) {
+        snprintf(text, cap, "%s trains the model '%s', %s '%s'", who, it->spec, whom, other->spec);
     } else {
         snprintf(text, cap,
                  "%s trains the model '%s' on data of another shape, or with other symbols, "
-                 "classes or targets, than %s on",
-                 who, spec, whose);
+                 "classes or targets, than %s",
+                 who, it->spec, whom);
     }
 }
 
@@ -246,6 +252,7 @@ void link_duel_win(struct links *links, struct link *link)
 static bool link_admit(struct links *links, struct link *link)
 {
     const struct hello *ours = &links->options.hello;
+    enum error_code code = unlike(ours, &link->remote);
     char text[ERROR_TEXT_MAX];
     struct fault why;
     enum rc rc = link_entry(links, link, &why);
@@ -255,10 +262,9 @@ static bool link_admit(struct links *links, struct link *link)
         return false;
     }
     if (!has_place(links, link)) return false;
-    if (has_other_model(links, link)) {
-        tell_other_model("this swarm", ours->spec, "you train", link->remote.spec, text,
-                         sizeof text);
-        link_refuse(links, link, ERROR_MODEL, text);
+    if (code != 0) {
+        tell_unlike(code, "this swarm", ours, "you", &link->remote, text, sizeof text);
+        link_refuse(links, link, code, text);
         return false;
     }
     return true;
@@ -268,6 +274,7 @@ static bool link_admit(struct links *links, struct link *link)
  * not at all. Otherwise the dial has failed. */
 static bool link_accept(struct links *links, struct link *link)
 {
+    enum error_code code = unlike(&links->options.hello, &link->remote);
     char why[ADDRESS_BYTES_MAX + ERROR_TEXT_MAX + 128];
     struct fault reason;
     enum rc rc = link_entry(links, link, &reason);
@@ -278,9 +285,9 @@ static bool link_accept(struct links *links, struct link *link)
         return false;
     }
     if (!has_place(links, link)) return false;
-    if (has_other_model(links, link)) {
-        tell_other_model(link->address, link->remote.spec, "this peer trains",
-                         links->options.hello.spec, why, sizeof why);
+    if (code != 0) {
+        tell_unlike(code, link->address, &link->remote, "this peer", &links->options.hello, why,
+                    sizeof why);
         link_hangup(links, link, RC_MISMATCH, why);
         return false;
     }
@@ -435,6 +442,7 @@ void link_on_answer(struct links *links, struct link *link, const struct message
         return;
     }
     rc = message->as.error.code == ERROR_MODEL          ? RC_MISMATCH
+         : message->as.error.code == ERROR_METHOD       ? RC_MISMATCH
          : message->as.error.code == ERROR_DUPLICATE_ID ? RC_REFUSED
          : message->as.error.code == ERROR_DENIED       ? RC_REFUSED
                                                         : RC_BUSY;

@@ -239,6 +239,8 @@ static void fill_hello(const struct node *node, struct digest schema, struct hel
     }
     hello->schema = schema;
     memcpy(hello->spec, node->options.spec, sizeof hello->spec);
+    strategy_method(node->options.strategy, node_moments_name(node), hello->method,
+                    sizeof hello->method);
 }
 
 static enum rc create_parts(struct node *node, struct env *env)

@@ -44,6 +44,7 @@ static const struct field fields[] = {
     {.key = 10, .kind = FIELD_FIXED, .at = AT(hello.schema), .bytes = DIGEST_BYTES},
     {.key = 11, .kind = FIELD_TEXT, .at = AT(hello.spec), .bytes = SIZE(hello.spec)},
     {.key = 12, .kind = FIELD_UINT, .at = AT(hello.role), .bytes = 4, .high = HELLO_OBSERVER},
+    {.key = 13, .kind = FIELD_TEXT, .at = AT(hello.method), .bytes = SIZE(hello.method)},
     {.key = 14, .kind = FIELD_UINT, .at = AT(hello.dialback), .bytes = 8, .high = UINT64_MAX},
 };
 

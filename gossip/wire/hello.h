@@ -8,7 +8,7 @@
 #include "gossip/wire/secure.h"
 
 enum hello_role { HELLO_PEER = 0, HELLO_OBSERVER = 1 };
-enum { HELLO_SPEC_MAX = 128 };
+enum { HELLO_SPEC_MAX = 128, HELLO_METHOD_MAX = 128 };
 
 struct hello {
     uint8_t public_key[PUBLIC_KEY_BYTES]; /* identity */
@@ -22,6 +22,8 @@ struct hello {
     char observed[ADDRESS_BYTES_MAX]; /* where we see the other side; may be empty */
     struct digest schema;             /* all zero for observers */
     char spec[HELLO_SPEC_MAX];        /* model spec, cut; for messages to people */
+    /* All that peers must have in common to average, in words: strategy_method(). */
+    char method[HELLO_METHOD_MAX];
     /* The certificate we show, not looked at here: gossip/wire/certificate.h. */
     uint8_t certificate[CERTIFICATE_BYTES_MAX];
     uint32_t certificate_bytes; /* 0: none */

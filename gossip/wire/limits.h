@@ -9,7 +9,7 @@ enum {
     WIRE_MAGIC_BYTES = 4, /* "GRPV"; as a little-endian length it exceeds every record cap */
     PREFIX_BYTES = 8,     /* magic[4], wire_major u8, kind u8, length u16 of what follows */
     HANDSHAKE_BYTES_MAX = 1024,
-    HELLO_BYTES_MAX = 640, /* msgpack payload of H2 and H3 */
+    HELLO_BYTES_MAX = 768, /* msgpack payload of H2 and H3 */
     CERTIFICATE_BYTES_MAX = 128,
     RECORD_HEADER_BYTES = 8, /* len u32 (inner, tag excluded) | epoch u8 | zero u8[3] */
     RECORD_TAG_BYTES = 16,

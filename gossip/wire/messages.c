@@ -95,7 +95,7 @@ _Static_assert(sizeof(float) == 4, "float32 travels");
 _Static_assert(sizeof(struct message) <= UINT16_MAX, "offsets fit a row");
 
 static const struct field error_fields[] = {
-    UINT(0, error.code, ERROR_DUPLICATE_ID, ERROR_DENIED),
+    UINT(0, error.code, ERROR_DUPLICATE_ID, ERROR_METHOD),
     TEXT(1, error.text),
 };
 static const struct field goaway_fields[] = {

@@ -139,7 +139,8 @@ enum error_code {
     ERROR_MODEL = 2, /* another model: the text names both specs */
     ERROR_PROTOCOL = 3,
     ERROR_FULL = 4,
-    ERROR_DENIED = 5
+    ERROR_DENIED = 5,
+    ERROR_METHOD = 6 /* it averages in another way: the text names both */
 };
 
 enum goaway_reason {

@@ -425,31 +425,6 @@ static void whatever_happens_all_end(void **state)
     }
 }
 
-static void another_method_holds_nobody_up(void **state)
-{
-    (void)state;
-    /* Three that average alike, and one that can be in no round with them and trains for longer. */
-    static const char *const methods[] = {"ad-psgd:H=4", "diloco:H=16", "none"};
-    static const double speeds[PEERS] = {1, 1, 1, 0.1};
-
-    for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
-        create(m + 1, "local-sgd:H=16", speeds);
-        cluster_set_averaging(seen.cluster, 3, methods[m]);
-        swarm_start(seen.cluster, PEERS);
-        run(m);
-        for (uint32_t i = 0; i < 3; i++) {
-            uint64_t waited_ns = seen.end_ns[i] - seen.goal_ns[i];
-
-            if (getenv("VERBOSE") != NULL) {
-                printf("%s: peer %u waited %.2f s, %u rounds\n", methods[m], i,
-                       (double)waited_ns / NS_PER_S, seen.mixed[i]);
-            }
-            assert_true(waited_ns < bound_ns(1));
-        }
-        cluster_destroy(seen.cluster);
-    }
-}
-
 struct tally {
     uint32_t chances, missed; /* last rounds */
 };
@@ -683,7 +658,6 @@ int main(void)
         cmocka_unit_test(nobody_waits_for_long),
         cmocka_unit_test(who_dies_is_not_waited_for),
         cmocka_unit_test(whatever_happens_all_end),
-        cmocka_unit_test(another_method_holds_nobody_up),
         cmocka_unit_test(those_who_are_done_do_without_a_slow_one),
         cmocka_unit_test(a_liar_costs_patience_and_no_round),
         cmocka_unit_test(who_falls_silent_costs_patience_and_no_round),

@@ -201,15 +201,12 @@ static bool has_taken_model(struct cluster *cluster, void *peer)
     return node_state(cluster_node(cluster, *(uint32_t *)peer)) == NODE_TRAINING;
 }
 
-/* The model is taken over from a swarm of another rule, what that rule keeps is not; nor is a
- * momentum that is out of all proportion to what rounds move. */
-static void what_does_not_fit_is_not_adopted(void **state)
+/* A model comes with what its rule keeps, but not where that holds a momentum out of all proportion
+ * to what rounds move. */
+static void a_wild_momentum_is_not_adopted(void **state)
 {
-    enum { AS_IT_IS, OTHER_RULE, WILD_MOMENTUM };
-    uint64_t bytes[] = {0, 0, 0};
-
     (void)state;
-    for (int what = AS_IT_IS; what <= WILD_MOMENTUM; what++) {
+    for (int is_wild = 0; is_wild <= 1; is_wild++) {
         struct cluster_options options = {.peers = 4,
                                           .seed = 7,
                                           .values = 1000,
@@ -224,21 +221,18 @@ static void what_does_not_fit_is_not_adopted(void **state)
         swarm_start(cluster, 3);
         assert_true(cluster_run_until(cluster, has_mixed, &first, 60 * NS_PER_S));
         cluster_run(cluster, NS_PER_S);
-        for (uint32_t i = 0; i < 3 && what == WILD_MOMENTUM; i++) {
+        for (uint32_t i = 0; i < 3 && is_wild; i++) {
             assert_int_equal(rule_planes(cluster, i, planes), 2);
             for (size_t k = 0; k < options.values; k++) {
                 ((float *)(uintptr_t)planes[1])[k] = 1e6f;
             }
         }
-        if (what == OTHER_RULE) cluster_set_averaging(cluster, joiner, "slowmo:H=200");
         cluster_start(cluster, joiner, &first, 1);
         assert_int_equal(cluster_run_until(cluster, has_taken_model, &joiner, 4 * NS_PER_S),
-                         what != WILD_MOMENTUM);
-        bytes[what] = swarm_report(cluster, joiner).bytes_received;
-        if (what == WILD_MOMENTUM) assert_true(node_step(cluster_node(cluster, joiner)) == 0);
+                         !is_wild);
+        if (is_wild) assert_true(node_step(cluster_node(cluster, joiner)) == 0);
         cluster_destroy(cluster);
     }
-    assert_true(bytes[AS_IT_IS] > bytes[OTHER_RULE] + 6000); /* two planes of 4000 bytes */
 }
 
 static bool has_one_round(struct cluster *cluster, void *peer)
@@ -324,7 +318,7 @@ int main(void)
         cmocka_unit_test(eight_joiners_hardly_slow_the_rounds),
         cmocka_unit_test(a_donor_that_dies_costs_a_tenth),
         cmocka_unit_test(anchors_and_momentum_are_given_too),
-        cmocka_unit_test(what_does_not_fit_is_not_adopted),
+        cmocka_unit_test(a_wild_momentum_is_not_adopted),
         cmocka_unit_test(a_joiner_weighs_little_at_first),
         cmocka_unit_test(a_slow_line_catches_up_by_difference),
     };

@@ -164,7 +164,7 @@ static inline bool example_session(struct source *s, struct message *m)
     case MESSAGE_STATUS_REQ:
         return true;
     case MESSAGE_ERROR:
-        m->as.error.code = any32(s, ERROR_DUPLICATE_ID, ERROR_DENIED);
+        m->as.error.code = any32(s, ERROR_DUPLICATE_ID, ERROR_METHOD);
         word(s, m->as.error.text, sizeof m->as.error.text, "another model");
         return true;
     case MESSAGE_GOAWAY:

@@ -73,6 +73,7 @@ static void the_largest_hello_fits(void **state)
     scene.hello.role = HELLO_OBSERVER;
     scene.hello.listen_port = UINT16_MAX;
     memset(scene.hello.spec, 'x', HELLO_SPEC_MAX - 1);
+    memset(scene.hello.method, 'y', HELLO_METHOD_MAX - 1);
     memset(scene.hello.observed, 'h', ADDRESS_BYTES_MAX - 1);
     memcpy(scene.hello.observed + ADDRESS_BYTES_MAX - 7, ":65535", 7);
     scene.hello.certificate_bytes = CERTIFICATE_BYTES_MAX;

@@ -329,8 +329,8 @@ static const struct {
     enum rc rc;
 } values[] = {
     VALUE(MESSAGE_ERROR, 0, "\x00", RC_FORMAT),
-    VALUE(MESSAGE_ERROR, 0, "\x05", RC_OK),
-    VALUE(MESSAGE_ERROR, 0, "\x06", RC_FORMAT),
+    VALUE(MESSAGE_ERROR, 0, "\x06", RC_OK),
+    VALUE(MESSAGE_ERROR, 0, "\x07", RC_FORMAT),
     VALUE(MESSAGE_ERROR, 1, "\xa1\x1b", RC_FORMAT),
     VALUE(MESSAGE_ERROR, 1, "\xa1\x00", RC_FORMAT),
     VALUE(MESSAGE_ERROR, 1, "\xa2\xc3\xa4", RC_FORMAT),

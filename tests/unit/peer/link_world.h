@@ -263,7 +263,10 @@ static inline void side_describe(struct side *side, uint8_t number)
     identity_from_seed(seed, &side->identity);
     side->id = identity_peer_id(side->identity.public_key);
     swarm_secret_derive("test", NULL, &side->swarm);
-    side->hello = (struct hello){.incarnation = 1, .role = HELLO_PEER, .spec = "mlp"};
+    side->hello = (struct hello){.incarnation = 1,
+                                 .role = HELLO_PEER,
+                                 .spec = "mlp",
+                                 .method = "exchange group, codec f32, rule mean"};
     memcpy(side->hello.public_key, side->identity.public_key, PUBLIC_KEY_BYTES);
     memset(side->hello.boot.bytes, number, BOOT_ID_BYTES);
     side->hello.schema = hash_of("mlp", 3);

@@ -105,6 +105,26 @@ static void another_model_is_refused_by_name(void **state)
     world_destroy(world);
 }
 
+/* One that could never average with the others is told so by both, with what each does. */
+static void another_method_is_refused_by_name(void **state)
+{
+    struct link_world *world = world_create(1, 0);
+    struct side *a = world_stranger(world), *b = world_peer(world, 2);
+
+    (void)state;
+    side_describe(a, 1);
+    snprintf(a->hello.method, sizeof a->hello.method, "exchange pair, codec f32, rule mean");
+    side_start(a);
+    side_dial(a, b);
+    world_run(world, NS_PER_S);
+    assert_int_equal(a->failed, 1);
+    assert_int_equal(a->rc, RC_MISMATCH);
+    assert_non_null(strstr(a->why, "this swarm averages with 'exchange group, codec f32"));
+    assert_non_null(strstr(a->why, "you with 'exchange pair, codec f32, rule mean'"));
+    assert_int_equal(a->opened + b->opened + b->failed, 0);
+    world_destroy(world);
+}
+
 /* One whose model looks alike, but is for other symbols, reads that its data differ. */
 static void the_same_model_of_other_data_is_refused(void **state)
 {
@@ -544,6 +564,7 @@ int main(void)
         cmocka_unit_test(a_hangup_is_told_to_both),
         cmocka_unit_test(another_swarm_is_shut_out),
         cmocka_unit_test(another_model_is_refused_by_name),
+        cmocka_unit_test(another_method_is_refused_by_name),
         cmocka_unit_test(the_same_model_of_other_data_is_refused),
         cmocka_unit_test(a_dialler_refuses_another_model_too),
         cmocka_unit_test(an_observer_gets_in_without_a_model),

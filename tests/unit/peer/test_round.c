@@ -5,6 +5,7 @@
 #include "averaging/strategy_methods.h"
 #include "base/mem.h"
 #include "peer/plane.h"
+#include "gossip/wire/hello.h"
 #include "peer/round_internal.h"
 
 #include <math.h>
@@ -577,7 +578,7 @@ static void resolved_doubts_leave_room_for_others(void **state)
 static void every_method_has_a_name_of_its_own(void **state)
 {
     enum { SETTINGS = 400 };
-    static char said[SETTINGS][ROUND_METHOD_BYTES];
+    static char said[SETTINGS][ROUND_METHOD_BYTES], words[SETTINGS][HELLO_METHOD_MAX];
     char text[ROUND_METHOD_BYTES], averaging[40];
     struct rule_settings settings;
     struct strategy strategy;
@@ -598,6 +599,8 @@ static void every_method_has_a_name_of_its_own(void **state)
                 round_method(&strategy, kind < 0 ? NULL : optimizer_name((enum update_kind)kind),
                              text);
                 if (strlen(text) > longest) longest = strlen(text);
+                strategy_method(&strategy, optimizer_name((enum update_kind)(kind < 0 ? 0 : kind)),
+                                words[0], sizeof words[0]); /* checks that it fits */
                 tried++;
             }
             if (codec_at(c) == NULL) break;
@@ -611,7 +614,9 @@ static void every_method_has_a_name_of_its_own(void **state)
         snprintf(averaging, sizeof averaging, "diloco:momentum=0.%04zu", 9000 + i);
         assert_int_equal(strategy_parse(&specs, &strategy, &why), RC_OK);
         round_method(&strategy, NULL, said[i]);
+        strategy_method(&strategy, NULL, words[i], sizeof words[i]);
         for (size_t k = 0; k < i; k++) {
+            assert_string_not_equal(words[i], words[k]);
             assert_string_not_equal(said[i], said[k]);
         }
     }
