@@ -112,11 +112,11 @@ static void describe_step(const struct strategy *strategy, char *text, size_t ca
     text[0] = '\0';
     if (!strategy->rule->is_outer && !strategy->rule->is_paired) return;
     if (settings->share > 0) {
-        snprintf(text, cap, " pull %.9g", (double)settings->share);
+        snprintf(text, cap, " pull %g", (double)settings->share);
     } else if (!settings->has_momentum) {
-        snprintf(text, cap, " lr %.9g", (double)settings->rate);
+        snprintf(text, cap, " lr %g", (double)settings->rate);
     } else {
-        snprintf(text, cap, " lr %.9g momentum %.9g", (double)settings->rate,
+        snprintf(text, cap, " lr %g momentum %g", (double)settings->rate,
                  (double)settings->momentum);
     }
 }
