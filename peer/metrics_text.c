@@ -112,6 +112,8 @@ char *metrics_text(const struct json *status)
         {"round", "round", "gauge", "Number of the next averaging round."},
         {"rounds_ok", "rounds_ok_total", "counter", "Averaging rounds that were committed."},
         {"rounds_aborted", "rounds_aborted_total", "counter", "Averaging rounds given up."},
+        {"rounds_missed", "rounds_missed_total", "counter",
+         "Rounds of the swarm without this peer (groups and neighbours)."},
         {"consensus_distance", "consensus_distance", "gauge",
          "Estimated distance of this model from the swarm's average."},
         {"weight", "weight", "gauge", "Weight of this peer's model, of methods that push."},

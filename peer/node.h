@@ -92,8 +92,9 @@ struct node_report {
     double epoch, loss, accuracy, samples_per_s, consensus_distance;
     uint32_t neighbours;
     uint64_t bytes_sent, bytes_received, rounds_ok, rounds_aborted;
-    uint64_t staleness;  /* steps since the last mixing */
-    double evaluation_s; /* of t_s, spent on evaluation */
+    uint64_t rounds_missed; /* of the swarm, without this peer: groups and neighbours */
+    uint64_t staleness;     /* steps since the last mixing */
+    double evaluation_s;    /* of t_s, spent on evaluation */
     const char *last_abort_reason;
     bool has_weight; /* the method pushes; see exchange_counts */
     double weight, custody_weight;

@@ -182,6 +182,15 @@ struct node_pairs {
 };
 
 /* Rounds of groups that nobody waits for, see node_due.c. */
+/* Rounds that pass a peer by, see node_overdue.c. */
+struct node_overdue {
+    bool is_begun;
+    uint64_t passed_before; /* rounds of the swarm that were over when this peer began */
+    uint64_t ok, ok_ns,
+        ok_step;       /* rounds committed; when that last changed, about, and at which step */
+    uint64_t after_ns; /* so long after that it is said, or said again */
+};
+
 struct node_due {
     bool is_owed;      /* one was due and could not be begun, or was skipped, beside a long job */
     uint64_t again_ns; /* when it is begun again */
@@ -316,6 +325,7 @@ struct node {
     uint64_t period_ns; /* smoothed time from one round's begin to the next; 0: not known */
     struct node_pairs pairs;
     struct node_due due;
+    struct node_overdue overdue;
     struct node_push push;
     struct node_pulls pulls;
     uint8_t busy;                            /* enum progress_busy: as neighbours were told */
@@ -567,6 +577,13 @@ bool node_due_is_owed(const struct node *node);
 uint64_t node_due_period_ns(const struct node *node);
 /** A round is about to be proposed, or joined. */
 void node_due_begun(struct node *node);
+
+/* node_overdue.c: rounds that pass this peer by */
+/** Rounds of the swarm, since this peer began, that it took no part in; 0 where rounds are not
+ *  numbered in common (pairs, pushes). */
+uint64_t node_overdue_missed(const struct node *node);
+/** With each report: say so if there was no round for long, and why. */
+void node_overdue_look(struct node *node);
 
 /* node_once.c: one-shot */
 /** The goal is reached: may the peer not leave yet? It takes no step meanwhile. */

@@ -41,6 +41,7 @@ void node_report(const struct node *node, struct node_report *report)
         .bytes_received = counts.bytes_received,
         .rounds_ok = stats.counts.rounds_ok,
         .rounds_aborted = stats.counts.rounds_aborted,
+        .rounds_missed = node_overdue_missed(node),
         .staleness = node->step - node->mixed_step,
         .last_abort_reason = stats.counts.last_abort,
         .has_weight = stats.counts.has_weight,
@@ -66,6 +67,7 @@ void node_count_report(struct node *node, uint64_t now_ns)
     node->report_samples = node->samples;
     node->report_ns = now_ns;
     node->report_due_ns = now_ns + node->options.report_every_ns;
+    node_overdue_look(node);
     if (node->state == NODE_JOINING) return;
     node_report(node, &report);
     node->events.on_report(node->events.context, &report);
@@ -214,6 +216,7 @@ struct json *node_status(const struct node *node, size_t members_max)
     json_set_real(json, "consensus_distance", report.consensus_distance);
     json_set_count(json, "rounds_ok", report.rounds_ok);
     json_set_count(json, "rounds_aborted", report.rounds_aborted);
+    json_set_count(json, "rounds_missed", report.rounds_missed);
     json_set_text(json, "last_abort_reason", report.last_abort_reason);
     if (report.has_weight) {
         json_set_real(json, "weight", report.weight);

@@ -72,6 +72,7 @@ static void set_report(struct json *json, const struct node_report *report)
     json_set_count(json, "staleness", report->staleness);
     json_set_count(json, "rounds_ok", report->rounds_ok);
     json_set_count(json, "rounds_aborted", report->rounds_aborted);
+    json_set_count(json, "rounds_missed", report->rounds_missed);
     json_set_text(json, "last_abort_reason", report->last_abort_reason);
     json_set_count(json, "rss_bytes", usage_rss_bytes());
 }
@@ -184,6 +185,7 @@ void session_print_result(struct session *session)
         json_set_real(json, "loss", loss);
         json_set_count(json, "rounds_ok", report->rounds_ok);
         json_set_count(json, "rounds_aborted", report->rounds_aborted);
+        json_set_count(json, "rounds_missed", report->rounds_missed);
         json_set_real(json, "consensus_distance", report->consensus_distance);
         json_set_count(json, "bytes_sent", report->bytes_sent);
         json_set_count(json, "bytes_received", report->bytes_received);

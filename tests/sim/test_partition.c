@@ -53,6 +53,51 @@ static void a_frozen_peer_does_not_stop_the_others(void **state)
     }
 }
 
+static uint64_t missed(struct cluster *cluster, uint32_t peer)
+{
+    struct node_report report;
+
+    node_report(cluster_node(cluster, peer), &report);
+    return report.rounds_missed;
+}
+
+/* A peer that is cut off trains on, says after a minute that there is no round and why, twice as
+ * long after that again, and counts what it missed when it is back. The others have nothing to say.
+ */
+static void a_peer_without_rounds_says_so(void **state)
+{
+    struct cluster *cluster = whole(1, "group");
+    uint64_t did, warned;
+
+    (void)state;
+    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+    cluster_run(cluster, 10 * NS_PER_S);
+    warned = cluster_warnings(cluster, 0);
+    did = rounds(cluster, 1);
+    for (uint32_t other = 1; other < PEERS; other++) {
+        sim_block(cluster_world(cluster), 1, other + 1, true);
+        sim_block(cluster_world(cluster), other + 1, 1, true);
+    }
+    cluster_run(cluster, 55 * NS_PER_S);
+    assert_int_equal(cluster_warnings(cluster, 0), warned);
+    cluster_run(cluster, 15 * NS_PER_S);
+    assert_int_equal(cluster_warnings(cluster, 0), warned + 1);
+    cluster_run(cluster, 60 * NS_PER_S);
+    assert_int_equal(cluster_warnings(cluster, 0), warned + 2);
+    did = rounds(cluster, 1) - did;
+    assert_true(did > 200 && missed(cluster, 1) <= 2);
+    for (uint32_t other = 1; other < PEERS; other++) {
+        sim_block(cluster_world(cluster), 1, other + 1, false);
+        sim_block(cluster_world(cluster), other + 1, 1, false);
+    }
+    assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 30 * NS_PER_S));
+    cluster_run(cluster, 5 * NS_PER_S);
+    assert_true(missed(cluster, 0) + 20 > did && missed(cluster, 0) < did + 100);
+    assert_true(missed(cluster, 1) <= 10);
+    assert_int_equal(cluster_warnings(cluster, 0), warned + 2);
+    cluster_destroy(cluster);
+}
+
 static void set_partition(struct cluster *cluster, bool is_cut)
 {
     for (uint32_t a = 0; a < PEERS / 2; a++) {
@@ -115,6 +160,7 @@ static void a_link_that_keeps_breaking_is_mended(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_peer_without_rounds_says_so),
         cmocka_unit_test(a_frozen_peer_does_not_stop_the_others),
         cmocka_unit_test(a_partition_heals),
         cmocka_unit_test(a_link_that_keeps_breaking_is_mended),
