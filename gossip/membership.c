@@ -129,6 +129,7 @@ struct membership *membership_create(const struct membership_options *options)
     m->period_ns = options->probe_interval_ns;
     m->next_ns = UINT64_MAX;
     m->dialler.next_ns = UINT64_MAX;
+    m->dialler.hosts_seed = rng_mix(options->shelf_seed, options->seed);
     m->sync_interval_ns = MEMBERSHIP_SYNC_FIRST;
     m->sync_ns = UINT64_MAX;
     m->heal_ns = UINT64_MAX;

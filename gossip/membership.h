@@ -124,6 +124,9 @@ size_t membership_count(const struct membership *membership);
 /** How long an answer of `id` takes, but for rare ones: a quarter more than the longest round trip
  *  of late. ns; 0: not measured. */
 uint64_t membership_answer_ns(const struct membership *membership, struct peer_id id);
+/** Somebody who proved to be a member is at the other end of a connection from or to `address`: to
+ *  dial its host is to dial nobody who did not ask for it. */
+void membership_met_at(struct membership *membership, const char *address, uint64_t now_ns);
 /** Is `address` ("host:port", any port) where a member or a bootstrap lives, as far as known? */
 bool membership_knows_host(const struct membership *membership, const char *address);
 /** Changes whenever the set of ALIVE members does. */

@@ -7,8 +7,8 @@
  * each other the one with the smaller id dials first, because that is the link both would keep.
  * Who says that it can only dial out is left to dial us: it is tried once a minute, in case it is
  * wrong or in the same room; and whoever is outbound-only itself dials all others first.
- * A member can name any address in its record, so dials are bounded in number and in rate.
- * Loop thread.
+ * A member can name any address in its record, so dials are bounded in number and in rate, in all
+ * and for each host (membership_host.c). Loop thread.
  */
 #include "gossip/membership_internal.h"
 
@@ -122,6 +122,7 @@ void dialler_on_alone(struct membership *m, uint64_t now_ns)
         entry->backoff_ns = BOOTSTRAP_FIRST;
         if (entry->dial_ns > soon) entry->dial_ns = soon;
     }
+    hosts_forgive(m);
     m->heal_ns = now_ns + membership_jitter(m, BACKOFF_ALONE_MAX);
     dialler_wake(m, now_ns);
     membership_wake(m, m->heal_ns);
@@ -258,6 +259,7 @@ void membership_on_dial_failed(struct membership *m, const char *address, uint64
     struct member *member;
 
     if (dial == NULL) return;
+    host_on_failed(m, dial, now_ns);
     member = dial_end(m, dial);
     if (member != NULL) member_dial_failed(m, member, now_ns);
     if (entry == NULL) return;
@@ -284,6 +286,7 @@ void dialler_on_reached(struct membership *m, const char *address, struct peer_i
     struct bootstrap *entry = bootstrap_find(&m->dialler, address);
     struct member *member = dial != NULL ? dial_end(m, dial) : NULL;
 
+    host_on_reached(m, address, now_ns);
     if (member != NULL && !peer_id_is_equal(member->id, id)) { /* somebody else lives there now */
         if (member->reached != NULL && strcmp(member->reached, address) == 0) {
             hosts_count(&m->book, member, false);
@@ -365,6 +368,33 @@ static const char *current_address(struct member *member)
     return member_address(member, member->address_next);
 }
 
+/* What a dial to its address number `index` may cost now; where it was once reached, nothing. */
+static enum host_standing standing_at(struct membership *m, const struct member *member,
+                                      uint32_t index, uint64_t now_ns, uint64_t *at_ns)
+{
+    if (index == 0) return HOST_FREE;
+    return host_standing(m, member_address(member, index), now_ns, at_ns);
+}
+
+/* When its address may be dialled; another of its addresses goes first if this one has to wait. */
+static uint64_t budget_ns(struct membership *m, struct member *member, uint64_t now_ns)
+{
+    uint32_t first = member->address_next;
+    uint64_t at_ns = now_ns, later_ns;
+
+    if (standing_at(m, member, first, now_ns, &at_ns) != HOST_LATER) return 0;
+    while (next_address(member)) {
+        if (standing_at(m, member, member->address_next, now_ns, &later_ns) != HOST_LATER) return 0;
+    }
+    member->address_next = first;
+    return at_ns;
+}
+
+bool dialler_may_dial(struct membership *m, struct member *member, uint64_t now_ns)
+{
+    return current_address(member) == NULL || budget_ns(m, member, now_ns) <= now_ns;
+}
+
 static bool wants_dial(const struct membership *m, const struct member *member)
 {
     if (member->contact != NULL || member->is_dialling || member->dial_ns == UINT64_MAX) {
@@ -382,8 +412,8 @@ static bool bootstrap_wants_dial(const struct membership *m, const struct bootst
 }
 
 /* The one due first, among those not in the air; their earliest time goes to *at_ns. */
-static void dial_choose(struct membership *m, struct bootstrap **entry, struct member **member,
-                        uint64_t *at_ns)
+static void dial_choose(struct membership *m, uint64_t now_ns, struct bootstrap **entry,
+                        struct member **member, uint64_t *at_ns)
 {
     *entry = NULL;
     *member = NULL;
@@ -398,33 +428,46 @@ static void dial_choose(struct membership *m, struct bootstrap **entry, struct m
     }
     for (uint32_t i = 0; i < m->book.count; i++) {
         struct member *candidate = m->book.members[i];
-        const char *address;
+        uint64_t due_ns = candidate->dial_ns, budgeted_ns;
 
-        if (candidate->dial_ns >= *at_ns || !wants_dial(m, candidate)) continue;
-        address = current_address(candidate);
-        if (address == NULL) continue;
-        if (dial_find(&m->dialler, address) != NULL) continue;
+        if (due_ns >= *at_ns || !wants_dial(m, candidate)) continue;
+        if (current_address(candidate) == NULL) continue;
+        budgeted_ns = budget_ns(m, candidate, now_ns);
+        if (budgeted_ns > due_ns) due_ns = budgeted_ns;
+        if (due_ns >= *at_ns) continue;
+        if (dial_find(&m->dialler, current_address(candidate)) != NULL) continue;
         *member = candidate;
         *entry = NULL;
-        *at_ns = candidate->dial_ns;
+        *at_ns = due_ns;
     }
 }
 
-/* Who never was met is not dialled where somebody linked was last reached: it would only replace
- * that link. It counts as dialled, or thousands would be passed over in one go. */
-static bool is_passed_over(struct membership *m, struct member *member, uint64_t now_ns)
+/* Is somebody linked there? */
+static bool is_taken(const struct membership *m, const char *address)
 {
-    const char *address = member != NULL && member->is_hearsay ? current_address(member) : NULL;
     const struct member *other;
 
-    if (address == NULL) return false;
     TAILQ_FOREACH (other, &m->linked, in_linked) {
-        if (other->reached == NULL || strcmp(other->reached, address) != 0) continue;
-        dialler_spend(&m->dialler, now_ns);
-        member_dial_failed(m, member, now_ns);
-        return true;
+        if (other->reached != NULL && strcmp(other->reached, address) == 0) return true;
     }
     return false;
+}
+
+/* Who never was met is not dialled where somebody linked was last reached: it would only replace
+ * that link; and nobody is where dials were in vain too often. It counts as dialled, or thousands
+ * would be passed over in one go. */
+static bool is_passed_over(struct membership *m, struct member *member, uint64_t now_ns)
+{
+    uint64_t unused;
+
+    if (member == NULL) return false;
+    if (!(member->is_hearsay && is_taken(m, current_address(member))) &&
+        standing_at(m, member, member->address_next, now_ns, &unused) != HOST_SPENT) {
+        return false;
+    }
+    dialler_spend(&m->dialler, now_ns);
+    member_dial_failed(m, member, now_ns);
+    return true;
 }
 
 bool membership_next_dial(struct membership *m, uint64_t now_ns, char address[ADDRESS_BYTES_MAX])
@@ -443,7 +486,7 @@ bool membership_next_dial(struct membership *m, uint64_t now_ns, char address[AD
             d->next_ns = at_ns;
             return false;
         }
-        dial_choose(m, &entry, &member, &at_ns);
+        dial_choose(m, now_ns, &entry, &member, &at_ns);
         if (at_ns > now_ns) {
             d->next_ns = earliest_end(d, at_ns);
             return false;
@@ -459,6 +502,10 @@ bool membership_next_dial(struct membership *m, uint64_t now_ns, char address[AD
         copy_address(address, entry->address);
     }
     copy_address(dial->address, address);
+    if (member != NULL &&
+        standing_at(m, member, member->address_next, now_ns, &at_ns) == HOST_STRANGE) {
+        host_on_dial(m, dial, now_ns);
+    }
     dialler_spend(d, now_ns);
     return true;
 }

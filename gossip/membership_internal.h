@@ -27,6 +27,8 @@ enum {
     INQUIRIES_MAX = 32,     /* such questions in the air */
     RELAYS_MAX = 64,        /* probes under way for others */
     HOST_SLOTS = 4096,
+    HOST_WAYS = 4, /* places that the tries of one host may have */
+    TRIES_SLOTS = 128 * HOST_WAYS,
     SOURCES = 256 /* from whom hearsay came, by the first byte of the id */
 };
 
@@ -165,9 +167,19 @@ struct bootstrap {
     struct peer_id id;
 };
 
+/* What came of dials to one host, whatever the port: see membership_host.c. */
+struct host_tries {
+    uint64_t next_ns; /* no dial before */
+    uint32_t tag;     /* of the host; 0: free */
+    uint8_t failures; /* since somebody was last met there */
+    bool is_met;      /* somebody was, and it is written in digits */
+};
+
 struct dial {                        /* one that was handed out and has not ended */
     char address[ADDRESS_BYTES_MAX]; /* "": free */
     bool has_id;                     /* dialled for a member, not for a bootstrap address */
+    bool is_budgeted;                /* at a host where nobody was met */
+    bool is_looked_up;               /* ... and which is a name */
     struct peer_id id;
     uint64_t until_ns; /* then it counts as failed */
 };
@@ -177,7 +189,10 @@ struct dialler {
     uint32_t bootstraps_count;
     struct dial dials[DIALS_MAX];
     uint64_t next_ns;   /* no dial can be due before */
-    uint64_t credit_ns; /* token bucket as a time: see dialler_has_credit() */
+    uint64_t credit_ns; /* token bucket as a time: see dialler_spend() */
+    struct host_tries tries[TRIES_SLOTS];
+    uint64_t names_ns; /* no dial to a strange name before */
+    uint64_t hosts_seed;
 };
 
 /* The clock hands of the active view; unused while the mesh is full. */
@@ -266,6 +281,22 @@ void rtt_sample(struct rtt *rtt, uint64_t sample_ns);
 
 /* membership_host.c */
 void hosts_count(struct book *book, const struct member *member, bool is_added);
+/** What a dial to an address that a member's record names may cost: nothing where somebody was met,
+ *  else so much a second for each host. */
+enum host_standing {
+    HOST_FREE,    /* dial it: somebody proved to be there, or the user named it */
+    HOST_STRANGE, /* dial it, on the host's budget */
+    HOST_LATER,   /* not before a time */
+    HOST_SPENT    /* nobody was there, again and again: counts as dialled in vain */
+};
+enum host_standing host_standing(struct membership *m, const char *address, uint64_t now_ns,
+                                 uint64_t *at_ns);
+/** A dial on a host's budget begins; it found nobody; it found somebody. */
+void host_on_dial(struct membership *m, struct dial *dial, uint64_t now_ns);
+void host_on_failed(struct membership *m, const struct dial *dial, uint64_t now_ns);
+void host_on_reached(struct membership *m, const char *address, uint64_t now_ns);
+/** Our own network has changed: nobody is given up for what was before. */
+void hosts_forgive(struct membership *m);
 
 /* membership_dial.c */
 /** `base` times a random factor in [0.75, 1.25). */
@@ -278,6 +309,8 @@ void dialler_retry(struct membership *m, struct member *member, uint64_t now_ns)
 uint64_t dialler_turn_ns(const struct membership *m, const struct member *member);
 /** Dial it as soon as there is a slot. */
 void dialler_pick(struct membership *m, struct member *member, uint64_t now_ns);
+/** Does its host's budget allow a dial now? */
+bool dialler_may_dial(struct membership *m, struct member *member, uint64_t now_ns);
 /** The last link is gone: go back to the quick rhythm. */
 void dialler_on_alone(struct membership *m, uint64_t now_ns);
 /** A dial to `address` ended at `id`. */

@@ -181,6 +181,7 @@ static void dial_some(struct membership *m, uint32_t count, bool is_misled, uint
 
         under_way += member->is_chosen;
         if (!is_candidate(member, now_ns) || (is_misled && !member->is_hearsay)) continue;
+        if (!dialler_may_dial(m, member, now_ns)) continue; /* it would keep a place from others */
         seen[kind]++;
         if (taken[kind] < AT_ONCE) {
             picks[kind][taken[kind]++] = member;

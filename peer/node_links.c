@@ -37,6 +37,7 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
                                     .is_relayed = relay_is_address(address),
                                     .linked_ns = node_now(node),
                                     .moved_ns = node_now(node)};
+    if (!neighbour->is_relayed) membership_met_at(node->membership, address, node_now(node));
     membership_on_link_up(node->membership, peer, hello->public_key, hello->boot,
                           is_dialled && !neighbour->is_relayed ? address : "", node_now(node),
                           &node->outbox);

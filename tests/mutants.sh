@@ -59,6 +59,10 @@ peer/node_links.c @ sim_chaos @ the round does not hear of a lost link @ /^stati
 peer/node_links.c @ sim_door @ one refusal ends a newcomer @ s/if \(bootstrap->failures < times \|\| bootstrap->rc != rc\) return false;//
 peer/node_links.c @ sim_door @ forged signatures are free @ s/if \(rc == RC_AUTH \|\| rc == RC_FORMAT\) node_score.*//
 gossip/membership_suspect.c @ unit_gossip_membership_suspect @ accusations are checked without limit @ s/if \(!membership_may_check\(word->from, now_ns\)\) return RC_NOT_FOUND;//
+gossip/membership_dial.c @ unit_gossip_membership_hosts @ hosts have no budget @ s/if \(index == 0\) return HOST_FREE;/return HOST_FREE;/
+gossip/membership_host.c @ unit_gossip_membership_hosts @ a host is never given up @ s/if \(tries->failures < FAILURES_MAX\) tries->failures\+\+;//
+gossip/membership_host.c @ unit_gossip_membership_hosts @ strange names are dialled side by side @ s/is_name_in_the_air\(&m->dialler\) \?/false ?/
+gossip/membership_host.c @ unit_gossip_membership_hosts @ members of one host wait for each other @ s/^        tries->is_met = true;//
 peer/node_links.c @ sim_cold_start @ a dial that failed is never tried again @ /^static void dial_ended/,/^}/s/membership_on_dial_failed\(.*//
 EOF
 }

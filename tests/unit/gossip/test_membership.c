@@ -309,7 +309,7 @@ static void dials_are_bounded_in_number_and_rate(void **state)
     scene_create(&scene, OTHERS);
     link_up(&scene, &scene.others[0], "");
     for (uint8_t i = 1; i < OTHERS; i++) {
-        snprintf(address, sizeof(address), "v%d.example:1", i);
+        snprintf(address, sizeof(address), "192.0.2.%d:1", i);
         tell(&scene, &scene.others[0], &scene.others[i], 1, false, address);
     }
     scene.now_ns += NS_PER_S;
