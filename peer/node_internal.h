@@ -464,6 +464,8 @@ const char *node_moments_name(const struct node *node);
 /** In the training lane, as the next two: [node_moments_values()]. */
 MUST_USE enum rc node_moments_export(struct node *node, float *out);
 MUST_USE enum rc node_moments_import(struct node *node, const float *difference);
+/** All are zero, and of no update: Adam corrects its next steps as its first ones. */
+MUST_USE enum rc node_moments_begin_anew(struct node *node);
 /** A round's difference was applied. */
 MUST_USE enum rc node_moments_applied(struct node *node);
 

@@ -12,9 +12,7 @@
 void node_rollback_run(struct border_job *job)
 {
     struct node *node = job->node;
-    size_t moments = node->schema->values[SECTION_MOMENTS];
     size_t buffers = node->schema->values[SECTION_BUFFERS];
-    float *zero;
 
     node_tracking_reset(node); /* gradients that were no numbers are in it, too */
     if (node->snapshot != NULL) {
@@ -28,12 +26,8 @@ void node_rollback_run(struct border_job *job)
         job->rc = node->learner->ops->assign_section(node->learner, SECTION_BUFFERS,
                                                      node->kept + node->values, buffers);
     }
-    if (job->rc != RC_OK || moments == 0) return;
-    zero = mem_aligned(moments * sizeof(float)); /* the old momentum is what blew up */
-    job->rc = RC_NOMEM;
-    if (zero == NULL) return;
-    job->rc = node->learner->ops->assign_section(node->learner, SECTION_MOMENTS, zero, moments);
-    mem_free(zero);
+    /* The old momentum is what blew up. */
+    if (job->rc == RC_OK) job->rc = node_moments_begin_anew(node);
 }
 
 void node_keep_run(struct border_job *job)

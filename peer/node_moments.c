@@ -32,18 +32,24 @@ MUST_USE enum rc node_moments_import(struct node *node, const float *difference)
                                               node_moments_values(node));
 }
 
-MUST_USE enum rc node_moments_applied(struct node *node)
+MUST_USE enum rc node_moments_begin_anew(struct node *node)
 {
     const struct learner_ops *learner = node->learner->ops;
     size_t count = node->schema->values[SECTION_MOMENTS];
     float *zero;
     enum rc rc;
 
-    if (node->options.strategy->moments != MOMENTS_RESET || count == 0) return RC_OK;
+    if (count == 0) return RC_OK;
     zero = mem_array(count, sizeof *zero);
     if (zero == NULL) return RC_NOMEM;
     rc = learner->assign_section(node->learner, SECTION_MOMENTS, zero, count);
     if (rc == RC_OK && learner->set_updates != NULL) learner->set_updates(node->learner, 0);
     mem_free(zero);
     return rc;
+}
+
+MUST_USE enum rc node_moments_applied(struct node *node)
+{
+    if (node->options.strategy->moments != MOMENTS_RESET) return RC_OK;
+    return node_moments_begin_anew(node);
 }

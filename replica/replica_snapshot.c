@@ -128,6 +128,7 @@ enum rc replica_restore(struct learner *learner)
         if (rc == RC_OK) rc = team_spread(r->team, kept[i]);
     }
     if (rc != RC_OK || moments == 0) return rc;
+    r->updates = 0; /* the moments are of none: Adam corrects anew */
     rc = ops->zero(r->backend, model_plane(r->model, SECTION_MOMENTS), moments * sizeof(float));
     return rc == RC_OK ? team_spread(r->team, SECTION_MOMENTS) : rc;
 }

@@ -37,7 +37,7 @@ static void still_set_updates(struct learner *learner, uint64_t count)
 static struct learner *still_create(void *context, uint32_t peer)
 {
     const struct replica_options options = {.model = "linear:8 relu linear:classes",
-                                            .optimizer = "adam",
+                                            .optimizer = "adam:lr=0.001",
                                             .data = "digits",
                                             .seed = 1,
                                             .stream_seed = peer,
@@ -195,6 +195,80 @@ static void a_peer_may_come_late(void **state)
     }
 }
 
+/* Real steps, one at a time. Peer 0's parameters stop being numbers at `explodes_at`; `first_step`
+ * is the most that a parameter moves in the first step after that. */
+static uint64_t explodes_at;
+static float first_step;
+
+static float most_of(const float *a, const float *b, size_t count)
+{
+    float most = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        most = fmaxf(most, fabsf(a[i] - b[i]));
+    }
+    return most;
+}
+
+static enum rc exploding_train(struct learner *learner, uint32_t count, const atomic_bool *stop,
+                               struct train_report *report)
+{
+    const size_t values = count_of(learner, SECTION_PARAMETERS);
+    const bool is_first = first_step < 0;
+    float *before;
+    enum rc rc;
+
+    (void)count;
+    if (spy_number(&still, learner) != 0) return still.originals.train(learner, 1, stop, report);
+    before = values_of(learner, SECTION_PARAMETERS);
+    if (++steps[0] == explodes_at) {
+        before[5] = NAN;
+        first_step = -1;
+        assert_int_equal(learner->ops->assign_section(learner, SECTION_PARAMETERS, before, values),
+                         RC_OK);
+    }
+    rc = still.originals.train(learner, 1, stop, report);
+    if (is_first && rc == RC_OK) {
+        float *after = values_of(learner, SECTION_PARAMETERS);
+        first_step = most_of(before, after, values);
+        mem_free(after);
+    }
+    mem_free(before);
+    return rc;
+}
+
+static struct learner *exploding_create(void *context, uint32_t peer)
+{
+    struct learner *learner = still_create(context, peer);
+
+    still.ops.train = exploding_train;
+    still.ops.set_updates = still.originals.set_updates;
+    return learner;
+}
+
+/* Adam's first step is as long as the learning rate. With corrections of many updates behind it and
+ * moments of none it would be another one, up to three times that. */
+static void after_a_rollback_adam_begins_anew(void **state)
+{
+    const struct cluster_options options = {.peers = FIRST,
+                                            .seed = 1,
+                                            .averaging = "local-sgd:H=8",
+                                            .latency_ns = NS_PER_MS,
+                                            .learner = exploding_create};
+    struct cluster *cluster = cluster_create(&options);
+
+    (void)state;
+    explodes_at = 150;
+    first_step = 0;
+    swarm_start(cluster, FIRST);
+    for (int i = 0; i < 60 && (steps[0] < explodes_at || first_step < 0); i++) {
+        cluster_run(cluster, NS_PER_S);
+    }
+    assert_true(first_step > 0.999e-3f);
+    assert_true(first_step < 1.001e-3f);
+    cluster_destroy(cluster);
+}
+
 static int set_up(void **state)
 {
     int failed = make_backend(state);
@@ -210,6 +284,7 @@ int main(void)
         cmocka_unit_test(they_begin_anew),
         cmocka_unit_test(they_become_means),
         cmocka_unit_test(a_peer_may_come_late),
+        cmocka_unit_test(after_a_rollback_adam_begins_anew),
     };
 
     return cmocka_run_group_tests(tests, set_up, drop_backend);
