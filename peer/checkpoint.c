@@ -13,8 +13,8 @@
 
 #include <stdio.h>
 
-#define STATE_FILE "state.safetensors"
-#define MODEL_FILE "model.safetensors"
+#define STATE_FILE CHECKPOINT_STATE_FILE
+#define MODEL_FILE CHECKPOINT_MODEL_FILE
 #define STATE_FORM "grapevine-state-1"
 #define COUNTS     "peer.counts"
 #define EXCHANGE   "peer.exchange"

@@ -12,6 +12,9 @@
 #include "replica/learner.h"
 #include "replica/store_safetensors.h"
 
+#define CHECKPOINT_STATE_FILE "state.safetensors"
+#define CHECKPOINT_MODEL_FILE "model.safetensors"
+
 /* What belongs to the peer rather than to its learner. */
 struct checkpoint {
     struct digest lineage;

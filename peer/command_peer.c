@@ -21,12 +21,13 @@ enum { PATH_BYTES = 1024 };
 
 static enum rc open_folder(struct session *session, struct options *options, struct fault *why)
 {
-    struct uv_env_options env_options = {.bytes_per_s =
-                                             options_bits_per_s(options, "rate-limit") / 8};
+    struct uv_env_options env_options = {.folder = NULL};
     enum rc rc = peer_folder_open(options, &session->folder, why);
 
+    if (rc != RC_OK) return rc;
     env_options.folder = session->folder.path;
-    if (rc == RC_OK) rc = uv_env_create(&env_options, &session->env, why);
+    env_options.bytes_per_s = options_bits_per_s(options, "rate-limit") / 8;
+    rc = uv_env_create(&env_options, &session->env, why);
     if (rc != RC_OK || session->folder.path == NULL) return rc;
     rc = address_book_load(session->env, &session->log, &session->book, why);
     if (rc != RC_OK) return rc;
@@ -353,15 +354,13 @@ static enum rc open_session(struct session *session, struct options *options, st
     enum rc rc = secure_start();
 
     if (rc != RC_OK) return fault_set(why, rc, "libsodium does not start; reinstall it");
-    rc = check_advertise(options_text(options, "advertise"), why);
+    rc = open_folder(session, options, why); /* it says what flags have not said */
+    if (rc == RC_OK) rc = check_advertise(options_text(options, "advertise"), why);
     if (rc == RC_OK) rc = check_targets(options, why);
     if (rc == RC_OK) {
         rc = bootstrap_parse(options_text(options, "bootstrap"), &session->bootstrap, why);
     }
     if (rc == RC_OK) rc = parse_strategy(session, why);
-    if (rc == RC_OK) rc = open_folder(session, options, why);
-    if (rc == RC_OK)
-        rc = parse_strategy(session, why); /* what the folder holds may have changed it */
     if (rc == RC_OK) rc = load_keys(session, why);
     if (rc == RC_OK) rc = load_credentials(session, why);
     if (rc == RC_OK) rc = create_learner(session, why);
@@ -375,7 +374,8 @@ static enum rc open_session(struct session *session, struct options *options, st
     if (rc == RC_OK) rc = open_http(session, why);
     if (rc == RC_OK) {
         tell_chosen(session, chosen, sizeof chosen);
-        rc = peer_folder_keep(&session->folder, options, chosen, session->env, &session->book, why);
+        rc = peer_folder_keep(&session->folder, options, chosen, session->env, &session->log,
+                              &session->book, why);
     }
     return rc;
 }
@@ -393,6 +393,7 @@ static int exit_of(const struct session *session)
 int command_peer(struct options *options)
 {
     struct session session = {.options = options,
+                              .folder = {.lock = {.fd = -1}},
                               .is_json = options_flag(options, "json"),
                               .terminal = command_log(options)};
     struct fault why = {""};
@@ -411,6 +412,6 @@ int command_peer(struct options *options)
         code = command_failed(rc, &why);
     }
     close_session(&session);
-    if (rc != RC_OK) peer_folder_undo(&session.folder);
+    peer_folder_close(&session.folder, rc != RC_OK);
     return code;
 }

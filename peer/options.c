@@ -151,6 +151,34 @@ enum rc option_assign(struct options *options, size_t row_index, const char *tex
     return RC_OK;
 }
 
+bool option_is_same(size_t row_index, const char *one, const char *other)
+{
+    const struct option_row *row = &option_rows[row_index];
+    struct option_value a = {.text = NULL}, b = {.text = NULL};
+    double size;
+
+    if (strcmp(one, other) == 0) return true;
+    if (parse_value(row, one, &a, &size) != NULL || parse_value(row, other, &b, &size) != NULL) {
+        return false;
+    }
+    switch (row->type) {
+    case OPTION_COUNT:
+    case OPTION_RATE:
+        return a.as.count == b.as.count;
+    case OPTION_REAL:
+        return a.as.real == b.as.real;
+    case OPTION_DURATION:
+        return a.as.ns == b.as.ns;
+    case OPTION_SWITCH:
+        return a.as.flag == b.as.flag;
+    case OPTION_TEXT:
+    case OPTION_CHOICE:
+    case OPTION_DEVICE:
+        return false;
+    }
+    return false;
+}
+
 /* --- command line ----------------------------------------------------------------------------- */
 
 /** How the nearest known name is offered: as a guess only where it looks like one. */
@@ -317,7 +345,7 @@ static enum rc read_environment(struct options *options, const char *const *envi
         }
         row = option_find(options->command, name, strlen(name));
         if (row == SIZE_MAX || text[0] == '\0') continue; /* another command's, or not given */
-        if (option_rows[row].is_word_only)
+        if (option_rows[row].kept == WORD_ONLY)
             return fault_set(why, RC_USAGE, "%s: works only as the flag --%s; unset it", label,
                              name);
         rc = option_assign(options, row, text, FROM_ENVIRONMENT, label, why);
@@ -518,6 +546,14 @@ bool options_is_set(const struct options *options, const char *name)
     return value_of(options, name)->source != FROM_DEFAULT;
 }
 
+enum rc options_suppose(struct options *options, const char *name, const char *text,
+                        struct fault *why)
+{
+    CHECK(!options_is_set(options, name));
+    return option_assign(options, option_find(options->command, name, strlen(name)), text,
+                         FROM_FILE, name, why);
+}
+
 static bool is_among(const char *name, const char *const *names)
 {
     for (; *names != NULL; names++) {
@@ -536,7 +572,8 @@ size_t options_forward(const struct options *options, enum command_id command,
         const struct option_value *value = &options->values[i];
         size_t bytes;
 
-        if (value->source == FROM_DEFAULT || row->is_word_only || is_among(row->name, except) ||
+        if (value->source == FROM_DEFAULT || row->kept == WORD_ONLY ||
+            is_among(row->name, except) ||
             option_find(command, row->name, strlen(row->name)) == SIZE_MAX)
             continue;
         CHECK(count < words_max);

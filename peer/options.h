@@ -82,12 +82,15 @@ size_t options_forward(const struct options *options, enum command_id command,
 char *options_config_text(const struct options *options);
 
 /**
- * Resuming: compare with the config.ini of an earlier run. Each name in `keys` (NULL-terminated)
- * that was not given now takes the earlier value; one that was given and differs is RC_USAGE,
- * naming the key and both values. `name` is the file's name for messages. Nothing changes on error.
+ * Going on with an earlier run, whose config.ini is `text`: what was not given now takes the
+ * earlier value, as enum option_kept has it. What has to stay and was given otherwise is RC_USAGE,
+ * naming each such flag and both values. `name` is the file's name for messages.
  */
 MUST_USE enum rc options_adopt(struct options *options, const char *name, const char *text,
-                               size_t bytes, const char *const *keys, struct fault *why);
+                               size_t bytes, struct fault *why);
+/** Set what was not given, as if the configuration said it. RC_USAGE where it is no value. */
+MUST_USE enum rc options_suppose(struct options *options, const char *name, const char *text,
+                                 struct fault *why);
 
 /** --help: of `command`, or of the whole program for COMMAND_NONE. */
 void options_print_help(FILE *out, enum command_id command);

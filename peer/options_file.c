@@ -113,7 +113,7 @@ static enum rc commit_pending(struct config_reader *reader)
     row = option_find(reader->options->command, key, strlen(key));
     if (row == SIZE_MAX) return unknown_key(reader, key);
     snprintf(label, sizeof(label), "%s:%d: %s", reader->name, reader->pending_line, key);
-    if (option_rows[row].is_word_only)
+    if (option_rows[row].kept == WORD_ONLY)
         return fault_set(reader->why, RC_USAGE, "%s: works only as the flag --%s; remove it", label,
                          key);
     if (reader->section_of[row] == reader->section)
@@ -249,7 +249,7 @@ char *options_config_text(const struct options *options)
     for (size_t i = 0; i < option_rows_count; i++) {
         const char *value = options->values[i].text;
 
-        if (value == NULL || option_rows[i].is_word_only) continue;
+        if (value == NULL || option_rows[i].kept == WORD_ONLY) continue;
         end = stpcpy(end, option_rows[i].name);
         end = stpcpy(end, " = ");
         end = append_value(end, value);
@@ -260,40 +260,84 @@ char *options_config_text(const struct options *options)
 
 /* --- resuming --------------------------------------------------------------------------------- */
 
-static const char *shown(const char *text)
+enum { OTHERS_BYTES = 300, OTHER_BYTES = 130 };
+
+static bool is_goal(const struct options *options, size_t row)
 {
-    return text != NULL ? text : "(default)";
+    return (option_rows[row].commands >> options->command & 1u) != 0 &&
+           option_rows[row].kept == OF_GOAL;
 }
 
-/** Compare, and with `is_taking` take what was not given; two passes, so that an error changes
- *  nothing. */
-static enum rc adopt_keys(struct options *options, const struct options *earlier, const char *name,
-                          const char *const *keys, bool is_taking, struct fault *why)
+static bool has_goal(const struct options *options)
 {
-    for (; *keys != NULL; keys++) {
-        size_t row = option_find(options->command, *keys, strlen(*keys));
-        const char *now, *then;
-        enum rc rc;
-
-        CHECK(row != SIZE_MAX);
-        now = options->values[row].text;
-        then = earlier->values[row].text;
-        if (options->values[row].source != FROM_DEFAULT) {
-            if (then == NULL || strcmp(now, then) != 0)
-                return fault_set(why, RC_USAGE,
-                                 "--%s: %.120s was asked for, but %s says %.120s; leave the flag "
-                                 "out or use another --out",
-                                 *keys, now, name, shown(then));
-        } else if (is_taking && then != NULL) {
-            rc = option_assign(options, row, then, FROM_FILE, *keys, why);
-            if (rc != RC_OK) return rc;
-        }
+    for (size_t i = 0; i < option_rows_count; i++) {
+        if (is_goal(options, i) && options->values[i].source != FROM_DEFAULT) return true;
     }
-    return RC_OK;
+    return false;
+}
+
+/* Each flag that is to stay and was given otherwise, with both values, in words. Returns how many
+ * there are. */
+static size_t list_others(const struct options *options, const struct options *earlier, char *text,
+                          size_t cap)
+{
+    size_t count = 0, used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < option_rows_count; i++) {
+        const struct option_row *row = &option_rows[i];
+        const struct option_value *now = &options->values[i];
+        const char *then = earlier->values[i].text;
+        char other[OTHER_BYTES];
+        int length;
+
+        if (now->source == FROM_DEFAULT || row->kept != OF_RUN) continue;
+        if (then == NULL) then = row->fallback;
+        if (then != NULL && option_is_same(i, now->text, then)) continue;
+        count++;
+        length = snprintf(other, sizeof other, "%s--%s %.40s, not %.40s", count == 1 ? "" : "; ",
+                          row->name, then != NULL ? then : "(the default)", now->text);
+        if (length < 0 || used + (size_t)length + 1 > cap) continue; /* it is counted */
+        memcpy(text + used, other, (size_t)length + 1);
+        used += (size_t)length;
+    }
+    return count;
+}
+
+/* What was not given now. A default is left what it is: nobody has given it then either. */
+static enum rc take_rest(struct options *options, const struct options *earlier, struct fault *why)
+{
+    bool has_new_goal = has_goal(options);
+    enum rc rc = RC_OK;
+
+    for (size_t i = 0; i < option_rows_count && rc == RC_OK; i++) {
+        const struct option_row *row = &option_rows[i];
+        const char *then = earlier->values[i].text;
+
+        if (then == NULL || row->kept == OF_START || row->kept == WORD_ONLY) continue;
+        if (options->values[i].source != FROM_DEFAULT) continue;
+        if (row->kept == OF_GOAL && has_new_goal) continue;
+        if (row->fallback != NULL && strcmp(row->fallback, then) == 0) continue;
+        rc = option_assign(options, i, then, FROM_FILE, row->name, why);
+    }
+    return rc;
+}
+
+static enum rc adopt(struct options *options, const struct options *earlier, const char *name,
+                     struct fault *why)
+{
+    char others[OTHERS_BYTES];
+    size_t count = list_others(options, earlier, others, sizeof others);
+
+    if (count == 0) return take_rest(options, earlier, why);
+    return fault_set(why, RC_USAGE,
+                     "%.80s has other flags (%zu): %s; leave them out, or take another --out "
+                     "(--init begins from a model)",
+                     name, count, others);
 }
 
 enum rc options_adopt(struct options *options, const char *name, const char *text, size_t bytes,
-                      const char *const *keys, struct fault *why)
+                      struct fault *why)
 {
     struct options earlier = {.command = options->command};
     enum rc rc;
@@ -301,8 +345,7 @@ enum rc options_adopt(struct options *options, const char *name, const char *tex
     earlier.values = mem_array(option_rows_count, sizeof(*earlier.values));
     if (earlier.values == NULL) return fault_set(why, RC_NOMEM, "%s: out of memory", name);
     rc = options_read_config(&earlier, name, text, bytes, why);
-    if (rc == RC_OK) rc = adopt_keys(options, &earlier, name, keys, false, why);
-    if (rc == RC_OK) rc = adopt_keys(options, &earlier, name, keys, true, why);
+    if (rc == RC_OK) rc = adopt(options, &earlier, name, why);
     for (size_t i = 0; i < option_rows_count; i++)
         mem_free(earlier.values[i].text);
     mem_free(earlier.values);

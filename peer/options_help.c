@@ -8,7 +8,7 @@
 #include <ctype.h>
 #include <string.h>
 
-enum { HELP_COLUMNS = 80, HELP_INDENT = 26 };
+enum { HELP_COLUMNS = 80, HELP_INDENT = 26, KEPT_BYTES = 1200 };
 
 /* --- --help ----------------------------------------------------------------------------------- */
 
@@ -67,6 +67,38 @@ static void print_group(FILE *out, enum command_id command, enum option_group gr
     }
 }
 
+/* "--steps, --epochs" of `kept`, in the table's order. */
+static void list_kept(enum option_kept kept, char *text, size_t cap)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < option_rows_count; i++) {
+        const struct option_row *row = &option_rows[i];
+        int length;
+
+        if ((row->commands >> COMMAND_PEER & 1u) == 0 || row->kept != kept) continue;
+        length = snprintf(text + used, cap - used, "%s--%s", used == 0 ? "" : ", ", row->name);
+        CHECK(length > 0 && (size_t)length < cap - used);
+        used += (size_t)length;
+    }
+}
+
+/* What a folder does with flags that are given again: from the table, as options_adopt() has it. */
+static void kept_text(char text[KEPT_BYTES])
+{
+    char changes[KEPT_BYTES / 2], goals[KEPT_BYTES / 8], start[KEPT_BYTES / 8];
+
+    list_kept(CHANGES, changes, sizeof changes);
+    list_kept(OF_GOAL, goals, sizeof goals);
+    list_kept(OF_START, start, sizeof start);
+    snprintf(text, KEPT_BYTES,
+             "A folder given as --out keeps all flags in config.ini, and a later start with it has "
+             "them again. These may then be given anew: %s. A new goal (%s) replaces all earlier "
+             "ones. Not kept: %s. All others must be what they were.",
+             changes, goals, start);
+}
+
 static void print_overview(FILE *out)
 {
     fprintf(out, "grapevine trains one neural network on many machines that nobody coordinates.\n\n"
@@ -84,6 +116,7 @@ static void print_overview(FILE *out)
 void options_print_help(FILE *out, enum command_id command)
 {
     const struct command_row *row = &command_rows[command];
+    char kept[KEPT_BYTES];
 
     if (command == COMMAND_NONE) {
         print_overview(out);
@@ -99,6 +132,12 @@ void options_print_help(FILE *out, enum command_id command)
     }
     for (int group = 0; group < GROUP_COUNT; group++)
         print_group(out, command, (enum option_group)group);
+    if (command == COMMAND_PEER) {
+        kept_text(kept);
+        fputs("\nGoing on with a folder\n", out);
+        print_wrapped(out, kept, 0, 0);
+        fputc('\n', out);
+    }
     fprintf(out, "\nExample\n  %s\n", row->example);
 }
 
@@ -142,6 +181,8 @@ static void print_man_option(FILE *out, const struct option_row *row)
 
 static void print_man_command(FILE *out, const struct command_row *command, int id)
 {
+    char kept[KEPT_BYTES];
+
     fprintf(out, ".SS grapevine %s", command->name);
     if (command->arguments[0] != '\0') fputc(' ', out);
     print_roff(out, command->arguments);
@@ -160,6 +201,12 @@ static void print_man_command(FILE *out, const struct command_row *command, int 
             if ((int)row->group == group && (row->commands >> id & 1u) != 0)
                 print_man_option(out, row);
         }
+    }
+    if (id == COMMAND_PEER) {
+        kept_text(kept);
+        fputs(".PP\n", out);
+        print_roff(out, kept);
+        fputc('\n', out);
     }
     fputs(".PP\nExample:\n.PP\n.RS\n", out);
     print_roff(out, command->example);

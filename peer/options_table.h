@@ -32,6 +32,15 @@ enum option_group {
     GROUP_COUNT
 };
 
+/* What a folder (--out) that is gone on with makes of the value it was begun with. */
+enum option_kept {
+    OF_RUN,    /* it stays: another one is refused */
+    WORD_ONLY, /* --help and the like: nothing is kept, neither environment nor file can say it */
+    CHANGES,   /* it stays where no other is given */
+    OF_GOAL,   /* the same, but for all goals together: a new one replaces them all */
+    OF_START   /* nothing is kept: it is of this start alone */
+};
+
 struct option_row {
     const char *name;
     enum option_type type;
@@ -41,7 +50,7 @@ struct option_row {
     const char *fallback; /* the default, as one would write it; NULL: none */
     double least, most;   /* allowed range (durations in seconds); 0 and 0: no limit of its own */
     const char *help;
-    bool is_word_only; /* --help and the like: neither environment nor file can say it */
+    enum option_kept kept;
 };
 
 struct command_row {
@@ -90,6 +99,9 @@ const char *option_nearest(enum command_id command, const char *name);
  *  "--steps", "GRAPEVINE_STEPS", "run.ini:7: steps". */
 MUST_USE enum rc option_assign(struct options *options, size_t row, const char *text,
                                enum option_source source, const char *label, struct fault *why);
+
+/** Do both, each a value of `row`, mean the same? */
+bool option_is_same(size_t row, const char *one, const char *other);
 
 /** Read ini text into values of lower rank than environment and flags. */
 MUST_USE enum rc options_read_config(struct options *options, const char *name, const char *text,

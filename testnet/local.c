@@ -153,7 +153,7 @@ enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
     const struct local_options *o = local->options;
     char out[LOCAL_PATH_BYTES], share[48], step[48], goal[48], advertise[64];
     struct text bootstrap = TEXT_EMPTY;
-    const char **argv = mem_array(o->words_count + 13, sizeof *argv);
+    const char **argv = mem_array(o->words_count + 14, sizeof *argv);
     size_t n = 0;
     enum rc rc = RC_NOMEM;
 
@@ -187,6 +187,7 @@ enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
     }
     if (bootstrap.count > 0) {
         argv[n++] = bootstrap.bytes;
+        if (local->runners[peer].seen.starts > 0) argv[n++] = "--join-timeout=30s"; /* not 1s */
     } else if (local->runners[peer].seen.starts > 0) {
         argv[n++] = "--join-timeout=1s"; /* nobody it knew is there: we know, it cannot */
     }

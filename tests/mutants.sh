@@ -51,6 +51,10 @@ gossip/gate.c @ unit_gossip_gate @ known peers wait behind strangers @ s/^    if
 gossip/credit.c @ unit_gossip_credit @ more is granted than is left @ s/if \(room > left\) room = left;//
 gossip/wire/scan.c @ unit_gossip_scan @ nesting is not limited @ s/if \(depth == SCAN_DEPTH_MAX\) return RC_LIMIT;/if (depth == SCAN_DEPTH_MAX) depth--;/
 gossip/wire/record.c @ unit_gossip_record @ a signed record may have any length @ s/ \|\| count > SIGNED_RECORD_BYTES_MAX\) return RC_FORMAT;/) return RC_FORMAT;/
+base/file_lock.c @ unit_base_file_lock @ a removed lock file is taken for the one that is there @ s/error == 0 \&\& is_still_there\(lock->fd, path\)/error == 0/
+peer/options_file.c @ unit_peer_options @ another value of a run's flag is taken @ s/row->kept != OF_RUN\) continue;/row->kept != OF_RUN || true) continue;/
+peer/options_file.c @ unit_peer_options @ earlier goals stay beside a new one @ s/if \(row->kept == OF_GOAL \&\& has_new_goal\) continue;//
+peer/options_file.c @ unit_peer_options @ what may change is forgotten where it is not given @ s/row->kept == OF_START \|\| row->kept == WORD_ONLY/row->kept != OF_RUN/
 peer/joiner_loading.c @ unit_peer_joiner @ a bucket's hash is not looked at @ s/if \(!digest_is_equal\(hash_of\(bytes, count\), \*expected\)\) return RC_AUTH;//
 peer/joiner_loading.c @ unit_peer_joiner @ a download may hold NaN @ s/if \(!bucket_is_finite\(to, values\)\) return RC_NONFINITE;//
 peer/joiner_listing.c @ unit_peer_joiner @ another model's manifest is taken @ s/if \(!digest_is_equal\(manifest->schema, joiner->schema\)\) return RC_MISMATCH;//

@@ -381,32 +381,106 @@ static void settings_are_handed_on_to_a_child(void **state)
     options_destroy(options);
 }
 
-/* Resuming takes what was left out from the earlier run and refuses what contradicts it. */
-static void resuming_adopts_or_refuses(void **state)
+/* What `options` make of an earlier run's config.ini. */
+static enum rc adopt(struct options *options, const char *text, struct fault *why)
 {
-    const char text[] = "model = cnn\nseed = 7\ndata = digits\n";
-    const char *const *keys = WORDS("model", "seed", "optimizer");
-    struct options *options = parsed(WORDS("peer", "--seed", "7"));
+    return options_adopt(options, "a/config.ini", text, strlen(text), why);
+}
+
+/* A folder gives back every flag of its run that is not given now: all of the table but those of
+ * one start, whatever they are called. */
+static void a_folder_gives_all_flags_back(void **state)
+{
+    static const char *const values[] = {
+        [OPTION_TEXT] = "x:1",     [OPTION_COUNT] = "3",   [OPTION_REAL] = "0.25",
+        [OPTION_DURATION] = "70s", [OPTION_RATE] = NULL,   [OPTION_SWITCH] = "yes",
+        [OPTION_CHOICE] = NULL,    [OPTION_DEVICE] = "cpu"};
     struct fault why = {""};
 
     (void)state;
-    assert_int_equal(options_adopt(options, "a/config.ini", text, strlen(text), keys, &why), RC_OK);
-    assert_string_equal(options_text(options, "model"), "cnn");
-    assert_int_equal(options_count(options, "seed"), 7);
-    assert_null(options_text(options, "optimizer"));
+    for (size_t i = 0; i < option_rows_count; i++) {
+        const struct option_row *row = &option_rows[i];
+        const char *value = row->type == OPTION_RATE ? "3mbit" : values[row->type];
+        struct options *options = parsed(WORDS("peer"));
+        char text[128], last[32];
+
+        if (value == NULL) { /* the last choice is never the default */
+            snprintf(last, sizeof last, "%s", strrchr(row->shape, '|') + 1);
+            value = last;
+        }
+        snprintf(text, sizeof text, "%s = %s\n", row->name, value);
+        if ((row->commands >> COMMAND_PEER & 1u) != 0 && row->kept != WORD_ONLY) {
+            if (adopt(options, text, &why) != RC_OK) fail_msg("%s", why.text);
+            if (row->kept == OF_START) {
+                assert_false(options_is_set(options, row->name));
+            } else {
+                assert_true(options_is_set(options, row->name));
+                assert_string_equal(options_text(options, row->name), value);
+            }
+        }
+        options_destroy(options);
+    }
+}
+
+/* What is given again may say the same in other words; what says something else is refused with
+ * each such flag and both values, also where it was left to its default before. */
+static void other_flags_are_refused_by_name(void **state)
+{
+    const char text[] = "model = cnn\nseed = 7\nlr = 0.05\nschedule = cosine\n";
+    struct options *options =
+        parsed(WORDS("peer", "--seed", "7", "--lr", "5e-2", "--shard", "iid", "--codec", "f16"));
+    struct fault why = {""};
+
+    (void)state;
+    assert_int_equal(adopt(options, text, &why), RC_USAGE);
+    assert_non_null(strstr(why.text, "a/config.ini has other flags (1): --codec (the default), "
+                                     "not f16;"));
     options_destroy(options);
 
-    options = parsed(WORDS("peer", "--seed", "8"));
-    assert_int_equal(options_adopt(options, "a/config.ini", text, strlen(text), keys, &why),
-                     RC_USAGE);
-    assert_non_null(strstr(why.text, "--seed: 8 was asked for, but a/config.ini says 7"));
+    options = parsed(WORDS("peer", "--seed", "8", "--lr", "0.5", "--schedule", "linear"));
+    assert_int_equal(adopt(options, text, &why), RC_USAGE);
+    assert_non_null(strstr(why.text, "(3): --lr 0.05, not 0.5; --schedule cosine, not linear; "
+                                     "--seed 7, not 8;"));
     assert_string_equal(options_text(options, "model"), "mlp");
-    assert_int_equal(options_adopt(options, "a/config.ini", "x", 1, keys, &why), RC_USAGE);
+    assert_int_equal(adopt(options, "x", &why), RC_USAGE);
     options_destroy(options);
 
-    options = parsed(WORDS("peer", "--optimizer", "sgd"));
-    assert_int_equal(options_adopt(options, "a/config.ini", text, strlen(text), keys, &why),
-                     RC_USAGE);
+    options = parsed(WORDS("peer", "--shard", "all"));
+    assert_int_equal(adopt(options, text, &why), RC_USAGE);
+    assert_non_null(strstr(why.text, "(1): --shard iid, not all;"));
+    options_destroy(options);
+
+    options = parsed(WORDS("peer", "--seed=7", "--lr=5e-2", "--shard=iid"));
+    assert_int_equal(adopt(options, text, &why), RC_OK);
+    assert_string_equal(options_text(options, "model"), "cnn");
+    assert_string_equal(options_text(options, "schedule"), "cosine");
+    options_destroy(options);
+}
+
+/* Where it listens and how often it tells may change; a key stays where none is given; a new goal
+ * replaces all earlier ones. */
+static void some_flags_may_change(void **state)
+{
+    const char text[] = "listen = 127.0.0.1:1\nswarm-key = old.key\nepochs = 40\nthreads = 2\n"
+                        "target-loss = 0.1\n";
+    struct options *options =
+        parsed(WORDS("peer", "--listen", "127.0.0.1:2", "--threads", "3", "--steps", "9"));
+    struct fault why = {""};
+
+    (void)state;
+    assert_int_equal(adopt(options, text, &why), RC_OK);
+    assert_string_equal(options_text(options, "listen"), "127.0.0.1:2");
+    assert_int_equal(options_count(options, "threads"), 3);
+    assert_string_equal(options_text(options, "swarm-key"), "old.key");
+    assert_false(options_is_set(options, "epochs"));
+    assert_false(options_is_set(options, "target-loss"));
+    options_destroy(options);
+
+    options = parsed(WORDS("peer", "--swarm-key", "new.key"));
+    assert_int_equal(adopt(options, text, &why), RC_OK);
+    assert_string_equal(options_text(options, "swarm-key"), "new.key");
+    assert_true(options_real(options, "epochs") == 40);
+    assert_true(options_real(options, "target-loss") == 0.1);
     options_destroy(options);
 }
 
@@ -519,7 +593,9 @@ int main(void)
         cmocka_unit_test(a_wrong_file_is_refused_with_its_line),
         cmocka_unit_test(a_printed_configuration_is_read_back),
         cmocka_unit_test(settings_are_handed_on_to_a_child),
-        cmocka_unit_test(resuming_adopts_or_refuses),
+        cmocka_unit_test(a_folder_gives_all_flags_back),
+        cmocka_unit_test(other_flags_are_refused_by_name),
+        cmocka_unit_test(some_flags_may_change),
         cmocka_unit_test(help_names_each_flag),
         cmocka_unit_test(help_names_each_preset),
         cmocka_unit_test(the_manual_page_names_every_command),
