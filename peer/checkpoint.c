@@ -244,7 +244,8 @@ static enum rc load_all(struct learner *learner, const struct tensor_file *file,
     if (schema == NULL || !digest_parse(schema, &digest) ||
         !digest_is_equal(digest, schema_digest(learner->ops->schema(learner)))) {
         return fault_set(why, RC_MISMATCH,
-                         "%s holds another model than --model asks for; give another --out",
+                         "%s holds a model for other data than --data is now; bring the old data "
+                         "back, or take another --out",
                          STATE_FILE);
     }
     rc = load_peer(file, checkpoint);

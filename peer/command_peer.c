@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "gossip/wire/address.h"
 #include "kernels/backend.h"
+#include "peer/initial_model.h"
 #include "peer/session.h"
 #include "replica/layers.h"
 #include "replica/replica.h"
@@ -162,14 +163,20 @@ static enum rc write_model(void *context, struct learner *learner, struct tensor
     return model_save(replica_model(learner), &card, file);
 }
 
+static enum rc begin_model(struct session *session, struct fault *why)
+{
+    return initial_model_load(session->options, session->backend, session->learner, &session->log,
+                              why);
+}
+
 static enum rc resume(struct session *session, struct fault *why)
 {
     enum rc rc;
 
-    if (session->journal == NULL) return RC_OK;
+    if (session->journal == NULL) return begin_model(session, why);
     rc = checkpoint_load(session->env, session->learner, &session->checkpoint, why);
     session->is_resumed = rc == RC_OK;
-    return rc == RC_NOT_FOUND ? RC_OK : rc;
+    return rc == RC_NOT_FOUND ? begin_model(session, why) : rc;
 }
 
 static enum rc choose_listen(const struct session *session, const char **listen, struct fault *why)
@@ -355,6 +362,7 @@ static enum rc open_session(struct session *session, struct options *options, st
 
     if (rc != RC_OK) return fault_set(why, rc, "libsodium does not start; reinstall it");
     rc = open_folder(session, options, why); /* it says what flags have not said */
+    if (rc == RC_OK && !session->folder.has_run) rc = initial_model_spec(options, why);
     if (rc == RC_OK) rc = check_advertise(options_text(options, "advertise"), why);
     if (rc == RC_OK) rc = check_targets(options, why);
     if (rc == RC_OK) {

@@ -206,6 +206,10 @@ const struct option_row option_rows[] = {
      "lstm, gpt-nano, gpt-micro or gpt2-small; or layers, as in 'conv3x3:32 bn relu maxpool2 "
      "linear:classes': docs/training.md lists them",
      OF_RUN},
+    {"init", OPTION_TEXT, GROUP_TRAINING, RUNS, "FILE", NULL, 0, 0,
+     "begin from the values in a model file, ours or GPT-2's; without --model its layers are the "
+     "model. Peers that begin from equal files average with each other",
+     OF_RUN},
     {"optimizer", OPTION_TEXT, GROUP_TRAINING, LEARNS, "SPEC", NULL, 0, 0,
      "sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw, lars, lamb, muon or lbfgs, with "
      "settings as in adamw:lr=1e-3,wd=0.1 (default by model: momentum, for text adam or adamw)",

@@ -64,17 +64,16 @@ static enum rc adopt_config(struct options *options, struct peer_folder *folder,
 /* A checkpoint without the flags it was made with could be gone on with by other ones, without its
  * swarm's key for one. A model alone is somebody's work, and the first checkpoint would replace it.
  */
-static enum rc check_run(const struct peer_folder *folder, struct fault *why)
+static enum rc check_run(struct peer_folder *folder, struct fault *why)
 {
-    bool has_state = holds(folder, CHECKPOINT_STATE_FILE);
-
-    if (has_state && folder->config == NULL) {
+    folder->has_run = holds(folder, CHECKPOINT_STATE_FILE);
+    if (folder->has_run && folder->config == NULL) {
         return fault_set(why, RC_USAGE,
                          "--out %s: there is a checkpoint, but no " CONFIG_FILE
                          " that says with which flags; bring it back, or take another --out",
                          folder->path);
     }
-    if (has_state || !holds(folder, CHECKPOINT_MODEL_FILE)) return RC_OK;
+    if (folder->has_run || !holds(folder, CHECKPOINT_MODEL_FILE)) return RC_OK;
     return fault_set(why, RC_USAGE,
                      "--out %s: there is a model, but not the run that made it; to begin from it "
                      "take another --out and --init %s/" CHECKPOINT_MODEL_FILE,

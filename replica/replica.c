@@ -523,6 +523,12 @@ struct model *replica_model(struct learner *learner)
     return replica_of(learner)->model;
 }
 
+const struct dataset_info *replica_data(const struct learner *learner)
+{
+    CHECK(learner->ops == &replica_ops);
+    return dataset_info(((const struct replica *)learner)->dataset);
+}
+
 void replica_card(struct learner *learner, struct model_card *card)
 {
     struct replica *r = replica_of(learner);

@@ -11,7 +11,7 @@
 #include "replica/prefetch.h"
 
 struct backend;
-struct dataset;
+struct dataset_info;
 
 struct replica_options {
     const char *model;     /* spec or preset */
@@ -40,6 +40,8 @@ MUST_USE enum rc replica_create(struct backend *backend, const struct replica_op
                                 struct learner **learner, struct fault *why);
 /** The model behind a learner made by replica_create(), for saving and evaluating it. */
 struct model *replica_model(struct learner *learner);
+/** The data behind it, as long as it lives. */
+const struct dataset_info *replica_data(const struct learner *learner);
 /** Where the time went, see model_profiler_rows(): NULL without options.profile or a step. */
 struct json *replica_profile(struct learner *learner, uint64_t wall_ns, const char *event);
 /** A card that describes the replica as it is now. */

@@ -66,6 +66,13 @@ mv swarm.key gone.key
 refused 1 '--swarm-key: cannot read swarm.key' "$gv" peer --out a
 cmp -s before.ini a/config.ini || bad "a refused start has changed config.ini"
 
+# A text that has changed meanwhile is said to be that.
+yes 'some words' | head -c 9000 >text
+accepted '^finished: 1 steps' "${peer[@]}" "${quick[@]}" --data text:text --batch 2 --steps 1 --out words \
+    --model 'embed:8 linear:classes'
+yes 'other words' | head -c 9000 >text
+refused 1 'holds a model for other data than --data is now' "$gv" peer --out words --steps 2
+
 # --- what is there is not replaced -----------------------------------------------------------------
 mkdir only
 cp a/model.safetensors only/
