@@ -214,7 +214,7 @@ scene_stale() {
     until_true 120 has "$founder" step $((mark + 3000)) || return 1
     : >"$WORK/$((founder + 2)).out"
     peer $((founder + 2)) --model linear:classes --averaging ad-psgd:H=8 --out "$WORK/out2"
-    until_true 60 has $((founder + 2)) step $((mark + 2500)) || return 1
+    until_true 20 has $((founder + 2)) step $((mark + 2500)) || return 1
     told="3,000 steps away: at step $(key $((founder + 2)) step) $took_s s after its start"
 }
 
