@@ -106,6 +106,11 @@ void tcp_dial_end(struct tcp_link *link)
     dial->targets_count = dial->begun;
 }
 
+bool tcp_dial_is_resolving(const struct tcp_link *link)
+{
+    return link->dial != NULL && link->dial->is_resolving;
+}
+
 /* "No way there" says less than what an address that was reached answered. */
 static bool says_little(int status)
 {

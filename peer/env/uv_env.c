@@ -3,7 +3,10 @@
  * the whole. Links are uv_tcp.c and uv_dial.c, jobs uv_jobs.c, the store uv_store.c.
  *
  * Shutdown is counted: every link counts its open handles and frees itself in the last close
- * callback; the env is gone when the loop has nothing left. Loop thread only.
+ * callback; the env is gone when the loop has nothing left. But for lookups: one that runs cannot
+ * be cancelled and may take as long as the name servers like, so nobody waits for it. Then the env
+ * stays in memory, since the lookup's thread writes to it, and the process ends without waiting for
+ * that thread. Loop thread only.
  */
 #include "peer/env/uv_env.h"
 
@@ -12,6 +15,8 @@
 #include "base/mem.h"
 
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -120,7 +125,7 @@ static void on_flush(uv_prepare_t *prepare)
 
 void uv_env_check_stopped(struct uv_env *env)
 {
-    if (env->is_stopping && env->links_alive == 0) uv_stop(&env->loop);
+    if (env->is_stopping && env->links_alive == env->links_left) uv_stop(&env->loop);
 }
 
 static void env_stop(struct env *base)
@@ -244,7 +249,7 @@ void uv_env_run(struct env *base)
 
     CHECK(!env->is_running);
     env->is_running = true;
-    while (!env->is_stopping || env->links_alive > 0) {
+    while (!env->is_stopping || env->links_alive > env->links_left) {
         (void)uv_run(&env->loop, UV_RUN_DEFAULT);
     }
     uv_jobs_stop(env); /* whoever ran it may now free what jobs under way worked on */
@@ -279,6 +284,35 @@ void uv_env_poll(struct env *base, uint64_t timeout_ns)
     env->is_running = false;
 }
 
+static void see_open_handle(uv_handle_t *handle, void *is_any)
+{
+    (void)handle;
+    *(bool *)is_any = true;
+}
+
+/* The library would wait for its threads when the process ends. */
+static void exit_at_once(int status, void *unused)
+{
+    (void)unused;
+    (void)fflush(NULL); /* whoever writes results has looked at what became of them */
+    _exit(status);
+}
+
+/* Give back all but the memory: lookups are under way. */
+static void env_leave(struct uv_env *env)
+{
+    bool is_any;
+
+    uv_walk(&env->loop, close_all_handles, NULL);
+    do {
+        (void)uv_run(&env->loop, UV_RUN_NOWAIT);
+        is_any = false;
+        uv_walk(&env->loop, see_open_handle, &is_any);
+    } while (is_any);
+    uv_jobs_deinit(env);
+    CHECK(on_exit(exit_at_once, NULL) == 0);
+}
+
 void uv_env_destroy(struct env *base)
 {
     struct uv_env *env;
@@ -296,8 +330,12 @@ void uv_env_destroy(struct env *base)
         if (link->state == TCP_LINGERING) tcp_link_close(link);
     }
     tcp_unlisten(env);
-    while (env->links_alive > 0) {
-        (void)uv_run(&env->loop, UV_RUN_ONCE); /* close callbacks, and lookups still under way */
+    while (env->links_alive > env->links_left) {
+        (void)uv_run(&env->loop, UV_RUN_ONCE); /* close callbacks */
+    }
+    if (env->links_alive > 0) {
+        env_leave(env);
+        return;
     }
     loop_drain(env);
     uv_jobs_deinit(env);

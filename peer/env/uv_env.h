@@ -87,6 +87,7 @@ struct tcp_link {
     bool is_shutting;  /* LINGERING: all is written, our end is being closed */
     bool is_shut;      /* LINGERING: our end is closed */
     bool has_ended;    /* LINGERING: so is theirs */
+    bool is_left;      /* CLOSED: nothing but a lookup that cannot be cancelled keeps it */
 };
 TAILQ_HEAD(tcp_links, tcp_link);
 
@@ -141,6 +142,7 @@ struct uv_env {
     uv_timer_t rate_timer; /* runs while somebody waits for either */
     uint64_t rate_due_ns;  /* UINT64_MAX: it does not */
     unsigned links_alive, lingering_count;
+    unsigned links_left; /* of those alive: for the sake of a lookup, see struct tcp_link */
     struct env_events events;
     struct uv_jobs jobs;
     char *folder;
@@ -169,7 +171,8 @@ void tcp_link_fail_status(struct tcp_link *link, int status); /* in words for a 
 /** Forget the link now, without an event. */
 void tcp_link_close(struct tcp_link *link);
 void tcp_link_hangup(struct tcp_link *link);
-/** One handle or lookup less; with the last the memory goes. */
+/** One handle or lookup less; with the last the memory goes. An env that ends does not wait for
+ *  lookups. */
 void tcp_link_release(struct tcp_link *link);
 void on_tcp_closed(uv_handle_t *handle);
 void tcp_report_deferred(struct uv_env *env);
@@ -219,6 +222,7 @@ unsigned tcp_targets_choose(const struct addrinfo *found, struct sockaddr_storag
                             unsigned max);
 /** No attempt goes on, no lookup matters any more. */
 void tcp_dial_end(struct tcp_link *link);
+bool tcp_dial_is_resolving(const struct tcp_link *link);
 
 /* uv_jobs.c */
 MUST_USE enum rc uv_jobs_init(struct uv_env *env);

@@ -84,8 +84,15 @@ void tcp_link_release(struct tcp_link *link)
     struct uv_env *env = link->env;
 
     CHECK(link->pending > 0);
-    if (--link->pending > 0) return;
+    if (--link->pending > 0) {
+        if (link->pending > 1 || link->state != TCP_CLOSED || !tcp_dial_is_resolving(link)) return;
+        link->is_left = true;
+        env->links_left++;
+        uv_env_check_stopped(env);
+        return;
+    }
     CHECK(link->state == TCP_CLOSED);
+    env->links_left -= link->is_left;
     TAILQ_REMOVE(&env->leaving, link, entry);
     framer_deinit(&link->framer);
     frame_queue_deinit(&link->queue);

@@ -10,12 +10,14 @@
 #include "peer/env/uv_env.h"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { TURNS = 60000, STALLERS = 12 };
@@ -381,9 +383,54 @@ static void with_every_link_taken_callers_wait_and_the_next_free_one_is_theirs(v
     told_close(told);
 }
 
+/* A name server that never answers. */
+int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints,
+                struct addrinfo **found)
+{
+    int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **);
+
+    while (host != NULL && strcmp(host, "never.example") == 0) {
+        (void)pause();
+    }
+    *(void **)&real = dlsym(RTLD_NEXT, "getaddrinfo");
+    return real(host, service, hints, found);
+}
+
+/* Whether the loop is told to stop, or the env goes at once: neither it nor the end of the process
+ * waits for a lookup. */
+static void nobody_waits_for_a_lookup_at_the_end(void **state)
+{
+    enum { CODE = 7, PATIENCE_S = 60 };
+
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        pid_t child = fork();
+        int status;
+
+        assert_true(child >= 0);
+        if (child == 0) {
+            struct told *told;
+            uint64_t link;
+
+            (void)alarm(PATIENCE_S);
+            told = told_open();
+            CHECK(told->env->ops->dial(told->env, "never.example:80", &link) == RC_OK);
+            uv_env_poll(told->env, NS_PER_MS);
+            told->env->ops->stop(told->env);
+            if (way == 0) uv_env_run(told->env);
+            uv_env_destroy(told->env);
+            exit(CODE);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status));
+        assert_int_equal(WEXITSTATUS(status), CODE);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nobody_waits_for_a_lookup_at_the_end),
         cmocka_unit_test(an_address_that_does_not_answer_costs_no_deadline),
         cmocka_unit_test(when_all_refuse_it_is_said_once_and_why),
         cmocka_unit_test(a_dial_can_be_hung_up_in_the_middle),
