@@ -18,11 +18,11 @@
 #include "gossip/membership_internal.h"
 
 #include "base/check.h"
+#include "gossip/wire/address.h"
 
-#include <arpa/inet.h>
 #include <string.h>
 
-enum { FAILURES_MAX = 8, HOST_TEXT_BYTES = ADDRESS_BYTES_MAX };
+enum { FAILURES_MAX = 8 };
 
 #define HOST_GAP   (1 * NS_PER_S)
 #define HOST_AGAIN (600 * NS_PER_S) /* after FAILURES_MAX in vain */
@@ -81,40 +81,27 @@ bool membership_knows_host(const struct membership *membership, const char *addr
 /* ---- dials ---- */
 
 struct host {
-    uint8_t bytes[HOST_TEXT_BYTES]; /* four or sixteen of an address, or a name */
+    uint8_t bytes[ADDRESS_BYTES_MAX]; /* four or sixteen of an address, or a name */
     size_t count;
     bool is_name;
 };
 
-/* Of "host:port": small letters, no brackets, zone or last point; addresses as numbers, and those
- * of IPv4 in IPv6 as what they are. */
+/* Of "host:port"; names in small letters and without a last point. */
 static void host_parse(const char *address, struct host *host)
 {
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    const char *end = strrchr(address, ':');
-    char text[HOST_TEXT_BYTES] = "";
-    size_t count = 0;
+    size_t count = host_bytes(address);
 
-    *host = (struct host){.is_name = true};
-    for (const char *at = address; end != NULL && at < end && count + 1 < sizeof text; at++) {
-        if (*at == '%') break;
-        if (*at == '[' || *at == ']') continue;
-        text[count++] = (char)(*at >= 'A' && *at <= 'Z' ? *at - 'A' + 'a' : *at);
-    }
-    if (inet_pton(AF_INET, text, host->bytes) == 1) {
-        host->is_name = false;
-        host->count = 4;
-    } else if (inet_pton(AF_INET6, text, host->bytes) == 1) {
-        host->is_name = false;
-        host->count = 16;
-        if (memcmp(host->bytes, mapped, sizeof mapped) == 0) {
-            memmove(host->bytes, host->bytes + 12, 4);
-            host->count = 4;
-        }
-    } else {
-        if (count > 0 && text[count - 1] == '.') count--;
-        memcpy(host->bytes, text, count);
-        host->count = count;
+    *host = (struct host){.is_name = false};
+    host->count = address_host_number(address, host->bytes);
+    if (host->count > 0) return;
+    host->is_name = true;
+    count = count == 0 ? 0 : count - 1; /* the colon */
+    if (count > 0 && address[count - 1] == '.') count--;
+    if (count > sizeof host->bytes) count = sizeof host->bytes;
+    for (; host->count < count; host->count++) {
+        uint8_t letter = (uint8_t)address[host->count];
+
+        host->bytes[host->count] = letter >= 'A' && letter <= 'Z' ? letter - 'A' + 'a' : letter;
     }
 }
 

@@ -37,6 +37,22 @@ uint32_t view_members(const struct membership *m)
     return m->view.is_small ? m->book.met : m->book.counted - m->book.vain;
 }
 
+/* Of the latest eight whom we knew by hearsay, and dialled, some were not there; or of all we know.
+ * Who else is not? */
+static bool is_being_misled(const struct book *book)
+{
+    return __builtin_popcount(book->tried & 0xff) >= 2 || book->vain > book->counted / 8;
+}
+
+/* Whom to average with: of a small swarm those that were met. So it is, too, where somebody tells
+ * of members that are not there before this peer knows how large its swarm is: it has met no more
+ * than fit a small one, and goes by those until it has found out about the others. */
+static bool is_by_met(const struct membership *m)
+{
+    return m->view.is_small ||
+           (m->book.met > 0 && m->book.met < MEMBERSHIP_MESH && is_being_misled(&m->book));
+}
+
 /* One can be told of any number of members at once. A peer that was linked with all it knew
  * believes in more only when it has met them, which in a full mesh is soon; one that comes to a
  * large swarm is not linked with all it hears of for as long. */
@@ -54,8 +70,8 @@ static void check_small(struct membership *m)
     } else if (m->tick_ns >= view->small_ns + SMALL_AFTER) {
         view->is_small = true;
     }
-    m->book.changes += m->book.is_by_met != view->is_small;
-    m->book.is_by_met = view->is_small;
+    m->book.changes += m->book.is_by_met != is_by_met(m);
+    m->book.is_by_met = is_by_met(m);
 }
 
 void view_check(struct membership *m)
@@ -143,13 +159,6 @@ static bool is_candidate(const struct member *member, uint64_t now_ns)
     return member->state == MEMBER_KNOWN && member->contact == NULL && !member->is_dialling &&
            !member->is_chosen && member_brief(member)->nat != NAT_OUTBOUND &&
            now_ns >= member->avoid_ns && member->record != NULL;
-}
-
-/* Of the latest eight whom we knew by hearsay, and dialled, some were not there; or of all we know.
- * Who else is not? */
-static bool is_being_misled(const struct book *book)
-{
-    return __builtin_popcount(book->tried & 0xff) >= 2 || book->vain > book->counted / 8;
 }
 
 /* Is there anybody, never met, of whom dials have yet to tell? If not, what the latest ones told is

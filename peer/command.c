@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "gossip/wire/address.h"
 #include "kernels/device.h"
 #include "peer/env/env.h"
 #include "replica/json.h"
@@ -91,8 +92,7 @@ void command_tell_precision(const struct backend *backend, const struct log *log
 
 bool command_is_loopback(const char *address)
 {
-    return strncmp(address, "127.", 4) == 0 || strncmp(address, "localhost:", 10) == 0 ||
-           strncmp(address, "[::1]:", 6) == 0;
+    return strncmp(address, "localhost:", 10) == 0 || address_is_loopback(address);
 }
 
 void command_print_json(struct json *json)

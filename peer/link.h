@@ -52,7 +52,7 @@ struct links_events {
     /** Who proved to be `hello` wants in: RC_OK; RC_REFUSED: never; RC_BUSY: not now. `why` is a
      *  phrase that both sides read. Asked before on_open, and by links_judge(). NULL: all may. */
     enum rc (*on_entry)(void *context, struct peer_id peer, const struct hello *hello,
-                        const char *address, struct fault *why);
+                        const char *address, bool is_dialled, struct fault *why);
     /** `peer` sent, under its own keys, what the protocol forbids; its link ends now. NULL: let be.
      */
     void (*on_violation)(void *context, struct peer_id peer);

@@ -26,6 +26,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "gossip/wire/address.h"
 
 #define TO(state) (1u << BULK_##state)
 static const unsigned may_become[BULK_LEFT + 1] = {
@@ -138,15 +139,10 @@ void bulks_end(struct links *links, struct link *link)
 
 /* ---- opening ---- */
 
-static bool is_loopback(const char *address)
-{
-    return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]", 5) == 0;
-}
-
 static uint32_t bulk_suite(const struct links *links, const struct link *link)
 {
     if (links->options.is_clear && (link->remote.suites & SUITE_CLEAR) != 0 &&
-        is_loopback(link->address)) {
+        address_is_loopback(link->address)) {
         return SUITE_CLEAR;
     }
     return secure_suite(link->secure);

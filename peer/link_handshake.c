@@ -106,7 +106,7 @@ static enum rc link_entry(const struct links *links, const struct link *link, st
 {
     if (links->events.on_entry == NULL) return RC_OK;
     return links->events.on_entry(links->events.context, link->peer, &link->remote, link->address,
-                                  why);
+                                  link->is_dialled, why);
 }
 
 void links_judge(struct links *links)

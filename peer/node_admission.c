@@ -5,13 +5,10 @@
  */
 #include "peer/node_internal.h"
 
-static bool is_loopback(const char *address)
-{
-    return strncmp(address, "127.", 4) == 0 || strncmp(address, "[::1]:", 6) == 0;
-}
+#include "gossip/wire/address.h"
 
 enum rc node_on_entry(void *context, struct peer_id peer, const struct hello *hello,
-                      const char *address, struct fault *why)
+                      const char *address, bool is_dialled, struct fault *why)
 {
     const struct node *node = context;
     const struct admission *admission = node->options.admission;
@@ -20,8 +17,9 @@ enum rc node_on_entry(void *context, struct peer_id peer, const struct hello *he
         return fault_set(why, RC_BUSY, "too many faults of this peer: not for some minutes");
     }
     if (admission == NULL) return RC_OK;
-    /* Whoever sits at this machine and holds the swarm's key may ask for the status. */
-    if (hello->role == HELLO_OBSERVER && is_loopback(address)) return RC_OK;
+    /* Whoever sits at this machine and holds the swarm's key may ask for the status; not who was
+     * dialled because somebody told of an address here. */
+    if (hello->role == HELLO_OBSERVER && !is_dialled && address_is_loopback(address)) return RC_OK;
     return admission_check(admission, hello, node->options.wall_s(), why);
 }
 

@@ -660,7 +660,7 @@ uint16_t node_reach_port(const struct node *node);
 
 /* node_admission.c: who may be linked */
 enum rc node_on_entry(void *node, struct peer_id peer, const struct hello *hello,
-                      const char *address, struct fault *why);
+                      const char *address, bool is_dialled, struct fault *why);
 void node_on_violation(void *node, struct peer_id peer);
 /** Of /status.json: what strangers cost, and who misbehaved how often. */
 struct json *node_admission_json(const struct node *node);

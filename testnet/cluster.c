@@ -311,6 +311,11 @@ struct env *cluster_guest(struct cluster *cluster, uint32_t guest)
     return cluster->guests[guest];
 }
 
+const struct strategy *cluster_strategy(const struct cluster *cluster)
+{
+    return &cluster->strategy;
+}
+
 const struct swarm_secret *cluster_swarm(const struct cluster *cluster)
 {
     return &cluster->swarm;

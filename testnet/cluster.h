@@ -61,6 +61,8 @@ struct sim_world *cluster_world(struct cluster *cluster);
 /** An empty host, its address "sim:N" with N = peers + 1 + guest. */
 struct env *cluster_guest(struct cluster *cluster, uint32_t guest);
 const struct swarm_secret *cluster_swarm(const struct cluster *cluster);
+/** What all peers began with. */
+const struct strategy *cluster_strategy(const struct cluster *cluster);
 /** For `duration_ns` of virtual time. */
 void cluster_run(struct cluster *cluster, uint64_t duration_ns);
 /** Until `is_true(cluster, context)` or `limit_ns` have passed; true if it became true. */

@@ -67,6 +67,10 @@ gossip/membership_dial.c @ unit_gossip_membership_hosts @ hosts have no budget @
 gossip/membership_host.c @ unit_gossip_membership_hosts @ a host is never given up @ s/if \(tries->failures < FAILURES_MAX\) tries->failures\+\+;//
 gossip/membership_host.c @ unit_gossip_membership_hosts @ strange names are dialled side by side @ s/is_name_in_the_air\(&m->dialler\) \?/false ?/
 gossip/membership_host.c @ unit_gossip_membership_hosts @ members of one host wait for each other @ s/^        tries->is_met = true;//
+gossip/membership_view.c @ sim_hostile @ invented members are averaged with @ s/m->book.met < MEMBERSHIP_MESH \&\& is_being_misled\(&m->book\)/false/
+peer/node_admission.c @ unit_peer_node_admission @ a dialled address is taken for the owner's machine @ s/ \&\& !is_dialled//
+peer/link_observer.c @ unit_peer_link_observer @ one host keeps all observers out @ s/if \(is_local\(link\) \|\| most > here\) return pick;/if (is_local(link)) return pick;/
+peer/link_observer.c @ unit_peer_link_observer @ one asker uses up all answers @ s/if \(!has_all_credit \&\& !is_rare/if (!has_all_credit/
 peer/node_links.c @ sim_cold_start @ a dial that failed is never tried again @ /^static void dial_ended/,/^}/s/membership_on_dial_failed\(.*//
 EOF
 }

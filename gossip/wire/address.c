@@ -6,6 +6,7 @@
 
 #include "gossip/wire/limits.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 
 static const char name_signs[] =
@@ -48,4 +49,34 @@ bool address_is_valid(const char *address)
     count = strspn(address, name_signs);
     if (count == 0 || address[0] == '-') return false;
     return address[count] == ':' && is_port(address + count + 1);
+}
+
+size_t address_host_number(const char *address, uint8_t number[HOST_NUMBER_BYTES_MAX])
+{
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    const char *end = strrchr(address, ':');
+    bool is_bracketed = address[0] == '[';
+    char text[ADDRESS_BYTES_MAX];
+    size_t count;
+
+    if (end == NULL) return 0;
+    if (is_bracketed) address++;
+    count = strcspn(address, is_bracketed ? "%]" : ":");
+    if (address + count > end || count >= sizeof text) return 0;
+    memcpy(text, address, count);
+    text[count] = '\0';
+    if (!is_bracketed) return inet_pton(AF_INET, text, number) == 1 ? 4 : 0;
+    if (inet_pton(AF_INET6, text, number) != 1) return 0;
+    if (memcmp(number, mapped, sizeof mapped) != 0) return HOST_NUMBER_BYTES_MAX;
+    memmove(number, number + sizeof mapped, 4);
+    return 4;
+}
+
+bool address_is_loopback(const char *address)
+{
+    static const uint8_t one[HOST_NUMBER_BYTES_MAX] = {[HOST_NUMBER_BYTES_MAX - 1] = 1};
+    uint8_t number[HOST_NUMBER_BYTES_MAX];
+    size_t count = address_host_number(address, number);
+
+    return count == 4 ? number[0] == 127 : count > 0 && memcmp(number, one, sizeof one) == 0;
 }

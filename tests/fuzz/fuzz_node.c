@@ -114,7 +114,8 @@ static void scene_create(struct scene *scene, bool is_pair)
     CHECK(strategy_parse(&specs, &scene->strategy, &why) == RC_OK);
     CHECK(quadratic_create(&toy, &scene->learner) == RC_OK);
     CHECK(node_create(hosts[1], scene->learner, &options, &events, &scene->node, &why) == RC_OK);
-    scene->hostile = hostile_create(hosts[2], &scene->swarm, VALUES, 1, 1, &behaviour);
+    scene->hostile =
+        hostile_create(hosts[2], &scene->swarm, &scene->strategy, VALUES, 1, 1, &behaviour);
     (void)sim_run(scene->world, NS_PER_S);
 }
 

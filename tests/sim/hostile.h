@@ -6,6 +6,7 @@
 #ifndef GRAPEVINE_TESTS_SIM_HOSTILE_H
 #define GRAPEVINE_TESTS_SIM_HOSTILE_H
 
+#include "averaging/strategy.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
@@ -37,9 +38,6 @@ struct hostile_behaviour {
     void (*on_message)(struct hostile *hostile, struct peer_id from, const struct message *message);
     bool is_dropped; /* the victims can tell, and must hang up */
     bool is_silent;  /* no progress, no answers to pings: only what act() says */
-    /** As in links_events: what it says to those who dial it. NULL: they are welcome. */
-    enum rc (*on_entry)(void *context, struct peer_id peer, const struct hello *hello,
-                        const char *address, struct fault *why);
 };
 
 struct hostile {
@@ -319,8 +317,10 @@ static inline struct digest hostile_schema(uint32_t values)
     return digest;
 }
 
+/* `strategy`: the victims', or they would not let it in. */
 static inline struct hostile *hostile_create(struct env *env, const struct swarm_secret *swarm,
-                                             uint32_t values, uint32_t first_host, uint32_t targets,
+                                             const struct strategy *strategy, uint32_t values,
+                                             uint32_t first_host, uint32_t targets,
                                              const struct hostile_behaviour *behaviour)
 {
     struct hostile *hostile = mem_alloc(sizeof *hostile);
@@ -332,7 +332,6 @@ static inline struct hostile *hostile_create(struct env *env, const struct swarm
                                         .on_heard = hostile_on_peer,
                                         .on_bulk_drained = hostile_on_peer,
                                         .on_closed = hostile_on_closed,
-                                        .on_entry = behaviour->on_entry,
                                         .on_dial_failed = hostile_on_dial_failed};
     struct env_events events = {.context = hostile,
                                 .on_accepted = hostile_env_accepted,
@@ -361,6 +360,7 @@ static inline struct hostile *hostile_create(struct env *env, const struct swarm
     options.hello.schema = hostile->schema;
     memcpy(options.hello.public_key, hostile->identity.public_key, PUBLIC_KEY_BYTES);
     snprintf(options.hello.spec, sizeof options.hello.spec, "quadratic");
+    strategy_method(strategy, NULL, options.hello.method, sizeof options.hello.method);
     for (uint32_t i = 0; i < targets; i++) {
         snprintf(hostile->targets[i].address, ADDRESS_BYTES_MAX, "sim:%u", first_host + i);
     }

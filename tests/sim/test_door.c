@@ -4,6 +4,8 @@
 #include "tests/sim/hostile.h"
 #include "tests/sim/swarm.h"
 
+#include "peer/link_internal.h"
+
 enum { HONEST = 2, NEWCOMER = HONEST, PEERS, GUEST = PEERS, VALUES = 1000 };
 
 static struct cluster *trained(uint64_t seed)
@@ -28,21 +30,21 @@ static void do_nothing(struct hostile *hostile, const struct hostile_target *to)
 }
 
 static enum rc refuse(void *context, struct peer_id peer, const struct hello *hello,
-                      const char *address, struct fault *why)
+                      const char *address, bool is_dialled, struct fault *why)
 {
-    (void)context, (void)peer, (void)hello, (void)address;
+    (void)context, (void)peer, (void)hello, (void)address, (void)is_dialled;
     return fault_set(why, RC_REFUSED, "nobody is wanted here");
 }
 
-static const struct hostile_behaviour refuser = {"refuses", do_nothing, NULL, false, true, refuse};
+static const struct hostile_behaviour refuser = {"refuses", do_nothing, NULL, false, true};
 
 /* At an address of its own, where it can be dialled. */
 static struct hostile *listener(struct cluster *cluster, uint32_t targets,
                                 const struct hostile_behaviour *behaviour)
 {
     struct env *env = cluster_guest(cluster, 0);
-    struct hostile *hostile =
-        hostile_create(env, cluster_swarm(cluster), VALUES, 1, targets, behaviour);
+    struct hostile *hostile = hostile_create(env, cluster_swarm(cluster), cluster_strategy(cluster),
+                                             VALUES, 1, targets, behaviour);
     char address[ADDRESS_BYTES_MAX], bound[ADDRESS_BYTES_MAX];
     struct fault why;
 
@@ -60,6 +62,8 @@ static void one_refusal_ends_nobody(void **state)
         const uint32_t addresses[] = {GUEST, 0};
         struct cluster *cluster = trained(seed);
         struct hostile *hostile = listener(cluster, 0, &refuser);
+
+        hostile->links->events.on_entry = refuse;
 
         cluster_start(cluster, NEWCOMER, addresses, 2);
         check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 10 * NS_PER_S));

@@ -86,7 +86,8 @@ static void a_mute_member_holds_up_no_checkpoint(void **state)
     struct hostile *hostile;
 
     swarm_start(cluster, 1);
-    hostile = hostile_create(cluster_guest(cluster, 0), cluster_swarm(cluster), 1000, 1, 1, &mute);
+    hostile = hostile_create(cluster_guest(cluster, 0), cluster_swarm(cluster),
+                             cluster_strategy(cluster), 1000, 1, 1, &mute);
     cluster_run(cluster, 12 * NS_PER_S); /* checkpoints are due after 5 and 10 s */
     assert_int_equal(swarm_report(cluster, 0).neighbours, 1);
     assert_true(swarm_report(cluster, 0).step > 1000);

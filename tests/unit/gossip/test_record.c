@@ -266,9 +266,50 @@ static void addresses_have_one_form(void **state)
     }
 }
 
+/* Which number a host is, however it is written, and which mean this machine. A name never does,
+ * whatever it begins with. */
+static void hosts_in_digits_are_numbers(void **state)
+{
+    static const struct {
+        const char *address;
+        size_t count;
+        bool is_loopback;
+    } examples[] = {
+        {"127.0.0.1:1", 4, true},
+        {"127.255.3.4:1", 4, true},
+        {"[::1]:1", 16, true},
+        {"[0:0:0::1]:1", 16, true},
+        {"[::1%lo]:1", 16, true},
+        {"[::ffff:127.0.0.1]:1", 4, true},
+        {"10.0.0.1:1", 4, false},
+        {"[::2]:1", 16, false},
+        {"[::ffff:10.0.0.1]:1", 4, false},
+        {"127.0.0.1.evil.example:1", 0, false},
+        {"127.evil.example:1", 0, false},
+        {"127.1:1", 0, false},
+        {"localhost:1", 0, false},
+        {"2130706433:1", 0, false},
+        {"[::1", 0, false},
+        {"127.0.0.1", 0, false},
+        {"", 0, false},
+        {"sim:127", 0, false},
+    };
+    uint8_t number[HOST_NUMBER_BYTES_MAX], other[HOST_NUMBER_BYTES_MAX];
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(examples); i++) {
+        assert_int_equal(address_host_number(examples[i].address, number), examples[i].count);
+        assert_int_equal(address_is_loopback(examples[i].address), examples[i].is_loopback);
+    }
+    assert_int_equal(address_host_number("192.0.2.7:1", number), 4);
+    assert_int_equal(address_host_number("[::FFFF:c000:207]:9", other), 4);
+    assert_memory_equal(number, other, 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hosts_in_digits_are_numbers),
         cmocka_unit_test(a_record_comes_out_as_it_went_in),
         cmocka_unit_test(a_changed_bit_anywhere_is_noticed),
         cmocka_unit_test(a_record_of_another_run_is_refused),

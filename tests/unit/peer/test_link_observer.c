@@ -121,6 +121,81 @@ static void a_change_of_role_is_told(void **state)
     world_destroy(world);
 }
 
+/* As if its other end were there. */
+static void place_at(struct side *peer, const struct side *observer, const char *address)
+{
+    struct link *link = link_find_peer(peer->links, observer->id);
+
+    assert_non_null(link);
+    snprintf(link->address, sizeof link->address, "%s", address);
+}
+
+static bool is_let_in(struct side *peer, const char *address, bool is_dialled)
+{
+    struct link late = {.remote.role = HELLO_OBSERVER, .is_dialled = is_dialled};
+
+    snprintf(late.address, sizeof late.address, "%s", address);
+    return link_has_room(peer->links, &late);
+}
+
+/* Whoever holds all places, and asks on and on, keeps out nobody at another host, nor who sits at
+ * this machine. */
+static void nobody_keeps_other_observers_out(void **state)
+{
+    struct link_world *world = world_observed(ALL);
+    struct side *peer = &world->sides[0];
+
+    (void)state;
+    for (unsigned i = 1; i <= ALL; i++) {
+        place_at(peer, &world->sides[i], i == 1 ? "127.0.0.1:9" : "203.0.113.9:1024");
+    }
+    assert_false(is_let_in(peer, "203.0.113.9:2000", false)); /* its own are fresh */
+    assert_false(is_let_in(peer, "[::ffff:203.0.113.9]:2000", false));
+    assert_int_equal(peer->closed, 0);
+    assert_true(is_let_in(peer, "203.0.113.10:2000", false));
+    assert_int_equal(peer->closed, 1);
+    assert_true(links_is_open(peer->links, world->sides[1].id)); /* not at the owner's cost */
+    world_destroy(world);
+
+    world = world_observed(ALL);
+    peer = &world->sides[0];
+    for (unsigned i = 1; i <= ALL; i++) {
+        char address[ADDRESS_BYTES_MAX];
+
+        snprintf(address, sizeof address, "203.0.113.%u:1", i);
+        place_at(peer, &world->sides[i], address);
+    }
+    assert_false(is_let_in(peer, "203.0.113.5:2000", false));
+    assert_true(is_let_in(peer, "203.0.113.77:2000", false));
+    world_destroy(world);
+
+    world = world_observed(ALL);
+    peer = &world->sides[0]; /* all of one host, as far as can be told */
+    assert_false(is_let_in(peer, "127.0.0.1.example:5", false));
+    assert_true(is_let_in(peer, "127.0.0.1:5", false));
+    assert_int_equal(peer->closed, 1);
+    world_destroy(world);
+}
+
+/* However much others ask, an observer's first question is answered, and one a second. */
+static void nobody_uses_up_all_answers(void **state)
+{
+    struct link_world *world = world_observed(12);
+    struct side *peer = &world->sides[0];
+
+    (void)state;
+    for (int second = 0; second < 3; second++) {
+        for (unsigned i = 1; i < 12; i++) {
+            ask(world, &world->sides[i], 4);
+        }
+        peer->records_count = 0;
+        ask(world, &world->sides[12], 1);
+        assert_int_equal(peer->records_count, 1);
+        world_run(world, NS_PER_S);
+    }
+    world_destroy(world);
+}
+
 /* While two processes with one identity are told apart, the place of the first may be taken. */
 static void a_duel_is_won_only_for_a_place(void **state)
 {
@@ -173,6 +248,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(there_are_only_so_many_observers),
         cmocka_unit_test(an_idle_observer_goes),
+        cmocka_unit_test(nobody_keeps_other_observers_out),
+        cmocka_unit_test(nobody_uses_up_all_answers),
         cmocka_unit_test(who_asks_too_often_is_not_answered),
         cmocka_unit_test(a_change_of_role_is_told),
         cmocka_unit_test(a_duel_is_won_only_for_a_place),
