@@ -124,7 +124,7 @@ static enum rc save_state(struct env *env, struct learner *learner,
         goto out;
     }
     crash_point(CRASH_CHECKPOINT_ENCODED);
-    rc = put_file(env, STATE_FILE, file, why);
+    rc = put_file(env, checkpoint->is_given_up ? CHECKPOINT_STATE_BEFORE : STATE_FILE, file, why);
 out:
     tensor_file_destroy(file);
     mem_free(parameters);
@@ -147,7 +147,8 @@ MUST_USE enum rc checkpoint_save(struct env *env, struct learner *learner,
     if (file == NULL) return fault_set(why, RC_NOMEM, "cannot write the model: out of memory");
     rc = model(context, learner, file);
     if (rc == RC_OK) {
-        rc = put_file(env, MODEL_FILE, file, why);
+        rc = put_file(env, checkpoint->is_given_up ? CHECKPOINT_MODEL_BEFORE : MODEL_FILE, file,
+                      why);
     } else {
         fault_set(why, rc, "cannot write the model: %s", rc_text(rc));
     }

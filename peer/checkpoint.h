@@ -1,7 +1,8 @@
 /*
  * checkpoint: what a peer keeps of itself on disk. `state.safetensors` holds everything needed to
  * go on to the bit (parameters, optimizer, random streams, data position, lineage, unacknowledged
- * outcomes); `model.safetensors` is for people and for eval. Each is replaced atomically.
+ * outcomes); `model.safetensors` is for people and for eval. Each is replaced atomically. What is
+ * given up for another model goes into `state.before.safetensors` and `model.before.safetensors`.
  */
 #ifndef GRAPEVINE_PEER_CHECKPOINT_H
 #define GRAPEVINE_PEER_CHECKPOINT_H
@@ -14,6 +15,9 @@
 
 #define CHECKPOINT_STATE_FILE "state.safetensors"
 #define CHECKPOINT_MODEL_FILE "model.safetensors"
+/* What was given up for another model, until a later one is. */
+#define CHECKPOINT_STATE_BEFORE "state.before.safetensors"
+#define CHECKPOINT_MODEL_BEFORE "model.before.safetensors"
 
 /* What belongs to the peer rather than to its learner. */
 struct checkpoint {
@@ -21,6 +25,7 @@ struct checkpoint {
     uint64_t model_samples; /* behind the model, before and with us */
     uint64_t round;         /* next group round */
     uint64_t own_steps;     /* taken by this peer itself, over restarts: what goals count */
+    bool is_given_up;       /* for a save: another model takes its place */
     uint64_t once_steps;    /* one-shot: own_steps when its one average was made; 0: it was not */
     uint8_t *exchange;      /* exchange_ops.save, from mem_*; may be NULL */
     size_t exchange_bytes;

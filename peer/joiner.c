@@ -372,8 +372,8 @@ void joiner_offer(struct joiner *joiner, struct peer_id donor, uint64_t now_ns, 
 {
     struct candidate *candidate = candidate_of(joiner, donor);
 
-    if (!joiner_is_running(joiner) || candidate != NULL) return;
-    if (joiner->candidates_count == JOINER_DONORS_MAX) return;
+    if (joiner->state == JOINER_IDLE || joiner->state == JOINER_FAILED) return;
+    if (candidate != NULL || joiner->candidates_count == JOINER_DONORS_MAX) return;
     joiner->candidates[joiner->candidates_count++] = (struct candidate){donor, CANDIDATE_UNTRIED};
     joiner_fill(joiner, now_ns, out);
 }

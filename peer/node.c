@@ -390,7 +390,7 @@ static void take_options(struct node *node, struct env *env, struct learner *lea
     node->values = node->schema->values[SECTION_PARAMETERS];
     node->mixed = node_mixed_values(node);
     node->self = identity_peer_id(options->identity->public_key);
-    node->begun_ns = node->report_ns = node_now(node);
+    node->begun_ns = node->answered_ns = node->report_ns = node_now(node);
     node->report_due_ns = node->begun_ns + options->report_every_ns;
     node->checkpoint_due_ns = node->begun_ns + options->checkpoint_every_ns;
     node->loss = node->accuracy = (double)NAN;

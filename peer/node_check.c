@@ -9,11 +9,14 @@
 
 #include <math.h>
 
-#define ANSWER_NS   (3 * NS_PER_S) /* after the question, so long is an answer waited for */
-#define LINES_NS    (5 * NS_PER_S) /* between two lines of progress */
-#define SNAPSHOT_NS (4 * NS_PER_S) /* how old a snapshot can be when its manifest comes */
+#define ANSWER_NS   (2 * NS_PER_S)  /* then others are asked, too */
+#define HEAR_NS     NS_PER_S        /* for members that are not linked yet */
+#define PATIENT_NS  (10 * NS_PER_S) /* for answers, once all is here */
+#define LINES_NS    (5 * NS_PER_S)  /* between two lines of progress */
+#define SNAPSHOT_NS (4 * NS_PER_S)  /* how old a snapshot can be when its manifest comes */
 
-enum { MEGABYTE = 1000000, MOMENTUM_MOST = 10 };
+enum { MEGABYTE = 1000000, MOMENTUM_MOST = 10, MOMENTS_MOST = 8, WITNESSES = 2 };
+enum { STEPS_SLACK = 500, SAMPLES_SLACK = 1 << 16, ROUNDS_SLACK = 8 };
 
 /* ---- rounds, as others tell of them ---- */
 
@@ -23,10 +26,18 @@ static bool holds(const struct neighbour *neighbour, struct digest lineage)
            digest_is_equal(neighbour->progress.lineage, lineage);
 }
 
-/* ...and is what is being downloaded: of one lineage there may be another that has just begun. */
-static bool holds_loading(const struct node *node, const struct neighbour *neighbour)
+/* ...and is what is wanted: of one lineage there may be another that has just begun. */
+bool node_holds(const struct neighbour *neighbour, const struct node_wanted *wanted)
 {
-    return holds(neighbour, node->loading) && neighbour->progress.samples >= node->loading_least;
+    return holds(neighbour, wanted->lineage) &&
+           neighbour->progress.samples >= wanted->samples_least &&
+           neighbour->progress.step >= wanted->step_least;
+}
+
+/* Who can say something of a download that `donor` gives. */
+static bool is_witness(const struct node *node, const struct neighbour *other, struct peer_id donor)
+{
+    return node_holds(other, &node->wanted) && !peer_id_is_equal(other->id, donor);
 }
 
 void node_hear_progress(struct node *node, struct neighbour *neighbour,
@@ -46,7 +57,7 @@ void node_hear_progress(struct node *node, struct neighbour *neighbour,
     neighbour->progress = *progress;
     neighbour->has_progress = true;
     neighbour->progress_ns = now_ns;
-    if (node->state == NODE_LOADING && holds_loading(node, neighbour)) {
+    if (node->state == NODE_LOADING && node_holds(neighbour, &node->wanted)) {
         joiner_offer(node->joiner, neighbour->id, now_ns, &node->outbox);
     }
 }
@@ -101,7 +112,7 @@ static uint64_t round_floor(const struct node *node, struct peer_id donor)
         double back = other->rounds_per_s * (double)SNAPSHOT_NS / 1e9 + 2;
         double round = (double)other->progress.round - back;
 
-        if (!holds_loading(node, other) || peer_id_is_equal(other->id, donor)) continue;
+        if (!is_witness(node, other, donor)) continue;
         if (least < 0 || round < least) least = round;
     }
     return least > 0 ? (uint64_t)least : 0;
@@ -109,57 +120,165 @@ static uint64_t round_floor(const struct node *node, struct peer_id donor)
 
 /* ---- asking ---- */
 
-/* A listing is there that nobody was asked about yet. */
-static void ask(struct node *node, struct peer_id donor, uint32_t lease)
+static uint32_t count_witnesses(const struct node *node)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        count += is_witness(node, &node->neighbours[i], node->check.donor);
+    }
+    return count;
+}
+
+static bool is_asked(const struct node_check *check, struct peer_id id)
+{
+    for (uint32_t i = 0; i < check->asked; i++) {
+        if (peer_id_is_equal(check->asked_of[i], id)) return true;
+    }
+    return false;
+}
+
+/* As many as are to answer, and others for those who take long. */
+static void ask(struct node *node)
 {
     struct node_check *check = &node->check;
     struct message message = {.type = MESSAGE_SKETCH_REQ};
     uint32_t first = 0;
 
-    *check = (struct node_check){.donor = donor,
-                                 .lease = lease,
-                                 .seed = rng_u64(&node->rng),
-                                 .floor = round_floor(node, donor),
-                                 .until_ns = node_now(node) + ANSWER_NS};
     message.as.sketch_req.seed = check->seed;
-    message.as.sketch_req.section = SECTION_PARAMETERS;
     if (node->neighbours_count > 0) first = (uint32_t)rng_below(&node->rng, node->neighbours_count);
-    for (uint32_t i = 0; i < node->neighbours_count && check->asked < SKETCH_ANSWERS_MAX; i++) {
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[(first + i) % node->neighbours_count];
 
-        if (!holds_loading(node, other) || peer_id_is_equal(other->id, donor)) continue;
+        if (check->asked == NODE_CHECK_ASKED_MAX) return;
+        if (check->asked - check->overdue >= SKETCH_ANSWERS_MAX) return;
+        if (!is_witness(node, other, check->donor) || is_asked(check, other->id)) continue;
         check->asked_of[check->asked++] = other->id;
+        check->asked_ns = node_now(node);
         (void)links_send(node->links, other->id, &message); /* no answer is one fewer */
+    }
+}
+
+static void ask_on(struct node *node, uint64_t now_ns)
+{
+    struct node_check *check = &node->check;
+    struct peer_id donor;
+    uint32_t lease;
+
+    if (!joiner_listing(node->joiner, &donor, &lease)) return;
+    if (lease != check->lease || !peer_id_is_equal(donor, check->donor)) { /* another model */
+        *check = (struct node_check){.donor = donor,
+                                     .lease = lease,
+                                     .seed = rng_u64(&node->rng),
+                                     .floor = round_floor(node, donor)};
+    }
+    if (now_ns >= check->asked_ns + ANSWER_NS) check->overdue = check->asked - check->answered;
+    ask(node);
+}
+
+static void read_sketch(const uint8_t *bytes, struct sketch *sketch)
+{
+    for (size_t i = 0; i < SKETCH_VALUES; i++) {
+        uint32_t bits = load_le32(bytes + 4 * i);
+
+        memcpy(&sketch->values[i], &bits, sizeof bits);
     }
 }
 
 void node_on_sketch(struct node *node, struct peer_id from, const struct message_sketch *message)
 {
     struct node_check *check = &node->check;
-    struct sketch_answer *answer = &check->answers[check->answered];
+    struct sketch_answer *answer;
 
     if (node->state != NODE_LOADING || message->seed != check->seed) return;
+    if (check->answered == SKETCH_ANSWERS_MAX) return;
     for (uint32_t i = check->answered; i < check->asked; i++) {
         if (!peer_id_is_equal(check->asked_of[i], from)) continue;
-        check->asked_of[i] = check->asked_of[check->answered]; /* once each */
-        check->asked_of[check->answered++] = from;
+        answer = &check->answers[check->answered];
         answer->round = message->round;
         answer->moved = (double)message->moved;
-        for (size_t k = 0; k < SKETCH_VALUES; k++) {
-            uint32_t bits = load_le32(message->values + 4 * k);
-
-            memcpy(&answer->sketch.values[k], &bits, sizeof bits);
-        }
+        answer->moments = (double)message->moments;
+        read_sketch(message->values, &answer->sketch);
+        read_sketch(message->values + SKETCH_BYTES / 2, &answer->buffers);
+        check->asked_of[i] = check->asked_of[check->answered]; /* once each */
+        check->asked_of[check->answered++] = from;
+        if (check->overdue > check->asked - check->answered) check->overdue--;
         return;
     }
 }
 
-bool node_check_is_pending(const struct node *node)
+bool node_check_is_pending(struct node *node)
 {
-    const struct node_check *check = &node->check;
+    struct node_check *check = &node->check;
+    uint64_t now_ns = node_now(node);
+    uint32_t witnesses = count_witnesses(node);
+    struct membership_counts counts;
 
-    /* One other cannot convict anybody, so there is no use in waiting for it. */
-    return check->asked >= 2 && check->answered < check->asked && node_now(node) < check->until_ns;
+    if (check->complete_ns == 0) check->complete_ns = now_ns;
+    if (check->answered == SKETCH_ANSWERS_MAX) return false;
+    if (witnesses < WITNESSES) { /* perhaps others are about to be linked */
+        membership_counts(node->membership, &counts);
+        return counts.believed > node_heard(node) && now_ns < check->complete_ns + HEAR_NS;
+    }
+    if (check->answered >= WITNESSES) { /* one more is better, but nothing to wait long for */
+        return check->answered < witnesses && now_ns < check->asked_ns + ANSWER_NS;
+    }
+    return now_ns < check->complete_ns + PATIENT_NS;
+}
+
+/* ---- what a manifest says, and what others do ---- */
+
+/* Near the median of what others say, or that. */
+static uint64_t within(uint64_t value, uint64_t *said, size_t count, uint64_t slack)
+{
+    uint64_t middle;
+
+    if (count == 0) return value;
+    middle = node_median(said, count);
+    slack += middle / 4;
+    if (value <= middle + slack && value + slack >= middle) return value;
+    return middle;
+}
+
+/* Steps drive schedules, samples are what we tell others, and of rounds of a group nobody may be
+ * ahead. The donor is one of many who say them. */
+static void believe_counts(const struct node *node, struct node_taking *taking)
+{
+    const struct message_state_manifest *manifest = joiner_manifest(node->joiner);
+    uint64_t steps[LINKS_MAX], samples[LINKS_MAX], rounds[LINKS_MAX];
+    uint64_t slack = ROUNDS_SLACK;
+    size_t count = 0;
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+
+        if (!is_witness(node, other, taking->check.donor)) continue;
+        steps[count] = other->progress.step;
+        samples[count] = other->progress.samples;
+        rounds[count++] = other->progress.round;
+        if (other->rounds_per_s < 1e6) slack += (uint64_t)(2 * other->rounds_per_s);
+    }
+    taking->step = within(manifest->step, steps, count, STEPS_SLACK);
+    taking->samples = within(manifest->samples, samples, count, SAMPLES_SLACK);
+    taking->round = manifest->round;
+    if (count > 0 && manifest->round > node_median(rounds, count) + slack / count + ROUNDS_SLACK) {
+        taking->round = node_median(rounds, count);
+    }
+}
+
+void node_check_begin(struct node *node)
+{
+    struct node_taking *taking = &node->taking;
+    bool is_other = !digest_is_equal(node->wanted.lineage, node->lineage);
+
+    *taking = (struct node_taking){.check = node->check, .others = count_witnesses(node)};
+    believe_counts(node, taking);
+    if (node->gave_way && is_other) {
+        taking->agreed_least = WITNESSES;
+    } else if (node->doubts == 0) { /* new here: as many as there are */
+        taking->agreed_least = taking->others < WITNESSES ? 0 : WITNESSES;
+    }
+    taking->keeps = node->options.keeps_files && node->model_samples > 0 && !node->has_before;
 }
 
 /* ---- judging ---- */
@@ -169,7 +288,7 @@ bool node_check_is_pending(const struct node *node)
 static enum rc check_momentum(struct node *node)
 {
     const double rate = (double)node->options.strategy->rule_settings.rate;
-    struct node_check *check = &node->check;
+    struct sketch_opinion *opinion = &node->taking.opinion;
     double squares = 0;
     size_t count = 0;
     const float *values = joiner_section(node->joiner, SECTION_RULE_SECOND, &count);
@@ -178,16 +297,63 @@ static enum rc check_momentum(struct node *node)
     for (size_t i = 0; i < count; i++) {
         squares += (double)values[i] * (double)values[i];
     }
-    if (rate * sqrt(squares) <= MOMENTUM_MOST * check->opinion.allowed) return RC_OK;
-    check->opinion.verdict = SKETCH_REFUSED;
-    check->opinion.distance = rate * sqrt(squares);
-    check->opinion.allowed *= MOMENTUM_MOST;
+    if (rate * sqrt(squares) <= MOMENTUM_MOST * opinion->allowed) return RC_OK;
+    opinion->verdict = SKETCH_REFUSED;
+    opinion->distance = rate * sqrt(squares);
+    opinion->allowed *= MOMENTUM_MOST;
     return RC_AUTH;
+}
+
+static enum rc check_buffers(struct node *node)
+{
+    const struct node_check *check = &node->taking.check;
+    struct sketch_opinion opinion;
+    struct sketch own;
+    size_t count = 0;
+    const float *values = joiner_section(node->joiner, SECTION_BUFFERS, &count);
+
+    if (values == NULL) return RC_OK;
+    sketch_make(values, count, check->seed, &own);
+    opinion = sketch_judge_buffers(&own, check->answers, check->answered);
+    if (opinion.verdict != SKETCH_REFUSED) return RC_OK;
+    node->taking.opinion = opinion;
+    return RC_AUTH;
+}
+
+/* Moments are each member's own, so only their size can be compared. Without them training goes on
+ * all the same. */
+static void check_moments(struct node *node)
+{
+    const struct node_check *check = &node->taking.check;
+    double squares = 0, most;
+    size_t count = 0;
+    const float *values = joiner_section(node->joiner, SECTION_MOMENTS, &count);
+
+    if (values == NULL) return;
+    for (size_t i = 0; i < count; i++) {
+        squares += (double)values[i] * (double)values[i];
+    }
+    most = MOMENTS_MOST * sketch_moments(check->answers, check->answered);
+    node->taking.leaves_moments = sqrt(squares) > most;
+}
+
+/* Too few answers: is it taken all the same? With nobody to ask, and by who is new, it is. */
+static enum rc judge_unchecked(struct node *node)
+{
+    node->taking.opinion = (struct sketch_opinion){.verdict = SKETCH_UNCHECKED};
+    return node->taking.agreed_least > 0 ? RC_BUSY : RC_OK;
+}
+
+/* One of two agrees, and so does the donor: two of three. */
+static bool is_split(const struct node_taking *taking)
+{
+    return taking->check.answered == 2 && taking->opinion.agreed == 1;
 }
 
 enum rc node_check_run(struct node *node)
 {
-    struct node_check *check = &node->check;
+    struct node_taking *taking = &node->taking;
+    const struct node_check *check = &taking->check;
     const struct message_state_manifest *manifest = joiner_manifest(node->joiner);
     uint64_t round = manifest->round > check->floor ? manifest->round : check->floor;
     struct sketch own;
@@ -195,42 +361,83 @@ enum rc node_check_run(struct node *node)
     const float *values = joiner_section(node->joiner, SECTION_PARAMETERS, &count);
 
     CHECK(values != NULL);
-    check->opinion = (struct sketch_opinion){.verdict = SKETCH_UNCHECKED};
-    if (check->answered < 2) return RC_OK;
+    if (check->answered < WITNESSES) return judge_unchecked(node);
     for (uint32_t section = SECTION_PARAMETERS; values != NULL; section = SECTION_RULE) {
         sketch_make(values, node->values, check->seed, &own);
-        check->opinion = sketch_judge(&own, round, check->answers, check->answered);
-        if (check->opinion.verdict == SKETCH_REFUSED) return RC_AUTH;
+        taking->opinion = sketch_judge(&own, round, check->answers, check->answered);
+        if (taking->opinion.verdict == SKETCH_REFUSED) {
+            if (!is_split(taking)) return RC_AUTH;
+            if (taking->agreed_least > 0) return RC_BUSY;
+            taking->opinion.verdict = SKETCH_FITS;
+        }
         if (section == SECTION_RULE) break;
         values = joiner_section(node->joiner, SECTION_RULE, &count); /* an anchor is as near them */
     }
+    check_moments(node);
+    if (check_buffers(node) != RC_OK) return RC_AUTH;
     return check_momentum(node);
+}
+
+static void tell_counts(const struct node *node)
+{
+    const struct message_state_manifest *manifest = joiner_manifest(node->joiner);
+    const struct node_taking *taking = &node->taking;
+
+    if (taking->step != manifest->step || taking->samples != manifest->samples) {
+        log_warn(node->options.log,
+                 "the donor says that its model is at step %llu, of %llu samples; members say %llu "
+                 "and %llu, which is believed",
+                 (unsigned long long)manifest->step, (unsigned long long)manifest->samples,
+                 (unsigned long long)taking->step, (unsigned long long)taking->samples);
+    }
+    if (taking->leaves_moments) {
+        log_warn(node->options.log,
+                 "the donor's optimizer buffers are far larger than other members': left out");
+    }
+}
+
+static void tell_unchecked(const struct node *node)
+{
+    const struct node_taking *taking = &node->taking;
+
+    if (taking->agreed_least > 0) {
+        log_warn(node->options.log,
+                 "nobody takes this model unasked: of %u other members that hold it %u said what "
+                 "theirs is like, two are needed: not taken",
+                 taking->others, taking->check.answered);
+    } else if (taking->others < WITNESSES) {
+        log_info(node->options.log, "the model is taken as it came: a swarm this small has no two "
+                                    "other members to compare it with");
+    } else {
+        log_warn(node->options.log,
+                 "the model is taken without comparison: of %u other members %u answered",
+                 taking->others, taking->check.answered);
+    }
 }
 
 void node_check_told(struct node *node)
 {
-    const struct node_check *check = &node->check;
+    const struct node_taking *taking = &node->taking;
+    const struct sketch_opinion *opinion = &taking->opinion;
     char id[PEER_ID_TEXT];
 
-    peer_id_format(check->donor, id);
-    switch (check->opinion.verdict) {
+    peer_id_format(taking->check.donor, id);
+    switch (opinion->verdict) {
     case SKETCH_UNCHECKED:
-        log_info(node->options.log,
-                 "the downloaded model was not checked against other members: %u answered, two "
-                 "are needed",
-                 check->answered);
+        tell_unchecked(node);
         break;
     case SKETCH_FITS:
         log_info(node->options.log, "the downloaded model is what %u other members hold",
-                 check->answered);
+                 opinion->agreed);
         break;
     case SKETCH_REFUSED:
         log_warn(node->options.log,
                  "peer %.8s gave a model that is not the swarm's (%.3g away from what %u members "
                  "hold, at most %.3g is plausible): refused",
-                 id, check->opinion.distance, check->answered, check->opinion.allowed);
+                 id, opinion->distance, taking->check.answered, opinion->allowed);
         break;
     }
+    tell_counts(node);
 }
 
 /* ---- telling ---- */
@@ -262,14 +469,8 @@ static void tell(struct node *node, uint64_t now_ns)
 
 void node_check_tick(struct node *node, uint64_t now_ns)
 {
-    struct peer_id donor;
-    uint32_t lease;
-
     if (node->state != NODE_LOADING) return;
-    if (joiner_listing(node->joiner, &donor, &lease) &&
-        (lease != node->check.lease || !peer_id_is_equal(donor, node->check.donor))) {
-        ask(node, donor, lease);
-    }
+    ask_on(node, now_ns);
     if (now_ns < node->told_ns + LINES_NS) return;
     tell(node, now_ns);
     node->told_ns = now_ns;
@@ -277,11 +478,14 @@ void node_check_tick(struct node *node, uint64_t now_ns)
 
 uint64_t node_check_next_ns(const struct node *node)
 {
-    uint64_t next_ns = node->told_ns + LINES_NS;
+    const struct node_check *check = &node->check;
+    const uint64_t ends[] = {node->told_ns + LINES_NS, check->asked_ns + ANSWER_NS,
+                             check->complete_ns + HEAR_NS, check->complete_ns + PATIENT_NS};
+    uint64_t next_ns = UINT64_MAX;
 
     if (node->state != NODE_LOADING) return UINT64_MAX;
-    if (node_check_is_pending(node) && node->check.until_ns < next_ns) {
-        next_ns = node->check.until_ns;
+    for (size_t i = 0; i < ARRAY_COUNT(ends); i++) {
+        if (ends[i] > node_now(node) && ends[i] < next_ns) next_ns = ends[i];
     }
     return next_ns;
 }

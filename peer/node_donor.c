@@ -17,7 +17,7 @@
 
 #include <math.h>
 
-enum { SKETCHES_A_MINUTE = 4, ROUNDS_AHEAD_MAX = 64 };
+enum { SKETCHES_A_MINUTE = 8, ROUNDS_AHEAD_MAX = 64 };
 /* What can be on its way to one joiner when a bucket is queued for it: that, and two being written.
  */
 #define UNDER_WAY      (3.0 * CHUNK_VALUES * sizeof(float))
@@ -348,25 +348,14 @@ void node_donate_all(struct node *node)
 
 /* ---- sketches for others ---- */
 
-static void answer_sketch(struct node *node, struct peer_id to, const struct sketch *sketch)
+static void write_sketch(const struct sketch *sketch, uint8_t *bytes)
 {
-    struct message message = {.type = MESSAGE_SKETCH};
-    uint8_t values[SKETCH_VALUES * 4];
-    struct round_stats stats = {0};
-
     for (size_t i = 0; i < SKETCH_VALUES; i++) {
         uint32_t bits;
 
         memcpy(&bits, &sketch->values[i], sizeof bits);
-        store_le32(values + 4 * i, bits);
+        store_le32(bytes + 4 * i, bits);
     }
-    if (node->round != NULL) round_stats(node->round, &stats);
-    message.as.sketch.seed = node->sketching.seed;
-    message.as.sketch.round = stats.counts.next_round;
-    message.as.sketch.moved = (float)fmin(node->moved, 1e30);
-    message.as.sketch.values = values;
-    message.as.sketch.values_bytes = sizeof values;
-    (void)links_send(node->links, to, &message); /* who is gone asks no more */
 }
 
 void node_on_sketch_req(struct node *node, struct peer_id from,
@@ -376,35 +365,80 @@ void node_on_sketch_req(struct node *node, struct peer_id from,
     struct neighbour *neighbour = node_neighbour(node, from);
     uint64_t now_ns = node_now(node);
 
-    if (request->section != SECTION_PARAMETERS || node->state != NODE_TRAINING) return;
+    if (node->state != NODE_TRAINING) return;
     if (now_ns >= neighbour->sketch_minute_ns + MINUTE_NS) {
         neighbour->sketch_minute_ns = now_ns;
         neighbour->sketches = 0;
     }
-    if (sketching->is_wanted || neighbour->sketches >= SKETCHES_A_MINUTE) return;
-    neighbour->sketches++; /* one at a time: who is not answered asks others */
-    sketching->is_wanted = true;
-    sketching->asker = from;
-    sketching->seed = request->seed;
+    if (sketching->count == NODE_SKETCHES_MAX || neighbour->sketches >= SKETCHES_A_MINUTE) {
+        return; /* who is not answered asks others */
+    }
+    neighbour->sketches++;
+    sketching->asks[sketching->count].from = from;
+    sketching->asks[sketching->count++].seed = request->seed;
+}
+
+/* NULL: there is none of this section, or an error, in *rc. */
+static float *section_now(struct node *node, enum section section, enum rc *rc)
+{
+    size_t count = node->schema->values[section];
+    float *plane = count == 0 ? NULL : mem_aligned(count * sizeof(float));
+
+    if (count == 0) return NULL;
+    *rc = plane == NULL ? RC_NOMEM
+                        : node->learner->ops->export_section(node->learner, section, plane, count);
+    if (*rc == RC_OK && !bucket_is_finite(plane, count)) *rc = RC_NONFINITE;
+    if (*rc == RC_OK) return plane;
+    mem_free(plane);
+    return NULL;
 }
 
 enum rc node_sketch_run(struct node *node)
 {
-    float *plane = mem_aligned(node->values * sizeof(float));
-    enum rc rc;
+    struct sketch_answer *answer = &node->sketching.answer;
+    uint64_t seed = node->sketching.asks[0].seed;
+    enum rc rc = RC_OK;
+    double squares = 0;
+    float *plane;
 
-    if (plane == NULL) return RC_NOMEM;
-    rc = node->learner->ops->export_section(node->learner, SECTION_PARAMETERS, plane, node->values);
-    if (rc == RC_OK && !bucket_is_finite(plane, node->values)) rc = RC_NONFINITE;
-    if (rc == RC_OK) {
-        sketch_make(plane, node->values, node->sketching.seed, &node->sketching.sketch);
+    memset(answer, 0, sizeof *answer);
+    plane = section_now(node, SECTION_PARAMETERS, &rc);
+    if (plane != NULL) sketch_make(plane, node->values, seed, &answer->sketch);
+    mem_free(plane);
+    plane = rc == RC_OK ? section_now(node, SECTION_BUFFERS, &rc) : NULL;
+    if (plane != NULL) {
+        sketch_make(plane, node->schema->values[SECTION_BUFFERS], seed, &answer->buffers);
     }
     mem_free(plane);
+    plane = rc == RC_OK ? section_now(node, SECTION_MOMENTS, &rc) : NULL;
+    for (size_t i = 0; plane != NULL && i < node->schema->values[SECTION_MOMENTS]; i++) {
+        squares += (double)plane[i] * (double)plane[i];
+    }
+    mem_free(plane);
+    answer->moments = sqrt(squares);
     return rc;
 }
 
 void node_sketch_done(struct node *node, enum rc rc)
 {
-    node->sketching.is_wanted = false;
-    if (rc == RC_OK) answer_sketch(node, node->sketching.asker, &node->sketching.sketch);
+    struct node_sketching *sketching = &node->sketching;
+    const struct sketch_answer *answer = &sketching->answer;
+    struct message message = {.type = MESSAGE_SKETCH};
+    struct peer_id to = sketching->asks[0].from;
+    uint8_t values[SKETCH_BYTES];
+    struct round_stats stats = {0};
+
+    message.as.sketch.seed = sketching->asks[0].seed;
+    sketching->count--;
+    memmove(sketching->asks, sketching->asks + 1, sketching->count * sizeof sketching->asks[0]);
+    if (rc != RC_OK) return;
+    write_sketch(&answer->sketch, values);
+    write_sketch(&answer->buffers, values + SKETCH_BYTES / 2);
+    if (node->round != NULL) round_stats(node->round, &stats);
+    message.as.sketch.round = stats.counts.next_round;
+    message.as.sketch.moved = (float)fmin(node->moved, 1e30);
+    message.as.sketch.moments = (float)fmin(answer->moments, 1e30);
+    message.as.sketch.values = values;
+    message.as.sketch.values_bytes = sizeof values;
+    (void)links_send(node->links, to, &message); /* who is gone asks no more */
 }

@@ -12,6 +12,7 @@
 #include "peer/joiner.h"
 #include "peer/link.h"
 #include "peer/node.h"
+#include "peer/node_model.h"
 #include "peer/partners.h"
 #include "peer/round.h"
 #include "peer/sketch.h"
@@ -46,6 +47,7 @@ struct neighbour {
     bool has_progress;
     struct message_progress progress;
     bool is_relayed;   /* linked through a relay */
+    uint64_t place;    /* the host that it is on, as far as its address tells */
     bool has_met;      /* it took part in a round of ours that came to something */
     bool has_met_last; /* in one of the last, see node_finish.c */
     uint8_t line_step; /* of preference.h; 0: none yet */
@@ -112,40 +114,6 @@ struct border_job {
     struct peer_id *members;
     size_t members_count;
     struct checkpoint checkpoint;
-};
-
-/* A snapshot for joiners on its way: copied in the training lane, hashed in the store lane. */
-struct node_donation {
-    struct job job; /* first */
-    struct node *node;
-    bool is_running;
-    struct donor_snapshot snapshot;
-    const struct donor_snapshot *base;
-    float *agreed; /* parameters as a group round left them, or NULL */
-    uint64_t agreed_round;
-    const float *rule[RULE_STATE_MAX]; /* what the rule keeps, which stands still for the copy */
-    size_t rule_count;
-    enum rc rc;
-    uint32_t turn; /* whose it is to be served first */
-};
-
-/* A sketch somebody asked for. */
-struct node_sketching {
-    bool is_wanted;
-    struct peer_id asker;
-    uint64_t seed;
-    struct sketch sketch;
-};
-
-/* What others say of the model that is being downloaded. */
-struct node_check {
-    struct peer_id donor; /* whose listing it is about */
-    uint32_t lease;
-    uint64_t seed, floor, until_ns;
-    struct peer_id asked_of[SKETCH_ANSWERS_MAX]; /* those who answered come first */
-    struct sketch_answer answers[SKETCH_ANSWERS_MAX];
-    uint32_t asked, answered;
-    struct sketch_opinion opinion;
 };
 
 /* This peer's row of the topology's graph, see gossip/graph.h. All zero: not made yet. */
@@ -296,16 +264,20 @@ struct node {
     uint64_t model_samples; /* behind the model when this peer took or made it, plus our own */
     uint64_t round_number;  /* of a downloaded manifest, until the exchange has it */
     uint64_t retry_ns;      /* not before: begin a download */
-    struct digest loading;  /* LOADING: the lineage asked for */
-    uint64_t loading_least; /* LOADING: samples behind it, at least */
-    bool gave_way;          /* LOADING: our own model is good enough to go back to */
-    uint32_t load_failures; /* of giving way, in a row */
-    uint64_t gather_ns;     /* since when there are donors, for a download from several */
-    uint64_t catch_up_ns;   /* how long the last download took; 0: none yet */
+    uint64_t answered_ns;   /* when somebody was last there, or something came */
+    struct node_choice choice;
+    struct node_wanted wanted; /* LOADING: what was asked for */
+    bool gave_way;             /* LOADING: our own model is good enough to go back to */
+    bool has_before;           /* a model given up is on disk, and no checkpoint was made since */
+    uint32_t doubts;           /* downloads refused in a row, for lack of agreement */
+    uint32_t load_failures;    /* of giving way, in a row */
+    uint64_t gather_ns;        /* since when there are donors, for a download from several */
+    uint64_t catch_up_ns;      /* how long the last download took; 0: none yet */
     uint32_t catch_ups;
     struct node_donation donation;
     struct node_sketching sketching;
     struct node_check check;
+    struct node_taking taking;
     uint64_t told_ns, told_bytes; /* of a download, to people */
     double moved;                 /* norm: parameters over the last round; 0: not known */
 
@@ -373,58 +345,10 @@ void node_leave(struct node *node, uint32_t goaway_reason);
 void node_own_address(const struct node *node, char address[ADDRESS_BYTES_MAX]);
 struct neighbour *node_neighbour(struct node *node, struct peer_id id);
 
-/* node_model.c: which model wins, download and donation */
-/** What a download asks for, and how much of it at a time. */
-void node_model_prepare(struct node *node);
-void node_send_progress(struct node *node, const struct peer_id *to); /* NULL: to all */
-void node_decide(struct node *node);
-void node_on_model_message(struct node *node, struct peer_id from, const struct message *message);
-void node_on_bucket(struct node *node, struct peer_id from, const struct inner_header *header,
-                    const uint8_t *body, size_t count);
-void node_model_tick(struct node *node, uint64_t now_ns);
-uint64_t node_model_next_ns(const struct node *node);
-/** A download is complete, and neither is newer to be had nor more to be heard about it. */
-bool node_model_is_ready(struct node *node);
-/** What was downloaded is not the swarm's. */
-void node_refuse_model(struct node *node);
-
-/* node_donor.c: snapshots and sketches for others */
-bool node_donation_is_due(struct node *node);
-void node_donation_begin(struct node *node); /* then copy in the training lane, then copied */
-MUST_USE enum rc node_donation_copy(struct node_donation *donation);
-void node_donation_copied(struct node *node, enum rc rc);
-/** The model was replaced at a step border: what rounds agreed on before is not of it. */
-void node_donation_forget(struct node *node);
-/** A download is being taken over: what came of the donor's rule is for ours. */
-void node_adopt_rule(struct node *node);
-void node_donation_deinit(struct node *node);
-/** Send `to` the buckets it asked for, as far as there is room. */
-void node_donate(struct node *node, struct peer_id to);
-void node_donate_all(struct node *node);
-void node_on_sketch_req(struct node *node, struct peer_id from,
-                        const struct message_sketch_req *request);
-MUST_USE enum rc node_sketch_run(struct node *node); /* in the training lane */
-void node_sketch_done(struct node *node, enum rc rc);
-
 /* node_links.c */
 struct links_events node_links_events(struct node *node);
 /** Dial whom membership wants dialled. */
 void node_dial_due(struct node *node, uint64_t now_ns);
-
-/* node_check.c: does the donor lie, and how far is the download */
-void node_hear_progress(struct node *node, struct neighbour *neighbour,
-                        const struct message_progress *progress);
-/** The group round that members with this model are at, as they said last; 0: none. */
-uint64_t node_round_now(const struct node *node, struct digest lineage);
-/** The round that at least half of our neighbours with our model say they have come to; 0: none. */
-uint64_t node_round_believed(const struct node *node);
-void node_on_sketch(struct node *node, struct peer_id from, const struct message_sketch *message);
-/** Answers are on their way that may decide. */
-bool node_check_is_pending(const struct node *node);
-MUST_USE enum rc node_check_run(struct node *node); /* in the training lane; RC_AUTH: refused */
-void node_check_told(struct node *node);
-void node_check_tick(struct node *node, uint64_t now_ns);
-uint64_t node_check_next_ns(const struct node *node);
 
 /* node_train.c: the training lane */
 void node_border(struct node *node); /* submit the next job if the lane is free */

@@ -35,6 +35,7 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
     *neighbour = (struct neighbour){.id = peer,
                                     .boot = hello->boot,
                                     .is_relayed = relay_is_address(address),
+                                    .place = node_place(address),
                                     .linked_ns = node_now(node),
                                     .moved_ns = node_now(node)};
     if (!neighbour->is_relayed) membership_met_at(node->membership, address, node_now(node));

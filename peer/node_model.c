@@ -1,9 +1,7 @@
 /*
- * Which model wins, and how it gets here. A model has a lineage (BLAKE2b of its initial plane) and
- * a count of samples behind it. A peer that comes new takes the swarm's model; unrelated models are
- * never averaged: the one with fewer samples (about equal: of the larger lineage) gives way by
- * downloading the other; a restarted peer goes on from its checkpoint unless it missed too
- * many rounds.
+ * How a model gets here, and whether it is taken: node_choice.c says whose, peer/joiner.h fetches
+ * it, node_check.c asks others about it, and here it is begun, refused or tried again. And what
+ * members are told of ours. Loop thread only.
  */
 #include "peer/node_internal.h"
 
@@ -52,84 +50,7 @@ void node_send_progress(struct node *node, const struct peer_id *to)
     }
 }
 
-/* About equal counts are decided by the models' lineages, so that two growing counts cannot both
- * look smaller, and so that of two swarms that meet all members agree on who gives way: by the ids
- * of peers, each would give way to some of the others, to and fro. */
-static bool gives_way_to(const struct node *node, const struct neighbour *other)
-{
-    uint64_t ours = node->model_samples, theirs = other->progress.samples;
-    uint64_t larger = ours > theirs ? ours : theirs;
-    uint64_t gap = ours > theirs ? ours - theirs : theirs - ours;
-
-    if (gap > larger / 10) return ours < theirs;
-    return memcmp(node->lineage.bytes, other->progress.lineage.bytes, sizeof node->lineage.bytes) >
-           0;
-}
-
-static bool is_ahead_and_far(const struct node *node, const struct neighbour *other)
-{
-    return other->progress.samples / 2 > node->model_samples && node_is_far(node, other);
-}
-
-bool node_most_are_far(const struct node *node)
-{
-    uint32_t far = 0, near = 0, others = 0;
-
-    for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        const struct neighbour *other = &node->neighbours[i];
-
-        if (!other->has_progress || !other->progress.is_serving ||
-            !digest_is_equal(other->progress.lineage, node->lineage)) {
-            continue;
-        }
-        others++;
-        if (is_ahead_and_far(node, other)) {
-            far++;
-        } else if (trust_is_proven(node->trust, other->id)) {
-            near++;
-        }
-    }
-    return (far >= 2 && far > near) || far == others;
-}
-
-/* A swarm begun anew and one that goes on from checkpoints have models of one lineage, and they may
- * be too far apart to be averaged. Who has just begun loses little. */
-static bool has_begun_in_vain(const struct node *node, const struct neighbour *other)
-{
-    return node->options.resume == NULL && node_now(node) < node->begun_ns + NODE_BEGUN_NS &&
-           is_ahead_and_far(node, other) && node_most_are_far(node);
-}
-
-/* The neighbour whose model we should take instead of ours; NULL: keep ours. */
-static const struct neighbour *better_model(const struct node *node)
-{
-    const struct neighbour *best = NULL;
-    uint64_t now_ns = node_now(node);
-
-    for (uint32_t i = 0; i < node->neighbours_count; i++) { /* after every event */
-        const struct neighbour *other = &node->neighbours[i];
-        bool is_same, is_better;
-
-        if (!other->has_progress || !other->progress.is_serving) continue;
-        is_same = digest_is_equal(other->progress.lineage, node->lineage);
-        if (now_ns < other->avoid_ns) continue;
-        if (is_same && node->state != NODE_JOINING) { /* related models mix */
-            is_better = has_begun_in_vain(node, other);
-        } else if (is_same && node->model_samples == 0) {
-            is_better = other->progress.samples > 0;
-        } else if (is_same) {
-            is_better = other->progress.round > round_now(node) + NODE_ROUNDS_MISSED_MAX;
-        } else {
-            is_better = gives_way_to(node, other);
-        }
-        if (is_better && (best == NULL || other->progress.samples > best->progress.samples)) {
-            best = other;
-        }
-    }
-    return best;
-}
-
-static size_t find_donors(struct node *node, struct digest lineage, uint64_t samples_least,
+static size_t find_donors(struct node *node, const struct node_wanted *wanted,
                           struct peer_id *donors)
 {
     size_t count = 0;
@@ -137,11 +58,7 @@ static size_t find_donors(struct node *node, struct digest lineage, uint64_t sam
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
-        if (other->has_progress && other->progress.is_serving &&
-            other->progress.samples >= samples_least &&
-            digest_is_equal(other->progress.lineage, lineage)) {
-            donors[count++] = other->id;
-        }
+        if (node_holds(other, wanted)) donors[count++] = other->id;
     }
     for (size_t i = count; i > 1; i--) { /* joiners at the same time should not all ask the first */
         size_t j = (size_t)rng_below(&node->rng, i);
@@ -165,18 +82,17 @@ static bool is_gathering(struct node *node, size_t donors)
     return now_ns < node->gather_ns + GATHER_NS;
 }
 
-static void begin_loading(struct node *node, struct digest lineage)
+static void begin_loading(struct node *node, const struct node_wanted *wanted)
 {
-    bool is_same = node->state == NODE_TRAINING && digest_is_equal(lineage, node->lineage);
-    uint64_t samples_least = is_same ? 2 * node->model_samples : 0;
+    bool is_same = digest_is_equal(wanted->lineage, node->lineage);
     struct peer_id donors[LINKS_MAX];
-    size_t count = find_donors(node, lineage, samples_least, donors);
+    size_t count = find_donors(node, wanted, donors);
     enum rc rc;
 
     if (count == 0 || is_gathering(node, count)) return;
     node->gather_ns = 0;
-    rc = joiner_begin(node->joiner, donors, count, lineage,
-                      joiner_is_wide(node->joiner) ? node_round_now(node, lineage) : 0,
+    rc = joiner_begin(node->joiner, donors, count, wanted->lineage,
+                      joiner_is_wide(node->joiner) ? node_round_now(node, wanted->lineage) : 0,
                       node_now(node), &node->outbox);
     if (rc != RC_OK) {
         log_warn(node->options.log, "cannot download the model: %s", rc_text(rc));
@@ -184,13 +100,13 @@ static void begin_loading(struct node *node, struct digest lineage)
         return;
     }
     if (node->state == NODE_TRAINING) {
-        log_warn(node->options.log,
-                 "the swarm has another model with more samples behind it: taking that one");
+        log_warn(node->options.log, "%s: taking that one",
+                 is_same ? "the swarm has come much farther with this model"
+                         : "more members train another model");
         if (node->round != NULL) round_cancel(node->round, "another model is being taken");
     }
     node->gave_way = node->state == NODE_TRAINING;
-    node->loading = lineage;
-    node->loading_least = samples_least;
+    node->wanted = *wanted;
     node->check = (struct node_check){.lease = 0};
     node->told_ns = node_now(node);
     node->told_bytes = 0;
@@ -198,14 +114,6 @@ static void begin_loading(struct node *node, struct digest lineage)
     node->catch_ups = 0;
     node->state = NODE_LOADING;
     node_send_progress(node, NULL);
-}
-
-static bool has_heard_progress(const struct node *node)
-{
-    for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        if (node->neighbours[i].has_progress) return true;
-    }
-    return false;
 }
 
 static bool all_bootstraps_are_self(const struct node *node)
@@ -267,23 +175,31 @@ void node_model_prepare(struct node *node)
 
 void node_decide(struct node *node)
 {
-    const struct neighbour *better;
+    struct node_wanted wanted;
+    enum node_chosen chosen;
 
     if (!node->has_lineage || node->wants_rollback) return;
     if (node->state != NODE_JOINING && node->state != NODE_TRAINING) return;
-    better = better_model(node);
-    if (better != NULL) {
-        if (node_now(node) >= node->retry_ns) begin_loading(node, better->progress.lineage);
-        return;
-    }
+    chosen = node_choose(node, &wanted);
+    if (chosen == CHOSEN_OTHER && node_now(node) >= node->retry_ns) begin_loading(node, &wanted);
+    if (chosen != CHOSEN_OURS) return;
     if (node->state == NODE_TRAINING || is_waiting_for_a_model(node)) return;
-    if (has_heard_progress(node) || (node->neighbours_count == 0 && all_bootstraps_are_self(node) &&
-                                     node->options.book_count == 0)) {
+    if (node_heard(node) > 0 || (node->neighbours_count == 0 && all_bootstraps_are_self(node) &&
+                                 node->options.book_count == 0)) {
         start_training(node);
     }
 }
 
-/* Nobody answered for so long: say what was tried, or go on alone where that makes sense. */
+/* More hold another model than that which is on its way, and nothing of ours is lost. */
+static void reconsider(struct node *node)
+{
+    if (node->state != NODE_LOADING || node->is_lane_busy || !node_chose_wrong(node)) return;
+    log_info(node->options.log, "more members hold another model: taking that one");
+    joiner_finish(node->joiner, &node->outbox);
+    node->state = NODE_JOINING;
+}
+
+/* Nobody has been there for so long: say what was tried, or go on alone where that makes sense. */
 static void join_timed_out(struct node *node)
 {
     char text[480] = "no peer of --bootstrap could be reached";
@@ -310,20 +226,25 @@ static void joiner_moved(struct node *node)
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         struct neighbour *other = &node->neighbours[i];
 
-        if (digest_is_equal(other->progress.lineage, node->loading)) {
+        if (digest_is_equal(other->progress.lineage, node->wanted.lineage)) {
             other->avoid_ns = now_ns + NODE_AVOID_NS;
         }
     }
     if (node->gave_way) { /* who only boasts of a model costs us less and less training */
-        node->retry_ns = now_ns + (NODE_RETRY_NS << node->load_failures);
-        node->load_failures += node->load_failures < NODE_DOUBLINGS_MAX;
-        joiner_finish(node->joiner, &node->outbox);
-        start_training(node);
+        node_put_off_model(node);
     } else {
         node->retry_ns = now_ns + NODE_RETRY_NS;
         node->state = NODE_JOINING;
         node_send_progress(node, NULL);
     }
+}
+
+void node_put_off_model(struct node *node)
+{
+    node->retry_ns = node_now(node) + (NODE_RETRY_NS << node->load_failures);
+    node->load_failures += node->load_failures < NODE_DOUBLINGS_MAX;
+    joiner_finish(node->joiner, &node->outbox);
+    start_training(node);
 }
 
 /* ---- is what came what we want? ---- */
@@ -354,9 +275,9 @@ bool node_model_is_ready(struct node *node)
     return !node_check_is_pending(node);
 }
 
-void node_refuse_model(struct node *node)
+void node_refuse_model(struct node *node, bool is_lie)
 {
-    node_score(node, node->check.donor, SCORE_CLIPPED); /* a guess, so no ban */
+    if (is_lie) node_score(node, node->taking.check.donor, SCORE_CLIPPED); /* a guess, so no ban */
     joiner_refuse(node->joiner, node_now(node), &node->outbox);
     joiner_moved(node);
 }
@@ -454,14 +375,16 @@ void node_model_tick(struct node *node, uint64_t now_ns)
 {
     joiner_tick(node->joiner, now_ns, &node->outbox);
     joiner_moved(node);
+    reconsider(node);
     node_check_tick(node, now_ns);
     donor_tick(node->donor, now_ns);
     if (now_ns >= node->progress_due_ns) {
         node->progress_due_ns = now_ns + NODE_PROGRESS_NS;
         node_send_progress(node, NULL);
     }
-    if (node->state == NODE_JOINING && node->has_lineage && !has_heard_progress(node) &&
-        now_ns >= node->begun_ns + node->options.join_timeout_ns) {
+    if (node->state == NODE_LOADING || node_heard(node) > 0) node->answered_ns = now_ns;
+    if (node->state == NODE_JOINING && node->has_lineage && node_heard(node) == 0 &&
+        now_ns >= node->answered_ns + node->options.join_timeout_ns) {
         join_timed_out(node);
     }
     node_decide(node);
@@ -470,7 +393,7 @@ void node_model_tick(struct node *node, uint64_t now_ns)
 uint64_t node_model_next_ns(const struct node *node)
 {
     uint64_t next = node->progress_due_ns;
-    uint64_t join_ns = node->begun_ns + node->options.join_timeout_ns;
+    uint64_t join_ns = node->answered_ns + node->options.join_timeout_ns;
     uint64_t other = joiner_next_ns(node->joiner);
 
     if (other < next) next = other;
@@ -478,10 +401,12 @@ uint64_t node_model_next_ns(const struct node *node)
     if (other < next) next = other;
     other = node_check_next_ns(node);
     if (other < next) next = other;
+    other = node_choice_next_ns(node);
+    if (other < next) next = other;
     if (node->gather_ns != 0 && node->gather_ns + GATHER_NS < next) {
         next = node->gather_ns + GATHER_NS;
     }
-    if (node->state == NODE_JOINING && !has_heard_progress(node) && join_ns < next) {
+    if (node->state == NODE_JOINING && node_heard(node) == 0 && join_ns < next) {
         next = join_ns;
     }
     return next;

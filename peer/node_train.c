@@ -26,32 +26,6 @@ static void run_hash(struct border_job *job)
     mem_free(plane);
 }
 
-static void run_assign(struct border_job *job)
-{
-    struct node *node = job->node;
-    const struct learner_ops *learner = node->learner->ops;
-    enum section sections[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_MOMENTS};
-    bool has_moments = false;
-
-    job->rc = node_check_run(node);
-    for (size_t i = 0; i < ARRAY_COUNT(sections) && job->rc == RC_OK; i++) {
-        size_t count = 0;
-        const float *values = joiner_section(node->joiner, sections[i], &count);
-
-        if (values == NULL || count != node->schema->values[sections[i]]) continue;
-        job->rc = learner->assign_section(node->learner, sections[i], values, count);
-        has_moments |= sections[i] == SECTION_MOMENTS;
-    }
-    if (job->rc != RC_OK) return;
-    node_tracking_reset(node);
-    learner->set_step(node->learner, joiner_manifest(node->joiner)->step);
-    /* Adam's corrections go by the donor's updates; its steps are as many, or more if it joined
-     * with moments of its own, whose corrections are then near 1 for both. */
-    if (has_moments && learner->set_updates != NULL) {
-        learner->set_updates(node->learner, joiner_manifest(node->joiner)->step);
-    }
-}
-
 static const enum audit_change changes[BORDER_ROLLBACK + 1] = {
     [BORDER_TRAIN] = AUDIT_ANYTHING,    [BORDER_ASSIGN] = AUDIT_ANYTHING,
     [BORDER_APPLY] = AUDIT_DIFFERENCE,  [BORDER_PULL] = AUDIT_ANYTHING,
@@ -91,7 +65,7 @@ static void run_border(struct job *base)
         break;
     case BORDER_ASSIGN:
         crash_point(CRASH_JOIN_ASSIGNING);
-        run_assign(job);
+        node_take_run(job);
         crash_point(CRASH_JOIN_ASSIGNED);
         break;
     case BORDER_APPLY:
@@ -186,47 +160,6 @@ static void trained(struct node *node, struct border_job *job)
     node_finish_stepped(node);
 }
 
-static void assigned(struct node *node, struct border_job *job)
-{
-    const struct message_state_manifest *manifest = joiner_manifest(node->joiner);
-
-    node_check_told(node);
-    if (job->rc == RC_AUTH) {
-        node_refuse_model(node);
-        return;
-    }
-    if (job->rc != RC_OK) {
-        node_fail(node, job->rc, "cannot take over the downloaded model");
-        return;
-    }
-    node->step = manifest->step;
-    node->model_samples = manifest->samples;
-    node->mixed_step = node_last_mixed(node);
-    node->lineage = manifest->lineage;
-    node->has_lineage = true;
-    node->has_kept = false;
-    node->rollbacks = 0;
-    node->load_failures = 0;
-    node->wants_keep = true;
-    for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        node_far_is_over(node, &node->neighbours[i]);
-    }
-    if (node->round != NULL) {
-        round_discard(node->round);
-        node_donation_forget(node);
-        node_adopt_rule(node);
-        round_begin_ramp(node->round);
-        round_set_lineage(node->round, node->lineage);
-        round_set_number(node->round, manifest->round);
-    }
-    log_info(node->options.log, "took the swarm's model at step %llu",
-             (unsigned long long)node->step);
-    joiner_finish(node->joiner, &node->outbox);
-    if (node->state >= NODE_LEAVING) return; /* stopped meanwhile */
-    node->state = NODE_TRAINING;
-    node_send_progress(node, NULL);
-}
-
 static void checkpointed(struct node *node, struct border_job *job)
 {
     bool is_last = node->state == NODE_LEAVING;
@@ -236,6 +169,7 @@ static void checkpointed(struct node *node, struct border_job *job)
     if (node->round != NULL) round_hold(node->round, false);
     if (job->rc == RC_OK) {
         node->checkpoint_failures = 0;
+        node->has_before = false;
         node->checkpoint_due_ns = node_now(node) + node->options.checkpoint_every_ns;
     } else if (is_last && node->is_goal_reached && job->rc != RC_NONFINITE) {
         node->result.rc = job->rc; /* a goal whose model is lost is none */
@@ -315,7 +249,7 @@ static void border_done(struct job *base)
         hashed(node, job);
         break;
     case BORDER_ASSIGN:
-        assigned(node, job);
+        node_taken(node, job);
         break;
     case BORDER_APPLY:
         round_applied(node->round);
@@ -427,15 +361,32 @@ static void border_reshard(struct node *node)
     border_submit(node);
 }
 
+static struct checkpoint checkpoint_now(const struct node *node)
+{
+    return (struct checkpoint){.lineage = node->lineage,
+                               .model_samples = node->model_samples,
+                               .own_steps = node->own_steps,
+                               .once_steps = node->once.steps};
+}
+
 static void border_checkpoint(struct node *node)
 {
     struct border_job *job = border_job(node, BORDER_CHECKPOINT, node->values);
 
-    job->checkpoint = (struct checkpoint){.lineage = node->lineage,
-                                          .model_samples = node->model_samples,
-                                          .own_steps = node->own_steps,
-                                          .once_steps = node->once.steps};
+    job->checkpoint = checkpoint_now(node);
     if (node->round != NULL) node_round_checkpoint(node, &job->checkpoint);
+    border_submit(node);
+}
+
+/* A checkpoint of what is given up goes without what rounds keep: with another model they are over.
+ */
+static void border_assign(struct node *node)
+{
+    struct border_job *job = border_job(node, BORDER_ASSIGN, node->values);
+
+    node_check_begin(node);
+    job->checkpoint = checkpoint_now(node);
+    job->checkpoint.is_given_up = true;
     border_submit(node);
 }
 
@@ -506,7 +457,7 @@ static bool border_change(struct node *node)
         return true;
     }
     if (node_model_is_ready(node)) {
-        border_simple(node, BORDER_ASSIGN);
+        border_assign(node);
         return true;
     }
     if (node->round != NULL && round_has_difference(node->round)) {
@@ -545,7 +496,7 @@ static bool border_read(struct node *node, uint64_t now_ns)
         border_simple(node, BORDER_DONATE);
         return true;
     }
-    if (node->sketching.is_wanted) {
+    if (node->sketching.count > 0) {
         border_simple(node, BORDER_SKETCH);
         return true;
     }

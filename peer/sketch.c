@@ -35,6 +35,7 @@ static double distance(const struct sketch *a, const struct sketch *b)
     return sqrt(squares);
 }
 
+/* The lower one: of two members one may lie. */
 static double median(double *items, size_t count)
 {
     for (size_t i = 1; i < count; i++) {
@@ -45,37 +46,98 @@ static double median(double *items, size_t count)
             items[j - 1] = held;
         }
     }
-    return count % 2 != 0 ? items[count / 2] : (items[count / 2 - 1] + items[count / 2]) / 2;
+    return items[(count - 1) / 2];
 }
 
-struct sketch_opinion sketch_judge(const struct sketch *own, uint64_t round,
-                                   const struct sketch_answer *answers, size_t count)
+/* How far members are from the nearest other. */
+static double spread(const struct sketch *const *sketches, size_t count, double norm)
 {
-    double apart[SKETCH_ANSWERS_MAX], norms[SKETCH_ANSWERS_MAX], moves[SKETCH_ANSWERS_MAX];
-    double rounds[SKETCH_ANSWERS_MAX], nearest[SKETCH_ANSWERS_MAX], moved;
-    struct sketch_opinion opinion = {SKETCH_UNCHECKED, 0, 0, 0};
+    double nearest[SKETCH_ANSWERS_MAX];
 
-    CHECK(count <= SKETCH_ANSWERS_MAX);
-    if (count < 2) return opinion;
     for (size_t i = 0; i < count; i++) {
-        apart[i] = distance(own, &answers[i].sketch);
-        norms[i] = distance(&answers[i].sketch, NULL);
-        moves[i] = answers[i].moved;
-        rounds[i] = answers[i].round > round ? (double)(answers[i].round - round) : 0.0;
         nearest[i] = HUGE_VAL;
         for (size_t j = 0; j < i; j++) {
-            double gap = distance(&answers[i].sketch, &answers[j].sketch);
+            double gap = distance(sketches[i], sketches[j]);
 
             nearest[i] = fmin(nearest[i], gap);
             nearest[j] = fmin(nearest[j], gap);
         }
     }
-    opinion.distance = median(apart, count);
-    opinion.norm = median(norms, count);
+    return count == 2 ? fmin(4 * nearest[0], norm) : 4 * median(nearest, count);
+}
+
+static double norm_of(const struct sketch *const *sketches, size_t count)
+{
+    double norms[SKETCH_ANSWERS_MAX];
+
+    for (size_t i = 0; i < count; i++) {
+        norms[i] = distance(sketches[i], NULL);
+    }
+    return median(norms, count);
+}
+
+/* opinion->norm and opinion->allowed are known: who agrees? */
+static void judge(const struct sketch *own, const struct sketch *const *sketches, size_t count,
+                  struct sketch_opinion *opinion)
+{
+    double apart[SKETCH_ANSWERS_MAX];
+
+    for (size_t i = 0; i < count; i++) {
+        apart[i] = distance(own, sketches[i]);
+        opinion->agreed += apart[i] <= opinion->allowed;
+    }
+    opinion->distance = median(apart, count);
+    opinion->verdict =
+        opinion->agreed >= 2 && 2 * opinion->agreed > count ? SKETCH_FITS : SKETCH_REFUSED;
+}
+
+struct sketch_opinion sketch_judge(const struct sketch *own, uint64_t round,
+                                   const struct sketch_answer *answers, size_t count)
+{
+    const struct sketch *sketches[SKETCH_ANSWERS_MAX];
+    double moves[SKETCH_ANSWERS_MAX], rounds[SKETCH_ANSWERS_MAX], moved;
+    struct sketch_opinion opinion = {SKETCH_UNCHECKED, 0, 0, 0, 0};
+
+    CHECK(count <= SKETCH_ANSWERS_MAX);
+    if (count < 2) return opinion;
+    for (size_t i = 0; i < count; i++) {
+        sketches[i] = &answers[i].sketch;
+        moves[i] = answers[i].moved;
+        rounds[i] = answers[i].round > round ? (double)(answers[i].round - round) : 0.0;
+    }
+    opinion.norm = norm_of(sketches, count);
     moved = median(moves, count);
-    opinion.allowed = fmax(4 * median(nearest, count), 0.05 * opinion.norm);
+    opinion.allowed = fmax(spread(sketches, count, opinion.norm), 0.05 * opinion.norm);
     opinion.allowed =
         fmax(opinion.allowed, moved > 0 ? 2 * moved * (1 + median(rounds, count)) : opinion.norm);
-    opinion.verdict = opinion.distance <= opinion.allowed ? SKETCH_FITS : SKETCH_REFUSED;
+    judge(own, sketches, count, &opinion);
     return opinion;
+}
+
+struct sketch_opinion sketch_judge_buffers(const struct sketch *own,
+                                           const struct sketch_answer *answers, size_t count)
+{
+    const struct sketch *sketches[SKETCH_ANSWERS_MAX];
+    struct sketch_opinion opinion = {SKETCH_UNCHECKED, 0, 0, 0, 0};
+
+    CHECK(count <= SKETCH_ANSWERS_MAX);
+    if (count < 2) return opinion;
+    for (size_t i = 0; i < count; i++) {
+        sketches[i] = &answers[i].buffers;
+    }
+    opinion.norm = norm_of(sketches, count);
+    opinion.allowed = fmax(spread(sketches, count, opinion.norm), opinion.norm);
+    judge(own, sketches, count, &opinion);
+    return opinion;
+}
+
+double sketch_moments(const struct sketch_answer *answers, size_t count)
+{
+    double norms[SKETCH_ANSWERS_MAX];
+
+    CHECK(count > 0 && count <= SKETCH_ANSWERS_MAX);
+    for (size_t i = 0; i < count; i++) {
+        norms[i] = answers[i].moments;
+    }
+    return median(norms, count);
 }

@@ -35,6 +35,7 @@ enum {
     STATE_SECTIONS_MAX = 8,
     MANIFEST_PROOF_BYTES = 96, /* public key, signature */
     SKETCH_VALUES = 64,
+    SKETCH_BYTES = 2 * SKETCH_VALUES * 4, /* of parameters and of buffers */
     STATUS_BYTES_MAX = 48 * 1024,
     CHUNK_VALUES = 32768,     /* float32 values of one chunk of the plane: 128 KiB */
     CHUNKS_MAX = 65536,       /* of one plane: 2^31 values */

@@ -352,13 +352,13 @@ static const struct field state_deny_fields[] = {
 };
 static const struct field sketch_req_fields[] = {
     ANY(0, sketch_req.seed),
-    UINT(1, sketch_req.section, 0, SECTION_KINDS_MAX - 1),
 };
 static const struct field sketch_fields[] = {
-    BLOB(0, sketch.values, SKETCH_VALUES * 4, SKETCH_VALUES * 4),
+    BLOB(0, sketch.values, SKETCH_BYTES, SKETCH_BYTES),
     ANY(1, sketch.seed),
     ANY(2, sketch.round),
     FLOAT(3, sketch.moved, FLT_MAX),
+    FLOAT(4, sketch.moments, FLT_MAX),
 };
 static const struct field state_done_fields[] = {
     ANY(0, state_done.lease),
@@ -538,7 +538,7 @@ static enum rc sections_check(const struct message_state_manifest *manifest)
 
 static enum rc sketch_check(const struct message_sketch *sketch)
 {
-    if (sketch->values_bytes != SKETCH_VALUES * 4) return RC_FORMAT;
+    if (sketch->values_bytes != SKETCH_BYTES) return RC_FORMAT;
     for (uint32_t at = 0; at < sketch->values_bytes; at += 4) {
         uint32_t bits = load_le32(sketch->values + at);
         float value;

@@ -455,14 +455,15 @@ struct message_state_deny {
 };
 struct message_sketch_req {
     uint64_t seed;
-    uint32_t section; /* enum section */
 };
 struct message_sketch {
     uint64_t seed;
     uint64_t round;        /* the member's next group round */
     float moved;           /* norm of what its last round changed; 0: not known */
-    const uint8_t *values; /* SKETCH_VALUES little-endian float32; borrowed */
-    uint32_t values_bytes;
+    float moments;         /* norm of its optimizer's buffers; 0: it has none */
+    const uint8_t *values; /* little-endian float32; borrowed: SKETCH_VALUES of the parameters, as
+                              many of the buffers */
+    uint32_t values_bytes; /* SKETCH_BYTES */
 };
 struct message_state_done {
     uint32_t lease;

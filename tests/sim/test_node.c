@@ -258,7 +258,7 @@ static void a_restarted_peer_resumes_and_rejoins(void **state)
     }
 }
 
-/* Unrelated models are never averaged: the one with fewer samples behind it gives way. */
+/* Unrelated models are never averaged: that which fewer hold gives way. */
 static void an_unrelated_model_gives_way(void **state)
 {
     (void)state;

@@ -392,15 +392,15 @@ static inline void example_state(struct source *s, struct message *m)
         break;
     case MESSAGE_SKETCH_REQ:
         m->as.sketch_req.seed = any(s, 0, UINT64_MAX);
-        m->as.sketch_req.section = any32(s, 0, 7);
         break;
     case MESSAGE_SKETCH:
         m->as.sketch.seed = any(s, 0, UINT64_MAX);
         m->as.sketch.round = any(s, 0, UINT64_MAX);
         m->as.sketch.moved = fraction(s, 100);
+        m->as.sketch.moments = fraction(s, 100);
         m->as.sketch.values = s->bytes->norms;
-        m->as.sketch.values_bytes = SKETCH_VALUES * 4;
-        for (uint32_t i = 0; i < SKETCH_VALUES * 4; i += 4) {
+        m->as.sketch.values_bytes = SKETCH_BYTES;
+        for (uint32_t i = 0; i < SKETCH_BYTES; i += 4) {
             store_le32(s->bytes->norms + i, 0x3f800000U + i);
         }
         break;

@@ -435,10 +435,11 @@ static const struct {
     VALUE(MESSAGE_BUCKET_REQ, 2, "\x00", RC_FORMAT),
     VALUE(MESSAGE_BUCKET_REQ, 2, "\xce\x00\x01\x00\x00", RC_FORMAT), /* runs past the end */
     VALUE(MESSAGE_STATE_DENY, 0, "\x07", RC_FORMAT),
-    VALUE(MESSAGE_SKETCH_REQ, 1, "\x08", RC_FORMAT),
     VALUE(MESSAGE_SKETCH, 0, "\xc4\x00", RC_FORMAT),
     VALUE(MESSAGE_SKETCH, 3, "\xca\x7f\xc0\x00\x00", RC_NONFINITE),
     VALUE(MESSAGE_SKETCH, 3, "\xca\xbf\x80\x00\x00", RC_FORMAT),
+    VALUE(MESSAGE_SKETCH, 4, "\xca\x7f\xc0\x00\x00", RC_NONFINITE),
+    VALUE(MESSAGE_SKETCH, 4, "\xca\xbf\x80\x00\x00", RC_FORMAT),
     VALUE(MESSAGE_STATUS, 0, "\xc4\x02{}", RC_FORMAT),
 };
 

@@ -1,4 +1,4 @@
-/* Who has just begun, and is told that its model is too far from others: does it give way? */
+/* Which model wins: who holds how many, what counts as one, and who is moved by words alone. */
 #include "tests/check.h"
 
 #include "base/mem.h"
@@ -63,10 +63,196 @@ static void one_alone_makes_nobody_give_its_model_up(void **state)
     assert_true(gives_way(1, 1, 0)); /* there is nobody else */
 }
 
+/* ---- models of unlike beginnings ---- */
+
+static const struct digest ours = {{9}}, larger = {{10}}, smaller = {{8}};
+
+struct crowd {
+    uint32_t count, places; /* holders, and the hosts they are on; 0: one each */
+    uint64_t samples, step;
+};
+
+static struct node *node_create_in(enum node_state state, uint64_t samples)
+{
+    struct node *node = mem_alloc(sizeof *node);
+    static struct env env = {.ops = &ops};
+    static struct strategy strategy = {.every_steps = 4};
+
+    assert_non_null(node);
+    node->env = &env;
+    node->trust = trust_create();
+    assert_non_null(node->trust);
+    node->state = state;
+    node->lineage = ours;
+    node->model_samples = samples;
+    node->begun_ns = the_time_ns - 1000 * NS_PER_S;
+    node->options.strategy = &strategy;
+    return node;
+}
+
+static void add(struct node *node, struct digest lineage, struct crowd crowd)
+{
+    for (uint32_t i = 0; i < crowd.count; i++) {
+        uint32_t at = node->neighbours_count++;
+        struct neighbour *other = &node->neighbours[at];
+
+        other->id = (struct peer_id){{(uint8_t)(at + 1)}};
+        other->linked_ns = the_time_ns - 100 * NS_PER_S;
+        other->place = crowd.places == 0 ? 100 + at : 1000 + i % crowd.places;
+        other->has_progress = true;
+        other->progress.is_serving = true;
+        other->progress.lineage = lineage;
+        other->progress.samples = crowd.samples;
+        other->progress.step = crowd.step;
+    }
+}
+
+static void node_free(struct node *node)
+{
+    trust_destroy(node->trust);
+    mem_free(node);
+}
+
+/* Two looks, the second a while later. */
+static bool takes(struct node *node, struct digest lineage)
+{
+    struct node_wanted wanted;
+    bool is_taken;
+
+    (void)node_choose(node, &wanted);
+    the_time_ns += 2 * NS_PER_S;
+    is_taken =
+        node_choose(node, &wanted) == CHOSEN_OTHER && digest_is_equal(wanted.lineage, lineage);
+    node_free(node);
+    return is_taken;
+}
+
+/* In training, with `own` that hold our model. */
+static bool gives_up(uint32_t own, struct digest lineage, uint32_t theirs, uint32_t places)
+{
+    struct node *node = node_create_in(NODE_TRAINING, 1000);
+
+    add(node, ours, (struct crowd){.count = own, .samples = 1000});
+    add(node, lineage, (struct crowd){theirs, places, UINT64_C(1) << 60, UINT64_C(1) << 60});
+    return takes(node, lineage);
+}
+
+static void more_members_take_a_model_from_who_trains(void **state)
+{
+    (void)state;
+    assert_false(gives_up(0, smaller, 1, 0)); /* whatever it says of itself */
+    assert_false(gives_up(0, smaller, 2, 0)); /* one would give it, one confirm it */
+    assert_true(gives_up(0, larger, 3, 0));
+    assert_true(gives_up(1, larger, 3, 0));
+    assert_false(gives_up(2, larger, 3, 0)); /* equal halves: the smaller lineage stays */
+    assert_true(gives_up(2, smaller, 3, 0));
+    assert_false(gives_up(3, smaller, 3, 0));
+    assert_false(gives_up(12, smaller, 3, 0)); /* three of sixteen */
+    assert_true(gives_up(5, larger, 20, 0));
+    assert_false(gives_up(5, larger, 20, 1)); /* twenty identities of one host */
+    assert_false(gives_up(5, smaller, 20, 4));
+    assert_true(gives_up(5, larger, 20, 5));
+}
+
+/* For a moment more are seen than there are: only what lasts counts. */
+static void a_moment_moves_nobody(void **state)
+{
+    struct node *node = node_create_in(NODE_TRAINING, 1000);
+    struct node_wanted wanted;
+
+    (void)state;
+    add(node, larger, (struct crowd){.count = 4, .samples = 1000});
+    assert_int_equal(node_choose(node, &wanted), CHOSEN_OURS);
+    the_time_ns += NS_PER_S / 2;
+    assert_int_equal(node_choose(node, &wanted), CHOSEN_OURS);
+    node->neighbours[0].progress.is_serving = node->neighbours[1].progress.is_serving = false;
+    assert_int_equal(node_choose(node, &wanted), CHOSEN_OURS);
+    node->neighbours[0].progress.is_serving = node->neighbours[1].progress.is_serving = true;
+    the_time_ns += NS_PER_S - 1;
+    assert_int_equal(node_choose(node, &wanted), CHOSEN_OURS);
+    for (uint32_t i = 0; i < 4; i++) { /* linked a moment ago */
+        node->neighbours[i].linked_ns = the_time_ns;
+    }
+    the_time_ns += NS_PER_S / 2;
+    assert_int_equal(node_choose(node, &wanted), CHOSEN_OURS);
+    node_free(node);
+}
+
+/* Who has nothing takes the trained model that most hold; where nobody has trained, the initial
+ * one of most. */
+static void a_new_peer_goes_with_most(void **state)
+{
+    struct node *node = node_create_in(NODE_JOINING, 0);
+
+    (void)state;
+    add(node, smaller, (struct crowd){.count = 1, .samples = UINT64_C(1) << 60});
+    assert_true(takes(node, smaller)); /* there is no other */
+    node = node_create_in(NODE_JOINING, 0);
+    add(node, smaller, (struct crowd){.count = 1, .samples = UINT64_C(1) << 60});
+    add(node, larger, (struct crowd){.count = 2, .samples = 5});
+    assert_true(takes(node, larger));
+    node = node_create_in(NODE_JOINING, 0);
+    add(node, smaller, (struct crowd){.count = 1, .samples = UINT64_C(1) << 60});
+    add(node, ours, (struct crowd){.count = 2, .samples = 5});
+    assert_true(takes(node, ours));
+    node = node_create_in(NODE_JOINING, 0);
+    add(node, smaller, (struct crowd){.count = 1});
+    add(node, ours, (struct crowd){.count = 1});
+    assert_false(takes(node, smaller));
+    node = node_create_in(NODE_JOINING, 0);
+    add(node, smaller, (struct crowd){.count = 1});
+    assert_true(takes(node, smaller));
+    node = node_create_in(NODE_JOINING, 0);
+    add(node, larger, (struct crowd){.count = 1});
+    assert_false(takes(node, larger));
+}
+
+/* Who restarts with a model of many samples gives way to more than itself, and to one only if that
+ * has the more samples; and takes the swarm's if the median has come 50 rounds farther. */
+static void who_restarts_goes_with_most(void **state)
+{
+    struct node *node = node_create_in(NODE_JOINING, 1000);
+
+    (void)state;
+    add(node, larger, (struct crowd){.count = 2, .samples = 5});
+    assert_true(takes(node, larger));
+    node = node_create_in(NODE_JOINING, 1000);
+    add(node, smaller, (struct crowd){.count = 1, .samples = 5});
+    assert_false(takes(node, smaller));
+    node = node_create_in(NODE_JOINING, 1000);
+    add(node, larger, (struct crowd){.count = 1, .samples = 5000});
+    assert_true(takes(node, larger));
+    node = node_create_in(NODE_JOINING, 1000);
+    add(node, ours, (struct crowd){.count = 1, .samples = 5, .step = UINT64_MAX / 2});
+    add(node, ours, (struct crowd){.count = 2, .samples = 5, .step = 200});
+    assert_false(takes(node, ours));
+    node = node_create_in(NODE_JOINING, 1000);
+    add(node, ours, (struct crowd){.count = 1, .samples = 5, .step = 7});
+    add(node, ours, (struct crowd){.count = 2, .samples = 5, .step = 201});
+    assert_true(takes(node, ours));
+}
+
+/* IPv4 by address, IPv6 by network, and names, which cost nothing, are all one. */
+static void a_host_is_one_whatever_its_ports(void **state)
+{
+    (void)state;
+    assert_true(node_place("10.0.0.1:80") == node_place("10.0.0.1:9999"));
+    assert_true(node_place("10.0.0.1:80") != node_place("10.0.0.2:80"));
+    assert_true(node_place("[2001:db8::1]:80") == node_place("[2001:db8::2]:81"));
+    assert_true(node_place("[2001:db8::1]:80") != node_place("[2001:db9::1]:80"));
+    assert_true(node_place("a.example:80") == node_place("b.example:81"));
+    assert_true(node_place("10.0.0.1.example:80") == node_place("b.example:81"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_alone_makes_nobody_give_its_model_up),
+        cmocka_unit_test(more_members_take_a_model_from_who_trains),
+        cmocka_unit_test(a_moment_moves_nobody),
+        cmocka_unit_test(a_new_peer_goes_with_most),
+        cmocka_unit_test(who_restarts_goes_with_most),
+        cmocka_unit_test(a_host_is_one_whatever_its_ports),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

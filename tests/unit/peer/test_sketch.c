@@ -32,6 +32,15 @@ static struct sketch sketch_of(uint64_t seed, double scale, double noise)
     return sketch;
 }
 
+static struct sketch_answer member(uint64_t seed, double scale, uint64_t round, double moved)
+{
+    return (struct sketch_answer){.sketch = sketch_of(seed, scale, 0.01),
+                                  .buffers = sketch_of(seed, scale, 0.3),
+                                  .round = round,
+                                  .moved = moved,
+                                  .moments = moved};
+}
+
 /* Members 1 % apart that move 2 % of the model's norm a round. */
 static enum sketch_verdict judged(double scale, double noise, uint64_t round, size_t answers)
 {
@@ -39,7 +48,7 @@ static enum sketch_verdict judged(double scale, double noise, uint64_t round, si
     struct sketch_answer members[SKETCH_ANSWERS_MAX];
 
     for (size_t i = 0; i < SKETCH_ANSWERS_MAX; i++) {
-        members[i] = (struct sketch_answer){sketch_of(i + 1, 1, 0.01), 100, 0.02 * sqrt(VALUES)};
+        members[i] = member(i + 1, 1, 100, 0.02 * sqrt(VALUES));
     }
     return sketch_judge(&own, round, members, answers).verdict;
 }
@@ -67,12 +76,31 @@ static void one_liar_decides_nothing(void **state)
     (void)state;
     for (int is_honest = 0; is_honest < 2; is_honest++) {
         struct sketch own = sketch_of(9, is_honest ? 1 : -1, 0.01);
-        struct sketch_answer members[] = {{sketch_of(1, 1, 0.01), 100, 0.5},
-                                          {sketch_of(2, 1, 0.01), 100, 0.5},
-                                          {sketch_of(3, -1, 0.01), UINT64_MAX, 1e30}};
+        struct sketch_answer members[] = {member(1, 1, 100, 0.5), member(2, 1, 100, 0.5),
+                                          member(3, -1, UINT64_MAX, 1e30)};
 
         assert_int_equal(sketch_judge(&own, 100, members, 3).verdict,
                          is_honest ? SKETCH_FITS : SKETCH_REFUSED);
+        assert_int_equal(sketch_judge_buffers(&own, members, 3).verdict,
+                         is_honest ? SKETCH_FITS : SKETCH_REFUSED);
+        assert_true(sketch_moments(members, 3) == 0.5);
+    }
+}
+
+/* Nor does one beside an honest member: both must agree, and what one says of itself widens
+ * nothing. */
+static void one_of_two_decides_nothing(void **state)
+{
+    (void)state;
+    for (int is_honest = 0; is_honest < 2; is_honest++) {
+        struct sketch own = sketch_of(9, is_honest ? 1 : -1, 0.01);
+        struct sketch_answer members[] = {member(1, 1, 100, 0.5), member(3, -1, 100, 1e30)};
+        struct sketch_opinion opinion = sketch_judge(&own, 100, members, 2);
+
+        assert_int_equal(opinion.verdict, SKETCH_REFUSED);
+        assert_int_equal(opinion.agreed, 1);
+        assert_int_equal(sketch_judge_buffers(&own, members, 2).verdict, SKETCH_REFUSED);
+        assert_true(sketch_moments(members, 2) == 0.5);
     }
 }
 
@@ -81,6 +109,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_what_members_hold_fits),
         cmocka_unit_test(one_liar_decides_nothing),
+        cmocka_unit_test(one_of_two_decides_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
