@@ -341,16 +341,31 @@ static double time_so_far(const char *out)
     return last;
 }
 
-/* Who is done before the others have come finds nobody for the one average: peers of a new run that
- * has only that one begin together. */
-static const char *start_with(const struct options *options, char text[32])
+/* Who is done before the others have come would leave them alone: peers of a new run begin
+ * together. Those of a resumed one may have little left to do, or nothing, and wait for nobody. */
+static uint32_t start_with(const struct options *options)
 {
-    const char *averaging = options_text(options, "averaging");
+    if (options_is_set(options, "start-with")) {
+        return (uint32_t)options_count(options, "start-with");
+    }
+    return options_flag(options, "resume") ? 0 : (uint32_t)options_count(options, "peers");
+}
 
-    if (averaging == NULL || strncmp(averaging, "one-shot", strlen("one-shot")) != 0) return NULL;
-    if (options_is_set(options, "start-with") || options_flag(options, "resume")) return NULL;
-    snprintf(text, 32, "--start-with=%llu", (unsigned long long)options_count(options, "peers"));
-    return text;
+static enum rc check_chaos(const struct options *options, const struct chaos *chaos,
+                           struct fault *why)
+{
+    const uint64_t goal_ns = options_ns(options, "time");
+
+    for (size_t i = 0; goal_ns > 0 && i < chaos->rules_count; i++) {
+        const struct chaos_rule *rule = &chaos->rules[i];
+        if (rule->after_ns + LOCAL_COME_BACK_NS < goal_ns) continue;
+        return fault_set(why, RC_USAGE,
+                         "--chaos %s: it lasts %.3g s, and must be over %.3g s before --time is; "
+                         "say a shorter one or a longer --time",
+                         chaos_name(rule->kind), (double)rule->after_ns / 1e9,
+                         (double)LOCAL_COME_BACK_NS / 1e9);
+    }
+    return RC_OK;
 }
 
 /* Start the peers and wait for them. */
@@ -358,10 +373,10 @@ static enum rc run_peers(struct options *options, const struct chaos *chaos,
                          const struct sim_path *link, const double *speeds, struct view *view,
                          struct local_result *result, struct fault *why)
 {
-    static const char *const ours[] = {"out",       "json",      "quiet",    "verbose",
-                                       "listen",    "bootstrap", "shard-of", "hetero",
-                                       "advertise", "step-time", "time",     NULL};
-    char *words[WORDS_MAX], executable[PATH_BYTES], start[32];
+    static const char *const ours[] = {
+        "out",    "json",      "quiet",     "verbose", "listen",     "bootstrap", "shard-of",
+        "hetero", "advertise", "step-time", "time",    "start-with", NULL};
+    char *words[WORDS_MAX], executable[PATH_BYTES];
     const char *shard = options_text(options, "shard"), *out = options_text(options, "out");
     const ssize_t length = readlink("/proc/self/exe", executable, sizeof executable - 1);
 
@@ -370,7 +385,7 @@ static enum rc run_peers(struct options *options, const struct chaos *chaos,
     const size_t count = options_forward(options, COMMAND_PEER, ours, words, WORDS_MAX);
     if (count == SIZE_MAX) return fault_set(why, RC_NOMEM, "memory is short");
     const struct local_options request = {
-        .start_with = start_with(options, start),
+        .start_with = start_with(options),
         .peers = (uint32_t)options_count(options, "peers"),
         .executable = executable,
         .words = (const char *const *)words,
@@ -438,6 +453,7 @@ int command_testnet(struct options *options)
     struct sim_path link;
     const bool resumes = options_flag(options, "resume"), is_fresh = options_flag(options, "fresh");
     enum rc rc = chaos_parse(options_text(options, "chaos"), &chaos, &why);
+    if (rc == RC_OK) rc = check_chaos(options, &chaos, &why);
     if (rc == RC_OK) rc = link_spec_parse(options_text(options, "link"), &link, &why);
 
     if (rc == RC_OK && resumes && is_fresh) {

@@ -54,13 +54,6 @@ static struct track *track_of(struct history *history, uint64_t peer)
     return &history->tracks[peer];
 }
 
-/* A peer's last report before it finishes is about the whole test part, its others about a fixed
- * part of it: one curve would show a step that nobody took. */
-static void drop_last(struct history *history, uint64_t peer)
-{
-    if (peer < history->peers && history->tracks[peer].count > 1) history->tracks[peer].count--;
-}
-
 /* Events of other kinds say nothing that is drawn. */
 static enum rc add_event(struct history *history, const struct json *event)
 {
@@ -72,7 +65,6 @@ static enum rc add_event(struct history *history, const struct json *event)
         return RC_OK;
     }
     if (strcmp(kind, "fault") == 0) return add_fault(history, t);
-    if (strcmp(kind, "finished") == 0) drop_last(history, peer);
     if (strcmp(kind, "report") != 0 || peer >= HISTORY_PEERS_MAX) return RC_OK;
     struct track *track = track_of(history, peer);
     if (track == NULL || track_reserve(track) != RC_OK) return RC_NOMEM;

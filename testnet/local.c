@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "peer/command.h"
 #include "peer/env/process.h"
 #include "peer/env/proxy.h"
 #include "replica/json.h"
@@ -23,6 +24,8 @@
 #define SILENCE_LIMIT_NS (300 * NS_PER_S) /* between two lines of a peer, beyond --report-every */
 #define TIME_LEAST_S     0.001            /* that --time takes */
 #define STOP_LIMIT_NS    (10 * NS_PER_S)  /* for goodbyes, before SIGKILL */
+#define JOIN_S           30.0             /* --join-timeout of who comes back... */
+#define ALONE_S          1.0              /* ... and of who is known to be alone */
 
 enum { BOOTSTRAP_MAX = 8, ERROR_BYTES_MAX = 1024 * 1024 };
 
@@ -108,7 +111,7 @@ static void add_bootstrap(struct local *local, struct text *text)
 
     for (uint32_t i = 0; i < local->options->peers && listed < BOOTSTRAP_MAX; i++) {
         const struct runner *other = &local->runners[i];
-        if (other->seen.state != LOCAL_TRAINING) continue;
+        if (other->seen.state != LOCAL_TRAINING || other->seen.has_finished) continue;
         text_add(text, "%s%s", listed++ == 0 ? "--bootstrap=" : ",", local_dial_address(local, i));
     }
 }
@@ -148,10 +151,28 @@ static double time_left_s(struct local *local, uint32_t peer)
     return left < TIME_LEAST_S ? TIME_LEAST_S : left;
 }
 
+/* Somebody has taken a step, as far as has been told. */
+static bool has_begun(const struct local *local)
+{
+    for (uint32_t i = 0; i < local->options->peers; i++) {
+        const struct local_peer *seen = &local->runners[i].seen;
+        if (seen->step > 0 || seen->has_finished) return true;
+    }
+    return false;
+}
+
+/* One that comes back does not look for others for longer than the run lasts. */
+static double join_timeout_s(struct local *local, uint32_t peer)
+{
+    if (!local->runners[peer].has_bootstrap) return ALONE_S;
+    if (local->options->goal_ns == 0) return JOIN_S;
+    return fmin(fmax(time_left_s(local, peer), ALONE_S), JOIN_S);
+}
+
 enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
 {
     const struct local_options *o = local->options;
-    char out[LOCAL_PATH_BYTES], share[48], step[48], goal[48], advertise[64];
+    char out[LOCAL_PATH_BYTES], share[48], step[48], goal[48], advertise[64], start[48], join[48];
     struct text bootstrap = TEXT_EMPTY;
     const char **argv = mem_array(o->words_count + 14, sizeof *argv);
     size_t n = 0;
@@ -175,7 +196,10 @@ enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
     argv[n++] = "--json";
     argv[n++] = o->is_verbose ? "--verbose" : "--quiet";
     if (o->gives_shards) argv[n++] = share;
-    if (o->start_with != NULL) argv[n++] = o->start_with;
+    if (o->start_with > 1) { /* said in any case: a folder remembers what was said before */
+        snprintf(start, sizeof start, "--start-with=%u", has_begun(local) ? 1 : o->start_with);
+        argv[n++] = start;
+    }
     if (o->step_ns > 0) argv[n++] = step;
     if (o->goal_ns > 0) {
         snprintf(goal, sizeof goal, "--time=%.9fs", time_left_s(local, peer));
@@ -185,11 +209,11 @@ enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
         snprintf(advertise, sizeof advertise, "--advertise=%s", local_dial_address(local, peer));
         argv[n++] = advertise;
     }
-    if (bootstrap.count > 0) {
-        argv[n++] = bootstrap.bytes;
-        if (local->runners[peer].seen.starts > 0) argv[n++] = "--join-timeout=30s"; /* not 1s */
-    } else if (local->runners[peer].seen.starts > 0) {
-        argv[n++] = "--join-timeout=1s"; /* nobody it knew is there: we know, it cannot */
+    if (bootstrap.count > 0) argv[n++] = bootstrap.bytes;
+    local->runners[peer].has_bootstrap = bootstrap.count > 0;
+    if (local->runners[peer].seen.starts > 0) {
+        snprintf(join, sizeof join, "--join-timeout=%.9fs", join_timeout_s(local, peer));
+        argv[n++] = join;
     }
     rc = spawn_words(local, peer, argv, why);
 out:
@@ -244,6 +268,7 @@ void local_fail(struct local *local, uint32_t peer, const char *how)
 {
     struct runner *runner = &local->runners[peer];
     const bool never_ran = runner->seen.state != LOCAL_TRAINING && runner->seen.starts <= 1;
+    const bool is_awaited = local->options->start_with > 1 && !has_begun(local);
     char words[200];
 
     last_words(local, peer, words, sizeof words);
@@ -251,8 +276,23 @@ void local_fail(struct local *local, uint32_t peer, const char *how)
              words[0] != '\0' ? ": " : "", words);
     local_become(runner, LOCAL_FAILED);
     local_note(local, true, "peer %u failed: %s", peer, runner->seen.failure);
-    /* What one cannot start with, the others cannot either: no use waiting for them. */
-    if (never_ran && !local->is_stopping) stop_all(local, SIGTERM);
+    /* What one cannot start with, the others cannot either; and who waits for it to begin would
+     * wait for ever. */
+    if ((never_ran || is_awaited) && !local->is_stopping) stop_all(local, SIGTERM);
+}
+
+/* It came back to others who were about to leave, and met none of them. With nothing of its own to
+ * go on from that is an error for a peer, which cannot know that they have done their part. */
+static bool has_met_nobody(const struct local *local, const struct runner *runner, int code)
+{
+    if (code != EXIT_FAILED || runner->seen.state != LOCAL_TRAINING) return false;
+    if (runner->seen.starts <= 1 || !runner->has_bootstrap) return false;
+    for (uint32_t i = 0; i < local->options->peers; i++) {
+        const struct runner *other = &local->runners[i];
+        if (other == runner || other->seen.has_finished) continue;
+        if (runner_is_running(other) || other->seen.state == LOCAL_WAITING) return false;
+    }
+    return true;
 }
 
 static void on_exit_of_child(void *context, uint32_t child, int code, int signal)
@@ -276,6 +316,9 @@ static void on_exit_of_child(void *context, uint32_t child, int code, int signal
         local_become(runner, LOCAL_DONE);
     } else if (local->is_stopping) {
         local_become(runner, LOCAL_STOPPED);
+    } else if (has_met_nobody(local, runner, runner->seen.exit_code)) {
+        local_become(runner, LOCAL_DOWN);
+        runner->restart_ns = 0; /* at once, and alone */
     } else {
         if (signal != 0) {
             snprintf(how, sizeof how, "ended by signal %d", signal);
@@ -315,6 +358,7 @@ static void tend(struct local *local, uint32_t peer, uint64_t now)
         if (runner->killed_samples > kept) {
             runner->seen.samples_lost += runner->killed_samples - kept;
         }
+        runner->killed_samples = 0;
         local_become(runner, LOCAL_WAITING);
         if (local_start(local, peer, &why) != RC_OK) local_fail(local, peer, why.text);
     }

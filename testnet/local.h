@@ -13,6 +13,7 @@
 #ifndef GRAPEVINE_TESTNET_LOCAL_H
 #define GRAPEVINE_TESTNET_LOCAL_H
 
+#include "base/bytes.h"
 #include "base/fault.h"
 #include "base/rc.h"
 #include "peer/env/sim_env.h"
@@ -21,6 +22,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* With --time: so long before the end a fault must be over, and whom it hit be back. */
+#define LOCAL_COME_BACK_NS (2 * NS_PER_S)
 
 enum local_state {
     LOCAL_WAITING,  /* not started, or due to be started again */
@@ -55,7 +59,7 @@ struct local_options {
     const char *executable;
     const char *const *words; /* flags every peer gets */
     size_t words_count;
-    const char *start_with;   /* one more word, or NULL */
+    uint32_t start_with;      /* nobody takes a step before so many are there; 0: as they come */
     const char *out;          /* exists */
     bool is_verbose;          /* the logs of the peers */
     bool gives_shards;        /* --shard-of I/N */

@@ -65,6 +65,14 @@ void local_pace_slow(struct local *local, uint64_t now)
     }
 }
 
+/* --time is the end for all: nobody is hit who could not be back by then. */
+static bool is_over_in_time(const struct local *local, const struct chaos_rule *rule, uint64_t now)
+{
+    const uint64_t end_ns = local->begin_ns + local->options->goal_ns;
+
+    return local->options->goal_ns == 0 || now + rule->after_ns + LOCAL_COME_BACK_NS <= end_ns;
+}
+
 void local_cause_faults(struct local *local, uint64_t now)
 {
     size_t rule;
@@ -72,6 +80,7 @@ void local_cause_faults(struct local *local, uint64_t now)
     while (!local->is_stopping && chaos_due(&local->chaos, now, &rule)) {
         uint32_t victims[1024], count = 0;
 
+        if (!is_over_in_time(local, &local->chaos.rules[rule], now)) continue;
         if (local->chaos.rules[rule].kind == CHAOS_PARTITION) {
             if (local->whole_ns == 0) local_part(local, &local->chaos.rules[rule], now);
             continue;

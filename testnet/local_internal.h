@@ -15,6 +15,7 @@ struct runner {
     struct local_peer seen;
     int64_t child;        /* of this start */
     bool is_ours_to_kill; /* we sent SIGKILL to make a fault */
+    bool has_bootstrap;   /* somebody was there when it was started */
     uint64_t heard_ns, restart_ns, thaw_ns, quick_ns;
     bool is_held;             /* slowed, and not let run just now */
     uint64_t killed_samples;  /* had when killed, as far as can be told */

@@ -358,8 +358,9 @@ void report_add_page(struct text *text, const struct report_sources *sources)
         text_add_escaped(text, value_text(sources->distilled, "student"));
         text_add(text, "</code>");
     }
-    text_add(text, "<br>Accuracy in curves: on 1,000 fixed test samples; in the table: on all of "
-                   "them. Dashed lines: injected faults.</footer>\n</main></body></html>\n");
+    text_add(text, "<br>Accuracy in curves: on --evaluate-samples fixed test samples (1,000 unless "
+                   "said otherwise), at a curve's end and in the table: on all of them. Dashed "
+                   "lines: injected faults.</footer>\n</main></body></html>\n");
 }
 
 enum rc report_write(const char *folder, const struct report_sources *sources, struct fault *why)

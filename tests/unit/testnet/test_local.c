@@ -24,6 +24,8 @@ struct part {
     int peer;
     bool is_again; /* started before with the same --out */
     bool has_bootstrap;
+    double join_timeout_s; /* 0: not said */
+    int start_with;        /* 0: not said */
 };
 
 static void say(const char *line)
@@ -61,17 +63,27 @@ static void write_file(const char *folder, const char *name, const char *text)
     fclose(file);
 }
 
-/* Wake the other player, wherever it waits. One that was killed meanwhile ends by itself. */
-static void wake_the_other(const struct part *part)
+/* Wake the other player, wherever it waits. One that was killed meanwhile ends by itself. 0: it has
+ * not begun to play. */
+static int wake_the_other(const struct part *part)
 {
     char path[PATH_BYTES + 64];
     int pid = 0;
 
     snprintf(path, sizeof path, "%s/../peer-%03d/pid", part->out, 1 - part->peer);
     FILE *file = fopen(path, "r");
-    if (file == NULL) return;
+    if (file == NULL) return 0;
     if (fscanf(file, "%d", &pid) == 1 && pid > 0) kill(pid, SIGUSR1);
     fclose(file);
+    return pid;
+}
+
+static void write_pid(const struct part *part)
+{
+    char pid[32];
+
+    snprintf(pid, sizeof pid, "%d", (int)getpid());
+    write_file(part->out, "pid", pid);
 }
 
 static void signal_set(sigset_t *set)
@@ -92,12 +104,67 @@ static int wait_for_signal(void)
     return number;
 }
 
+/* The signal that came within `ns`, or -1. */
+static int wait_for(long ns)
+{
+    const struct timespec limit = {.tv_nsec = ns};
+    sigset_t set;
+
+    signal_set(&set);
+    return sigtimedwait(&set, NULL, &limit);
+}
+
 static int play_victim(const struct part *part)
 {
-    char pid[32];
+    write_pid(part);
+    say_listening(part);
+    if (!part->is_again && wait_for_signal() != SIGUSR1) return 130;
+    say_finished();
+    wake_the_other(part);
+    return 0;
+}
 
-    snprintf(pid, sizeof pid, "%d", (int)getpid());
-    write_file(part->out, "pid", pid);
+/* Who was killed comes back as the other ends, and cannot reach it: with an address to join it
+ * fails, as a peer without a checkpoint does. */
+static int play_late(const struct part *part)
+{
+    if (!part->is_again) {
+        write_pid(part);
+        say_listening(part);
+        if (wait_for_signal() != SIGUSR1) return 130;
+        say_finished();
+        return 0;
+    }
+    if (part->has_bootstrap) {
+        const int other = wake_the_other(part);
+        while (kill(other, 0) == 0) { /* until the testnet has seen its end */
+            wait_for(1000000);
+        }
+        say_listening(part); /* only now: of two that train one might be killed again */
+        return part->join_timeout_s > 1 && part->join_timeout_s < 6 ? 1 : 4;
+    }
+    if (part->join_timeout_s != 1) return 5;
+    say_listening(part);
+    say_finished();
+    return 0;
+}
+
+/* Long enough for several ticks of the testnet. */
+static int play_while(const struct part *part)
+{
+    say_listening(part);
+    if (wait_for(600000000) > 0) return 130;
+    say_finished();
+    return 0;
+}
+
+/* Nobody steps before all are there; who comes back to others that have begun waits for nobody. */
+static int play_together(const struct part *part)
+{
+    if (part->start_with != (part->is_again ? 1 : 2)) return 6;
+    write_pid(part);
+    /* Heard before there are two of whom one may be killed, and after the first was started. */
+    if (part->peer == 1) say("{\"event\":\"report\",\"step\":1}");
     say_listening(part);
     if (!part->is_again && wait_for_signal() != SIGUSR1) return 130;
     say_finished();
@@ -107,6 +174,9 @@ static int play_victim(const struct part *part)
 
 static int play(const struct part *part)
 {
+    if (strcmp(part->act, "late") == 0) return play_late(part);
+    if (strcmp(part->act, "while") == 0) return play_while(part);
+    if (strcmp(part->act, "together") == 0) return play_together(part);
     if (strcmp(part->act, "finish") == 0) {
         if ((part->peer > 0) != part->has_bootstrap) return 3;
         say_listening(part);
@@ -122,6 +192,10 @@ static int play(const struct part *part)
         if (part->peer == 1) return 1;
         say_finished();
         return 0;
+    }
+    if (strcmp(part->act, "never") == 0) {
+        say_listening(part);
+        return part->peer == 1 ? 1 : 128 + wait_for_signal();
     }
     if (strcmp(part->act, "wait") == 0) {
         say_listening(part);
@@ -146,6 +220,12 @@ static int be_a_peer(int count, char **words)
             part.peer = (int)strtol(words[i] + strlen(words[i]) - 3, NULL, 10);
         }
         if (strncmp(words[i], "--act=", 6) == 0) part.act = words[i] + 6;
+        if (strncmp(words[i], "--join-timeout=", 15) == 0) {
+            part.join_timeout_s = strtod(words[i] + 15, NULL);
+        }
+        if (strncmp(words[i], "--start-with=", 13) == 0) {
+            part.start_with = (int)strtol(words[i] + 13, NULL, 10);
+        }
         if (strncmp(words[i], "--bootstrap=127.0.0.1:1", 23) == 0) part.has_bootstrap = true;
     }
     snprintf(marker, sizeof marker, "%s/started", part.out);
@@ -189,28 +269,35 @@ static void on_tick(void *context, const struct local_peer *peers, uint32_t coun
     heard->ticks++;
 }
 
+static void run_with(struct scratch *scratch, const char *act, struct local_options options,
+                     const char *chaos, struct heard *heard, struct local_result *result)
+{
+    const char *words[] = {act};
+    struct fault why = {""};
+
+    options.executable = "/proc/self/exe";
+    options.words = words;
+    options.words_count = 1;
+    options.out = scratch->folder;
+    options.seed = 1;
+    options.context = heard;
+    options.on_note = on_note;
+    assert_int_equal(chaos_parse(chaos, &options.chaos, &why), RC_OK);
+    assert_int_equal(local_run(&options, result, &why), RC_OK);
+}
+
 static void run(struct scratch *scratch, const char *act, uint32_t peers, const char *chaos,
                 struct heard *heard, struct local_result *result)
 {
-    const char *words[] = {act};
-    struct local_options options = {
+    const struct local_options options = {
         .peers = peers,
-        .executable = "/proc/self/exe",
-        .words = words,
-        .words_count = 1,
-        .out = scratch->folder,
         .gives_shards = true,
-        .seed = 1,
         .target_accuracy = 0.6,
-        .context = heard,
         .on_report = on_report,
-        .on_note = on_note,
         .on_tick = on_tick,
     };
-    struct fault why = {""};
 
-    assert_int_equal(chaos_parse(chaos, &options.chaos, &why), RC_OK);
-    assert_int_equal(local_run(&options, result, &why), RC_OK);
+    run_with(scratch, act, options, chaos, heard, result);
     assert_true(result->count == peers);
 }
 
@@ -244,7 +331,7 @@ static void peers_that_finish_are_done_and_their_last_words_count(void **state)
     assert_true(result.time_to_target_s >= 0);
     assert_int_equal(history_load(scratch_path(&scratch, "events.jsonl"), &history, NULL), RC_OK);
     assert_int_equal(history.peers, 3);
-    assert_int_equal(history.tracks[2].count, 1); /* ... but is no point of a curve */
+    assert_int_equal(history.tracks[2].count, 1); /* a report's, not the last line's */
     history_deinit(&history);
     local_result_deinit(&result);
     scratch_deinit(&scratch);
@@ -315,6 +402,83 @@ static void a_killed_peer_comes_back_with_its_folder(void **state)
     scratch_deinit(&scratch);
 }
 
+static void who_comes_back_to_nobody_goes_on_alone(void **state)
+{
+    /* Proves: a peer that was killed and comes back while the last of the others leaves is no
+     * failure; it looks for them no longer than the run lasts, then it is started once more, and
+     * knows that it is alone. */
+    (void)state;
+    const struct local_options options = {.peers = 2, .goal_ns = 5 * NS_PER_S};
+    struct scratch scratch;
+    struct heard heard = {0};
+    struct local_result result;
+    uint32_t starts[2];
+
+    scratch_init(&scratch);
+    run_with(&scratch, "--act=late", options, "kill:mtbf=20ms,restart=10ms", &heard, &result);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_string_equal(result.peers[i].failure, "");
+        assert_int_equal(result.peers[i].state, LOCAL_DONE);
+        starts[i] = result.peers[i].starts;
+    }
+    assert_true((starts[0] == 1 && starts[1] >= 3) || (starts[1] == 1 && starts[0] >= 3));
+    local_result_deinit(&result);
+    scratch_deinit(&scratch);
+}
+
+static void no_fault_outlasts_the_time_of_a_run(void **state)
+{
+    /* Proves: --time holds under chaos: whom a fault would keep beyond the end is spared. */
+    (void)state;
+    const struct local_options options = {.peers = 2, .goal_ns = 2200 * NS_PER_MS};
+    struct scratch scratch;
+    struct heard heard = {0};
+    struct local_result result;
+
+    scratch_init(&scratch);
+    run_with(&scratch, "--act=while", options, "freeze:mtbf=1ms,for=300ms", &heard, &result);
+    assert_int_equal(result.faults, 0);
+    local_result_deinit(&result);
+    scratch_deinit(&scratch);
+}
+
+static void peers_begin_together_and_who_comes_back_waits_for_nobody(void **state)
+{
+    (void)state;
+    const struct local_options options = {.peers = 2, .start_with = 2};
+    struct scratch scratch;
+    struct heard heard = {0};
+    struct local_result result;
+
+    scratch_init(&scratch);
+    run_with(&scratch, "--act=together", options, "kill:mtbf=20ms,restart=10ms", &heard, &result);
+    for (uint32_t i = 0; i < 2; i++) {
+        assert_string_equal(result.peers[i].failure, "");
+        assert_int_equal(result.peers[i].state, LOCAL_DONE);
+    }
+    assert_true(result.faults > 0);
+    local_result_deinit(&result);
+    scratch_deinit(&scratch);
+}
+
+static void who_fails_before_the_beginning_is_not_waited_for(void **state)
+{
+    /* Proves: the others, who would not take a step without it, are stopped. */
+    (void)state;
+    const struct local_options options = {.peers = 3, .start_with = 3};
+    struct scratch scratch;
+    struct heard heard = {0};
+    struct local_result result;
+
+    scratch_init(&scratch);
+    run_with(&scratch, "--act=never", options, NULL, &heard, &result);
+    assert_int_equal(result.peers[0].state, LOCAL_STOPPED);
+    assert_int_equal(result.peers[1].state, LOCAL_FAILED);
+    assert_int_equal(result.peers[2].state, LOCAL_STOPPED);
+    local_result_deinit(&result);
+    scratch_deinit(&scratch);
+}
+
 static void a_signal_is_passed_on_and_waited_for(void **state)
 {
     /* Proves: SIGINT to the testnet reaches the peers, which end by themselves; it says so. */
@@ -367,6 +531,10 @@ int main(int count, char **words)
         cmocka_unit_test(what_the_first_cannot_start_with_stops_all),
         cmocka_unit_test(one_that_fails_later_does_not_stop_the_others),
         cmocka_unit_test(a_killed_peer_comes_back_with_its_folder),
+        cmocka_unit_test(who_comes_back_to_nobody_goes_on_alone),
+        cmocka_unit_test(no_fault_outlasts_the_time_of_a_run),
+        cmocka_unit_test(peers_begin_together_and_who_comes_back_waits_for_nobody),
+        cmocka_unit_test(who_fails_before_the_beginning_is_not_waited_for),
         cmocka_unit_test(a_signal_is_passed_on_and_waited_for),
         cmocka_unit_test(what_cannot_be_started_is_an_error_with_its_reason),
         cmocka_unit_test(who_reports_seldom_may_be_silent_for_longer),
