@@ -1,0 +1,34 @@
+#!/bin/bash
+# A member written in Python from gossip/README.md and averaging/README.md alone (tests/interop)
+# joins real peers: status, download, a pair round from either end, a group round, a farewell; and
+# what the documents forbid comes to what they say.
+# shellcheck source=tests/e2e/helpers.sh
+. "$(dirname "$0")/helpers.sh"
+interop=$(realpath "$(dirname "$0")/../interop")
+begin "$1"
+python=/usr/bin/python3
+export PYTHONDONTWRITEBYTECODE=1
+for package in cryptography msgpack numpy; do
+    $python -c "import $package" 2>/dev/null || skip "SKIP: python3-$package is not installed"
+done
+
+# Four chunks, so that each of three members owns some, and one; a learning rate that moves nothing.
+accepted . "$gv" keygen --swarm-key --out swarm.key
+common=(--listen 127.0.0.1:0 --swarm-key swarm.key --swarm-name interop --data digits
+    --optimizer sgd --lr 1e-12 --step-time 50ms --steps 1000000000)
+four='linear:1500 relu linear:classes'
+start pair "$gv" peer "${common[@]}" --model "$four" --averaging ad-psgd:H=1000000 --out pair
+pair=$address
+start offering "$gv" peer "${common[@]}" --model linear:classes --averaging ad-psgd:H=10 --out offering
+offering=$address
+start one "$gv" peer "${common[@]}" --model "$four" --averaging local-sgd:H=10 --out one
+one=$address
+start two "$gv" peer "${common[@]}" --model "$four" --averaging local-sgd:H=10 --out two --bootstrap "$one"
+two=$address
+checks=$((checks + 1))
+timeout -k 5 600 $python "$interop/run.py" swarm.key interop "$pair" "$offering" "$one" "$two" || bad "$(tail -n 5 ./*.err)"
+for pid in "${pids[@]}"; do
+    checks=$((checks + 1))
+    kill -0 "$pid" 2>/dev/null || bad "a peer died of it: $(tail -n 5 ./*.err)"
+done
+finish

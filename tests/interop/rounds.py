@@ -1,0 +1,279 @@
+"""Rounds of a member: a pair round from either end, a group round in a proposal of others.
+
+Written from averaging/README.md: "The bytes of a round", "Pair rounds", "Group rounds". Codec f32
+and rule `mean` alone; the plane is the model's parameters and, where it has them, statistics.
+"""
+import struct
+
+import numpy
+
+import wire
+from transport import Refused, blake2b
+
+ALPHA = 0.5
+AT_ONCE = 32  # chunks that one member may have on the way to another
+METHOD = "f32."  # codec f32, rule mean
+BUSY = 1  # code of REJECT
+
+
+def round_key(link_or_identity, counter):
+    return link_or_identity.id + link_or_identity.boot + struct.pack("<Q", counter)
+
+
+def bitmap(chunks):
+    return bytes((1 << min(8, chunks - at)) - 1 for at in range(0, chunks, 8))
+
+
+class Pair:
+    """A round between us and one other member; `run` gives the plane after it."""
+
+    def __init__(self, member, link, key, alpha, radius):
+        self.member, self.link, self.key = member, link, key
+        self.alpha, self.radius = alpha, radius
+        self.ours = wire.chunks_of(member.plane)
+        self.stream = wire.stream_of(key)
+
+    def exchange(self):
+        """Chunks both ways under credit; the squared distances of READY."""
+        count, theirs, sent, credit, granted = len(self.ours), {}, 0, 0, 0
+        while len(theirs) < count or sent < count:
+            if granted - len(theirs) <= AT_ONCE // 2 and granted < count:
+                more = min(count, len(theirs) + AT_ONCE) - granted
+                self.link.send("CREDIT", stream=self.stream, chunks=more)
+                granted += more
+            while sent < credit:
+                self.link.session.send_bulk(wire.OFFER, self.stream, sent,
+                                            wire.f32(self.ours[sent]))
+                sent += 1
+            came = self.member.take(self.link, "CREDIT", "DATA", "ABORT", stream=self.stream,
+                                    round=self.key)
+            if came.name == "ABORT":
+                raise Refused(f"ABORT {came.code}")
+            if came.name == "CREDIT":
+                credit += came.chunks
+            elif came.kind == wire.OFFER and came.chunk not in theirs:
+                theirs[came.chunk] = wire.values_of(came.body)
+        self.theirs = numpy.concatenate([theirs[chunk] for chunk in range(count)])
+        apart = [float(((a.astype("f8") - b) ** 2).sum())
+                 for a, b in zip(wire.chunks_of(self.theirs), self.ours)]
+        stride = -(-count // 4096)  # READY has at most so many norms
+        self.norms = [sum(apart[at:at + stride]) for at in range(0, count, stride)]
+
+    def settle(self, scale):
+        """Both ends move by exact opposites."""
+        weight = numpy.float32(self.alpha * scale)
+        self.member.plane = self.member.plane + weight * (self.theirs - self.member.plane)
+
+    def clip_scale(self):
+        apart = sum(self.norms) ** 0.5
+        return 1.0 if self.radius == 0 or apart <= self.radius else self.radius / apart
+
+    def wait_for(self, *names):
+        came = self.member.take(self.link, *names, "ABORT", round=self.key)
+        if came.name == "ABORT":
+            raise Refused(f"ABORT {came.code}")
+        return came
+
+
+class Crossed(Exception):
+    """Both have offered at once, and theirs goes on."""
+
+
+def begin_pair(member, link):
+    """OFFER, and what comes of it."""
+    member.counter += 1
+    key = round_key(member.identity, member.counter)
+    member.decided = {key: None}  # of earlier rounds all is settled
+    link.send("OFFER", round=key, step=member.step, schema=link.remote.schema, codec=METHOD,
+              chunks=len(wire.chunks_of(member.plane)), alpha=ALPHA, deadline_ms=60000, tau=0,
+              lineage=member.lineage)
+    link.heard = [message for message in link.heard if message.name != "OFFER"]
+    member.offering = link
+    try:
+        answer = member.take(link, "ACCEPT", "REJECT", "OFFER")
+        while answer.name == "OFFER" or answer.round != key:
+            if answer.name == "OFFER" and link.id < member.identity.id:
+                raise Crossed(answer)  # else it accepts ours
+            answer = member.take(link, "ACCEPT", "REJECT", "OFFER")
+    finally:
+        member.offering = None
+    if answer.name == "REJECT":
+        raise Refused(f"REJECT {answer.code}")
+    return Pair(member, link, key, answer.alpha, answer.tau)
+
+
+def offer_pair(member, link):
+    """We begin, and decide. Gives the share of the way that both went."""
+    try:
+        pair = begin_pair(member, link)
+    except Crossed as theirs:
+        return accept_pair(member, link, theirs.args[0])
+    pair.exchange()
+    ready = pair.wait_for("READY")
+    heard = numpy.frombuffer(ready.norms, "<f4")
+    if ready.bitmap != bitmap(len(pair.ours)) or not numpy.allclose(heard, pair.norms, rtol=1e-3):
+        member.decided = {}
+        link.send("ABORT", round=pair.key, code=3)
+        raise Refused("it has seen other planes than we")
+    scale = pair.clip_scale()
+    member.decided[pair.key] = (bitmap(len(pair.ours)), scale)
+    link.send("COMMIT", round=pair.key, bitmap=bitmap(len(pair.ours)), scale=scale)
+    pair.settle(scale)
+    pair.wait_for("DONE")
+    return pair.alpha * scale
+
+
+def accept_pair(member, link, offer):
+    """It began. What we promise with READY is its to decide."""
+    key = offer.round
+    if offer.codec != METHOD or offer.lineage != member.lineage:
+        link.send("REJECT", round=key, code=6 if offer.codec != METHOD else 4, retry_ms=1000)
+        raise Refused("it averages otherwise, or another model")
+    pair = Pair(member, link, key, min(offer.alpha, ALPHA), offer.tau)
+    link.send("ACCEPT", round=key, alpha=pair.alpha, tau=pair.radius, credit=0)
+    pair.exchange()
+    norms = struct.pack(f"<{len(pair.norms)}f", *pair.norms)
+    link.send("READY", round=key, bitmap=bitmap(len(pair.ours)), norms=norms)
+    decided = pair.wait_for("COMMIT")
+    pair.settle(decided.scale)
+    link.send("DONE", round=key)
+    return pair.alpha * decided.scale
+
+
+class Group:
+    """A group round that another member proposed: each owns a part, all direct."""
+
+    def __init__(self, member, proposer, form, samples):
+        """FORM was heard: JOIN. START may take a while, or leave us out."""
+        self.member, self.proposer, self.round = member, proposer, form.round
+        self.stream = form.round & 0xffff
+        self.key = proposer.id + proposer.boot + struct.pack("<Q", form.round)
+        proposer.send("JOIN", round=form.round, ballot=form.ballot, samples=samples,
+                      only_direct=1)
+
+    def begin(self, start):
+        ids = [start.members[at:at + 20] for at in range(0, len(start.members), 36)]
+        self.weights = [weight / 16 for weight in getattr(start, "weights", b"\x10" * len(ids))]
+        self.self = ids.index(self.member.identity.id)
+        self.links = {i: self.member.links[id] for i, id in enumerate(ids) if i != self.self}
+        self.chunks = wire.chunks_of(self.member.plane)
+        rates = getattr(start, "rates", None)
+        self.bounds = direct_bounds(len(ids), len(self.chunks), rates)
+        self.contributors = (1 << len(ids)) - 1  # whose values are in every part
+        self.index = {link.id: i for i, link in self.links.items()}
+
+    def part(self, owner):
+        return range(self.bounds[owner], self.bounds[owner + 1])
+
+    def run(self):
+        """Our chunks to the owners, our part's mean to all, theirs back."""
+        own, sums, gave = self.part(self.self), {}, dict.fromkeys(self.links, 0)
+        sent, credit, granted = (dict.fromkeys(self.links, 0) for _ in range(3))
+        agreed, hashes = {}, {}
+        for chunk in own:
+            sums[chunk] = self.chunks[chunk].astype("f8") * self.weights[self.self]
+        left = {chunk: set(self.links) for chunk in own}
+        total = sum(self.weights)
+        while len(agreed) < len(self.chunks) or any(
+                i not in hashes for i in self.links if self.part(i)):
+            for i, link in self.links.items():
+                more = min(len(own), gave[i] + AT_ONCE) - granted[i]
+                if more > 0:
+                    link.send("CREDIT", stream=self.stream, chunks=more)
+                    granted[i] += more
+                while sent[i] < min(credit[i], len(self.part(i))):
+                    chunk = self.part(i)[sent[i]]
+                    link.session.send_bulk(wire.OFFER, self.stream, chunk,
+                                           wire.f32(self.chunks[chunk]))
+                    sent[i] += 1
+            i, came = self.next()
+            if came.name == "ABORT":
+                raise Refused(f"a member left the round: ABORT {came.code}")
+            if came.name == "CREDIT":
+                credit[i] += came.chunks
+            elif came.name == "MEAN":
+                hashes[i] = came.hash
+                self.contributors &= came.contributors
+            elif came.kind == wire.OFFER:
+                chunk = came.chunk
+                left[chunk].remove(i)
+                sums[chunk] += wire.values_of(came.body) * self.weights[i]
+                gave[i] += 1
+                if not left[chunk]:
+                    agreed[chunk] = (sums[chunk] / total).astype("f4")
+                    for link in self.links.values():
+                        link.session.send_bulk(wire.MEAN, self.stream, chunk,
+                                               wire.f32(agreed[chunk]))
+                    if all(chunk in agreed for chunk in own):
+                        self.tell_mean(own)
+            elif came.kind == wire.MEAN and came.chunk in self.part(i):
+                agreed[came.chunk] = wire.values_of(came.body)
+        self.member.plane = numpy.concatenate([agreed[at] for at in range(len(self.chunks))])
+        return self.weights[self.self] / total
+
+    def next(self):
+        """What comes next of this round, from whomever."""
+        def found():
+            for i, link in self.links.items():
+                for message in link.heard:
+                    if message.name in ("CREDIT", "DATA", "MEAN", "ABORT"):
+                        link.heard.remove(message)
+                        if self.is_of_round(message):
+                            return i, message
+            return None
+        return self.member.wait("a word of the round", found)
+
+    def is_of_round(self, message):
+        return (getattr(message, "stream", self.stream) == self.stream
+                and getattr(message, "round", self.round) in (self.round, self.key))
+
+    def hash_of_part(self, own):
+        return blake2b(bytes(32) * len(own))  # zeros: the owner itself sends the chunks
+
+    def tell_mean(self, own):
+        hash = self.hash_of_part(own)
+        for link in self.links.values():
+            link.send("MEAN", round=self.round, part=self.self,
+                      contributors=(1 << len(self.weights)) - 1, hash=hash)
+
+
+def direct_bounds(members, chunks, rates):
+    """Parts by rate: where each begins."""
+    shares = [1] * members
+    if rates is not None and members > 2:
+        total = count = 0
+        for rate in sorted(rates, reverse=True):
+            if count > 0 and (members - 2 + count) * rate <= total:
+                break
+            total, count = total + rate, count + 1
+        order = sorted(range(members), key=lambda i: -rates[i])
+        shares = [max(0, (members - 2 + count) * rates[i] - total) if order.index(i) < count else 0
+                  for i in range(members)]
+    return [chunks * sum(shares[:i]) // sum(shares) for i in range(members + 1)]
+
+
+def join_group(member, samples):
+    """Join what is proposed until a START counts us in."""
+    group = None
+    while True:
+        def found():
+            for link in list(member.links.values()):
+                for message in link.heard:
+                    if message.name in ("FORM", "START"):
+                        link.heard.remove(message)
+                        return link, message
+            return None
+        link, message = member.wait("FORM", found)
+        if member.identity.id + member.identity.boot not in pieces(message.members, 36):
+            continue
+        if message.codec != METHOD or message.lineage != member.lineage:
+            link.send("ABORT", round=link.id + link.boot + struct.pack("<Q", message.round), code=8)
+        elif message.name == "FORM":
+            group = Group(member, link, message, samples)
+        elif group is not None and group.proposer is link and group.round == message.round:
+            group.begin(message)
+            return group
+
+
+def pieces(data, size):
+    return [data[at:at + size] for at in range(0, len(data), size)]

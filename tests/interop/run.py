@@ -1,0 +1,234 @@
+"""The member beside real peers: tests/e2e/test_interop.sh starts these and runs this.
+
+    run.py KEY_FILE SWARM_NAME PAIR_PEER OFFERING_PEER GROUP_PEER GROUP_PEER
+
+The first two average in pairs, one of them never of its own accord, the others in groups, all with
+a learning rate of nearly nothing: so what their models are after a round follows from what they
+were, and from ours.
+"""
+import sys
+from base64 import b32encode
+
+import numpy
+
+import wire
+from member import Member
+from rounds import Group, accept_pair, begin_pair, bitmap, join_group, offer_pair
+from transport import CHACHA20, Identity, Refused, Session, Swarm
+
+checks = 0
+joined = []  # members of the scenario that runs
+
+
+def check(what, is_so):
+    global checks
+    checks += 1
+    if not is_so:
+        sys.exit(f"WRONG: {what}")
+    print(f"{what}: yes", flush=True)
+
+
+def refused(what, act):
+    try:
+        act()
+    except Refused as error:
+        check(f"{what} ({error})", True)
+    else:
+        check(what, False)
+
+
+def attempt(scenario, *arguments):
+    """A busy machine makes members late, and late ones are left out: then again, as a new one."""
+    for _ in range(10):
+        try:
+            return scenario(*arguments)
+        except (Refused, TimeoutError) as error:
+            print(f"{scenario.__name__} once more: {error}", flush=True)
+        finally:
+            while joined:
+                joined.pop().leave()
+    return check(f"{scenario.__name__} came to an end", False)
+
+
+def shifted(plane, seed):
+    """A model of our own: that of the swarm, and a tenth of it in another direction."""
+    noise = numpy.random.default_rng(seed).standard_normal(len(plane)).astype("f4")
+    return plane + noise * numpy.float32(0.1 * plane.std())
+
+
+def is_near(a, b):
+    return float(abs(a - b).max()) < 1e-5
+
+
+def wait_for_model(member, link, expected, seconds=120):
+    member.wait("the model that the round makes",
+                lambda: is_near(member.download(link)[0][0], expected), seconds)
+
+
+def join(swarm, *addresses):
+    """A member linked with these, that holds the model of the first of them."""
+    member = Member(swarm, identity=Identity())
+    joined.append(member)
+    links = [member.dial(address) for address in addresses]
+    member.wait("models to be there", lambda: all(link.progress and link.progress.is_serving
+                                                  for link in links))
+    sections, manifest = member.download(links[0])
+    member.lineage, member.plane = manifest.lineage, sections[0]
+    member.step, member.samples, member.round = manifest.step, manifest.samples, manifest.round
+    member.tell_progress()
+    return member, links
+
+
+def strangers(swarm, address):
+    refused("who has no swarm key hears nothing",
+            lambda: Session(address, Swarm("of another name"), None, CHACHA20))
+    observer = Member(swarm, is_observer=True, suites=CHACHA20, identity=Identity())
+    link = observer.dial(address)
+    status = observer.status(link)
+    check("an observer with ChaCha20 alone is told the status", status["state"] == "training")
+    link.send("STATE_REQ", want=1, round=0, base=0)
+    check("an observer gets no model, and no answer; the status still",
+          observer.status(link)["peer"] == status["peer"] and not link.heard)
+
+
+def offered(swarm, address):
+    """A round that the peer begins: it offers to whoever serves."""
+    member, [link] = join(swarm, address)
+    rounds = member.status(link)["rounds_ok"]
+    before, member.plane = member.plane, shifted(member.plane, 2)
+    ours = member.plane
+    member.serve(True)
+    share = accept_pair(member, link, member.take(link, "OFFER"))
+    member.serve(False)
+    after = before + numpy.float32(share) * (ours - before)
+    wait_for_model(member, link, after)
+    check("a pair round that the peer began: both went their way",
+          is_near(member.plane, before + ours - after))
+    check("it counts", member.status(link)["rounds_ok"] == rounds + 1)
+
+
+def pairs(swarm, address):
+    member, [link] = join(swarm, address)
+    rounds = member.status(link)["rounds_ok"]
+    before, member.plane = member.plane, shifted(member.plane, 1)
+    ours = member.plane
+    share = offer_pair(member, link)
+    after = before + numpy.float32(share) * (ours - before)
+    wait_for_model(member, link, after)
+    check("a pair round that we began: both went half of the way",
+          is_near(member.plane, before + ours - after))
+    check("it counts", member.status(link)["rounds_ok"] == rounds + 1)
+    member.leave()
+    observer = Member(swarm, is_observer=True, identity=Identity())
+    watched, id = observer.dial(address), b32encode(member.identity.id).decode().lower()
+    observer.wait("the farewell to be understood", lambda: "left" in [
+        seen["state"] for seen in observer.status(watched)["members"] if seen["id"] == id])
+
+
+def in_group(member, links):
+    """One round. Only if everybody's values are in all parts it must make this model."""
+    before = member.plane
+    for link in links:
+        wait_for_model(member, link, before)
+    member.plane = ours = shifted(before, 3)
+    member.serve(True)
+    group = join_group(member, 1024)
+    share = group.run()
+    member.serve(False)
+    if group.contributors != (1 << len(group.weights)) - 1:
+        raise Refused("one of us was too late for the others")
+    return group, before, before + numpy.float32(share) * (ours - before)
+
+
+def groups(swarm, addresses):
+    member, links = join(swarm, *addresses)
+    rounds = [member.status(link)["rounds_ok"] for link in links]
+    _, _, after = in_group(member, links)
+    check("the mean of a group round is that of START's weights", is_near(member.plane, after))
+    for link, count in zip(links, rounds):
+        wait_for_model(member, link, after, 10)
+        check("a peer holds it, and counts the round", member.status(link)["rounds_ok"] > count)
+
+
+# ---- what the documents forbid, and what comes of it
+
+
+def offended(member, link, kind):
+    return member.status(link)["offences"][kind]
+
+
+def another_round(swarm, address):
+    member, [link] = join(swarm, address)
+    rounds, model = member.status(link)["rounds_ok"], member.plane
+    pair = begin_pair(member, link)
+    credit = member.take(link, "CREDIT", stream=pair.stream)
+    link.heard.append(credit)  # so that it is there for the true chunks
+    for chunk in range(min(credit.chunks, len(pair.ours))):
+        link.session.send_bulk(wire.OFFER, pair.stream ^ 1 << 40, chunk,
+                               wire.f32(numpy.full(len(pair.ours[chunk]), 7)))
+    pair.exchange()
+    pair.wait_for("READY")
+    link.send("COMMIT", round=pair.key, bitmap=bitmap(len(pair.ours)), scale=1)
+    pair.wait_for("DONE")
+    wait_for_model(member, link, model)
+    check("chunks of another round count nowhere", member.status(link)["rounds_ok"] == rounds + 1)
+
+
+def another_decision(swarm, address):
+    member, [link] = join(swarm, address)
+    rounds = member.status(link)["rounds_ok"]
+    offences = offended(member, link, "broke_protocol")
+    pair = begin_pair(member, link)
+    pair.exchange()
+    pair.wait_for("READY")
+    link.send("COMMIT", round=pair.key, bitmap=bitmap(len(pair.ours)), scale=0.25)
+    member.wait("the offence", lambda: offended(member, link, "broke_protocol") > offences)
+    check("a decision that was not agreed on is refused",
+          member.status(link)["rounds_ok"] == rounds)
+
+
+def not_a_number(swarm, address):
+    member, [link] = join(swarm, address)
+    offences = offended(member, link, "not_finite")
+    pair = begin_pair(member, link)
+    pair.ours = [numpy.full(len(chunk), numpy.nan) for chunk in pair.ours]
+    refused("NaN is answered with ABORT 2", lambda: (pair.exchange(), pair.wait_for("READY")))
+    check("and remembered", offended(member, link, "not_finite") > offences)
+
+
+def second_handshake(swarm, address):
+    member, [link] = join(swarm, address)
+    link.session.control.send(b"GRPV\1\1\0\0")
+    member.wait("the hang-up", lambda: not link.is_open)
+    check("a handshake on an open connection ends it", True)
+
+
+def hostile_mean(swarm, addresses):
+    member, links = join(swarm, *addresses)
+    offences = offended(member, links[0], "broke_protocol")
+    honest, Group.hash_of_part = Group.hash_of_part, lambda self, own: b"\x55" * 32
+    try:
+        group, before, after = in_group(member, links)
+    finally:
+        Group.hash_of_part = honest
+    own = slice(*(wire.CHUNK * group.bounds[group.self + i] for i in (0, 1)))
+    after[own] = before[own]
+    wait_for_model(member, links[0], after, 10)
+    check("of a part whose MEAN has a wrong hash the peers keep their own values",
+          offended(member, links[0], "broke_protocol") > offences)
+
+
+def main(key_file, name, pair_peer, offering_peer, *group_peers):
+    swarm = Swarm(name, key_file)
+    attempt(strangers, swarm, pair_peer)
+    attempt(pairs, swarm, pair_peer)
+    attempt(offered, swarm, offering_peer)
+    attempt(groups, swarm, group_peers)
+    for one in (another_round, another_decision, not_a_number, second_handshake):
+        attempt(one, swarm, pair_peer)
+    attempt(hostile_mean, swarm, group_peers)
+    print(f"{checks} checks")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
