@@ -49,6 +49,7 @@ struct reach {
     uint64_t now_ns;  /* of the last tick or event: evidence is judged by it */
     uint64_t next_ns; /* nothing is due before; 0: look */
     enum nat_class nat;
+    bool is_by_one; /* OUTBOUND, as the only one there was to ask says */
 };
 
 struct reach *reach_create(const struct reach_options *options)
@@ -146,23 +147,50 @@ static void count(const struct reach *reach, bool is_wide, uint32_t *reached, ui
     }
 }
 
-/* Those who see us at a public address, if there are any, else the others. */
-static void count_best(const struct reach *reach, uint32_t *reached, uint32_t *failed)
+/* Those who see us at a public address, if there are any, else the others. Which they are. */
+static bool count_best(const struct reach *reach, uint32_t *reached, uint32_t *failed)
 {
     count(reach, true, reached, failed);
-    if (*reached + *failed == 0) count(reach, false, reached, failed);
+    if (*reached + *failed > 0) return true;
+    count(reach, false, reached, failed);
+    return false;
 }
 
-/* A class, once found, holds until two witnesses say otherwise. */
+/* All who can tell, or could if they were asked. */
+static uint32_t witnesses_of_kind(const struct reach *reach, bool are_wide)
+{
+    uint32_t could = 0;
+
+    for (uint32_t i = 0; i < WITNESSES_MAX; i++) {
+        const struct witness *witness = &reach->witnesses[i];
+
+        if (!witness->is_used || is_wide(witness) != are_wide) continue;
+        could += (witness->is_linked && witness->is_asked) || witness->evidence != EVIDENCE_NONE;
+    }
+    return could;
+}
+
+/* A class, once found, holds until two witnesses say otherwise. Where there is only one to ask, its
+ * failure is believed: a swarm of one peer that can be dialled and several that cannot has no more
+ * for each of those. If it lies, the first other one that reaches us ends that. */
 static void judge(struct reach *reach)
 {
     uint32_t reached, failed;
+    bool are_wide = count_best(reach, &reached, &failed);
 
-    count_best(reach, &reached, &failed);
     if (reached >= WITNESSES_NEEDED) {
         reach->nat = NAT_PUBLIC;
+        reach->is_by_one = false;
     } else if (reached == 0 && failed >= WITNESSES_NEEDED) {
         reach->nat = NAT_OUTBOUND;
+        reach->is_by_one = false;
+    } else if (reached > 0 && reach->is_by_one) {
+        reach->nat = NAT_UNKNOWN;
+        reach->is_by_one = false;
+    } else if (reached == 0 && failed == 1 && reach->nat == NAT_UNKNOWN &&
+               witnesses_of_kind(reach, are_wide) == 1) {
+        reach->nat = NAT_OUTBOUND;
+        reach->is_by_one = true;
     }
 }
 
@@ -224,6 +252,7 @@ void reach_on_link_lost(struct reach *reach, struct peer_id peer)
         }
     }
     if (witness->evidence == EVIDENCE_NONE) witness->is_used = false;
+    judge(reach); /* the one that is left may be the only one now */
 }
 
 /* ---- for others ---- */
@@ -485,6 +514,6 @@ static void most_observed(const struct reach *reach, char observed[ADDRESS_BYTES
 void reach_view(const struct reach *reach, struct reach_view *view)
 {
     view->nat = reach->nat;
-    count_best(reach, &view->reached, &view->failed);
+    (void)count_best(reach, &view->reached, &view->failed);
     most_observed(reach, view->observed);
 }

@@ -5,8 +5,9 @@
  * is not what the neighbour says but the nonce that arrives over the new connection; a neighbour
  * that dialled us of its own accord is as good a witness.
  *
- * Two witnesses decide. Those who see us at a public address outweigh those of our own network: a
- * peer behind a NAT is reachable for its neighbours in the same room and still outbound-only.
+ * Two witnesses decide; where there is only one to ask, it can say that a peer cannot be dialled,
+ * until another reaches it. Those who see us at a public address outweigh those of our own network:
+ * a peer behind a NAT is reachable for its neighbours in the same room and still outbound-only.
  *
  * Pure: time, chance and events come in; messages go to the outbox, dials are asked for by query.
  */

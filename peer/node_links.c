@@ -208,16 +208,17 @@ static void on_message(void *context, struct peer_id from, const struct message 
     crash_message_received((uint8_t)message->type);
     if (message->type == MESSAGE_STATUS_REQ) {
         send_status(node, from);
-    } else if (node_reach_on_message(node, from, message) ||
-               node_relay_on_message(node, from, message) ||
+    } else if (node_reach_on_message(node, from, message)) {
+        return;
+    } else if (node_neighbour(node, from) == NULL) {
+        log_debug(node->options.log, "%s from an observer dropped",
+                  message_type_name(message->type));
+    } else if (node_relay_on_message(node, from, message) ||
                node_outcome_on_message(node, from, message)) {
         return;
     } else if (message->type == MESSAGE_ERROR) {
         log_warn(node->options.log, "a neighbour parts with us: %s", message->as.error.text);
         links_hangup(node->links, from); /* and we with it */
-    } else if (node_neighbour(node, from) == NULL) {
-        log_debug(node->options.log, "%s from an observer dropped",
-                  message_type_name(message->type));
     } else if (message->type >= MESSAGE_PING && message->type <= MESSAGE_PRUNE) {
         on_member_message(node, from, message);
     } else if (message->type == MESSAGE_PROGRESS) {

@@ -117,7 +117,10 @@ void node_reach_tick(struct node *node, uint64_t now_ns)
     node->told_nat = reach_class(node->reach);
     if (node->told_nat == before) return;
     log_info(node->options.log, "others %s dial this peer: it is %s",
-             node->told_nat == NAT_PUBLIC ? "can" : "cannot", nat_class_name(node->told_nat));
+             node->told_nat == NAT_PUBLIC     ? "can"
+             : node->told_nat == NAT_OUTBOUND ? "cannot"
+                                              : "may or may not be able to",
+             nat_class_name(node->told_nat));
     tell_others(node, now_ns);
 }
 

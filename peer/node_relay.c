@@ -23,6 +23,7 @@ enum {
 #define ANSWER_NS  (10 * NS_PER_S) /* for a lease */
 #define REFUSED_NS (60 * NS_PER_S)
 #define WISH_NS    (4 * NS_PER_S)
+#define ALONE_NS   (30 * NS_PER_S) /* without a relay: then the user hears of it */
 
 struct seat { /* a reservation of ours */
     struct peer_id relay;
@@ -43,7 +44,9 @@ struct node_relay {
     struct seat seats[SEATS];
     struct wish wishes[WISHES];
     uint64_t look_ns;
-    uint32_t turn; /* the member that the next look begins with */
+    uint32_t turn;     /* the member that the next look begins with */
+    uint64_t alone_ns; /* since when there is no reservation; 0: there is one */
+    bool has_told;     /* ... and that was said */
 };
 
 static enum rc send_data(void *context, struct peer_id relay, const struct inner_header *header,
@@ -276,30 +279,64 @@ static void leave_needless(struct node *node, const struct member_view *views, s
     }
 }
 
-/* Try those of our kind that are due, a few at a time, each look from where the last one ended. */
-static void reach_others(struct node *node, const struct member_view *views, size_t count,
-                         uint64_t now_ns)
+/* Is it of our kind, and ours to dial? */
+static bool is_target(const struct node *node, const struct member_view *view, bool are_dead)
+{
+    return view->nat == NAT_OUTBOUND && !view->is_linked && view->state != MEMBER_LEFT &&
+           (view->state == MEMBER_DEAD) == are_dead && peer_id_compare(node->self, view->id) < 0;
+}
+
+/* Try those that are due, up to `max`, each look from where the last one ended. How many were. */
+static uint32_t reach_some(struct node *node, const struct member_view *views, size_t count,
+                           bool are_dead, uint32_t max, uint64_t now_ns)
 {
     struct peer_id relays[LINKS_MAX];
     uint32_t tried = 0, turn = node->relay->turn;
 
-    for (size_t i = 0; i < count && tried < TARGETS_MAX; i++) {
+    for (size_t i = 0; i < count && tried < max; i++) {
         const struct member_view *view = &views[(turn + i) % count];
         struct wish *wish;
         uint32_t found;
 
         node->relay->turn = (uint32_t)((turn + i + 1) % count);
-        if (view->nat != NAT_OUTBOUND || view->is_linked) continue;
-        if (view->state == MEMBER_LEFT || view->state == MEMBER_DEAD) continue;
-        if (peer_id_compare(node->self, view->id) > 0) continue; /* it dials */
-        if (node->neighbours_count >= NEIGHBOURS_ENOUGH) return;
-        if (relay_env_circuits(node->relay->env) >= CIRCUITS_WANTED) return;
+        if (!is_target(node, view, are_dead)) continue;
+        if (node->neighbours_count >= NEIGHBOURS_ENOUGH) break;
+        if (relay_env_circuits(node->relay->env) >= CIRCUITS_WANTED) break;
         wish = wish_due(node->relay, view->id, now_ns);
         if (wish == NULL) continue;
         tried++;
         found = relays_for(node, views, count, view->id, relays);
         reach_for(node, view->id, wish, relays, found < SEATS ? found : SEATS, now_ns);
     }
+    return tried;
+}
+
+/* A few of those believed to be there, else one of the dead: nobody else dials those, and all are
+ * dead to each other after a while without any relay. */
+static void reach_others(struct node *node, const struct member_view *views, size_t count,
+                         uint64_t now_ns)
+{
+    if (reach_some(node, views, count, false, TARGETS_MAX, now_ns) > 0) return;
+    (void)reach_some(node, views, count, true, 1, now_ns);
+}
+
+static void tell_if_alone(struct node *node, uint64_t now_ns)
+{
+    struct node_relay *relay = node->relay;
+
+    for (int i = 0; i < SEATS; i++) {
+        if (!relay->seats[i].is_used || relay->seats[i].until_ns <= now_ns) continue;
+        relay->alone_ns = 0;
+        relay->has_told = false;
+        return;
+    }
+    if (relay->alone_ns == 0) relay->alone_ns = now_ns;
+    if (relay->has_told || now_ns < relay->alone_ns + ALONE_NS) return;
+    relay->has_told = true;
+    log_warn(node->options.log,
+             "others cannot dial this peer, and no neighbour relays for it: it is not linked with "
+             "members that cannot be dialled either; forward its port, or start one more peer that "
+             "can be dialled");
 }
 
 static void look(struct node *node, uint64_t now_ns)
@@ -316,6 +353,7 @@ static void look(struct node *node, uint64_t now_ns)
         found = relays_for(node, views, count, node->self, relays);
         keep_seats(node, relays, found, now_ns);
         reach_others(node, views, count, now_ns);
+        tell_if_alone(node, now_ns);
     }
     mem_free(views);
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Two peers behind NATs of their own (network namespaces, nft masquerade) and two in the open: the
-# hidden ones find out that they can only dial out, the others that they can be dialled, and the
-# hidden ones are linked with each other through a relay. LONG=1 runs it; it needs to be root.
+# Two peers behind NATs of their own (network namespaces, nft masquerade) and one in the open: the
+# hidden ones find out that they can only dial out, the other that it can be dialled, and the hidden
+# ones are linked with each other through it. It goes away until they are dead to each other; then
+# another one comes, and they are linked through that. LONG=1 runs it; it needs to be root.
 [ "${LONG:-0}" = 1 ] || { echo "skipped: LONG=1 runs it"; exit 77; }
 source "$(dirname "$0")/lib.sh"
 
@@ -56,11 +57,10 @@ done
 run() { # run SPACE NAME FLAGS...
     local space=$1 name=$2
     shift 2
-    within "$space" "$GRAPEVINE" peer --public --steps 1000000000 --report-every 1s "$@" >"$WORK/$name.out" 2>"$WORK/$name.err" &
+    ip netns exec "$tag$space" "$GRAPEVINE" peer --public --steps 1000000000 --report-every 1s "$@" >"$WORK/$name.out" 2>"$WORK/$name.err" &
     pids+=($!)
 }
 run w p1 --listen 203.0.113.1:7077
-run w p2 --listen 203.0.113.2:7077 --bootstrap 203.0.113.1:7077
 run h1 h1 --listen 0.0.0.0:7077 --bootstrap 203.0.113.1:7077,203.0.113.2:7077
 run h2 h2 --listen 0.0.0.0:7077 --bootstrap 203.0.113.1:7077,203.0.113.2:7077
 
@@ -74,11 +74,26 @@ until_status() {
     cat "$WORK/status" >&2
     fail "status of $2 in $1 never said $3"
 }
+until_log() { # until_log NAME WORDS
+    local end=$((SECONDS + 120))
+    until grep -q "$2" "$WORK/$1.err"; do
+        ((SECONDS < end)) || fail "$1 never said: $2"
+        sleep 1
+    done
+}
 until_status h1 127.0.0.1:7077 '"state":"training","nat":"outbound-only"'
 until_status h2 127.0.0.1:7077 '"state":"training","nat":"outbound-only"'
 until_status w 203.0.113.1:7077 '"state":"training","nat":"public"'
 until_status h1 127.0.0.1:7077 '"is_relayed":true'
 until_status h2 127.0.0.1:7077 '"is_relayed":true'
-within h1 "$GRAPEVINE" doctor --listen 0.0.0.0:7078 --bootstrap 203.0.113.1:7077 >"$WORK/doctor.out"
+kill -9 "${pids[0]}" # without a relay, until each believes that the other is dead
+both_dead='"state":"dead".*"state":"dead"'
+until_status h1 127.0.0.1:7077 "$both_dead"
+until_status h2 127.0.0.1:7077 "$both_dead"
+until_log h1 'no neighbour relays for it'
+run w p2 --listen 203.0.113.2:7077
+until_status h1 127.0.0.1:7077 '"is_relayed":true'
+until_status h2 127.0.0.1:7077 '"is_relayed":true'
+within h1 "$GRAPEVINE" doctor --listen 0.0.0.0:7078 --bootstrap 203.0.113.2:7077 >"$WORK/doctor.out"
 grep -Eq '^note +reachability: (outbound-only|no dial-back)' "$WORK/doctor.out" || fail "the doctor: $(cat "$WORK/doctor.out")"
 echo "hidden peers know that they are, and reach each other through a relay"

@@ -162,12 +162,93 @@ static void relayed_links_give_way_to_direct_ones(void **state)
     cluster_destroy(cluster);
 }
 
+/* ---- few peers ---- */
+
+enum { FEW = 3 }; /* 0 can be dialled, 1 and 2 cannot */
+
+static struct cluster *few_started(uint64_t seed, uint32_t peers)
+{
+    struct cluster_options options = {.peers = FEW,
+                                      .seed = seed,
+                                      .latency_ns = 5 * NS_PER_MS,
+                                      .values = 500,
+                                      .step_cost_ns = STEP_NS,
+                                      .averaging = "local-sgd:H=8"};
+    struct cluster *cluster = cluster_create(&options);
+    uint32_t first = 0;
+
+    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+    for (uint32_t i = 0; i < peers; i++) {
+        sim_host_refuse_inbound(cluster_world(cluster), i + 1, i > 0);
+        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
+    }
+    return cluster;
+}
+
+static bool hidden_are_linked(struct cluster *cluster, void *context)
+{
+    (void)context;
+    return node_is_relayed(cluster_node(cluster, 1), node_id(cluster_node(cluster, 2))) &&
+           node_is_relayed(cluster_node(cluster, 2), node_id(cluster_node(cluster, 1)));
+}
+
+/* One peer that can be dialled is enough for two that cannot, though each of those has nobody but
+ * it to ask. */
+static void one_relay_is_enough(void **state)
+{
+    (void)state;
+    FOR_EACH_SEED (seed, 4) {
+        struct cluster *cluster = few_started(seed, FEW);
+
+        check_seed(seed, cluster_run_until(cluster, hidden_are_linked, NULL, 40 * NS_PER_S));
+        cluster_run(cluster, 120 * NS_PER_S);
+        check_seed(seed, hidden_are_linked(cluster, NULL));
+        cluster_destroy(cluster);
+    }
+}
+
+/* Long without any relay they are dead to each other; with the relay they come back. */
+static void partners_come_back_with_their_relay(void **state)
+{
+    const uint32_t first = 0;
+
+    (void)state;
+    FOR_EACH_SEED (seed, 4) {
+        struct cluster *cluster = few_started(seed, FEW);
+
+        check_seed(seed, cluster_run_until(cluster, hidden_are_linked, NULL, 40 * NS_PER_S));
+        cluster_crash(cluster, 0);
+        cluster_run(cluster, (40 + 20 * seed) * NS_PER_S);
+        check_seed(seed, node_neighbours(cluster_node(cluster, 1)) == 0);
+        cluster_start(cluster, 0, &first, 0);
+        check_seed(seed, cluster_run_until(cluster, hidden_are_linked, NULL, 45 * NS_PER_S));
+        cluster_destroy(cluster);
+    }
+}
+
+/* Who cannot be dialled and finds no relay says so, once. */
+static void who_has_no_relay_says_so(void **state)
+{
+    struct cluster *cluster = few_started(1, 2);
+
+    (void)state;
+    cluster_run(cluster, 30 * NS_PER_S);
+    assert_int_equal(cluster_warnings(cluster, 1), 0);
+    cluster_run(cluster, 300 * NS_PER_S);
+    assert_int_equal(cluster_warnings(cluster, 1), 1);
+    assert_int_equal(cluster_warnings(cluster, 0), 0);
+    cluster_destroy(cluster);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outbound_only_peers_are_first_class),
         cmocka_unit_test(hidden_peers_are_linked_through_relays),
         cmocka_unit_test(relayed_links_give_way_to_direct_ones),
+        cmocka_unit_test(one_relay_is_enough),
+        cmocka_unit_test(partners_come_back_with_their_relay),
+        cmocka_unit_test(who_has_no_relay_says_so),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -147,6 +147,47 @@ static void two_failures_make_a_peer_outbound_only(void **state)
     scene_destroy(&scene);
 }
 
+/* Where there is only one to ask, it can say that we cannot be dialled; not that we can. What it
+ * said ends with the first who reaches us, and holds if the next one says the same. */
+static void the_only_witness_is_believed_for_a_while(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    for (int next_fails = 0; next_fails < 2; next_fails++) {
+        scene_create(&scene);
+        link_up(&scene, 1, true, "203.0.113.5:40000");
+        run(&scene, 5 * NS_PER_S);
+        say(&scene, 1, MESSAGE_DIALBACK, asked(&scene, 1), DIALBACK_FAILED);
+        assert_int_equal(reach_class(scene.reach), NAT_OUTBOUND);
+        link_up(&scene, 2, true, "203.0.113.5:40001");
+        assert_int_equal(reach_class(scene.reach), NAT_OUTBOUND);
+        run(&scene, 5 * NS_PER_S);
+        if (next_fails) {
+            say(&scene, 2, MESSAGE_DIALBACK, asked(&scene, 2), DIALBACK_FAILED);
+            link_up(&scene, 3, false, ""); /* and now one is not enough to say otherwise */
+        } else {
+            reach_on_arrived(scene.reach, peer(2), asked(&scene, 2), scene.now_ns);
+        }
+        assert_int_equal(reach_class(scene.reach), next_fails ? NAT_OUTBOUND : NAT_UNKNOWN);
+        scene_destroy(&scene);
+    }
+    scene_create(&scene);
+    link_up(&scene, 1, true, "203.0.113.5:40000");
+    link_up(&scene, 2, true, "203.0.113.5:40001"); /* it never says anything, and leaves */
+    run(&scene, 5 * NS_PER_S);
+    say(&scene, 1, MESSAGE_DIALBACK, asked(&scene, 1), DIALBACK_FAILED);
+    assert_int_equal(reach_class(scene.reach), NAT_UNKNOWN);
+    reach_on_link_lost(scene.reach, peer(2));
+    assert_int_equal(reach_class(scene.reach), NAT_OUTBOUND);
+    scene_destroy(&scene);
+
+    scene_create(&scene);
+    link_up(&scene, 1, false, "203.0.113.5:40000");
+    assert_int_equal(reach_class(scene.reach), NAT_UNKNOWN);
+    scene_destroy(&scene);
+}
+
 /* Whoever dials in may be one and the same, under many names: it has no say in where we are. */
 static void those_who_dial_in_do_not_name_us(void **state)
 {
@@ -315,6 +356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_witnesses_make_a_peer_public),
         cmocka_unit_test(two_failures_make_a_peer_outbound_only),
+        cmocka_unit_test(the_only_witness_is_believed_for_a_while),
         cmocka_unit_test(those_who_dial_in_do_not_name_us),
         cmocka_unit_test(a_peer_reachable_in_its_own_network_only_is_outbound),
         cmocka_unit_test(those_who_dialled_us_are_not_asked),
