@@ -224,11 +224,27 @@ enum rc file_read(const char *path, size_t bytes_max, void **bytes, size_t *coun
                      path, bytes_max);
 }
 
-enum rc file_append(const char *path, const void *bytes, size_t count, struct fault *why)
+/* 0 or an errno value. */
+static int set_aside(const char *path)
+{
+    char older[PATH_MAX];
+    int length = snprintf(older, sizeof older, "%s.1", path);
+
+    if (length < 0 || (size_t)length >= sizeof older) return ENAMETOOLONG;
+    return rename(path, older) == 0 ? 0 : errno;
+}
+
+enum rc file_append(const char *path, const void *bytes, size_t count, size_t bytes_max,
+                    struct fault *why)
 {
     struct stat before;
     int fd, error;
 
+    if (bytes_max > 0 && stat(path, &before) == 0 && S_ISREG(before.st_mode) &&
+        before.st_size > 0 && (uint64_t)before.st_size + count > bytes_max) {
+        error = set_aside(path);
+        if (error != 0) return file_fault(why, "append to", path, error);
+    }
     fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0) return file_fault(why, "append to", path, errno);
     error = fstat(fd, &before) == 0 ? 0 : errno;

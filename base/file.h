@@ -27,8 +27,10 @@ MUST_USE enum rc file_replace(const char *path, const struct piece *pieces, size
  *  above `bytes_max`, RC_IO. */
 MUST_USE enum rc file_read(const char *path, size_t bytes_max, void **bytes, size_t *count,
                            struct fault *why);
-/** Append `count` bytes, creating the file; not synced. */
-MUST_USE enum rc file_append(const char *path, const void *bytes, size_t count, struct fault *why);
+/** Append `count` bytes, creating the file; not synced. One that would grow beyond `bytes_max` (0:
+ * it may) first becomes PATH.1, in place of an older one of that name. */
+MUST_USE enum rc file_append(const char *path, const void *bytes, size_t count, size_t bytes_max,
+                             struct fault *why);
 /** Make a folder and its parents. Fine if it exists. */
 MUST_USE enum rc file_make_folder(const char *path, struct fault *why);
 /** "cannot VERB PATH: CAUSE" for errno value `error`, and the code that fits it: RC_NOT_FOUND,

@@ -46,7 +46,7 @@ static struct name name_of(const void *bytes, size_t count)
 static void write_line(struct audit *audit, const char *line)
 {
     if (audit->has_failed) return; /* a full disk: what comes after a gap would mislead */
-    audit->has_failed = file_append(audit->path, line, strlen(line), NULL) != RC_OK;
+    audit->has_failed = file_append(audit->path, line, strlen(line), 0, NULL) != RC_OK;
 }
 
 static void say(struct audit *audit, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -74,7 +74,7 @@ enum rc audit_open(const char *path, size_t values, struct audit **out, struct f
 
     *out = NULL;
     if (path == NULL) return RC_OK;
-    rc = file_append(path, "", 0, why);
+    rc = file_append(path, "", 0, 0, why);
     if (rc != RC_OK) return rc;
     audit = mem_alloc(sizeof *audit);
     if (audit == NULL) return fault_set(why, RC_NOMEM, "--audit: out of memory");

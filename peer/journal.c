@@ -16,6 +16,7 @@ struct entry {
     const char *name;
     char *text;
     bool is_replacing;
+    size_t bytes_max;
     enum rc rc;
     struct fault why;
 };
@@ -24,7 +25,8 @@ struct journal {
     struct env *env;
     TAILQ_HEAD(, entry) entries;
     uint32_t pending;
-    bool has_failed;
+    enum rc failed, told; /* since the last look; as it was last told */
+    bool has_written;     /* since the last look */
     struct fault why;
     void (*on_idle)(void *context); /* NULL: nobody waits */
     void *context;
@@ -68,7 +70,8 @@ static void run_entry(struct job *job)
     if (entry->is_replacing) {
         entry->rc = env->ops->store_put(env, entry->name, &piece, 1, &entry->why);
     } else {
-        entry->rc = env->ops->store_append(env, entry->name, piece.bytes, piece.count, &entry->why);
+        entry->rc = env->ops->store_append(env, entry->name, piece.bytes, piece.count,
+                                           entry->bytes_max, &entry->why);
     }
 }
 
@@ -77,8 +80,10 @@ static void entry_done(struct job *job)
     struct entry *entry = (struct entry *)job;
     struct journal *journal = entry->journal;
 
-    if (entry->rc != RC_OK) {
-        journal->has_failed = true;
+    if (entry->rc == RC_OK) {
+        journal->has_written = true;
+    } else {
+        journal->failed = entry->rc;
         journal->why = entry->why;
     }
     entry_free(journal, entry);
@@ -100,7 +105,8 @@ void journal_when_idle(struct journal *journal, void (*on_idle)(void *context), 
     journal->context = context;
 }
 
-static void submit(struct journal *journal, const char *name, const char *text, bool is_replacing)
+static void submit(struct journal *journal, const char *name, const char *text, bool is_replacing,
+                   size_t bytes_max)
 {
     size_t count = strlen(text);
     struct entry *entry;
@@ -118,6 +124,7 @@ static void submit(struct journal *journal, const char *name, const char *text, 
     entry->journal = journal;
     entry->name = name;
     entry->is_replacing = is_replacing;
+    entry->bytes_max = bytes_max;
     entry->job.run = run_entry;
     entry->job.done = entry_done;
     entry->job.cost_ns = 1000;
@@ -126,14 +133,14 @@ static void submit(struct journal *journal, const char *name, const char *text, 
     journal->env->ops->submit(journal->env, LANE_STORE, &entry->job);
 }
 
-void journal_add(struct journal *journal, const char *name, const char *line)
+void journal_add(struct journal *journal, const char *name, const char *line, size_t bytes_max)
 {
-    submit(journal, name, line, false);
+    submit(journal, name, line, false, bytes_max);
 }
 
 void journal_replace(struct journal *journal, const char *name, const char *text)
 {
-    submit(journal, name, text, true);
+    submit(journal, name, text, true, 0);
 }
 
 uint32_t journal_pending(const struct journal *journal)
@@ -141,11 +148,17 @@ uint32_t journal_pending(const struct journal *journal)
     return journal->pending;
 }
 
-bool journal_has_failed(struct journal *journal, struct fault *why)
+enum journal_news journal_news(struct journal *journal, struct fault *why)
 {
-    bool has_failed = journal->has_failed;
+    enum rc failed = journal->failed, told = journal->told;
+    bool is_over = failed == RC_OK && told != RC_OK && journal->has_written;
 
-    if (has_failed) *why = journal->why;
-    journal->has_failed = false;
-    return has_failed;
+    journal->failed = RC_OK;
+    journal->has_written = false;
+    if (is_over) journal->told = RC_OK;
+    if (is_over) return JOURNAL_WORKS;
+    if (failed == RC_OK || failed == told) return JOURNAL_NOTHING;
+    journal->told = failed;
+    *why = journal->why;
+    return JOURNAL_FAILS;
 }

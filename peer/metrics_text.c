@@ -104,7 +104,10 @@ char *metrics_text(const struct json *status)
         const char *key, *name, *type, *help;
     } values[] = {
         {"uptime_s", "uptime_seconds", "gauge", "Time since this peer started."},
-        {"step", "step", "gauge", "Shared step counter."},
+        {"step", "step", "gauge", "Step of the model, shared by the swarm."},
+        {"own_steps", "own_steps", "gauge", "Steps of this peer itself, which its goal counts."},
+        {"goal_steps", "goal_steps", "gauge", "Own steps at which it stops."},
+        {"waits_for", "waits_for", "gauge", "Peers that are missing to begin with (--start-with)."},
         {"samples", "samples_total", "counter", "Samples this peer has trained on."},
         {"samples_per_s", "samples_per_second", "gauge", "Speed of training."},
         {"loss", "loss", "gauge", "Training loss of the last report."},

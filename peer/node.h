@@ -32,7 +32,7 @@ enum node_state { NODE_JOINING, NODE_LOADING, NODE_TRAINING, NODE_LEAVING, NODE_
 enum { NODE_ADDRESSES_MAX = 64 };
 
 struct node_goal {  /* the first one reached ends the run; 0: not set */
-    uint64_t steps; /* of the shared step counter */
+    uint64_t steps; /* that this peer takes itself, over restarts */
     double epochs;  /* of this peer's share */
     uint64_t time_ns;
     double target_accuracy; /* share in [0, 1], on the fixed evaluation samples */
@@ -88,6 +88,10 @@ struct node_options {
 /* One line of metrics.jsonl. Values that are not known are NaN. */
 struct node_report {
     double t_s;
+    const char *state;   /* in a word: of enum node_state, or "waiting" */
+    uint32_t waits_for;  /* --start-with: so many more peers; 0: it does not wait */
+    uint64_t own_steps;  /* taken by this peer itself, over restarts: what goals count */
+    uint64_t goal_steps; /* of own_steps; 0: not known, or no such goal */
     uint64_t step, samples, round;
     double epoch, loss, accuracy, samples_per_s, consensus_distance;
     uint32_t neighbours;

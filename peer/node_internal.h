@@ -331,6 +331,7 @@ struct node {
     double accuracy, samples_per_s;
     uint64_t evaluation_ns; /* spent on evaluation so far */
     uint32_t checkpoint_failures;
+    enum rc checkpoint_told; /* what the last one failed with; RC_OK: it did not */
 
     /* the end */
     bool is_goal_reached, has_final, has_last_checkpoint;
@@ -360,6 +361,7 @@ const char *node_learner_why(const struct node *node, enum rc rc);
 void node_keep_run(struct border_job *job); /* in the training lane, as the next */
 void node_rollback_run(struct border_job *job);
 void node_kept(struct node *node, struct border_job *job);
+void node_checkpointed(struct node *node, struct border_job *job); /* node_checkpoint.c */
 void node_rolled_back(struct node *node, struct border_job *job);
 
 /* node_busy.c: what is long in the training lane, and what others make of it */
@@ -423,6 +425,8 @@ uint64_t node_last_mixed(const struct node *node);
 bool node_waits_for_round(const struct node *node);
 /** Fewer peers than the first step is to be taken with. Says so once. */
 bool node_waits_for_peers(struct node *node);
+/** For how many more, as was told; 0: it does not wait. */
+uint32_t node_waits_for_more(const struct node *node);
 /** The learning rate of the next `steps` steps, by who averages. */
 void node_scale_rate(struct node *node, uint32_t steps);
 /** Before the first round: what the rule kept, from a checkpoint. */

@@ -253,6 +253,14 @@ bool node_waits_for_peers(struct node *node)
     return true;
 }
 
+uint32_t node_waits_for_more(const struct node *node)
+{
+    uint32_t ready = ready_to_start(node), wanted = node->options.start_with;
+
+    if (node->state != NODE_TRAINING || node->has_started || !node->is_wait_told) return 0;
+    return ready < wanted ? wanted - ready : 0;
+}
+
 /* The mean of n peers' steps is a step on n times the samples, which bears a larger rate (Goyal et
  * al. 2017, arXiv:1706.02677, linear; Krizhevsky 2014, arXiv:1404.5997, its root). It is approached
  * over NODE_RATE_STEPS steps, from 1 at the start and whenever members come or go, as sudden rates

@@ -16,6 +16,17 @@ static double or_nan(bool is_known, double value)
     return is_known ? value : (double)NAN;
 }
 
+static const char *state_word(const struct node *node)
+{
+    static const char *const words[] = {[NODE_JOINING] = "joining",
+                                        [NODE_LOADING] = "loading",
+                                        [NODE_TRAINING] = "training",
+                                        [NODE_LEAVING] = "leaving",
+                                        [NODE_ENDED] = "ended"};
+
+    return node_waits_for_more(node) > 0 ? "waiting" : words[node->state];
+}
+
 void node_report(const struct node *node, struct node_report *report)
 {
     struct links_counts counts;
@@ -26,7 +37,12 @@ void node_report(const struct node *node, struct node_report *report)
     if (node->round != NULL) round_stats(node->round, &stats);
     *report = (struct node_report){
         .t_s = (double)(node_now(node) - node->begun_ns) / 1e9,
+        .state = state_word(node),
+        .waits_for = node_waits_for_more(node),
         .step = node->step,
+        .own_steps = node->own_steps,
+        .goal_steps =
+            node->is_goal_resolved && node->goal_steps != UINT64_MAX ? node->goal_steps : 0,
         .samples = node->samples,
         /* rounds of pairs and pushes have no common number: so many were ours */
         .round = stats.counts.next_round > 0 ? stats.counts.next_round : stats.counts.rounds_ok,
@@ -181,11 +197,6 @@ char *node_status_text(const struct node *node, size_t bytes_max)
 
 struct json *node_status(const struct node *node, size_t members_max)
 {
-    static const char *const states[] = {[NODE_JOINING] = "joining",
-                                         [NODE_LOADING] = "loading",
-                                         [NODE_TRAINING] = "training",
-                                         [NODE_LEAVING] = "leaving",
-                                         [NODE_ENDED] = "ended"};
     struct json *json = json_object_create();
     struct json *neighbours = json_array_create();
     struct node_report report;
@@ -197,12 +208,15 @@ struct json *node_status(const struct node *node, size_t members_max)
     json_set_text(json, "peer", id);
     json_set_text(json, "address", node->address);
     json_set_text(json, "run", digest);
-    json_set_text(json, "state", states[node->state]);
+    json_set_text(json, "state", report.state);
     json_set_text(json, "nat", nat_class_name(node_nat(node)));
     json_set_real(json, "uptime_s", report.t_s);
     json_set_text(json, "model", node->options.spec);
     json_set_text(json, "averaging", node->options.strategy->text);
     json_set_count(json, "step", report.step);
+    json_set_count(json, "own_steps", report.own_steps);
+    json_set_real(json, "goal_steps", or_nan(report.goal_steps > 0, (double)report.goal_steps));
+    json_set_count(json, "waits_for", report.waits_for);
     json_set_count(json, "samples", report.samples);
     json_set_count(json, "round", report.round);
     json_set_real(json, "loss", report.loss);

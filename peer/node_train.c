@@ -160,33 +160,6 @@ static void trained(struct node *node, struct border_job *job)
     node_finish_stepped(node);
 }
 
-static void checkpointed(struct node *node, struct border_job *job)
-{
-    bool is_last = node->state == NODE_LEAVING;
-
-    crash_point(CRASH_CHECKPOINT_DONE);
-    checkpoint_deinit(&job->checkpoint);
-    if (node->round != NULL) round_hold(node->round, false);
-    if (job->rc == RC_OK) {
-        node->checkpoint_failures = 0;
-        node->has_before = false;
-        node->checkpoint_due_ns = node_now(node) + node->options.checkpoint_every_ns;
-    } else if (is_last && node->is_goal_reached && job->rc != RC_NONFINITE) {
-        node->result.rc = job->rc; /* a goal whose model is lost is none */
-        fault_set(&node->result.why, job->rc,
-                  "the last checkpoint failed: %s; make room and start again", job->why.text);
-    } else {
-        uint64_t doubling = node->checkpoint_failures < 4 ? node->checkpoint_failures : 4;
-
-        node->checkpoint_failures++;
-        node->checkpoint_due_ns = node_now(node) + (node->options.checkpoint_every_ns << doubling);
-        log_error(node->options.log, "checkpoint failed, the previous one stays: %s",
-                  job->why.text);
-    }
-    if (job->rc == RC_NONFINITE) node->wants_rollback = true;
-    if (is_last) node->has_last_checkpoint = true;
-}
-
 static void hashed(struct node *node, struct border_job *job)
 {
     if (job->rc != RC_OK) {
@@ -284,7 +257,7 @@ static void border_done(struct job *base)
         node->accuracy = job->evaluation.accuracy;
         break;
     case BORDER_CHECKPOINT:
-        checkpointed(node, job);
+        node_checkpointed(node, job);
         break;
     case BORDER_KEEP:
         node_kept(node, job);

@@ -294,7 +294,8 @@ const struct option_row option_rows[] = {
     {"start-with", OPTION_COUNT, GROUP_GOAL, RUNS, "N", "1", 1, 100000,
      "begin training once so many linked peers hold one model, this one included", CHANGES},
     {"steps", OPTION_COUNT, GROUP_GOAL, RUNS, "N", NULL, 1, 1e15,
-     "stop after N steps and one last round, see --time (default by model: 1000 for text, "
+     "stop after N steps of this peer and one last round, see --time (default by model: 1000 for "
+     "text, "
      "gpt2-small 100)",
      OF_GOAL},
     {"epochs", OPTION_REAL, GROUP_GOAL, RUNS, "X", NULL, 1e-6, 1e9,

@@ -275,9 +275,9 @@ static enum rc env_store_get(struct env *env, const char *name, size_t bytes_max
 }
 
 static enum rc env_store_append(struct env *env, const char *name, const void *bytes, size_t count,
-                                struct fault *why)
+                                size_t bytes_max, struct fault *why)
 {
-    return base_of(env)->ops->store_append(base_of(env), name, bytes, count, why);
+    return base_of(env)->ops->store_append(base_of(env), name, bytes, count, bytes_max, why);
 }
 
 static void env_stop(struct env *env)

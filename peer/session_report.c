@@ -17,24 +17,35 @@
 #define METRICS_FILE "metrics.jsonl"
 #define LOG_FILE     "log.txt"
 
+enum { LOG_BYTES_MAX = 16 * 1024 * 1024 };
+
+/* Into the folder's log: what the terminal gets without --quiet, or more of it with --verbose. */
+static void keep_line(struct session *session, enum log_level level, const char *line)
+{
+    static const char *const names[] = {"error", "warn", "info", "debug"};
+    char text[1200], now[UV_WALL_TEXT_BYTES];
+
+    if (session->journal == NULL || session->env == NULL) return;
+    if (level > LOG_INFO && level > session->terminal.level) return;
+    uv_wall_text(now);
+    snprintf(text, sizeof text, "%s %s %s", now, names[level], line);
+    journal_add(session->journal, LOG_FILE, text, LOG_BYTES_MAX);
+}
+
 void session_on_line(void *context, enum log_level level, const char *line)
 {
     struct session *session = context;
-    static const char *const names[] = {"error", "warn", "info", "debug"};
-    char text[1200];
 
     if (level <= session->terminal.level) {
         session->terminal.on_line(session->terminal.context, level, line);
     }
-    if (session->journal == NULL || session->env == NULL || level > LOG_INFO) return;
-    snprintf(text, sizeof text, "%.3f %s %s", (double)session->env->ops->now_ns(session->env) / 1e9,
-             names[level], line);
-    journal_add(session->journal, LOG_FILE, text);
+    keep_line(session, level, line);
 }
 
 void session_on_listening(void *context, const char *address)
 {
     struct session *session = context;
+    char text[ADDRESS_BYTES_MAX + 32];
 
     if (session->is_json) {
         struct json *json = json_object_create();
@@ -46,18 +57,16 @@ void session_on_listening(void *context, const char *address)
         printf("listening on %s\n", address);
     }
     fflush(stdout); /* whoever started us may be waiting for the address */
-    if (session->journal != NULL) {
-        char text[ADDRESS_BYTES_MAX + 32];
-
-        snprintf(text, sizeof text, "listening on %s", address);
-        journal_add(session->journal, LOG_FILE, text);
-    }
+    snprintf(text, sizeof text, "listening on %s", address);
+    keep_line(session, LOG_INFO, text);
 }
 
 static void set_report(struct json *json, const struct node_report *report)
 {
     json_set_real(json, "t", report->t_s);
+    json_set_text(json, "state", report->state);
     json_set_count(json, "step", report->step);
+    json_set_count(json, "own_steps", report->own_steps);
     json_set_real(json, "epoch", report->epoch);
     json_set_count(json, "samples", report->samples);
     json_set_real(json, "loss", report->loss);
@@ -102,14 +111,37 @@ static const char *loss_words(double loss, char *words, size_t cap)
     return isnan(loss) ? "-" : words;
 }
 
+/* The model's step, and how far this peer is on its own way where that is not the same. */
+static const char *step_words(const struct node_report *report, char *words, size_t cap)
+{
+    unsigned long long own = report->own_steps, goal = report->goal_steps;
+    int length = snprintf(words, cap, "%llu", (unsigned long long)report->step);
+    bool is_alike = own == report->step;
+
+    CHECK(length > 0 && (size_t)length < cap);
+    if (goal > 0 && is_alike) {
+        snprintf(words + length, cap - (size_t)length, " of %llu", goal);
+    } else if (goal > 0) {
+        snprintf(words + length, cap - (size_t)length, " (own: %llu of %llu)", own, goal);
+    } else if (!is_alike) {
+        snprintf(words + length, cap - (size_t)length, " (own: %llu)", own);
+    }
+    return words;
+}
+
 static void tell_report(struct session *session, const struct node_report *report)
 {
-    char sent[32], received[32], accuracy[48], loss[32];
+    char sent[32], received[32], accuracy[48], loss[32], step[96];
 
+    if (report->waits_for > 0) {
+        log_info(&session->log, "%6.1f s  waiting for %u more to begin with  %u neighbours",
+                 report->t_s, report->waits_for, report->neighbours);
+        return;
+    }
     log_info(&session->log,
-             "%6.1f s  step %llu  epoch %.2f  loss %s%s  %.0f samples/s  "
+             "%6.1f s  step %s  epoch %.2f  loss %s%s  %.0f samples/s  "
              "round %llu  %u neighbours  sent %s  received %s",
-             report->t_s, (unsigned long long)report->step, report->epoch,
+             report->t_s, step_words(report, step, sizeof step), report->epoch,
              loss_words(report->loss, loss, sizeof loss),
              accuracy_words(report->accuracy, "  ", accuracy, sizeof accuracy),
              report->samples_per_s, (unsigned long long)report->round, report->neighbours,
@@ -117,23 +149,36 @@ static void tell_report(struct session *session, const struct node_report *repor
              units_format_bytes(report->bytes_received, received, sizeof received));
 }
 
+static void tell_journal(struct session *session)
+{
+    struct fault why;
+
+    switch (journal_news(session->journal, &why)) {
+    case JOURNAL_NOTHING:
+        break;
+    case JOURNAL_FAILS:
+        log_warn(&session->log, "%s: what cannot be written is left out", why.text);
+        break;
+    case JOURNAL_WORKS:
+        log_info(&session->log, "--out can be written again");
+        break;
+    }
+}
+
 void session_on_report(void *context, const struct node_report *report)
 {
     struct session *session = context;
     struct json *json = json_object_create();
-    struct fault why;
     char *text;
 
     set_report(json, report);
     tell_report(session, report);
     if (session->journal != NULL) {
         text = json_format(json);
-        if (text != NULL) journal_add(session->journal, METRICS_FILE, text);
+        if (text != NULL) journal_add(session->journal, METRICS_FILE, text, 0);
         mem_free(text);
         keep_book(session);
-        if (journal_has_failed(session->journal, &why)) {
-            session->terminal.on_line(session->terminal.context, LOG_WARN, why.text);
-        }
+        tell_journal(session);
     }
     if (session->is_json) {
         json_set_text(json, "event", "report");
@@ -179,7 +224,8 @@ void session_print_result(struct session *session)
         struct json *json = json_object_create();
 
         json_set_text(json, "event", "finished");
-        json_set_count(json, "steps", report->step);
+        json_set_count(json, "steps", report->own_steps);
+        json_set_count(json, "step", report->step);
         json_set_count(json, "samples", report->samples);
         json_set_real(json, "accuracy", accuracy);
         json_set_real(json, "loss", loss);
@@ -200,7 +246,7 @@ void session_print_result(struct session *session)
         return;
     }
     printf("finished: %llu steps, loss %s%s, %llu rounds, %.1f s\n",
-           (unsigned long long)report->step, loss_words(loss, loss_text, sizeof loss_text),
+           (unsigned long long)report->own_steps, loss_words(loss, loss_text, sizeof loss_text),
            accuracy_words(accuracy, ", ", words, sizeof words),
            (unsigned long long)report->rounds_ok, session->wall_s);
 }

@@ -79,18 +79,49 @@ static const char *rate_of(const struct json *json, char text[32])
     return json_get_real(json, "rate", &rate) ? units_format_bytes((uint64_t)rate, text, 32) : "-";
 }
 
+/* "training", or what it waits for. */
+static const char *state_words(const struct json *status, char *text, size_t cap)
+{
+    uint64_t waits_for = 0;
+
+    (void)json_get_count(status, "waits_for", &waits_for);
+    if (waits_for == 0) return text_or_dash(status, "state");
+    (void)snprintf(text, cap, "waiting for %llu more to begin with", (unsigned long long)waits_for);
+    return text;
+}
+
+/* The model's step, and how far this peer is with its own. */
+static const char *step_words(const struct json *status, char *text, size_t cap)
+{
+    uint64_t step, own, goal;
+    bool has_own = json_get_count(status, "own_steps", &own);
+    bool has_goal = json_get_count(status, "goal_steps", &goal);
+
+    if (!json_get_count(status, "step", &step)) return "-";
+    if (has_own && has_goal) {
+        (void)snprintf(text, cap, "%llu (own: %llu of %llu)", (unsigned long long)step,
+                       (unsigned long long)own, (unsigned long long)goal);
+    } else if (has_own && own != step) {
+        (void)snprintf(text, cap, "%llu (own: %llu)", (unsigned long long)step,
+                       (unsigned long long)own);
+    } else {
+        (void)snprintf(text, cap, "%llu", (unsigned long long)step);
+    }
+    return text;
+}
+
 static void put_head(const struct view *view, const struct json *status)
 {
-    char texts[4][32];
+    char texts[4][32], words[80];
 
     put(view, "peer       %s  at %s", text_or_dash(status, "peer"),
         text_or_dash(status, "address"));
-    put(view, "state      %s, NAT %s, up %s s", text_or_dash(status, "state"),
+    put(view, "state      %s, NAT %s, up %s s", state_words(status, words, sizeof words),
         text_or_dash(status, "nat"), number(status, "uptime_s", "%.1f", texts[0]));
     put(view, "model      %s", text_or_dash(status, "model"));
     put(view, "averaging  %s", text_or_dash(status, "averaging"));
     put(view, "training   step %s, loss %s, accuracy %s, %s samples/s",
-        number(status, "step", "%.0f", texts[0]), number(status, "loss", "%.6g", texts[1]),
+        step_words(status, words, sizeof words), number(status, "loss", "%.6g", texts[1]),
         number(status, "accuracy", "%%", texts[2]),
         number(status, "samples_per_s", "%.0f", texts[3]));
     put(view, "rounds     %s ok, %s given up, consensus distance %s",

@@ -86,7 +86,7 @@ void local_record(struct local *local, struct json *event)
     if (line != NULL && local->events_path[0] != '\0') {
         const size_t length = strlen(line);
         line[length] = '\n';
-        if (file_append(local->events_path, line, length + 1, NULL) != RC_OK) {
+        if (file_append(local->events_path, line, length + 1, 0, NULL) != RC_OK) {
             local->events_path[0] = '\0'; /* once is enough: a line lost makes the rest useless */
         }
     }

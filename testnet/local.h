@@ -45,7 +45,7 @@ struct local_peer {
     uint32_t starts;
     char address[64];
     char lineage[72]; /* of its last checkpoint or report; "": not known */
-    uint64_t step, samples, round, neighbours;
+    uint64_t step, own_steps, samples, round, neighbours;
     double loss, accuracy, samples_per_s; /* NaN: not said yet */
     uint64_t bytes_sent, bytes_received, rounds_ok, rounds_aborted;
     uint64_t rss_bytes, peak_rss_bytes; /* the first of this start */

@@ -32,15 +32,16 @@ static uint64_t neighbours_of(const struct json *event, uint64_t otherwise)
     return list != NULL ? json_count(list) : otherwise;
 }
 
-/* Reports and the last line have the same keys, but for the names of steps. Counters of traffic and
- * rounds begin at 0 with each start, samples do not. */
+/* Reports and the last line have the same keys, but for the name of own steps. Counters of traffic
+ * and rounds begin at 0 with each start, samples do not. */
 static void take_numbers(struct runner *runner, const struct json *event)
 {
     struct local_peer *seen = &runner->seen;
     const struct local_peer *before = &runner->before;
     const char *lineage = json_get_text(event, "lineage");
 
-    seen->step = count_of(event, "steps", count_of(event, "step", seen->step));
+    seen->step = count_of(event, "step", seen->step);
+    seen->own_steps = count_of(event, "steps", count_of(event, "own_steps", seen->own_steps));
     seen->samples = count_of(event, "samples", seen->samples);
     seen->round = count_of(event, "round", seen->round);
     seen->neighbours = neighbours_of(event, seen->neighbours);

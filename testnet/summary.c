@@ -21,7 +21,7 @@ static struct totals totals_of(const struct local_result *run)
     for (uint32_t i = 0; i < run->count; i++) {
         const struct local_peer *peer = &run->peers[i];
         t.finished += peer->state == LOCAL_DONE;
-        t.steps += peer->step;
+        t.steps += peer->own_steps;
         t.samples += peer->samples;
         t.samples_lost += peer->samples_lost;
         t.bytes_sent += peer->bytes_sent;

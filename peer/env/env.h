@@ -40,6 +40,8 @@ struct job {
 enum { LINK_QUEUE_BYTES_MAX = 2 * 1024 * 1024, LINK_NONE = 0 };
 #define LINK_LONG_NS UINT64_C(10000000) /* a round trip longer than this is a long one */
 
+enum { UV_WALL_TEXT_BYTES = 40 };
+
 struct env_events {
     void *context;
     /** Someone dialled us. `remote`: "host:port". Frames up to HANDSHAKE_BYTES_MAX until
@@ -104,8 +106,10 @@ struct env_ops {
                                   size_t pieces_count, struct fault *why);
     MUST_USE enum rc (*store_get)(struct env *env, const char *name, size_t bytes_max, void **bytes,
                                   size_t *count, struct fault *why);
+    /** A file that would grow beyond `bytes_max` (0: it may) first becomes NAME.1, in place of an
+     *  older one of that name, and NAME begins anew. */
     MUST_USE enum rc (*store_append)(struct env *env, const char *name, const void *bytes,
-                                     size_t count, struct fault *why);
+                                     size_t count, size_t bytes_max, struct fault *why);
     /** Leave run(): on the real env the loop ends when all closing is done. Links are hung up, and
      *  no event is delivered any more, nor `done` of jobs still under way. */
     void (*stop)(struct env *env);
@@ -129,6 +133,8 @@ void uv_env_destroy(struct env *env);
 uint64_t uv_clock_ns(void);
 /** The time of day in seconds since 1970. It may jump: only certificates look at it. */
 uint64_t uv_wall_s(void);
+/** The same as "2026-11-23T17:20:01.123Z", for people. */
+void uv_wall_text(char text[UV_WALL_TEXT_BYTES]);
 /** The first IPv4 address of this machine that is not a loopback one, into `host`. False: none. */
 bool uv_host_address(char *host, size_t cap);
 /** Call `on_ready` on the loop whenever `fd` can be read, and once a second in any case; for a

@@ -46,6 +46,28 @@ static struct sim_file *file_make(struct sim_host *host, const char *name, size_
     return file;
 }
 
+static void file_remove(struct sim_host *host, struct sim_file *file)
+{
+    TAILQ_REMOVE(&host->files, file, entry);
+    mem_free(file->name);
+    mem_free(file->bytes);
+    mem_free(file);
+}
+
+/* It is NAME.1 from now on. */
+static void file_set_aside(struct sim_host *host, struct sim_file *file)
+{
+    size_t bytes = strlen(file->name) + 3;
+    char *name = sim_grow(NULL, bytes);
+    struct sim_file *older;
+
+    (void)snprintf(name, bytes, "%s.1", file->name);
+    older = file_find(host, name);
+    if (older != NULL) file_remove(host, older);
+    mem_free(file->name);
+    file->name = name;
+}
+
 /* What a power cut leaves of a file that was to be replaced: the old one, and beside it a beginning
  * of the new one under a name that nobody reads. */
 static enum rc put_torn(struct sim_host *host, const char *name, const struct piece *pieces,
@@ -116,10 +138,10 @@ enum rc sim_env_store_get(struct env *env, const char *name, size_t bytes_max, v
 }
 
 enum rc sim_env_store_append(struct env *env, const char *name, const void *bytes, size_t count,
-                             struct fault *why)
+                             size_t bytes_max, struct fault *why)
 {
     struct sim_host *host = sim_env_host(env);
-    const struct sim_file *old;
+    struct sim_file *old;
     struct sim_file *file;
     enum rc rc = store_check(env, name, why);
 
@@ -131,6 +153,10 @@ enum rc sim_env_store_append(struct env *env, const char *name, const void *byte
     }
     if (host->tears_store) count /= 2;
     old = file_find(host, name);
+    if (old != NULL && bytes_max > 0 && old->count > 0 && old->count + count > bytes_max) {
+        file_set_aside(host, old);
+        old = NULL;
+    }
     file = file_make(host, name, (old == NULL ? 0 : old->count) + count);
     if (count > 0) memcpy((uint8_t *)file->bytes + file->count, bytes, count);
     file->count += count;
@@ -152,9 +178,6 @@ void sim_store_deinit(struct sim_host *host)
     struct sim_file *file;
 
     while ((file = TAILQ_FIRST(&host->files)) != NULL) {
-        TAILQ_REMOVE(&host->files, file, entry);
-        mem_free(file->name);
-        mem_free(file->bytes);
-        mem_free(file);
+        file_remove(host, file);
     }
 }

@@ -269,7 +269,7 @@ MUST_USE enum rc sim_env_store_put(struct env *env, const char *name, const stru
 MUST_USE enum rc sim_env_store_get(struct env *env, const char *name, size_t bytes_max,
                                    void **bytes, size_t *count, struct fault *why);
 MUST_USE enum rc sim_env_store_append(struct env *env, const char *name, const void *bytes,
-                                      size_t count, struct fault *why);
+                                      size_t count, size_t bytes_max, struct fault *why);
 void sim_store_deinit(struct sim_host *host);
 
 static inline struct sim_env *sim_env_of(struct env *env)

@@ -36,6 +36,19 @@ uint64_t uv_wall_s(void)
     return now.tv_sec > 0 ? (uint64_t)now.tv_sec : 0;
 }
 
+void uv_wall_text(char text[UV_WALL_TEXT_BYTES])
+{
+    struct timespec now;
+    struct tm date;
+    size_t length;
+
+    CHECK(clock_gettime(CLOCK_REALTIME, &now) == 0);
+    CHECK(gmtime_r(&now.tv_sec, &date) != NULL);
+    length = strftime(text, UV_WALL_TEXT_BYTES - 8, "%Y-%m-%dT%H:%M:%S", &date);
+    snprintf(text + length, UV_WALL_TEXT_BYTES - length, ".%03uZ",
+             (unsigned)(now.tv_nsec / 1000000) % 1000);
+}
+
 static uint64_t env_now_ns(struct env *env)
 {
     (void)env;

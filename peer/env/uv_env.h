@@ -238,6 +238,6 @@ MUST_USE enum rc uv_env_store_put(struct env *env, const char *name, const struc
 MUST_USE enum rc uv_env_store_get(struct env *env, const char *name, size_t bytes_max, void **bytes,
                                   size_t *count, struct fault *why);
 MUST_USE enum rc uv_env_store_append(struct env *env, const char *name, const void *bytes,
-                                     size_t count, struct fault *why);
+                                     size_t count, size_t bytes_max, struct fault *why);
 
 #endif

@@ -49,10 +49,10 @@ enum rc uv_env_store_get(struct env *env, const char *name, size_t bytes_max, vo
 }
 
 enum rc uv_env_store_append(struct env *env, const char *name, const void *bytes, size_t count,
-                            struct fault *why)
+                            size_t bytes_max, struct fault *why)
 {
     char path[PATH_MAX];
     enum rc rc = store_path(env, name, path, why);
 
-    return rc != RC_OK ? rc : file_append(path, bytes, count, why);
+    return rc != RC_OK ? rc : file_append(path, bytes, count, bytes_max, why);
 }

@@ -183,11 +183,17 @@ static void the_store_gives_back_what_was_put(void **state)
     assert_stored(side, "a", "first words");
     assert_int_equal(put_text(side, "a", "2nd", &why), RC_OK);
     assert_stored(side, "a", "2nd");
-    assert_int_equal(CALL(side, store_append(side->env, "a", " and on", 7, &why)), RC_OK);
-    assert_int_equal(CALL(side, store_append(side->env, "log.txt", "line\n", 5, &why)), RC_OK);
+    assert_int_equal(CALL(side, store_append(side->env, "a", " and on", 7, 0, &why)), RC_OK);
+    assert_int_equal(CALL(side, store_append(side->env, "log.txt", "line\n", 5, 0, &why)), RC_OK);
     assert_stored(side, "a", "2nd and on");
     assert_stored(side, "log.txt", "line\n");
     assert_stored(side, "b.json", "other");
+    for (int i = 0; i < 2; i++) { /* beyond so many bytes what was there is set aside */
+        assert_int_equal(CALL(side, store_append(side->env, "log.txt", "more\n", 5, 9, &why)),
+                         RC_OK);
+        assert_stored(side, "log.txt", "more\n");
+        assert_stored(side, "log.txt.1", i == 0 ? "line\n" : "more\n");
+    }
     assert_int_equal(put_text(side, "a", "", &why), RC_OK);
     assert_stored(side, "a", "");
 }
@@ -220,7 +226,7 @@ static void the_store_refuses_what_it_should(void **state)
         assert_int_equal(put_text(side, names[i], "x", &why), RC_USAGE);
         assert_int_equal(CALL(side, store_get(side->env, names[i], 9, &bytes, &count, &why)),
                          RC_USAGE);
-        assert_int_equal(CALL(side, store_append(side->env, names[i], "x", 1, &why)), RC_USAGE);
+        assert_int_equal(CALL(side, store_append(side->env, names[i], "x", 1, 0, &why)), RC_USAGE);
         assert_string_not_equal(why.text, "");
     }
     assert_null(bytes);

@@ -148,7 +148,7 @@ static int try_on_a_full_disk(struct scratch *scratch)
     file = fopen(path, "rb");
     if (file == NULL || fread(kept, 1, 3, file) != 3 || strcmp(kept, "old") != 0) return 5;
     fclose(file);
-    if (file_append(path, big, BIG_BYTES, &why) != RC_DISK_FULL) return 6;
+    if (file_append(path, big, BIG_BYTES, 0, &why) != RC_DISK_FULL) return 6;
     file = fopen(path, "rb");
     if (file == NULL || fseek(file, 0, SEEK_END) != 0 || ftell(file) != 3) return 7;
     fclose(file);
@@ -284,12 +284,32 @@ static void appending_adds_at_the_end(void **state)
 
     (void)state;
     scratch_init(&scratch);
-    assert_int_equal(file_append(scratch_path(&scratch, "f"), "a\n", 2, &why), RC_OK);
-    assert_int_equal(file_append(scratch_path(&scratch, "f"), "b\n", 2, &why), RC_OK);
+    assert_int_equal(file_append(scratch_path(&scratch, "f"), "a\n", 2, 0, &why), RC_OK);
+    assert_int_equal(file_append(scratch_path(&scratch, "f"), "b\n", 2, 0, &why), RC_OK);
     check_content(scratch_path(&scratch, "f"), "a\nb\n");
-    assert_int_equal(file_append(scratch.folder, "b\n", 2, &why), RC_IO);
-    assert_int_equal(file_append("/dev/full", "b\n", 2, &why), RC_DISK_FULL);
+    assert_int_equal(file_append(scratch.folder, "b\n", 2, 0, &why), RC_IO);
+    assert_int_equal(file_append("/dev/full", "b\n", 2, 0, &why), RC_DISK_FULL);
     assert_string_equal(why.text, "cannot append to /dev/full: no space left on device");
+    scratch_deinit(&scratch);
+}
+
+/* What would grow too large is kept under another name, once, and begins anew. */
+static void a_file_that_is_full_is_set_aside(void **state)
+{
+    struct scratch scratch;
+
+    (void)state;
+    scratch_init(&scratch);
+    for (int i = 0; i < 7; i++) {
+        char line[4] = {(char)('a' + i), '\n'};
+
+        assert_int_equal(file_append(scratch_path(&scratch, "f"), line, 2, 5, NULL), RC_OK);
+    }
+    check_content(scratch_path(&scratch, "f"), "g\n");
+    check_content(scratch_path(&scratch, "f.1"), "e\nf\n");
+    assert_int_equal(scratch_count(&scratch), 2);
+    assert_int_equal(file_append(scratch_path(&scratch, "f"), "a long line\n", 12, 5, NULL), RC_OK);
+    check_content(scratch_path(&scratch, "f"), "a long line\n");
     scratch_deinit(&scratch);
 }
 
@@ -342,6 +362,7 @@ int main(void)
         cmocka_unit_test(reading_respects_the_limit),
         cmocka_unit_test(unreadable_files_are_named),
         cmocka_unit_test(appending_adds_at_the_end),
+        cmocka_unit_test(a_file_that_is_full_is_set_aside),
         cmocka_unit_test(folders_are_made_with_parents),
         cmocka_unit_test(causes_have_codes),
     };

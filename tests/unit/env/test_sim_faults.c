@@ -212,7 +212,7 @@ static void an_interrupted_write_leaves_the_old_file(void **state)
     assert_memory_equal(bytes, "old", 3);
     mem_free(bytes);
     sim_store_tear(net->world, 0);
-    assert_int_equal(env->ops->store_append(env, "file", "1234", 4, &why), RC_IO);
+    assert_int_equal(env->ops->store_append(env, "file", "1234", 4, 0, &why), RC_IO);
     assert_int_equal(env->ops->store_put(env, "other", &new, 1, &why), RC_OK); /* only that once */
     assert_int_equal(env->ops->store_get(env, "file", 99, &bytes, &count, &why), RC_OK);
     assert_int_equal(count, 5);

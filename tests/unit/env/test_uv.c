@@ -449,7 +449,7 @@ static void without_a_folder_the_store_is_unsupported(void **state)
     assert_int_equal(told->env->ops->store_put(told->env, "a", NULL, 0, &why), RC_UNSUPPORTED);
     assert_int_equal(told->env->ops->store_get(told->env, "a", 1, &bytes, &count, &why),
                      RC_UNSUPPORTED);
-    assert_int_equal(told->env->ops->store_append(told->env, "a", "b", 1, &why), RC_UNSUPPORTED);
+    assert_int_equal(told->env->ops->store_append(told->env, "a", "b", 1, 0, &why), RC_UNSUPPORTED);
     assert_string_not_equal(why.text, "");
     told_close(told);
 }

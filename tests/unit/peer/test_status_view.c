@@ -50,6 +50,25 @@ static void members_are_rows_with_all_that_is_known(void **state)
     assert_non_null(strstr(text, "members    none\n"));
 }
 
+static void what_it_waits_for_and_its_own_steps_are_told(void **state)
+{
+    /* The goal counts a peer's own steps, which are not the model's; who waits does not train. */
+    char text[8192];
+
+    (void)state;
+    print("{\"state\":\"waiting\",\"waits_for\":2,\"step\":0,\"own_steps\":0}", 0, 0, text,
+          sizeof text);
+    assert_non_null(strstr(text, "state      waiting for 2 more to begin with, NAT"));
+    assert_non_null(strstr(text, "step 0, loss"));
+    print("{\"state\":\"training\",\"waits_for\":0,\"step\":5683,\"own_steps\":41,"
+          "\"goal_steps\":5100}",
+          0, 0, text, sizeof text);
+    assert_non_null(strstr(text, "state      training, NAT"));
+    assert_non_null(strstr(text, "step 5683 (own: 41 of 5100), loss"));
+    print("{\"step\":5683,\"own_steps\":41,\"goal_steps\":null}", 0, 0, text, sizeof text);
+    assert_non_null(strstr(text, "step 5683 (own: 41), loss"));
+}
+
 static void it_is_cut_to_the_terminal(void **state)
 {
     /* No line is longer than asked for, none ends in a blank, and the rows fit. */
@@ -100,6 +119,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_are_rows_with_all_that_is_known),
+        cmocka_unit_test(what_it_waits_for_and_its_own_steps_are_told),
         cmocka_unit_test(it_is_cut_to_the_terminal),
         cmocka_unit_test(a_narrow_terminal_shows_all_of_it),
         cmocka_unit_test(control_bytes_of_others_are_not_obeyed),

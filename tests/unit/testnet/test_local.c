@@ -48,7 +48,8 @@ static void say_finished(void)
     say("{\"event\":\"report\",\"step\":5,\"samples\":50,\"loss\":1.5,\"accuracy\":0.5,"
         "\"bytes_sent\":100,\"round\":1,\"neighbours\":2,\"rss_bytes\":4096}");
     say("this line is not JSON");
-    say("{\"event\":\"finished\",\"steps\":10,\"samples\":100,\"loss\":0.5,\"accuracy\":0.75,"
+    say("{\"event\":\"finished\",\"steps\":10,\"step\":12,\"samples\":100,\"loss\":0.5,"
+        "\"accuracy\":0.75,"
         "\"bytes_sent\":200,\"rounds_ok\":3,\"rss_bytes\":8192,\"lineage\":\"abc\"}");
 }
 
@@ -317,7 +318,8 @@ static void peers_that_finish_are_done_and_their_last_words_count(void **state)
         const struct local_peer *peer = &result.peers[i];
         assert_int_equal(peer->state, LOCAL_DONE);
         assert_int_equal(peer->starts, 1);
-        assert_int_equal(peer->step, 10);
+        assert_int_equal(peer->step, 12);
+        assert_int_equal(peer->own_steps, 10);
         assert_int_equal(peer->samples, 100);
         assert_int_equal(peer->bytes_sent, 200);
         assert_int_equal(peer->rounds_ok, 3);

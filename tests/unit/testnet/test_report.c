@@ -30,6 +30,7 @@ static struct local_peer done_peer(uint64_t samples)
     return (struct local_peer){.state = LOCAL_DONE,
                                .starts = 1,
                                .step = 10,
+                               .own_steps = 8,
                                .samples = samples,
                                .bytes_sent = 1000,
                                .rounds_ok = 5,
@@ -80,6 +81,7 @@ static void the_summary_adds_up(void **state)
 
     peers[1].samples_lost = 200;
     struct json *json = summary_of(peers, true);
+    assert_true(json_get_count(json, "steps_total", &count) && count == 16);
     assert_true(json_get_count(json, "samples_total", &count) && count == 800);
     assert_true(json_get_count(json, "bytes_sent_total", &count) && count == 2000);
     assert_true(json_get_count(json, "rounds_ok", &count) && count == 10);
