@@ -453,15 +453,18 @@ static bool is_taken(const struct membership *m, const char *address)
     return false;
 }
 
-/* Who never was met is not dialled where somebody linked was last reached: it would only replace
- * that link; and nobody is where dials were in vain too often. It counts as dialled, or thousands
- * would be passed over in one go. */
+/* Who was not last met there is not dialled where somebody linked was: it would only replace that
+ * link; and nobody is where dials were in vain too often. It counts as dialled, or thousands would
+ * be passed over in one go. */
 static bool is_passed_over(struct membership *m, struct member *member, uint64_t now_ns)
 {
+    const char *address = member == NULL ? NULL : current_address(member);
+    bool was_there;
     uint64_t unused;
 
     if (member == NULL) return false;
-    if (!(member->is_hearsay && is_taken(m, current_address(member))) &&
+    was_there = member->reached != NULL && strcmp(member->reached, address) == 0;
+    if ((was_there || !is_taken(m, address)) &&
         standing_at(m, member, member->address_next, now_ns, &unused) != HOST_SPENT) {
         return false;
     }

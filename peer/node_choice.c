@@ -198,11 +198,15 @@ uint64_t node_median(uint64_t *items, size_t count)
     return items[(count - 1) / 2];
 }
 
-uint64_t node_steps_missed_max(const struct node *node)
+/* The step from which others have come too far for rounds with ours to be of use. Who has just
+ * begun by itself has next to nothing to mix in. */
+static uint64_t far_step(const struct node *node)
 {
-    const struct strategy *strategy = node->options.strategy;
+    uint64_t every = strategy_every(node->options.strategy, node->step);
+    bool is_fresh = node->options.resume == NULL && !node->choice.has_taken;
 
-    return NODE_ROUNDS_MISSED_MAX * strategy_every(strategy, node->step);
+    if (is_fresh && node->state == NODE_TRAINING) return 2 * (node->step + every) + 1;
+    return node->step + NODE_ROUNDS_MISSED_MAX * every + 1;
 }
 
 /* By steps, which all exchanges count alike, and by the lower median, so that one who boasts moves
@@ -217,8 +221,7 @@ static bool is_behind(const struct node *node)
 
         if (is_offering(node, other) && is_same(node, other)) steps[count++] = other->progress.step;
     }
-    if (count == 0) return false;
-    return node_median(steps, count) > node->step + node_steps_missed_max(node);
+    return count > 0 && node_median(steps, count) >= far_step(node);
 }
 
 static bool is_ahead_and_far(const struct node *node, const struct neighbour *other)
@@ -276,8 +279,7 @@ static bool choose_in_training(struct node *node, struct node_wanted *wanted)
         return true;
     }
     if (has_just_begun(node) && !node->choice.has_taken && !has_mixed(node) && is_behind(node)) {
-        *wanted = (struct node_wanted){.lineage = node->lineage,
-                                       .step_least = node->step + node_steps_missed_max(node)};
+        *wanted = (struct node_wanted){.lineage = node->lineage, .step_least = far_step(node)};
         return true;
     }
     tell_unlike(node);
@@ -333,8 +335,7 @@ static bool choose_restarted(const struct node *node, struct node_wanted *wanted
     uint32_t own = count_holders(node, node->lineage).all + 1, most = 0;
 
     if (is_behind(node)) {
-        *wanted = (struct node_wanted){.lineage = node->lineage,
-                                       .step_least = node->step + node_steps_missed_max(node)};
+        *wanted = (struct node_wanted){.lineage = node->lineage, .step_least = far_step(node)};
         return true;
     }
     for (uint32_t i = 0; i < node->neighbours_count; i++) {

@@ -117,8 +117,6 @@ uint64_t node_choice_next_ns(const struct node *node);
 uint32_t node_heard(const struct node *node);
 /** The lower one; sorts the items. */
 uint64_t node_median(uint64_t *items, size_t count);
-/** Who has come farther than that has missed too many rounds. */
-uint64_t node_steps_missed_max(const struct node *node);
 /** What counts as one host of an address: see struct neighbour. */
 uint64_t node_place(const char *address);
 

@@ -16,6 +16,7 @@ struct cluster_peer {
     struct cluster *cluster;
     uint32_t host;
     bool is_up, was_started, has_result;
+    bool is_lost; /* what its store holds is of another life */
     struct env *env;
     struct learner *learner;
     struct node *node;
@@ -256,8 +257,10 @@ void cluster_start(struct cluster *cluster, uint32_t number, const uint32_t *boo
         addresses[i] = peer->addresses[i];
     }
     create_learner(peer);
-    rc = checkpoint_load(peer->env, peer->learner, &peer->checkpoint, &why);
+    rc = peer->is_lost ? RC_NOT_FOUND
+                       : checkpoint_load(peer->env, peer->learner, &peer->checkpoint, &why);
     CHECK(rc == RC_OK || rc == RC_NOT_FOUND);
+    peer->is_lost = false;
     options.resume = rc == RC_OK ? &peer->checkpoint : NULL;
     options.incarnation = ++peer->incarnation;
     peer->env->ops->entropy(peer->env, options.boot.bytes, sizeof options.boot.bytes);
@@ -273,6 +276,15 @@ void cluster_crash(struct cluster *cluster, uint32_t number)
     CHECK(peer->is_up);
     sim_host_crash(cluster->world, peer->host);
     peer_down(peer);
+}
+
+void cluster_lose(struct cluster *cluster, uint32_t number)
+{
+    struct cluster_peer *peer = &cluster->peers[number];
+
+    CHECK(!peer->is_up);
+    peer->is_lost = true;
+    make_identity(~cluster->options.seed, number, &peer->identity);
 }
 
 void cluster_stop(struct cluster *cluster, uint32_t number)

@@ -49,6 +49,8 @@ void cluster_start(struct cluster *cluster, uint32_t peer, const uint32_t *boots
                    size_t bootstrap_count);
 /** Power off. What its store holds survives. */
 void cluster_crash(struct cluster *cluster, uint32_t peer);
+/** Before it is started again: its folder is lost, so it begins as somebody else, with nothing. */
+void cluster_lose(struct cluster *cluster, uint32_t peer);
 /** Ask it to stop, as SIGINT does. */
 void cluster_stop(struct cluster *cluster, uint32_t peer);
 /** Before a start: give this peer an unrelated initial model. */

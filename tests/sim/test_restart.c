@@ -4,8 +4,10 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "testnet/cluster.h"
+#include "peer/node_internal.h"
+#include "tests/sim/swarm.h"
 
+#include <math.h>
 #include <stdio.h>
 
 enum { OLD = 4, PEERS = 8, SEEDS = 4, SEEDS_LONG = 20 };
@@ -96,9 +98,119 @@ static void old_and_new_peers_mix_soon(void **state)
     }
 }
 
+/* ---- one that comes back ---- */
+
+enum { FEW = 4, FEW_VALUES = 500 };
+
+static const char *const exchanges[] = {"group", "pair"};
+
+static struct cluster *few(const char *averaging, const char *exchange)
+{
+    struct cluster_options options = {.peers = FEW,
+                                      .seed = 3,
+                                      .averaging = averaging,
+                                      .exchange = exchange,
+                                      .values = FEW_VALUES,
+                                      .latency_ns = NS_PER_MS,
+                                      .step_cost_ns = 20 * NS_PER_MS};
+    struct cluster *cluster = cluster_create(&options);
+
+    swarm_start(cluster, FEW);
+    assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
+    cluster_run(cluster, 10 * NS_PER_S);
+    return cluster;
+}
+
+static bool is_abreast(struct cluster *cluster, void *context)
+{
+    uint32_t peer = *(uint32_t *)context, other = (peer + 1) % FEW;
+
+    return node_step(cluster_node(cluster, peer)) + 100 > node_step(cluster_node(cluster, other));
+}
+
+/* Away for 2,000 steps, it takes the swarm's model before it mixes its old one in, whatever the
+ * exchange: steps say what it missed. */
+static void who_missed_much_takes_the_swarms_model(void **state)
+{
+    static const char *const methods[][2] = {
+        {"local-sgd:H=16", "group"}, {"local-sgd:H=16", "pair"}, {"push-sum:H=4", NULL}};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(methods); i++) {
+        struct cluster *cluster = few(methods[i][0], methods[i][1]);
+        uint32_t peer = 3, through = 0;
+
+        cluster_crash(cluster, peer);
+        cluster_run(cluster, 40 * NS_PER_S);
+        cluster_start(cluster, peer, &through, 1);
+        assert_true(cluster_run_until(cluster, is_abreast, &peer, 5 * NS_PER_S));
+        cluster_destroy(cluster);
+    }
+}
+
+static double norm_of(struct cluster *cluster, uint32_t peer)
+{
+    float plane[FEW_VALUES];
+    double squares = 0;
+
+    cluster_plane(cluster, peer, plane);
+    for (size_t i = 0; i < FEW_VALUES; i++) {
+        squares += (double)plane[i] * (double)plane[i];
+    }
+    return sqrt(squares);
+}
+
+/* Links that peer 1 has had anew since the last look. */
+static uint32_t links_anew(struct cluster *cluster, uint64_t *seen_ns)
+{
+    const struct node *node = cluster_node(cluster, 1);
+    uint64_t newest_ns = *seen_ns;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        uint64_t linked_ns = node->neighbours[i].linked_ns;
+
+        count += linked_ns > *seen_ns;
+        if (linked_ns > newest_ns) newest_ns = linked_ns;
+    }
+    *seen_ns = newest_ns;
+    return count;
+}
+
+/* The first peer's folder is lost, and it is started again as before, told of nobody. The others
+ * dial it: it takes their model, and mixes no untrained one into it. */
+static void who_begins_again_mixes_nothing_in(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(exchanges); i++) {
+        struct cluster *cluster = few("local-sgd:H=16", exchanges[i]);
+        uint32_t lost = 0, links = 0;
+        double before = norm_of(cluster, 1);
+        uint64_t seen_ns;
+
+        cluster_crash(cluster, lost);
+        cluster_lose(cluster, lost);
+        cluster_start(cluster, lost, NULL, 0);
+        seen_ns = sim_now_ns(cluster_world(cluster));
+        for (int k = 0; k < 750; k++) {
+            cluster_run(cluster, 20 * NS_PER_MS);
+            links += links_anew(cluster, &seen_ns);
+            assert_true(norm_of(cluster, 1) < 1.1 * before);
+        }
+        assert_true(is_abreast(cluster, &lost));
+        assert_true(links <= 3);
+        cluster_destroy(cluster);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(old_and_new_peers_mix_soon)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(old_and_new_peers_mix_soon),
+        cmocka_unit_test(who_missed_much_takes_the_swarms_model),
+        cmocka_unit_test(who_begins_again_mixes_nothing_in),
+    };
 
+    if (getenv("ONLY") != NULL) cmocka_set_test_filter(getenv("ONLY"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
