@@ -3,73 +3,40 @@
  * snapshots, of which there are two at most. Everything a joiner can ask for is bounded: a run
  * outside its lease's buckets is refused, and of a longer queue than a window would ever make the
  * oldest is forgotten: a joiner whose listing changed has asked anew for what it wants. A lease
- * ends when its joiner says that it is done or goes away, or unrenewed after DONOR_LEASE_MS.
+ * ends when its joiner says that it is done, DONOR_LEASE_MS after the last page or bucket that it
+ * had not been sent before, and in any case when the slowest download worth the name would be over.
  *
- *   free --STATE_REQ--> WAITING --snapshot--> OPEN --STATE_DONE, link lost, time--> free
- *                          '--fresh snapshot there--^
+ *   free --STATE_REQ--> WAITING --snapshot--> OPEN --STATE_DONE, time, put out--> free
+ *                          '--fresh snapshot there--^ |
+ *                                  ^--STATE_REQ-- LEFT <--link lost
+ *
+ * LEFT: the snapshot stays for a minute, and whoever comes back goes on where it was. A newcomer
+ * for whom there is no place, or no snapshot, puts the least advanced out of those that stand still
+ * or have had their fair time, which counts for each joiner, not for each lease: so nobody pins
+ * both snapshots by asking again.
  *
  * A joiner that has become slow asks for the change since its lease's snapshot: a WAITING lease
  * then keeps the old snapshot as its base until the new one is there.
  *
- * Pace: while a round runs, buckets are paid for from a token bucket that all joiners draw on. It
- * starts very full, so that a small model travels at once whatever runs. Whose turn it is, the
- * caller knows, who sees whose link has room: a joiner that does not read must not hold up the
- * others.
- *
  * Loop thread.
  */
-#include "peer/donor.h"
+#include "peer/donor_internal.h"
 
-#include "averaging/codec.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
 #include "gossip/wire/manifest.h"
-#include "peer/buckets.h"
 
-enum { RUNS_MAX = 16, QUEUE_BUCKETS_MAX = 64, RETRY_MS = 2000 };
-enum { BUCKET_BYTES = CHUNK_VALUES * 4, BURST_BYTES = 8 * BUCKET_BYTES };
-enum lease_state { LEASE_FREE, LEASE_WAITING, LEASE_OPEN };
+enum { RETRY_MS = 2000 };
 
 #define LEASE_NS  (DONOR_LEASE_MS * NS_PER_MS)
-#define SHARED_NS (2 * NS_PER_S)  /* a snapshot younger than this is good enough for the next */
-#define CROWD_NS  (60 * NS_PER_S) /* and so is this where there is no room for another */
-
-struct pinned {
-    struct donor_snapshot snapshot;
-    struct bucket_map map; /* of all sections of the snapshot */
-    uint64_t taken_ns;
-    uint32_t leases; /* 0: empty */
-};
-
-struct run {
-    uint32_t index, count;
-};
-
-struct lease {
-    enum lease_state state;
-    struct peer_id to;
-    uint32_t number, want;
-    uint64_t asked_ns, until_ns, round;
-    struct pinned *pinned;                 /* WAITING: its base, or NULL */
-    struct bucket_map map;                 /* of the sections this joiner wants */
-    uint32_t sections[STATE_SECTIONS_MAX]; /* their numbers in the snapshot */
-    struct run runs[RUNS_MAX];             /* asked for, oldest first */
-    uint32_t runs_count, queued;
-};
-
-struct donor {
-    const struct identity *identity;
-    struct digest schema, moments, rule, run_id;
-    struct pinned pinned[DONOR_SNAPSHOTS_MAX];
-    struct lease leases[DONOR_LEASES_MAX];
-    uint32_t lease_number;
-    bool is_taking;      /* the caller is taking a snapshot */
-    uint32_t taking_for; /* the lease it is a change for, or 0 */
-    struct pinned *taking_base;
-    uint64_t pace; /* bytes a second; 0: no limit */
-    uint64_t burst, tokens, tokens_ns;
-};
+#define SHARED_NS (2 * NS_PER_S)   /* a snapshot younger than this is good enough for the next */
+#define CROWD_NS  (60 * NS_PER_S)  /* and so is this where there is no room for another */
+#define LEFT_NS   (60 * NS_PER_S)  /* so long a joiner whose link is lost may come back */
+#define STILL_NS  (10 * NS_PER_S)  /* without anything new sent, it makes way for others */
+#define FAIR_NS   (60 * NS_PER_S)  /* and a second a bucket: so does who takes longer ... */
+#define LIFE_NS   (600 * NS_PER_S) /* ... and eight: this is the end in any case */
+#define GUEST_NS  (600 * NS_PER_S) /* so long it is remembered when a joiner came first */
 
 struct donor *donor_create(const struct schema *schema, const struct identity *identity,
                            struct digest run_id)
@@ -80,7 +47,7 @@ struct donor *donor_create(const struct schema *schema, const struct identity *i
     donor->schema = schema_digest(schema);
     donor->identity = identity;
     donor->run_id = run_id;
-    donor->tokens = BURST_BYTES;
+    donor->tokens = DONOR_BURST_BYTES;
     return donor;
 }
 
@@ -97,6 +64,9 @@ void donor_set_rule(struct donor *donor, struct digest rule)
 void donor_destroy(struct donor *donor)
 {
     if (donor == NULL) return;
+    for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
+        mem_free(donor->leases[i].is_sent);
+    }
     for (uint32_t i = 0; i < DONOR_SNAPSHOTS_MAX; i++) {
         donor_snapshot_deinit(&donor->pinned[i].snapshot);
     }
@@ -111,13 +81,20 @@ static void unpin(struct pinned *pinned)
 
 /* --- leases ---------------------------------------------------------------------------------- */
 
-static void lease_end(struct lease *lease)
+void donor_lease_end(struct lease *lease)
 {
     if (lease->pinned != NULL) unpin(lease->pinned);
+    mem_free(lease->is_sent);
     *lease = (struct lease){.state = LEASE_FREE};
 }
 
-static struct lease *lease_of(struct donor *donor, struct peer_id to)
+void donor_lease_moved(struct lease *lease, uint64_t now_ns)
+{
+    lease->moved_ns = now_ns;
+    lease->until_ns = now_ns + LEASE_NS < lease->ends_ns ? now_ns + LEASE_NS : lease->ends_ns;
+}
+
+struct lease *donor_lease_of(struct donor *donor, struct peer_id to)
 {
     for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
         struct lease *lease = &donor->leases[i];
@@ -127,22 +104,13 @@ static struct lease *lease_of(struct donor *donor, struct peer_id to)
     return NULL;
 }
 
-static void deny(struct peer_id to, enum reject_code code, struct outbox *out)
+void donor_deny(struct peer_id to, enum reject_code code, struct outbox *out)
 {
     struct message message = {.type = MESSAGE_STATE_DENY};
 
     message.as.state_deny.code = code;
     message.as.state_deny.retry_ms = RETRY_MS;
     outbox_add(out, to, &message);
-}
-
-/* The hash of bucket number `bucket` of a lease; the lease may hold only some of the sections. */
-static const struct digest *lease_hash(const struct lease *lease, uint32_t bucket)
-{
-    uint32_t section = bucket_map_span(&lease->map, bucket).section;
-    uint32_t first = lease->pinned->map.first[lease->sections[section]];
-
-    return &lease->pinned->snapshot.hashes[first + bucket - lease->map.first[section]];
 }
 
 static void send_manifest(const struct donor *donor, const struct lease *lease, struct outbox *out)
@@ -170,7 +138,7 @@ static void send_manifest(const struct donor *donor, const struct lease *lease, 
     manifest->lease_ms = DONOR_LEASE_MS;
     hash_init(&root);
     for (uint32_t i = 0; i < manifest->buckets; i++) {
-        hash_update(&root, lease_hash(lease, i)->bytes, DIGEST_BYTES);
+        hash_update(&root, donor_lease_hash(lease, i)->bytes, DIGEST_BYTES);
     }
     manifest->root = hash_final(&root);
     manifest_sign(manifest, donor->identity, donor->run_id);
@@ -189,16 +157,20 @@ static void lease_open(const struct donor *donor, struct lease *lease, struct pi
         lease->sections[count] = i;
         values[count++] = pinned->snapshot.counts[i];
     }
-    if (!bucket_map_init(&lease->map, values, count)) { /* none of what it wants is in there */
-        deny(lease->to, REJECT_BUSY, out);
-        lease_end(lease);
+    if (bucket_map_init(&lease->map, values, count)) {
+        lease->is_sent = mem_array(donor_lease_buckets(lease) / 8 + 1, 1);
+    }
+    if (lease->is_sent == NULL) { /* no memory, or none of what it wants is in there */
+        donor_deny(lease->to, REJECT_BUSY, out);
+        donor_lease_end(lease);
         return;
     }
     pinned->leases++;
     if (lease->pinned != NULL) unpin(lease->pinned);
     lease->state = LEASE_OPEN;
     lease->pinned = pinned;
-    lease->until_ns = now_ns + LEASE_NS;
+    lease->ends_ns = now_ns + LIFE_NS + 8 * NS_PER_S * donor_lease_buckets(lease);
+    donor_lease_moved(lease, now_ns);
     send_manifest(donor, lease, out);
 }
 
@@ -243,11 +215,14 @@ static enum rc request_change(struct donor *donor, struct lease *lease,
         return RC_BUSY;
     }
     if (donor->is_taking || room(donor) == 0) return RC_BUSY;
+    mem_free(lease->is_sent);
     *lease = (struct lease){.state = LEASE_WAITING,
                             .to = lease->to,
                             .number = ++donor->lease_number,
                             .want = lease->want,
                             .asked_ns = now_ns,
+                            .first_ns = lease->first_ns,
+                            .moved_ns = now_ns,
                             .pinned = lease->pinned,
                             .until_ns = now_ns + LEASE_NS};
     return RC_OK;
@@ -275,6 +250,127 @@ static enum rc find_snapshot(struct donor *donor, struct lease *old, uint64_t ro
     return *pinned != NULL ? RC_OK : RC_BUSY;
 }
 
+/* ---- who makes way ---- */
+
+/* When it came first, of late. */
+static uint64_t guest_first_ns(struct donor *donor, struct peer_id id, uint64_t now_ns)
+{
+    struct guest *guest = &donor->guests[0];
+
+    for (uint32_t i = 0; i < DONOR_GUESTS_MAX; i++) {
+        struct guest *other = &donor->guests[i];
+
+        if (peer_id_is_equal(other->id, id) && other->last_ns != 0) {
+            guest = other;
+            break;
+        }
+        if (other->last_ns < guest->last_ns) guest = other;
+    }
+    if (!peer_id_is_equal(guest->id, id) || guest->last_ns == 0 ||
+        now_ns >= guest->last_ns + GUEST_NS) {
+        *guest = (struct guest){.id = id, .first_ns = now_ns};
+    }
+    guest->last_ns = now_ns;
+    return guest->first_ns;
+}
+
+static bool makes_way(const struct lease *lease, uint64_t now_ns)
+{
+    uint64_t fair_ns = FAIR_NS;
+
+    if (lease->state == LEASE_FREE) return false;
+    if (lease->state != LEASE_WAITING) fair_ns += NS_PER_S * donor_lease_buckets(lease);
+    return now_ns >= lease->moved_ns + STILL_NS || now_ns >= lease->first_ns + fair_ns;
+}
+
+static double share_sent(const struct lease *lease)
+{
+    return lease->state == LEASE_WAITING ? 0 : (double)lease->sent / donor_lease_buckets(lease);
+}
+
+static void put_out(struct lease *lease, struct outbox *out)
+{
+    if (lease->state != LEASE_LEFT) donor_deny(lease->to, REJECT_STALE, out);
+    donor_lease_end(lease);
+}
+
+/* The least advanced of those that make way, for another joiner; NULL: none does. */
+static struct lease *make_place(struct donor *donor, uint64_t now_ns, struct outbox *out)
+{
+    struct lease *least = NULL;
+
+    for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
+        struct lease *lease = &donor->leases[i];
+
+        if (!makes_way(lease, now_ns)) continue;
+        if (least == NULL || share_sent(lease) < share_sent(least)) least = lease;
+    }
+    if (least != NULL) put_out(least, out);
+    return least;
+}
+
+/* How far the most advanced of its joiners is; false: not all of them make way. */
+static bool pinned_share(const struct donor *donor, const struct pinned *pinned, uint64_t now_ns,
+                         double *share)
+{
+    *share = 0;
+    for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
+        const struct lease *lease = &donor->leases[i];
+
+        if (lease->pinned != pinned) continue;
+        if (!makes_way(lease, now_ns)) return false;
+        if (share_sent(lease) > *share) *share = share_sent(lease);
+    }
+    return pinned != donor->taking_base;
+}
+
+/* The same of snapshots. */
+static bool make_room(struct donor *donor, uint64_t now_ns, struct outbox *out)
+{
+    struct pinned *least = NULL;
+    double least_share = 2, share;
+
+    for (uint32_t i = 0; i < DONOR_SNAPSHOTS_MAX; i++) {
+        struct pinned *pinned = &donor->pinned[i];
+
+        if (!pinned_share(donor, pinned, now_ns, &share) || share >= least_share) continue;
+        least = pinned;
+        least_share = share;
+    }
+    for (uint32_t i = 0; i < DONOR_LEASES_MAX && least != NULL; i++) {
+        if (donor->leases[i].pinned == least) put_out(&donor->leases[i], out);
+    }
+    return least != NULL;
+}
+
+/* It was cut off half-way, and is back: what it has is still of use. */
+static bool goes_on(const struct lease *lease, const struct message_state_req *request)
+{
+    return lease != NULL && lease->state == LEASE_LEFT && lease->want == request->want &&
+           (request->round == 0 || is_of_round(&lease->pinned->snapshot, request->round) ||
+            lease->sent > donor_lease_buckets(lease) / 32);
+}
+
+static void request_lease(struct donor *donor, struct lease *lease, struct peer_id from,
+                          const struct message_state_req *request, struct pinned *pinned,
+                          uint64_t now_ns, struct outbox *out)
+{
+    if (pinned != NULL) pinned->leases++; /* not to lose it with the lease that is replaced */
+    donor_lease_end(lease);
+    *lease = (struct lease){.state = LEASE_WAITING,
+                            .to = from,
+                            .number = ++donor->lease_number,
+                            .want = request->want,
+                            .round = request->round,
+                            .asked_ns = now_ns,
+                            .first_ns = guest_first_ns(donor, from, now_ns),
+                            .moved_ns = now_ns,
+                            .until_ns = now_ns + LEASE_NS};
+    if (pinned == NULL) return;
+    lease_open(donor, lease, pinned, now_ns, out);
+    unpin(pinned);
+}
+
 enum rc donor_on_request(struct donor *donor, struct peer_id from,
                          const struct message_state_req *request, uint64_t now_ns,
                          struct outbox *out)
@@ -285,31 +381,33 @@ enum rc donor_on_request(struct donor *donor, struct peer_id from,
 
     donor_tick(donor, now_ns);
     if ((request->want & 1) == 0) return RC_FORMAT;
-    lease = lease_of(donor, from);
+    lease = donor_lease_of(donor, from);
     if (request->base != 0) {
         rc = request_change(donor, lease, request, now_ns);
-        if (rc != RC_OK) deny(from, REJECT_STALE, out);
+        if (rc != RC_OK) donor_deny(from, REJECT_STALE, out);
         return rc;
+    }
+    if (goes_on(lease, request)) {
+        lease->state = LEASE_OPEN;
+        lease->number = ++donor->lease_number;
+        lease->pages = 0;
+        donor_lease_moved(lease, now_ns);
+        send_manifest(donor, lease, out);
+        return RC_OK;
     }
     for (uint32_t i = 0; i < DONOR_LEASES_MAX && lease == NULL; i++) {
         if (donor->leases[i].state == LEASE_FREE) lease = &donor->leases[i];
     }
-    if (lease == NULL || find_snapshot(donor, lease, request->round, now_ns, &pinned) != RC_OK) {
-        deny(from, REJECT_BUSY, out);
+    if (lease == NULL) lease = make_place(donor, now_ns, out);
+    rc = lease == NULL ? RC_BUSY : find_snapshot(donor, lease, request->round, now_ns, &pinned);
+    if (lease != NULL && rc != RC_OK && make_room(donor, now_ns, out)) {
+        rc = find_snapshot(donor, lease, request->round, now_ns, &pinned);
+    }
+    if (rc != RC_OK) {
+        donor_deny(from, REJECT_BUSY, out);
         return RC_BUSY;
     }
-    if (pinned != NULL) pinned->leases++; /* not to lose it with the lease that is replaced */
-    lease_end(lease);
-    *lease = (struct lease){.state = LEASE_WAITING,
-                            .to = from,
-                            .number = ++donor->lease_number,
-                            .want = request->want,
-                            .round = request->round,
-                            .asked_ns = now_ns,
-                            .until_ns = now_ns + LEASE_NS};
-    if (pinned == NULL) return RC_OK;
-    lease_open(donor, lease, pinned, now_ns, out);
-    unpin(pinned);
+    request_lease(donor, lease, from, request, pinned, now_ns, out);
     return RC_OK;
 }
 
@@ -391,8 +489,8 @@ void donor_on_snapshot(struct donor *donor, enum rc rc, struct donor_snapshot *s
         }
         if (rc == RC_OK && pinned == NULL) pinned = pin(donor, snapshot, now_ns);
         if (pinned == NULL) {
-            deny(lease->to, REJECT_BUSY, out);
-            lease_end(lease);
+            donor_deny(lease->to, REJECT_BUSY, out);
+            donor_lease_end(lease);
             continue;
         }
         lease_open(donor, lease, pinned, now_ns, out);
@@ -403,164 +501,18 @@ void donor_on_snapshot(struct donor *donor, enum rc rc, struct donor_snapshot *s
     donor_snapshot_deinit(snapshot); /* empty if it was taken */
 }
 
-/* --- serving --------------------------------------------------------------------------------- */
-
-static enum rc on_manifest_req(struct lease *lease, uint32_t page, struct outbox *out)
+void donor_on_link_lost(struct donor *donor, struct peer_id peer, uint64_t now_ns)
 {
-    uint8_t hashes[MANIFEST_HASHES_MAX * DIGEST_BYTES];
-    struct message message = {.type = MESSAGE_MANIFEST_PAGE};
-    uint32_t buckets = bucket_map_count(&lease->map), count = 0;
-    uint64_t first = (uint64_t)page * MANIFEST_HASHES_MAX;
+    struct lease *lease = donor_lease_of(donor, peer);
 
-    if (first >= buckets) return RC_FORMAT;
-    while (count < MANIFEST_HASHES_MAX && first + count < buckets) {
-        memcpy(hashes + count * DIGEST_BYTES, lease_hash(lease, (uint32_t)first + count)->bytes,
-               DIGEST_BYTES);
-        count++;
-    }
-    message.as.manifest_page.lease = lease->number;
-    message.as.manifest_page.page = page;
-    message.as.manifest_page.hashes = hashes;
-    message.as.manifest_page.hashes_bytes = count * DIGEST_BYTES;
-    outbox_add(out, lease->to, &message);
-    return RC_OK;
-}
-
-static void drop_first_run(struct lease *lease)
-{
-    CHECK(lease->runs_count > 0);
-    lease->runs_count--;
-    memmove(lease->runs, lease->runs + 1, lease->runs_count * sizeof(lease->runs[0]));
-}
-
-static enum rc on_bucket_req(struct lease *lease, uint32_t index, uint32_t count)
-{
-    uint32_t buckets = bucket_map_count(&lease->map);
-
-    if (count == 0 || index >= buckets || count > buckets - index) return RC_FORMAT;
-    if (count > QUEUE_BUCKETS_MAX) return RC_LIMIT;
-    while (lease->runs_count == RUNS_MAX || count > QUEUE_BUCKETS_MAX - lease->queued) {
-        lease->queued -= lease->runs[0].count;
-        drop_first_run(lease);
-    }
-    lease->runs[lease->runs_count++] = (struct run){.index = index, .count = count};
-    lease->queued += count;
-    return RC_OK;
-}
-
-/* RC_UNSUPPORTED: no message to a donor. */
-static enum rc lease_named(const struct message *message, uint32_t *lease)
-{
-    switch (message->type) {
-    case MESSAGE_MANIFEST_REQ:
-        *lease = message->as.manifest_req.lease;
-        return RC_OK;
-    case MESSAGE_BUCKET_REQ:
-        *lease = message->as.bucket_req.lease;
-        return RC_OK;
-    case MESSAGE_STATE_DONE:
-        *lease = message->as.state_done.lease;
-        return RC_OK;
-    default:
-        return RC_UNSUPPORTED;
-    }
-}
-
-enum rc donor_on_message(struct donor *donor, struct peer_id from, const struct message *message,
-                         uint64_t now_ns, struct outbox *out)
-{
-    struct lease *lease;
-    uint32_t number = 0;
-    enum rc rc = lease_named(message, &number);
-
-    if (rc != RC_OK) return rc;
-    donor_tick(donor, now_ns);
-    lease = lease_of(donor, from);
-    if (lease == NULL || lease->state != LEASE_OPEN || number != lease->number) {
-        if (message->type != MESSAGE_STATE_DONE && lease == NULL) deny(from, REJECT_STALE, out);
-        return RC_STALE;
-    }
-    if (message->type == MESSAGE_STATE_DONE) {
-        lease_end(lease);
-        return RC_OK;
-    }
-    if (message->type == MESSAGE_MANIFEST_REQ) {
-        rc = on_manifest_req(lease, message->as.manifest_req.page, out);
-    } else {
-        rc = on_bucket_req(lease, message->as.bucket_req.index, message->as.bucket_req.count);
-    }
-    if (rc == RC_OK) lease->until_ns = now_ns + LEASE_NS;
-    return rc;
-}
-
-/* --- pace ------------------------------------------------------------------------------------ */
-
-/* Earn what the time since the last call is worth. More than a burst is not saved up, but what is
- * left of the first, larger one stays. */
-static void earn(struct donor *donor, uint64_t now_ns)
-{
-    uint64_t gap_ns = now_ns - donor->tokens_ns, room, earned;
-
-    if (donor->pace == 0) {
-        donor->tokens_ns = now_ns;
+    if (lease == NULL) return;
+    if (lease->state != LEASE_OPEN || lease->sent == 0) {
+        donor_lease_end(lease);
         return;
     }
-    room = donor->tokens < donor->burst ? donor->burst - donor->tokens : 0;
-    earned = gap_ns >= 1000 * NS_PER_S
-                 ? room
-                 : (uint64_t)((double)gap_ns * (double)donor->pace / (double)NS_PER_S);
-    if (earned == 0 && room > 0) return; /* keep the time until it is worth something */
-    donor->tokens += earned < room ? earned : room;
-    donor->tokens_ns = now_ns;
-}
-
-void donor_set_pace(struct donor *donor, uint64_t bytes_per_s, uint64_t burst_bytes,
-                    uint64_t now_ns)
-{
-    earn(donor, now_ns);
-    donor->pace = bytes_per_s;
-    donor->burst = burst_bytes > BUCKET_BYTES ? burst_bytes : BUCKET_BYTES;
-}
-
-/* What a bucket travels as. */
-static const uint8_t *bucket_bytes(const struct lease *lease, uint32_t bucket, size_t *count)
-{
-    struct bucket_span span = bucket_map_span(&lease->map, bucket);
-    const struct donor_snapshot *snapshot = &lease->pinned->snapshot;
-    uint32_t section = lease->sections[span.section];
-
-    if (snapshot->changes[section] != NULL) {
-        *count = codec_int8.encoded_bytes(span.count);
-        return snapshot->changes[section] + span.offset / CHUNK_VALUES * donor_change_bytes();
-    }
-    *count = span.count * sizeof(float);
-    return (const uint8_t *)(snapshot->values[section] + span.offset);
-}
-
-bool donor_next_bucket(struct donor *donor, struct peer_id to, uint64_t now_ns, uint16_t *stream,
-                       uint32_t *bucket, const uint8_t **bytes, size_t *count)
-{
-    struct lease *lease = lease_of(donor, to);
-
-    if (lease == NULL || lease->state != LEASE_OPEN || lease->queued == 0) return false;
-    earn(donor, now_ns);
-    if (donor->pace > 0 && donor->tokens < BUCKET_BYTES) return false;
-    *stream = (uint16_t)lease->number;
-    *bucket = lease->runs[0].index;
-    *bytes = bucket_bytes(lease, *bucket, count);
-    if (donor->pace > 0) donor->tokens -= *count;
-    lease->until_ns = now_ns + LEASE_NS;
-    lease->queued--;
-    lease->runs[0].index++;
-    if (--lease->runs[0].count == 0) drop_first_run(lease);
-    return true;
-}
-
-void donor_on_link_lost(struct donor *donor, struct peer_id peer)
-{
-    struct lease *lease = lease_of(donor, peer);
-
-    if (lease != NULL) lease_end(lease);
+    lease->state = LEASE_LEFT;
+    lease->runs_count = lease->queued = 0;
+    if (lease->until_ns > now_ns + LEFT_NS) lease->until_ns = now_ns + LEFT_NS;
 }
 
 void donor_tick(struct donor *donor, uint64_t now_ns)
@@ -568,29 +520,8 @@ void donor_tick(struct donor *donor, uint64_t now_ns)
     for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
         struct lease *lease = &donor->leases[i];
 
-        if (lease->state != LEASE_FREE && now_ns >= lease->until_ns) lease_end(lease);
+        if (lease->state != LEASE_FREE && now_ns >= lease->until_ns) donor_lease_end(lease);
     }
-}
-
-uint64_t donor_next_ns(const struct donor *donor)
-{
-    uint64_t next_ns = UINT64_MAX;
-    uint32_t queued = 0;
-
-    for (uint32_t i = 0; i < DONOR_LEASES_MAX; i++) {
-        const struct lease *lease = &donor->leases[i];
-
-        if (lease->state != LEASE_FREE && lease->until_ns < next_ns) next_ns = lease->until_ns;
-        queued += lease->queued;
-    }
-    if (queued > 0 && donor->pace > 0 && donor->tokens < BUCKET_BYTES) {
-        uint64_t wait_ns = (uint64_t)((double)(BUCKET_BYTES - donor->tokens) * (double)NS_PER_S /
-                                      (double)donor->pace) +
-                           1;
-
-        if (donor->tokens_ns + wait_ns < next_ns) next_ns = donor->tokens_ns + wait_ns;
-    }
-    return next_ns;
 }
 
 uint32_t donor_leases(const struct donor *donor)

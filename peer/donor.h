@@ -47,8 +47,9 @@ void donor_destroy(struct donor *donor);
 void donor_set_moments(struct donor *donor, struct digest moments);
 /** The same of the averaging rule, for what it keeps between rounds. */
 void donor_set_rule(struct donor *donor, struct digest rule);
-/** STATE_REQ. RC_BUSY sends STATE_DENY: all leases or snapshots are taken, or the base is gone.
- *  RC_OK: a young snapshot is shared, or one will be wanted. */
+/** STATE_REQ. RC_BUSY sends STATE_DENY: all leases or snapshots are taken by joiners that get on,
+ * or the base is gone. RC_OK: a young snapshot is shared, one will be wanted, or, after its link
+ * was lost, the joiner goes on with the one it had. */
 MUST_USE enum rc donor_on_request(struct donor *donor, struct peer_id from,
                                   const struct message_state_req *request, uint64_t now_ns,
                                   struct outbox *out);
@@ -84,7 +85,8 @@ void donor_set_pace(struct donor *donor, uint64_t bytes_per_s, uint64_t burst_by
  * call. */
 bool donor_next_bucket(struct donor *donor, struct peer_id to, uint64_t now_ns, uint16_t *stream,
                        uint32_t *bucket, const uint8_t **bytes, size_t *count);
-void donor_on_link_lost(struct donor *donor, struct peer_id peer);
+/** What it was being given stays for a while. */
+void donor_on_link_lost(struct donor *donor, struct peer_id peer, uint64_t now_ns);
 void donor_tick(struct donor *donor, uint64_t now_ns);
 /** When a lease runs out, or the pace lets the next bucket go. */
 uint64_t donor_next_ns(const struct donor *donor);

@@ -208,21 +208,27 @@ static void say_done(struct source *source, struct outbox *out)
     outbox_add(out, source->id, &message);
 }
 
-/* The one with a listing that lasts: who was parked is better than nothing. */
+/* Of those with a listing that with most of what is here; who was parked is better than nothing. */
 static enum rc elect(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
 {
+    struct source *best = NULL;
+    uint32_t most = 0;
+
     joiner->primary = JOINER_NONE;
     joiner->state = JOINER_ASKING;
-    for (int is_parked = 0; is_parked < 2; is_parked++) {
-        for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
-            struct source *source = &joiner->sources[i];
+    for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
+        struct source *source = &joiner->sources[i];
+        bool is_ready = source->state == SOURCE_READY;
+        uint32_t held;
 
-            if (source->state == SOURCE_LISTING) joiner->state = JOINER_LISTING;
-            if (source->state != (is_parked ? SOURCE_PARKED : SOURCE_READY)) continue;
-            return joiner_set_primary(joiner, source, now_ns, out);
-        }
+        if (source->state == SOURCE_LISTING) joiner->state = JOINER_LISTING;
+        if (!is_ready && source->state != SOURCE_PARKED) continue;
+        held = 2 * joiner_count_held(joiner, source) + is_ready;
+        if (best != NULL && held <= most) continue;
+        best = source;
+        most = held;
     }
-    return RC_OK;
+    return best == NULL ? RC_OK : joiner_set_primary(joiner, best, now_ns, out);
 }
 
 /* Catching up came to nothing: what was complete before still is. */
@@ -297,6 +303,17 @@ void joiner_complete(struct joiner *joiner, struct outbox *out)
 
 /* ---- begin, and what comes ---- */
 
+/* What is here is as it listed it, and it may still have that. */
+static void ask_giver_first(struct joiner *joiner)
+{
+    struct candidate *giver = candidate_of(joiner, joiner->giver), held;
+
+    if (giver == NULL) return;
+    held = *giver;
+    *giver = joiner->candidates[0];
+    joiner->candidates[0] = held;
+}
+
 enum rc joiner_begin(struct joiner *joiner, const struct peer_id *donors, size_t donors_count,
                      struct digest lineage, uint64_t round, uint64_t now_ns, struct outbox *out)
 {
@@ -307,6 +324,7 @@ enum rc joiner_begin(struct joiner *joiner, const struct peer_id *donors, size_t
         joiner->candidates[i] = (struct candidate){donors[i], CANDIDATE_UNTRIED};
     }
     joiner->candidates_count = (uint32_t)donors_count;
+    if (joiner->has_data && digest_is_equal(joiner->lineage, lineage)) ask_giver_first(joiner);
     joiner->lineage = lineage;
     joiner->round = round;
     joiner->is_sole = false;
@@ -473,16 +491,21 @@ bool joiner_donor(const struct joiner *joiner, struct peer_id *donor)
     return false;
 }
 
-bool joiner_listing(const struct joiner *joiner, struct peer_id *donor, uint32_t *lease)
+bool joiner_listing(const struct joiner *joiner, struct peer_id *donor, uint32_t *lease,
+                    uint64_t *round)
 {
-    if (joiner->state == JOINER_COMPLETE) {
+    const struct message_state_manifest *manifest = &joiner->manifest;
+
+    if (joiner->state == JOINER_LOADING) {
+        *donor = joiner->sources[joiner->primary].id;
+        manifest = &joiner->sources[joiner->primary].manifest;
+    } else if (joiner->state == JOINER_COMPLETE) {
         *donor = joiner->donor;
-        *lease = joiner->manifest.lease;
-        return true;
+    } else {
+        return false;
     }
-    if (joiner->state != JOINER_LOADING) return false;
-    *donor = joiner->sources[joiner->primary].id;
-    *lease = joiner->sources[joiner->primary].manifest.lease;
+    *lease = manifest->lease;
+    *round = manifest->round;
     return true;
 }
 

@@ -99,8 +99,9 @@ void joiner_refuse(struct joiner *joiner, uint64_t now_ns, struct outbox *out);
  *  COMPLETE again, with the newer model or, if the donor cannot or does not, the one of before.
  *  RC_NOT_FOUND: the donor is gone. */
 MUST_USE enum rc joiner_catch_up(struct joiner *joiner, uint64_t now_ns, struct outbox *out);
-/** Which listing is loaded, or was: false before there is one. */
-bool joiner_listing(const struct joiner *joiner, struct peer_id *donor, uint32_t *lease);
+/** Which listing is loaded, or was, and of which round: false before there is one. */
+bool joiner_listing(const struct joiner *joiner, struct peer_id *donor, uint32_t *lease,
+                    uint64_t *round);
 /** The model is so large that it is asked of several donors. */
 bool joiner_is_wide(const struct joiner *joiner);
 /** How many donors a download asks at once. */

@@ -95,6 +95,7 @@ struct joiner {
     bool *is_here;         /* [buckets] */
     uint8_t *asked_of;     /* [buckets] number of the source + 1, or 0 */
     uint32_t held;         /* buckets that are as the primary lists them */
+    struct peer_id giver;  /* the last primary: what is here is as it listed it */
 
     /* Catching up: encoded changes wait until all are here, so that a model is never a mixture. */
     bool is_catching_up;
@@ -146,6 +147,8 @@ MUST_USE enum rc joiner_on_listed(struct joiner *joiner, struct source *source, 
 /** Load what `source` lists from here on. RC_NOMEM. */
 MUST_USE enum rc joiner_set_primary(struct joiner *joiner, struct source *source, uint64_t now_ns,
                                     struct outbox *out);
+/** Of what is here, what is as `source` lists it. */
+uint32_t joiner_count_held(const struct joiner *joiner, const struct source *source);
 /** Free all that is here. */
 void joiner_drop_data(struct joiner *joiner);
 /** Forget encoded changes that wait. */

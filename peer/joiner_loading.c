@@ -33,6 +33,16 @@ static bool is_held(const struct joiner *joiner, const struct source *source, ui
            digest_is_equal(joiner->hashes[bucket], source->listed[bucket]);
 }
 
+uint32_t joiner_count_held(const struct joiner *joiner, const struct source *source)
+{
+    uint32_t held = 0;
+
+    for (uint32_t i = 0; i < bucket_map_count(&source->map); i++) {
+        held += is_held(joiner, source, i);
+    }
+    return held;
+}
+
 void joiner_drop_data(struct joiner *joiner)
 {
     joiner_drop_changes(joiner);
@@ -227,8 +237,6 @@ static void keep_asked(struct joiner *joiner)
 enum rc joiner_set_primary(struct joiner *joiner, struct source *source, uint64_t now_ns,
                            struct outbox *out)
 {
-    uint32_t buckets = bucket_map_count(&source->map);
-
     if (!has_same_shape(joiner, source)) {
         enum rc rc = make_data(joiner, source);
 
@@ -243,14 +251,12 @@ enum rc joiner_set_primary(struct joiner *joiner, struct source *source, uint64_
     source->state = SOURCE_READY;
     joiner->primary = (uint32_t)(source - joiner->sources);
     keep_asked(joiner);
-    joiner->held = 0;
-    for (uint32_t i = 0; i < buckets; i++) {
-        joiner->held += is_held(joiner, source, i);
-    }
-    source->cursor = (uint32_t)rng_below(&joiner->rng, buckets);
+    joiner->giver = source->id;
+    joiner->held = joiner_count_held(joiner, source);
+    source->cursor = (uint32_t)rng_below(&joiner->rng, bucket_map_count(&source->map));
     start_measuring(source, now_ns);
     joiner->state = JOINER_LOADING;
-    if (joiner->held == buckets) {
+    if (joiner->held == bucket_map_count(&source->map)) {
         joiner_complete(joiner, out);
     } else {
         joiner_ask_all(joiner, now_ns, out);
@@ -301,6 +307,15 @@ static bool is_reasked(struct joiner *joiner, struct source *source, uint64_t no
     return !is_useful(joiner, source) && ask_for_newer(joiner, source, now_ns, out);
 }
 
+/* What is here came of a listing like that of `source`, before its link or another's was lost; what
+ * the primary lists alike is less. */
+static bool is_fuller(const struct joiner *joiner, const struct source *source)
+{
+    uint32_t little = bucket_map_count(&joiner->map) / JOINER_LITTLE_SHARE;
+
+    return !joiner->is_catching_up && joiner_count_held(joiner, source) > joiner->held + little;
+}
+
 /* What came so far is little, and of an older round than what `source` lists. */
 static bool is_newer(const struct joiner *joiner, const struct source *source)
 {
@@ -346,8 +361,8 @@ enum rc joiner_on_listed(struct joiner *joiner, struct source *source, uint64_t 
     if (primary == NULL || primary == source) {
         return joiner_set_primary(joiner, source, now_ns, out);
     }
-    if (is_reasked(joiner, source, now_ns, out)) return RC_OK;
-    if (is_newer(joiner, source)) {
+    if (!is_fuller(joiner, source) && is_reasked(joiner, source, now_ns, out)) return RC_OK;
+    if (is_fuller(joiner, source) || is_newer(joiner, source)) {
         enum rc rc = joiner_set_primary(joiner, source, now_ns, out);
 
         if (rc == RC_OK && joiner->state == JOINER_LOADING) ask_the_older(joiner, now_ns, out);

@@ -163,14 +163,19 @@ static void ask_on(struct node *node, uint64_t now_ns)
 {
     struct node_check *check = &node->check;
     struct peer_id donor;
+    uint64_t round;
     uint32_t lease;
 
-    if (!joiner_listing(node->joiner, &donor, &lease)) return;
+    if (!joiner_listing(node->joiner, &donor, &lease, &round)) return;
     if (lease != check->lease || !peer_id_is_equal(donor, check->donor)) { /* another model */
+        bool is_again = round == check->round && peer_id_is_equal(donor, check->donor);
+        uint64_t floor = is_again ? check->floor : round_floor(node, donor); /* the link was lost */
+
         *check = (struct node_check){.donor = donor,
                                      .lease = lease,
                                      .seed = rng_u64(&node->rng),
-                                     .floor = round_floor(node, donor)};
+                                     .round = round,
+                                     .floor = floor};
     }
     if (now_ns >= check->asked_ns + ANSWER_NS) check->overdue = check->asked - check->answered;
     ask(node);

@@ -30,7 +30,7 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
         node_relay_on_closed(node, peer);
         if (node->round != NULL) round_on_link_lost(node->round, peer);
         joiner_on_link_lost(node->joiner, peer, node_now(node), &node->outbox);
-        donor_on_link_lost(node->donor, peer);
+        donor_on_link_lost(node->donor, peer, node_now(node));
     }
     *neighbour = (struct neighbour){.id = peer,
                                     .boot = hello->boot,
@@ -63,7 +63,7 @@ static void on_closed(void *context, struct peer_id peer, enum rc rc, const char
     membership_on_link_lost(node->membership, peer, node_now(node));
     if (node->round != NULL) round_on_link_lost(node->round, peer);
     joiner_on_link_lost(node->joiner, peer, node_now(node), &node->outbox);
-    donor_on_link_lost(node->donor, peer);
+    donor_on_link_lost(node->donor, peer, node_now(node));
     log_info(node->options.log, "link closed: %s (%u left)", why, node->neighbours_count);
 }
 

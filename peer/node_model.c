@@ -107,7 +107,7 @@ static void begin_loading(struct node *node, const struct node_wanted *wanted)
     }
     node->gave_way = node->state == NODE_TRAINING;
     node->wanted = *wanted;
-    node->check = (struct node_check){.lease = 0};
+    node->check.lease = 0; /* a new listing comes */
     node->told_ns = node_now(node);
     node->told_bytes = 0;
     node->catch_up_ns = 0;

@@ -67,9 +67,10 @@ struct node_choice {
 struct node_check {
     struct peer_id donor; /* whose listing it is about */
     uint32_t lease;
-    uint64_t seed, floor;
-    uint64_t asked_ns;                             /* the latest question */
-    uint64_t complete_ns;                          /* all buckets were here; 0: not yet */
+    uint64_t seed;
+    uint64_t round, floor; /* of the listing; no honest one was of an older round then */
+    uint64_t asked_ns;     /* the latest question */
+    uint64_t complete_ns;  /* all buckets were here; 0: not yet */
     struct peer_id asked_of[NODE_CHECK_ASKED_MAX]; /* those who answered come first */
     struct sketch_answer answers[SKETCH_ANSWERS_MAX];
     uint32_t asked, answered;

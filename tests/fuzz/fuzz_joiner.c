@@ -244,7 +244,7 @@ static void step(struct scene *scene)
         break;
     case 5:
         joiner_on_link_lost(scene->joiner, ids[which % DONORS], scene->now_ns, &scene->requests);
-        donor_on_link_lost(scene->donors[which % DONORS], joiner_id);
+        donor_on_link_lost(scene->donors[which % DONORS], joiner_id, scene->now_ns);
         break;
     case 6:
         scene->now_ns += (uint64_t)which * 100 * NS_PER_MS;

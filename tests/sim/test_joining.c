@@ -311,6 +311,40 @@ static void a_slow_line_catches_up_by_difference(void **state)
     cluster_destroy(cluster);
 }
 
+/* Cut off for a moment, after more than --join-timeout and most of its download, a joiner neither
+ * ends nor begins anew: its donor still has what it began to give, though the swarm has trained on.
+ */
+static void a_joiner_that_was_cut_off_goes_on(void **state)
+{
+    struct cluster_options options = {.peers = 3,
+                                      .seed = 9,
+                                      .values = 4 * CHUNK_VALUES,
+                                      .latency_ns = NS_PER_MS,
+                                      .centre_spread = 1.0,
+                                      .step_cost_ns = 200 * NS_PER_MS,
+                                      .averaging = "local-sgd:H=8",
+                                      .exchange = "pair"};
+    struct cluster *cluster = cluster_create(&options);
+    uint32_t first = 0, joiner = 2;
+    double bytes;
+
+    (void)state;
+    swarm_start(cluster, 2);
+    cluster_run(cluster, 4 * NS_PER_S);
+    sim_host_rate(cluster_world(cluster), joiner + 1, LINE / 1000, LINE / 1000);
+    cluster_start(cluster, joiner, &first, 1);
+    cluster_run(cluster, 35 * NS_PER_S);
+    assert_true(is_loading(cluster, &joiner));
+    sim_cut(cluster_world(cluster), 1, joiner + 1);
+    sim_cut(cluster_world(cluster), 2, joiner + 1);
+    cluster_run(cluster, 100 * NS_PER_MS);
+    assert_true(cluster_is_up(cluster, joiner));
+    assert_true(cluster_run_until(cluster, is_training, &joiner, 60 * NS_PER_S));
+    bytes = (double)swarm_report(cluster, joiner).bytes_received / (4.0 * CHUNK_VALUES * 4);
+    assert_true(bytes < 1.6); /* a whole model, and the changes since */
+    cluster_destroy(cluster);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -320,6 +354,7 @@ int main(void)
         cmocka_unit_test(anchors_and_momentum_are_given_too),
         cmocka_unit_test(a_wild_momentum_is_not_adopted),
         cmocka_unit_test(a_joiner_weighs_little_at_first),
+        cmocka_unit_test(a_joiner_that_was_cut_off_goes_on),
         cmocka_unit_test(a_slow_line_catches_up_by_difference),
     };
 

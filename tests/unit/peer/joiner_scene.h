@@ -239,7 +239,7 @@ static inline bool send_bucket(struct scene *scene, struct site *site)
     site->owed--;
     if (site->buckets_left == 0) {
         site->is_gone = true;
-        donor_on_link_lost(site->donor, scene->id);
+        donor_on_link_lost(site->donor, scene->id, scene->now_ns);
         joiner_on_link_lost(scene->joiner, site->id, scene->now_ns, &scene->to_donors);
         return true;
     }
