@@ -59,7 +59,8 @@ enum over_result {
 struct command_edge {
     uint32_t slot;
     float weight;
-    bool is_in_doubt; /* not yet: keep weight * (theirs - own) under `key`; a late OVER follows */
+    bool is_in_doubt; /* not yet: keep weight * (theirs - own) under `key`, with weight 1; a late
+                         OVER follows, and brings the rest of it as its scale */
     struct round_key key; /* of the edge: who decides, in which life, the round */
 };
 
@@ -128,7 +129,8 @@ struct exchange_options {
     bool has_memory; /* edges: the rule keeps something between rounds that adds up to zero over the
                         swarm, so that all who hold it must begin anew when the graph changes */
     bool mirrors;    /* edges: as ops->has_mirrors */
-    bool clips;      /* pair: agree on a clip radius, learned from the distances seen (robust.h) */
+    bool clips;      /* pair, edges: agree on a clip radius, learned from the distances seen
+                        (robust.h) */
     enum schedule schedule; /* group: of the rounds it proposes */
     bool may_relay;  /* group: sums of several members may be encoded again and passed on, so other
                         schedules than direct can be taken */
@@ -199,7 +201,7 @@ struct chunk_ref {
 struct exchange_counts {
     uint64_t rounds_ok, rounds_aborted, in_doubt_resolved, in_doubt_lost;
     uint64_t rounds_skipped; /* nobody else was ready, or the partner was busy: nothing was lost */
-    uint64_t rounds_clipped; /* pair: the partner was farther than the radius agreed on */
+    uint64_t rounds_clipped; /* pair, edges: times that one was farther than the radius agreed on */
     uint64_t next_round;     /* group: number of the round to begin next */
     uint64_t rate;           /* group: bytes a second that were measured; 0: not yet */
     uint64_t scheduled[SCHEDULE_COUNT]; /* group: committed rounds of each schedule */

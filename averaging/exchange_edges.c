@@ -32,6 +32,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { SCORE_MISS = -1 };
@@ -292,6 +293,7 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
         return RC_LIMIT;
     }
     if (!(open->weight > 0 && open->weight <= 1)) return RC_FORMAT;
+    if (!(open->tau >= 0) || !isfinite(open->tau)) return RC_FORMAT;
     if (link->has_open && open->round <= link->round) return RC_REPLAY;
     link->is_unlike = strncmp(open->codec, edges->options.codec, sizeof open->codec) != 0;
     if (link->is_unlike || !open_fits(edges, open)) {
@@ -306,6 +308,7 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
     link->round = open->round;
     link->recursion = open->recursion;
     link->weight = open->weight;
+    link->tau = open->tau;
     edges_doubts_ask(edges, from.id, out); /* it is there, and can be asked */
     if (edge == NULL || open->round != edges->round) {
         return open_elsewhere(edges, from, edge, open->round, out);
@@ -331,7 +334,7 @@ static enum rc on_abort(struct edges *edges, struct member_ref from,
     if (edge != NULL) key = edges_key(edges, edge);
     if (edge == NULL || edge->state >= EDGE_COMMITTED || !edge_key_is_equal(&key, &abort->key)) {
         if (!peer_id_is_equal(abort->key.initiator, from.id)) return RC_STALE;
-        return edges_doubt_resolve(edges, from.id, &abort->key, OUTCOME_ABORTED, out);
+        return edges_doubt_resolve(edges, from.id, &abort->key, OUTCOME_ABORTED, 0, out);
     }
     if (edge->state == EDGE_WAITING) {
         edge->is_late = true;
@@ -367,11 +370,11 @@ static enum rc exchange_on_message(struct exchange *exchange, struct peer_id fro
     case MESSAGE_EDGE_READY:
         return edges_on_ready(edges, from, &message->as.edge_ready, out);
     case MESSAGE_EDGE_COMMIT:
-        return edges_on_commit(edges, from, &message->as.edge_key.key, out);
+        return edges_on_commit(edges, from, &message->as.edge_commit, out);
     case MESSAGE_EDGE_ABORT:
         return on_abort(edges, ref, &message->as.edge_abort, out);
     case MESSAGE_EDGE_ASK:
-        return edges_on_ask(edges, ref, &message->as.edge_key.key, out);
+        return edges_on_ask(edges, ref, &message->as.edge_ask.key, out);
     case MESSAGE_MIRROR:
         return edges_on_mirror(edges, from, &message->as.mirror);
     case MESSAGE_EDGE_TELL:

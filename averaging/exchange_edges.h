@@ -4,6 +4,7 @@
 
 #include "averaging/deadline.h"
 #include "averaging/exchange.h"
+#include "averaging/robust.h"
 
 enum {
     EDGES_MAX = GROUP_MEMBERS_MAX,  /* neighbours */
@@ -32,6 +33,7 @@ struct edge {
     uint64_t stream; /* of what it sends */
     enum edge_state state;
     float weight; /* ours; from OPEN on the smaller of both */
+    float tau;    /* clip radius: likewise; 0: none */
     bool is_decider;
     bool is_late; /* DROPPED because it was not there in time: may still come */
     bool has_ready;
@@ -62,7 +64,7 @@ struct edge_link {
     uint64_t mirror_round; /* of what follows */
     struct digest mirror;  /* the copy it holds of us */
     uint64_t round, recursion;
-    float weight;
+    float weight, tau;
     bool is_refused; /* we had told it that we do without it there */
     uint32_t missed; /* rounds in a row that it did not come to, and not a word from it */
 };
@@ -94,12 +96,14 @@ struct edge_outcome {
     struct peer_id peer;
     struct boot_id boot; /* ours, then */
     uint64_t round;
+    float scale;
 };
 
 /* A promise of ours whose decision we do not know. */
 struct edge_doubt {
     bool is_used;
     struct round_key key; /* its initiator knows */
+    float weight, expected_scale;
     uint64_t until_ns, ask_ns;
 };
 
@@ -141,9 +145,10 @@ struct edges {
     struct edge_doubt doubts[EDGES_DOUBTS_MAX];
     struct edge_outcome outcomes[EDGES_OUTCOMES_MAX];
     uint32_t outcomes_count;
-    struct deadline opens;     /* begin to a neighbour's OPEN */
-    struct deadline exchanges; /* both open to committed */
-    struct deadline decisions; /* READY to COMMIT */
+    struct robust_history distances; /* of neighbours' planes from ours */
+    struct deadline opens;           /* begin to a neighbour's OPEN */
+    struct deadline exchanges;       /* both open to committed */
+    struct deadline decisions;       /* READY to COMMIT */
 };
 
 /* exchange_edges.c */
@@ -159,6 +164,8 @@ void edges_send_abort(struct peer_id to, const struct round_key *key, enum abort
                       struct commands *out);
 /** The key of an edge with `from` in its round. */
 struct round_key edges_key_with(const struct edges *edges, struct member_ref from, uint64_t round);
+/** What clipping leaves of it, as we measured. */
+float edges_clip_scale(const struct edge *edge);
 /** Do without this neighbour in this round. */
 void edges_drop(struct edges *edges, struct edge *edge, enum abort_code code, const char *reason,
                 bool tells, struct commands *out);
@@ -186,7 +193,7 @@ MUST_USE enum rc edges_on_credit(struct edges *edges, struct peer_id from,
 MUST_USE enum rc edges_on_ready(struct edges *edges, struct peer_id from,
                                 const struct message_edge_ready *ready, struct commands *out);
 MUST_USE enum rc edges_on_commit(struct edges *edges, struct peer_id from,
-                                 const struct round_key *key, struct commands *out);
+                                 const struct message_edge_commit *said, struct commands *out);
 MUST_USE enum rc edges_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
                                 float *weight);
 uint32_t edges_slot(const struct exchange *exchange, struct peer_id from);
@@ -219,11 +226,11 @@ bool edges_is_in_doubt_with(const struct edges *edges, struct peer_id id);
 uint32_t edges_doubts_free(const struct edges *edges);
 /** A promise is not decided in time: the edge is over for this round. */
 void edges_enter_doubt(struct edges *edges, struct edge *edge, struct commands *out);
-void edges_outcome_keep(struct edges *edges, struct peer_id peer);
+void edges_outcome_keep(struct edges *edges, struct peer_id peer, float scale);
 /** What `from` decided, or RC_STALE if nobody waits for that. */
 MUST_USE enum rc edges_doubt_resolve(struct edges *edges, struct peer_id from,
                                      const struct round_key *key, enum outcome_state state,
-                                     struct commands *out);
+                                     float scale, struct commands *out);
 MUST_USE enum rc edges_on_ask(struct edges *edges, struct member_ref from,
                               const struct round_key *key, struct commands *out);
 MUST_USE enum rc edges_on_tell(struct edges *edges, struct member_ref from,

@@ -289,6 +289,7 @@ void edges_open(struct edges *edges, struct edge *edge, struct commands *out)
         return;
     }
     if (link->weight < edge->weight) edge->weight = link->weight;
+    edge->tau = robust_smaller_radius(edge->tau, link->tau);
     edge->state = EDGE_OPEN;
     edge->open_ns = edges->now_ns;
     edge->deadline_ns = deadline_after(edges->now_ns, data_wait_ns(edges));
@@ -303,6 +304,7 @@ static void send_open(struct edges *edges, const struct edge *edge, struct comma
     open = &message->as.edge_open;
     open->round = edges->round;
     open->weight = edge->weight;
+    open->tau = edge->tau;
     open->recursion = edges->recursion;
     open->chunks = edges->options.chunks;
     open->schema = edges->options.schema;
@@ -344,6 +346,7 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
 {
     static const struct digest none;
     struct edges *edges = (struct edges *)(void *)exchange;
+    float tau = edges->options.clips ? robust_radius_told(&edges->distances) : 0;
 
     (void)samples; /* weights are the graph's */
     edges->now_ns = now_ns;
@@ -361,6 +364,7 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
         edges->edges[edges->edges_count++] =
             (struct edge){.ref = ref,
                           .weight = members->weights[i],
+                          .tau = tau,
                           .slot = EDGES_NO_SLOT,
                           .is_decider = peer_id_compare(edges->options.self, ref.id) < 0};
     }

@@ -21,6 +21,7 @@ enum {
     SCORE_MISS = -1,
     SCORE_FAR = -2,
     SCORE_NONFINITE = -50,
+    SCORE_VIOLATION = -100,
     DEADLINE_SPREAD = 6
 };
 enum { CHUNK_NONE, CHUNK_CHECKING, CHUNK_STAGED };
@@ -242,27 +243,33 @@ static void send_ready(struct edges *edges, struct edge *edge, struct commands *
     message->as.edge_ready.squared = squared_of(edge);
 }
 
-static void commit(struct edges *edges, struct edge *edge, struct commands *out)
+static void commit(struct edges *edges, struct edge *edge, float scale, struct commands *out)
 {
     struct command *take = commands_add(out, COMMAND_EDGE);
 
     if (take != NULL) {
         take->to = edge->ref.id;
         take->edge.slot = edge->slot;
-        take->edge.weight = edge->weight;
+        take->edge.weight = edge->weight * scale;
         take->edge.key = edges_key(edges, edge);
     }
+    if (scale < 1) edges->counts.rounds_clipped++;
     deadline_add(&edges->exchanges, edges->now_ns - edge->open_ns);
     edges_score(edge->ref.id, SCORE_KEPT, NULL, out);
     edges_slot_free(edges, edge);
     edge->state = EDGE_COMMITTED;
 }
 
+float edges_clip_scale(const struct edge *edge)
+{
+    return robust_scale(edge->tau, edge->squared);
+}
+
 /* This end has its staging and READY: from here on the edge counts. */
 static void decide(struct edges *edges, struct edge *edge, struct commands *out)
 {
     float ours = squared_of(edge), theirs = edge->squared_heard;
-    float larger = ours > theirs ? ours : theirs;
+    float larger = ours > theirs ? ours : theirs, scale = edges_clip_scale(edge);
     struct message *message;
 
     if (!(fabsf(ours - theirs) <= norms_tolerance * larger)) {
@@ -272,9 +279,12 @@ static void decide(struct edges *edges, struct edge *edge, struct commands *out)
         return;
     }
     message = edges_send(edge->ref.id, MESSAGE_EDGE_COMMIT, out);
-    if (message != NULL) message->as.edge_key.key = edges_key(edges, edge);
-    edges_outcome_keep(edges, edge->ref.id);
-    commit(edges, edge, out);
+    if (message != NULL) {
+        message->as.edge_commit.key = edges_key(edges, edge);
+        message->as.edge_commit.scale = scale;
+    }
+    edges_outcome_keep(edges, edge->ref.id, scale);
+    commit(edges, edge, scale, out);
 }
 
 enum rc edges_on_ready(struct edges *edges, struct peer_id from,
@@ -295,20 +305,25 @@ enum rc edges_on_ready(struct edges *edges, struct peer_id from,
     return RC_OK;
 }
 
-enum rc edges_on_commit(struct edges *edges, struct peer_id from, const struct round_key *key,
-                        struct commands *out)
+enum rc edges_on_commit(struct edges *edges, struct peer_id from,
+                        const struct message_edge_commit *said, struct commands *out)
 {
+    const struct round_key *key = &said->key;
     struct edge *edge = edges_find(edges, from);
     struct round_key ours;
 
     if (!peer_id_is_equal(key->initiator, from)) return RC_FORMAT;
     if (edge != NULL) ours = edges_key(edges, edge);
     if (edge == NULL || !edge_key_is_equal(&ours, key) || edge->state == EDGE_IN_DOUBT) {
-        return edges_doubt_resolve(edges, from, key, OUTCOME_COMMITTED, out);
+        return edges_doubt_resolve(edges, from, key, OUTCOME_COMMITTED, said->scale, out);
     }
     if (edge->state != EDGE_PREPARED) return is_running(edge) ? RC_FORMAT : RC_STALE;
+    if (!robust_scale_agrees(said->scale, edges_clip_scale(edge))) {
+        edges_score(from, SCORE_VIOLATION, "decided what was not agreed", out);
+        return RC_FORMAT;
+    }
     deadline_add(&edges->decisions, edges->now_ns - edge->ready_ns);
-    commit(edges, edge, out);
+    commit(edges, edge, said->scale, out);
     edges_advance(edges, out);
     return RC_OK;
 }
@@ -319,7 +334,10 @@ static void edge_advance(struct edges *edges, struct edge *edge, struct commands
 {
     edges_grant(edges, edge, out);
     send_offers(edges, edge, out);
-    if (edge->state == EDGE_DATA && edge->done == edges->options.chunks) edge->state = EDGE_STAGED;
+    if (edge->state == EDGE_DATA && edge->done == edges->options.chunks) {
+        edge->state = EDGE_STAGED;
+        robust_note(&edges->distances, edge->ref.id, sqrtf(squared_of(edge)));
+    }
     if (edge->state != EDGE_STAGED) return;
     if (!edge->is_decider) {
         send_ready(edges, edge, out);

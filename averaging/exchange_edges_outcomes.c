@@ -16,7 +16,12 @@
 static const uint64_t doubt_ns = 30 * NS_PER_S; /* T_doubt */
 static const uint64_t ask_every_ns = 2 * NS_PER_S;
 
-enum { SAVE_VERSION = 1, SAVE_HEAD = 24, SAVE_ENTRY = PEER_ID_BYTES + BOOT_ID_BYTES + 8 };
+enum {
+    SAVE_VERSION = 2, /* 1: without scales */
+    SAVE_HEAD = 24,
+    SAVE_ENTRY = PEER_ID_BYTES + BOOT_ID_BYTES + 12,
+    SCORE_VIOLATION = -100
+};
 
 /* ---- decisions of ours ---- */
 
@@ -39,7 +44,7 @@ static struct edge_outcome *outcome_oldest(struct edges *edges)
     return oldest;
 }
 
-void edges_outcome_keep(struct edges *edges, struct peer_id peer)
+void edges_outcome_keep(struct edges *edges, struct peer_id peer, float scale)
 {
     struct edge_outcome *outcome = outcome_find(edges, peer);
 
@@ -48,11 +53,11 @@ void edges_outcome_keep(struct edges *edges, struct peer_id peer)
                       ? &edges->outcomes[edges->outcomes_count++]
                       : outcome_oldest(edges);
     }
-    *outcome = (struct edge_outcome){peer, edges->options.boot, edges->round};
+    *outcome = (struct edge_outcome){peer, edges->options.boot, edges->round, scale};
 }
 
 static enum outcome_state state_of(struct edges *edges, struct peer_id from,
-                                   const struct round_key *key)
+                                   const struct round_key *key, float *scale)
 {
     const struct edge_outcome *outcome = outcome_find(edges, from);
     struct edge *edge = edges_find(edges, from);
@@ -60,6 +65,7 @@ static enum outcome_state state_of(struct edges *edges, struct peer_id from,
 
     if (outcome != NULL && outcome->round == key->counter &&
         boot_id_is_equal(outcome->boot, key->boot)) {
+        *scale = outcome->scale;
         return OUTCOME_COMMITTED;
     }
     if (edge != NULL && edge->state < EDGE_COMMITTED) {
@@ -78,7 +84,7 @@ enum rc edges_on_ask(struct edges *edges, struct member_ref from, const struct r
     message = edges_send(from.id, MESSAGE_EDGE_TELL, out);
     if (message == NULL) return RC_NOMEM;
     message->as.edge_tell.key = *key;
-    message->as.edge_tell.state = state_of(edges, from.id, key);
+    message->as.edge_tell.state = state_of(edges, from.id, key, &message->as.edge_tell.scale);
     return RC_OK;
 }
 
@@ -115,7 +121,7 @@ static void doubt_ask(struct edges *edges, struct edge_doubt *doubt, struct comm
     doubt->ask_ns = deadline_after(edges->now_ns, ask_every_ns);
     if (edges_link_find(edges, doubt->key.initiator) == NULL) return;
     message = edges_send(doubt->key.initiator, MESSAGE_EDGE_ASK, out);
-    if (message != NULL) message->as.edge_key.key = doubt->key;
+    if (message != NULL) message->as.edge_ask.key = doubt->key;
 }
 
 void edges_enter_doubt(struct edges *edges, struct edge *edge, struct commands *out)
@@ -130,10 +136,12 @@ void edges_enter_doubt(struct edges *edges, struct edge *edge, struct commands *
     CHECK(doubt != NULL); /* no promise is made without one */
     *doubt = (struct edge_doubt){.is_used = true,
                                  .key = edges_key(edges, edge),
+                                 .weight = edge->weight,
+                                 .expected_scale = edges_clip_scale(edge),
                                  .until_ns = deadline_after(edges->now_ns, doubt_ns)};
     if (keep != NULL) {
         keep->to = edge->ref.id;
-        keep->edge = (struct command_edge){edge->slot, edge->weight, true, doubt->key};
+        keep->edge = (struct command_edge){edge->slot, 1, true, doubt->key};
     }
     edges_slot_free(edges, edge);
     edge->state = EDGE_IN_DOUBT;
@@ -142,7 +150,7 @@ void edges_enter_doubt(struct edges *edges, struct edge *edge, struct commands *
 }
 
 static void doubt_over(struct edges *edges, struct edge_doubt *doubt, enum over_result result,
-                       const char *reason, struct commands *out)
+                       float scale, const char *reason, struct commands *out)
 {
     struct command *over = commands_add(out, COMMAND_OVER);
 
@@ -153,13 +161,13 @@ static void doubt_over(struct edges *edges, struct edge_doubt *doubt, enum over_
     over->over.key = doubt->key;
     over->over.bitmap = edges->bitmap;
     over->over.bitmap_bytes = edges->bitmap_bytes;
-    over->over.scale = 1;
+    over->over.scale = doubt->weight * scale;
     over->over.members = result == OVER_COMMITTED ? 2 : 0;
     over->over.reason = reason;
 }
 
 enum rc edges_doubt_resolve(struct edges *edges, struct peer_id from, const struct round_key *key,
-                            enum outcome_state state, struct commands *out)
+                            enum outcome_state state, float scale, struct commands *out)
 {
     for (uint32_t i = 0; i < EDGES_DOUBTS_MAX; i++) {
         struct edge_doubt *doubt = &edges->doubts[i];
@@ -167,8 +175,12 @@ enum rc edges_doubt_resolve(struct edges *edges, struct peer_id from, const stru
         if (!doubt->is_used || !edge_key_is_equal(&doubt->key, key)) continue;
         if (!peer_id_is_equal(from, key->initiator)) return RC_REFUSED;
         if (state == OUTCOME_UNKNOWN) return RC_OK; /* it has not decided yet */
+        if (state == OUTCOME_COMMITTED && !robust_scale_agrees(scale, doubt->expected_scale)) {
+            edges_score(from, SCORE_VIOLATION, "decided what was not agreed", out);
+            return RC_FORMAT;
+        }
         edges->counts.in_doubt_resolved++;
-        doubt_over(edges, doubt, state == OUTCOME_COMMITTED ? OVER_COMMITTED : OVER_ABORTED,
+        doubt_over(edges, doubt, state == OUTCOME_COMMITTED ? OVER_COMMITTED : OVER_ABORTED, scale,
                    state == OUTCOME_COMMITTED ? NULL : "the neighbour had not committed", out);
         edges_advance(edges, out); /* its edge of this round may open */
         return RC_OK;
@@ -180,7 +192,8 @@ enum rc edges_on_tell(struct edges *edges, struct member_ref from,
                       const struct message_edge_tell *tell, struct commands *out)
 {
     if (!peer_id_is_equal(tell->key.initiator, from.id)) return RC_FORMAT;
-    return edges_doubt_resolve(edges, from.id, &tell->key, (enum outcome_state)tell->state, out);
+    return edges_doubt_resolve(edges, from.id, &tell->key, (enum outcome_state)tell->state,
+                               tell->scale, out);
 }
 
 static void doubt_lose(struct edges *edges, struct edge_doubt *doubt, const char *reason,
@@ -189,7 +202,7 @@ static void doubt_lose(struct edges *edges, struct edge_doubt *doubt, const char
     edges->counts.in_doubt_lost++;
     edges->counts.last_abort = reason;
     edges->wants_restart = true; /* the other end may have what we have not */
-    doubt_over(edges, doubt, OVER_ABORTED, reason, out);
+    doubt_over(edges, doubt, OVER_ABORTED, 0, reason, out);
 }
 
 void edges_doubts_drop(struct edges *edges, struct commands *out)
@@ -258,14 +271,29 @@ enum rc edges_save(const struct edges *edges, uint8_t **bytes, size_t *count)
     for (uint32_t i = 0; i < edges->outcomes_count; i++) {
         const struct edge_outcome *outcome = &edges->outcomes[i];
         uint8_t *to = saved + SAVE_HEAD + (size_t)i * SAVE_ENTRY;
+        uint32_t scale;
 
         memcpy(to, outcome->peer.bytes, PEER_ID_BYTES);
         memcpy(to + PEER_ID_BYTES, outcome->boot.bytes, BOOT_ID_BYTES);
         store_le64(to + PEER_ID_BYTES + BOOT_ID_BYTES, outcome->round);
+        memcpy(&scale, &outcome->scale, sizeof scale);
+        store_le32(to + PEER_ID_BYTES + BOOT_ID_BYTES + 8, scale);
     }
     *bytes = saved;
     *count = total;
     return RC_OK;
+}
+
+static struct edge_outcome outcome_load(const uint8_t *from)
+{
+    struct edge_outcome outcome;
+    uint32_t scale = load_le32(from + PEER_ID_BYTES + BOOT_ID_BYTES + 8);
+
+    memcpy(outcome.peer.bytes, from, PEER_ID_BYTES);
+    memcpy(outcome.boot.bytes, from + PEER_ID_BYTES, BOOT_ID_BYTES);
+    outcome.round = load_le64(from + PEER_ID_BYTES + BOOT_ID_BYTES);
+    memcpy(&outcome.scale, &scale, sizeof scale);
+    return outcome;
 }
 
 enum rc edges_load(struct edges *edges, const uint8_t *bytes, size_t count)
@@ -273,6 +301,7 @@ enum rc edges_load(struct edges *edges, const uint8_t *bytes, size_t count)
     uint64_t round, recursion;
     uint32_t entries;
 
+    if (count >= SAVE_HEAD && load_le32(bytes) == SAVE_VERSION - 1) return RC_MISMATCH;
     if (count < SAVE_HEAD || load_le32(bytes) != SAVE_VERSION) return RC_FORMAT;
     round = load_le64(bytes + 4);
     recursion = load_le64(bytes + 12);
@@ -282,12 +311,12 @@ enum rc edges_load(struct edges *edges, const uint8_t *bytes, size_t count)
         return RC_FORMAT;
     }
     for (uint32_t i = 0; i < entries; i++) {
-        const uint8_t *from = bytes + SAVE_HEAD + (size_t)i * SAVE_ENTRY;
-        struct edge_outcome *outcome = &edges->outcomes[i];
+        float scale = outcome_load(bytes + SAVE_HEAD + (size_t)i * SAVE_ENTRY).scale;
 
-        memcpy(outcome->peer.bytes, from, PEER_ID_BYTES);
-        memcpy(outcome->boot.bytes, from + PEER_ID_BYTES, BOOT_ID_BYTES);
-        outcome->round = load_le64(from + PEER_ID_BYTES + BOOT_ID_BYTES);
+        if (!(scale >= 0 && scale <= 1)) return RC_FORMAT;
+    }
+    for (uint32_t i = 0; i < entries; i++) {
+        edges->outcomes[i] = outcome_load(bytes + SAVE_HEAD + (size_t)i * SAVE_ENTRY);
     }
     edges->outcomes_count = entries;
     if (round > edges->counts.next_round) edges->counts.next_round = round;

@@ -260,7 +260,7 @@ static enum rc pair_begin(struct exchange *exchange, const struct round_members 
     round_reset(pair, true, (struct member_ref){members->ids[0], members->boots[0]}, &key);
     pair->state = PAIR_OFFERED;
     pair->alpha = pair->options.alpha;
-    pair->tau = pair->options.clips ? robust_radius(&pair->distances) : 0;
+    pair->tau = pair->options.clips ? robust_radius_told(&pair->distances) : 0;
     pair->deadline_ns = deadline_after(now_ns, pair_answer_wait_ns(pair));
     offer = &message->as.offer;
     offer->key = key;
@@ -315,12 +315,6 @@ static uint32_t offer_objection(struct pair *pair, struct member_ref from,
     return 0;
 }
 
-static float least_radius(float a, float b)
-{
-    if (a == 0) return b;
-    return b == 0 || a < b ? a : b;
-}
-
 static enum rc on_offer(struct pair *pair, struct member_ref from,
                         const struct message_offer *offer, struct commands *out)
 {
@@ -351,7 +345,8 @@ static enum rc on_offer(struct pair *pair, struct member_ref from,
     }
     round_reset(pair, false, from, &offer->key);
     pair->alpha = offer->alpha < pair->options.alpha ? offer->alpha : pair->options.alpha;
-    pair->tau = least_radius(offer->tau, pair->options.clips ? robust_radius(&pair->distances) : 0);
+    pair->tau = robust_smaller_radius(
+        offer->tau, pair->options.clips ? robust_radius_told(&pair->distances) : 0);
     pair->deadline_ns =
         deadline_after(pair->now_ns, pair_offered_wait_ns(pair, from.id, offer->deadline_ms));
     message->as.accept.key = offer->key;
@@ -370,7 +365,7 @@ static enum rc on_accept(struct pair *pair, struct member_ref from,
     if (!(accept->tau >= 0) || !isfinite(accept->tau)) return RC_FORMAT;
     if (accept->credit > pair->options.chunks) return RC_FORMAT;
     pair->alpha = accept->alpha;
-    pair->tau = least_radius(pair->tau, accept->tau);
+    pair->tau = robust_smaller_radius(pair->tau, accept->tau);
     pair->credit = accept->credit;
     pair->deadline_ns = deadline_after(pair->begun_ns, pair_round_wait_ns(pair, from.id));
     deadline_add(&pair->answers, pair->now_ns - pair->begun_ns);

@@ -33,10 +33,7 @@ static double squared_distance_of(const struct pair *pair)
 /* What the clip radius makes of the distance we measured. */
 float pair_clip_scale(const struct pair *pair)
 {
-    double squared = squared_distance_of(pair);
-
-    if (pair->tau <= 0 || squared <= (double)pair->tau * (double)pair->tau) return 1;
-    return (float)((double)pair->tau / sqrt(squared));
+    return robust_scale(pair->tau, squared_distance_of(pair));
 }
 
 static void send_offers(struct pair *pair, struct commands *out)
@@ -261,6 +258,5 @@ enum rc pair_check_decision(const struct pair *pair, const uint8_t *bitmap, uint
 {
     if (bitmap_bytes != pair->bitmap_bytes) return RC_FORMAT;
     if (bitmap_bytes > 0 && memcmp(bitmap, pair->bitmap, bitmap_bytes) != 0) return RC_FORMAT;
-    if (!(scale >= 0 && scale <= 1)) return RC_FORMAT;
-    return fabsf(scale - expected) <= norms_tolerance * expected ? RC_OK : RC_FORMAT;
+    return robust_scale_agrees(scale, expected) ? RC_OK : RC_FORMAT;
 }

@@ -8,6 +8,7 @@
 #include "base/stream.h"
 #include "gossip/wire/limits.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ _Static_assert((int)BLOCK_VALUES % (int)SUMS == 0, "as if there were no blocks")
 
 static const float gate_factor = 10.0f, gate_least = 1.5f, gate_most = 1.9f, clip_factor = 1.25f,
                    clip_share_unknown = 0.25f, tracker_factor = 10.0f,
-                   gradient_kept = 1 - 1.0f / 1024;
+                   gradient_kept = 1 - 1.0f / 1024, scale_tolerance = 1e-3f, radius_least = FLT_MIN;
 
 /* ---- what is usual ---- */
 
@@ -68,6 +69,33 @@ float robust_median(const struct robust_history *history)
 float robust_radius(const struct robust_history *history)
 {
     return robust_is_learned(history) ? clip_factor * robust_median(history) : 0;
+}
+
+/* ---- a radius that two share ---- */
+
+float robust_radius_told(const struct robust_history *history)
+{
+    float radius = robust_radius(history);
+
+    return radius > radius_least ? radius : radius_least;
+}
+
+float robust_smaller_radius(float a, float b)
+{
+    if (a == 0) return b;
+    return b == 0 || a < b ? a : b;
+}
+
+float robust_scale(float radius, double squared)
+{
+    if (radius <= 0 || squared <= (double)radius * (double)radius) return 1;
+    return radius > radius_least ? (float)((double)radius / sqrt(squared)) : 0;
+}
+
+bool robust_scale_agrees(float said, float measured)
+{
+    if (!(said >= 0 && said <= 1)) return false;
+    return fabsf(said - measured) <= scale_tolerance * measured;
 }
 
 /* ---- a chunk ---- */

@@ -19,9 +19,11 @@
  *
  *   clip  --robust clip. What is farther than the radius, 1.25 times the usual distance, counts as
  * if it were on the sphere around us (self-centred clipping, ClippedGossip: He, Karimireddy, Jaggi
- * 2022, arXiv:2202.01545). The two ends of a pair use the smaller of their radii, so that they move
- * by opposite amounts. Before anything is known: a quarter of the norm, and the gate is that of
- * unrelated models.
+ * 2022, arXiv:2202.01545). The two ends of a pair or an edge use the smaller of their radii for the
+ * whole plane, so that they move by opposite amounts. Before anything is known the gate is that of
+ * unrelated models; groups take a quarter of the norm for radius, pairs and edges only measure: one
+ * round with a liar that is let in whole leaves its neighbours so far from all others that these
+ * clip each other from then on, and two swarms are what clipping keeps.
  *
  * Pure; one thread at a time.
  */
@@ -52,6 +54,16 @@ bool robust_is_learned(const struct robust_history *history);
 float robust_median(const struct robust_history *history);
 /** Clip radius; 0: none is known yet. */
 float robust_radius(const struct robust_history *history);
+
+/** What an end that clips tells the other: its radius, and before it knows one that nothing is to
+ * be taken yet: then a round only measures. > 0. */
+float robust_radius_told(const struct robust_history *history);
+/** The one that both ends of a pair or an edge go by; 0: neither clips. */
+float robust_smaller_radius(float a, float b);
+/** What a radius leaves of a step over a distance of `squared`, in [0, 1]; 1 of radius 0. */
+float robust_scale(float radius, double squared);
+/** A scale that was said is the one measured here, but for the order of sums. */
+bool robust_scale_agrees(float said, float measured);
 
 /** sqrt(sum (a_i - b_i)^2), double inside; b NULL: of zeros. */
 float robust_distance(const float *a, const float *b, size_t count);

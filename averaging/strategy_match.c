@@ -192,17 +192,22 @@ static enum rc match_moments(struct strategy *strategy, struct fault *why)
     return RC_OK;
 }
 
-/* Who clips moves by less than the other end gave: weight would be lost, and with a graph the mean
- * of all, unless both ends clip alike, as pairs do. */
+/* Where both ends of a step clip alike, what one moves the other moves back. A share that counts
+ * for less than was given is lost weight; and what keeps a sum of all rounds (exact diffusion, a
+ * tracker) adds up a lie however little of it each round lets in. */
 static enum rc match_robust(const struct strategy *strategy, struct fault *why)
 {
-    bool is_pair = !strategy->exchange->is_graph && !strategy->rule->is_push;
+    bool adds_up = strategy->tracks || strategy->rule->prepare != NULL;
 
-    if (!strategy->clips || !strategy->is_averaging || is_pair) return RC_OK;
+    if (!strategy->clips || !strategy->is_averaging) return RC_OK;
+    if (!strategy->rule->is_push && !adds_up) return RC_OK;
     return fault_set(why, RC_USAGE,
-                     "--robust clip does not go with --averaging %s: exchange %s cannot clip; "
-                     "methods of --exchange group and pair can, such as local-sgd and ad-psgd",
-                     strategy->name, strategy->exchange->name);
+                     "--robust clip does not go with --averaging %s: %s; methods such as "
+                     "local-sgd, ad-psgd and dpsgd can clip",
+                     strategy->name,
+                     strategy->rule->is_push
+                         ? "a share that counts for less than was given is lost weight"
+                         : "what it keeps between rounds adds up what each round lets in");
 }
 
 static enum rc match_rule(const struct strategy *strategy, struct fault *why)

@@ -280,8 +280,8 @@ const struct option_row option_rows[] = {
      "push-sum or exact-diffusion (default by method)",
      OF_RUN},
     {"robust", OPTION_CHOICE, GROUP_AVERAGING, RUNS | ON(SIMULATE), "none|clip", "none", 0, 0,
-     "clip: who is farther away than usual pulls no more than the usual, in groups and pairs; NaN "
-     "and absurd values are refused in any case",
+     "clip: who is farther away than usual pulls no more than the usual (not with pushes, d2 and "
+     "gradient-tracking); NaN and absurd values are refused in any case",
      OF_RUN},
     {"moments", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "keep|reset|average", "keep", 0, 0,
      "the optimizer's own buffers after a round: each peer keeps its own, they begin anew, or they "

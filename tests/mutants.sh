@@ -22,6 +22,9 @@ averaging/exchange_pair_data.c @ unit_averaging_exchange_decisions @ a chunk is 
 averaging/exchange_pair_data.c @ property_pair @ one decides without the other's word @ s/\} else if \(pair->has_ready\) \{/} else {/
 averaging/commands.c @ unit_averaging_streams @ rounds are named by their counters alone @ s/return load_le64\(digest.bytes\) . STREAM_MAX;/return (void)digest, (uint16_t)key->counter;/
 averaging/exchange_edges_begin.c @ unit_averaging_streams @ a neighbour's rounds of all its lives are one @ s/edge->ref.id, edge->ref.boot, edges->round/edge->ref.id, edges->options.boot, edges->round/
+averaging/exchange_edges_data.c @ unit_averaging_exchange_edges_clip @ who decides an edge says how much it counts @ s/if \(!robust_scale_agrees\(said->scale, edges_clip_scale\(edge\)\)\) \{/if (false) {/
+averaging/exchange_edges_outcomes.c @ unit_averaging_exchange_edges_clip @ ...and so when it is asked later @ s/state == OUTCOME_COMMITTED && !robust_scale_agrees\(scale, doubt->expected_scale\)/false/
+averaging/robust.c @ unit_averaging_exchange_edges_clip @ before a radius is known all is let in @ s/return radius > radius_least \? radius : radius_least;/return radius;/
 averaging/exchange_group_data.c @ unit_averaging_exchange_group @ a part is summed twice @ s/if \(has_bit\(group->arrived\[chunk\], index\)\) return RC_REPLAY;//
 averaging/exchange_group_slack.c @ unit_averaging_group_slack @ slack is never used up @ s/debt->ns = least\(deadline_after.*/(void)since_ns;/
 averaging/exchange_group_slack.c @ unit_averaging_group_waits @ several that are new pay for the same time @ s/debt->until_ns > limit_ns/false/

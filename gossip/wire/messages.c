@@ -274,7 +274,7 @@ static const struct field edge_open_fields[] = {
     ANY(0, edge_open.round),     SHARE(1, edge_open.weight),
     ANY(2, edge_open.recursion), UINT(3, edge_open.chunks, 1, CHUNKS_MAX),
     FIXED(4, edge_open.schema),  FIXED(5, edge_open.lineage),
-    TEXT(6, edge_open.codec),
+    TEXT(6, edge_open.codec),    FLOAT(7, edge_open.tau, FLT_MAX),
 };
 static const struct field mirror_fields[] = {
     ANY(0, mirror.round),
@@ -284,8 +284,12 @@ static const struct field edge_ready_fields[] = {
     ROUND(0, edge_ready.key),
     FLOAT(1, edge_ready.squared, FLT_MAX),
 };
-static const struct field edge_key_fields[] = {
-    ROUND(0, edge_key.key),
+static const struct field edge_commit_fields[] = {
+    ROUND(0, edge_commit.key),
+    FLOAT(1, edge_commit.scale, 1),
+};
+static const struct field edge_ask_fields[] = {
+    ROUND(0, edge_ask.key),
 };
 static const struct field edge_abort_fields[] = {
     ROUND(0, edge_abort.key),
@@ -294,6 +298,7 @@ static const struct field edge_abort_fields[] = {
 static const struct field edge_tell_fields[] = {
     ROUND(0, edge_tell.key),
     UINT(1, edge_tell.state, OUTCOME_UNKNOWN, OUTCOME_ABORTED),
+    FLOAT(2, edge_tell.scale, 1),
 };
 static const struct field credit_fields[] = {
     UINT(0, credit.stream, 0, STREAM_MAX),
@@ -425,9 +430,9 @@ static const struct shape shapes[MESSAGE_DATA + 1] = {
     [MESSAGE_EDGE_OPEN] = SHAPE("EDGE_OPEN", edge_open_fields),
     [MESSAGE_MIRROR] = SHAPE("MIRROR", mirror_fields),
     [MESSAGE_EDGE_READY] = SHAPE("EDGE_READY", edge_ready_fields),
-    [MESSAGE_EDGE_COMMIT] = SHAPE("EDGE_COMMIT", edge_key_fields),
+    [MESSAGE_EDGE_COMMIT] = SHAPE("EDGE_COMMIT", edge_commit_fields),
     [MESSAGE_EDGE_ABORT] = SHAPE("EDGE_ABORT", edge_abort_fields),
-    [MESSAGE_EDGE_ASK] = SHAPE("EDGE_ASK", edge_key_fields),
+    [MESSAGE_EDGE_ASK] = SHAPE("EDGE_ASK", edge_ask_fields),
     [MESSAGE_EDGE_TELL] = SHAPE("EDGE_TELL", edge_tell_fields),
     [MESSAGE_CREDIT] = SHAPE("CREDIT", credit_fields),
     [MESSAGE_CANCEL] = SHAPE("CANCEL", cancel_fields),

@@ -387,6 +387,7 @@ struct message_edge_open { /* I am in this round, and you are a neighbour of min
     uint32_t chunks;
     struct digest schema, lineage;
     char codec[32];
+    float tau; /* clip radius, finite and >= 0; 0: none */
 };
 struct message_mirror { /* after EDGE_OPEN, where neighbours keep copies of each other's models */
     uint64_t round;
@@ -396,7 +397,11 @@ struct message_edge_ready { /* I hold all of your plane. `key`: who decides, and
     struct round_key key;
     float squared; /* distance of our planes, as measured here */
 };
-struct message_edge_key { /* COMMIT and ASK */
+struct message_edge_commit {
+    struct round_key key;
+    float scale; /* what clipping leaves of the edge's weight, [0, 1] */
+};
+struct message_edge_ask {
     struct round_key key;
 };
 struct message_edge_abort {
@@ -406,6 +411,7 @@ struct message_edge_abort {
 struct message_edge_tell {
     struct round_key key;
     uint32_t state; /* enum outcome_state */
+    float scale;    /* COMMITTED: as EDGE_COMMIT's; else 0 */
 };
 struct message_credit {
     uint64_t stream; /* up to STREAM_MAX */
@@ -513,7 +519,8 @@ struct message {
         struct message_edge_open edge_open;
         struct message_mirror mirror;
         struct message_edge_ready edge_ready;
-        struct message_edge_key edge_key; /* EDGE_COMMIT, EDGE_ASK */
+        struct message_edge_commit edge_commit;
+        struct message_edge_ask edge_ask;
         struct message_edge_abort edge_abort;
         struct message_edge_tell edge_tell;
         struct message_credit credit;

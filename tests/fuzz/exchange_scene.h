@@ -145,7 +145,7 @@ static inline void scene_edge(struct scene *s, uint32_t end, const struct comman
 {
     bool is_decider = peer_id_is_equal(c->edge.key.initiator, s->ids[end]);
 
-    CHECK(c->edge.weight > 0 && c->edge.weight <= 1);
+    CHECK(c->edge.weight >= 0 && c->edge.weight <= 1);
     if (c->edge.is_in_doubt) return;
     scene_edge_counts(s, end, is_decider ? scene_end_of(s, c->to) : end, &c->edge.key);
 }
@@ -465,6 +465,7 @@ static inline void scene_run(const struct exchange_ops *ops, const uint8_t *byte
                                            .alpha = 0.5f,
                                            .mirrors = ops->has_mirrors,
                                            .has_memory = ops->is_graph && count % 2 == 1,
+                                           .clips = count % 3 == 1,
                                            .codec = "f32",
                                            .schedule = schedule,
                                            .may_relay = true,

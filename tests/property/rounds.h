@@ -107,6 +107,7 @@ struct rounds {
     uint64_t scores, refused;
     bool is_ring; /* neighbours: those next by number; else all */
     enum schedule schedule;
+    bool clips;    /* --robust clip, of pairs and neighbours: one seed of four */
     double trains; /* size of the local updates made at each snapshot */
     uint64_t seed;
     bool is_learning; /* begins are scheduled */
@@ -204,6 +205,7 @@ static inline void peer_start(struct rounds *r, uint32_t index, const uint8_t *s
                                        .alpha = 0.5f,
                                        .schedule = r->schedule,
                                        .may_relay = true,
+                                       .clips = r->clips,
                                        .chunk_bytes = 4 * ROUND_CHUNK};
     struct digest lineage = {{7}};
 
@@ -270,6 +272,7 @@ static inline struct rounds *rounds_create_with(const struct exchange_ops *ops,
     r->pace_ns = 150 * NS_PER_MS;
     r->now_ns = NS_PER_S;
     r->is_learning = true;
+    r->clips = !ops->is_group && seed % 4 == 1;
     rng_init(&r->rng, seed, 1);
     commands_init(&r->commands);
     r->scratch = calloc(ROUND_CHUNK, sizeof(float));

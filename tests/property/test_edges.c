@@ -101,7 +101,8 @@ static void kills_leave_survivors_whole(void **state)
         nobody_is_busy_any_more(r);
         nothing_is_torn(r);
         check_seed(seed, rounds_is_inside(r, -0.001, 1.001));
-        check_seed(seed, rounds_spread(r) < 0.1);
+        /* Where some are equal to the bit, who clips is not moved by another that is not. */
+        check_seed(seed, r->clips || rounds_spread(r) < 0.1);
         rounds_destroy(r);
     }
 }

