@@ -16,18 +16,13 @@ void inquiry_begin(struct membership *m, struct member *member, uint64_t now_ns,
     struct message message = {.type = MESSAGE_PING_REQ};
     struct member *chosen[PROXIES];
     struct inquiry *inquiry = NULL;
-    uint32_t count = 0;
+    uint32_t count;
 
     for (uint32_t i = 0; i < INQUIRIES_MAX && inquiry == NULL; i++) {
         if (m->inquiries[i].seq == 0) inquiry = &m->inquiries[i];
     }
     if (inquiry == NULL) return; /* the next period asks again */
-    while (count < PROXIES) {
-        struct member *proxy = probe_random(m, chosen, count, member);
-
-        if (proxy == NULL) break;
-        chosen[count++] = proxy;
-    }
+    count = probe_proxies(m, chosen, member, now_ns);
     if (count == 0) return;
     *inquiry = (struct inquiry){.seq = INDIRECT | ++m->inquiry_seq,
                                 .target = member->id,

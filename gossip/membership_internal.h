@@ -398,6 +398,10 @@ void health_worse(struct membership *m, uint64_t now_ns);
 /** A random linked member among those not chosen yet and not `except`; NULL: none is left. */
 struct member *probe_random(struct membership *m, struct member *const *chosen,
                             uint32_t chosen_count, const struct member *except);
+/** Random members to ask whether they reach `target`: of those that answer us, since the silence of
+ *  others would look like ours. If none does it may well be ours: any. How many. */
+uint32_t probe_proxies(struct membership *m, struct member *proxies[PROXIES],
+                       const struct member *target, uint64_t now_ns);
 
 /* membership_keep.c */
 /** Who is to be linked, is dialled by nobody and does not come: it may not exist. */

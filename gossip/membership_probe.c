@@ -297,23 +297,57 @@ static uint64_t linked_next(const struct membership *m, const struct member *mem
     return contact->ping_ns < next_ns ? contact->ping_ns : next_ns;
 }
 
-struct member *probe_random(struct membership *m, struct member *const *chosen,
-                            uint32_t chosen_count, const struct member *except)
+/* Does it answer? It has been heard since it was asked last, and not long ago. */
+static bool is_answering(const struct membership *m, const struct member *member, uint64_t now_ns)
+{
+    return member->heard_ns >= member->contact->asked_ns &&
+           now_ns <= member->heard_ns + m->period_ns + PING_TIMEOUT_MIN;
+}
+
+static bool is_one_of(const struct member *member, struct member *const *chosen, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (chosen[i] == member) return true;
+    }
+    return false;
+}
+
+static struct member *random_of(struct membership *m, struct member *const *chosen,
+                                uint32_t chosen_count, const struct member *except,
+                                bool must_answer, uint64_t now_ns)
 {
     struct member *member, *pick = NULL;
     uint64_t candidates = 0;
 
     TAILQ_FOREACH (member, &m->linked, in_linked) {
-        bool is_chosen = member == except;
-
-        for (uint32_t k = 0; k < chosen_count; k++) {
-            is_chosen = is_chosen || chosen[k] == member;
-        }
-        if (is_chosen || member->state != MEMBER_ALIVE || member->contact->wants_hangup) continue;
+        if (member == except || is_one_of(member, chosen, chosen_count)) continue;
+        if (member->state != MEMBER_ALIVE || member->contact->wants_hangup) continue;
+        if (must_answer && !is_answering(m, member, now_ns)) continue;
         candidates++;
         if (rng_below(&m->rng, candidates) == 0) pick = member;
     }
     return pick;
+}
+
+struct member *probe_random(struct membership *m, struct member *const *chosen,
+                            uint32_t chosen_count, const struct member *except)
+{
+    return random_of(m, chosen, chosen_count, except, false, 0);
+}
+
+uint32_t probe_proxies(struct membership *m, struct member *proxies[PROXIES],
+                       const struct member *target, uint64_t now_ns)
+{
+    uint32_t count = 0;
+
+    for (int must_answer = 1; must_answer >= 0 && count == 0; must_answer--) {
+        while (count < PROXIES) {
+            proxies[count] = random_of(m, proxies, count, target, must_answer, now_ns);
+            if (proxies[count] == NULL) break;
+            count++;
+        }
+    }
+    return count;
 }
 
 /* --- time ------------------------------------------------------------------------------------ */

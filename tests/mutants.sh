@@ -78,6 +78,7 @@ gossip/reach.c @ sim_reach @ the only witness says nothing @ s/witnesses_of_kind
 gossip/reach.c @ unit_gossip_reach @ the only witness's word lasts @ s/reached > 0 \&\& reach->is_by_one/false/
 peer/node_relay.c @ sim_reach @ the dead are not reached for @ s/\(void\)reach_some\(node, views, count, true, 1, now_ns\);//
 peer/node_relay.c @ sim_reach @ nobody hears that there is no relay @ s/^        tell_if_alone\(node, now_ns\);//
+gossip/membership_probe.c @ sim_partition @ the silent are asked whether others are silent @ s/if \(must_answer \&\& !is_answering\(m, member, now_ns\)\) continue;//
 peer/node_links.c @ sim_cold_start @ a dial that failed is never tried again @ /^static void dial_ended/,/^}/s/membership_on_dial_failed\(.*//
 EOF
 }

@@ -157,9 +157,47 @@ static void a_link_that_keeps_breaking_is_mended(void **state)
     }
 }
 
+enum { MANY = 8, LEFT = MANY / 2 };
+
+/* Those that go on are linked with each other alone. */
+static bool half_is_gone(struct cluster *cluster, void *context)
+{
+    (void)context;
+    for (uint32_t i = 0; i < LEFT; i++) {
+        if (node_neighbours(cluster_node(cluster, i)) != LEFT - 1) return false;
+    }
+    return true;
+}
+
+/* When half of the peers freeze at once the others part with them as soon as with one: whoever is
+ * silent itself is not asked whether another is. */
+static void half_of_the_peers_frozen_are_noticed_as_soon_as_one(void **state)
+{
+    (void)state;
+    FOR_EACH_SEED (seed, 6) {
+        struct cluster_options options = {.peers = MANY,
+                                          .seed = seed,
+                                          .latency_ns = NS_PER_MS,
+                                          .values = 500,
+                                          .step_cost_ns = 100 * NS_PER_MS,
+                                          .averaging = "local-sgd:H=8"};
+        struct cluster *cluster = cluster_create(&options);
+
+        swarm_start(cluster, MANY);
+        check_seed(seed, cluster_run_until(cluster, cluster_is_whole, NULL, 10 * NS_PER_S));
+        cluster_run(cluster, 10 * NS_PER_S + seed * 137 * NS_PER_MS);
+        for (uint32_t i = LEFT; i < MANY; i++) {
+            sim_host_freeze(cluster_world(cluster), i + 1, true);
+        }
+        check_seed(seed, cluster_run_until(cluster, half_is_gone, NULL, 9 * NS_PER_S));
+        cluster_destroy(cluster);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(half_of_the_peers_frozen_are_noticed_as_soon_as_one),
         cmocka_unit_test(a_peer_without_rounds_says_so),
         cmocka_unit_test(a_frozen_peer_does_not_stop_the_others),
         cmocka_unit_test(a_partition_heals),
