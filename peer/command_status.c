@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "gossip/wire/address.h"
+#include "peer/env/env.h"
 #include "peer/keys.h"
 #include "peer/observer.h"
 #include "peer/status_http.h"
@@ -46,13 +47,17 @@ static enum rc prepare(const struct options *options, struct swarm_secret *secre
                       secret, why);
 }
 
-/* The address may be that of the status page. */
-static enum rc ask(const struct observer_options *observer, char **text, struct fault *why)
+/* The address may be that of the status page: a peer has half of the time to let us in, and what is
+ * left of all of it is for the page. */
+static enum rc ask(struct observer_options *observer, char **text, struct fault *why)
 {
-    enum rc rc = observer_status(observer, text, why);
+    uint64_t until_ns = uv_clock_ns() + observer->timeout_ns;
+    enum rc rc;
 
+    observer->open_ns = observer->timeout_ns / 2;
+    rc = observer_status(observer, text, why);
     if (rc == RC_OK || rc == RC_CANCELLED) return rc;
-    return status_http_fetch(observer->address, observer->timeout_ns, text) == RC_OK ? RC_OK : rc;
+    return status_http_fetch(observer->address, until_ns, text) == RC_OK ? RC_OK : rc;
 }
 
 /* Zeros: no terminal. */

@@ -21,7 +21,8 @@ struct observer {
     void *context;
     enum rc rc;
     bool is_done;
-    uint64_t deadline_ns;       /* of the answer that is awaited */
+    uint64_t deadline_ns;       /* of the link or the answer that is awaited */
+    uint64_t first_ns;          /* of the first answer; 0: it came */
     uint64_t every_ns, next_ns; /* UINT64_MAX: an answer is awaited, or no link yet */
     uint64_t asked_ns;
     struct fault why;
@@ -48,8 +49,10 @@ static void send_question(struct observer *observer)
 static void ask(struct observer *observer)
 {
     observer->next_ns = UINT64_MAX;
-    observer->deadline_ns =
-        observer->env->ops->now_ns(observer->env) + observer->options->timeout_ns;
+    observer->deadline_ns = observer->first_ns != 0 ? observer->first_ns
+                                                    : observer->env->ops->now_ns(observer->env) +
+                                                          observer->options->timeout_ns;
+    observer->first_ns = 0;
     send_question(observer);
 }
 
@@ -240,7 +243,9 @@ MUST_USE enum rc observer_watch(const struct observer_options *options, uint64_t
         uv_env_destroy(observer.env);
         return rc;
     }
-    observer.deadline_ns = observer.env->ops->now_ns(observer.env) + options->timeout_ns;
+    observer.first_ns = observer.env->ops->now_ns(observer.env) + options->timeout_ns;
+    observer.deadline_ns = observer.first_ns;
+    if (options->open_ns > 0) observer.deadline_ns -= options->timeout_ns - options->open_ns;
     links.env = observer.env;
     links.identity = &identity;
     memcpy(links.hello.public_key, identity.public_key, sizeof links.hello.public_key);

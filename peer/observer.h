@@ -15,7 +15,8 @@ struct observer_options {
     const struct swarm_secret *swarm;
     const char *identity;    /* a key file, where only listed keys may ask; NULL: a passing one */
     const char *certificate; /* a file, of that key; NULL: none */
-    uint64_t timeout_ns;     /* to connect, and for each answer */
+    uint64_t timeout_ns;     /* until the first answer, and then for each */
+    uint64_t open_ns;        /* of it, until the peer has let us in; 0: all of it */
 };
 
 /** The status of the peer as JSON text, from mem_*. RC_TIMEOUT, RC_AUTH, RC_IO... */

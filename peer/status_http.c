@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "peer/env/address.h"
+#include "peer/env/env.h"
 
 #include <netdb.h>
 #include <stdio.h>
@@ -17,11 +18,21 @@
 
 enum { ANSWER_BYTES_MAX = 16 << 20, PIECE_BYTES = 64 << 10, READS_MAX = 4096 };
 
-static int dial(const struct address *address, uint64_t timeout_ns)
+/* What blocks next does so no longer than that. False: the time is over. */
+static bool set_wait(int fd, uint64_t until_ns)
+{
+    uint64_t now_ns = uv_clock_ns(), left_ns = until_ns > now_ns ? until_ns - now_ns : 0;
+    struct timeval wait = {.tv_sec = (time_t)(left_ns / NS_PER_S),
+                           .tv_usec = (suseconds_t)(left_ns % NS_PER_S / 1000)};
+
+    if (wait.tv_sec == 0 && wait.tv_usec == 0) return false; /* zeros would mean: for ever */
+    return setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait) == 0 &&
+           setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait) == 0;
+}
+
+static int dial(const struct address *address, uint64_t until_ns)
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-    struct timeval wait = {.tv_sec = (time_t)(timeout_ns / NS_PER_S),
-                           .tv_usec = (suseconds_t)(timeout_ns % NS_PER_S / 1000)};
     struct addrinfo *found = NULL;
     int fd = -1;
 
@@ -29,9 +40,7 @@ static int dial(const struct address *address, uint64_t timeout_ns)
     for (const struct addrinfo *at = found; at != NULL && fd < 0; at = at->ai_next) {
         fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
         if (fd < 0) continue;
-        if (setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait) != 0 ||
-            setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait) != 0 ||
-            connect(fd, at->ai_addr, at->ai_addrlen) != 0) {
+        if (!set_wait(fd, until_ns) || connect(fd, at->ai_addr, at->ai_addrlen) != 0) {
             close(fd);
             fd = -1;
         }
@@ -40,8 +49,8 @@ static int dial(const struct address *address, uint64_t timeout_ns)
     return fd;
 }
 
-/* To the end, or the limit. */
-static enum rc read_all(int fd, char **bytes, size_t *count)
+/* To the end, or a limit. */
+static enum rc read_all(int fd, uint64_t until_ns, char **bytes, size_t *count)
 {
     char *held = NULL;
     size_t used = 0;
@@ -55,7 +64,7 @@ static enum rc read_all(int fd, char **bytes, size_t *count)
             return RC_NOMEM;
         }
         held = grown;
-        got = recv(fd, held + used, PIECE_BYTES, 0);
+        got = set_wait(fd, until_ns) ? recv(fd, held + used, PIECE_BYTES, 0) : -1;
         if (got > 0) used += (size_t)got;
         if (got < 0 || used > ANSWER_BYTES_MAX || reads == READS_MAX) {
             mem_free(held);
@@ -80,7 +89,7 @@ static enum rc body_of(char *answer, size_t count)
     return RC_OK;
 }
 
-enum rc status_http_fetch(const char *address, uint64_t timeout_ns, char **text)
+enum rc status_http_fetch(const char *address, uint64_t until_ns, char **text)
 {
     char request[HOST_NAME_BYTES + 64], *answer = NULL;
     struct address parsed;
@@ -89,12 +98,12 @@ enum rc status_http_fetch(const char *address, uint64_t timeout_ns, char **text)
     int fd, length;
 
     if (address_parse(address, &parsed) != RC_OK) return RC_FORMAT;
-    fd = dial(&parsed, timeout_ns);
+    fd = dial(&parsed, until_ns);
     if (fd < 0) return RC_IO;
     length = snprintf(request, sizeof request, "GET /status.json HTTP/1.0\r\nHost: %s\r\n\r\n",
                       strchr(parsed.host, ':') == NULL ? parsed.host : "localhost");
     if (send(fd, request, (size_t)length, MSG_NOSIGNAL) == length) {
-        rc = read_all(fd, &answer, &count);
+        rc = read_all(fd, until_ns, &answer, &count);
     }
     close(fd);
     if (rc == RC_OK) rc = body_of(answer, count);

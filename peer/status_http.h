@@ -7,10 +7,10 @@
 
 #include <stdint.h>
 
-/** Asks `address` ("host:port") and waits at most `timeout_ns` for each piece of the answer.
+/** Asks `address` ("host:port") for an answer that is all there by `until_ns` (uv_clock_ns()).
  * `text`: JSON, NUL-terminated, from mem_*. RC_IO: nobody there; RC_FORMAT: no status page, or more
  * than 16 MiB of it; RC_NOMEM.
  */
-MUST_USE enum rc status_http_fetch(const char *address, uint64_t timeout_ns, char **text);
+MUST_USE enum rc status_http_fetch(const char *address, uint64_t until_ns, char **text);
 
 #endif
