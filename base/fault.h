@@ -11,8 +11,8 @@ struct fault {
     char text[480]; /* one line, no newline, "" when nothing was said */
 };
 
-/** Write the reason and return `rc`, so that `return fault_set(why, RC_IO, "...")` works. A NULL
- *  `why` is fine. Longer texts are cut. */
+/** Write the reason, made plain (base/plain.h), and return `rc`, so that
+ *  `return fault_set(why, RC_IO, "...")` works. A NULL `why` is fine. Longer texts are cut. */
 enum rc fault_set(struct fault *why, enum rc rc, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -15,7 +15,8 @@ struct log {
     void *context;
 };
 
-/** Format and hand on one line; NULL `log` and lines above its level are dropped. */
+/** Format and hand on one line, made plain (base/plain.h); NULL `log` and lines above its level
+ *  are dropped. */
 void log_line(const struct log *log, enum log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

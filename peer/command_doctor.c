@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/plain.h"
 #include "base/units.h"
 #include "gossip/wire/secure.h"
 #include "kernels/backend.h"
@@ -34,6 +35,7 @@ void doctor_add(struct doctor *doctor, enum verdict verdict, const char *what, c
                 const char *format, ...)
 {
     struct finding *finding = &doctor->findings[doctor->findings_count++];
+    char raw[sizeof finding->text];
     va_list arguments;
 
     CHECK(doctor->findings_count <= FINDINGS_MAX);
@@ -41,8 +43,9 @@ void doctor_add(struct doctor *doctor, enum verdict verdict, const char *what, c
     snprintf(finding->what, sizeof(finding->what), "%s", what);
     snprintf(finding->fix, sizeof(finding->fix), "%s", fix);
     va_start(arguments, format);
-    vsnprintf(finding->text, sizeof(finding->text), format, arguments);
+    vsnprintf(raw, sizeof raw, format, arguments);
     va_end(arguments);
+    plain_text(raw, finding->text, sizeof finding->text); /* others' words, too */
 }
 
 /* --- this machine ----------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/plain.h"
 #include "base/rng.h"
 #include "kernels/backend.h"
 #include "peer/env/env.h"
@@ -20,6 +21,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     RNG_PURPOSE_TEXT = 0x74657874,
@@ -37,6 +39,8 @@ struct generator {
     struct model_card card;
     uint32_t steps;   /* of the model as it is made now */
     bool has_bytes;   /* tokens stand for bytes, and the prompt was text */
+    bool is_terminal; /* it is told to one */
+    struct plain_stream said;
     uint32_t *tokens; /* prompt and text */
     size_t count, prompt_count;
     float *input;  /* [steps] */
@@ -287,34 +291,29 @@ static enum rc check_top(struct generator *g)
 
 /* ---- telling ---- */
 
-static void print_token(const struct generator *g, size_t i)
+/* A terminal would obey what a model happens to say; a file or a pipe gets the bytes as they are.
+ */
+static void print_token(struct generator *g, size_t i)
 {
-    if (g->has_bytes)
-        putchar(g->card.symbol_bytes[g->tokens[i]]);
-    else
+    char text[PLAIN_STEP_BYTES];
+
+    if (!g->has_bytes) {
         printf("%s%u", i > 0 ? "," : "", g->tokens[i]);
+    } else if (g->is_terminal) {
+        plain_stream_take(&g->said, g->card.symbol_bytes[g->tokens[i]], text);
+        fputs(text, stdout);
+    } else {
+        putchar(g->card.symbol_bytes[g->tokens[i]]);
+    }
 }
 
-/* Bytes of a character of UTF-8 at `text`, of `left` bytes; 0: it is none. */
-static size_t character_bytes(const uint8_t *text, size_t left)
+static void print_end(struct generator *g)
 {
-    uint32_t code = text[0];
-    size_t count = code < 0x80       ? 1
-                   : code >> 5 == 6  ? 2
-                   : code >> 4 == 14 ? 3
-                   : code >> 3 == 30 ? 4
-                                     : 0;
-    static const uint32_t masks[] = {0, 0x7F, 0x1F, 0x0F, 0x07};
-    static const uint32_t least[] = {0, 1, 0x80, 0x800, 0x10000};
+    char text[PLAIN_STEP_BYTES];
 
-    if (count == 0 || count > left) return 0;
-    code &= masks[count];
-    for (size_t i = 1; i < count; i++) {
-        if (text[i] >> 6 != 2) return 0;
-        code = code << 6 | (text[i] & 0x3F);
-    }
-    if (code < least[count] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return 0;
-    return count;
+    plain_stream_end(&g->said, text);
+    fputs(text, stdout);
+    putchar('\n');
 }
 
 /* Tokens [from, to) as text that JSON can hold: U+FFFD stands for what is no character. */
@@ -329,7 +328,7 @@ static char *text_of(const struct generator *g, size_t from, size_t to)
         bytes[i - from] = g->card.symbol_bytes[g->tokens[i]];
     }
     for (size_t i = 0; i < to - from; i += count) {
-        count = character_bytes(bytes + i, to - from - i);
+        count = utf8_character(bytes + i, to - from - i);
         memcpy(text + at, count > 0 ? (const char *)bytes + i : "\xEF\xBF\xBD",
                count > 0 ? count : 3);
         at += count > 0 ? count : 3;
@@ -379,6 +378,7 @@ static enum rc go_on(struct generator *g)
     uint64_t start_ns = uv_clock_ns();
     enum rc rc = RC_OK;
 
+    g->is_terminal = isatty(STDOUT_FILENO) == 1;
     for (size_t i = 0; !is_json && i < g->count; i++) {
         print_token(g, i);
     }
@@ -394,7 +394,7 @@ static enum rc go_on(struct generator *g)
     if (is_json && rc == RC_OK)
         print_json(g, uv_clock_ns() - start_ns);
     else if (!is_json)
-        putchar('\n');
+        print_end(g);
     return rc;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "base/plain.h"
 #include "base/units.h"
 #include "kernels/backend.h"
 #include "replica/dataset.h"
@@ -241,7 +242,7 @@ static void print_tensor(const struct tensor_view *view)
     for (uint32_t i = 0; i < view->rank && used < sizeof(shape); i++)
         used += (size_t)snprintf(shape + used, sizeof(shape) - used, "%s%" PRIu64,
                                  i > 0 ? " x " : "", view->shape[i]);
-    printf("  %-32s %-5s %s\n", view->name, view->dtype, shape);
+    printf("  %-32s %-5s %s\n", view->name, view->dtype, shape); /* plain, or the file is refused */
 }
 
 static void print_row(const char *name, const char *layer, const char *shape, uint64_t parameters,
@@ -293,13 +294,25 @@ static void print_model(const struct inspected_model *model)
     print_memory(model);
 }
 
-/* Files come from anywhere: nothing in them reaches the terminal as a command. */
+/* Files come from anywhere: nothing in them reaches the terminal as a command. A line of several
+ * begins where `|` stands. */
 static void print_metadata(const char *key, const char *value)
 {
+    const char *line = value;
+    char plain[PLAIN_STEP_BYTES];
+
     printf("  %-16s ", key);
-    for (; *value != '\0'; value++) {
-        bool is_plain = (unsigned char)*value >= 0x20 && *value != 0x7F;
-        putchar(is_plain ? *value : '|');
+    while (*line != '\0') {
+        size_t left = strcspn(line, "\n"), taken;
+        for (; left > 0; left -= taken, line += taken) {
+            taken = utf8_character((const uint8_t *)line, left);
+            if (taken == 0) taken = 1;
+            fputs(plain_bytes(line, taken, plain, sizeof plain), stdout);
+        }
+        if (*line == '\n') {
+            putchar('|');
+            line++;
+        }
     }
     putchar('\n');
 }
@@ -308,8 +321,9 @@ static void print_words(const struct tensor_file *file, const char *path,
                         const struct inspected_model *model)
 {
     const char *key, *value;
+    char text[4096];
 
-    if (file != NULL) puts(path);
+    if (file != NULL) puts(plain_text(path, text, sizeof text));
     if (model->is_model) print_model(model);
     if (file == NULL) return;
     puts("\ntensors");

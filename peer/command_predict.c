@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "base/plain.h"
 #include "kernels/backend.h"
 #include "replica/dataset.h"
 #include "replica/input_rows.h"
@@ -97,8 +98,10 @@ static void print_class(const struct prediction *p, uint32_t class)
     int bytes = 0;
     const char *word = word_of(p, class, &bytes);
 
+    char text[4 * MODEL_WORDS_BYTES];
+
     if (word != NULL)
-        printf("%.*s", bytes, word);
+        fputs(plain_bytes(word, (size_t)bytes, text, sizeof text), stdout);
     else
         printf("%u", class);
 }

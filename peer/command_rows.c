@@ -3,11 +3,12 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "base/plain.h"
 #include "replica/json.h"
 
 #include <string.h>
 
-/** One value in few letters; the text is in `cell` or borrowed from the tree. */
+/** One value in few letters; the text may be in `cell`. */
 static const char *cell_text(const struct json *row, const char *key, const struct json *value,
                              char *cell, size_t cap)
 {
@@ -15,7 +16,7 @@ static const char *cell_text(const struct json *row, const char *key, const stru
     double real;
     bool is_so;
 
-    if (text != NULL) return text;
+    if (text != NULL) return plain_text(text, cell, cap);
     if (json_get_bool(row, key, &is_so)) return is_so ? "yes" : "no";
     if (!json_real_of(value, &real)) return "-";
     if (real >= 1e3 || real == (double)(int64_t)real)
@@ -25,7 +26,7 @@ static const char *cell_text(const struct json *row, const char *key, const stru
     return cell;
 }
 
-enum { COLUMNS_MAX = 24, CELL_BYTES = 64 };
+enum { COLUMNS_MAX = 24, CELL_BYTES = 512 };
 
 static void print_table_row(const struct json *row, const size_t *widths)
 {

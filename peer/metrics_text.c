@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "base/plain.h"
 #include "replica/json.h"
 
 #include <stdarg.h>
@@ -44,11 +45,13 @@ __attribute__((format(printf, 2, 3))) static void add(struct out *out, const cha
 /* For between quotation marks; cut where a label would be longer than anything sensible. */
 static const char *label(const char *text, char escaped[160])
 {
+    char plain[150];
     size_t n = 0;
 
-    for (const char *c = text == NULL ? "" : text; *c != '\0' && n < 150; c++) {
-        if (*c == '\\' || *c == '"' || *c == '\n') escaped[n++] = '\\';
-        escaped[n++] = *c == '\n' ? 'n' : *c;
+    for (const char *c = plain_text(text == NULL ? "" : text, plain, sizeof plain);
+         *c != '\0' && n < 150; c++) {
+        if (*c == '\\' || *c == '"') escaped[n++] = '\\';
+        escaped[n++] = *c;
     }
     escaped[n] = '\0';
     return escaped;

@@ -286,6 +286,10 @@ static void put_string(struct writer *w, const char *text)
         } else if ((unsigned char)*c < 0x20 || *c == 0x7f) {
             snprintf(escaped, sizeof escaped, "\\u%04x", (unsigned)*c);
             put(w, escaped, 6);
+        } else if ((unsigned char)c[0] == 0xc2 && (unsigned char)c[1] < 0xa0) {
+            c++; /* C1, which a terminal may obey */
+            snprintf(escaped, sizeof escaped, "\\u%04x", (unsigned char)*c);
+            put(w, escaped, 6);
         } else {
             put(w, c, 1);
         }

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/mem.h"
+#include "base/plain.h"
 #include "replica/json.h"
 
 #include <stdlib.h>
@@ -396,14 +397,6 @@ static enum rc damaged(const struct reader *reader, const char *what)
                      reader->name, what);
 }
 
-static bool is_printable(const char *name)
-{
-    for (; *name != '\0'; name++) {
-        if ((unsigned char)*name < 0x20 || *name == 0x7f) return false;
-    }
-    return true;
-}
-
 static enum rc read_metadata(struct reader *reader, const struct json *json)
 {
     const char *key;
@@ -414,7 +407,7 @@ static enum rc read_metadata(struct reader *reader, const struct json *json)
          value = json_member_next(json, &key, &cursor)) {
         enum rc rc;
 
-        if (json_text_of(value) == NULL || !is_printable(key)) {
+        if (json_text_of(value) == NULL || !plain_is_so(key)) {
             return damaged(reader, "__metadata__ holds something other than text");
         }
         rc = append_metadata(reader->file, key, json_text_of(value));
@@ -447,7 +440,7 @@ static enum rc read_tensor(struct reader *reader, const char *name, const struct
     size_t bytes;
     enum rc rc;
 
-    if (!is_printable(name)) return damaged(reader, "a tensor's name is not printable");
+    if (!plain_is_so(name)) return damaged(reader, "a tensor's name is not printable");
     if (json_member_at(json, 3, &key, &ignored)) return damaged(reader, "unknown key of a tensor");
     if (dtype == NULL) return damaged(reader, "a tensor's dtype is missing or unknown");
     if (!read_shape(json_get(json, "shape"), &view)) {

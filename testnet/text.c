@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "base/plain.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -51,9 +52,9 @@ void text_add(struct text *text, const char *format, ...)
     text->count += (size_t)length;
 }
 
-void text_add_escaped(struct text *text, const char *raw)
+static void add_escaped(struct text *text, const char *plain)
 {
-    for (const char *at = raw; at != NULL && *at != '\0'; at++) {
+    for (const char *at = plain; *at != '\0'; at++) {
         switch (*at) {
         case '&':
             text_add(text, "&amp;");
@@ -74,6 +75,18 @@ void text_add_escaped(struct text *text, const char *raw)
             text_add(text, "%c", *at);
             break;
         }
+    }
+}
+
+void text_add_escaped(struct text *text, const char *raw)
+{
+    size_t left = raw == NULL ? 0 : strlen(raw), taken;
+    char plain[PLAIN_STEP_BYTES];
+
+    for (; left > 0; left -= taken, raw += taken) {
+        taken = utf8_character((const uint8_t *)raw, left);
+        if (taken == 0) taken = 1;
+        add_escaped(text, plain_bytes(raw, taken, plain, sizeof plain));
     }
 }
 

@@ -26,6 +26,7 @@ finish() {
     rm -rf "$work"
 }
 trap finish EXIT
+cp "$program" "$work/grapevine" # it may be built anew meanwhile
 for ((i = 0; i < load; i++)); do
     (while :; do :; done) &
     busy+=("$!")
@@ -40,7 +41,7 @@ for ((run = 1; run <= runs; run++)); do
         flags=(--time "${time_s}s" --step-time 5ms --chaos 'kill:mtbf=2s,restart=1s;freeze:mtbf=4s,for=1s')
     fi
     begun=$(date +%s%3N)
-    timeout -k 5 300 "$program" testnet --peers 4 --data digits --model mlp --averaging "$method" --seed "$run" \
+    timeout -k 5 300 "$work/grapevine" testnet --peers 4 --data digits --model mlp --averaging "$method" --seed "$run" \
         "${flags[@]}" --out "$work/run" --fresh --json >"$work/json" 2>"$work/err"
     code=$?
     took=$(($(date +%s%3N) - begun))

@@ -40,6 +40,22 @@ accepted '^\{"prompt":"one","text":" two[^"]*","tokens":50,"tokens_per_s":[0-9.]
 accepted '^1,2,3(,[0-9]+){5}$' "$gv" generate $m --prompt-tokens 1,2,3 --tokens 5
 accepted '"prompt_tokens":\[1,2,3\],"text_tokens":\[[0-9]+\],"tokens":1' "$gv" generate $m --prompt-tokens 1,2,3 --tokens 1 --json
 
+# A terminal obeys nothing that a model says or that its file tells; a pipe gets the bytes as they are.
+text=$(printf 'x\302\233y.txt') # a control character of Latin-1 in UTF-8
+for _ in $(seq 100); do printf 'one \033[31m\303\244\302\2332J\377 two\n'; done >"$text"
+accepted 'finished' "$gv" peer --listen 127.0.0.1:0 --averaging none --steps 2 --out escapes --data "text:$text,context=16" \
+    --model 'embed:4 lstm:4 linear:classes'
+head -n 1 "$text" >prompt.txt
+"$gv" generate escapes/model.safetensors --prompt-file prompt.txt --tokens 1 >raw.out || bad "generate into a file"
+cmp -s -n "$(wc -c <prompt.txt)" raw.out prompt.txt || bad "a file does not get the bytes as they are"
+script -qec "'$gv' generate escapes/model.safetensors --prompt-file prompt.txt --tokens 200" /dev/null </dev/null >tty.out ||
+    bad "generate on a terminal: $?"
+grep -qF 'one \x1b[31mä\xc2\x9b2J\xff two' tty.out || bad "a terminal was told $(od -c tty.out | head -n 4)"
+LC_ALL=C grep -qP '[\x01-\x08\x0b\x0c\x0e-\x1f\x7f]|\xc2[\x80-\x9f]' tty.out && bad "a terminal was told $(od -c tty.out)"
+accepted 'x.xc2.x9by\.txt' "$gv" inspect escapes/model.safetensors
+[ -z "$(tr -d '\n -~' <accepted.out)" ] || bad "inspect prints control characters"
+accepted 'u009b' "$gv" inspect escapes/model.safetensors --json
+
 # One clear line each.
 accepted 'finished' "$gv" peer --listen 127.0.0.1:0 --averaging none --steps 5 --out digits
 refused 2 'needs something to begin with' "$gv" generate $m

@@ -19,6 +19,16 @@ static void a_fault_hands_the_code_back(void **state)
     assert_int_equal(fault_set(NULL, RC_LIMIT, "%d", 1), RC_LIMIT);
 }
 
+/* What it quotes of a file, or of another peer, moves no cursor. */
+static void reasons_are_made_harmless(void **state)
+{
+    struct fault why;
+
+    (void)state;
+    fault_set(&why, RC_FORMAT, "cannot use '%s'", "\x1b[2J\xc2\x9b\n\xff");
+    assert_string_equal(why.text, "cannot use '\\x1b[2J\\xc2\\x9b\\x0a\\xff'");
+}
+
 /* Words that are too long are cut, and end. */
 static void long_reasons_are_cut(void **state)
 {
@@ -75,9 +85,8 @@ static void a_broken_check_aborts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_fault_hands_the_code_back),
-        cmocka_unit_test(long_reasons_are_cut),
-        cmocka_unit_test(every_code_has_a_text),
+        cmocka_unit_test(a_fault_hands_the_code_back), cmocka_unit_test(reasons_are_made_harmless),
+        cmocka_unit_test(long_reasons_are_cut),        cmocka_unit_test(every_code_has_a_text),
         cmocka_unit_test(a_broken_check_aborts),
     };
 

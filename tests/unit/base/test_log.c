@@ -48,7 +48,7 @@ static void lines_are_made_harmless(void **state)
 
     (void)state;
     log_info(&log, "a\nb\x1b[2Jc\td\re");
-    assert_string_equal(seen.text, "a b [2Jc d e");
+    assert_string_equal(seen.text, "a\\x0ab\\x1b[2Jc\\x09d\\x0de");
     memset(flood, 'x', sizeof flood);
     flood[sizeof flood - 1] = '\0';
     log_info(&log, "%s", flood);

@@ -78,7 +78,7 @@ static void hostile_words_stay_inside_their_quotes(void **state)
 
     (void)state;
     assert_well_formed(text);
-    assert_non_null(strstr(text, "{peer=\"a\\\"} 1\\nevil 2\\\\\",run=\"\""));
+    assert_non_null(strstr(text, "{peer=\"a\\\"} 1\\\\x0aevil 2\\\\\",run=\"\""));
     mem_free(text);
     memset(long_name, 'n', sizeof long_name);
     long_name[sizeof long_name - 1] = '\0';

@@ -22,7 +22,7 @@ static void trees_are_written_in_order(void **state)
     struct json *root = json_object_create(), *list = json_array_create();
 
     (void)state;
-    json_set_text(root, "z", "a \"b\" \\ \n\t\x7f \xc3\xa9");
+    json_set_text(root, "z", "a \"b\" \\ \n\t\x7f \xc3\xa9 \xc2\x9b \xc2\xa0");
     json_set_count(root, "count", 1625866);
     json_set_real(root, "real", 0.1);
     json_set_bool(root, "yes", true);
@@ -34,9 +34,11 @@ static void trees_are_written_in_order(void **state)
     json_append_count(list, 0);
     json_append(list, json_object_create());
     json_set(root, "list", list);
-    check_text(root, "{\"z\":\"a \\\"b\\\" \\\\ \\n\\u0009\\u007f \xc3\xa9\",\"count\":1625866,"
-                     "\"real\":0.1,\"yes\":true,\"no\":false,\"null\":null,\"none\":null,"
-                     "\"list\":[\"x\",1e+100,0,{}]}");
+    check_text(
+        root,
+        "{\"z\":\"a \\\"b\\\" \\\\ \\n\\u0009\\u007f \xc3\xa9 \\u009b \xc2\xa0\",\"count\":1625866,"
+        "\"real\":0.1,\"yes\":true,\"no\":false,\"null\":null,\"none\":null,"
+        "\"list\":[\"x\",1e+100,0,{}]}");
 }
 
 /* The form for people is indented and ends its line. */

@@ -261,6 +261,9 @@ static void lying_headers_are_refused(void **state)
                 "unknown key");
     refuse_json("{\"t\\n\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
                 "not printable");
+    refuse_json("{\"t\\u009b2J\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
+                "not printable"); /* C1 */
+    refuse_json("{\"__metadata__\":{\"\\u009b\":\"1\"}}", 0, "something other than text");
     refuse_json("{\"__metadata__\":[]}", 0, "not a map");
     refuse_json("{\"__metadata__\":{\"a\":1}}", 0, "something other than text");
     refuse_json("{\"__metadata__\":{\"digest\":\"abc\"}}", 0, "digest is malformed");

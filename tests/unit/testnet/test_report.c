@@ -54,7 +54,7 @@ static struct json *summary_of(struct local_peer peers[2], bool has_models)
         .average = score,
         .distance = 0.5,
         .votes = {[VOTE_MEAN] = score},
-        .card = {.spec = "<linear:classes>"},
+        .card = {.spec = "<linear:classes>\x1b[2J\xc2\x9b"},
     };
     const struct summary summary = {.model = "mlp",
                                     .data = "digits",
@@ -266,6 +266,7 @@ static void the_page_stands_alone_and_escapes_what_it_quotes(void **state)
     assert_non_null(strstr(page, "87.50"));
     assert_non_null(strstr(page, "&lt;linear:classes&gt;"));
     assert_null(strstr(page, "<linear"));
+    assert_non_null(strstr(page, "linear:classes&gt;\\x1b[2J\\xc2\\x9b"));
     assert_null(strstr(page, "<script"));
     assert_null(strstr(page, "http"));
     mem_free(page);
