@@ -266,7 +266,8 @@ void group_over(struct group *group, enum over_result result, const char *reason
     }
     if (result == OVER_COMMITTED) score_the_faithful(group, out); /* `over` may move */
     if (has_started) {
-        group->past[group->past_next] = (struct group_past){group->proposer, group->round, true};
+        group->past[group->past_next] =
+            (struct group_past){group->proposer, group->round, group->stream, true};
         group->past_next = (group->past_next + 1) % GROUP_PAST_MAX;
     }
     if (has_started || group->promised_ballot >= GROUP_BALLOT_MAX) {
@@ -336,23 +337,18 @@ static enum rc group_begin(struct exchange *exchange, const struct round_members
     return RC_OK;
 }
 
-/* Credit for a round that is over here: its owner was too slow for us, and waits in vain for all we
- * had. It hears so at once. */
 static enum rc on_credit(struct group *group, struct member_ref from,
                          const struct message_credit *credit, struct commands *out)
 {
     bool has_started = group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA;
-    enum rc rc = has_started ? group_on_credit(group, from, credit, out)
-                             : group_form_on_credit(group, from, credit);
+    bool is_ours = has_started || group->state == GROUP_JOINED;
 
-    for (uint32_t i = 0; i < GROUP_PAST_MAX && rc == RC_STALE; i++) {
-        const struct group_past *past = &group->past[i];
-
-        if (!past->is_used || credit->stream != (uint16_t)past->round) continue;
-        group_send_abort(from.id, past->proposer, past->round, ABORT_DEADLINE, out);
-        break;
+    if (!is_ours || credit->stream != group->stream) {
+        group_refuse_credit(group, from, credit, out);
+        return RC_STALE;
     }
-    return rc;
+    return has_started ? group_on_credit(group, from, credit, out)
+                       : group_form_on_credit(group, from, credit);
 }
 
 static enum rc group_on_message(struct exchange *exchange, struct peer_id from, struct boot_id boot,
@@ -378,6 +374,9 @@ static enum rc group_on_message(struct exchange *exchange, struct peer_id from, 
         return group_on_mean(group, ref, &message->as.mean, out);
     case MESSAGE_CREDIT:
         return on_credit(group, ref, &message->as.credit, out);
+    case MESSAGE_CANCEL:
+        return has_started ? group_on_cancel(group, ref, &message->as.cancel, out)
+                           : group_form_on_cancel(group, ref, &message->as.cancel);
     case MESSAGE_ABORT:
         return has_started ? group_on_abort(group, ref, &message->as.abort, out)
                            : group_form_on_abort(group, ref, &message->as.abort, out);

@@ -47,12 +47,19 @@ struct group_rates {
 
 enum part_state { PART_OPEN, PART_COMMITTED, PART_LOST };
 
+/* What a member says of itself in JOIN: samples since its last round, and bytes a second that it
+ * can take in and send out; 0: not known. */
+struct statement {
+    uint64_t samples, rate;
+};
+
 /* One member of START's list: as a contributor to our part, and as the owner of its own. */
 struct party {
     struct member_ref ref;
     bool is_linked;
     float weight;     /* of its model in the mean */
     bool is_dropped;  /* nothing more is awaited for our part */
+    bool is_unlike;   /* it has no START of this round, or another than we */
     uint32_t awaited; /* chunks it is to give us, of all parts; direct: those of our own */
     uint32_t granted, received, done; /* of these: allowed, begun to arrive, absorbed */
     uint64_t since_ns, until_ns;      /* when the first and the latest of them were absorbed */
@@ -76,8 +83,11 @@ struct invited {
     bool only_direct;              /* ...says so */
     bool is_late;                  /* FORMING: it had us wait, and is charged for it */
     bool has_aborted;              /* it left before START came */
-    uint64_t samples, rate;        /* of its JOIN */
+    bool is_unlike;                /* ...and said that it has no such START */
+    struct statement stated;       /* in its JOIN */
     uint32_t credit;               /* it granted before START came */
+    uint64_t credit_ns;            /* since when; 0: it did not */
+    struct digest start;           /* of the START it then had */
 };
 
 struct group_link {
@@ -90,7 +100,7 @@ struct group_link {
 /* A proposal we joined and turned from: its START may still count on us. */
 struct group_left {
     struct member_ref proposer;
-    uint64_t round;
+    uint64_t round, stream;
     uint32_t ballot;
     bool is_used;
 };
@@ -98,7 +108,7 @@ struct group_left {
 /* A round that is over here. */
 struct group_past {
     struct member_ref proposer;
-    uint64_t round;
+    uint64_t round, stream;
     bool is_used;
 };
 
@@ -127,7 +137,8 @@ struct group {
     uint32_t attempts;
     bool is_again; /* not the first wait of this round: even the first in the order waits */
 
-    uint8_t weights[GROUP_MEMBERS_MAX], rates[GROUP_MEMBERS_MAX]; /* of our START */
+    uint8_t statements[GROUP_MEMBERS_MAX * STATEMENT_BYTES]; /* of our START */
+    struct statement stated;                                 /* JOINED: what we said in JOIN */
     struct message_form form; /* FORMING, JOINED: in force; later: the START */
     struct member_ref proposer;
     uint64_t form_ns, wait_until_ns; /* of it: FORMING since, or JOINED since; until */
@@ -154,6 +165,9 @@ struct group {
     struct group_debt debts[GROUP_MEMBERS_MAX]; /* of those that are proven, by id */
     struct group_debt debt_of_new;              /* of all others */
 
+    uint64_t stream;     /* JOINED, DATA: of the round's chunks */
+    struct digest start; /* DATA: of its START */
+    bool has_charged;    /* its proposer, for other STARTs than ours */
     struct party parties[GROUP_MEMBERS_MAX];
     uint32_t parties_count, self;
     struct schedule_plan plan;
@@ -225,9 +239,7 @@ MUST_USE enum rc group_on_join(struct group *group, struct member_ref from,
                                const struct message_join *join, struct commands *out);
 MUST_USE enum rc group_on_start(struct group *group, struct member_ref from,
                                 const struct message_form *start, struct commands *out);
-/** CREDIT and ABORT that come before START does. */
-MUST_USE enum rc group_form_on_credit(struct group *group, struct member_ref from,
-                                      const struct message_credit *credit);
+/** ABORT that comes before START does. */
 MUST_USE enum rc group_form_on_abort(struct group *group, struct member_ref from,
                                      const struct message_abort *abort, struct commands *out);
 void group_form_on_link_up(struct group *group, struct member_ref peer, struct commands *out);
@@ -238,7 +250,45 @@ uint64_t group_form_next_ns(const struct group *group);
 void group_form_decline(struct group *group, struct commands *out);
 void group_form_cancel(struct group *group, struct commands *out);
 
+/* exchange_group_start.c: who has which START */
+/** The name of the chunks of what `proposer` proposed for `round`. */
+uint64_t group_stream(struct member_ref proposer, uint64_t round);
+/** What START says that this member said. */
+struct statement group_statement(const struct message_form *start, uint32_t index);
+/** Of all that START settles: members with equal ones compute the same round. */
+struct digest group_start_digest(const struct message_form *start);
+/** May the START of what we joined be taken up? It is FORM's list, thinned out, and says of us what
+ *  we said in JOIN. RC_FORMAT: it is a lie; RC_MISMATCH: a schedule that we take no part in. */
+MUST_USE enum rc group_start_check(struct group *group, const struct message_form *start,
+                                   struct commands *out);
+/** All in it hear at once that it goes on without us: as we turned from it, or, if `is_unlike`, as
+ *  it may not be what they were told. */
+void group_start_refuse(const struct group *group, struct member_ref from,
+                        const struct message_form *start, bool is_unlike, struct commands *out);
+/** CREDIT and CANCEL of what we joined, before START comes. */
+MUST_USE enum rc group_form_on_credit(struct group *group, struct member_ref from,
+                                      const struct message_credit *credit);
+MUST_USE enum rc group_form_on_cancel(struct group *group, struct member_ref from,
+                                      const struct message_cancel *cancel);
+/** JOINED: whoever has START hears that we have none, a moment after it has shown that. */
+void group_start_say_missing(struct group *group, struct commands *out);
+/** When that is due next. */
+uint64_t group_start_next_ns(const struct group *group);
+/** CREDIT of a round that we are not in: nothing will come of it. */
+void group_refuse_credit(const struct group *group, struct member_ref from,
+                         const struct message_credit *credit, struct commands *out);
+/** CANCEL: "I have no such START, or not yours". */
+void group_send_cancel(struct peer_id to, uint64_t stream, struct commands *out);
+/** START is there: what was heard of its members before it. */
+void group_start_heard(struct group *group, struct commands *out);
+/** A member and we do not have the same START: the two of us end it unscored. */
+void group_part_ways(struct group *group, uint32_t index, struct commands *out);
+MUST_USE enum rc group_on_cancel(struct group *group, struct member_ref from,
+                                 const struct message_cancel *cancel, struct commands *out);
+
 /* exchange_group_data.c: from START on */
+/** The party `from` is in the running round, or -1. */
+int group_party_of(const struct group *group, struct member_ref from);
 void group_data_begin(struct group *group, const struct message_form *start, struct commands *out);
 /** Allow everyone more, where it is worth a message and there is credit. DATA. */
 void group_grant_all(struct group *group, struct commands *out);
@@ -325,8 +375,8 @@ void group_data_tick(struct group *group, struct commands *out);
 uint64_t group_data_next_ns(const struct group *group);
 
 /* exchange_group_plan.c: by which schedule, and with which parts */
-/** For our START: rates of its members, and the schedule. `rates`: [members], of their JOINs. */
-void group_plan_choose(struct group *group, struct message_form *start, const uint64_t *rates);
+/** For our START, whose members' statements are there: the schedule. */
+void group_plan_choose(struct group *group, struct message_form *start);
 /** May a START say this? RC_FORMAT: nobody may; RC_MISMATCH: a schedule that we take no part in. */
 MUST_USE enum rc group_plan_check(const struct group *group, const struct message_form *start);
 /** From START: who gives whom what. */

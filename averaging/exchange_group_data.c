@@ -5,8 +5,6 @@
  */
 #include "averaging/exchange_group.h"
 
-#include "averaging/weights.h"
-
 #include "base/bytes.h"
 #include "base/check.h"
 
@@ -29,11 +27,6 @@ static bool has_bit(uint64_t bits, uint32_t index)
     return (bits >> index & 1) != 0;
 }
 
-static uint64_t stream_of(const struct group *group)
-{
-    return (uint16_t)group->round;
-}
-
 /* ---- the beginning ---- */
 
 static void parties_fill(struct group *group, const struct message_form *start)
@@ -44,7 +37,6 @@ static void parties_fill(struct group *group, const struct message_form *start)
         struct party *party = &group->parties[i];
 
         party->ref = start->members[i];
-        party->weight = start->weights_bytes == 0 ? 1 : (float)start->weights[i] / WEIGHT_ONE;
         party->is_linked = group_is_linked(group, party->ref.id);
         if (peer_id_is_equal(party->ref.id, group->options.self)) {
             group->self = i;
@@ -91,14 +83,11 @@ void group_party_lose(struct group *group, uint32_t index)
 
 void group_data_begin(struct group *group, const struct message_form *start, struct commands *out)
 {
+    group->stream = group_stream(group->proposer, start->round);
+    group->start = group_start_digest(start);
+    group->has_charged = false;
     parties_fill(group, start);
-    for (uint32_t i = 0; i < group->form.members_count; i++) {
-        int index = group_party_find(group, group->form.members[i].id);
-
-        if (index < 0) continue;
-        group->parties[index].credit = group->invited[i].credit;
-        if (group->invited[i].has_aborted) group_party_lose(group, (uint32_t)index);
-    }
+    group_start_heard(group, out);
     for (uint32_t i = 0; i < group->parties_count; i++) {
         if (!group->parties[i].is_linked) {
             group_party_lose(group, i);
@@ -118,10 +107,8 @@ void group_data_begin(struct group *group, const struct message_form *start, str
     group->gathered_ns = group->half_ns = group->returned_ns = 0;
     group->round = start->round;
     group->form = *start;
-    group->form.weights = NULL; /* was the message's; the parties have theirs */
-    group->form.weights_bytes = 0;
-    group->form.rates = NULL;
-    group->form.rates_bytes = 0;
+    group->form.statements = NULL; /* was the message's */
+    group->form.statements_bytes = 0;
     group->state = GROUP_SNAPSHOT;
     group->snapshot_ns = group->now_ns;
     (void)commands_add(out, COMMAND_SNAPSHOT);
@@ -137,7 +124,7 @@ static struct command *send_range(struct group *group, struct peer_id to, enum d
     if (send == NULL) return NULL;
     send->to = to;
     send->buffer = kind;
-    send->stream = stream_of(group);
+    send->stream = group->stream;
     send->first = first;
     send->count = count;
     return send;
@@ -194,8 +181,9 @@ static void grant(struct group *group, struct party *party, struct commands *out
     if (send == NULL) return;
     send->to = party->ref.id;
     send->message.type = MESSAGE_CREDIT;
-    send->message.as.credit.stream = stream_of(group);
+    send->message.as.credit.stream = group->stream;
     send->message.as.credit.chunks = wanted - party->granted;
+    send->message.as.credit.start = group->start;
     party->granted = wanted;
 }
 
@@ -240,7 +228,7 @@ static void reduce_if_complete(struct group *group, uint32_t index, uint32_t chu
     *state = CHUNK_REDUCING;
     reduce = commands_add(out, COMMAND_REDUCE);
     if (reduce == NULL) return;
-    reduce->stream = stream_of(group);
+    reduce->stream = group->stream;
     reduce->first = chunk;
     reduce->count = 1;
     reduce->is_partial = !is_own;
@@ -305,7 +293,7 @@ static void send_means(struct group *group, uint32_t chunk, struct commands *out
         if (send == NULL) continue;
         send->to = to->ref.id;
         send->message.type = MESSAGE_MEAN;
-        send->message.as.mean.round = group->round;
+        send->message.as.mean.stream = group->stream;
         send->message.as.mean.part = group->self;
         send->message.as.mean.contributors = contributors(group);
         send->message.as.mean.hash = part_hash(group, own);
@@ -482,8 +470,7 @@ void group_on_job_done(struct group *group, enum exchange_job job, uint32_t firs
 
 /* ---- what others send ---- */
 
-/* The party `from` is in the running round, or -1. */
-static int party_of(const struct group *group, struct member_ref from)
+int group_party_of(const struct group *group, struct member_ref from)
 {
     int index = group_party_find(group, from.id);
 
@@ -495,11 +482,17 @@ static int party_of(const struct group *group, struct member_ref from)
 enum rc group_on_credit(struct group *group, struct member_ref from,
                         const struct message_credit *credit, struct commands *out)
 {
-    int index = party_of(group, from);
+    int index = group_party_of(group, from);
     struct party *to;
 
-    if (index < 0 || credit->stream != stream_of(group)) return RC_STALE;
+    if (index < 0 || credit->stream != group->stream) return RC_STALE;
     to = &group->parties[index];
+    if (!digest_is_equal(credit->start, group->start)) {
+        if (!to->is_unlike) group_send_cancel(from.id, group->stream, out);
+        group_part_ways(group, (uint32_t)index, out);
+        group_data_advance(group, out);
+        return RC_MISMATCH;
+    }
     if (is_direct(group) ? to->part != PART_OPEN : group->has_failed) return RC_STALE;
     if (to->credit > to->owed || credit->chunks > to->owed - to->credit) return RC_FORMAT;
     to->credit += credit->chunks;
@@ -528,12 +521,13 @@ static void part_close_if_complete(struct group *group, struct party *part, stru
 enum rc group_on_mean(struct group *group, struct member_ref from, const struct message_mean *mean,
                       struct commands *out)
 {
-    int index = party_of(group, from);
+    int index = group_party_of(group, from);
     struct party *part;
 
-    if (index < 0 || mean->round != group->round) return RC_STALE;
+    if (index < 0 || mean->stream != group->stream) return RC_STALE;
     if (group->state != GROUP_SNAPSHOT && group->state != GROUP_DATA) return RC_STALE;
     part = &group->parties[index];
+    if (part->is_unlike) return RC_STALE;
     if (mean->part != (uint32_t)index) return RC_FORMAT;
     if (group->state == GROUP_SNAPSHOT) { /* closed without us, and not sent a second time */
         group_party_lose(group, (uint32_t)index);
@@ -555,7 +549,7 @@ enum rc group_on_mean(struct group *group, struct member_ref from, const struct 
 enum rc group_on_abort(struct group *group, struct member_ref from,
                        const struct message_abort *abort, struct commands *out)
 {
-    int index = party_of(group, from);
+    int index = group_party_of(group, from);
 
     if (index < 0 || !group_abort_fits(group, abort)) return RC_STALE;
     group_party_lose(group, (uint32_t)index);
@@ -570,8 +564,8 @@ static enum rc on_offer_chunk(struct group *group, uint32_t index, uint32_t chun
 
     if (chunk >= group->options.chunks) return RC_FORMAT;
     part = schedule_part(&group->plan, chunk);
-    if (!has_bit(group->parties[part].children, index)) return RC_FORMAT;
     if (party->is_dropped) return RC_STALE;
+    if (!has_bit(group->parties[part].children, index)) return RC_FORMAT;
     if (has_bit(group->arrived[chunk], index)) return RC_REPLAY;
     if (party->received >= party->granted) return RC_LIMIT;
     group->arrived[chunk] |= UINT64_C(1) << index;
@@ -586,6 +580,7 @@ static enum rc on_mean_chunk(struct group *group, uint32_t index, uint32_t chunk
 
     if (chunk >= group->options.chunks) return RC_FORMAT;
     part = &group->parties[schedule_part(&group->plan, chunk)];
+    if (group->parties[index].is_unlike) return RC_STALE;
     if (part == own_part(group) || part->parent != index) return RC_FORMAT;
     /* On a tree there is no mean before our own sum has gone up. */
     if (!is_direct(group) && chunk - part->first >= part->passed) return RC_FORMAT;
@@ -599,7 +594,7 @@ enum rc group_on_chunk(struct group *group, const struct chunk_ref *chunk, float
 {
     int index = group_party_find(group, chunk->from);
 
-    if (group->state != GROUP_DATA || chunk->stream != stream_of(group)) return RC_STALE;
+    if (group->state != GROUP_DATA || chunk->stream != group->stream) return RC_STALE;
     if (index < 0 || (uint32_t)index == group->self) return RC_STALE;
     if (chunk->kind == DATA_OFFER) {
         return on_offer_chunk(group, (uint32_t)index, chunk->chunk, weight);
@@ -674,7 +669,7 @@ void group_on_chunk_checked(struct group *group, const struct chunk_ref *chunk, 
 {
     int index = group_party_find(group, chunk->from);
 
-    if (group->state != GROUP_DATA || chunk->stream != stream_of(group)) return;
+    if (group->state != GROUP_DATA || chunk->stream != group->stream) return;
     if (index < 0 || (uint32_t)index == group->self) return;
     group->progress_ns = group->now_ns;
     if (chunk->kind == DATA_OFFER) {

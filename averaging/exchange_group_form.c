@@ -4,8 +4,6 @@
  */
 #include "averaging/exchange_group.h"
 
-#include "averaging/weights.h"
-
 #include "base/bytes.h"
 #include "base/check.h"
 
@@ -19,6 +17,11 @@ static int form_find(const struct message_form *form, struct peer_id id)
         if (peer_id_is_equal(form->members[i].id, id)) return (int)i;
     }
     return -1;
+}
+
+static bool is_same(struct member_ref a, struct member_ref b)
+{
+    return peer_id_is_equal(a.id, b.id) && boot_id_is_equal(a.boot, b.boot);
 }
 
 static bool form_has(const struct message_form *form, struct member_ref ref)
@@ -42,7 +45,8 @@ static enum rc form_check(struct group *group, struct member_ref from,
     if (form->members_count < 2 || form->members_count > GROUP_MEMBERS_MAX) return RC_FORMAT;
     if (form->round > UINT64_MAX / 2 || form->ballot > GROUP_BALLOT_MAX) return RC_FORMAT;
     if (form->round > group->counts.next_round + GROUP_ROUND_LEAP) return RC_FORMAT;
-    if (!form_has(form, from)) return RC_FORMAT;
+    /* First in its own list, its part of the plane is rounded down, and it owns none of few. */
+    if (!is_same(form->members[0], from)) return RC_FORMAT;
     for (uint32_t i = 0; i < form->members_count; i++) {
         if (form_find(form, form->members[i].id) != (int)i) return RC_FORMAT; /* twice */
         strangers += !peer_id_is_equal(form->members[i].id, group->options.self) &&
@@ -109,8 +113,9 @@ static void form_fill(const struct group *group, uint32_t ballot, struct message
     form->lineage = group->lineage;
     memcpy(form->codec, group->options.codec, sizeof form->codec);
     form->chunks = group->options.chunks;
+    form->members[form->members_count++] = self_of(group);
     for (uint32_t i = 0; i < group->order_count; i++) {
-        if (i != group->order_self && !group_is_partner(group, group->order[i].id)) continue;
+        if (i == group->order_self || !group_is_partner(group, group->order[i].id)) continue;
         form->members[form->members_count++] = group->order[i];
     }
 }
@@ -156,12 +161,24 @@ static uint32_t joined_count(const struct group *group)
     return count;
 }
 
+static void add_to_start(struct group *group, struct message_form *start, struct member_ref member,
+                         const struct statement *stated)
+{
+    uint8_t *bytes = group->statements + (size_t)start->members_count * STATEMENT_BYTES;
+
+    store_le64(bytes, stated->samples);
+    store_le64(bytes + 8, stated->rate);
+    start->members[start->members_count++] = member;
+    start->statements = group->statements;
+    start->statements_bytes += STATEMENT_BYTES;
+}
+
 /* The window closes: whoever joined takes part; the others learn from START that they do not. */
 static void forming_close(struct group *group, struct commands *out)
 {
     struct message_form start = group->form;
     uint64_t waited = group->now_ns - group->form_ns, grace = group->grace_ns;
-    uint64_t samples[GROUP_MEMBERS_MAX], rates[GROUP_MEMBERS_MAX];
+    const struct statement own = {group->samples, group_rate(group)};
     bool only_direct = false, is_awaited = false;
 
     start.members_count = 0;
@@ -171,9 +188,7 @@ static void forming_close(struct group *group, struct commands *out)
         bool is_linked = is_self || group_is_linked(group, member.id);
 
         if (is_self || (is_linked && group->invited[i].has_joined)) {
-            samples[start.members_count] = is_self ? group->samples : group->invited[i].samples;
-            rates[start.members_count] = is_self ? group_rate(group) : group->invited[i].rate;
-            start.members[start.members_count++] = member;
+            add_to_start(group, &start, member, is_self ? &own : &group->invited[i].stated);
             only_direct |= group->invited[i].only_direct;
         } else if (is_linked && !group->invited[i].has_declined) {
             is_awaited = true;
@@ -188,11 +203,7 @@ static void forming_close(struct group *group, struct commands *out)
                    group->has_met_unlike ? EXCHANGE_UNLIKE : "nobody else was ready", true, out);
         return;
     }
-    if (weights_of_samples(samples, start.members_count, group->weights)) {
-        start.weights = group->weights;
-        start.weights_bytes = start.members_count;
-    }
-    group_plan_choose(group, &start, rates);
+    group_plan_choose(group, &start);
     if (only_direct) start.schedule = SCHEDULE_DIRECT;
     send_form_to_all(group, &start, MESSAGE_START, &group->form, out);
     group_slack_missing(group);
@@ -237,8 +248,8 @@ static void leave(struct group *group, const struct member_ref *next, uint64_t r
                    boot_id_is_equal(next->boot, group->proposer.boot);
 
     if (is_anew) group_slack_vain(group);
-    group->left[group->left_next] =
-        (struct group_left){group->proposer, group->form.round, group->form.ballot, true};
+    group->left[group->left_next] = (struct group_left){group->proposer, group->form.round,
+                                                        group->stream, group->form.ballot, true};
     group->left_next = (group->left_next + 1) % GROUP_LEFT_MAX;
     if (is_anew || !group_is_linked(group, group->proposer.id)) return;
     group_send_abort(group->proposer.id, group->proposer, group->form.round, ABORT_PROTOCOL, out);
@@ -312,13 +323,15 @@ static void join(struct group *group, struct member_ref proposer, const struct m
     group->state = GROUP_JOINED;
     group->round = form->round;
     group->form = *form;
-    group->form.weights = group->form.rates = NULL; /* START's; these would not outlive the call */
-    group->form.weights_bytes = group->form.rates_bytes = 0;
+    group->form.statements = NULL; /* START's; these would not outlive the call */
+    group->form.statements_bytes = 0;
     group->proposer = proposer;
+    group->stream = group_stream(proposer, form->round);
     group->form_ns = group->now_ns;
     group->grace_ns = group_grace_ns(group);
     group->wait_until_ns = deadline_after(group->now_ns, group_join_wait_ns(group, form));
     memset(group->invited, 0, sizeof group->invited);
+    group->stated = (struct statement){group->samples, group_rate(group)};
     promise(group, form->round, form->ballot);
     hear_round(group, form->round);
     send = commands_add(out, COMMAND_SEND);
@@ -327,8 +340,8 @@ static void join(struct group *group, struct member_ref proposer, const struct m
     send->message.type = MESSAGE_JOIN;
     send->message.as.join.round = form->round;
     send->message.as.join.ballot = form->ballot;
-    send->message.as.join.samples = group->samples;
-    send->message.as.join.rate = group_rate(group);
+    send->message.as.join.samples = group->stated.samples;
+    send->message.as.join.rate = group->stated.rate;
     send->message.as.join.only_direct = !group->options.may_relay;
 }
 
@@ -470,8 +483,7 @@ enum rc group_on_join(struct group *group, struct member_ref from, const struct 
     }
     if (group->invited[index].has_joined) return RC_REPLAY;
     group->invited[index].has_joined = true;
-    group->invited[index].samples = join->samples;
-    group->invited[index].rate = join->rate;
+    group->invited[index].stated = (struct statement){join->samples, join->rate};
     group->invited[index].only_direct = join->only_direct != 0;
     answered(group, from.id);
     group_slack_waited(group, (uint32_t)index);
@@ -479,25 +491,6 @@ enum rc group_on_join(struct group *group, struct member_ref from, const struct 
     if (!group->has_lingered) deadline_add(&group->arrivals, group->now_ns - group->form_ns);
     forming_check(group, out);
     return RC_OK;
-}
-
-/* START's list must be FORM's, thinned out: parts are counted along it. */
-static bool is_thinned(const struct message_form *start, const struct message_form *form)
-{
-    uint32_t at = 0;
-
-    for (uint32_t i = 0; i < start->members_count; i++) {
-        while (at < form->members_count &&
-               !peer_id_is_equal(form->members[at].id, start->members[i].id)) {
-            at++;
-        }
-        if (at == form->members_count ||
-            !boot_id_is_equal(form->members[at].boot, start->members[i].boot)) {
-            return false;
-        }
-        at++;
-    }
-    return true;
 }
 
 /* The START of a proposal we joined and left counts on us: said at once, that spares all in it a
@@ -548,16 +541,6 @@ static enum rc start_without_us(struct group *group, struct member_ref from,
     return RC_OK;
 }
 
-/* All in it hear at once that it goes on without us. */
-static void refuse_start(const struct group *group, struct member_ref from,
-                         const struct message_form *start, struct commands *out)
-{
-    for (uint32_t i = 0; i < start->members_count; i++) {
-        if (!group_is_linked(group, start->members[i].id)) continue;
-        group_send_abort(start->members[i].id, from, start->round, ABORT_PROTOCOL, out);
-    }
-}
-
 enum rc group_on_start(struct group *group, struct member_ref from,
                        const struct message_form *start, struct commands *out)
 {
@@ -568,12 +551,11 @@ enum rc group_on_start(struct group *group, struct member_ref from,
     if (is_ours(group, from, start)) {
         struct group_link *link = group_link_find(group, from.id);
 
-        enum rc sane = is_thinned(start, &group->form) ? group_plan_check(group, start) : RC_FORMAT;
-
-        if (sane != RC_OK) {
-            refuse_start(group, from, start, out);
+        rc = group_start_check(group, start, out);
+        if (rc != RC_OK) {
+            group_start_refuse(group, from, start, rc == RC_FORMAT, out);
             become_ready(group, out);
-            return sane;
+            return rc;
         }
         if (link != NULL) link->vain = 0;
         group_slack_started(group, start);
@@ -582,21 +564,8 @@ enum rc group_on_start(struct group *group, struct member_ref from,
         group_data_begin(group, start, out);
         return RC_OK;
     }
-    if (was_left(group, from, start)) refuse_start(group, from, start, out);
+    if (was_left(group, from, start)) group_start_refuse(group, from, start, false, out);
     return RC_STALE;
-}
-
-enum rc group_form_on_credit(struct group *group, struct member_ref from,
-                             const struct message_credit *credit)
-{
-    int index = form_find(&group->form, from.id);
-
-    if (group->state != GROUP_JOINED || index < 0) return RC_STALE;
-    if (credit->stream != (uint16_t)group->round) return RC_STALE;
-    if (!boot_id_is_equal(group->form.members[index].boot, from.boot)) return RC_STALE;
-    if (credit->chunks > group->options.chunks - group->invited[index].credit) return RC_FORMAT;
-    group->invited[index].credit += credit->chunks;
-    return RC_OK;
 }
 
 enum rc group_form_on_abort(struct group *group, struct member_ref from,
@@ -658,6 +627,7 @@ void group_form_on_link_lost(struct group *group, struct peer_id peer, struct co
 
 void group_form_tick(struct group *group, struct commands *out)
 {
+    if (group->state == GROUP_JOINED) group_start_say_missing(group, out);
     if (group->now_ns < group_form_next_ns(group)) return;
     if (group->state == GROUP_JOINED) {
         group_score(group->proposer.id, DEADLINE_MISS, "proposed a round and did not start it",
@@ -674,10 +644,14 @@ void group_form_tick(struct group *group, struct commands *out)
 
 uint64_t group_form_next_ns(const struct group *group)
 {
+    uint64_t missing_ns;
+
     switch (group->state) {
     case GROUP_READY:
         return own_turn_ns(group);
     case GROUP_JOINED:
+        missing_ns = group_start_next_ns(group);
+        return missing_ns < group->wait_until_ns ? missing_ns : group->wait_until_ns;
     case GROUP_FORMING:
         return group->wait_until_ns;
     case GROUP_IDLE:

@@ -6,11 +6,13 @@
  * tells it so in MEAN. What all owners saw of us together is what we sent out, what we saw of all
  * members is what we took in (each flow counts at most FLOW_TIMES the median one, so that a liar
  * moves little), and the smaller of the two is what we say in JOIN: the best of the last rounds,
- * for whatever else is slow only ever makes it less. A limit the user set is never exceeded. START
- * then tells the members' rates on the scale of weights.h, powers of two from a sixteenth to four
- * times the median: members about as fast as each other get equal parts, and who says more than is
- * true gets no more than four median members would. It is late then, and soon left out
- * (peer/trust.h).
+ * for whatever else is slow only ever makes it less. A limit the user set is never exceeded.
+ *
+ * START passes on what all its members said in JOIN, and each computes weights, rates and parts
+ * from these words by itself (weights.h, schedule.h): its proposer can lie of itself alone, as each
+ * member sees whether its own words are there. Members about as fast as each other get equal parts,
+ * and one that says more than is true no more than two median members would. It is late then, and
+ * soon left out (peer/trust.h).
  *
  * Schedules other than direct are for swarms where nothing goes wrong: after one has failed, the
  * next CAUTION_FIRST rounds that we propose are direct, then twice as many, and so on.
@@ -138,19 +140,10 @@ void group_plan_learn(struct group *group, bool has_committed)
 
 /* ---- what START says ---- */
 
-static bool are_sane(const uint8_t *values, uint32_t count, uint32_t members)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (values[i] < WEIGHT_MIN || values[i] > WEIGHT_MAX) return false;
-    }
-    return count == 0 || count == members;
-}
-
 enum rc group_plan_check(const struct group *group, const struct message_form *start)
 {
     if (start->schedule >= SCHEDULE_COUNT ||
-        !are_sane(start->weights, start->weights_bytes, start->members_count) ||
-        !are_sane(start->rates, start->rates_bytes, start->members_count)) {
+        start->statements_bytes != start->members_count * STATEMENT_BYTES) {
         return RC_FORMAT;
     }
     return start->schedule == SCHEDULE_DIRECT || group->options.may_relay ? RC_OK : RC_MISMATCH;
@@ -170,42 +163,35 @@ static uint64_t latency_ns(struct group *group, const struct message_form *start
     return median_known(answers, count) / 2;
 }
 
-static enum schedule schedule_of(struct group *group, const struct message_form *start,
-                                 const uint64_t *rates)
+static enum schedule schedule_of(struct group *group, const struct message_form *start)
 {
-    uint64_t chunk_ns[GROUP_MEMBERS_MAX];
+    uint64_t stated[GROUP_MEMBERS_MAX] = {0}, chunk_ns[GROUP_MEMBERS_MAX], middle;
     const struct exchange_options *options = &group->options;
+    uint8_t rates[GROUP_MEMBERS_MAX];
+    uint32_t n = start->members_count;
 
     if (!options->may_relay || options->schedule == SCHEDULE_DIRECT) return SCHEDULE_DIRECT;
     if (start->round < group->direct_until) return SCHEDULE_DIRECT;
-    for (uint32_t i = 0; i < start->members_count; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         if (group_standing(group, start->members[i].id) == STANDING_OUT) return SCHEDULE_DIRECT;
+        stated[i] = group_statement(start, i).rate;
     }
     if (options->schedule != SCHEDULE_AUTO) return options->schedule;
-    if (rates == NULL || start->members_count < 3 || start->round % MEASURE_EVERY == 0)
-        return SCHEDULE_DIRECT;
-    for (uint32_t i = 0; i < start->members_count; i++) {
-        chunk_ns[i] = (uint64_t)options->chunk_bytes * NS_PER_S / rates[i] + 1;
+    weights_of_rates(stated, n, rates);
+    middle = median_known(stated, n);
+    if (middle == 0 || n < 3 || start->round % MEASURE_EVERY == 0) return SCHEDULE_DIRECT;
+    for (uint32_t i = 0; i < n; i++) { /* who is not measured is like the others */
+        uint64_t rate = group_statement(start, i).rate;
+
+        if (rate == 0 || rate > RATE_CAP) rate = rate == 0 ? middle : RATE_CAP;
+        chunk_ns[i] = (uint64_t)options->chunk_bytes * NS_PER_S / rate + 1;
     }
-    return schedule_choose(start->members_count, options->chunks, start->rates,
-                           latency_ns(group, start), chunk_ns);
+    return schedule_choose(n, options->chunks, rates, latency_ns(group, start), chunk_ns);
 }
 
-void group_plan_choose(struct group *group, struct message_form *start, const uint64_t *rates)
+void group_plan_choose(struct group *group, struct message_form *start)
 {
-    uint64_t known[GROUP_MEMBERS_MAX], middle;
-    uint32_t n = start->members_count;
-
-    memcpy(known, rates, n * sizeof *known);
-    middle = median_known(known, n);
-    for (uint32_t i = 0; i < n; i++) { /* who is not measured is like the others */
-        known[i] = rates[i] == 0 ? middle : rates[i] < RATE_CAP ? rates[i] : RATE_CAP;
-    }
-    if (middle > 0 && weights_of_samples(known, n, group->rates)) {
-        start->rates = group->rates;
-        start->rates_bytes = n;
-    }
-    start->schedule = (uint8_t)schedule_of(group, start, middle > 0 ? known : NULL);
+    start->schedule = (uint8_t)schedule_of(group, start);
 }
 
 /* Of all whose values are in the sum that a child gives us. */
@@ -242,15 +228,24 @@ float group_weight_below(const struct group *group, uint32_t part, uint32_t chil
 
 void group_plan_begin(struct group *group, const struct message_form *start)
 {
+    uint64_t samples[GROUP_MEMBERS_MAX], stated[GROUP_MEMBERS_MAX];
+    uint8_t weights[GROUP_MEMBERS_MAX], rates[GROUP_MEMBERS_MAX];
     struct schedule_plan *plan = &group->plan;
 
+    for (uint32_t i = 0; i < start->members_count; i++) {
+        samples[i] = group_statement(start, i).samples;
+        stated[i] = group_statement(start, i).rate;
+    }
+    weights_of_samples(samples, start->members_count, weights);
+    weights_of_rates(stated, start->members_count, rates);
     schedule_make(plan, (enum schedule)start->schedule, start->members_count, group->options.chunks,
-                  start->rates_bytes > 0 ? start->rates : NULL);
+                  rates);
     group->has_failed = false;
     group->dropped = 0;
     for (uint32_t i = 0; i < group->parties_count; i++) {
         struct party *part = &group->parties[i];
 
+        part->weight = (float)weights[i] / WEIGHT_ONE;
         part->first = plan->first[i];
         part->count = plan->count[i];
         part->parent = schedule_parent(plan, i, group->self);

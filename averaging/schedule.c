@@ -59,17 +59,62 @@ static void shares_fill(const struct schedule_plan *plan, const uint8_t *rates, 
     for (uint32_t m = 0; m < plan->members; m++) {
         shares[m] = 1;
         if (plan->schedule == SCHEDULE_HALVING) shares[m] = plan->place[m] < core;
-        if (plan->schedule == SCHEDULE_TREE) shares[m] = plan->place[m] == 0;
     }
     if (plan->schedule == SCHEDULE_DIRECT && rates != NULL && plan->members > 2) {
         shares_by_rate(plan, rates, shares);
     }
 }
 
+/* Nobody owns more than two equal parts would be, whatever is said of rates: what is beyond goes to
+ * the others, the fastest first, each an equal part of what is left as far as it has room. */
+static void parts_cap(const struct schedule_plan *plan, uint32_t *counts)
+{
+    uint32_t n = plan->members, most = (uint32_t)((2 * (uint64_t)plan->chunks + n - 1) / n);
+    uint32_t left = 0;
+
+    for (uint32_t m = 0; m < n; m++) {
+        if (counts[m] <= most) continue;
+        left += counts[m] - most;
+        counts[m] = most;
+    }
+    while (left > 0) { /* ends: all have room for twice the plane */
+        for (uint32_t at = 0; at < n && left > 0; at++) {
+            uint32_t *count = &counts[plan->member[at]], more = (left + n - at - 1) / (n - at);
+
+            if (more > most - *count) more = most - *count;
+            *count += more;
+            left -= more;
+        }
+    }
+}
+
+static void parts_fill(struct schedule_plan *plan, const uint64_t *shares)
+{
+    uint64_t total = 0, before = 0;
+    uint32_t at = 0;
+
+    for (uint32_t m = 0; m < plan->members; m++) {
+        total += shares[m];
+    }
+    CHECK(total > 0);
+    for (uint32_t m = 0; m < plan->members; m++) { /* bounds at the running sum, rounded down */
+        uint32_t first = (uint32_t)(plan->chunks * before / total);
+
+        before += shares[m];
+        plan->count[m] = (uint32_t)(plan->chunks * before / total) - first;
+    }
+    parts_cap(plan, plan->count);
+    for (uint32_t m = 0; m < plan->members; m++) {
+        plan->first[m] = at;
+        at += plan->count[m];
+    }
+    CHECK(at == plan->chunks);
+}
+
 void schedule_make(struct schedule_plan *plan, enum schedule schedule, uint32_t members,
                    uint32_t chunks, const uint8_t *rates)
 {
-    uint64_t shares[GROUP_MEMBERS_MAX], total = 0, before = 0;
+    uint64_t shares[GROUP_MEMBERS_MAX];
 
     CHECK(members >= 1 && members <= GROUP_MEMBERS_MAX && chunks <= CHUNKS_MAX);
     CHECK(schedule < SCHEDULE_COUNT);
@@ -90,15 +135,7 @@ void schedule_make(struct schedule_plan *plan, enum schedule schedule, uint32_t 
         plan->place[plan->member[at]] = (uint8_t)at;
     }
     shares_fill(plan, rates, shares);
-    for (uint32_t m = 0; m < members; m++) {
-        total += shares[m];
-    }
-    CHECK(total > 0);
-    for (uint32_t m = 0; m < members; m++) { /* bounds at the shares' running sum, rounded down */
-        plan->first[m] = (uint32_t)(chunks * before / total);
-        before += shares[m];
-        plan->count[m] = (uint32_t)(chunks * before / total) - plan->first[m];
-    }
+    parts_fill(plan, shares);
 }
 
 uint32_t schedule_part(const struct schedule_plan *plan, uint32_t chunk)
@@ -124,8 +161,8 @@ static uint32_t parent_place(enum schedule schedule, uint32_t members, uint32_t 
         if (at >= core) return at - core; /* folded in */
         apart = at ^ root; /* halving: the longest distance first, each time half as far */
         return at ^ largest_power_of_two(apart);
-    case SCHEDULE_TREE:
-        return (at - 1) / 2; /* a heap; the root is at place 0 */
+    case SCHEDULE_TREE: /* a heap, turned until its root is the owner */
+        return (((at + members - root) % members - 1) / 2 + root) % members;
     case SCHEDULE_DIRECT:
     case SCHEDULE_COUNT:
         break;

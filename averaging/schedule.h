@@ -9,8 +9,11 @@
  *            and Yuan 2009, JPDC 69: the bandwidth-optimal ring all-reduce)
  *   halving  2^k equal parts, each along a binomial tree (recursive halving and doubling with the
  *            members beyond 2^k folded in: Thakur, Rabenseifner and Gropp 2005, IJHPCA 19)
- *   tree     one part, along a binary tree whose fastest members are at the top
+ *   tree     n equal parts, each along a binary tree with its owner at the top: the same heap over
+ *            the members, turned for each
  *
+ * No schedule gives a member more than two of n equal parts of the plane (a chunk where there are
+ * fewer chunks): whoever reduces a part says what its mean is.
  * Chunks flow on their own, so every one of these is a pipeline and no member waits for a step of
  * the others. Everything here is a pure function of what START says, in whole numbers: all members
  * compute the same.

@@ -33,8 +33,8 @@ enum field_kind {
 struct field {
     uint8_t key;         /* at most FIELD_KEY_MAX; a table's keys rise */
     bool is_above_least; /* FLOAT: `least` itself is refused */
-    bool is_optional; /* may be missing: the caller's value stays. BLOB and UINT: not written when
-                       * empty or 0 */
+    bool is_optional;    /* may be missing: the caller's value stays. BLOB, UINT and FIXED: not
+                          * written when empty or all zero */
     uint16_t at, count_at, second_at; /* offsets in the struct */
     uint32_t bytes, unit;
     enum field_kind kind;

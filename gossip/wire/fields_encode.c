@@ -216,6 +216,14 @@ static void pack_field(msgpack_packer *packer, const struct field *field, const 
     }
 }
 
+static bool is_zero(const uint8_t *bytes, uint32_t count)
+{
+    while (count > 0 && bytes[count - 1] == 0) {
+        count--;
+    }
+    return count == 0;
+}
+
 /* Optional and empty: not written at all. */
 static bool is_left_out(const struct field *field, const uint8_t *base)
 {
@@ -223,6 +231,7 @@ static bool is_left_out(const struct field *field, const uint8_t *base)
 
     if (!field->is_optional) return false;
     if (field->kind == FIELD_UINT) return load_number(field, base + field->at) == 0;
+    if (field->kind == FIELD_FIXED) return is_zero(base + field->at, field->bytes);
     if (field->kind != FIELD_BLOB) return false;
     memcpy(&count, base + field->count_at, sizeof count);
     return count == 0;

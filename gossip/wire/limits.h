@@ -30,6 +30,7 @@ enum {
     OUTCOME_BYTES = 165,  /* signed, see gossip/wire/outcome.h */
     ACCUSATIONS_MAX = 16, /* of one message */
     GROUP_MEMBERS_MAX = 64,
+    STATEMENT_BYTES = 16,       /* of one member in START: samples u64, rate u64, little-endian */
     ERROR_TEXT_MAX = 512,       /* both model specs must fit */
     MANIFEST_HASHES_MAX = 1024, /* of one page */
     STATE_SECTIONS_MAX = 8,

@@ -245,29 +245,24 @@ static const struct field form_fields[] = {
     TEXT(5, form.codec),
     UINT(6, form.chunks, 1, CHUNKS_MAX),
     ANY(7, form.deadline_ms),
-    {.key = 8,
-     .kind = FIELD_BLOB,
-     .is_optional = true,
-     .at = AT(form.weights),
-     .count_at = AT(form.weights_bytes),
-     .bytes = GROUP_MEMBERS_MAX,
-     .unit = 1},
-    {.key = 9,
-     .kind = FIELD_BLOB,
-     .is_optional = true,
-     .at = AT(form.rates),
-     .count_at = AT(form.rates_bytes),
-     .bytes = GROUP_MEMBERS_MAX,
-     .unit = 1},
     LATER(10, form.schedule),
+    {.key = 11,
+     .kind = FIELD_BLOB,
+     .is_optional = true,
+     .at = AT(form.statements),
+     .count_at = AT(form.statements_bytes),
+     .bytes = GROUP_MEMBERS_MAX * STATEMENT_BYTES,
+     .unit = STATEMENT_BYTES},
 };
 static const struct field join_fields[] = {
     ANY(0, join.round),  ANY(1, join.ballot),        ANY(2, join.samples),
     LATER(3, join.rate), LATER(4, join.only_direct),
 };
 static const struct field mean_fields[] = {
-    ANY(0, mean.round),        UINT(1, mean.part, 0, GROUP_MEMBERS_MAX - 1),
-    ANY(2, mean.contributors), FIXED(3, mean.hash),
+    UINT(0, mean.stream, 0, STREAM_MAX),
+    UINT(1, mean.part, 0, GROUP_MEMBERS_MAX - 1),
+    ANY(2, mean.contributors),
+    FIXED(3, mean.hash),
     LATER(4, mean.rate),
 };
 static const struct field edge_open_fields[] = {
@@ -303,10 +298,15 @@ static const struct field edge_tell_fields[] = {
 static const struct field credit_fields[] = {
     UINT(0, credit.stream, 0, STREAM_MAX),
     UINT(1, credit.chunks, 1, CHUNKS_MAX),
+    {.key = 2,
+     .kind = FIELD_FIXED,
+     .is_optional = true,
+     .at = AT(credit.start),
+     .bytes = SIZE(credit.start)},
 };
 static const struct field cancel_fields[] = {
-    UINT(0, cancel.stream, 0, UINT16_MAX),
-    UINT(1, cancel.code, 0, UINT8_MAX),
+    UINT(0, cancel.stream, 0, STREAM_MAX),
+    UINT(1, cancel.code, CANCEL_START, CANCEL_START),
 };
 static const struct field open_req_fields[] = {
     UINT(0, open_req.count, 1, BULK_CONNECTIONS_MAX),

@@ -194,6 +194,11 @@ enum abort_code {
     ABORT_UNLIKE = 8 /* of a FORM: its sender averages by another method or codec */
 };
 
+enum cancel_code {
+    CANCEL_START = 1 /* of a group round: I have no START of it, or another than you, or one that
+                        says of me what I never said: you and I do not exchange in it */
+};
+
 enum outcome_state { OUTCOME_UNKNOWN = 0, OUTCOME_COMMITTED = 1, OUTCOME_ABORTED = 2 };
 
 enum applied_state {
@@ -351,7 +356,8 @@ struct message_outcome_ask { /* from the participant, then once more from who pa
 struct message_outcome_told {
     uint8_t word[OUTCOME_BYTES]; /* unchecked */
 };
-struct message_form { /* FORM and START: FORM lists who is invited, START who takes part */
+struct message_form { /* FORM and START: FORM lists who is invited, START who takes part; the
+                         proposer first */
     uint64_t round;
     uint32_t ballot;
     struct member_ref members[GROUP_MEMBERS_MAX];
@@ -360,11 +366,9 @@ struct message_form { /* FORM and START: FORM lists who is invited, START who ta
     char codec[32];
     uint32_t chunks;
     uint32_t deadline_ms;
-    const uint8_t *weights; /* START: of each member's model in the mean, one byte each, 1 to 64; */
-    uint32_t weights_bytes; /* none: all alike */
-    const uint8_t *rates;   /* START: of each member's network, likewise; none: all alike */
-    uint32_t rates_bytes;
-    uint8_t schedule; /* START: enum schedule, see averaging/schedule.h */
+    const uint8_t *statements; /* START: what each member said in its JOIN, STATEMENT_BYTES each; */
+    uint32_t statements_bytes; /* of the proposer: what it would have said; borrowed */
+    uint8_t schedule;          /* START: enum schedule, see averaging/schedule.h */
 };
 struct message_join {
     uint64_t round;
@@ -374,7 +378,7 @@ struct message_join {
     uint8_t only_direct; /* not 0: takes part in the direct schedule only */
 };
 struct message_mean {
-    uint64_t round;
+    uint64_t stream;       /* of the round, as in CREDIT */
     uint32_t part;         /* index of the owner in START's list */
     uint64_t contributors; /* one bit a member of START's list */
     struct digest hash;    /* BLAKE2b over the encoded chunk hashes of the part, in chunk order */
@@ -416,10 +420,11 @@ struct message_edge_tell {
 struct message_credit {
     uint64_t stream; /* up to STREAM_MAX */
     uint32_t chunks;
+    struct digest start; /* group rounds: of the START that the sender has; else zero */
 };
-struct message_cancel {
-    uint32_t stream;
-    uint32_t code;
+struct message_cancel { /* nothing will come of what CREDIT allowed */
+    uint64_t stream;
+    uint32_t code; /* enum cancel_code */
 };
 struct message_state_req {
     uint32_t want;  /* bit set: 1 PARAMETERS, 2 BUFFERS, 4 MOMENTS */

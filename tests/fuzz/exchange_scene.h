@@ -92,10 +92,8 @@ static inline void parcel_borrow(struct parcel *p)
         bytes[0] = &m->as.outcome.bitmap;
         counts[0] = m->as.outcome.bitmap_bytes;
     } else if (m->type == MESSAGE_START) {
-        bytes[0] = &m->as.form.rates;
-        counts[0] = m->as.form.rates_bytes;
-        bytes[1] = &m->as.form.weights;
-        counts[1] = m->as.form.weights_bytes;
+        bytes[0] = &m->as.form.statements;
+        counts[0] = m->as.form.statements_bytes;
     }
     for (int i = 0; i < 2; i++) {
         if (bytes[i] == NULL) continue;

@@ -146,19 +146,22 @@ class Group:
     def __init__(self, member, proposer, form, samples):
         """FORM was heard: JOIN. START may take a while, or leave us out."""
         self.member, self.proposer, self.round = member, proposer, form.round
-        self.stream = form.round & 0xffff
-        self.key = proposer.id + proposer.boot + struct.pack("<Q", form.round)
+        self.key = round_key(proposer, form.round)
+        self.stream, self.samples = wire.stream_of(self.key), samples
         proposer.send("JOIN", round=form.round, ballot=form.ballot, samples=samples,
                       only_direct=1)
 
     def begin(self, start):
         ids = [start.members[at:at + 20] for at in range(0, len(start.members), 36)]
-        self.weights = [weight / 16 for weight in getattr(start, "weights", b"\x10" * len(ids))]
+        said = list(struct.iter_unpack("<QQ", start.statements))
         self.self = ids.index(self.member.identity.id)
+        if said[self.self] != (self.samples, 0):
+            raise Refused("START says of us what we never said")
+        self.start = start_digest(start)
+        self.weights = [weight / 16 for weight in weights_of([samples for samples, _ in said])]
         self.links = {i: self.member.links[id] for i, id in enumerate(ids) if i != self.self}
         self.chunks = wire.chunks_of(self.member.plane)
-        rates = getattr(start, "rates", None)
-        self.bounds = direct_bounds(len(ids), len(self.chunks), rates)
+        self.bounds = direct_bounds(len(self.chunks), rates_of([rate for _, rate in said]))
         self.contributors = (1 << len(ids)) - 1  # whose values are in every part
         self.index = {link.id: i for i, link in self.links.items()}
 
@@ -179,7 +182,7 @@ class Group:
             for i, link in self.links.items():
                 more = min(len(own), gave[i] + AT_ONCE) - granted[i]
                 if more > 0:
-                    link.send("CREDIT", stream=self.stream, chunks=more)
+                    link.send("CREDIT", stream=self.stream, chunks=more, start=self.start)
                     granted[i] += more
                 while sent[i] < min(credit[i], len(self.part(i))):
                     chunk = self.part(i)[sent[i]]
@@ -187,8 +190,10 @@ class Group:
                                            wire.f32(self.chunks[chunk]))
                     sent[i] += 1
             i, came = self.next()
-            if came.name == "ABORT":
-                raise Refused(f"a member left the round: ABORT {came.code}")
+            if came.name in ("ABORT", "CANCEL"):
+                raise Refused(f"a member left the round: {came.name} {came.code}")
+            if came.name == "CREDIT" and came.start != self.start:
+                raise Refused("a member has another START than we")
             if came.name == "CREDIT":
                 credit[i] += came.chunks
             elif came.name == "MEAN":
@@ -216,7 +221,7 @@ class Group:
         def found():
             for i, link in self.links.items():
                 for message in link.heard:
-                    if message.name in ("CREDIT", "DATA", "MEAN", "ABORT"):
+                    if message.name in ("CREDIT", "DATA", "MEAN", "ABORT", "CANCEL"):
                         link.heard.remove(message)
                         if self.is_of_round(message):
                             return i, message
@@ -225,7 +230,7 @@ class Group:
 
     def is_of_round(self, message):
         return (getattr(message, "stream", self.stream) == self.stream
-                and getattr(message, "round", self.round) in (self.round, self.key))
+                and getattr(message, "round", self.key) == self.key)
 
     def hash_of_part(self, own):
         return blake2b(bytes(32) * len(own))  # zeros: the owner itself sends the chunks
@@ -233,23 +238,63 @@ class Group:
     def tell_mean(self, own):
         hash = self.hash_of_part(own)
         for link in self.links.values():
-            link.send("MEAN", round=self.round, part=self.self,
+            link.send("MEAN", stream=self.stream, part=self.self,
                       contributors=(1 << len(self.weights)) - 1, hash=hash)
 
 
-def direct_bounds(members, chunks, rates):
-    """Parts by rate: where each begins."""
-    shares = [1] * members
-    if rates is not None and members > 2:
+def start_digest(start):
+    """Of all that START settles."""
+    members = pieces(start.members, 36)
+    head = struct.pack("<QIBB", start.round, start.ballot, getattr(start, "schedule", 0),
+                       len(members))
+    return blake2b(head + b"".join(map(bytes.__add__, members, pieces(start.statements, 16))))
+
+
+def median(values):
+    return sorted(values)[(len(values) - 1) // 2]
+
+
+def weight_of(value, middle):
+    ratio, weight = value / middle, 16
+    while weight > 1 and ratio < 0.70710678:
+        weight, ratio = weight // 2, ratio * 2
+    while weight < 32 and ratio > 1.41421357:
+        weight, ratio = weight * 2, ratio / 2
+    return weight
+
+
+def weights_of(samples):
+    middle = median(samples)
+    weights = [weight_of(one, middle) if middle else 16 for one in samples]
+    return [min(weights[0], 16)] + weights[1:]
+
+
+def rates_of(rates):
+    known = [rate for rate in rates if rate]
+    return weights_of([rate or median(known) for rate in rates] if known else rates)
+
+
+def direct_bounds(chunks, rates):
+    """Parts by rate: where each begins, and the end."""
+    members = len(rates)
+    shares, order = [1] * members, sorted(range(members), key=lambda i: -rates[i])
+    if members > 2:
         total = count = 0
-        for rate in sorted(rates, reverse=True):
-            if count > 0 and (members - 2 + count) * rate <= total:
+        for i in order:
+            if count > 0 and (members - 2 + count) * rates[i] <= total:
                 break
-            total, count = total + rate, count + 1
-        order = sorted(range(members), key=lambda i: -rates[i])
+            total, count = total + rates[i], count + 1
         shares = [max(0, (members - 2 + count) * rates[i] - total) if order.index(i) < count else 0
                   for i in range(members)]
-    return [chunks * sum(shares[:i]) // sum(shares) for i in range(members + 1)]
+    ends = [chunks * sum(shares[:i]) // sum(shares) for i in range(members + 1)]
+    most = -(-2 * chunks // members)
+    counts = [min(most, ends[i + 1] - ends[i]) for i in range(members)]
+    left = chunks - sum(counts)
+    while left > 0:
+        for at, i in enumerate(order):
+            more = min(-(-left // (members - at)), most - counts[i])
+            counts[i], left = counts[i] + more, left - more
+    return [sum(counts[:i]) for i in range(members + 1)]
 
 
 def join_group(member, samples):

@@ -41,10 +41,11 @@ TABLE = """
 48 DONE 0 round
 56 FORM 0 round 1 ballot 2 members 3 schema 4 lineage 5 codec 6 chunks 7 deadline_ms
 57 JOIN 0 round 1 ballot 2 samples [3 rate] [4 only_direct]
-58 START 0 round 1 ballot 2 members 3 schema 4 lineage 5 codec 6 chunks 7 deadline_ms [8 weights]
-   [9 rates] [10 schedule]
-59 MEAN 0 round 1 part 2 contributors 3 hash [4 rate]
-80 CREDIT 0 stream 1 chunks
+58 START 0 round 1 ballot 2 members 3 schema 4 lineage 5 codec 6 chunks 7 deadline_ms
+   [10 schedule] [11 statements]
+59 MEAN 0 stream 1 part 2 contributors 3 hash [4 rate]
+80 CREDIT 0 stream 1 chunks [2 start]
+81 CANCEL 0 stream 1 code
 82 OPEN_REQ 0 count
 96 STATE_REQ 0 want 1 round 2 base
 97 STATE_MANIFEST 0 step 1 schema 2 sections 3 root 4 lease_ms 5 pages 6 proof 7 lease 8 samples

@@ -386,8 +386,8 @@ static inline void message_keep(struct event *event)
         first = &m->as.outcome.bitmap;
         first_count = m->as.outcome.bitmap_bytes;
     } else if (m->type == MESSAGE_START) {
-        first = &m->as.form.rates;
-        first_count = m->as.form.rates_bytes;
+        first = &m->as.form.statements;
+        first_count = m->as.form.statements_bytes;
     }
     if (first == NULL) return;
     event->bytes = malloc((size_t)first_count + second_count + 1);

@@ -4,6 +4,8 @@
 
 #include "tests/property/rounds_lane.h"
 
+#include "averaging/exchange_group.h"
+
 /* ---- commands ---- */
 
 static inline void rounds_over(struct rounds *r, uint32_t index, const struct command_over *over)
@@ -50,7 +52,7 @@ static inline void rounds_obey(struct rounds *r, uint32_t index)
             job = lane_submit(r, index, LANE_REDUCE);
             job->first = command->first;
             job->is_partial = command->is_partial;
-            job->over.round = command->stream;
+            job->over.round = ((const struct group *)(const void *)r->peers[index].exchange)->round;
             break;
         case COMMAND_EDGE:
             job = lane_submit(r, index, LANE_EDGE);

@@ -4,6 +4,8 @@
 #include "tests/sim/swarm.h"
 #include "tests/sim/hostile.h"
 
+#include "averaging/exchange_group.h"
+
 #include "gossip/wire/manifest.h"
 #include "peer/node_internal.h"
 
@@ -256,8 +258,8 @@ static void note_form(struct hostile *hostile, struct peer_id from, const struct
     (void)from;
     if (message->type != MESSAGE_FORM && message->type != MESSAGE_START) return;
     hostile->form = message->as.form;
-    hostile->form.weights = NULL; /* the message's own, gone with it */
-    hostile->form.weights_bytes = 0;
+    hostile->form.statements = NULL; /* the message's own, gone with it */
+    hostile->form.statements_bytes = 0;
     hostile->has_form = true;
 }
 
@@ -299,16 +301,19 @@ static void join_and_lie(struct hostile *hostile, struct peer_id from,
 {
     const struct message_form *form = &message->as.form;
     struct inner_header header = {.type = MESSAGE_DATA};
+    uint64_t stream;
 
     if (message->type == MESSAGE_FORM) join(hostile, from, form);
     if (message->type != MESSAGE_START) return;
-    header.stream = (uint16_t)form->round;
+    stream = group_stream(form->members[0], form->round);
+    inner_header_set_stream(&header, stream);
     for (uint32_t i = 0; i < hostile->targets_count; i++) {
         const struct hostile_target *to = &hostile->targets[i];
         struct message lie = {.type = MESSAGE_CREDIT};
 
         if (!to->is_open) continue;
-        lie.as.credit.stream = (uint16_t)form->round;
+        lie.as.credit.stream = stream;
+        lie.as.credit.start = group_start_digest(form);
         lie.as.credit.chunks = CHUNKS_MAX;
         hostile_say(hostile, to->id, &lie);
         for (header.arg = 0; header.arg < hostile_chunks(hostile); header.arg++) {
@@ -320,7 +325,7 @@ static void join_and_lie(struct hostile *hostile, struct peer_id from,
             hostile_data(hostile, to->id, &header, count, 1e30f);
         }
         lie = (struct message){.type = MESSAGE_MEAN};
-        lie.as.mean.round = form->round;
+        lie.as.mean.stream = stream;
         lie.as.mean.contributors = UINT64_MAX;
         lie.as.mean.hash = hash_of("lie", 3);
         for (lie.as.mean.part = 0; lie.as.mean.part < form->members_count; lie.as.mean.part++) {

@@ -6,9 +6,10 @@
 #include "base/bytes.h"
 #include "base/check.h"
 
-/* A proposal to 1, 2 and 3, whoever of them makes it. */
-static struct message form_of(uint32_t chunks, uint32_t ballot)
+/* A proposal of one of them to 1, 2 and 3; a START is the same, and says what they say: nothing. */
+static struct message form_from(uint8_t from, uint32_t chunks, uint32_t ballot)
 {
+    static const uint8_t statements[3 * STATEMENT_BYTES];
     struct message message = {.type = MESSAGE_FORM};
     struct message_form *form = &message.as.form;
 
@@ -18,10 +19,20 @@ static struct message form_of(uint32_t chunks, uint32_t ballot)
     form->lineage.bytes[0] = 9;
     form->deadline_ms = 1000;
     form->members_count = 3;
-    for (uint8_t i = 0; i < 3; i++) {
-        form->members[i] = (struct member_ref){id_of((uint8_t)(i + 1)), boot_of((uint8_t)(i + 1))};
+    form->statements = statements;
+    form->statements_bytes = sizeof statements;
+    form->members[0] = (struct member_ref){id_of(from), boot_of(from)};
+    for (uint8_t i = 1, at = 1; i <= 3; i++) {
+        if (i != from) form->members[at++] = (struct member_ref){id_of(i), boot_of(i)};
     }
     return message;
+}
+
+static uint64_t stream_from(uint8_t from, uint64_t round)
+{
+    const struct round_key key = {id_of(from), boot_of(from), round};
+
+    return exchange_stream(&key);
 }
 
 static void a_member_joins_one_form_a_ballot_and_only_rising_ones(void **state)
@@ -43,7 +54,7 @@ static void a_member_joins_one_form_a_ballot_and_only_rising_ones(void **state)
     assert_int_equal(exchange_group.begin(exchange, &members, 0, 1, &out), RC_OK);
     assert_int_equal(out.count, 0); /* the third waits */
     for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        struct message form = form_of(6, steps[i].ballot);
+        struct message form = form_from(steps[i].from, 6, steps[i].ballot);
 
         commands_clear(&out);
         assert_int_equal(exchange_group.on_message(exchange, id_of(steps[i].from),
@@ -64,16 +75,16 @@ static void a_start_we_turned_from_is_answered_with_abort(void **state)
     struct round_members members = {.ids = ids, .boots = boots, .count = 3};
     struct commands out;
     struct exchange *exchange = start(&exchange_group, 3, 6, &out);
-    struct message form = form_of(6, 1);
+    struct message form = form_from(2, 6, 1);
 
     assert_int_equal(exchange_group.begin(exchange, &members, 0, 1, &out), RC_OK);
     assert_int_equal(exchange_group.on_message(exchange, id_of(2), boot_of(2), &form, 2, &out),
                      RC_OK);
-    form = form_of(6, 2);
+    form = form_from(1, 6, 2);
     assert_int_equal(exchange_group.on_message(exchange, id_of(1), boot_of(1), &form, 3, &out),
                      RC_OK);
     for (int i = 0; i < 2; i++) {
-        form = form_of(6, 1);
+        form = form_from(2, 6, 1);
         form.type = MESSAGE_START;
         commands_clear(&out);
         assert_int_equal(exchange_group.on_message(exchange, id_of(2), boot_of(2), &form, 4, &out),
@@ -81,7 +92,7 @@ static void a_start_we_turned_from_is_answered_with_abort(void **state)
         assert_int_equal(sent(&out, MESSAGE_ABORT) != NULL, i == 0);
         assert_null(find(&out, COMMAND_SNAPSHOT));
     }
-    form = form_of(6, 2);
+    form = form_from(1, 6, 2);
     form.type = MESSAGE_START;
     assert_int_equal(exchange_group.on_message(exchange, id_of(1), boot_of(1), &form, 5, &out),
                      RC_OK);
@@ -101,7 +112,7 @@ static void a_schedule_that_cannot_be_followed_is_refused_aloud(void **state)
     struct commands out;
     struct exchange *exchange = start(&exchange_group, 3, 6, &out);
     const struct exchange_ops *ops = &exchange_group;
-    struct message form = form_of(6, 0);
+    struct message form = form_from(1, 6, 0);
     uint32_t told = 0;
 
     assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
@@ -174,7 +185,7 @@ static void a_mean_with_a_wrong_hash_loses_its_part_only(void **state)
     struct commands out;
     struct exchange *exchange = start(&exchange_group, 3, 6, &out);
     const struct exchange_ops *ops = &exchange_group;
-    struct message form = form_of(6, 0);
+    struct message form = form_from(1, 6, 0);
     float weight;
 
     assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
@@ -187,8 +198,9 @@ static void a_mean_with_a_wrong_hash_loses_its_part_only(void **state)
         struct message mean = {.type = MESSAGE_MEAN};
 
         for (uint32_t i = 0; i < 2; i++) { /* its contribution to our part, then its mean */
-            struct chunk_ref offer = {id_of(owner), DATA_OFFER, 0, 4 + i};
-            struct chunk_ref agreed = {id_of(owner), DATA_MEAN, 0, 2u * (owner - 1u) + i};
+            struct chunk_ref offer = {id_of(owner), DATA_OFFER, stream_from(1, 0), 4 + i};
+            struct chunk_ref agreed = {id_of(owner), DATA_MEAN, stream_from(1, 0),
+                                       2u * (owner - 1u) + i};
 
             assert_int_equal(ops->on_chunk(exchange, &offer, &weight), RC_OK);
             assert_int_equal(ops->on_chunk(exchange, &offer, &weight), RC_REPLAY);
@@ -201,6 +213,7 @@ static void a_mean_with_a_wrong_hash_loses_its_part_only(void **state)
             offer.chunk = 0; /* not of our part */
             assert_int_equal(ops->on_chunk(exchange, &offer, &weight), RC_FORMAT);
         }
+        mean.as.mean.stream = stream_from(1, 0);
         mean.as.mean.part = owner - 1u;
         mean.as.mean.contributors = 7;
         mean.as.mean.hash = hash_of(hashes, sizeof hashes);
@@ -229,7 +242,7 @@ static void a_mean_before_our_sum_is_refused(void **state)
         .self = ids[2], .boot = boots[2], .chunks = 6, .alpha = 0.5f, .may_relay = true};
     const struct exchange_ops *ops = &exchange_group;
     struct exchange *exchange = ops->create(&options);
-    struct message form = form_of(6, 0), credit = {.type = MESSAGE_CREDIT};
+    struct message form = form_from(1, 6, 0), credit = {.type = MESSAGE_CREDIT};
     const struct command *range;
     struct chunk_ref mean;
     struct commands out;
@@ -246,16 +259,18 @@ static void a_mean_before_our_sum_is_refused(void **state)
     assert_int_equal(ops->on_message(exchange, ids[0], boots[0], &form, 2, &out), RC_OK);
     ops->on_job_done(exchange, JOB_SNAPSHOT, 0, RC_OK, nothing, 3, &out);
     for (uint32_t i = 0; i < 12; i++) {
-        mean = (struct chunk_ref){ids[i / 6], DATA_MEAN, 0, i % 6};
+        mean = (struct chunk_ref){ids[i / 6], DATA_MEAN, stream_from(1, 0), i % 6};
         assert_int_equal(ops->on_chunk(exchange, &mean, &weight), RC_FORMAT);
     }
+    credit.as.credit.stream = stream_from(1, 0);
+    credit.as.credit.start = group_start_digest(&form.as.form);
     credit.as.credit.chunks = 4; /* one of them is whom our sums go to */
     for (uint32_t i = 0; i < 2; i++) {
         (void)!ops->on_message(exchange, ids[i], boots[i], &credit, 4, &out);
     }
     range = find(&out, COMMAND_SEND_RANGE);
     assert_non_null(range);
-    mean = (struct chunk_ref){range->to, DATA_MEAN, 0, range->first};
+    mean = (struct chunk_ref){range->to, DATA_MEAN, stream_from(1, 0), range->first};
     assert_int_equal(ops->on_chunk(exchange, &mean, &weight), RC_OK);
     ops->destroy(exchange);
     commands_deinit(&out);
@@ -275,7 +290,7 @@ static void unlike_proposals_are_answered_and_not_waited_for(void **state)
 
     assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
     for (uint8_t from = 1; from <= 2; from++) {
-        struct message form = form_of(6, from);
+        struct message form = form_from(from, 6, from);
 
         assert_true(ops->next_ns(exchange) > 2);
         commands_clear(&out);
@@ -425,7 +440,7 @@ static void who_proposes_anew_is_not_told_that_the_old_one_is_left(void **state)
 
     assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
     for (uint32_t i = 0; i < ARRAY_COUNT(steps); i++) {
-        struct message form = form_of(6, i);
+        struct message form = form_from(steps[i].from, 6, i);
         uint8_t from = steps[i].from;
 
         commands_clear(&out);
@@ -442,7 +457,7 @@ static void who_proposes_anew_is_not_told_that_the_old_one_is_left(void **state)
 static void an_open_proposal_invites(void **state)
 {
     (void)state;
-    struct message form = form_of(6, 0), taken_back = {.type = MESSAGE_ABORT};
+    struct message form = form_from(1, 6, 0), taken_back = {.type = MESSAGE_ABORT};
     const struct exchange_ops *ops = &exchange_group;
     struct commands out;
     struct exchange *exchange = start_patient(3, &out);
@@ -474,7 +489,7 @@ static void a_busy_member_declines_at_once(void **state)
     struct commands out;
     struct exchange *exchange = start(&exchange_group, 3, 6, &out);
     const struct exchange_ops *ops = &exchange_group;
-    struct message form = form_of(6, 0);
+    struct message form = form_from(1, 6, 0);
 
     ops->on_link_up(exchange, id_of(1), boot_of(1), 1, &out);
     ops->on_link_up(exchange, id_of(2), boot_of(2), 1, &out);
@@ -484,7 +499,7 @@ static void a_busy_member_declines_at_once(void **state)
     assert_non_null(sent(&out, MESSAGE_ABORT));
     assert_true(boot_id_is_equal(sent(&out, MESSAGE_ABORT)->as.abort.key.boot, boot_of(1)));
     commands_clear(&out);
-    form = form_of(6, 1);
+    form = form_from(2, 6, 1);
     assert_int_equal(ops->on_message(exchange, id_of(2), boot_of(2), &form, 3, &out), RC_BUSY);
     assert_true(peer_id_is_equal(sent(&out, MESSAGE_ABORT)->as.abort.key.initiator, id_of(2)));
     assert_null(sent(&out, MESSAGE_JOIN));
@@ -492,7 +507,7 @@ static void a_busy_member_declines_at_once(void **state)
     ops->set_busy(exchange, false, 4, &out);
     assert_int_equal(ops->begin(exchange, &members, 0, 5, &out), RC_OK);
     assert_null(sent(&out, MESSAGE_JOIN)); /* both know that it will not come */
-    form = form_of(6, 2);
+    form = form_from(1, 6, 2);
     assert_int_equal(ops->on_message(exchange, id_of(1), boot_of(1), &form, 6, &out), RC_OK);
     assert_non_null(sent(&out, MESSAGE_JOIN));
     exchange_group.destroy(exchange);
@@ -517,7 +532,7 @@ static void round_numbers_cannot_be_used_up_by_others(void **state)
         (struct message_form){.round = UINT64_MAX / 2,
                               .chunks = 4,
                               .lineage = {{9}},
-                              .members = {{id_of(1), boot_of(1)}, {id_of(2), boot_of(2)}},
+                              .members = {{id_of(2), boot_of(2)}, {id_of(1), boot_of(1)}},
                               .members_count = 2};
     assert_int_equal(exchange->ops->on_message(exchange, id_of(2), boot_of(2), &message, 1, &out),
                      RC_FORMAT);
@@ -533,7 +548,7 @@ static void round_numbers_cannot_be_used_up_by_others(void **state)
 static enum rc hear_of(struct exchange *exchange, enum message_type type, uint64_t ahead,
                        uint64_t now_ns, struct commands *out)
 {
-    struct message message = form_of(6, 1);
+    struct message message = form_from(2, 6, 1);
     struct exchange_counts counts;
 
     exchange->ops->counts(exchange, &counts);
@@ -559,7 +574,7 @@ static enum rc take_part(struct exchange *exchange, uint64_t ahead, uint64_t now
     struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
     struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
     struct round_members members = {.ids = ids, .boots = boots, .count = 3};
-    struct message start = form_of(6, 1);
+    struct message start = form_from(2, 6, 1);
     enum rc rc;
 
     start.type = MESSAGE_START;

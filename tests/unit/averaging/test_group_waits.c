@@ -45,11 +45,16 @@ static uint8_t number_of(const struct waits_case *this, uint8_t i)
     return (uint8_t)(i + 1 + (i >= first_late(this) && this->are_new ? MEMBERS : 0));
 }
 
+static uint64_t stream_of(uint64_t round)
+{
+    return group_stream((struct member_ref){id_of(1), boot_of(1)}, round);
+}
+
 static void contribute(struct exchange *exchange, const struct waits_case *this, uint8_t i,
                        uint64_t round, uint64_t now_ns, struct commands *out)
 {
     const struct chunk_ref offer = {
-        .from = id_of(number_of(this, i)), .kind = DATA_OFFER, .stream = (uint16_t)round};
+        .from = id_of(number_of(this, i)), .kind = DATA_OFFER, .stream = stream_of(round)};
     float weight;
 
     if (this->owns_none) return;
@@ -64,7 +69,7 @@ static void return_part(struct exchange *exchange, const struct waits_case *this
     const uint8_t number = number_of(this, i);
     const struct chunk_ref agreed = {.from = id_of(number),
                                      .kind = DATA_MEAN,
-                                     .stream = (uint16_t)round,
+                                     .stream = stream_of(round),
                                      .chunk = this->owns_none ? i - 1u : i};
     const struct digest hash = {{i}};
     struct message mean = {.type = MESSAGE_MEAN};
@@ -72,7 +77,7 @@ static void return_part(struct exchange *exchange, const struct waits_case *this
 
     assert_int_equal(ops->on_chunk(exchange, &agreed, &weight), RC_OK);
     ops->on_chunk_checked(exchange, &agreed, RC_OK, hash, 0, now_ns, out);
-    mean.as.mean.round = round;
+    mean.as.mean.stream = stream_of(round);
     mean.as.mean.part = i;
     mean.as.mean.contributors = 3; /* it and we */
     mean.as.mean.hash = hash_of(&hash, sizeof hash);

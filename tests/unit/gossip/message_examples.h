@@ -471,11 +471,10 @@ static inline void example_make(struct source *s, enum message_type type, struct
     case MESSAGE_START:
         form_any(s, &m->as.form);
         if (m->type == MESSAGE_START) { /* at least one: none are not written */
-            m->as.form.weights = s->bytes->blob;
-            m->as.form.weights_bytes = s->is_random ? any32(s, 1, GROUP_MEMBERS_MAX) : 2;
-            fill(s, s->bytes->blob, m->as.form.weights_bytes);
-            m->as.form.rates = s->bytes->blob;
-            m->as.form.rates_bytes = m->as.form.weights_bytes;
+            m->as.form.statements = s->bytes->blob;
+            m->as.form.statements_bytes =
+                STATEMENT_BYTES * (s->is_random ? any32(s, 1, GROUP_MEMBERS_MAX) : 2);
+            fill(s, s->bytes->blob, m->as.form.statements_bytes);
             m->as.form.schedule = (uint8_t)any32(s, 1, UINT8_MAX);
         }
         break;
@@ -487,7 +486,7 @@ static inline void example_make(struct source *s, enum message_type type, struct
         m->as.join.only_direct = (uint8_t)any32(s, 1, UINT8_MAX);
         break;
     case MESSAGE_MEAN:
-        m->as.mean.round = any(s, 0, UINT64_MAX);
+        m->as.mean.stream = any(s, 0, STREAM_MAX);
         m->as.mean.part = any32(s, 0, GROUP_MEMBERS_MAX - 1);
         m->as.mean.contributors = any(s, 0, UINT64_MAX);
         fill(s, &m->as.mean.hash, DIGEST_BYTES);
@@ -496,10 +495,11 @@ static inline void example_make(struct source *s, enum message_type type, struct
     case MESSAGE_CREDIT:
         m->as.credit.stream = any(s, 0, STREAM_MAX);
         m->as.credit.chunks = any32(s, 1, CHUNKS_MAX);
+        fill(s, &m->as.credit.start, DIGEST_BYTES);
         break;
     case MESSAGE_CANCEL:
-        m->as.cancel.stream = any32(s, 0, UINT16_MAX);
-        m->as.cancel.code = any32(s, 0, UINT8_MAX);
+        m->as.cancel.stream = any(s, 0, STREAM_MAX);
+        m->as.cancel.code = any32(s, CANCEL_START, CANCEL_START);
         break;
     default:
         example_state(s, m);
