@@ -12,10 +12,11 @@ for package in cryptography msgpack numpy; do
     $python -c "import $package" 2>/dev/null || skip "SKIP: python3-$package is not installed"
 done
 
-# Four chunks, so that each of three members owns some, and one; a learning rate that moves nothing.
+# Four chunks, so that each of three members owns one at least; a learning rate that moves nothing,
+# and no clipping, so that what rounds make can be told.
 accepted . "$gv" keygen --swarm-key --out swarm.key
 common=(--listen 127.0.0.1:0 --swarm-key swarm.key --swarm-name interop --data digits
-    --optimizer sgd --lr 1e-12 --step-time 50ms --steps 1000000000)
+    --optimizer sgd --lr 1e-12 --step-time 50ms --steps 1000000000 --robust none)
 four='linear:1500 relu linear:classes'
 start pair "$gv" peer "${common[@]}" --model "$four" --averaging ad-psgd:H=1000000 --out pair
 pair=$address

@@ -66,7 +66,9 @@ class Pair:
 
     def clip_scale(self):
         apart = sum(self.norms) ** 0.5
-        return 1.0 if self.radius == 0 or apart <= self.radius else self.radius / apart
+        if self.radius == 0 or apart <= self.radius:
+            return 1.0
+        return self.radius / apart if self.radius > 2 ** -126 else 0.0
 
     def wait_for(self, *names):
         came = self.member.take(self.link, *names, "ABORT", round=self.key)

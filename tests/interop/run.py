@@ -168,7 +168,7 @@ def another_round(swarm, address):
                                wire.f32(numpy.full(len(pair.ours[chunk]), 7)))
     pair.exchange()
     pair.wait_for("READY")
-    link.send("COMMIT", round=pair.key, bitmap=bitmap(len(pair.ours)), scale=1)
+    link.send("COMMIT", round=pair.key, bitmap=bitmap(len(pair.ours)), scale=pair.clip_scale())
     pair.wait_for("DONE")
     wait_for_model(member, link, model)
     check("chunks of another round count nowhere", member.status(link)["rounds_ok"] == rounds + 1)

@@ -31,7 +31,7 @@ def blake2b(data, size=32, key=b""):
 
 
 def kdf(key, label, context=b""):
-    """"Hashes and keys": KDF."""
+    """Section "Hashes and keys": KDF."""
     return blake2b(label.encode() + context, key=key)
 
 
@@ -40,7 +40,7 @@ def public_bytes(key):
 
 
 class Identity:
-    """"Hashes and keys": an Ed25519 key, and the id that is made of it."""
+    """Section "Hashes and keys": an Ed25519 key, and the id that is made of it."""
 
     def __init__(self):
         self.secret = Ed25519PrivateKey.generate()
@@ -140,7 +140,7 @@ class Noise:
 
 
 class Records:
-    """"Records": one direction of one connection."""
+    """Section "Records": one direction of one connection."""
 
     def __init__(self, root, suite):
         name = "aes256gcm" if suite == AES256 else "chacha20poly1305"
@@ -223,7 +223,7 @@ def prefix(kind, length):
 
 
 class Session:
-    """"A connection", from the side that dials: control records, and a bulk connection."""
+    """Section "A connection", from the side that dials: control records, and a bulk connection."""
 
     def __init__(self, address, swarm, hello_for, suites):
         """hello_for(responder's sealed hello, its static key, ours): our own hello."""
@@ -256,7 +256,7 @@ class Session:
         self.control_sent += 1
 
     def open_bulk(self):
-        """"Bulk connections": the dialler opens them."""
+        """Section "Bulk connections": the dialler opens them."""
         if self.bulk is not None:
             return
         self.bulk = Stream(self.address)

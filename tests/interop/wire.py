@@ -154,7 +154,7 @@ def hash_wide(data):
 
 
 def stream_of(round_key):
-    """"Streams"."""
+    """Section "Streams"."""
     return int.from_bytes(blake2b(round_key)[:6], "little")
 
 
