@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A disk that fills up while a peer trains: training goes on to the goal, the failed checkpoint is
-# said, the previous one stays whole and can be evaluated and resumed.
+# A disk that fills up while a peer trains, or is full when it starts: training goes on, the failed checkpoint is
+# said once, the previous one stays whole and can be evaluated and resumed.
 source "$(dirname "$0")/lib.sh"
 
 mkdir "$WORK/disk"
@@ -27,7 +27,30 @@ code=$?
 ((code == 130)) || fail "exit code $code after SIGINT on a full disk, not 130"
 
 "$GRAPEVINE" eval "$WORK/disk/a/model.safetensors" --data digits --json >"$WORK/eval.json" || fail "the previous model does not load"
-rm "$WORK/disk/filler"
+
+# A restart on the full disk, and on one that is read-only, goes on, says so once, and again when it is over.
+wait_log() { # wait_log TEXT: in what peer a says
+    until grep -q -- "$1" "$WORK/a.err"; do
+        ((++reports < 600)) || fail "peer a did not say: $1"
+        wait_line a '"event":"report"' 120
+    done
+}
+for state in full read-only; do
+    rm -f "$WORK/a.err"
+    reports=0
+    [ $state = full ] || mount -o remount,ro "$WORK/disk" || fail "cannot make the disk read-only"
+    start_peer a --checkpoint-every 100ms --steps 1000000000 --out "$WORK/disk/a"
+    wait_log "config.ini: .*; going on with what is there"
+    wait_log "resuming from"
+    wait_log "checkpoint failed, the previous one stays"
+    wait_log "what cannot be written is left out"
+    for ((i = 0; i < 4; i++)); do wait_line a '"event":"report"' 120; done
+    [ "$(grep -cE "cannot (write|append)" "$WORK/a.err")" -eq 3 ] || fail "$(grep cannot "$WORK/a.err")"
+    if [ $state = full ]; then rm "$WORK/disk/filler"; else mount -o remount,rw "$WORK/disk"; fi
+    wait_log "a checkpoint was written again"
+    wait_log "out can be written again"
+    stop_peer a || fail "it does not stop"
+done
 start_peer a "${common[@]}" --time 1s --out "$WORK/disk/a"
 wait_exit a || fail "the peer did not resume after the disk had room again"
 grep -q "resuming from" "$WORK/a.err" || fail "it did not resume"
