@@ -55,6 +55,9 @@ gossip/credit.c @ unit_gossip_credit @ more is granted than is left @ s/if \(roo
 gossip/wire/scan.c @ unit_gossip_scan @ nesting is not limited @ s/if \(depth == SCAN_DEPTH_MAX\) return RC_LIMIT;/if (depth == SCAN_DEPTH_MAX) depth--;/
 gossip/wire/record.c @ unit_gossip_record @ a signed record may have any length @ s/ \|\| count > SIGNED_RECORD_BYTES_MAX\) return RC_FORMAT;/) return RC_FORMAT;/
 base/file_lock.c @ unit_base_file_lock @ a removed lock file is taken for the one that is there @ s/error == 0 \&\& is_still_there\(lock->fd, path\)/error == 0/
+peer/env/uv_socket.c @ unit_env_uv_dial @ links may take the last descriptors @ s/\(rlim_t\)socket \+ FILES_KEPT >= limit.rlim_cur/(rlim_t)socket > limit.rlim_cur/
+peer/journal.c @ unit_peer_journal @ a full disk is told again and again @ s/failed == RC_OK \|\| failed == told/failed == RC_OK/
+base/file.c @ unit_base_file @ a log grows without end @ s/before.st_size \+ count > bytes_max/before.st_size > UINT64_MAX - 1/
 peer/options_file.c @ unit_peer_options @ another value of a run's flag is taken @ s/row->kept != OF_RUN\) continue;/row->kept != OF_RUN || true) continue;/
 peer/options_file.c @ unit_peer_options @ earlier goals stay beside a new one @ s/if \(row->kept == OF_GOAL \&\& has_new_goal\) continue;//
 peer/options_file.c @ unit_peer_options @ what may change is forgotten where it is not given @ s/row->kept == OF_START \|\| row->kept == WORD_ONLY/row->kept != OF_RUN/

@@ -135,6 +135,16 @@ static void attempt_failed(struct tcp_attempt *attempt, int status)
     }
 }
 
+/* The attempt's handle takes its own descriptor with it. */
+static int take_over(struct tcp_link *link, uv_os_fd_t socket)
+{
+    int own = dup(socket);
+
+    if (own >= 0 && !tcp_is_kept_for_files(own)) return uv_tcp_open(&link->tcp, own);
+    if (own >= 0) (void)close(own);
+    return UV_EMFILE;
+}
+
 static void on_connect(uv_connect_t *request, int status)
 {
     struct tcp_attempt *attempt = request->data;
@@ -145,8 +155,7 @@ static void on_connect(uv_connect_t *request, int status)
     if (!attempt->is_open || link->state != TCP_CONNECTING || env->is_stopping) return;
     if (status == 0) status = uv_fileno((uv_handle_t *)&attempt->tcp, &socket);
     if (status == 0) {
-        socket = dup(socket); /* the handle takes its own with it */
-        status = socket < 0 ? UV_EMFILE : uv_tcp_open(&link->tcp, socket);
+        status = take_over(link, socket);
     }
     if (status != 0) {
         attempt_failed(attempt, status);
@@ -184,6 +193,7 @@ static void connect_next(struct tcp_link *link)
     struct tcp_dial *dial = link->dial;
     struct tcp_attempt *attempt = &dial->attempts[dial->begun];
     const struct sockaddr_storage *target = &dial->targets[dial->begun];
+    uv_os_fd_t socket;
     int status;
 
     CHECK(dial->begun < dial->targets_count);
@@ -197,6 +207,10 @@ static void connect_next(struct tcp_link *link)
     set_timer(link);
     status = uv_tcp_connect(&attempt->connect, &attempt->tcp, (const struct sockaddr *)target,
                             on_connect);
+    if (status == 0 && uv_fileno((uv_handle_t *)&attempt->tcp, &socket) == 0 &&
+        tcp_is_kept_for_files(socket)) {
+        status = UV_EMFILE;
+    }
     if (status != 0) attempt_failed(attempt, status);
 }
 

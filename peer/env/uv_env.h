@@ -28,7 +28,8 @@ enum {
     WATCHES_MAX = 8,
     SIGNALS_WATCHED = 3,
     WATCH_MS = 1000, /* how often who watches is called even if nothing comes */
-    DISCARD_BYTES = 64 * 1024
+    DISCARD_BYTES = 64 * 1024,
+    FILES_KEPT = 5 /* descriptors that no link may take: a checkpoint, the journal, the data */
 };
 
 /*  RESOLVING -> CONNECTING (to one address or several)
@@ -206,6 +207,9 @@ bool uv_rate_has_room(const struct tcp_link *link, size_t count);
 void tcp_options_set(struct uv_env *env, uv_tcp_t *tcp);
 /** More, for a connection that carries bulk. */
 void tcp_options_bulk(uv_tcp_t *tcp);
+/** Is `socket` one of the last descriptors that this process may open? They are kept for files, so
+ *  that checkpoints are written however many links there are. */
+bool tcp_is_kept_for_files(uv_os_fd_t socket);
 
 /* uv_listen.c */
 MUST_USE enum rc uv_env_listen(struct env *env, const char *address, char *bound, size_t cap,

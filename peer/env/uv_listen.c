@@ -105,6 +105,7 @@ static void accept_next(struct uv_env *env, bool may_wait)
 {
     uv_stream_t *server = (uv_stream_t *)env->listener;
     struct tcp_link *link;
+    uv_os_fd_t socket;
     struct sockaddr_storage peer;
     int peer_bytes = sizeof peer;
     char remote[ADDRESS_BYTES_MAX] = "unknown";
@@ -125,7 +126,8 @@ static void accept_next(struct uv_env *env, bool may_wait)
         return;
     }
     link->is_accepted = true;
-    if (uv_accept(server, (uv_stream_t *)&link->tcp) != 0) {
+    if (uv_accept(server, (uv_stream_t *)&link->tcp) != 0 ||
+        uv_fileno((uv_handle_t *)&link->tcp, &socket) != 0 || tcp_is_kept_for_files(socket)) {
         tcp_link_close(link);
         return;
     }

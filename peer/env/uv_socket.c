@@ -16,6 +16,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 
 enum {
     KEEPALIVE_IDLE_S = 10,
@@ -52,6 +53,15 @@ void tcp_options_set(struct uv_env *env, uv_tcp_t *tcp)
         if (bytes < RECEIVE_BYTES_MIN) bytes = RECEIVE_BYTES_MIN;
         if (bytes < RECEIVE_BYTES_MAX) option_set(socket, SOL_SOCKET, SO_RCVBUF, (int)bytes);
     }
+}
+
+/* The kernel gives the lowest number that is free, so those from here on are free but for files. */
+bool tcp_is_kept_for_files(uv_os_fd_t socket)
+{
+    struct rlimit limit;
+
+    return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+           (rlim_t)socket + FILES_KEPT >= limit.rlim_cur;
 }
 
 void tcp_options_bulk(uv_tcp_t *tcp)

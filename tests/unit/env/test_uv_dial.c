@@ -299,6 +299,51 @@ static void one_listener_takes_both_families(void **state)
     told_close(told);
 }
 
+static void the_last_descriptors_are_kept_for_files(void **state)
+{
+    /* However many call or are dialled, there are descriptors left for a checkpoint. */
+    enum { CALLERS = 40, FREE = 20 };
+    struct told *told = told_open();
+    struct sockaddr_storage target = listen_on(told);
+    struct rlimit before, low;
+    int callers[CALLERS], files[FILES_KEPT - 1];
+    uint64_t link;
+
+    (void)state;
+    for (int i = 0; i < CALLERS; i++) {
+        callers[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        assert_true(callers[i] >= 0);
+    }
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    low = before;
+    low.rlim_cur = (rlim_t)callers[CALLERS - 1] + FREE;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
+    for (int i = 0; i < CALLERS; i++) {
+        unsigned accepted = told->accepted_count;
+        char byte;
+
+        (void)connect(callers[i], (struct sockaddr *)&target, sizeof(struct sockaddr_in));
+        turn_until(told, told->accepted_count > accepted || recv(callers[i], &byte, 1, 0) >= 0 ||
+                             errno == ECONNRESET);
+    }
+    assert_in_range(told->accepted_count, 1, FREE - FILES_KEPT);
+    assert_int_equal(tcp_dial_targets((struct uv_env *)told->env, &target, 1, &link), RC_OK);
+    turn_until(told, told->lost_count == 1);
+    assert_string_equal(told->why, "too many open files");
+    for (unsigned i = 0; i < ARRAY_COUNT(files); i++) {
+        files[i] = open("/dev/null", O_RDONLY);
+        assert_true(files[i] >= 0);
+    }
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    for (unsigned i = 0; i < ARRAY_COUNT(files); i++) {
+        (void)close(files[i]);
+    }
+    for (int i = 0; i < CALLERS; i++) {
+        (void)close(callers[i]);
+    }
+    told_close(told);
+}
+
 static void without_file_descriptors_callers_are_shed_and_later_ones_come_in(void **state)
 {
     /* Every descriptor is taken: who calls is let go, a dial says why it failed, and once there are
@@ -436,6 +481,7 @@ int main(void)
         cmocka_unit_test(a_dial_can_be_hung_up_in_the_middle),
         cmocka_unit_test(families_take_turns_and_the_preferred_one_begins),
         cmocka_unit_test(one_listener_takes_both_families),
+        cmocka_unit_test(the_last_descriptors_are_kept_for_files),
         cmocka_unit_test(without_file_descriptors_callers_are_shed_and_later_ones_come_in),
         cmocka_unit_test(with_every_link_taken_callers_wait_and_the_next_free_one_is_theirs),
     };
