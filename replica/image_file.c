@@ -1,7 +1,8 @@
 /*
- * Pictures. PNG is libpng's work (its "simplified" interface), and this is libpng's one home; the
- * Netpbm forms P5 and P6 (https://netpbm.sourceforge.net/doc/ppm.html) are read here, with up to
- * 255 levels. Commands.
+ * Pictures. PNG is libpng's work (its "simplified" interface), and this is libpng's one home:
+ * values are those stored, 16 bits scaled to 8, whatever the file says of gamma and colours, and
+ * what is transparent is blended on black. The Netpbm forms P5 and P6
+ * (https://netpbm.sourceforge.net/doc/ppm.html) are read here, with up to 255 levels. Commands.
  */
 #include "replica/image_file.h"
 
@@ -59,27 +60,92 @@ static enum rc take_room(const char *path, struct image *image, struct fault *wh
 /* ---- PNG ---- */
 
 #ifdef GRAPEVINE_HAS_PNG
+enum { SIGNATURE_BYTES = 8, CHUNK_BYTES = 12 }; /* length, name and checksum of a chunk */
+
+/* What a file says about colours would have libpng convert its values; they are wanted as stored,
+ * as data sets have them. Copies all but those chunks into `to`, of `count` bytes; returns how
+ * many. */
+static size_t leave_out_colour(const uint8_t *bytes, size_t count, uint8_t *to)
+{
+    static const char names[][5] = {"gAMA", "cHRM", "sRGB", "iCCP", "cICP"};
+    size_t at = SIGNATURE_BYTES, used = SIGNATURE_BYTES;
+
+    memcpy(to, bytes, SIGNATURE_BYTES);
+    while (count - at >= CHUNK_BYTES) {
+        const size_t body = (size_t)bytes[at] << 24 | (size_t)bytes[at + 1] << 16 |
+                            (size_t)bytes[at + 2] << 8 | bytes[at + 3];
+        bool is_wanted = true;
+
+        if (body > count - at - CHUNK_BYTES) break;
+        for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
+            is_wanted = is_wanted && memcmp(bytes + at + 4, names[i], 4) != 0;
+        }
+        if (is_wanted) {
+            memcpy(to + used, bytes + at, body + CHUNK_BYTES);
+            used += body + CHUNK_BYTES;
+        }
+        at += body + CHUNK_BYTES;
+    }
+    memcpy(to + used, bytes + at, count - at); /* damaged: libpng says how */
+    return used + count - at;
+}
+
+/* On black, in stored values. */
+static void blend(const uint8_t *from, size_t pixels, uint32_t channels, uint8_t *to)
+{
+    for (size_t i = 0; i < pixels; i++, from += channels + 1) {
+        for (uint32_t c = 0; c < channels; c++) {
+            *to++ = (uint8_t)((from[c] * from[channels] + UINT8_MAX / 2) / UINT8_MAX);
+        }
+    }
+}
+
+/* `png` has begun to read. */
+static enum rc finish_png(const char *path, png_image *png, struct image *image, struct fault *why)
+{
+    const bool has_colour = (png->format & PNG_FORMAT_FLAG_COLOR) != 0;
+    const bool has_alpha = (png->format & PNG_FORMAT_FLAG_ALPHA) != 0;
+    const size_t pixels = (size_t)png->height * png->width;
+    uint8_t *blended = NULL;
+    enum rc rc;
+
+    *image = (struct image){has_colour ? 3 : 1, png->height, png->width, NULL};
+    rc = take_room(path, image, why);
+    if (rc != RC_OK) return rc;
+    png->format = has_colour ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
+    png->flags |= PNG_IMAGE_FLAG_16BIT_sRGB; /* 16 bits are no linear light either */
+    if (has_alpha) {
+        png->format |= PNG_FORMAT_FLAG_ALPHA;
+        blended = mem_raw(pixels * (image->channels + 1));
+        if (blended == NULL) {
+            return fault_set(why, RC_NOMEM, "cannot read %s: out of memory", path);
+        }
+    }
+    if (png_image_finish_read(png, NULL, has_alpha ? blended : image->bytes, 0, NULL) == 0) {
+        rc =
+            fault_set(why, RC_FORMAT, "cannot read %s: the PNG is damaged: %s", path, png->message);
+    } else if (has_alpha) {
+        blend(blended, pixels, image->channels, image->bytes);
+    }
+    mem_free(blended);
+    return rc;
+}
+
 static enum rc read_png(const char *path, const uint8_t *bytes, size_t count, struct image *image,
                         struct fault *why)
 {
-    const png_color black = {0, 0, 0};
     png_image png = {.version = PNG_IMAGE_VERSION};
-    enum rc rc = RC_FORMAT;
+    uint8_t *plain = mem_raw(count);
+    enum rc rc;
 
-    if (png_image_begin_read_from_memory(&png, bytes, count) != 0) {
-        bool has_colour = (png.format & PNG_FORMAT_FLAG_COLOR) != 0;
-        png.format = has_colour ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY;
-        *image = (struct image){has_colour ? 3 : 1, png.height, png.width, NULL};
-        rc = take_room(path, image, why);
-        if (rc != RC_OK) {
-            png_image_free(&png);
-            return rc;
-        }
-        if (png_image_finish_read(&png, &black, image->bytes, 0, NULL) != 0) return RC_OK;
-        rc = RC_FORMAT;
+    if (plain == NULL) return fault_set(why, RC_NOMEM, "cannot read %s: out of memory", path);
+    if (png_image_begin_read_from_memory(&png, plain, leave_out_colour(bytes, count, plain)) != 0) {
+        rc = finish_png(path, &png, image, why);
+    } else {
+        rc = fault_set(why, RC_FORMAT, "cannot read %s: the PNG is damaged: %s", path, png.message);
     }
-    fault_set(why, rc, "cannot read %s: the PNG is damaged: %s", path, png.message);
     png_image_free(&png);
+    mem_free(plain);
     return rc;
 }
 #else
@@ -156,7 +222,7 @@ enum rc image_decode(const char *name, const uint8_t *bytes, size_t count, struc
     struct image read = {0};
     enum rc rc;
 
-    if (count > sizeof png && memcmp(bytes, png, sizeof png) == 0) {
+    if (count >= 8 && memcmp(bytes, png, sizeof png) == 0) {
         rc = read_png(name, bytes, count, &read, why);
     } else if (count > 2 && (memcmp(bytes, "P5", 2) == 0 || memcmp(bytes, "P6", 2) == 0)) {
         rc = read_netpbm(name, bytes, count, &read, why);
