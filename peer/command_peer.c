@@ -395,6 +395,7 @@ static int exit_of(const struct session *session)
     if (session->result.signal == SIGHUP) return EXIT_SIGHUP;
     if (session->result.signal == SIGINT) return EXIT_SIGINT;
     if (session->result.signal == SIGTERM) return EXIT_SIGTERM;
+    if (session->result.never_averaged) return command_failed(RC_TIMEOUT, &session->result.why);
     return EXIT_DONE;
 }
 

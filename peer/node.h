@@ -109,9 +109,10 @@ struct node_result {
     enum rc rc; /* RC_OK: goal reached or stopped on request */
     int signal; /* that stopped it, or 0 */
     bool is_goal_reached;
+    bool never_averaged; /* at its goal, though it could have: `why` says more. With RC_OK */
     struct evaluation evaluation; /* full test set; samples 0 if not evaluated */
     struct node_report report;
-    struct fault why; /* of rc != RC_OK */
+    struct fault why; /* of rc != RC_OK, or never_averaged */
 };
 
 struct node_events {

@@ -514,6 +514,9 @@ void node_due_begun(struct node *node);
 uint64_t node_overdue_missed(const struct node *node);
 /** With each report: say so if there was no round for long, and why. */
 void node_overdue_look(struct node *node);
+/** Before it leaves: the result says so if there was no round at all although there could have
+ * been. */
+void node_overdue_at_goal(struct node *node);
 
 /* node_once.c: one-shot */
 /** The goal is reached: may the peer not leave yet? It takes no step meanwhile. */

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { VIEWS = 64 }; /* members looked at for whether anybody is left */
+enum { OBSTACLES_BYTES = 120, VIEWS = 64 }; /* members looked at for whether anybody is left */
 
 #define OVERDUE_NS (60 * NS_PER_S)
 
@@ -74,27 +74,67 @@ static void count_obstacles(const struct node *node, uint32_t *unready, uint32_t
     }
 }
 
-static void tell(const struct node *node, const char *reason)
+static const char *obstacles_text(const struct node *node, char *text, size_t cap)
 {
     const uint32_t linked = node->neighbours_count;
     uint32_t unready = 0, paused = 0;
-    char text[120] = "";
 
     count_obstacles(node, &unready, &paused);
     if (linked == 0) {
-        snprintf(text, sizeof text, "none of %u other members can be reached", members_left(node));
+        snprintf(text, cap, "none of %u other members can be reached", members_left(node));
     } else if (unready == linked) {
-        snprintf(text, sizeof text, "all %u linked peers are loading, or hold another model",
-                 linked);
+        snprintf(text, cap, "all %u linked peers are loading, or hold another model", linked);
     } else {
-        snprintf(text, sizeof text,
+        snprintf(text, cap,
                  "%u linked, %u of them loading or with another model, %u left "
                  "out for a while after faults",
                  linked, unready, paused);
     }
+    return text;
+}
+
+static void tell(const struct node *node, const char *reason)
+{
+    char text[OBSTACLES_BYTES];
+
     log_warn(node->options.log, "no averaging round for %.0f s: %s%s%s",
-             (double)(node_now(node) - node->overdue.ok_ns) / (double)NS_PER_S, text,
+             (double)(node_now(node) - node->overdue.ok_ns) / (double)NS_PER_S,
+             obstacles_text(node, text, sizeof text),
              reason == NULL ? "" : "; the last attempt failed: ", reason == NULL ? "" : reason);
+}
+
+/* Linked, and with a model that mixes with ours. */
+static uint32_t count_mates(const struct node *node)
+{
+    uint32_t mates = 0;
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+
+        mates += other->has_progress && other->progress.is_serving &&
+                 digest_is_equal(other->progress.lineage, node->lineage);
+    }
+    return mates;
+}
+
+void node_overdue_at_goal(struct node *node)
+{
+    struct round_stats stats;
+    char text[OBSTACLES_BYTES];
+    uint32_t mates = count_mates(node);
+
+    if (node->round == NULL || node->options.resume != NULL || mates == 0) return;
+    if (node->own_steps == 0) return;
+    round_stats(node->round, &stats);
+    if (stats.counts.rounds_ok > 0) return;
+    node->result.never_averaged = true;
+    fault_set(&node->result.why, RC_TIMEOUT,
+              "the goal was reached without one averaging round, though %u with the same model %s "
+              "linked: the model is this peer's alone (%s%s%s); give it more steps, or look at the "
+              "others with 'grapevine status'",
+              mates, mates == 1 ? "was" : "were", obstacles_text(node, text, sizeof text),
+              stats.counts.last_abort == NULL ? "" : "; the last attempt failed: ",
+              stats.counts.last_abort == NULL ? "" : stats.counts.last_abort);
 }
 
 void node_overdue_look(struct node *node)

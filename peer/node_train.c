@@ -594,6 +594,7 @@ static bool border_choose(struct node *node)
         if (node->own_steps == node->resumed_steps && node->own_steps >= node->goal_steps) {
             tell_nothing_left(node);
         }
+        node_overdue_at_goal(node);
         node_leave(node, GOAWAY_FINISHED);
         return true;
     }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# What a peer tells of itself: who waits says that it waits, a goal is told in the steps it counts, and
-# log.txt has the time of day, debug lines where they are asked for, and no more than two files of it.
+# What a peer tells of itself: who waits says that it waits, who has trained alone says that, a goal is
+# told in the steps it counts, and log.txt has the time of day, debug lines where they are asked for,
+# and no more than two files of it.
 # shellcheck source=tests/e2e/helpers.sh
 source "$(dirname "$0")/helpers.sh"
 begin "$1"
@@ -36,6 +37,14 @@ timeout 100 "${peer[@]}" --steps 50 --bootstrap "$swarm" --out late --json >late
 grep -q '"event":"finished","steps":50,"step":[1-9][0-9]\{2\}' late.out || bad "$(tail -n 1 late.out)"
 grep -q '"step":[1-9][0-9]*,"own_steps":50,' late/metrics.jsonl || bad "$(tail -n 1 late/metrics.jsonl)"
 grep -qE 'step [0-9]+ \(own: 50 of 50\) ' late.err || bad "$(tail -n 1 late.err)"
+
+# Who reaches its goal beside others without one round with them has trained alone: that is no success.
+start slow "${peer[@]}" --averaging diloco:H=100000 --time 1h
+refused 1 'without one averaging round, though 1 with the same model was linked' "${peer[@]}" --averaging diloco:H=100000 \
+    --steps 30 --bootstrap "$address" --out alone
+grep -q '^finished: 30 steps' refused.out || bad "its result is not told: $(cat refused.out)"
+[ -s alone/model.safetensors ] || bad "its model is not kept"
+stop "$pid"
 
 # log.txt
 stop "$second"
