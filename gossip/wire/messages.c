@@ -458,6 +458,14 @@ static const struct shape *shape_of(unsigned type)
     return &shapes[type];
 }
 
+const struct field *message_fields(enum message_type type, size_t *count)
+{
+    const struct shape *shape = shape_of((unsigned)type);
+
+    *count = shape == NULL ? 0 : shape->fields_count;
+    return shape == NULL ? NULL : shape->fields;
+}
+
 const char *message_type_name(enum message_type type)
 {
     const struct shape *shape = shape_of((unsigned)type);

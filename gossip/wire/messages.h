@@ -563,6 +563,10 @@ MUST_USE enum rc message_encode(const struct message *message, uint8_t *out, siz
  *  uint64_t: compare them, do not add. STATUS text and record bytes are unchecked. */
 MUST_USE enum rc message_decode(enum message_type type, const uint8_t *body, size_t count,
                                 struct message *message);
+struct field;
+/** The rows of a message's body, see fields.h; NULL and 0 if it is empty or there is no such type.
+ */
+const struct field *message_fields(enum message_type type, size_t *count);
 /** A short name for logs; never NULL. */
 const char *message_type_name(enum message_type type);
 
