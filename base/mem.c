@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <stdatomic.h>
@@ -152,4 +153,17 @@ uint64_t mem_blocks(void)
 void mem_fail_after(uint64_t after)
 {
     atomic_store_explicit(&allocations_until_failure, after, memory_order_relaxed);
+}
+
+void mem_wipe(void *bytes, size_t count)
+{
+    explicit_bzero(bytes, count);
+}
+
+void mem_lock(const void *bytes, size_t count)
+{
+    int error = errno;
+
+    (void)mlock(bytes, count);
+    errno = error;
 }

@@ -32,6 +32,13 @@ void mem_free(void *block);
  *  the kernel hands out more than it has. UINT64_MAX: not known. */
 uint64_t mem_available(void);
 
+/** Zero what was secret; unlike memset() it is not left out by the compiler where nobody reads it
+ *  again. */
+void mem_wipe(void *bytes, size_t count);
+/** Keep what is secret out of swap, as far as this process may (RLIMIT_MEMLOCK): no error where it
+ *  may not. The pages stay locked until they are unmapped. */
+void mem_lock(const void *bytes, size_t count);
+
 /** Blocks alive now, for leak tests. */
 uint64_t mem_blocks(void);
 /** Tests: let `after` further allocations succeed and fail the next one, once. UINT64_MAX: never.

@@ -70,8 +70,8 @@ static enum rc make_key(bool is_swarm_key, struct product *product, struct fault
         identity_wipe(&identity);
     }
     if (rc == RC_OK) rc = write_new(product->path, text, KEY_FILE_MODE, why);
-    explicit_bzero(seed, sizeof seed);
-    explicit_bzero(text, sizeof text);
+    mem_wipe(seed, sizeof seed);
+    mem_wipe(text, sizeof text);
     return rc;
 }
 
@@ -150,6 +150,7 @@ static enum rc make_signed(const struct options *options, struct product *produc
              ? make_certificate(options, &owner, swarm.run_id, product, why)
              : make_deny(options, &owner, swarm.run_id, product, why);
     identity_wipe(&owner);
+    swarm_secret_wipe(&swarm);
     return rc;
 }
 

@@ -311,6 +311,7 @@ static void close_session(struct session *session)
     if (session->backend != NULL) backend_destroy(session->backend);
     credentials_deinit(&session->credentials);
     identity_wipe(&session->identity);
+    swarm_secret_wipe(&session->swarm);
 }
 
 static enum rc check_advertise(const char *address, struct fault *why)

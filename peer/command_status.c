@@ -71,7 +71,7 @@ static struct winsize screen_size(void)
 
 int command_status(struct options *options)
 {
-    struct swarm_secret secret;
+    struct swarm_secret secret = {.is_public = true};
     struct observer_options observer;
     struct fault why = {""};
     struct json *json = NULL;
@@ -79,6 +79,7 @@ int command_status(struct options *options)
     enum rc rc = prepare(options, &secret, &observer, &why);
 
     if (rc == RC_OK) rc = ask(&observer, &text, &why);
+    swarm_secret_wipe(&secret);
     if (rc == RC_OK) rc = json_parse(text, strlen(text), &json, &why);
     mem_free(text);
     if (rc != RC_OK) {
@@ -124,7 +125,7 @@ static bool on_status(void *context, const char *text, size_t bytes)
 
 int command_top(struct options *options)
 {
-    struct swarm_secret secret;
+    struct swarm_secret secret = {.is_public = true};
     struct observer_options observer;
     struct fault why = {""};
     struct screen screen = {.is_json = options_flag(options, "json"),
@@ -136,6 +137,7 @@ int command_top(struct options *options)
     if (rc == RC_OK) {
         rc = observer_watch(&observer, options_ns(options, "every"), on_status, &screen, &why);
     }
+    swarm_secret_wipe(&secret);
     if (rc == RC_CANCELLED) return EXIT_DONE; /* that is how one leaves it */
     if (rc == RC_OK && screen.rc != RC_OK) {
         rc = screen.rc;

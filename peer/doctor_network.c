@@ -582,7 +582,7 @@ enum rc doctor_network(struct doctor *doctor, const struct bootstrap *bootstrap,
     outbox_deinit(&network->outbox);
     if (network->env != NULL) uv_env_destroy(network->env);
     identity_wipe(&network->identity);
-    explicit_bzero(&network->swarm, sizeof network->swarm);
+    swarm_secret_wipe(&network->swarm);
     mem_free(network);
     return rc;
 }

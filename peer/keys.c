@@ -1,4 +1,5 @@
-/* Key files. Secrets are wiped on every way out. Blocking: before the loop runs. */
+/* Key files. Secrets are wiped on every way out, and what is handed out lies in memory that is not
+ * swapped, where that is allowed. Blocking: before the loop runs. */
 #include "peer/keys.h"
 
 #include "base/file.h"
@@ -8,11 +9,6 @@
 #include <string.h>
 
 enum { KEY_FILE_BYTES_MAX = 4096, KEY_TEXT_BYTES = 160, KEY_FILE_MODE = 0600 };
-
-static void wipe(void *bytes, size_t count)
-{
-    explicit_bzero(bytes, count);
-}
 
 static enum rc make_identity(struct env *env, const char *path, struct identity *identity,
                              struct fault *why)
@@ -30,8 +26,8 @@ static enum rc make_identity(struct env *env, const char *path, struct identity 
         piece.count = strlen(text);
         rc = file_replace(path, &piece, 1, KEY_FILE_MODE, why);
     }
-    wipe(seed, sizeof seed);
-    wipe(text, sizeof text);
+    mem_wipe(seed, sizeof seed);
+    mem_wipe(text, sizeof text);
     return rc;
 }
 
@@ -43,6 +39,7 @@ enum rc keys_identity(struct env *env, const char *path, struct identity *identi
     size_t bytes = 0;
     enum rc rc;
 
+    mem_lock(identity, sizeof *identity);
     if (path == NULL || !file_is_there(path)) return make_identity(env, path, identity, why);
     rc = file_read(path, KEY_FILE_BYTES_MAX, &text, &bytes, why);
     if (rc != RC_OK) return rc;
@@ -51,7 +48,7 @@ enum rc keys_identity(struct env *env, const char *path, struct identity *identi
         fault_set(why, rc, "cannot use the identity %s: %s; make one with 'grapevine keygen'", path,
                   parse.text);
     }
-    wipe(text, bytes);
+    mem_wipe(text, bytes);
     mem_free(text);
     return rc;
 }
@@ -65,6 +62,7 @@ enum rc keys_swarm(const char *name, const char *key_path, struct swarm_secret *
     size_t bytes = 0;
     enum rc rc;
 
+    mem_lock(secret, sizeof *secret);
     if (key_path == NULL) {
         swarm_secret_derive(name, NULL, secret);
         return RC_OK;
@@ -86,8 +84,8 @@ enum rc keys_swarm(const char *name, const char *key_path, struct swarm_secret *
                   "--swarm-key'",
                   key_path, parse.text);
     }
-    wipe(key, sizeof key);
-    wipe(text, bytes);
+    mem_wipe(key, sizeof key);
+    mem_wipe(text, bytes);
     mem_free(text);
     return rc;
 }

@@ -57,11 +57,13 @@ struct links *links_create(const struct links_options *options, const struct lin
     TAILQ_INIT(&links->seals);
     options->env->ops->entropy(options->env, seed, sizeof seed);
     static_key_from_seed(seed, &links->key);
-    memset(seed, 0, sizeof seed);
+    mem_wipe(seed, sizeof seed);
+    mem_lock(&links->key, sizeof links->key);
     hello_sign(&links->options.hello, options->identity, options->swarm->run_id,
                links->key.public_key, links->hello_signature);
     links->gate = gate_create();
     if (links->gate != NULL) return links;
+    mem_wipe(&links->key, sizeof links->key);
     mem_free(links);
     return NULL;
 }
@@ -101,7 +103,7 @@ void links_destroy(struct links *links)
         link_free(links, link);
     }
     links_seals_clear(links);
-    memset(&links->key, 0, sizeof links->key);
+    mem_wipe(&links->key, sizeof links->key);
     gate_destroy(links->gate);
     aes_gcm_destroy(links->aes);
     mem_free(links);

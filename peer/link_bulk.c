@@ -159,8 +159,8 @@ static void bulk_opened(struct links *links, struct bulk *bulk, const uint8_t *e
     attach_roots(&bulk->attach, exporter, of_initiator, of_responder);
     sealer_set(bulk->send, suite, link->is_dialled ? of_initiator : of_responder, epoch);
     sealer_set(bulk->receive, suite, link->is_dialled ? of_responder : of_initiator, epoch);
-    memset(of_initiator, 0, sizeof of_initiator);
-    memset(of_responder, 0, sizeof of_responder);
+    mem_wipe(of_initiator, sizeof of_initiator);
+    mem_wipe(of_responder, sizeof of_responder);
     bulk->used_ns = link_now(links);
     bulk->opened = ++link->bulk_turns;
     bulk_become(bulk, BULK_OPEN);

@@ -8,6 +8,8 @@
  */
 #include "peer/link_internal.h"
 
+#include "base/mem.h"
+
 #include <stdio.h>
 
 static enum rc link_secure(struct links *links, struct link *link)
@@ -27,7 +29,7 @@ static enum rc link_secure(struct links *links, struct link *link)
     links->options.env->ops->entropy(links->options.env, options.ephemeral_seed,
                                      sizeof options.ephemeral_seed);
     link->secure = secure_create(&options);
-    memset(options.ephemeral_seed, 0, sizeof options.ephemeral_seed);
+    mem_wipe(options.ephemeral_seed, sizeof options.ephemeral_seed);
     return link->secure == NULL ? RC_NOMEM : RC_OK;
 }
 

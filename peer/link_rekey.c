@@ -5,6 +5,8 @@
  */
 #include "peer/link_internal.h"
 
+#include "base/mem.h"
+
 #include <string.h>
 
 static void link_new_epoch(struct links *links, struct link *link)
@@ -51,7 +53,7 @@ static void link_rekey(struct links *links, struct link *link)
     links->options.env->ops->entropy(links->options.env, seed, sizeof seed);
     message.as.rekey.epoch = secure_epoch(link->secure) + 1;
     secure_rekey_start(link->secure, seed, message.as.rekey.key);
-    memset(seed, 0, sizeof seed);
+    mem_wipe(seed, sizeof seed);
     if (links_send(links, link->peer, &message) != RC_OK) link->is_closing = true;
 }
 
@@ -95,7 +97,7 @@ static enum rc link_answer(struct links *links, struct link *link,
     links->options.env->ops->entropy(links->options.env, seed, sizeof seed);
     message.as.rekey.epoch = asked->epoch;
     rc = secure_rekey_answer(link->secure, asked->epoch, asked->key, seed, message.as.rekey.key);
-    memset(seed, 0, sizeof seed);
+    mem_wipe(seed, sizeof seed);
     if (rc != RC_OK) return rc;
     return links_send(links, link->peer, &message); /* sealed last with the old key */
 }

@@ -116,8 +116,9 @@ int main(int argc, char **argv)
     int code;
     enum rc rc;
 
-    process_bind_to_parent(); /* before the environment is read: it takes its variable away */
     let_waiting_threads_sleep(argv);
+    process_guard(); /* both before the environment is read: they take variables away */
+    process_bind_to_parent();
     mem_start();
     if (arm_crash_point(&rc, &why)) return flush_results(EXIT_DONE);
     if (rc != RC_OK) return command_failed(rc, &why);

@@ -146,6 +146,8 @@ raw ~ /^#include </ {
 
 code ~ /[a-z]/ && raw !~ /^#/ {
     before = "(^|[^A-Za-z0-9_>.])"
+    if (code ~ /memset[(][^,]*(seed|secret|[._>]key|exporter|of_initiator|of_responder)[^,]*, 0,/ && !is_test)
+        report("the compiler leaves such a memset() out; secrets are wiped by mem_wipe()")
     if (code ~ before chance "[(]" && !is_outside)
         report("calls for time or chance belong to peer/env/uv_*")
     if (code ~ before heap "[(]" && !is_test && FILENAME != "base/mem.c")

@@ -61,6 +61,7 @@ struct swarm_secret {
 };
 /** `key`: NULL for a public swarm. */
 void swarm_secret_derive(const char *name, const uint8_t *key, struct swarm_secret *secret);
+void swarm_secret_wipe(struct swarm_secret *secret);
 /** Swarm key file text: "grapevine-swarm-key-1 <64 hex digits>"; as strict as identity_parse(). */
 MUST_USE enum rc swarm_key_parse(const char *text, size_t bytes, uint8_t key[SECRET_BYTES],
                                  struct fault *why);

@@ -185,3 +185,8 @@ void swarm_secret_derive(const char *name, const uint8_t *key, struct swarm_secr
     derived = hash_final(&hash);
     memcpy(secret->secret, derived.bytes, SECRET_BYTES);
 }
+
+void swarm_secret_wipe(struct swarm_secret *secret)
+{
+    sodium_memzero(secret, sizeof *secret);
+}

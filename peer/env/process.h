@@ -42,6 +42,11 @@ void process_host_run(struct process_host *host);
 void process_host_stop(struct process_host *host);
 uint64_t process_now_ns(struct process_host *host);
 
+/** No core dumps of this process, and no debugger of the same user: keys are in its memory. Not
+ * where GRAPEVINE_CORE_DUMPS is in the environment, which it takes away. Children of
+ * process_spawn() may be looked at by their parent. Call it before process_bind_to_parent(), and
+ * after whatever runs this program anew. */
+void process_guard(void);
 /** The child's half of dying with its parent: call it first thing in main(). Does nothing in a
  *  process that process_spawn() did not start. The parent must spawn from its main thread: the
  *  kernel counts the death of the thread that forked. */

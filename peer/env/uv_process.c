@@ -20,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -47,6 +48,21 @@ struct process_host {
     bool is_closing; /* no event any more */
     char room[READ_BYTES];
 };
+
+void process_guard(void)
+{
+    static const char variable[] = "GRAPEVINE_CORE_DUMPS";
+    const struct rlimit none = {0, 0};
+    const char *text = getenv(variable);
+    bool is_asked = text != NULL && text[0] != '\0' && strcmp(text, "0") != 0;
+
+    (void)unsetenv(variable);
+    if (is_asked) return;
+    (void)setrlimit(RLIMIT_CORE, &none);
+#if !defined(__SANITIZE_ADDRESS__) /* its leak check looks at this process as a debugger does */
+    if (getenv(parent_variable) == NULL) (void)prctl(PR_SET_DUMPABLE, 0);
+#endif
+}
 
 /* ---- the child's side ---- */
 
