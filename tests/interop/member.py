@@ -90,6 +90,18 @@ class Member:
             self.selector.register(link.session.bulk, selectors.EVENT_READ,
                                    (link, link.session.bulk))
 
+    def renew(self, link):
+        """Section "Epochs": new keys; what is under way on the old bulk connection comes first."""
+        session = link.session
+        link.send("REKEY", epoch=session.epoch + 1, key=session.begin_epoch())
+        self.take(link, "REKEY_ACK")  # entered as it comes: the next record is of the new epoch
+        session.send_fin()
+        self.take(link, "FIN")
+        self.selector.unregister(session.bulk)
+        session.bulk.socket.close()
+        session.bulk = None
+        self.open_bulk(link)
+
     def tell_progress(self, *links):
         for link in links or list(self.links.values()):
             link.send("PROGRESS", lineage=self.lineage, samples=self.samples, step=self.step,
@@ -164,6 +176,8 @@ class Member:
         message = wire.decode(inner)
         if message.name == "DATA":
             link.early.append(message)
+        elif message.name == "FIN":  # on the bulk connection
+            link.heard.append(message)
         else:
             link.received += 1
             self.deal_with_control(link, message)
@@ -194,6 +208,9 @@ class Member:
             state = 1 if decided else 0 if message.round in self.decided else 2
             bitmap, scale = decided or (b"", 0)
             link.send("OUTCOME", round=message.round, state=state, bitmap=bitmap, scale=scale)
+        elif name == "REKEY_ACK":
+            link.session.enter_epoch(message.key)
+            link.heard.append(message)
         elif name == "PROGRESS":
             link.progress = message
         elif name in ("GOSSIP", "SYNC", "ACK"):

@@ -112,6 +112,7 @@ def pairs(swarm, address):
     rounds = member.status(link)["rounds_ok"]
     before, member.plane = member.plane, shifted(member.plane, 1)
     ours = member.plane
+    member.renew(link)  # keys may be renewed at any time
     share = offer_pair(member, link)
     after = before + numpy.float32(share) * (ours - before)
     wait_for_model(member, link, after)

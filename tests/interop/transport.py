@@ -2,8 +2,7 @@
 
 Written from gossip/README.md, whose sections are named beside what follows them. Nothing of the
 C code is used: ciphers and curves come from python3-cryptography (OpenSSL), BLAKE2b and SHA-512
-from Python itself. A member that is meant for more than a test would renew its keys (section
-"Epochs") and reconnect; this one lives for less than fifteen minutes.
+from Python itself.
 """
 import hashlib
 import hmac
@@ -142,7 +141,8 @@ class Noise:
 class Records:
     """Section "Records": one direction of one connection."""
 
-    def __init__(self, root, suite):
+    def __init__(self, root, suite, epoch=0):
+        self.epoch = epoch
         name = "aes256gcm" if suite == AES256 else "chacha20poly1305"
         key = kdf(root, f"record/1 {name} key")
         self.iv = kdf(root, f"record/1 {name} iv")[:12]
@@ -155,7 +155,7 @@ class Records:
         return self.iv[:4] + low.to_bytes(8, "little")
 
     def seal(self, inner):
-        header = struct.pack("<IB3x", len(inner), 0)
+        header = struct.pack("<IB3x", len(inner), self.epoch & 0xff)
         return header + self.aead.encrypt(self.nonce(), inner, header)
 
     def open(self, header, sealed):
@@ -211,7 +211,7 @@ class Stream:
         if len(self.buffer) < 8:
             return None
         length, epoch, zero = struct.unpack("<IB3s", self.buffer[:8])
-        if length > INNER_MAX or epoch != 0 or any(zero):
+        if length > INNER_MAX or epoch != records.epoch & 0xff or any(zero):
             raise Refused("not a record")
         if len(self.buffer) < 8 + length + 16:
             return None
@@ -243,7 +243,7 @@ class Session:
         h3 = noise.write_3(hello)
         self.control.send(prefix(3, len(h3)) + h3)
         to, back, self.exporter = noise.split()
-        self.id = noise.hash[:16]
+        self.id, self.epoch = noise.hash[:16], 0
         self.suite = AES256 if suites & remote_suites & AES256 else CHACHA20
         self.to, self.back = Records(to, self.suite), Records(back, self.suite)
 
@@ -257,10 +257,8 @@ class Session:
 
     def open_bulk(self):
         """Section "Bulk connections": the dialler opens them."""
-        if self.bulk is not None:
-            return
         self.bulk = Stream(self.address)
-        named = self.id + struct.pack("<II", 0, 0)  # number 0 of epoch 0
+        named = self.id + struct.pack("<II", 0, self.epoch)  # the first of its epoch
         nonce = os.urandom(16)
         asked = prefix(4, 56) + named + nonce
         asked += blake2b(asked, 16, kdf(self.exporter, "attach/1 initiator"))
@@ -270,10 +268,29 @@ class Session:
         mac = blake2b(asked + whole[:-16], 16, kdf(self.exporter, "attach/1 responder"))
         if kind != 5 or answer[:24] != named or mac != whole[-16:]:
             raise Refused("no bulk connection")
-        context = struct.pack("<II", 0, 0) + nonce + answer[24:40]
+        context = named[16:] + nonce + answer[24:40]
         self.bulk_to, self.bulk_back = (
-            Records(kdf(self.exporter, f"bulk/1 {who}", context), self.suite)
+            Records(kdf(self.exporter, f"bulk/1 {who}", context), self.suite, self.epoch)
             for who in ("initiator", "responder"))
+
+    def begin_epoch(self):
+        """Section "Epochs": our key, for REKEY."""
+        self.fresh = X25519PrivateKey.generate()
+        return public_bytes(self.fresh)
+
+    def enter_epoch(self, theirs):
+        """With the key of REKEY_ACK, the last record of the old epoch."""
+        shared = self.fresh.exchange(X25519PublicKey.from_public_bytes(theirs))
+        self.epoch += 1
+        self.exporter = kdf(self.exporter, "rekey/1", struct.pack("<I", self.epoch)
+                            + public_bytes(self.fresh) + theirs + shared)
+        self.to, self.back = (
+            Records(kdf(self.exporter, f"epoch/1 {who}"), self.suite, self.epoch)
+            for who in ("initiator", "responder"))
+
+    def send_fin(self):
+        self.bulk.send(self.bulk_to.seal(struct.pack("<BBHIII", 6, 0, 0, 0, 0, self.control_sent)
+                                         + b"\x80"))
 
     def send_bulk(self, kind, stream, chunk, body):
         """DATA, not to be read before the control records sent so far."""

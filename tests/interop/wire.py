@@ -20,6 +20,9 @@ TABLE = """
 1 HELLO_OK
 2 ERROR 0 code 1 text
 3 GOAWAY 0 reason 1 retry_ms
+4 REKEY 0 epoch 1 key
+5 REKEY_ACK 0 epoch 1 key
+6 FIN
 16 PING 0 seq 2 records
 17 ACK 0 seq 2 records
 18 PING_REQ 0 seq 1 target
