@@ -1,9 +1,11 @@
-"""Rounds of a member: a pair round from either end, a group round in a proposal of others.
+"""Rounds of a member: a pair round from either end, a group round, joined or proposed.
 
-Written from averaging/README.md: "The bytes of a round", "Pair rounds", "Group rounds". Codec f32
+Written from averaging/README.md: "The bytes of a round", "Streams", "Pair rounds", "The bytes of a
+group round". Codec f32
 and rule `mean` alone; the plane is the model's parameters and, where it has them, statistics.
 """
 import struct
+from types import SimpleNamespace
 
 import numpy
 
@@ -143,17 +145,15 @@ def accept_pair(member, link, offer):
 
 
 class Group:
-    """A group round that another member proposed: each owns a part, all direct."""
+    """A group round, direct: each owns a part, sums it up, and tells all."""
 
     def __init__(self, member, proposer, form, samples):
-        """FORM was heard: JOIN. START may take a while, or leave us out."""
-        self.member, self.proposer, self.round = member, proposer, form.round
+        self.member, self.proposer, self.form = member, proposer, form
         self.key = round_key(proposer, form.round)
         self.stream, self.samples = wire.stream_of(self.key), samples
-        proposer.send("JOIN", round=form.round, ballot=form.ballot, samples=samples,
-                      only_direct=1)
 
     def begin(self, start):
+        """What follows from START: weights and parts."""
         ids = [start.members[at:at + 20] for at in range(0, len(start.members), 36)]
         said = list(struct.iter_unpack("<QQ", start.statements))
         self.self = ids.index(self.member.identity.id)
@@ -232,7 +232,7 @@ class Group:
 
     def is_of_round(self, message):
         return (getattr(message, "stream", self.stream) == self.stream
-                and getattr(message, "round", self.key) == self.key)
+                and getattr(message, "round", self.key) == self.key)  # of ABORT
 
     def hash_of_part(self, own):
         return blake2b(bytes(32) * len(own))  # zeros: the owner itself sends the chunks
@@ -317,9 +317,43 @@ def join_group(member, samples):
             link.send("ABORT", round=link.id + link.boot + struct.pack("<Q", message.round), code=8)
         elif message.name == "FORM":
             group = Group(member, link, message, samples)
-        elif group is not None and group.proposer is link and group.round == message.round:
+            link.send("JOIN", round=message.round, ballot=message.ballot, samples=samples,
+                      only_direct=1)
+        elif group is not None and group.proposer is link and is_same(group.form, message):
             group.begin(message)
             return group
+
+
+def is_same(form, start):
+    return (form.round, form.ballot) == (start.round, start.ballot)
+
+
+def propose_group(member, links, samples, lie=lambda said: None):
+    """FORM to all of these; all must join. START passes on what each has said."""
+    form = dict(round=max(link.progress.round for link in links) + 1, ballot=0,
+                members=b"".join(one.id + one.boot for one in [member.identity] + links),
+                schema=links[0].remote.schema, lineage=member.lineage, codec=METHOD,
+                chunks=len(wire.chunks_of(member.plane)), deadline_ms=10000)
+    group = Group(member, member.identity, SimpleNamespace(**form), samples)
+    for link in links:
+        link.send("FORM", **form)
+    said = [[samples, 0]]
+    for link in links:
+        answer = member.take(link, "JOIN", "ABORT")
+        while not (answer.name == "JOIN" and is_same(group.form, answer)):
+            if answer.name == "ABORT" and answer.round == group.key:
+                raise Refused(f"ABORT {answer.code} instead of JOIN")
+            answer = member.take(link, "JOIN", "ABORT")
+        said.append([answer.samples, getattr(answer, "rate", 0)])
+    group.begin(SimpleNamespace(**form, statements=pack_statements(said)))
+    lie(said)
+    for link in links:
+        link.send("START", **form, statements=pack_statements(said))
+    return group
+
+
+def pack_statements(said):
+    return b"".join(struct.pack("<QQ", *one) for one in said)
 
 
 def pieces(data, size):

@@ -13,7 +13,7 @@ import numpy
 
 import wire
 from member import Member
-from rounds import Group, accept_pair, begin_pair, bitmap, join_group, offer_pair
+from rounds import Group, accept_pair, begin_pair, bitmap, join_group, offer_pair, propose_group
 from transport import CHACHA20, Identity, Refused, Session, Swarm
 
 checks = 0
@@ -126,14 +126,14 @@ def pairs(swarm, address):
         seen["state"] for seen in observer.status(watched)["members"] if seen["id"] == id])
 
 
-def in_group(member, links):
+def in_group(member, links, begin=lambda member, links: join_group(member, 1024)):
     """One round. Only if everybody's values are in all parts it must make this model."""
     before = member.plane
     for link in links:
         wait_for_model(member, link, before)
     member.plane = ours = shifted(before, 3)
     member.serve(True)
-    group = join_group(member, 1024)
+    group = begin(member, links)
     share = group.run()
     member.serve(False)
     if group.contributors != (1 << len(group.weights)) - 1:
@@ -145,10 +145,18 @@ def groups(swarm, addresses):
     member, links = join(swarm, *addresses)
     rounds = [member.status(link)["rounds_ok"] for link in links]
     _, _, after = in_group(member, links)
-    check("the mean of a group round is that of START's weights", is_near(member.plane, after))
+    check("the mean of a group round is by what START says of all", is_near(member.plane, after))
     for link, count in zip(links, rounds):
         wait_for_model(member, link, after, 10)
         check("a peer holds it, and counts the round", member.status(link)["rounds_ok"] > count)
+
+
+def proposed(swarm, addresses):
+    member, links = join(swarm, *addresses)
+    _, _, after = in_group(member, links, lambda *all: propose_group(*all, 1024))
+    for link in links:
+        wait_for_model(member, link, after, 10)
+    check("a group round that we proposed, and the peers joined", is_near(member.plane, after))
 
 
 # ---- what the documents forbid, and what comes of it
@@ -219,6 +227,33 @@ def hostile_mean(swarm, addresses):
           offended(member, links[0], "broke_protocol") > offences)
 
 
+def another_start(swarm, addresses):
+    member, links = join(swarm, *addresses)
+    offences = [offended(member, link, "broke_protocol") for link in links]
+    member.serve(True)
+    group = join_group(member, 1024)
+    for link in links:
+        link.send("CREDIT", stream=group.stream, chunks=1, start=bytes(32))
+    for link in links:
+        member.take(link, "CANCEL", stream=group.stream)
+    member.serve(False)
+    check("who has another START is left by the others, and nobody is charged",
+          offences == [offended(member, link, "broke_protocol") for link in links])
+
+
+def lying_start(swarm, addresses):
+    member, links = join(swarm, *addresses)
+    offences = offended(member, links[0], "late")
+
+    def lie(said):
+        said[1][0] += 1  # the samples of the first peer
+
+    propose_group(member, links, 1024, lie)
+    member.take(links[0], "CANCEL")
+    check("a member of which START says what it never said leaves, and charges the proposer",
+          offended(member, links[0], "late") > offences)
+
+
 def main(key_file, name, pair_peer, offering_peer, *group_peers):
     swarm = Swarm(name, key_file)
     attempt(strangers, swarm, pair_peer)
@@ -227,7 +262,9 @@ def main(key_file, name, pair_peer, offering_peer, *group_peers):
     attempt(groups, swarm, group_peers)
     for one in (another_round, another_decision, not_a_number, second_handshake):
         attempt(one, swarm, pair_peer)
-    attempt(hostile_mean, swarm, group_peers)
+    attempt(proposed, swarm, group_peers)
+    for one in (hostile_mean, another_start, lying_start):
+        attempt(one, swarm, group_peers)
     print(f"{checks} checks")
 
 
