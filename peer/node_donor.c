@@ -23,7 +23,7 @@ enum { SKETCHES_A_MINUTE = 8, ROUNDS_AHEAD_MAX = 64 };
 #define UNDER_WAY      (3.0 * CHUNK_VALUES * sizeof(float))
 #define AGREED_WAIT_NS (8 * NS_PER_S) /* for the end of a round; then as it is */
 #define ALONE_WAIT_NS  (2 * NS_PER_S) /* the same, when there has been no round yet */
-#define ROUND_SHARE    0.035          /* of what a round sends, for joiners meanwhile */
+#define ROUND_SHARE    0.25           /* of what a round sends, for joiners meanwhile */
 #define BURST_SHARE    0.01           /* the same, at once */
 #define PACE_LEAST     (CHUNK_VALUES * sizeof(float) / 8) /* bytes a second */
 #define MINUTE_NS      (60 * NS_PER_S)

@@ -258,7 +258,7 @@ static bool catches_up(struct node *node, uint64_t now_ns)
     joiner_stats(node->joiner, &stats);
     took_ns = now_ns - stats.manifest_ns;
     if (took_ns < CATCH_UP_NS || node->catch_ups == CATCH_UPS_MAX) return false;
-    if (node->catch_up_ns != 0 && took_ns > node->catch_up_ns / 4 * 3) return false;
+    if (node->catch_up_ns != 0 && took_ns > node->catch_up_ns / 2) return false;
     node->catch_up_ns = took_ns;
     node->catch_ups++;
     if (joiner_catch_up(node->joiner, now_ns, &node->outbox) != RC_OK) return false;

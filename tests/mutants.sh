@@ -64,6 +64,23 @@ peer/options_file.c @ unit_peer_options @ what may change is forgotten where it 
 peer/joiner_loading.c @ unit_peer_joiner @ a bucket's hash is not looked at @ s/if \(!digest_is_equal\(hash_of\(bytes, count\), \*expected\)\) return RC_AUTH;//
 peer/joiner_loading.c @ unit_peer_joiner @ a download may hold NaN @ s/if \(!bucket_is_finite\(to, values\)\) return RC_NONFINITE;//
 peer/joiner_listing.c @ unit_peer_joiner @ another model's manifest is taken @ s/if \(!digest_is_equal\(manifest->schema, joiner->schema\)\) return RC_MISMATCH;//
+peer/node_choice.c @ unit_peer_node_model @ who trains gives its model up for one who boasts @ s/HOLDERS_LEAST = 3/HOLDERS_LEAST = 1/
+peer/node_choice.c @ unit_peer_node_model @ many identities of one host outvote a swarm @ s/return theirs\.places >= ours\.places;/return true;/
+peer/node_choice.c @ unit_peer_node_model @ both of two halves give way @ s/if \(theirs\.met == own \&\& !is_smaller\(lineage, node->lineage\)\) return false;//
+peer/node_choice.c @ unit_peer_node_model @ a moment is enough @ s/return now_ns >= choice->since_ns \+ OUTVOTE_NS;/return true;/
+peer/node_choice.c @ unit_peer_node_model @ one boaster calls a restarted peer behind @ s/return items\[\(count - 1\) \/ 2\];/return items[count - 1];/
+peer/node_choice.c @ sim_restart @ an untrained model is mixed in @ s/!has_mixed\(node\) \&\& is_behind/has_mixed(node) \&\& is_behind/
+peer/node_check.c @ sim_hostile_models @ the donor's step is believed @ s/^    return middle;/    return value;/
+peer/node_check.c @ sim_hostile_models @ running statistics are not compared @ s/check_buffers\(node\) != RC_OK/check_buffers(node) == RC_NOMEM/
+peer/node_check.c @ sim_hostile_models @ moments of any size are taken @ s/leaves_moments = sqrt\(squares\) > most;/leaves_moments = sqrt(squares) < 0 * most;/
+peer/node_check.c @ sim_hostile_models @ nobody is waited for who could say that a donor lies @ s/return counts\.believed > node_heard\(node\) .*/return false;/
+peer/node_take.c @ sim_hostile_models @ what is given up is not kept @ s/if \(!node->taking\.keeps\) return RC_OK;/return RC_OK;/
+peer/sketch.c @ unit_peer_sketch @ one of two members is enough @ s/opinion->agreed >= 2 \&\& 2 \* opinion->agreed > count/opinion->agreed >= 1/
+peer/node_model.c @ sim_joining @ --join-timeout counts from the begin @ s/now_ns >= node->answered_ns \+ node/now_ns >= node->begun_ns + node/
+peer/donor.c @ unit_peer_donor @ who stands still keeps its place @ s/return now_ns >= lease->moved_ns \+ STILL_NS \|\| /return /
+peer/donor.c @ unit_peer_donor @ who was cut off begins anew @ s/return lease != NULL \&\& lease->state == LEASE_LEFT/return false \&\& lease->state == LEASE_LEFT/
+peer/donor_serve.c @ unit_peer_donor @ a lease lasts for what was sent before @ s/if \(\(lease->is_sent\[\*bucket \/ 8\] .*/{/
+gossip/membership_dial.c @ sim_restart @ the address of a lost identity is dialled again and again @ s/if \(\(was_there \|\| !is_taken/if ((was_there || true || !is_taken/
 peer/donor_snapshot.c @ unit_peer_donor @ a snapshot with NaN is given away @ s/if \(!bucket_is_finite\(snapshot->values\[i\], snapshot->counts\[i\]\)\) return RC_NONFINITE;//
 peer/node_links.c @ sim_chaos @ the round does not hear of a lost link @ /^static void on_closed/,/^}/s/if \(node->round != NULL\) round_on_link_lost\(node->round, peer\);//
 peer/node_links.c @ sim_door @ one refusal ends a newcomer @ s/if \(bootstrap->failures < times \|\| bootstrap->rc != rc\) return false;//

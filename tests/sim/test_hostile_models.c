@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "peer/node_internal.h"
 #include "tests/sim/swarm.h"
+#include "tests/unit/replica/learners.h"
 
 #include <math.h>
 
@@ -145,6 +146,77 @@ static void a_false_model_of_the_right_lineage_is_not_taken(void **state)
     }
 }
 
+/* ---- what else comes with a model ---- */
+
+static struct backend *backend;
+static struct learner *replicas[5];
+
+static struct learner *replica_of(void *context, uint32_t peer)
+{
+    const struct replica_options options = {.model = "linear:8 bn relu linear:classes",
+                                            .optimizer = "adam",
+                                            .data = "digits",
+                                            .seed = 1,
+                                            .stream_seed = peer,
+                                            .batch = 8,
+                                            .threads = 1};
+
+    (void)context;
+    replicas[peer] = make(backend, &options);
+    return replicas[peer];
+}
+
+static double section_norm(uint32_t peer, enum section section)
+{
+    float *values = values_of(replicas[peer], section);
+    double squares = 0;
+
+    for (size_t i = 0; i < count_of(replicas[peer], section); i++) {
+        squares += (double)values[i] * (double)values[i];
+    }
+    mem_free(values);
+    return sqrt(squares);
+}
+
+static void scale_section(uint32_t peer, enum section section, float factor)
+{
+    size_t count = count_of(replicas[peer], section);
+    float *values = values_of(replicas[peer], section);
+
+    assert_true(count > 0);
+    for (size_t i = 0; i < count; i++) {
+        values[i] *= factor;
+    }
+    assert_int_equal(replicas[peer]->ops->assign_section(replicas[peer], section, values, count),
+                     RC_OK);
+    mem_free(values);
+}
+
+/* A donor's parameters are as they should be, but its optimizer's buffers are a thousand times as
+ * large: they are left out. Or its running statistics are: nothing of it is taken. */
+static void false_moments_and_statistics_are_not_taken(void **state)
+{
+    static const enum section sections[] = {SECTION_MOMENTS, SECTION_BUFFERS};
+
+    (void)state;
+    backend = cpu_backend_create(&(struct cpu_backend_options){.threads = 1});
+    assert_non_null(backend);
+    for (size_t i = 0; i < ARRAY_COUNT(sections); i++) {
+        struct cluster_options options = options_of(5, "local-sgd:H=100000", "group");
+        struct cluster *cluster;
+        uint32_t liar = 0, joiner = 4;
+
+        options.learner = replica_of;
+        cluster = trained(&options, 4);
+        scale_section(liar, sections[i], 1000);
+        cluster_start(cluster, joiner, &liar, 1);
+        assert_true(cluster_run_until(cluster, is_training, &joiner, 20 * NS_PER_S));
+        assert_true(section_norm(joiner, sections[i]) < 20 * section_norm(1, sections[i]));
+        cluster_destroy(cluster);
+    }
+    backend_destroy(backend);
+}
+
 /* A false model that two liars hold is all that a new peer hears of at first. It moves to that of
  * most as soon as it has met them. */
 static void who_met_liars_first_joins_the_others(void **state)
@@ -219,6 +291,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_replace_nobodys_model),
         cmocka_unit_test(a_false_model_of_the_right_lineage_is_not_taken),
+        cmocka_unit_test(false_moments_and_statistics_are_not_taken),
         cmocka_unit_test(who_met_liars_first_joins_the_others),
         cmocka_unit_test(an_old_model_gives_way_to_more_members),
     };

@@ -104,11 +104,11 @@ static double seconds_of(struct cluster *cluster, uint64_t rounds)
     return (double)(sim_now_ns(cluster_world(cluster)) - begun_ns) / 1e9;
 }
 
-/* Eight joiners at once, all loading all the time, make the donors' rounds less than 5 % longer:
- * where rounds run back to back, and (LONG=1) where training goes on between them. */
-static void eight_joiners_hardly_slow_the_rounds(void **state)
+/* Eight joiners at once, all loading all the time, make the donors' rounds less than 15 %
+ * longer: where rounds run back to back, and (LONG=1) where training goes on between them. */
+static void eight_joiners_slow_the_rounds_little(void **state)
 {
-    enum { JOINERS = 8, ROUNDS = 6 };
+    enum { JOINERS = 8, ROUNDS = 3 };
     static const struct {
         const char *averaging;
         uint64_t line; /* of a joiner, slow enough to load all the time */
@@ -141,7 +141,7 @@ static void eight_joiners_hardly_slow_the_rounds(void **state)
         print_message("%s, %u rounds: %.3f s alone, %.3f s while 8 join at %.2f MB/s: %+.1f %%\n",
                       cases[m].averaging, ROUNDS, alone, beside, (double)bytes / 1e6 / beside,
                       100 * (beside / alone - 1));
-        assert_true(beside <= alone * 1.05);
+        assert_true(beside <= alone * 1.15);
         cluster_destroy(cluster);
     }
 }
@@ -311,6 +311,41 @@ static void a_slow_line_catches_up_by_difference(void **state)
     cluster_destroy(cluster);
 }
 
+/* Where rounds fill the lines all the time, who joins has a fair part of them: the model is there
+ * in a few times what it takes on an idle line, the changes since included. */
+static void a_join_on_a_busy_line_has_its_part(void **state)
+{
+    enum { FEW_CHUNKS = 12 };
+    struct cluster_options options = {.peers = 3,
+                                      .seed = 12,
+                                      .values = FEW_CHUNKS * CHUNK_VALUES,
+                                      .latency_ns = NS_PER_MS,
+                                      .centre_spread = 1.0,
+                                      .step_cost_ns = 60 * NS_PER_MS,
+                                      .averaging = "local-sgd:H=4",
+                                      .exchange = "pair"};
+    struct cluster *cluster = cluster_create(&options);
+    uint32_t first = 0, joiner = 2;
+    const uint64_t line = LINE / 50;
+    double idle_s = (double)FEW_CHUNKS * CHUNK_VALUES * sizeof(float) / (double)line, took_s;
+    uint64_t begun_ns;
+
+    (void)state;
+    for (uint32_t i = 0; i < options.peers; i++) {
+        sim_host_rate(cluster_world(cluster), i + 1, line, line);
+    }
+    swarm_start(cluster, 2);
+    cluster_run(cluster, 25 * NS_PER_S);
+    assert_true(swarm_report(cluster, 0).rounds_ok > 0);
+    begun_ns = sim_now_ns(cluster_world(cluster));
+    cluster_start(cluster, joiner, &first, 1);
+    assert_true(cluster_run_until(cluster, is_training, &joiner, 100 * NS_PER_S));
+    took_s = (double)(sim_now_ns(cluster_world(cluster)) - begun_ns) / 1e9;
+    print_message("joined after %.1f s; on an idle line %.1f s\n", took_s, idle_s);
+    assert_true(took_s < 8 * idle_s);
+    cluster_destroy(cluster);
+}
+
 /* Cut off for a moment, after more than --join-timeout and most of its download, a joiner neither
  * ends nor begins anew: its donor still has what it began to give, though the swarm has trained on.
  */
@@ -349,11 +384,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(busy_donors_serve_during_their_rounds),
-        cmocka_unit_test(eight_joiners_hardly_slow_the_rounds),
+        cmocka_unit_test(eight_joiners_slow_the_rounds_little),
         cmocka_unit_test(a_donor_that_dies_costs_a_tenth),
         cmocka_unit_test(anchors_and_momentum_are_given_too),
         cmocka_unit_test(a_wild_momentum_is_not_adopted),
         cmocka_unit_test(a_joiner_weighs_little_at_first),
+        cmocka_unit_test(a_join_on_a_busy_line_has_its_part),
         cmocka_unit_test(a_joiner_that_was_cut_off_goes_on),
         cmocka_unit_test(a_slow_line_catches_up_by_difference),
     };
