@@ -54,6 +54,7 @@ void node_hear_progress(struct node *node, struct neighbour *neighbour,
         progress->samples >= node->model_samples / 2) { /* it took another model */
         node_far_is_over(node, neighbour);
     }
+    if (!neighbour->has_progress) neighbour->first_step = progress->step;
     neighbour->progress = *progress;
     neighbour->has_progress = true;
     neighbour->progress_ns = now_ns;

@@ -198,19 +198,25 @@ uint64_t node_median(uint64_t *items, size_t count)
     return items[(count - 1) / 2];
 }
 
+/* It has begun by itself. */
+static bool is_fresh(const struct node *node)
+{
+    return node->options.resume == NULL && !node->choice.has_taken && node->state == NODE_TRAINING;
+}
+
 /* The step from which others have come too far for rounds with ours to be of use. Who has just
  * begun by itself has next to nothing to mix in. */
 static uint64_t far_step(const struct node *node)
 {
     uint64_t every = strategy_every(node->options.strategy, node->step);
-    bool is_fresh = node->options.resume == NULL && !node->choice.has_taken;
 
-    if (is_fresh && node->state == NODE_TRAINING) return 2 * (node->step + every) + 1;
+    if (is_fresh(node)) return 2 * (node->step + every) + 1;
     return node->step + NODE_ROUNDS_MISSED_MAX * every + 1;
 }
 
 /* By steps, which all exchanges count alike, and by the lower median, so that one who boasts moves
- * nobody but who has no other neighbour. */
+ * nobody but who has no other neighbour. Those who began with a fresh peer, but a moment sooner,
+ * are not ahead of it: what counts there is how far they were when it met them. */
 static bool is_behind(const struct node *node)
 {
     uint64_t steps[LINKS_MAX];
@@ -219,7 +225,8 @@ static bool is_behind(const struct node *node)
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
-        if (is_offering(node, other) && is_same(node, other)) steps[count++] = other->progress.step;
+        if (!is_offering(node, other) || !is_same(node, other)) continue;
+        steps[count++] = is_fresh(node) ? other->first_step : other->progress.step;
     }
     return count > 0 && node_median(steps, count) >= far_step(node);
 }

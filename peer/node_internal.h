@@ -54,6 +54,7 @@ struct neighbour {
     double odds;       /* at the last draw, of meeting it, 1 being usual; 0: none was made */
     uint64_t linked_ns;
     uint64_t progress_ns; /* when it was heard */
+    uint64_t first_step;  /* of the model, when it was first heard over this link */
     uint64_t coming_ns;   /* node_finish.c: it is waited for until then; 0: it has not said so */
     uint64_t moved_ns;    /* when it was last heard at another step than before */
     double rounds_per_s;  /* between its last two */

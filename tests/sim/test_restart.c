@@ -203,12 +203,54 @@ static void who_begins_again_mixes_nothing_in(void **state)
     }
 }
 
+static bool has_begun(struct cluster *cluster, void *context)
+{
+    return node_step(cluster_node(cluster, *(uint32_t *)context)) > 0;
+}
+
+/* At a cold start the last one to come loads its data, or is held up, while the others begin: it
+ * has missed nothing that its own steps would not bring. */
+static void who_begins_together_downloads_nothing(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        uint32_t first = 0, last = 2;
+        struct cluster_options options = {.peers = 3,
+                                          .seed = seed,
+                                          .averaging = "local-sgd:H=16",
+                                          .start_with = 3,
+                                          .values = FEW_VALUES,
+                                          .latency_ns = NS_PER_MS,
+                                          .step_cost_ns = NS_PER_MS};
+        struct cluster *cluster = cluster_create(&options);
+        const uint32_t through = 0;
+
+        for (uint32_t i = 0; i < 2; i++) { /* by hand, one after the other */
+            cluster_start(cluster, i, &through, i);
+            cluster_run(cluster, 2 * NS_PER_S);
+        }
+        cluster_start(cluster, last, &through, 1);
+        assert_true(cluster_run_until(cluster, has_begun, &first, 5 * NS_PER_S));
+        sim_host_freeze(cluster_world(cluster), last, true);
+        cluster_run(cluster, 3 * NS_PER_S / 2);
+        assert_true(node_step(cluster_node(cluster, 0)) > 100);
+        sim_host_freeze(cluster_world(cluster), last, false);
+        cluster_run(cluster, 2 * NS_PER_S);
+        for (uint32_t i = 0; i < 3; i++) {
+            assert_false(cluster_node(cluster, i)->choice.has_taken);
+            assert_true(node_step(cluster_node(cluster, i)) > 0);
+        }
+        cluster_destroy(cluster);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(old_and_new_peers_mix_soon),
         cmocka_unit_test(who_missed_much_takes_the_swarms_model),
         cmocka_unit_test(who_begins_again_mixes_nothing_in),
+        cmocka_unit_test(who_begins_together_downloads_nothing),
     };
 
     if (getenv("ONLY") != NULL) cmocka_set_test_filter(getenv("ONLY"));
