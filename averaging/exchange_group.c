@@ -8,7 +8,7 @@
  *  IDLE --begin--> READY --FORM--> JOINED ----START----> SNAPSHOT --done--> DATA  |
  *   ^               |  '----------^  |  '-------------------^  '--failed----. |   |
  *   |               '--our turn--> FORMING --all joined, or window over-----' |   |
- *   |                                |  '--FORM of a higher ballot--> JOINED -+---'
+ *   |                                |  '--another FORM: *_turn.c--> JOINED -+---'
  *   '---------- nobody joined -------'        IDLE <--- all parts ended ------'
  *
  * Forming. FORM{round, ballot, invited} goes to all; who is ready answers JOIN, who is not yet
@@ -201,30 +201,6 @@ static uint32_t parties_alive(const struct group *group)
     return alive;
 }
 
-void group_set_next(struct group *group, uint64_t round)
-{
-    uint64_t next = group->counts.next_round;
-
-    if (round > UINT64_MAX / 2 || round <= next) return; /* nobody gets there honestly */
-    group->counts.next_round = round - next > GROUP_ROUND_LEAP ? next + GROUP_ROUND_LEAP : round;
-}
-
-void group_ahead_earn(struct group *group, uint64_t rounds)
-{
-    uint64_t room = GROUP_ROUND_NEAR - group->ahead_left;
-
-    group->ahead_left += rounds < room ? rounds : room;
-}
-
-static void ahead_refill(struct group *group)
-{
-    const uint64_t each_ns = NS_PER_S / GROUP_AHEAD_SECOND;
-    uint64_t earned = (group->now_ns - group->ahead_ns) / each_ns;
-
-    group_ahead_earn(group, earned);
-    group->ahead_ns += earned * each_ns;
-}
-
 /* Who gave both its contribution and its part has kept its word. */
 static void score_the_faithful(struct group *group, struct commands *out)
 {
@@ -362,7 +338,7 @@ static enum rc group_on_message(struct exchange *exchange, struct peer_id from, 
     group->now_ns = now_ns;
     if (peer_id_is_equal(from, group->options.self)) return RC_FORMAT;
     link_add(group, from, boot);
-    ahead_refill(group);
+    group_ahead_refill(group);
     switch (message->type) {
     case MESSAGE_FORM:
         return group_on_form(group, ref, &message->as.form, out);

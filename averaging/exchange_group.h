@@ -7,7 +7,8 @@
 
 enum {
     GROUP_CREDIT_CHUNKS = 32, /* one member may have on the way to one owner */
-    GROUP_BALLOT_MAX = 256,
+    GROUP_BALLOT_MAX = 1 << 20,
+    GROUP_BALLOT_STEP = GROUP_MEMBERS_MAX, /* one proposal is so much above the last at most */
     GROUP_ATTEMPTS_MAX = 4, /* proposals joined in vain before the round is given up */
     GROUP_LEFT_MAX = 4,     /* proposals joined and left that are remembered */
     GROUP_PAST_MAX = 64,    /* rounds that a slow member may still think are under way */
@@ -209,6 +210,11 @@ struct group {
     uint32_t caution;      /* how many at a time */
 };
 
+static inline bool member_ref_is_equal(struct member_ref a, struct member_ref b)
+{
+    return peer_id_is_equal(a.id, b.id) && boot_id_is_equal(a.boot, b.boot);
+}
+
 /* exchange_group.c */
 bool group_is_linked(const struct group *group, struct peer_id id);
 bool group_is_partner(const struct group *group, struct peer_id id); /* linked, and alike */
@@ -224,10 +230,6 @@ bool group_abort_fits(const struct group *group, const struct message_abort *abo
 /** The round is over (or never came about: `is_skipped`). Leaves the state IDLE. */
 void group_over(struct group *group, enum over_result result, const char *reason, bool is_skipped,
                 struct commands *out);
-/** A later round number was heard of, and is believed. */
-void group_set_next(struct group *group, uint64_t round);
-/** Words may take us so many more rounds ahead. */
-void group_ahead_earn(struct group *group, uint64_t rounds);
 int group_party_find(const struct group *group, struct peer_id id); /* -1: none */
 enum standing group_standing(const struct group *group, struct peer_id id);
 
@@ -314,8 +316,36 @@ void group_party_drop(struct group *group, uint32_t index);
 /** Reduce what is complete, end what has ended. */
 void group_data_advance(struct group *group, struct commands *out);
 
+/* exchange_group_turn.c: which of several proposals of one round */
 /** Is this FORM one that may still be joined, after those proposed or joined so far? */
 bool group_is_above_promise(const struct group *group, const struct message_form *form);
+/** FORMING: theirs goes on, and nothing is lost with ours. */
+bool group_gives_way(const struct group *group, struct member_ref from,
+                     const struct message_form *form);
+/** What we joined, or propose, has its window, and this one waits for it. Who proposes anew has
+ *  left its own; and nobody is kept from a later round by what nobody has joined. */
+bool group_has_window(const struct group *group, struct member_ref from,
+                      const struct message_form *form);
+bool group_is_leaping_ballot(const struct group *group, const struct message_form *form);
+/** It may be joined later. */
+void group_remember(struct group *group, struct member_ref from, const struct message_form *form);
+/** JOINED: when what was heard of this round meanwhile is turned to. */
+uint64_t group_turn_ns(const struct group *group);
+/** FORMING: how many have joined ours. */
+uint32_t group_joined_count(const struct group *group);
+
+/* exchange_group_ahead.c: how far words may take us */
+/** A later round number was heard of, and is believed. */
+void group_set_next(struct group *group, uint64_t round);
+/** Words may take us so many more rounds ahead; or as many as time has earned since. */
+void group_ahead_earn(struct group *group, uint64_t rounds);
+void group_ahead_refill(struct group *group);
+/** Farther than words alone may take us. */
+bool group_is_far(const struct group *group, uint64_t round);
+/** Even a START of such a round is taken up only now and then. */
+bool group_is_leap(const struct group *group, uint64_t round);
+/** A later round was heard of, from one of whom we need not believe everything. */
+void group_hear_round(struct group *group, uint64_t round);
 
 /* exchange_group_grace.c: how long the forming of a group waits */
 /** For the answers to our FORM. */

@@ -19,11 +19,6 @@ static int form_find(const struct message_form *form, struct peer_id id)
     return -1;
 }
 
-static bool is_same(struct member_ref a, struct member_ref b)
-{
-    return peer_id_is_equal(a.id, b.id) && boot_id_is_equal(a.boot, b.boot);
-}
-
 static bool form_has(const struct message_form *form, struct member_ref ref)
 {
     int found = form_find(form, ref.id);
@@ -46,7 +41,7 @@ static enum rc form_check(struct group *group, struct member_ref from,
     if (form->round > UINT64_MAX / 2 || form->ballot > GROUP_BALLOT_MAX) return RC_FORMAT;
     if (form->round > group->counts.next_round + GROUP_ROUND_LEAP) return RC_FORMAT;
     /* First in its own list, its part of the plane is rounded down, and it owns none of few. */
-    if (!is_same(form->members[0], from)) return RC_FORMAT;
+    if (!member_ref_is_equal(form->members[0], from)) return RC_FORMAT;
     for (uint32_t i = 0; i < form->members_count; i++) {
         if (form_find(form, form->members[i].id) != (int)i) return RC_FORMAT; /* twice */
         strangers += !peer_id_is_equal(form->members[i].id, group->options.self) &&
@@ -67,6 +62,9 @@ static enum rc form_check(struct group *group, struct member_ref from,
 }
 
 /* ---- proposing ---- */
+
+static void join(struct group *group, struct member_ref proposer, const struct message_form *form,
+                 struct commands *out);
 
 static void send_form(const struct message_form *form, enum message_type type, struct peer_id to,
                       struct commands *out)
@@ -96,12 +94,6 @@ static void promise(struct group *group, uint64_t round, uint32_t ballot)
     group->promised_round = round;
     group->promised_ballot = ballot;
     group->has_promised = true;
-}
-
-bool group_is_above_promise(const struct group *group, const struct message_form *form)
-{
-    if (!group->has_promised || form->round > group->promised_round) return true;
-    return form->round == group->promised_round && form->ballot > group->promised_ballot;
 }
 
 static void form_fill(const struct group *group, uint32_t ballot, struct message_form *form)
@@ -151,16 +143,6 @@ static void propose(struct group *group, struct commands *out)
     send_form_to_all(group, &group->form, MESSAGE_FORM, &group->form, out);
 }
 
-static uint32_t joined_count(const struct group *group)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < group->form.members_count; i++) {
-        count += group->invited[i].has_joined;
-    }
-    return count;
-}
-
 static void add_to_start(struct group *group, struct message_form *start, struct member_ref member,
                          const struct statement *stated)
 {
@@ -197,6 +179,11 @@ static void forming_close(struct group *group, struct commands *out)
         }
     }
     if (start.members_count < 2) {
+        if (group_hears_open(group) && group_is_above_promise(group, &group->heard)) {
+            group->has_heard = false;
+            join(group, group->heard_from, &group->heard, out);
+            return;
+        }
         if (is_awaited && group_linger(group)) return;
         group_slack_missing(group);
         group_over(group, OVER_ABORTED,
@@ -255,29 +242,12 @@ static void leave(struct group *group, const struct member_ref *next, uint64_t r
     group_send_abort(group->proposer.id, group->proposer, group->form.round, ABORT_PROTOCOL, out);
 }
 
-static uint64_t rounds_ahead(const struct group *group, uint64_t round)
+/* As it was before what we joined. */
+static void promise_back(struct group *group)
 {
-    return round > group->counts.next_round ? round - group->counts.next_round : 0;
-}
-
-/* Farther than words alone may take us. */
-static bool is_far(const struct group *group, uint64_t round)
-{
-    return rounds_ahead(group, round) > group->ahead_left;
-}
-
-/* Even a START of such a round is taken up only now and then. */
-static bool is_leap(const struct group *group, uint64_t round)
-{
-    return rounds_ahead(group, round) > GROUP_ROUND_NEAR;
-}
-
-/* A later round was heard of, from whom we need not believe everything. */
-static void hear_round(struct group *group, uint64_t round)
-{
-    if (is_far(group, round)) return;
-    group->ahead_left -= rounds_ahead(group, round);
-    group_set_next(group, round);
+    group->promised_round = group->near_round;
+    group->promised_ballot = group->near_ballot;
+    group->has_promised = group->has_near;
 }
 
 /* What we joined far ahead did not start: back to where we were. */
@@ -286,13 +256,8 @@ static void come_back(struct group *group)
     if (!group->is_far) return;
     group->is_far = false;
     group->round = group->counts.next_round;
-    group->promised_round = group->near_round;
-    group->promised_ballot = group->near_ballot;
-    group->has_promised = group->has_near;
+    promise_back(group);
 }
-
-static void join(struct group *group, struct member_ref proposer, const struct message_form *form,
-                 struct commands *out);
 
 static void become_ready(struct group *group, struct commands *out)
 {
@@ -316,7 +281,7 @@ static void join(struct group *group, struct member_ref proposer, const struct m
     if (group->state == GROUP_FORMING) forming_withdraw(group, out);
     if (group->state == GROUP_JOINED) leave(group, &proposer, form->round, out);
     come_back(group);
-    group->is_far = is_far(group, form->round);
+    group->is_far = group_is_far(group, form->round);
     group->near_round = group->promised_round;
     group->near_ballot = group->promised_ballot;
     group->has_near = group->has_promised;
@@ -333,7 +298,7 @@ static void join(struct group *group, struct member_ref proposer, const struct m
     memset(group->invited, 0, sizeof group->invited);
     group->stated = (struct statement){group->samples, group_rate(group)};
     promise(group, form->round, form->ballot);
-    hear_round(group, form->round);
+    group_hear_round(group, form->round);
     send = commands_add(out, COMMAND_SEND);
     if (send == NULL) return;
     send->to = proposer.id;
@@ -353,15 +318,6 @@ static bool is_ours(const struct group *group, struct member_ref from,
            form->round == group->form.round && form->ballot == group->form.ballot;
 }
 
-/* Two proposed with one ballot, from different lists: the smaller id goes on if nothing is lost. */
-static bool must_yield(const struct group *group, struct member_ref from,
-                       const struct message_form *form)
-{
-    return group->state == GROUP_FORMING && form->round == group->round &&
-           form->ballot == group->form.ballot && joined_count(group) == 0 &&
-           peer_id_compare(from.id, group->options.self) < 0;
-}
-
 enum rc group_on_form(struct group *group, struct member_ref from, const struct message_form *form,
                       struct commands *out)
 {
@@ -376,35 +332,38 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
     if (rc != RC_OK) return rc;
     if (is_ours(group, from, form)) return RC_REPLAY;
     if (!form_has(form, self_of(group))) return RC_MISMATCH; /* meant for an earlier life of ours */
-    if ((is_leap(group, form->round) && group->ahead_left < GROUP_ROUND_NEAR / 2) ||
+    if ((group_is_leap(group, form->round) && group->ahead_left < GROUP_ROUND_NEAR / 2) ||
         form->round < (is_waiting ? group->round : group->counts.next_round) ||
-        (has_started && form->round == group->round) ||
-        (!group_is_above_promise(group, form) && !must_yield(group, from, form))) {
+        (has_started && form->round == group->round) || group_is_leaping_ballot(group, form) ||
+        (!group_is_above_promise(group, form) && !group_gives_way(group, from, form))) {
         group_send_abort(from.id, from, form->round, ABORT_PROTOCOL, out); /* not waited for */
+        /* ...but if what we joined is taken back, there is this one. */
+        if (group->state == GROUP_JOINED && form->round == group->round && !group->has_heard &&
+            !group_is_leaping_ballot(group, form)) {
+            group_remember(group, from, form);
+        }
         return RC_STALE;
     }
     /* Who joined keeps its word while a proposal of the same round may still start; a later round
      * is heard of. */
-    if (is_waiting && (group->state != GROUP_JOINED || form->round == group->round)) {
+    if (is_waiting && (group->state != GROUP_JOINED || form->round == group->round) &&
+        !group_has_window(group, from, form)) {
         join(group, from, form, out);
         return RC_OK;
     }
     if (group->is_busy) {
         group_send_abort(from.id, from, form->round, ABORT_LOCAL, out);
-        hear_round(group, form->round);
+        group_hear_round(group, form->round);
         return RC_BUSY;
     }
-    if (is_far(group, form->round) && group->has_heard) return RC_STALE;
-    if (group->has_heard && !is_far(group, group->heard.round) &&
+    if (group_is_far(group, form->round) && group->has_heard) return RC_STALE;
+    if (group->has_heard && !group_is_far(group, group->heard.round) &&
         (form->round < group->heard.round ||
          (form->round == group->heard.round && form->ballot <= group->heard.ballot))) {
         return RC_STALE;
     }
-    group->heard = *form;
-    group->heard_from = from;
-    group->heard_ns = group->now_ns;
-    group->has_heard = true;
-    hear_round(group, form->round);
+    group_remember(group, from, form);
+    group_hear_round(group, form->round);
     return RC_OK;
 }
 
@@ -467,8 +426,10 @@ enum rc group_on_join(struct group *group, struct member_ref from, const struct 
 {
     bool has_started = group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA;
     int index = form_find(&group->form, from.id);
+    bool is_told = has_started && join->round == group->round && /* by our START */
+                   peer_id_is_equal(group->proposer.id, group->options.self);
 
-    if (has_started && join->round == group->round) return RC_STALE; /* START told it so */
+    if (is_told) return RC_STALE;
     if (group->state != GROUP_FORMING || join->round != group->form.round ||
         join->ballot != group->form.ballot) {
         bool is_another = group->state != GROUP_FORMING || join->round != group->form.round;
@@ -524,12 +485,12 @@ static enum rc start_without_us(struct group *group, struct member_ref from,
 
     if (start->round < (is_idle ? group->counts.next_round : group->round)) return RC_STALE;
     if (group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA) return RC_STALE;
-    if (group->state == GROUP_FORMING && joined_count(group) > 0) return RC_STALE;
+    if (group->state == GROUP_FORMING && group_joined_count(group) > 0) return RC_STALE;
     if (is_ours(group, from, start) && link != NULL && ++link->vain >= vain_max(group, from.id)) {
         link->vain = 0;
         group_score(from.id, DEADLINE_MISS, "invites and begins without us", out);
     }
-    hear_round(group, start->round + 1);
+    group_hear_round(group, start->round + 1);
     if (group->has_heard && group->heard.round <= start->round) group->has_heard = false;
     if (is_idle) return RC_OK;
     if (is_ours(group, from, start)) group_slack_vain(group);
@@ -547,6 +508,9 @@ enum rc group_on_start(struct group *group, struct member_ref from,
     enum rc rc = form_check(group, from, start);
 
     if (rc != RC_OK) return rc;
+    if (member_ref_is_equal(from, group->heard_from) && group->heard.round <= start->round) {
+        group->has_heard = false; /* it is open no longer */
+    }
     if (!form_has(start, self_of(group))) return start_without_us(group, from, start, out);
     if (is_ours(group, from, start)) {
         struct group_link *link = group_link_find(group, from.id);
@@ -559,7 +523,7 @@ enum rc group_on_start(struct group *group, struct member_ref from,
         }
         if (link != NULL) link->vain = 0;
         group_slack_started(group, start);
-        if (is_leap(group, start->round)) group->ahead_left = 0;
+        if (group_is_leap(group, start->round)) group->ahead_left = 0;
         group->is_far = false;
         group_data_begin(group, start, out);
         return RC_OK;
@@ -592,6 +556,7 @@ enum rc group_form_on_abort(struct group *group, struct member_ref from,
         forming_check(group, out);
     } else if (peer_id_is_equal(from.id, group->proposer.id)) {
         group_slack_vain(group);
+        promise_back(group); /* it will not start */
         become_ready(group, out);
     } else {
         group->invited[index].has_aborted = true;
@@ -625,9 +590,20 @@ void group_form_on_link_lost(struct group *group, struct peer_id peer, struct co
     }
 }
 
+static void turn_to_heard(struct group *group, struct commands *out)
+{
+    bool is_open = group_hears_open(group);
+
+    group->has_heard = false;
+    if (is_open) join(group, group->heard_from, &group->heard, out);
+}
+
 void group_form_tick(struct group *group, struct commands *out)
 {
-    if (group->state == GROUP_JOINED) group_start_say_missing(group, out);
+    if (group->state == GROUP_JOINED) {
+        group_start_say_missing(group, out);
+        if (group->now_ns >= group_turn_ns(group)) turn_to_heard(group, out);
+    }
     if (group->now_ns < group_form_next_ns(group)) return;
     if (group->state == GROUP_JOINED) {
         group_score(group->proposer.id, DEADLINE_MISS, "proposed a round and did not start it",
@@ -644,14 +620,15 @@ void group_form_tick(struct group *group, struct commands *out)
 
 uint64_t group_form_next_ns(const struct group *group)
 {
-    uint64_t missing_ns;
+    uint64_t next;
 
     switch (group->state) {
     case GROUP_READY:
         return own_turn_ns(group);
     case GROUP_JOINED:
-        missing_ns = group_start_next_ns(group);
-        return missing_ns < group->wait_until_ns ? missing_ns : group->wait_until_ns;
+        next = group_start_next_ns(group);
+        if (group_turn_ns(group) < next) next = group_turn_ns(group);
+        return next < group->wait_until_ns ? next : group->wait_until_ns;
     case GROUP_FORMING:
         return group->wait_until_ns;
     case GROUP_IDLE:

@@ -1,70 +1,8 @@
 /* Single steps of group rounds that random runs seldom reach, played by hand. */
-#include "tests/unit/averaging/steps.h"
-
-#include "averaging/exchange_group.h"
+#include "tests/unit/averaging/group_steps.h"
 
 #include "base/bytes.h"
 #include "base/check.h"
-
-/* A proposal of one of them to 1, 2 and 3; a START is the same, and says what they say: nothing. */
-static struct message form_from(uint8_t from, uint32_t chunks, uint32_t ballot)
-{
-    static const uint8_t statements[3 * STATEMENT_BYTES];
-    struct message message = {.type = MESSAGE_FORM};
-    struct message_form *form = &message.as.form;
-
-    form->round = 0;
-    form->ballot = ballot;
-    form->chunks = chunks;
-    form->lineage.bytes[0] = 9;
-    form->deadline_ms = 1000;
-    form->members_count = 3;
-    form->statements = statements;
-    form->statements_bytes = sizeof statements;
-    form->members[0] = (struct member_ref){id_of(from), boot_of(from)};
-    for (uint8_t i = 1, at = 1; i <= 3; i++) {
-        if (i != from) form->members[at++] = (struct member_ref){id_of(i), boot_of(i)};
-    }
-    return message;
-}
-
-static uint64_t stream_from(uint8_t from, uint64_t round)
-{
-    const struct round_key key = {id_of(from), boot_of(from), round};
-
-    return exchange_stream(&key);
-}
-
-static void a_member_joins_one_form_a_ballot_and_only_rising_ones(void **state)
-{
-    (void)state;
-    /* Peer 3 is ready: it joins ballot 1 of peer 2, not another ballot 1 nor ballot 0, but 2. */
-    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
-    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
-    struct round_members members = {.ids = ids, .boots = boots, .count = 3};
-    struct commands out;
-    struct exchange *exchange = start(&exchange_group, 3, 6, &out);
-    static const struct {
-        uint8_t from;
-        uint32_t ballot;
-        enum rc rc;
-    } steps[] = {{2, 1, RC_OK},    {2, 1, RC_REPLAY}, {1, 1, RC_STALE},
-                 {1, 0, RC_STALE}, {1, 2, RC_OK},     {2, 1, RC_STALE}};
-
-    assert_int_equal(exchange_group.begin(exchange, &members, 0, 1, &out), RC_OK);
-    assert_int_equal(out.count, 0); /* the third waits */
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
-        struct message form = form_from(steps[i].from, 6, steps[i].ballot);
-
-        commands_clear(&out);
-        assert_int_equal(exchange_group.on_message(exchange, id_of(steps[i].from),
-                                                   boot_of(steps[i].from), &form, 2, &out),
-                         steps[i].rc);
-        assert_int_equal(sent(&out, MESSAGE_JOIN) != NULL, steps[i].rc == RC_OK);
-    }
-    exchange_group.destroy(exchange);
-    commands_deinit(&out);
-}
 
 static void a_start_we_turned_from_is_answered_with_abort(void **state)
 {
@@ -76,26 +14,28 @@ static void a_start_we_turned_from_is_answered_with_abort(void **state)
     struct commands out;
     struct exchange *exchange = start(&exchange_group, 3, 6, &out);
     struct message form = form_from(2, 6, 1);
+    const uint64_t late_ns = 2 * NS_PER_S; /* the window of the first is over */
 
     assert_int_equal(exchange_group.begin(exchange, &members, 0, 1, &out), RC_OK);
     assert_int_equal(exchange_group.on_message(exchange, id_of(2), boot_of(2), &form, 2, &out),
                      RC_OK);
     form = form_from(1, 6, 2);
-    assert_int_equal(exchange_group.on_message(exchange, id_of(1), boot_of(1), &form, 3, &out),
-                     RC_OK);
+    assert_int_equal(
+        exchange_group.on_message(exchange, id_of(1), boot_of(1), &form, late_ns, &out), RC_OK);
     for (int i = 0; i < 2; i++) {
         form = form_from(2, 6, 1);
         form.type = MESSAGE_START;
         commands_clear(&out);
-        assert_int_equal(exchange_group.on_message(exchange, id_of(2), boot_of(2), &form, 4, &out),
-                         RC_STALE);
+        assert_int_equal(
+            exchange_group.on_message(exchange, id_of(2), boot_of(2), &form, late_ns, &out),
+            RC_STALE);
         assert_int_equal(sent(&out, MESSAGE_ABORT) != NULL, i == 0);
         assert_null(find(&out, COMMAND_SNAPSHOT));
     }
     form = form_from(1, 6, 2);
     form.type = MESSAGE_START;
-    assert_int_equal(exchange_group.on_message(exchange, id_of(1), boot_of(1), &form, 5, &out),
-                     RC_OK);
+    assert_int_equal(
+        exchange_group.on_message(exchange, id_of(1), boot_of(1), &form, late_ns, &out), RC_OK);
     assert_non_null(find(&out, COMMAND_SNAPSHOT));
     exchange_group.destroy(exchange);
     commands_deinit(&out);
@@ -444,8 +384,9 @@ static void who_proposes_anew_is_not_told_that_the_old_one_is_left(void **state)
         uint8_t from = steps[i].from;
 
         commands_clear(&out);
-        assert_int_equal(ops->on_message(exchange, id_of(from), boot_of(from), &form, 2, &out),
-                         RC_OK);
+        assert_int_equal(
+            ops->on_message(exchange, id_of(from), boot_of(from), &form, (i + 1) * NS_PER_S, &out),
+            RC_OK);
         assert_int_equal(sent(&out, MESSAGE_JOIN)->as.join.ballot, i);
         assert_int_equal(sent(&out, MESSAGE_ABORT) != NULL, steps[i].is_told);
     }
@@ -630,7 +571,6 @@ static void words_take_nobody_far_ahead(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_member_joins_one_form_a_ballot_and_only_rising_ones),
         cmocka_unit_test(a_start_we_turned_from_is_answered_with_abort),
         cmocka_unit_test(a_schedule_that_cannot_be_followed_is_refused_aloud),
         cmocka_unit_test(one_that_is_only_direct_makes_the_round_direct),
