@@ -19,6 +19,7 @@
 
 #include "base/mem.h"
 #include "gossip/wire/limits.h"
+#include "peer/node_internal.h"
 #include "replica/quadratic.h"
 
 #include <math.h>
@@ -459,6 +460,16 @@ static inline bool mean_is_kept(struct cluster *cluster, void *context)
     return fabs(cluster_mean(cluster) - ((const struct chaos *)context)->mean) < CHAOS_DRIFT;
 }
 
+/* A peer that comes late to the others takes their model, and its own leaves the mean. */
+static inline bool has_anyone_given_up(struct chaos *chaos)
+{
+    for (uint32_t i = 0; i < chaos->plan.peers; i++) {
+        if (!cluster_is_up(chaos->cluster, i)) continue;
+        if (cluster_node(chaos->cluster, i)->choice.given_up > 0) return true;
+    }
+    return false;
+}
+
 static inline void chaos_liveness_phase(struct chaos *chaos)
 {
     uint64_t heal_ns = chaos->strategy == NULL ? CHAOS_HEAL_NS : CHAOS_HEAL_METHODS_NS;
@@ -480,6 +491,7 @@ static inline void chaos_liveness_phase(struct chaos *chaos)
     chaos_check_safety(chaos);
     /* Only means of pairs leave the mean of all alone: outer steps move it. */
     if (chaos->plan.is_pair && chaos->is_apart && !chaos->was_anyone_killed &&
+        !has_anyone_given_up(chaos) &&
         (chaos->strategy == NULL || chaos->strategy->rule == &rule_mean)) {
         bool is_kept = cluster_run_until(chaos->cluster, mean_is_kept, chaos, CHAOS_SETTLE_NS);
 

@@ -221,6 +221,7 @@ bool member_open(struct evil *evil, struct member *member)
     hello.role = HELLO_PEER;
     hello.schema = member->remote.schema;
     memcpy(hello.spec, member->remote.spec, sizeof hello.spec);
+    memcpy(hello.method, member->remote.method, sizeof hello.method);
     return begin(member, &hello) && is_let_in(member);
 }
 
