@@ -17,7 +17,7 @@ enum { SUMS = 16, BLOCK_VALUES = 1024 };
 _Static_assert((int)BLOCK_VALUES % (int)SUMS == 0, "as if there were no blocks");
 
 static const float gate_factor = 10.0f, gate_least = 1.5f, gate_most = 1.9f, clip_factor = 1.25f,
-                   clip_share_unknown = 0.25f, tracker_factor = 10.0f,
+                   clip_factor_mean = 2.0f, clip_share_unknown = 0.25f, tracker_factor = 10.0f,
                    gradient_kept = 1 - 1.0f / 1024, scale_tolerance = 1e-3f, radius_least = FLT_MIN;
 
 /* ---- what is usual ---- */
@@ -188,19 +188,23 @@ float robust_distance(const float *a, const float *b, size_t count)
     return (float)sqrt(b == NULL ? squared_norm(a, count) : squared_distance(a, b, count));
 }
 
-void robust_clip(const float *own, float *in, size_t count, float distance, float radius)
+FOR_EACH_CPU static void draw_near(const float *own, const float *in, size_t count, float scale,
+                                   float *to)
 {
-    float scale;
-
-    if (!(distance > radius)) return;
-    scale = radius / distance;
     for (size_t i = 0; i < count; i++) {
-        in[i] = own[i] + scale * (in[i] - own[i]);
+        to[i] = own[i] + scale * (in[i] - own[i]);
     }
 }
 
+void robust_clip(const float *own, const float *in, size_t count, float distance, float radius,
+                 float *to)
+{
+    if (distance > radius) draw_near(own, in, count, radius / distance, to);
+}
+
+/* A mean is nearer to us than the members it is of, so means have a history of their own. */
 struct robust_seen {
-    struct robust_history history;
+    struct robust_history history, of_means;
     float norm; /* the largest of our own */
 };
 
@@ -298,10 +302,11 @@ static bool is_absurd_tracker(const struct robust *robust, const struct robust_c
 
 /* The norm is looked at only where the usual distances do not settle it. */
 static bool is_absurd(const struct robust *robust, struct robust_seen *seen,
-                      const struct robust_chunk *chunk, float distance)
+                      const struct robust_history *history, const struct robust_chunk *chunk,
+                      float distance)
 {
-    bool is_learned = robust_is_learned(&seen->history);
-    float usual = robust_median(&seen->history), limit;
+    bool is_learned = robust_is_learned(history);
+    float usual = robust_median(history), limit;
 
     if (is_learned && distance <= gate_factor * usual) return false;
     limit = norm_of(seen, chunk) *
@@ -310,11 +315,13 @@ static bool is_absurd(const struct robust *robust, struct robust_seen *seen,
     return !(distance <= limit);
 }
 
-static float radius_of(struct robust_seen *seen, const struct robust_chunk *chunk)
+static float radius_of(struct robust_seen *seen, const struct robust_history *history,
+                       const struct robust_chunk *chunk)
 {
-    float radius = robust_radius(&seen->history);
+    float times = chunk->is_mean ? clip_factor_mean : clip_factor;
 
-    return radius > 0 ? radius : clip_share_unknown * norm_of(seen, chunk);
+    if (robust_is_learned(history)) return times * robust_median(history);
+    return clip_share_unknown * norm_of(seen, chunk);
 }
 
 enum rc robust_check(struct robust *robust, const struct robust_chunk *chunk,
@@ -335,16 +342,18 @@ static enum rc judge(struct robust *robust, struct robust_seen *seen, bool is_of
                      const struct robust_chunk *chunk, float distance,
                      struct robust_verdict *verdict)
 {
+    struct robust_history *history = chunk->is_mean ? &seen->of_means : &seen->history;
     float radius = 0;
-    bool is_refused =
-        is_of_tracker ? is_absurd_tracker(robust, chunk) : is_absurd(robust, seen, chunk, distance);
+    bool is_refused = is_of_tracker ? is_absurd_tracker(robust, chunk)
+                                    : is_absurd(robust, seen, history, chunk, distance);
 
-    if (robust->clips && chunk->may_clip) radius = radius_of(seen, chunk);
-    robust_note(&seen->history, chunk->from, distance);
+    if (robust->clips && chunk->may_clip) radius = radius_of(seen, history, chunk);
+    robust_note(history, chunk->from, distance);
     *verdict = (struct robust_verdict){.distance = distance};
     if (is_refused) return RC_LIMIT;
     if (radius > 0 && distance > radius) {
-        robust_clip(chunk->own, chunk->in, chunk->count, distance, radius);
+        robust_clip(chunk->own, chunk->in, chunk->count, distance, radius,
+                    chunk->to != NULL ? chunk->to : chunk->in);
         verdict->was_clipped = true;
     }
     return RC_OK;
@@ -360,10 +369,12 @@ static enum rc judge_parts(struct robust *robust, const struct robust_chunk *chu
     struct robust_verdict of_tracker;
     enum rc of_model_rc, of_tracker_rc;
 
+    if (chunk->to != NULL) memmove(chunk->to, chunk->in, chunk->count * sizeof(float));
     model.count = tail;
     tracker.count -= tail;
     tracker.own += tail;
     tracker.in += tail;
+    if (tracker.to != NULL) tracker.to += tail;
     of_model_rc = judge(robust, &robust->seen[chunk->chunk], false, &model,
                         robust_distance(model.in, model.own, tail), verdict);
     of_tracker_rc = judge(robust, &robust->seen[robust->chunks], true, &tracker,

@@ -349,20 +349,6 @@ static enum rc parse_rule(const char *spec, struct strategy *strategy, struct fa
                      spec, word_nearest(spec, names, count));
 }
 
-static enum rc parse_robust(const char *spec, struct strategy *strategy, struct fault *why)
-{
-    static const char *const names[] = {"none", "clip"};
-
-    if (strcmp(spec, "none") != 0 && strcmp(spec, "clip") != 0) {
-        return fault_set(why, RC_PARSE,
-                         "--robust %s: column 1: unknown defence; did you mean %s? known: none, "
-                         "clip",
-                         spec, word_nearest(spec, names, ARRAY_COUNT(names)));
-    }
-    strategy->clips = spec[0] == 'c';
-    return RC_OK;
-}
-
 static enum rc parse_moments(const char *spec, struct strategy *strategy, struct fault *why)
 {
     static const char *const names[] = {"keep", "reset", "average"}; /* as enum moments */
@@ -399,8 +385,6 @@ enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *stra
     if (rc == RC_OK && strategy_is_given(specs->rule)) rc = parse_rule(specs->rule, &parsed, why);
     if (rc == RC_OK) strategy_follow_exchange(specs, &parsed);
     if (rc == RC_OK && strategy_is_given(specs->pace)) rc = parse_pace(specs->pace, &parsed, why);
-    if (rc == RC_OK && strategy_is_given(specs->robust))
-        rc = parse_robust(specs->robust, &parsed, why);
     if (rc == RC_OK && strategy_is_given(specs->moments)) {
         rc = parse_moments(specs->moments, &parsed, why);
     }

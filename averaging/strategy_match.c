@@ -5,6 +5,9 @@
 #include "averaging/strategy_match.h"
 
 #include "base/check.h"
+#include "base/words.h"
+
+#include <string.h>
 
 /* Groups need who forms one; a pair meets anybody, or one of its neighbours in a graph. */
 static bool suits(const struct exchange_ops *exchange, const struct topology *topology)
@@ -193,21 +196,48 @@ static enum rc match_moments(struct strategy *strategy, struct fault *why)
 }
 
 /* Where both ends of a step clip alike, what one moves the other moves back. A share that counts
- * for less than was given is lost weight; and what keeps a sum of all rounds (exact diffusion, a
- * tracker) adds up a lie however little of it each round lets in. */
-static enum rc match_robust(const struct strategy *strategy, struct fault *why)
+ * for less than was given is lost weight; what keeps a sum of all rounds (exact diffusion, a
+ * tracker) adds up a lie however little of it each round lets in; sums of several members cannot be
+ * clipped one by one; and before the one round at the end no distance is usual. NULL: it can. */
+static const char *why_no_clip(const struct strategy *strategy)
 {
-    bool adds_up = strategy->tracks || strategy->rule->prepare != NULL;
+    if (strategy->rule->is_push)
+        return "a share that counts for less than was given is lost weight";
+    if (strategy->tracks || strategy->rule->prepare != NULL) {
+        return "what it keeps between rounds adds up what each round lets in";
+    }
+    if (strategy->at_end) return "before its one round no distance is usual";
+    if (!strategy->exchange->is_group || strategy->schedule == SCHEDULE_AUTO) return NULL;
+    if (strategy->schedule == SCHEDULE_DIRECT) return NULL;
+    return "each one's own values are needed, not sums of several; use group:direct";
+}
 
-    if (!strategy->clips || !strategy->is_averaging) return RC_OK;
-    if (!strategy->rule->is_push && !adds_up) return RC_OK;
+/* auto: clip where the method can. */
+static enum rc match_robust(const struct strategy_specs *specs, struct strategy *strategy,
+                            struct fault *why)
+{
+    static const char *const names[] = {"auto", "none", "clip"};
+    const char *spec = strategy_is_given(specs->robust) ? specs->robust : names[0];
+    const char *reason = why_no_clip(strategy);
+    size_t i = 0;
+
+    while (i < ARRAY_COUNT(names) && strcmp(spec, names[i]) != 0) {
+        i++;
+    }
+    if (i == ARRAY_COUNT(names)) {
+        return fault_set(why, RC_PARSE,
+                         "--robust %s: column 1: unknown defence; did you mean %s? known: auto, "
+                         "none, clip",
+                         spec, word_nearest(spec, names, ARRAY_COUNT(names)));
+    }
+    if (!strategy->is_averaging || i == 1) return RC_OK;
+    strategy->clips = reason == NULL;
+    strategy->lacks_guard = reason != NULL;
+    if (reason == NULL || i == 0) return RC_OK;
     return fault_set(why, RC_USAGE,
                      "--robust clip does not go with --averaging %s: %s; methods such as "
                      "local-sgd, ad-psgd and dpsgd can clip",
-                     strategy->name,
-                     strategy->rule->is_push
-                         ? "a share that counts for less than was given is lost weight"
-                         : "what it keeps between rounds adds up what each round lets in");
+                     strategy->name, reason);
 }
 
 static enum rc match_rule(const struct strategy *strategy, struct fault *why)
@@ -265,13 +295,14 @@ static enum rc match_none(const struct strategy_specs *specs, const struct strat
 {
     const struct {
         const char *flag, *value;
-    } parts[] = {{"topology", specs->topology},
-                 {"exchange", specs->exchange},
-                 {"codec", specs->codec},
-                 {"rule", specs->rule},
-                 {"pace", specs->pace},
-                 {"robust", strategy->clips ? "clip" : NULL},
-                 {"moments", strategy->moments == MOMENTS_KEEP ? NULL : specs->moments}};
+    } parts[] = {
+        {"topology", specs->topology},
+        {"exchange", specs->exchange},
+        {"codec", specs->codec},
+        {"rule", specs->rule},
+        {"pace", specs->pace},
+        {"robust", strategy_is_given(specs->robust) && specs->robust[0] == 'c' ? "clip" : NULL},
+        {"moments", strategy->moments == MOMENTS_KEEP ? NULL : specs->moments}};
 
     for (size_t i = 0; i < ARRAY_COUNT(parts) && !strategy->is_averaging; i++) {
         if (!strategy_is_given(parts[i].value)) continue;
@@ -290,10 +321,8 @@ static enum rc match_schedule(const struct strategy *strategy, struct fault *why
     if (strategy_may_relay(strategy)) return RC_OK;
     return fault_set(why, RC_USAGE,
                      "--exchange group:%s: sums of several members are encoded again on their way, "
-                     "and %s; use group:direct",
-                     schedule_name(strategy->schedule),
-                     strategy->clips ? "--robust clip needs each one's own values"
-                                     : "the codec would round them each time");
+                     "and the codec would round them each time; use group:direct",
+                     schedule_name(strategy->schedule));
 }
 
 enum rc strategy_match(const struct strategy_specs *specs, const struct method *method,
@@ -306,7 +335,7 @@ enum rc strategy_match(const struct strategy_specs *specs, const struct method *
     if (rc == RC_OK) rc = match_rule(strategy, why);
     if (rc == RC_OK) rc = match_pulls(specs, strategy, why);
     if (rc == RC_OK) rc = match_moments(strategy, why);
-    if (rc == RC_OK) rc = match_robust(strategy, why);
+    if (rc == RC_OK) rc = match_robust(specs, strategy, why);
     if (rc == RC_OK) rc = match_schedule(strategy, why);
     return rc;
 }

@@ -124,7 +124,6 @@ static bool offer_snapshot(struct round *round)
 static bool wants_agreed(const struct round *round)
 {
     if (!round->wants_agreed || !round->ops->is_group) return false;
-    if (round->options.strategy->clips) return false; /* each clips in its own way */
     return round->agreed == NULL || round->agreed_round < round->agreed_until;
 }
 
@@ -150,6 +149,7 @@ static void encode_done(struct round *round, struct round_job *job)
     }
     round->phase = PHASE_RUNNING;
     round->copies_agreed = wants_agreed(round);
+    round->has_clipped_mean = false;
     crash_point(CRASH_ROUND_ENCODED);
     while ((held = TAILQ_FIRST(&round->held)) != NULL) { /* what came before we were ready */
         TAILQ_REMOVE(&round->held, held, siblings);
@@ -262,7 +262,10 @@ static void keep_mean(struct round *round, struct round_job *job)
 static void decode_done(struct round *round, struct round_job *job)
 {
     if (job->rc == RC_LIMIT) round->stats.chunks_far++;
-    if (job->was_clipped) round->stats.chunks_clipped++;
+    if (job->was_clipped) {
+        round->stats.chunks_clipped++;
+        round->has_clipped_mean |= job->chunk.kind == DATA_MEAN; /* others have not, or otherwise */
+    }
     if (job->generation != round->generation) return;
     if (job->chunk.kind == DATA_MEAN && job->rc == RC_OK && round->ops->relays != NULL &&
         round->ops->relays(round->exchange, job->chunk.chunk)) {
@@ -353,7 +356,7 @@ static void settle(struct round *round, const struct command_over *over, struct 
     job->number = over->round;
     job->sent = over->sent;
     job->members = over->members > 0 ? over->members : 1;
-    job->keeps_agreed = round->copies_agreed && wants_agreed(round);
+    job->keeps_agreed = round->copies_agreed && !round->has_clipped_mean && wants_agreed(round);
     job->to = doubt != NULL ? doubt->difference : round->difference;
     job->doubt = doubt;
     if (doubt != NULL) doubt->is_settling = true;

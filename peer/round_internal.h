@@ -141,9 +141,10 @@ struct round {
     struct blob **partial; /* [chunks] encoded sums that we pass on; NULL: we never do */
     struct round_doubt doubts[ROUND_DOUBTS_MAX];
     struct round_held planes[ROUND_HELD_MAX];
-    bool wants_agreed;  /* round_keep_agreed() */
-    bool copies_agreed; /* in this round: then means are kept beside the difference */
-    float *agreed;      /* [values] or NULL */
+    bool wants_agreed;     /* round_keep_agreed() */
+    bool copies_agreed;    /* in this round: then means are kept beside the difference */
+    bool has_clipped_mean; /* in this round: what we hold then is not what others do */
+    float *agreed;         /* [values] or NULL */
     uint64_t agreed_round, agreed_until, settling_round;
     struct round_jobs_list jobs, held;
     struct round_job *deferred; /* a settlement that waits for a checkpoint to be written */

@@ -171,19 +171,21 @@ static void run_encode(struct round *round, struct round_job *job)
 /* Refused when it is absurdly far from ours. A pair clips the plane as a whole, by a radius both
  * ends agree on. */
 static enum rc check_distance(struct round *round, struct round_job *job, struct range range,
-                              float *in)
+                              float **in)
 {
     const struct robust_chunk chunk = {.from = job->chunk.from,
                                        .chunk = job->chunk.chunk,
                                        .own = round->own + range.first,
-                                       .in = in,
+                                       .in = *in,
+                                       .to = round->scratch,
                                        .count = range.count,
+                                       .is_mean = job->chunk.kind == DATA_MEAN,
                                        .may_clip = round->ops->is_group};
-
     struct robust_verdict verdict;
     enum rc rc = robust_check(round->robust, &chunk, &verdict);
 
-    if (!isfinite(verdict.distance) && !floats_are_finite(in, range.count)) return RC_NONFINITE;
+    if (!isfinite(verdict.distance) && !floats_are_finite(*in, range.count)) return RC_NONFINITE;
+    if (verdict.was_clipped) *in = round->scratch;
     job->was_clipped = verdict.was_clipped;
     job->distance = verdict.distance * verdict.distance;
     return rc;
@@ -201,7 +203,7 @@ static void decode_apart(struct round *round, struct round_job *job, struct rang
     } else {
         job->rc = round->codec->decode(job->body, job->body_count, in, range.count);
     }
-    if (job->rc == RC_OK) job->rc = check_distance(round, job, range, in);
+    if (job->rc == RC_OK) job->rc = check_distance(round, job, range, &in);
     if (job->rc != RC_OK) return;
     audit_heard(round->options.audit, job->chunk.kind, range, in);
     if (job->chunk.kind == DATA_MEAN) {

@@ -77,9 +77,8 @@ enum rc round_values_of(struct round *round, struct round_job *job, struct range
                         float **values)
 {
     uint8_t *body = job->blob->bytes + (job->body - job->blob->bytes);
-    bool may_stay = is_plain(round) && (is_pair(round) || !round->options.strategy->clips);
 
-    if (may_stay && job->body_count == range.count * sizeof(float) &&
+    if (is_plain(round) && job->body_count == range.count * sizeof(float) &&
         (uintptr_t)body % alignof(float) == 0) {
         *values = (float *)(void *)body;
         return RC_OK;
@@ -113,7 +112,9 @@ void round_meet(struct round *round, struct round_job *job, struct range range)
     float *to = round->difference + range.first;
     struct robust_chunk chunk = {.from = job->chunk.from,
                                  .chunk = at,
+                                 .to = round->scratch,
                                  .count = range.count,
+                                 .is_mean = job->chunk.kind == DATA_MEAN,
                                  .may_clip = round->ops->is_group};
     struct robust_verdict verdict = {.was_clipped = false};
     bool streams = stream_is_worth_it(round->options.values);
@@ -130,6 +131,7 @@ void round_meet(struct round *round, struct round_job *job, struct range range)
     job->distance = verdict.distance * verdict.distance;
     if (job->rc != RC_OK) return;
     if (verdict.was_clipped) {
+        chunk.in = chunk.to;
         squared = robust_apart(chunk.in, chunk.own, range.count, job->scale, to, streams);
     }
     audit_heard(round->options.audit, job->chunk.kind, range, chunk.in);

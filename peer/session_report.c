@@ -302,6 +302,12 @@ void session_say_what_runs(struct session *session)
                  ? "as given, however many average"
                  : "grows with the peers that average",
              options_text(session->options, "lr-scaling"));
+    if (session->strategy.lacks_guard) {
+        log_info(&session->log,
+                 "--averaging %s has no guard against members that lie within reason: give the key "
+                 "to those you trust (docs/security.md)",
+                 session->strategy.name);
+    }
     tell_inexact(session);
     if (command_wants_bf16(session->options)) {
         command_tell_precision(session->backend, &session->log);

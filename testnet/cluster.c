@@ -95,7 +95,7 @@ struct cluster *cluster_create(const struct cluster_options *options)
                                    .exchange = options->exchange,
                                    .codec = options->codec,
                                    .topology = options->topology,
-                                   .robust = options->robust,
+                                   .robust = options->robust != NULL ? options->robust : "none",
                                    .moments = options->moments,
                                    .rule = options->rule,
                                    .pace = options->pace};
@@ -300,7 +300,7 @@ void cluster_set_model_seed(struct cluster *cluster, uint32_t number, uint64_t s
 
 void cluster_set_averaging(struct cluster *cluster, uint32_t number, const char *averaging)
 {
-    struct strategy_specs specs = {.averaging = averaging};
+    struct strategy_specs specs = {.averaging = averaging, .robust = "none"};
     struct fault why = {""};
 
     CHECK(!cluster->peers[number].is_up);

@@ -15,8 +15,9 @@ enum { CLUSTER_PEERS_MAX = 4096, CLUSTER_BOOTSTRAPS_MAX = 64 };
 struct cluster_options {
     uint32_t peers;
     uint64_t seed;
-    const char *averaging, *exchange, *codec, *topology, *robust, *rule, *pace,
-        *moments;                    /* as on the command line; NULL: default */
+    const char *averaging, *exchange, *codec, *topology, *rule, *pace,
+        *moments;       /* as on the command line; NULL: default */
+    const char *robust; /* the same; NULL: none, as many put planes apart and look how they mix */
     const struct strategy *strategy; /* not NULL: in place of these */
     size_t values;                   /* of the plane; 0: 1,000 */
     uint64_t steps;                  /* goal; 0: run for ever */

@@ -158,8 +158,11 @@ static enum rc read_options(const struct options *options, struct strategy *stra
                                    .rule = options_text(options, "rule"),
                                    .pace = options_text(options, "pace"),
                                    .robust = options_text(options, "robust")};
-    enum rc rc = strategy_parse(&specs, strategy, why);
+    enum rc rc;
 
+    /* Planes that were put apart are no more than that: it is the mixing that is looked at. */
+    if (options_flag(options, "still") && !options_is_set(options, "robust")) specs.robust = "none";
+    rc = strategy_parse(&specs, strategy, why);
     *simulation = (struct simulation_options){.peers = (uint32_t)options_count(options, "peers"),
                                               .seed = options_count(options, "seed"),
                                               .strategy = strategy,

@@ -43,6 +43,8 @@ averaging/rule_mean.c @ contract_rule @ what was agreed is agreed again @ s/if \
 averaging/deadline.c @ unit_averaging_deadline @ the lower of two medians @ s/return sorted\[count \/ 2\];/return sorted[(count - 1) \/ 2];/
 averaging/deadline.c @ unit_averaging_deadline @ a window below its floor @ s/return window < floor_ns \? floor_ns : window;/return window;/
 averaging/robust.c @ unit_averaging_robust @ distances that are no numbers are noted @ s/if \(!\(distance >= 0\) \|\| !isfinite\(distance\)\) return;//
+averaging/robust.c @ sim_liars @ means are not clipped @ s/if \(robust->clips && chunk->may_clip\)/if (robust->clips \&\& chunk->may_clip \&\& !chunk->is_mean)/
+averaging/strategy_match.c @ contract_strategy @ auto means none @ s/strategy->clips = reason == NULL;/strategy->clips = i == 2;/
 averaging/robust.c @ unit_averaging_robust @ the gate lets everything in that is not learned yet @ s/if \(norms < gate_least\) return gate_least;/if (norms < gate_least) return 1e30f;/
 averaging/weights.c @ unit_averaging_weights @ weights without an upper limit @ s/while \(weight < WEIGHT_MAX \&\& ratio/while (ratio/
 gossip/membership.c @ unit_gossip_membership @ old records replace new ones @ s/if \(record->incarnation < known->incarnation\) return false;//

@@ -24,8 +24,8 @@ static void the_default_is_local_sgd_over_a_group(void **state)
     assert_int_equal(strategy_topology(&s, 17).kind, TOPOLOGY_GROUPS);
     assert_int_equal(strategy_topology(&s, 17).group_size, 8);
     assert_string_equal(s.text,
-                        "local-sgd: every 16 steps, exchange group:auto over complete up to 16 "
-                        "peers, groups:8 beyond, codec f32, rule mean");
+                        "local-sgd: every 16 steps, exchange group:direct over complete up to 16 "
+                        "peers, groups:8 beyond, codec f32, rule mean, robust clip");
 }
 
 static void each_coordinate_can_be_replaced(void **state)
@@ -139,6 +139,8 @@ static void words_that_do_not_go_together_say_which(void **state)
         {{.averaging = "ad-psgd", .codec = "topk:0.1"}, RC_USAGE, "choco"},
         {{.averaging = "none", .topology = "ring"}, RC_USAGE, "--topology ring"},
         {{.averaging = "none", .robust = "clip"}, RC_USAGE, "--robust clip"},
+        {{.averaging = "one-shot", .robust = "clip"}, RC_USAGE, "no distance is usual"},
+        {{.robust = "clips"}, RC_PARSE, "did you mean clip"},
         {{.averaging = "none", .pace = "every=3"}, RC_USAGE, "--pace every=3"},
         {{.averaging = "aeasgd:alpha=0.1,beta=0.2"}, RC_USAGE, "column 18: \"beta\" says again"},
         {{.averaging = "easgd:beta=0.2,rho=0.1"}, RC_USAGE, "\"rho\" says again"},
@@ -301,7 +303,7 @@ static void methods_have_the_defaults_of_their_papers(void **state)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct strategy_specs specs = {.averaging = cases[i].averaging};
+        struct strategy_specs specs = {.averaging = cases[i].averaging, .robust = "none"};
         struct strategy s;
         struct fault why = {""};
 
@@ -326,6 +328,44 @@ static void post_local_changes_its_pace(void **state)
     assert_int_equal(strategy_every(&s, 40), 5);
 }
 
+static void every_method_that_can_has_a_guard(void **state)
+{
+    (void)state;
+    /* Whatever was not asked for: the start says so where there is none (lacks_guard). */
+    static const struct {
+        struct strategy_specs specs;
+        bool clips, lacks_guard;
+    } cases[] = {
+        {{.averaging = "allreduce"}, true, false},
+        {{.averaging = "diloco"}, true, false},
+        {{.averaging = "moshpit", .robust = "auto"}, true, false},
+        {{.averaging = "local-sgd", .codec = "int8"}, true, false},
+        {{.averaging = "local-sgd", .exchange = "group:direct"}, true, false},
+        {{.averaging = "ad-psgd"}, true, false},
+        {{.averaging = "noloco"}, true, false},
+        {{.averaging = "local-sgd", .exchange = "pair"}, true, false},
+        {{.averaging = "local-sgd", .exchange = "group:tree"}, false, true},
+        {{.averaging = "one-shot"}, false, true},
+        {{.averaging = "dpsgd"}, true, false},
+        {{.averaging = "choco", .robust = "auto"}, true, false},
+        {{.averaging = "d2"}, false, true},
+        {{.averaging = "gradient-tracking"}, false, true},
+        {{.averaging = "gosgd"}, false, true},
+        {{.averaging = "none"}, false, false},
+        {{.averaging = "ad-psgd", .robust = "none"}, false, false},
+        {{.averaging = "gosgd", .robust = "none"}, false, false},
+    };
+
+    for (size_t i = 0; i < ARRAY_COUNT(cases); i++) {
+        struct strategy s;
+        struct fault why = {""};
+
+        if (strategy_parse(&cases[i].specs, &s, &why) != RC_OK) fail_msg("%s", why.text);
+        if (s.clips == cases[i].clips && s.lacks_guard == cases[i].lacks_guard) continue;
+        fail_msg("case %zu, %s: clips %d, lacks %d", i, s.text, s.clips, s.lacks_guard);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -340,6 +380,7 @@ int main(void)
         cmocka_unit_test(help_lists_every_method),
         cmocka_unit_test(methods_have_the_defaults_of_their_papers),
         cmocka_unit_test(post_local_changes_its_pace),
+        cmocka_unit_test(every_method_that_can_has_a_guard),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

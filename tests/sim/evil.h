@@ -7,6 +7,7 @@
 #ifndef GRAPEVINE_TESTS_SIM_EVIL_H
 #define GRAPEVINE_TESTS_SIM_EVIL_H
 
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
 #include "peer/node_internal.h"
@@ -29,6 +30,27 @@ struct evil_behaviour {
     void (*each_second)(struct evil *evil);
     bool is_poison; /* finite lies: what honest planes become is not looked at here */
     bool is_gate;   /* part of the short form */
+    /* Of lies.h, where more of the node is in our hands. */
+    unsigned exchanges; /* against which: bits of enum evil_exchange */
+    /** What its rounds take for its model; `truth` is in there. In the training lane. */
+    void (*on_plane)(struct evil *evil, float *plane, size_t count);
+    /** What joiners are given; values, and the numbers beside them. In the training lane. */
+    void (*on_donation)(struct evil *evil, struct donor_snapshot *snapshot);
+    /** Its START, before anybody has it: what each member is said to have stated. */
+    void (*on_start)(struct evil *evil, struct message_form *start, uint8_t *statements);
+    /** With every event. */
+    void (*on_tick)(struct evil *evil, uint64_t now_ns);
+    bool proposes; /* every round, and above everybody else's ballot */
+    bool refuses;  /* everybody who comes is told ERROR */
+};
+
+enum evil_exchange {
+    EVIL_GROUP = 1,
+    EVIL_PAIR = 2,
+    EVIL_EDGES = 4,
+    EVIL_MIRROR = 8,
+    EVIL_PUSH = 16,
+    EVIL_ALL = 31
 };
 
 struct evil_held {
@@ -44,6 +66,23 @@ struct evil {
     uint32_t held_count;
     uint64_t acts;
     struct message offer; /* the latest of ours */
+    /* Of lies.h. Planes are [count], of the training lane. */
+    size_t count;
+    float *lied, *base, *first, *direction; /* plane - truth; our model after the last round; the
+                                               first plane; a unit vector */
+    bool has_base;
+    uint64_t due_ns; /* of on_tick */
+    struct {
+        struct peer_id to;
+        struct message message;
+        uint64_t due_ns;
+    } late[32];
+    uint32_t late_count;
+    struct {
+        struct peer_id donor;
+        uint32_t lease;
+    } leases[16];
+    uint32_t leases_count;
 };
 
 static struct evil evils[EVIL_MAX]; /* the first evils_count in use */
@@ -203,6 +242,10 @@ static inline void evil_end(void)
         for (uint32_t k = 0; k < evils[i].held_count; k++) {
             blob_unref(evils[i].held[k].body);
         }
+        mem_free(evils[i].lied);
+        mem_free(evils[i].base);
+        mem_free(evils[i].first);
+        mem_free(evils[i].direction);
     }
     memset(evils, 0, sizeof evils);
     evils_count = 0;

@@ -325,7 +325,7 @@ struct contraction {
 static struct contraction simulate(const char *averaging, const char *topology, uint32_t peers,
                                    uint64_t seed)
 {
-    struct strategy_specs specs = {.averaging = averaging, .topology = topology};
+    struct strategy_specs specs = {.averaging = averaging, .topology = topology, .robust = "none"};
     struct strategy strategy;
     struct simulation_options options = {.peers = peers,
                                          .seed = seed,

@@ -26,7 +26,8 @@ static uint32_t peers(void)
 
 static void groups_come_about_beyond_a_full_mesh(void **state)
 {
-    struct strategy_specs specs = {.averaging = "moshpit", .topology = "groups:8"};
+    struct strategy_specs specs = {
+        .averaging = "moshpit", .topology = "groups:8", .robust = "none"};
     struct strategy strategy;
     struct simulation_result result;
     struct spectrum spectrum;

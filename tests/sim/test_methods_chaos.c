@@ -45,7 +45,8 @@ static bool parses(struct strategy *strategy, const char *name, const char *sett
                    const char *topology, const char *codec)
 {
     char averaging[64];
-    struct strategy_specs specs = {.averaging = averaging, .topology = topology, .codec = codec};
+    struct strategy_specs specs = {
+        .averaging = averaging, .topology = topology, .codec = codec, .robust = "none"};
     struct fault why;
 
     snprintf(averaging, sizeof averaging, "%s%s", name, settings);

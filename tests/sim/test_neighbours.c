@@ -153,7 +153,7 @@ static double spread_after(const char *averaging)
 
 static enum rc check(const char *averaging, const char *topology, uint32_t peers)
 {
-    struct strategy_specs specs = {.averaging = averaging, .topology = topology};
+    struct strategy_specs specs = {.averaging = averaging, .topology = topology, .robust = "none"};
     struct strategy strategy;
 
     assert_int_equal(strategy_parse(&specs, &strategy, NULL), RC_OK);

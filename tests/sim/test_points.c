@@ -72,8 +72,9 @@ static void look_at(const struct strategy_specs *specs, const char *method, bool
     enum rc rc;
 
     *point = (struct point){.specs = *specs};
+    point->specs.robust = "none"; /* planes are put apart */
     snprintf(point->method, sizeof point->method, "%s", method);
-    rc = strategy_parse(specs, &point->strategy, &why);
+    rc = strategy_parse(&point->specs, &point->strategy, &why);
     if (rc != RC_OK) {
         check_refusal(specs, rc, &why);
         refused_count++;

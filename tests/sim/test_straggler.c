@@ -15,16 +15,15 @@
 enum { PEERS = 8 };
 
 /* Virtual seconds from the first step to the target loss, of all peers' mean. */
-static double seconds_to_target(const char *averaging, const char *pace, bool has_straggler,
+static double seconds_to_target(const struct strategy_specs *specs, bool has_straggler,
                                 uint64_t seed)
 {
-    struct strategy_specs specs = {.averaging = averaging, .pace = pace};
     double speeds[PEERS] = {1, 1, 1, 1, 1, 1, 1, has_straggler ? 0.1 : 1};
     struct strategy strategy;
     struct simulation_result result;
     struct fault why = {""};
 
-    assert_int_equal(strategy_parse(&specs, &strategy, &why), RC_OK);
+    assert_int_equal(strategy_parse(specs, &strategy, &why), RC_OK);
     const struct simulation_options options = {.peers = PEERS,
                                                .seed = seed,
                                                .strategy = &strategy,
@@ -41,30 +40,34 @@ static double seconds_to_target(const char *averaging, const char *pace, bool ha
     return result.time_to_target_s;
 }
 
-static void check_method(const char *averaging, const char *pace)
+/* A guard holds that one, which is behind, for farther than usual: it then helps less. */
+static void check_method(const char *averaging, const char *pace, const char *robust, double most)
 {
-    FOR_EACH_SEED (seed, 1) {
-        double equal_s = seconds_to_target(averaging, pace, false, seed);
-        double straggler_s = seconds_to_target(averaging, pace, true, seed);
+    const struct strategy_specs specs = {.averaging = averaging, .pace = pace, .robust = robust};
 
-        printf("%s%s%s: %.2f s with equal peers, %.2f s with a straggler: %.3f\n", averaging,
-               pace == NULL ? "" : " --pace ", pace == NULL ? "" : pace, equal_s, straggler_s,
-               straggler_s / equal_s);
-        check_seed(seed, straggler_s <= 1.15 * equal_s);
+    FOR_EACH_SEED (seed, 1) {
+        double equal_s = seconds_to_target(&specs, false, seed);
+        double straggler_s = seconds_to_target(&specs, true, seed);
+
+        printf("%s%s%s, robust %s: %.2f s with equal peers, %.2f s with a straggler: %.3f\n",
+               averaging, pace == NULL ? "" : " --pace ", pace == NULL ? "" : pace, robust, equal_s,
+               straggler_s, straggler_s / equal_s);
+        check_seed(seed, straggler_s <= most * equal_s);
     }
 }
 
 static void pairs_lose_little_to_a_straggler(void **state)
 {
     (void)state;
-    check_method("ad-psgd:H=4", NULL);
+    check_method("ad-psgd:H=4", NULL, "none", 1.15);
+    check_method("ad-psgd:H=4", NULL, "auto", 1.3);
 }
 
 static void groups_paced_by_time_lose_little_to_a_straggler(void **state)
 {
     (void)state;
-    check_method("local-sgd", "time=200ms");
-    check_method("moshpit", "time=200ms");
+    check_method("local-sgd", "time=200ms", "auto", 1.15);
+    check_method("moshpit", "time=200ms", "auto", 1.15);
 }
 
 int main(void)

@@ -31,8 +31,8 @@ static void clipped_gossip_has_its_golden_values(void **state)
     float far[2] = {10, -10}, near[2] = {1, 1}, distance = robust_distance(far, own, 2);
 
     close_to(distance, sqrt(81 + 121));
-    robust_clip(own, far, 2, distance, 0.5f);
-    robust_clip(own, near, 2, robust_distance(near, own, 2), 0.5f);
+    robust_clip(own, far, 2, distance, 0.5f, far);
+    robust_clip(own, near, 2, robust_distance(near, own, 2), 0.5f, near);
     close_to((own[0] + far[0] + near[0]) / 3, 1.10554);
     close_to((own[1] + far[1] + near[1]) / 3, 0.871007);
     close_to(robust_distance(far, own, 2), 0.5);
@@ -91,10 +91,10 @@ static void nobody_moves_anyone_farther_than_the_radius(void **state)
             before[i] = in[i] = size * (float)rng_normal(&rng);
         }
         distance = robust_distance(in, own, VALUES);
-        robust_clip(own, in, VALUES, distance, 3);
+        robust_clip(own, in, VALUES, distance, 3, in);
         check_seed(seed, robust_distance(in, own, VALUES) < 3.001f || distance <= 3);
         if (distance <= 3) assert_memory_equal(in, before, sizeof in);
-        robust_clip(own, before, VALUES, distance, INFINITY);
+        robust_clip(own, before, VALUES, distance, INFINITY, before);
     }
 }
 

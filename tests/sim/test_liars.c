@@ -1,0 +1,206 @@
+/*
+ * What one liar among eight does to what the others learn, against the same swarm without it: real
+ * models in virtual time, the liar being the shipping node that lies in one way (tests/sim/lies.h).
+ * As a gate: the worst of the lies, each with one method. LONG=1 prints the table of all that
+ * apply; METHODS, LIES (separated by blanks), ROBUST (the flag; default: as shipped), SHARD (iid or
+ * dirichlet:0.1), SEED and SECONDS choose. tests/bench/one_liar.sh does the same with processes.
+ */
+#include "tests/check.h"
+
+#include "tests/sim/lies.h"
+#include "tests/sim/swarm.h"
+#include "tests/unit/replica/learners.h"
+
+enum { PEERS = 8, LIAR = 4, LATE = 7, VALUES = 64 * 32 + 32 + 32 * 10 + 10 };
+
+static struct backend *backend;
+
+struct outcome {
+    double accuracy; /* mean of the honest */
+    double least;    /* of them */
+    uint64_t rounds; /* theirs */
+    uint32_t ended;  /* of them, though they should train */
+};
+
+static const char *word(const char *name, const char *usual)
+{
+    const char *given = getenv(name);
+
+    return given == NULL || *given == '\0' ? usual : given;
+}
+
+static uint64_t seed(void)
+{
+    return strtoull(word("SEED", "1"), NULL, 10);
+}
+
+static uint64_t run_ns(void)
+{
+    return strtoull(word("SECONDS", "4"), NULL, 10) * NS_PER_S;
+}
+
+static struct learner *digits(void *context, uint32_t peer)
+{
+    struct replica_options options = {.model = "linear:32 relu linear:classes",
+                                      .data = "digits",
+                                      .seed = 1,
+                                      .stream_seed = 100 * (uint32_t)seed() + peer,
+                                      .threads = 1};
+    char of[16];
+
+    (void)context;
+    snprintf(of, sizeof of, "%u/%d", peer, PEERS);
+    options.shard = word("SHARD", "iid");
+    options.shard_of = of;
+    return make(backend, &options);
+}
+
+/* `behaviour` NULL: nobody else comes. The last one joins while the others train. */
+static struct outcome run(const char *averaging, const char *robust,
+                          const struct evil_behaviour *behaviour)
+{
+    struct cluster_options options = {.peers = PEERS,
+                                      .seed = seed(),
+                                      .latency_ns = 2 * NS_PER_MS,
+                                      .averaging = averaging,
+                                      .robust = robust,
+                                      .values = VALUES,
+                                      .learner = digits};
+    struct cluster *cluster = cluster_create(&options);
+    const uint32_t bootstrap[] = {LIAR, 0};
+    struct outcome outcome = {.least = 1};
+
+    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+    for (uint32_t i = 0; i < LATE; i++) {
+        if (i == LIAR && behaviour == NULL) continue;
+        cluster_start(cluster, i, bootstrap + 1, i == 0 ? 0 : 1);
+        if (i == LIAR) evil_begin(cluster_node(cluster, LIAR), behaviour);
+    }
+    cluster_run(cluster, run_ns() / 4);
+    if (behaviour != NULL) {
+        cluster_start(cluster, LATE, bootstrap, 2);
+    } else {
+        cluster_start(cluster, LATE, bootstrap + 1, 1);
+    }
+    cluster_run(cluster, run_ns() - run_ns() / 4);
+    for (uint32_t i = 0; i < PEERS; i++) {
+        struct learner *learner;
+        struct evaluation evaluation;
+
+        if (i == LIAR) continue;
+        if (!cluster_is_up(cluster, i)) {
+            outcome.ended++;
+            outcome.least = 0;
+            continue;
+        }
+        learner = cluster_learner(cluster, i);
+        assert_int_equal(learner->ops->evaluate(learner, 0, &evaluation), RC_OK);
+        outcome.accuracy += evaluation.accuracy / (PEERS - 1);
+        if (evaluation.accuracy < outcome.least) outcome.least = evaluation.accuracy;
+        outcome.rounds += swarm_report(cluster, i).rounds_ok;
+    }
+    evil_end();
+    cluster_destroy(cluster);
+    return outcome;
+}
+
+/* ---- the table ---- */
+
+static unsigned exchange_of(const char *averaging)
+{
+    struct strategy_specs specs = {.averaging = averaging};
+    struct strategy strategy;
+    struct fault why;
+
+    if (strategy_parse(&specs, &strategy, &why) != RC_OK) fail_msg("%s", why.text);
+    if (strategy.exchange == &exchange_pair) return EVIL_PAIR;
+    if (strategy.exchange == &exchange_edges) return EVIL_EDGES;
+    if (strategy.exchange == &exchange_mirror) return EVIL_MIRROR;
+    return strategy.exchange == &exchange_push ? EVIL_PUSH : EVIL_GROUP;
+}
+
+static bool is_named(const char *list, const char *name)
+{
+    size_t count = strlen(name);
+
+    for (const char *at = list; (at = strstr(at, name)) != NULL; at += count) {
+        if ((at == list || at[-1] == ' ') && (at[count] == ' ' || at[count] == '\0')) return true;
+    }
+    return false;
+}
+
+static void rows_of(const char *averaging)
+{
+    const char *robust = word("ROBUST", "auto"), *wanted = word("LIES", "");
+    struct outcome alone = run(averaging, robust, NULL);
+
+    printf("%s: accuracy %.4f (least %.4f), %llu rounds without a liar\n", averaging,
+           alone.accuracy, alone.least, (unsigned long long)alone.rounds);
+    for (size_t i = 0; i < ARRAY_COUNT(lies); i++) {
+        struct outcome beside;
+
+        if ((lies[i].exchanges & exchange_of(averaging)) == 0) continue;
+        if (*wanted != '\0' && !is_named(wanted, lies[i].name)) continue;
+        beside = run(averaging, robust, &lies[i]);
+        printf("  %-20s %6.4f (%+.4f, least %.4f)  rounds %.3f%s\n", lies[i].name, beside.accuracy,
+               beside.accuracy - alone.accuracy, beside.least,
+               (double)beside.rounds / (double)alone.rounds,
+               beside.ended > 0 ? "  A PEER ENDED" : "");
+        fflush(stdout);
+    }
+}
+
+static void the_table(void **state)
+{
+    char methods[400], *save = NULL;
+
+    (void)state;
+    if (getenv("LONG") == NULL) skip();
+    snprintf(methods, sizeof methods, "%s",
+             word("METHODS", "local-sgd:H=2 diloco:H=4 moshpit:H=2 ad-psgd:H=2 noloco:H=4 dpsgd "
+                             "d2 gradient-tracking choco push-sum gosgd"));
+    for (char *method = strtok_r(methods, " ", &save); method != NULL;
+         method = strtok_r(NULL, " ", &save)) {
+        rows_of(method);
+    }
+}
+
+/* ---- the gate ---- */
+
+static void the_worst_liars_cost_little(void **state)
+{
+    static const struct {
+        const char *averaging, *lie;
+    } worst[] = {{"local-sgd:H=2", "false-lineage"},
+                 {"local-sgd:H=2", "zero-part"},
+                 {"ad-psgd:H=2", "random-model"},
+                 {"ad-psgd:H=2", "sign-flipped-model"}};
+
+    (void)state;
+    if (getenv("LONG") != NULL) skip();
+    for (size_t i = 0; i < ARRAY_COUNT(worst); i++) {
+        struct outcome outcome = run(worst[i].averaging, "auto", lies_find(worst[i].lie));
+
+        if (outcome.ended == 0 && (is_only_sanitized() || outcome.accuracy > 0.93)) continue;
+        fail_msg("%s, %s: accuracy %g, %u ended", worst[i].averaging, worst[i].lie,
+                 outcome.accuracy, outcome.ended);
+    }
+}
+
+static int set_up(void **state)
+{
+    int failed = make_backend(state);
+
+    backend = *state;
+    return failed;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_table),
+        cmocka_unit_test(the_worst_liars_cost_little),
+    };
+
+    return cmocka_run_group_tests(tests, set_up, drop_backend);
+}
