@@ -101,6 +101,8 @@ gossip/reach.c @ unit_gossip_reach @ the only witness's word lasts @ s/reached >
 peer/node_relay.c @ sim_reach @ the dead are not reached for @ s/\(void\)reach_some\(node, views, count, true, 1, now_ns\);//
 peer/node_relay.c @ sim_reach @ nobody hears that there is no relay @ s/^        tell_if_alone\(node, now_ns\);//
 gossip/membership_probe.c @ sim_partition @ the silent are asked whether others are silent @ s/if \(must_answer \&\& !is_answering\(m, member, now_ns\)\) continue;//
+peer/env/framer.c @ unit_env_framer @ a stranger holds a buffer for members @ s/framer->frame_max < FRAMER_BYTES_SMALL \? framer->frame_max : //
+peer/env/uv_env.c @ unit_env_uv_dial @ a lookup is waited for at the end @ s/env->links_alive > env->links_left\) \{/env->links_alive > 0) {/
 peer/node_links.c @ sim_cold_start @ a dial that failed is never tried again @ /^static void dial_ended/,/^}/s/membership_on_dial_failed\(.*//
 EOF
 }

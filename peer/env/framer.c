@@ -57,6 +57,29 @@ static void out_drop(struct framer *framer)
     framer->out = NULL;
 }
 
+/* As large as the limit now asks for, with what is held; then that lies at its front. */
+static enum rc buffer_make(struct framer *framer)
+{
+    size_t wanted = framer->frame_max < FRAMER_BYTES_SMALL ? framer->frame_max : FRAMER_BYTES_SMALL;
+    size_t held = in_buffer(framer);
+    uint8_t *buffer = framer->buffer;
+
+    if (framer->buffer_bytes < wanted) {
+        buffer = mem_raw(wanted);
+        if (buffer == NULL) return RC_NOMEM;
+    }
+    if (held > 0 && (buffer != framer->buffer || framer->begin > 0)) {
+        memmove(buffer, framer->buffer + framer->begin, held);
+    }
+    framer->begin = 0;
+    framer->end = held;
+    if (buffer == framer->buffer) return RC_OK;
+    mem_free(framer->buffer);
+    framer->buffer = buffer;
+    framer->buffer_bytes = wanted;
+    return RC_OK;
+}
+
 enum rc framer_room(struct framer *framer, uint8_t **room, size_t *room_bytes)
 {
     enum rc rc = big_begin(framer);
@@ -68,16 +91,11 @@ enum rc framer_room(struct framer *framer, uint8_t **room, size_t *room_bytes)
         *room_bytes = framer->big->count - framer->filled;
         return RC_OK;
     }
-    if (framer->buffer == NULL) framer->buffer = mem_raw(FRAMER_BYTES_SMALL);
-    if (framer->buffer == NULL) return RC_NOMEM;
-    if (framer->begin > 0) {
-        memmove(framer->buffer, framer->buffer + framer->begin, in_buffer(framer));
-        framer->end -= framer->begin;
-        framer->begin = 0;
-    }
-    CHECK(framer->end < FRAMER_BYTES_SMALL);
+    rc = buffer_make(framer);
+    if (rc != RC_OK) return rc;
+    CHECK(framer->end < framer->buffer_bytes);
     *room = framer->buffer + framer->end;
-    *room_bytes = FRAMER_BYTES_SMALL - framer->end;
+    *room_bytes = framer->buffer_bytes - framer->end;
     /* Another large one comes, as likely as not: little of it shall lie here. */
     if (framer->was_big && framer->end < FRAMER_BYTES_AHEAD) *room_bytes = FRAMER_BYTES_AHEAD;
     return RC_OK;
@@ -89,7 +107,7 @@ void framer_fill(struct framer *framer, size_t count)
         CHECK(count <= framer->big->count - framer->filled);
         framer->filled += count;
     } else {
-        CHECK(count <= FRAMER_BYTES_SMALL - framer->end);
+        CHECK(count <= framer->buffer_bytes - framer->end);
         framer->end += count;
     }
 }
@@ -142,7 +160,7 @@ size_t framer_held(const struct framer *framer)
 
 size_t framer_capacity(const struct framer *framer)
 {
-    size_t bytes = framer->buffer != NULL ? FRAMER_BYTES_SMALL : 0;
+    size_t bytes = framer->buffer_bytes;
 
     if (framer->big != NULL) bytes += framer->big->count;
     if (framer->out != NULL) bytes += framer->out->count;

@@ -14,12 +14,14 @@
 #include <stdint.h>
 
 enum {
-    FRAMER_BYTES_SMALL = 16 * 1024, /* the buffer; a larger frame gets memory of its own */
+    FRAMER_BYTES_SMALL = 16 * 1024, /* the buffer; a larger frame gets memory of its own. Of a
+                                       stranger, who may send no large one: as much as it may */
     FRAMER_BYTES_AHEAD = 1024       /* what is read at once behind such a frame */
 };
 
 struct framer {
-    uint8_t *buffer;   /* [FRAMER_BYTES_SMALL] once something came */
+    uint8_t *buffer; /* [buffer_bytes] once something came */
+    size_t buffer_bytes;
     size_t begin, end; /* bytes not yet handed out */
     struct blob *big;  /* a large frame, of which `filled` bytes are there; then begin == end */
     size_t filled;

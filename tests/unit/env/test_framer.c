@@ -200,9 +200,43 @@ static void a_lack_of_memory_is_said_and_does_no_harm(void **state)
     framer_deinit(&framer);
 }
 
+/* A stranger holds no more than it may send; once it may send more, what is here stays. */
+static void a_stranger_holds_one_kibibyte(void **state)
+{
+    static const size_t sizes[] = {100, 900, 6000, 40000};
+    struct framer framer;
+    uint8_t *bytes = malloc(FRAME_MAX), *frame;
+    size_t total = 0, at, count;
+
+    (void)state;
+    assert_non_null(bytes);
+    for (size_t i = 0; i < ARRAY_COUNT(sizes); i++) {
+        total += put_record(bytes + total, sizes[i], (uint8_t)i);
+    }
+    framer_init(&framer, HANDSHAKE_BYTES_MAX);
+    assert_int_equal(framer_capacity(&framer), 0);
+    at = feed(&framer, bytes, total, total);
+    assert_int_equal(at, HANDSHAKE_BYTES_MAX);
+    assert_int_equal(framer_capacity(&framer), HANDSHAKE_BYTES_MAX);
+    assert_int_equal(framer_next(&framer, &frame, &count), RC_OK);
+    framer.frame_max = FRAME_MAX; /* it has proved who it is */
+    for (size_t i = 0; i < ARRAY_COUNT(sizes); i++) {
+        while (i > 0 && framer_next(&framer, &frame, &count) == RC_OK && frame == NULL) {
+            assert_true(at < total);
+            at += feed(&framer, bytes + at, total - at, total);
+        }
+        assert_int_equal(count, secure_record_bytes(sizes[i]));
+        assert_int_equal(frame[count - 1], i);
+    }
+    framer_deinit(&framer);
+    free(bytes);
+    assert_int_equal(mem_blocks(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stranger_holds_one_kibibyte),
         cmocka_unit_test(any_cutting_of_the_stream_gives_the_same_frames),
         cmocka_unit_test(a_frame_at_the_limit_passes_and_one_above_ends_the_stream),
         cmocka_unit_test(claims_alone_cost_no_memory),
