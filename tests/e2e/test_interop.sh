@@ -20,11 +20,11 @@ common=(--listen 127.0.0.1:0 --swarm-key swarm.key --swarm-name interop --data d
 four='linear:1500 relu linear:classes'
 start pair "$gv" peer "${common[@]}" --model "$four" --averaging ad-psgd:H=1000000 --out pair
 pair=$address
-start offering "$gv" peer "${common[@]}" --model linear:classes --averaging ad-psgd:H=10 --out offering
+start offering "$gv" peer "${common[@]}" --model linear:classes --averaging ad-psgd:H=10 --codec int8 --out offering
 offering=$address
-start one "$gv" peer "${common[@]}" --model "$four" --averaging local-sgd:H=10 --out one
+start one "$gv" peer "${common[@]}" --model "$four" --averaging local-sgd:H=10 --codec bf16 --out one
 one=$address
-start two "$gv" peer "${common[@]}" --model "$four" --averaging local-sgd:H=10 --out two --bootstrap "$one"
+start two "$gv" peer "${common[@]}" --model "$four" --averaging local-sgd:H=10 --codec bf16 --out two --bootstrap "$one"
 two=$address
 checks=$((checks + 1))
 timeout -k 5 600 $python "$interop/run.py" swarm.key interop "$pair" "$offering" "$one" "$two" || bad "$(tail -n 5 ./*.err)"

@@ -41,7 +41,7 @@ class Member:
             swarm, identity, is_observer, suites)
         self.links, self.selector = {}, selectors.DefaultSelector()
         self.incarnation, self.records = 1, {}  # member records heard, by the id that signed them
-        self.lineage, self.plane = bytes(32), None
+        self.lineage, self.plane, self.codec = bytes(32), None, None
         self.samples = self.step = self.round = 0
         self.is_serving = False  # true: others may invite us to rounds
         self.counter = 0  # of pair rounds that we begin
@@ -73,6 +73,7 @@ class Member:
             session.close()
             raise Refused(getattr(first, "text", "no HELLO_OK"))
         link = self.links[remote.id] = Link(session, remote)
+        self.codec = remote.method.partition("codec ")[2].partition(",")[0]
         self.selector.register(session.control, selectors.EVENT_READ, (link, session.control))
         if not self.is_observer:
             record = wire.member_record(self.identity, self.swarm.run_id, self.incarnation)

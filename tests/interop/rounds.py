@@ -1,8 +1,8 @@
 """Rounds of a member: a pair round from either end, a group round, joined or proposed.
 
 Written from averaging/README.md: "The bytes of a round", "Streams", "Pair rounds", "The bytes of a
-group round". Codec f32
-and rule `mean` alone; the plane is the model's parameters and, where it has them, statistics.
+group round". Rule `mean` alone; the plane is the model's parameters and, where it has them,
+statistics.
 """
 import struct
 from types import SimpleNamespace
@@ -14,12 +14,22 @@ from transport import Refused, blake2b
 
 ALPHA = 0.5
 AT_ONCE = 32  # chunks that one member may have on the way to another
-METHOD = "f32."  # codec f32, rule mean
-BUSY = 1  # code of REJECT
 
 
 def round_key(link_or_identity, counter):
     return link_or_identity.id + link_or_identity.boot + struct.pack("<Q", counter)
+
+
+def method(member):
+    return f"{member.codec}."  # rule mean
+
+
+class Told:
+    """What others get of our plane: encoded chunks, and what these decode to."""
+
+    def __init__(self, member):
+        self.chunks = [wire.to_bytes(member.codec, one) for one in wire.chunks_of(member.plane)]
+        self.values = [wire.of_bytes(member.codec, one) for one in self.chunks]
 
 
 def bitmap(chunks):
@@ -32,20 +42,19 @@ class Pair:
     def __init__(self, member, link, key, alpha, radius):
         self.member, self.link, self.key = member, link, key
         self.alpha, self.radius = alpha, radius
-        self.ours = wire.chunks_of(member.plane)
+        self.told = Told(member)
         self.stream = wire.stream_of(key)
 
     def exchange(self):
         """Chunks both ways under credit; the squared distances of READY."""
-        count, theirs, sent, credit, granted = len(self.ours), {}, 0, 0, 0
+        count, theirs, sent, credit, granted = len(self.told.chunks), {}, 0, 0, 0
         while len(theirs) < count or sent < count:
             if granted - len(theirs) <= AT_ONCE // 2 and granted < count:
                 more = min(count, len(theirs) + AT_ONCE) - granted
                 self.link.send("CREDIT", stream=self.stream, chunks=more)
                 granted += more
             while sent < credit:
-                self.link.session.send_bulk(wire.OFFER, self.stream, sent,
-                                            wire.f32(self.ours[sent]))
+                self.link.session.send_bulk(wire.OFFER, self.stream, sent, self.told.chunks[sent])
                 sent += 1
             came = self.member.take(self.link, "CREDIT", "DATA", "ABORT", stream=self.stream,
                                     round=self.key)
@@ -54,17 +63,18 @@ class Pair:
             if came.name == "CREDIT":
                 credit += came.chunks
             elif came.kind == wire.OFFER and came.chunk not in theirs:
-                theirs[came.chunk] = wire.values_of(came.body)
+                theirs[came.chunk] = wire.of_bytes(self.member.codec, came.body)
         self.theirs = numpy.concatenate([theirs[chunk] for chunk in range(count)])
         apart = [float(((a.astype("f8") - b) ** 2).sum())
-                 for a, b in zip(wire.chunks_of(self.theirs), self.ours)]
+                 for a, b in zip(wire.chunks_of(self.theirs), self.told.values)]
         stride = -(-count // 4096)  # READY has at most so many norms
         self.norms = [sum(apart[at:at + stride]) for at in range(0, count, stride)]
 
     def settle(self, scale):
         """Both ends move by exact opposites."""
         weight = numpy.float32(self.alpha * scale)
-        self.member.plane = self.member.plane + weight * (self.theirs - self.member.plane)
+        ours = numpy.concatenate(self.told.values)
+        self.member.plane = self.member.plane + weight * (self.theirs - ours)
 
     def clip_scale(self):
         apart = sum(self.norms) ** 0.5
@@ -88,7 +98,7 @@ def begin_pair(member, link):
     member.counter += 1
     key = round_key(member.identity, member.counter)
     member.decided = {key: None}  # of earlier rounds all is settled
-    link.send("OFFER", round=key, step=member.step, schema=link.remote.schema, codec=METHOD,
+    link.send("OFFER", round=key, step=member.step, schema=link.remote.schema, codec=method(member),
               chunks=len(wire.chunks_of(member.plane)), alpha=ALPHA, deadline_ms=60000, tau=0,
               lineage=member.lineage)
     link.heard = [message for message in link.heard if message.name != "OFFER"]
@@ -115,13 +125,13 @@ def offer_pair(member, link):
     pair.exchange()
     ready = pair.wait_for("READY")
     heard = numpy.frombuffer(ready.norms, "<f4")
-    if ready.bitmap != bitmap(len(pair.ours)) or not numpy.allclose(heard, pair.norms, rtol=1e-3):
+    if ready.bitmap != bitmap(len(pair.told.chunks)) or not numpy.allclose(heard, pair.norms, rtol=1e-3):
         member.decided = {}
         link.send("ABORT", round=pair.key, code=3)
         raise Refused("it has seen other planes than we")
     scale = pair.clip_scale()
-    member.decided[pair.key] = (bitmap(len(pair.ours)), scale)
-    link.send("COMMIT", round=pair.key, bitmap=bitmap(len(pair.ours)), scale=scale)
+    member.decided[pair.key] = (bitmap(len(pair.told.chunks)), scale)
+    link.send("COMMIT", round=pair.key, bitmap=bitmap(len(pair.told.chunks)), scale=scale)
     pair.settle(scale)
     pair.wait_for("DONE")
     return pair.alpha * scale
@@ -130,14 +140,15 @@ def offer_pair(member, link):
 def accept_pair(member, link, offer):
     """It began. What we promise with READY is its to decide."""
     key = offer.round
-    if offer.codec != METHOD or offer.lineage != member.lineage:
-        link.send("REJECT", round=key, code=6 if offer.codec != METHOD else 4, retry_ms=1000)
+    if offer.codec != method(member) or offer.lineage != member.lineage:
+        link.send("REJECT", round=key, code=6 if offer.codec != method(member) else 4,
+                  retry_ms=1000)
         raise Refused("it averages otherwise, or another model")
     pair = Pair(member, link, key, min(offer.alpha, ALPHA), offer.tau)
     link.send("ACCEPT", round=key, alpha=pair.alpha, tau=pair.radius, credit=0)
     pair.exchange()
     norms = struct.pack(f"<{len(pair.norms)}f", *pair.norms)
-    link.send("READY", round=key, bitmap=bitmap(len(pair.ours)), norms=norms)
+    link.send("READY", round=key, bitmap=bitmap(len(pair.told.chunks)), norms=norms)
     decided = pair.wait_for("COMMIT")
     pair.settle(decided.scale)
     link.send("DONE", round=key)
@@ -162,7 +173,8 @@ class Group:
         self.start = start_digest(start)
         self.weights = [weight / 16 for weight in weights_of([samples for samples, _ in said])]
         self.links = {i: self.member.links[id] for i, id in enumerate(ids) if i != self.self}
-        self.chunks = wire.chunks_of(self.member.plane)
+        self.told = Told(self.member)
+        self.chunks = self.told.values
         self.bounds = direct_bounds(len(self.chunks), rates_of([rate for _, rate in said]))
         self.contributors = (1 << len(ids)) - 1  # whose values are in every part
         self.index = {link.id: i for i, link in self.links.items()}
@@ -174,7 +186,7 @@ class Group:
         """Our chunks to the owners, our part's mean to all, theirs back."""
         own, sums, gave = self.part(self.self), {}, dict.fromkeys(self.links, 0)
         sent, credit, granted = (dict.fromkeys(self.links, 0) for _ in range(3))
-        agreed, hashes = {}, {}
+        agreed, hashes, codec = {}, {}, self.member.codec
         for chunk in own:
             sums[chunk] = self.chunks[chunk].astype("f8") * self.weights[self.self]
         left = {chunk: set(self.links) for chunk in own}
@@ -188,8 +200,7 @@ class Group:
                     granted[i] += more
                 while sent[i] < min(credit[i], len(self.part(i))):
                     chunk = self.part(i)[sent[i]]
-                    link.session.send_bulk(wire.OFFER, self.stream, chunk,
-                                           wire.f32(self.chunks[chunk]))
+                    link.session.send_bulk(wire.OFFER, self.stream, chunk, self.told.chunks[chunk])
                     sent[i] += 1
             i, came = self.next()
             if came.name in ("ABORT", "CANCEL"):
@@ -204,18 +215,20 @@ class Group:
             elif came.kind == wire.OFFER:
                 chunk = came.chunk
                 left[chunk].remove(i)
-                sums[chunk] += wire.values_of(came.body) * self.weights[i]
+                sums[chunk] += wire.of_bytes(codec, came.body) * self.weights[i]
                 gave[i] += 1
                 if not left[chunk]:
-                    agreed[chunk] = (sums[chunk] / total).astype("f4")
+                    body = wire.to_bytes(codec, sums[chunk] / total)
+                    agreed[chunk] = wire.of_bytes(codec, body)
                     for link in self.links.values():
-                        link.session.send_bulk(wire.MEAN, self.stream, chunk,
-                                               wire.f32(agreed[chunk]))
+                        link.session.send_bulk(wire.MEAN, self.stream, chunk, body)
                     if all(chunk in agreed for chunk in own):
                         self.tell_mean(own)
             elif came.kind == wire.MEAN and came.chunk in self.part(i):
-                agreed[came.chunk] = wire.values_of(came.body)
-        self.member.plane = numpy.concatenate([agreed[at] for at in range(len(self.chunks))])
+                agreed[came.chunk] = wire.of_bytes(codec, came.body)
+        self.agreed = numpy.concatenate([agreed[at] for at in range(len(self.chunks))])
+        ours = numpy.concatenate(self.chunks)
+        self.member.plane = self.member.plane + (self.agreed - ours)
         return self.weights[self.self] / total
 
     def next(self):
@@ -313,7 +326,7 @@ def join_group(member, samples):
         link, message = member.wait("FORM", found)
         if member.identity.id + member.identity.boot not in pieces(message.members, 36):
             continue
-        if message.codec != METHOD or message.lineage != member.lineage:
+        if message.codec != method(member) or message.lineage != member.lineage:
             link.send("ABORT", round=link.id + link.boot + struct.pack("<Q", message.round), code=8)
         elif message.name == "FORM":
             group = Group(member, link, message, samples)
@@ -332,7 +345,7 @@ def propose_group(member, links, samples, lie=lambda said: None):
     """FORM to all of these; all must join. START passes on what each has said."""
     form = dict(round=max(link.progress.round for link in links) + 1, ballot=0,
                 members=b"".join(one.id + one.boot for one in [member.identity] + links),
-                schema=links[0].remote.schema, lineage=member.lineage, codec=METHOD,
+                schema=links[0].remote.schema, lineage=member.lineage, codec=method(member),
                 chunks=len(wire.chunks_of(member.plane)), deadline_ms=10000)
     group = Group(member, member.identity, SimpleNamespace(**form), samples)
     for link in links:

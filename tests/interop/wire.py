@@ -165,12 +165,49 @@ def chunks_of(values):
     return [values[at:at + CHUNK] for at in range(0, len(values), CHUNK)]
 
 
-def f32(values):
-    return numpy.asarray(values, "<f4").tobytes()
+def to_bytes(codec, values):
+    """A chunk as it travels."""
+    values = numpy.asarray(values, "<f4")
+    if codec == "f32":
+        return values.tobytes()
+    if codec == "f16":
+        return numpy.clip(values, -65504, 65504).astype("<f2").tobytes()
+    bits = values.view("<u4")
+    if codec == "bf16":
+        magnitude = bits & 0x7fffffff
+        rounded = (magnitude + 0x7fff + (magnitude >> 16 & 1)) >> 16  # to nearest even
+        return (bits >> 16 & 0x8000 | numpy.minimum(rounded, 0x7f7f)).astype("<u2").tobytes()
+    if codec == "int8":
+        scales, data = b"", b""
+        for at in range(0, len(values), 256):
+            block = values[at:at + 256]
+            scale = numpy.float32(abs(block).max()) / numpy.float32(127)
+            if scale < 2 ** -126:
+                scales, data = scales + bytes(4), data + bytes(len(block))
+                continue
+            scale = (scale.view("<u4") & ~numpy.uint32(0x7f)).view("<f4")
+            scales += scale.tobytes()
+            data += numpy.rint(block / scale).astype("i1").tobytes()
+        return scales + data
+    raise Refused(f"codec {codec} is not spoken here")
 
 
-def values_of(data):
-    values = numpy.frombuffer(data, "<f4")
+def of_bytes(codec, data):
+    """What these bytes say; Refused if it is not finite."""
+    if codec == "int8":
+        blocks = -(-len(data) // 260)
+        scales = numpy.frombuffer(data[:4 * blocks], "<f4")
+        values = numpy.frombuffer(data[4 * blocks:], "i1").astype("<f4")
+        values *= numpy.repeat(scales, 256)[:len(values)]
+    elif codec == "bf16":
+        values = (numpy.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
+    else:
+        values = numpy.frombuffer(data, {"f32": "<f4", "f16": "<f2"}[codec]).astype("<f4")
     if not numpy.isfinite(values).all():
         raise Refused("values that are not finite")
     return values
+
+
+def values_of(data):
+    """Of a bucket."""
+    return of_bytes("f32", data)
