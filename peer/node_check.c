@@ -408,8 +408,8 @@ static void tell_unchecked(const struct node *node)
 
     if (taking->agreed_least > 0) {
         log_warn(node->options.log,
-                 "nobody takes this model unasked: of %u other members that hold it %u said what "
-                 "theirs is like, two are needed: not taken",
+                 "the model is not taken: two other members must confirm it, and of %u that hold "
+                 "it %u answered",
                  taking->others, taking->check.answered);
     } else if (taking->others < WITNESSES) {
         log_info(node->options.log, "the model is taken as it came: a swarm this small has no two "

@@ -23,10 +23,16 @@
 #define STAY_NS    (60 * NS_PER_S) /* at least, after a model was given up; doubled each time */
 #define TELL_NS    (60 * NS_PER_S) /* between two lines about others with another model */
 
-enum { HOLDERS_LEAST = 3 };
+enum { HOLDERS_LEAST = 3, PLACE_COUNTS = 4 };
 
 struct holders {
     uint32_t all, trained, met, places;
+    uint32_t fair; /* of `all`, but of those on one host PLACE_COUNTS at most */
+};
+
+struct place {
+    uint64_t place;
+    uint32_t count;
 };
 
 static bool is_same(const struct node *node, const struct neighbour *other)
@@ -65,26 +71,35 @@ uint64_t node_place(const char *address)
     return place;
 }
 
+/* One more on this host; which of them it is there. */
+static uint32_t note_place(struct holders *holders, struct place *places, uint64_t place)
+{
+    uint32_t k = 0;
+
+    while (k < holders->places && places[k].place != place) {
+        k++;
+    }
+    if (k == holders->places) {
+        places[holders->places++] = (struct place){place, 0};
+    }
+    return ++places[k].count;
+}
+
 static struct holders count_holders(const struct node *node, struct digest lineage)
 {
-    struct holders holders = {0, 0, 0, 0};
-    uint64_t places[LINKS_MAX];
+    struct holders holders = {0, 0, 0, 0, 0};
+    struct place places[LINKS_MAX];
 
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
-        uint32_t k = 0;
 
         if (!is_offering(node, other) || !digest_is_equal(other->progress.lineage, lineage)) {
             continue;
         }
         holders.all++;
         holders.trained += other->progress.samples > 0;
-        if (!is_met(node, other)) continue;
-        holders.met++;
-        while (k < holders.places && places[k] != other->place) {
-            k++;
-        }
-        if (k == holders.places) places[holders.places++] = other->place;
+        holders.met += is_met(node, other);
+        holders.fair += note_place(&holders, places, other->place) <= PLACE_COUNTS;
     }
     return holders;
 }
@@ -293,29 +308,33 @@ static bool choose_in_training(struct node *node, struct node_wanted *wanted)
     return false;
 }
 
+/* Trained models come first, then those on more hosts, then those that more hold. */
+static bool is_held_by_more(struct holders a, struct holders b)
+{
+    if ((a.trained > 0) != (b.trained > 0)) return a.trained > 0;
+    if (a.fair != b.fair) return a.fair > b.fair;
+    return a.all > b.all;
+}
+
 /* Of trained models that which most hold; where there is none, the initial one of most. */
 static bool choose_as_new(const struct node *node, struct node_wanted *wanted)
 {
-    struct holders ours = count_holders(node, node->lineage), best = {0, 0, 0, 0};
+    struct holders best = count_holders(node, node->lineage);
 
-    if (ours.trained == 0) best.all = ours.all + 1;
+    if (best.trained == 0) { /* this peer is one more of them */
+        best.all++;
+        best.fair++;
+    }
     wanted->lineage = node->lineage;
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
         struct holders theirs;
 
-        if (!is_offering(node, other) || !is_first(node, i)) continue;
+        if (!is_offering(node, other) || is_same(node, other) || !is_first(node, i)) continue;
         theirs = count_holders(node, other->progress.lineage);
-        if (theirs.trained == 0 && (best.trained > 0 || is_same(node, other))) continue;
-        if (theirs.trained > 0 || best.trained > 0) {
-            if (theirs.trained < best.trained) continue;
-            if (theirs.trained == best.trained &&
-                is_smaller(wanted->lineage, other->progress.lineage)) {
-                continue;
-            }
-        } else if (theirs.all < best.all ||
-                   (theirs.all == best.all &&
-                    is_smaller(wanted->lineage, other->progress.lineage))) {
+        if (is_held_by_more(best, theirs)) continue;
+        if (!is_held_by_more(theirs, best) &&
+            is_smaller(wanted->lineage, other->progress.lineage)) {
             continue;
         }
         best = theirs;
@@ -339,7 +358,8 @@ static bool gives_way_alone(const struct node *node, const struct neighbour *oth
 
 static bool choose_restarted(const struct node *node, struct node_wanted *wanted)
 {
-    uint32_t own = count_holders(node, node->lineage).all + 1, most = 0;
+    struct holders ours = count_holders(node, node->lineage), theirs;
+    uint32_t own = ours.all + 1, most = 0;
 
     if (is_behind(node)) {
         *wanted = (struct node_wanted){.lineage = node->lineage, .step_least = far_step(node)};
@@ -347,16 +367,15 @@ static bool choose_restarted(const struct node *node, struct node_wanted *wanted
     }
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
-        uint32_t theirs;
 
         if (!is_offering(node, other) || is_same(node, other) || !is_first(node, i)) continue;
-        theirs = count_holders(node, other->progress.lineage).all;
-        if (theirs < own || theirs < most) continue;
-        if (theirs == own && own == 1 && !gives_way_alone(node, other)) continue;
-        if (theirs == own && own > 1 && !is_smaller(other->progress.lineage, node->lineage)) {
+        theirs = count_holders(node, other->progress.lineage);
+        if (theirs.all < own || theirs.all < most || theirs.places < ours.places) continue;
+        if (theirs.all == own && own == 1 && !gives_way_alone(node, other)) continue;
+        if (theirs.all == own && own > 1 && !is_smaller(other->progress.lineage, node->lineage)) {
             continue;
         }
-        most = theirs;
+        most = theirs.all;
         wanted->lineage = other->progress.lineage;
     }
     return most > 0;
@@ -408,7 +427,8 @@ bool node_chose_wrong(struct node *node)
 
     if (node->gave_way || node->model_samples > 0 || !choose_as_new(node, &wanted) ||
         digest_is_equal(wanted.lineage, node->wanted.lineage) ||
-        count_holders(node, wanted.lineage).all <= count_holders(node, node->wanted.lineage).all) {
+        !is_held_by_more(count_holders(node, wanted.lineage),
+                         count_holders(node, node->wanted.lineage))) {
         choice->since_ns = 0;
         return false;
     }

@@ -207,6 +207,26 @@ static void a_new_peer_goes_with_most(void **state)
     assert_false(takes(node, larger));
 }
 
+/* Identities cost nothing, hosts do: of one host four count, before all are counted. */
+static void invented_members_do_not_outvote_hosts(void **state)
+{
+    static const struct crowd invented = {20, 1, UINT64_C(1) << 60, UINT64_C(1) << 60};
+    struct node *node = node_create_in(NODE_JOINING, 0);
+
+    (void)state;
+    add(node, smaller, invented);
+    add(node, larger, (struct crowd){.count = 5, .samples = 5});
+    assert_true(takes(node, larger));
+    node = node_create_in(NODE_JOINING, 0);
+    add(node, smaller, (struct crowd){.count = 5, .places = 1, .samples = 5});
+    add(node, larger, invented); /* each on one host: nothing tells which are invented */
+    assert_true(takes(node, larger));
+    node = node_create_in(NODE_JOINING, 1000);
+    add(node, smaller, invented);
+    add(node, ours, (struct crowd){.count = 5, .samples = 5});
+    assert_false(takes(node, smaller));
+}
+
 /* Who restarts with a model of many samples gives way to more than itself, and to one only if that
  * has the more samples; and takes the swarm's if the median has come 50 rounds farther. */
 static void who_restarts_goes_with_most(void **state)
@@ -251,6 +271,7 @@ int main(void)
         cmocka_unit_test(more_members_take_a_model_from_who_trains),
         cmocka_unit_test(a_moment_moves_nobody),
         cmocka_unit_test(a_new_peer_goes_with_most),
+        cmocka_unit_test(invented_members_do_not_outvote_hosts),
         cmocka_unit_test(who_restarts_goes_with_most),
         cmocka_unit_test(a_host_is_one_whatever_its_ports),
     };
