@@ -11,7 +11,7 @@
 
 #define ANSWER_NS   (2 * NS_PER_S)  /* then others are asked, too */
 #define HEAR_NS     NS_PER_S        /* for members that are not linked yet */
-#define PATIENT_NS  (10 * NS_PER_S) /* for answers, once all is here */
+#define PATIENT_NS  (20 * NS_PER_S) /* for answers, once all is here */
 #define LINES_NS    (5 * NS_PER_S)  /* between two lines of progress */
 #define SNAPSHOT_NS (4 * NS_PER_S)  /* how old a snapshot can be when its manifest comes */
 
