@@ -6,6 +6,7 @@
 #include "kernels/device.h"
 
 #include "base/check.h"
+#include "kernels/cpu/address_space.h"
 #include "version.h"
 
 #include <dlfcn.h>
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MODULE_PATH_BYTES = 4096 };
+enum { MODULE_PATH_BYTES = 4096, CLAIMED_MAX = 64 };
 
 static enum rc parse_numbers(const char *text, struct device_choice *choice)
 {
@@ -138,9 +139,35 @@ static enum rc open_cuda(const struct device_request *request, struct backend **
     return module->create(&options, backend, why);
 }
 
+/* Where the address space is limited OpenBLAS takes its buffers now: other memory, which can fail
+ * in order, would take their place. The library keeps what was freed for the next who asks. Its
+ * functions for that are not in its header, and a build may hide them: then nothing is claimed. */
+static void claim_buffers(unsigned threads)
+{
+    void *(*take)(int) = NULL;
+    void (*give)(void *) = NULL;
+    void *buffers[CLAIMED_MAX];
+
+    if (address_space_limit_mib() == 0) return;
+    *(void **)&take = dlsym(RTLD_DEFAULT, "blas_memory_alloc");
+    *(void **)&give = dlsym(RTLD_DEFAULT, "blas_memory_free");
+    if (take == NULL || give == NULL) return;
+    if (threads > CLAIMED_MAX) threads = CLAIMED_MAX;
+    for (unsigned i = 0; i < threads; i++) {
+        buffers[i] = take(0);
+    }
+    for (unsigned i = 0; i < threads; i++) {
+        give(buffers[i]);
+    }
+}
+
+#define ROOM_BYTES (UINT64_C(192) << 20) /* threads, a small model and its data, beside BLAS */
+
 enum rc device_open(const struct device_request *request, struct backend **backend,
                     struct fault *why)
 {
+    uint32_t threads = request->cpu.threads > 1 ? request->cpu.threads : 1;
+    uint64_t room = threads * BLAS_BUFFER_BYTES + ROOM_BYTES;
     struct fault reason = {0};
     enum rc rc;
 
@@ -153,6 +180,15 @@ enum rc device_open(const struct device_request *request, struct backend **backe
         }
         fault_set(why, RC_OK, "%s", reason.text);
     }
+    if (!address_space_has(room)) {
+        return fault_set(why, RC_NOMEM,
+                         "device cpu: %llu MiB more of address space are needed for %u %s, and it "
+                         "is limited to %llu MiB (ulimit -v); raise that",
+                         (unsigned long long)(room >> 20), threads,
+                         threads == 1 ? "thread" : "threads",
+                         (unsigned long long)address_space_limit_mib());
+    }
+    claim_buffers(threads);
     *backend = cpu_backend_create(&request->cpu);
     if (*backend != NULL) return RC_OK;
     return fault_set(why, RC_NOMEM, "device cpu: out of memory");

@@ -74,10 +74,9 @@ enum rc command_backend(const struct options *options, struct backend **backend,
 
 enum rc command_host_backend(struct backend **backend, struct fault *why)
 {
-    const struct cpu_backend_options request = {.threads = 1};
+    const struct device_request request = {.choice = {.kind = DEVICE_CPU}, .cpu = {.threads = 1}};
 
-    *backend = cpu_backend_create(&request);
-    return *backend != NULL ? RC_OK : fault_set(why, RC_NOMEM, "device cpu: out of memory");
+    return device_open(&request, backend, why);
 }
 
 void command_tell_precision(const struct backend *backend, const struct log *log)

@@ -7,10 +7,13 @@
 #include "base/check.h"
 #include "base/crash_point.h"
 #include "base/mem.h"
+#include "kernels/cpu/address_space.h"
 #include "peer/env/process.h"
 
 #include "version.h"
 
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -88,6 +91,46 @@ static void let_waiting_threads_sleep(char **argv)
     path[length] = '\0';
     execv(path, argv); /* if that cannot be, we just go on */
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they come first */
+/* How many threads OpenBLAS makes when it is loaded. */
+static unsigned blas_threads(char **environment)
+{
+    static const char variable[] = "OPENBLAS_NUM_THREADS=";
+    unsigned long threads;
+    cpu_set_t set;
+
+    for (; *environment != NULL; environment++) {
+        if (strncmp(*environment, variable, sizeof variable - 1) != 0) continue;
+        threads = strtoul(*environment + sizeof variable - 1, NULL, 10);
+        if (threads > 0 && threads <= CPU_SETSIZE) return (unsigned)threads;
+    }
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? (unsigned)CPU_COUNT(&set) : 1;
+}
+
+/** Before the libraries' own beginnings, in which OpenBLAS would try for ever. */
+static void look_for_room(int argc, char **argv, char **environment)
+{
+    unsigned threads = blas_threads(environment);
+    char text[256];
+    int length;
+
+    (void)argc;
+    (void)argv;
+    if (address_space_has(threads * BLAS_BUFFER_BYTES)) return;
+    length = snprintf(text, sizeof text,
+                      "grapevine: the address space is limited to %llu MiB (ulimit -v), and for %u "
+                      "threads OpenBLAS takes %llu of them; raise that, or set "
+                      "OPENBLAS_NUM_THREADS=1\n",
+                      (unsigned long long)address_space_limit_mib(), threads,
+                      (unsigned long long)(threads * BLAS_BUFFER_BYTES >> 20));
+    if (length > 0) length = (int)write(STDERR_FILENO, text, (size_t)length);
+    _exit(EXIT_FAILED);
+}
+
+__attribute__((section(".preinit_array"),
+               used)) static void (*const before_libraries)(int, char **, char **) = look_for_room;
+#endif
 
 /** GRAPEVINE_CRASH_POINT, for tests. It is taken from the environment: children do not die of it.
  * True: only the list was asked for. */

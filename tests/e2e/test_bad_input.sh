@@ -19,6 +19,12 @@ echo 'modle = cnn' >typo.ini
 refused 2 'typo.ini:1: unknown setting modle; the nearest is model' "${peer[@]}" --config typo.ini
 refused 2 'no such file' "${peer[@]}" --config nowhere.ini
 
+# --- a limited address space -----------------------------------------------------------------------
+# OpenBLAS would try for ever to get its buffers.
+for kib in 200000 300000 500000; do
+    refused_within=20 refused 1 'ulimit -v' bash -c "ulimit -v $kib && exec \"\$@\"" - "${peer[@]}"
+done
+
 # --- data ------------------------------------------------------------------------------------------
 refused '1 2' 'digist.*digits|digits.*digist' "${peer[@]}" --data digist
 refused 1 'no such file.*--data|--data.*no such file|cannot read .*nowhere' "${peer[@]}" --data idx:nowhere
