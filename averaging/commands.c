@@ -26,20 +26,26 @@ void commands_clear(struct commands *commands)
     commands->is_short_of_memory = false;
 }
 
+bool commands_reserve(struct commands *commands, uint32_t count)
+{
+    struct command *items;
+
+    if (count <= commands->max) return true;
+    items = mem_resize(commands->items, count * sizeof *items);
+    if (items == NULL) return false;
+    commands->items = items;
+    commands->max = count;
+    return true;
+}
+
 struct command *commands_add(struct commands *commands, enum command_type type)
 {
+    uint32_t max = commands->max == 0 ? COMMANDS_FIRST : 2 * commands->max;
     struct command *added;
 
-    if (commands->count == commands->max) {
-        uint32_t max = commands->max == 0 ? COMMANDS_FIRST : 2 * commands->max;
-        struct command *items = mem_resize(commands->items, max * sizeof *items);
-
-        if (items == NULL) {
-            commands->is_short_of_memory = true;
-            return NULL;
-        }
-        commands->items = items;
-        commands->max = max;
+    if (commands->count == commands->max && !commands_reserve(commands, max)) {
+        commands->is_short_of_memory = true;
+        return NULL;
     }
     added = &commands->items[commands->count++];
     memset(added, 0, sizeof *added);

@@ -109,6 +109,8 @@ struct commands {
 void commands_init(struct commands *commands);
 void commands_deinit(struct commands *commands);
 void commands_clear(struct commands *commands);
+/** From now on so many fit without memory being asked for. */
+MUST_USE bool commands_reserve(struct commands *commands, uint32_t count);
 /** A zeroed command at the end, or NULL (then is_short_of_memory is set). */
 struct command *commands_add(struct commands *commands, enum command_type type);
 

@@ -86,7 +86,9 @@ void round_on_snapshot(struct round *round, enum rc rc)
         return;
     }
     round->is_snapshot_wanted = false;
-    job = rc == RC_OK ? round_job_create(round, WORK_ENCODE, round->options.values) : NULL;
+    job = rc == RC_OK && round_reserve(round)
+              ? round_job_create(round, WORK_ENCODE, round->options.values)
+              : NULL;
     if (job == NULL) {
         keep_offers(round);
         snapshot_failed(round, rc == RC_OK ? RC_NOMEM : rc);
@@ -339,18 +341,18 @@ static void reduce_done(struct round *round, struct round_job *job)
 static void settle(struct round *round, const struct command_over *over, struct round_doubt *doubt)
 {
     size_t bitmap_bytes = (round->chunks + 7) / 8;
-    struct round_job *job = round_job_create(round, WORK_SETTLE, round->options.values);
+    struct round_job *job = round_job_promised(round, WORK_SETTLE, round->options.values);
 
-    if (job != NULL) job->bytes = mem_alloc(bitmap_bytes);
-    if (job == NULL || job->bytes == NULL) { /* nothing is applied: as if the round had been cut */
-        mem_free(job);
+    if (job == NULL) { /* nothing is applied: as if the round had been cut */
         log_warn(round->options.log, "round given up: out of memory");
-        if (doubt != NULL) round_doubt_clear(doubt); /* it holds no difference */
+        if (doubt != NULL) round_doubt_clear(round, doubt); /* it holds no difference */
         round->phase = PHASE_IDLE;
         return;
     }
-    memcpy(job->bytes, over->bitmap,
+    memset(round->settled, 0, bitmap_bytes);
+    memcpy(round->settled, over->bitmap,
            over->bitmap_bytes < bitmap_bytes ? over->bitmap_bytes : bitmap_bytes);
+    job->bitmap = round->settled;
     job->scale = over->scale;
     job->key = over->key;
     job->number = over->round;
@@ -410,6 +412,7 @@ static void round_over(struct round *round, const struct command_over *over)
         round_doubt_over(round, over);
         return;
     }
+    round->has_taken = false; /* it is settled next, or with it nothing counts */
     crash_point(over_points[over->result]);
     failures_round_over(&round->failures, failure_of(over), round_now(round));
     round_cleared(round);
@@ -458,7 +461,7 @@ static void settle_done(struct round *round, struct round_job *job)
     CHECK(round->phase == PHASE_SETTLING);
     if (job->doubt != NULL) {
         job->doubt->is_settling = false;
-        if (job->doubt->is_dropped) round_doubt_clear(job->doubt);
+        if (job->doubt->is_dropped) round_doubt_clear(round, job->doubt);
     }
     if (job->doubt != NULL || round->is_discarding || job->rc != RC_OK) {
         if (job->rc != RC_OK) not_settled(round, job->rc);
@@ -485,7 +488,7 @@ static void doubt_done(struct round *round, struct round_job *job)
 {
     CHECK(round->phase == PHASE_SETTLING);
     crash_point(CRASH_PAIR_DOUBT_SETTLED);
-    round_doubt_clear(job->doubt);
+    round_doubt_clear(round, job->doubt);
     if (job->rc != RC_OK) not_settled(round, job->rc);
     round->phase = round->is_discarding || job->rc != RC_OK ? PHASE_IDLE : PHASE_READY;
     round->is_discarding = false;

@@ -146,7 +146,8 @@ void round_discard(struct round *round);
 void round_restart(struct round *round);
 /** How often what a method keeps between rounds became void, so far. */
 uint64_t round_restarts(const struct round *round);
-/** A committed difference is being computed: a checkpoint taken now would say it was applied. */
+/** Something counts, as the exchange keeps for those who ask, and the model lacks it: a checkpoint
+ *  taken now would say that it was applied. */
 bool round_is_settling(const struct round *round);
 
 /** While held, nothing is settled, so what the rule keeps between rounds stands still: for a

@@ -38,7 +38,7 @@ static void lose_share(struct round *round)
 void round_edge(struct round *round, const struct command *command)
 {
     const struct command_edge *edge = &command->edge;
-    struct round_job *job = round_job_create(round, WORK_EDGE, round->options.values);
+    struct round_job *job = round_job_promised(round, WORK_EDGE, round->options.values);
 
     if (job != NULL && edge->is_in_doubt) {
         job->doubt = round_doubt_add(round, &edge->key);
@@ -51,6 +51,7 @@ void round_edge(struct round *round, const struct command *command)
         lose_share(round);
         return;
     }
+    if (!edge->is_in_doubt) round->has_taken = true;
     job->slot = edge->slot;
     job->weight = edge->weight;
     if (job->doubt != NULL) job->doubt->is_settling = true;
@@ -72,5 +73,5 @@ void round_edge_done(struct round_job *job)
 {
     if (job->doubt == NULL) return;
     job->doubt->is_settling = false;
-    if (job->doubt->is_dropped) round_doubt_clear(job->doubt);
+    if (job->doubt->is_dropped) round_doubt_clear(job->round, job->doubt);
 }

@@ -30,9 +30,9 @@ static struct round_held *held_find(struct round *round, const struct round_key 
     return held == NULL ? NULL : &round->planes[held - round->planes];
 }
 
-static void held_clear(struct round_held *held)
+static void held_clear(struct round *round, struct round_held *held)
 {
-    mem_free(held->plane);
+    round_plane_back(round, held->plane);
     *held = (struct round_held){0};
 }
 
@@ -42,7 +42,7 @@ static struct round_held *held_add(struct round *round, const struct round_key *
         struct round_held *held = &round->planes[i];
 
         if (held->is_used) continue;
-        held->plane = mem_aligned(round->options.values * sizeof(float));
+        held->plane = round_plane_promised(round);
         held->is_used = true;
         held->key = *key;
         return held;
@@ -55,7 +55,7 @@ void round_hold_plane(struct round *round, const struct round_key *key)
 {
     struct round_held *held = held_add(round, key);
     struct round_job *job =
-        held->plane == NULL ? NULL : round_job_create(round, WORK_HOLD, round->options.values);
+        held->plane == NULL ? NULL : round_job_promised(round, WORK_HOLD, round->options.values);
 
     if (job == NULL) { /* if it comes back it is lost */
         mem_free(held->plane);
@@ -83,7 +83,7 @@ void round_held_sweep(struct round *round)
     for (int i = 0; i < ROUND_HELD_MAX; i++) {
         struct round_held *held = &round->planes[i];
 
-        if (held->is_dropped && held->jobs == 0 && !round->is_held) held_clear(held);
+        if (held->is_dropped && held->jobs == 0 && !round->is_held) held_clear(round, held);
     }
 }
 
@@ -132,7 +132,7 @@ void round_held_done(struct round *round, struct round_job *job)
 void round_held_deinit(struct round *round)
 {
     for (int i = 0; i < ROUND_HELD_MAX; i++) {
-        held_clear(&round->planes[i]);
+        held_clear(round, &round->planes[i]);
     }
 }
 

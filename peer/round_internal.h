@@ -6,7 +6,8 @@
  *   round_lane.c  what the stages' jobs do, in the exchange lane
  *   round_meet.c  what comes in, made a difference at once
  *   round_held.c  planes of shares in custody
- *   round_life.c  memory, job plumbing, rounds in doubt, what the exchange is told from outside
+ *   round_promises.c memory for what was promised, rounds in doubt
+ *   round_life.c  memory, job plumbing, what the exchange is told from outside
  */
 #ifndef GRAPEVINE_PEER_ROUND_INTERNAL_H
 #define GRAPEVINE_PEER_ROUND_INTERNAL_H
@@ -58,7 +59,7 @@ struct round_job {
     bool has_moved;    /* ENCODE: there were steps since the last settled round */
     uint64_t replaced; /* ENCODE: how often the model had been, when it was submitted */
     float *adopted[RULE_STATE_MAX]; /* ENCODE: for the rule, or NULL; owned */
-    uint8_t *bytes;                 /* SETTLE: the bitmap. From mem_*, owned */
+    const uint8_t *bitmap;          /* SETTLE: the round's */
     const uint8_t *body;            /* DECODE: the encoded chunk, in `blob` */
     size_t body_count;
     float *to; /* SETTLE: where the difference goes */
@@ -80,6 +81,14 @@ struct round_job {
 
 TAILQ_HEAD(round_jobs_list, round_job);
 
+/* Memory for what a promise may lead to: nothing after one may fail for lack of it. */
+struct round_reserve {
+    struct round_jobs_list jobs;
+    uint32_t jobs_count;
+    float *planes[EDGES_DOUBTS_MAX]; /* [values] each; untouched, they are no more than addresses */
+    uint32_t planes_count;
+};
+
 /* A pair round, or an edge of a round, whose partner vanished between READY and COMMIT. */
 struct round_doubt {
     bool is_used, is_resolved;
@@ -87,7 +96,7 @@ struct round_doubt {
     bool is_dropped;  /* to be cleared once that job is done */
     struct round_key key;
     float *difference; /* with scale 1, over the chunks READY promised */
-    uint8_t *bitmap;   /* once resolved */
+    uint8_t *bitmap;   /* once resolved; of the slot, not of the doubt */
     float scale;
     float weight;      /* that `difference` has already, see rule->meet() */
     uint64_t replaced; /* see struct round, when it began */
@@ -117,6 +126,7 @@ struct round {
     uint64_t generation;          /* counts rounds begun or given up: old jobs are told apart */
     uint64_t snapshot_generation; /* of the round the running snapshot is for */
     bool is_encoded;              /* round_encode_live() has done it; whose job runs says so */
+    bool has_taken;               /* an edge of this round counts, and the model lacks it yet */
     bool has_stream;              /* something was queued in this round */
     uint64_t stream;              /* of it, to take it back on an abort */
     uint64_t begun_ns;
@@ -149,6 +159,9 @@ struct round {
     struct round_jobs_list jobs, held;
     struct round_job *deferred; /* a settlement that waits for a checkpoint to be written */
     bool is_held;
+    struct round_reserve reserve;
+    uint8_t *settled;    /* bitmap of what is being settled */
+    uint32_t neighbours; /* of the round that began last, in a graph */
     /* How often the model was replaced, and how much of that the rule has been told: it begins anew
      * with the next snapshot. */
     uint64_t replaced, forgotten;
@@ -237,6 +250,9 @@ struct range round_chunk_range(const struct round *round, uint32_t chunk);
 void round_blobs_clear(struct blob **blobs, uint32_t count);
 /** NULL: no memory. `values` is what it works through, for its modelled cost. */
 struct round_job *round_job_create(struct round *round, enum round_work work, size_t values);
+/** The same where there is memory for it: zeroed. */
+void round_job_init(struct round *round, struct round_job *job, enum round_work work,
+                    size_t values);
 void round_job_submit(struct round *round, struct round_job *job);
 /** The same for a settlement, which waits while the round is held. */
 void round_settle_submit(struct round *round, struct round_job *job);
@@ -244,11 +260,23 @@ void round_settle_submit(struct round *round, struct round_job *job);
 void round_set_ramp(struct round *round, uint32_t rounds);
 void round_job_free(struct round_job *job);
 void round_jobs_clear(struct round_jobs_list *jobs);
+
+/* round_promises.c */
+/** Before anything is promised in the round that begins. False: no memory. */
+MUST_USE bool round_reserve(struct round *round);
+/** As round_job_create(), for what follows from a promise. */
+struct round_job *round_job_promised(struct round *round, enum round_work work, size_t values);
+/** [values]; NULL: more than was promised, and no memory. */
+float *round_plane_promised(struct round *round);
+void round_plane_back(struct round *round, float *plane);
+void round_reserve_deinit(struct round *round);
 /** A slot for a pair round in doubt; NULL: all are taken, or no memory. */
 struct round_doubt *round_doubt_add(struct round *round, const struct round_key *key);
 /** What became of it: committed ones wait to be applied, the others are forgotten. */
 void round_doubt_over(struct round *round, const struct command_over *over);
-void round_doubt_clear(struct round_doubt *doubt);
+void round_doubt_clear(struct round *round, struct round_doubt *doubt);
+/** Its difference may be in the hands of a job: that job's end then clears it. */
+void round_doubt_drop(struct round *round, struct round_doubt *doubt);
 
 /* round_held.c */
 void round_hold_plane(struct round *round, const struct round_key *key);

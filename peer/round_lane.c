@@ -289,7 +289,7 @@ static void copy_agreed(struct round *round, struct round_job *job)
 
     if (!job->keeps_agreed || rule->agreed == NULL) return;
     job->agreed = mem_aligned(round->options.values * sizeof(float));
-    if (job->agreed == NULL || rule->agreed(round->rule, job->bytes, CHUNK_VALUES, job->agreed)) {
+    if (job->agreed == NULL || rule->agreed(round->rule, job->bitmap, CHUNK_VALUES, job->agreed)) {
         return;
     }
     mem_free(job->agreed);
@@ -308,17 +308,17 @@ static void run_settle(struct round *round, struct round_job *job)
                        round->options.snapshot == NULL ? round->snapshot : NULL);
     }
     if (job->doubt != NULL && rule->doubt != NULL) {
-        rule->doubt(round->rule, job->bytes, CHUNK_VALUES, job->to);
+        rule->doubt(round->rule, job->bitmap, CHUNK_VALUES, job->to);
     } else {
-        rule->settle(round->rule, job->bytes, CHUNK_VALUES, job->scale, job->to);
+        rule->settle(round->rule, job->bitmap, CHUNK_VALUES, job->scale, job->to);
     }
-    job->squared = round_meet_squared(round, job->bytes, job->scale, job->to);
+    job->squared = round_meet_squared(round, job->bitmap, job->scale, job->to);
     if (round->ops->is_group || round->ops == &exchange_pair) {
         audit_settled(
             round->options.audit,
             &(struct audit_round){.key = round->ops->is_group ? NULL : &job->key,
                                   .number = job->number,
-                                  .bitmap = job->bytes,
+                                  .bitmap = job->bitmap,
                                   .scale = job->doubt != NULL ? job->doubt->weight : job->scale,
                                   .members = job->members,
                                   .is_doubt = job->doubt != NULL,

@@ -1,5 +1,5 @@
 /*
- * Around the journey of round.c: a round's memory, the plumbing of its jobs, pair rounds in doubt,
+ * Around the journey of round.c: a round's memory, the plumbing of its jobs
  * and what the exchange is told from outside. Nothing here looks at a value. Loop thread.
  */
 #include "peer/round_internal.h"
@@ -11,6 +11,8 @@
 #include <stdio.h>
 
 enum { COST_NS_PER_KILOVALUE = 1000 };
+/* What one event makes an exchange say, until it has said what counts; more is asked for then. */
+enum { COMMANDS = 32, GRAPH_COMMANDS = 4 * GROUP_MEMBERS_MAX };
 
 uint64_t round_now(const struct round *round)
 {
@@ -97,6 +99,20 @@ void round_method(const struct strategy *strategy, const char *moments,
     CHECK(count > 0 && count < ROUND_METHOD_BYTES);
 }
 
+/* What a promise needs that is small, for good. */
+static bool allocate_promised(struct round *round)
+{
+    size_t bytes = (round->chunks + 7) / 8;
+
+    round->settled = mem_alloc(bytes);
+    if (round->settled == NULL) return false;
+    for (int i = 0; i < ROUND_DOUBTS_MAX; i++) {
+        round->doubts[i].bitmap = mem_alloc(bytes);
+        if (round->doubts[i].bitmap == NULL) return false;
+    }
+    return commands_reserve(&round->commands, round->ops->is_graph ? GRAPH_COMMANDS : COMMANDS);
+}
+
 static bool round_allocate(struct round *round)
 {
     size_t bytes = round->options.values * sizeof(float);
@@ -139,6 +155,7 @@ static bool round_allocate(struct round *round)
         robust_set_trackers(round->robust, round->options.model);
     }
     round->scratch = mem_aligned(CHUNK_VALUES * sizeof(float));
+    if (!allocate_promised(round)) return false;
     round->offer = mem_array(round->chunks, sizeof(struct blob *));
     round->mean = mem_array(round->chunks, sizeof(struct blob *));
     round->partial = mem_array(round->chunks, sizeof(struct blob *));
@@ -166,6 +183,7 @@ struct round *round_create(const struct round_options *options)
     round->likely_scale = 1;
     TAILQ_INIT(&round->jobs);
     TAILQ_INIT(&round->held);
+    TAILQ_INIT(&round->reserve.jobs);
     commands_init(&round->commands);
     if (!round_allocate(round)) {
         round_destroy(round);
@@ -186,7 +204,6 @@ void round_job_free(struct round_job *job)
 {
     blob_unref(job->blob);
     blob_unref(job->told);
-    mem_free(job->bytes);
     mem_free(job->agreed);
     for (size_t i = 0; i < RULE_STATE_MAX; i++) {
         mem_free(job->adopted[i]);
@@ -204,13 +221,6 @@ void round_jobs_clear(struct round_jobs_list *jobs)
     }
 }
 
-void round_doubt_clear(struct round_doubt *doubt)
-{
-    mem_free(doubt->difference);
-    mem_free(doubt->bitmap);
-    *doubt = (struct round_doubt){0};
-}
-
 void round_destroy(struct round *round)
 {
     if (round == NULL) return;
@@ -218,9 +228,11 @@ void round_destroy(struct round *round)
     round_jobs_clear(&round->held);
     if (round->deferred != NULL) round_job_free(round->deferred);
     for (int i = 0; i < ROUND_DOUBTS_MAX; i++) {
-        round_doubt_clear(&round->doubts[i]);
+        round_doubt_clear(round, &round->doubts[i]);
+        mem_free(round->doubts[i].bitmap);
     }
     round_held_deinit(round);
+    round_reserve_deinit(round);
     round_blobs_clear(round->offer, round->chunks);
     round_blobs_clear(round->mean, round->chunks);
     round_blobs_clear(round->partial, round->chunks);
@@ -238,6 +250,7 @@ void round_destroy(struct round *round)
     mem_free(round->scratch);
     mem_free(round->told);
     mem_free(round->squares);
+    mem_free(round->settled);
     mem_free(round->offer);
     mem_free(round->mean);
     mem_free(round->partial);
@@ -250,9 +263,15 @@ void round_destroy(struct round *round)
 struct round_job *round_job_create(struct round *round, enum round_work work, size_t values)
 {
     struct round_job *job = mem_alloc(sizeof *job);
+
+    if (job != NULL) round_job_init(round, job, work, values);
+    return job;
+}
+
+void round_job_init(struct round *round, struct round_job *job, enum round_work work, size_t values)
+{
     uint64_t per_kilo = round->options.cost_ns_per_value * 1000;
 
-    if (job == NULL) return NULL;
     if (per_kilo == 0) per_kilo = COST_NS_PER_KILOVALUE;
     job->round = round;
     job->work = work;
@@ -260,7 +279,6 @@ struct round_job *round_job_create(struct round *round, enum round_work work, si
     job->job.run = round_job_run;
     job->job.done = round_job_done;
     job->job.cost_ns = values * per_kilo / 1000 + 1;
-    return job;
 }
 
 void round_job_submit(struct round *round, struct round_job *job)
@@ -268,69 +286,6 @@ void round_job_submit(struct round *round, struct round_job *job)
     TAILQ_INSERT_TAIL(&round->jobs, job, siblings);
     round->jobs_count++;
     round->options.env->ops->submit(round->options.env, LANE_EXCHANGE, &job->job);
-}
-
-/* ---- pair rounds in doubt ---- */
-
-static struct round_doubt *round_doubt_find(struct round *round, const struct round_key *key)
-{
-    for (int i = 0; i < ROUND_DOUBTS_MAX; i++) {
-        struct round_doubt *doubt = &round->doubts[i];
-
-        if (doubt->is_used && !doubt->is_dropped && doubt->key.counter == key->counter &&
-            peer_id_is_equal(doubt->key.initiator, key->initiator) &&
-            boot_id_is_equal(doubt->key.boot, key->boot)) {
-            return doubt;
-        }
-    }
-    return NULL;
-}
-
-/* Its difference may be in the hands of a job: that job's end then clears it. */
-static void round_doubt_drop(struct round_doubt *doubt)
-{
-    if (doubt->is_settling) {
-        doubt->is_dropped = true;
-    } else {
-        round_doubt_clear(doubt);
-    }
-}
-
-struct round_doubt *round_doubt_add(struct round *round, const struct round_key *key)
-{
-    for (int i = 0; i < ROUND_DOUBTS_MAX; i++) {
-        struct round_doubt *doubt = &round->doubts[i];
-
-        if (doubt->is_used) continue;
-        doubt->difference = mem_aligned(round->options.values * sizeof(float));
-        if (doubt->difference == NULL) return NULL;
-        doubt->is_used = true;
-        doubt->key = *key;
-        doubt->weight = 1;
-        doubt->replaced = round->replaced;
-        return doubt;
-    }
-    return NULL;
-}
-
-void round_doubt_over(struct round *round, const struct command_over *over)
-{
-    struct round_doubt *doubt = round_doubt_find(round, &over->key);
-
-    if (doubt == NULL) return;
-    if (over->result == OVER_COMMITTED) {
-        size_t bytes = (round->chunks + 7) / 8;
-
-        doubt->bitmap = mem_alloc(bytes);
-        if (doubt->bitmap != NULL) {
-            memcpy(doubt->bitmap, over->bitmap,
-                   over->bitmap_bytes < bytes ? over->bitmap_bytes : bytes);
-            doubt->scale = over->scale;
-            doubt->is_resolved = true;
-            return;
-        }
-    }
-    round_doubt_drop(doubt);
 }
 
 /* ---- what happens to a round from outside ---- */
@@ -342,6 +297,7 @@ MUST_USE enum rc round_begin(struct round *round, const struct round_members *me
     enum rc rc;
 
     if (!round_may_begin(round)) return RC_BUSY;
+    if (round->ops->is_graph) round->neighbours = members->count;
     was_active = round->ops->is_active(round->exchange);
     rc = round->ops->begin(round->exchange, members, samples, round_now(round), &round->commands);
     if (rc == RC_OK) {
@@ -369,7 +325,7 @@ void round_discard(struct round *round)
     round_cancel(round, "the model was replaced");
     round_restart(round);
     for (int i = 0; i < ROUND_DOUBTS_MAX; i++) {
-        if (round->doubts[i].is_used) round_doubt_drop(&round->doubts[i]);
+        if (round->doubts[i].is_used) round_doubt_drop(round, &round->doubts[i]);
     }
     if (round->phase == PHASE_READY) round->phase = PHASE_IDLE;
     round->is_discarding = round->phase == PHASE_SETTLING;
@@ -472,7 +428,7 @@ uint64_t round_restarts(const struct round *round)
 
 bool round_is_settling(const struct round *round)
 {
-    return round->phase == PHASE_SETTLING;
+    return round->phase == PHASE_SETTLING || round->has_taken;
 }
 
 bool round_is_active(const struct round *round)
