@@ -35,6 +35,8 @@ enum { RETRY_MS = 200, SCORE_MISS = -1 };
  * the receiver keeps it: no one is overrun by one share, and none gives away the last it has. */
 #define GAIN_MAX   4.0
 #define UPHILL_MAX 32.0
+/* A share of which less than this part may be taken is left with its sender. */
+#define TAKEN_LEAST 0.125
 /* Who has less gives none away, see WEIGHT_MOST. */
 #define WEIGHT_LEAST (1.0 / (1 << 20))
 
@@ -203,6 +205,7 @@ static void take_in(struct push *push, struct commands *out)
         return;
     }
     push->counts.received++;
+    push_account_given(push, push->from.id, (double)push->in_weight);
     push_mark_applied(push, &push->in_key);
     push_has_come(push);
     push_score(push->from.id, 1, NULL, out);
@@ -266,6 +269,12 @@ static enum rc push_begin(struct exchange *exchange, const struct round_members 
     if (push->is_running && push->out != OUT_NONE) return RC_BUSY;
     CHECK(members->count == 1 && !peer_id_is_equal(members->ids[0], push->options.self));
     if (push->weight < WEIGHT_LEAST) return RC_BUSY;
+    if (push_is_put_off(push, members->ids[0])) { /* whom we do not hear we do not feed */
+        push->counts.rounds_skipped++;
+        push->counts.retry_ns = 0;
+        push->counts.last_abort = "the receiver broke its word as a sender";
+        return RC_BUSY;
+    }
     if (push_custody_free(push, members->ids[0], out) == NULL) return RC_BUSY;
     message = push_send(members->ids[0], MESSAGE_SHARE, out);
     if (message == NULL) return RC_NOMEM;
@@ -367,14 +376,31 @@ static uint32_t share_objection(const struct push *push, const struct message_sh
     return 0;
 }
 
+/* Of its weight, by what we have ourselves. */
+static double gain_part(const struct push *push, const struct message_share *share)
+{
+    double part = GAIN_MAX * push->weight / (double)share->weight;
+
+    return part < 1 ? part : 1;
+}
+
+/* And by what it has given before. */
+static double part_taken(const struct push *push, const struct message_share *share)
+{
+    double part = push_account_allows(push, share->key.initiator) / (double)share->weight;
+    double most = gain_part(push, share);
+
+    return part < most ? part : most;
+}
+
 static enum rc on_share(struct push *push, struct member_ref from,
                         const struct message_share *share, struct commands *out)
 {
     struct message *message;
     uint32_t objection;
-    double most = GAIN_MAX * push->weight / (double)share->weight;
-    float alpha = most < 1 ? (float)(most / 2) : 0.5f;
-    double taken = (double)weight_taken(share->weight, alpha);
+    double part = part_taken(push, share);
+    float alpha = part < 1 ? (float)(part / 2) : 0.5f;
+    double taken;
 
     if (!peer_id_is_equal(share->key.initiator, from.id) ||
         !boot_id_is_equal(share->key.boot, from.boot)) {
@@ -383,6 +409,8 @@ static enum rc on_share(struct push *push, struct member_ref from,
     if (!(share->weight > 0) || !((double)share->weight <= WEIGHT_MOST)) return RC_FORMAT;
     if (push_mark_is_old(push, &share->key)) return RC_REPLAY;
     objection = share_objection(push, share);
+    if (objection == 0 && part < TAKEN_LEAST * gain_part(push, share)) objection = REJECT_BUSY;
+    taken = objection == 0 ? (double)weight_taken(share->weight, alpha) : 0;
     if (objection == 0 && !(taken > 0)) objection = REJECT_STALE;
     if (objection == 0 && push_held_weight(push) + taken > WEIGHT_MOST) objection = REJECT_BUSY;
     message = push_send(from.id, objection == 0 ? MESSAGE_ACCEPT : MESSAGE_REJECT, out);

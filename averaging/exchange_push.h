@@ -11,7 +11,8 @@ enum {
     PUSH_MARKS_MAX = 256,    /* senders remembered */
     PUSH_MARK_DEPTH = 4,     /* shares remembered of each */
     PUSH_GONE_MAX = 256,     /* senders of whom is remembered that they were */
-    PUSH_PUT_OFF_MAX = 32    /* senders that kept us waiting */
+    PUSH_PUT_OFF_MAX = 32,   /* senders that kept us waiting */
+    PUSH_ACCOUNTS_MAX = LINKS_MAX
 };
 
 /* Beyond this no weight of an honest swarm is: they sum to its number of peers. No share is taken
@@ -54,6 +55,13 @@ struct push_put_off {
     uint64_t until_ns; /* 0: unused */
     uint32_t times;    /* in a row, less those made up for */
     uint32_t kept;     /* promises since */
+};
+
+/* What a peer and we have given each other, of late. */
+struct push_account {
+    struct peer_id id;
+    double given, had; /* by it, and by us */
+    uint64_t used;     /* `shares` when it gave last */
 };
 
 struct push {
@@ -103,6 +111,9 @@ struct push {
     struct deadline answers;      /* SHARE to its answer */
     struct deadline firsts;       /* CREDIT to the first chunk */
     struct push_put_off put_off[PUSH_PUT_OFF_MAX];
+    struct push_account accounts[PUSH_ACCOUNTS_MAX];
+    uint32_t accounts_count;
+    uint64_t shares;    /* that came, and were counted */
     uint32_t broken;    /* promises since the last one that was kept; of strangers only where no
                            proven peer's shares come */
     uint64_t proven_ns; /* when a proven peer last kept one; 0: never */
@@ -139,6 +150,13 @@ void push_kept_waiting(struct push *push);
 /** It has come: that says the same. */
 void push_has_come(struct push *push);
 bool push_is_put_off(const struct push *push, struct peer_id peer);
+
+/* exchange_push_accounts.c: how much of whose weight is taken */
+/** It has given us so much; we have given it so much, and it has it. */
+void push_account_given(struct push *push, struct peer_id from, double weight);
+void push_account_had(struct push *push, struct peer_id to, double weight);
+/** How much more may be taken of it now; may be below 0. */
+double push_account_allows(const struct push *push, struct peer_id from);
 
 /* exchange_push_data.c */
 void push_start_sending(struct push *push, struct commands *out);

@@ -143,6 +143,7 @@ enum rc push_on_ack(struct push *push, struct peer_id from, const struct round_k
     if (push->is_running && push->out == OUT_SENT && !push->is_acked &&
         peer_id_is_equal(push->to.id, from) && push_key_is_equal(&push->out_key, key)) {
         push->is_acked = true;
+        push_account_had(push, from, (double)push->out_weight);
         push_score(from, 1, NULL, out);
         return RC_OK;
     }
@@ -150,6 +151,7 @@ enum rc push_on_ack(struct push *push, struct peer_id from, const struct round_k
         return RC_STALE;
     }
     push_score(from, 1, NULL, out);
+    push_account_had(push, from, (double)custody->weight);
     push_custody_drop(push, custody, out);
     return RC_OK;
 }
@@ -177,6 +179,7 @@ enum rc push_on_applied(struct push *push, struct peer_id from,
     switch (applied->state) {
     case APPLIED_YES:
         push->counts.in_doubt_resolved++;
+        push_account_had(push, from, (double)custody->weight);
         push_custody_drop(push, custody, out);
         break;
     case APPLIED_NO:

@@ -4,7 +4,9 @@
  * configure any of it. Who promises a share holds the round it is to count in, and with it a
  * trainer that waits for rounds; so the first chunk is expected as soon as first chunks use to
  * come, and who breaks its word is put off for twice as long as it held us, twice that the next
- * time, and so on: what it can take of our time grows with the logarithm of time. KEPT_FOR_ONE
+ * time, and so on, up to 128 times or an hour: what it can take of our time grows with the
+ * logarithm of time at first, and is less than a hundredth of it later. We send it nothing either
+ * meanwhile: a peer whose uplink is slow would gather the weight that it cannot give. KEPT_FOR_ONE
  * promises that are kept make up for one that was not, so good shares in between buy it little.
  * Shares that came teach how long to wait, late ones only if their sender is proven: strangers
  * could teach us any patience. But where nobody's promise is kept any more, it may be that all have
@@ -20,9 +22,10 @@ static const uint64_t answer_floor_ns = 2 * NS_PER_S, answer_new_ns = 400 * NS_P
 static const uint64_t share_floor_ns = 5 * NS_PER_S, share_new_ns = NS_PER_S;
 static const uint64_t share_cap_ns = 600 * NS_PER_S;
 static const uint64_t share_first_ns = 30 * NS_PER_S;
+static const uint64_t put_off_most_ns = 3600 * NS_PER_S;
 static const uint64_t first_chunk_ns = 100 * NS_PER_MS; /* and this for each chunk: 10 Mbit/s */
 
-enum { DEADLINE_SPREAD = 8, TIMES_MOST = 16, KEPT_FOR_ONE = 4, BROKEN_MOST = 8 };
+enum { DEADLINE_SPREAD = 8, TIMES_MOST = 6, KEPT_FOR_ONE = 4, BROKEN_MOST = 8 };
 
 static bool is_proven(const struct push *push, struct peer_id id)
 {
@@ -125,12 +128,21 @@ static bool serves_proven(const struct push *push)
     return push->proven_ns != 0 && push->now_ns < deadline_after(push->proven_ns, share_cap_ns);
 }
 
+/* Capped, but for who holds us for so long that an hour is no penalty. */
+static uint64_t put_off_ns(uint64_t held_ns, uint32_t times)
+{
+    uint64_t wait = 2 * held_ns << times, most = 32 * held_ns;
+
+    if (most < put_off_most_ns) most = put_off_most_ns;
+    return wait < most ? wait : most;
+}
+
 void push_kept_waiting(struct push *push)
 {
     struct push_put_off *one = put_off_make(push, push->from.id);
     uint64_t held_ns = push->now_ns - push->in_begun_ns;
 
-    one->until_ns = deadline_after(push->now_ns, 2 * held_ns << one->times);
+    one->until_ns = deadline_after(push->now_ns, put_off_ns(held_ns, one->times));
     if (one->times < TIMES_MOST) one->times++;
     one->kept = 0;
     learn_from_late(push, held_ns);

@@ -162,6 +162,11 @@ static uint64_t wait_in_vain(struct exchange *exchange, uint64_t now_ns)
 static bool offer_of(struct exchange *exchange, uint32_t sender, uint64_t counter, float offered,
                      uint64_t now_ns, bool keeps_its_word)
 {
+    struct push *push = push_of(exchange);
+
+    /* It has been given as much: test_push_accounts.c is about who has not. */
+    push->accounts[0] = (struct push_account){.id = key_of(sender, 1).initiator, .had = 1e9};
+    push->accounts_count = 1;
     if (!promise(exchange, sender, counter, offered, now_ns)) return false;
     if (keeps_its_word) {
         deliver(exchange, sender, counter, push_of(exchange)->options.chunks,
