@@ -50,6 +50,14 @@ averaging/robust.c @ unit_averaging_robust @ distances that are no numbers are n
 averaging/robust.c @ sim_liars @ means are not clipped @ s/if \(robust->clips && chunk->may_clip\)/if (robust->clips \&\& chunk->may_clip \&\& !chunk->is_mean)/
 averaging/strategy_match.c @ contract_strategy @ auto means none @ s/strategy->clips = reason == NULL;/strategy->clips = i == 2;/
 averaging/robust.c @ unit_averaging_robust @ the gate lets everything in that is not learned yet @ s/if \(norms < gate_least\) return gate_least;/if (norms < gate_least) return 1e30f;/
+averaging/weights.c @ unit_averaging_weights @ a proposer counts as much as it says @ s/if \(count > 0 \&\& weights\[0\] > WEIGHT_ONE\).*//
+averaging/schedule.c @ unit_averaging_schedule @ one member may own the plane @ s/^    parts_cap\(plan, plan->count\);//
+averaging/exchange_group_start.c @ unit_averaging_group_start @ nobody looks for its own words in START @ s/return said.samples == group->stated.samples.*/return true;/
+averaging/exchange_group_start.c @ unit_averaging_group_start @ one member has any proposer charged @ s/unlike < 2 \|\| 2 \* unlike <= others/unlike < 1/
+averaging/exchange_group_start.c @ unit_averaging_group_start @ who was told nothing says nothing @ s/if \(group->now_ns < start_due_ns\(group, i\)\) continue;/continue;/
+averaging/exchange_group_data.c @ unit_averaging_group_start @ CREDIT of another START is taken @ s/if \(!digest_is_equal\(credit->start, group->start\)\) \{/if (false) {/
+averaging/exchange_group_turn.c @ unit_averaging_group_turns @ a higher ballot is followed at once @ s/if \(group->now_ns >= deadline_after\(group->form_ns.*/return false;/
+averaging/exchange_group_turn.c @ unit_averaging_group_turns @ one FORM takes ballots as high as it likes @ s/return form->ballot > GROUP_BALLOT_STEP.*/return (void)is_known, false;/
 averaging/weights.c @ unit_averaging_weights @ weights without an upper limit @ s/while \(weight < WEIGHT_MAX \&\& ratio/while (ratio/
 gossip/membership.c @ unit_gossip_membership @ old records replace new ones @ s/if \(record->incarnation < known->incarnation\) return false;//
 gossip/membership.c @ unit_gossip_membership @ a rumour may jump to any incarnation @ s/return is_from_subject \|\| record->incarnation - known->incarnation <= INCARNATION_JUMP;/return true;/
