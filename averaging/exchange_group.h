@@ -58,10 +58,12 @@ struct statement {
 struct party {
     struct member_ref ref;
     bool is_linked;
-    float weight;     /* of its model in the mean */
-    bool is_dropped;  /* nothing more is awaited for our part */
-    bool is_unlike;   /* it has no START of this round, or another than we */
-    uint32_t awaited; /* chunks it is to give us, of all parts; direct: those of our own */
+    float weight;      /* of its model in the mean */
+    bool is_dropped;   /* nothing more is awaited for our part */
+    bool is_unlike;    /* it has no START of this round, or another than we */
+    bool is_proven;    /* as of our snapshot, and of the latest charge */
+    uint64_t slack_ns; /* the same */
+    uint32_t awaited;  /* chunks it is to give us, of all parts; direct: those of our own */
     uint32_t granted, received, done; /* of these: allowed, begun to arrive, absorbed */
     uint64_t since_ns, until_ns;      /* when the first and the latest of them were absorbed */
     uint32_t owed;                    /* chunks we are to give it; direct: those of its part */
@@ -385,6 +387,8 @@ void group_slack_vain(struct group *group);
 void group_slack_return(struct group *group, const struct message_form *start);
 /** JOINED: the same, and who is not in START is charged, if we waited for it. */
 void group_slack_started(struct group *group, const struct message_form *start);
+/** DATA: how all parties stand and what slack they have, looked up once and not at each event. */
+void group_slack_note(struct group *group);
 /** DATA: this party had us wait until now; it is charged for what is beyond `limit_ns`. */
 void group_slack_data(struct group *group, uint32_t index, uint64_t limit_ns);
 /** FORMING: sets until when those who have not answered are waited for. */

@@ -178,11 +178,21 @@ void group_slack_started(struct group *group, const struct message_form *start)
     }
 }
 
+void group_slack_note(struct group *group)
+{
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        struct party *party = &group->parties[i];
+
+        party->is_proven = !is_new(group, party->ref.id);
+        party->slack_ns = group_slack_of(group, party->ref.id);
+    }
+}
+
 /* Where training goes on nobody stands still for it. */
 void group_slack_data(struct group *group, uint32_t index, uint64_t limit_ns)
 {
     if (group->options.is_patient) return;
-    (void)charge(group, group->parties[index].ref.id, limit_ns);
+    if (charge(group, group->parties[index].ref.id, limit_ns)) group_slack_note(group);
 }
 
 /* ---- for how long ---- */

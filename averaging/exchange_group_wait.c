@@ -90,15 +90,13 @@ static void waits_learn(struct group *group)
 /* Without slack. */
 static uint64_t window_ns(const struct group *group, uint32_t index)
 {
-    bool is_proven = group_standing(group, group->parties[index].ref.id) == STANDING_PROVEN;
-
-    if (!group->options.is_patient || !is_proven) return group->window_ns;
+    if (!group->options.is_patient || !group->parties[index].is_proven) return group->window_ns;
     return most(group->window_ns, group->patience_ns);
 }
 
 static uint64_t window_with_slack_ns(const struct group *group, uint32_t index)
 {
-    return most(window_ns(group, index), group_slack_of(group, group->parties[index].ref.id));
+    return most(window_ns(group, index), group->parties[index].slack_ns);
 }
 
 void group_wait_begin(struct group *group)
@@ -106,6 +104,7 @@ void group_wait_begin(struct group *group)
     group->has_missed = false;
     deadline_add(&group->snapshots, group->now_ns - group->snapshot_ns);
     waits_learn(group);
+    group_slack_note(group);
 }
 
 /* With no part of our own nobody owes us a contribution; means come a little later than those. */
@@ -172,43 +171,67 @@ static uint64_t first_soft_ns(const struct group *group, uint64_t window)
     return most(deadline_after(group->data_ns, window), deadline_after(group->half_ns, window));
 }
 
-/* When we stop waiting for a member's contribution. */
-static uint64_t first_limit_ns(const struct group *group, uint32_t index)
+/* What the limits of all members have in common just now. */
+struct waits {
+    bool has_first, has_second;      /* half have given, or returned, theirs */
+    uint64_t slack_ns, slack_two_ns; /* the most, and the next, that an open owner has; */
+    uint32_t slack_of;               /* whose the most is */
+};
+
+static struct waits waits_now(const struct group *group)
 {
-    uint64_t soft = has_quorum(group, false, NOBODY)
-                        ? first_soft_ns(group, window_with_slack_ns(group, index))
-                        : deadline_after(group->progress_ns, group->patience_ns);
+    struct waits waits = {.has_first = has_quorum(group, false, NOBODY),
+                          .has_second = has_quorum(group, true, NOBODY),
+                          .slack_of = NOBODY};
+
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        uint64_t slack_ns = group->parties[i].slack_ns;
+
+        if (!is_open(group, i)) continue;
+        if (waits.slack_of == NOBODY || slack_ns > waits.slack_ns) {
+            waits.slack_two_ns = waits.slack_ns;
+            waits.slack_ns = slack_ns;
+            waits.slack_of = i;
+        } else {
+            waits.slack_two_ns = most(waits.slack_two_ns, slack_ns);
+        }
+    }
+    return waits;
+}
+
+/* When we stop waiting for a member's contribution. */
+static uint64_t first_limit_ns(const struct group *group, const struct waits *waits, uint32_t index)
+{
+    uint64_t soft = waits->has_first ? first_soft_ns(group, window_with_slack_ns(group, index))
+                                     : deadline_after(group->progress_ns, group->patience_ns);
 
     return least(soft, hard_limit_ns(group));
 }
 
 /* What an owner may wait for another, which is then late itself. Where training goes on a part less
  * is better than later rounds. */
-static uint64_t owner_waits_ns(const struct group *group, uint32_t owner)
+static uint64_t owner_waits_ns(const struct group *group, const struct waits *waits, uint32_t owner)
 {
-    uint64_t wait = group->window_most_ns;
-
     if (group->options.is_patient) return 0;
-    for (uint32_t i = 0; i < group->parties_count; i++) {
-        if (i == owner || !is_open(group, i)) continue;
-        wait = most(wait, group_slack_of(group, group->parties[i].ref.id));
-    }
-    return wait;
+    return most(group->window_most_ns,
+                waits->slack_of == owner ? waits->slack_two_ns : waits->slack_ns);
 }
 
 /* Where others returned theirs late, it had the same to wait for as they. */
-static uint64_t second_soft_ns(const struct group *group, uint32_t index, uint64_t window)
+static uint64_t second_soft_ns(const struct group *group, const struct waits *waits, uint32_t index,
+                               uint64_t window)
 {
-    uint64_t twice = window + most(window, owner_waits_ns(group, index));
+    uint64_t twice = window + most(window, owner_waits_ns(group, waits, index));
 
     return most(deadline_after(group->data_ns, twice), deadline_after(group->returned_ns, window));
 }
 
 /* When we stop waiting for a member's part. */
-static uint64_t second_limit_ns(const struct group *group, uint32_t index)
+static uint64_t second_limit_ns(const struct group *group, const struct waits *waits,
+                                uint32_t index)
 {
-    uint64_t soft = has_quorum(group, true, NOBODY)
-                        ? second_soft_ns(group, index, window_with_slack_ns(group, index))
+    uint64_t soft = waits->has_second
+                        ? second_soft_ns(group, waits, index, window_with_slack_ns(group, index))
                         : deadline_after(group->progress_ns, 2 * group->patience_ns);
 
     return least(soft, hard_limit_ns(group));
@@ -235,7 +258,10 @@ void group_wait_second_over(struct group *group, uint32_t index)
 {
     if (group->plan.schedule != SCHEDULE_DIRECT || group->state != GROUP_DATA) return;
     if (has_quorum(group, true, index)) {
-        group_slack_data(group, index, second_soft_ns(group, index, window_ns(group, index)));
+        struct waits waits = waits_now(group);
+
+        group_slack_data(group, index,
+                         second_soft_ns(group, &waits, index, window_ns(group, index)));
     } else if (has_quorum(group, true, NOBODY) && learns_from_parts(group)) {
         deadline_add(&group->halves, group->now_ns - group->data_ns);
     }
@@ -271,6 +297,7 @@ static void leave_out(struct group *group, uint32_t index, struct commands *out)
 
 void group_data_tick(struct group *group, struct commands *out)
 {
+    struct waits waits = waits_now(group);
     bool has_missed = false;
 
     if (group->plan.schedule != SCHEDULE_DIRECT) {
@@ -278,9 +305,11 @@ void group_data_tick(struct group *group, struct commands *out)
         return;
     }
     for (uint32_t i = 0; i < group->parties_count; i++) {
-        bool is_first = group_is_awaited(group, i) && group->now_ns >= first_limit_ns(group, i);
-        bool is_second = is_open(group, i) && group->now_ns >= second_limit_ns(group, i);
+        bool is_first =
+            group_is_awaited(group, i) && group->now_ns >= first_limit_ns(group, &waits, i);
+        bool is_second = is_open(group, i) && group->now_ns >= second_limit_ns(group, &waits, i);
 
+        if (!is_first && !is_second) continue;
         if (is_first) {
             leave_out(group, i, out);
             has_missed = group->has_missed = true;
@@ -288,10 +317,12 @@ void group_data_tick(struct group *group, struct commands *out)
         if (is_second && is_open(group, i)) {
             group_party_lose(group, i);
             group->has_missed = true;
-            if (is_first) continue; /* one fault */
-            group_score(group->parties[i].ref.id, SCORE_MISS, "did not return its mean in time",
-                        out);
+            if (!is_first) { /* one fault */
+                group_score(group->parties[i].ref.id, SCORE_MISS, "did not return its mean in time",
+                            out);
+            }
         }
+        waits = waits_now(group); /* for those that follow */
     }
     if (has_missed) {
         deadline_add(&group->gathers, 2 * (group->now_ns - group->data_ns));
@@ -303,11 +334,13 @@ void group_data_tick(struct group *group, struct commands *out)
 uint64_t group_data_next_ns(const struct group *group)
 {
     uint64_t next = UINT64_MAX;
+    struct waits waits;
 
     if (group->plan.schedule != SCHEDULE_DIRECT) return schedule_limit_ns(group);
+    waits = waits_now(group);
     for (uint32_t i = 0; i < group->parties_count; i++) {
-        if (group_is_awaited(group, i)) next = least(next, first_limit_ns(group, i));
-        if (is_open(group, i)) next = least(next, second_limit_ns(group, i));
+        if (group_is_awaited(group, i)) next = least(next, first_limit_ns(group, &waits, i));
+        if (is_open(group, i)) next = least(next, second_limit_ns(group, &waits, i));
     }
     return next;
 }
