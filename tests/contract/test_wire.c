@@ -1,7 +1,8 @@
 /*
  * The documents of the wire against the code: every message, key, type and limit in the tables of
  * gossip/README.md is what the tables of messages.c and the limits in the headers say, and every
- * code has a meaning there. So a change of the wire that is not described fails here.
+ * code has a meaning there; hellos and records have the keys of their tables. So a change of the
+ * wire that is not described fails here.
  */
 #include "tests/check.h"
 
@@ -13,9 +14,11 @@
 #include "gossip/wire/fields.h"
 #include "gossip/wire/hello.h"
 #include "gossip/wire/messages.h"
+#include "gossip/wire/record.h"
 #include "peer/link.h"
 
 #include <float.h>
+#include <msgpack.h>
 
 enum { CELLS_MAX = 8, ITEM_MAX = 1024, NUMBERS_MAX = 8 };
 
@@ -338,6 +341,74 @@ static void each_code_has_a_meaning(void **state)
     assert_int_equal(wrong, 0);
 }
 
+/* ---- what is signed ---- */
+
+/* Keys of the map, a bit each; false: it is none. */
+static bool keys_read(const uint8_t *map, size_t count, uint64_t *keys)
+{
+    msgpack_unpacked unpacked;
+    bool is_map;
+
+    *keys = 0;
+    msgpack_unpacked_init(&unpacked);
+    is_map =
+        msgpack_unpack_next(&unpacked, (const char *)map, count, NULL) == MSGPACK_UNPACK_SUCCESS &&
+        unpacked.data.type == MSGPACK_OBJECT_MAP;
+    for (uint32_t i = 0; is_map && i < unpacked.data.via.map.size; i++) {
+        *keys |= UINT64_C(1) << unpacked.data.via.map.ptr[i].key.via.u64;
+    }
+    msgpack_unpacked_destroy(&unpacked);
+    return is_map;
+}
+
+/* Keys of the first table behind `mark`. */
+static uint64_t keys_documented(const char *mark)
+{
+    const char *from = strstr(text, mark);
+    bool has_begun = false;
+    uint64_t keys = 0;
+
+    assert_non_null(from);
+    for (const char *line = from; line != NULL; line = strchr(line, '\n') + 1) {
+        char cells[CELLS_MAX][ITEM_MAX];
+        unsigned numbers[NUMBERS_MAX];
+        size_t count;
+
+        if (!row_read(line, cells, &count)) {
+            if (has_begun) break;
+            continue;
+        }
+        has_begun = true;
+        if (count == 3 && numbers_read(cells[0], numbers) == 1) keys |= UINT64_C(1) << numbers[0];
+    }
+    return keys;
+}
+
+static void hellos_and_records_have_the_keys_of_their_tables(void **state)
+{
+    static const struct digest run_id = {.bytes = {1}};
+    static const uint8_t seed[SECRET_BYTES] = {2}, key[PUBLIC_KEY_BYTES] = {3};
+    struct hello hello = {.certificate_bytes = 1};
+    struct member_record record = {.incarnation = 1};
+    struct identity identity;
+    uint8_t bytes[HELLO_BYTES_MAX];
+    uint64_t keys;
+    size_t count;
+
+    (void)state;
+    assert_int_equal(secure_start(), RC_OK);
+    identity_from_seed(seed, &identity);
+    memcpy(hello.public_key, identity.public_key, sizeof hello.public_key);
+    memcpy(record.public_key, identity.public_key, sizeof record.public_key);
+    assert_int_equal(hello_encode(&hello, &identity, run_id, key, bytes, sizeof bytes, &count),
+                     RC_OK);
+    assert_true(keys_read(bytes, count, &keys));
+    assert_int_equal(keys, keys_documented("**The hello**"));
+    assert_int_equal(record_sign(&record, &identity, run_id, bytes, sizeof bytes, &count), RC_OK);
+    assert_true(keys_read(bytes + SIGNATURE_BYTES, count - SIGNATURE_BYTES, &keys));
+    assert_int_equal(keys, keys_documented("**A member record**"));
+}
+
 /* ---- limits and deadlines ---- */
 
 struct number {
@@ -401,6 +472,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_message_is_in_the_table_with_its_keys_types_and_limits),
         cmocka_unit_test(each_code_has_a_meaning),
+        cmocka_unit_test(hellos_and_records_have_the_keys_of_their_tables),
         cmocka_unit_test(limits_and_deadlines_are_those_of_the_headers),
     };
 
