@@ -101,7 +101,8 @@ static void host_parse(const char *address, struct host *host)
     for (; host->count < count; host->count++) {
         uint8_t letter = (uint8_t)address[host->count];
 
-        host->bytes[host->count] = letter >= 'A' && letter <= 'Z' ? letter - 'A' + 'a' : letter;
+        if (letter >= 'A' && letter <= 'Z') letter = (uint8_t)(letter - 'A' + 'a');
+        host->bytes[host->count] = letter;
     }
 }
 
