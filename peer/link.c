@@ -215,12 +215,20 @@ void link_violated(struct links *links, const struct link *link)
     }
 }
 
+static void tell_bad_record(struct links *links, const struct link *link, enum rc rc)
+{
+    char line[ADDRESS_BYTES_MAX + 96];
+
+    snprintf(line, sizeof line, "%s sent a bad record: %s", link->address, rc_text(rc));
+    link_tell(links, LOG_WARN, line);
+}
+
 void bulk_refused(struct links *links, struct bulk *bulk, enum rc rc)
 {
     struct link *link = bulk->link;
 
     links->counts.frames_refused++;
-    log_warn(links->options.log, "%s sent a bad record: %s", link->address, rc_text(rc));
+    tell_bad_record(links, link, rc);
     link_hangup(links, link, rc, "it sent a bad record");
 }
 
@@ -279,7 +287,7 @@ static void record_frame(struct links *links, struct link *link, uint8_t *frame,
     }
     if (rc != RC_OK) {
         links->counts.frames_refused++;
-        log_warn(links->options.log, "%s sent a bad record: %s", link->address, rc_text(rc));
+        tell_bad_record(links, link, rc);
         if (is_its_own) link_violated(links, link);
         link_hangup(links, link, rc, "it sent a bad record");
         return;

@@ -91,6 +91,7 @@ void link_refuse(struct links *links, struct link *link, enum error_code code, c
     struct message message = {.type = MESSAGE_ERROR};
     uint8_t inner[INNER_HEADER_BYTES + ERROR_TEXT_MAX + 64];
     uint8_t frame[sizeof inner + RECORD_HEADER_BYTES + RECORD_TAG_BYTES];
+    char line[ADDRESS_BYTES_MAX + sizeof(struct fault)];
     size_t count;
 
     message.as.error.code = code;
@@ -99,7 +100,8 @@ void link_refuse(struct links *links, struct link *link, enum error_code code, c
         secure_seal(link->secure, inner, count, NULL, 0, frame) == RC_OK) {
         (void)link_send_frame(links, link, frame, secure_record_bytes(count)); /* best effort */
     }
-    log_info(links->options.log, "refused %s: %s", link->address, text);
+    snprintf(line, sizeof line, "refused %s: %s", link->address, text);
+    link_tell(links, LOG_INFO, line);
     link_hangup(links, link, RC_REFUSED, text);
 }
 

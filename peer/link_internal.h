@@ -167,7 +167,13 @@ struct links {
     bool has_aes;        /* it was tried */
     struct gate *gate;   /* knows of accepted links until they are proved */
     struct links_counts counts;
+    uint64_t told_ns; /* see link_tell(): when its minute began; 0: never */
+    uint32_t told, untold;
 };
+
+/* link_tell.c */
+/** A line about a connection that others are to blame for: not all of them are told. */
+void link_tell(struct links *links, enum log_level level, const char *line);
 
 /* link.c */
 void link_become(struct link *link, enum link_state next);

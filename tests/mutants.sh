@@ -72,6 +72,8 @@ base/file_lock.c @ unit_base_file_lock @ a removed lock file is taken for the on
 peer/env/uv_socket.c @ unit_env_uv_dial @ links may take the last descriptors @ s/\(rlim_t\)socket \+ FILES_KEPT >= limit.rlim_cur/(rlim_t)socket > limit.rlim_cur/
 peer/journal.c @ unit_peer_journal @ a full disk is told again and again @ s/failed == RC_OK \|\| failed == told/failed == RC_OK/
 base/file.c @ unit_base_file @ a log grows without end @ s/before.st_size \+ count > bytes_max/before.st_size > UINT64_MAX - 1/
+peer/link_tell.c @ unit_peer_link @ each refusal of a holder of the key has a line in the log @ s/links->told < TOLD_A_MINUTE/true/
+peer/node_choice.c @ sim_restart @ who began a moment sooner counts as far ahead @ s/is_fresh\(node\) \? other->first_step : other->progress.step/other->progress.step/
 peer/options_file.c @ unit_peer_options @ another value of a run's flag is taken @ s/row->kept != OF_RUN\) continue;/row->kept != OF_RUN || true) continue;/
 peer/options_file.c @ unit_peer_options @ earlier goals stay beside a new one @ s/if \(row->kept == OF_GOAL \&\& has_new_goal\) continue;//
 peer/options_file.c @ unit_peer_options @ what may change is forgotten where it is not given @ s/row->kept == OF_START \|\| row->kept == WORD_ONLY/row->kept != OF_RUN/

@@ -105,6 +105,46 @@ static void another_model_is_refused_by_name(void **state)
     world_destroy(world);
 }
 
+static void count_line(void *context, enum log_level level, const char *line)
+{
+    unsigned *counts = context;
+
+    (void)level;
+    counts[strncmp(line, "refused ", 8) == 0 ? 0 : 1]++;
+    if (strstr(line, "more connections were refused") != NULL)
+        counts[2] = (unsigned)strtoul(line, NULL, 10);
+}
+
+/* Who is refused again and again, holder of the key that it is, does not fill the log; how often it
+ * was is told, and counted. */
+static void not_every_refusal_has_a_line(void **state)
+{
+    struct link_world *world = world_create(1, 0);
+    struct side *a = world_stranger(world), *b = world_peer(world, 2);
+    unsigned counts[3] = {0};
+    const struct log log = {LOG_DEBUG, count_line, counts};
+
+    (void)state;
+    b->links->options.log = &log;
+    side_describe(a, 1);
+    a->hello.schema = hash_of("cnn", 3);
+    side_start(a);
+    for (unsigned i = 1; i <= 40; i++) {
+        side_dial(a, b);
+        world_run(world, NS_PER_S / 2);
+        assert_int_equal(a->failed, i);
+    }
+    assert_int_equal(counts[0], 10);
+    assert_int_equal(counts[1], 0);
+    world_run(world, 60 * NS_PER_S);
+    side_dial(a, b);
+    world_run(world, NS_PER_S);
+    assert_int_equal(counts[0], 11);
+    assert_int_equal(counts[1], 1);
+    assert_int_equal(counts[2], 30);
+    world_destroy(world);
+}
+
 /* One that could never average with the others is told so by both, with what each does. */
 static void another_method_is_refused_by_name(void **state)
 {
@@ -564,6 +604,7 @@ int main(void)
         cmocka_unit_test(a_hangup_is_told_to_both),
         cmocka_unit_test(another_swarm_is_shut_out),
         cmocka_unit_test(another_model_is_refused_by_name),
+        cmocka_unit_test(not_every_refusal_has_a_line),
         cmocka_unit_test(another_method_is_refused_by_name),
         cmocka_unit_test(the_same_model_of_other_data_is_refused),
         cmocka_unit_test(a_dialler_refuses_another_model_too),
