@@ -20,6 +20,21 @@ static enum rc keep_before(struct border_job *job)
     return rc == RC_NONFINITE ? RC_OK : rc; /* that is nothing to go back to */
 }
 
+/* As the method could have made them: a donor may say what it likes, and changes come rounded. */
+static enum rc assign_moments(struct node *node, const float *values, size_t count)
+{
+    const struct learner_ops *learner = node->learner->ops;
+    float *moments = mem_aligned(count * sizeof(float));
+    enum rc rc;
+
+    if (moments == NULL) return RC_NOMEM;
+    memcpy(moments, values, count * sizeof(float));
+    if (learner->bound_moments != NULL) learner->bound_moments(node->learner, moments, count);
+    rc = learner->assign_section(node->learner, SECTION_MOMENTS, moments, count);
+    mem_free(moments);
+    return rc;
+}
+
 void node_take_run(struct border_job *job)
 {
     struct node *node = job->node;
@@ -37,7 +52,9 @@ void node_take_run(struct border_job *job)
 
         if (values == NULL || count != node->schema->values[sections[i]]) continue;
         if (sections[i] == SECTION_MOMENTS && node->taking.leaves_moments) continue;
-        job->rc = learner->assign_section(node->learner, sections[i], values, count);
+        job->rc = sections[i] == SECTION_MOMENTS
+                      ? assign_moments(node, values, count)
+                      : learner->assign_section(node->learner, sections[i], values, count);
         has_moments |= sections[i] == SECTION_MOMENTS;
     }
     if (job->rc != RC_OK) return;

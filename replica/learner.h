@@ -68,6 +68,9 @@ struct learner_ops {
     void (*set_step)(struct learner *learner, uint64_t step);
     /** Which method the MOMENTS are of: they mean the same only where this is equal. NULL: any. */
     const char *(*moments_name)(const struct learner *learner);
+    /** MOMENTS that another peer sent, before they are assigned: bring into range, in place, what
+     * the method could not have made. NULL: nothing to do. */
+    void (*bound_moments)(const struct learner *learner, float *moments, size_t count);
     /** The MOMENTS just assigned are those of so many updates, by which some methods correct them.
      *  NULL: none does. */
     void (*set_updates)(struct learner *learner, uint64_t updates);

@@ -165,3 +165,33 @@ enum rc optimizer_parse(const char *text, struct optimizer *optimizer, struct fa
     *optimizer = parsed;
     return RC_OK;
 }
+
+static void bound_squares(float *squares, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!(squares[i] > 0)) squares[i] = 0;
+    }
+}
+
+/* By Cauchy and Schwarz the first moment is at most (1 - b1) / sqrt((1 - b2) (1 - b1^2 / b2)) times
+ * the root of the second, whatever the gradients were, and so are means of both over peers; twice
+ * that, for rounding. With b1^2 >= b2 there is no such limit. */
+void optimizer_bound_moments(const struct optimizer *optimizer, float *moments, size_t n)
+{
+    double room =
+        (1 - optimizer->beta2) * (1 - optimizer->beta * optimizer->beta / optimizer->beta2);
+    float most;
+
+    if (optimizer->kind == UPDATE_ADAGRAD || optimizer->kind == UPDATE_RMSPROP) {
+        bound_squares(moments, n);
+    }
+    if (optimizer_planes(optimizer->kind) < 2) return;
+    bound_squares(moments + n, n);
+    if (optimizer->kind == UPDATE_MUON || !(room > 0)) return;
+    most = (float)(2 * (1 - optimizer->beta) / sqrt(room));
+    for (size_t i = 0; i < n; i++) {
+        float limit = most * sqrtf(moments[n + i]);
+
+        moments[i] = fmaxf(-limit, fminf(limit, moments[i]));
+    }
+}

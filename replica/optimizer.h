@@ -75,6 +75,10 @@ struct update optimizer_update(const struct optimizer *optimizer, double rate, u
 /** Scale the gradient plane down to the norm `clip`, if it is longer (Pascanu, Mikolov, Bengio
  *  2013, arXiv:1211.5063). `clip` 0: do nothing. Errors  RC_DEVICE. */
 MUST_USE enum rc optimizer_clip(struct backend *backend, double clip, float *gradient, size_t n);
+/** Moments [optimizer_planes() * n] that came from elsewhere, or through a lossy codec: squares
+ * below zero become zero, and where a method divides by their root, no mean of gradients stays that
+ * is larger than those squares can belong to. What this method itself made is not changed. */
+void optimizer_bound_moments(const struct optimizer *optimizer, float *moments, size_t n);
 /** Whether Muon makes this tensor's steps orthogonal: matrices, filters flattened to one, but no
  *  embedding and not the output layer, which is the last matrix. */
 bool optimizer_is_hidden_matrix(const struct schema *schema, const struct tensor *tensor);

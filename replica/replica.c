@@ -217,6 +217,14 @@ static const char *replica_moments_name(const struct learner *learner)
     return optimizer_name(((const struct replica *)learner)->optimizer.kind);
 }
 
+static void replica_bound_moments(const struct learner *learner, float *moments, size_t count)
+{
+    const struct optimizer *optimizer = &((const struct replica *)learner)->optimizer;
+    uint32_t planes = optimizer_planes(optimizer->kind);
+
+    if (planes > 0) optimizer_bound_moments(optimizer, moments, count / planes);
+}
+
 static void replica_set_updates(struct learner *learner, uint64_t updates)
 {
     replica_of(learner)->updates = updates;
@@ -335,6 +343,7 @@ static const struct learner_ops replica_ops = {
     .assign_section = replica_assign,
     .set_step = replica_set_step,
     .moments_name = replica_moments_name,
+    .bound_moments = replica_bound_moments,
     .set_updates = replica_set_updates,
     .set_rate_factor = replica_set_rate_factor,
     .reshard = replica_reshard,

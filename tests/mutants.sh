@@ -91,6 +91,7 @@ peer/node_check.c @ sim_hostile_models @ running statistics are not compared @ s
 peer/node_check.c @ sim_hostile_models @ moments of any size are taken @ s/leaves_moments = sqrt\(squares\) > most;/leaves_moments = sqrt(squares) < 0 * most;/
 peer/node_check.c @ sim_hostile_models @ nobody is waited for who could say that a donor lies @ s/return counts\.believed > node_heard\(node\) .*/return false;/
 peer/node_take.c @ sim_hostile_models @ what is given up is not kept @ s/if \(!node->taking\.keeps\) return RC_OK;/return RC_OK;/
+replica/optimizer.c @ unit_replica_optimizer @ a donor's moments may divide by nothing @ s/moments\[i\] = fmaxf\(-limit, fminf\(limit, moments\[i\]\)\);/(void)limit;/
 peer/sketch.c @ unit_peer_sketch @ one of two members is enough @ s/opinion->agreed >= 2 \&\& 2 \* opinion->agreed > count/opinion->agreed >= 1/
 peer/node_model.c @ sim_joining @ --join-timeout counts from the begin @ s/now_ns >= node->answered_ns \+ node/now_ns >= node->begun_ns + node/
 peer/donor.c @ unit_peer_donor @ who stands still keeps its place @ s/return now_ns >= lease->moved_ns \+ STILL_NS \|\| /return /

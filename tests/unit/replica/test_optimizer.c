@@ -523,6 +523,39 @@ static void parts_of_a_step_are_the_step(void **state)
     backend_destroy(cpu);
 }
 
+/* What Adam itself makes, of gradients that come and go, is left as it is to the bit; what nobody
+ * can have made is bounded: squares below zero, and a mean beside squares that are too small. */
+static void moments_from_elsewhere_are_bounded(void **state)
+{
+    static const char *const specs[] = {"adam", "adamw", "lamb", "adam:beta1=0.8,beta2=0.95"};
+    enum { N = 4 };
+
+    (void)state;
+    for (size_t s = 0; s < ARRAY_COUNT(specs); s++) {
+        const struct optimizer optimizer = parsed(specs[s]);
+        const double b1 = optimizer.beta, b2 = optimizer.beta2;
+        float made[2 * N] = {0}, kept[2 * N], sent[2 * N];
+
+        for (int step = 0; step < 300; step++) {
+            for (int i = 0; i < N; i++) { /* steady, growing, one blow, to and fro */
+                const float g[N] = {1, powf(1.1F, (float)step), step == 7 ? 1e6F : 1e-6F,
+                                    step % 2 == 0 ? 3 : -2};
+
+                made[i] = (float)(b1 * (double)made[i] + (1 - b1) * (double)g[i]);
+                made[N + i] =
+                    (float)(b2 * (double)made[N + i] + (1 - b2) * (double)g[i] * (double)g[i]);
+            }
+            memcpy(kept, made, sizeof kept);
+            optimizer_bound_moments(&optimizer, made, N);
+            assert_memory_equal(made, kept, sizeof kept);
+        }
+        memcpy(sent, (float[2 * N]){1, -1, 2, 1e9F, 0, -4, 1, 1}, sizeof sent);
+        optimizer_bound_moments(&optimizer, sent, N);
+        assert_true(sent[0] == 0 && sent[1] == 0 && sent[N + 1] == 0);
+        assert_true(sent[2] == 2 && sent[3] < 100 && sent[N + 3] == 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -540,6 +573,7 @@ int main(void)
         cmocka_unit_test(a_failing_device_is_told),
         cmocka_unit_test(defaults_and_settings_are_read),
         cmocka_unit_test(parts_of_a_step_are_the_step),
+        cmocka_unit_test(moments_from_elsewhere_are_bounded),
         cmocka_unit_test(a_wrong_optimizer_is_told_with_its_column),
     };
 
