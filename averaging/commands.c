@@ -41,9 +41,10 @@ bool commands_reserve(struct commands *commands, uint32_t count)
 struct command *commands_add(struct commands *commands, enum command_type type)
 {
     uint32_t max = commands->max == 0 ? COMMANDS_FIRST : 2 * commands->max;
+    uint32_t kept = type == COMMAND_OVER ? 0 : 1; /* what was decided is always said */
     struct command *added;
 
-    if (commands->count == commands->max && !commands_reserve(commands, max)) {
+    if (commands->count + kept >= commands->max && !commands_reserve(commands, max)) {
         commands->is_short_of_memory = true;
         return NULL;
     }

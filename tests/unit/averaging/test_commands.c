@@ -48,6 +48,25 @@ static void a_command_that_does_not_fit_is_flagged(void **state)
     commands_deinit(&commands);
 }
 
+static void what_is_decided_has_a_place(void **state)
+{
+    (void)state;
+    /* However much is said before it, and whether or not that fits: OVER takes the last place. */
+    struct commands commands;
+
+    commands_init(&commands);
+    assert_true(commands_reserve(&commands, 4));
+    for (int i = 0; i < 9; i++) {
+        mem_fail_after(0);
+        assert_int_equal(commands_add(&commands, COMMAND_SEND) != NULL, i < 3);
+    }
+    mem_fail_after(0);
+    assert_non_null(commands_add(&commands, COMMAND_OVER));
+    mem_fail_after(UINT64_MAX);
+    assert_int_equal(commands.items[3].type, COMMAND_OVER);
+    commands_deinit(&commands);
+}
+
 static uint64_t line(void *context, struct peer_id peer)
 {
     return peer.bytes[0] == 1 ? *(uint64_t *)context : 0;
@@ -79,6 +98,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(commands_keep_their_order_and_start_zeroed),
         cmocka_unit_test(a_command_that_does_not_fit_is_flagged),
+        cmocka_unit_test(what_is_decided_has_a_place),
         cmocka_unit_test(a_slow_line_is_waited_for),
     };
 
