@@ -12,8 +12,10 @@
 
 #include "tests/sim/liar.h"
 
+#include "averaging/exchange_push.h"
 #include "gossip/wire/accusation.h"
 #include "gossip/wire/record.h"
+#include "peer/round_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,11 +204,14 @@ static inline bool lie_permuted(struct evil *e, struct peer_id to, struct messag
 
 /* ---- lies about weight and generations ---- */
 
-static inline bool lie_minted(struct evil *e, struct peer_id to, struct message *message)
+/* Its weight is what it says, whatever it has given away. */
+static inline void mint_weight(struct evil *e, uint64_t now_ns)
 {
-    (void)e, (void)to;
-    if (message->type == MESSAGE_SHARE) message->as.share.weight *= 1000;
-    return true;
+    const struct round *round = e->node->round;
+
+    (void)now_ns;
+    if (round == NULL || round->ops != &exchange_push) return;
+    ((struct push *)(void *)round->exchange)->weight = 16;
 }
 
 static inline bool lie_generation(struct evil *e, struct peer_id to, struct message *message)
@@ -466,7 +471,7 @@ static const struct evil_behaviour lies[] = {
     /* of weight and generations */
     {.name = "minted-shares",
      .exchanges = EVIL_PUSH,
-     .on_send = lie_minted,
+     .on_tick = mint_weight,
      .on_plane = lie_another},
     {.name = "raised-generation", .exchanges = EVIL_EDGES, .on_send = lie_generation},
     {.name = "rounds-ahead", .exchanges = EVIL_GROUP | EVIL_EDGES, .on_send = lie_ahead},
