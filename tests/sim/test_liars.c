@@ -174,7 +174,8 @@ static void the_worst_liars_cost_little(void **state)
     } worst[] = {{"local-sgd:H=2", "false-lineage"},
                  {"local-sgd:H=2", "zero-part"},
                  {"ad-psgd:H=2", "random-model"},
-                 {"ad-psgd:H=2", "sign-flipped-model"}};
+                 {"local-sgd:H=2", "greedy-start"},
+                 {"dpsgd:H=2", "sign-flipped-model"}};
 
     (void)state;
     if (getenv("LONG") != NULL) skip();
