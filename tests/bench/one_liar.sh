@@ -131,18 +131,33 @@ if not env["TABLE"]:
                 with open(rows_path, "a") as file:
                     file.write(json.dumps(row) + "\n")
 
-groups = collections.OrderedDict()
+groups = collections.defaultdict(list)
 for row in all_rows():
-    groups.setdefault((row["method"], row["lie"]), []).append(row)
-print("| method | lie | accuracy of the honest, % | without it | points | rounds a second | of those without it | |")
-print("|---|---|---|---|---|---|---|---|")
-for (method, lie), rows in groups.items():
-    alone = groups.get((method, "nobody"))
-    if alone is None or lie == "nobody":
-        continue
-    accuracy, base = (100 * statistics.mean(r["accuracy"] for r in g) for g in (rows, alone))
-    rounds, usual = (statistics.mean(r["rounds_per_s"] for r in g) for g in (rows, alone))
-    ended = sum(r["ended"] for r in rows)
-    print("| `%s` | %s | %.1f | %.1f | %+.1f | %.2f | %.2f | %s |" % (method, lie, accuracy, base, accuracy - base, rounds,
-          rounds / usual if usual > 0 else float("nan"), "%d ended" % ended if ended else ""))
+    groups[row["method"], row["lie"]].append(row)
+methods = [m for m in methods if (m, "nobody") in groups] or sorted({m for m, _ in groups})
+
+
+def mean(rows, what):
+    return statistics.mean(row[what] for row in rows)
+
+
+def cell(method, lie):
+    rows, alone = groups.get((method, lie)), groups.get((method, "nobody"))
+    if not rows or not alone:
+        return ""
+    if lie == "nobody":
+        return "%.1f %%, %.1f a second" % (100 * mean(rows, "accuracy"), mean(rows, "rounds_per_s"))
+    text = "%+.1f, %.2f" % (100 * (mean(rows, "accuracy") - mean(alone, "accuracy")),
+                            mean(rows, "rounds_per_s") / max(mean(alone, "rounds_per_s"), 1e-9))
+    ended = sum(row["ended"] for row in rows)
+    return text + (" (%d ended)" % ended if ended else "")
+
+
+names = list(dict.fromkeys(lie for _, lie in groups))
+dates = sorted({row["date"] for rows in groups.values() for row in rows})
+print("Accuracy of the seven honest peers in points, and their rounds a second, beside the same run without the liar; %s\n" % ", ".join(dates))
+print("| lie | %s |" % " | ".join("`%s`" % m for m in methods))
+print("|---|%s" % ("---|" * len(methods)))
+for lie in names:
+    print("| %s | %s |" % (lie, " | ".join(cell(m, lie) for m in methods)))
 PY
