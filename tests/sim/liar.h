@@ -135,7 +135,8 @@ enum rc __wrap_node_on_entry(void *context, struct peer_id peer, const struct he
 {
     struct evil *e = lies_of(context);
 
-    if (e != NULL && e->behaviour->refuses) {
+    /* Once it is in itself. */
+    if (e != NULL && e->behaviour->refuses && e->node->state == NODE_TRAINING && !is_dialled) {
         return fault_set(why, RC_REFUSED, "this swarm is closed; leave");
     }
     return __real_node_on_entry(context, peer, hello, address, is_dialled, why);
