@@ -42,10 +42,16 @@ static struct held *held_of(struct learner *learner)
     return (struct held *)(void *)learner;
 }
 
-/* What peer `number` begins with: uniform in [-1, 1). */
+static float uniform(uint64_t number, size_t i) /* in [-1, 1) */
+{
+    return (float)(rng_mix(number, i) >> 40) * 0x1p-23f - 1.0f;
+}
+
+/* What peer `number` begins with: near the others, as replicas are; from farther away, guards
+ * against liars would take less of it than the mean does. */
 static float start_value(uint32_t number, size_t i)
 {
-    return (float)(rng_mix(number + 1, i) >> 40) * 0x1p-23f - 1.0f;
+    return uniform(0, i) + uniform(number + 1, i) / 16;
 }
 
 static double plane_mean(const struct held *held)
