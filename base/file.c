@@ -158,6 +158,24 @@ out:
     return error == 0 ? RC_OK : file_fault(why, "write", path, error);
 }
 
+enum rc file_check_replace(const char *path, struct fault *why)
+{
+    char temporary[PATH_MAX];
+    struct stat at;
+    int fd = -1, error;
+    const int length = snprintf(temporary, sizeof temporary, "%s.tmp", path);
+
+    if (length < 0 || (size_t)length >= sizeof temporary) {
+        return file_fault(why, "write", path, ENAMETOOLONG);
+    }
+    if (stat(path, &at) == 0 && S_ISDIR(at.st_mode)) return file_fault(why, "write", path, EISDIR);
+    error = open_locked(temporary, &fd);
+    if (error != 0) return file_fault(why, "write", path, error);
+    unlink(temporary); /* under the lock: it is still ours */
+    close(fd);
+    return RC_OK;
+}
+
 /* Read to the end into `*bytes` (capacity `cap`, one byte kept for NUL), growing up to bytes_max.
  * 0, an errno value, or EFBIG above the limit. */
 static int read_all(int fd, size_t bytes_max, char **bytes, size_t cap, size_t *count)

@@ -23,6 +23,8 @@ struct piece {
  */
 MUST_USE enum rc file_replace(const char *path, const struct piece *pieces, size_t pieces_count,
                               unsigned mode, struct fault *why);
+/** What file_replace() would fail with before it writes a byte, found out before long work. */
+MUST_USE enum rc file_check_replace(const char *path, struct fault *why);
 /** The whole file into fresh memory (mem_free(), one NUL byte past the end). RC_NOT_FOUND, RC_LIMIT
  *  above `bytes_max`, RC_IO. */
 MUST_USE enum rc file_read(const char *path, size_t bytes_max, void **bytes, size_t *count,

@@ -286,6 +286,40 @@ static enum rc take_step(struct pupil *p, struct lesson *l, double alpha, uint64
     return optimizer_step(&l->optimizer, l->backend, model_schema(p->model), &update);
 }
 
+/* The share of test samples that are of the most frequent class: what is right without learning. */
+static double luckiest(const struct lesson *l)
+{
+    const struct dataset_info *info = dataset_info(l->dataset);
+    uint64_t *counts = mem_array(info->classes, sizeof *counts), most = 0;
+
+    if (counts == NULL) return 0;
+    for (size_t i = 0; i < l->test.count; i++) {
+        const uint32_t label =
+            l->test.small_labels != NULL ? l->test.small_labels[i] : l->test.large_labels[i];
+        if (++counts[label] > most) most = counts[label];
+    }
+    mem_free(counts);
+    return (double)most / (double)l->test.count;
+}
+
+/* A rate that is too large may leave a student that says the same of everything, with a loss that
+ * is finite. Texts are left out: to know how frequent their symbols are is a beginning. */
+static enum rc check_learnt(const struct lesson *l, const struct score *student, struct fault *why)
+{
+    const struct dataset_info *info = dataset_info(l->dataset);
+    const double ensemble = score_accuracy(&l->out->teachers.votes[l->options->vote]);
+    double luck;
+
+    if (info->target != DATA_CLASS || info->input == DATA_TOKENS) return RC_OK;
+    luck = luckiest(l);
+    if (score_accuracy(student) > luck || ensemble < 1.5 * luck) return RC_OK;
+    return fault_set(
+        why, RC_NONFINITE,
+        "the student has learnt nothing: its %.2f %% on the test part are no more than "
+        "one answer for all gives, and its teachers have %.2f %%; use a smaller --lr",
+        100 * score_accuracy(student), 100 * ensemble);
+}
+
 static enum rc train(struct pupil *p, struct lesson *l, double alpha, enum distill_phase phase,
                      struct score *score, struct fault *why)
 {
@@ -362,10 +396,49 @@ static enum rc plan(struct lesson *l, struct fault *why)
     return rc;
 }
 
+static bool is_better(const struct score *a, const struct score *b)
+{
+    const double x = score_accuracy(a), y = score_accuracy(b);
+
+    return isnan(x) || isnan(y) ? score_loss(a) < score_loss(b) : x > y;
+}
+
+bool distill_labels_win(const struct distill_result *result)
+{
+    return result->has_baseline && is_better(&result->labels_only, &result->student);
+}
+
+/* The same student on labels alone, at its best rate; one at which it runs away is none. */
+static enum rc train_baseline(struct lesson *l, struct fault *why)
+{
+    static const double factors[] = {1.0, DISTILL_RATE_RATIO, 1.0 / DISTILL_RATE_RATIO};
+    struct distill_result *out = l->out;
+    const double lr = l->optimizer.lr;
+    enum rc rc = RC_OK;
+
+    for (size_t i = 0; rc == RC_OK && i < ARRAY_COUNT(factors); i++) {
+        struct pupil other = {.model = NULL};
+        struct score score;
+
+        l->optimizer.lr = factors[i] * lr;
+        rc = pupil_init(&other, l, why);
+        if (rc == RC_OK) rc = train(&other, l, 0, DISTILL_BASELINE, &score, why);
+        if (rc == RC_OK && (!out->has_baseline || is_better(&score, &out->labels_only))) {
+            out->has_baseline = true;
+            out->labels_only = score;
+            out->labels_only_lr = l->optimizer.lr;
+        }
+        if (rc == RC_NONFINITE) rc = RC_OK;
+        pupil_deinit(&other, l->backend);
+    }
+    l->optimizer.lr = lr;
+    return rc;
+}
+
 static enum rc teach(struct lesson *l, struct fault *why)
 {
     struct distill_result *out = l->out;
-    struct pupil pupil = {.model = NULL}, other = {.model = NULL};
+    struct pupil pupil = {.model = NULL};
     enum rc rc = pupil_init(&pupil, l, why);
 
     /* A student that cannot be built is found out before the teachers are asked. */
@@ -373,19 +446,16 @@ static enum rc teach(struct lesson *l, struct fault *why)
     if (rc == RC_OK) {
         rc = train(&pupil, l, l->options->alpha, DISTILL_LEARNING, &out->student, why);
     }
+    if (rc == RC_OK) rc = check_learnt(l, &out->student, why);
     if (rc != RC_OK) goto out;
+    out->lr = l->optimizer.lr;
     out->student_parameters = model_schema(pupil.model)->values[SECTION_PARAMETERS];
     snprintf(out->student_spec, sizeof out->student_spec, "%s", pupil.card.spec);
-    if (l->options->with_baseline) {
-        rc = pupil_init(&other, l, why);
-        if (rc == RC_OK) rc = train(&other, l, 0, DISTILL_BASELINE, &out->labels_only, why);
-        out->has_baseline = true;
-    }
+    if (l->options->with_baseline) rc = train_baseline(l, why);
     if (rc == RC_OK && l->options->out_path != NULL) {
         rc = save_student(&pupil, l->options->out_path, why);
     }
 out:
-    pupil_deinit(&other, l->backend);
     pupil_deinit(&pupil, l->backend);
     return rc;
 }
@@ -405,6 +475,7 @@ enum rc distill_run(struct backend *backend, const struct distill_options *optio
     if (rc == RC_OK) rc = teach(&l, why);
     result.steps = l.steps;
     result.samples = l.train.count;
+    if (rc == RC_OK) result.samples_all = dataset_info(l.dataset)->train_samples;
     answers_destroy(l.answers);
     samples_deinit(&l.test);
     samples_deinit(&l.train);
@@ -443,6 +514,8 @@ struct json *distill_json(const struct distill_result *r)
     if (r->has_baseline) {
         json_set_real(json, "labels_only_accuracy", score_accuracy(&r->labels_only));
         json_set_real(json, "labels_only_loss", score_loss(&r->labels_only));
+        json_set_real(json, "labels_only_lr", r->labels_only_lr);
+        json_set_bool(json, "labels_only_wins", distill_labels_win(r));
     }
     json_set_count(json, "student_parameters", r->student_parameters);
     json_set_count(json, "teacher_parameters", r->teacher_parameters);
@@ -454,5 +527,7 @@ struct json *distill_json(const struct distill_result *r)
     json_set_real(json, "alpha", r->alpha);
     json_set_count(json, "steps", r->steps);
     json_set_count(json, "samples", r->samples);
+    json_set_count(json, "samples_all", r->samples_all);
+    json_set_real(json, "lr", r->lr);
     return json;
 }

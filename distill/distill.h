@@ -5,7 +5,9 @@
  * (1 - a) CE(labels) + a T^2 KL(teacher_T || student_T). Real values: the squared error against
  * (1 - a) target + a mean(teachers), whose gradient is that of the two errors mixed; T has no say.
  * On request the same student, from the same weights, in the same steps and order, is also trained
- * on the labels alone (a = 0): what distilling has to be better than.
+ * on the labels alone (a = 0): what distilling has to be better than. Labels may want another
+ * learning rate than teachers: it is trained at the student's and at 1 / DISTILL_RATE_RATIO and
+ * DISTILL_RATE_RATIO times that, and the one that does best on the test part counts.
  */
 #ifndef GRAPEVINE_DISTILL_DISTILL_H
 #define GRAPEVINE_DISTILL_DISTILL_H
@@ -17,11 +19,13 @@
 struct backend;
 struct json;
 
+#define DISTILL_RATE_RATIO 2.5
+
 enum distill_phase {
     DISTILL_JUDGING,  /* teachers on the test part: models done */
     DISTILL_TEACHING, /* teachers on the training part: models done */
     DISTILL_LEARNING, /* the student: steps done */
-    DISTILL_BASELINE  /* the same on labels alone: steps done */
+    DISTILL_BASELINE  /* the same on labels alone: steps done, of all its rates */
 };
 
 struct distill_progress {
@@ -57,18 +61,22 @@ struct distill_result {
     struct score student;
     bool has_baseline;
     struct score labels_only;
+    double lr, labels_only_lr;
     uint64_t student_parameters, teacher_parameters; /* of the smallest teacher */
-    uint64_t steps, samples;                         /* taken; distinct training samples */
+    uint64_t steps, samples, samples_all; /* taken; training samples used, and there are */
     double temperature, alpha;
     char student_spec[2048];
 };
 
 /** On an error nothing needs to be released, and no file was changed. Errors name the file or the
- *  flag. RC_NONFINITE: the student's loss ran away; lower the learning rate. */
+ *  flag. RC_NONFINITE: the student's loss ran away, or it gives all classes one answer though the
+ *  teachers tell them apart; lower the learning rate. */
 MUST_USE enum rc distill_run(struct backend *backend, const struct distill_options *options,
                              struct distill_result *out, struct fault *why);
 void distill_result_deinit(struct distill_result *result);
 /** As printed by `distill --json`, without `wall_s`, which is the caller's. */
+/** Whether labels alone make a better student than the teachers, as far as was tried. */
+bool distill_labels_win(const struct distill_result *result);
 struct json *distill_json(const struct distill_result *result);
 
 #endif

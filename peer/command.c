@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Sizes that do not fit and limits are met in files as well as on the command line; a line about
@@ -77,6 +78,23 @@ enum rc command_host_backend(struct backend **backend, struct fault *why)
     const struct device_request request = {.choice = {.kind = DEVICE_CPU}, .cpu = {.threads = 1}};
 
     return device_open(&request, backend, why);
+}
+
+enum rc command_check_out(const char *out, const char *const *inputs, size_t inputs_count,
+                          struct fault *why)
+{
+    struct stat to, from;
+
+    if (out == NULL || stat(out, &to) != 0) return RC_OK;
+    for (size_t i = 0; i < inputs_count; i++) {
+        if (stat(inputs[i], &from) != 0) continue;
+        if (from.st_dev != to.st_dev || from.st_ino != to.st_ino) continue;
+        return fault_set(why, RC_USAGE,
+                         "--out %s is one of the files that are read, and would be overwritten; "
+                         "choose another",
+                         out);
+    }
+    return RC_OK;
 }
 
 void command_tell_precision(const struct backend *backend, const struct log *log)

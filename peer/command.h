@@ -51,6 +51,9 @@ MUST_USE enum rc command_backend(const struct options *options, struct backend *
                                  struct fault *why);
 /** The processor, whatever --device says: for what only looks at models. */
 MUST_USE enum rc command_host_backend(struct backend **backend, struct fault *why);
+/** RC_USAGE where `out` (NULL is fine) is one of the files that are read: it would be lost. */
+MUST_USE enum rc command_check_out(const char *out, const char *const *inputs, size_t inputs_count,
+                                   struct fault *why);
 /** Say what became of --precision bf16. */
 void command_tell_precision(const struct backend *backend, const struct log *log);
 /** Was it asked for? */

@@ -40,6 +40,9 @@ int command_average(struct options *options)
     enum rc rc = command_backend(options, &backend, &why);
 
     request.paths = options_arguments(options, &request.paths_count);
+    if (rc == RC_OK) {
+        rc = command_check_out(request.average_path, request.paths, request.paths_count, &why);
+    }
     if (rc == RC_OK) rc = comparison_run(backend, &request, &comparison, &why);
     backend_destroy(backend);
     if (rc != RC_OK) return command_failed(rc, &why);

@@ -15,6 +15,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { PATH_BYTES = 1024 };
+
 /* What the progress lines need. */
 struct progress {
     struct log log;
@@ -82,24 +84,47 @@ static void print_words(const struct distill_result *r, const char *path)
     if (r->has_baseline) {
         print_row("the same student on labels alone", &r->labels_only, r->student_parameters);
     }
-    printf("%s\n", path);
+    printf("%llu of %llu training samples, %llu steps, lr %.4g", (unsigned long long)r->samples,
+           (unsigned long long)r->samples_all, (unsigned long long)r->steps, r->lr);
+    if (r->has_baseline) {
+        printf("; labels alone: the same, best at lr %.4g of three%s", r->labels_only_lr,
+               distill_labels_win(r) ? ", and better than the teachers' student" : "");
+    }
+    printf("\n%s\n", path);
 }
 
 /* distill.json, for `grapevine report DIR`. */
+static enum rc result_path(const char *folder, char path[PATH_BYTES], struct fault *why)
+{
+    const int length = snprintf(path, PATH_BYTES, "%s/distill.json", folder);
+
+    if (length >= 0 && length < PATH_BYTES) return RC_OK;
+    return fault_set(why, RC_USAGE, "--report: the path is too long");
+}
+
+/* Before hours of training, not after. */
+static enum rc check_writable(const struct options *options, const struct teachers *teachers,
+                              struct fault *why)
+{
+    const char *out = options_text(options, "out"), *folder = options_text(options, "report");
+    char path[PATH_BYTES];
+    enum rc rc = command_check_out(out, (const char *const *)teachers->paths, teachers->count, why);
+
+    if (rc == RC_OK && out != NULL) rc = file_check_replace(out, why);
+    if (rc != RC_OK || folder == NULL) return rc;
+    rc = result_path(folder, path, why);
+    return rc == RC_OK ? file_check_replace(path, why) : rc;
+}
+
 static enum rc save_result(const char *folder, const struct json *json, struct fault *why)
 {
-    char path[1024];
+    char path[PATH_BYTES];
     char *text = json_format_pretty(json);
 
     if (text == NULL) return fault_set(why, RC_NOMEM, "memory is short");
     const struct piece pieces[] = {{text, strlen(text)}, {"\n", 1}};
-    const int length = snprintf(path, sizeof path, "%s/distill.json", folder);
-    enum rc rc = RC_OK;
-    if (length < 0 || (size_t)length >= sizeof path) {
-        rc = fault_set(why, RC_USAGE, "--report: the path is too long");
-    } else {
-        rc = file_replace(path, pieces, ARRAY_COUNT(pieces), 0644, why);
-    }
+    enum rc rc = result_path(folder, path, why);
+    if (rc == RC_OK) rc = file_replace(path, pieces, ARRAY_COUNT(pieces), 0644, why);
     mem_free(text);
     return rc;
 }
@@ -176,6 +201,7 @@ int command_distill(struct options *options)
         rc = teachers_find(from, &teachers, &why);
     }
     if (rc == RC_OK) rc = request_of(options, &teachers, &progress, &request, &why);
+    if (rc == RC_OK) rc = check_writable(options, &teachers, &why);
     if (rc == RC_OK) rc = uv_env_create(&world, &progress.env, &why);
     if (rc == RC_OK) rc = command_backend(options, &backend, &why);
     if (rc == RC_OK) {

@@ -72,6 +72,7 @@ int command_export(struct options *options)
     }
     backend = cpu_backend_create(&request);
     if (backend == NULL) rc = fault_set(&why, RC_NOMEM, "device cpu: out of memory");
+    if (rc == RC_OK) rc = command_check_out(path, &from, 1, &why);
     if (rc == RC_OK) rc = tensor_file_load(from, &file, &why);
     if (rc == RC_OK) rc = model_load(backend, file, from, 1, false, &model, &card, &why);
     tensor_file_destroy(file);

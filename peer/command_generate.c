@@ -136,7 +136,12 @@ static enum rc read_prompt(struct generator *g)
     const char *numbers = options_text(g->options, "prompt-tokens");
     enum rc rc;
 
-    if ((text != NULL) + (file != NULL) + (numbers != NULL) != 1) {
+    if ((text != NULL) + (file != NULL) + (numbers != NULL) > 1) {
+        return fault_set(g->why, RC_USAGE,
+                         "--prompt, --prompt-file and --prompt-tokens exclude each other; say one "
+                         "of them");
+    }
+    if (text == NULL && file == NULL && numbers == NULL) {
         return fault_set(g->why, RC_USAGE,
                          "generate needs something to begin with: --prompt TEXT, --prompt-file "
                          "FILE or --prompt-tokens N,N,...");

@@ -64,7 +64,9 @@ static const char *parse_value(const struct option_row *row, const char *text,
         *size = (double)value->as.count;
         return NULL;
     case OPTION_REAL:
-        if (!units_parse_share(text, &value->as.real))
+        if (text[0] == '-' && units_parse_share(text + 1, &value->as.real))
+            value->as.real = -value->as.real; /* out of range, as will be said */
+        else if (!units_parse_share(text, &value->as.real))
             return "not a number; write it like 0.05, 1e-3 or 5%";
         *size = value->as.real;
         return NULL;

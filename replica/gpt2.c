@@ -172,11 +172,17 @@ static enum rc heads_of(const struct tensor_file *file, const char *name, struct
 {
     const char *text = tensor_file_get(file, "n_head");
     uint64_t heads = form->width / HEAD_VALUES;
+    const bool is_count = text == NULL || units_parse_count(text, &heads);
 
-    if ((text == NULL || units_parse_count(text, &heads)) && heads > 0 && heads <= form->width &&
-        form->width % heads == 0) {
+    if (is_count && heads > 0 && heads <= form->width && form->width % heads == 0) {
         form->heads = (uint32_t)heads;
         return RC_OK;
+    }
+    if (text != NULL) {
+        return fault_set(why, RC_SHAPE,
+                         "cannot use %s: n_head in its metadata is '%.20s', which does not divide "
+                         "its width of %u",
+                         name, text, form->width);
     }
     return fault_set(why, RC_SHAPE,
                      "cannot use %s: a width of %u has no heads of %d values; say how many in its "

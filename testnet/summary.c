@@ -226,6 +226,15 @@ static void add_distilled_lines(struct text *text, const struct json *distilled,
         add_line(text, &(struct line){"the same student on labels alone", is_loss, alone,
                                       parameters, false, 0, NAN});
     }
+    if (!isnan(alone) && value_count(distilled, "samples_all") > 0) {
+        text_add(text,
+                 "Both saw %llu of %llu training samples in %llu steps; labels alone at the best "
+                 "of three learning rates%s.\n",
+                 (unsigned long long)value_count(distilled, "samples"),
+                 (unsigned long long)value_count(distilled, "samples_all"),
+                 (unsigned long long)value_count(distilled, "steps"),
+                 (is_loss ? alone < student : alone > student) ? ", and better" : "");
+    }
 }
 
 void summary_add_table(struct text *text, const struct json *summary, const struct json *distilled)

@@ -59,7 +59,7 @@ accepted 'u009b' "$gv" inspect escapes/model.safetensors --json
 # One clear line each.
 accepted 'finished' "$gv" peer --listen 127.0.0.1:0 --averaging none --steps 5 --out digits
 refused 2 'needs something to begin with' "$gv" generate $m
-refused 2 'needs something to begin with' "$gv" generate $m --prompt one --prompt-tokens 1
+refused 2 'exclude each other' "$gv" generate $m --prompt one --prompt-tokens 1
 refused 2 '--prompt: the value is empty' "$gv" generate $m --prompt ''
 : >empty.txt
 refused 2 'empty\.txt is empty' "$gv" generate $m --prompt-file empty.txt

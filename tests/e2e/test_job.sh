@@ -60,5 +60,13 @@ refuses 2 'column 1' testnet --peers 2 --out "$WORK/none" --chaos 'explode:mtbf=
 refuses 2 'column 1' testnet --peers 2 --out "$WORK/none" --model 'linaer:3'
 refuses 2 teachers distill --student mlp
 refuses 1 no-such distill --teachers "$WORK/no-such" --student mlp
+for flags in "--out $run/summary.json/s" "--out $run/s.safetensors --report $run/summary.json"; do # said before the work, not after it
+    # shellcheck disable=SC2086
+    refuses 1 "$run/summary.json" distill --teachers "$run" --student 'linear:16 relu linear:classes' $flags
+done
+first=$run/peer-000/model.safetensors
+refuses 2 'would be overwritten' average "$first" "$run/peer-001/model.safetensors" --out "$first"
+refuses 2 'would be overwritten' export "$first" --to onnx --out "$run/peer-000/../peer-000/model.safetensors"
+refuses 2 'would be overwritten' distill --teachers "$run" --student mlp --out "$first"
 refuses 1 summary.json report "$WORK"
 echo "the job is done, through kills and freezes, and mistakes are told in a line"

@@ -109,6 +109,28 @@ static int try_beyond_file_size_limit(struct scratch *scratch)
 }
 
 /* A file above the process's size limit leaves the old one and no temporary one. */
+/* What cannot be replaced is known beforehand, and asking changes nothing. */
+static void a_place_can_be_tried_without_writing(void **state)
+{
+    struct scratch scratch;
+    struct fault why = {""};
+
+    (void)state;
+    scratch_init(&scratch);
+    scratch_write(&scratch, "here", "old", 3);
+    assert_int_equal(file_check_replace(scratch_path(&scratch, "here"), &why), RC_OK);
+    check_content(scratch_path(&scratch, "here"), "old");
+    assert_int_equal(file_check_replace(scratch_path(&scratch, "new"), &why), RC_OK);
+    assert_false(file_is_there(scratch_path(&scratch, "new")));
+    assert_false(file_is_there(scratch_path(&scratch, "new.tmp")));
+    assert_int_not_equal(file_check_replace(scratch_path(&scratch, "none/new"), &why), RC_OK);
+    assert_non_null(strstr(why.text, "none/new"));
+    assert_int_not_equal(file_check_replace(scratch_path(&scratch, "here/new"), &why), RC_OK);
+    assert_int_equal(file_make_folder(scratch_path(&scratch, "folder"), NULL), RC_OK);
+    assert_int_not_equal(file_check_replace(scratch_path(&scratch, "folder"), &why), RC_OK);
+    scratch_deinit(&scratch);
+}
+
 static void a_size_limit_keeps_the_old_file(void **state)
 {
     struct scratch scratch;
@@ -356,6 +378,7 @@ int main(void)
         cmocka_unit_test(replacing_writes_the_pieces),
         cmocka_unit_test(leftovers_of_a_kill_are_reused),
         cmocka_unit_test(impossible_places_are_named),
+        cmocka_unit_test(a_place_can_be_tried_without_writing),
         cmocka_unit_test(a_size_limit_keeps_the_old_file),
         cmocka_unit_test(a_full_disk_keeps_the_old_file),
         cmocka_unit_test(readers_never_see_a_torn_file),

@@ -115,6 +115,52 @@ static void a_student_learns_from_teachers_without_labels(void **state)
     mem_free((void *)teachers[1]);
 }
 
+static void labels_alone_get_a_rate_of_their_own(void **state)
+{
+    /* Proves: where the student's rate is too small for labels the control takes a larger one, and
+     * it is said which, how many samples both saw, and who wins. */
+    struct world *world = *state;
+    const char *teacher = trained_file(world, "teacher", 1);
+    struct distill_options options = options_of(&teacher, 1);
+    struct distill_result result;
+    bool wins = true;
+
+    options.lr = 1e-2;
+    options.optimizer = "sgd";
+    options.with_baseline = true;
+    options.samples_max = 300;
+    assert_int_equal(distill_run(world->backend, &options, &result, NULL), RC_OK);
+    assert_true(fabs(result.lr - 1e-2) < 1e-9);
+    assert_true(fabs(result.labels_only_lr - 2.5e-2) < 1e-9);
+    assert_int_equal(result.samples, 300);
+    assert_int_equal(result.samples_all, 1437);
+    struct json *json = distill_json(&result);
+    assert_true(json_get_bool(json, "labels_only_wins", &wins));
+    assert_true(wins == (score_accuracy(&result.labels_only) > score_accuracy(&result.student)));
+    assert_true(wins == distill_labels_win(&result));
+    json_destroy(json);
+    distill_result_deinit(&result);
+}
+
+static void a_student_that_says_the_same_of_all_is_refused(void **state)
+{
+    /* Proves: one that a large rate left without a living unit, with a finite loss, is not saved.
+     */
+    struct world *world = *state;
+    const char *teacher = trained_file(world, "teacher", 1);
+    struct distill_options options = options_of(&teacher, 1);
+    struct distill_result result;
+    struct fault why = {""};
+
+    options.student = "linear:4 relu linear:classes";
+    options.lr = 8;
+    options.optimizer = "sgd";
+    options.out_path = scratch_path(&world->scratch, "collapsed");
+    assert_int_equal(distill_run(world->backend, &options, &result, &why), RC_NONFINITE);
+    assert_non_null(strstr(why.text, "learnt nothing"));
+    assert_false(file_is_there(options.out_path));
+}
+
 static void equal_seeds_give_equal_students(void **state)
 {
     /* Proves: the student's file is the same to the bit for the same seed, and another for another;
@@ -324,6 +370,8 @@ int main(void)
         cmocka_unit_test(the_loss_has_the_golden_value_and_gradient),
         cmocka_unit_test(a_student_equal_to_its_teacher_has_nothing_to_learn),
         cmocka_unit_test(a_student_learns_from_teachers_without_labels),
+        cmocka_unit_test(labels_alone_get_a_rate_of_their_own),
+        cmocka_unit_test(a_student_that_says_the_same_of_all_is_refused),
         cmocka_unit_test(equal_seeds_give_equal_students),
         cmocka_unit_test(wrong_students_and_rates_are_one_clear_line),
         cmocka_unit_test(a_language_model_learns_from_another),

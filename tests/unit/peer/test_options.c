@@ -199,6 +199,9 @@ static void misuse_is_refused_with_what_to_do(void **state)
     check_refused(WORDS("peer", "--steps", "ten"), "not a count");
     check_refused(WORDS("peer", "--steps", "-1"), "not a count");
     check_refused(WORDS("peer", "--lr", "nan"), "not a number");
+    check_refused(WORDS("peer", "--lr", "-0.1"), "out of range");
+    check_refused(WORDS("distill", "--alpha=-0.1"), "between 0 and 1");
+    check_refused(WORDS("distill", "--alpha=--1"), "not a number");
     check_refused(WORDS("peer", "--time", "5 parsecs"), "not a duration");
     check_refused(WORDS("peer", "--json=maybe"), "not a switch");
     check_refused(WORDS("peer", "--device", "abacus"), "auto|cpu");
