@@ -54,7 +54,8 @@ enum rc comparison_card(const char *path, struct model_card *card, struct fault 
 struct dataset_options comparison_data(const struct model_card *card, uint64_t seed)
 {
     return (struct dataset_options){.seed = seed,
-                                    .context = card->input == MODEL_INPUT_TOKENS ? card->width : 0};
+                                    .context = card->input == MODEL_INPUT_TOKENS ? card->width : 0,
+                                    .columns = card->column_words};
 }
 
 /* What a model reads and answers, or what data has and asks for, in words. */
@@ -136,6 +137,31 @@ static enum rc check_words(const struct comparison_file *file, const struct mode
     return RC_OK; /* as many of each: check_shape() */
 }
 
+/* The first model's columns were looked up by name; the others must read the same. */
+static enum rc check_columns(const struct comparison_file *file, const struct model_card *card,
+                             struct fault *why)
+{
+    const char *mine = card->column_words, *theirs;
+    char names[MODEL_COLUMNS_BYTES];
+
+    task_columns(file->info, names);
+    theirs = names;
+    if (*mine == '\0' || *theirs == '\0') return RC_OK;
+    for (uint32_t i = 0; *mine != '\0' && *theirs != '\0'; i++) {
+        const size_t m = strcspn(mine, "\n"), t = strcspn(theirs, "\n");
+
+        if (m != t || memcmp(mine, theirs, m) != 0) {
+            return fault_set(why, RC_MISMATCH,
+                             "%s does not fit the data: number %u that it reads is '%.*s', and "
+                             "here it is '%.*s'",
+                             file->path, i + 1, (int)m, mine, (int)t, theirs);
+        }
+        mine += m + 1;
+        theirs += t + 1;
+    }
+    return RC_OK; /* as many of each: check_shape() */
+}
+
 enum rc comparison_load(struct backend *backend, const struct comparison_file *file,
                         struct model **model, struct model_card *card, struct fault *why)
 {
@@ -147,6 +173,7 @@ enum rc comparison_load(struct backend *backend, const struct comparison_file *f
     if (rc == RC_OK) rc = check_shape(file, card, why);
     if (rc == RC_OK) rc = check_symbols(file, card, why);
     if (rc == RC_OK) rc = check_words(file, card, why);
+    if (rc == RC_OK) rc = check_columns(file, card, why);
     if (rc == RC_OK) {
         rc = model_load(backend, tensors, file->path, file->batch_max, file->with_gradients,
                         &loaded, card, why);

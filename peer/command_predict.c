@@ -201,6 +201,7 @@ static enum rc predict_file(struct prediction *p, const char *path)
     enum rc rc = input_rows_open(
         path, (struct input_shape){p->card.channels, p->card.height, p->card.width}, &rows, p->why);
 
+    if (rc == RC_OK) input_rows_name(rows, p->card.column_words);
     while (rc == RC_OK && is_there) {
         uint32_t count = 0;
         while (rc == RC_OK && count < BATCH) {
@@ -257,7 +258,9 @@ static enum rc predict_samples(struct prediction *p, const struct samples *test,
 static enum rc predict_data(struct prediction *p, const char *spec)
 {
     const struct dataset_options request = {
-        .seed = 1, .context = p->card.input == MODEL_INPUT_TOKENS ? p->card.width : 0};
+        .seed = 1,
+        .context = p->card.input == MODEL_INPUT_TOKENS ? p->card.width : 0,
+        .columns = p->card.column_words};
     struct dataset *dataset = NULL;
     struct dataset_info info;
     struct samples test = {0};

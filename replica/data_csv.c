@@ -25,7 +25,7 @@ enum { WORDS_MAX = 4096, WORD_BYTES_MAX = 256, TARGETS_MAX = DATA_SPEC_ITEMS_MAX
 enum header { HEADER_GUESS, HEADER_YES, HEADER_NO };
 
 /* What a column of the file is for. */
-enum role { ROLE_FEATURE, ROLE_LABEL, ROLE_TARGET };
+enum role { ROLE_FEATURE, ROLE_LABEL, ROLE_TARGET, ROLE_UNUSED };
 
 struct csv {
     struct data_source base;        /* first: a source is cast back to this */
@@ -33,10 +33,13 @@ struct csv {
     enum header header;
     size_t columns, features;
     uint32_t targets;
-    uint8_t *roles;     /* [columns] */
-    uint32_t *outputs;  /* [columns]: which target, as the spec numbers them */
-    uint64_t counts[2]; /* rows of the parts */
-    char **words;       /* sorted; those of the labels */
+    uint8_t *roles;              /* [columns] */
+    uint32_t *slots;             /* [columns]: which number of a sample a feature is */
+    char **names;                /* [columns], of the first row; NULL: it is no header */
+    const char **features_names; /* [features] of these, as a sample has them */
+    uint32_t *outputs;           /* [columns]: which target, as the spec numbers them */
+    uint64_t counts[2];          /* rows of the parts */
+    char **words;                /* sorted; those of the labels */
     size_t words_count;
     bool has_words;               /* false: labels are numbers */
     uint32_t number_max;          /* of the labels, while all are numbers */
@@ -47,6 +50,7 @@ struct csv {
 struct pass {
     struct csv *csv;
     struct csv_rows *rows;
+    uint32_t *map;                /* [columns]: what a column is called in the first file */
     const struct data_part *part; /* NULL: the first reading */
     struct samples *out;
     bool is_test_file;
@@ -60,6 +64,12 @@ static void csv_destroy(struct data_source *source)
     for (size_t i = 0; i < csv->words_count; i++) {
         mem_free(csv->words[i]);
     }
+    for (size_t c = 0; csv->names != NULL && c < csv->columns; c++) {
+        mem_free(csv->names[c]);
+    }
+    mem_free(csv->names);
+    mem_free(csv->features_names);
+    mem_free(csv->slots);
     mem_free(csv->words);
     mem_free(csv->roles);
     mem_free(csv->outputs);
@@ -189,14 +199,15 @@ static enum rc take_row(struct pass *pass, const struct csv_row *row, bool is_te
     struct csv *csv = pass->csv;
     struct samples *out = pass->out;
     float *to = out != NULL && out->floats != NULL ? out->floats + slot * out->stored : NULL;
-    size_t feature = 0;
     enum rc rc = RC_OK;
 
     for (size_t c = 0; rc == RC_OK && c < csv->columns; c++) {
+        const uint32_t as = pass->map[c];
         double value = 0.0;
         uint32_t class = 0;
 
-        if (csv->roles[c] == ROLE_LABEL) {
+        if (csv->roles[as] == ROLE_UNUSED) continue;
+        if (csv->roles[as] == ROLE_LABEL) {
             const char *word = csv_field(row, c);
             rc = out == NULL ? learn_label(pass, row, word, why)
                              : find_label(pass, row, word, &class, why);
@@ -206,15 +217,14 @@ static enum rc take_row(struct pass *pass, const struct csv_row *row, bool is_te
         if (out != NULL && to == NULL) continue; /* only labels are wanted */
         rc = read_number(pass, row, c, &value, why);
         if (rc != RC_OK) return rc;
-        if (csv->roles[c] == ROLE_TARGET) {
+        if (csv->roles[as] == ROLE_TARGET) {
             if (out != NULL) {
-                out->targets[(size_t)slot * csv->targets + csv->outputs[c]] = (float)value;
+                out->targets[(size_t)slot * csv->targets + csv->outputs[as]] = (float)value;
             }
             continue;
         }
-        if (out == NULL && !is_test) data_moments_add(&csv->moments[feature], value);
-        if (to != NULL) to[feature] = (float)value;
-        feature++;
+        if (out == NULL && !is_test) data_moments_add(&csv->moments[csv->slots[as]], value);
+        if (to != NULL) to[csv->slots[as]] = (float)value;
     }
     return rc;
 }
@@ -243,22 +253,65 @@ static enum rc meet_row(struct pass *pass, const struct csv_row *row, struct fau
     return take_row(pass, row, is_test, slot, why);
 }
 
+static bool has_duplicate(const uint32_t *map, size_t count, uint32_t as)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (map[i] == as) return true;
+    }
+    return false;
+}
+
+/* Columns are known by their names, wherever they stand in the other file. */
+static enum rc map_columns(struct pass *pass, const struct csv_row *header, struct fault *why)
+{
+    const struct csv *csv = pass->csv;
+
+    if (csv->names == NULL || header->fields != csv->columns) return RC_OK; /* meet_row() tells */
+    for (size_t c = 0; c < csv->columns; c++) {
+        const char *name = csv_field(header, c);
+        uint32_t as = 0;
+
+        while (as < csv->columns &&
+               (strcmp(csv->names[as], name) != 0 || has_duplicate(pass->map, c, as))) {
+            as++;
+        }
+        if (as == csv->columns) {
+            return csv_fault(pass->rows, header->line, why,
+                             "column %zu is called '%.60s', and none of %.200s is; the first row "
+                             "must name the same columns, in any order",
+                             c + 1, name, csv->paths[0]);
+        }
+        pass->map[c] = as;
+    }
+    return RC_OK;
+}
+
 /* All rows of a file but its header. */
 static enum rc walk(struct pass *pass, struct fault *why)
 {
     struct csv *csv = pass->csv;
     struct csv_row row;
     bool is_first = true;
-    enum rc rc = csv_rows_open(csv->paths[pass->is_test_file], &pass->rows, why);
+    enum rc rc = RC_OK;
 
+    pass->map = mem_array(csv->columns, sizeof *pass->map);
+    if (pass->map == NULL) return data_no_memory(why, "read the data");
+    for (size_t c = 0; c < csv->columns; c++) {
+        pass->map[c] = (uint32_t)c;
+    }
+    rc = csv_rows_open(csv->paths[pass->is_test_file], &pass->rows, why);
     while (rc == RC_OK) {
         rc = csv_rows_next(pass->rows, &row, why);
         if (rc != RC_OK || row.fields == 0) break;
-        if (!is_first || csv->header == HEADER_NO) rc = meet_row(pass, &row, why);
+        if (!is_first || csv->header == HEADER_NO)
+            rc = meet_row(pass, &row, why);
+        else
+            rc = map_columns(pass, &row, why);
         is_first = false;
     }
     csv_rows_close(pass->rows);
     pass->rows = NULL;
+    mem_free(pass->map);
     return rc;
 }
 
@@ -335,8 +388,72 @@ static enum rc assign_roles(const struct data_spec *spec, struct csv *csv,
     return rc;
 }
 
+static enum rc keep_names(struct csv *csv, const struct csv_row *first, struct fault *why)
+{
+    csv->names = mem_array(csv->columns, sizeof *csv->names);
+    if (csv->names == NULL) return data_no_memory(why, "open the data");
+    for (size_t c = 0; c < csv->columns; c++) {
+        csv->names[c] = mem_string(csv_field(first, c));
+        if (csv->names[c] == NULL) return data_no_memory(why, "open the data");
+    }
+    return RC_OK;
+}
+
+/* The columns that a model reads, in its order; what else there is goes unused. */
+static enum rc choose_columns(struct csv *csv, const char *wanted, struct fault *why)
+{
+    uint32_t slot = 0;
+
+    for (size_t c = 0; c < csv->columns; c++) {
+        if (csv->roles[c] == ROLE_FEATURE) csv->roles[c] = ROLE_UNUSED;
+    }
+    for (; *wanted != '\0'; slot++) {
+        const size_t length = strcspn(wanted, "\n");
+        size_t c = 0;
+
+        while (c < csv->columns &&
+               (csv->roles[c] != ROLE_UNUSED || strlen(csv->names[c]) != length ||
+                memcmp(csv->names[c], wanted, length) != 0)) {
+            c++;
+        }
+        if (c == csv->columns) {
+            return fault_set(why, RC_MISMATCH,
+                             "cannot use %.200s: it has no column called '%.*s', which the model "
+                             "reads",
+                             csv->paths[0], length > 60 ? 60 : (int)length, wanted);
+        }
+        csv->roles[c] = ROLE_FEATURE;
+        csv->slots[c] = slot;
+        wanted += length + (wanted[length] == '\n');
+    }
+    csv->features = slot;
+    return RC_OK;
+}
+
+/* Which number of a sample each feature is, and what they are called. */
+static enum rc order_columns(struct csv *csv, const struct csv_row *first, const char *wanted,
+                             struct fault *why)
+{
+    uint32_t slot = 0;
+    enum rc rc = csv->header == HEADER_YES ? keep_names(csv, first, why) : RC_OK;
+
+    for (size_t c = 0; c < csv->columns; c++) {
+        if (csv->roles[c] == ROLE_FEATURE) csv->slots[c] = slot++;
+    }
+    if (rc != RC_OK || csv->names == NULL) return rc;
+    if (wanted != NULL && wanted[0] != '\0') rc = choose_columns(csv, wanted, why);
+    if (rc != RC_OK) return rc;
+    csv->features_names = mem_array(csv->features, sizeof *csv->features_names);
+    if (csv->features_names == NULL) return data_no_memory(why, "open the data");
+    for (size_t c = 0; c < csv->columns; c++) {
+        if (csv->roles[c] == ROLE_FEATURE) csv->features_names[csv->slots[c]] = csv->names[c];
+    }
+    return RC_OK;
+}
+
 /* The first row: how many columns, what for, and whether it is a header. */
-static enum rc read_first_row(const struct data_spec *spec, struct csv *csv, struct fault *why)
+static enum rc read_first_row(const struct data_spec *spec, struct csv *csv, const char *wanted,
+                              struct fault *why)
 {
     struct csv_rows *rows = NULL;
     struct csv_row first;
@@ -348,9 +465,11 @@ static enum rc read_first_row(const struct data_spec *spec, struct csv *csv, str
     csv->columns = csv->features = first.fields;
     csv->roles = mem_array(csv->columns, sizeof *csv->roles);
     csv->outputs = mem_array(csv->columns, sizeof *csv->outputs);
+    csv->slots = mem_array(csv->columns, sizeof *csv->slots);
     csv->words = mem_array(WORDS_MAX, sizeof *csv->words);
     csv->moments = mem_array(csv->columns, sizeof *csv->moments);
-    if (csv->roles == NULL || csv->outputs == NULL || csv->words == NULL || csv->moments == NULL) {
+    if (csv->roles == NULL || csv->outputs == NULL || csv->slots == NULL || csv->words == NULL ||
+        csv->moments == NULL) {
         rc = data_no_memory(why, "open the data");
         goto out;
     }
@@ -361,6 +480,7 @@ static enum rc read_first_row(const struct data_spec *spec, struct csv *csv, str
         csv->header = HEADER_YES;
     }
     if (csv->header == HEADER_GUESS) csv->header = HEADER_NO;
+    if (rc == RC_OK) rc = order_columns(csv, &first, wanted, why);
 out:
     csv_rows_close(rows);
     return rc;
@@ -418,6 +538,7 @@ static enum rc describe(struct csv *csv, struct dataset_info *info, struct fault
     info->input = DATA_VECTORS;
     info->channels = (uint32_t)csv->features;
     info->height = info->width = 1;
+    info->column_names = csv->features_names;
     info->train_samples = csv->counts[0];
     info->test_samples = csv->counts[1];
     if (csv->targets > 0) {
@@ -443,11 +564,10 @@ enum rc csv_open_source(const struct data_spec *spec, const struct dataset_optio
     struct csv *csv = mem_alloc(sizeof *csv);
     enum rc rc;
 
-    (void)options;
     if (csv == NULL) return data_no_memory(why, "open the data");
     csv->base.ops = &csv_ops;
     rc = read_spec(spec, csv, why);
-    if (rc == RC_OK) rc = read_first_row(spec, csv, why);
+    if (rc == RC_OK) rc = read_first_row(spec, csv, options->columns, why);
     if (rc == RC_OK) rc = survey(csv, why);
     if (rc == RC_OK) rc = describe(csv, info, why);
     if (rc != RC_OK) {

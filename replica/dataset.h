@@ -56,6 +56,8 @@ struct dataset_info {
     uint8_t symbol_bytes[DATASET_SYMBOLS_MAX]; /* text: the byte of each symbol */
     /* [classes] words for people; NULL where classes are numbers. The dataset's, as above. */
     const char *const *class_words;
+    /* [channels] names of a table's columns; NULL where it has none. The dataset's, as above. */
+    const char *const *column_names;
 };
 
 static inline size_t dataset_values(const struct dataset_info *info)
@@ -66,9 +68,11 @@ static inline size_t dataset_values(const struct dataset_info *info)
 struct dataset;
 
 struct dataset_options {
-    uint64_t seed;    /* orders the permutation behind the blocks; draws synthetic data */
-    uint32_t context; /* tokens a sequence, as the model wants them; 0: as the spec says, or
-                         DATASET_CONTEXT_DEFAULT */
+    uint64_t seed;       /* orders the permutation behind the blocks; draws synthetic data */
+    uint32_t context;    /* tokens a sequence, as the model wants them; 0: as the spec says, or
+                            DATASET_CONTEXT_DEFAULT */
+    const char *columns; /* of a table: the names that a model reads, each with '\n', in its order;
+                            NULL or "": all, as they stand */
 };
 
 /** Open `spec` (`digits`, `fashion-mnist`, `idx:DIR`). Reads headers and labels of the training

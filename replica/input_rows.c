@@ -26,7 +26,10 @@ struct input_rows {
     size_t values; /* of a row */
     struct image image;
     struct csv_rows *csv;
-    bool is_begun; /* the first row of the CSV was read */
+    bool is_begun;       /* the first row of the CSV was read */
+    const char *columns; /* what they are called, each with '\n'; NULL: by place */
+    uint32_t *map;       /* [values]: the fields of the CSV to take; NULL: all, as they stand */
+    size_t fields;       /* that it has then */
     struct data_stream *stream;
     struct npy_header npy;
     uint64_t left, count; /* rows of a stream */
@@ -147,8 +150,14 @@ void input_rows_close(struct input_rows *rows)
     image_deinit(&rows->image);
     csv_rows_close(rows->csv);
     data_stream_close(rows->stream);
+    mem_free(rows->map);
     mem_free(rows->raw);
     mem_free(rows);
+}
+
+void input_rows_name(struct input_rows *rows, const char *columns)
+{
+    rows->columns = columns[0] == '\0' ? NULL : columns;
 }
 
 /* ---- rows ---- */
@@ -165,12 +174,55 @@ static bool parse_number(const char *text, float *value)
     return *end == '\0' && fabs(read) <= NUMBER_MAX;
 }
 
-/* `*bad`: the first field that is no number, or `fields`. */
-static void parse_row(const struct csv_row *row, float *values, size_t *bad)
+static size_t field_of(const struct input_rows *rows, size_t value)
 {
-    for (*bad = 0; *bad < row->fields; ++*bad) {
-        if (!parse_number(csv_field(row, *bad), &values[*bad])) return;
+    return rows->map == NULL ? value : rows->map[value];
+}
+
+/* `*bad`: the first value that is no number, or `rows->values`. */
+static void parse_row(const struct input_rows *rows, const struct csv_row *row, float *values,
+                      size_t *bad)
+{
+    for (*bad = 0; *bad < rows->values; ++*bad) {
+        if (!parse_number(csv_field(row, field_of(rows, *bad)), &values[*bad])) return;
     }
+}
+
+static bool is_header(const struct csv_row *row)
+{
+    float value;
+
+    for (size_t i = 0; i < row->fields; i++) {
+        if (!parse_number(csv_field(row, i), &value)) return true;
+    }
+    return false;
+}
+
+static enum rc look_up(struct input_rows *rows, const struct csv_row *header, struct fault *why)
+{
+    const char *name = rows->columns;
+
+    rows->map = mem_array(rows->values, sizeof *rows->map);
+    if (rows->map == NULL)
+        return fault_set(why, RC_NOMEM, "cannot read %s: out of memory", rows->path);
+    for (size_t i = 0; i < rows->values && *name != '\0'; i++) {
+        const size_t length = strcspn(name, "\n");
+        uint32_t field = 0;
+
+        while (field < header->fields && (strlen(csv_field(header, field)) != length ||
+                                          memcmp(csv_field(header, field), name, length) != 0)) {
+            field++;
+        }
+        if (field == header->fields) {
+            return fault_set(why, RC_MISMATCH,
+                             "cannot use %s: it has no column called '%.*s', which the model reads",
+                             rows->path, length > 60 ? 60 : (int)length, name);
+        }
+        rows->map[i] = field;
+        name += length + 1;
+    }
+    rows->fields = header->fields;
+    return RC_OK;
 }
 
 static enum rc next_of_csv(struct input_rows *rows, float *values, bool *is_there,
@@ -184,22 +236,28 @@ static enum rc next_of_csv(struct input_rows *rows, float *values, bool *is_ther
         rc = csv_rows_next(rows->csv, &row, why);
         *is_there = rc == RC_OK && row.fields > 0;
         if (!*is_there) return rc;
-        if (row.fields != rows->values) {
+        if (!rows->is_begun && rows->columns != NULL && is_header(&row)) {
+            rc = look_up(rows, &row, why);
+            if (rc != RC_OK) return rc;
+            rows->is_begun = true;
+            continue;
+        }
+        if (row.fields != (rows->map == NULL ? rows->values : rows->fields)) {
             return csv_fault(rows->csv, row.line, why,
                              "%zu fields, but the model reads %zu values a row%s", row.fields,
                              rows->values,
                              row.fields == rows->values + 1 ? "; take the label's column out" : "");
         }
-        parse_row(&row, values, &bad);
-        if (bad == row.fields) {
+        parse_row(rows, &row, values, &bad);
+        if (bad == rows->values) {
             rows->is_begun = true;
             return RC_OK;
         }
         if (rows->is_begun) break;
         rows->is_begun = true; /* a header */
     } while (true);
-    return csv_fault(rows->csv, row.line, why, "column %zu: '%.40s' is not a number", bad + 1,
-                     csv_field(&row, bad));
+    return csv_fault(rows->csv, row.line, why, "column %zu: '%.40s' is not a number",
+                     field_of(rows, bad) + 1, csv_field(&row, field_of(rows, bad)));
 }
 
 static enum rc next_of_stream(struct input_rows *rows, float *values, struct fault *why)

@@ -24,6 +24,9 @@ struct input_rows;
  *  another size than the model reads. Otherwise what the form's reader returns. */
 MUST_USE enum rc input_rows_open(const char *path, struct input_shape wanted,
                                  struct input_rows **rows, struct fault *why);
+/** A CSV's columns are looked up in its first row, if that is no numbers, by these names, each with
+ *  '\n' (kept until the rows are closed); others are skipped. Before the first row is read. */
+void input_rows_name(struct input_rows *rows, const char *columns);
 /** NULL is fine. */
 void input_rows_close(struct input_rows *rows);
 /** The next row into values[channels * height * width]; *is_there false: there are no more. */

@@ -170,7 +170,7 @@ double loss_squared(const float *predicted, const float *targets, uint32_t rows,
 void loss_merge_heads(const float *logits, size_t rows, uint32_t heads, uint32_t classes,
                       float *merged);
 
-enum { MODEL_SYMBOLS_MAX = 256, MODEL_WORDS_BYTES = 2048 };
+enum { MODEL_SYMBOLS_MAX = 256, MODEL_WORDS_BYTES = 2048, MODEL_COLUMNS_BYTES = 8192 };
 
 /* What a model file says about itself, besides its tensors. */
 struct model_card {
@@ -182,6 +182,7 @@ struct model_card {
     uint8_t symbol_bytes[MODEL_SYMBOLS_MAX]; /* text: the byte of each symbol */
     bool has_symbol_bytes;                   /* as read: the bytes are known, and all different */
     char class_words[MODEL_WORDS_BYTES];     /* of each class a word and '\n'; "": numbers */
+    char column_words[MODEL_COLUMNS_BYTES];  /* the same of each number read; "": by place */
     uint64_t step, samples;
 };
 

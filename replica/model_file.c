@@ -64,6 +64,9 @@ static enum rc write_card(const struct model_card *card, struct tensor_file *fil
     if (rc == RC_OK && card->class_words[0] != '\0') {
         rc = tensor_file_set(file, "class_words", card->class_words);
     }
+    if (rc == RC_OK && card->column_words[0] != '\0') {
+        rc = tensor_file_set(file, "column_words", card->column_words);
+    }
     if (rc == RC_OK) rc = set_count(file, "step", card->step);
     if (rc == RC_OK) rc = set_count(file, "samples", card->samples);
     return rc;
@@ -229,9 +232,10 @@ static enum rc read_symbols(const struct source *from, struct model_card *card)
 }
 
 /* Files of old have none; a word a class, or it is refused. */
-static enum rc read_words(const struct source *from, struct model_card *card)
+static enum rc read_lines(const struct source *from, const char *key, uint32_t count, char *to,
+                          size_t cap)
 {
-    const char *text = tensor_file_get(from->file, "class_words");
+    const char *text = tensor_file_get(from->file, key);
     uint32_t words = 0;
     bool is_plain = true;
 
@@ -240,15 +244,24 @@ static enum rc read_words(const struct source *from, struct model_card *card)
         words += *at == '\n';
         is_plain &= *at == '\n' || ((unsigned char)*at >= 0x20 && *at != 0x7F);
     }
-    if (!is_plain || words != card->classes || text[strlen(text) - 1] != '\n' ||
-        strlen(text) >= sizeof(card->class_words)) {
-        return fault_set(
-            from->why, RC_FORMAT,
-            "cannot use %s: 'class_words' are not %u plain lines of up to %d bytes in all",
-            from->name, card->classes, MODEL_WORDS_BYTES - 1);
+    if (!is_plain || words != count || words == 0 || text[strlen(text) - 1] != '\n' ||
+        strlen(text) >= cap) {
+        return fault_set(from->why, RC_FORMAT,
+                         "cannot use %s: '%s' are not %u plain lines of up to %zu bytes in all",
+                         from->name, key, count, cap - 1);
     }
-    memcpy(card->class_words, text, strlen(text) + 1);
+    memcpy(to, text, strlen(text) + 1);
     return RC_OK;
+}
+
+static enum rc read_words(const struct source *from, struct model_card *card)
+{
+    enum rc rc =
+        read_lines(from, "class_words", card->classes, card->class_words, sizeof card->class_words);
+
+    if (rc != RC_OK) return rc;
+    return read_lines(from, "column_words", card->channels, card->column_words,
+                      sizeof card->column_words);
 }
 
 enum rc model_card_read(const struct tensor_file *file, const char *name, struct model_card *card,

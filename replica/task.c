@@ -34,21 +34,33 @@ static bool is_plain(const char *word)
 }
 
 /* Words that do not fit, or would break the form, are left out all together. */
-void task_words(const struct dataset_info *info, char text[MODEL_WORDS_BYTES])
+static void join(const char *const *words, uint32_t count, char *text, size_t cap)
 {
     size_t at = 0;
 
     text[0] = '\0';
-    if (info->target != DATA_CLASS || info->class_words == NULL) return;
-    for (uint32_t c = 0; c < info->classes; c++) {
-        const char *word = info->class_words[c];
-        if (is_plain(word) && at < MODEL_WORDS_BYTES) {
-            at += (size_t)snprintf(text + at, MODEL_WORDS_BYTES - at, "%s\n", word);
-            if (at < MODEL_WORDS_BYTES) continue;
+    for (uint32_t i = 0; i < count; i++) {
+        if (is_plain(words[i]) && at < cap) {
+            at += (size_t)snprintf(text + at, cap - at, "%s\n", words[i]);
+            if (at < cap) continue;
         }
         text[0] = '\0';
         return;
     }
+}
+
+void task_words(const struct dataset_info *info, char text[MODEL_WORDS_BYTES])
+{
+    const bool has_words = info->target == DATA_CLASS && info->class_words != NULL;
+
+    join(info->class_words, has_words ? info->classes : 0, text, MODEL_WORDS_BYTES);
+}
+
+void task_columns(const struct dataset_info *info, char text[MODEL_COLUMNS_BYTES])
+{
+    const bool has_names = info->input == DATA_VECTORS && info->column_names != NULL;
+
+    join(info->column_names, has_names ? info->channels : 0, text, MODEL_COLUMNS_BYTES);
 }
 
 void task_card(const struct dataset_info *info, const struct model *model, struct model_card *card)
@@ -65,6 +77,7 @@ void task_card(const struct dataset_info *info, const struct model *model, struc
     _Static_assert(sizeof(card->symbol_bytes) == sizeof(info->symbol_bytes), "the same table");
     memcpy(card->symbol_bytes, info->symbol_bytes, sizeof(card->symbol_bytes));
     task_words(info, card->class_words);
+    task_columns(info, card->column_words);
     snprintf(card->spec, sizeof(card->spec), "%s", model_spec(model));
 }
 
@@ -85,6 +98,10 @@ struct digest task_meaning(const struct dataset_info *info, const struct model *
     /* Tables number their classes by the words; elsewhere words are names of given numbers. */
     for (uint32_t i = 0; i < words; i++) {
         hash_update(&hash, info->class_words[i], strlen(info->class_words[i]) + 1);
+    }
+    /* And they have their numbers by the columns' names. */
+    for (uint32_t i = 0; info->column_names != NULL && i < info->channels; i++) {
+        hash_update(&hash, info->column_names[i], strlen(info->column_names[i]) + 1);
     }
     return hash_final(&hash);
 }

@@ -24,6 +24,8 @@ void task_describe(const struct dataset_info *info, struct model_options *option
 /** What a file is to say about a model trained on this data; not its data, step and samples. */
 void task_card(const struct dataset_info *info, const struct model *model, struct model_card *card);
 /** The data's words as a card holds them: of each class a word and '\n', or "". */
+/** The names of a table's columns, in the same form. */
+void task_columns(const struct dataset_info *info, char text[MODEL_COLUMNS_BYTES]);
 void task_words(const struct dataset_info *info, char text[MODEL_WORDS_BYTES]);
 /** Of all that peers must have in common, besides shapes, for a mean of their models to make sense:
  *  layers, kinds of input and target, the byte of each symbol, the words behind a table's classes.

@@ -194,6 +194,50 @@ static void bad_tables_are_refused(void **state)
 }
 
 /* Rows, fields and labels have limits; reaching one is an error that names it. */
+/* The same numbers, whatever the order of the columns: in the file for testing, and of a model that
+ * says which it reads; one that lacks a column is refused by its name. */
+static void columns_are_known_by_their_names(void **state)
+{
+    static const char train[] = "a,b,kind\n1,10,x\n2,20,y\n4,40,x\n5,50,y\n";
+    static const char turned[] = "kind,b,a\nx,30,3\ny,60,6\n";
+    static const char more[] = "extra,b,kind,a\n7,10,x,1\n7,20,y,2\n7,40,x,4\n7,50,y,5\n9,1,x,1\n";
+    struct scratch scratch;
+    struct dataset *dataset;
+    struct batch test;
+    struct fault why = {""};
+    const struct dataset_options named = {.seed = 1, .columns = "a\nb\n"};
+    const struct dataset_options missing = {.seed = 1, .columns = "a\nc\n"};
+
+    (void)state;
+    scratch_init(&scratch);
+    scratch_text(&scratch, "t.csv", train);
+    scratch_text(&scratch, "turned.csv", turned);
+    scratch_text(&scratch, "more.csv", more);
+    dataset = opened(&scratch, "csv:@/t.csv,label=kind,test=@/turned.csv");
+    test = part_of(dataset, true);
+    assert_int_equal(test.rows, 2);
+    for (uint32_t i = 0; i < 2; i++) { /* b = 10 a: standardised they are equal */
+        assert_float_equal(test.values[2 * i], test.values[2 * i + 1], 1e-5);
+        assert_int_equal(test.labels[i], i);
+    }
+    assert_string_equal(dataset_info(dataset)->column_names[0], "a");
+    batch_deinit(&test);
+    dataset_close(dataset);
+    assert_int_equal(open_spec(&scratch, "csv:@/more.csv,label=kind", &named, &dataset, &why),
+                     RC_OK);
+    assert_int_equal(dataset_info(dataset)->channels, 2);
+    assert_string_equal(dataset_info(dataset)->column_names[0], "a");
+    assert_true(dataset_info(dataset)->mean[0] < dataset_info(dataset)->mean[1]);
+    dataset_close(dataset);
+    assert_int_equal(open_spec(&scratch, "csv:@/t.csv,label=kind", &missing, &dataset, &why),
+                     RC_MISMATCH);
+    assert_non_null(strstr(why.text, "no column called 'c'"));
+    refused(&scratch, "csv:@/t.csv,label=kind,test=@/other.csv", RC_NOT_FOUND, "other.csv");
+    scratch_text(&scratch, "other.csv", "a,c,kind\n1,10,x\n");
+    refused(&scratch, "csv:@/t.csv,label=kind,test=@/other.csv", RC_FORMAT, "'c'");
+    scratch_deinit(&scratch);
+}
+
 static void endless_rows_are_refused(void **state)
 {
     char *text = malloc(CSV_ROW_BYTES_MAX + 16);
@@ -260,6 +304,7 @@ int main(void)
         cmocka_unit_test(targets_are_numbers_to_predict),
         cmocka_unit_test(rows_are_read_as_the_standard_says),
         cmocka_unit_test(bad_tables_are_refused),
+        cmocka_unit_test(columns_are_known_by_their_names),
         cmocka_unit_test(endless_rows_are_refused),
         cmocka_unit_test(a_table_that_changes_is_noticed),
         cmocka_unit_test(short_memory_is_reported_and_leaks_nothing),

@@ -47,6 +47,38 @@ static enum rc read_text(const char *text, float *values, size_t *rows, struct f
     return read_bytes("x.csv", text, strlen(text), vector, values, rows, why);
 }
 
+static void columns_are_looked_up_by_name_where_there_are_names(void **state)
+{
+    /* In any order, among others; a missing one is told; rows without names are taken by place. */
+    static const char *const texts[] = {"c,label,a,b\n3,x,1,2\n", "1,2,3\n", "a,b,z\n1,2,3\n"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(texts); i++) {
+        struct scratch scratch;
+        struct input_rows *rows = NULL;
+        struct fault why = {""};
+        float values[3] = {0};
+        bool is_there = false;
+        enum rc rc;
+
+        scratch_init(&scratch);
+        scratch_write(&scratch, "x.csv", texts[i], strlen(texts[i]));
+        assert_int_equal(input_rows_open(scratch_path(&scratch, "x.csv"), vector, &rows, &why),
+                         RC_OK);
+        input_rows_name(rows, "a\nb\nc\n");
+        rc = input_rows_next(rows, values, &is_there, &why);
+        if (i < 2) {
+            assert_int_equal(rc, RC_OK);
+            assert_true(is_there && values[0] == 1 && values[1] == 2 && values[2] == 3);
+        } else {
+            assert_int_equal(rc, RC_MISMATCH);
+            assert_non_null(strstr(why.text, "no column called 'c'"));
+        }
+        input_rows_close(rows);
+        scratch_deinit(&scratch);
+    }
+}
+
 static void rows_of_a_csv_are_numbers_with_or_without_a_header(void **state)
 {
     /* A first row that is no numbers is skipped. */
@@ -198,6 +230,7 @@ static void memory_that_is_short_leaks_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(columns_are_looked_up_by_name_where_there_are_names),
         cmocka_unit_test(rows_of_a_csv_are_numbers_with_or_without_a_header),
         cmocka_unit_test(a_csv_that_does_not_fit_is_told_by_line_and_column),
         cmocka_unit_test(a_picture_is_one_row_of_the_models_size),
