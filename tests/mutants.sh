@@ -120,6 +120,18 @@ gossip/membership_probe.c @ sim_partition @ the silent are asked whether others 
 peer/env/framer.c @ unit_env_framer @ a stranger holds a buffer for members @ s/framer->frame_max < FRAMER_BYTES_SMALL \? framer->frame_max : //
 peer/env/uv_env.c @ unit_env_uv_dial @ a lookup is waited for at the end @ s/env->links_alive > env->links_left\) \{/env->links_alive > 0) {/
 peer/node_links.c @ sim_cold_start @ a dial that failed is never tried again @ /^static void dial_ended/,/^}/s/membership_on_dial_failed\(.*//
+peer/node_moments.c @ sim_moments @ Adam's correction outlives the moments it corrects @ s/learner->set_updates\(node->learner, 0\);/(void)learner;/
+replica/model_build.c @ unit_replica_model @ what is dropped hangs on the processor's layout @ s/enum rc rc = relayout\(b, layer, 1\);/enum rc rc = RC_OK;/
+replica/image_file.c @ unit_replica_image_file @ 16 bits are taken for linear light @ s/png->flags \|= PNG_IMAGE_FLAG_16BIT_sRGB;/(void)0;/
+replica/schedule.c @ unit_replica_schedule @ the rate falls below its minimum @ s/return schedule->min_share \+ rest \* \(1\.0 - progress_at/return rest * (1.0 - progress_at/
+replica/loss.c @ unit_distill_distill @ soft targets are not weighed by the temperature squared @ s/a \* temperature \* temperature;/a * temperature;/
+kernels/cpu/optimizer.c @ unit_replica_optimizer @ adam forgets its second moment @ s/float s = beta2 \* second\[i\] \+ \(1\.0F - beta2\) \* \(g \* g\);/float s = g * g;/
+kernels/cpu/norm_batch.c @ unit_kernels_norm_batch @ running variances are those of the batch @ s/close->count > 1 \? variance \* n \/ \(n - 1\.0\) : variance;/variance;/
+kernels/cpu/activation.c @ unit_kernels_activation @ what dropout leaves is not scaled @ s/float factor = 1\.0F \/ \(1\.0F - dropout->rate\);/float factor = 1.0F;/
+kernels/cpu/activation.c @ unit_kernels_activation @ relu passes gradients on that are not its own @ s/return y > 0\.0F \? dy : 0\.0F;/return y >= 0.0F ? dy : 0.0F;/
+distill/distill.c @ unit_distill_distill @ the control has the student's rate only @ s/l->optimizer\.lr = factors\[i\] \* lr;/l->optimizer.lr = 0 * factors[i] + lr;/
+distill/distill.c @ unit_distill_distill @ a student that says the same of all is saved @ s/rc = check_learnt\(l, \&out->student, why\);/rc = check_learnt(l, \&out->teachers.average, why);/
+testnet/local_faults.c @ unit_testnet_local @ faults outlast --time @ s/if \(!is_over_in_time\(.*continue;//
 EOF
 }
 
