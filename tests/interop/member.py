@@ -16,7 +16,7 @@ import wire
 from transport import AES256, CHACHA20, Refused, Session, blake2b
 from wire import encode
 
-PATIENCE = 120  # seconds until something that should come is missed
+PATIENCE = 60  # seconds until something that should come is missed
 
 
 class Link:
