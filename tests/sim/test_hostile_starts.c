@@ -116,16 +116,18 @@ static const struct {
     struct evil_behaviour evil; /* is_gate: part of the short form */
     bool is_charged;            /* by the others */
 } cases[] = {
-    {{"says what others never said", NULL, says_what_others_never_said, NULL, NULL, false, true},
+    {{.name = "says what others never said",
+      .on_send = says_what_others_never_said,
+      .is_gate = true},
      true},
-    {{"boasts", NULL, boasts, NULL, NULL, false, false}, false},
-    {{"says unlike things", NULL, says_unlike_things, NULL, NULL, false, true}, true},
-    {{"tells half of them", NULL, tells_half_of_them, NULL, NULL, false, true}, true},
-    {{"tells all but one", NULL, tells_all_but_one, NULL, NULL, false, false}, true},
-    {{"permutes", NULL, permutes, NULL, NULL, false, false}, true},
-    {{"has high ballots", NULL, has_high_ballots, NULL, NULL, false, false}, false},
-    {{"proposes above all", NULL, NULL, NULL, proposes_above_all, false, true}, true},
-    {{"cancels", NULL, cancels, NULL, NULL, false, false}, false},
+    {{.name = "boasts", .on_send = boasts}, false},
+    {{.name = "says unlike things", .on_send = says_unlike_things, .is_gate = true}, true},
+    {{.name = "tells half of them", .on_send = tells_half_of_them, .is_gate = true}, true},
+    {{.name = "tells all but one", .on_send = tells_all_but_one}, true},
+    {{.name = "permutes", .on_send = permutes}, true},
+    {{.name = "has high ballots", .on_send = has_high_ballots}, false},
+    {{.name = "proposes above all", .each_second = proposes_above_all, .is_gate = true}, true},
+    {{.name = "cancels", .on_send = cancels}, false},
 };
 
 /* Faults that `peer` holds against `other`. */
