@@ -121,7 +121,7 @@ static const char *fix_of(enum rc rc, const char *why)
     if (strstr(why, "not found") != NULL) {
         return "check the name, or write the number of the host instead";
     }
-    if (strstr(why, "refused us") != NULL) {
+    if (strstr(why, "refused this peer") != NULL) {
         return "ask the swarm's owner to let this key in, or stop the other process that uses it";
     }
     if (strstr(why, "not a grapevine peer") != NULL && rc == RC_AUTH) {

@@ -58,7 +58,7 @@ const char http_page[] =
     "    ['loss', number(s.loss, 4)],\n"
     "    ['test accuracy', known(s.accuracy) ? number(100 * s.accuracy, 2) + ' %' : '\\u2013'],\n"
     "    ['samples a second', number(s.samples_per_s, 0)], ['rounds', number(s.rounds_ok, 0)],\n"
-    "    ['rounds given up', number(s.rounds_aborted, 0)],\n"
+    "    ['rounds aborted', number(s.rounds_aborted, 0)],\n"
     "    ['rounds missed', number(s.rounds_missed, 0)],\n"
     "    ['consensus distance', number(s.consensus_distance, 4)],\n"
     "    ['sent', bytes(s.bytes_sent)], ['received', bytes(s.bytes_received)],\n"

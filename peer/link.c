@@ -433,7 +433,7 @@ static uint64_t link_next_ns(const struct links *links, const struct link *link,
 static bool link_tick(struct links *links, struct link *link, uint64_t now_ns)
 {
     if (link->is_closing) {
-        link_hangup(links, link, RC_CLOSED, "we hung up");
+        link_hangup(links, link, RC_CLOSED, "closed by this peer");
     } else if (now_ns >= link->cut_ns) {
         link_hangup(links, link, RC_CLOSED, "its bulk connection was lost");
     } else if (now_ns >= link_observer_ends_ns(link)) {

@@ -100,7 +100,7 @@ void link_refuse(struct links *links, struct link *link, enum error_code code, c
         secure_seal(link->secure, inner, count, NULL, 0, frame) == RC_OK) {
         (void)link_send_frame(links, link, frame, secure_record_bytes(count)); /* best effort */
     }
-    snprintf(line, sizeof line, "refused %s: %s", link->address, text);
+    snprintf(line, sizeof line, "refused %s with the words: %s", link->address, text);
     link_tell(links, LOG_INFO, line);
     link_hangup(links, link, RC_REFUSED, text);
 }
@@ -450,6 +450,6 @@ void link_on_answer(struct links *links, struct link *link, const struct message
          : message->as.error.code == ERROR_DUPLICATE_ID ? RC_REFUSED
          : message->as.error.code == ERROR_DENIED       ? RC_REFUSED
                                                         : RC_BUSY;
-    snprintf(why, sizeof why, "%s refused us: %s", link->address, message->as.error.text);
+    snprintf(why, sizeof why, "%s refused this peer: %s", link->address, message->as.error.text);
     link_hangup(links, link, rc, why);
 }

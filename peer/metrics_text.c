@@ -117,7 +117,7 @@ char *metrics_text(const struct json *status)
         {"accuracy", "accuracy", "gauge", "Test accuracy of the last report, from 0 to 1."},
         {"round", "round", "gauge", "Number of the next averaging round."},
         {"rounds_ok", "rounds_ok_total", "counter", "Averaging rounds that were committed."},
-        {"rounds_aborted", "rounds_aborted_total", "counter", "Averaging rounds given up."},
+        {"rounds_aborted", "rounds_aborted_total", "counter", "Averaging rounds aborted."},
         {"rounds_missed", "rounds_missed_total", "counter",
          "Rounds of the swarm without this peer (groups and neighbours)."},
         {"consensus_distance", "consensus_distance", "gauge",

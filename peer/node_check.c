@@ -390,15 +390,16 @@ static void tell_counts(const struct node *node)
     const struct node_taking *taking = &node->taking;
 
     if (taking->step != manifest->step || taking->samples != manifest->samples) {
-        log_warn(node->options.log,
-                 "the donor says that its model is at step %llu, of %llu samples; members say %llu "
-                 "and %llu, which is believed",
+        log_info(node->options.log,
+                 "the donor counts %llu steps and %llu samples, the other members %llu and %llu: "
+                 "this peer counts on from the latter",
                  (unsigned long long)manifest->step, (unsigned long long)manifest->samples,
                  (unsigned long long)taking->step, (unsigned long long)taking->samples);
     }
     if (taking->leaves_moments) {
         log_warn(node->options.log,
-                 "the donor's optimizer buffers are far larger than other members': left out");
+                 "the downloaded optimizer state is far larger than that of other members, so it "
+                 "is not used: the optimizer keeps the state it has here");
     }
 }
 
@@ -408,15 +409,16 @@ static void tell_unchecked(const struct node *node)
 
     if (taking->agreed_least > 0) {
         log_warn(node->options.log,
-                 "the model is not taken: two other members must confirm it, and of %u that hold "
-                 "it %u answered",
+                 "the downloaded model is not used: two members besides the donor must confirm "
+                 "it, and of %u that hold it only %u answered; this peer tries again later",
                  taking->others, taking->check.answered);
     } else if (taking->others < WITNESSES) {
-        log_info(node->options.log, "the model is taken as it came: a swarm this small has no two "
-                                    "other members to compare it with");
+        log_info(node->options.log, "the downloaded model is used unchecked: a check takes two "
+                                    "members besides the donor, and this swarm has fewer");
     } else {
         log_warn(node->options.log,
-                 "the model is taken without comparison: of %u other members %u answered",
+                 "the downloaded model is used unchecked: a check takes two members besides the "
+                 "donor, and of %u that hold it only %u answered",
                  taking->others, taking->check.answered);
     }
 }
@@ -433,14 +435,15 @@ void node_check_told(struct node *node)
         tell_unchecked(node);
         break;
     case SKETCH_FITS:
-        log_info(node->options.log, "the downloaded model is what %u other members hold",
+        log_info(node->options.log, "%u other members confirm the downloaded model",
                  opinion->agreed);
         break;
     case SKETCH_REFUSED:
-        log_warn(node->options.log,
-                 "peer %.8s gave a model that is not the swarm's (%.3g away from what %u members "
-                 "hold, at most %.3g is plausible): refused",
-                 id, opinion->distance, taking->check.answered, opinion->allowed);
+        log_warn(
+            node->options.log,
+            "the model from peer %.8s is not the swarm's and is not used: it is %.3g away from "
+            "what %u other members hold, where at most %.3g is plausible",
+            id, opinion->distance, taking->check.answered, opinion->allowed);
         break;
     }
     tell_counts(node);

@@ -191,9 +191,9 @@ static void tell_unlike(struct node *node)
     }
     choice->told_ns = node_now(node);
     log_warn(node->options.log,
-             "%u of %u neighbours train a model of another beginning, which is not averaged with "
-             "this peer's; it keeps its own, as no more hold theirs: to have theirs, start it with "
-             "a new --out",
+             "%u of %u neighbours train another model, which cannot be averaged with this peer's; "
+             "this peer keeps its own unless most neighbours hold another: to have theirs, start "
+             "it with a new --out",
              unlike, node->neighbours_count);
 }
 

@@ -53,7 +53,7 @@ void node_stray(struct node *node, struct peer_id from, size_t count)
     if (neighbour->stray_bytes <= STRAY_BYTES_MAX) return;
     neighbour->stray_bytes = 0;
     peer_id_format(from, id);
-    log_warn(node->options.log, "peer %.8s: sends far more than it was allowed to", id);
+    log_warn(node->options.log, "peer %.8s sends far more than it was allowed to", id);
     node_score(node, from, SCORE_BROKE);
 }
 

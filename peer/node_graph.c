@@ -106,9 +106,11 @@ static float edge_weight(struct node *node, float weight)
     if (strategy->alpha <= limit) return strategy->alpha;
     if (!graph->is_limit_told) {
         graph->is_limit_told = true;
-        log_warn(node->options.log,
-                 "springs of %g between %u neighbours could drive peers apart: taken as %.3g",
-                 (double)strategy->alpha, graph->count, (double)limit);
+        log_warn(
+            node->options.log,
+            "an elastic coupling of %g to each of %u neighbours could drive peers apart: %.3g is "
+            "used",
+            (double)strategy->alpha, graph->count, (double)limit);
     }
     return limit;
 }

@@ -217,7 +217,8 @@ static void on_message(void *context, struct peer_id from, const struct message 
                node_outcome_on_message(node, from, message)) {
         return;
     } else if (message->type == MESSAGE_ERROR) {
-        log_warn(node->options.log, "a neighbour parts with us: %s", message->as.error.text);
+        log_warn(node->options.log, "a neighbour ends its link with this peer: %s",
+                 message->as.error.text);
         links_hangup(node->links, from); /* and we with it */
     } else if (message->type >= MESSAGE_PING && message->type <= MESSAGE_PRUNE) {
         on_member_message(node, from, message);

@@ -100,9 +100,9 @@ static void begin_loading(struct node *node, const struct node_wanted *wanted)
         return;
     }
     if (node->state == NODE_TRAINING) {
-        log_warn(node->options.log, "%s: taking that one",
-                 is_same ? "the swarm has come much farther with this model"
-                         : "more members train another model");
+        log_warn(node->options.log, "%s: downloading it",
+                 is_same ? "the swarm's model is many steps ahead of this peer's"
+                         : "more neighbours train another model than train this peer's");
         if (node->round != NULL) round_cancel(node->round, "another model is being taken");
     }
     node->gave_way = node->state == NODE_TRAINING;
@@ -194,7 +194,8 @@ void node_decide(struct node *node)
 static void reconsider(struct node *node)
 {
     if (node->state != NODE_LOADING || node->is_lane_busy || !node_chose_wrong(node)) return;
-    log_info(node->options.log, "more members hold another model: taking that one");
+    log_info(node->options.log, "more neighbours hold another model than the one being downloaded: "
+                                "downloading theirs");
     joiner_finish(node->joiner, &node->outbox);
     node->state = NODE_JOINING;
 }
@@ -209,7 +210,9 @@ static void join_timed_out(struct node *node)
         if (node->bootstrap[i].is_self) is_founder = true;
     }
     if (is_founder) {
-        log_warn(node->options.log, "nobody answered yet: training alone and trying on");
+        log_warn(node->options.log,
+                 "no other peer has answered: this peer trains alone, and goes on "
+                 "trying to reach them");
         start_training(node);
         return;
     }

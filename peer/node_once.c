@@ -63,7 +63,7 @@ static bool is_owed(const struct node *node)
 static bool end_once(struct node *node, const char *text)
 {
     node->once.is_over = true;
-    if (text != NULL) log_warn(node->options.log, "%s: this model is the average of none", text);
+    if (text != NULL) log_warn(node->options.log, "%s: the model is this peer's alone", text);
     return false;
 }
 
@@ -81,7 +81,7 @@ bool node_once_waits(struct node *node)
     if (!node->options.strategy->at_end || node->round == NULL || once->is_over) return false;
     round_stats(node->round, &stats);
     if (!once->is_done && node_once_was_made(node)) {
-        log_info(node->options.log, "the goal was reached and the one average made before");
+        log_info(node->options.log, "an earlier run reached the goal and made the one average");
         return end_once(node, NULL);
     }
     if (!once->is_done) {
@@ -103,10 +103,12 @@ bool node_once_waits(struct node *node)
     }
     count_mates(node, &done, &coming);
     if (done + coming == 0) return end_once(node, "nobody else is here to average with");
-    if (once->tries >= ONCE_TRIES) return end_once(node, "the one round was given up");
+    if (once->tries >= ONCE_TRIES) return end_once(node, "the one averaging round failed");
     if (coming > 0 && !once->is_told) {
         once->is_told = true;
-        log_info(node->options.log, "done: waiting for %u peers before the one average", coming);
+        log_info(node->options.log,
+                 "goal reached: waiting for %u more peer%s before the one average", coming,
+                 coming == 1 ? "" : "s");
     }
     return true;
 }

@@ -8,7 +8,7 @@
 
 #include <stdio.h>
 
-enum { OBSTACLES_BYTES = 120, VIEWS = 64 }; /* members looked at for whether anybody is left */
+enum { OBSTACLES_BYTES = 160, VIEWS = 64 }; /* members looked at for whether anybody is left */
 
 #define OVERDUE_NS (60 * NS_PER_S)
 
@@ -83,11 +83,16 @@ static const char *obstacles_text(const struct node *node, char *text, size_t ca
     if (linked == 0) {
         snprintf(text, cap, "none of %u other members can be reached", members_left(node));
     } else if (unready == linked) {
-        snprintf(text, cap, "all %u linked peers are loading, or hold another model", linked);
+        snprintf(text, cap,
+                 "none of the linked peers (%u) can average with this one: they are "
+                 "downloading a model, or train another",
+                 linked);
+    } else if (unready + paused == 0) {
+        snprintf(text, cap, "linked with %u, which all hold the same model", linked);
     } else {
         snprintf(text, cap,
-                 "%u linked, %u of them loading or with another model, %u left "
-                 "out for a while after faults",
+                 "linked with %u, of which %u are downloading a model or train another, and %u get "
+                 "no rounds for now because of earlier faults",
                  linked, unready, paused);
     }
     return text;
@@ -152,7 +157,7 @@ void node_overdue_look(struct node *node)
         (node->neighbours_count == 0 && members_left(node) == 0)) {
         if (!overdue->is_begun) overdue->passed_before = passed_by(&stats.counts);
         if (overdue->after_ns > OVERDUE_NS && stats.counts.rounds_ok != overdue->ok) {
-            log_info(node->options.log, "averaging rounds come about again");
+            log_info(node->options.log, "averaging rounds succeed again");
         }
         overdue->is_begun = true;
         overdue->ok = stats.counts.rounds_ok;

@@ -79,7 +79,9 @@ static bool is_refused(struct node *node, const struct border_job *job)
         return true;
     }
     if (job->rc == RC_OK || !node->taking.keeps || node->taking.has_kept) return false;
-    log_error(node->options.log, "another model is not taken, as ours cannot be kept: %s",
+    log_error(node->options.log,
+              "this peer keeps its model and does not take the swarm's: before that its own must "
+              "be saved in --out, and %s",
               job->why.text);
     node_put_off_model(node);
     return true;
@@ -103,7 +105,7 @@ static void tell_kept(const struct node *node)
 {
     if (!node->taking.has_kept) return;
     log_warn(node->options.log,
-             "the model of before is kept in --out: to go back to it, stop this "
+             "this peer's former model is kept in --out: to go back to it, stop this "
              "peer and rename " CHECKPOINT_STATE_BEFORE " to " CHECKPOINT_STATE_FILE);
 }
 

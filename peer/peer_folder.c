@@ -69,14 +69,15 @@ static enum rc check_run(struct peer_folder *folder, struct fault *why)
     folder->has_run = holds(folder, CHECKPOINT_STATE_FILE);
     if (folder->has_run && folder->config == NULL) {
         return fault_set(why, RC_USAGE,
-                         "--out %s: there is a checkpoint, but no " CONFIG_FILE
-                         " that says with which flags; bring it back, or take another --out",
+                         "--out %s holds a checkpoint, but " CONFIG_FILE
+                         ", which has the flags it was made with, is missing; put that file back, "
+                         "or take another --out",
                          folder->path);
     }
     if (folder->has_run || !holds(folder, CHECKPOINT_MODEL_FILE)) return RC_OK;
     return fault_set(why, RC_USAGE,
-                     "--out %s: there is a model, but not the run that made it; to begin from it "
-                     "take another --out and --init %s/" CHECKPOINT_MODEL_FILE,
+                     "--out %s holds a model, but no checkpoint to resume from; to train on from "
+                     "that model, take another --out and --init %s/" CHECKPOINT_MODEL_FILE,
                      folder->path, folder->path);
 }
 

@@ -344,7 +344,7 @@ static void settle(struct round *round, const struct command_over *over, struct 
     struct round_job *job = round_job_promised(round, WORK_SETTLE, round->options.values);
 
     if (job == NULL) { /* nothing is applied: as if the round had been cut */
-        log_warn(round->options.log, "round given up: out of memory");
+        log_warn(round->options.log, "averaging round aborted: out of memory");
         if (doubt != NULL) round_doubt_clear(round, doubt); /* it holds no difference */
         round->phase = PHASE_IDLE;
         return;
@@ -644,7 +644,7 @@ void round_obey(struct round *round)
         is_short = round->commands.is_short_of_memory;
         commands_clear(&round->commands);
         if (!is_short) break;
-        log_warn(round->options.log, "round given up: out of memory");
+        log_warn(round->options.log, "averaging round aborted: out of memory");
         round->ops->cancel(round->exchange, "out of memory", round_now(round), &round->commands);
     } while (round->commands.count > 0);
     resolve_doubts(round);

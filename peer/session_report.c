@@ -134,8 +134,9 @@ static void tell_report(struct session *session, const struct node_report *repor
     char sent[32], received[32], accuracy[48], loss[32], step[96];
 
     if (report->waits_for > 0) {
-        log_info(&session->log, "%6.1f s  waiting for %u more to begin with  %u neighbours",
-                 report->t_s, report->waits_for, report->neighbours);
+        log_info(&session->log, "%6.1f s  waiting for %u more peer%s to begin  %u neighbour%s",
+                 report->t_s, report->waits_for, report->waits_for == 1 ? "" : "s",
+                 report->neighbours, report->neighbours == 1 ? "" : "s");
         return;
     }
     log_info(&session->log,
@@ -157,7 +158,9 @@ static void tell_journal(struct session *session)
     case JOURNAL_NOTHING:
         break;
     case JOURNAL_FAILS:
-        log_warn(&session->log, "%s: what cannot be written is left out", why.text);
+        log_warn(&session->log,
+                 "%s: lines are missing there until it can be written again; training goes on",
+                 why.text);
         break;
     case JOURNAL_WORKS:
         log_info(&session->log, "--out can be written again");
@@ -304,8 +307,8 @@ void session_say_what_runs(struct session *session)
              options_text(session->options, "lr-scaling"));
     if (session->strategy.lacks_guard) {
         log_info(&session->log,
-                 "--averaging %s has no guard against members that lie within reason: give the key "
-                 "to those you trust (docs/security.md)",
+                 "--averaging %s cannot limit how far one lying member pulls the model: let in "
+                 "only peers you trust (docs/security.md)",
                  session->strategy.name);
     }
     tell_inexact(session);

@@ -86,7 +86,8 @@ static const char *state_words(const struct json *status, char *text, size_t cap
 
     (void)json_get_count(status, "waits_for", &waits_for);
     if (waits_for == 0) return text_or_dash(status, "state");
-    (void)snprintf(text, cap, "waiting for %llu more to begin with", (unsigned long long)waits_for);
+    (void)snprintf(text, cap, "waiting for %llu more peer%s to begin",
+                   (unsigned long long)waits_for, waits_for == 1 ? "" : "s");
     return text;
 }
 
@@ -124,7 +125,7 @@ static void put_head(const struct view *view, const struct json *status)
         step_words(status, words, sizeof words), number(status, "loss", "%.6g", texts[1]),
         number(status, "accuracy", "%%", texts[2]),
         number(status, "samples_per_s", "%.0f", texts[3]));
-    put(view, "rounds     %s ok, %s given up, consensus distance %s",
+    put(view, "rounds     %s ok, %s aborted, consensus distance %s",
         number(status, "rounds_ok", "%.0f", texts[0]),
         number(status, "rounds_aborted", "%.0f", texts[1]),
         number(status, "consensus_distance", "%.6g", texts[2]));

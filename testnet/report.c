@@ -314,7 +314,7 @@ static void add_facts(struct text *text, const struct json *summary)
 
     text_add(text, "<h2>Facts</h2>\n<div class=\"wide\"><table>\n");
     add_count_fact(text, "rounds completed, sum over peers", summary, "rounds_ok");
-    add_count_fact(text, "rounds given up", summary, "rounds_aborted");
+    add_count_fact(text, "rounds aborted", summary, "rounds_aborted");
     add_count_fact(text, "steps, sum over peers", summary, "steps_total");
     add_count_fact(text, "samples, sum over peers", summary, "samples_total");
     add_fact(text, "consensus distance", value_real(summary, "consensus_distance"), 6);

@@ -36,7 +36,7 @@ until grep -q 'line 1.*stays' a.err; do wait_line a '"neighbours":1' 180; done
 key_of a.key >allow
 kill -HUP "${PEER_PID[a]}"
 wait_line a '"neighbours":0' 180
-until grep -q 'refused us.*--allow' b.err; do wait_line b '"report"' 180; done
+until grep -q 'refused this peer.*--allow' b.err; do wait_line b '"report"' 180; done
 kill_peer b
 kill_peer a
 

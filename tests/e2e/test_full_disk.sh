@@ -43,7 +43,7 @@ for state in full read-only; do
     wait_log "config.ini: .*; going on with what is there"
     wait_log "resuming from"
     wait_log "checkpoint failed, the previous one stays"
-    wait_log "what cannot be written is left out"
+    wait_log "lines are missing there until it can be written again"
     for ((i = 0; i < 4; i++)); do wait_line a '"event":"report"' 120; done
     [ "$(grep -cE "cannot (write|append)" "$WORK/a.err")" -eq 3 ] || fail "$(grep cannot "$WORK/a.err")"
     if [ $state = full ]; then rm "$WORK/disk/filler"; else mount -o remount,rw "$WORK/disk"; fi

@@ -241,7 +241,7 @@ scene_method() {
     peer $((founder + 2)) --model linear:classes --averaging ad-psgd
     wait "${PIDS[$((founder + 2))]}"
     code=$?
-    told="exit $code: $(grep -o 'refused us.*' "$WORK/$((founder + 2)).err" | cut -c 1-90)"
+    told="exit $code: $(grep -o 'refused this peer.*' "$WORK/$((founder + 2)).err" | cut -c 1-90)"
     [ $code -eq 1 ] && says "$founder" "refused 203.0.113.$((founder + 2)):.*exchange pair"
 }
 

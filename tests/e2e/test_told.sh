@@ -21,9 +21,9 @@ until_there() { # until_there TEXT FILE: within a minute
 # Waiting is not training: in the terminal, the metrics, the status for people and for programs.
 start one "${peer[@]}" --start-with 2 --time 1h --out one --verbose --http 127.0.0.1:0
 first=$pid
-until_there ' s  waiting for 1 more to begin with  0 neighbours' one.err
+until_there ' s  waiting for 1 more peer to begin  0 neighbours' one.err
 until_there '"state":"waiting","step":0' one/metrics.jsonl
-accepted 'state +waiting for 1 more to begin with' "$gv" status "$address"
+accepted 'state +waiting for 1 more peer to begin' "$gv" status "$address"
 accepted '"state":"waiting".*"waits_for":1' "$gv" status "$address" --json
 swarm=$address
 start two "${peer[@]}" --start-with 2 --time 1h --step-time 1ms --bootstrap "$swarm"

@@ -58,7 +58,7 @@ static void what_it_waits_for_and_its_own_steps_are_told(void **state)
     (void)state;
     print("{\"state\":\"waiting\",\"waits_for\":2,\"step\":0,\"own_steps\":0}", 0, 0, text,
           sizeof text);
-    assert_non_null(strstr(text, "state      waiting for 2 more to begin with, NAT"));
+    assert_non_null(strstr(text, "state      waiting for 2 more peers to begin, NAT"));
     assert_non_null(strstr(text, "step 0, loss"));
     print("{\"state\":\"training\",\"waits_for\":0,\"step\":5683,\"own_steps\":41,"
           "\"goal_steps\":5100}",
