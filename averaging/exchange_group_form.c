@@ -449,7 +449,9 @@ enum rc group_on_join(struct group *group, struct member_ref from, const struct 
     answered(group, from.id);
     group_slack_waited(group, (uint32_t)index);
     group_linger_joined(group);
-    if (!group->has_lingered) deadline_add(&group->arrivals, group->now_ns - group->form_ns);
+    if (!group->has_lingered && !group->invited[index].has_declined) { /* one each: the first */
+        deadline_add(&group->arrivals, group->now_ns - group->form_ns);
+    }
     forming_check(group, out);
     return RC_OK;
 }

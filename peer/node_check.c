@@ -234,13 +234,14 @@ bool node_check_is_pending(struct node *node)
 
 /* ---- what a manifest says, and what others do ---- */
 
-/* Near the median of what others say, or that. */
+/* Near the median of what all say, the donor too, or that: so of three one may lie, and of two the
+ * lower counts. `said` has room for one more. */
 static uint64_t within(uint64_t value, uint64_t *said, size_t count, uint64_t slack)
 {
     uint64_t middle;
 
-    if (count == 0) return value;
-    middle = node_median(said, count);
+    said[count] = value;
+    middle = node_median(said, count + 1);
     slack += middle / 4;
     if (value <= middle + slack && value + slack >= middle) return value;
     return middle;
@@ -251,7 +252,7 @@ static uint64_t within(uint64_t value, uint64_t *said, size_t count, uint64_t sl
 static void believe_counts(const struct node *node, struct node_taking *taking)
 {
     const struct message_state_manifest *manifest = joiner_manifest(node->joiner);
-    uint64_t steps[LINKS_MAX], samples[LINKS_MAX], rounds[LINKS_MAX];
+    uint64_t steps[LINKS_MAX + 1], samples[LINKS_MAX + 1], rounds[LINKS_MAX];
     uint64_t slack = ROUNDS_SLACK;
     size_t count = 0;
 

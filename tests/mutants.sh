@@ -59,6 +59,7 @@ averaging/exchange_group_start.c @ unit_averaging_group_start @ who was told not
 averaging/exchange_group_data.c @ unit_averaging_group_start @ CREDIT of another START is taken @ s/if \(!digest_is_equal\(credit->start, group->start\)\) \{/if (false) {/
 averaging/exchange_group_turn.c @ unit_averaging_group_turns @ a higher ballot is followed at once @ s/if \(group->now_ns >= deadline_after\(group->form_ns.*/return false;/
 averaging/exchange_group_turn.c @ unit_averaging_group_turns @ one FORM takes ballots as high as it likes @ s/return form->ballot > GROUP_BALLOT_STEP.*/return (void)is_known, false;/
+averaging/exchange_group_form.c @ unit_averaging_group_turns @ one member teaches windows by joining again and again @ s/ && !group->invited\[index\]\.has_declined\) \{/) {/
 averaging/weights.c @ unit_averaging_weights @ weights without an upper limit @ s/while \(weight < WEIGHT_MAX \&\& ratio/while (ratio/
 gossip/membership.c @ unit_gossip_membership @ old records replace new ones @ s/if \(record->incarnation < known->incarnation\) return false;//
 gossip/membership.c @ unit_gossip_membership @ a rumour may jump to any incarnation @ s/return is_from_subject \|\| record->incarnation - known->incarnation <= INCARNATION_JUMP;/return true;/
@@ -88,6 +89,7 @@ peer/node_choice.c @ unit_peer_node_model @ a moment is enough @ s/return now_ns
 peer/node_choice.c @ unit_peer_node_model @ one boaster calls a restarted peer behind @ s/return items\[\(count - 1\) \/ 2\];/return items[count - 1];/
 peer/node_choice.c @ sim_restart @ an untrained model is mixed in @ s/!has_mixed\(node\) \&\& is_behind/has_mixed(node) \&\& is_behind/
 peer/node_check.c @ sim_hostile_models @ the donor's step is believed @ s/^    return middle;/    return value;/
+peer/node_check.c @ sim_hostile_models @ one of two witnesses says at which step a model is @ s/node_median\(said, count \+ 1\)/node_median(said, count > 0 ? count : 1)/
 peer/node_check.c @ sim_hostile_models @ running statistics are not compared @ s/check_buffers\(node\) != RC_OK/check_buffers(node) == RC_NOMEM/
 peer/node_check.c @ sim_hostile_models @ moments of any size are taken @ s/leaves_moments = sqrt\(squares\) > most;/leaves_moments = sqrt(squares) < 0 * most;/
 peer/node_check.c @ sim_hostile_models @ nobody is waited for who could say that a donor lies @ s/return counts\.believed > node_heard\(node\) .*/return false;/

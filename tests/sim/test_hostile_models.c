@@ -146,6 +146,39 @@ static void a_false_model_of_the_right_lineage_is_not_taken(void **state)
     }
 }
 
+/* One member tells joiners of far more steps than there were, or of next to none. Whether it is
+ * asked for the model or for its word, and however few others there are: it is not believed. */
+static void one_liar_does_not_say_at_which_step_a_model_is(void **state)
+{
+    static const struct {
+        uint32_t trained;
+        uint64_t samples, step;
+    } cases[] = {{2, UINT64_C(1) << 60, UINT64_C(1) << 40}, {3, 1, 1}};
+
+    (void)state;
+    for (size_t c = 0; c < ARRAY_COUNT(cases); c++) {
+        for (uint32_t liar = 0; liar < cases[c].trained; liar++) {
+            struct cluster_options options = options_of(4, "local-sgd:H=4", "group");
+            struct cluster *cluster;
+            uint32_t first = 0, joiner = cases[c].trained, honest = liar == 0 ? 1 : 0;
+
+            options.step_cost_ns = 20 * NS_PER_MS;
+            cluster = cluster_create(&options);
+            swarm_start(cluster, cases[c].trained);
+            cluster_run(cluster, 60 * NS_PER_S);
+            boast(cluster, liar, cases[c].samples, cases[c].step);
+            cluster_run(cluster, 2 * NS_PER_S);
+            cluster_start(cluster, joiner, &first, 1);
+            assert_true(cluster_run_until(cluster, is_training, &joiner, 20 * NS_PER_S));
+            assert_true(node_step(cluster_node(cluster, joiner)) <
+                        2 * node_step(cluster_node(cluster, honest)));
+            assert_true(node_step(cluster_node(cluster, joiner)) >
+                        node_step(cluster_node(cluster, honest)) / 2);
+            cluster_destroy(cluster);
+        }
+    }
+}
+
 /* ---- what else comes with a model ---- */
 
 static struct backend *backend;
@@ -291,6 +324,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_replace_nobodys_model),
         cmocka_unit_test(a_false_model_of_the_right_lineage_is_not_taken),
+        cmocka_unit_test(one_liar_does_not_say_at_which_step_a_model_is),
         cmocka_unit_test(false_moments_and_statistics_are_not_taken),
         cmocka_unit_test(who_met_liars_first_joins_the_others),
         cmocka_unit_test(an_old_model_gives_way_to_more_members),

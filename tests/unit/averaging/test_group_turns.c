@@ -169,6 +169,32 @@ static void ballots_cannot_be_used_up(void **state)
     commands_deinit(&out);
 }
 
+/* Who joins and turns away, over and over, does not teach how long answers take: or windows would
+ * be as one member likes, too short for the others or as long as can be. */
+static void one_member_teaches_one_arrival_a_proposal(void **state)
+{
+    struct peer_id ids[3] = {id_of(1), id_of(2), id_of(3)};
+    struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
+    struct round_members members = {.ids = ids, .boots = boots, .count = 3};
+    const struct exchange_ops *ops = &exchange_group;
+    struct message join = {.type = MESSAGE_JOIN}, abort = {.type = MESSAGE_ABORT};
+    struct commands out;
+    struct exchange *exchange = start(ops, 1, 6, &out);
+
+    (void)state;
+    abort.as.abort.key = (struct round_key){ids[0], boots[0], 0};
+    assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
+    for (uint64_t i = 0; i < 100; i++) {
+        uint64_t now_ns = NS_PER_S / 10 + i;
+
+        assert_int_equal(ops->on_message(exchange, ids[1], boots[1], &join, now_ns, &out), RC_OK);
+        assert_int_equal(ops->on_message(exchange, ids[1], boots[1], &abort, now_ns, &out), RC_OK);
+    }
+    assert_int_equal(((const struct group *)(const void *)exchange)->arrivals.count, 1);
+    ops->destroy(exchange);
+    commands_deinit(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -177,6 +203,7 @@ int main(void)
         cmocka_unit_test(a_proposer_keeps_what_others_joined_for_its_window),
         cmocka_unit_test(the_earlier_of_two_goes_on),
         cmocka_unit_test(ballots_cannot_be_used_up),
+        cmocka_unit_test(one_member_teaches_one_arrival_a_proposal),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
