@@ -158,7 +158,6 @@ struct exchange_options {
 };
 
 /* A reason to abort, and to give to people. */
-#define EXCHANGE_UNLIKE   "the other averages with another method, setting or codec"
 #define EXCHANGE_SAYS_FAR "says that our values are too far from its own"
 
 /** The name of a round's chunks and of their CREDIT: 48 bits of the hash of its key (id, boot,

@@ -247,7 +247,8 @@ static bool open_fits(const struct edges *edges, const struct message_edge_open 
     const struct exchange_options *options = &edges->options;
 
     return open->chunks == options->chunks && digest_is_equal(open->schema, options->schema) &&
-           digest_is_equal(open->lineage, edges->lineage);
+           digest_is_equal(open->lineage, edges->lineage) &&
+           strncmp(open->codec, options->codec, sizeof open->codec) == 0;
 }
 
 struct round_key edges_key_with(const struct edges *edges, struct member_ref from, uint64_t round)
@@ -297,8 +298,7 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
     if (!(open->weight > 0 && open->weight <= 1)) return RC_FORMAT;
     if (!(open->tau >= 0) || !isfinite(open->tau)) return RC_FORMAT;
     if (link->has_open && open->round <= link->round) return RC_REPLAY;
-    link->is_unlike = strncmp(open->codec, edges->options.codec, sizeof open->codec) != 0;
-    if (link->is_unlike || !open_fits(edges, open)) {
+    if (!open_fits(edges, open)) {
         struct round_key key = edges_key_with(edges, from, open->round);
 
         edges_send_abort(from.id, &key, ABORT_PROTOCOL, out);
@@ -329,7 +329,6 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
 static enum rc on_abort(struct edges *edges, struct member_ref from,
                         const struct message_edge_abort *abort, struct commands *out)
 {
-    const struct edge_link *link = edges_link_find(edges, from.id);
     struct edge *edge = edges_find(edges, from.id);
     struct round_key key;
 
@@ -348,8 +347,7 @@ static enum rc on_abort(struct edges *edges, struct member_ref from,
     if (abort->code == ABORT_FAR && edge->state != EDGE_WAITING) { /* it has seen values of ours */
         edges_score(from.id, 0, EXCHANGE_SAYS_FAR, out);
     }
-    edges_drop(edges, edge, ABORT_LOCAL, link->is_unlike ? EXCHANGE_UNLIKE : "a neighbour aborted",
-               false, out);
+    edges_drop(edges, edge, ABORT_LOCAL, "a neighbour aborted", false, out);
     edges_advance(edges, out);
     return RC_OK;
 }

@@ -60,7 +60,6 @@ struct edge_mirror {
 struct edge_link {
     struct member_ref ref;
     bool has_open;
-    bool is_unlike;        /* it averages with another method or codec */
     uint64_t mirror_round; /* of what follows */
     struct digest mirror;  /* the copy it holds of us */
     uint64_t round, recursion;

@@ -113,7 +113,6 @@ static void link_add(struct group *group, struct peer_id id, struct boot_id boot
         link = &group->links[group->links_count++];
         *link = (struct group_link){0};
     }
-    if (!boot_id_is_equal(link->ref.boot, boot)) link->is_unlike = false; /* settings may differ */
     link->ref = (struct member_ref){id, boot};
 }
 
@@ -123,22 +122,6 @@ bool group_is_linked(const struct group *group, struct peer_id id)
         if (peer_id_is_equal(group->links[i].ref.id, id)) return true;
     }
     return false;
-}
-
-bool group_is_partner(const struct group *group, struct peer_id id)
-{
-    for (uint32_t i = 0; i < group->links_count; i++) {
-        if (peer_id_is_equal(group->links[i].ref.id, id)) return !group->links[i].is_unlike;
-    }
-    return false;
-}
-
-void group_note_unlike(struct group *group, struct peer_id id)
-{
-    struct group_link *link = group_link_find(group, id);
-
-    group->has_met_unlike = true;
-    if (link != NULL) link->is_unlike = true;
 }
 
 /* ---- shared by both phases ---- */

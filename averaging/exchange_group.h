@@ -97,7 +97,6 @@ struct group_link {
     struct member_ref ref;
     uint32_t vain;      /* its rounds that we joined and that began without us, in a row */
     uint64_t answer_ns; /* the quickest of its JOINs so far; 0: none yet */
-    bool is_unlike;     /* it averages with another method or codec: it is not invited */
 };
 
 /* A proposal we joined and turned from: its START may still count on us. */
@@ -157,7 +156,6 @@ struct group {
     uint32_t near_ballot;
     bool has_near;
     uint64_t ahead_left, ahead_ns; /* rounds that words may still take us ahead; as of when */
-    bool has_met_unlike;           /* somebody proposes rounds of another method or codec */
     struct message_form heard;     /* a FORM that came before we were ready */
     struct member_ref heard_from;
     uint64_t heard_ns;
@@ -219,9 +217,6 @@ static inline bool member_ref_is_equal(struct member_ref a, struct member_ref b)
 
 /* exchange_group.c */
 bool group_is_linked(const struct group *group, struct peer_id id);
-bool group_is_partner(const struct group *group, struct peer_id id); /* linked, and alike */
-/** It proposes, or says it averages, by another method or codec. Until its next start. */
-void group_note_unlike(struct group *group, struct peer_id id);
 struct group_link *group_link_find(struct group *group, struct peer_id id); /* NULL: none */
 /** ABORT to `to`: "I take no part in what `proposer` proposed for `round`". */
 void group_send_abort(struct peer_id to, struct member_ref proposer, uint64_t round,

@@ -51,11 +51,8 @@ static enum rc form_check(struct group *group, struct member_ref from,
     if (strangers > 1 + form->members_count / 4) return RC_MISMATCH;
     if (form->chunks != group->options.chunks ||
         !digest_is_equal(form->schema, group->options.schema) ||
-        !digest_is_equal(form->lineage, group->lineage)) {
-        return RC_MISMATCH;
-    }
-    if (strncmp(form->codec, group->options.codec, sizeof form->codec) != 0) {
-        group_note_unlike(group, from.id);
+        !digest_is_equal(form->lineage, group->lineage) ||
+        strncmp(form->codec, group->options.codec, sizeof form->codec) != 0) {
         return RC_MISMATCH;
     }
     return RC_OK;
@@ -107,7 +104,7 @@ static void form_fill(const struct group *group, uint32_t ballot, struct message
     form->chunks = group->options.chunks;
     form->members[form->members_count++] = self_of(group);
     for (uint32_t i = 0; i < group->order_count; i++) {
-        if (i == group->order_self || !group_is_partner(group, group->order[i].id)) continue;
+        if (i == group->order_self || !group_is_linked(group, group->order[i].id)) continue;
         form->members[form->members_count++] = group->order[i];
     }
 }
@@ -127,8 +124,7 @@ static void propose(struct group *group, struct commands *out)
     }
     form_fill(group, ballot, &group->form);
     if (group->form.members_count < 2) {
-        group_over(group, OVER_ABORTED,
-                   group->has_met_unlike ? EXCHANGE_UNLIKE : "nobody else is linked", true, out);
+        group_over(group, OVER_ABORTED, "nobody else is linked", true, out);
         return;
     }
     promise(group, group->round, ballot);
@@ -186,8 +182,7 @@ static void forming_close(struct group *group, struct commands *out)
         }
         if (is_awaited && group_linger(group)) return;
         group_slack_missing(group);
-        group_over(group, OVER_ABORTED,
-                   group->has_met_unlike ? EXCHANGE_UNLIKE : "nobody else was ready", true, out);
+        group_over(group, OVER_ABORTED, "nobody else was ready", true, out);
         return;
     }
     group_plan_choose(group, &start);
@@ -216,7 +211,7 @@ static void forming_withdraw(struct group *group, struct commands *out)
 {
     for (uint32_t i = 0; i < group->form.members_count; i++) {
         if (!group->invited[i].has_joined && !group->is_lingering) continue;
-        if (!group_is_partner(group, group->form.members[i].id)) continue;
+        if (!group_is_linked(group, group->form.members[i].id)) continue;
         group_send_abort(group->form.members[i].id, group->proposer, group->form.round,
                          ABORT_PROTOCOL, out);
     }
@@ -326,8 +321,7 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
     enum rc rc = form_check(group, from, form);
 
     if (rc == RC_MISMATCH) { /* not waited for */
-        group_send_abort(from.id, from, form->round,
-                         group_is_partner(group, from.id) ? ABORT_PROTOCOL : ABORT_UNLIKE, out);
+        group_send_abort(from.id, from, form->round, ABORT_PROTOCOL, out);
     }
     if (rc != RC_OK) return rc;
     if (is_ours(group, from, form)) return RC_REPLAY;
@@ -381,7 +375,7 @@ static uint32_t position(const struct group *group)
     uint32_t before = 0;
 
     for (uint32_t i = 0; i < group->order_self; i++) {
-        before += group_is_partner(group, group->order[i].id);
+        before += group_is_linked(group, group->order[i].id);
     }
     return before;
 }
@@ -551,7 +545,6 @@ enum rc group_form_on_abort(struct group *group, struct member_ref from,
         return RC_STALE;
     }
     if (group->state == GROUP_FORMING) {
-        if (abort->code == ABORT_UNLIKE) group_note_unlike(group, from.id);
         if (!group->invited[index].has_joined) group_slack_waited(group, (uint32_t)index);
         group->invited[index].has_joined = false;
         group->invited[index].has_declined = true;

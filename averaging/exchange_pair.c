@@ -382,7 +382,7 @@ static enum rc on_reject(struct pair *pair, struct member_ref from,
         [REJECT_SCHEMA] = "the partner trains another model",
         [REJECT_LINEAGE] = "the partner's model has another origin",
         [REJECT_NOT_READY] = "the partner has no model yet",
-        [REJECT_CODEC] = EXCHANGE_UNLIKE,
+        [REJECT_CODEC] = "the partner has another codec or rule",
     };
 
     if (pair->state != PAIR_OFFERED || !pair_is_running(pair, from, &reject->key)) return RC_STALE;

@@ -340,7 +340,7 @@ static enum rc on_reject(struct push *push, struct member_ref from,
         [REJECT_SCHEMA] = "the receiver trains another model",
         [REJECT_LINEAGE] = "the receiver's model has another origin",
         [REJECT_NOT_READY] = "the receiver has no model yet",
-        [REJECT_CODEC] = EXCHANGE_UNLIKE,
+        [REJECT_CODEC] = "the receiver has another codec or rule",
     };
 
     if (push->out != OUT_OFFERED || !is_out_to(push, from, &reject->key)) return RC_STALE;

@@ -114,8 +114,7 @@ static bool is_mate(const struct node *node, const struct neighbour *other)
 {
     return other->has_progress && other->progress.is_serving &&
            digest_is_equal(other->progress.lineage, node->lineage) &&
-           trust_may_mix(node->trust, other->id, node_now(node)) &&
-           !round_is_unlike(node->round, other->id);
+           trust_may_mix(node->trust, other->id, node_now(node));
 }
 
 /* Until it should be done by its first word, and something for what estimates are worth: later ones

@@ -136,7 +136,6 @@ static size_t mixing_members(struct node *node, struct peer_id *ids)
         if (by_graph && !node_graph_has(node, other->id)) continue;
         if (!other->has_progress || !other->progress.is_serving || node_busy_leaves(node, other) ||
             !digest_is_equal(other->progress.lineage, node->lineage) ||
-            round_is_unlike(node->round, other->id) ||
             !trust_may_mix(node->trust, other->id, node_now(node))) {
             continue;
         }

@@ -176,8 +176,6 @@ uint32_t round_jobs(const struct round *round);
 void round_stats(const struct round *round, struct round_stats *stats);
 /** Why the last round with `peer` failed, a string literal; NULL: it did not. */
 const char *round_last_failure(const struct round *round, struct peer_id peer);
-/** It averages in another way, so there are no rounds with it. */
-bool round_is_unlike(const struct round *round, struct peer_id peer);
 /** See exchange.h: outcome and told. False, or RC_STALE: this exchange has nothing to say. */
 bool round_outcome(const struct round *round, const struct round_key *key,
                    struct peer_id participant, enum outcome_state *state, float *scale);

@@ -22,7 +22,7 @@ enum round_phase { PHASE_IDLE, PHASE_SNAPSHOT, PHASE_RUNNING, PHASE_SETTLING, PH
 
 /* Twice what an exchange has open: those that it has resolved are here until they are applied. */
 enum { ROUND_DOUBTS_MAX = 2 * EDGES_DOUBTS_MAX };
-enum { ROUND_RAMP = 3, UNLIKE_MAX = 64 };
+enum { ROUND_RAMP = 3 };
 enum { ROUND_METHOD_BYTES = sizeof(((struct exchange_options *)0)->codec) };
 #define ROUND_ALPHA 0.5f /* of pairs, once ROUND_RAMP rounds with less of it are over */
 
@@ -173,8 +173,6 @@ struct round {
     uint32_t jobs_count;
     struct round_stats stats;
     struct failures failures;
-    struct member_ref unlike[UNLIKE_MAX]; /* people have been told that these do not fit */
-    uint32_t unlike_count;
 };
 
 /* round.c */

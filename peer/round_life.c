@@ -491,66 +491,6 @@ void round_set_number(struct round *round, uint64_t number)
     round->ops->set_round(round->exchange, number);
 }
 
-/* NULL: it names none. */
-static const char *codec_in(const struct message *message)
-{
-    switch (message->type) {
-    case MESSAGE_OFFER:
-        return message->as.offer.codec;
-    case MESSAGE_SHARE:
-        return message->as.share.codec;
-    case MESSAGE_FORM:
-    case MESSAGE_START:
-        return message->as.form.codec;
-    case MESSAGE_EDGE_OPEN:
-        return message->as.edge_open.codec;
-    default:
-        return NULL;
-    }
-}
-
-bool round_is_unlike(const struct round *round, struct peer_id peer)
-{
-    for (uint32_t i = 0; i < round->unlike_count; i++) {
-        if (peer_id_is_equal(round->unlike[i].id, peer)) return true;
-    }
-    return false;
-}
-
-/* Started anew, it may average as we do. */
-static void forget_unlike(struct round *round, struct peer_id peer, struct boot_id boot)
-{
-    for (uint32_t i = 0; i < round->unlike_count; i++) {
-        if (!peer_id_is_equal(round->unlike[i].id, peer)) continue;
-        if (boot_id_is_equal(round->unlike[i].boot, boot)) return;
-        round->unlike[i] = round->unlike[--round->unlike_count];
-        return;
-    }
-}
-
-/* Once for each peer: it would go on for ever. */
-static void tell_unlike(struct round *round, struct member_ref from, const struct message *message,
-                        enum rc rc)
-{
-    bool is_refusal =
-        (message->type == MESSAGE_REJECT && message->as.reject.code == REJECT_CODEC) ||
-        (message->type == MESSAGE_ABORT && message->as.abort.code == ABORT_UNLIKE);
-    const char *theirs = rc == RC_MISMATCH ? codec_in(message) : NULL;
-    char ours[sizeof(((struct exchange_options *)0)->codec)], id[PEER_ID_TEXT];
-
-    round_method(round->options.strategy, round->options.moments, ours);
-    if (theirs != NULL && strncmp(theirs, ours, sizeof ours) == 0) return; /* something else */
-    if (theirs == NULL && (rc != RC_OK || !is_refusal)) return;
-    if (round_is_unlike(round, from.id) || round->unlike_count == UNLIKE_MAX) return;
-    round->unlike[round->unlike_count++] = from;
-    peer_id_format(from.id, id);
-    log_warn(round->options.log,
-             "peer %.8s averages with another method, lr or momentum of it, codec or version of "
-             "grapevine (%s, here it is %s): there are no rounds with it; start all peers of a "
-             "swarm with the same version, --averaging and --codec",
-             id, theirs != NULL ? theirs : "it refused ours", ours);
-}
-
 void round_on_message(struct round *round, struct peer_id from, const struct message *message)
 {
     struct boot_id boot;
@@ -563,13 +503,11 @@ void round_on_message(struct round *round, struct peer_id from, const struct mes
         log_debug(round->options.log, "%s refused: %s", message_type_name(message->type),
                   rc_text(rc));
     }
-    tell_unlike(round, (struct member_ref){from, boot}, message, rc);
     round_obey(round);
 }
 
 void round_on_link_up(struct round *round, struct peer_id peer, struct boot_id boot)
 {
-    forget_unlike(round, peer, boot);
     round->ops->on_link_up(round->exchange, peer, boot, round_now(round), &round->commands);
     round_obey(round);
 }
@@ -601,10 +539,6 @@ void round_stats(const struct round *round, struct round_stats *stats)
 {
     *stats = round->stats;
     round->ops->counts(round->exchange, &stats->counts);
-    /* Nothing is begun with these, so nothing of it fails either. */
-    if (stats->counts.last_abort == NULL && round->unlike_count > 0) {
-        stats->counts.last_abort = EXCHANGE_UNLIKE;
-    }
 }
 
 const char *round_last_failure(const struct round *round, struct peer_id peer)

@@ -200,7 +200,7 @@ static const struct field commit_fields[] = {
 };
 static const struct field abort_fields[] = {
     ROUND(0, abort.key),
-    UINT(1, abort.code, ABORT_DEADLINE, ABORT_UNLIKE),
+    UINT(1, abort.code, ABORT_DEADLINE, ABORT_FAR),
 };
 static const struct field outcome_req_fields[] = {
     ROUND(0, outcome_req.key),

@@ -190,8 +190,7 @@ enum abort_code {
     ABORT_LINK = 4,
     ABORT_LOCAL = 5,
     ABORT_PROTOCOL = 6,
-    ABORT_FAR = 7,   /* the values are too far from ours to be mixed in */
-    ABORT_UNLIKE = 8 /* of a FORM: its sender averages by another method or codec */
+    ABORT_FAR = 7 /* the values are too far from ours to be mixed in */
 };
 
 enum cancel_code {
