@@ -385,13 +385,14 @@ bool links_boot(const struct links *links, struct peer_id peer, struct boot_id *
     return true;
 }
 
-void links_hangup(struct links *links, struct peer_id peer)
+void links_hangup(struct links *links, struct peer_id peer, const char *why)
 {
     struct link *link = link_find_peer(links, peer);
 
     if (link == NULL) return;
     link_touch(links, link);
     link->is_closing = true; /* ends in links_tick(), not inside this call */
+    link->closing_why = why;
 }
 
 static void link_expired(struct links *links, struct link *link)
@@ -433,7 +434,8 @@ static uint64_t link_next_ns(const struct links *links, const struct link *link,
 static bool link_tick(struct links *links, struct link *link, uint64_t now_ns)
 {
     if (link->is_closing) {
-        link_hangup(links, link, RC_CLOSED, "closed by this peer");
+        link_hangup(links, link, RC_CLOSED,
+                    link->closing_why != NULL ? link->closing_why : "closed by this peer");
     } else if (now_ns >= link->cut_ns) {
         link_hangup(links, link, RC_CLOSED, "its bulk connection was lost");
     } else if (now_ns >= link_observer_ends_ns(link)) {

@@ -131,7 +131,8 @@ bool links_relay_has_room(const struct links *links, struct peer_id to, size_t r
                           size_t bytes_max);
 /** Forget DATA of a stream still queued for anyone (its round was given up). */
 void links_drop_bulk(struct links *links, enum data_kind kind, uint64_t stream);
-void links_hangup(struct links *links, struct peer_id peer);
+/** `why` says to a person what the other one did; it outlives the links. */
+void links_hangup(struct links *links, struct peer_id peer, const char *why);
 /** To every open link. */
 void links_send_all(struct links *links, const struct message *message);
 /** Ask on_entry about every open link again; who may no longer be here is told why and hung up. Not

@@ -98,8 +98,9 @@ struct link {
     uint64_t number; /* the env's */
     enum link_state state;
     bool is_dialled;
-    bool is_current; /* OPEN, and the one link of its peer */
-    bool is_closing; /* hang up once the event is over */
+    bool is_current;         /* OPEN, and the one link of its peer */
+    bool is_closing;         /* hang up once the event is over */
+    const char *closing_why; /* NULL: nothing more is known */
     bool is_bulk_asked;
     bool wants_spread; /* more bulk connections, in the next tick */
     bool is_used;      /* since its keys were last found fit for more */

@@ -144,7 +144,8 @@ static void tick_all(struct node *node, uint64_t now_ns)
     node_admission_tick(node, now_ns);
     membership_tick(node->membership, now_ns, &node->outbox);
     while (membership_next_hangup(node->membership, &silent)) {
-        links_hangup(node->links, silent);
+        links_hangup(node->links, silent,
+                     "it was silent for too long, or a swarm this large does not need the link");
     }
     if (node->state < NODE_LEAVING) {
         node_reach_tick(node, now_ns);

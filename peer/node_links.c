@@ -13,12 +13,14 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
 {
     struct node *node = context;
     struct neighbour *neighbour;
+    char id[PEER_ID_TEXT];
 
     node_reach_on_open(node, peer, hello, address, is_dialled);
     if (hello->role == HELLO_OBSERVER) return; /* it asks, we answer; it is no member */
     if (trust_is_refused(node->trust, peer, node_now(node))) {
         if (is_dialled) membership_on_dial_failed(node->membership, address, node_now(node));
-        links_hangup(node->links, peer);
+        links_hangup(node->links, peer,
+                     "it broke the rules too often, and is shut out for a while");
         return;
     }
     neighbour = node_neighbour(node, peer);
@@ -44,13 +46,16 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
                           &node->outbox);
     if (node->round != NULL) round_on_link_up(node->round, peer, hello->boot);
     node_send_progress(node, &peer);
-    log_info(node->options.log, "linked with %s (%u in all)", address, node->neighbours_count);
+    peer_id_format(peer, id);
+    log_info(node->options.log, "linked with %s (peer %.8s, %u in all)", address, id,
+             node->neighbours_count);
 }
 
 static void on_closed(void *context, struct peer_id peer, enum rc rc, const char *why)
 {
     struct node *node = context;
     struct neighbour *neighbour = node_neighbour(node, peer);
+    char id[PEER_ID_TEXT];
 
     (void)rc;
     node_reach_on_closed(node, peer);
@@ -64,7 +69,9 @@ static void on_closed(void *context, struct peer_id peer, enum rc rc, const char
     if (node->round != NULL) round_on_link_lost(node->round, peer);
     joiner_on_link_lost(node->joiner, peer, node_now(node), &node->outbox);
     donor_on_link_lost(node->donor, peer, node_now(node));
-    log_info(node->options.log, "link closed: %s (%u left)", why, node->neighbours_count);
+    peer_id_format(peer, id);
+    log_info(node->options.log, "link with peer %.8s closed: %s (%u in all)", id, why,
+             node->neighbours_count);
 }
 
 /* Have all of --bootstrap, but this peer itself, answered alike, each so often in a row? Nobody
@@ -219,7 +226,7 @@ static void on_message(void *context, struct peer_id from, const struct message 
     } else if (message->type == MESSAGE_ERROR) {
         log_warn(node->options.log, "a neighbour ends its link with this peer: %s",
                  message->as.error.text);
-        links_hangup(node->links, from); /* and we with it */
+        links_hangup(node->links, from, "it ended the link");
     } else if (message->type >= MESSAGE_PING && message->type <= MESSAGE_PRUNE) {
         on_member_message(node, from, message);
     } else if (message->type == MESSAGE_PROGRESS) {
@@ -227,7 +234,7 @@ static void on_message(void *context, struct peer_id from, const struct message 
     } else if (message->type == MESSAGE_GOAWAY) {
         membership_on_goodbye(node->membership, from, node_now(node));
         if (node->round != NULL) round_on_link_lost(node->round, from);
-        links_hangup(node->links, from);
+        links_hangup(node->links, from, "it left the swarm");
     } else if (message->type >= MESSAGE_OFFER && message->type <= MESSAGE_CANCEL) {
         node_on_round_message(node, from, message);
     } else if (message->type >= MESSAGE_STATE_REQ && message->type <= MESSAGE_STATE_DONE) {

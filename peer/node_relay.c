@@ -274,7 +274,8 @@ static void leave_needless(struct node *node, const struct member_view *views, s
 
         if (neighbour == NULL || !neighbour->is_relayed) continue;
         if (node->told_nat == NAT_PUBLIC || views[i].nat == NAT_PUBLIC) {
-            links_hangup(node->links, views[i].id);
+            links_hangup(node->links, views[i].id,
+                         "a direct link takes the place of a relayed one");
         }
     }
 }

@@ -23,7 +23,10 @@ enum {
 void node_score(struct node *node, struct peer_id peer, enum score_reason reason)
 {
     trust_note(node->trust, peer, reason, node_now(node));
-    if (trust_is_refused(node->trust, peer, node_now(node))) links_hangup(node->links, peer);
+    if (trust_is_refused(node->trust, peer, node_now(node))) {
+        links_hangup(node->links, peer,
+                     "it broke the rules too often, and is shut out for a while");
+    }
 }
 
 static void note_far(struct node *node, struct peer_id peer)

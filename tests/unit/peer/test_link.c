@@ -39,11 +39,12 @@ static void a_hangup_is_told_to_both(void **state)
 
     (void)state;
     a->is_calling = true;
-    links_hangup(a->links, b->id);
+    links_hangup(a->links, b->id, "it is enough");
     a->is_calling = false;
     assert_int_equal(links_next_ns(a->links), 0);
     world_run(world, NS_PER_S);
     assert_true(a->closed == 1 && b->closed == 1);
+    assert_string_equal(a->why, "it is enough");
     assert_true(a->rc == RC_CLOSED && a->links->count == 0 && b->links->count == 0);
     links_counts(a->links, &counts);
     assert_true(counts.bytes_sent > 0 && counts.bytes_received > 0);

@@ -159,7 +159,7 @@ static void a_link_takes_its_bulk_connections_along(void **state)
         assert_int_equal(side_send_bulk(a, b, DATA_OFFER, 1, i, BODY), RC_OK);
     }
     assert_true(links_jobs(a->links) > 0);
-    links_hangup(a->links, b->id);
+    links_hangup(a->links, b->id, "it is enough");
     world_run(world, 2 * NS_PER_S);
     assert_true(a->closed == 1 && b->closed == 1);
     assert_true(a->links->bulks_count == 0 && b->links->bulks_count == 0);

@@ -187,7 +187,7 @@ static void records_pass_the_threads_whole_and_once(void **state)
         }
         turn(ends);
     }
-    links_hangup(ends[0].links, ends[1].id); /* with records under way */
+    links_hangup(ends[0].links, ends[1].id, "it is enough"); /* with records under way */
     while (!ends[0].is_closed || !ends[1].is_closed || links_jobs(ends[0].links) > 0 ||
            links_jobs(ends[1].links) > 0) {
         assert_true(uv_clock_ns() < until);
