@@ -232,7 +232,7 @@ static uint64_t far_step(const struct node *node)
 /* By steps, which all exchanges count alike, and by the lower median, so that one who boasts moves
  * nobody but who has no other neighbour. Those who began with a fresh peer, but a moment sooner,
  * are not ahead of it: what counts there is how far they were when it met them. */
-static bool is_behind(const struct node *node)
+static bool median_step(const struct node *node, uint64_t *step)
 {
     uint64_t steps[LINKS_MAX];
     size_t count = 0;
@@ -243,7 +243,15 @@ static bool is_behind(const struct node *node)
         if (!is_offering(node, other) || !is_same(node, other)) continue;
         steps[count++] = is_fresh(node) ? other->first_step : other->progress.step;
     }
-    return count > 0 && node_median(steps, count) >= far_step(node);
+    if (count > 0) *step = node_median(steps, count);
+    return count > 0;
+}
+
+static bool is_behind(const struct node *node)
+{
+    uint64_t step;
+
+    return median_step(node, &step) && step >= far_step(node);
 }
 
 static bool is_ahead_and_far(const struct node *node, const struct neighbour *other)
@@ -420,11 +428,28 @@ enum node_chosen node_choose(struct node *node, struct node_wanted *wanted)
     return is_other ? CHOSEN_OTHER : CHOSEN_OURS;
 }
 
+/* Our model was to be given up for what was heard first, and those who were met since say that ours
+ * is as good. Where a donor is lost they may be all that is left; ours is kept then, too. */
+static bool is_for_few(const struct node *node)
+{
+    uint32_t ours;
+    uint64_t step;
+
+    if (node->wanted.step_least > 0) {
+        return median_step(node, &step) && step < node->wanted.step_least;
+    }
+    if (node->gave_way || node->model_samples == 0) return false;
+    if (digest_is_equal(node->wanted.lineage, node->lineage)) return false;
+    ours = count_holders(node, node->lineage).all;
+    return ours > 0 && count_holders(node, node->wanted.lineage).all <= ours;
+}
+
 bool node_chose_wrong(struct node *node)
 {
     struct node_choice *choice = &node->choice;
     struct node_wanted wanted = {.samples_least = 0};
 
+    if (is_for_few(node)) return true;
     if (node->gave_way || node->model_samples > 0 || !choose_as_new(node, &wanted) ||
         digest_is_equal(wanted.lineage, node->wanted.lineage) ||
         !is_held_by_more(count_holders(node, wanted.lineage),

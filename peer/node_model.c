@@ -190,14 +190,19 @@ void node_decide(struct node *node)
     }
 }
 
-/* More hold another model than that which is on its way, and nothing of ours is lost. */
+/* Others have been met since, and what they say speaks against what is on its way. */
 static void reconsider(struct node *node)
 {
     if (node->state != NODE_LOADING || node->is_lane_busy || !node_chose_wrong(node)) return;
-    log_info(node->options.log, "more neighbours hold another model than the one being downloaded: "
-                                "downloading theirs");
+    log_info(node->options.log, "%s",
+             node->model_samples > 0 ? "most members say that the own model is as good: keeping it"
+                                     : "more members hold another model: taking that one");
     joiner_finish(node->joiner, &node->outbox);
-    node->state = NODE_JOINING;
+    if (node->gave_way) {
+        start_training(node);
+    } else {
+        node->state = NODE_JOINING;
+    }
 }
 
 /* Nobody has been there for so long: say what was tried, or go on alone where that makes sense. */

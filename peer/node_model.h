@@ -109,7 +109,7 @@ void node_put_off_model(struct node *node);
 
 /* node_choice.c: which model wins */
 enum node_chosen node_choose(struct node *node, struct node_wanted *wanted);
-/** While a new peer downloads: more members turn out to hold another model. */
+/** While a model is downloaded: members that were met since speak against it. */
 bool node_chose_wrong(struct node *node);
 /** A download was taken over. */
 void node_chose(struct node *node);

@@ -252,6 +252,41 @@ static void who_restarts_goes_with_most(void **state)
     assert_true(takes(node, ours));
 }
 
+/* A model is on its way for the word of the one that was heard first. Others come. */
+static bool goes_on(struct digest lineage, uint64_t step_least, struct crowd wanted,
+                    struct crowd others)
+{
+    struct node *node = node_create_in(NODE_LOADING, 1000);
+    bool is_wrong;
+
+    node->wanted.lineage = lineage;
+    node->wanted.step_least = step_least;
+    add(node, lineage, wanted);
+    add(node, ours, others);
+    is_wrong = node_chose_wrong(node);
+    node_free(node);
+    return !is_wrong;
+}
+
+static void who_was_heard_first_does_not_decide_for_a_restarted_peer(void **state)
+{
+    const struct crowd boaster = {.count = 1, .samples = 5, .step = UINT64_MAX / 2};
+    const struct crowd two = {.count = 2, .samples = 5, .step = 500};
+    const struct crowd one_near = {.count = 1, .samples = 5, .step = 7};
+    const struct crowd two_near = {.count = 2, .samples = 5, .step = 7}, nobody = {.count = 0};
+
+    (void)state;
+    assert_true(goes_on(ours, 201, boaster, nobody));
+    assert_false(goes_on(ours, 201, boaster, one_near));
+    assert_true(goes_on(ours, 201, two, one_near));
+    assert_true(goes_on(ours, 201, nobody, nobody)); /* all links are lost, for a moment */
+    assert_true(goes_on(smaller, 0, boaster, nobody));
+    assert_false(goes_on(smaller, 0, boaster, one_near));
+    assert_true(goes_on(smaller, 0, two, one_near));
+    assert_false(goes_on(smaller, 0, two, two_near));
+    assert_true(goes_on(smaller, 0, nobody, nobody));
+}
+
 /* IPv4 by address, IPv6 by network, and names, which cost nothing, are all one. */
 static void a_host_is_one_whatever_its_ports(void **state)
 {
@@ -273,6 +308,7 @@ int main(void)
         cmocka_unit_test(a_new_peer_goes_with_most),
         cmocka_unit_test(invented_members_do_not_outvote_hosts),
         cmocka_unit_test(who_restarts_goes_with_most),
+        cmocka_unit_test(who_was_heard_first_does_not_decide_for_a_restarted_peer),
         cmocka_unit_test(a_host_is_one_whatever_its_ports),
     };
 
