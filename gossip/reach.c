@@ -34,6 +34,7 @@ struct witness {
     uint64_t nonce;                   /* of the open question; 0: none */
     uint64_t asked_ns;
     enum evidence evidence;
+    bool is_near; /* it is in a private network itself, so it sees no public address of ours */
     bool is_wide; /* the evidence is about a public address */
     uint64_t evidence_ns;
     uint64_t served_ns; /* when we last dialled for it; 0: never */
@@ -123,6 +124,7 @@ static bool is_private(const char *host)
 
 static bool is_wide(const struct witness *witness)
 {
+    if (witness->is_near) return false; /* whatever it says */
     return witness->observed[0] == '\0' || !is_private(witness->observed);
 }
 
@@ -223,6 +225,7 @@ void reach_on_link(struct reach *reach, const struct reach_link *link, uint64_t 
     copy_host(link->observed, witness->observed);
     witness->target[0] = '\0';
     copy_host(link->remote, host);
+    witness->is_near = is_private(host);
     if (!link->is_dialled && link->listen_port != 0 && host[0] != '\0') {
         int length = snprintf(witness->target, sizeof witness->target, "%s:%u", host,
                               (unsigned)link->listen_port);

@@ -117,6 +117,7 @@ peer/node_admission.c @ unit_peer_node_admission @ a dialled address is taken fo
 peer/link_observer.c @ unit_peer_link_observer @ one host keeps all observers out @ s/if \(is_local\(link\) \|\| most > here\) return pick;/if (is_local(link)) return pick;/
 peer/link_observer.c @ unit_peer_link_observer @ one asker uses up all answers @ s/if \(!has_all_credit \&\& !is_rare/if (!has_all_credit/
 gossip/reach.c @ sim_reach @ the only witness says nothing @ s/witnesses_of_kind\(reach, are_wide\) == 1/witnesses_of_kind(reach, are_wide) == 0/
+gossip/reach.c @ unit_gossip_reach @ a neighbour next door passes for one outside @ s/witness->is_near = is_private\(host\);//
 gossip/reach.c @ unit_gossip_reach @ the only witness's word lasts @ s/reached > 0 \&\& reach->is_by_one/false/
 peer/node_relay.c @ sim_reach @ the dead are not reached for @ s/\(void\)reach_some\(node, views, count, true, 1, now_ns\);//
 peer/node_relay.c @ sim_reach @ nobody hears that there is no relay @ s/^        tell_if_alone\(node, now_ns\);//

@@ -31,15 +31,21 @@ static void scene_destroy(struct scene *scene)
     outbox_deinit(&scene->out);
 }
 
-static void link_up(struct scene *scene, uint8_t number, bool is_dialled, const char *observed)
+static void link_up_in(struct scene *scene, const char *network, uint8_t number, bool is_dialled,
+                       const char *observed)
 {
     struct reach_link link = {
         .peer = peer(number), .listen_port = 7077, .is_dialled = is_dialled, .is_asked = true};
 
-    snprintf(link.remote, sizeof link.remote, "198.51.100.%u:%u", number,
+    snprintf(link.remote, sizeof link.remote, "%s.%u:%u", network, number,
              is_dialled ? 7077 : 50000);
     snprintf(link.observed, sizeof link.observed, "%s", observed);
     reach_on_link(scene->reach, &link, scene->now_ns);
+}
+
+static void link_up(struct scene *scene, uint8_t number, bool is_dialled, const char *observed)
+{
+    link_up_in(scene, "198.51.100", number, is_dialled, observed);
 }
 
 /* The next message to `number`, taken out of the outbox; false: none. */
@@ -228,6 +234,24 @@ static void a_peer_reachable_in_its_own_network_only_is_outbound(void **state)
     scene_destroy(&scene);
 }
 
+/* A neighbour in our private network says that it sees us at a public address, where it cannot
+ * reach us: it is no witness from outside, and does not outweigh those that do reach us. */
+static void a_neighbour_next_door_is_no_witness_from_outside(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    scene_create(&scene);
+    link_up_in(&scene, "10.0.0", 2, false, "10.0.0.9:7077");
+    link_up_in(&scene, "10.0.0", 1, true, "203.0.113.5:40000");
+    run(&scene, 5 * NS_PER_S);
+    say(&scene, 1, MESSAGE_DIALBACK, asked(&scene, 1), DIALBACK_FAILED);
+    assert_int_equal(reach_class(scene.reach), NAT_UNKNOWN);
+    link_up_in(&scene, "10.0.0", 3, false, "10.0.0.9:7077");
+    assert_int_equal(reach_class(scene.reach), NAT_PUBLIC);
+    scene_destroy(&scene);
+}
+
 /* Who dialled us of its own accord is a witness and need not be asked. */
 static void those_who_dialled_us_are_not_asked(void **state)
 {
@@ -359,6 +383,7 @@ int main(void)
         cmocka_unit_test(the_only_witness_is_believed_for_a_while),
         cmocka_unit_test(those_who_dial_in_do_not_name_us),
         cmocka_unit_test(a_peer_reachable_in_its_own_network_only_is_outbound),
+        cmocka_unit_test(a_neighbour_next_door_is_no_witness_from_outside),
         cmocka_unit_test(those_who_dialled_us_are_not_asked),
         cmocka_unit_test(questions_are_few),
         cmocka_unit_test(a_dial_back_goes_to_the_observed_address),
