@@ -169,6 +169,17 @@ static enum rc begin_model(struct session *session, struct fault *why)
                               why);
 }
 
+static enum rc tell_damaged(const struct session *session, struct fault *why)
+{
+    const char *out = options_text(session->options, "out");
+    const struct fault damage = *why;
+
+    return fault_set(why, RC_FORMAT,
+                     "cannot resume from %s: %s; put a copy of that file back, or begin from the "
+                     "model with another --out and --init %s/" CHECKPOINT_MODEL_FILE,
+                     out, damage.text, out);
+}
+
 static enum rc resume(struct session *session, struct fault *why)
 {
     enum rc rc;
@@ -176,7 +187,8 @@ static enum rc resume(struct session *session, struct fault *why)
     if (session->journal == NULL) return begin_model(session, why);
     rc = checkpoint_load(session->env, session->learner, &session->checkpoint, why);
     session->is_resumed = rc == RC_OK;
-    return rc == RC_NOT_FOUND ? begin_model(session, why) : rc;
+    if (rc == RC_NOT_FOUND) return begin_model(session, why);
+    return rc == RC_FORMAT ? tell_damaged(session, why) : rc;
 }
 
 static enum rc choose_listen(const struct session *session, const char **listen, struct fault *why)

@@ -360,8 +360,8 @@ static enum rc check_chaos(const struct options *options, const struct chaos *ch
         const struct chaos_rule *rule = &chaos->rules[i];
         if (rule->after_ns + LOCAL_COME_BACK_NS < goal_ns) continue;
         return fault_set(why, RC_USAGE,
-                         "--chaos %s: it lasts %.3g s, and must be over %.3g s before --time is; "
-                         "say a shorter one or a longer --time",
+                         "--chaos %s: such a fault lasts %.3g s, and must end %.3g s before --time "
+                         "does; shorten it, or give a longer --time",
                          chaos_name(rule->kind), (double)rule->after_ns / 1e9,
                          (double)LOCAL_COME_BACK_NS / 1e9);
     }

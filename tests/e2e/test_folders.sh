@@ -80,7 +80,10 @@ refused 2 '--init only/model.safetensors' "${peer[@]}" --out only "${quick[@]}"
 cmp -s a/model.safetensors only/model.safetensors || bad "a model was replaced"
 [ "$(ls only)" = model.safetensors ] || bad "a refused start leaves files: $(ls only)"
 cp -r a lost && rm lost/config.ini
-refused 2 'no config.ini' "${peer[@]}" --out lost "${quick[@]}"
+refused 2 'config.ini, which has the flags it was made with, is missing' "${peer[@]}" --out lost "${quick[@]}"
+mv gone.key swarm.key
+cp -r a torn && head -c 100 a/state.safetensors >torn/state.safetensors
+refused 1 'cannot resume from torn: .*--init torn/model.safetensors' "$gv" peer --out torn
 : >file
 refused 1 'not a directory' "${peer[@]}" --out file "${quick[@]}"
 mkdir spoilt
