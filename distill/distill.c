@@ -189,6 +189,16 @@ static enum rc pupil_buffers(struct pupil *p, const struct lesson *l)
     return rc;
 }
 
+/* The layers came by --student. */
+static void name_flag(struct fault *why)
+{
+    const struct fault was = *why;
+
+    if (strncmp(was.text, "--model", 7) == 0) {
+        (void)fault_set(why, RC_USAGE, "--student%s", was.text + 7);
+    }
+}
+
 static enum rc pupil_init(struct pupil *p, struct lesson *l, struct fault *why)
 {
     const struct dataset_info *info = dataset_info(l->dataset);
@@ -202,6 +212,7 @@ static enum rc pupil_init(struct pupil *p, struct lesson *l, struct fault *why)
 
     task_describe(info, &options);
     enum rc rc = model_create(l->backend, &options, &p->model, why);
+    if (rc != RC_OK && why != NULL) name_flag(why);
     if (rc == RC_OK) rc = task_init(&p->task, info, p->model, 1, why);
     if (rc != RC_OK) return rc;
     model_set_normalisation(p->model, info->mean, info->scale);

@@ -99,11 +99,13 @@ static void begin_loading(struct node *node, const struct node_wanted *wanted)
         node->retry_ns = node_now(node) + NODE_RETRY_NS;
         return;
     }
-    if (node->state == NODE_TRAINING) {
+    if (node->state == NODE_TRAINING || node->model_samples > 0) {
         log_warn(node->options.log, "%s: downloading it",
                  is_same ? "the swarm's model is many steps ahead of this peer's"
-                         : "more neighbours train another model than train this peer's");
-        if (node->round != NULL) round_cancel(node->round, "another model is being taken");
+                         : "the neighbours train another model, which comes before this peer's");
+    }
+    if (node->state == NODE_TRAINING && node->round != NULL) {
+        round_cancel(node->round, "another model is being taken");
     }
     node->gave_way = node->state == NODE_TRAINING;
     node->wanted = *wanted;
@@ -195,8 +197,10 @@ static void reconsider(struct node *node)
 {
     if (node->state != NODE_LOADING || node->is_lane_busy || !node_chose_wrong(node)) return;
     log_info(node->options.log, "%s",
-             node->model_samples > 0 ? "most members say that the own model is as good: keeping it"
-                                     : "more members hold another model: taking that one");
+             node->model_samples > 0
+                 ? "the download ends: by what the neighbours say, this peer keeps its own model"
+                 : "more neighbours hold another model than the one being downloaded: "
+                   "downloading theirs");
     joiner_finish(node->joiner, &node->outbox);
     if (node->gave_way) {
         start_training(node);
