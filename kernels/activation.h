@@ -11,7 +11,7 @@
 enum activation_kind {
     ACTIVATION_NONE,
     ACTIVATION_RELU,
-    ACTIVATION_LEAKY_RELU, /* slope * x below 0 */
+    ACTIVATION_LEAKY_RELU, /* slope * x below 0; its gradient at 0 is slope */
     ACTIVATION_GELU,       /* exact: x Phi(x) (Hendrycks, Gimpel 2016, arXiv:1606.08415) */
     ACTIVATION_SILU,       /* x sigmoid(x) */
     ACTIVATION_SIGMOID,

@@ -77,6 +77,42 @@ static void below_is_even_and_below(void **state)
     }
 }
 
+/* Every tenth of a bound is hit as often as any other (chi-squared, 9 degrees), whether the bound
+ * is small or so large that a remainder alone would hit its lower half twice as often. */
+static void below_reaches_all_of_its_bound(void **state)
+{
+    static const uint64_t bounds[] = {8,
+                                      10,
+                                      1000,
+                                      UINT64_C(1) << 40,
+                                      (UINT64_C(1) << 63) + 1,
+                                      UINT64_C(3) << 62,
+                                      UINT64_MAX};
+    struct rng rng;
+
+    (void)state;
+    for (size_t b = 0; b < sizeof bounds / sizeof *bounds; b++) {
+        const uint64_t parts = bounds[b] < 10 ? bounds[b] : 10;
+        uint64_t seen[10] = {0};
+        double chi2 = 0.0;
+
+        rng_init(&rng, 7, b);
+        for (int i = 0; i < DRAWS; i++) {
+            uint64_t draw = rng_below(&rng, bounds[b]);
+            uint64_t part = draw / (bounds[b] / parts);
+
+            assert_true(draw < bounds[b]);
+            seen[part < parts ? part : parts - 1]++; /* what does not divide is a few numbers */
+        }
+        for (uint64_t i = 0; i < parts; i++) {
+            double expected = DRAWS / (double)parts, off = (double)seen[i] - expected;
+
+            chi2 += off * off / expected;
+        }
+        assert_true(chi2 < 27.9); /* p = 0.001 */
+    }
+}
+
 /* Mean and variance of `draw` within five standard errors, roughly. */
 static void check_moments(const double *draws, double mean, double variance, double tolerance)
 {
@@ -209,6 +245,7 @@ int main(void)
         cmocka_unit_test(rng_u64_follows_the_published_recurrence),
         cmocka_unit_test(a_stream_is_its_seed_and_purpose),
         cmocka_unit_test(below_is_even_and_below),
+        cmocka_unit_test(below_reaches_all_of_its_bound),
         cmocka_unit_test(unit_is_uniform),
         cmocka_unit_test(normal_is_normal),
         cmocka_unit_test(gamma_has_its_moments),

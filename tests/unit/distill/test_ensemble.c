@@ -162,6 +162,27 @@ static void tied_votes_go_to_the_larger_sum_and_then_to_the_lower_class(void **s
     ensemble_destroy(e);
 }
 
+static void many_that_are_unsure_outvote_one_that_is_sure(void **state)
+{
+    /* Proves: a vote counts once whatever the probability behind it, and votes add up. */
+    (void)state;
+    const float unsure[3] = {0.2F, 0.1F, 0}, sure[3] = {0, 9, 0}, shares[3] = {.75F, .25F, 0};
+    struct ensemble *e = ensemble_of(1, 3, 1);
+    float p[3];
+
+    ensemble_absorb(e, 0, 1, unsure);
+    ensemble_absorb(e, 0, 1, sure);
+    ensemble_absorb(e, 0, 1, unsure);
+    ensemble_absorb(e, 0, 1, unsure);
+    assert_int_equal(ensemble_winner(e, VOTE_MEAN, 0), 1);
+    assert_int_equal(ensemble_winner(e, VOTE_MAJORITY, 0), 0);
+    ensemble_settle(e, VOTE_MAJORITY, 0, 1, p);
+    for (int c = 0; c < 3; c++) {
+        assert_true(fabsf(p[c] - shares[c]) < 1e-6F);
+    }
+    ensemble_destroy(e);
+}
+
 static void huge_logits_do_not_overflow(void **state)
 {
     /* Proves: the maximum is subtracted before exponentials, so 1e30 is no trouble. */
@@ -211,6 +232,7 @@ int main(void)
         cmocka_unit_test(the_order_of_members_does_not_matter),
         cmocka_unit_test(one_member_is_its_own_ensemble),
         cmocka_unit_test(tied_votes_go_to_the_larger_sum_and_then_to_the_lower_class),
+        cmocka_unit_test(many_that_are_unsure_outvote_one_that_is_sure),
         cmocka_unit_test(huge_logits_do_not_overflow),
         cmocka_unit_test(vote_names_are_read_back),
         cmocka_unit_test(short_memory_gives_null_and_leaks_nothing),

@@ -190,6 +190,37 @@ static void gradients_of_activations_are_finite_differences(void **state)
     backend_destroy(twin);
 }
 
+/* The kink itself: PyTorch has x > 0 ? dy : slope dy there, so that at 0, of either sign, leaky
+ * relu's gradient is its slope and relu's is 0. */
+static void at_exactly_0_leaky_relu_has_its_slope_below_0(void **state)
+{
+    (void)state;
+    enum { COUNT = 35 }; /* whole vectors, and some values behind them */
+    struct backend *backends[] = {fast(), plain()};
+
+    for (size_t b = 0; b < ARRAY_COUNT(backends); b++) {
+        for (int k = 0; k < 2; k++) {
+            const struct activation f = {k == 0 ? ACTIVATION_LEAKY_RELU : ACTIVATION_RELU, 0.25F};
+            const float expected = k == 0 ? 0.75F : 0.0F;
+            float x[COUNT], y[COUNT], dy[COUNT], dx[COUNT];
+
+            for (int i = 0; i < COUNT; i++) {
+                x[i] = i % 2 == 0 ? 0.0F : -0.0F;
+                dy[i] = 3.0F;
+            }
+            assert_int_equal(backends[b]->ops->activation_forward(backends[b], f, x, y, COUNT),
+                             RC_OK);
+            assert_int_equal(
+                backends[b]->ops->activation_backward(backends[b], f, NULL, y, dy, dx, COUNT),
+                RC_OK);
+            for (int i = 0; i < COUNT; i++) {
+                assert_true(y[i] == 0.0F && dx[i] == expected);
+            }
+        }
+        backend_destroy(backends[b]);
+    }
+}
+
 static void a_nan_stays_one_through_every_activation(void **state)
 {
     (void)state;
@@ -351,6 +382,7 @@ int main(void)
         cmocka_unit_test(activations_equal_their_twins_and_may_run_in_place),
         cmocka_unit_test(gradients_of_activations_equal_their_twins_and_may_run_in_place),
         cmocka_unit_test(gradients_of_activations_are_finite_differences),
+        cmocka_unit_test(at_exactly_0_leaky_relu_has_its_slope_below_0),
         cmocka_unit_test(a_nan_stays_one_through_every_activation),
         cmocka_unit_test(sums_equal_their_twin_to_the_bit_over_either_operand),
         cmocka_unit_test(rows_are_copied_or_added_between_strides_and_nothing_else_is_touched),

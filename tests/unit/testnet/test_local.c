@@ -118,6 +118,8 @@ static int wait_for(long ns)
 static int play_victim(const struct part *part)
 {
     write_pid(part);
+    /* Heard before it listens, so before it can be killed. */
+    say("{\"event\":\"report\",\"step\":1,\"bytes_sent\":100,\"rounds_ok\":2}");
     say_listening(part);
     if (!part->is_again && wait_for_signal() != SIGUSR1) return 130;
     say_finished();
@@ -396,6 +398,11 @@ static void a_killed_peer_comes_back_with_its_folder(void **state)
     assert_int_equal(result.peers[1].state, LOCAL_DONE);
     assert_true(result.faults > 0);
     assert_true(result.peers[0].starts + result.peers[1].starts == 2 + result.faults);
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct local_peer *peer = &result.peers[i];
+        assert_true(peer->bytes_sent >= 200 + 100 * (uint64_t)(peer->starts - 1));
+        assert_true(peer->rounds_ok >= 3 + 2 * (uint64_t)(peer->starts - 1));
+    }
     assert_non_null(strstr(heard.note, "killed"));
     assert_int_equal(history_load(scratch_path(&scratch, "events.jsonl"), &history, NULL), RC_OK);
     assert_int_equal(history.faults_count, result.faults);
