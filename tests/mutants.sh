@@ -136,6 +136,19 @@ kernels/cpu/activation.c @ unit_kernels_activation @ what dropout leaves is not 
 kernels/cpu/activation.c @ unit_kernels_activation @ relu passes gradients on that are not its own @ s/return y > 0\.0F \? dy : 0\.0F;/return y >= 0.0F ? dy : 0.0F;/
 distill/distill.c @ unit_distill_distill @ the control has the student's rate only @ s/l->optimizer\.lr = factors\[i\] \* lr;/l->optimizer.lr = 0 * factors[i] + lr;/
 distill/distill.c @ unit_distill_distill @ a student that says the same of all is saved @ s/rc = check_learnt\(l, \&out->student, why\);/rc = check_learnt(l, \&out->teachers.average, why);/
+averaging/rule_heavy_ball.c @ unit_averaging_rule_heavy_ball @ the pull is twice the paper's @ s/own\[i\] - anchor\[i\] \+ difference\[i\]/own[i] - anchor[i] + 2 * difference[i]/
+averaging/rule_heavy_ball.c @ unit_averaging_rule_heavy_ball @ the stable rate is taken from another formula @ s/return 2 \* \(1 - momentum \* momentum\);/return 2 * (1 - momentum);/
+base/file.c @ unit_base_file @ what a killed writer left stays behind the new bytes @ s/ \|\| ftruncate\(fd, 0\) != 0\) return errno;/) return errno;/
+base/rng.c @ unit_base_rng @ no draw is above 6 @ s/return draw % bound;/return draw % bound % 7;/
+base/rng.c @ unit_base_rng @ the lower half of a large bound is drawn twice as often @ s/while \(draw >= limit\);/while (draw > limit + bound);/
+distill/ensemble.c @ unit_distill_ensemble @ votes for a class do not add up @ s/(sums\[VOTE_MAJORITY\].*) \+= 1;/\1 = 1;/
+distill/ensemble.c @ unit_distill_ensemble @ who is sure has more votes @ s/if \(vote != VOTE_MAJORITY\) return argmax/if (vote != VOTE_COUNT) return argmax/
+kernels/cpu/activation.c @ unit_kernels_activation @ leaky relu passes all on at 0 @ s/return dy \* \(y > 0\.0F \? 1\.0F : slope\);/return dy * (y >= 0.0F ? 1.0F : slope);/
+replica/stage.c @ unit_replica_stage @ another column is to blame @ s/"--model, column %u: '%s' %s", stage->layer\.column,/"--model, column %u: '%s' %s", stage->layer.column + 1,/
+testnet/local.c @ unit_testnet_local @ a peer's last words are the first it wrote @ s/newline != NULL \? newline \+ 1 : text;/newline != NULL ? text : text;/
+testnet/local.c @ unit_testnet_local @ who comes back to nobody has failed @ s/\} else if \(has_met_nobody\(local, runner, runner->seen\.exit_code\)\) \{/} else if (has_met_nobody(local, runner, 0)) {/
+testnet/local_hear.c @ unit_testnet_local @ what a killed peer sent is forgotten @ s/seen->bytes_sent = before->bytes_sent \+ /seen->bytes_sent = /
+testnet/summary.c @ unit_testnet_report @ unlike lineages are not noticed @ s/are_equal = are_equal \&\& strcmp\(first, lineage\) == 0;/are_equal = true;/
 testnet/local_faults.c @ unit_testnet_local @ faults outlast --time @ s/if \(!is_over_in_time\(.*continue;//
 EOF
 }

@@ -81,13 +81,8 @@ static void below_is_even_and_below(void **state)
  * is small or so large that a remainder alone would hit its lower half twice as often. */
 static void below_reaches_all_of_its_bound(void **state)
 {
-    static const uint64_t bounds[] = {8,
-                                      10,
-                                      1000,
-                                      UINT64_C(1) << 40,
-                                      (UINT64_C(1) << 63) + 1,
-                                      UINT64_C(3) << 62,
-                                      UINT64_MAX};
+    static const uint64_t bounds[] = {
+        8, 10, 1000, UINT64_C(1) << 40, (UINT64_C(1) << 63) + 1, UINT64_C(3) << 62, UINT64_MAX};
     struct rng rng;
 
     (void)state;

@@ -32,6 +32,25 @@ static void training_learns_the_digits(void **state)
     learner->ops->destroy(learner);
 }
 
+/* The preset, on real images: seeds 1 to 12 gave 0.961 to 0.983. */
+static void the_cnn_preset_learns_the_digits(void **state)
+{
+    if (is_only_sanitized()) skip();
+    FOR_EACH_SEED (seed, 1) {
+        struct replica_options options = options_of("cnn");
+        struct evaluation evaluation;
+        struct learner *learner;
+
+        options.seed = seed;
+        options.stream_seed = seed + 1;
+        learner = make(*state, &options);
+        train(learner, 150);
+        assert_int_equal(learner->ops->evaluate(learner, 0, &evaluation), RC_OK);
+        check_seed(seed, evaluation.accuracy > 0.93);
+        learner->ops->destroy(learner);
+    }
+}
+
 static void one_seed_gives_one_model_and_another_seed_another(void **state)
 {
     const char *const models[] = {"mlp", SMALL_CNN};
@@ -483,6 +502,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_learns_the_digits),
+        cmocka_unit_test(the_cnn_preset_learns_the_digits),
         cmocka_unit_test(one_seed_gives_one_model_and_another_seed_another),
         cmocka_unit_test(a_resumed_run_is_the_uninterrupted_run_to_the_bit),
         cmocka_unit_test(a_share_known_only_after_loading_still_resumes_to_the_bit),
