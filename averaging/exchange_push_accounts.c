@@ -8,12 +8,13 @@
  * stays with the sender: an honest one that is above that for a while loses nothing, and nobody is
  * scored, for who gathered much and who made it up look alike.
  *
- * That is so for a peer that has up to PART. Whoever has more, to PART + 1, takes less and less on
- * credit, and then half of the median or what it has given: so what is minted does not add up for
- * ever, and who cannot give gathers no more. Where nobody else has given lately a peer takes what
- * makes it as heavy as PART, as it would be beside one other that has given all. Accounts are
- * halved every HALF_LIFE shares that came. They are not in checkpoints: a restart gives each its
- * credit again, once. Loop thread; pure.
+ * Whoever has up to FREE takes from anybody what makes it that heavy: so where no more than FREE
+ * peers are, who together have no more than that, nothing is ever cut while nobody mints, whatever
+ * their pace, and nobody who is light starves because one of those who give to it gave much and
+ * another little. Past PART less and less is taken on credit, and past PART + 1 half of the median
+ * or what it has been given: so what is minted does not add up for ever, and who cannot give
+ * gathers no more. Accounts are halved every HALF_LIFE shares that came. They are not in
+ * checkpoints: a restart gives each its credit again, once. Loop thread; pure.
  */
 #include "averaging/exchange_push.h"
 
@@ -23,6 +24,7 @@ enum { HALF_LIFE = 64, LATELY = 64 }; /* shares that came */
 
 #define PART   2.0
 #define CREDIT 4.0
+#define FREE   4.0
 
 static const struct push_account *account_find(const struct push *push, struct peer_id id)
 {
@@ -68,8 +70,7 @@ void push_account_had(struct push *push, struct peer_id to, double weight)
     account_of(push, to)->had += weight;
 }
 
-/* What the others have given that gave anything lately, the lower one of two in the middle; < 0:
- * there are none. */
+/* What the others have given that gave anything lately, the lower one of two in the middle. */
 static double usual_of_others(const struct push *push, struct peer_id id)
 {
     double sorted[PUSH_ACCOUNTS_MAX];
@@ -87,16 +88,16 @@ static double usual_of_others(const struct push *push, struct peer_id id)
         sorted[at] = account->given;
         count++;
     }
-    return count == 0 ? -1 : sorted[(count - 1) / 2];
+    return count == 0 ? 0 : sorted[(count - 1) / 2];
 }
 
 double push_account_allows(const struct push *push, struct peer_id from)
 {
     const struct push_account *account = account_find(push, from);
     double given = account == NULL ? 0 : account->given, had = account == NULL ? 0 : account->had;
-    double usual = usual_of_others(push, from), allowed = usual < 0 ? 0 : usual;
+    double usual = usual_of_others(push, from), allowed;
     double eased = fmin(fmax(PART + 1 - push->weight, 0), 1); /* 1: we have no more than our part */
 
-    allowed = fmax(allowed * (0.5 + 1.5 * eased), had) + CREDIT * eased - given;
-    return usual < 0 ? fmax(allowed, PART - push->weight) : allowed;
+    allowed = fmax(usual * (0.5 + 1.5 * eased), had) + CREDIT * eased - given;
+    return fmax(allowed, FREE - push->weight);
 }

@@ -30,6 +30,7 @@ peer/round.c @ unit_peer_round_promises @ nothing is held back for what is promi
 averaging/exchange_edges_wait.c @ sim_neighbours @ one neighbour may hold every round @ s/edges->paces.count < DEADLINE_FEW/edges->paces.count < 1000/
 averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ who mints weight gives what it likes @ s/ \+ CREDIT \* eased - given;/ + CREDIT * eased;/
 averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ what is minted adds up for ever @ s/\(0.5 \+ 1.5 \* eased\)/2/
+averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ who is light starves beside senders that give unlike much @ s/return fmax\(allowed, FREE - push->weight\);/return allowed;/
 averaging/exchange_group_data.c @ unit_averaging_exchange_group @ a part is summed twice @ s/if \(has_bit\(group->arrived\[chunk\], index\)\) return RC_REPLAY;//
 averaging/exchange_group_slack.c @ unit_averaging_group_slack @ slack is never used up @ s/debt->ns = least\(deadline_after.*/(void)since_ns;/
 averaging/exchange_group_slack.c @ unit_averaging_group_waits @ several that are new pay for the same time @ s/debt->until_ns > limit_ns/false/

@@ -121,7 +121,9 @@ static void honest_shares_are_hardly_ever_cut(void **state)
                 }
                 assert_float_equal((float)sum, (float)members, 1e-3f);
                 whole = (double)swarm.whole / (double)swarm.shares;
-                if (slow == 0 && whole < 0.94) fail_msg("graph %d: %g", graph, whole);
+                if (whole < (slow == 1 ? 0.9 : 0.97) || (members <= 4 && whole < 1)) {
+                    fail_msg("graph %d, %u members, slow %d: %g", graph, members, slow, whole);
+                }
                 if (getenv("VERBOSE") != NULL) {
                     printf("graph %d, %u members, slow %d: %.3f whole\n", graph, members, slow,
                            whole);
@@ -172,6 +174,8 @@ static void what_is_not_taken_is_left_with_the_sender(void **state)
     commands_init(&out);
     exchange_push.set_lineage(exchange, (struct digest){{9}}, &out);
     exchange_push.on_link_up(exchange, key.initiator, key.boot, 1, &out);
+    push->weight = 4; /* less, and it takes what makes it as heavy from anybody */
+    push_account_had(push, key.initiator, 5);
     push_account_given(push, id_of(3), 0.5);
     push_account_given(push, key.initiator, 4);
     message.as.share.key = key;
