@@ -182,7 +182,6 @@ void edges_drop(struct edges *edges, struct edge *edge, enum abort_code code, co
     if (tells && edges_link_find(edges, edge->ref.id) != NULL) {
         edges_send_abort(edge->ref.id, &key, code, out);
     }
-    edges_wait_over(edges, edge);
     edges_slot_free(edges, edge);
     edge->state = EDGE_DROPPED;
     edges->last_drop = reason;
@@ -219,7 +218,6 @@ static void round_over(struct edges *edges, struct commands *out)
         edges->counts.rounds_aborted += late < edges->edges_count;
     }
     edges->is_active = false;
-    edges->over_ns = edges->now_ns;
     if (over == NULL) return;
     over->over.result = settles ? OVER_COMMITTED : OVER_ABORTED;
     over->over.round = edges->round;
@@ -420,23 +418,19 @@ static void exchange_on_link_lost(struct exchange *exchange, struct peer_id peer
 static void edge_tick(struct edges *edges, struct edge *edge, struct commands *out)
 {
     struct edge_link *link = edges_link_find(edges, edge->ref.id);
-    bool is_in_time = edges->now_ns < edge->deadline_ns;
 
-    if (edge->state >= EDGE_COMMITTED) return;
-    if (is_in_time && edges->now_ns < edges_edge_deadline_ns(edges, edge)) return;
+    if (edge->state >= EDGE_COMMITTED || edges->now_ns < edge->deadline_ns) return;
     if (edge->state == EDGE_PREPARED) {
         edges_enter_doubt(edges, edge, out);
     } else if (edge->state == EDGE_WAITING) {
-        if (link != NULL && link->missed == 0 && !is_in_time) { /* it takes longer than thought */
+        if (link != NULL && link->missed == 0) { /* it takes longer than thought */
             deadline_add(&edges->opens, 2 * (edges->now_ns - edges->begun_ns));
         }
-        if (link != NULL && !is_in_time) link->missed++;
+        if (link != NULL) link->missed++;
         edge->is_late = true;
         /* It may be there, while we are in doubt about an earlier edge: then it is told. */
         edges_drop(edges, edge, ABORT_DEADLINE, "a neighbour was not there in time",
                    link != NULL && link->has_open && link->round == edges->round, out);
-    } else if (is_in_time) { /* it may be there when we are slower, or the others */
-        edges_drop(edges, edge, ABORT_DEADLINE, "a neighbour had the others wait", true, out);
     } else {
         deadline_add(&edges->exchanges, 2 * (edges->now_ns - edge->open_ns));
         edges_score(edge->ref.id, SCORE_MISS, "missed the deadline of a round", out);
@@ -481,9 +475,7 @@ static uint64_t exchange_next_ns(const struct exchange *exchange)
     for (uint32_t i = 0; i < edges->edges_count && edges->is_active; i++) {
         const struct edge *edge = &edges->edges[i];
 
-        uint64_t deadline_ns = edges_edge_deadline_ns(edges, edge);
-
-        if (edge->state < EDGE_COMMITTED && deadline_ns < next) next = deadline_ns;
+        if (edge->state < EDGE_COMMITTED && edge->deadline_ns < next) next = edge->deadline_ns;
     }
     return next;
 }

@@ -98,12 +98,6 @@ struct edge_outcome {
     float scale;
 };
 
-/* How long a neighbour has had us wait, see exchange_edges_wait.c. */
-struct edge_debt {
-    struct peer_id peer;
-    uint64_t ns;
-};
-
 /* A promise of ours whose decision we do not know. */
 struct edge_doubt {
     bool is_used;
@@ -151,13 +145,9 @@ struct edges {
     struct edge_outcome outcomes[EDGES_OUTCOMES_MAX];
     uint32_t outcomes_count;
     struct robust_history distances; /* of neighbours' planes from ours */
-    struct edge_debt debts[EDGES_MAX];
-    struct deadline paces;               /* from round to round, see exchange_edges_wait.c */
-    uint64_t over_ns;                    /* when the last one ended; 0: none did */
-    uint64_t half_open_ns, half_done_ns; /* half had come, half were done; 0: not yet */
-    struct deadline opens;               /* begin to a neighbour's OPEN */
-    struct deadline exchanges;           /* both open to committed */
-    struct deadline decisions;           /* READY to COMMIT */
+    struct deadline opens;           /* begin to a neighbour's OPEN */
+    struct deadline exchanges;       /* both open to committed */
+    struct deadline decisions;       /* READY to COMMIT */
 };
 
 /* exchange_edges.c */
@@ -190,20 +180,6 @@ MUST_USE enum rc edges_begin(struct exchange *exchange, const struct round_membe
 bool edges_may_reopen(const struct edges *edges, const struct edge *edge);
 /** Both ends are in this round, if the neighbour has come to it. */
 void edges_open(struct edges *edges, struct edge *edge, struct commands *out);
-
-/* exchange_edges_wait.c */
-/** For a neighbour's OPEN; one that did not come lately is waited for half as long each time. */
-uint64_t edges_open_wait_ns(const struct edges *edges, const struct edge_link *link);
-/** From there to the commitment. */
-uint64_t edges_data_wait_ns(const struct edges *edges);
-/** A round begins. */
-void edges_wait_begin(struct edges *edges);
-/** Something has happened to edges: see whether half of them have come or are done. */
-void edges_wait_note(struct edges *edges);
-/** When an edge is given up: as it was waited for, or sooner if it has the others wait. */
-uint64_t edges_edge_deadline_ns(const struct edges *edges, const struct edge *edge);
-/** It is not waited for any longer, for whatever reason: what it had others wait is charged. */
-void edges_wait_over(struct edges *edges, const struct edge *edge);
 
 /* exchange_edges_data.c */
 void edges_slot_free(struct edges *edges, struct edge *edge);

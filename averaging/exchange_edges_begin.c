@@ -1,6 +1,6 @@
 /*
- * How a round of neighbours begins: its number and recursion, and whom it is with. The picture is
- * in exchange_edges.c. Loop thread; pure.
+ * How a round of neighbours begins: its number and recursion, whom it is with, how long each is
+ * waited for. The picture is in exchange_edges.c. Loop thread; pure.
  */
 #include "averaging/exchange_edges.h"
 
@@ -11,6 +11,7 @@
 #include <string.h>
 
 enum {
+    DEADLINE_SPREAD = 6,
     RAISES_MAX = 32,   /* in a row: when a swarm forms, or a part of it comes back, all may do so */
     RAISES_EPOCH = 8,  /* and when members came or went, which some see before others ... */
     EPOCH_REST = 1024, /* ... once in RAISE_ROUNDS, then in twice as many, up to this */
@@ -20,6 +21,40 @@ enum {
     LEAD_ROUNDS = 64,  /* of ours, for one more */
     SCORE_MISS = -1
 };
+
+static const uint64_t open_first_ns = 5 * NS_PER_S;
+static const uint64_t open_floor_ns = NS_PER_S;
+static const uint64_t open_cap_ns = 30 * NS_PER_S;
+static const uint64_t data_first_ns = 20 * NS_PER_S;
+static const uint64_t data_chunk_ns = 50 * NS_PER_MS;
+static const uint64_t data_floor_ns = 2500 * NS_PER_MS;
+static const uint64_t data_cap_ns = 120 * NS_PER_S;
+
+/* ---- how long to wait ---- */
+
+/* For a neighbour's OPEN. One that did not come lately is waited for half as long each time. */
+static uint64_t open_wait_ns(const struct edges *edges, const struct edge_link *link)
+{
+    uint64_t wait = open_first_ns;
+
+    if (edges->opens.count >= DEADLINE_FEW) {
+        uint64_t floor = open_floor_ns, twice = 2 * deadline_median(&edges->opens, 0);
+
+        if (floor < twice) floor = twice;
+        wait = deadline_window(&edges->opens, DEADLINE_SPREAD, open_first_ns, floor, open_cap_ns);
+    }
+    return wait >> (link->missed < 16 ? link->missed : 16);
+}
+
+static uint64_t data_wait_ns(const struct edges *edges)
+{
+    uint64_t first = data_first_ns + edges->options.chunks * data_chunk_ns;
+    uint64_t floor = data_floor_ns, twice = 2 * deadline_median(&edges->exchanges, 0);
+
+    if (edges->exchanges.count < DEADLINE_FEW) return first;
+    if (floor < twice) floor = twice;
+    return deadline_window(&edges->exchanges, DEADLINE_SPREAD, first, floor, data_cap_ns);
+}
 
 static void sort_edges(struct edges *edges)
 {
@@ -246,7 +281,6 @@ void edges_open(struct edges *edges, struct edge *edge, struct commands *out)
     if (link == NULL || !link->has_open || link->round != edges->round) return;
     if (edge->state != EDGE_WAITING && !edges_may_reopen(edges, edge)) return;
     if (edges_is_in_doubt_with(edges, edge->ref.id)) return; /* first what was before */
-    if (edge->state == EDGE_WAITING) edges_wait_over(edges, edge);
     edge->is_late = false;
     if (edges->options.has_memory && link->recursion != edges->recursion) {
         edge->state = EDGE_WAITING;
@@ -258,7 +292,7 @@ void edges_open(struct edges *edges, struct edge *edge, struct commands *out)
     edge->tau = robust_smaller_radius(edge->tau, link->tau);
     edge->state = EDGE_OPEN;
     edge->open_ns = edges->now_ns;
-    edge->deadline_ns = deadline_after(edges->now_ns, edges_data_wait_ns(edges));
+    edge->deadline_ns = deadline_after(edges->now_ns, data_wait_ns(edges));
 }
 
 static void send_open(struct edges *edges, const struct edge *edge, struct commands *out)
@@ -283,7 +317,7 @@ static void edge_begin(struct edges *edges, struct edge *edge, struct commands *
     struct edge_link *link = edges_link_find(edges, edge->ref.id);
 
     edge->stream = exchange_stream(&(struct round_key){edge->ref.id, edge->ref.boot, edges->round});
-    edge->deadline_ns = deadline_after(edges->now_ns, edges_open_wait_ns(edges, link));
+    edge->deadline_ns = deadline_after(edges->now_ns, open_wait_ns(edges, link));
     send_open(edges, edge, out);
     edges_mirror_say(edges, edge, out);
     if (link->has_open && link->round == edges->round) deadline_add(&edges->opens, 0);
@@ -344,7 +378,6 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
     edges->is_active = true;
     edges->has_snapshot = false;
     edges->last_drop = NULL;
-    edges_wait_begin(edges);
     edges->begun_ns = now_ns;
     edges_mirror_begin(edges);
     (void)commands_add(out, COMMAND_SNAPSHOT);

@@ -254,7 +254,6 @@ static void commit(struct edges *edges, struct edge *edge, float scale, struct c
         take->edge.key = edges_key(edges, edge);
     }
     if (scale < 1) edges->counts.rounds_clipped++;
-    edges_wait_over(edges, edge);
     deadline_add(&edges->exchanges, edges->now_ns - edge->open_ns);
     edges_score(edge->ref.id, SCORE_KEPT, NULL, out);
     edges_slot_free(edges, edge);
@@ -360,6 +359,5 @@ void edges_advance(struct edges *edges, struct commands *out)
             edge_advance(edges, &edges->edges[j], out);
         }
     }
-    edges_wait_note(edges);
     edges_finish(edges, out);
 }
