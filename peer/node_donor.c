@@ -270,13 +270,15 @@ static double round_bytes(const struct node *node, const struct round_stats *sta
     return bytes * 2.0 * (stats->last_members - 1) / stats->last_members;
 }
 
-/* Does a round run, or begin within `ns` by our own pace? */
-static bool is_round_near(const struct node *node, double ns)
+/* Does a round run, or begin within `ns` by our own pace? With nobody to average with none does,
+ * however long one has been due. */
+static bool is_round_near(struct node *node, double ns)
 {
     const struct strategy *strategy = node->options.strategy;
     uint64_t now_ns = node_now(node), due, step;
 
     if (round_is_active(node->round)) return true;
+    if (!node_has_partners(node)) return false;
     if (strategy->every_ns > 0) {
         due = node->mixed_ns + strategy->every_ns;
         return due <= now_ns || (double)(due - now_ns) < ns;
@@ -294,7 +296,7 @@ struct pace {
     size_t queue_max;                  /* buckets queued for one of them */
 };
 
-static struct pace pace_now(const struct node *node)
+static struct pace pace_now(struct node *node)
 {
     struct pace pace = {.queue_max = NODE_DONOR_QUEUE};
     struct round_stats stats;

@@ -424,6 +424,8 @@ uint64_t node_round_next_ns(const struct node *node);
 uint64_t node_last_mixed(const struct node *node);
 /** The method lets no step be taken now: a round is under way. */
 bool node_waits_for_round(const struct node *node);
+/** Is anybody linked with whom this peer may average now? */
+bool node_has_partners(struct node *node);
 /** Fewer peers than the first step is to be taken with. Says so once. */
 bool node_waits_for_peers(struct node *node);
 /** For how many more, as was told; 0: it does not wait. */

@@ -124,8 +124,27 @@ static bool meets_pairs(const struct node *node)
     return !exchange->is_group && !exchange->is_graph && !node->options.strategy->rule->is_push;
 }
 
-/* Everyone linked who holds the same model and averages alike, this peer included, sorted by id;
- * where a graph says whom pairs meet, only those. */
+/* It holds the same model and averages alike; where a graph says whom pairs meet, it is one of
+ * those (`by_graph`). */
+static bool may_mix(const struct node *node, const struct neighbour *other, bool by_graph)
+{
+    if (by_graph && !node_graph_has(node, other->id)) return false;
+    return other->has_progress && other->progress.is_serving && !node_busy_leaves(node, other) &&
+           digest_is_equal(other->progress.lineage, node->lineage) &&
+           trust_may_mix(node->trust, other->id, node_now(node));
+}
+
+bool node_has_partners(struct node *node)
+{
+    bool by_graph = meets_pairs(node) && node_graph_is_followed(node), has_any = false;
+
+    for (uint32_t i = 0; i < node->neighbours_count && !has_any; i++) {
+        has_any = may_mix(node, &node->neighbours[i], by_graph);
+    }
+    return has_any;
+}
+
+/* Everyone linked who may mix, this peer included, sorted by id. */
 static size_t mixing_members(struct node *node, struct peer_id *ids)
 {
     bool by_graph = meets_pairs(node) && node_graph_is_followed(node);
@@ -136,12 +155,7 @@ static size_t mixing_members(struct node *node, struct peer_id *ids)
         const struct neighbour *other = &node->neighbours[i];
         size_t at = count;
 
-        if (by_graph && !node_graph_has(node, other->id)) continue;
-        if (!other->has_progress || !other->progress.is_serving || node_busy_leaves(node, other) ||
-            !digest_is_equal(other->progress.lineage, node->lineage) ||
-            !trust_may_mix(node->trust, other->id, node_now(node))) {
-            continue;
-        }
+        if (!may_mix(node, other, by_graph)) continue;
         while (at > 0 && peer_id_compare(ids[at - 1], other->id) > 0) {
             ids[at] = ids[at - 1];
             at--;

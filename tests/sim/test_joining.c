@@ -346,6 +346,51 @@ static void a_join_on_a_busy_line_has_its_part(void **state)
     cluster_destroy(cluster);
 }
 
+/* Virtual seconds until a model is there, of a donor that is alone: it always was, or all others
+ * have gone. */
+static double seconds_to_join(const char *exchange, bool had_partner)
+{
+    struct cluster_options options = {.peers = 3,
+                                      .seed = 13,
+                                      .step_cost_ns = 60 * NS_PER_MS,
+                                      .averaging = "local-sgd:H=4",
+                                      .exchange = exchange};
+    struct cluster *cluster = swarm(&options, had_partner ? 2 : 1);
+    uint32_t first = 0, joiner = 2;
+    uint64_t begun_ns;
+
+    for (uint32_t i = 0; i < options.peers; i++) {
+        sim_host_rate(cluster_world(cluster), i + 1, LINE / 50, LINE / 50);
+    }
+    cluster_run(cluster, 60 * NS_PER_S);
+    assert_int_equal(swarm_report(cluster, 0).rounds_ok > 0, had_partner);
+    if (had_partner) cluster_crash(cluster, 1);
+    cluster_run(cluster, 60 * NS_PER_S);
+    begun_ns = sim_now_ns(cluster_world(cluster));
+    cluster_start(cluster, joiner, &first, 1);
+    assert_true(cluster_run_until(cluster, is_training, &joiner, 100 * NS_PER_S));
+    begun_ns = sim_now_ns(cluster_world(cluster)) - begun_ns;
+    cluster_destroy(cluster);
+    return (double)begun_ns / 1e9;
+}
+
+/* A donor whose partners have gone has no round to keep its line free for, though one is due: it
+ * gives a model as fast as one that never had any. */
+static void a_donor_without_partners_gives_at_full_speed(void **state)
+{
+    static const char *const exchanges[] = {"group", "pair"};
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(exchanges); i++) {
+        double always = seconds_to_join(exchanges[i], false);
+        double since = seconds_to_join(exchanges[i], true);
+
+        print_message("%s: a model is there after %.1f s, after rounds with others %.1f s\n",
+                      exchanges[i], always, since);
+        assert_true(since < 1.5 * always);
+    }
+}
+
 /* Cut off for a moment, after more than --join-timeout and most of its download, a joiner neither
  * ends nor begins anew: its donor still has what it began to give, though the swarm has trained on.
  */
@@ -390,6 +435,7 @@ int main(void)
         cmocka_unit_test(a_wild_momentum_is_not_adopted),
         cmocka_unit_test(a_joiner_weighs_little_at_first),
         cmocka_unit_test(a_join_on_a_busy_line_has_its_part),
+        cmocka_unit_test(a_donor_without_partners_gives_at_full_speed),
         cmocka_unit_test(a_joiner_that_was_cut_off_goes_on),
         cmocka_unit_test(a_slow_line_catches_up_by_difference),
     };
