@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -72,6 +73,26 @@ enum rc file_lock_take(const char *path, struct file_lock *lock, long *holder, s
     if (error == EAGAIN || error == EINTR) return RC_BUSY;
     if (error == EROFS) return RC_UNSUPPORTED;
     return file_fault(why, "lock", path, error);
+}
+
+enum rc file_lock_folder(const char *folder, struct file_lock *lock, struct fault *why)
+{
+    char path[1024];
+    long holder;
+    int length = snprintf(path, sizeof path, "%s/lock", folder);
+    enum rc rc;
+
+    CHECK(length > 0 && (size_t)length < sizeof path);
+    rc = file_lock_take(path, lock, &holder, why);
+    if (rc != RC_BUSY) return rc;
+    if (holder == 0) {
+        return fault_set(why, rc,
+                         "--out %s is in use by a process that runs elsewhere; stop it, or take "
+                         "another --out",
+                         folder);
+    }
+    return fault_set(why, rc, "--out %s is in use by process %ld; stop it, or take another --out",
+                     folder, holder);
 }
 
 void file_lock_release(const char *path, struct file_lock *lock, bool is_removed)

@@ -20,6 +20,9 @@ struct file_lock {
  *  here). RC_UNSUPPORTED: the file system is read-only. RC_IO, as other errors, with words. */
 MUST_USE enum rc file_lock_take(const char *path, struct file_lock *lock, long *holder,
                                 struct fault *why);
+/** The same of "FOLDER/lock", for a folder given as --out: RC_BUSY comes with words that say who
+ * has it. At most 1,000 bytes of `folder`. */
+MUST_USE enum rc file_lock_folder(const char *folder, struct file_lock *lock, struct fault *why);
 /** Let go of it; with `is_removed` the file goes, too. One that is not held is fine. */
 void file_lock_release(const char *path, struct file_lock *lock, bool is_removed);
 

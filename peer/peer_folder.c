@@ -28,25 +28,6 @@ static bool holds(const struct peer_folder *folder, const char *name)
     return file_is_there(path_in(folder, name, path));
 }
 
-static enum rc lock(struct peer_folder *folder, struct fault *why)
-{
-    char path[PATH_BYTES];
-    long holder;
-    enum rc rc = file_lock_take(path_in(folder, "lock", path), &folder->lock, &holder, why);
-
-    folder->is_read_only = rc == RC_UNSUPPORTED;
-    if (rc == RC_UNSUPPORTED) return RC_OK; /* where nobody can write nobody is in the way */
-    if (rc != RC_BUSY) return rc;
-    if (holder == 0) {
-        return fault_set(why, rc,
-                         "--out %s is in use by a peer that runs elsewhere; stop it, or take "
-                         "another --out",
-                         folder->path);
-    }
-    return fault_set(why, rc, "--out %s is in use by process %ld; stop it, or take another --out",
-                     folder->path, holder);
-}
-
 static enum rc adopt_config(struct options *options, struct peer_folder *folder, struct fault *why)
 {
     char path[PATH_BYTES];
@@ -111,8 +92,9 @@ enum rc peer_folder_open(struct options *options, struct peer_folder *folder, st
     folder->was_made = !file_is_there(folder->path);
     folder->parents_bytes = existing_bytes(folder->path);
     rc = file_make_folder(folder->path, why);
-    if (rc == RC_OK) rc = lock(folder, why);
-    if (rc != RC_OK) return rc;
+    if (rc == RC_OK) rc = file_lock_folder(folder->path, &folder->lock, why);
+    folder->is_read_only = rc == RC_UNSUPPORTED; /* where nobody can write nobody is in the way */
+    if (rc != RC_OK && !folder->is_read_only) return rc;
     folder->had_identity = holds(folder, IDENTITY_FILE);
     rc = adopt_config(options, folder, why);
     return rc == RC_OK ? check_run(folder, why) : rc;

@@ -442,7 +442,22 @@ static enum rc read_speeds(const struct options *options, double **speeds, struc
     return rc;
 }
 
-int command_testnet(struct options *options)
+/* Locked first: what is in it may be another testnet's that runs. */
+static enum rc take_folder(const struct options *options, struct file_lock *lock, struct fault *why)
+{
+    const bool resumes = options_flag(options, "resume"), is_fresh = options_flag(options, "fresh");
+    const char *out = options_text(options, "out");
+    enum rc rc;
+
+    if (resumes && is_fresh) {
+        return fault_set(why, RC_USAGE, "--resume and --fresh exclude each other; choose one");
+    }
+    rc = folder_lock(out, lock, why);
+    if (rc != RC_OK) return rc;
+    return folder_prepare(out, resumes ? FOLDER_RESUME : is_fresh ? FOLDER_FRESH : FOLDER_NEW, why);
+}
+
+static int run_testnet(struct options *options, struct file_lock *lock)
 {
     struct view view = {.log = command_log(options), .text = TEXT_EMPTY};
     struct local_result run;
@@ -451,23 +466,14 @@ int command_testnet(struct options *options)
     struct fault why = {""};
     double *speeds = NULL;
     struct sim_path link;
-    const bool resumes = options_flag(options, "resume"), is_fresh = options_flag(options, "fresh");
+    const bool is_fresh = options_flag(options, "fresh");
     enum rc rc = chaos_parse(options_text(options, "chaos"), &chaos, &why);
     if (rc == RC_OK) rc = check_chaos(options, &chaos, &why);
     if (rc == RC_OK) rc = link_spec_parse(options_text(options, "link"), &link, &why);
 
-    if (rc == RC_OK && resumes && is_fresh) {
-        rc = fault_set(&why, RC_USAGE, "--resume and --fresh exclude each other; choose one");
-    }
     if (rc == RC_OK) rc = method_parse(options, &method, &why);
     if (rc == RC_OK) rc = read_speeds(options, &speeds, &why);
-    if (rc == RC_OK) {
-        rc = folder_prepare(options_text(options, "out"),
-                            resumes    ? FOLDER_RESUME
-                            : is_fresh ? FOLDER_FRESH
-                                       : FOLDER_NEW,
-                            &why);
-    }
+    if (rc == RC_OK) rc = take_folder(options, lock, &why);
     if (rc != RC_OK) {
         mem_free(speeds);
         return command_failed(rc, &why);
@@ -500,5 +506,14 @@ int command_testnet(struct options *options)
         code = conclude(options, &method, &run);
     }
     local_result_deinit(&run);
+    return code;
+}
+
+int command_testnet(struct options *options)
+{
+    struct file_lock lock = {.fd = -1};
+    const int code = run_testnet(options, &lock);
+
+    folder_unlock(options_text(options, "out"), &lock);
     return code;
 }

@@ -16,8 +16,9 @@
  * leaves half of a run to be put back. */
 #define ASIDE   ".earlier"
 #define REMOVED ".removed"
+#define LOCK    "lock"
 
-enum { PATH_BYTES = 1400 };
+enum { PATH_BYTES = 1400, PATH_MOST = 900 };
 
 static const char *const own_files[] = {
     "summary.json", "events.jsonl",        "report.html",
@@ -137,6 +138,7 @@ static enum rc find_stranger(const char *folder, bool knows_own, char *name, siz
         const char *entry_name = entry->d_name;
         char path[PATH_BYTES + 300];
         if (strcmp(entry_name, ".") == 0 || strcmp(entry_name, "..") == 0) continue;
+        if (strcmp(entry_name, LOCK) == 0) continue; /* ours, of now or from before a kill */
         snprintf(path, sizeof path, "%s/%s", folder, entry_name);
         if (knows_own && (strcmp(entry_name, ASIDE) == 0 || strcmp(entry_name, REMOVED) == 0)) {
             continue;
@@ -210,11 +212,30 @@ enum rc folder_undo(const char *path, struct fault *why)
     return rc == RC_OK ? put_back(path, why) : rc;
 }
 
+enum rc folder_lock(const char *path, struct file_lock *lock, struct fault *why)
+{
+    enum rc rc;
+
+    lock->fd = -1;
+    if (strlen(path) > PATH_MOST) return fault_set(why, RC_USAGE, "--out: the path is too long");
+    rc = file_make_folder(path, why);
+    if (rc == RC_OK) rc = file_lock_folder(path, lock, why);
+    return rc == RC_UNSUPPORTED ? RC_OK : rc;
+}
+
+void folder_unlock(const char *path, struct file_lock *lock)
+{
+    char file[PATH_BYTES];
+
+    snprintf(file, sizeof file, "%s/" LOCK, path);
+    file_lock_release(file, lock, lock->was_made);
+}
+
 enum rc folder_prepare(const char *path, enum folder_wish wish, struct fault *why)
 {
     char name[300] = "";
 
-    if (strlen(path) > 900) return fault_set(why, RC_USAGE, "--out: the path is too long");
+    if (strlen(path) > PATH_MOST) return fault_set(why, RC_USAGE, "--out: the path is too long");
     enum rc rc = file_make_folder(path, why);
     if (rc == RC_OK && wish != FOLDER_RESUME) {
         rc = find_stranger(path, wish == FOLDER_FRESH, name, sizeof name, why);

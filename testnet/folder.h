@@ -6,12 +6,17 @@
 #define GRAPEVINE_TESTNET_FOLDER_H
 
 #include "base/fault.h"
+#include "base/file_lock.h"
 #include "base/rc.h"
 
 #include <stdbool.h>
 
 enum folder_wish { FOLDER_NEW, FOLDER_RESUME, FOLDER_FRESH };
 
+/** Make `path` and lock it: it is one testnet's at a time. RC_BUSY says who has it. Where nothing
+ * can be written nothing is locked. */
+MUST_USE enum rc folder_lock(const char *path, struct file_lock *lock, struct fault *why);
+void folder_unlock(const char *path, struct file_lock *lock);
 /** Make `path`, or take it as it is (RESUME), or set aside in it what an earlier run left (FRESH),
  *  until it is clear that the new run begins. NEW needs it empty, FRESH without anything that no
  *  testnet left: RC_USAGE says what to do, and nothing was touched. */

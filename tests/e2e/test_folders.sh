@@ -39,6 +39,22 @@ refused 1 'address already in use' "$gv" peer --listen "$address" --out fresh/er
 [ -s held/identity.key ] || bad "the key of a running peer is gone"
 stop "$pid"
 
+# A testnet's folder, too: a second one, whatever it wishes, names the first and leaves all as it is.
+"$gv" testnet --peers 1 --out net --time 1h --averaging none --evaluate-samples 0 >net.out 2>net.err </dev/null & first=$!
+pids+=("$first")
+for ((i = 0; i < 600; i++)); do
+    [ -s net/peer-000/config.ini ] && break
+    sleep 0.1
+done
+for wish in '' --fresh --resume; do
+    refused 1 "net is in use by process $first;" "$gv" testnet --peers 1 --out net $wish --time 1s "${quick[@]}"
+done
+[ -s net/peer-000/identity.key ] || bad "a refused testnet has touched the folder of another: $(ls -A net)"
+kill -TERM "$first"
+wait "$first"
+[ -e net/lock ] && bad "a testnet that has ended leaves its lock"
+"$gv" testnet --peers 1 --out net --fresh --steps 1 "${quick[@]}" >again.out 2>&1 </dev/null || bad "$(cat again.out)"
+
 # --- all flags come back ---------------------------------------------------------------------------
 "$gv" keygen --swarm-key --out swarm.key >/dev/null
 start a "${peer[@]}" --out a --swarm-key swarm.key --swarm-name blue --steps 1000000 --lr 0.03 \

@@ -4,6 +4,10 @@
 #include "base/file.h"
 #include "testnet/folder.h"
 
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 static void fill(struct scratch *scratch)
 {
     assert_int_equal(file_make_folder(scratch_path(scratch, "peer-000"), NULL), RC_OK);
@@ -26,6 +30,33 @@ static void a_folder_in_use_needs_a_wish(void **state)
     assert_int_equal(folder_prepare(scratch.folder, FOLDER_NEW, &why), RC_USAGE);
     assert_non_null(strstr(why.text, "--resume"));
     assert_non_null(strstr(why.text, "--fresh"));
+    scratch_deinit(&scratch);
+}
+
+static void a_folder_is_one_testnets_at_a_time(void **state)
+{
+    /* Proves: while one process has the folder another is told which; what the first makes of it is
+     * as empty as before once it has let go. */
+    (void)state;
+    struct scratch scratch;
+    struct file_lock lock;
+    struct fault why = {""};
+    char holder[40];
+    int status;
+
+    scratch_init(&scratch);
+    assert_int_equal(folder_lock(scratch.folder, &lock, NULL), RC_OK);
+    assert_int_equal(folder_prepare(scratch.folder, FOLDER_NEW, NULL), RC_OK);
+    snprintf(holder, sizeof holder, "in use by process %ld;", (long)getpid());
+    if (fork() == 0) {
+        struct file_lock second;
+        enum rc rc = folder_lock(scratch.folder, &second, &why);
+        _exit(rc == RC_BUSY && strstr(why.text, holder) != NULL && second.fd == -1 ? 0 : 1);
+    }
+    assert_true(wait(&status) > 0);
+    assert_int_equal(status, 0);
+    folder_unlock(scratch.folder, &lock);
+    assert_int_equal(scratch_count(&scratch), 0);
     scratch_deinit(&scratch);
 }
 
@@ -131,6 +162,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_folder_in_use_needs_a_wish),
+        cmocka_unit_test(a_folder_is_one_testnets_at_a_time),
         cmocka_unit_test(resuming_keeps_everything),
         cmocka_unit_test(a_fresh_start_removes_what_a_testnet_left),
         cmocka_unit_test(what_never_began_leaves_the_earlier_run),
