@@ -319,5 +319,10 @@ void session_say_what_runs(struct session *session)
         log_info(&session->log, "nothing is kept: pass --out DIR to keep the model");
     } else if (session->is_resumed) {
         log_info(&session->log, "resuming from %s", options_text(session->options, "out"));
+    } else if (session->folder.config != NULL) {
+        log_warn(&session->log,
+                 "%s was started before and holds no checkpoint yet: this peer begins anew, with "
+                 "the flags, the key and the addresses kept there",
+                 options_text(session->options, "out"));
     }
 }
