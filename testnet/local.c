@@ -451,6 +451,7 @@ static enum rc take_result(struct local *local, struct local_result *result, str
         .wall_s = local_clock(local) - local->options->started_s,
         .time_to_target_s = local->target_s,
         .faults = local->faults,
+        .faults_spared = local->faults_due - local->faults,
         .signal = local->signal,
     };
     return RC_OK;
@@ -481,6 +482,7 @@ enum rc local_run(const struct local_options *options, struct local_result *resu
     rc = local_start(&local, 0, why);
     if (rc != RC_OK) goto out;
     process_host_run(local.host);
+    local_tell_spared(&local);
     rc = take_result(&local, result, why);
 out:
     proxy_destroy(local.lines);

@@ -86,10 +86,10 @@ struct local_options {
 struct local_result {
     struct local_peer *peers; /* [count], owned */
     uint32_t count;
-    double wall_s;           /* of this run, not counting earlier ones it resumed */
-    double time_to_target_s; /* mean accuracy of all peers' last reports; NaN: not reached */
-    uint32_t faults;
-    int signal; /* that stopped it, or 0 */
+    double wall_s;                  /* of this run, not counting earlier ones it resumed */
+    double time_to_target_s;        /* mean accuracy of all peers' last reports; NaN: not reached */
+    uint32_t faults, faults_spared; /* that struck; that were due and found nobody to strike */
+    int signal;                     /* that stopped it, or 0 */
 };
 
 /** RC_OK also when peers failed: see their states. Errors: nothing could be started. Appends what

@@ -80,6 +80,7 @@ void local_cause_faults(struct local *local, uint64_t now)
     while (!local->is_stopping && chaos_due(&local->chaos, now, &rule)) {
         uint32_t victims[1024], count = 0;
 
+        local->faults_due++;
         if (!is_over_in_time(local, &local->chaos.rules[rule], now)) continue;
         if (local->chaos.rules[rule].kind == CHAOS_PARTITION) {
             if (local->whole_ns == 0) local_part(local, &local->chaos.rules[rule], now);
@@ -96,4 +97,19 @@ void local_cause_faults(struct local *local, uint64_t now)
         strike(local, victims[chaos_pick(&local->chaos, rule, count)], &local->chaos.rules[rule],
                now);
     }
+}
+
+void local_tell_spared(struct local *local)
+{
+    if (local->options->chaos.rules_count == 0 || local->faults > 0 || local->signal != 0) return;
+    if (local->faults_due == 0) {
+        local_note(local, false,
+                   "chaos: no fault struck, as none was due: mtbf is the mean time "
+                   "between two, so give a shorter one, or a longer run");
+        return;
+    }
+    local_note(local, false,
+               "chaos: no fault struck: whenever one was due (%u times) fewer than two peers could "
+               "be hit, or it would not have been over in time before the end",
+               local->faults_due);
 }

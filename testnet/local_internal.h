@@ -34,7 +34,7 @@ struct local {
     uint64_t begin_ns, stop_ns; /* when stopping began */
     int signal;
     bool is_stopping;
-    uint32_t faults;
+    uint32_t faults, faults_due; /* that struck; that would have, had there been a victim */
     double target_s;
     char events_path[LOCAL_PATH_BYTES];
 };
@@ -64,6 +64,8 @@ void local_hear(void *context, uint32_t child, const char *line);
 /** Strike where a fault is due; never the last peer that trains: a swarm needs someone to come back
  *  to (local_faults.c). */
 void local_cause_faults(struct local *local, uint64_t now_ns);
+/** At the end: were faults asked for, and did none strike? */
+void local_tell_spared(struct local *local);
 /** Let slowed peers run for their share of ticks, and the others all the time (local_faults.c). */
 void local_pace_slow(struct local *local, uint64_t now_ns);
 

@@ -320,6 +320,7 @@ static void add_facts(struct text *text, const struct json *summary)
     add_fact(text, "consensus distance", value_real(summary, "consensus_distance"), 6);
     add_fact(text, "seconds to the target accuracy", value_real(summary, "time_to_target_s"), 1);
     add_count_fact(text, "faults injected", summary, "faults_injected");
+    add_count_fact(text, "faults that found nobody to strike", summary, "faults_spared");
     add_fact(text, "share of the training that no fault threw away", value_real(summary, "goodput"),
              4);
     for (size_t i = 0; invariants != NULL && json_member_at(invariants, i, &key, &value); i++) {

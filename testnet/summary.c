@@ -136,6 +136,7 @@ struct json *summary_json(const struct summary *s)
     json_set_real(json, "time_to_target_s",
                   s->target_accuracy > 0 ? s->run->time_to_target_s : NAN);
     json_set_count(json, "faults_injected", s->run->faults);
+    json_set_count(json, "faults_spared", s->run->faults_spared);
     json_set_real(json, "goodput", trained > 0 ? (double)t.samples / trained : NAN);
     set_peers(json, s->run);
     set_invariants(json, s, t.finished);

@@ -437,7 +437,8 @@ static void who_comes_back_to_nobody_goes_on_alone(void **state)
 
 static void no_fault_outlasts_the_time_of_a_run(void **state)
 {
-    /* Proves: --time holds under chaos: whom a fault would keep beyond the end is spared. */
+    /* Proves: --time holds under chaos: whom a fault would keep beyond the end is spared. That none
+     * struck is said, with the reason, and how many were due. */
     (void)state;
     const struct local_options options = {.peers = 2, .goal_ns = 2200 * NS_PER_MS};
     struct scratch scratch;
@@ -447,6 +448,12 @@ static void no_fault_outlasts_the_time_of_a_run(void **state)
     scratch_init(&scratch);
     run_with(&scratch, "--act=while", options, "freeze:mtbf=1ms,for=300ms", &heard, &result);
     assert_int_equal(result.faults, 0);
+    assert_true(result.faults_spared > 0);
+    assert_non_null(strstr(heard.note, "chaos: no fault struck: whenever one was due"));
+    local_result_deinit(&result);
+    run_with(&scratch, "--act=while", options, "freeze:mtbf=1000h,for=300ms", &heard, &result);
+    assert_int_equal(result.faults_spared, 0);
+    assert_non_null(strstr(heard.note, "chaos: no fault struck, as none was due"));
     local_result_deinit(&result);
     scratch_deinit(&scratch);
 }

@@ -44,8 +44,12 @@ static struct json *summary_of(struct local_peer peers[2], bool has_models)
     struct score score = {.count = 10, .correct = 9, .loss_sum = 3};
     uint64_t parameters = 42;
     const uint32_t peer_of = 0;
-    const struct local_result run = {
-        .peers = peers, .count = 2, .wall_s = 4, .time_to_target_s = NAN, .faults = 1};
+    const struct local_result run = {.peers = peers,
+                                     .count = 2,
+                                     .wall_s = 4,
+                                     .time_to_target_s = NAN,
+                                     .faults = 1,
+                                     .faults_spared = 5};
     const struct comparison comparison = {
         .count = 1,
         .models = &score,
@@ -85,6 +89,8 @@ static void the_summary_adds_up(void **state)
     assert_true(json_get_count(json, "samples_total", &count) && count == 800);
     assert_true(json_get_count(json, "bytes_sent_total", &count) && count == 2000);
     assert_true(json_get_count(json, "rounds_ok", &count) && count == 10);
+    assert_true(json_get_count(json, "faults_injected", &count) && count == 1);
+    assert_true(json_get_count(json, "faults_spared", &count) && count == 5);
     assert_true(json_get_real(json, "goodput", &value) && fabs(value - 0.8) < 1e-12);
     assert_true(json_get_real(json, "samples_per_s", &value) && fabs(value - 200) < 1e-9);
     const struct json *accuracy = json_get(json, "accuracy");
