@@ -195,17 +195,17 @@ static enum rc match_moments(struct strategy *strategy, struct fault *why)
     return RC_OK;
 }
 
-/* Where both ends of a step clip alike, what one moves the other moves back. A share that counts
- * for less than was given is lost weight; what keeps a sum of all rounds (exact diffusion, a
- * tracker) adds up a lie however little of it each round lets in; sums of several members cannot be
- * clipped one by one; and before the one round at the end no distance is usual. NULL: it can. */
+/* What it keeps between rounds (exact diffusion, a tracker) sums up all that rounds let in, so a
+ * lie adds up however little of it is let in each time: it clips, and the start warns of it. */
+static bool adds_up(const struct strategy *strategy)
+{
+    return strategy->tracks || strategy->rule->prepare != NULL;
+}
+
+/* Sums of several members cannot be clipped one by one; and before the one round at the end no
+ * distance is usual. NULL: it can. */
 static const char *why_no_clip(const struct strategy *strategy)
 {
-    if (strategy->rule->is_push)
-        return "a share that counts for less than was given is lost weight";
-    if (strategy->tracks || strategy->rule->prepare != NULL) {
-        return "what it keeps between rounds adds up what each round lets in";
-    }
     if (strategy->at_end) return "before its one round no distance is usual";
     if (!strategy->exchange->is_group || strategy->schedule == SCHEDULE_AUTO) return NULL;
     if (strategy->schedule == SCHEDULE_DIRECT) return NULL;
@@ -232,7 +232,7 @@ static enum rc match_robust(const struct strategy_specs *specs, struct strategy 
     }
     if (!strategy->is_averaging || i == 1) return RC_OK;
     strategy->clips = reason == NULL;
-    strategy->lacks_guard = reason != NULL;
+    strategy->lacks_guard = reason != NULL || adds_up(strategy);
     if (reason == NULL || i == 0) return RC_OK;
     return fault_set(why, RC_USAGE,
                      "--robust clip does not go with --averaging %s: %s; methods such as "

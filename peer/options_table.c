@@ -282,8 +282,8 @@ const struct option_row option_rows[] = {
     {"robust", OPTION_CHOICE, GROUP_AVERAGING, RUNS | ON(SIMULATE), "auto|none|clip", "auto", 0, 0,
      "clip: a peer whose values are farther away than usual pulls no more than is usual; auto: "
      "clip "
-     "where the method can (all but pushes, d2, gradient-tracking, one-shot, group:ring, "
-     "group:halving and group:tree); NaN and absurd values are refused in any case",
+     "where the method can (all but one-shot, group:ring, group:halving and group:tree); NaN and "
+     "absurd values are refused in any case",
      OF_RUN},
     {"moments", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "keep|reset|average", "keep", 0, 0,
      "the optimizer's own buffers after a round: each peer keeps its own, they begin anew, or they "

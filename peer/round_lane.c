@@ -168,8 +168,8 @@ static void run_encode(struct round *round, struct round_job *job)
 
 /* ---- 8: decoded into scratch, checked, absorbed ---- */
 
-/* Refused when it is absurdly far from ours. A pair clips the plane as a whole, by a radius both
- * ends agree on. */
+/* Refused when it is absurdly far from ours. A pair and an edge clip the plane as a whole, by a
+ * radius both ends agree on; a share counts with all of its weight, whatever is left of its way. */
 static enum rc check_distance(struct round *round, struct round_job *job, struct range range,
                               float **in)
 {
@@ -180,7 +180,8 @@ static enum rc check_distance(struct round *round, struct round_job *job, struct
                                        .to = round->scratch,
                                        .count = range.count,
                                        .is_mean = job->chunk.kind == DATA_MEAN,
-                                       .may_clip = round->ops->is_group};
+                                       .may_clip = round->ops->is_group ||
+                                                   round->options.strategy->rule->is_push};
     struct robust_verdict verdict;
     enum rc rc = robust_check(round->robust, &chunk, &verdict);
 

@@ -27,6 +27,8 @@ averaging/exchange_edges_outcomes.c @ unit_averaging_exchange_edges_clip @ ...an
 averaging/robust.c @ unit_averaging_exchange_edges_clip @ before a radius is known all is let in @ s/return radius > radius_least \? radius : radius_least;/return radius;/
 peer/round_edges.c @ unit_peer_round_promises @ a checkpoint may lack an edge that counts @ s/if \(!edge->is_in_doubt\) round->has_taken = true;//
 peer/round.c @ unit_peer_round_promises @ nothing is held back for what is promised @ s/rc == RC_OK \&\& round_reserve\(round\)/rc == RC_OK/
+peer/round_lane.c @ sim_liars @ shares are not clipped @ s/round->ops->is_group \|\|$/round->ops->is_group \&\&/
+averaging/strategy_match.c @ contract_strategy @ the start does not warn where a lie adds up @ s/reason != NULL \|\| adds_up\(strategy\)/reason != NULL/
 averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ who mints weight gives what it likes @ s/ \+ CREDIT \* eased - given;/ + CREDIT * eased;/
 averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ what is minted adds up for ever @ s/\(0.5 \+ 1.5 \* eased\)/2/
 averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ who is light starves beside senders that give unlike much @ s/return fmax\(allowed, FREE - push->weight\);/return allowed;/

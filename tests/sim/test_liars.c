@@ -171,11 +171,10 @@ static void the_worst_liars_cost_little(void **state)
 {
     static const struct {
         const char *averaging, *lie;
-    } worst[] = {{"local-sgd:H=2", "false-lineage"},
-                 {"local-sgd:H=2", "zero-part"},
-                 {"ad-psgd:H=2", "random-model"},
-                 {"local-sgd:H=2", "greedy-start"},
-                 {"dpsgd:H=2", "sign-flipped-model"}};
+    } worst[] = {{"local-sgd:H=2", "false-lineage"},  {"local-sgd:H=2", "zero-part"},
+                 {"ad-psgd:H=2", "random-model"},     {"local-sgd:H=2", "greedy-start"},
+                 {"dpsgd:H=2", "sign-flipped-model"}, {"push-sum:H=2", "random-model"},
+                 {"d2", "sign-flipped-model"},        {"gradient-tracking", "sign-flipped-model"}};
 
     (void)state;
     if (getenv("LONG") != NULL) skip();
