@@ -124,6 +124,7 @@ static void send_manifest(const struct donor *donor, const struct lease *lease, 
     manifest->step = snapshot->step;
     manifest->samples = snapshot->samples;
     manifest->round = snapshot->round;
+    manifest->updates = snapshot->updates;
     manifest->schema = donor->schema;
     manifest->moments = donor->moments;
     manifest->rule = donor->rule;

@@ -19,7 +19,8 @@ enum { DONOR_LEASES_MAX = 8, DONOR_SNAPSHOTS_MAX = 2, DONOR_LEASE_MS = 120000 };
 /* A pinned snapshot: values per section and its bucket hashes, computed off the loop. */
 struct donor_snapshot {
     uint64_t step, samples, round;
-    bool is_agreed; /* parameters as the group round before `round` left them, equal everywhere */
+    uint64_t updates; /* that the optimizer's buffers are of */
+    bool is_agreed;   /* parameters as the group round before `round` left them, equal everywhere */
     struct digest lineage;
     uint32_t sections_count;
     uint32_t sections[STATE_SECTIONS_MAX]; /* enum section, or SECTION_RULE... of buckets.h */

@@ -63,7 +63,8 @@ static enum rc check_manifest(const struct joiner *joiner, struct source *source
 
     if (!digest_is_equal(manifest->schema, joiner->schema)) return RC_MISMATCH;
     if (is_zero(manifest->lineage)) return RC_MISMATCH;
-    if (manifest->step > UINT64_MAX / 2 || manifest->samples > UINT64_MAX / 2) {
+    if (manifest->step > UINT64_MAX / 2 || manifest->samples > UINT64_MAX / 2 ||
+        manifest->updates > UINT64_MAX / 2) {
         return RC_FORMAT; /* nobody gets there honestly, and we count on from them */
     }
     if (!is_zero(joiner->lineage) && !digest_is_equal(manifest->lineage, joiner->lineage)) {

@@ -165,6 +165,8 @@ enum rc node_donation_copy(struct node_donation *donation)
     struct donor_snapshot *snapshot = &donation->snapshot;
     enum rc rc = RC_OK;
 
+    snapshot->updates =
+        learner->ops->updates != NULL ? learner->ops->updates(learner) : snapshot->step;
     for (size_t i = 0; i < ARRAY_COUNT(all) && rc == RC_OK; i++) {
         size_t count = donation->node->schema->values[all[i]];
         uint32_t at = snapshot->sections_count;

@@ -60,10 +60,8 @@ void node_take_run(struct border_job *job)
     if (job->rc != RC_OK) return;
     node_tracking_reset(node);
     learner->set_step(node->learner, node->taking.step);
-    /* Adam's corrections go by the donor's updates; its steps are as many, or more if it joined
-     * with moments of its own, whose corrections are then near 1 for both. */
-    if (has_moments && learner->set_updates != NULL) {
-        learner->set_updates(node->learner, node->taking.step);
+    if (has_moments && learner->set_updates != NULL) { /* Adam's corrections go by them */
+        learner->set_updates(node->learner, joiner_manifest(node->joiner)->updates);
     }
 }
 

@@ -71,8 +71,10 @@ struct learner_ops {
     /** MOMENTS that another peer sent, before they are assigned: bring into range, in place, what
      * the method could not have made. NULL: nothing to do. */
     void (*bound_moments)(const struct learner *learner, float *moments, size_t count);
-    /** The MOMENTS just assigned are those of so many updates, by which some methods correct them.
-     *  NULL: none does. */
+    /** The MOMENTS are those of so many updates, by which some methods correct them: fewer than
+     *  steps where they were begun anew. NULL: no method does, or steps are updates. */
+    uint64_t (*updates)(const struct learner *learner);
+    /** ...and those just assigned of so many. NULL: no method corrects them. */
     void (*set_updates)(struct learner *learner, uint64_t updates);
     /** Multiply the learning rate, on top of its schedule, from the next step on; > 0. NULL: there
      *  is none to multiply. */

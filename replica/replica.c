@@ -225,6 +225,11 @@ static void replica_bound_moments(const struct learner *learner, float *moments,
     if (planes > 0) optimizer_bound_moments(optimizer, moments, count / planes);
 }
 
+static uint64_t replica_updates(const struct learner *learner)
+{
+    return ((const struct replica *)learner)->updates;
+}
+
 static void replica_set_updates(struct learner *learner, uint64_t updates)
 {
     replica_of(learner)->updates = updates;
@@ -344,6 +349,7 @@ static const struct learner_ops replica_ops = {
     .set_step = replica_set_step,
     .moments_name = replica_moments_name,
     .bound_moments = replica_bound_moments,
+    .updates = replica_updates,
     .set_updates = replica_set_updates,
     .set_rate_factor = replica_set_rate_factor,
     .reshard = replica_reshard,

@@ -129,6 +129,8 @@ gossip/membership_probe.c @ sim_partition @ the silent are asked whether others 
 peer/env/framer.c @ unit_env_framer @ a stranger holds a buffer for members @ s/framer->frame_max < FRAMER_BYTES_SMALL \? framer->frame_max : //
 peer/env/uv_env.c @ unit_env_uv_dial @ a lookup is waited for at the end @ s/env->links_alive > env->links_left\) \{/env->links_alive > 0) {/
 peer/node_links.c @ sim_cold_start @ a dial that failed is never tried again @ /^static void dial_ended/,/^}/s/membership_on_dial_failed\(.*//
+peer/node_take.c @ sim_moments @ a joiner's moments are of as many updates as the model has steps @ s/joiner_manifest\(node->joiner\)->updates/node->taking.step/
+peer/joiner_listing.c @ unit_peer_joiner @ a donor may say any count of updates @ s/manifest->updates > UINT64_MAX . 2/false/
 peer/node_moments.c @ sim_moments @ Adam's correction outlives the moments it corrects @ s/learner->set_updates\(node->learner, 0\);/(void)learner;/
 replica/model_build.c @ unit_replica_model @ what is dropped hangs on the processor's layout @ s/enum rc rc = relayout\(b, layer, 1\);/enum rc rc = RC_OK;/
 replica/image_file.c @ unit_replica_image_file @ 16 bits are taken for linear light @ s/png->flags \|= PNG_IMAGE_FLAG_16BIT_sRGB;/(void)0;/

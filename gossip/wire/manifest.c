@@ -1,5 +1,5 @@
 /*
- * What is signed: "manifest/1", the run id, then the members in a fixed order and little-endian, so
+ * What is signed: "manifest/2", the run id, then the members in a fixed order and little-endian, so
  * that it does not depend on how the map was written. Pure.
  */
 #include "gossip/wire/manifest.h"
@@ -7,9 +7,9 @@
 #include "base/bytes.h"
 #include "base/check.h"
 
-static const char label[] = "manifest/1";
+static const char label[] = "manifest/2";
 
-enum { CLAIM_BYTES_MAX = 6 * DIGEST_BYTES + 3 * 8 + 5 * 4 + STATE_SECTIONS_MAX * 9 };
+enum { CLAIM_BYTES_MAX = 6 * DIGEST_BYTES + 4 * 8 + 5 * 4 + STATE_SECTIONS_MAX * 9 };
 
 _Static_assert(sizeof label + CLAIM_BYTES_MAX <= SIGNED_BYTES_MAX, "it can be signed");
 _Static_assert(MANIFEST_PROOF_BYTES == PUBLIC_KEY_BYTES + SIGNATURE_BYTES, "a key and a signature");
@@ -43,6 +43,7 @@ static void claim_make(struct claim *claim, const struct message_state_manifest 
     add_number(claim, manifest->step, 8);
     add_number(claim, manifest->samples, 8);
     add_number(claim, manifest->round, 8);
+    add_number(claim, manifest->updates, 8);
     add(claim, manifest->schema.bytes, DIGEST_BYTES);
     add(claim, manifest->lineage.bytes, DIGEST_BYTES);
     add(claim, manifest->moments.bytes, DIGEST_BYTES);

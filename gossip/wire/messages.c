@@ -336,6 +336,7 @@ static const struct field state_manifest_fields[] = {
     UINT(11, state_manifest.buckets, 0, CHUNKS_MAX),
     FIXED(12, state_manifest.moments),
     FIXED(13, state_manifest.rule),
+    ANY(14, state_manifest.updates),
 };
 static const struct field manifest_req_fields[] = {
     UINT(0, manifest_req.page, 0, MANIFEST_PAGES_MAX - 1),

@@ -435,6 +435,7 @@ struct message_state_req {
 struct message_state_manifest {
     uint32_t lease; /* names this snapshot in later requests */
     uint64_t step, samples, round;
+    uint64_t updates; /* that MOMENTS are of: fewer than steps where they were begun anew */
     struct digest schema, lineage;
     struct digest moments; /* of the name of the method that MOMENTS are of; zero: any */
     struct digest rule;    /* the same of what the averaging rule keeps */

@@ -52,7 +52,7 @@ TABLE = """
 82 OPEN_REQ 0 count
 96 STATE_REQ 0 want 1 round 2 base
 97 STATE_MANIFEST 0 step 1 schema 2 sections 3 root 4 lease_ms 5 pages 6 proof 7 lease 8 samples
-   9 round 10 lineage 11 buckets 12 moments 13 rule
+   9 round 10 lineage 11 buckets 12 moments 13 rule 14 updates
 98 MANIFEST_REQ 0 page 1 lease
 99 MANIFEST_PAGE 0 page 1 hashes 2 lease
 100 BUCKET_REQ 0 first 2 count 3 lease
@@ -136,13 +136,13 @@ def member_record(identity, run_id, incarnation, has_left=False):
 def manifest_is_signed(manifest, run_id, by):
     sections = [struct.unpack("<BQ", manifest.sections[i:i + 9])
                 for i in range(0, len(manifest.sections), 9)]
-    claim = run_id + struct.pack("<IQQQ", manifest.lease, manifest.step, manifest.samples,
-                                 manifest.round)
+    claim = run_id + struct.pack("<IQQQQ", manifest.lease, manifest.step, manifest.samples,
+                                 manifest.round, manifest.updates)
     claim += manifest.schema + manifest.lineage + manifest.moments + manifest.rule + manifest.root
     claim += struct.pack("<IIII", manifest.lease_ms, manifest.pages, manifest.buckets,
                          len(sections)) + manifest.sections
     try:
-        verify(manifest.proof[:32], "manifest/1", claim, manifest.proof[32:])
+        verify(manifest.proof[:32], "manifest/2", claim, manifest.proof[32:])
     except InvalidSignature:
         return False
     return blake2b(manifest.proof[:32])[:20] == by

@@ -34,6 +34,11 @@ static void still_set_updates(struct learner *learner, uint64_t count)
     updates[spy_number(&still, learner)] = count;
 }
 
+static uint64_t still_updates(const struct learner *learner)
+{
+    return updates[spy_number(&still, learner)];
+}
+
 static struct learner *still_create(void *context, uint32_t peer)
 {
     const struct replica_options options = {.model = "linear:8 relu linear:classes",
@@ -46,6 +51,7 @@ static struct learner *still_create(void *context, uint32_t peer)
 
     (void)context;
     still.ops.train = still_train;
+    still.ops.updates = still_updates;
     still.ops.set_updates = still_set_updates;
     steps[peer] = 0;
     updates[peer] = 99;
@@ -195,6 +201,32 @@ static void a_peer_may_come_late(void **state)
     }
 }
 
+/* Moments that were begun anew a moment ago are of few updates, however many steps the model has:
+ * who joins takes that count with them, or Adam's steps would be far too long at first. */
+static void who_joins_takes_the_updates_with_the_moments(void **state)
+{
+    const struct cluster_options options = {.peers = FIRST + 1,
+                                            .seed = 1,
+                                            .averaging = "local-sgd:H=8",
+                                            .latency_ns = NS_PER_MS,
+                                            .learner = still_create};
+    struct cluster *cluster = cluster_create(&options);
+    const uint32_t first = 0, late = FIRST;
+
+    (void)state;
+    swarm_start(cluster, FIRST);
+    cluster_run(cluster, 5 * NS_PER_S);
+    assert_true(steps[first] > 20);
+    for (uint32_t i = 0; i < FIRST; i++) {
+        updates[i] = 11;
+    }
+    cluster_start(cluster, late, &first, 1);
+    assert_true(cluster_run_until(cluster, cluster_is_whole, NULL, 20 * NS_PER_S));
+    assert_true(node_step(cluster_node(cluster, late)) > 20);
+    assert_int_equal(updates[late], 11);
+    cluster_destroy(cluster);
+}
+
 /* Real steps, one at a time. Peer 0's parameters stop being numbers at `explodes_at`; `first_step`
  * is the most that a parameter moves in the first step after that. */
 static uint64_t explodes_at;
@@ -242,6 +274,7 @@ static struct learner *exploding_create(void *context, uint32_t peer)
     struct learner *learner = still_create(context, peer);
 
     still.ops.train = exploding_train;
+    still.ops.updates = still.originals.updates;
     still.ops.set_updates = still.originals.set_updates;
     return learner;
 }
@@ -284,6 +317,7 @@ int main(void)
         cmocka_unit_test(they_begin_anew),
         cmocka_unit_test(they_become_means),
         cmocka_unit_test(a_peer_may_come_late),
+        cmocka_unit_test(who_joins_takes_the_updates_with_the_moments),
         cmocka_unit_test(after_a_rollback_adam_begins_anew),
     };
 

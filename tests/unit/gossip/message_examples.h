@@ -153,6 +153,7 @@ static inline void manifest_any(struct source *s, struct message_state_manifest 
     manifest->pages = (manifest->buckets + MANIFEST_HASHES_MAX - 1) / MANIFEST_HASHES_MAX;
     fill(s, &manifest->moments, DIGEST_BYTES);
     fill(s, &manifest->rule, DIGEST_BYTES);
+    manifest->updates = any(s, 0, UINT64_MAX);
 }
 
 /* Session and liveness. */

@@ -327,6 +327,10 @@ static void lie_no_lineage(struct message *message)
 {
     if (message->type == MESSAGE_STATE_MANIFEST) message->as.state_manifest.lineage = any_lineage();
 }
+static void lie_updates(struct message *message)
+{
+    if (message->type == MESSAGE_STATE_MANIFEST) message->as.state_manifest.updates = UINT64_MAX;
+}
 static void lie_values(struct message *message)
 {
     if (message->type == MESSAGE_STATE_MANIFEST) message->as.state_manifest.values[0] = 1ULL << 40;
@@ -378,6 +382,7 @@ static void a_lying_manifest_is_refused(void **state)
                 {lie_schema, RC_MISMATCH, false},
                 {lie_lineage, RC_MISMATCH, false},
                 {lie_no_lineage, RC_MISMATCH, false},
+                {lie_updates, RC_FORMAT, false},
                 {lie_values, RC_MISMATCH, false},
                 {lie_buckets, RC_FORMAT, false},
                 {lie_pages, RC_FORMAT, false},
