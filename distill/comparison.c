@@ -9,6 +9,7 @@
 #include "distill/statistics.h"
 #include "kernels/backend.h"
 #include "replica/json.h"
+#include "replica/loss.h"
 #include "replica/store_safetensors.h"
 #include "replica/workers.h"
 

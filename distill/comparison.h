@@ -16,7 +16,7 @@
 #include "distill/ensemble.h"
 #include "distill/outputs.h"
 #include "replica/dataset.h"
-#include "replica/model.h"
+#include "replica/model_file.h"
 
 struct backend;
 struct json;

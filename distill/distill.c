@@ -12,6 +12,7 @@
 #include "kernels/backend.h"
 #include "replica/json.h"
 #include "replica/layers.h"
+#include "replica/loss.h"
 #include "replica/optimizer.h"
 #include "replica/schedule.h"
 #include "replica/store_safetensors.h"

@@ -5,7 +5,7 @@
 #include "replica/export_onnx.h"
 #include "replica/gpt2.h"
 #include "replica/json.h"
-#include "replica/model.h"
+#include "replica/model_file.h"
 #include "replica/store_safetensors.h"
 
 #include <string.h>

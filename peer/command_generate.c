@@ -14,7 +14,7 @@
 #include "kernels/backend.h"
 #include "peer/env/env.h"
 #include "replica/json.h"
-#include "replica/model.h"
+#include "replica/model_file.h"
 #include "replica/store_safetensors.h"
 
 #include <inttypes.h>

@@ -13,7 +13,7 @@
 #include "replica/dataset.h"
 #include "replica/json.h"
 #include "replica/layers.h"
-#include "replica/model.h"
+#include "replica/model_file.h"
 #include "replica/store_safetensors.h"
 #include "replica/task.h"
 

@@ -11,7 +11,7 @@
 #include "replica/dataset.h"
 #include "replica/input_rows.h"
 #include "replica/json.h"
-#include "replica/model.h"
+#include "replica/model_file.h"
 #include "replica/store_safetensors.h"
 
 #include <inttypes.h>

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "replica/export_onnx_plan.h"
+#include "replica/model_file.h"
 
 #include <math.h>
 #include <string.h>

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/units.h"
 #include "kernels/backend.h"
+#include "replica/model_file.h"
 #include "replica/model_plan.h"
 #include "replica/store_safetensors.h"
 

@@ -4,7 +4,7 @@
  * a T^2 KL(teacher_T || student_T), whose second gradient is a T (student_T - teacher_T). T^2 keeps
  * both gradients of one size when T changes. Rows labelled LABEL_IGNORE count nowhere.
  */
-#include "replica/model.h"
+#include "replica/loss.h"
 
 #include "base/check.h"
 #include "kernels/softmax.h"

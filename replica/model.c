@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "replica/loss.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 /*
- * model: a layer list bound to an input shape, with its parameters: what can be evaluated,
- * distilled and written to a file. Training state (optimizer, data) is the replica's, not the
- * model's.
+ * model: a layer list bound to an input shape, with its parameters: what can be evaluated and
+ * distilled. Training state (optimizer, data) is the replica's, not the model's.
  */
 #ifndef GRAPEVINE_REPLICA_MODEL_H
 #define GRAPEVINE_REPLICA_MODEL_H
@@ -15,7 +14,6 @@
 
 struct backend;
 struct model;
-struct tensor_file;
 
 /* How models that compute parts of one batch add up what they know of it. Every one of them calls
  * it equally often, each from its own thread. */
@@ -143,49 +141,6 @@ struct model_profile {
 /** NULL: stop. Borrowed. */
 void model_set_profile(struct model *model, const struct model_profile *profile);
 
-/* Losses return the mean over rows (nats) and write d(loss)/d(logits) where `gradient` is not NULL;
- * it may be the memory of the logits. Rows labelled LABEL_IGNORE (kernels/softmax.h: padding) count
- * nowhere, also not in the mean, and get a gradient of 0; if all are, the loss is 0. */
-
-/* Softmax cross-entropy with labels; counts argmax hits. */
-double loss_cross_entropy(const float *logits, const uint32_t *labels, uint32_t batch,
-                          uint32_t classes, float *gradient, uint32_t *correct);
-/* (1-a) CE(labels) + a T^2 KL(teacher_T || student_T) (Hinton, Vinyals, Dean 2015,
- * arXiv:1503.02531). teacher: probabilities AT TEMPERATURE T, [batch, classes]. */
-double loss_distillation(const float *logits, const float *teacher, const uint32_t *labels,
-                         uint32_t batch, uint32_t classes, double temperature, double a,
-                         float *gradient, uint32_t *correct);
-/* Cross-entropy against distributions: -sum of target ln softmax(logits). targets: [rows, classes].
- */
-double loss_soft_targets(const float *logits, const float *targets, uint32_t rows, uint32_t classes,
-                         float *gradient);
-/* Mean over rows and outputs of (predicted - target)^2, without a factor 1/2: as MSELoss of
- * PyTorch. */
-double loss_squared(const float *predicted, const float *targets, uint32_t rows, uint32_t outputs,
-                    float *gradient);
-
-/* One prediction from several heads (TreeNet: Lee et al. 2015, arXiv:1511.06314): `merged` [rows]
- * [classes] is the logarithm of the mean of the heads' probabilities; logits:
- * [rows][heads][classes]. May be the memory of the logits. */
-void loss_merge_heads(const float *logits, size_t rows, uint32_t heads, uint32_t classes,
-                      float *merged);
-
-enum { MODEL_SYMBOLS_MAX = 256, MODEL_WORDS_BYTES = 2048, MODEL_COLUMNS_BYTES = 8192 };
-
-/* What a model file says about itself, besides its tensors. */
-struct model_card {
-    char spec[2048];
-    char data[256]; /* the --data spec it was trained on */
-    enum model_input input;
-    bool is_regression; /* `classes` real values */
-    uint32_t channels, height, width, classes, symbols;
-    uint8_t symbol_bytes[MODEL_SYMBOLS_MAX]; /* text: the byte of each symbol */
-    bool has_symbol_bytes;                   /* as read: the bytes are known, and all different */
-    char class_words[MODEL_WORDS_BYTES];     /* of each class a word and '\n'; "": numbers */
-    char column_words[MODEL_COLUMNS_BYTES];  /* the same of each number read; "": by place */
-    uint64_t step, samples;
-};
-
 /** How inputs are normalised, value = (raw - mean) * scale, [channels] each: saved and loaded with
  *  the model. 0 and 1 until set. */
 void model_set_normalisation(struct model *model, const float *mean, const float *scale);
@@ -194,27 +149,5 @@ uint32_t model_channels(const struct model *model);
 void model_set_meaning(struct model *model, struct digest meaning);
 const float *model_mean(const struct model *model);
 const float *model_scale(const struct model *model);
-
-/** Add parameters, buffers and card to `file` (values borrowed). */
-MUST_USE enum rc model_save(struct model *model, const struct model_card *card,
-                            struct tensor_file *file);
-/** Read and check the card of a model file: RC_FORMAT and what is missing or out of range. Here and
- *  below, GPT-2 files in Hugging Face's names (gpt2.h) are model files, too. */
-MUST_USE enum rc model_card_read(const struct tensor_file *file, const char *name,
-                                 struct model_card *card, struct fault *why);
-/** Rebuild a model from its file; every tensor must be there with its shape and be finite. */
-MUST_USE enum rc model_load(struct backend *backend, const struct tensor_file *file,
-                            const char *name, uint32_t batch_max, bool with_gradients,
-                            struct model **model, struct model_card *card, struct fault *why);
-
-struct model_load_options {
-    uint32_t batch_max;
-    bool with_gradients;
-    uint32_t steps; /* of the sequences, up to card.width; 0: card.width */
-};
-/** The same, for sequences shorter than the model was trained on. */
-MUST_USE enum rc model_load_with(struct backend *backend, const struct tensor_file *file,
-                                 const char *name, const struct model_load_options *options,
-                                 struct model **model, struct model_card *card, struct fault *why);
 
 #endif

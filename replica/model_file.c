@@ -3,7 +3,7 @@
  * the model. Reading trusts nothing: spec, shapes, types and values are checked before a model
  * exists. Backends whose memory the host cannot read are not saved from here.
  */
-#include "replica/model.h"
+#include "replica/model_file.h"
 
 #include "base/check.h"
 #include "base/mem.h"

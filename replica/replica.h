@@ -6,7 +6,7 @@
 #define GRAPEVINE_REPLICA_REPLICA_H
 
 #include "replica/learner.h"
-#include "replica/model.h"
+#include "replica/model_file.h"
 #include "replica/model_profile.h"
 #include "replica/prefetch.h"
 

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "kernels/softmax.h"
 #include "replica/layers.h"
+#include "replica/loss.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #define GRAPEVINE_REPLICA_TASK_H
 
 #include "replica/dataset.h"
-#include "replica/model.h"
+#include "replica/model_file.h"
 
 struct task {
     enum data_target target;

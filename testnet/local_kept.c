@@ -2,7 +2,7 @@
  */
 #include "testnet/local_internal.h"
 
-#include "replica/model.h"
+#include "replica/model_file.h"
 #include "replica/store_safetensors.h"
 
 #include <stdio.h>

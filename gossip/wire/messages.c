@@ -1,7 +1,8 @@
 /*
  * The message set as tables: which key of a message's map is which member of its struct, and in
- * what range. gossip/wire/fields.c reads and writes by them; only what ties several members
- * together is code here. Gaps in the keys are numbers kept for what the protocol has planned.
+ * what range. fields_encode.c and fields_decode.c write and read by them; only what ties several
+ * members together is code here. Gaps in the keys are numbers kept for what the protocol has
+ * planned.
  * Runs on any thread.
  */
 #include "gossip/wire/messages.h"

@@ -12,7 +12,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "replica/export_onnx.h"
-#include "replica/model.h"
+#include "replica/model_file.h"
 #include "tests/scratch.h"
 
 #include <math.h>

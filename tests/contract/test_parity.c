@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "replica/json.h"
+#include "replica/loss.h"
 #include "replica/model.h"
 #include "replica/optimizer.h"
 

@@ -5,7 +5,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "replica/gpt2.h"
-#include "replica/model.h"
+#include "replica/model_file.h"
 #include "replica/store_safetensors.h"
 
 #include <string.h>

@@ -4,6 +4,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "replica/loss.h"
 #include "replica/model_plan.h"
 
 #include <math.h>

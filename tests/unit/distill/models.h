@@ -8,7 +8,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "replica/dataset.h"
-#include "replica/model.h"
+#include "replica/model_file.h"
 #include "replica/store_safetensors.h"
 #include "replica/task.h"
 

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "distill/distill.h"
 #include "replica/json.h"
+#include "replica/loss.h"
 
 #include <math.h>
 

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "replica/loss.h"
 #include "replica/model.h"
 
 #include <math.h>

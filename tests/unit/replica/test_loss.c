@@ -3,6 +3,7 @@
 
 #include "base/rng.h"
 #include "kernels/softmax.h"
+#include "replica/loss.h"
 #include "replica/model.h"
 
 #include <math.h>

@@ -5,7 +5,8 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/model.h"
+#include "replica/loss.h"
+#include "replica/model_file.h"
 #include "replica/store_safetensors.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/model.h"
+#include "replica/model_file.h"
 #include "replica/store_safetensors.h"
 #include "replica/task.h"
 

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "replica/loss.h"
 #include "replica/team.h"
 #include "replica/workers.h"
 
