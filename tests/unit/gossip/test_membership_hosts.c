@@ -144,6 +144,22 @@ static void who_was_cut_off_tries_again(void **state)
     scene_destroy(&scene);
 }
 
+/* Dead ports of one host, as behind a router, spend what dials may cost it; who is there all the
+ * same dials us, from any port, and then all who say that they live there are dialled again. */
+static void who_comes_from_a_host_that_was_given_up_vouches_for_it(void **state)
+{
+    struct scene scene;
+
+    (void)state;
+    linked_with_one(&scene);
+    told_of_all(&scene, "203.0.113.9:%d");
+    (void)dials_in(&scene, 30 * NS_PER_S);
+    assert_int_equal(dials_in(&scene, 30 * NS_PER_S), 0);
+    membership_met_at(scene.membership, "203.0.113.9:50123", scene.now_ns);
+    assert_true(dials_in(&scene, 90 * NS_PER_S) >= TOLD); /* a minute is the longest back-off */
+    scene_destroy(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -152,6 +168,7 @@ int main(void)
         cmocka_unit_test(names_that_answer_cost_nothing),
         cmocka_unit_test(hosts_of_members_are_dialled_freely),
         cmocka_unit_test(who_was_cut_off_tries_again),
+        cmocka_unit_test(who_comes_from_a_host_that_was_given_up_vouches_for_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
