@@ -94,6 +94,7 @@ peer/node_check.c @ sim_hostile_models @ the donor's step is believed @ s/^    r
 peer/node_choice.c @ unit_peer_node_model @ who was heard first decides where others are as far as we @ s/ && step < node->wanted.step_least;/ \&\& step == UINT64_MAX;/
 peer/node_choice.c @ unit_peer_node_model @ ...or hold the same model @ s/count_holders\(node, node->wanted.lineage\)\.all <= ours;/false;/
 peer/node_check.c @ sim_hostile_models @ one of two witnesses says at which step a model is @ s/node_median\(said, count \+ 1\)/node_median(said, count > 0 ? count : 1)/
+peer/node_check.c @ sim_hostile_models @ a new peer takes what two that are there do not confirm @ s/taking->others < WITNESSES \? 0 : WITNESSES/0/
 peer/node_check.c @ sim_hostile_models @ running statistics are not compared @ s/check_buffers\(node\) != RC_OK/check_buffers(node) == RC_NOMEM/
 peer/node_check.c @ sim_hostile_models @ moments of any size are taken @ s/leaves_moments = sqrt\(squares\) > most;/leaves_moments = sqrt(squares) < 0 * most;/
 peer/node_check.c @ sim_hostile_models @ nobody is waited for who could say that a donor lies @ s/return counts\.believed > node_heard\(node\) .*/return false;/

@@ -146,6 +146,43 @@ static void a_false_model_of_the_right_lineage_is_not_taken(void **state)
     }
 }
 
+/* This member tells nobody what it holds, as one in a long step, or on a bad line. */
+static void silence(struct cluster *cluster, uint32_t peer)
+{
+    struct node *node = cluster_node(cluster, peer);
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        node->neighbours[i].sketches = UINT32_MAX;
+        node->neighbours[i].sketch_minute_ns = node_now(node);
+    }
+}
+
+/* A new peer whose donor gives noise, with two others there who hold that lineage: both must agree,
+ * and while one of them, or both, say nothing the noise is not taken for want of an answer. */
+static void a_new_peer_wants_two_witnesses_where_two_are_there(void **state)
+{
+    (void)state;
+    for (uint32_t silent = 1; silent <= 2; silent++) {
+        struct cluster_options options = options_of(4, "local-sgd:H=100000", "group");
+        struct cluster *cluster = trained(&options, 3);
+        uint32_t liar = 0, joiner = 3;
+        struct digest lineage = node_lineage(cluster_node(cluster, 1));
+        uint64_t begun_ns = sim_now_ns(cluster_world(cluster));
+
+        cluster_start(cluster, joiner, &liar, 1);
+        while (!is_training(cluster, &joiner)) {
+            spoil(cluster, liar); /* it trains, and would unlearn it */
+            for (uint32_t i = 1; i <= silent; i++) {
+                silence(cluster, i);
+            }
+            cluster_run(cluster, NS_PER_MS);
+            assert_true(sim_now_ns(cluster_world(cluster)) < begun_ns + 90 * NS_PER_S);
+        }
+        assert_undamaged(cluster, joiner, lineage);
+        cluster_destroy(cluster);
+    }
+}
+
 /* One member tells joiners of far more steps than there were, or of next to none. Whether it is
  * asked for the model or for its word, and however few others there are: it is not believed. */
 static void one_liar_does_not_say_at_which_step_a_model_is(void **state)
@@ -324,6 +361,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_replace_nobodys_model),
         cmocka_unit_test(a_false_model_of_the_right_lineage_is_not_taken),
+        cmocka_unit_test(a_new_peer_wants_two_witnesses_where_two_are_there),
         cmocka_unit_test(one_liar_does_not_say_at_which_step_a_model_is),
         cmocka_unit_test(false_moments_and_statistics_are_not_taken),
         cmocka_unit_test(who_met_liars_first_joins_the_others),
