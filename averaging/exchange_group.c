@@ -192,6 +192,7 @@ static void score_the_faithful(struct group *group, struct commands *out)
 
         if (i == group->self || party->is_dropped || party->part != PART_COMMITTED) continue;
         group_score(party->ref.id, SCORE_KEPT, NULL, out);
+        if (party->count > 0) conduct_returned(&group->conduct, party->ref.id);
     }
 }
 
@@ -305,6 +306,10 @@ static enum rc on_credit(struct group *group, struct member_ref from,
     if (!is_ours || credit->stream != group->stream) {
         group_refuse_credit(group, from, credit, out);
         return RC_STALE;
+    }
+    if (!group_form_has(&group->form, from)) { /* it was told that we are in its round */
+        group_send_cancel(from.id, credit->stream, out);
+        return RC_MISMATCH;
     }
     return has_started ? group_on_credit(group, from, credit, out)
                        : group_form_on_credit(group, from, credit);

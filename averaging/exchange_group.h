@@ -2,6 +2,7 @@
 #ifndef GRAPEVINE_AVERAGING_EXCHANGE_GROUP_H
 #define GRAPEVINE_AVERAGING_EXCHANGE_GROUP_H
 
+#include "averaging/conduct.h"
 #include "averaging/deadline.h"
 #include "averaging/exchange.h"
 
@@ -11,9 +12,7 @@ enum {
     GROUP_BALLOT_STEP = GROUP_MEMBERS_MAX, /* one proposal is so much above the last at most */
     GROUP_ATTEMPTS_MAX = 4, /* proposals joined in vain before the round is given up */
     GROUP_LEFT_MAX = 4,     /* proposals joined and left that are remembered */
-    GROUP_PAST_MAX = 64,    /* rounds that a slow member may still think are under way */
-    GROUP_VAIN_MAX = 8      /* rounds of one proposer that began without us, who had joined; half as
-                               many of one that is not proven */
+    GROUP_PAST_MAX = 64     /* rounds that a slow member may still think are under way */
 };
 /* How far one message may move us ahead, so that numbers cannot be used up: more rounds than any
  * swarm runs, and never near the end of the counter. */
@@ -61,6 +60,8 @@ struct party {
     float weight;      /* of its model in the mean */
     bool is_dropped;   /* nothing more is awaited for our part */
     bool is_unlike;    /* it has no START of this round, or another than we */
+    bool is_cut;       /* its link was lost in this round */
+    bool is_out;       /* nothing of it is waited for or taken, by our own choice; it has ours */
     bool is_proven;    /* as of our snapshot, and of the latest charge */
     uint64_t slack_ns; /* the same */
     uint32_t awaited;  /* chunks it is to give us, of all parts; direct: those of our own */
@@ -95,7 +96,6 @@ struct invited {
 
 struct group_link {
     struct member_ref ref;
-    uint32_t vain;      /* its rounds that we joined and that began without us, in a row */
     uint64_t answer_ns; /* the quickest of its JOINs so far; 0: none yet */
 };
 
@@ -165,6 +165,7 @@ struct group {
     uint32_t left_next;
     struct group_debt debts[GROUP_MEMBERS_MAX]; /* of those that are proven, by id */
     struct group_debt debt_of_new;              /* of all others */
+    struct conduct conduct;
 
     uint64_t stream;     /* JOINED, DATA: of the round's chunks */
     struct digest start; /* DATA: of its START */
@@ -245,6 +246,8 @@ void group_form_on_link_up(struct group *group, struct member_ref peer, struct c
 void group_form_on_link_lost(struct group *group, struct peer_id peer, struct commands *out);
 void group_form_tick(struct group *group, struct commands *out);
 uint64_t group_form_next_ns(const struct group *group);
+/** Is this member in the list, with its boot? */
+bool group_form_has(const struct message_form *form, struct member_ref member);
 /** What was heard and not joined yet will not be: its proposer hears so. */
 void group_form_decline(struct group *group, struct commands *out);
 void group_form_cancel(struct group *group, struct commands *out);
@@ -305,13 +308,21 @@ void group_on_job_done(struct group *group, enum exchange_job job, uint32_t firs
                        struct digest hash, struct commands *out);
 void group_data_on_link_lost(struct group *group, struct peer_id peer, struct commands *out);
 void group_data_cancel(struct group *group, enum abort_code code, struct commands *out);
+/** Reduce what is complete, end what has ended. */
+void group_data_advance(struct group *group, struct commands *out);
+
+/* exchange_group_lost.c: who is lost to a running round */
 /** Nothing more is awaited of this member: neither its contribution nor its part. Not direct: the
  *  same for all, what is open comes to nothing. */
 void group_party_lose(struct group *group, uint32_t index);
+/** ...as it left, says something else of the round than we, or is out of reach: once may be. */
+void group_party_left(struct group *group, uint32_t index, struct commands *out);
 /** No contribution of this member is awaited any more. */
 void group_party_drop(struct group *group, uint32_t index);
-/** Reduce what is complete, end what has ended. */
-void group_data_advance(struct group *group, struct commands *out);
+/** Not direct: what is open comes to nothing, for all. */
+void group_schedule_fail(struct group *group);
+/** The round has mixed nothing. */
+void group_came_to_nothing(struct group *group, struct commands *out);
 
 /* exchange_group_turn.c: which of several proposals of one round */
 /** Is this FORM one that may still be joined, after those proposed or joined so far? */

@@ -46,41 +46,6 @@ static void parties_fill(struct group *group, const struct message_form *start)
     group_plan_begin(group, start);
 }
 
-void group_party_drop(struct group *group, uint32_t index)
-{
-    bool was_awaited = group_is_awaited(group, index);
-
-    group->parties[index].is_dropped = true;
-    group->dropped |= UINT64_C(1) << index;
-    if (was_awaited) group_wait_first_over(group, index);
-}
-
-/* What is complete stays; the others hear of it when the round is over here. */
-static void fail_schedule(struct group *group)
-{
-    group->has_failed = true;
-    for (uint32_t i = 0; i < group->parties_count; i++) {
-        if (i != group->self) group_party_drop(group, i);
-        if (group->parties[i].part == PART_OPEN) group->parties[i].part = PART_LOST;
-    }
-}
-
-void group_party_lose(struct group *group, uint32_t index)
-{
-    struct party *party = &group->parties[index];
-    bool is_charged = group_is_awaited(group, index); /* for its contribution */
-
-    CHECK(index != group->self);
-    if (!is_direct(group)) {
-        fail_schedule(group);
-        return;
-    }
-    group_party_drop(group, index);
-    if (party->part != PART_OPEN) return;
-    if (!is_charged) group_wait_second_over(group, index);
-    party->part = PART_LOST;
-}
-
 void group_data_begin(struct group *group, const struct message_form *start, struct commands *out)
 {
     group->stream = group_stream(group->proposer, start->round);
@@ -93,9 +58,7 @@ void group_data_begin(struct group *group, const struct message_form *start, str
             group_party_lose(group, i);
         } else if (i != group->self &&
                    group_standing(group, group->parties[i].ref.id) == STANDING_OUT) {
-            /* it need not wait for us either */
-            group_send_abort(group->parties[i].ref.id, group->proposer, start->round,
-                             ABORT_PROTOCOL, out);
+            group->parties[i].is_out = true; /* it has our values all the same */
             group_party_lose(group, i);
         }
     }
@@ -153,7 +116,8 @@ static void send_offers(struct group *group, uint32_t index, struct commands *ou
         uint32_t count;
         struct command *send;
 
-        if (i == group->self || part->parent != index || part->part != PART_OPEN) continue;
+        if (i == group->self || part->parent != index) continue;
+        if (part->part != PART_OPEN && !part->is_out) continue;
         count = ready(group, part);
         if (count > to->credit - to->sent) count = to->credit - to->sent;
         if (count == 0) continue;
@@ -164,11 +128,24 @@ static void send_offers(struct group *group, uint32_t index, struct commands *ou
     }
 }
 
+static bool send_credit(const struct group *group, const struct party *party, uint32_t chunks,
+                        struct commands *out)
+{
+    struct command *send = commands_add(out, COMMAND_SEND);
+
+    if (send == NULL) return false;
+    send->to = party->ref.id;
+    send->message.type = MESSAGE_CREDIT;
+    send->message.as.credit.stream = group->stream;
+    send->message.as.credit.chunks = chunks;
+    send->message.as.credit.start = group->start;
+    return true;
+}
+
 /* Half of the allowance is renewed at a time: few messages, and the sender never runs dry. */
 static void grant(struct group *group, struct party *party, struct commands *out)
 {
     uint32_t wanted = party->done + GROUP_CREDIT_CHUNKS, count = party->awaited;
-    struct command *send;
 
     if (party->is_dropped || party->granted >= count) return;
     if (wanted > count) wanted = count;
@@ -177,14 +154,16 @@ static void grant(struct group *group, struct party *party, struct commands *out
     wanted = party->granted + exchange_credit(&group->options, party->granted - party->done,
                                               wanted - party->granted);
     if (wanted == party->granted) return;
-    send = commands_add(out, COMMAND_SEND);
-    if (send == NULL) return;
-    send->to = party->ref.id;
-    send->message.type = MESSAGE_CREDIT;
-    send->message.as.credit.stream = group->stream;
-    send->message.as.credit.chunks = wanted - party->granted;
-    send->message.as.credit.start = group->start;
-    party->granted = wanted;
+    if (send_credit(group, party, wanted - party->granted, out)) party->granted = wanted;
+}
+
+/* Whoever has a part is waited for. If it has another START it says so, but to whom we allow
+ * nothing that would not be known. */
+static void show_start(struct group *group, const struct party *party, struct commands *out)
+{
+    if (is_direct(group) && own_part(group)->count == 0 && party->part == PART_OPEN) {
+        send_credit(group, party, 0, out);
+    }
 }
 
 void group_grant_all(struct group *group, struct commands *out)
@@ -348,14 +327,18 @@ static void over_if_all_ended(struct group *group, struct commands *out)
     }
     if (group->has_failed) group_data_cancel(group, ABORT_PROTOCOL, out);
     if (has_mixed(group)) {
+        conduct_came_about(&group->conduct, group->proposer.id);
         bitmap_fill(group);
         group_over(group, OVER_COMMITTED, NULL, false, out);
     } else if (has_met_anyone(group) && group->has_failed) {
         group_over(group, OVER_ABORTED, "a member of the schedule was lost", false, out);
-    } else if (has_met_anyone(group)) {
-        group_over(group, OVER_ABORTED, "all other members were lost", false, out);
     } else {
-        group_over(group, OVER_ABORTED, "the others took up another proposal", true, out);
+        bool has_met = has_met_anyone(group);
+
+        group_came_to_nothing(group, out);
+        group_over(group, OVER_ABORTED,
+                   has_met ? "all other members were lost" : "the others took up another proposal",
+                   !has_met, out);
     }
 }
 
@@ -409,6 +392,7 @@ static void snapshot_done(struct group *group, enum rc rc, struct commands *out)
         absorb_own(group, i, out);
         if (i == group->self) continue;
         grant(group, &group->parties[i], out);
+        show_start(group, &group->parties[i], out);
         send_offers(group, i, out);
     }
     over_if_all_ended(group, out); /* everyone may have left before our snapshot was there */
@@ -493,7 +477,14 @@ enum rc group_on_credit(struct group *group, struct member_ref from,
         group_data_advance(group, out);
         return RC_MISMATCH;
     }
-    if (is_direct(group) ? to->part != PART_OPEN : group->has_failed) return RC_STALE;
+    if (!to->is_linked) { /* its link is newer than START: we do without each other */
+        group_send_abort(from.id, group->proposer, group->round, ABORT_LINK, out);
+        return RC_STALE;
+    }
+    if (credit->chunks == 0) return RC_OK; /* see show_start() */
+    if (is_direct(group) ? to->part != PART_OPEN && !to->is_out : group->has_failed) {
+        return RC_STALE;
+    }
     if (to->credit > to->owed || credit->chunks > to->owed - to->credit) return RC_FORMAT;
     to->credit += credit->chunks;
     group->progress_ns = group->now_ns;
@@ -510,7 +501,7 @@ static void part_close_if_complete(struct group *group, struct party *part, stru
         group->returned_ns = group->now_ns;
     } else if (!is_direct(group)) {
         /* Of those who brought it, or the owner: who it was shows in a direct round. */
-        fail_schedule(group);
+        group_schedule_fail(group);
     } else {
         part->part = PART_LOST;
         group_score(part->ref.id, SCORE_VIOLATION, "its MEAN holds a wrong hash", out);
@@ -552,7 +543,7 @@ enum rc group_on_abort(struct group *group, struct member_ref from,
     int index = group_party_of(group, from);
 
     if (index < 0 || !group_abort_fits(group, abort)) return RC_STALE;
-    group_party_lose(group, (uint32_t)index);
+    group_party_left(group, (uint32_t)index, out);
     group_data_advance(group, out);
     return RC_OK;
 }
@@ -687,6 +678,7 @@ void group_data_on_link_lost(struct group *group, struct peer_id peer, struct co
 
     if (index < 0 || (uint32_t)index == group->self) return;
     group->parties[index].is_linked = false;
-    group_party_lose(group, (uint32_t)index);
+    group->parties[index].is_cut = true;
+    group_party_left(group, (uint32_t)index, out);
     group_data_advance(group, out);
 }

@@ -19,11 +19,11 @@ static int form_find(const struct message_form *form, struct peer_id id)
     return -1;
 }
 
-static bool form_has(const struct message_form *form, struct member_ref ref)
+bool group_form_has(const struct message_form *form, struct member_ref member)
 {
-    int found = form_find(form, ref.id);
+    int found = form_find(form, member.id);
 
-    return found >= 0 && boot_id_is_equal(form->members[found].boot, ref.boot);
+    return found >= 0 && boot_id_is_equal(form->members[found].boot, member.boot);
 }
 
 static struct member_ref self_of(const struct group *group)
@@ -268,6 +268,15 @@ static void become_ready(struct group *group, struct commands *out)
     }
 }
 
+/* Who proposes for ever and never starts would keep us from all other rounds. */
+static void count_form(struct group *group, struct peer_id proposer, struct commands *out)
+{
+    bool is_proven = group_standing(group, proposer) == STANDING_PROVEN;
+
+    if (!conduct_form(&group->conduct, proposer, is_proven, group->now_ns)) return;
+    group_score(proposer, DEADLINE_MISS, "proposes again and again and starts nothing", out);
+}
+
 static void join(struct group *group, struct member_ref proposer, const struct message_form *form,
                  struct commands *out)
 {
@@ -320,12 +329,14 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
     bool is_waiting = !has_started && group->state != GROUP_IDLE;
     enum rc rc = form_check(group, from, form);
 
+    count_form(group, from.id, out);
     if (rc == RC_MISMATCH) { /* not waited for */
         group_send_abort(from.id, from, form->round, ABORT_PROTOCOL, out);
     }
     if (rc != RC_OK) return rc;
     if (is_ours(group, from, form)) return RC_REPLAY;
-    if (!form_has(form, self_of(group))) return RC_MISMATCH; /* meant for an earlier life of ours */
+    if (!group_form_has(form, self_of(group)))
+        return RC_MISMATCH; /* meant for an earlier life of ours */
     if ((group_is_leap(group, form->round) && group->ahead_left < GROUP_ROUND_NEAR / 2) ||
         form->round < (is_waiting ? group->round : group->counts.next_round) ||
         (has_started && form->round == group->round) || group_is_leaping_ballot(group, form) ||
@@ -467,23 +478,17 @@ static bool was_left(struct group *group, struct member_ref from, const struct m
     return false;
 }
 
-static uint32_t vain_max(const struct group *group, struct peer_id id)
-{
-    return group_standing(group, id) == STANDING_PROVEN ? GROUP_VAIN_MAX : GROUP_VAIN_MAX / 2;
-}
-
 /* The round goes on without us: ours will be a later one. */
 static enum rc start_without_us(struct group *group, struct member_ref from,
                                 const struct message_form *start, struct commands *out)
 {
     bool is_idle = group->state == GROUP_IDLE;
-    struct group_link *link = group_link_find(group, from.id);
+    bool is_proven = group_standing(group, from.id) == STANDING_PROVEN;
 
     if (start->round < (is_idle ? group->counts.next_round : group->round)) return RC_STALE;
     if (group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA) return RC_STALE;
     if (group->state == GROUP_FORMING && group_joined_count(group) > 0) return RC_STALE;
-    if (is_ours(group, from, start) && link != NULL && ++link->vain >= vain_max(group, from.id)) {
-        link->vain = 0;
+    if (is_ours(group, from, start) && conduct_vain(&group->conduct, from.id, is_proven)) {
         group_score(from.id, DEADLINE_MISS, "invites and begins without us", out);
     }
     group_hear_round(group, start->round + 1);
@@ -504,20 +509,18 @@ enum rc group_on_start(struct group *group, struct member_ref from,
     enum rc rc = form_check(group, from, start);
 
     if (rc != RC_OK) return rc;
+    conduct_start(&group->conduct, from.id);
     if (member_ref_is_equal(from, group->heard_from) && group->heard.round <= start->round) {
         group->has_heard = false; /* it is open no longer */
     }
-    if (!form_has(start, self_of(group))) return start_without_us(group, from, start, out);
+    if (!group_form_has(start, self_of(group))) return start_without_us(group, from, start, out);
     if (is_ours(group, from, start)) {
-        struct group_link *link = group_link_find(group, from.id);
-
         rc = group_start_check(group, start, out);
         if (rc != RC_OK) {
             group_start_refuse(group, from, start, rc == RC_FORMAT, out);
             become_ready(group, out);
             return rc;
         }
-        if (link != NULL) link->vain = 0;
         group_slack_started(group, start);
         if (group_is_leap(group, start->round)) group->ahead_left = 0;
         group->is_far = false;

@@ -3,11 +3,13 @@
  *
  * Nobody can tell whether a proposer says the same to all, but the members to each other: CREDIT
  * carries the digest of the START that its sender has. Two with unlike ones say so (CANCEL), do not
- * exchange in this round, and hold it against neither of them. The same says a member that is
- * allowed chunks and has no START at all, a moment later: so it is not taken for one that is late.
- * That is as much as a word of one member is worth. Where more than half of the others, and two at
- * least, have another START, or the proposer itself contradicts what it told us, it is charged; and
- * who was told nothing charges it when its wait for START is over.
+ * exchange in this round, and neither is charged for it, unless it becomes a habit (conduct.h). A
+ * member that owns nothing, and so allows nothing, shows its digest to those that own a part with a
+ * CREDIT of no chunks, or it would wait for one that was told of another round. The same says a
+ * member that is allowed chunks and has no START at all, a moment later: so it is not taken for one
+ * that is late. That is as much as a word of one member is worth. Where more than half of the
+ * others, and two at least, have another START, or the proposer itself contradicts what it told us,
+ * it is charged; and who was told nothing charges it when its wait for START is over.
  */
 #include "averaging/exchange_group.h"
 
@@ -243,7 +245,7 @@ void group_part_ways(struct group *group, uint32_t index, struct commands *out)
 {
     if (group->parties[index].is_unlike) return;
     group->parties[index].is_unlike = true;
-    group_party_lose(group, index);
+    group_party_left(group, index, out);
     charge_for_unlike(group, index, out);
 }
 
@@ -261,7 +263,7 @@ void group_start_heard(struct group *group, struct commands *out)
         } else if (invited->is_unlike) {
             group_part_ways(group, (uint32_t)index, out);
         } else if (invited->has_aborted) {
-            group_party_lose(group, (uint32_t)index);
+            group_party_left(group, (uint32_t)index, out);
         }
     }
 }

@@ -24,7 +24,6 @@ enum {
     NODE_HANDSHAKE_TRIES = 3, /* of each bootstrap address, before it is said to be another swarm */
     NODE_RATE_STEPS = 200,    /* in which --lr-scaling brings in its rate */
     NODE_DONOR_QUEUE = 8,     /* buckets queued for one joiner */
-    NODE_FORMS_MAX = 8,       /* proposals of one peer without a START, before it is a fault */
     NODE_DOUBLINGS_MAX = 9    /* of NODE_RETRY_NS: about nine minutes */
 };
 #define NODE_ALARM_NS     NS_PER_MS         /* between two wake-ups */
@@ -36,7 +35,6 @@ enum {
 #define NODE_RESHARD_NS   (2 * NS_PER_S)    /* members must have been stable for so long */
 #define NODE_BEGUN_NS     (120 * NS_PER_S)  /* later than that after our start we are not new */
 #define NODE_JUDGE_NS     (60 * NS_PER_S)   /* certificates run out: are all still let in? */
-#define NODE_FORM_NS      (5 * NS_PER_S)    /* and a proposal without a START is forgotten */
 #define NODE_RETRY_NS     NS_PER_S          /* before a failed download is begun again */
 #define NODE_AVOID_NS     (5 * NS_PER_S)    /* others are asked before those it failed with */
 
@@ -58,8 +56,6 @@ struct neighbour {
     uint64_t coming_ns;   /* node_finish.c: it is waited for until then; 0: it has not said so */
     uint64_t moved_ns;    /* when it was last heard at another step than before */
     double rounds_per_s;  /* between its last two */
-    uint32_t forms;       /* proposals since its last START, but for those long ago */
-    uint64_t forms_ns;    /* since when the oldest of them counts */
     uint64_t outcomes_ns; /* questions about outcomes, and answers, since then */
     uint32_t outcomes;
     uint64_t sketch_minute_ns; /* sketches answered since then */

@@ -70,30 +70,6 @@ enum standing node_standing(void *context, struct peer_id peer)
 
 /* ---- what others propose ---- */
 
-static uint32_t forms_max(const struct node *node, struct peer_id from)
-{
-    return trust_is_proven(node->trust, from) ? NODE_FORMS_MAX : NODE_FORMS_MAX / 2;
-}
-
-/* Who proposes for ever and never starts would keep us from all other rounds. */
-static bool proposes_in_vain(struct node *node, struct peer_id from, enum message_type type)
-{
-    struct neighbour *neighbour = node_neighbour(node, from);
-    uint64_t now_ns = node_now(node);
-
-    if (type == MESSAGE_START) neighbour->forms = 0;
-    if (type != MESSAGE_FORM) return false;
-    if (neighbour->forms == 0) neighbour->forms_ns = now_ns;
-    while (neighbour->forms > 0 && now_ns - neighbour->forms_ns >= NODE_FORM_NS) {
-        neighbour->forms--; /* who is early now and then keeps nobody */
-        neighbour->forms_ns += NODE_FORM_NS;
-    }
-    if (++neighbour->forms <= forms_max(node, from)) return false;
-    neighbour->forms = 0;
-    node_score(node, from, SCORE_LATE);
-    return true;
-}
-
 /* A pair partner is told no, for it waits; a group does without whoever does not join. */
 void node_on_round_message(struct node *node, struct peer_id from, const struct message *message)
 {
@@ -111,7 +87,6 @@ void node_on_round_message(struct node *node, struct peer_id from, const struct 
             return;
         }
     }
-    if (proposes_in_vain(node, from, message->type)) return;
     round_on_message(node->round, from, message);
 }
 

@@ -59,6 +59,15 @@ averaging/exchange_group_start.c @ unit_averaging_group_start @ nobody looks for
 averaging/exchange_group_start.c @ unit_averaging_group_start @ one member has any proposer charged @ s/unlike < 2 \|\| 2 \* unlike <= others/unlike < 1/
 averaging/exchange_group_start.c @ unit_averaging_group_start @ who was told nothing says nothing @ s/if \(group->now_ns < start_due_ns\(group, i\)\) continue;/continue;/
 averaging/exchange_group_data.c @ unit_averaging_group_start @ CREDIT of another START is taken @ s/if \(!digest_is_equal\(credit->start, group->start\)\) \{/if (false) {/
+averaging/conduct.c @ unit_averaging_group_conduct @ one proposer has members charged @ s/if \(!is_ours \&\& peer_id_is_equal.*/(void)is_ours;/
+averaging/conduct.c @ unit_averaging_group_conduct @ who leaves its parts is never charged @ s/if \(of->left <= LEFT_MAX\) return false;/return false;/
+averaging/conduct.c @ unit_averaging_group_conduct @ ...but for each time it stumbles @ s/of->left > 0\) of->left--;/false) of->left--;/
+averaging/conduct.c @ unit_averaging_group_conduct @ a crowd of names makes what one did forgotten @ s/if \(sum\(\&conduct->of\[i\]\) < sum\(least\)\)/if (i == 1)/
+averaging/exchange_group_data.c @ unit_averaging_group_conduct @ who owns nothing does not show its START @ s/^        show_start\(group.*//
+averaging/exchange_group_data.c @ unit_averaging_group_conduct @ whom we leave out takes us for one that leaves @ s/part->part != PART_OPEN \&\& !part->is_out/part->part != PART_OPEN/
+averaging/exchange_group_data.c @ unit_averaging_group_conduct @ rounds that come to nothing are free @ s/^        group_came_to_nothing\(group, out\);//
+averaging/exchange_group_data.c @ unit_averaging_group_conduct @ who came too late is not told @ s/if \(!to->is_linked\) \{/if (false) {/
+averaging/exchange_group.c @ unit_averaging_group_conduct @ a member of another START is not told @ s/if \(!group_form_has\(\&group->form, from\)\) \{/if (false) {/
 averaging/exchange_group_turn.c @ unit_averaging_group_turns @ a higher ballot is followed at once @ s/if \(group->now_ns >= deadline_after\(group->form_ns.*/return false;/
 averaging/exchange_group_turn.c @ unit_averaging_group_turns @ one FORM takes ballots as high as it likes @ s/return form->ballot > GROUP_BALLOT_STEP.*/return (void)is_known, false;/
 averaging/exchange_group_form.c @ unit_averaging_group_turns @ one member teaches windows by joining again and again @ s/ && !group->invited\[index\]\.has_declined\) \{/) {/

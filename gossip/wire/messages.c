@@ -298,7 +298,7 @@ static const struct field edge_tell_fields[] = {
 };
 static const struct field credit_fields[] = {
     UINT(0, credit.stream, 0, STREAM_MAX),
-    UINT(1, credit.chunks, 1, CHUNKS_MAX),
+    UINT(1, credit.chunks, 0, CHUNKS_MAX),
     {.key = 2,
      .kind = FIELD_FIXED,
      .is_optional = true,

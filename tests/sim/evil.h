@@ -40,6 +40,8 @@ struct evil_behaviour {
     void (*on_start)(struct evil *evil, struct message_form *start, uint8_t *statements);
     /** With every event. */
     void (*on_tick)(struct evil *evil, uint64_t now_ns);
+    /** A message of a round for it; false: it is not heard. */
+    bool (*on_round)(struct evil *evil, struct peer_id from, const struct message *message);
     bool proposes; /* every round, and above everybody else's ballot */
     bool refuses;  /* everybody who comes is told ERROR */
 };
@@ -72,6 +74,7 @@ struct evil {
                                                first plane; a unit vector */
     bool has_base;
     uint64_t due_ns; /* of on_tick */
+    uint32_t proposed;
     struct {
         struct peer_id to;
         struct message message;

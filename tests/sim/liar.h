@@ -16,6 +16,7 @@ __typeof__(node_tracking_import) __real_node_tracking_import, __wrap_node_tracki
 __typeof__(node_donation_copy) __real_node_donation_copy, __wrap_node_donation_copy;
 __typeof__(node_on_entry) __real_node_on_entry, __wrap_node_on_entry;
 __typeof__(node_on_model_message) __real_node_on_model_message, __wrap_node_on_model_message;
+__typeof__(node_on_round_message) __real_node_on_round_message, __wrap_node_on_round_message;
 __typeof__(links_tick) __real_links_tick, __wrap_links_tick;
 __typeof__(group_form_begin) __real_group_form_begin, __wrap_group_form_begin;
 __typeof__(group_plan_choose) __real_group_plan_choose, __wrap_group_plan_choose;
@@ -160,6 +161,17 @@ void __wrap_node_on_model_message(struct node *node, struct peer_id from,
         }
     }
     __real_node_on_model_message(node, from, message);
+}
+
+void __wrap_node_on_round_message(struct node *node, struct peer_id from,
+                                  const struct message *message)
+{
+    struct evil *e = lies_of(node);
+
+    if (e != NULL && e->behaviour->on_round != NULL && !e->behaviour->on_round(e, from, message)) {
+        return;
+    }
+    __real_node_on_round_message(node, from, message);
 }
 
 static inline void lies_late(struct evil *e, uint64_t now_ns)

@@ -10,7 +10,7 @@
 #ifndef GRAPEVINE_TESTS_SIM_LIES_H
 #define GRAPEVINE_TESTS_SIM_LIES_H
 
-#include "tests/sim/liar.h"
+#include "tests/sim/lies_rounds.h"
 
 #include "averaging/exchange_push.h"
 #include "gossip/wire/accusation.h"
@@ -468,6 +468,26 @@ static const struct evil_behaviour lies[] = {
     {.name = "selective-start", .exchanges = EVIL_GROUP, .proposes = true, .on_send = lie_to_half},
     {.name = "unlike-start", .exchanges = EVIL_GROUP, .proposes = true, .on_send = lie_unlike},
     {.name = "permuted-start", .exchanges = EVIL_GROUP, .proposes = true, .on_send = lie_permuted},
+    {.name = "apart-start",
+     .exchanges = EVIL_GROUP,
+     .on_tick = propose_apart,
+     .on_round = start_apart},
+    {.name = "left-out",
+     .exchanges = EVIL_GROUP,
+     .on_tick = propose_to_all,
+     .on_round = start_without},
+    {.name = "left-out-relinking",
+     .exchanges = EVIL_GROUP,
+     .on_tick = propose_relinking,
+     .on_round = start_without},
+    /* of taking part */
+    {.name = "leaves-rounds", .exchanges = EVIL_GROUP, .on_tick = leave_rounds},
+    {.name = "leaves-parts", .exchanges = EVIL_GROUP, .on_tick = leave_parts},
+    {.name = "leaves-by-cancel",
+     .exchanges = EVIL_GROUP,
+     .on_tick = leave_rounds,
+     .on_send = leave_by_cancel},
+    {.name = "leaves-links", .exchanges = EVIL_GROUP, .on_tick = leave_links},
     /* of weight and generations */
     {.name = "minted-shares",
      .exchanges = EVIL_PUSH,
