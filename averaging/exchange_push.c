@@ -231,6 +231,7 @@ void push_advance(struct push *push, struct commands *out)
     over_add(push, OVER_COMMITTED, has_in,
              has_in ? (float)((double)push->in_weight / push->weight) : 0,
              has_out ? (float)((double)push->out_weight / push->weight) : 0, out);
+    if (has_in) push_account_weigh(push);
 }
 
 void push_out_fail(struct push *push, enum abort_code code, const char *reason,
@@ -408,6 +409,7 @@ static enum rc on_share(struct push *push, struct member_ref from,
     }
     if (!(share->weight > 0) || !((double)share->weight <= WEIGHT_MOST)) return RC_FORMAT;
     if (push_mark_is_old(push, &share->key)) return RC_REPLAY;
+    push_account_claimed(push, from.id, 2 * (double)share->weight);
     objection = share_objection(push, share);
     if (objection == 0 && part < TAKEN_LEAST * gain_part(push, share)) objection = REJECT_BUSY;
     taken = objection == 0 ? (double)weight_taken(share->weight, alpha) : 0;

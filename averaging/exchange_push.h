@@ -61,7 +61,8 @@ struct push_put_off {
 struct push_account {
     struct peer_id id;
     double given, had; /* by it, and by us */
-    uint64_t used;     /* `shares` when it gave last */
+    double claimed;    /* what it said to have, when it offered last */
+    uint64_t used;     /* push->given when it gave last */
 };
 
 struct push {
@@ -113,7 +114,7 @@ struct push {
     struct push_put_off put_off[PUSH_PUT_OFF_MAX];
     struct push_account accounts[PUSH_ACCOUNTS_MAX];
     uint32_t accounts_count;
-    uint64_t shares;    /* that came, and were counted */
+    uint64_t given;     /* shares of ours that arrived: the accounts' clock */
     uint32_t broken;    /* promises since the last one that was kept; of strangers only where no
                            proven peer's shares come */
     uint64_t proven_ns; /* when a proven peer last kept one; 0: never */
@@ -152,11 +153,15 @@ void push_has_come(struct push *push);
 bool push_is_put_off(const struct push *push, struct peer_id peer);
 
 /* exchange_push_accounts.c: how much of whose weight is taken */
-/** It has given us so much; we have given it so much, and it has it. */
+/** It says that it has so much; it has given us so much; we have given it so much, and it has it.
+ */
+void push_account_claimed(struct push *push, struct peer_id from, double weight);
 void push_account_given(struct push *push, struct peer_id from, double weight);
 void push_account_had(struct push *push, struct peer_id to, double weight);
 /** How much more may be taken of it now; may be below 0. */
 double push_account_allows(const struct push *push, struct peer_id from);
+/** Less for ourselves, if all around us weigh more than honest peers can. */
+void push_account_weigh(struct push *push);
 
 /* exchange_push_data.c */
 void push_start_sending(struct push *push, struct commands *out);

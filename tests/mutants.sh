@@ -29,9 +29,10 @@ peer/round_edges.c @ unit_peer_round_promises @ a checkpoint may lack an edge th
 peer/round.c @ unit_peer_round_promises @ nothing is held back for what is promised @ s/rc == RC_OK \&\& round_reserve\(round\)/rc == RC_OK/
 peer/round_lane.c @ sim_liars @ shares are not clipped @ s/round->ops->is_group \|\|$/round->ops->is_group \&\&/
 averaging/strategy_match.c @ contract_strategy @ the start does not warn where a lie adds up @ s/reason != NULL \|\| adds_up\(strategy\)/reason != NULL/
-averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ who mints weight gives what it likes @ s/ \+ CREDIT \* eased - given;/ + CREDIT * eased;/
-averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ what is minted adds up for ever @ s/\(0.5 \+ 1.5 \* eased\)/2/
-averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ who is light starves beside senders that give unlike much @ s/return fmax\(allowed, FREE - push->weight\);/return allowed;/
+averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ who mints weight gives what it likes @ s/ \+ CREDIT - given,/ + CREDIT,/
+averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ what is minted adds up for ever @ s/if \(usual <= HEAVY\) return;/return;/
+averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ who gives more often ages its account @ s/account->used = push->given;/account->used = push->given;\n    if (++push->given % HALF_LIFE == 0) accounts_scale(push, 0.5);/; s/^void push_account_claimed/static void accounts_scale(struct push *push, double factor);\nvoid push_account_claimed/
+averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ one that claims much moves what others weigh @ s/values\[\(count - 1\) \/ 2\]/values[count - 1]/
 averaging/exchange_group_data.c @ unit_averaging_exchange_group @ a part is summed twice @ s/if \(has_bit\(group->arrived\[chunk\], index\)\) return RC_REPLAY;//
 averaging/exchange_group_slack.c @ unit_averaging_group_slack @ slack is never used up @ s/debt->ns = least\(deadline_after.*/(void)since_ns;/
 averaging/exchange_group_slack.c @ unit_averaging_group_waits @ several that are new pay for the same time @ s/debt->until_ns > limit_ns/false/

@@ -164,9 +164,10 @@ static bool offer_of(struct exchange *exchange, uint32_t sender, uint64_t counte
 {
     struct push *push = push_of(exchange);
 
-    /* It has been given as much: test_push_accounts.c is about who has not. */
+    /* It has been given as much, and others are light: test_push_accounts.c is about the rest. */
     push->accounts[0] = (struct push_account){.id = key_of(sender, 1).initiator, .had = 1e9};
-    push->accounts_count = 1;
+    push->accounts[1] = push->accounts[2] = (struct push_account){.given = 1, .claimed = 1};
+    push->accounts_count = 3;
     if (!promise(exchange, sender, counter, offered, now_ns)) return false;
     if (keeps_its_word) {
         deliver(exchange, sender, counter, push_of(exchange)->options.chunks,
