@@ -175,6 +175,8 @@ EOF
 scratch=$out/source
 fresh() { # the copy is what git knows here, and what it does not ignore
     mkdir -p "$scratch"
+    comm -z -13 <(git ls-files -z --cached --others --exclude-standard | sort -z) \
+        <(find "$scratch" -type f -printf '%P\0' | sort -z) | (cd "$scratch" && xargs -0r rm --) # or CMake finds it
     git ls-files -z --cached --others --exclude-standard | while IFS= read -r -d '' file; do
         [ -f "$file" ] && ! cmp -s "$file" "$scratch/$file" && printf '%s\0' "$file"
     done | tar -c --null -T - | tar -x -m -C "$scratch"
