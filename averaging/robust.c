@@ -1,6 +1,7 @@
 /* Gates and clipping; see robust.h. */
 #include "averaging/robust.h"
 
+#include "averaging/deadline.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/cpu.h"
@@ -18,7 +19,8 @@ _Static_assert((int)BLOCK_VALUES % (int)SUMS == 0, "as if there were no blocks")
 
 static const float gate_factor = 10.0f, gate_least = 1.5f, gate_most = 1.9f, clip_factor = 1.25f,
                    clip_factor_mean = 2.0f, clip_share_unknown = 0.25f, tracker_factor = 10.0f,
-                   gradient_kept = 1 - 1.0f / 1024, scale_tolerance = 1e-3f, radius_least = FLT_MIN;
+                   gradient_kept = 1 - 1.0f / 1024, scale_tolerance = 1e-3f, radius_least = FLT_MIN,
+                   rounds_most = 8;
 
 /* ---- what is usual ---- */
 
@@ -206,6 +208,7 @@ void robust_clip(const float *own, const float *in, size_t count, float distance
 struct robust_seen {
     struct robust_history history, of_means;
     float norm; /* the largest of our own */
+    float left; /* of how far means may move us; 1: as in a usual round */
 };
 
 struct robust {
@@ -214,6 +217,9 @@ struct robust {
     uint32_t trackers;        /* the chunk in which they begin */
     size_t model_tail;        /* values of the model in it */
     float gradient;           /* the largest norm of a chunk of our own lately */
+    struct deadline periods;  /* from round to round */
+    float rounds;             /* that could have been since the last one: 1 to rounds_most */
+    bool is_last;             /* we are at our goal */
     struct robust_seen *seen; /* [chunks + 1]: the last is of what is behind the model's tail */
 };
 
@@ -229,6 +235,7 @@ struct robust *robust_create(uint32_t chunks, bool clips)
         robust_destroy(robust);
         return NULL;
     }
+    robust_begin(robust, 0, false);
     return robust;
 }
 
@@ -237,6 +244,21 @@ void robust_destroy(struct robust *robust)
     if (robust == NULL) return;
     mem_free(robust->seen);
     mem_free(robust);
+}
+
+void robust_begin(struct robust *robust, uint64_t since_ns, bool is_last)
+{
+    uint64_t usual_ns = deadline_median(&robust->periods, since_ns);
+    float since = usual_ns == 0 ? 1 : (float)since_ns / (float)usual_ns;
+
+    robust->is_last = is_last;
+    robust->rounds = fminf(fmaxf(since, 1), rounds_most);
+    for (uint32_t i = 0; i <= robust->chunks; i++) {
+        struct robust_seen *seen = &robust->seen[i];
+
+        seen->left = is_last ? fminf(seen->left + since, robust->rounds) : robust->rounds;
+    }
+    if (!is_last && since_ns > 0) deadline_add(&robust->periods, since_ns);
 }
 
 void robust_set_trackers(struct robust *robust, size_t model)
@@ -315,13 +337,24 @@ static bool is_absurd(const struct robust *robust, struct robust_seen *seen,
     return !(distance <= limit);
 }
 
-static float radius_of(struct robust_seen *seen, const struct robust_history *history,
-                       const struct robust_chunk *chunk)
+static float usual_radius(struct robust_seen *seen, const struct robust_chunk *chunk)
 {
-    float times = chunk->is_mean ? clip_factor_mean : clip_factor;
+    const struct robust_history *history = chunk->is_mean ? &seen->of_means : &seen->history;
 
-    if (robust_is_learned(history)) return times * robust_median(history);
-    return clip_share_unknown * norm_of(seen, chunk);
+    if (!robust_is_learned(history)) return clip_share_unknown * norm_of(seen, chunk);
+    return (chunk->is_mean ? clip_factor_mean : clip_factor) * robust_median(history);
+}
+
+/* 0: all is let in. A mean takes what it moves us by from what is left. */
+static float radius_of(const struct robust *robust, struct robust_seen *seen,
+                       const struct robust_chunk *chunk, float distance)
+{
+    float usual = usual_radius(seen, chunk), radius;
+
+    if (usual == 0) return 0;
+    radius = fmaxf(usual * (chunk->is_mean ? seen->left : robust->rounds), radius_least);
+    if (chunk->is_mean) seen->left -= fminf(fminf(distance, radius) / usual, seen->left);
+    return radius;
 }
 
 enum rc robust_check(struct robust *robust, const struct robust_chunk *chunk,
@@ -343,12 +376,13 @@ static enum rc judge(struct robust *robust, struct robust_seen *seen, bool is_of
                      struct robust_verdict *verdict)
 {
     struct robust_history *history = chunk->is_mean ? &seen->of_means : &seen->history;
-    float radius = 0;
     bool is_refused = is_of_tracker ? is_absurd_tracker(robust, chunk)
                                     : is_absurd(robust, seen, history, chunk, distance);
+    float radius = robust->clips && chunk->may_clip && !is_refused
+                       ? radius_of(robust, seen, chunk, distance)
+                       : 0;
 
-    if (robust->clips && chunk->may_clip) radius = radius_of(seen, history, chunk);
-    robust_note(history, chunk->from, distance);
+    if (!robust->is_last) robust_note(history, chunk->from, distance);
     *verdict = (struct robust_verdict){.distance = distance};
     if (is_refused) return RC_LIMIT;
     if (radius > 0 && distance > radius) {
@@ -357,6 +391,17 @@ static enum rc judge(struct robust *robust, struct robust_seen *seen, bool is_of
         verdict->was_clipped = true;
     }
     return RC_OK;
+}
+
+void robust_hold(struct robust *robust, struct robust_chunk *mean)
+{
+    struct robust_seen *seen = &robust->seen[mean->chunk];
+    float distance, radius;
+
+    if (!robust->clips || !robust->is_last) return;
+    distance = robust_distance(mean->in, mean->own, mean->count);
+    radius = radius_of(robust, seen, mean, distance);
+    if (radius > 0) robust_clip(mean->own, mean->in, mean->count, distance, radius, mean->in);
 }
 
 /* The model ends in this chunk. Values of a model and of a gradient differ by orders of magnitude:

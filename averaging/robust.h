@@ -24,6 +24,10 @@
  * unrelated models; groups take a quarter of the norm for radius, pairs and edges only measure: one
  * round with a liar that is let in whole leaves its neighbours so far from all others that these
  * clip each other from then on, and two swarms are what clipping keeps.
+ * A round that comes later than usual, maybe as some were missed, has as many times the radius.
+ * At the goal nothing is learned any more, as those who stand still are no measure for who comes
+ * with steps; what means may move us by is then used up by what they moved us by, and comes back
+ * with time, so that rounds without steps, however many, do not add up.
  * Means that owners of parts return are nearer to us than members are, and alike: their usual
  * distance is learned apart, and the radius is 2 times that. Honest means are almost never beyond
  * it, so members agree to the bit as a rule; at 4 times a liar's parts were seen to lead the usual
@@ -104,6 +108,9 @@ void robust_set_trackers(struct robust *robust, size_t model);
 float robust_largest_chunk(const float *values, size_t first, size_t count);
 /** Of our own latest gradient, once a round: what trackers are held against. */
 void robust_note_gradient(struct robust *robust, float largest);
+/** A round begins, so long after the one before that counted; 0: there was none. `is_last`: we take
+ *  no more steps. */
+void robust_begin(struct robust *robust, uint64_t since_ns, bool is_last);
 struct robust_verdict {
     float distance;   /* before clipping */
     bool was_clipped; /* then `to`, or `in`, is what counts */
@@ -112,6 +119,9 @@ struct robust_verdict {
 /** RC_LIMIT: refuse it. Notes the distance either way. */
 MUST_USE enum rc robust_check(struct robust *robust, const struct robust_chunk *chunk,
                               struct robust_verdict *verdict);
+/** A mean that we are about to return, is no farther from ours than we would let it be if another
+ *  returned it. */
+void robust_hold(struct robust *robust, struct robust_chunk *mean);
 /** The same of a distance already measured. */
 MUST_USE enum rc robust_judge(struct robust *robust, const struct robust_chunk *chunk,
                               float distance, struct robust_verdict *verdict);

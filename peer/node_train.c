@@ -235,7 +235,7 @@ static void border_done(struct job *base)
     case BORDER_SNAPSHOT:
         node_round_snapshot(node);
         round_on_gradient(node->round, node->tracking.told);
-        round_on_step(node->round, node->step);
+        round_on_step(node->round, node->step, node->is_goal_reached);
         round_on_snapshot(node->round, job->rc);
         break;
     case BORDER_DONATE:

@@ -69,9 +69,11 @@ void round_on_gradient(struct round *round, float largest)
     if (largest > round->gradient) round->gradient = largest;
 }
 
-void round_on_step(struct round *round, uint64_t step)
+void round_on_step(struct round *round, uint64_t step, bool is_last)
 {
     round->step = step;
+    round->is_last = is_last;
+    round->snapshot_ns = round_now(round);
 }
 
 void round_on_snapshot(struct round *round, enum rc rc)
@@ -96,6 +98,8 @@ void round_on_snapshot(struct round *round, enum rc rc)
     }
     job->replaced = round->replaced;
     job->has_moved = !round->has_settled || round->step != round->settled_step;
+    job->since_ns = round->has_settled ? round->snapshot_ns - round->settled_ns : 0;
+    job->is_last = round->is_last;
     job->gradient = round->gradient;
     round->gradient = 0;
     for (size_t i = 0; i < RULE_STATE_MAX; i++) {
@@ -479,6 +483,7 @@ static void settle_done(struct round *round, struct round_job *job)
     round->stats.has_distance = true;
     round->has_settled = true;
     round->settled_step = round->step;
+    round->settled_ns = round->snapshot_ns;
     if (round->ramp < ROUND_RAMP) round_set_ramp(round, round->ramp + 1);
     round->phase = PHASE_READY;
     crash_point(CRASH_ROUND_SETTLED);

@@ -117,8 +117,8 @@ void round_on_snapshot(struct round *round, enum rc rc);
 /** Before that, where a tracker is exchanged: the largest norm of a chunk of our gradients since.
  */
 void round_on_gradient(struct round *round, float largest);
-/** Before that: of which step of the model it is. */
-void round_on_step(struct round *round, uint64_t step);
+/** Before that: of which step of the model it is. `is_last`: there will be no other. */
+void round_on_step(struct round *round, uint64_t step, bool is_last);
 /** It is worth no copy: with a codec that is as quick, the values are encoded where they lie. */
 bool round_encodes_live(const struct round *round);
 /** In that job, of such a round, instead of filling the first `count` values of the buffer: they

@@ -57,6 +57,8 @@ struct round_job {
     uint64_t number;
     float gradient;    /* ENCODE: of the round */
     bool has_moved;    /* ENCODE: there were steps since the last settled round */
+    bool is_last;      /* ENCODE: there will be no more */
+    uint64_t since_ns; /* ENCODE: since the last settled round; 0: there was none */
     uint64_t replaced; /* ENCODE: how often the model had been, when it was submitted */
     float *adopted[RULE_STATE_MAX]; /* ENCODE: for the rule, or NULL; owned */
     const uint8_t *bitmap;          /* SETTLE: the round's */
@@ -166,10 +168,12 @@ struct round {
      * with the next snapshot. */
     uint64_t replaced, forgotten;
     uint64_t step, settled_step; /* of the model: in the last snapshot, in the last settled one */
-    bool has_settled;            /* there is one, of this model */
-    float gradient;              /* the largest norm of a chunk of our own */
-    float *adopted[RULE_STATE_MAX]; /* round_rule_adopt(), or NULL */
-    uint32_t ramp;                  /* rounds mixed since round_begin_ramp(), up to ROUND_RAMP */
+    uint64_t snapshot_ns, settled_ns; /* when they were taken */
+    bool has_settled;                 /* there is one, of this model */
+    bool is_last;                     /* no more steps come */
+    float gradient;                   /* the largest norm of a chunk of our own */
+    float *adopted[RULE_STATE_MAX];   /* round_rule_adopt(), or NULL */
+    uint32_t ramp;                    /* rounds mixed since round_begin_ramp(), up to ROUND_RAMP */
     uint32_t jobs_count;
     struct round_stats stats;
     struct failures failures;

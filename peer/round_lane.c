@@ -142,6 +142,7 @@ static void run_encode(struct round *round, struct round_job *job)
 
     if (job->replaced != round->forgotten) begin_anew(round, job);
     robust_note_gradient(round->robust, job->gradient);
+    if (round->ops->is_group) robust_begin(round->robust, job->since_ns, job->is_last);
     round_meet_begin(round);
     round_edge_prepare(round, job);
     if (round->ops->has_mirrors) {
@@ -260,6 +261,15 @@ static void run_reduce(struct round *round, struct round_job *job)
     }
     job->rc = rule->reduce(round->rule, range, out);
     if (job->rc != RC_OK) return;
+    if (!job->is_partial) {
+        struct robust_chunk mean = {.chunk = job->first,
+                                    .own = round->own + range.first,
+                                    .in = out,
+                                    .count = range.count,
+                                    .is_mean = true};
+
+        robust_hold(round->robust, &mean);
+    }
     if (out == round->scratch) round->codec->encode(out, range.count, job->blob->bytes);
     if (job->is_partial) return; /* not the mean yet */
     if (job->wants_hash) job->hash = hash_wide_of(job->blob->bytes, job->blob->count);

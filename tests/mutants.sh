@@ -51,7 +51,12 @@ averaging/rule_mean.c @ contract_rule @ what was agreed is agreed again @ s/if \
 averaging/deadline.c @ unit_averaging_deadline @ the lower of two medians @ s/return sorted\[count \/ 2\];/return sorted[(count - 1) \/ 2];/
 averaging/deadline.c @ unit_averaging_deadline @ a window below its floor @ s/return window < floor_ns \? floor_ns : window;/return window;/
 averaging/robust.c @ unit_averaging_robust @ distances that are no numbers are noted @ s/if \(!\(distance >= 0\) \|\| !isfinite\(distance\)\) return;//
-averaging/robust.c @ sim_liars @ means are not clipped @ s/if \(robust->clips && chunk->may_clip\)/if (robust->clips \&\& chunk->may_clip \&\& !chunk->is_mean)/
+averaging/robust.c @ sim_liars @ means are not clipped @ s/robust->clips && chunk->may_clip &&/robust->clips \&\& chunk->may_clip \&\& !chunk->is_mean \&\&/
+averaging/robust.c @ unit_averaging_robust @ at the goal, models that are equal teach @ s/if \(!robust->is_last\) robust_note/robust_note/
+averaging/robust.c @ unit_averaging_robust @ at the goal, rounds by the dozen add up @ s/is_last \? fminf\(seen->left \+ since, robust->rounds\) : robust->rounds/robust->rounds/
+averaging/robust.c @ unit_averaging_robust @ who missed rounds stays behind @ s/fminf\(fmaxf\(since, 1\), rounds_most\)/1/
+averaging/robust.c @ unit_averaging_robust @ owners return what they would not take @ s/if \(radius > 0\) robust_clip\(mean/if (false) robust_clip(mean/
+peer/node_train.c @ sim_finish @ a round at the goal is one like others @ s/node->step, node->is_goal_reached/node->step, false/
 averaging/strategy_match.c @ contract_strategy @ auto means none @ s/strategy->clips = reason == NULL;/strategy->clips = i == 2;/
 averaging/robust.c @ unit_averaging_robust @ the gate lets everything in that is not learned yet @ s/if \(norms < gate_least\) return gate_least;/if (norms < gate_least) return 1e30f;/
 averaging/weights.c @ unit_averaging_weights @ a proposer counts as much as it says @ s/if \(count > 0 \&\& weights\[0\] > WEIGHT_ONE\).*//

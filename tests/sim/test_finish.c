@@ -20,6 +20,8 @@ static struct {
     uint64_t goal_ns[PEERS], end_ns[PEERS]; /* the last step was taken; it has ended */
     bool begins_alone;                      /* nobody waits for all to be there */
     uint64_t step_ns;                       /* 0: STEP_NS */
+    uint32_t peers;                         /* 0: PEERS */
+    const char *robust;                     /* NULL: none */
     uint32_t mixed[PEERS];                  /* after the goal */
     uint64_t mixed_ns[PEERS];               /* the last of these */
     uint32_t evaluated;
@@ -126,15 +128,17 @@ static struct learner *spied_learner(void *context, uint32_t peer)
 
 static void create(uint64_t seed, const char *averaging, const double *speeds)
 {
-    struct cluster_options options = {.peers = PEERS,
+    const uint32_t peers = seen.peers == 0 ? PEERS : seen.peers;
+    struct cluster_options options = {.peers = peers,
                                       .seed = seed,
                                       .averaging = averaging,
+                                      .robust = seen.robust,
                                       .latency_ns = NS_PER_MS,
                                       .values = VALUES,
                                       .steps = GOAL,
                                       .step_cost_ns = seen.step_ns,
                                       .speeds = speeds,
-                                      .start_with = seen.begins_alone ? 0 : PEERS,
+                                      .start_with = seen.begins_alone ? 0 : peers,
                                       .learner = spied_learner};
 
     seen.cluster = cluster_create(&options);
@@ -144,7 +148,7 @@ static void create(uint64_t seed, const char *averaging, const double *speeds)
 
 static void note_ends(void)
 {
-    for (uint32_t i = 0; i < PEERS; i++) {
+    for (uint32_t i = 0; i < PEERS && (seen.peers == 0 || i < seen.peers); i++) {
         if (cluster_result(seen.cluster, i) == NULL || seen.end_ns[i] != 0) continue;
         seen.end_ns[i] = sim_now_ns(cluster_world(seen.cluster));
     }
@@ -223,6 +227,27 @@ static void equal_peers_end_with_one_model(void **state)
             cluster_destroy(seen.cluster);
         }
     }
+}
+
+/* Those who are done stand together while others come with their last steps, and are far from them
+ * then, or missed a round: clipping keeps nobody apart in the end. */
+static void who_clips_ends_with_one_model(void **state)
+{
+    (void)state;
+    double speeds[PEERS] = {1, 0.98, 1, 1};
+
+    seen.robust = "auto";
+    seen.peers = 3;
+    FOR_EACH_SEED (seed, 16) {
+        speeds[2] = 0.95 - 0.01 * (double)(seed % 16);
+        create(seed, "local-sgd:H=16", speeds);
+        swarm_start(seen.cluster, 3);
+        run(seed);
+        check_seed(seed, spread_of(seen.at_goal, 3) > 1e-2 && spread_of(seen.last, 3) < 1e-4);
+        cluster_destroy(seen.cluster);
+    }
+    seen.robust = NULL;
+    seen.peers = 0;
 }
 
 static void all_methods_end_closer(void **state)
@@ -652,6 +677,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equal_peers_end_with_one_model),
+        cmocka_unit_test(who_clips_ends_with_one_model),
         cmocka_unit_test(all_methods_end_closer),
         cmocka_unit_test(who_stands_still_stays_with_the_others),
         cmocka_unit_test(who_comes_last_counts_like_others),

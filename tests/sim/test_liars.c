@@ -1,10 +1,11 @@
 /*
  * What one liar among eight does to what the others learn, against the same swarm without it: real
  * models in virtual time, the liar being the shipping node that lies in one way (tests/sim/lies.h).
- * As a gate: the worst of the lies, each with one method. LONG=1 prints the table of all that
- * apply; METHODS, LIES (separated by blanks), ROBUST (the flag; default: as shipped), SHARD (iid or
- * dirichlet:0.1), SEED, SECONDS and PEERS (of whom the last joins late) choose.
- * tests/bench/one_liar.sh does the same with processes.
+ * As a gate: the worst of the lies, each with one method. ENDS=1 prints the same of runs to a goal,
+ * and how far apart the honest end. LONG=1 prints the table of all that apply; METHODS, LIES
+ * (separated by blanks), ROBUST (the flag; default: as shipped), SHARD (iid or dirichlet:0.1),
+ * SEED, SECONDS and PEERS (of whom the last joins late) choose. tests/bench/one_liar.sh does the
+ * same with processes.
  */
 #include "tests/check.h"
 
@@ -47,6 +48,47 @@ static uint32_t peers(void)
 static uint64_t run_ns(void)
 {
     return strtoull(word("SECONDS", "4"), NULL, 10) * NS_PER_S;
+}
+
+enum { PEERS_MOST = 16 };
+
+/* Of runs to a goal: what each ended with. */
+static struct {
+    struct learner_ops ops; /* a replica's, but for destroy */
+    const struct learner_ops *replica;
+    const struct learner *learners[PEERS_MOST];
+    float planes[PEERS_MOST][VALUES];
+    double accuracy[PEERS_MOST];
+} ends;
+
+static void destroy_ended(struct learner *learner)
+{
+    struct evaluation evaluation;
+    uint32_t i = 0;
+
+    while (ends.learners[i] != learner) {
+        i++;
+    }
+    assert_int_equal(learner->ops->evaluate(learner, 0, &evaluation), RC_OK);
+    ends.accuracy[i] = evaluation.accuracy;
+    assert_int_equal(
+        learner->ops->export_section(learner, SECTION_PARAMETERS, ends.planes[i], VALUES), RC_OK);
+    learner->ops = ends.replica;
+    learner->ops->destroy(learner);
+}
+
+static struct learner *digits(void *context, uint32_t peer);
+
+static struct learner *ending_digits(void *context, uint32_t peer)
+{
+    struct learner *learner = digits(context, peer);
+
+    ends.replica = learner->ops;
+    ends.ops = *learner->ops;
+    ends.ops.destroy = destroy_ended;
+    learner->ops = &ends.ops;
+    ends.learners[peer] = learner;
+    return learner;
 }
 
 static struct learner *digits(void *context, uint32_t peer)
@@ -115,6 +157,104 @@ static struct outcome run(const char *averaging, const char *robust,
     return outcome;
 }
 
+/* ---- how it ends ---- */
+
+static bool is_named(const char *list, const char *name)
+{
+    size_t count = strlen(name);
+
+    for (const char *at = list; (at = strstr(at, name)) != NULL; at += count) {
+        if ((at == list || at[-1] == ' ') && (at[count] == ' ' || at[count] == '\0')) return true;
+    }
+    return false;
+}
+
+struct ending {
+    double accuracy; /* mean of the honest */
+    double apart;    /* root of their mean square distance from their mean, by its norm */
+};
+
+static struct ending run_to_goal(const char *averaging, const char *robust,
+                                 const struct evil_behaviour *behaviour)
+{
+    static double speeds[PEERS_MOST];
+    struct cluster_options options = {.peers = peers(),
+                                      .seed = seed(),
+                                      .latency_ns = 2 * NS_PER_MS,
+                                      .averaging = averaging,
+                                      .robust = robust,
+                                      .values = VALUES,
+                                      .steps = 300,
+                                      .start_with = peers() - (behaviour == NULL),
+                                      .speeds = speeds,
+                                      .learner = ending_digits};
+    struct cluster *cluster;
+    const uint32_t liar = peers() / 2, first = 0;
+    struct ending ending = {0};
+    double squares = 0, norm = 0;
+
+    assert_true(peers() <= PEERS_MOST);
+    for (uint32_t i = 0; i < peers(); i++) {
+        speeds[i] = 1 - 0.02 * (double)((i * 5 + seed()) % peers());
+    }
+    cluster = cluster_create(&options);
+    if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
+    for (uint32_t i = 0; i < peers(); i++) {
+        if (i == liar && behaviour == NULL) continue;
+        cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
+        if (i == liar) evil_begin(cluster_node(cluster, liar), behaviour);
+    }
+    for (int i = 0; i < 600; i++) {
+        uint32_t up = 0;
+
+        cluster_run(cluster, 50 * NS_PER_MS);
+        for (uint32_t k = 0; k < peers(); k++) {
+            up += k != liar && cluster_is_up(cluster, k);
+        }
+        if (up == 0) break;
+    }
+    evil_end();
+    cluster_destroy(cluster);
+    for (size_t k = 0; k < VALUES; k++) {
+        double mean = 0;
+
+        for (uint32_t i = 0; i < peers(); i++) {
+            if (i != liar) mean += (double)ends.planes[i][k] / (peers() - 1);
+        }
+        norm += mean * mean;
+        for (uint32_t i = 0; i < peers(); i++) {
+            double apart = (double)ends.planes[i][k] - mean;
+
+            if (i != liar) squares += apart * apart / (peers() - 1);
+        }
+    }
+    for (uint32_t i = 0; i < peers(); i++) {
+        if (i != liar) ending.accuracy += ends.accuracy[i] / (peers() - 1);
+    }
+    ending.apart = sqrt(squares / norm);
+    return ending;
+}
+
+static void the_ends(void **state)
+{
+    const char *averaging = word("METHODS", "local-sgd:H=4"), *wanted = word("LIES", "");
+    struct ending alone;
+
+    (void)state;
+    if (getenv("ENDS") == NULL) skip();
+    alone = run_to_goal(averaging, word("ROBUST", "auto"), NULL);
+    printf("%s: %.4f, apart %.2e\n", averaging, alone.accuracy, alone.apart);
+    for (size_t i = 0; i < ARRAY_COUNT(lies); i++) {
+        struct ending beside;
+
+        if (*wanted != '\0' && !is_named(wanted, lies[i].name)) continue;
+        beside = run_to_goal(averaging, word("ROBUST", "auto"), &lies[i]);
+        printf("  %-20s %.4f (%+.4f), apart %.2e\n", lies[i].name, beside.accuracy,
+               beside.accuracy - alone.accuracy, beside.apart);
+        fflush(stdout);
+    }
+}
+
 /* ---- the table ---- */
 
 static unsigned exchange_of(const char *averaging)
@@ -128,16 +268,6 @@ static unsigned exchange_of(const char *averaging)
     if (strategy.exchange == &exchange_edges) return EVIL_EDGES;
     if (strategy.exchange == &exchange_mirror) return EVIL_MIRROR;
     return strategy.exchange == &exchange_push ? EVIL_PUSH : EVIL_GROUP;
-}
-
-static bool is_named(const char *list, const char *name)
-{
-    size_t count = strlen(name);
-
-    for (const char *at = list; (at = strstr(at, name)) != NULL; at += count) {
-        if ((at == list || at[-1] == ' ') && (at[count] == ' ' || at[count] == '\0')) return true;
-    }
-    return false;
 }
 
 static void rows_of(const char *averaging)
@@ -178,6 +308,20 @@ static void the_table(void **state)
 
 /* ---- the gate ---- */
 
+static void the_honest_end_together(void **state)
+{
+    static const char *const worst[] = {"random-model", "scaled-model", "zero-part"};
+
+    (void)state;
+    if (getenv("LONG") != NULL || getenv("ENDS") != NULL) skip();
+    for (size_t i = 0; i < ARRAY_COUNT(worst); i++) {
+        struct ending ending = run_to_goal("local-sgd:H=4", "auto", lies_find(worst[i]));
+
+        if (ending.apart < 1e-5 && (is_only_sanitized() || ending.accuracy > 0.93)) continue;
+        fail_msg("%s: %g apart, accuracy %g", worst[i], ending.apart, ending.accuracy);
+    }
+}
+
 static void the_worst_liars_cost_little(void **state)
 {
     static const struct {
@@ -188,7 +332,7 @@ static void the_worst_liars_cost_little(void **state)
                  {"d2", "sign-flipped-model"},        {"gradient-tracking", "sign-flipped-model"}};
 
     (void)state;
-    if (getenv("LONG") != NULL) skip();
+    if (getenv("LONG") != NULL || getenv("ENDS") != NULL) skip();
     for (size_t i = 0; i < ARRAY_COUNT(worst); i++) {
         struct outcome outcome = run(worst[i].averaging, "auto", lies_find(worst[i].lie));
 
@@ -209,8 +353,10 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_ends),
         cmocka_unit_test(the_table),
         cmocka_unit_test(the_worst_liars_cost_little),
+        cmocka_unit_test(the_honest_end_together),
     };
 
     return cmocka_run_group_tests(tests, set_up, drop_backend);

@@ -2,6 +2,7 @@
 #include "tests/check.h"
 
 #include "averaging/robust.h"
+#include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -140,13 +141,18 @@ static void two_peers_learn_from_each_other(void **state)
     close_to(robust_radius(&history), 5);
 }
 
-/* A contribution at `distance` from an own model of norm 10; what the gate says. */
-static enum rc at_distance(struct robust *robust, uint8_t from, float distance,
-                           struct robust_verdict *verdict, float *moved)
+/* A contribution or a mean at `distance` from an own model of norm 10; what the gate says. */
+static enum rc comes(struct robust *robust, uint8_t from, float distance, bool is_mean,
+                     struct robust_verdict *verdict, float *moved)
 {
     float own[VALUES], in[VALUES];
-    struct robust_chunk chunk = {
-        .from = peer(from), .chunk = 1, .own = own, .in = in, .count = VALUES, .may_clip = true};
+    struct robust_chunk chunk = {.from = peer(from),
+                                 .chunk = 1,
+                                 .own = own,
+                                 .in = in,
+                                 .count = VALUES,
+                                 .is_mean = is_mean,
+                                 .may_clip = true};
     enum rc rc;
 
     for (int i = 0; i < VALUES; i++) {
@@ -156,6 +162,12 @@ static enum rc at_distance(struct robust *robust, uint8_t from, float distance,
     rc = robust_check(robust, &chunk, verdict);
     *moved = robust_distance(in, own, VALUES);
     return rc;
+}
+
+static enum rc at_distance(struct robust *robust, uint8_t from, float distance,
+                           struct robust_verdict *verdict, float *moved)
+{
+    return comes(robust, from, distance, false, verdict, moved);
 }
 
 static void absurd_values_are_refused(void **state)
@@ -392,6 +404,91 @@ static void clipping_follows_what_is_usual(void **state)
     robust_destroy(robust);
 }
 
+/* What moves us of it. */
+static float let_in(struct robust *robust, uint8_t from, float distance, bool is_mean)
+{
+    struct robust_verdict verdict;
+    float moved;
+
+    assert_int_equal(comes(robust, from, distance, is_mean, &verdict, &moved), RC_OK);
+    return moved;
+}
+
+/* Eight rounds, one a second: contributions and means come from a distance of 0.1. */
+static struct robust *with_a_pace(void)
+{
+    struct robust *robust = robust_create(2, true);
+
+    for (int round = 0; round < 8; round++) {
+        robust_begin(robust, NS_PER_S, false);
+        for (uint8_t i = 1; i <= 3; i++) {
+            (void)let_in(robust, i, 0.1f, false);
+            (void)let_in(robust, i, 0.1f, true);
+        }
+    }
+    return robust;
+}
+
+static void who_missed_rounds_may_be_as_many_times_as_far(void **state)
+{
+    (void)state;
+    static const struct {
+        double seconds;
+        float times;
+    } rows[] = {{0.2, 1}, {1, 1}, {3, 3}, {1e9, 8}};
+
+    for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
+        struct robust *robust = with_a_pace();
+
+        robust_begin(robust, (uint64_t)(rows[i].seconds * NS_PER_S), false);
+        close_to(let_in(robust, 4, 5, false), 0.125 * (double)rows[i].times);
+        close_to(let_in(robust, 4, 5, true), 0.2 * (double)rows[i].times);
+        robust_begin(robust, NS_PER_S, false);
+        close_to(let_in(robust, 4, 5, false), 0.125);
+        robust_destroy(robust);
+    }
+}
+
+/* Those who stand still come to hold one model: that nothing is between them says nothing of one
+ * who trained meanwhile. But who makes rounds by the dozen then moves them no farther than in the
+ * rounds that there would have been. */
+static void at_the_goal_means_move_us_by_time_and_teach_nothing(void **state)
+{
+    (void)state;
+    struct robust *robust = with_a_pace();
+    float values[VALUES], own[VALUES], total = 0;
+    struct robust_chunk mean = {
+        .chunk = 1, .own = own, .in = values, .count = VALUES, .is_mean = true};
+
+    for (int round = 0; round < 20; round++) {
+        robust_begin(robust, NS_PER_S, true);
+        for (uint8_t i = 1; i <= 3; i++) {
+            (void)let_in(robust, i, 0, false);
+            (void)let_in(robust, i, 0, true);
+        }
+    }
+    robust_begin(robust, NS_PER_S, true);
+    close_to(let_in(robust, 4, 0.11f, false), 0.11);
+    close_to(let_in(robust, 4, 0.19f, true), 0.19);
+    for (int round = 0; round < 100; round++) {
+        robust_begin(robust, NS_PER_S / 100, true);
+        total += let_in(robust, 4, 5, true);
+    }
+    assert_true(total > 0.2f && total < 0.22f); /* a second's, and what was left */
+    for (int i = 0; i < VALUES; i++) {
+        own[i] = 1;
+        values[i] = 2;
+    }
+    robust_begin(robust, NS_PER_S / 2, true);
+    robust_hold(robust, &mean); /* what we return ourselves */
+    close_to(robust_distance(values, own, VALUES), 0.1);
+    robust_begin(robust, NS_PER_S, false);
+    values[0] = 9;
+    robust_hold(robust, &mean);
+    close_to(values[0], 9);
+    robust_destroy(robust);
+}
+
 static void a_model_of_zeros_says_nothing(void **state)
 {
     (void)state;
@@ -446,6 +543,8 @@ int main(void)
         cmocka_unit_test(short_chunks_of_unrelated_models_pass),
         cmocka_unit_test(long_chunks_are_let_in_up_to_the_least_gate),
         cmocka_unit_test(clipping_follows_what_is_usual),
+        cmocka_unit_test(who_missed_rounds_may_be_as_many_times_as_far),
+        cmocka_unit_test(at_the_goal_means_move_us_by_time_and_teach_nothing),
         cmocka_unit_test(a_model_of_zeros_says_nothing),
         cmocka_unit_test(short_memory_gives_no_gate),
     };
