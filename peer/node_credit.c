@@ -2,7 +2,8 @@
  * What others may send us, out of one budget (gossip/credit.h): rounds and downloads share what the
  * circuits through relays leave, whose windows are small and set apart. And who sends what it was
  * not allowed to: a little may be on its way when a round or a download ends, more than
- * STRAY_BYTES_MAX is sent on purpose. Loop thread.
+ * STRAY_BYTES_MAX is sent on purpose. Means need no credit, so of rounds that are over more may
+ * come: of each what one member may own, no more than a plane. Loop thread.
  */
 #include "peer/node_internal.h"
 
@@ -11,6 +12,7 @@
 
 #define STRAY_BYTES_MAX   (UINT64_C(32) << 20)
 #define STRAY_BYTES_PER_S (UINT64_C(1) << 20) /* are forgotten */
+#define LATE_PLANES       4                   /* until another round of ours ends */
 #define CIRCUIT_BYTES     ((uint64_t)RELAY_ENV_CIRCUITS_MAX * RELAY_WINDOW_BYTES)
 #define SHARED_BYTES      (CREDIT_BUDGET_BYTES - CIRCUIT_BYTES)
 
@@ -57,10 +59,27 @@ void node_stray(struct node *node, struct peer_id from, size_t count)
     node_score(node, from, SCORE_BROKE);
 }
 
+/* Of no round that runs: no harm, unless there is no end of it. */
+static bool is_late_no_more(struct node *node, struct peer_id from, size_t count)
+{
+    struct neighbour *neighbour = node_neighbour(node, from);
+    struct round_stats stats;
+    uint64_t after;
+
+    if (neighbour == NULL) return false;
+    round_stats(node->round, &stats);
+    after = stats.counts.rounds_ok + stats.counts.rounds_aborted;
+    if (neighbour->late_after != after) neighbour->late_bytes = 0;
+    neighbour->late_after = after;
+    neighbour->late_bytes += count;
+    return neighbour->late_bytes > LATE_PLANES * (uint64_t)node->mixed * sizeof(float);
+}
+
 void node_on_chunk(struct node *node, struct peer_id from, const struct inner_header *header,
                    const uint8_t *body, size_t count)
 {
     enum rc rc = round_on_data(node->round, from, header, body, count);
 
-    if (rc != RC_OK && rc != RC_STALE) node_stray(node, from, count);
+    if (rc == RC_OK || (rc == RC_STALE && !is_late_no_more(node, from, count))) return;
+    node_stray(node, from, count);
 }

@@ -66,6 +66,7 @@ struct neighbour {
     uint64_t far_ns; /* when one of us last refused the other's values as too far away; 0: never */
     uint64_t stray_bytes,
         stray_ns; /* DATA it was not allowed to send, and when the last of it came */
+    uint64_t late_bytes, late_after; /* DATA of no round that runs, after so many of our rounds */
 };
 
 struct bootstrap_try {

@@ -27,6 +27,8 @@ averaging/exchange_edges_outcomes.c @ unit_averaging_exchange_edges_clip @ ...an
 averaging/robust.c @ unit_averaging_exchange_edges_clip @ before a radius is known all is let in @ s/return radius > radius_least \? radius : radius_least;/return radius;/
 peer/round_edges.c @ unit_peer_round_promises @ a checkpoint may lack an edge that counts @ s/if \(!edge->is_in_doubt\) round->has_taken = true;//
 peer/round.c @ unit_peer_round_promises @ nothing is held back for what is promised @ s/rc == RC_OK \&\& round_reserve\(round\)/rc == RC_OK/
+peer/node_credit.c @ sim_hostile_rounds @ what comes late has no end @ s/return neighbour->late_bytes > LATE_PLANES.*/return false;/
+averaging/exchange_group_data.c @ unit_averaging_exchange_group @ a mean is taken again and again @ s/if \(group->means\[chunk\] != CHUNK_NONE\) return RC_REPLAY;//
 peer/round_lane.c @ sim_liars @ shares are not clipped @ s/round->ops->is_group \|\|$/round->ops->is_group \&\&/
 averaging/strategy_match.c @ contract_strategy @ the start does not warn where a lie adds up @ s/reason != NULL \|\| adds_up\(strategy\)/reason != NULL/
 averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ who mints weight gives what it likes @ s/ \+ CREDIT - given,/ + CREDIT,/

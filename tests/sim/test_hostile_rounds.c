@@ -11,6 +11,8 @@
 #include "tests/sim/swarm.h"
 #include "tests/sim/evil.h"
 
+#include "peer/round_internal.h"
+
 enum { PEERS = 8, CHUNKS = 4, VALUES_MAX = 3 * CHUNK_VALUES + 100 };
 
 struct scene {
@@ -280,6 +282,20 @@ static bool overrun(struct evil *e, struct peer_id to, struct inner_header *head
     return true;
 }
 
+/* Means need no credit: all chunks there are, its own or not, again and again. */
+static bool flood_means(struct evil *e, struct peer_id to, struct inner_header *header,
+                        struct blob **body)
+{
+    struct inner_header again = *header;
+
+    if (header->flags != DATA_MEAN) return true;
+    for (uint32_t i = 0; i < 16 * evil_chunks(); i++) {
+        again.arg = (header->arg + i) % evil_chunks();
+        (void)__real_links_send_bulk(e->node->links, to, &again, *body);
+    }
+    return false;
+}
+
 static bool say_wrong_hash(struct evil *e, struct peer_id to, struct message *message)
 {
     (void)e, (void)to;
@@ -468,6 +484,51 @@ static void pairs_keep_their_rounds(void **state)
     honest_rounds_are_kept("pair");
 }
 
+/* ---- means without end ---- */
+
+/* Whoever is sent them takes a chunk of a round once: no more is ever kept to be decoded than the
+ * chunks of one plane, beside what its credit allows. And it has no rounds with that member any
+ * more. */
+static void who_floods_means_fills_no_memory(void **state)
+{
+    enum { FEW = 4, LIAR = 3, PLANE = 3 * CHUNK_VALUES + 100 };
+    static const struct evil_behaviour flood = {.name = "means without end",
+                                                .on_chunk = flood_means};
+    struct cluster_options options = {.peers = FEW,
+                                      .seed = seed(),
+                                      .latency_ns = 5 * NS_PER_MS,
+                                      .values = PLANE,
+                                      .step_cost_ns = 100 * NS_PER_MS,
+                                      .averaging = "local-sgd:H=2"};
+    struct cluster *cluster = cluster_create(&options);
+    uint32_t most = 0, left_out = 0;
+
+    (void)state;
+    swarm_start(cluster, FEW);
+    evil_begin(cluster_node(cluster, LIAR), &flood);
+    for (int i = 0; i < 4000; i++) {
+        cluster_run(cluster, 5 * NS_PER_MS);
+        for (uint32_t k = 0; k < LIAR; k++) {
+            const struct node *node = cluster_node(cluster, k);
+
+            if (node->round != NULL && node->round->jobs_count > most) {
+                most = node->round->jobs_count;
+            }
+        }
+    }
+    for (uint32_t k = 0; k < LIAR; k++) {
+        uint64_t counts[SCORE_REASONS], bans;
+
+        trust_totals(cluster_node(cluster, k)->trust, counts, &bans);
+        left_out += counts[SCORE_BROKE] > 0;
+    }
+    if (getenv("VERBOSE") != NULL) printf("at most %u jobs, %u left it out\n", most, left_out);
+    assert_in_range(most, 1, CHUNKS + (FEW - 1) * CHUNKS + 2);
+    assert_int_equal(left_out, LIAR);
+    evil_end();
+    cluster_destroy(cluster);
+}
+
 /* ---- live peers ---- */
 
 struct profile {
@@ -541,6 +602,7 @@ static void live_peers_are_not_dropped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_floods_means_fills_no_memory),
         cmocka_unit_test(live_peers_are_not_dropped),
         cmocka_unit_test(groups_keep_their_rounds),
         cmocka_unit_test(pairs_keep_their_rounds),

@@ -147,7 +147,9 @@ static void a_mean_with_a_wrong_hash_loses_its_part_only(void **state)
             ops->on_chunk_checked(exchange, &offer, RC_OK, nothing, 0, 4, &out);
             assert_int_equal(ops->on_chunk(exchange, &offer, &weight), RC_REPLAY);
             assert_int_equal(ops->on_chunk(exchange, &agreed, &weight), RC_OK);
+            assert_int_equal(ops->on_chunk(exchange, &agreed, &weight), RC_REPLAY);
             ops->on_chunk_checked(exchange, &agreed, RC_OK, hashes[i], 0, 4, &out);
+            assert_int_equal(ops->on_chunk(exchange, &agreed, &weight), RC_REPLAY);
             agreed.chunk = 2u * (2u - owner) + i; /* of another's part */
             assert_int_equal(ops->on_chunk(exchange, &agreed, &weight), RC_FORMAT);
             offer.chunk = 0; /* not of our part */
