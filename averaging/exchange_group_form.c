@@ -269,12 +269,13 @@ static void become_ready(struct group *group, struct commands *out)
 }
 
 /* Who proposes for ever and never starts would keep us from all other rounds. */
-static void count_form(struct group *group, struct peer_id proposer, struct commands *out)
+static bool proposes_in_vain(struct group *group, struct peer_id proposer, struct commands *out)
 {
     bool is_proven = group_standing(group, proposer) == STANDING_PROVEN;
 
-    if (!conduct_form(&group->conduct, proposer, is_proven, group->now_ns)) return;
+    if (!conduct_form(&group->conduct, proposer, is_proven, group->now_ns)) return false;
     group_score(proposer, DEADLINE_MISS, "proposes again and again and starts nothing", out);
+    return true;
 }
 
 static void join(struct group *group, struct member_ref proposer, const struct message_form *form,
@@ -329,7 +330,7 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
     bool is_waiting = !has_started && group->state != GROUP_IDLE;
     enum rc rc = form_check(group, from, form);
 
-    count_form(group, from.id, out);
+    if (proposes_in_vain(group, from.id, out)) return RC_LIMIT;
     if (rc == RC_MISMATCH) { /* not waited for */
         group_send_abort(from.id, from, form->round, ABORT_PROTOCOL, out);
     }

@@ -70,12 +70,26 @@ enum standing node_standing(void *context, struct peer_id peer)
 
 /* ---- what others propose ---- */
 
+/* A group round was told of with us in it, who are in none yet: its members need not wait. */
+static void refuse_credit(struct node *node, struct peer_id from, uint64_t stream)
+{
+    struct message answer = {.type = MESSAGE_CANCEL};
+
+    if (!node->options.strategy->exchange->is_group) return;
+    answer.as.cancel.stream = stream;
+    answer.as.cancel.code = CANCEL_START;
+    (void)links_send(node->links, from, &answer); /* best effort */
+}
+
 /* A pair partner is told no, for it waits; a group does without whoever does not join. */
 void node_on_round_message(struct node *node, struct peer_id from, const struct message *message)
 {
     struct message answer = {.type = MESSAGE_REJECT};
 
-    if (node->round == NULL || node->state != NODE_TRAINING) return;
+    if (node->round == NULL || node->state != NODE_TRAINING) {
+        if (message->type == MESSAGE_CREDIT) refuse_credit(node, from, message->as.credit.stream);
+        return;
+    }
     if (!trust_may_mix(node->trust, from, node_now(node))) {
         if (message->type == MESSAGE_FORM) return;
         if (message->type == MESSAGE_OFFER || message->type == MESSAGE_SHARE) {

@@ -75,6 +75,8 @@ averaging/exchange_group_data.c @ unit_averaging_group_conduct @ who owns nothin
 averaging/exchange_group_data.c @ unit_averaging_group_conduct @ whom we leave out takes us for one that leaves @ s/part->part != PART_OPEN \&\& !part->is_out/part->part != PART_OPEN/
 averaging/exchange_group_data.c @ unit_averaging_group_conduct @ rounds that come to nothing are free @ s/^        group_came_to_nothing\(group, out\);//
 averaging/exchange_group_data.c @ unit_averaging_group_conduct @ who came too late is not told @ s/if \(!to->is_linked\) \{/if (false) {/
+peer/node_round.c @ sim_hostile_starts @ who is loading has others wait @ s/if \(message->type == MESSAGE_CREDIT\) refuse_credit.*//
+averaging/exchange_group_form.c @ unit_averaging_group_conduct @ proposals without a START are free @ s/if \(proposes_in_vain\(.*\) return RC_LIMIT;//
 averaging/exchange_group.c @ unit_averaging_group_conduct @ a member of another START is not told @ s/if \(!group_form_has\(\&group->form, from\)\) \{/if (false) {/
 averaging/exchange_group_turn.c @ unit_averaging_group_turns @ a higher ballot is followed at once @ s/if \(group->now_ns >= deadline_after\(group->form_ns.*/return false;/
 averaging/exchange_group_turn.c @ unit_averaging_group_turns @ one FORM takes ballots as high as it likes @ s/return form->ballot > GROUP_BALLOT_STEP.*/return (void)is_known, false;/

@@ -210,9 +210,55 @@ static void a_liar_that_proposes_is_charged_and_nobody_else(void **state)
     assert_true(is_right);
 }
 
+static struct message told;
+
+static bool note_cancel(struct evil *e, struct peer_id to, struct message *message)
+{
+    (void)e, (void)to;
+    if (message->type == MESSAGE_CANCEL) told = *message;
+    return true;
+}
+
+/* Whoever lists in its START a member that is loading a model, and so in no round, does not have
+ * those it tells so wait for that one. */
+static void who_is_still_loading_says_that_it_is_in_no_round(void **state)
+{
+    static const struct evil_behaviour honest = {.name = "honest"},
+                                       noted = {.name = "noted", .on_send = note_cancel};
+    const struct cluster_options options = {.peers = 2,
+                                            .seed = 3,
+                                            .latency_ns = 2 * NS_PER_MS,
+                                            .values = VALUES,
+                                            .averaging = "local-sgd:H=2"};
+    struct cluster *cluster = cluster_create(&options);
+    struct message credit = {.type = MESSAGE_CREDIT};
+    uint32_t first = 0;
+
+    (void)state;
+    cluster_start(cluster, 0, &first, 0);
+    cluster_run(cluster, 5 * NS_PER_S);
+    cluster_start(cluster, 1, &first, 1);
+    evil_begin(cluster_node(cluster, 0), &honest);
+    evil_begin(cluster_node(cluster, 1), &noted);
+    for (int i = 0; i < 1000 && cluster_node(cluster, 0)->neighbours_count == 0; i++) {
+        cluster_run(cluster, NS_PER_MS);
+    }
+    assert_int_equal(cluster_node(cluster, 0)->neighbours_count, 1);
+    credit.as.credit.stream = 77;
+    evil = &evils[0];
+    evil_say(cluster_node(cluster, 1)->self, &credit);
+    cluster_run(cluster, 3 * NS_PER_MS);
+    assert_int_not_equal(cluster_node(cluster, 1)->state, NODE_TRAINING);
+    assert_int_equal(told.type, MESSAGE_CANCEL);
+    assert_int_equal(told.as.cancel.stream, 77);
+    evil_end();
+    cluster_destroy(cluster);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_is_still_loading_says_that_it_is_in_no_round),
         cmocka_unit_test(a_liar_that_proposes_is_charged_and_nobody_else),
     };
 

@@ -361,6 +361,30 @@ static void a_crowd_does_not_make_it_forget(void **state)
     }
 }
 
+/* ...and so for one that drops its link in between. */
+static void a_new_link_is_no_new_account(void **state)
+{
+    struct scene s;
+    struct message form;
+
+    (void)state;
+    begin(&s, 1);
+    round_of(&s, 1, 0); /* its START: it begins at none */
+    form = s.start;
+    form.type = MESSAGE_FORM;
+    form.as.form.statements_bytes = 0;
+    for (int i = 1; i <= 9; i++) {
+        enum rc rc;
+
+        form.as.form.round++;
+        rc = tell(&s, 1, &form);
+        assert_true((rc == RC_LIMIT) == (i == 9));
+        assert_true(is_charged(&s, 1) == (i == 9));
+        leave(&s, 1, 2);
+    }
+    end(&s);
+}
+
 /* Proposals that do not start, one after the other; one each five seconds is nothing. */
 static void who_proposes_without_end_is_charged(void **state)
 {
@@ -389,6 +413,7 @@ int main(void)
         cmocka_unit_test(who_is_left_out_has_our_values),
         cmocka_unit_test(parts_returned_make_up_for_parts_left),
         cmocka_unit_test(a_crowd_does_not_make_it_forget),
+        cmocka_unit_test(a_new_link_is_no_new_account),
         cmocka_unit_test(who_proposes_without_end_is_charged),
     };
 
