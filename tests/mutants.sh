@@ -158,7 +158,7 @@ replica/schedule.c @ unit_replica_schedule @ the rate falls below its minimum @ 
 replica/loss.c @ unit_distill_distill @ soft targets are not weighed by the temperature squared @ s/a \* temperature \* temperature;/a * temperature;/
 kernels/cpu/optimizer.c @ unit_replica_optimizer @ adam forgets its second moment @ s/float s = beta2 \* second\[i\] \+ \(1\.0F - beta2\) \* \(g \* g\);/float s = g * g;/
 kernels/cpu/norm_batch.c @ unit_kernels_norm_batch @ running variances are those of the batch @ s/close->count > 1 \? variance \* n \/ \(n - 1\.0\) : variance;/variance;/
-kernels/cpu/attention.c @ unit_replica_replica_train @ a model sees what it is asked for @ s/if \(f->attention->is_causal\) mask_scores/if (false) mask_scores/
+replica/stage_sequence.c @ unit_replica_replica_train @ a text's model sees what it is asked for @ s/stage->layer\.keys\[LAYER_CAUSAL\] == 1,/false,/
 kernels/cpu/activation.c @ unit_kernels_activation @ what dropout leaves is not scaled @ s/float factor = 1\.0F \/ \(1\.0F - dropout->rate\);/float factor = 1.0F;/
 kernels/cpu/activation.c @ unit_kernels_activation @ relu passes gradients on that are not its own @ s/return y > 0\.0F \? dy : 0\.0F;/return y >= 0.0F ? dy : 0.0F;/
 distill/distill.c @ unit_distill_distill @ the control has the student's rate only @ s/l->optimizer\.lr = factors\[i\] \* lr;/l->optimizer.lr = 0 * factors[i] + lr;/
