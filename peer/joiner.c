@@ -97,6 +97,16 @@ void joiner_set_width(struct joiner *joiner, uint32_t width)
     joiner->width = width < JOINER_SOURCES_MAX ? width : JOINER_SOURCES_MAX;
 }
 
+void joiner_set_mixes(struct joiner *joiner, bool mixes)
+{
+    joiner->mixes = mixes;
+}
+
+bool joiner_is_mixed(const struct joiner *joiner)
+{
+    return joiner->is_mixed;
+}
+
 bool joiner_is_running(const struct joiner *joiner)
 {
     return joiner->state == JOINER_ASKING || joiner->state == JOINER_LISTING ||
@@ -324,7 +334,11 @@ enum rc joiner_begin(struct joiner *joiner, const struct peer_id *donors, size_t
         joiner->candidates[i] = (struct candidate){donors[i], CANDIDATE_UNTRIED};
     }
     joiner->candidates_count = (uint32_t)donors_count;
-    if (joiner->has_data && digest_is_equal(joiner->lineage, lineage)) ask_giver_first(joiner);
+    if (joiner->has_data && digest_is_equal(joiner->lineage, lineage)) {
+        ask_giver_first(joiner);
+    } else {
+        joiner->may_mix = joiner->is_mixed = false;
+    }
     joiner->lineage = lineage;
     joiner->round = round;
     joiner->is_sole = false;
@@ -396,6 +410,17 @@ void joiner_offer(struct joiner *joiner, struct peer_id donor, uint64_t now_ns, 
     joiner_fill(joiner, now_ns, out);
 }
 
+/* It has gone while it gave, and has not lied: what it gave is worth as much as before. */
+static void note_gone(struct joiner *joiner, const struct source *source)
+{
+    static const struct digest any;
+
+    if (source != joiner_primary(joiner) || joiner->state != JOINER_LOADING) return;
+    joiner->may_mix = joiner->mixes && !joiner->is_catching_up &&
+                      !digest_is_equal(joiner->lineage, any); /* of which there may be several */
+    if (joiner->may_mix) joiner_keep_held(joiner, source);
+}
+
 void joiner_on_link_lost(struct joiner *joiner, struct peer_id peer, uint64_t now_ns,
                          struct outbox *out)
 {
@@ -405,6 +430,7 @@ void joiner_on_link_lost(struct joiner *joiner, struct peer_id peer, uint64_t no
     if (candidate != NULL) candidate->state = CANDIDATE_USED; /* not to ask it later */
     if (source == NULL) return;
     source->manifest.lease = 0; /* there is nobody to tell */
+    note_gone(joiner, source);
     if (joiner_is_running(joiner)) {
         joiner_drop(joiner, source, true, now_ns, out);
     } else { /* complete: catching up is no longer possible */
@@ -419,6 +445,7 @@ void joiner_tick(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
         struct source *source = &joiner->sources[i];
 
         if (source->state != SOURCE_FREE && now_ns >= source->deadline_ns) {
+            note_gone(joiner, source);
             joiner_drop(joiner, source, true, now_ns, out);
         }
     }
@@ -509,11 +536,28 @@ bool joiner_listing(const struct joiner *joiner, struct peer_id *donor, uint32_t
     return true;
 }
 
+/* From here on only what the last donor lists counts. True: of that something is missing. */
+static bool unmix(struct joiner *joiner, struct source *last)
+{
+    bool was_mixed = joiner->is_mixed;
+
+    joiner->may_mix = joiner->is_mixed = false;
+    if (!was_mixed || last == NULL) return false;
+    joiner_release(joiner, last);
+    joiner->held = joiner_count_held(joiner, last);
+    return joiner->held < bucket_map_count(&joiner->map);
+}
+
 void joiner_refuse(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
 {
     struct source *source = joiner_primary(joiner);
 
     CHECK(joiner->state == JOINER_COMPLETE);
+    if (unmix(joiner, source)) {
+        joiner->state = JOINER_LOADING;
+        joiner_ask_all(joiner, now_ns, out);
+        return;
+    }
     memset(joiner->is_here, 0, bucket_map_count(&joiner->map) * sizeof(joiner->is_here[0]));
     joiner->held = 0;
     joiner->state = JOINER_ASKING;
@@ -529,7 +573,7 @@ enum rc joiner_catch_up(struct joiner *joiner, uint64_t now_ns, struct outbox *o
     struct source *source = joiner_primary(joiner);
 
     CHECK(joiner->state == JOINER_COMPLETE);
-    if (source == NULL) return RC_NOT_FOUND;
+    if (source == NULL || joiner->is_mixed) return RC_NOT_FOUND;
     mem_free(source->listed);
     source->listed = NULL;
     joiner->is_catching_up = true;

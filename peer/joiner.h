@@ -59,6 +59,13 @@ void joiner_set_credit(struct joiner *joiner, void *context,
 struct credit_use joiner_credit_use(const struct joiner *joiner);
 /** How many donors to ask at once, at most JOINER_SOURCES_MAX; 0: by the size of the model. */
 void joiner_set_width(struct joiner *joiner, uint32_t width);
+/** Where no two members hold the same values, what a donor gave whose link was lost, or that
+ *  stalled, stays, and the next one gives the rest. Not unless set. Such a mixture is as near the
+ *  others as each of its parts, if they are of about the same time: the caller is to have it
+ *  confirmed, or to refuse it. */
+void joiner_set_mixes(struct joiner *joiner, bool mixes);
+/** COMPLETE, of several donors' models. */
+bool joiner_is_mixed(const struct joiner *joiner);
 /** Start a download of `lineage` (all zero: any) from `donors` (tried in order, several at once
  *  where their buckets agree). `round`: donors hold the same parameters as a group round left
  *  them, and that round, or one after it, will do; 0: as they are. Who turns out to have given
@@ -93,11 +100,13 @@ float *joiner_take_section(struct joiner *joiner, uint32_t section);
 const struct message_state_manifest *joiner_manifest(const struct joiner *joiner);
 /** Whose listing is loaded, who is being asked, or who gave the model. */
 bool joiner_donor(const struct joiner *joiner, struct peer_id *donor);
-/** COMPLETE, but what it says cannot be the swarm's model: forget it, and ask another donor. */
+/** COMPLETE, but what it says cannot be the swarm's model: forget it, and ask another donor; of a
+ *  mixture forget what others gave than the last donor, who is asked for that, too. */
 void joiner_refuse(struct joiner *joiner, uint64_t now_ns, struct outbox *out);
 /** COMPLETE, but old by now: fetch what changed since, int8-encoded, from the same donor. Ends in
  *  COMPLETE again, with the newer model or, if the donor cannot or does not, the one of before.
- *  RC_NOT_FOUND: the donor is gone. */
+ *  RC_NOT_FOUND: the donor is gone, or
+ *  it is a mixture. */
 MUST_USE enum rc joiner_catch_up(struct joiner *joiner, uint64_t now_ns, struct outbox *out);
 /** Which listing is loaded, or was, and of which round: false before there is one. */
 bool joiner_listing(const struct joiner *joiner, struct peer_id *donor, uint32_t *lease,

@@ -94,7 +94,10 @@ struct joiner {
     struct digest *hashes; /* [buckets] of what is in the planes */
     bool *is_here;         /* [buckets] */
     uint8_t *asked_of;     /* [buckets] number of the source + 1, or 0 */
-    uint32_t held;         /* buckets that are as the primary lists them */
+    uint32_t held;         /* buckets that are as the primary lists them, or mixed in */
+    bool mixes;            /* the method's members all hold other values */
+    bool may_mix;          /* the last primary has gone while it gave */
+    bool is_mixed;         /* and what is here counts, whoever listed it */
     struct peer_id giver;  /* the last primary: what is here is as it listed it */
 
     /* Catching up: encoded changes wait until all are here, so that a model is never a mixture. */
@@ -149,6 +152,8 @@ MUST_USE enum rc joiner_set_primary(struct joiner *joiner, struct source *source
                                     struct outbox *out);
 /** Of what is here, what is as `source` lists it. */
 uint32_t joiner_count_held(const struct joiner *joiner, const struct source *source);
+/** Of what is here forget the rest: it came of an earlier download. */
+void joiner_keep_held(struct joiner *joiner, const struct source *source);
 /** Free all that is here. */
 void joiner_drop_data(struct joiner *joiner);
 /** Forget encoded changes that wait. */

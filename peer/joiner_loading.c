@@ -3,9 +3,10 @@
  *
  * The listing of one donor, the primary, says what the model is. Others whose listings agree with
  * it in a good part of what is missing help; who does not agree is let go, to be asked again if the
- * primary goes away. A donor so slow that the rest would take long is compared with another: that
- * one is tried for a while, and the faster is kept. At the end of a download what a slow donor
- * still owes is asked of a fast one as well.
+ * primary goes away, and then, where no two members hold the same, what is here stays and it gives
+ * the rest: the caller has that mixture confirmed, or refuses it. A donor so slow that the rest
+ * would take long is compared with another: that one is tried for a while, and the faster is kept.
+ * At the end of a download what a slow donor still owes is asked of a fast one as well.
  */
 #include "peer/joiner_internal.h"
 
@@ -26,11 +27,11 @@ static bool has_same_shape(const struct joiner *joiner, const struct source *sou
            memcmp(joiner->sections, source->manifest.sections, source->map.sections) == 0;
 }
 
-/* As the listing of `source` says. */
+/* As the listing of `source` says, or mixed in. */
 static bool is_held(const struct joiner *joiner, const struct source *source, uint32_t bucket)
 {
-    return has_same_shape(joiner, source) && joiner->is_here[bucket] &&
-           digest_is_equal(joiner->hashes[bucket], source->listed[bucket]);
+    if (!has_same_shape(joiner, source) || !joiner->is_here[bucket]) return false;
+    return joiner->is_mixed || digest_is_equal(joiner->hashes[bucket], source->listed[bucket]);
 }
 
 uint32_t joiner_count_held(const struct joiner *joiner, const struct source *source)
@@ -41,6 +42,13 @@ uint32_t joiner_count_held(const struct joiner *joiner, const struct source *sou
         held += is_held(joiner, source, i);
     }
     return held;
+}
+
+void joiner_keep_held(struct joiner *joiner, const struct source *source)
+{
+    for (uint32_t i = 0; i < bucket_map_count(&joiner->map); i++) {
+        joiner->is_here[i] = is_held(joiner, source, i);
+    }
 }
 
 void joiner_drop_data(struct joiner *joiner)
@@ -57,6 +65,7 @@ void joiner_drop_data(struct joiner *joiner)
     joiner->is_here = NULL;
     joiner->asked_of = NULL;
     joiner->has_data = false;
+    joiner->may_mix = joiner->is_mixed = false;
     joiner->held = 0;
 }
 
@@ -234,6 +243,18 @@ static void keep_asked(struct joiner *joiner)
     }
 }
 
+/* The one before has gone: is more here than this one lists alike? */
+static void mix(struct joiner *joiner, const struct source *source)
+{
+    uint32_t alike = joiner_count_held(joiner, source);
+
+    if (joiner->may_mix && !joiner->is_mixed) {
+        joiner->is_mixed = true;
+        joiner->is_mixed = joiner_count_held(joiner, source) > alike;
+    }
+    joiner->may_mix = false;
+}
+
 enum rc joiner_set_primary(struct joiner *joiner, struct source *source, uint64_t now_ns,
                            struct outbox *out)
 {
@@ -249,6 +270,7 @@ enum rc joiner_set_primary(struct joiner *joiner, struct source *source, uint64_
         }
     }
     source->state = SOURCE_READY;
+    mix(joiner, source);
     joiner->primary = (uint32_t)(source - joiner->sources);
     keep_asked(joiner);
     joiner->giver = source->id;

@@ -280,7 +280,8 @@ void node_check_begin(struct node *node)
 
     *taking = (struct node_taking){.check = node->check, .others = count_witnesses(node)};
     believe_counts(node, taking);
-    if (node->gave_way && is_other) {
+    taking->is_mixed = joiner_is_mixed(node->joiner);
+    if (taking->is_mixed || (node->gave_way && is_other)) {
         taking->agreed_least = WITNESSES;
     } else if (node->doubts == 0) { /* new here: as many as there are */
         taking->agreed_least = taking->others < WITNESSES ? 0 : WITNESSES;

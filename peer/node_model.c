@@ -171,6 +171,7 @@ void node_model_prepare(struct node *node)
     }
     joiner_set_rule(node->joiner, rule, node->mixed);
     donor_set_rule(node->donor, rule);
+    joiner_set_mixes(node->joiner, !strategy->exchange->is_group);
     joiner_set_credit(node->joiner, node, node_bucket_credit);
     joiner_set_want(node->joiner, strategy->rule->is_outer ? 31 : 7); /* all of it */
 }

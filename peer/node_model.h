@@ -84,6 +84,7 @@ struct node_taking {
     uint32_t others;       /* that could confirm it */
     uint32_t agreed_least; /* must */
     uint64_t step, samples, round;
+    bool is_mixed;       /* of several donors' models */
     bool keeps;          /* what is given up is written down first */
     bool has_kept;       /* it was */
     bool leaves_moments; /* the donor's are out of all proportion */

@@ -67,10 +67,23 @@ void node_take_run(struct border_job *job)
 
 /* ---- back on the loop ---- */
 
+/* Nobody is to blame for it, and a model of one donor alone is judged as ever. */
+static void refuse_mixture(struct node *node)
+{
+    log_info(node->options.log, "what two donors gave, one after the other's end, is not confirmed "
+                                "by two other members: fetching the first one's part anew");
+    node->check.lease = 0; /* others are asked anew */
+    node_refuse_model(node, false);
+}
+
 /* Is it not taken? Then another donor is asked, or, where what we have cannot be kept, nobody. */
 static bool is_refused(struct node *node, const struct border_job *job)
 {
     if (job->rc == RC_AUTH || job->rc == RC_BUSY) {
+        if (node->taking.is_mixed) {
+            refuse_mixture(node);
+            return true;
+        }
         node_check_told(node);
         node->doubts += !node->gave_way;
         node_refuse_model(node, job->rc == RC_AUTH);

@@ -121,6 +121,10 @@ peer/node_take.c @ sim_hostile_models @ what is given up is not kept @ s/if \(!n
 replica/optimizer.c @ unit_replica_optimizer @ a donor's moments may divide by nothing @ s/moments\[i\] = fmaxf\(-limit, fminf\(limit, moments\[i\]\)\);/(void)limit;/
 peer/sketch.c @ unit_peer_sketch @ one of two members is enough @ s/opinion->agreed >= 2 \&\& 2 \* opinion->agreed > count/opinion->agreed >= 1/
 testnet/folder.c @ unit_testnet_folder @ a folder is two testnets' at a time @ s/rc = file_lock_folder\(path, lock, why\);/rc = RC_OK;/
+peer/joiner.c @ unit_peer_joiner @ the next donor of unlike values begins anew @ s/joiner->mixes \&\& !joiner->is_catching_up/false/
+peer/joiner.c @ unit_peer_joiner @ of a mixture that is not confirmed nothing is kept @ s/if \(unmix\(joiner, source\)\)/if (false)/
+peer/joiner.c @ unit_peer_joiner @ what changed since is fetched for a mixture @ s/source == NULL \|\| joiner->is_mixed/source == NULL/
+peer/node_check.c @ sim_joining @ a mixture is taken though nobody confirms it @ s/taking->is_mixed \|\| //
 peer/node_donor.c @ sim_joining @ who has nobody to average with keeps its line free for rounds @ s/if \(!node_has_partners\(node\)\) return false;//
 peer/node_model.c @ sim_joining @ --join-timeout counts from the begin @ s/now_ns >= node->answered_ns \+ node/now_ns >= node->begun_ns + node/
 peer/donor.c @ unit_peer_donor @ who stands still keeps its place @ s/return now_ns >= lease->moved_ns \+ STILL_NS \|\| /return /

@@ -188,11 +188,25 @@ static void deliver_bucket(struct scene *scene, uint8_t which)
     }
 }
 
-static void check(struct scene *scene)
+/* Each value is that of one of the models. */
+static void check_mixture(const struct scene *scene)
+{
+    const struct donor_snapshot *models = scene->world->snapshots;
+
+    for (size_t s = 0; s < models[0].sections_count; s++) {
+        size_t count;
+        const float *values = joiner_section(scene->joiner, models[0].sections[s], &count);
+
+        for (size_t i = 0; values != NULL && i < count; i++) {
+            CHECK(values[i] == models[0].values[s][i] || values[i] == models[1].values[s][i]);
+        }
+    }
+}
+
+static void check_model(const struct scene *scene)
 {
     const struct donor_snapshot *model;
 
-    if (joiner_state(scene->joiner) != JOINER_COMPLETE) return;
     model = &scene->world->snapshots[0];
     for (uint32_t k = 0; k < 2; k++) {
         size_t count;
@@ -211,6 +225,16 @@ static void check(struct scene *scene)
         CHECK(count == model->counts[s]);
         CHECK(memcmp(values, model->values[s], count * sizeof(float)) == 0);
     }
+}
+
+static void check(struct scene *scene)
+{
+    if (joiner_state(scene->joiner) != JOINER_COMPLETE) return;
+    if (joiner_is_mixed(scene->joiner)) {
+        check_mixture(scene);
+    } else {
+        check_model(scene);
+    }
     if (!scene->is_refused) {
         scene->is_refused = true;
         joiner_refuse(scene->joiner, scene->now_ns, &scene->requests);
@@ -228,6 +252,7 @@ static void step(struct scene *scene)
     case 0:
         joiner_set_width(scene->joiner, which >> 4 & 3);
         joiner_set_want(scene->joiner, (which & 0x40) != 0 ? 7 : 3);
+        joiner_set_mixes(scene->joiner, (which & 0x80) != 0);
         rc = joiner_begin(scene->joiner, ids, which % (DONORS + 1), hash_of("l", which & 1), which,
                           scene->now_ns, &scene->requests);
         (void)rc;

@@ -7,6 +7,12 @@ static void flip_a_bit(uint8_t *bytes, size_t count)
     bytes[count / 2] ^= 1;
 }
 
+/* The bucket with the buffers. */
+static void flip_a_bit_of_the_last(uint8_t *bytes, size_t count)
+{
+    if (count == BUFFER_VALUES * sizeof(float)) flip_a_bit(bytes, count);
+}
+
 /* Every value arrives as it was, with the manifest's facts, and the donor is free again. */
 static void a_model_is_downloaded_whole(void **state)
 {
@@ -48,6 +54,45 @@ static void a_donor_may_die_half_way(void **state)
         scene_run(scene);
         assert_model(scene, 1);
         assert_int_equal(scene->buckets_sent, other == 0 ? BUCKETS : BUCKETS + 3);
+        scene_destroy(scene);
+    }
+}
+
+/* Where no two members hold the same, what a donor gave before it died stays, and the next one
+ * gives the rest. If others do not confirm that mixture, the first one's part is fetched anew, of
+ * the second. What a liar gave before it was caught does not stay. */
+static void the_next_donor_goes_on_where_the_first_one_was(void **state)
+{
+    (void)state;
+    for (int is_lie = 0; is_lie < 2; is_lie++) {
+        struct scene *scene = scene_create();
+        struct peer_id donor;
+
+        joiner_set_mixes(scene->joiner, true);
+        scene->sites[0].buckets_left = 3;
+        if (is_lie) {
+            scene->sites[0].buckets_left = UINT32_MAX;
+            scene->sites[0].spoil = flip_a_bit_of_the_last;
+        }
+        scene->sites[1].fill = 1;
+        scene->sites[2].fill = 2;
+        assert_int_equal(begin(scene, lineage()), RC_OK);
+        scene_run(scene);
+        assert_int_equal(joiner_state(scene->joiner), JOINER_COMPLETE);
+        assert_true(joiner_donor(scene->joiner, &donor));
+        assert_int_equal(site_of(scene, donor), 1);
+        assert_int_equal(joiner_is_mixed(scene->joiner), !is_lie);
+        if (!is_lie) {
+            assert_int_equal(scene->buckets_sent, BUCKETS);
+            assert_int_equal(joiner_catch_up(scene->joiner, scene->now_ns, &scene->to_donors),
+                             RC_NOT_FOUND); /* it is not the donor's own */
+            joiner_refuse(scene->joiner, scene->now_ns, &scene->to_donors);
+            assert_int_equal(joiner_state(scene->joiner), JOINER_LOADING);
+            scene_run(scene);
+            assert_false(joiner_is_mixed(scene->joiner));
+            assert_int_equal(scene->buckets_sent, BUCKETS + 3);
+        }
+        assert_model(scene, 1);
         scene_destroy(scene);
     }
 }
@@ -591,6 +636,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_model_is_downloaded_whole),
         cmocka_unit_test(a_donor_may_die_half_way),
+        cmocka_unit_test(the_next_donor_goes_on_where_the_first_one_was),
         cmocka_unit_test(several_donors_that_agree_give_at_once),
         cmocka_unit_test(donors_that_do_not_agree_wait_for_their_turn),
         cmocka_unit_test(a_dripping_donor_is_left_for_a_faster_one),
