@@ -81,25 +81,37 @@ static void refuse_credit(struct node *node, struct peer_id from, uint64_t strea
     (void)links_send(node->links, from, &answer); /* best effort */
 }
 
-/* A pair partner is told no, for it waits; a group does without whoever does not join. */
-void node_on_round_message(struct node *node, struct peer_id from, const struct message *message)
+/* Whoever invites us waits for our answer, and in a group all who have joined wait with it. */
+static void say_no(struct node *node, struct peer_id from, const struct message *message)
 {
     struct message answer = {.type = MESSAGE_REJECT};
 
+    if (message->type == MESSAGE_FORM) {
+        answer.type = MESSAGE_ABORT;
+        answer.as.abort.key = (struct round_key){.initiator = from,
+                                                 .boot = node_neighbour(node, from)->boot,
+                                                 .counter = message->as.form.round};
+        answer.as.abort.code = ABORT_PROTOCOL;
+    } else {
+        answer.as.reject.key =
+            message->type == MESSAGE_OFFER ? message->as.offer.key : message->as.share.key;
+        answer.as.reject.code = REJECT_BUSY;
+        answer.as.reject.retry_ms = (uint32_t)(NODE_RETRY_NS / NS_PER_MS);
+    }
+    (void)links_send(node->links, from, &answer); /* best effort */
+}
+
+void node_on_round_message(struct node *node, struct peer_id from, const struct message *message)
+{
     if (node->round == NULL || node->state != NODE_TRAINING) {
         if (message->type == MESSAGE_CREDIT) refuse_credit(node, from, message->as.credit.stream);
         return;
     }
-    if (!trust_may_mix(node->trust, from, node_now(node))) {
-        if (message->type == MESSAGE_FORM) return;
-        if (message->type == MESSAGE_OFFER || message->type == MESSAGE_SHARE) {
-            answer.as.reject.key =
-                message->type == MESSAGE_OFFER ? message->as.offer.key : message->as.share.key;
-            answer.as.reject.code = REJECT_BUSY;
-            answer.as.reject.retry_ms = (uint32_t)(NODE_RETRY_NS / NS_PER_MS);
-            (void)links_send(node->links, from, &answer); /* best effort */
-            return;
-        }
+    if (!trust_may_mix(node->trust, from, node_now(node)) &&
+        (message->type == MESSAGE_FORM || message->type == MESSAGE_OFFER ||
+         message->type == MESSAGE_SHARE)) {
+        say_no(node, from, message);
+        return;
     }
     round_on_message(node->round, from, message);
 }
