@@ -386,7 +386,10 @@ static enum rc judge(struct robust *robust, struct robust_seen *seen, bool is_of
     *verdict = (struct robust_verdict){.distance = distance};
     if (is_refused) return RC_LIMIT;
     if (radius > 0 && distance > radius) {
-        robust_clip(chunk->own, chunk->in, chunk->count, distance, radius,
+        /* Who is far from all comes to them by what it takes, not by what it gives. */
+        float counts_as = chunk->is_mean ? radius : radius * (radius / distance);
+
+        robust_clip(chunk->own, chunk->in, chunk->count, distance, counts_as,
                     chunk->to != NULL ? chunk->to : chunk->in);
         verdict->was_clipped = true;
     }

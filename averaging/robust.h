@@ -19,8 +19,12 @@
  *
  *   clip  --robust clip. What is farther than the radius, 1.25 times the usual distance, counts as
  * if it were on the sphere around us (self-centred clipping, ClippedGossip: He, Karimireddy, Jaggi
- * 2022, arXiv:2202.01545). The two ends of a pair or an edge use the smaller of their radii for the
- * whole plane, so that they move by opposite amounts. Before anything is known the gate is that of
+ * 2022, arXiv:2202.01545). What one gives into a group's mean, or pushes, counts the less the
+ * farther it is, k radii away as if a k-th of one away, as in redescending estimators: one radius
+ * in the same direction each round adds up, and where data are unlike a radius is long. To whoever
+ * was alone all others are far, and so usual. The two ends of a pair or an edge use the smaller of
+ * their radii for the whole plane, so that they move by opposite amounts; whoever was alone would
+ * not come back if that shrank, too. Before anything is known the gate is that of
  * unrelated models; groups take a quarter of the norm for radius, pairs and edges only measure: one
  * round with a liar that is let in whole leaves its neighbours so far from all others that these
  * clip each other from then on, and two swarms are what clipping keeps.
@@ -29,9 +33,9 @@
  * with steps; what means may move us by is then used up by what they moved us by, and comes back
  * with time, so that rounds without steps, however many, do not add up.
  * Means that owners of parts return are nearer to us than members are, and alike: their usual
- * distance is learned apart, and the radius is 2 times that. Honest means are almost never beyond
- * it, so members agree to the bit as a rule; at 4 times a liar's parts were seen to lead the usual
- * distance ever farther.
+ * distance is learned apart, and the radius is 2 times that, however far they are. Honest means are
+ * almost never beyond it, so members agree to the bit as a rule; at 4 times a liar's parts were
+ * seen to lead the usual distance ever farther.
  *
  * Pure; one thread at a time.
  */
