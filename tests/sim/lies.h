@@ -481,7 +481,7 @@ static const struct evil_behaviour lies[] = {
      .on_tick = propose_relinking,
      .on_round = start_without},
     /* of taking part */
-    {.name = "leaves-rounds", .exchanges = EVIL_GROUP, .on_tick = leave_rounds},
+    {.name = "leaves-rounds", .exchanges = EVIL_ALL, .on_tick = leave_rounds},
     {.name = "leaves-parts", .exchanges = EVIL_GROUP, .on_tick = leave_parts},
     {.name = "leaves-by-cancel",
      .exchanges = EVIL_GROUP,

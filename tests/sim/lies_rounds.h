@@ -21,8 +21,13 @@ static inline struct group *group_at_work(struct evil *e)
 /* No sooner begun than left. */
 static inline void leave_rounds(struct evil *e, uint64_t now_ns)
 {
+    struct round *round = e->node->round;
+
     (void)now_ns;
-    if (group_at_work(e) != NULL) round_cancel(e->node->round, "a lie");
+    if (round == NULL) return;
+    if (round->ops == &exchange_group ? group_at_work(e) != NULL : round_is_active(round)) {
+        round_cancel(round, "a lie");
+    }
 }
 
 /* ...but only where it was given a part. */
@@ -69,12 +74,21 @@ static inline void leave_links(struct evil *e, uint64_t now_ns)
 
 /* ---- who proposes ---- */
 
+static inline struct message good_form(struct evil *e)
+{
+    struct message message = evil_form(evil_round(), 60);
+    const struct group *group = (const struct group *)(const void *)e->node->round->exchange;
+
+    memcpy(message.as.form.codec, group->options.codec, sizeof message.as.form.codec);
+    return message;
+}
+
 /* A proposal for each victim, of itself, that one, and another, who is told of yet another. */
 static inline struct message own_form(struct evil *e, uint32_t victim)
 {
     const struct neighbour *all = e->node->neighbours;
     const struct neighbour *other = &all[(victim + 1) % e->node->neighbours_count];
-    struct message message = evil_form(evil_round(), 60);
+    struct message message = good_form(e);
     struct message_form *form = &message.as.form;
 
     form->members_count = 3;
@@ -111,7 +125,7 @@ static inline void propose_to_all(struct evil *e, uint64_t now_ns)
     struct message form;
 
     if (!may_propose(e, now_ns)) return;
-    form = evil_form(evil_round(), 60);
+    form = good_form(e);
     evil_say_all(&form);
 }
 
@@ -160,7 +174,7 @@ static inline bool start_without(struct evil *e, struct peer_id from, const stru
 
     if (message->type != MESSAGE_JOIN) return true;
     evil = e;
-    start = evil_form(evil_round(), 60);
+    start = good_form(e);
     for (uint32_t i = 0; i < form->members_count; i++) {
         if (!peer_id_is_equal(form->members[i].id, from)) continue;
         form->members[i] = form->members[--form->members_count];
