@@ -80,6 +80,13 @@ uint64_t exchange_trips_ns(const struct exchange_options *options, struct peer_i
     return answer * trips < most_ns ? answer * trips : most_ns;
 }
 
+float exchange_radius(const struct exchange_options *options,
+                      const struct robust_history *distances)
+{
+    if (!options->clips) return 0;
+    return robust_radius_told(distances, options->near == NULL ? 0 : *options->near);
+}
+
 uint64_t exchange_line_wait_ns(const struct exchange_options *options, struct peer_id peer,
                                uint32_t chunks, uint64_t most_ns)
 {

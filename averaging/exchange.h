@@ -14,6 +14,7 @@
 #ifndef GRAPEVINE_AVERAGING_EXCHANGE_H
 #define GRAPEVINE_AVERAGING_EXCHANGE_H
 
+#include "averaging/robust.h"
 #include "averaging/schedule.h"
 #include "base/fault.h"
 #include "base/rc.h"
@@ -133,6 +134,7 @@ struct exchange_options {
     bool mirrors;    /* edges: as ops->has_mirrors */
     bool clips;      /* pair, edges: agree on a clip radius, learned from the distances seen
                         (robust.h) */
+    const float *near;      /* with that: robust_near(), as it is just now. NULL: 0 */
     enum schedule schedule; /* group: of the rounds it proposes */
     bool may_relay;  /* group: sums of several members may be encoded again and passed on, so other
                         schedules than direct can be taken */
@@ -167,6 +169,10 @@ uint64_t exchange_stream(const struct round_key *key);
 
 /** As options->credit says; all of them without one. */
 uint32_t exchange_credit(const struct exchange_options *options, uint32_t out, uint32_t wanted);
+
+/** The clip radius to tell the other end; 0: we do not clip. */
+float exchange_radius(const struct exchange_options *options,
+                      const struct robust_history *distances);
 
 /** How long to wait for `chunks` over the line of `peer` at least, by what it was seen to carry:
  * four times what they take, at most `most_ns`; 0: nothing is known of it. Rounds are waited for as

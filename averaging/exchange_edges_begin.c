@@ -346,7 +346,7 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
 {
     static const struct digest none;
     struct edges *edges = (struct edges *)(void *)exchange;
-    float tau = edges->options.clips ? robust_radius_told(&edges->distances) : 0;
+    float tau = exchange_radius(&edges->options, &edges->distances);
 
     (void)samples; /* weights are the graph's */
     edges->now_ns = now_ns;

@@ -260,7 +260,7 @@ static enum rc pair_begin(struct exchange *exchange, const struct round_members 
     round_reset(pair, true, (struct member_ref){members->ids[0], members->boots[0]}, &key);
     pair->state = PAIR_OFFERED;
     pair->alpha = pair->options.alpha;
-    pair->tau = pair->options.clips ? robust_radius_told(&pair->distances) : 0;
+    pair->tau = exchange_radius(&pair->options, &pair->distances);
     pair->deadline_ns = deadline_after(now_ns, pair_answer_wait_ns(pair));
     offer = &message->as.offer;
     offer->key = key;
@@ -345,8 +345,8 @@ static enum rc on_offer(struct pair *pair, struct member_ref from,
     }
     round_reset(pair, false, from, &offer->key);
     pair->alpha = offer->alpha < pair->options.alpha ? offer->alpha : pair->options.alpha;
-    pair->tau = robust_smaller_radius(
-        offer->tau, pair->options.clips ? robust_radius_told(&pair->distances) : 0);
+    pair->tau =
+        robust_smaller_radius(offer->tau, exchange_radius(&pair->options, &pair->distances));
     pair->deadline_ns =
         deadline_after(pair->now_ns, pair_offered_wait_ns(pair, from.id, offer->deadline_ms));
     message->as.accept.key = offer->key;

@@ -20,7 +20,7 @@ _Static_assert((int)BLOCK_VALUES % (int)SUMS == 0, "as if there were no blocks")
 static const float gate_factor = 10.0f, gate_least = 1.5f, gate_most = 1.9f, clip_factor = 1.25f,
                    clip_factor_mean = 2.0f, clip_share_unknown = 0.25f, tracker_factor = 10.0f,
                    gradient_kept = 1 - 1.0f / 1024, scale_tolerance = 1e-3f, radius_least = FLT_MIN,
-                   rounds_most = 8;
+                   rounds_most = 8, near_share = 1.0f / 512;
 
 /* ---- what is usual ---- */
 
@@ -75,10 +75,11 @@ float robust_radius(const struct robust_history *history)
 
 /* ---- a radius that two share ---- */
 
-float robust_radius_told(const struct robust_history *history)
+float robust_radius_told(const struct robust_history *history, float near)
 {
     float radius = robust_radius(history);
 
+    if (radius < near && robust_is_learned(history)) radius = near;
     return radius > radius_least ? radius : radius_least;
 }
 
@@ -405,6 +406,16 @@ void robust_hold(struct robust *robust, struct robust_chunk *mean)
     distance = robust_distance(mean->in, mean->own, mean->count);
     radius = radius_of(robust, seen, mean, distance);
     if (radius > 0) robust_clip(mean->own, mean->in, mean->count, distance, radius, mean->in);
+}
+
+float robust_near(const struct robust *robust)
+{
+    double squared = 0;
+
+    for (uint32_t i = 0; i <= robust->chunks; i++) {
+        squared += (double)robust->seen[i].norm * (double)robust->seen[i].norm;
+    }
+    return near_share * (float)sqrt(squared);
 }
 
 /* The model ends in this chunk. Values of a model and of a gradient differ by orders of magnitude:

@@ -28,6 +28,9 @@
  * unrelated models; groups take a quarter of the norm for radius, pairs and edges only measure: one
  * round with a liar that is let in whole leaves its neighbours so far from all others that these
  * clip each other from then on, and two swarms are what clipping keeps.
+ * Their radius is 1/512 of our norm at least, no more than bf16 rounds by: both ends go by the
+ * smaller one, so peers that have come to be equal, as when rates are nearly 0, would else clip one
+ * that was away to nothing for ever. In groups it goes by its own radius, and comes.
  * A round that comes later than usual, maybe as some were missed, has as many times the radius.
  * At the goal nothing is learned any more, as those who stand still are no measure for who comes
  * with steps; what means may move us by is then used up by what they moved us by, and comes back
@@ -67,9 +70,9 @@ float robust_median(const struct robust_history *history);
 /** Clip radius; 0: none is known yet. */
 float robust_radius(const struct robust_history *history);
 
-/** What an end that clips tells the other: its radius, and before it knows one that nothing is to
- * be taken yet: then a round only measures. > 0. */
-float robust_radius_told(const struct robust_history *history);
+/** What an end that clips tells the other: its radius, `near` at least, and before it knows one
+ * that nothing is to be taken yet: then a round only measures. > 0. */
+float robust_radius_told(const struct robust_history *history, float near);
 /** The one that both ends of a pair or an edge go by; 0: neither clips. */
 float robust_smaller_radius(float a, float b);
 /** What a radius leaves of a step over a distance of `squared`, in [0, 1]; 1 of radius 0. */
@@ -120,6 +123,9 @@ struct robust_verdict {
     bool was_clipped; /* then `to`, or `in`, is what counts */
 };
 
+/** So far apart are models that are as good as the same: 1/512 of the largest norm that ours has
+ * had. */
+float robust_near(const struct robust *robust);
 /** RC_LIMIT: refuse it. Notes the distance either way. */
 MUST_USE enum rc robust_check(struct robust *robust, const struct robust_chunk *chunk,
                               struct robust_verdict *verdict);

@@ -58,6 +58,7 @@ struct round_job {
     float gradient;    /* ENCODE: of the round */
     bool has_moved;    /* ENCODE: there were steps since the last settled round */
     bool is_last;      /* ENCODE: there will be no more */
+    float near;        /* ENCODE: robust_near() */
     uint64_t since_ns; /* ENCODE: since the last settled round; 0: there was none */
     uint64_t replaced; /* ENCODE: how often the model had been, when it was submitted */
     float *adopted[RULE_STATE_MAX]; /* ENCODE: for the rule, or NULL; owned */
@@ -172,6 +173,7 @@ struct round {
     bool has_settled;                 /* there is one, of this model */
     bool is_last;                     /* no more steps come */
     float gradient;                   /* the largest norm of a chunk of our own */
+    float near;                       /* the exchange's options point to it */
     float *adopted[RULE_STATE_MAX];   /* round_rule_adopt(), or NULL */
     uint32_t ramp;                    /* rounds mixed since round_begin_ramp(), up to ROUND_RAMP */
     uint32_t jobs_count;

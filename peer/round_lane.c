@@ -142,6 +142,7 @@ static void run_encode(struct round *round, struct round_job *job)
 
     if (job->replaced != round->forgotten) begin_anew(round, job);
     robust_note_gradient(round->robust, job->gradient);
+    job->near = robust_near(round->robust);
     if (round->ops->is_group) robust_begin(round->robust, job->since_ns, job->is_last);
     round_meet_begin(round);
     round_edge_prepare(round, job);

@@ -129,6 +129,7 @@ static bool round_allocate(struct round *round)
         .has_memory = strategy->rule->prepare != NULL || strategy->tracks,
         .mirrors = round->ops->has_mirrors,
         .clips = strategy->clips,
+        .near = &round->near,
         .schedule = strategy->schedule,
         .is_patient = strategy_is_patient(strategy),
         .may_relay = strategy_may_relay(strategy),

@@ -58,6 +58,7 @@ averaging/robust.c @ unit_averaging_robust @ who is far away in a group counts a
 averaging/robust.c @ sim_liars @ ...and so where data are unlike @ s/ : radius \* \(radius \/ distance\);/ : radius;/
 averaging/robust.c @ unit_averaging_robust @ who was alone does not come back @ s/chunk->is_mean \? radius : radius \*/radius */
 peer/node_round.c @ sim_liars @ who is left out has those wait who joined it @ s/answer.type = MESSAGE_ABORT;/return;/
+averaging/robust.c @ sim_methods_chaos @ pairs that are equal never let one come back @ s/near_share = 1.0f \/ 512/near_share = 0/
 averaging/robust.c @ unit_averaging_robust @ at the goal, models that are equal teach @ s/if \(!robust->is_last\) robust_note/robust_note/
 averaging/robust.c @ unit_averaging_robust @ at the goal, rounds by the dozen add up @ s/is_last \? fminf\(seen->left \+ since, robust->rounds\) : robust->rounds/robust->rounds/
 averaging/robust.c @ unit_averaging_robust @ who missed rounds stays behind @ s/fminf\(fmaxf\(since, 1\), rounds_most\)/1/

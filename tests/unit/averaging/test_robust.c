@@ -404,6 +404,30 @@ static void clipping_follows_what_is_usual(void **state)
     robust_destroy(robust);
 }
 
+/* Those that are equal leave some room for one that is not; but what is not known is not near. */
+static void the_radius_of_equal_models_is_what_rounding_makes(void **state)
+{
+    (void)state;
+    struct robust_history history = {.count = 0};
+    struct robust *robust = robust_create(2, true);
+    struct robust_verdict verdict;
+    float moved;
+
+    assert_true(robust_radius_told(&history, 0.5f) < 1e-30f);
+    for (uint8_t i = 1; i <= 3; i++) {
+        robust_note(&history, peer(i), 0);
+    }
+    close_to(robust_radius_told(&history, 0.5f), 0.5);
+    for (uint8_t i = 1; i <= 3; i++) {
+        robust_note(&history, peer(i), 2);
+    }
+    close_to(robust_radius_told(&history, 0.5f), 2.5);
+    assert_true(robust_near(robust) == 0);
+    assert_int_equal(at_distance(robust, 1, 0.1f, &verdict, &moved), RC_OK);
+    close_to(robust_near(robust), 10.0 / 512);
+    robust_destroy(robust);
+}
+
 /* What moves us of it. */
 static float let_in(struct robust *robust, uint8_t from, float distance, bool is_mean)
 {
@@ -544,6 +568,7 @@ int main(void)
         cmocka_unit_test(short_chunks_of_unrelated_models_pass),
         cmocka_unit_test(long_chunks_are_let_in_up_to_the_least_gate),
         cmocka_unit_test(clipping_follows_what_is_usual),
+        cmocka_unit_test(the_radius_of_equal_models_is_what_rounding_makes),
         cmocka_unit_test(who_missed_rounds_may_be_as_many_times_as_far),
         cmocka_unit_test(at_the_goal_means_move_us_by_time_and_teach_nothing),
         cmocka_unit_test(a_model_of_zeros_says_nothing),
