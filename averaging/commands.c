@@ -87,6 +87,27 @@ float exchange_radius(const struct exchange_options *options,
     return robust_radius_told(distances, options->near == NULL ? 0 : *options->near);
 }
 
+uint64_t exchange_answer_ns(const struct exchange_options *options, const struct peer_id *peers,
+                            uint32_t count)
+{
+    static const uint64_t most_ns = 3 * NS_PER_S;
+    uint64_t sorted[GROUP_MEMBERS_MAX];
+    uint32_t known = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t answer_ns = exchange_trips_ns(options, peers[i], 1, most_ns);
+        uint32_t at = known;
+
+        if (answer_ns == 0) continue;
+        for (; at > 0 && sorted[at - 1] > answer_ns; at--) { /* insertion sort */
+            sorted[at] = sorted[at - 1];
+        }
+        sorted[at] = answer_ns;
+        known++;
+    }
+    return known == 0 ? 0 : sorted[known / 2];
+}
+
 uint64_t exchange_line_wait_ns(const struct exchange_options *options, struct peer_id peer,
                                uint32_t chunks, uint64_t most_ns)
 {

@@ -10,7 +10,7 @@ void deadline_add(struct deadline *deadline, uint64_t took_ns)
     if (deadline->count < DEADLINE_SAMPLES) deadline->count++;
 }
 
-static uint64_t median_of(const uint64_t *samples, uint32_t count)
+static uint64_t quantile_of(const uint64_t *samples, uint32_t count, uint32_t index)
 {
     uint64_t sorted[DEADLINE_SAMPLES];
 
@@ -22,7 +22,19 @@ static uint64_t median_of(const uint64_t *samples, uint32_t count)
         }
         sorted[j] = samples[i];
     }
-    return sorted[count / 2]; /* the upper one of two: waiting a little longer is the safe side */
+    return sorted[index];
+}
+
+/* The upper one of two: waiting a little longer is the safe side. */
+static uint64_t median_of(const uint64_t *samples, uint32_t count)
+{
+    return quantile_of(samples, count, count / 2);
+}
+
+uint64_t deadline_lower(const struct deadline *deadline, uint64_t otherwise)
+{
+    if (deadline->count == 0) return otherwise;
+    return quantile_of(deadline->samples, deadline->count, (deadline->count - 1) / 2);
 }
 
 uint64_t deadline_median(const struct deadline *deadline, uint64_t otherwise)

@@ -21,6 +21,8 @@ struct deadline {
 void deadline_add(struct deadline *deadline, uint64_t took_ns);
 /** `otherwise` without samples. */
 uint64_t deadline_median(const struct deadline *deadline, uint64_t otherwise);
+/** The lower median, which half of the samples cannot move: see exchange_edges_wait.c. */
+uint64_t deadline_lower(const struct deadline *deadline, uint64_t otherwise);
 /** Median + spread * MAD; without samples `first_ns`; then held between floor and cap (the floor
  *  wins where they cross). */
 uint64_t deadline_window(const struct deadline *deadline, uint32_t spread, uint64_t first_ns,

@@ -140,6 +140,8 @@ struct exchange_options {
                         schedules than direct can be taken */
     bool is_patient; /* group: nobody stands still while a group forms, so a proposal that nobody
                         has joined when its window is over stays open for about a pace */
+    bool goes_on; /* edges: training does while a round runs, so that one as long as a pace is free
+                   */
     uint32_t chunk_bytes; /* of an encoded chunk; 0: nothing is measured */
     uint64_t rate_max;    /* bytes a second that this peer is held to; 0: no limit is known */
     /** Pairs, push: bytes a second that the line of `peer` was seen to carry this way; 0: not
@@ -179,6 +181,11 @@ float exchange_radius(const struct exchange_options *options,
  * long as rounds use to take, and most of these may be with others. */
 uint64_t exchange_line_wait_ns(const struct exchange_options *options, struct peer_id peer,
                                uint32_t chunks, uint64_t most_ns);
+
+/** How long an answer over the lines of half of `peers` takes: one that is far away, or says so, is
+ * left out as any slow one. 0: nothing is known. */
+uint64_t exchange_answer_ns(const struct exchange_options *options, const struct peer_id *peers,
+                            uint32_t count);
 
 /** How long to wait at least for what takes `trips` answers of `peer`, by its line; at most
  * `most_ns`, for how soon it answers is up to it. 0: nothing is known. */

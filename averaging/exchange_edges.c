@@ -183,6 +183,7 @@ void edges_drop(struct edges *edges, struct edge *edge, enum abort_code code, co
         edges_send_abort(edge->ref.id, &key, code, out);
     }
     edges_slot_free(edges, edge);
+    if (code != ABORT_LOCAL || !tells) edges_wait_over(edges, edge); /* else it was for us */
     edge->state = EDGE_DROPPED;
     edges->last_drop = reason;
 }
@@ -418,12 +419,14 @@ static void exchange_on_link_lost(struct exchange *exchange, struct peer_id peer
 static void edge_tick(struct edges *edges, struct edge *edge, struct commands *out)
 {
     struct edge_link *link = edges_link_find(edges, edge->ref.id);
+    bool is_over = edges->now_ns >= edge->deadline_ns; /* else it is late, beside the others */
 
-    if (edge->state >= EDGE_COMMITTED || edges->now_ns < edge->deadline_ns) return;
+    if (edge->state >= EDGE_COMMITTED) return;
+    if (edges->now_ns < edges_wait_until_ns(edges, edge)) return;
     if (edge->state == EDGE_PREPARED) {
         edges_enter_doubt(edges, edge, out);
     } else if (edge->state == EDGE_WAITING) {
-        if (link != NULL && link->missed == 0) { /* it takes longer than thought */
+        if (is_over && link != NULL && link->missed == 0) { /* it takes longer than thought */
             deadline_add(&edges->opens, 2 * (edges->now_ns - edges->begun_ns));
         }
         if (link != NULL) link->missed++;
@@ -432,8 +435,10 @@ static void edge_tick(struct edges *edges, struct edge *edge, struct commands *o
         edges_drop(edges, edge, ABORT_DEADLINE, "a neighbour was not there in time",
                    link != NULL && link->has_open && link->round == edges->round, out);
     } else {
-        deadline_add(&edges->exchanges, 2 * (edges->now_ns - edge->open_ns));
-        edges_score(edge->ref.id, SCORE_MISS, "missed the deadline of a round", out);
+        if (is_over) {
+            deadline_add(&edges->exchanges, 2 * (edges->now_ns - edge->open_ns));
+            edges_score(edge->ref.id, SCORE_MISS, "missed the deadline of a round", out);
+        }
         edges_drop(edges, edge, ABORT_DEADLINE, "the deadline passed", true, out);
     }
     edges_advance(edges, out);
@@ -475,7 +480,8 @@ static uint64_t exchange_next_ns(const struct exchange *exchange)
     for (uint32_t i = 0; i < edges->edges_count && edges->is_active; i++) {
         const struct edge *edge = &edges->edges[i];
 
-        if (edge->state < EDGE_COMMITTED && edge->deadline_ns < next) next = edge->deadline_ns;
+        if (edge->state >= EDGE_COMMITTED) continue;
+        if (edges_wait_until_ns(edges, edge) < next) next = edges_wait_until_ns(edges, edge);
     }
     return next;
 }

@@ -4,6 +4,7 @@
 
 #include "averaging/deadline.h"
 #include "averaging/exchange.h"
+#include "averaging/patience.h"
 #include "averaging/robust.h"
 
 enum {
@@ -35,7 +36,9 @@ struct edge {
     float weight; /* ours; from OPEN on the smaller of both */
     float tau;    /* clip radius: likewise; 0: none */
     bool is_decider;
-    bool is_late; /* DROPPED because it was not there in time: may still come */
+    bool is_late;      /* DROPPED because it was not there in time: may still come */
+    bool is_measure;   /* whether others are late shows beside it */
+    uint64_t slack_ns; /* so much longer it may be waited for; 0: not for it alone */
     bool has_ready;
     float squared_heard; /* READY's */
     double squared;
@@ -120,6 +123,10 @@ struct edges {
     bool is_ahead;       /* or the one after it */
     bool goes_ahead;     /* the last time we caught up, that round was over */
     uint64_t round, begun_ns;
+    uint64_t answer_ns; /* over the lines of half of the neighbours; 0: not known */
+    uint64_t pace_ns;   /* until this peer begins the next, as far as is known */
+    uint64_t half_come_ns, half_over_ns; /* when half of the neighbours were; 0: not yet */
+    struct patience patience;
     uint64_t stream;              /* of what we send in it */
     struct edge edges[EDGES_MAX]; /* sorted by id: see grant_slots() */
     uint32_t edges_count;
@@ -180,6 +187,22 @@ MUST_USE enum rc edges_begin(struct exchange *exchange, const struct round_membe
 bool edges_may_reopen(const struct edges *edges, const struct edge *edge);
 /** Both ends are in this round, if the neighbour has come to it. */
 void edges_open(struct edges *edges, struct edge *edge, struct commands *out);
+
+/* exchange_edges_wait.c: how long a round waits, and for whom */
+/** A round begins: what each may be waited for. */
+void edges_wait_begin(struct edges *edges, uint64_t period_ns);
+/** An edge begins to wait for its OPEN. */
+void edges_wait_open(struct edges *edges, struct edge *edge);
+/** It has come, and waits for its data. */
+void edges_wait_data(struct edges *edges, struct edge *edge);
+/** The other end decides. */
+void edges_wait_decision(struct edges *edges, struct edge *edge);
+/** It has come, or is over: whoever had the others wait is charged. Before its state changes. */
+void edges_wait_over(struct edges *edges, struct edge *edge);
+/** How far the round is, after that. */
+void edges_wait_note(struct edges *edges);
+/** When an edge that is not over is given up. */
+uint64_t edges_wait_until_ns(const struct edges *edges, const struct edge *edge);
 
 /* exchange_edges_data.c */
 void edges_slot_free(struct edges *edges, struct edge *edge);

@@ -11,7 +11,6 @@
 #include <string.h>
 
 enum {
-    DEADLINE_SPREAD = 6,
     RAISES_MAX = 32,   /* in a row: when a swarm forms, or a part of it comes back, all may do so */
     RAISES_EPOCH = 8,  /* and when members came or went, which some see before others ... */
     EPOCH_REST = 1024, /* ... once in RAISE_ROUNDS, then in twice as many, up to this */
@@ -21,40 +20,6 @@ enum {
     LEAD_ROUNDS = 64,  /* of ours, for one more */
     SCORE_MISS = -1
 };
-
-static const uint64_t open_first_ns = 5 * NS_PER_S;
-static const uint64_t open_floor_ns = NS_PER_S;
-static const uint64_t open_cap_ns = 30 * NS_PER_S;
-static const uint64_t data_first_ns = 20 * NS_PER_S;
-static const uint64_t data_chunk_ns = 50 * NS_PER_MS;
-static const uint64_t data_floor_ns = 2500 * NS_PER_MS;
-static const uint64_t data_cap_ns = 120 * NS_PER_S;
-
-/* ---- how long to wait ---- */
-
-/* For a neighbour's OPEN. One that did not come lately is waited for half as long each time. */
-static uint64_t open_wait_ns(const struct edges *edges, const struct edge_link *link)
-{
-    uint64_t wait = open_first_ns;
-
-    if (edges->opens.count >= DEADLINE_FEW) {
-        uint64_t floor = open_floor_ns, twice = 2 * deadline_median(&edges->opens, 0);
-
-        if (floor < twice) floor = twice;
-        wait = deadline_window(&edges->opens, DEADLINE_SPREAD, open_first_ns, floor, open_cap_ns);
-    }
-    return wait >> (link->missed < 16 ? link->missed : 16);
-}
-
-static uint64_t data_wait_ns(const struct edges *edges)
-{
-    uint64_t first = data_first_ns + edges->options.chunks * data_chunk_ns;
-    uint64_t floor = data_floor_ns, twice = 2 * deadline_median(&edges->exchanges, 0);
-
-    if (edges->exchanges.count < DEADLINE_FEW) return first;
-    if (floor < twice) floor = twice;
-    return deadline_window(&edges->exchanges, DEADLINE_SPREAD, first, floor, data_cap_ns);
-}
 
 static void sort_edges(struct edges *edges)
 {
@@ -290,9 +255,9 @@ void edges_open(struct edges *edges, struct edge *edge, struct commands *out)
     }
     if (link->weight < edge->weight) edge->weight = link->weight;
     edge->tau = robust_smaller_radius(edge->tau, link->tau);
+    edges_wait_over(edges, edge);
     edge->state = EDGE_OPEN;
-    edge->open_ns = edges->now_ns;
-    edge->deadline_ns = deadline_after(edges->now_ns, data_wait_ns(edges));
+    edges_wait_data(edges, edge);
 }
 
 static void send_open(struct edges *edges, const struct edge *edge, struct commands *out)
@@ -317,12 +282,17 @@ static void edge_begin(struct edges *edges, struct edge *edge, struct commands *
     struct edge_link *link = edges_link_find(edges, edge->ref.id);
 
     edge->stream = exchange_stream(&(struct round_key){edge->ref.id, edge->ref.boot, edges->round});
-    edge->deadline_ns = deadline_after(edges->now_ns, open_wait_ns(edges, link));
+    edges_wait_open(edges, edge);
+    if (patience_bars(&edges->patience, edge->ref.id, edges->now_ns)) {
+        edges_drop(edges, edge, ABORT_PROTOCOL, "a neighbour is left out for a while", true, out);
+        return;
+    }
     send_open(edges, edge, out);
     edges_mirror_say(edges, edge, out);
     if (link->has_open && link->round == edges->round) deadline_add(&edges->opens, 0);
     if (!link->has_open || link->round <= edges->round) return;
     edge->is_late = true; /* this round was skipped: it was not followed */
+    edge->is_measure = false;
     edges_drop(edges, edge, ABORT_DEADLINE, "a neighbour is further", false, out);
 }
 
@@ -379,6 +349,7 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
     edges->has_snapshot = false;
     edges->last_drop = NULL;
     edges->begun_ns = now_ns;
+    edges_wait_begin(edges, members->period_ns);
     edges_mirror_begin(edges);
     (void)commands_add(out, COMMAND_SNAPSHOT);
     for (uint32_t i = 0; i < edges->edges_count; i++) {

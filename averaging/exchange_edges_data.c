@@ -13,16 +13,12 @@
 
 static const float norms_tolerance = 1e-3f;
 
-static const uint64_t decision_first_ns = 10 * NS_PER_S;
-static const uint64_t decision_floor_ns = 2500 * NS_PER_MS;
-
 enum {
     SCORE_KEPT = 1,
     SCORE_MISS = -1,
     SCORE_FAR = -2,
     SCORE_NONFINITE = -50,
-    SCORE_VIOLATION = -100,
-    DEADLINE_SPREAD = 6
+    SCORE_VIOLATION = -100
 };
 enum { CHUNK_NONE, CHUNK_CHECKING, CHUNK_STAGED };
 
@@ -217,13 +213,6 @@ void edges_on_job_done(struct exchange *exchange, enum exchange_job job, uint32_
 
 /* ---- promises and decisions ---- */
 
-static uint64_t decision_wait_ns(const struct edges *edges)
-{
-    if (edges->decisions.count < DEADLINE_FEW) return decision_first_ns;
-    return deadline_window(&edges->decisions, DEADLINE_SPREAD, decision_first_ns, decision_floor_ns,
-                           decision_first_ns);
-}
-
 static float squared_of(const struct edge *edge)
 {
     return edge->squared < (double)FLT_MAX ? (float)edge->squared : FLT_MAX;
@@ -236,8 +225,7 @@ static void send_ready(struct edges *edges, struct edge *edge, struct commands *
     if (edges_doubts_free(edges) == 0) return; /* a promise must have where to go */
     message = edges_send(edge->ref.id, MESSAGE_EDGE_READY, out);
     edge->state = EDGE_PREPARED;
-    edge->ready_ns = edges->now_ns;
-    edge->deadline_ns = deadline_after(edges->now_ns, decision_wait_ns(edges));
+    edges_wait_decision(edges, edge);
     if (message == NULL) return; /* then the deadline makes it a doubt, and the answer an abort */
     message->as.edge_ready.key = edges_key(edges, edge);
     message->as.edge_ready.squared = squared_of(edge);
@@ -257,6 +245,7 @@ static void commit(struct edges *edges, struct edge *edge, float scale, struct c
     deadline_add(&edges->exchanges, edges->now_ns - edge->open_ns);
     edges_score(edge->ref.id, SCORE_KEPT, NULL, out);
     edges_slot_free(edges, edge);
+    edges_wait_over(edges, edge);
     edge->state = EDGE_COMMITTED;
 }
 
@@ -352,6 +341,7 @@ void edges_advance(struct edges *edges, struct commands *out)
     for (uint32_t i = 0; i < edges->edges_count; i++) {
         edges_open(edges, &edges->edges[i], out);
     }
+    edges_wait_note(edges);
     /* Twice: an edge that is done leaves its slot to another, which is to have its credit now. */
     for (int i = 0; i < 2; i++) {
         grant_slots(edges);
@@ -359,5 +349,6 @@ void edges_advance(struct edges *edges, struct commands *out)
             edge_advance(edges, &edges->edges[j], out);
         }
     }
+    edges_wait_note(edges);
     edges_finish(edges, out);
 }

@@ -144,6 +144,7 @@ void edges_enter_doubt(struct edges *edges, struct edge *edge, struct commands *
         keep->edge = (struct command_edge){edge->slot, 1, true, doubt->key};
     }
     edges_slot_free(edges, edge);
+    edges_wait_over(edges, edge);
     edge->state = EDGE_IN_DOUBT;
     edges->last_drop = "a neighbour did not say what it decided";
     doubt_ask(edges, doubt, out);

@@ -132,6 +132,7 @@ static bool round_allocate(struct round *round)
         .near = &round->near,
         .schedule = strategy->schedule,
         .is_patient = strategy_is_patient(strategy),
+        .goes_on = !strategy->waits,
         .may_relay = strategy_may_relay(strategy),
         .chunk_bytes = (uint32_t)strategy->codec->encoded_bytes(CHUNK_VALUES),
         .rate_max = round->options.rate_max,

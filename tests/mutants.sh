@@ -36,6 +36,13 @@ averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ what is mint
 averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ who gives more often ages its account @ s/account->used = push->given;/account->used = push->given;\n    if (++push->given % HALF_LIFE == 0) accounts_scale(push, 0.5);/; s/^void push_account_claimed/static void accounts_scale(struct push *push, double factor);\nvoid push_account_claimed/
 averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ one that claims much moves what others weigh @ s/values\[\(count - 1\) \/ 2\]/values[count - 1]/
 averaging/exchange_group_data.c @ unit_averaging_exchange_group @ a part is summed twice @ s/if \(has_bit\(group->arrived\[chunk\], index\)\) return RC_REPLAY;//
+averaging/patience.c @ unit_averaging_patience @ time is charged twice @ s/since_ns = most\(free_ns, debt->until_ns\)/since_ns = free_ns/
+averaging/patience.c @ unit_averaging_patience @ nothing is given back @ s/\(now_ns - debt->since_ns\) \/ BACK_SHARE/0/
+averaging/patience.c @ unit_averaging_patience @ rests do not grow @ s/debt->rest_ns = is_again .*/debt->rest_ns = 0 * is_again;/
+averaging/patience.c @ unit_averaging_patience @ nobody is barred @ s/debt->is_barred = has_come;/debt->is_barred = false \&\& has_come;/
+averaging/patience.c @ unit_averaging_patience @ a new name is new credit @ s/return is_new \? least\(left, .*/return (void)is_new, left;/
+averaging/patience.c @ unit_averaging_edges_waits @ ...nor a neighbour @ s/debt->rest_until_ns = sum\(now_ns, debt->rest_ns\)/debt->rest_until_ns = 0/
+averaging/exchange_edges_wait.c @ unit_averaging_edges_waits @ who has neighbours wait is not charged @ s/if \(half_ns\(edges, edge\) == 0\) return;/return;/
 averaging/exchange_group_slack.c @ unit_averaging_group_slack @ slack is never used up @ s/debt->ns = least\(deadline_after.*/(void)since_ns;/
 averaging/exchange_group_slack.c @ unit_averaging_group_waits @ several that are new pay for the same time @ s/debt->until_ns > limit_ns/false/
 averaging/exchange_group_slack.c @ sim_waiting_groups @ nobody has slack @ s/if \(wait < its\) wait = its;/(void)its;/

@@ -121,8 +121,11 @@ static void keep_apart(uint32_t peer)
     if (!tracking->has_tracker) return;
     if (next >= ROUNDS && first <= next - ROUNDS) first = next - ROUNDS + 1;
     for (uint64_t r = first; r <= next; r++) {
+        const float *before = apart_at[peer][rounds[peer] % ROUNDS]; /* numbers it went past */
+
         for (size_t k = 0; k < VALUES; k++) {
-            apart_at[peer][r % ROUNDS][k] = tracking->tracker[k] - tracking->last[k];
+            apart_at[peer][r % ROUNDS][k] =
+                r < next ? before[k] : tracking->tracker[k] - tracking->last[k];
         }
     }
     rounds[peer] = next;
