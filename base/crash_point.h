@@ -6,8 +6,8 @@
  * is sent SIGCONT. `GRAPEVINE_CRASH_POINT=list grapevine` prints all names.
  *
  * A new point is a row here and one call where it belongs; messages have theirs in
- * peer/crash_messages.c. tests/tidy.sh sees to it that each row is passed in exactly one place, and
- * tests/e2e/test_crash.sh that peers survive it.
+ * peer/link/crash_messages.c. tests/tidy.sh sees to it that each row is passed in exactly one
+ * place, and tests/e2e/test_crash.sh that peers survive it.
  */
 #ifndef GRAPEVINE_BASE_CRASH_POINT_H
 #define GRAPEVINE_BASE_CRASH_POINT_H

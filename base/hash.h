@@ -1,6 +1,6 @@
 /*
  * hash: BLAKE2b-256 (RFC 7693) for names, lineages, manifests and files. Not for secrets: keyed
- * hashing lives in gossip/wire/secure.c.
+ * hashing lives in gossip/secure/secure.c.
  */
 #ifndef GRAPEVINE_BASE_HASH_H
 #define GRAPEVINE_BASE_HASH_H

@@ -11,7 +11,7 @@
 #include "base/fault.h"
 #include "base/rc.h"
 #include "distill/ensemble.h"
-#include "replica/dataset.h"
+#include "replica/data/dataset.h"
 
 struct backend;
 

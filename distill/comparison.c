@@ -4,14 +4,14 @@
 #include "distill/comparison.h"
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "distill/soup.h"
 #include "distill/statistics.h"
 #include "kernels/backend.h"
-#include "replica/json.h"
-#include "replica/loss.h"
-#include "replica/store_safetensors.h"
-#include "replica/workers.h"
+#include "replica/learners/workers.h"
+#include "replica/model/loss.h"
+#include "replica/plane/store_safetensors.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -15,8 +15,8 @@
 #include "base/rc.h"
 #include "distill/ensemble.h"
 #include "distill/outputs.h"
-#include "replica/dataset.h"
-#include "replica/model_file.h"
+#include "replica/data/dataset.h"
+#include "replica/formats/model_file.h"
 
 struct backend;
 struct json;

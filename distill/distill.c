@@ -6,17 +6,17 @@
 #include "distill/distill.h"
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/rng.h"
 #include "distill/answers.h"
 #include "kernels/backend.h"
-#include "replica/json.h"
-#include "replica/layers.h"
-#include "replica/loss.h"
-#include "replica/optimizer.h"
-#include "replica/schedule.h"
-#include "replica/store_safetensors.h"
-#include "replica/task.h"
+#include "replica/learners/task.h"
+#include "replica/model/layers.h"
+#include "replica/model/loss.h"
+#include "replica/optimizer/optimizer.h"
+#include "replica/optimizer/schedule.h"
+#include "replica/plane/store_safetensors.h"
 
 #include <math.h>
 #include <stdio.h>

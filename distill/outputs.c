@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/backend.h"
-#include "replica/workers.h"
+#include "replica/learners/workers.h"
 
 #include <float.h>
 #include <math.h>

@@ -7,9 +7,9 @@
 #define GRAPEVINE_DISTILL_OUTPUTS_H
 
 #include "base/rc.h"
-#include "replica/dataset.h"
-#include "replica/model.h"
-#include "replica/task.h"
+#include "replica/data/dataset.h"
+#include "replica/learners/task.h"
+#include "replica/model/model.h"
 
 struct backend;
 struct workers;

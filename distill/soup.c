@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
-#include "replica/mixture.h"
+#include "replica/plane/mixture.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -7,16 +7,16 @@
  * difference of two large sums of squares would give noise. Only models that grew from one start
  * lie in one basin, which is what makes their average a good model.
  *
- * Running statistics of batch normalisation are pooled (replica/mixture.h): what all members saw
- * together. The average computes other activations than they do, so whoever evaluates it estimates
- * them anew (distill/statistics.h).
+ * Running statistics of batch normalisation are pooled (replica/plane/mixture.h): what all members
+ * saw together. The average computes other activations than they do, so whoever evaluates it
+ * estimates them anew (distill/statistics.h).
  */
 #ifndef GRAPEVINE_DISTILL_SOUP_H
 #define GRAPEVINE_DISTILL_SOUP_H
 
 #include "base/fault.h"
 #include "base/rc.h"
-#include "replica/model.h"
+#include "replica/model/model.h"
 
 #include <stdbool.h>
 

@@ -9,8 +9,8 @@
 
 #include "base/fault.h"
 #include "base/rc.h"
-#include "replica/dataset.h"
-#include "replica/model.h"
+#include "replica/data/dataset.h"
+#include "replica/model/model.h"
 
 /* At most so many batches of so many samples, in so many bytes of memory. */
 enum { STATISTICS_BATCH = 64, STATISTICS_BATCHES = 256, STATISTICS_BYTES_MAX = 256 << 20 };

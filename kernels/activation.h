@@ -1,6 +1,6 @@
 /*
  * activation: the functions that a layer ends with, value by value. Formulas:
- * kernels/cpu/activation.c.
+ * kernels/cpu/dense/activation.c.
  */
 #ifndef GRAPEVINE_KERNELS_ACTIVATION_H
 #define GRAPEVINE_KERNELS_ACTIVATION_H

@@ -1,8 +1,8 @@
 /*
  * backend: arithmetic on one device, as a const table of operations. The CPU's is in kernels/cpu
  * (OpenBLAS, oneDNN, plain C twins); that of NVIDIA GPUs is in kernels/cuda, a module beside the
- * executable (kernels/device.h opens it). Pointers are to memory of the backend (`alloc`) and
- * matrices are row-major, unless said otherwise.
+ * executable (kernels/device/device.h opens it). Pointers are to memory of the backend (`alloc`)
+ * and matrices are row-major, unless said otherwise.
  *
  * Activations  What flows between layers, and its gradients, is kept in the backend's own form:
  *         float32, or bfloat16 where value_bytes is 2. Such are x, y, pre, dy, dx, qkv, dqkv

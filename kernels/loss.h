@@ -1,6 +1,6 @@
 /*
  * loss: losses computed where the logits are, so that a training step needs no answer from the
- * device. Sums and gradients are those of kernels/softmax.h and replica/loss.c.
+ * device. Sums and gradients are those of kernels/softmax.h and replica/model/loss.c.
  */
 #ifndef GRAPEVINE_KERNELS_LOSS_H
 #define GRAPEVINE_KERNELS_LOSS_H

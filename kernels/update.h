@@ -21,7 +21,8 @@ enum update_kind {
 };
 
 /* One fused optimizer step over a span of a plane: all of it, or one tensor. Bias corrections come
- * folded into the numbers (see replica/optimizer.c). Formulas: kernels/cpu/reference.c. */
+ * folded into the numbers (see replica/optimizer/optimizer.c). Formulas:
+ * kernels/cpu/reference/reference.c. */
 struct update {
     enum update_kind kind;
     float rate;

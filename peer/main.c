@@ -2,7 +2,7 @@
  * main: reads the options, answers --help and its like, and calls the command. The only file that
  * may reach every folder, so that all commands are one program.
  */
-#include "peer/command.h"
+#include "peer/cli/command.h"
 
 #include "base/check.h"
 #include "base/crash_point.h"

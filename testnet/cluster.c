@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "replica/quadratic.h"
+#include "replica/learners/quadratic.h"
 #include "testnet/hetero_spec.h"
 
 #include <math.h>

@@ -6,9 +6,9 @@
 #ifndef GRAPEVINE_TESTNET_CLUSTER_H
 #define GRAPEVINE_TESTNET_CLUSTER_H
 
-#include "averaging/strategy.h"
-#include "peer/env/sim_env.h"
-#include "peer/node.h"
+#include "averaging/strategy/strategy.h"
+#include "peer/env/sim/env.h"
+#include "peer/node/node.h"
 
 enum { CLUSTER_PEERS_MAX = 4096, CLUSTER_BOOTSTRAPS_MAX = 64 };
 

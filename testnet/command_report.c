@@ -1,7 +1,7 @@
 /* command_report: the table and the page of a testnet's folder, made again from its files. */
-#include "peer/command.h"
+#include "peer/cli/command.h"
 
-#include "replica/json.h"
+#include "base/json.h"
 #include "testnet/report.h"
 #include "testnet/summary.h"
 

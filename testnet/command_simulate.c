@@ -3,13 +3,13 @@
  * under a network and faults of one's choice. Equal flags and seed print equal results but for the
  * seconds it took.
  */
-#include "peer/command.h"
+#include "peer/cli/command.h"
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/units.h"
 #include "peer/env/env.h"
-#include "replica/json.h"
 #include "testnet/hetero_spec.h"
 #include "testnet/link_spec.h"
 #include "testnet/simulation.h"

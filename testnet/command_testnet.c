@@ -2,15 +2,15 @@
  * command_testnet: real peers on this machine, shown live, judged at the end: every model, their
  * average and their ensemble on the whole test part, the exact consensus distance, the invariants.
  */
-#include "peer/command.h"
+#include "peer/cli/command.h"
 
-#include "averaging/strategy.h"
+#include "averaging/strategy/strategy.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/json.h"
 #include "testnet/folder.h"
 #include "testnet/hetero_spec.h"
 #include "testnet/history.h"

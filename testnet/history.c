@@ -3,8 +3,8 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
-#include "replica/json.h"
 
 #include <math.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #define GRAPEVINE_TESTNET_LINK_SPEC_H
 
 #include "base/fault.h"
-#include "peer/env/sim_env.h"
+#include "peer/env/sim/env.h"
 
 /** Parse `spec`; NULL or "": a perfect network. RC_PARSE: the column, and what is known. */
 MUST_USE enum rc link_spec_parse(const char *spec, struct sim_path *path, struct fault *why);

@@ -4,11 +4,11 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
-#include "peer/command.h"
+#include "peer/cli/command.h"
 #include "peer/env/process.h"
 #include "peer/env/proxy.h"
-#include "replica/json.h"
 #include "testnet/hetero_spec.h"
 #include "testnet/text.h"
 

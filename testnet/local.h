@@ -16,7 +16,7 @@
 #include "base/bytes.h"
 #include "base/fault.h"
 #include "base/rc.h"
-#include "peer/env/sim_env.h"
+#include "peer/env/sim/env.h"
 #include "testnet/chaos.h"
 
 #include <stdbool.h>

@@ -2,8 +2,8 @@
 #include "testnet/local_internal.h"
 
 #include "base/check.h"
+#include "base/json.h"
 #include "peer/env/process.h"
-#include "replica/json.h"
 
 #include <math.h>
 #include <signal.h>

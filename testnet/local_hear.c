@@ -1,8 +1,8 @@
 /* local_hear: what the peers of a testnet say on their standard output, one JSON object a line. */
 #include "testnet/local_internal.h"
 
+#include "base/json.h"
 #include "peer/env/process.h"
-#include "replica/json.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
  */
 #include "testnet/local_internal.h"
 
-#include "replica/model_file.h"
-#include "replica/store_safetensors.h"
+#include "replica/formats/model_file.h"
+#include "replica/plane/store_safetensors.h"
 
 #include <stdio.h>
 

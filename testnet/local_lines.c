@@ -7,10 +7,10 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "peer/env/process.h"
 #include "peer/env/proxy.h"
-#include "replica/json.h"
 
 #include <dirent.h>
 #include <inttypes.h>

@@ -3,9 +3,9 @@
 
 #include "base/check.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/units.h"
-#include "replica/json.h"
 #include "testnet/chart.h"
 #include "testnet/history.h"
 #include "testnet/report_style.h"

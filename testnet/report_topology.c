@@ -7,7 +7,7 @@
 #include "testnet/report_topology.h"
 
 #include "base/bytes.h"
-#include "gossip/graph.h"
+#include "gossip/overlay/graph.h"
 #include "testnet/chart.h"
 
 #include <math.h>

@@ -4,11 +4,11 @@
  */
 #include "testnet/simulation.h"
 
-#include "averaging/codec.h"
+#include "averaging/codec/codec.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "replica/quadratic.h"
+#include "replica/learners/quadratic.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -326,7 +326,7 @@ static bool all_average(struct simulation *simulation)
 }
 
 /* Around what they hold, by half its size: strangers to each other would meet the gates of
- * averaging/robust.h. */
+ * averaging/core/robust.h. */
 static void put_apart(struct simulation *simulation)
 {
     double size = 0;

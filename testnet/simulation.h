@@ -12,7 +12,7 @@
 #ifndef GRAPEVINE_TESTNET_SIMULATION_H
 #define GRAPEVINE_TESTNET_SIMULATION_H
 
-#include "averaging/strategy.h"
+#include "averaging/strategy/strategy.h"
 #include "testnet/chaos.h"
 #include "testnet/cluster.h"
 #include "testnet/spectrum.h"

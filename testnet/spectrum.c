@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
-#include "gossip/graph.h"
+#include "gossip/overlay/graph.h"
 
 #include <math.h>
 #include <string.h>

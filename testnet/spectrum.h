@@ -10,7 +10,7 @@
 #ifndef GRAPEVINE_TESTNET_SPECTRUM_H
 #define GRAPEVINE_TESTNET_SPECTRUM_H
 
-#include "gossip/topology.h"
+#include "gossip/overlay/topology.h"
 
 struct spectrum {
     double rho;          /* a round leaves this share of the distance; 0: the exact mean */

@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "gossip/graph.h"
+#include "gossip/overlay/graph.h"
 
 #include <math.h>
 

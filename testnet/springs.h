@@ -6,7 +6,7 @@
 #ifndef GRAPEVINE_TESTNET_SPRINGS_H
 #define GRAPEVINE_TESTNET_SPRINGS_H
 
-#include "averaging/strategy.h"
+#include "averaging/strategy/strategy.h"
 
 /**
  * RC_USAGE with the limit if the strategy's springs drive so many peers apart; RC_OK where it has

@@ -2,8 +2,8 @@
 #include "testnet/summary.h"
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/units.h"
-#include "replica/json.h"
 #include "testnet/values.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* values: see values.h. */
 #include "testnet/values.h"
 
-#include "replica/json.h"
+#include "base/json.h"
 
 #include <math.h>
 

@@ -17,177 +17,177 @@ mkdir -p "$out" && out=$(realpath "$out")
 # FILE @ TEST @ what is wrong @ the edit (sed -E)
 mutants() {
     cat <<'EOF'
-averaging/exchange_pair_data.c @ property_pair @ one decides before all chunks are there @ s/pair->done < pair->options.chunks\) return;/pair->done + 1 < pair->options.chunks) return;/
-averaging/exchange_pair_data.c @ unit_averaging_exchange_decisions @ a chunk is counted twice @ s/if \(pair->chunks\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
-averaging/exchange_pair_data.c @ property_pair @ one decides without the other's word @ s/\} else if \(pair->has_ready\) \{/} else {/
-averaging/commands.c @ unit_averaging_streams @ rounds are named by their counters alone @ s/return load_le64\(digest.bytes\) . STREAM_MAX;/return (void)digest, (uint16_t)key->counter;/
-averaging/exchange_edges_begin.c @ unit_averaging_streams @ a neighbour's rounds of all its lives are one @ s/edge->ref.id, edge->ref.boot, edges->round/edge->ref.id, edges->options.boot, edges->round/
-averaging/exchange_edges_data.c @ unit_averaging_exchange_edges_clip @ who decides an edge says how much it counts @ s/if \(!robust_scale_agrees\(said->scale, edges_clip_scale\(edge\)\)\) \{/if (false) {/
-averaging/exchange_edges_outcomes.c @ unit_averaging_exchange_edges_clip @ ...and so when it is asked later @ s/state == OUTCOME_COMMITTED && !robust_scale_agrees\(scale, doubt->expected_scale\)/false/
-averaging/robust.c @ unit_averaging_exchange_edges_clip @ before a radius is known all is let in @ s/return radius > radius_least \? radius : radius_least;/return radius;/
-peer/round_edges.c @ unit_peer_round_promises @ a checkpoint may lack an edge that counts @ s/if \(!edge->is_in_doubt\) round->has_taken = true;//
-peer/round.c @ unit_peer_round_promises @ nothing is held back for what is promised @ s/rc == RC_OK \&\& round_reserve\(round\)/rc == RC_OK/
-peer/node_credit.c @ sim_hostile_rounds @ what comes late has no end @ s/return neighbour->late_bytes > LATE_PLANES.*/return false;/
-averaging/exchange_group_data.c @ unit_averaging_exchange_group @ a mean is taken again and again @ s/if \(group->means\[chunk\] != CHUNK_NONE\) return RC_REPLAY;//
-peer/round_lane.c @ sim_liars @ shares are not clipped @ s/round->ops->is_group \|\|$/round->ops->is_group \&\&/
-averaging/strategy_match.c @ contract_strategy @ the start does not warn where a lie adds up @ s/reason != NULL \|\| adds_up\(strategy\)/reason != NULL/
-averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ who mints weight gives what it likes @ s/ \+ CREDIT - given,/ + CREDIT,/
-averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ what is minted adds up for ever @ s/if \(usual <= HEAVY\) return;/return;/
-averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ who gives more often ages its account @ s/account->used = push->given;/account->used = push->given;\n    if (++push->given % HALF_LIFE == 0) accounts_scale(push, 0.5);/; s/^void push_account_claimed/static void accounts_scale(struct push *push, double factor);\nvoid push_account_claimed/
-averaging/exchange_push_accounts.c @ unit_averaging_push_accounts @ one that claims much moves what others weigh @ s/values\[\(count - 1\) \/ 2\]/values[count - 1]/
-averaging/exchange_group_data.c @ unit_averaging_exchange_group @ a part is summed twice @ s/if \(has_bit\(group->arrived\[chunk\], index\)\) return RC_REPLAY;//
-averaging/patience.c @ unit_averaging_patience @ time is charged twice @ s/since_ns = most\(free_ns, debt->until_ns\)/since_ns = free_ns/
-averaging/patience.c @ unit_averaging_patience @ nothing is given back @ s/\(now_ns - debt->since_ns\) \/ BACK_SHARE/0/
-averaging/patience.c @ unit_averaging_patience @ rests do not grow @ s/debt->rest_ns = is_again .*/debt->rest_ns = 0 * is_again;/
-averaging/patience.c @ unit_averaging_patience @ nobody is barred @ s/debt->is_barred = has_come;/debt->is_barred = false \&\& has_come;/
-averaging/patience.c @ unit_averaging_patience @ a new name is new credit @ s/return is_new \? least\(left, .*/return (void)is_new, left;/
-averaging/patience.c @ unit_averaging_edges_waits @ ...nor a neighbour @ s/debt->rest_until_ns = sum\(now_ns, debt->rest_ns\)/debt->rest_until_ns = 0/
-averaging/exchange_edges_wait.c @ unit_averaging_edges_waits @ who has neighbours wait is not charged @ s/if \(half_ns\(edges, edge\) == 0\) return;/return;/
-averaging/exchange_group_slack.c @ unit_averaging_group_slack @ slack is never used up @ s/debt->ns = least\(deadline_after.*/(void)since_ns;/
-averaging/exchange_group_slack.c @ unit_averaging_group_waits @ several that are new pay for the same time @ s/debt->until_ns > limit_ns/false/
-averaging/exchange_group_slack.c @ sim_waiting_groups @ nobody has slack @ s/if \(wait < its\) wait = its;/(void)its;/
-averaging/exchange_group_slack.c @ unit_averaging_group_waits @ who has a data phase wait is not charged @ s/\(void\)charge\(group, group->parties.*/(void)index, (void)limit_ns;/
-averaging/exchange_group_wait.c @ unit_averaging_group_waits @ one member teaches windows of any length @ s/least\(window, group->window_most_ns\)/window/
-averaging/exchange_group_wait.c @ unit_averaging_group_waits @ no room for a slow line @ s/return most\(group_pace_ns\(group\), bytes/return most(group_pace_ns(group), 0 * bytes/
-averaging/exchange_group_wait.c @ unit_averaging_group_waits @ all are late with the half of them @ s/deadline_after\(group->half_ns, window\)/0/
-averaging/exchange_group_wait.c @ unit_averaging_group_waits @ owners may not wait for others @ s/most\(window, owner_waits_ns\(group, index\)\)/window/
-averaging/exchange_group_wait.c @ unit_averaging_group_waits @ who owns no part learns nothing @ s/parties\[group->self\].count == 0/parties[group->self].count > 64/
-averaging/exchange_group_wait.c @ unit_averaging_group_waits @ ...and patience @ s/PACES \* pace_or_line_ns\(group\)\);/UINT64_MAX);/
-averaging/exchange_edges_data.c @ unit_averaging_exchange_edges @ a neighbour's chunk is taken twice @ s/if \(\*state != CHUNK_NONE\) return RC_REPLAY;//
-averaging/exchange_push.c @ unit_averaging_exchange_push @ a share is taken again after a restart @ s/if \(push_mark_is_old\(push, &share->key\)\) return RC_REPLAY;//
-averaging/exchange_push_data.c @ unit_averaging_exchange_push @ a chunk of a share is taken twice @ s/if \(push->chunks\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
-averaging/rule_mean.c @ contract_rule @ what was agreed is agreed again @ s/if \(is_any_agreed\(rule, range\)\) return RC_REPLAY;//
-averaging/deadline.c @ unit_averaging_deadline @ the lower of two medians @ s/return sorted\[count \/ 2\];/return sorted[(count - 1) \/ 2];/
-averaging/deadline.c @ unit_averaging_deadline @ a window below its floor @ s/return window < floor_ns \? floor_ns : window;/return window;/
-averaging/robust.c @ unit_averaging_robust @ distances that are no numbers are noted @ s/if \(!\(distance >= 0\) \|\| !isfinite\(distance\)\) return;//
-averaging/robust.c @ sim_liars @ means are not clipped @ s/robust->clips && chunk->may_clip &&/robust->clips \&\& chunk->may_clip \&\& !chunk->is_mean \&\&/
-averaging/robust.c @ unit_averaging_robust @ who is far away in a group counts as who is near @ s/ : radius \* \(radius \/ distance\);/ : radius;/
-averaging/robust.c @ sim_liars @ ...and so where data are unlike @ s/ : radius \* \(radius \/ distance\);/ : radius;/
-averaging/robust.c @ unit_averaging_robust @ who was alone does not come back @ s/chunk->is_mean \? radius : radius \*/radius */
-peer/node_round.c @ sim_liars @ who is left out has those wait who joined it @ s/answer.type = MESSAGE_ABORT;/return;/
-averaging/robust.c @ sim_methods_chaos @ pairs that are equal never let one come back @ s/near_share = 1.0f \/ 512/near_share = 0/
-averaging/robust.c @ unit_averaging_robust @ at the goal, models that are equal teach @ s/if \(!robust->is_last\) robust_note/robust_note/
-averaging/robust.c @ unit_averaging_robust @ at the goal, rounds by the dozen add up @ s/is_last \? fminf\(seen->left \+ since, robust->rounds\) : robust->rounds/robust->rounds/
-averaging/robust.c @ unit_averaging_robust @ who missed rounds stays behind @ s/fminf\(fmaxf\(since, 1\), rounds_most\)/1/
-averaging/robust.c @ unit_averaging_robust @ owners return what they would not take @ s/if \(radius > 0\) robust_clip\(mean/if (false) robust_clip(mean/
-peer/node_train.c @ sim_finish @ a round at the goal is one like others @ s/node->step, node->is_goal_reached/node->step, false/
-averaging/strategy_match.c @ contract_strategy @ auto means none @ s/strategy->clips = reason == NULL;/strategy->clips = i == 2;/
-averaging/robust.c @ unit_averaging_robust @ the gate lets everything in that is not learned yet @ s/if \(norms < gate_least\) return gate_least;/if (norms < gate_least) return 1e30f;/
-averaging/weights.c @ unit_averaging_weights @ a proposer counts as much as it says @ s/if \(count > 0 \&\& weights\[0\] > WEIGHT_ONE\).*//
-averaging/schedule.c @ unit_averaging_schedule @ one member may own the plane @ s/^    parts_cap\(plan, plan->count\);//
-averaging/exchange_group_start.c @ unit_averaging_group_start @ nobody looks for its own words in START @ s/return said.samples == group->stated.samples.*/return true;/
-averaging/exchange_group_start.c @ unit_averaging_group_start @ one member has any proposer charged @ s/unlike < 2 \|\| 2 \* unlike <= others/unlike < 1/
-averaging/exchange_group_start.c @ unit_averaging_group_start @ who was told nothing says nothing @ s/if \(group->now_ns < start_due_ns\(group, i\)\) continue;/continue;/
-averaging/exchange_group_data.c @ unit_averaging_group_start @ CREDIT of another START is taken @ s/if \(!digest_is_equal\(credit->start, group->start\)\) \{/if (false) {/
-averaging/conduct.c @ unit_averaging_group_conduct @ one proposer has members charged @ s/if \(!is_ours \&\& peer_id_is_equal.*/(void)is_ours;/
-averaging/conduct.c @ unit_averaging_group_conduct @ who leaves its parts is never charged @ s/if \(of->left <= LEFT_MAX\) return false;/return false;/
-averaging/conduct.c @ unit_averaging_group_conduct @ ...but for each time it stumbles @ s/of->left > 0\) of->left--;/false) of->left--;/
-averaging/conduct.c @ unit_averaging_group_conduct @ a crowd of names makes what one did forgotten @ s/if \(sum\(\&conduct->of\[i\]\) < sum\(least\)\)/if (i == 1)/
-averaging/exchange_group_data.c @ unit_averaging_group_conduct @ who owns nothing does not show its START @ s/^        show_start\(group.*//
-averaging/exchange_group_data.c @ unit_averaging_group_conduct @ whom we leave out takes us for one that leaves @ s/part->part != PART_OPEN \&\& !part->is_out/part->part != PART_OPEN/
-averaging/exchange_group_data.c @ unit_averaging_group_conduct @ rounds that come to nothing are free @ s/^        group_came_to_nothing\(group, out\);//
-averaging/exchange_group_data.c @ unit_averaging_group_conduct @ who came too late is not told @ s/if \(!to->is_linked\) \{/if (false) {/
-peer/node_round.c @ sim_hostile_starts @ who is loading has others wait @ s/if \(message->type == MESSAGE_CREDIT\) refuse_credit.*//
-averaging/exchange_group_form.c @ unit_averaging_group_conduct @ proposals without a START are free @ s/if \(proposes_in_vain\(.*\) return RC_LIMIT;//
-averaging/exchange_group.c @ unit_averaging_group_conduct @ a member of another START is not told @ s/if \(!group_form_has\(\&group->form, from\)\) \{/if (false) {/
-averaging/exchange_group_turn.c @ unit_averaging_group_turns @ a higher ballot is followed at once @ s/if \(group->now_ns >= deadline_after\(group->form_ns.*/return false;/
-averaging/exchange_group_turn.c @ unit_averaging_group_turns @ one FORM takes ballots as high as it likes @ s/return form->ballot > GROUP_BALLOT_STEP.*/return (void)is_known, false;/
-averaging/exchange_group_form.c @ unit_averaging_group_turns @ one member teaches windows by joining again and again @ s/ && !group->invited\[index\]\.has_declined\) \{/) {/
-averaging/weights.c @ unit_averaging_weights @ weights without an upper limit @ s/while \(weight < WEIGHT_MAX \&\& ratio/while (ratio/
-gossip/membership.c @ unit_gossip_membership @ old records replace new ones @ s/if \(record->incarnation < known->incarnation\) return false;//
-gossip/membership.c @ unit_gossip_membership @ a rumour may jump to any incarnation @ s/return is_from_subject \|\| record->incarnation - known->incarnation <= INCARNATION_JUMP;/return true;/
-gossip/membership_suspect.c @ unit_gossip_membership_suspect @ an accusation outlives its incarnation @ s/if \(accusation->incarnation != member_brief\(subject\)->incarnation\) return false;//
-gossip/membership_suspect.c @ unit_gossip_membership_suspect @ the dead may accuse @ s/if \(accuser->state == MEMBER_DEAD \|\| accuser->state == MEMBER_LEFT\) return false;//
-gossip/gate.c @ unit_gossip_gate @ one prefix may spend what it likes @ s/if \(owed \+ PREFIX_COST_NS > PREFIX_FULL_NS\) \{/if (owed > UINT64_MAX - 1) {/
-gossip/gate.c @ unit_gossip_gate @ known peers wait behind strangers @ s/^    if \(is_known \&\&$/    if (is_known \&\& common == 0 \&\&/
-gossip/credit.c @ unit_gossip_credit @ more is granted than is left @ s/if \(room > left\) room = left;//
+averaging/pair/data.c @ property_pair @ one decides before all chunks are there @ s/pair->done < pair->options.chunks\) return;/pair->done + 1 < pair->options.chunks) return;/
+averaging/pair/data.c @ unit_averaging_exchange_decisions @ a chunk is counted twice @ s/if \(pair->chunks\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
+averaging/pair/data.c @ property_pair @ one decides without the other's word @ s/\} else if \(pair->has_ready\) \{/} else {/
+averaging/core/commands.c @ unit_averaging_streams @ rounds are named by their counters alone @ s/return load_le64\(digest.bytes\) . STREAM_MAX;/return (void)digest, (uint16_t)key->counter;/
+averaging/edge/begin.c @ unit_averaging_streams @ a neighbour's rounds of all its lives are one @ s/edge->ref.id, edge->ref.boot, edges->round/edge->ref.id, edges->options.boot, edges->round/
+averaging/edge/data.c @ unit_averaging_exchange_edges_clip @ who decides an edge says how much it counts @ s/if \(!robust_scale_agrees\(said->scale, edges_clip_scale\(edge\)\)\) \{/if (false) {/
+averaging/edge/outcomes.c @ unit_averaging_exchange_edges_clip @ ...and so when it is asked later @ s/state == OUTCOME_COMMITTED && !robust_scale_agrees\(scale, doubt->expected_scale\)/false/
+averaging/core/robust.c @ unit_averaging_exchange_edges_clip @ before a radius is known all is let in @ s/return radius > radius_least \? radius : radius_least;/return radius;/
+peer/round/edges.c @ unit_peer_round_promises @ a checkpoint may lack an edge that counts @ s/if \(!edge->is_in_doubt\) round->has_taken = true;//
+peer/round/round.c @ unit_peer_round_promises @ nothing is held back for what is promised @ s/rc == RC_OK \&\& round_reserve\(round\)/rc == RC_OK/
+peer/node/door/credit.c @ sim_hostile_rounds @ what comes late has no end @ s/return neighbour->late_bytes > LATE_PLANES.*/return false;/
+averaging/group/data.c @ unit_averaging_exchange_group @ a mean is taken again and again @ s/if \(group->means\[chunk\] != CHUNK_NONE\) return RC_REPLAY;//
+peer/round/lane.c @ sim_liars @ shares are not clipped @ s/round->ops->is_group \|\|$/round->ops->is_group \&\&/
+averaging/strategy/match.c @ contract_strategy @ the start does not warn where a lie adds up @ s/reason != NULL \|\| adds_up\(strategy\)/reason != NULL/
+averaging/push/accounts.c @ unit_averaging_push_accounts @ who mints weight gives what it likes @ s/ \+ CREDIT - given,/ + CREDIT,/
+averaging/push/accounts.c @ unit_averaging_push_accounts @ what is minted adds up for ever @ s/if \(usual <= HEAVY\) return;/return;/
+averaging/push/accounts.c @ unit_averaging_push_accounts @ who gives more often ages its account @ s/account->used = push->given;/account->used = push->given;\n    if (++push->given % HALF_LIFE == 0) accounts_scale(push, 0.5);/; s/^void push_account_claimed/static void accounts_scale(struct push *push, double factor);\nvoid push_account_claimed/
+averaging/push/accounts.c @ unit_averaging_push_accounts @ one that claims much moves what others weigh @ s/values\[\(count - 1\) \/ 2\]/values[count - 1]/
+averaging/group/data.c @ unit_averaging_exchange_group @ a part is summed twice @ s/if \(has_bit\(group->arrived\[chunk\], index\)\) return RC_REPLAY;//
+averaging/core/patience.c @ unit_averaging_patience @ time is charged twice @ s/since_ns = most\(free_ns, debt->until_ns\)/since_ns = free_ns/
+averaging/core/patience.c @ unit_averaging_patience @ nothing is given back @ s/\(now_ns - debt->since_ns\) \/ BACK_SHARE/0/
+averaging/core/patience.c @ unit_averaging_patience @ rests do not grow @ s/debt->rest_ns = is_again .*/debt->rest_ns = 0 * is_again;/
+averaging/core/patience.c @ unit_averaging_patience @ nobody is barred @ s/debt->is_barred = has_come;/debt->is_barred = false \&\& has_come;/
+averaging/core/patience.c @ unit_averaging_patience @ a new name is new credit @ s/return is_new \? least\(left, .*/return (void)is_new, left;/
+averaging/core/patience.c @ unit_averaging_edges_waits @ ...nor a neighbour @ s/debt->rest_until_ns = sum\(now_ns, debt->rest_ns\)/debt->rest_until_ns = 0/
+averaging/edge/wait.c @ unit_averaging_edges_waits @ who has neighbours wait is not charged @ s/if \(half_ns\(edges, edge\) == 0\) return;/return;/
+averaging/group/slack.c @ unit_averaging_group_slack @ slack is never used up @ s/debt->ns = least\(deadline_after.*/(void)since_ns;/
+averaging/group/slack.c @ unit_averaging_group_waits @ several that are new pay for the same time @ s/debt->until_ns > limit_ns/false/
+averaging/group/slack.c @ sim_waiting_groups @ nobody has slack @ s/if \(wait < its\) wait = its;/(void)its;/
+averaging/group/slack.c @ unit_averaging_group_waits @ who has a data phase wait is not charged @ s/\(void\)charge\(group, group->parties.*/(void)index, (void)limit_ns;/
+averaging/group/wait.c @ unit_averaging_group_waits @ one member teaches windows of any length @ s/least\(window, group->window_most_ns\)/window/
+averaging/group/wait.c @ unit_averaging_group_waits @ no room for a slow line @ s/return most\(group_pace_ns\(group\), bytes/return most(group_pace_ns(group), 0 * bytes/
+averaging/group/wait.c @ unit_averaging_group_waits @ all are late with the half of them @ s/deadline_after\(group->half_ns, window\)/0/
+averaging/group/wait.c @ unit_averaging_group_waits @ owners may not wait for others @ s/most\(window, owner_waits_ns\(group, index\)\)/window/
+averaging/group/wait.c @ unit_averaging_group_waits @ who owns no part learns nothing @ s/parties\[group->self\].count == 0/parties[group->self].count > 64/
+averaging/group/wait.c @ unit_averaging_group_waits @ ...and patience @ s/PACES \* pace_or_line_ns\(group\)\);/UINT64_MAX);/
+averaging/edge/data.c @ unit_averaging_exchange_edges @ a neighbour's chunk is taken twice @ s/if \(\*state != CHUNK_NONE\) return RC_REPLAY;//
+averaging/push/push.c @ unit_averaging_exchange_push @ a share is taken again after a restart @ s/if \(push_mark_is_old\(push, &share->key\)\) return RC_REPLAY;//
+averaging/push/data.c @ unit_averaging_exchange_push @ a chunk of a share is taken twice @ s/if \(push->chunks\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
+averaging/rule/mean.c @ contract_rule @ what was agreed is agreed again @ s/if \(is_any_agreed\(rule, range\)\) return RC_REPLAY;//
+averaging/core/deadline.c @ unit_averaging_deadline @ the lower of two medians @ s/return sorted\[count \/ 2\];/return sorted[(count - 1) \/ 2];/
+averaging/core/deadline.c @ unit_averaging_deadline @ a window below its floor @ s/return window < floor_ns \? floor_ns : window;/return window;/
+averaging/core/robust.c @ unit_averaging_robust @ distances that are no numbers are noted @ s/if \(!\(distance >= 0\) \|\| !isfinite\(distance\)\) return;//
+averaging/core/robust.c @ sim_liars @ means are not clipped @ s/robust->clips && chunk->may_clip &&/robust->clips \&\& chunk->may_clip \&\& !chunk->is_mean \&\&/
+averaging/core/robust.c @ unit_averaging_robust @ who is far away in a group counts as who is near @ s/ : radius \* \(radius \/ distance\);/ : radius;/
+averaging/core/robust.c @ sim_liars @ ...and so where data are unlike @ s/ : radius \* \(radius \/ distance\);/ : radius;/
+averaging/core/robust.c @ unit_averaging_robust @ who was alone does not come back @ s/chunk->is_mean \? radius : radius \*/radius */
+peer/node/rounds/round.c @ sim_liars @ who is left out has those wait who joined it @ s/answer.type = MESSAGE_ABORT;/return;/
+averaging/core/robust.c @ sim_methods_chaos @ pairs that are equal never let one come back @ s/near_share = 1.0f \/ 512/near_share = 0/
+averaging/core/robust.c @ unit_averaging_robust @ at the goal, models that are equal teach @ s/if \(!robust->is_last\) robust_note/robust_note/
+averaging/core/robust.c @ unit_averaging_robust @ at the goal, rounds by the dozen add up @ s/is_last \? fminf\(seen->left \+ since, robust->rounds\) : robust->rounds/robust->rounds/
+averaging/core/robust.c @ unit_averaging_robust @ who missed rounds stays behind @ s/fminf\(fmaxf\(since, 1\), rounds_most\)/1/
+averaging/core/robust.c @ unit_averaging_robust @ owners return what they would not take @ s/if \(radius > 0\) robust_clip\(mean/if (false) robust_clip(mean/
+peer/node/lane/train.c @ sim_finish @ a round at the goal is one like others @ s/node->step, node->is_goal_reached/node->step, false/
+averaging/strategy/match.c @ contract_strategy @ auto means none @ s/strategy->clips = reason == NULL;/strategy->clips = i == 2;/
+averaging/core/robust.c @ unit_averaging_robust @ the gate lets everything in that is not learned yet @ s/if \(norms < gate_least\) return gate_least;/if (norms < gate_least) return 1e30f;/
+averaging/core/weights.c @ unit_averaging_weights @ a proposer counts as much as it says @ s/if \(count > 0 \&\& weights\[0\] > WEIGHT_ONE\).*//
+averaging/core/schedule.c @ unit_averaging_schedule @ one member may own the plane @ s/^    parts_cap\(plan, plan->count\);//
+averaging/group/start.c @ unit_averaging_group_start @ nobody looks for its own words in START @ s/return said.samples == group->stated.samples.*/return true;/
+averaging/group/start.c @ unit_averaging_group_start @ one member has any proposer charged @ s/unlike < 2 \|\| 2 \* unlike <= others/unlike < 1/
+averaging/group/start.c @ unit_averaging_group_start @ who was told nothing says nothing @ s/if \(group->now_ns < start_due_ns\(group, i\)\) continue;/continue;/
+averaging/group/data.c @ unit_averaging_group_start @ CREDIT of another START is taken @ s/if \(!digest_is_equal\(credit->start, group->start\)\) \{/if (false) {/
+averaging/group/conduct.c @ unit_averaging_group_conduct @ one proposer has members charged @ s/if \(!is_ours \&\& peer_id_is_equal.*/(void)is_ours;/
+averaging/group/conduct.c @ unit_averaging_group_conduct @ who leaves its parts is never charged @ s/if \(of->left <= LEFT_MAX\) return false;/return false;/
+averaging/group/conduct.c @ unit_averaging_group_conduct @ ...but for each time it stumbles @ s/of->left > 0\) of->left--;/false) of->left--;/
+averaging/group/conduct.c @ unit_averaging_group_conduct @ a crowd of names makes what one did forgotten @ s/if \(sum\(\&conduct->of\[i\]\) < sum\(least\)\)/if (i == 1)/
+averaging/group/data.c @ unit_averaging_group_conduct @ who owns nothing does not show its START @ s/^        show_start\(group.*//
+averaging/group/data.c @ unit_averaging_group_conduct @ whom we leave out takes us for one that leaves @ s/part->part != PART_OPEN \&\& !part->is_out/part->part != PART_OPEN/
+averaging/group/data.c @ unit_averaging_group_conduct @ rounds that come to nothing are free @ s/^        group_came_to_nothing\(group, out\);//
+averaging/group/data.c @ unit_averaging_group_conduct @ who came too late is not told @ s/if \(!to->is_linked\) \{/if (false) {/
+peer/node/rounds/round.c @ sim_hostile_starts @ who is loading has others wait @ s/if \(message->type == MESSAGE_CREDIT\) refuse_credit.*//
+averaging/group/form.c @ unit_averaging_group_conduct @ proposals without a START are free @ s/if \(proposes_in_vain\(.*\) return RC_LIMIT;//
+averaging/group/group.c @ unit_averaging_group_conduct @ a member of another START is not told @ s/if \(!group_form_has\(\&group->form, from\)\) \{/if (false) {/
+averaging/group/turn.c @ unit_averaging_group_turns @ a higher ballot is followed at once @ s/if \(group->now_ns >= deadline_after\(group->form_ns.*/return false;/
+averaging/group/turn.c @ unit_averaging_group_turns @ one FORM takes ballots as high as it likes @ s/return form->ballot > GROUP_BALLOT_STEP.*/return (void)is_known, false;/
+averaging/group/form.c @ unit_averaging_group_turns @ one member teaches windows by joining again and again @ s/ && !group->invited\[index\]\.has_declined\) \{/) {/
+averaging/core/weights.c @ unit_averaging_weights @ weights without an upper limit @ s/while \(weight < WEIGHT_MAX \&\& ratio/while (ratio/
+gossip/membership/membership.c @ unit_gossip_membership @ old records replace new ones @ s/if \(record->incarnation < known->incarnation\) return false;//
+gossip/membership/membership.c @ unit_gossip_membership @ a rumour may jump to any incarnation @ s/return is_from_subject \|\| record->incarnation - known->incarnation <= INCARNATION_JUMP;/return true;/
+gossip/membership/suspect.c @ unit_gossip_membership_suspect @ an accusation outlives its incarnation @ s/if \(accusation->incarnation != member_brief\(subject\)->incarnation\) return false;//
+gossip/membership/suspect.c @ unit_gossip_membership_suspect @ the dead may accuse @ s/if \(accuser->state == MEMBER_DEAD \|\| accuser->state == MEMBER_LEFT\) return false;//
+gossip/door/gate.c @ unit_gossip_gate @ one prefix may spend what it likes @ s/if \(owed \+ PREFIX_COST_NS > PREFIX_FULL_NS\) \{/if (owed > UINT64_MAX - 1) {/
+gossip/door/gate.c @ unit_gossip_gate @ known peers wait behind strangers @ s/^    if \(is_known \&\&$/    if (is_known \&\& common == 0 \&\&/
+gossip/flow/credit.c @ unit_gossip_credit @ more is granted than is left @ s/if \(room > left\) room = left;//
 gossip/wire/scan.c @ unit_gossip_scan @ nesting is not limited @ s/if \(depth == SCAN_DEPTH_MAX\) return RC_LIMIT;/if (depth == SCAN_DEPTH_MAX) depth--;/
-gossip/wire/record.c @ unit_gossip_record @ a signed record may have any length @ s/ \|\| count > SIGNED_RECORD_BYTES_MAX\) return RC_FORMAT;/) return RC_FORMAT;/
+gossip/signed/record.c @ unit_gossip_record @ a signed record may have any length @ s/ \|\| count > SIGNED_RECORD_BYTES_MAX\) return RC_FORMAT;/) return RC_FORMAT;/
 base/file_lock.c @ unit_base_file_lock @ a removed lock file is taken for the one that is there @ s/error == 0 \&\& is_still_there\(lock->fd, path\)/error == 0/
-peer/env/uv_socket.c @ unit_env_uv_dial @ links may take the last descriptors @ s/\(rlim_t\)socket \+ FILES_KEPT >= limit.rlim_cur/(rlim_t)socket > limit.rlim_cur/
-peer/journal.c @ unit_peer_journal @ a full disk is told again and again @ s/failed == RC_OK \|\| failed == told/failed == RC_OK/
+peer/env/uv/socket.c @ unit_env_uv_dial @ links may take the last descriptors @ s/\(rlim_t\)socket \+ FILES_KEPT >= limit.rlim_cur/(rlim_t)socket > limit.rlim_cur/
+peer/files/journal.c @ unit_peer_journal @ a full disk is told again and again @ s/failed == RC_OK \|\| failed == told/failed == RC_OK/
 base/file.c @ unit_base_file @ a log grows without end @ s/before.st_size \+ count > bytes_max/before.st_size > UINT64_MAX - 1/
-peer/link_tell.c @ unit_peer_link @ each refusal of a holder of the key has a line in the log @ s/links->told < TOLD_A_MINUTE/true/
-peer/node_choice.c @ sim_restart @ who began a moment sooner counts as far ahead @ s/is_fresh\(node\) \? other->first_step : other->progress.step/other->progress.step/
-peer/options_file.c @ unit_peer_options @ another value of a run's flag is taken @ s/row->kept != OF_RUN\) continue;/row->kept != OF_RUN || true) continue;/
-peer/options_file.c @ unit_peer_options @ earlier goals stay beside a new one @ s/if \(row->kept == OF_GOAL \&\& has_new_goal\) continue;//
-peer/options_file.c @ unit_peer_options @ what may change is forgotten where it is not given @ s/row->kept == OF_START \|\| row->kept == WORD_ONLY/row->kept != OF_RUN/
-peer/joiner_loading.c @ unit_peer_joiner @ a bucket's hash is not looked at @ s/if \(!digest_is_equal\(hash_of\(bytes, count\), \*expected\)\) return RC_AUTH;//
-peer/joiner_loading.c @ unit_peer_joiner @ a download may hold NaN @ s/if \(!bucket_is_finite\(to, values\)\) return RC_NONFINITE;//
-peer/joiner_listing.c @ unit_peer_joiner @ another model's manifest is taken @ s/if \(!digest_is_equal\(manifest->schema, joiner->schema\)\) return RC_MISMATCH;//
-peer/node_choice.c @ unit_peer_node_model @ who trains gives its model up for one who boasts @ s/HOLDERS_LEAST = 3/HOLDERS_LEAST = 1/
-peer/node_choice.c @ unit_peer_node_model @ many identities of one host outvote a swarm @ s/return theirs\.places >= ours\.places;/return true;/
-peer/node_choice.c @ unit_peer_node_model @ both of two halves give way @ s/if \(theirs\.met == own \&\& !is_smaller\(lineage, node->lineage\)\) return false;//
-peer/node_choice.c @ unit_peer_node_model @ a moment is enough @ s/return now_ns >= choice->since_ns \+ OUTVOTE_NS;/return true;/
-peer/node_choice.c @ unit_peer_node_model @ one boaster calls a restarted peer behind @ s/return items\[\(count - 1\) \/ 2\];/return items[count - 1];/
-peer/node_choice.c @ sim_restart @ an untrained model is mixed in @ s/!has_mixed\(node\) \&\& is_behind/has_mixed(node) \&\& is_behind/
-peer/node_check.c @ sim_hostile_models @ the donor's step is believed @ s/^    return middle;/    return value;/
-peer/node_choice.c @ unit_peer_node_model @ who was heard first decides where others are as far as we @ s/ && step < node->wanted.step_least;/ \&\& step == UINT64_MAX;/
-peer/node_choice.c @ unit_peer_node_model @ ...or hold the same model @ s/count_holders\(node, node->wanted.lineage\)\.all <= ours;/false;/
-peer/node_check.c @ sim_hostile_models @ one of two witnesses says at which step a model is @ s/node_median\(said, count \+ 1\)/node_median(said, count > 0 ? count : 1)/
-peer/node_check.c @ sim_hostile_models @ a new peer takes what two that are there do not confirm @ s/taking->others < WITNESSES \? 0 : WITNESSES/0/
-peer/node_check.c @ sim_hostile_models @ running statistics are not compared @ s/check_buffers\(node\) != RC_OK/check_buffers(node) == RC_NOMEM/
-peer/node_check.c @ sim_hostile_models @ moments of any size are taken @ s/leaves_moments = sqrt\(squares\) > most;/leaves_moments = sqrt(squares) < 0 * most;/
-peer/node_check.c @ sim_hostile_models @ nobody is waited for who could say that a donor lies @ s/return counts\.believed > node_heard\(node\) .*/return false;/
-peer/node_take.c @ sim_hostile_models @ what is given up is not kept @ s/if \(!node->taking\.keeps\) return RC_OK;/return RC_OK;/
-replica/optimizer.c @ unit_replica_optimizer @ a donor's moments may divide by nothing @ s/moments\[i\] = fmaxf\(-limit, fminf\(limit, moments\[i\]\)\);/(void)limit;/
-peer/sketch.c @ unit_peer_sketch @ one of two members is enough @ s/opinion->agreed >= 2 \&\& 2 \* opinion->agreed > count/opinion->agreed >= 1/
+peer/link/tell.c @ unit_peer_link @ each refusal of a holder of the key has a line in the log @ s/links->told < TOLD_A_MINUTE/true/
+peer/node/model/choice.c @ sim_restart @ who began a moment sooner counts as far ahead @ s/is_fresh\(node\) \? other->first_step : other->progress.step/other->progress.step/
+peer/cli/options_file.c @ unit_peer_options @ another value of a run's flag is taken @ s/row->kept != OF_RUN\) continue;/row->kept != OF_RUN || true) continue;/
+peer/cli/options_file.c @ unit_peer_options @ earlier goals stay beside a new one @ s/if \(row->kept == OF_GOAL \&\& has_new_goal\) continue;//
+peer/cli/options_file.c @ unit_peer_options @ what may change is forgotten where it is not given @ s/row->kept == OF_START \|\| row->kept == WORD_ONLY/row->kept != OF_RUN/
+peer/download/joiner_loading.c @ unit_peer_joiner @ a bucket's hash is not looked at @ s/if \(!digest_is_equal\(hash_of\(bytes, count\), \*expected\)\) return RC_AUTH;//
+peer/download/joiner_loading.c @ unit_peer_joiner @ a download may hold NaN @ s/if \(!bucket_is_finite\(to, values\)\) return RC_NONFINITE;//
+peer/download/joiner_listing.c @ unit_peer_joiner @ another model's manifest is taken @ s/if \(!digest_is_equal\(manifest->schema, joiner->schema\)\) return RC_MISMATCH;//
+peer/node/model/choice.c @ unit_peer_node_model @ who trains gives its model up for one who boasts @ s/HOLDERS_LEAST = 3/HOLDERS_LEAST = 1/
+peer/node/model/choice.c @ unit_peer_node_model @ many identities of one host outvote a swarm @ s/return theirs\.places >= ours\.places;/return true;/
+peer/node/model/choice.c @ unit_peer_node_model @ both of two halves give way @ s/if \(theirs\.met == own \&\& !is_smaller\(lineage, node->lineage\)\) return false;//
+peer/node/model/choice.c @ unit_peer_node_model @ a moment is enough @ s/return now_ns >= choice->since_ns \+ OUTVOTE_NS;/return true;/
+peer/node/model/choice.c @ unit_peer_node_model @ one boaster calls a restarted peer behind @ s/return items\[\(count - 1\) \/ 2\];/return items[count - 1];/
+peer/node/model/choice.c @ sim_restart @ an untrained model is mixed in @ s/!has_mixed\(node\) \&\& is_behind/has_mixed(node) \&\& is_behind/
+peer/node/model/check.c @ sim_hostile_models @ the donor's step is believed @ s/^    return middle;/    return value;/
+peer/node/model/choice.c @ unit_peer_node_model @ who was heard first decides where others are as far as we @ s/ && step < node->wanted.step_least;/ \&\& step == UINT64_MAX;/
+peer/node/model/choice.c @ unit_peer_node_model @ ...or hold the same model @ s/count_holders\(node, node->wanted.lineage\)\.all <= ours;/false;/
+peer/node/model/check.c @ sim_hostile_models @ one of two witnesses says at which step a model is @ s/node_median\(said, count \+ 1\)/node_median(said, count > 0 ? count : 1)/
+peer/node/model/check.c @ sim_hostile_models @ a new peer takes what two that are there do not confirm @ s/taking->others < WITNESSES \? 0 : WITNESSES/0/
+peer/node/model/check.c @ sim_hostile_models @ running statistics are not compared @ s/check_buffers\(node\) != RC_OK/check_buffers(node) == RC_NOMEM/
+peer/node/model/check.c @ sim_hostile_models @ moments of any size are taken @ s/leaves_moments = sqrt\(squares\) > most;/leaves_moments = sqrt(squares) < 0 * most;/
+peer/node/model/check.c @ sim_hostile_models @ nobody is waited for who could say that a donor lies @ s/return counts\.believed > node_heard\(node\) .*/return false;/
+peer/node/model/take.c @ sim_hostile_models @ what is given up is not kept @ s/if \(!node->taking\.keeps\) return RC_OK;/return RC_OK;/
+replica/optimizer/optimizer.c @ unit_replica_optimizer @ a donor's moments may divide by nothing @ s/moments\[i\] = fmaxf\(-limit, fminf\(limit, moments\[i\]\)\);/(void)limit;/
+peer/download/sketch.c @ unit_peer_sketch @ one of two members is enough @ s/opinion->agreed >= 2 \&\& 2 \* opinion->agreed > count/opinion->agreed >= 1/
 testnet/folder.c @ unit_testnet_folder @ a folder is two testnets' at a time @ s/rc = file_lock_folder\(path, lock, why\);/rc = RC_OK;/
-peer/joiner.c @ unit_peer_joiner @ the next donor of unlike values begins anew @ s/joiner->mixes \&\& !joiner->is_catching_up/false/
-peer/joiner.c @ unit_peer_joiner @ of a mixture that is not confirmed nothing is kept @ s/if \(unmix\(joiner, source\)\)/if (false)/
-peer/joiner.c @ unit_peer_joiner @ what changed since is fetched for a mixture @ s/source == NULL \|\| joiner->is_mixed/source == NULL/
-peer/node_check.c @ sim_joining @ a mixture is taken though nobody confirms it @ s/taking->is_mixed \|\| //
-peer/node_donor.c @ sim_joining @ who has nobody to average with keeps its line free for rounds @ s/if \(!node_has_partners\(node\)\) return false;//
-peer/node_model.c @ sim_joining @ --join-timeout counts from the begin @ s/now_ns >= node->answered_ns \+ node/now_ns >= node->begun_ns + node/
-peer/donor.c @ unit_peer_donor @ who stands still keeps its place @ s/return now_ns >= lease->moved_ns \+ STILL_NS \|\| /return /
-peer/donor.c @ unit_peer_donor @ who was cut off begins anew @ s/return lease != NULL \&\& lease->state == LEASE_LEFT/return false \&\& lease->state == LEASE_LEFT/
-peer/donor_serve.c @ unit_peer_donor @ a lease lasts for what was sent before @ s/if \(\(lease->is_sent\[\*bucket \/ 8\] .*/{/
-gossip/membership_dial.c @ sim_restart @ the address of a lost identity is dialled again and again @ s/if \(\(was_there \|\| !is_taken/if ((was_there || true || !is_taken/
-peer/donor_snapshot.c @ unit_peer_donor @ a snapshot with NaN is given away @ s/if \(!bucket_is_finite\(snapshot->values\[i\], snapshot->counts\[i\]\)\) return RC_NONFINITE;//
-peer/node_links.c @ sim_chaos @ the round does not hear of a lost link @ /^static void on_closed/,/^}/s/if \(node->round != NULL\) round_on_link_lost\(node->round, peer\);//
-peer/node_links.c @ sim_door @ one refusal ends a newcomer @ s/if \(bootstrap->failures < times \|\| bootstrap->rc != rc\) return false;//
-peer/node_links.c @ sim_door @ forged signatures are free @ s/if \(rc == RC_AUTH \|\| rc == RC_FORMAT\) node_score.*//
-gossip/membership_suspect.c @ unit_gossip_membership_suspect @ accusations are checked without limit @ s/if \(!membership_may_check\(word->from, now_ns\)\) return RC_NOT_FOUND;//
-gossip/membership_dial.c @ unit_gossip_membership_hosts @ hosts have no budget @ s/if \(index == 0\) return HOST_FREE;/return HOST_FREE;/
-gossip/membership_host.c @ unit_gossip_membership_hosts @ a host is never given up @ s/if \(tries->failures < FAILURES_MAX\) tries->failures\+\+;//
-gossip/membership_host.c @ unit_gossip_membership_hosts @ strange names are dialled side by side @ s/is_name_in_the_air\(&m->dialler\) \?/false ?/
-gossip/membership_host.c @ unit_gossip_membership_hosts @ members of one host wait for each other @ s/^        tries->is_met = true;//
-gossip/membership_view.c @ sim_hostile @ invented members are averaged with @ s/m->book.met < MEMBERSHIP_MESH \&\& is_being_misled\(&m->book\)/false/
-peer/node_admission.c @ unit_peer_node_admission @ a dialled address is taken for the owner's machine @ s/ \&\& !is_dialled//
-peer/link_observer.c @ unit_peer_link_observer @ one host keeps all observers out @ s/if \(is_local\(link\) \|\| most > here\) return pick;/if (is_local(link)) return pick;/
-peer/link_observer.c @ unit_peer_link_observer @ one asker uses up all answers @ s/if \(!has_all_credit \&\& !is_rare/if (!has_all_credit/
-gossip/reach.c @ sim_reach @ the only witness says nothing @ s/witnesses_of_kind\(reach, are_wide\) == 1/witnesses_of_kind(reach, are_wide) == 0/
-gossip/reach.c @ unit_gossip_reach @ a neighbour next door passes for one outside @ s/witness->is_near = is_private\(host\);//
-gossip/reach.c @ unit_gossip_reach @ the only witness's word lasts @ s/reached > 0 \&\& reach->is_by_one/false/
-peer/node_relay.c @ sim_reach @ the dead are not reached for @ s/\(void\)reach_some\(node, views, count, true, 1, now_ns\);//
-peer/node_relay.c @ sim_reach @ nobody hears that there is no relay @ s/^        tell_if_alone\(node, now_ns\);//
-gossip/membership_probe.c @ sim_partition @ the silent are asked whether others are silent @ s/if \(must_answer \&\& !is_answering\(m, member, now_ns\)\) continue;//
+peer/download/joiner.c @ unit_peer_joiner @ the next donor of unlike values begins anew @ s/joiner->mixes \&\& !joiner->is_catching_up/false/
+peer/download/joiner.c @ unit_peer_joiner @ of a mixture that is not confirmed nothing is kept @ s/if \(unmix\(joiner, source\)\)/if (false)/
+peer/download/joiner.c @ unit_peer_joiner @ what changed since is fetched for a mixture @ s/source == NULL \|\| joiner->is_mixed/source == NULL/
+peer/node/model/check.c @ sim_joining @ a mixture is taken though nobody confirms it @ s/taking->is_mixed \|\| //
+peer/node/model/donor.c @ sim_joining @ who has nobody to average with keeps its line free for rounds @ s/if \(!node_has_partners\(node\)\) return false;//
+peer/node/model/model.c @ sim_joining @ --join-timeout counts from the begin @ s/now_ns >= node->answered_ns \+ node/now_ns >= node->begun_ns + node/
+peer/download/donor.c @ unit_peer_donor @ who stands still keeps its place @ s/return now_ns >= lease->moved_ns \+ STILL_NS \|\| /return /
+peer/download/donor.c @ unit_peer_donor @ who was cut off begins anew @ s/return lease != NULL \&\& lease->state == LEASE_LEFT/return false \&\& lease->state == LEASE_LEFT/
+peer/download/donor_serve.c @ unit_peer_donor @ a lease lasts for what was sent before @ s/if \(\(lease->is_sent\[\*bucket \/ 8\] .*/{/
+gossip/membership/dial.c @ sim_restart @ the address of a lost identity is dialled again and again @ s/if \(\(was_there \|\| !is_taken/if ((was_there || true || !is_taken/
+peer/download/donor_snapshot.c @ unit_peer_donor @ a snapshot with NaN is given away @ s/if \(!bucket_is_finite\(snapshot->values\[i\], snapshot->counts\[i\]\)\) return RC_NONFINITE;//
+peer/node/door/links.c @ sim_chaos @ the round does not hear of a lost link @ /^static void on_closed/,/^}/s/if \(node->round != NULL\) round_on_link_lost\(node->round, peer\);//
+peer/node/door/links.c @ sim_door @ one refusal ends a newcomer @ s/if \(bootstrap->failures < times \|\| bootstrap->rc != rc\) return false;//
+peer/node/door/links.c @ sim_door @ forged signatures are free @ s/if \(rc == RC_AUTH \|\| rc == RC_FORMAT\) node_score.*//
+gossip/membership/suspect.c @ unit_gossip_membership_suspect @ accusations are checked without limit @ s/if \(!membership_may_check\(word->from, now_ns\)\) return RC_NOT_FOUND;//
+gossip/membership/dial.c @ unit_gossip_membership_hosts @ hosts have no budget @ s/if \(index == 0\) return HOST_FREE;/return HOST_FREE;/
+gossip/membership/host.c @ unit_gossip_membership_hosts @ a host is never given up @ s/if \(tries->failures < FAILURES_MAX\) tries->failures\+\+;//
+gossip/membership/host.c @ unit_gossip_membership_hosts @ strange names are dialled side by side @ s/is_name_in_the_air\(&m->dialler\) \?/false ?/
+gossip/membership/host.c @ unit_gossip_membership_hosts @ members of one host wait for each other @ s/^        tries->is_met = true;//
+gossip/membership/view.c @ sim_hostile @ invented members are averaged with @ s/m->book.met < MEMBERSHIP_MESH \&\& is_being_misled\(&m->book\)/false/
+peer/node/door/admission.c @ unit_peer_node_admission @ a dialled address is taken for the owner's machine @ s/ \&\& !is_dialled//
+peer/link/observer.c @ unit_peer_link_observer @ one host keeps all observers out @ s/if \(is_local\(link\) \|\| most > here\) return pick;/if (is_local(link)) return pick;/
+peer/link/observer.c @ unit_peer_link_observer @ one asker uses up all answers @ s/if \(!has_all_credit \&\& !is_rare/if (!has_all_credit/
+gossip/reach/reach.c @ sim_reach @ the only witness says nothing @ s/witnesses_of_kind\(reach, are_wide\) == 1/witnesses_of_kind(reach, are_wide) == 0/
+gossip/reach/reach.c @ unit_gossip_reach @ a neighbour next door passes for one outside @ s/witness->is_near = is_private\(host\);//
+gossip/reach/reach.c @ unit_gossip_reach @ the only witness's word lasts @ s/reached > 0 \&\& reach->is_by_one/false/
+peer/node/door/relay.c @ sim_reach @ the dead are not reached for @ s/\(void\)reach_some\(node, views, count, true, 1, now_ns\);//
+peer/node/door/relay.c @ sim_reach @ nobody hears that there is no relay @ s/^        tell_if_alone\(node, now_ns\);//
+gossip/membership/probe.c @ sim_partition @ the silent are asked whether others are silent @ s/if \(must_answer \&\& !is_answering\(m, member, now_ns\)\) continue;//
 peer/env/framer.c @ unit_env_framer @ a stranger holds a buffer for members @ s/framer->frame_max < FRAMER_BYTES_SMALL \? framer->frame_max : //
-peer/env/uv_env.c @ unit_env_uv_dial @ a lookup is waited for at the end @ s/env->links_alive > env->links_left\) \{/env->links_alive > 0) {/
-peer/node_links.c @ sim_cold_start @ a dial that failed is never tried again @ /^static void dial_ended/,/^}/s/membership_on_dial_failed\(.*//
-peer/node_take.c @ sim_moments @ a joiner's moments are of as many updates as the model has steps @ s/joiner_manifest\(node->joiner\)->updates/node->taking.step/
-peer/joiner_listing.c @ unit_peer_joiner @ a donor may say any count of updates @ s/manifest->updates > UINT64_MAX . 2/false/
-peer/node_moments.c @ sim_moments @ Adam's correction outlives the moments it corrects @ s/learner->set_updates\(node->learner, 0\);/(void)learner;/
-replica/model_build.c @ unit_replica_model @ what is dropped hangs on the processor's layout @ s/enum rc rc = relayout\(b, layer, 1\);/enum rc rc = RC_OK;/
-replica/image_file.c @ unit_replica_image_file @ 16 bits are taken for linear light @ s/png->flags \|= PNG_IMAGE_FLAG_16BIT_sRGB;/(void)0;/
-replica/schedule.c @ unit_replica_schedule @ the rate falls below its minimum @ s/return schedule->min_share \+ rest \* \(1\.0 - progress_at/return rest * (1.0 - progress_at/
-replica/loss.c @ unit_distill_distill @ soft targets are not weighed by the temperature squared @ s/a \* temperature \* temperature;/a * temperature;/
+peer/env/uv/env.c @ unit_env_uv_dial @ a lookup is waited for at the end @ s/env->links_alive > env->links_left\) \{/env->links_alive > 0) {/
+peer/node/door/links.c @ sim_cold_start @ a dial that failed is never tried again @ /^static void dial_ended/,/^}/s/membership_on_dial_failed\(.*//
+peer/node/model/take.c @ sim_moments @ a joiner's moments are of as many updates as the model has steps @ s/joiner_manifest\(node->joiner\)->updates/node->taking.step/
+peer/download/joiner_listing.c @ unit_peer_joiner @ a donor may say any count of updates @ s/manifest->updates > UINT64_MAX . 2/false/
+peer/node/lane/moments.c @ sim_moments @ Adam's correction outlives the moments it corrects @ s/learner->set_updates\(node->learner, 0\);/(void)learner;/
+replica/model/build.c @ unit_replica_model @ what is dropped hangs on the processor's layout @ s/enum rc rc = relayout\(b, layer, 1\);/enum rc rc = RC_OK;/
+replica/readers/image_file.c @ unit_replica_image_file @ 16 bits are taken for linear light @ s/png->flags \|= PNG_IMAGE_FLAG_16BIT_sRGB;/(void)0;/
+replica/optimizer/schedule.c @ unit_replica_schedule @ the rate falls below its minimum @ s/return schedule->min_share \+ rest \* \(1\.0 - progress_at/return rest * (1.0 - progress_at/
+replica/model/loss.c @ unit_distill_distill @ soft targets are not weighed by the temperature squared @ s/a \* temperature \* temperature;/a * temperature;/
 kernels/cpu/optimizer.c @ unit_replica_optimizer @ adam forgets its second moment @ s/float s = beta2 \* second\[i\] \+ \(1\.0F - beta2\) \* \(g \* g\);/float s = g * g;/
-kernels/cpu/norm_batch.c @ unit_kernels_norm_batch @ running variances are those of the batch @ s/close->count > 1 \? variance \* n \/ \(n - 1\.0\) : variance;/variance;/
-replica/stage_sequence.c @ unit_replica_replica_train @ a text's model sees what it is asked for @ s/stage->layer\.keys\[LAYER_CAUSAL\] == 1,/false,/
-kernels/cpu/activation.c @ unit_kernels_activation @ what dropout leaves is not scaled @ s/float factor = 1\.0F \/ \(1\.0F - dropout->rate\);/float factor = 1.0F;/
-kernels/cpu/activation.c @ unit_kernels_activation @ relu passes gradients on that are not its own @ s/return y > 0\.0F \? dy : 0\.0F;/return y >= 0.0F ? dy : 0.0F;/
+kernels/cpu/norm/batch.c @ unit_kernels_norm_batch @ running variances are those of the batch @ s/close->count > 1 \? variance \* n \/ \(n - 1\.0\) : variance;/variance;/
+replica/layers/sequence.c @ unit_replica_replica_train @ a text's model sees what it is asked for @ s/stage->layer\.keys\[LAYER_CAUSAL\] == 1,/false,/
+kernels/cpu/dense/activation.c @ unit_kernels_activation @ what dropout leaves is not scaled @ s/float factor = 1\.0F \/ \(1\.0F - dropout->rate\);/float factor = 1.0F;/
+kernels/cpu/dense/activation.c @ unit_kernels_activation @ relu passes gradients on that are not its own @ s/return y > 0\.0F \? dy : 0\.0F;/return y >= 0.0F ? dy : 0.0F;/
 distill/distill.c @ unit_distill_distill @ the control has the student's rate only @ s/l->optimizer\.lr = factors\[i\] \* lr;/l->optimizer.lr = 0 * factors[i] + lr;/
 distill/distill.c @ unit_distill_distill @ a student that says the same of all is saved @ s/rc = check_learnt\(l, \&out->student, why\);/rc = check_learnt(l, \&out->teachers.average, why);/
-averaging/rule_heavy_ball.c @ unit_averaging_rule_heavy_ball @ the pull is twice the paper's @ s/own\[i\] - anchor\[i\] \+ difference\[i\]/own[i] - anchor[i] + 2 * difference[i]/
-averaging/rule_heavy_ball.c @ unit_averaging_rule_heavy_ball @ the stable rate is taken from another formula @ s/return 2 \* \(1 - momentum \* momentum\);/return 2 * (1 - momentum);/
+averaging/rule/heavy_ball.c @ unit_averaging_rule_heavy_ball @ the pull is twice the paper's @ s/own\[i\] - anchor\[i\] \+ difference\[i\]/own[i] - anchor[i] + 2 * difference[i]/
+averaging/rule/heavy_ball.c @ unit_averaging_rule_heavy_ball @ the stable rate is taken from another formula @ s/return 2 \* \(1 - momentum \* momentum\);/return 2 * (1 - momentum);/
 base/file.c @ unit_base_file @ what a killed writer left stays behind the new bytes @ s/ \|\| ftruncate\(fd, 0\) != 0\) return errno;/) return errno;/
 base/rng.c @ unit_base_rng @ no draw is above 6 @ s/return draw % bound;/return draw % bound % 7;/
 base/rng.c @ unit_base_rng @ the lower half of a large bound is drawn twice as often @ s/while \(draw >= limit\);/while (draw > limit + bound);/
 distill/ensemble.c @ unit_distill_ensemble @ votes for a class do not add up @ s/(sums\[VOTE_MAJORITY\].*) \+= 1;/\1 = 1;/
 distill/ensemble.c @ unit_distill_ensemble @ who is sure has more votes @ s/if \(vote != VOTE_MAJORITY\) return argmax/if (vote != VOTE_COUNT) return argmax/
-kernels/cpu/activation.c @ unit_kernels_activation @ leaky relu passes all on at 0 @ s/return dy \* \(y > 0\.0F \? 1\.0F : slope\);/return dy * (y >= 0.0F ? 1.0F : slope);/
-replica/stage.c @ unit_replica_stage @ another column is to blame @ s/"--model, column %u: '%s' %s", stage->layer\.column,/"--model, column %u: '%s' %s", stage->layer.column + 1,/
+kernels/cpu/dense/activation.c @ unit_kernels_activation @ leaky relu passes all on at 0 @ s/return dy \* \(y > 0\.0F \? 1\.0F : slope\);/return dy * (y >= 0.0F ? 1.0F : slope);/
+replica/model/stage.c @ unit_replica_stage @ another column is to blame @ s/"--model, column %u: '%s' %s", stage->layer\.column,/"--model, column %u: '%s' %s", stage->layer.column + 1,/
 testnet/local.c @ unit_testnet_local @ a peer's last words are the first it wrote @ s/newline != NULL \? newline \+ 1 : text;/newline != NULL ? text : text;/
 testnet/local.c @ unit_testnet_local @ who comes back to nobody has failed @ s/\} else if \(has_met_nobody\(local, runner, runner->seen\.exit_code\)\) \{/} else if (has_met_nobody(local, runner, 0)) {/
 testnet/local_hear.c @ unit_testnet_local @ what a killed peer sent is forgotten @ s/seen->bytes_sent = before->bytes_sent \+ /seen->bytes_sent = /

@@ -34,6 +34,15 @@ function may_include(from, to) {
     return allowed[from] == "*"
 }
 
+# The place of the folder of a file in the order of its module, from 1; 0: the module has none; -1: the folder has none.
+function place_of(path,    module, inner) {
+    module = inner = path
+    sub(/\/.*/, "", module)
+    if (!(module in order)) return 0
+    if (!sub(/^[^\/]*\//, "", inner) || !sub(/\/[^\/]*$/, "", inner)) inner = "."
+    return (module, inner) in place ? place[module, inner] : -1
+}
+
 function folder_of(path,    parts, n) {
     n = split(path, parts, "/")
     if (parts[1] == "peer" && parts[2] == "env" && n > 2) return "peer/env"
@@ -52,24 +61,39 @@ BEGIN {
     allowed["testnet"] = "base kernels replica gossip averaging distill peer peer/env"
     allowed["tests"] = "*"
 
+    # The folders of a module, in order: a file may include its own folder and those before it, so
+    # that no two folders lean on each other. "." are the files of the module itself.
+    order["kernels"] = ". cpu/reference cpu cpu/dense cpu/image cpu/norm cpu/sequence cuda cuda/image cuda/norm cuda/sequence device"
+    order["replica"] = "plane optimizer data readers model layers formats learners"
+    order["gossip"] = "wire secure signed flow overlay door membership reach"
+    order["averaging"] = "codec core rule edge pair group push strategy"
+    order["peer"] = "env env/relay env/sim env/uv link download round cli files node node/lane node/rounds node/model node/door watch bench session commands ."
+    for (module in order) {
+        count = split(order[module], folders, " ")
+        for (i = 1; i <= count; i++) place[module, folders[i]] = i
+    }
+    # What may include later folders, and why.
+    excused["kernels/cpu/backend.c"] = "the table of operations names those of all folders"
+
     # Third-party headers: where each may be included (a regular expression over paths).
-    home["uv.h"] = "^peer/env/uv_"
-    home["intel-ipsec-mb.h"] = "^gossip/wire/aes_gcm[.]c$"
-    home["sodium.h"] = "^(gossip/wire/(secure|noise|sealer|attach|aes_gcm)[a-z_]*[.]c|base/hash[.]c)$"
+    home["uv.h"] = "^peer/env/uv/"
+    home["intel-ipsec-mb.h"] = "^gossip/secure/aes_gcm[.]c$"
+    home["sodium.h"] = "^(gossip/secure/[a-z_]*|base/hash)[.]c$"
     home["msgpack.h"] = "^gossip/wire/[a-z_]*[.]c$"
-    home["jansson.h"] = "^replica/json[.]c$"
-    home["png.h"] = "^replica/image_file[.]c$"
-    home["zlib.h"] = "^replica/data_stream[.]c$"
-    home["ini.h"] = "^peer/options_file[.]c$"
-    home["microhttpd.h"] = "^peer/http[.]c$"
+    home["jansson.h"] = "^base/json[.]c$"
+    home["png.h"] = "^replica/readers/image_file[.]c$"
+    home["zlib.h"] = "^replica/readers/stream[.]c$"
+    home["ini.h"] = "^peer/cli/options_file[.]c$"
+    home["microhttpd.h"] = "^peer/watch/http[.]c$"
     home["cblas.h"] = "^kernels/cpu/"
     home["openblas_config.h"] = "^kernels/cpu/"
     home["omp.h"] = "^kernels/cpu/"
-    home["dlfcn.h"] = "^(kernels/device[.]c|peer/http[.]c|tests/)"
+    home["dlfcn.h"] = "^(kernels/device/device[.]c|peer/watch/http[.]c|tests/)"
     count = split("cuda_runtime.h cuda_runtime_api.h cuda_bf16.h cuda_fp16.h cublas_v2.h cublasLt.h cudnn.h nccl.h", cuda, " ")
     for (i = 1; i <= count; i++) home[cuda[i]] = "^kernels/cuda/"
     home["cmocka.h"] = "^tests/check[.]h$"
 
+    FILES_MOST = 25
     chance = "(time|clock|clock_gettime|gettimeofday|rand|srand|random|srandom|drand48|getrandom|getentropy|sleep|usleep|nanosleep)"
     heap = "(malloc|calloc|realloc|reallocarray|free|strdup|strndup|asprintf|vasprintf|getline|open_memstream|aligned_alloc|posix_memalign)"
     unbounded = "(strcpy|strcat|sprintf|vsprintf|gets|strtok|atoi|atol|atof|tmpnam|mktemp)"
@@ -81,8 +105,13 @@ FNR == 1 {
         printf "%s:%d: file is longer than 700 lines; split it\n", previous, lines
     previous = FILENAME
     folder = folder_of(FILENAME)
+    folder_place = place_of(FILENAME)
+    module = FILENAME
+    sub(/\/.*/, "", module)
+    if (folder_place > 0 && ++files[module, folder_place] == FILES_MOST + 1)
+        printf "%s:1: more than %d files are in its folder; make two of it\n", FILENAME, FILES_MOST
     is_test = folder == "tests"
-    is_outside = FILENAME ~ /^peer\/env\/uv_/
+    is_outside = FILENAME ~ /^peer\/env\/uv\//
     is_data = FILENAME ~ /_values[.]c$/
     in_comment = 0
     depth = 0
@@ -128,7 +157,11 @@ raw ~ /^#include "/ {
     if (to == "" && word[2] != "version.h") report("include \"" word[2] "\" is not written from the root")
     else if (to != "" && FILENAME != "peer/main.c" && !may_include(folder, to))
         report("layering: " folder " may not include " word[2])
-    else if (folder == "averaging" && to == "gossip" && word[2] !~ /^gossip\/(outbox|topology|wire\/(messages|limits))[.]h$/)
+    else if (folder_place < 0)
+        report("layering: this folder has no place in the order of its module (tests/tidy.sh)")
+    else if (folder_place > 0 && index(word[2], module "/") == 1 && place_of(word[2]) > folder_place && !(FILENAME in excused))
+        report("layering: its folder comes before that of " word[2])
+    else if (folder == "averaging" && to == "gossip" && word[2] !~ /^gossip\/(flow\/outbox|overlay\/topology|wire\/(messages|limits))[.]h$/)
         report("layering: averaging uses only the plain headers of gossip")
     else if (folder == "averaging" && to == "kernels" && word[2] !~ /^kernels\/(vec|backend|codec)[.]h$/)
         report("layering: averaging uses only the contract of kernels")
@@ -149,12 +182,12 @@ code ~ /[a-z]/ && raw !~ /^#/ {
     if (code ~ /memset[(][^,]*(seed|secret|[._>]key|exporter|of_initiator|of_responder)[^,]*, 0,/ && !is_test)
         report("the compiler leaves such a memset() out; secrets are wiped by mem_wipe()")
     if (code ~ before chance "[(]" && !is_outside)
-        report("calls for time or chance belong to peer/env/uv_*")
+        report("calls for time or chance belong to peer/env/uv")
     if (code ~ before heap "[(]" && !is_test && FILENAME != "base/mem.c")
         report("heap: use mem_* of base/mem.h")
     if (code ~ before unbounded "[(]" && !is_test) report("unbounded or unsafe call")
-    if (code ~ before threads "[(]" && !is_outside && !is_test && FILENAME !~ /^(replica\/(prefetch|workers))[.]c$/)
-        report("threads live in peer/env/uv_*, replica/prefetch.c and replica/workers.c")
+    if (code ~ before threads "[(]" && !is_outside && !is_test && FILENAME !~ /^replica\/(data\/prefetch|learners\/workers)[.]c$/)
+        report("threads live in peer/env/uv, replica/data/prefetch.c and replica/learners/workers.c")
     if (code ~ /^[ ]*typedef (struct|enum|union)/ && code !~ /[(][*]/) report("typedef of a struct, enum or union")
     if (code ~ before "assert[(]" && !is_test) report("use CHECK of base/check.h")
     # Mutable globals and changing local statics.

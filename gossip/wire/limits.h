@@ -27,7 +27,7 @@ enum {
     SYNC_BUCKETS = 64, /* of a book, by the first six bits of the id */
     SYNC_DIGEST_BYTES = SYNC_BUCKETS * 4,
     ACCUSATION_BYTES = 136,
-    OUTCOME_BYTES = 165,  /* signed, see gossip/wire/outcome.h */
+    OUTCOME_BYTES = 165,  /* signed, see gossip/signed/outcome.h */
     ACCUSATIONS_MAX = 16, /* of one message */
     GROUP_MEMBERS_MAX = 64,
     STATEMENT_BYTES = 16,       /* of one member in START: samples u64, rate u64, little-endian */

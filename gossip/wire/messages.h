@@ -33,14 +33,14 @@ enum message_type {
     MESSAGE_GOSSIP = 20,
     MESSAGE_SYNC_REQ = 21,
     MESSAGE_SYNC = 22,
-    MESSAGE_ACCUSE = 23, /* signed suspicions, see gossip/wire/accusation.h */
+    MESSAGE_ACCUSE = 23, /* signed suspicions, see gossip/signed/accusation.h */
     MESSAGE_PRUNE = 24,  /* I keep fewer links: this one ends, I do not */
     MESSAGE_PROGRESS =
         25, /* which model I hold and how far it is: see network docs, "which model wins" */
-    /* pair rounds in doubt, through a common neighbour: see gossip/wire/outcome.h */
+    /* pair rounds in doubt, through a common neighbour: see gossip/signed/outcome.h */
     MESSAGE_OUTCOME_ASK = 26,
     MESSAGE_OUTCOME_TOLD = 27,
-    /* reachability: see gossip/reach.h and gossip/relay.h */
+    /* reachability: see gossip/reach/reach.h and gossip/reach/relay.h */
     MESSAGE_DIALBACK_REQ = 32,
     MESSAGE_DIALBACK = 33,
     MESSAGE_RELAY_RESERVE = 34,
@@ -116,7 +116,7 @@ struct inner_header {
                         2^32; it may not be read before them. Else 0 */
 };
 
-/* A signed member record as it travels: opaque bytes, see gossip/wire/record.h. Borrowed. */
+/* A signed member record as it travels: opaque bytes, see gossip/signed/record.h. Borrowed. */
 struct record_ref {
     const uint8_t *bytes;
     uint16_t bytes_count;
@@ -367,7 +367,7 @@ struct message_form { /* FORM and START: FORM lists who is invited, START who ta
     uint32_t deadline_ms;
     const uint8_t *statements; /* START: what each member said in its JOIN, STATEMENT_BYTES each; */
     uint32_t statements_bytes; /* of the proposer: what it would have said; borrowed */
-    uint8_t schedule;          /* START: enum schedule, see averaging/schedule.h */
+    uint8_t schedule;          /* START: enum schedule, see averaging/core/schedule.h */
 };
 struct message_join {
     uint64_t round;
@@ -386,7 +386,7 @@ struct message_mean {
 struct message_edge_open { /* I am in this round, and you are a neighbour of mine */
     uint64_t round;
     float weight; /* of the edge as the sender sees it, in (0, 1]; the smaller of two counts */
-    uint64_t recursion; /* see exchange_edges.c */
+    uint64_t recursion; /* see averaging/edge/edges.c */
     uint32_t chunks;
     struct digest schema, lineage;
     char codec[32];
@@ -394,7 +394,7 @@ struct message_edge_open { /* I am in this round, and you are a neighbour of min
 };
 struct message_mirror { /* after EDGE_OPEN, where neighbours keep copies of each other's models */
     uint64_t round;
-    struct digest held; /* see exchange_mirror.c; all zero: none */
+    struct digest held; /* see averaging/edge/mirror.c; all zero: none */
 };
 struct message_edge_ready { /* I hold all of your plane. `key`: who decides, and the round */
     struct round_key key;
@@ -447,7 +447,7 @@ struct message_state_manifest {
     uint32_t pages;
     uint32_t buckets; /* chunks of CHUNK_VALUES float32, sections one after another */
     uint8_t proof[MANIFEST_PROOF_BYTES]; /* the donor's identity key and its signature over all of
-                                           the above: see gossip/wire/manifest.h */
+                                           the above: see gossip/signed/manifest.h */
 };
 struct message_manifest_req {
     uint32_t lease, page;

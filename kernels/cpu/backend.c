@@ -7,10 +7,10 @@
 
 #include "base/check.h"
 #include "base/mem.h"
-#include "kernels/cpu/activation.h"
-#include "kernels/cpu/bf16.h"
-#include "kernels/cpu/norm_internal.h"
-#include "kernels/cpu/recurrent.h"
+#include "kernels/cpu/dense/activation.h"
+#include "kernels/cpu/dense/bf16.h"
+#include "kernels/cpu/norm/internal.h"
+#include "kernels/cpu/sequence/recurrent.h"
 #include "kernels/softmax.h"
 
 #include <stdio.h>

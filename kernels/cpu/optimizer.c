@@ -7,7 +7,7 @@
 #include "kernels/cpu/internal.h"
 
 #include "base/check.h"
-#include "kernels/cpu/reference.h"
+#include "kernels/cpu/reference/reference.h"
 
 #include <math.h>
 #include <string.h>

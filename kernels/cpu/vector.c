@@ -5,7 +5,7 @@
 #include "kernels/cpu/internal.h"
 
 #include "base/check.h"
-#include "kernels/cpu/reference.h"
+#include "kernels/cpu/reference/reference.h"
 
 #include <string.h>
 

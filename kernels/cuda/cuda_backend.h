@@ -1,7 +1,7 @@
 /*
  * cuda_backend: the backend of NVIDIA GPUs: cuBLAS(Lt) for matrix products, cuDNN for convolutions
  * and recurrent layers, NCCL between GPUs of one machine, our own kernels for the rest. In a module
- * beside the executable; kernels/device.h opens it.
+ * beside the executable; kernels/device/device.h opens it.
  */
 #ifndef GRAPEVINE_KERNELS_CUDA_CUDA_BACKEND_H
 #define GRAPEVINE_KERNELS_CUDA_CUDA_BACKEND_H

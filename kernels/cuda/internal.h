@@ -143,7 +143,7 @@ enum rc cuda_conv_create(struct backend *backend, const struct conv_options *opt
 enum rc cuda_conv_local_create(struct cuda_backend *cuda, const struct conv_options *options,
                                struct conv **conv);
 
-/* image_pool.cu, image_layout.cu, image_average.cu, image_channels.cu */
+/* cuda/image/pool.cu, cuda/image/layout.cu, cuda/image/average.cu, cuda/image/channels.cu */
 enum rc cuda_pool_forward(struct backend *backend, const struct pool_options *options,
                           uint32_t images, const float *x, float *y, uint8_t *winner);
 enum rc cuda_pool_backward(struct backend *backend, const struct pool_options *options,
@@ -173,7 +173,7 @@ size_t cuda_channel_sums_scratch(const struct cuda_backend *cuda, struct image_s
 enum rc cuda_channel_bias(struct cuda_backend *cuda, struct image_shape shape, uint32_t images,
                           const float *bias, bool with_relu, float *y);
 
-/* norm_batch.cu */
+/* cuda/norm/batch.cu */
 enum rc cuda_batch_norm_collect(struct backend *backend, const struct batch_norm *norm,
                                 uint32_t images, const float *x, double *sums);
 enum rc cuda_batch_norm_close(struct backend *backend, const struct batch_norm *norm,
@@ -191,7 +191,7 @@ enum rc cuda_batch_norm_backward_close(struct backend *backend, const struct bat
 enum rc cuda_batch_norm_backward_apply(struct backend *backend, const struct batch_norm *norm,
                                        uint32_t images, const struct batch_norm_backward *pass);
 
-/* norm_group.cu, norm_layer.cu, norm_weight.cu */
+/* cuda/norm/group.cu, cuda/norm/layer.cu, cuda/norm/weight.cu */
 enum rc cuda_group_norm_forward(struct backend *backend, const struct group_norm *norm,
                                 uint32_t images, const float *x, const float *gamma,
                                 const float *beta, float *y, float *mean, float *rstd);

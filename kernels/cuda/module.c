@@ -1,5 +1,5 @@
-/* What the module exports: see kernels/module.h. */
-#include "kernels/module.h"
+/* What the module exports: see kernels/cuda/module.h. */
+#include "kernels/cuda/module.h"
 
 #include "version.h"
 

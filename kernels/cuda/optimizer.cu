@@ -1,8 +1,8 @@
 /*
  * Optimizer steps in one pass over the flat plane, so that each value, moment and gradient crosses
- * the memory bus once. What each is, with its source, is in replica/optimizer.c; the formulas are
- * those of kernels/cpu/optimizer.c, operation by operation. Nothing is contracted to fused
- * multiply-adds: the methods that work value by value give the processor's bits.
+ * the memory bus once. What each is, with its source, is in replica/optimizer/optimizer.c; the
+ * formulas are those of kernels/cpu/optimizer.c, operation by operation. Nothing is contracted to
+ * fused multiply-adds: the methods that work value by value give the processor's bits.
  *
  * Layers  LARS, LAMB and Muon get one call a tensor and need norms of it. Blocks whose number
  *         depends on the tensor's length alone leave two float64 sums each in scratch; every block
@@ -15,7 +15,7 @@
 #include <cmath>
 
 extern "C" {
-#include "kernels/cpu/reference.h"
+#include "kernels/cpu/reference/reference.h"
 }
 
 enum { COUNT = access_values<float>(), NORM_BLOCKS = 512, SUMS = 2 };

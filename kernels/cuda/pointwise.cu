@@ -1,10 +1,10 @@
 /*
  * Activations, sums, dropout and copies: what stands between the products of a model, in one pass
- * over memory each. Formulas: kernels/cpu/activation.c; float32 inside, whatever the form of the
- * activations. Which activation it is, all threads decide alike, once for each 16 bytes.
+ * over memory each. Formulas: kernels/cpu/dense/activation.c; float32 inside, whatever the form of
+ * the activations. Which activation it is, all threads decide alike, once for each 16 bytes.
  *
- * Dropout  Philox4x32-10 (Salmon et al. 2011), the words of kernels/cpu/activation.c: a thread
- * draws the four of a counter together where it has their four values.
+ * Dropout  Philox4x32-10 (Salmon et al. 2011), the words of kernels/cpu/dense/activation.c: a
+ * thread draws the four of a counter together where it has their four values.
  */
 #include "kernels/cuda/each.cuh"
 

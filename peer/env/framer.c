@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
-#include "gossip/wire/secure.h"
+#include "gossip/secure/secure.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /*
  * framer: a byte stream in, whole frames out. Pure: it knows no socket. The length rule is
- * frame_bytes() of gossip/wire/secure.h; a frame above `frame_max` or of a wrong form ends the
+ * frame_bytes() of gossip/secure/secure.h; a frame above `frame_max` or of a wrong form ends the
  * stream. It never holds more than one frame of `frame_max` bytes and one read.
  */
 #ifndef GRAPEVINE_PEER_ENV_FRAMER_H

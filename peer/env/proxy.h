@@ -6,7 +6,7 @@
  * Bytes of one way between two processes share one line, whichever connection they are of. A lost
  * segment is repeated by TCP, so the stream sees delay: a round trip in the middle of much data, a
  * time-out at its end; and many losses bound the rate (Mathis et al. 1997). The simulator's network
- * does the same (peer/env/sim_path.c).
+ * does the same (peer/env/sim/path.c).
  */
 #ifndef GRAPEVINE_PEER_ENV_PROXY_H
 #define GRAPEVINE_PEER_ENV_PROXY_H

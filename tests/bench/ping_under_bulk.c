@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "peer/env/env.h"
-#include "peer/link.h"
+#include "peer/link/link.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -11,9 +11,9 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "gossip/wire/secure.h"
+#include "gossip/secure/secure.h"
 #include "peer/env/env.h"
-#include "peer/env/sim_env.h"
+#include "peer/env/sim/env.h"
 
 #include <unistd.h>
 

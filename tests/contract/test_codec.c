@@ -1,7 +1,7 @@
 /* What every codec must do, run on all of them. */
 #include "tests/check.h"
 
-#include "averaging/codec.h"
+#include "averaging/codec/codec.h"
 #include "base/rng.h"
 
 #include <math.h>

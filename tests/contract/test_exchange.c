@@ -2,7 +2,7 @@
  * tests/property. */
 #include "tests/check.h"
 
-#include "averaging/exchange.h"
+#include "averaging/core/exchange.h"
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "base/rng.h"

@@ -11,8 +11,8 @@
 #include "base/rng.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/export_onnx.h"
-#include "replica/model_file.h"
+#include "replica/formats/export_onnx.h"
+#include "replica/formats/model_file.h"
 #include "tests/scratch.h"
 
 #include <math.h>

@@ -8,11 +8,11 @@
 #include "tests/golden.h"
 
 #include "base/check.h"
+#include "base/json.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/json.h"
-#include "replica/loss.h"
-#include "replica/model.h"
-#include "replica/optimizer.h"
+#include "replica/model/loss.h"
+#include "replica/model/model.h"
+#include "replica/optimizer/optimizer.h"
 
 #include <math.h>
 

@@ -1,9 +1,9 @@
 /* What every rule must do, run on all of them (mean, so far). */
 #include "tests/check.h"
 
-#include "averaging/codec.h"
-#include "averaging/robust.h"
-#include "averaging/rule.h"
+#include "averaging/codec/codec.h"
+#include "averaging/core/robust.h"
+#include "averaging/rule/rule.h"
 #include "base/mem.h"
 #include "base/rng.h"
 

@@ -1,7 +1,7 @@
 /* Method specs: what they mean, and what is said of wrong ones. */
 #include "tests/check.h"
 
-#include "averaging/strategy.h"
+#include "averaging/strategy/strategy.h"
 #include "base/check.h"
 
 static void the_default_is_local_sgd_over_a_group(void **state)

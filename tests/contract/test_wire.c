@@ -10,12 +10,12 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
-#include "gossip/wire/attach.h"
+#include "gossip/secure/attach.h"
+#include "gossip/signed/hello.h"
+#include "gossip/signed/record.h"
 #include "gossip/wire/fields.h"
-#include "gossip/wire/hello.h"
 #include "gossip/wire/messages.h"
-#include "gossip/wire/record.h"
-#include "peer/link.h"
+#include "peer/link/link.h"
 
 #include <float.h>
 #include <msgpack.h>

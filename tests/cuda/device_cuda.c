@@ -1,7 +1,7 @@
 /* The parity suite's device: a real GPU, through the module named by GRAPEVINE_TEST_MODULE. */
 #include "tests/cuda/parity.h"
 
-#include "kernels/device.h"
+#include "kernels/device/device.h"
 
 static const char *path_of_module(void)
 {

@@ -7,7 +7,7 @@
 #include "tests/check.h"
 
 #include "base/check.h"
-#include "kernels/cuda/attention_graph.h"
+#include "kernels/cuda/sequence/attention_graph.h"
 
 #include <dlfcn.h>
 

@@ -4,9 +4,9 @@
  */
 #include "tests/cuda/models.h"
 
-#include "peer/bench_kernels.h"
-#include "peer/bench_train.h"
-#include "replica/json.h"
+#include "base/json.h"
+#include "peer/bench/kernels.h"
+#include "peer/bench/train.h"
 
 /* Every look at it is 10 ms later. */
 static uint64_t tick(void *context)

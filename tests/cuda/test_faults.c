@@ -6,7 +6,7 @@
  */
 #include "tests/cuda/models.h"
 
-#include "replica/model.h"
+#include "replica/model/model.h"
 
 #define SMALL "conv3x3:8 bn relu maxpool2 dropout:0.2 linear:classes"
 

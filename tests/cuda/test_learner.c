@@ -5,7 +5,7 @@
  */
 #include "tests/cuda/models.h"
 
-#include "replica/model_file.h"
+#include "replica/formats/model_file.h"
 
 #define WITH_STATISTICS                                                                            \
     "conv3x3:8 bn relu maxpool2 dropout:0.2 linear:24 bn gelu dropout:0.1 linear:classes"

@@ -1,4 +1,4 @@
-# audit: holds the files that `peer --audit FILE` wrote (peer/audit.h) against each other, one FILE a
+# audit: holds the files that `peer --audit FILE` wrote (peer/round/audit.h) against each other, one FILE a
 # peer over all its lives. Fails, with a line for each, on: what a peer itself found; a life that did
 # not begin with the bytes of one of its checkpoints; a chunk in a round that nobody told; two ends
 # of a pair round that did not move by opposite differences; members of a group round that took

@@ -27,11 +27,11 @@ cat "${pages[@]}" >all
 while read -r key; do
     grep -qF "\`$key\`" all || bad "the key $key of a result is on no page"
     checks=$((checks + 1))
-done < <(cd "$root" && grep -ohE 'json_set[a-z_]*\([a-z_]+, "[a-z_0-9]+"' peer/{node_status,node_push,session_report,command_*}.c \
-    peer/bench_{train,kernels,codecs,network,averaging}.c testnet/{summary,command_simulate}.c distill/{comparison,distill}.c | sed 's/.*"\(.*\)"/\1/' | sort -u)
+done < <(cd "$root" && grep -ohE 'json_set[a-z_]*\([a-z_]+, "[a-z_0-9]+"' peer/node/status.c peer/node/rounds/push.c peer/{session,cli,commands}/*.c \
+    peer/bench/{train,kernels,codecs,network,averaging}.c testnet/{summary,command_simulate}.c distill/{comparison,distill}.c | sed 's/.*"\(.*\)"/\1/' | sort -u)
 while read -r key; do
     grep -qF "\`$key\`" all || bad "the metric grapevine_$key is on no page"
-done < <(sed -n 's/^ *{"[a-z_]*", "\([a-z_]*\)", "\(gauge\|counter\)".*/\1/p' "$root/peer/metrics_text.c")
+done < <(sed -n 's/^ *{"[a-z_]*", "\([a-z_]*\)", "\(gauge\|counter\)".*/\1/p' "$root/peer/watch/metrics_text.c")
 # Paths in backquotes: those that begin with a folder of ours.
 while read -r path; do
     compgen -G "$root/$path" >/dev/null || bad "a page names $path, which is not there"

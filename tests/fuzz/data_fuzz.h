@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
-#include "replica/dataset.h"
+#include "replica/data/dataset.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #ifndef GRAPEVINE_TESTS_EXCHANGE_SCENE_H
 #define GRAPEVINE_TESTS_EXCHANGE_SCENE_H
 
-#include "averaging/exchange.h"
+#include "averaging/core/exchange.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"

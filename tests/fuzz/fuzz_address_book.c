@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "gossip/wire/address.h"
-#include "peer/address_book.h"
+#include "peer/files/address_book.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * wire: no crash, no leak, and what is taken reads back the same. */
 #include "base/check.h"
 #include "base/mem.h"
-#include "gossip/admission.h"
+#include "gossip/door/admission.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
  * and lead to equal keys; nothing made up may pass; a number passes once.
  */
 #include "base/check.h"
-#include "gossip/wire/attach.h"
+#include "gossip/secure/attach.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Any bytes into every decoder: refused, or finite values that encode to the same bytes again. */
-#include "averaging/codec.h"
+#include "averaging/codec/codec.h"
 #include "base/check.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  * chooses. Specs that name a file of this machine are left alone. */
 #include "tests/fuzz/data_fuzz.h"
 
-#include "replica/augment.h"
+#include "replica/data/augment.h"
 
 static void fuzz_spec(const char *text)
 {

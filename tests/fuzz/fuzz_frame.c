@@ -3,8 +3,8 @@
  * that looks at unauthenticated bytes (the size of a frame, the gate) and through the inner header.
  */
 #include "base/check.h"
+#include "gossip/secure/secure.h"
 #include "gossip/wire/messages.h"
-#include "gossip/wire/secure.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,6 +1,6 @@
 /* The framer, fed with any bytes in any pieces: the first byte of each piece is its length. */
 #include "base/check.h"
-#include "gossip/wire/secure.h"
+#include "gossip/secure/secure.h"
 #include "peer/env/framer.h"
 
 #include <string.h>

@@ -5,7 +5,7 @@
  * and no end may open before the other end has spoken to it.
  */
 #include "base/check.h"
-#include "gossip/wire/secure.h"
+#include "gossip/secure/secure.h"
 
 #include <string.h>
 

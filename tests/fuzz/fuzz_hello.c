@@ -1,8 +1,8 @@
 /* The hello of a peer, and the same bytes as a key file. Keys are fixed; see the corpus for one
  * that verifies. */
 #include "base/check.h"
+#include "gossip/signed/hello.h"
 #include "gossip/wire/address.h"
-#include "gossip/wire/hello.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
  */
 #include "base/check.h"
 #include "base/mem.h"
-#include "replica/data_idx.h"
+#include "replica/readers/idx.h"
 
 #include <stdio.h>
 #include <string.h>

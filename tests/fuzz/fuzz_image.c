@@ -1,7 +1,7 @@
 /* Any bytes as a picture; every pixel of one that is accepted is read. */
 #include "base/check.h"
 #include "base/mem.h"
-#include "replica/image_file.h"
+#include "replica/readers/image_file.h"
 
 #include <string.h>
 

@@ -8,9 +8,9 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "gossip/wire/manifest.h"
-#include "peer/donor.h"
-#include "peer/joiner.h"
+#include "gossip/signed/manifest.h"
+#include "peer/download/donor.h"
+#include "peer/download/joiner.h"
 
 enum { DONORS = 3, VALUES = CHUNK_VALUES + 8, BUFFER_VALUES = 4, MOMENTS = 6, HELD_MAX = 64 };
 

@@ -1,7 +1,7 @@
 /* Any text into the JSON parser; what it takes is written and must be taken again. */
 #include "base/check.h"
+#include "base/json.h"
 #include "base/mem.h"
-#include "replica/json.h"
 
 #include <string.h>
 

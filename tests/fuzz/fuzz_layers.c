@@ -4,8 +4,8 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/loss.h"
-#include "replica/model_plan.h"
+#include "replica/model/loss.h"
+#include "replica/model/plan.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,9 +6,9 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "gossip/wire/manifest.h"
-#include "peer/joiner.h"
-#include "peer/sketch.h"
+#include "gossip/signed/manifest.h"
+#include "peer/download/joiner.h"
+#include "peer/download/sketch.h"
 
 #include <math.h>
 

@@ -7,9 +7,9 @@
  * (a raw control body, a chunk, one whole inner record), wait how long the world runs before.
  */
 #include "base/rng.h"
-#include "peer/env/sim_env.h"
-#include "peer/node.h"
-#include "replica/quadratic.h"
+#include "peer/env/sim/env.h"
+#include "peer/node/node.h"
+#include "replica/learners/quadratic.h"
 #include "tests/sim/hostile.h"
 
 enum { VALUES = 40, STEPS_MAX = 64 };

@@ -2,11 +2,11 @@
  * fuzz_options: configuration files and command lines of arbitrary bytes. Whatever is accepted must
  * print as a configuration that reads back to the same; --bootstrap lists are parsed on the way.
  */
-#include "peer/options_table.h"
+#include "peer/cli/options_table.h"
 
 #include "base/check.h"
 #include "base/mem.h"
-#include "peer/bootstrap.h"
+#include "peer/session/bootstrap.h"
 
 #include <string.h>
 

@@ -4,8 +4,8 @@
  * address.
  */
 #include "base/check.h"
+#include "gossip/signed/record.h"
 #include "gossip/wire/address.h"
-#include "gossip/wire/record.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,11 +2,11 @@
  * relay's books and the circuits of a client stay within their bounds. */
 #include "base/bytes.h"
 #include "base/check.h"
-#include "gossip/reach.h"
-#include "gossip/relay.h"
-#include "gossip/wire/secure.h"
-#include "peer/env/sim_env.h"
-#include "peer/relay_env.h"
+#include "gossip/reach/reach.h"
+#include "gossip/reach/relay.h"
+#include "gossip/secure/secure.h"
+#include "peer/env/relay/env.h"
+#include "peer/env/sim/env.h"
 
 #include <string.h>
 

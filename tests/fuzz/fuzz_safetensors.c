@@ -1,7 +1,7 @@
 /* Any bytes as a file of tensors; every byte a view promises is read. */
 #include "base/check.h"
 #include "base/mem.h"
-#include "replica/store_safetensors.h"
+#include "replica/plane/store_safetensors.h"
 
 #include <string.h>
 

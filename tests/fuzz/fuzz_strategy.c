@@ -1,5 +1,5 @@
 /* Any eight specs, separated by newlines: parsed with sane numbers, or refused with one line. */
-#include "averaging/strategy.h"
+#include "averaging/strategy/strategy.h"
 #include "base/check.h"
 
 #include <string.h>

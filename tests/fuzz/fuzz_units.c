@@ -1,7 +1,7 @@
 /* Any text as every kind of quantity, and as a share of the data. */
 #include "base/check.h"
 #include "base/units.h"
-#include "replica/shard.h"
+#include "replica/data/shard.h"
 
 #include <math.h>
 #include <string.h>

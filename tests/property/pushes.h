@@ -9,9 +9,9 @@
 
 #include "tests/check.h"
 
-#include "averaging/codec.h"
-#include "averaging/exchange_push.h"
-#include "averaging/rule.h"
+#include "averaging/codec/codec.h"
+#include "averaging/push/push.h"
+#include "averaging/rule/rule.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "replica/model.h"
+#include "replica/model/model.h"
 
 #include <stdbool.h>
 #include <stdio.h>

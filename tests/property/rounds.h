@@ -9,9 +9,9 @@
 
 #include "tests/check.h"
 
-#include "averaging/codec.h"
-#include "averaging/exchange.h"
-#include "averaging/rule.h"
+#include "averaging/codec/codec.h"
+#include "averaging/core/exchange.h"
+#include "averaging/rule/rule.h"
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "base/rng.h"

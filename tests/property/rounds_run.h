@@ -4,7 +4,7 @@
 
 #include "tests/property/rounds_lane.h"
 
-#include "averaging/exchange_group.h"
+#include "averaging/group/group.h"
 
 /* ---- commands ---- */
 

@@ -8,7 +8,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "gossip/membership.h"
+#include "gossip/membership/membership.h"
 
 enum { PEERS_MAX = 24, EVENTS_MAX = 65536 };
 enum event_kind { EVENT_DIALLED, EVENT_DELIVER, EVENT_LOST, EVENT_START };

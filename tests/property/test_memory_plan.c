@@ -4,9 +4,9 @@
 
 #include "base/mem.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/loss.h"
-#include "replica/model_plan.h"
-#include "replica/team.h"
+#include "replica/learners/team.h"
+#include "replica/model/loss.h"
+#include "replica/model/plan.h"
 #include "tests/property/random_model.h"
 
 #include <math.h>

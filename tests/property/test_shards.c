@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "replica/shard.h"
+#include "replica/data/shard.h"
 
 #include <math.h>
 

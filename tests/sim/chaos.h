@@ -19,8 +19,8 @@
 
 #include "base/mem.h"
 #include "gossip/wire/limits.h"
-#include "peer/node_internal.h"
-#include "replica/quadratic.h"
+#include "peer/node/internal.h"
+#include "replica/learners/quadratic.h"
 
 #include <math.h>
 

@@ -6,13 +6,13 @@
 #ifndef GRAPEVINE_TESTS_SIM_HOSTILE_H
 #define GRAPEVINE_TESTS_SIM_HOSTILE_H
 
-#include "averaging/strategy.h"
+#include "averaging/strategy/strategy.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "gossip/wire/record.h"
-#include "peer/link.h"
-#include "replica/plane.h"
+#include "gossip/signed/record.h"
+#include "peer/link/link.h"
+#include "replica/plane/plane.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 
 #include "tests/sim/evil.h"
 
-#include "averaging/exchange_group.h"
+#include "averaging/group/group.h"
 
 /* Of the types that they stand for, whatever becomes of these. */
 __typeof__(node_tracking_export) __real_node_tracking_export, __wrap_node_tracking_export;

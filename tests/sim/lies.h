@@ -12,10 +12,10 @@
 
 #include "tests/sim/lies_rounds.h"
 
-#include "averaging/exchange_push.h"
-#include "gossip/wire/accusation.h"
-#include "gossip/wire/record.h"
-#include "peer/round_internal.h"
+#include "averaging/push/push.h"
+#include "gossip/signed/accusation.h"
+#include "gossip/signed/record.h"
+#include "peer/round/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

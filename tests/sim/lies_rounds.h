@@ -4,7 +4,7 @@
 
 #include "tests/sim/liar.h"
 
-#include "peer/round_internal.h"
+#include "peer/round/internal.h"
 
 /* ---- who leaves ---- */
 

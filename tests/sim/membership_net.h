@@ -12,7 +12,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "gossip/membership.h"
+#include "gossip/membership/membership.h"
 
 enum net_kind { NET_WAKE, NET_DIALLED, NET_DELIVER, NET_LOST };
 enum { NET_OVERHEAD = RECORD_HEADER_BYTES + RECORD_TAG_BYTES };

@@ -5,7 +5,7 @@
 #include "tests/check.h"
 
 #include "base/check.h"
-#include "replica/quadratic.h"
+#include "replica/learners/quadratic.h"
 
 enum { SPY_PEERS_MAX = 8 };
 

@@ -4,7 +4,7 @@
 #include "tests/sim/hostile.h"
 #include "tests/sim/swarm.h"
 
-#include "peer/link_internal.h"
+#include "peer/link/internal.h"
 
 enum { HONEST = 2, NEWCOMER = HONEST, PEERS, GUEST = PEERS, VALUES = 1000 };
 

@@ -8,8 +8,8 @@
 #include "tests/check.h"
 
 #include "base/bytes.h"
+#include "base/json.h"
 #include "base/peer_id.h"
-#include "replica/json.h"
 #include "testnet/cluster.h"
 
 #include <math.h>

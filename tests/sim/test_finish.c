@@ -1,7 +1,7 @@
 /* The end of a peer that averages: a last round at the goal, and no longer than it is worth. */
 #include "tests/check.h"
 
-#include "peer/node_internal.h"
+#include "peer/node/internal.h"
 #include "tests/sim/spy.h"
 #include "tests/sim/swarm.h"
 

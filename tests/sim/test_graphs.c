@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/check.h"
-#include "gossip/graph.h"
+#include "gossip/overlay/graph.h"
 #include "gossip/wire/limits.h"
 #include "testnet/simulation.h"
 

@@ -4,10 +4,10 @@
 #include "tests/sim/swarm.h"
 #include "tests/sim/hostile.h"
 
-#include "averaging/exchange_group.h"
+#include "averaging/group/group.h"
 
-#include "gossip/wire/manifest.h"
-#include "peer/node_internal.h"
+#include "gossip/signed/manifest.h"
+#include "peer/node/internal.h"
 
 enum { HONEST = 3, VALUES = CHUNK_VALUES + 100, CHUNKS = 2, FLOODS = 200 };
 

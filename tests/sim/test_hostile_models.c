@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "peer/node_internal.h"
+#include "peer/node/internal.h"
 #include "tests/sim/swarm.h"
 #include "tests/unit/replica/learners.h"
 

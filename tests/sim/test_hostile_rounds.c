@@ -11,7 +11,7 @@
 #include "tests/sim/swarm.h"
 #include "tests/sim/evil.h"
 
-#include "peer/round_internal.h"
+#include "peer/round/internal.h"
 
 enum { PEERS = 8, CHUNKS = 4, VALUES_MAX = 3 * CHUNK_VALUES + 100 };
 

@@ -9,7 +9,7 @@
 #include "tests/sim/evil.h"
 #include "tests/sim/swarm.h"
 
-#include "averaging/weights.h"
+#include "averaging/core/weights.h"
 
 enum { PEERS = 6, LIAR = PEERS - 1, VALUES = 5 * CHUNK_VALUES + 100 };
 

@@ -4,7 +4,7 @@
 
 #include "base/bytes.h"
 #include "gossip/wire/limits.h"
-#include "peer/node_internal.h"
+#include "peer/node/internal.h"
 #include "tests/sim/swarm.h"
 #include "tests/unit/replica/learners.h"
 
@@ -232,7 +232,7 @@ static bool has_mixed(struct cluster *cluster, void *peer)
 
 /* Who joins an outer method takes anchor and momentum with the model: after its first round both
  * are, bit for bit, those of the others. (Where a round ends between the download and that first
- * round, they come together over the next ones, see averaging/rule_outer.c.) */
+ * round, they come together over the next ones, see averaging/rule/outer.c.) */
 static void anchors_and_momentum_are_given_too(void **state)
 {
     static const struct {

@@ -7,7 +7,7 @@
 #include "tests/check.h"
 
 #include "base/bytes.h"
-#include "peer/node_internal.h"
+#include "peer/node/internal.h"
 #include "tests/sim/swarm.h"
 #include "testnet/simulation.h"
 

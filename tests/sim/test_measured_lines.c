@@ -5,9 +5,9 @@
 #include "tests/check.h"
 
 #include "base/bytes.h"
+#include "base/json.h"
 #include "gossip/wire/limits.h"
-#include "peer/env/sim_env.h"
-#include "replica/json.h"
+#include "peer/env/sim/env.h"
 #include "testnet/cluster.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
-#include "replica/quadratic.h"
+#include "replica/learners/quadratic.h"
 #include "tests/sim/swarm.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
  */
 #include "tests/sim/chaos.h"
 
-#include "averaging/strategy.h"
+#include "averaging/strategy/strategy.h"
 #include "base/check.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

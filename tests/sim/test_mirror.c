@@ -5,12 +5,12 @@
  */
 #include "tests/check.h"
 
-#include "averaging/exchange_edges.h"
+#include "averaging/edge/edges.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/hash_wide.h"
-#include "peer/node_internal.h"
-#include "peer/round_internal.h"
+#include "peer/node/internal.h"
+#include "peer/round/internal.h"
 #include "tests/sim/swarm.h"
 
 enum { PEERS = 5, VALUES = CHUNK_VALUES + 700, CHUNKS = 2 };

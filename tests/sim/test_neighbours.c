@@ -2,12 +2,12 @@
  * what theory says of them must come out. Contraction on all graphs is in test_graphs.c. */
 #include "tests/check.h"
 
-#include "averaging/exchange_edges.h"
+#include "averaging/edge/edges.h"
 #include "base/bytes.h"
 #include "base/check.h"
-#include "peer/node_internal.h"
-#include "peer/round_internal.h"
-#include "replica/quadratic.h"
+#include "peer/node/internal.h"
+#include "peer/round/internal.h"
+#include "replica/learners/quadratic.h"
 #include "tests/sim/swarm.h"
 #include "testnet/springs.h"
 

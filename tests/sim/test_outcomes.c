@@ -4,10 +4,10 @@
  */
 #include "tests/check.h"
 
-#include "averaging/exchange_pair.h"
+#include "averaging/pair/pair.h"
 #include "base/bytes.h"
-#include "peer/node_internal.h"
-#include "peer/round_internal.h"
+#include "peer/node/internal.h"
+#include "peer/round/internal.h"
 #include "tests/sim/swarm.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 
 #include "base/bytes.h"
 #include "gossip/wire/limits.h"
-#include "peer/env/sim_env.h"
+#include "peer/env/sim/env.h"
 #include "testnet/cluster.h"
 
 enum { PEERS = 6, SLOW = 2, CHUNKS = 20, LEARNING = 3, MEASURED = 4 };

@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/bytes.h"
-#include "peer/env/sim_env.h"
+#include "peer/env/sim/env.h"
 #include "tests/sim/swarm.h"
 
 #include <math.h>

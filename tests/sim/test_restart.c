@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "peer/node_internal.h"
+#include "peer/node/internal.h"
 #include "tests/sim/swarm.h"
 
 #include <math.h>

@@ -6,11 +6,11 @@
  */
 #include "tests/check.h"
 
-#include "averaging/exchange_edges.h"
+#include "averaging/edge/edges.h"
 #include "base/bytes.h"
 #include "base/rng.h"
-#include "peer/node_internal.h"
-#include "peer/round_internal.h"
+#include "peer/node/internal.h"
+#include "peer/round/internal.h"
 #include "tests/sim/spy.h"
 #include "tests/sim/swarm.h"
 

@@ -16,22 +16,22 @@
  *    9 absorb       what arrived and what was told give a difference           averaging/
  *   10 import       the difference is added to the replica, at a step border   replica/
  *
- * In a real peer these calls are spread over a loop and its jobs: peer/round.c makes them, in this
- * order, and an exchange (averaging/exchange.h) decides when. Here they follow each other in one
- * thread, so that nothing hides them. The network is the simulated one.
+ * In a real peer these calls are spread over a loop and its jobs: peer/round/round.c makes them, in
+ * this order, and an exchange (averaging/core/exchange.h) decides when. Here they follow each other
+ * in one thread, so that nothing hides them. The network is the simulated one.
  */
 #include "tests/check.h"
 
-#include "averaging/codec.h"
-#include "averaging/rule.h"
+#include "averaging/codec/codec.h"
+#include "averaging/rule/rule.h"
 #include "base/blob.h"
 #include "base/bytes.h"
 #include "base/mem.h"
+#include "gossip/secure/secure.h"
 #include "gossip/wire/messages.h"
-#include "gossip/wire/secure.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "peer/env/sim_env.h"
-#include "replica/replica.h"
+#include "peer/env/sim/env.h"
+#include "replica/learners/replica.h"
 
 #include <float.h>
 #include <math.h>

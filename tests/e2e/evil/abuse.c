@@ -4,7 +4,7 @@
  */
 #include "tests/e2e/evil/evil.h"
 
-#include "gossip/wire/attach.h"
+#include "gossip/secure/attach.h"
 
 #include <unistd.h>
 

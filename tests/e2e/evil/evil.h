@@ -9,7 +9,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "gossip/wire/hello.h"
+#include "gossip/signed/hello.h"
 #include "gossip/wire/messages.h"
 #include "peer/env/framer.h"
 

@@ -1,8 +1,8 @@
 /* Those with the swarm's key: what they send is sealed, and wrong inside. */
 #include "tests/e2e/evil/evil.h"
 
-#include "gossip/wire/accusation.h"
-#include "gossip/wire/record.h"
+#include "gossip/signed/accusation.h"
+#include "gossip/signed/record.h"
 
 #include <arpa/inet.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* Those outside the gate: they hold no key, or use it for a first message only. */
 #include "tests/e2e/evil/evil.h"
 
-#include "gossip/wire/noise.h"
+#include "gossip/secure/noise.h"
 
 #include <poll.h>
 #include <sodium.h>

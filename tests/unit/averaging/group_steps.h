@@ -4,7 +4,7 @@
 
 #include "tests/unit/averaging/steps.h"
 
-#include "averaging/exchange_group.h"
+#include "averaging/group/group.h"
 
 /* A proposal of one of them to 1, 2 and 3; a START is the same, and says what they say: nothing. */
 static inline struct message form_from(uint8_t from, uint32_t chunks, uint32_t ballot)

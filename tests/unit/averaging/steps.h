@@ -2,7 +2,7 @@
 #ifndef GRAPEVINE_TESTS_UNIT_AVERAGING_STEPS_H
 #define GRAPEVINE_TESTS_UNIT_AVERAGING_STEPS_H
 
-#include "averaging/exchange.h"
+#include "averaging/core/exchange.h"
 #include "tests/check.h"
 
 static const struct digest nothing = {{0}};

@@ -1,7 +1,7 @@
 /* The list of commands. */
 #include "tests/check.h"
 
-#include "averaging/exchange.h"
+#include "averaging/core/exchange.h"
 #include "base/bytes.h"
 #include "base/mem.h"
 

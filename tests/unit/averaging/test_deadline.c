@@ -1,7 +1,7 @@
 /* Windows learned from samples. */
 #include "tests/check.h"
 
-#include "averaging/deadline.h"
+#include "averaging/core/deadline.h"
 
 static void a_window_without_samples_is_the_first_one_within_bounds(void **state)
 {

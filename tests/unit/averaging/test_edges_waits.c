@@ -2,7 +2,7 @@
  */
 #include "tests/unit/averaging/steps.h"
 
-#include "averaging/exchange_edges.h"
+#include "averaging/edge/edges.h"
 
 #include "base/bytes.h"
 

@@ -1,7 +1,7 @@
 /* Rounds of neighbours, played by hand against one end: what a neighbour that lies can do. */
 #include "tests/check.h"
 
-#include "averaging/exchange_edges.h"
+#include "averaging/edge/edges.h"
 #include "base/bytes.h"
 #include "base/mem.h"
 

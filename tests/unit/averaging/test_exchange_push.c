@@ -1,8 +1,8 @@
 /* What a receiver of shares remembers of its senders, and says when they ask. */
 #include "tests/check.h"
 
-#include "averaging/exchange_pair.h"
-#include "averaging/exchange_push.h"
+#include "averaging/pair/pair.h"
+#include "averaging/push/push.h"
 #include "base/bytes.h"
 #include "base/mem.h"
 

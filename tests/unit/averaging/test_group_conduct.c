@@ -2,7 +2,7 @@
  * habit; and that nobody can have another charged for it. */
 #include "tests/unit/averaging/steps.h"
 
-#include "averaging/exchange_group.h"
+#include "averaging/group/group.h"
 
 #include "base/bytes.h"
 #include "base/check.h"

@@ -1,7 +1,7 @@
 /* How long a proposer waits for members that come late, over many rounds, whatever they do. */
 #include "tests/unit/averaging/steps.h"
 
-#include "averaging/exchange_group.h"
+#include "averaging/group/group.h"
 
 #include "base/bytes.h"
 

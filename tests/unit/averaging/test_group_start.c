@@ -1,7 +1,7 @@
 /* A group round belongs to nobody: what a proposer can say in START, and to whom. */
 #include "tests/unit/averaging/steps.h"
 
-#include "averaging/exchange_group.h"
+#include "averaging/group/group.h"
 
 #include "base/bytes.h"
 #include "base/check.h"

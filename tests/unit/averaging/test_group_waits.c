@@ -1,7 +1,7 @@
 /* How long members that come late in the data phase of a group are waited for, over many rounds. */
 #include "tests/unit/averaging/steps.h"
 
-#include "averaging/exchange_group.h"
+#include "averaging/group/group.h"
 
 #include "base/bytes.h"
 

@@ -5,9 +5,9 @@
  */
 #include "tests/check.h"
 
-#include "averaging/rule.h"
+#include "averaging/rule/rule.h"
 #include "base/rng.h"
-#include "gossip/graph.h"
+#include "gossip/overlay/graph.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* Copies that follow encoded differences: golden values of CHOCO, its limits, and codec topk. */
 #include "tests/check.h"
 
-#include "averaging/mirror.h"
+#include "averaging/codec/mirror.h"
 #include "gossip/wire/limits.h"
 #include "base/bytes.h"
 #include "base/rng.h"

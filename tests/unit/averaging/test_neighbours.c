@@ -2,8 +2,8 @@
  * two ends of an edge must have in common. */
 #include "tests/check.h"
 
-#include "averaging/rule.h"
-#include "averaging/strategy.h"
+#include "averaging/rule/rule.h"
+#include "averaging/strategy/strategy.h"
 #include "base/mem.h"
 #include "base/rng.h"
 

@@ -2,7 +2,7 @@
  */
 #include "tests/unit/averaging/steps.h"
 
-#include "averaging/patience.h"
+#include "averaging/core/patience.h"
 
 #include "base/bytes.h"
 

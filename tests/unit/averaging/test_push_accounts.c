@@ -2,7 +2,7 @@
  * give are hardly ever cut. Whole swarms of accounts, in which weights alone move. */
 #include "tests/check.h"
 
-#include "averaging/exchange_push.h"
+#include "averaging/push/push.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/rng.h"

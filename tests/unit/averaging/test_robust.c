@@ -1,7 +1,7 @@
 /* Gates and clipping: golden values, what one peer can do at most, what counts as usual. */
 #include "tests/check.h"
 
-#include "averaging/robust.h"
+#include "averaging/core/robust.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"

@@ -1,7 +1,7 @@
 /* NoLoCo's outer step: golden values, its limits, where it is stable, and rounds in doubt. */
 #include "tests/check.h"
 
-#include "averaging/rule.h"
+#include "averaging/rule/rule.h"
 #include "base/mem.h"
 #include "base/rng.h"
 

@@ -1,7 +1,7 @@
 /* The outer rules: golden values worked out by hand, what they keep, what leaves them alone. */
 #include "tests/check.h"
 
-#include "averaging/rule.h"
+#include "averaging/rule/rule.h"
 #include "base/mem.h"
 
 #include <math.h>

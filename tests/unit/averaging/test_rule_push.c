@@ -1,7 +1,7 @@
 /* rule push-sum: the numbers of the papers' updates, worked out by hand. */
 #include "tests/check.h"
 
-#include "averaging/rule.h"
+#include "averaging/rule/rule.h"
 
 #include <math.h>
 

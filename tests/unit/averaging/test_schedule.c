@@ -1,8 +1,8 @@
 /* Parts and trees of group rounds, and what they are said to cost. */
 #include "tests/check.h"
 
-#include "averaging/schedule.h"
-#include "averaging/weights.h"
+#include "averaging/core/schedule.h"
+#include "averaging/core/weights.h"
 #include "base/check.h"
 #include "base/rng.h"
 

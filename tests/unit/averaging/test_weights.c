@@ -1,7 +1,7 @@
 /* How much a member's model counts in a mean, and its network in the split of the plane. */
 #include "tests/check.h"
 
-#include "averaging/weights.h"
+#include "averaging/core/weights.h"
 #include "base/rng.h"
 
 enum { MAX = 8 };

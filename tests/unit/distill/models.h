@@ -7,10 +7,10 @@
 #include "base/mem.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/dataset.h"
-#include "replica/model_file.h"
-#include "replica/store_safetensors.h"
-#include "replica/task.h"
+#include "replica/data/dataset.h"
+#include "replica/formats/model_file.h"
+#include "replica/learners/task.h"
+#include "replica/plane/store_safetensors.h"
 
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 /* Tests of distill/comparison: several model files against one test part. */
 #include "tests/unit/distill/models.h"
 
+#include "base/json.h"
 #include "distill/comparison.h"
-#include "replica/json.h"
 
 #include <math.h>
 

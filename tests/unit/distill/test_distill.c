@@ -2,9 +2,9 @@
 #include "tests/unit/distill/models.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "distill/distill.h"
-#include "replica/json.h"
-#include "replica/loss.h"
+#include "replica/model/loss.h"
 
 #include <math.h>
 

@@ -7,8 +7,8 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "gossip/wire/secure.h"
-#include "peer/env/sim_env.h"
+#include "gossip/secure/secure.h"
+#include "peer/env/sim/env.h"
 
 enum { HOSTS = 4, INNER = 1000 };
 

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "gossip/wire/secure.h"
+#include "gossip/secure/secure.h"
 #include "peer/env/framer.h"
 
 enum { STREAM_BYTES_MAX = 1 << 20, FRAME_MAX = 200000 };

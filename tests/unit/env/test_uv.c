@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "gossip/wire/secure.h"
+#include "gossip/secure/secure.h"
 #include "peer/env/env.h"
 
 #include <arpa/inet.h>

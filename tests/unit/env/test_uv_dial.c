@@ -7,7 +7,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "peer/env/uv_env.h"
+#include "peer/env/uv/env.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>

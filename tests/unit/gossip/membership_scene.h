@@ -9,7 +9,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "gossip/membership.h"
+#include "gossip/membership/membership.h"
 
 enum { OTHERS = 100 };
 

@@ -4,7 +4,7 @@
 
 #include "tests/check.h"
 
-#include "gossip/wire/secure.h"
+#include "gossip/secure/secure.h"
 
 struct end {
     struct swarm_secret swarm;

@@ -1,7 +1,7 @@
 /* Signed accusations: who says so, about which life of whom, in which run. */
 #include "tests/check.h"
 
-#include "gossip/wire/accusation.h"
+#include "gossip/signed/accusation.h"
 
 struct scene {
     struct identity accuser;

@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
-#include "gossip/admission.h"
+#include "gossip/door/admission.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 #include "tests/check.h"
 
 #include "base/check.h"
-#include "gossip/wire/secure.h"
-#include "gossip/wire/sealer.h"
+#include "gossip/secure/secure.h"
+#include "gossip/secure/sealer.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* attach: who may join a connection to a session, and that both sides then have the same keys. */
 #include "tests/check.h"
 
-#include "gossip/wire/attach.h"
+#include "gossip/secure/attach.h"
 #include "tests/golden.h"
 
 static const uint8_t exporter[SECRET_BYTES] = "an exporter of thirty-two bytes";

@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/rng.h"
-#include "gossip/credit.h"
+#include "gossip/flow/credit.h"
 
 #include <inttypes.h>
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
-#include "gossip/gate.h"
+#include "gossip/door/gate.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "gossip/wire/hello.h"
+#include "gossip/signed/hello.h"
 
 struct scene {
     struct identity identity;

@@ -2,7 +2,7 @@
  * large for a full mesh reckons with them no more. */
 #include "tests/unit/gossip/membership_scene.h"
 
-#include "gossip/membership_internal.h"
+#include "gossip/membership/internal.h"
 
 #include <stdio.h>
 

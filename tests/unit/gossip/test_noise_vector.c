@@ -4,8 +4,8 @@
  */
 #include "tests/check.h"
 
-#include "gossip/wire/noise.h"
-#include "gossip/wire/secure.h"
+#include "gossip/secure/noise.h"
+#include "gossip/secure/secure.h"
 
 #include <sodium.h>
 

@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/mem.h"
-#include "gossip/outbox.h"
+#include "gossip/flow/outbox.h"
 
 static const struct peer_id someone = {{1, 2, 3}};
 

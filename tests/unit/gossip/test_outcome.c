@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/bytes.h"
-#include "gossip/wire/outcome.h"
+#include "gossip/signed/outcome.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* What a line is seen to carry. */
 #include "tests/check.h"
 
-#include "gossip/rate_meter.h"
+#include "gossip/flow/rate_meter.h"
 
 enum { FRAME = 131072 };
 

@@ -3,7 +3,7 @@
 #include "tests/check.h"
 
 #include "base/bytes.h"
-#include "gossip/reach.h"
+#include "gossip/reach/reach.h"
 
 struct scene {
     struct reach *reach;

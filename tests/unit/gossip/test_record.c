@@ -2,8 +2,8 @@
 #include "tests/check.h"
 
 #include "base/check.h"
+#include "gossip/signed/record.h"
 #include "gossip/wire/address.h"
-#include "gossip/wire/record.h"
 
 struct scene {
     struct identity identity;

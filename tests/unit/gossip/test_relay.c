@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/bytes.h"
-#include "gossip/relay.h"
+#include "gossip/reach/relay.h"
 
 enum { SOURCE = 1, TARGET = 2, RELAY = 9 };
 

@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/bytes.h"
-#include "gossip/score.h"
+#include "gossip/door/score.h"
 
 #include <string.h>
 

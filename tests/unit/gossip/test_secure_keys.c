@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/check.h"
-#include "gossip/wire/secure.h"
+#include "gossip/secure/secure.h"
 
 static const uint8_t swarm_key[SECRET_BYTES] = "thirty-two bytes shared by all..";
 

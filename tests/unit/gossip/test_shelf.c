@@ -3,8 +3,8 @@
 
 #include "base/hash.h"
 #include "base/mem.h"
-#include "gossip/shelf.h"
-#include "gossip/verified.h"
+#include "gossip/membership/shelf.h"
+#include "gossip/membership/verified.h"
 
 enum { MANY = 1000 };
 

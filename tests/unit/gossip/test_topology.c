@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "gossip/topology.h"
+#include "gossip/overlay/topology.h"
 #include "gossip/wire/limits.h"
 
 enum { SWARM_MAX = 300 };

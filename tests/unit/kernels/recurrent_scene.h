@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/recurrent.h"
+#include "kernels/cpu/sequence/recurrent.h"
 
 #include <math.h>
 

@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/math.h"
-#include "kernels/cpu/reference_dense.h"
+#include "kernels/cpu/reference/dense.h"
 
 #include <math.h>
 

@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "kernels/cpu/reference_sequence.h"
+#include "kernels/cpu/reference/sequence.h"
 
 #include <math.h>
 

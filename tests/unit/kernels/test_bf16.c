@@ -4,8 +4,8 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "kernels/cpu/bf16.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/dense/bf16.h"
 #include "kernels/cpu/math.h"
 
 #include <math.h>

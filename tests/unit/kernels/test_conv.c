@@ -2,7 +2,7 @@
  * poisoned outputs; the twin against finite differences. */
 #include "tests/unit/kernels/norm_values.h"
 
-#include "kernels/cpu/reference.h"
+#include "kernels/cpu/reference/reference.h"
 
 static struct backend *columns(void)
 {

@@ -1,7 +1,7 @@
 /* Pooling, means over images, shortcuts, layouts: against their twins for every layout. */
 #include "tests/unit/kernels/norm_values.h"
 
-#include "kernels/cpu/reference.h"
+#include "kernels/cpu/reference/reference.h"
 
 static double dot(const float *a, const float *b, size_t count)
 {

@@ -3,8 +3,8 @@
 
 #include "base/mem.h"
 #include "base/rng.h"
-#include "kernels/cpu/recurrent.h"
-#include "kernels/cpu/reference.h"
+#include "kernels/cpu/reference/reference.h"
+#include "kernels/cpu/sequence/recurrent.h"
 
 #include <math.h>
 

@@ -8,10 +8,10 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "gossip/wire/manifest.h"
-#include "peer/buckets.h"
-#include "peer/donor.h"
-#include "peer/joiner.h"
+#include "gossip/signed/manifest.h"
+#include "peer/download/buckets.h"
+#include "peer/download/donor.h"
+#include "peer/download/joiner.h"
 
 #include <math.h>
 

@@ -10,8 +10,8 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
-#include "peer/env/sim_env.h"
-#include "peer/link_internal.h"
+#include "peer/env/sim/env.h"
+#include "peer/link/internal.h"
 
 enum { SIDES_MAX = 20, NOTED_MAX = 8192, WHY_BYTES = 800 };
 #define TICK_NS (20 * NS_PER_MS)

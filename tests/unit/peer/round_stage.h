@@ -6,14 +6,14 @@
 #include "tests/check.h"
 
 #include "base/check.h"
-#include "averaging/strategy_methods.h"
+#include "averaging/strategy/methods.h"
 #include "base/mem.h"
-#include "peer/plane.h"
-#include "gossip/wire/hello.h"
-#include "peer/round_internal.h"
+#include "peer/round/plane.h"
+#include "gossip/signed/hello.h"
+#include "peer/round/internal.h"
 
 #include <math.h>
-#include "replica/optimizer.h"
+#include "replica/optimizer/optimizer.h"
 
 #include <stdio.h>
 

@@ -3,8 +3,8 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
-#include "peer/address_book.h"
-#include "peer/env/sim_env.h"
+#include "peer/env/sim/env.h"
+#include "peer/files/address_book.h"
 
 static void count_line(void *context, enum log_level level, const char *line)
 {

@@ -2,10 +2,10 @@
 #include "tests/check.h"
 
 #include "base/check.h"
+#include "base/json.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "peer/bench_kernels.h"
-#include "peer/bench_train.h"
-#include "replica/json.h"
+#include "peer/bench/kernels.h"
+#include "peer/bench/train.h"
 
 #include <math.h>
 

@@ -1,10 +1,10 @@
 /* bench_network: the rows it gives, and what it refuses. How fast is not a test. */
 #include "tests/check.h"
 
+#include "base/json.h"
 #include "base/mem.h"
-#include "gossip/wire/secure.h"
-#include "peer/bench_network.h"
-#include "replica/json.h"
+#include "gossip/secure/secure.h"
+#include "peer/bench/network.h"
 
 static void there_is_a_row_for_plain_and_for_each_cipher_of_this_machine(void **state)
 {

@@ -1,13 +1,13 @@
-/* Tests of peer/checkpoint: a peer that goes on from its files goes on to the bit. */
+/* Tests of peer/files/checkpoint: a peer that goes on from its files goes on to the bit. */
 #include "tests/check.h"
 
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "peer/checkpoint.h"
-#include "peer/env/sim_env.h"
-#include "replica/replica.h"
+#include "peer/env/sim/env.h"
+#include "peer/files/checkpoint.h"
+#include "replica/learners/replica.h"
 
 #include <math.h>
 

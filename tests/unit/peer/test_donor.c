@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "peer/donor.h"
+#include "peer/download/donor.h"
 
 #include <math.h>
 

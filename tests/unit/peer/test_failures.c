@@ -1,7 +1,7 @@
 /* failures: whose last round failed, and why. */
 #include "tests/check.h"
 
-#include "peer/failures.h"
+#include "peer/round/failures.h"
 
 static struct peer_id peer_of(unsigned number)
 {

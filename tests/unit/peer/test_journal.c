@@ -4,8 +4,8 @@
 
 #include "base/mem.h"
 #include "base/bytes.h"
-#include "peer/env/sim_env.h"
-#include "peer/journal.h"
+#include "peer/env/sim/env.h"
+#include "peer/files/journal.h"
 
 struct scene {
     struct sim_world *world;

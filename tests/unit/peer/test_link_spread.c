@@ -94,7 +94,8 @@ static uint64_t time_to_carry(uint64_t seed, unsigned without_bbr, bool is_diall
     return took_ns;
 }
 
-/* Over all seeds: single ones meet with a first connection that comes too late, see link_bulk.c. */
+/* Over all seeds: single ones meet with a first connection that comes too late, see
+ * peer/link/bulk.c. */
 static void four_carry_more_where_one_loss_halves_the_rate(void **state)
 {
     (void)state;

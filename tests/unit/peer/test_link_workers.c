@@ -1,12 +1,12 @@
 /* link over real sockets: records sealed and opened by the lanes' threads arrive whole and once,
  * beside control messages, renewed keys and a hang-up in the middle. The thread sanitizer's test of
- * peer/link_seal.c. */
+ * peer/link/seal.c. */
 #include "tests/check.h"
 
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "peer/env/env.h"
-#include "peer/link.h"
+#include "peer/link/link.h"
 
 enum { RECORDS = 120, BODY = 96 * 1024, WINDOW = 16 };
 #define LIMIT_NS (120 * NS_PER_S)

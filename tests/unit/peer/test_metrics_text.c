@@ -1,9 +1,9 @@
 /* metrics_text: a status becomes lines that Prometheus can read, whatever words are in it. */
 #include "tests/check.h"
 
+#include "base/json.h"
 #include "base/mem.h"
-#include "peer/metrics_text.h"
-#include "replica/json.h"
+#include "peer/watch/metrics_text.h"
 
 static char *metrics_of(const char *status)
 {

@@ -3,7 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
-#include "peer/node_internal.h"
+#include "peer/node/internal.h"
 
 #include <stdio.h>
 

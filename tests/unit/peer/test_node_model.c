@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/mem.h"
-#include "peer/node_internal.h"
+#include "peer/node/internal.h"
 
 enum { NEIGHBOURS = 5 };
 

@@ -2,8 +2,8 @@
 #include "tests/check.h"
 
 #include "base/mem.h"
-#include "peer/options_table.h"
-#include "replica/layers.h"
+#include "peer/cli/options_table.h"
+#include "replica/model/layers.h"
 
 #include <unistd.h>
 

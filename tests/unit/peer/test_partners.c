@@ -2,8 +2,8 @@
 #include "tests/check.h"
 
 #include "base/bytes.h"
-#include "gossip/topology.h"
-#include "peer/partners.h"
+#include "gossip/overlay/topology.h"
+#include "peer/node/partners.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/bytes.h"
-#include "peer/preference.h"
+#include "peer/node/preference.h"
 
 #define MB UINT64_C(1000000)
 

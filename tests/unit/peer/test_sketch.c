@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/rng.h"
-#include "peer/sketch.h"
+#include "peer/download/sketch.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "peer/env/env.h"
-#include "peer/status_http.h"
+#include "peer/watch/status_http.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,9 +1,9 @@
 /* status_view: what a person sees of a status, and that nothing in it reaches the terminal raw. */
 #include "tests/check.h"
 
+#include "base/json.h"
 #include "base/mem.h"
-#include "peer/status_view.h"
-#include "replica/json.h"
+#include "peer/watch/status_view.h"
 
 static void print(const char *status, size_t columns, size_t lines, char *text, size_t cap)
 {

@@ -3,7 +3,7 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
-#include "peer/trust.h"
+#include "peer/node/trust.h"
 
 static struct peer_id make_id(uint32_t number)
 {

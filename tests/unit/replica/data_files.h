@@ -5,7 +5,7 @@
 #include "tests/scratch.h"
 
 #include "base/mem.h"
-#include "replica/dataset.h"
+#include "replica/data/dataset.h"
 
 /* Open a spec in which every @ stands for the scratch folder. */
 static inline enum rc open_spec(const struct scratch *scratch, const char *spec,

@@ -6,8 +6,8 @@
 
 #include "base/mem.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/replica.h"
-#include "replica/store_safetensors.h"
+#include "replica/learners/replica.h"
+#include "replica/plane/store_safetensors.h"
 
 #include <math.h>
 

@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/loss.h"
-#include "replica/model.h"
+#include "replica/model/loss.h"
+#include "replica/model/model.h"
 
 #include <math.h>
 #include <string.h>

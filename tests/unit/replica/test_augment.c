@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/mem.h"
-#include "replica/augment.h"
+#include "replica/data/augment.h"
 
 enum { SIDE = 6, AREA = SIDE * SIDE, ROWS = 200 };
 

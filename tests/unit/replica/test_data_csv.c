@@ -1,7 +1,7 @@
 /* CSV: rows, roles of columns, classes, and what is refused. */
 #include "tests/unit/replica/data_files.h"
 
-#include "replica/data_csv_rows.h"
+#include "replica/readers/csv_rows.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* Synthetic data: its answers are the ones it promises. */
 #include "tests/unit/replica/data_files.h"
 
-#include "replica/data_synthetic.h"
+#include "replica/readers/synthetic.h"
 
 #include <math.h>
 

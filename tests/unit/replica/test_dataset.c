@@ -4,9 +4,9 @@
 #include "base/hash.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "replica/data_digits.h"
-#include "replica/data_idx.h"
-#include "replica/dataset.h"
+#include "replica/data/dataset.h"
+#include "replica/readers/digits.h"
+#include "replica/readers/idx.h"
 
 enum { TRAIN = 600, TEST = 40, SIDE = 3, PIXELS = SIDE * SIDE };
 

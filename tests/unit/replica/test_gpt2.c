@@ -9,9 +9,9 @@
 #include "base/rng.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/gpt2.h"
-#include "replica/model_file.h"
-#include "replica/store_safetensors.h"
+#include "replica/formats/gpt2.h"
+#include "replica/formats/model_file.h"
+#include "replica/plane/store_safetensors.h"
 #include "tests/scratch.h"
 
 #include <math.h>

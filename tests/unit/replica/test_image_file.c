@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
-#include "replica/image_file.h"
+#include "replica/readers/image_file.h"
 #include "tests/scratch.h"
 
 /* 2 x 1, grey 0 and 200; and opaque red beside something transparent. */

@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
-#include "replica/input_rows.h"
+#include "replica/readers/input_rows.h"
 #include "tests/scratch.h"
 
 #include <math.h>

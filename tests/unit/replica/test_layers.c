@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/mem.h"
-#include "replica/layers.h"
+#include "replica/model/layers.h"
 
 #define MLP "linear:256 relu linear:128 relu linear:classes"
 #define CNN "conv3x3:32 relu conv3x3:64 relu maxpool2 linear:128 relu linear:classes"

@@ -2,8 +2,8 @@
 #include "tests/unit/replica/learners.h"
 
 #include "base/check.h"
-#include "replica/data_synthetic.h"
-#include "replica/lbfgs.h"
+#include "replica/optimizer/lbfgs.h"
+#include "replica/readers/synthetic.h"
 
 enum { COUNT = 20, HISTORY = 5 };
 

@@ -3,8 +3,8 @@
 
 #include "base/rng.h"
 #include "kernels/softmax.h"
-#include "replica/loss.h"
-#include "replica/model.h"
+#include "replica/model/loss.h"
+#include "replica/model/model.h"
 
 #include <math.h>
 

@@ -1,12 +1,12 @@
-/* Tests of replica/mixture and of the section that rounds exchange. */
+/* Tests of replica/plane/mixture and of the section that rounds exchange. */
 #include "tests/check.h"
 
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/mixture.h"
-#include "replica/replica.h"
+#include "replica/learners/replica.h"
+#include "replica/plane/mixture.h"
 
 #include <math.h>
 

@@ -5,9 +5,9 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/loss.h"
-#include "replica/model_file.h"
-#include "replica/store_safetensors.h"
+#include "replica/formats/model_file.h"
+#include "replica/model/loss.h"
+#include "replica/plane/store_safetensors.h"
 
 #include <math.h>
 

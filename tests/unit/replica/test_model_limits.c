@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/model.h"
+#include "replica/model/model.h"
 
 enum { CLASSES = 4, BATCH = 6, BATCHES_MAX = 1 << 20 };
 

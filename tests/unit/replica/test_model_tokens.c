@@ -1,11 +1,11 @@
 /* Models of token sequences: gradients by finite differences and by other ways, batches that fill
  * no slice, sequences longer than a slice and of one step, tokens that are none. */
-#include "replica/loss.h"
+#include "replica/model/loss.h"
 #include "tests/check.h"
 
 #include "tests/unit/replica/model_tokens.h"
 
-#include "replica/team.h"
+#include "replica/learners/team.h"
 
 static const char *const specs[] = {
     "embed:8 linear:classes",

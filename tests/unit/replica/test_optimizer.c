@@ -3,8 +3,8 @@
 
 #include "base/check.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/optimizer.h"
-#include "replica/plane.h"
+#include "replica/optimizer/optimizer.h"
+#include "replica/plane/plane.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/mem.h"
-#include "replica/plane.h"
+#include "replica/plane/plane.h"
 
 #include <stdbool.h>
 

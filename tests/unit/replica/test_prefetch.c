@@ -5,8 +5,8 @@
 #include "tests/check.h"
 
 #include "base/mem.h"
-#include "replica/prefetch.h"
-#include "replica/share.h"
+#include "replica/data/prefetch.h"
+#include "replica/data/share.h"
 
 enum { ROWS = 100 };
 

@@ -2,8 +2,8 @@
 #include "tests/check.h"
 
 #include "base/mem.h"
-#include "replica/quadratic.h"
-#include "replica/store_safetensors.h"
+#include "replica/learners/quadratic.h"
+#include "replica/plane/store_safetensors.h"
 
 #include <math.h>
 

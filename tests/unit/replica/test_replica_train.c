@@ -6,7 +6,7 @@
 #include "base/rng.h"
 
 #include "base/check.h"
-#include "replica/json.h"
+#include "base/json.h"
 
 static struct replica_options options_of(const char *model)
 {

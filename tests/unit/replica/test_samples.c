@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/mem.h"
-#include "replica/dataset.h"
+#include "replica/data/dataset.h"
 
 static const float means[2] = {0.5F, 0.25F}, scales[2] = {2.0F, 4.0F};
 

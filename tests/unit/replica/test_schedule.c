@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/check.h"
-#include "replica/schedule.h"
+#include "replica/optimizer/schedule.h"
 
 static void cosine_climbs_falls_and_stays_at_its_minimum(void **state)
 {

@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/mem.h"
-#include "replica/shard.h"
+#include "replica/data/shard.h"
 
 /* Every form of --shard and --shard-of means what it says. */
 static void specs_are_understood(void **state)

@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/model.h"
+#include "replica/model/model.h"
 
 enum { WORDS_MAX = 4 };
 

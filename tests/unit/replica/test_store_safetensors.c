@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "replica/store_safetensors.h"
+#include "replica/plane/store_safetensors.h"
 
 static const float weights[] = {1.0F, -2.5F, 3.0F, 0.0F, 1e-30F, 7.0F};
 static const uint8_t pixels[] = {1, 2, 3};

@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/task.h"
+#include "replica/learners/task.h"
 
 /* The meaning of a model of `spec` for this data. */
 static struct digest meaning_of(const char *spec, const struct dataset_info *info)

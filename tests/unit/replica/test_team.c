@@ -5,9 +5,9 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "kernels/cpu/cpu_backend.h"
-#include "replica/loss.h"
-#include "replica/team.h"
-#include "replica/workers.h"
+#include "replica/learners/team.h"
+#include "replica/learners/workers.h"
+#include "replica/model/loss.h"
 
 #include <math.h>
 #include <stdatomic.h>

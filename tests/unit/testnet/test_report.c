@@ -2,8 +2,8 @@
 #include "tests/scratch.h"
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
-#include "replica/json.h"
 #include "testnet/chart.h"
 #include "testnet/history.h"
 #include "testnet/report.h"

@@ -1,0 +1,161 @@
+/* A ledger of time by peer. Pure. */
+#include "averaging/core/patience.h"
+
+#include "base/bytes.h"
+
+static const uint64_t slack_usual_ns = 4 * NS_PER_S; /* or LONG_SHARE of a long pace, up to */
+static const uint64_t slack_most_ns = 30 * NS_PER_S;
+enum {
+    PACES = 3,
+    LONG_SHARE = 16,
+    FREE_SHARE = 8,      /* of a pace */
+    BACK_SHARE = 8,      /* of the time that passes; */
+    BACK_NEW_SHARE = 64, /* to all that are new together */
+    NEW_CREDITS = 2,
+    SPENT_SHARE = 8, /* of the credit, or less, is as good as nothing */
+    REST_FIRST = 4,  /* credits */
+    REST_MOST = 16,
+    REST_AGAIN = 4, /* so many rests later it is forgotten */
+    REST_SHARE = 4  /* of the credit is there afterwards */
+};
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+uint64_t patience_slack_ns(uint64_t pace_ns, uint64_t least_ns)
+{
+    uint64_t slack =
+        pace_ns < slack_usual_ns ? least(PACES * pace_ns, slack_usual_ns) : slack_usual_ns;
+
+    return least(most(most(slack, least_ns), pace_ns / LONG_SHARE), slack_most_ns);
+}
+
+uint64_t patience_free_ns(uint64_t since_ns, uint64_t half_ns, uint64_t usual_ns, uint64_t pace_ns)
+{
+    uint64_t took = most(half_ns > since_ns ? half_ns - since_ns : 0, usual_ns);
+
+    return sum(sum(since_ns, took), most(took, pace_ns / FREE_SHARE));
+}
+
+static const struct patience_debt *debt_seen(const struct patience *patience, struct peer_id peer)
+{
+    static const struct patience_debt none;
+
+    for (uint32_t i = 0; i < PATIENCE_PEERS_MAX; i++) {
+        const struct patience_debt *debt = &patience->debts[i];
+
+        if (debt->ns > 0 && peer_id_is_equal(debt->peer, peer)) return debt;
+    }
+    return &none;
+}
+
+static uint64_t debt_ns(const struct patience_debt *debt, uint64_t now_ns)
+{
+    uint64_t share = debt->is_common ? BACK_NEW_SHARE : BACK_SHARE;
+    uint64_t back = now_ns > debt->since_ns ? (now_ns - debt->since_ns) / share : 0;
+
+    return debt->ns - least(debt->ns, back);
+}
+
+/* Where it is written; with the table full, in place of the smallest, and of rests last. */
+static uint64_t weight_of(const struct patience_debt *debt, uint64_t now_ns)
+{
+    return now_ns < debt->rest_until_ns ? UINT64_MAX : debt_ns(debt, now_ns);
+}
+
+static struct patience_debt *debt_of(struct patience *patience, struct peer_id peer,
+                                     uint64_t now_ns)
+{
+    struct patience_debt *place = &patience->debts[0];
+
+    for (uint32_t i = 0; i < PATIENCE_PEERS_MAX; i++) {
+        struct patience_debt *debt = &patience->debts[i];
+
+        if (peer_id_is_equal(debt->peer, peer)) return debt;
+        if (weight_of(debt, now_ns) < weight_of(place, now_ns)) place = debt;
+    }
+    *place = (struct patience_debt){.peer = peer};
+    return place;
+}
+
+static uint64_t left_of(const struct patience_debt *debt, uint64_t credit_ns, uint64_t now_ns)
+{
+    return credit_ns - least(credit_ns, debt_ns(debt, now_ns));
+}
+
+bool patience_rests(const struct patience *patience, struct peer_id peer, uint64_t now_ns)
+{
+    return now_ns < debt_seen(patience, peer)->rest_until_ns;
+}
+
+bool patience_bars(const struct patience *patience, struct peer_id peer, uint64_t now_ns)
+{
+    return debt_seen(patience, peer)->is_barred && patience_rests(patience, peer, now_ns);
+}
+
+uint64_t patience_left_ns(const struct patience *patience, struct peer_id peer, bool is_new,
+                          uint64_t slack_ns, uint64_t now_ns)
+{
+    uint64_t left = left_of(debt_seen(patience, peer), slack_ns, now_ns);
+
+    if (patience_rests(patience, peer, now_ns)) return 0;
+    return is_new ? least(left, left_of(&patience->of_new, NEW_CREDITS * slack_ns, now_ns)) : left;
+}
+
+static void owe(struct patience_debt *debt, uint64_t free_ns, uint64_t now_ns, uint64_t credit_ns)
+{
+    uint64_t since_ns = most(free_ns, debt->until_ns);
+
+    if (now_ns <= since_ns) return;
+    debt->ns = least(sum(debt_ns(debt, now_ns), now_ns - since_ns), credit_ns);
+    debt->is_spent = debt->ns >= credit_ns - credit_ns / SPENT_SHARE;
+    debt->since_ns = debt->until_ns = now_ns;
+}
+
+static void rest(struct patience_debt *debt, bool has_come, uint64_t now_ns, uint64_t credit_ns)
+{
+    bool is_again = now_ns < sum(debt->rest_until_ns, REST_AGAIN * debt->rest_ns);
+
+    debt->rest_ns = is_again ? least(2 * debt->rest_ns, REST_MOST * credit_ns) : 0;
+    debt->rest_ns = most(REST_FIRST * credit_ns, debt->rest_ns);
+    debt->rest_until_ns = sum(now_ns, debt->rest_ns);
+    debt->is_barred = has_come;
+    debt->is_spent = false;
+    debt->ns = credit_ns - credit_ns / REST_SHARE;
+    debt->since_ns = debt->rest_until_ns;
+    debt->until_ns = now_ns;
+}
+
+/* A rest begins with the second time that it is late without credit: one that had to wait itself
+ * for another, whose credit is used up with it as soon as its own is with us, is in time then. */
+void patience_charge(struct patience *patience, struct peer_id peer, bool is_new, bool has_come,
+                     uint64_t free_ns, uint64_t now_ns, uint64_t slack_ns)
+{
+    struct patience_debt *debt;
+
+    if (now_ns < free_ns) return;
+    debt = debt_of(patience, peer, now_ns);
+    if (now_ns < debt->rest_until_ns) {
+        if (has_come && !debt->is_barred) rest(debt, has_come, now_ns, slack_ns);
+    } else if (free_ns >= debt->until_ns && debt->is_spent &&
+               2 * debt_ns(debt, now_ns) > slack_ns) {
+        rest(debt, has_come, now_ns, slack_ns);
+    } else {
+        owe(debt, free_ns, now_ns, slack_ns);
+    }
+    if (!is_new) return;
+    patience->of_new.is_common = true;
+    owe(&patience->of_new, free_ns, now_ns, NEW_CREDITS * slack_ns);
+}

@@ -1,0 +1,459 @@
+/* Gates and clipping; see robust.h. */
+#include "averaging/core/robust.h"
+
+#include "averaging/core/deadline.h"
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/cpu.h"
+#include "base/mem.h"
+#include "base/stream.h"
+#include "gossip/wire/limits.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+enum { FEW_PEERS = 3, FEW_TIMES = 8 };
+enum { SUMS = 16, BLOCK_VALUES = 1024 };
+_Static_assert((int)BLOCK_VALUES % (int)SUMS == 0, "as if there were no blocks");
+
+static const float gate_factor = 10.0f, gate_least = 1.5f, gate_most = 1.9f, clip_factor = 1.25f,
+                   clip_factor_mean = 2.0f, clip_share_unknown = 0.25f, tracker_factor = 10.0f,
+                   gradient_kept = 1 - 1.0f / 1024, scale_tolerance = 1e-3f, radius_least = FLT_MIN,
+                   rounds_most = 8, near_share = 1.0f / 512;
+
+/* ---- what is usual ---- */
+
+static uint32_t tag_of(struct peer_id peer)
+{
+    return load_le32(peer.bytes);
+}
+
+void robust_note(struct robust_history *history, struct peer_id peer, float distance)
+{
+    uint32_t tag = tag_of(peer);
+    uint8_t at = history->next;
+
+    if (!(distance >= 0) || !isfinite(distance)) return;
+    for (uint8_t i = 0; i < history->count; i++) {
+        if (history->tags[i] == tag) at = i;
+    }
+    if (at == history->next) {
+        history->next = (uint8_t)((history->next + 1) % ROBUST_PEERS);
+        if (history->count < ROBUST_PEERS) history->count++;
+    }
+    history->tags[at] = tag;
+    history->distances[at] = distance;
+    if (history->seen < UINT8_MAX) history->seen++;
+}
+
+bool robust_is_learned(const struct robust_history *history)
+{
+    return history->count >= FEW_PEERS || history->seen >= FEW_TIMES;
+}
+
+float robust_median(const struct robust_history *history)
+{
+    float sorted[ROBUST_PEERS];
+
+    if (history->count == 0) return 0;
+    for (uint8_t i = 0; i < history->count; i++) {
+        uint8_t at = i;
+
+        for (; at > 0 && sorted[at - 1] > history->distances[i]; at--) {
+            sorted[at] = sorted[at - 1];
+        }
+        sorted[at] = history->distances[i];
+    }
+    return sorted[(history->count - 1) / 2];
+}
+
+float robust_radius(const struct robust_history *history)
+{
+    return robust_is_learned(history) ? clip_factor * robust_median(history) : 0;
+}
+
+/* ---- a radius that two share ---- */
+
+float robust_radius_told(const struct robust_history *history, float near)
+{
+    float radius = robust_radius(history);
+
+    if (radius < near && robust_is_learned(history)) radius = near;
+    return radius > radius_least ? radius : radius_least;
+}
+
+float robust_smaller_radius(float a, float b)
+{
+    if (a == 0) return b;
+    return b == 0 || a < b ? a : b;
+}
+
+float robust_scale(float radius, double squared)
+{
+    if (radius <= 0 || squared <= (double)radius * (double)radius) return 1;
+    return radius > radius_least ? (float)((double)radius / sqrt(squared)) : 0;
+}
+
+bool robust_scale_agrees(float said, float measured)
+{
+    if (!(said >= 0 && said <= 1)) return false;
+    return fabsf(said - measured) <= scale_tolerance * measured;
+}
+
+/* ---- a chunk ---- */
+
+/* Several sums side by side, for a processor that adds up many. */
+FOR_EACH_CPU static double squared_distance(const float *a, const float *b, size_t count)
+{
+    double sums[16] = {0.0}, total = 0.0;
+    size_t whole = count - count % ARRAY_COUNT(sums);
+
+    for (size_t i = 0; i < whole; i += ARRAY_COUNT(sums)) {
+        for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
+            double apart = (double)a[i + j] - (double)b[i + j];
+
+            sums[j] += apart * apart;
+        }
+    }
+    for (size_t j = 0; whole + j < count; j++) {
+        double apart = (double)a[whole + j] - (double)b[whole + j];
+
+        sums[j] += apart * apart;
+    }
+    for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
+        total += sums[j];
+    }
+    return total;
+}
+
+FOR_EACH_CPU static void apart(const float *restrict in, const float *restrict own, size_t count,
+                               float weight, float *restrict out, double sums[restrict SUMS])
+{
+    size_t whole = count - count % SUMS;
+
+    for (size_t i = 0; i < whole; i += SUMS) {
+        for (size_t j = 0; j < SUMS; j++) {
+            double apart = (double)in[i + j] - (double)own[i + j];
+
+            sums[j] += apart * apart;
+            out[i + j] = weight * (in[i + j] - own[i + j]);
+        }
+    }
+    for (size_t j = 0; whole + j < count; j++) {
+        double apart = (double)in[whole + j] - (double)own[whole + j];
+
+        sums[j] += apart * apart;
+        out[whole + j] = weight * (in[whole + j] - own[whole + j]);
+    }
+}
+
+/* A square in float64 of a difference of two float32 is finite if both are. */
+double robust_apart(const float *in, const float *own, size_t count, float weight, float *out,
+                    bool streams)
+{
+    double sums[SUMS] = {0.0}, total = 0.0;
+    float block[BLOCK_VALUES];
+
+    for (size_t first = 0; first < count; first += BLOCK_VALUES) {
+        size_t n = count - first < BLOCK_VALUES ? count - first : BLOCK_VALUES;
+
+        apart(in + first, own + first, n, weight, streams ? block : out + first, sums);
+        if (streams) stream_copy(out + first, block, n);
+    }
+    for (size_t j = 0; j < SUMS; j++) {
+        total += sums[j];
+    }
+    return total;
+}
+
+FOR_EACH_CPU static double squared_norm(const float *a, size_t count)
+{
+    double sums[16] = {0.0}, total = 0.0;
+    size_t whole = count - count % ARRAY_COUNT(sums);
+
+    for (size_t i = 0; i < whole; i += ARRAY_COUNT(sums)) {
+        for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
+            sums[j] += (double)a[i + j] * (double)a[i + j];
+        }
+    }
+    for (size_t j = 0; whole + j < count; j++) {
+        sums[j] += (double)a[whole + j] * (double)a[whole + j];
+    }
+    for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
+        total += sums[j];
+    }
+    return total;
+}
+
+float robust_distance(const float *a, const float *b, size_t count)
+{
+    return (float)sqrt(b == NULL ? squared_norm(a, count) : squared_distance(a, b, count));
+}
+
+FOR_EACH_CPU static void draw_near(const float *own, const float *in, size_t count, float scale,
+                                   float *to)
+{
+    for (size_t i = 0; i < count; i++) {
+        to[i] = own[i] + scale * (in[i] - own[i]);
+    }
+}
+
+void robust_clip(const float *own, const float *in, size_t count, float distance, float radius,
+                 float *to)
+{
+    if (distance > radius) draw_near(own, in, count, radius / distance, to);
+}
+
+/* A mean is nearer to us than the members it is of, so means have a history of their own. */
+struct robust_seen {
+    struct robust_history history, of_means;
+    float norm; /* the largest of our own */
+    float left; /* of how far means may move us; 1: as in a usual round */
+};
+
+struct robust {
+    bool clips;
+    uint32_t chunks;
+    uint32_t trackers;        /* the chunk in which they begin */
+    size_t model_tail;        /* values of the model in it */
+    float gradient;           /* the largest norm of a chunk of our own lately */
+    struct deadline periods;  /* from round to round */
+    float rounds;             /* that could have been since the last one: 1 to rounds_most */
+    bool is_last;             /* we are at our goal */
+    struct robust_seen *seen; /* [chunks + 1]: the last is of what is behind the model's tail */
+};
+
+struct robust *robust_create(uint32_t chunks, bool clips)
+{
+    struct robust *robust = mem_alloc(sizeof *robust);
+
+    if (robust == NULL) return NULL;
+    robust->clips = clips;
+    robust->chunks = robust->trackers = chunks;
+    robust->seen = mem_array((size_t)chunks + 1, sizeof *robust->seen);
+    if (robust->seen == NULL) {
+        robust_destroy(robust);
+        return NULL;
+    }
+    robust_begin(robust, 0, false);
+    return robust;
+}
+
+void robust_destroy(struct robust *robust)
+{
+    if (robust == NULL) return;
+    mem_free(robust->seen);
+    mem_free(robust);
+}
+
+void robust_begin(struct robust *robust, uint64_t since_ns, bool is_last)
+{
+    uint64_t usual_ns = deadline_median(&robust->periods, since_ns);
+    float since = usual_ns == 0 ? 1 : (float)since_ns / (float)usual_ns;
+
+    robust->is_last = is_last;
+    robust->rounds = fminf(fmaxf(since, 1), rounds_most);
+    for (uint32_t i = 0; i <= robust->chunks; i++) {
+        struct robust_seen *seen = &robust->seen[i];
+
+        seen->left = is_last ? fminf(seen->left + since, robust->rounds) : robust->rounds;
+    }
+    if (!is_last && since_ns > 0) deadline_add(&robust->periods, since_ns);
+}
+
+void robust_set_trackers(struct robust *robust, size_t model)
+{
+    robust->trackers = (uint32_t)(model / CHUNK_VALUES);
+    robust->model_tail = model % CHUNK_VALUES;
+}
+
+float robust_largest_chunk(const float *values, size_t first, size_t count)
+{
+    float largest = 0;
+
+    for (size_t at = 0; at < count;) {
+        size_t n = CHUNK_VALUES - (first + at) % CHUNK_VALUES;
+        float norm;
+
+        if (n > count - at) n = count - at;
+        norm = robust_distance(values + at, NULL, n);
+        if (norm > largest) largest = norm;
+        at += n;
+    }
+    return largest;
+}
+
+void robust_note_gradient(struct robust *robust, float largest)
+{
+    robust->gradient *= gradient_kept;
+    if (isfinite(largest) && largest > robust->gradient) robust->gradient = largest;
+}
+
+/* Our own norm now, or an earlier one if that was larger: a model may shrink while it learns, and
+ * who missed that is no attacker. Zeros, which nobody has moved yet, say nothing. */
+static float norm_of(struct robust_seen *seen, const struct robust_chunk *chunk)
+{
+    float norm = robust_distance(chunk->own, NULL, chunk->count);
+
+    if (norm > seen->norm) seen->norm = norm;
+    return seen->norm;
+}
+
+/* How many norms away an unrelated chunk of our size may be. With n values the square of its
+ * distance, 2 + (their squared norm - ours) - 2 cos, has a deviation of sqrt(8 / n): cosines of
+ * unrelated directions deviate by 1 / sqrt(n), and the two squared norms by sqrt(2 / n) each. So
+ * the distance deviates by 1 / sqrt(n), and three of that are let pass; not turned signs. */
+static float gate_norms(size_t count)
+{
+    float norms = (float)(M_SQRT2 + 3 / sqrt((double)count));
+
+    if (norms < gate_least) return gate_least;
+    return norms < gate_most ? norms : gate_most;
+}
+
+/* A tracker is a mixture of gradients like ours, whatever mixing has made of our own: that one
+ * holds what was let pass before, and so would let pass more each time. Nor is a usual distance
+ * asked: who sends a little more each round would be what is usual. Without a gradient there is
+ * nothing to go by: then zeros alone pass. */
+static bool is_absurd_tracker(const struct robust *robust, const struct robust_chunk *chunk)
+{
+    float norm = robust_distance(chunk->in, NULL, chunk->count);
+
+    return !(norm <= tracker_factor * robust->gradient);
+}
+
+/* The norm is looked at only where the usual distances do not settle it. */
+static bool is_absurd(const struct robust *robust, struct robust_seen *seen,
+                      const struct robust_history *history, const struct robust_chunk *chunk,
+                      float distance)
+{
+    bool is_learned = robust_is_learned(history);
+    float usual = robust_median(history), limit;
+
+    if (is_learned && distance <= gate_factor * usual) return false;
+    limit = norm_of(seen, chunk) *
+            (is_learned || robust->clips ? gate_norms(chunk->count) : gate_factor * gate_least);
+    if (limit == 0 && (!is_learned || usual == 0)) return false;
+    return !(distance <= limit);
+}
+
+static float usual_radius(struct robust_seen *seen, const struct robust_chunk *chunk)
+{
+    const struct robust_history *history = chunk->is_mean ? &seen->of_means : &seen->history;
+
+    if (!robust_is_learned(history)) return clip_share_unknown * norm_of(seen, chunk);
+    return (chunk->is_mean ? clip_factor_mean : clip_factor) * robust_median(history);
+}
+
+/* 0: all is let in. A mean takes what it moves us by from what is left. */
+static float radius_of(const struct robust *robust, struct robust_seen *seen,
+                       const struct robust_chunk *chunk, float distance)
+{
+    float usual = usual_radius(seen, chunk), radius;
+
+    if (usual == 0) return 0;
+    radius = fmaxf(usual * (chunk->is_mean ? seen->left : robust->rounds), radius_least);
+    if (chunk->is_mean) seen->left -= fminf(fminf(distance, radius) / usual, seen->left);
+    return radius;
+}
+
+enum rc robust_check(struct robust *robust, const struct robust_chunk *chunk,
+                     struct robust_verdict *verdict)
+{
+    float distance = robust_distance(chunk->in, chunk->own, chunk->count);
+
+    return robust_judge(robust, chunk, distance, verdict);
+}
+
+static bool is_tracker(const struct robust *robust, const struct robust_chunk *chunk)
+{
+    return chunk->chunk > robust->trackers ||
+           (chunk->chunk == robust->trackers && robust->model_tail == 0);
+}
+
+static enum rc judge(struct robust *robust, struct robust_seen *seen, bool is_of_tracker,
+                     const struct robust_chunk *chunk, float distance,
+                     struct robust_verdict *verdict)
+{
+    struct robust_history *history = chunk->is_mean ? &seen->of_means : &seen->history;
+    bool is_refused = is_of_tracker ? is_absurd_tracker(robust, chunk)
+                                    : is_absurd(robust, seen, history, chunk, distance);
+    float radius = robust->clips && chunk->may_clip && !is_refused
+                       ? radius_of(robust, seen, chunk, distance)
+                       : 0;
+
+    if (!robust->is_last) robust_note(history, chunk->from, distance);
+    *verdict = (struct robust_verdict){.distance = distance};
+    if (is_refused) return RC_LIMIT;
+    if (radius > 0 && distance > radius) {
+        /* Who is far from all comes to them by what it takes, not by what it gives. */
+        float counts_as = chunk->is_mean ? radius : radius * (radius / distance);
+
+        robust_clip(chunk->own, chunk->in, chunk->count, distance, counts_as,
+                    chunk->to != NULL ? chunk->to : chunk->in);
+        verdict->was_clipped = true;
+    }
+    return RC_OK;
+}
+
+void robust_hold(struct robust *robust, struct robust_chunk *mean)
+{
+    struct robust_seen *seen = &robust->seen[mean->chunk];
+    float distance, radius;
+
+    if (!robust->clips || !robust->is_last) return;
+    distance = robust_distance(mean->in, mean->own, mean->count);
+    radius = radius_of(robust, seen, mean, distance);
+    if (radius > 0) robust_clip(mean->own, mean->in, mean->count, distance, radius, mean->in);
+}
+
+float robust_near(const struct robust *robust)
+{
+    double squared = 0;
+
+    for (uint32_t i = 0; i <= robust->chunks; i++) {
+        squared += (double)robust->seen[i].norm * (double)robust->seen[i].norm;
+    }
+    return near_share * (float)sqrt(squared);
+}
+
+/* The model ends in this chunk. Values of a model and of a gradient differ by orders of magnitude:
+ * each part is held against its own kind. */
+static enum rc judge_parts(struct robust *robust, const struct robust_chunk *chunk,
+                           struct robust_verdict *verdict)
+{
+    size_t tail = robust->model_tail;
+    struct robust_chunk model = *chunk, tracker = *chunk;
+    struct robust_verdict of_tracker;
+    enum rc of_model_rc, of_tracker_rc;
+
+    if (chunk->to != NULL) memmove(chunk->to, chunk->in, chunk->count * sizeof(float));
+    model.count = tail;
+    tracker.count -= tail;
+    tracker.own += tail;
+    tracker.in += tail;
+    if (tracker.to != NULL) tracker.to += tail;
+    of_model_rc = judge(robust, &robust->seen[chunk->chunk], false, &model,
+                        robust_distance(model.in, model.own, tail), verdict);
+    of_tracker_rc = judge(robust, &robust->seen[robust->chunks], true, &tracker,
+                          robust_distance(tracker.in, tracker.own, tracker.count), &of_tracker);
+    verdict->was_clipped = verdict->was_clipped || of_tracker.was_clipped;
+    return of_model_rc != RC_OK ? of_model_rc : of_tracker_rc;
+}
+
+enum rc robust_judge(struct robust *robust, const struct robust_chunk *chunk, float distance,
+                     struct robust_verdict *verdict)
+{
+    enum rc rc;
+
+    CHECK(chunk->chunk < robust->chunks);
+    if (chunk->chunk == robust->trackers && robust->model_tail > 0 &&
+        chunk->count > robust->model_tail) {
+        rc = judge_parts(robust, chunk, verdict);
+        verdict->distance = distance;
+        return rc;
+    }
+    return judge(robust, &robust->seen[chunk->chunk], is_tracker(robust, chunk), chunk, distance,
+                 verdict);
+}

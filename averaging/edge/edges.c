@@ -1,0 +1,573 @@
+/*
+ * The exchange of neighbours: all edges of a fixed graph at once, in rounds that are numbered alike
+ * everywhere (D-PSGD: Lian et al. 2017, arXiv:1705.09056). A round takes one snapshot, encoded once
+ * and sent to every neighbour. An edge counts if both ends have all of the other's plane, or not at
+ * all: the end with the smaller id decides, as the initiator of a pair round does, so that what the
+ * two ends add are exact negatives and the mean over all peers stays. An edge that does not come
+ * about costs its weight alone, which stays with the own values at both ends: the weights of what
+ * was committed are symmetric, and rows add up to one.
+ *
+ * one edge:
+ *  WAITING --its OPEN--> OPEN --slot--> DATA --all here--> STAGED --READY: COMMIT--> COMMITTED
+ *                                                             '--READY--> PREPARED --COMMIT--'
+ *  any but PREPARED --deadline, link lost, ABORT--> DROPPED     PREPARED --the same--> IN_DOUBT
+ *
+ * Round numbers: who hears of a later round than its own goes there. If that was over already (who
+ * is told of a round it has left says ABORT), it goes to the one after the latest from then on, and
+ * waits for the others there: so a peer much slower than its neighbours meets them.
+ *
+ * recursion: rules that keep a sum which is zero over the swarm (exact diffusion) may only mix with
+ * peers that began with zero as they did. Whoever sees the graph change, or loses what it keeps,
+ * begins anew under a number one higher, and everyone who hears a higher number does. Edges between
+ * unlike numbers are dropped, so among peers of one number the sum is zero, always. How often one
+ * neighbour can make us do so is bounded: may_raise() in begin.c.
+ *
+ * How a round begins is in begin.c, its data in data.c, what outlives
+ * it in outcomes.c. Loop thread; pure.
+ */
+#include "averaging/edge/edges.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/hash.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { SCORE_MISS = -1 };
+
+static struct edges *edges_of(struct exchange *exchange)
+{
+    return (struct edges *)(void *)exchange;
+}
+
+static const struct edges *edges_seen(const struct exchange *exchange)
+{
+    return (const struct edges *)(const void *)exchange;
+}
+
+static void exchange_destroy(struct exchange *exchange)
+{
+    struct edges *edges = edges_of(exchange);
+
+    if (edges == NULL) return;
+    for (uint32_t i = 0; i < EDGES_SLOTS; i++) {
+        mem_free(edges->chunks[i]);
+        mem_free(edges->hashes[i]);
+    }
+    mem_free(edges->bitmap);
+    mem_free(edges);
+}
+
+static struct exchange *exchange_create(const struct exchange_options *options)
+{
+    struct edges *edges = mem_alloc(sizeof *edges);
+    bool is_short = false;
+
+    if (edges == NULL) return NULL;
+    CHECK(options->chunks <= CHUNKS_MAX);
+    edges->base.ops = options->mirrors ? &exchange_mirror : &exchange_edges;
+    edges->options = *options;
+    edges->bitmap_bytes = (options->chunks + 7) / 8;
+    edges->bitmap = mem_alloc(edges->bitmap_bytes);
+    for (uint32_t i = 0; i < EDGES_SLOTS; i++) {
+        edges->chunks[i] = mem_alloc(options->chunks);
+        is_short |= edges->chunks[i] == NULL;
+        if (!options->mirrors) continue;
+        edges->hashes[i] = mem_array(options->chunks, sizeof *edges->hashes[i]);
+        is_short |= edges->hashes[i] == NULL;
+    }
+    if (edges->bitmap == NULL || is_short) {
+        exchange_destroy(&edges->base);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < options->chunks; i++) {
+        edges->bitmap[i / 8] |= (uint8_t)(1u << i % 8);
+    }
+    return &edges->base;
+}
+
+/* ---- small things ---- */
+
+struct edge *edges_find(struct edges *edges, struct peer_id id)
+{
+    for (uint32_t i = 0; i < edges->edges_count && edges->is_active; i++) {
+        if (peer_id_is_equal(edges->edges[i].ref.id, id)) return &edges->edges[i];
+    }
+    return NULL;
+}
+
+struct edge_link *edges_link_find(struct edges *edges, struct peer_id id)
+{
+    for (uint32_t i = 0; i < edges->links_count; i++) {
+        if (peer_id_is_equal(edges->links[i].ref.id, id)) return &edges->links[i];
+    }
+    return NULL;
+}
+
+struct edge_link *edges_link_add(struct edges *edges, struct member_ref ref)
+{
+    struct edge_link *link = edges_link_find(edges, ref.id);
+
+    if (link != NULL && boot_id_is_equal(link->ref.boot, ref.boot)) return link;
+    if (link == NULL) {
+        if (edges->links_count == LINKS_MAX) return NULL;
+        link = &edges->links[edges->links_count++];
+    }
+    *link = (struct edge_link){.ref = ref};
+    return link;
+}
+
+bool edge_key_is_equal(const struct round_key *a, const struct round_key *b)
+{
+    return a->counter == b->counter && peer_id_is_equal(a->initiator, b->initiator) &&
+           boot_id_is_equal(a->boot, b->boot);
+}
+
+struct round_key edges_key(const struct edges *edges, const struct edge *edge)
+{
+    if (edge->is_decider) {
+        return (struct round_key){edges->options.self, edges->options.boot, edges->round};
+    }
+    return (struct round_key){edge->ref.id, edge->ref.boot, edges->round};
+}
+
+bool edges_is_proven(const struct edges *edges, struct peer_id id)
+{
+    const struct exchange_options *options = &edges->options;
+
+    return options->standing == NULL || options->standing(options->context, id) == STANDING_PROVEN;
+}
+
+struct message *edges_send(struct peer_id to, enum message_type type, struct commands *out)
+{
+    struct command *send = commands_add(out, COMMAND_SEND);
+
+    if (send == NULL) return NULL;
+    send->to = to;
+    send->message.type = type;
+    return &send->message;
+}
+
+void edges_score(struct peer_id to, int32_t score, const char *reason, struct commands *out)
+{
+    struct command *command = commands_add(out, COMMAND_SCORE);
+
+    if (command == NULL) return;
+    command->to = to;
+    command->score = score;
+    command->reason = reason;
+}
+
+void edges_send_abort(struct peer_id to, const struct round_key *key, enum abort_code code,
+                      struct commands *out)
+{
+    struct message *message = edges_send(to, MESSAGE_EDGE_ABORT, out);
+
+    if (message == NULL) return;
+    message->as.edge_abort.key = *key;
+    message->as.edge_abort.code = code;
+}
+
+/* ---- the end of an edge, and of a round ---- */
+
+void edges_drop(struct edges *edges, struct edge *edge, enum abort_code code, const char *reason,
+                bool tells, struct commands *out)
+{
+    struct round_key key = edges_key(edges, edge);
+
+    CHECK(edge->state < EDGE_COMMITTED);
+    CHECK(edge->state != EDGE_PREPARED || !tells); /* it is not for us to decide */
+    if (tells && edges_link_find(edges, edge->ref.id) != NULL) {
+        edges_send_abort(edge->ref.id, &key, code, out);
+    }
+    edges_slot_free(edges, edge);
+    if (code != ABORT_LOCAL || !tells) edges_wait_over(edges, edge); /* else it was for us */
+    edge->state = EDGE_DROPPED;
+    edges->last_drop = reason;
+}
+
+static uint32_t edges_in(const struct edges *edges, enum edge_state state)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < edges->edges_count; i++) {
+        count += edges->edges[i].state == state;
+    }
+    return count;
+}
+
+static void round_over(struct edges *edges, struct commands *out)
+{
+    uint32_t committed = edges_in(edges, EDGE_COMMITTED);
+    uint32_t late = 0;
+    const char *reason = edges->last_drop != NULL ? edges->last_drop : "no neighbour was there";
+    /* What the rule keeps counts even when nobody was there. */
+    bool settles = committed > 0 || (edges->options.has_memory && edges->has_snapshot);
+    struct command *over = commands_add(out, COMMAND_OVER);
+
+    for (uint32_t i = 0; i < edges->edges_count; i++) {
+        late += edges->edges[i].is_late;
+    }
+    if (committed > 0) {
+        edges->counts.rounds_ok++;
+    } else {
+        if (edges->is_ahead) edges->goes_ahead = false;
+        edges->counts.last_abort = reason;
+        edges->counts.rounds_skipped += late == edges->edges_count;
+        edges->counts.rounds_aborted += late < edges->edges_count;
+    }
+    edges->is_active = false;
+    if (over == NULL) return;
+    over->over.result = settles ? OVER_COMMITTED : OVER_ABORTED;
+    over->over.round = edges->round;
+    over->over.bitmap = edges->bitmap;
+    over->over.bitmap_bytes = edges->bitmap_bytes;
+    over->over.scale = 1;
+    over->over.members = settles ? committed + 1 : 0;
+    over->over.reason = settles ? NULL : reason;
+}
+
+void edges_finish(struct edges *edges, struct commands *out)
+{
+    if (!edges->is_active) return;
+    for (uint32_t i = 0; i < edges->edges_count; i++) {
+        if (edges->edges[i].state < EDGE_COMMITTED) return;
+    }
+    if (!edges->has_snapshot && edges->options.has_memory) return;
+    round_over(edges, out);
+}
+
+/* ---- what others say ---- */
+
+static bool open_fits(const struct edges *edges, const struct message_edge_open *open)
+{
+    const struct exchange_options *options = &edges->options;
+
+    return open->chunks == options->chunks && digest_is_equal(open->schema, options->schema) &&
+           digest_is_equal(open->lineage, edges->lineage) &&
+           strncmp(open->codec, options->codec, sizeof open->codec) == 0;
+}
+
+struct round_key edges_key_with(const struct edges *edges, struct member_ref from, uint64_t round)
+{
+    if (peer_id_compare(edges->options.self, from.id) < 0) {
+        return (struct round_key){edges->options.self, edges->options.boot, round};
+    }
+    return (struct round_key){from.id, from.boot, round};
+}
+
+/* An OPEN that is of no use in the round that runs. */
+static enum rc open_elsewhere(struct edges *edges, struct member_ref from, struct edge *edge,
+                              uint64_t round, struct commands *out)
+{
+    bool is_past = edges->is_active
+                       ? round < edges->round || (edge == NULL && round == edges->round)
+                       : round < edges->counts.next_round;
+
+    if (is_past) { /* so that it does not wait */
+        struct round_key key = edges_key_with(edges, from, round);
+        bool is_stranger = edges->is_active && round == edges->round;
+
+        edges_link_find(edges, from.id)->is_refused = true;
+        edges_send_abort(from.id, &key, is_stranger ? ABORT_PROTOCOL : ABORT_DEADLINE, out);
+        return RC_STALE;
+    }
+    if (edge != NULL && edge->state < EDGE_COMMITTED) { /* it has left our round, in some way */
+        if (edge->state == EDGE_PREPARED) {
+            edges_enter_doubt(edges, edge, out);
+        } else {
+            edges_drop(edges, edge, ABORT_DEADLINE, "a neighbour is further", false, out);
+        }
+        edges_advance(edges, out);
+    }
+    return RC_OK;
+}
+
+static enum rc on_open(struct edges *edges, struct member_ref from,
+                       const struct message_edge_open *open, struct commands *out)
+{
+    struct edge_link *link = edges_link_find(edges, from.id);
+    struct edge *edge = edges_find(edges, from.id);
+
+    if (link == NULL || open->round > UINT64_MAX / 2 || open->recursion > UINT64_MAX / 2) {
+        return RC_LIMIT;
+    }
+    if (!(open->weight > 0 && open->weight <= 1)) return RC_FORMAT;
+    if (!(open->tau >= 0) || !isfinite(open->tau)) return RC_FORMAT;
+    if (link->has_open && open->round <= link->round) return RC_REPLAY;
+    if (!open_fits(edges, open)) {
+        struct round_key key = edges_key_with(edges, from, open->round);
+
+        edges_send_abort(from.id, &key, ABORT_PROTOCOL, out);
+        return RC_MISMATCH;
+    }
+    link->has_open = true;
+    link->is_refused = false;
+    link->missed = 0;
+    link->round = open->round;
+    link->recursion = open->recursion;
+    link->weight = open->weight;
+    link->tau = open->tau;
+    edges_doubts_ask(edges, from.id, out); /* it is there, and can be asked */
+    if (edge == NULL || open->round != edges->round) {
+        return open_elsewhere(edges, from, edge, open->round, out);
+    }
+    deadline_add(&edges->opens, edges->now_ns - edges->begun_ns);
+    if (edge->state >= EDGE_COMMITTED && !edges_may_reopen(edges, edge)) {
+        struct round_key key = edges_key(edges, edge);
+
+        edges_send_abort(from.id, &key, ABORT_DEADLINE, out);
+        return RC_STALE;
+    }
+    edges_advance(edges, out);
+    return RC_OK;
+}
+
+static enum rc on_abort(struct edges *edges, struct member_ref from,
+                        const struct message_edge_abort *abort, struct commands *out)
+{
+    struct edge *edge = edges_find(edges, from.id);
+    struct round_key key;
+
+    if (edge != NULL) key = edges_key(edges, edge);
+    if (edge == NULL || edge->state >= EDGE_COMMITTED || !edge_key_is_equal(&key, &abort->key)) {
+        if (!peer_id_is_equal(abort->key.initiator, from.id)) return RC_STALE;
+        return edges_doubt_resolve(edges, from.id, &abort->key, OUTCOME_ABORTED, 0, out);
+    }
+    if (edge->state == EDGE_WAITING) {
+        edge->is_late = true;
+        if (edges->is_catching_up && abort->code == ABORT_DEADLINE) edges->goes_ahead = true;
+    }
+    if (abort->code == ABORT_NORMS) {
+        edges_score(from.id, SCORE_MISS, "says our distances differ", out);
+    }
+    if (abort->code == ABORT_FAR && edge->state != EDGE_WAITING) { /* it has seen values of ours */
+        edges_score(from.id, 0, EXCHANGE_SAYS_FAR, out);
+    }
+    edges_drop(edges, edge, ABORT_LOCAL, "a neighbour aborted", false, out);
+    edges_advance(edges, out);
+    return RC_OK;
+}
+
+static enum rc exchange_on_message(struct exchange *exchange, struct peer_id from,
+                                   struct boot_id boot, const struct message *message,
+                                   uint64_t now_ns, struct commands *out)
+{
+    struct edges *edges = edges_of(exchange);
+    struct member_ref ref = {from, boot};
+
+    edges->now_ns = now_ns;
+    if (peer_id_is_equal(from, edges->options.self)) return RC_FORMAT;
+    if (edges_link_add(edges, ref) == NULL) return RC_LIMIT;
+    switch (message->type) {
+    case MESSAGE_EDGE_OPEN:
+        return on_open(edges, ref, &message->as.edge_open, out);
+    case MESSAGE_CREDIT:
+        return edges_on_credit(edges, from, &message->as.credit, out);
+    case MESSAGE_EDGE_READY:
+        return edges_on_ready(edges, from, &message->as.edge_ready, out);
+    case MESSAGE_EDGE_COMMIT:
+        return edges_on_commit(edges, from, &message->as.edge_commit, out);
+    case MESSAGE_EDGE_ABORT:
+        return on_abort(edges, ref, &message->as.edge_abort, out);
+    case MESSAGE_EDGE_ASK:
+        return edges_on_ask(edges, ref, &message->as.edge_ask.key, out);
+    case MESSAGE_MIRROR:
+        return edges_on_mirror(edges, from, &message->as.mirror);
+    case MESSAGE_EDGE_TELL:
+        return edges_on_tell(edges, ref, &message->as.edge_tell, out);
+    default:
+        return RC_FORMAT;
+    }
+}
+
+/* ---- links and time ---- */
+
+static void exchange_on_link_up(struct exchange *exchange, struct peer_id peer, struct boot_id boot,
+                                uint64_t now_ns, struct commands *out)
+{
+    struct edges *edges = edges_of(exchange);
+
+    edges->now_ns = now_ns;
+    if (edges_link_add(edges, (struct member_ref){peer, boot}) == NULL) return;
+    edges_doubts_ask(edges, peer, out);
+}
+
+static void exchange_on_link_lost(struct exchange *exchange, struct peer_id peer, uint64_t now_ns,
+                                  struct commands *out)
+{
+    struct edges *edges = edges_of(exchange);
+    struct edge_link *link = edges_link_find(edges, peer);
+    struct edge *edge = edges_find(edges, peer);
+
+    edges->now_ns = now_ns;
+    if (link != NULL) *link = edges->links[--edges->links_count];
+    if (edge == NULL || edge->state >= EDGE_COMMITTED) {
+        if (edge != NULL) edge->is_late = false; /* it is gone: it cannot come any more */
+        return;
+    }
+    if (edge->state == EDGE_PREPARED) {
+        edges_enter_doubt(edges, edge, out);
+    } else {
+        edges_drop(edges, edge, ABORT_LINK, "the link to a neighbour was lost", false, out);
+    }
+    edges_advance(edges, out);
+}
+
+static void edge_tick(struct edges *edges, struct edge *edge, struct commands *out)
+{
+    struct edge_link *link = edges_link_find(edges, edge->ref.id);
+    bool is_over = edges->now_ns >= edge->deadline_ns; /* else it is late, beside the others */
+
+    if (edge->state >= EDGE_COMMITTED) return;
+    if (edges->now_ns < edges_wait_until_ns(edges, edge)) return;
+    if (edge->state == EDGE_PREPARED) {
+        edges_enter_doubt(edges, edge, out);
+    } else if (edge->state == EDGE_WAITING) {
+        if (is_over && link != NULL && link->missed == 0) { /* it takes longer than thought */
+            deadline_add(&edges->opens, 2 * (edges->now_ns - edges->begun_ns));
+        }
+        if (link != NULL) link->missed++;
+        edge->is_late = true;
+        /* It may be there, while we are in doubt about an earlier edge: then it is told. */
+        edges_drop(edges, edge, ABORT_DEADLINE, "a neighbour was not there in time",
+                   link != NULL && link->has_open && link->round == edges->round, out);
+    } else {
+        if (is_over) {
+            deadline_add(&edges->exchanges, 2 * (edges->now_ns - edge->open_ns));
+            edges_score(edge->ref.id, SCORE_MISS, "missed the deadline of a round", out);
+        }
+        edges_drop(edges, edge, ABORT_DEADLINE, "the deadline passed", true, out);
+    }
+    edges_advance(edges, out);
+}
+
+static void exchange_tick(struct exchange *exchange, uint64_t now_ns, struct commands *out)
+{
+    struct edges *edges = edges_of(exchange);
+
+    edges->now_ns = now_ns;
+    for (uint32_t i = 0; i < edges->edges_count && edges->is_active; i++) {
+        edge_tick(edges, &edges->edges[i], out);
+    }
+    for (uint32_t i = 0; i < edges->edges_count && edges->is_active; i++) {
+        edges_grant(edges, &edges->edges[i], out); /* what was refused */
+    }
+    edges_doubts_tick(edges, out);
+}
+
+static void exchange_allowed(const struct exchange *exchange, uint32_t *chunks, uint32_t *streams)
+{
+    const struct edges *edges = edges_seen(exchange);
+
+    *chunks = *streams = 0;
+    for (uint32_t i = 0; i < edges->edges_count && edges->is_active; i++) {
+        const struct edge *edge = &edges->edges[i];
+
+        if (edge->state != EDGE_DATA) continue;
+        *streams += 1;
+        *chunks += edge->granted - edge->done;
+    }
+}
+
+static uint64_t exchange_next_ns(const struct exchange *exchange)
+{
+    const struct edges *edges = edges_seen(exchange);
+    uint64_t next = edges_doubts_next_ns(edges);
+
+    for (uint32_t i = 0; i < edges->edges_count && edges->is_active; i++) {
+        const struct edge *edge = &edges->edges[i];
+
+        if (edge->state >= EDGE_COMMITTED) continue;
+        if (edges_wait_until_ns(edges, edge) < next) next = edges_wait_until_ns(edges, edge);
+    }
+    return next;
+}
+
+/* ---- the contract ---- */
+
+static void exchange_cancel(struct exchange *exchange, const char *reason, uint64_t now_ns,
+                            struct commands *out)
+{
+    struct edges *edges = edges_of(exchange);
+
+    edges->now_ns = now_ns;
+    if (!edges->is_active) return;
+    for (uint32_t i = 0; i < edges->edges_count; i++) {
+        struct edge *edge = &edges->edges[i];
+
+        if (edge->state >= EDGE_COMMITTED) continue;
+        if (edge->state == EDGE_PREPARED) {
+            edges_enter_doubt(edges, edge, out);
+        } else {
+            edges_drop(edges, edge, ABORT_LOCAL, reason, true, out);
+        }
+    }
+    edges->last_drop = reason;
+    round_over(edges, out);
+}
+
+static void exchange_restart(struct exchange *exchange)
+{
+    edges_of(exchange)->wants_restart = true;
+}
+
+static void exchange_set_lineage(struct exchange *exchange, struct digest lineage,
+                                 struct commands *out)
+{
+    struct edges *edges = edges_of(exchange);
+
+    if (digest_is_equal(edges->lineage, lineage)) return;
+    exchange_cancel(exchange, "the model was replaced", edges->now_ns, out);
+    edges_doubts_drop(edges, out);
+    edges->lineage = lineage;
+}
+
+static bool exchange_is_active(const struct exchange *exchange)
+{
+    return edges_seen(exchange)->is_active;
+}
+
+static void exchange_counts(const struct exchange *exchange, struct exchange_counts *counts)
+{
+    *counts = edges_seen(exchange)->counts;
+}
+
+/* Only who has taken part in no round yet: the others go by what their neighbours say, for peers
+ * far away in the graph may be some rounds ahead. */
+static void exchange_set_round(struct exchange *exchange, uint64_t round)
+{
+    struct edges *edges = edges_of(exchange);
+
+    if (edges->begun_ns != 0 || round > UINT64_MAX / 2) return;
+    if (round > edges->counts.next_round) edges->counts.next_round = round;
+}
+
+static enum rc exchange_save(const struct exchange *exchange, uint8_t **bytes, size_t *count)
+{
+    return edges_save(edges_seen(exchange), bytes, count);
+}
+
+static enum rc exchange_load(struct exchange *exchange, const uint8_t *bytes, size_t count)
+{
+    return edges_load(edges_of(exchange), bytes, count);
+}
+
+#define EDGES_OPS(name_, ...)                                                                      \
+    {                                                                                              \
+        .name = (name_), .is_group = false, .is_graph = true, .create = exchange_create,           \
+        .destroy = exchange_destroy, .set_lineage = exchange_set_lineage, .begin = edges_begin,    \
+        .on_message = exchange_on_message, .on_chunk = edges_on_chunk, .slot = edges_slot,         \
+        .on_chunk_checked = edges_on_chunk_checked, .on_job_done = edges_on_job_done,              \
+        .on_link_up = exchange_on_link_up, .on_link_lost = exchange_on_link_lost,                  \
+        .tick = exchange_tick, .next_ns = exchange_next_ns, .cancel = exchange_cancel,             \
+        .restart = exchange_restart, .is_active = exchange_is_active, .counts = exchange_counts,   \
+        .allowed = exchange_allowed, .set_round = exchange_set_round, .save = exchange_save,       \
+        .load = exchange_load, __VA_ARGS__                                                         \
+    }
+
+const struct exchange_ops exchange_edges = EDGES_OPS("edges", );
+const struct exchange_ops exchange_mirror = EDGES_OPS(
+    "mirror", .has_mirrors = true, .mirror = edges_mirror_place, .mirror_own = edges_mirror_own, );

@@ -1,0 +1,176 @@
+/*
+ * How long a round of neighbours waits, and for whom. Loop thread; pure.
+ *
+ * Where half of the neighbours have come, or are through with the round, the others have as long
+ * again, and then their credit (patience.h): so one neighbour that is late, silent at any point, or
+ * comes in the last moment, makes rounds longer once and not for ever. Before half is there nobody
+ * can say who is late: waits are then what earlier rounds have taught, median + 6 MAD:
+ *
+ *   open      from the begin to a neighbour's OPEN; one that did not come lately, half as long
+ *   exchange  from then on until all is there
+ *   decision  from our READY to the other end's word
+ */
+#include "averaging/edge/edges.h"
+
+#include "base/bytes.h"
+
+enum { DEADLINE_SPREAD = 6, MISSED_MAX = 16, TRIPS = 2 };
+
+static const uint64_t open_first_ns = 5 * NS_PER_S;
+static const uint64_t open_floor_ns = NS_PER_S;
+static const uint64_t open_cap_ns = 30 * NS_PER_S;
+static const uint64_t data_first_ns = 4 * NS_PER_S;
+static const uint64_t data_chunk_ns = 50 * NS_PER_MS;
+static const uint64_t data_floor_ns = 2500 * NS_PER_MS;
+static const uint64_t data_cap_ns = 120 * NS_PER_S;
+static const uint64_t decision_first_ns = 10 * NS_PER_S;
+static const uint64_t decision_floor_ns = 2500 * NS_PER_MS;
+static const uint64_t pace_unknown_ns = 2 * NS_PER_S;
+static const uint64_t slack_least_ns = 100 * NS_PER_MS;
+
+/* ---- what earlier rounds have taught ---- */
+
+static uint64_t learned_ns(const struct deadline *times, uint64_t first, uint64_t floor,
+                           uint64_t cap)
+{
+    uint64_t twice = 2 * deadline_median(times, 0);
+
+    if (times->count < DEADLINE_FEW) return first;
+    return deadline_window(times, DEADLINE_SPREAD, first, floor < twice ? twice : floor, cap);
+}
+
+void edges_wait_open(struct edges *edges, struct edge *edge)
+{
+    uint64_t wait = learned_ns(&edges->opens, open_first_ns, open_floor_ns, open_cap_ns);
+    uint32_t missed = edges_link_find(edges, edge->ref.id)->missed;
+
+    wait >>= missed < MISSED_MAX ? missed : MISSED_MAX;
+    edge->deadline_ns = deadline_after(edges->now_ns, wait);
+}
+
+void edges_wait_data(struct edges *edges, struct edge *edge)
+{
+    uint64_t first = data_first_ns + edges->options.chunks * data_chunk_ns;
+    uint64_t wait = learned_ns(&edges->exchanges, first, data_floor_ns, data_cap_ns);
+
+    edge->open_ns = edges->now_ns;
+    edge->deadline_ns = deadline_after(edges->now_ns, wait);
+}
+
+void edges_wait_decision(struct edges *edges, struct edge *edge)
+{
+    uint64_t wait = decision_first_ns;
+
+    if (edges->decisions.count >= DEADLINE_FEW) {
+        wait = deadline_window(&edges->decisions, DEADLINE_SPREAD, decision_first_ns,
+                               decision_floor_ns, decision_first_ns);
+    }
+    edge->ready_ns = edges->now_ns;
+    edge->deadline_ns = deadline_after(edges->now_ns, wait);
+}
+
+/* ---- who has the others wait ---- */
+
+static uint64_t slack_ns(const struct edges *edges)
+{
+    return patience_slack_ns(edges->pace_ns, slack_least_ns);
+}
+
+void edges_wait_begin(struct edges *edges, uint64_t period_ns)
+{
+    struct peer_id peers[EDGES_MAX];
+
+    edges->pace_ns = period_ns > 0 ? period_ns : pace_unknown_ns;
+    edges->half_come_ns = edges->half_over_ns = 0;
+    for (uint32_t i = 0; i < edges->edges_count; i++) {
+        peers[i] = edges->edges[i].ref.id;
+    }
+    edges->answer_ns = exchange_answer_ns(&edges->options, peers, edges->edges_count);
+    for (uint32_t i = 0; i < edges->edges_count; i++) {
+        struct edge *edge = &edges->edges[i];
+
+        edge->is_measure = !patience_rests(&edges->patience, edge->ref.id, edges->now_ns);
+        edge->slack_ns =
+            patience_left_ns(&edges->patience, edge->ref.id, !edges_is_proven(edges, edge->ref.id),
+                             slack_ns(edges), edges->now_ns);
+    }
+}
+
+static uint64_t half_ns(const struct edges *edges, const struct edge *edge)
+{
+    return edge->state == EDGE_WAITING ? edges->half_come_ns : edges->half_over_ns;
+}
+
+static uint64_t free_ns(const struct edges *edges, const struct edge *edge)
+{
+    uint64_t usual = deadline_lower(&edges->opens, 0) + edges->answer_ns;
+
+    if (edge->state != EDGE_WAITING) usual += deadline_lower(&edges->exchanges, 0);
+    if (edges->options.goes_on && usual < edges->pace_ns / 2) usual = edges->pace_ns / 2;
+    return patience_free_ns(edges->begun_ns, half_ns(edges, edge), usual, edges->pace_ns);
+}
+
+void edges_wait_note(struct edges *edges)
+{
+    uint32_t all = 0, come = 0, over = 0;
+
+    for (uint32_t i = 0; i < edges->edges_count; i++) {
+        const struct edge *edge = &edges->edges[i];
+
+        if (!edge->is_measure) continue;
+        all++;
+        come += edge->state != EDGE_WAITING;
+        over += edge->state >= EDGE_COMMITTED;
+    }
+    /* Where we follow one of them, the others are late for our sake. */
+    if (all < 2 || edges->is_catching_up || edges->is_ahead) return;
+    if (edges->half_come_ns == 0 && 2 * come >= all) edges->half_come_ns = edges->now_ns;
+    if (edges->half_over_ns == 0 && 2 * over >= all) edges->half_over_ns = edges->now_ns;
+}
+
+void edges_wait_over(struct edges *edges, struct edge *edge)
+{
+    if (half_ns(edges, edge) == 0) return;
+    patience_charge(&edges->patience, edge->ref.id, !edges_is_proven(edges, edge->ref.id),
+                    edge->state != EDGE_WAITING, free_ns(edges, edge), edges->now_ns,
+                    slack_ns(edges));
+}
+
+/* Somebody else of those that are as far as this one is waited for. */
+static bool is_another_awaited(const struct edges *edges, const struct edge *edge)
+{
+    bool is_open = edge->state != EDGE_WAITING;
+
+    for (uint32_t i = 0; i < edges->edges_count; i++) {
+        const struct edge *other = &edges->edges[i];
+
+        if (other->slack_ns == 0 || other->state >= EDGE_COMMITTED) continue;
+        if (is_open || other->state == EDGE_WAITING) return true;
+    }
+    return false;
+}
+
+/* Until when a decision usually is here, which spares a doubt. */
+static uint64_t decided_ns(const struct edges *edges, const struct edge *edge)
+{
+    uint64_t usual = 2 * deadline_lower(&edges->decisions, 0) + TRIPS * edges->answer_ns;
+
+    return deadline_after(edge->ready_ns, usual);
+}
+
+/* Without a slot it is we who have it wait. */
+uint64_t edges_wait_until_ns(const struct edges *edges, const struct edge *edge)
+{
+    uint64_t until_ns;
+
+    if (edge->state == EDGE_OPEN) return edge->deadline_ns;
+    if (edge->state == EDGE_WAITING && !edge->is_measure) {
+        return is_another_awaited(edges, edge) ? edge->deadline_ns : 0;
+    }
+    if (half_ns(edges, edge) == 0) return edge->deadline_ns;
+    until_ns = deadline_after(free_ns(edges, edge), edge->slack_ns);
+    if (edge->state == EDGE_PREPARED && until_ns < decided_ns(edges, edge)) {
+        until_ns = decided_ns(edges, edge);
+    }
+    return until_ns < edge->deadline_ns ? until_ns : edge->deadline_ns;
+}

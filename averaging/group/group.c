@@ -1,0 +1,520 @@
+/*
+ * exchange group: several peers average, each reducing one part of the plane (part-owner reduce, as
+ * in the butterfly all-reduce of Moshpit SGD: Ryabinin et al. 2021, arXiv:2103.03239). There is no
+ * coordinator: who proposes is a function of the round, and a silent one is replaced.
+ *
+ *          .---------------------------- no START, or without us -----------------.
+ *          v                                                                      |
+ *  IDLE --begin--> READY --FORM--> JOINED ----START----> SNAPSHOT --done--> DATA  |
+ *   ^               |  '----------^  |  '-------------------^  '--failed----. |   |
+ *   |               '--our turn--> FORMING --all joined, or window over-----' |   |
+ *   |                                |  '--another FORM: *_turn.c--> JOINED -+---'
+ *   '---------- nobody joined -------'        IDLE <--- all parts ended ------'
+ *
+ * Forming. FORM{round, ballot, invited} goes to all; who is ready answers JOIN, who is not yet
+ * remembers it and answers when its own round begins. START{who joined} goes to all invited when
+ * everyone linked has answered or the window (deadline.h) closes. The n-th in the order waits n
+ * windows and then proposes with a higher ballot. Where training goes on meanwhile, a proposal that
+ * nobody has joined when its window is over stays open (grace.c). A member joins at
+ * most one FORM per (round, ballot), and only rising ones; one that is listed by a START it has
+ * turned from says ABORT at once, so nobody waits for it. A round number is used up when a START
+ * was sent.
+ *
+ * Data. Chunks are split into contiguous parts, one per member in START's order, by the rates that
+ * START tells. Everyone snapshots, then grants CREDIT for its own part: a chunk therefore never
+ * arrives where it cannot be absorbed yet, and little is under way. The owner reduces a chunk when
+ * each member's contribution is in or the member was dropped (link, NaN, deadline), and sends the
+ * mean on; MEAN with a hash over all chunk hashes closes the part. In direct rounds the
+ * connection vouches for what the owner itself sends, and these hashes are zeros.
+ *
+ * START may say another schedule (schedule.h): values and means of a part then go along a tree,
+ * whose inner members add up what their children give before they pass it on, and pass means back.
+ * MEAN still comes from the owner itself, so who passes a mean on cannot change it. A sum stands
+ * for all below it, so nobody can be dropped: with the first that fails, all parts still open come
+ * to nothing, everyone is told, and for some rounds proposals are direct.
+ *
+ * Safety is per part: it ends as the owner's mean, complete and checked, or as our own values.
+ * Nothing a single member does can make a part half applied. Loop thread; pure.
+ */
+#include "averaging/group/group.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/mem.h"
+
+#include <string.h>
+
+enum { SAVE_VERSION = 1, SAVE_BYTES = 12, SCORE_KEPT = 1 };
+
+static struct group *group_of(struct exchange *exchange)
+{
+    return (struct group *)(void *)exchange;
+}
+
+static const struct group *group_seen(const struct exchange *exchange)
+{
+    return (const struct group *)(const void *)exchange;
+}
+
+static void group_destroy(struct exchange *exchange)
+{
+    struct group *group = group_of(exchange);
+
+    if (group == NULL) return;
+    mem_free(group->arrived);
+    mem_free(group->absorbed);
+    mem_free(group->partials);
+    mem_free(group->means);
+    mem_free(group->hashes);
+    mem_free(group->bitmap);
+    mem_free(group);
+}
+
+static struct exchange *group_create(const struct exchange_options *options)
+{
+    struct group *group = mem_alloc(sizeof *group);
+
+    if (group == NULL) return NULL;
+    CHECK(options->chunks <= CHUNKS_MAX);
+    group->base.ops = &exchange_group;
+    group->options = *options;
+    group->ahead_left = GROUP_ROUND_NEAR;
+    group->bitmap_bytes = (options->chunks + 7) / 8;
+    group->arrived = mem_array(options->chunks, sizeof *group->arrived);
+    group->absorbed = mem_array(options->chunks, sizeof *group->absorbed);
+    group->partials = mem_alloc(options->chunks);
+    group->means = mem_alloc(options->chunks);
+    group->hashes = mem_array(options->chunks, sizeof *group->hashes);
+    group->bitmap = mem_alloc(group->bitmap_bytes);
+    if (group->arrived == NULL || group->absorbed == NULL || group->partials == NULL ||
+        group->means == NULL || group->hashes == NULL || group->bitmap == NULL) {
+        group_destroy(&group->base);
+        return NULL;
+    }
+    return &group->base;
+}
+
+/* ---- links ---- */
+
+struct group_link *group_link_find(struct group *group, struct peer_id id)
+{
+    for (uint32_t i = 0; i < group->links_count; i++) {
+        if (peer_id_is_equal(group->links[i].ref.id, id)) return &group->links[i];
+    }
+    return NULL;
+}
+
+static void link_add(struct group *group, struct peer_id id, struct boot_id boot)
+{
+    struct group_link *link = group_link_find(group, id);
+
+    if (link == NULL) {
+        if (group->links_count == LINKS_MAX) return; /* it is treated as out of reach */
+        link = &group->links[group->links_count++];
+        *link = (struct group_link){0};
+    }
+    link->ref = (struct member_ref){id, boot};
+}
+
+bool group_is_linked(const struct group *group, struct peer_id id)
+{
+    for (uint32_t i = 0; i < group->links_count; i++) {
+        if (peer_id_is_equal(group->links[i].ref.id, id)) return true;
+    }
+    return false;
+}
+
+/* ---- shared by both phases ---- */
+
+void group_send_abort(struct peer_id to, struct member_ref proposer, uint64_t round,
+                      enum abort_code code, struct commands *out)
+{
+    struct command *send = commands_add(out, COMMAND_SEND);
+
+    if (send == NULL) return;
+    send->to = to;
+    send->message.type = MESSAGE_ABORT;
+    send->message.as.abort.key.initiator = proposer.id;
+    send->message.as.abort.key.boot = proposer.boot;
+    send->message.as.abort.key.counter = round;
+    send->message.as.abort.code = code;
+}
+
+bool group_abort_fits(const struct group *group, const struct message_abort *abort)
+{
+    return abort->key.counter == group->round &&
+           peer_id_is_equal(abort->key.initiator, group->proposer.id) &&
+           boot_id_is_equal(abort->key.boot, group->proposer.boot);
+}
+
+void group_score(struct peer_id to, int32_t score, const char *reason, struct commands *out)
+{
+    struct command *command = commands_add(out, COMMAND_SCORE);
+
+    if (command == NULL) return;
+    command->to = to;
+    command->score = score;
+    command->reason = reason;
+}
+
+int group_party_find(const struct group *group, struct peer_id id)
+{
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if (peer_id_is_equal(group->parties[i].ref.id, id)) return (int)i;
+    }
+    return -1;
+}
+
+enum standing group_standing(const struct group *group, struct peer_id id)
+{
+    const struct exchange_options *options = &group->options;
+
+    return options->standing == NULL ? STANDING_PROVEN : options->standing(options->context, id);
+}
+
+static uint32_t parties_alive(const struct group *group)
+{
+    uint32_t alive = 0;
+
+    if (group->plan.schedule != SCHEDULE_DIRECT)
+        return group->parties_count; /* in what is complete */
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        alive += i == group->self || (group->parties[i].is_linked && !group->parties[i].is_dropped);
+    }
+    return alive;
+}
+
+/* Who gave both its contribution and its part has kept its word. */
+static void score_the_faithful(struct group *group, struct commands *out)
+{
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        const struct party *party = &group->parties[i];
+
+        if (i == group->self || party->is_dropped || party->part != PART_COMMITTED) continue;
+        group_score(party->ref.id, SCORE_KEPT, NULL, out);
+        if (party->count > 0) conduct_returned(&group->conduct, party->ref.id);
+    }
+}
+
+void group_over(struct group *group, enum over_result result, const char *reason, bool is_skipped,
+                struct commands *out)
+{
+    bool has_started = group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA;
+    struct command *over = commands_add(out, COMMAND_OVER);
+
+    if (has_started) group_plan_learn(group, result == OVER_COMMITTED);
+    /* What was left open ends late, and would feed the pace from itself; what is owed follows soon.
+     */
+    if (group->options.is_patient && !has_started) group->begun_ns = 0;
+    if (result == OVER_COMMITTED) {
+        group->counts.rounds_ok++;
+        group_ahead_earn(group, GROUP_AHEAD_ROUND);
+        if (group->state == GROUP_DATA) group_wait_learn(group);
+    } else {
+        group->counts.rounds_aborted += !is_skipped;
+        group->counts.rounds_skipped += is_skipped;
+        group->counts.last_abort = reason;
+    }
+    if (over != NULL) {
+        over->over.result = result;
+        over->over.round = group->round;
+        over->over.bitmap = group->bitmap;
+        over->over.bitmap_bytes = group->bitmap_bytes;
+        over->over.scale = 1;
+        over->over.members = has_started ? parties_alive(group) : 0;
+        over->over.reason = reason;
+    }
+    if (result == OVER_COMMITTED) score_the_faithful(group, out); /* `over` may move */
+    if (has_started) {
+        group->past[group->past_next] =
+            (struct group_past){group->proposer, group->round, group->stream, true};
+        group->past_next = (group->past_next + 1) % GROUP_PAST_MAX;
+    }
+    if (has_started || group->promised_ballot >= GROUP_BALLOT_MAX) {
+        group_set_next(group, group->round + 1);
+    }
+    group->state = GROUP_IDLE;
+}
+
+/* ---- the contract ---- */
+
+static void group_cancel(struct exchange *exchange, const char *reason, uint64_t now_ns,
+                         struct commands *out)
+{
+    struct group *group = group_of(exchange);
+
+    group->now_ns = now_ns;
+    if (group->state == GROUP_IDLE) return;
+    if (group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA) {
+        group_data_cancel(group, ABORT_LOCAL, out);
+    } else {
+        group_form_cancel(group, out);
+    }
+    group_over(group, OVER_ABORTED, reason, false, out);
+}
+
+static void group_set_lineage(struct exchange *exchange, struct digest lineage,
+                              struct commands *out)
+{
+    struct group *group = group_of(exchange);
+
+    if (digest_is_equal(group->lineage, lineage)) return;
+    group_cancel(exchange, "the model was replaced", group->now_ns, out);
+    group->lineage = lineage;
+    group->has_heard = false;
+}
+
+static enum rc group_begin(struct exchange *exchange, const struct round_members *members,
+                           uint64_t samples, uint64_t now_ns, struct commands *out)
+{
+    static const struct digest none;
+    struct group *group = group_of(exchange);
+    bool has_self = false;
+
+    group->now_ns = now_ns;
+    if (group->state != GROUP_IDLE) return RC_BUSY;
+    if (members->count < 2 || digest_is_equal(group->lineage, none)) return RC_NOT_FOUND;
+    CHECK(members->count <= GROUP_MEMBERS_MAX);
+    for (uint32_t i = 0; i < members->count; i++) {
+        group->order[i] = (struct member_ref){members->ids[i], members->boots[i]};
+        if (peer_id_is_equal(members->ids[i], group->options.self)) {
+            has_self = true;
+            group->order_self = i;
+        } else {
+            link_add(group, members->ids[i], members->boots[i]);
+        }
+    }
+    CHECK(has_self);
+    group->order_count = members->count;
+    group->samples = samples;
+    group->period_ns = members->period_ns;
+    if (group->begun_ns != 0) deadline_add(&group->paces, now_ns - group->begun_ns);
+    group->begun_ns = now_ns;
+    group->round = group->counts.next_round;
+    group->attempts = 0;
+    group_lines_learn(group);
+    group_form_begin(group, out);
+    return RC_OK;
+}
+
+static enum rc on_credit(struct group *group, struct member_ref from,
+                         const struct message_credit *credit, struct commands *out)
+{
+    bool has_started = group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA;
+    bool is_ours = has_started || group->state == GROUP_JOINED;
+
+    if (!is_ours || credit->stream != group->stream) {
+        group_refuse_credit(group, from, credit, out);
+        return RC_STALE;
+    }
+    if (!group_form_has(&group->form, from)) { /* it was told that we are in its round */
+        group_send_cancel(from.id, credit->stream, out);
+        return RC_MISMATCH;
+    }
+    return has_started ? group_on_credit(group, from, credit, out)
+                       : group_form_on_credit(group, from, credit);
+}
+
+static enum rc group_on_message(struct exchange *exchange, struct peer_id from, struct boot_id boot,
+                                const struct message *message, uint64_t now_ns,
+                                struct commands *out)
+{
+    struct group *group = group_of(exchange);
+    struct member_ref ref = {from, boot};
+    bool has_started = group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA;
+
+    group->now_ns = now_ns;
+    if (peer_id_is_equal(from, group->options.self)) return RC_FORMAT;
+    link_add(group, from, boot);
+    group_ahead_refill(group);
+    switch (message->type) {
+    case MESSAGE_FORM:
+        return group_on_form(group, ref, &message->as.form, out);
+    case MESSAGE_JOIN:
+        return group_on_join(group, ref, &message->as.join, out);
+    case MESSAGE_START:
+        return group_on_start(group, ref, &message->as.form, out);
+    case MESSAGE_MEAN:
+        return group_on_mean(group, ref, &message->as.mean, out);
+    case MESSAGE_CREDIT:
+        return on_credit(group, ref, &message->as.credit, out);
+    case MESSAGE_CANCEL:
+        return has_started ? group_on_cancel(group, ref, &message->as.cancel, out)
+                           : group_form_on_cancel(group, ref, &message->as.cancel);
+    case MESSAGE_ABORT:
+        return has_started ? group_on_abort(group, ref, &message->as.abort, out)
+                           : group_form_on_abort(group, ref, &message->as.abort, out);
+    default:
+        return RC_FORMAT;
+    }
+}
+
+static enum rc group_ops_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
+                                  float *weight)
+{
+    return group_on_chunk(group_of(exchange), chunk, weight);
+}
+
+static void group_ops_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *chunk,
+                                       enum rc rc, struct digest hash, float squared_distance,
+                                       uint64_t now_ns, struct commands *out)
+{
+    (void)squared_distance; /* only pairs agree on norms */
+    group_of(exchange)->now_ns = now_ns;
+    group_on_chunk_checked(group_of(exchange), chunk, rc, hash, out);
+}
+
+static void group_ops_on_job_done(struct exchange *exchange, enum exchange_job job, uint32_t first,
+                                  enum rc rc, struct digest hash, uint64_t now_ns,
+                                  struct commands *out)
+{
+    group_of(exchange)->now_ns = now_ns;
+    group_on_job_done(group_of(exchange), job, first, rc, hash, out);
+}
+
+static void group_on_link_up(struct exchange *exchange, struct peer_id peer, struct boot_id boot,
+                             uint64_t now_ns, struct commands *out)
+{
+    struct group *group = group_of(exchange);
+
+    group->now_ns = now_ns;
+    link_add(group, peer, boot);
+    group_form_on_link_up(group, (struct member_ref){peer, boot}, out);
+}
+
+static void group_on_link_lost(struct exchange *exchange, struct peer_id peer, uint64_t now_ns,
+                               struct commands *out)
+{
+    struct group *group = group_of(exchange);
+    struct group_link *link = group_link_find(group, peer);
+
+    group->now_ns = now_ns;
+    if (link != NULL) *link = group->links[--group->links_count];
+    if (group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA) {
+        group_data_on_link_lost(group, peer, out);
+    } else {
+        group_form_on_link_lost(group, peer, out);
+    }
+}
+
+static void group_tick(struct exchange *exchange, uint64_t now_ns, struct commands *out)
+{
+    struct group *group = group_of(exchange);
+
+    group->now_ns = now_ns;
+    if (group->state == GROUP_DATA) {
+        group_grant_all(group, out); /* what was refused */
+        group_data_tick(group, out);
+    } else {
+        group_form_tick(group, out);
+    }
+}
+
+static uint64_t group_next_ns(const struct exchange *exchange)
+{
+    const struct group *group = group_seen(exchange);
+
+    return group->state == GROUP_DATA ? group_data_next_ns(group) : group_form_next_ns(group);
+}
+
+/* Who heard of it need not join any more. */
+static void group_cancel_skipped(struct group *group, struct commands *out)
+{
+    group_form_cancel(group, out);
+    group_over(group, OVER_ABORTED, "nobody else was ready", true, out);
+}
+
+static void group_set_busy(struct exchange *exchange, bool is_busy, uint64_t now_ns,
+                           struct commands *out)
+{
+    struct group *group = group_of(exchange);
+
+    group->now_ns = now_ns;
+    group->is_busy = is_busy;
+    if (!is_busy) return;
+    group_form_decline(group, out);
+    if (group_lingers(exchange)) group_cancel_skipped(group, out);
+}
+
+static bool group_is_active(const struct exchange *exchange)
+{
+    return group_seen(exchange)->state != GROUP_IDLE;
+}
+
+static void group_counts(const struct exchange *exchange, struct exchange_counts *counts)
+{
+    *counts = group_seen(exchange)->counts;
+    counts->rate = group_rate(group_seen(exchange));
+}
+
+static bool group_relays(const struct exchange *exchange, uint32_t chunk)
+{
+    const struct group *group = group_seen(exchange);
+    uint32_t part;
+
+    if (group->state != GROUP_DATA || chunk >= group->options.chunks) return false;
+    part = schedule_part(&group->plan, chunk);
+    return part != group->self && group->parties[part].children != 0;
+}
+
+/* Where a mean comes from its owner itself, over a connection that vouches for every byte, its hash
+ * would be one more word of the same peer. */
+static bool group_wants_hashes(const struct exchange *exchange)
+{
+    return group_seen(exchange)->plan.schedule != SCHEDULE_DIRECT;
+}
+
+static void group_set_round(struct exchange *exchange, uint64_t round)
+{
+    group_set_next(group_of(exchange), round);
+}
+
+static enum rc group_save(const struct exchange *exchange, uint8_t **bytes, size_t *count)
+{
+    uint8_t *saved = mem_alloc(SAVE_BYTES);
+
+    if (saved == NULL) return RC_NOMEM;
+    store_le32(saved, SAVE_VERSION);
+    store_le64(saved + 4, group_seen(exchange)->counts.next_round);
+    *bytes = saved;
+    *count = SAVE_BYTES;
+    return RC_OK;
+}
+
+static enum rc group_load(struct exchange *exchange, const uint8_t *bytes, size_t count)
+{
+    if (count != SAVE_BYTES || load_le32(bytes) != SAVE_VERSION) return RC_FORMAT;
+    if (load_le64(bytes + 4) > UINT64_MAX / 2) return RC_FORMAT;
+    group_set_round(exchange, load_le64(bytes + 4));
+    return RC_OK;
+}
+
+const struct exchange_ops exchange_group = {
+    .name = "group",
+    .is_group = true,
+    .create = group_create,
+    .destroy = group_destroy,
+    .set_lineage = group_set_lineage,
+    .begin = group_begin,
+    .on_message = group_on_message,
+    .on_chunk = group_ops_on_chunk,
+    .relays = group_relays,
+    .wants_hashes = group_wants_hashes,
+    .on_chunk_checked = group_ops_on_chunk_checked,
+    .on_job_done = group_ops_on_job_done,
+    .on_link_up = group_on_link_up,
+    .on_link_lost = group_on_link_lost,
+    .tick = group_tick,
+    .next_ns = group_next_ns,
+    .set_busy = group_set_busy,
+    .cancel = group_cancel,
+    .is_active = group_is_active,
+    .lingers = group_lingers,
+    .is_invited = group_is_invited,
+    .inviter = group_inviter,
+    .counts = group_counts,
+    .allowed = group_allowed,
+    .set_round = group_set_round,
+    .save = group_save,
+    .load = group_load,
+};

@@ -1,0 +1,79 @@
+/*
+ * Members that are lost to a running group round, and what is held against whom. Loop thread; pure.
+ *
+ * Once may be: honest members leave, too, and rounds come to nothing. What has become a habit is
+ * charged, see conduct.h.
+ */
+#include "averaging/group/group.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+
+enum { SCORE_MISS = -1 };
+
+static bool is_direct(const struct group *group)
+{
+    return group->plan.schedule == SCHEDULE_DIRECT;
+}
+
+void group_party_drop(struct group *group, uint32_t index)
+{
+    bool was_awaited = group_is_awaited(group, index);
+
+    group->parties[index].is_dropped = true;
+    group->dropped |= UINT64_C(1) << index;
+    if (was_awaited) group_wait_first_over(group, index);
+}
+
+/* What is complete stays; the others hear of it when the round is over here. */
+void group_schedule_fail(struct group *group)
+{
+    group->has_failed = true;
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if (i != group->self) group_party_drop(group, i);
+        if (group->parties[i].part == PART_OPEN) group->parties[i].part = PART_LOST;
+    }
+}
+
+void group_party_lose(struct group *group, uint32_t index)
+{
+    struct party *party = &group->parties[index];
+    bool is_charged = group_is_awaited(group, index); /* for its contribution */
+
+    CHECK(index != group->self);
+    if (!is_direct(group)) {
+        group_schedule_fail(group);
+        return;
+    }
+    group_party_drop(group, index);
+    if (party->part != PART_OPEN) return;
+    if (!is_charged) group_wait_second_over(group, index);
+    party->part = PART_LOST;
+}
+
+/* It goes on without us, or was told something else (group_start_heard()): by its own word. */
+void group_party_left(struct group *group, uint32_t index, struct commands *out)
+{
+    struct peer_id id = group->parties[index].ref.id, proposer = group->proposer.id;
+    bool has_part = is_direct(group) && group->parties[index].part == PART_OPEN;
+
+    group_party_lose(group, index);
+    if (!has_part) return;
+    if (conduct_left(&group->conduct, id, group->parties[index].is_cut ? CONDUCT_CUT : CONDUCT_WORD,
+                     proposer, peer_id_is_equal(proposer, group->options.self))) {
+        group_score(id, SCORE_MISS, "leaves rounds that have begun", out);
+    }
+}
+
+/* Whoever it was that left, it was its proposer who chose them; of lost links nobody knows why. */
+void group_came_to_nothing(struct group *group, struct commands *out)
+{
+    struct peer_id id = group->proposer.id;
+
+    if (peer_id_is_equal(id, group->options.self)) return;
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if (group->parties[i].is_cut && !peer_id_is_equal(group->parties[i].ref.id, id)) return;
+    }
+    if (!conduct_vain(&group->conduct, id, group_standing(group, id) == STANDING_PROVEN)) return;
+    group_score(id, SCORE_MISS, "proposes rounds that come to nothing", out);
+}

@@ -1,0 +1,693 @@
+/*
+ * exchange push: a peer gives a part of its weight and of its model to another and keeps the rest.
+ * Push-sum (Kempe, Dobra, Gehrke 2003; for training SGP, Assran et al. 2018, arXiv:1811.10792, and
+ * GoSGD, Blot et al. 2016, arXiv:1611.09726) with custody: what was sent and not acknowledged
+ * belongs to nobody, is kept, in checkpoints too, and comes back or is dropped once it is known
+ * what became of it.
+ *
+ *  out   NONE --begin: SHARE--> OFFERED --ACCEPT--> ACCEPTED --snapshot: weight leaves--> SENDING
+ *        SENDING --all chunks queued--> SENT            custody: the round ends without SHARE_ACK
+ *  in    NONE --SHARE: ACCEPT--> OPEN --all chunks staged--> DONE
+ *        NONE --a share came back from custody--> RETURN --absorbed--> DONE
+ *
+ * A round has one snapshot, of which one share goes out and against which one share that comes in
+ * is settled; it ends when neither is under way. Then, in one instant, the share that came in
+ * counts (weight, mark, SHARE_ACK, difference), and the one that left goes into custody. Nobody
+ * waits for an acknowledgement, so rings of peers that push to each other cannot wait in a circle.
+ *
+ * The live model is z = x / omega. Halving x and omega leaves z as it is, so a sender's model does
+ * not change, and a share of weight w that holds y moves the receiver by w / (omega + w) (y - z).
+ * Until the last chunk is queued the receiver cannot have applied the share, so a failure before
+ * that gives the weight back at once. Afterwards only the receiver knows. Loop thread; pure.
+ */
+#include "averaging/push/push.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { RETRY_MS = 200, SCORE_MISS = -1 };
+
+/* A share may weigh at most so much more than what the receiver has, and who has so much less than
+ * the receiver keeps it: no one is overrun by one share, and none gives away the last it has. */
+#define GAIN_MAX   4.0
+#define UPHILL_MAX 32.0
+/* A share of which less than this part may be taken is left with its sender. */
+#define TAKEN_LEAST 0.125
+/* Who has less gives none away, see WEIGHT_MOST. */
+#define WEIGHT_LEAST (1.0 / (1 << 20))
+
+struct push *push_of(struct exchange *exchange)
+{
+    return (struct push *)(void *)exchange;
+}
+
+const struct push *push_seen_of(const struct exchange *exchange)
+{
+    return (const struct push *)(const void *)exchange;
+}
+
+static void push_destroy(struct exchange *exchange)
+{
+    struct push *push = push_of(exchange);
+
+    if (push == NULL) return;
+    mem_free(push->chunks);
+    mem_free(push->full);
+    mem_free(push->empty);
+    mem_free(push->marks);
+    mem_free(push);
+}
+
+static struct exchange *push_create(const struct exchange_options *options)
+{
+    struct push *push = mem_alloc(sizeof *push);
+
+    if (push == NULL) return NULL;
+    CHECK(options->chunks <= CHUNKS_MAX);
+    push->base.ops = &exchange_push;
+    push->options = *options;
+    push->weight = 1.0;
+    push->bitmap_bytes = (options->chunks + 7) / 8;
+    push->chunks = mem_alloc(options->chunks);
+    push->full = mem_alloc(push->bitmap_bytes);
+    push->empty = mem_alloc(push->bitmap_bytes);
+    push->marks = mem_array(PUSH_MARKS_MAX, sizeof *push->marks);
+    if (push->chunks == NULL || push->full == NULL || push->empty == NULL || push->marks == NULL) {
+        push_destroy(&push->base);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < options->chunks; i++) {
+        push->full[i / 8] |= (uint8_t)(1u << i % 8);
+    }
+    return &push->base;
+}
+
+/* ---- links and small things ---- */
+
+static struct member_ref *link_find(struct push *push, struct peer_id id)
+{
+    for (uint32_t i = 0; i < push->links_count; i++) {
+        if (peer_id_is_equal(push->links[i].id, id)) return &push->links[i];
+    }
+    return NULL;
+}
+
+static void link_add(struct push *push, struct peer_id id, struct boot_id boot)
+{
+    struct member_ref *link = link_find(push, id);
+
+    if (link == NULL) {
+        if (push->links_count == LINKS_MAX) return;
+        link = &push->links[push->links_count++];
+    }
+    *link = (struct member_ref){id, boot};
+}
+
+bool push_is_linked(const struct push *push, struct peer_id id)
+{
+    for (uint32_t i = 0; i < push->links_count; i++) {
+        if (peer_id_is_equal(push->links[i].id, id)) return true;
+    }
+    return false;
+}
+
+bool push_key_is_equal(const struct round_key *a, const struct round_key *b)
+{
+    return a->counter == b->counter && peer_id_is_equal(a->initiator, b->initiator) &&
+           boot_id_is_equal(a->boot, b->boot);
+}
+
+struct message *push_send(struct peer_id to, enum message_type type, struct commands *out)
+{
+    struct command *send = commands_add(out, COMMAND_SEND);
+
+    if (send == NULL) return NULL;
+    send->to = to;
+    send->message.type = type;
+    return &send->message;
+}
+
+void push_score(struct peer_id to, int32_t score, const char *reason, struct commands *out)
+{
+    struct command *command = commands_add(out, COMMAND_SCORE);
+
+    if (command == NULL) return;
+    command->to = to;
+    command->score = score;
+    command->reason = reason;
+}
+
+static void send_abort(struct push *push, struct peer_id to, const struct round_key *key,
+                       enum abort_code code, struct commands *out)
+{
+    struct message *message;
+
+    if (!push_is_linked(push, to)) return;
+    message = push_send(to, MESSAGE_ABORT, out);
+    if (message == NULL) return;
+    message->as.abort.key = *key;
+    message->as.abort.code = code;
+}
+
+/* ---- a round ---- */
+
+void push_round_start(struct push *push)
+{
+    if (push->is_running) return;
+    push->is_running = true;
+    push->begun_ns = push->now_ns;
+    push->snapshot = SNAPSHOT_NONE;
+    push->out = OUT_NONE;
+    push->in = IN_NONE;
+    push->is_acked = false;
+}
+
+void push_snapshot_want(struct push *push, struct commands *out)
+{
+    if (push->snapshot != SNAPSHOT_NONE) return;
+    push->snapshot = SNAPSHOT_WANTED;
+    (void)commands_add(out, COMMAND_SNAPSHOT);
+}
+
+static void over_add(struct push *push, enum over_result result, bool has_in, float scale,
+                     float sent, struct commands *out)
+{
+    struct command *over = commands_add(out, COMMAND_OVER);
+
+    push->is_running = false;
+    if (over == NULL) return;
+    over->over.result = result;
+    if (result != OVER_ABORTED) over->over.key = has_in ? push->in_key : push->out_key;
+    over->over.bitmap = has_in ? push->full : push->empty;
+    over->over.bitmap_bytes = push->bitmap_bytes;
+    over->over.scale = scale;
+    over->over.sent = sent;
+    over->over.members = result == OVER_ABORTED ? 0 : 2;
+    over->over.reason = result == OVER_ABORTED ? push->counts.last_abort : NULL;
+}
+
+/* What came in is part of our model from here on. */
+static void take_in(struct push *push, struct commands *out)
+{
+    struct message *message;
+
+    push->weight += (double)push->in_weight;
+    if (peer_id_is_equal(push->in_key.initiator, push->options.self)) {
+        struct push_custody *custody = push_custody_find(push, &push->in_key);
+
+        CHECK(custody != NULL && custody->is_returned);
+        push->counts.returned++;
+        push_custody_drop(push, custody, out);
+        return;
+    }
+    push->counts.received++;
+    push_account_given(push, push->from.id, (double)push->in_weight);
+    push_mark_applied(push, &push->in_key);
+    push_has_come(push);
+    push_score(push->from.id, 1, NULL, out);
+    message = push_send(push->from.id, MESSAGE_SHARE_ACK, out);
+    if (message != NULL) message->as.outcome_req.key = push->in_key;
+}
+
+void push_advance(struct push *push, struct commands *out)
+{
+    bool has_in = push->in == IN_DONE, has_out = push->out == OUT_SENT;
+
+    if (!push->is_running) return;
+    if ((!has_out && push->out != OUT_NONE) || push->in == IN_OPEN || push->in == IN_RETURN) {
+        return;
+    }
+    if (has_out && !push->is_acked) push_custody_keep(push, out);
+    if (has_in) take_in(push, out);
+    if (!has_in && !has_out) {
+        over_add(push, OVER_ABORTED, false, 0, 0, out);
+        return;
+    }
+    push->counts.rounds_ok++;
+    over_add(push, OVER_COMMITTED, has_in,
+             has_in ? (float)((double)push->in_weight / push->weight) : 0,
+             has_out ? (float)((double)push->out_weight / push->weight) : 0, out);
+    if (has_in) push_account_weigh(push);
+}
+
+void push_out_fail(struct push *push, enum abort_code code, const char *reason,
+                   struct commands *out)
+{
+    if (push->out == OUT_SENDING || push->out == OUT_SENT) {
+        push->weight += (double)push->out_weight;
+        push_stop_sending(push, out);
+    }
+    if (code != 0) send_abort(push, push->to.id, &push->out_key, code, out);
+    push->out = OUT_NONE;
+    push->counts.rounds_aborted++;
+    push->counts.last_abort = reason;
+}
+
+void push_in_fail(struct push *push, enum abort_code code, const char *reason, struct commands *out)
+{
+    if (code != 0) send_abort(push, push->from.id, &push->in_key, code, out);
+    push->in = IN_FAILED;
+    push->counts.rounds_aborted++;
+    push->counts.last_abort = reason;
+}
+
+/* ---- out ---- */
+
+static enum rc push_begin(struct exchange *exchange, const struct round_members *members,
+                          uint64_t samples, uint64_t now_ns, struct commands *out)
+{
+    static const struct digest none;
+    struct push *push = push_of(exchange);
+    struct message *message;
+    float weight = (float)(push->weight / 2);
+
+    push->now_ns = now_ns;
+    if (members->count == 0 || digest_is_equal(push->lineage, none)) return RC_NOT_FOUND;
+    if (push->is_running && push->out != OUT_NONE) return RC_BUSY;
+    CHECK(members->count == 1 && !peer_id_is_equal(members->ids[0], push->options.self));
+    if (push->weight < WEIGHT_LEAST) return RC_BUSY;
+    if (push_is_put_off(push, members->ids[0])) { /* whom we do not hear we do not feed */
+        push->counts.rounds_skipped++;
+        push->counts.retry_ns = 0;
+        push->counts.last_abort = "the receiver broke its word as a sender";
+        return RC_BUSY;
+    }
+    if (push_custody_free(push, members->ids[0], out) == NULL) return RC_BUSY;
+    message = push_send(members->ids[0], MESSAGE_SHARE, out);
+    if (message == NULL) return RC_NOMEM;
+    push_round_start(push);
+    push->counter++;
+    push->out = OUT_OFFERED;
+    push->is_acked = false;
+    push->out_key = (struct round_key){push->options.self, push->options.boot, push->counter};
+    push->out_stream = exchange_stream(&push->out_key);
+    push->to = (struct member_ref){members->ids[0], members->boots[0]};
+    push->out_weight = weight;
+    push->credit = push->sent = 0;
+    push->out_begun_ns = now_ns;
+    push->out_deadline_ns = deadline_after(now_ns, push_answer_wait_ns(push, push->to.id));
+    message->as.share.key = push->out_key;
+    message->as.share.step = samples;
+    message->as.share.schema = push->options.schema;
+    message->as.share.lineage = push->lineage;
+    memcpy(message->as.share.codec, push->options.codec, sizeof message->as.share.codec);
+    message->as.share.chunks = push->options.chunks;
+    message->as.share.weight = weight;
+    return RC_OK;
+}
+
+static bool is_out_to(const struct push *push, struct member_ref from, const struct round_key *key)
+{
+    return push->is_running && push->out != OUT_NONE && peer_id_is_equal(push->to.id, from.id) &&
+           boot_id_is_equal(push->to.boot, from.boot) && push_key_is_equal(&push->out_key, key);
+}
+
+/* What the receiver takes of the weight that was offered; the same bits at both ends. */
+static float weight_taken(float offered, float alpha)
+{
+    return alpha >= 0.5f ? offered : 2 * alpha * offered;
+}
+
+static enum rc on_accept(struct push *push, struct member_ref from,
+                         const struct message_accept *accept, struct commands *out)
+{
+    if (push->out != OUT_OFFERED || !is_out_to(push, from, &accept->key)) return RC_STALE;
+    if (accept->credit > push->options.chunks) return RC_FORMAT;
+    push->out_weight = weight_taken(push->out_weight, accept->alpha);
+    if (!(push->out_weight > 0)) return RC_FORMAT;
+    deadline_add(&push->answers, push->now_ns - push->out_begun_ns);
+    push->credit = accept->credit;
+    push->out = OUT_ACCEPTED;
+    push->out_deadline_ns = deadline_after(push->now_ns, push_share_wait_ns(push, from.id));
+    if (push->snapshot == SNAPSHOT_HERE) {
+        push_start_sending(push, out);
+        push_advance(push, out);
+    } else {
+        push_snapshot_want(push, out);
+    }
+    return RC_OK;
+}
+
+static enum rc on_reject(struct push *push, struct member_ref from,
+                         const struct message_reject *reject, struct commands *out)
+{
+    static const char *const reasons[] = {
+        [REJECT_BUSY] = "the receiver was busy",
+        [REJECT_STALE] = "the receiver has far more weight than this peer",
+        [REJECT_SCHEMA] = "the receiver trains another model",
+        [REJECT_LINEAGE] = "the receiver's model has another origin",
+        [REJECT_NOT_READY] = "the receiver has no model yet",
+        [REJECT_CODEC] = "the receiver has another codec or rule",
+    };
+
+    if (push->out != OUT_OFFERED || !is_out_to(push, from, &reject->key)) return RC_STALE;
+    if (reject->code == 0 || reject->code >= ARRAY_COUNT(reasons)) return RC_FORMAT;
+    deadline_add(&push->answers, push->now_ns - push->out_begun_ns);
+    push->out = OUT_NONE;
+    push->counts.rounds_skipped++;
+    push->counts.retry_ns = reject->code == REJECT_BUSY
+                                ? deadline_after(push->now_ns, reject->retry_ms * NS_PER_MS)
+                                : 0;
+    push->counts.last_abort = reasons[reject->code];
+    push_advance(push, out);
+    return RC_OK;
+}
+
+/* ---- in ---- */
+
+/* 0: fine. */
+static uint32_t share_objection(const struct push *push, const struct message_share *share)
+{
+    static const struct digest none;
+
+    if (digest_is_equal(push->lineage, none)) return REJECT_NOT_READY;
+    if (share->chunks != push->options.chunks ||
+        !digest_is_equal(share->schema, push->options.schema)) {
+        return REJECT_SCHEMA;
+    }
+    if (!digest_is_equal(share->lineage, push->lineage)) return REJECT_LINEAGE;
+    if (strncmp(share->codec, push->options.codec, sizeof share->codec) != 0) return REJECT_CODEC;
+    if (push->is_running && push->in != IN_NONE) return REJECT_BUSY;
+    if (push_is_put_off(push, share->key.initiator)) return REJECT_BUSY;
+    if ((double)share->weight * UPHILL_MAX < push->weight) return REJECT_STALE;
+    return 0;
+}
+
+/* Of its weight, by what we have ourselves. */
+static double gain_part(const struct push *push, const struct message_share *share)
+{
+    double part = GAIN_MAX * push->weight / (double)share->weight;
+
+    return part < 1 ? part : 1;
+}
+
+/* And by what it has given before. */
+static double part_taken(const struct push *push, const struct message_share *share)
+{
+    double part = push_account_allows(push, share->key.initiator) / (double)share->weight;
+    double most = gain_part(push, share);
+
+    return part < most ? part : most;
+}
+
+static enum rc on_share(struct push *push, struct member_ref from,
+                        const struct message_share *share, struct commands *out)
+{
+    struct message *message;
+    uint32_t objection;
+    double part = part_taken(push, share);
+    float alpha = part < 1 ? (float)(part / 2) : 0.5f;
+    double taken;
+
+    if (!peer_id_is_equal(share->key.initiator, from.id) ||
+        !boot_id_is_equal(share->key.boot, from.boot)) {
+        return RC_FORMAT;
+    }
+    if (!(share->weight > 0) || !((double)share->weight <= WEIGHT_MOST)) return RC_FORMAT;
+    if (push_mark_is_old(push, &share->key)) return RC_REPLAY;
+    push_account_claimed(push, from.id, 2 * (double)share->weight);
+    objection = share_objection(push, share);
+    if (objection == 0 && part < TAKEN_LEAST * gain_part(push, share)) objection = REJECT_BUSY;
+    taken = objection == 0 ? (double)weight_taken(share->weight, alpha) : 0;
+    if (objection == 0 && !(taken > 0)) objection = REJECT_STALE;
+    if (objection == 0 && push_held_weight(push) + taken > WEIGHT_MOST) objection = REJECT_BUSY;
+    message = push_send(from.id, objection == 0 ? MESSAGE_ACCEPT : MESSAGE_REJECT, out);
+    if (message == NULL) return RC_NOMEM;
+    if (objection != 0) {
+        message->as.reject.key = share->key;
+        message->as.reject.code = objection;
+        message->as.reject.retry_ms = RETRY_MS;
+        return objection == REJECT_BUSY || objection == REJECT_STALE ? RC_BUSY : RC_MISMATCH;
+    }
+    message->as.accept.key = share->key;
+    message->as.accept.alpha = alpha;
+    message->as.accept.credit = 0; /* CREDIT follows when our snapshot is there */
+    push_round_start(push);
+    push->in = IN_OPEN;
+    push->in_key = share->key;
+    push->in_stream = exchange_stream(&share->key);
+    push->from = from;
+    push->in_weight = (float)taken;
+    push->granted = push->received = push->done = 0;
+    push->squared = 0;
+    push->in_begun_ns = push->now_ns;
+    push->in_granted_ns = UINT64_MAX;
+    push->in_deadline_ns = deadline_after(push->now_ns, push_share_wait_ns(push, from.id));
+    memset(push->chunks, 0, push->options.chunks);
+    if (push->snapshot == SNAPSHOT_HERE) {
+        push_grant(push, out);
+    } else {
+        push_snapshot_want(push, out);
+    }
+    return RC_OK;
+}
+
+static enum rc on_aborted(struct push *push, struct member_ref from, const struct round_key *key,
+                          enum abort_code code, struct commands *out)
+{
+    if (is_out_to(push, from, key)) {
+        if (push->is_acked) return RC_STALE;
+        if (code == ABORT_FAR) push_score(from.id, 0, EXCHANGE_SAYS_FAR, out);
+        push_out_fail(push, 0, "the receiver gave up", out);
+    } else if (push->is_running && push->in == IN_OPEN &&
+               peer_id_is_equal(push->from.id, from.id) && push_key_is_equal(&push->in_key, key)) {
+        push_in_fail(push, 0, "the sender gave up", out);
+    } else {
+        return push_custody_refused(push, from.id, key) ? RC_OK : RC_STALE;
+    }
+    push_advance(push, out);
+    return RC_OK;
+}
+
+/* ---- the contract ---- */
+
+static enum rc push_on_message(struct exchange *exchange, struct peer_id from, struct boot_id boot,
+                               const struct message *message, uint64_t now_ns, struct commands *out)
+{
+    struct push *push = push_of(exchange);
+    struct member_ref ref = {from, boot};
+
+    push->now_ns = now_ns;
+    if (peer_id_is_equal(from, push->options.self)) return RC_FORMAT;
+    link_add(push, from, boot);
+    switch (message->type) {
+    case MESSAGE_SHARE:
+        return on_share(push, ref, &message->as.share, out);
+    case MESSAGE_ACCEPT:
+        return on_accept(push, ref, &message->as.accept, out);
+    case MESSAGE_REJECT:
+        return on_reject(push, ref, &message->as.reject, out);
+    case MESSAGE_CREDIT:
+        return push_on_credit(push, ref, &message->as.credit, out);
+    case MESSAGE_ABORT:
+        return on_aborted(push, ref, &message->as.abort.key,
+                          (enum abort_code)message->as.abort.code, out);
+    case MESSAGE_SHARE_ACK:
+        return push_on_ack(push, from, &message->as.outcome_req.key, out);
+    case MESSAGE_APPLIED_REQ:
+        return push_on_applied_req(push, ref, &message->as.outcome_req.key, out);
+    case MESSAGE_APPLIED:
+        return push_on_applied(push, from, &message->as.applied, out);
+    default:
+        return RC_FORMAT;
+    }
+}
+
+static void push_on_link_up(struct exchange *exchange, struct peer_id peer, struct boot_id boot,
+                            uint64_t now_ns, struct commands *out)
+{
+    struct push *push = push_of(exchange);
+
+    push->now_ns = now_ns;
+    link_add(push, peer, boot);
+    push_custody_on_link_up(push, peer, out);
+}
+
+static void push_on_link_lost(struct exchange *exchange, struct peer_id peer, uint64_t now_ns,
+                              struct commands *out)
+{
+    struct push *push = push_of(exchange);
+    struct member_ref *link = link_find(push, peer);
+
+    push->now_ns = now_ns;
+    if (link != NULL) *link = push->links[--push->links_count];
+    if (!push->is_running) return;
+    if (push->out != OUT_NONE && push->out != OUT_SENT && peer_id_is_equal(push->to.id, peer)) {
+        push_out_fail(push, 0, "the link to the receiver was lost", out);
+    }
+    if (push->in == IN_OPEN && peer_id_is_equal(push->from.id, peer)) {
+        push_in_fail(push, 0, "the link to the sender was lost", out);
+    }
+    push_advance(push, out);
+}
+
+static void round_tick(struct push *push, struct commands *out)
+{
+    if (push->out != OUT_NONE && push->out != OUT_SENT && push->now_ns >= push->out_deadline_ns) {
+        bool is_offered = push->out == OUT_OFFERED;
+
+        if (is_offered) deadline_add(&push->answers, 2 * (push->now_ns - push->out_begun_ns));
+        push_score(push->to.id, SCORE_MISS, "did not take a share in time", out);
+        push_out_fail(push, is_offered ? ABORT_LOCAL : ABORT_DEADLINE,
+                      is_offered ? "the receiver did not answer" : "the deadline passed", out);
+    }
+    if (push->in == IN_OPEN && push->now_ns >= push_in_deadline_ns(push)) {
+        push_kept_waiting(push);
+        push_score(push->from.id, SCORE_MISS, "did not send a share in time", out);
+        push_in_fail(push, ABORT_DEADLINE, "the deadline passed", out);
+    }
+    push_advance(push, out);
+}
+
+static void push_tick(struct exchange *exchange, uint64_t now_ns, struct commands *out)
+{
+    struct push *push = push_of(exchange);
+
+    push->now_ns = now_ns;
+    if (push->is_running) round_tick(push, out);
+    if (push->is_running && push->in == IN_OPEN && push->snapshot == SNAPSHOT_HERE) {
+        push_grant(push, out); /* what was refused */
+    }
+    push_custody_tick(push, out);
+}
+
+static void push_allowed(const struct exchange *exchange, uint32_t *chunks, uint32_t *streams)
+{
+    const struct push *push = push_seen_of(exchange);
+
+    *streams = push->is_running && push->in == IN_OPEN;
+    *chunks = *streams > 0 ? push->granted - push->done : 0;
+}
+
+static uint64_t push_next_ns(const struct exchange *exchange)
+{
+    const struct push *push = push_seen_of(exchange);
+    uint64_t next = push_custody_next_ns(push);
+
+    if (!push->is_running) return next;
+    if (push->out != OUT_NONE && push->out != OUT_SENT && push->out_deadline_ns < next) {
+        next = push->out_deadline_ns;
+    }
+    if (push->in == IN_OPEN && push_in_deadline_ns(push) < next) next = push_in_deadline_ns(push);
+    return next;
+}
+
+/* A share that was sent stays sent. One that came in and was not settled goes back. */
+static void push_cancel(struct exchange *exchange, const char *reason, uint64_t now_ns,
+                        struct commands *out)
+{
+    struct push *push = push_of(exchange);
+    bool is_returning;
+
+    push->now_ns = now_ns;
+    if (!push->is_running) return;
+    is_returning =
+        push->in == IN_RETURN ||
+        (push->in == IN_DONE && peer_id_is_equal(push->in_key.initiator, push->options.self));
+    if (is_returning) push->in = IN_NONE;
+    if (push->in == IN_OPEN || push->in == IN_DONE) push_in_fail(push, ABORT_LOCAL, reason, out);
+    if (push->out == OUT_SENT) {
+        if (!push->is_acked) push_custody_keep(push, out);
+    } else if (push->out != OUT_NONE) {
+        push_out_fail(push, ABORT_LOCAL, reason, out);
+    }
+    push->counts.last_abort = reason;
+    over_add(push, OVER_ABORTED, false, 0, 0, out);
+}
+
+/* Another model: what we hold of the old one is worth nothing to it. */
+static void push_set_lineage(struct exchange *exchange, struct digest lineage, struct commands *out)
+{
+    static const struct digest none;
+    struct push *push = push_of(exchange);
+
+    if (digest_is_equal(push->lineage, lineage)) return;
+    push_cancel(exchange, "the model was replaced", push->now_ns, out);
+    if (!digest_is_equal(push->lineage, none)) {
+        push_custody_lose_all(push, out);
+        push->weight = 1.0;
+    }
+    push->lineage = lineage;
+}
+
+static bool push_is_active(const struct exchange *exchange)
+{
+    return push_seen_of(exchange)->is_running;
+}
+
+static bool push_may_begin(const struct exchange *exchange)
+{
+    const struct push *push = push_seen_of(exchange);
+
+    return !push->is_running || push->out == OUT_NONE;
+}
+
+static void push_counts(const struct exchange *exchange, struct exchange_counts *counts)
+{
+    const struct push *push = push_seen_of(exchange);
+
+    *counts = push->counts;
+    counts->has_weight = true;
+    counts->weight = push->weight;
+    for (uint32_t i = 0; i < PUSH_CUSTODY_MAX; i++) {
+        if (!push->custody[i].is_used) continue;
+        counts->custody++;
+        counts->custody_weight += (double)push->custody[i].weight;
+    }
+    if (push->is_running && !push->is_acked &&
+        (push->out == OUT_SENDING || push->out == OUT_SENT)) {
+        counts->custody++;
+        counts->custody_weight += (double)push->out_weight;
+    }
+}
+
+static void push_set_round(struct exchange *exchange, uint64_t round)
+{
+    (void)exchange; /* shares are numbered by their sender alone */
+    (void)round;
+}
+
+static enum rc push_ops_save(const struct exchange *exchange, uint8_t **bytes, size_t *count)
+{
+    return push_save(push_seen_of(exchange), bytes, count);
+}
+
+static enum rc push_ops_load(struct exchange *exchange, const uint8_t *bytes, size_t count)
+{
+    return push_load(push_of(exchange), bytes, count);
+}
+
+static bool push_ops_custody(const struct exchange *exchange, uint32_t index, struct round_key *key)
+{
+    return push_custody_at(push_seen_of(exchange), index, key);
+}
+
+const struct exchange_ops exchange_push = {
+    .name = "push",
+    .is_group = false,
+    .create = push_create,
+    .destroy = push_destroy,
+    .set_lineage = push_set_lineage,
+    .begin = push_begin,
+    .on_message = push_on_message,
+    .on_chunk = push_on_chunk,
+    .on_chunk_checked = push_on_chunk_checked,
+    .on_job_done = push_on_job_done,
+    .on_link_up = push_on_link_up,
+    .on_link_lost = push_on_link_lost,
+    .tick = push_tick,
+    .next_ns = push_next_ns,
+    .cancel = push_cancel,
+    .is_active = push_is_active,
+    .may_begin = push_may_begin,
+    .custody = push_ops_custody,
+    .counts = push_counts,
+    .allowed = push_allowed,
+    .set_round = push_set_round,
+    .save = push_ops_save,
+    .load = push_ops_load,
+};

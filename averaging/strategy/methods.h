@@ -1,0 +1,59 @@
+/* strategy_methods: the table of published methods; private to averaging/strategy. */
+#ifndef GRAPEVINE_AVERAGING_STRATEGY_METHODS_H
+#define GRAPEVINE_AVERAGING_STRATEGY_METHODS_H
+
+#include "averaging/strategy/strategy.h"
+
+enum { METHOD_KEYS_MAX = 6 };
+/* A method that is sized: complete up to so many peers, groups of so many beyond. */
+enum { COMPLETE_MAX = 16, GROUP_DEFAULT = 8 };
+
+enum setting_kind {
+    SETTING_EVERY,    /* steps between rounds */
+    SETTING_PUSH,     /* elastic: steps between rounds, where pulls have a period of their own */
+    SETTING_PULL,     /* elastic: of the pulls */
+    SETTING_SWITCH,   /* steps before which every step has a round */
+    SETTING_RATE,     /* of the rule */
+    SETTING_MOMENTUM, /* of the rule */
+    SETTING_SHARE,    /* of the rule */
+    SETTING_ORDER,    /* adapt, then combine (atc), or the other way round (cta) */
+    SETTING_ALPHA,    /* of springs */
+    SETTING_BETA,     /* the same, as a share of the graph's weights */
+    SETTING_STALE,    /* steps between snapshot and result */
+    SETTING_CHANCE    /* of a round */
+};
+
+struct setting {
+    const char *key; /* NULL ends a method's list */
+    enum setting_kind kind;
+    double min, max; /* of a number that is not a count of steps */
+};
+
+struct method {
+    const char *name;
+    bool is_averaging;
+    bool waits, overlaps;
+    float beta; /* of edges */
+    bool tracks;
+    const char *optimizer; /* that goes with it, if none is given; or NULL */
+    uint64_t every_steps, switch_steps, stale_steps;
+    double chance;
+    bool steps_by_weight, at_end;
+    const struct exchange_ops *exchange;
+    const struct codec_ops *codec; /* NULL: f32 */
+    const struct rule_ops *rule;
+    struct rule_settings rule_settings;
+    struct topology topology;
+    bool is_sized; /* complete becomes groups in a large swarm */
+    struct setting settings[METHOD_KEYS_MAX];
+    const char *help;
+};
+
+/** Fills in `text`. */
+void strategy_describe(struct strategy *strategy);
+/** NULL past the end. */
+const struct method *method_at(size_t index);
+/** The rules of `--rule`, with the settings they have without a method; NULL past the end. */
+const struct rule_ops *rule_at(size_t index, struct rule_settings *settings);
+
+#endif

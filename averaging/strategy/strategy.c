@@ -1,0 +1,445 @@
+/*
+ * The parser of methods' specs. A method is a row of methods.c; --topology, --exchange,
+ * --codec, --rule and --pace each replace one of its coordinates. Pure.
+ */
+#include "averaging/strategy/match.h"
+
+#include "base/check.h"
+#include "base/units.h"
+#include "base/words.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { SPEC_MAX = 128, EVERY_STEPS_MAX = 1000000, METHODS_MAX = 32, RULES_MAX = 16 };
+
+static const struct exchange_ops *const exchanges[] = {
+    &exchange_pair, &exchange_group, &exchange_edges, &exchange_mirror, &exchange_push};
+
+const char *strategy_help(size_t index)
+{
+    const struct method *method = method_at(index);
+
+    return method == NULL ? NULL : method->help;
+}
+
+/* "key=value" at `text` (a part of `spec`): `value` follows the sign. */
+static enum rc split_pair(const char *flag, const char *spec, const char *text, char *key,
+                          const char **value, struct fault *why)
+{
+    const char *sign = strchr(text, '=');
+    size_t count = sign == NULL ? strlen(text) : (size_t)(sign - text);
+
+    if (sign == NULL || count == 0 || count >= SPEC_MAX) {
+        return fault_set(why, RC_PARSE, "%s %s: column %zu: expected key=value, found \"%s\"", flag,
+                         spec, (size_t)(text - spec) + 1, text);
+    }
+    memcpy(key, text, count);
+    key[count] = '\0';
+    *value = sign + 1;
+    return RC_OK;
+}
+
+static enum rc parse_steps(const char *flag, const char *spec, const char *value,
+                           uint64_t *every_steps, struct fault *why)
+{
+    uint64_t steps;
+
+    if (!units_parse_count(value, &steps) || steps == 0 || steps > EVERY_STEPS_MAX) {
+        return fault_set(why, RC_PARSE,
+                         "%s %s: column %zu: \"%s\" is not a count of steps from 1 "
+                         "to 1000000",
+                         flag, spec, (size_t)(value - spec) + 1, value);
+    }
+    *every_steps = steps;
+    return RC_OK;
+}
+
+static enum rc parse_share(const char *spec, const char *value, const struct setting *setting,
+                           float *share, struct fault *why)
+{
+    double number;
+
+    if (!units_parse_share(value, &number) || number < setting->min || number > setting->max) {
+        return fault_set(why, RC_PARSE,
+                         "--averaging %s: column %zu: \"%s\" is not a number from %g to %g", spec,
+                         (size_t)(value - spec) + 1, value, setting->min, setting->max);
+    }
+    *share = (float)number;
+    return RC_OK;
+}
+
+static enum rc parse_chance(const char *spec, const char *value, const struct setting *setting,
+                            double *chance, struct fault *why)
+{
+    float share = 0;
+    enum rc rc = parse_share(spec, value, setting, &share, why);
+
+    if (rc == RC_OK) *chance = (double)share;
+    return rc;
+}
+
+static enum rc parse_order(const char *spec, const char *value, struct strategy *strategy,
+                           struct fault *why)
+{
+    strategy->waits = strcmp(value, "atc") == 0 || strcmp(value, "a") == 0;
+    strategy->overlaps = strcmp(value, "cta") == 0 || strcmp(value, "b") == 0;
+    if (strategy->waits || strategy->overlaps) return RC_OK;
+    return fault_set(
+        why, RC_PARSE,
+        "--averaging %s: column %zu: \"%s\" is neither atc (or a: adapt, then combine) "
+        "nor cta (or b)",
+        spec, (size_t)(value - spec) + 1, value);
+}
+
+/* One key=value of `spec`, both already cut out; `at` is the value's place in it. */
+static enum rc apply_setting(const char *spec, const struct setting *setting, const char *value,
+                             struct strategy *strategy, struct fault *why)
+{
+    struct rule_settings *rule = &strategy->rule_settings;
+
+    switch (setting->kind) {
+    case SETTING_EVERY:
+        return parse_steps("--averaging", spec, value, &strategy->every_steps, why);
+    case SETTING_PUSH:
+        return parse_steps("--averaging", spec, value, &strategy->every_steps, why);
+    case SETTING_PULL:
+        return parse_steps("--averaging", spec, value, &strategy->pull_steps, why);
+    case SETTING_SWITCH:
+        return parse_steps("--averaging", spec, value, &strategy->switch_steps, why);
+    case SETTING_RATE:
+        return parse_share(spec, value, setting, &rule->rate, why);
+    case SETTING_MOMENTUM:
+        rule->has_momentum = true;
+        return parse_share(spec, value, setting, &rule->momentum, why);
+    case SETTING_STALE:
+        return parse_steps("--averaging", spec, value, &strategy->stale_steps, why);
+    case SETTING_CHANCE:
+        return parse_chance(spec, value, setting, &strategy->chance, why);
+    case SETTING_SHARE:
+        return parse_share(spec, value, setting, &rule->share, why);
+    case SETTING_ORDER:
+        return parse_order(spec, value, strategy, why);
+    case SETTING_ALPHA:
+        return parse_share(spec, value, setting, &strategy->alpha, why);
+    case SETTING_BETA:
+        return parse_share(spec, value, setting, &strategy->beta, why);
+    }
+    return RC_USAGE;
+}
+
+static enum rc find_setting(const char *spec, const char *text, const struct method *method,
+                            const char *key, const struct setting **found, struct fault *why)
+{
+    const char *keys[METHOD_KEYS_MAX];
+    size_t count = 0;
+
+    for (; count < METHOD_KEYS_MAX && method->settings[count].key != NULL; count++) {
+        keys[count] = method->settings[count].key;
+        if (strcmp(keys[count], key) == 0) {
+            *found = &method->settings[count];
+            return RC_OK;
+        }
+    }
+    return fault_set(why, RC_PARSE,
+                     "--averaging %s: column %zu: unknown setting \"%s\"; did you mean %s?", spec,
+                     (size_t)(text - spec) + 1, key, word_nearest(key, keys, count));
+}
+
+/* A setting given twice, or two that say the same thing in two ways. `given`: a bit a kind. */
+static enum rc check_given(const char *spec, const char *text, const char *key,
+                           enum setting_kind kind, uint32_t *given, struct fault *why)
+{
+    static const struct {
+        enum setting_kind kind, other;
+    } either[] = {{SETTING_ALPHA, SETTING_BETA},
+                  {SETTING_SHARE, SETTING_RATE},
+                  {SETTING_EVERY, SETTING_PUSH},
+                  {SETTING_EVERY, SETTING_PULL}};
+    uint32_t bad = UINT32_C(1) << kind;
+
+    for (size_t i = 0; i < ARRAY_COUNT(either); i++) {
+        if (either[i].kind == kind) bad |= UINT32_C(1) << either[i].other;
+        if (either[i].other == kind) bad |= UINT32_C(1) << either[i].kind;
+    }
+    if ((*given & bad) != 0) {
+        return fault_set(why, RC_USAGE,
+                         "--averaging %s: column %zu: \"%s\" says again what an earlier setting "
+                         "says; give one of them",
+                         spec, (size_t)(text - spec) + 1, key);
+    }
+    *given |= UINT32_C(1) << kind;
+    return RC_OK;
+}
+
+/* `text`: what follows the colon, "key=value,key=value". Values are looked at in place, so a comma
+ * becomes the end of one in a copy of the same length. */
+static enum rc parse_settings(const char *spec, const char *text, const struct method *method,
+                              struct strategy *strategy, struct fault *why)
+{
+    char copy[SPEC_MAX], key[SPEC_MAX];
+    const char *value = NULL;
+    const struct setting *setting = NULL;
+    uint32_t given = 0;
+    enum rc rc = RC_OK;
+
+    if (method->settings[0].key == NULL) {
+        return fault_set(why, RC_PARSE, "--averaging %s: column %zu: %s takes no settings", spec,
+                         (size_t)(text - spec) + 1, method->name);
+    }
+    while (rc == RC_OK) {
+        size_t count = strcspn(text, ","), at = (size_t)(text - spec);
+
+        memcpy(copy, spec, at + count); /* columns stay right */
+        copy[at + count] = '\0';
+        rc = split_pair("--averaging", copy, copy + at, key, &value, why);
+        if (rc == RC_OK) rc = find_setting(spec, text, method, key, &setting, why);
+        if (rc == RC_OK) rc = check_given(spec, text, key, setting->kind, &given, why);
+        if (rc == RC_OK) rc = apply_setting(copy, setting, value, strategy, why);
+        if (text[count] == '\0') break;
+        text += count + 1;
+    }
+    return rc;
+}
+
+static enum rc unknown_method(const char *spec, const char *name, struct fault *why)
+{
+    const char *names[METHODS_MAX];
+    char known[512] = "";
+    size_t count = 0, used = 0;
+    const struct method *method;
+
+    for (; count < METHODS_MAX && (method = method_at(count)) != NULL; count++) {
+        int n = snprintf(known + used, sizeof known - used, "%s%s", count == 0 ? "" : ", ",
+                         method->name);
+
+        names[count] = method->name;
+        if (n > 0 && (size_t)n < sizeof known - used) used += (size_t)n;
+    }
+    return fault_set(why, RC_PARSE,
+                     "--averaging %s: column 1: unknown method \"%s\"; did you mean %s? known: %s",
+                     spec, name, word_nearest(name, names, count), known);
+}
+
+static enum rc parse_averaging(const char *spec, struct strategy *strategy,
+                               const struct method **found, struct fault *why)
+{
+    const struct method *method;
+    char name[SPEC_MAX];
+    size_t count = strcspn(spec, ":");
+
+    if (strlen(spec) >= SPEC_MAX) {
+        return fault_set(why, RC_PARSE, "--averaging: longer than %d characters", SPEC_MAX - 1);
+    }
+    memcpy(name, spec, count);
+    name[count] = '\0';
+    for (size_t i = 0; (method = method_at(i)) != NULL; i++) {
+        if (strcmp(name, method->name) == 0) break;
+    }
+    if (method == NULL) return unknown_method(spec, name, why);
+    strategy->name = method->name;
+    strategy->is_averaging = method->is_averaging;
+    strategy->waits = method->waits;
+    strategy->overlaps = method->overlaps;
+    strategy->optimizer = method->optimizer;
+    strategy->tracks = method->tracks;
+    strategy->beta = method->beta > 0 ? method->beta : method->exchange == &exchange_mirror ? 0 : 1;
+    if (method->codec != NULL) strategy->codec = method->codec;
+    strategy->every_steps = method->every_steps;
+    strategy->switch_steps = method->switch_steps;
+    strategy->stale_steps = method->stale_steps;
+    strategy->at_end = method->at_end;
+    strategy->chance = method->chance;
+    strategy->steps_by_weight = method->steps_by_weight;
+    strategy->rule = method->rule;
+    strategy->rule_settings = method->rule_settings;
+    if (method->exchange != NULL) strategy->exchange = method->exchange;
+    *found = method;
+    if (spec[count] == '\0') return RC_OK;
+    return parse_settings(spec, spec + count + 1, method, strategy, why);
+}
+
+static enum rc parse_pace(const char *spec, struct strategy *strategy, struct fault *why)
+{
+    static const char *const keys[] = {"every", "time"};
+    const char *value = spec;
+    char key[SPEC_MAX];
+    uint64_t ns;
+    enum rc rc = split_pair("--pace", spec, spec, key, &value, why);
+
+    if (rc != RC_OK) return rc;
+    if (strcmp(key, "every") == 0) {
+        return parse_steps("--pace", spec, value, &strategy->every_steps, why);
+    }
+    if (strcmp(key, "time") != 0) {
+        return fault_set(why, RC_PARSE,
+                         "--pace %s: column 1: unknown pace \"%s\"; did you mean "
+                         "%s? known: every=STEPS, time=DURATION",
+                         spec, key, word_nearest(key, keys, ARRAY_COUNT(keys)));
+    }
+    if (!units_parse_duration(value, &ns) || ns == 0) {
+        return fault_set(why, RC_PARSE,
+                         "--pace %s: column %zu: \"%s\" is not a duration such as "
+                         "5s or 250ms",
+                         spec, (size_t)(value - spec) + 1, value);
+    }
+    strategy->every_ns = ns;
+    strategy->every_steps = 0;
+    strategy->switch_steps = 0;
+    return RC_OK;
+}
+
+/* "group:SCHEDULE" */
+static enum rc parse_schedule(const char *spec, const char *text, struct strategy *strategy,
+                              struct fault *why)
+{
+    const char *names[SCHEDULE_AUTO + 1];
+
+    for (int i = 0; i <= SCHEDULE_AUTO; i++) {
+        names[i] = schedule_name((enum schedule)i);
+        if (strcmp(names[i], text) != 0) continue;
+        strategy->schedule = (enum schedule)i;
+        return RC_OK;
+    }
+    return fault_set(why, RC_PARSE,
+                     "--exchange %s: column %zu: unknown schedule; did you mean %s? known: auto, "
+                     "direct, ring, halving, tree",
+                     spec, (size_t)(text - spec) + 1,
+                     word_nearest(text, names, ARRAY_COUNT(names)));
+}
+
+static enum rc parse_exchange(const char *spec, struct strategy *strategy, struct fault *why)
+{
+    const char *names[ARRAY_COUNT(exchanges)];
+
+    for (size_t i = 0; i < ARRAY_COUNT(exchanges); i++) {
+        size_t count = strlen(exchanges[i]->name);
+
+        names[i] = exchanges[i]->name;
+        if (strncmp(names[i], spec, count) != 0) continue;
+        strategy->exchange = exchanges[i];
+        if (spec[count] == '\0') return RC_OK;
+        if (exchanges[i]->is_group && spec[count] == ':') {
+            return parse_schedule(spec, spec + count + 1, strategy, why);
+        }
+    }
+    return fault_set(why, RC_PARSE,
+                     "--exchange %s: column 1: unknown exchange; did you mean %s? "
+                     "known: pair, group, edges, mirror, push",
+                     spec, word_nearest(spec, names, ARRAY_COUNT(exchanges)));
+}
+
+static enum rc parse_rule(const char *spec, struct strategy *strategy, struct fault *why)
+{
+    const char *names[RULES_MAX];
+    const struct rule_ops *rule;
+    struct rule_settings settings;
+    size_t count = 0;
+
+    for (; count < RULES_MAX && (rule = rule_at(count, &settings)) != NULL; count++) {
+        names[count] = rule->name;
+        if (strcmp(rule->name, spec) != 0) continue;
+        if (rule != strategy->rule) strategy->rule_settings = settings;
+        strategy->rule = rule;
+        return RC_OK;
+    }
+    return fault_set(why, RC_PARSE,
+                     "--rule %s: column 1: unknown rule; did you mean %s? known: mean, nesterov, "
+                     "slow-momentum, block, elastic, heavy-ball, push-sum, exact-diffusion",
+                     spec, word_nearest(spec, names, count));
+}
+
+static enum rc parse_moments(const char *spec, struct strategy *strategy, struct fault *why)
+{
+    static const char *const names[] = {"keep", "reset", "average"}; /* as enum moments */
+
+    for (size_t i = 0; i < ARRAY_COUNT(names); i++) {
+        if (strcmp(spec, names[i]) != 0) continue;
+        strategy->moments = (enum moments)i;
+        return RC_OK;
+    }
+    return fault_set(why, RC_PARSE,
+                     "--moments %s: column 1: unknown choice; did you mean %s? known: keep, reset, "
+                     "average",
+                     spec, word_nearest(spec, names, ARRAY_COUNT(names)));
+}
+
+enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *strategy,
+                       struct fault *why)
+{
+    struct strategy parsed = {.exchange = &exchange_group,
+                              .codec = &codec_f32,
+                              .rule = &rule_mean,
+                              .schedule = SCHEDULE_AUTO};
+    const struct method *method = NULL;
+    enum rc rc;
+
+    rc = parse_averaging(strategy_is_given(specs->averaging) ? specs->averaging : "local-sgd",
+                         &parsed, &method, why);
+    if (rc == RC_OK && strategy_is_given(specs->exchange)) {
+        rc = parse_exchange(specs->exchange, &parsed, why);
+    }
+    if (rc == RC_OK) rc = strategy_match_topology(specs, method, &parsed, why);
+    if (rc == RC_OK && strategy_is_given(specs->codec))
+        rc = codec_find(specs->codec, &parsed.codec, why);
+    if (rc == RC_OK && strategy_is_given(specs->rule)) rc = parse_rule(specs->rule, &parsed, why);
+    if (rc == RC_OK) strategy_follow_exchange(specs, &parsed);
+    if (rc == RC_OK && strategy_is_given(specs->pace)) rc = parse_pace(specs->pace, &parsed, why);
+    if (rc == RC_OK && strategy_is_given(specs->moments)) {
+        rc = parse_moments(specs->moments, &parsed, why);
+    }
+    if (rc == RC_OK) rc = strategy_match(specs, method, &parsed, why);
+    if (rc != RC_OK) return rc;
+    if (!strategy_may_relay(&parsed)) parsed.schedule = SCHEDULE_DIRECT;
+    strategy_describe(&parsed);
+    *strategy = parsed;
+    return RC_OK;
+}
+
+enum rc strategy_check_peers(const struct strategy *strategy, uint64_t peers, struct fault *why)
+{
+    const bool is_graph = strategy->is_averaging && strategy->exchange->is_graph;
+
+    if (!is_graph || peers <= TOPOLOGY_DEGREE_MAX + 1) return RC_OK;
+    if (strategy->topology.kind != TOPOLOGY_COMPLETE) return RC_OK;
+    return fault_set(why, RC_USAGE,
+                     "--topology complete: a peer averages with at most %d neighbours, so up to %d "
+                     "peers; use --topology random:8",
+                     TOPOLOGY_DEGREE_MAX, TOPOLOGY_DEGREE_MAX + 1);
+}
+
+bool strategy_is_patient(const struct strategy *strategy)
+{
+    return strategy->exchange->is_group && !strategy->waits && !strategy->overlaps &&
+           !strategy->at_end;
+}
+
+bool strategy_may_relay(const struct strategy *strategy)
+{
+    bool is_fine = strategy->codec == &codec_f32 || strategy->codec == &codec_f16 ||
+                   strategy->codec == &codec_bf16;
+
+    return is_fine && !strategy->clips && strategy->exchange->is_group;
+}
+
+uint64_t strategy_every(const struct strategy *strategy, uint64_t step)
+{
+    return step < strategy->switch_steps ? 1 : strategy->every_steps;
+}
+
+struct topology strategy_topology(const struct strategy *strategy, size_t members)
+{
+    struct topology topology = strategy->topology;
+
+    if (strategy->topology_is_default && topology.kind == TOPOLOGY_COMPLETE &&
+        members > COMPLETE_MAX) {
+        topology.kind = TOPOLOGY_GROUPS;
+        topology.group_size = GROUP_DEFAULT;
+    }
+    if (strategy->exchange->is_graph && topology.kind == TOPOLOGY_COMPLETE &&
+        members > TOPOLOGY_DEGREE_MAX + 1) {
+        topology.kind = TOPOLOGY_RANDOM; /* cut short, those beyond the cut would be alone */
+        topology.degree = TOPOLOGY_DEGREE_MAX;
+    }
+    return topology;
+}

@@ -1,0 +1,81 @@
+/*
+ * strategy: a named point in pace x topology x exchange+codec x rule, with its published defaults.
+ * `--averaging NAME:key=value,...` picks the point; --topology, --exchange, --codec, --rule and
+ * --pace each override one coordinate.
+ */
+#ifndef GRAPEVINE_AVERAGING_STRATEGY_STRATEGY_H
+#define GRAPEVINE_AVERAGING_STRATEGY_STRATEGY_H
+
+#include "averaging/codec/codec.h"
+#include "averaging/core/exchange.h"
+#include "averaging/rule/rule.h"
+#include "base/fault.h"
+#include "gossip/overlay/topology.h"
+
+/* What becomes of the optimizer's own buffers where rounds replace the model. */
+enum moments {
+    MOMENTS_KEEP,   /* each peer's stay as they are */
+    MOMENTS_RESET,  /* zero after each round */
+    MOMENTS_AVERAGE /* they travel behind the model, and become means */
+};
+
+struct strategy {
+    const char *name;
+    bool is_averaging;     /* false: `none` */
+    uint64_t every_steps;  /* pace: a round every so many optimizer steps (H) */
+    uint64_t switch_steps; /* post-local: a round at every step before this one */
+    uint64_t pull_steps;   /* elastic: the model is pulled between rounds as well, at every so
+                              manieth step after one; 0: it is not */
+    bool waits;            /* no step is taken between a round's snapshot and its result */
+    bool overlaps;         /* steps are, but none past the border at which the next round is due */
+    bool at_end;           /* one round, when all have reached their goals; no pace */
+    uint64_t stale_steps;  /* push: steps are, but at most so many; 0: any number */
+    double chance;         /* push: a round is begun with this probability; 0: always */
+    bool steps_by_weight;  /* push: the learning rate is divided by the peer's weight */
+    float alpha; /* of the springs of a graph's edges; 0: the graph's weights times `beta` */
+    float beta;
+    enum moments moments;
+    bool tracks; /* a gradient tracker is mixed with the model: peer/node/lane/tracking.c */
+    const char *optimizer;    /* the learner's, if none is given; NULL: the model's */
+    uint64_t every_ns;        /* pace: or every so long; 0: by steps */
+    struct topology topology; /* as given; strategy_topology() says what to use */
+    bool topology_is_default; /* not given: complete up to 16 peers, groups:8 beyond */
+    const struct exchange_ops *exchange;
+    const struct codec_ops *codec;
+    const struct rule_ops *rule;
+    struct rule_settings rule_settings;
+    bool clips;             /* --robust clip, or auto where the method can */
+    bool lacks_guard;       /* it cannot clip, or not enough: the start says so */
+    enum schedule schedule; /* group exchange: of the rounds it proposes */
+    char text[400]; /* all coordinates in words, printed at the start and stored with the run */
+};
+
+struct strategy_specs { /* NULL or "": not given */
+    const char *averaging, *topology, *exchange, *codec, *rule, *pace, *robust, *moments;
+};
+
+/** RC_PARSE / RC_USAGE: the column, or the nearest known name. The methods, their settings and
+ *  papers: averaging/README.md. */
+MUST_USE enum rc strategy_parse(const struct strategy_specs *specs, struct strategy *strategy,
+                                struct fault *why);
+/** RC_USAGE: in a swarm of so many somebody would have more neighbours than rounds of neighbours
+ * can have, and most would be left out. */
+MUST_USE enum rc strategy_check_peers(const struct strategy *strategy, uint64_t peers,
+                                      struct fault *why);
+/** May sums of several members be encoded again on their way? Only then are schedules other than
+ *  direct of use: not where a codec rounds to few levels, or each clips around its own values. */
+bool strategy_may_relay(const struct strategy *strategy);
+/** Steps are taken while a group forms, without end: who waits for the others loses nothing. */
+bool strategy_is_patient(const struct strategy *strategy);
+/** Steps from one round to the next for a peer at `step`; 0: rounds go by time. */
+uint64_t strategy_every(const struct strategy *strategy, uint64_t step);
+/** The topology for a swarm of so many live members, this peer included: a pure function, so that
+ *  peers with equal views agree. */
+struct topology strategy_topology(const struct strategy *strategy, size_t members);
+/** What peers must have in common to average, in words: equal texts, and only those, fit.
+ * `moments`: the optimizer whose buffers travel; NULL: none do. `cap`: 128 is always enough. */
+void strategy_method(const struct strategy *strategy, const char *moments, char *text, size_t cap);
+/** Lines "name  what it does  paper", for --help; NULL past the end. */
+const char *strategy_help(size_t index);
+
+#endif

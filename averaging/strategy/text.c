@@ -1,0 +1,140 @@
+/* A strategy in words: all its coordinates, as printed at the start and stored with the run. */
+#include "averaging/strategy/methods.h"
+
+#include "base/check.h"
+
+#include <stdio.h>
+
+static void describe_topology(const struct strategy *strategy, char text[TOPOLOGY_TEXT])
+{
+    if (strategy->topology.kind == TOPOLOGY_COMPLETE && strategy->topology_is_default) {
+        snprintf(text, TOPOLOGY_TEXT, "complete up to %d peers, groups:%d beyond", COMPLETE_MAX,
+                 GROUP_DEFAULT);
+    } else {
+        topology_format(&strategy->topology, text);
+    }
+}
+
+static void describe_springs(const struct strategy *strategy, char *text, size_t cap)
+{
+    const struct rule_settings *settings = &strategy->rule_settings;
+    const uint64_t pull = settings->pull_rounds > 1 ? settings->pull_rounds * strategy->every_steps
+                                                    : strategy->pull_steps;
+    char when[36] = "";
+
+    if (pull > 0) snprintf(when, sizeof when, " every %llu steps", (unsigned long long)pull);
+    if (settings->share > 0) {
+        snprintf(text, cap, "elastic pull %g%s", (double)settings->share, when);
+    } else {
+        snprintf(text, cap, "elastic pull %g/n%s", (double)settings->rate, when);
+    }
+}
+
+static void describe_rule(const struct strategy *strategy, char *text, size_t cap)
+{
+    const struct rule_settings *settings = &strategy->rule_settings;
+
+    if (strategy->exchange->has_mirrors) {
+        snprintf(text, cap, "%s step %g", strategy->rule->name, (double)strategy->beta);
+    } else if (strategy->exchange->is_graph && strategy->alpha > 0) {
+        snprintf(text, cap, "%s, springs of %g", strategy->rule->name, (double)strategy->alpha);
+    } else if (strategy->exchange->is_graph && strategy->beta < 1) {
+        snprintf(text, cap, "%s, %g of the weights", strategy->rule->name, (double)strategy->beta);
+    } else if (!strategy->rule->is_outer && !strategy->rule->is_paired) {
+        snprintf(text, cap, "%s", strategy->rule->name);
+    } else if (strategy->rule == &rule_elastic) {
+        describe_springs(strategy, text, cap);
+    } else if (!settings->has_momentum) {
+        snprintf(text, cap, "%s lr %g momentum 1 - 1/n", strategy->rule->name,
+                 (double)settings->rate);
+    } else {
+        snprintf(text, cap, "%s lr %g momentum %g", strategy->rule->name, (double)settings->rate,
+                 (double)settings->momentum);
+    }
+}
+
+static void describe_pace(const struct strategy *strategy, char *text, size_t cap)
+{
+    char first[64] = "";
+
+    if (strategy->switch_steps > 0) {
+        snprintf(first, sizeof first, "every step before step %llu, then ",
+                 (unsigned long long)strategy->switch_steps);
+    }
+    if (strategy->at_end) {
+        snprintf(text, cap, "once, at the end");
+    } else if (strategy->every_ns != 0) {
+        snprintf(text, cap, "every %.9g s", (double)strategy->every_ns * 1e-9);
+    } else if (strategy->chance > 0) {
+        snprintf(text, cap, "after a step with probability %g", strategy->chance);
+    } else if (strategy->every_steps == 1) {
+        snprintf(text, cap, "every step");
+    } else {
+        snprintf(text, cap, "%severy %llu steps", first, (unsigned long long)strategy->every_steps);
+    }
+}
+
+void strategy_describe(struct strategy *strategy)
+{
+    static const char *const moments[] = {"", ", moments reset", ", moments averaged"};
+    char topology[TOPOLOGY_TEXT], pace[96], rule[64], exchange[16], waits[64] = "";
+    bool is_group = strategy->exchange->is_group;
+
+    if (!strategy->is_averaging) {
+        snprintf(strategy->text, sizeof strategy->text, "none");
+        return;
+    }
+    describe_topology(strategy, topology);
+    describe_pace(strategy, pace, sizeof pace);
+    describe_rule(strategy, rule, sizeof rule);
+    snprintf(exchange, sizeof exchange, "%s%s%s", strategy->exchange->name, is_group ? ":" : "",
+             is_group ? schedule_name(strategy->schedule) : "");
+    if (strategy->waits) {
+        snprintf(waits, sizeof waits, ", training waits");
+    } else if (strategy->overlaps) {
+        snprintf(waits, sizeof waits, ", and steps go on till the next");
+    } else if (strategy->stale_steps > 0) {
+        snprintf(waits, sizeof waits, ", at most %llu steps beside a round",
+                 (unsigned long long)strategy->stale_steps);
+    }
+    snprintf(strategy->text, sizeof strategy->text,
+             "%s: %s%s, exchange %s over %s, codec %s, rule %s%s%s", strategy->name, pace, waits,
+             exchange, topology, strategy->codec->name, rule,
+             strategy->clips ? ", robust clip" : "", moments[strategy->moments]);
+}
+
+/* Rate, momentum and pull of a step that several take together: with unlike ones their anchors
+ * would part in every round, though each did as it was told. */
+static void describe_step(const struct strategy *strategy, char *text, size_t cap)
+{
+    const struct rule_settings *settings = &strategy->rule_settings;
+
+    text[0] = '\0';
+    if (!strategy->rule->is_outer && !strategy->rule->is_paired) return;
+    if (settings->share > 0) {
+        snprintf(text, cap, " pull %g", (double)settings->share);
+    } else if (!settings->has_momentum) {
+        snprintf(text, cap, " lr %g", (double)settings->rate);
+    } else {
+        snprintf(text, cap, " lr %g momentum %g", (double)settings->rate,
+                 (double)settings->momentum);
+    }
+}
+
+void strategy_method(const struct strategy *strategy, const char *moments, char *text, size_t cap)
+{
+    char step[64];
+    int count;
+
+    describe_step(strategy, step, sizeof step);
+    if (!strategy->is_averaging) {
+        count = snprintf(text, cap, "none");
+    } else {
+        count =
+            snprintf(text, cap, "%sexchange %s, codec %s, rule %s%s%s%s",
+                     strategy->at_end ? "once, " : "", strategy->exchange->name,
+                     strategy->codec->name, strategy->tracks ? "tracking" : strategy->rule->name,
+                     step, moments != NULL ? ", moments of " : "", moments != NULL ? moments : "");
+    }
+    CHECK(count > 0 && (size_t)count < cap);
+}

@@ -1,0 +1,72 @@
+/*
+ * Whom a peer averages with by the graph of its topology: in a swarm with an active view those
+ * links are dialled before others and not pruned, as long as the graph asks for them. Loop thread.
+ */
+#include "gossip/membership/internal.h"
+
+#include "base/check.h"
+
+#define KEPT_IN_VAIN (5 * NS_PER_S)
+
+uint64_t membership_changes(const struct membership *m)
+{
+    return m->book.changes;
+}
+
+size_t membership_likely(const struct membership *m, struct peer_id *ids, size_t max)
+{
+    size_t count = 0;
+
+    for (uint32_t i = 0; i < m->book.count && count < max; i++) {
+        const struct member *member = m->book.members[i];
+
+        if (m->book.is_by_met ? !member->is_met : !member_is_likely(member)) continue;
+        ids[count++] = member->id;
+    }
+    return count;
+}
+
+/* Nobody dials it, and it did not come for a link that was wanted. */
+static bool stays_away(const struct member *member, uint64_t now_ns)
+{
+    bool is_dialled =
+        member_brief(member)->nat != NAT_OUTBOUND && member_address(member, 0) != NULL;
+
+    return !is_dialled && member->contact == NULL && now_ns >= member->kept_ns + KEPT_IN_VAIN;
+}
+
+void kept_tick(struct membership *m, uint64_t now_ns)
+{
+    for (uint32_t i = 0; i < m->book.count; i++) {
+        struct member *member = m->book.members[i];
+
+        if (!member->is_kept || !stays_away(member, now_ns)) continue;
+        member->kept_ns = now_ns;
+        book_tried_in_vain(&m->book, member);
+    }
+}
+
+void membership_keep(struct membership *m, const struct peer_id *ids, size_t count, uint64_t now_ns)
+{
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < m->book.count; i++) {
+        struct member *member = m->book.members[i];
+        int order = -1;
+
+        while (at < count && (order = peer_id_compare(ids[at], member->id)) < 0) {
+            at++;
+        }
+        if (at == count || order != 0) {
+            if (member->is_kept && stays_away(member, now_ns)) {
+                book_tried_in_vain(&m->book, member);
+            }
+            member->is_kept = false;
+        } else if (!member->is_kept) {
+            member->is_kept = true;
+            member->kept_ns = now_ns;
+            member->avoid_ns = 0; /* it did not know then that the link is wanted */
+        }
+        if (member->is_kept && member->contact == NULL) view_soon(m, now_ns);
+    }
+}

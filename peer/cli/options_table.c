@@ -1,0 +1,505 @@
+/*
+ * options_table: every command and every setting, once. What is not here is not accepted, and what
+ * is here does something: a flag enters this table together with the code that obeys it.
+ */
+#include "peer/cli/options_table.h"
+
+#include "base/check.h"
+#include "base/words.h"
+
+#include <string.h>
+
+#define ON(command) (1u << COMMAND_##command)
+#define RUNS        (ON(PEER) | ON(TESTNET))
+#define LEARNS      (RUNS | ON(DISTILL))
+#define JUDGES      (ON(AVERAGE) | ON(EVAL))
+#define ASKS        (ON(PREDICT) | ON(GENERATE))
+#define ASKS_PEERS  (ON(STATUS) | ON(TOP))
+#define EVERYWHERE  (~0u)
+
+const struct command_row command_rows[COMMAND_COUNT] = {
+    [COMMAND_NONE] = {.name = ""},
+    [COMMAND_PEER] =
+        {"peer", "", 0, 0, "run one peer until it reaches its goal or is stopped",
+         "grapevine peer --data fashion-mnist --model cnn --bootstrap 192.0.2.7:7077 --out a",
+         "Without --bootstrap the peer starts a swarm of its own, which others join through its "
+         "address. A peer that is stopped and started again with the same --out, and no other "
+         "flag, "
+         "goes on where it was."},
+    [COMMAND_TESTNET] =
+        {"testnet", "", 0, 0, "start many real peers on this machine and show them live",
+         "grapevine testnet --peers 4 --data fashion-mnist --model cnn --epochs 2",
+         "Every flag of 'grapevine peer' listed here is handed on to the peers. The exit code is 3 "
+         "if something that must always hold was broken."},
+    [COMMAND_DISTILL] =
+        {"distill", "", 0, 0, "train one small student on the predictions of several models",
+         "grapevine distill --teachers grapevine-run --student mlp --data fashion-mnist", NULL},
+    [COMMAND_AVERAGE] =
+        {"average", "FILE FILE...", 2, 1024, "write the parameter average of several models",
+         "grapevine average a/model.safetensors b/model.safetensors --out average.safetensors",
+         NULL},
+    [COMMAND_EVAL] =
+        {"eval", "FILE [FILE...]", 1, 1024, "accuracy and loss of models on the test samples",
+         "grapevine eval a/model.safetensors b/model.safetensors --data fashion-mnist",
+         "Several files are judged one by one, as their parameter average and as an ensemble."},
+    [COMMAND_REPORT] =
+        {"report", "DIR", 1, 1, "the table and the page report.html of a testnet's folder",
+         "grapevine report grapevine-run",
+         "Made from summary.json, events.jsonl and distill.json of the folder, so it can be made "
+         "again at any time, after distilling for instance."},
+    [COMMAND_INSPECT] =
+        {"inspect", "[FILE]", 0, 1, "what a model or checkpoint file holds: layers, sizes, memory",
+         "grapevine inspect a/model.safetensors",
+         "Without a file: what --model would be for --data, before anything is trained."},
+    [COMMAND_PREDICT] =
+        {"predict", "FILE", 1, 1, "what a model says about pictures or rows of numbers",
+         "grapevine predict a/model.safetensors --input digit.png --top 3",
+         "Pictures are PNG, PGM or PPM of the size that the model reads; .csv and .npy files hold "
+         "a "
+         "sample a row, without labels; other files are IDX images. Probabilities add up to 1 over "
+         "all classes."},
+    [COMMAND_GENERATE] =
+        {"generate", "FILE", 1, 1, "text that a language model goes on with",
+         "grapevine generate a/model.safetensors --prompt 'In the beginning' --tokens 300",
+         "The same seed gives the same text. Each token costs a forward pass over what the model "
+         "sees of the text."},
+    [COMMAND_EXPORT] =
+        {"export", "FILE", 1, 1, "a model file for other programs",
+         "grapevine export a/model.safetensors --to onnx --out model.onnx",
+         "ONNX: opset 17, any batch, with the normalisation of the input inside. safetensors: "
+         "tensors without what only training needs; models of GPT-2's form in Hugging Face's "
+         "names."},
+    [COMMAND_KEYGEN] = {"keygen", "", 0, 0,
+                        "make an identity, a key that closes a swarm, or a certificate",
+                        "grapevine keygen --swarm-key --out swarm.key",
+                        "The file is made with mode 0600; an existing one is never overwritten. "
+                        "docs/admission.md says how to run a swarm with certificates."},
+    [COMMAND_STATUS] = {"status", "HOST:PORT", 1, 1, "ask a running peer how it is doing",
+                        "grapevine status 127.0.0.1:7077 --json", NULL},
+    [COMMAND_TOP] = {"top", "HOST:PORT", 1, 1, "watch a running peer and its swarm",
+                     "grapevine top 127.0.0.1:7077",
+                     "Drawn anew every second on a terminal, line below line elsewhere. Ctrl-C "
+                     "ends it."},
+    [COMMAND_DOCTOR] = {"doctor", "", 0, 0, "check this machine and its way to the swarm",
+                        "grapevine doctor --bootstrap 192.0.2.7:7077 --swarm-key swarm.key",
+                        "Within 5 s: each finding is fine, a note or broken, with what to do. The "
+                        "peers of --bootstrap are asked to dial back to --listen. The exit code is "
+                        "1 if anything is broken."},
+    [COMMAND_BENCH] = {"bench", "train|kernels|codecs|network|averaging", 1, 1,
+                       "measure one part of the program",
+                       "grapevine bench train --model cnn --batch 64 --seconds 5 --json", NULL},
+    [COMMAND_SIMULATE] =
+        {"simulate", "", 0, 0, "run a whole swarm in virtual time, with faults, by seed",
+         "grapevine simulate --peers 100 --averaging ad-psgd --link delay=50ms,loss=1% --rounds 50",
+         "The peers are complete (rounds, links, membership, cryptography), the network, the clock "
+         "and the model are simulated: a quadratic with a known optimum. Equal flags and seed give "
+         "equal results. The exit code is 3 if something that must always hold was broken."},
+};
+
+const struct option_row option_rows[] = {
+    /* swarm */
+    {"bootstrap", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "HOST:PORT[,HOST:PORT...]", NULL,
+     0, 0, "peers to join through, tried until one answers; @FILE reads them from a file", CHANGES},
+    {"listen", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "ADDR:PORT", NULL, 0, 0,
+     "address to be reached at; port 0 picks one (default 127.0.0.1:7077, with --swarm-key "
+     "0.0.0.0:7077)",
+     CHANGES},
+    {"public", OPTION_SWITCH, GROUP_SWARM, ON(PEER), NULL, NULL, 0, 0,
+     "listen beyond this machine although anybody may join (no --swarm-key)", CHANGES},
+    {"swarm-name", OPTION_TEXT, GROUP_SWARM, RUNS | ASKS_PEERS | ON(DOCTOR), "NAME", "default", 0,
+     0, "peers of another name do not talk to this one", OF_RUN},
+    {"advertise", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "HOST:PORT", NULL, 0, 0,
+     "address to tell others, where it differs from --listen", CHANGES},
+    {"identity", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "FILE", NULL, 0, 0,
+     "key file of this peer, made on first use (default identity.key in --out)", CHANGES},
+    {"swarm-key", OPTION_TEXT, GROUP_SWARM, RUNS | ASKS_PEERS | ON(DOCTOR), "FILE", NULL, 0, 0,
+     "only holders of this key may join", CHANGES},
+    {"allow", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "FILE", NULL, 0, 0,
+     "only peers whose public keys stand in it, one a line, are linked with; read again on SIGHUP",
+     CHANGES},
+    {"authority", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "KEY", NULL, 0, 0,
+     "public key of the swarm's owner, who signs certificates and deny lists", CHANGES},
+    {"certificate", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "FILE", NULL, 0, 0,
+     "this peer's, from the owner; with --authority every other member must show one too", CHANGES},
+    {"deny", OPTION_TEXT, GROUP_SWARM, ON(PEER) | ON(DOCTOR), "FILE", NULL, 0, 0,
+     "keys that --authority has shut out, in a signed list; read again on SIGHUP", CHANGES},
+    {"join-timeout", OPTION_DURATION, GROUP_SWARM, ON(PEER) | ASKS_PEERS, "T", "30s", 0.001, 86400,
+     "give up if nobody has answered by then", CHANGES},
+    {"http", OPTION_TEXT, GROUP_OUTPUT, ON(PEER), "ADDR:PORT", NULL, 0, 0,
+     "status page, /status.json and /metrics for whoever can reach this address; a port alone: "
+     "for this machine only (default: none)",
+     CHANGES},
+    {"relay", OPTION_RATE, GROUP_SWARM, RUNS, "RATE", "20mbit", 0, 1e11,
+     "pass on so much for peers that cannot be dialled, at most a tenth of --rate-limit; 0: "
+     "nothing",
+     CHANGES},
+    {"identity", OPTION_TEXT, GROUP_SWARM, ASKS_PEERS, "FILE", NULL, 0, 0,
+     "key file to ask with, where only listed keys may (default: a passing one)", OF_RUN},
+    {"certificate", OPTION_TEXT, GROUP_SWARM, ASKS_PEERS, "FILE", NULL, 0, 0,
+     "of the key of --identity, where only members with certificates may ask", OF_RUN},
+    {"every", OPTION_DURATION, GROUP_OUTPUT, ON(TOP), "T", "1s", 0.3, 86400, "how often to ask",
+     OF_RUN},
+    {"times", OPTION_COUNT, GROUP_OUTPUT, ON(TOP), "N", NULL, 1, 1e15,
+     "leave after N answers (default: stay)", OF_RUN},
+    {"rate-limit", OPTION_RATE, GROUP_SWARM, RUNS, "RATE", NULL, 64000, 1e11,
+     "never send, nor receive, more than this of all links together: 10mbit, 1gbit", CHANGES},
+
+    /* testnet */
+    {"peers", OPTION_COUNT, GROUP_TESTNET, ON(TESTNET), "N", "4", 1, 1024, "how many to start",
+     OF_RUN},
+    {"chaos", OPTION_TEXT, GROUP_TESTNET, ON(TESTNET), "SPEC", NULL, 0, 0,
+     "faults to cause: kill:mtbf=15s,restart=5s;freeze:mtbf=20s,for=3s; also partition and slow, "
+     "with mtbf and for",
+     OF_RUN},
+    {"link", OPTION_TEXT, GROUP_TESTNET, ON(TESTNET), "SPEC", NULL, 0, 0,
+     "the lines between peers: rate=100mbit,delay=50ms,jitter=5ms,loss=0.1% (default: as they are)",
+     OF_RUN},
+    {"peers", OPTION_COUNT, GROUP_TESTNET, ON(SIMULATE), "N", "16", 1, 4096, "how many", OF_RUN},
+    {"chaos", OPTION_TEXT, GROUP_TESTNET, ON(SIMULATE), "SPEC", NULL, 0, 0,
+     "faults to cause: kill:mtbf=15s,restart=5s;freeze:mtbf=20s,for=3s; also partition and slow, "
+     "with mtbf and for",
+     OF_RUN},
+    {"link", OPTION_TEXT, GROUP_TESTNET, ON(SIMULATE), "SPEC", "delay=1ms", 0, 0,
+     "the network: rate=100mbit,delay=50ms,jitter=5ms,loss=0.1%", OF_RUN},
+    {"hetero", OPTION_TEXT, GROUP_TESTNET, ON(SIMULATE) | ON(TESTNET), "SPEC", "uniform", 0, 0,
+     "how fast peers are beside each other: lognormal:0.5, or list:1,1,0.1 (the rest 1); each step "
+     "then takes --step-time over its peer's speed",
+     OF_RUN},
+    {"spread", OPTION_REAL, GROUP_TESTNET, ON(SIMULATE), "X", "1", 0, 1000,
+     "how unlike the peers' data are: deviation of where each alone would end; 0: the same",
+     OF_RUN},
+    {"values", OPTION_COUNT, GROUP_TESTNET, ON(SIMULATE), "N", "1000", 1, 10000000,
+     "numbers in the model", OF_RUN},
+    {"step-time", OPTION_DURATION, GROUP_TRAINING, RUNS, "T", NULL, 0.000001, 3600,
+     "a step takes at least so long: makes a fast machine a slower one", CHANGES},
+    {"still", OPTION_SWITCH, GROUP_TESTNET, ON(SIMULATE), NULL, NULL, 0, 0,
+     "nobody trains: peers are put apart and only average; by how much a round brings them "
+     "together",
+     OF_RUN},
+    {"step-time", OPTION_DURATION, GROUP_TESTNET, ON(SIMULATE), "T", "10ms", 0.000001, 3600,
+     "virtual time of an optimizer step", OF_RUN},
+    {"resume", OPTION_SWITCH, GROUP_TESTNET, ON(TESTNET), NULL, NULL, 0, 0,
+     "go on with what --out holds", OF_RUN},
+    {"fresh", OPTION_SWITCH, GROUP_TESTNET, ON(TESTNET), NULL, NULL, 0, 0,
+     "remove what an earlier testnet left in --out", OF_RUN},
+
+    /* training */
+    {"data", OPTION_TEXT, GROUP_TRAINING, RUNS | ON(DOCTOR), "SPEC", "digits", 0, 0,
+     "digits, fashion-mnist, idx:DIR, cifar10:DIR, csv:FILE,label=COLUMN or "
+     "csv:FILE,target=COLUMN, npy:X.npy,Y.npy, text:FILE, or synthetic:least-squares, "
+     "synthetic:spirals and synthetic:parity; their settings: docs/training.md",
+     OF_RUN},
+    {"data", OPTION_TEXT, GROUP_TRAINING, JUDGES | ON(DISTILL), "SPEC", NULL, 0, 0,
+     "digits, fashion-mnist, idx:DIR, cifar10:DIR, ... (default: what the first file was trained "
+     "on)",
+     OF_RUN},
+    {"data", OPTION_TEXT, GROUP_TRAINING, ON(INSPECT), "SPEC", "digits", 0, 0,
+     "with --model: the data it is to learn from", OF_RUN},
+    {"data", OPTION_TEXT, GROUP_USING, ON(PREDICT), "SPEC", NULL, 0, 0,
+     "in place of --input: the samples for testing of digits, fashion-mnist, idx:DIR, ...", OF_RUN},
+    {"model", OPTION_TEXT, GROUP_TRAINING, ON(INSPECT), "SPEC", NULL, 0, 0,
+     "in place of a file: a model as 'grapevine peer' takes it", OF_RUN},
+    {"model", OPTION_TEXT, GROUP_TRAINING, ON(DOCTOR), "SPEC", NULL, 0, 0,
+     "compare it, with --data, to what the swarm trains", OF_RUN},
+    {"model", OPTION_TEXT, GROUP_TRAINING, RUNS | ON(BENCH), "SPEC", "mlp", 0, 0,
+     "for images and rows of numbers mlp, cnn, treenet, resnet14, resnet20 or resnet18; for text "
+     "lstm, gpt-nano, gpt-micro or gpt2-small; or layers, as in 'conv3x3:32 bn relu maxpool2 "
+     "linear:classes': docs/training.md lists them",
+     OF_RUN},
+    {"init", OPTION_TEXT, GROUP_TRAINING, RUNS, "FILE", NULL, 0, 0,
+     "begin from the values in a model file, ours or GPT-2's; without --model its layers are the "
+     "model. Peers that begin from equal files average with each other",
+     OF_RUN},
+    {"optimizer", OPTION_TEXT, GROUP_TRAINING, LEARNS, "SPEC", NULL, 0, 0,
+     "sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw, lars, lamb, muon or lbfgs, with "
+     "settings as in adamw:lr=1e-3,wd=0.1 (default by model: momentum, for text adam or adamw)",
+     OF_RUN},
+    {"lr", OPTION_REAL, GROUP_TRAINING, LEARNS, "X", NULL, 1e-12, 1e6,
+     "learning rate, in place of the optimizer's lr=", OF_RUN},
+    {"lr-scaling", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "none|sqrt|linear", "none", 0, 0,
+     "multiply the learning rate by (the root of) how many average, within 200 steps", OF_RUN},
+    {"schedule", OPTION_TEXT, GROUP_TRAINING, RUNS, "SPEC", "constant", 0, 0,
+     "constant, step:every=30%,gamma=0.1, linear:min=0, cosine:min=0 or "
+     "grow:every=30%,factor=2,max=16, each with warmup=5% or warmup=STEPS",
+     OF_RUN},
+    {"schedule", OPTION_TEXT, GROUP_TRAINING, ON(DISTILL), "SPEC", "cosine", 0, 0,
+     "constant, step:every=30%,gamma=0.1, linear:min=0 or cosine:min=0, each with warmup=5% or "
+     "warmup=STEPS",
+     OF_RUN},
+    {"batch", OPTION_COUNT, GROUP_TRAINING, LEARNS | ON(BENCH) | ON(INSPECT), "N", NULL, 1, 65536,
+     "samples a step (default by model: 64; for text 32, gpt2-small 4)", OF_RUN},
+    {"clip", OPTION_REAL, GROUP_TRAINING, RUNS, "NORM", NULL, 1e-12, 1e12,
+     "shorten gradients whose norm is above this (default: never)", OF_RUN},
+    {"accumulate", OPTION_COUNT, GROUP_TRAINING, RUNS, "N", "1", 1, 4096,
+     "batches whose mean gradient makes one step, as a batch N times as large would", OF_RUN},
+    {"augment", OPTION_TEXT, GROUP_TRAINING, RUNS, "SPEC", NULL, 0, 0,
+     "change training images at random: crop:PIXELS, flip or both (default: as they are)", OF_RUN},
+    {"prefetch", OPTION_CHOICE, GROUP_TRAINING, RUNS, "auto|on|off", "auto", 0, 0,
+     "make batches ahead of time on a thread of their own; auto: where it pays", CHANGES},
+    {"shard", OPTION_TEXT, GROUP_TRAINING, RUNS, "SPEC", "iid", 0, 0,
+     "this peer's share of the data: iid, dirichlet:ALPHA or all", OF_RUN},
+    {"shard-of", OPTION_TEXT, GROUP_TRAINING, ON(PEER), "I/N", NULL, 0, 0,
+     "share I of N, from 0 (default: by who is there)", OF_RUN},
+    {"threads", OPTION_COUNT, GROUP_TRAINING, LEARNS | JUDGES | ASKS | ON(BENCH), "N", "1", 1, 1024,
+     "processor threads for arithmetic", CHANGES},
+    {"hogwild", OPTION_COUNT, GROUP_TRAINING, RUNS, "THREADS", NULL, 1, 64,
+     "threads that take steps of sgd on the same parameters without locks, each with its own batch",
+     OF_RUN},
+    {"device", OPTION_DEVICE, GROUP_TRAINING, LEARNS | JUDGES | ASKS | ON(BENCH),
+     "auto|cpu|cuda|cuda:N|cuda:0,1", "auto", 0, 0,
+     "where to compute; auto: a GPU if there is one; several GPUs share each batch", CHANGES},
+    {"precision", OPTION_CHOICE, GROUP_TRAINING, LEARNS | ON(EVAL) | ON(BENCH), "f32|bf16", "f32",
+     0, 0, "bf16: products and convolutions of bfloat16, on a processor where it is faster at them",
+     OF_RUN},
+    {"seed", OPTION_COUNT, GROUP_TRAINING, LEARNS | ON(GENERATE) | ON(SIMULATE), "N", "1", 0, 0,
+     "the same seed gives the same run where that is possible", OF_RUN},
+
+    /* averaging */
+    {"averaging", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", "local-sgd", 0, 0,
+     "none, one-shot, local-sgd, allreduce, post-local, ad-psgd, moshpit, bmuf, slowmo, diloco, "
+     "easgd, dpsgd, choco, push-sum, osgp, gosgd, aeasgd, eamsgd, d2, gradient-tracking or noloco, "
+     "with settings as in local-sgd:H=16; averaging/README.md tells them apart; each flag below "
+     "replaces one part of it",
+     OF_RUN},
+    {"topology", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
+     "with whom: complete, groups:SIZE, grid:SIZE, pairs (those on faster lines more often; "
+     "pairs,uniform: all alike), or a graph: ring, torus, hypercube, "
+     "exponential, one-peer-exponential, random:DEGREE (default by method)",
+     OF_RUN},
+    {"exchange", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
+     "how chunks travel: group, pair, edges, mirror or push (default by method); group:direct, "
+     "group:ring, group:halving or group:tree: by that schedule, group:auto (the default): by the "
+     "cheapest for what was measured",
+     OF_RUN},
+    {"codec", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(BENCH) | ON(SIMULATE), "NAME", NULL, 0, 0,
+     "what is sent for a number: f32, f16, bf16, int8, or of choco topk:0.01, 0.02, "
+     "0.05, 0.1 or 0.25: that share of the values (default by method)",
+     OF_RUN},
+    {"rule", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "NAME", NULL, 0, 0,
+     "what is done with what arrived: mean, nesterov, slow-momentum, block, elastic, heavy-ball, "
+     "push-sum or exact-diffusion (default by method)",
+     OF_RUN},
+    {"robust", OPTION_CHOICE, GROUP_AVERAGING, RUNS | ON(SIMULATE), "auto|none|clip", "auto", 0, 0,
+     "clip: a peer whose values are farther away than usual pulls no more than is usual; auto: "
+     "clip "
+     "where the method can (all but one-shot, group:ring, group:halving and group:tree); NaN and "
+     "absurd values are refused in any case",
+     OF_RUN},
+    {"moments", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "keep|reset|average", "keep", 0, 0,
+     "the optimizer's own buffers after a round: each peer keeps its own, they begin anew, or they "
+     "travel with the model and are averaged",
+     OF_RUN},
+    {"pace", OPTION_TEXT, GROUP_AVERAGING, RUNS | ON(SIMULATE), "SPEC", NULL, 0, 0,
+     "when: every=16 steps or time=5s (default by method)", OF_RUN},
+
+    /* goal */
+    {"start-with", OPTION_COUNT, GROUP_GOAL, RUNS, "N", "1", 1, 100000,
+     "begin training once so many linked peers hold one model, this one included", CHANGES},
+    {"steps", OPTION_COUNT, GROUP_GOAL, RUNS, "N", NULL, 1, 1e15,
+     "stop after N steps of this peer and one last round, see --time (default by model: 1000 for "
+     "text, "
+     "gpt2-small 100)",
+     OF_GOAL},
+    {"epochs", OPTION_REAL, GROUP_GOAL, RUNS, "X", NULL, 1e-6, 1e9,
+     "stop after X passes over the share (default by model: mlp 5, resnets 10, others 3)", OF_GOAL},
+    {"time", OPTION_DURATION, GROUP_GOAL, RUNS, "T", NULL, 0.001, 31536000,
+     "stop after T; a last round follows, within a quarter of T (6s at least, 10m at most)",
+     OF_GOAL},
+    {"time", OPTION_DURATION, GROUP_GOAL, ON(SIMULATE), "T", NULL, 0.001, 31536000, "stop after T",
+     OF_RUN},
+    {"target-accuracy", OPTION_REAL, GROUP_GOAL, RUNS, "A", NULL, 1e-9, 1,
+     "stop at this test accuracy", OF_GOAL},
+    {"target-loss", OPTION_REAL, GROUP_GOAL, RUNS, "L", NULL, 1e-12, 1e9, "stop at this test loss",
+     OF_GOAL},
+    {"target-loss", OPTION_REAL, GROUP_GOAL, ON(SIMULATE), "L", NULL, 1e-12, 1e9,
+     "end when the peers' mean loss is no more than this", OF_RUN},
+
+    /* distilling */
+    {"teachers", OPTION_TEXT, GROUP_DISTILLING, ON(DISTILL), "DIR|FILE,FILE...", NULL, 0, 0,
+     "a testnet's folder, or model files", OF_RUN},
+    {"student", OPTION_TEXT, GROUP_DISTILLING, ON(DISTILL), "SPEC", NULL, 0, 0,
+     "the student, as for --model", OF_RUN},
+    {"teachers-vote", OPTION_CHOICE, GROUP_DISTILLING, ON(DISTILL), "mean|logits|vote", "mean", 0,
+     0, "how the teachers' answers become one", OF_RUN},
+    {"temperature", OPTION_REAL, GROUP_DISTILLING, ON(DISTILL), "X", "3", 0.01, 1000,
+     "softens the teachers' probabilities", OF_RUN},
+    {"alpha", OPTION_REAL, GROUP_DISTILLING, ON(DISTILL), "X", "0.7", 0, 1,
+     "weight of the teachers against the labels", OF_RUN},
+    {"epochs", OPTION_REAL, GROUP_DISTILLING, ON(DISTILL), "X", "3", 1e-6, 1e9,
+     "passes over the training samples", OF_RUN},
+    {"samples", OPTION_COUNT, GROUP_DISTILLING, ON(DISTILL), "N", NULL, 1, 1e15,
+     "learn from so many training samples (default: all)", OF_RUN},
+    {"baseline", OPTION_SWITCH, GROUP_DISTILLING, ON(DISTILL), NULL, NULL, 0, 0,
+     "also train the same student on the labels alone, to compare", OF_RUN},
+    {"report", OPTION_TEXT, GROUP_DISTILLING, ON(DISTILL), "DIR", NULL, 0, 0,
+     "leave the result in a testnet's folder, for 'grapevine report'", OF_RUN},
+
+    /* measuring */
+    {"seconds", OPTION_REAL, GROUP_MEASURING, ON(BENCH), "X", "5", 0.01, 3600,
+     "how long to measure (train, kernels, network)", OF_RUN},
+    {"values", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", NULL, 1, 2147483648.0,
+     "numbers in the plane (codecs, averaging)", OF_RUN},
+    {"peers", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", "16", 2, 1024,
+     "how many peers (averaging)", OF_RUN},
+    {"group", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", "4", 2, 64,
+     "peers of a group "
+     "(averaging)",
+     OF_RUN},
+    {"grid", OPTION_SWITCH, GROUP_MEASURING, ON(BENCH), NULL, NULL, 0, 0,
+     "groups are the lines of a grid, --group a side, another dimension each round (averaging)",
+     OF_RUN},
+    {"insecure-loopback", OPTION_SWITCH, GROUP_MEASURING, ON(BENCH), NULL, NULL, 0, 0,
+     "do not encrypt what is averaged, to see what that costs; on this machine only (averaging)",
+     OF_RUN},
+    {"rounds", OPTION_COUNT, GROUP_GOAL, ON(SIMULATE), "N", NULL, 1, 1000000,
+     "stop when a peer has had so many rounds on average (20, without --time)", OF_RUN},
+    {"rounds", OPTION_COUNT, GROUP_MEASURING, ON(BENCH), "N", "5", 1, 1000000,
+     "how many rounds (averaging)", OF_RUN},
+
+    /* using a model */
+    {"input", OPTION_TEXT, GROUP_USING, ON(PREDICT), "FILE", NULL, 0, 0,
+     "a picture (.png, .pgm, .ppm), rows of .csv or .npy, or an IDX file", OF_RUN},
+    {"top", OPTION_COUNT, GROUP_USING, ON(PREDICT), "K", NULL, 1, 1048576,
+     "how many classes to name, the likeliest first (default: up to 5)", OF_RUN},
+    {"prompt", OPTION_TEXT, GROUP_USING, ON(GENERATE), "TEXT", NULL, 0, 0,
+     "what the text begins with", OF_RUN},
+    {"prompt-file", OPTION_TEXT, GROUP_USING, ON(GENERATE), "FILE", NULL, 0, 0,
+     "the same from a file, to its last byte", OF_RUN},
+    {"prompt-tokens", OPTION_TEXT, GROUP_USING, ON(GENERATE), "N,N,...", NULL, 0, 0,
+     "the same as numbers of tokens, for models whose tokens are not bytes; numbers are printed",
+     OF_RUN},
+    {"tokens", OPTION_COUNT, GROUP_USING, ON(GENERATE), "N", "200", 1, 1000000, "how many to add",
+     OF_RUN},
+    {"temperature", OPTION_REAL, GROUP_USING, ON(GENERATE), "X", "1", 0, 1000,
+     "below 1 bolder, above 1 more even; 0: always the likeliest token", OF_RUN},
+    {"top-k", OPTION_COUNT, GROUP_USING, ON(GENERATE), "K", NULL, 1, 1048576,
+     "choose among the K likeliest tokens only (default: all)", OF_RUN},
+    {"to", OPTION_CHOICE, GROUP_USING, ON(EXPORT), "onnx|safetensors", NULL, 0, 0,
+     "the form to write", OF_RUN},
+
+    /* output */
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(PEER), "DIR", NULL, 0, 0,
+     "keep model, metrics and log here; a folder that has them is resumed (default: keep nothing)",
+     OF_START},
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(DOCTOR), "DIR", NULL, 0, 0,
+     "the folder that the peer is to keep its model in: is there room, may it write?", OF_RUN},
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(TESTNET), "DIR", "grapevine-run", 0, 0,
+     "a folder for everything; not empty: say --resume or --fresh", OF_RUN},
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(DISTILL), "FILE", "student.safetensors", 0, 0,
+     "where the student goes", OF_RUN},
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(AVERAGE), "FILE", "average.safetensors", 0, 0,
+     "where the average goes", OF_RUN},
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(EXPORT), "FILE", NULL, 0, 0, "the new file", OF_RUN},
+    {"out", OPTION_TEXT, GROUP_OUTPUT, ON(KEYGEN), "FILE", NULL, 0, 0,
+     "the new file (default identity.key, swarm.key, member.cert or deny.list)", OF_RUN},
+    {"swarm-key", OPTION_SWITCH, GROUP_OUTPUT, ON(KEYGEN), NULL, NULL, 0, 0,
+     "make a swarm key instead of an identity", WORD_ONLY},
+    {"show", OPTION_TEXT, GROUP_OUTPUT, ON(KEYGEN), "FILE", NULL, 0, 0,
+     "make nothing; print peer id and public key of this identity", WORD_ONLY},
+    {"certificate", OPTION_TEXT, GROUP_OUTPUT, ON(KEYGEN), "KEY", NULL, 0, 0,
+     "make a certificate for this public key, signed --sign-with", WORD_ONLY},
+    {"deny", OPTION_TEXT, GROUP_OUTPUT, ON(KEYGEN), "FILE", NULL, 0, 0,
+     "make a deny list of the public keys in this file, one a line, signed --sign-with", WORD_ONLY},
+    {"sign-with", OPTION_TEXT, GROUP_OUTPUT, ON(KEYGEN), "FILE", NULL, 0, 0,
+     "the owner's identity, whose public key members give as --authority", OF_RUN},
+    {"swarm-name", OPTION_TEXT, GROUP_OUTPUT, ON(KEYGEN), "NAME", "default", 0, 0,
+     "the swarm that a certificate or deny list is for", OF_RUN},
+    {"role", OPTION_CHOICE, GROUP_OUTPUT, ON(KEYGEN), "peer|observer", "peer", 0, 0,
+     "what the certificate's holder may be", OF_RUN},
+    {"days", OPTION_COUNT, GROUP_OUTPUT, ON(KEYGEN), "N", "365", 1, 36500,
+     "how long the certificate is good", OF_RUN},
+    {"serial", OPTION_COUNT, GROUP_OUTPUT, ON(KEYGEN), "N", NULL, 1, 9007199254740992.0,
+     "number of the certificate or deny list; of deny lists the highest counts (default: seconds "
+     "since 1970)",
+     OF_RUN},
+    {"checkpoint-every", OPTION_DURATION, GROUP_OUTPUT, RUNS, "T", "30s", 0.01, 31536000,
+     "how often the model is saved to --out", CHANGES},
+    {"audit", OPTION_TEXT, GROUP_OUTPUT, ON(PEER), "FILE", NULL, 0, 0,
+     "for tests: append what each round did to the model, by its hashes", WORD_ONLY},
+    {"report-every", OPTION_DURATION, GROUP_OUTPUT, RUNS, "T", "5s", 0.01, 86400,
+     "how often progress is measured and told", CHANGES},
+    {"evaluate-samples", OPTION_COUNT, GROUP_OUTPUT, RUNS, "N", "1000", 0, 1000000000,
+     "on how many test samples a report's accuracy is measured, at the end on all; 0: not at all",
+     CHANGES},
+    {"report-every", OPTION_DURATION, GROUP_OUTPUT, ON(SIMULATE), "T", "1s", 0.001, 86400,
+     "how often, in virtual time, progress is measured and told", OF_RUN},
+    {"profile", OPTION_SWITCH, GROUP_OUTPUT, ON(PEER) | ON(BENCH), NULL, NULL, 0, 0,
+     "at the end, tell where the time of training went, layer by layer (bench: train)", OF_START},
+    {"json", OPTION_SWITCH, GROUP_OUTPUT, EVERYWHERE, NULL, NULL, 0, 0,
+     "results as JSON on standard output", OF_START},
+    {"quiet", OPTION_SWITCH, GROUP_OUTPUT, EVERYWHERE, NULL, NULL, 0, 0, "errors only", OF_START},
+    {"verbose", OPTION_SWITCH, GROUP_OUTPUT, EVERYWHERE, NULL, NULL, 0, 0, "more detail", OF_START},
+
+    /* settings */
+    {"config", OPTION_TEXT, GROUP_SETTINGS, EVERYWHERE, "FILE", NULL, 0, 0,
+     "read settings from an ini file: lines 'flag-name = value', [COMMAND] starts those of one "
+     "command",
+     WORD_ONLY},
+    {"print-config", OPTION_SWITCH, GROUP_SETTINGS, EVERYWHERE, NULL, NULL, 0, 0,
+     "print all that is in force as such a file, and stop", WORD_ONLY},
+    {"help", OPTION_SWITCH, GROUP_SETTINGS, EVERYWHERE, NULL, NULL, 0, 0, "print this, and stop",
+     WORD_ONLY},
+    {"version", OPTION_SWITCH, GROUP_SETTINGS, EVERYWHERE, NULL, NULL, 0, 0,
+     "print version and revision, and stop", WORD_ONLY},
+    {"man", OPTION_SWITCH, GROUP_SETTINGS, ON(NONE), NULL, NULL, 0, 0,
+     "print the manual page in roff, and stop", WORD_ONLY},
+};
+
+const size_t option_rows_count = ARRAY_COUNT(option_rows);
+
+const char *option_group_title(enum option_group group)
+{
+    static const char *const titles[GROUP_COUNT] = {
+        [GROUP_SWARM] = "The swarm",     [GROUP_TESTNET] = "The testnet",
+        [GROUP_TRAINING] = "Training",   [GROUP_AVERAGING] = "Averaging",
+        [GROUP_GOAL] = "When to stop",   [GROUP_DISTILLING] = "Distilling",
+        [GROUP_MEASURING] = "Measuring", [GROUP_USING] = "Using a model",
+        [GROUP_OUTPUT] = "Output",       [GROUP_SETTINGS] = "Settings",
+    };
+
+    CHECK((unsigned)group < GROUP_COUNT);
+    return titles[group];
+}
+
+static bool is_named(const struct option_row *row, const char *name, size_t length)
+{
+    return strlen(row->name) == length && memcmp(row->name, name, length) == 0;
+}
+
+size_t option_find(enum command_id command, const char *name, size_t name_length)
+{
+    for (size_t i = 0; i < option_rows_count; i++) {
+        const struct option_row *row = &option_rows[i];
+
+        if ((row->commands >> command & 1u) != 0 && is_named(row, name, name_length)) return i;
+    }
+    return SIZE_MAX;
+}
+
+size_t option_find_any(const char *name, size_t name_length)
+{
+    for (size_t i = 0; i < option_rows_count; i++) {
+        if (is_named(&option_rows[i], name, name_length)) return i;
+    }
+    return SIZE_MAX;
+}
+
+const char *option_nearest(enum command_id command, const char *name)
+{
+    const char *nearest = NULL;
+    size_t best = SIZE_MAX;
+
+    for (size_t i = 0; i < option_rows_count; i++) {
+        const struct option_row *row = &option_rows[i];
+        size_t distance;
+
+        if (command != COMMAND_NONE && (row->commands >> command & 1u) == 0) continue;
+        distance = word_distance(name, row->name);
+        if (distance < best) {
+            best = distance;
+            nearest = row->name;
+        }
+    }
+    CHECK(nearest != NULL);
+    return nearest;
+}

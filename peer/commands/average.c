@@ -1,0 +1,59 @@
+/* command_average: one model file out of several, by averaging their parameters. */
+#include "peer/cli/command.h"
+
+#include "base/json.h"
+#include "distill/comparison.h"
+#include "kernels/backend.h"
+
+#include <math.h>
+
+static void print_json(const struct comparison *comparison, const char *path)
+{
+    struct json *json = json_object_create();
+
+    json_set_text(json, "file", path);
+    json_set_count(json, "models", comparison->count);
+    json_set_real(json, "accuracy", score_accuracy(&comparison->average));
+    json_set_real(json, "loss", score_loss(&comparison->average));
+    json_set_real(json, "consensus_distance", comparison->distance);
+    json_set_count(json, "samples", comparison->samples);
+    command_print_json(json);
+}
+
+static void print_words(const struct comparison *comparison, const char *path)
+{
+    const double accuracy = score_accuracy(&comparison->average);
+
+    printf("%s: average of %zu models, ", path, comparison->count);
+    if (!isnan(accuracy)) printf("accuracy %.2f %%, ", 100 * accuracy);
+    printf("loss %.4f\n", score_loss(&comparison->average));
+}
+
+int command_average(struct options *options)
+{
+    struct comparison_options request = {.data = options_text(options, "data"),
+                                         .seed = 1,
+                                         .average_path = options_text(options, "out")};
+    struct comparison comparison;
+    struct backend *backend = NULL;
+    struct fault why = {""};
+    enum rc rc = command_backend(options, &backend, &why);
+
+    request.paths = options_arguments(options, &request.paths_count);
+    if (rc == RC_OK) {
+        rc = command_check_out(request.average_path, request.paths, request.paths_count, &why);
+    }
+    if (rc == RC_OK) rc = comparison_run(backend, &request, &comparison, &why);
+    backend_destroy(backend);
+    if (rc != RC_OK) return command_failed(rc, &why);
+    if (!comparison.has_average) {
+        rc = fault_set(&why, RC_USAGE, "cannot average: %s; average models of one spec",
+                       comparison.average_missing);
+    } else if (options_flag(options, "json")) {
+        print_json(&comparison, request.average_path);
+    } else {
+        print_words(&comparison, request.average_path);
+    }
+    comparison_deinit(&comparison);
+    return rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);
+}

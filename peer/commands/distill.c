@@ -1,0 +1,220 @@
+/* command_distill: a compact student out of the predictions of several models. */
+#include "peer/cli/command.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/mem.h"
+#include "distill/distill.h"
+#include "distill/teachers.h"
+#include "kernels/backend.h"
+#include "peer/env/env.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { PATH_BYTES = 1024 };
+
+/* What the progress lines need. */
+struct progress {
+    struct log log;
+    struct env *env; /* for its clock */
+    uint64_t begin_ns, told_ns;
+};
+
+static double seconds_since(struct progress *progress)
+{
+    return (double)(progress->env->ops->now_ns(progress->env) - progress->begin_ns) / 1e9;
+}
+
+static void on_progress(void *context, const struct distill_progress *p)
+{
+    static const char *const phases[] = {[DISTILL_JUDGING] = "teacher judged",
+                                         [DISTILL_TEACHING] = "teacher asked",
+                                         [DISTILL_LEARNING] = "student, step",
+                                         [DISTILL_BASELINE] = "labels alone, step"};
+    struct progress *progress = context;
+    const uint64_t now_ns = progress->env->ops->now_ns(progress->env);
+    const bool is_training = p->phase == DISTILL_LEARNING || p->phase == DISTILL_BASELINE;
+
+    if (is_training && p->done < p->total && now_ns - progress->told_ns < 2 * NS_PER_S) return;
+    progress->told_ns = now_ns;
+    if (is_training) {
+        log_info(&progress->log, "%s %llu of %llu, loss %.4f, %.1f s", phases[p->phase],
+                 (unsigned long long)p->done, (unsigned long long)p->total, p->loss,
+                 seconds_since(progress));
+    } else {
+        log_info(&progress->log, "%s %llu of %llu, %.1f s", phases[p->phase],
+                 (unsigned long long)p->done, (unsigned long long)p->total,
+                 seconds_since(progress));
+    }
+}
+
+static void print_row(const char *name, const struct score *score, uint64_t parameters)
+{
+    char accuracy[32] = "", loss[32] = "";
+
+    if (!isnan(score_accuracy(score))) {
+        snprintf(accuracy, sizeof accuracy, "%.2f %%", 100 * score_accuracy(score));
+    }
+    if (!isnan(score_loss(score))) snprintf(loss, sizeof loss, "%.4f", score_loss(score));
+    printf("%-34s %9s  %8s  %12llu\n", name, accuracy, loss, (unsigned long long)parameters);
+}
+
+static void print_words(const struct distill_result *r, const char *path)
+{
+    const struct comparison *c = &r->teachers;
+    uint64_t all = 0;
+
+    printf("%-34s %9s  %8s  %12s\n", "", "accuracy", "loss", "parameters");
+    for (size_t i = 0; i < c->count; i++) {
+        char name[40];
+        snprintf(name, sizeof name, "teacher %zu", i);
+        all += c->parameters[i];
+        if (i < 16) print_row(name, &c->models[i], c->parameters[i]);
+    }
+    if (c->count > 16) printf("... and %zu more\n", c->count - 16);
+    if (c->has_average) {
+        print_row("average of their parameters", &c->average, c->parameters[0]);
+    }
+    print_row("ensemble", &c->votes[r->vote], all);
+    print_row("student", &r->student, r->student_parameters);
+    if (r->has_baseline) {
+        print_row("the same student on labels alone", &r->labels_only, r->student_parameters);
+    }
+    printf("%llu of %llu training samples, %llu steps, lr %.4g", (unsigned long long)r->samples,
+           (unsigned long long)r->samples_all, (unsigned long long)r->steps, r->lr);
+    if (r->has_baseline) {
+        printf("; labels alone: the same, best at lr %.4g of three%s", r->labels_only_lr,
+               distill_labels_win(r) ? ", and better than the teachers' student" : "");
+    }
+    printf("\n%s\n", path);
+}
+
+/* distill.json, for `grapevine report DIR`. */
+static enum rc result_path(const char *folder, char path[PATH_BYTES], struct fault *why)
+{
+    const int length = snprintf(path, PATH_BYTES, "%s/distill.json", folder);
+
+    if (length >= 0 && length < PATH_BYTES) return RC_OK;
+    return fault_set(why, RC_USAGE, "--report: the path is too long");
+}
+
+/* Before hours of training, not after. */
+static enum rc check_writable(const struct options *options, const struct teachers *teachers,
+                              struct fault *why)
+{
+    const char *out = options_text(options, "out"), *folder = options_text(options, "report");
+    char path[PATH_BYTES];
+    enum rc rc = command_check_out(out, (const char *const *)teachers->paths, teachers->count, why);
+
+    if (rc == RC_OK && out != NULL) rc = file_check_replace(out, why);
+    if (rc != RC_OK || folder == NULL) return rc;
+    rc = result_path(folder, path, why);
+    return rc == RC_OK ? file_check_replace(path, why) : rc;
+}
+
+static enum rc save_result(const char *folder, const struct json *json, struct fault *why)
+{
+    char path[PATH_BYTES];
+    char *text = json_format_pretty(json);
+
+    if (text == NULL) return fault_set(why, RC_NOMEM, "memory is short");
+    const struct piece pieces[] = {{text, strlen(text)}, {"\n", 1}};
+    enum rc rc = result_path(folder, path, why);
+    if (rc == RC_OK) rc = file_replace(path, pieces, ARRAY_COUNT(pieces), 0644, why);
+    mem_free(text);
+    return rc;
+}
+
+static enum rc request_of(const struct options *options, const struct teachers *teachers,
+                          struct progress *progress, struct distill_options *request,
+                          struct fault *why)
+{
+    const char *student = options_text(options, "student");
+
+    if (student == NULL) {
+        return fault_set(why, RC_USAGE,
+                         "which student? say --student MODEL, a preset or a layer "
+                         "list as for --model");
+    }
+    *request = (struct distill_options){
+        .teachers = (const char *const *)teachers->paths,
+        .teachers_count = teachers->count,
+        .temperature = options_real(options, "temperature"),
+        .alpha = options_real(options, "alpha"),
+        .student = student,
+        .data = options_is_set(options, "data") ? options_text(options, "data") : NULL,
+        .samples_max = options_count(options, "samples"),
+        .epochs = options_real(options, "epochs"),
+        .batch = (uint32_t)options_count(options, "batch"),
+        .optimizer = options_text(options, "optimizer"),
+        .schedule = options_text(options, "schedule"),
+        .lr = options_real(options, "lr"),
+        .seed = options_count(options, "seed"),
+        .with_baseline = options_flag(options, "baseline"),
+        .out_path = options_text(options, "out"),
+        .on_progress = on_progress,
+        .context = progress,
+    };
+    const bool is_known = vote_parse(options_text(options, "teachers-vote"), &request->vote);
+    CHECK(is_known); /* the table of options lists the same names */
+    return RC_OK;
+}
+
+static enum rc show(const struct options *options, const struct distill_result *result,
+                    double wall_s, struct fault *why)
+{
+    const char *folder = options_text(options, "report");
+    struct json *json = distill_json(result);
+    enum rc rc = RC_OK;
+
+    json_set_real(json, "wall_s", wall_s);
+    if (folder != NULL) rc = save_result(folder, json, why);
+    if (rc == RC_OK && options_flag(options, "json")) {
+        command_print_json(json);
+        return rc;
+    }
+    /* With --report the table comes from `grapevine report`, beside the testnet's own. */
+    if (rc == RC_OK && folder == NULL) print_words(result, options_text(options, "out"));
+    json_destroy(json);
+    return rc;
+}
+
+int command_distill(struct options *options)
+{
+    struct progress progress = {.log = command_log(options)};
+    const struct uv_env_options world = {.folder = NULL};
+    const char *from = options_text(options, "teachers");
+    struct teachers teachers = {NULL, 0};
+    struct distill_options request;
+    struct distill_result result;
+    struct backend *backend = NULL;
+    struct fault why = {""};
+    enum rc rc;
+
+    if (from == NULL) {
+        rc = fault_set(&why, RC_USAGE, "which teachers? say --teachers DIR or FILE,FILE...");
+    } else {
+        rc = teachers_find(from, &teachers, &why);
+    }
+    if (rc == RC_OK) rc = request_of(options, &teachers, &progress, &request, &why);
+    if (rc == RC_OK) rc = check_writable(options, &teachers, &why);
+    if (rc == RC_OK) rc = uv_env_create(&world, &progress.env, &why);
+    if (rc == RC_OK) rc = command_backend(options, &backend, &why);
+    if (rc == RC_OK) {
+        if (command_wants_bf16(options)) command_tell_precision(backend, &progress.log);
+        progress.begin_ns = progress.told_ns = progress.env->ops->now_ns(progress.env);
+        rc = distill_run(backend, &request, &result, &why);
+    }
+    if (rc == RC_OK) {
+        rc = show(options, &result, seconds_since(&progress), &why);
+        distill_result_deinit(&result);
+    }
+    backend_destroy(backend);
+    uv_env_destroy(progress.env);
+    teachers_deinit(&teachers);
+    return rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);
+}

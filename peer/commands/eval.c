@@ -1,0 +1,64 @@
+/*
+ * command_eval: how good models are on the test samples: each file, their parameter average, their
+ * ensemble.
+ */
+#include "peer/cli/command.h"
+
+#include "base/json.h"
+#include "distill/comparison.h"
+#include "kernels/backend.h"
+
+#include <math.h>
+
+static void on_model(void *context, size_t done, size_t count)
+{
+    log_info(context, "evaluated %zu of %zu", done, count);
+}
+
+static void print_row(const char *name, const struct score *score)
+{
+    char accuracy[32] = "", loss[32] = "";
+
+    if (!isnan(score_accuracy(score)))
+        snprintf(accuracy, sizeof accuracy, "%.2f %%", 100 * score_accuracy(score));
+    if (!isnan(score_loss(score))) snprintf(loss, sizeof loss, "%.4f", score_loss(score));
+    printf("%-40s %9s  %8s\n", name, accuracy, loss);
+}
+
+/* The loss of a text is that of a token, in nats; of real values, the squared error. */
+static void print_words(const struct comparison *comparison)
+{
+    printf("%-40s %9s  %8s\n", "", "accuracy", "loss");
+    for (size_t i = 0; i < comparison->count; i++)
+        print_row(comparison->paths[i], &comparison->models[i]);
+    if (comparison->count > 1) {
+        if (comparison->has_average)
+            print_row("average of the parameters", &comparison->average);
+        else
+            printf("no average: %s\n", comparison->average_missing);
+        print_row("ensemble", &comparison->votes[VOTE_MEAN]);
+    }
+}
+
+int command_eval(struct options *options)
+{
+    struct log log = command_log(options);
+    struct comparison_options request = {
+        .data = options_text(options, "data"), .seed = 1, .on_model = on_model, .context = &log};
+    struct comparison comparison;
+    struct backend *backend = NULL;
+    struct fault why = {""};
+    enum rc rc = command_backend(options, &backend, &why);
+
+    request.paths = options_arguments(options, &request.paths_count);
+    if (rc == RC_OK && command_wants_bf16(options)) command_tell_precision(backend, &log);
+    if (rc == RC_OK) rc = comparison_run(backend, &request, &comparison, &why);
+    backend_destroy(backend);
+    if (rc != RC_OK) return command_failed(rc, &why);
+    if (options_flag(options, "json"))
+        command_print_json(comparison_json(&comparison));
+    else
+        print_words(&comparison);
+    comparison_deinit(&comparison);
+    return EXIT_DONE;
+}

@@ -1,0 +1,84 @@
+/* command_export: a model file for other programs: ONNX, or safetensors without training state. */
+#include "peer/cli/command.h"
+
+#include "base/json.h"
+#include "kernels/cpu/cpu_backend.h"
+#include "replica/formats/export_onnx.h"
+#include "replica/formats/gpt2.h"
+#include "replica/formats/model_file.h"
+#include "replica/plane/store_safetensors.h"
+
+#include <string.h>
+
+/* The model as it is, under its own names. */
+static enum rc save_plain(struct model *model, struct model_card *card, const char *path,
+                          struct fault *why)
+{
+    struct tensor_file *file = tensor_file_create();
+    enum rc rc = file == NULL ? RC_NOMEM : model_save(model, card, file);
+
+    if (rc != RC_OK)
+        fault_set(why, rc, "cannot write %s: %s", path, rc_text(rc));
+    else
+        rc = tensor_file_save(file, path, why);
+    tensor_file_destroy(file);
+    return rc;
+}
+
+static enum rc write_as(const char *form, struct model *model, struct model_card *card,
+                        const char *path, struct fault *why)
+{
+    if (strcmp(form, "onnx") == 0) return export_onnx(model, card, path, why);
+    if (gpt2_is_form(model)) return gpt2_save(model, card, path, why);
+    return save_plain(model, card, path, why);
+}
+
+static void tell(const struct options *options, struct model *model, const char *form,
+                 const char *path)
+{
+    bool is_gpt2 = strcmp(form, "onnx") != 0 && gpt2_is_form(model);
+    struct json *json;
+
+    if (!options_flag(options, "json")) {
+        printf("%s: %s%s\n", path, strcmp(form, "onnx") == 0 ? "ONNX, opset 17" : "safetensors",
+               is_gpt2 ? ", in Hugging Face's names for GPT-2" : "");
+        return;
+    }
+    json = json_object_create();
+    json_set_text(json, "file", path);
+    json_set_text(json, "form", form);
+    json_set_text(json, "names", is_gpt2 ? "gpt2" : "grapevine");
+    json_set_count(json, "parameters", model_schema(model)->values[SECTION_PARAMETERS]);
+    command_print_json(json);
+}
+
+int command_export(struct options *options)
+{
+    const struct cpu_backend_options request = {.threads = 1}; /* whose memory is the host's */
+    const char *form = options_text(options, "to"), *path = options_text(options, "out");
+    struct backend *backend = NULL;
+    struct tensor_file *file = NULL;
+    struct model *model = NULL;
+    struct model_card card;
+    struct fault why = {""};
+    size_t count;
+    const char *from = options_arguments(options, &count)[0];
+    enum rc rc = RC_OK;
+
+    if (form == NULL || path == NULL) {
+        rc =
+            fault_set(&why, RC_USAGE, "export needs --to onnx or --to safetensors, and --out FILE");
+        return command_failed(rc, &why);
+    }
+    backend = cpu_backend_create(&request);
+    if (backend == NULL) rc = fault_set(&why, RC_NOMEM, "device cpu: out of memory");
+    if (rc == RC_OK) rc = command_check_out(path, &from, 1, &why);
+    if (rc == RC_OK) rc = tensor_file_load(from, &file, &why);
+    if (rc == RC_OK) rc = model_load(backend, file, from, 1, false, &model, &card, &why);
+    tensor_file_destroy(file);
+    if (rc == RC_OK) rc = write_as(form, model, &card, path, &why);
+    if (rc == RC_OK) tell(options, model, form, path);
+    model_destroy(model);
+    backend_destroy(backend);
+    return rc == RC_OK ? EXIT_DONE : command_failed(rc, &why);
+}

@@ -1,0 +1,149 @@
+/* command_status: asks a running peer how it is doing and prints the answer; `top` goes on asking.
+ */
+#include "peer/cli/command.h"
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "gossip/wire/address.h"
+#include "peer/env/env.h"
+#include "peer/files/keys.h"
+#include "peer/watch/observer.h"
+#include "peer/watch/status_http.h"
+#include "peer/watch/status_view.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+struct screen {
+    bool is_json;
+    bool is_terminal; /* drawn over, not one below the other */
+    uint64_t left;    /* answers yet to be shown; UINT64_MAX: no end */
+    enum rc rc;
+    struct fault why;
+};
+
+static enum rc prepare(const struct options *options, struct swarm_secret *secret,
+                       struct observer_options *observer, struct fault *why)
+{
+    size_t count;
+    enum rc rc = secure_start();
+
+    if (rc != RC_OK) return fault_set(why, rc, "libsodium does not start; reinstall it");
+    if (!address_is_valid(options_arguments(options, &count)[0])) {
+        return fault_set(
+            why, RC_USAGE,
+            "%s: not HOST:PORT; write it like 127.0.0.1:7077, the address that the peer "
+            "listens on or that of its --http",
+            options_arguments(options, &count)[0]);
+    }
+    *observer = (struct observer_options){.address = options_arguments(options, &count)[0],
+                                          .swarm = secret,
+                                          .identity = options_text(options, "identity"),
+                                          .certificate = options_text(options, "certificate"),
+                                          .timeout_ns = options_ns(options, "join-timeout")};
+    return keys_swarm(options_text(options, "swarm-name"), options_text(options, "swarm-key"),
+                      secret, why);
+}
+
+/* The address may be that of the status page: a peer has half of the time to let us in, and what is
+ * left of all of it is for the page. */
+static enum rc ask(struct observer_options *observer, char **text, struct fault *why)
+{
+    uint64_t until_ns = uv_clock_ns() + observer->timeout_ns;
+    enum rc rc;
+
+    observer->open_ns = observer->timeout_ns / 2;
+    rc = observer_status(observer, text, why);
+    if (rc == RC_OK || rc == RC_CANCELLED) return rc;
+    return status_http_fetch(observer->address, until_ns, text) == RC_OK ? RC_OK : rc;
+}
+
+/* Zeros: no terminal. */
+static struct winsize screen_size(void)
+{
+    struct winsize size = {.ws_row = 0};
+
+    (void)ioctl(STDOUT_FILENO, TIOCGWINSZ, &size);
+    return size;
+}
+
+int command_status(struct options *options)
+{
+    struct swarm_secret secret = {.is_public = true};
+    struct observer_options observer;
+    struct fault why = {""};
+    struct json *json = NULL;
+    char *text = NULL;
+    enum rc rc = prepare(options, &secret, &observer, &why);
+
+    if (rc == RC_OK) rc = ask(&observer, &text, &why);
+    swarm_secret_wipe(&secret);
+    if (rc == RC_OK) rc = json_parse(text, strlen(text), &json, &why);
+    mem_free(text);
+    if (rc != RC_OK) {
+        const int code = command_failed(rc, &why);
+        return rc == RC_USAGE ? code : EXIT_FAILED;
+    }
+    if (options_flag(options, "json")) {
+        command_print_json(json);
+        return EXIT_DONE;
+    }
+    status_print(stdout, json, screen_size().ws_col, 0);
+    json_destroy(json);
+    return EXIT_DONE;
+}
+
+static void draw(const struct json *json)
+{
+    struct winsize size = screen_size();
+
+    fputs("\033[H\033[J", stdout);
+    status_print(stdout, json, size.ws_col, size.ws_row > 0 ? size.ws_row - 1u : 0);
+}
+
+static bool on_status(void *context, const char *text, size_t bytes)
+{
+    struct screen *screen = context;
+    struct json *json = NULL;
+
+    screen->rc = json_parse(text, bytes, &json, &screen->why);
+    if (screen->rc != RC_OK) return false;
+    if (screen->is_json) {
+        command_print_json(json);
+    } else if (screen->is_terminal) {
+        draw(json);
+        json_destroy(json);
+    } else {
+        status_print(stdout, json, 0, 0);
+        json_destroy(json);
+    }
+    fflush(stdout);
+    return ferror(stdout) == 0 && (screen->left == UINT64_MAX || --screen->left > 0);
+}
+
+int command_top(struct options *options)
+{
+    struct swarm_secret secret = {.is_public = true};
+    struct observer_options observer;
+    struct fault why = {""};
+    struct screen screen = {.is_json = options_flag(options, "json"),
+                            .is_terminal = isatty(STDOUT_FILENO) == 1,
+                            .left = UINT64_MAX};
+    enum rc rc = prepare(options, &secret, &observer, &why);
+
+    if (options_is_set(options, "times")) screen.left = options_count(options, "times");
+    if (rc == RC_OK) {
+        rc = observer_watch(&observer, options_ns(options, "every"), on_status, &screen, &why);
+    }
+    swarm_secret_wipe(&secret);
+    if (rc == RC_CANCELLED) return EXIT_DONE; /* that is how one leaves it */
+    if (rc == RC_OK && screen.rc != RC_OK) {
+        rc = screen.rc;
+        why = screen.why;
+    }
+    if (rc == RC_OK) return EXIT_DONE;
+    const int code = command_failed(rc, &why);
+    return rc == RC_USAGE ? code : EXIT_FAILED;
+}

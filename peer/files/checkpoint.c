@@ -1,0 +1,306 @@
+/*
+ * Checkpoints: one self-contained state file plus the model for people. The state is written first:
+ * a crash in between leaves an older model file beside a newer state, which only `eval` sees.
+ * Blocking; runs in a job of the training lane, at a step border.
+ */
+#include "peer/files/checkpoint.h"
+
+#include "averaging/codec/codec.h"
+#include "base/check.h"
+#include "base/crash_point.h"
+#include "base/mem.h"
+#include "base/units.h"
+
+#include <stdio.h>
+
+#define STATE_FILE CHECKPOINT_STATE_FILE
+#define MODEL_FILE CHECKPOINT_MODEL_FILE
+#define STATE_FORM "grapevine-state-1"
+#define COUNTS     "peer.counts"
+#define EXCHANGE   "peer.exchange"
+/* Of the metadata: COUNT_OWN_STEPS at the one average of one-shot. */
+#define ONCE        "once"
+#define STATE_BYTES (UINT64_C(64) << 30)
+
+enum { COUNT_SAMPLES, COUNT_ROUND, COUNT_OWN_STEPS, COUNTS_COUNT };
+
+static enum rc add_sections(struct learner *learner, struct tensor_file *file, float *parameters,
+                            float *buffers)
+{
+    const struct schema *schema = learner->ops->schema(learner);
+    size_t values = schema->values[SECTION_PARAMETERS];
+    size_t extra = schema->values[SECTION_BUFFERS];
+    enum rc rc = learner->ops->export_section(learner, SECTION_PARAMETERS, parameters, values);
+
+    if (rc == RC_OK && !floats_are_finite(parameters, values)) rc = RC_NONFINITE;
+    if (rc == RC_OK) rc = tensor_file_add_f32(file, "peer.parameters", parameters, values);
+    if (rc != RC_OK || extra == 0) return rc;
+    rc = learner->ops->export_section(learner, SECTION_BUFFERS, buffers, extra);
+    if (rc == RC_OK && !floats_are_finite(buffers, extra)) rc = RC_NONFINITE;
+    if (rc == RC_OK) rc = tensor_file_add_f32(file, "peer.buffers", buffers, extra);
+    return rc;
+}
+
+static const char *const rule_names[RULE_STATE_MAX] = {"rule.0", "rule.1"};
+
+static const char *const held_names[ROUND_HELD_MAX] = {"held.0", "held.1", "held.2", "held.3",
+                                                       "held.4", "held.5", "held.6", "held.7"};
+
+static enum rc add_held(const struct checkpoint *checkpoint, struct tensor_file *file)
+{
+    enum rc rc = RC_OK;
+
+    for (size_t i = 0; i < checkpoint->held_count && rc == RC_OK; i++) {
+        rc = tensor_file_add_f32(file, held_names[i], checkpoint->held[i], checkpoint->rule_values);
+    }
+    return rc;
+}
+
+static enum rc add_rule(const struct checkpoint *checkpoint, struct tensor_file *file)
+{
+    enum rc rc = RC_OK;
+
+    for (size_t i = 0; i < checkpoint->rule_count && rc == RC_OK; i++) {
+        rc = tensor_file_add_f32(file, rule_names[i], checkpoint->rule[i], checkpoint->rule_values);
+    }
+    return rc;
+}
+
+static enum rc add_peer(const struct checkpoint *checkpoint, struct learner *learner,
+                        struct tensor_file *file)
+{
+    uint64_t counts[COUNTS_COUNT] = {[COUNT_SAMPLES] = checkpoint->model_samples,
+                                     [COUNT_ROUND] = checkpoint->round,
+                                     [COUNT_OWN_STEPS] = checkpoint->own_steps};
+    struct tensor_view view = {.name = EXCHANGE, .dtype = "U8", .rank = 1};
+    char text[DIGEST_TEXT], once[24];
+    enum rc rc = tensor_file_set(file, "format", STATE_FORM);
+
+    digest_format(checkpoint->lineage, text);
+    if (rc == RC_OK) rc = tensor_file_set(file, "lineage", text);
+    digest_format(schema_digest(learner->ops->schema(learner)), text);
+    if (rc == RC_OK) rc = tensor_file_set(file, "schema", text);
+    if (rc == RC_OK) rc = tensor_file_add_u64_copy(file, COUNTS, counts, COUNTS_COUNT);
+    if (rc == RC_OK && checkpoint->once_steps > 0) {
+        snprintf(once, sizeof once, "%llu", (unsigned long long)checkpoint->once_steps);
+        rc = tensor_file_set(file, ONCE, once);
+    }
+    if (rc != RC_OK || checkpoint->exchange_bytes == 0) return rc;
+    view.shape[0] = checkpoint->exchange_bytes;
+    view.bytes = checkpoint->exchange;
+    view.bytes_count = checkpoint->exchange_bytes;
+    return tensor_file_add(file, &view);
+}
+
+static enum rc put_file(struct env *env, const char *name, struct tensor_file *file,
+                        struct fault *why)
+{
+    const struct piece *pieces;
+    size_t pieces_count;
+    enum rc rc = tensor_file_encode(file, &pieces, &pieces_count);
+
+    if (rc != RC_OK) return fault_set(why, rc, "cannot encode %s: %s", name, rc_text(rc));
+    return env->ops->store_put(env, name, pieces, pieces_count, why);
+}
+
+static enum rc save_state(struct env *env, struct learner *learner,
+                          const struct checkpoint *checkpoint, struct fault *why)
+{
+    const struct schema *schema = learner->ops->schema(learner);
+    struct tensor_file *file = tensor_file_create();
+    float *parameters = mem_aligned(schema->values[SECTION_PARAMETERS] * sizeof(float));
+    float *buffers = mem_aligned(schema->values[SECTION_BUFFERS] * sizeof(float));
+    enum rc rc = RC_NOMEM;
+
+    fault_set(why, rc, "cannot write a checkpoint: out of memory");
+    if (file == NULL || parameters == NULL || buffers == NULL) goto out;
+    rc = add_peer(checkpoint, learner, file);
+    if (rc == RC_OK) rc = add_rule(checkpoint, file);
+    if (rc == RC_OK) rc = add_held(checkpoint, file);
+    if (rc == RC_OK) rc = add_sections(learner, file, parameters, buffers);
+    if (rc == RC_OK) rc = learner->ops->save(learner, file);
+    if (rc != RC_OK) {
+        fault_set(why, rc, "cannot write a checkpoint: %s", rc_text(rc));
+        goto out;
+    }
+    crash_point(CRASH_CHECKPOINT_ENCODED);
+    rc = put_file(env, checkpoint->is_given_up ? CHECKPOINT_STATE_BEFORE : STATE_FILE, file, why);
+out:
+    tensor_file_destroy(file);
+    mem_free(parameters);
+    mem_free(buffers);
+    return rc;
+}
+
+MUST_USE enum rc checkpoint_save(struct env *env, struct learner *learner,
+                                 const struct checkpoint *checkpoint, checkpoint_model_fn model,
+                                 void *context, struct fault *why)
+{
+    struct tensor_file *file;
+    enum rc rc;
+
+    crash_point(CRASH_CHECKPOINT_BEGUN);
+    rc = save_state(env, learner, checkpoint, why);
+    crash_point(CRASH_CHECKPOINT_STATE_WRITTEN);
+    if (rc != RC_OK || model == NULL) return rc;
+    file = tensor_file_create();
+    if (file == NULL) return fault_set(why, RC_NOMEM, "cannot write the model: out of memory");
+    rc = model(context, learner, file);
+    if (rc == RC_OK) {
+        rc = put_file(env, checkpoint->is_given_up ? CHECKPOINT_MODEL_BEFORE : MODEL_FILE, file,
+                      why);
+    } else {
+        fault_set(why, rc, "cannot write the model: %s", rc_text(rc));
+    }
+    tensor_file_destroy(file);
+    crash_point(CRASH_CHECKPOINT_MODEL_WRITTEN);
+    return rc;
+}
+
+/* ---- loading ---- */
+
+static enum rc load_section(struct learner *learner, const struct tensor_file *file,
+                            const char *name, enum section section)
+{
+    size_t values = learner->ops->schema(learner)->values[section];
+    const struct tensor_view *view = tensor_file_find(file, name);
+
+    if (values == 0 && view == NULL) return RC_OK;
+    if (view == NULL || strcmp(view->dtype, "F32") != 0 ||
+        view->bytes_count != values * sizeof(float)) {
+        return RC_FORMAT;
+    }
+    return learner->ops->assign_section(learner, section, view->bytes, values);
+}
+
+static enum rc load_peer(const struct tensor_file *file, struct checkpoint *checkpoint)
+{
+    const struct tensor_view *counts = tensor_file_find(file, COUNTS);
+    const struct tensor_view *exchange = tensor_file_find(file, EXCHANGE);
+    const char *lineage = tensor_file_get(file, "lineage");
+    const char *once = tensor_file_get(file, ONCE);
+    uint64_t values[COUNTS_COUNT];
+
+    if (once != NULL && !units_parse_count(once, &checkpoint->once_steps)) return RC_FORMAT;
+    if (counts == NULL || strcmp(counts->dtype, "U64") != 0 ||
+        counts->bytes_count != sizeof values || lineage == NULL ||
+        !digest_parse(lineage, &checkpoint->lineage)) {
+        return RC_FORMAT;
+    }
+    memcpy(values, counts->bytes, sizeof values);
+    checkpoint->model_samples = values[COUNT_SAMPLES];
+    checkpoint->round = values[COUNT_ROUND];
+    checkpoint->own_steps = values[COUNT_OWN_STEPS];
+    if (exchange == NULL || exchange->bytes_count == 0) return RC_OK;
+    checkpoint->exchange = mem_alloc(exchange->bytes_count);
+    if (checkpoint->exchange == NULL) return RC_NOMEM;
+    memcpy(checkpoint->exchange, exchange->bytes, exchange->bytes_count);
+    checkpoint->exchange_bytes = exchange->bytes_count;
+    return RC_OK;
+}
+
+/* None, or planes of one size; whether they fit is for the rule or the round to say. */
+static enum rc load_planes(const struct tensor_file *file, const char *const *names, size_t max,
+                           struct checkpoint *checkpoint, const float **planes, float **owned,
+                           size_t *planes_count)
+{
+    size_t count = 0, bytes = checkpoint->rule_values * sizeof(float);
+    const struct tensor_view *view;
+
+    while (count < max && (view = tensor_file_find(file, names[count])) != NULL) {
+        if (bytes == 0) bytes = view->bytes_count;
+        if (strcmp(view->dtype, "F32") != 0 || bytes == 0 || view->bytes_count != bytes) {
+            return RC_FORMAT;
+        }
+        count++;
+    }
+    if (count == 0) return RC_OK;
+    checkpoint->rule_values = bytes / sizeof(float);
+    *owned = mem_aligned(count * bytes);
+    if (*owned == NULL) return RC_NOMEM;
+    for (size_t i = 0; i < count; i++) {
+        float *plane = *owned + i * checkpoint->rule_values;
+
+        view = tensor_file_find(file, names[i]);
+        memcpy(plane, view->bytes, bytes);
+        planes[i] = plane;
+    }
+    *planes_count = count;
+    return RC_OK;
+}
+
+static enum rc load_all(struct learner *learner, const struct tensor_file *file,
+                        struct checkpoint *checkpoint, struct fault *why)
+{
+    const char *form = tensor_file_get(file, "format");
+    const char *schema = tensor_file_get(file, "schema");
+    struct digest digest;
+    enum rc rc;
+
+    if (form == NULL || strcmp(form, STATE_FORM) != 0) {
+        return fault_set(why, RC_FORMAT,
+                         "%s is not a grapevine checkpoint; give another --out or move it away",
+                         STATE_FILE);
+    }
+    if (schema == NULL || !digest_parse(schema, &digest) ||
+        !digest_is_equal(digest, schema_digest(learner->ops->schema(learner)))) {
+        return fault_set(why, RC_MISMATCH,
+                         "%s holds a model for other data than --data is now; bring the old data "
+                         "back, or take another --out",
+                         STATE_FILE);
+    }
+    rc = load_peer(file, checkpoint);
+    if (rc == RC_OK) {
+        rc = load_planes(file, rule_names, RULE_STATE_MAX, checkpoint, checkpoint->rule,
+                         &checkpoint->rule_owned, &checkpoint->rule_count);
+    }
+    if (rc == RC_OK) {
+        rc = load_planes(file, held_names, ROUND_HELD_MAX, checkpoint, checkpoint->held,
+                         &checkpoint->held_owned, &checkpoint->held_count);
+    }
+    if (rc == RC_OK) rc = load_section(learner, file, "peer.parameters", SECTION_PARAMETERS);
+    if (rc == RC_OK) rc = load_section(learner, file, "peer.buffers", SECTION_BUFFERS);
+    if (rc != RC_OK) {
+        return fault_set(why, rc, "%s is incomplete: %s; move it away to start over", STATE_FILE,
+                         rc_text(rc));
+    }
+    return learner->ops->load(learner, file, why);
+}
+
+MUST_USE enum rc checkpoint_load(struct env *env, struct learner *learner,
+                                 struct checkpoint *checkpoint, struct fault *why)
+{
+    struct checkpoint loaded = {0};
+    struct tensor_file *file = NULL;
+    void *bytes = NULL;
+    size_t count = 0;
+    enum rc rc = env->ops->store_get(env, STATE_FILE, STATE_BYTES, &bytes, &count, why);
+
+    if (rc != RC_OK) return rc;
+    rc = tensor_file_decode(STATE_FILE, bytes, count, &file, why);
+    if (rc != RC_OK) {
+        mem_free(bytes);
+        return rc;
+    }
+    rc = load_all(learner, file, &loaded, why);
+    tensor_file_destroy(file);
+    if (rc == RC_OK) {
+        *checkpoint = loaded;
+    } else {
+        checkpoint_deinit(&loaded);
+    }
+    return rc;
+}
+
+void checkpoint_deinit(struct checkpoint *checkpoint)
+{
+    mem_free(checkpoint->exchange);
+    checkpoint->exchange = NULL;
+    checkpoint->exchange_bytes = 0;
+    mem_free(checkpoint->rule_owned);
+    mem_free(checkpoint->held_owned);
+    checkpoint->held_owned = NULL;
+    checkpoint->held_count = 0;
+    checkpoint->rule_owned = NULL;
+    checkpoint->rule_count = 0;
+}

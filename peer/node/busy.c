@@ -1,0 +1,97 @@
+/*
+ * busy: while the training lane does something long (an evaluation, or what lasted long before), no
+ * snapshot can be taken, and a group that counted on one would wait for it. So neighbours are told
+ * (PROGRESS), leave this peer out of what they begin, and what they have proposed already is
+ * declined at once (see exchange.h, set_busy); such a job is put off a little while a group forms.
+ * Where rounds are farther apart than the job is long, it is waited for as before: being left out
+ * of one of few rounds costs more.
+ *
+ * Evaluations fall together: who hears that a neighbour begins one, and has one due before half of
+ * its own period is over, has it now. Then nobody takes steps alone meanwhile. That is worth it now
+ * and then only: a member that says it all the time makes nobody evaluate more than a seventh
+ * oftener. Pairs and graphs need none of this: nobody but the two ends waits. Loop thread only.
+ */
+#include "peer/node/internal.h"
+
+#define LONG_NS    (250 * NS_PER_MS)
+#define UNKNOWN_NS NS_PER_S /* what an evaluation takes before there was one */
+#define PUT_OFF_NS (2 * NS_PER_S)
+
+enum { MOVE_PERIODS = 4 }; /* reports from one evaluation that was moved to the next */
+
+static bool meets_groups(const struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+
+    return node->round != NULL && strategy->exchange->is_group && !strategy->at_end;
+}
+
+static uint8_t busy_with(const struct node *node)
+{
+    enum border_work work = node->border.work;
+    uint64_t usual_ns = node->border_ns[work];
+
+    if (!meets_groups(node) || node->state != NODE_TRAINING) return BUSY_NOT;
+    if (work == BORDER_EVALUATE) {
+        if (usual_ns == 0) usual_ns = UNKNOWN_NS;
+        return usual_ns > node->period_ns ? BUSY_EVALUATING : BUSY_SHORTLY;
+    }
+    if (work != BORDER_CHECKPOINT && work != BORDER_RESHARD) return BUSY_NOT;
+    return usual_ns >= LONG_NS && usual_ns > node->period_ns ? BUSY_LONG : BUSY_NOT;
+}
+
+static bool takes_part(uint8_t busy)
+{
+    return busy == BUSY_NOT || busy == BUSY_SHORTLY;
+}
+
+void node_busy_begin(struct node *node)
+{
+    node->busy = busy_with(node);
+    if (node->busy == BUSY_NOT) return;
+    if (!takes_part(node->busy)) round_set_busy(node->round, true);
+    node_send_progress(node, NULL);
+}
+
+void node_busy_end(struct node *node)
+{
+    node->border_ns[node->border.work] = node_now(node) - node->border.begun_ns;
+    node_due_long(node);
+    if (node->busy == BUSY_NOT) return;
+    if (!takes_part(node->busy)) round_set_busy(node->round, false);
+    node->busy = BUSY_NOT;
+    node_send_progress(node, NULL);
+}
+
+static bool is_evaluating(const struct message_progress *progress)
+{
+    return progress->busy == BUSY_EVALUATING || progress->busy == BUSY_SHORTLY;
+}
+
+void node_busy_hear(struct node *node, const struct neighbour *from,
+                    const struct message_progress *progress)
+{
+    bool begins = is_evaluating(progress) && !is_evaluating(&from->progress);
+    uint64_t now_ns = node_now(node), every_ns = node->options.report_every_ns;
+
+    if (!begins || node->busy != BUSY_NOT || !meets_groups(node)) return;
+    if (!digest_is_equal(progress->lineage, node->lineage) || node->own_steps == 0) return;
+    if (node->report_due_ns <= now_ns || node->report_due_ns > now_ns + every_ns / 2) return;
+    if (node->moved_ns != 0 && now_ns < node->moved_ns + MOVE_PERIODS * every_ns) return;
+    node->report_due_ns = node->moved_ns = now_ns;
+}
+
+/* A group forms in a round trip once its members' answers are known, but at first, or beside who is
+ * silent, it takes as long as the first grace: nobody's reports or checkpoints wait for that. */
+uint64_t node_busy_put_off_ns(const struct node *node)
+{
+    uint64_t most_ns = node->options.report_every_ns / 2;
+
+    if (node->round == NULL || !round_is_forming(node->round)) return 0;
+    return most_ns < PUT_OFF_NS ? most_ns : PUT_OFF_NS;
+}
+
+bool node_busy_leaves(const struct node *node, const struct neighbour *other)
+{
+    return meets_groups(node) && !takes_part(other->progress.busy);
+}

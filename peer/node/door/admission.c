@@ -1,0 +1,83 @@
+/*
+ * Who may be linked with this node: the lists behind --allow, --authority, --deny, and the faults
+ * it remembers. Asked at every handshake, after SIGHUP, and once a minute, since certificates run
+ * out. Loop thread only.
+ */
+#include "peer/node/internal.h"
+
+#include "gossip/wire/address.h"
+
+enum rc node_on_entry(void *context, struct peer_id peer, const struct hello *hello,
+                      const char *address, bool is_dialled, struct fault *why)
+{
+    const struct node *node = context;
+    const struct admission *admission = node->options.admission;
+
+    if (trust_is_refused(node->trust, peer, node_now(node))) {
+        return fault_set(why, RC_BUSY, "too many faults of this peer: not for some minutes");
+    }
+    if (admission == NULL) return RC_OK;
+    /* Whoever sits at this machine and holds the swarm's key may ask for the status; not who was
+     * dialled because somebody told of an address here. */
+    if (hello->role == HELLO_OBSERVER && !is_dialled && address_is_loopback(address)) return RC_OK;
+    return admission_check(admission, hello, node->options.wall_s(), why);
+}
+
+/* Not node_score(): the link ends by itself. */
+void node_on_violation(void *context, struct peer_id peer)
+{
+    struct node *node = context;
+
+    trust_note(node->trust, peer, SCORE_BROKE, node_now(node));
+}
+
+struct json *node_admission_json(const struct node *node)
+{
+    struct json *json = json_object_create(), *faults = json_object_create();
+    struct links_counts counts;
+    uint64_t totals[SCORE_REASONS], bans;
+
+    links_counts(node->links, &counts);
+    trust_totals(node->trust, totals, &bans);
+    json_set_count(json, "strangers", counts.gate.waiting);
+    json_set_count(json, "strangers_most", counts.gate.waiting_max);
+    json_set_count(json, "strangers_seen", counts.gate.entered);
+    json_set_count(json, "evicted", counts.gate.evicted);
+    json_set_count(json, "handshakes", counts.gate.answering);
+    json_set_count(json, "answered", counts.gate.answered);
+    json_set_count(json, "proved", counts.gate.proved);
+    json_set_count(json, "replayed", counts.gate.replayed + counts.replays);
+    json_set_count(json, "rationed", counts.gate.spent_prefix + counts.gate.spent_all);
+    json_set_count(json, "refused", counts.handshakes_refused);
+    json_set_count(json, "bad_frames", counts.frames_refused);
+    json_set_count(json, "bans", bans);
+    for (int i = 0; i < SCORE_REASONS; i++) {
+        json_set_count(faults, score_reason_name((enum score_reason)i), totals[i]);
+    }
+    json_set(json, "scores", faults);
+    return json;
+}
+
+bool node_is_known(void *context, const char *address)
+{
+    return membership_knows_host(((struct node *)context)->membership, address);
+}
+
+static void judge(struct node *node, uint64_t now_ns)
+{
+    node->judge_due_ns = now_ns + NODE_JUDGE_NS;
+    links_judge(node->links);
+}
+
+void node_reload(struct node *node)
+{
+    CHECK(node->events.on_reload != NULL);
+    node->events.on_reload(node->events.context);
+    judge(node, node_now(node));
+    node_continue(node);
+}
+
+void node_admission_tick(struct node *node, uint64_t now_ns)
+{
+    if (node->options.admission != NULL && now_ns >= node->judge_due_ns) judge(node, now_ns);
+}

@@ -1,0 +1,630 @@
+/* node_internal: what the node's own files share. Nobody else includes it. */
+#ifndef GRAPEVINE_PEER_NODE_INTERNAL_H
+#define GRAPEVINE_PEER_NODE_INTERNAL_H
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/mem.h"
+#include "gossip/membership/membership.h"
+#include "gossip/overlay/graph.h"
+#include "gossip/reach/reach.h"
+#include "peer/download/donor.h"
+#include "peer/download/joiner.h"
+#include "peer/download/sketch.h"
+#include "peer/link/link.h"
+#include "peer/node/model.h"
+#include "peer/node/node.h"
+#include "peer/node/partners.h"
+#include "peer/node/trust.h"
+#include "peer/round/round.h"
+
+enum {
+    NODE_ROUNDS_MISSED_MAX = 50, /* a restarted peer that missed more takes the swarm's model */
+    NODE_ROLLBACKS_MAX = 3,      /* in a row, before the model is taken from a neighbour */
+    NODE_HANDSHAKE_TRIES = 3, /* of each bootstrap address, before it is said to be another swarm */
+    NODE_RATE_STEPS = 200,    /* in which --lr-scaling brings in its rate */
+    NODE_DONOR_QUEUE = 8,     /* buckets queued for one joiner */
+    NODE_DOUBLINGS_MAX = 9    /* of NODE_RETRY_NS: about nine minutes */
+};
+#define NODE_ALARM_NS     NS_PER_MS         /* between two wake-ups */
+#define NODE_PROGRESS_NS  NS_PER_S          /* how often neighbours hear how far we are */
+#define NODE_TRAIN_JOB_NS (5 * NS_PER_MS)   /* aimed length of a training job */
+#define NODE_GRAPH_NS     (NS_PER_S / 5)    /* between two looks at the graph of the topology */
+#define NODE_AHEAD_NS     (2 * NS_PER_S)    /* between two at the groups of later rounds */
+#define NODE_KEEP_NS      (250 * NS_PER_MS) /* between two good copies: rounds may be quicker */
+#define NODE_RESHARD_NS   (2 * NS_PER_S)    /* members must have been stable for so long */
+#define NODE_BEGUN_NS     (120 * NS_PER_S)  /* later than that after our start we are not new */
+#define NODE_JUDGE_NS     (60 * NS_PER_S)   /* certificates run out: are all still let in? */
+#define NODE_RETRY_NS     NS_PER_S          /* before a failed download is begun again */
+#define NODE_AVOID_NS     (5 * NS_PER_S)    /* others are asked before those it failed with */
+
+/* A peer with an open link. */
+struct neighbour {
+    struct peer_id id;
+    struct boot_id boot;
+    bool has_progress;
+    struct message_progress progress;
+    bool is_relayed;   /* linked through a relay */
+    uint64_t place;    /* the host that it is on, as far as its address tells */
+    bool has_met;      /* it took part in a round of ours that came to something */
+    bool has_met_last; /* in one of the last, see node/rounds/finish.c */
+    uint8_t line_step; /* of preference.h; 0: none yet */
+    double odds;       /* at the last draw, of meeting it, 1 being usual; 0: none was made */
+    uint64_t linked_ns;
+    uint64_t progress_ns; /* when it was heard */
+    uint64_t first_step;  /* of the model, when it was first heard over this link */
+    uint64_t coming_ns;   /* node/rounds/finish.c: waited for until then; 0: it has not said so */
+    uint64_t moved_ns;    /* when it was last heard at another step than before */
+    double rounds_per_s;  /* between its last two */
+    uint64_t outcomes_ns; /* questions about outcomes, and answers, since then */
+    uint32_t outcomes;
+    uint64_t sketch_minute_ns; /* sketches answered since then */
+    uint32_t sketches;
+    uint64_t asked_minute_ns; /* since then it asked for the model so often */
+    uint32_t asked;
+    uint64_t avoid_ns; /* until then its model is not wanted: a download just failed */
+    uint64_t far_ns; /* when one of us last refused the other's values as too far away; 0: never */
+    uint64_t stray_bytes,
+        stray_ns; /* DATA it was not allowed to send, and when the last of it came */
+    uint64_t late_bytes, late_after; /* DATA of no round that runs, after so many of our rounds */
+};
+
+struct bootstrap_try {
+    char address[ADDRESS_BYTES_MAX];
+    bool is_self; /* it led back to this peer */
+    uint32_t failures;
+    enum rc rc;
+    char why[200];
+};
+
+/* What the training lane is doing: one job at a time, chosen at each step border. */
+enum border_work {
+    BORDER_NONE,
+    BORDER_TRAIN,
+    BORDER_HASH,     /* lineage of the initial plane */
+    BORDER_ASSIGN,   /* take a downloaded model */
+    BORDER_APPLY,    /* the difference of a round */
+    BORDER_PULL,     /* towards the rule's centre, between rounds */
+    BORDER_SNAPSHOT, /* for a round */
+    BORDER_DONATE,   /* for joiners */
+    BORDER_SKETCH,   /* for who checks a donor */
+    BORDER_RESHARD,
+    BORDER_EVALUATE,
+    BORDER_FINAL, /* evaluate on everything */
+    BORDER_CHECKPOINT,
+    BORDER_KEEP, /* copy to the rollback plane */
+    BORDER_ROLLBACK
+};
+
+struct border_job {
+    struct job job;
+    struct node *node;
+    enum border_work work;
+    uint64_t begun_ns;
+    enum rc rc;
+    struct fault why;
+    uint32_t steps;
+    struct train_report report;
+    struct evaluation evaluation;
+    struct digest digest;
+    float *to;
+    double moved; /* KEEP: how far parameters are from those kept before */
+    struct peer_id *members;
+    size_t members_count;
+    struct checkpoint checkpoint;
+};
+
+/* This peer's row of the topology's graph, see gossip/overlay/graph.h. All zero: not made yet. */
+struct node_graph {
+    struct peer_id ids[GRAPH_EDGES_MAX]; /* neighbours, ascending */
+    float weights[GRAPH_EDGES_MAX], self_weight;
+    uint32_t count;
+    uint32_t members;    /* of all to reckon with, this peer included */
+    struct digest epoch; /* name of that set; peers see unlike ones for a while */
+    uint64_t changes;    /* membership_changes() then */
+    uint64_t made_ns;
+    bool is_limit_told; /* that springs were weakened */
+    bool is_large_told; /* that complete is not */
+};
+
+/* The group of one draw, this peer included, in proposing order. */
+struct node_group {
+    uint64_t draw;
+    uint64_t changes, made_ns; /* membership_changes() when it was drawn */
+    uint32_t count;            /* 0: none drawn */
+    struct peer_id ids[GROUP_MEMBERS_MAX];
+};
+
+/* Groups of a swarm that is not linked in full: those of the rounds to come. */
+struct node_groups {
+    struct node_group drawn[TOPOLOGY_AHEAD_MAX];
+};
+
+/* Pair rounds of ours. */
+struct node_pairs {
+    struct partners partners;
+    struct exchange_counts seen; /* as of the last look */
+    bool is_owed;                /* one was given up half way, and none has succeeded since */
+};
+
+/* Rounds of groups that nobody waits for, see node/rounds/due.c. */
+/* Rounds that pass a peer by, see node/rounds/overdue.c. */
+struct node_overdue {
+    bool is_begun;
+    uint64_t passed_before; /* rounds of the swarm that were over when this peer began */
+    uint64_t ok, ok_ns,
+        ok_step;       /* rounds committed; when that last changed, about, and at which step */
+    uint64_t after_ns; /* so long after that it is said, or said again */
+};
+
+struct node_due {
+    bool is_owed;      /* one was due and could not be begun, or was skipped, beside a long job */
+    uint64_t again_ns; /* when it is begun again */
+    bool had_long;     /* a long job has put this period out of step with those of others */
+    uint64_t seen_skipped; /* rounds, as of the last look */
+    bool has_started;      /* START came, and the snapshot is not taken yet */
+    uint64_t start_step;   /* then */
+};
+
+/* The share of this period, where it was refused. */
+struct node_push {
+    uint64_t seen_refused;         /* in all, as of the last look */
+    uint64_t period;               /* the number that says whose turn it is */
+    uint64_t length_ns;            /* of the last period; 0: not known */
+    uint32_t passed;               /* receivers that will not take it, in this period */
+    uint32_t receivers;            /* there were, at the last try */
+    bool is_owed;                  /* refused, and not offered again since */
+    uint64_t offered_ns, again_ns; /* the last try; not before: the next */
+};
+
+/* Pulls between rounds. */
+struct node_pulls {
+    uint64_t seen_ok; /* rounds, as of the last look */
+    uint64_t left;    /* that follow the last round */
+    uint64_t step;    /* of the last one, or of the round */
+    float *own;       /* [mixed]: scratch, made with the first */
+};
+
+/* The one average of one-shot. */
+struct node_once {
+    bool is_done, is_over; /* the goal is reached; nothing more to wait for */
+    bool is_told;
+    uint64_t since_ns, next_ns, ended_ns; /* done; not before: a round; it was applied */
+    uint64_t mixed;                       /* rounds applied before */
+    uint64_t steps; /* own_steps when the average was made, also before a restart; 0: it was not */
+    uint32_t tries;
+};
+
+/* The last rounds of a peer at its goal, see node/rounds/finish.c. */
+struct node_finish {
+    bool is_begun, is_over;
+    bool is_told;
+    bool is_last;         /* the last snapshot was of a peer that nobody was to be waited for */
+    uint32_t made;        /* such rounds that were applied; pairs: with so many partners */
+    uint32_t served;      /* looks that found rounds applied, these or others, since the goal */
+    uint32_t partners;    /* who kept their word in such rounds */
+    uint32_t most_done;   /* there were at their goals at the same time, this peer included */
+    uint64_t rounds;      /* applied, as of the last look */
+    uint64_t owed_round;  /* groups: who has come to this one has all that we gave to our last */
+    uint64_t patience_ns; /* some periods of rounds */
+    uint64_t begun_ns, until_ns;  /* others are waited for */
+    uint64_t again_ns, made_ns;   /* not before: a round; the last was applied */
+    uint64_t mark_ns, mark_steps; /* own steps then */
+    uint64_t wall_ns;             /* smoothed, from one step to the next; 0: not known */
+};
+
+/* Of gradient tracking: made with the first step. */
+struct node_tracking {
+    float *tracker, *gradient, *last; /* [values]: y, scratch, the gradient of the last step */
+    float largest, told; /* norm of a chunk of a gradient, since the latest snapshot and at it */
+    bool has_tracker;
+    bool begins_anew; /* at the snapshot that is due */
+    uint64_t restarts;
+};
+
+struct node {
+    struct node_options options;
+    struct node_events events;
+    struct env *env;
+    struct learner *learner;
+    const struct schema *schema;
+    size_t values; /* parameters */
+    size_t mixed;  /* what a round exchanges: they and running statistics */
+    enum node_state state;
+    struct peer_id self;
+    char address[ADDRESS_BYTES_MAX];
+    uint64_t begun_ns;
+
+    struct links *links;
+    struct membership *membership;
+    struct round *round; /* NULL: `none` */
+    struct joiner *joiner;
+    struct donor *donor;
+    struct trust *trust;
+    struct reach *reach;
+    struct node_relay *relay;
+    enum nat_class told_nat; /* in our member record */
+    struct outbox outbox;
+    struct rng rng;
+    struct neighbour neighbours[LINKS_MAX];
+    uint32_t
+        neighbour_keys[LINKS_MAX]; /* the first bytes of their ids: they are looked for often */
+    uint32_t neighbours_count;
+    struct bootstrap_try bootstrap[NODE_ADDRESSES_MAX];
+    uint32_t bootstrap_count;
+    uint64_t judge_due_ns;
+    bool is_continuing; /* inside node_continue(): do not nest */
+    bool is_listening_told;
+
+    /* the model */
+    struct digest lineage;
+    bool has_lineage;
+    uint64_t model_samples; /* behind the model when this peer took or made it, plus our own */
+    uint64_t round_number;  /* of a downloaded manifest, until the exchange has it */
+    uint64_t retry_ns;      /* not before: begin a download */
+    uint64_t answered_ns;   /* when somebody was last there, or something came */
+    struct node_choice choice;
+    struct node_wanted wanted; /* LOADING: what was asked for */
+    bool gave_way;             /* LOADING: our own model is good enough to go back to */
+    bool has_before;           /* a model given up is on disk, and no checkpoint was made since */
+    uint32_t doubts;           /* downloads refused in a row, for lack of agreement */
+    uint32_t load_failures;    /* of giving way, in a row */
+    uint64_t gather_ns;        /* since when there are donors, for a download from several */
+    uint64_t catch_up_ns;      /* how long the last download took; 0: none yet */
+    uint32_t catch_ups;
+    struct node_donation donation;
+    struct node_sketching sketching;
+    struct node_check check;
+    struct node_taking taking;
+    uint64_t told_ns, told_bytes; /* of a download, to people */
+    double moved;                 /* norm: parameters over the last round; 0: not known */
+
+    /* training */
+    struct border_job border;
+    bool is_lane_busy;
+    atomic_bool must_stop;
+    uint64_t step, samples, own_steps;
+    uint64_t resumed_steps; /* own_steps of the checkpoint; 0: none */
+    uint64_t last_samples;  /* of the learner at its last report */
+    double loss_sum, loss;
+    uint32_t loss_steps;
+    uint64_t step_ns;    /* smoothed length of one step */
+    uint64_t paced_ns;   /* until then the last steps last, as --step-time says */
+    uint64_t mixed_step; /* from which the pace counts: of the last round, or of an attempt */
+    uint64_t mixed_ns;
+    uint64_t period_ns; /* smoothed time from one round's begin to the next; 0: not known */
+    struct node_pairs pairs;
+    struct node_due due;
+    struct node_overdue overdue;
+    struct node_push push;
+    struct node_pulls pulls;
+    uint8_t busy;                            /* enum progress_busy: as neighbours were told */
+    uint64_t border_ns[BORDER_ROLLBACK + 1]; /* how long the last job of each kind took; 0: none */
+    uint64_t samples_since_round, samples_of_round; /* the latter: of the last that had any */
+    struct node_once once;
+    struct node_finish finish;
+    uint64_t snapshot_step;    /* of the last round's snapshot */
+    double push_factor;        /* of the learning rate, by our weight; 0: not set yet */
+    float *kept;               /* for rolling back: parameters, then buffers */
+    float *spare;              /* of the same size, or NULL */
+    struct snapshot *snapshot; /* NULL: the learner's memory is the host's */
+    bool has_kept, wants_keep, wants_rollback;
+    uint64_t kept_ns;
+    uint32_t rollbacks;
+    uint64_t members_epoch, members_changed_ns;
+    struct node_graph graph;
+    struct node_groups groups;
+    struct node_tracking tracking;
+    bool wants_reshard, has_share;
+    bool has_started, is_wait_told; /* training: see start_with */
+    double rate_factor;  /* of the learning rate, on its way to what rate_scaling asks for */
+    uint64_t goal_steps; /* resolved; UINT64_MAX: none */
+    bool is_goal_resolved;
+    uint64_t epoch_samples; /* of the share when training began; 0: not yet */
+
+    /* reports and checkpoints */
+    uint64_t report_due_ns, checkpoint_due_ns, progress_due_ns;
+    uint64_t moved_ns; /* when an evaluation was last brought forward; 0: never */
+    uint64_t report_samples, report_ns;
+    double accuracy, samples_per_s;
+    uint64_t evaluation_ns; /* spent on evaluation so far */
+    uint32_t checkpoint_failures;
+    enum rc checkpoint_told; /* what the last one failed with; RC_OK: it did not */
+
+    /* the end */
+    bool is_goal_reached, has_final, has_last_checkpoint;
+    struct node_result result;
+};
+
+/* node.c */
+uint64_t node_now(const struct node *node);
+void node_continue(struct node *node); /* after every event: do what is now possible */
+void node_fail(struct node *node, enum rc rc, const char *text);
+void node_leave(struct node *node, uint32_t goaway_reason);
+void node_own_address(const struct node *node, char address[ADDRESS_BYTES_MAX]);
+struct neighbour *node_neighbour(struct node *node, struct peer_id id);
+
+/* node/door/links.c */
+struct links_events node_links_events(struct node *node);
+/** Dial whom membership wants dialled. */
+void node_dial_due(struct node *node, uint64_t now_ns);
+
+/* node/lane/train.c: the training lane */
+void node_border(struct node *node); /* submit the next job if the lane is free */
+bool node_goal_is_reached(struct node *node);
+/** The text of a failure of the learner's: its device's own words, where there are any. */
+const char *node_learner_why(const struct node *node, enum rc rc);
+
+/* node/lane/keep.c: the last good model, to go back to */
+void node_keep_run(struct border_job *job); /* in the training lane, as the next */
+void node_rollback_run(struct border_job *job);
+void node_kept(struct node *node, struct border_job *job);
+void node_checkpointed(struct node *node, struct border_job *job); /* node/lane/checkpoint.c */
+void node_rolled_back(struct node *node, struct border_job *job);
+
+/* busy.c: what is long in the training lane, and what others make of it */
+void node_busy_begin(struct node *node); /* node->border is about to be submitted */
+void node_busy_end(struct node *node);   /* it is back */
+/* Before `progress` replaces what `from` said last. */
+void node_busy_hear(struct node *node, const struct neighbour *from,
+                    const struct message_progress *progress);
+/** So long after it is due a long job still leaves way to a group that forms; 0: none does. */
+uint64_t node_busy_put_off_ns(const struct node *node);
+/** There is no round with it just now. */
+bool node_busy_leaves(const struct node *node, const struct neighbour *other);
+
+/* node/lane/pull.c: a spring's own end between rounds */
+bool node_pull_is_due(struct node *node);
+MUST_USE enum rc node_pull_run(struct node *node); /* in the training lane */
+void node_pulled(struct node *node);
+/** Steps until the next one, UINT64_MAX: none is to come before the next round. */
+uint64_t node_pull_steps(const struct node *node);
+
+/* node/lane/moments.c: the optimizer's buffers in rounds */
+/** How many of them travel behind the model. */
+size_t node_moments_values(const struct node *node);
+/** The optimizer they are of; NULL: none travel. */
+const char *node_moments_name(const struct node *node);
+/** In the training lane, as the next two: [node_moments_values()]. */
+MUST_USE enum rc node_moments_export(struct node *node, float *out);
+MUST_USE enum rc node_moments_import(struct node *node, const float *difference);
+/** All are zero, and of no update: Adam corrects its next steps as its first ones. */
+MUST_USE enum rc node_moments_begin_anew(struct node *node);
+/** A round's difference was applied. */
+MUST_USE enum rc node_moments_applied(struct node *node);
+
+/* node/lane/tracking.c: gradient tracking */
+/** What a round exchanges: parameters and running statistics, and the tracker behind them. */
+size_t node_mixed_values(const struct node *node);
+void node_tracking_destroy(struct node *node);
+/** In the training lane: see learner.h; the same without a tracker. */
+MUST_USE enum rc node_tracking_train(struct node *node, uint32_t steps,
+                                     struct train_report *report);
+/** Where *count > 0, the first values are at *view and not in `out`; only if `may_view`. */
+MUST_USE enum rc node_tracking_export(struct node *node, float *out, bool may_view,
+                                      const float **view, size_t *count);
+MUST_USE enum rc node_tracking_import(struct node *node, const float *difference);
+/** The model was replaced. */
+void node_tracking_reset(struct node *node);
+/** On the loop, before export: the tracker begins anew if the exchange says so. */
+void node_tracking_hear(struct node *node);
+
+/* node/rounds/round.c: with whom we average */
+void node_begin_round(struct node *node);
+/** Apply a round's difference to the replica. In the training lane, at a step border. */
+MUST_USE enum rc node_apply(struct node *node);
+/** Between two step borders: the next partner, if the last one was busy. */
+void node_offer_again(struct node *node);
+/** When to try again whom to mix with. */
+uint64_t node_round_next_ns(const struct node *node);
+/** The step at which the others mixed last, by the pace and this peer's step. */
+uint64_t node_last_mixed(const struct node *node);
+/** The method lets no step be taken now: a round is under way. */
+bool node_waits_for_round(const struct node *node);
+/** Is anybody linked with whom this peer may average now? */
+bool node_has_partners(struct node *node);
+/** Fewer peers than the first step is to be taken with. Says so once. */
+bool node_waits_for_peers(struct node *node);
+/** For how many more, as was told; 0: it does not wait. */
+uint32_t node_waits_for_more(const struct node *node);
+/** The learning rate of the next `steps` steps, by who averages. */
+void node_scale_rate(struct node *node, uint32_t steps);
+/** Before the first round: what the rule kept, from a checkpoint. */
+MUST_USE enum rc node_restore_rule(struct node *node, const struct checkpoint *checkpoint,
+                                   struct fault *why);
+/** Is the model just begun too far from most? Anybody can say that it is ahead and that our values
+ * are too far from its own: two must, more than there are with whom rounds went well; or all. */
+bool node_most_are_far(const struct node *node);
+/** Was a round with this neighbour refused lately, as our models are too far apart? */
+bool node_is_far(const struct node *node, const struct neighbour *neighbour);
+/** It is no longer so, or is not known to be: one of the two models was replaced. */
+void node_far_is_over(struct node *node, struct neighbour *neighbour);
+/** A message of the round family from a neighbour, if it may be heard. */
+void node_on_round_message(struct node *node, struct peer_id from, const struct message *message);
+/** `peer` failed us or misbehaved: no rounds with it for a while, or no link. */
+void node_score(struct node *node, struct peer_id peer, enum score_reason reason);
+/** The same, as a round's callback. */
+void node_round_scored(void *node, struct peer_id peer, int32_t score);
+enum standing node_standing(void *node, struct peer_id peer);
+
+/* node/rounds/groups.c: groups of a swarm that is not linked in full */
+/** More members are believed to be there than a full mesh has. */
+bool node_groups_are_drawn(const struct node *node);
+/** This peer's group in `round`, itself included, in proposing order; its links and those of the
+ *  next are asked for. Whoever is not linked yet is among them. Returns the count; 0: no memory. */
+size_t node_groups_find(struct node *node, uint64_t round, struct peer_id group[GROUP_MEMBERS_MAX]);
+
+/* node/rounds/graph.c: with whom the topology has us mix, for longer than a round */
+/** Neighbours in the graph that are linked and hold the same model, with the weights of their
+ *  edges; up to `max`. */
+uint32_t node_graph_neighbours(struct node *node, struct peer_id *ids, float *weights,
+                               uint32_t max);
+/** Is the topology a graph that leads both ways? Then its row is as of now afterwards. */
+bool node_graph_is_followed(struct node *node);
+/** Is `id` a neighbour in it, as of the last look? */
+bool node_graph_has(const struct node *node, struct peer_id id);
+
+/* node/rounds/round.c again: for node/rounds/push.c */
+/** How often this peer's pace has come round: what draws groups and partners. */
+uint64_t node_pace_count(const struct node *node);
+/** A round with these, and no others. RC_NOT_FOUND: one is gone this very moment. */
+enum rc node_begin_with(struct node *node, const struct peer_id *chosen, const float *weights,
+                        uint32_t count);
+
+/* node/rounds/preference.c: whom to meet the more often */
+/** How rare each of `ids` [count, sorted, may hold this peer] is to be, into `rarity` [count], by
+ *  what their lines carry; see preference.h. NULL: all are alike, or are to be taken so. */
+const uint8_t *node_preference(struct node *node, const struct peer_id *ids, size_t count,
+                               uint8_t *rarity);
+/** Bytes a second that the line of `peer` was seen to carry to this `node`; 0: it is not linked, or
+ *  nothing took long enough to tell. */
+uint64_t node_line_rate(const struct node *node, struct peer_id peer);
+/** The same, as a callback of rounds. */
+uint64_t node_round_line(void *node, struct peer_id peer);
+/** How long an answer of `peer` takes over its line, as a callback of rounds. */
+uint64_t node_round_answer(void *node, struct peer_id peer);
+/** NaN: nobody was chosen by it. */
+double node_odds(const struct node *node, struct peer_id peer);
+
+/* node/rounds/due.c: which border a round of a group belongs to where training goes on */
+/** After every event: note the step at which a round has started. */
+void node_due_note(struct node *node);
+/** The step from which the next period counts, now that the snapshot is taken. */
+uint64_t node_due_counted_from(struct node *node);
+/** A job of the training lane is over. */
+void node_due_long(struct node *node);
+/** At a border: look what became of the latest proposal. */
+void node_due_hear(struct node *node);
+/** Nothing is due yet, but what another proposes may be joined already. */
+bool node_due_early(const struct node *node);
+/** Nobody is there to begin with: only because the others do something long? */
+bool node_due_waits(struct node *node);
+/** Nobody else is in our line of a grid: the same, for a while. */
+bool node_due_waits_in_line(struct node *node);
+/** The round that is owed is to be begun. */
+bool node_due_is_owed(const struct node *node);
+/** From one border with a round to the next, by our own steps alone; 0: not known yet. */
+uint64_t node_due_period_ns(const struct node *node);
+/** A round is about to be proposed, or joined. */
+void node_due_begun(struct node *node);
+
+/* node/rounds/overdue.c: rounds that pass this peer by */
+/** Rounds of the swarm, since this peer began, that it took no part in; 0 where rounds are not
+ *  numbered in common (pairs, pushes). */
+uint64_t node_overdue_missed(const struct node *node);
+/** With each report: say so if there was no round for long, and why. */
+void node_overdue_look(struct node *node);
+/** Before it leaves: the result says so if there was no round at all although there could have
+ * been. */
+void node_overdue_at_goal(struct node *node);
+
+/* node/rounds/once.c: one-shot */
+/** The goal is reached: may the peer not leave yet? It takes no step meanwhile. */
+bool node_once_waits(struct node *node);
+bool node_once_is_due(const struct node *node);
+/** Nothing was added since the average, in this run or before it was resumed. */
+bool node_once_was_made(const struct node *node);
+/** The round is about to begin: leave those of `ids` that are done. */
+size_t node_once_filter(struct node *node, struct peer_id *ids, size_t count);
+
+/* node/rounds/finish.c: the last rounds at the goal */
+/** The goal is reached: may the peer not leave yet? It takes no step meanwhile. */
+bool node_finish_waits(struct node *node);
+/** While it waits: is a round to be begun? It is: then node_finish_begins(). */
+bool node_finish_is_due(const struct node *node);
+void node_finish_begins(struct node *node);
+/** The round is about to begin: leave those of `ids` that it is for. */
+size_t node_finish_filter(struct node *node, struct peer_id *ids, size_t count);
+/** A round's snapshot was taken. */
+void node_finish_snapshot(struct node *node);
+/** `peer` kept its word in a round. */
+void node_finish_met(struct node *node, struct peer_id peer);
+/** Steps were taken. */
+void node_finish_stepped(struct node *node);
+/** Until this peer expects to be at its goal, at least 1; 0: not known, or it is. */
+uint32_t node_finish_left_ms(const struct node *node);
+uint64_t node_finish_next_ns(const struct node *node);
+
+/* node/rounds/push.c: methods that push */
+/** A share is due: offer it to whom it is for, of `ids` (sorted, this peer included). */
+void node_push_begin(struct node *node, const struct peer_id *ids, size_t count);
+/** Look what became of the latest offer. */
+void node_push_hear(struct node *node);
+/** A share was refused and is to be offered again, from `push.again_ns` on. */
+bool node_push_is_owed(const struct node *node);
+/** No step may be taken now: the snapshot of the running round is as old as the method bears. */
+bool node_push_waits(const struct node *node);
+/** Steps that may be taken until it does, UINT64_MAX: any number. */
+uint64_t node_push_steps(const struct node *node);
+/** The learning rate follows our weight. */
+void node_push_scale(struct node *node);
+double node_push_factor(const struct node *node);
+/** The round's snapshot was taken: the pace begins anew, but for methods that push, which keep
+ *  theirs whatever comes in. */
+void node_round_snapshot(struct node *node);
+/** What a checkpoint holds of rounds. From here on they are held: round_hold(). */
+void node_round_checkpoint(struct node *node, struct checkpoint *checkpoint);
+/** The shares under way of a checkpoint, after round_load(). */
+MUST_USE enum rc node_restore_held(struct node *node, const struct checkpoint *checkpoint);
+
+/* node/rounds/outcome.c: what became of pair rounds, through a common neighbour */
+/** A message of that kind, which is then used up. */
+bool node_outcome_on_message(struct node *node, struct peer_id from, const struct message *message);
+
+/* node/door/reach.c: who can dial us, and whom we dial back */
+MUST_USE enum rc node_reach_create(struct node *node);
+void node_reach_destroy(struct node *node);
+/** Also for observers: they may ask to be dialled back. */
+void node_reach_on_open(struct node *node, struct peer_id peer, const struct hello *hello,
+                        const char *address, bool is_dialled);
+void node_reach_on_closed(struct node *node, struct peer_id peer);
+/** A message of the reachability family, which is then used up. */
+bool node_reach_on_message(struct node *node, struct peer_id from, const struct message *message);
+void node_reach_on_dialback(void *node, struct peer_id peer, uint64_t nonce);
+void node_reach_on_probe_ended(void *node, struct peer_id peer, uint64_t nonce, enum rc rc);
+void node_reach_tick(struct node *node, uint64_t now_ns);
+uint64_t node_reach_next_ns(const struct node *node);
+/** Append what was tried to reach the swarm, and why it failed. */
+void node_tell_tried(const struct node *node, char *text, size_t cap);
+/** The port others dial: of --advertise, else of what was bound. */
+uint16_t node_reach_port(const struct node *node);
+
+/* node/door/admission.c: who may be linked */
+enum rc node_on_entry(void *node, struct peer_id peer, const struct hello *hello,
+                      const char *address, bool is_dialled, struct fault *why);
+void node_on_violation(void *node, struct peer_id peer);
+/** Of /status.json: what strangers cost, and who misbehaved how often. */
+struct json *node_admission_json(const struct node *node);
+bool node_is_known(void *node, const char *address);
+/** SIGHUP. */
+void node_reload(struct node *node);
+void node_admission_tick(struct node *node, uint64_t now_ns);
+
+/* node/door/relay.c: links through relays, and being one */
+/** `env`: what links are to use. */
+MUST_USE enum rc node_relay_create(struct node *node, const struct env_events *events,
+                                   struct env **env);
+void node_relay_destroy(struct node *node); /* after the links */
+/** A message of the relay family, which is then used up. */
+bool node_relay_on_message(struct node *node, struct peer_id from, const struct message *message);
+/* node/door/credit.c */
+uint32_t node_chunk_credit(void *context, uint32_t out, uint32_t wanted);
+uint32_t node_bucket_credit(void *context, uint32_t out, uint32_t wanted);
+/** DATA came that nobody had allowed. */
+void node_stray(struct node *node, struct peer_id from, size_t count);
+void node_on_chunk(struct node *node, struct peer_id from, const struct inner_header *header,
+                   const uint8_t *body, size_t count);
+
+/* node/door/relay.c */
+void node_relay_on_data(struct node *node, struct peer_id from, const struct inner_header *header,
+                        const uint8_t *body, size_t count);
+/** Also when the link was replaced. */
+void node_relay_on_closed(struct node *node, struct peer_id peer);
+void node_relay_deliver(struct node *node); /* events of relayed links; see relay_env_deliver() */
+void node_relay_tick(struct node *node, uint64_t now_ns);
+uint64_t node_relay_next_ns(const struct node *node);
+
+/* status.c */
+void node_count_report(struct node *node, uint64_t now_ns);
+
+#endif

@@ -1,0 +1,60 @@
+/*
+ * Springs to a centre that pull more often than they push (easgd:push=16,pull=4): a round of all
+ * moves the centre and the models; between two rounds each model alone is pulled towards the centre
+ * as it was left. As many times as fit between two rounds, and no more: who finds nobody for a
+ * round trains on without being held where the others were last.
+ */
+#include "peer/node/internal.h"
+
+uint64_t node_pull_steps(const struct node *node)
+{
+    const struct node_pulls *pulls = &node->pulls;
+    uint64_t period = node->options.strategy->pull_steps;
+
+    if (pulls->left == 0 || node->step >= pulls->step + period) return UINT64_MAX;
+    return pulls->step + period - node->step;
+}
+
+static void hear(struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+    struct node_pulls *pulls = &node->pulls;
+    struct round_stats stats;
+
+    round_stats(node->round, &stats);
+    if (stats.mixed == pulls->seen_ok) return;
+    pulls->seen_ok = stats.mixed;
+    pulls->left = strategy->every_steps / strategy->pull_steps - 1;
+    pulls->step = node->snapshot_step;
+}
+
+bool node_pull_is_due(struct node *node)
+{
+    const uint64_t period = node->options.strategy->pull_steps;
+
+    if (node->round == NULL || period == 0 || node->state != NODE_TRAINING) return false;
+    if (round_is_active(node->round) || round_jobs(node->round) > 0) return false;
+    hear(node);
+    return node->pulls.left > 0 && node->step >= node->pulls.step + period;
+}
+
+MUST_USE enum rc node_pull_run(struct node *node)
+{
+    const struct learner_ops *learner = node->learner->ops;
+    float *own = node->pulls.own;
+    enum rc rc;
+
+    if (own == NULL) own = node->pulls.own = mem_array(node->mixed, sizeof *own);
+    if (own == NULL) return RC_NOMEM;
+    rc = learner->export_section(node->learner, SECTION_MIXED, own, node->mixed);
+    if (rc == RC_OK && round_pull(node->round, own, own)) {
+        rc = learner->import_section(node->learner, SECTION_MIXED, own, node->mixed);
+    }
+    return rc;
+}
+
+void node_pulled(struct node *node)
+{
+    node->pulls.left--;
+    node->pulls.step = node->step;
+}

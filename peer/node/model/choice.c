@@ -1,0 +1,483 @@
+/*
+ * Which model wins. A model has a lineage (BLAKE2b of its initial plane), and members say how many
+ * samples and steps are behind theirs. Unrelated models are never averaged, so where two meet one
+ * gives way. What a member says of its model is words, so words alone move nobody:
+ *
+ *   in training   a peer takes another lineage only where more neighbours hold it than its own,
+ *                 itself counted, on as many hosts, for some time; of equal halves that with the
+ *                 larger lineage gives way, which both halves compute alike. Three holders must be
+ *                 there: one to give it and two to confirm it (check.c).
+ *   new           it has nothing to lose, and takes the trained model that most hold.
+ *   restarted     it goes on from its checkpoint, unless more hold another lineage, or the median
+ *                 of those with its own has come much farther.
+ *   just begun    the same, before its first round: it would mix an old model in, or none.
+ *
+ * Identities cost who holds the swarm's key nothing; hosts do. Loop thread only.
+ */
+#include "peer/node/internal.h"
+
+#include "gossip/door/gate.h"
+
+#define MET_NS     NS_PER_S        /* linked for so long, a neighbour counts */
+#define OUTVOTE_NS NS_PER_S        /* and more must hold the other model for so long */
+#define STAY_NS    (60 * NS_PER_S) /* at least, after a model was given up; doubled each time */
+#define TELL_NS    (60 * NS_PER_S) /* between two lines about others with another model */
+
+enum { HOLDERS_LEAST = 3, PLACE_COUNTS = 4 };
+
+struct holders {
+    uint32_t all, trained, met, places;
+    uint32_t fair; /* of `all`, but of those on one host PLACE_COUNTS at most */
+};
+
+struct place {
+    uint64_t place;
+    uint32_t count;
+};
+
+static bool is_same(const struct node *node, const struct neighbour *other)
+{
+    return digest_is_equal(other->progress.lineage, node->lineage);
+}
+
+static bool is_smaller(struct digest a, struct digest b)
+{
+    return memcmp(a.bytes, b.bytes, sizeof a.bytes) < 0;
+}
+
+/* It says that it has a model to give, and we have not just failed to get it. */
+static bool is_offering(const struct node *node, const struct neighbour *other)
+{
+    return other->has_progress && other->progress.is_serving && node_now(node) >= other->avoid_ns;
+}
+
+static bool is_met(const struct node *node, const struct neighbour *other)
+{
+    uint64_t now_ns = node_now(node);
+
+    return now_ns >= other->linked_ns + MET_NS && trust_may_mix(node->trust, other->id, now_ns);
+}
+
+/* A host, as far as an address tells: of IPv4 the address, of IPv6 the network it is in. Names and
+ * relays, which cost nothing, are all one. */
+uint64_t node_place(const char *address)
+{
+    size_t digits = strspn(address, "0123456789.");
+    uint64_t place;
+
+    if (address[0] == '[') return gate_prefix(address);
+    if (digits == 0 || address[digits] != ':') return 1;
+    memcpy(&place, hash_of(address, digits).bytes, sizeof place);
+    return place;
+}
+
+/* One more on this host; which of them it is there. */
+static uint32_t note_place(struct holders *holders, struct place *places, uint64_t place)
+{
+    uint32_t k = 0;
+
+    while (k < holders->places && places[k].place != place) {
+        k++;
+    }
+    if (k == holders->places) {
+        places[holders->places++] = (struct place){place, 0};
+    }
+    return ++places[k].count;
+}
+
+static struct holders count_holders(const struct node *node, struct digest lineage)
+{
+    struct holders holders = {0, 0, 0, 0, 0};
+    struct place places[LINKS_MAX];
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+
+        if (!is_offering(node, other) || !digest_is_equal(other->progress.lineage, lineage)) {
+            continue;
+        }
+        holders.all++;
+        holders.trained += other->progress.samples > 0;
+        holders.met += is_met(node, other);
+        holders.fair += note_place(&holders, places, other->place) <= PLACE_COUNTS;
+    }
+    return holders;
+}
+
+/* The first neighbour in the table with its lineage: each lineage is looked at once. */
+static bool is_first(const struct node *node, uint32_t index)
+{
+    for (uint32_t i = 0; i < index; i++) {
+        if (is_offering(node, &node->neighbours[i]) &&
+            digest_is_equal(node->neighbours[i].progress.lineage,
+                            node->neighbours[index].progress.lineage)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static uint32_t count_unlike(const struct node *node)
+{
+    uint32_t unlike = 0;
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        unlike += is_offering(node, &node->neighbours[i]) && !is_same(node, &node->neighbours[i]);
+    }
+    return unlike;
+}
+
+/* ---- in training ---- */
+
+static bool outvotes(const struct node *node, struct digest lineage, struct holders ours)
+{
+    struct holders theirs = count_holders(node, lineage);
+    uint32_t own = ours.all + 1;
+
+    if (theirs.met < HOLDERS_LEAST || theirs.met < own) return false;
+    if (theirs.met == own && !is_smaller(lineage, node->lineage)) return false;
+    return theirs.places >= ours.places;
+}
+
+/* After every event, so first what rules it out at once. */
+static bool is_outvoted(const struct node *node, struct digest *by)
+{
+    struct holders ours;
+    uint32_t unlike = count_unlike(node), most = 0;
+
+    if (unlike < HOLDERS_LEAST) return false;
+    ours = count_holders(node, node->lineage);
+    if (unlike <= ours.all) return false;
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+        uint32_t met;
+
+        if (!is_offering(node, other) || is_same(node, other) || !is_first(node, i)) continue;
+        if (!outvotes(node, other->progress.lineage, ours)) continue;
+        met = count_holders(node, other->progress.lineage).met;
+        if (met < most || (met == most && !is_smaller(other->progress.lineage, *by))) continue;
+        most = met;
+        *by = other->progress.lineage;
+    }
+    return most > 0;
+}
+
+/* Links come one by one, and members change their minds: not at the first look. */
+static bool is_outvoted_for_long(struct node *node, struct digest *by)
+{
+    struct node_choice *choice = &node->choice;
+    uint64_t now_ns = node_now(node);
+
+    if (now_ns < choice->stay_ns || !is_outvoted(node, by)) {
+        choice->since_ns = 0;
+        return false;
+    }
+    if (choice->since_ns == 0 || !digest_is_equal(choice->by, *by)) {
+        choice->since_ns = now_ns;
+        choice->by = *by;
+    }
+    return now_ns >= choice->since_ns + OUTVOTE_NS;
+}
+
+static void tell_unlike(struct node *node)
+{
+    struct node_choice *choice = &node->choice;
+    uint32_t unlike = count_unlike(node);
+
+    if (unlike == 0 || node_now(node) < choice->told_ns + TELL_NS) return;
+    if (choice->told_ns == 0) { /* it may well be settled in a moment */
+        choice->told_ns = node_now(node) - TELL_NS / 2;
+        return;
+    }
+    choice->told_ns = node_now(node);
+    log_warn(node->options.log,
+             "%u of %u neighbours train another model, which cannot be averaged with this peer's; "
+             "this peer keeps its own unless most neighbours hold another: to have theirs, start "
+             "it with a new --out",
+             unlike, node->neighbours_count);
+}
+
+/* ---- the same lineage ---- */
+
+uint64_t node_median(uint64_t *items, size_t count)
+{
+    CHECK(count > 0);
+    for (size_t i = 1; i < count; i++) {
+        for (size_t k = i; k > 0 && items[k - 1] > items[k]; k--) {
+            uint64_t held = items[k];
+
+            items[k] = items[k - 1];
+            items[k - 1] = held;
+        }
+    }
+    return items[(count - 1) / 2];
+}
+
+/* It has begun by itself. */
+static bool is_fresh(const struct node *node)
+{
+    return node->options.resume == NULL && !node->choice.has_taken && node->state == NODE_TRAINING;
+}
+
+/* The step from which others have come too far for rounds with ours to be of use. Who has just
+ * begun by itself has next to nothing to mix in. */
+static uint64_t far_step(const struct node *node)
+{
+    uint64_t every = strategy_every(node->options.strategy, node->step);
+
+    if (is_fresh(node)) return 2 * (node->step + every) + 1;
+    return node->step + NODE_ROUNDS_MISSED_MAX * every + 1;
+}
+
+/* By steps, which all exchanges count alike, and by the lower median, so that one who boasts moves
+ * nobody but who has no other neighbour. Those who began with a fresh peer, but a moment sooner,
+ * are not ahead of it: what counts there is how far they were when it met them. */
+static bool median_step(const struct node *node, uint64_t *step)
+{
+    uint64_t steps[LINKS_MAX];
+    size_t count = 0;
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+
+        if (!is_offering(node, other) || !is_same(node, other)) continue;
+        steps[count++] = is_fresh(node) ? other->first_step : other->progress.step;
+    }
+    if (count > 0) *step = node_median(steps, count);
+    return count > 0;
+}
+
+static bool is_behind(const struct node *node)
+{
+    uint64_t step;
+
+    return median_step(node, &step) && step >= far_step(node);
+}
+
+static bool is_ahead_and_far(const struct node *node, const struct neighbour *other)
+{
+    return other->progress.samples / 2 > node->model_samples && node_is_far(node, other);
+}
+
+bool node_most_are_far(const struct node *node)
+{
+    uint32_t far = 0, near = 0, others = 0;
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+
+        if (!other->has_progress || !other->progress.is_serving || !is_same(node, other)) continue;
+        others++;
+        if (is_ahead_and_far(node, other)) {
+            far++;
+        } else if (trust_is_proven(node->trust, other->id)) {
+            near++;
+        }
+    }
+    return others > 0 && ((far >= 2 && far > near) || far == others);
+}
+
+static bool has_just_begun(const struct node *node)
+{
+    return node_now(node) < node->begun_ns + NODE_BEGUN_NS;
+}
+
+static bool has_mixed(const struct node *node)
+{
+    struct round_stats stats;
+
+    if (node->round == NULL) return true; /* nor ever will */
+    round_stats(node->round, &stats);
+    return stats.mixed > 0;
+}
+
+/* A swarm begun anew and one that goes on from checkpoints have models of one lineage, and they may
+ * be too far apart to be averaged. Who has just begun loses little. */
+static bool has_begun_in_vain(const struct node *node)
+{
+    return node->options.resume == NULL && has_just_begun(node) && node_most_are_far(node);
+}
+
+/* ---- the choice ---- */
+
+static bool choose_in_training(struct node *node, struct node_wanted *wanted)
+{
+    if (is_outvoted_for_long(node, &wanted->lineage)) return true;
+    if (has_begun_in_vain(node)) {
+        *wanted = (struct node_wanted){.lineage = node->lineage,
+                                       .samples_least = 2 * node->model_samples + 1};
+        return true;
+    }
+    if (has_just_begun(node) && !node->choice.has_taken && !has_mixed(node) && is_behind(node)) {
+        *wanted = (struct node_wanted){.lineage = node->lineage, .step_least = far_step(node)};
+        return true;
+    }
+    tell_unlike(node);
+    return false;
+}
+
+/* Trained models come first, then those on more hosts, then those that more hold. */
+static bool is_held_by_more(struct holders a, struct holders b)
+{
+    if ((a.trained > 0) != (b.trained > 0)) return a.trained > 0;
+    if (a.fair != b.fair) return a.fair > b.fair;
+    return a.all > b.all;
+}
+
+/* Of trained models that which most hold; where there is none, the initial one of most. */
+static bool choose_as_new(const struct node *node, struct node_wanted *wanted)
+{
+    struct holders best = count_holders(node, node->lineage);
+
+    if (best.trained == 0) { /* this peer is one more of them */
+        best.all++;
+        best.fair++;
+    }
+    wanted->lineage = node->lineage;
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+        struct holders theirs;
+
+        if (!is_offering(node, other) || is_same(node, other) || !is_first(node, i)) continue;
+        theirs = count_holders(node, other->progress.lineage);
+        if (is_held_by_more(best, theirs)) continue;
+        if (!is_held_by_more(theirs, best) &&
+            is_smaller(wanted->lineage, other->progress.lineage)) {
+            continue;
+        }
+        best = theirs;
+        wanted->lineage = other->progress.lineage;
+    }
+    wanted->samples_least = best.trained > 0;
+    return best.trained > 0 || !digest_is_equal(wanted->lineage, node->lineage);
+}
+
+/* One beside one, with nobody to ask: the fewer samples give way, about equal ones the larger
+ * lineage. */
+static bool gives_way_alone(const struct node *node, const struct neighbour *other)
+{
+    uint64_t ours = node->model_samples, theirs = other->progress.samples;
+    uint64_t larger = ours > theirs ? ours : theirs;
+    uint64_t gap = ours > theirs ? ours - theirs : theirs - ours;
+
+    if (gap > larger / 10) return ours < theirs;
+    return is_smaller(other->progress.lineage, node->lineage);
+}
+
+static bool choose_restarted(const struct node *node, struct node_wanted *wanted)
+{
+    struct holders ours = count_holders(node, node->lineage), theirs;
+    uint32_t own = ours.all + 1, most = 0;
+
+    if (is_behind(node)) {
+        *wanted = (struct node_wanted){.lineage = node->lineage, .step_least = far_step(node)};
+        return true;
+    }
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+
+        if (!is_offering(node, other) || is_same(node, other) || !is_first(node, i)) continue;
+        theirs = count_holders(node, other->progress.lineage);
+        if (theirs.all < own || theirs.all < most || theirs.places < ours.places) continue;
+        if (theirs.all == own && own == 1 && !gives_way_alone(node, other)) continue;
+        if (theirs.all == own && own > 1 && !is_smaller(other->progress.lineage, node->lineage)) {
+            continue;
+        }
+        most = theirs.all;
+        wanted->lineage = other->progress.lineage;
+    }
+    return most > 0;
+}
+
+uint32_t node_heard(const struct node *node)
+{
+    uint32_t heard = 0;
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        heard += node->neighbours[i].has_progress;
+    }
+    return heard;
+}
+
+/* Who restarts hears one of several a moment before the others. */
+static bool is_hearing(struct node *node)
+{
+    struct node_choice *choice = &node->choice;
+    uint32_t heard = node_heard(node);
+
+    if (heard == 0) choice->heard_ns = 0;
+    if (choice->heard_ns == 0 && heard > 0) choice->heard_ns = node_now(node);
+    return node_now(node) < choice->heard_ns + OUTVOTE_NS;
+}
+
+enum node_chosen node_choose(struct node *node, struct node_wanted *wanted)
+{
+    bool is_other;
+
+    *wanted = (struct node_wanted){.samples_least = 0};
+    if (node->state == NODE_TRAINING) {
+        is_other = choose_in_training(node, wanted);
+    } else if (node->model_samples == 0) {
+        is_other = choose_as_new(node, wanted);
+    } else {
+        bool is_hearing_more = is_hearing(node);
+
+        is_other = choose_restarted(node, wanted);
+        if (is_hearing_more && (is_other || count_unlike(node) > 0)) return CHOSEN_LATER;
+    }
+    return is_other ? CHOSEN_OTHER : CHOSEN_OURS;
+}
+
+/* Our model was to be given up for what was heard first, and those who were met since say that ours
+ * is as good. Where a donor is lost they may be all that is left; ours is kept then, too. */
+static bool is_for_few(const struct node *node)
+{
+    uint32_t ours;
+    uint64_t step;
+
+    if (node->wanted.step_least > 0) {
+        return median_step(node, &step) && step < node->wanted.step_least;
+    }
+    if (node->gave_way || node->model_samples == 0) return false;
+    if (digest_is_equal(node->wanted.lineage, node->lineage)) return false;
+    ours = count_holders(node, node->lineage).all;
+    return ours > 0 && count_holders(node, node->wanted.lineage).all <= ours;
+}
+
+bool node_chose_wrong(struct node *node)
+{
+    struct node_choice *choice = &node->choice;
+    struct node_wanted wanted = {.samples_least = 0};
+
+    if (is_for_few(node)) return true;
+    if (node->gave_way || node->model_samples > 0 || !choose_as_new(node, &wanted) ||
+        digest_is_equal(wanted.lineage, node->wanted.lineage) ||
+        !is_held_by_more(count_holders(node, wanted.lineage),
+                         count_holders(node, node->wanted.lineage))) {
+        choice->since_ns = 0;
+        return false;
+    }
+    if (choice->since_ns == 0) choice->since_ns = node_now(node);
+    return node_now(node) >= choice->since_ns + OUTVOTE_NS;
+}
+
+void node_chose(struct node *node)
+{
+    struct node_choice *choice = &node->choice;
+
+    choice->since_ns = choice->told_ns = 0;
+    choice->has_taken = true;
+    if (!node->gave_way) return;
+    choice->stay_ns = node_now(node) + (STAY_NS << choice->given_up);
+    choice->given_up += choice->given_up < NODE_DOUBLINGS_MAX;
+}
+
+uint64_t node_choice_next_ns(const struct node *node)
+{
+    const struct node_choice *choice = &node->choice;
+
+    if (node->state == NODE_JOINING && choice->heard_ns + OUTVOTE_NS > node_now(node)) {
+        return choice->heard_ns + OUTVOTE_NS;
+    }
+    return choice->since_ns == 0 ? UINT64_MAX : choice->since_ns + OUTVOTE_NS;
+}

@@ -1,0 +1,448 @@
+/*
+ * The node as a donor: when a snapshot for joiners is taken and of what, how fast they are served,
+ * and what members answer who wants to know whether a donor lies.
+ *
+ * A snapshot costs the training lane one copy; hashing runs in the store lane. Parameters are taken
+ * as a group round agreed on them where a joiner asks for that: those bits are the same at every
+ * member, so a joiner can load from several. While a round runs, and just before one, all joiners
+ * together get a small share of what the round itself sends. Loop thread, but for the run
+ * functions.
+ */
+#include "peer/node/internal.h"
+
+#include "averaging/codec/codec.h"
+#include "base/crash_point.h"
+
+#include "peer/download/buckets.h"
+
+#include <math.h>
+
+enum { SKETCHES_A_MINUTE = 8, ROUNDS_AHEAD_MAX = 64 };
+/* What can be on its way to one joiner when a bucket is queued for it: that, and two being written.
+ */
+#define UNDER_WAY      (3.0 * CHUNK_VALUES * sizeof(float))
+#define AGREED_WAIT_NS (8 * NS_PER_S) /* for the end of a round; then as it is */
+#define ALONE_WAIT_NS  (2 * NS_PER_S) /* the same, when there has been no round yet */
+#define ROUND_SHARE    0.25           /* of what a round sends, for joiners meanwhile */
+#define BURST_SHARE    0.01           /* the same, at once */
+#define PACE_LEAST     (CHUNK_VALUES * sizeof(float) / 8) /* bytes a second */
+#define MINUTE_NS      (60 * NS_PER_S)
+
+/* ---- snapshots ---- */
+
+/* Somebody who has no model yet is linked, and may ask for ours. */
+static bool is_joiner_near(const struct node *node)
+{
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+
+        if (!other->has_progress || !other->progress.is_serving) return true;
+    }
+    return donor_leases(node->donor) > 0;
+}
+
+/* What a round agreed on is kept for joiners that are near, and stays when somebody waits for it.
+ * Small models are not asked of several donors, and are not worth the memory. */
+static void keep_agreed(struct node *node, const struct donor_wish *wish)
+{
+    uint64_t until =
+        wish != NULL && wish->base == NULL && wish->round > 0 ? wish->round : UINT64_MAX;
+
+    if (node->round == NULL || !node->options.strategy->exchange->is_group) return;
+    if (node->options.strategy->rule->agreed == NULL) return;
+    round_keep_agreed(node->round, joiner_is_wide(node->joiner) && is_joiner_near(node), until);
+}
+
+/* Outer methods keep an anchor between rounds, which is what the last one agreed on. */
+static bool keeps_anchor(const struct node *node)
+{
+    return node->round != NULL && node->options.strategy->rule->is_outer;
+}
+
+/* Is what is wanted there, or no longer worth waiting for? */
+static bool is_due(struct node *node, const struct donor_wish *wish)
+{
+    struct node_donation *donation = &node->donation;
+    struct round_stats stats;
+
+    if (keeps_anchor(node) && round_is_settling(node->round)) return false;
+    if (wish->round == 0 || wish->base != NULL || node->round == NULL) return true;
+    if (!node->options.strategy->exchange->is_group) return true;
+    round_stats(node->round, &stats);
+    if (wish->round > stats.counts.next_round + ROUNDS_AHEAD_MAX) return true; /* it never comes */
+    if (keeps_anchor(node)) {
+        if (stats.counts.next_round > wish->round) return true;
+    } else {
+        mem_free(donation->agreed);
+        donation->agreed = round_take_agreed(node->round, wish->round, &donation->agreed_round);
+        if (donation->agreed != NULL) return true;
+    }
+    return node_now(node) >=
+           wish->since_ns + (stats.last_members > 1 ? AGREED_WAIT_NS : ALONE_WAIT_NS);
+}
+
+bool node_donation_is_due(struct node *node)
+{
+    struct donor_wish wish;
+
+    if (node->donation.is_running) {
+        keep_agreed(node, NULL);
+        return false;
+    }
+    if (!donor_wants_snapshot(node->donor, &wish)) { /* or who waited for it has gone */
+        keep_agreed(node, NULL);
+        return false;
+    }
+    keep_agreed(node, &wish);
+    return is_due(node, &wish);
+}
+
+void node_donation_begin(struct node *node)
+{
+    struct node_donation *donation = &node->donation;
+    struct donor_snapshot *snapshot = &donation->snapshot;
+    struct round_stats stats = {0};
+    struct donor_wish wish;
+    bool is_wanted = donor_wants_snapshot(node->donor, &wish);
+
+    CHECK(is_wanted && !donation->is_running);
+    donor_begin_snapshot(node->donor);
+    if (node->round != NULL) round_stats(node->round, &stats);
+    *snapshot = (struct donor_snapshot){.step = node->step,
+                                        .samples = node->model_samples,
+                                        .round = stats.counts.next_round,
+                                        .lineage = node->lineage};
+    if (donation->agreed != NULL) {
+        snapshot->round = donation->agreed_round + 1;
+        snapshot->is_agreed = true;
+    }
+    if (keeps_anchor(node)) {
+        round_hold(node->round, true); /* until it is copied */
+        donation->rule_count = round_rule_state(node->round, donation->rule);
+        snapshot->is_agreed = donation->rule_count > 0;
+    }
+    donation->node = node;
+    donation->base = wish.base;
+    donation->is_running = true;
+}
+
+/* One more section of the snapshot, to be filled. */
+static float *add_section(struct donor_snapshot *snapshot, uint32_t section, size_t count)
+{
+    uint32_t at = snapshot->sections_count;
+
+    snapshot->values[at] = mem_aligned(count * sizeof(float));
+    if (snapshot->values[at] == NULL) return NULL;
+    snapshot->sections[at] = section;
+    snapshot->counts[at] = count;
+    snapshot->sections_count++;
+    return snapshot->values[at];
+}
+
+/* After an outer step the model is the anchor, but for the elastic method: who joins begins there.
+ */
+static enum rc copy_rule(struct node_donation *donation)
+{
+    struct donor_snapshot *snapshot = &donation->snapshot;
+
+    if (donation->rule_count == 0) return RC_OK;
+    memcpy(snapshot->values[0], donation->rule[0], snapshot->counts[0] * sizeof(float));
+    for (size_t i = 0; i < donation->rule_count; i++) {
+        size_t count = donation->node->mixed;
+        float *plane = add_section(snapshot, (uint32_t)(SECTION_RULE + i), count);
+
+        if (plane == NULL) return RC_NOMEM;
+        memcpy(plane, donation->rule[i], count * sizeof(float));
+    }
+    return RC_OK;
+}
+
+/* In the training lane: copies. */
+enum rc node_donation_copy(struct node_donation *donation)
+{
+    static const enum section all[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_MOMENTS};
+    struct learner *learner = donation->node->learner;
+    struct donor_snapshot *snapshot = &donation->snapshot;
+    enum rc rc = RC_OK;
+
+    snapshot->updates =
+        learner->ops->updates != NULL ? learner->ops->updates(learner) : snapshot->step;
+    for (size_t i = 0; i < ARRAY_COUNT(all) && rc == RC_OK; i++) {
+        size_t count = donation->node->schema->values[all[i]];
+        uint32_t at = snapshot->sections_count;
+
+        if (count == 0) continue;
+        if (all[i] == SECTION_PARAMETERS && donation->agreed != NULL) {
+            snapshot->values[at] = donation->agreed; /* parameters come first in it */
+            donation->agreed = NULL;
+            snapshot->sections[at] = all[i];
+            snapshot->counts[at] = count;
+            snapshot->sections_count++;
+        } else {
+            float *plane = add_section(snapshot, all[i], count);
+
+            if (plane == NULL) return RC_NOMEM;
+            rc = learner->ops->export_section(learner, all[i], plane, count);
+        }
+    }
+    return rc == RC_OK ? copy_rule(donation) : rc;
+}
+
+/* In the store lane: the slow part. */
+static void run_hash(struct job *base)
+{
+    struct node_donation *donation = (struct node_donation *)base;
+
+    if (donation->base != NULL) {
+        donation->rc = donor_snapshot_change(&donation->snapshot, donation->base);
+        if (donation->rc != RC_OK) return;
+    }
+    donation->rc = donor_snapshot_hash(&donation->snapshot);
+}
+
+static void donation_done(struct node *node)
+{
+    struct node_donation *donation = &node->donation;
+
+    donation->is_running = false;
+    donor_on_snapshot(node->donor, donation->rc, &donation->snapshot, node_now(node),
+                      &node->outbox);
+}
+
+static void hash_done(struct job *base)
+{
+    struct node_donation *donation = (struct node_donation *)base;
+
+    donation_done(donation->node);
+    node_continue(donation->node);
+}
+
+void node_donation_copied(struct node *node, enum rc rc)
+{
+    struct node_donation *donation = &node->donation;
+
+    crash_point(CRASH_JOIN_SNAPSHOT_COPIED);
+    donation->rc = rc;
+    donation->rule_count = 0;
+    if (keeps_anchor(node)) round_hold(node->round, false);
+    if (rc != RC_OK) {
+        donation_done(node);
+        return;
+    }
+    donation->job = (struct job){.run = run_hash, .done = hash_done, .cost_ns = node->values + 1};
+    node->env->ops->submit(node->env, LANE_STORE, &donation->job);
+}
+
+void node_donation_forget(struct node *node)
+{
+    mem_free(node->donation.agreed);
+    node->donation.agreed = NULL;
+}
+
+void node_adopt_rule(struct node *node)
+{
+    float *planes[RULE_STATE_MAX];
+    size_t count = 0, values = node->mixed;
+
+    while (count < RULE_STATE_MAX) {
+        uint32_t section = (uint32_t)(SECTION_RULE + count);
+        size_t held;
+
+        if (joiner_section(node->joiner, section, &held) == NULL) break;
+        if (held != node->mixed) values = held;
+        planes[count++] = joiner_take_section(node->joiner, section);
+    }
+    round_rule_adopt(node->round, planes, count, values);
+}
+
+void node_donation_deinit(struct node *node)
+{
+    donor_snapshot_deinit(&node->donation.snapshot); /* an env that died kept it from the donor */
+    mem_free(node->donation.agreed);
+}
+
+/* ---- serving ---- */
+
+/* What this peer sends in a round. */
+static double round_bytes(const struct node *node, const struct round_stats *stats)
+{
+    double bytes = (double)codec_plane_bytes(node->options.strategy->codec, node->mixed);
+
+    if (!node->options.strategy->exchange->is_group || stats->last_members < 2) return bytes;
+    return bytes * 2.0 * (stats->last_members - 1) / stats->last_members;
+}
+
+/* Does a round run, or begin within `ns` by our own pace? With nobody to average with none does,
+ * however long one has been due. */
+static bool is_round_near(struct node *node, double ns)
+{
+    const struct strategy *strategy = node->options.strategy;
+    uint64_t now_ns = node_now(node), due, step;
+
+    if (round_is_active(node->round)) return true;
+    if (!node_has_partners(node)) return false;
+    if (strategy->every_ns > 0) {
+        due = node->mixed_ns + strategy->every_ns;
+        return due <= now_ns || (double)(due - now_ns) < ns;
+    }
+    due = node->mixed_step + strategy_every(strategy, node->step);
+    step = node->step + 1; /* one is under way */
+    return step >= due || (double)(due - step) * (double)node->step_ns < ns;
+}
+
+/* How fast, and how much at once, for all joiners together. Where rounds have a rate, joiners get a
+ * share of it while one runs, and already when one is so near that it would find what is queued
+ * for them in its way. */
+struct pace {
+    uint64_t bytes_per_s, burst_bytes; /* 0: no limit */
+    size_t queue_max;                  /* buckets queued for one of them */
+};
+
+static struct pace pace_now(struct node *node)
+{
+    struct pace pace = {.queue_max = NODE_DONOR_QUEUE};
+    struct round_stats stats;
+    double bytes, rate;
+
+    if (node->round == NULL) return pace;
+    round_stats(node->round, &stats);
+    if (stats.last_ns == 0) { /* no round has told yet what the line can do */
+        if (round_is_active(node->round)) pace.bytes_per_s = CHUNK_VALUES * sizeof(float);
+        return pace;
+    }
+    bytes = round_bytes(node, &stats);
+    rate = bytes * 1e9 / (double)stats.last_ns;
+    if (!is_round_near(node, 1e9 * UNDER_WAY * donor_leases(node->donor) / rate)) return pace;
+    pace.bytes_per_s = (uint64_t)fmin(fmax(ROUND_SHARE * rate, PACE_LEAST), 1e15);
+    pace.burst_bytes = (uint64_t)(BURST_SHARE * bytes);
+    return pace;
+}
+
+void node_donate(struct node *node, struct peer_id to)
+{
+    struct inner_header header = {.type = MESSAGE_DATA, .flags = DATA_STATE};
+    struct pace pace = pace_now(node);
+    uint64_t now_ns = node_now(node);
+    const uint8_t *bytes;
+    size_t count;
+
+    donor_set_pace(node->donor, pace.bytes_per_s, pace.burst_bytes, now_ns);
+    while (
+        links_bulk_queued(node->links, to) < pace.queue_max &&
+        donor_next_bucket(node->donor, to, now_ns, &header.stream, &header.arg, &bytes, &count)) {
+        struct blob *body = blob_copy(bytes, count);
+
+        if (body == NULL) return; /* the joiner asks again */
+        (void)links_send_bulk(node->links, to, &header, body);
+        blob_unref(body);
+    }
+}
+
+/* Who was first last time is last this time. */
+void node_donate_all(struct node *node)
+{
+    uint32_t count = node->neighbours_count;
+
+    if (count == 0 || donor_leases(node->donor) == 0) return;
+    node->donation.turn++;
+    for (uint32_t i = 0; i < count; i++) {
+        node_donate(node, node->neighbours[(node->donation.turn + i) % count].id);
+    }
+}
+
+/* ---- sketches for others ---- */
+
+static void write_sketch(const struct sketch *sketch, uint8_t *bytes)
+{
+    for (size_t i = 0; i < SKETCH_VALUES; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, &sketch->values[i], sizeof bits);
+        store_le32(bytes + 4 * i, bits);
+    }
+}
+
+void node_on_sketch_req(struct node *node, struct peer_id from,
+                        const struct message_sketch_req *request)
+{
+    struct node_sketching *sketching = &node->sketching;
+    struct neighbour *neighbour = node_neighbour(node, from);
+    uint64_t now_ns = node_now(node);
+
+    if (node->state != NODE_TRAINING) return;
+    if (now_ns >= neighbour->sketch_minute_ns + MINUTE_NS) {
+        neighbour->sketch_minute_ns = now_ns;
+        neighbour->sketches = 0;
+    }
+    if (sketching->count == NODE_SKETCHES_MAX || neighbour->sketches >= SKETCHES_A_MINUTE) {
+        return; /* who is not answered asks others */
+    }
+    neighbour->sketches++;
+    sketching->asks[sketching->count].from = from;
+    sketching->asks[sketching->count++].seed = request->seed;
+}
+
+/* NULL: there is none of this section, or an error, in *rc. */
+static float *section_now(struct node *node, enum section section, enum rc *rc)
+{
+    size_t count = node->schema->values[section];
+    float *plane = count == 0 ? NULL : mem_aligned(count * sizeof(float));
+
+    if (count == 0) return NULL;
+    *rc = plane == NULL ? RC_NOMEM
+                        : node->learner->ops->export_section(node->learner, section, plane, count);
+    if (*rc == RC_OK && !bucket_is_finite(plane, count)) *rc = RC_NONFINITE;
+    if (*rc == RC_OK) return plane;
+    mem_free(plane);
+    return NULL;
+}
+
+enum rc node_sketch_run(struct node *node)
+{
+    struct sketch_answer *answer = &node->sketching.answer;
+    uint64_t seed = node->sketching.asks[0].seed;
+    enum rc rc = RC_OK;
+    double squares = 0;
+    float *plane;
+
+    memset(answer, 0, sizeof *answer);
+    plane = section_now(node, SECTION_PARAMETERS, &rc);
+    if (plane != NULL) sketch_make(plane, node->values, seed, &answer->sketch);
+    mem_free(plane);
+    plane = rc == RC_OK ? section_now(node, SECTION_BUFFERS, &rc) : NULL;
+    if (plane != NULL) {
+        sketch_make(plane, node->schema->values[SECTION_BUFFERS], seed, &answer->buffers);
+    }
+    mem_free(plane);
+    plane = rc == RC_OK ? section_now(node, SECTION_MOMENTS, &rc) : NULL;
+    for (size_t i = 0; plane != NULL && i < node->schema->values[SECTION_MOMENTS]; i++) {
+        squares += (double)plane[i] * (double)plane[i];
+    }
+    mem_free(plane);
+    answer->moments = sqrt(squares);
+    return rc;
+}
+
+void node_sketch_done(struct node *node, enum rc rc)
+{
+    struct node_sketching *sketching = &node->sketching;
+    const struct sketch_answer *answer = &sketching->answer;
+    struct message message = {.type = MESSAGE_SKETCH};
+    struct peer_id to = sketching->asks[0].from;
+    uint8_t values[SKETCH_BYTES];
+    struct round_stats stats = {0};
+
+    message.as.sketch.seed = sketching->asks[0].seed;
+    sketching->count--;
+    memmove(sketching->asks, sketching->asks + 1, sketching->count * sizeof sketching->asks[0]);
+    if (rc != RC_OK) return;
+    write_sketch(&answer->sketch, values);
+    write_sketch(&answer->buffers, values + SKETCH_BYTES / 2);
+    if (node->round != NULL) round_stats(node->round, &stats);
+    message.as.sketch.round = stats.counts.next_round;
+    message.as.sketch.moved = (float)fmin(node->moved, 1e30);
+    message.as.sketch.moments = (float)fmin(answer->moments, 1e30);
+    message.as.sketch.values = values;
+    message.as.sketch.values_bytes = sizeof values;
+    (void)links_send(node->links, to, &message); /* who is gone asks no more */
+}

@@ -1,0 +1,426 @@
+/*
+ * How a model gets here, and whether it is taken: choice.c says whose, peer/download/joiner.h
+ * fetches it, check.c asks others about it, and here it is begun, refused or tried again. And what
+ * members are told of ours. Loop thread only.
+ */
+#include "peer/node/internal.h"
+
+#include <stdio.h>
+
+static const struct digest no_lineage;
+
+enum { CATCH_UPS_MAX = 4, REQUESTS_A_MINUTE = 30 };
+#define GATHER_NS   NS_PER_S        /* for links to members that could all give a large model */
+#define CATCH_UP_NS (10 * NS_PER_S) /* a download that took longer is behind when it is here */
+
+/* At a cold start the models of all are as good; but who has tried to get one is no member yet, nor
+ * a donor, while it waits to try again. */
+static bool is_serving(const struct node *node)
+{
+    if (node->state == NODE_JOINING && node->retry_ns != 0) return false;
+    return node->has_lineage && (node->state == NODE_TRAINING || node->state == NODE_JOINING) &&
+           !node->wants_rollback;
+}
+
+static uint64_t round_now(const struct node *node)
+{
+    struct round_stats stats;
+
+    if (node->round == NULL) return 0;
+    round_stats(node->round, &stats);
+    return stats.counts.next_round;
+}
+
+void node_send_progress(struct node *node, const struct peer_id *to)
+{
+    struct message message = {.type = MESSAGE_PROGRESS};
+
+    message.as.progress.lineage = node->has_lineage ? node->lineage : no_lineage;
+    message.as.progress.samples = node->model_samples;
+    message.as.progress.step = node->step;
+    message.as.progress.round = round_now(node);
+    message.as.progress.is_serving = is_serving(node);
+    message.as.progress.is_done = node->once.is_done || node->finish.is_begun;
+    message.as.progress.busy = node->busy;
+    message.as.progress.left_ms = node_finish_left_ms(node);
+    if (to != NULL) {
+        (void)links_send(node->links, *to, &message); /* a closed link hears it when it opens */
+    } else {
+        links_send_all(node->links, &message);
+    }
+}
+
+static size_t find_donors(struct node *node, const struct node_wanted *wanted,
+                          struct peer_id *donors)
+{
+    size_t count = 0;
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+
+        if (node_holds(other, wanted)) donors[count++] = other->id;
+    }
+    for (size_t i = count; i > 1; i--) { /* joiners at the same time should not all ask the first */
+        size_t j = (size_t)rng_below(&node->rng, i);
+        struct peer_id held = donors[i - 1];
+
+        donors[i - 1] = donors[j];
+        donors[j] = held;
+    }
+    return count;
+}
+
+/* A large model comes faster from several, and for that they must be asked at the same time. */
+static bool is_gathering(struct node *node, size_t donors)
+{
+    size_t width = joiner_width(node->joiner);
+    uint64_t now_ns = node_now(node);
+
+    if (width == 1 || donors >= width) return false;
+    if (donors >= membership_count(node->membership)) return false; /* there are no more */
+    if (node->gather_ns == 0) node->gather_ns = now_ns;
+    return now_ns < node->gather_ns + GATHER_NS;
+}
+
+static void begin_loading(struct node *node, const struct node_wanted *wanted)
+{
+    bool is_same = digest_is_equal(wanted->lineage, node->lineage);
+    struct peer_id donors[LINKS_MAX];
+    size_t count = find_donors(node, wanted, donors);
+    enum rc rc;
+
+    if (count == 0 || is_gathering(node, count)) return;
+    node->gather_ns = 0;
+    rc = joiner_begin(node->joiner, donors, count, wanted->lineage,
+                      joiner_is_wide(node->joiner) ? node_round_now(node, wanted->lineage) : 0,
+                      node_now(node), &node->outbox);
+    if (rc != RC_OK) {
+        log_warn(node->options.log, "cannot download the model: %s", rc_text(rc));
+        node->retry_ns = node_now(node) + NODE_RETRY_NS;
+        return;
+    }
+    if (node->state == NODE_TRAINING || node->model_samples > 0) {
+        log_warn(node->options.log, "%s: downloading it",
+                 is_same ? "the swarm's model is many steps ahead of this peer's"
+                         : "the neighbours train another model, which comes before this peer's");
+    }
+    if (node->state == NODE_TRAINING && node->round != NULL) {
+        round_cancel(node->round, "another model is being taken");
+    }
+    node->gave_way = node->state == NODE_TRAINING;
+    node->wanted = *wanted;
+    node->check.lease = 0; /* a new listing comes */
+    node->told_ns = node_now(node);
+    node->told_bytes = 0;
+    node->catch_up_ns = 0;
+    node->catch_ups = 0;
+    node->state = NODE_LOADING;
+    node_send_progress(node, NULL);
+}
+
+static bool all_bootstraps_are_self(const struct node *node)
+{
+    for (uint32_t i = 0; i < node->bootstrap_count; i++) {
+        if (!node->bootstrap[i].is_self) return false;
+    }
+    return true;
+}
+
+static void start_training(struct node *node)
+{
+    node->state = NODE_TRAINING;
+    node->mixed_step = node->step;
+    node->checkpoint_due_ns = node_now(node) + node->options.checkpoint_every_ns;
+    node_send_progress(node, NULL);
+}
+
+/* Nothing of ours is worth training on while somebody has a model we failed to get a moment ago. */
+static bool is_waiting_for_a_model(const struct node *node)
+{
+    for (uint32_t i = 0; i < node->neighbours_count && node->model_samples == 0; i++) {
+        if (node_now(node) < node->neighbours[i].avoid_ns) return true;
+    }
+    return false;
+}
+
+/* By what a rule's planes are known: those of means with moments hold the moments, too. */
+static struct digest rule_digest(const struct node *node)
+{
+    const char *rule = node->options.strategy->rule->name, *moments = node_moments_name(node);
+    struct hash hash;
+
+    hash_init(&hash);
+    hash_update(&hash, rule, strlen(rule));
+    if (moments != NULL) {
+        hash_update(&hash, ";", 1);
+        hash_update(&hash, moments, strlen(moments));
+    }
+    return hash_final(&hash);
+}
+
+void node_model_prepare(struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+    struct digest rule = rule_digest(node);
+
+    if (node->learner->ops->moments_name != NULL) {
+        const char *name = node->learner->ops->moments_name(node->learner);
+
+        joiner_set_moments(node->joiner, hash_of(name, strlen(name)));
+        donor_set_moments(node->donor, hash_of(name, strlen(name)));
+    }
+    joiner_set_rule(node->joiner, rule, node->mixed);
+    donor_set_rule(node->donor, rule);
+    joiner_set_mixes(node->joiner, !strategy->exchange->is_group);
+    joiner_set_credit(node->joiner, node, node_bucket_credit);
+    joiner_set_want(node->joiner, strategy->rule->is_outer ? 31 : 7); /* all of it */
+}
+
+void node_decide(struct node *node)
+{
+    struct node_wanted wanted;
+    enum node_chosen chosen;
+
+    if (!node->has_lineage || node->wants_rollback) return;
+    if (node->state != NODE_JOINING && node->state != NODE_TRAINING) return;
+    chosen = node_choose(node, &wanted);
+    if (chosen == CHOSEN_OTHER && node_now(node) >= node->retry_ns) begin_loading(node, &wanted);
+    if (chosen != CHOSEN_OURS) return;
+    if (node->state == NODE_TRAINING || is_waiting_for_a_model(node)) return;
+    if (node_heard(node) > 0 || (node->neighbours_count == 0 && all_bootstraps_are_self(node) &&
+                                 node->options.book_count == 0)) {
+        start_training(node);
+    }
+}
+
+/* Others have been met since, and what they say speaks against what is on its way. */
+static void reconsider(struct node *node)
+{
+    if (node->state != NODE_LOADING || node->is_lane_busy || !node_chose_wrong(node)) return;
+    log_info(node->options.log, "%s",
+             node->model_samples > 0
+                 ? "the download ends: by what the neighbours say, this peer keeps its own model"
+                 : "more neighbours hold another model than the one being downloaded: "
+                   "downloading theirs");
+    joiner_finish(node->joiner, &node->outbox);
+    if (node->gave_way) {
+        start_training(node);
+    } else {
+        node->state = NODE_JOINING;
+    }
+}
+
+/* Nobody has been there for so long: say what was tried, or go on alone where that makes sense. */
+static void join_timed_out(struct node *node)
+{
+    char text[480] = "no peer of --bootstrap could be reached";
+    bool is_founder = node->model_samples > 0 || node->bootstrap_count == 0;
+
+    for (uint32_t i = 0; i < node->bootstrap_count; i++) {
+        if (node->bootstrap[i].is_self) is_founder = true;
+    }
+    if (is_founder) {
+        log_warn(node->options.log,
+                 "no other peer has answered: this peer trains alone, and goes on "
+                 "trying to reach them");
+        start_training(node);
+        return;
+    }
+    node_tell_tried(node, text, sizeof text);
+    node_fail(node, RC_TIMEOUT, text);
+}
+
+static void joiner_moved(struct node *node)
+{
+    uint64_t now_ns = node_now(node);
+
+    if (node->state != NODE_LOADING || joiner_state(node->joiner) != JOINER_FAILED) return;
+    log_warn(node->options.log, "the download failed with every donor: trying again");
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        struct neighbour *other = &node->neighbours[i];
+
+        if (digest_is_equal(other->progress.lineage, node->wanted.lineage)) {
+            other->avoid_ns = now_ns + NODE_AVOID_NS;
+        }
+    }
+    if (node->gave_way) { /* who only boasts of a model costs us less and less training */
+        node_put_off_model(node);
+    } else {
+        node->retry_ns = now_ns + NODE_RETRY_NS;
+        node->state = NODE_JOINING;
+        node_send_progress(node, NULL);
+    }
+}
+
+void node_put_off_model(struct node *node)
+{
+    node->retry_ns = node_now(node) + (NODE_RETRY_NS << node->load_failures);
+    node->load_failures += node->load_failures < NODE_DOUBLINGS_MAX;
+    joiner_finish(node->joiner, &node->outbox);
+    start_training(node);
+}
+
+/* ---- is what came what we want? ---- */
+
+/* The rest of the swarm went on meanwhile: fetch what changed, as long as that gets shorter. */
+static bool catches_up(struct node *node, uint64_t now_ns)
+{
+    struct joiner_stats stats;
+    uint64_t took_ns;
+
+    joiner_stats(node->joiner, &stats);
+    took_ns = now_ns - stats.manifest_ns;
+    if (took_ns < CATCH_UP_NS || node->catch_ups == CATCH_UPS_MAX) return false;
+    if (node->catch_up_ns != 0 && took_ns > node->catch_up_ns / 2) return false;
+    node->catch_up_ns = took_ns;
+    node->catch_ups++;
+    if (joiner_catch_up(node->joiner, now_ns, &node->outbox) != RC_OK) return false;
+    log_info(node->options.log,
+             "the download took %.0f s, in which the swarm went on: fetching what changed",
+             (double)took_ns / 1e9);
+    return true;
+}
+
+bool node_model_is_ready(struct node *node)
+{
+    if (joiner_state(node->joiner) != JOINER_COMPLETE) return false;
+    if (node->state == NODE_LOADING && catches_up(node, node_now(node))) return false;
+    return !node_check_is_pending(node);
+}
+
+void node_refuse_model(struct node *node, bool is_lie)
+{
+    if (is_lie) node_score(node, node->taking.check.donor, SCORE_CLIPPED); /* a guess, so no ban */
+    joiner_refuse(node->joiner, node_now(node), &node->outbox);
+    joiner_moved(node);
+}
+
+/* ---- messages ---- */
+
+/* Refusals are told and, where only a broken or hostile program can be the cause, counted. */
+static void refused(struct node *node, struct peer_id from, enum message_type type, enum rc rc)
+{
+    char id[PEER_ID_TEXT];
+
+    peer_id_format(from, id);
+    log_debug(node->options.log, "%s of peer %.8s refused: %s", message_type_name(type), id,
+              rc_text(rc));
+    if (rc == RC_NONFINITE) node_score(node, from, SCORE_NOT_FINITE);
+    if (rc == RC_AUTH || rc == RC_FORMAT || rc == RC_LIMIT) node_score(node, from, SCORE_BROKE);
+}
+
+/* Each request costs a signature, and may cost a snapshot. */
+static bool may_ask(struct node *node, struct peer_id from)
+{
+    struct neighbour *neighbour = node_neighbour(node, from);
+    uint64_t now_ns = node_now(node);
+
+    if (now_ns >= neighbour->asked_minute_ns + 60 * NS_PER_S) {
+        neighbour->asked_minute_ns = now_ns;
+        neighbour->asked = 0;
+    }
+    if (neighbour->asked >= REQUESTS_A_MINUTE) return false;
+    neighbour->asked++;
+    return true;
+}
+
+static enum rc on_request(struct node *node, struct peer_id from,
+                          const struct message_state_req *request)
+{
+    struct message deny = {.type = MESSAGE_STATE_DENY};
+
+    if (is_serving(node) && may_ask(node, from)) {
+        return donor_on_request(node->donor, from, request, node_now(node), &node->outbox);
+    }
+    deny.as.state_deny.code = REJECT_NOT_READY;
+    deny.as.state_deny.retry_ms = 500;
+    (void)links_send(node->links, from, &deny); /* who is gone asks no more */
+    return RC_OK;
+}
+
+void node_on_model_message(struct node *node, struct peer_id from, const struct message *message)
+{
+    uint64_t now_ns = node_now(node);
+    enum rc rc = RC_OK;
+
+    switch (message->type) {
+    case MESSAGE_STATE_REQ:
+        rc = on_request(node, from, &message->as.state_req);
+        break;
+    case MESSAGE_MANIFEST_REQ:
+    case MESSAGE_BUCKET_REQ:
+    case MESSAGE_STATE_DONE:
+        rc = donor_on_message(node->donor, from, message, now_ns, &node->outbox);
+        node_donate(node, from);
+        break;
+    case MESSAGE_SKETCH_REQ:
+        node_on_sketch_req(node, from, &message->as.sketch_req);
+        break;
+    case MESSAGE_SKETCH:
+        node_on_sketch(node, from, &message->as.sketch);
+        break;
+    default:
+        rc = joiner_on_message(node->joiner, from, message, now_ns, &node->outbox);
+        joiner_moved(node);
+        break;
+    }
+    if (rc != RC_OK) refused(node, from, message->type, rc);
+}
+
+void node_on_bucket(struct node *node, struct peer_id from, const struct inner_header *header,
+                    const uint8_t *body, size_t count)
+{
+    enum rc rc = header->offset != 0
+                     ? RC_FORMAT
+                     : joiner_on_bucket(node->joiner, from, header->stream, header->arg, body,
+                                        count, node_now(node), &node->outbox);
+
+    if (rc == RC_AUTH || rc == RC_NONFINITE) {
+        log_warn(node->options.log, "a downloaded bucket is bad (%s): another donor is asked",
+                 rc_text(rc));
+    }
+    if (rc == RC_STALE) node_stray(node, from, count);
+    if (rc != RC_OK) refused(node, from, MESSAGE_DATA, rc);
+    joiner_moved(node);
+}
+
+void node_model_tick(struct node *node, uint64_t now_ns)
+{
+    joiner_tick(node->joiner, now_ns, &node->outbox);
+    joiner_moved(node);
+    reconsider(node);
+    node_check_tick(node, now_ns);
+    donor_tick(node->donor, now_ns);
+    if (now_ns >= node->progress_due_ns) {
+        node->progress_due_ns = now_ns + NODE_PROGRESS_NS;
+        node_send_progress(node, NULL);
+    }
+    if (node->state == NODE_LOADING || node_heard(node) > 0) node->answered_ns = now_ns;
+    if (node->state == NODE_JOINING && node->has_lineage && node_heard(node) == 0 &&
+        now_ns >= node->answered_ns + node->options.join_timeout_ns) {
+        join_timed_out(node);
+    }
+    node_decide(node);
+}
+
+uint64_t node_model_next_ns(const struct node *node)
+{
+    uint64_t next = node->progress_due_ns;
+    uint64_t join_ns = node->answered_ns + node->options.join_timeout_ns;
+    uint64_t other = joiner_next_ns(node->joiner);
+
+    if (other < next) next = other;
+    other = donor_next_ns(node->donor);
+    if (other < next) next = other;
+    other = node_check_next_ns(node);
+    if (other < next) next = other;
+    other = node_choice_next_ns(node);
+    if (other < next) next = other;
+    if (node->gather_ns != 0 && node->gather_ns + GATHER_NS < next) {
+        next = node->gather_ns + GATHER_NS;
+    }
+    if (node->state == NODE_JOINING && node_heard(node) == 0 && join_ns < next) {
+        next = join_ns;
+    }
+    return next;
+}

@@ -1,0 +1,490 @@
+/*
+ * The node: puts the pure machines (membership, exchange behind round, joiner, donor) and the env
+ * together. Every event ends in node_continue(), the one place that sends what machines want sent,
+ * dials whom they want dialled, gives the training lane its next job and sets the alarm.
+ */
+#include "peer/node/internal.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+
+uint64_t node_now(const struct node *node)
+{
+    return node->env->ops->now_ns(node->env);
+}
+
+struct neighbour *node_neighbour(struct node *node, struct peer_id id)
+{
+    uint32_t key = load_le32(id.bytes);
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        if (node->neighbour_keys[i] != key) continue;
+        if (peer_id_is_equal(node->neighbours[i].id, id)) return &node->neighbours[i];
+    }
+    return NULL;
+}
+
+/* ---- the ends ---- */
+
+void node_leave(struct node *node, uint32_t goaway_reason)
+{
+    struct message message = {.type = MESSAGE_GOAWAY};
+
+    if (node->state >= NODE_LEAVING) return;
+    if (node->round != NULL) round_cancel(node->round, "this peer is leaving");
+    node->state = NODE_LEAVING;
+    atomic_store(&node->must_stop, true);
+    membership_farewell(node->membership, &node->outbox);
+    message.as.goaway.reason = goaway_reason;
+    links_send_all(node->links, &message);
+}
+
+void node_fail(struct node *node, enum rc rc, const char *text)
+{
+    if (node->state >= NODE_LEAVING) return;
+    node->result.rc = rc;
+    fault_set(&node->result.why, rc, "%s", text);
+    node->has_last_checkpoint = true; /* what failed is not worth keeping; the previous one stays */
+    node_leave(node, GOAWAY_FAILED);
+}
+
+void node_stop(struct node *node, int signal)
+{
+    if (node->state == NODE_LEAVING) node->has_last_checkpoint = node->has_final = true;
+    if (node->state < NODE_LEAVING) node->result.signal = signal;
+    node_leave(node, GOAWAY_LEAVING);
+    node_continue(node);
+}
+
+/* ---- the env's events ---- */
+
+static void env_accepted(void *context, uint64_t link, const char *remote)
+{
+    struct node *node = context;
+
+    links_on_accepted(node->links, link, remote);
+    node_continue(node);
+}
+
+static void env_connected(void *context, uint64_t link)
+{
+    struct node *node = context;
+
+    links_on_connected(node->links, link);
+    node_continue(node);
+}
+
+static void env_frame(void *context, uint64_t link, uint8_t *frame, size_t count)
+{
+    struct node *node = context;
+
+    links_on_frame(node->links, link, frame, count);
+    node_continue(node);
+}
+
+static void env_drain(void *context, uint64_t link)
+{
+    struct node *node = context;
+
+    links_on_drain(node->links, link);
+    node_continue(node);
+}
+
+static void env_lost(void *context, uint64_t link, enum rc rc, const char *why)
+{
+    struct node *node = context;
+
+    links_on_lost(node->links, link, rc, why);
+    node_continue(node);
+}
+
+static void env_wake(void *context)
+{
+    node_continue(context);
+}
+
+static void env_signal(void *context, int signal)
+{
+    struct node *node = context;
+
+    if (signal == SIGHUP && node->events.on_reload != NULL) {
+        node_reload(node);
+    } else {
+        node_stop(node, signal);
+    }
+}
+
+/* ---- what every event ends in ---- */
+
+static void send_outbox(struct node *node)
+{
+    for (uint32_t i = 0; i < node->outbox.count; i++) {
+        (void)links_send_inner(node->links, node->outbox.entries[i].to,
+                               node->outbox.entries[i].inner); /* closed links hear of it later */
+    }
+    outbox_clear(&node->outbox);
+}
+
+static void watch_members(struct node *node, uint64_t now_ns)
+{
+    uint64_t epoch = membership_epoch(node->membership);
+
+    if (epoch == node->members_epoch) return;
+    node->members_epoch = epoch;
+    node->members_changed_ns = now_ns;
+    node->wants_reshard = true;
+}
+
+static void tick_all(struct node *node, uint64_t now_ns)
+{
+    struct peer_id silent;
+
+    links_tick(node->links, now_ns);
+    node_admission_tick(node, now_ns);
+    membership_tick(node->membership, now_ns, &node->outbox);
+    while (membership_next_hangup(node->membership, &silent)) {
+        links_hangup(node->links, silent,
+                     "it was silent for too long, or a swarm this large does not need the link");
+    }
+    if (node->state < NODE_LEAVING) {
+        node_reach_tick(node, now_ns);
+        node_relay_tick(node, now_ns);
+    }
+    if (node->state < NODE_LEAVING) node_model_tick(node, now_ns);
+    if (node->round != NULL && node->state == NODE_TRAINING) round_tick(node->round);
+    watch_members(node, now_ns);
+}
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* A busy lane ends with an event, and most often so does the forming of a group: the report is
+ * taken then. */
+static uint64_t report_next_ns(const struct node *node)
+{
+    bool evaluates = node->options.evaluate_samples > 0 && node->state == NODE_TRAINING;
+
+    if (node->is_lane_busy) return UINT64_MAX;
+    return node->report_due_ns + (evaluates ? node_busy_put_off_ns(node) : 0);
+}
+
+/* Never in the past: what is overdue is taken up by the next event, and waking for it without end
+ * would starve the events it waits for. */
+static void set_alarm(struct node *node)
+{
+    uint64_t soonest = node_now(node) + NODE_ALARM_NS;
+    uint64_t next = earlier(links_next_ns(node->links), membership_next_ns(node->membership));
+
+    next = earlier(next, node_relay_next_ns(node));
+    if (node->state < NODE_LEAVING) {
+        next = earlier(next, node_model_next_ns(node));
+        next = earlier(next, node_reach_next_ns(node));
+        next = earlier(next, report_next_ns(node));
+        next = earlier(next, node_round_next_ns(node));
+        if (node->paced_ns > node_now(node)) next = earlier(next, node->paced_ns);
+    }
+    if (node->round != NULL && node->state == NODE_TRAINING) {
+        next = earlier(next, round_next_ns(node->round));
+    }
+    node->env->ops->wake_at(node->env, next < soonest ? soonest : next);
+}
+
+void node_continue(struct node *node)
+{
+    uint64_t now_ns = node_now(node);
+
+    if (node->is_continuing || node->state == NODE_ENDED) return;
+    node->is_continuing = true;
+    if (!node->is_listening_told) {
+        node->is_listening_told = true;
+        node->events.on_listening(node->events.context, node->address);
+    }
+    node_relay_deliver(node);
+    tick_all(node, now_ns);
+    node_dial_due(node, now_ns);
+    node_donate_all(node);
+    node_border(node);
+    node_offer_again(node);
+    send_outbox(node);
+    node->is_continuing = false;
+    if (node->state != NODE_ENDED) set_alarm(node);
+}
+
+static void round_changed(void *context)
+{
+    node_continue(context);
+}
+
+/* ---- life ---- */
+
+/* Two planes for rounds, as many for a download, and some slack for small planes. */
+static size_t bulk_records_max(const struct node *node)
+{
+    return 4 * (node->mixed / CHUNK_VALUES + 1) + 64;
+}
+
+static void fill_hello(const struct node *node, struct digest schema, struct hello *hello)
+{
+    memcpy(hello->public_key, node->options.identity->public_key, sizeof hello->public_key);
+    hello->boot = node->options.boot;
+    hello->incarnation = node->options.incarnation;
+    hello->role = HELLO_PEER;
+    hello->listen_port = node_reach_port(node);
+    hello->certificate_bytes = (uint32_t)node->options.certificate_bytes;
+    CHECK(hello->certificate_bytes <= sizeof hello->certificate);
+    if (hello->certificate_bytes > 0) {
+        memcpy(hello->certificate, node->options.certificate, hello->certificate_bytes);
+    }
+    hello->schema = schema;
+    memcpy(hello->spec, node->options.spec, sizeof hello->spec);
+    strategy_method(node->options.strategy, node_moments_name(node), hello->method,
+                    sizeof hello->method);
+}
+
+static enum rc create_parts(struct node *node, struct env *env)
+{
+    struct links_events events = node_links_events(node);
+    struct links_options links = {.env = env,
+                                  .identity = node->options.identity,
+                                  .swarm = node->options.swarm,
+                                  .log = node->options.log,
+                                  .quick_bytes = node->options.quick_bytes,
+                                  .is_clear = node->options.is_clear,
+                                  .bulk_records_max = bulk_records_max(node),
+                                  .verified = node->options.verified};
+    struct round_options round = {.env = node->env,
+                                  .strategy = node->options.strategy,
+                                  .log = node->options.log,
+                                  .values = node->mixed,
+                                  .parameters = node->values,
+                                  .model = node->schema->values[SECTION_MIXED],
+                                  .moments = node_moments_name(node),
+                                  .self = node->self,
+                                  .boot = node->options.boot,
+                                  .run_id = node->options.swarm->run_id,
+                                  .schema = schema_digest(node->schema),
+                                  .seed = rng_u64(&node->rng),
+                                  .rate_max = node->options.bytes_per_s,
+                                  .audit = node->options.audit,
+                                  .context = node,
+                                  .on_change = round_changed,
+                                  .on_score = node_round_scored,
+                                  .standing = node_standing,
+                                  .credit = node_chunk_credit,
+                                  .line = node_round_line,
+                                  .answer_ns = node_round_answer};
+
+    fill_hello(node, round.schema, &links.hello);
+    node->links = links_create(&links, &events);
+    node->joiner = joiner_create(node->schema, node->options.swarm->run_id, rng_u64(&node->rng));
+    node->donor = donor_create(node->schema, node->options.identity, node->options.swarm->run_id);
+    node->trust = trust_create();
+    if (node->links == NULL || node->joiner == NULL || node->donor == NULL || node->trust == NULL) {
+        return RC_NOMEM;
+    }
+    if (node_reach_create(node) != RC_OK) return RC_NOMEM;
+    node_model_prepare(node);
+    if (!node->options.strategy->is_averaging) return RC_OK;
+    if (node->learner->ops->snapshot_create != NULL && !node->options.strategy->rule->prepare &&
+        node->mixed == node->schema->values[SECTION_MIXED] &&
+        !node->options.strategy->exchange->has_mirrors) {
+        enum rc rc = node->learner->ops->snapshot_create(
+            node->learner, node->options.strategy->codec->format, CHUNK_VALUES, &node->snapshot);
+        if (rc != RC_OK && rc != RC_UNSUPPORTED) return rc;
+    }
+    round.snapshot = node->snapshot;
+    round.links = node->links;
+    node->round = round_create(&round);
+    return node->round == NULL ? RC_NOMEM : RC_OK;
+}
+
+/* "0.0.0.0:7077" is where we listen, not where others find us. */
+void node_own_address(const struct node *node, char address[ADDRESS_BYTES_MAX])
+{
+    const char *bound = node->address;
+    bool is_wildcard = strncmp(bound, "0.0.0.0:", 8) == 0 || strncmp(bound, "[::]:", 5) == 0;
+    const char *port = strrchr(bound, ':');
+
+    if (node->options.advertise != NULL) {
+        snprintf(address, ADDRESS_BYTES_MAX, "%s", node->options.advertise);
+    } else if (is_wildcard && node->options.host != NULL && port != NULL) {
+        snprintf(address, ADDRESS_BYTES_MAX, "%s%s", node->options.host, port);
+    } else {
+        snprintf(address, ADDRESS_BYTES_MAX, "%s", bound);
+    }
+}
+
+static enum rc create_membership(struct node *node)
+{
+    struct membership_options options = {.probe_interval_ns = NS_PER_S,
+                                         .members_max = MEMBERS_MAX,
+                                         .identity = node->options.identity,
+                                         .run_id = node->options.swarm->run_id,
+                                         .boot = node->options.boot,
+                                         .incarnation = node->options.incarnation,
+                                         .addresses_count = 1,
+                                         .seed = rng_u64(&node->rng),
+                                         .verified = node->options.verified};
+
+    if (options.verified == NULL) {
+        node->env->ops->entropy(node->env, &options.shelf_seed, sizeof options.shelf_seed);
+    }
+    node_own_address(node, options.addresses[0]);
+    node->membership = membership_create(&options);
+    if (node->membership == NULL) return RC_NOMEM;
+    for (size_t i = 0; i < node->options.bootstrap_count && i < NODE_ADDRESSES_MAX; i++) {
+        snprintf(node->bootstrap[i].address, sizeof node->bootstrap[i].address, "%s",
+                 node->options.bootstrap[i]);
+        node->bootstrap_count++;
+        membership_add_bootstrap(node->membership, node->bootstrap[i].address);
+    }
+    for (size_t i = 0; i < node->options.book_count && i < NODE_ADDRESSES_MAX; i++) {
+        membership_add_bootstrap(node->membership, node->options.book[i]);
+    }
+    return RC_OK;
+}
+
+static enum rc resume(struct node *node, struct fault *why)
+{
+    const struct checkpoint *checkpoint = node->options.resume;
+    struct train_report report = {0};
+    enum rc rc;
+
+    if (checkpoint == NULL) return RC_OK;
+    rc = node->learner->ops->train(node->learner, 0, NULL, &report); /* where does it stand? */
+    if (rc != RC_OK) return fault_set(why, rc, "the checkpoint cannot be used: %s", rc_text(rc));
+    node->lineage = checkpoint->lineage;
+    node->has_lineage = true;
+    node->wants_keep = true;
+    node->step = report.step;
+    node->samples = node->last_samples = node->report_samples = report.samples;
+    node->model_samples = checkpoint->model_samples;
+    node->own_steps = node->resumed_steps = checkpoint->own_steps;
+    node->once.steps = checkpoint->once_steps;
+    node->mixed_step = node->step;
+    if (node->round == NULL) return RC_OK;
+    round_set_lineage(node->round, node->lineage);
+    round_set_number(node->round, checkpoint->round);
+    rc = node_restore_rule(node, checkpoint, why);
+    if (rc != RC_OK || checkpoint->exchange_bytes == 0) return rc;
+    rc = round_load(node->round, checkpoint->exchange, checkpoint->exchange_bytes);
+    if (rc == RC_MISMATCH) {
+        fault_set(why, rc, "the checkpoint's rounds are of an earlier version of grapevine");
+        return rc;
+    }
+    if (rc == RC_OK) rc = node_restore_held(node, checkpoint);
+    if (rc != RC_OK) fault_set(why, rc, "the checkpoint's round outcomes are damaged");
+    return rc;
+}
+
+static void take_options(struct node *node, struct env *env, struct learner *learner,
+                         const struct node_options *options, const struct node_events *events)
+{
+    node->env = env;
+    node->learner = learner;
+    node->options = *options;
+    node->events = *events;
+    node->schema = learner->ops->schema(learner);
+    node->values = node->schema->values[SECTION_PARAMETERS];
+    node->mixed = node_mixed_values(node);
+    node->self = identity_peer_id(options->identity->public_key);
+    node->begun_ns = node->answered_ns = node->report_ns = node_now(node);
+    node->report_due_ns = node->begun_ns + options->report_every_ns;
+    node->checkpoint_due_ns = node->begun_ns + options->checkpoint_every_ns;
+    node->loss = node->accuracy = (double)NAN;
+    rng_init(&node->rng, options->seed, load_le64(node->self.bytes));
+    outbox_init(&node->outbox);
+}
+
+MUST_USE enum rc node_create(struct env *env, struct learner *learner,
+                             const struct node_options *options, const struct node_events *events,
+                             struct node **out, struct fault *why)
+{
+    struct env_events env_events = {.on_accepted = env_accepted,
+                                    .on_connected = env_connected,
+                                    .on_frame = env_frame,
+                                    .on_drain = env_drain,
+                                    .on_lost = env_lost,
+                                    .on_wake = env_wake,
+                                    .on_signal = env_signal};
+    struct node *node = mem_alloc(sizeof *node);
+    enum rc rc;
+
+    if (node == NULL) return fault_set(why, RC_NOMEM, "cannot start the peer: out of memory");
+    take_options(node, env, learner, options, events);
+    env_events.context = node;
+    env->ops->set_events(env, &env_events);
+    rc = env->ops->listen(env, options->listen, node->address, sizeof node->address, why);
+    if (rc != RC_OK) goto failed;
+    rc = node_relay_create(node, &env_events, &env);
+    if (rc == RC_OK) rc = create_parts(node, env);
+    if (rc == RC_OK) rc = create_membership(node);
+    if (rc != RC_OK) {
+        fault_set(why, rc, "cannot start the peer: %s", node_learner_why(node, rc));
+        goto failed;
+    }
+    rc = resume(node, why);
+    if (rc != RC_OK) goto failed;
+    env->ops->wake_at(env, 0);
+    *out = node;
+    return RC_OK;
+failed:
+    node_destroy(node);
+    return rc;
+}
+
+void node_destroy(struct node *node)
+{
+    if (node == NULL) return;
+    checkpoint_deinit(&node->border.checkpoint);
+    mem_free(node->border.members);
+    node_donation_deinit(node);
+    if (node->border.work == BORDER_KEEP && node->is_lane_busy) mem_free(node->border.to);
+    round_destroy(node->round);
+    joiner_destroy(node->joiner);
+    donor_destroy(node->donor);
+    trust_destroy(node->trust);
+    node_reach_destroy(node);
+    membership_destroy(node->membership);
+    links_destroy(node->links);
+    node_relay_destroy(node);
+    outbox_deinit(&node->outbox);
+    mem_free(node->kept);
+    mem_free(node->spare);
+    mem_free(node->pulls.own);
+    node_tracking_destroy(node);
+    mem_free(node);
+}
+
+enum node_state node_state(const struct node *node)
+{
+    return node->state;
+}
+
+const char *node_address(const struct node *node)
+{
+    return node->address;
+}
+
+struct peer_id node_id(const struct node *node)
+{
+    return node->self;
+}
+
+struct digest node_lineage(const struct node *node)
+{
+    return node->lineage;
+}
+
+uint64_t node_step(const struct node *node)
+{
+    return node->step;
+}
+
+size_t node_neighbours(const struct node *node)
+{
+    return node->neighbours_count;
+}

@@ -1,0 +1,140 @@
+/*
+ * one-shot: peers train alone, and average once, when they have reached their goals. Who is done
+ * says so (PROGRESS) and waits for those on their way, as long as it hears that they move, and not
+ * longer than it has trained itself, or a minute; then all who are done form the one round, each
+ * model by the samples behind it. It stays until the others have the result too. Who comes when
+ * they have left keeps its own model. Loop thread only.
+ */
+#include "peer/node/internal.h"
+
+#define ONCE_STILL_NS  (30 * NS_PER_S) /* it does not move any more */
+#define ONCE_LEAST_NS  (60 * NS_PER_S)
+#define ONCE_LINGER_NS (10 * NS_PER_S)
+/* Then all who are linked have said how far they are. */
+#define ONCE_HEAR_NS (3 * NODE_PROGRESS_NS)
+
+enum { ONCE_TRIES = 5 };
+
+static bool is_mate(const struct node *node, const struct neighbour *other)
+{
+    return other->has_progress && other->progress.is_serving &&
+           digest_is_equal(other->progress.lineage, node->lineage) &&
+           trust_may_mix(node->trust, other->id, node_now(node));
+}
+
+/* Others that are done, and others that it pays to wait for. */
+static void count_mates(const struct node *node, uint32_t *done, uint32_t *coming)
+{
+    uint64_t now_ns = node_now(node), trained_ns = node->once.since_ns - node->begun_ns;
+    uint64_t most_ns = trained_ns > ONCE_LEAST_NS ? trained_ns : ONCE_LEAST_NS;
+
+    *done = *coming = 0;
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+
+        if (!is_mate(node, other)) {
+            if (now_ns < node->once.since_ns + ONCE_HEAR_NS) (*coming)++;
+        } else if (other->progress.is_done) {
+            (*done)++;
+        } else if (now_ns < node->once.since_ns + most_ns &&
+                   now_ns < other->moved_ns + ONCE_STILL_NS) {
+            (*coming)++;
+        }
+    }
+}
+
+/* Of those who take part, somebody may still want a part of the result from us. */
+static bool is_owed(const struct node *node)
+{
+    struct round_stats stats;
+
+    round_stats(node->round, &stats);
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *other = &node->neighbours[i];
+
+        if (is_mate(node, other) && other->progress.is_done &&
+            other->progress.round < stats.counts.next_round) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool end_once(struct node *node, const char *text)
+{
+    node->once.is_over = true;
+    if (text != NULL) log_warn(node->options.log, "%s: the model is this peer's alone", text);
+    return false;
+}
+
+bool node_once_was_made(const struct node *node)
+{
+    return node->once.steps > 0 && node->once.steps == node->own_steps;
+}
+
+bool node_once_waits(struct node *node)
+{
+    struct node_once *once = &node->once;
+    struct round_stats stats;
+    uint32_t done, coming;
+
+    if (!node->options.strategy->at_end || node->round == NULL || once->is_over) return false;
+    round_stats(node->round, &stats);
+    if (!once->is_done && node_once_was_made(node)) {
+        log_info(node->options.log, "an earlier run reached the goal and made the one average");
+        return end_once(node, NULL);
+    }
+    if (!once->is_done) {
+        once->is_done = true;
+        once->since_ns = once->next_ns = node_now(node);
+        once->mixed = stats.mixed;
+        node_send_progress(node, NULL);
+    }
+    if (round_is_active(node->round)) return true;
+    if (stats.mixed > once->mixed) {
+        if (once->ended_ns == 0) {
+            once->ended_ns = node_now(node);
+            once->steps = node->own_steps;
+            log_info(node->options.log, "the models of %u peers are averaged", stats.last_members);
+            node_send_progress(node, NULL);
+        }
+        if (is_owed(node) && node_now(node) < once->ended_ns + ONCE_LINGER_NS) return true;
+        return end_once(node, NULL);
+    }
+    count_mates(node, &done, &coming);
+    if (done + coming == 0) return end_once(node, "nobody else is here to average with");
+    if (once->tries >= ONCE_TRIES) return end_once(node, "the one averaging round failed");
+    if (coming > 0 && !once->is_told) {
+        once->is_told = true;
+        log_info(node->options.log,
+                 "goal reached: waiting for %u more peer%s before the one average", coming,
+                 coming == 1 ? "" : "s");
+    }
+    return true;
+}
+
+bool node_once_is_due(const struct node *node)
+{
+    const struct node_once *once = &node->once;
+    uint32_t done, coming;
+
+    if (!once->is_done || once->is_over || once->ended_ns != 0) return false;
+    if (round_is_active(node->round) || node_now(node) < once->next_ns) return false;
+    count_mates(node, &done, &coming);
+    return coming == 0 && done > 0;
+}
+
+size_t node_once_filter(struct node *node, struct peer_id *ids, size_t count)
+{
+    size_t kept = 0;
+
+    node->once.tries++;
+    node->once.next_ns = node_now(node) + 2 * NS_PER_S;
+    for (size_t i = 0; i < count; i++) {
+        const struct neighbour *other = node_neighbour(node, ids[i]);
+
+        if (other != NULL && !other->progress.is_done) continue; /* NULL: this peer */
+        ids[kept++] = ids[i];
+    }
+    return kept;
+}

@@ -1,0 +1,94 @@
+/*
+ * Whom a node meets the more often: where it chooses partners by itself, those whose lines were
+ * seen to carry more. Loop thread.
+ */
+#include "peer/node/internal.h"
+#include "peer/node/preference.h"
+
+#include <math.h>
+
+uint64_t node_line_rate(const struct node *node, struct peer_id peer)
+{
+    bool is_least;
+    uint64_t rate;
+
+    return links_peer_rate(node->links, peer, &rate, &is_least) && !is_least ? rate : 0;
+}
+
+uint64_t node_round_line(void *context, struct peer_id peer)
+{
+    return node_line_rate(context, peer);
+}
+
+uint64_t node_round_answer(void *context, struct peer_id peer)
+{
+    const struct node *node = context;
+
+    return membership_answer_ns(node->membership, peer);
+}
+
+double node_odds(const struct node *node, struct peer_id peer)
+{
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        const struct neighbour *neighbour = &node->neighbours[i];
+
+        if (!peer_id_is_equal(neighbour->id, peer)) continue;
+        return neighbour->odds > 0 ? neighbour->odds : (double)NAN;
+    }
+    return (double)NAN;
+}
+
+static void set_odds(struct node *node, struct neighbour *neighbour, double odds)
+{
+    if (odds == neighbour->odds) return;
+    neighbour->odds = odds;
+    membership_set_slow(node->membership, neighbour->id, odds < 1);
+}
+
+/* What was measured long ago says nothing of lines any more. */
+static void forget_odds(struct node *node)
+{
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        if (node->neighbours[i].odds > 0) set_odds(node, &node->neighbours[i], 1);
+    }
+}
+
+const uint8_t *node_preference(struct node *node, const struct peer_id *ids, size_t count,
+                               uint8_t *rarity)
+{
+    static const double odds[] = {4, 1, 1.0 / 4, 1.0 / 16};
+    struct preference_line lines[PREFERENCE_LINES_MAX];
+    struct neighbour *neighbours[PREFERENCE_LINES_MAX];
+    uint8_t rarities[PREFERENCE_LINES_MAX];
+    size_t others = 0;
+    bool are_unlike, is_least;
+    uint64_t rate;
+
+    CHECK(count <= PREFERENCE_LINES_MAX);
+    if (node->options.strategy->topology.is_uniform) return NULL;
+    /* Nothing has ever taken long enough to be measured. */
+    if (!links_rate(node->links, &rate, &is_least) || is_least) {
+        forget_odds(node);
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct neighbour *neighbour = node_neighbour(node, ids[i]);
+        struct preference_line *line = &lines[others];
+
+        rarity[i] = 0;
+        if (neighbour == NULL) continue; /* this peer */
+        *line = (struct preference_line){.step = neighbour->line_step};
+        (void)links_peer_rate(node->links, ids[i], &line->rate, &line->is_least);
+        neighbours[others++] = neighbour;
+    }
+    if (others == 0) return NULL;
+    are_unlike = preference_weigh(lines, others, rarities);
+    for (size_t i = 0, k = 0; i < count && k < others; i++) {
+        if (!peer_id_is_equal(ids[i], neighbours[k]->id)) continue;
+        neighbours[k]->line_step = lines[k].step;
+        set_odds(node, neighbours[k], are_unlike ? odds[rarities[k]] : 1);
+        if (are_unlike) rarity[i] = rarities[k];
+        k++;
+    }
+    return are_unlike ? rarity : NULL;
+}

@@ -1,0 +1,250 @@
+/* What a node tells about itself: reports for metrics, status for people, the book for the disk. */
+#include "peer/node/internal.h"
+
+#include <math.h>
+
+static const char *const state_names[] = {[MEMBER_KNOWN] = "known",
+                                          [MEMBER_ALIVE] = "alive",
+                                          [MEMBER_SUSPECT] = "suspect",
+                                          [MEMBER_DEAD] = "dead",
+                                          [MEMBER_LEFT] = "left"};
+
+enum { STATUS_MEMBERS_MAX = 200 }; /* told to who asks over a link: about what fits */
+
+static double or_nan(bool is_known, double value)
+{
+    return is_known ? value : (double)NAN;
+}
+
+static const char *state_word(const struct node *node)
+{
+    static const char *const words[] = {[NODE_JOINING] = "joining",
+                                        [NODE_LOADING] = "loading",
+                                        [NODE_TRAINING] = "training",
+                                        [NODE_LEAVING] = "leaving",
+                                        [NODE_ENDED] = "ended"};
+
+    return node_waits_for_more(node) > 0 ? "waiting" : words[node->state];
+}
+
+void node_report(const struct node *node, struct node_report *report)
+{
+    struct links_counts counts;
+    struct round_stats stats = {0};
+    uint64_t epoch = node->epoch_samples;
+
+    links_counts(node->links, &counts);
+    if (node->round != NULL) round_stats(node->round, &stats);
+    *report = (struct node_report){
+        .t_s = (double)(node_now(node) - node->begun_ns) / 1e9,
+        .state = state_word(node),
+        .waits_for = node_waits_for_more(node),
+        .step = node->step,
+        .own_steps = node->own_steps,
+        .goal_steps =
+            node->is_goal_resolved && node->goal_steps != UINT64_MAX ? node->goal_steps : 0,
+        .samples = node->samples,
+        /* rounds of pairs and pushes have no common number: so many were ours */
+        .round = stats.counts.next_round > 0 ? stats.counts.next_round : stats.counts.rounds_ok,
+        .epoch = epoch == 0 ? 0.0 : (double)node->samples / (double)epoch,
+        .loss = node->loss,
+        .accuracy = node->accuracy,
+        .samples_per_s = node->samples_per_s,
+        .evaluation_s = (double)node->evaluation_ns / (double)NS_PER_S,
+        .consensus_distance = or_nan(stats.has_distance, stats.distance),
+        .neighbours = node->neighbours_count,
+        .bytes_sent = counts.bytes_sent,
+        .bytes_received = counts.bytes_received,
+        .rounds_ok = stats.counts.rounds_ok,
+        .rounds_aborted = stats.counts.rounds_aborted,
+        .rounds_missed = node_overdue_missed(node),
+        .staleness = node->step - node->mixed_step,
+        .last_abort_reason = stats.counts.last_abort,
+        .has_weight = stats.counts.has_weight,
+        .weight = stats.counts.weight,
+        .custody_weight = stats.counts.custody_weight,
+        .shares_returned = stats.counts.returned,
+        .shares_lost = stats.counts.in_doubt_lost,
+    };
+}
+
+void node_count_report(struct node *node, uint64_t now_ns)
+{
+    struct node_report report;
+    uint64_t length_ns = now_ns - node->report_ns;
+
+    if (node->loss_steps > 0) node->loss = node->loss_sum / node->loss_steps;
+    node->loss_sum = 0.0;
+    node->loss_steps = 0;
+    if (length_ns > 0) {
+        node->samples_per_s =
+            (double)(node->samples - node->report_samples) * 1e9 / (double)length_ns;
+    }
+    node->report_samples = node->samples;
+    node->report_ns = now_ns;
+    node->report_due_ns = now_ns + node->options.report_every_ns;
+    node_overdue_look(node);
+    if (node->state == NODE_JOINING) return;
+    node_report(node, &report);
+    node->events.on_report(node->events.context, &report);
+}
+
+/* By which ways group rounds went, and by which rate of this peer its parts are sized. */
+static void set_schedules(const struct node *node, struct json *json)
+{
+    struct json *schedules = json_object_create();
+    struct round_stats stats;
+
+    round_stats(node->round, &stats);
+    for (int i = 0; i < SCHEDULE_COUNT; i++) {
+        json_set_count(schedules, schedule_name((enum schedule)i), stats.counts.scheduled[i]);
+    }
+    json_set_real(json, "parts_rate", or_nan(stats.counts.rate > 0, (double)stats.counts.rate));
+    json_set_text(json, "schedule",
+                  stats.counts.rounds_ok > 0 ? schedule_name(stats.counts.schedule) : NULL);
+    json_set(json, "schedules", schedules);
+}
+
+static struct json *member_json(const struct node *node, const struct member_view *view)
+{
+    uint64_t rate = node_line_rate(node, view->id);
+    struct json *json = json_object_create();
+    char id[PEER_ID_TEXT];
+    uint64_t sent, received;
+    struct trust_view trusted;
+
+    (void)trust_view(node->trust, view->id, node_now(node), &trusted); /* a clean sheet: 0 */
+    peer_id_format(view->id, id);
+    links_peer_bytes(node->links, view->id, &sent, &received);
+    json_set_text(json, "id", id);
+    json_set_text(json, "address", view->address);
+    json_set_text(json, "state", state_names[view->state]);
+    json_set_real(json, "rtt_ms", view->rtt_ns == 0 ? (double)NAN : (double)view->rtt_ns / 1e6);
+    json_set_count(json, "bytes_sent", sent);
+    json_set_count(json, "bytes_received", received);
+    json_set_real(json, "rate", or_nan(rate > 0, (double)rate));
+    json_set_real(json, "odds", node_odds(node, view->id));
+    json_set_text(json, "nat", nat_class_name(view->nat));
+    json_set_bool(json, "is_relayed", node_is_relayed(node, view->id));
+    json_set_real(json, "score", trusted.score);
+    json_set_text(json, "last_failure",
+                  node->round == NULL ? NULL : round_last_failure(node->round, view->id));
+    return json;
+}
+
+static struct json *members_json(const struct node *node, size_t members_max)
+{
+    struct json *array = json_array_create();
+    size_t max = membership_count(node->membership);
+    struct member_view *views = mem_array(max, sizeof *views);
+    size_t count = views == NULL ? 0 : membership_list(node->membership, views, max);
+
+    for (size_t i = 0; i < count && i < members_max; i++) {
+        json_append(array, member_json(node, &views[i]));
+    }
+    mem_free(views);
+    return array;
+}
+
+/* What the links of this peer have moved and refused. */
+static void set_links(const struct node *node, struct json *json)
+{
+    struct links_counts counts;
+    bool is_least, is_known;
+    uint64_t rate = 0;
+
+    links_counts(node->links, &counts);
+    is_known = links_rate(node->links, &rate, &is_least) && !is_least;
+    json_set_real(json, "rate", or_nan(is_known, (double)rate));
+    json_set_count(json, "bytes_sent", counts.bytes_sent);
+    json_set_count(json, "bytes_received", counts.bytes_received);
+    json_set_count(json, "handshakes_refused", counts.handshakes_refused);
+    json_set_count(json, "frames_refused", counts.frames_refused);
+    json_set_count(json, "handshakes_replayed", counts.gate.replayed);
+}
+
+/* What others did to us, by reason, and how often one lost its link for it. */
+static void set_offences(const struct node *node, struct json *json)
+{
+    struct json *offences = json_object_create();
+    uint64_t counts[SCORE_REASONS], bans;
+
+    trust_totals(node->trust, counts, &bans);
+    for (unsigned reason = 0; reason < SCORE_REASONS; reason++) {
+        if (reason == SCORE_COMMITTED) continue;
+        json_set_count(offences, score_reason_name((enum score_reason)reason), counts[reason]);
+    }
+    json_set_count(offences, "bans", bans);
+    json_set(json, "offences", offences);
+}
+
+char *node_status_text(const struct node *node, size_t bytes_max)
+{
+    size_t members = membership_count(node->membership);
+
+    if (members > STATUS_MEMBERS_MAX) members = STATUS_MEMBERS_MAX;
+    for (;;) {
+        struct json *json = node_status(node, members);
+        char *text = json_format(json);
+
+        json_destroy(json);
+        if (text == NULL || strlen(text) <= bytes_max) return text;
+        mem_free(text);
+        if (members == 0) return NULL;
+        members /= 2;
+    }
+}
+
+struct json *node_status(const struct node *node, size_t members_max)
+{
+    struct json *json = json_object_create();
+    struct json *neighbours = json_array_create();
+    struct node_report report;
+    char id[PEER_ID_TEXT], digest[DIGEST_TEXT];
+
+    node_report(node, &report);
+    peer_id_format(node->self, id);
+    digest_format(node->options.swarm->run_id, digest);
+    json_set_text(json, "peer", id);
+    json_set_text(json, "address", node->address);
+    json_set_text(json, "run", digest);
+    json_set_text(json, "state", report.state);
+    json_set_text(json, "nat", nat_class_name(node_nat(node)));
+    json_set_real(json, "uptime_s", report.t_s);
+    json_set_text(json, "model", node->options.spec);
+    json_set_text(json, "averaging", node->options.strategy->text);
+    json_set_count(json, "step", report.step);
+    json_set_count(json, "own_steps", report.own_steps);
+    json_set_real(json, "goal_steps", or_nan(report.goal_steps > 0, (double)report.goal_steps));
+    json_set_count(json, "waits_for", report.waits_for);
+    json_set_count(json, "samples", report.samples);
+    json_set_count(json, "round", report.round);
+    json_set_real(json, "loss", report.loss);
+    json_set_real(json, "accuracy", report.accuracy);
+    json_set_real(json, "samples_per_s", report.samples_per_s);
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        peer_id_format(node->neighbours[i].id, id);
+        json_append_text(neighbours, id);
+    }
+    json_set(json, "neighbours", neighbours);
+    json_set_real(json, "consensus_distance", report.consensus_distance);
+    json_set_count(json, "rounds_ok", report.rounds_ok);
+    json_set_count(json, "rounds_aborted", report.rounds_aborted);
+    json_set_count(json, "rounds_missed", report.rounds_missed);
+    json_set_text(json, "last_abort_reason", report.last_abort_reason);
+    if (report.has_weight) {
+        json_set_real(json, "weight", report.weight);
+        json_set_real(json, "custody_weight", report.custody_weight);
+        json_set_count(json, "shares_returned", report.shares_returned);
+        json_set_count(json, "shares_lost", report.shares_lost);
+    }
+    if (node->round != NULL && node->options.strategy->exchange->is_group) {
+        set_schedules(node, json);
+    }
+    set_links(node, json);
+    set_offences(node, json);
+    json_set_count(json, "members_count", membership_count(node->membership));
+    json_set(json, "admission", node_admission_json(node));
+    json_set(json, "members", members_json(node, members_max));
+    return json;
+}

@@ -1,0 +1,200 @@
+/* See trust.h. A fixed table; when it is full whoever did no wrong is forgotten first, then the
+ * fault longest ago. */
+#include "peer/node/trust.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/mem.h"
+
+enum { KNOWN_MAX = 512, OFFENCE = -50, DOUBLINGS_MAX = 8 };
+enum { PROVEN_ROUNDS = 10 }; /* kept in a row; twice as many after each time it broke its word */
+#define PAUSE_NS   (2 * NS_PER_S)  /* after the first miss of who is proven, else twice that */
+#define PIN_NS     (60 * NS_PER_S) /* after a promise without a decision: it pins a place of ours */
+#define BAN_NS     (600 * NS_PER_S) /* after offences */
+#define FORGIVE_NS (600 * NS_PER_S) /* without a fault, and one broken word is forgiven */
+#define FORGET_NS  (60 * NS_PER_S)  /* at least so long without a fault, and misses count anew */
+#define PERIOD_NS  (300 * NS_PER_S) /* no longer ones are reckoned with */
+enum { PAUSE_PERIODS = 2, FORGET_PERIODS = 16 };
+
+struct known {
+    struct peer_id peer;
+    bool is_used;
+    struct score score;
+    uint32_t misses;
+    uint32_t bans;
+    uint32_t kept;     /* rounds since the latest fault */
+    uint32_t broken;   /* times it was proven and failed */
+    uint64_t fault_ns; /* the latest fault */
+    uint64_t mix_ns;   /* no round before */
+    uint64_t firm_ns;  /* the same, without what values too far away made of it */
+    uint64_t link_ns;  /* no link before */
+};
+
+struct trust {
+    struct known known[KNOWN_MAX];
+    uint64_t totals[SCORE_REASONS], bans;
+    uint64_t period_ns;
+};
+
+struct trust *trust_create(void)
+{
+    return mem_alloc(sizeof(struct trust));
+}
+
+void trust_destroy(struct trust *trust)
+{
+    mem_free(trust);
+}
+
+static const struct known *find(const struct trust *trust, struct peer_id peer)
+{
+    for (uint32_t i = 0; i < KNOWN_MAX; i++) {
+        const struct known *known = &trust->known[i];
+
+        if (!known->is_used) break; /* none after it is */
+        if (peer_id_is_equal(known->peer, peer)) return known;
+    }
+    return NULL;
+}
+
+static bool gives_way(const struct known *known, const struct known *to)
+{
+    bool is_good = known->fault_ns == 0, is_other_good = to->fault_ns == 0;
+
+    if (!known->is_used || !to->is_used) return !known->is_used && to->is_used;
+    if (is_good != is_other_good) return is_good;
+    return known->fault_ns < to->fault_ns;
+}
+
+static struct known *find_or_add(struct trust *trust, struct peer_id peer)
+{
+    struct known *least = &trust->known[0];
+    const struct known *found = find(trust, peer);
+
+    if (found != NULL) return &trust->known[found - trust->known];
+    for (uint32_t i = 1; i < KNOWN_MAX; i++) {
+        if (gives_way(&trust->known[i], least)) least = &trust->known[i];
+    }
+    *least = (struct known){.peer = peer, .is_used = true};
+    return least;
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static bool is_proven(const struct known *known)
+{
+    return known->kept >= (uint32_t)PROVEN_ROUNDS << known->broken;
+}
+
+void trust_set_period(struct trust *trust, uint64_t period_ns)
+{
+    trust->period_ns = period_ns < PERIOD_NS ? period_ns : PERIOD_NS;
+}
+
+static void miss(const struct trust *trust, struct known *known, enum score_reason reason,
+                 uint64_t now_ns)
+{
+    uint64_t first_ns =
+        later(reason == SCORE_SILENT ? PIN_NS : PAUSE_NS, PAUSE_PERIODS * trust->period_ns);
+    uint64_t pause_ns = first_ns << known->misses;
+
+    if (!is_proven(known)) {
+        pause_ns *= 2;
+    } else if (known->broken < DOUBLINGS_MAX) {
+        known->broken++;
+    }
+    known->kept = 0;
+    if (known->misses < DOUBLINGS_MAX) known->misses++;
+    known->mix_ns = later(known->mix_ns, now_ns + pause_ns);
+    if (reason != SCORE_CLIPPED) known->firm_ns = later(known->firm_ns, now_ns + pause_ns);
+}
+
+/* An offence was noted: does it end rounds, or the link? */
+static void judge(struct trust *trust, struct known *known, uint64_t now_ns)
+{
+    double score = score_now(&known->score, now_ns);
+    uint32_t doublings = known->bans < DOUBLINGS_MAX ? known->bans : DOUBLINGS_MAX;
+
+    if (score < SCORE_MIX_LEAST) {
+        known->firm_ns = later(known->firm_ns, now_ns + BAN_NS);
+        known->mix_ns = later(known->mix_ns, known->firm_ns);
+    }
+    if (score >= SCORE_LINK_LEAST || now_ns < known->link_ns) return;
+    known->link_ns = now_ns + (BAN_NS << doublings);
+    known->bans++;
+    trust->bans++;
+}
+
+void trust_note(struct trust *trust, struct peer_id peer, enum score_reason reason, uint64_t now_ns)
+{
+    struct known *known = find_or_add(trust, peer);
+    uint64_t quiet_ns;
+
+    score_note(&known->score, reason, now_ns);
+    trust->totals[reason]++;
+    if (score_points(reason) >= 0) {
+        if (known->kept < UINT32_MAX) known->kept++;
+        return;
+    }
+    quiet_ns = now_ns - later(known->fault_ns, known->mix_ns < now_ns ? known->mix_ns : now_ns);
+    if (quiet_ns > later(FORGET_NS, FORGET_PERIODS * trust->period_ns)) known->misses = 0;
+    for (uint64_t past = now_ns - known->fault_ns; past >= FORGIVE_NS && known->broken > 0;
+         past -= FORGIVE_NS) {
+        known->broken--;
+    }
+    known->fault_ns = now_ns;
+    miss(trust, known, reason, now_ns);
+    if (score_points(reason) <= OFFENCE) judge(trust, known, now_ns);
+}
+
+void trust_near_again(struct trust *trust, struct peer_id peer)
+{
+    const struct known *found = find(trust, peer);
+
+    if (found != NULL) trust->known[found - trust->known].mix_ns = found->firm_ns;
+}
+
+bool trust_may_mix(const struct trust *trust, struct peer_id peer, uint64_t now_ns)
+{
+    const struct known *known = find(trust, peer);
+
+    return known == NULL || now_ns >= known->mix_ns;
+}
+
+bool trust_is_proven(const struct trust *trust, struct peer_id peer)
+{
+    const struct known *known = find(trust, peer);
+
+    return known != NULL && is_proven(known);
+}
+
+bool trust_is_refused(const struct trust *trust, struct peer_id peer, uint64_t now_ns)
+{
+    const struct known *known = find(trust, peer);
+
+    return known != NULL && now_ns < known->link_ns;
+}
+
+bool trust_view(const struct trust *trust, struct peer_id peer, uint64_t now_ns,
+                struct trust_view *view)
+{
+    const struct known *known = find(trust, peer);
+
+    *view = (struct trust_view){.score = 0.0};
+    if (known == NULL) return false;
+    view->score = score_now(&known->score, now_ns);
+    memcpy(view->counts, known->score.counts, sizeof view->counts);
+    view->mix_ns = known->mix_ns;
+    view->link_ns = known->link_ns;
+    view->bans = known->bans;
+    return true;
+}
+
+void trust_totals(const struct trust *trust, uint64_t counts[SCORE_REASONS], uint64_t *bans)
+{
+    memcpy(counts, trust->totals, sizeof trust->totals);
+    *bans = trust->bans;
+}

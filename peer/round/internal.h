@@ -1,0 +1,295 @@
+/*
+ * round_internal: what the files of a round share; private to peer/round.
+ *
+ *   round.c       the journey of a tensor: every stage, in order
+ *   edges.c the same for rounds of neighbours, where it differs
+ *   lane.c  what the stages' jobs do, in the exchange lane
+ *   meet.c  what comes in, made a difference at once
+ *   held.c  planes of shares in custody
+ *   promises.c memory for what was promised, rounds in doubt
+ *   life.c  memory, job plumbing, what the exchange is told from outside
+ */
+#ifndef GRAPEVINE_PEER_ROUND_INTERNAL_H
+#define GRAPEVINE_PEER_ROUND_INTERNAL_H
+
+#include "averaging/core/robust.h"
+#include "peer/round/failures.h"
+#include "peer/round/round.h"
+
+#include <sys/queue.h>
+
+enum round_phase { PHASE_IDLE, PHASE_SNAPSHOT, PHASE_RUNNING, PHASE_SETTLING, PHASE_READY };
+
+/* Twice what an exchange has open: those that it has resolved are here until they are applied. */
+enum { ROUND_DOUBTS_MAX = 2 * EDGES_DOUBTS_MAX };
+enum { ROUND_RAMP = 3 };
+enum { ROUND_METHOD_BYTES = sizeof(((struct exchange_options *)0)->codec) };
+#define ROUND_ALPHA 0.5f /* of pairs, once ROUND_RAMP rounds with less of it are over */
+
+enum round_work {
+    WORK_ENCODE,
+    WORK_DECODE,
+    WORK_OWN,
+    WORK_REDUCE,
+    WORK_EDGE,
+    WORK_SETTLE,
+    WORK_CANCEL,
+    WORK_DOUBT,
+    WORK_HOLD,
+    WORK_ABSORB_HELD
+};
+
+struct round_job {
+    struct job job;
+    TAILQ_ENTRY(round_job) siblings; /* of all jobs, or of the held ones */
+    struct round *round;
+    enum round_work work;
+    uint64_t generation; /* of the round it belongs to */
+    struct chunk_ref chunk;
+    uint32_t slot;        /* DECODE, EDGE: of a neighbour */
+    uint32_t mirror;      /* DECODE: where its copy is */
+    struct digest before; /* ENCODE: our own copy, as it was; `hash`: as it is */
+    uint32_t first, count;
+    float weight, sent;
+    float scale;      /* SETTLE; DECODE: what it will most likely be */
+    uint32_t members; /* SETTLE, as the next two: which round it was */
+    struct round_key key;
+    uint64_t number;
+    float gradient;    /* ENCODE: of the round */
+    bool has_moved;    /* ENCODE: there were steps since the last settled round */
+    bool is_last;      /* ENCODE: there will be no more */
+    float near;        /* ENCODE: robust_near() */
+    uint64_t since_ns; /* ENCODE: since the last settled round; 0: there was none */
+    uint64_t replaced; /* ENCODE: how often the model had been, when it was submitted */
+    float *adopted[RULE_STATE_MAX]; /* ENCODE: for the rule, or NULL; owned */
+    const uint8_t *bitmap;          /* SETTLE: the round's */
+    const uint8_t *body;            /* DECODE: the encoded chunk, in `blob` */
+    size_t body_count;
+    float *to; /* SETTLE: where the difference goes */
+    enum rc rc;
+    struct digest hash;
+    float distance;
+    bool was_clipped;  /* DECODE */
+    bool wants_hash;   /* DECODE and REDUCE of a mean */
+    bool is_partial;   /* REDUCE */
+    double squared;    /* SETTLE: norm of the difference */
+    bool keeps_agreed; /* SETTLE */
+    float *agreed;     /* SETTLE: [values], or NULL; owned */
+    struct blob *blob; /* REDUCE: the encoded mean; DECODE: what holds the body */
+    struct blob *told; /* DECODE: our own chunk, where there is no plane of what we told; or NULL */
+    struct round_doubt *doubt;
+    bool is_current;         /* DOUBT: the rule has not begun anew since */
+    struct round_held *held; /* HOLD, ABSORB_HELD; NULL: there is none */
+};
+
+TAILQ_HEAD(round_jobs_list, round_job);
+
+/* Memory for what a promise may lead to: nothing after one may fail for lack of it. */
+struct round_reserve {
+    struct round_jobs_list jobs;
+    uint32_t jobs_count;
+    float *planes[EDGES_DOUBTS_MAX]; /* [values] each; untouched, they are no more than addresses */
+    uint32_t planes_count;
+};
+
+/* A pair round, or an edge of a round, whose partner vanished between READY and COMMIT. */
+struct round_doubt {
+    bool is_used, is_resolved;
+    bool is_settling; /* a job writes its difference */
+    bool is_dropped;  /* to be cleared once that job is done */
+    struct round_key key;
+    float *difference; /* with scale 1, over the chunks READY promised */
+    uint8_t *bitmap;   /* once resolved; of the slot, not of the doubt */
+    float scale;
+    float weight;      /* that `difference` has already, see rule->meet() */
+    uint64_t replaced; /* see struct round, when it began */
+};
+
+/* A share that was sent and not acknowledged. */
+struct round_held {
+    bool is_used;
+    bool is_dropped; /* to be cleared once nobody reads it */
+    bool is_copying; /* a job writes it */
+    struct round_key key;
+    float *plane;  /* [values]; NULL: there was no memory for it */
+    uint32_t jobs; /* that write or read it */
+};
+
+struct round {
+    struct round_options options;
+    const struct codec_ops *codec;
+    const struct exchange_ops *ops;
+    struct exchange *exchange;
+    struct rule *rule;
+    struct commands commands;
+    uint32_t chunks;
+    enum round_phase phase;
+    bool is_snapshot_wanted;
+    bool is_discarding;           /* what is being settled is for a model that was replaced */
+    uint64_t generation;          /* counts rounds begun or given up: old jobs are told apart */
+    uint64_t snapshot_generation; /* of the round the running snapshot is for */
+    bool is_encoded;              /* round_encode_live() has done it; whose job runs says so */
+    bool has_taken;               /* an edge of this round counts, and the model lacks it yet */
+    bool has_stream;              /* something was queued in this round */
+    uint64_t stream;              /* of it, to take it back on an abort */
+    uint64_t begun_ns;
+    struct blob *plane; /* what holds the snapshot, and is sent as it stands by a codec that loses
+                           nothing; who still sends of an old one keeps it */
+    float *snapshot;    /* [values] exact, at the border */
+    float *own;         /* [values] what we told the others; == snapshot for lossless codecs. NULL:
+                           round_own() decodes it */
+    float *difference;  /* [values]; while RUNNING of the chunks that met, see meet.c */
+    double *squares;    /* [chunks] of the exchange lane: squared norms of these, of parameters
+                           alone; < 0: did not meet */
+    float likely_scale; /* of them all */
+    float *mirrors[MIRRORS_MAX];  /* [values] each, or NULL: copies of neighbours */
+    struct digest mirror_digest;  /* of `own`, which is then our copy; all zero: there is none */
+    struct digest *mirror_hashes; /* [chunks] */
+    struct blob **whole;          /* [chunks] of `own` that were asked for while RUNNING; or NULL */
+    struct robust *robust;        /* of the exchange lane */
+    float *scratch, *told;        /* [CHUNK_VALUES] of the exchange lane */
+    struct blob **offer;          /* [chunks] encoded snapshot while RUNNING */
+    struct blob **spare;   /* [chunks] of the last round, to be written again: new memory is slow */
+    struct blob **mean;    /* [chunks] encoded means of our part, and those we pass on */
+    struct blob **partial; /* [chunks] encoded sums that we pass on; NULL: we never do */
+    struct round_doubt doubts[ROUND_DOUBTS_MAX];
+    struct round_held planes[ROUND_HELD_MAX];
+    bool wants_agreed;     /* round_keep_agreed() */
+    bool copies_agreed;    /* in this round: then means are kept beside the difference */
+    bool has_clipped_mean; /* in this round: what we hold then is not what others do */
+    float *agreed;         /* [values] or NULL */
+    uint64_t agreed_round, agreed_until, settling_round;
+    struct round_jobs_list jobs, held;
+    struct round_job *deferred; /* a settlement that waits for a checkpoint to be written */
+    bool is_held;
+    struct round_reserve reserve;
+    uint8_t *settled;    /* bitmap of what is being settled */
+    uint32_t neighbours; /* of the round that began last, in a graph */
+    /* How often the model was replaced, and how much of that the rule has been told: it begins anew
+     * with the next snapshot. */
+    uint64_t replaced, forgotten;
+    uint64_t step, settled_step; /* of the model: in the last snapshot, in the last settled one */
+    uint64_t snapshot_ns, settled_ns; /* when they were taken */
+    bool has_settled;                 /* there is one, of this model */
+    bool is_last;                     /* no more steps come */
+    float gradient;                   /* the largest norm of a chunk of our own */
+    float near;                       /* the exchange's options point to it */
+    float *adopted[RULE_STATE_MAX];   /* round_rule_adopt(), or NULL */
+    uint32_t ramp;                    /* rounds mixed since round_begin_ramp(), up to ROUND_RAMP */
+    uint32_t jobs_count;
+    struct round_stats stats;
+    struct failures failures;
+};
+
+/* round.c */
+/** Do what the exchange said; after every call into it. */
+void round_obey(struct round *round);
+/** A job is done: back on the loop. */
+void round_job_done(struct job *job);
+
+/* edges.c */
+/** All of a neighbour's plane is staged, and counts or may count later. */
+void round_edge(struct round *round, const struct command *command);
+void round_edge_run(struct round *round, struct round_job *job);
+void round_edge_done(struct round_job *job);
+/** DECODE of a neighbour's chunk, in `scratch`. */
+void round_edge_stage(struct round *round, struct round_job *job, struct range range);
+/** Before encoding: what the rule adds to the snapshot. */
+void round_edge_prepare(struct round *round, const struct round_job *job);
+
+/* lane.c */
+void round_job_run(struct job *job);
+
+/* meet.c */
+/** Is there a plane of what we told the others? */
+bool round_keeps_own(const struct round *round);
+/** In the lane: chunk `chunk` of what we told the others, encoded in `told` where it is kept
+ *  nowhere else; valid until the next call. RC_DEVICE: a device has encoded it wrongly. */
+MUST_USE enum rc round_own(struct round *round, uint32_t chunk, const struct blob *told,
+                           const float **own);
+/** Before DECODE is submitted while RUNNING. */
+void round_meet_prepare(struct round *round, struct round_job *job);
+/** Does what this job decodes become a difference at once? */
+bool round_meets(const struct round *round, enum data_kind kind);
+/** DECODE of such a chunk: decoded, checked, met. */
+void round_meet(struct round *round, struct round_job *job, struct range range);
+/** `mean` is what was agreed for a chunk of our own part: the rule hears of it. */
+MUST_USE enum rc round_meet_agreed(struct round *round, uint32_t chunk, const float *mean);
+/** The values of a chunk that came, decoded into scratch or, float32, where they lie: then it shows
+ *  in their distance to ours whether all are finite. */
+MUST_USE enum rc round_values_of(struct round *round, struct round_job *job, struct range range,
+                                 float **values);
+/** Sums are sent as they are, so they may be made where they are sent from. */
+bool round_sums_are_sent(const struct round *round);
+/** Nothing has met. */
+void round_meet_begin(struct round *round);
+/** After settle() with `scale`: the squared norm of `difference`, of parameters. */
+double round_meet_squared(const struct round *round, const uint8_t *bitmap, float scale,
+                          const float *difference);
+
+/* mirror.c */
+bool round_mirror_allocate(struct round *round);
+void round_mirror_deinit(struct round *round);
+/** In the lane: our copy takes a step towards the snapshot, and the offer is that step. */
+void round_mirror_encode(struct round *round, struct round_job *job);
+/** A chunk of our copy, borrowed: one for all neighbours of the round. NULL: the round was given
+ *  up, or there was no memory, and then it is given up by what obeys commands. */
+struct blob *round_mirror_whole(struct round *round, uint32_t chunk);
+/** How long a chunk of so many values is. */
+size_t round_mirror_bytes(const struct round *round, enum data_kind kind, size_t values);
+/** In the lane: into scratch comes the neighbour's copy. */
+void round_mirror_decode(struct round *round, struct round_job *job, struct range range);
+
+/* life.c */
+/** What an exchange's peers compare, so that those whose rounds mean different things do not meet:
+ *  codec, rule and its settings, `moments` (the optimizer they are of, or NULL). */
+void round_method(const struct strategy *strategy, const char *moments,
+                  char text[ROUND_METHOD_BYTES]);
+/** Is the snapshot sent as it stands, without being encoded into other memory? */
+bool round_offers_snapshot(const struct round *round);
+/** Another plane for the next snapshot: somebody still sends of this one. False: no memory. */
+bool round_plane_renew(struct round *round);
+uint64_t round_now(const struct round *round);
+struct range round_chunk_range(const struct round *round, uint32_t chunk);
+void round_blobs_clear(struct blob **blobs, uint32_t count);
+/** NULL: no memory. `values` is what it works through, for its modelled cost. */
+struct round_job *round_job_create(struct round *round, enum round_work work, size_t values);
+/** The same where there is memory for it: zeroed. */
+void round_job_init(struct round *round, struct round_job *job, enum round_work work,
+                    size_t values);
+void round_job_submit(struct round *round, struct round_job *job);
+/** The same for a settlement, which waits while the round is held. */
+void round_settle_submit(struct round *round, struct round_job *job);
+/** So many rounds of the ramp are over. */
+void round_set_ramp(struct round *round, uint32_t rounds);
+void round_job_free(struct round_job *job);
+void round_jobs_clear(struct round_jobs_list *jobs);
+
+/* promises.c */
+/** Before anything is promised in the round that begins. False: no memory. */
+MUST_USE bool round_reserve(struct round *round);
+/** As round_job_create(), for what follows from a promise. */
+struct round_job *round_job_promised(struct round *round, enum round_work work, size_t values);
+/** [values]; NULL: more than was promised, and no memory. */
+float *round_plane_promised(struct round *round);
+void round_plane_back(struct round *round, float *plane);
+void round_reserve_deinit(struct round *round);
+/** A slot for a pair round in doubt; NULL: all are taken, or no memory. */
+struct round_doubt *round_doubt_add(struct round *round, const struct round_key *key);
+/** What became of it: committed ones wait to be applied, the others are forgotten. */
+void round_doubt_over(struct round *round, const struct command_over *over);
+void round_doubt_clear(struct round *round, struct round_doubt *doubt);
+/** Its difference may be in the hands of a job: that job's end then clears it. */
+void round_doubt_drop(struct round *round, struct round_doubt *doubt);
+
+/* held.c */
+void round_hold_plane(struct round *round, const struct round_key *key);
+void round_release_plane(struct round *round, const struct round_key *key);
+/** Clear what was released, once nobody reads it. */
+void round_held_sweep(struct round *round);
+void round_absorb_plane(struct round *round, const struct round_key *key);
+void round_held_run(struct round *round, struct round_job *job);
+void round_held_done(struct round *round, struct round_job *job);
+void round_held_deinit(struct round *round);
+
+#endif

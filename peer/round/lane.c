@@ -1,0 +1,400 @@
+/*
+ * What a round's jobs do in the exchange lane, in the order of a tensor's journey; round.c submits
+ * them and goes on from what they did. They touch the buffers that the round's phase gives them,
+ * and nothing that the loop looks at meanwhile.
+ */
+#include "peer/round/internal.h"
+#include "peer/round/plane.h"
+
+#include "base/check.h"
+#include "base/crash_point.h"
+#include "base/hash_wide.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include "base/stream.h"
+
+/* ---- 3, 4: what the neighbours are told, encoded ---- */
+
+/* A chunk that the device has encoded; `own` is what others will decode. */
+static enum rc encoded_there(struct round *round, uint32_t chunk, struct blob *blob)
+{
+    struct snapshot *snapshot = round->options.snapshot;
+    struct range range = round_chunk_range(round, chunk);
+    size_t count = 0;
+    const uint8_t *bytes = snapshot->ops->chunk(snapshot, chunk, &count);
+
+    CHECK(count == blob->count);
+    memcpy(blob->bytes, bytes, count);
+    if (!round_keeps_own(round)) return RC_OK;
+    return round->codec->decode(bytes, count, round->own + range.first, range.count);
+}
+
+enum { HALF_VALUES = 4096 };
+
+static bool is_half(const struct codec_ops *codec)
+{
+    return (codec->format == CODEC_F16 || codec->format == CODEC_BF16) && !(codec->kept > 0);
+}
+
+static enum rc encode_here(struct round *round, uint32_t chunk, const float *from,
+                           struct blob *blob)
+{
+    struct range range = round_chunk_range(round, chunk);
+    size_t step =
+        is_half(round->codec) ? HALF_VALUES : range.count; /* what was looked at is at hand */
+
+    for (size_t first = 0; first < range.count; first += step) {
+        size_t n = range.count - first < step ? range.count - first : step;
+
+        if (!floats_are_finite(from + first, n)) return RC_NONFINITE;
+        round->codec->encode(from + first, n, blob->bytes + first * sizeof(uint16_t));
+    }
+    if (round->codec->is_lossless || !round_keeps_own(round)) return RC_OK;
+    return round->codec->decode(blob->bytes, blob->count, round->own + range.first, range.count);
+}
+
+/* With its own memory, that of the last round if there is any. */
+static enum rc encode_chunk(struct round *round, uint32_t chunk, const float *from)
+{
+    struct blob *blob = round->spare[chunk];
+
+    round->spare[chunk] = NULL; /* chunks keep their sizes */
+    if (blob == NULL) {
+        blob = blob_create(round->codec->encoded_bytes(round_chunk_range(round, chunk).count));
+    }
+    if (blob == NULL) return RC_NOMEM;
+    CHECK(round->offer[chunk] == NULL);
+    round->offer[chunk] = blob;
+    return round->options.snapshot != NULL ? encoded_there(round, chunk, blob)
+                                           : encode_here(round, chunk, from, blob);
+}
+
+/* As quick as a copy, or one, and what was exact is not asked for again. */
+bool round_encodes_live(const struct round *round)
+{
+    const struct rule_ops *rule = round->options.strategy->rule;
+
+    if (round->ops->has_mirrors || rule->prepare != NULL) return false;
+    return round_offers_snapshot(round) || (is_half(round->codec) && rule->set_sent == NULL);
+}
+
+/* What is sent as it is, looked at on its way into the buffer, if it is not there. */
+static enum rc copy_checked(struct round *round, const float *from, struct range range)
+{
+    bool streams = stream_is_worth_it(round->options.values), is_finite;
+    float *to = round->snapshot + range.first;
+
+    is_finite = from == to ? floats_are_finite(from, range.count)
+                           : stream_copy_finite(to, from, range.count, streams);
+    return is_finite ? RC_OK : RC_NONFINITE;
+}
+
+static void chunk_encoded(void)
+{
+    crash_point(CRASH_ROUND_CHUNK_ENCODED);
+}
+
+/* A chunk of which a part is elsewhere is put together in the buffer. */
+enum rc round_encode_live(struct round *round, const float *live, size_t count)
+{
+    enum rc rc = RC_OK;
+
+    CHECK(round_encodes_live(round) && count <= round->options.values);
+    for (uint32_t chunk = 0; chunk < round->chunks && rc == RC_OK; chunk++) {
+        struct range range = round_chunk_range(round, chunk);
+        const float *from = live + range.first;
+
+        if (range.first + range.count > count) {
+            from = round->snapshot + range.first;
+            if (range.first < count) {
+                memcpy(round->snapshot + range.first, live + range.first,
+                       (count - range.first) * sizeof(float));
+            }
+        }
+        rc = round_offers_snapshot(round) ? copy_checked(round, from, range)
+                                          : encode_chunk(round, chunk, from);
+        chunk_encoded();
+    }
+    round->is_encoded = rc == RC_OK;
+    return rc;
+}
+
+/* The model was replaced: what the rule kept was of the old one. */
+static void begin_anew(struct round *round, const struct round_job *job)
+{
+    const struct rule_ops *rule = round->options.strategy->rule;
+    const float *planes[RULE_STATE_MAX];
+    size_t count = 0;
+
+    rule->forget(round->rule);
+    while (count < RULE_STATE_MAX && job->adopted[count] != NULL) {
+        planes[count] = job->adopted[count];
+        count++;
+    }
+    if (rule->restore(round->rule, planes, count) != RC_OK) rule->forget(round->rule);
+}
+
+static void run_encode(struct round *round, struct round_job *job)
+{
+    struct rule_view view = {round->own, round->options.values};
+    struct snapshot *snapshot = round->options.snapshot;
+
+    if (job->replaced != round->forgotten) begin_anew(round, job);
+    robust_note_gradient(round->robust, job->gradient);
+    job->near = robust_near(round->robust);
+    if (round->ops->is_group) robust_begin(round->robust, job->since_ns, job->is_last);
+    round_meet_begin(round);
+    round_edge_prepare(round, job);
+    if (round->ops->has_mirrors) {
+        round_mirror_encode(round, job);
+        round->options.strategy->rule->begin(round->rule, &view);
+        if (job->rc == RC_OK) audit_told(round->options.audit, round->own);
+        return;
+    }
+    if (snapshot != NULL) job->rc = snapshot->ops->fetch(snapshot);
+    for (uint32_t chunk = 0; chunk < round->chunks && job->rc == RC_OK && !round->is_encoded;
+         chunk++) {
+        struct range range = round_chunk_range(round, chunk);
+
+        if (!round_offers_snapshot(round)) {
+            job->rc = encode_chunk(round, chunk, round->snapshot + range.first);
+        } else if (!floats_are_finite(round->snapshot + range.first, range.count)) {
+            job->rc = RC_NONFINITE;
+        }
+        chunk_encoded();
+    }
+    audit_told(round->options.audit, round->own);
+    round->options.strategy->rule->begin(round->rule, &view);
+}
+
+/* ---- 8: decoded into scratch, checked, absorbed ---- */
+
+/* Refused when it is absurdly far from ours. A pair and an edge clip the plane as a whole, by a
+ * radius both ends agree on; a share counts with all of its weight, whatever is left of its way. */
+static enum rc check_distance(struct round *round, struct round_job *job, struct range range,
+                              float **in)
+{
+    const struct robust_chunk chunk = {.from = job->chunk.from,
+                                       .chunk = job->chunk.chunk,
+                                       .own = round->own + range.first,
+                                       .in = *in,
+                                       .to = round->scratch,
+                                       .count = range.count,
+                                       .is_mean = job->chunk.kind == DATA_MEAN,
+                                       .may_clip = round->ops->is_group ||
+                                                   round->options.strategy->rule->is_push};
+    struct robust_verdict verdict;
+    enum rc rc = robust_check(round->robust, &chunk, &verdict);
+
+    if (!isfinite(verdict.distance) && !floats_are_finite(*in, range.count)) return RC_NONFINITE;
+    if (verdict.was_clipped) *in = round->scratch;
+    job->was_clipped = verdict.was_clipped;
+    job->distance = verdict.distance * verdict.distance;
+    return rc;
+}
+
+static void decode_apart(struct round *round, struct round_job *job, struct range range)
+{
+    const struct rule_ops *rule = round->options.strategy->rule;
+    float *in = round->scratch;
+
+    if (round->ops->has_mirrors) {
+        round_mirror_decode(round, job, range);
+    } else if (round->ops->is_group) {
+        job->rc = round_values_of(round, job, range, &in);
+    } else {
+        job->rc = round->codec->decode(job->body, job->body_count, in, range.count);
+    }
+    if (job->rc == RC_OK) job->rc = check_distance(round, job, range, &in);
+    if (job->rc != RC_OK) return;
+    audit_heard(round->options.audit, job->chunk.kind, range, in);
+    if (job->chunk.kind == DATA_MEAN) {
+        job->rc = rule->agree(round->rule, range, in);
+    } else if (round->ops->is_graph) {
+        round_edge_stage(round, job, range);
+    } else {
+        job->rc = rule->absorb(round->rule, range, job->weight, in);
+    }
+}
+
+static void run_decode(struct round *round, struct round_job *job)
+{
+    struct range range = round_chunk_range(round, job->chunk.chunk);
+
+    /* Only of means that others passed on is it asked whether they are what their owner said. */
+    if (job->wants_hash) job->hash = hash_wide_of(job->body, job->body_count);
+    if (round_meets(round, job->chunk.kind)) {
+        round_meet(round, job, range);
+    } else {
+        decode_apart(round, job, range);
+    }
+    if (job->rc != RC_OK) return;
+    if (job->chunk.kind == DATA_MEAN) {
+        crash_point(CRASH_GROUP_MEAN_AGREED);
+    } else if (!round->ops->is_graph) {
+        crash_point(CRASH_ROUND_CHUNK_ABSORBED);
+    }
+}
+
+/* ---- 9: part owners ---- */
+
+static void run_own(struct round *round, struct round_job *job)
+{
+    for (uint32_t chunk = job->first; chunk < job->first + job->count; chunk++) {
+        struct range range = round_chunk_range(round, chunk);
+
+        job->rc = round->options.strategy->rule->absorb(round->rule, range, job->weight,
+                                                        round->own + range.first);
+        if (job->rc != RC_OK) return;
+    }
+}
+
+/* What the owner installs is the decoded form of what it sends, so that all hold the same. */
+static void run_reduce(struct round *round, struct round_job *job)
+{
+    const struct rule_ops *rule = round->options.strategy->rule;
+    struct range range = round_chunk_range(round, job->first);
+    float *out = round->scratch;
+
+    if (round_sums_are_sent(round)) {
+        out = (float *)(void *)job->blob->bytes;
+    }
+    job->rc = rule->reduce(round->rule, range, out);
+    if (job->rc != RC_OK) return;
+    if (!job->is_partial) {
+        struct robust_chunk mean = {.chunk = job->first,
+                                    .own = round->own + range.first,
+                                    .in = out,
+                                    .count = range.count,
+                                    .is_mean = true};
+
+        robust_hold(round->robust, &mean);
+    }
+    if (out == round->scratch) round->codec->encode(out, range.count, job->blob->bytes);
+    if (job->is_partial) return; /* not the mean yet */
+    if (job->wants_hash) job->hash = hash_wide_of(job->blob->bytes, job->blob->count);
+    if (out == round->scratch) {
+        job->rc = round->codec->decode(job->blob->bytes, job->blob->count, out, range.count);
+        if (job->rc != RC_OK) return;
+    }
+    audit_reduced(round->options.audit, range, out);
+    job->rc = round_meets(round, DATA_MEAN) ? round_meet_agreed(round, job->first, out)
+                                            : rule->agree(round->rule, range, out);
+}
+
+/* ---- 9: settled ---- */
+
+/* On its way to the device while training goes on. */
+static enum rc put_difference(struct round *round)
+{
+    struct snapshot *snapshot = round->options.snapshot;
+
+    if (snapshot == NULL) return RC_OK;
+    return snapshot->ops->put(snapshot, round->difference, round->options.values);
+}
+
+/* For whoever joins: without memory for it they get another plane. */
+static void copy_agreed(struct round *round, struct round_job *job)
+{
+    const struct rule_ops *rule = round->options.strategy->rule;
+
+    if (!job->keeps_agreed || rule->agreed == NULL) return;
+    job->agreed = mem_aligned(round->options.values * sizeof(float));
+    if (job->agreed == NULL || rule->agreed(round->rule, job->bitmap, CHUNK_VALUES, job->agreed)) {
+        return;
+    }
+    mem_free(job->agreed);
+    job->agreed = NULL;
+}
+
+static void run_settle(struct round *round, struct round_job *job)
+{
+    const struct rule_ops *rule = round->options.strategy->rule;
+
+    crash_point(CRASH_ROUND_SETTLING);
+    copy_agreed(round, job);
+    rule->set_members(round->rule, job->members);
+    if (rule->set_sent != NULL) {
+        rule->set_sent(round->rule, job->sent,
+                       round->options.snapshot == NULL ? round->snapshot : NULL);
+    }
+    if (job->doubt != NULL && rule->doubt != NULL) {
+        rule->doubt(round->rule, job->bitmap, CHUNK_VALUES, job->to);
+    } else {
+        rule->settle(round->rule, job->bitmap, CHUNK_VALUES, job->scale, job->to);
+    }
+    job->squared = round_meet_squared(round, job->bitmap, job->scale, job->to);
+    if (round->ops->is_group || round->ops == &exchange_pair) {
+        audit_settled(
+            round->options.audit,
+            &(struct audit_round){.key = round->ops->is_group ? NULL : &job->key,
+                                  .number = job->number,
+                                  .bitmap = job->bitmap,
+                                  .scale = job->doubt != NULL ? job->doubt->weight : job->scale,
+                                  .members = job->members,
+                                  .is_doubt = job->doubt != NULL,
+                                  .is_mean = rule == &rule_mean,
+                                  .own = round->own,
+                                  .difference = job->to});
+    }
+    if (job->doubt == NULL) job->rc = put_difference(round);
+}
+
+/* A late commit: the kept difference of its chunks. */
+static void run_doubt(struct round *round, struct round_job *job)
+{
+    const struct rule_ops *rule = round->options.strategy->rule;
+    const struct round_doubt *doubt = job->doubt;
+
+    memcpy(round->difference, doubt->difference, round->options.values * sizeof(float));
+    rule_commit_late(round->difference, round->options.values, doubt->bitmap, CHUNK_VALUES,
+                     doubt->scale / doubt->weight);
+    audit_late(round->options.audit, &doubt->key, doubt->scale);
+    if (round->options.strategy->tracks && !job->is_current) { /* of a tracker that is void */
+        size_t first = round->options.values - round->options.parameters;
+
+        memset(round->difference + first, 0, round->options.parameters * sizeof(float));
+    }
+    if (rule->late != NULL && job->is_current) rule->late(round->rule, round->difference);
+    job->rc = put_difference(round);
+}
+
+/* ---- all of them ---- */
+
+void round_job_run(struct job *base)
+{
+    struct round_job *job = (struct round_job *)base;
+    struct round *round = job->round;
+
+    switch (job->work) {
+    case WORK_ENCODE:
+        run_encode(round, job);
+        break;
+    case WORK_DECODE:
+        run_decode(round, job);
+        break;
+    case WORK_OWN:
+        run_own(round, job);
+        break;
+    case WORK_REDUCE:
+        run_reduce(round, job);
+        break;
+    case WORK_EDGE:
+        round_edge_run(round, job);
+        break;
+    case WORK_SETTLE:
+        run_settle(round, job);
+        break;
+    case WORK_CANCEL:
+        round->options.strategy->rule->cancel(round->rule);
+        break;
+    case WORK_DOUBT:
+        run_doubt(round, job);
+        break;
+    case WORK_HOLD:
+    case WORK_ABSORB_HELD:
+        round_held_run(round, job);
+        break;
+    }
+}

@@ -1,0 +1,176 @@
+/*
+ * Where the rule allows it, what comes in is made a difference to the model as soon as it is there:
+ * the values are in the cache then, and neither they nor what we told the others are read again. So
+ * it is in rounds of pairs, and with the means of groups. While the round runs the differences lie
+ * where they are applied from, and nobody reads them: whether they ever count, and how much, is
+ * settled as before, after every check. A pair knows the scale beforehand, unless distances decide
+ * (--robust clip), so that settling them is nothing at all.
+ *
+ * A pair needs what it told the others nowhere else, so with a codec that loses something no plane
+ * of it is kept; it is decoded from what was sent. Jobs of the exchange lane.
+ */
+#include "peer/round/internal.h"
+#include "peer/round/plane.h"
+
+#include "base/check.h"
+#include "base/stream.h"
+
+#include <math.h>
+#include <stdalign.h>
+
+static bool is_pair(const struct round *round)
+{
+    return round->ops == &exchange_pair;
+}
+
+static bool may_meet(const struct round *round)
+{
+    return round->options.strategy->rule->meet != NULL && (round->ops->is_group || is_pair(round));
+}
+
+bool round_keeps_own(const struct round *round)
+{
+    if (round->ops->has_mirrors) return true;
+    return !(may_meet(round) && is_pair(round)) || round->codec->is_lossless ||
+           round->options.audit != NULL;
+}
+
+bool round_meets(const struct round *round, enum data_kind kind)
+{
+    if (!may_meet(round)) return false;
+    return is_pair(round) ? kind == DATA_OFFER : kind == DATA_MEAN && !round->copies_agreed;
+}
+
+enum rc round_own(struct round *round, uint32_t chunk, const struct blob *told, const float **own)
+{
+    struct range range = round_chunk_range(round, chunk);
+
+    *own = round->own != NULL ? round->own + range.first : round->told;
+    if (round->own != NULL) return RC_OK;
+    CHECK(told != NULL);
+    if (round->codec->decode(told->bytes, told->count, round->told, range.count) == RC_OK) {
+        return RC_OK;
+    }
+    return RC_DEVICE; /* encoded there, and not as here: not what the partner sent */
+}
+
+/* What is kept of the offer may be given up while the job is under way. */
+void round_meet_prepare(struct round *round, struct round_job *job)
+{
+    job->scale = round->ops->likely_scale == NULL ? 1 : round->ops->likely_scale(round->exchange);
+    round->likely_scale = job->scale;
+    if (round->own == NULL) job->told = blob_ref(round->offer[job->chunk.chunk]);
+}
+
+static bool is_plain(const struct round *round)
+{
+    return round->codec->format == CODEC_F32 && round->codec->is_lossless &&
+           __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+}
+
+bool round_sums_are_sent(const struct round *round)
+{
+    return is_plain(round);
+}
+
+enum rc round_values_of(struct round *round, struct round_job *job, struct range range,
+                        float **values)
+{
+    uint8_t *body = job->blob->bytes + (job->body - job->blob->bytes);
+
+    if (is_plain(round) && job->body_count == range.count * sizeof(float) &&
+        (uintptr_t)body % alignof(float) == 0) {
+        *values = (float *)(void *)body;
+        return RC_OK;
+    }
+    *values = round->scratch;
+    return round->codec->decode(job->body, job->body_count, round->scratch, range.count);
+}
+
+static double squared_of_parameters(const struct round *round, struct range range, double squared)
+{
+    size_t parameters = round->options.parameters;
+
+    if (range.first + range.count <= parameters) return squared;
+    if (range.first >= parameters) return 0;
+    return plane_squared_norm(round->difference + range.first, parameters - range.first);
+}
+
+/* The difference of the chunk is there and may count. `squared`: of it. */
+static enum rc meet(struct round *round, uint32_t chunk, float scale, double squared)
+{
+    struct range range = round_chunk_range(round, chunk);
+    enum rc rc = round->options.strategy->rule->meet(round->rule, range, scale, round->difference);
+
+    if (rc == RC_OK) round->squares[chunk] = squared_of_parameters(round, range, squared);
+    return rc;
+}
+
+void round_meet(struct round *round, struct round_job *job, struct range range)
+{
+    uint32_t at = job->chunk.chunk;
+    float *to = round->difference + range.first;
+    struct robust_chunk chunk = {.from = job->chunk.from,
+                                 .chunk = at,
+                                 .to = round->scratch,
+                                 .count = range.count,
+                                 .is_mean = job->chunk.kind == DATA_MEAN,
+                                 .may_clip = round->ops->is_group};
+    struct robust_verdict verdict = {.was_clipped = false};
+    bool streams = stream_is_worth_it(round->options.values);
+    double squared;
+
+    job->rc = round_own(round, at, job->told, &chunk.own);
+    if (job->rc == RC_OK) job->rc = round_values_of(round, job, range, &chunk.in);
+    if (job->rc != RC_OK) return;
+    squared = robust_apart(chunk.in, chunk.own, range.count, job->scale, to, streams);
+    job->rc = isfinite(squared)
+                  ? robust_judge(round->robust, &chunk, (float)sqrt(squared), &verdict)
+                  : RC_NONFINITE;
+    job->was_clipped = verdict.was_clipped;
+    job->distance = verdict.distance * verdict.distance;
+    if (job->rc != RC_OK) return;
+    if (verdict.was_clipped) {
+        chunk.in = chunk.to;
+        squared = robust_apart(chunk.in, chunk.own, range.count, job->scale, to, streams);
+    }
+    audit_heard(round->options.audit, job->chunk.kind, range, chunk.in);
+    job->rc = meet(round, at, job->scale, (double)job->scale * (double)job->scale * squared);
+}
+
+enum rc round_meet_agreed(struct round *round, uint32_t chunk, const float *mean)
+{
+    struct range range = round_chunk_range(round, chunk);
+    const float *own;
+    enum rc rc = round_own(round, chunk, NULL, &own);
+    double squared;
+
+    if (rc != RC_OK) return rc;
+    squared = robust_apart(mean, own, range.count, 1, round->difference + range.first,
+                           stream_is_worth_it(round->options.values));
+    return meet(round, chunk, 1, squared);
+}
+
+void round_meet_begin(struct round *round)
+{
+    for (uint32_t chunk = 0; chunk < round->chunks; chunk++) {
+        round->squares[chunk] = -1;
+    }
+}
+
+double round_meet_squared(const struct round *round, const uint8_t *bitmap, float scale,
+                          const float *difference)
+{
+    double factor = (double)(is_pair(round) ? scale / round->likely_scale : 1), squared = 0;
+
+    /* Where nothing meets rules may move chunks that nothing came for: what a codec had lost. */
+    if (!may_meet(round)) return plane_squared_norm(difference, round->options.parameters);
+    for (uint32_t chunk = 0; chunk < round->chunks; chunk++) {
+        if ((bitmap[chunk / 8] >> chunk % 8 & 1) == 0) continue;
+        if (round->squares[chunk] < 0) {
+            return plane_squared_norm(difference, round->options.parameters);
+        }
+        squared += round->squares[chunk];
+    }
+    return factor * factor * squared;
+}

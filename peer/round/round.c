@@ -1,0 +1,657 @@
+/*
+ * Rounds: the functions below stand in the order of a tensor's journey (snapshot, encode, send,
+ * receive, decode, absorb, settle, apply). Heavy stages are jobs of the exchange lane, which is a
+ * queue: a job submitted later sees what an earlier one did, and that alone orders snapshot,
+ * absorption and settlement. Each job resumes in the function named for what was done.
+ *
+ *  IDLE --exchange wants one--> SNAPSHOT --exported, encoded--> RUNNING
+ *   ^                                                              |
+ *   '--applied-- READY <--difference computed-- SETTLING <--over---'      aborted: back to IDLE
+ *
+ * The phase says what the buffers hold. The exchange may already form the next round while this
+ * one settles; its snapshot then waits for IDLE, and what arrives meanwhile is held.
+ *
+ * What the jobs compute is in lane.c. Memory, job plumbing and rounds in doubt are in
+ * life.c: they look at no value.
+ */
+#include "peer/round/internal.h"
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/crash_point.h"
+#include "base/mem.h"
+
+#include <math.h>
+
+/* ---- 2: the snapshot ---- */
+
+bool round_wants_snapshot(const struct round *round)
+{
+    /* Jobs of a round given up may still be reading the buffer. */
+    return round->is_snapshot_wanted && round->phase == PHASE_IDLE && round->jobs_count == 0;
+}
+
+float *round_snapshot_buffer(struct round *round)
+{
+    CHECK(round_wants_snapshot(round));
+    round->phase = PHASE_SNAPSHOT;
+    round->snapshot_generation = round->generation;
+    round->is_encoded = false;
+    if (round->plane->references > 1 && !round_plane_renew(round)) return NULL;
+    return round->snapshot;
+}
+
+static void snapshot_failed(struct round *round, enum rc rc)
+{
+    round->phase = PHASE_IDLE;
+    round->ops->on_job_done(round->exchange, JOB_SNAPSHOT, 0, rc, (struct digest){{0}},
+                            round_now(round), &round->commands);
+    round_obey(round);
+}
+
+/* The encoded chunks that nobody sends any more are written again by the next round. */
+static void keep_offers(struct round *round)
+{
+    for (uint32_t i = 0; i < round->chunks; i++) {
+        struct blob *blob = round->offer[i];
+
+        if (blob != NULL && blob->whole == NULL && blob->references == 1 &&
+            round->spare[i] == NULL) {
+            round->spare[i] = blob;
+            round->offer[i] = NULL;
+        }
+    }
+    round_blobs_clear(round->offer, round->chunks);
+}
+
+void round_on_gradient(struct round *round, float largest)
+{
+    if (largest > round->gradient) round->gradient = largest;
+}
+
+void round_on_step(struct round *round, uint64_t step, bool is_last)
+{
+    round->step = step;
+    round->is_last = is_last;
+    round->snapshot_ns = round_now(round);
+}
+
+void round_on_snapshot(struct round *round, enum rc rc)
+{
+    struct round_job *job;
+
+    CHECK(round->phase == PHASE_SNAPSHOT);
+    crash_point(CRASH_ROUND_SNAPSHOT_TAKEN);
+    if (round->snapshot_generation != round->generation) { /* its round was given up meanwhile */
+        keep_offers(round);
+        round->phase = PHASE_IDLE;
+        return;
+    }
+    round->is_snapshot_wanted = false;
+    job = rc == RC_OK && round_reserve(round)
+              ? round_job_create(round, WORK_ENCODE, round->options.values)
+              : NULL;
+    if (job == NULL) {
+        keep_offers(round);
+        snapshot_failed(round, rc == RC_OK ? RC_NOMEM : rc);
+        return;
+    }
+    job->replaced = round->replaced;
+    job->has_moved = !round->has_settled || round->step != round->settled_step;
+    job->since_ns = round->has_settled ? round->snapshot_ns - round->settled_ns : 0;
+    job->is_last = round->is_last;
+    job->gradient = round->gradient;
+    round->gradient = 0;
+    for (size_t i = 0; i < RULE_STATE_MAX; i++) {
+        job->adopted[i] = round->adopted[i];
+        round->adopted[i] = NULL;
+    }
+    round_job_submit(round, job);
+}
+
+/* ---- 3, 4: what the neighbours are told, encoded ---- */
+
+/* What is sent is the snapshot itself, a slice a chunk. False: no memory. */
+static bool offer_snapshot(struct round *round)
+{
+    for (uint32_t chunk = 0; chunk < round->chunks; chunk++) {
+        struct range range = round_chunk_range(round, chunk);
+
+        CHECK(round->offer[chunk] == NULL);
+        round->offer[chunk] =
+            blob_slice(round->plane, range.first * sizeof(float), range.count * sizeof(float));
+        if (round->offer[chunk] != NULL) continue;
+        round_blobs_clear(round->offer, round->chunks);
+        return false;
+    }
+    return true;
+}
+
+static bool wants_agreed(const struct round *round)
+{
+    if (!round->wants_agreed || !round->ops->is_group) return false;
+    return round->agreed == NULL || round->agreed_round < round->agreed_until;
+}
+
+static void encode_done(struct round *round, struct round_job *job)
+{
+    struct round_job *held;
+
+    CHECK(round->phase == PHASE_SNAPSHOT);
+    round->near = job->near;
+    round->forgotten = job->replaced;           /* not sooner: until here the lane was at it */
+    if (job->generation != round->generation) { /* aborted meanwhile */
+        round_blobs_clear(round->offer, round->chunks);
+        round->phase = PHASE_IDLE;
+        return;
+    }
+    if (job->rc != RC_OK) {
+        round_blobs_clear(round->offer, round->chunks);
+        snapshot_failed(round, job->rc);
+        return;
+    }
+    if (round_offers_snapshot(round) && !offer_snapshot(round)) {
+        snapshot_failed(round, RC_NOMEM);
+        return;
+    }
+    round->phase = PHASE_RUNNING;
+    round->copies_agreed = wants_agreed(round);
+    round->has_clipped_mean = false;
+    crash_point(CRASH_ROUND_ENCODED);
+    while ((held = TAILQ_FIRST(&round->held)) != NULL) { /* what came before we were ready */
+        TAILQ_REMOVE(&round->held, held, siblings);
+        round_meet_prepare(round, held);
+        round_job_submit(round, held);
+    }
+    if (round->ops->has_mirrors) {
+        round->ops->mirror_own(round->exchange, job->before, job->hash);
+    }
+    round->ops->on_job_done(round->exchange, JOB_SNAPSHOT, 0, RC_OK, job->hash, round_now(round),
+                            &round->commands);
+}
+
+/* ---- 5, 6: to a neighbour ---- */
+
+static void send_range(struct round *round, const struct command *command)
+{
+    struct blob **blobs = command->is_partial            ? round->partial
+                          : command->buffer == DATA_MEAN ? round->mean
+                                                         : round->offer;
+    bool is_whole = command->buffer == DATA_FULL;
+
+    CHECK(command->first + command->count <= round->chunks);
+    round->stream = command->stream;
+    round->has_stream = true;
+    failures_partner(&round->failures, command->to);
+    for (uint32_t chunk = command->first; chunk < command->first + command->count; chunk++) {
+        struct inner_header header = {
+            .type = MESSAGE_DATA, .flags = (uint8_t)command->buffer, .arg = chunk};
+
+        struct blob *blob = is_whole ? round_mirror_whole(round, chunk) : blobs[chunk];
+        enum rc rc;
+
+        inner_header_set_stream(&header, command->stream);
+        if (blob == NULL) continue; /* the round was given up: nothing to send */
+        rc = links_send_bulk(round->options.links, command->to, &header, blob);
+        if (rc != RC_OK) return; /* the link is gone, and the exchange hears of that */
+        if (!command->is_last) continue;
+        blob_unref(blob); /* the link has its own reference */
+        blobs[chunk] = NULL;
+    }
+}
+
+/* ---- 7, 8: from a neighbour; decoded into scratch, checked, absorbed ---- */
+
+static bool wants_hash(const struct round *round)
+{
+    return round->ops->wants_hashes != NULL && round->ops->wants_hashes(round->exchange);
+}
+
+enum rc round_on_data(struct round *round, struct peer_id from, const struct inner_header *header,
+                      const uint8_t *body, size_t count)
+{
+    struct chunk_ref chunk = {from, (enum data_kind)header->flags, inner_header_stream(header),
+                              header->arg};
+    struct round_job *job;
+    float weight = 0.0f;
+    enum rc rc = RC_FORMAT;
+
+    if (header->arg < round->chunks &&
+        count ==
+            round_mirror_bytes(round, chunk.kind, round_chunk_range(round, header->arg).count)) {
+        rc = round->ops->on_chunk(round->exchange, &chunk, &weight);
+    }
+    if (rc != RC_OK) {
+        round->stats.chunks_refused++;
+        log_debug(round->options.log, "chunk %u refused: %s", header->arg, rc_text(rc));
+        return rc;
+    }
+    failures_partner(&round->failures, from);
+    job = round_job_create(round, WORK_DECODE, round_chunk_range(round, header->arg).count);
+    if (job != NULL) {
+        job->blob = links_data_keep(round->options.links);
+        job->body = body;
+        if (job->blob == NULL) job->blob = blob_copy(body, count);
+        if (job->blob != NULL && job->blob->count == count) job->body = job->blob->bytes;
+    }
+    if (job == NULL || job->blob == NULL) {
+        mem_free(job);
+        round->ops->on_chunk_checked(round->exchange, &chunk, RC_NOMEM, (struct digest){{0}}, 0.0f,
+                                     round_now(round), &round->commands);
+        round_obey(round);
+        return RC_OK;
+    }
+    job->body_count = count;
+    job->chunk = chunk;
+    job->weight = weight;
+    job->wants_hash = chunk.kind == DATA_MEAN && wants_hash(round);
+    if (round->ops->is_graph) job->slot = round->ops->slot(round->exchange, from);
+    if (round->ops->has_mirrors) job->mirror = round->ops->mirror(round->exchange, from);
+    if (round->phase == PHASE_RUNNING) {
+        round_meet_prepare(round, job);
+        round_job_submit(round, job);
+    } else {
+        TAILQ_INSERT_TAIL(&round->held, job, siblings); /* until our own snapshot is encoded */
+    }
+    return RC_OK;
+}
+
+/* A mean that we pass on goes as it came. */
+static void keep_mean(struct round *round, struct round_job *job)
+{
+    struct blob **mean = &round->mean[job->chunk.chunk];
+
+    CHECK(*mean == NULL);
+    *mean = blob_slice(job->blob, (size_t)(job->body - job->blob->bytes), job->body_count);
+    if (*mean == NULL) job->rc = RC_NOMEM;
+}
+
+static void decode_done(struct round *round, struct round_job *job)
+{
+    if (job->rc == RC_LIMIT) round->stats.chunks_far++;
+    if (job->was_clipped) {
+        round->stats.chunks_clipped++;
+        round->has_clipped_mean |= job->chunk.kind == DATA_MEAN; /* others have not, or otherwise */
+    }
+    if (job->generation != round->generation) return;
+    if (job->chunk.kind == DATA_MEAN && job->rc == RC_OK && round->ops->relays != NULL &&
+        round->ops->relays(round->exchange, job->chunk.chunk)) {
+        keep_mean(round, job);
+        crash_point(CRASH_SCHEDULE_MEAN_KEPT);
+    }
+    round->ops->on_chunk_checked(round->exchange, &job->chunk, job->rc, job->hash, job->distance,
+                                 round_now(round), &round->commands);
+    crash_point(CRASH_ROUND_CHUNK_CHECKED);
+}
+
+/* ---- 9: part owners absorb their own chunks and reduce ---- */
+
+static void absorb_own(struct round *round, const struct command *command)
+{
+    struct round_job *job =
+        round_job_create(round, WORK_OWN, (size_t)command->count * CHUNK_VALUES);
+
+    if (job == NULL) {
+        round->commands.is_short_of_memory = true;
+        return;
+    }
+    job->first = command->first;
+    job->count = command->count;
+    job->weight = command->weight;
+    round_job_submit(round, job);
+}
+
+static void own_done(struct round *round, struct round_job *job)
+{
+    crash_point(CRASH_GROUP_OWN_ABSORBED);
+    if (job->generation != round->generation) return;
+    round->ops->on_job_done(round->exchange, JOB_ABSORB_OWN, job->first, job->rc, job->hash,
+                            round_now(round), &round->commands);
+}
+
+static void reduce(struct round *round, const struct command *command)
+{
+    struct range range = round_chunk_range(round, command->first);
+    struct round_job *job = round_job_create(round, WORK_REDUCE, range.count);
+
+    if (job != NULL) job->blob = blob_create(round->codec->encoded_bytes(range.count));
+    if (job == NULL || job->blob == NULL) {
+        mem_free(job);
+        round->commands.is_short_of_memory = true;
+        return;
+    }
+    job->first = command->first;
+    job->is_partial = command->is_partial;
+    job->wants_hash = wants_hash(round);
+    round_job_submit(round, job);
+}
+
+static void reduce_done(struct round *round, struct round_job *job)
+{
+    struct blob **blobs = job->is_partial ? round->partial : round->mean;
+
+    crash_point(job->is_partial ? CRASH_SCHEDULE_ADDED_UP : CRASH_GROUP_REDUCED);
+    if (job->generation != round->generation) return;
+    if (job->rc == RC_OK) {
+        CHECK(blobs[job->first] == NULL);
+        blobs[job->first] = job->blob;
+        job->blob = NULL;
+    }
+    round->ops->on_job_done(round->exchange, JOB_REDUCE, job->first, job->rc, job->hash,
+                            round_now(round), &round->commands);
+}
+
+/* ---- 9: the round is over: settle what was committed ---- */
+
+static void settle(struct round *round, const struct command_over *over, struct round_doubt *doubt)
+{
+    size_t bitmap_bytes = (round->chunks + 7) / 8;
+    struct round_job *job = round_job_promised(round, WORK_SETTLE, round->options.values);
+
+    if (job == NULL) { /* nothing is applied: as if the round had been cut */
+        log_warn(round->options.log, "averaging round aborted: out of memory");
+        if (doubt != NULL) round_doubt_clear(round, doubt); /* it holds no difference */
+        round->phase = PHASE_IDLE;
+        return;
+    }
+    memset(round->settled, 0, bitmap_bytes);
+    memcpy(round->settled, over->bitmap,
+           over->bitmap_bytes < bitmap_bytes ? over->bitmap_bytes : bitmap_bytes);
+    job->bitmap = round->settled;
+    job->scale = over->scale;
+    job->key = over->key;
+    job->number = over->round;
+    job->sent = over->sent;
+    job->members = over->members > 0 ? over->members : 1;
+    job->keeps_agreed = round->copies_agreed && !round->has_clipped_mean && wants_agreed(round);
+    job->to = doubt != NULL ? doubt->difference : round->difference;
+    job->doubt = doubt;
+    if (doubt != NULL) doubt->is_settling = true;
+    round->phase = PHASE_SETTLING;
+    round_settle_submit(round, job);
+}
+
+static void cancel(struct round *round)
+{
+    struct round_job *job = round_job_create(round, WORK_CANCEL, 1);
+
+    if (job != NULL) round_job_submit(round, job); /* without it the next begin does the same */
+}
+
+static void round_cleared(struct round *round)
+{
+    round->generation++;
+    round->is_snapshot_wanted = false;
+    round_blobs_clear(round->mean, round->chunks);
+    round_blobs_clear(round->partial, round->chunks);
+    round_blobs_clear(round->whole, round->chunks);
+    if (round->phase != PHASE_SNAPSHOT) keep_offers(round);
+    round_jobs_clear(&round->held);
+}
+
+static const char *failure_of(const struct command_over *over)
+{
+    if (over->result == OVER_COMMITTED) return NULL;
+    if (over->result == OVER_IN_DOUBT) return "its outcome is not known yet";
+    return over->reason != NULL ? over->reason : "given up";
+}
+
+static const enum crash_point over_points[] = {[OVER_COMMITTED] = CRASH_ROUND_COMMITTED,
+                                               [OVER_ABORTED] = CRASH_ROUND_ABORTED,
+                                               [OVER_IN_DOUBT] = CRASH_PAIR_IN_DOUBT};
+
+/* A share left, and nothing came in. */
+static bool moves_nothing(const struct round *round, const struct command_over *over)
+{
+    return over->scale == 0 && (over->sent == 0 || round->codec->is_lossless) &&
+           round->options.strategy->rule->is_push;
+}
+
+static void round_over(struct round *round, const struct command_over *over)
+{
+    bool had_snapshot = round->phase == PHASE_RUNNING;
+    bool had_stream = round->has_stream;
+    struct round_doubt *doubt;
+
+    if (over->is_late) {
+        round_doubt_over(round, over);
+        return;
+    }
+    round->has_taken = false; /* it is settled next, or with it nothing counts */
+    crash_point(over_points[over->result]);
+    failures_round_over(&round->failures, failure_of(over), round_now(round));
+    round_cleared(round);
+    round->has_stream = false; /* what a committed round queued is still owed to the slower ones */
+    if (had_stream && round->ops->is_graph) { /* but all neighbours that count have it */
+        links_drop_bulk(round->options.links, DATA_OFFER, round->stream);
+        links_drop_bulk(round->options.links, DATA_FULL, round->stream);
+    }
+    if (over->result == OVER_COMMITTED) round->stats.last_members = over->members;
+    if (over->result == OVER_COMMITTED && had_snapshot) {
+        round->settling_round = over->round;
+        round->stats.last_ns = round_now(round) - round->begun_ns;
+        if (!moves_nothing(round, over)) {
+            settle(round, over, NULL);
+            return;
+        }
+    }
+    if (over->result == OVER_ABORTED) {
+        if (had_stream) {
+            links_drop_bulk(round->options.links, DATA_OFFER, round->stream);
+            links_drop_bulk(round->options.links, DATA_FULL, round->stream);
+            links_drop_bulk(round->options.links, DATA_MEAN, round->stream);
+        }
+        log_debug(round->options.log, "round aborted: %s",
+                  over->reason == NULL ? "no reason given" : over->reason);
+    }
+    doubt =
+        over->result == OVER_IN_DOUBT && had_snapshot ? round_doubt_add(round, &over->key) : NULL;
+    if (doubt != NULL) {
+        if (round_meets(round, DATA_OFFER)) doubt->weight = round->likely_scale;
+        settle(round, over, doubt);
+    } else if (had_snapshot) {
+        round->phase = PHASE_IDLE;
+        cancel(round);
+    }
+}
+
+/* The device has failed: training will not go on either. */
+static void not_settled(struct round *round, enum rc rc)
+{
+    log_warn(round->options.log, "a round's result did not reach the device: %s", rc_text(rc));
+}
+
+static void settle_done(struct round *round, struct round_job *job)
+{
+    CHECK(round->phase == PHASE_SETTLING);
+    if (job->doubt != NULL) {
+        job->doubt->is_settling = false;
+        if (job->doubt->is_dropped) round_doubt_clear(round, job->doubt);
+    }
+    if (job->doubt != NULL || round->is_discarding || job->rc != RC_OK) {
+        if (job->rc != RC_OK) not_settled(round, job->rc);
+        round->is_discarding = false;
+        round->phase = PHASE_IDLE;
+        return;
+    }
+    if (job->agreed != NULL && wants_agreed(round)) {
+        mem_free(round->agreed);
+        round->agreed = job->agreed;
+        round->agreed_round = round->settling_round;
+        job->agreed = NULL;
+    }
+    round->stats.distance = sqrt(job->squared);
+    round->stats.has_distance = true;
+    round->has_settled = true;
+    round->settled_step = round->step;
+    round->settled_ns = round->snapshot_ns;
+    if (round->ramp < ROUND_RAMP) round_set_ramp(round, round->ramp + 1);
+    round->phase = PHASE_READY;
+    crash_point(CRASH_ROUND_SETTLED);
+}
+
+static void doubt_done(struct round *round, struct round_job *job)
+{
+    CHECK(round->phase == PHASE_SETTLING);
+    crash_point(CRASH_PAIR_DOUBT_SETTLED);
+    round_doubt_clear(round, job->doubt);
+    if (job->rc != RC_OK) not_settled(round, job->rc);
+    round->phase = round->is_discarding || job->rc != RC_OK ? PHASE_IDLE : PHASE_READY;
+    round->is_discarding = false;
+}
+
+static void resolve_doubts(struct round *round)
+{
+    for (int i = 0; i < ROUND_DOUBTS_MAX && round->phase == PHASE_IDLE; i++) {
+        struct round_job *job;
+
+        if (!round->doubts[i].is_used || !round->doubts[i].is_resolved) continue;
+        if (round->doubts[i].is_settling) continue; /* its end brings us back */
+        job = round_job_create(round, WORK_DOUBT, round->options.values);
+        if (job == NULL) return; /* tried again at the next event */
+        job->doubt = &round->doubts[i];
+        job->doubt->is_settling = true;
+        job->is_current = job->doubt->replaced == round->replaced;
+        round->phase = PHASE_SETTLING;
+        round_settle_submit(round, job); /* the rule's state may change with it */
+    }
+}
+
+/* ---- 10: the apply step is the node's ---- */
+
+bool round_has_difference(const struct round *round)
+{
+    return round->phase == PHASE_READY;
+}
+
+const float *round_difference(const struct round *round)
+{
+    CHECK(round->phase == PHASE_READY);
+    return round->difference;
+}
+
+void round_applied(struct round *round)
+{
+    CHECK(round->phase == PHASE_READY);
+    round->stats.mixed++;
+    round->phase = PHASE_IDLE;
+    crash_point(CRASH_ROUND_DONE);
+    resolve_doubts(round);
+}
+
+/* ---- what the exchange says, done ---- */
+
+void round_job_done(struct job *base)
+{
+    struct round_job *job = (struct round_job *)base;
+    struct round *round = job->round;
+
+    TAILQ_REMOVE(&round->jobs, job, siblings);
+    CHECK(round->jobs_count > 0);
+    round->jobs_count--;
+    switch (job->work) {
+    case WORK_ENCODE:
+        encode_done(round, job);
+        break;
+    case WORK_DECODE:
+        decode_done(round, job);
+        break;
+    case WORK_OWN:
+        own_done(round, job);
+        break;
+    case WORK_REDUCE:
+        reduce_done(round, job);
+        break;
+    case WORK_EDGE:
+        round_edge_done(job);
+        break;
+    case WORK_SETTLE:
+        settle_done(round, job);
+        break;
+    case WORK_CANCEL:
+        break;
+    case WORK_DOUBT:
+        doubt_done(round, job);
+        break;
+    case WORK_HOLD:
+    case WORK_ABSORB_HELD:
+        round_held_done(round, job);
+        break;
+    }
+    round_job_free(job);
+    round_obey(round);
+    round->options.on_change(round->options.context);
+}
+
+static void obey(struct round *round, const struct command *command)
+{
+    char id[PEER_ID_TEXT];
+
+    switch (command->type) {
+    case COMMAND_SEND:
+        (void)links_send(round->options.links, command->to, &command->message);
+        break; /* a closed link is reported as such */
+    case COMMAND_SNAPSHOT:
+        round->is_snapshot_wanted = true;
+        crash_point(CRASH_ROUND_SNAPSHOT_WANTED);
+        break;
+    case COMMAND_SEND_RANGE:
+        send_range(round, command);
+        break;
+    case COMMAND_STOP_RANGE:
+        links_drop_bulk(round->options.links, command->buffer, command->stream);
+        break;
+    case COMMAND_ABSORB_OWN:
+        absorb_own(round, command);
+        break;
+    case COMMAND_REDUCE:
+        reduce(round, command);
+        break;
+    case COMMAND_EDGE:
+        round_edge(round, command);
+        break;
+    case COMMAND_FORGET:
+        round->replaced++;
+        break;
+    case COMMAND_OVER:
+        round_over(round, &command->over);
+        break;
+    case COMMAND_HOLD:
+        round_hold_plane(round, &command->key);
+        break;
+    case COMMAND_RELEASE:
+        round_release_plane(round, &command->key);
+        break;
+    case COMMAND_ABSORB_HELD:
+        round_absorb_plane(round, &command->key);
+        break;
+    case COMMAND_SCORE:
+        if (command->score < 0) {
+            peer_id_format(command->to, id);
+            log_warn(round->options.log, "peer %.8s: %s", id, command->reason);
+            failures_note(&round->failures, command->to, command->reason, round_now(round));
+        }
+        round->options.on_score(round->options.context, command->to, command->score);
+        break;
+    }
+}
+
+/* Commands are obeyed in order; none of them calls the exchange, so what they borrow stays valid.
+ * When memory ran out on the way the round is given up, and cancel()'s own commands are obeyed. */
+void round_obey(struct round *round)
+{
+    bool is_short;
+
+    do {
+        is_short = false;
+        for (uint32_t i = 0; i < round->commands.count; i++) {
+            obey(round, &round->commands.items[i]);
+        }
+        is_short = round->commands.is_short_of_memory;
+        commands_clear(&round->commands);
+        if (!is_short) break;
+        log_warn(round->options.log, "averaging round aborted: out of memory");
+        round->ops->cancel(round->exchange, "out of memory", round_now(round), &round->commands);
+    } while (round->commands.count > 0);
+    resolve_doubts(round);
+}

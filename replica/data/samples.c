@@ -1,0 +1,188 @@
+/*
+ * Samples in memory: see samples.h. Bytes are normalised as byte * (scale / 255) - mean * scale,
+ * one multiplication and one addition a value; floats as (value - mean) * scale, which keeps its
+ * digits where the mean is far from zero.
+ */
+#include "replica/data/samples.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "replica/data/dataset.h"
+
+#include <string.h>
+
+enum { SMALL_CLASSES = 256, LINE_BYTES = 64, ASK_BYTES_MAX = 4096 };
+
+enum rc samples_init(struct samples *samples, const struct dataset_info *info, size_t count)
+{
+    size_t stored = dataset_values(info) + (info->target == DATA_NEXT_TOKEN);
+    struct samples made = {.count = count, .stored = stored};
+    bool is_short;
+
+    if (info->has_bytes) {
+        made.bytes = mem_array(count, stored);
+    } else {
+        made.floats = mem_array(count, stored * sizeof(float));
+    }
+    is_short = made.bytes == NULL && made.floats == NULL;
+    if (info->target == DATA_REALS) {
+        made.targets = mem_array(count, info->outputs * sizeof(float));
+        is_short = is_short || made.targets == NULL;
+    } else if (info->target == DATA_CLASS && info->classes <= SMALL_CLASSES) {
+        made.small_labels = mem_alloc(count);
+        is_short = is_short || made.small_labels == NULL;
+    } else if (info->target == DATA_CLASS) {
+        made.large_labels = mem_array(count, sizeof(uint32_t));
+        is_short = is_short || made.large_labels == NULL;
+    }
+    if (is_short) samples_deinit(&made);
+    *samples = made;
+    return is_short ? RC_NOMEM : RC_OK;
+}
+
+void samples_deinit(struct samples *samples)
+{
+    mem_free(samples->bytes);
+    mem_free(samples->floats);
+    mem_free(samples->small_labels);
+    mem_free(samples->large_labels);
+    mem_free(samples->targets);
+    *samples = (struct samples){0};
+}
+
+void samples_set_label(struct samples *samples, size_t sample, uint32_t label)
+{
+    CHECK(sample < samples->count);
+    if (samples->small_labels != NULL) {
+        CHECK(label < SMALL_CLASSES);
+        samples->small_labels[sample] = (uint8_t)label;
+    } else {
+        CHECK(samples->large_labels != NULL);
+        samples->large_labels[sample] = label;
+    }
+}
+
+enum rc batch_init(struct batch *batch, const struct dataset_info *info, uint32_t rows_max)
+{
+    struct batch made = {.rows_max = rows_max};
+    size_t labels = (size_t)rows_max * info->labels_per_sample;
+    bool is_real = info->target == DATA_REALS;
+
+    made.values = mem_aligned((size_t)rows_max * dataset_values(info) * sizeof(float));
+    if (labels > 0) made.labels = mem_array(labels, sizeof(uint32_t));
+    if (is_real) made.targets = mem_array((size_t)rows_max * info->outputs, sizeof(float));
+    if (made.values == NULL || (labels > 0 && made.labels == NULL) ||
+        (is_real && made.targets == NULL)) {
+        batch_deinit(&made);
+        *batch = made;
+        return RC_NOMEM;
+    }
+    *batch = made;
+    return RC_OK;
+}
+
+void batch_deinit(struct batch *batch)
+{
+    mem_free(batch->values);
+    mem_free(batch->labels);
+    mem_free(batch->targets);
+    *batch = (struct batch){0};
+}
+
+/* One channel, or all of them where each has its own mean (`step` 1). */
+static void normalise_bytes(const uint8_t *restrict bytes, const struct dataset_info *info,
+                            size_t area, float *restrict values)
+{
+    for (size_t c = 0; c < info->channels; c++, bytes += area, values += area) {
+        float factor = info->scale[c] / 255.0F, offset = -info->mean[c] * info->scale[c];
+        for (size_t i = 0; i < area; i++) {
+            values[i] = (float)bytes[i] * factor + offset;
+        }
+    }
+}
+
+static void normalise_floats(const float *restrict floats, const struct dataset_info *info,
+                             size_t area, float *restrict values)
+{
+    for (size_t c = 0; c < info->channels; c++, floats += area, values += area) {
+        for (size_t i = 0; i < area; i++) {
+            values[i] = (floats[i] - info->mean[c]) * info->scale[c];
+        }
+    }
+}
+
+static void gather_values(const struct samples *samples, const struct dataset_info *info,
+                          size_t sample, float *values)
+{
+    size_t area = (size_t)info->height * info->width, at = sample * samples->stored;
+
+    if (info->input == DATA_TOKENS) {
+        for (size_t i = 0; i < area; i++) {
+            values[i] = (float)samples->bytes[at + i];
+        }
+    } else if (samples->bytes != NULL) {
+        normalise_bytes(samples->bytes + at, info, area, values);
+    } else {
+        normalise_floats(samples->floats + at, info, area, values);
+    }
+}
+
+static void gather_labels(const struct samples *samples, const struct dataset_info *info,
+                          size_t sample, uint32_t *labels)
+{
+    if (info->target == DATA_NEXT_TOKEN) {
+        const uint8_t *next = samples->bytes + sample * samples->stored + 1;
+        for (uint32_t i = 0; i < info->labels_per_sample; i++) {
+            labels[i] = next[i];
+        }
+    } else if (samples->small_labels != NULL) {
+        *labels = samples->small_labels[sample];
+    } else {
+        *labels = samples->large_labels[sample];
+    }
+}
+
+static size_t picked(struct pick pick, uint32_t row)
+{
+    return pick.order != NULL ? pick.order[pick.first + row] : pick.first + row;
+}
+
+/* Samples are picked from all over memory: waiting for it takes most of the time, unless the next
+ * one is asked for while this one is converted. */
+static void ask_for(const struct samples *samples, size_t sample)
+{
+    size_t each = samples->stored * (samples->bytes != NULL ? 1 : sizeof(float));
+    const char *from =
+        samples->bytes != NULL ? (const char *)samples->bytes : (const char *)samples->floats;
+
+    for (size_t i = 0; i < each && i < ASK_BYTES_MAX; i += LINE_BYTES) {
+        __builtin_prefetch(from + sample * each + i);
+    }
+}
+
+void samples_gather(const struct samples *samples, const struct dataset_info *info,
+                    struct pick pick, struct batch *batch)
+{
+    size_t values = dataset_values(info);
+
+    CHECK(pick.rows <= batch->rows_max);
+    CHECK(pick.order != NULL || pick.first + pick.rows <= samples->count);
+    for (uint32_t r = 0; r < pick.rows; r++) {
+        size_t sample = picked(pick, r);
+
+        CHECK(sample < samples->count);
+        if (r + 1 < pick.rows) ask_for(samples, picked(pick, r + 1));
+        if (batch->values != NULL) {
+            gather_values(samples, info, sample, batch->values + r * values);
+        }
+        if (batch->labels != NULL) {
+            gather_labels(samples, info, sample,
+                          batch->labels + (size_t)r * info->labels_per_sample);
+        }
+        if (batch->targets != NULL) {
+            memcpy(batch->targets + (size_t)r * info->outputs,
+                   samples->targets + sample * info->outputs, info->outputs * sizeof(float));
+        }
+    }
+    batch->rows = pick.rows;
+}

@@ -1,0 +1,63 @@
+/*
+ * samples: a set of samples in memory, kept as its source has them (bytes, symbols or floats), and
+ * the host batches that are made of it: normalised float32 values, labels, targets. Whoever trains
+ * or evaluates goes through samples_gather(), so the form in memory is nobody else's business.
+ * Pure; any thread.
+ */
+#ifndef GRAPEVINE_REPLICA_DATA_SAMPLES_H
+#define GRAPEVINE_REPLICA_DATA_SAMPLES_H
+
+#include "base/rc.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct dataset_info;
+
+struct samples {
+    size_t count; /* may be lowered to forget the last ones */
+    /* The rest belongs to samples.c and to the readers of files. */
+    size_t stored;          /* values a sample; where the next token is asked for one more than the
+                               input has, and then there are no labels of their own */
+    uint8_t *bytes;         /* [count][stored], or */
+    float *floats;          /* the same */
+    uint8_t *small_labels;  /* [count], up to 256 classes, or */
+    uint32_t *large_labels; /* the same */
+    float *targets;         /* [count][outputs] of regression */
+};
+
+/** Room for `count` samples as `info` describes them. RC_NOMEM; `samples` is then empty. */
+MUST_USE enum rc samples_init(struct samples *samples, const struct dataset_info *info,
+                              size_t count);
+/** Fine for an empty one ({0}). */
+void samples_deinit(struct samples *samples);
+/** For readers of files; only where samples have a class of their own. */
+void samples_set_label(struct samples *samples, size_t sample, uint32_t label);
+
+/* A batch in host memory, aligned for vectors. A NULL member is not wanted. */
+struct batch {
+    uint32_t rows_max, rows;
+    float *values;    /* [rows][channels][height][width], or [rows][length] of tokens */
+    uint32_t *labels; /* [rows][labels_per_sample] */
+    float *targets;   /* [rows][outputs] */
+};
+
+/** Room for `rows_max` samples; no labels, no targets where `info` has none. RC_NOMEM; `batch` is
+ *  then empty. */
+MUST_USE enum rc batch_init(struct batch *batch, const struct dataset_info *info,
+                            uint32_t rows_max);
+void batch_deinit(struct batch *batch);
+
+/* Which samples: order[first], order[first + 1], ... */
+struct pick {
+    const uint32_t *order; /* NULL: as they lie in memory */
+    size_t first;
+    uint32_t rows;
+};
+
+/** Make the batch of the picked samples: value = (stored - mean[c]) * scale[c], where a stored byte
+ *  b of an image is b / 255; tokens are left as they are. */
+void samples_gather(const struct samples *samples, const struct dataset_info *info,
+                    struct pick pick, struct batch *batch);
+
+#endif

@@ -1,0 +1,71 @@
+/* What the forms of data share: see source.h. Pure; any thread. */
+#include "replica/data/source.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+
+#include <math.h>
+
+enum { CONTEXT_MAX = 1 << 16 };
+
+enum rc data_no_memory(struct fault *why, const char *doing)
+{
+    return fault_set(why, RC_NOMEM, "cannot %s: out of memory", doing);
+}
+
+enum rc data_source_normal(struct data_source *source, struct dataset_info *info, struct fault *why)
+{
+    CHECK(info->channels > 0 && source->normal == NULL);
+    source->normal = mem_array(info->channels, 2 * sizeof(float));
+    if (source->normal == NULL) return data_no_memory(why, "open the data");
+    for (uint32_t c = 0; c < info->channels; c++) {
+        source->normal[info->channels + c] = 1.0F;
+    }
+    info->mean = source->normal;
+    info->scale = source->normal + info->channels;
+    return RC_OK;
+}
+
+void data_source_destroy(struct data_source *source)
+{
+    if (source == NULL) return;
+    mem_free(source->normal);
+    source->ops->destroy(source);
+}
+
+enum rc data_context(const struct data_spec *spec, const struct data_item *item, uint32_t wanted,
+                     uint32_t fallback, uint32_t *context, struct fault *why)
+{
+    uint32_t given = 0;
+    enum rc rc = RC_OK;
+
+    if (item != NULL) rc = data_spec_count(spec, item->key, 1, CONTEXT_MAX, &given, why);
+    if (rc != RC_OK) return rc;
+    if (given != 0 && wanted != 0 && given != wanted) {
+        return fault_set(why, RC_USAGE,
+                         "--data %.100s: column %zu: %s=%u, but the model reads %u tokens at a "
+                         "time; leave it out or change the model",
+                         spec->text, item->column, item->key, given, wanted);
+    }
+    *context = given != 0 ? given : wanted != 0 ? wanted : fallback;
+    return RC_OK;
+}
+
+void data_moments_add(struct data_moments *moments, double value)
+{
+    if (moments->count == 0) moments->shift = value;
+    moments->sum += value - moments->shift;
+    moments->squares += (value - moments->shift) * (value - moments->shift);
+    moments->count++;
+}
+
+void data_moments_normal(const struct data_moments *moments, float *mean, float *scale)
+{
+    double count = moments->count > 0 ? (double)moments->count : 1.0;
+    double centre = moments->sum / count;
+    double variance = moments->squares / count - centre * centre;
+    double inverse = variance > 0.0 ? 1.0 / sqrt(variance) : 1.0;
+
+    *mean = (float)(moments->shift + centre);
+    *scale = (float)fmin(inverse, DATA_NUMBER_MAX);
+}

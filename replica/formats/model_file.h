@@ -1,0 +1,49 @@
+/*
+ * model_file: models as files, and what a file says about its model. Files of GPT-2's form in
+ * Hugging Face's names (gpt2.h) are model files, too.
+ */
+#ifndef GRAPEVINE_REPLICA_FORMATS_MODEL_FILE_H
+#define GRAPEVINE_REPLICA_FORMATS_MODEL_FILE_H
+
+#include "replica/model/model.h"
+
+struct tensor_file;
+
+enum { MODEL_SYMBOLS_MAX = 256, MODEL_WORDS_BYTES = 2048, MODEL_COLUMNS_BYTES = 8192 };
+
+/* What a model file says about itself, besides its tensors. */
+struct model_card {
+    char spec[2048];
+    char data[256]; /* the --data spec it was trained on */
+    enum model_input input;
+    bool is_regression; /* `classes` real values */
+    uint32_t channels, height, width, classes, symbols;
+    uint8_t symbol_bytes[MODEL_SYMBOLS_MAX]; /* text: the byte of each symbol */
+    bool has_symbol_bytes;                   /* as read: the bytes are known, and all different */
+    char class_words[MODEL_WORDS_BYTES];     /* of each class a word and '\n'; "": numbers */
+    char column_words[MODEL_COLUMNS_BYTES];  /* the same of each number read; "": by place */
+    uint64_t step, samples;
+};
+
+/** Add parameters, buffers and card to `file` (values borrowed). */
+MUST_USE enum rc model_save(struct model *model, const struct model_card *card,
+                            struct tensor_file *file);
+/** Read and check the card of a model file: RC_FORMAT and what is missing or out of range. */
+MUST_USE enum rc model_card_read(const struct tensor_file *file, const char *name,
+                                 struct model_card *card, struct fault *why);
+/** Rebuild a model from its file; every tensor must be there with its shape and be finite. */
+MUST_USE enum rc model_load(struct backend *backend, const struct tensor_file *file,
+                            const char *name, uint32_t batch_max, bool with_gradients,
+                            struct model **model, struct model_card *card, struct fault *why);
+
+struct model_load_options {
+    uint32_t batch_max;
+    bool with_gradients;
+    uint32_t steps; /* of the sequences, up to card.width; 0: card.width */
+};
+/** The same, for sequences shorter than the model was trained on. */
+MUST_USE enum rc model_load_with(struct backend *backend, const struct tensor_file *file,
+                                 const char *name, const struct model_load_options *options,
+                                 struct model **model, struct model_card *card, struct fault *why);
+
+#endif

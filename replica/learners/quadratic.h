@@ -1,0 +1,32 @@
+/*
+ * quadratic: a learner with a known optimum, so that the simulator can run thousands of peers and
+ * say exactly how far they are. Peer i minimises f_i(x) = h/2 ||x - c_i||^2 by gradient steps with
+ * Gaussian noise. The optimum of the mean of all f_i is the mean of their centres c_i.
+ */
+#ifndef GRAPEVINE_REPLICA_LEARNERS_QUADRATIC_H
+#define GRAPEVINE_REPLICA_LEARNERS_QUADRATIC_H
+
+#include "replica/learners/learner.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct quadratic_options {
+    size_t values;        /* length of x, one tensor named "x"; > 0 */
+    double curvature;     /* h > 0; steps converge while learning_rate * h < 2 */
+    double noise;         /* deviation of each value of the gradient, nearly normal */
+    double learning_rate; /* > 0 */
+    uint64_t seed;        /* x at the start, standard normal: the same for all peers of a swarm */
+    uint64_t stream_seed; /* this peer's centre and noise */
+    double centre_spread; /* standard deviation of each value of the centre; 0: all peers agree */
+};
+
+/** RC_NOMEM. No MOMENTS, no BUFFERS; accuracy is NaN; a share is always QUADRATIC_SHARD_SAMPLES. */
+MUST_USE enum rc quadratic_create(const struct quadratic_options *options,
+                                  struct learner **learner);
+/** The centre c_i [values], for tests that want to know the optimum. */
+const float *quadratic_centre(const struct learner *learner);
+
+enum { QUADRATIC_SHARD_SAMPLES = 256 };
+
+#endif

@@ -1,0 +1,557 @@
+/*
+ * The real learner: how it is made, and what others may see and change of it. Its steps are in
+ * replica_train.c. Thread: the training lane's.
+ */
+#include "replica/learners/replica_internal.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "replica/learners/workers.h"
+#include "replica/model/layers.h"
+#include "replica/plane/mixture.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TEST_SAMPLES_KEPT = 1000 };
+
+static void replica_destroy(struct learner *learner)
+{
+    struct replica *r = replica_of(learner);
+
+    if (r == NULL) return;
+    model_profiler_destroy(r->profiler);
+    hogwild_destroy(r->hogwild);
+    lbfgs_destroy(r->lbfgs);
+    replica_device_destroy(r);
+    team_destroy(r->team);
+    task_deinit(&r->task);
+    r->backend->ops->free(r->backend, r->accumulated);
+    r->backend->ops->free(r->backend, r->workspace);
+    r->backend->ops->free(r->backend, r->statistics);
+    mem_free(r->logits);
+    mem_free(r->logits_gradient);
+    batch_deinit(&r->next);
+    samples_deinit(&r->test);
+    share_destroy(r->share);
+    dataset_close(r->dataset);
+    mem_free(r);
+}
+
+static const struct schema *replica_schema(const struct learner *learner)
+{
+    return model_schema(((const struct replica *)learner)->model);
+}
+
+/* What rounds mix: parameters, then buffers as replica/plane/mixture.h has them: these. */
+static enum rc export_buffers(struct replica *r, float *out)
+{
+    const struct schema *schema = model_schema(r->model);
+    const struct backend_ops *ops = r->backend->ops;
+    size_t values = schema->values[SECTION_PARAMETERS], buffers = schema->values[SECTION_BUFFERS];
+    enum rc rc;
+
+    if (buffers == 0) return RC_OK;
+    rc = ops->download(r->backend, out + values, model_plane(r->model, SECTION_BUFFERS),
+                       buffers * sizeof(float));
+    if (rc == RC_OK) mixture_fill(schema, out);
+    return rc;
+}
+
+static enum rc export_mixed(struct replica *r, float *out)
+{
+    const float *parameters = model_plane(r->model, SECTION_PARAMETERS);
+    size_t bytes = model_schema(r->model)->values[SECTION_PARAMETERS] * sizeof(float);
+    enum rc rc = r->backend->ops->download(r->backend, out, parameters, bytes);
+
+    return rc == RC_OK ? export_buffers(r, out) : rc;
+}
+
+/* What comes from the host goes to the device first. */
+static enum rc add_difference(struct replica *r, enum section section, const float *difference,
+                              size_t count)
+{
+    const struct backend_ops *ops = r->backend->ops;
+    float *plane = model_plane(r->model, section), *there = NULL;
+    enum rc rc = RC_OK;
+
+    if (!r->backend->is_host) {
+        there = ops->alloc(r->backend, count * sizeof(float));
+        if (there == NULL) return RC_NOMEM;
+        rc = ops->upload(r->backend, there, difference, count * sizeof(float));
+        difference = there;
+    }
+    if (rc == RC_OK) rc = ops->axpy(r->backend, 1.0F, difference, plane, count);
+    if (there != NULL) ops->free(r->backend, there);
+    return rc == RC_OK ? team_spread(r->team, section) : rc;
+}
+
+enum rc replica_mix_statistics(struct replica *r, const float *difference)
+{
+    const struct schema *schema = model_schema(r->model);
+    const struct backend_ops *ops = r->backend->ops;
+    size_t bytes = schema->values[SECTION_BUFFERS] * sizeof(float);
+    float *live = model_plane(r->model, SECTION_BUFFERS), *buffers = NULL;
+    enum rc rc = RC_OK;
+
+    if (bytes > 0) {
+        buffers = mem_aligned(bytes);
+        rc = buffers != NULL ? ops->download(r->backend, buffers, live, bytes) : RC_NOMEM;
+    }
+    if (rc == RC_OK && bytes > 0) {
+        mixture_apply(schema, difference, buffers);
+        rc = ops->upload(r->backend, live, buffers, bytes);
+    }
+    if (rc == RC_OK && bytes > 0) rc = team_spread(r->team, SECTION_BUFFERS);
+    mem_free(buffers);
+    return rc;
+}
+
+static enum rc import_mixed(struct replica *r, const float *difference)
+{
+    enum rc rc = replica_mix_statistics(r, difference);
+
+    if (rc != RC_OK) return rc;
+    return add_difference(r, SECTION_PARAMETERS, difference,
+                          model_schema(r->model)->values[SECTION_PARAMETERS]);
+}
+
+static float *section_of(struct replica *r, enum section section, size_t count)
+{
+    CHECK(section < SECTION_MIXED && count == model_schema(r->model)->values[section]);
+    return model_plane(r->model, section);
+}
+
+static enum rc read_section(struct learner *learner, enum section section, float *out, size_t count)
+{
+    struct replica *r = replica_of(learner);
+    const float *plane;
+
+    if (section == SECTION_MIXED) {
+        CHECK(count == model_schema(r->model)->values[SECTION_MIXED]);
+        return export_mixed(r, out);
+    }
+    plane = section_of(r, section, count);
+    if (count == 0) return RC_OK;
+    return r->backend->ops->download(r->backend, out, plane, count * sizeof(float));
+}
+
+static enum rc change_section(struct learner *learner, enum section section,
+                              const float *difference, size_t count)
+{
+    struct replica *r = replica_of(learner);
+
+    if (section == SECTION_MIXED) {
+        CHECK(count == model_schema(r->model)->values[SECTION_MIXED]);
+        return import_mixed(r, difference);
+    }
+    (void)section_of(r, section, count); /* checks */
+    return count == 0 ? RC_OK : add_difference(r, section, difference, count);
+}
+
+static enum rc replica_export(struct learner *learner, enum section section, float *out,
+                              size_t count)
+{
+    struct model_profiler *profiler = replica_of(learner)->profiler;
+    uint64_t begin = model_profiler_now(profiler);
+    enum rc rc;
+
+    backend_bind_thread(replica_of(learner)->backend);
+    rc = read_section(learner, section, out, count);
+
+    model_profiler_add(profiler, PROFILE_SNAPSHOTS, begin);
+    return rc;
+}
+
+static const float *replica_export_view(struct learner *learner, float *out, size_t *count)
+{
+    struct replica *r = replica_of(learner);
+    uint64_t begin = model_profiler_now(r->profiler);
+    enum rc rc;
+
+    if (!r->backend->is_host) return NULL;
+    backend_bind_thread(r->backend);
+    rc = export_buffers(r, out);
+    *count = model_schema(r->model)->values[SECTION_PARAMETERS];
+    model_profiler_add(r->profiler, PROFILE_SNAPSHOTS, begin);
+    return rc == RC_OK ? model_plane(r->model, SECTION_PARAMETERS) : NULL;
+}
+
+static enum rc replica_import(struct learner *learner, enum section section,
+                              const float *difference, size_t count)
+{
+    struct model_profiler *profiler = replica_of(learner)->profiler;
+    uint64_t begin = model_profiler_now(profiler);
+    enum rc rc;
+
+    backend_bind_thread(replica_of(learner)->backend);
+    rc = change_section(learner, section, difference, count);
+
+    if (replica_of(learner)->lbfgs != NULL) lbfgs_moved(replica_of(learner)->lbfgs);
+    model_profiler_add(profiler, PROFILE_SNAPSHOTS, begin);
+    return rc;
+}
+
+enum rc replica_assign(struct learner *learner, enum section section, const float *values,
+                       size_t count)
+{
+    struct replica *r = replica_of(learner);
+    float *plane = section_of(r, section, count);
+    enum rc rc;
+
+    if (r->lbfgs != NULL && section == SECTION_PARAMETERS) lbfgs_forget(r->lbfgs);
+    if (count == 0) return RC_OK;
+    backend_bind_thread(r->backend);
+    rc = r->backend->ops->upload(r->backend, plane, values, count * sizeof(float));
+    return rc == RC_OK ? team_spread(r->team, section) : rc;
+}
+
+static void replica_set_step(struct learner *learner, uint64_t step)
+{
+    replica_of(learner)->step = step;
+}
+
+static const char *replica_moments_name(const struct learner *learner)
+{
+    return optimizer_name(((const struct replica *)learner)->optimizer.kind);
+}
+
+static void replica_bound_moments(const struct learner *learner, float *moments, size_t count)
+{
+    const struct optimizer *optimizer = &((const struct replica *)learner)->optimizer;
+    uint32_t planes = optimizer_planes(optimizer->kind);
+
+    if (planes > 0) optimizer_bound_moments(optimizer, moments, count / planes);
+}
+
+static uint64_t replica_updates(const struct learner *learner)
+{
+    return ((const struct replica *)learner)->updates;
+}
+
+static void replica_set_updates(struct learner *learner, uint64_t updates)
+{
+    replica_of(learner)->updates = updates;
+}
+
+static void replica_set_rate_factor(struct learner *learner, double factor)
+{
+    CHECK(factor > 0);
+    replica_of(learner)->rate_factor = factor;
+}
+
+static enum rc replica_reshard(struct learner *learner, struct peer_id self,
+                               const struct peer_id *members, size_t members_count,
+                               struct fault *why)
+{
+    struct replica *r = replica_of(learner);
+    uint64_t before[SHARE_STATE_WORDS], after[SHARE_STATE_WORDS];
+    enum rc rc;
+
+    share_save(r->share, before);
+    rc = share_reshard(r->share, self, members, members_count, why);
+    share_save(r->share, after);
+    if (r->lbfgs != NULL && before[0] != after[0]) lbfgs_moved(r->lbfgs); /* other samples */
+    return rc;
+}
+
+static uint64_t replica_shard_samples(const struct learner *learner)
+{
+    return share_samples(((const struct replica *)learner)->share);
+}
+
+/* Loss and hits over `count` samples, batch by batch. */
+static enum rc score(struct replica *r, const struct samples *samples, size_t count,
+                     struct evaluation *evaluation)
+{
+    const struct dataset_info *info = dataset_info(r->dataset);
+    double loss = 0.0;
+    uint64_t hits = 0, predictions = 0;
+
+    for (size_t i = 0; i < count; i += r->batch) {
+        uint32_t rows = count - i < r->batch ? (uint32_t)(count - i) : r->batch;
+        struct task_score batch;
+        enum rc rc;
+
+        samples_gather(samples, info, (struct pick){NULL, i, rows}, &r->next);
+        rc = replica_forward(r, false);
+        if (rc != RC_OK) return rc;
+        batch = task_judge(&r->task, &r->next, r->logits);
+        loss += batch.loss * (double)batch.count;
+        hits += batch.hits;
+        predictions += batch.count;
+    }
+    *evaluation = (struct evaluation){.samples = count,
+                                      .loss = loss / (double)predictions,
+                                      .accuracy = task_accuracy(&r->task, hits, predictions)};
+    return RC_OK;
+}
+
+/* Samples that `samples_max` allows; a sample of a text is many predictions, and counts for more.
+ */
+static uint64_t allowed(const struct dataset_info *info, uint64_t samples_max)
+{
+    uint64_t each = info->labels_per_sample, fewer;
+
+    if (samples_max == 0) return info->test_samples;
+    fewer = each > 8 ? samples_max / each * 8 + samples_max % each * 8 / each : samples_max;
+    if (fewer == 0) fewer = 1;
+    return fewer < info->test_samples ? fewer : info->test_samples;
+}
+
+/* A thousand samples stay in memory; more are loaded for the occasion. */
+static enum rc evaluate(struct learner *learner, uint64_t samples_max,
+                        struct evaluation *evaluation)
+{
+    struct replica *r = replica_of(learner);
+    uint64_t count = allowed(dataset_info(r->dataset), samples_max);
+    struct samples more = {0};
+    enum rc rc = RC_OK;
+
+    if (count == 0) return RC_NOT_FOUND;
+    backend_bind_thread(r->backend);
+    if (count > TEST_SAMPLES_KEPT) {
+        rc = dataset_load_test(r->dataset, count, &more, NULL);
+        if (rc == RC_OK) rc = score(r, &more, count, evaluation);
+        samples_deinit(&more);
+        return rc;
+    }
+    if (r->test.count < count) rc = dataset_load_test(r->dataset, count, &r->test, NULL);
+    return rc == RC_OK ? score(r, &r->test, count, evaluation) : rc;
+}
+
+static enum rc replica_evaluate(struct learner *learner, uint64_t samples_max,
+                                struct evaluation *evaluation)
+{
+    struct model_profiler *profiler = replica_of(learner)->profiler;
+    uint64_t begin = model_profiler_now(profiler);
+    enum rc rc;
+
+    model_profiler_watch(profiler, false);
+    rc = evaluate(learner, samples_max, evaluation);
+    model_profiler_watch(profiler, true);
+    model_profiler_add(profiler, PROFILE_EVALUATION, begin);
+    return rc;
+}
+
+static const struct learner_ops replica_ops = {
+    .name = "replica",
+    .destroy = replica_destroy,
+    .schema = replica_schema,
+    .train = replica_train,
+    .gradient = replica_gradient,
+    .step = replica_step,
+    .export_section = replica_export,
+    .export_view = replica_export_view,
+    .import_section = replica_import,
+    .assign_section = replica_assign,
+    .set_step = replica_set_step,
+    .moments_name = replica_moments_name,
+    .bound_moments = replica_bound_moments,
+    .updates = replica_updates,
+    .set_updates = replica_set_updates,
+    .set_rate_factor = replica_set_rate_factor,
+    .reshard = replica_reshard,
+    .shard_samples = replica_shard_samples,
+    .steps_of = replica_steps_of,
+    .evaluate = replica_evaluate,
+    .save = replica_save,
+    .load = replica_load,
+    .snapshot_create = replica_snapshot_create,
+    .snapshot_take = replica_snapshot_take,
+    .snapshot_apply = replica_snapshot_apply,
+    .keep = replica_keep,
+    .restore = replica_restore,
+    .why = replica_why,
+};
+
+/* What goes together with --hogwild. */
+static enum rc check_hogwild(const struct replica *r, const struct replica_options *options,
+                             struct fault *why)
+{
+    if (options->hogwild == 0) return RC_OK;
+    if (r->optimizer.kind != UPDATE_SGD) {
+        return fault_set(why, RC_USAGE,
+                         "--hogwild is for plain sgd, as other optimizers keep a state that "
+                         "threads would have to share; add --optimizer sgd");
+    }
+    if (r->accumulate > 1 || r->schedule.kind == SCHEDULE_GROW) {
+        return fault_set(why, RC_USAGE,
+                         "--hogwild takes a step for each batch; leave --accumulate and "
+                         "--schedule grow out");
+    }
+    if (r->backend->threads > 1) {
+        return fault_set(why, RC_USAGE,
+                         "--hogwild %u runs as many threads, one for each batch; leave --threads "
+                         "out",
+                         options->hogwild);
+    }
+    if (options->hogwild <= WORKERS_MAX) return RC_OK;
+    return fault_set(why, RC_USAGE, "--hogwild must be from 1 to %d", WORKERS_MAX);
+}
+
+/* What the flags say, before anything large is made. */
+static enum rc read_options(struct replica *r, const struct replica_options *options,
+                            struct fault *why)
+{
+    struct layers_training usual = layers_training(options->model);
+    const char *optimizer = options->optimizer;
+    const char *schedule = options->schedule == NULL ? "" : options->schedule;
+    uint64_t steps = options->steps_total;
+    enum rc rc;
+
+    if (optimizer == NULL || optimizer[0] == '\0') optimizer = usual.optimizer;
+    rc = optimizer_parse(optimizer, &r->optimizer, why);
+    if (rc != RC_OK) return rc;
+    if (options->lr > 0.0) r->optimizer.lr = options->lr;
+    r->batch = options->batch == 0 ? usual.batch : options->batch;
+    r->accumulate = options->accumulate == 0 ? 1 : options->accumulate;
+    r->clip = options->clip;
+    r->rate_factor = 1.0;
+    r->epochs_total = options->epochs_total;
+    r->has_schedule = steps > 0 || !(options->epochs_total > 0.0);
+    if (!r->has_schedule) steps = 1; /* enough to check the text */
+    rc = schedule_parse(schedule, steps, &r->schedule, why);
+    if (rc != RC_OK) return rc;
+    if (strlen(schedule) >= sizeof(r->schedule_text) || strlen(options->data) >= sizeof(r->data)) {
+        return fault_set(why, RC_LIMIT, "--schedule or --data is too long");
+    }
+    snprintf(r->schedule_text, sizeof(r->schedule_text), "%s", schedule);
+    snprintf(r->data, sizeof(r->data), "%s", options->data);
+    return check_hogwild(r, options, why);
+}
+
+static enum rc make_optimizer_buffers(struct replica *r)
+{
+    const struct schema *schema = model_schema(r->model);
+    const struct backend_ops *ops = r->backend->ops;
+    size_t workspace =
+        optimizer_is_full_batch(&r->optimizer) ? 0 : optimizer_workspace(&r->optimizer, schema);
+
+    if (workspace > 0) {
+        workspace *= team_threads(r->team);
+        r->workspace = ops->alloc(r->backend, workspace * sizeof(float));
+        if (r->workspace == NULL) return RC_NOMEM;
+    }
+    if (schema->values[SECTION_BUFFERS] > 0) {
+        r->statistics = ops->alloc(r->backend, schema->values[SECTION_BUFFERS] * sizeof(float));
+        if (r->statistics == NULL) return RC_NOMEM;
+    }
+    if (r->accumulate > 1 || r->schedule.kind == SCHEDULE_GROW ||
+        optimizer_is_full_batch(&r->optimizer)) {
+        r->accumulated = ops->alloc(r->backend, schema->values[SECTION_GRADIENT] * sizeof(float));
+        if (r->accumulated == NULL) return RC_NOMEM;
+    }
+    return RC_OK;
+}
+
+static enum rc make_model(struct replica *r, const struct replica_options *options,
+                          struct fault *why)
+{
+    const struct dataset_info *info = dataset_info(r->dataset);
+    struct model_options model = {
+        .spec = options->model,
+        .batch_max = r->batch,
+        .seed = options->seed,
+        .with_gradients = true,
+    };
+    enum rc rc;
+
+    task_describe(info, &model);
+    rc = team_create(r->backend, &model, &r->team, why);
+    if (rc == RC_OK) r->model = team_model(r->team);
+    if (rc == RC_OK) rc = task_init(&r->task, info, r->model, r->batch, why);
+    if (rc != RC_OK) return rc;
+    model_set_normalisation(r->model, info->mean, info->scale);
+    model_set_meaning(r->model, task_meaning(info, r->model));
+    team_set_stream(r->team, options->stream_seed, 0);
+    rc = model_reserve_moments(r->model, optimizer_planes(r->optimizer.kind));
+    if (rc == RC_OK) rc = batch_init(&r->next, info, r->batch);
+    r->logits = mem_array(task_logits(&r->task, r->batch), sizeof(float));
+    r->logits_gradient = mem_array(task_logits(&r->task, r->batch), sizeof(float));
+    if (rc == RC_OK && !r->backend->is_host) {
+        rc = replica_device_create(r, why);
+        if (rc != RC_OK) return rc;
+    } else if (rc == RC_OK) {
+        rc = make_optimizer_buffers(r);
+    }
+    if (rc == RC_OK && options->profile.now_ns != NULL) {
+        r->profiler =
+            model_profiler_create(r->model, options->profile, r->batch, team_threads(r->team));
+        if (r->profiler == NULL) rc = RC_NOMEM;
+    }
+    if (rc == RC_OK && optimizer_is_full_batch(&r->optimizer)) {
+        rc = replica_full_create(r, options, why);
+        if (rc != RC_OK) return rc;
+    }
+    if (rc == RC_OK && options->hogwild > 0) {
+        const struct hogwild_options hogwild = {r->model, &model, info, options->hogwild};
+        rc = hogwild_create(&hogwild, &r->hogwild, why);
+        if (rc != RC_OK) return rc;
+    }
+    if (rc == RC_OK && r->logits != NULL && r->logits_gradient != NULL) return RC_OK;
+    return fault_set(why, RC_NOMEM, "cannot set up training: out of memory; try a smaller --batch");
+}
+
+enum rc replica_create(struct backend *backend, const struct replica_options *options,
+                       struct learner **learner, struct fault *why)
+{
+    struct replica *r = mem_alloc(sizeof(*r));
+    struct dataset_options data = {.seed = options->seed, .context = task_context(options->model)};
+    struct share_options share = {.seed = options->seed, .stream_seed = options->stream_seed};
+    enum rc rc;
+
+    if (r == NULL) return fault_set(why, RC_NOMEM, "cannot set up training: out of memory");
+    r->learner.ops = &replica_ops;
+    r->backend = backend;
+    r->stream_seed = options->stream_seed;
+    if (options->threads > 0 && backend->is_host) backend->threads = options->threads;
+    rc = read_options(r, options, why);
+    if (rc == RC_OK) rc = shard_parse(options->shard, options->shard_of, &share.shard, why);
+    if (rc == RC_OK) rc = augment_parse(options->augment, &share.augment, why);
+    if (rc == RC_OK) rc = dataset_open(options->data, &data, &r->dataset, why);
+    if (rc == RC_OK) rc = make_model(r, options, why);
+    share.batch = r->batch;
+    if (rc == RC_OK) {
+        share.with_prefetch = prefetch_is_useful(options->prefetch, dataset_info(r->dataset),
+                                                 r->batch, &share.augment, team_threads(r->team));
+        rc = share_create(r->dataset, &share, &r->share, why);
+    }
+    if (rc != RC_OK) {
+        replica_destroy(&r->learner);
+        return rc;
+    }
+    *learner = &r->learner;
+    return RC_OK;
+}
+
+struct json *replica_profile(struct learner *learner, uint64_t wall_ns, const char *event)
+{
+    CHECK(learner->ops == &replica_ops);
+    return model_profiler_rows(replica_of(learner)->profiler, wall_ns, event);
+}
+
+struct model *replica_model(struct learner *learner)
+{
+    CHECK(learner->ops == &replica_ops);
+    return replica_of(learner)->model;
+}
+
+const struct dataset_info *replica_data(const struct learner *learner)
+{
+    CHECK(learner->ops == &replica_ops);
+    return dataset_info(((const struct replica *)learner)->dataset);
+}
+
+void replica_card(struct learner *learner, struct model_card *card)
+{
+    struct replica *r = replica_of(learner);
+    const struct dataset_info *info = dataset_info(r->dataset);
+
+    CHECK(learner->ops == &replica_ops);
+    task_card(info, r->model, card);
+    card->step = r->step;
+    card->samples = r->samples_seen;
+    snprintf(card->data, sizeof(card->data), "%s", r->data);
+}

@@ -1,0 +1,50 @@
+/*
+ * replica: the real learner: model, optimizer, schedule, data share, random streams.
+ * One peer and one seed give the same model to the bit each time.
+ */
+#ifndef GRAPEVINE_REPLICA_LEARNERS_REPLICA_H
+#define GRAPEVINE_REPLICA_LEARNERS_REPLICA_H
+
+#include "replica/data/prefetch.h"
+#include "replica/formats/model_file.h"
+#include "replica/learners/learner.h"
+#include "replica/model/profile.h"
+
+struct backend;
+struct dataset_info;
+
+struct replica_options {
+    const char *model;     /* spec or preset */
+    const char *data;      /* --data spec */
+    const char *optimizer; /* `momentum:lr=0.02,beta=0.9`; NULL or "": the preset's default */
+    const char *schedule;  /* `constant`, `cosine:warmup=0.05`; NULL: constant */
+    double clip;           /* longest gradient, by its norm; 0: as long as it is */
+    uint32_t accumulate;   /* batches whose mean gradient makes one step; 0: 1 */
+    double lr;             /* > 0 overrides the optimizer's lr= */
+    uint64_t steps_total;  /* for schedules with an end; 0: not known */
+    double
+        epochs_total; /* the same in passes over the share, where steps_total is 0; 0: not known */
+    uint32_t batch;   /* 0: the preset's default (64) */
+    const char *shard, *shard_of;
+    const char *augment;         /* `crop:4,flip`; NULL: images as they are */
+    enum prefetch_mode prefetch; /* make batches ahead of time, on a thread */
+    uint64_t seed;               /* initial weights, block permutation */
+    uint64_t stream_seed;        /* data order: (seed, peer id) mixed by the caller */
+    uint32_t threads;
+    uint32_t hogwild; /* threads with batches of their own (replica/learners/hogwild.h), or 0 */
+    struct profile_clock profile; /* to see where the time goes; {NULL}: not wanted */
+};
+
+/** Keeps `backend`. On failure `why` says what to change. */
+MUST_USE enum rc replica_create(struct backend *backend, const struct replica_options *options,
+                                struct learner **learner, struct fault *why);
+/** The model behind a learner made by replica_create(), for saving and evaluating it. */
+struct model *replica_model(struct learner *learner);
+/** The data behind it, as long as it lives. */
+const struct dataset_info *replica_data(const struct learner *learner);
+/** Where the time went, see model_profiler_rows(): NULL without options.profile or a step. */
+struct json *replica_profile(struct learner *learner, uint64_t wall_ns, const char *event);
+/** A card that describes the replica as it is now. */
+void replica_card(struct learner *learner, struct model_card *card);
+
+#endif

@@ -1,0 +1,107 @@
+/*
+ * What a replica keeps of itself to go on to the bit: counters, the place in the data, moments.
+ * Thread: the training lane's.
+ */
+#include "replica/learners/replica_internal.h"
+
+#include "replica/plane/store_safetensors.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Words of "replica.state". */
+enum state_word {
+    STATE_STEP,
+    STATE_UPDATES,
+    STATE_SAMPLES,
+    STATE_SCHEDULE,
+    STATE_PASSES,
+    STATE_SHARE
+};
+enum { STATE_WORDS = STATE_SHARE + SHARE_STATE_WORDS };
+
+enum rc replica_save(struct learner *learner, struct tensor_file *file)
+{
+    struct replica *r = replica_of(learner);
+    size_t count = model_schema(r->model)->values[SECTION_MOMENTS];
+    const float *moments = NULL;
+    uint64_t words[STATE_WORDS] = {
+        [STATE_STEP] = r->step,
+        [STATE_UPDATES] = r->updates,
+        [STATE_SAMPLES] = r->samples_seen,
+        [STATE_SCHEDULE] = r->has_schedule ? r->schedule.steps_total : 0,
+        [STATE_PASSES] = model_passes(r->model),
+    };
+    enum rc rc = tensor_file_set(file, "optimizer", optimizer_name(r->optimizer.kind));
+
+    share_save(r->share, words + STATE_SHARE);
+    if (rc == RC_OK) rc = tensor_file_add_u64_copy(file, "replica.state", words, STATE_WORDS);
+    if (rc == RC_OK && r->lbfgs != NULL) rc = lbfgs_save(r->lbfgs, file);
+    if (rc != RC_OK || count == 0) return rc;
+    rc = model_host_plane(r->model, SECTION_MOMENTS, &moments);
+    return rc == RC_OK ? tensor_file_add_f32(file, "replica.moments", moments, count) : rc;
+}
+
+/* The moments entry, or RC_* and why it cannot be used. */
+static enum rc find_moments(struct replica *r, const struct tensor_file *file,
+                            const struct tensor_view **moments, struct fault *why)
+{
+    size_t count = model_schema(r->model)->values[SECTION_MOMENTS];
+    const char *optimizer = tensor_file_get(file, "optimizer");
+    bool is_finite = true;
+    enum rc rc = RC_OK;
+
+    *moments = tensor_file_find(file, "replica.moments");
+    if (optimizer == NULL || strcmp(optimizer, optimizer_name(r->optimizer.kind)) != 0) {
+        return fault_set(why, RC_MISMATCH, "the checkpoint was written with --optimizer %s, not %s",
+                         optimizer == NULL ? "unknown" : optimizer,
+                         optimizer_name(r->optimizer.kind));
+    }
+    if (count == 0) return RC_OK;
+    if (*moments == NULL || strcmp((*moments)->dtype, "F32") != 0 ||
+        (*moments)->bytes_count != count * sizeof(float)) {
+        return fault_set(why, RC_SHAPE, "the checkpoint's optimizer state is of another model");
+    }
+    for (size_t i = 0; is_finite && i < count; i++) {
+        float value;
+        memcpy(&value, (const uint8_t *)(*moments)->bytes + i * sizeof(value), sizeof(value));
+        is_finite = isfinite(value);
+    }
+    if (!is_finite) rc = RC_NONFINITE;
+    return rc == RC_OK ? rc : fault_set(why, rc, "the checkpoint's optimizer state holds a NaN");
+}
+
+enum rc replica_load(struct learner *learner, const struct tensor_file *file, struct fault *why)
+{
+    struct replica *r = replica_of(learner);
+    const struct tensor_view *state = tensor_file_find(file, "replica.state"), *moments = NULL;
+    size_t count = model_schema(r->model)->values[SECTION_MOMENTS];
+    struct schedule schedule = r->schedule;
+    uint64_t words[STATE_WORDS];
+    enum rc rc;
+
+    if (state == NULL || strcmp(state->dtype, "U64") != 0 || state->bytes_count != sizeof(words)) {
+        return fault_set(why, RC_FORMAT, "the checkpoint holds no training state of this program");
+    }
+    memcpy(words, state->bytes, sizeof(words));
+    rc = find_moments(r, file, &moments, why);
+    if (rc != RC_OK) return rc;
+    if (!r->has_schedule && words[STATE_SCHEDULE] > 0) {
+        rc = schedule_parse(r->schedule_text, words[STATE_SCHEDULE], &schedule, why);
+        if (rc != RC_OK) return rc;
+    }
+    if (r->lbfgs != NULL) rc = lbfgs_load(r->lbfgs, file, why);
+    if (rc != RC_OK) return rc;
+    if (!share_load(r->share, words + STATE_SHARE)) {
+        if (r->lbfgs != NULL) lbfgs_forget(r->lbfgs); /* what it has now is not ours */
+        return fault_set(why, RC_FORMAT, "the checkpoint's place in the data is damaged");
+    }
+    r->has_schedule = r->has_schedule || words[STATE_SCHEDULE] > 0;
+    r->schedule = schedule;
+    r->step = words[STATE_STEP];
+    r->updates = words[STATE_UPDATES];
+    r->samples_seen = words[STATE_SAMPLES];
+    team_set_stream(r->team, r->stream_seed, words[STATE_PASSES]);
+    if (count == 0) return RC_OK;
+    return replica_assign(learner, SECTION_MOMENTS, moments->bytes, count);
+}

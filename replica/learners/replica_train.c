@@ -1,0 +1,357 @@
+/*
+ * Steps of a replica: a batch from the share, forward, loss, backward (several times where
+ * gradients are accumulated), clipping, one fused update. The rate, and with `grow` the number of
+ * batches, follow the shared step counter; Adam's bias correction counts this replica's own
+ * updates. What is done with the gradient plane is done by all threads of the team, each on its
+ * part. Thread: the training lane's.
+ */
+#include "replica/learners/replica_internal.h"
+
+#include "base/check.h"
+
+#include <math.h>
+
+/* What becomes of the gradient of one of a step's batches. */
+struct gathering {
+    struct replica *r;
+    uint32_t batch, batches; /* this one of how many */
+    bool updates;            /* the parameters after the last */
+};
+
+/* Batches of so many passes over the share, one at least. */
+static uint64_t batches_of(const struct replica *r, double epochs)
+{
+    double batches =
+        ceil(epochs * (double)share_samples(r->share) / ((double)r->batch * (double)r->accumulate));
+
+    if (r->lbfgs != NULL) batches = ceil(epochs); /* each step reads all of it */
+    return batches < 1.0 ? 1 : (uint64_t)batches;
+}
+
+enum rc replica_make_ready(struct replica *r)
+{
+    enum rc rc = share_ensure(r->share, NULL);
+
+    if (rc != RC_OK || r->has_schedule) return rc;
+    rc = schedule_parse_batches(r->schedule_text, batches_of(r, r->epochs_total), &r->schedule,
+                                NULL);
+    r->has_schedule = rc == RC_OK;
+    return rc;
+}
+
+uint64_t replica_steps_of(const struct learner *learner, double epochs)
+{
+    const struct replica *r = (const struct replica *)learner;
+    struct schedule schedule = r->schedule;
+
+    if (!r->has_schedule && schedule_parse_batches(r->schedule_text, batches_of(r, r->epochs_total),
+                                                   &schedule, NULL) != RC_OK) {
+        return batches_of(r, epochs); /* the text was read before, so this does not happen */
+    }
+    return schedule_steps(&schedule, batches_of(r, epochs));
+}
+
+enum rc replica_forward(struct replica *r, bool is_training)
+{
+    return team_forward(r->team, r->next.values, r->next.rows, is_training, r->logits);
+}
+
+/* Shorten this part of a gradient that is too long as a whole. Every thread comes here, and none
+ * leaves with RC_OK before whole tensors are ready. */
+static enum rc clip_part(struct replica *r, const struct team_part *part, float *gradient)
+{
+    const struct backend_ops *ops = part->backend->ops;
+    size_t count = part->end - part->begin;
+    double sums[2] = {0.0, 0.0}; /* squares, failures */
+    enum rc rc = RC_OK;
+
+    if (r->clip > 0.0) rc = ops->squared_norm(part->backend, gradient, count, &sums[0]);
+    if (rc != RC_OK) sums[1] = 1.0;
+    team_sum(r->team, part->lane, sums, 2);
+    if (sums[1] > 0.0 || !(r->clip > 0.0) || sums[0] <= r->clip * r->clip) return rc;
+    rc = ops->scale(part->backend, (float)(r->clip / sqrt(sums[0])), gradient, count);
+    if (optimizer_is_layerwise(&r->optimizer)) team_sum(r->team, part->lane, sums, 2);
+    return rc;
+}
+
+/* One optimizer step from the gradient plane: a thread's part of it. */
+static enum rc update_part(void *context, const struct team_part *part)
+{
+    struct replica *r = context;
+    float *gradient = model_plane(r->model, SECTION_GRADIENT);
+    const struct optimizer_step step = {
+        .gradient = gradient,
+        .moments = model_plane(r->model, SECTION_MOMENTS),
+        .values = model_plane(r->model, SECTION_PARAMETERS),
+        .workspace = r->workspace,
+        .factor = r->rate_factor * schedule_factor(&r->schedule, r->step),
+        .count = r->updates + 1,
+    };
+    const struct optimizer_part mine = {part->backend, part->lane, part->lanes, part->begin,
+                                        part->end};
+    enum rc rc = RC_OK;
+
+    /* Whole tensors need the parts of others. */
+    if (r->clip > 0.0 || optimizer_is_layerwise(&r->optimizer)) {
+        rc = clip_part(r, part, gradient + part->begin);
+    }
+    if (rc != RC_OK) return rc;
+    return optimizer_step_part(&r->optimizer, model_schema(r->model), &step, &mine);
+}
+
+/* Each backward pass overwrites the gradient plane, so all but the last are summed up beside it. */
+static enum rc gather_part(const struct gathering *gathering, const struct team_part *part)
+{
+    struct replica *r = gathering->r;
+    const struct backend_ops *ops = part->backend->ops;
+    size_t count = part->end - part->begin;
+    float *gradient = model_plane(r->model, SECTION_GRADIENT) + part->begin;
+    float *sum = r->accumulated + part->begin, share = 1.0F / (float)gathering->batches;
+    enum rc rc = RC_OK;
+
+    if (count == 0) return RC_OK;
+    if (gathering->batch + 1 < gathering->batches) {
+        if (gathering->batch == 0) rc = ops->zero(part->backend, sum, count * sizeof(float));
+        return rc == RC_OK ? ops->axpy(part->backend, share, gradient, sum, count) : rc;
+    }
+    rc = ops->scale(part->backend, share, gradient, count);
+    return rc == RC_OK ? ops->axpy(part->backend, 1.0F, sum, gradient, count) : rc;
+}
+
+static enum rc work_on_part(void *context, const struct team_part *part)
+{
+    const struct gathering *gathering = context;
+    struct model_profiler *profiler = part->lane == 0 ? gathering->r->profiler : NULL;
+    uint64_t begin = model_profiler_now(profiler);
+    enum rc rc = gathering->batches > 1 ? gather_part(gathering, part) : RC_OK, rc_update = RC_OK;
+
+    if (gathering->updates && gathering->batch + 1 == gathering->batches) {
+        rc_update = update_part(gathering->r, part); /* also after an error: others wait in it */
+    }
+    model_profiler_add_inside(profiler, PROFILE_OPTIMIZER, begin);
+    return rc == RC_OK ? rc_update : rc;
+}
+
+enum rc replica_pass(struct replica *r, team_work work, void *context, struct task_score *score)
+{
+    uint64_t begin = model_profiler_now(r->profiler);
+    enum rc rc = replica_forward(r, true);
+
+    model_profiler_add(r->profiler, PROFILE_PASSES, begin);
+    if (rc != RC_OK) return rc;
+    begin = model_profiler_now(r->profiler);
+    *score = task_loss(&r->task, &r->next, r->logits, r->logits_gradient);
+    model_profiler_add(r->profiler, PROFILE_LOSS, begin);
+    if (!isfinite(score->loss)) return RC_NONFINITE;
+    begin = model_profiler_now(r->profiler);
+    rc = team_backward_each(r->team, r->logits_gradient, work, context);
+    model_profiler_add(r->profiler, PROFILE_PASSES, begin);
+    return rc;
+}
+
+/* The mean gradient of the next batches into the gradient plane, and the step it makes if it
+ * `updates`. */
+static enum rc run_batches(struct replica *r, bool updates, struct task_score *score)
+{
+    uint32_t batches = r->accumulate * schedule_batches(&r->schedule, r->step);
+    struct gathering gathering = {r, 0, batches, updates};
+    double sum = 0.0;
+
+    for (; gathering.batch < batches; gathering.batch++) {
+        struct task_score batch = {0.0, 0, 0};
+        uint64_t begin = model_profiler_now(r->profiler);
+        enum rc rc;
+
+        share_batch(r->share, &r->next);
+        model_profiler_add(r->profiler, PROFILE_DATA, begin);
+        rc = replica_pass(r, work_on_part, &gathering, &batch);
+        if (rc != RC_OK) return rc;
+        sum += batch.loss;
+        score->hits += batch.hits;
+        score->count += batch.count;
+    }
+    score->loss = sum / (double)batches;
+    r->samples_seen += (uint64_t)r->batch * batches;
+    if (updates) {
+        r->updates++;
+        r->step++;
+    }
+    model_profiler_step(r->profiler, batches);
+    return RC_OK;
+}
+
+static enum rc check_parameters(struct replica *r)
+{
+    bool is_finite = false;
+    uint64_t begin = model_profiler_now(r->profiler);
+    enum rc rc =
+        r->backend->ops->is_finite(r->backend, model_plane(r->model, SECTION_PARAMETERS),
+                                   model_schema(r->model)->values[SECTION_PARAMETERS], &is_finite);
+
+    model_profiler_add(r->profiler, PROFILE_CHECKS, begin);
+    if (rc != RC_OK) return rc;
+    return is_finite ? RC_OK : RC_NONFINITE;
+}
+
+/* Steps of threads that each have their own batches. */
+static enum rc run_hogwild(struct replica *r, uint32_t steps, const atomic_bool *stop,
+                           struct train_report *done, struct task_score *score)
+{
+    const struct hogwild_run run = {
+        .share = r->share,
+        .optimizer = &r->optimizer,
+        .schedule = &r->schedule,
+        .rate_factor = r->rate_factor,
+        .clip = r->clip,
+        .stream = r->stream_seed,
+        .step = r->step,
+        .steps = steps,
+        .stop = stop,
+        .profiler = r->profiler,
+    };
+    struct hogwild_report report;
+    enum rc rc = hogwild_train(r->hogwild, &run, &report);
+
+    if (rc != RC_OK) return rc;
+    r->step += report.steps;
+    r->updates += report.steps;
+    r->samples_seen += (uint64_t)r->batch * report.steps;
+    done->steps = report.steps;
+    done->loss_sum = report.loss_sum;
+    score->hits = report.hits;
+    score->count = report.count;
+    return RC_OK;
+}
+
+/* Where a step begins: what it changes before its end. */
+struct border {
+    uint64_t share[SHARE_STATE_WORDS];
+    uint64_t passes;
+};
+
+static size_t statistics_bytes(const struct replica *r)
+{
+    return model_schema(r->model)->values[SECTION_BUFFERS] * sizeof(float);
+}
+
+static enum rc remember(struct replica *r, struct border *border)
+{
+    share_save(r->share, border->share);
+    border->passes = model_passes(r->model);
+    if (r->statistics == NULL) return RC_OK;
+    return r->backend->ops->copy(r->backend, r->statistics, model_plane(r->model, SECTION_BUFFERS),
+                                 statistics_bytes(r));
+}
+
+/* As if the step had not begun. */
+static enum rc take_back(struct replica *r, const struct border *border)
+{
+    CHECK(share_load(r->share, border->share)); /* this very share wrote it */
+    team_set_stream(r->team, r->stream_seed, border->passes);
+    if (r->statistics == NULL) return RC_OK;
+    return r->backend->ops->copy(r->backend, model_plane(r->model, SECTION_BUFFERS), r->statistics,
+                                 statistics_bytes(r));
+}
+
+/* Steps that all threads take together. One that is stopped on its way did not happen. */
+static enum rc run_steps(struct replica *r, uint32_t steps, const atomic_bool *stop,
+                         struct train_report *done, struct task_score *total)
+{
+    while (done->steps < steps && (stop == NULL || !atomic_load(stop))) {
+        struct task_score score = {0.0, 0, 0};
+        struct border border;
+        enum rc rc = remember(r, &border);
+
+        if (rc != RC_OK) return rc;
+        team_set_stop(r->team, stop);
+        rc = run_batches(r, true, &score);
+        team_set_stop(r->team, NULL);
+        if (rc == RC_CANCELLED) return take_back(r, &border);
+        if (rc != RC_OK) return rc;
+        done->steps++;
+        done->loss_sum += score.loss;
+        total->hits += score.hits;
+        total->count += score.count;
+    }
+    return RC_OK;
+}
+
+enum rc replica_train(struct learner *learner, uint32_t steps, const atomic_bool *stop,
+                      struct train_report *report)
+{
+    struct replica *r = replica_of(learner);
+    struct train_report done = {0};
+    struct task_score total = {0.0, 0, 0};
+    enum rc rc = RC_OK;
+
+    backend_bind_thread(r->backend);
+    if (steps > 0) rc = replica_make_ready(r);
+    if (rc == RC_OK && steps > 0) {
+        if (r->lbfgs != NULL) {
+            rc = replica_run_full(r, steps, stop, &done, &total);
+        } else if (r->device != NULL) {
+            rc = replica_device_steps(r, steps, stop, &done, &total);
+        } else if (r->hogwild != NULL) {
+            rc = run_hogwild(r, steps, stop, &done, &total);
+        } else {
+            rc = run_steps(r, steps, stop, &done, &total);
+        }
+    }
+    if (rc == RC_OK && done.steps > 0) rc = check_parameters(r);
+    if (rc != RC_OK) return rc;
+    done.step = r->step;
+    done.samples = r->samples_seen;
+    if (done.steps > 0) done.correct_share = task_accuracy(&r->task, total.hits, total.count);
+    *report = done;
+    return RC_OK;
+}
+
+enum rc replica_gradient(struct learner *learner, float *out, struct train_report *report)
+{
+    struct replica *r = replica_of(learner);
+    size_t count = model_schema(r->model)->values[SECTION_PARAMETERS];
+    struct task_score score = {0.0, 0, 0};
+    enum rc rc;
+
+    if (r->lbfgs != NULL) return RC_UNSUPPORTED; /* a step is more than one gradient */
+    backend_bind_thread(r->backend);
+    rc = replica_make_ready(r);
+    if (rc == RC_OK) {
+        rc = r->device != NULL ? replica_device_gradient(r, &score) : run_batches(r, false, &score);
+    }
+    if (rc == RC_OK) {
+        rc = r->backend->ops->download(r->backend, out, model_plane(r->model, SECTION_GRADIENT),
+                                       count * sizeof(float));
+    }
+    if (rc != RC_OK) return rc;
+    *report =
+        (struct train_report){.steps = 0,
+                              .step = r->step,
+                              .samples = r->samples_seen,
+                              .loss_sum = score.loss,
+                              .correct_share = task_accuracy(&r->task, score.hits, score.count)};
+    return RC_OK;
+}
+
+enum rc replica_step(struct learner *learner, const float *gradient)
+{
+    struct replica *r = replica_of(learner);
+    size_t count = model_schema(r->model)->values[SECTION_PARAMETERS];
+    enum rc rc;
+
+    if (r->lbfgs != NULL) return RC_UNSUPPORTED;
+    backend_bind_thread(r->backend);
+    rc = replica_make_ready(r);
+    if (rc == RC_OK) {
+        rc = r->backend->ops->upload(r->backend, model_plane(r->model, SECTION_GRADIENT), gradient,
+                                     count * sizeof(float));
+    }
+    if (rc == RC_OK) {
+        rc = r->device != NULL ? replica_device_update(r)
+                               : team_each(r->team, count, update_part, r);
+    }
+    if (rc != RC_OK) return rc;
+    r->updates++;
+    r->step++;
+    return check_parameters(r);
+}

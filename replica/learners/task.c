@@ -1,0 +1,221 @@
+/* See task.h. */
+#include "replica/learners/task.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+#include "kernels/softmax.h"
+#include "replica/model/layers.h"
+#include "replica/model/loss.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+uint32_t task_context(const char *spec)
+{
+    return layers_context(spec);
+}
+
+void task_describe(const struct dataset_info *info, struct model_options *options)
+{
+    options->channels = info->channels;
+    options->height = info->height;
+    options->width = info->width;
+    options->classes = info->outputs;
+    options->input = info->input == DATA_TOKENS ? MODEL_INPUT_TOKENS : MODEL_INPUT_IMAGE;
+    options->symbols = info->symbols;
+}
+
+static bool is_plain(const char *word)
+{
+    for (; *word != '\0'; word++) {
+        if ((unsigned char)*word < 0x20 || *word == 0x7F) return false;
+    }
+    return true;
+}
+
+/* Words that do not fit, or would break the form, are left out all together. */
+static void join(const char *const *words, uint32_t count, char *text, size_t cap)
+{
+    size_t at = 0;
+
+    text[0] = '\0';
+    for (uint32_t i = 0; i < count; i++) {
+        if (is_plain(words[i]) && at < cap) {
+            at += (size_t)snprintf(text + at, cap - at, "%s\n", words[i]);
+            if (at < cap) continue;
+        }
+        text[0] = '\0';
+        return;
+    }
+}
+
+void task_words(const struct dataset_info *info, char text[MODEL_WORDS_BYTES])
+{
+    const bool has_words = info->target == DATA_CLASS && info->class_words != NULL;
+
+    join(info->class_words, has_words ? info->classes : 0, text, MODEL_WORDS_BYTES);
+}
+
+void task_columns(const struct dataset_info *info, char text[MODEL_COLUMNS_BYTES])
+{
+    const bool has_names = info->input == DATA_VECTORS && info->column_names != NULL;
+
+    join(info->column_names, has_names ? info->channels : 0, text, MODEL_COLUMNS_BYTES);
+}
+
+void task_card(const struct dataset_info *info, const struct model *model, struct model_card *card)
+{
+    *card = (struct model_card){
+        .input = info->input == DATA_TOKENS ? MODEL_INPUT_TOKENS : MODEL_INPUT_IMAGE,
+        .is_regression = info->target == DATA_REALS,
+        .channels = info->channels,
+        .height = info->height,
+        .width = info->width,
+        .classes = info->outputs,
+        .symbols = info->symbols,
+    };
+    _Static_assert(sizeof(card->symbol_bytes) == sizeof(info->symbol_bytes), "the same table");
+    memcpy(card->symbol_bytes, info->symbol_bytes, sizeof(card->symbol_bytes));
+    task_words(info, card->class_words);
+    task_columns(info, card->column_words);
+    snprintf(card->spec, sizeof(card->spec), "%s", model_spec(model));
+}
+
+struct digest task_meaning(const struct dataset_info *info, const struct model *model)
+{
+    static const char purpose[] = "grapevine meaning 1";
+    const char *spec = model_spec(model);
+    uint8_t kinds[] = {(uint8_t)info->input, (uint8_t)info->target};
+    bool has_words = info->input == DATA_VECTORS && info->class_words != NULL;
+    uint32_t words = has_words ? info->classes : 0;
+    struct hash hash;
+
+    hash_init(&hash);
+    hash_update(&hash, purpose, sizeof(purpose));
+    hash_update(&hash, spec, strlen(spec) + 1);
+    hash_update(&hash, kinds, sizeof(kinds));
+    hash_update(&hash, info->symbol_bytes, sizeof(info->symbol_bytes));
+    /* Tables number their classes by the words; elsewhere words are names of given numbers. */
+    for (uint32_t i = 0; i < words; i++) {
+        hash_update(&hash, info->class_words[i], strlen(info->class_words[i]) + 1);
+    }
+    /* And they have their numbers by the columns' names. */
+    for (uint32_t i = 0; info->column_names != NULL && i < info->channels; i++) {
+        hash_update(&hash, info->column_names[i], strlen(info->column_names[i]) + 1);
+    }
+    return hash_final(&hash);
+}
+
+enum rc task_init(struct task *task, const struct dataset_info *info, const struct model *model,
+                  uint32_t batch, struct fault *why)
+{
+    uint32_t rows = model_rows(model), wanted = info->labels_per_sample;
+    size_t predictions = (size_t)batch * rows * model_heads(model);
+
+    *task = (struct task){.target = info->target,
+                          .rows = rows,
+                          .heads = model_heads(model),
+                          .outputs = model_classes(model)};
+    if (info->target == DATA_REALS) wanted = 1;
+    if (info->input == DATA_TOKENS && !layers_read_tokens(model_spec(model))) {
+        return fault_set(why, RC_SHAPE,
+                         "--model: the data are tokens, whose numbers mean nothing as numbers; "
+                         "take lstm or gpt-nano, or begin the list with embed:N");
+    }
+    if (rows > 1 && wanted == 1) {
+        return fault_set(why, RC_SHAPE,
+                         "--model: it gives %u answers a sample, and the data asks for one; put "
+                         "'last' before the last layer",
+                         rows);
+    }
+    if (rows != wanted) {
+        return fault_set(why, RC_SHAPE,
+                         "--model: it gives one answer a sample, and the data asks for the next "
+                         "token at each of %u steps; leave 'last' out",
+                         wanted);
+    }
+    if (task->heads == 1) return RC_OK;
+    if (info->target == DATA_REALS) {
+        return fault_set(why, RC_SHAPE,
+                         "--model: heads answer with probabilities, and the data ask for real "
+                         "values; end with one linear:classes");
+    }
+    task->labels = mem_raw(predictions * sizeof(*task->labels));
+    if (task->labels != NULL) return RC_OK;
+    return fault_set(why, RC_NOMEM, "cannot set up training: out of memory; try a smaller --batch");
+}
+
+void task_deinit(struct task *task)
+{
+    mem_free(task->labels);
+    *task = (struct task){0};
+}
+
+size_t task_logits(const struct task *task, uint32_t batch)
+{
+    return (size_t)batch * task->rows * task->heads * task->outputs;
+}
+
+static struct task_score score_of(const struct task *task, const uint32_t *labels,
+                                  const float *targets, uint32_t rows, const float *logits,
+                                  float *gradient)
+{
+    struct task_score score = {.count = rows};
+    uint32_t correct = 0;
+
+    if (task->target == DATA_REALS) {
+        score.loss = loss_squared(logits, targets, rows, task->outputs, gradient);
+    } else {
+        score.loss = loss_cross_entropy(logits, labels, rows, task->outputs, gradient, &correct);
+        score.hits = correct;
+    }
+    return score;
+}
+
+struct task_score task_loss(struct task *task, const struct batch *batch, const float *logits,
+                            float *gradient)
+{
+    uint32_t rows = batch->rows * task->rows;
+
+    if (task->heads == 1) {
+        return score_of(task, batch->labels, batch->targets, rows, logits, gradient);
+    }
+    for (uint32_t i = 0; i < rows * task->heads; i++) { /* every head is asked the same */
+        task->labels[i] = batch->labels[i / task->heads];
+    }
+    return score_of(task, task->labels, NULL, rows * task->heads, logits, gradient);
+}
+
+void task_feed(struct task *task, const struct batch *batch, struct model_feed *feed)
+{
+    uint32_t rows = batch->rows * task->rows;
+
+    *feed = (struct model_feed){.input = batch->values, .batch = batch->rows, .counted = rows};
+    if (task->target == DATA_REALS) {
+        feed->targets = batch->targets;
+        return;
+    }
+    feed->labels = batch->labels;
+    if (task->heads > 1) {
+        rows *= task->heads;
+        for (uint32_t i = 0; i < rows; i++) { /* every head is asked the same */
+            task->labels[i] = batch->labels[i / task->heads];
+        }
+        feed->labels = task->labels;
+    }
+    feed->counted = softmax_counted(feed->labels, rows);
+    if (feed->counted == 0) feed->counted = 1; /* of nothing the sum is 0 anyway */
+}
+
+struct task_score task_judge(const struct task *task, const struct batch *batch,
+                             const float *logits)
+{
+    return score_of(task, batch->labels, batch->targets, batch->rows * task->rows, logits, NULL);
+}
+
+double task_accuracy(const struct task *task, uint64_t hits, uint64_t count)
+{
+    if (task->target == DATA_REALS || count == 0) return (double)NAN;
+    return (double)hits / (double)count;
+}

@@ -1,0 +1,60 @@
+/*
+ * task: what a model is to learn from a batch of some data: a class a sample, the next token at
+ * each step, or real values; once for each of its heads. Joins dataset, model and loss. Any thread,
+ * one at a time.
+ */
+#ifndef GRAPEVINE_REPLICA_LEARNERS_TASK_H
+#define GRAPEVINE_REPLICA_LEARNERS_TASK_H
+
+#include "replica/data/dataset.h"
+#include "replica/formats/model_file.h"
+
+struct task {
+    enum data_target target;
+    uint32_t rows;    /* of logits a sample */
+    uint32_t heads;   /* of a training pass; evaluation merges them */
+    uint32_t outputs; /* of a row and head: classes, or real values */
+    uint32_t *labels; /* [batch][rows][heads], for several heads */
+};
+
+/** Steps of a sequence that the model of `spec` wants, for dataset_options.context; 0: any. */
+uint32_t task_context(const char *spec);
+/** Fill in what the data says about a model: input, outputs. */
+void task_describe(const struct dataset_info *info, struct model_options *options);
+/** What a file is to say about a model trained on this data; not its data, step and samples. */
+void task_card(const struct dataset_info *info, const struct model *model, struct model_card *card);
+/** The data's words as a card holds them: of each class a word and '\n', or "". */
+/** The names of a table's columns, in the same form. */
+void task_columns(const struct dataset_info *info, char text[MODEL_COLUMNS_BYTES]);
+void task_words(const struct dataset_info *info, char text[MODEL_WORDS_BYTES]);
+/** Of all that peers must have in common, besides shapes, for a mean of their models to make sense:
+ *  layers, kinds of input and target, the byte of each symbol, the words behind a table's classes.
+ *  Not of the samples, which are each peer's own. */
+struct digest task_meaning(const struct dataset_info *info, const struct model *model);
+/** For batches of up to `batch` samples. RC_SHAPE: the model gives one row a sample where the data
+ *  ask each step, or the other way round; tokens without an embedding; heads for real values;
+ *  RC_NOMEM. `task` is then empty; fine to deinit. */
+MUST_USE enum rc task_init(struct task *task, const struct dataset_info *info,
+                           const struct model *model, uint32_t batch, struct fault *why);
+void task_deinit(struct task *task);
+/** float32 values of one batch's logits, in training or not. */
+size_t task_logits(const struct task *task, uint32_t batch);
+
+struct task_score {
+    double loss;    /* mean over what was counted */
+    uint64_t hits;  /* argmax equals the label; regression: 0 */
+    uint64_t count; /* predictions */
+};
+
+/** Loss and d(loss)/d(logits) of a training pass, all heads. */
+struct task_score task_loss(struct task *task, const struct batch *batch, const float *logits,
+                            float *gradient);
+/** The same, for a pass that stays on a device; borrows from `batch` and `task`. */
+void task_feed(struct task *task, const struct batch *batch, struct model_feed *feed);
+/** Loss of an evaluation pass. */
+struct task_score task_judge(const struct task *task, const struct batch *batch,
+                             const float *logits);
+/** Share of hits; NaN for real values. */
+double task_accuracy(const struct task *task, uint64_t hits, uint64_t count);
+
+#endif

@@ -1,0 +1,302 @@
+/*
+ * A model on a device whose memory is not the host's: how inputs get there and outputs come back,
+ * and training passes that stay there: forward, loss and backward without an answer in between,
+ * which from the third pass of a size on are one recorded launch (the first may still choose
+ * algorithms and take memory). The number of the pass, from which dropout draws, is kept on the
+ * device, as a recording repeats its arguments. Thread: the training lane's.
+ */
+#include "replica/model/plan.h"
+
+#include "base/check.h"
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { PASSES_BEFORE_RECORDING = 2 };
+
+static size_t rows_max(const struct model *model)
+{
+    return (size_t)model->batch_max * model_rows(model) * model->heads;
+}
+
+static bool is_converted(const struct model *model)
+{
+    return model->backend->value_bytes != sizeof(float) && model->input_kind != MODEL_INPUT_TOKENS;
+}
+
+enum rc model_device_create(struct model *model)
+{
+    struct backend *backend = model->backend;
+    struct model_device *d = mem_alloc(sizeof(*d));
+    size_t inputs = model->batch_max * shape_values(model->input);
+    size_t outputs = rows_max(model) * model->classes;
+    size_t labels = (rows_max(model) + 1) * sizeof(uint32_t);
+
+    if (d == NULL) return RC_NOMEM;
+    for (uint32_t i = 0; i < model->segments_count; i++) {
+        CHECK(model->segments[i].slice >= model->batch_max); /* offsets into slices are not made */
+    }
+    model->device = d;
+    d->labels_host = mem_raw(labels);
+    d->labels = backend->ops->alloc(backend, labels);
+    d->passes = backend->ops->alloc(backend, sizeof(*d->passes));
+    d->sums = backend->ops->alloc(backend, sizeof(*d->sums));
+    d->floats = backend->ops->alloc(backend, (inputs > outputs ? inputs : outputs) * sizeof(float));
+    d->input = backend->ops->alloc(backend, inputs * sizeof(float));
+    if (d->labels_host == NULL || d->labels == NULL || d->passes == NULL || d->sums == NULL ||
+        d->floats == NULL || d->input == NULL) {
+        return RC_NOMEM;
+    }
+    return RC_OK;
+}
+
+static void forget_recording(struct model *model)
+{
+    struct model_device *d = model->device;
+
+    if (d->recording == NULL) return;
+    model->backend->ops->recording_destroy(model->backend, d->recording);
+    d->recording = NULL;
+}
+
+void model_device_destroy(struct model *model)
+{
+    struct backend *backend = model->backend;
+    struct model_device *d = model->device;
+
+    if (d == NULL) return;
+    forget_recording(model);
+    backend->ops->free(backend, d->labels);
+    backend->ops->free(backend, d->passes);
+    backend->ops->free(backend, d->sums);
+    backend->ops->free(backend, d->floats);
+    backend->ops->free(backend, d->input);
+    backend->ops->free(backend, d->targets);
+    for (int s = 0; s < SECTION_COUNT; s++) {
+        mem_free(d->read[s]);
+    }
+    mem_free(d->labels_host);
+    mem_free(d);
+    model->device = NULL;
+}
+
+const char *model_device_why(const struct model *model)
+{
+    struct backend *backend = model->backend;
+
+    return backend->is_host ? "" : backend->ops->why(backend);
+}
+
+const uint64_t *model_device_passes(const struct model *model)
+{
+    return model->device == NULL ? NULL : model->device->passes;
+}
+
+/* To where the conversion reads, or where the first stages do. */
+static enum rc upload_input(struct model *model, const float *input, uint32_t batch)
+{
+    struct model_device *d = model->device;
+    size_t bytes = batch * shape_values(model->input) * sizeof(float);
+
+    return model->backend->ops->upload(model->backend, is_converted(model) ? d->floats : d->input,
+                                       input, bytes);
+}
+
+static enum rc convert_input(struct model *model, uint32_t batch)
+{
+    struct model_device *d = model->device;
+
+    if (!is_converted(model)) return RC_OK;
+    return model->backend->ops->to_activations(model->backend, d->floats, d->input,
+                                               batch * shape_values(model->input));
+}
+
+/* A device makes NaN of a token that is none, without a word; the host has them at hand. */
+static bool are_tokens(const struct model *model, const float *input, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        bool is_inside = input[i] >= 0.0F && (double)input[i] < (double)model->symbols;
+        if (!is_inside || floorf(input[i]) != input[i]) return false; /* NaN is not inside */
+    }
+    return true;
+}
+
+enum rc model_device_feed(struct model *model, const float *input, uint32_t batch)
+{
+    const struct backend_ops *ops = model->backend->ops;
+    bool is_text = model->input_kind == MODEL_INPUT_TOKENS;
+    enum rc rc;
+
+    if (is_text && !are_tokens(model, input, batch * shape_values(model->input))) {
+        return RC_NONFINITE;
+    }
+    rc = ops->store(model->backend, model->device->passes, model->passes);
+    if (rc == RC_OK) rc = upload_input(model, input, batch);
+    return rc == RC_OK ? convert_input(model, batch) : rc;
+}
+
+enum rc model_device_fetch(struct model *model, const float **activations, size_t count)
+{
+    struct model_device *d = model->device;
+    const float *from = *activations;
+
+    if (model->backend->value_bytes == sizeof(float)) return RC_OK;
+    *activations = d->floats;
+    return model->backend->ops->from_activations(model->backend, from, d->floats, count);
+}
+
+enum rc model_device_give(struct model *model, const float *gradient, float *to, size_t count)
+{
+    struct backend *backend = model->backend;
+    bool is_plain = backend->value_bytes == sizeof(float);
+    float *staging = is_plain ? to : model->device->floats;
+    enum rc rc = backend->ops->upload(backend, staging, gradient, count * sizeof(float));
+
+    if (rc != RC_OK || is_plain) return rc;
+    return backend->ops->to_activations(backend, staging, to, count);
+}
+
+enum rc model_device_read(struct model *model, enum section section, const float **values)
+{
+    float **copy = &model->device->read[section];
+    size_t bytes = model->schema.values[section] * sizeof(float);
+
+    *values = NULL;
+    if (bytes == 0) return RC_OK;
+    backend_bind_thread(model->backend);
+    if (*copy == NULL) *copy = mem_raw(bytes);
+    if (*copy == NULL) return RC_NOMEM;
+    *values = *copy;
+    return model->backend->ops->download(model->backend, *copy, model->planes[section], bytes);
+}
+
+void model_device_wait(const struct model *model)
+{
+    struct loss_sums sums;
+    enum rc rc =
+        model->backend->ops->download(model->backend, &sums, model->device->sums, sizeof(sums));
+
+    (void)rc; /* an error stays with the backend and comes to light in the next call */
+}
+
+static enum rc upload_answers(struct model *model, const struct model_feed *feed)
+{
+    struct model_device *d = model->device;
+    struct backend *backend = model->backend;
+    size_t rows = (size_t)feed->batch * model_rows(model) * model->heads;
+    size_t labels = feed->labels != NULL ? rows : 0;
+    enum rc rc;
+
+    d->labels_host[0] = feed->counted;
+    if (labels > 0) memcpy(d->labels_host + 1, feed->labels, labels * sizeof(*feed->labels));
+    rc = backend->ops->upload(backend, d->labels, d->labels_host, (1 + labels) * sizeof(uint32_t));
+    if (rc != RC_OK || feed->labels != NULL) return rc;
+    if (d->targets == NULL) {
+        d->targets = backend->ops->alloc(backend, rows_max(model) * model->classes * sizeof(float));
+        if (d->targets == NULL) return RC_NOMEM;
+    }
+    return backend->ops->upload(backend, d->targets, feed->targets,
+                                rows * model->classes * sizeof(float));
+}
+
+/* What is recorded: all that happens on the device. */
+static enum rc run_pass(struct model *model, uint32_t batch, bool with_targets)
+{
+    struct model_device *d = model->device;
+    struct backend *backend = model->backend;
+    bool is_input = model->values[model->values_count - 1].home == 0;
+    struct device_loss loss = {
+        .rows = (uint32_t)((size_t)batch * model_rows(model) * model->heads),
+        .outputs = model->classes,
+        .labels = with_targets ? NULL : d->labels + 1,
+        .targets = with_targets ? d->targets : NULL,
+        .counted = d->labels,
+        .sums = d->sums,
+    };
+    enum rc rc = convert_input(model, batch);
+
+    if (rc == RC_OK) rc = model_run_forward(model, d->input, batch, true);
+    if (rc != RC_OK) return rc;
+    loss.logits = is_input ? d->input : model_output(model);
+    loss.gradient = model_output_gradient(model);
+    rc = with_targets ? backend->ops->squared_error(backend, &loss)
+                      : backend->ops->cross_entropy(backend, &loss);
+    if (rc != RC_OK || loss.gradient == NULL) return rc;
+    return model_run_backward(model, d->input, batch);
+}
+
+/* Nothing of it has run when this returns with RC_OK. */
+static enum rc record(struct model *model, uint32_t batch, bool with_targets)
+{
+    struct model_device *d = model->device;
+    const struct backend_ops *ops = model->backend->ops;
+    enum rc rc = ops->record_begin(model->backend), rc_end;
+
+    if (rc != RC_OK) return rc;
+    rc = run_pass(model, batch, with_targets);
+    rc_end = ops->record_end(model->backend, rc == RC_OK ? &d->recording : NULL);
+    d->recorded_batch = batch;
+    return rc == RC_OK ? rc_end : rc;
+}
+
+static enum rc run_or_replay(struct model *model, uint32_t batch, bool with_targets)
+{
+    struct model_device *d = model->device;
+    bool is_recorded = d->recording != NULL && d->recorded_batch == batch;
+    bool records = !is_recorded && !d->is_unrecordable && model->profile == NULL &&
+                   d->equal_passes >= PASSES_BEFORE_RECORDING;
+    enum rc rc = RC_OK;
+
+    if (records) {
+        forget_recording(model);
+        rc = record(model, batch, with_targets);
+        d->is_unrecordable = rc == RC_UNSUPPORTED || rc == RC_NOMEM; /* which recordings take */
+        if (rc != RC_OK && !d->is_unrecordable) return rc;
+        is_recorded = rc == RC_OK;
+    }
+    if (is_recorded) {
+        rc = model->backend->ops->replay(model->backend, d->recording);
+        if (rc != RC_STALE) return rc;
+        forget_recording(model);
+        d->equal_passes = 0;
+    }
+    return run_pass(model, batch, with_targets);
+}
+
+enum rc model_train_pass(struct model *model, const struct model_feed *feed)
+{
+    struct model_device *d = model->device;
+    const struct backend_ops *ops = model->backend->ops;
+    bool with_targets = feed->labels == NULL;
+    enum rc rc;
+
+    CHECK(d != NULL && model->with_gradients && feed->counted > 0);
+    CHECK(feed->batch > 0 && feed->batch <= model->batch_max);
+    backend_bind_thread(model->backend);
+    if (feed->batch != d->recorded_batch || model->first != d->recorded_first ||
+        with_targets != d->with_targets) {
+        forget_recording(model);
+        d->recorded_batch = feed->batch;
+        d->recorded_first = model->first;
+        d->with_targets = with_targets;
+        d->equal_passes = 0;
+    }
+    model->batch = 0;
+    rc = ops->store(model->backend, d->passes, model->passes);
+    if (rc == RC_OK) rc = upload_input(model, feed->input, feed->batch);
+    if (rc == RC_OK) rc = upload_answers(model, feed);
+    if (rc == RC_OK) rc = run_or_replay(model, feed->batch, with_targets);
+    if (rc != RC_OK) return rc;
+    d->equal_passes++;
+    model->passes++;
+    return RC_OK;
+}
+
+enum rc model_take_sums(struct model *model, struct loss_sums *sums)
+{
+    struct backend *backend = model->backend;
+    enum rc rc = backend->ops->download(backend, sums, model->device->sums, sizeof(*sums));
+
+    return rc == RC_OK ? backend->ops->zero(backend, model->device->sums, sizeof(*sums)) : rc;
+}

@@ -1,0 +1,35 @@
+/* loss: what a model's outputs are worth, on the host. Those of devices: kernels/loss.h. Pure. */
+#ifndef GRAPEVINE_REPLICA_MODEL_LOSS_H
+#define GRAPEVINE_REPLICA_MODEL_LOSS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Losses return the mean over rows (nats) and write d(loss)/d(logits) where `gradient` is not NULL;
+ * it may be the memory of the logits. Rows labelled LABEL_IGNORE (kernels/softmax.h: padding) count
+ * nowhere, also not in the mean, and get a gradient of 0; if all are, the loss is 0. */
+
+/* Softmax cross-entropy with labels; counts argmax hits. */
+double loss_cross_entropy(const float *logits, const uint32_t *labels, uint32_t batch,
+                          uint32_t classes, float *gradient, uint32_t *correct);
+/* (1-a) CE(labels) + a T^2 KL(teacher_T || student_T) (Hinton, Vinyals, Dean 2015,
+ * arXiv:1503.02531). teacher: probabilities AT TEMPERATURE T, [batch, classes]. */
+double loss_distillation(const float *logits, const float *teacher, const uint32_t *labels,
+                         uint32_t batch, uint32_t classes, double temperature, double a,
+                         float *gradient, uint32_t *correct);
+/* Cross-entropy against distributions: -sum of target ln softmax(logits). targets: [rows, classes].
+ */
+double loss_soft_targets(const float *logits, const float *targets, uint32_t rows, uint32_t classes,
+                         float *gradient);
+/* Mean over rows and outputs of (predicted - target)^2, without a factor 1/2: as MSELoss of
+ * PyTorch. */
+double loss_squared(const float *predicted, const float *targets, uint32_t rows, uint32_t outputs,
+                    float *gradient);
+
+/* One prediction from several heads (TreeNet: Lee et al. 2015, arXiv:1511.06314): `merged` [rows]
+ * [classes] is the logarithm of the mean of the heads' probabilities; logits:
+ * [rows][heads][classes]. May be the memory of the logits. */
+void loss_merge_heads(const float *logits, size_t rows, uint32_t heads, uint32_t classes,
+                      float *merged);
+
+#endif

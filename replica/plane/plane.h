@@ -1,0 +1,58 @@
+/*
+ * plane: all numbers of a replica as flat float32 vectors, one per section, plus a table of named
+ * tensors. The table (schema) is what peers must agree on; its digest is the schema hash on the
+ * wire.
+ */
+#ifndef GRAPEVINE_REPLICA_PLANE_PLANE_H
+#define GRAPEVINE_REPLICA_PLANE_PLANE_H
+
+#include "base/hash.h"
+#include "base/rc.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum section {
+    SECTION_PARAMETERS, /* what is trained and averaged */
+    SECTION_GRADIENT,   /* same shape as PARAMETERS */
+    SECTION_MOMENTS,    /* optimizer buffers: a whole number of planes of PARAMETERS' size */
+    SECTION_BUFFERS,    /* running statistics, counters */
+    SECTION_MIXED,      /* what rounds exchange: PARAMETERS, then BUFFERS in a form of which means
+                           make sense (replica/plane/mixture.h). Only exported and imported */
+    SECTION_COUNT
+};
+
+enum { TENSOR_NAME_BYTES = 64, TENSOR_RANK_MAX = 4 };
+
+struct tensor {
+    char name[TENSOR_NAME_BYTES]; /* "dense1.weight" */
+    enum section section;         /* PARAMETERS or BUFFERS */
+    uint32_t rank;
+    uint32_t shape[TENSOR_RANK_MAX]; /* row-major, unused entries 0 */
+    size_t offset;                   /* first value within its section */
+    size_t count;                    /* values: product of shape */
+};
+
+struct schema {
+    struct tensor *tensors; /* in layer order; owned */
+    uint32_t tensors_count;
+    uint32_t tensors_max;
+    size_t values[SECTION_COUNT]; /* of each section; GRADIENT equals PARAMETERS */
+    struct digest meaning;        /* of what is computed with them, and of what; zero: anything */
+};
+
+void schema_init(struct schema *schema);
+void schema_deinit(struct schema *schema);
+/** Append one tensor at the end of its section. RC_NOMEM, RC_LIMIT, RC_SHAPE on an empty shape. */
+MUST_USE enum rc schema_add(struct schema *schema, const char *name, enum section section,
+                            const uint32_t *shape, uint32_t rank);
+/** Whether it is a running mean, with its variance in the tensor behind it: named `X.running_mean`
+ *  and `X.running_variance`, equally many values. */
+bool schema_is_mean(const struct schema *schema, uint32_t tensor);
+/** NULL if there is none of that name. */
+const struct tensor *schema_find(const struct schema *schema, const char *name);
+/** Over names, shapes, order, sections and meaning: equal digests mean planes can be mixed. */
+struct digest schema_digest(const struct schema *schema);
+
+#endif
