@@ -37,7 +37,7 @@ averaging/push/accounts.c @ unit_averaging_push_accounts @ who gives more often 
 averaging/push/accounts.c @ unit_averaging_push_accounts @ one that claims much moves what others weigh @ s/values\[\(count - 1\) \/ 2\]/values[count - 1]/
 averaging/group/data.c @ unit_averaging_exchange_group @ a part is summed twice @ s/if \(has_bit\(group->arrived\[chunk\], index\)\) return RC_REPLAY;//
 averaging/core/patience.c @ unit_averaging_patience @ time is charged twice @ s/since_ns = most\(free_ns, debt->until_ns\)/since_ns = free_ns/
-averaging/core/patience.c @ unit_averaging_patience @ nothing is given back @ s/\(now_ns - debt->since_ns\) \/ BACK_SHARE/0/
+averaging/core/patience.c @ unit_averaging_patience @ nothing is given back @ s/\(now_ns - debt->since_ns\) \/ share/0/
 averaging/core/patience.c @ unit_averaging_patience @ rests do not grow @ s/debt->rest_ns = is_again .*/debt->rest_ns = 0 * is_again;/
 averaging/core/patience.c @ unit_averaging_patience @ nobody is barred @ s/debt->is_barred = has_come;/debt->is_barred = false \&\& has_come;/
 averaging/core/patience.c @ unit_averaging_patience @ a new name is new credit @ s/return is_new \? least\(left, .*/return (void)is_new, left;/
