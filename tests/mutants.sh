@@ -46,18 +46,18 @@ averaging/edge/wait.c @ unit_averaging_edges_waits @ who has neighbours wait is 
 averaging/group/slack.c @ unit_averaging_group_slack @ slack is never used up @ s/debt->ns = least\(deadline_after.*/(void)since_ns;/
 averaging/group/slack.c @ unit_averaging_group_waits @ several that are new pay for the same time @ s/debt->until_ns > limit_ns/false/
 averaging/group/slack.c @ sim_waiting_groups @ nobody has slack @ s/if \(wait < its\) wait = its;/(void)its;/
-averaging/group/slack.c @ unit_averaging_group_waits @ who has a data phase wait is not charged @ s/\(void\)charge\(group, group->parties.*/(void)index, (void)limit_ns;/
+averaging/group/slack.c @ unit_averaging_group_waits @ who has a data phase wait is not charged @ s/if \(charge\(group, group->parties.*/(void)index, (void)limit_ns;/
 averaging/group/wait.c @ unit_averaging_group_waits @ one member teaches windows of any length @ s/least\(window, group->window_most_ns\)/window/
 averaging/group/wait.c @ unit_averaging_group_waits @ no room for a slow line @ s/return most\(group_pace_ns\(group\), bytes/return most(group_pace_ns(group), 0 * bytes/
 averaging/group/wait.c @ unit_averaging_group_waits @ all are late with the half of them @ s/deadline_after\(group->half_ns, window\)/0/
-averaging/group/wait.c @ unit_averaging_group_waits @ owners may not wait for others @ s/most\(window, owner_waits_ns\(group, index\)\)/window/
+averaging/group/wait.c @ unit_averaging_group_waits @ owners may not wait for others @ s/most\(window, owner_waits_ns\(group, waits, index\)\)/window/
 averaging/group/wait.c @ unit_averaging_group_waits @ who owns no part learns nothing @ s/parties\[group->self\].count == 0/parties[group->self].count > 64/
 averaging/group/wait.c @ unit_averaging_group_waits @ ...and patience @ s/PACES \* pace_or_line_ns\(group\)\);/UINT64_MAX);/
 averaging/edge/data.c @ unit_averaging_exchange_edges @ a neighbour's chunk is taken twice @ s/if \(\*state != CHUNK_NONE\) return RC_REPLAY;//
 averaging/push/push.c @ unit_averaging_exchange_push @ a share is taken again after a restart @ s/if \(push_mark_is_old\(push, &share->key\)\) return RC_REPLAY;//
 averaging/push/data.c @ unit_averaging_exchange_push @ a chunk of a share is taken twice @ s/if \(push->chunks\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
 averaging/rule/mean.c @ contract_rule @ what was agreed is agreed again @ s/if \(is_any_agreed\(rule, range\)\) return RC_REPLAY;//
-averaging/core/deadline.c @ unit_averaging_deadline @ the lower of two medians @ s/return sorted\[count \/ 2\];/return sorted[(count - 1) \/ 2];/
+averaging/core/deadline.c @ unit_averaging_deadline @ the lower of two medians @ s/count, count \/ 2\);/count, (count - 1) \/ 2);/
 averaging/core/deadline.c @ unit_averaging_deadline @ a window below its floor @ s/return window < floor_ns \? floor_ns : window;/return window;/
 averaging/core/robust.c @ unit_averaging_robust @ distances that are no numbers are noted @ s/if \(!\(distance >= 0\) \|\| !isfinite\(distance\)\) return;//
 averaging/core/robust.c @ sim_liars @ means are not clipped @ s/robust->clips && chunk->may_clip &&/robust->clips \&\& chunk->may_clip \&\& !chunk->is_mean \&\&/
