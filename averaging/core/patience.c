@@ -69,12 +69,13 @@ static uint64_t debt_ns(const struct patience_debt *debt, uint64_t now_ns)
     return debt->ns - least(debt->ns, back);
 }
 
-/* Where it is written; with the table full, in place of the smallest, and of rests last. */
+/* With the table full the smallest debt gives way, and rests last. */
 static uint64_t weight_of(const struct patience_debt *debt, uint64_t now_ns)
 {
     return now_ns < debt->rest_until_ns ? UINT64_MAX : debt_ns(debt, now_ns);
 }
 
+/* Where the debt of `peer` is written. */
 static struct patience_debt *debt_of(struct patience *patience, struct peer_id peer,
                                      uint64_t now_ns)
 {

@@ -3,8 +3,9 @@
  *
  * Where half of the neighbours have come, or are through with the round, the others have as long
  * again, and then their credit (patience.h): so one neighbour that is late, silent at any point, or
- * comes in the last moment, makes rounds longer once and not for ever. Before half is there nobody
- * can say who is late: waits are then what earlier rounds have taught, median + 6 MAD:
+ * comes in the last moment, makes rounds longer once and not for ever. A neighbour that rests is
+ * not waited for once all with credit have come. Before half is there nobody can say who is late:
+ * waits are then what earlier rounds have taught, median + 6 MAD:
  *
  *   open      from the begin to a neighbour's OPEN; one that did not come lately, half as long
  *   exchange  from then on until all is there
@@ -136,16 +137,13 @@ void edges_wait_over(struct edges *edges, struct edge *edge)
                     slack_ns(edges));
 }
 
-/* Somebody else of those that are as far as this one is waited for. */
-static bool is_another_awaited(const struct edges *edges, const struct edge *edge)
+/* The OPEN of a neighbour that has credit is still to come. */
+static bool is_open_awaited(const struct edges *edges)
 {
-    bool is_open = edge->state != EDGE_WAITING;
-
     for (uint32_t i = 0; i < edges->edges_count; i++) {
-        const struct edge *other = &edges->edges[i];
+        const struct edge *edge = &edges->edges[i];
 
-        if (other->slack_ns == 0 || other->state >= EDGE_COMMITTED) continue;
-        if (is_open || other->state == EDGE_WAITING) return true;
+        if (edge->slack_ns > 0 && edge->state == EDGE_WAITING) return true;
     }
     return false;
 }
@@ -158,14 +156,14 @@ static uint64_t decided_ns(const struct edges *edges, const struct edge *edge)
     return deadline_after(edge->ready_ns, usual);
 }
 
-/* Without a slot it is we who have it wait. */
+/* A neighbour without a slot (EDGE_OPEN) waits for us. */
 uint64_t edges_wait_until_ns(const struct edges *edges, const struct edge *edge)
 {
     uint64_t until_ns;
 
     if (edge->state == EDGE_OPEN) return edge->deadline_ns;
     if (edge->state == EDGE_WAITING && !edge->is_measure) {
-        return is_another_awaited(edges, edge) ? edge->deadline_ns : 0;
+        return is_open_awaited(edges) ? edge->deadline_ns : 0;
     }
     if (half_ns(edges, edge) == 0) return edge->deadline_ns;
     until_ns = deadline_after(free_ns(edges, edge), edge->slack_ns);

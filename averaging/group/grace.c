@@ -18,7 +18,6 @@
 static const uint64_t grace_first_ns = NS_PER_S;
 static const uint64_t grace_floor_ns = 100 * NS_PER_MS;
 static const uint64_t pace_unknown_ns = 2 * NS_PER_S;
-static const uint64_t answer_most_ns = 3 * NS_PER_S;
 static const uint64_t border_most_ns = 4 * NS_PER_S;
 enum { GRACE_SPREAD = 4, GRACES_MAX = 4, BORDER_SHARE = 32 };
 
@@ -46,25 +45,15 @@ uint64_t group_grace_ns(const struct group *group)
     return deadline_window(&group->arrivals, GRACE_SPREAD, grace_first_ns, floor, cap);
 }
 
-/* Of half of them: one that is far away, or says so, is left out as any slow one. */
 void group_lines_learn(struct group *group)
 {
-    uint64_t sorted[GROUP_MEMBERS_MAX];
+    struct peer_id others[GROUP_MEMBERS_MAX];
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < group->order_count; i++) {
-        uint64_t answer_ns =
-            exchange_trips_ns(&group->options, group->order[i].id, 1, answer_most_ns);
-        uint32_t at = count;
-
-        if (i == group->order_self || answer_ns == 0) continue;
-        for (; at > 0 && sorted[at - 1] > answer_ns; at--) { /* insertion sort */
-            sorted[at] = sorted[at - 1];
-        }
-        sorted[at] = answer_ns;
-        count++;
+        if (i != group->order_self) others[count++] = group->order[i].id;
     }
-    group->answer_ns = count == 0 ? 0 : sorted[count / 2];
+    group->answer_ns = exchange_answer_ns(&group->options, others, count);
 }
 
 /* A few of our own windows, or of its slack; of one that is proven also the window of who has

@@ -309,6 +309,8 @@ static void the_table(void **state)
 
 /* ---- the gate ---- */
 
+/* For the seed of the gate. Of seeds 1 to 6, 8 and 10 to 12 six fail: three end 1e-2 apart, and
+ * beside random-model seeds 6 and 10 end at 0.85 and 0.76; see docs/security.md. */
 static void the_honest_end_together(void **state)
 {
     static const char *const worst[] = {"random-model", "scaled-model", "zero-part"};
