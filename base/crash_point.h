@@ -25,18 +25,17 @@
     X(PAIR_ACCEPT_RECEIVED, "pair:accept-received")                                                \
     X(PAIR_REJECT_SENT, "pair:reject-sent")                                                        \
     X(PAIR_REJECT_RECEIVED, "pair:reject-received")                                                \
-    X(PAIR_READY_SENT, "pair:ready-sent")                                                          \
-    X(PAIR_READY_RECEIVED, "pair:ready-received")                                                  \
-    X(PAIR_COMMIT_SENT, "pair:commit-sent")                                                        \
-    X(PAIR_COMMIT_RECEIVED, "pair:commit-received")                                                \
-    X(PAIR_OUTCOME_REQ_SENT, "pair:outcome-req-sent")                                              \
-    X(PAIR_OUTCOME_REQ_RECEIVED, "pair:outcome-req-received")                                      \
-    X(PAIR_OUTCOME_SENT, "pair:outcome-sent")                                                      \
-    X(PAIR_OUTCOME_RECEIVED, "pair:outcome-received")                                              \
-    X(PAIR_DONE_SENT, "pair:done-sent")                                                            \
-    X(PAIR_DONE_RECEIVED, "pair:done-received")                                                    \
     X(PAIR_IN_DOUBT, "pair:in-doubt")                                                              \
     X(PAIR_DOUBT_SETTLED, "pair:doubt-settled")                                                    \
+    /* swaps, of pairs and of the edges of a graph */                                              \
+    X(SWAP_READY_SENT, "swap:ready-sent")                                                          \
+    X(SWAP_READY_RECEIVED, "swap:ready-received")                                                  \
+    X(SWAP_COMMIT_SENT, "swap:commit-sent")                                                        \
+    X(SWAP_COMMIT_RECEIVED, "swap:commit-received")                                                \
+    X(SWAP_OUTCOME_REQ_SENT, "swap:outcome-req-sent")                                              \
+    X(SWAP_OUTCOME_REQ_RECEIVED, "swap:outcome-req-received")                                      \
+    X(SWAP_OUTCOME_SENT, "swap:outcome-sent")                                                      \
+    X(SWAP_OUTCOME_RECEIVED, "swap:outcome-received")                                              \
     /* group rounds */                                                                             \
     X(GROUP_FORM_SENT, "group:form-sent")                                                          \
     X(GROUP_FORM_RECEIVED, "group:form-received")                                                  \
@@ -61,10 +60,6 @@
     /* rounds over the edges of a graph */                                                         \
     X(EDGE_OPEN_SENT, "edge:open-sent")                                                            \
     X(EDGE_OPEN_RECEIVED, "edge:open-received")                                                    \
-    X(EDGE_READY_SENT, "edge:ready-sent")                                                          \
-    X(EDGE_READY_RECEIVED, "edge:ready-received")                                                  \
-    X(EDGE_COMMIT_SENT, "edge:commit-sent")                                                        \
-    X(EDGE_COMMIT_RECEIVED, "edge:commit-received")                                                \
     /* rounds of any kind */                                                                       \
     X(ROUND_CREDIT_SENT, "round:credit-sent")                                                      \
     X(ROUND_CREDIT_RECEIVED, "round:credit-received")                                              \

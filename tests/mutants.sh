@@ -17,13 +17,13 @@ mkdir -p "$out" && out=$(realpath "$out")
 # FILE @ TEST @ what is wrong @ the edit (sed -E)
 mutants() {
     cat <<'EOF'
-averaging/pair/data.c @ property_pair @ one decides before all chunks are there @ s/pair->done < pair->options.chunks\) return;/pair->done + 1 < pair->options.chunks) return;/
-averaging/pair/data.c @ unit_averaging_exchange_decisions @ a chunk is counted twice @ s/if \(pair->chunks\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
-averaging/pair/data.c @ property_pair @ one decides without the other's word @ s/\} else if \(pair->has_ready\) \{/} else {/
+averaging/core/transfer.c @ property_pair @ one decides before all chunks are there @ s/return in->done == in->chunks;/return in->done + 1 >= in->chunks;/
+averaging/core/transfer.c @ unit_averaging_exchange_decisions @ a chunk is counted twice @ s/if \(in->states\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
+averaging/pair/pair.c @ property_pair @ one decides without the other's word @ s/if \(swap->is_decider && !swap->has_ready\) return;//
 averaging/core/commands.c @ unit_averaging_streams @ rounds are named by their counters alone @ s/return load_le64\(digest.bytes\) . STREAM_MAX;/return (void)digest, (uint16_t)key->counter;/
-averaging/edge/begin.c @ unit_averaging_streams @ a neighbour's rounds of all its lives are one @ s/edge->ref.id, edge->ref.boot, edges->round/edge->ref.id, edges->options.boot, edges->round/
-averaging/edge/data.c @ unit_averaging_exchange_edges_clip @ who decides an edge says how much it counts @ s/if \(!robust_scale_agrees\(said->scale, edges_clip_scale\(edge\)\)\) \{/if (false) {/
-averaging/edge/outcomes.c @ unit_averaging_exchange_edges_clip @ ...and so when it is asked later @ s/state == OUTCOME_COMMITTED && !robust_scale_agrees\(scale, doubt->expected_scale\)/false/
+averaging/edge/data.c @ unit_averaging_streams @ a neighbour's rounds of all its lives are one @ s/edge->swap.other.id, edge->swap.other.boot, edges->round/edge->swap.other.id, edges->options.boot, edges->round/
+averaging/core/swap.c @ unit_averaging_exchange_edges_clip @ the end that decides says how much it counts @ s/if \(robust_scale_agrees\(scale, swap_scale\(swap\)\)\) return RC_OK;/return RC_OK;/
+averaging/core/promise.c @ unit_averaging_exchange_edges_clip @ ...and so when it is asked later @ s/is_committed && !robust_scale_agrees\(scale, doubt->expected_scale\)/false/
 averaging/core/robust.c @ unit_averaging_exchange_edges_clip @ before a radius is known all is let in @ s/return radius > radius_least \? radius : radius_least;/return radius;/
 peer/round/edges.c @ unit_peer_round_promises @ a checkpoint may lack an edge that counts @ s/if \(!edge->is_in_doubt\) round->has_taken = true;//
 peer/round/round.c @ unit_peer_round_promises @ nothing is held back for what is promised @ s/rc == RC_OK \&\& round_reserve\(round\)/rc == RC_OK/
@@ -53,7 +53,7 @@ averaging/group/wait.c @ unit_averaging_group_waits @ all are late with the half
 averaging/group/wait.c @ unit_averaging_group_waits @ owners may not wait for others @ s/most\(window, owner_waits_ns\(group, waits, index\)\)/window/
 averaging/group/wait.c @ unit_averaging_group_waits @ who owns no part learns nothing @ s/parties\[group->self\].count == 0/parties[group->self].count > 64/
 averaging/group/wait.c @ unit_averaging_group_waits @ ...and patience @ s/PACES \* pace_or_line_ns\(group\)\);/UINT64_MAX);/
-averaging/edge/data.c @ unit_averaging_exchange_edges @ a neighbour's chunk is taken twice @ s/if \(\*state != CHUNK_NONE\) return RC_REPLAY;//
+averaging/core/transfer.c @ unit_averaging_exchange_edges @ a neighbour's chunk is taken twice @ s/if \(in->states\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
 averaging/push/push.c @ unit_averaging_exchange_push @ a share is taken again after a restart @ s/if \(push_mark_is_old\(push, &share->key\)\) return RC_REPLAY;//
 averaging/push/data.c @ unit_averaging_exchange_push @ a chunk of a share is taken twice @ s/if \(push->chunks\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
 averaging/rule/mean.c @ contract_rule @ what was agreed is agreed again @ s/if \(is_any_agreed\(rule, range\)\) return RC_REPLAY;//

@@ -54,6 +54,47 @@ struct command *commands_add(struct commands *commands, enum command_type type)
     return added;
 }
 
+struct message *commands_send(struct commands *commands, struct peer_id to, enum message_type type)
+{
+    struct command *send = commands_add(commands, COMMAND_SEND);
+
+    if (send == NULL) return NULL;
+    send->to = to;
+    send->message.type = type;
+    return &send->message;
+}
+
+void commands_score(struct commands *commands, struct peer_id of, int32_t score, const char *reason)
+{
+    struct command *command = commands_add(commands, COMMAND_SCORE);
+
+    if (command == NULL) return;
+    command->to = of;
+    command->score = score;
+    command->reason = reason;
+}
+
+void commands_abort(struct commands *commands, struct peer_id to, const struct round_key *key,
+                    enum abort_code code)
+{
+    struct message *message = commands_send(commands, to, MESSAGE_ABORT);
+
+    if (message == NULL) return;
+    message->as.abort.key = *key;
+    message->as.abort.code = code;
+}
+
+bool round_key_is_equal(const struct round_key *a, const struct round_key *b)
+{
+    return a->counter == b->counter && peer_id_is_equal(a->initiator, b->initiator) &&
+           boot_id_is_equal(a->boot, b->boot);
+}
+
+bool exchange_is_proven(const struct exchange_options *options, struct peer_id id)
+{
+    return options->standing == NULL || options->standing(options->context, id) == STANDING_PROVEN;
+}
+
 uint64_t exchange_stream(const struct round_key *key)
 {
     uint8_t bytes[PEER_ID_BYTES + BOOT_ID_BYTES + 8];

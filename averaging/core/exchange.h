@@ -53,8 +53,8 @@ enum exchange_job { JOB_SNAPSHOT, JOB_ABSORB_OWN, JOB_REDUCE, JOB_ABSORB_HELD };
 enum over_result {
     OVER_COMMITTED, /* settle the chunks of `bitmap` with `scale`, apply the difference */
     OVER_ABORTED,   /* cancel: nothing changed */
-    OVER_IN_DOUBT   /* pair only: keep the staged difference under `key`; a later OVER with the same
-                       key and is_late says what became of it */
+    OVER_IN_DOUBT   /* pair only: keep the staged difference of all chunks under `key`; a later OVER
+                       with the same key and is_late says what became of it */
 };
 
 /* An edge to one neighbour, all of whose plane is staged in `slot`. The slot is free afterwards. */
@@ -71,8 +71,8 @@ struct command_over {
     bool is_late;          /* resolves an earlier IN_DOUBT; the current round is not touched */
     struct round_key key;  /* pair rounds */
     uint64_t round;        /* group rounds: its number */
-    const uint8_t *bitmap; /* one bit a chunk; valid until the next call into the exchange.
-                              IN_DOUBT: what may be committed later */
+    const uint8_t *bitmap; /* one bit a chunk, valid until the next call into the exchange; NULL:
+                              all of them */
     uint32_t bitmap_bytes;
     float scale;        /* of settle(): pair: alpha times the clip scale (IN_DOUBT: 1, and the late
                            OVER brings the scale, see rule_commit_late()); group: 1; push: weight
@@ -115,6 +115,16 @@ void commands_clear(struct commands *commands);
 MUST_USE bool commands_reserve(struct commands *commands, uint32_t count);
 /** A zeroed command at the end, or NULL (then is_short_of_memory is set). */
 struct command *commands_add(struct commands *commands, enum command_type type);
+/** A zeroed message to `to`, which the caller fills in before it adds another command; or NULL. */
+struct message *commands_send(struct commands *commands, struct peer_id to, enum message_type type);
+/** `reason`: a string literal; NULL of a positive score. */
+void commands_score(struct commands *commands, struct peer_id of, int32_t score,
+                    const char *reason);
+/** ABORT of the round `key` to `to`. */
+void commands_abort(struct commands *commands, struct peer_id to, const struct round_key *key,
+                    enum abort_code code);
+
+bool round_key_is_equal(const struct round_key *a, const struct round_key *b);
 
 enum standing {
     STANDING_OUT,   /* no rounds with it just now */
@@ -169,6 +179,9 @@ struct exchange_options {
  * counter as a little-endian word), so that what comes late of one never counts in another. Of
  * rounds that nobody's key names, edges: of who sends, in which life, and the round. */
 uint64_t exchange_stream(const struct round_key *key);
+
+/** As options->standing says; everyone without one. */
+bool exchange_is_proven(const struct exchange_options *options, struct peer_id id);
 
 /** As options->credit says; all of them without one. */
 uint32_t exchange_credit(const struct exchange_options *options, uint32_t out, uint32_t wanted);
@@ -347,8 +360,6 @@ extern const struct exchange_ops exchange_edges;
 extern const struct exchange_ops exchange_mirror;
 
 enum { MIRRORS_MAX = 16 };
-/* edges: promised and undecided, of this round and earlier ones */
-enum { EDGES_DOUBTS_MAX = 4 };
 /** Of a plane, from the hashes of its chunks' values. */
 struct digest mirror_digest(const struct digest *chunks, uint32_t count);
 extern const struct exchange_ops exchange_push;

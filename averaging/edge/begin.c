@@ -27,7 +27,8 @@ static void sort_edges(struct edges *edges)
         struct edge edge = edges->edges[i];
         uint32_t j = i;
 
-        for (; j > 0 && peer_id_compare(edges->edges[j - 1].ref.id, edge.ref.id) > 0; j--) {
+        for (; j > 0 && peer_id_compare(edges->edges[j - 1].swap.other.id, edge.swap.other.id) > 0;
+             j--) {
             edges->edges[j] = edges->edges[j - 1];
         }
         edges->edges[j] = edge;
@@ -85,7 +86,7 @@ static const struct edge_link *furthest(struct edges *edges, const bool passed[E
     const struct edge_link *most = NULL;
 
     for (uint32_t i = 0; i < edges->edges_count; i++) {
-        const struct edge_link *link = edges_link_find(edges, edges->edges[i].ref.id);
+        const struct edge_link *link = edges_link_find(edges, edges->edges[i].swap.other.id);
 
         if (passed[i] || !link->has_open || link->round <= edges->counts.next_round) continue;
         if (most != NULL && link->round <= most->round) continue;
@@ -104,10 +105,10 @@ static uint64_t choose_round(struct edges *edges)
     uint32_t which = 0;
 
     for (uint32_t i = 0; i < edges->edges_count; i++) {
-        leaves_others |= is_with_us(edges, edges_link_find(edges, edges->edges[i].ref.id));
+        leaves_others |= is_with_us(edges, edges_link_find(edges, edges->edges[i].swap.other.id));
     }
     while ((first = furthest(edges, passed, &which)) != NULL && leaves_others &&
-           !may_lead(edges, first->ref.id)) {
+           !may_lead(edges, edges->edges[which].swap.other.id)) {
         passed[which] = true;
     }
     edges->is_catching_up = first != NULL && !edges->goes_ahead;
@@ -125,9 +126,9 @@ static struct digest graph_of(const struct edges *edges)
     for (uint32_t i = 0; i < edges->edges_count; i++) {
         const struct edge *edge = &edges->edges[i];
 
-        hash_update(&hash, edge->ref.id.bytes, PEER_ID_BYTES);
-        hash_update(&hash, edge->ref.boot.bytes, BOOT_ID_BYTES);
-        hash_update(&hash, &edge->weight, sizeof edge->weight);
+        hash_update(&hash, edge->swap.other.id.bytes, PEER_ID_BYTES);
+        hash_update(&hash, edge->swap.other.boot.bytes, BOOT_ID_BYTES);
+        hash_update(&hash, &edge->swap.weight, sizeof edge->swap.weight);
     }
     return hash_final(&hash);
 }
@@ -199,7 +200,7 @@ static bool may_raise(struct edges *edges, struct peer_id peer, struct commands 
         return true;
     }
     if (!raiser->is_scored) {
-        edges_score(peer, SCORE_MISS, "begins its recursion anew again and again", out);
+        commands_score(out, peer, SCORE_MISS, "begins its recursion anew again and again");
     }
     raiser->is_scored = true;
     return false;
@@ -213,10 +214,11 @@ static void choose_recursion(struct edges *edges, struct commands *out)
     edges->begins++;
     if (!edges->options.has_memory) return;
     for (uint32_t i = 0; i < edges->edges_count; i++) {
-        const struct edge_link *link = edges_link_find(edges, edges->edges[i].ref.id);
+        struct peer_id peer = edges->edges[i].swap.other.id;
+        const struct edge_link *link = edges_link_find(edges, peer);
 
         if (!link->has_open || link->recursion <= highest) continue;
-        if (may_raise(edges, link->ref.id, out)) highest = link->recursion;
+        if (may_raise(edges, peer, out)) highest = link->recursion;
     }
     if (highest - edges->recursion > EDGES_ROUND_LEAP) {
         highest = edges->recursion + EDGES_ROUND_LEAP;
@@ -241,11 +243,12 @@ bool edges_may_reopen(const struct edges *edges, const struct edge *edge)
 /* If its neighbour has come to this round: both are in it. */
 void edges_open(struct edges *edges, struct edge *edge, struct commands *out)
 {
-    struct edge_link *link = edges_link_find(edges, edge->ref.id);
+    struct edge_link *link = edges_link_find(edges, edge->swap.other.id);
 
     if (link == NULL || !link->has_open || link->round != edges->round) return;
     if (edge->state != EDGE_WAITING && !edges_may_reopen(edges, edge)) return;
-    if (edges_is_in_doubt_with(edges, edge->ref.id)) return; /* first what was before */
+    if (promise_is_in_doubt_with(&edges->promises, edge->swap.other.id))
+        return; /* first what was before */
     edge->is_late = false;
     if (edges->options.has_memory && link->recursion != edges->recursion) {
         edge->state = EDGE_WAITING;
@@ -253,8 +256,8 @@ void edges_open(struct edges *edges, struct edge *edge, struct commands *out)
                    true, out);
         return;
     }
-    if (link->weight < edge->weight) edge->weight = link->weight;
-    edge->tau = robust_smaller_radius(edge->tau, link->tau);
+    if (link->weight < edge->swap.weight) edge->swap.weight = link->weight;
+    edge->swap.tau = robust_smaller_radius(edge->swap.tau, link->tau);
     edges_wait_over(edges, edge);
     edge->state = EDGE_OPEN;
     edges_wait_data(edges, edge);
@@ -262,14 +265,14 @@ void edges_open(struct edges *edges, struct edge *edge, struct commands *out)
 
 static void send_open(struct edges *edges, const struct edge *edge, struct commands *out)
 {
-    struct message *message = edges_send(edge->ref.id, MESSAGE_EDGE_OPEN, out);
+    struct message *message = commands_send(out, edge->swap.other.id, MESSAGE_EDGE_OPEN);
     struct message_edge_open *open;
 
     if (message == NULL) return;
     open = &message->as.edge_open;
     open->round = edges->round;
-    open->weight = edge->weight;
-    open->tau = edge->tau;
+    open->weight = edge->swap.weight;
+    open->tau = edge->swap.tau;
     open->recursion = edges->recursion;
     open->chunks = edges->options.chunks;
     open->schema = edges->options.schema;
@@ -279,11 +282,14 @@ static void send_open(struct edges *edges, const struct edge *edge, struct comma
 
 static void edge_begin(struct edges *edges, struct edge *edge, struct commands *out)
 {
-    struct edge_link *link = edges_link_find(edges, edge->ref.id);
+    struct swap *swap = &edge->swap;
+    struct edge_link *link = edges_link_find(edges, swap->other.id);
 
-    edge->stream = exchange_stream(&(struct round_key){edge->ref.id, edge->ref.boot, edges->round});
+    swap->key = edges_key_with(edges, swap->other, edges->round);
+    swap->is_decider = peer_id_is_equal(swap->key.initiator, edges->options.self);
+    transfer_out_begin(&swap->out, swap->other.id, edges->stream, edges->options.chunks);
     edges_wait_open(edges, edge);
-    if (patience_bars(&edges->patience, edge->ref.id, edges->now_ns)) {
+    if (patience_bars(&edges->patience, edge->swap.other.id, edges->now_ns)) {
         edges_drop(edges, edge, ABORT_PROTOCOL, "a neighbour is left out for a while", true, out);
         return;
     }
@@ -300,14 +306,15 @@ static void edge_begin(struct edges *edges, struct edge *edge, struct commands *
  * members spreads, two may see it unlike. It is not to wait for us. */
 static void refuse_strangers(struct edges *edges, struct commands *out)
 {
-    for (uint32_t i = 0; i < edges->links_count; i++) {
+    for (uint32_t i = 0; i < edges->roster.count; i++) {
         struct edge_link *link = &edges->links[i];
-        struct round_key key = edges_key_with(edges, link->ref, link->round);
+        struct member_ref peer = edges->roster.refs[i];
+        struct round_key key = edges_key_with(edges, peer, link->round);
 
         if (!link->has_open || link->is_refused || link->round > edges->round) continue;
-        if (edges_find(edges, link->ref.id) != NULL) continue;
+        if (edges_find(edges, peer.id) != NULL) continue;
         link->is_refused = true;
-        edges_send_abort(link->ref.id, &key, ABORT_PROTOCOL, out);
+        commands_abort(out, peer.id, &key, ABORT_PROTOCOL);
     }
 }
 
@@ -332,11 +339,8 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
         CHECK(members->weights[i] > 0 && members->weights[i] <= 1);
         if (edges_link_add(edges, ref) == NULL) continue;
         edges->edges[edges->edges_count++] =
-            (struct edge){.ref = ref,
-                          .weight = members->weights[i],
-                          .tau = tau,
-                          .slot = EDGES_NO_SLOT,
-                          .is_decider = peer_id_compare(edges->options.self, ref.id) < 0};
+            (struct edge){.swap = {.other = ref, .weight = members->weights[i], .tau = tau},
+                          .slot = EDGES_NO_SLOT};
     }
     if (edges->edges_count == 0) return RC_NOT_FOUND;
     sort_edges(edges);

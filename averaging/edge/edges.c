@@ -56,7 +56,6 @@ static void exchange_destroy(struct exchange *exchange)
         mem_free(edges->chunks[i]);
         mem_free(edges->hashes[i]);
     }
-    mem_free(edges->bitmap);
     mem_free(edges);
 }
 
@@ -69,8 +68,9 @@ static struct exchange *exchange_create(const struct exchange_options *options)
     CHECK(options->chunks <= CHUNKS_MAX);
     edges->base.ops = options->mirrors ? &exchange_mirror : &exchange_edges;
     edges->options = *options;
-    edges->bitmap_bytes = (options->chunks + 7) / 8;
-    edges->bitmap = mem_alloc(edges->bitmap_bytes);
+    edges->promises.options = &edges->options;
+    edges->promises.roster = &edges->roster;
+    edges->promises.counts = &edges->counts;
     for (uint32_t i = 0; i < EDGES_SLOTS; i++) {
         edges->chunks[i] = mem_alloc(options->chunks);
         is_short |= edges->chunks[i] == NULL;
@@ -78,12 +78,9 @@ static struct exchange *exchange_create(const struct exchange_options *options)
         edges->hashes[i] = mem_array(options->chunks, sizeof *edges->hashes[i]);
         is_short |= edges->hashes[i] == NULL;
     }
-    if (edges->bitmap == NULL || is_short) {
+    if (is_short) {
         exchange_destroy(&edges->base);
         return NULL;
-    }
-    for (uint32_t i = 0; i < options->chunks; i++) {
-        edges->bitmap[i / 8] |= (uint8_t)(1u << i % 8);
     }
     return &edges->base;
 }
@@ -93,81 +90,36 @@ static struct exchange *exchange_create(const struct exchange_options *options)
 struct edge *edges_find(struct edges *edges, struct peer_id id)
 {
     for (uint32_t i = 0; i < edges->edges_count && edges->is_active; i++) {
-        if (peer_id_is_equal(edges->edges[i].ref.id, id)) return &edges->edges[i];
+        if (peer_id_is_equal(edges->edges[i].swap.other.id, id)) return &edges->edges[i];
     }
     return NULL;
 }
 
 struct edge_link *edges_link_find(struct edges *edges, struct peer_id id)
 {
-    for (uint32_t i = 0; i < edges->links_count; i++) {
-        if (peer_id_is_equal(edges->links[i].ref.id, id)) return &edges->links[i];
-    }
-    return NULL;
+    uint32_t place = roster_find(&edges->roster, id);
+
+    return place == ROSTER_NONE ? NULL : &edges->links[place];
 }
 
 struct edge_link *edges_link_add(struct edges *edges, struct member_ref ref)
 {
-    struct edge_link *link = edges_link_find(edges, ref.id);
+    uint32_t place = roster_find(&edges->roster, ref.id);
 
-    if (link != NULL && boot_id_is_equal(link->ref.boot, ref.boot)) return link;
-    if (link == NULL) {
-        if (edges->links_count == LINKS_MAX) return NULL;
-        link = &edges->links[edges->links_count++];
+    if (place != ROSTER_NONE && boot_id_is_equal(edges->roster.refs[place].boot, ref.boot)) {
+        return &edges->links[place];
     }
-    *link = (struct edge_link){.ref = ref};
-    return link;
+    place = roster_add(&edges->roster, ref);
+    if (place == ROSTER_NONE) return NULL;
+    edges->links[place] = (struct edge_link){.has_open = false};
+    return &edges->links[place];
 }
 
-bool edge_key_is_equal(const struct round_key *a, const struct round_key *b)
+static void link_remove(struct edges *edges, struct peer_id id)
 {
-    return a->counter == b->counter && peer_id_is_equal(a->initiator, b->initiator) &&
-           boot_id_is_equal(a->boot, b->boot);
-}
+    uint32_t place = roster_remove(&edges->roster, id);
 
-struct round_key edges_key(const struct edges *edges, const struct edge *edge)
-{
-    if (edge->is_decider) {
-        return (struct round_key){edges->options.self, edges->options.boot, edges->round};
-    }
-    return (struct round_key){edge->ref.id, edge->ref.boot, edges->round};
-}
-
-bool edges_is_proven(const struct edges *edges, struct peer_id id)
-{
-    const struct exchange_options *options = &edges->options;
-
-    return options->standing == NULL || options->standing(options->context, id) == STANDING_PROVEN;
-}
-
-struct message *edges_send(struct peer_id to, enum message_type type, struct commands *out)
-{
-    struct command *send = commands_add(out, COMMAND_SEND);
-
-    if (send == NULL) return NULL;
-    send->to = to;
-    send->message.type = type;
-    return &send->message;
-}
-
-void edges_score(struct peer_id to, int32_t score, const char *reason, struct commands *out)
-{
-    struct command *command = commands_add(out, COMMAND_SCORE);
-
-    if (command == NULL) return;
-    command->to = to;
-    command->score = score;
-    command->reason = reason;
-}
-
-void edges_send_abort(struct peer_id to, const struct round_key *key, enum abort_code code,
-                      struct commands *out)
-{
-    struct message *message = edges_send(to, MESSAGE_EDGE_ABORT, out);
-
-    if (message == NULL) return;
-    message->as.edge_abort.key = *key;
-    message->as.edge_abort.code = code;
+    if (place != ROSTER_NONE) edges->links[place] = edges->links[edges->roster.count];
 }
 
 /* ---- the end of an edge, and of a round ---- */
@@ -175,17 +127,33 @@ void edges_send_abort(struct peer_id to, const struct round_key *key, enum abort
 void edges_drop(struct edges *edges, struct edge *edge, enum abort_code code, const char *reason,
                 bool tells, struct commands *out)
 {
-    struct round_key key = edges_key(edges, edge);
+    const struct swap *swap = &edge->swap;
 
     CHECK(edge->state < EDGE_COMMITTED);
     CHECK(edge->state != EDGE_PREPARED || !tells); /* it is not for us to decide */
-    if (tells && edges_link_find(edges, edge->ref.id) != NULL) {
-        edges_send_abort(edge->ref.id, &key, code, out);
+    if (tells && roster_has(&edges->roster, swap->other.id)) {
+        commands_abort(out, swap->other.id, &swap->key, code);
     }
     edges_slot_free(edges, edge);
     if (code != ABORT_LOCAL || !tells) edges_wait_over(edges, edge); /* else it was for us */
     edge->state = EDGE_DROPPED;
     edges->last_drop = reason;
+}
+
+void edges_enter_doubt(struct edges *edges, struct edge *edge, struct commands *out)
+{
+    struct command *keep = commands_add(out, COMMAND_EDGE);
+
+    CHECK(edge->state == EDGE_PREPARED);
+    if (keep != NULL) {
+        keep->to = edge->swap.other.id;
+        keep->edge = (struct command_edge){edge->slot, 1, true, edge->swap.key};
+    }
+    edges_slot_free(edges, edge);
+    edges_wait_over(edges, edge);
+    edge->state = EDGE_IN_DOUBT;
+    edges->last_drop = "a neighbour did not say what it decided";
+    swap_doubt(&edge->swap, &edges->promises, edges->now_ns, out);
 }
 
 static uint32_t edges_in(const struct edges *edges, enum edge_state state)
@@ -222,8 +190,6 @@ static void round_over(struct edges *edges, struct commands *out)
     if (over == NULL) return;
     over->over.result = settles ? OVER_COMMITTED : OVER_ABORTED;
     over->over.round = edges->round;
-    over->over.bitmap = edges->bitmap;
-    over->over.bitmap_bytes = edges->bitmap_bytes;
     over->over.scale = 1;
     over->over.members = settles ? committed + 1 : 0;
     over->over.reason = settles ? NULL : reason;
@@ -271,7 +237,7 @@ static enum rc open_elsewhere(struct edges *edges, struct member_ref from, struc
         bool is_stranger = edges->is_active && round == edges->round;
 
         edges_link_find(edges, from.id)->is_refused = true;
-        edges_send_abort(from.id, &key, is_stranger ? ABORT_PROTOCOL : ABORT_DEADLINE, out);
+        commands_abort(out, from.id, &key, is_stranger ? ABORT_PROTOCOL : ABORT_DEADLINE);
         return RC_STALE;
     }
     if (edge != NULL && edge->state < EDGE_COMMITTED) { /* it has left our round, in some way */
@@ -300,7 +266,7 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
     if (!open_fits(edges, open)) {
         struct round_key key = edges_key_with(edges, from, open->round);
 
-        edges_send_abort(from.id, &key, ABORT_PROTOCOL, out);
+        commands_abort(out, from.id, &key, ABORT_PROTOCOL);
         return RC_MISMATCH;
     }
     link->has_open = true;
@@ -310,15 +276,13 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
     link->recursion = open->recursion;
     link->weight = open->weight;
     link->tau = open->tau;
-    edges_doubts_ask(edges, from.id, out); /* it is there, and can be asked */
+    promise_ask(&edges->promises, from.id, edges->now_ns, out); /* it is there, and can be asked */
     if (edge == NULL || open->round != edges->round) {
         return open_elsewhere(edges, from, edge, open->round, out);
     }
     deadline_add(&edges->opens, edges->now_ns - edges->begun_ns);
     if (edge->state >= EDGE_COMMITTED && !edges_may_reopen(edges, edge)) {
-        struct round_key key = edges_key(edges, edge);
-
-        edges_send_abort(from.id, &key, ABORT_DEADLINE, out);
+        commands_abort(out, from.id, &edge->swap.key, ABORT_DEADLINE);
         return RC_STALE;
     }
     edges_advance(edges, out);
@@ -326,29 +290,35 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
 }
 
 static enum rc on_abort(struct edges *edges, struct member_ref from,
-                        const struct message_edge_abort *abort, struct commands *out)
+                        const struct message_abort *abort, struct commands *out)
 {
     struct edge *edge = edges_find(edges, from.id);
-    struct round_key key;
 
-    if (edge != NULL) key = edges_key(edges, edge);
-    if (edge == NULL || edge->state >= EDGE_COMMITTED || !edge_key_is_equal(&key, &abort->key)) {
+    if (edge == NULL || edge->state >= EDGE_COMMITTED || !swap_is(&edge->swap, &abort->key)) {
         if (!peer_id_is_equal(abort->key.initiator, from.id)) return RC_STALE;
-        return edges_doubt_resolve(edges, from.id, &abort->key, OUTCOME_ABORTED, 0, out);
+        return edges_on_decided(edges, from.id, &abort->key, OUTCOME_ABORTED, 0, out);
     }
     if (edge->state == EDGE_WAITING) {
         edge->is_late = true;
         if (edges->is_catching_up && abort->code == ABORT_DEADLINE) edges->goes_ahead = true;
     }
-    if (abort->code == ABORT_NORMS) {
-        edges_score(from.id, SCORE_MISS, "says our distances differ", out);
-    }
-    if (abort->code == ABORT_FAR && edge->state != EDGE_WAITING) { /* it has seen values of ours */
-        edges_score(from.id, 0, EXCHANGE_SAYS_FAR, out);
-    }
+    swap_on_abort(&edge->swap, (enum abort_code)abort->code, edge->state != EDGE_WAITING, out);
     edges_drop(edges, edge, ABORT_LOCAL, "a neighbour aborted", false, out);
     edges_advance(edges, out);
     return RC_OK;
+}
+
+/* The key of an edge of this round that may still be committed with `from`. */
+static const struct round_key *undecided(const struct edges *edges, struct peer_id from)
+{
+    for (uint32_t i = 0; i < edges->edges_count && edges->is_active; i++) {
+        const struct edge *edge = &edges->edges[i];
+
+        if (edge->state < EDGE_COMMITTED && peer_id_is_equal(edge->swap.other.id, from)) {
+            return &edge->swap.key;
+        }
+    }
+    return NULL;
 }
 
 static enum rc exchange_on_message(struct exchange *exchange, struct peer_id from,
@@ -366,18 +336,22 @@ static enum rc exchange_on_message(struct exchange *exchange, struct peer_id fro
         return on_open(edges, ref, &message->as.edge_open, out);
     case MESSAGE_CREDIT:
         return edges_on_credit(edges, from, &message->as.credit, out);
-    case MESSAGE_EDGE_READY:
-        return edges_on_ready(edges, from, &message->as.edge_ready, out);
-    case MESSAGE_EDGE_COMMIT:
-        return edges_on_commit(edges, from, &message->as.edge_commit, out);
-    case MESSAGE_EDGE_ABORT:
-        return on_abort(edges, ref, &message->as.edge_abort, out);
-    case MESSAGE_EDGE_ASK:
-        return edges_on_ask(edges, ref, &message->as.edge_ask.key, out);
+    case MESSAGE_READY:
+        return edges_on_ready(edges, from, &message->as.ready, out);
+    case MESSAGE_COMMIT:
+        return edges_on_decided(edges, from, &message->as.commit.key, OUTCOME_COMMITTED,
+                                message->as.commit.scale, out);
+    case MESSAGE_ABORT:
+        return on_abort(edges, ref, &message->as.abort, out);
+    case MESSAGE_OUTCOME_REQ:
+        return promise_on_req(&edges->promises, from, &message->as.outcome_req.key,
+                              undecided(edges, from), out);
+    case MESSAGE_OUTCOME:
+        return edges_on_decided(edges, from, &message->as.outcome.key,
+                                (enum outcome_state)message->as.outcome.state,
+                                message->as.outcome.scale, out);
     case MESSAGE_MIRROR:
         return edges_on_mirror(edges, from, &message->as.mirror);
-    case MESSAGE_EDGE_TELL:
-        return edges_on_tell(edges, ref, &message->as.edge_tell, out);
     default:
         return RC_FORMAT;
     }
@@ -392,18 +366,17 @@ static void exchange_on_link_up(struct exchange *exchange, struct peer_id peer, 
 
     edges->now_ns = now_ns;
     if (edges_link_add(edges, (struct member_ref){peer, boot}) == NULL) return;
-    edges_doubts_ask(edges, peer, out);
+    promise_ask(&edges->promises, peer, now_ns, out);
 }
 
 static void exchange_on_link_lost(struct exchange *exchange, struct peer_id peer, uint64_t now_ns,
                                   struct commands *out)
 {
     struct edges *edges = edges_of(exchange);
-    struct edge_link *link = edges_link_find(edges, peer);
     struct edge *edge = edges_find(edges, peer);
 
     edges->now_ns = now_ns;
-    if (link != NULL) *link = edges->links[--edges->links_count];
+    link_remove(edges, peer);
     if (edge == NULL || edge->state >= EDGE_COMMITTED) {
         if (edge != NULL) edge->is_late = false; /* it is gone: it cannot come any more */
         return;
@@ -416,9 +389,16 @@ static void exchange_on_link_lost(struct exchange *exchange, struct peer_id peer
     edges_advance(edges, out);
 }
 
+/* The other end may have what we have not. */
+static void doubt_lost(struct edges *edges, struct commands *out)
+{
+    edges->wants_restart = true;
+    edges_advance(edges, out); /* its edge of this round may open */
+}
+
 static void edge_tick(struct edges *edges, struct edge *edge, struct commands *out)
 {
-    struct edge_link *link = edges_link_find(edges, edge->ref.id);
+    struct edge_link *link = edges_link_find(edges, edge->swap.other.id);
     bool is_over = edges->now_ns >= edge->deadline_ns; /* else it is late, beside the others */
 
     if (edge->state >= EDGE_COMMITTED) return;
@@ -437,7 +417,7 @@ static void edge_tick(struct edges *edges, struct edge *edge, struct commands *o
     } else {
         if (is_over) {
             deadline_add(&edges->exchanges, 2 * (edges->now_ns - edge->open_ns));
-            edges_score(edge->ref.id, SCORE_MISS, "missed the deadline of a round", out);
+            commands_score(out, edge->swap.other.id, SCORE_MISS, "missed the deadline of a round");
         }
         edges_drop(edges, edge, ABORT_DEADLINE, "the deadline passed", true, out);
     }
@@ -455,7 +435,7 @@ static void exchange_tick(struct exchange *exchange, uint64_t now_ns, struct com
     for (uint32_t i = 0; i < edges->edges_count && edges->is_active; i++) {
         edges_grant(edges, &edges->edges[i], out); /* what was refused */
     }
-    edges_doubts_tick(edges, out);
+    if (promise_tick(&edges->promises, now_ns, out)) doubt_lost(edges, out);
 }
 
 static void exchange_allowed(const struct exchange *exchange, uint32_t *chunks, uint32_t *streams)
@@ -468,14 +448,14 @@ static void exchange_allowed(const struct exchange *exchange, uint32_t *chunks, 
 
         if (edge->state != EDGE_DATA) continue;
         *streams += 1;
-        *chunks += edge->granted - edge->done;
+        *chunks += transfer_open(&edge->swap.in);
     }
 }
 
 static uint64_t exchange_next_ns(const struct exchange *exchange)
 {
     const struct edges *edges = edges_seen(exchange);
-    uint64_t next = edges_doubts_next_ns(edges);
+    uint64_t next = promise_next_ns(&edges->promises);
 
     for (uint32_t i = 0; i < edges->edges_count && edges->is_active; i++) {
         const struct edge *edge = &edges->edges[i];
@@ -521,7 +501,7 @@ static void exchange_set_lineage(struct exchange *exchange, struct digest lineag
 
     if (digest_is_equal(edges->lineage, lineage)) return;
     exchange_cancel(exchange, "the model was replaced", edges->now_ns, out);
-    edges_doubts_drop(edges, out);
+    if (promise_give_up(&edges->promises, out)) edges->wants_restart = true;
     edges->lineage = lineage;
 }
 
@@ -545,14 +525,49 @@ static void exchange_set_round(struct exchange *exchange, uint64_t round)
     if (round > edges->counts.next_round) edges->counts.next_round = round;
 }
 
+/* An abort is said of no round that is still to come: see pair.c. */
+static bool exchange_outcome(const struct exchange *exchange, const struct round_key *key,
+                             struct peer_id participant, enum outcome_state *state, float *scale)
+{
+    const struct edges *edges = edges_seen(exchange);
+    bool is_of_this_life = boot_id_is_equal(key->boot, edges->options.boot);
+
+    if (!peer_id_is_equal(key->initiator, edges->options.self)) return false;
+    if (is_of_this_life && key->counter >= edges->counts.next_round) return false;
+    *state =
+        promise_state(&edges->promises, participant, key, undecided(edges, participant), scale);
+    return *state != OUTCOME_UNKNOWN;
+}
+
+static enum rc exchange_told(struct exchange *exchange, const struct round_key *key,
+                             enum outcome_state state, float scale, uint64_t now_ns,
+                             struct commands *out)
+{
+    struct edges *edges = edges_of(exchange);
+
+    edges->now_ns = now_ns;
+    return edges_on_decided(edges, key->initiator, key, state, scale, out);
+}
+
 static enum rc exchange_save(const struct exchange *exchange, uint8_t **bytes, size_t *count)
 {
-    return edges_save(edges_seen(exchange), bytes, count);
+    const struct edges *edges = edges_seen(exchange);
+    uint64_t numbers[2] = {edges->counts.next_round, edges->recursion};
+
+    return promise_save(&edges->promises, numbers, bytes, count);
 }
 
 static enum rc exchange_load(struct exchange *exchange, const uint8_t *bytes, size_t count)
 {
-    return edges_load(edges_of(exchange), bytes, count);
+    struct edges *edges = edges_of(exchange);
+    uint64_t numbers[2];
+    enum rc rc = promise_load(&edges->promises, bytes, count, numbers);
+
+    if (rc != RC_OK) return rc;
+    if (numbers[0] > edges->counts.next_round) edges->counts.next_round = numbers[0];
+    edges->recursion = numbers[1];
+    edges->wants_restart = true; /* the others have gone on since */
+    return RC_OK;
 }
 
 #define EDGES_OPS(name_, ...)                                                                      \
@@ -564,8 +579,8 @@ static enum rc exchange_load(struct exchange *exchange, const uint8_t *bytes, si
         .on_link_up = exchange_on_link_up, .on_link_lost = exchange_on_link_lost,                  \
         .tick = exchange_tick, .next_ns = exchange_next_ns, .cancel = exchange_cancel,             \
         .restart = exchange_restart, .is_active = exchange_is_active, .counts = exchange_counts,   \
-        .allowed = exchange_allowed, .set_round = exchange_set_round, .save = exchange_save,       \
-        .load = exchange_load, __VA_ARGS__                                                         \
+        .allowed = exchange_allowed, .set_round = exchange_set_round, .outcome = exchange_outcome, \
+        .told = exchange_told, .save = exchange_save, .load = exchange_load, __VA_ARGS__           \
     }
 
 const struct exchange_ops exchange_edges = EDGES_OPS("edges", );

@@ -6,13 +6,13 @@
 #include "averaging/core/exchange.h"
 #include "averaging/core/patience.h"
 #include "averaging/core/robust.h"
+#include "averaging/core/roster.h"
+#include "averaging/core/swap.h"
 
 enum {
-    EDGES_MAX = GROUP_MEMBERS_MAX,  /* neighbours */
-    EDGES_SLOTS = 4,                /* planes of neighbours staged at once */
-    EDGES_CREDIT_CHUNKS = 32,       /* on the way at once, from one neighbour */
-    EDGES_OUTCOMES_MAX = LINKS_MAX, /* neighbours whose last committed round we know */
-    EDGES_RAISERS_MAX = EDGES_MAX   /* who made us begin our recursion anew, and how often */
+    EDGES_MAX = GROUP_MEMBERS_MAX, /* neighbours */
+    EDGES_SLOTS = 4,               /* planes of neighbours staged at once */
+    EDGES_RAISERS_MAX = EDGES_MAX  /* who made us begin our recursion anew, and how often */
 };
 #define EDGES_NO_SLOT UINT32_MAX
 /* How far one message may move us ahead, see group/group.h. */
@@ -30,24 +30,15 @@ enum edge_state {
 };
 
 struct edge {
-    struct member_ref ref;
-    uint64_t stream; /* of what it sends */
+    struct swap swap; /* weight and radius: ours; from OPEN on the smaller of both */
     enum edge_state state;
-    float weight; /* ours; from OPEN on the smaller of both */
-    float tau;    /* clip radius: likewise; 0: none */
-    bool is_decider;
     bool is_late;      /* DROPPED because it was not there in time: may still come */
     bool is_measure;   /* whether others are late shows beside it */
     uint64_t slack_ns; /* so much longer it may be waited for; 0: not for it alone */
-    bool has_ready;
-    float squared_heard; /* READY's */
-    double squared;
     uint32_t slot;
-    enum data_kind kind;              /* mirrors: of the chunks that come */
-    uint32_t mirror;                  /* and where they go */
-    bool has_mirror;                  /* which is its own, and stays so after the round */
-    uint32_t credit, sent;            /* chunks it allows, that we sent */
-    uint32_t granted, received, done; /* chunks we allow, begun to arrive, staged */
+    enum data_kind kind; /* mirrors: of the chunks that come */
+    uint32_t mirror;     /* and where they go */
+    bool has_mirror;     /* which is its own, and stays so after the round */
     uint64_t open_ns, ready_ns, deadline_ns;
 };
 
@@ -61,7 +52,6 @@ struct edge_mirror {
 
 /* What a linked peer said last of where it is. */
 struct edge_link {
-    struct member_ref ref;
     bool has_open;
     uint64_t mirror_round; /* of what follows */
     struct digest mirror;  /* the copy it holds of us */
@@ -93,30 +83,14 @@ struct edge_leader {
     uint64_t since; /* the round of ours, counted by `begins`, from which on it earns more */
 };
 
-/* The last round that we, who decide, committed with a peer. */
-struct edge_outcome {
-    struct peer_id peer;
-    struct boot_id boot; /* ours, then */
-    uint64_t round;
-    float scale;
-};
-
-/* A promise of ours whose decision we do not know. */
-struct edge_doubt {
-    bool is_used;
-    struct round_key key; /* its initiator knows */
-    float weight, expected_scale;
-    uint64_t until_ns, ask_ns;
-};
-
 struct edges {
     struct exchange base;
     struct exchange_options options;
     struct digest lineage;
     struct exchange_counts counts; /* next_round is what begin() will use at least */
     uint64_t now_ns;
-    struct edge_link links[LINKS_MAX];
-    uint32_t links_count;
+    struct roster roster;
+    struct edge_link links[LINKS_MAX]; /* in the roster's places */
 
     bool is_active, has_snapshot;
     bool is_catching_up; /* this round's number is a neighbour's */
@@ -132,8 +106,6 @@ struct edges {
     uint32_t edges_count;
     uint8_t *chunks[EDGES_SLOTS]; /* [chunks] each, of data.c */
     bool slot_used[EDGES_SLOTS];
-    uint8_t *bitmap; /* all chunks: edges commit whole */
-    uint32_t bitmap_bytes;
     const char *last_drop; /* of this round; string literal */
 
     struct edge_mirror mirrors[MIRRORS_MAX];
@@ -148,9 +120,7 @@ struct edges {
     struct digest epoch; /* of this round's members */
     bool has_graph;
 
-    struct edge_doubt doubts[EDGES_DOUBTS_MAX];
-    struct edge_outcome outcomes[EDGES_OUTCOMES_MAX];
-    uint32_t outcomes_count;
+    struct promises promises;
     struct robust_history distances; /* of neighbours' planes from ours */
     struct deadline opens;           /* begin to a neighbour's OPEN */
     struct deadline exchanges;       /* both open to committed */
@@ -160,21 +130,13 @@ struct edges {
 /* edges.c */
 struct edge *edges_find(struct edges *edges, struct peer_id id);
 struct edge_link *edges_link_find(struct edges *edges, struct peer_id id);
-struct round_key edges_key(const struct edges *edges, const struct edge *edge);
-bool edge_key_is_equal(const struct round_key *a, const struct round_key *b);
-bool edges_is_proven(const struct edges *edges, struct peer_id id);
-/** A zeroed message to `to`, or NULL. */
-struct message *edges_send(struct peer_id to, enum message_type type, struct commands *out);
-void edges_score(struct peer_id to, int32_t score, const char *reason, struct commands *out);
-void edges_send_abort(struct peer_id to, const struct round_key *key, enum abort_code code,
-                      struct commands *out);
 /** The key of an edge with `from` in its round. */
 struct round_key edges_key_with(const struct edges *edges, struct member_ref from, uint64_t round);
-/** What clipping leaves of it, as we measured. */
-float edges_clip_scale(const struct edge *edge);
 /** Do without this neighbour in this round. */
 void edges_drop(struct edges *edges, struct edge *edge, enum abort_code code, const char *reason,
                 bool tells, struct commands *out);
+/** A promise is not decided in time: the edge is over for this round. */
+void edges_enter_doubt(struct edges *edges, struct edge *edge, struct commands *out);
 /** End the round if nothing is awaited any more. */
 void edges_finish(struct edges *edges, struct commands *out);
 
@@ -206,16 +168,19 @@ uint64_t edges_wait_until_ns(const struct edges *edges, const struct edge *edge)
 
 /* data.c */
 void edges_slot_free(struct edges *edges, struct edge *edge);
-/** Allow the neighbour more, if it is worth a message and there is credit. */
+/** Allow the neighbour more, if it has a slot, and it is worth a message. */
 void edges_grant(struct edges *edges, struct edge *edge, struct commands *out);
 /** Whatever can happen now: slots, credit, READY, decisions. */
 void edges_advance(struct edges *edges, struct commands *out);
 MUST_USE enum rc edges_on_credit(struct edges *edges, struct peer_id from,
                                  const struct message_credit *credit, struct commands *out);
 MUST_USE enum rc edges_on_ready(struct edges *edges, struct peer_id from,
-                                const struct message_edge_ready *ready, struct commands *out);
-MUST_USE enum rc edges_on_commit(struct edges *edges, struct peer_id from,
-                                 const struct message_edge_commit *said, struct commands *out);
+                                const struct message_ready *ready, struct commands *out);
+/** By COMMIT or OUTCOME, in time or late; `state` is not UNKNOWN where the edge is in this round.
+ */
+MUST_USE enum rc edges_on_decided(struct edges *edges, struct peer_id from,
+                                  const struct round_key *key, enum outcome_state state,
+                                  float scale, struct commands *out);
 MUST_USE enum rc edges_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
                                 float *weight);
 uint32_t edges_slot(const struct exchange *exchange, struct peer_id from);
@@ -241,27 +206,5 @@ MUST_USE enum rc edges_mirror_receive(struct edges *edges, struct edge *edge,
 void edges_mirror_checked(struct edges *edges, struct edge *edge, uint32_t chunk,
                           struct digest hash);
 uint32_t edges_mirror_place(const struct exchange *exchange, struct peer_id from);
-
-/* outcomes.c */
-bool edges_is_in_doubt_with(const struct edges *edges, struct peer_id id);
-/** Promises that may be made on top of those in doubt. */
-uint32_t edges_doubts_free(const struct edges *edges);
-/** A promise is not decided in time: the edge is over for this round. */
-void edges_enter_doubt(struct edges *edges, struct edge *edge, struct commands *out);
-void edges_outcome_keep(struct edges *edges, struct peer_id peer, float scale);
-/** What `from` decided, or RC_STALE if nobody waits for that. */
-MUST_USE enum rc edges_doubt_resolve(struct edges *edges, struct peer_id from,
-                                     const struct round_key *key, enum outcome_state state,
-                                     float scale, struct commands *out);
-MUST_USE enum rc edges_on_ask(struct edges *edges, struct member_ref from,
-                              const struct round_key *key, struct commands *out);
-MUST_USE enum rc edges_on_tell(struct edges *edges, struct member_ref from,
-                               const struct message_edge_tell *tell, struct commands *out);
-void edges_doubts_drop(struct edges *edges, struct commands *out);
-void edges_doubts_ask(struct edges *edges, struct peer_id peer, struct commands *out);
-void edges_doubts_tick(struct edges *edges, struct commands *out);
-uint64_t edges_doubts_next_ns(const struct edges *edges);
-MUST_USE enum rc edges_save(const struct edges *edges, uint8_t **bytes, size_t *count);
-MUST_USE enum rc edges_load(struct edges *edges, const uint8_t *bytes, size_t count);
 
 #endif

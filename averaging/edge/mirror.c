@@ -72,18 +72,18 @@ void edges_mirror_begin(struct edges *edges)
         memset(&edges->mirrors[KEPT], 0, EDGES_SLOTS * sizeof edges->mirrors[0]);
     }
     for (uint32_t i = 0; i < kept; i++) { /* first those that have one, so that it stays theirs */
-        struct edge_mirror *mirror = mirror_find(edges, edges->edges[i].ref.id);
+        struct edge_mirror *mirror = mirror_find(edges, edges->edges[i].swap.other.id);
 
         if (mirror != NULL) mirror->round = edges->round;
     }
     for (uint32_t i = 0; i < edges->edges_count; i++) {
         struct edge *edge = &edges->edges[i];
-        struct edge_mirror *mirror = mirror_find(edges, edge->ref.id);
+        struct edge_mirror *mirror = mirror_find(edges, edge->swap.other.id);
 
         edge->has_mirror = i < kept;
         if (!edge->has_mirror) continue;
         if (mirror == NULL) {
-            mirror = mirror_make(edges, kept == KEPT ? KEPT : MIRRORS_MAX, edge->ref.id);
+            mirror = mirror_make(edges, kept == KEPT ? KEPT : MIRRORS_MAX, edge->swap.other.id);
         }
         edge->mirror = (uint32_t)(mirror - edges->mirrors);
     }
@@ -94,7 +94,7 @@ void edges_mirror_say(struct edges *edges, const struct edge *edge, struct comma
     struct message *message;
 
     if (!edges->options.mirrors) return;
-    message = edges_send(edge->ref.id, MESSAGE_MIRROR, out);
+    message = commands_send(out, edge->swap.other.id, MESSAGE_MIRROR);
     if (message == NULL) return; /* then it sends all of it */
     message->as.mirror.round = edges->round;
     message->as.mirror.held = edge->has_mirror ? edges->mirrors[edge->mirror].digest : none;
@@ -134,7 +134,7 @@ enum rc edges_mirror_receive(struct edges *edges, struct edge *edge, const struc
 {
     struct edge_mirror *mirror;
 
-    if (edge->received > 0) return edge->kind == chunk->kind ? RC_OK : RC_FORMAT;
+    if (edge->swap.in.received > 0) return edge->kind == chunk->kind ? RC_OK : RC_FORMAT;
     CHECK(edge->slot < EDGES_SLOTS);
     if (!edge->has_mirror) edge->mirror = KEPT + edge->slot;
     mirror = &edges->mirrors[edge->mirror];
@@ -151,7 +151,7 @@ void edges_mirror_checked(struct edges *edges, struct edge *edge, uint32_t chunk
 {
     if (!edges->options.mirrors || !edge->has_mirror) return;
     edges->hashes[edge->slot][chunk] = hash;
-    if (edge->done < edges->options.chunks) return;
+    if (!transfer_is_whole(&edge->swap.in)) return;
     edges->mirrors[edge->mirror].digest =
         mirror_digest(edges->hashes[edge->slot], edges->options.chunks);
 }
@@ -161,7 +161,7 @@ uint32_t edges_mirror_place(const struct exchange *exchange, struct peer_id from
     const struct edges *edges = (const struct edges *)(const void *)exchange;
 
     for (uint32_t i = 0; i < edges->edges_count; i++) {
-        if (peer_id_is_equal(edges->edges[i].ref.id, from)) return edges->edges[i].mirror;
+        if (peer_id_is_equal(edges->edges[i].swap.other.id, from)) return edges->edges[i].mirror;
     }
     return 0;
 }

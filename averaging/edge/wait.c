@@ -43,7 +43,7 @@ static uint64_t learned_ns(const struct deadline *times, uint64_t first, uint64_
 void edges_wait_open(struct edges *edges, struct edge *edge)
 {
     uint64_t wait = learned_ns(&edges->opens, open_first_ns, open_floor_ns, open_cap_ns);
-    uint32_t missed = edges_link_find(edges, edge->ref.id)->missed;
+    uint32_t missed = edges_link_find(edges, edge->swap.other.id)->missed;
 
     wait >>= missed < MISSED_MAX ? missed : MISSED_MAX;
     edge->deadline_ns = deadline_after(edges->now_ns, wait);
@@ -84,16 +84,16 @@ void edges_wait_begin(struct edges *edges, uint64_t period_ns)
     edges->pace_ns = period_ns > 0 ? period_ns : pace_unknown_ns;
     edges->half_come_ns = edges->half_over_ns = 0;
     for (uint32_t i = 0; i < edges->edges_count; i++) {
-        peers[i] = edges->edges[i].ref.id;
+        peers[i] = edges->edges[i].swap.other.id;
     }
     edges->answer_ns = exchange_answer_ns(&edges->options, peers, edges->edges_count);
     for (uint32_t i = 0; i < edges->edges_count; i++) {
         struct edge *edge = &edges->edges[i];
 
-        edge->is_measure = !patience_rests(&edges->patience, edge->ref.id, edges->now_ns);
-        edge->slack_ns =
-            patience_left_ns(&edges->patience, edge->ref.id, !edges_is_proven(edges, edge->ref.id),
-                             slack_ns(edges), edges->now_ns);
+        edge->is_measure = !patience_rests(&edges->patience, edge->swap.other.id, edges->now_ns);
+        edge->slack_ns = patience_left_ns(&edges->patience, edge->swap.other.id,
+                                          !exchange_is_proven(&edges->options, edge->swap.other.id),
+                                          slack_ns(edges), edges->now_ns);
     }
 }
 
@@ -132,7 +132,8 @@ void edges_wait_note(struct edges *edges)
 void edges_wait_over(struct edges *edges, struct edge *edge)
 {
     if (half_ns(edges, edge) == 0) return;
-    patience_charge(&edges->patience, edge->ref.id, !edges_is_proven(edges, edge->ref.id),
+    patience_charge(&edges->patience, edge->swap.other.id,
+                    !exchange_is_proven(&edges->options, edge->swap.other.id),
                     edge->state != EDGE_WAITING, free_ns(edges, edge), edges->now_ns,
                     slack_ns(edges));
 }

@@ -30,18 +30,11 @@ enum {
     RETRY_MOST_MS = 1000
 };
 
-bool pair_is_proven(const struct pair *pair, struct peer_id id)
-{
-    const struct exchange_options *options = &pair->options;
-
-    return options->standing == NULL || options->standing(options->context, id) == STANDING_PROVEN;
-}
-
 uint64_t pair_round_wait_ns(const struct pair *pair, struct peer_id partner)
 {
     uint64_t first = first_deadline_ns + pair->options.chunks * first_chunk_ns;
     uint64_t most = first < deadline_cap_ns ? first : deadline_cap_ns; /* a floor is not capped */
-    bool is_proven = pair_is_proven(pair, partner);
+    bool is_proven = exchange_is_proven(&pair->options, partner);
     uint64_t floor = is_proven ? deadline_floor_ns : deadline_new_ns;
     uint64_t twice = 2 * deadline_median(&pair->rounds, 0); /* the two ends take unlike times */
     uint64_t line = exchange_line_wait_ns(&pair->options, partner, pair->options.chunks,
@@ -61,7 +54,7 @@ uint64_t pair_offered_wait_ns(const struct pair *pair, struct peer_id from, uint
 {
     uint64_t patience = pair_round_wait_ns(pair, from), wait = offered_ms * NS_PER_MS;
 
-    if (pair_is_proven(pair, from)) patience *= PATIENCE;
+    if (exchange_is_proven(&pair->options, from)) patience *= PATIENCE;
     if (wait > patience) wait = patience;
     return wait < deadline_cap_ns ? wait : deadline_cap_ns;
 }
@@ -71,9 +64,9 @@ uint64_t pair_offered_wait_ns(const struct pair *pair, struct peer_id from, uint
 static uint64_t one_answer_ns(const struct pair *pair, const struct deadline *usual,
                               const struct answer_waits *waits)
 {
-    bool is_proven = pair_is_proven(pair, pair->partner.id);
+    bool is_proven = exchange_is_proven(&pair->options, pair->swap.other.id);
     uint64_t floor = is_proven ? waits->floor_ns : waits->new_ns;
-    uint64_t trip = exchange_trips_ns(&pair->options, pair->partner.id, 1,
+    uint64_t trip = exchange_trips_ns(&pair->options, pair->swap.other.id, 1,
                                       is_proven ? waits->first_ns : waits->floor_ns);
     uint64_t twice = 2 * deadline_median(usual, 0);
 

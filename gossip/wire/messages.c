@@ -15,7 +15,6 @@
 #include <math.h>
 
 enum {
-    BITMAP_BYTES_MAX = CHUNKS_MAX / 8,
     PAGES_MAX = MEMBERS_MAX, /* of SYNC: a page has at least one member */
     MANIFEST_PAGES_MAX = CHUNKS_MAX / MANIFEST_HASHES_MAX,
     WANT_ALL = 31,
@@ -191,13 +190,11 @@ static const struct field reject_fields[] = {
 };
 static const struct field ready_fields[] = {
     ROUND(0, ready.key),
-    BLOB(1, ready.bitmap, BITMAP_BYTES_MAX, 1),
-    BLOB(3, ready.norms, CONTROL_BYTES_MAX, 4),
+    FLOAT(1, ready.squared, FLT_MAX),
 };
 static const struct field commit_fields[] = {
     ROUND(0, commit.key),
-    BLOB(1, commit.bitmap, BITMAP_BYTES_MAX, 1),
-    FLOAT(2, commit.scale, 1),
+    FLOAT(1, commit.scale, 1),
 };
 static const struct field abort_fields[] = {
     ROUND(0, abort.key),
@@ -209,8 +206,7 @@ static const struct field outcome_req_fields[] = {
 static const struct field outcome_fields[] = {
     ROUND(0, outcome.key),
     UINT(1, outcome.state, OUTCOME_UNKNOWN, OUTCOME_ABORTED),
-    BLOB(2, outcome.bitmap, BITMAP_BYTES_MAX, 1),
-    FLOAT(3, outcome.scale, 1),
+    FLOAT(2, outcome.scale, 1),
 };
 static const struct field share_fields[] = {
     ROUND(0, share.key),
@@ -275,26 +271,6 @@ static const struct field edge_open_fields[] = {
 static const struct field mirror_fields[] = {
     ANY(0, mirror.round),
     FIXED(1, mirror.held),
-};
-static const struct field edge_ready_fields[] = {
-    ROUND(0, edge_ready.key),
-    FLOAT(1, edge_ready.squared, FLT_MAX),
-};
-static const struct field edge_commit_fields[] = {
-    ROUND(0, edge_commit.key),
-    FLOAT(1, edge_commit.scale, 1),
-};
-static const struct field edge_ask_fields[] = {
-    ROUND(0, edge_ask.key),
-};
-static const struct field edge_abort_fields[] = {
-    ROUND(0, edge_abort.key),
-    UINT(1, edge_abort.code, ABORT_DEADLINE, ABORT_FAR),
-};
-static const struct field edge_tell_fields[] = {
-    ROUND(0, edge_tell.key),
-    UINT(1, edge_tell.state, OUTCOME_UNKNOWN, OUTCOME_ABORTED),
-    FLOAT(2, edge_tell.scale, 1),
 };
 static const struct field credit_fields[] = {
     UINT(0, credit.stream, 0, STREAM_MAX),
@@ -420,7 +396,6 @@ static const struct shape shapes[MESSAGE_DATA + 1] = {
     [MESSAGE_ABORT] = SHAPE("ABORT", abort_fields),
     [MESSAGE_OUTCOME_REQ] = SHAPE("OUTCOME_REQ", outcome_req_fields),
     [MESSAGE_OUTCOME] = SHAPE("OUTCOME", outcome_fields),
-    [MESSAGE_DONE] = SHAPE("DONE", outcome_req_fields),
     [MESSAGE_SHARE] = SHAPE("SHARE", share_fields),
     [MESSAGE_SHARE_ACK] = SHAPE("SHARE_ACK", outcome_req_fields),
     [MESSAGE_APPLIED_REQ] = SHAPE("APPLIED_REQ", outcome_req_fields),
@@ -431,11 +406,6 @@ static const struct shape shapes[MESSAGE_DATA + 1] = {
     [MESSAGE_MEAN] = SHAPE("MEAN", mean_fields),
     [MESSAGE_EDGE_OPEN] = SHAPE("EDGE_OPEN", edge_open_fields),
     [MESSAGE_MIRROR] = SHAPE("MIRROR", mirror_fields),
-    [MESSAGE_EDGE_READY] = SHAPE("EDGE_READY", edge_ready_fields),
-    [MESSAGE_EDGE_COMMIT] = SHAPE("EDGE_COMMIT", edge_commit_fields),
-    [MESSAGE_EDGE_ABORT] = SHAPE("EDGE_ABORT", edge_abort_fields),
-    [MESSAGE_EDGE_ASK] = SHAPE("EDGE_ASK", edge_ask_fields),
-    [MESSAGE_EDGE_TELL] = SHAPE("EDGE_TELL", edge_tell_fields),
     [MESSAGE_CREDIT] = SHAPE("CREDIT", credit_fields),
     [MESSAGE_CANCEL] = SHAPE("CANCEL", cancel_fields),
     [MESSAGE_OPEN_REQ] = SHAPE("OPEN_REQ", open_req_fields),
@@ -510,20 +480,6 @@ enum rc inner_header_decode(const uint8_t *bytes, size_t count, struct inner_hea
     return RC_OK;
 }
 
-/* Squared norms: finite and not below zero. */
-static enum rc norms_check(const uint8_t *norms, uint32_t bytes)
-{
-    for (uint32_t at = 0; at + 4 <= bytes; at += 4) {
-        uint32_t bits = load_le32(norms + at);
-        float norm;
-
-        memcpy(&norm, &bits, sizeof norm);
-        if (!isfinite(norm)) return RC_NONFINITE;
-        if (norm < 0) return RC_FORMAT;
-    }
-    return RC_OK;
-}
-
 /* A list with a member twice would give one peer two parts of a round. */
 static enum rc members_check(const struct message_form *form)
 {
@@ -568,8 +524,6 @@ static enum rc sketch_check(const struct message_sketch *sketch)
 static enum rc message_check(const struct message *message)
 {
     switch (message->type) {
-    case MESSAGE_READY:
-        return norms_check(message->as.ready.norms, message->as.ready.norms_bytes);
     case MESSAGE_FORM:
     case MESSAGE_START:
         return members_check(&message->as.form);
@@ -596,9 +550,7 @@ enum rc message_encode(const struct message *message, uint8_t *out, size_t cap, 
     enum rc rc;
 
     CHECK(shape != NULL && message->type != MESSAGE_DATA);
-    rc = message_check(message);
-    if (rc == RC_NONFINITE) return rc; /* a norm that overflowed is no mistake in the program */
-    CHECK(rc == RC_OK);
+    CHECK(message_check(message) == RC_OK);
     if (cap > CONTROL_BYTES_MAX) cap = CONTROL_BYTES_MAX;
     if (cap < INNER_HEADER_BYTES) return RC_LIMIT;
     rc = fields_encode(shape->fields, shape->fields_count, message, out + INNER_HEADER_BYTES,

@@ -37,7 +37,7 @@ enum message_type {
     MESSAGE_PRUNE = 24,  /* I keep fewer links: this one ends, I do not */
     MESSAGE_PROGRESS =
         25, /* which model I hold and how far it is: see network docs, "which model wins" */
-    /* pair rounds in doubt, through a common neighbour: see gossip/signed/outcome.h */
+    /* swaps in doubt, through a common neighbour: see gossip/signed/outcome.h */
     MESSAGE_OUTCOME_ASK = 26,
     MESSAGE_OUTCOME_TOLD = 27,
     /* reachability: see gossip/reach/reach.h and gossip/reach/relay.h */
@@ -57,15 +57,10 @@ enum message_type {
     MESSAGE_ABORT = 45,
     MESSAGE_OUTCOME_REQ = 46,
     MESSAGE_OUTCOME = 47,
-    MESSAGE_DONE = 48, /* participant has recorded the outcome: the coordinator may forget it */
-    /* rounds of neighbours, edge by edge: 53 to 55 and 60 to 62 */
+    /* rounds of neighbours; they also have READY, COMMIT, ABORT and OUTCOME. 48, 54, 55 and 60 to
+       62 were of earlier builds */
     MESSAGE_EDGE_OPEN = 53,
-    MESSAGE_EDGE_READY = 54,
-    MESSAGE_EDGE_COMMIT = 55,
-    MESSAGE_EDGE_ABORT = 60,
-    MESSAGE_EDGE_ASK = 61,  /* what did you decide? */
-    MESSAGE_EDGE_TELL = 62, /* this */
-    MESSAGE_MIRROR = 69,    /* the copy I hold of you */
+    MESSAGE_MIRROR = 69, /* the copy I hold of you */
     /* push rounds; they also have ACCEPT, REJECT, CREDIT and ABORT */
     MESSAGE_SHARE = 49,
     MESSAGE_SHARE_ACK = 50,   /* it counts here from now on */
@@ -309,32 +304,25 @@ struct message_reject {
     uint32_t code; /* enum reject_code */
     uint32_t retry_ms;
 };
-struct message_ready {
+struct message_ready { /* I hold all of your plane, and you decide */
     struct round_key key;
-    const uint8_t *bitmap; /* one bit a chunk, least significant first; borrowed */
-    uint32_t bitmap_bytes;
-    const uint8_t *norms; /* little-endian float32: squared norm of the difference, per chunk */
-    uint32_t norms_bytes;
+    float squared; /* distance of our planes, as measured here */
 };
 struct message_commit {
     struct round_key key;
-    const uint8_t *bitmap;
-    uint32_t bitmap_bytes;
-    float scale; /* finite, [0, 1] */
+    float scale; /* what clipping leaves of the weight, [0, 1] */
 };
 struct message_abort {
     struct round_key key;
     uint32_t code; /* enum abort_code */
 };
-struct message_outcome_req { /* also DONE, SHARE_ACK, APPLIED_REQ */
+struct message_outcome_req { /* what did you decide? Also SHARE_ACK, APPLIED_REQ */
     struct round_key key;
 };
 struct message_outcome {
     struct round_key key;
     uint32_t state; /* enum outcome_state */
-    const uint8_t *bitmap;
-    uint32_t bitmap_bytes;
-    float scale;
+    float scale;    /* COMMITTED: as COMMIT's; else 0 */
 };
 struct message_share {
     struct round_key key;
@@ -395,26 +383,6 @@ struct message_edge_open { /* I am in this round, and you are a neighbour of min
 struct message_mirror { /* after EDGE_OPEN, where neighbours keep copies of each other's models */
     uint64_t round;
     struct digest held; /* see averaging/edge/mirror.c; all zero: none */
-};
-struct message_edge_ready { /* I hold all of your plane. `key`: who decides, and the round */
-    struct round_key key;
-    float squared; /* distance of our planes, as measured here */
-};
-struct message_edge_commit {
-    struct round_key key;
-    float scale; /* what clipping leaves of the edge's weight, [0, 1] */
-};
-struct message_edge_ask {
-    struct round_key key;
-};
-struct message_edge_abort {
-    struct round_key key;
-    uint32_t code; /* enum abort_code */
-};
-struct message_edge_tell {
-    struct round_key key;
-    uint32_t state; /* enum outcome_state */
-    float scale;    /* COMMITTED: as EDGE_COMMIT's; else 0 */
 };
 struct message_credit {
     uint64_t stream; /* up to STREAM_MAX */
@@ -523,11 +491,6 @@ struct message {
         struct message_mean mean;
         struct message_edge_open edge_open;
         struct message_mirror mirror;
-        struct message_edge_ready edge_ready;
-        struct message_edge_commit edge_commit;
-        struct message_edge_ask edge_ask;
-        struct message_edge_abort edge_abort;
-        struct message_edge_tell edge_tell;
         struct message_credit credit;
         struct message_cancel cancel;
         struct message_state_req state_req;
@@ -552,9 +515,8 @@ void inner_header_encode(const struct inner_header *header, uint8_t *out);
 MUST_USE enum rc inner_header_decode(const uint8_t *bytes, size_t count,
                                      struct inner_header *header);
 /** Inner header and body of a control message into `out` (cap >= CONTROL_BYTES_MAX is always
- *  enough, but for a READY with more norms than that holds). RC_LIMIT if it does not fit,
- *  RC_NONFINITE if a norm of READY is not finite. Other numbers out of range are CHECKed: they are
- *  ours. Unprintable characters of texts are written as '?'. */
+ *  enough). RC_LIMIT if it does not fit. Numbers out of range are CHECKed: they are ours.
+ *  Unprintable characters of texts are written as '?'. */
 MUST_USE enum rc message_encode(const struct message *message, uint8_t *out, size_t cap,
                                 size_t *count);
 /** Scan, then decode a control body (after the inner header). Checks every number's range and that

@@ -12,6 +12,7 @@
 #ifndef GRAPEVINE_PEER_ROUND_INTERNAL_H
 #define GRAPEVINE_PEER_ROUND_INTERNAL_H
 
+#include "averaging/core/promise.h"
 #include "averaging/core/robust.h"
 #include "peer/round/failures.h"
 #include "peer/round/round.h"
@@ -21,7 +22,7 @@
 enum round_phase { PHASE_IDLE, PHASE_SNAPSHOT, PHASE_RUNNING, PHASE_SETTLING, PHASE_READY };
 
 /* Twice what an exchange has open: those that it has resolved are here until they are applied. */
-enum { ROUND_DOUBTS_MAX = 2 * EDGES_DOUBTS_MAX };
+enum { ROUND_DOUBTS_MAX = 2 * PROMISE_DOUBTS_MAX };
 enum { ROUND_RAMP = 3 };
 enum { ROUND_METHOD_BYTES = sizeof(((struct exchange_options *)0)->codec) };
 #define ROUND_ALPHA 0.5f /* of pairs, once ROUND_RAMP rounds with less of it are over */
@@ -88,7 +89,8 @@ TAILQ_HEAD(round_jobs_list, round_job);
 struct round_reserve {
     struct round_jobs_list jobs;
     uint32_t jobs_count;
-    float *planes[EDGES_DOUBTS_MAX]; /* [values] each; untouched, they are no more than addresses */
+    float
+        *planes[PROMISE_DOUBTS_MAX]; /* [values] each; untouched, they are no more than addresses */
     uint32_t planes_count;
 };
 
@@ -278,6 +280,8 @@ void round_reserve_deinit(struct round *round);
 struct round_doubt *round_doubt_add(struct round *round, const struct round_key *key);
 /** What became of it: committed ones wait to be applied, the others are forgotten. */
 void round_doubt_over(struct round *round, const struct command_over *over);
+/** The chunks that count, one bit each, into memory for all of the plane's. */
+void round_bitmap_take(const struct round *round, const struct command_over *over, uint8_t *bitmap);
 void round_doubt_clear(struct round *round, struct round_doubt *doubt);
 /** Its difference may be in the hands of a job: that job's end then clears it. */
 void round_doubt_drop(struct round *round, struct round_doubt *doubt);

@@ -16,7 +16,7 @@ static uint32_t jobs_wanted(const struct round *round)
 
 static uint32_t planes_wanted(const struct round *round)
 {
-    uint32_t most = EDGES_DOUBTS_MAX;
+    uint32_t most = PROMISE_DOUBTS_MAX;
 
     if (round->ops->is_group) return 0;
     if (!round->ops->is_graph) return 1;
@@ -83,6 +83,16 @@ void round_reserve_deinit(struct round *round)
 
 /* ---- in doubt ---- */
 
+void round_bitmap_take(const struct round *round, const struct command_over *over, uint8_t *bitmap)
+{
+    size_t bytes = (round->chunks + 7) / 8;
+    bool is_all = over->bitmap == NULL;
+
+    memset(bitmap, is_all ? 0xff : 0, bytes);
+    if (is_all) return;
+    memcpy(bitmap, over->bitmap, over->bitmap_bytes < bytes ? over->bitmap_bytes : bytes);
+}
+
 void round_doubt_clear(struct round *round, struct round_doubt *doubt)
 {
     round_plane_back(round, doubt->difference);
@@ -135,11 +145,7 @@ void round_doubt_over(struct round *round, const struct command_over *over)
 
     if (doubt == NULL) return;
     if (over->result == OVER_COMMITTED) {
-        size_t bytes = (round->chunks + 7) / 8;
-
-        memset(doubt->bitmap, 0, bytes);
-        memcpy(doubt->bitmap, over->bitmap,
-               over->bitmap_bytes < bytes ? over->bitmap_bytes : bytes);
+        round_bitmap_take(round, over, doubt->bitmap);
         doubt->scale = over->scale;
         doubt->is_resolved = true;
         return;

@@ -345,7 +345,6 @@ static void reduce_done(struct round *round, struct round_job *job)
 
 static void settle(struct round *round, const struct command_over *over, struct round_doubt *doubt)
 {
-    size_t bitmap_bytes = (round->chunks + 7) / 8;
     struct round_job *job = round_job_promised(round, WORK_SETTLE, round->options.values);
 
     if (job == NULL) { /* nothing is applied: as if the round had been cut */
@@ -354,9 +353,7 @@ static void settle(struct round *round, const struct command_over *over, struct 
         round->phase = PHASE_IDLE;
         return;
     }
-    memset(round->settled, 0, bitmap_bytes);
-    memcpy(round->settled, over->bitmap,
-           over->bitmap_bytes < bitmap_bytes ? over->bitmap_bytes : bitmap_bytes);
+    round_bitmap_take(round, over, round->settled);
     job->bitmap = round->settled;
     job->scale = over->scale;
     job->key = over->key;

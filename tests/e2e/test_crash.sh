@@ -41,7 +41,7 @@ count_of() {
     case $1 in
     file:*) echo 9 ;; # keys and configuration are files, too
     round:chunk-*) echo 5 ;;
-    round:* | pair:offer-* | pair:accept-* | pair:ready-* | pair:commit-* | pair:done-* | group:* | schedule:*) echo 2 ;;
+    round:* | pair:offer-* | pair:accept-* | swap:ready-* | swap:commit-* | group:* | schedule:*) echo 2 ;;
     *) echo 1 ;;
     esac
 }
@@ -50,12 +50,12 @@ count_of() {
 nudge() {
     case $1 in
     round:aborted) launch j round:encoded:2 --bootstrap "${PEER_ADDRESS[v]}" ;;
-    pair:in-doubt) launch j pair:ready-received --bootstrap "${PEER_ADDRESS[v]}" ;;
-    pair:outcome-req-sent | pair:outcome-received | pair:doubt-settled)
-        launch j pair:ready-received:stop --bootstrap "${PEER_ADDRESS[v]}" ;;
-    pair:outcome-req-received | pair:outcome-sent)
-        launch j pair:ready-sent:stop --bootstrap "${PEER_ADDRESS[v]}" ;;
-    join:* | edge:*) forget j && launch j "" --bootstrap "${PEER_ADDRESS[v]}" ;;
+    pair:in-doubt) launch j swap:ready-received --bootstrap "${PEER_ADDRESS[v]}" ;;
+    swap:outcome-req-sent | swap:outcome-received | pair:doubt-settled)
+        launch j swap:ready-received:stop --bootstrap "${PEER_ADDRESS[v]}" ;;
+    swap:outcome-req-received | swap:outcome-sent)
+        launch j swap:ready-sent:stop --bootstrap "${PEER_ADDRESS[v]}" ;;
+    join:* | edge:* | swap:*) forget j && launch j "" --bootstrap "${PEER_ADDRESS[v]}" ;;
     *) launch j "" --bootstrap "${PEER_ADDRESS[v]}" ;;
     esac
 }
@@ -73,7 +73,7 @@ drop_nudger() {
 wait_crash() {
     local point=$1 end=$((SECONDS + 400)) since=$SECONDS patience=1
     case $point in # what does not come by itself
-    round:aborted | round:abort-* | pair:in-doubt | pair:outcome-* | pair:doubt-settled) patience=0 ;;
+    round:aborted | round:abort-* | pair:in-doubt | swap:outcome-* | pair:doubt-settled) patience=0 ;;
     esac
     while is_alive v; do
         ((SECONDS < end)) || fail "the victim did not come to $point in 400 s"
@@ -91,7 +91,7 @@ wait_crash() {
                 wait_line j '"rounds_ok":[1-9]' 60
                 kill -TERM "${PEER_PID[j]}"
                 ;;
-            *:stop | pair:outcome-* | pair:doubt-settled)
+            *:stop | swap:outcome-* | pair:doubt-settled)
                 nudge "$point"
                 for ((i = 0; i < 90; i++)); do # longer than a partner waits for the outcome
                     is_alive v || break
@@ -126,9 +126,11 @@ campaign() {
     for point in "$@"; do
         DOING=$point
         case $point in join:state-req-sent | join:manifest-received | join:bucket-req-sent | join:bucket-received | \
-            join:state-done-sent | join:assign* | edge:*) forget v ;; esac # edge: who decides goes by identity
+            join:state-done-sent | join:assign* | edge:*) forget v ;; esac
+        # On an edge the end with the smaller id decides: a new life is of both kinds in turn.
+        case ${FOLDER##*/}/$point in edges/swap:*) forget v ;; esac
         # Fewer partners, so that the nudging peer meets the victim sooner.
-        case $point in pair:outcome-*) stop_peer b ;; esac
+        case $point in swap:outcome-*) stop_peer b ;; esac
         launch v "$point:$(count_of "$point")" --bootstrap "${PEER_ADDRESS[a]}"
         wait_crash "$point"
         [ -n "${PEER_PID[b]:-}" ] || launch b "" --bootstrap "${PEER_ADDRESS[a]}"
@@ -148,20 +150,20 @@ campaign() {
 
 if [ "${LONG:-}" ]; then
     [ "${ONLY:-pair}" = pair ] &&
-        mapfile -t list < <(grep -E '^(pair|round|join|checkpoint|file):' <<<"$POINTS") && campaign pair ad-psgd:H=4 "${list[@]}"
+        mapfile -t list < <(grep -E '^(pair|swap|round|join|checkpoint|file):' <<<"$POINTS") && campaign pair ad-psgd:H=4 "${list[@]}"
     [ "${ONLY:-group}" = group ] &&
         mapfile -t list < <(grep -E '^(group|round|join|checkpoint|file):' <<<"$POINTS") && campaign group local-sgd:H=4 "${list[@]}"
     [ "${ONLY:-schedule}" = schedule ] && for schedule in ring halving tree; do
         mapfile -t list < <(grep -E '^schedule:' <<<"$POINTS") &&
             campaign $schedule "local-sgd:H=4 --exchange group:$schedule" "${list[@]}"
     done
-    for other in 'push push-sum:H=4 ^(push|checkpoint):' 'edges dpsgd:H=4 ^(edge:|round:(snapshot-taken|encoded|committed|settl|appl|done))'; do
+    for other in 'push push-sum:H=4 ^(push|checkpoint):' 'edges dpsgd:H=4 ^(edge:|swap:(ready|commit)|round:(snapshot-taken|encoded|committed|settl|appl|done))'; do
         read -r name method points <<<"$other"
         [ "${ONLY:-$name}" = "$name" ] || continue
         mapfile -t list < <(grep -E "$points" <<<"$POINTS") && campaign "$name" "$method" "${list[@]}"
     done
 else
-    campaign pair ad-psgd:H=4 pair:ready-sent pair:ready-received pair:commit-received
+    campaign pair ad-psgd:H=4 swap:ready-sent swap:ready-received swap:commit-received
     campaign ring 'local-sgd:H=4 --exchange group:ring' schedule:mean-kept
     campaign group local-sgd:H=4 group:mean-chunk-queued group:start-received checkpoint:encoded
 fi

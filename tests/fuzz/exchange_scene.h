@@ -77,31 +77,12 @@ static inline uint32_t scene_end_of(const struct scene *s, struct peer_id id)
 static inline void parcel_borrow(struct parcel *p)
 {
     struct message *m = &p->message;
-    const uint8_t **bytes[2] = {NULL, NULL};
-    uint32_t counts[2] = {0, 0}, at = 0;
+    uint32_t count = m->as.form.statements_bytes;
 
-    if (m->type == MESSAGE_READY) {
-        bytes[0] = &m->as.ready.bitmap;
-        counts[0] = m->as.ready.bitmap_bytes;
-        bytes[1] = &m->as.ready.norms;
-        counts[1] = m->as.ready.norms_bytes;
-    } else if (m->type == MESSAGE_COMMIT) {
-        bytes[0] = &m->as.commit.bitmap;
-        counts[0] = m->as.commit.bitmap_bytes;
-    } else if (m->type == MESSAGE_OUTCOME) {
-        bytes[0] = &m->as.outcome.bitmap;
-        counts[0] = m->as.outcome.bitmap_bytes;
-    } else if (m->type == MESSAGE_START) {
-        bytes[0] = &m->as.form.statements;
-        counts[0] = m->as.form.statements_bytes;
-    }
-    for (int i = 0; i < 2; i++) {
-        if (bytes[i] == NULL) continue;
-        CHECK(at + counts[i] <= BORROWED_MAX);
-        if (counts[i] > 0) memcpy(p->borrowed + at, *bytes[i], counts[i]);
-        *bytes[i] = p->borrowed + at;
-        at += counts[i];
-    }
+    if (m->type != MESSAGE_START) return;
+    CHECK(count <= BORROWED_MAX);
+    if (count > 0) memcpy(p->borrowed, m->as.form.statements, count);
+    m->as.form.statements = p->borrowed;
 }
 
 /* A full queue is a cut link would be; here what does not fit is lost, which may only cost time. */

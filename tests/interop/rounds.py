@@ -32,10 +32,6 @@ class Told:
         self.values = [wire.of_bytes(member.codec, one) for one in self.chunks]
 
 
-def bitmap(chunks):
-    return bytes((1 << min(8, chunks - at)) - 1 for at in range(0, chunks, 8))
-
-
 class Pair:
     """A round between us and one other member; `run` gives the plane after it."""
 
@@ -46,7 +42,7 @@ class Pair:
         self.stream = wire.stream_of(key)
 
     def exchange(self):
-        """Chunks both ways under credit; the squared distances of READY."""
+        """Chunks both ways under credit; the squared distance of READY."""
         count, theirs, sent, credit, granted = len(self.told.chunks), {}, 0, 0, 0
         while len(theirs) < count or sent < count:
             if granted - len(theirs) <= AT_ONCE // 2 and granted < count:
@@ -65,10 +61,8 @@ class Pair:
             elif came.kind == wire.OFFER and came.chunk not in theirs:
                 theirs[came.chunk] = wire.of_bytes(self.member.codec, came.body)
         self.theirs = numpy.concatenate([theirs[chunk] for chunk in range(count)])
-        apart = [float(((a.astype("f8") - b) ** 2).sum())
-                 for a, b in zip(wire.chunks_of(self.theirs), self.told.values)]
-        stride = -(-count // 4096)  # READY has at most so many norms
-        self.norms = [sum(apart[at:at + stride]) for at in range(0, count, stride)]
+        self.squared = sum(float(((a.astype("f8") - b) ** 2).sum())
+                           for a, b in zip(wire.chunks_of(self.theirs), self.told.values))
 
     def settle(self, scale):
         """Both ends move by exact opposites."""
@@ -77,7 +71,7 @@ class Pair:
         self.member.plane = self.member.plane + weight * (self.theirs - ours)
 
     def clip_scale(self):
-        apart = sum(self.norms) ** 0.5
+        apart = self.squared ** 0.5
         if self.radius == 0 or apart <= self.radius:
             return 1.0
         return self.radius / apart if self.radius > 2 ** -126 else 0.0
@@ -124,16 +118,14 @@ def offer_pair(member, link):
         return accept_pair(member, link, theirs.args[0])
     pair.exchange()
     ready = pair.wait_for("READY")
-    heard = numpy.frombuffer(ready.norms, "<f4")
-    if ready.bitmap != bitmap(len(pair.told.chunks)) or not numpy.allclose(heard, pair.norms, rtol=1e-3):
+    if not numpy.isclose(ready.squared, pair.squared, rtol=1e-3):
         member.decided = {}
         link.send("ABORT", round=pair.key, code=3)
         raise Refused("it has seen other planes than we")
     scale = pair.clip_scale()
-    member.decided[pair.key] = (bitmap(len(pair.told.chunks)), scale)
-    link.send("COMMIT", round=pair.key, bitmap=bitmap(len(pair.told.chunks)), scale=scale)
+    member.decided[pair.key] = scale
+    link.send("COMMIT", round=pair.key, scale=scale)
     pair.settle(scale)
-    pair.wait_for("DONE")
     return pair.alpha * scale
 
 
@@ -147,11 +139,9 @@ def accept_pair(member, link, offer):
     pair = Pair(member, link, key, min(offer.alpha, ALPHA), offer.tau)
     link.send("ACCEPT", round=key, alpha=pair.alpha, tau=pair.radius, credit=0)
     pair.exchange()
-    norms = struct.pack(f"<{len(pair.norms)}f", *pair.norms)
-    link.send("READY", round=key, bitmap=bitmap(len(pair.told.chunks)), norms=norms)
+    link.send("READY", round=key, squared=pair.squared)
     decided = pair.wait_for("COMMIT")
     pair.settle(decided.scale)
-    link.send("DONE", round=key)
     return pair.alpha * decided.scale
 
 

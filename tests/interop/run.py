@@ -14,7 +14,7 @@ import numpy
 
 import wire
 from member import Member
-from rounds import Group, accept_pair, begin_pair, bitmap, join_group, offer_pair, propose_group
+from rounds import Group, accept_pair, begin_pair, join_group, offer_pair, propose_group
 from transport import CHACHA20, Identity, Refused, Session, Swarm
 
 checks = 0
@@ -197,8 +197,7 @@ def another_round(swarm, address):
                                wire.to_bytes(member.codec, pair.told.values[chunk] + 7))
     pair.exchange()
     pair.wait_for("READY")
-    link.send("COMMIT", round=pair.key, bitmap=bitmap(len(pair.told.chunks)), scale=pair.clip_scale())
-    pair.wait_for("DONE")
+    link.send("COMMIT", round=pair.key, scale=pair.clip_scale())
     wait_for_model(member, link, model)
     check("chunks of another round count nowhere", member.status(link)["rounds_ok"] == rounds + 1)
 
@@ -210,7 +209,7 @@ def another_decision(swarm, address):
     pair = begin_pair(member, link)
     pair.exchange()
     pair.wait_for("READY")
-    link.send("COMMIT", round=pair.key, bitmap=bitmap(len(pair.told.chunks)), scale=0.25)
+    link.send("COMMIT", round=pair.key, scale=0.25)
     member.wait("the offence", lambda: offended(member, link, "broke_protocol") > offences)
     check("a decision that was not agreed on is refused",
           member.status(link)["rounds_ok"] == rounds)

@@ -36,12 +36,11 @@ TABLE = """
 40 OFFER 0 round 1 step 2 schema 3 codec 4 chunks 5 alpha 6 deadline_ms 7 tau 9 lineage
 41 ACCEPT 0 round 1 alpha 2 tau 3 credit
 42 REJECT 0 round 1 code 2 retry_ms
-43 READY 0 round 1 bitmap 3 norms
-44 COMMIT 0 round 1 bitmap 2 scale
+43 READY 0 round 1 squared
+44 COMMIT 0 round 1 scale
 45 ABORT 0 round 1 code
 46 OUTCOME_REQ 0 round
-47 OUTCOME 0 round 1 state 2 bitmap 3 scale
-48 DONE 0 round
+47 OUTCOME 0 round 1 state 2 scale
 56 FORM 0 round 1 ballot 2 members 3 schema 4 lineage 5 codec 6 chunks 7 deadline_ms
 57 JOIN 0 round 1 ballot 2 samples [3 rate] [4 only_direct]
 58 START 0 round 1 ballot 2 members 3 schema 4 lineage 5 codec 6 chunks 7 deadline_ms

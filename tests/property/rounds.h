@@ -371,32 +371,13 @@ static inline uint64_t arrival_ns(struct rounds *r, uint32_t from, uint32_t to)
 static inline void message_keep(struct event *event)
 {
     struct message *m = &event->message;
-    const uint8_t **first = NULL, **second = NULL;
-    uint32_t first_count = 0, second_count = 0;
+    uint32_t count = m->as.form.statements_bytes;
 
-    if (m->type == MESSAGE_READY) {
-        first = &m->as.ready.bitmap;
-        first_count = m->as.ready.bitmap_bytes;
-        second = &m->as.ready.norms;
-        second_count = m->as.ready.norms_bytes;
-    } else if (m->type == MESSAGE_COMMIT) {
-        first = &m->as.commit.bitmap;
-        first_count = m->as.commit.bitmap_bytes;
-    } else if (m->type == MESSAGE_OUTCOME) {
-        first = &m->as.outcome.bitmap;
-        first_count = m->as.outcome.bitmap_bytes;
-    } else if (m->type == MESSAGE_START) {
-        first = &m->as.form.statements;
-        first_count = m->as.form.statements_bytes;
-    }
-    if (first == NULL) return;
-    event->bytes = malloc((size_t)first_count + second_count + 1);
+    if (m->type != MESSAGE_START) return;
+    event->bytes = malloc((size_t)count + 1);
     assert_non_null(event->bytes);
-    if (first_count > 0) memcpy(event->bytes, *first, first_count);
-    *first = event->bytes;
-    if (second == NULL) return;
-    if (second_count > 0) memcpy(event->bytes + first_count, *second, second_count);
-    *second = event->bytes + first_count;
+    if (count > 0) memcpy(event->bytes, m->as.form.statements, count);
+    m->as.form.statements = event->bytes;
 }
 
 static inline void rounds_send(struct rounds *r, uint32_t from, const struct command *command)

@@ -17,8 +17,9 @@ static inline void rounds_over(struct rounds *r, uint32_t index, const struct co
     struct event *job = lane_submit(r, index, kind);
 
     job->over = *over;
-    job->bytes = malloc(over->bitmap_bytes + 1u);
+    job->bytes = malloc(r->chunks / 8 + 1u);
     assert_non_null(job->bytes);
+    memset(job->bytes, 0xff, r->chunks / 8 + 1u); /* all chunks, unless it says which */
     if (over->bitmap_bytes > 0) memcpy(job->bytes, over->bitmap, over->bitmap_bytes);
     if (over->is_late) return;
     p->generation++;

@@ -414,13 +414,10 @@ static inline bool decide_nothing(struct evil *e, struct peer_id to, struct mess
     switch (message->type) {
     case MESSAGE_COMMIT:
     case MESSAGE_OUTCOME:
-    case MESSAGE_EDGE_COMMIT:
-    case MESSAGE_EDGE_TELL:
     case MESSAGE_SHARE_ACK:
     case MESSAGE_APPLIED:
     case MESSAGE_MEAN:
     case MESSAGE_ABORT:
-    case MESSAGE_EDGE_ABORT:
         return false;
     default:
         return true;

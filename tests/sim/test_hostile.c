@@ -117,33 +117,23 @@ static struct round_key some_key(struct hostile *hostile, const struct hostile_t
 
 static void send_promises_without_offers(struct hostile *hostile, const struct hostile_target *to)
 {
-    static const uint8_t zeros[64];
     struct message message = {.type = MESSAGE_READY};
 
     message.as.ready.key = some_key(hostile, to);
-    message.as.ready.bitmap = (const uint8_t *)"\x03";
-    message.as.ready.bitmap_bytes = 1;
-    message.as.ready.norms = zeros;
-    message.as.ready.norms_bytes = 16;
+    message.as.ready.squared = (float)(hostile->acts % 5);
     hostile_say(hostile, to->id, &message);
     message = (struct message){.type = MESSAGE_COMMIT};
     message.as.commit.key = some_key(hostile, to);
-    message.as.commit.bitmap = (const uint8_t *)"\xff\xff";
-    message.as.commit.bitmap_bytes = 2;
     message.as.commit.scale = 1.0f;
     hostile_say(hostile, to->id, &message);
     message = (struct message){.type = MESSAGE_OUTCOME};
     message.as.outcome.key = some_key(hostile, to);
     message.as.outcome.state = OUTCOME_COMMITTED;
-    message.as.outcome.bitmap = (const uint8_t *)"\x0f";
-    message.as.outcome.bitmap_bytes = 1;
     message.as.outcome.scale = 1.0f;
     hostile_say(hostile, to->id, &message);
-    for (enum message_type type = MESSAGE_OUTCOME_REQ; type <= MESSAGE_DONE; type += 2) {
-        message = (struct message){.type = type};
-        message.as.outcome_req.key = some_key(hostile, to);
-        hostile_say(hostile, to->id, &message);
-    }
+    message = (struct message){.type = MESSAGE_OUTCOME_REQ};
+    message.as.outcome_req.key = some_key(hostile, to);
+    hostile_say(hostile, to->id, &message);
     message = (struct message){.type = MESSAGE_ACCEPT};
     message.as.accept.key = some_key(hostile, to);
     message.as.accept.alpha = 0.5f;

@@ -207,27 +207,22 @@ static bool invite_strangers(struct evil *e, struct peer_id to, struct message *
     return true;
 }
 
-static bool say_wrong_bitmap(struct evil *e, struct peer_id to, struct message *message)
+static bool say_wrong_key(struct evil *e, struct peer_id to, struct message *message)
 {
-    static const uint8_t none[CHUNKS] = {1};
-
     (void)e, (void)to;
-    if (message->type == MESSAGE_READY) message->as.ready.bitmap = none;
-    if (message->type == MESSAGE_COMMIT) message->as.commit.bitmap = none;
+    if (message->type == MESSAGE_READY) message->as.ready.key.counter++;
+    if (message->type == MESSAGE_COMMIT) message->as.commit.key.counter++;
     return true;
 }
 
 static bool commit_at_once(struct evil *e, struct peer_id to, struct message *message)
 {
-    uint8_t all[1] = {(uint8_t)((1u << evil_chunks()) - 1)};
     struct message commit = {.type = MESSAGE_COMMIT};
 
     (void)e;
     if (message->type != MESSAGE_OFFER) return true;
     evil_say(to, message);
     commit.as.commit.key = message->as.offer.key;
-    commit.as.commit.bitmap = all;
-    commit.as.commit.bitmap_bytes = 1;
     commit.as.commit.scale = 1;
     evil_say(to, &commit);
     return false;
@@ -303,12 +298,10 @@ static bool say_wrong_hash(struct evil *e, struct peer_id to, struct message *me
     return true;
 }
 
-static bool say_wrong_norms(struct evil *e, struct peer_id to, struct message *message)
+static bool say_wrong_distance(struct evil *e, struct peer_id to, struct message *message)
 {
-    static const uint8_t zeros[4 * CHUNKS];
-
     (void)e, (void)to;
-    if (message->type == MESSAGE_READY) message->as.ready.norms = zeros;
+    if (message->type == MESSAGE_READY) message->as.ready.squared = 0;
     if (message->type == MESSAGE_COMMIT) message->as.commit.scale = 0.25f;
     return true;
 }
@@ -354,8 +347,8 @@ static const struct evil_behaviour behaviours[] = {
     {.name = "aborts", .on_send = abort_everything},
     {.name = "more than its credit", .on_chunk = overrun},
     {.name = "another lineage", .on_send = of_another_lineage},
-    {.name = "wrong bitmap", .exchange = "pair", .on_send = say_wrong_bitmap},
-    {.name = "wrong norms and scale", .exchange = "pair", .on_send = say_wrong_norms},
+    {.name = "wrong key", .exchange = "pair", .on_send = say_wrong_key},
+    {.name = "wrong distance and scale", .exchange = "pair", .on_send = say_wrong_distance},
     {.name = "COMMIT without READY", .exchange = "pair", .on_send = commit_at_once},
     {.name = "never READY", .exchange = "pair", .on_send = never_ready},
     {.name = "READY heard, never COMMIT",

@@ -83,7 +83,7 @@ static bool is_promised(struct cluster *cluster, uint32_t *participant, uint32_t
         if (pair->state != PAIR_PREPARED) continue;
         *participant = i;
         for (uint32_t k = 0; k < PEERS; k++) {
-            if (peer_id_is_equal(node_id(cluster_node(cluster, k)), pair->partner.id))
+            if (peer_id_is_equal(node_id(cluster_node(cluster, k)), pair->swap.other.id))
                 *initiator = k;
         }
         return true;

@@ -252,8 +252,8 @@ static void read_weights(double w[PEERS][PEERS])
         w[i][i] = 1;
         for (uint32_t e = 0; e < edges->edges_count; e++) {
             for (uint32_t j = 0; j < PEERS; j++) {
-                if (!peer_id_is_equal(edges->edges[e].ref.id, ids[j])) continue;
-                w[i][j] = (double)edges->edges[e].weight;
+                if (!peer_id_is_equal(edges->edges[e].swap.other.id, ids[j])) continue;
+                w[i][j] = (double)edges->edges[e].swap.weight;
                 w[i][i] -= w[i][j];
             }
         }

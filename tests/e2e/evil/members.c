@@ -239,10 +239,6 @@ static void promise_and_be_silent(struct member *member)
 
     offer(member, 0.5f);
     message.as.ready.key = key_of(member);
-    message.as.ready.bitmap = (const uint8_t *)"\xff";
-    message.as.ready.bitmap_bytes = 1;
-    message.as.ready.norms = (const uint8_t *)"\0\0\0\0";
-    message.as.ready.norms_bytes = 4;
     (void)member_say(member, &message);
 }
 
@@ -252,9 +248,7 @@ static void commit_unasked(struct member *member)
 
     if (member->acts % 2 == 0) offer(member, 0.5f);
     message.as.commit.key = key_of(member);
-    message.as.commit.bitmap = (const uint8_t *)"\xff\xff\xff";
-    message.as.commit.bitmap_bytes = (uint32_t)(member->acts % 3 + 1); /* wrong lengths too */
-    message.as.commit.scale = 1.0f;
+    message.as.commit.scale = (float)(member->acts % 3) / 2;
     (void)member_say(member, &message);
 }
 

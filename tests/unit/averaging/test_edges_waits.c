@@ -65,15 +65,15 @@ static void send_plane(struct swarm *swarm, uint8_t peer, uint64_t round)
 
 static void decide(struct swarm *swarm, uint8_t peer, uint64_t round)
 {
-    struct message message = {.type = peer < SELF ? MESSAGE_EDGE_COMMIT : MESSAGE_EDGE_READY};
+    struct message message = {.type = peer < SELF ? MESSAGE_COMMIT : MESSAGE_READY};
     uint8_t decider = peer < SELF ? peer : SELF;
     struct round_key key = {id_of(decider), boot_of(decider), round};
 
     if (peer < SELF) {
-        message.as.edge_commit.key = key;
-        message.as.edge_commit.scale = 1;
+        message.as.commit.key = key;
+        message.as.commit.scale = 1;
     } else {
-        message.as.edge_ready.key = key;
+        message.as.ready.key = key;
     }
     say(swarm, peer, &message);
 }

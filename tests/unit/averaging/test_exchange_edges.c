@@ -195,7 +195,7 @@ static void too_far_is_believed_of_an_edge_that_runs(void **state)
     float weights[] = {0.25f, 0.25f};
     struct round_members members = {
         .ids = ids, .boots = boots, .weights = weights, .count = 2, .epoch = {{1}}};
-    struct message message = {.type = MESSAGE_EDGE_ABORT};
+    struct message message = {.type = MESSAGE_ABORT};
     struct commands out;
     struct exchange *exchange = start(&out);
     struct edges *edges = (struct edges *)(void *)exchange;
@@ -203,17 +203,17 @@ static void too_far_is_believed_of_an_edge_that_runs(void **state)
     (void)state;
     come(exchange, HONEST, 0, NS_PER_S, &out);
     assert_int_equal(exchange->ops->begin(exchange, &members, 0, NS_PER_S, &out), RC_OK);
-    message.as.edge_abort.code = ABORT_FAR;
-    message.as.edge_abort.key = edges_key(edges, edges_find(edges, id_of(HONEST)));
-    message.as.edge_abort.key.counter++;
+    message.as.abort.code = ABORT_FAR;
+    message.as.abort.key = edges_find(edges, id_of(HONEST))->swap.key;
+    message.as.abort.key.counter++;
     (void)!exchange->ops->on_message(exchange, id_of(HONEST), boot_of(HONEST), &message, NS_PER_S,
                                      &out);
-    message.as.edge_abort.key = edges_key(edges, edges_find(edges, id_of(LIAR)));
+    message.as.abort.key = edges_find(edges, id_of(LIAR))->swap.key;
     assert_int_equal(
         exchange->ops->on_message(exchange, id_of(LIAR), boot_of(LIAR), &message, NS_PER_S, &out),
         RC_OK);
     assert_int_equal(scores_of_zero(&out), 0); /* it has not come to the round */
-    message.as.edge_abort.key = edges_key(edges, edges_find(edges, id_of(HONEST)));
+    message.as.abort.key = edges_find(edges, id_of(HONEST))->swap.key;
     assert_int_equal(exchange->ops->on_message(exchange, id_of(HONEST), boot_of(HONEST), &message,
                                                NS_PER_S, &out),
                      RC_OK);

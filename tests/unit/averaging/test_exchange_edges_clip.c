@@ -61,9 +61,9 @@ static void obey(struct duo *duo, int from, const struct command *c)
 
     switch (c->type) {
     case COMMAND_SEND:
-        if (c->message.type == MESSAGE_EDGE_COMMIT) duo->commit = c->message;
-        if (c->message.type == MESSAGE_EDGE_TELL) duo->tell = c->message;
-        if (c->message.type == MESSAGE_EDGE_COMMIT && duo->loses_commit) break;
+        if (c->message.type == MESSAGE_COMMIT) duo->commit = c->message;
+        if (c->message.type == MESSAGE_OUTCOME) duo->tell = c->message;
+        if (c->message.type == MESSAGE_COMMIT && duo->loses_commit) break;
         (void)!duo->ops->on_message(duo->ends[to], id_of(number), boot_of(number), &c->message,
                                     duo->now_ns, &duo->out[to]);
         break;
@@ -151,8 +151,8 @@ static void an_edge_only_measures_before_it_knows_what_is_usual(void **state)
 
 static enum rc said(struct duo *duo, struct message message, float scale)
 {
-    if (message.type == MESSAGE_EDGE_COMMIT) message.as.edge_commit.scale = scale;
-    if (message.type == MESSAGE_EDGE_TELL) message.as.edge_tell.scale = scale;
+    if (message.type == MESSAGE_COMMIT) message.as.commit.scale = scale;
+    if (message.type == MESSAGE_OUTCOME) message.as.outcome.scale = scale;
     return duo->ops->on_message(duo->ends[1], id_of(FIRST), boot_of(FIRST), &message, duo->now_ns,
                                 &duo->out[1]);
 }
@@ -171,7 +171,7 @@ static void who_decides_another_part_is_refused_and_scored(void **state)
     duo.squared = 400;
     duo.loses_commit = true;
     play(&duo);
-    assert_float_equal(duo.commit.as.edge_commit.scale, scale, 1e-6f);
+    assert_float_equal(duo.commit.as.commit.scale, scale, 1e-6f);
     assert_int_equal(said(&duo, duo.commit, 1), RC_FORMAT);
     assert_int_equal(said(&duo, duo.commit, scale / 2), RC_FORMAT);
     talk(&duo);
@@ -180,9 +180,9 @@ static void who_decides_another_part_is_refused_and_scored(void **state)
     duo.ops->on_link_lost(duo.ends[1], id_of(FIRST), duo.now_ns, &duo.out[1]);
     talk(&duo);
     assert_true(duo.edge[1].edge.is_in_doubt && duo.edge[1].edge.weight == 1);
-    duo.tell = (struct message){.type = MESSAGE_EDGE_TELL};
-    duo.tell.as.edge_tell.key = duo.commit.as.edge_commit.key;
-    duo.tell.as.edge_tell.state = OUTCOME_COMMITTED;
+    duo.tell = (struct message){.type = MESSAGE_OUTCOME};
+    duo.tell.as.outcome.key = duo.commit.as.commit.key;
+    duo.tell.as.outcome.state = OUTCOME_COMMITTED;
     assert_int_equal(said(&duo, duo.tell, 1), RC_FORMAT);
     talk(&duo);
     assert_int_equal(duo.score, SCORE_VIOLATION);

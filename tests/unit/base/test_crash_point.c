@@ -37,14 +37,14 @@ static int end_of(const char *spec, enum crash_point point, int passes)
 static void an_armed_point_kills_at_its_pass(void **state)
 {
     (void)state;
-    assert_int_equal(end_of("pair:ready-sent", CRASH_PAIR_READY_SENT, 1), SIGKILL);
-    assert_int_equal(end_of("pair:ready-sent:3", CRASH_PAIR_READY_SENT, 3), SIGKILL);
-    assert_int_equal(end_of("pair:ready-sent:3", CRASH_PAIR_READY_SENT, 2), 0);
-    assert_int_equal(end_of("pair:ready-sent", CRASH_PAIR_READY_RECEIVED, 5), 0);
-    assert_int_equal(end_of("pair:ready-sent:2:stop", CRASH_PAIR_READY_SENT, 2), SIGSTOP);
-    assert_int_equal(end_of("pair:ready-sent:stop", CRASH_PAIR_READY_RECEIVED, 2), 0);
-    assert_int_equal(end_of("pair:ready-sent", CRASH_NONE, 5), 0);
-    assert_int_equal(end_of(NULL, CRASH_PAIR_READY_SENT, 5), 0);
+    assert_int_equal(end_of("swap:ready-sent", CRASH_SWAP_READY_SENT, 1), SIGKILL);
+    assert_int_equal(end_of("swap:ready-sent:3", CRASH_SWAP_READY_SENT, 3), SIGKILL);
+    assert_int_equal(end_of("swap:ready-sent:3", CRASH_SWAP_READY_SENT, 2), 0);
+    assert_int_equal(end_of("swap:ready-sent", CRASH_SWAP_READY_RECEIVED, 5), 0);
+    assert_int_equal(end_of("swap:ready-sent:2:stop", CRASH_SWAP_READY_SENT, 2), SIGSTOP);
+    assert_int_equal(end_of("swap:ready-sent:stop", CRASH_SWAP_READY_RECEIVED, 2), 0);
+    assert_int_equal(end_of("swap:ready-sent", CRASH_NONE, 5), 0);
+    assert_int_equal(end_of(NULL, CRASH_SWAP_READY_SENT, 5), 0);
     assert_int_equal(end_of(NULL, CRASH_NONE, 5), 0);
 }
 
@@ -71,11 +71,11 @@ static void a_wrong_name_is_refused(void **state)
 {
     const char *const wrong[] = {"",
                                  "pair",
-                                 "pair:ready-sen",
-                                 "pair:ready-sent:0",
+                                 "swap:ready-sen",
+                                 "swap:ready-sent:0",
                                  ":",
-                                 "pair:ready-sent:2x",
-                                 "pair:ready-sent:99999999999999"};
+                                 "swap:ready-sent:2x",
+                                 "swap:ready-sent:99999999999999"};
     struct fault why;
 
     (void)state;

@@ -11,26 +11,25 @@
 #include "gossip/wire/messages.h"
 
 static const enum message_type example_types[] = {
-    MESSAGE_HELLO_OK,       MESSAGE_ERROR,        MESSAGE_GOAWAY,        MESSAGE_FIN,
-    MESSAGE_PING,           MESSAGE_ACK,          MESSAGE_PING_REQ,      MESSAGE_NACK,
-    MESSAGE_GOSSIP,         MESSAGE_SYNC_REQ,     MESSAGE_SYNC,          MESSAGE_ACCUSE,
-    MESSAGE_PRUNE,          MESSAGE_PROGRESS,     MESSAGE_DIALBACK_REQ,  MESSAGE_DIALBACK,
-    MESSAGE_RELAY_RESERVE,  MESSAGE_RELAY_LEASE,  MESSAGE_RELAY_CONNECT, MESSAGE_RELAY_WINDOW,
-    MESSAGE_RELAY_STOP,     MESSAGE_OFFER,        MESSAGE_ACCEPT,        MESSAGE_REJECT,
-    MESSAGE_READY,          MESSAGE_COMMIT,       MESSAGE_ABORT,         MESSAGE_OUTCOME_REQ,
-    MESSAGE_OUTCOME,        MESSAGE_DONE,         MESSAGE_FORM,          MESSAGE_JOIN,
-    MESSAGE_START,          MESSAGE_EDGE_OPEN,    MESSAGE_EDGE_READY,    MESSAGE_EDGE_COMMIT,
-    MESSAGE_EDGE_ABORT,     MESSAGE_EDGE_ASK,     MESSAGE_EDGE_TELL,     MESSAGE_MIRROR,
-    MESSAGE_MEAN,           MESSAGE_CREDIT,       MESSAGE_CANCEL,        MESSAGE_STATE_REQ,
-    MESSAGE_STATE_MANIFEST, MESSAGE_MANIFEST_REQ, MESSAGE_MANIFEST_PAGE, MESSAGE_BUCKET_REQ,
-    MESSAGE_STATE_DENY,     MESSAGE_SKETCH_REQ,   MESSAGE_SKETCH,        MESSAGE_STATE_DONE,
-    MESSAGE_STATUS_REQ,     MESSAGE_STATUS,       MESSAGE_REKEY,         MESSAGE_REKEY_ACK,
-    MESSAGE_OPEN_REQ,       MESSAGE_SHARE,        MESSAGE_SHARE_ACK,     MESSAGE_APPLIED_REQ,
-    MESSAGE_APPLIED,        MESSAGE_OUTCOME_ASK,  MESSAGE_OUTCOME_TOLD};
+    MESSAGE_HELLO_OK,      MESSAGE_ERROR,       MESSAGE_GOAWAY,         MESSAGE_FIN,
+    MESSAGE_PING,          MESSAGE_ACK,         MESSAGE_PING_REQ,       MESSAGE_NACK,
+    MESSAGE_GOSSIP,        MESSAGE_SYNC_REQ,    MESSAGE_SYNC,           MESSAGE_ACCUSE,
+    MESSAGE_PRUNE,         MESSAGE_PROGRESS,    MESSAGE_DIALBACK_REQ,   MESSAGE_DIALBACK,
+    MESSAGE_RELAY_RESERVE, MESSAGE_RELAY_LEASE, MESSAGE_RELAY_CONNECT,  MESSAGE_RELAY_WINDOW,
+    MESSAGE_RELAY_STOP,    MESSAGE_OFFER,       MESSAGE_ACCEPT,         MESSAGE_REJECT,
+    MESSAGE_READY,         MESSAGE_COMMIT,      MESSAGE_ABORT,          MESSAGE_OUTCOME_REQ,
+    MESSAGE_OUTCOME,       MESSAGE_FORM,        MESSAGE_JOIN,           MESSAGE_START,
+    MESSAGE_EDGE_OPEN,     MESSAGE_MIRROR,      MESSAGE_MEAN,           MESSAGE_CREDIT,
+    MESSAGE_CANCEL,        MESSAGE_STATE_REQ,   MESSAGE_STATE_MANIFEST, MESSAGE_MANIFEST_REQ,
+    MESSAGE_MANIFEST_PAGE, MESSAGE_BUCKET_REQ,  MESSAGE_STATE_DENY,     MESSAGE_SKETCH_REQ,
+    MESSAGE_SKETCH,        MESSAGE_STATE_DONE,  MESSAGE_STATUS_REQ,     MESSAGE_STATUS,
+    MESSAGE_REKEY,         MESSAGE_REKEY_ACK,   MESSAGE_OPEN_REQ,       MESSAGE_SHARE,
+    MESSAGE_SHARE_ACK,     MESSAGE_APPLIED_REQ, MESSAGE_APPLIED,        MESSAGE_OUTCOME_ASK,
+    MESSAGE_OUTCOME_TOLD};
 
 struct example_bytes {
     uint8_t records[SYNC_RECORDS_MAX][SIGNED_RECORD_BYTES_MAX];
-    uint8_t blob[CHUNKS_MAX / 8], norms[4096 * 4], hashes[MANIFEST_HASHES_MAX * DIGEST_BYTES];
+    uint8_t blob[CHUNKS_MAX / 8], norms[SKETCH_BYTES], hashes[MANIFEST_HASHES_MAX * DIGEST_BYTES];
     char text[STATUS_BYTES_MAX];
 };
 
@@ -108,13 +107,6 @@ static inline uint32_t records_any(struct source *s, struct record_ref *records,
         fill(s, s->bytes->records[i], records[i].bytes_count);
     }
     return count;
-}
-
-static inline uint32_t bitmap_any(struct source *s, const uint8_t **bitmap)
-{
-    *bitmap = s->bytes->blob;
-    fill(s, s->bytes->blob, sizeof s->bytes->blob);
-    return few(s, sizeof s->bytes->blob, 2);
 }
 
 static inline void form_any(struct source *s, struct message_form *form)
@@ -284,7 +276,7 @@ static inline bool example_reach(struct source *s, struct message *m)
 /* Pair rounds. */
 static inline bool example_pair(struct source *s, struct message *m)
 {
-    if (m->type >= MESSAGE_OFFER && m->type <= MESSAGE_DONE) {
+    if (m->type >= MESSAGE_OFFER && m->type <= MESSAGE_OUTCOME) {
         m->as.outcome_req.key = round_key_any(s); /* the first member of all of them */
     }
     switch (m->type) {
@@ -308,19 +300,9 @@ static inline bool example_pair(struct source *s, struct message *m)
         m->as.reject.retry_ms = any32(s, 0, UINT32_MAX);
         return true;
     case MESSAGE_READY:
-        m->as.ready.bitmap_bytes = bitmap_any(s, &m->as.ready.bitmap);
-        m->as.ready.norms = s->bytes->norms;
-        m->as.ready.norms_bytes = 4 * few(s, sizeof s->bytes->norms / 4, 2);
-        for (size_t i = 0; i < sizeof s->bytes->norms; i += 4) {
-            float norm = fraction(s, 100);
-            uint32_t bits;
-
-            memcpy(&bits, &norm, sizeof bits);
-            store_le32(s->bytes->norms + i, bits);
-        }
+        m->as.ready.squared = fraction(s, 1e30F);
         return true;
     case MESSAGE_COMMIT:
-        m->as.commit.bitmap_bytes = bitmap_any(s, &m->as.commit.bitmap);
         m->as.commit.scale = fraction(s, 1);
         return true;
     case MESSAGE_ABORT:
@@ -328,11 +310,10 @@ static inline bool example_pair(struct source *s, struct message *m)
         return true;
     case MESSAGE_OUTCOME:
         m->as.outcome.state = any32(s, OUTCOME_UNKNOWN, OUTCOME_ABORTED);
-        m->as.outcome.bitmap_bytes = bitmap_any(s, &m->as.outcome.bitmap);
         m->as.outcome.scale = fraction(s, 1);
         return true;
     default:
-        return m->type == MESSAGE_OUTCOME_REQ || m->type == MESSAGE_DONE;
+        return m->type == MESSAGE_OUTCOME_REQ;
     }
 }
 
@@ -434,26 +415,6 @@ static inline bool example_edge(struct source *s, struct message *m)
     case MESSAGE_MIRROR:
         m->as.mirror.round = any(s, 0, UINT64_MAX);
         fill(s, &m->as.mirror.held, DIGEST_BYTES);
-        return true;
-    case MESSAGE_EDGE_READY:
-        m->as.edge_ready.key = round_key_any(s);
-        m->as.edge_ready.squared = fraction(s, 1e30F);
-        return true;
-    case MESSAGE_EDGE_COMMIT:
-        m->as.edge_commit.key = round_key_any(s);
-        m->as.edge_commit.scale = fraction(s, 1);
-        return true;
-    case MESSAGE_EDGE_ASK:
-        m->as.edge_ask.key = round_key_any(s);
-        return true;
-    case MESSAGE_EDGE_ABORT:
-        m->as.edge_abort.key = round_key_any(s);
-        m->as.edge_abort.code = any32(s, ABORT_DEADLINE, ABORT_PROTOCOL);
-        return true;
-    case MESSAGE_EDGE_TELL:
-        m->as.edge_tell.key = round_key_any(s);
-        m->as.edge_tell.state = any32(s, OUTCOME_UNKNOWN, OUTCOME_ABORTED);
-        m->as.edge_tell.scale = fraction(s, 1);
         return true;
     default:
         return false;

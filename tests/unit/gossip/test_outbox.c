@@ -99,22 +99,6 @@ static void a_failing_allocation_drops_one_message(void **state)
     }
 }
 
-/* A message too large for a control record is dropped, not sent in part. */
-static void a_message_that_is_too_large_is_dropped(void **state)
-{
-    static uint8_t norms[CONTROL_BYTES_MAX];
-    struct message message = {.type = MESSAGE_READY,
-                              .as.ready = {.norms = norms, .norms_bytes = sizeof norms}};
-    struct outbox outbox;
-
-    (void)state;
-    outbox_init(&outbox);
-    outbox_add(&outbox, someone, &message);
-    assert_int_equal(outbox.count, 0);
-    assert_int_equal(outbox.dropped, 1);
-    outbox_deinit(&outbox);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -122,7 +106,6 @@ int main(void)
         cmocka_unit_test(what_does_not_fit_is_counted),
         cmocka_unit_test(a_taken_message_outlives_the_outbox),
         cmocka_unit_test(a_failing_allocation_drops_one_message),
-        cmocka_unit_test(a_message_that_is_too_large_is_dropped),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -302,7 +302,7 @@ static void resolved_doubts_leave_room_for_others(void **state)
     (void)state;
     stage_set_up(&stage, &specs, &graph_ops);
     stage_snapshot(&stage);
-    for (uint64_t i = 0; i <= 2 * (uint64_t)EDGES_DOUBTS_MAX; i++) {
+    for (uint64_t i = 0; i <= 2 * (uint64_t)PROMISE_DOUBTS_MAX; i++) {
         struct command late = over(OVER_COMMITTED, true);
 
         assert_int_equal(stage.puppet->restarts, 0);
@@ -317,7 +317,7 @@ static void resolved_doubts_leave_room_for_others(void **state)
     assert_int_equal(stage.puppet->restarts, 1);
     say(&stage, over(OVER_COMMITTED, false));
     stage_work(&stage);
-    for (int i = 0; i <= 2 * EDGES_DOUBTS_MAX; i++) {
+    for (int i = 0; i <= 2 * PROMISE_DOUBTS_MAX; i++) {
         assert_true(round_has_difference(stage.round));
         round_applied(stage.round);
         stage_work(&stage);

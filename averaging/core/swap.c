@@ -1,0 +1,92 @@
+/* swap: see swap.h. */
+#include "averaging/core/swap.h"
+
+#include "base/check.h"
+
+#include <float.h>
+#include <math.h>
+
+static const float norms_tolerance = 1e-3f; /* relative: two processors add up in unlike orders */
+
+enum { SCORE_MISS = -1, SCORE_VIOLATION = -100 };
+
+float swap_scale(const struct swap *swap)
+{
+    return robust_scale(swap->tau, swap->in.squared);
+}
+
+float swap_squared(const struct swap *swap)
+{
+    return swap->in.squared < (double)FLT_MAX ? (float)swap->in.squared : FLT_MAX;
+}
+
+bool swap_is(const struct swap *swap, const struct round_key *key)
+{
+    return round_key_is_equal(&swap->key, key);
+}
+
+/* Without memory for it the deadline makes the promise a doubt, and the answer to that an abort. */
+void swap_promise(const struct swap *swap, struct commands *out)
+{
+    struct message *message = commands_send(out, swap->other.id, MESSAGE_READY);
+
+    CHECK(!swap->is_decider && transfer_is_whole(&swap->in));
+    if (message == NULL) return;
+    message->as.ready.key = swap->key;
+    message->as.ready.squared = swap_squared(swap);
+}
+
+enum rc swap_on_ready(struct swap *swap, const struct message_ready *ready)
+{
+    if (!swap->is_decider || !transfer_is_sent(&swap->out)) return RC_FORMAT;
+    if (swap->has_ready) return RC_REPLAY;
+    swap->has_ready = true;
+    swap->squared_heard = ready->squared;
+    return RC_OK;
+}
+
+bool swap_decide(const struct swap *swap, struct promises *promises, struct commands *out)
+{
+    float ours = swap_squared(swap), theirs = swap->squared_heard, scale = swap_scale(swap);
+    float larger = ours > theirs ? ours : theirs;
+    struct message *message;
+
+    CHECK(swap->is_decider && swap->has_ready && transfer_is_whole(&swap->in));
+    if (!(fabsf(ours - theirs) <= norms_tolerance * larger)) {
+        commands_score(out, swap->other.id, SCORE_MISS, "measured another distance than we");
+        return false;
+    }
+    message = commands_send(out, swap->other.id, MESSAGE_COMMIT);
+    if (message != NULL) {
+        message->as.commit.key = swap->key;
+        message->as.commit.scale = scale;
+    }
+    promise_keep(promises, swap->other.id, &swap->key, scale);
+    return true;
+}
+
+enum rc swap_on_commit(const struct swap *swap, float scale, struct commands *out)
+{
+    if (robust_scale_agrees(scale, swap_scale(swap))) return RC_OK;
+    commands_score(out, swap->other.id, SCORE_VIOLATION, "decided what was not agreed");
+    return RC_FORMAT;
+}
+
+void swap_doubt(const struct swap *swap, struct promises *promises, uint64_t now_ns,
+                struct commands *out)
+{
+    CHECK(!swap->is_decider);
+    promise_doubt(promises,
+                  &(struct promise_doubt){
+                      .key = swap->key, .weight = swap->weight, .expected_scale = swap_scale(swap)},
+                  now_ns, out);
+}
+
+void swap_on_abort(const struct swap *swap, enum abort_code code, bool has_values,
+                   struct commands *out)
+{
+    if (code == ABORT_NORMS) { /* one of us lies, and it is not we */
+        commands_score(out, swap->other.id, SCORE_MISS, "says our distances differ");
+    }
+    if (code == ABORT_FAR && has_values) commands_score(out, swap->other.id, 0, EXCHANGE_SAYS_FAR);
+}
