@@ -55,7 +55,7 @@ averaging/group/wait.c @ unit_averaging_group_waits @ who owns no part learns no
 averaging/group/wait.c @ unit_averaging_group_waits @ ...and patience @ s/PACES \* pace_or_line_ns\(group\)\);/UINT64_MAX);/
 averaging/core/transfer.c @ unit_averaging_exchange_edges @ a neighbour's chunk is taken twice @ s/if \(in->states\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
 averaging/push/push.c @ unit_averaging_exchange_push @ a share is taken again after a restart @ s/if \(push_mark_is_old\(push, &share->key\)\) return RC_REPLAY;//
-averaging/push/data.c @ unit_averaging_exchange_push @ a chunk of a share is taken twice @ s/if \(push->chunks\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
+averaging/core/transfer.c @ unit_averaging_exchange_push @ a chunk of a share is taken twice @ s/if \(in->states\[chunk->chunk\] != CHUNK_NONE\) return RC_REPLAY;//
 averaging/rule/mean.c @ contract_rule @ what was agreed is agreed again @ s/if \(is_any_agreed\(rule, range\)\) return RC_REPLAY;//
 averaging/core/deadline.c @ unit_averaging_deadline @ the lower of two medians @ s/count, count \/ 2\);/count, (count - 1) \/ 2);/
 averaging/core/deadline.c @ unit_averaging_deadline @ a window below its floor @ s/return window < floor_ns \? floor_ns : window;/return window;/

@@ -320,7 +320,7 @@ static enum rc pair_on_message(struct exchange *exchange, struct peer_id from, s
 
     pair->now_ns = now_ns;
     if (peer_id_is_equal(from, pair->options.self)) return RC_FORMAT;
-    if (roster_add(&pair->roster, ref) == ROSTER_NONE) return RC_LIMIT;
+    (void)roster_add(&pair->roster, ref);
     switch (message->type) {
     case MESSAGE_OFFER:
         return pair_on_offer(pair, ref, &message->as.offer, out);
@@ -355,7 +355,7 @@ static void pair_on_link_up(struct exchange *exchange, struct peer_id peer, stru
     struct pair *pair = pair_of(exchange);
 
     pair->now_ns = now_ns;
-    if (roster_add(&pair->roster, (struct member_ref){peer, boot}) == ROSTER_NONE) return;
+    (void)roster_add(&pair->roster, (struct member_ref){peer, boot});
     promise_ask(&pair->promises, peer, now_ns, out);
 }
 

@@ -45,7 +45,7 @@ struct push_custody *push_custody_find(struct push *push, const struct round_key
     for (uint32_t i = 0; i < PUSH_CUSTODY_MAX; i++) {
         struct push_custody *custody = &push->custody[i];
 
-        if (custody->is_used && push_key_is_equal(&custody->key, key)) return custody;
+        if (custody->is_used && round_key_is_equal(&custody->key, key)) return custody;
     }
     return NULL;
 }
@@ -83,7 +83,7 @@ void push_custody_lose_all(struct push *push, struct commands *out)
 /* Who is linked will say; who never does is no better than gone. */
 static uint64_t patience_ns(const struct push *push, const struct push_custody *custody)
 {
-    return push_is_linked(push, custody->to) ? LINKED_PATIENCE * doubt_ns : doubt_ns;
+    return roster_has(&push->roster, custody->to) ? LINKED_PATIENCE * doubt_ns : doubt_ns;
 }
 
 struct push_custody *push_custody_free(struct push *push, struct peer_id to, struct commands *out)
@@ -141,16 +141,16 @@ enum rc push_on_ack(struct push *push, struct peer_id from, const struct round_k
     struct push_custody *custody = push_custody_find(push, key);
 
     if (push->is_running && push->out == OUT_SENT && !push->is_acked &&
-        peer_id_is_equal(push->to.id, from) && push_key_is_equal(&push->out_key, key)) {
+        peer_id_is_equal(push->to.id, from) && round_key_is_equal(&push->out_key, key)) {
         push->is_acked = true;
         push_account_had(push, from, (double)push->out_weight);
-        push_score(from, 1, NULL, out);
+        commands_score(out, from, 1, NULL);
         return RC_OK;
     }
     if (custody == NULL || !is_under_way(custody) || !peer_id_is_equal(custody->to, from)) {
         return RC_STALE;
     }
-    push_score(from, 1, NULL, out);
+    commands_score(out, from, 1, NULL);
     push_account_had(push, from, (double)custody->weight);
     push_custody_drop(push, custody, out);
     return RC_OK;
@@ -200,12 +200,12 @@ static void custody_ask(struct push *push, struct push_custody *custody, struct 
     struct message *message;
 
     custody->ask_ns = deadline_after(push->now_ns, ask_every_ns);
-    if (!push_is_linked(push, custody->to)) return;
+    if (!roster_has(&push->roster, custody->to)) return;
     if (custody->was_asked && !custody->was_scored) {
-        push_score(custody->to, SCORE_SILENT, "does not say what it took", out);
+        commands_score(out, custody->to, SCORE_SILENT, "does not say what it took");
         custody->was_scored = true;
     }
-    message = push_send(custody->to, MESSAGE_APPLIED_REQ, out);
+    message = commands_send(out, custody->to, MESSAGE_APPLIED_REQ);
     if (message == NULL) return;
     message->as.outcome_req.key = custody->key;
     custody->was_asked = true;
@@ -383,7 +383,7 @@ enum rc push_on_applied_req(struct push *push, struct member_ref from, const str
                             struct commands *out)
 {
     bool is_arriving = push->is_running && (push->in == IN_OPEN || push->in == IN_DONE) &&
-                       push_key_is_equal(&push->in_key, key);
+                       round_key_is_equal(&push->in_key, key);
     enum applied_state state = is_arriving ? APPLIED_PENDING : mark_state(push, key);
     struct message *message;
 
@@ -393,7 +393,7 @@ enum rc push_on_applied_req(struct push *push, struct member_ref from, const str
 
         if (key->counter > mark->high) mark->high = key->counter;
     }
-    message = push_send(from.id, MESSAGE_APPLIED, out);
+    message = commands_send(out, from.id, MESSAGE_APPLIED);
     if (message == NULL) return RC_NOMEM;
     message->as.applied.key = *key;
     message->as.applied.state = state;

@@ -9,36 +9,18 @@
 #include <math.h>
 #include <string.h>
 
-enum { SCORE_FAR = -2, SCORE_NONFINITE = -50 };
-enum { CHUNK_NONE, CHUNK_CHECKING, CHUNK_STAGED };
-
 /* ---- out ---- */
 
 void push_stop_sending(struct push *push, struct commands *out)
 {
-    struct command *stop = push->sent > 0 ? commands_add(out, COMMAND_STOP_RANGE) : NULL;
-
-    if (stop == NULL) return;
-    stop->buffer = DATA_OFFER;
-    stop->stream = push->out_stream;
+    transfer_stop(&push->sending, DATA_OFFER, out);
 }
 
 static void send_chunks(struct push *push, struct commands *out)
 {
-    struct command *send;
-
     if (push->out != OUT_SENDING) return;
-    if (push->sent < push->credit) {
-        send = commands_add(out, COMMAND_SEND_RANGE);
-        if (send == NULL) return;
-        send->to = push->to.id;
-        send->buffer = DATA_OFFER;
-        send->stream = push->out_stream;
-        send->first = push->sent;
-        send->count = push->credit - push->sent;
-        push->sent = push->credit;
-    }
-    if (push->sent == push->options.chunks) push->out = OUT_SENT;
+    transfer_send(&push->sending, DATA_OFFER, out);
+    if (transfer_is_sent(&push->sending)) push->out = OUT_SENT;
 }
 
 /* The weight leaves at the instant of the snapshot: that is the model it is a share of. */
@@ -59,11 +41,10 @@ enum rc push_on_credit(struct push *push, struct member_ref from,
 {
     if (!push->is_running || (push->out != OUT_ACCEPTED && push->out != OUT_SENDING) ||
         !peer_id_is_equal(push->to.id, from.id) || !boot_id_is_equal(push->to.boot, from.boot) ||
-        credit->stream != push->out_stream) {
+        credit->stream != push->sending.stream) {
         return RC_STALE;
     }
-    if (credit->chunks > push->options.chunks - push->credit) return RC_FORMAT;
-    push->credit += credit->chunks;
+    if (transfer_allow(&push->sending, credit->chunks) != RC_OK) return RC_FORMAT;
     send_chunks(push, out);
     push_advance(push, out);
     return RC_OK;
@@ -73,41 +54,33 @@ enum rc push_on_credit(struct push *push, struct member_ref from,
 
 void push_grant(struct push *push, struct commands *out)
 {
-    uint32_t wanted = push->done + PUSH_CREDIT_CHUNKS, count = push->options.chunks;
-    struct message *message;
+    bool is_first = push->receiving.granted == 0;
 
-    if (wanted > count) wanted = count;
-    if (wanted <= push->granted) return;
-    if (wanted < push->granted + PUSH_CREDIT_CHUNKS / 2 && wanted != count) return;
-    wanted = push->granted +
-             exchange_credit(&push->options, push->granted - push->done, wanted - push->granted);
-    if (wanted == push->granted) return;
-    message = push_send(push->from.id, MESSAGE_CREDIT, out);
-    if (message == NULL) return;
-    message->as.credit.stream = push->in_stream;
-    message->as.credit.chunks = wanted - push->granted;
-    if (push->granted == 0) push->in_granted_ns = push->now_ns;
-    push->granted = wanted;
-}
-
-static bool is_incoming(const struct push *push, const struct chunk_ref *chunk)
-{
-    return push->is_running && push->in == IN_OPEN &&
-           peer_id_is_equal(chunk->from, push->from.id) && chunk->stream == push->in_stream;
+    if (!transfer_grant(&push->receiving, &push->options, out)) return;
+    if (is_first) push->in_granted_ns = push->now_ns;
 }
 
 enum rc push_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk, float *weight)
 {
     struct push *push = push_of(exchange);
+    bool is_open = push->is_running && push->in == IN_OPEN;
+    enum rc rc = is_open ? transfer_receive(&push->receiving, chunk) : RC_STALE;
 
-    if (!is_incoming(push, chunk)) return RC_STALE;
-    if (chunk->kind != DATA_OFFER || chunk->chunk >= push->options.chunks) return RC_FORMAT;
-    if (push->chunks[chunk->chunk] != CHUNK_NONE) return RC_REPLAY;
-    if (push->received >= push->granted) return RC_LIMIT;
-    push->chunks[chunk->chunk] = CHUNK_CHECKING;
-    push->received++;
+    if (rc == RC_OK && chunk->kind != DATA_OFFER) rc = RC_FORMAT;
+    if (rc != RC_OK) return rc;
+    transfer_received(&push->receiving, chunk);
     *weight = 1;
     return RC_OK;
+}
+
+static void staged(struct push *push, struct commands *out)
+{
+    if (push->receiving.done == 1) push->in_first_ns = push->now_ns - push->in_granted_ns;
+    if (transfer_is_whole(&push->receiving)) {
+        push->in = IN_DONE;
+    } else {
+        push_grant(push, out);
+    }
 }
 
 void push_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *chunk, enum rc rc,
@@ -115,31 +88,19 @@ void push_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *ch
                            struct commands *out)
 {
     struct push *push = push_of(exchange);
+    const struct transfer_fault *fault;
 
     (void)hash; /* the link's seal says that it is what was sent */
     push->now_ns = now_ns;
-    if (!is_incoming(push, chunk) || chunk->chunk >= push->options.chunks ||
-        push->chunks[chunk->chunk] != CHUNK_CHECKING) {
-        return;
-    }
+    if (!push->is_running || push->in != IN_OPEN) return;
     if (rc == RC_OK && !isfinite(squared_distance)) rc = RC_NONFINITE;
-    if (rc == RC_NONFINITE) {
-        push_score(chunk->from, SCORE_NONFINITE, "sent a chunk that is not finite", out);
-        push_in_fail(push, ABORT_NONFINITE, "the sender's model is not finite", out);
-    } else if (rc == RC_LIMIT) {
-        push_score(chunk->from, SCORE_FAR, "sent values too far from ours", out);
-        push_in_fail(push, ABORT_FAR, "the sender's model is too far away", out);
-    } else if (rc != RC_OK) {
-        push_in_fail(push, ABORT_LOCAL, "a chunk could not be taken in", out);
+    if (!transfer_checked(&push->receiving, chunk, rc, squared_distance)) return;
+    if (rc == RC_OK) {
+        staged(push, out);
     } else {
-        push->chunks[chunk->chunk] = CHUNK_STAGED;
-        push->squared += (double)squared_distance;
-        push->done++;
-        if (push->done == 1) push->in_first_ns = push->now_ns - push->in_granted_ns;
-        if (push->done == push->options.chunks)
-            push->in = IN_DONE;
-        else
-            push_grant(push, out);
+        fault = transfer_fault(rc);
+        if (fault->score != 0) commands_score(out, chunk->from, fault->score, fault->charge);
+        push_in_fail(push, fault->code, fault->reason, out);
     }
     push_advance(push, out);
 }

@@ -56,7 +56,6 @@ static void push_destroy(struct exchange *exchange)
 
     if (push == NULL) return;
     mem_free(push->chunks);
-    mem_free(push->full);
     mem_free(push->empty);
     mem_free(push->marks);
     mem_free(push);
@@ -71,86 +70,21 @@ static struct exchange *push_create(const struct exchange_options *options)
     push->base.ops = &exchange_push;
     push->options = *options;
     push->weight = 1.0;
-    push->bitmap_bytes = (options->chunks + 7) / 8;
+    push->empty_bytes = (options->chunks + 7) / 8;
     push->chunks = mem_alloc(options->chunks);
-    push->full = mem_alloc(push->bitmap_bytes);
-    push->empty = mem_alloc(push->bitmap_bytes);
+    push->empty = mem_alloc(push->empty_bytes);
     push->marks = mem_array(PUSH_MARKS_MAX, sizeof *push->marks);
-    if (push->chunks == NULL || push->full == NULL || push->empty == NULL || push->marks == NULL) {
+    if (push->chunks == NULL || push->empty == NULL || push->marks == NULL) {
         push_destroy(&push->base);
         return NULL;
     }
-    for (uint32_t i = 0; i < options->chunks; i++) {
-        push->full[i / 8] |= (uint8_t)(1u << i % 8);
-    }
     return &push->base;
-}
-
-/* ---- links and small things ---- */
-
-static struct member_ref *link_find(struct push *push, struct peer_id id)
-{
-    for (uint32_t i = 0; i < push->links_count; i++) {
-        if (peer_id_is_equal(push->links[i].id, id)) return &push->links[i];
-    }
-    return NULL;
-}
-
-static void link_add(struct push *push, struct peer_id id, struct boot_id boot)
-{
-    struct member_ref *link = link_find(push, id);
-
-    if (link == NULL) {
-        if (push->links_count == LINKS_MAX) return;
-        link = &push->links[push->links_count++];
-    }
-    *link = (struct member_ref){id, boot};
-}
-
-bool push_is_linked(const struct push *push, struct peer_id id)
-{
-    for (uint32_t i = 0; i < push->links_count; i++) {
-        if (peer_id_is_equal(push->links[i].id, id)) return true;
-    }
-    return false;
-}
-
-bool push_key_is_equal(const struct round_key *a, const struct round_key *b)
-{
-    return a->counter == b->counter && peer_id_is_equal(a->initiator, b->initiator) &&
-           boot_id_is_equal(a->boot, b->boot);
-}
-
-struct message *push_send(struct peer_id to, enum message_type type, struct commands *out)
-{
-    struct command *send = commands_add(out, COMMAND_SEND);
-
-    if (send == NULL) return NULL;
-    send->to = to;
-    send->message.type = type;
-    return &send->message;
-}
-
-void push_score(struct peer_id to, int32_t score, const char *reason, struct commands *out)
-{
-    struct command *command = commands_add(out, COMMAND_SCORE);
-
-    if (command == NULL) return;
-    command->to = to;
-    command->score = score;
-    command->reason = reason;
 }
 
 static void send_abort(struct push *push, struct peer_id to, const struct round_key *key,
                        enum abort_code code, struct commands *out)
 {
-    struct message *message;
-
-    if (!push_is_linked(push, to)) return;
-    message = push_send(to, MESSAGE_ABORT, out);
-    if (message == NULL) return;
-    message->as.abort.key = *key;
-    message->as.abort.code = code;
+    if (roster_has(&push->roster, to)) commands_abort(out, to, key, code);
 }
 
 /* ---- a round ---- */
@@ -182,8 +116,10 @@ static void over_add(struct push *push, enum over_result result, bool has_in, fl
     if (over == NULL) return;
     over->over.result = result;
     if (result != OVER_ABORTED) over->over.key = has_in ? push->in_key : push->out_key;
-    over->over.bitmap = has_in ? push->full : push->empty;
-    over->over.bitmap_bytes = push->bitmap_bytes;
+    if (!has_in) {
+        over->over.bitmap = push->empty;
+        over->over.bitmap_bytes = push->empty_bytes;
+    }
     over->over.scale = scale;
     over->over.sent = sent;
     over->over.members = result == OVER_ABORTED ? 0 : 2;
@@ -208,8 +144,8 @@ static void take_in(struct push *push, struct commands *out)
     push_account_given(push, push->from.id, (double)push->in_weight);
     push_mark_applied(push, &push->in_key);
     push_has_come(push);
-    push_score(push->from.id, 1, NULL, out);
-    message = push_send(push->from.id, MESSAGE_SHARE_ACK, out);
+    commands_score(out, push->from.id, 1, NULL);
+    message = commands_send(out, push->from.id, MESSAGE_SHARE_ACK);
     if (message != NULL) message->as.outcome_req.key = push->in_key;
 }
 
@@ -277,17 +213,17 @@ static enum rc push_begin(struct exchange *exchange, const struct round_members 
         return RC_BUSY;
     }
     if (push_custody_free(push, members->ids[0], out) == NULL) return RC_BUSY;
-    message = push_send(members->ids[0], MESSAGE_SHARE, out);
+    message = commands_send(out, members->ids[0], MESSAGE_SHARE);
     if (message == NULL) return RC_NOMEM;
     push_round_start(push);
     push->counter++;
     push->out = OUT_OFFERED;
     push->is_acked = false;
     push->out_key = (struct round_key){push->options.self, push->options.boot, push->counter};
-    push->out_stream = exchange_stream(&push->out_key);
     push->to = (struct member_ref){members->ids[0], members->boots[0]};
     push->out_weight = weight;
-    push->credit = push->sent = 0;
+    transfer_out_begin(&push->sending, push->to.id, exchange_stream(&push->out_key),
+                       push->options.chunks);
     push->out_begun_ns = now_ns;
     push->out_deadline_ns = deadline_after(now_ns, push_answer_wait_ns(push, push->to.id));
     message->as.share.key = push->out_key;
@@ -303,7 +239,7 @@ static enum rc push_begin(struct exchange *exchange, const struct round_members 
 static bool is_out_to(const struct push *push, struct member_ref from, const struct round_key *key)
 {
     return push->is_running && push->out != OUT_NONE && peer_id_is_equal(push->to.id, from.id) &&
-           boot_id_is_equal(push->to.boot, from.boot) && push_key_is_equal(&push->out_key, key);
+           boot_id_is_equal(push->to.boot, from.boot) && round_key_is_equal(&push->out_key, key);
 }
 
 /* What the receiver takes of the weight that was offered; the same bits at both ends. */
@@ -315,12 +251,13 @@ static float weight_taken(float offered, float alpha)
 static enum rc on_accept(struct push *push, struct member_ref from,
                          const struct message_accept *accept, struct commands *out)
 {
+    float taken;
+
     if (push->out != OUT_OFFERED || !is_out_to(push, from, &accept->key)) return RC_STALE;
-    if (accept->credit > push->options.chunks) return RC_FORMAT;
-    push->out_weight = weight_taken(push->out_weight, accept->alpha);
-    if (!(push->out_weight > 0)) return RC_FORMAT;
+    taken = weight_taken(push->out_weight, accept->alpha);
+    if (!(taken > 0) || transfer_allow(&push->sending, accept->credit) != RC_OK) return RC_FORMAT;
+    push->out_weight = taken;
     deadline_add(&push->answers, push->now_ns - push->out_begun_ns);
-    push->credit = accept->credit;
     push->out = OUT_ACCEPTED;
     push->out_deadline_ns = deadline_after(push->now_ns, push_share_wait_ns(push, from.id));
     if (push->snapshot == SNAPSHOT_HERE) {
@@ -415,7 +352,7 @@ static enum rc on_share(struct push *push, struct member_ref from,
     taken = objection == 0 ? (double)weight_taken(share->weight, alpha) : 0;
     if (objection == 0 && !(taken > 0)) objection = REJECT_STALE;
     if (objection == 0 && push_held_weight(push) + taken > WEIGHT_MOST) objection = REJECT_BUSY;
-    message = push_send(from.id, objection == 0 ? MESSAGE_ACCEPT : MESSAGE_REJECT, out);
+    message = commands_send(out, from.id, objection == 0 ? MESSAGE_ACCEPT : MESSAGE_REJECT);
     if (message == NULL) return RC_NOMEM;
     if (objection != 0) {
         message->as.reject.key = share->key;
@@ -429,15 +366,13 @@ static enum rc on_share(struct push *push, struct member_ref from,
     push_round_start(push);
     push->in = IN_OPEN;
     push->in_key = share->key;
-    push->in_stream = exchange_stream(&share->key);
     push->from = from;
     push->in_weight = (float)taken;
-    push->granted = push->received = push->done = 0;
-    push->squared = 0;
+    transfer_in_begin(&push->receiving, from.id, exchange_stream(&share->key), push->options.chunks,
+                      push->chunks);
     push->in_begun_ns = push->now_ns;
     push->in_granted_ns = UINT64_MAX;
     push->in_deadline_ns = deadline_after(push->now_ns, push_share_wait_ns(push, from.id));
-    memset(push->chunks, 0, push->options.chunks);
     if (push->snapshot == SNAPSHOT_HERE) {
         push_grant(push, out);
     } else {
@@ -451,10 +386,10 @@ static enum rc on_aborted(struct push *push, struct member_ref from, const struc
 {
     if (is_out_to(push, from, key)) {
         if (push->is_acked) return RC_STALE;
-        if (code == ABORT_FAR) push_score(from.id, 0, EXCHANGE_SAYS_FAR, out);
+        if (code == ABORT_FAR) commands_score(out, from.id, 0, EXCHANGE_SAYS_FAR);
         push_out_fail(push, 0, "the receiver gave up", out);
     } else if (push->is_running && push->in == IN_OPEN &&
-               peer_id_is_equal(push->from.id, from.id) && push_key_is_equal(&push->in_key, key)) {
+               peer_id_is_equal(push->from.id, from.id) && round_key_is_equal(&push->in_key, key)) {
         push_in_fail(push, 0, "the sender gave up", out);
     } else {
         return push_custody_refused(push, from.id, key) ? RC_OK : RC_STALE;
@@ -473,7 +408,7 @@ static enum rc push_on_message(struct exchange *exchange, struct peer_id from, s
 
     push->now_ns = now_ns;
     if (peer_id_is_equal(from, push->options.self)) return RC_FORMAT;
-    link_add(push, from, boot);
+    (void)roster_add(&push->roster, ref);
     switch (message->type) {
     case MESSAGE_SHARE:
         return on_share(push, ref, &message->as.share, out);
@@ -503,7 +438,7 @@ static void push_on_link_up(struct exchange *exchange, struct peer_id peer, stru
     struct push *push = push_of(exchange);
 
     push->now_ns = now_ns;
-    link_add(push, peer, boot);
+    (void)roster_add(&push->roster, (struct member_ref){peer, boot});
     push_custody_on_link_up(push, peer, out);
 }
 
@@ -511,10 +446,9 @@ static void push_on_link_lost(struct exchange *exchange, struct peer_id peer, ui
                               struct commands *out)
 {
     struct push *push = push_of(exchange);
-    struct member_ref *link = link_find(push, peer);
 
     push->now_ns = now_ns;
-    if (link != NULL) *link = push->links[--push->links_count];
+    (void)roster_remove(&push->roster, peer);
     if (!push->is_running) return;
     if (push->out != OUT_NONE && push->out != OUT_SENT && peer_id_is_equal(push->to.id, peer)) {
         push_out_fail(push, 0, "the link to the receiver was lost", out);
@@ -531,13 +465,13 @@ static void round_tick(struct push *push, struct commands *out)
         bool is_offered = push->out == OUT_OFFERED;
 
         if (is_offered) deadline_add(&push->answers, 2 * (push->now_ns - push->out_begun_ns));
-        push_score(push->to.id, SCORE_MISS, "did not take a share in time", out);
+        commands_score(out, push->to.id, SCORE_MISS, "did not take a share in time");
         push_out_fail(push, is_offered ? ABORT_LOCAL : ABORT_DEADLINE,
                       is_offered ? "the receiver did not answer" : "the deadline passed", out);
     }
     if (push->in == IN_OPEN && push->now_ns >= push_in_deadline_ns(push)) {
         push_kept_waiting(push);
-        push_score(push->from.id, SCORE_MISS, "did not send a share in time", out);
+        commands_score(out, push->from.id, SCORE_MISS, "did not send a share in time");
         push_in_fail(push, ABORT_DEADLINE, "the deadline passed", out);
     }
     push_advance(push, out);
@@ -560,7 +494,7 @@ static void push_allowed(const struct exchange *exchange, uint32_t *chunks, uint
     const struct push *push = push_seen_of(exchange);
 
     *streams = push->is_running && push->in == IN_OPEN;
-    *chunks = *streams > 0 ? push->granted - push->done : 0;
+    *chunks = *streams > 0 ? transfer_open(&push->receiving) : 0;
 }
 
 static uint64_t push_next_ns(const struct exchange *exchange)

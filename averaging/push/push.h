@@ -4,14 +4,15 @@
 
 #include "averaging/core/deadline.h"
 #include "averaging/core/exchange.h"
+#include "averaging/core/roster.h"
+#include "averaging/core/transfer.h"
 
 enum {
-    PUSH_CREDIT_CHUNKS = 32, /* on the way at once */
-    PUSH_CUSTODY_MAX = 4,    /* shares under way at once, at most one a receiver */
-    PUSH_MARKS_MAX = 256,    /* senders remembered */
-    PUSH_MARK_DEPTH = 4,     /* shares remembered of each */
-    PUSH_GONE_MAX = 256,     /* senders of whom is remembered that they were */
-    PUSH_PUT_OFF_MAX = 32,   /* senders that kept us waiting */
+    PUSH_CUSTODY_MAX = 4,  /* shares under way at once, at most one a receiver */
+    PUSH_MARKS_MAX = 256,  /* senders remembered */
+    PUSH_MARK_DEPTH = 4,   /* shares remembered of each */
+    PUSH_GONE_MAX = 256,   /* senders of whom is remembered that they were */
+    PUSH_PUT_OFF_MAX = 32, /* senders that kept us waiting */
     PUSH_ACCOUNTS_MAX = LINKS_MAX
 };
 
@@ -72,8 +73,7 @@ struct push {
     struct exchange_counts counts;
     uint64_t now_ns, counter;
     double weight; /* omega: of the live model. Shares in custody are not in it */
-    struct member_ref links[LINKS_MAX];
-    uint32_t links_count;
+    struct roster roster;
 
     bool is_running;
     enum push_snapshot snapshot;
@@ -81,26 +81,24 @@ struct push {
 
     enum push_out out;
     struct round_key out_key;
-    uint64_t out_stream, in_stream; /* of out_key and in_key */
     struct member_ref to;
     float out_weight;
-    uint32_t credit, sent; /* chunks the receiver allows, that we sent */
-    bool is_acked;         /* before the round was over */
+    struct transfer_out sending;
+    bool is_acked; /* before the round was over */
     uint64_t out_begun_ns, out_deadline_ns;
 
     enum push_in in;
     struct round_key in_key;
     struct member_ref from;
     float in_weight;
-    uint32_t granted, received, done; /* chunks we allow, begun to arrive, staged */
-    uint8_t *chunks;                  /* [chunks] enum of data.c */
-    double squared;                   /* distance of what came to our own */
+    struct transfer_in receiving;
+    uint8_t *chunks; /* [chunks] what is receiving keeps of each */
     uint64_t in_begun_ns, in_deadline_ns;
     uint64_t in_granted_ns; /* UINT64_MAX: no chunk yet */
     uint64_t in_first_ns;   /* from then to the first of them */
 
-    uint8_t *full, *empty; /* bitmaps: rounds take a share whole */
-    uint32_t bitmap_bytes;
+    uint8_t *empty; /* bitmap of a round in which nothing came: else a share counts whole */
+    uint32_t empty_bytes;
 
     struct push_custody custody[PUSH_CUSTODY_MAX];
     struct push_mark *marks; /* [PUSH_MARKS_MAX] */
@@ -123,10 +121,6 @@ struct push {
 /* push.c */
 struct push *push_of(struct exchange *exchange);
 const struct push *push_seen_of(const struct exchange *exchange);
-bool push_key_is_equal(const struct round_key *a, const struct round_key *b);
-bool push_is_linked(const struct push *push, struct peer_id id);
-struct message *push_send(struct peer_id to, enum message_type type, struct commands *out);
-void push_score(struct peer_id to, int32_t score, const char *reason, struct commands *out);
 void push_snapshot_want(struct push *push, struct commands *out);
 /** A round with nothing on its way yet, unless one runs. */
 void push_round_start(struct push *push);

@@ -73,7 +73,7 @@ static uint64_t first_wait_ns(const struct push *push)
 
 static bool has_sent_nothing(const struct push *push)
 {
-    return push->granted > 0 && push->received == 0;
+    return push->receiving.granted > 0 && push->receiving.received == 0;
 }
 
 uint64_t push_in_deadline_ns(const struct push *push)

@@ -150,7 +150,7 @@ static inline void scene_over(struct scene *s, uint32_t end, const struct comman
         return;
     }
     if (s->ops == &exchange_push) { /* whatever left, is another's round */
-        if (over->result != OVER_COMMITTED || over->bitmap[0] == 0) return;
+        if (over->result != OVER_COMMITTED || over->bitmap != NULL) return;
     }
     for (uint32_t i = 0; i < s->keys_count && entry == NULL; i++) {
         if (s->keys[i].key.counter == over->key.counter &&

@@ -99,7 +99,7 @@ static inline struct range push_range(uint32_t chunk)
 static inline bool was_applied(const struct push_peer *peer, const struct round_key *key)
 {
     for (uint32_t i = 0; i < peer->applied_count; i++) {
-        if (push_key_is_equal(&peer->applied[i], key)) return true;
+        if (round_key_is_equal(&peer->applied[i], key)) return true;
     }
     return false;
 }
@@ -107,7 +107,7 @@ static inline bool was_applied(const struct push_peer *peer, const struct round_
 static inline const float *held_values(const struct push_peer *peer, const struct round_key *key)
 {
     for (uint32_t i = 0; i < ARRAY_COUNT(peer->held); i++) {
-        if (peer->held[i].is_used && push_key_is_equal(&peer->held[i].key, key)) {
+        if (peer->held[i].is_used && round_key_is_equal(&peer->held[i].key, key)) {
             return peer->held[i].values;
         }
     }
@@ -186,6 +186,8 @@ static inline void job_put(struct push_peer *peer, struct push_job job)
 static inline void over(struct pushes *p, uint32_t index, const struct command_over *over)
 {
     struct push_peer *peer = &p->peers[index];
+    static const uint8_t all[PUSH_CHUNKS] = {0xff};
+    const uint8_t *bitmap = over->bitmap == NULL ? all : over->bitmap;
     float difference[PUSH_VALUES];
 
     peer->generation++;
@@ -194,7 +196,7 @@ static inline void over(struct pushes *p, uint32_t index, const struct command_o
 
         assert_true(peer->is_running);
         rule_push.set_sent(peer->rule, over->sent, peer->snapshot);
-        rule_push.settle(peer->rule, over->bitmap, 64, over->scale, difference);
+        rule_push.settle(peer->rule, bitmap, 64, over->scale, difference);
         for (size_t k = 0; k < PUSH_VALUES; k++) {
             peer->model[k] += difference[k];
         }
@@ -238,7 +240,7 @@ static inline void hold(struct push_peer *peer, const struct round_key *key)
 static inline void release(struct push_peer *peer, const struct round_key *key)
 {
     for (uint32_t i = 0; i < ARRAY_COUNT(peer->held); i++) {
-        if (push_key_is_equal(&peer->held[i].key, key)) peer->held[i].is_used = false;
+        if (round_key_is_equal(&peer->held[i].key, key)) peer->held[i].is_used = false;
     }
 }
 
