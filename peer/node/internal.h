@@ -26,17 +26,18 @@ enum {
     NODE_DONOR_QUEUE = 8,     /* buckets queued for one joiner */
     NODE_DOUBLINGS_MAX = 9    /* of NODE_RETRY_NS: about nine minutes */
 };
-#define NODE_ALARM_NS     NS_PER_MS         /* between two wake-ups */
-#define NODE_PROGRESS_NS  NS_PER_S          /* how often neighbours hear how far we are */
-#define NODE_TRAIN_JOB_NS (5 * NS_PER_MS)   /* aimed length of a training job */
-#define NODE_GRAPH_NS     (NS_PER_S / 5)    /* between two looks at the graph of the topology */
-#define NODE_AHEAD_NS     (2 * NS_PER_S)    /* between two at the groups of later rounds */
-#define NODE_KEEP_NS      (250 * NS_PER_MS) /* between two good copies: rounds may be quicker */
-#define NODE_RESHARD_NS   (2 * NS_PER_S)    /* members must have been stable for so long */
-#define NODE_BEGUN_NS     (120 * NS_PER_S)  /* later than that after our start we are not new */
-#define NODE_JUDGE_NS     (60 * NS_PER_S)   /* certificates run out: are all still let in? */
-#define NODE_RETRY_NS     NS_PER_S          /* before a failed download is begun again */
-#define NODE_AVOID_NS     (5 * NS_PER_S)    /* others are asked before those it failed with */
+#define NODE_ALARM_NS        NS_PER_MS         /* between two wake-ups */
+#define NODE_PROGRESS_NS     NS_PER_S          /* how often neighbours hear how far we are */
+#define NODE_TRAIN_JOB_NS    (5 * NS_PER_MS)   /* aimed length of a training job */
+#define NODE_GRAPH_NS        (NS_PER_S / 5)    /* between two looks at the graph of the topology */
+#define NODE_AHEAD_NS        (2 * NS_PER_S)    /* between two at the groups of later rounds */
+#define NODE_KEEP_NS         (250 * NS_PER_MS) /* between two good copies: rounds may be quicker */
+#define NODE_RESHARD_NS      (2 * NS_PER_S)    /* members must have been stable for so long */
+#define NODE_RESHARD_MOST_NS (30 * NS_PER_S)   /* ...but where they never are: so often */
+#define NODE_BEGUN_NS        (120 * NS_PER_S)  /* later than that after our start we are not new */
+#define NODE_JUDGE_NS        (60 * NS_PER_S)   /* certificates run out: are all still let in? */
+#define NODE_RETRY_NS        NS_PER_S          /* before a failed download is begun again */
+#define NODE_AVOID_NS        (5 * NS_PER_S)    /* others are asked before those it failed with */
 
 /* A peer with an open link. */
 struct neighbour {
@@ -311,11 +312,12 @@ struct node {
     bool has_kept, wants_keep, wants_rollback;
     uint64_t kept_ns;
     uint32_t rollbacks;
-    uint64_t members_epoch, members_changed_ns;
+    uint64_t members_changes, members_changed_ns;
+    uint64_t reshard_since_ns; /* when shares were no longer those of the members; 0: they are */
     struct node_graph graph;
     struct node_groups groups;
     struct node_tracking tracking;
-    bool wants_reshard, has_share;
+    bool has_share;
     bool has_started, is_wait_told; /* training: see start_with */
     double rate_factor;  /* of the learning rate, on its way to what rate_scaling asks for */
     uint64_t goal_steps; /* resolved; UINT64_MAX: none */

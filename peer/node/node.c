@@ -128,12 +128,12 @@ static void send_outbox(struct node *node)
 
 static void watch_members(struct node *node, uint64_t now_ns)
 {
-    uint64_t epoch = membership_epoch(node->membership);
+    uint64_t changes = membership_changes(node->membership);
 
-    if (epoch == node->members_epoch) return;
-    node->members_epoch = epoch;
+    if (changes == node->members_changes) return;
+    node->members_changes = changes;
     node->members_changed_ns = now_ns;
-    node->wants_reshard = true;
+    if (node->reshard_since_ns == 0) node->reshard_since_ns = now_ns;
 }
 
 static void tick_all(struct node *node, uint64_t now_ns)

@@ -304,34 +304,33 @@ static void border_simple(struct node *node, enum border_work work)
     border_submit(node);
 }
 
+/* Shares are cut among all members to reckon with, linked or not: in a swarm too large for a full
+ * mesh those that are linked are few of them, and others at every peer. */
 static void border_reshard(struct node *node)
 {
-    size_t max = membership_count(node->membership) + 1, count;
-    struct member_view *views = mem_array(max, sizeof *views);
+    size_t max = membership_count(node->membership) + 1, count, at;
     struct peer_id *members = mem_array(max, sizeof *members);
     struct border_job *job;
-    size_t at = 0;
 
-    node->wants_reshard = false;
-    if (views == NULL || members == NULL) {
-        mem_free(views);
-        mem_free(members);
-        return; /* the old share stays; the next change tries again */
-    }
-    count = membership_alive(node->membership, views, max - 1);
-    while (at < count && peer_id_compare(views[at].id, node->self) < 0) {
-        members[at] = views[at].id;
-        at++;
+    node->reshard_since_ns = 0;
+    if (members == NULL) return; /* the old share stays; the next change tries again */
+    count = membership_likely(node->membership, members, max - 1);
+    for (at = count; at > 0 && peer_id_compare(members[at - 1], node->self) > 0; at--) {
+        members[at] = members[at - 1];
     }
     members[at] = node->self;
-    for (; at < count; at++) {
-        members[at + 1] = views[at].id;
-    }
-    mem_free(views);
     job = border_job(node, BORDER_RESHARD, node->values);
     job->members = members;
     job->members_count = count + 1;
     border_submit(node);
+}
+
+/* Members have stopped coming and going, or never do. */
+static bool is_reshard_due(const struct node *node, uint64_t now_ns, uint64_t put_off_ns)
+{
+    if (node->reshard_since_ns == 0) return false;
+    return now_ns >= node->members_changed_ns + NODE_RESHARD_NS + put_off_ns ||
+           now_ns >= node->reshard_since_ns + NODE_RESHARD_MOST_NS;
 }
 
 static struct checkpoint checkpoint_now(const struct node *node)
@@ -477,8 +476,7 @@ static bool border_read(struct node *node, uint64_t now_ns)
         border_simple(node, BORDER_KEEP);
         return true;
     }
-    if (node->wants_reshard && node->state == NODE_TRAINING &&
-        now_ns >= node->members_changed_ns + NODE_RESHARD_NS + put_off_ns) {
+    if (node->state == NODE_TRAINING && is_reshard_due(node, now_ns, put_off_ns)) {
         border_reshard(node);
         return true;
     }
