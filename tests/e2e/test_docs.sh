@@ -38,6 +38,14 @@ while read -r path; do
     checks=$((checks + 1))
 done < <(grep -hoE '`(docs|tests|testnet|peer|gossip|averaging|base|kernels|replica|distill)/[A-Za-z0-9_./*-]+' "${pages[@]}" |
     tr -d '`' | sort -u)
+# Functions of the map: "`name()`, `other()` in `path`", each defined there, in pages of lines as in tables.
+while read -r name path; do
+    grep -qE "^[A-Za-z].*\\b$name\\(" "$root/$path" || bad "docs/architecture.md: $path has no $name()"
+    checks=$((checks + 1))
+    functions=$((${functions:-0} + 1))
+done < <(grep -oE '(`[a-z_0-9]+\(\)`, )*`[a-z_0-9]+\(\)` in `[a-z/_.]+`' "$root/docs/architecture.md" |
+    sed -E 's/ in `([^`]*)`$/ \1/; s/[`(),]//g' | awk '{ for (i = 1; i < NF; i++) print $i, $NF }')
+[ "${functions:-0}" -ge 15 ] || bad "docs/architecture.md names too few functions"
 # Links.
 while read -r link; do
     [ -e "$root/$link" ] || [ -e "$root/docs/$link" ] || bad "a page links to $link, which is not there"
