@@ -15,12 +15,12 @@ struct blob {
     struct blob *whole; /* a slice: whose bytes these are; NULL: they are its own */
 };
 
-/** One reference, `count` bytes still to be filled by the creator. NULL when memory is short. */
+/** One reference, `count` bytes still to be filled by the creator. NULL when out of memory. */
 struct blob *blob_create(size_t count);
 /** `count` bytes of `whole` from `first` on, which lives as long as they do. NULL when memory is
  *  short. Loop thread. */
 struct blob *blob_slice(struct blob *whole, size_t first, size_t count);
-/** Zeros at an address that is a multiple of 64. NULL when memory is short. */
+/** Zeros at an address that is a multiple of 64. NULL when out of memory. */
 struct blob *blob_aligned(size_t count);
 struct blob *blob_copy(const void *bytes, size_t count);
 struct blob *blob_ref(struct blob *blob);

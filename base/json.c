@@ -26,7 +26,7 @@ enum {
 
 static struct json *wrapped(json_t *value)
 {
-    CHECK(value != NULL); /* memory is short: fatal by contract */
+    CHECK(value != NULL); /* out of memory: fatal by contract */
     return (struct json *)(void *)value;
 }
 

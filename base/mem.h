@@ -12,7 +12,7 @@
  *  frame instead of being given back to the system, which hands out fresh pages slowly. Up to 16
  * MiB are held back; planes of models are not. Without this call everything works as well. */
 void mem_start(void);
-/** `bytes` zeroed bytes, or NULL when memory is short. A size of 0 gives a valid pointer. */
+/** `bytes` zeroed bytes, or NULL when out of memory. A size of 0 gives a valid pointer. */
 void *mem_alloc(size_t bytes) __attribute__((malloc));
 /** Like mem_alloc() but not zeroed: for large buffers that are written whole at once. */
 void *mem_raw(size_t bytes) __attribute__((malloc));

@@ -6,7 +6,7 @@
 
 enum rc {
     RC_OK = 0,
-    RC_NOMEM,       /* memory is short */
+    RC_NOMEM,       /* out of memory */
     RC_USAGE,       /* the command line or the configuration is wrong */
     RC_PARSE,       /* a spec or text could not be parsed */
     RC_FORMAT,      /* bytes from a file or a peer do not have the promised form */

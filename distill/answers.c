@@ -78,7 +78,7 @@ static enum rc load_all(struct answers *a, struct backend *backend, struct fault
     a->logits = mem_aligned(o->batch * a->each * sizeof(float));
     rc = batch_init(&a->batch, o->info, o->batch);
     if (rc != RC_OK || a->teachers == NULL || a->logits == NULL) {
-        return fault_set(why, RC_NOMEM, "cannot distil: memory is short");
+        return fault_set(why, RC_NOMEM, "cannot distil: out of memory");
     }
     for (size_t i = 0; rc == RC_OK && i < o->teachers_count; i++) {
         rc = load(a, backend, i, o->batch, &a->teachers[i], why);
@@ -98,7 +98,7 @@ enum rc answers_create(struct backend *backend, const struct answers_options *op
     const size_t bytes_max = options->bytes_max > 0 ? options->bytes_max : ANSWERS_BYTES_MAX;
     enum rc rc;
 
-    if (a == NULL) return fault_set(why, RC_NOMEM, "cannot distil: memory is short");
+    if (a == NULL) return fault_set(why, RC_NOMEM, "cannot distil: out of memory");
     a->options = *options;
     a->rows = outputs_rows(options->info);
     a->each = (size_t)a->rows * options->info->outputs;
@@ -107,7 +107,7 @@ enum rc answers_create(struct backend *backend, const struct answers_options *op
     a->is_kept = options->samples->count <= fits;
     ensemble.rows = a->rows * (a->is_kept ? options->samples->count : options->batch);
     a->ensemble = ensemble_create(&ensemble);
-    rc = a->ensemble != NULL ? RC_OK : fault_set(why, RC_NOMEM, "cannot distil: memory is short");
+    rc = a->ensemble != NULL ? RC_OK : fault_set(why, RC_NOMEM, "cannot distil: out of memory");
     if (rc == RC_OK) rc = a->is_kept ? ask_all(a, backend, why) : load_all(a, backend, why);
     if (rc != RC_OK) {
         answers_destroy(a);

@@ -401,7 +401,7 @@ static enum rc score_ensemble(struct reading *r, struct fault *why)
     }
     mem_free(p);
     batch_deinit(&asked);
-    return rc == RC_OK ? rc : fault_set(why, rc, "cannot evaluate: memory is short");
+    return rc == RC_OK ? rc : fault_set(why, rc, "cannot evaluate: out of memory");
 }
 
 /* All files on one piece of the test part after another. */
@@ -448,7 +448,7 @@ static enum rc make_ensemble(struct reading *r, struct fault *why)
     options.rows = r->part_max * r->rows;
     r->ensemble = ensemble_create(&options);
     if (r->ensemble != NULL) return RC_OK;
-    return fault_set(why, RC_NOMEM, "cannot evaluate: memory is short");
+    return fault_set(why, RC_NOMEM, "cannot evaluate: out of memory");
 }
 
 /* Where there is one processor, or the work is on a device, there are none. */
@@ -464,7 +464,7 @@ static enum rc make_lanes(struct reading *r, struct fault *why)
         r->lanes_count++;
     }
     const enum rc rc = r->lanes_count == count ? workers_create(count, &r->workers) : RC_NOMEM;
-    return rc == RC_OK ? rc : fault_set(why, rc, "cannot compare models: memory is short");
+    return rc == RC_OK ? rc : fault_set(why, rc, "cannot compare models: out of memory");
 }
 
 static void lanes_deinit(struct reading *r)
@@ -492,7 +492,7 @@ static enum rc reading_begin(struct reading *r, struct fault *why)
         out->count++;
         is_short = out->paths[i] == NULL;
     }
-    if (is_short) return fault_set(why, RC_NOMEM, "cannot compare models: memory is short");
+    if (is_short) return fault_set(why, RC_NOMEM, "cannot compare models: out of memory");
     enum rc rc = make_lanes(r, why);
     if (rc == RC_OK) rc = comparison_card(r->options->paths[0], &card, why);
     if (rc != RC_OK) return rc;

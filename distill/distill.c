@@ -102,7 +102,7 @@ static enum rc load_data(struct lesson *l, struct fault *why)
     const struct dataset_info *info = dataset_info(l->dataset);
     const uint64_t most = l->options->samples_max > 0 ? l->options->samples_max : UINT64_MAX;
     bool *wanted = mem_array(info->blocks, sizeof *wanted);
-    if (wanted == NULL) return fault_set(why, RC_NOMEM, "cannot distil: memory is short");
+    if (wanted == NULL) return fault_set(why, RC_NOMEM, "cannot distil: out of memory");
     for (uint64_t b = 0; b < info->blocks && b * info->block_samples < most; b++) {
         wanted[b] = true;
     }
@@ -219,7 +219,7 @@ static enum rc pupil_init(struct pupil *p, struct lesson *l, struct fault *why)
     model_set_normalisation(p->model, info->mean, info->scale);
     rc = pupil_buffers(p, l);
     if (rc != RC_OK) {
-        return fault_set(why, rc, "cannot train the student: memory is short");
+        return fault_set(why, rc, "cannot train the student: out of memory");
     }
     for (size_t i = 0; i < l->train.count; i++) {
         p->order[i] = (uint32_t)i;

@@ -39,7 +39,7 @@ size_t ensemble_row_bytes(const struct ensemble_options *options);
 
 struct ensemble;
 
-/** NULL only when memory is short. */
+/** NULL only when out of memory. */
 struct ensemble *ensemble_create(const struct ensemble_options *options);
 void ensemble_destroy(struct ensemble *ensemble);
 /** Forget all answers. */

@@ -93,7 +93,7 @@ enum rc soup_add(struct soup *soup, struct model *model, struct fault *why)
         }
     }
     if (soup->spec == NULL && soup_begin(soup, model) != RC_OK) {
-        return fault_set(why, RC_NOMEM, "cannot average: memory is short");
+        return fault_set(why, RC_NOMEM, "cannot average: out of memory");
     }
     if (strcmp(soup->spec, model_spec(model)) != 0 ||
         !digest_is_equal(soup->schema, schema_digest(schema))) {

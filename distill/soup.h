@@ -22,7 +22,7 @@
 
 struct soup;
 
-/** NULL only when memory is short. */
+/** NULL only when out of memory. */
 struct soup *soup_create(void);
 void soup_destroy(struct soup *soup);
 /** Mix a model in; the first one decides what the others must look like. RC_MISMATCH (another spec

@@ -15,7 +15,7 @@ static enum rc load(struct dataset *dataset, struct samples *samples, struct fau
     bool *wanted = mem_array(info->blocks, sizeof *wanted);
     enum rc rc;
 
-    if (wanted == NULL) return fault_set(why, RC_NOMEM, "memory is short");
+    if (wanted == NULL) return fault_set(why, RC_NOMEM, "out of memory");
     if (most > STATISTICS_BATCH * STATISTICS_BATCHES) most = STATISTICS_BATCH * STATISTICS_BATCHES;
     for (uint32_t b = 0; b < info->blocks; b++) {
         wanted[b] = b == 0 || ((size_t)b + 1) * info->block_samples <= most;

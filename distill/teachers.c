@@ -21,10 +21,10 @@ static enum rc teachers_add(struct teachers *teachers, const char *path, struct 
         return fault_set(why, RC_LIMIT, "too many models: at most %d", TEACHERS_MAX);
     }
     char **paths = mem_resize(teachers->paths, (teachers->count + 1) * sizeof *paths);
-    if (paths == NULL) return fault_set(why, RC_NOMEM, "memory is short");
+    if (paths == NULL) return fault_set(why, RC_NOMEM, "out of memory");
     teachers->paths = paths;
     paths[teachers->count] = mem_string(path);
-    if (paths[teachers->count] == NULL) return fault_set(why, RC_NOMEM, "memory is short");
+    if (paths[teachers->count] == NULL) return fault_set(why, RC_NOMEM, "out of memory");
     teachers->count++;
     return RC_OK;
 }
@@ -82,7 +82,7 @@ enum rc teachers_find(const char *text, struct teachers *teachers, struct fault 
     enum rc rc = RC_OK;
 
     *teachers = (struct teachers){NULL, 0};
-    if (words == NULL) return fault_set(why, RC_NOMEM, "memory is short");
+    if (words == NULL) return fault_set(why, RC_NOMEM, "out of memory");
     for (char *word = words; rc == RC_OK && word != NULL;) {
         char *comma = strchr(word, ',');
         if (comma != NULL) *comma = '\0';

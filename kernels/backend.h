@@ -72,7 +72,7 @@ struct backend_ops {
      *  short. No such member: there can be only one. */
     struct backend *(*sibling)(struct backend *backend);
 
-    /** `bytes` zeroed bytes on the device, aligned for its vectors; NULL when memory is short. */
+    /** `bytes` zeroed bytes on the device, aligned for its vectors; NULL when out of memory. */
     void *(*alloc)(struct backend *backend, size_t bytes);
     void (*free)(struct backend *backend, void *block);
     /** Between host and device, in the order of calls: `from` may be changed at once, `to` is there

@@ -140,7 +140,7 @@ static enum rc models_find(struct models *models, const char *out, uint32_t peer
                               mem_array(peers, sizeof(uint32_t)), 0};
     if (models->paths == NULL || models->list == NULL || models->peer_of == NULL) {
         models_deinit(models);
-        return fault_set(why, RC_NOMEM, "memory is short");
+        return fault_set(why, RC_NOMEM, "out of memory");
     }
     for (uint32_t i = 0; i < peers; i++) {
         char *path = models->paths[models->count];
@@ -170,7 +170,7 @@ static enum rc judge(const struct models *models, const struct options *options,
     if (models->count == 0) return fault_set(why, RC_NOT_FOUND, "no peer left a model in %s", out);
     snprintf(average, sizeof average, "%s/average.safetensors", out);
     struct backend *backend = cpu_backend_create(&device);
-    if (backend == NULL) return fault_set(why, RC_NOMEM, "device cpu: memory is short");
+    if (backend == NULL) return fault_set(why, RC_NOMEM, "device cpu: out of memory");
     const enum rc rc = comparison_run(backend, &request, comparison, why);
     backend_destroy(backend);
     return rc;
@@ -181,7 +181,7 @@ static enum rc save_summary(const char *out, const struct json *summary, struct 
     char path[PATH_BYTES];
     char *text = json_format_pretty(summary);
 
-    if (text == NULL) return fault_set(why, RC_NOMEM, "memory is short");
+    if (text == NULL) return fault_set(why, RC_NOMEM, "out of memory");
     const struct piece pieces[] = {{text, strlen(text)}, {"\n", 1}};
     snprintf(path, sizeof path, "%s/summary.json", out);
     const enum rc rc = file_replace(path, pieces, ARRAY_COUNT(pieces), 0644, why);
@@ -383,7 +383,7 @@ static enum rc run_peers(struct options *options, const struct chaos *chaos,
     if (length <= 0) return fault_set(why, RC_IO, "cannot find this executable in /proc/self/exe");
     executable[length] = '\0';
     const size_t count = options_forward(options, COMMAND_PEER, ours, words, WORDS_MAX);
-    if (count == SIZE_MAX) return fault_set(why, RC_NOMEM, "memory is short");
+    if (count == SIZE_MAX) return fault_set(why, RC_NOMEM, "out of memory");
     const struct local_options request = {
         .start_with = start_with(options),
         .peers = (uint32_t)options_count(options, "peers"),
@@ -434,7 +434,7 @@ static enum rc read_speeds(const struct options *options, double **speeds, struc
                          spec);
     }
     *speeds = mem_array(peers, sizeof **speeds);
-    if (*speeds == NULL) return fault_set(why, RC_NOMEM, "memory is short");
+    if (*speeds == NULL) return fault_set(why, RC_NOMEM, "out of memory");
     rc = hetero_spec_parse(spec, options_count(options, "seed"), *speeds, peers, why);
     if (rc == RC_OK) return RC_OK;
     mem_free(*speeds);

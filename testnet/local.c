@@ -217,7 +217,7 @@ enum rc local_start(struct local *local, uint32_t peer, struct fault *why)
     }
     rc = spawn_words(local, peer, argv, why);
 out:
-    if (rc == RC_NOMEM) fault_set(why, rc, "cannot start peer %u: memory is short", peer);
+    if (rc == RC_NOMEM) fault_set(why, rc, "cannot start peer %u: out of memory", peer);
     mem_free(argv);
     text_deinit(&bootstrap);
     return rc;
@@ -440,7 +440,7 @@ static enum rc take_result(struct local *local, struct local_result *result, str
 {
     struct local_peer *peers = mem_array(local->options->peers, sizeof *peers);
 
-    if (peers == NULL) return fault_set(why, RC_NOMEM, "memory is short");
+    if (peers == NULL) return fault_set(why, RC_NOMEM, "out of memory");
     for (uint32_t i = 0; i < local->options->peers; i++) {
         if (local->runners[i].seen.state == LOCAL_DONE) local_read_lineage(local, i);
         peers[i] = local->runners[i].seen;
@@ -467,7 +467,7 @@ enum rc local_run(const struct local_options *options, struct local_result *resu
 
     CHECK(options->peers > 0 && strlen(options->out) + 64 < LOCAL_PATH_BYTES);
     local.runners = mem_array(options->peers, sizeof *local.runners);
-    if (local.runners == NULL) return fault_set(why, RC_NOMEM, "memory is short");
+    if (local.runners == NULL) return fault_set(why, RC_NOMEM, "out of memory");
     for (uint32_t i = 0; i < options->peers; i++) {
         struct local_peer *seen = &local.runners[i].seen;
         local.runners[i].child = LOCAL_NO_CHILD;

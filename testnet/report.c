@@ -376,7 +376,7 @@ enum rc report_write(const char *folder, const struct report_sources *sources, s
         const struct piece piece = {page.bytes, page.count};
         rc = file_replace(path, &piece, 1, 0644, why);
     } else {
-        rc = fault_set(why, RC_NOMEM, "cannot write %s: memory is short", path);
+        rc = fault_set(why, RC_NOMEM, "cannot write %s: out of memory", path);
     }
     text_deinit(&page);
     return rc;

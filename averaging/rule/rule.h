@@ -42,7 +42,7 @@ struct rule_ops {
     bool is_outer;  /* keeps an anchor that a group agrees on: for group exchanges alone */
     bool is_paired; /* keeps an anchor of the peer's own: for pair exchanges alone */
     bool is_push;   /* for the push exchange, and for no other */
-    /** Memory for planes of `values`; `settings` may be NULL for the mean. NULL: memory is short.
+    /** Memory for planes of `values`; `settings` may be NULL for the mean. NULL: out of memory.
      */
     struct rule *(*create)(size_t values, const struct rule_settings *settings);
     void (*destroy)(struct rule *rule);

@@ -63,7 +63,7 @@ struct membership_options {
     struct verified *verified; /* borrowed; NULL: of this peer alone */
 };
 
-/** NULL only when memory is short. Copies `options`. */
+/** NULL only when out of memory. Copies `options`. */
 struct membership *membership_create(const struct membership_options *options);
 void membership_destroy(struct membership *membership);
 

@@ -29,7 +29,7 @@ struct cpu_backend_options {
     uint64_t (*now_ns)(void);
 };
 
-/** NULL when memory is short. Release with backend_destroy(). */
+/** NULL when out of memory. Release with backend_destroy(). */
 struct backend *cpu_backend_create(const struct cpu_backend_options *options);
 /** Whether bf16 was wanted and is used. */
 bool cpu_backend_is_bf16(const struct backend *backend);

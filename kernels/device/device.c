@@ -100,8 +100,7 @@ enum rc device_module_open(const char *path, const struct device_module **module
     void *handle;
 
     if (dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL) == NULL) {
-        return fault_set(why, RC_UNSUPPORTED,
-                         "there is no NVIDIA driver (libcuda.so.1 cannot be opened)");
+        return fault_set(why, RC_UNSUPPORTED, "no NVIDIA driver: libcuda.so.1 cannot be opened");
     }
     if (path == NULL) {
         handle = open_beside(beside);
@@ -175,7 +174,7 @@ enum rc device_open(const struct device_request *request, struct backend **backe
         rc = open_cuda(request, backend, &reason);
         if (rc == RC_OK) return RC_OK;
         if (request->choice.kind == DEVICE_CUDA) {
-            return fault_set(why, rc, "--device cuda: %s; leave it out to use the processor",
+            return fault_set(why, rc, "--device cuda: %s; leave it out to use the CPU",
                              reason.text);
         }
         fault_set(why, RC_OK, "%s", reason.text);

@@ -66,9 +66,9 @@ enum rc command_backend(const struct options *options, struct backend **backend,
     if (rc != RC_OK) return fault_set(why, rc, "%s", reason.text);
     if (reason.text[0] == '\0') return RC_OK;
     if (options_is_set(options, "device") || options_has(options, "averaging")) {
-        log_info(&log, "device: the processor, as %s", reason.text);
+        log_info(&log, "device: cpu (%s)", reason.text);
     } else {
-        log_debug(&log, "device: the processor, as %s", reason.text);
+        log_debug(&log, "device: cpu (%s)", reason.text);
     }
     return RC_OK;
 }

@@ -1,7 +1,7 @@
 /*
  * command: what the program can do, one function a command, and what all of them need. Each takes
- * the options it was called with and returns the exit code. Results go to stdout, words for people
- * to stderr.
+ * the options it was called with and returns the exit code. Results go to stdout, human-readable
+ * messages to stderr.
  */
 #ifndef GRAPEVINE_PEER_CLI_COMMAND_H
 #define GRAPEVINE_PEER_CLI_COMMAND_H

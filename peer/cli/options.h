@@ -72,7 +72,7 @@ bool options_has(const struct options *options, const char *name);
 /**
  * What this command was given and `command` takes as well, as "--name=value" words, for handing on
  * to a child process. Names in `except` (NULL-terminated) are left out. Returns how many words were
- * written to `words`, each from mem_*; SIZE_MAX when memory is short (nothing is left allocated).
+ * written to `words`, each from mem_*; SIZE_MAX when out of memory (nothing is left allocated).
  */
 size_t options_forward(const struct options *options, enum command_id command,
                        const char *const *except, char **words, size_t words_max);

@@ -101,8 +101,9 @@ static void kept_text(char text[KEPT_BYTES])
 
 static void print_overview(FILE *out)
 {
-    fprintf(out, "grapevine trains one neural network on many machines that nobody coordinates.\n\n"
-                 "Usage: grapevine COMMAND [--flag VALUE ...]\n\nCommands\n");
+    fprintf(out,
+            "grapevine trains one neural network across many machines, with no coordinator.\n\n"
+            "Usage: grapevine COMMAND [--flag VALUE ...]\n\nCommands\n");
     for (int i = COMMAND_NONE + 1; i < COMMAND_COUNT; i++)
         fprintf(out, "  %-10s %s\n", command_rows[i].name, command_rows[i].summary);
     print_group(out, COMMAND_NONE, GROUP_SETTINGS);

@@ -52,9 +52,9 @@ const struct command_row command_rows[COMMAND_COUNT] = {
          "grapevine inspect a/model.safetensors",
          "Without a file: what --model would be for --data, before anything is trained."},
     [COMMAND_PREDICT] =
-        {"predict", "FILE", 1, 1, "what a model says about pictures or rows of numbers",
+        {"predict", "FILE", 1, 1, "run inference on images or tables",
          "grapevine predict a/model.safetensors --input digit.png --top 3",
-         "Pictures are PNG, PGM or PPM of the size that the model reads; .csv and .npy files hold "
+         "Images are PNG, PGM or PPM of the size that the model reads; .csv and .npy files hold "
          "a "
          "sample a row, without labels; other files are IDX images. Probabilities add up to 1 over "
          "all classes."},
@@ -130,8 +130,8 @@ const struct option_row option_rows[] = {
      "for this machine only (default: none)",
      CHANGES},
     {"relay", OPTION_RATE, GROUP_SWARM, RUNS, "RATE", "20mbit", 0, 1e11,
-     "pass on so much for peers that cannot be dialled, at most a tenth of --rate-limit; 0: "
-     "nothing",
+     "bandwidth offered for relaying to peers that cannot be dialled, at most a tenth of "
+     "--rate-limit; 0: none",
      CHANGES},
     {"identity", OPTION_TEXT, GROUP_SWARM, ASKS_PEERS, "FILE", NULL, 0, 0,
      "key file to ask with, where only listed keys may (default: a passing one)", OF_RUN},
@@ -371,7 +371,7 @@ const struct option_row option_rows[] = {
     {"tokens", OPTION_COUNT, GROUP_USING, ON(GENERATE), "N", "200", 1, 1000000, "how many to add",
      OF_RUN},
     {"temperature", OPTION_REAL, GROUP_USING, ON(GENERATE), "X", "1", 0, 1000,
-     "below 1 bolder, above 1 more even; 0: always the likeliest token", OF_RUN},
+     "lower: more predictable, higher: more random; 0: always the likeliest token", OF_RUN},
     {"top-k", OPTION_COUNT, GROUP_USING, ON(GENERATE), "K", NULL, 1, 1048576,
      "choose among the K likeliest tokens only (default: all)", OF_RUN},
     {"to", OPTION_CHOICE, GROUP_USING, ON(EXPORT), "onnx|safetensors", NULL, 0, 0,

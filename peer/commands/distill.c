@@ -121,7 +121,7 @@ static enum rc save_result(const char *folder, const struct json *json, struct f
     char path[PATH_BYTES];
     char *text = json_format_pretty(json);
 
-    if (text == NULL) return fault_set(why, RC_NOMEM, "memory is short");
+    if (text == NULL) return fault_set(why, RC_NOMEM, "out of memory");
     const struct piece pieces[] = {{text, strlen(text)}, {"\n", 1}};
     enum rc rc = result_path(folder, path, why);
     if (rc == RC_OK) rc = file_replace(path, pieces, ARRAY_COUNT(pieces), 0644, why);
@@ -137,8 +137,7 @@ static enum rc request_of(const struct options *options, const struct teachers *
 
     if (student == NULL) {
         return fault_set(why, RC_USAGE,
-                         "which student? say --student MODEL, a preset or a layer "
-                         "list as for --model");
+                         "--student is required: a preset or a layer list as for --model");
     }
     *request = (struct distill_options){
         .teachers = (const char *const *)teachers->paths,

@@ -1,5 +1,5 @@
 /*
- * command_predict: what a model says about pictures, rows of numbers, or the test part of a data
+ * command_predict: inference on images, rows of numbers, or the test part of a data
  * set: the likeliest classes of each row, or its real values.
  */
 #include "peer/cli/command.h"

@@ -9,7 +9,7 @@
 
 struct journal;
 
-/** NULL when memory is short. Keeps `env`. */
+/** NULL when out of memory. Keeps `env`. */
 struct journal *journal_create(struct env *env);
 /** Only once journal_pending() is 0 or the env is gone. NULL is fine. */
 void journal_destroy(struct journal *journal);

@@ -149,7 +149,7 @@ void node_report(const struct node *node, struct node_report *report);
  *  destroy with json_destroy(). */
 struct json *node_status(const struct node *node, size_t members_max);
 /** The same as text of at most `bytes_max`, of as many members as that allows; from mem_*, NULL
- * when memory is short. */
+ * when out of memory. */
 char *node_status_text(const struct node *node, size_t bytes_max);
 /** What to remember: whom this peer knows now, and after them the addresses of `before`. */
 void node_book(const struct node *node, const struct address_book *before,

@@ -64,7 +64,7 @@ struct round_stats {
     uint64_t mixed; /* rounds whose difference was applied */
 };
 
-/** NULL when memory is short. Copies `options`. */
+/** NULL when out of memory. Copies `options`. */
 struct round *round_create(const struct round_options *options);
 /** No job may be running in a thread; jobs a dead env never finished are freed here. */
 void round_destroy(struct round *round);

@@ -302,7 +302,7 @@ void session_say_what_runs(struct session *session)
              options_text(session->options, "data"), session->strategy.text);
     log_info(&session->log, "learning rate: %s (--lr-scaling %s)",
              strcmp(options_text(session->options, "lr-scaling"), "none") == 0
-                 ? "as given, however many average"
+                 ? "not scaled with the number of peers"
                  : "grows with the peers that average",
              options_text(session->options, "lr-scaling"));
     if (session->strategy.lacks_guard) {

@@ -5,7 +5,7 @@
 struct json;
 
 /** `status`: as node_status() makes it; what is missing or null in it is left out. From mem_*; NULL
- *  when memory is short. */
+ *  when out of memory. */
 char *metrics_text(const struct json *status);
 
 #endif

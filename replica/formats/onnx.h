@@ -50,7 +50,7 @@ struct onnx_node {
 
 struct onnx;
 
-/** NULL when memory is short. */
+/** NULL when out of memory. */
 struct onnx *onnx_create(void);
 /** NULL is fine. */
 void onnx_destroy(struct onnx *onnx);

@@ -120,8 +120,8 @@ enum rc task_init(struct task *task, const struct dataset_info *info, const stru
     if (info->target == DATA_REALS) wanted = 1;
     if (info->input == DATA_TOKENS && !layers_read_tokens(model_spec(model))) {
         return fault_set(why, RC_SHAPE,
-                         "--model: the data are tokens, whose numbers mean nothing as numbers; "
-                         "take lstm or gpt-nano, or begin the list with embed:N");
+                         "--model: token data needs an embedding layer first: take lstm or "
+                         "gpt-nano, or begin the list with embed:N");
     }
     if (rows > 1 && wanted == 1) {
         return fault_set(why, RC_SHAPE,

@@ -30,7 +30,7 @@ struct profile_clock {
 };
 
 /** Begins to watch `model`, of whose batch of `samples` it computes itself what the first of
- *  `threads` does. Keeps `model` until destroyed. NULL when memory is short. */
+ *  `threads` does. Keeps `model` until destroyed. NULL when out of memory. */
 struct model_profiler *model_profiler_create(struct model *model, struct profile_clock clock,
                                              uint32_t samples, uint32_t threads);
 /** NULL is fine, here and below: then nothing is done. */

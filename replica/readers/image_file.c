@@ -1,5 +1,5 @@
 /*
- * Pictures. PNG is libpng's work (its "simplified" interface), and this is libpng's one home:
+ * Images. PNG is libpng's work (its "simplified" interface), and this is libpng's one home:
  * values are those stored, 16 bits scaled to 8, whatever the file says of gamma and colours, and
  * what is transparent is blended on black. The Netpbm forms P5 and P6
  * (https://netpbm.sourceforge.net/doc/ppm.html) are read here, with up to 255 levels. Commands.

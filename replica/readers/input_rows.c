@@ -50,7 +50,7 @@ static enum rc open_image(struct input_rows *rows, struct fault *why)
     enum rc rc;
 
     if (wanted.channels != 1 && wanted.channels != 3) {
-        return fault_set(why, RC_SHAPE, "cannot use %s: the model reads %u channels, no pictures",
+        return fault_set(why, RC_SHAPE, "cannot use %s: the model reads %u channels, no images",
                          rows->path, wanted.channels);
     }
     rc = image_read(rows->path, &rows->image, why);

@@ -20,7 +20,7 @@ struct input_shape {
 struct input_rows;
 
 /** The form follows from the name's ending: .csv, .npy, picture (image_file.h), otherwise IDX.
- *  Bytes of pictures, IDX and .npy become 0 to 1; other numbers are taken as they are. RC_SHAPE: of
+ *  Bytes of images, IDX and .npy become 0 to 1; other numbers are taken as they are. RC_SHAPE: of
  *  another size than the model reads. Otherwise what the form's reader returns. */
 MUST_USE enum rc input_rows_open(const char *path, struct input_shape wanted,
                                  struct input_rows **rows, struct fault *why);

@@ -34,7 +34,7 @@ if [ -e /proc/driver/nvidia/version ] || ldconfig -p 2>/dev/null | grep -q 'libc
     echo "this machine has an NVIDIA driver: what is said where there is none was not tried"
 else
     for device in cuda cuda:0 cuda:0,1 cuda:99; do
-        refused 1 '--device cuda: there is no NVIDIA driver .*processor' \
+        refused 1 '--device cuda: no NVIDIA driver.*CPU' \
             "$gv" bench train --device "$device" --seconds 0.01
     done
     refused 1 'no NVIDIA driver' "$gv" peer --listen 127.0.0.1:0 --device cuda --steps 1
@@ -46,7 +46,7 @@ else
         # shellcheck disable=SC2086
         "$gv" peer --listen 127.0.0.1:0 --averaging none --steps 20 --out a $flags >auto.out 2>auto.err ||
             bad "auto without a driver: $(tail -n 2 auto.err)"
-        [ "$(grep -cE '^device: the processor, as there is no NVIDIA driver' auto.err)" -eq 1 ] ||
+        [ "$(grep -cE '^device: cpu \(no NVIDIA driver' auto.err)" -eq 1 ] ||
             bad "auto does not say once what is used: $(cat auto.err)"
         rm -rf a
     done

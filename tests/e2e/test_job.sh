@@ -52,7 +52,7 @@ grep -q 'distilled student' "$run/report.html" || fail "report.html lacks the st
 "$GRAPEVINE" testnet --peers 3 --data digits --model mlp --epochs 520 --out "$run" --resume --quiet \
     2>"$WORK/again.err" || fail "the testnet resumed at its goal exited with $?"
 for peer in 0 1 2; do
-    grep -q "nothing is left to do" "$run/peer-00$peer/log.txt" || fail "peer $peer joined, though it was done"
+    grep -q "already at its goal" "$run/peer-00$peer/log.txt" || fail "peer $peer joined, though it was done"
 done
 
 refuses 2 --fresh testnet --peers 2 --out "$run"

@@ -291,7 +291,7 @@ static void choose_by_trial(struct cuda_backend *cuda, struct attention_choice *
         attention_graph_destroy(graphs[0]);
         attention_graph_destroy(graphs[1]);
         snprintf(choice->text + used, sizeof(choice->text) - used,
-                 ", by our own kernels (cuDNN has none, or memory is short)");
+                 ", by our own kernels (cuDNN has none, or out of memory)");
     }
     trial_end(&trial);
     if (cudaStreamSynchronize(cuda->stream) == cudaSuccess) { /* what failed did no harm */

@@ -54,7 +54,7 @@ struct attention_graph;
 
 /** The operations, and how many ways the library knows to compute them. With a `handle` they are
  *  for its device, otherwise for the one that `device` describes (a descriptor of the library's).
- *  NULL: it has no such operations, or none for this shape, or memory is short. Release with
+ *  NULL: it has no such operations, or none for this shape, or out of memory. Release with
  *  attention_graph_destroy(); NULL is fine there. */
 struct attention_graph *attention_graph_create(const struct attention_graph_calls *calls,
                                                const struct attention_graph_shape *shape,

@@ -137,7 +137,7 @@ const char *sim_lost_text(enum rc rc)
     case RC_LIMIT:
         return "sent a frame larger than allowed here";
     case RC_NOMEM:
-        return "memory is short";
+        return "out of memory";
     case RC_FORMAT:
         return "does not speak this protocol";
     default:

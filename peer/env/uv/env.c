@@ -221,12 +221,12 @@ enum rc uv_env_create(const struct uv_env_options *options, struct env **out, st
     int status;
 
     CHECK(options != NULL && out != NULL);
-    if (env == NULL) return fault_set(why, RC_NOMEM, "cannot start: memory is short");
+    if (env == NULL) return fault_set(why, RC_NOMEM, "cannot start: out of memory");
     if (options->folder != NULL) {
         env->folder = mem_string(options->folder);
         if (env->folder == NULL) {
             mem_free(env);
-            return fault_set(why, RC_NOMEM, "cannot start: memory is short");
+            return fault_set(why, RC_NOMEM, "cannot start: out of memory");
         }
     }
     status = uv_loop_init(&env->loop);
@@ -446,8 +446,8 @@ enum rc uv_env_rc(int status, const char **why)
         {UV_EAI_FAIL, RC_NOT_FOUND, "host name not found: the name server failed"},
         {UV_EMFILE, RC_LIMIT, "too many open files"},
         {UV_ENFILE, RC_LIMIT, "too many open files on this machine"},
-        {UV_ENOMEM, RC_NOMEM, "memory is short"},
-        {UV_ENOBUFS, RC_NOMEM, "memory is short"},
+        {UV_ENOMEM, RC_NOMEM, "out of memory"},
+        {UV_ENOBUFS, RC_NOMEM, "out of memory"},
         {UV_EAFNOSUPPORT, RC_UNSUPPORTED, "this machine does not have that kind of address"},
     };
 

@@ -223,7 +223,7 @@ enum rc uv_env_listen(struct env *base, const char *text, char *bound, size_t ca
                          text);
     }
     listener = mem_alloc(sizeof *listener);
-    if (listener == NULL) return fault_set(why, RC_NOMEM, "cannot listen: memory is short");
+    if (listener == NULL) return fault_set(why, RC_NOMEM, "cannot listen: out of memory");
     CHECK(uv_tcp_init(&env->loop, listener) == 0);
     listener->data = env;
     status = resolve_now(env, &address, &target);

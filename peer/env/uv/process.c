@@ -365,7 +365,7 @@ enum rc process_host_create(const struct process_events *events, uint64_t tick_n
     int status;
 
     CHECK(events != NULL && tick_ns > 0);
-    if (host == NULL) return fault_set(why, RC_NOMEM, "cannot start children: memory is short");
+    if (host == NULL) return fault_set(why, RC_NOMEM, "cannot start children: out of memory");
     host->events = *events;
     status = uv_loop_init(&host->loop);
     if (status != 0) {

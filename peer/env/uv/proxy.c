@@ -448,7 +448,7 @@ enum rc proxy_create(struct process_host *host, const struct proxy_options *opti
     enum rc rc = RC_OK;
 
     CHECK(options->gates > 0);
-    if (proxy == NULL) return fault_set(why, RC_NOMEM, "memory is short");
+    if (proxy == NULL) return fault_set(why, RC_NOMEM, "out of memory");
     /* Peers are killed while bytes are on their way: an error code, not the end of this process. */
     CHECK(signal(SIGPIPE, SIG_IGN) != SIG_ERR);
     proxy->options = *options;
@@ -463,7 +463,7 @@ enum rc proxy_create(struct process_host *host, const struct proxy_options *opti
     proxy->lines = mem_array((size_t)options->gates * options->gates, sizeof *proxy->lines);
     proxy->sides = mem_array(options->gates, sizeof *proxy->sides);
     if (proxy->gates == NULL || proxy->lines == NULL || proxy->sides == NULL) {
-        rc = fault_set(why, RC_NOMEM, "memory is short");
+        rc = fault_set(why, RC_NOMEM, "out of memory");
     }
     for (uint32_t i = 0; i < options->gates && rc == RC_OK; i++) {
         rc = gate_open(proxy, i, why);

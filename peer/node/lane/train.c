@@ -569,7 +569,7 @@ bool node_goal_is_reached(struct node *node)
 
 static void tell_nothing_left(const struct node *node)
 {
-    log_info(node->options.log, "the goal was reached before: nothing is left to do");
+    log_info(node->options.log, "already at its goal; raise --steps or --epochs to go on");
 }
 
 /* One choice. True: the state changed, look again. */

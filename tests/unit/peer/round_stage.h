@@ -88,7 +88,7 @@ static inline void puppet_on_job_done(struct exchange *exchange, enum exchange_j
     (void)first;
     (void)hash;
     (void)now_ns;
-    assert_int_equal(rc, the_puppet(exchange)->wants_rc); /* RC_OK, but where memory is short */
+    assert_int_equal(rc, the_puppet(exchange)->wants_rc); /* RC_OK, but where out of memory */
     puppet_speak(exchange, out);
 }
 
