@@ -90,6 +90,7 @@ struct command {
     bool
         is_partial; /* REDUCE; SEND_RANGE of DATA_OFFER: of several members, not our values alone */
     bool is_last;   /* SEND_RANGE: these chunks of the buffer are needed no longer */
+    bool wants_hash;       /* REDUCE: the hash that it is reported with is looked at */
     uint64_t stream;       /* SEND_RANGE, STOP_RANGE, REDUCE: of the DATA records */
     uint32_t first, count; /* chunks */
     float weight;          /* ABSORB_OWN */
@@ -139,7 +140,8 @@ struct exchange_options {
     uint32_t chunks; /* of the plane, CHUNK_VALUES float32 each, the last one shorter */
     char codec[32];  /* how values travel and what is made of them: who differs is refused */
     uint64_t seed;
-    float alpha;     /* pair: weight of the partner, 0.5 */
+    const float *alpha; /* pair: the most weight that a partner gets, in (0, 0.5], as it is just
+                           now. NULL: 0.5 */
     bool has_memory; /* edges: the rule keeps something between rounds that adds up to zero over the
                         swarm, so that all who hold it must begin anew when the graph changes */
     bool mirrors;    /* edges: as ops->has_mirrors */
@@ -225,13 +227,34 @@ struct chunk_ref {
     uint32_t chunk;
 };
 
+/* What is to become of a chunk that was let in. */
+struct chunk_use {
+    float weight;       /* DATA_OFFER: to be absorbed with; DATA_MEAN is for rule->agree */
+    float likely_scale; /* that OVER_COMMITTED will most likely have; 1 if distances decide */
+    bool is_passed_on;  /* DATA_MEAN: keep the encoded chunk in the MEAN buffer */
+    bool wants_hash;    /* the hash that it is reported with is looked at: else zeros will do */
+    uint32_t slot;      /* edges: where it is to be staged */
+    uint32_t mirror;    /* has_mirrors: in which of MIRRORS_MAX places the sender's copy is */
+};
+
+enum exchange_state {
+    EXCHANGE_IDLE,    /* no round runs */
+    EXCHANGE_OPEN,    /* one does, and begin() would add something to it */
+    EXCHANGE_LINGERS, /* what we proposed is open, but nobody has joined: it keeps nobody from
+                         anything, and cancel() would be noticed by nobody */
+    EXCHANGE_RUNS     /* begin() would be RC_BUSY */
+};
+
 /* Numbers for `status`, metrics and summary. */
 struct exchange_counts {
     uint64_t rounds_ok, rounds_aborted, in_doubt_resolved, in_doubt_lost;
     uint64_t rounds_skipped; /* nobody else was ready, or the partner was busy: nothing was lost */
     uint64_t rounds_clipped; /* pair, edges: times that one was farther than the radius agreed on */
     uint64_t next_round;     /* group: number of the round to begin next */
-    uint64_t rate;           /* group: bytes a second that were measured; 0: not yet */
+    uint64_t invited_until_ns; /* group: until then begin() would join what `inviter` has proposed
+                                  and holds open; 0: nothing */
+    struct peer_id inviter;
+    uint64_t rate;                      /* group: bytes a second that were measured; 0: not yet */
     uint64_t scheduled[SCHEDULE_COUNT]; /* group: committed rounds of each schedule */
     enum schedule schedule;             /* of the last of them */
     uint64_t retry_ns;                  /* pair, push: when who was busy may be free; push: or 0 */
@@ -257,8 +280,6 @@ struct exchange_ops {
     void (*destroy)(struct exchange *exchange);
     /** The lineage rounds are for; changes when the peer adopts another model. Aborts what runs. */
     void (*set_lineage)(struct exchange *exchange, struct digest lineage, struct commands *out);
-    /** Pairs, else NULL: the most weight that rounds from now on give the partner, in (0, 0.5]. */
-    void (*set_alpha)(struct exchange *exchange, float alpha);
     /** The pace says a round is due. RC_BUSY while one runs (not an error), RC_NOT_FOUND when
      *  nobody else is there or this peer has no lineage yet: nothing was begun or counted. Members
      *  are linked. Group: `samples` since the last round travels in JOIN. */
@@ -270,25 +291,11 @@ struct exchange_ops {
                                    struct boot_id boot, const struct message *message,
                                    uint64_t now_ns, struct commands *out);
     /** A DATA chunk arrived: may it be decoded? RC_OK marks it as being checked (a second one is
-     *  RC_REPLAY); *weight is what to absorb it with (DATA_OFFER); DATA_MEAN is for rule->agree.
-     *  RC_STALE: of a round that is over, drop it quietly. */
+     *  RC_REPLAY), and says what for. RC_STALE: of a round that is over, drop it quietly. */
     MUST_USE enum rc (*on_chunk)(struct exchange *exchange, const struct chunk_ref *chunk,
-                                 float *weight);
-    /** Pair, while chunks come in: the scale that OVER_COMMITTED is most likely to have; 1 where
-     * the distances decide. NULL: 1. */
-    float (*likely_scale)(const struct exchange *exchange);
-    /** Group: the encoded mean of `chunk` will be passed on by us: keep what is decoded in the MEAN
-     *  buffer. NULL: never. */
-    bool (*relays)(const struct exchange *exchange, uint32_t chunk);
-    /** The hashes that means are reported with are looked at in this round. NULL, or false: they
-     * are not, and zeros will do. */
-    bool (*wants_hashes)(const struct exchange *exchange);
-    /** edges, after on_chunk() let one in: where it is to be staged. NULL: the rule absorbs. */
-    uint32_t (*slot)(const struct exchange *exchange, struct peer_id from);
-    /** has_mirrors, the same: in which of MIRRORS_MAX places the copy of `from` is; and before
-     *  on_job_done(JOB_SNAPSHOT): digests of our own copy before and after the step that was
-     *  encoded. All zero: there was none. */
-    uint32_t (*mirror)(const struct exchange *exchange, struct peer_id from);
+                                 struct chunk_use *use);
+    /** has_mirrors, before on_job_done(JOB_SNAPSHOT): digests of our own copy before and after the
+     *  step that was encoded. All zero: there was none. */
     void (*mirror_own)(struct exchange *exchange, struct digest before, struct digest after);
     /** The decode job is done: rc (RC_OK: absorbed or agreed), hash of the encoded bytes (mirrors:
      *  of the copy's values), and for
@@ -316,15 +323,7 @@ struct exchange_ops {
      * sent) goes IN_DOUBT instead. */
     void (*cancel)(struct exchange *exchange, const char *reason, uint64_t now_ns,
                    struct commands *out);
-    /** A round is running (another begin would be RC_BUSY). */
-    bool (*is_active)(const struct exchange *exchange);
-    /** Group, NULL for others: what we proposed is open, but nobody has joined: it keeps nobody
-     * from anything, and cancel() would be noticed by nobody. */
-    bool (*lingers)(const struct exchange *exchange);
-    /** Group, NULL for others: begin() would join what another has proposed and holds open. */
-    bool (*is_invited)(const struct exchange *exchange, uint64_t now_ns);
-    /** While it is: whose proposal that is. Together with is_invited. */
-    struct peer_id (*inviter)(const struct exchange *exchange);
+    enum exchange_state (*state)(const struct exchange *exchange);
     void (*counts)(const struct exchange *exchange, struct exchange_counts *counts);
     /** What it has allowed others to send and was not dealt with yet, and to how many. May be NULL:
      *  nothing. */
@@ -334,8 +333,6 @@ struct exchange_ops {
     /** edges: what the rule keeps is not worth going on from: its model was replaced. May be NULL.
      */
     void (*restart)(struct exchange *exchange);
-    /** begin() would do something although a round runs. NULL: never. */
-    bool (*may_begin)(const struct exchange *exchange);
     /** Keys of what is held (HOLD) or would have to be if the round ended now, in the order of
      *  save(); false past the end. NULL: nothing ever is. */
     bool (*custody)(const struct exchange *exchange, uint32_t index, struct round_key *key);
@@ -353,6 +350,11 @@ struct exchange_ops {
     /** Hostile bytes: RC_FORMAT changes nothing. */
     MUST_USE enum rc (*load)(struct exchange *exchange, const uint8_t *bytes, size_t count);
 };
+
+static inline bool exchange_is_active(const struct exchange *exchange)
+{
+    return exchange->ops->state(exchange) != EXCHANGE_IDLE;
+}
 
 extern const struct exchange_ops exchange_pair;
 extern const struct exchange_ops exchange_group;

@@ -97,7 +97,8 @@ enum rc edges_on_credit(struct edges *edges, struct peer_id from,
     return RC_OK;
 }
 
-enum rc edges_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk, float *weight)
+enum rc edges_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
+                       struct chunk_use *use)
 {
     struct edges *edges = edges_of(exchange);
     struct edge *edge = edges_find(edges, chunk->from);
@@ -111,18 +112,9 @@ enum rc edges_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
     if (edges->options.mirrors) rc = edges_mirror_receive(edges, edge, chunk);
     if (rc != RC_OK) return rc;
     transfer_received(&edge->swap.in, chunk);
-    *weight = 1;
+    *use = (struct chunk_use){
+        .weight = 1, .likely_scale = 1, .slot = edge->slot, .mirror = edge->mirror};
     return RC_OK;
-}
-
-uint32_t edges_slot(const struct exchange *exchange, struct peer_id from)
-{
-    const struct edges *edges = (const struct edges *)(const void *)exchange;
-
-    for (uint32_t i = 0; i < edges->edges_count; i++) {
-        if (peer_id_is_equal(edges->edges[i].swap.other.id, from)) return edges->edges[i].slot;
-    }
-    return EDGES_NO_SLOT;
 }
 
 void edges_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *chunk, enum rc rc,

@@ -505,9 +505,9 @@ static void exchange_set_lineage(struct exchange *exchange, struct digest lineag
     edges->lineage = lineage;
 }
 
-static bool exchange_is_active(const struct exchange *exchange)
+static enum exchange_state exchange_state(const struct exchange *exchange)
 {
-    return edges_seen(exchange)->is_active;
+    return edges_seen(exchange)->is_active ? EXCHANGE_RUNS : EXCHANGE_IDLE;
 }
 
 static void exchange_counts(const struct exchange *exchange, struct exchange_counts *counts)
@@ -574,15 +574,15 @@ static enum rc exchange_load(struct exchange *exchange, const uint8_t *bytes, si
     {                                                                                              \
         .name = (name_), .is_group = false, .is_graph = true, .create = exchange_create,           \
         .destroy = exchange_destroy, .set_lineage = exchange_set_lineage, .begin = edges_begin,    \
-        .on_message = exchange_on_message, .on_chunk = edges_on_chunk, .slot = edges_slot,         \
+        .on_message = exchange_on_message, .on_chunk = edges_on_chunk,                             \
         .on_chunk_checked = edges_on_chunk_checked, .on_job_done = edges_on_job_done,              \
         .on_link_up = exchange_on_link_up, .on_link_lost = exchange_on_link_lost,                  \
         .tick = exchange_tick, .next_ns = exchange_next_ns, .cancel = exchange_cancel,             \
-        .restart = exchange_restart, .is_active = exchange_is_active, .counts = exchange_counts,   \
+        .restart = exchange_restart, .state = exchange_state, .counts = exchange_counts,           \
         .allowed = exchange_allowed, .set_round = exchange_set_round, .outcome = exchange_outcome, \
         .told = exchange_told, .save = exchange_save, .load = exchange_load, __VA_ARGS__           \
     }
 
 const struct exchange_ops exchange_edges = EDGES_OPS("edges", );
-const struct exchange_ops exchange_mirror = EDGES_OPS(
-    "mirror", .has_mirrors = true, .mirror = edges_mirror_place, .mirror_own = edges_mirror_own, );
+const struct exchange_ops exchange_mirror =
+    EDGES_OPS("mirror", .has_mirrors = true, .mirror_own = edges_mirror_own, );

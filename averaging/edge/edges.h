@@ -182,8 +182,7 @@ MUST_USE enum rc edges_on_decided(struct edges *edges, struct peer_id from,
                                   const struct round_key *key, enum outcome_state state,
                                   float scale, struct commands *out);
 MUST_USE enum rc edges_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
-                                float *weight);
-uint32_t edges_slot(const struct exchange *exchange, struct peer_id from);
+                                struct chunk_use *use);
 void edges_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *chunk, enum rc rc,
                             struct digest hash, float squared_distance, uint64_t now_ns,
                             struct commands *out);
@@ -205,6 +204,5 @@ MUST_USE enum rc edges_mirror_receive(struct edges *edges, struct edge *edge,
 /** A chunk of its copy is in, and counted. */
 void edges_mirror_checked(struct edges *edges, struct edge *edge, uint32_t chunk,
                           struct digest hash);
-uint32_t edges_mirror_place(const struct exchange *exchange, struct peer_id from);
 
 #endif

@@ -156,16 +156,6 @@ void edges_mirror_checked(struct edges *edges, struct edge *edge, uint32_t chunk
         mirror_digest(edges->hashes[edge->slot], edges->options.chunks);
 }
 
-uint32_t edges_mirror_place(const struct exchange *exchange, struct peer_id from)
-{
-    const struct edges *edges = (const struct edges *)(const void *)exchange;
-
-    for (uint32_t i = 0; i < edges->edges_count; i++) {
-        if (peer_id_is_equal(edges->edges[i].swap.other.id, from)) return edges->edges[i].mirror;
-    }
-    return 0;
-}
-
 struct digest mirror_digest(const struct digest *chunks, uint32_t count)
 {
     return hash_of(chunks, count * sizeof *chunks);

@@ -22,6 +22,13 @@ static bool is_direct(const struct group *group)
     return group->plan.schedule == SCHEDULE_DIRECT;
 }
 
+/* Where a mean comes from its owner itself, over a connection that vouches for every byte, its hash
+ * would be one more word of the same peer. */
+static bool wants_hashes(const struct group *group)
+{
+    return !is_direct(group);
+}
+
 static bool has_bit(uint64_t bits, uint32_t index)
 {
     return (bits >> index & 1) != 0;
@@ -211,6 +218,7 @@ static void reduce_if_complete(struct group *group, uint32_t index, uint32_t chu
     reduce->first = chunk;
     reduce->count = 1;
     reduce->is_partial = !is_own;
+    reduce->wants_hash = wants_hashes(group);
 }
 
 static void reduce_part(struct group *group, uint32_t index, struct commands *out)
@@ -581,17 +589,24 @@ static enum rc on_mean_chunk(struct group *group, uint32_t index, uint32_t chunk
     return RC_OK;
 }
 
-enum rc group_on_chunk(struct group *group, const struct chunk_ref *chunk, float *weight)
+enum rc group_on_chunk(struct group *group, const struct chunk_ref *chunk, struct chunk_use *use)
 {
     int index = group_party_find(group, chunk->from);
+    uint32_t part;
 
     if (group->state != GROUP_DATA || chunk->stream != group->stream) return RC_STALE;
     if (index < 0 || (uint32_t)index == group->self) return RC_STALE;
     if (chunk->kind == DATA_OFFER) {
-        return on_offer_chunk(group, (uint32_t)index, chunk->chunk, weight);
+        *use = (struct chunk_use){.likely_scale = 1};
+        return on_offer_chunk(group, (uint32_t)index, chunk->chunk, &use->weight);
     }
-    if (chunk->kind == DATA_MEAN) return on_mean_chunk(group, (uint32_t)index, chunk->chunk);
-    return RC_FORMAT;
+    if (chunk->kind != DATA_MEAN || chunk->chunk >= group->options.chunks) return RC_FORMAT;
+    part = schedule_part(&group->plan, chunk->chunk);
+    *use = (struct chunk_use){.likely_scale = 1,
+                              .is_passed_on =
+                                  part != group->self && group->parties[part].children != 0,
+                              .wants_hash = wants_hashes(group)};
+    return on_mean_chunk(group, (uint32_t)index, chunk->chunk);
 }
 
 /* A chunk that cannot be used. What fails for our own reasons is not held against the sender. */

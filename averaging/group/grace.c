@@ -83,18 +83,18 @@ static uint64_t linger_ns(const struct group *group)
 
 /* Others of our method leave theirs open as we do ours. If it is not, its proposer says so at once.
  */
-static bool hears_open(const struct group *group, uint64_t now_ns)
+static uint64_t heard_until_ns(const struct group *group)
 {
     uint64_t open = (uint64_t)group->heard.deadline_ms * NS_PER_MS, linger = linger_ns(group);
 
-    if (!group->has_heard || group->heard.round < group->round) return false;
-    if (!group_is_linked(group, group->heard_from.id)) return false;
-    return now_ns - group->heard_ns <= (open < linger ? linger : open);
+    if (!group->has_heard || group->heard.round < group->round) return 0;
+    if (!group_is_linked(group, group->heard_from.id)) return 0;
+    return deadline_after(group->heard_ns, open < linger ? linger : open);
 }
 
 bool group_hears_open(const struct group *group)
 {
-    return hears_open(group, group->now_ns);
+    return group->now_ns <= heard_until_ns(group);
 }
 
 bool group_linger(struct group *group)
@@ -114,24 +114,14 @@ void group_linger_joined(struct group *group)
     group->wait_until_ns = deadline_after(group->now_ns, group_grace_ns(group));
 }
 
-bool group_lingers(const struct exchange *exchange)
+bool group_lingers(const struct group *group)
 {
-    const struct group *group = (const struct group *)(const void *)exchange;
-
     return group->state == GROUP_FORMING && group->is_lingering;
 }
 
-bool group_is_invited(const struct exchange *exchange, uint64_t now_ns)
+uint64_t group_invited_until_ns(const struct group *group)
 {
-    const struct group *group = (const struct group *)(const void *)exchange;
-
-    return group->state == GROUP_IDLE && !group->is_busy && hears_open(group, now_ns) &&
-           group_is_above_promise(group, &group->heard);
-}
-
-struct peer_id group_inviter(const struct exchange *exchange)
-{
-    const struct group *group = (const struct group *)(const void *)exchange;
-
-    return group->heard_from.id;
+    if (group->state != GROUP_IDLE || group->is_busy) return 0;
+    if (!group_is_above_promise(group, &group->heard)) return 0;
+    return heard_until_ns(group);
 }

@@ -350,9 +350,9 @@ static enum rc group_on_message(struct exchange *exchange, struct peer_id from, 
 }
 
 static enum rc group_ops_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
-                                  float *weight)
+                                  struct chunk_use *use)
 {
-    return group_on_chunk(group_of(exchange), chunk, weight);
+    return group_on_chunk(group_of(exchange), chunk, use);
 }
 
 static void group_ops_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *chunk,
@@ -433,35 +433,23 @@ static void group_set_busy(struct exchange *exchange, bool is_busy, uint64_t now
     group->is_busy = is_busy;
     if (!is_busy) return;
     group_form_decline(group, out);
-    if (group_lingers(exchange)) group_cancel_skipped(group, out);
+    if (group_lingers(group)) group_cancel_skipped(group, out);
 }
 
-static bool group_is_active(const struct exchange *exchange)
+static enum exchange_state group_state(const struct exchange *exchange)
 {
-    return group_seen(exchange)->state != GROUP_IDLE;
+    const struct group *group = group_seen(exchange);
+
+    if (group->state == GROUP_IDLE) return EXCHANGE_IDLE;
+    return group_lingers(group) ? EXCHANGE_LINGERS : EXCHANGE_RUNS;
 }
 
 static void group_counts(const struct exchange *exchange, struct exchange_counts *counts)
 {
     *counts = group_seen(exchange)->counts;
     counts->rate = group_rate(group_seen(exchange));
-}
-
-static bool group_relays(const struct exchange *exchange, uint32_t chunk)
-{
-    const struct group *group = group_seen(exchange);
-    uint32_t part;
-
-    if (group->state != GROUP_DATA || chunk >= group->options.chunks) return false;
-    part = schedule_part(&group->plan, chunk);
-    return part != group->self && group->parties[part].children != 0;
-}
-
-/* Where a mean comes from its owner itself, over a connection that vouches for every byte, its hash
- * would be one more word of the same peer. */
-static bool group_wants_hashes(const struct exchange *exchange)
-{
-    return group_seen(exchange)->plan.schedule != SCHEDULE_DIRECT;
+    counts->invited_until_ns = group_invited_until_ns(group_seen(exchange));
+    counts->inviter = group_seen(exchange)->heard_from.id;
 }
 
 static void group_set_round(struct exchange *exchange, uint64_t round)
@@ -498,8 +486,6 @@ const struct exchange_ops exchange_group = {
     .begin = group_begin,
     .on_message = group_on_message,
     .on_chunk = group_ops_on_chunk,
-    .relays = group_relays,
-    .wants_hashes = group_wants_hashes,
     .on_chunk_checked = group_ops_on_chunk_checked,
     .on_job_done = group_ops_on_job_done,
     .on_link_up = group_on_link_up,
@@ -508,10 +494,7 @@ const struct exchange_ops exchange_group = {
     .next_ns = group_next_ns,
     .set_busy = group_set_busy,
     .cancel = group_cancel,
-    .is_active = group_is_active,
-    .lingers = group_lingers,
-    .is_invited = group_is_invited,
-    .inviter = group_inviter,
+    .state = group_state,
     .counts = group_counts,
     .allowed = group_allowed,
     .set_round = group_set_round,

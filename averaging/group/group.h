@@ -301,7 +301,8 @@ MUST_USE enum rc group_on_mean(struct group *group, struct member_ref from,
                                const struct message_mean *mean, struct commands *out);
 MUST_USE enum rc group_on_abort(struct group *group, struct member_ref from,
                                 const struct message_abort *abort, struct commands *out);
-MUST_USE enum rc group_on_chunk(struct group *group, const struct chunk_ref *chunk, float *weight);
+MUST_USE enum rc group_on_chunk(struct group *group, const struct chunk_ref *chunk,
+                                struct chunk_use *use);
 void group_on_chunk_checked(struct group *group, const struct chunk_ref *chunk, enum rc rc,
                             struct digest hash, struct commands *out);
 void group_on_job_done(struct group *group, enum exchange_job job, uint32_t first, enum rc rc,
@@ -367,13 +368,12 @@ bool group_linger(struct group *group);
 /** Somebody joins. If it had been left open, the others have one more window then. */
 void group_linger_joined(struct group *group);
 /** Nobody waits for this round yet: it may be begun, or given up, without a loss. */
-bool group_lingers(const struct exchange *exchange);
-/** As exchange_ops->is_invited. */
-bool group_is_invited(const struct exchange *exchange, uint64_t now_ns);
+bool group_lingers(const struct group *group);
+/** Until when what another has proposed can be joined; 0: there is nothing, or not now. */
+uint64_t group_invited_until_ns(const struct group *group);
 
 /** At begin(): how long answers take over the lines of those who are there. */
 void group_lines_learn(struct group *group);
-struct peer_id group_inviter(const struct exchange *exchange);
 
 /* slack.c: how much later than the others a member may be */
 /** Our own time from round to round, without waiting; a guess where it is not known. */

@@ -10,6 +10,11 @@
 #include <math.h>
 #include <string.h>
 
+static float most_weight(const struct pair *pair)
+{
+    return pair->options.alpha == NULL ? 0.5f : *pair->options.alpha;
+}
+
 static void round_reset(struct pair *pair, bool is_initiator, struct member_ref partner,
                         const struct round_key *key)
 {
@@ -49,7 +54,7 @@ enum rc pair_begin(struct exchange *exchange, const struct round_members *member
     (void)roster_add(&pair->roster, partner);
     round_reset(pair, true, partner, &key);
     pair->state = PAIR_OFFERED;
-    pair->swap.weight = pair->options.alpha;
+    pair->swap.weight = most_weight(pair);
     pair->swap.tau = exchange_radius(&pair->options, &pair->distances);
     pair->deadline_ns = deadline_after(now_ns, pair_answer_wait_ns(pair));
     offer = &message->as.offer;
@@ -134,7 +139,7 @@ enum rc pair_on_offer(struct pair *pair, struct member_ref from, const struct me
         return objection == REJECT_BUSY ? RC_BUSY : RC_MISMATCH;
     }
     round_reset(pair, false, from, &offer->key);
-    pair->swap.weight = offer->alpha < pair->options.alpha ? offer->alpha : pair->options.alpha;
+    pair->swap.weight = offer->alpha < most_weight(pair) ? offer->alpha : most_weight(pair);
     pair->swap.tau =
         robust_smaller_radius(offer->tau, exchange_radius(&pair->options, &pair->distances));
     pair->deadline_ns =

@@ -51,7 +51,6 @@ static struct exchange *pair_create(const struct exchange_options *options)
 
     if (pair == NULL) return NULL;
     CHECK(options->chunks <= CHUNKS_MAX);
-    CHECK(options->alpha > 0 && options->alpha <= 0.5f);
     pair->base.ops = &exchange_pair;
     pair->options = *options;
     pair->promises.options = &pair->options;
@@ -183,7 +182,7 @@ static enum rc on_ready(struct pair *pair, struct member_ref from,
 }
 
 static enum rc pair_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
-                             float *weight)
+                             struct chunk_use *use)
 {
     struct pair *pair = pair_of(exchange);
     enum rc rc = pair->state == PAIR_DATA ? transfer_receive(&pair->swap.in, chunk) : RC_STALE;
@@ -191,15 +190,9 @@ static enum rc pair_on_chunk(struct exchange *exchange, const struct chunk_ref *
     if (rc == RC_OK && chunk->kind != DATA_OFFER) rc = RC_FORMAT;
     if (rc != RC_OK) return rc;
     transfer_received(&pair->swap.in, chunk);
-    *weight = 1;
+    *use =
+        (struct chunk_use){.weight = 1, .likely_scale = pair->swap.tau > 0 ? 1 : pair->swap.weight};
     return RC_OK;
-}
-
-static float pair_likely_scale(const struct exchange *exchange)
-{
-    const struct swap *swap = &pair_seen_of(exchange)->swap;
-
-    return swap->tau > 0 ? 1 : swap->weight;
 }
 
 static void pair_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *chunk,
@@ -439,9 +432,9 @@ static void pair_set_lineage(struct exchange *exchange, struct digest lineage, s
     pair->lineage = lineage;
 }
 
-static bool pair_is_active(const struct exchange *exchange)
+static enum exchange_state pair_state(const struct exchange *exchange)
 {
-    return pair_seen_of(exchange)->state != PAIR_IDLE;
+    return pair_seen_of(exchange)->state == PAIR_IDLE ? EXCHANGE_IDLE : EXCHANGE_RUNS;
 }
 
 static void pair_counts(const struct exchange *exchange, struct exchange_counts *counts)
@@ -472,14 +465,7 @@ static enum rc pair_load(struct exchange *exchange, const uint8_t *bytes, size_t
     return rc;
 }
 
-static void pair_set_alpha(struct exchange *exchange, float alpha)
-{
-    CHECK(alpha > 0 && alpha <= 0.5f);
-    pair_of(exchange)->options.alpha = alpha;
-}
-
 const struct exchange_ops exchange_pair = {
-    .set_alpha = pair_set_alpha,
     .name = "pair",
     .is_group = false,
     .create = pair_create,
@@ -488,7 +474,6 @@ const struct exchange_ops exchange_pair = {
     .begin = pair_begin,
     .on_message = pair_on_message,
     .on_chunk = pair_on_chunk,
-    .likely_scale = pair_likely_scale,
     .on_chunk_checked = pair_on_chunk_checked,
     .on_job_done = pair_on_job_done,
     .on_link_up = pair_on_link_up,
@@ -496,7 +481,7 @@ const struct exchange_ops exchange_pair = {
     .tick = pair_tick,
     .next_ns = pair_next_ns,
     .cancel = pair_cancel,
-    .is_active = pair_is_active,
+    .state = pair_state,
     .counts = pair_counts,
     .allowed = pair_allowed,
     .set_round = pair_set_round,

@@ -60,7 +60,8 @@ void push_grant(struct push *push, struct commands *out)
     if (is_first) push->in_granted_ns = push->now_ns;
 }
 
-enum rc push_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk, float *weight)
+enum rc push_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
+                      struct chunk_use *use)
 {
     struct push *push = push_of(exchange);
     bool is_open = push->is_running && push->in == IN_OPEN;
@@ -69,7 +70,7 @@ enum rc push_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk, 
     if (rc == RC_OK && chunk->kind != DATA_OFFER) rc = RC_FORMAT;
     if (rc != RC_OK) return rc;
     transfer_received(&push->receiving, chunk);
-    *weight = 1;
+    *use = (struct chunk_use){.weight = 1, .likely_scale = 1};
     return RC_OK;
 }
 

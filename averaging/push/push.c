@@ -548,16 +548,12 @@ static void push_set_lineage(struct exchange *exchange, struct digest lineage, s
     push->lineage = lineage;
 }
 
-static bool push_is_active(const struct exchange *exchange)
-{
-    return push_seen_of(exchange)->is_running;
-}
-
-static bool push_may_begin(const struct exchange *exchange)
+static enum exchange_state push_state(const struct exchange *exchange)
 {
     const struct push *push = push_seen_of(exchange);
 
-    return !push->is_running || push->out == OUT_NONE;
+    if (!push->is_running) return EXCHANGE_IDLE;
+    return push->out == OUT_NONE ? EXCHANGE_OPEN : EXCHANGE_RUNS;
 }
 
 static void push_counts(const struct exchange *exchange, struct exchange_counts *counts)
@@ -616,8 +612,7 @@ const struct exchange_ops exchange_push = {
     .tick = push_tick,
     .next_ns = push_next_ns,
     .cancel = push_cancel,
-    .is_active = push_is_active,
-    .may_begin = push_may_begin,
+    .state = push_state,
     .custody = push_ops_custody,
     .counts = push_counts,
     .allowed = push_allowed,

@@ -165,7 +165,7 @@ void push_grant(struct push *push, struct commands *out);
 MUST_USE enum rc push_on_credit(struct push *push, struct member_ref from,
                                 const struct message_credit *credit, struct commands *out);
 MUST_USE enum rc push_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
-                               float *weight);
+                               struct chunk_use *use);
 void push_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *chunk, enum rc rc,
                            struct digest hash, float squared_distance, uint64_t now_ns,
                            struct commands *out);

@@ -72,6 +72,7 @@ struct round_job {
     float distance;
     bool was_clipped;  /* DECODE */
     bool wants_hash;   /* DECODE and REDUCE of a mean */
+    bool is_passed_on; /* DECODE of a mean: what came is kept as it is */
     bool is_partial;   /* REDUCE */
     double squared;    /* SETTLE: norm of the difference */
     bool keeps_agreed; /* SETTLE */
@@ -177,6 +178,7 @@ struct round {
     float gradient;                   /* the largest norm of a chunk of our own */
     float near;                       /* the exchange's options point to it */
     float *adopted[RULE_STATE_MAX];   /* round_rule_adopt(), or NULL */
+    float alpha;                      /* the most weight that a partner of a pair gets */
     uint32_t ramp;                    /* rounds mixed since round_begin_ramp(), up to ROUND_RAMP */
     uint32_t jobs_count;
     struct round_stats stats;

@@ -125,7 +125,7 @@ static bool round_allocate(struct round *round)
         .schema = round->options.schema,
         .chunks = round->chunks,
         .seed = round->options.seed,
-        .alpha = ROUND_ALPHA,
+        .alpha = &round->alpha,
         .has_memory = strategy->rule->prepare != NULL || strategy->tracks,
         .mirrors = round->ops->has_mirrors,
         .clips = strategy->clips,
@@ -182,6 +182,7 @@ struct round *round_create(const struct round_options *options)
     round->ops = options->strategy->exchange;
     round->chunks = (uint32_t)((options->values + CHUNK_VALUES - 1) / CHUNK_VALUES);
     round->ramp = ROUND_RAMP;
+    round->alpha = ROUND_ALPHA;
     round->likely_scale = 1;
     TAILQ_INIT(&round->jobs);
     TAILQ_INIT(&round->held);
@@ -300,7 +301,7 @@ MUST_USE enum rc round_begin(struct round *round, const struct round_members *me
 
     if (!round_may_begin(round)) return RC_BUSY;
     if (round->ops->is_graph) round->neighbours = members->count;
-    was_active = round->ops->is_active(round->exchange);
+    was_active = exchange_is_active(round->exchange);
     rc = round->ops->begin(round->exchange, members, samples, round_now(round), &round->commands);
     if (rc == RC_OK) {
         if (!was_active) round->begun_ns = round_now(round);
@@ -378,10 +379,9 @@ size_t round_rule_state(const struct round *round, const float *planes[RULE_STAT
 
 void round_set_ramp(struct round *round, uint32_t rounds)
 {
-    if (round->ops->set_alpha == NULL || round->options.strategy->rule->is_paired) return;
+    if (round->ops != &exchange_pair || round->options.strategy->rule->is_paired) return;
     round->ramp = rounds;
-    round->ops->set_alpha(round->exchange,
-                          ROUND_ALPHA * (float)(rounds + 1) / (float)(ROUND_RAMP + 1));
+    round->alpha = ROUND_ALPHA * (float)(rounds + 1) / (float)(ROUND_RAMP + 1);
 }
 
 void round_begin_ramp(struct round *round)
@@ -436,24 +436,30 @@ bool round_is_settling(const struct round *round)
 bool round_is_active(const struct round *round)
 {
     return round->phase != PHASE_IDLE || round->is_snapshot_wanted ||
-           round->ops->is_active(round->exchange);
+           exchange_is_active(round->exchange);
 }
 
 bool round_is_forming(const struct round *round)
 {
     if (!round->ops->is_group || round->phase == PHASE_RUNNING) return false;
-    return round->ops->is_active(round->exchange) && !round->ops->lingers(round->exchange);
+    return round->ops->state(round->exchange) == EXCHANGE_RUNS;
 }
 
 bool round_is_invited(const struct round *round)
 {
-    return round->ops->is_invited != NULL && round_may_begin(round) &&
-           round->ops->is_invited(round->exchange, round_now(round));
+    struct exchange_counts counts;
+
+    if (!round_may_begin(round)) return false;
+    round->ops->counts(round->exchange, &counts);
+    return round_now(round) <= counts.invited_until_ns;
 }
 
 struct peer_id round_inviter(const struct round *round)
 {
-    return round->ops->inviter(round->exchange);
+    struct exchange_counts counts;
+
+    round->ops->counts(round->exchange, &counts);
+    return counts.inviter;
 }
 
 bool round_has_started(const struct round *round)
@@ -473,8 +479,14 @@ bool round_may_begin(const struct round *round)
     bool is_idle = round->phase == PHASE_IDLE && !round->is_snapshot_wanted;
     bool is_settled = round->phase == PHASE_SETTLING || round->phase == PHASE_READY;
 
-    if (round->ops->may_begin == NULL) return is_idle && !round->ops->is_active(round->exchange);
-    return !is_settled && round->ops->may_begin(round->exchange);
+    switch (round->ops->state(round->exchange)) {
+    case EXCHANGE_IDLE:
+        return is_idle;
+    case EXCHANGE_OPEN:
+        return !is_settled;
+    default:
+        return false;
+    }
 }
 
 bool round_has_snapshot(const struct round *round)

@@ -57,7 +57,6 @@ enum rc round_own(struct round *round, uint32_t chunk, const struct blob *told, 
 /* What is kept of the offer may be given up while the job is under way. */
 void round_meet_prepare(struct round *round, struct round_job *job)
 {
-    job->scale = round->ops->likely_scale == NULL ? 1 : round->ops->likely_scale(round->exchange);
     round->likely_scale = job->scale;
     if (round->own == NULL) job->told = blob_ref(round->offer[job->chunk.chunk]);
 }

@@ -202,24 +202,19 @@ static void send_range(struct round *round, const struct command *command)
 
 /* ---- 7, 8: from a neighbour; decoded into scratch, checked, absorbed ---- */
 
-static bool wants_hash(const struct round *round)
-{
-    return round->ops->wants_hashes != NULL && round->ops->wants_hashes(round->exchange);
-}
-
 enum rc round_on_data(struct round *round, struct peer_id from, const struct inner_header *header,
                       const uint8_t *body, size_t count)
 {
     struct chunk_ref chunk = {from, (enum data_kind)header->flags, inner_header_stream(header),
                               header->arg};
     struct round_job *job;
-    float weight = 0.0f;
+    struct chunk_use use = {.weight = 0};
     enum rc rc = RC_FORMAT;
 
     if (header->arg < round->chunks &&
         count ==
             round_mirror_bytes(round, chunk.kind, round_chunk_range(round, header->arg).count)) {
-        rc = round->ops->on_chunk(round->exchange, &chunk, &weight);
+        rc = round->ops->on_chunk(round->exchange, &chunk, &use);
     }
     if (rc != RC_OK) {
         round->stats.chunks_refused++;
@@ -243,10 +238,12 @@ enum rc round_on_data(struct round *round, struct peer_id from, const struct inn
     }
     job->body_count = count;
     job->chunk = chunk;
-    job->weight = weight;
-    job->wants_hash = chunk.kind == DATA_MEAN && wants_hash(round);
-    if (round->ops->is_graph) job->slot = round->ops->slot(round->exchange, from);
-    if (round->ops->has_mirrors) job->mirror = round->ops->mirror(round->exchange, from);
+    job->weight = use.weight;
+    job->scale = use.likely_scale;
+    job->wants_hash = use.wants_hash;
+    job->is_passed_on = use.is_passed_on;
+    job->slot = use.slot;
+    job->mirror = use.mirror;
     if (round->phase == PHASE_RUNNING) {
         round_meet_prepare(round, job);
         round_job_submit(round, job);
@@ -274,8 +271,7 @@ static void decode_done(struct round *round, struct round_job *job)
         round->has_clipped_mean |= job->chunk.kind == DATA_MEAN; /* others have not, or otherwise */
     }
     if (job->generation != round->generation) return;
-    if (job->chunk.kind == DATA_MEAN && job->rc == RC_OK && round->ops->relays != NULL &&
-        round->ops->relays(round->exchange, job->chunk.chunk)) {
+    if (job->is_passed_on && job->rc == RC_OK) {
         keep_mean(round, job);
         crash_point(CRASH_SCHEDULE_MEAN_KEPT);
     }
@@ -322,7 +318,7 @@ static void reduce(struct round *round, const struct command *command)
     }
     job->first = command->first;
     job->is_partial = command->is_partial;
-    job->wants_hash = wants_hash(round);
+    job->wants_hash = command->wants_hash;
     round_job_submit(round, job);
 }
 

@@ -27,11 +27,8 @@ static struct boot_id boot_of(uint8_t number)
 
 static struct exchange *start(const struct exchange_ops *ops, uint8_t number, struct commands *out)
 {
-    struct exchange_options options = {.self = id_of(number),
-                                       .boot = boot_of(number),
-                                       .chunks = CHUNKS,
-                                       .codec = "f32",
-                                       .alpha = 0.5f};
+    struct exchange_options options = {
+        .self = id_of(number), .boot = boot_of(number), .chunks = CHUNKS, .codec = "f32"};
     struct exchange *exchange = ops->create(&options);
     struct digest lineage = {{9}};
 
@@ -89,7 +86,7 @@ static void nothing_is_begun_alone_or_without_a_model(void **state)
         ops->set_lineage(exchange, none, &out);
         assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_NOT_FOUND);
         assert_int_equal(out.count, 0);
-        assert_false(ops->is_active(exchange));
+        assert_false(exchange_is_active(exchange));
         assert_true(ops->next_ns(exchange) == UINT64_MAX);
         ops->counts(exchange, &counts);
         assert_int_equal(counts.rounds_aborted + counts.rounds_skipped, 0);
@@ -114,7 +111,7 @@ static void one_round_at_a_time_and_it_ends_by_itself(void **state)
 
         assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
         assert_non_null(find(&out, COMMAND_SEND));
-        assert_true(ops->is_active(exchange));
+        assert_true(exchange_is_active(exchange));
         assert_int_equal(ops->begin(exchange, &members, 0, 2, &out), RC_BUSY);
         for (int i = 0; i < 100 && over == NULL; i++) {
             assert_true(ops->next_ns(exchange) != UINT64_MAX);
@@ -125,7 +122,7 @@ static void one_round_at_a_time_and_it_ends_by_itself(void **state)
         assert_non_null(over);
         assert_int_equal(over->over.result, OVER_ABORTED);
         assert_non_null(over->over.reason);
-        assert_false(ops->is_active(exchange));
+        assert_false(exchange_is_active(exchange));
         ops->destroy(exchange);
         commands_deinit(&out);
     }
@@ -157,7 +154,7 @@ static void cancelling_or_another_model_ends_what_runs(void **state)
                 ops->set_lineage(exchange, other, &out);
             }
             assert_int_equal(find(&out, COMMAND_OVER)->over.result, OVER_ABORTED);
-            assert_false(ops->is_active(exchange));
+            assert_false(exchange_is_active(exchange));
         }
         ops->counts(exchange, &counts);
         assert_int_equal(counts.rounds_aborted, 2);
@@ -178,7 +175,7 @@ static void messages_that_fit_no_state_are_refused(void **state)
         struct exchange *exchange = start(ops, 1, &out);
         struct round_members members = two_members(ops);
         struct chunk_ref chunk = {id_of(2), DATA_OFFER, 0, 0};
-        float weight = -1;
+        struct chunk_use use = {.weight = -1};
         struct rng rng;
 
         rng_init(&rng, 5, 0);
@@ -200,15 +197,15 @@ static void messages_that_fit_no_state_are_refused(void **state)
         assert_null(find(&out, COMMAND_OVER));
         for (uint32_t kind = 0; kind < 3; kind++) {
             chunk.kind = (enum data_kind)kind;
-            assert_int_equal(ops->on_chunk(exchange, &chunk, &weight), RC_STALE);
+            assert_int_equal(ops->on_chunk(exchange, &chunk, &use), RC_STALE);
         }
-        assert_true(weight < 0);
+        assert_true(use.weight < 0);
         commands_clear(&out);
         ops->on_chunk_checked(exchange, &chunk, RC_NONFINITE, (struct digest){{0}}, 0, 1, &out);
         ops->on_job_done(exchange, JOB_REDUCE, 7, RC_OK, (struct digest){{0}}, 1, &out);
         ops->on_link_lost(exchange, id_of(77), 1, &out);
         assert_int_equal(out.count, 0);
-        assert_false(ops->is_active(exchange));
+        assert_false(exchange_is_active(exchange));
         assert_int_equal(ops->begin(exchange, &members, 0, 2, &out), RC_OK);
         ops->destroy(exchange);
         commands_deinit(&out);
@@ -255,7 +252,8 @@ static void another_model_or_codec_never_mixes(void **state)
             }
             rc = ops->on_message(two, id_of(1), boot_of(1), &message, 1, &ignored);
             assert_int_equal(rc, what == 4 ? RC_OK : RC_MISMATCH);
-            assert_int_equal(ops->is_active(two), what == 4 && !ops->is_group && !ops->is_graph);
+            assert_int_equal(exchange_is_active(two),
+                             what == 4 && !ops->is_group && !ops->is_graph);
             ops->destroy(one);
             ops->destroy(two);
             commands_deinit(&out);
@@ -306,7 +304,7 @@ static void short_memory_gives_no_exchange(void **state)
 {
     (void)state;
     /* The n-th allocation failed in turn: NULL, nothing leaked. */
-    struct exchange_options options = {.chunks = CHUNKS, .alpha = 0.5f};
+    struct exchange_options options = {.chunks = CHUNKS};
     const struct exchange_ops *ops;
 
     FOR_EACH_EXCHANGE(ops)

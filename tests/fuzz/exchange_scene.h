@@ -263,7 +263,7 @@ static inline void scene_deliver(struct scene *s, uint32_t from, uint32_t to, bo
 {
     struct scene_queue *queue = &s->links[from][to];
     struct parcel parcel;
-    float weight;
+    struct chunk_use use;
 
     if (queue->count == 0) return;
     parcel = queue->items[queue->first];
@@ -279,7 +279,7 @@ static inline void scene_deliver(struct scene *s, uint32_t from, uint32_t to, bo
         (void)!s->ops->on_message(s->ends[to], s->ids[from], s->boots[from], &parcel.message,
                                   s->now_ns, &s->out);
         scene_obey(s, to);
-    } else if (s->ops->on_chunk(s->ends[to], &parcel.chunk, &weight) == RC_OK) {
+    } else if (s->ops->on_chunk(s->ends[to], &parcel.chunk, &use) == RC_OK) {
         CHECK(weight > 0 || parcel.chunk.kind == DATA_MEAN);
         scene_job_add(s, to, (struct scene_job){.is_check = true, .chunk = parcel.chunk});
     }
@@ -414,12 +414,12 @@ static inline void scene_end(struct scene *s)
         }
         scene_tick(s, 10 * NS_PER_S);
         for (uint32_t i = 0; i < ENDS; i++) {
-            is_active |= s->ops->is_active(s->ends[i]);
+            is_active |= exchange_is_active(s->ends[i]);
         }
         if (!is_active) break;
     }
     for (uint32_t i = 0; i < ENDS; i++) {
-        CHECK(!s->ops->is_active(s->ends[i]));
+        CHECK(!exchange_is_active(s->ends[i]));
         CHECK(s->ops->next_ns(s->ends[i]) > s->now_ns);
     }
 }
@@ -441,7 +441,6 @@ static inline void scene_run(const struct exchange_ops *ops, const uint8_t *byte
     commands_init(&s->out);
     for (uint32_t i = 0; i < ENDS; i++) {
         struct exchange_options options = {.chunks = SCENE_CHUNKS,
-                                           .alpha = 0.5f,
                                            .mirrors = ops->has_mirrors,
                                            .has_memory = ops->is_graph && count % 2 == 1,
                                            .clips = count % 3 == 1,

@@ -354,16 +354,16 @@ static inline void pushes_deliver(struct pushes *p, uint32_t from, uint32_t to)
     struct pipe *pipe = &p->pipes[from][to];
     struct push_peer *peer = &p->peers[to];
     struct parcel *parcel;
-    float weight = 0;
+    struct chunk_use use = {.weight = 1};
 
     if (pipe->count == 0) return;
     parcel = pipe->items[pipe->first];
     pipe->first = (pipe->first + 1) % QUEUE;
     pipe->count--;
     if (parcel->is_chunk) {
-        if (peer->exchange->ops->on_chunk(peer->exchange, &parcel->chunk, &weight) == RC_OK) {
+        if (peer->exchange->ops->on_chunk(peer->exchange, &parcel->chunk, &use) == RC_OK) {
             job_put(peer,
-                    (struct push_job){.work = PUSH_CHECK, .parcel = parcel, .weight = weight});
+                    (struct push_job){.work = PUSH_CHECK, .parcel = parcel, .weight = use.weight});
             return;
         }
     } else {
@@ -441,8 +441,7 @@ static inline void pushes_start(struct pushes *p, uint32_t index, const uint8_t 
 {
     struct push_peer *peer = &p->peers[index];
     struct digest lineage = {{7}};
-    struct exchange_options options = {
-        .self = peer->id, .chunks = PUSH_CHUNKS, .alpha = 0.5f, .seed = p->seed};
+    struct exchange_options options = {.self = peer->id, .chunks = PUSH_CHUNKS, .seed = p->seed};
 
     store_le64(peer->boot.bytes, ++peer->life);
     options.boot = peer->boot;

@@ -202,7 +202,6 @@ static inline void peer_start(struct rounds *r, uint32_t index, const uint8_t *s
     struct round_peer *p = &r->peers[index];
     struct exchange_options options = {.self = p->id,
                                        .chunks = r->chunks,
-                                       .alpha = 0.5f,
                                        .schedule = r->schedule,
                                        .may_relay = true,
                                        .clips = r->clips,

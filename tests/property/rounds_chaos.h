@@ -108,7 +108,7 @@ static inline void rounds_rest(struct rounds *r, uint64_t for_ns)
     rounds_run(r, for_ns);
     for (uint32_t i = 0; i < r->peers_count; i++) {
         if (!r->peers[i].is_alive) continue;
-        check_seed(r->seed, !r->ops->is_active(r->peers[i].exchange));
+        check_seed(r->seed, !exchange_is_active(r->peers[i].exchange));
         for (int j = 0; j < 4; j++) {
             check_seed(r->seed, !r->peers[i].doubts[j].is_used);
         }

@@ -181,7 +181,7 @@ static inline enum rc lane_check(struct rounds *r, struct round_peer *p, const s
         p->agreed[job->chunk.chunk] = *hash;
         p->agreed_from[job->chunk.chunk] = job->from; /* who brings it may not be its owner */
         p->agreed_life[job->chunk.chunk] = job->first;
-        if (r->ops->relays != NULL && job->is_partial) {
+        if (job->is_partial) {
             assert_null(p->means[job->chunk.chunk]);
             p->means[job->chunk.chunk] = malloc(job->bytes_count + 1);
             assert_non_null(p->means[job->chunk.chunk]);

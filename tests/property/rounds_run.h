@@ -159,21 +159,20 @@ static inline void rounds_begin(struct rounds *r, uint32_t index)
 static inline void rounds_data(struct rounds *r, struct event *event)
 {
     struct round_peer *p = &r->peers[event->to];
-    float weight = 1;
+    struct chunk_use use = {.weight = 1};
     struct event *job;
 
-    if (r->ops->on_chunk(p->exchange, &event->chunk, &weight) != RC_OK) {
+    if (r->ops->on_chunk(p->exchange, &event->chunk, &use) != RC_OK) {
         r->refused++;
         return;
     }
     job = lane_submit(r, event->to, LANE_CHECK);
     job->chunk = event->chunk;
-    job->weight = weight;
-    if (r->ops->is_graph) job->edge.slot = r->ops->slot(p->exchange, event->chunk.from);
+    job->weight = use.weight;
+    job->edge.slot = use.slot;
     job->first = (uint32_t)event->generation;
     job->from = event->first;
-    job->is_partial = event->chunk.kind == DATA_MEAN && r->ops->relays != NULL &&
-                      r->ops->relays(p->exchange, event->chunk.chunk);
+    job->is_partial = use.is_passed_on;
     job->bytes = event->bytes;
     job->bytes_count = event->bytes_count;
     event->bytes = NULL;

@@ -30,7 +30,7 @@ static void settle_down(struct pushes *p, const struct ledger *was, double toler
 
         exchange_push.counts(p->peers[i].exchange, &counts);
         check_seed(p->seed, counts.custody == 0 && counts.in_doubt_lost == 0);
-        check_seed(p->seed, !exchange_push.is_active(p->peers[i].exchange));
+        check_seed(p->seed, !exchange_is_active(p->peers[i].exchange));
     }
     check_ledger(p, was, tolerance);
 }

@@ -21,7 +21,7 @@ static inline struct exchange *start(const struct exchange_ops *ops, uint8_t num
                                      uint32_t chunks, struct commands *out)
 {
     struct exchange_options options = {
-        .self = id_of(number), .boot = boot_of(number), .chunks = chunks, .alpha = 0.5f};
+        .self = id_of(number), .boot = boot_of(number), .chunks = chunks};
     struct exchange *exchange = ops->create(&options);
     struct digest lineage = {{9}};
 

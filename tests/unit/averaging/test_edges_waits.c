@@ -53,12 +53,12 @@ static void send_plane(struct swarm *swarm, uint8_t peer, uint64_t round)
         .kind = DATA_OFFER,
         .stream = exchange_stream(&(struct round_key){id_of(peer), boot_of(peer), round})};
     struct message credit = {.type = MESSAGE_CREDIT};
-    float weight;
+    struct chunk_use use;
 
     credit.as.credit.stream = swarm->edges->stream;
     credit.as.credit.chunks = 1;
     say(swarm, peer, &credit);
-    if (swarm->exchange->ops->on_chunk(swarm->exchange, &chunk, &weight) != RC_OK) return;
+    if (swarm->exchange->ops->on_chunk(swarm->exchange, &chunk, &use) != RC_OK) return;
     swarm->exchange->ops->on_chunk_checked(swarm->exchange, &chunk, RC_OK, nothing, 0,
                                            swarm->now_ns, &swarm->out);
 }
@@ -167,8 +167,7 @@ static void play(struct swarm *swarm, const struct waits_case *this, uint32_t nu
 /* How long all rounds took. */
 static uint64_t waited_over_rounds(struct swarm *swarm, const struct waits_case *this)
 {
-    struct exchange_options options = {
-        .self = id_of(SELF), .boot = boot_of(SELF), .chunks = 1, .alpha = 0.5f};
+    struct exchange_options options = {.self = id_of(SELF), .boot = boot_of(SELF), .chunks = 1};
     uint64_t waited_ns = 0;
 
     *swarm = (struct swarm){.exchange = exchange_edges.create(&options), .now_ns = NS_PER_S};

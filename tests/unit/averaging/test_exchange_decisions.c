@@ -29,7 +29,7 @@ static void duo_talk(struct duo *duo, enum message_type lost)
         for (uint32_t k = 0; k < said.count; k++) {
             const struct command *c = &said.items[k];
             struct chunk_ref chunk = {id_of((uint8_t)(from + 1)), c->buffer, c->stream, 0};
-            float weight;
+            struct chunk_use use;
 
             if (c->type == COMMAND_SEND && c->message.type != lost) {
                 (void)!duo->ops->on_message(duo->ends[to], id_of((uint8_t)(from + 1)),
@@ -39,7 +39,7 @@ static void duo_talk(struct duo *duo, enum message_type lost)
                 duo->ops->on_job_done(duo->ends[from], JOB_SNAPSHOT, 0, RC_OK, nothing, duo->now_ns,
                                       &duo->out[from]);
             } else if (c->type == COMMAND_SEND_RANGE) {
-                assert_int_equal(duo->ops->on_chunk(duo->ends[to], &chunk, &weight), RC_OK);
+                assert_int_equal(duo->ops->on_chunk(duo->ends[to], &chunk, &use), RC_OK);
                 duo->ops->on_chunk_checked(duo->ends[to], &chunk, RC_OK, nothing, 4, duo->now_ns,
                                            &duo->out[to]);
             }
@@ -130,7 +130,7 @@ static void a_lost_commit_is_asked_for_and_applied_late_once(void **state)
     assert_int_equal(over->over.result, OVER_IN_DOUBT);
     assert_true(over->over.scale == 1);
     assert_non_null(sent(&duo.out[1], MESSAGE_OUTCOME_REQ));
-    assert_false(duo.ops->is_active(duo.ends[1])); /* it can go on with others */
+    assert_false(exchange_is_active(duo.ends[1])); /* it can go on with others */
     answer = *ask(&duo);
     for (int i = 0; i < 2; i++) {
         commands_clear(&duo.out[1]);
@@ -253,7 +253,7 @@ static void a_chunk_that_comes_twice_counts_once(void **state)
     struct exchange *first = start(ops, 1, 2, &outs[0]), *second = start(ops, 2, 2, out);
     struct message offer;
     struct chunk_ref chunk = {.from = id_of(1), .kind = DATA_OFFER};
-    float weight;
+    struct chunk_use use;
 
     assert_int_equal(ops->begin(first, &members, 0, NS_PER_S, &outs[0]), RC_OK);
     offer = *sent(&outs[0], MESSAGE_OFFER);
@@ -262,13 +262,13 @@ static void a_chunk_that_comes_twice_counts_once(void **state)
     assert_non_null(sent(out, MESSAGE_ACCEPT));
     ops->on_job_done(second, JOB_SNAPSHOT, 0, RC_OK, nothing, NS_PER_S, out);
     commands_clear(out);
-    assert_int_equal(ops->on_chunk(second, &chunk, &weight), RC_OK);
-    assert_int_equal(ops->on_chunk(second, &chunk, &weight), RC_REPLAY);
+    assert_int_equal(ops->on_chunk(second, &chunk, &use), RC_OK);
+    assert_int_equal(ops->on_chunk(second, &chunk, &use), RC_REPLAY);
     ops->on_chunk_checked(second, &chunk, RC_OK, nothing, 4, NS_PER_S, out);
-    assert_int_equal(ops->on_chunk(second, &chunk, &weight), RC_REPLAY);
+    assert_int_equal(ops->on_chunk(second, &chunk, &use), RC_REPLAY);
     assert_null(sent(out, MESSAGE_READY));
     chunk.chunk = 1;
-    assert_int_equal(ops->on_chunk(second, &chunk, &weight), RC_OK);
+    assert_int_equal(ops->on_chunk(second, &chunk, &use), RC_OK);
     ops->on_chunk_checked(second, &chunk, RC_OK, nothing, 4, NS_PER_S, out);
     assert_non_null(sent(out, MESSAGE_READY));
     ops->destroy(first);

@@ -20,7 +20,7 @@ static struct boot_id boot_of(uint8_t number)
 static struct exchange *start(struct commands *out)
 {
     struct exchange_options options = {
-        .self = id_of(1), .boot = boot_of(1), .chunks = CHUNKS, .alpha = 0.5f, .has_memory = true};
+        .self = id_of(1), .boot = boot_of(1), .chunks = CHUNKS, .has_memory = true};
     struct exchange *exchange = exchange_edges.create(&options);
 
     assert_non_null(exchange);
@@ -145,7 +145,8 @@ static void a_chunk_that_comes_twice_counts_once(void **state)
 {
     struct peer_id ids[] = {id_of(HONEST)};
     struct boot_id boots[] = {boot_of(HONEST)};
-    float weights[] = {0.25f}, weight;
+    float weights[] = {0.25f};
+    struct chunk_use use;
     struct round_members members = {.ids = ids, .boots = boots, .weights = weights, .count = 1};
     struct commands out;
     struct exchange *exchange = start(&out);
@@ -161,15 +162,15 @@ static void a_chunk_that_comes_twice_counts_once(void **state)
     assert_int_equal(chunks, CHUNKS); /* both were granted */
     chunk.stream = exchange_stream(&(struct round_key){id_of(HONEST), boot_of(HONEST),
                                                        ((struct edges *)(void *)exchange)->round});
-    assert_int_equal(ops->on_chunk(exchange, &chunk, &weight), RC_OK);
-    assert_int_equal(ops->on_chunk(exchange, &chunk, &weight), RC_REPLAY);
+    assert_int_equal(ops->on_chunk(exchange, &chunk, &use), RC_OK);
+    assert_int_equal(ops->on_chunk(exchange, &chunk, &use), RC_REPLAY);
     ops->on_chunk_checked(exchange, &chunk, RC_OK, (struct digest){{0}}, 0, 5, &out);
-    assert_int_equal(ops->on_chunk(exchange, &chunk, &weight), RC_REPLAY);
+    assert_int_equal(ops->on_chunk(exchange, &chunk, &use), RC_REPLAY);
     ops->allowed(exchange, &chunks, &streams);
     assert_int_equal(chunks, 1);
     assert_int_equal(streams, 1);
     chunk.chunk = 1;
-    assert_int_equal(ops->on_chunk(exchange, &chunk, &weight), RC_OK);
+    assert_int_equal(ops->on_chunk(exchange, &chunk, &use), RC_OK);
     ops->on_chunk_checked(exchange, &chunk, RC_OK, (struct digest){{0}}, 0, 5, &out);
     ops->allowed(exchange, &chunks, &streams);
     assert_int_equal(streams, 0);

@@ -25,11 +25,8 @@ static struct duo duo_start(bool clips)
 
     for (uint8_t i = 0; i < 2; i++) {
         uint8_t number = (uint8_t)(FIRST + i);
-        struct exchange_options options = {.self = id_of(number),
-                                           .boot = boot_of(number),
-                                           .chunks = 1,
-                                           .alpha = 0.5f,
-                                           .clips = clips};
+        struct exchange_options options = {
+            .self = id_of(number), .boot = boot_of(number), .chunks = 1, .clips = clips};
 
         duo.ends[i] = duo.ops->create(&options);
         assert_non_null(duo.ends[i]);
@@ -57,7 +54,7 @@ static void obey(struct duo *duo, int from, const struct command *c)
     int to = 1 - from;
     uint8_t number = (uint8_t)(FIRST + from);
     struct chunk_ref chunk = {id_of(number), c->buffer, c->stream, 0};
-    float weight;
+    struct chunk_use use;
 
     switch (c->type) {
     case COMMAND_SEND:
@@ -72,7 +69,7 @@ static void obey(struct duo *duo, int from, const struct command *c)
                               &duo->out[from]);
         break;
     case COMMAND_SEND_RANGE:
-        assert_int_equal(duo->ops->on_chunk(duo->ends[to], &chunk, &weight), RC_OK);
+        assert_int_equal(duo->ops->on_chunk(duo->ends[to], &chunk, &use), RC_OK);
         duo->ops->on_chunk_checked(duo->ends[to], &chunk, RC_OK, nothing, duo->squared, duo->now_ns,
                                    &duo->out[to]);
         break;

@@ -86,7 +86,6 @@ static void one_that_is_only_direct_makes_the_round_direct(void **state)
     struct exchange_options options = {.self = ids[0],
                                        .boot = boots[0],
                                        .chunks = 6,
-                                       .alpha = 0.5f,
                                        .may_relay = true,
                                        .schedule = SCHEDULE_RING};
     const struct exchange_ops *ops = &exchange_group;
@@ -126,7 +125,7 @@ static void a_mean_with_a_wrong_hash_loses_its_part_only(void **state)
     struct exchange *exchange = start(&exchange_group, 3, 6, &out);
     const struct exchange_ops *ops = &exchange_group;
     struct message form = form_from(1, 6, 0);
-    float weight;
+    struct chunk_use use;
 
     assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
     assert_int_equal(ops->on_message(exchange, id_of(1), boot_of(1), &form, 2, &out), RC_OK);
@@ -142,18 +141,18 @@ static void a_mean_with_a_wrong_hash_loses_its_part_only(void **state)
             struct chunk_ref agreed = {id_of(owner), DATA_MEAN, stream_from(1, 0),
                                        2u * (owner - 1u) + i};
 
-            assert_int_equal(ops->on_chunk(exchange, &offer, &weight), RC_OK);
-            assert_int_equal(ops->on_chunk(exchange, &offer, &weight), RC_REPLAY);
+            assert_int_equal(ops->on_chunk(exchange, &offer, &use), RC_OK);
+            assert_int_equal(ops->on_chunk(exchange, &offer, &use), RC_REPLAY);
             ops->on_chunk_checked(exchange, &offer, RC_OK, nothing, 0, 4, &out);
-            assert_int_equal(ops->on_chunk(exchange, &offer, &weight), RC_REPLAY);
-            assert_int_equal(ops->on_chunk(exchange, &agreed, &weight), RC_OK);
-            assert_int_equal(ops->on_chunk(exchange, &agreed, &weight), RC_REPLAY);
+            assert_int_equal(ops->on_chunk(exchange, &offer, &use), RC_REPLAY);
+            assert_int_equal(ops->on_chunk(exchange, &agreed, &use), RC_OK);
+            assert_int_equal(ops->on_chunk(exchange, &agreed, &use), RC_REPLAY);
             ops->on_chunk_checked(exchange, &agreed, RC_OK, hashes[i], 0, 4, &out);
-            assert_int_equal(ops->on_chunk(exchange, &agreed, &weight), RC_REPLAY);
+            assert_int_equal(ops->on_chunk(exchange, &agreed, &use), RC_REPLAY);
             agreed.chunk = 2u * (2u - owner) + i; /* of another's part */
-            assert_int_equal(ops->on_chunk(exchange, &agreed, &weight), RC_FORMAT);
+            assert_int_equal(ops->on_chunk(exchange, &agreed, &use), RC_FORMAT);
             offer.chunk = 0; /* not of our part */
-            assert_int_equal(ops->on_chunk(exchange, &offer, &weight), RC_FORMAT);
+            assert_int_equal(ops->on_chunk(exchange, &offer, &use), RC_FORMAT);
         }
         mean.as.mean.stream = stream_from(1, 0);
         mean.as.mean.part = owner - 1u;
@@ -181,14 +180,14 @@ static void a_mean_before_our_sum_is_refused(void **state)
     struct boot_id boots[3] = {boot_of(1), boot_of(2), boot_of(3)};
     struct round_members members = {.ids = ids, .boots = boots, .count = 3};
     struct exchange_options options = {
-        .self = ids[2], .boot = boots[2], .chunks = 6, .alpha = 0.5f, .may_relay = true};
+        .self = ids[2], .boot = boots[2], .chunks = 6, .may_relay = true};
     const struct exchange_ops *ops = &exchange_group;
     struct exchange *exchange = ops->create(&options);
     struct message form = form_from(1, 6, 0), credit = {.type = MESSAGE_CREDIT};
     const struct command *range;
     struct chunk_ref mean;
     struct commands out;
-    float weight;
+    struct chunk_use use;
 
     assert_non_null(exchange);
     commands_init(&out);
@@ -202,7 +201,7 @@ static void a_mean_before_our_sum_is_refused(void **state)
     ops->on_job_done(exchange, JOB_SNAPSHOT, 0, RC_OK, nothing, 3, &out);
     for (uint32_t i = 0; i < 12; i++) {
         mean = (struct chunk_ref){ids[i / 6], DATA_MEAN, stream_from(1, 0), i % 6};
-        assert_int_equal(ops->on_chunk(exchange, &mean, &weight), RC_FORMAT);
+        assert_int_equal(ops->on_chunk(exchange, &mean, &use), RC_FORMAT);
     }
     credit.as.credit.stream = stream_from(1, 0);
     credit.as.credit.start = group_start_digest(&form.as.form);
@@ -213,7 +212,7 @@ static void a_mean_before_our_sum_is_refused(void **state)
     range = find(&out, COMMAND_SEND_RANGE);
     assert_non_null(range);
     mean = (struct chunk_ref){range->to, DATA_MEAN, stream_from(1, 0), range->first};
-    assert_int_equal(ops->on_chunk(exchange, &mean, &weight), RC_OK);
+    assert_int_equal(ops->on_chunk(exchange, &mean, &use), RC_OK);
     ops->destroy(exchange);
     commands_deinit(&out);
 }
@@ -240,7 +239,7 @@ static void another_codec_is_not_joined(void **state)
 static struct exchange *start_patient(uint8_t self, struct commands *out)
 {
     struct exchange_options options = {
-        .self = id_of(self), .boot = boot_of(self), .chunks = 6, .alpha = 0.5f, .is_patient = true};
+        .self = id_of(self), .boot = boot_of(self), .chunks = 6, .is_patient = true};
     struct exchange *exchange = exchange_group.create(&options);
 
     assert_non_null(exchange);
@@ -267,23 +266,23 @@ static void a_proposal_that_nobody_joined_stays_open(void **state)
 
         assert_int_equal(ops->begin(exchange, &members, 0, 1, &out), RC_OK);
         assert_non_null(sent(&out, MESSAGE_FORM));
-        assert_false(ops->lingers(exchange));
+        assert_true(ops->state(exchange) != EXCHANGE_LINGERS);
         window_ns = ops->next_ns(exchange);
         commands_clear(&out);
         ops->tick(exchange, window_ns, &out);
         assert_int_equal(out.count, 0);
-        assert_true(ops->is_active(exchange) && ops->lingers(exchange));
+        assert_true(exchange_is_active(exchange) && ops->state(exchange) == EXCHANGE_LINGERS);
         late_ns = window_ns + 300 * NS_PER_MS;
         assert_true(ops->next_ns(exchange) > late_ns);
         if (is_long) {
             ops->set_busy(exchange, true, late_ns, &out);
-            assert_false(ops->is_active(exchange));
+            assert_false(exchange_is_active(exchange));
             assert_int_equal(sent(&out, MESSAGE_ABORT)->as.abort.key.initiator.bytes[0], 1);
         } else {
             assert_int_equal(ops->on_message(exchange, id_of(2), boot_of(2), &join, late_ns, &out),
                              RC_OK);
             assert_null(sent(&out, MESSAGE_START)); /* peer 3 may be as late */
-            assert_false(ops->lingers(exchange));
+            assert_true(ops->state(exchange) != EXCHANGE_LINGERS);
             ops->tick(exchange, ops->next_ns(exchange), &out);
             assert_int_equal(sent(&out, MESSAGE_START)->as.form.members_count, 2);
         }
@@ -310,7 +309,7 @@ static void a_proposal_stays_open_for_a_period(void **state)
         uint64_t begun_ns = now_ns;
 
         assert_int_equal(ops->begin(exchange, &members, 0, now_ns, &out), RC_OK);
-        while (ops->is_active(exchange)) {
+        while (exchange_is_active(exchange)) {
             now_ns = ops->next_ns(exchange);
             ops->tick(exchange, now_ns, &out);
         }
@@ -353,6 +352,14 @@ static void who_proposes_anew_is_not_told_that_the_old_one_is_left(void **state)
     commands_deinit(&out);
 }
 
+static bool is_invited(const struct exchange *exchange, uint64_t now_ns)
+{
+    struct exchange_counts counts;
+
+    exchange->ops->counts(exchange, &counts);
+    return now_ns <= counts.invited_until_ns;
+}
+
 /* What stands open is joined from the border on, until its proposer takes it back. */
 static void an_open_proposal_invites(void **state)
 {
@@ -364,16 +371,16 @@ static void an_open_proposal_invites(void **state)
     uint64_t soon_ns = 1500 * NS_PER_MS, late_ns = 20 * NS_PER_S;
 
     form.as.form.deadline_ms = 1;
-    assert_false(ops->is_invited(exchange, 1));
+    assert_false(is_invited(exchange, 1));
     assert_int_equal(ops->on_message(exchange, id_of(1), boot_of(1), &form, 2, &out), RC_OK);
-    assert_true(ops->is_invited(exchange, soon_ns)); /* it stays open, as ours would */
-    assert_false(ops->is_invited(exchange, late_ns));
+    assert_true(is_invited(exchange, soon_ns)); /* it stays open, as ours would */
+    assert_false(is_invited(exchange, late_ns));
     taken_back.as.abort.key = (struct round_key){.initiator = id_of(1), .boot = boot_of(1)};
     assert_int_equal(ops->on_message(exchange, id_of(2), boot_of(2), &taken_back, 3, &out),
                      RC_STALE);
-    assert_true(ops->is_invited(exchange, soon_ns)); /* by its proposer alone */
+    assert_true(is_invited(exchange, soon_ns)); /* by its proposer alone */
     assert_int_equal(ops->on_message(exchange, id_of(1), boot_of(1), &taken_back, 3, &out), RC_OK);
-    assert_false(ops->is_invited(exchange, soon_ns));
+    assert_false(is_invited(exchange, soon_ns));
     ops->destroy(exchange);
     commands_deinit(&out);
 }

@@ -21,7 +21,7 @@ static struct exchange *start_with(uint32_t chunks,
                                    enum standing (*standing)(void *context, struct peer_id id))
 {
     struct exchange_options options = {
-        .self = {{255, 255, 255, 255}}, .chunks = chunks, .alpha = 0.5f, .standing = standing};
+        .self = {{255, 255, 255, 255}}, .chunks = chunks, .standing = standing};
     struct exchange *exchange = exchange_push.create(&options);
 
     assert_non_null(exchange);
@@ -131,16 +131,16 @@ static void deliver(struct exchange *exchange, uint32_t sender, uint64_t counter
     struct chunk_ref chunk = {
         .from = key.initiator, .kind = DATA_OFFER, .stream = exchange_stream(&key)};
     struct commands out;
-    float weight;
+    struct chunk_use use;
 
     commands_init(&out);
     for (; chunk.chunk < count; chunk.chunk++) {
-        assert_int_equal(exchange->ops->on_chunk(exchange, &chunk, &weight), RC_OK);
-        assert_int_equal(exchange->ops->on_chunk(exchange, &chunk, &weight), RC_REPLAY);
+        assert_int_equal(exchange->ops->on_chunk(exchange, &chunk, &use), RC_OK);
+        assert_int_equal(exchange->ops->on_chunk(exchange, &chunk, &use), RC_REPLAY);
         exchange->ops->on_chunk_checked(exchange, &chunk, RC_OK, (struct digest){{0}}, 0, now_ns,
                                         &out);
     }
-    assert_true(exchange->ops->is_active(exchange) == (count < push_of(exchange)->options.chunks));
+    assert_true(exchange_is_active(exchange) == (count < push_of(exchange)->options.chunks));
     commands_deinit(&out);
 }
 
@@ -151,9 +151,9 @@ static uint64_t wait_in_vain(struct exchange *exchange, uint64_t now_ns)
     struct commands out;
 
     commands_init(&out);
-    assert_true(exchange->ops->is_active(exchange) && next_ns > now_ns);
+    assert_true(exchange_is_active(exchange) && next_ns > now_ns);
     exchange->ops->tick(exchange, next_ns, &out);
-    assert_false(exchange->ops->is_active(exchange));
+    assert_false(exchange_is_active(exchange));
     commands_deinit(&out);
     return next_ns - now_ns;
 }
@@ -205,13 +205,13 @@ static void a_promise_that_is_not_kept_holds_nobody_for_long(void **state)
             now_ns += NS_PER_S;
             continue;
         }
-        assert_true(exchange->ops->is_active(exchange));
+        assert_true(exchange_is_active(exchange));
         assert_in_range(exchange->ops->next_ns(exchange), now_ns + NS_PER_MS,
                         now_ns + 8 * NS_PER_S);
         held_ns += exchange->ops->next_ns(exchange) - now_ns;
         now_ns = exchange->ops->next_ns(exchange);
         exchange->ops->tick(exchange, now_ns, &out);
-        assert_false(exchange->ops->is_active(exchange));
+        assert_false(exchange_is_active(exchange));
     }
     assert_in_range(held_ns, NS_PER_S, 60 * NS_PER_S);
     now_ns += RUN_S * NS_PER_S * 4;
@@ -475,10 +475,10 @@ static void old_shares_are_not_taken_again(void **state)
         assert_int_equal(out.count, 0); /* neither ACCEPT nor REJECT */
         assert_int_equal(announce(asked, DENIED, 3, 3 * NS_PER_S, &out), RC_REPLAY);
         assert_int_equal(announce(asked, DENIED, 2, 3 * NS_PER_S, &out), RC_REPLAY);
-        assert_false(asked->ops->is_active(asked));
+        assert_false(exchange_is_active(asked));
         assert_true(push_of(asked)->weight == weight);
         assert_int_equal(announce(asked, DENIED, 4, 3 * NS_PER_S, &out), RC_OK);
-        assert_true(asked->ops->is_active(asked));
+        assert_true(exchange_is_active(asked));
         asked->ops->cancel(asked, "the test goes on", 3 * NS_PER_S, &out);
         assert_true(offer(asked, TAKEN, 2, 5 * NS_PER_S, true));
     }
@@ -511,7 +511,7 @@ static uint64_t drips(void *context, struct peer_id peer)
 static void a_slow_line_is_not_waited_for_beyond_the_cap(void **state)
 {
     struct exchange_options options = {
-        .self = {{255}}, .chunks = 60000, .chunk_bytes = 125000, .alpha = 0.5f, .line = drips};
+        .self = {{255}}, .chunks = 60000, .chunk_bytes = 125000, .line = drips};
     struct exchange *push = exchange_push.create(&options);
     struct exchange *pair = exchange_pair.create(&options);
 

@@ -32,7 +32,6 @@ static void begin(struct scene *s, uint32_t chunks)
     const struct exchange_options options = {.self = id_of(SELF),
                                              .boot = boot_of(SELF),
                                              .chunks = chunks,
-                                             .alpha = 0.5f,
                                              .standing = all_but_the_outcast};
 
     *s = (struct scene){.now_ns = NS_PER_S, .round = 10};
@@ -210,7 +209,7 @@ static void a_proposer_can_have_nobody_charged(void **state)
             assert_false(is_charged(&s, 5));
             charged += is_charged(&s, 1);
             assert_int_equal(charged, i == 8);
-            assert_false(ops->is_active(s.exchange));
+            assert_false(exchange_is_active(s.exchange));
             if (is_relinked) leave(&s, 1, 2);
         }
         end(&s);

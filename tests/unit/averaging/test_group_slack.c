@@ -57,11 +57,8 @@ static void be_late(struct exchange *exchange, enum behaviour behaviour, uint64_
 /* From FORM to START, summed up. The first wait beyond the grace is kept in `first_ns`. */
 static uint64_t waited_over_rounds(enum behaviour behaviour, uint64_t *first_ns)
 {
-    struct exchange_options options = {.self = id_of(1),
-                                       .boot = boot_of(1),
-                                       .chunks = 6,
-                                       .alpha = 0.5f,
-                                       .standing = named_are_new};
+    struct exchange_options options = {
+        .self = id_of(1), .boot = boot_of(1), .chunks = 6, .standing = named_are_new};
     struct exchange *exchange = exchange_group.create(&options);
     struct peer_id ids[MEMBERS];
     struct boot_id boots[MEMBERS];

@@ -189,7 +189,7 @@ static void who_was_told_something_else_is_let_go_unscored(void **state)
         struct scene s;
         const struct group *group;
         struct chunk_ref chunk = {.from = id_of(3), .kind = DATA_OFFER, .chunk = 19};
-        float weight;
+        struct chunk_use use;
 
         joined(&s);
         chunk.stream = s.stream;
@@ -202,10 +202,10 @@ static void who_was_told_something_else_is_let_go_unscored(void **state)
         group = (const struct group *)(const void *)s.exchange;
         assert_true(group->parties[2].is_dropped && group->parties[2].part == PART_LOST);
         assert_true(group->parties[1].part == PART_OPEN);
-        assert_int_equal(ops->on_chunk(s.exchange, &chunk, &weight), RC_STALE);
+        assert_int_equal(ops->on_chunk(s.exchange, &chunk, &use), RC_STALE);
         chunk.kind = DATA_MEAN;
         chunk.chunk = 0; /* of another's part, as we see it */
-        assert_int_equal(ops->on_chunk(s.exchange, &chunk, &weight), RC_STALE);
+        assert_int_equal(ops->on_chunk(s.exchange, &chunk, &use), RC_STALE);
         assert_int_equal(charged(&s.out), 0);
         assert_int_equal(heard(&s.out, MESSAGE_CANCEL), when == 2 ? 0 : 1u << 3);
         end(&s);
@@ -287,17 +287,17 @@ static void chunks_of_another_round_do_not_count(void **state)
                                group_stream((struct member_ref){id_of(2), boot_of(2)}, ROUND),
                                group_stream((struct member_ref){id_of(1), boot_of(9)}, ROUND),
                                group_stream(proposer, ROUND - 65536)};
-    float weight;
+    struct chunk_use use;
 
     (void)state;
     started(&s);
     ops->on_job_done(s.exchange, JOB_SNAPSHOT, 0, RC_OK, nothing, MS(5), &s.out);
     for (size_t i = 0; i < ARRAY_COUNT(others); i++) {
         chunk.stream = others[i];
-        assert_int_equal(ops->on_chunk(s.exchange, &chunk, &weight), RC_STALE);
+        assert_int_equal(ops->on_chunk(s.exchange, &chunk, &use), RC_STALE);
     }
     chunk.stream = s.stream;
-    assert_int_equal(ops->on_chunk(s.exchange, &chunk, &weight), RC_OK);
+    assert_int_equal(ops->on_chunk(s.exchange, &chunk, &use), RC_OK);
     end(&s);
 }
 

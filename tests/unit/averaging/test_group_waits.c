@@ -55,10 +55,10 @@ static void contribute(struct exchange *exchange, const struct waits_case *this,
 {
     const struct chunk_ref offer = {
         .from = id_of(number_of(this, i)), .kind = DATA_OFFER, .stream = stream_of(round)};
-    float weight;
+    struct chunk_use use;
 
     if (this->owns_none) return;
-    assert_int_equal(exchange->ops->on_chunk(exchange, &offer, &weight), RC_OK);
+    assert_int_equal(exchange->ops->on_chunk(exchange, &offer, &use), RC_OK);
     exchange->ops->on_chunk_checked(exchange, &offer, RC_OK, nothing, 0, now_ns, out);
 }
 
@@ -73,9 +73,9 @@ static void return_part(struct exchange *exchange, const struct waits_case *this
                                      .chunk = this->owns_none ? i - 1u : i};
     const struct digest hash = {{i}};
     struct message mean = {.type = MESSAGE_MEAN};
-    float weight;
+    struct chunk_use use;
 
-    assert_int_equal(ops->on_chunk(exchange, &agreed, &weight), RC_OK);
+    assert_int_equal(ops->on_chunk(exchange, &agreed, &use), RC_OK);
     ops->on_chunk_checked(exchange, &agreed, RC_OK, hash, 0, now_ns, out);
     mean.as.mean.stream = stream_of(round);
     mean.as.mean.part = i;
@@ -143,7 +143,6 @@ static uint64_t waited_over_rounds(const struct waits_case *this)
                                        .boot = boot_of(1),
                                        .chunks = this->members - (this->owns_none ? 1u : 0u),
                                        .chunk_bytes = this->chunk_bytes,
-                                       .alpha = 0.5f,
                                        .is_patient = this->is_patient,
                                        .standing = high_ids_are_new};
     const struct exchange_ops *ops = &exchange_group;

@@ -8,9 +8,9 @@ enum { CHUNKS = 2, OURS = 1, OTHER = 2 };
 static enum rc arrives(struct exchange *exchange, uint64_t stream)
 {
     struct chunk_ref chunk = {.from = id_of(OTHER), .kind = DATA_OFFER, .stream = stream};
-    float weight;
+    struct chunk_use use;
 
-    return exchange->ops->on_chunk(exchange, &chunk, &weight);
+    return exchange->ops->on_chunk(exchange, &chunk, &use);
 }
 
 static enum rc allowed(struct exchange *exchange, uint64_t stream, struct commands *out)

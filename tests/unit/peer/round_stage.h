@@ -92,10 +92,10 @@ static inline void puppet_on_job_done(struct exchange *exchange, enum exchange_j
     puppet_speak(exchange, out);
 }
 
-static inline bool puppet_is_active(const struct exchange *exchange)
+static inline enum exchange_state puppet_state(const struct exchange *exchange)
 {
     (void)exchange;
-    return false;
+    return EXCHANGE_IDLE;
 }
 
 static const struct exchange_ops puppet_ops = {.name = "puppet",
@@ -104,7 +104,7 @@ static const struct exchange_ops puppet_ops = {.name = "puppet",
                                                .tick = puppet_tick,
                                                .cancel = puppet_cancel,
                                                .on_job_done = puppet_on_job_done,
-                                               .is_active = puppet_is_active};
+                                               .state = puppet_state};
 
 static const struct exchange_ops graph_ops = {.name = "graph puppet",
                                               .is_graph = true,
@@ -116,7 +116,7 @@ static const struct exchange_ops graph_ops = {.name = "graph puppet",
                                               .restart = puppet_restart,
                                               .mirror_own = puppet_mirror_own,
                                               .on_job_done = puppet_on_job_done,
-                                              .is_active = puppet_is_active};
+                                              .state = puppet_state};
 
 static const struct exchange_ops group_ops = {.name = "group puppet",
                                               .is_group = true,
@@ -125,7 +125,7 @@ static const struct exchange_ops group_ops = {.name = "group puppet",
                                               .tick = puppet_tick,
                                               .cancel = puppet_cancel,
                                               .on_job_done = puppet_on_job_done,
-                                              .is_active = puppet_is_active};
+                                              .state = puppet_state};
 
 /* A world whose jobs run when the test says so. */
 struct stage {
