@@ -70,6 +70,12 @@ averaging/core/robust.c @ unit_averaging_robust @ at the goal, models that are e
 averaging/core/robust.c @ unit_averaging_robust @ at the goal, rounds by the dozen add up @ s/is_last \? fminf\(seen->left \+ since, robust->rounds\) : robust->rounds/robust->rounds/
 averaging/core/robust.c @ unit_averaging_robust @ who missed rounds stays behind @ s/fminf\(fmaxf\(since, 1\), rounds_most\)/1/
 averaging/core/robust.c @ unit_averaging_robust @ owners return what they would not take @ s/if \(radius > 0\) robust_clip\(mean/if (false) robust_clip(mean/
+peer/node/rounds/finish.c @ sim_finish_pauses @ who is done leaves though another missed the round @ s/\(is_behind \|\| !progress->is_settled\)/(is_behind \&\& !progress->is_settled)/
+peer/node/rounds/finish.c @ sim_finish_pauses @ a last round lacks one who is done @ s/is_settled \&\& others->missing == 0/is_settled/
+peer/node/rounds/finish.c @ sim_finish_pauses @ who missed a deadline is not waited for @ s/trust_end_pauses\(.*//
+peer/node/trust.c @ unit_peer_trust @ pauses from before last to the end @ s/if \(known->late_ns > now_ns\) known->late_ns = now_ns;//
+peer/node/trust.c @ unit_peer_trust @ offences are forgiven at the end @ s/reason == SCORE_LATE      \?/reason != SCORE_CLIPPED   ?/
+peer/link/handshake.c @ unit_peer_link @ unlike builds hear of methods @ s/wire_version\(it\) != wire_version\(other\)/false/
 peer/node/lane/train.c @ sim_finish @ a round at the goal is one like others @ s/node->step, node->is_goal_reached/node->step, false/
 averaging/strategy/match.c @ contract_strategy @ auto means none @ s/strategy->clips = reason == NULL;/strategy->clips = i == 2;/
 averaging/core/robust.c @ unit_averaging_robust @ the gate lets everything in that is not learned yet @ s/if \(norms < gate_least\) return gate_least;/if (norms < gate_least) return 1e30f;/

@@ -72,8 +72,9 @@ uint64_t strategy_every(const struct strategy *strategy, uint64_t step);
 /** The topology for a swarm of so many live members, this peer included: a pure function, so that
  *  peers with equal views agree. */
 struct topology strategy_topology(const struct strategy *strategy, size_t members);
-/** What peers must have in common to average, in words: equal texts, and only those, fit.
- * `moments`: the optimizer whose buffers travel; NULL: none do. `cap`: 128 is always enough. */
+/** What peers must have in common to average, in words, WIRE_VERSION first: equal texts, and only
+ * those, fit. `moments`: the optimizer whose buffers travel; NULL: none do. `cap`: 128 is always
+ * enough. */
 void strategy_method(const struct strategy *strategy, const char *moments, char *text, size_t cap);
 /** Lines "name  what it does  paper", for --help; NULL past the end. */
 const char *strategy_help(size_t index);

@@ -2,6 +2,7 @@
 #include "averaging/strategy/methods.h"
 
 #include "base/check.h"
+#include "gossip/wire/limits.h"
 
 #include <stdio.h>
 
@@ -128,10 +129,10 @@ void strategy_method(const struct strategy *strategy, const char *moments, char 
 
     describe_step(strategy, step, sizeof step);
     if (!strategy->is_averaging) {
-        count = snprintf(text, cap, "none");
+        count = snprintf(text, cap, "wire %d, none", WIRE_VERSION);
     } else {
         count =
-            snprintf(text, cap, "%sexchange %s, codec %s, rule %s%s%s%s",
+            snprintf(text, cap, "wire %d, %sexchange %s, codec %s, rule %s%s%s%s", WIRE_VERSION,
                      strategy->at_end ? "once, " : "", strategy->exchange->name,
                      strategy->codec->name, strategy->tracks ? "tracking" : strategy->rule->name,
                      step, moments != NULL ? ", moments of " : "", moments != NULL ? moments : "");

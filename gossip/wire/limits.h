@@ -5,7 +5,10 @@
 #include <stdint.h>
 
 enum {
-    WIRE_MAJOR = 1,
+    WIRE_MAJOR = 1,       /* of prefix, handshake and records: another one hears not a byte */
+    WIRE_VERSION = 2,     /* of what is said over a link; in the method of hellos, so that peers of
+                             unlike ones refuse each other by name. contract_wire says when to raise
+                             it */
     WIRE_MAGIC_BYTES = 4, /* "GRPV"; as a little-endian length it exceeds every record cap */
     PREFIX_BYTES = 8,     /* magic[4], wire_major u8, kind u8, length u16 of what follows */
     HANDSHAKE_BYTES_MAX = 1024,

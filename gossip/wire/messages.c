@@ -138,7 +138,7 @@ static const struct field sync_fields[] = {
 static const struct field progress_fields[] = {
     FIXED(0, progress.lineage), ANY(1, progress.samples),     ANY(2, progress.step),
     ANY(3, progress.round),     BOOL(4, progress.is_serving), BOOL(5, progress.is_done),
-    LATER(6, progress.busy),    LATER(7, progress.left_ms),
+    LATER(6, progress.busy),    LATER(7, progress.left_ms),   BOOL(8, progress.is_settled),
 };
 static const struct field dialback_req_fields[] = {
     UINT(0, dialback.nonce, 1, UINT64_MAX),

@@ -244,6 +244,7 @@ struct message_progress {
     bool is_done;          /* has reached its goal and waits for the others */
     uint8_t busy;          /* enum progress_busy */
     uint32_t left_ms;      /* until it expects to have reached its goal; 0: not known, or it has */
+    bool is_settled;       /* done, and has had its last round; see peer/node/rounds/finish.c */
 };
 struct message_dialback { /* also DIALBACK_REQ, without the code */
     uint64_t nonce;       /* not 0 */

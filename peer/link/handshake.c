@@ -134,12 +134,25 @@ static enum error_code unlike(const struct hello *ours, const struct hello *thei
     return strcmp(ours->method, theirs->method) == 0 ? 0 : ERROR_METHOD;
 }
 
+/* Methods begin with the version of the wire; those of the first one did not say it. */
+static unsigned wire_version(const struct hello *hello)
+{
+    unsigned version;
+
+    return sscanf(hello->method, "wire %4u,", &version) == 1 ? version : 1;
+}
+
 /* To the reader of `text`, `it` is `who` ("this swarm", an address), and `other` is `whom` ("you",
  * "this peer"). */
 static void tell_unlike(enum error_code code, const char *who, const struct hello *it,
                         const char *whom, const struct hello *other, char *text, size_t cap)
 {
-    if (code == ERROR_METHOD) {
+    if (code == ERROR_METHOD && wire_version(it) != wire_version(other)) {
+        snprintf(text, cap,
+                 "%s speaks version %u of the wire, %s version %u: these are unlike builds of "
+                 "grapevine; give all peers of a swarm the same one",
+                 who, wire_version(it), whom, wire_version(other));
+    } else if (code == ERROR_METHOD) {
         snprintf(text, cap,
                  "%s averages with '%s', %s with '%s'; give all peers of a swarm the same "
                  "--averaging, --exchange, --codec, --rule and --moments",

@@ -54,7 +54,6 @@ struct neighbour {
     uint64_t linked_ns;
     uint64_t progress_ns; /* when it was heard */
     uint64_t first_step;  /* of the model, when it was first heard over this link */
-    uint64_t coming_ns;   /* node/rounds/finish.c: waited for until then; 0: it has not said so */
     uint64_t moved_ns;    /* when it was last heard at another step than before */
     double rounds_per_s;  /* between its last two */
     uint64_t outcomes_ns; /* questions about outcomes, and answers, since then */
@@ -200,15 +199,15 @@ struct node_once {
 struct node_finish {
     bool is_begun, is_over;
     bool is_told;
-    bool is_last;         /* the last snapshot was of a peer that nobody was to be waited for */
-    uint32_t made;        /* such rounds that were applied; pairs: with so many partners */
-    uint32_t served;      /* looks that found rounds applied, these or others, since the goal */
-    uint32_t partners;    /* who kept their word in such rounds */
-    uint32_t most_done;   /* there were at their goals at the same time, this peer included */
-    uint64_t rounds;      /* applied, as of the last look */
-    uint64_t owed_round;  /* groups: who has come to this one has all that we gave to our last */
-    uint64_t patience_ns; /* some periods of rounds */
-    uint64_t begun_ns, until_ns;  /* others are waited for */
+    bool is_last;        /* the last snapshot was taken when no round was to be put off */
+    bool is_settled;     /* groups: that round was whole, and none has begun since */
+    uint32_t made;       /* such rounds that were applied; pairs: with so many partners */
+    uint32_t served;     /* looks that found rounds applied, these or others, since the goal */
+    uint32_t partners;   /* who kept their word in such rounds */
+    uint32_t most_done;  /* there were at their goals at the same time, this peer included */
+    uint64_t rounds;     /* applied, as of the last look */
+    uint64_t owed_round; /* groups: who has come to this one has all that we gave to our last */
+    uint64_t begun_ns, bound_ns;  /* it lasts no longer than that */
     uint64_t again_ns, made_ns;   /* not before: a round; the last was applied */
     uint64_t mark_ns, mark_steps; /* own steps then */
     uint64_t wall_ns;             /* smoothed, from one step to the next; 0: not known */
@@ -544,6 +543,8 @@ void node_finish_met(struct node *node, struct peer_id peer);
 /** Steps were taken. */
 void node_finish_stepped(struct node *node);
 /** Until this peer expects to be at its goal, at least 1; 0: not known, or it is. */
+/** It needs no other round, as far as it knows. */
+bool node_finish_is_settled(const struct node *node);
 uint32_t node_finish_left_ms(const struct node *node);
 uint64_t node_finish_next_ns(const struct node *node);
 

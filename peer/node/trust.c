@@ -25,8 +25,9 @@ struct known {
     uint32_t kept;     /* rounds since the latest fault */
     uint32_t broken;   /* times it was proven and failed */
     uint64_t fault_ns; /* the latest fault */
-    uint64_t mix_ns;   /* no round before */
-    uint64_t firm_ns;  /* the same, without what values too far away made of it */
+    uint64_t late_ns;  /* no round before, after missed deadlines; so the next two */
+    uint64_t far_ns;   /* after values too far away */
+    uint64_t ban_ns;   /* after offences, and promises without a decision */
     uint64_t link_ns;  /* no link before */
 };
 
@@ -34,6 +35,7 @@ struct trust {
     struct known known[KNOWN_MAX];
     uint64_t totals[SCORE_REASONS], bans;
     uint64_t period_ns;
+    uint64_t first_ns; /* in place of usual pauses; 0: those */
 };
 
 struct trust *trust_create(void)
@@ -84,6 +86,12 @@ static uint64_t later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+/* No round before. */
+static uint64_t mix_ns(const struct known *known)
+{
+    return later(later(known->late_ns, known->far_ns), known->ban_ns);
+}
+
 static bool is_proven(const struct known *known)
 {
     return known->kept >= (uint32_t)PROVEN_ROUNDS << known->broken;
@@ -97,19 +105,22 @@ void trust_set_period(struct trust *trust, uint64_t period_ns)
 static void miss(const struct trust *trust, struct known *known, enum score_reason reason,
                  uint64_t now_ns)
 {
+    uint64_t *until_ns = reason == SCORE_LATE      ? &known->late_ns
+                         : reason == SCORE_CLIPPED ? &known->far_ns
+                                                   : &known->ban_ns;
     uint64_t first_ns =
         later(reason == SCORE_SILENT ? PIN_NS : PAUSE_NS, PAUSE_PERIODS * trust->period_ns);
-    uint64_t pause_ns = first_ns << known->misses;
+    bool is_short = trust->first_ns != 0 && until_ns == &known->late_ns;
+    uint64_t pause_ns = (is_short ? trust->first_ns : first_ns) << known->misses;
 
     if (!is_proven(known)) {
-        pause_ns *= 2;
+        if (!is_short) pause_ns *= 2;
     } else if (known->broken < DOUBLINGS_MAX) {
         known->broken++;
     }
     known->kept = 0;
     if (known->misses < DOUBLINGS_MAX) known->misses++;
-    known->mix_ns = later(known->mix_ns, now_ns + pause_ns);
-    if (reason != SCORE_CLIPPED) known->firm_ns = later(known->firm_ns, now_ns + pause_ns);
+    *until_ns = later(*until_ns, now_ns + pause_ns);
 }
 
 /* An offence was noted: does it end rounds, or the link? */
@@ -119,8 +130,7 @@ static void judge(struct trust *trust, struct known *known, uint64_t now_ns)
     uint32_t doublings = known->bans < DOUBLINGS_MAX ? known->bans : DOUBLINGS_MAX;
 
     if (score < SCORE_MIX_LEAST) {
-        known->firm_ns = later(known->firm_ns, now_ns + BAN_NS);
-        known->mix_ns = later(known->mix_ns, known->firm_ns);
+        known->ban_ns = later(known->ban_ns, now_ns + BAN_NS);
     }
     if (score >= SCORE_LINK_LEAST || now_ns < known->link_ns) return;
     known->link_ns = now_ns + (BAN_NS << doublings);
@@ -139,7 +149,7 @@ void trust_note(struct trust *trust, struct peer_id peer, enum score_reason reas
         if (known->kept < UINT32_MAX) known->kept++;
         return;
     }
-    quiet_ns = now_ns - later(known->fault_ns, known->mix_ns < now_ns ? known->mix_ns : now_ns);
+    quiet_ns = now_ns - later(known->fault_ns, mix_ns(known) < now_ns ? mix_ns(known) : now_ns);
     if (quiet_ns > later(FORGET_NS, FORGET_PERIODS * trust->period_ns)) known->misses = 0;
     for (uint64_t past = now_ns - known->fault_ns; past >= FORGIVE_NS && known->broken > 0;
          past -= FORGIVE_NS) {
@@ -150,18 +160,29 @@ void trust_note(struct trust *trust, struct peer_id peer, enum score_reason reas
     if (score_points(reason) <= OFFENCE) judge(trust, known, now_ns);
 }
 
+void trust_end_pauses(struct trust *trust, uint64_t first_ns, uint64_t now_ns)
+{
+    trust->first_ns = first_ns;
+    for (uint32_t i = 0; i < KNOWN_MAX; i++) {
+        struct known *known = &trust->known[i];
+
+        known->misses = 0;
+        if (known->late_ns > now_ns) known->late_ns = now_ns;
+    }
+}
+
 void trust_near_again(struct trust *trust, struct peer_id peer)
 {
     const struct known *found = find(trust, peer);
 
-    if (found != NULL) trust->known[found - trust->known].mix_ns = found->firm_ns;
+    if (found != NULL) trust->known[found - trust->known].far_ns = 0;
 }
 
 bool trust_may_mix(const struct trust *trust, struct peer_id peer, uint64_t now_ns)
 {
     const struct known *known = find(trust, peer);
 
-    return known == NULL || now_ns >= known->mix_ns;
+    return known == NULL || now_ns >= mix_ns(known);
 }
 
 bool trust_is_proven(const struct trust *trust, struct peer_id peer)
@@ -187,7 +208,7 @@ bool trust_view(const struct trust *trust, struct peer_id peer, uint64_t now_ns,
     if (known == NULL) return false;
     view->score = score_now(&known->score, now_ns);
     memcpy(view->counts, known->score.counts, sizeof view->counts);
-    view->mix_ns = known->mix_ns;
+    view->mix_ns = mix_ns(known);
     view->link_ns = known->link_ns;
     view->bans = known->bans;
     return true;

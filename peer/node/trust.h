@@ -37,6 +37,9 @@ void trust_destroy(struct trust *trust);
 void trust_set_period(struct trust *trust, uint64_t period_ns);
 void trust_note(struct trust *trust, struct peer_id peer, enum score_reason reason,
                 uint64_t now_ns);
+/** From now on little is to come: pauses for missed deadlines end, and misses count anew, the first
+ *  one for `first_ns`. */
+void trust_end_pauses(struct trust *trust, uint64_t first_ns, uint64_t now_ns);
 /** Its values are no longer too far from ours: the pause that this was worth ends. What it did
  * counts on, and pauses for other reasons last. */
 void trust_near_again(struct trust *trust, struct peer_id peer);

@@ -162,6 +162,7 @@ struct round {
     bool has_clipped_mean; /* in this round: what we hold then is not what others do */
     float *agreed;         /* [values] or NULL */
     uint64_t agreed_round, agreed_until, settling_round;
+    bool is_settling_whole; /* every chunk of it counts, and as the owner returned it */
     struct round_jobs_list jobs, held;
     struct round_job *deferred; /* a settlement that waits for a checkpoint to be written */
     bool is_held;

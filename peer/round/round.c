@@ -339,6 +339,15 @@ static void reduce_done(struct round *round, struct round_job *job)
 
 /* ---- 9: the round is over: settle what was committed ---- */
 
+/* Everything that was exchanged counts. */
+static bool is_full(const uint8_t *bitmap, uint32_t chunks)
+{
+    for (uint32_t chunk = 0; chunk < chunks; chunk++) {
+        if ((bitmap[chunk / 8] >> (chunk % 8) & 1) == 0) return false;
+    }
+    return true;
+}
+
 static void settle(struct round *round, const struct command_over *over, struct round_doubt *doubt)
 {
     struct round_job *job = round_job_promised(round, WORK_SETTLE, round->options.values);
@@ -350,6 +359,7 @@ static void settle(struct round *round, const struct command_over *over, struct 
         return;
     }
     round_bitmap_take(round, over, round->settled);
+    round->is_settling_whole = !round->has_clipped_mean && is_full(round->settled, round->chunks);
     job->bitmap = round->settled;
     job->scale = over->scale;
     job->key = over->key;
@@ -527,6 +537,8 @@ void round_applied(struct round *round)
 {
     CHECK(round->phase == PHASE_READY);
     round->stats.mixed++;
+    round->stats.last_round = round->settling_round;
+    round->stats.is_last_whole = round->is_settling_whole;
     round->phase = PHASE_IDLE;
     crash_point(CRASH_ROUND_DONE);
     resolve_doubts(round);

@@ -61,7 +61,9 @@ struct round_stats {
     uint64_t chunks_far;     /* too far from ours to be mixed in */
     uint64_t chunks_clipped; /* --robust clip, groups: counted as nearer than they were */
     uint32_t last_members;
-    uint64_t mixed; /* rounds whose difference was applied */
+    uint64_t last_round; /* groups: number of the last whose difference was applied */
+    bool is_last_whole;  /* of it nothing was lost */
+    uint64_t mixed;      /* rounds whose difference was applied */
 };
 
 /** NULL when out of memory. Copies `options`. */

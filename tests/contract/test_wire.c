@@ -19,6 +19,7 @@
 
 #include <float.h>
 #include <msgpack.h>
+#include <sodium.h>
 
 enum { CELLS_MAX = 8, ITEM_MAX = 1024, NUMBERS_MAX = 8 };
 
@@ -383,6 +384,56 @@ static uint64_t keys_documented(const char *mark)
     return keys;
 }
 
+/* ---- the version ---- */
+
+/* Offsets are our own affair; all else decides which bytes are understood. */
+static void field_absorb(crypto_generichash_state *hash, const struct field *field)
+{
+    char row[160];
+    int count = snprintf(row, sizeof row, "%u %d %d %u %u %d %a %a %llu %llu\n", field->key,
+                         field->is_above_least, field->is_optional, field->bytes, field->unit,
+                         (int)field->kind, (double)field->least, (double)field->most,
+                         (unsigned long long)field->low, (unsigned long long)field->high);
+
+    assert_true(count > 0 && (size_t)count < sizeof row);
+    assert_int_equal(crypto_generichash_update(hash, (const uint8_t *)row, (unsigned)count), 0);
+}
+
+/* Builds of before and after a change of the wire must not link: what one of them says the other
+ * would refuse, or misread, without a word to anybody. */
+static void a_change_of_the_wire_raises_its_version(void **state)
+{
+    static const struct {
+        int version;
+        const char *digest;
+    } now = {2, "15a87b5991131509e20f5b538cf8254a"};
+    crypto_generichash_state hash;
+    uint8_t digest[16];
+    char hex[2 * sizeof digest + 1];
+
+    (void)state;
+    assert_int_equal(crypto_generichash_init(&hash, NULL, 0, sizeof digest), 0);
+    for (unsigned type = 0; type <= UINT8_MAX; type++) {
+        size_t count;
+        const struct field *fields = message_fields((enum message_type)type, &count);
+        char head[64];
+
+        if (fields == NULL && strcmp(message_type_name(type), "unknown") == 0) continue;
+        snprintf(head, sizeof head, "%u %s\n", type, message_type_name(type));
+        crypto_generichash_update(&hash, (const uint8_t *)head, strlen(head));
+        for (size_t k = 0; k < count; k++) {
+            field_absorb(&hash, &fields[k]);
+        }
+    }
+    assert_int_equal(crypto_generichash_final(&hash, digest, sizeof digest), 0);
+    sodium_bin2hex(hex, sizeof hex, digest, sizeof digest);
+    if (now.version == WIRE_VERSION && strcmp(hex, now.digest) == 0) return;
+    fail_msg("the tables of gossip/wire/messages.c are not those of version %d: if the wire has "
+             "changed since main, raise WIRE_VERSION in gossip/wire/limits.h by one, and write "
+             "here {%d, \"%s\"}",
+             now.version, now.version + 1, hex);
+}
+
 static void hellos_and_records_have_the_keys_of_their_tables(void **state)
 {
     static const struct digest run_id = {.bytes = {1}};
@@ -422,19 +473,33 @@ struct number {
 static void limits_and_deadlines_are_those_of_the_headers(void **state)
 {
     static const struct number numbers[] = {
-        {NUMBER(WIRE_MAJOR)},           {NUMBER(HELLO_BYTES_MAX)},
-        {NUMBER(HANDSHAKE_BYTES_MAX)},  {NUMBER(CERTIFICATE_BYTES_MAX)},
-        {NUMBER(CONTROL_BYTES_MAX)},    {NUMBER(BULK_BYTES_MAX)},
-        {NUMBER(SCAN_DEPTH_MAX)},       {NUMBER(SCAN_OBJECTS_MAX)},
-        {NUMBER(FIELD_KEY_MAX)},        {NUMBER(SIGNED_RECORD_BYTES_MAX)},
-        {NUMBER(RECORD_ADDRESSES_MAX)}, {NUMBER(SYNC_BUCKETS)},
-        {NUMBER(GROUP_MEMBERS_MAX)},    {NUMBER(MANIFEST_HASHES_MAX)},
-        {NUMBER(STATE_SECTIONS_MAX)},   {NUMBER(CHUNK_VALUES)},
-        {NUMBER(CHUNKS_MAX)},           {NUMBER(BULK_CONNECTIONS_MAX)},
-        {NUMBER(MEMBERS_MAX)},          {NUMBER(LINKS_MAX)},
-        {NUMBER(ATTACH_WINDOW)},        {NUMBER(LINK_REKEY_RECORDS)},
-        {SECONDS(LINK_GATE_NS)},        {SECONDS(LINK_HANDSHAKE_NS)},
-        {SECONDS(LINK_DUEL_NS)},        {SECONDS(LINK_REKEY_NS)},
+        {NUMBER(WIRE_MAJOR)},
+        {NUMBER(WIRE_VERSION)},
+        {NUMBER(HELLO_BYTES_MAX)},
+        {NUMBER(HANDSHAKE_BYTES_MAX)},
+        {NUMBER(CERTIFICATE_BYTES_MAX)},
+        {NUMBER(CONTROL_BYTES_MAX)},
+        {NUMBER(BULK_BYTES_MAX)},
+        {NUMBER(SCAN_DEPTH_MAX)},
+        {NUMBER(SCAN_OBJECTS_MAX)},
+        {NUMBER(FIELD_KEY_MAX)},
+        {NUMBER(SIGNED_RECORD_BYTES_MAX)},
+        {NUMBER(RECORD_ADDRESSES_MAX)},
+        {NUMBER(SYNC_BUCKETS)},
+        {NUMBER(GROUP_MEMBERS_MAX)},
+        {NUMBER(MANIFEST_HASHES_MAX)},
+        {NUMBER(STATE_SECTIONS_MAX)},
+        {NUMBER(CHUNK_VALUES)},
+        {NUMBER(CHUNKS_MAX)},
+        {NUMBER(BULK_CONNECTIONS_MAX)},
+        {NUMBER(MEMBERS_MAX)},
+        {NUMBER(LINKS_MAX)},
+        {NUMBER(ATTACH_WINDOW)},
+        {NUMBER(LINK_REKEY_RECORDS)},
+        {SECONDS(LINK_GATE_NS)},
+        {SECONDS(LINK_HANDSHAKE_NS)},
+        {SECONDS(LINK_DUEL_NS)},
+        {SECONDS(LINK_REKEY_NS)},
     };
     int wrong = 0;
 
@@ -471,6 +536,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_message_is_in_the_table_with_its_keys_types_and_limits),
         cmocka_unit_test(each_code_has_a_meaning),
+        cmocka_unit_test(a_change_of_the_wire_raises_its_version),
         cmocka_unit_test(hellos_and_records_have_the_keys_of_their_tables),
         cmocka_unit_test(limits_and_deadlines_are_those_of_the_headers),
     };

@@ -106,7 +106,8 @@ class Member:
     def tell_progress(self, *links):
         for link in links or list(self.links.values()):
             link.send("PROGRESS", lineage=self.lineage, samples=self.samples, step=self.step,
-                      round=self.round, is_serving=self.is_serving, is_done=False)
+                      round=self.round, is_serving=self.is_serving, is_done=False,
+                      is_settled=False)
 
     def serve(self, is_serving):
         self.is_serving = is_serving

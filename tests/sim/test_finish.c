@@ -1,38 +1,11 @@
 /* The end of a peer that averages: a last round at the goal, and no longer than it is worth. */
-#include "tests/check.h"
-
-#include "peer/node/internal.h"
-#include "tests/sim/spy.h"
-#include "tests/sim/swarm.h"
-
-#include <math.h>
-
-enum { VALUES = 200, PEERS = 4, GOAL = 330, H = 16 };
-
-#define STEP_NS   (10 * NS_PER_MS)
-#define PERIOD_NS (H * STEP_NS)
-
-/* Peers as the spy sees them: learners are gone with their peers. */
-static struct {
-    struct spy spy;
-    struct cluster *cluster;
-    uint64_t steps[PEERS];                  /* own ones */
-    uint64_t goal_ns[PEERS], end_ns[PEERS]; /* the last step was taken; it has ended */
-    bool begins_alone;                      /* nobody waits for all to be there */
-    uint64_t step_ns;                       /* 0: STEP_NS */
-    uint32_t peers;                         /* 0: PEERS */
-    const char *robust;                     /* NULL: none */
-    uint32_t mixed[PEERS];                  /* after the goal */
-    uint64_t mixed_ns[PEERS];               /* the last of these */
-    uint32_t evaluated;
-    float at_goal[PEERS][VALUES], last[PEERS][VALUES]; /* parameters */
-    float before[PEERS][VALUES];                       /* the last round after the goal */
-} seen;
+#include "tests/sim/finish.h"
 
 /* What peer 3 does to its words; see the wraps. */
 static struct {
     struct links *links;
     bool is_coming; /* always about to be done */
+    bool is_done;   /* always, and it never has enough */
     bool is_behind; /* of no round at all */
     bool is_silent; /* its host was stopped: links stay open */
 } liar;
@@ -55,145 +28,28 @@ void __wrap_links_send_all(struct links *links, const struct message *message)
     if (links == liar.links && liar.is_silent) return;
     if (links == liar.links && message->type == MESSAGE_PROGRESS) {
         if (liar.is_coming) changed.as.progress.left_ms = 1;
+        if (liar.is_done) changed.as.progress.is_done = true;
         if (liar.is_behind) changed.as.progress.round = 0;
     }
     __real_links_send_all(links, &changed);
 }
 
-static void look(struct learner *learner, uint32_t i)
-{
-    const struct learner_ops *ops = &seen.spy.originals;
-
-    assert_int_equal(ops->export_section(learner, SECTION_PARAMETERS, seen.last[i], VALUES), RC_OK);
-}
-
-static enum rc spy_import(struct learner *learner, enum section section, const float *values,
-                          size_t count)
-{
-    const uint32_t i = spy_number(&seen.spy, learner);
-    enum rc rc = seen.spy.originals.import_section(learner, section, values, count);
-
-    if (section == SECTION_MIXED && seen.goal_ns[i] != 0) {
-        seen.mixed[i]++;
-        seen.mixed_ns[i] = sim_now_ns(cluster_world(seen.cluster));
-        memcpy(seen.before[i], seen.last[i], sizeof seen.before[i]);
-    }
-    look(learner, i);
-    return rc;
-}
-
-static enum rc spy_train(struct learner *learner, uint32_t steps, const atomic_bool *must_stop,
-                         struct train_report *report)
-{
-    const uint32_t i = spy_number(&seen.spy, learner);
-    enum rc rc = seen.spy.originals.train(learner, steps, must_stop, report);
-
-    seen.steps[i] += report->steps;
-    look(learner, i);
-    if (seen.steps[i] < GOAL || seen.goal_ns[i] != 0) return rc;
-    assert_int_equal(seen.steps[i], GOAL);
-    seen.goal_ns[i] = sim_now_ns(cluster_world(seen.cluster));
-    memcpy(seen.at_goal[i], seen.last[i], sizeof seen.last[i]);
-    return rc;
-}
-
-static enum rc spy_evaluate(struct learner *learner, uint64_t samples, struct evaluation *result)
-{
-    seen.evaluated++;
-    return seen.spy.originals.evaluate(learner, samples, result);
-}
-
-static struct learner *spied_learner(void *context, uint32_t peer)
-{
-    struct quadratic_options options = {.values = VALUES,
-                                        .curvature = 1,
-                                        .learning_rate = 0.02,
-                                        .noise = 0.1,
-                                        .centre_spread = 1,
-                                        .seed = 1,
-                                        .stream_seed = peer};
-    struct learner *learner;
-
-    (void)context;
-    assert_int_equal(quadratic_create(&options, &learner), RC_OK);
-    seen.steps[peer] = seen.goal_ns[peer] = seen.end_ns[peer] = 0;
-    seen.mixed[peer] = 0;
-    seen.mixed_ns[peer] = 0;
-    spy_on(&seen.spy, peer, learner);
-    seen.spy.ops.import_section = spy_import;
-    seen.spy.ops.train = spy_train;
-    seen.spy.ops.evaluate = spy_evaluate;
-    return learner;
-}
-
 static void create(uint64_t seed, const char *averaging, const double *speeds)
 {
-    const uint32_t peers = seen.peers == 0 ? PEERS : seen.peers;
-    struct cluster_options options = {.peers = peers,
-                                      .seed = seed,
-                                      .averaging = averaging,
-                                      .robust = seen.robust,
-                                      .latency_ns = NS_PER_MS,
-                                      .values = VALUES,
-                                      .steps = GOAL,
-                                      .step_cost_ns = seen.step_ns,
-                                      .speeds = speeds,
-                                      .start_with = seen.begins_alone ? 0 : peers,
-                                      .learner = spied_learner};
-
-    seen.cluster = cluster_create(&options);
-    seen.step_ns = 0;
+    finish_create(seed, averaging, speeds);
     memset(&liar, 0, sizeof liar);
-}
-
-static void note_ends(void)
-{
-    for (uint32_t i = 0; i < PEERS && (seen.peers == 0 || i < seen.peers); i++) {
-        if (cluster_result(seen.cluster, i) == NULL || seen.end_ns[i] != 0) continue;
-        seen.end_ns[i] = sim_now_ns(cluster_world(seen.cluster));
-    }
-}
-
-static bool is_done(struct cluster *cluster, void *context)
-{
-    note_ends();
-    return cluster_is_done(cluster, context);
 }
 
 static bool is_at_goal(struct cluster *cluster, void *context)
 {
     (void)cluster;
-    note_ends();
+    finish_note_ends();
     return seen.goal_ns[*(const uint32_t *)context] != 0;
-}
-
-/* No other bound than that of the test: whoever hangs is seen here. */
-static void run(uint64_t seed)
-{
-    check_seed(seed, cluster_run_until(seen.cluster, is_done, NULL, 300 * NS_PER_S));
-}
-
-/* Norm of how far the first planes are from their mean. */
-static double spread_of(float planes[PEERS][VALUES], uint32_t count)
-{
-    double squares = 0;
-
-    for (size_t k = 0; k < VALUES; k++) {
-        double mean = 0;
-
-        for (uint32_t i = 0; i < count; i++) {
-            mean += (double)planes[i][k] / count;
-        }
-        for (uint32_t i = 0; i < count; i++) {
-            squares += ((double)planes[i][k] - mean) * ((double)planes[i][k] - mean);
-        }
-    }
-    return sqrt(squares);
 }
 
 static double spread(float planes[PEERS][VALUES])
 {
-    return spread_of(planes, PEERS);
+    return finish_spread(planes, PEERS);
 }
 
 /* Twice three periods, and the second between two words of how far others are. A round may last as
@@ -215,7 +71,7 @@ static void equal_peers_end_with_one_model(void **state)
         FOR_EACH_SEED (seed, 2) {
             create(seed, methods[m], NULL);
             swarm_start(seen.cluster, PEERS);
-            run(seed);
+            finish_run(seed);
             if (!(spread(seen.at_goal) > 1e-2 && spread(seen.last) < 1e-4)) {
                 fail_msg("%s: %g apart, then %g", methods[m], spread(seen.at_goal),
                          spread(seen.last));
@@ -242,8 +98,9 @@ static void who_clips_ends_with_one_model(void **state)
         speeds[2] = 0.95 - 0.01 * (double)(seed % 16);
         create(seed, "local-sgd:H=16", speeds);
         swarm_start(seen.cluster, 3);
-        run(seed);
-        check_seed(seed, spread_of(seen.at_goal, 3) > 1e-2 && spread_of(seen.last, 3) < 1e-4);
+        finish_run(seed);
+        check_seed(seed,
+                   finish_spread(seen.at_goal, 3) > 1e-2 && finish_spread(seen.last, 3) < 1e-4);
         cluster_destroy(seen.cluster);
     }
     seen.robust = NULL;
@@ -261,7 +118,7 @@ static void all_methods_end_closer(void **state)
     for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
         create(m + 1, methods[m], NULL);
         swarm_start(seen.cluster, PEERS);
-        run(m);
+        finish_run(m);
         if (getenv("VERBOSE") != NULL) {
             printf("%s: %g apart, then %g\n", methods[m], spread(seen.at_goal), spread(seen.last));
         }
@@ -286,7 +143,7 @@ static void who_stands_still_stays_with_the_others(void **state)
         FOR_EACH_SEED (seed, 4) {
             create(seed, methods[m], speeds);
             swarm_start(seen.cluster, PEERS);
-            run(seed);
+            finish_run(seed);
             if (getenv("VERBOSE") != NULL) {
                 printf("%s, %d: %g apart, then %g; rounds %u %u %u %u\n", methods[m], (int)seed,
                        spread(seen.at_goal), spread(seen.last), seen.mixed[0], seen.mixed[1],
@@ -332,7 +189,7 @@ static void who_comes_last_counts_like_others(void **state)
     FOR_EACH_SEED (seed, 8) {
         create(seed, "local-sgd:H=16", speeds);
         swarm_start(seen.cluster, PEERS);
-        run(seed);
+        finish_run(seed);
         for (uint32_t i = 0; i < PEERS - 1; i++) {
             if (seen.mixed[i] < 2 || seen.mixed[PEERS - 1] == 0) continue;
             stood++;
@@ -363,7 +220,7 @@ static void nobody_waits_for_long(void **state)
         FOR_EACH_SEED (seed, 2) {
             create(seed, methods[m], speeds);
             swarm_start(seen.cluster, PEERS);
-            run(seed);
+            finish_run(seed);
             for (uint32_t i = 0; i < PEERS; i++) {
                 uint64_t waited_ns = seen.end_ns[i] - seen.goal_ns[i];
 
@@ -408,7 +265,7 @@ static void who_dies_is_not_waited_for(void **state)
                 cluster_crash(seen.cluster, i);
             }
         }
-        run(seed);
+        finish_run(seed);
         check_seed(seed, seen.end_ns[0] - seen.goal_ns[0] < bound_ns(0.9) + 10 * NS_PER_S);
         cluster_destroy(seen.cluster);
     }
@@ -445,7 +302,7 @@ static void whatever_happens_all_end(void **state)
                 cluster_start(seen.cluster, peer, &other, 1);
             }
         }
-        run(seed);
+        finish_run(seed);
         cluster_destroy(seen.cluster);
     }
 }
@@ -458,7 +315,7 @@ static bool are_three_done(struct cluster *cluster, void *context)
 {
     (void)cluster;
     (void)context;
-    note_ends();
+    finish_note_ends();
     return seen.end_ns[0] != 0 && seen.end_ns[1] != 0 && seen.end_ns[2] != 0;
 }
 
@@ -468,8 +325,8 @@ static void three_end(const char *method, uint64_t seed, struct tally *tally)
 {
     check_seed(seed, cluster_run_until(seen.cluster, are_three_done, NULL, 300 * NS_PER_S));
     if (getenv("VERBOSE") != NULL) {
-        printf("%s, %d: %g apart, then %g\n", method, (int)seed, spread_of(seen.at_goal, 3),
-               spread_of(seen.last, 3));
+        printf("%s, %d: %g apart, then %g\n", method, (int)seed, finish_spread(seen.at_goal, 3),
+               finish_spread(seen.last, 3));
     }
     for (uint32_t i = 0; i < 3; i++) {
         uint64_t waited_ns = seen.end_ns[i] - seen.goal_ns[i], most_ns = seen.goal_ns[i] / 4;
@@ -487,7 +344,7 @@ static void three_end(const char *method, uint64_t seed, struct tally *tally)
                      (double)waited_ns / NS_PER_S);
         }
     }
-    tally->missed += strcmp(method, "local-sgd:H=16") == 0 && spread_of(seen.last, 3) > 1e-4;
+    tally->missed += strcmp(method, "local-sgd:H=16") == 0 && finish_spread(seen.last, 3) > 1e-4;
 }
 
 /* A round may fail, for reasons of its own. */
@@ -535,17 +392,19 @@ static void a_liar_costs_patience_and_no_round(void **state)
     static const char *const methods[] = {"local-sgd:H=16", "ad-psgd:H=16", "push-sum:H=16"};
     static const double speeds[PEERS] = {1, 1, 1, 0.1};
 
-    for (size_t m = 0; m < sizeof methods / sizeof methods[0]; m++) {
+    for (size_t i = 0; i < 2 * (sizeof methods / sizeof methods[0]); i++) {
+        const char *method = methods[i / 2];
         struct tally tally = {0};
 
         FOR_EACH_SEED (seed, 2) {
             seen.step_ns = 100 * NS_PER_MS;
-            swarm_with(methods[m], seed, speeds);
-            liar.is_coming = true;
-            three_end(methods[m], seed, &tally);
+            swarm_with(method, seed, speeds);
+            liar.is_coming = i % 2 == 0;
+            liar.is_done = i % 2 == 1;
+            three_end(method, seed, &tally);
             cluster_destroy(seen.cluster);
         }
-        have_rounds(methods[m], &tally);
+        have_rounds(method, &tally);
     }
 }
 
@@ -587,7 +446,7 @@ static void nobody_is_left_out_of_pairs(void **state)
         cluster_crash(seen.cluster, 3);
         liar.links = NULL;
         three_end("ad-psgd:H=16", seed, &tally);
-        check_seed(seed, spread_of(seen.last, 3) < 0.8 * spread_of(seen.at_goal, 3));
+        check_seed(seed, finish_spread(seen.last, 3) < 0.8 * finish_spread(seen.at_goal, 3));
         cluster_destroy(seen.cluster);
     }
     assert_int_equal(tally.missed, 0);
@@ -663,9 +522,9 @@ static void what_is_finished_ends_at_once(void **state)
     (void)state;
     create(1, "local-sgd:H=16", NULL);
     swarm_start(seen.cluster, PEERS);
-    run(1);
+    finish_run(1);
     swarm_start(seen.cluster, PEERS); /* from their checkpoints */
-    assert_true(cluster_run_until(seen.cluster, is_done, NULL, NS_PER_S));
+    assert_true(cluster_run_until(seen.cluster, finish_is_done, NULL, NS_PER_S));
     for (uint32_t i = 0; i < PEERS; i++) {
         assert_int_equal(seen.steps[i], 0);
         assert_true(cluster_result(seen.cluster, i)->is_goal_reached);

@@ -41,6 +41,7 @@ void node_send_progress(struct node *node, const struct peer_id *to)
     message.as.progress.round = round_now(node);
     message.as.progress.is_serving = is_serving(node);
     message.as.progress.is_done = node->once.is_done || node->finish.is_begun;
+    message.as.progress.is_settled = node_finish_is_settled(node);
     message.as.progress.busy = node->busy;
     message.as.progress.left_ms = node_finish_left_ms(node);
     if (to != NULL) {

@@ -3,39 +3,45 @@
  * than they are: so it stays where it is, says that it is done (PROGRESS), takes part in what the
  * others begin, and leaves after a round that found it standing still.
  *
- *  STEPS --goal--> WAITING --nobody is about to be done, and as many rounds as it takes--> OVER
- *                     '--nobody is left, or patience is over------------------------------^
+ *  STEPS --goal--> WAITING <--a round without one of those who are done-- SETTLED --> OVER
+ *                   |  '----a last round: with all of them, and whole---------^        ^
+ *                   '--nobody is left, or the bound has come---------------------------'
  *
- * Who says that it will be done within our patience is waited for, so that those who train at the
+ * There is one bound, a share of the time since this peer began, and it is the only patience there
+ * is. Who says that it will be done before it is waited for, so that those who train at about the
  * same pace end together, and with the same model; rounds meanwhile are served as well, but are not
- * the last. The first word is what counts: who is late by more than estimates are, or says the same
- * again and again, trains on like others. If all others are done, the round is begun here as
- * anywhere else. Beside a group that trains on, one is joined that it begins, for a period; then
- * those who are done begin one among themselves. When patience is over nobody is waited for any
- * more, and half of it is left for a round with whoever is there.
+ * the last. Estimates are worth half as much again, so whoever is to come a little later by its
+ * latest word is waited for, until it is too late for that as well: this costs the more time the
+ * nearer it is to the bound. Near the bound those who are done begin a round among themselves.
+ *
+ * Of a group each sees for itself that its last round was whole and that all who are done were in
+ * it, says so (settled), and leaves when all who are done say it of that round or a later one: what
+ * one of them missed the others do with it once more, however late it hears of it. Beside a group
+ * that trains on, a round that it begins is joined; after a period those who are done begin one
+ * among themselves.
  *
  * Whole groups need one round; where a round is of a part of those who are done, it takes
- * log(all) / log(part), pairs with as many partners. Patience is some periods of rounds as
- * measured, but not long beside the training it follows, so whoever dies, lies, or averages by
- * another method costs no more than that. one-shot has a round of its own: once.c. Loop thread
- * only.
+ * log(all) / log(part), pairs with as many partners. Whoever dies, lies, or averages by another
+ * method costs the bound and no more. one-shot has a round of its own: once.c. Loop thread only.
  */
 #include "peer/node/internal.h"
 
 #include <math.h>
 
 enum {
-    PATIENCE_PERIODS = 3,
-    PATIENCE_SHARE = 8, /* of the time since this peer began; all lasts twice as long at most */
+    BOUND_SHARE = 4, /* of the time since this peer began */
     ROUNDS_MAX = 16,
     WALL_RISE = 4 /* at most: in one look, whatever held us up */
 };
-#define PATIENCE_MOST_NS (300 * NS_PER_S)
-#define PAUSE_NS         (100 * NS_PER_MS) /* between two tries, and two looks */
+#define BOUND_LEAST_NS (6 * NS_PER_S)
+#define BOUND_MOST_NS  (600 * NS_PER_S)
+#define LAST_PAUSE_NS  (500 * NS_PER_MS) /* after a missed deadline, and twice as long each time */
+#define PAUSE_NS       (100 * NS_PER_MS) /* between two tries, and two looks */
 
 struct others {
-    uint32_t done, coming, training;
-    uint32_t unmet; /* of all these: those we had no last round with */
+    uint32_t done, coming, training; /* coming: also who is done and just has to pause */
+    uint32_t unmet;                  /* of all these: those we had no last round with */
+    uint32_t missing;                /* of those who are done: they were not in our last round */
 };
 
 /* ---- how far everybody is ---- */
@@ -93,58 +99,52 @@ uint32_t node_finish_left_ms(const struct node *node)
     return left_ns < NS_PER_MS ? 1 : (uint32_t)(left_ns / NS_PER_MS);
 }
 
-static uint64_t patience_ns(const struct node *node)
+static uint64_t bound_ns(const struct node *node)
 {
-    const struct strategy *strategy = node->options.strategy;
-    uint64_t period_ns = strategy->every_ns, most_ns, least_ns, ns;
-    struct round_stats stats;
+    uint64_t ns = (node_now(node) - node->begun_ns) / BOUND_SHARE;
 
-    round_stats(node->round, &stats);
-    if (period_ns == 0) period_ns = strategy_every(strategy, node->step) * wall_ns(node);
-    if (period_ns < stats.last_ns) period_ns = stats.last_ns;
-    least_ns = PATIENCE_PERIODS * NODE_PROGRESS_NS; /* they are heard so often */
-    most_ns = (node_now(node) - node->begun_ns) / PATIENCE_SHARE;
-    if (most_ns < least_ns) most_ns = least_ns;
-    if (most_ns > PATIENCE_MOST_NS) most_ns = PATIENCE_MOST_NS;
-    ns = period_ns > PATIENCE_MOST_NS ? PATIENCE_MOST_NS : PATIENCE_PERIODS * period_ns + least_ns;
-    return ns < most_ns ? ns : most_ns;
+    if (ns < BOUND_LEAST_NS) return BOUND_LEAST_NS;
+    return ns < BOUND_MOST_NS ? ns : BOUND_MOST_NS;
+}
+
+static uint64_t end_ns(const struct node *node)
+{
+    return node->finish.begun_ns + node->finish.bound_ns;
+}
+
+/* A round is put off for those who come until then. One of them may be silent, so there is time
+ * left for a round without them. */
+static uint64_t put_off_ns(const struct node *node)
+{
+    return end_ns(node) - node->finish.bound_ns / 3;
+}
+
+/* Until when there are no rounds with it. */
+static uint64_t pause_ns(const struct node *node, const struct neighbour *other)
+{
+    struct trust_view view;
+
+    return trust_view(node->trust, other->id, node_now(node), &view) ? view.mix_ns : 0;
 }
 
 static bool is_mate(const struct node *node, const struct neighbour *other)
 {
     return other->has_progress && other->progress.is_serving &&
            digest_is_equal(other->progress.lineage, node->lineage) &&
-           trust_may_mix(node->trust, other->id, node_now(node));
-}
-
-/* Until it should be done by its first word, and something for what estimates are worth: later ones
- * do not put it off. */
-static void hear_coming(struct node *node)
-{
-    const uint64_t until_ns = node->finish.until_ns;
-
-    for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        struct neighbour *other = &node->neighbours[i];
-        uint64_t left_ns = other->progress.left_ms * NS_PER_MS;
-
-        if (left_ns == 0 || other->coming_ns != 0 || other->progress_ns + left_ns > until_ns) {
-            continue;
-        }
-        other->coming_ns = other->progress_ns + left_ns + left_ns / 4 + 2 * NODE_PROGRESS_NS;
-    }
+           pause_ns(node, other) < end_ns(node);
 }
 
 static bool is_coming(const struct node *node, const struct neighbour *other)
 {
-    const uint64_t until_ns = node->finish.until_ns, now_ns = node_now(node);
-    uint64_t left_ns = other->progress.left_ms * NS_PER_MS;
+    uint64_t now_ns = node_now(node), until_ns = end_ns(node);
+    uint64_t left_ns = other->progress.left_ms * NS_PER_MS, at_ns = other->progress_ns + left_ns;
 
-    return left_ns > 0 && other->progress_ns + left_ns <= until_ns && now_ns < until_ns &&
-           now_ns < other->coming_ns;
+    if (left_ns == 0 || now_ns >= until_ns) return false;
+    return at_ns <= now_ns || at_ns - now_ns <= (until_ns - now_ns) / 2 * 3;
 }
 
 /* Who trains on and has never been in a round with us will not be in the next one either, but where
- * there was none at all. */
+ * there was none at all; nor will who has to pause. */
 static struct others count_others(const struct node *node)
 {
     struct others others = {0};
@@ -153,20 +153,29 @@ static struct others count_others(const struct node *node)
     round_stats(node->round, &stats);
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
+        bool may_mix = trust_may_mix(node->trust, other->id, node_now(node));
+        bool is_done = other->progress.is_done, is_met = other->has_met || stats.mixed == 0;
 
         if (!is_mate(node, other)) continue;
-        if (other->progress.is_done) {
+        if (is_done && may_mix) {
             others.done++;
-        } else if (!other->has_met && stats.mixed > 0) {
-            continue;
-        } else if (is_coming(node, other)) {
+        } else if (is_done || (is_met && is_coming(node, other))) {
             others.coming++;
-        } else {
+        } else if (is_met && may_mix) {
             others.training++;
+        } else {
+            continue;
         }
         others.unmet += !other->has_met_last;
+        others.missing += is_done && !other->has_met_last;
     }
     return others;
+}
+
+/* Nobody is to come any more for whom a round would be put off. */
+static bool is_complete(const struct node *node, const struct others *others)
+{
+    return others->coming == 0 || node_now(node) >= put_off_ns(node);
 }
 
 /* ---- the rounds ---- */
@@ -193,28 +202,53 @@ static bool meets_pairs(const struct node *node)
            !strategy->rule->is_push;
 }
 
-/* Nothing is missing. The same partner once more would bring pairs little. */
+/* One round is of all who are done. */
+static bool meets_all(const struct node *node, const struct others *others)
+{
+    const struct strategy *strategy = node->options.strategy;
+    struct topology topology = strategy_topology(strategy, others->done + 1);
+
+    return strategy->exchange->is_group && topology.kind != TOPOLOGY_GRID &&
+           !node_groups_are_drawn(node) && topology_groups(&topology, others->done + 1) == 1;
+}
+
+/* We have had our last round. The same partner once more would bring pairs little. */
 static bool is_made(const struct node *node, const struct others *others,
                     const struct round_stats *stats)
 {
-    if (others->coming > 0) return false;
+    if (!is_complete(node, others)) return false;
     /* The others had enough with the round that was none of the last here, and have left. */
     if (node->finish.served > 0 && others->done == 0) return true;
+    if (meets_all(node, others)) return node->finish.is_settled && others->missing == 0;
     if (node->finish.made >= rounds_wanted(node, stats)) return true;
     return meets_pairs(node) && node->finish.made > 0 && others->unmet == 0;
 }
 
-/* For whoever is there, when nobody is waited for any more. */
-static uint64_t alone_until_ns(const struct node *node)
+bool node_finish_is_settled(const struct node *node)
 {
-    return node->finish.until_ns + node->finish.patience_ns / 2;
+    struct others others;
+    struct round_stats stats;
+
+    if (!node->finish.is_begun) return false;
+    others = count_others(node);
+    round_stats(node->round, &stats);
+    return is_made(node, &others, &stats);
 }
 
 void node_finish_snapshot(struct node *node)
 {
     struct node_finish *finish = &node->finish;
+    struct others others;
 
-    finish->is_last = finish->is_begun && count_others(node).coming == 0;
+    if (!finish->is_begun) return;
+    others = count_others(node);
+    finish->is_settled = false; /* what this round leaves of us counts from here on */
+    finish->is_last = is_complete(node, &others) || meets_all(node, &others);
+    if (!meets_all(node, &others)) return;
+    /* Whoever is yet to come to its goal does not say of this round that it was its last. */
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        node->neighbours[i].has_met_last = false;
+    }
 }
 
 /* What came of the rounds since the last look. */
@@ -228,7 +262,8 @@ static void look(struct node *node, const struct round_stats *stats)
     if (finish->is_last) {
         finish->made += (uint32_t)(rounds - finish->rounds);
         if (meets_pairs(node)) finish->made = finish->partners;
-        finish->owed_round = stats->counts.next_round;
+        finish->is_settled = stats->is_last_whole;
+        finish->owed_round = stats->last_round + 1;
     }
     finish->rounds = rounds;
     finish->again_ns = 0;
@@ -236,21 +271,24 @@ static void look(struct node *node, const struct round_stats *stats)
     node_send_progress(node, NULL);
 }
 
-/* Somebody may still want a part of the result from us. Who else was in the round is not known
- * here, so who was not, or says what is not true, counts as well, for as long as such a part can be
- * on its way. */
+/* Those who are done say that they need no other round, or may still want a part of the result from
+ * us. Who else was in the round is not known here, so who was not, or says what is not true, counts
+ * as well: for as long as such a part can be on its way, or until the end. */
 static bool is_owed(const struct node *node, const struct round_stats *stats)
 {
+    uint64_t on_its_way_ns = node->finish.made_ns + 2 * (stats->last_ns + NODE_PROGRESS_NS);
+
     if (node->options.strategy->rule->is_push) return stats->counts.custody > 0;
     if (!node->options.strategy->exchange->is_group) return false; /* both ends have all */
-    if (node_now(node) >= node->finish.made_ns + 2 * (stats->last_ns + NODE_PROGRESS_NS)) {
-        return false;
-    }
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
+        const struct message_progress *progress = &other->progress;
+        bool is_behind = progress->round < node->finish.owed_round;
 
-        if (is_mate(node, other) && other->has_met && !node_busy_leaves(node, other) &&
-            other->progress.round < node->finish.owed_round) {
+        if (!is_mate(node, other)) continue;
+        if (progress->is_done && (is_behind || !progress->is_settled)) return true;
+        if (is_behind && other->has_met && !node_busy_leaves(node, other) &&
+            node_now(node) < on_its_way_ns) {
             return true;
         }
     }
@@ -263,22 +301,36 @@ static void begin(struct node *node, const struct round_stats *stats)
 
     finish->is_begun = true;
     finish->rounds = rounds_so_far(node, stats);
-    finish->patience_ns = patience_ns(node);
     finish->begun_ns = node_now(node);
-    finish->until_ns = finish->begun_ns + finish->patience_ns;
+    finish->bound_ns = bound_ns(node);
+    trust_end_pauses(node->trust, LAST_PAUSE_NS, node_now(node));
     /* Nothing was added to what the last round left. */
     finish->is_over = node->samples_since_round == 0 && !round_is_active(node->round);
     if (!finish->is_over) node_send_progress(node, NULL);
 }
 
-/* Nobody is waited for any more. Is there nobody to have a round with? Groups that train on were to
- * be joined before. */
+/* Is there nobody to have a round with? Groups that train on were to be joined before. */
 static bool is_vain(const struct node *node, const struct others *others)
 {
     bool joins = !meets_pairs(node) && !node->options.strategy->rule->is_push;
 
-    if (node_now(node) < node->finish.until_ns) return false;
-    return (joins && others->done == 0) || node_now(node) >= alone_until_ns(node);
+    return joins && others->done == 0 && others->coming == 0 && node_now(node) >= put_off_ns(node);
+}
+
+/* Nobody is to wait for us any more, but who is done and may want another round. */
+static bool may_leave(struct node *node, const struct others *others,
+                      const struct round_stats *stats)
+{
+    round_set_busy(node->round, others->done == 0);
+    return !is_owed(node, stats);
+}
+
+static void tell_waiting(struct node *node, uint32_t count)
+{
+    if (node->finish.is_told) return;
+    node->finish.is_told = true;
+    log_info(node->options.log, "goal reached: waiting for one last round with %u %s", count,
+             count == 1 ? "neighbour" : "neighbours");
 }
 
 static bool is_over(struct node *node, const struct round_stats *stats)
@@ -286,29 +338,20 @@ static bool is_over(struct node *node, const struct round_stats *stats)
     struct node_finish *finish = &node->finish;
     struct others others = count_others(node);
     uint32_t count = others.done + others.coming + others.training;
-    uint64_t now_ns = node_now(node), end_ns = finish->until_ns + finish->patience_ns;
 
     if (count == 0) return true;
     if (others.done + 1 > finish->most_done) finish->most_done = others.done + 1;
+    if (node_now(node) >= end_ns(node)) return true;
     if (round_is_active(node->round)) {
-        if (round_has_started(node->round) || round_has_snapshot(node->round)) {
-            return now_ns >= end_ns;
-        }
-        return is_vain(node, &others);
+        return !round_has_started(node->round) && !round_has_snapshot(node->round) &&
+               is_vain(node, &others);
     }
-    if (now_ns >= end_ns) return true;
+    tell_waiting(node, count);
     if (is_made(node, &others, stats)) {
-        /* Nobody is to wait for us any more, but who is done and has missed the round. */
-        if (others.done == 0) round_set_busy(node->round, true);
-        return !is_owed(node, stats) || now_ns >= finish->made_ns + finish->patience_ns;
+        if (others.coming > 0) return false;
+        return may_leave(node, &others, stats);
     }
-    if (is_vain(node, &others)) return true;
-    if (!finish->is_told) {
-        finish->is_told = true;
-        log_info(node->options.log, "goal reached: waiting for one last round with %u %s", count,
-                 count == 1 ? "neighbour" : "neighbours");
-    }
-    return false;
+    return is_vain(node, &others);
 }
 
 bool node_finish_waits(struct node *node)
@@ -319,7 +362,6 @@ bool node_finish_waits(struct node *node)
     if (node->round == NULL || node->options.strategy->at_end) return false;
     round_stats(node->round, &stats);
     if (!finish->is_begun) begin(node, &stats);
-    hear_coming(node);
     look(node, &stats);
     if (!finish->is_over) finish->is_over = is_over(node, &stats);
     return !finish->is_over;
@@ -347,7 +389,7 @@ bool node_finish_is_due(const struct node *node)
     uint64_t now_ns = node_now(node);
     struct round_stats stats;
 
-    if (finish->is_over || now_ns >= alone_until_ns(node)) return false;
+    if (finish->is_over || now_ns >= end_ns(node)) return false;
     round_stats(node->round, &stats);
     if (is_made(node, &others, &stats)) return exchange->is_group && is_invited_by_done(node);
     if (exchange->is_group && round_is_invited(node->round)) return true;
@@ -355,9 +397,9 @@ bool node_finish_is_due(const struct node *node)
     if (now_ns < finish->again_ns && !meets_pairs(node)) return false;
     if (node_push_is_owed(node) && now_ns < node->push.again_ns) return false;
     if (exchange->is_graph) return true; /* it runs when the others have come to it */
-    if (others.coming > 0) return false;
+    if (!is_complete(node, &others)) return false;
     if (!exchange->is_group || others.training == 0) return true;
-    return others.done > 0 && now_ns >= finish->begun_ns + finish->patience_ns / PATIENCE_PERIODS;
+    return others.done > 0 && now_ns >= finish->begun_ns + node->period_ns + NODE_PROGRESS_NS;
 }
 
 size_t node_finish_filter(struct node *node, struct peer_id *ids, size_t count)

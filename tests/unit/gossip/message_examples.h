@@ -193,6 +193,7 @@ static inline bool example_session(struct source *s, struct message *m)
         m->as.progress.is_done = any(s, 0, 1) != 0;
         m->as.progress.busy = (uint8_t)any32(s, 1, UINT8_MAX);
         m->as.progress.left_ms = any32(s, 1, UINT32_MAX);
+        m->as.progress.is_settled = any(s, 0, 1) != 0;
         return true;
     default:
         return false;

@@ -266,7 +266,7 @@ static inline void side_describe(struct side *side, uint8_t number)
     side->hello = (struct hello){.incarnation = 1,
                                  .role = HELLO_PEER,
                                  .spec = "mlp",
-                                 .method = "exchange group, codec f32, rule mean"};
+                                 .method = "wire 2, exchange group, codec f32, rule mean"};
     memcpy(side->hello.public_key, side->identity.public_key, PUBLIC_KEY_BYTES);
     memset(side->hello.boot.bytes, number, BOOT_ID_BYTES);
     side->hello.schema = hash_of("mlp", 3);

@@ -154,16 +154,45 @@ static void another_method_is_refused_by_name(void **state)
 
     (void)state;
     side_describe(a, 1);
-    snprintf(a->hello.method, sizeof a->hello.method, "exchange pair, codec f32, rule mean");
+    snprintf(a->hello.method, sizeof a->hello.method,
+             "wire 2, exchange pair, codec f32, rule mean");
     side_start(a);
     side_dial(a, b);
     world_run(world, NS_PER_S);
     assert_int_equal(a->failed, 1);
     assert_int_equal(a->rc, RC_MISMATCH);
-    assert_non_null(strstr(a->why, "this swarm averages with 'exchange group, codec f32"));
-    assert_non_null(strstr(a->why, "you with 'exchange pair, codec f32, rule mean'"));
+    assert_non_null(strstr(a->why, "this swarm averages with 'wire 2, exchange group, codec f32"));
+    assert_non_null(strstr(a->why, "you with 'wire 2, exchange pair, codec f32, rule mean'"));
     assert_int_equal(a->opened + b->opened + b->failed, 0);
     world_destroy(world);
+}
+
+/* So is one of a build that says other things over links, be it older or newer. */
+static void another_version_of_the_wire_is_refused_by_name(void **state)
+{
+    static const struct {
+        const char *method, *why;
+    } builds[] = {
+        {"exchange group, codec f32, rule mean", "this swarm speaks version 2 of the wire, you "
+                                                 "version 1: these are unlike builds"},
+        {"wire 3, none", "this swarm speaks version 2 of the wire, you version 3"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof builds / sizeof builds[0]; i++) {
+        struct link_world *world = world_create(1, 0);
+        struct side *a = world_stranger(world), *b = world_peer(world, 2);
+
+        side_describe(a, 1);
+        snprintf(a->hello.method, sizeof a->hello.method, "%s", builds[i].method);
+        side_start(a);
+        side_dial(a, b);
+        world_run(world, NS_PER_S);
+        assert_int_equal(a->rc, RC_MISMATCH);
+        assert_non_null(strstr(a->why, builds[i].why));
+        assert_int_equal(a->opened + b->opened, 0);
+        world_destroy(world);
+    }
 }
 
 /* One whose model looks alike, but is for other symbols, reads that its data differ. */
@@ -607,6 +636,7 @@ int main(void)
         cmocka_unit_test(another_model_is_refused_by_name),
         cmocka_unit_test(not_every_refusal_has_a_line),
         cmocka_unit_test(another_method_is_refused_by_name),
+        cmocka_unit_test(another_version_of_the_wire_is_refused_by_name),
         cmocka_unit_test(the_same_model_of_other_data_is_refused),
         cmocka_unit_test(a_dialler_refuses_another_model_too),
         cmocka_unit_test(an_observer_gets_in_without_a_model),

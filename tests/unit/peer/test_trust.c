@@ -69,6 +69,36 @@ static void only_pauses_for_distance_end_early(void **state)
     trust_destroy(trust);
 }
 
+/* Near the end pauses for missed deadlines are over, later ones are short, and others are not. */
+static void pauses_for_missed_deadlines_end_early_at_the_end(void **state)
+{
+    const uint64_t half_ns = NS_PER_S / 2;
+    struct trust *trust = trust_create();
+    uint64_t now_ns = NS_PER_S;
+
+    (void)state;
+    trust_set_period(trust, 30 * NS_PER_S);
+    trust_note(trust, make_id(1), SCORE_LATE, now_ns);
+    trust_note(trust, make_id(2), SCORE_CLIPPED, now_ns);
+    trust_note(trust, make_id(3), SCORE_NOT_FINITE, now_ns);
+    trust_note(trust, make_id(4), SCORE_SILENT, now_ns);
+    assert_false(trust_may_mix(trust, make_id(1), now_ns));
+    trust_end_pauses(trust, half_ns, now_ns);
+    assert_true(trust_may_mix(trust, make_id(1), now_ns));
+    for (uint32_t i = 2; i <= 4; i++) {
+        assert_false(trust_may_mix(trust, make_id(i), now_ns + 10 * NS_PER_S));
+    }
+    for (uint64_t pause_ns = half_ns; pause_ns <= 8 * half_ns; pause_ns *= 2) {
+        trust_note(trust, make_id(1), SCORE_LATE, now_ns);
+        assert_false(trust_may_mix(trust, make_id(1), now_ns + pause_ns - 1));
+        now_ns += pause_ns;
+        assert_true(trust_may_mix(trust, make_id(1), now_ns));
+    }
+    trust_note(trust, make_id(5), SCORE_CLIPPED, now_ns);
+    assert_false(trust_may_mix(trust, make_id(5), now_ns + 10 * NS_PER_S));
+    trust_destroy(trust);
+}
+
 /* Where rounds are far apart a pause is as much longer: two of them at first, twice as many for who
  * has proven nothing. */
 static void pauses_are_counted_in_rounds(void **state)
@@ -225,6 +255,7 @@ int main(void)
         cmocka_unit_test(a_peer_without_faults_is_trusted),
         cmocka_unit_test(misses_pause_for_longer_and_longer),
         cmocka_unit_test(only_pauses_for_distance_end_early),
+        cmocka_unit_test(pauses_for_missed_deadlines_end_early_at_the_end),
         cmocka_unit_test(pauses_are_counted_in_rounds),
         cmocka_unit_test(misses_are_forgotten_after_good_rounds),
         cmocka_unit_test(proof_is_earned_by_rounds_kept),
