@@ -105,6 +105,7 @@ static void form_fill(const struct group *group, uint32_t ballot, struct message
     form->members[form->members_count++] = self_of(group);
     for (uint32_t i = 0; i < group->order_count; i++) {
         if (i == group->order_self || !group_is_linked(group, group->order[i].id)) continue;
+        if (group_leaves_out(group, group->order[i].id)) continue;
         form->members[form->members_count++] = group->order[i];
     }
 }
@@ -113,6 +114,7 @@ static void propose(struct group *group, struct commands *out)
 {
     uint32_t ballot = group->order_self;
 
+    group_slack_turn(group, group->options.self);
     if (group->counts.next_round > group->round) group->round = group->counts.next_round;
     if (group->has_promised && group->promised_round == group->round &&
         group->promised_ballot >= ballot) {
@@ -132,6 +134,7 @@ static void propose(struct group *group, struct commands *out)
     group->proposer = self_of(group);
     group->form_ns = group->now_ns;
     group->grace_ns = group_grace_ns(group);
+    group->form_half_ns = 0;
     group->is_lingering = group->has_lingered = false;
     memset(group->invited, 0, sizeof group->invited);
     group_forming_wait(group);
@@ -189,19 +192,19 @@ static void forming_close(struct group *group, struct commands *out)
     if (only_direct) start.schedule = SCHEDULE_DIRECT;
     send_form_to_all(group, &start, MESSAGE_START, &group->form, out);
     group_slack_missing(group);
-    group_slack_return(group, &start);
     group_data_begin(group, &start, out);
 }
 
 static void forming_check(struct group *group, struct commands *out)
 {
+    group_forming_note(group);
     if (!group->has_lingered) group_forming_wait(group); /* for fewer, it may be shorter */
     for (uint32_t i = 0; i < group->form.members_count; i++) {
         struct peer_id id = group->form.members[i].id;
 
         if (peer_id_is_equal(id, group->options.self)) continue;
         if (group->invited[i].has_joined || group->invited[i].has_declined) continue;
-        if (group_is_linked(group, id)) return; /* still awaited */
+        if (group_is_linked(group, id) && group->now_ns < group->wait_until_ns) return;
     }
     forming_close(group, out);
 }
@@ -283,6 +286,7 @@ static void join(struct group *group, struct member_ref proposer, const struct m
 {
     struct command *send;
 
+    if (group->state == GROUP_READY) group_slack_turn(group, proposer.id);
     if (group->state == GROUP_FORMING) forming_withdraw(group, out);
     if (group->state == GROUP_JOINED) leave(group, &proposer, form->round, out);
     come_back(group);
@@ -331,6 +335,7 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
     enum rc rc = form_check(group, from, form);
 
     if (proposes_in_vain(group, from.id, out)) return RC_LIMIT;
+    if (rc == RC_OK && group_leaves_out(group, from.id)) rc = RC_MISMATCH;
     if (rc == RC_MISMATCH) { /* not waited for */
         group_send_abort(from.id, from, form->round, ABORT_PROTOCOL, out);
     }
@@ -387,7 +392,10 @@ static uint32_t position(const struct group *group)
     uint32_t before = 0;
 
     for (uint32_t i = 0; i < group->order_self; i++) {
-        before += group_is_linked(group, group->order[i].id);
+        struct peer_id id = group->order[i].id;
+
+        before +=
+            group_is_linked(group, id) && !group_rests(group, id) && !group_leaves_out(group, id);
     }
     return before;
 }
