@@ -529,6 +529,7 @@ enum rc group_on_mean(struct group *group, struct member_ref from, const struct 
     if (part->has_mean) return RC_REPLAY;
     part->has_mean = true;
     part->mean = mean->hash;
+    group_wait_returned(group, mean->contributors);
     part->rate = mean->rate;
     group->progress_ns = group->now_ns;
     part_close_if_complete(group, part, out);

@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { DEADLINE_MISS = -1 };
+enum { DEADLINE_MISS = -1, BRIEF_SHARE = 4 };
 
 static int form_find(const struct message_form *form, struct peer_id id)
 {
@@ -232,7 +232,7 @@ static void leave(struct group *group, const struct member_ref *next, uint64_t r
                    peer_id_is_equal(next->id, group->proposer.id) &&
                    boot_id_is_equal(next->boot, group->proposer.boot);
 
-    if (is_anew) group_slack_vain(group);
+    if (is_anew) group_slack_vain(group, false);
     group->left[group->left_next] = (struct group_left){group->proposer, group->form.round,
                                                         group->stream, group->form.ballot, true};
     group->left_next = (group->left_next + 1) % GROUP_LEFT_MAX;
@@ -286,9 +286,9 @@ static void join(struct group *group, struct member_ref proposer, const struct m
 {
     struct command *send;
 
-    if (group->state == GROUP_READY) group_slack_turn(group, proposer.id);
     if (group->state == GROUP_FORMING) forming_withdraw(group, out);
     if (group->state == GROUP_JOINED) leave(group, &proposer, form->round, out);
+    group_slack_turn(group, proposer.id);
     come_back(group);
     group->is_far = group_is_far(group, form->round);
     group->near_round = group->promised_round;
@@ -387,25 +387,28 @@ void group_form_decline(struct group *group, struct commands *out)
     group->has_heard = false;
 }
 
-static uint32_t position(const struct group *group)
+static bool is_before_us(const struct group *group, uint32_t place)
 {
-    uint32_t before = 0;
+    struct peer_id id = group->order[place].id;
 
-    for (uint32_t i = 0; i < group->order_self; i++) {
-        struct peer_id id = group->order[i].id;
-
-        before +=
-            group_is_linked(group, id) && !group_rests(group, id) && !group_leaves_out(group, id);
-    }
-    return before;
+    return place < group->order_self && group_is_linked(group, id) && !group_leaves_out(group, id);
 }
 
-/* After a proposal that came to nothing even the first in the order lets one window pass. */
+/* Each before us has a window to propose in. One that rests has a quarter, and an answer at least:
+ * if it is there it proposes at once, and where not all agree who rests they would propose beside
+ * each other without. After a proposal that came to nothing even the first in the order lets one
+ * window pass. */
 static uint64_t own_turn_ns(const struct group *group)
 {
-    uint64_t windows = position(group) + group->is_again;
+    uint64_t grace = group_grace_ns(group), brief = grace / BRIEF_SHARE;
+    uint64_t turn = deadline_after(group->ready_ns, group->is_again ? grace : 0);
 
-    return deadline_after(group->ready_ns, windows * group_grace_ns(group));
+    if (brief < group->answer_ns) brief = group->answer_ns;
+    for (uint32_t i = 0; i < group->order_self; i++) {
+        if (!is_before_us(group, i)) continue;
+        turn = deadline_after(turn, group_rests(group, group->order[i].id) ? brief : grace);
+    }
+    return turn;
 }
 
 void group_form_begin(struct group *group, struct commands *out)
@@ -414,11 +417,11 @@ void group_form_begin(struct group *group, struct commands *out)
 
     group->state = GROUP_READY;
     group->ready_ns = group->now_ns;
-    group->is_again = false;
+    group->is_again = group->has_vain = false;
     group->has_heard = false;
     if (is_open) {
         join(group, group->heard_from, &group->heard, out);
-    } else if (position(group) == 0) {
+    } else if (own_turn_ns(group) <= group->now_ns) {
         propose(group, out);
     }
 }
@@ -503,7 +506,7 @@ static enum rc start_without_us(struct group *group, struct member_ref from,
     group_hear_round(group, start->round + 1);
     if (group->has_heard && group->heard.round <= start->round) group->has_heard = false;
     if (is_idle) return RC_OK;
-    if (is_ours(group, from, start)) group_slack_vain(group);
+    if (is_ours(group, from, start)) group_slack_vain(group, false);
     /* What we joined may still begin, and counts on us. */
     if (group->state == GROUP_JOINED && !is_ours(group, from, start)) return RC_OK;
     group->round = group->counts.next_round;
@@ -562,7 +565,7 @@ enum rc group_form_on_abort(struct group *group, struct member_ref from,
         group->invited[index].has_declined = true;
         forming_check(group, out);
     } else if (peer_id_is_equal(from.id, group->proposer.id)) {
-        group_slack_vain(group);
+        group_slack_vain(group, true);
         promise_back(group); /* it will not start */
         become_ready(group, out);
     } else {
@@ -588,7 +591,7 @@ void group_form_on_link_lost(struct group *group, struct peer_id peer, struct co
     int index = form_find(&group->form, peer);
 
     if (group->state == GROUP_JOINED && peer_id_is_equal(peer, group->proposer.id)) {
-        group_slack_vain(group);
+        group_slack_vain(group, false);
         become_ready(group, out);
     } else if (group->state == GROUP_FORMING && index >= 0) {
         if (!group->invited[index].has_joined) group_slack_waited(group, (uint32_t)index);
@@ -615,7 +618,7 @@ void group_form_tick(struct group *group, struct commands *out)
     if (group->state == GROUP_JOINED) {
         group_score(group->proposer.id, DEADLINE_MISS, "proposed a round and did not start it",
                     out);
-        group_slack_vain(group);
+        group_slack_vain(group, false);
         leave(group, NULL, 0, out);
         become_ready(group, out);
     } else if (group->state == GROUP_READY) {

@@ -156,6 +156,9 @@ struct group {
     struct group_left left[GROUP_LEFT_MAX]; /* a ring */
     uint32_t left_next;
     struct patience patience;
+    struct peer_id vain_of; /* READY: whose proposal came to nothing, since when it has us wait */
+    uint64_t vain_ns;
+    bool has_vain, is_taken_back;
     struct conduct conduct;
 
     uint64_t stream;     /* JOINED, DATA: of the round's chunks */
@@ -375,23 +378,25 @@ uint64_t group_slack_ns(const struct group *group);
 uint64_t group_slack_of(const struct group *group, struct peer_id id);
 /** ...while a group forms. */
 uint64_t group_forming_slack_ns(const struct group *group, struct peer_id id);
-/** READY: `proposer` proposes; those before it in the order had us wait. */
+/** `proposer` proposes; those that had us wait until now are charged. */
 void group_slack_turn(struct group *group, struct peer_id proposer);
 /** FORMING: a member of the FORM answers, says no, is gone, or is given up. It is charged for what
  *  we waited. */
 void group_slack_waited(struct group *group, uint32_t index);
 /** FORMING: all who have not answered are given up. */
 void group_slack_missing(struct group *group);
-/** JOINED: what we joined does not begin with us; its proposer is charged. */
-void group_slack_vain(struct group *group);
+/** JOINED: what we joined does not begin with us; its proposer is charged when another does. */
+void group_slack_vain(struct group *group, bool is_taken_back);
 /** JOINED: who is not in START is charged, if we waited for it. */
 void group_slack_started(struct group *group, const struct message_form *start);
 /** DATA: how all parties stand and what slack they have, looked up once and not at each event. */
 void group_slack_note(struct group *group);
 /** DATA: how many rounds there are to one in which a member sees who contributes late. */
 uint32_t group_slack_times(const struct group *group);
-/** DATA: this party had us wait until now; it is charged `times` what is beyond `free_ns`. */
-void group_slack_data(struct group *group, uint32_t index, uint32_t times, uint64_t free_ns);
+/** DATA: this party had us wait until now, as we have seen, or were told; it is charged `times`
+ * what is beyond `free_ns`. */
+void group_slack_data(struct group *group, uint32_t index, bool is_seen, uint32_t times,
+                      uint64_t free_ns);
 /** Its credit was used up: it is not waited for just now. */
 bool group_rests(const struct group *group, struct peer_id id);
 /** There are no rounds with it just now. */
@@ -410,6 +415,8 @@ bool group_is_awaited(const struct group *group, uint32_t index);
 void group_wait_first_over(struct group *group, uint32_t index);
 /** The part that is its is complete, or about to be lost. */
 void group_wait_second_over(struct group *group, uint32_t index);
+/** A mean comes back, of these members, a bit each. */
+void group_wait_returned(struct group *group, uint64_t contributors);
 /** The round is committed: learn from it. */
 void group_wait_learn(struct group *group);
 void group_data_tick(struct group *group, struct commands *out);

@@ -67,10 +67,14 @@ bool group_leaves_out(const struct group *group, struct peer_id id)
 }
 
 /* It had us wait, and for nothing since `free_ns`. */
-static void charge(struct group *group, struct peer_id id, bool has_come, uint64_t free_ns)
+static void charge(struct group *group, struct peer_id id, bool has_come, uint32_t times,
+                   uint64_t free_ns)
 {
-    const struct patience_wait wait = {
-        .peer = id, .is_new = is_new(group, id), .has_come = has_come, .free_ns = free_ns};
+    const struct patience_wait wait = {.peer = id,
+                                       .is_new = is_new(group, id),
+                                       .has_come = has_come,
+                                       .free_ns = free_ns,
+                                       .times = times};
 
     patience_charge(&group->patience, &wait, group_slack_ns(group), group->now_ns);
 }
@@ -131,17 +135,43 @@ void group_forming_wait(struct group *group)
     group->wait_until_ns = until_ns;
 }
 
-/* Proposals of those that had none this time are out of the order. */
+/* Until when an answer, to what is asked then, costs nothing before others have answered. */
+static uint64_t asked_free_ns(const struct group *group, uint64_t since_ns)
+{
+    return patience_free_ns(since_ns, 0, group->answer_ns, group_pace_ns(group));
+}
+
+static bool is_first_turn(const struct group *group)
+{
+    return group->state == GROUP_READY && !group->is_again;
+}
+
+void group_slack_vain(struct group *group, bool is_taken_back)
+{
+    group->is_taken_back = is_taken_back;
+    group->vain_of = group->proposer.id;
+    group->vain_ns = group->form_ns;
+    group->has_vain = true;
+}
+
+/* A member whose proposal came to nothing has us wait until the next one. It may have had no
+ * choice; one that takes its proposals back again and again is barred for it. At the first turn of
+ * a round it is all before the proposer in the order that have us wait. */
 void group_slack_turn(struct group *group, struct peer_id proposer)
 {
-    uint64_t free_ns = patience_free_ns(group->ready_ns, 0, group->answer_ns, group_pace_ns(group));
+    uint64_t free_ns = asked_free_ns(group, group->ready_ns);
 
-    for (uint32_t i = 0; i < group->order_count && !group->is_again; i++) {
+    if (group->has_vain) {
+        charge(group, group->vain_of, group->is_taken_back, 1,
+               asked_free_ns(group, group->vain_ns));
+    }
+    group->has_vain = false;
+    for (uint32_t i = 0; i < group->order_count && is_first_turn(group); i++) {
         struct peer_id id = group->order[i].id;
 
         if (peer_id_is_equal(id, proposer)) return;
         if (i == group->order_self || !group_is_linked(group, id)) continue;
-        charge(group, id, false, free_ns);
+        charge(group, id, false, 1, free_ns);
     }
 }
 
@@ -151,7 +181,7 @@ void group_slack_waited(struct group *group, uint32_t index)
     struct peer_id id = group->form.members[index].id;
 
     if (group->has_lingered) return;
-    charge(group, id, false, forming_free_ns(group));
+    charge(group, id, false, 1, forming_free_ns(group));
 }
 
 void group_slack_missing(struct group *group)
@@ -164,17 +194,12 @@ void group_slack_missing(struct group *group)
     }
 }
 
-void group_slack_vain(struct group *group)
-{
-    charge(group, group->proposer.id, true, deadline_after(group->form_ns, group->grace_ns));
-}
-
 /* We have waited for START since we joined. A member that was late and is in it the proposer knows;
  * one that is not is charged by all who waited for it, or it would have credit with each of them.
  */
 void group_slack_started(struct group *group, const struct message_form *start)
 {
-    uint64_t free_ns = patience_free_ns(group->form_ns, 0, group->answer_ns, group_pace_ns(group));
+    uint64_t free_ns = asked_free_ns(group, group->form_ns);
     uint32_t at = 0;
 
     for (uint32_t i = 0; i < group->form.members_count && group->now_ns > free_ns; i++) {
@@ -183,7 +208,7 @@ void group_slack_started(struct group *group, const struct message_form *start)
         if (at < start->members_count && peer_id_is_equal(start->members[at].id, id)) {
             at++;
         } else if (group_is_linked(group, id)) {
-            charge(group, id, false, free_ns);
+            charge(group, id, false, 1, free_ns);
         }
     }
 }
@@ -209,16 +234,10 @@ void group_slack_note(struct group *group)
     }
 }
 
-void group_slack_data(struct group *group, uint32_t index, uint32_t times, uint64_t free_ns)
+void group_slack_data(struct group *group, uint32_t index, bool is_seen, uint32_t times,
+                      uint64_t free_ns)
 {
-    struct peer_id id = group->parties[index].ref.id;
-    const struct patience_wait wait = {.peer = id,
-                                       .is_new = is_new(group, id),
-                                       .has_come = true,
-                                       .free_ns = free_ns,
-                                       .times = times};
-
     if (group->now_ns <= free_ns) return;
-    patience_charge(&group->patience, &wait, group_slack_ns(group), group->now_ns);
+    charge(group, group->parties[index].ref.id, is_seen, times, free_ns);
     group_slack_note(group);
 }

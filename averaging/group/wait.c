@@ -214,7 +214,7 @@ void group_wait_first_over(struct group *group, uint32_t index)
     if (group->plan.schedule != SCHEDULE_DIRECT || group->state != GROUP_DATA) return;
     group->gathered_ns = group->now_ns;
     if (has_quorum(group, false, index)) {
-        group_slack_data(group, index, group_slack_times(group), first_free_ns(group));
+        group_slack_data(group, index, true, group_slack_times(group), first_free_ns(group));
     } else if (has_quorum(group, false, NOBODY)) {
         if (group->half_ns == 0 && !group->parties[index].is_dropped) {
             deadline_add(&group->halves, group->now_ns - group->data_ns);
@@ -228,10 +228,26 @@ void group_wait_second_over(struct group *group, uint32_t index)
     bool is_back = group->parties[index].part == PART_COMMITTED;
 
     if (group->plan.schedule != SCHEDULE_DIRECT || group->state != GROUP_DATA) return;
-    if (has_second(group, index)) group_slack_data(group, index, 1, second_free_ns(group));
+    if (has_second(group, index)) group_slack_data(group, index, true, 1, second_free_ns(group));
     if (group->back_half_ns != 0 || !has_quorum(group, true, NOBODY)) return;
     if (is_back) deadline_add(&group->backs, group->now_ns - group->data_ns);
     group->back_half_ns = group->now_ns;
+}
+
+/* Where we own no part we do not see who was late for another: or each owner would find out by
+ * itself. By an owner's word few are charged, and nobody is barred. */
+void group_wait_returned(struct group *group, uint64_t contributors)
+{
+    uint64_t all = ~UINT64_C(0) >> (64 - group->parties_count);
+    uint64_t missing = ~contributors & all & ~(UINT64_C(1) << group->self);
+    uint32_t few = group->parties_count / 4;
+
+    if (group->plan.schedule != SCHEDULE_DIRECT || group->parties[group->self].count > 0) return;
+    if ((uint32_t)__builtin_popcountll(missing) > (few > 0 ? few : 1)) return;
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if ((missing >> i & 1) == 0) continue;
+        group_slack_data(group, i, false, group_slack_times(group), first_free_ns(group));
+    }
 }
 
 /* ---- time ---- */

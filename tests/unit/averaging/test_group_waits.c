@@ -24,6 +24,7 @@ struct waits_case {
     bool are_new;         /* they are not proven */
     bool is_patient;      /* training goes on meanwhile */
     bool owns_none;       /* we have no part */
+    bool lies;            /* they say that nobody else but we contributed to theirs */
     uint32_t quick;       /* rounds first in which nobody is late */
     uint32_t every;       /* then they are late once in so many */
     uint32_t chunk_bytes; /* of the only chunk in each part */
@@ -81,6 +82,7 @@ static void return_part(struct exchange *exchange, const struct waits_case *this
     mean.as.mean.stream = stream_of(round);
     mean.as.mean.part = i;
     mean.as.mean.contributors = (UINT64_C(1) << this->members) - 1;
+    if (this->lies && i >= first_late(this)) mean.as.mean.contributors = 1 | UINT64_C(1) << i;
     mean.as.mean.hash = hash_of(&hash, sizeof hash);
     assert_int_equal(ops->on_message(exchange, agreed.from, boot_of(number), &mean, now_ns, out),
                      RC_OK);
@@ -272,12 +274,25 @@ static void so_it_is_where_we_own_no_part(void **state)
     expect_all_in_all_rounds(&all_slow, 1);
 }
 
+/* ...or it had all others left out. */
+static void one_owner_does_not_say_who_was_late(void **state)
+{
+    static const struct waits_case lies = {
+        "an owner lies", 0,         0, LAST_MOMENT, 0, MEMBERS, 1, .owns_none = true,
+        .lies = true,    .every = 1};
+    uint32_t without;
+
+    (void)state;
+    (void)waited_over_rounds(&lies, &without); /* nobody else is left out */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_member_makes_data_phases_no_longer_than_it_may),
         cmocka_unit_test(who_is_as_slow_as_it_may_be_is_waited_for),
         cmocka_unit_test(so_it_is_where_we_own_no_part),
+        cmocka_unit_test(one_owner_does_not_say_who_was_late),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
