@@ -411,6 +411,8 @@ void group_forming_wait(struct group *group);
 void group_wait_begin(struct group *group);
 /** Some of this member's contribution to our part is still to come. */
 bool group_is_awaited(const struct group *group, uint32_t index);
+/** How much later a member may be that has a slow line, where others have a usual one. */
+uint64_t group_slow_ns(const struct group *group, uint64_t took_ns);
 /** A member's contribution to our part is complete, or awaited no more. */
 void group_wait_first_over(struct group *group, uint32_t index);
 /** The part that is its is complete, or about to be lost. */

@@ -109,14 +109,16 @@ void group_forming_note(struct group *group)
     }
 }
 
-/* Until when an answer to FORM costs nothing. */
+/* Until when an answer to FORM costs nothing. On a slow line the round before ends later, and where
+ * training stands still the next one begins at once. */
 static uint64_t forming_free_ns(const struct group *group)
 {
-    if (group->form_half_ns == 0) {
-        return deadline_after(group->form_ns, group->grace_ns);
-    }
-    return patience_free_ns(group->form_ns, group->form_half_ns, group->answer_ns,
-                            group_pace_ns(group));
+    uint64_t slow_ns = group->options.is_patient ? 0 : group_slow_ns(group, group->usual_ns);
+
+    if (group->form_half_ns == 0) return deadline_after(group->form_ns, group->grace_ns);
+    return deadline_after(patience_free_ns(group->form_ns, group->form_half_ns, group->answer_ns,
+                                           group_pace_ns(group)),
+                          slow_ns);
 }
 
 void group_forming_wait(struct group *group)

@@ -111,12 +111,15 @@ static uint64_t hard_limit_ns(const struct group *group)
 
 /* ---- until when ---- */
 
+uint64_t group_slow_ns(const struct group *group, uint64_t took_ns)
+{
+    return least(SLOW_LINE_TIMES * took_ns, line_ns(group));
+}
+
 static uint64_t free_ns(const struct group *group, uint64_t since_ns, uint64_t took_ns)
 {
-    uint64_t slow_ns = took_ns + least(SLOW_LINE_TIMES * took_ns, line_ns(group));
-
     return most(patience_free_ns(since_ns, since_ns, took_ns, group_pace_ns(group)),
-                deadline_after(since_ns, slow_ns));
+                deadline_after(since_ns, took_ns + group_slow_ns(group, took_ns)));
 }
 
 static uint64_t took_ns(const struct group *group, uint64_t half_ns, uint64_t usual_ns)
