@@ -46,6 +46,7 @@ averaging/edge/wait.c @ unit_averaging_edges_waits @ who has neighbours wait is 
 averaging/group/slack.c @ unit_averaging_group_slack @ who does not answer is not charged @ s/charge\(group, id, false, 1, forming_free_ns\(group\)\);/(void)id;/
 averaging/group/slack.c @ sim_waiting_groups @ nobody has slack @ s/if \(until_ns < its_ns\) until_ns = its_ns;/(void)its_ns;/
 averaging/group/slack.c @ unit_averaging_group_waits @ who has a data phase wait is not charged @ s/charge\(group, group->parties\[index\].*/(void)index, (void)is_seen, (void)times;/
+averaging/group/slack.c @ unit_averaging_group_slack @ who takes proposals back is asked again and again @ s/group->vain_of, group->is_taken_back, 1,/group->vain_of, false, 1,/
 averaging/group/slack.c @ sim_hostile_rounds @ a member has its credit with each owner anew @ s/group->parties_count \/ owners/1/
 averaging/core/patience.c @ unit_averaging_patience @ few waits do not count for all @ s/ \* most\(wait->times, 1\);/;/
 averaging/group/wait.c @ unit_averaging_group_waits @ no room for a slow line @ s/return least\(SLOW_LINE_TIMES \* took_ns, line_ns\(group\)\);/return 0 * took_ns * line_ns(group);/

@@ -1,5 +1,5 @@
 /* How long a proposer waits for members that come late, over many rounds, whatever they do. */
-#include "tests/unit/averaging/steps.h"
+#include "tests/unit/averaging/group_steps.h"
 
 #include "averaging/group/group.h"
 
@@ -148,11 +148,61 @@ static void nor_are_new_names_new_credit(void **state)
     assert_true(waited_ns <= 4 * SLACK_NS + ROUNDS * (FREE_NS + NS_PER_MS));
 }
 
+/* A FORM of 2 is joined, taken back at once, and the windows until the next proposal pass. True: it
+ * was not joined. */
+static bool takes_back(struct exchange *exchange, uint32_t ballot, uint64_t *now_ns,
+                       struct commands *out)
+{
+    struct message form = form_from(2, 6, ballot), no = {.type = MESSAGE_ABORT};
+    struct peer_id ids[] = {id_of(2), id_of(1), id_of(3)};
+    struct boot_id boots[] = {boot_of(2), boot_of(1), boot_of(3)};
+    const struct round_members members = {ids, boots, 3, .period_ns = PACE_NS / 20};
+    const struct exchange_ops *ops = exchange->ops;
+    bool is_refused;
+
+    commands_clear(out);
+    assert_int_equal(ops->begin(exchange, &members, 0, *now_ns, out), RC_OK);
+    no.as.abort.key = (struct round_key){.initiator = id_of(2), .boot = boot_of(2)};
+    is_refused = ops->on_message(exchange, ids[0], boots[0], &form, *now_ns, out) != RC_OK;
+    (void)!ops->on_message(exchange, ids[0], boots[0], &no, *now_ns + NS_PER_MS, out);
+    for (uint64_t at_ns; sent(out, MESSAGE_FORM) == NULL; ops->tick(exchange, at_ns, out)) {
+        at_ns = ops->next_ns(exchange);
+        if (at_ns > *now_ns) *now_ns = at_ns;
+    }
+    ops->cancel(exchange, "over", *now_ns, out);
+    *now_ns += PACE_NS / 20;
+    return is_refused;
+}
+
+/* ...in every round, which costs each a window or two until nobody joins it any more. */
+static void who_takes_proposals_back_is_barred(void **state)
+{
+    struct exchange_options options = {
+        .self = id_of(1), .boot = boot_of(1), .chunks = 6, .alpha = 0.5f};
+    struct exchange *exchange = exchange_group.create(&options);
+    uint64_t now_ns = NS_PER_S;
+    uint32_t joined = 0;
+    struct commands out;
+
+    (void)state;
+    assert_non_null(exchange);
+    commands_init(&out);
+    exchange_group.set_lineage(exchange, (struct digest){{9}}, &out);
+    for (uint32_t i = 0; i < ROUNDS; i++) { /* we propose after it, with the next ballot */
+        joined += !takes_back(exchange, 2 * i, &now_ns, &out);
+    }
+    printf("  taken back     joined in %u of %d rounds\n", joined, ROUNDS);
+    assert_in_range(joined, 2, ROUNDS / 4);
+    exchange_group.destroy(exchange);
+    commands_deinit(&out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_late_member_is_waited_for_until_its_slack_is_used_up),
         cmocka_unit_test(nor_are_new_names_new_credit),
+        cmocka_unit_test(who_takes_proposals_back_is_barred),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
