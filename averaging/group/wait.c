@@ -160,7 +160,9 @@ static uint64_t second_free_ns(const struct group *group)
                 free_ns(group, gathered_ns(group), group->usual_ns));
 }
 
-/* Of one owner alone no half can be back: what it usually takes is all there is to go by. */
+/* Of one owner alone no half can be back: what it usually takes is all there is to go by. Where it
+ * has more members than us wait it has its credit from the first round on; of two nobody can say
+ * who is slow before a few rounds have shown what is usual. */
 static bool has_second(const struct group *group, uint32_t besides)
 {
     uint32_t owners = 0;
@@ -168,7 +170,9 @@ static bool has_second(const struct group *group, uint32_t besides)
     for (uint32_t i = 0; i < group->parties_count; i++) {
         owners += i != group->self && group->parties[i].count > 0;
     }
-    if (owners == 1 && group->backs.count >= DEADLINE_FEW / 2) return true;
+    if (owners == 1 && (group->parties_count > 2 || group->backs.count >= DEADLINE_FEW / 2)) {
+        return true;
+    }
     return has_quorum(group, true, besides);
 }
 
