@@ -115,17 +115,19 @@ uint64_t patience_left_ns(const struct patience *patience, struct peer_id peer, 
     return is_new ? least(left, left_of(&patience->of_new, NEW_CREDITS * slack_ns, now_ns)) : left;
 }
 
-static void owe(struct patience_debt *debt, uint64_t free_ns, uint64_t now_ns, uint64_t credit_ns)
+static void owe(struct patience_debt *debt, const struct patience_wait *wait, uint64_t credit_ns,
+                uint64_t now_ns)
 {
-    uint64_t since_ns = most(free_ns, debt->until_ns);
+    uint64_t since_ns = most(wait->free_ns, debt->until_ns), late_ns;
 
     if (now_ns <= since_ns) return;
-    debt->ns = least(sum(debt_ns(debt, now_ns), now_ns - since_ns), credit_ns);
+    late_ns = least(now_ns - since_ns, credit_ns) * most(wait->times, 1);
+    debt->ns = least(sum(debt_ns(debt, now_ns), late_ns), credit_ns);
     debt->is_spent = debt->ns >= credit_ns - credit_ns / SPENT_SHARE;
     debt->since_ns = debt->until_ns = now_ns;
 }
 
-static void rest(struct patience_debt *debt, bool has_come, uint64_t now_ns, uint64_t credit_ns)
+static void rest(struct patience_debt *debt, bool has_come, uint64_t credit_ns, uint64_t now_ns)
 {
     bool is_again = now_ns < sum(debt->rest_until_ns, REST_AGAIN * debt->rest_ns);
 
@@ -141,22 +143,22 @@ static void rest(struct patience_debt *debt, bool has_come, uint64_t now_ns, uin
 
 /* A rest begins with the second time that it is late without credit: one that had to wait itself
  * for another, whose credit is used up with it as soon as its own is with us, is in time then. */
-void patience_charge(struct patience *patience, struct peer_id peer, bool is_new, bool has_come,
-                     uint64_t free_ns, uint64_t now_ns, uint64_t slack_ns)
+void patience_charge(struct patience *patience, const struct patience_wait *wait, uint64_t slack_ns,
+                     uint64_t now_ns)
 {
     struct patience_debt *debt;
 
-    if (now_ns < free_ns) return;
-    debt = debt_of(patience, peer, now_ns);
+    if (now_ns < wait->free_ns) return;
+    debt = debt_of(patience, wait->peer, now_ns);
     if (now_ns < debt->rest_until_ns) {
-        if (has_come && !debt->is_barred) rest(debt, has_come, now_ns, slack_ns);
-    } else if (free_ns >= debt->until_ns && debt->is_spent &&
+        if (wait->has_come && !debt->is_barred) rest(debt, true, slack_ns, now_ns);
+    } else if (wait->free_ns >= debt->until_ns && debt->is_spent &&
                2 * debt_ns(debt, now_ns) > slack_ns) {
-        rest(debt, has_come, now_ns, slack_ns);
+        rest(debt, wait->has_come, slack_ns, now_ns);
     } else {
-        owe(debt, free_ns, now_ns, slack_ns);
+        owe(debt, wait, slack_ns, now_ns);
     }
-    if (!is_new) return;
+    if (!wait->is_new) return;
     patience->of_new.is_common = true;
-    owe(&patience->of_new, free_ns, now_ns, NEW_CREDITS * slack_ns);
+    owe(&patience->of_new, wait, NEW_CREDITS * slack_ns, now_ns);
 }

@@ -37,6 +37,14 @@ struct patience_debt {
     bool is_spent;                   /* nearly all of its credit was; less than half is back */
 };
 
+struct patience_wait {
+    struct peer_id peer;
+    bool is_new;
+    bool has_come; /* to the round, but had us wait in it */
+    uint64_t free_ns;
+    uint32_t times; /* one in so many of its waits is seen by us: it counts for all; 0: 1 */
+};
+
 /* Zeroed: nobody owes anything. */
 struct patience {
     struct patience_debt debts[PATIENCE_PEERS_MAX]; /* by id */
@@ -57,9 +65,9 @@ uint64_t patience_left_ns(const struct patience *patience, struct peer_id peer, 
 bool patience_rests(const struct patience *patience, struct peer_id peer, uint64_t now_ns);
 /** ...and there are no rounds with it. */
 bool patience_bars(const struct patience *patience, struct peer_id peer, uint64_t now_ns);
-/** `peer` is there, or given up, now; `has_come`: to the round, but had us wait in it. It is
- * charged if this is later than `free_ns`; the same time once, also of several that are new. */
-void patience_charge(struct patience *patience, struct peer_id peer, bool is_new, bool has_come,
-                     uint64_t free_ns, uint64_t now_ns, uint64_t slack_ns);
+/** A wait for one member is over: it is there, or given up. It is charged if this is later than
+ * `free_ns`; the same time once, also of several that are new. */
+void patience_charge(struct patience *patience, const struct patience_wait *wait, uint64_t slack_ns,
+                     uint64_t now_ns);
 
 #endif

@@ -131,11 +131,14 @@ void edges_wait_note(struct edges *edges)
 
 void edges_wait_over(struct edges *edges, struct edge *edge)
 {
+    const struct patience_wait wait = {
+        .peer = edge->swap.other.id,
+        .is_new = !exchange_is_proven(&edges->options, edge->swap.other.id),
+        .has_come = edge->state != EDGE_WAITING,
+        .free_ns = free_ns(edges, edge)};
+
     if (half_ns(edges, edge) == 0) return;
-    patience_charge(&edges->patience, edge->swap.other.id,
-                    !exchange_is_proven(&edges->options, edge->swap.other.id),
-                    edge->state != EDGE_WAITING, free_ns(edges, edge), edges->now_ns,
-                    slack_ns(edges));
+    patience_charge(&edges->patience, &wait, slack_ns(edges), edges->now_ns);
 }
 
 /* The OPEN of a neighbour that has credit is still to come. */

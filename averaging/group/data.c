@@ -63,8 +63,7 @@ void group_data_begin(struct group *group, const struct message_form *start, str
     for (uint32_t i = 0; i < group->parties_count; i++) {
         if (!group->parties[i].is_linked) {
             group_party_lose(group, i);
-        } else if (i != group->self &&
-                   group_standing(group, group->parties[i].ref.id) == STANDING_OUT) {
+        } else if (i != group->self && group_leaves_out(group, group->parties[i].ref.id)) {
             group->parties[i].is_out = true; /* it has our values all the same */
             group_party_lose(group, i);
         }
@@ -74,7 +73,7 @@ void group_data_begin(struct group *group, const struct message_form *start, str
     memset(group->partials, CHUNK_NONE, group->options.chunks);
     memset(group->means, CHUNK_NONE, group->options.chunks);
     memset(group->bitmap, 0, group->bitmap_bytes);
-    group->gathered_ns = group->half_ns = group->returned_ns = 0;
+    group->half_ns = group->gathered_ns = group->back_half_ns = 0;
     group->round = start->round;
     group->form = *start;
     group->form.statements = NULL; /* was the message's */
@@ -506,7 +505,6 @@ static void part_close_if_complete(struct group *group, struct party *part, stru
     if (digest_is_equal(part_hash(group, part), part->mean)) {
         part->part = PART_COMMITTED;
         group_wait_second_over(group, (uint32_t)(part - group->parties));
-        group->returned_ns = group->now_ns;
     } else if (!is_direct(group)) {
         /* Of those who brought it, or the owner: who it was shows in a direct round. */
         group_schedule_fail(group);
@@ -539,6 +537,7 @@ enum rc group_on_mean(struct group *group, struct member_ref from, const struct 
     if (part->has_mean) return RC_REPLAY;
     part->has_mean = true;
     part->mean = mean->hash;
+    group_wait_returned(group, mean->contributors);
     part->rate = mean->rate;
     group->progress_ns = group->now_ns;
     part_close_if_complete(group, part, out);
@@ -641,10 +640,7 @@ static void offer_checked(struct group *group, uint32_t index, uint32_t chunk, e
     group->absorbed[chunk] |= bit;
     if (party->done++ == 0) party->since_ns = group->now_ns;
     party->until_ns = group->now_ns;
-    if (party->done == party->awaited) {
-        group->gathered_ns = group->now_ns;
-        if (!party->is_dropped) group_wait_first_over(group, index);
-    }
+    if (party->done == party->awaited && !party->is_dropped) group_wait_first_over(group, index);
     grant(group, party, out);
     if (!group->has_failed) {
         reduce_if_complete(group, schedule_part(&group->plan, chunk), chunk, out);

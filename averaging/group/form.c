@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { DEADLINE_MISS = -1 };
+enum { DEADLINE_MISS = -1, BRIEF_SHARE = 4 };
 
 static int form_find(const struct message_form *form, struct peer_id id)
 {
@@ -105,6 +105,7 @@ static void form_fill(const struct group *group, uint32_t ballot, struct message
     form->members[form->members_count++] = self_of(group);
     for (uint32_t i = 0; i < group->order_count; i++) {
         if (i == group->order_self || !group_is_linked(group, group->order[i].id)) continue;
+        if (group_leaves_out(group, group->order[i].id)) continue;
         form->members[form->members_count++] = group->order[i];
     }
 }
@@ -113,6 +114,7 @@ static void propose(struct group *group, struct commands *out)
 {
     uint32_t ballot = group->order_self;
 
+    group_slack_turn(group, group->options.self);
     if (group->counts.next_round > group->round) group->round = group->counts.next_round;
     if (group->has_promised && group->promised_round == group->round &&
         group->promised_ballot >= ballot) {
@@ -132,6 +134,7 @@ static void propose(struct group *group, struct commands *out)
     group->proposer = self_of(group);
     group->form_ns = group->now_ns;
     group->grace_ns = group_grace_ns(group);
+    group->form_half_ns = 0;
     group->is_lingering = group->has_lingered = false;
     memset(group->invited, 0, sizeof group->invited);
     group_forming_wait(group);
@@ -189,19 +192,19 @@ static void forming_close(struct group *group, struct commands *out)
     if (only_direct) start.schedule = SCHEDULE_DIRECT;
     send_form_to_all(group, &start, MESSAGE_START, &group->form, out);
     group_slack_missing(group);
-    group_slack_return(group, &start);
     group_data_begin(group, &start, out);
 }
 
 static void forming_check(struct group *group, struct commands *out)
 {
+    group_forming_note(group);
     if (!group->has_lingered) group_forming_wait(group); /* for fewer, it may be shorter */
     for (uint32_t i = 0; i < group->form.members_count; i++) {
         struct peer_id id = group->form.members[i].id;
 
         if (peer_id_is_equal(id, group->options.self)) continue;
         if (group->invited[i].has_joined || group->invited[i].has_declined) continue;
-        if (group_is_linked(group, id)) return; /* still awaited */
+        if (group_is_linked(group, id) && group->now_ns < group->wait_until_ns) return;
     }
     forming_close(group, out);
 }
@@ -229,7 +232,7 @@ static void leave(struct group *group, const struct member_ref *next, uint64_t r
                    peer_id_is_equal(next->id, group->proposer.id) &&
                    boot_id_is_equal(next->boot, group->proposer.boot);
 
-    if (is_anew) group_slack_vain(group);
+    if (is_anew) group_slack_vain(group, false);
     group->left[group->left_next] = (struct group_left){group->proposer, group->form.round,
                                                         group->stream, group->form.ballot, true};
     group->left_next = (group->left_next + 1) % GROUP_LEFT_MAX;
@@ -285,6 +288,7 @@ static void join(struct group *group, struct member_ref proposer, const struct m
 
     if (group->state == GROUP_FORMING) forming_withdraw(group, out);
     if (group->state == GROUP_JOINED) leave(group, &proposer, form->round, out);
+    group_slack_turn(group, proposer.id);
     come_back(group);
     group->is_far = group_is_far(group, form->round);
     group->near_round = group->promised_round;
@@ -331,6 +335,7 @@ enum rc group_on_form(struct group *group, struct member_ref from, const struct 
     enum rc rc = form_check(group, from, form);
 
     if (proposes_in_vain(group, from.id, out)) return RC_LIMIT;
+    if (rc == RC_OK && group_leaves_out(group, from.id)) rc = RC_MISMATCH;
     if (rc == RC_MISMATCH) { /* not waited for */
         group_send_abort(from.id, from, form->round, ABORT_PROTOCOL, out);
     }
@@ -382,22 +387,28 @@ void group_form_decline(struct group *group, struct commands *out)
     group->has_heard = false;
 }
 
-static uint32_t position(const struct group *group)
+static bool is_before_us(const struct group *group, uint32_t place)
 {
-    uint32_t before = 0;
+    struct peer_id id = group->order[place].id;
 
-    for (uint32_t i = 0; i < group->order_self; i++) {
-        before += group_is_linked(group, group->order[i].id);
-    }
-    return before;
+    return place < group->order_self && group_is_linked(group, id) && !group_leaves_out(group, id);
 }
 
-/* After a proposal that came to nothing even the first in the order lets one window pass. */
+/* Each before us has a window to propose in. One that rests has a quarter, and an answer at least:
+ * if it is there it proposes at once, and where not all agree who rests they would propose beside
+ * each other without. After a proposal that came to nothing even the first in the order lets one
+ * window pass. */
 static uint64_t own_turn_ns(const struct group *group)
 {
-    uint64_t windows = position(group) + group->is_again;
+    uint64_t grace = group_grace_ns(group), brief = grace / BRIEF_SHARE;
+    uint64_t turn = deadline_after(group->ready_ns, group->is_again ? grace : 0);
 
-    return deadline_after(group->ready_ns, windows * group_grace_ns(group));
+    if (brief < group->answer_ns) brief = group->answer_ns;
+    for (uint32_t i = 0; i < group->order_self; i++) {
+        if (!is_before_us(group, i)) continue;
+        turn = deadline_after(turn, group_rests(group, group->order[i].id) ? brief : grace);
+    }
+    return turn;
 }
 
 void group_form_begin(struct group *group, struct commands *out)
@@ -406,11 +417,11 @@ void group_form_begin(struct group *group, struct commands *out)
 
     group->state = GROUP_READY;
     group->ready_ns = group->now_ns;
-    group->is_again = false;
+    group->is_again = group->has_vain = false;
     group->has_heard = false;
     if (is_open) {
         join(group, group->heard_from, &group->heard, out);
-    } else if (position(group) == 0) {
+    } else if (own_turn_ns(group) <= group->now_ns) {
         propose(group, out);
     }
 }
@@ -495,7 +506,7 @@ static enum rc start_without_us(struct group *group, struct member_ref from,
     group_hear_round(group, start->round + 1);
     if (group->has_heard && group->heard.round <= start->round) group->has_heard = false;
     if (is_idle) return RC_OK;
-    if (is_ours(group, from, start)) group_slack_vain(group);
+    if (is_ours(group, from, start)) group_slack_vain(group, false);
     /* What we joined may still begin, and counts on us. */
     if (group->state == GROUP_JOINED && !is_ours(group, from, start)) return RC_OK;
     group->round = group->counts.next_round;
@@ -554,7 +565,7 @@ enum rc group_form_on_abort(struct group *group, struct member_ref from,
         group->invited[index].has_declined = true;
         forming_check(group, out);
     } else if (peer_id_is_equal(from.id, group->proposer.id)) {
-        group_slack_vain(group);
+        group_slack_vain(group, true);
         promise_back(group); /* it will not start */
         become_ready(group, out);
     } else {
@@ -580,7 +591,7 @@ void group_form_on_link_lost(struct group *group, struct peer_id peer, struct co
     int index = form_find(&group->form, peer);
 
     if (group->state == GROUP_JOINED && peer_id_is_equal(peer, group->proposer.id)) {
-        group_slack_vain(group);
+        group_slack_vain(group, false);
         become_ready(group, out);
     } else if (group->state == GROUP_FORMING && index >= 0) {
         if (!group->invited[index].has_joined) group_slack_waited(group, (uint32_t)index);
@@ -607,7 +618,7 @@ void group_form_tick(struct group *group, struct commands *out)
     if (group->state == GROUP_JOINED) {
         group_score(group->proposer.id, DEADLINE_MISS, "proposed a round and did not start it",
                     out);
-        group_slack_vain(group);
+        group_slack_vain(group, false);
         leave(group, NULL, 0, out);
         become_ready(group, out);
     } else if (group->state == GROUP_READY) {

@@ -61,13 +61,13 @@ void group_lines_learn(struct group *group)
 uint64_t group_join_wait_ns(const struct group *group, const struct message_form *form)
 {
     uint64_t wait = (uint64_t)form->deadline_ms * NS_PER_MS, grace = group_grace_ns(group);
-    uint64_t most = GRACES_MAX * grace, slack = group_slack_of(group, group->proposer.id);
+    uint64_t most = GRACES_MAX * grace, slack = group_forming_slack_ns(group, group->proposer.id);
     bool is_proven = group_standing(group, group->proposer.id) == STANDING_PROVEN;
 
     if (most < 2 * slack) most = 2 * slack; /* its paces may be longer than ours */
     if (group->options.is_patient && most < group->period_ns) most = group->period_ns; /* free */
     if (is_proven && most < grace_first_ns) most = grace_first_ns;
-    return (wait < most ? wait : most) + (slack > grace ? slack : grace);
+    return (wait < most ? wait : most) + (slack > grace ? slack : grace) + 2 * group->answer_ns;
 }
 
 /* A pace and a quarter: steps do not all take the same time. Who has been in no round yet has seen

@@ -4,6 +4,7 @@
 
 #include "averaging/core/deadline.h"
 #include "averaging/core/exchange.h"
+#include "averaging/core/patience.h"
 #include "averaging/group/conduct.h"
 
 enum {
@@ -62,8 +63,7 @@ struct party {
     bool is_unlike;    /* it has no START of this round, or another than we */
     bool is_cut;       /* its link was lost in this round */
     bool is_out;       /* nothing of it is waited for or taken, by our own choice; it has ours */
-    bool is_proven;    /* as of our snapshot, and of the latest charge */
-    uint64_t slack_ns; /* the same */
+    uint64_t slack_ns; /* as of our snapshot, and of the latest charge */
     uint32_t awaited;  /* chunks it is to give us, of all parts; direct: those of our own */
     uint32_t granted, received, done; /* of these: allowed, begun to arrive, absorbed */
     uint64_t since_ns, until_ns;      /* when the first and the latest of them were absorbed */
@@ -85,7 +85,6 @@ struct party {
 struct invited {
     bool has_joined, has_declined; /* FORMING: its answer */
     bool only_direct;              /* ...says so */
-    bool is_late;                  /* FORMING: it had us wait, and is charged for it */
     bool has_aborted;              /* it left before START came */
     bool is_unlike;                /* ...and said that it has no such START */
     struct statement stated;       /* in its JOIN */
@@ -114,14 +113,6 @@ struct group_past {
     bool is_used;
 };
 
-/* What a member has had us wait beyond the grace or its window, less what was given back; see
- * slack.c. */
-struct group_debt {
-    struct peer_id peer;
-    uint64_t ns;       /* 0: not used */
-    uint64_t until_ns; /* time before this is paid for */
-};
-
 struct group {
     struct exchange base;
     struct exchange_options options;
@@ -145,6 +136,7 @@ struct group {
     struct member_ref proposer;
     uint64_t form_ns, wait_until_ns; /* of it: FORMING since, or JOINED since; until */
     uint64_t grace_ns;               /* as known at form_ns */
+    uint64_t form_half_ns;           /* FORMING: when half of the others had answered; 0: not yet */
     bool is_lingering; /* FORMING: the window is over, nobody has joined, and it is left open */
     bool has_lingered; /* ...or was: so late is no answer, but somebody's border */
     struct invited invited[GROUP_MEMBERS_MAX];
@@ -163,8 +155,10 @@ struct group {
     bool is_busy;                           /* no snapshot could be taken: nothing is joined */
     struct group_left left[GROUP_LEFT_MAX]; /* a ring */
     uint32_t left_next;
-    struct group_debt debts[GROUP_MEMBERS_MAX]; /* of those that are proven, by id */
-    struct group_debt debt_of_new;              /* of all others */
+    struct patience patience;
+    struct peer_id vain_of; /* READY: whose proposal came to nothing, since when it has us wait */
+    uint64_t vain_ns;
+    bool has_vain, is_taken_back;
     struct conduct conduct;
 
     uint64_t stream;     /* JOINED, DATA: of the round's chunks */
@@ -187,24 +181,24 @@ struct group {
     uint8_t *bitmap;
     uint32_t bitmap_bytes;
     uint64_t data_ns, progress_ns, snapshot_ns;
-    uint64_t gathered_ns; /* when the latest contribution to our part was complete; 0: none yet */
-    uint64_t half_ns;     /* when half of the others' were, or will not come; 0: not yet */
-    uint64_t returned_ns; /* when the latest part came back whole; 0: none yet */
-    bool has_missed;      /* somebody was given up in this data phase */
+    uint64_t half_ns;      /* when half of the contributions to our part were in; 0: not yet */
+    uint64_t gathered_ns;  /* when the latest was, or was given up; 0: none yet */
+    uint64_t back_half_ns; /* when half of the others' parts were back; 0: not yet */
+    bool has_missed;       /* somebody was given up in this data phase */
     struct group_past past[GROUP_PAST_MAX]; /* a ring */
     uint32_t past_next;
 
-    uint64_t patience_ns, window_ns; /* of this data phase */
-    uint64_t window_most_ns;         /* whatever one member has taught us */
-    struct deadline arrivals;        /* JOIN after FORM */
-    struct deadline paces;           /* begin after begin */
-    struct deadline phases;          /* data phases */
-    struct deadline gathers;         /* until all contributions were in */
-    struct deadline halves;          /* ...half of them */
-    struct deadline snapshots;       /* until ours was taken */
-    uint64_t begun_ns;               /* 0: the next begin teaches no pace */
-    uint64_t period_ns;              /* of the latest begin; 0: not known */
-    uint64_t answer_ns;              /* over the lines of half of those of begin(); 0: not known */
+    uint64_t patience_ns;       /* of this data phase: see wait.c */
+    uint64_t usual_ns, back_ns; /* usually half are in so soon, and back */
+    struct deadline arrivals;   /* JOIN after FORM */
+    struct deadline paces;      /* begin after begin */
+    struct deadline phases;     /* data phases */
+    struct deadline halves;     /* until half of all contributions were in */
+    struct deadline backs;      /* until half of all parts were back */
+    struct deadline snapshots;  /* until ours was taken */
+    uint64_t begun_ns;          /* 0: the next begin teaches no pace */
+    uint64_t period_ns;         /* of the latest begin; 0: not known */
+    uint64_t answer_ns;         /* over the lines of half of those of begin(); 0: not known */
 
     struct group_rates rates_seen;
     uint64_t direct_until; /* rounds we propose before this one are direct: others have failed */
@@ -382,21 +376,33 @@ uint64_t group_pace_ns(const struct group *group);
 uint64_t group_slack_ns(const struct group *group);
 /** Of this one, which may have used it up. */
 uint64_t group_slack_of(const struct group *group, struct peer_id id);
+/** ...while a group forms. */
+uint64_t group_forming_slack_ns(const struct group *group, struct peer_id id);
+/** `proposer` proposes; those that had us wait until now are charged. */
+void group_slack_turn(struct group *group, struct peer_id proposer);
 /** FORMING: a member of the FORM answers, says no, is gone, or is given up. It is charged for what
  *  we waited. */
 void group_slack_waited(struct group *group, uint32_t index);
 /** FORMING: all who have not answered are given up. */
 void group_slack_missing(struct group *group);
-/** JOINED: what we joined does not begin with us; its proposer is charged. */
-void group_slack_vain(struct group *group);
-/** FORMING: those who came in time have something of their debt back. */
-void group_slack_return(struct group *group, const struct message_form *start);
-/** JOINED: the same, and who is not in START is charged, if we waited for it. */
+/** JOINED: what we joined does not begin with us; its proposer is charged when another does. */
+void group_slack_vain(struct group *group, bool is_taken_back);
+/** JOINED: who is not in START is charged, if we waited for it. */
 void group_slack_started(struct group *group, const struct message_form *start);
 /** DATA: how all parties stand and what slack they have, looked up once and not at each event. */
 void group_slack_note(struct group *group);
-/** DATA: this party had us wait until now; it is charged for what is beyond `limit_ns`. */
-void group_slack_data(struct group *group, uint32_t index, uint64_t limit_ns);
+/** DATA: how many rounds there are to one in which a member sees who contributes late. */
+uint32_t group_slack_times(const struct group *group);
+/** DATA: this party had us wait until now, as we have seen, or were told; it is charged `times`
+ * what is beyond `free_ns`. */
+void group_slack_data(struct group *group, uint32_t index, bool is_seen, uint32_t times,
+                      uint64_t free_ns);
+/** Its credit was used up: it is not waited for just now. */
+bool group_rests(const struct group *group, struct peer_id id);
+/** There are no rounds with it just now. */
+bool group_leaves_out(const struct group *group, struct peer_id id);
+/** FORMING: somebody has answered. */
+void group_forming_note(struct group *group);
 /** FORMING: sets until when those who have not answered are waited for. */
 void group_forming_wait(struct group *group);
 
@@ -405,10 +411,14 @@ void group_forming_wait(struct group *group);
 void group_wait_begin(struct group *group);
 /** Some of this member's contribution to our part is still to come. */
 bool group_is_awaited(const struct group *group, uint32_t index);
+/** How much later a member may be that has a slow line, where others have a usual one. */
+uint64_t group_slow_ns(const struct group *group, uint64_t took_ns);
 /** A member's contribution to our part is complete, or awaited no more. */
 void group_wait_first_over(struct group *group, uint32_t index);
-/** The part that is its is complete, or about to be lost. Before `returned_ns` is set. */
+/** The part that is its is complete, or about to be lost. */
 void group_wait_second_over(struct group *group, uint32_t index);
+/** A mean comes back, of these members, a bit each. */
+void group_wait_returned(struct group *group, uint64_t contributors);
 /** The round is committed: learn from it. */
 void group_wait_learn(struct group *group);
 void group_data_tick(struct group *group, struct commands *out);

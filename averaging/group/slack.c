@@ -1,27 +1,22 @@
 /*
- * Slack: how much later than the others a member may be that is usually in time. Loop thread; pure.
+ * For whom a group waits, by the credit that each has (patience.h). Loop thread; pure.
  *
  * Where training stands still for rounds, a member left out costs more than the wait: the mean
- * lacks its data, and what it brings to the next is older and weighs more. So beyond the grace
- * (grace.c) each has slack: three paces, or a sixteenth of a long one. Where
- * training goes on it is an eighth of a pace, and costs nothing but that rounds begin later.
+ * lacks its data, and what it brings to the next is older and weighs more. So the longest wait for
+ * one is three paces. Where training goes on it is an eighth of a pace while a group forms, and
+ * costs nothing but that rounds begin later.
  *
- * Whoever has others wait is charged the time beyond the grace, or in the data phase beyond its
- * window (wait.c), however it ends: it joins, says no, hangs up, or never comes. Two
- * slacks in all are its credit, and each round to which it comes in time gives an eighth of a pace
- * back. So a stumble is waited for, again and again; who is always slower, frozen, or wants us to
- * wait, costs two slacks and then an eighth of a pace a round at most, over reconnects, too. Those
- * who are not proven have one credit together, or a new name would be new credit.
+ * FORMING: when half of those who were asked have answered, the others have as long again, and then
+ * their credit. Before, nobody can say who is late: all have the grace (grace.c).
  */
 #include "averaging/group/group.h"
 
 #include "base/bytes.h"
 
 static const uint64_t pace_unknown_ns = 2 * NS_PER_S;
-static const uint64_t slack_least_ns = NS_PER_S;
-static const uint64_t slack_usual_ns = 4 * NS_PER_S; /* or LONG_SHARE of a long pace, up to */
-static const uint64_t slack_most_ns = 30 * NS_PER_S;
-enum { PACES = 3, LONG_SHARE = 16, BESIDE_SHARE = 8, BACK_SHARE = 8, CREDIT = 2, CREDIT_NEW = 4 };
+static const uint64_t slack_least_ns = 500 * NS_PER_MS;
+static const uint64_t beside_most_ns = 4 * NS_PER_S;
+enum { BESIDE_SHARE = 8 };
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -37,78 +32,149 @@ uint64_t group_pace_ns(const struct group *group)
 
 uint64_t group_slack_ns(const struct group *group)
 {
-    uint64_t pace = group_pace_ns(group), slack;
-
-    if (group->options.is_patient) return least(pace / BESIDE_SHARE, slack_usual_ns);
-    slack = pace < slack_usual_ns ? least(PACES * pace, slack_usual_ns) : slack_usual_ns;
-    if (slack < slack_least_ns) slack = slack_least_ns;
-    if (slack < pace / LONG_SHARE) slack = pace / LONG_SHARE;
-    return least(slack, slack_most_ns);
+    return patience_slack_ns(group_pace_ns(group), slack_least_ns);
 }
-
-/* ---- who has had others wait ---- */
 
 static bool is_new(const struct group *group, struct peer_id id)
 {
     return group_standing(group, id) != STANDING_PROVEN;
 }
 
-static uint64_t credit_ns(const struct group *group, struct peer_id id)
-{
-    return (is_new(group, id) ? CREDIT_NEW : CREDIT) * group_slack_ns(group);
-}
-
-static uint64_t debt_seen(const struct group *group, struct peer_id id)
-{
-    if (is_new(group, id)) return group->debt_of_new.ns;
-    for (uint32_t i = 0; i < GROUP_MEMBERS_MAX; i++) {
-        if (peer_id_is_equal(group->debts[i].peer, id)) return group->debts[i].ns;
-    }
-    return 0;
-}
-
-/* Where it is written; with the table full, in place of the smallest. */
-static struct group_debt *debt_of(struct group *group, struct peer_id id)
-{
-    struct group_debt *place = &group->debts[0];
-
-    if (is_new(group, id)) return &group->debt_of_new;
-    for (uint32_t i = 0; i < GROUP_MEMBERS_MAX; i++) {
-        struct group_debt *debt = &group->debts[i];
-
-        if (peer_id_is_equal(debt->peer, id)) return debt;
-        if (debt->ns < place->ns) place = debt;
-    }
-    *place = (struct group_debt){.peer = id};
-    return place;
-}
-
 uint64_t group_slack_of(const struct group *group, struct peer_id id)
 {
-    uint64_t credit = credit_ns(group, id), debt = debt_seen(group, id);
-
-    return least(group_slack_ns(group), debt < credit ? credit - debt : 0);
+    return patience_left_ns(&group->patience, id, is_new(group, id), group_slack_ns(group),
+                            group->now_ns);
 }
 
-/* True: it had us wait beyond `limit_ns`. The same time is charged once, also of several that have
- * one credit. */
-static bool charge(struct group *group, struct peer_id id, uint64_t limit_ns)
+/* Where training goes on all that is lost by waiting is that rounds begin later. */
+uint64_t group_forming_slack_ns(const struct group *group, struct peer_id id)
 {
-    struct group_debt *debt;
-    uint64_t since_ns;
+    uint64_t beside = least(group_pace_ns(group) / BESIDE_SHARE, beside_most_ns);
+    uint64_t slack = group_slack_of(group, id);
 
-    if (group->now_ns <= limit_ns) return false;
-    debt = debt_of(group, id);
-    since_ns = debt->until_ns > limit_ns ? debt->until_ns : limit_ns;
-    if (group->now_ns <= since_ns) return true;
-    debt->ns = least(deadline_after(debt->ns, group->now_ns - since_ns), credit_ns(group, id));
-    debt->until_ns = group->now_ns;
-    return true;
+    return group->options.is_patient ? least(slack, beside) : slack;
 }
 
-static bool charge_forming(struct group *group, struct peer_id id)
+bool group_rests(const struct group *group, struct peer_id id)
 {
-    return charge(group, id, deadline_after(group->form_ns, group->grace_ns));
+    return patience_rests(&group->patience, id, group->now_ns);
+}
+
+bool group_leaves_out(const struct group *group, struct peer_id id)
+{
+    return group_standing(group, id) == STANDING_OUT ||
+           patience_bars(&group->patience, id, group->now_ns);
+}
+
+/* It had us wait, and for nothing since `free_ns`. */
+static void charge(struct group *group, struct peer_id id, bool has_come, uint32_t times,
+                   uint64_t free_ns)
+{
+    const struct patience_wait wait = {.peer = id,
+                                       .is_new = is_new(group, id),
+                                       .has_come = has_come,
+                                       .free_ns = free_ns,
+                                       .times = times};
+
+    patience_charge(&group->patience, &wait, group_slack_ns(group), group->now_ns);
+}
+
+/* ---- until START ---- */
+
+/* Somebody who was asked, and of whom an answer is awaited before the group can start. */
+static bool is_asked(const struct group *group, uint32_t index)
+{
+    struct peer_id id = group->form.members[index].id;
+
+    return !peer_id_is_equal(id, group->options.self) && group_is_linked(group, id) &&
+           !group_rests(group, id);
+}
+
+static bool has_answered(const struct group *group, uint32_t index)
+{
+    return group->invited[index].has_joined || group->invited[index].has_declined;
+}
+
+void group_forming_note(struct group *group)
+{
+    uint32_t asked = 0, answered = 0;
+
+    for (uint32_t i = 0; i < group->form.members_count; i++) {
+        if (!is_asked(group, i)) continue;
+        asked++;
+        answered += has_answered(group, i);
+    }
+    if (group->form_half_ns == 0 && asked > 1 && 2 * answered >= asked) {
+        group->form_half_ns = group->now_ns;
+    }
+}
+
+/* Until when an answer to FORM costs nothing. On a slow line the round before ends later, and where
+ * training stands still the next one begins at once. */
+static uint64_t forming_free_ns(const struct group *group)
+{
+    uint64_t slow_ns = group->options.is_patient ? 0 : group_slow_ns(group, group->usual_ns);
+
+    if (group->form_half_ns == 0) return deadline_after(group->form_ns, group->grace_ns);
+    return deadline_after(patience_free_ns(group->form_ns, group->form_half_ns, group->answer_ns,
+                                           group_pace_ns(group)),
+                          slow_ns);
+}
+
+void group_forming_wait(struct group *group)
+{
+    uint64_t free_ns = forming_free_ns(group), until_ns = group->now_ns;
+    bool is_half = group->form_half_ns != 0;
+
+    for (uint32_t i = 0; i < group->form.members_count; i++) {
+        uint64_t its = group_forming_slack_ns(group, group->form.members[i].id), its_ns;
+
+        if (!is_asked(group, i) || has_answered(group, i)) continue;
+        its_ns = deadline_after(is_half ? free_ns : group->form_ns, its);
+        if (its_ns < free_ns) its_ns = free_ns;
+        if (until_ns < its_ns) until_ns = its_ns;
+    }
+    group->wait_until_ns = until_ns;
+}
+
+/* Until when an answer, to what is asked then, costs nothing before others have answered. */
+static uint64_t asked_free_ns(const struct group *group, uint64_t since_ns)
+{
+    return patience_free_ns(since_ns, 0, group->answer_ns, group_pace_ns(group));
+}
+
+static bool is_first_turn(const struct group *group)
+{
+    return group->state == GROUP_READY && !group->is_again;
+}
+
+void group_slack_vain(struct group *group, bool is_taken_back)
+{
+    group->is_taken_back = is_taken_back;
+    group->vain_of = group->proposer.id;
+    group->vain_ns = group->form_ns;
+    group->has_vain = true;
+}
+
+/* A member whose proposal came to nothing has us wait until the next one. It may have had no
+ * choice; one that takes its proposals back again and again is barred for it. At the first turn of
+ * a round it is all before the proposer in the order that have us wait. */
+void group_slack_turn(struct group *group, struct peer_id proposer)
+{
+    uint64_t free_ns = asked_free_ns(group, group->ready_ns);
+
+    if (group->has_vain) {
+        charge(group, group->vain_of, group->is_taken_back, 1,
+               asked_free_ns(group, group->vain_ns));
+    }
+    group->has_vain = false;
+    for (uint32_t i = 0; i < group->order_count && is_first_turn(group); i++) {
+        struct peer_id id = group->order[i].id;
+
+        if (peer_id_is_equal(id, proposer)) return;
+        if (i == group->order_self || !group_is_linked(group, id)) continue;
+        charge(group, id, false, 1, free_ns);
+    }
 }
 
 /* Where it was left open, time says nothing. */
@@ -117,7 +183,7 @@ void group_slack_waited(struct group *group, uint32_t index)
     struct peer_id id = group->form.members[index].id;
 
     if (group->has_lingered) return;
-    group->invited[index].is_late |= charge_forming(group, id);
+    charge(group, id, false, 1, forming_free_ns(group));
 }
 
 void group_slack_missing(struct group *group)
@@ -126,89 +192,54 @@ void group_slack_missing(struct group *group)
         struct peer_id id = group->form.members[i].id;
 
         if (peer_id_is_equal(id, group->options.self) || !group_is_linked(group, id)) continue;
-        if (group->invited[i].has_joined || group->invited[i].has_declined) continue;
-        group_slack_waited(group, i);
+        if (!has_answered(group, i)) group_slack_waited(group, i);
     }
 }
 
-void group_slack_vain(struct group *group)
-{
-    (void)charge_forming(group, group->proposer.id);
-}
-
-void group_slack_return(struct group *group, const struct message_form *start)
-{
-    uint64_t back = group_pace_ns(group) / BACK_SHARE;
-    bool is_new_paid = false;
-
-    for (uint32_t i = 0, at = 0; i < start->members_count; i++, at++) {
-        struct peer_id id = start->members[i].id;
-        struct group_debt *debt;
-
-        while (!peer_id_is_equal(group->form.members[at].id, id)) {
-            at++; /* START's list is FORM's, thinned out */
-        }
-        if (peer_id_is_equal(id, group->options.self)) continue; /* new to itself, and in time */
-        if (group->invited[at].is_late || debt_seen(group, id) == 0) continue;
-        if (is_new(group, id) && is_new_paid) continue; /* theirs is one */
-        is_new_paid |= is_new(group, id);
-        debt = debt_of(group, id);
-        debt->ns -= least(debt->ns, back);
-    }
-}
-
-/* We have waited for START since we joined. Who was late, and is in it, its proposer knows. */
+/* We have waited for START since we joined. A member that was late and is in it the proposer knows;
+ * one that is not is charged by all who waited for it, or it would have credit with each of them.
+ */
 void group_slack_started(struct group *group, const struct message_form *start)
 {
-    bool is_proven = !is_new(group, group->proposer.id);
+    uint64_t free_ns = asked_free_ns(group, group->form_ns);
     uint32_t at = 0;
 
-    if (group->now_ns - group->form_ns <= group->grace_ns) {
-        group_slack_return(group, start);
-        return;
-    }
-    for (uint32_t i = 0; i < group->form.members_count; i++) {
+    for (uint32_t i = 0; i < group->form.members_count && group->now_ns > free_ns; i++) {
         struct peer_id id = group->form.members[i].id;
 
         if (at < start->members_count && peer_id_is_equal(start->members[at].id, id)) {
             at++;
-        } else if (is_proven && group_is_linked(group, id)) {
-            (void)charge_forming(group, id);
+        } else if (group_is_linked(group, id)) {
+            charge(group, id, false, 1, free_ns);
         }
     }
+}
+
+/* ---- DATA ---- */
+
+/* Owners alone see who contributes late. Where few members own a part each sees a member in a round
+ * out of several, and has it for its share of the credit: else it would have as much with each. */
+uint32_t group_slack_times(const struct group *group)
+{
+    uint32_t owners = 0;
+
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        owners += group->parties[i].count > 0;
+    }
+    return owners == 0 ? 1 : group->parties_count / owners;
 }
 
 void group_slack_note(struct group *group)
 {
     for (uint32_t i = 0; i < group->parties_count; i++) {
-        struct party *party = &group->parties[i];
-
-        party->is_proven = !is_new(group, party->ref.id);
-        party->slack_ns = group_slack_of(group, party->ref.id);
+        group->parties[i].slack_ns = group_slack_of(group, group->parties[i].ref.id);
     }
 }
 
-/* Where training goes on nobody stands still for it. */
-void group_slack_data(struct group *group, uint32_t index, uint64_t limit_ns)
+void group_slack_data(struct group *group, uint32_t index, bool is_seen, uint32_t times,
+                      uint64_t free_ns)
 {
-    if (group->options.is_patient) return;
-    if (charge(group, group->parties[index].ref.id, limit_ns)) group_slack_note(group);
-}
-
-/* ---- for how long ---- */
-
-void group_forming_wait(struct group *group)
-{
-    uint64_t wait = group->grace_ns;
-
-    for (uint32_t i = 0; i < group->form.members_count; i++) {
-        struct peer_id id = group->form.members[i].id;
-        uint64_t its;
-
-        if (peer_id_is_equal(id, group->options.self) || !group_is_linked(group, id)) continue;
-        if (group->invited[i].has_joined || group->invited[i].has_declined) continue;
-        its = group_slack_of(group, id);
-        if (wait < its) wait = its;
-    }
-    group->wait_until_ns = deadline_after(group->form_ns, wait);
+    if (group->now_ns <= free_ns) return;
+    charge(group, group->parties[index].ref.id, is_seen, times, free_ns);
+    group_slack_note(group);
 }

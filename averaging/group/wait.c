@@ -2,26 +2,20 @@
  * How long the data phase of a group round waits, and for whom. Loop thread; pure.
  *
  * Two limits. At the first, whoever has not given its contribution is left out of our part; at the
- * second, owners that have not returned their mean are given up. The second is later by what an
- * owner may wait itself (twice as late where training goes on), so that one which has just left out
- * a third member is still in time. They are learned:
+ * second, owners that have not returned their mean are given up. Both count from when half of the
+ * others are through: as long again is free, and what is beyond it costs the member's credit
+ * (slack.c). What owners wait for they bring later: parts have as long again from when all
+ * contributions to ours are in, or given up; where we own none, from when they may be.
  *
- *   window   median + 6 MAD of how long all contributions of earlier rounds took, measured from our
- *            own snapshot and from when half of the others were in: who is missing then is late,
- *            not everyone slow. At least a floor, with what an answer takes over the line.
- *   patience where the half is missing: how long nothing at all may happen. From the length of
- *            earlier phases and of our own snapshots (peers of one swarm run steps of comparable
- *            length).
+ * Whoever has a slow line is later than twice the half, each time. A sixteenth of the others' line
+ * is the least that parts go by (weights.h): a member with that owns no part and carries half of
+ * what they do, which takes it eight times as long. So long is free, too, but no longer than our
+ * values take over 10 Mbit/s.
  *
- * Whoever is last teaches both, so a slow member is waited for, but none may make rounds as long as
- * it likes: beyond twice what half of the others took, the window has room for a pace of ours or
- * for our values over a line of 10 Mbit/s, whichever is longer, and patience for a few of these.
- * Who stumbles has at least its slack, and is charged beyond the window (slack.c).
- * Where training goes on, that room is four times as long, at least 2.5 s, and who has kept its
- * word for many rounds has a window of at least our patience.
- *
- * A member that a limit has caught may be slower than we knew: it is counted as twice what it took.
- * PATIENCES_MAX bounds the whole, so that dripping bytes cannot hold a round open.
+ * Where the half is missing nobody can say who is late. Then patience says how long nothing at all
+ * may happen: from the length of earlier phases and of our own snapshots (peers of one swarm run
+ * steps of comparable length). PATIENCES_MAX bounds the whole, so that dripping bytes cannot hold a
+ * round open.
  */
 #include "averaging/group/group.h"
 
@@ -32,9 +26,8 @@
 
 static const uint64_t patience_floor_ns = 2500 * NS_PER_MS;
 static const uint64_t patience_cap_ns = 300 * NS_PER_S;
-static const uint64_t window_floor_ns = 300 * NS_PER_MS;
 static const uint64_t slow_line_ns = 800; /* a byte */
-enum { PATIENCES_MAX = 8, WINDOW_SPREAD = 6, SNAPSHOTS = 4, PACES = 4, SCORE_MISS = -1 };
+enum { PATIENCES_MAX = 8, SLOW_LINE_TIMES = 8, SNAPSHOTS = 4, PACES = 4, SCORE_MISS = -1 };
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -46,83 +39,33 @@ static uint64_t most(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* A pace of ours, or what our values take over a slow line, whichever is longer. */
-static uint64_t pace_or_line_ns(const struct group *group)
-{
-    uint64_t bytes = (uint64_t)group->options.chunks * group->options.chunk_bytes;
+/* ---- what earlier rounds have taught ---- */
 
-    return most(group_pace_ns(group), bytes * slow_line_ns);
+static uint64_t line_ns(const struct group *group)
+{
+    return (uint64_t)group->options.chunks * group->options.chunk_bytes * slow_line_ns;
 }
 
-/* By how much one member may make rounds longer, again and again. Where training goes on it has to
- * end its step first, which may be ten times as long as ours, and nobody stands still. */
-static uint64_t room_ns(const struct group *group)
-{
-    if (!group->options.is_patient) return pace_or_line_ns(group);
-    return most(PACES * pace_or_line_ns(group), patience_floor_ns);
-}
-
-static uint64_t patience_ns(const struct group *group)
-{
-    uint64_t phases = least(2 * deadline_median(&group->phases, 0), PACES * pace_or_line_ns(group));
-    uint64_t steps = SNAPSHOTS * deadline_median(&group->snapshots, 0);
-    uint64_t longest = most(most(phases, steps), group_slack_ns(group));
-
-    return most(least(longest, patience_cap_ns), patience_floor_ns);
-}
-
-/* What few rounds have taught counts double, and other snapshots may wait for a step as ours do.
- * Medians take sorting: once a phase, not at each look at the clock. */
-static void waits_learn(struct group *group)
-{
-    uint64_t patience = patience_ns(group), step = deadline_median(&group->snapshots, 0);
-    uint64_t floor = window_floor_ns + group->answer_ns; /* CREDIT out, values in */
-    uint64_t most_of_one = 2 * (deadline_median(&group->halves, patience) + step) + room_ns(group);
-    uint64_t window =
-        deadline_window(&group->gathers, WINDOW_SPREAD, patience, floor, patience_cap_ns);
-
-    if (group->gathers.count < DEADLINE_FEW) window = 2 * (window + step);
-    group->patience_ns = patience;
-    group->window_most_ns = most(most_of_one, floor);
-    group->window_ns = most(least(window, group->window_most_ns), floor);
-}
-
-/* Without slack. */
-static uint64_t window_ns(const struct group *group, uint32_t index)
-{
-    if (!group->options.is_patient || !group->parties[index].is_proven) return group->window_ns;
-    return most(group->window_ns, group->patience_ns);
-}
-
-static uint64_t window_with_slack_ns(const struct group *group, uint32_t index)
-{
-    return most(window_ns(group, index), group->parties[index].slack_ns);
-}
-
+/* Medians take sorting: once a phase, not at each look at the clock. */
 void group_wait_begin(struct group *group)
 {
+    uint64_t usually = 2 * deadline_median(&group->phases, 0), steps;
+
     group->has_missed = false;
     deadline_add(&group->snapshots, group->now_ns - group->snapshot_ns);
-    waits_learn(group);
+    steps = SNAPSHOTS * deadline_median(&group->snapshots, 0);
+    usually = least(usually, PACES * most(group_pace_ns(group), line_ns(group)));
+    usually = least(most(most(usually, steps), group_slack_ns(group)), patience_cap_ns);
+    group->patience_ns = most(usually, patience_floor_ns);
+    group->usual_ns = most(deadline_lower(&group->halves, 0), group->answer_ns);
+    group->back_ns = most(deadline_lower(&group->backs, 0), 2 * group->usual_ns);
     group_slack_note(group);
 }
 
-/* With no part of our own nobody owes us a contribution; means come a little later than those. */
-static bool learns_from_parts(const struct group *group)
-{
-    return group->plan.schedule == SCHEDULE_DIRECT && group->parties[group->self].count == 0;
-}
-
+/* Waiting in vain says nothing of how long phases take: patience would feed on itself. */
 void group_wait_learn(struct group *group)
 {
-    /* Waiting in vain says nothing of how long phases take: patience would feed on itself. */
     if (!group->has_missed) deadline_add(&group->phases, group->now_ns - group->data_ns);
-    if (group->gathered_ns != 0 && group->plan.schedule == SCHEDULE_DIRECT) {
-        deadline_add(&group->gathers, group->gathered_ns - group->data_ns);
-    }
-    if (group->returned_ns != 0 && learns_from_parts(group)) {
-        deadline_add(&group->gathers, group->returned_ns - group->data_ns);
-    }
 }
 
 /* ---- who is awaited ---- */
@@ -166,87 +109,120 @@ static uint64_t hard_limit_ns(const struct group *group)
     return deadline_after(group->data_ns, PATIENCES_MAX * group->patience_ns);
 }
 
-static uint64_t first_soft_ns(const struct group *group, uint64_t window)
+/* ---- until when ---- */
+
+uint64_t group_slow_ns(const struct group *group, uint64_t took_ns)
 {
-    return most(deadline_after(group->data_ns, window), deadline_after(group->half_ns, window));
+    return least(SLOW_LINE_TIMES * took_ns, line_ns(group));
 }
 
-/* What the limits of all members have in common just now. */
+static uint64_t free_ns(const struct group *group, uint64_t since_ns, uint64_t took_ns)
+{
+    return most(patience_free_ns(since_ns, since_ns, took_ns, group_pace_ns(group)),
+                deadline_after(since_ns, took_ns + group_slow_ns(group, took_ns)));
+}
+
+static uint64_t took_ns(const struct group *group, uint64_t half_ns, uint64_t usual_ns)
+{
+    return half_ns == 0 ? usual_ns : most(half_ns - group->data_ns, usual_ns);
+}
+
+/* Until when a contribution costs nothing. */
+static uint64_t first_free_ns(const struct group *group)
+{
+    return free_ns(group, group->data_ns, took_ns(group, group->half_ns, group->usual_ns));
+}
+
+static uint64_t first_slack_ns(const struct group *group, uint64_t slack_ns)
+{
+    return slack_ns / group_slack_times(group);
+}
+
+/* Until when owners may wait for contributions. Half of them have done so when half are back. */
+static uint64_t gathered_ns(const struct group *group)
+{
+    if (group->parties[group->self].count == 0) {
+        if (group->back_half_ns != 0) return group->back_half_ns;
+        return deadline_after(first_free_ns(group), first_slack_ns(group, group_slack_ns(group)));
+    }
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if (group_is_awaited(group, i)) return UINT64_MAX;
+    }
+    return most(group->gathered_ns, group->data_ns);
+}
+
+/* Until when a part costs nothing. */
+static uint64_t second_free_ns(const struct group *group)
+{
+    uint64_t took = took_ns(group, group->back_half_ns, group->back_ns);
+
+    return most(free_ns(group, group->data_ns, took),
+                free_ns(group, gathered_ns(group), group->usual_ns));
+}
+
+/* Of one owner alone no half can be back: what it usually takes is all there is to go by. Where it
+ * has more members than us wait it has its credit from the first round on; of two nobody can say
+ * who is slow before a few rounds have shown what is usual. */
+static bool has_second(const struct group *group, uint32_t besides)
+{
+    uint32_t owners = 0;
+
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        owners += i != group->self && group->parties[i].count > 0;
+    }
+    if (owners == 1 && (group->parties_count > 2 || group->backs.count >= DEADLINE_FEW / 2)) {
+        return true;
+    }
+    return has_quorum(group, true, besides);
+}
+
+/* Of all members just now: what is free, or, without a half, when patience is over. */
 struct waits {
-    bool has_first, has_second;      /* half have given, or returned, theirs */
-    uint64_t slack_ns, slack_two_ns; /* the most, and the next, that an open owner has; */
-    uint32_t slack_of;               /* whose the most is */
+    bool has_first, has_second;
+    uint64_t first_ns, second_ns;
 };
 
 static struct waits waits_now(const struct group *group)
 {
     struct waits waits = {.has_first = has_quorum(group, false, NOBODY),
-                          .has_second = has_quorum(group, true, NOBODY),
-                          .slack_of = NOBODY};
+                          .has_second = has_second(group, NOBODY)};
 
-    for (uint32_t i = 0; i < group->parties_count; i++) {
-        uint64_t slack_ns = group->parties[i].slack_ns;
-
-        if (!is_open(group, i)) continue;
-        if (waits.slack_of == NOBODY || slack_ns > waits.slack_ns) {
-            waits.slack_two_ns = waits.slack_ns;
-            waits.slack_ns = slack_ns;
-            waits.slack_of = i;
-        } else {
-            waits.slack_two_ns = most(waits.slack_two_ns, slack_ns);
-        }
-    }
+    waits.first_ns = waits.has_first ? first_free_ns(group)
+                                     : deadline_after(group->progress_ns, group->patience_ns);
+    waits.second_ns = waits.has_second ? second_free_ns(group)
+                                       : deadline_after(group->progress_ns, 2 * group->patience_ns);
     return waits;
 }
 
 /* When we stop waiting for a member's contribution. */
 static uint64_t first_limit_ns(const struct group *group, const struct waits *waits, uint32_t index)
 {
-    uint64_t soft = waits->has_first ? first_soft_ns(group, window_with_slack_ns(group, index))
-                                     : deadline_after(group->progress_ns, group->patience_ns);
+    uint64_t slack_ns = first_slack_ns(group, group->parties[index].slack_ns);
 
-    return least(soft, hard_limit_ns(group));
-}
-
-/* What an owner may wait for another, which is then late itself. Where training goes on a part less
- * is better than later rounds. */
-static uint64_t owner_waits_ns(const struct group *group, const struct waits *waits, uint32_t owner)
-{
-    if (group->options.is_patient) return 0;
-    return most(group->window_most_ns,
-                waits->slack_of == owner ? waits->slack_two_ns : waits->slack_ns);
-}
-
-/* Where others returned theirs late, it had the same to wait for as they. */
-static uint64_t second_soft_ns(const struct group *group, const struct waits *waits, uint32_t index,
-                               uint64_t window)
-{
-    uint64_t twice = window + most(window, owner_waits_ns(group, waits, index));
-
-    return most(deadline_after(group->data_ns, twice), deadline_after(group->returned_ns, window));
+    return least(deadline_after(waits->first_ns, waits->has_first ? slack_ns : 0),
+                 hard_limit_ns(group));
 }
 
 /* When we stop waiting for a member's part. */
 static uint64_t second_limit_ns(const struct group *group, const struct waits *waits,
                                 uint32_t index)
 {
-    uint64_t soft = waits->has_second
-                        ? second_soft_ns(group, waits, index, window_with_slack_ns(group, index))
-                        : deadline_after(group->progress_ns, 2 * group->patience_ns);
+    uint64_t slack_ns = waits->has_second ? group->parties[index].slack_ns : 0;
 
-    return least(soft, hard_limit_ns(group));
+    return least(deadline_after(waits->second_ns, slack_ns), hard_limit_ns(group));
 }
 
 /* ---- who was, until now ---- */
 
-/* Without half of the others it was not it that we waited for. */
+/* Without half of the others it was not it that we waited for. If the half is what is left of them,
+ * it does not say how long a half takes. */
 void group_wait_first_over(struct group *group, uint32_t index)
 {
     if (group->plan.schedule != SCHEDULE_DIRECT || group->state != GROUP_DATA) return;
+    group->gathered_ns = group->now_ns;
     if (has_quorum(group, false, index)) {
-        group_slack_data(group, index, first_soft_ns(group, window_ns(group, index)));
+        group_slack_data(group, index, true, group_slack_times(group), first_free_ns(group));
     } else if (has_quorum(group, false, NOBODY)) {
-        /* If the half is what is left of them, it does not say how long a half takes. */
         if (group->half_ns == 0 && !group->parties[index].is_dropped) {
             deadline_add(&group->halves, group->now_ns - group->data_ns);
         }
@@ -256,14 +232,28 @@ void group_wait_first_over(struct group *group, uint32_t index)
 
 void group_wait_second_over(struct group *group, uint32_t index)
 {
-    if (group->plan.schedule != SCHEDULE_DIRECT || group->state != GROUP_DATA) return;
-    if (has_quorum(group, true, index)) {
-        struct waits waits = waits_now(group);
+    bool is_back = group->parties[index].part == PART_COMMITTED;
 
-        group_slack_data(group, index,
-                         second_soft_ns(group, &waits, index, window_ns(group, index)));
-    } else if (has_quorum(group, true, NOBODY) && learns_from_parts(group)) {
-        deadline_add(&group->halves, group->now_ns - group->data_ns);
+    if (group->plan.schedule != SCHEDULE_DIRECT || group->state != GROUP_DATA) return;
+    if (has_second(group, index)) group_slack_data(group, index, true, 1, second_free_ns(group));
+    if (group->back_half_ns != 0 || !has_quorum(group, true, NOBODY)) return;
+    if (is_back) deadline_add(&group->backs, group->now_ns - group->data_ns);
+    group->back_half_ns = group->now_ns;
+}
+
+/* Where we own no part we do not see who was late for another: or each owner would find out by
+ * itself. By an owner's word few are charged, and nobody is barred. */
+void group_wait_returned(struct group *group, uint64_t contributors)
+{
+    uint64_t all = ~UINT64_C(0) >> (64 - group->parties_count);
+    uint64_t missing = ~contributors & all & ~(UINT64_C(1) << group->self);
+    uint32_t few = group->parties_count / 4;
+
+    if (group->plan.schedule != SCHEDULE_DIRECT || group->parties[group->self].count > 0) return;
+    if ((uint32_t)__builtin_popcountll(missing) > (few > 0 ? few : 1)) return;
+    for (uint32_t i = 0; i < group->parties_count; i++) {
+        if ((missing >> i & 1) == 0) continue;
+        group_slack_data(group, i, false, group_slack_times(group), first_free_ns(group));
     }
 }
 
@@ -298,7 +288,6 @@ static void leave_out(struct group *group, uint32_t index, struct commands *out)
 void group_data_tick(struct group *group, struct commands *out)
 {
     struct waits waits = waits_now(group);
-    bool has_missed = false;
 
     if (group->plan.schedule != SCHEDULE_DIRECT) {
         schedule_tick(group, out);
@@ -312,7 +301,7 @@ void group_data_tick(struct group *group, struct commands *out)
         if (!is_first && !is_second) continue;
         if (is_first) {
             leave_out(group, i, out);
-            has_missed = group->has_missed = true;
+            group->has_missed = true;
         }
         if (is_second && is_open(group, i)) {
             group_party_lose(group, i);
@@ -323,10 +312,6 @@ void group_data_tick(struct group *group, struct commands *out)
             }
         }
         waits = waits_now(group); /* for those that follow */
-    }
-    if (has_missed) {
-        deadline_add(&group->gathers, 2 * (group->now_ns - group->data_ns));
-        waits_learn(group);
     }
     group_data_advance(group, out);
 }

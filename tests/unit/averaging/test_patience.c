@@ -26,12 +26,23 @@ static uint64_t left_of_new(const struct patience *patience, uint8_t peer, uint6
 
 static void charge(struct patience *patience, uint8_t peer, uint64_t free_ns, uint64_t now_ns)
 {
-    patience_charge(patience, id_of(peer), false, false, free_ns, now_ns, SLACK_NS);
+    const struct patience_wait wait = {.peer = id_of(peer), .free_ns = free_ns};
+
+    patience_charge(patience, &wait, SLACK_NS, now_ns);
 }
 
 static void charge_new(struct patience *patience, uint8_t peer, uint64_t free_ns, uint64_t now_ns)
 {
-    patience_charge(patience, id_of(peer), true, false, free_ns, now_ns, SLACK_NS);
+    const struct patience_wait wait = {.peer = id_of(peer), .is_new = true, .free_ns = free_ns};
+
+    patience_charge(patience, &wait, SLACK_NS, now_ns);
+}
+
+static void charge_come(struct patience *patience, uint8_t peer, uint64_t free_ns, uint64_t now_ns)
+{
+    const struct patience_wait wait = {.peer = id_of(peer), .has_come = true, .free_ns = free_ns};
+
+    patience_charge(patience, &wait, SLACK_NS, now_ns);
 }
 
 static bool rests(const struct patience *patience, uint8_t peer, uint64_t now_ns)
@@ -112,9 +123,22 @@ static void the_same_time_begins_no_rest(void **state)
     struct patience patience = empty;
 
     (void)state;
-    patience_charge(&patience, id_of(1), false, true, SEC(10), SEC(13), SLACK_NS);
-    patience_charge(&patience, id_of(1), false, true, SEC(11), SEC(13), SLACK_NS); /* its part */
+    charge_come(&patience, 1, SEC(10), SEC(13));
+    charge_come(&patience, 1, SEC(11), SEC(13)); /* its part */
     assert_false(rests(&patience, 1, SEC(13)));
+}
+
+/* Who sees a member in one of four of its waits takes what it sees for all of them. */
+static void few_waits_count_for_all(void **state)
+{
+    const struct patience_wait wait = {.peer = id_of(1), .free_ns = SEC(10), .times = 4};
+    struct patience patience = empty;
+
+    (void)state;
+    patience_charge(&patience, &wait, SLACK_NS, SEC(10) + MS(500));
+    assert_true(left(&patience, 1, SEC(10) + MS(500)) == SLACK_NS - SEC(2));
+    patience_charge(&patience, &wait, SLACK_NS, UINT64_MAX - 1); /* bounded as ever */
+    assert_true(left(&patience, 1, UINT64_MAX - 1) == 0);
 }
 
 static void time_gives_an_eighth_back(void **state)
@@ -230,9 +254,9 @@ static void who_came_and_then_had_others_wait_is_barred(void **state)
     const uint64_t again_ns = SEC(15) + 2 * REST_SLACKS * SLACK_NS;
 
     (void)state;
-    patience_charge(&patience, id_of(1), false, true, SEC(10), SEC(13), SLACK_NS);
+    charge_come(&patience, 1, SEC(10), SEC(13));
     assert_false(is_barred(&patience, 1, SEC(13))); /* once */
-    patience_charge(&patience, id_of(1), false, true, SEC(14), SEC(14), SLACK_NS);
+    charge_come(&patience, 1, SEC(14), SEC(14));
     assert_true(is_barred(&patience, 1, SEC(14)));
     assert_true(is_barred(&patience, 1, SEC(14) + REST_SLACKS * SLACK_NS - 1));
     assert_false(is_barred(&patience, 1, SEC(14) + REST_SLACKS * SLACK_NS));
@@ -242,10 +266,10 @@ static void who_came_and_then_had_others_wait_is_barred(void **state)
     charge(&patience, 1, SEC(14), SEC(14));
     charge(&patience, 1, SEC(14), SEC(14)); /* not to have come costs nothing more */
     assert_false(is_barred(&patience, 1, SEC(13)));
-    patience_charge(&patience, id_of(1), false, true, SEC(14), SEC(15), SLACK_NS);
+    charge_come(&patience, 1, SEC(14), SEC(15));
     assert_true(is_barred(&patience, 1, again_ns - 1));
     assert_false(is_barred(&patience, 1, again_ns));
-    patience_charge(&patience, id_of(1), false, true, SEC(14), SEC(15), SLACK_NS); /* no longer */
+    charge_come(&patience, 1, SEC(14), SEC(15)); /* no longer */
     assert_false(is_barred(&patience, 1, again_ns));
 }
 
@@ -304,7 +328,7 @@ static void a_full_table_keeps_rests(void **state)
 
     (void)state;
     charge(&patience, 1, SEC(10), SEC(13));
-    patience_charge(&patience, id_of(1), false, true, SEC(14), SEC(14), SLACK_NS);
+    charge_come(&patience, 1, SEC(14), SEC(14));
     assert_true(is_barred(&patience, 1, SEC(14)));
     for (uint8_t peer = 2; peer < 200; peer++) {
         charge(&patience, peer, SEC(11), SEC(14));
@@ -320,6 +344,7 @@ int main(void)
         cmocka_unit_test(what_is_free_costs_nothing),
         cmocka_unit_test(the_same_time_is_charged_once),
         cmocka_unit_test(the_same_time_begins_no_rest),
+        cmocka_unit_test(few_waits_count_for_all),
         cmocka_unit_test(time_gives_an_eighth_back),
         cmocka_unit_test(a_debt_is_bounded),
         cmocka_unit_test(who_is_late_without_credit_rests),
