@@ -61,7 +61,8 @@ struct round_stats {
     uint64_t chunks_far;     /* too far from ours to be mixed in */
     uint64_t chunks_clipped; /* --robust clip, groups: counted as nearer than they were */
     uint32_t last_members;
-    uint64_t mixed; /* rounds whose difference was applied */
+    uint64_t mixed;    /* rounds whose difference was applied */
+    uint64_t unagreed; /* of these: with a mean that we did not take over */
 };
 
 /** NULL when memory is short. Copies `options`. */
