@@ -61,22 +61,24 @@ averaging/rule/mean.c @ contract_rule @ what was agreed is agreed again @ s/if \
 averaging/core/deadline.c @ unit_averaging_deadline @ the lower of two medians @ s/count, count \/ 2\);/count, (count - 1) \/ 2);/
 averaging/core/deadline.c @ unit_averaging_deadline @ a window below its floor @ s/return window < floor_ns \? floor_ns : window;/return window;/
 averaging/core/robust.c @ unit_averaging_robust @ distances that are no numbers are noted @ s/if \(!\(distance >= 0\) \|\| !isfinite\(distance\)\) return;//
-averaging/core/robust.c @ sim_liars @ means are not clipped @ s/robust->clips && chunk->may_clip &&/robust->clips \&\& chunk->may_clip \&\& !chunk->is_mean \&\&/
-averaging/core/robust.c @ unit_averaging_robust @ who is far away in a group counts as who is near @ s/ : radius \* \(radius \/ distance\);/ : radius;/
-averaging/core/robust.c @ sim_liars @ ...and so where data are unlike @ s/ : radius \* \(radius \/ distance\);/ : radius;/
-averaging/core/robust.c @ unit_averaging_robust @ who was alone does not come back @ s/chunk->is_mean \? radius : radius \*/radius */
+averaging/core/robust.c @ sim_liars @ means are taken over however far they are @ s/if \(chunk->is_mean\) return takes_mean.*$/if (chunk->is_mean) return RC_OK;/
+averaging/core/robust.c @ unit_averaging_robust @ what is far counts as what is near @ s/: share \* share \* share;/: share;/
+averaging/core/robust.c @ sim_liars @ ...and so where data are unlike @ s/: share \* share \* share;/: share;/
+averaging/core/robust.c @ unit_averaging_robust @ whoever was alone does not come back @ s/if \(!robust->is_last\) robust_note\(history/if (!robust->is_last \&\& !(chunk->is_mean \&\& distance > radius)) robust_note(history/
 peer/node/rounds/round.c @ sim_liars @ who is left out has those wait who joined it @ s/answer.type = MESSAGE_ABORT;/return;/
 averaging/core/robust.c @ sim_methods_chaos @ pairs that are equal never let one come back @ s/near_share = 1.0f \/ 512/near_share = 0/
 averaging/core/robust.c @ unit_averaging_robust @ at the goal, models that are equal teach @ s/if \(!robust->is_last\) robust_note/robust_note/
-averaging/core/robust.c @ unit_averaging_robust @ at the goal, rounds by the dozen add up @ s/is_last \? fminf\(seen->left \+ since, robust->rounds\) : robust->rounds/robust->rounds/
-averaging/core/robust.c @ unit_averaging_robust @ who missed rounds stays behind @ s/fminf\(fmaxf\(since, 1\), rounds_most\)/1/
-averaging/core/robust.c @ unit_averaging_robust @ owners return what they would not take @ s/if \(radius > 0\) robust_clip\(mean/if (false) robust_clip(mean/
 peer/node/rounds/finish.c @ sim_finish_pauses @ who is done leaves though another missed the round @ s/\(is_behind \|\| !progress->is_settled\)/(is_behind \&\& !progress->is_settled)/
 peer/node/rounds/finish.c @ sim_finish_pauses @ a last round lacks one who is done @ s/is_settled \&\& others->missing == 0/is_settled/
 peer/node/rounds/finish.c @ sim_finish_pauses @ who missed a deadline is not waited for @ s/trust_end_pauses\(.*//
 peer/node/trust.c @ unit_peer_trust @ pauses from before last to the end @ s/if \(known->late_ns > now_ns\) known->late_ns = now_ns;//
 peer/node/trust.c @ unit_peer_trust @ offences are forgiven at the end @ s/reason == SCORE_LATE      \?/reason != SCORE_CLIPPED   ?/
 peer/link/handshake.c @ unit_peer_link @ unlike builds hear of methods @ s/wire_version\(it\) != wire_version\(other\)/false/
+averaging/core/robust.c @ unit_averaging_robust @ at the goal, rounds by the dozen add up @ s/seen->left -= distance \/ radius;//
+averaging/core/robust.c @ unit_averaging_robust @ whoever missed rounds stays behind @ s/fminf\(fmaxf\(since, 1\), rounds_most\)/1/
+averaging/core/robust.c @ unit_averaging_robust @ the one that has more to learn is far from all @ s/centred_share = 1.0f \/ 64/centred_share = 0/
+peer/round/centre.c @ sim_liars @ in groups each judges around its own model @ s/return round->centre == NULL \? own : round->centre \+ range.first;/return (void)round, (void)range, own;/
+peer/round/round.c @ sim_liars @ a last round may leave us with values of our own @ s/round->stats.unagreed \+= round->has_refused;//
 peer/node/lane/train.c @ sim_finish @ a round at the goal is one like others @ s/node->step, node->is_goal_reached/node->step, false/
 averaging/strategy/match.c @ contract_strategy @ auto means none @ s/strategy->clips = reason == NULL;/strategy->clips = i == 2;/
 averaging/core/robust.c @ unit_averaging_robust @ the gate lets everything in that is not learned yet @ s/if \(norms < gate_least\) return gate_least;/if (norms < gate_least) return 1e30f;/

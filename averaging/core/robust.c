@@ -18,9 +18,10 @@ enum { SUMS = 16, BLOCK_VALUES = 1024 };
 _Static_assert((int)BLOCK_VALUES % (int)SUMS == 0, "as if there were no blocks");
 
 static const float gate_factor = 10.0f, gate_least = 1.5f, gate_most = 1.9f, clip_factor = 1.25f,
-                   clip_factor_mean = 2.0f, clip_share_unknown = 0.25f, tracker_factor = 10.0f,
+                   centred_factor = 2.0f, centred_factor_mean = 4.0f, centred_share = 1.0f / 64,
+                   clip_share_unknown = 0.25f, tracker_factor = 10.0f,
                    gradient_kept = 1 - 1.0f / 1024, scale_tolerance = 1e-3f, radius_least = FLT_MIN,
-                   rounds_most = 8, near_share = 1.0f / 512;
+                   rounds_most = 8, radii_at_goal = 4, near_share = 1.0f / 512;
 
 /* ---- what is usual ---- */
 
@@ -71,6 +72,15 @@ float robust_median(const struct robust_history *history)
 float robust_radius(const struct robust_history *history)
 {
     return robust_is_learned(history) ? clip_factor * robust_median(history) : 0;
+}
+
+/* ---- what it makes of a distance ---- */
+
+float robust_weight(float distance, float radius)
+{
+    float share = radius / distance;
+
+    return distance <= radius ? 1 : share * share * share;
 }
 
 /* ---- a radius that two share ---- */
@@ -191,25 +201,19 @@ float robust_distance(const float *a, const float *b, size_t count)
     return (float)sqrt(b == NULL ? squared_norm(a, count) : squared_distance(a, b, count));
 }
 
-FOR_EACH_CPU static void draw_near(const float *own, const float *in, size_t count, float scale,
+FOR_EACH_CPU void robust_draw_near(const float *own, const float *in, size_t count, float weight,
                                    float *to)
 {
     for (size_t i = 0; i < count; i++) {
-        to[i] = own[i] + scale * (in[i] - own[i]);
+        to[i] = own[i] + weight * (in[i] - own[i]);
     }
-}
-
-void robust_clip(const float *own, const float *in, size_t count, float distance, float radius,
-                 float *to)
-{
-    if (distance > radius) draw_near(own, in, count, radius / distance, to);
 }
 
 /* A mean is nearer to us than the members it is of, so means have a history of their own. */
 struct robust_seen {
     struct robust_history history, of_means;
     float norm; /* the largest of our own */
-    float left; /* of how far means may move us; 1: as in a usual round */
+    float left; /* at the goal: radii that means may move us by */
 };
 
 struct robust {
@@ -218,7 +222,7 @@ struct robust {
     uint32_t trackers;        /* the chunk in which they begin */
     size_t model_tail;        /* values of the model in it */
     float gradient;           /* the largest norm of a chunk of our own lately */
-    struct deadline periods;  /* from round to round */
+    struct deadline periods;  /* steps from round to round */
     float rounds;             /* that could have been since the last one: 1 to rounds_most */
     bool is_last;             /* we are at our goal */
     struct robust_seen *seen; /* [chunks + 1]: the last is of what is behind the model's tail */
@@ -247,19 +251,19 @@ void robust_destroy(struct robust *robust)
     mem_free(robust);
 }
 
-void robust_begin(struct robust *robust, uint64_t since_ns, bool is_last)
+void robust_begin(struct robust *robust, uint64_t steps, bool is_last)
 {
-    uint64_t usual_ns = deadline_median(&robust->periods, since_ns);
-    float since = usual_ns == 0 ? 1 : (float)since_ns / (float)usual_ns;
+    uint64_t usual = deadline_median(&robust->periods, steps);
+    float since = usual == 0 ? 1 : floorf((float)steps / (float)usual + 0.5f);
 
     robust->is_last = is_last;
     robust->rounds = fminf(fmaxf(since, 1), rounds_most);
     for (uint32_t i = 0; i <= robust->chunks; i++) {
         struct robust_seen *seen = &robust->seen[i];
 
-        seen->left = is_last ? fminf(seen->left + since, robust->rounds) : robust->rounds;
+        if (!is_last) seen->left = radii_at_goal;
     }
-    if (!is_last && since_ns > 0) deadline_add(&robust->periods, since_ns);
+    if (!is_last && steps > 0) deadline_add(&robust->periods, steps);
 }
 
 void robust_set_trackers(struct robust *robust, size_t model)
@@ -338,24 +342,41 @@ static bool is_absurd(const struct robust *robust, struct robust_seen *seen,
     return !(distance <= limit);
 }
 
-static float usual_radius(struct robust_seen *seen, const struct robust_chunk *chunk)
+static struct robust_history *history_of(struct robust_seen *seen, const struct robust_chunk *chunk)
 {
-    const struct robust_history *history = chunk->is_mean ? &seen->of_means : &seen->history;
-
-    if (!robust_is_learned(history)) return clip_share_unknown * norm_of(seen, chunk);
-    return (chunk->is_mean ? clip_factor_mean : clip_factor) * robust_median(history);
+    return chunk->is_mean ? &seen->of_means : &seen->history;
 }
 
-/* 0: all is let in. A mean takes what it moves us by from what is left. */
-static float radius_of(const struct robust *robust, struct robust_seen *seen,
-                       const struct robust_chunk *chunk, float distance)
+static float radius_by(const struct robust_history *history, float factor, float norm, float least)
 {
-    float usual = usual_radius(seen, chunk), radius;
+    if (!robust_is_learned(history)) return clip_share_unknown * norm;
+    return fmaxf(factor * robust_median(history), least * norm);
+}
 
-    if (usual == 0) return 0;
-    radius = fmaxf(usual * (chunk->is_mean ? seen->left : robust->rounds), radius_least);
-    if (chunk->is_mean) seen->left -= fminf(fminf(distance, radius) / usual, seen->left);
-    return radius;
+/* 0: all is let in. At the goal some come with their last steps and most with none, so a mean may
+ * be as far as a member. */
+static float radius_of(const struct robust *robust, struct robust_seen *seen,
+                       const struct robust_chunk *chunk)
+{
+    float norm = norm_of(seen, chunk), radius, of_means;
+
+    if (!chunk->is_centred) return radius_by(&seen->history, clip_factor, norm, 0);
+    radius = radius_by(&seen->history, centred_factor, norm, centred_share);
+    if (!chunk->is_mean) return robust->rounds * radius;
+    of_means =
+        robust->rounds * radius_by(&seen->of_means, centred_factor_mean, norm, centred_share);
+    if (!robust->is_last || seen->history.count < 2) return of_means;
+    return fmaxf(of_means, centred_factor * robust_median(&seen->history));
+}
+
+/* At the goal what it moves us by is taken from what is left. */
+static bool takes_mean(const struct robust *robust, struct robust_seen *seen, float distance,
+                       float radius)
+{
+    if (!robust->is_last) return distance <= radius;
+    if (distance > fminf(seen->left, 1) * radius) return false;
+    seen->left -= distance / radius;
+    return true;
 }
 
 enum rc robust_check(struct robust *robust, const struct robust_chunk *chunk,
@@ -376,36 +397,19 @@ static enum rc judge(struct robust *robust, struct robust_seen *seen, bool is_of
                      const struct robust_chunk *chunk, float distance,
                      struct robust_verdict *verdict)
 {
-    struct robust_history *history = chunk->is_mean ? &seen->of_means : &seen->history;
+    struct robust_history *history = history_of(seen, chunk);
     bool is_refused = is_of_tracker ? is_absurd_tracker(robust, chunk)
                                     : is_absurd(robust, seen, history, chunk, distance);
-    float radius = robust->clips && chunk->may_clip && !is_refused
-                       ? radius_of(robust, seen, chunk, distance)
-                       : 0;
+    float radius =
+        robust->clips && chunk->may_clip && !is_refused ? radius_of(robust, seen, chunk) : 0;
 
     if (!robust->is_last) robust_note(history, chunk->from, distance);
-    *verdict = (struct robust_verdict){.distance = distance};
+    *verdict = (struct robust_verdict){.distance = distance, .weight = 1};
     if (is_refused) return RC_LIMIT;
-    if (radius > 0 && distance > radius) {
-        /* Who is far from all comes to them by what it takes, not by what it gives. */
-        float counts_as = chunk->is_mean ? radius : radius * (radius / distance);
-
-        robust_clip(chunk->own, chunk->in, chunk->count, distance, counts_as,
-                    chunk->to != NULL ? chunk->to : chunk->in);
-        verdict->was_clipped = true;
-    }
+    if (radius == 0) return RC_OK;
+    if (chunk->is_mean) return takes_mean(robust, seen, distance, radius) ? RC_OK : RC_REFUSED;
+    verdict->weight = robust_weight(distance, radius);
     return RC_OK;
-}
-
-void robust_hold(struct robust *robust, struct robust_chunk *mean)
-{
-    struct robust_seen *seen = &robust->seen[mean->chunk];
-    float distance, radius;
-
-    if (!robust->clips || !robust->is_last) return;
-    distance = robust_distance(mean->in, mean->own, mean->count);
-    radius = radius_of(robust, seen, mean, distance);
-    if (radius > 0) robust_clip(mean->own, mean->in, mean->count, distance, radius, mean->in);
 }
 
 float robust_near(const struct robust *robust)
@@ -428,17 +432,15 @@ static enum rc judge_parts(struct robust *robust, const struct robust_chunk *chu
     struct robust_verdict of_tracker;
     enum rc of_model_rc, of_tracker_rc;
 
-    if (chunk->to != NULL) memmove(chunk->to, chunk->in, chunk->count * sizeof(float));
     model.count = tail;
     tracker.count -= tail;
     tracker.own += tail;
     tracker.in += tail;
-    if (tracker.to != NULL) tracker.to += tail;
     of_model_rc = judge(robust, &robust->seen[chunk->chunk], false, &model,
                         robust_distance(model.in, model.own, tail), verdict);
     of_tracker_rc = judge(robust, &robust->seen[robust->chunks], true, &tracker,
                           robust_distance(tracker.in, tracker.own, tracker.count), &of_tracker);
-    verdict->was_clipped = verdict->was_clipped || of_tracker.was_clipped;
+    verdict->weight = fminf(verdict->weight, of_tracker.weight);
     return of_model_rc != RC_OK ? of_model_rc : of_tracker_rc;
 }
 

@@ -17,28 +17,33 @@
  *         do, and where one has next to nothing another may have much; but neither our tracker nor
  *         what is usual tells how much, as both hold what others sent before.
  *
- *   clip  --robust clip. What is farther than the radius, 1.25 times the usual distance, counts as
- * if it were on the sphere around us (self-centred clipping, ClippedGossip: He, Karimireddy, Jaggi
- * 2022, arXiv:2202.01545). What one gives into a group's mean, or pushes, counts the less the
- * farther it is, k radii away as if a k-th of one away, as in redescending estimators: one radius
- * in the same direction each round adds up, and where data are unlike a radius is long. To whoever
- * was alone all others are far, and so usual. The two ends of a pair or an edge use the smaller of
- * their radii for the whole plane, so that they move by opposite amounts; whoever was alone would
- * not come back if that shrank, too. Before anything is known the gate is that of
- * unrelated models; groups take a quarter of the norm for radius, pairs and edges only measure: one
- * round with a liar that is let in whole leaves its neighbours so far from all others that these
- * clip each other from then on, and two swarms are what clipping keeps.
- * Their radius is 1/512 of our norm at least, no more than bf16 rounds by: both ends go by the
- * smaller one, so peers that have come to be equal, as when rates are nearly 0, would else clip one
- * that was away to nothing for ever. In groups it goes by its own radius, and comes.
- * A round that comes later than usual, maybe as some were missed, has as many times the radius.
- * At the goal nothing is learned any more, as those who stand still are no measure for who comes
- * with steps; what means may move us by is then used up by what they moved us by, and comes back
- * with time, so that rounds without steps, however many, do not add up.
- * Means that owners of parts return are nearer to us than members are, and alike: their usual
- * distance is learned apart, and the radius is 2 times that, however far they are. Honest means are
- * almost never beyond it, so members agree to the bit as a rule; at 4 times a liar's parts were
- * seen to lead the usual distance ever farther.
+ *   clip  --robust clip. Beyond a radius, some times the usual distance, what comes counts less.
+ * A contribution to a group's mean, or a push, loses weight with the third power of its distance
+ * (robust_weight()), a redescending estimator: what it moves us by falls to nothing, where at the
+ * radius it would be the same step in the same direction each round, which adds up. Pairs and
+ * edges, whose two ends must move by opposite amounts, count it as if it were on the sphere around
+ * us (self-centred clipping, ClippedGossip: He, Karimireddy, Jaggi 2022, arXiv:2202.01545), by the
+ * smaller of their radii for the whole plane: whoever was alone would not come back if that fell to
+ * nothing, and swarms with unlike data fall apart.
+ * In groups what all held before is the centre, as in centred clipping (Karimireddy, He, Jaggi
+ * 2021, arXiv:2012.10333; peer/round/centre.c). Around that a member is as far away as its own
+ * steps led it, and a mean several times less, so a model that nobody trained is a hundred radii
+ * away. The radius is 2 times the usual distance for members, 4 times for means, and 1/64 of our
+ * norm at least, for where most have nothing left to learn the one that has is far from usual.
+ * Means that owners of parts return have a usual distance of their own. Beyond the radius a mean is
+ * not taken over: its part stays as it is, for all who judge alike, and they do as a rule, since
+ * all have the same centre. At the goal a round with such a mean was not the last one.
+ * To whoever was alone all others are far, and so usual: it comes to them by what it takes.
+ * Before anything is known the gate is that of unrelated models; groups and pushes take a quarter
+ * of the norm for radius, pairs and edges only measure: one round with a liar that is let in whole
+ * leaves its neighbours so far from all others that these clip each other from then on, and two
+ * swarms are what clipping keeps. Their radius is 1/512 of our norm at least, no more than bf16
+ * rounds by: both ends go by the smaller one, so peers that have come to be equal, as when rates
+ * are nearly 0, would else clip one that was away to nothing for ever.
+ * Whoever took more steps than usual since its last round may have missed some, and has as many
+ * times the radius. At the goal nothing is learned any more, as those who stand still are no
+ * measure for who comes with steps; a mean may be as far then as a member, as most contribute no
+ * step and some their last ones, and 4 radii is all that means may move us by from then on.
  *
  * Pure; one thread at a time.
  */
@@ -80,6 +85,8 @@ float robust_scale(float radius, double squared);
 /** A scale that was said is the one measured here, but for the order of sums. */
 bool robust_scale_agrees(float said, float measured);
 
+/** What a contribution counts for, of 1: all within the radius, (radius / distance)^3 beyond. */
+float robust_weight(float distance, float radius);
 /** sqrt(sum (a_i - b_i)^2), double inside; b NULL: of zeros. */
 float robust_distance(const float *a, const float *b, size_t count);
 /** out = weight * (in - own), `out` being none of the others; returns the square of their distance.
@@ -87,10 +94,8 @@ float robust_distance(const float *a, const float *b, size_t count);
  *  the cache by, see base/stream.h. */
 double robust_apart(const float *in, const float *own, size_t count, float weight, float *out,
                     bool streams);
-/** to: what `in` becomes when clipped to `radius` around own, at `distance` from it; inside, `to`
- * is left alone. `to` may be `in`. */
-void robust_clip(const float *own, const float *in, size_t count, float distance, float radius,
-                 float *to);
+/** to = own + weight * (in - own); `to` may be `in`. */
+void robust_draw_near(const float *own, const float *in, size_t count, float weight, float *to);
 
 /* The gate of a plane, with a history for each chunk. */
 struct robust;
@@ -98,12 +103,12 @@ struct robust;
 struct robust_chunk {
     struct peer_id from;
     uint32_t chunk;
-    const float *own; /* [count] what we told the others */
-    float *in;        /* [count] finite; clipped in place, unless there is `to` */
-    float *to;        /* [count] what it is when clipped; NULL: in place */
+    const float *own; /* [count] what it is judged around: what we told the others */
+    const float *in;  /* [count] finite */
     size_t count;
-    bool is_mean;  /* what the owner of its part returned */
-    bool may_clip; /* false: where both ends agree on a radius for the plane */
+    bool is_centred; /* `own` is what all held when the last round ended */
+    bool is_mean;    /* what the owner of its part returned; centred */
+    bool may_clip;   /* false: where both ends agree on a radius for the plane */
 };
 
 /** clips: --robust clip. NULL: no memory. */
@@ -115,23 +120,21 @@ void robust_set_trackers(struct robust *robust, size_t model);
 float robust_largest_chunk(const float *values, size_t first, size_t count);
 /** Of our own latest gradient, once a round: what trackers are held against. */
 void robust_note_gradient(struct robust *robust, float largest);
-/** A round begins, so long after the one before that counted; 0: there was none. `is_last`: we take
- *  no more steps. */
-void robust_begin(struct robust *robust, uint64_t since_ns, bool is_last);
+/** A round begins, so many own steps after the one before that counted; 0: there was none.
+ *  `is_last`: we take no more steps. */
+void robust_begin(struct robust *robust, uint64_t steps, bool is_last);
 struct robust_verdict {
-    float distance;   /* before clipping */
-    bool was_clipped; /* then `to`, or `in`, is what counts */
+    float distance;
+    float weight; /* of a usual one that it counts for: 0 to 1 */
 };
 
 /** So far apart are models that are as good as the same: 1/512 of the largest norm that ours has
  * had. */
 float robust_near(const struct robust *robust);
-/** RC_LIMIT: refuse it. Notes the distance either way. */
+/** RC_LIMIT: refuse it, and hold it against who sent it. RC_REFUSED: a mean that is not to be taken
+ *  over. Notes the distance either way. */
 MUST_USE enum rc robust_check(struct robust *robust, const struct robust_chunk *chunk,
                               struct robust_verdict *verdict);
-/** A mean that we are about to return, is no farther from ours than we would let it be if another
- *  returned it. */
-void robust_hold(struct robust *robust, struct robust_chunk *mean);
 /** The same of a distance already measured. */
 MUST_USE enum rc robust_judge(struct robust *robust, const struct robust_chunk *chunk,
                               float distance, struct robust_verdict *verdict);

@@ -333,7 +333,7 @@ static void over_if_all_ended(struct group *group, struct commands *out)
         if (group->parties[i].part == PART_OPEN) return;
     }
     if (group->has_failed) group_data_cancel(group, ABORT_PROTOCOL, out);
-    if (has_mixed(group)) {
+    if (has_mixed(group) || group->has_refused) {
         conduct_came_about(&group->conduct, group->proposer.id);
         bitmap_fill(group);
         group_over(group, OVER_COMMITTED, NULL, false, out);
@@ -656,6 +656,11 @@ static void mean_checked(struct group *group, uint32_t index, uint32_t chunk, en
     part = &group->parties[schedule_part(&group->plan, chunk)];
     if (part->parent != index) return;
     group->means[chunk] = rc == RC_OK ? CHUNK_DONE : CHUNK_NONE;
+    if (rc == RC_REFUSED && is_direct(group)) {
+        group_part_refuse(group, index);
+        over_if_all_ended(group, out);
+        return;
+    }
     if (rc != RC_OK) {
         chunk_failed(group, index, rc, out);
         return;

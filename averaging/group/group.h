@@ -171,6 +171,7 @@ struct group {
      * parts together nobody has more children than in halving, where they are 2^k - 1, and one who
      * is beyond 2^k in each of 2^k parts. */
     float below[GROUP_MEMBERS_MAX];
+    bool has_refused;      /* a mean was too far away to be taken over */
     bool has_failed;       /* not direct: a member is missing, so what is open comes to nothing */
     uint64_t dropped;      /* members with is_dropped, a bit each */
     uint64_t *arrived;     /* [chunks] whose sum of it has begun to arrive, a bit a member */
@@ -310,6 +311,8 @@ void group_data_advance(struct group *group, struct commands *out);
 /** Nothing more is awaited of this member: neither its contribution nor its part. Not direct: the
  *  same for all, what is open comes to nothing. */
 void group_party_lose(struct group *group, uint32_t index);
+/** The mean of its part came, and is too far away to be taken over. */
+void group_part_refuse(struct group *group, uint32_t index);
 /** ...as it left, says something else of the round than we, or is out of reach: once may be. */
 void group_party_left(struct group *group, uint32_t index, struct commands *out);
 /** No contribution of this member is awaited any more. */

@@ -51,6 +51,17 @@ void group_party_lose(struct group *group, uint32_t index)
     party->part = PART_LOST;
 }
 
+/* Its owner took part, and may be honest: what is usual each member learns for itself. */
+void group_part_refuse(struct group *group, uint32_t index)
+{
+    struct party *part = &group->parties[index];
+
+    group->has_refused = true;
+    if (part->part != PART_OPEN) return;
+    group_wait_second_over(group, index);
+    part->part = PART_LOST;
+}
+
 /* It goes on without us, or was told something else (group_start_heard()): by its own word. */
 void group_party_left(struct group *group, uint32_t index, struct commands *out)
 {

@@ -240,7 +240,7 @@ void group_plan_begin(struct group *group, const struct message_form *start)
     weights_of_rates(stated, start->members_count, rates);
     schedule_make(plan, (enum schedule)start->schedule, start->members_count, group->options.chunks,
                   rates);
-    group->has_failed = false;
+    group->has_failed = group->has_refused = false;
     group->dropped = 0;
     for (uint32_t i = 0; i < group->parties_count; i++) {
         struct party *part = &group->parties[i];

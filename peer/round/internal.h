@@ -60,7 +60,7 @@ struct round_job {
     bool has_moved;    /* ENCODE: there were steps since the last settled round */
     bool is_last;      /* ENCODE: there will be no more */
     float near;        /* ENCODE: robust_near() */
-    uint64_t since_ns; /* ENCODE: since the last settled round; 0: there was none */
+    uint64_t steps;    /* ENCODE: since the last round that was agreed; 0: there was none */
     uint64_t replaced; /* ENCODE: how often the model had been, when it was submitted */
     float *adopted[RULE_STATE_MAX]; /* ENCODE: for the rule, or NULL; owned */
     const uint8_t *bitmap;          /* SETTLE: the round's */
@@ -141,6 +141,9 @@ struct round {
     float *snapshot;    /* [values] exact, at the border */
     float *own;         /* [values] what we told the others; == snapshot for lossless codecs. NULL:
                            round_own() decodes it */
+    float *centre;      /* [values] what all held when the last round ended, which what comes is
+                           judged by; NULL: `own` is. Of the exchange lane */
+    bool has_centre;
     float *difference;  /* [values]; while RUNNING of the chunks that met, see meet.c */
     double *squares;    /* [chunks] of the exchange lane: squared norms of these, of parameters
                            alone; < 0: did not meet */
@@ -157,10 +160,10 @@ struct round {
     struct blob **partial; /* [chunks] encoded sums that we pass on; NULL: we never do */
     struct round_doubt doubts[ROUND_DOUBTS_MAX];
     struct round_held planes[ROUND_HELD_MAX];
-    bool wants_agreed;     /* round_keep_agreed() */
-    bool copies_agreed;    /* in this round: then means are kept beside the difference */
-    bool has_clipped_mean; /* in this round: what we hold then is not what others do */
-    float *agreed;         /* [values] or NULL */
+    bool wants_agreed;  /* round_keep_agreed() */
+    bool copies_agreed; /* in this round: then means are kept beside the difference */
+    bool has_refused;   /* in this round a mean: others may have taken it */
+    float *agreed;      /* [values] or NULL */
     uint64_t agreed_round, agreed_until, settling_round;
     bool is_settling_whole; /* every chunk of it counts, and as the owner returned it */
     struct round_jobs_list jobs, held;
@@ -173,6 +176,7 @@ struct round {
      * with the next snapshot. */
     uint64_t replaced, forgotten;
     uint64_t step, settled_step; /* of the model: in the last snapshot, in the last settled one */
+    uint64_t agreed_step;        /* in the last one in which no mean was refused */
     uint64_t snapshot_ns, settled_ns; /* when they were taken */
     bool has_settled;                 /* there is one, of this model */
     bool is_last;                     /* no more steps come */
@@ -204,6 +208,16 @@ void round_edge_prepare(struct round *round, const struct round_job *job);
 
 /* lane.c */
 void round_job_run(struct job *job);
+
+/* centre.c */
+/** Is there such a plane? */
+bool round_keeps_centre(const struct round *round);
+/** In the lane, once ours is encoded: without a centre yet it is the first one. */
+void round_centre_begin(struct round *round);
+/** In the lane: what is agreed of the chunks of `bitmap` is our own and `difference`. */
+void round_centre_move(struct round *round, const uint8_t *bitmap, const float *difference);
+/** What a chunk is judged around; `own`: what we told the others of it. */
+const float *round_centre(const struct round *round, struct range range, const float *own);
 
 /* meet.c */
 /** Is there a plane of what we told the others? */

@@ -133,6 +133,7 @@ static void begin_anew(struct round *round, const struct round_job *job)
         count++;
     }
     if (rule->restore(round->rule, planes, count) != RC_OK) rule->forget(round->rule);
+    round->has_centre = false;
 }
 
 static void run_encode(struct round *round, struct round_job *job)
@@ -143,7 +144,7 @@ static void run_encode(struct round *round, struct round_job *job)
     if (job->replaced != round->forgotten) begin_anew(round, job);
     robust_note_gradient(round->robust, job->gradient);
     job->near = robust_near(round->robust);
-    if (round->ops->is_group) robust_begin(round->robust, job->since_ns, job->is_last);
+    if (round->ops->is_group) robust_begin(round->robust, job->steps, job->is_last);
     round_meet_begin(round);
     round_edge_prepare(round, job);
     if (round->ops->has_mirrors) {
@@ -165,39 +166,54 @@ static void run_encode(struct round *round, struct round_job *job)
         chunk_encoded();
     }
     audit_told(round->options.audit, round->own);
+    if (job->rc == RC_OK) round_centre_begin(round);
     round->options.strategy->rule->begin(round->rule, &view);
 }
 
 /* ---- 8: decoded into scratch, checked, absorbed ---- */
 
-/* Refused when it is absurdly far from ours. A pair and an edge clip the plane as a whole, by a
- * radius both ends agree on; a share counts with all of its weight, whatever is left of its way. */
+/* Refused when it is absurdly far from ours. A pair and an edge weigh the plane as a whole, by a
+ * radius both ends agree on. */
 static enum rc check_distance(struct round *round, struct round_job *job, struct range range,
-                              float **in)
+                              const float *in, float *weight)
 {
     const struct robust_chunk chunk = {.from = job->chunk.from,
                                        .chunk = job->chunk.chunk,
-                                       .own = round->own + range.first,
-                                       .in = *in,
-                                       .to = round->scratch,
+                                       .own = round_centre(round, range, round->own + range.first),
+                                       .in = in,
                                        .count = range.count,
+                                       .is_centred = round->centre != NULL,
                                        .is_mean = job->chunk.kind == DATA_MEAN,
                                        .may_clip = round->ops->is_group ||
                                                    round->options.strategy->rule->is_push};
     struct robust_verdict verdict;
     enum rc rc = robust_check(round->robust, &chunk, &verdict);
 
-    if (!isfinite(verdict.distance) && !floats_are_finite(*in, range.count)) return RC_NONFINITE;
-    if (verdict.was_clipped) *in = round->scratch;
-    job->was_clipped = verdict.was_clipped;
+    if (!isfinite(verdict.distance) && !floats_are_finite(in, range.count)) return RC_NONFINITE;
+    job->was_clipped = verdict.weight < 1;
     job->distance = verdict.distance * verdict.distance;
+    *weight = verdict.weight;
     return rc;
+}
+
+/* In groups it is the weight that shrinks. A share counts with all of its weight, whatever is left
+ * of its way. */
+static enum rc absorb(struct round *round, struct round_job *job, struct range range,
+                      const float *in, float weight)
+{
+    const struct rule_ops *rule = round->options.strategy->rule;
+
+    if (rule->is_push && weight < 1) {
+        robust_draw_near(round->own + range.first, in, range.count, weight, round->scratch);
+        return rule->absorb(round->rule, range, job->weight, round->scratch);
+    }
+    return weight > 0 ? rule->absorb(round->rule, range, weight * job->weight, in) : RC_OK;
 }
 
 static void decode_apart(struct round *round, struct round_job *job, struct range range)
 {
     const struct rule_ops *rule = round->options.strategy->rule;
-    float *in = round->scratch;
+    float *in = round->scratch, weight = 1;
 
     if (round->ops->has_mirrors) {
         round_mirror_decode(round, job, range);
@@ -206,7 +222,7 @@ static void decode_apart(struct round *round, struct round_job *job, struct rang
     } else {
         job->rc = round->codec->decode(job->body, job->body_count, in, range.count);
     }
-    if (job->rc == RC_OK) job->rc = check_distance(round, job, range, &in);
+    if (job->rc == RC_OK) job->rc = check_distance(round, job, range, in, &weight);
     if (job->rc != RC_OK) return;
     audit_heard(round->options.audit, job->chunk.kind, range, in);
     if (job->chunk.kind == DATA_MEAN) {
@@ -214,7 +230,7 @@ static void decode_apart(struct round *round, struct round_job *job, struct rang
     } else if (round->ops->is_graph) {
         round_edge_stage(round, job, range);
     } else {
-        job->rc = rule->absorb(round->rule, range, job->weight, in);
+        job->rc = absorb(round, job, range, in, weight);
     }
 }
 
@@ -262,15 +278,6 @@ static void run_reduce(struct round *round, struct round_job *job)
     }
     job->rc = rule->reduce(round->rule, range, out);
     if (job->rc != RC_OK) return;
-    if (!job->is_partial) {
-        struct robust_chunk mean = {.chunk = job->first,
-                                    .own = round->own + range.first,
-                                    .in = out,
-                                    .count = range.count,
-                                    .is_mean = true};
-
-        robust_hold(round->robust, &mean);
-    }
     if (out == round->scratch) round->codec->encode(out, range.count, job->blob->bytes);
     if (job->is_partial) return; /* not the mean yet */
     if (job->wants_hash) job->hash = hash_wide_of(job->blob->bytes, job->blob->count);
@@ -325,6 +332,7 @@ static void run_settle(struct round *round, struct round_job *job)
         rule->settle(round->rule, job->bitmap, CHUNK_VALUES, job->scale, job->to);
     }
     job->squared = round_meet_squared(round, job->bitmap, job->scale, job->to);
+    round_centre_move(round, job->bitmap, job->to);
     if (round->ops->is_group || round->ops == &exchange_pair) {
         audit_settled(
             round->options.audit,

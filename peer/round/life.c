@@ -149,6 +149,7 @@ static bool round_allocate(struct round *round)
     round->rule = strategy->rule->create(round->options.values, &settings);
     (void)round_plane_renew(round);
     if (round_keeps_own(round) && round->own == NULL) round->own = mem_aligned(bytes);
+    if (round_keeps_centre(round)) round->centre = mem_aligned(bytes);
     round->told = mem_aligned(CHUNK_VALUES * sizeof(float));
     round->difference = mem_aligned(bytes);
     round->squares = mem_array(round->chunks, sizeof(double));
@@ -164,9 +165,10 @@ static bool round_allocate(struct round *round)
     round->spare = mem_array(round->chunks, sizeof(struct blob *));
     return round_mirror_allocate(round) && round->exchange != NULL && round->rule != NULL &&
            round->snapshot != NULL && (round->own != NULL || !round_keeps_own(round)) &&
-           round->robust != NULL && round->told != NULL && round->squares != NULL &&
-           round->difference != NULL && round->scratch != NULL && round->offer != NULL &&
-           round->mean != NULL && round->partial != NULL && round->spare != NULL;
+           (round->centre != NULL || !round_keeps_centre(round)) && round->robust != NULL &&
+           round->told != NULL && round->squares != NULL && round->difference != NULL &&
+           round->scratch != NULL && round->offer != NULL && round->mean != NULL &&
+           round->partial != NULL && round->spare != NULL;
 }
 
 struct round *round_create(const struct round_options *options)
@@ -245,6 +247,7 @@ void round_destroy(struct round *round)
     if (round->rule != NULL) round->options.strategy->rule->destroy(round->rule);
     if (round->own != round->snapshot) mem_free(round->own);
     blob_unref(round->plane);
+    mem_free(round->centre);
     mem_free(round->difference);
     mem_free(round->agreed);
     drop_adopted(round);

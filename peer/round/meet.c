@@ -108,32 +108,31 @@ static enum rc meet(struct round *round, uint32_t chunk, float scale, double squ
 void round_meet(struct round *round, struct round_job *job, struct range range)
 {
     uint32_t at = job->chunk.chunk;
-    float *to = round->difference + range.first;
     struct robust_chunk chunk = {.from = job->chunk.from,
                                  .chunk = at,
-                                 .to = round->scratch,
                                  .count = range.count,
+                                 .is_centred = round->centre != NULL,
                                  .is_mean = job->chunk.kind == DATA_MEAN,
                                  .may_clip = round->ops->is_group};
-    struct robust_verdict verdict = {.was_clipped = false};
-    bool streams = stream_is_worth_it(round->options.values);
+    struct robust_verdict verdict = {.distance = 0};
+    const float *own;
+    float *in = NULL;
     double squared;
 
-    job->rc = round_own(round, at, job->told, &chunk.own);
-    if (job->rc == RC_OK) job->rc = round_values_of(round, job, range, &chunk.in);
+    job->rc = round_own(round, at, job->told, &own);
+    if (job->rc == RC_OK) job->rc = round_values_of(round, job, range, &in);
     if (job->rc != RC_OK) return;
-    squared = robust_apart(chunk.in, chunk.own, range.count, job->scale, to, streams);
-    job->rc = isfinite(squared)
+    squared = robust_apart(in, own, range.count, job->scale, round->difference + range.first,
+                           stream_is_worth_it(round->options.values));
+    chunk.in = in;
+    chunk.own = round_centre(round, range, own);
+    job->rc = !isfinite(squared) ? RC_NONFINITE
+              : chunk.own == own
                   ? robust_judge(round->robust, &chunk, (float)sqrt(squared), &verdict)
-                  : RC_NONFINITE;
-    job->was_clipped = verdict.was_clipped;
+                  : robust_check(round->robust, &chunk, &verdict);
     job->distance = verdict.distance * verdict.distance;
     if (job->rc != RC_OK) return;
-    if (verdict.was_clipped) {
-        chunk.in = chunk.to;
-        squared = robust_apart(chunk.in, chunk.own, range.count, job->scale, to, streams);
-    }
-    audit_heard(round->options.audit, job->chunk.kind, range, chunk.in);
+    audit_heard(round->options.audit, job->chunk.kind, range, in);
     job->rc = meet(round, at, job->scale, (double)job->scale * (double)job->scale * squared);
 }
 

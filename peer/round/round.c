@@ -73,7 +73,6 @@ void round_on_step(struct round *round, uint64_t step, bool is_last)
 {
     round->step = step;
     round->is_last = is_last;
-    round->snapshot_ns = round_now(round);
 }
 
 void round_on_snapshot(struct round *round, enum rc rc)
@@ -98,7 +97,7 @@ void round_on_snapshot(struct round *round, enum rc rc)
     }
     job->replaced = round->replaced;
     job->has_moved = !round->has_settled || round->step != round->settled_step;
-    job->since_ns = round->has_settled ? round->snapshot_ns - round->settled_ns : 0;
+    job->steps = round->has_settled ? round->step - round->agreed_step : 0;
     job->is_last = round->is_last;
     job->gradient = round->gradient;
     round->gradient = 0;
@@ -156,7 +155,7 @@ static void encode_done(struct round *round, struct round_job *job)
     }
     round->phase = PHASE_RUNNING;
     round->copies_agreed = wants_agreed(round);
-    round->has_clipped_mean = false;
+    round->has_refused = false;
     crash_point(CRASH_ROUND_ENCODED);
     while ((held = TAILQ_FIRST(&round->held)) != NULL) { /* what came before we were ready */
         TAILQ_REMOVE(&round->held, held, siblings);
@@ -266,10 +265,8 @@ static void keep_mean(struct round *round, struct round_job *job)
 static void decode_done(struct round *round, struct round_job *job)
 {
     if (job->rc == RC_LIMIT) round->stats.chunks_far++;
-    if (job->was_clipped) {
-        round->stats.chunks_clipped++;
-        round->has_clipped_mean |= job->chunk.kind == DATA_MEAN; /* others have not, or otherwise */
-    }
+    if (job->was_clipped || job->rc == RC_REFUSED) round->stats.chunks_clipped++;
+    round->has_refused |= job->rc == RC_REFUSED;
     if (job->generation != round->generation) return;
     if (job->is_passed_on && job->rc == RC_OK) {
         keep_mean(round, job);
@@ -359,14 +356,14 @@ static void settle(struct round *round, const struct command_over *over, struct 
         return;
     }
     round_bitmap_take(round, over, round->settled);
-    round->is_settling_whole = !round->has_clipped_mean && is_full(round->settled, round->chunks);
+    round->is_settling_whole = !round->has_refused && is_full(round->settled, round->chunks);
     job->bitmap = round->settled;
     job->scale = over->scale;
     job->key = over->key;
     job->number = over->round;
     job->sent = over->sent;
     job->members = over->members > 0 ? over->members : 1;
-    job->keeps_agreed = round->copies_agreed && !round->has_clipped_mean && wants_agreed(round);
+    job->keeps_agreed = round->copies_agreed && !round->has_refused && wants_agreed(round);
     job->to = doubt != NULL ? doubt->difference : round->difference;
     job->doubt = doubt;
     if (doubt != NULL) doubt->is_settling = true;
@@ -485,9 +482,11 @@ static void settle_done(struct round *round, struct round_job *job)
     }
     round->stats.distance = sqrt(job->squared);
     round->stats.has_distance = true;
-    round->has_settled = true;
+    if (!round->has_refused) {
+        round->has_settled = true;
+        round->agreed_step = round->step;
+    }
     round->settled_step = round->step;
-    round->settled_ns = round->snapshot_ns;
     if (round->ramp < ROUND_RAMP) round_set_ramp(round, round->ramp + 1);
     round->phase = PHASE_READY;
     crash_point(CRASH_ROUND_SETTLED);
@@ -539,6 +538,7 @@ void round_applied(struct round *round)
     round->stats.mixed++;
     round->stats.last_round = round->settling_round;
     round->stats.is_last_whole = round->is_settling_whole;
+    round->stats.unagreed += round->has_refused;
     round->phase = PHASE_IDLE;
     crash_point(CRASH_ROUND_DONE);
     resolve_doubts(round);

@@ -64,6 +64,7 @@ struct round_stats {
     uint64_t last_round; /* groups: number of the last whose difference was applied */
     bool is_last_whole;  /* of it nothing was lost */
     uint64_t mixed;      /* rounds whose difference was applied */
+    uint64_t unagreed;   /* of these: with a mean that we did not take over */
 };
 
 /** NULL when out of memory. Copies `options`. */

@@ -180,10 +180,12 @@ static bool is_complete(const struct node *node, const struct others *others)
 
 /* ---- the rounds ---- */
 
-/* Rounds applied; for methods that push, shares that came in. */
+/* Rounds applied, but for those that left us with values of our own; for methods that push, shares
+ * that came in. */
 static uint64_t rounds_so_far(const struct node *node, const struct round_stats *stats)
 {
-    return node->options.strategy->rule->is_push ? stats->counts.received : stats->mixed;
+    if (node->options.strategy->rule->is_push) return stats->counts.received;
+    return stats->mixed - stats->unagreed;
 }
 
 static uint32_t rounds_wanted(const struct node *node, const struct round_stats *stats)

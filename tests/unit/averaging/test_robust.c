@@ -32,8 +32,8 @@ static void clipped_gossip_has_its_golden_values(void **state)
     float far[2] = {10, -10}, near[2] = {1, 1}, distance = robust_distance(far, own, 2);
 
     close_to(distance, sqrt(81 + 121));
-    robust_clip(own, far, 2, distance, 0.5f, far);
-    robust_clip(own, near, 2, robust_distance(near, own, 2), 0.5f, near);
+    robust_draw_near(own, far, 2, robust_scale(0.5f, 81 + 121), far);
+    robust_draw_near(own, near, 2, robust_scale(0.5f, 0), near);
     close_to((own[0] + far[0] + near[0]) / 3, 1.10554);
     close_to((own[1] + far[1] + near[1]) / 3, 0.871007);
     close_to(robust_distance(far, own, 2), 0.5);
@@ -79,24 +79,21 @@ static void a_difference_shows_what_is_not_finite(void **state)
 static void nobody_moves_anyone_farther_than_the_radius(void **state)
 {
     (void)state;
-    /* T13, for any vector; inside the radius nothing changes, to the bit. */
-    float own[VALUES], in[VALUES], before[VALUES];
-    struct rng rng;
+    /* T13, at any distance; inside the radius nothing changes, and beyond it the less the farther:
+     * a hundred radii away it is next to nothing. */
+    float last = INFINITY;
 
-    FOR_EACH_SEED (seed, 50) {
-        float size = (float)pow(10, (double)(seed % 9) - 4), distance;
+    for (float distance = 1e-4f; distance < 1e9f; distance *= 1.1f) {
+        float weight = robust_weight(distance, 3), moves = weight * distance;
 
-        rng_init(&rng, seed, 0);
-        for (int i = 0; i < VALUES; i++) {
-            own[i] = (float)rng_normal(&rng);
-            before[i] = in[i] = size * (float)rng_normal(&rng);
-        }
-        distance = robust_distance(in, own, VALUES);
-        robust_clip(own, in, VALUES, distance, 3, in);
-        check_seed(seed, robust_distance(in, own, VALUES) < 3.001f || distance <= 3);
-        if (distance <= 3) assert_memory_equal(in, before, sizeof in);
-        robust_clip(own, before, VALUES, distance, INFINITY, before);
+        assert_true(moves <= 3 && weight >= 0 && weight <= 1);
+        assert_true(distance > 3 ? moves < last : weight == 1);
+        last = distance > 3 ? moves : INFINITY;
+        assert_true((double)distance * (double)robust_scale(3, (double)distance * distance) <
+                    3.001);
     }
+    close_to(robust_weight(6, 3), 0.125);
+    assert_true(300 * robust_weight(300, 3) < 0.001f);
 }
 
 static void each_peer_counts_once(void **state)
@@ -141,8 +138,10 @@ static void two_peers_learn_from_each_other(void **state)
     close_to(robust_radius(&history), 5);
 }
 
-/* A contribution or a mean at `distance` from an own model of norm 10; what the gate says. */
-static enum rc comes(struct robust *robust, uint8_t from, float distance, bool is_mean,
+enum came { SHARE, CONTRIBUTION, MEAN };
+
+/* At `distance` from what was held before, of norm 10; what the gate says, and what is let in. */
+static enum rc comes(struct robust *robust, uint8_t from, float distance, enum came what,
                      struct robust_verdict *verdict, float *moved)
 {
     float own[VALUES], in[VALUES];
@@ -151,7 +150,8 @@ static enum rc comes(struct robust *robust, uint8_t from, float distance, bool i
                                  .own = own,
                                  .in = in,
                                  .count = VALUES,
-                                 .is_mean = is_mean,
+                                 .is_centred = what != SHARE,
+                                 .is_mean = what == MEAN,
                                  .may_clip = true};
     enum rc rc;
 
@@ -160,14 +160,14 @@ static enum rc comes(struct robust *robust, uint8_t from, float distance, bool i
         in[i] = 1 + distance / 10;
     }
     rc = robust_check(robust, &chunk, verdict);
-    *moved = robust_distance(in, own, VALUES);
+    *moved = rc == RC_REFUSED ? 0 : verdict->weight * distance;
     return rc;
 }
 
 static enum rc at_distance(struct robust *robust, uint8_t from, float distance,
                            struct robust_verdict *verdict, float *moved)
 {
-    return comes(robust, from, distance, false, verdict, moved);
+    return comes(robust, from, distance, SHARE, verdict, moved);
 }
 
 static void absurd_values_are_refused(void **state)
@@ -186,7 +186,7 @@ static void absurd_values_are_refused(void **state)
     }
     assert_int_equal(at_distance(robust, 4, 14.2f, &verdict, &moved), RC_OK); /* unrelated */
     assert_int_equal(at_distance(robust, 4, 20, &verdict, &moved), RC_LIMIT); /* signs turned */
-    assert_false(verdict.was_clipped);
+    assert_true(verdict.weight == 1);
     for (uint8_t i = 1; i <= 3; i++) { /* where such distances are usual they are none of that */
         assert_int_equal(at_distance(robust, i, 5, &verdict, &moved), RC_OK);
     }
@@ -391,16 +391,15 @@ static void clipping_follows_what_is_usual(void **state)
     float moved;
 
     assert_int_equal(at_distance(robust, 1, 10, &verdict, &moved), RC_OK); /* nothing known */
-    assert_true(verdict.was_clipped);
-    close_to(moved, 2.5 * 2.5 / 10); /* the farther, the less */
+    close_to(verdict.weight, 1.0 / 64); /* the farther, the less */
     assert_int_equal(at_distance(robust, 1, 18, &verdict, &moved), RC_LIMIT);
     for (uint8_t i = 1; i <= 3; i++) {
         assert_int_equal(at_distance(robust, i, 0.1f, &verdict, &moved), RC_OK);
-        assert_false(verdict.was_clipped);
+        assert_true(verdict.weight == 1);
     }
     assert_int_equal(at_distance(robust, 4, 1, &verdict, &moved), RC_OK);
     close_to(verdict.distance, 1);
-    close_to(moved, 0.125 * 0.125);
+    close_to(moved, 0.125 * 0.125 * 0.125);
     robust_destroy(robust);
 }
 
@@ -429,88 +428,124 @@ static void the_radius_of_equal_models_is_what_rounding_makes(void **state)
 }
 
 /* What moves us of it. */
-static float let_in(struct robust *robust, uint8_t from, float distance, bool is_mean)
+static float let_in(struct robust *robust, uint8_t from, float distance, enum came what)
 {
     struct robust_verdict verdict;
     float moved;
+    enum rc rc = comes(robust, from, distance, what, &verdict, &moved);
 
-    assert_int_equal(comes(robust, from, distance, is_mean, &verdict, &moved), RC_OK);
+    assert_true(rc == RC_OK || (rc == RC_REFUSED && what == MEAN));
     return moved;
 }
 
-/* Eight rounds, one a second: contributions and means come from a distance of 0.1. */
+enum { PACE = 16 };
+
+/* Eight rounds: contributions come from a distance of 0.4, means from 0.1. */
 static struct robust *with_a_pace(void)
 {
     struct robust *robust = robust_create(2, true);
 
     for (int round = 0; round < 8; round++) {
-        robust_begin(robust, NS_PER_S, false);
+        robust_begin(robust, PACE, false);
         for (uint8_t i = 1; i <= 3; i++) {
-            (void)let_in(robust, i, 0.1f, false);
-            (void)let_in(robust, i, 0.1f, true);
+            close_to(let_in(robust, i, 0.4f, CONTRIBUTION), 0.4);
+            close_to(let_in(robust, i, 0.1f, MEAN), 0.1);
         }
     }
     return robust;
 }
 
-static void who_missed_rounds_may_be_as_many_times_as_far(void **state)
+/* 2 times what is usual of members, 4 times of means; these count whole or not at all. */
+static void members_and_means_have_radii_of_their_own(void **state)
+{
+    (void)state;
+    struct robust *robust = with_a_pace();
+
+    robust_begin(robust, PACE, false);
+    close_to(let_in(robust, 4, 0.79f, CONTRIBUTION), 0.79);
+    close_to(let_in(robust, 4, 1.6f, CONTRIBUTION), 0.2);
+    close_to(let_in(robust, 4, 0.39f, MEAN), 0.39);
+    close_to(let_in(robust, 4, 0.41f, MEAN), 0);
+    robust_destroy(robust);
+}
+
+/* Where nobody moves any more one that does is far from usual, and welcome: within 1/64 of the
+ * norm. */
+static void those_who_have_learned_all_let_one_come_that_has_not(void **state)
+{
+    (void)state;
+    struct robust *robust = robust_create(2, true);
+
+    for (uint8_t i = 1; i <= 4; i++) {
+        (void)let_in(robust, i, 0, CONTRIBUTION);
+        (void)let_in(robust, i, 0, MEAN);
+    }
+    close_to(let_in(robust, 5, 0.15f, CONTRIBUTION), 0.15);
+    close_to(let_in(robust, 5, 0.15f, MEAN), 0.15);
+    close_to(let_in(robust, 5, 0.17f, MEAN), 0);
+    robust_destroy(robust);
+}
+
+/* What was not taken over is learned from all the same: one that was alone finds all others far,
+ * and comes to them. */
+static void whoever_was_alone_takes_over_what_all_hold(void **state)
+{
+    (void)state;
+    struct robust *robust = with_a_pace();
+
+    robust_begin(robust, PACE, false);
+    close_to(let_in(robust, 1, 5, MEAN), 0);
+    close_to(let_in(robust, 2, 5, MEAN), 0);
+    close_to(let_in(robust, 3, 5, MEAN), 5);
+    robust_destroy(robust);
+}
+
+static void whoever_missed_rounds_may_be_as_many_times_as_far(void **state)
 {
     (void)state;
     static const struct {
-        double seconds;
+        uint64_t steps;
         float times;
-    } rows[] = {{0.2, 1}, {1, 1}, {3, 3}, {1e9, 8}};
+    } rows[] = {{3, 1}, {PACE, 1}, {PACE + 7, 1}, {3 * PACE, 3}, {UINT64_C(1) << 40, 8}};
 
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
         struct robust *robust = with_a_pace();
-        double radius = 0.125 * (double)rows[i].times;
+        float radius = 0.8f * rows[i].times, of_means = 0.4f * rows[i].times;
 
-        robust_begin(robust, (uint64_t)(rows[i].seconds * NS_PER_S), false);
-        close_to(let_in(robust, 4, 5, false), radius * radius / 5);
-        close_to(let_in(robust, 4, 5, true), 0.2 * (double)rows[i].times);
-        robust_begin(robust, NS_PER_S, false);
-        close_to(let_in(robust, 4, 5, false), 0.125 * 0.125 / 5);
+        robust_begin(robust, rows[i].steps, false);
+        close_to(let_in(robust, 4, 2 * radius, CONTRIBUTION), (double)radius / 4);
+        close_to(let_in(robust, 4, 0.99f * of_means, MEAN), 0.99 * (double)of_means);
+        close_to(let_in(robust, 4, 1.01f * of_means, MEAN), 0);
+        robust_begin(robust, PACE, false);
+        close_to(let_in(robust, 4, 1.6f, CONTRIBUTION), 0.2);
         robust_destroy(robust);
     }
 }
 
 /* Those who stand still come to hold one model: that nothing is between them says nothing of one
- * who trained meanwhile. But who makes rounds by the dozen then moves them no farther than in the
- * rounds that there would have been. */
-static void at_the_goal_means_move_us_by_time_and_teach_nothing(void **state)
+ * that trained meanwhile, whose mean may be as far as a member. But who makes rounds by the dozen
+ * then moves them by four radii in all. */
+static void at_the_goal_means_move_us_so_far_and_teach_nothing(void **state)
 {
     (void)state;
     struct robust *robust = with_a_pace();
-    float values[VALUES], own[VALUES], total = 0;
-    struct robust_chunk mean = {
-        .chunk = 1, .own = own, .in = values, .count = VALUES, .is_mean = true};
+    float total = 0;
 
     for (int round = 0; round < 20; round++) {
-        robust_begin(robust, NS_PER_S, true);
+        robust_begin(robust, 0, true);
         for (uint8_t i = 1; i <= 3; i++) {
-            (void)let_in(robust, i, 0, false);
-            (void)let_in(robust, i, 0, true);
+            (void)let_in(robust, i, 0, CONTRIBUTION);
+            (void)let_in(robust, i, 0, MEAN);
         }
     }
-    robust_begin(robust, NS_PER_S, true);
-    close_to(let_in(robust, 4, 0.11f, false), 0.11);
-    close_to(let_in(robust, 4, 0.19f, true), 0.19);
+    close_to(let_in(robust, 4, 0.81f, MEAN), 0);
     for (int round = 0; round < 100; round++) {
-        robust_begin(robust, NS_PER_S / 100, true);
-        total += let_in(robust, 4, 5, true);
+        robust_begin(robust, 0, true);
+        total += let_in(robust, 4, 0.7f, MEAN);
     }
-    assert_true(total > 0.2f && total < 0.22f); /* a second's, and what was left */
-    for (int i = 0; i < VALUES; i++) {
-        own[i] = 1;
-        values[i] = 2;
-    }
-    robust_begin(robust, NS_PER_S / 2, true);
-    robust_hold(robust, &mean); /* what we return ourselves */
-    close_to(robust_distance(values, own, VALUES), 0.1);
-    robust_begin(robust, NS_PER_S, false);
-    values[0] = 9;
-    robust_hold(robust, &mean);
-    close_to(values[0], 9);
+    assert_true(total > 2.5f && total <= 3.2f);
+    robust_begin(robust, PACE, false);
+    close_to(let_in(robust, 4, 0.35f, MEAN), 0.35);
     robust_destroy(robust);
 }
 
@@ -525,7 +560,7 @@ static void a_model_of_zeros_says_nothing(void **state)
     struct robust_verdict verdict;
 
     assert_int_equal(robust_check(robust, &chunk, &verdict), RC_OK);
-    assert_true(in[1] == 5 && !verdict.was_clipped);
+    assert_true(verdict.weight == 1);
     for (uint8_t i = 0; i < 20; i++) {
         in[0] = in[1] = 0;
         chunk.from = peer(i);
@@ -569,8 +604,11 @@ int main(void)
         cmocka_unit_test(long_chunks_are_let_in_up_to_the_least_gate),
         cmocka_unit_test(clipping_follows_what_is_usual),
         cmocka_unit_test(the_radius_of_equal_models_is_what_rounding_makes),
-        cmocka_unit_test(who_missed_rounds_may_be_as_many_times_as_far),
-        cmocka_unit_test(at_the_goal_means_move_us_by_time_and_teach_nothing),
+        cmocka_unit_test(members_and_means_have_radii_of_their_own),
+        cmocka_unit_test(those_who_have_learned_all_let_one_come_that_has_not),
+        cmocka_unit_test(whoever_was_alone_takes_over_what_all_hold),
+        cmocka_unit_test(whoever_missed_rounds_may_be_as_many_times_as_far),
+        cmocka_unit_test(at_the_goal_means_move_us_so_far_and_teach_nothing),
         cmocka_unit_test(a_model_of_zeros_says_nothing),
         cmocka_unit_test(short_memory_gives_no_gate),
     };
