@@ -5,6 +5,8 @@
  */
 #include "averaging/group/group.h"
 
+#include "averaging/core/transfer.h"
+
 #include "base/bytes.h"
 #include "base/check.h"
 
@@ -137,30 +139,22 @@ static void send_offers(struct group *group, uint32_t index, struct commands *ou
 static bool send_credit(const struct group *group, const struct party *party, uint32_t chunks,
                         struct commands *out)
 {
-    struct command *send = commands_add(out, COMMAND_SEND);
+    struct message *message = commands_send(out, party->ref.id, MESSAGE_CREDIT);
 
-    if (send == NULL) return false;
-    send->to = party->ref.id;
-    send->message.type = MESSAGE_CREDIT;
-    send->message.as.credit.stream = group->stream;
-    send->message.as.credit.chunks = chunks;
-    send->message.as.credit.start = group->start;
+    if (message == NULL) return false;
+    message->as.credit.stream = group->stream;
+    message->as.credit.chunks = chunks;
+    message->as.credit.start = group->start;
     return true;
 }
 
-/* Half of the allowance is renewed at a time: few messages, and the sender never runs dry. */
 static void grant(struct group *group, struct party *party, struct commands *out)
 {
-    uint32_t wanted = party->done + GROUP_CREDIT_CHUNKS, count = party->awaited;
+    uint32_t more;
 
-    if (party->is_dropped || party->granted >= count) return;
-    if (wanted > count) wanted = count;
-    if (wanted < party->granted + GROUP_CREDIT_CHUNKS / 2 && wanted != count) return;
-    if (wanted <= party->granted) return;
-    wanted = party->granted + exchange_credit(&group->options, party->granted - party->done,
-                                              wanted - party->granted);
-    if (wanted == party->granted) return;
-    if (send_credit(group, party, wanted - party->granted, out)) party->granted = wanted;
+    if (party->is_dropped) return;
+    more = transfer_grantable(&group->options, party->granted, party->done, party->awaited);
+    if (more > 0 && send_credit(group, party, more, out)) party->granted += more;
 }
 
 /* Whoever has a part is waited for. If it has another START it says so, but to whom we allow
@@ -272,18 +266,16 @@ static void send_means(struct group *group, uint32_t chunk, struct commands *out
 
     for (uint32_t i = 0; i < group->parties_count; i++) {
         const struct party *to = &group->parties[i];
-        struct command *send;
+        struct message *message;
 
         if (i == group->self || !to->is_linked || !is_last) continue;
-        send = commands_add(out, COMMAND_SEND);
-        if (send == NULL) continue;
-        send->to = to->ref.id;
-        send->message.type = MESSAGE_MEAN;
-        send->message.as.mean.stream = group->stream;
-        send->message.as.mean.part = group->self;
-        send->message.as.mean.contributors = contributors(group);
-        send->message.as.mean.hash = part_hash(group, own);
-        send->message.as.mean.rate = group_rate_of(group, i);
+        message = commands_send(out, to->ref.id, MESSAGE_MEAN);
+        if (message == NULL) continue;
+        message->as.mean.stream = group->stream;
+        message->as.mean.part = group->self;
+        message->as.mean.contributors = contributors(group);
+        message->as.mean.hash = part_hash(group, own);
+        message->as.mean.rate = group_rate_of(group, i);
     }
     if (is_last) own->part = PART_COMMITTED;
 }
@@ -510,7 +502,7 @@ static void part_close_if_complete(struct group *group, struct party *part, stru
         group_schedule_fail(group);
     } else {
         part->part = PART_LOST;
-        group_score(part->ref.id, SCORE_VIOLATION, "its MEAN holds a wrong hash", out);
+        commands_score(out, part->ref.id, SCORE_VIOLATION, "its MEAN holds a wrong hash");
     }
     over_if_all_ended(group, out);
 }
@@ -614,11 +606,11 @@ static void chunk_failed(struct group *group, uint32_t index, enum rc rc, struct
     struct peer_id id = group->parties[index].ref.id;
 
     if (rc == RC_NONFINITE) {
-        group_score(id, SCORE_NONFINITE, "sent a chunk that is not finite", out);
+        commands_score(out, id, SCORE_NONFINITE, "sent a chunk that is not finite");
     } else if (rc == RC_LIMIT) {
-        group_score(id, SCORE_FAR, "sent values too far from ours", out);
+        commands_score(out, id, SCORE_FAR, "sent values too far from ours");
     } else if (rc == RC_FORMAT) {
-        group_score(id, SCORE_VIOLATION, "sent a malformed chunk", out);
+        commands_score(out, id, SCORE_VIOLATION, "sent a malformed chunk");
     }
     group_party_lose(group, index);
     group_data_advance(group, out);

@@ -66,12 +66,9 @@ static void join(struct group *group, struct member_ref proposer, const struct m
 static void send_form(const struct message_form *form, enum message_type type, struct peer_id to,
                       struct commands *out)
 {
-    struct command *send = commands_add(out, COMMAND_SEND);
+    struct message *message = commands_send(out, to, type);
 
-    if (send == NULL) return;
-    send->to = to;
-    send->message.type = type;
-    send->message.as.form = *form;
+    if (message != NULL) message->as.form = *form;
 }
 
 /* To everyone listed who is linked, but us. */
@@ -277,14 +274,14 @@ static bool proposes_in_vain(struct group *group, struct peer_id proposer, struc
     bool is_proven = group_standing(group, proposer) == STANDING_PROVEN;
 
     if (!conduct_form(&group->conduct, proposer, is_proven, group->now_ns)) return false;
-    group_score(proposer, DEADLINE_MISS, "proposes again and again and starts nothing", out);
+    commands_score(out, proposer, DEADLINE_MISS, "proposes again and again and starts nothing");
     return true;
 }
 
 static void join(struct group *group, struct member_ref proposer, const struct message_form *form,
                  struct commands *out)
 {
-    struct command *send;
+    struct message *message;
 
     if (group->state == GROUP_FORMING) forming_withdraw(group, out);
     if (group->state == GROUP_JOINED) leave(group, &proposer, form->round, out);
@@ -308,15 +305,13 @@ static void join(struct group *group, struct member_ref proposer, const struct m
     group->stated = (struct statement){group->samples, group_rate(group)};
     promise(group, form->round, form->ballot);
     group_hear_round(group, form->round);
-    send = commands_add(out, COMMAND_SEND);
-    if (send == NULL) return;
-    send->to = proposer.id;
-    send->message.type = MESSAGE_JOIN;
-    send->message.as.join.round = form->round;
-    send->message.as.join.ballot = form->ballot;
-    send->message.as.join.samples = group->stated.samples;
-    send->message.as.join.rate = group->stated.rate;
-    send->message.as.join.only_direct = !group->options.may_relay;
+    message = commands_send(out, proposer.id, MESSAGE_JOIN);
+    if (message == NULL) return;
+    message->as.join.round = form->round;
+    message->as.join.ballot = form->ballot;
+    message->as.join.samples = group->stated.samples;
+    message->as.join.rate = group->stated.rate;
+    message->as.join.only_direct = !group->options.may_relay;
 }
 
 /* Is it of the proposal we joined and whose START we wait for? */
@@ -501,7 +496,7 @@ static enum rc start_without_us(struct group *group, struct member_ref from,
     if (group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA) return RC_STALE;
     if (group->state == GROUP_FORMING && group_joined_count(group) > 0) return RC_STALE;
     if (is_ours(group, from, start) && conduct_vain(&group->conduct, from.id, is_proven)) {
-        group_score(from.id, DEADLINE_MISS, "invites and begins without us", out);
+        commands_score(out, from.id, DEADLINE_MISS, "invites and begins without us");
     }
     group_hear_round(group, start->round + 1);
     if (group->has_heard && group->heard.round <= start->round) group->has_heard = false;
@@ -616,8 +611,8 @@ void group_form_tick(struct group *group, struct commands *out)
     }
     if (group->now_ns < group_form_next_ns(group)) return;
     if (group->state == GROUP_JOINED) {
-        group_score(group->proposer.id, DEADLINE_MISS, "proposed a round and did not start it",
-                    out);
+        commands_score(out, group->proposer.id, DEADLINE_MISS,
+                       "proposed a round and did not start it");
         group_slack_vain(group, false);
         leave(group, NULL, 0, out);
         become_ready(group, out);

@@ -129,15 +129,7 @@ bool group_is_linked(const struct group *group, struct peer_id id)
 void group_send_abort(struct peer_id to, struct member_ref proposer, uint64_t round,
                       enum abort_code code, struct commands *out)
 {
-    struct command *send = commands_add(out, COMMAND_SEND);
-
-    if (send == NULL) return;
-    send->to = to;
-    send->message.type = MESSAGE_ABORT;
-    send->message.as.abort.key.initiator = proposer.id;
-    send->message.as.abort.key.boot = proposer.boot;
-    send->message.as.abort.key.counter = round;
-    send->message.as.abort.code = code;
+    commands_abort(out, to, &(struct round_key){proposer.id, proposer.boot, round}, code);
 }
 
 bool group_abort_fits(const struct group *group, const struct message_abort *abort)
@@ -145,16 +137,6 @@ bool group_abort_fits(const struct group *group, const struct message_abort *abo
     return abort->key.counter == group->round &&
            peer_id_is_equal(abort->key.initiator, group->proposer.id) &&
            boot_id_is_equal(abort->key.boot, group->proposer.boot);
-}
-
-void group_score(struct peer_id to, int32_t score, const char *reason, struct commands *out)
-{
-    struct command *command = commands_add(out, COMMAND_SCORE);
-
-    if (command == NULL) return;
-    command->to = to;
-    command->score = score;
-    command->reason = reason;
 }
 
 int group_party_find(const struct group *group, struct peer_id id)
@@ -191,7 +173,7 @@ static void score_the_faithful(struct group *group, struct commands *out)
         const struct party *party = &group->parties[i];
 
         if (i == group->self || party->is_dropped || party->part != PART_COMMITTED) continue;
-        group_score(party->ref.id, SCORE_KEPT, NULL, out);
+        commands_score(out, party->ref.id, SCORE_KEPT, NULL);
         if (party->count > 0) conduct_returned(&group->conduct, party->ref.id);
     }
 }

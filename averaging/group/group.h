@@ -8,7 +8,6 @@
 #include "averaging/group/conduct.h"
 
 enum {
-    GROUP_CREDIT_CHUNKS = 32, /* one member may have on the way to one owner */
     GROUP_BALLOT_MAX = 1 << 20,
     GROUP_BALLOT_STEP = GROUP_MEMBERS_MAX, /* one proposal is so much above the last at most */
     GROUP_ATTEMPTS_MAX = 4, /* proposals joined in vain before the round is given up */
@@ -217,7 +216,6 @@ struct group_link *group_link_find(struct group *group, struct peer_id id); /* N
 /** ABORT to `to`: "I take no part in what `proposer` proposed for `round`". */
 void group_send_abort(struct peer_id to, struct member_ref proposer, uint64_t round,
                       enum abort_code code, struct commands *out);
-void group_score(struct peer_id to, int32_t score, const char *reason, struct commands *out);
 /** Is it about the proposal in force? Proposals of one round are told apart by their proposer. */
 bool group_abort_fits(const struct group *group, const struct message_abort *abort);
 /** The round is over (or never came about: `is_skipped`). Leaves the state IDLE. */

@@ -72,7 +72,7 @@ void group_party_left(struct group *group, uint32_t index, struct commands *out)
     if (!has_part) return;
     if (conduct_left(&group->conduct, id, group->parties[index].is_cut ? CONDUCT_CUT : CONDUCT_WORD,
                      proposer, peer_id_is_equal(proposer, group->options.self))) {
-        group_score(id, SCORE_MISS, "leaves rounds that have begun", out);
+        commands_score(out, id, SCORE_MISS, "leaves rounds that have begun");
     }
 }
 
@@ -86,5 +86,5 @@ void group_came_to_nothing(struct group *group, struct commands *out)
         if (group->parties[i].is_cut && !peer_id_is_equal(group->parties[i].ref.id, id)) return;
     }
     if (!conduct_vain(&group->conduct, id, group_standing(group, id) == STANDING_PROVEN)) return;
-    group_score(id, SCORE_MISS, "proposes rounds that come to nothing", out);
+    commands_score(out, id, SCORE_MISS, "proposes rounds that come to nothing");
 }

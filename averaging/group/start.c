@@ -94,7 +94,7 @@ enum rc group_start_check(struct group *group, const struct message_form *start,
     enum rc rc = is_thinned(start, &group->form) ? group_plan_check(group, start) : RC_FORMAT;
 
     if (rc != RC_OK || is_as_stated(group, start)) return rc;
-    group_score(group->proposer.id, SCORE_MISSED, "says of us in START what we never said", out);
+    commands_score(out, group->proposer.id, SCORE_MISSED, "says of us in START what we never said");
     return RC_FORMAT;
 }
 
@@ -191,13 +191,11 @@ uint64_t group_start_next_ns(const struct group *group)
 
 void group_send_cancel(struct peer_id to, uint64_t stream, struct commands *out)
 {
-    struct command *send = commands_add(out, COMMAND_SEND);
+    struct message *message = commands_send(out, to, MESSAGE_CANCEL);
 
-    if (send == NULL) return;
-    send->to = to;
-    send->message.type = MESSAGE_CANCEL;
-    send->message.as.cancel.stream = stream;
-    send->message.as.cancel.code = CANCEL_START;
+    if (message == NULL) return;
+    message->as.cancel.stream = stream;
+    message->as.cancel.code = CANCEL_START;
 }
 
 /* If the round is over here, its owner was too slow for us, and waits in vain for all we had; if we
@@ -238,7 +236,7 @@ static void charge_for_unlike(struct group *group, uint32_t latest, struct comma
     }
     if (!is_its_own_word && (unlike < 2 || 2 * unlike <= others)) return;
     group->has_charged = true;
-    group_score(proposer, SCORE_MISSED, "told the members of its round different things", out);
+    commands_score(out, proposer, SCORE_MISSED, "told the members of its round different things");
 }
 
 void group_part_ways(struct group *group, uint32_t index, struct commands *out)

@@ -282,7 +282,7 @@ static void leave_out(struct group *group, uint32_t index, struct commands *out)
         group_party_lose(group, index);
     }
     group_party_drop(group, index); /* what is absorbed stays in */
-    group_score(party->ref.id, SCORE_MISS, "did not send its values in time", out);
+    commands_score(out, party->ref.id, SCORE_MISS, "did not send its values in time");
 }
 
 void group_data_tick(struct group *group, struct commands *out)
@@ -307,8 +307,8 @@ void group_data_tick(struct group *group, struct commands *out)
             group_party_lose(group, i);
             group->has_missed = true;
             if (!is_first) { /* one fault */
-                group_score(group->parties[i].ref.id, SCORE_MISS, "did not return its mean in time",
-                            out);
+                commands_score(out, group->parties[i].ref.id, SCORE_MISS,
+                               "did not return its mean in time");
             }
         }
         waits = waits_now(group); /* for those that follow */
