@@ -118,7 +118,7 @@ spoils 'nowhere.*no such file' text:nowhere 'embed:8 linear:classes'
 spoils 'empty' text:empty 'embed:8 linear:classes'
 head -c 2000 text.gz >cut.gz
 spoils 'cut.gz' text:cut.gz 'embed:8 linear:classes'
-spoils 'tokens.*embed' text:text 'linear:classes'
+spoils 'token.*embed' text:text 'linear:classes'
 spoils 'embed:8.*text' digits 'embed:8 linear:classes'
 
 # --- synthetic -------------------------------------------------------------------------------------

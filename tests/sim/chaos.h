@@ -52,6 +52,15 @@ struct chaos {
     bool prints;
     const struct strategy *strategy; /* NULL: local-sgd, as the plan has it */
     const char *program;             /* to see a failure happen */
+    const struct chaos_liar *liar;   /* NULL: all are honest */
+};
+
+/* One of the peers lies (tests/sim/test_chaos_liars.c). No fault ends it, what becomes of its own
+ * model is not looked at, and nobody needs it to be well. */
+struct chaos_liar {
+    uint32_t peer;
+    bool is_of_values; /* what its lies make of the others' values is theirs: finite, and no more */
+    void (*begin)(struct node *node);
 };
 
 #define CHAOS_CHECK(chaos, condition)                                                              \
@@ -118,6 +127,11 @@ static inline bool is_even(const float *values, size_t count)
     return memcmp(values, values + 1, (count - 1) * sizeof *values) == 0;
 }
 
+static inline bool chaos_is_liar(const struct chaos *chaos, uint32_t peer)
+{
+    return chaos->liar != NULL && chaos->liar->peer == peer;
+}
+
 static inline void chaos_check_plane(struct chaos *chaos, uint32_t peer)
 {
     const double slack = strcmp(chaos->plan.codec, "int8") == 0 ? 0.05 : 0.02;
@@ -131,6 +145,8 @@ static inline void chaos_check_plane(struct chaos *chaos, uint32_t peer)
         size_t left = chaos->plan.values - at;
         double value = (double)chaos->plane[at];
 
+        CHAOS_CHECK(chaos, isfinite(value));
+        if (chaos->liar != NULL && chaos->liar->is_of_values) continue;
         CHAOS_CHECK(chaos, is_even(chaos->plane + at, left < part ? left : part));
         /* A spread more: a round may have been under way when the values were given out. */
         CHAOS_CHECK(chaos, value >= CHAOS_LOWEST - reach - slack);
@@ -141,6 +157,7 @@ static inline void chaos_check_plane(struct chaos *chaos, uint32_t peer)
 static inline void chaos_check_safety(struct chaos *chaos)
 {
     for (uint32_t i = 0; i < chaos->plan.peers; i++) {
+        if (chaos_is_liar(chaos, i)) continue;
         if (cluster_is_up(chaos->cluster, i)) chaos_check_plane(chaos, i);
     }
     sim_counts(chaos->world, &chaos->counts);
@@ -179,8 +196,11 @@ static inline void chaos_start(struct chaos *chaos, uint32_t peer, uint32_t befo
         rng_shuffle(&rng, bootstrap, before);
         count = before < 3 ? before : 1 + (size_t)rng_below(&rng, 3);
         if (has_decoy) bootstrap[count++] = decoy;
+        /* A liar may turn away who knows nobody else. */
+        if (chaos->liar != NULL && before > 0) bootstrap[count++] = chaos->plan.order[0];
     }
     cluster_start(chaos->cluster, peer, bootstrap, count);
+    if (chaos_is_liar(chaos, peer)) chaos->liar->begin(cluster_node(chaos->cluster, peer));
 }
 
 static inline void chaos_split(struct chaos *chaos, uint32_t side, bool is_on)
@@ -206,6 +226,7 @@ static inline void chaos_kill(struct chaos *chaos, struct chaos_fault *fault, bo
 {
     bool is_up = cluster_is_up(chaos->cluster, fault->a);
 
+    if (chaos_is_liar(chaos, fault->a)) return;
     if (!is_on) {
         if (fault->did_hit && !is_up) chaos_start(chaos, fault->a, UINT32_MAX);
         return;
@@ -350,6 +371,7 @@ static inline void chaos_begin(struct chaos *chaos, uint64_t seed)
     struct rng rng;
 
     plan_make(&chaos->plan, seed);
+    if (chaos->liar != NULL) chaos->plan.is_rough = false; /* or it alone might hold the model */
     if (chaos->strategy != NULL) {
         chaos->plan.is_pair = strcmp(chaos->strategy->exchange->name, "pair") == 0;
         chaos->plan.codec = chaos->strategy->codec->name;
@@ -387,6 +409,20 @@ static inline void chaos_begin(struct chaos *chaos, uint64_t seed)
     sim_trace_print(chaos->world, stderr);
 }
 
+/* All are linked; beside a liar all honest peers train. */
+static inline bool chaos_has_formed(struct cluster *cluster, void *context)
+{
+    struct chaos *chaos = context;
+
+    if (chaos->liar == NULL) return cluster_is_whole(cluster, NULL);
+    for (uint32_t i = 0; i < chaos->plan.peers; i++) {
+        if (chaos_is_liar(chaos, i)) continue;
+        if (!cluster_is_up(cluster, i)) return false;
+        if (node_state(cluster_node(cluster, i)) != NODE_TRAINING) return false;
+    }
+    return true;
+}
+
 /* Starts and, when their time has come, faults, until all of both have been. */
 static inline void chaos_safety_phase(struct chaos *chaos)
 {
@@ -400,7 +436,7 @@ static inline void chaos_safety_phase(struct chaos *chaos)
         now_ns = sim_now_ns(chaos->world) - chaos->begin_ns;
         if (started == chaos->plan.peers && faults_begin_ns == UINT64_MAX) {
             CHAOS_CHECK(chaos,
-                        cluster_run_until(chaos->cluster, cluster_is_whole, NULL, CHAOS_FORM_NS));
+                        cluster_run_until(chaos->cluster, chaos_has_formed, chaos, CHAOS_FORM_NS));
             chaos_put_apart(chaos);
             now_ns = faults_begin_ns = sim_now_ns(chaos->world) - chaos->begin_ns;
         }
@@ -454,6 +490,53 @@ static inline bool chaos_is_well(struct cluster *cluster, void *context)
     return true;
 }
 
+/* The largest distance of the first value of an honest peer from that of another. */
+static inline double chaos_spread(struct chaos *chaos)
+{
+    double least = HUGE_VAL, most = -HUGE_VAL;
+
+    for (uint32_t i = 0; i < chaos->plan.peers; i++) {
+        if (chaos_is_liar(chaos, i)) continue;
+        cluster_plane(chaos->cluster, i, chaos->plane);
+        least = fmin(least, (double)chaos->plane[0]);
+        most = fmax(most, (double)chaos->plane[0]);
+    }
+    return most - least;
+}
+
+/* All honest peers are there and have averaged again; where the liar tells the truth about its
+ * values, they hold about the same. */
+static inline bool chaos_is_well_beside_liar(struct cluster *cluster, void *context)
+{
+    struct chaos *chaos = context;
+    struct node_report report;
+
+    for (uint32_t i = 0; i < chaos->plan.peers; i++) {
+        if (!cluster_is_up(cluster, i)) chaos_start(chaos, i, UINT32_MAX);
+        if (chaos_is_liar(chaos, i)) continue;
+        if (node_state(cluster_node(cluster, i)) != NODE_TRAINING) return false;
+        node_report(cluster_node(cluster, i), &report);
+        if (report.rounds_ok <= chaos->rounds[i]) return false;
+    }
+    return chaos->liar->is_of_values || chaos_spread(chaos) < 0.03;
+}
+
+static inline void chaos_print_peers(struct chaos *chaos)
+{
+    for (uint32_t i = 0; i < chaos->plan.peers; i++) {
+        struct node_report report = {0};
+
+        if (!cluster_is_up(chaos->cluster, i)) continue;
+        node_report(cluster_node(chaos->cluster, i), &report);
+        cluster_plane(chaos->cluster, i, chaos->plane);
+        fprintf(stderr, "%s %u: state %d, %llu rounds, %llu before, value %g\n",
+                chaos_is_liar(chaos, i) ? "liar" : "peer", i + 1,
+                (int)node_state(cluster_node(chaos->cluster, i)),
+                (unsigned long long)report.rounds_ok, (unsigned long long)chaos->rounds[i],
+                (double)chaos->plane[0]);
+    }
+}
+
 /* True as soon as no round is half way: applied by one of two. */
 static inline bool mean_is_kept(struct cluster *cluster, void *context)
 {
@@ -486,12 +569,19 @@ static inline void chaos_liveness_phase(struct chaos *chaos)
         heal_ns = CHAOS_HEAL_STEPS * chaos->plan.step_cost_ns;
     }
     chaos->heal_ns = sim_now_ns(chaos->world);
-    CHAOS_CHECK(chaos, cluster_run_until(chaos->cluster, chaos_is_well, chaos, heal_ns));
+    if (chaos->liar == NULL) {
+        CHAOS_CHECK(chaos, cluster_run_until(chaos->cluster, chaos_is_well, chaos, heal_ns));
+    } else {
+        bool is_well = cluster_run_until(chaos->cluster, chaos_is_well_beside_liar, chaos, heal_ns);
+
+        if (!is_well) chaos_print_peers(chaos);
+        CHAOS_CHECK(chaos, is_well);
+    }
     chaos->heal_ns = sim_now_ns(chaos->world) - chaos->heal_ns;
     chaos_check_safety(chaos);
     /* Only means of pairs leave the mean of all alone: outer steps move it. */
-    if (chaos->plan.is_pair && chaos->is_apart && !chaos->was_anyone_killed &&
-        !has_anyone_given_up(chaos) &&
+    if (chaos->liar == NULL && chaos->plan.is_pair && chaos->is_apart &&
+        !chaos->was_anyone_killed && !has_anyone_given_up(chaos) &&
         (chaos->strategy == NULL || chaos->strategy->rule == &rule_mean)) {
         bool is_kept = cluster_run_until(chaos->cluster, mean_is_kept, chaos, CHAOS_SETTLE_NS);
 
@@ -511,13 +601,21 @@ static inline void chaos_end(struct chaos *chaos)
     for (uint32_t i = 0; i < chaos->plan.peers; i++) {
         const struct node_result *result = cluster_result(chaos->cluster, i);
 
-        CHAOS_CHECK(chaos, result != NULL && result->rc == RC_OK);
+        CHAOS_CHECK(chaos, chaos_is_liar(chaos, i) || (result != NULL && result->rc == RC_OK));
     }
     sim_counts(chaos->world, &chaos->counts);
     if (!chaos->was_anyone_killed) {
         CHAOS_CHECK(chaos, chaos->counts.jobs == chaos->counts.jobs_done);
     }
     chaos->trace = sim_trace(chaos->world);
+}
+
+static inline void chaos_live_as(struct chaos *chaos, uint64_t seed)
+{
+    chaos_begin(chaos, seed);
+    chaos_safety_phase(chaos);
+    chaos_liveness_phase(chaos);
+    chaos_end(chaos);
 }
 
 /* A run of one seed with `strategy` (NULL: as the plan has it), for the test `program`. */
@@ -527,10 +625,7 @@ static inline uint64_t chaos_live_by(uint64_t seed, const struct strategy *strat
     uint64_t blocks = mem_blocks();
     struct chaos chaos = {.strategy = strategy, .program = program};
 
-    chaos_begin(&chaos, seed);
-    chaos_safety_phase(&chaos);
-    chaos_liveness_phase(&chaos);
-    chaos_end(&chaos);
+    chaos_live_as(&chaos, seed);
     if (counts != NULL) *counts = chaos.counts;
     if (getenv("HEAL") != NULL) {
         printf("seed %llu healed in %.1f s\n", (unsigned long long)seed,

@@ -461,7 +461,7 @@ static void who_is_behind_holds_nobody_up(void **state)
     struct tally tally = {0};
     uint32_t late = 0;
 
-    FOR_EACH_SEED (seed, 2) {
+    FOR_EACH_SEED (seed, 8) {
         seen.step_ns = 200 * NS_PER_MS;
         swarm_with("local-sgd:H=16", seed, speeds);
         liar.is_behind = true;

@@ -1,7 +1,7 @@
 /* On busy machines peers are late at their ends, and still have their last round together. */
 #include "tests/sim/finish.h"
 
-enum { PAUSES = 3, APART_SHARE = 50 };
+enum { PAUSES = 3 };
 
 /* A host that is busy with other things stands still for a while, again and again. */
 struct pause {
@@ -73,18 +73,15 @@ static bool three_pause(uint64_t seed, const double *speeds)
     return last_ns - first_ns < 9 * NS_PER_S / 2; /* of six seconds */
 }
 
-/* On busy machines everything is late, also the words and the rounds of the end: whoever comes in
- * the time that is given still ends with the same model as the others. Of seeds 1 to 1,000 11 of
- * 995 do not; where each left after a round of its own, 12 of the first 31 did not. */
-static void who_pauses_ends_with_the_same_model(void **state)
+/* Seeds that end apart, of those in which all came in time. */
+static void few_end_apart(const char *robust, uint32_t share)
 {
-    (void)state;
     double speeds[PEERS] = {1, 1, 1, 1};
     uint32_t in_time = 0, apart = 0, seeds = 0;
 
-    seen.robust = "auto";
+    seen.robust = robust;
     seen.peers = 3;
-    FOR_EACH_SEED (seed, 400) {
+    FOR_EACH_SEED (seed, 200) {
         speeds[1] = 1 - 0.01 * (double)(seed % 16);
         speeds[2] = 1 - 0.02 * (double)(seed % 8);
         seeds++;
@@ -94,15 +91,34 @@ static void who_pauses_ends_with_the_same_model(void **state)
         }
         cluster_destroy(seen.cluster);
     }
-    /* Rounds fail for reasons of their own, and who is late may have time for one try only. */
-    if (apart > in_time / APART_SHARE) fail_msg("%u of %u ended apart", apart, in_time);
+    /* Rounds fail for reasons of their own, and a late peer may have time for one try only. */
+    printf("%s: %u of %u ended apart\n", robust, apart, in_time);
+    assert_true(apart <= in_time / share);
     assert_true(in_time > seeds / 2 || getenv("SEED") != NULL);
+}
+
+/* On busy machines everything is late, also the words and the rounds of the end: a peer that comes
+ * in the time that is given still ends with the same model as the others. Of seeds 1 to 1,000 5 of
+ * 995 do not; where each left after a round of its own, 12 of the first 31 did not. */
+static void who_pauses_ends_with_the_same_model(void **state)
+{
+    (void)state;
+    few_end_apart("none", 100);
+}
+
+/* The guard does not take a mean that is farther away than what it has seen, as that of a peer that
+ * missed several rounds is: 25 of the same 995 end apart. */
+static void who_pauses_and_clips_nearly_always_does(void **state)
+{
+    (void)state;
+    few_end_apart("auto", 25);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_pauses_ends_with_the_same_model),
+        cmocka_unit_test(who_pauses_and_clips_nearly_always_does),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
