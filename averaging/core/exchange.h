@@ -217,8 +217,6 @@ struct round_members {
     const float *weights; /* edges: of each, in (0, 1]; else NULL */
     struct digest epoch;  /* edges: name of the set of members that the graph is of; else zero */
     uint64_t period_ns;   /* group: until this peer begins the next, as far as is known; 0: not */
-    bool is_last; /* this peer takes no more steps: a late member costs it nothing but time, and all
-                     have their credit again */
 };
 
 /* A chunk that arrived. */

@@ -353,7 +353,6 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
     edges->has_snapshot = false;
     edges->last_drop = NULL;
     edges->begun_ns = now_ns;
-    if (members->is_last) edges->patience = (struct patience){0};
     edges_wait_begin(edges, members->period_ns);
     edges_mirror_begin(edges);
     (void)commands_add(out, COMMAND_SNAPSHOT);

@@ -270,7 +270,6 @@ static enum rc group_begin(struct exchange *exchange, const struct round_members
     group->order_count = members->count;
     group->samples = samples;
     group->period_ns = members->period_ns;
-    if (members->is_last) group->patience = (struct patience){0};
     if (group->begun_ns != 0) deadline_add(&group->paces, now_ns - group->begun_ns);
     group->begun_ns = now_ns;
     group->round = group->counts.next_round;

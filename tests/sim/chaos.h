@@ -61,6 +61,7 @@ struct chaos_liar {
     uint32_t peer;
     bool is_of_values; /* what its lies make of the others' values is theirs: finite, and no more */
     void (*begin)(struct node *node);
+    void (*end)(void); /* before it is stopped */
 };
 
 #define CHAOS_CHECK(chaos, condition)                                                              \
@@ -594,6 +595,7 @@ static inline void chaos_liveness_phase(struct chaos *chaos)
 
 static inline void chaos_end(struct chaos *chaos)
 {
+    if (chaos->liar != NULL) chaos->liar->end();
     for (uint32_t i = 0; i < chaos->plan.peers; i++) {
         cluster_stop(chaos->cluster, i);
     }

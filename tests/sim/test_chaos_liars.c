@@ -73,7 +73,7 @@ static void a_liar_ends_nobody_and_stops_nothing(void **state)
     for (uint64_t seed = first; seed < first + count; seed++) {
         uint64_t blocks = mem_blocks();
         struct strategy strategy;
-        struct chaos_liar liar = {.begin = begin_to_lie};
+        struct chaos_liar liar = {.begin = begin_to_lie, .end = evil_end};
         struct chaos chaos = {.strategy = &strategy, .program = "sim_chaos_liars", .liar = &liar};
 
         plan_make(&chaos.plan, seed);
@@ -87,7 +87,6 @@ static void a_liar_ends_nobody_and_stops_nothing(void **state)
             printf("seed %llu: %s beside %s\n", (unsigned long long)seed, strategy.text, lie->name);
         }
         chaos_live_as(&chaos, seed);
-        evil_end();
         cluster_destroy(chaos.cluster);
         free(chaos.plane);
         check_seed(seed, mem_blocks() == blocks);

@@ -368,8 +368,7 @@ enum rc node_begin_with(struct node *node, const struct peer_id *chosen, const f
                                     .count = count,
                                     .weights = weights,
                                     .epoch = node->graph.epoch,
-                                    .period_ns = node_due_period_ns(node),
-                                    .is_last = node->is_goal_reached};
+                                    .period_ns = node_due_period_ns(node)};
     enum rc rc;
 
     for (uint32_t i = 0; i < count; i++) {
