@@ -23,3 +23,16 @@ void peer_id_format(struct peer_id id, char text[PEER_ID_TEXT])
     CHECK(at == PEER_ID_TEXT - 1);
     text[at] = '\0';
 }
+
+size_t peer_id_insert(struct peer_id *ids, size_t count, struct peer_id id)
+{
+    size_t place = count;
+
+    while (place > 0 && peer_id_compare(ids[place - 1], id) > 0) {
+        place--;
+    }
+    if (place > 0 && peer_id_is_equal(ids[place - 1], id)) return count;
+    memmove(&ids[place + 1], &ids[place], (count - place) * sizeof ids[0]);
+    ids[place] = id;
+    return count + 1;
+}

@@ -3,6 +3,7 @@
 #define GRAPEVINE_BASE_PEER_ID_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -31,6 +32,9 @@ static inline bool boot_id_is_equal(struct boot_id a, struct boot_id b)
     return memcmp(a.bytes, b.bytes, BOOT_ID_BYTES) == 0;
 }
 
+/** Put `id` into `ids` [count], which are ascending and have room for it, unless it is there. The
+ *  new count. */
+size_t peer_id_insert(struct peer_id *ids, size_t count, struct peer_id id);
 /** Base32 (RFC 4648, lower case, 32 letters) into `text`, and NUL. */
 void peer_id_format(struct peer_id id, char text[PEER_ID_TEXT]);
 

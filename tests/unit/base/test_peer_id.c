@@ -41,11 +41,33 @@ static void ids_compare_as_bytes(void **state)
     assert_false(boot_id_is_equal(a, b));
 }
 
+/* Ids put in one after the other are in order, each once, and nothing behind them is touched. */
+static void ids_are_put_in_order(void **state)
+{
+    static const uint8_t order[] = {5, 2, 9, 2, 7, 1, 9, 5};
+    struct peer_id ids[6] = {{{0}}}, end = {{77}};
+    size_t count = 0;
+
+    (void)state;
+    ids[5] = end;
+    for (size_t i = 0; i < sizeof order; i++) {
+        count = peer_id_insert(ids, count, (struct peer_id){{order[i]}});
+    }
+    assert_int_equal(count, 5);
+    for (size_t i = 1; i < count; i++) {
+        assert_true(peer_id_compare(ids[i - 1], ids[i]) < 0);
+    }
+    assert_int_equal(ids[0].bytes[0], 1);
+    assert_int_equal(ids[4].bytes[0], 9);
+    assert_true(peer_id_is_equal(ids[5], end));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ids_are_written_in_base32),
         cmocka_unit_test(ids_compare_as_bytes),
+        cmocka_unit_test(ids_are_put_in_order),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
