@@ -21,9 +21,7 @@ enum { MOVE_PERIODS = 4 }; /* reports from one evaluation that was moved to the 
 
 static bool meets_groups(const struct node *node)
 {
-    const struct strategy *strategy = node->options.strategy;
-
-    return node->round != NULL && strategy->exchange->is_group && !strategy->at_end;
+    return node->round != NULL && node->pace.inner->is_common && pace_has_periods(node);
 }
 
 static uint8_t busy_with(const struct node *node)
@@ -55,8 +53,10 @@ void node_busy_begin(struct node *node)
 
 void node_busy_end(struct node *node)
 {
-    node->border_ns[node->border.work] = node_now(node) - node->border.begun_ns;
-    node_due_long(node);
+    uint64_t took_ns = node_now(node) - node->border.begun_ns;
+
+    node->border_ns[node->border.work] = took_ns;
+    node->long_jobs += node->border.work != BORDER_TRAIN && took_ns > node->step_ns;
     if (node->busy == BUSY_NOT) return;
     if (!takes_part(node->busy)) round_set_busy(node->round, false);
     node->busy = BUSY_NOT;

@@ -6,7 +6,6 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "gossip/membership/membership.h"
-#include "gossip/overlay/graph.h"
 #include "gossip/reach/reach.h"
 #include "peer/download/donor.h"
 #include "peer/download/joiner.h"
@@ -14,7 +13,7 @@
 #include "peer/link/link.h"
 #include "peer/node/model.h"
 #include "peer/node/node.h"
-#include "peer/node/partners.h"
+#include "peer/node/pace.h"
 #include "peer/node/trust.h"
 #include "peer/round/round.h"
 
@@ -114,40 +113,6 @@ struct border_job {
     struct checkpoint checkpoint;
 };
 
-/* This peer's row of the topology's graph, see gossip/overlay/graph.h. All zero: not made yet. */
-struct node_graph {
-    struct peer_id ids[GRAPH_EDGES_MAX]; /* neighbours, ascending */
-    float weights[GRAPH_EDGES_MAX], self_weight;
-    uint32_t count;
-    uint32_t members;    /* of all to reckon with, this peer included */
-    struct digest epoch; /* name of that set; peers see unlike ones for a while */
-    uint64_t changes;    /* membership_changes() then */
-    uint64_t made_ns;
-    bool is_limit_told; /* that springs were weakened */
-    bool is_large_told; /* that complete is not */
-};
-
-/* The group of one draw, this peer included, in proposing order. */
-struct node_group {
-    uint64_t draw;
-    uint64_t changes, made_ns; /* membership_changes() when it was drawn */
-    uint32_t count;            /* 0: none drawn */
-    struct peer_id ids[GROUP_MEMBERS_MAX];
-};
-
-/* Groups of a swarm that is not linked in full: those of the rounds to come. */
-struct node_groups {
-    struct node_group drawn[TOPOLOGY_AHEAD_MAX];
-};
-
-/* Pair rounds of ours. */
-struct node_pairs {
-    struct partners partners;
-    struct exchange_counts seen; /* as of the last look */
-    bool is_owed;                /* one was given up half way, and none has succeeded since */
-};
-
-/* Rounds of groups that nobody waits for, see node/rounds/due.c. */
 /* Rounds that pass a peer by, see node/rounds/overdue.c. */
 struct node_overdue {
     bool is_begun;
@@ -155,26 +120,6 @@ struct node_overdue {
     uint64_t ok, ok_ns,
         ok_step;       /* rounds committed; when that last changed, about, and at which step */
     uint64_t after_ns; /* so long after that it is said, or said again */
-};
-
-struct node_due {
-    bool is_owed;      /* one was due and could not be begun, or was skipped, beside a long job */
-    uint64_t again_ns; /* when it is begun again */
-    bool had_long;     /* a long job has put this period out of step with those of others */
-    uint64_t seen_skipped; /* rounds, as of the last look */
-    bool has_started;      /* START came, and the snapshot is not taken yet */
-    uint64_t start_step;   /* then */
-};
-
-/* The share of this period, where it was refused. */
-struct node_push {
-    uint64_t seen_refused;         /* in all, as of the last look */
-    uint64_t period;               /* the number that says whose turn it is */
-    uint64_t length_ns;            /* of the last period; 0: not known */
-    uint32_t passed;               /* receivers that will not take it, in this period */
-    uint32_t receivers;            /* there were, at the last try */
-    bool is_owed;                  /* refused, and not offered again since */
-    uint64_t offered_ns, again_ns; /* the last try; not before: the next */
 };
 
 /* Pulls between rounds. */
@@ -185,30 +130,8 @@ struct node_pulls {
     float *own;       /* [mixed]: scratch, made with the first */
 };
 
-/* The one average of one-shot. */
-struct node_once {
-    bool is_done, is_over; /* the goal is reached; nothing more to wait for */
-    bool is_told;
-    uint64_t since_ns, next_ns, ended_ns; /* done; not before: a round; it was applied */
-    uint64_t mixed;                       /* rounds applied before */
-    uint64_t steps; /* own_steps when the average was made, also before a restart; 0: it was not */
-    uint32_t tries;
-};
-
-/* The last rounds of a peer at its goal, see node/rounds/finish.c. */
-struct node_finish {
-    bool is_begun, is_over;
-    bool is_told;
-    bool is_last;        /* the last snapshot was taken when no round was to be put off */
-    bool is_settled;     /* groups: that round was whole, and none has begun since */
-    uint32_t made;       /* such rounds that were applied; pairs: with so many partners */
-    uint32_t served;     /* looks that found rounds applied, these or others, since the goal */
-    uint32_t partners;   /* who kept their word in such rounds */
-    uint32_t most_done;  /* there were at their goals at the same time, this peer included */
-    uint64_t rounds;     /* applied, as of the last look */
-    uint64_t owed_round; /* groups: who has come to this one has all that we gave to our last */
-    uint64_t begun_ns, bound_ns;  /* it lasts no longer than that */
-    uint64_t again_ns, made_ns;   /* not before: a round; the last was applied */
+/* How far it is to the goal, see node/rounds/left.c. */
+struct node_left {
     uint64_t mark_ns, mark_steps; /* own steps then */
     uint64_t wall_ns;             /* smoothed, from one step to the next; 0: not known */
 };
@@ -238,6 +161,7 @@ struct node {
     struct links *links;
     struct membership *membership;
     struct round *round; /* NULL: `none` */
+    struct pace pace;    /* when there is a round */
     struct joiner *joiner;
     struct donor *donor;
     struct trust *trust;
@@ -293,18 +217,19 @@ struct node {
     uint64_t mixed_step; /* from which the pace counts: of the last round, or of an attempt */
     uint64_t mixed_ns;
     uint64_t period_ns; /* smoothed time from one round's begin to the next; 0: not known */
-    struct node_pairs pairs;
-    struct node_due due;
     struct node_overdue overdue;
-    struct node_push push;
     struct node_pulls pulls;
     uint8_t busy;                            /* enum progress_busy: as neighbours were told */
     uint64_t border_ns[BORDER_ROLLBACK + 1]; /* how long the last job of each kind took; 0: none */
+    uint64_t long_jobs;                      /* so many took longer than a step, but for steps */
     uint64_t samples_since_round, samples_of_round; /* the latter: of the last that had any */
-    struct node_once once;
-    struct node_finish finish;
+    uint64_t once_steps; /* own_steps when the one average of one-shot was made, also before a
+                            restart; 0: it was not */
+    struct node_left left;
+    bool has_round_started;    /* START came, and the snapshot is not taken yet */
+    uint64_t start_step;       /* then */
     uint64_t snapshot_step;    /* of the last round's snapshot */
-    double push_factor;        /* of the learning rate, by our weight; 0: not set yet */
+    double weight_factor;      /* of the learning rate, by our weight; 0: not set yet */
     float *kept;               /* for rolling back: parameters, then buffers */
     float *spare;              /* of the same size, or NULL */
     struct snapshot *snapshot; /* NULL: the learner's memory is the host's */
@@ -313,8 +238,6 @@ struct node {
     uint32_t rollbacks;
     uint64_t members_changes, members_changed_ns;
     uint64_t reshard_since_ns; /* when shares were no longer those of the members; 0: they are */
-    struct node_graph graph;
-    struct node_groups groups;
     struct node_tracking tracking;
     bool has_share;
     bool has_started, is_wait_told; /* training: see start_with */
@@ -422,17 +345,21 @@ uint64_t node_round_next_ns(const struct node *node);
 uint64_t node_last_mixed(const struct node *node);
 /** The method lets no step be taken now: a round is under way. */
 bool node_waits_for_round(const struct node *node);
+/** The goal is reached: may the peer not leave yet? It takes no step meanwhile. */
+bool node_stays(struct node *node);
+/** After every event: note the step at which a round has started. */
+void node_round_note(struct node *node);
+/** The round's snapshot was taken. */
+void node_round_snapshot(struct node *node);
+/** Everyone to reckon with, linked or not, this peer included, sorted by id; the caller frees it.
+ *  NULL: no memory. */
+struct peer_id *node_everyone(const struct node *node, size_t *count);
 /** Is anybody linked with whom this peer may average now? */
 bool node_has_partners(struct node *node);
 /** Fewer peers than the first step is to be taken with. Says so once. */
 bool node_waits_for_peers(struct node *node);
 /** For how many more, as was told; 0: it does not wait. */
 uint32_t node_waits_for_more(const struct node *node);
-/** The learning rate of the next `steps` steps, by who averages. */
-void node_scale_rate(struct node *node, uint32_t steps);
-/** Before the first round: what the rule kept, from a checkpoint. */
-MUST_USE enum rc node_restore_rule(struct node *node, const struct checkpoint *checkpoint,
-                                   struct fault *why);
 /** Is the model just begun too far from most? Anybody can say that it is ahead and that our values
  * are too far from its own: two must, more than there are with whom rounds went well; or all. */
 bool node_most_are_far(const struct node *node);
@@ -448,29 +375,24 @@ void node_score(struct node *node, struct peer_id peer, enum score_reason reason
 void node_round_scored(void *node, struct peer_id peer, int32_t score);
 enum standing node_standing(void *node, struct peer_id peer);
 
-/* node/rounds/groups.c: groups of a swarm that is not linked in full */
-/** More members are believed to be there than a full mesh has. */
-bool node_groups_are_drawn(const struct node *node);
-/** This peer's group in `round`, itself included, in proposing order; its links and those of the
- *  next are asked for. Whoever is not linked yet is among them. Returns the count; 0: no memory. */
-size_t node_groups_find(struct node *node, uint64_t round, struct peer_id group[GROUP_MEMBERS_MAX]);
+/* node/rounds/rate.c */
+/** The learning rate of the next `steps` steps, by who averages. */
+void node_scale_rate(struct node *node, uint32_t steps);
 
-/* node/rounds/graph.c: with whom the topology has us mix, for longer than a round */
-/** Neighbours in the graph that are linked and hold the same model, with the weights of their
- *  edges; up to `max`. */
-uint32_t node_graph_neighbours(struct node *node, struct peer_id *ids, float *weights,
-                               uint32_t max);
-/** Is the topology a graph that leads both ways? Then its row is as of now afterwards. */
-bool node_graph_is_followed(struct node *node);
-/** Is `id` a neighbour in it, as of the last look? */
-bool node_graph_has(const struct node *node, struct peer_id id);
+/* node/rounds/left.c: how far it is to the goal */
+/** Steps were taken. */
+void node_left_stepped(struct node *node);
+/** Until this peer expects to be at its goal, at least 1; 0: not known, or it is. */
+uint32_t node_left_ms(const struct node *node);
 
-/* node/rounds/round.c again: for node/rounds/push.c */
-/** How often this peer's pace has come round: what draws groups and partners. */
-uint64_t node_pace_count(const struct node *node);
-/** A round with these, and no others. RC_NOT_FOUND: one is gone this very moment. */
-enum rc node_begin_with(struct node *node, const struct peer_id *chosen, const float *weights,
-                        uint32_t count);
+/* node/rounds/saved.c: rounds in a checkpoint */
+/** What it holds of them. From here on they are held: round_hold(). */
+void node_round_checkpoint(struct node *node, struct checkpoint *checkpoint);
+/** Before the first round: what the rule kept. */
+MUST_USE enum rc node_restore_rule(struct node *node, const struct checkpoint *checkpoint,
+                                   struct fault *why);
+/** The shares under way, after round_load(). */
+MUST_USE enum rc node_restore_held(struct node *node, const struct checkpoint *checkpoint);
 
 /* node/rounds/preference.c: whom to meet the more often */
 /** How rare each of `ids` [count, sorted, may hold this peer] is to be, into `rarity` [count], by
@@ -487,28 +409,6 @@ uint64_t node_round_answer(void *node, struct peer_id peer);
 /** NaN: nobody was chosen by it. */
 double node_odds(const struct node *node, struct peer_id peer);
 
-/* node/rounds/due.c: which border a round of a group belongs to where training goes on */
-/** After every event: note the step at which a round has started. */
-void node_due_note(struct node *node);
-/** The step from which the next period counts, now that the snapshot is taken. */
-uint64_t node_due_counted_from(struct node *node);
-/** A job of the training lane is over. */
-void node_due_long(struct node *node);
-/** At a border: look what became of the latest proposal. */
-void node_due_hear(struct node *node);
-/** Nothing is due yet, but what another proposes may be joined already. */
-bool node_due_early(const struct node *node);
-/** Nobody is there to begin with: only because the others do something long? */
-bool node_due_waits(struct node *node);
-/** Nobody else is in our line of a grid: the same, for a while. */
-bool node_due_waits_in_line(struct node *node);
-/** The round that is owed is to be begun. */
-bool node_due_is_owed(const struct node *node);
-/** From one border with a round to the next, by our own steps alone; 0: not known yet. */
-uint64_t node_due_period_ns(const struct node *node);
-/** A round is about to be proposed, or joined. */
-void node_due_begun(struct node *node);
-
 /* node/rounds/overdue.c: rounds that pass this peer by */
 /** Rounds of the swarm, since this peer began, that it took no part in; 0 where rounds are not
  *  numbered in common (pairs, pushes). */
@@ -518,57 +418,6 @@ void node_overdue_look(struct node *node);
 /** Before it leaves: the result says so if there was no round at all although there could have
  * been. */
 void node_overdue_at_goal(struct node *node);
-
-/* node/rounds/once.c: one-shot */
-/** The goal is reached: may the peer not leave yet? It takes no step meanwhile. */
-bool node_once_waits(struct node *node);
-bool node_once_is_due(const struct node *node);
-/** Nothing was added since the average, in this run or before it was resumed. */
-bool node_once_was_made(const struct node *node);
-/** The round is about to begin: leave those of `ids` that are done. */
-size_t node_once_filter(struct node *node, struct peer_id *ids, size_t count);
-
-/* node/rounds/finish.c: the last rounds at the goal */
-/** The goal is reached: may the peer not leave yet? It takes no step meanwhile. */
-bool node_finish_waits(struct node *node);
-/** While it waits: is a round to be begun? It is: then node_finish_begins(). */
-bool node_finish_is_due(const struct node *node);
-void node_finish_begins(struct node *node);
-/** The round is about to begin: leave those of `ids` that it is for. */
-size_t node_finish_filter(struct node *node, struct peer_id *ids, size_t count);
-/** A round's snapshot was taken. */
-void node_finish_snapshot(struct node *node);
-/** `peer` kept its word in a round. */
-void node_finish_met(struct node *node, struct peer_id peer);
-/** Steps were taken. */
-void node_finish_stepped(struct node *node);
-/** Until this peer expects to be at its goal, at least 1; 0: not known, or it is. */
-/** It needs no other round, as far as it knows. */
-bool node_finish_is_settled(const struct node *node);
-uint32_t node_finish_left_ms(const struct node *node);
-uint64_t node_finish_next_ns(const struct node *node);
-
-/* node/rounds/push.c: methods that push */
-/** A share is due: offer it to whom it is for, of `ids` (sorted, this peer included). */
-void node_push_begin(struct node *node, const struct peer_id *ids, size_t count);
-/** Look what became of the latest offer. */
-void node_push_hear(struct node *node);
-/** A share was refused and is to be offered again, from `push.again_ns` on. */
-bool node_push_is_owed(const struct node *node);
-/** No step may be taken now: the snapshot of the running round is as old as the method bears. */
-bool node_push_waits(const struct node *node);
-/** Steps that may be taken until it does, UINT64_MAX: any number. */
-uint64_t node_push_steps(const struct node *node);
-/** The learning rate follows our weight. */
-void node_push_scale(struct node *node);
-double node_push_factor(const struct node *node);
-/** The round's snapshot was taken: the pace begins anew, but for methods that push, which keep
- *  theirs whatever comes in. */
-void node_round_snapshot(struct node *node);
-/** What a checkpoint holds of rounds. From here on they are held: round_hold(). */
-void node_round_checkpoint(struct node *node, struct checkpoint *checkpoint);
-/** The shares under way of a checkpoint, after round_load(). */
-MUST_USE enum rc node_restore_held(struct node *node, const struct checkpoint *checkpoint);
 
 /* node/rounds/outcome.c: what became of pair rounds, through a common neighbour */
 /** A message of that kind, which is then used up. */

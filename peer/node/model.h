@@ -141,6 +141,8 @@ MUST_USE enum rc node_sketch_run(struct node *node); /* in the training lane */
 void node_sketch_done(struct node *node, enum rc rc);
 
 /* node/model/check.c: does the donor lie, and how far is the download */
+/** It has a model of `lineage`, and gives it, as far as it says. */
+bool neighbour_holds(const struct neighbour *neighbour, struct digest lineage);
 bool node_holds(const struct neighbour *neighbour, const struct node_wanted *wanted);
 void node_hear_progress(struct node *node, struct neighbour *neighbour,
                         const struct message_progress *progress);

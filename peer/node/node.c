@@ -286,6 +286,7 @@ static enum rc create_parts(struct node *node, struct env *env)
         return RC_NOMEM;
     }
     if (node_reach_create(node) != RC_OK) return RC_NOMEM;
+    if (pace_create(node) != RC_OK) return RC_NOMEM;
     node_model_prepare(node);
     if (!node->options.strategy->is_averaging) return RC_OK;
     if (node->learner->ops->snapshot_create != NULL && !node->options.strategy->rule->prepare &&
@@ -363,7 +364,7 @@ static enum rc resume(struct node *node, struct fault *why)
     node->samples = node->last_samples = node->report_samples = report.samples;
     node->model_samples = checkpoint->model_samples;
     node->own_steps = node->resumed_steps = checkpoint->own_steps;
-    node->once.steps = checkpoint->once_steps;
+    node->once_steps = checkpoint->once_steps;
     node->mixed_step = node->step;
     if (node->round == NULL) return RC_OK;
     round_set_lineage(node->round, node->lineage);
@@ -444,6 +445,7 @@ void node_destroy(struct node *node)
     node_donation_deinit(node);
     if (node->border.work == BORDER_KEEP && node->is_lane_busy) mem_free(node->border.to);
     round_destroy(node->round);
+    pace_destroy(node);
     joiner_destroy(node->joiner);
     donor_destroy(node->donor);
     trust_destroy(node->trust);

@@ -238,9 +238,7 @@ struct json *node_status(const struct node *node, size_t members_max)
         json_set_count(json, "shares_returned", report.shares_returned);
         json_set_count(json, "shares_lost", report.shares_lost);
     }
-    if (node->round != NULL && node->options.strategy->exchange->is_group) {
-        set_schedules(node, json);
-    }
+    if (node->round != NULL && node->pace.inner->is_common) set_schedules(node, json);
     set_links(node, json);
     set_offences(node, json);
     json_set_count(json, "members_count", membership_count(node->membership));

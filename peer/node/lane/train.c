@@ -157,7 +157,7 @@ static void trained(struct node *node, struct border_job *job)
     node->loss_steps += job->report.steps;
     length_ns /= job->report.steps;
     node->step_ns = node->step_ns == 0 ? length_ns : (3 * node->step_ns + length_ns) / 4;
-    node_finish_stepped(node);
+    node_left_stepped(node);
 }
 
 static void hashed(struct node *node, struct border_job *job)
@@ -304,24 +304,19 @@ static void border_simple(struct node *node, enum border_work work)
     border_submit(node);
 }
 
-/* Shares are cut among all members to reckon with, linked or not: in a swarm too large for a full
- * mesh those that are linked are few of them, and others at every peer. */
+/* Shares are cut among all, linked or not: in a swarm too large for a full mesh those that are
+ * linked are few of them, and others at every peer. */
 static void border_reshard(struct node *node)
 {
-    size_t max = membership_count(node->membership) + 1, count, at;
-    struct peer_id *members = mem_array(max, sizeof *members);
+    size_t count = 0;
+    struct peer_id *members = node_everyone(node, &count);
     struct border_job *job;
 
     node->reshard_since_ns = 0;
     if (members == NULL) return; /* the old share stays; the next change tries again */
-    count = membership_likely(node->membership, members, max - 1);
-    for (at = count; at > 0 && peer_id_compare(members[at - 1], node->self) > 0; at--) {
-        members[at] = members[at - 1];
-    }
-    members[at] = node->self;
     job = border_job(node, BORDER_RESHARD, node->values);
     job->members = members;
-    job->members_count = count + 1;
+    job->members_count = count;
     border_submit(node);
 }
 
@@ -338,7 +333,7 @@ static struct checkpoint checkpoint_now(const struct node *node)
     return (struct checkpoint){.lineage = node->lineage,
                                .model_samples = node->model_samples,
                                .own_steps = node->own_steps,
-                               .once_steps = node->once.steps};
+                               .once_steps = node->once_steps};
 }
 
 static void border_checkpoint(struct node *node)
@@ -389,17 +384,12 @@ static void border_rollback(struct node *node)
  */
 static uint32_t job_steps(struct node *node)
 {
-    const struct strategy *strategy = node->options.strategy;
     uint64_t steps = node->step_ns == 0 ? 1 : NODE_TRAIN_JOB_NS / (node->step_ns + 1);
-    uint64_t since = node->step - node->mixed_step;
-    uint64_t every = strategy_every(strategy, node->step);
+    uint64_t until_round = node->round == NULL ? UINT64_MAX : node->pace.inner->steps_until(node);
 
     if (steps == 0) steps = 1;
-    if (node->round != NULL && every > 0 && since < every && steps > every - since) {
-        steps = every - since;
-    }
+    if (steps > until_round) steps = until_round;
     if (steps > node_pull_steps(node)) steps = node_pull_steps(node);
-    if (steps > node_push_steps(node)) steps = node_push_steps(node);
     if (node->goal_steps > node->own_steps && steps > node->goal_steps - node->own_steps) {
         steps = node->goal_steps - node->own_steps;
     }
@@ -552,7 +542,7 @@ static bool has_nothing_left(struct node *node)
     uint64_t samples = node->learner->ops->shard_samples(node->learner);
 
     if (node->state != NODE_JOINING || node->own_steps == 0 || samples == 0) return false;
-    if (node->options.strategy->at_end && !node_once_was_made(node)) return false; /* to come */
+    if (node->pace.outer->lacks_round != NULL && node->pace.outer->lacks_round(node)) return false;
     return node->own_steps >= steps_to_goal(node, samples);
 }
 
@@ -586,8 +576,7 @@ static bool border_choose(struct node *node)
         return true;
     }
     if (border_change(node)) return true;
-    if (node->state == NODE_TRAINING && node_goal_is_reached(node) && !node_once_waits(node) &&
-        !node_finish_waits(node)) {
+    if (node->state == NODE_TRAINING && node_goal_is_reached(node) && !node_stays(node)) {
         /* Alone its share was larger; now that others are there it has done its part. */
         if (node->own_steps == node->resumed_steps && node->own_steps >= node->goal_steps) {
             tell_nothing_left(node);
@@ -606,7 +595,7 @@ static bool border_choose(struct node *node)
 
 void node_border(struct node *node)
 {
-    node_due_note(node);
+    node_round_note(node);
     if (node->state < NODE_LEAVING && node_now(node) < node->paced_ns) return;
     while (!node->is_lane_busy && node->state != NODE_ENDED) {
         if (!border_choose(node)) return;

@@ -20,7 +20,7 @@ enum { STEPS_SLACK = 500, SAMPLES_SLACK = 1 << 16, ROUNDS_SLACK = 8 };
 
 /* ---- rounds, as others tell of them ---- */
 
-static bool holds(const struct neighbour *neighbour, struct digest lineage)
+bool neighbour_holds(const struct neighbour *neighbour, struct digest lineage)
 {
     return neighbour->has_progress && neighbour->progress.is_serving &&
            digest_is_equal(neighbour->progress.lineage, lineage);
@@ -29,7 +29,7 @@ static bool holds(const struct neighbour *neighbour, struct digest lineage)
 /* ...and is what is wanted: of one lineage there may be another that has just begun. */
 bool node_holds(const struct neighbour *neighbour, const struct node_wanted *wanted)
 {
-    return holds(neighbour, wanted->lineage) &&
+    return neighbour_holds(neighbour, wanted->lineage) &&
            neighbour->progress.samples >= wanted->samples_least &&
            neighbour->progress.step >= wanted->step_least;
 }
@@ -73,7 +73,7 @@ static uint32_t rounds_said(const struct node *node, struct digest lineage,
         const struct neighbour *other = &node->neighbours[i];
         uint32_t at = count;
 
-        if (!holds(other, lineage)) continue;
+        if (!neighbour_holds(other, lineage)) continue;
         while (at > 0 && rounds[at - 1] > other->progress.round) {
             rounds[at] = rounds[at - 1];
             at--;

@@ -266,7 +266,7 @@ bool node_most_are_far(const struct node *node)
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
-        if (!other->has_progress || !other->progress.is_serving || !is_same(node, other)) continue;
+        if (!neighbour_holds(other, node->lineage)) continue;
         others++;
         if (is_ahead_and_far(node, other)) {
             far++;

@@ -48,7 +48,7 @@ static void keep_agreed(struct node *node, const struct donor_wish *wish)
     uint64_t until =
         wish != NULL && wish->base == NULL && wish->round > 0 ? wish->round : UINT64_MAX;
 
-    if (node->round == NULL || !node->options.strategy->exchange->is_group) return;
+    if (node->round == NULL || !node->pace.inner->is_common) return;
     if (node->options.strategy->rule->agreed == NULL) return;
     round_keep_agreed(node->round, joiner_is_wide(node->joiner) && is_joiner_near(node), until);
 }
@@ -67,7 +67,7 @@ static bool is_due(struct node *node, const struct donor_wish *wish)
 
     if (keeps_anchor(node) && round_is_settling(node->round)) return false;
     if (wish->round == 0 || wish->base != NULL || node->round == NULL) return true;
-    if (!node->options.strategy->exchange->is_group) return true;
+    if (!node->pace.inner->is_common) return true;
     round_stats(node->round, &stats);
     if (wish->round > stats.counts.next_round + ROUNDS_AHEAD_MAX) return true; /* it never comes */
     if (keeps_anchor(node)) {
@@ -268,7 +268,7 @@ static double round_bytes(const struct node *node, const struct round_stats *sta
 {
     double bytes = (double)codec_plane_bytes(node->options.strategy->codec, node->mixed);
 
-    if (!node->options.strategy->exchange->is_group || stats->last_members < 2) return bytes;
+    if (!node->pace.inner->is_common || stats->last_members < 2) return bytes;
     return bytes * 2.0 * (stats->last_members - 1) / stats->last_members;
 }
 
@@ -293,42 +293,42 @@ static bool is_round_near(struct node *node, double ns)
 /* How fast, and how much at once, for all joiners together. Where rounds have a rate, joiners get a
  * share of it while one runs, and already when one is so near that it would find what is queued
  * for them in its way. */
-struct pace {
+struct upload {
     uint64_t bytes_per_s, burst_bytes; /* 0: no limit */
     size_t queue_max;                  /* buckets queued for one of them */
 };
 
-static struct pace pace_now(struct node *node)
+static struct upload upload_now(struct node *node)
 {
-    struct pace pace = {.queue_max = NODE_DONOR_QUEUE};
+    struct upload upload = {.queue_max = NODE_DONOR_QUEUE};
     struct round_stats stats;
     double bytes, rate;
 
-    if (node->round == NULL) return pace;
+    if (node->round == NULL) return upload;
     round_stats(node->round, &stats);
     if (stats.last_ns == 0) { /* no round has told yet what the line can do */
-        if (round_is_active(node->round)) pace.bytes_per_s = CHUNK_VALUES * sizeof(float);
-        return pace;
+        if (round_is_active(node->round)) upload.bytes_per_s = CHUNK_VALUES * sizeof(float);
+        return upload;
     }
     bytes = round_bytes(node, &stats);
     rate = bytes * 1e9 / (double)stats.last_ns;
-    if (!is_round_near(node, 1e9 * UNDER_WAY * donor_leases(node->donor) / rate)) return pace;
-    pace.bytes_per_s = (uint64_t)fmin(fmax(ROUND_SHARE * rate, PACE_LEAST), 1e15);
-    pace.burst_bytes = (uint64_t)(BURST_SHARE * bytes);
-    return pace;
+    if (!is_round_near(node, 1e9 * UNDER_WAY * donor_leases(node->donor) / rate)) return upload;
+    upload.bytes_per_s = (uint64_t)fmin(fmax(ROUND_SHARE * rate, PACE_LEAST), 1e15);
+    upload.burst_bytes = (uint64_t)(BURST_SHARE * bytes);
+    return upload;
 }
 
 void node_donate(struct node *node, struct peer_id to)
 {
     struct inner_header header = {.type = MESSAGE_DATA, .flags = DATA_STATE};
-    struct pace pace = pace_now(node);
+    struct upload upload = upload_now(node);
     uint64_t now_ns = node_now(node);
     const uint8_t *bytes;
     size_t count;
 
-    donor_set_pace(node->donor, pace.bytes_per_s, pace.burst_bytes, now_ns);
+    donor_set_pace(node->donor, upload.bytes_per_s, upload.burst_bytes, now_ns);
     while (
-        links_bulk_queued(node->links, to) < pace.queue_max &&
+        links_bulk_queued(node->links, to) < upload.queue_max &&
         donor_next_bucket(node->donor, to, now_ns, &header.stream, &header.arg, &bytes, &count)) {
         struct blob *body = blob_copy(bytes, count);
 

@@ -40,10 +40,11 @@ void node_send_progress(struct node *node, const struct peer_id *to)
     message.as.progress.step = node->step;
     message.as.progress.round = round_now(node);
     message.as.progress.is_serving = is_serving(node);
-    message.as.progress.is_done = node->once.is_done || node->finish.is_begun;
-    message.as.progress.is_settled = node_finish_is_settled(node);
+    message.as.progress.is_done = node->pace.is_done;
+    message.as.progress.is_settled =
+        node->pace.outer->is_settled != NULL && node->pace.outer->is_settled(node);
     message.as.progress.busy = node->busy;
-    message.as.progress.left_ms = node_finish_left_ms(node);
+    message.as.progress.left_ms = node_left_ms(node);
     if (to != NULL) {
         (void)links_send(node->links, *to, &message); /* a closed link hears it when it opens */
     } else {
@@ -172,7 +173,7 @@ void node_model_prepare(struct node *node)
     }
     joiner_set_rule(node->joiner, rule, node->mixed);
     donor_set_rule(node->donor, rule);
-    joiner_set_mixes(node->joiner, !strategy->exchange->is_group);
+    joiner_set_mixes(node->joiner, !node->pace.inner->is_common);
     joiner_set_credit(node->joiner, node, node_bucket_credit);
     joiner_set_want(node->joiner, strategy->rule->is_outer ? 31 : 7); /* all of it */
 }

@@ -1,7 +1,7 @@
 /*
- * The last rounds of a peer at its goal. Its last steps are its own, and the mean of all is better
- * than they are: so it stays where it is, says that it is done (PROGRESS), takes part in what the
- * others begin, and leaves after a round that found it standing still.
+ * finish: the last rounds of a peer at its goal. Its last steps are its own, and the mean of all is
+ * better than they are: so it stays where it is, says that it is done (PROGRESS), takes part in
+ * what the others begin, and leaves after a round that found it standing still.
  *
  *  STEPS --goal--> WAITING <--a round without one of those who are done-- SETTLED --> OVER
  *                   |  '----a last round: with all of them, and whole---------^        ^
@@ -22,21 +22,31 @@
  *
  * Whole groups need one round; where a round is of a part of those who are done, it takes
  * log(all) / log(part), pairs with as many partners. Whoever dies, lies, or averages by another
- * method costs the bound and no more. one-shot has a round of its own: once.c. Loop thread only.
+ * method costs the bound and no more. When, and among whom of those who are linked, is decided
+ * here; what such a round is like is the inner pace's. Loop thread only.
  */
 #include "peer/node/internal.h"
 
 #include <math.h>
 
-enum {
-    BOUND_SHARE = 4, /* of the time since this peer began */
-    ROUNDS_MAX = 16,
-    WALL_RISE = 4 /* at most: in one look, whatever held us up */
-};
+enum { BOUND_SHARE = 4 /* of the time since this peer began */, ROUNDS_MAX = 16 };
 #define BOUND_LEAST_NS (6 * NS_PER_S)
 #define BOUND_MOST_NS  (600 * NS_PER_S)
 #define LAST_PAUSE_NS  (500 * NS_PER_MS) /* after a missed deadline, and twice as long each time */
 #define PAUSE_NS       (100 * NS_PER_MS) /* between two tries, and two looks */
+
+struct finish_state {
+    bool is_over, is_told;
+    bool is_last;        /* the last snapshot was taken when no round was to be put off */
+    bool is_settled;     /* common rounds: that one was whole, and none has begun since */
+    uint32_t served;     /* looks that found rounds applied, these or others, since the goal */
+    uint32_t partners;   /* who kept their word in last rounds */
+    uint32_t most_done;  /* there were at their goals at the same time, this peer included */
+    uint64_t rounds;     /* applied, as of the last look */
+    uint64_t owed_round; /* common: who has come to this one has all that we gave to our last */
+    uint64_t begun_ns, bound_ns; /* it lasts no longer than that */
+    uint64_t again_ns, made_ns;  /* not before: a round; the last was applied */
+};
 
 struct others {
     uint32_t done, coming, training; /* coming: also who is done and just has to pause */
@@ -46,57 +56,16 @@ struct others {
 
 /* ---- how far everybody is ---- */
 
-void node_finish_met(struct node *node, struct peer_id peer)
+static void met(struct node *node, struct peer_id peer)
 {
+    struct finish_state *finish = node->pace.outer_state;
     struct neighbour *other = node_neighbour(node, peer);
 
     if (other == NULL) return;
     other->has_met = true;
-    if (!node->finish.is_last || other->has_met_last) return;
+    if (!finish->is_last || other->has_met_last) return;
     other->has_met_last = true;
-    node->finish.partners++;
-}
-
-void node_finish_stepped(struct node *node)
-{
-    struct node_finish *finish = &node->finish;
-    uint64_t now_ns = node_now(node), steps = node->own_steps - finish->mark_steps;
-    uint64_t each_ns;
-
-    if (finish->mark_ns != 0 && now_ns < finish->mark_ns + NODE_PROGRESS_NS) return;
-    if (finish->mark_ns != 0 && steps > 0) {
-        each_ns = (now_ns - finish->mark_ns) / steps;
-        if (finish->wall_ns == 0) finish->wall_ns = each_ns;
-        if (each_ns > WALL_RISE * finish->wall_ns) each_ns = WALL_RISE * finish->wall_ns;
-        finish->wall_ns = (3 * finish->wall_ns + each_ns) / 4;
-    }
-    finish->mark_ns = now_ns;
-    finish->mark_steps = node->own_steps;
-}
-
-/* From one step to the next, with all that is waited for in between. */
-static uint64_t wall_ns(const struct node *node)
-{
-    const struct node_finish *finish = &node->finish;
-
-    return finish->wall_ns > 0 ? finish->wall_ns : node->step_ns;
-}
-
-uint32_t node_finish_left_ms(const struct node *node)
-{
-    const struct node_goal *goal = &node->options.goal;
-    double left_ns = HUGE_VAL, time_ns;
-
-    if (node->is_goal_reached || node->state != NODE_TRAINING) return 0;
-    if (node->is_goal_resolved && node->goal_steps != UINT64_MAX && wall_ns(node) > 0) {
-        left_ns = (double)(node->goal_steps - node->own_steps) * (double)wall_ns(node);
-    }
-    if (goal->time_ns > 0) {
-        time_ns = (double)goal->time_ns - (double)(node_now(node) - node->begun_ns);
-        if (time_ns < left_ns) left_ns = time_ns;
-    }
-    if (left_ns / NS_PER_MS >= UINT32_MAX) return 0;
-    return left_ns < NS_PER_MS ? 1 : (uint32_t)(left_ns / NS_PER_MS);
+    finish->partners++;
 }
 
 static uint64_t bound_ns(const struct node *node)
@@ -109,14 +78,18 @@ static uint64_t bound_ns(const struct node *node)
 
 static uint64_t end_ns(const struct node *node)
 {
-    return node->finish.begun_ns + node->finish.bound_ns;
+    const struct finish_state *finish = node->pace.outer_state;
+
+    return finish->begun_ns + finish->bound_ns;
 }
 
 /* A round is put off for those who come until then. One of them may be silent, so there is time
  * left for a round without them. */
 static uint64_t put_off_ns(const struct node *node)
 {
-    return end_ns(node) - node->finish.bound_ns / 3;
+    const struct finish_state *finish = node->pace.outer_state;
+
+    return end_ns(node) - finish->bound_ns / 3;
 }
 
 /* Until when there are no rounds with it. */
@@ -129,9 +102,7 @@ static uint64_t pause_ns(const struct node *node, const struct neighbour *other)
 
 static bool is_mate(const struct node *node, const struct neighbour *other)
 {
-    return other->has_progress && other->progress.is_serving &&
-           digest_is_equal(other->progress.lineage, node->lineage) &&
-           pause_ns(node, other) < end_ns(node);
+    return neighbour_holds(other, node->lineage) && pause_ns(node, other) < end_ns(node);
 }
 
 static bool is_coming(const struct node *node, const struct neighbour *other)
@@ -180,69 +151,61 @@ static bool is_complete(const struct node *node, const struct others *others)
 
 /* ---- the rounds ---- */
 
-/* Rounds applied, but for those that left us with values of our own; for methods that push, shares
- * that came in. */
+/* Rounds applied, but for those that left us with values of our own; or shares that came in. */
 static uint64_t rounds_so_far(const struct node *node, const struct round_stats *stats)
 {
-    if (node->options.strategy->rule->is_push) return stats->counts.received;
+    if (node->pace.inner->is_one_way) return stats->counts.received;
     return stats->mixed - stats->unagreed;
 }
 
 static uint32_t rounds_wanted(const struct node *node, const struct round_stats *stats)
 {
+    const struct finish_state *finish = node->pace.outer_state;
     double part = stats->last_members > 2 ? stats->last_members : 2;
-    double rounds = ceil(log(node->finish.most_done) / log(part) - 1e-9);
+    double rounds = ceil(log(finish->most_done) / log(part) - 1e-9);
 
     return rounds < 1 ? 1 : rounds > ROUNDS_MAX ? ROUNDS_MAX : (uint32_t)rounds;
-}
-
-static bool meets_pairs(const struct node *node)
-{
-    const struct strategy *strategy = node->options.strategy;
-
-    return !strategy->exchange->is_group && !strategy->exchange->is_graph &&
-           !strategy->rule->is_push;
 }
 
 /* One round is of all who are done. */
 static bool meets_all(const struct node *node, const struct others *others)
 {
-    const struct strategy *strategy = node->options.strategy;
-    struct topology topology = strategy_topology(strategy, others->done + 1);
-
-    return strategy->exchange->is_group && topology.kind != TOPOLOGY_GRID &&
-           !node_groups_are_drawn(node) && topology_groups(&topology, others->done + 1) == 1;
+    return node->pace.inner->meets_all != NULL &&
+           node->pace.inner->meets_all(node, others->done + 1);
 }
 
 /* We have had our last round. The same partner once more would bring pairs little. */
 static bool is_made(const struct node *node, const struct others *others,
                     const struct round_stats *stats)
 {
+    const struct finish_state *finish = node->pace.outer_state;
+    uint32_t made = node->pace.last_made;
+
     if (!is_complete(node, others)) return false;
     /* The others had enough with the round that was none of the last here, and have left. */
-    if (node->finish.served > 0 && others->done == 0) return true;
-    if (meets_all(node, others)) return node->finish.is_settled && others->missing == 0;
-    if (node->finish.made >= rounds_wanted(node, stats)) return true;
-    return meets_pairs(node) && node->finish.made > 0 && others->unmet == 0;
+    if (finish->served > 0 && others->done == 0) return true;
+    if (meets_all(node, others)) return finish->is_settled && others->missing == 0;
+    if (made >= rounds_wanted(node, stats)) return true;
+    return node->pace.inner->meets_one && made > 0 && others->unmet == 0;
 }
 
-bool node_finish_is_settled(const struct node *node)
+static bool is_settled(const struct node *node)
 {
     struct others others;
     struct round_stats stats;
 
-    if (!node->finish.is_begun) return false;
+    if (!node->pace.is_done) return false;
     others = count_others(node);
     round_stats(node->round, &stats);
     return is_made(node, &others, &stats);
 }
 
-void node_finish_snapshot(struct node *node)
+static void snapshot(struct node *node)
 {
-    struct node_finish *finish = &node->finish;
+    struct finish_state *finish = node->pace.outer_state;
     struct others others;
 
-    if (!finish->is_begun) return;
+    if (!node->pace.is_done) return;
     others = count_others(node);
     finish->is_settled = false; /* what this round leaves of us counts from here on */
     finish->is_last = is_complete(node, &others) || meets_all(node, &others);
@@ -256,14 +219,14 @@ void node_finish_snapshot(struct node *node)
 /* What came of the rounds since the last look. */
 static void look(struct node *node, const struct round_stats *stats)
 {
-    struct node_finish *finish = &node->finish;
+    struct finish_state *finish = node->pace.outer_state;
     uint64_t rounds = rounds_so_far(node, stats);
 
     if (rounds == finish->rounds) return;
     finish->served++;
     if (finish->is_last) {
-        finish->made += (uint32_t)(rounds - finish->rounds);
-        if (meets_pairs(node)) finish->made = finish->partners;
+        node->pace.last_made += (uint32_t)(rounds - finish->rounds);
+        if (node->pace.inner->meets_one) node->pace.last_made = finish->partners;
         finish->is_settled = stats->is_last_whole;
         finish->owed_round = stats->last_round + 1;
     }
@@ -278,14 +241,15 @@ static void look(struct node *node, const struct round_stats *stats)
  * as well: for as long as such a part can be on its way, or until the end. */
 static bool is_owed(const struct node *node, const struct round_stats *stats)
 {
-    uint64_t on_its_way_ns = node->finish.made_ns + 2 * (stats->last_ns + NODE_PROGRESS_NS);
+    const struct finish_state *finish = node->pace.outer_state;
+    uint64_t on_its_way_ns = finish->made_ns + 2 * (stats->last_ns + NODE_PROGRESS_NS);
 
-    if (node->options.strategy->rule->is_push) return stats->counts.custody > 0;
-    if (!node->options.strategy->exchange->is_group) return false; /* both ends have all */
+    if (stats->counts.custody > 0) return true;     /* shares that nobody has yet */
+    if (!node->pace.inner->is_common) return false; /* both ends have all */
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
         const struct message_progress *progress = &other->progress;
-        bool is_behind = progress->round < node->finish.owed_round;
+        bool is_behind = progress->round < finish->owed_round;
 
         if (!is_mate(node, other)) continue;
         if (progress->is_done && (is_behind || !progress->is_settled)) return true;
@@ -297,11 +261,11 @@ static bool is_owed(const struct node *node, const struct round_stats *stats)
     return false;
 }
 
-static void begin(struct node *node, const struct round_stats *stats)
+static void begin_end(struct node *node, const struct round_stats *stats)
 {
-    struct node_finish *finish = &node->finish;
+    struct finish_state *finish = node->pace.outer_state;
 
-    finish->is_begun = true;
+    node->pace.is_done = true;
     finish->rounds = rounds_so_far(node, stats);
     finish->begun_ns = node_now(node);
     finish->bound_ns = bound_ns(node);
@@ -314,7 +278,7 @@ static void begin(struct node *node, const struct round_stats *stats)
 /* Is there nobody to have a round with? Groups that train on were to be joined before. */
 static bool is_vain(const struct node *node, const struct others *others)
 {
-    bool joins = !meets_pairs(node) && !node->options.strategy->rule->is_push;
+    bool joins = !node->pace.inner->meets_one && !node->pace.inner->is_one_way;
 
     return joins && others->done == 0 && others->coming == 0 && node_now(node) >= put_off_ns(node);
 }
@@ -329,15 +293,17 @@ static bool may_leave(struct node *node, const struct others *others,
 
 static void tell_waiting(struct node *node, uint32_t count)
 {
-    if (node->finish.is_told) return;
-    node->finish.is_told = true;
+    struct finish_state *finish = node->pace.outer_state;
+
+    if (finish->is_told) return;
+    finish->is_told = true;
     log_info(node->options.log, "goal reached: waiting for one last round with %u %s", count,
              count == 1 ? "neighbour" : "neighbours");
 }
 
 static bool is_over(struct node *node, const struct round_stats *stats)
 {
-    struct node_finish *finish = &node->finish;
+    struct finish_state *finish = node->pace.outer_state;
     struct others others = count_others(node);
     uint32_t count = others.done + others.coming + others.training;
 
@@ -356,18 +322,19 @@ static bool is_over(struct node *node, const struct round_stats *stats)
     return is_vain(node, &others);
 }
 
-bool node_finish_waits(struct node *node)
+static bool stays(struct node *node)
 {
-    struct node_finish *finish = &node->finish;
+    struct finish_state *finish = node->pace.outer_state;
     struct round_stats stats;
 
-    if (node->round == NULL || node->options.strategy->at_end) return false;
     round_stats(node->round, &stats);
-    if (!finish->is_begun) begin(node, &stats);
+    if (!node->pace.is_done) begin_end(node, &stats);
     look(node, &stats);
     if (!finish->is_over) finish->is_over = is_over(node, &stats);
     return !finish->is_over;
 }
+
+/* ---- when and with whom ---- */
 
 static bool is_invited_by_done(const struct node *node)
 {
@@ -383,54 +350,70 @@ static bool is_invited_by_done(const struct node *node)
     return false;
 }
 
-bool node_finish_is_due(const struct node *node)
+static bool is_last_due(const struct node *node)
 {
-    const struct node_finish *finish = &node->finish;
-    const struct exchange_ops *exchange = node->options.strategy->exchange;
+    const struct finish_state *finish = node->pace.outer_state;
     struct others others = count_others(node);
     uint64_t now_ns = node_now(node);
     struct round_stats stats;
 
     if (finish->is_over || now_ns >= end_ns(node)) return false;
     round_stats(node->round, &stats);
-    if (is_made(node, &others, &stats)) return exchange->is_group && is_invited_by_done(node);
-    if (exchange->is_group && round_is_invited(node->round)) return true;
+    if (is_made(node, &others, &stats)) return is_invited_by_done(node);
+    if (round_is_invited(node->round)) return true;
     /* Pairs pause as whoever refused them asked for: partners.h. */
-    if (now_ns < finish->again_ns && !meets_pairs(node)) return false;
-    if (node_push_is_owed(node) && now_ns < node->push.again_ns) return false;
-    if (exchange->is_graph) return true; /* it runs when the others have come to it */
+    if (now_ns < finish->again_ns && !node->pace.inner->meets_one) return false;
+    if (!node->pace.inner->due(node)) return false;
+    if (node->pace.inner->lies_open) return true; /* it runs when the others have come to it */
     if (!is_complete(node, &others)) return false;
-    if (!exchange->is_group || others.training == 0) return true;
+    if (!node->pace.inner->is_common || others.training == 0) return true;
     return others.done > 0 && now_ns >= finish->begun_ns + node->period_ns + NODE_PROGRESS_NS;
 }
 
-size_t node_finish_filter(struct node *node, struct peer_id *ids, size_t count)
+static bool due(const struct node *node)
 {
-    bool is_group = node->options.strategy->exchange->is_group, is_pair = meets_pairs(node);
+    return node->pace.is_done ? is_last_due(node) : node->pace.inner->due(node);
+}
+
+/* Those a last round is for: who is done, or whom a pair has not met yet. */
+static size_t keep_last(struct node *node, struct peer_id *ids, size_t count)
+{
+    bool meets_one = node->pace.inner->meets_one;
     size_t kept = 0;
 
-    if (node->options.strategy->exchange->is_graph) return count;
-    if (is_group && round_is_invited(node->round)) return count;
-    if (!is_pair && count_others(node).done == 0) return count;
+    if (round_is_invited(node->round)) return count;
+    if (!meets_one && count_others(node).done == 0) return count;
     for (size_t i = 0; i < count; i++) {
         const struct neighbour *other = node_neighbour(node, ids[i]);
 
         /* NULL: this peer */
-        if (other != NULL && (is_pair ? other->has_met_last : !other->progress.is_done)) continue;
+        if (other != NULL && (meets_one ? other->has_met_last : !other->progress.is_done)) continue;
         ids[kept++] = ids[i];
     }
     return kept;
 }
 
-void node_finish_begins(struct node *node)
+static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
-    node->finish.again_ns = node_now(node) + PAUSE_NS;
+    struct finish_state *finish = node->pace.outer_state;
+
+    finish->again_ns = node_now(node) + PAUSE_NS;
+    if (node->pace.is_done) count = keep_last(node, ids, count);
+    node->pace.inner->begin(node, ids, count);
 }
 
-uint64_t node_finish_next_ns(const struct node *node)
+static uint64_t next_ns(const struct node *node)
 {
-    uint64_t next_ns = node_now(node) + PAUSE_NS, wait_ns = node->pairs.partners.wait_ns;
-
-    if (!node->finish.is_begun) return UINT64_MAX;
-    return wait_ns > node_now(node) && wait_ns < next_ns ? wait_ns : next_ns;
+    return node->pace.is_done ? node_now(node) + PAUSE_NS : UINT64_MAX;
 }
+
+const struct pace_ops pace_finish = {
+    .bytes = sizeof(struct finish_state),
+    .due = due,
+    .begin = begin,
+    .next_ns = next_ns,
+    .snapshot = snapshot,
+    .stays = stays,
+    .is_settled = is_settled,
+    .met = met,
+};

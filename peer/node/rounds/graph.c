@@ -1,106 +1,24 @@
 /*
- * Neighbours in the graph of the topology. Every peer derives its own row of the mixing matrix from
- * all members to reckon with (membership_likely(): who was only told of and never found does not
- * count); where two see others, they see unlike edges or weights,
- * and then the exchange takes an edge that both see, with the smaller weight. In a large swarm,
- * where news of members spreads for a while, the row is made anew no more than five times a second,
- * but at once while the swarm is still being discovered. Links to neighbours are asked for. Loop
- * thread.
+ * graph: once a period a round with all neighbours in the topology's graph, each by the weight of
+ * its edge. It runs when they have come to it (averaging/edge). Loop thread.
  */
 #include "peer/node/internal.h"
+#include "peer/node/rounds/own_row.h"
 
-#include "base/mem.h"
-
-enum { SMALL = 128 }; /* members; their news spreads at once, and rows cost little */
-
-static bool is_due(const struct node *node, uint64_t now_ns)
-{
-    const struct node_graph *graph = &node->graph;
-    struct membership_counts counts;
-
-    if (graph->changes == membership_changes(node->membership)) return false;
-    if (now_ns >= graph->made_ns + NODE_GRAPH_NS) return true;
-    membership_counts(node->membership, &counts);
-    return counts.likely < SMALL || counts.likely + 1 >= 2 * graph->members;
-}
-
-/* People asked for a graph in which there are more neighbours than a round can have. */
-static void tell_of(struct node *node, const struct topology *topology, uint32_t members)
-{
-    char text[TOPOLOGY_TEXT];
-
-    if (topology->kind == node->options.strategy->topology.kind || node->graph.is_large_told)
-        return;
-    node->graph.is_large_told = true;
-    topology_format(topology, text);
-    log_warn(node->options.log,
-             "%u peers are too many for --topology complete: a peer averages with at most %d "
-             "neighbours, so the graph is %s; --topology random:8 costs an eighth",
-             members, TOPOLOGY_DEGREE_MAX, text);
-}
-
-/* Into `ids` go up to `max` members and this peer. */
-static enum rc make(struct node *node, struct peer_id *ids, uint32_t max, struct graph_row *row)
-{
-    struct graph_members members = {.ids = ids, .run_id = node->options.swarm->run_id};
-    struct topology topology;
-    enum rc rc;
-
-    members.count = (uint32_t)membership_likely(node->membership, ids, max);
-    while (members.self < members.count && peer_id_compare(ids[members.self], node->self) < 0) {
-        members.self++;
-    }
-    memmove(&ids[members.self + 1], &ids[members.self],
-            (members.count - members.self) * sizeof ids[0]);
-    ids[members.self] = node->self;
-    members.count++;
-    topology = strategy_topology(node->options.strategy, members.count);
-    rc = graph_row(&topology, &members, row);
-    if (rc != RC_OK) return rc;
-    tell_of(node, &topology, members.count);
-    node->graph.members = members.count;
-    node->graph.epoch = graph_epoch(members.run_id, ids, members.count);
-    node->graph.self_weight = row->self_weight;
-    node->graph.count = row->count;
-    for (uint32_t i = 0; i < row->count; i++) {
-        node->graph.ids[i] = ids[row->edges[i].member];
-        node->graph.weights[i] = row->edges[i].weight;
-    }
-    return RC_OK;
-}
-
-/* Ours as of now; that of before while no memory can be had. */
-static const struct node_graph *refresh(struct node *node)
-{
-    struct node_graph *graph = &node->graph;
-    uint64_t now_ns = node_now(node);
-    struct membership_counts counts;
-    struct graph_row *row;
-    struct peer_id *ids;
-
-    if (!is_due(node, now_ns)) return graph;
-    membership_counts(node->membership, &counts);
-    ids = mem_array(counts.believed + 1, sizeof *ids);
-    row = mem_alloc(sizeof *row);
-    if (ids != NULL && row != NULL && make(node, ids, counts.believed, row) == RC_OK) {
-        graph->changes = membership_changes(node->membership);
-        membership_keep(node->membership, graph->ids, graph->count, now_ns);
-    }
-    graph->made_ns = now_ns;
-    mem_free(ids);
-    mem_free(row);
-    return graph;
-}
+struct graph_state {
+    struct own_row row;
+    bool is_limit_told; /* that springs were weakened */
+};
 
 /* What the springs or weights of the strategy make of the graph's. Springs whose sum at a peer is 1
  * or more can drive peers apart: nobody offers more than its part, and the weaker of two counts, so
  * no eigenvalue of the Laplacian gets to 2. */
-static float edge_weight(struct node *node, float weight)
+static float edge_weight(const struct node *node, float weight)
 {
     static const float most = 0.95f;
     const struct strategy *strategy = node->options.strategy;
-    struct node_graph *graph = &node->graph;
-    float limit = most / (float)graph->count;
+    struct graph_state *graph = node->pace.inner_state;
+    float limit = most / (float)graph->row.count;
 
     if (strategy->alpha <= 0) return strategy->beta * weight;
     if (strategy->alpha <= limit) return strategy->alpha;
@@ -110,54 +28,53 @@ static float edge_weight(struct node *node, float weight)
             node->options.log,
             "an elastic coupling of %g to each of %u neighbours could drive peers apart: %.3g is "
             "used",
-            (double)strategy->alpha, graph->count, (double)limit);
+            (double)strategy->alpha, graph->row.count, (double)limit);
     }
     return limit;
 }
 
-uint32_t node_graph_neighbours(struct node *node, struct peer_id *ids, float *weights, uint32_t max)
+/* Those that are linked and hold the same model. */
+static uint32_t find_neighbours(struct node *node, struct peer_id *ids, float *weights,
+                                uint32_t max)
 {
-    const struct node_graph *graph = refresh(node);
+    struct graph_state *graph = node->pace.inner_state;
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < graph->count && count < max; i++) {
-        const struct neighbour *other = node_neighbour(node, graph->ids[i]);
+    own_row_refresh(&graph->row, node);
+    for (uint32_t i = 0; i < graph->row.count && count < max; i++) {
+        const struct neighbour *other = node_neighbour(node, graph->row.ids[i]);
 
-        if (other == NULL || !other->has_progress || !other->progress.is_serving ||
-            !digest_is_equal(other->progress.lineage, node->lineage) ||
+        if (other == NULL || !neighbour_holds(other, node->lineage) ||
             node_standing(node, other->id) == STANDING_OUT) {
             continue;
         }
         ids[count] = other->id;
-        weights[count++] = edge_weight(node, graph->weights[i]);
+        weights[count++] = edge_weight(node, graph->row.weights[i]);
     }
     return count;
 }
 
-bool node_graph_is_followed(struct node *node)
+static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
-    const struct topology *topology = &node->options.strategy->topology;
+    const struct graph_state *graph = node->pace.inner_state;
+    struct peer_id neighbours[GROUP_MEMBERS_MAX];
+    float weights[GROUP_MEMBERS_MAX];
+    struct round_members members = {.ids = neighbours, .weights = weights};
 
-    if (!topology_is_graph(topology) || topology_is_directed(topology)) return false;
-    (void)refresh(node);
-    return true;
+    (void)ids; /* whom it is with does not go by them */
+    (void)count;
+    members.count = find_neighbours(node, neighbours, weights, GROUP_MEMBERS_MAX);
+    members.epoch = graph->row.epoch;
+    pace_begin_period(node);
+    if (members.count > 0) (void)pace_begin_with(node, members);
 }
 
-bool node_graph_has(const struct node *node, struct peer_id id)
-{
-    const struct node_graph *graph = &node->graph;
-    uint32_t low = 0, high = graph->count;
-
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2;
-        int order = peer_id_compare(graph->ids[middle], id);
-
-        if (order == 0) return true;
-        if (order < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    return false;
-}
+const struct pace_ops pace_graph = {
+    .bytes = sizeof(struct graph_state),
+    .lies_open = true,
+    .due = pace_is_over,
+    .begin = begin,
+    .snapshot = pace_begin_period,
+    .waits = pace_waits,
+    .steps_until = pace_steps_left,
+};

@@ -1,9 +1,9 @@
 /*
- * one-shot: peers train alone, and average once, when they have reached their goals. Who is done
- * says so (PROGRESS) and waits for those on their way, as long as it hears that they move, and not
- * longer than it has trained itself, or a minute; then all who are done form the one round, each
- * model by the samples behind it. It stays until the others have the result too. Who comes when
- * they have left keeps its own model. Loop thread only.
+ * once (one-shot): peers train alone, and average once, when they have reached their goals. Who is
+ * done says so (PROGRESS) and waits for those on their way, as long as it hears that they move, and
+ * not longer than it has trained itself, or a minute; then all who are done form the one round,
+ * each model by the samples behind it. It stays until the others have the result too. Who comes
+ * when they have left keeps its own model. Loop thread only.
  */
 #include "peer/node/internal.h"
 
@@ -15,17 +15,25 @@
 
 enum { ONCE_TRIES = 5 };
 
+struct once_state {
+    bool is_over; /* nothing more to wait for */
+    bool is_told;
+    uint64_t since_ns, next_ns, ended_ns; /* done; not before: a round; it was applied */
+    uint64_t mixed;                       /* rounds applied before */
+    uint32_t tries;
+};
+
 static bool is_mate(const struct node *node, const struct neighbour *other)
 {
-    return other->has_progress && other->progress.is_serving &&
-           digest_is_equal(other->progress.lineage, node->lineage) &&
+    return neighbour_holds(other, node->lineage) &&
            trust_may_mix(node->trust, other->id, node_now(node));
 }
 
 /* Others that are done, and others that it pays to wait for. */
 static void count_mates(const struct node *node, uint32_t *done, uint32_t *coming)
 {
-    uint64_t now_ns = node_now(node), trained_ns = node->once.since_ns - node->begun_ns;
+    const struct once_state *once = node->pace.outer_state;
+    uint64_t now_ns = node_now(node), trained_ns = once->since_ns - node->begun_ns;
     uint64_t most_ns = trained_ns > ONCE_LEAST_NS ? trained_ns : ONCE_LEAST_NS;
 
     *done = *coming = 0;
@@ -33,11 +41,10 @@ static void count_mates(const struct node *node, uint32_t *done, uint32_t *comin
         const struct neighbour *other = &node->neighbours[i];
 
         if (!is_mate(node, other)) {
-            if (now_ns < node->once.since_ns + ONCE_HEAR_NS) (*coming)++;
+            if (now_ns < once->since_ns + ONCE_HEAR_NS) (*coming)++;
         } else if (other->progress.is_done) {
             (*done)++;
-        } else if (now_ns < node->once.since_ns + most_ns &&
-                   now_ns < other->moved_ns + ONCE_STILL_NS) {
+        } else if (now_ns < once->since_ns + most_ns && now_ns < other->moved_ns + ONCE_STILL_NS) {
             (*coming)++;
         }
     }
@@ -62,42 +69,61 @@ static bool is_owed(const struct node *node)
 
 static bool end_once(struct node *node, const char *text)
 {
-    node->once.is_over = true;
+    struct once_state *once = node->pace.outer_state;
+
+    once->is_over = true;
     if (text != NULL) log_warn(node->options.log, "%s: the model is this peer's alone", text);
     return false;
 }
 
-bool node_once_was_made(const struct node *node)
+/* Nothing was added since the average, in this run or before it was resumed. */
+static bool was_made(const struct node *node)
 {
-    return node->once.steps > 0 && node->once.steps == node->own_steps;
+    return node->once_steps > 0 && node->once_steps == node->own_steps;
 }
 
-bool node_once_waits(struct node *node)
+static bool lacks_round(const struct node *node)
 {
-    struct node_once *once = &node->once;
+    return !was_made(node);
+}
+
+static void begin_end(struct node *node, const struct round_stats *stats)
+{
+    struct once_state *once = node->pace.outer_state;
+
+    node->pace.is_done = true;
+    once->since_ns = once->next_ns = node_now(node);
+    once->mixed = stats->mixed;
+    node_send_progress(node, NULL);
+}
+
+static void note_average(struct node *node, const struct round_stats *stats)
+{
+    struct once_state *once = node->pace.outer_state;
+
+    if (once->ended_ns != 0) return;
+    once->ended_ns = node_now(node);
+    node->once_steps = node->own_steps;
+    log_info(node->options.log, "the models of %u peers are averaged", stats->last_members);
+    node_send_progress(node, NULL);
+}
+
+static bool stays(struct node *node)
+{
+    struct once_state *once = node->pace.outer_state;
     struct round_stats stats;
     uint32_t done, coming;
 
-    if (!node->options.strategy->at_end || node->round == NULL || once->is_over) return false;
+    if (once->is_over) return false;
     round_stats(node->round, &stats);
-    if (!once->is_done && node_once_was_made(node)) {
+    if (!node->pace.is_done && was_made(node)) {
         log_info(node->options.log, "an earlier run reached the goal and made the one average");
         return end_once(node, NULL);
     }
-    if (!once->is_done) {
-        once->is_done = true;
-        once->since_ns = once->next_ns = node_now(node);
-        once->mixed = stats.mixed;
-        node_send_progress(node, NULL);
-    }
+    if (!node->pace.is_done) begin_end(node, &stats);
     if (round_is_active(node->round)) return true;
     if (stats.mixed > once->mixed) {
-        if (once->ended_ns == 0) {
-            once->ended_ns = node_now(node);
-            once->steps = node->own_steps;
-            log_info(node->options.log, "the models of %u peers are averaged", stats.last_members);
-            node_send_progress(node, NULL);
-        }
+        note_average(node, &stats);
         if (is_owed(node) && node_now(node) < once->ended_ns + ONCE_LINGER_NS) return true;
         return end_once(node, NULL);
     }
@@ -113,28 +139,38 @@ bool node_once_waits(struct node *node)
     return true;
 }
 
-bool node_once_is_due(const struct node *node)
+static bool due(const struct node *node)
 {
-    const struct node_once *once = &node->once;
+    const struct once_state *once = node->pace.outer_state;
     uint32_t done, coming;
 
-    if (!once->is_done || once->is_over || once->ended_ns != 0) return false;
+    if (!node->pace.is_done || once->is_over || once->ended_ns != 0) return false;
     if (round_is_active(node->round) || node_now(node) < once->next_ns) return false;
     count_mates(node, &done, &coming);
     return coming == 0 && done > 0;
 }
 
-size_t node_once_filter(struct node *node, struct peer_id *ids, size_t count)
+/* With those that are done. */
+static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
+    struct once_state *once = node->pace.outer_state;
     size_t kept = 0;
 
-    node->once.tries++;
-    node->once.next_ns = node_now(node) + 2 * NS_PER_S;
+    once->tries++;
+    once->next_ns = node_now(node) + 2 * NS_PER_S;
     for (size_t i = 0; i < count; i++) {
         const struct neighbour *other = node_neighbour(node, ids[i]);
 
         if (other != NULL && !other->progress.is_done) continue; /* NULL: this peer */
         ids[kept++] = ids[i];
     }
-    return kept;
+    node->pace.inner->begin(node, ids, kept);
 }
+
+const struct pace_ops pace_once = {
+    .bytes = sizeof(struct once_state),
+    .due = due,
+    .begin = begin,
+    .stays = stays,
+    .lacks_round = lacks_round,
+};

@@ -37,7 +37,8 @@ static bool is_due(const struct node *node)
     const struct strategy *strategy = node->options.strategy;
     const struct node_overdue *overdue = &node->overdue;
 
-    if (strategy->at_end || node->finish.is_begun) return false; /* they tell of it themselves */
+    /* At the goal the pace tells of it itself. */
+    if (node->pace.is_done || !pace_has_periods(node)) return false;
     if (node_now(node) < overdue->ok_ns + OVERDUE_NS) return false;
     if (strategy->every_ns > 0) {
         return node_now(node) >= overdue->ok_ns + OVERDUE_NS + 2 * strategy->every_ns;
@@ -65,8 +66,7 @@ static void count_obstacles(const struct node *node, uint32_t *unready, uint32_t
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
-        if (!other->has_progress || !other->progress.is_serving ||
-            !digest_is_equal(other->progress.lineage, node->lineage)) {
+        if (!neighbour_holds(other, node->lineage)) {
             ++*unready;
         } else if (!trust_may_mix(node->trust, other->id, node_now(node))) {
             ++*paused;
@@ -114,10 +114,7 @@ static uint32_t count_mates(const struct node *node)
     uint32_t mates = 0;
 
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        const struct neighbour *other = &node->neighbours[i];
-
-        mates += other->has_progress && other->progress.is_serving &&
-                 digest_is_equal(other->progress.lineage, node->lineage);
+        mates += neighbour_holds(&node->neighbours[i], node->lineage);
     }
     return mates;
 }

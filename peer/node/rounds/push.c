@@ -1,23 +1,28 @@
 /*
- * Methods that push: whom a share is for, how long training may go on beside one, and the learning
- * rate that goes with a peer's weight; also what rounds leave in a checkpoint. Loop thread only.
+ * push: once a period a share of the model is offered to one receiver, who need not answer it with
+ * anything: whom it is for, and how long training may go on beside it. Loop thread only.
  */
 #include "peer/node/internal.h"
 
-#include "averaging/strategy/strategy.h"
 #include "gossip/overlay/graph.h"
 #include "peer/node/preference.h"
 
-#include <math.h>
+struct push_state {
+    uint64_t seen_refused; /* in all, as of the last look */
+    /* Of this period: */
+    uint64_t period;               /* the number that says whose turn it is */
+    uint64_t length_ns;            /* of the last one; 0: not known */
+    uint32_t passed;               /* receivers that will not take the share */
+    uint32_t receivers;            /* there were, at the last try */
+    bool is_owed;                  /* it was refused, and not offered again since */
+    uint64_t offered_ns, again_ns; /* the last try; not before: the next */
+};
 
-/* SGP takes x <- x - rate g(z) with z = x / weight, so z, which is what we hold, moves by
- * rate / weight. Weights sum to the number of peers and are near 1; far from it the rate must not
- * follow, lest a peer that has given most away takes steps that none survives. */
-static const double factor_least = 0.25, factor_most = 2;
+/* ---- when ---- */
 
-void node_push_hear(struct node *node)
+static void heard(struct node *node)
 {
-    struct node_push *push = &node->push;
+    struct push_state *push = node->pace.inner_state;
     uint64_t now_ns = node_now(node), within_ns = 2 * (now_ns - push->offered_ns);
     struct round_stats stats;
 
@@ -31,19 +36,32 @@ void node_push_hear(struct node *node)
     if (within_ns > 0) push->again_ns += rng_below(&node->rng, within_ns);
 }
 
-bool node_push_is_owed(const struct node *node)
+static bool due(const struct node *node)
 {
-    return node->push.is_owed;
+    const struct push_state *push = node->pace.inner_state;
+
+    return push->is_owed ? node_now(node) >= push->again_ns : pace_is_over(node);
 }
 
-static bool is_new_period(const struct node *node)
+/* A share that was refused does not wait for a border. */
+static bool again(struct node *node)
 {
-    const struct strategy *strategy = node->options.strategy;
+    const struct push_state *push = node->pace.inner_state;
 
-    if (node->finish.is_begun) return !node->push.is_owed;
-    if (strategy->every_ns > 0) return node_now(node) >= node->mixed_ns + strategy->every_ns;
-    return node->step >= node->mixed_step + strategy_every(strategy, node->step);
+    heard(node);
+    return push->is_owed;
 }
+
+/* At the goal, finish looks often enough. */
+static uint64_t next_ns(const struct node *node)
+{
+    const struct push_state *push = node->pace.inner_state;
+
+    if (node->pace.is_done || !push->is_owed || !round_may_begin(node->round)) return UINT64_MAX;
+    return push->again_ns;
+}
+
+/* ---- with whom ---- */
 
 /* Anybody, by what the lines carry: the sender alone chooses, and whatever the odds, weights of the
  * push-sum make up for them. */
@@ -70,25 +88,25 @@ static void prefer(struct node *node, const struct graph_members *members, struc
 /* Of several neighbours each gets a share in turn; who will not take it now is passed over. One
  * that is busy is asked again at a moment drawn by chance: peers with equal periods would otherwise
  * find the same receiver busy each time, and who is always late would gather all the weight. */
-void node_push_begin(struct node *node, const struct peer_id *ids, size_t count)
+static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
     const struct strategy *strategy = node->options.strategy;
-    struct node_push *push = &node->push;
+    struct push_state *push = node->pace.inner_state;
     struct graph_members members = {
         .ids = ids, .count = (uint32_t)count, .run_id = node->options.swarm->run_id};
-    bool is_new = is_new_period(node);
+    bool is_new = node->pace.is_done ? !push->is_owed : pace_is_over(node);
     struct graph_row row;
+    struct peer_id *receiver;
 
     push->is_owed = false;
     if (is_new) {
-        push->period = node_pace_count(node);
+        push->period = pace_count(node);
         push->passed = 0;
         if (node->mixed_ns != 0) push->length_ns = node_now(node) - node->mixed_ns;
-        node->mixed_step = node->step;
-        node->mixed_ns = node_now(node);
+        pace_begin_period(node);
     }
     if (count < 2) return; /* alone: train on */
-    if (is_new && strategy->chance > 0 && !node->finish.is_begun &&
+    if (is_new && strategy->chance > 0 && !node->pace.is_done &&
         rng_unit(&node->rng) >= strategy->chance) {
         return;
     }
@@ -100,11 +118,14 @@ void node_push_begin(struct node *node, const struct peer_id *ids, size_t count)
     prefer(node, &members, &row);
     push->receivers = row.count;
     push->offered_ns = node_now(node);
-    (void)node_begin_with(node, &ids[row.edges[(push->period + push->passed) % row.count].member],
-                          NULL, 1);
+    receiver = &ids[row.edges[(push->period + push->passed) % row.count].member];
+    (void)pace_begin_with(node, (struct round_members){.ids = receiver, .count = 1});
 }
 
-bool node_push_waits(const struct node *node)
+/* ---- the steps beside it ---- */
+
+/* The snapshot of the running round is as old as the method bears. */
+static bool waits(const struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
 
@@ -113,64 +134,24 @@ bool node_push_waits(const struct node *node)
     return strategy->stale_steps > 0 && node->step >= node->snapshot_step + strategy->stale_steps;
 }
 
-uint64_t node_push_steps(const struct node *node)
+static uint64_t steps_until(const struct node *node)
 {
-    const uint64_t most = node->snapshot_step + node->options.strategy->stale_steps;
+    const uint64_t stale = node->options.strategy->stale_steps, most = node->snapshot_step + stale;
+    uint64_t left = pace_steps_left(node);
 
-    if (node->options.strategy->stale_steps == 0 || node->round == NULL) return UINT64_MAX;
-    if (!round_has_snapshot(node->round) || node->step >= most) return UINT64_MAX;
-    return most - node->step;
+    if (stale == 0 || !round_has_snapshot(node->round) || node->step >= most) return left;
+    return most - node->step < left ? most - node->step : left;
 }
 
-double node_push_factor(const struct node *node)
-{
-    return node->push_factor > 0 ? node->push_factor : 1;
-}
-
-void node_push_scale(struct node *node)
-{
-    struct round_stats stats;
-    double factor, before = node_push_factor(node);
-
-    round_stats(node->round, &stats);
-    if (!stats.counts.has_weight) return;
-    factor = fmin(fmax(1 / stats.counts.weight, factor_least), factor_most);
-    if (factor == before) return;
-    node->push_factor = factor;
-    node->learner->ops->set_rate_factor(node->learner,
-                                        factor * (node->rate_factor > 0 ? node->rate_factor : 1));
-}
-
-void node_round_snapshot(struct node *node)
-{
-    node_finish_snapshot(node);
-    node->snapshot_step = node->step;
-    if (node->samples_since_round > 0) node->samples_of_round = node->samples_since_round;
-    node->samples_since_round = 0;
-    node->wants_keep = true;
-    if (node->options.strategy->rule->is_push) return;
-    node->mixed_step = node_due_counted_from(node);
-    node->mixed_ns = node_now(node);
-}
-
-void node_round_checkpoint(struct node *node, struct checkpoint *checkpoint)
-{
-    struct round_stats stats;
-
-    round_stats(node->round, &stats);
-    checkpoint->round = stats.counts.next_round;
-    checkpoint->rule_values = node->mixed;
-    if (!round_held_planes(node->round, checkpoint->held, &checkpoint->held_count) ||
-        round_save(node->round, &checkpoint->exchange, &checkpoint->exchange_bytes) != RC_OK) {
-        checkpoint->held_count = 0;
-        log_warn(node->options.log, "the checkpoint is without round outcomes: out of memory");
-    }
-    round_hold(node->round, true);
-    checkpoint->rule_count = round_rule_state(node->round, checkpoint->rule);
-}
-
-MUST_USE enum rc node_restore_held(struct node *node, const struct checkpoint *checkpoint)
-{
-    if (checkpoint->held_count > 0 && checkpoint->rule_values != node->mixed) return RC_SHAPE;
-    return round_held_restore(node->round, checkpoint->held, checkpoint->held_count);
-}
+/* Whatever comes in, its periods are its own: snapshots do not begin them. */
+const struct pace_ops pace_push = {
+    .bytes = sizeof(struct push_state),
+    .is_one_way = true,
+    .heard = heard,
+    .due = due,
+    .begin = begin,
+    .again = again,
+    .next_ns = next_ns,
+    .waits = waits,
+    .steps_until = steps_until,
+};

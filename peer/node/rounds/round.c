@@ -6,8 +6,6 @@
 
 #include "base/crash_point.h"
 
-#include <math.h>
-
 enum {
     START_LINKS = 16, /* are enough to begin with: a large swarm is not linked in full */
     START_VIEWS = 64  /* members looked at for whether they have begun */
@@ -53,9 +51,10 @@ void node_far_is_over(struct node *node, struct neighbour *neighbour)
 
 void node_round_scored(void *context, struct peer_id peer, int32_t score)
 {
+    struct node *node = context;
     enum score_reason reason = score_reason_of(score);
 
-    if (score > 0) node_finish_met(context, peer);
+    if (score > 0 && node->pace.outer->met != NULL) node->pace.outer->met(node, peer);
     if (score == 0 || reason == SCORE_CLIPPED) note_far(context, peer);
     if (score != 0) node_score(context, peer, reason); /* 0: it said so of our values */
 }
@@ -70,12 +69,12 @@ enum standing node_standing(void *context, struct peer_id peer)
 
 /* ---- what others propose ---- */
 
-/* A group round was told of with us in it, who are in none yet: its members need not wait. */
+/* A round of all was told of with us in it, who are in none yet: its members need not wait. */
 static void refuse_credit(struct node *node, struct peer_id from, uint64_t stream)
 {
     struct message answer = {.type = MESSAGE_CANCEL};
 
-    if (!node->options.strategy->exchange->is_group) return;
+    if (!node->pace.inner->is_common) return;
     answer.as.cancel.stream = stream;
     answer.as.cancel.code = CANCEL_START;
     (void)links_send(node->links, from, &answer); /* best effort */
@@ -118,76 +117,45 @@ void node_on_round_message(struct node *node, struct peer_id from, const struct 
 
 /* ---- what we begin ---- */
 
-static bool meets_pairs(const struct node *node)
+/* There may be a round with it now. */
+static bool may_mix(const struct node *node, const struct neighbour *other)
 {
-    const struct exchange_ops *exchange = node->options.strategy->exchange;
-
-    return !exchange->is_group && !exchange->is_graph && !node->options.strategy->rule->is_push;
-}
-
-/* It holds the same model and averages alike; where a graph says whom pairs meet, it is one of
- * those (`by_graph`). */
-static bool may_mix(const struct node *node, const struct neighbour *other, bool by_graph)
-{
-    if (by_graph && !node_graph_has(node, other->id)) return false;
-    return other->has_progress && other->progress.is_serving && !node_busy_leaves(node, other) &&
-           digest_is_equal(other->progress.lineage, node->lineage) &&
+    return neighbour_holds(other, node->lineage) && !node_busy_leaves(node, other) &&
            trust_may_mix(node->trust, other->id, node_now(node));
 }
 
-bool node_has_partners(struct node *node)
-{
-    bool by_graph = meets_pairs(node) && node_graph_is_followed(node), has_any = false;
-
-    for (uint32_t i = 0; i < node->neighbours_count && !has_any; i++) {
-        has_any = may_mix(node, &node->neighbours[i], by_graph);
-    }
-    return has_any;
-}
-
-/* Everyone linked who may mix, this peer included, sorted by id. */
+/* Everyone linked who may mix and whom the pace could choose, this peer included, sorted by id. */
 static size_t mixing_members(struct node *node, struct peer_id *ids)
 {
-    bool by_graph = meets_pairs(node) && node_graph_is_followed(node);
     size_t count = 0;
 
     ids[count++] = node->self;
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
-        size_t at = count;
 
-        if (!may_mix(node, other, by_graph)) continue;
-        while (at > 0 && peer_id_compare(ids[at - 1], other->id) > 0) {
-            ids[at] = ids[at - 1];
-            at--;
-        }
-        ids[at] = other->id;
-        count++;
+        if (may_mix(node, other)) count = peer_id_insert(ids, count, other->id);
     }
-    return count;
+    return node->pace.inner->choose == NULL ? count : node->pace.inner->choose(node, ids, count);
 }
 
-static bool round_is_due(const struct node *node)
+bool node_has_partners(struct node *node)
 {
-    const struct strategy *strategy = node->options.strategy;
+    struct peer_id ids[LINKS_MAX + 1];
 
-    if (node->round == NULL || !round_may_begin(node->round)) return false;
-    if (strategy->at_end) return node_once_is_due(node);
-    if (node->finish.is_begun) return node_finish_is_due(node);
-    if (node_push_is_owed(node)) return node_now(node) >= node->push.again_ns;
-    if (node->pairs.is_owed || node_due_is_owed(node)) return true;
-    if (strategy->every_ns > 0) return node_now(node) >= node->mixed_ns + strategy->every_ns;
-    return node->step >= node->mixed_step + strategy_every(strategy, node->step) ||
-           node_due_early(node);
+    return mixing_members(node, ids) > 1;
 }
 
-/* Steps may be taken while a round runs, up to the border at which the next one is due. */
-static bool is_ahead(const struct node *node)
+struct peer_id *node_everyone(const struct node *node, size_t *count)
 {
-    const struct strategy *strategy = node->options.strategy;
+    struct membership_counts counts;
+    struct peer_id *ids;
 
-    return strategy->overlaps && strategy->every_ns == 0 &&
-           node->step >= node->mixed_step + strategy_every(strategy, node->step);
+    membership_counts(node->membership, &counts);
+    ids = mem_array(counts.believed + 1, sizeof *ids);
+    if (ids == NULL) return NULL;
+    *count = membership_likely(node->membership, ids, counts.believed);
+    *count = peer_id_insert(ids, *count, node->self);
+    return ids;
 }
 
 /* Steps are counted in common, so that who joins can mix where the others do next: a whole period
@@ -201,11 +169,12 @@ uint64_t node_last_mixed(const struct node *node)
 
 bool node_waits_for_round(const struct node *node)
 {
-    const struct strategy *strategy = node->options.strategy;
+    return node->round != NULL && node->pace.inner->waits(node);
+}
 
-    if (node->round == NULL) return false;
-    if (strategy->rule->is_push) return node_push_waits(node);
-    return round_is_active(node->round) && (strategy->waits || is_ahead(node));
+bool node_stays(struct node *node)
+{
+    return node->round != NULL && node->pace.outer->stays(node);
 }
 
 /* Others have taken steps, or have already gone: who missed the moment when all were linked would
@@ -278,52 +247,6 @@ uint32_t node_waits_for_more(const struct node *node)
     return ready < wanted ? wanted - ready : 0;
 }
 
-/* The mean of n peers' steps is a step on n times the samples, which bears a larger rate (Goyal et
- * al. 2017, arXiv:1706.02677, linear; Krizhevsky 2014, arXiv:1404.5997, its root). It is approached
- * over NODE_RATE_STEPS steps, from 1 at the start and whenever members come or go, as sudden rates
- * blow up young models. */
-void node_scale_rate(struct node *node, uint32_t steps)
-{
-    enum rate_scaling scaling = node->options.rate_scaling;
-    double wanted = 1.0, before = node->rate_factor, most;
-    struct round_stats stats = {0};
-
-    if (node->learner->ops->set_rate_factor == NULL) return;
-    if (node->round != NULL && node->options.strategy->steps_by_weight) node_push_scale(node);
-    if (scaling == RATE_AS_GIVEN) return;
-    if (node->round != NULL && node->neighbours_count > 0) round_stats(node->round, &stats);
-    if (stats.last_members > 1) {
-        wanted = scaling == RATE_LINEAR ? stats.last_members : sqrt((double)stats.last_members);
-    }
-    if (before <= 0.0) before = 1.0;
-    most = fabs(wanted - 1.0) * steps / NODE_RATE_STEPS;
-    if (wanted < before || before + most > wanted) {
-        node->rate_factor =
-            wanted; /* down at once: a rate for more peers than are left is too large */
-    } else {
-        node->rate_factor = before + most;
-    }
-    if (node->rate_factor != before) {
-        node->learner->ops->set_rate_factor(node->learner,
-                                            node->rate_factor * node_push_factor(node));
-    }
-}
-
-MUST_USE enum rc node_restore_rule(struct node *node, const struct checkpoint *checkpoint,
-                                   struct fault *why)
-{
-    enum rc rc = RC_SHAPE;
-
-    if (checkpoint->rule_count == 0 || checkpoint->rule_values == node->mixed) {
-        rc = round_rule_restore(node->round, checkpoint->rule, checkpoint->rule_count);
-    }
-    if (rc == RC_OK) return RC_OK;
-    return fault_set(why, rc,
-                     "the checkpoint's state of averaging does not fit --averaging: %s; give the "
-                     "method it was written with, or another --out",
-                     rc_text(rc));
-}
-
 /* ---- what came of it ---- */
 
 MUST_USE enum rc node_apply(struct node *node)
@@ -343,205 +266,50 @@ MUST_USE enum rc node_apply(struct node *node)
     return rc;
 }
 
-uint64_t node_pace_count(const struct node *node)
+void node_round_note(struct node *node)
 {
-    const struct strategy *strategy = node->options.strategy;
+    bool has_started = node->round != NULL && round_has_started(node->round);
 
-    if (strategy->every_ns > 0) return node_now(node) / strategy->every_ns;
-    return node->step / strategy_every(strategy, node->step) + node->finish.made;
+    if (has_started && !node->has_round_started) node->start_step = node->step;
+    node->has_round_started = has_started;
 }
 
-/* What this peer's model counts for in a mean. Who stands still has said what it has to say in
- * earlier rounds, and counts for as much as then: with nothing, a late peer's own steps would be
- * the mean of all. */
-static uint64_t samples_to_tell(const struct node *node)
+void node_round_snapshot(struct node *node)
 {
-    return node->samples_since_round > 0 ? node->samples_since_round : node->samples_of_round;
-}
-
-enum rc node_begin_with(struct node *node, const struct peer_id *chosen, const float *weights,
-                        uint32_t count)
-{
-    struct boot_id boots[GROUP_MEMBERS_MAX];
-    struct round_members members = {.ids = chosen,
-                                    .boots = boots,
-                                    .count = count,
-                                    .weights = weights,
-                                    .epoch = node->graph.epoch,
-                                    .period_ns = node_due_period_ns(node)};
-    enum rc rc;
-
-    for (uint32_t i = 0; i < count; i++) {
-        if (peer_id_is_equal(chosen[i], node->self)) {
-            boots[i] = node->options.boot;
-        } else if (!links_boot(node->links, chosen[i], &boots[i])) {
-            return RC_NOT_FOUND;
-        }
-    }
-    rc = round_begin(node->round, &members, samples_to_tell(node));
-    if (rc != RC_OK && rc != RC_BUSY) {
-        log_debug(node->options.log, "no round now: %s", rc_text(rc));
-    }
-    return rc;
-}
-
-/* The time from one round's begin to the next, smoothed, for whoever weighs what a lost one costs.
- */
-static void measure_period(struct node *node)
-{
-    uint64_t length_ns = node_now(node) - node->mixed_ns;
-
-    if (node->mixed_ns == 0) return;
-    node->period_ns = node->period_ns == 0 ? length_ns : (3 * node->period_ns + length_ns) / 4;
-    trust_set_period(node->trust, node->period_ns);
-}
-
-/* ---- groups: once a period ---- */
-
-/* Those of `group` who are among `ids`, which are sorted. */
-static size_t those_among(struct peer_id *group, size_t found, const struct peer_id *ids,
-                          size_t count)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < found; i++) {
-        bool is_among = false;
-
-        for (size_t k = 0; k < count && !is_among; k++) {
-            is_among = peer_id_is_equal(ids[k], group[i]);
-        }
-        if (is_among) group[kept++] = group[i];
-    }
-    return kept;
-}
-
-static void begin_group(struct node *node, const struct peer_id *ids, size_t count)
-{
-    const struct strategy *strategy = node->options.strategy;
-    struct topology topology = strategy_topology(strategy, count);
-    struct peer_id chosen[GROUP_MEMBERS_MAX];
-    struct round_stats stats;
-    bool is_drawn = node_groups_are_drawn(node), is_alone_in_line;
-    size_t found = 0;
-
-    if (count < 2 && node_due_waits(node)) return; /* as soon as one of them is back */
-    round_stats(node->round, &stats);
-    if (is_drawn && count > 1) {
-        found = node_groups_find(node, stats.counts.next_round, chosen);
-        found = those_among(chosen, found, ids, count);
-    } else if (count > 1) {
-        found = topology_group(&topology, node->options.swarm->run_id, stats.counts.next_round,
-                               node->self, ids, count, chosen, GROUP_MEMBERS_MAX);
-    }
-    is_alone_in_line = !is_drawn && count > 1 && found < 2;
-    if (is_alone_in_line && node_due_waits_in_line(node)) return;
-    if (!node->due.is_owed) measure_period(node);
-    node_due_begun(node);
-    node->mixed_step = node->step;
-    node->mixed_ns = node_now(node);
-    /* Alone in this line of a grid: the round is over. Or those it is the turn of wait for others,
-     * who have gone on and are alone in theirs. With nobody at all: train on. */
-    if (is_alone_in_line) round_set_number(node->round, stats.counts.next_round + 1);
-    if (found > 1) (void)node_begin_with(node, chosen, NULL, (uint32_t)found);
-}
-
-/* ---- neighbours: all of them, once a period ---- */
-
-static void begin_neighbours(struct node *node)
-{
-    struct peer_id ids[GROUP_MEMBERS_MAX];
-    float weights[GROUP_MEMBERS_MAX];
-    uint32_t count = node_graph_neighbours(node, ids, weights, GROUP_MEMBERS_MAX);
-
-    node->mixed_step = node->step;
-    node->mixed_ns = node_now(node);
-    if (count > 0) (void)node_begin_with(node, ids, weights, count);
-}
-
-/* ---- pairs: one partner after the other, until one of them takes part ---- */
-
-/* What became of the latest. A round that was given up half way is owed: the next begins at once.
- */
-static void hear_of_pairs(struct node *node)
-{
-    struct node_pairs *pairs = &node->pairs;
-    struct round_stats stats;
-    const struct exchange_counts *counts = &stats.counts;
-
-    round_stats(node->round, &stats);
-    if (counts->rounds_ok != pairs->seen.rounds_ok) {
-        partners_met(&pairs->partners);
-        pairs->is_owed = false;
-    } else if (counts->rounds_aborted != pairs->seen.rounds_aborted) {
-        partners_failed(&pairs->partners, 0, node_now(node));
-        pairs->is_owed = true;
-    } else if (counts->rounds_skipped != pairs->seen.rounds_skipped) {
-        partners_failed(&pairs->partners, counts->retry_ns, node_now(node));
-    }
-    pairs->seen = *counts;
-}
-
-static void begin_pair(struct node *node, const struct peer_id *ids, size_t count)
-{
-    struct partners *partners = &node->pairs.partners;
-    uint8_t rarity[LINKS_MAX + 1];
-    const struct partner_list list = {.run_id = node->options.swarm->run_id,
-                                      .self = node->self,
-                                      .ids = ids,
-                                      .rarity = node_preference(node, ids, count, rarity),
-                                      .count = count};
-    struct peer_id partner;
-
-    if (!node->pairs.is_owed) measure_period(node);
-    for (size_t i = 0; i < count; i++) { /* at most once each */
-        if (!partners_draw(partners, &list, node_pace_count(node), node_now(node), &partner)) {
-            return;
-        }
-        if (node_begin_with(node, &partner, NULL, 1) == RC_OK) return;
-    }
+    node->snapshot_step = node->step;
+    if (node->samples_since_round > 0) node->samples_of_round = node->samples_since_round;
+    node->samples_since_round = 0;
+    node->wants_keep = true;
+    if (node->pace.outer->snapshot != NULL) node->pace.outer->snapshot(node);
+    if (node->pace.inner->snapshot != NULL) node->pace.inner->snapshot(node);
 }
 
 void node_begin_round(struct node *node)
 {
-    const struct exchange_ops *exchange = node->options.strategy->exchange;
+    const struct pace *pace = &node->pace;
     struct peer_id ids[LINKS_MAX + 1];
-    size_t count;
 
     if (node->round == NULL) return;
-    if (meets_pairs(node)) hear_of_pairs(node);
-    node_due_hear(node);
-    if (node->options.strategy->rule->is_push) node_push_hear(node);
-    if (!round_is_due(node)) return;
-    node_finish_begins(node);
-    count = mixing_members(node, ids);
-    if (node->options.strategy->at_end) count = node_once_filter(node, ids, count);
-    if (node->finish.is_begun) count = node_finish_filter(node, ids, count);
-    if (node->options.strategy->rule->is_push) {
-        node_push_begin(node, ids, count);
-    } else if (exchange->is_graph) {
-        begin_neighbours(node);
-    } else if (exchange->is_group) {
-        begin_group(node, ids, count);
-    } else {
-        begin_pair(node, ids, count);
-    }
+    if (pace->inner->heard != NULL) pace->inner->heard(node);
+    if (!round_may_begin(node->round) || !pace->outer->due(node)) return;
+    pace->outer->begin(node, ids, mixing_members(node, ids));
 }
 
 void node_offer_again(struct node *node)
 {
-    if (node->round == NULL || node->state != NODE_TRAINING) return;
-    if (node->options.strategy->rule->is_push) node_push_hear(node);
-    if (meets_pairs(node) || node_push_is_owed(node)) node_begin_round(node);
+    const struct pace_ops *inner = node->pace.inner;
+
+    if (node->round == NULL || node->state != NODE_TRAINING || inner->again == NULL) return;
+    if (inner->again(node)) node_begin_round(node);
 }
 
 uint64_t node_round_next_ns(const struct node *node)
 {
-    uint64_t wait_ns = node->pairs.partners.wait_ns;
+    const struct pace *pace = &node->pace;
+    uint64_t inner_ns, outer_ns;
 
     if (node->round == NULL || node->state != NODE_TRAINING) return UINT64_MAX;
-    if (node->finish.is_begun) return node_finish_next_ns(node);
-    if (node_push_is_owed(node)) {
-        return round_may_begin(node->round) ? node->push.again_ns : UINT64_MAX;
-    }
-    return wait_ns > node_now(node) && round_is_due(node) ? wait_ns : UINT64_MAX;
+    inner_ns = pace->inner->next_ns == NULL ? UINT64_MAX : pace->inner->next_ns(node);
+    outer_ns = pace->outer->next_ns == NULL ? UINT64_MAX : pace->outer->next_ns(node);
+    return inner_ns < outer_ns ? inner_ns : outer_ns;
 }

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "peer/node/internal.h"
+#include "peer/node/rounds/draws.h"
 
 #include <stdio.h>
 
@@ -17,6 +18,7 @@ struct stage {
     struct strategy strategy;
     struct outbox out;
     struct node node;
+    struct draws draws;
 };
 
 static uint64_t the_time_ns;
@@ -89,7 +91,7 @@ static struct stage *stage_create(void)
     for (uint32_t i = 1; i < OTHERS - 1; i++) {
         tell_of(stage, &stage->others[i]);
     }
-    assert_true(node_groups_are_drawn(&stage->node));
+    assert_true(draws_are_needed(&stage->node));
     return stage;
 }
 
@@ -108,9 +110,9 @@ static void groups_are_drawn_once_there_is_memory(void **state)
 
     (void)state;
     mem_fail_after(0);
-    assert_int_equal(node_groups_find(&stage->node, 5, group), 0);
+    assert_int_equal(draws_find(&stage->draws, &stage->node, 5, group), 0);
     mem_fail_after(UINT64_MAX);
-    assert_in_range(node_groups_find(&stage->node, 5, group), SIZE, SIZE + 1);
+    assert_in_range(draws_find(&stage->draws, &stage->node, 5, group), SIZE, SIZE + 1);
     stage_destroy(stage);
 }
 
@@ -119,22 +121,22 @@ static void groups_are_drawn_once_there_is_memory(void **state)
 static void groups_of_later_rounds_are_drawn_anew_less_often(void **state)
 {
     struct stage *stage = stage_create();
-    struct node_groups *groups = &stage->node.groups;
+    const struct draws *draws = &stage->draws;
     struct peer_id group[GROUP_MEMBERS_MAX];
     uint64_t made_ns = the_time_ns;
     uint32_t fresh = 0, all = 0;
 
     (void)state;
-    assert_true(node_groups_find(&stage->node, 5, group) >= SIZE);
+    assert_true(draws_find(&stage->draws, &stage->node, 5, group) >= SIZE);
     tell_of(stage, &stage->others[OTHERS - 1]);
     the_time_ns += NODE_GRAPH_NS - 1;
-    assert_true(node_groups_find(&stage->node, 5, group) >= SIZE);
+    assert_true(draws_find(&stage->draws, &stage->node, 5, group) >= SIZE);
     the_time_ns += 1;
     for (int look = 0; look < 2; look++) {
-        assert_true(node_groups_find(&stage->node, 5, group) >= SIZE);
+        assert_true(draws_find(&stage->draws, &stage->node, 5, group) >= SIZE);
         for (size_t i = fresh = all = 0; i < TOPOLOGY_AHEAD_MAX; i++) {
-            all += groups->drawn[i].count > 0;
-            fresh += groups->drawn[i].count > 0 && groups->drawn[i].made_ns > made_ns;
+            all += draws->drawn[i].count > 0;
+            fresh += draws->drawn[i].count > 0 && draws->drawn[i].made_ns > made_ns;
         }
         assert_in_range(all, 4, 8);
         assert_int_equal(fresh, look == 0 ? 1 : all);

@@ -7,13 +7,14 @@
  * member; while members come and go, that of the round at hand is made anew up to five times a
  * second, and those that only say which links to make every two seconds. Loop thread.
  */
-#include "peer/node/internal.h"
+#include "peer/node/rounds/draws.h"
 
 #include "base/mem.h"
+#include "peer/node/internal.h"
 
 enum { KEPT_MAX = 128 };
 
-bool node_groups_are_drawn(const struct node *node)
+bool draws_are_needed(const struct node *node)
 {
     struct membership_counts counts;
 
@@ -21,51 +22,30 @@ bool node_groups_are_drawn(const struct node *node)
     return counts.likely + 1 > MEMBERSHIP_MESH;
 }
 
-/* Everyone to reckon with and this peer, sorted by id; NULL: no memory. */
-static struct peer_id *everyone(struct node *node, size_t *count)
-{
-    struct membership_counts counts;
-    struct peer_id *ids;
-    size_t place = 0;
-
-    membership_counts(node->membership, &counts);
-    ids = mem_array(counts.believed + 1, sizeof *ids);
-    if (ids == NULL) return NULL;
-    *count = membership_likely(node->membership, ids, counts.believed);
-    while (place < *count && peer_id_compare(ids[place], node->self) < 0) {
-        place++;
-    }
-    memmove(&ids[place + 1], &ids[place], (*count - place) * sizeof ids[0]);
-    ids[place] = node->self;
-    (*count)++;
-    return ids;
-}
-
-static struct node_group *find(struct node_groups *groups, uint64_t draw)
+static struct draw *find(struct draws *draws, uint64_t number)
 {
     for (size_t i = 0; i < TOPOLOGY_AHEAD_MAX; i++) {
-        if (groups->drawn[i].count > 0 && groups->drawn[i].draw == draw) return &groups->drawn[i];
+        if (draws->drawn[i].count > 0 && draws->drawn[i].number == number) return &draws->drawn[i];
     }
     return NULL;
 }
 
 /* A place for a new draw: none of those in `wanted`. */
-static struct node_group *place_for(struct node_groups *groups, const uint64_t *wanted,
-                                    uint32_t wanted_count)
+static struct draw *place_for(struct draws *draws, const uint64_t *wanted, uint32_t wanted_count)
 {
     for (size_t i = 0; i < TOPOLOGY_AHEAD_MAX; i++) {
-        struct node_group *group = &groups->drawn[i];
+        struct draw *group = &draws->drawn[i];
         bool is_wanted = false;
 
         for (uint32_t k = 0; k < wanted_count && group->count > 0; k++) {
-            is_wanted = is_wanted || group->draw == wanted[k];
+            is_wanted = is_wanted || group->number == wanted[k];
         }
         if (!is_wanted) return group;
     }
     return NULL;
 }
 
-static bool is_due(const struct node *node, const struct node_group *group, bool is_ahead)
+static bool is_due(const struct node *node, const struct draw *group, bool is_ahead)
 {
     uint64_t least_ns = is_ahead ? NODE_AHEAD_NS : NODE_GRAPH_NS;
 
@@ -76,21 +56,20 @@ static bool is_due(const struct node *node, const struct node_group *group, bool
 
 /* Drawn are the groups of this round and those ahead of it. True: some were. Without memory, what
  * is missing is tried again the next time. */
-static bool draw(struct node *node, const struct topology *topology, const uint64_t *wanted,
-                 uint32_t wanted_count)
+static bool draw_all(struct draws *draws, struct node *node, const struct topology *topology,
+                     const uint64_t *wanted, uint32_t wanted_count)
 {
-    struct node_groups *groups = &node->groups;
     struct peer_id *ids = NULL;
     size_t count = 0;
 
     for (uint32_t i = 0; i < wanted_count; i++) {
-        struct node_group *group = find(groups, wanted[i]);
+        struct draw *group = find(draws, wanted[i]);
 
         if (!is_due(node, group, wanted[i] != wanted[0])) continue;
-        if (ids == NULL) ids = everyone(node, &count);
-        if (group == NULL) group = place_for(groups, wanted, wanted_count);
+        if (ids == NULL) ids = node_everyone(node, &count);
+        if (group == NULL) group = place_for(draws, wanted, wanted_count);
         if (ids == NULL || group == NULL) break;
-        group->draw = wanted[i];
+        group->number = wanted[i];
         group->changes = membership_changes(node->membership);
         group->made_ns = node_now(node);
         group->count =
@@ -101,40 +80,29 @@ static bool draw(struct node *node, const struct topology *topology, const uint6
     return ids != NULL;
 }
 
-static size_t insert(struct peer_id *ids, size_t count, struct peer_id id)
-{
-    size_t place = count;
-
-    while (place > 0 && peer_id_compare(ids[place - 1], id) > 0) {
-        place--;
-    }
-    if (count == KEPT_MAX || (place > 0 && peer_id_is_equal(ids[place - 1], id))) return count;
-    memmove(&ids[place + 1], &ids[place], (count - place) * sizeof ids[0]);
-    ids[place] = id;
-    return count + 1;
-}
-
 /* The links of these groups, those of the nearest round first if they are too many. */
-static void keep(struct node *node, const uint64_t *wanted, uint32_t wanted_count)
+static void keep(struct draws *draws, struct node *node, const uint64_t *wanted,
+                 uint32_t wanted_count)
 {
     struct peer_id ids[KEPT_MAX];
     size_t count = 0;
 
     for (uint32_t i = 0; i < wanted_count; i++) {
-        const struct node_group *group = find(&node->groups, wanted[i]);
+        const struct draw *group = find(draws, wanted[i]);
 
         for (uint32_t k = 0; group != NULL && k < group->count; k++) {
-            if (peer_id_is_equal(group->ids[k], node->self)) continue;
-            count = insert(ids, count, group->ids[k]);
+            if (peer_id_is_equal(group->ids[k], node->self) || count == KEPT_MAX) continue;
+            count = peer_id_insert(ids, count, group->ids[k]);
         }
     }
     membership_keep(node->membership, ids, count, node_now(node));
 }
 
-size_t node_groups_find(struct node *node, uint64_t round, struct peer_id group[GROUP_MEMBERS_MAX])
+size_t draws_find(struct draws *draws, struct node *node, uint64_t round,
+                  struct peer_id group[GROUP_MEMBERS_MAX])
 {
     struct membership_counts counts;
-    const struct node_group *found;
+    const struct draw *found;
     struct topology topology;
     uint64_t wanted[TOPOLOGY_AHEAD_MAX];
     uint32_t ahead;
@@ -145,8 +113,8 @@ size_t node_groups_find(struct node *node, uint64_t round, struct peer_id group[
     for (uint32_t i = 0; i < ahead; i++) {
         wanted[i] = topology_draw(&topology, round + i);
     }
-    if (draw(node, &topology, wanted, ahead)) keep(node, wanted, ahead);
-    found = find(&node->groups, wanted[0]);
+    if (draw_all(draws, node, &topology, wanted, ahead)) keep(draws, node, wanted, ahead);
+    found = find(draws, wanted[0]);
     if (found == NULL) return 0;
     memcpy(group, found->ids, found->count * sizeof found->ids[0]);
     return found->count;

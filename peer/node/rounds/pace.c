@@ -1,0 +1,132 @@
+/* What paces have in common: which one a node has, its periods, and how a round is begun. */
+#include "peer/node/internal.h"
+
+/* ---- life ---- */
+
+static const struct pace_ops *inner_of(const struct strategy *strategy)
+{
+    if (strategy->rule->is_push) return &pace_push;
+    if (strategy->exchange->is_graph) return &pace_graph;
+    return strategy->exchange->is_group ? &pace_group : &pace_pair;
+}
+
+MUST_USE enum rc pace_create(struct node *node)
+{
+    struct pace *pace = &node->pace;
+
+    pace->inner = inner_of(node->options.strategy);
+    pace->outer = node->options.strategy->at_end ? &pace_once : &pace_finish;
+    pace->inner_state = mem_alloc(pace->inner->bytes);
+    pace->outer_state = mem_alloc(pace->outer->bytes);
+    return pace->inner_state == NULL || pace->outer_state == NULL ? RC_NOMEM : RC_OK;
+}
+
+void pace_destroy(struct node *node)
+{
+    mem_free(node->pace.inner_state);
+    mem_free(node->pace.outer_state);
+}
+
+/* ---- periods ---- */
+
+bool pace_has_periods(const struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+
+    return strategy->every_ns > 0 || strategy_every(strategy, node->step) > 0;
+}
+
+bool pace_is_over(const struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+
+    if (node->pace.is_done) return true;
+    if (strategy->every_ns > 0) return node_now(node) >= node->mixed_ns + strategy->every_ns;
+    return node->step >= node->mixed_step + strategy_every(strategy, node->step);
+}
+
+uint64_t pace_steps_left(const struct node *node)
+{
+    uint64_t every = strategy_every(node->options.strategy, node->step);
+    uint64_t since = node->step - node->mixed_step;
+
+    return since < every ? every - since : UINT64_MAX;
+}
+
+void pace_begin_period(struct node *node)
+{
+    node->mixed_step = node->step;
+    node->mixed_ns = node_now(node);
+}
+
+/* The time from one round's begin to the next, smoothed, for whoever weighs what a lost one costs.
+ */
+void pace_measure(struct node *node)
+{
+    uint64_t length_ns = node_now(node) - node->mixed_ns;
+
+    if (node->mixed_ns == 0) return;
+    node->period_ns = node->period_ns == 0 ? length_ns : (3 * node->period_ns + length_ns) / 4;
+    trust_set_period(node->trust, node->period_ns);
+}
+
+uint64_t pace_period_ns(const struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+    uint64_t period_ns;
+
+    if (strategy->every_ns > 0) return strategy->every_ns;
+    if (__builtin_mul_overflow(strategy_every(strategy, node->step), node->step_ns, &period_ns) ||
+        period_ns > UINT64_MAX / 4) {
+        return 0;
+    }
+    return period_ns;
+}
+
+uint64_t pace_count(const struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+
+    if (strategy->every_ns > 0) return node_now(node) / strategy->every_ns;
+    return node->step / strategy_every(strategy, node->step) + node->pace.last_made;
+}
+
+/* ---- rounds ---- */
+
+/* Where they overlap, steps are taken up to the border at which the next round is due. */
+bool pace_waits(const struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+
+    if (!round_is_active(node->round)) return false;
+    return strategy->waits || (strategy->overlaps && strategy->every_ns == 0 && pace_is_over(node));
+}
+
+/* What this peer's model counts for in a mean. Who stands still has said what it has to say in
+ * earlier rounds, and counts for as much as then: with nothing, a late peer's own steps would be
+ * the mean of all. */
+static uint64_t samples_to_tell(const struct node *node)
+{
+    return node->samples_since_round > 0 ? node->samples_since_round : node->samples_of_round;
+}
+
+enum rc pace_begin_with(struct node *node, struct round_members members)
+{
+    struct boot_id boots[GROUP_MEMBERS_MAX];
+    enum rc rc;
+
+    for (uint32_t i = 0; i < members.count; i++) {
+        if (peer_id_is_equal(members.ids[i], node->self)) {
+            boots[i] = node->options.boot;
+        } else if (!links_boot(node->links, members.ids[i], &boots[i])) {
+            return RC_NOT_FOUND;
+        }
+    }
+    members.boots = boots;
+    members.period_ns = pace_period_ns(node);
+    rc = round_begin(node->round, &members, samples_to_tell(node));
+    if (rc != RC_OK && rc != RC_BUSY) {
+        log_debug(node->options.log, "no round now: %s", rc_text(rc));
+    }
+    return rc;
+}
