@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "base/mem.h"
 
+#include <float.h>
 #include <string.h>
 
 enum { COMMANDS_FIRST = 8 };
@@ -124,8 +125,8 @@ uint64_t exchange_trips_ns(const struct exchange_options *options, struct peer_i
 float exchange_radius(const struct exchange_options *options,
                       const struct robust_history *distances)
 {
-    if (!options->clips) return 0;
-    return robust_radius_told(distances, options->near == NULL ? 0 : *options->near);
+    if (!options->clips) return FLT_MAX;
+    return robust_radius(distances, options->near == NULL ? 0 : *options->near);
 }
 
 uint64_t exchange_answer_ns(const struct exchange_options *options, const struct peer_id *peers,

@@ -61,6 +61,8 @@ enum over_result {
 struct command_edge {
     uint32_t slot;
     float weight;
+    bool passes;      /* the other end may weigh it otherwise */
+    float shared;     /* what it weighs at both ends, if so */
     bool is_in_doubt; /* not yet: keep weight * (theirs - own) under `key`, with weight 1; a late
                          OVER follows, and brings the rest of it as its scale */
     struct round_key key; /* of the edge: who decides, in which life, the round */
@@ -145,8 +147,7 @@ struct exchange_options {
     bool has_memory; /* edges: the rule keeps something between rounds that adds up to zero over the
                         swarm, so that all who hold it must begin anew when the graph changes */
     bool mirrors;    /* edges: as ops->has_mirrors */
-    bool clips;      /* pair, edges: agree on a clip radius, learned from the distances seen
-                        (robust.h) */
+    bool clips;      /* pair, edges: what is farther than usual counts less (robust.h) */
     const float *near;      /* with that: robust_near(), as it is just now. NULL: 0 */
     enum schedule schedule; /* group: of the rounds it proposes */
     bool may_relay;  /* group: sums of several members may be encoded again and passed on, so other
@@ -188,7 +189,7 @@ bool exchange_is_proven(const struct exchange_options *options, struct peer_id i
 /** As options->credit says; all of them without one. */
 uint32_t exchange_credit(const struct exchange_options *options, uint32_t out, uint32_t wanted);
 
-/** The clip radius to tell the other end; 0: we do not clip. */
+/** The clip radius of a plane; FLT_MAX: we do not clip; 0: not known yet. */
 float exchange_radius(const struct exchange_options *options,
                       const struct robust_history *distances);
 
@@ -340,11 +341,10 @@ struct exchange_ops {
      * false: nothing, it is not decided or was never begun with that peer. NULL: this exchange has
      * no rounds in doubt, as for told. */
     bool (*outcome)(const struct exchange *exchange, const struct round_key *key,
-                    struct peer_id participant, enum outcome_state *state, float *scale);
+                    struct peer_id participant, enum outcome_state *state);
     /** The initiator of `key` has decided so, by its own signature, whoever brought it. */
     MUST_USE enum rc (*told)(struct exchange *exchange, const struct round_key *key,
-                             enum outcome_state state, float scale, uint64_t now_ns,
-                             struct commands *out);
+                             enum outcome_state state, uint64_t now_ns, struct commands *out);
     /** What a checkpoint must hold of it (unacknowledged outcomes): bytes into fresh memory. */
     MUST_USE enum rc (*save)(const struct exchange *exchange, uint8_t **bytes, size_t *count);
     /** Hostile bytes: RC_FORMAT changes nothing. */

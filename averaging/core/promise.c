@@ -13,11 +13,10 @@ static const uint64_t ask_every_ns = 2 * NS_PER_S;
 
 enum {
     ASK_OTHERS = 3,   /* at a time */
-    SAVE_VERSION = 3, /* 1 and 2: pairs and edges apart */
+    SAVE_VERSION = 4, /* 1 and 2: pairs and edges apart; 3: with what clipping had left */
     SAVE_HEAD = 24,
-    SAVE_ENTRY = PEER_ID_BYTES + BOOT_ID_BYTES + 12,
-    SCORE_SILENT = -20,
-    SCORE_VIOLATION = -100
+    SAVE_ENTRY = PEER_ID_BYTES + BOOT_ID_BYTES + 8,
+    SCORE_SILENT = -20
 };
 
 /* ---- decisions of ours ---- */
@@ -41,8 +40,7 @@ static uint32_t kept_oldest(const struct promises *promises)
     return oldest;
 }
 
-void promise_keep(struct promises *promises, struct peer_id peer, const struct round_key *key,
-                  float scale)
+void promise_keep(struct promises *promises, struct peer_id peer, const struct round_key *key)
 {
     uint32_t at = kept_find(promises, peer);
 
@@ -51,19 +49,16 @@ void promise_keep(struct promises *promises, struct peer_id peer, const struct r
     } else if (at == promises->kept_count) {
         promises->kept_count++;
     }
-    promises->kept[at] = (struct promise_kept){peer, key->boot, key->counter, scale};
+    promises->kept[at] = (struct promise_kept){peer, key->boot, key->counter};
 }
 
 enum outcome_state promise_state(const struct promises *promises, struct peer_id peer,
-                                 const struct round_key *key, const struct round_key *undecided,
-                                 float *scale)
+                                 const struct round_key *key, const struct round_key *undecided)
 {
     uint32_t at = kept_find(promises, peer);
 
-    *scale = 0;
     if (at < promises->kept_count && promises->kept[at].counter == key->counter &&
         boot_id_is_equal(promises->kept[at].boot, key->boot)) {
-        *scale = promises->kept[at].scale;
         return OUTCOME_COMMITTED;
     }
     if (undecided != NULL && round_key_is_equal(undecided, key)) return OUTCOME_UNKNOWN;
@@ -80,8 +75,7 @@ enum rc promise_on_req(const struct promises *promises, struct peer_id from,
     message = commands_send(out, from, MESSAGE_OUTCOME);
     if (message == NULL) return RC_NOMEM;
     message->as.outcome.key = *key;
-    message->as.outcome.state =
-        promise_state(promises, from, key, undecided, &message->as.outcome.scale);
+    message->as.outcome.state = promise_state(promises, from, key, undecided);
     return RC_OK;
 }
 
@@ -152,8 +146,8 @@ void promise_doubt(struct promises *promises, const struct promise_doubt *doubt,
     ask(promises, free, now_ns, out);
 }
 
-static void doubt_over(struct promise_doubt *doubt, enum over_result result, float scale,
-                       const char *reason, struct commands *out)
+static void doubt_over(struct promise_doubt *doubt, enum over_result result, const char *reason,
+                       struct commands *out)
 {
     struct command *over = commands_add(out, COMMAND_OVER);
 
@@ -162,13 +156,13 @@ static void doubt_over(struct promise_doubt *doubt, enum over_result result, flo
     over->over.result = result;
     over->over.is_late = true;
     over->over.key = doubt->key;
-    over->over.scale = doubt->weight * scale;
+    over->over.scale = result == OVER_COMMITTED ? doubt->weight : 0;
     over->over.members = result == OVER_COMMITTED ? 2 : 0;
     over->over.reason = reason;
 }
 
 enum rc promise_resolve(struct promises *promises, struct peer_id from, const struct round_key *key,
-                        enum outcome_state state, float scale, struct commands *out)
+                        enum outcome_state state, struct commands *out)
 {
     for (uint32_t i = 0; i < PROMISE_DOUBTS_MAX; i++) {
         struct promise_doubt *doubt = &promises->doubts[i];
@@ -178,12 +172,8 @@ enum rc promise_resolve(struct promises *promises, struct peer_id from, const st
         if (!peer_id_is_equal(from, key->initiator)) return RC_REFUSED;
         doubt->was_answered = true;
         if (state == OUTCOME_UNKNOWN) return RC_OK; /* it has not decided yet */
-        if (is_committed && !robust_scale_agrees(scale, doubt->expected_scale)) {
-            commands_score(out, from, SCORE_VIOLATION, "decided what was not agreed");
-            return RC_FORMAT;
-        }
         promises->counts->in_doubt_resolved++;
-        doubt_over(doubt, is_committed ? OVER_COMMITTED : OVER_ABORTED, scale,
+        doubt_over(doubt, is_committed ? OVER_COMMITTED : OVER_ABORTED,
                    is_committed ? NULL : "the other end had not committed", out);
         return RC_OK;
     }
@@ -195,7 +185,7 @@ static void lose(struct promises *promises, struct promise_doubt *doubt, const c
 {
     promises->counts->in_doubt_lost++;
     promises->counts->last_abort = reason;
-    doubt_over(doubt, OVER_ABORTED, 0, reason, out);
+    doubt_over(doubt, OVER_ABORTED, reason, out);
 }
 
 bool promise_give_up(struct promises *promises, struct commands *out)
@@ -272,24 +262,18 @@ uint64_t promise_next_ns(const struct promises *promises)
 
 static void kept_store(const struct promise_kept *kept, uint8_t *to)
 {
-    uint32_t scale;
-
     memcpy(to, kept->peer.bytes, PEER_ID_BYTES);
     memcpy(to + PEER_ID_BYTES, kept->boot.bytes, BOOT_ID_BYTES);
     store_le64(to + PEER_ID_BYTES + BOOT_ID_BYTES, kept->counter);
-    memcpy(&scale, &kept->scale, sizeof scale);
-    store_le32(to + PEER_ID_BYTES + BOOT_ID_BYTES + 8, scale);
 }
 
 static struct promise_kept kept_load(const uint8_t *from)
 {
     struct promise_kept kept;
-    uint32_t scale = load_le32(from + PEER_ID_BYTES + BOOT_ID_BYTES + 8);
 
     memcpy(kept.peer.bytes, from, PEER_ID_BYTES);
     memcpy(kept.boot.bytes, from + PEER_ID_BYTES, BOOT_ID_BYTES);
     kept.counter = load_le64(from + PEER_ID_BYTES + BOOT_ID_BYTES);
-    memcpy(&kept.scale, &scale, sizeof scale);
     return kept;
 }
 
@@ -326,11 +310,6 @@ enum rc promise_load(struct promises *promises, const uint8_t *bytes, size_t cou
         count != SAVE_HEAD + (size_t)entries * SAVE_ENTRY ||
         load_le64(bytes + 4) > UINT64_MAX / 2 || load_le64(bytes + 12) > UINT64_MAX / 2) {
         return RC_FORMAT;
-    }
-    for (uint32_t i = 0; i < entries; i++) {
-        float scale = kept_load(bytes + SAVE_HEAD + (size_t)i * SAVE_ENTRY).scale;
-
-        if (!(scale >= 0 && scale <= 1)) return RC_FORMAT;
     }
     for (uint32_t i = 0; i < entries; i++) {
         promises->kept[i] = kept_load(bytes + SAVE_HEAD + (size_t)i * SAVE_ENTRY);

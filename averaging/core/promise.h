@@ -31,7 +31,7 @@ struct promise_doubt {
     bool is_used, was_answered, was_scored, was_asked;
     uint32_t asked;       /* how many other peers have been asked to ask */
     struct round_key key; /* its initiator knows */
-    float weight, expected_scale;
+    float weight; /* of the other's plane: of what the difference that is kept is to count */
     uint64_t until_ns, ask_ns;
 };
 
@@ -40,7 +40,6 @@ struct promise_kept {
     struct peer_id peer;
     struct boot_id boot; /* ours, then */
     uint64_t counter;
-    float scale;
 };
 
 /* The owner's options, links and counts are read and counted in where they are. */
@@ -56,13 +55,11 @@ struct promises {
 /* ---- decisions of ours ---- */
 
 /** We committed the swap `key` with `peer`. With the table full the oldest gives way. */
-void promise_keep(struct promises *promises, struct peer_id peer, const struct round_key *key,
-                  float scale);
+void promise_keep(struct promises *promises, struct peer_id peer, const struct round_key *key);
 /** What became of the swap `key` of ours with `peer`. `undecided`: the key of one that runs, or
  * NULL. */
 enum outcome_state promise_state(const struct promises *promises, struct peer_id peer,
-                                 const struct round_key *key, const struct round_key *undecided,
-                                 float *scale);
+                                 const struct round_key *key, const struct round_key *undecided);
 /** OUTCOME_REQ came: OUTCOME goes back. RC_MISMATCH: we do not decide that. */
 MUST_USE enum rc promise_on_req(const struct promises *promises, struct peer_id from,
                                 const struct round_key *key, const struct round_key *undecided,
@@ -76,10 +73,9 @@ uint32_t promise_free(const struct promises *promises);
 /** The decision about a promise does not come: from now on it is asked for. */
 void promise_doubt(struct promises *promises, const struct promise_doubt *doubt, uint64_t now_ns,
                    struct commands *out);
-/** `from` has decided so. RC_STALE: nobody waits for that; RC_REFUSED: it is not its to say;
- * RC_FORMAT: it is not what was agreed, and was scored. */
+/** `from` has decided so. RC_STALE: nobody waits for that; RC_REFUSED: it is not its to say. */
 MUST_USE enum rc promise_resolve(struct promises *promises, struct peer_id from,
-                                 const struct round_key *key, enum outcome_state state, float scale,
+                                 const struct round_key *key, enum outcome_state state,
                                  struct commands *out);
 /** The model was replaced: all doubts are given up. False: there were none. */
 bool promise_give_up(struct promises *promises, struct commands *out);

@@ -9,7 +9,6 @@
 #include "base/stream.h"
 #include "gossip/wire/limits.h"
 
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -17,11 +16,11 @@ enum { FEW_PEERS = 3, FEW_TIMES = 8 };
 enum { SUMS = 16, BLOCK_VALUES = 1024 };
 _Static_assert((int)BLOCK_VALUES % (int)SUMS == 0, "as if there were no blocks");
 
-static const float gate_factor = 10.0f, gate_least = 1.5f, gate_most = 1.9f, clip_factor = 1.25f,
-                   centred_factor = 2.0f, centred_factor_mean = 4.0f, centred_share = 1.0f / 64,
+static const float gate_factor = 10.0f, gate_least = 1.5f, gate_most = 1.9f, plane_factor = 1.5f,
+                   share_factor = 1.25f, near_share = 1.0f / 8, centred_factor = 2.0f,
+                   centred_factor_mean = 4.0f, centred_share = 1.0f / 64,
                    clip_share_unknown = 0.25f, tracker_factor = 10.0f,
-                   gradient_kept = 1 - 1.0f / 1024, scale_tolerance = 1e-3f, radius_least = FLT_MIN,
-                   rounds_most = 8, radii_at_goal = 4, near_share = 1.0f / 512;
+                   gradient_kept = 1 - 1.0f / 1024, rounds_most = 8, radii_at_goal = 4;
 
 /* ---- what is usual ---- */
 
@@ -69,9 +68,9 @@ float robust_median(const struct robust_history *history)
     return sorted[(history->count - 1) / 2];
 }
 
-float robust_radius(const struct robust_history *history)
+float robust_radius(const struct robust_history *history, float near)
 {
-    return robust_is_learned(history) ? clip_factor * robust_median(history) : 0;
+    return robust_is_learned(history) ? fmaxf(plane_factor * robust_median(history), near) : 0;
 }
 
 /* ---- what it makes of a distance ---- */
@@ -81,34 +80,6 @@ float robust_weight(float distance, float radius)
     float share = radius / distance;
 
     return distance <= radius ? 1 : share * share * share;
-}
-
-/* ---- a radius that two share ---- */
-
-float robust_radius_told(const struct robust_history *history, float near)
-{
-    float radius = robust_radius(history);
-
-    if (radius < near && robust_is_learned(history)) radius = near;
-    return radius > radius_least ? radius : radius_least;
-}
-
-float robust_smaller_radius(float a, float b)
-{
-    if (a == 0) return b;
-    return b == 0 || a < b ? a : b;
-}
-
-float robust_scale(float radius, double squared)
-{
-    if (radius <= 0 || squared <= (double)radius * (double)radius) return 1;
-    return radius > radius_least ? (float)((double)radius / sqrt(squared)) : 0;
-}
-
-bool robust_scale_agrees(float said, float measured)
-{
-    if (!(said >= 0 && said <= 1)) return false;
-    return fabsf(said - measured) <= scale_tolerance * measured;
 }
 
 /* ---- a chunk ---- */
@@ -360,7 +331,7 @@ static float radius_of(const struct robust *robust, struct robust_seen *seen,
 {
     float norm = norm_of(seen, chunk), radius, of_means;
 
-    if (!chunk->is_centred) return radius_by(&seen->history, clip_factor, norm, 0);
+    if (!chunk->is_centred) return radius_by(&seen->history, share_factor, norm, near_share);
     radius = radius_by(&seen->history, centred_factor, norm, centred_share);
     if (!chunk->is_mean) return robust->rounds * radius;
     of_means =

@@ -17,33 +17,35 @@
  *         do, and where one has next to nothing another may have much; but neither our tracker nor
  *         what is usual tells how much, as both hold what others sent before.
  *
- *   clip  --robust clip. Beyond a radius, some times the usual distance, what comes counts less.
- * A contribution to a group's mean, or a push, loses weight with the third power of its distance
- * (robust_weight()), a redescending estimator: what it moves us by falls to nothing, where at the
- * radius it would be the same step in the same direction each round, which adds up. Pairs and
- * edges, whose two ends must move by opposite amounts, count it as if it were on the sphere around
- * us (self-centred clipping, ClippedGossip: He, Karimireddy, Jaggi 2022, arXiv:2202.01545), by the
- * smaller of their radii for the whole plane: whoever was alone would not come back if that fell to
- * nothing, and swarms with unlike data fall apart.
- * In groups what all held before is the centre, as in centred clipping (Karimireddy, He, Jaggi
- * 2021, arXiv:2012.10333; peer/round/centre.c). Around that a member is as far away as its own
- * steps led it, and a mean several times less, so a model that nobody trained is a hundred radii
- * away. The radius is 2 times the usual distance for members, 4 times for means, and 1/64 of our
- * norm at least, for where most have nothing left to learn the one that has is far from usual.
- * Means that owners of parts return have a usual distance of their own. Beyond the radius a mean is
- * not taken over: its part stays as it is, for all who judge alike, and they do as a rule, since
- * all have the same centre. At the goal a round with such a mean was not the last one.
- * To whoever was alone all others are far, and so usual: it comes to them by what it takes.
- * Before anything is known the gate is that of unrelated models; groups and pushes take a quarter
- * of the norm for radius, pairs and edges only measure: one round with a liar that is let in whole
- * leaves its neighbours so far from all others that these clip each other from then on, and two
- * swarms are what clipping keeps. Their radius is 1/512 of our norm at least, no more than bf16
- * rounds by: both ends go by the smaller one, so peers that have come to be equal, as when rates
- * are nearly 0, would else clip one that was away to nothing for ever.
- * Whoever took more steps than usual since its last round may have missed some, and has as many
- * times the radius. At the goal nothing is learned any more, as those who stand still are no
- * measure for who comes with steps; a mean may be as far then as a member, as most contribute no
- * step and some their last ones, and 4 radii is all that means may move us by from then on.
+ *   clip  --robust clip. Beyond a radius, some times the usual distance, what comes loses weight
+ * with the third power of its distance (robust_weight()), a redescending estimator: what it moves
+ * us by falls to nothing, where at the radius it would be the same step in the same direction each
+ * round, which adds up. To whoever was alone all others are far, and so usual: it comes to them by
+ * what it takes, and they do not go to it.
+ *   Pairs and edges weigh the plane as a whole, each end by its own radius (self-centred, as in
+ * ClippedGossip: He, Karimireddy, Jaggi 2022, arXiv:2202.01545), of 1.5 times the usual distance.
+ * So while one of them clips the mean of the two does not stay where it was. What rules keep of
+ * rounds (exact diffusion, trackers) must add up to zero over all, and it follows whatever pulls
+ * one way for ever, however weakly: of an edge that either end clips, by the smaller radius,
+ * nothing is kept. Shares that are pushed are weighed chunk by chunk, by 1.25 times the usual
+ * distance. The radius of planes and shares is 1/8 of our norm at least: where all others have come
+ * to be equal, one that alone knows a class of the data is far from usual, and would be shut out
+ * with it. An unrelated model is eleven such radii away. In groups what all held before is the
+ * centre, as in centred clipping (Karimireddy, He, Jaggi 2021, arXiv:2012.10333;
+ * peer/round/centre.c). Around that a member is as far away as its own steps led it, and a mean
+ * several times less, so a model that nobody trained is a hundred radii away. The radius is 2 times
+ * the usual distance for members, 4 times for means, and 1/64 of our norm at least, for where most
+ * have nothing left to learn the one that has is far from usual. Means that owners of parts return
+ * have a usual distance of their own. Beyond the radius a mean is not taken over: its part stays as
+ * it is, for all who judge alike, and they do as a rule, since all have the same centre. At the
+ * goal a round with such a mean was not the last one. Before anything is known the gate is that of
+ * unrelated models; groups and pushes take a quarter of the norm for radius, pairs and edges only
+ * measure: one round with a liar that is let in whole leaves its neighbours so far from all others
+ * that these clip each other from then on. Whoever took more steps than usual since its last round
+ * may have missed some, and has as many times the radius. At the goal nothing is learned any more,
+ * as those who stand still are no measure for who comes with steps; a mean may be as far then as a
+ * member, as most contribute no step and some their last ones, and 4 radii is all that means may
+ * move us by from then on.
  *
  * Pure; one thread at a time.
  */
@@ -72,18 +74,8 @@ void robust_note(struct robust_history *history, struct peer_id peer, float dist
 bool robust_is_learned(const struct robust_history *history);
 /** Of the entries, the lower one of two in the middle; 0 of none. */
 float robust_median(const struct robust_history *history);
-/** Clip radius; 0: none is known yet. */
-float robust_radius(const struct robust_history *history);
-
-/** What an end that clips tells the other: its radius, `near` at least, and before it knows one
- * that nothing is to be taken yet: then a round only measures. > 0. */
-float robust_radius_told(const struct robust_history *history, float near);
-/** The one that both ends of a pair or an edge go by; 0: neither clips. */
-float robust_smaller_radius(float a, float b);
-/** What a radius leaves of a step over a distance of `squared`, in [0, 1]; 1 of radius 0. */
-float robust_scale(float radius, double squared);
-/** A scale that was said is the one measured here, but for the order of sums. */
-bool robust_scale_agrees(float said, float measured);
+/** Clip radius, `near` at least; 0 before one is known: then nothing counts, and is measured. */
+float robust_radius(const struct robust_history *history, float near);
 
 /** What a contribution counts for, of 1: all within the radius, (radius / distance)^3 beyond. */
 float robust_weight(float distance, float radius);
@@ -128,8 +120,7 @@ struct robust_verdict {
     float weight; /* of a usual one that it counts for: 0 to 1 */
 };
 
-/** So far apart are models that are as good as the same: 1/512 of the largest norm that ours has
- * had. */
+/** The least radius of a plane: 1/8 of the largest norm that ours has had. */
 float robust_near(const struct robust *robust);
 /** RC_LIMIT: refuse it, and hold it against who sent it. RC_REFUSED: a mean that is not to be taken
  *  over. Notes the distance either way. */

@@ -8,11 +8,21 @@
 
 static const float norms_tolerance = 1e-3f; /* relative: two processors add up in unlike orders */
 
-enum { SCORE_MISS = -1, SCORE_VIOLATION = -100 };
+enum { SCORE_MISS = -1 };
 
 float swap_scale(const struct swap *swap)
 {
-    return robust_scale(swap->tau, swap->in.squared);
+    return robust_weight(sqrtf(swap_squared(swap)), swap->radius);
+}
+
+float swap_shared(const struct swap *swap)
+{
+    return robust_weight(sqrtf(swap_squared(swap)), swap->radius_kept);
+}
+
+bool swap_passes(const struct swap *swap)
+{
+    return swap->keeps && sqrtf(swap_squared(swap)) > swap->radius_kept;
 }
 
 float swap_squared(const struct swap *swap)
@@ -47,7 +57,7 @@ enum rc swap_on_ready(struct swap *swap, const struct message_ready *ready)
 
 bool swap_decide(const struct swap *swap, struct promises *promises, struct commands *out)
 {
-    float ours = swap_squared(swap), theirs = swap->squared_heard, scale = swap_scale(swap);
+    float ours = swap_squared(swap), theirs = swap->squared_heard;
     float larger = ours > theirs ? ours : theirs;
     struct message *message;
 
@@ -57,29 +67,20 @@ bool swap_decide(const struct swap *swap, struct promises *promises, struct comm
         return false;
     }
     message = commands_send(out, swap->other.id, MESSAGE_COMMIT);
-    if (message != NULL) {
-        message->as.commit.key = swap->key;
-        message->as.commit.scale = scale;
-    }
-    promise_keep(promises, swap->other.id, &swap->key, scale);
+    if (message != NULL) message->as.commit.key = swap->key;
+    promise_keep(promises, swap->other.id, &swap->key);
     return true;
 }
 
-enum rc swap_on_commit(const struct swap *swap, float scale, struct commands *out)
-{
-    if (robust_scale_agrees(scale, swap_scale(swap))) return RC_OK;
-    commands_score(out, swap->other.id, SCORE_VIOLATION, "decided what was not agreed");
-    return RC_FORMAT;
-}
-
+/* What comes too late to pass is lost: later all that counts is kept. */
 void swap_doubt(const struct swap *swap, struct promises *promises, uint64_t now_ns,
                 struct commands *out)
 {
+    struct promise_doubt doubt = {.key = swap->key};
+
     CHECK(!swap->is_decider);
-    promise_doubt(promises,
-                  &(struct promise_doubt){
-                      .key = swap->key, .weight = swap->weight, .expected_scale = swap_scale(swap)},
-                  now_ns, out);
+    if (!swap_passes(swap)) doubt.weight = swap->weight * swap_scale(swap);
+    promise_doubt(promises, &doubt, now_ns, out);
 }
 
 void swap_on_abort(const struct swap *swap, enum abort_code code, bool has_values,

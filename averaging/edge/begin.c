@@ -257,7 +257,7 @@ void edges_open(struct edges *edges, struct edge *edge, struct commands *out)
         return;
     }
     if (link->weight < edge->swap.weight) edge->swap.weight = link->weight;
-    edge->swap.tau = robust_smaller_radius(edge->swap.tau, link->tau);
+    edge->swap.radius_kept = link->radius < edge->swap.radius ? link->radius : edge->swap.radius;
     edges_wait_over(edges, edge);
     edge->state = EDGE_OPEN;
     edges_wait_data(edges, edge);
@@ -272,7 +272,7 @@ static void send_open(struct edges *edges, const struct edge *edge, struct comma
     open = &message->as.edge_open;
     open->round = edges->round;
     open->weight = edge->swap.weight;
-    open->tau = edge->swap.tau;
+    open->radius = edge->swap.radius;
     open->recursion = edges->recursion;
     open->chunks = edges->options.chunks;
     open->schema = edges->options.schema;
@@ -323,7 +323,7 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
 {
     static const struct digest none;
     struct edges *edges = (struct edges *)(void *)exchange;
-    float tau = exchange_radius(&edges->options, &edges->distances);
+    float radius = exchange_radius(&edges->options, &edges->distances);
 
     (void)samples; /* weights are the graph's */
     edges->now_ns = now_ns;
@@ -339,7 +339,10 @@ enum rc edges_begin(struct exchange *exchange, const struct round_members *membe
         CHECK(members->weights[i] > 0 && members->weights[i] <= 1);
         if (edges_link_add(edges, ref) == NULL) continue;
         edges->edges[edges->edges_count++] =
-            (struct edge){.swap = {.other = ref, .weight = members->weights[i], .tau = tau},
+            (struct edge){.swap = {.other = ref,
+                                   .weight = members->weights[i],
+                                   .radius = radius,
+                                   .keeps = edges->options.has_memory},
                           .slot = EDGES_NO_SLOT};
     }
     if (edges->edges_count == 0) return RC_NOT_FOUND;

@@ -170,14 +170,17 @@ static bool may_promise(const struct edges *edges)
     return left > 0;
 }
 
-static void commit(struct edges *edges, struct edge *edge, float scale, struct commands *out)
+static void commit(struct edges *edges, struct edge *edge, struct commands *out)
 {
+    float scale = swap_scale(&edge->swap);
     struct command *take = commands_add(out, COMMAND_EDGE);
 
     if (take != NULL) {
         take->to = edge->swap.other.id;
         take->edge.slot = edge->slot;
         take->edge.weight = edge->swap.weight * scale;
+        take->edge.passes = swap_passes(&edge->swap);
+        take->edge.shared = edge->swap.weight * swap_shared(&edge->swap);
         take->edge.key = edge->swap.key;
     }
     if (scale < 1) edges->counts.rounds_clipped++;
@@ -200,29 +203,25 @@ enum rc edges_on_ready(struct edges *edges, struct peer_id from, const struct me
     return rc;
 }
 
-static enum rc on_commit(struct edges *edges, struct edge *edge, float scale, struct commands *out)
+static enum rc on_commit(struct edges *edges, struct edge *edge, struct commands *out)
 {
-    enum rc rc;
-
     if (edge->state != EDGE_PREPARED) return is_running(edge) ? RC_FORMAT : RC_STALE;
-    rc = swap_on_commit(&edge->swap, scale, out);
-    if (rc != RC_OK) return rc;
     deadline_add(&edges->decisions, edges->now_ns - edge->ready_ns);
-    commit(edges, edge, scale, out);
+    commit(edges, edge, out);
     return RC_OK;
 }
 
 enum rc edges_on_decided(struct edges *edges, struct peer_id from, const struct round_key *key,
-                         enum outcome_state state, float scale, struct commands *out)
+                         enum outcome_state state, struct commands *out)
 {
     struct edge *edge = edges_find(edges, from);
     enum rc rc;
 
     if (!peer_id_is_equal(key->initiator, from)) return RC_FORMAT;
     if (edge == NULL || edge->state == EDGE_IN_DOUBT || !swap_is(&edge->swap, key)) {
-        rc = promise_resolve(&edges->promises, from, key, state, scale, out);
+        rc = promise_resolve(&edges->promises, from, key, state, out);
     } else if (state == OUTCOME_COMMITTED) {
-        rc = on_commit(edges, edge, scale, out);
+        rc = on_commit(edges, edge, out);
     } else {
         rc = RC_STALE; /* an edge of this round is aborted with ABORT */
     }
@@ -247,7 +246,7 @@ static void edge_advance(struct edges *edges, struct edge *edge, struct commands
         edges_wait_decision(edges, edge);
         swap_promise(&edge->swap, out);
     } else if (edge->swap.has_ready && swap_decide(&edge->swap, &edges->promises, out)) {
-        commit(edges, edge, swap_scale(&edge->swap), out);
+        commit(edges, edge, out);
     } else if (edge->swap.has_ready) {
         edges_drop(edges, edge, ABORT_NORMS, "the two ends measured different distances", true,
                    out);

@@ -147,7 +147,8 @@ void edges_enter_doubt(struct edges *edges, struct edge *edge, struct commands *
     CHECK(edge->state == EDGE_PREPARED);
     if (keep != NULL) {
         keep->to = edge->swap.other.id;
-        keep->edge = (struct command_edge){edge->slot, 1, true, edge->swap.key};
+        keep->edge = (struct command_edge){
+            .slot = edge->slot, .weight = 1, .is_in_doubt = true, .key = edge->swap.key};
     }
     edges_slot_free(edges, edge);
     edges_wait_over(edges, edge);
@@ -261,7 +262,7 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
         return RC_LIMIT;
     }
     if (!(open->weight > 0 && open->weight <= 1)) return RC_FORMAT;
-    if (!(open->tau >= 0) || !isfinite(open->tau)) return RC_FORMAT;
+    if (!(open->radius >= 0) || !isfinite(open->radius)) return RC_FORMAT;
     if (link->has_open && open->round <= link->round) return RC_REPLAY;
     if (!open_fits(edges, open)) {
         struct round_key key = edges_key_with(edges, from, open->round);
@@ -275,7 +276,7 @@ static enum rc on_open(struct edges *edges, struct member_ref from,
     link->round = open->round;
     link->recursion = open->recursion;
     link->weight = open->weight;
-    link->tau = open->tau;
+    link->radius = open->radius;
     promise_ask(&edges->promises, from.id, edges->now_ns, out); /* it is there, and can be asked */
     if (edge == NULL || open->round != edges->round) {
         return open_elsewhere(edges, from, edge, open->round, out);
@@ -296,7 +297,7 @@ static enum rc on_abort(struct edges *edges, struct member_ref from,
 
     if (edge == NULL || edge->state >= EDGE_COMMITTED || !swap_is(&edge->swap, &abort->key)) {
         if (!peer_id_is_equal(abort->key.initiator, from.id)) return RC_STALE;
-        return edges_on_decided(edges, from.id, &abort->key, OUTCOME_ABORTED, 0, out);
+        return edges_on_decided(edges, from.id, &abort->key, OUTCOME_ABORTED, out);
     }
     if (edge->state == EDGE_WAITING) {
         edge->is_late = true;
@@ -339,8 +340,7 @@ static enum rc exchange_on_message(struct exchange *exchange, struct peer_id fro
     case MESSAGE_READY:
         return edges_on_ready(edges, from, &message->as.ready, out);
     case MESSAGE_COMMIT:
-        return edges_on_decided(edges, from, &message->as.commit.key, OUTCOME_COMMITTED,
-                                message->as.commit.scale, out);
+        return edges_on_decided(edges, from, &message->as.commit.key, OUTCOME_COMMITTED, out);
     case MESSAGE_ABORT:
         return on_abort(edges, ref, &message->as.abort, out);
     case MESSAGE_OUTCOME_REQ:
@@ -348,8 +348,7 @@ static enum rc exchange_on_message(struct exchange *exchange, struct peer_id fro
                               undecided(edges, from), out);
     case MESSAGE_OUTCOME:
         return edges_on_decided(edges, from, &message->as.outcome.key,
-                                (enum outcome_state)message->as.outcome.state,
-                                message->as.outcome.scale, out);
+                                (enum outcome_state)message->as.outcome.state, out);
     case MESSAGE_MIRROR:
         return edges_on_mirror(edges, from, &message->as.mirror);
     default:
@@ -527,26 +526,24 @@ static void exchange_set_round(struct exchange *exchange, uint64_t round)
 
 /* An abort is said of no round that is still to come: see pair.c. */
 static bool exchange_outcome(const struct exchange *exchange, const struct round_key *key,
-                             struct peer_id participant, enum outcome_state *state, float *scale)
+                             struct peer_id participant, enum outcome_state *state)
 {
     const struct edges *edges = edges_seen(exchange);
     bool is_of_this_life = boot_id_is_equal(key->boot, edges->options.boot);
 
     if (!peer_id_is_equal(key->initiator, edges->options.self)) return false;
     if (is_of_this_life && key->counter >= edges->counts.next_round) return false;
-    *state =
-        promise_state(&edges->promises, participant, key, undecided(edges, participant), scale);
+    *state = promise_state(&edges->promises, participant, key, undecided(edges, participant));
     return *state != OUTCOME_UNKNOWN;
 }
 
 static enum rc exchange_told(struct exchange *exchange, const struct round_key *key,
-                             enum outcome_state state, float scale, uint64_t now_ns,
-                             struct commands *out)
+                             enum outcome_state state, uint64_t now_ns, struct commands *out)
 {
     struct edges *edges = edges_of(exchange);
 
     edges->now_ns = now_ns;
-    return edges_on_decided(edges, key->initiator, key, state, scale, out);
+    return edges_on_decided(edges, key->initiator, key, state, out);
 }
 
 static enum rc exchange_save(const struct exchange *exchange, uint8_t **bytes, size_t *count)

@@ -56,7 +56,7 @@ struct edge_link {
     uint64_t mirror_round; /* of what follows */
     struct digest mirror;  /* the copy it holds of us */
     uint64_t round, recursion;
-    float weight, tau;
+    float weight, radius;
     bool is_refused; /* we had told it that we do without it there */
     uint32_t missed; /* rounds in a row that it did not come to, and not a word from it */
 };
@@ -180,7 +180,7 @@ MUST_USE enum rc edges_on_ready(struct edges *edges, struct peer_id from,
  */
 MUST_USE enum rc edges_on_decided(struct edges *edges, struct peer_id from,
                                   const struct round_key *key, enum outcome_state state,
-                                  float scale, struct commands *out);
+                                  struct commands *out);
 MUST_USE enum rc edges_on_chunk(struct exchange *exchange, const struct chunk_ref *chunk,
                                 struct chunk_use *use);
 void edges_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *chunk, enum rc rc,

@@ -7,7 +7,6 @@
 #include "base/bytes.h"
 #include "base/check.h"
 
-#include <math.h>
 #include <string.h>
 
 static float most_weight(const struct pair *pair)
@@ -55,7 +54,7 @@ enum rc pair_begin(struct exchange *exchange, const struct round_members *member
     round_reset(pair, true, partner, &key);
     pair->state = PAIR_OFFERED;
     pair->swap.weight = most_weight(pair);
-    pair->swap.tau = exchange_radius(&pair->options, &pair->distances);
+    pair->swap.radius = exchange_radius(&pair->options, &pair->distances);
     pair->deadline_ns = deadline_after(now_ns, pair_answer_wait_ns(pair));
     offer = &message->as.offer;
     offer->key = key;
@@ -65,7 +64,6 @@ enum rc pair_begin(struct exchange *exchange, const struct round_members *member
     memcpy(offer->codec, pair->options.codec, sizeof offer->codec);
     offer->chunks = pair->options.chunks;
     offer->alpha = pair->swap.weight;
-    offer->tau = pair->swap.tau;
     offer->deadline_ms = (uint32_t)(pair_round_wait_ns(pair, partner.id) / NS_PER_MS);
     return RC_OK;
 }
@@ -120,10 +118,7 @@ enum rc pair_on_offer(struct pair *pair, struct member_ref from, const struct me
         !boot_id_is_equal(offer->key.boot, from.boot)) {
         return RC_FORMAT;
     }
-    if (!(offer->alpha > 0 && offer->alpha <= 0.5f) || !(offer->tau >= 0) ||
-        !isfinite(offer->tau)) {
-        return RC_FORMAT;
-    }
+    if (!(offer->alpha > 0 && offer->alpha <= 0.5f)) return RC_FORMAT;
     if (!offer_is_new(pair, from, offer->key.counter)) return RC_REPLAY;
     objection = offer_objection(pair, from, offer);
     if (objection != REJECT_CODEC && pair->state == PAIR_OFFERED && pair_is_partner(pair, from) &&
@@ -140,13 +135,11 @@ enum rc pair_on_offer(struct pair *pair, struct member_ref from, const struct me
     }
     round_reset(pair, false, from, &offer->key);
     pair->swap.weight = offer->alpha < most_weight(pair) ? offer->alpha : most_weight(pair);
-    pair->swap.tau =
-        robust_smaller_radius(offer->tau, exchange_radius(&pair->options, &pair->distances));
+    pair->swap.radius = exchange_radius(&pair->options, &pair->distances);
     pair->deadline_ns =
         deadline_after(pair->now_ns, pair_offered_wait_ns(pair, from.id, offer->deadline_ms));
     message->as.accept.key = offer->key;
     message->as.accept.alpha = pair->swap.weight;
-    message->as.accept.tau = pair->swap.tau;
     message->as.accept.credit = 0; /* CREDIT follows when our snapshot is there */
     take_snapshot(pair, out);
     return RC_OK;
@@ -157,10 +150,8 @@ enum rc pair_on_accept(struct pair *pair, struct member_ref from,
 {
     if (pair->state != PAIR_OFFERED || !pair_is_running(pair, from, &accept->key)) return RC_STALE;
     if (!(accept->alpha > 0 && accept->alpha <= pair->swap.weight)) return RC_FORMAT;
-    if (!(accept->tau >= 0) || !isfinite(accept->tau)) return RC_FORMAT;
     if (transfer_allow(&pair->swap.out, accept->credit) != RC_OK) return RC_FORMAT;
     pair->swap.weight = accept->alpha;
-    pair->swap.tau = robust_smaller_radius(pair->swap.tau, accept->tau);
     pair->deadline_ns = deadline_after(pair->begun_ns, pair_round_wait_ns(pair, from.id));
     deadline_add(&pair->answers, pair->now_ns - pair->begun_ns);
     take_snapshot(pair, out);

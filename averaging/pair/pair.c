@@ -120,8 +120,10 @@ static void pair_abort(struct pair *pair, enum abort_code code, const char *reas
     aborted(pair, reason, out);
 }
 
-static void pair_commit(struct pair *pair, float scale, struct commands *out)
+static void pair_commit(struct pair *pair, struct commands *out)
 {
+    float scale = swap_scale(&pair->swap);
+
     commands_score(out, pair->swap.other.id, SCORE_KEPT, NULL);
     pair->counts.rounds_ok++;
     if (scale < 1) pair->counts.rounds_clipped++;
@@ -151,7 +153,7 @@ static void advance(struct pair *pair, struct commands *out)
         pair->deadline_ns = deadline_after(pair->now_ns, pair_decision_wait_ns(pair));
         swap_promise(swap, out);
     } else if (swap_decide(swap, &pair->promises, out)) {
-        pair_commit(pair, swap_scale(swap), out);
+        pair_commit(pair, out);
     } else {
         pair_abort(pair, ABORT_NORMS, "the two ends measured different distances", out);
     }
@@ -190,8 +192,8 @@ static enum rc pair_on_chunk(struct exchange *exchange, const struct chunk_ref *
     if (rc == RC_OK && chunk->kind != DATA_OFFER) rc = RC_FORMAT;
     if (rc != RC_OK) return rc;
     transfer_received(&pair->swap.in, chunk);
-    *use =
-        (struct chunk_use){.weight = 1, .likely_scale = pair->swap.tau > 0 ? 1 : pair->swap.weight};
+    *use = (struct chunk_use){.weight = 1,
+                              .likely_scale = pair->options.clips ? 1 : pair->swap.weight};
     return RC_OK;
 }
 
@@ -241,13 +243,13 @@ static void pair_on_job_done(struct exchange *exchange, enum exchange_job job, u
 
 /* Of the round that runs, or of an earlier one that we are in doubt about. */
 static enum rc on_decided(struct pair *pair, struct member_ref from, const struct round_key *key,
-                          enum outcome_state state, float scale, struct commands *out)
+                          enum outcome_state state, struct commands *out)
 {
     enum rc rc;
 
     if (!peer_id_is_equal(key->initiator, from.id)) return RC_FORMAT;
     if (!pair_is_running(pair, from, key)) {
-        rc = promise_resolve(&pair->promises, from.id, key, state, scale, out);
+        rc = promise_resolve(&pair->promises, from.id, key, state, out);
         if (rc == RC_OK && state == OUTCOME_COMMITTED) pair->counts.rounds_ok++;
         if (rc == RC_OK && state == OUTCOME_ABORTED) pair->counts.rounds_aborted++;
         return rc;
@@ -258,10 +260,8 @@ static enum rc on_decided(struct pair *pair, struct member_ref from, const struc
         return RC_OK;
     }
     if (pair->state != PAIR_PREPARED) return RC_FORMAT; /* nothing was promised */
-    rc = swap_on_commit(&pair->swap, scale, out);
-    if (rc != RC_OK) return rc;
     deadline_add(&pair->decisions, pair->now_ns - pair->ready_ns);
-    pair_commit(pair, scale, out);
+    pair_commit(pair, out);
     return RC_OK;
 }
 
@@ -271,7 +271,7 @@ static enum rc on_abort(struct pair *pair, struct member_ref from,
 {
     if (!pair_is_running(pair, from, &abort->key)) {
         if (!peer_id_is_equal(abort->key.initiator, from.id)) return RC_STALE;
-        return on_decided(pair, from, &abort->key, OUTCOME_ABORTED, 0, out);
+        return on_decided(pair, from, &abort->key, OUTCOME_ABORTED, out);
     }
     swap_on_abort(&pair->swap, (enum abort_code)abort->code, pair->state != PAIR_OFFERED, out);
     aborted(pair, "the partner aborted", out);
@@ -279,27 +279,26 @@ static enum rc on_abort(struct pair *pair, struct member_ref from,
 }
 
 static enum rc pair_told(struct exchange *exchange, const struct round_key *key,
-                         enum outcome_state state, float scale, uint64_t now_ns,
-                         struct commands *out)
+                         enum outcome_state state, uint64_t now_ns, struct commands *out)
 {
     struct pair *pair = pair_of(exchange);
     struct member_ref initiator = {key->initiator, key->boot};
 
     pair->now_ns = now_ns;
-    return on_decided(pair, initiator, key, state, scale, out);
+    return on_decided(pair, initiator, key, state, out);
 }
 
 /* An abort is said of no round that is still to come: the word is kept by others, and would be true
  * of it as well. */
 static bool pair_outcome(const struct exchange *exchange, const struct round_key *key,
-                         struct peer_id participant, enum outcome_state *state, float *scale)
+                         struct peer_id participant, enum outcome_state *state)
 {
     const struct pair *pair = pair_seen_of(exchange);
     bool is_of_this_life = boot_id_is_equal(key->boot, pair->options.boot);
 
     if (!peer_id_is_equal(key->initiator, pair->options.self)) return false;
     if (is_of_this_life && key->counter > pair->counter) return false;
-    *state = promise_state(&pair->promises, participant, key, undecided(pair), scale);
+    *state = promise_state(&pair->promises, participant, key, undecided(pair));
     return *state != OUTCOME_UNKNOWN;
 }
 
@@ -326,8 +325,7 @@ static enum rc pair_on_message(struct exchange *exchange, struct peer_id from, s
     case MESSAGE_READY:
         return on_ready(pair, ref, &message->as.ready, out);
     case MESSAGE_COMMIT:
-        return on_decided(pair, ref, &message->as.commit.key, OUTCOME_COMMITTED,
-                          message->as.commit.scale, out);
+        return on_decided(pair, ref, &message->as.commit.key, OUTCOME_COMMITTED, out);
     case MESSAGE_ABORT:
         return on_abort(pair, ref, &message->as.abort, out);
     case MESSAGE_OUTCOME_REQ:
@@ -335,8 +333,7 @@ static enum rc pair_on_message(struct exchange *exchange, struct peer_id from, s
                               out);
     case MESSAGE_OUTCOME:
         return on_decided(pair, ref, &message->as.outcome.key,
-                          (enum outcome_state)message->as.outcome.state, message->as.outcome.scale,
-                          out);
+                          (enum outcome_state)message->as.outcome.state, out);
     default:
         return RC_FORMAT;
     }

@@ -62,16 +62,17 @@ enum rc edge_sum_stage(struct edge_sum *edges, uint32_t slot, struct range range
     return RC_OK;
 }
 
-void edge_sum_take(struct edge_sum *edges, uint32_t slot, float weight)
+void edge_sum_take(struct edge_sum *edges, uint32_t slot, struct range range, float weight)
 {
     const float *own = edges->own, *staged = edges->slots[slot];
     double *sum = edges->sum;
 
     if (edges->values == 0) return; /* nothing was staged */
     CHECK(own != NULL && staged != NULL && sum != NULL);
+    CHECK(range.count <= edges->values - range.first);
     if (!edges->has_sum) memset(sum, 0, edges->values * sizeof(double));
     edges->has_sum = true;
-    for (size_t i = 0; i < edges->values; i++) {
+    for (size_t i = range.first; i < range.first + range.count; i++) {
         float term = weight * (staged[i] - own[i]);
 
         sum[i] += (double)term;

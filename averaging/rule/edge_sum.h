@@ -24,7 +24,7 @@ void edge_sum_begin(struct edge_sum *edges, const float *own);
 /** See rule.h: stage, take, keep. */
 MUST_USE enum rc edge_sum_stage(struct edge_sum *edges, uint32_t slot, struct range range,
                                 const float *in, float *squared);
-void edge_sum_take(struct edge_sum *edges, uint32_t slot, float weight);
+void edge_sum_take(struct edge_sum *edges, uint32_t slot, struct range range, float weight);
 void edge_sum_keep(const struct edge_sum *edges, uint32_t slot, float weight, float *difference);
 /** The sum of what was taken, into difference: [values]. False: nothing was, and `difference` is
  *  as it was. */

@@ -13,6 +13,9 @@
  * add up to zero, and stay so when an edge is missing: only who leaves takes its c along, and then
  * all begin anew (edge/edges.c). In the end every c is what one period's own steps undo.
  *
+ * A neighbour that counts less at one end than at the other (robust.h) moves x alone: its terms are
+ * no negatives, so the c would no longer add up to zero, and c follows whatever pulls for ever.
+ *
  * Who stands still between two rounds, because it is done and serves those who are not, has nothing
  * for c to undo: its psi is still that of before, so it tells x and takes what mixing adds, into x
  * and into c. With c once more it would leave its neighbours by a whole period's steps.
@@ -33,8 +36,9 @@
 struct rule {
     size_t values, memory; /* the first so many have a c */
     const float *own;
-    float *kept; /* [values]: c, 0 behind `memory` */
-    bool has_kept;
+    float *kept;    /* [values]: c, 0 behind `memory` */
+    float *passing; /* [values]: what this round adds to x and not to c */
+    bool has_kept, has_passing;
     bool has_moved; /* in this round, psi is not that of the last one */
     struct edge_sum edges;
 };
@@ -44,6 +48,7 @@ static void exact_destroy(struct rule *rule)
     if (rule == NULL) return;
     edge_sum_deinit(&rule->edges);
     mem_free(rule->kept);
+    mem_free(rule->passing);
     mem_free(rule);
 }
 
@@ -59,7 +64,8 @@ static struct rule *exact_create(size_t values, const struct rule_settings *sett
     CHECK(rule->memory <= values);
     edge_sum_init(&rule->edges, values);
     rule->kept = mem_aligned(values * sizeof(float));
-    if (rule->kept == NULL) {
+    rule->passing = mem_aligned(values * sizeof(float));
+    if (rule->kept == NULL || rule->passing == NULL) {
         exact_destroy(rule);
         return NULL;
     }
@@ -108,6 +114,7 @@ static void exact_begin(struct rule *rule, const struct rule_view *view)
     CHECK(view->values == rule->values);
     rule->own = view->own;
     edge_sum_begin(&rule->edges, view->own);
+    rule->has_passing = false;
 }
 
 /* It is for rounds of neighbours, and for no others: strategy.c sees to it. */
@@ -155,6 +162,9 @@ static void exact_settle(struct rule *rule, const uint8_t *bitmap, size_t chunk_
         rule->kept[i] += difference[i];
         if (rule->has_moved) difference[i] = rule->kept[i];
     }
+    for (size_t i = 0; i < rule->values && rule->has_passing; i++) {
+        difference[i] += rule->passing[i];
+    }
     rule->has_kept = true;
     exact_cancel(rule);
 }
@@ -181,7 +191,19 @@ static enum rc exact_stage(struct rule *rule, uint32_t slot, struct range range,
 
 static void exact_take(struct rule *rule, uint32_t slot, float weight)
 {
-    edge_sum_take(&rule->edges, slot, weight);
+    edge_sum_take(&rule->edges, slot, (struct range){0, rule->values}, weight);
+}
+
+static void exact_pass(struct rule *rule, uint32_t slot, float weight, float shared)
+{
+    const float *staged = rule->edges.slots[slot];
+
+    (void)shared; /* c would follow for ever what pulls one way, however weakly */
+    if (!rule->has_passing) memset(rule->passing, 0, rule->values * sizeof(float));
+    rule->has_passing = true;
+    for (size_t i = 0; i < rule->values; i++) {
+        rule->passing[i] += weight * (staged[i] - rule->own[i]);
+    }
 }
 
 static void exact_keep(const struct rule *rule, uint32_t slot, float weight, float *difference)
@@ -207,6 +229,7 @@ const struct rule_ops rule_exact_diffusion = {
     .squared_distance = exact_squared_distance,
     .stage = exact_stage,
     .take = exact_take,
+    .pass = exact_pass,
     .keep = exact_keep,
     .prepare = exact_prepare,
 };

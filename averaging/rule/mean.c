@@ -25,6 +25,7 @@
 
 struct rule {
     size_t values, grains;
+    size_t model; /* behind so many values lies a tracker */
     bool is_begun;
     const float *own;   /* of a round; NULL: all of it meets */
     float *scratch;     /* [values] */
@@ -50,11 +51,12 @@ static struct rule *mean_create(size_t values, const struct rule_settings *setti
 {
     struct rule *rule;
 
-    (void)settings; /* it has none */
     if (values > PTRDIFF_MAX / sizeof(float)) return NULL;
     rule = mem_alloc(sizeof *rule);
     if (rule == NULL) return NULL;
     rule->values = values;
+    rule->model = settings != NULL && settings->stepped > 0 ? settings->stepped : values;
+    CHECK(rule->model <= values);
     rule->grains = values / RULE_GRAIN + (values % RULE_GRAIN != 0);
     rule->scratch = mem_aligned(values * sizeof(float));
     rule->weights = mem_array(rule->grains, sizeof(float));
@@ -341,7 +343,16 @@ static enum rc mean_stage(struct rule *rule, uint32_t slot, struct range range, 
 
 static void mean_take(struct rule *rule, uint32_t slot, float weight)
 {
-    edge_sum_take(&rule->edges, slot, weight);
+    edge_sum_take(&rule->edges, slot, (struct range){0, rule->values}, weight);
+}
+
+/* A tracker keeps all that comes into it. */
+static void mean_pass(struct rule *rule, uint32_t slot, float weight, float shared)
+{
+    size_t model = rule->model;
+
+    edge_sum_take(&rule->edges, slot, (struct range){0, model}, weight);
+    edge_sum_take(&rule->edges, slot, (struct range){model, rule->values - model}, shared);
 }
 
 static void mean_keep(const struct rule *rule, uint32_t slot, float weight, float *difference)
@@ -369,6 +380,7 @@ const struct rule_ops rule_mean = {
     .squared_distance = mean_squared_distance,
     .stage = mean_stage,
     .take = mean_take,
+    .pass = mean_pass,
     .keep = mean_keep,
 };
 

@@ -103,7 +103,7 @@ struct rule_ops {
     /** Squared norm of (absorbed - own) over a range, double inside: for READY and clipping. */
     float (*squared_distance)(struct rule *rule, struct range range);
 
-    /* For rounds of neighbours, all or none of the next three; settle() then gives the sum of what
+    /* For rounds of neighbours, all or none of the next four; settle() then gives the sum of what
      * was taken. */
 
     /** A range of the plane of the neighbour in `slot`; *squared: as squared_distance() of it.
@@ -112,6 +112,9 @@ struct rule_ops {
                               float *squared);
     /** All of a neighbour's plane is staged in `slot`, and counts: weight * (theirs - own). */
     void (*take)(struct rule *rule, uint32_t slot, float weight);
+    /** The same where the other end may give it another weight; both have `shared` in common, and
+     * no more of it may be kept beyond this round. */
+    void (*pass)(struct rule *rule, uint32_t slot, float weight, float shared);
     /** The same into difference: [values], for it may count later. */
     void (*keep)(const struct rule *rule, uint32_t slot, float weight, float *difference);
 

@@ -195,11 +195,11 @@ static enum rc match_moments(struct strategy *strategy, struct fault *why)
     return RC_OK;
 }
 
-/* What it keeps between rounds (exact diffusion, a tracker) sums up all that rounds let in, so a
- * lie adds up however little of it is let in each time: it clips, and the start warns of it. */
-static bool adds_up(const struct strategy *strategy)
+/* One of two neighbours who lies cannot be told from one with other data. */
+static bool has_few_neighbours(const struct topology *topology)
 {
-    return strategy->tracks || strategy->rule->prepare != NULL;
+    return topology->kind == TOPOLOGY_RING ||
+           (topology->kind == TOPOLOGY_RANDOM && topology->degree < 3);
 }
 
 /* Sums of several members cannot be clipped one by one; and before the one round at the end no
@@ -232,7 +232,7 @@ static enum rc match_robust(const struct strategy_specs *specs, struct strategy 
     }
     if (!strategy->is_averaging || i == 1) return RC_OK;
     strategy->clips = reason == NULL;
-    strategy->lacks_guard = reason != NULL || adds_up(strategy);
+    strategy->lacks_guard = reason != NULL || has_few_neighbours(&strategy->topology);
     if (reason == NULL || i == 0) return RC_OK;
     return fault_set(why, RC_USAGE,
                      "--robust clip does not go with --averaging %s: %s; methods such as "

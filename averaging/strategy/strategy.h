@@ -45,7 +45,7 @@ struct strategy {
     const struct rule_ops *rule;
     struct rule_settings rule_settings;
     bool clips;             /* --robust clip, or auto where the method can */
-    bool lacks_guard;       /* it cannot clip, or not enough: the start says so */
+    bool lacks_guard;       /* it cannot clip, or has too few neighbours: the start says so */
     enum schedule schedule; /* group exchange: of the rounds it proposes */
     char text[400]; /* all coordinates in words, printed at the start and stored with the run */
 };

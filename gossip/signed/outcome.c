@@ -1,8 +1,8 @@
 /*
  * An outcome on the wire, fixed layout, little-endian:
- *   initiator 20 | its boot 16 | counter u64 | participant 20 | state u8 | scale f32
+ *   initiator 20 | its boot 16 | counter u64 | participant 20 | state u8
  *   | initiator's public key 32 | signature 64
- * The signature covers "outcome/1", the run id and all before the key. Any thread.
+ * The signature covers "outcome/2", the run id and all before the key. Any thread.
  */
 #include "gossip/signed/outcome.h"
 
@@ -14,14 +14,13 @@ enum {
     AT_COUNTER = AT_BOOT + BOOT_ID_BYTES,
     AT_PARTICIPANT = AT_COUNTER + 8,
     AT_STATE = AT_PARTICIPANT + PEER_ID_BYTES,
-    AT_SCALE = AT_STATE + 1,
-    AT_KEY = AT_SCALE + 4,
+    AT_KEY = AT_STATE + 1,
     AT_SIGNATURE = AT_KEY + PUBLIC_KEY_BYTES
 };
 
 _Static_assert(AT_SIGNATURE + SIGNATURE_BYTES == OUTCOME_BYTES, "the layout adds up");
 
-static const char label[] = "outcome/1";
+static const char label[] = "outcome/2";
 
 static void claim_make(uint8_t claim[DIGEST_BYTES + AT_KEY], struct digest run_id,
                        const uint8_t *bytes)
@@ -34,7 +33,6 @@ void outcome_sign(const struct outcome_word *word, const struct identity *identi
                   struct digest run_id, uint8_t out[OUTCOME_BYTES])
 {
     uint8_t claim[DIGEST_BYTES + AT_KEY];
-    uint32_t scale;
 
     CHECK(peer_id_is_equal(identity_peer_id(identity->public_key), word->key.initiator));
     memcpy(out, word->key.initiator.bytes, PEER_ID_BYTES);
@@ -42,8 +40,6 @@ void outcome_sign(const struct outcome_word *word, const struct identity *identi
     store_le64(out + AT_COUNTER, word->key.counter);
     memcpy(out + AT_PARTICIPANT, word->participant.bytes, PEER_ID_BYTES);
     out[AT_STATE] = (uint8_t)word->state;
-    memcpy(&scale, &word->scale, sizeof scale);
-    store_le32(out + AT_SCALE, scale);
     memcpy(out + AT_KEY, identity->public_key, PUBLIC_KEY_BYTES);
     claim_make(claim, run_id, out);
     identity_sign(identity, label, claim, sizeof claim, out + AT_SIGNATURE);
@@ -53,14 +49,12 @@ enum rc outcome_verify(const uint8_t bytes[OUTCOME_BYTES], struct digest run_id,
                        struct outcome_word *word)
 {
     uint8_t claim[DIGEST_BYTES + AT_KEY];
-    uint32_t scale = load_le32(bytes + AT_SCALE);
 
     memset(word, 0, sizeof *word);
     memcpy(word->key.initiator.bytes, bytes, PEER_ID_BYTES);
     memcpy(word->key.boot.bytes, bytes + AT_BOOT, BOOT_ID_BYTES);
     word->key.counter = load_le64(bytes + AT_COUNTER);
     memcpy(word->participant.bytes, bytes + AT_PARTICIPANT, PEER_ID_BYTES);
-    memcpy(&word->scale, &scale, sizeof scale);
     if (!peer_id_is_equal(identity_peer_id(bytes + AT_KEY), word->key.initiator)) return RC_AUTH;
     claim_make(claim, run_id, bytes);
     if (!identity_verify(bytes + AT_KEY, label, claim, sizeof claim, bytes + AT_SIGNATURE)) {
@@ -70,5 +64,5 @@ enum rc outcome_verify(const uint8_t bytes[OUTCOME_BYTES], struct digest run_id,
         return RC_FORMAT;
     }
     word->state = (enum outcome_state)bytes[AT_STATE];
-    return word->scale >= 0 && word->scale <= 1 ? RC_OK : RC_FORMAT;
+    return RC_OK;
 }

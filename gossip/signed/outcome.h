@@ -14,7 +14,6 @@ struct outcome_word {
     struct round_key key; /* its initiator signs */
     struct peer_id participant;
     enum outcome_state state; /* COMMITTED or ABORTED */
-    float scale;              /* of COMMITTED, in [0, 1]; else 0 */
 };
 
 /** The signed form. `word->key.initiator` must be `identity`'s (CHECKed). */

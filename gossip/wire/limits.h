@@ -6,7 +6,7 @@
 
 enum {
     WIRE_MAJOR = 1,       /* of prefix, handshake and records: another one hears not a byte */
-    WIRE_VERSION = 2,     /* of what is said over a link; in the method of hellos, so that peers of
+    WIRE_VERSION = 3,     /* of what is said over a link; in the method of hellos, so that peers of
                              unlike ones refuse each other by name. contract_wire says when to raise
                              it */
     WIRE_MAGIC_BYTES = 4, /* "GRPV"; as a little-endian length it exceeds every record cap */
@@ -30,7 +30,7 @@ enum {
     SYNC_BUCKETS = 64, /* of a book, by the first six bits of the id */
     SYNC_DIGEST_BYTES = SYNC_BUCKETS * 4,
     ACCUSATION_BYTES = 136,
-    OUTCOME_BYTES = 165,  /* signed, see gossip/signed/outcome.h */
+    OUTCOME_BYTES = 161,  /* signed, see gossip/signed/outcome.h */
     ACCUSATIONS_MAX = 16, /* of one message */
     GROUP_MEMBERS_MAX = 64,
     STATEMENT_BYTES = 16,       /* of one member in START: samples u64, rate u64, little-endian */

@@ -174,14 +174,12 @@ static const struct field offer_fields[] = {
     UINT(4, offer.chunks, 1, CHUNKS_MAX),
     ALPHA(5, offer.alpha),
     ANY(6, offer.deadline_ms),
-    FLOAT(7, offer.tau, FLT_MAX),
-    FIXED(9, offer.lineage),
+    FIXED(7, offer.lineage),
 };
 static const struct field accept_fields[] = {
     ROUND(0, accept.key),
     ALPHA(1, accept.alpha),
-    FLOAT(2, accept.tau, FLT_MAX),
-    UINT(3, accept.credit, 0, CHUNKS_MAX),
+    UINT(2, accept.credit, 0, CHUNKS_MAX),
 };
 static const struct field reject_fields[] = {
     ROUND(0, reject.key),
@@ -194,7 +192,6 @@ static const struct field ready_fields[] = {
 };
 static const struct field commit_fields[] = {
     ROUND(0, commit.key),
-    FLOAT(1, commit.scale, 1),
 };
 static const struct field abort_fields[] = {
     ROUND(0, abort.key),
@@ -206,7 +203,6 @@ static const struct field outcome_req_fields[] = {
 static const struct field outcome_fields[] = {
     ROUND(0, outcome.key),
     UINT(1, outcome.state, OUTCOME_UNKNOWN, OUTCOME_ABORTED),
-    FLOAT(2, outcome.scale, 1),
 };
 static const struct field share_fields[] = {
     ROUND(0, share.key),
@@ -266,7 +262,7 @@ static const struct field edge_open_fields[] = {
     ANY(0, edge_open.round),     SHARE(1, edge_open.weight),
     ANY(2, edge_open.recursion), UINT(3, edge_open.chunks, 1, CHUNKS_MAX),
     FIXED(4, edge_open.schema),  FIXED(5, edge_open.lineage),
-    TEXT(6, edge_open.codec),    FLOAT(7, edge_open.tau, FLT_MAX),
+    TEXT(6, edge_open.codec),    FLOAT(7, edge_open.radius, FLT_MAX),
 };
 static const struct field mirror_fields[] = {
     ANY(0, mirror.round),

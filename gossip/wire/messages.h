@@ -292,12 +292,11 @@ struct message_offer {
     uint32_t chunks;
     float alpha; /* (0, 0.5] */
     uint32_t deadline_ms;
-    float tau; /* clip radius, finite and >= 0; 0: none */
     struct digest lineage;
 };
 struct message_accept {
     struct round_key key;
-    float alpha, tau;
+    float alpha;
     uint32_t credit; /* chunks that may be sent at once */
 };
 struct message_reject {
@@ -311,7 +310,6 @@ struct message_ready { /* I hold all of your plane, and you decide */
 };
 struct message_commit {
     struct round_key key;
-    float scale; /* what clipping leaves of the weight, [0, 1] */
 };
 struct message_abort {
     struct round_key key;
@@ -323,7 +321,6 @@ struct message_outcome_req { /* what did you decide? Also SHARE_ACK, APPLIED_REQ
 struct message_outcome {
     struct round_key key;
     uint32_t state; /* enum outcome_state */
-    float scale;    /* COMMITTED: as COMMIT's; else 0 */
 };
 struct message_share {
     struct round_key key;
@@ -379,7 +376,7 @@ struct message_edge_open { /* I am in this round, and you are a neighbour of min
     uint32_t chunks;
     struct digest schema, lineage;
     char codec[32];
-    float tau; /* clip radius, finite and >= 0; 0: none */
+    float radius; /* clip radius, finite and >= 0; 0: nothing is to be taken yet */
 };
 struct message_mirror { /* after EDGE_OPEN, where neighbours keep copies of each other's models */
     uint64_t round;

@@ -54,6 +54,8 @@ void round_edge(struct round *round, const struct command *command)
     if (!edge->is_in_doubt) round->has_taken = true;
     job->slot = edge->slot;
     job->weight = edge->weight;
+    job->passes = edge->passes;
+    job->shared = edge->shared;
     if (job->doubt != NULL) job->doubt->is_settling = true;
     round_job_submit(round, job);
 }
@@ -64,6 +66,8 @@ void round_edge_run(struct round *round, struct round_job *job)
 
     if (job->doubt != NULL) {
         rule->keep(round->rule, job->slot, job->weight, job->doubt->difference);
+    } else if (job->passes) {
+        rule->pass(round->rule, job->slot, job->weight, job->shared);
     } else {
         rule->take(round->rule, job->slot, job->weight);
     }

@@ -52,6 +52,8 @@ struct round_job {
     struct digest before; /* ENCODE: our own copy, as it was; `hash`: as it is */
     uint32_t first, count;
     float weight, sent;
+    bool passes; /* EDGE, as the next: see exchange.h */
+    float shared;
     float scale;      /* SETTLE; DECODE: what it will most likely be */
     uint32_t members; /* SETTLE, as the next two: which round it was */
     struct round_key key;

@@ -566,20 +566,19 @@ const char *round_last_failure(const struct round *round, struct peer_id peer)
 }
 
 bool round_outcome(const struct round *round, const struct round_key *key,
-                   struct peer_id participant, enum outcome_state *state, float *scale)
+                   struct peer_id participant, enum outcome_state *state)
 {
     if (round->ops->outcome == NULL) return false;
-    return round->ops->outcome(round->exchange, key, participant, state, scale);
+    return round->ops->outcome(round->exchange, key, participant, state);
 }
 
 MUST_USE enum rc round_told(struct round *round, const struct round_key *key,
-                            enum outcome_state state, float scale)
+                            enum outcome_state state)
 {
     enum rc rc = RC_STALE;
 
     if (round->ops->told != NULL) {
-        rc = round->ops->told(round->exchange, key, state, scale, round_now(round),
-                              &round->commands);
+        rc = round->ops->told(round->exchange, key, state, round_now(round), &round->commands);
     }
     round_obey(round);
     return rc;

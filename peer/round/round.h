@@ -181,9 +181,9 @@ void round_stats(const struct round *round, struct round_stats *stats);
 const char *round_last_failure(const struct round *round, struct peer_id peer);
 /** See exchange.h: outcome and told. False, or RC_STALE: this exchange has nothing to say. */
 bool round_outcome(const struct round *round, const struct round_key *key,
-                   struct peer_id participant, enum outcome_state *state, float *scale);
+                   struct peer_id participant, enum outcome_state *state);
 MUST_USE enum rc round_told(struct round *round, const struct round_key *key,
-                            enum outcome_state state, float scale);
+                            enum outcome_state state);
 /** What a checkpoint keeps of the exchange. */
 MUST_USE enum rc round_save(const struct round *round, uint8_t **bytes, size_t *count);
 MUST_USE enum rc round_load(struct round *round, const uint8_t *bytes, size_t count);

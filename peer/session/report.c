@@ -305,7 +305,11 @@ void session_say_what_runs(struct session *session)
                  ? "not scaled with the number of peers"
                  : "grows with the peers that average",
              options_text(session->options, "lr-scaling"));
-    if (session->strategy.lacks_guard) {
+    if (session->strategy.lacks_guard && session->strategy.clips) {
+        log_info(&session->log,
+                 "two neighbours are too few to tell a lying one from one with other data: let in "
+                 "only peers you trust, or use --topology exponential (docs/security.md)");
+    } else if (session->strategy.lacks_guard) {
         log_info(&session->log,
                  "--averaging %s cannot limit how far one lying member pulls the model: let in "
                  "only peers you trust (docs/security.md)",

@@ -46,7 +46,7 @@ class Member:
         self.is_serving = False  # true: others may invite us to rounds
         self.counter = 0  # of pair rounds that we begin
         self.offering = None  # a link
-        self.decided = {}  # of these, by key: the scale; None: not decided yet
+        self.decided = {}  # of these, by key: True; None: not decided yet
         self.on = {}  # name of a message: who deals with it as it comes
 
     # ---- "A connection", "The first words"
@@ -206,9 +206,9 @@ class Member:
         elif name == "OFFER" and not self.is_serving and link is not self.offering:
             link.send("REJECT", round=message.round, code=1, retry_ms=1000)
         elif name == "OUTCOME_REQ":  # our COMMIT came too late, or there was none
-            scale = self.decided.get(message.round)
-            state = 1 if scale is not None else 0 if message.round in self.decided else 2
-            link.send("OUTCOME", round=message.round, state=state, scale=scale or 0.0)
+            is_decided = self.decided.get(message.round)
+            state = 1 if is_decided else 0 if message.round in self.decided else 2
+            link.send("OUTCOME", round=message.round, state=state)
         elif name == "REKEY_ACK":
             link.session.enter_epoch(message.key)
             link.heard.append(message)

@@ -35,9 +35,9 @@ class Told:
 class Pair:
     """A round between us and one other member; `run` gives the plane after it."""
 
-    def __init__(self, member, link, key, alpha, radius):
+    def __init__(self, member, link, key, alpha):
         self.member, self.link, self.key = member, link, key
-        self.alpha, self.radius = alpha, radius
+        self.alpha = alpha
         self.told = Told(member)
         self.stream = wire.stream_of(key)
 
@@ -64,17 +64,12 @@ class Pair:
         self.squared = sum(float(((a.astype("f8") - b) ** 2).sum())
                            for a, b in zip(wire.chunks_of(self.theirs), self.told.values))
 
-    def settle(self, scale):
-        """Both ends move by exact opposites."""
-        weight = numpy.float32(self.alpha * scale)
+    def settle(self):
+        """Both ends move by exact opposites, as neither clips. Gives the share of the way."""
+        weight = numpy.float32(self.alpha)
         ours = numpy.concatenate(self.told.values)
         self.member.plane = self.member.plane + weight * (self.theirs - ours)
-
-    def clip_scale(self):
-        apart = self.squared ** 0.5
-        if self.radius == 0 or apart <= self.radius:
-            return 1.0
-        return self.radius / apart if self.radius > 2 ** -126 else 0.0
+        return self.alpha
 
     def wait_for(self, *names):
         came = self.member.take(self.link, *names, "ABORT", round=self.key)
@@ -93,7 +88,7 @@ def begin_pair(member, link):
     key = round_key(member.identity, member.counter)
     member.decided = {key: None}  # of earlier rounds all is settled
     link.send("OFFER", round=key, step=member.step, schema=link.remote.schema, codec=method(member),
-              chunks=len(wire.chunks_of(member.plane)), alpha=ALPHA, deadline_ms=60000, tau=0,
+              chunks=len(wire.chunks_of(member.plane)), alpha=ALPHA, deadline_ms=60000,
               lineage=member.lineage)
     link.heard = [message for message in link.heard if message.name != "OFFER"]
     member.offering = link
@@ -107,7 +102,7 @@ def begin_pair(member, link):
         member.offering = None
     if answer.name == "REJECT":
         raise Refused(f"REJECT {answer.code}")
-    return Pair(member, link, key, answer.alpha, answer.tau)
+    return Pair(member, link, key, answer.alpha)
 
 
 def offer_pair(member, link):
@@ -122,27 +117,24 @@ def offer_pair(member, link):
         member.decided = {}
         link.send("ABORT", round=pair.key, code=3)
         raise Refused("it has seen other planes than we")
-    scale = pair.clip_scale()
-    member.decided[pair.key] = scale
-    link.send("COMMIT", round=pair.key, scale=scale)
-    pair.settle(scale)
-    return pair.alpha * scale
+    member.decided[pair.key] = True
+    link.send("COMMIT", round=pair.key)
+    return pair.settle()
 
 
-def accept_pair(member, link, offer):
-    """It began. What we promise with READY is its to decide."""
+def accept_pair(member, link, offer, untrue=0):
+    """It began. What we promise with READY is its to decide; `untrue` is added to the distance."""
     key = offer.round
     if offer.codec != method(member) or offer.lineage != member.lineage:
         link.send("REJECT", round=key, code=6 if offer.codec != method(member) else 4,
                   retry_ms=1000)
         raise Refused("it averages otherwise, or another model")
-    pair = Pair(member, link, key, min(offer.alpha, ALPHA), offer.tau)
-    link.send("ACCEPT", round=key, alpha=pair.alpha, tau=pair.radius, credit=0)
+    pair = Pair(member, link, key, min(offer.alpha, ALPHA))
+    link.send("ACCEPT", round=key, alpha=pair.alpha, credit=0)
     pair.exchange()
-    link.send("READY", round=key, squared=pair.squared)
-    decided = pair.wait_for("COMMIT")
-    pair.settle(decided.scale)
-    return pair.alpha * decided.scale
+    link.send("READY", round=key, squared=pair.squared + untrue)
+    pair.wait_for("COMMIT")
+    return pair.settle()
 
 
 class Group:

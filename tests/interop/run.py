@@ -197,22 +197,20 @@ def another_round(swarm, address):
                                wire.to_bytes(member.codec, pair.told.values[chunk] + 7))
     pair.exchange()
     pair.wait_for("READY")
-    link.send("COMMIT", round=pair.key, scale=pair.clip_scale())
+    link.send("COMMIT", round=pair.key)
     wait_for_model(member, link, model)
     check("chunks of another round count nowhere", member.status(link)["rounds_ok"] == rounds + 1)
 
 
-def another_decision(swarm, address):
+def another_distance(swarm, address):
     member, [link] = join(swarm, address)
     rounds = member.status(link)["rounds_ok"]
-    offences = offended(member, link, "broke_protocol")
-    pair = begin_pair(member, link)
-    pair.exchange()
-    pair.wait_for("READY")
-    link.send("COMMIT", round=pair.key, scale=0.25)
-    member.wait("the offence", lambda: offended(member, link, "broke_protocol") > offences)
-    check("a decision that was not agreed on is refused",
-          member.status(link)["rounds_ok"] == rounds)
+    member.serve(True)
+    offer = member.take(link, "OFFER")
+    refused("a distance that is not the one the peer measured",
+            lambda: accept_pair(member, link, offer, untrue=1))
+    member.serve(False)
+    check("nothing was taken of it", member.status(link)["rounds_ok"] == rounds)
 
 
 def not_a_number(swarm, address):
@@ -280,7 +278,8 @@ def main(key_file, name, pair_peer, offering_peer, *group_peers):
     attempt(pairs, swarm, pair_peer)
     attempt(offered, swarm, offering_peer)
     attempt(groups, swarm, group_peers)
-    for one in (another_round, another_decision, not_a_number, second_handshake):
+    attempt(another_distance, swarm, offering_peer)
+    for one in (another_round, not_a_number, second_handshake):
         attempt(one, swarm, pair_peer)
     attempt(proposed, swarm, group_peers)
     for one in (hostile_mean, another_start, lying_start):

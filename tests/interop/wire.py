@@ -34,14 +34,14 @@ TABLE = """
    8 is_settled
 32 DIALBACK_REQ 0 nonce
 33 DIALBACK 0 nonce 1 code
-40 OFFER 0 round 1 step 2 schema 3 codec 4 chunks 5 alpha 6 deadline_ms 7 tau 9 lineage
-41 ACCEPT 0 round 1 alpha 2 tau 3 credit
+40 OFFER 0 round 1 step 2 schema 3 codec 4 chunks 5 alpha 6 deadline_ms 7 lineage
+41 ACCEPT 0 round 1 alpha 2 credit
 42 REJECT 0 round 1 code 2 retry_ms
 43 READY 0 round 1 squared
-44 COMMIT 0 round 1 scale
+44 COMMIT 0 round
 45 ABORT 0 round 1 code
 46 OUTCOME_REQ 0 round
-47 OUTCOME 0 round 1 state 2 scale
+47 OUTCOME 0 round 1 state
 56 FORM 0 round 1 ballot 2 members 3 schema 4 lineage 5 codec 6 chunks 7 deadline_ms
 57 JOIN 0 round 1 ballot 2 samples [3 rate] [4 only_direct]
 58 START 0 round 1 ballot 2 members 3 schema 4 lineage 5 codec 6 chunks 7 deadline_ms
@@ -61,7 +61,7 @@ TABLE = """
 112 STATUS_REQ
 113 STATUS 0 text
 """
-FLOATS = {"alpha", "tau", "scale"}
+FLOATS = {"alpha"}
 
 
 def read_table():

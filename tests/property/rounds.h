@@ -108,6 +108,7 @@ struct rounds {
     bool is_ring; /* neighbours: those next by number; else all */
     enum schedule schedule;
     bool clips;    /* --robust clip, of pairs and neighbours: one seed of four */
+    bool is_even;  /* both ends of a swap move by exact negatives */
     double trains; /* size of the local updates made at each snapshot */
     uint64_t seed;
     bool is_learning; /* begins are scheduled */
@@ -272,6 +273,7 @@ static inline struct rounds *rounds_create_with(const struct exchange_ops *ops,
     r->now_ns = NS_PER_S;
     r->is_learning = true;
     r->clips = !ops->is_group && seed % 4 == 1;
+    r->is_even = !r->clips; /* by its own radius each */
     rng_init(&r->rng, seed, 1);
     commands_init(&r->commands);
     r->scratch = calloc(ROUND_CHUNK, sizeof(float));

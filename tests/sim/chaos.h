@@ -580,10 +580,11 @@ static inline void chaos_liveness_phase(struct chaos *chaos)
     }
     chaos->heal_ns = sim_now_ns(chaos->world) - chaos->heal_ns;
     chaos_check_safety(chaos);
-    /* Only means of pairs leave the mean of all alone: outer steps move it. */
+    /* Only means of pairs leave the mean of all alone: outer steps move it, and ends that clip. */
     if (chaos->liar == NULL && chaos->plan.is_pair && chaos->is_apart &&
         !chaos->was_anyone_killed && !has_anyone_given_up(chaos) &&
-        (chaos->strategy == NULL || chaos->strategy->rule == &rule_mean)) {
+        (chaos->strategy == NULL ||
+         (chaos->strategy->rule == &rule_mean && !chaos->strategy->clips))) {
         bool is_kept = cluster_run_until(chaos->cluster, mean_is_kept, chaos, CHAOS_SETTLE_NS);
 
         if (chaos->prints || !is_kept) {

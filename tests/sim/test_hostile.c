@@ -124,12 +124,10 @@ static void send_promises_without_offers(struct hostile *hostile, const struct h
     hostile_say(hostile, to->id, &message);
     message = (struct message){.type = MESSAGE_COMMIT};
     message.as.commit.key = some_key(hostile, to);
-    message.as.commit.scale = 1.0f;
     hostile_say(hostile, to->id, &message);
     message = (struct message){.type = MESSAGE_OUTCOME};
     message.as.outcome.key = some_key(hostile, to);
     message.as.outcome.state = OUTCOME_COMMITTED;
-    message.as.outcome.scale = 1.0f;
     hostile_say(hostile, to->id, &message);
     message = (struct message){.type = MESSAGE_OUTCOME_REQ};
     message.as.outcome_req.key = some_key(hostile, to);

@@ -136,8 +136,7 @@ static bool say_1e30(struct evil *e, struct peer_id to, struct message *message)
     (void)e, (void)to;
     if (message->type == MESSAGE_JOIN) message->as.join.samples = UINT64_MAX;
     if (message->type == MESSAGE_PROGRESS) message->as.progress.samples = UINT64_MAX;
-    if (message->type == MESSAGE_OFFER) message->as.offer.tau = 1e30f;
-    if (message->type == MESSAGE_ACCEPT) message->as.accept.tau = 1e30f;
+    if (message->type == MESSAGE_EDGE_OPEN) message->as.edge_open.radius = 1e30f;
     return true;
 }
 
@@ -223,7 +222,6 @@ static bool commit_at_once(struct evil *e, struct peer_id to, struct message *me
     if (message->type != MESSAGE_OFFER) return true;
     evil_say(to, message);
     commit.as.commit.key = message->as.offer.key;
-    commit.as.commit.scale = 1;
     evil_say(to, &commit);
     return false;
 }
@@ -302,7 +300,6 @@ static bool say_wrong_distance(struct evil *e, struct peer_id to, struct message
 {
     (void)e, (void)to;
     if (message->type == MESSAGE_READY) message->as.ready.squared = 0;
-    if (message->type == MESSAGE_COMMIT) message->as.commit.scale = 0.25f;
     return true;
 }
 

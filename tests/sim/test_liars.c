@@ -118,6 +118,7 @@ static struct outcome run(const char *averaging, const char *robust,
                                       .latency_ns = 2 * NS_PER_MS,
                                       .averaging = averaging,
                                       .robust = robust,
+                                      .topology = getenv("TOPOLOGY"),
                                       .values = VALUES,
                                       .learner = digits};
     struct cluster *cluster = cluster_create(&options);

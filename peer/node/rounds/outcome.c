@@ -28,7 +28,7 @@ static void answer(struct node *node, struct peer_id to, const struct message_ou
     struct message message = {.type = MESSAGE_OUTCOME_TOLD};
 
     if (node->round == NULL ||
-        !round_outcome(node->round, &word.key, word.participant, &word.state, &word.scale)) {
+        !round_outcome(node->round, &word.key, word.participant, &word.state)) {
         return;
     }
     outcome_sign(&word, node->options.identity, node->options.swarm->run_id,
@@ -56,8 +56,7 @@ static void on_told(struct node *node, struct peer_id from, const struct message
     if (rc != RC_OK) { /* who sends it has signed it, or should have looked */
         node_score(node, from, SCORE_BROKE);
     } else if (peer_id_is_equal(word.participant, node->self)) {
-        rc = node->round == NULL ? RC_STALE
-                                 : round_told(node->round, &word.key, word.state, word.scale);
+        rc = node->round == NULL ? RC_STALE : round_told(node->round, &word.key, word.state);
     } else if (peer_id_is_equal(word.key.initiator, from) &&
                node_neighbour(node, word.participant) != NULL) {
         (void)links_send(node->links, word.participant, message);

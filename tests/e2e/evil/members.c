@@ -248,7 +248,6 @@ static void commit_unasked(struct member *member)
 
     if (member->acts % 2 == 0) offer(member, 0.5f);
     message.as.commit.key = key_of(member);
-    message.as.commit.scale = (float)(member->acts % 3) / 2;
     (void)member_say(member, &message);
 }
 

@@ -71,7 +71,6 @@ static void decide(struct swarm *swarm, uint8_t peer, uint64_t round)
 
     if (peer < SELF) {
         message.as.commit.key = key;
-        message.as.commit.scale = 1;
     } else {
         message.as.ready.key = key;
     }

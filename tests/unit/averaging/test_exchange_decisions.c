@@ -101,7 +101,6 @@ static void an_undecided_initiator_says_so_and_a_decided_one_what(void **state)
 
     duo = duo_begun(MESSAGE_COMMIT);
     assert_int_equal(ask(&duo)->as.outcome.state, OUTCOME_COMMITTED);
-    assert_true(sent(&duo.out[0], MESSAGE_OUTCOME)->as.outcome.scale == 1);
     other.as.outcome_req.key = duo.key;
     commands_clear(&duo.out[0]);
     assert_int_equal(
@@ -147,26 +146,18 @@ static void a_lost_commit_is_asked_for_and_applied_late_once(void **state)
     duo_end(&duo);
 }
 
-static void decisions_that_were_not_agreed_are_refused(void **state)
+static void only_who_decides_can_say_so(void **state)
 {
     (void)state;
-    /* A scale other than the one both can compute is scored, and one that is not from the
-     * initiator refused: no change. */
     struct duo duo = duo_begun(MESSAGE_COMMIT);
     struct message commit = {.type = MESSAGE_COMMIT};
 
     commit.as.commit.key = duo.key;
-    commit.as.commit.scale = 0.5f;
     commands_clear(&duo.out[1]);
-    assert_int_equal(
-        duo.ops->on_message(duo.ends[1], id_of(1), boot_of(1), &commit, duo.now_ns, &duo.out[1]),
-        RC_FORMAT);
-    commit.as.commit.scale = 1;
-    assert_int_equal(find(&duo.out[1], COMMAND_SCORE)->score, -100);
-    assert_null(find(&duo.out[1], COMMAND_OVER));
     assert_int_equal(
         duo.ops->on_message(duo.ends[1], id_of(3), boot_of(3), &commit, duo.now_ns, &duo.out[1]),
         RC_FORMAT); /* not the initiator */
+    assert_null(find(&duo.out[1], COMMAND_OVER));
     assert_int_equal(
         duo.ops->on_message(duo.ends[1], id_of(1), boot_of(1), &commit, duo.now_ns, &duo.out[1]),
         RC_OK);
@@ -403,7 +394,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_undecided_initiator_says_so_and_a_decided_one_what),
         cmocka_unit_test(a_lost_commit_is_asked_for_and_applied_late_once),
-        cmocka_unit_test(decisions_that_were_not_agreed_are_refused),
+        cmocka_unit_test(only_who_decides_can_say_so),
         cmocka_unit_test(distances_that_differ_abort_before_the_decision),
         cmocka_unit_test(too_far_is_believed_of_a_round_that_runs),
         cmocka_unit_test(outcomes_survive_a_restart_through_the_checkpoint),

@@ -1,10 +1,16 @@
-/* Rounds of neighbours with --robust clip: both ends take the same part of an edge, or none. */
+/*
+ * Rounds of neighbours with --robust clip: each end takes as much of an edge as its own radius
+ * leaves; and rules keep something of it only where neither clips.
+ */
 #include "tests/unit/averaging/steps.h"
 
 #include "base/bytes.h"
 #include "base/mem.h"
 
-enum { LEARNING = 8, FIRST = 1, SECOND = 2, SCORE_VIOLATION = -100 };
+enum { LEARNING = 8, FIRST = 1, SECOND = 2 };
+
+/* Radius: 1.5 times what is usual, 2. */
+static const float left_of_20 = 0.15f * 0.15f * 0.15f;
 
 /* The first decides. A plane of one chunk; jobs are done at once. */
 struct duo {
@@ -13,23 +19,32 @@ struct duo {
     struct commands out[2];
     uint64_t now_ns;
     float squared;                /* what both measure */
-    struct message commit, tell;  /* as last sent */
+    struct message commit;        /* as last sent */
     struct command edge[2], late; /* as last counted; late: at the second */
-    bool loses_commit;
-    int32_t score; /* the worst that the second gave the first */
+    bool loses_commit, has_memory;
 };
 
-static struct duo duo_start(bool clips)
+static struct exchange *end_create(const struct duo *duo, int i, bool clips)
+{
+    uint8_t number = (uint8_t)(FIRST + i);
+    struct exchange_options options = {.self = id_of(number),
+                                       .boot = boot_of(number),
+                                       .chunks = 1,
+                                       .clips = clips,
+                                       .has_memory = duo->has_memory};
+    struct exchange *end = duo->ops->create(&options);
+
+    assert_non_null(end);
+    return end;
+}
+
+static struct duo duo_start_with(bool clips, bool has_memory)
 {
     struct duo duo = {.ops = &exchange_edges, .now_ns = NS_PER_S, .squared = 4};
 
+    duo.has_memory = has_memory;
     for (uint8_t i = 0; i < 2; i++) {
-        uint8_t number = (uint8_t)(FIRST + i);
-        struct exchange_options options = {
-            .self = id_of(number), .boot = boot_of(number), .chunks = 1, .clips = clips};
-
-        duo.ends[i] = duo.ops->create(&options);
-        assert_non_null(duo.ends[i]);
+        duo.ends[i] = end_create(&duo, i, clips);
         commands_init(&duo.out[i]);
         duo.ops->set_lineage(duo.ends[i], (struct digest){{9}}, &duo.out[i]);
     }
@@ -39,6 +54,11 @@ static struct duo duo_start(bool clips)
         duo.ops->on_link_up(duo.ends[i], id_of(other), boot_of(other), duo.now_ns, &duo.out[i]);
     }
     return duo;
+}
+
+static struct duo duo_start(bool clips)
+{
+    return duo_start_with(clips, false);
 }
 
 static void duo_end(struct duo *duo)
@@ -59,7 +79,6 @@ static void obey(struct duo *duo, int from, const struct command *c)
     switch (c->type) {
     case COMMAND_SEND:
         if (c->message.type == MESSAGE_COMMIT) duo->commit = c->message;
-        if (c->message.type == MESSAGE_OUTCOME) duo->tell = c->message;
         if (c->message.type == MESSAGE_COMMIT && duo->loses_commit) break;
         (void)!duo->ops->on_message(duo->ends[to], id_of(number), boot_of(number), &c->message,
                                     duo->now_ns, &duo->out[to]);
@@ -78,9 +97,6 @@ static void obey(struct duo *duo, int from, const struct command *c)
         break;
     case COMMAND_OVER:
         if (from == 1 && c->over.is_late) duo->late = *c;
-        break;
-    case COMMAND_SCORE:
-        if (from == 1 && c->score < duo->score) duo->score = c->score;
         break;
     default:
         break;
@@ -138,7 +154,7 @@ static void an_edge_only_measures_before_it_knows_what_is_usual(void **state)
     assert_weight(&duo, 0.3f); /* as far as usual: all of it */
     duo.squared = 400;
     play(&duo);
-    assert_weight(&duo, 0.3f * 1.25f * 2 / 20);
+    assert_weight(&duo, 0.3f * left_of_20);
     duo_end(&duo);
     duo = duo_start(false);
     play(&duo);
@@ -146,20 +162,68 @@ static void an_edge_only_measures_before_it_knows_what_is_usual(void **state)
     duo_end(&duo);
 }
 
-static enum rc said(struct duo *duo, struct message message, float scale)
+/* The second knows nothing yet, as after a restart. */
+static void forget_second(struct duo *duo)
 {
-    if (message.type == MESSAGE_COMMIT) message.as.commit.scale = scale;
-    if (message.type == MESSAGE_OUTCOME) message.as.outcome.scale = scale;
-    return duo->ops->on_message(duo->ends[1], id_of(FIRST), boot_of(FIRST), &message, duo->now_ns,
-                                &duo->out[1]);
+    struct exchange_counts counts;
+
+    duo->ops->destroy(duo->ends[1]);
+    duo->ends[1] = end_create(duo, 1, true);
+    duo->ops->set_lineage(duo->ends[1], (struct digest){{9}}, &duo->out[1]);
+    duo->ops->counts(duo->ends[0], &counts);
+    duo->ops->set_round(duo->ends[1], counts.next_round);
+    duo->ops->on_link_lost(duo->ends[0], id_of(SECOND), duo->now_ns, &duo->out[0]);
+    for (uint8_t i = 0; i < 2; i++) {
+        uint8_t other = (uint8_t)(SECOND - i);
+
+        duo->ops->on_link_up(duo->ends[i], id_of(other), boot_of(other), duo->now_ns, &duo->out[i]);
+    }
+    talk(duo);
 }
 
-/* It may not choose how much of itself counts at the other end: neither when it decides nor when it
- * is asked afterwards. */
-static void who_decides_another_part_is_refused_and_scored(void **state)
+static void each_end_goes_by_its_own_radius(void **state)
 {
     struct duo duo = duo_start(true);
-    float scale = 1.25f * 2 / 20;
+
+    (void)state;
+    for (int i = 0; i <= LEARNING; i++) {
+        play(&duo);
+    }
+    forget_second(&duo);
+    play(&duo);
+    assert_float_equal(duo.edge[0].edge.weight, 0.3f, 1e-6f);
+    assert_true(duo.edge[1].edge.weight == 0);
+    duo_end(&duo);
+}
+
+/* Or what all keep would no longer add up to zero. */
+static void nothing_is_kept_of_an_edge_that_either_end_clips(void **state)
+{
+    struct duo duo = duo_start_with(true, true);
+
+    (void)state;
+    for (int i = 0; i <= LEARNING; i++) {
+        play(&duo);
+    }
+    assert_weight(&duo, 0.3f);
+    assert_false(duo.edge[0].edge.passes || duo.edge[1].edge.passes);
+    duo.squared = 400;
+    play(&duo);
+    assert_weight(&duo, 0.3f * left_of_20);
+    assert_true(duo.edge[0].edge.passes && duo.edge[1].edge.passes);
+    forget_second(&duo); /* it clips, and the first does not: 20 is usual now */
+    play(&duo);
+    assert_float_equal(duo.edge[0].edge.weight, 0.3f, 1e-6f);
+    assert_true(duo.edge[0].edge.passes && duo.edge[1].edge.passes);
+    assert_true(duo.edge[1].edge.weight == 0);
+    duo_end(&duo);
+}
+
+/* Where its decision comes too late, as much counts as would have in time. */
+static void a_late_decision_counts_as_much(void **state)
+{
+    struct duo duo = duo_start(true);
+    struct message tell = {.type = MESSAGE_OUTCOME};
 
     (void)state;
     for (int i = 0; i <= LEARNING; i++) {
@@ -168,24 +232,17 @@ static void who_decides_another_part_is_refused_and_scored(void **state)
     duo.squared = 400;
     duo.loses_commit = true;
     play(&duo);
-    assert_float_equal(duo.commit.as.commit.scale, scale, 1e-6f);
-    assert_int_equal(said(&duo, duo.commit, 1), RC_FORMAT);
-    assert_int_equal(said(&duo, duo.commit, scale / 2), RC_FORMAT);
-    talk(&duo);
-    assert_int_equal(duo.score, SCORE_VIOLATION);
-    duo.score = 0;
     duo.ops->on_link_lost(duo.ends[1], id_of(FIRST), duo.now_ns, &duo.out[1]);
     talk(&duo);
     assert_true(duo.edge[1].edge.is_in_doubt && duo.edge[1].edge.weight == 1);
-    duo.tell = (struct message){.type = MESSAGE_OUTCOME};
-    duo.tell.as.outcome.key = duo.commit.as.commit.key;
-    duo.tell.as.outcome.state = OUTCOME_COMMITTED;
-    assert_int_equal(said(&duo, duo.tell, 1), RC_FORMAT);
-    talk(&duo);
-    assert_int_equal(duo.score, SCORE_VIOLATION);
-    assert_int_equal(said(&duo, duo.tell, scale), RC_OK);
+    tell.as.outcome.key = duo.commit.as.commit.key;
+    tell.as.outcome.state = OUTCOME_COMMITTED;
+    assert_int_equal(duo.ops->on_message(duo.ends[1], id_of(FIRST), boot_of(FIRST), &tell,
+                                         duo.now_ns, &duo.out[1]),
+                     RC_OK);
     talk(&duo);
     assert_int_equal(duo.late.over.result, OVER_COMMITTED);
+    assert_float_equal(duo.late.over.scale, 0.3f * left_of_20, 1e-6f);
     assert_true(duo.late.over.scale == duo.edge[0].edge.weight); /* the other end's, to the bit */
     duo_end(&duo);
 }
@@ -208,9 +265,7 @@ static void what_was_decided_outlives_a_restart(void **state)
     duo.ops->destroy(duo.ends[0]);
     duo.ends[0] = start(duo.ops, FIRST, 1, &duo.out[0]);
     assert_int_equal(duo.ops->load(duo.ends[0], bytes, count), RC_OK);
-    store_le32(bytes + count - 4, 0x40000000); /* 2 */
-    assert_int_equal(duo.ops->load(duo.ends[0], bytes, count), RC_FORMAT);
-    store_le32(bytes, 1); /* without scales, as it once was */
+    store_le32(bytes, 3); /* with scales, as it once was */
     assert_int_equal(duo.ops->load(duo.ends[0], bytes, count), RC_MISMATCH);
     mem_free(bytes);
     duo.ops->on_link_lost(duo.ends[1], id_of(FIRST), duo.now_ns, &duo.out[1]);
@@ -225,7 +280,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_edge_only_measures_before_it_knows_what_is_usual),
-        cmocka_unit_test(who_decides_another_part_is_refused_and_scored),
+        cmocka_unit_test(each_end_goes_by_its_own_radius),
+        cmocka_unit_test(nothing_is_kept_of_an_edge_that_either_end_clips),
+        cmocka_unit_test(a_late_decision_counts_as_much),
         cmocka_unit_test(what_was_decided_outlives_a_restart),
     };
 

@@ -302,9 +302,38 @@ static void methods_of_neighbours_are_what_they_say(void **state)
     }
 }
 
+/* What weighs otherwise at the other end moves the model, and leaves nothing in what adds up to
+ * zero over all: the memory of exact diffusion, and, but for what both have in common, trackers. */
+static void nothing_is_kept_of_what_passes(void **state)
+{
+    static const float own[2] = {1, 1}, theirs[2] = {3, 5};
+    const struct rule_settings settings = {.memory = 2, .stepped = 1};
+    const struct rule_ops *ops[] = {&rule_exact_diffusion, &rule_mean};
+    const uint8_t all = 1;
+
+    (void)state;
+    for (size_t i = 0; i < ARRAY_COUNT(ops); i++) {
+        struct rule *rule = ops[i]->create(2, &settings);
+        struct rule_view view = {own, 2};
+        float difference[2], squared, told[2] = {0, 0};
+
+        assert_non_null(rule);
+        ops[i]->begin(rule, &view);
+        assert_int_equal(ops[i]->stage(rule, 0, (struct range){0, 2}, theirs, &squared), RC_OK);
+        ops[i]->pass(rule, 0, 0.5f, 0.25f);
+        ops[i]->settle(rule, &all, RULE_GRAIN, 1, difference);
+        assert_float_equal(difference[0], 1, 1e-6f);
+        assert_float_equal(difference[1], i == 0 ? 2 : 1, 1e-6f);
+        if (ops[i]->prepare != NULL) ops[i]->prepare(rule, told, true);
+        assert_true(told[0] == 0 && told[1] == 0);
+        ops[i]->destroy(rule);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_kept_of_what_passes),
         cmocka_unit_test(dpsgd_in_both_orders),
         cmocka_unit_test(springs_pull_both_ends),
         cmocka_unit_test(d2_finds_the_common_optimum_of_unlike_peers),

@@ -288,12 +288,10 @@ static inline bool example_pair(struct source *s, struct message *m)
         m->as.offer.chunks = any32(s, 1, CHUNKS_MAX);
         m->as.offer.alpha = fraction(s, 0.5F);
         m->as.offer.deadline_ms = any32(s, 0, UINT32_MAX);
-        m->as.offer.tau = fraction(s, 1e30F);
         fill(s, &m->as.offer.lineage, DIGEST_BYTES);
         return true;
     case MESSAGE_ACCEPT:
         m->as.accept.alpha = fraction(s, 0.5F);
-        m->as.accept.tau = fraction(s, 1e30F);
         m->as.accept.credit = any32(s, 0, CHUNKS_MAX);
         return true;
     case MESSAGE_REJECT:
@@ -304,14 +302,12 @@ static inline bool example_pair(struct source *s, struct message *m)
         m->as.ready.squared = fraction(s, 1e30F);
         return true;
     case MESSAGE_COMMIT:
-        m->as.commit.scale = fraction(s, 1);
         return true;
     case MESSAGE_ABORT:
         m->as.abort.code = any32(s, ABORT_DEADLINE, ABORT_PROTOCOL);
         return true;
     case MESSAGE_OUTCOME:
         m->as.outcome.state = any32(s, OUTCOME_UNKNOWN, OUTCOME_ABORTED);
-        m->as.outcome.scale = fraction(s, 1);
         return true;
     default:
         return m->type == MESSAGE_OUTCOME_REQ;
@@ -411,7 +407,7 @@ static inline bool example_edge(struct source *s, struct message *m)
         fill(s, &m->as.edge_open.schema, DIGEST_BYTES);
         fill(s, &m->as.edge_open.lineage, DIGEST_BYTES);
         word(s, m->as.edge_open.codec, sizeof m->as.edge_open.codec, "f32");
-        m->as.edge_open.tau = fraction(s, 1e30F);
+        m->as.edge_open.radius = fraction(s, 1e30F);
         return true;
     case MESSAGE_MIRROR:
         m->as.mirror.round = any(s, 0, UINT64_MAX);

@@ -20,8 +20,7 @@ static struct outcome_word make_word(const struct identity *identity)
     return (struct outcome_word){
         .key = {identity_peer_id(identity->public_key), {{3, 4}}, UINT64_C(1) << 40},
         .participant = {{9, 8, 7}},
-        .state = OUTCOME_COMMITTED,
-        .scale = 0.75f};
+        .state = OUTCOME_COMMITTED};
 }
 
 static void a_word_comes_out_as_it_went_in(void **state)
@@ -39,7 +38,6 @@ static void a_word_comes_out_as_it_went_in(void **state)
     assert_true(back.key.counter == word.key.counter);
     assert_true(peer_id_is_equal(back.participant, word.participant));
     assert_int_equal(back.state, OUTCOME_COMMITTED);
-    assert_true(back.scale == 0.75f);
     assert_int_equal(outcome_verify(bytes, other_run, &back), RC_AUTH);
 }
 
@@ -67,19 +65,12 @@ static void a_changed_word_is_refused(void **state)
 /* Signed nonsense is nonsense. */
 static void what_is_no_decision_is_refused(void **state)
 {
-    static const float scales[] = {-0.5f, 1.5f, INFINITY, NAN};
     struct identity identity = make_identity(1);
     struct outcome_word word = make_word(&identity), back;
     struct digest run = {{5}};
     uint8_t bytes[OUTCOME_BYTES];
 
     (void)state;
-    for (size_t i = 0; i < sizeof scales / sizeof scales[0]; i++) {
-        word.scale = scales[i];
-        outcome_sign(&word, &identity, run, bytes);
-        assert_int_equal(outcome_verify(bytes, run, &back), RC_FORMAT);
-    }
-    word.scale = 0;
     word.state = OUTCOME_UNKNOWN;
     outcome_sign(&word, &identity, run, bytes);
     assert_int_equal(outcome_verify(bytes, run, &back), RC_FORMAT);
