@@ -79,7 +79,7 @@ averaging/core/robust.c @ unit_averaging_robust @ whoever missed rounds stays be
 averaging/core/robust.c @ unit_averaging_robust @ the one that has more to learn is far from all @ s/centred_share = 1.0f \/ 64/centred_share = 0/
 peer/round/centre.c @ sim_liars @ in groups each judges around its own model @ s/return round->centre == NULL \? own : round->centre \+ range.first;/return (void)round, (void)range, own;/
 peer/round/round.c @ sim_liars @ a last round may leave us with values of our own @ s/round->stats.unagreed \+= round->has_refused;//
-peer/node/lane/train.c @ sim_finish @ a round at the goal is one like others @ s/node->step, node->is_goal_reached/node->step, false/
+peer/node/rounds/border.c @ sim_finish @ a round at the goal is one like others @ s/node->step, node->is_goal_reached/node->step, false/
 averaging/strategy/match.c @ contract_strategy @ auto means none @ s/strategy->clips = reason == NULL;/strategy->clips = i == 2;/
 averaging/core/robust.c @ unit_averaging_robust @ the gate lets everything in that is not learned yet @ s/if \(norms < gate_least\) return gate_least;/if (norms < gate_least) return 1e30f;/
 averaging/core/weights.c @ unit_averaging_weights @ a proposer counts as much as it says @ s/if \(count > 0 \&\& weights\[0\] > WEIGHT_ONE\).*//

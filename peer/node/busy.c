@@ -26,15 +26,15 @@ static bool meets_groups(const struct node *node)
 
 static uint8_t busy_with(const struct node *node)
 {
-    enum border_work work = node->border.work;
-    uint64_t usual_ns = node->border_ns[work];
+    enum border_kind kind = node->border.work->kind;
+    uint64_t usual_ns = node->border_ns[kind];
 
     if (!meets_groups(node) || node->state != NODE_TRAINING) return BUSY_NOT;
-    if (work == BORDER_EVALUATE) {
+    if (kind == BORDER_EVALUATION) {
         if (usual_ns == 0) usual_ns = UNKNOWN_NS;
         return usual_ns > node->period_ns ? BUSY_EVALUATING : BUSY_SHORTLY;
     }
-    if (work != BORDER_CHECKPOINT && work != BORDER_RESHARD) return BUSY_NOT;
+    if (kind != BORDER_CHECKPOINT && kind != BORDER_RESHARD) return BUSY_NOT;
     return usual_ns >= LONG_NS && usual_ns > node->period_ns ? BUSY_LONG : BUSY_NOT;
 }
 
@@ -53,10 +53,11 @@ void node_busy_begin(struct node *node)
 
 void node_busy_end(struct node *node)
 {
+    enum border_kind kind = node->border.work->kind;
     uint64_t took_ns = node_now(node) - node->border.begun_ns;
 
-    node->border_ns[node->border.work] = took_ns;
-    node->long_jobs += node->border.work != BORDER_TRAIN && took_ns > node->step_ns;
+    node->border_ns[kind] = took_ns;
+    node->long_jobs += kind != BORDER_STEPS && took_ns > node->step_ns;
     if (node->busy == BUSY_NOT) return;
     if (!takes_part(node->busy)) round_set_busy(node->round, false);
     node->busy = BUSY_NOT;

@@ -11,6 +11,7 @@
 #include "peer/download/joiner.h"
 #include "peer/download/sketch.h"
 #include "peer/link/link.h"
+#include "peer/node/lane.h"
 #include "peer/node/model.h"
 #include "peer/node/node.h"
 #include "peer/node/pace.h"
@@ -19,24 +20,20 @@
 
 enum {
     NODE_ROUNDS_MISSED_MAX = 50, /* a restarted peer that missed more takes the swarm's model */
-    NODE_ROLLBACKS_MAX = 3,      /* in a row, before the model is taken from a neighbour */
     NODE_HANDSHAKE_TRIES = 3, /* of each bootstrap address, before it is said to be another swarm */
     NODE_RATE_STEPS = 200,    /* in which --lr-scaling brings in its rate */
     NODE_DONOR_QUEUE = 8,     /* buckets queued for one joiner */
     NODE_DOUBLINGS_MAX = 9    /* of NODE_RETRY_NS: about nine minutes */
 };
-#define NODE_ALARM_NS        NS_PER_MS         /* between two wake-ups */
-#define NODE_PROGRESS_NS     NS_PER_S          /* how often neighbours hear how far we are */
-#define NODE_TRAIN_JOB_NS    (5 * NS_PER_MS)   /* aimed length of a training job */
-#define NODE_GRAPH_NS        (NS_PER_S / 5)    /* between two looks at the graph of the topology */
-#define NODE_AHEAD_NS        (2 * NS_PER_S)    /* between two at the groups of later rounds */
-#define NODE_KEEP_NS         (250 * NS_PER_MS) /* between two good copies: rounds may be quicker */
-#define NODE_RESHARD_NS      (2 * NS_PER_S)    /* members must have been stable for so long */
-#define NODE_RESHARD_MOST_NS (30 * NS_PER_S)   /* ...but where they never are: so often */
-#define NODE_BEGUN_NS        (120 * NS_PER_S)  /* later than that after our start we are not new */
-#define NODE_JUDGE_NS        (60 * NS_PER_S)   /* certificates run out: are all still let in? */
-#define NODE_RETRY_NS        NS_PER_S          /* before a failed download is begun again */
-#define NODE_AVOID_NS        (5 * NS_PER_S)    /* others are asked before those it failed with */
+#define NODE_ALARM_NS     NS_PER_MS        /* between two wake-ups */
+#define NODE_PROGRESS_NS  NS_PER_S         /* how often neighbours hear how far we are */
+#define NODE_TRAIN_JOB_NS (5 * NS_PER_MS)  /* aimed length of a training job */
+#define NODE_GRAPH_NS     (NS_PER_S / 5)   /* between two looks at the graph of the topology */
+#define NODE_AHEAD_NS     (2 * NS_PER_S)   /* between two at the groups of later rounds */
+#define NODE_BEGUN_NS     (120 * NS_PER_S) /* later than that after our start we are not new */
+#define NODE_JUDGE_NS     (60 * NS_PER_S)  /* certificates run out: are all still let in? */
+#define NODE_RETRY_NS     NS_PER_S         /* before a failed download is begun again */
+#define NODE_AVOID_NS     (5 * NS_PER_S)   /* others are asked before those it failed with */
 
 /* A peer with an open link. */
 struct neighbour {
@@ -74,43 +71,6 @@ struct bootstrap_try {
     uint32_t failures;
     enum rc rc;
     char why[200];
-};
-
-/* What the training lane is doing: one job at a time, chosen at each step border. */
-enum border_work {
-    BORDER_NONE,
-    BORDER_TRAIN,
-    BORDER_HASH,     /* lineage of the initial plane */
-    BORDER_ASSIGN,   /* take a downloaded model */
-    BORDER_APPLY,    /* the difference of a round */
-    BORDER_PULL,     /* towards the rule's centre, between rounds */
-    BORDER_SNAPSHOT, /* for a round */
-    BORDER_DONATE,   /* for joiners */
-    BORDER_SKETCH,   /* for who checks a donor */
-    BORDER_RESHARD,
-    BORDER_EVALUATE,
-    BORDER_FINAL, /* evaluate on everything */
-    BORDER_CHECKPOINT,
-    BORDER_KEEP, /* copy to the rollback plane */
-    BORDER_ROLLBACK
-};
-
-struct border_job {
-    struct job job;
-    struct node *node;
-    enum border_work work;
-    uint64_t begun_ns;
-    enum rc rc;
-    struct fault why;
-    uint32_t steps;
-    struct train_report report;
-    struct evaluation evaluation;
-    struct digest digest;
-    float *to;
-    double moved; /* KEEP: how far parameters are from those kept before */
-    struct peer_id *members;
-    size_t members_count;
-    struct checkpoint checkpoint;
 };
 
 /* Rounds that pass a peer by, see node/rounds/overdue.c. */
@@ -184,7 +144,6 @@ struct node {
     struct digest lineage;
     bool has_lineage;
     uint64_t model_samples; /* behind the model when this peer took or made it, plus our own */
-    uint64_t round_number;  /* of a downloaded manifest, until the exchange has it */
     uint64_t retry_ns;      /* not before: begin a download */
     uint64_t answered_ns;   /* when somebody was last there, or something came */
     struct node_choice choice;
@@ -219,9 +178,9 @@ struct node {
     uint64_t period_ns; /* smoothed time from one round's begin to the next; 0: not known */
     struct node_overdue overdue;
     struct node_pulls pulls;
-    uint8_t busy;                            /* enum progress_busy: as neighbours were told */
-    uint64_t border_ns[BORDER_ROLLBACK + 1]; /* how long the last job of each kind took; 0: none */
-    uint64_t long_jobs;                      /* so many took longer than a step, but for steps */
+    uint8_t busy;                     /* enum progress_busy: as neighbours were told */
+    uint64_t border_ns[BORDER_KINDS]; /* how long the last job of each kind took; 0: none */
+    uint64_t long_jobs;               /* so many took longer than a step, but for steps */
     uint64_t samples_since_round, samples_of_round; /* the latter: of the last that had any */
     uint64_t once_steps; /* own_steps when the one average of one-shot was made, also before a
                             restart; 0: it was not */
@@ -273,18 +232,19 @@ struct links_events node_links_events(struct node *node);
 /** Dial whom membership wants dialled. */
 void node_dial_due(struct node *node, uint64_t now_ns);
 
-/* node/lane/train.c: the training lane */
-void node_border(struct node *node); /* submit the next job if the lane is free */
+/* node/lane/train.c: steps, and the goal */
 bool node_goal_is_reached(struct node *node);
 /** The text of a failure of the learner's: its device's own words, where there are any. */
 const char *node_learner_why(const struct node *node, enum rc rc);
 
-/* node/lane/keep.c: the last good model, to go back to */
-void node_keep_run(struct border_job *job); /* in the training lane, as the next */
-void node_rollback_run(struct border_job *job);
-void node_kept(struct node *node, struct border_job *job);
-void node_checkpointed(struct node *node, struct border_job *job); /* node/lane/checkpoint.c */
-void node_rolled_back(struct node *node, struct border_job *job);
+/* node/lane/share.c */
+/** After every event: have members come or gone? */
+void node_watch_members(struct node *node, uint64_t now_ns);
+
+/* node/lane/checkpoint.c */
+/** As of now, without what rounds keep. */
+struct checkpoint node_checkpoint(const struct node *node);
+MUST_USE enum rc node_checkpoint_save(struct border_job *job); /* in the training lane */
 
 /* busy.c: what is long in the training lane, and what others make of it */
 void node_busy_begin(struct node *node); /* node->border is about to be submitted */
@@ -298,9 +258,6 @@ uint64_t node_busy_put_off_ns(const struct node *node);
 bool node_busy_leaves(const struct node *node, const struct neighbour *other);
 
 /* node/lane/pull.c: a spring's own end between rounds */
-bool node_pull_is_due(struct node *node);
-MUST_USE enum rc node_pull_run(struct node *node); /* in the training lane */
-void node_pulled(struct node *node);
 /** Steps until the next one, UINT64_MAX: none is to come before the next round. */
 uint64_t node_pull_steps(const struct node *node);
 
@@ -335,8 +292,6 @@ void node_tracking_hear(struct node *node);
 
 /* node/rounds/round.c: with whom we average */
 void node_begin_round(struct node *node);
-/** Apply a round's difference to the replica. In the training lane, at a step border. */
-MUST_USE enum rc node_apply(struct node *node);
 /** Between two step borders: the next partner, if the last one was busy. */
 void node_offer_again(struct node *node);
 /** When to try again whom to mix with. */
@@ -349,8 +304,7 @@ bool node_waits_for_round(const struct node *node);
 bool node_stays(struct node *node);
 /** After every event: note the step at which a round has started. */
 void node_round_note(struct node *node);
-/** The round's snapshot was taken. */
-void node_round_snapshot(struct node *node);
+bool node_round_is_settling(const struct node *node);
 /** Everyone to reckon with, linked or not, this peer included, sorted by id; the caller frees it.
  *  NULL: no memory. */
 struct peer_id *node_everyone(const struct node *node, size_t *count);

@@ -10,7 +10,6 @@
 #include "peer/download/sketch.h"
 #include "peer/round/round.h"
 
-struct border_job;
 struct neighbour;
 struct node;
 
@@ -123,10 +122,6 @@ uint64_t node_median(uint64_t *items, size_t count);
 uint64_t node_place(const char *address);
 
 /* node/model/donor.c: snapshots and sketches for others */
-bool node_donation_is_due(struct node *node);
-void node_donation_begin(struct node *node); /* then copy in the training lane, then copied */
-MUST_USE enum rc node_donation_copy(struct node_donation *donation);
-void node_donation_copied(struct node *node, enum rc rc);
 /** The model was replaced at a step border: what rounds agreed on before is not of it. */
 void node_donation_forget(struct node *node);
 /** A download is being taken over: what came of the donor's rule is for ours. */
@@ -137,8 +132,10 @@ void node_donate(struct node *node, struct peer_id to);
 void node_donate_all(struct node *node);
 void node_on_sketch_req(struct node *node, struct peer_id from,
                         const struct message_sketch_req *request);
-MUST_USE enum rc node_sketch_run(struct node *node); /* in the training lane */
-void node_sketch_done(struct node *node, enum rc rc);
+
+/* node/model/copy.c: in the training lane */
+MUST_USE enum rc node_donation_copy(struct node_donation *donation);
+MUST_USE enum rc node_sketch_copy(struct node *node); /* for the one asked first */
 
 /* node/model/check.c: does the donor lie, and how far is the download */
 /** It has a model of `lineage`, and gives it, as far as it says. */
@@ -159,9 +156,5 @@ MUST_USE enum rc node_check_run(struct node *node); /* in the training lane; RC_
 void node_check_told(struct node *node);
 void node_check_tick(struct node *node, uint64_t now_ns);
 uint64_t node_check_next_ns(const struct node *node);
-
-/* node/model/take.c: a downloaded model takes the place of ours */
-void node_take_run(struct border_job *job); /* in the training lane */
-void node_taken(struct node *node, struct border_job *job);
 
 #endif

@@ -57,6 +57,36 @@ void node_stop(struct node *node, int signal)
     node_continue(node);
 }
 
+/* Whatever others count on is done. */
+static bool is_over(struct node *node)
+{
+    return !node_round_is_settling(node) && (node->round == NULL || round_jobs(node->round) == 0) &&
+           !node->donation.is_running && links_jobs(node->links) == 0;
+}
+
+static enum border_next end(struct node *node, struct border_job *job)
+{
+    (void)job;
+    node->state = NODE_ENDED;
+    node->result.is_goal_reached = node->is_goal_reached;
+    node_count_report(node, node_now(node)); /* the last line of the metrics */
+    node_report(node, &node->result.report);
+    node->events.on_ended(node->events.context, &node->result);
+    return BORDER_AGAIN;
+}
+
+static const struct border_work border_end = {
+    .states = BORDER_LEAVING, .when = is_over, .prepare = end};
+
+/* What may be done at a step border, most urgent first: what changes the model (a downloaded one, a
+ * round's difference, the way back), what reads it, and then more steps. */
+static const struct border_work *const works[] = {
+    &border_nothing_left, &border_hash,       &border_rollback,    &border_assign,
+    &border_apply,        &border_pull,       &border_first_share, &border_goal,
+    &border_snapshot,     &border_donate,     &border_sketch,      &border_keep,
+    &border_reshard,      &border_checkpoint, &border_evaluate,    &border_final,
+    &border_end,          &border_steps};
+
 /* ---- the env's events ---- */
 
 static void env_accepted(void *context, uint64_t link, const char *remote)
@@ -126,16 +156,6 @@ static void send_outbox(struct node *node)
     outbox_clear(&node->outbox);
 }
 
-static void watch_members(struct node *node, uint64_t now_ns)
-{
-    uint64_t changes = membership_changes(node->membership);
-
-    if (changes == node->members_changes) return;
-    node->members_changes = changes;
-    node->members_changed_ns = now_ns;
-    if (node->reshard_since_ns == 0) node->reshard_since_ns = now_ns;
-}
-
 static void tick_all(struct node *node, uint64_t now_ns)
 {
     struct peer_id silent;
@@ -153,7 +173,7 @@ static void tick_all(struct node *node, uint64_t now_ns)
     }
     if (node->state < NODE_LEAVING) node_model_tick(node, now_ns);
     if (node->round != NULL && node->state == NODE_TRAINING) round_tick(node->round);
-    watch_members(node, now_ns);
+    node_watch_members(node, now_ns);
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b)
@@ -206,7 +226,7 @@ void node_continue(struct node *node)
     tick_all(node, now_ns);
     node_dial_due(node, now_ns);
     node_donate_all(node);
-    node_border(node);
+    node_border(node, works, ARRAY_COUNT(works));
     node_offer_again(node);
     send_outbox(node);
     node->is_continuing = false;
@@ -443,7 +463,6 @@ void node_destroy(struct node *node)
     checkpoint_deinit(&node->border.checkpoint);
     mem_free(node->border.members);
     node_donation_deinit(node);
-    if (node->border.work == BORDER_KEEP && node->is_lane_busy) mem_free(node->border.to);
     round_destroy(node->round);
     pace_destroy(node);
     joiner_destroy(node->joiner);

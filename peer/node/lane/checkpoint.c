@@ -1,4 +1,4 @@
-/* What becomes of a checkpoint that was tried. Loop thread. */
+/* When there is a checkpoint, and what becomes of it. Loop thread, but for the run function. */
 #include "peer/node/internal.h"
 
 #include "base/crash_point.h"
@@ -21,7 +21,42 @@ static void tell_success(struct node *node)
     node->checkpoint_told = RC_OK;
 }
 
-void node_checkpointed(struct node *node, struct border_job *job)
+static bool is_due(struct node *node)
+{
+    if (!node->options.keeps_files || node_round_is_settling(node)) return false;
+    if (node->state == NODE_LEAVING) return !node->has_last_checkpoint && node->has_lineage;
+    return node_now(node) >= node->checkpoint_due_ns + node_busy_put_off_ns(node);
+}
+
+struct checkpoint node_checkpoint(const struct node *node)
+{
+    return (struct checkpoint){.lineage = node->lineage,
+                               .model_samples = node->model_samples,
+                               .own_steps = node->own_steps,
+                               .once_steps = node->once_steps};
+}
+
+static enum border_next prepare(struct node *node, struct border_job *job)
+{
+    job->checkpoint = node_checkpoint(node);
+    if (node->round != NULL) node_round_checkpoint(node, &job->checkpoint);
+    return BORDER_SUBMIT;
+}
+
+enum rc node_checkpoint_save(struct border_job *job)
+{
+    struct node *node = job->node;
+
+    return checkpoint_save(node->env, node->learner, &job->checkpoint, node->options.model,
+                           node->options.model_context, &job->why);
+}
+
+static void run(struct border_job *job)
+{
+    job->rc = node_checkpoint_save(job);
+}
+
+static void done(struct node *node, struct border_job *job)
 {
     bool is_last = node->state == NODE_LEAVING;
 
@@ -47,3 +82,10 @@ void node_checkpointed(struct node *node, struct border_job *job)
     if (job->rc == RC_NONFINITE) node->wants_rollback = true;
     if (is_last) node->has_last_checkpoint = true;
 }
+
+const struct border_work border_checkpoint = {.states = BORDER_TRAINING | BORDER_LEAVING,
+                                              .kind = BORDER_CHECKPOINT,
+                                              .when = is_due,
+                                              .prepare = prepare,
+                                              .run = run,
+                                              .done = done};

@@ -7,9 +7,13 @@
 
 #include "averaging/codec/codec.h"
 
+#define KEEP_NS (250 * NS_PER_MS) /* between two good copies: rounds may be quicker */
+
+enum { ROLLBACKS_MAX = 3 }; /* in a row, before the model is taken from a neighbour */
+
 /* ---- in the lane ---- */
 
-void node_rollback_run(struct border_job *job)
+static void run_rollback(struct border_job *job)
 {
     struct node *node = job->node;
     size_t buffers = node->schema->values[SECTION_BUFFERS];
@@ -30,37 +34,65 @@ void node_rollback_run(struct border_job *job)
     if (job->rc == RC_OK) job->rc = node_moments_begin_anew(node);
 }
 
-void node_keep_run(struct border_job *job)
+static void run_keep(struct border_job *job)
 {
     struct node *node = job->node;
     const struct learner_ops *learner = node->learner->ops;
     size_t buffers = node->schema->values[SECTION_BUFFERS];
 
     if (node->snapshot != NULL) {
-        job->to = NULL; /* the learner has it */
-        job->rc = learner->keep(node->learner);
+        job->rc = learner->keep(node->learner); /* the learner has it */
         return;
     }
     /* The good plane stays until the new one is known to be one. */
-    if (job->to == NULL) job->to = mem_aligned((node->values + buffers) * sizeof(float));
+    if (node->spare == NULL) node->spare = mem_aligned((node->values + buffers) * sizeof(float));
     job->rc = RC_NOMEM;
-    if (job->to == NULL) return;
-    job->rc = learner->export_section(node->learner, SECTION_PARAMETERS, job->to, node->values);
+    if (node->spare == NULL) return;
+    job->rc = learner->export_section(node->learner, SECTION_PARAMETERS, node->spare, node->values);
     if (job->rc == RC_OK && buffers > 0) {
-        job->rc = learner->export_section(node->learner, SECTION_BUFFERS, job->to + node->values,
-                                          buffers);
+        job->rc = learner->export_section(node->learner, SECTION_BUFFERS,
+                                          node->spare + node->values, buffers);
     }
-    if (job->rc == RC_OK && !floats_are_finite(job->to, node->values + buffers)) {
+    if (job->rc == RC_OK && !floats_are_finite(node->spare, node->values + buffers)) {
         job->rc = RC_NONFINITE;
     }
     if (job->rc == RC_OK && node->has_kept) {
-        job->moved = plane_distance(job->to, node->kept, node->values);
+        job->moved = plane_distance(node->spare, node->kept, node->values);
     }
 }
 
 /* ---- back on the loop ---- */
 
-void node_rolled_back(struct node *node, struct border_job *job)
+static bool wants_rollback(struct node *node)
+{
+    return node->wants_rollback;
+}
+
+/* Too many in a row: the model itself is no good; a neighbour's may be. */
+static enum border_next prepare_rollback(struct node *node, struct border_job *job)
+{
+    (void)job;
+    if (node->has_kept && node->rollbacks < ROLLBACKS_MAX) {
+        node->rollbacks++;
+        return BORDER_SUBMIT;
+    }
+    node->wants_rollback = false;
+    node->rollbacks = 0;
+    if (node->neighbours_count == 0) {
+        node_fail(node, RC_NONFINITE,
+                  "the loss is no longer finite, and going back did not help: lower --lr");
+        return BORDER_AGAIN;
+    }
+    log_warn(node->options.log, "the loss is no longer finite: asking a neighbour for a model");
+    if (node->round != NULL) round_cancel(node->round, "the local model is not finite");
+    node->model_samples = 0;
+    node->state = NODE_JOINING;
+    node_send_progress(node, NULL);
+    node_decide(node);
+    return BORDER_AGAIN;
+}
+
+static void rolled_back(struct node *node, struct border_job *job)
 {
     node->wants_rollback = false;
     if (job->rc != RC_OK) {
@@ -71,19 +103,33 @@ void node_rolled_back(struct node *node, struct border_job *job)
     log_warn(node->options.log, "the loss is no longer finite: rolled back to the last good model");
 }
 
-void node_kept(struct node *node, struct border_job *job)
+const struct border_work border_rollback = {.states = BORDER_ALIVE,
+                                            .change = AUDIT_ANYTHING,
+                                            .when = wants_rollback,
+                                            .prepare = prepare_rollback,
+                                            .run = run_rollback,
+                                            .done = rolled_back};
+
+static bool wants_keep(struct node *node)
+{
+    return node->wants_keep && (!node->has_kept || node_now(node) >= node->kept_ns + KEEP_NS);
+}
+
+static void kept(struct node *node, struct border_job *job)
 {
     node->wants_keep = false;
     if (job->rc == RC_NONFINITE) node->wants_rollback = true;
     if (job->rc == RC_OK) {
-        node->spare = node->kept; /* the next one is written there: new memory is slow */
-        node->kept = job->to;
+        float *former = node->kept;
+
+        node->kept = node->spare;
+        node->spare = former; /* the next one is written there: new memory is slow */
         node->moved = job->moved;
         node->has_kept = true;
         node->kept_ns = node_now(node);
         node->rollbacks = 0;
-    } else {
-        mem_free(job->to);
     }
-    job->to = NULL;
 }
+
+const struct border_work border_keep = {
+    .states = BORDER_ALIVE, .when = wants_keep, .run = run_keep, .done = kept};

@@ -81,7 +81,7 @@ static bool is_due(struct node *node, const struct donor_wish *wish)
            wish->since_ns + (stats.last_members > 1 ? AGREED_WAIT_NS : ALONE_WAIT_NS);
 }
 
-bool node_donation_is_due(struct node *node)
+static bool donation_is_due(struct node *node)
 {
     struct donor_wish wish;
 
@@ -97,7 +97,7 @@ bool node_donation_is_due(struct node *node)
     return is_due(node, &wish);
 }
 
-void node_donation_begin(struct node *node)
+static enum border_next donation_begin(struct node *node, struct border_job *job)
 {
     struct node_donation *donation = &node->donation;
     struct donor_snapshot *snapshot = &donation->snapshot;
@@ -105,6 +105,7 @@ void node_donation_begin(struct node *node)
     struct donor_wish wish;
     bool is_wanted = donor_wants_snapshot(node->donor, &wish);
 
+    (void)job;
     CHECK(is_wanted && !donation->is_running);
     donor_begin_snapshot(node->donor);
     if (node->round != NULL) round_stats(node->round, &stats);
@@ -124,68 +125,12 @@ void node_donation_begin(struct node *node)
     donation->node = node;
     donation->base = wish.base;
     donation->is_running = true;
+    return BORDER_SUBMIT;
 }
 
-/* One more section of the snapshot, to be filled. */
-static float *add_section(struct donor_snapshot *snapshot, uint32_t section, size_t count)
+static void donation_run(struct border_job *job)
 {
-    uint32_t at = snapshot->sections_count;
-
-    snapshot->values[at] = mem_aligned(count * sizeof(float));
-    if (snapshot->values[at] == NULL) return NULL;
-    snapshot->sections[at] = section;
-    snapshot->counts[at] = count;
-    snapshot->sections_count++;
-    return snapshot->values[at];
-}
-
-/* After an outer step the model is the anchor, but for the elastic method: who joins begins there.
- */
-static enum rc copy_rule(struct node_donation *donation)
-{
-    struct donor_snapshot *snapshot = &donation->snapshot;
-
-    if (donation->rule_count == 0) return RC_OK;
-    memcpy(snapshot->values[0], donation->rule[0], snapshot->counts[0] * sizeof(float));
-    for (size_t i = 0; i < donation->rule_count; i++) {
-        size_t count = donation->node->mixed;
-        float *plane = add_section(snapshot, (uint32_t)(SECTION_RULE + i), count);
-
-        if (plane == NULL) return RC_NOMEM;
-        memcpy(plane, donation->rule[i], count * sizeof(float));
-    }
-    return RC_OK;
-}
-
-/* In the training lane: copies. */
-enum rc node_donation_copy(struct node_donation *donation)
-{
-    static const enum section all[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_MOMENTS};
-    struct learner *learner = donation->node->learner;
-    struct donor_snapshot *snapshot = &donation->snapshot;
-    enum rc rc = RC_OK;
-
-    snapshot->updates =
-        learner->ops->updates != NULL ? learner->ops->updates(learner) : snapshot->step;
-    for (size_t i = 0; i < ARRAY_COUNT(all) && rc == RC_OK; i++) {
-        size_t count = donation->node->schema->values[all[i]];
-        uint32_t at = snapshot->sections_count;
-
-        if (count == 0) continue;
-        if (all[i] == SECTION_PARAMETERS && donation->agreed != NULL) {
-            snapshot->values[at] = donation->agreed; /* parameters come first in it */
-            donation->agreed = NULL;
-            snapshot->sections[at] = all[i];
-            snapshot->counts[at] = count;
-            snapshot->sections_count++;
-        } else {
-            float *plane = add_section(snapshot, all[i], count);
-
-            if (plane == NULL) return RC_NOMEM;
-            rc = learner->ops->export_section(learner, all[i], plane, count);
-        }
-    }
-    return rc == RC_OK ? copy_rule(donation) : rc;
+    job->rc = node_donation_copy(&job->node->donation);
 }
 
 /* In the store lane: the slow part. */
@@ -217,21 +162,27 @@ static void hash_done(struct job *base)
     node_continue(donation->node);
 }
 
-void node_donation_copied(struct node *node, enum rc rc)
+static void donation_copied(struct node *node, struct border_job *job)
 {
     struct node_donation *donation = &node->donation;
 
     crash_point(CRASH_JOIN_SNAPSHOT_COPIED);
-    donation->rc = rc;
+    donation->rc = job->rc;
     donation->rule_count = 0;
     if (keeps_anchor(node)) round_hold(node->round, false);
-    if (rc != RC_OK) {
+    if (job->rc != RC_OK) {
         donation_done(node);
         return;
     }
     donation->job = (struct job){.run = run_hash, .done = hash_done, .cost_ns = node->values + 1};
     node->env->ops->submit(node->env, LANE_STORE, &donation->job);
 }
+
+const struct border_work border_donate = {.states = BORDER_ALIVE,
+                                          .when = donation_is_due,
+                                          .prepare = donation_begin,
+                                          .run = donation_run,
+                                          .done = donation_copied};
 
 void node_donation_forget(struct node *node)
 {
@@ -382,48 +333,17 @@ void node_on_sketch_req(struct node *node, struct peer_id from,
     sketching->asks[sketching->count++].seed = request->seed;
 }
 
-/* NULL: there is none of this section, or an error, in *rc. */
-static float *section_now(struct node *node, enum section section, enum rc *rc)
+static bool sketch_is_due(struct node *node)
 {
-    size_t count = node->schema->values[section];
-    float *plane = count == 0 ? NULL : mem_aligned(count * sizeof(float));
-
-    if (count == 0) return NULL;
-    *rc = plane == NULL ? RC_NOMEM
-                        : node->learner->ops->export_section(node->learner, section, plane, count);
-    if (*rc == RC_OK && !bucket_is_finite(plane, count)) *rc = RC_NONFINITE;
-    if (*rc == RC_OK) return plane;
-    mem_free(plane);
-    return NULL;
+    return node->sketching.count > 0;
 }
 
-enum rc node_sketch_run(struct node *node)
+static void sketch_run(struct border_job *job)
 {
-    struct sketch_answer *answer = &node->sketching.answer;
-    uint64_t seed = node->sketching.asks[0].seed;
-    enum rc rc = RC_OK;
-    double squares = 0;
-    float *plane;
-
-    memset(answer, 0, sizeof *answer);
-    plane = section_now(node, SECTION_PARAMETERS, &rc);
-    if (plane != NULL) sketch_make(plane, node->values, seed, &answer->sketch);
-    mem_free(plane);
-    plane = rc == RC_OK ? section_now(node, SECTION_BUFFERS, &rc) : NULL;
-    if (plane != NULL) {
-        sketch_make(plane, node->schema->values[SECTION_BUFFERS], seed, &answer->buffers);
-    }
-    mem_free(plane);
-    plane = rc == RC_OK ? section_now(node, SECTION_MOMENTS, &rc) : NULL;
-    for (size_t i = 0; plane != NULL && i < node->schema->values[SECTION_MOMENTS]; i++) {
-        squares += (double)plane[i] * (double)plane[i];
-    }
-    mem_free(plane);
-    answer->moments = sqrt(squares);
-    return rc;
+    job->rc = node_sketch_copy(job->node);
 }
 
-void node_sketch_done(struct node *node, enum rc rc)
+static void sketch_done(struct node *node, struct border_job *job)
 {
     struct node_sketching *sketching = &node->sketching;
     const struct sketch_answer *answer = &sketching->answer;
@@ -435,7 +355,7 @@ void node_sketch_done(struct node *node, enum rc rc)
     message.as.sketch.seed = sketching->asks[0].seed;
     sketching->count--;
     memmove(sketching->asks, sketching->asks + 1, sketching->count * sizeof sketching->asks[0]);
-    if (rc != RC_OK) return;
+    if (job->rc != RC_OK) return;
     write_sketch(&answer->sketch, values);
     write_sketch(&answer->buffers, values + SKETCH_BYTES / 2);
     if (node->round != NULL) round_stats(node->round, &stats);
@@ -446,3 +366,6 @@ void node_sketch_done(struct node *node, enum rc rc)
     message.as.sketch.values_bytes = sizeof values;
     (void)links_send(node->links, to, &message); /* who is gone asks no more */
 }
+
+const struct border_work border_sketch = {
+    .states = BORDER_ALIVE, .when = sketch_is_due, .run = sketch_run, .done = sketch_done};

@@ -195,6 +195,42 @@ void node_decide(struct node *node)
     }
 }
 
+/* What it is known by is what it is at first. */
+static bool lacks_lineage(struct node *node)
+{
+    return !node->has_lineage;
+}
+
+static void run_hash(struct border_job *job)
+{
+    struct node *node = job->node;
+    float *plane = mem_aligned(node->values * sizeof(float));
+
+    job->rc = RC_NOMEM;
+    if (plane == NULL) return;
+    job->rc =
+        node->learner->ops->export_section(node->learner, SECTION_PARAMETERS, plane, node->values);
+    if (job->rc == RC_OK) job->digest = hash_of(plane, node->values * sizeof(float));
+    mem_free(plane);
+}
+
+static void hashed(struct node *node, struct border_job *job)
+{
+    if (job->rc != RC_OK) {
+        node_fail(node, job->rc, "cannot read the initial model");
+        return;
+    }
+    node->lineage = job->digest;
+    node->has_lineage = true;
+    node->wants_keep = true;
+    if (node->round != NULL) round_set_lineage(node->round, node->lineage);
+    node_send_progress(node, NULL);
+    node_decide(node);
+}
+
+const struct border_work border_hash = {
+    .states = BORDER_ALIVE, .when = lacks_lineage, .run = run_hash, .done = hashed};
+
 /* Others have been met since, and what they say speaks against what is on its way. */
 static void reconsider(struct node *node)
 {

@@ -5,6 +5,8 @@
  */
 #include "peer/node/internal.h"
 
+#include "base/crash_point.h"
+
 /* ---- in the lane ---- */
 
 /* What is given up stays on disk, under another name. */
@@ -14,8 +16,7 @@ static enum rc keep_before(struct border_job *job)
     enum rc rc;
 
     if (!node->taking.keeps) return RC_OK;
-    rc = checkpoint_save(node->env, node->learner, &job->checkpoint, node->options.model,
-                         node->options.model_context, &job->why);
+    rc = node_checkpoint_save(job);
     node->taking.has_kept = rc == RC_OK;
     return rc == RC_NONFINITE ? RC_OK : rc; /* that is nothing to go back to */
 }
@@ -35,7 +36,7 @@ static enum rc assign_moments(struct node *node, const float *values, size_t cou
     return rc;
 }
 
-void node_take_run(struct border_job *job)
+static void take(struct border_job *job)
 {
     struct node *node = job->node;
     const struct learner_ops *learner = node->learner->ops;
@@ -65,7 +66,24 @@ void node_take_run(struct border_job *job)
     }
 }
 
-/* ---- back on the loop ---- */
+static void run(struct border_job *job)
+{
+    crash_point(CRASH_JOIN_ASSIGNING);
+    take(job);
+    crash_point(CRASH_JOIN_ASSIGNED);
+}
+
+/* ---- on the loop ---- */
+
+/* A checkpoint of what is given up goes without what rounds keep: with another model they are over.
+ */
+static enum border_next prepare(struct node *node, struct border_job *job)
+{
+    node_check_begin(node);
+    job->checkpoint = node_checkpoint(node);
+    job->checkpoint.is_given_up = true;
+    return BORDER_SUBMIT;
+}
 
 /* Nobody is to blame for it, and a model of one donor alone is judged as ever. */
 static void refuse_mixture(struct node *node)
@@ -120,7 +138,7 @@ static void tell_kept(const struct node *node)
              "peer and rename " CHECKPOINT_STATE_BEFORE " to " CHECKPOINT_STATE_FILE);
 }
 
-void node_taken(struct node *node, struct border_job *job)
+static void done(struct node *node, struct border_job *job)
 {
     if (is_refused(node, job)) return;
     node_check_told(node);
@@ -150,3 +168,10 @@ void node_taken(struct node *node, struct border_job *job)
     node->state = NODE_TRAINING;
     node_send_progress(node, NULL);
 }
+
+const struct border_work border_assign = {.states = BORDER_ALIVE,
+                                          .change = AUDIT_ANYTHING,
+                                          .when = node_model_is_ready,
+                                          .prepare = prepare,
+                                          .run = run,
+                                          .done = done};
