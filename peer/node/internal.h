@@ -82,27 +82,18 @@ struct node_overdue {
     uint64_t after_ns; /* so long after that it is said, or said again */
 };
 
-/* Pulls between rounds. */
-struct node_pulls {
-    uint64_t seen_ok; /* rounds, as of the last look */
-    uint64_t left;    /* that follow the last round */
-    uint64_t step;    /* of the last one, or of the round */
-    float *own;       /* [mixed]: scratch, made with the first */
+/* What is long in the training lane, see busy.c. */
+struct node_busy {
+    uint8_t told;                   /* enum progress_busy: as neighbours were told */
+    uint64_t took_ns[BORDER_KINDS]; /* how long the last job of each kind did; 0: none */
+    uint64_t long_jobs;             /* so many took longer than a step, but for steps */
+    uint64_t moved_ns;              /* when an evaluation was last brought forward; 0: never */
 };
 
 /* How far it is to the goal, see node/rounds/left.c. */
 struct node_left {
     uint64_t mark_ns, mark_steps; /* own steps then */
     uint64_t wall_ns;             /* smoothed, from one step to the next; 0: not known */
-};
-
-/* Of gradient tracking: made with the first step. */
-struct node_tracking {
-    float *tracker, *gradient, *last; /* [values]: y, scratch, the gradient of the last step */
-    float largest, told; /* norm of a chunk of a gradient, since the latest snapshot and at it */
-    bool has_tracker;
-    bool begins_anew; /* at the snapshot that is due */
-    uint64_t restarts;
 };
 
 struct node {
@@ -118,6 +109,7 @@ struct node {
     char address[ADDRESS_BYTES_MAX];
     uint64_t begun_ns;
 
+    struct node_lane *lane;
     struct links *links;
     struct membership *membership;
     struct round *round; /* NULL: `none` */
@@ -149,7 +141,6 @@ struct node {
     struct node_choice choice;
     struct node_wanted wanted; /* LOADING: what was asked for */
     bool gave_way;             /* LOADING: our own model is good enough to go back to */
-    bool has_before;           /* a model given up is on disk, and no checkpoint was made since */
     uint32_t doubts;           /* downloads refused in a row, for lack of agreement */
     uint32_t load_failures;    /* of giving way, in a row */
     uint64_t gather_ns;        /* since when there are donors, for a download from several */
@@ -160,62 +151,37 @@ struct node {
     struct node_check check;
     struct node_taking taking;
     uint64_t told_ns, told_bytes; /* of a download, to people */
-    double moved;                 /* norm: parameters over the last round; 0: not known */
 
     /* training */
-    struct border_job border;
-    bool is_lane_busy;
-    atomic_bool must_stop;
     uint64_t step, samples, own_steps;
-    uint64_t resumed_steps; /* own_steps of the checkpoint; 0: none */
-    uint64_t last_samples;  /* of the learner at its last report */
     double loss_sum, loss;
     uint32_t loss_steps;
     uint64_t step_ns;    /* smoothed length of one step */
-    uint64_t paced_ns;   /* until then the last steps last, as --step-time says */
     uint64_t mixed_step; /* from which the pace counts: of the last round, or of an attempt */
     uint64_t mixed_ns;
     uint64_t period_ns; /* smoothed time from one round's begin to the next; 0: not known */
     struct node_overdue overdue;
-    struct node_pulls pulls;
-    uint8_t busy;                     /* enum progress_busy: as neighbours were told */
-    uint64_t border_ns[BORDER_KINDS]; /* how long the last job of each kind took; 0: none */
-    uint64_t long_jobs;               /* so many took longer than a step, but for steps */
+    struct node_busy busy;
     uint64_t samples_since_round, samples_of_round; /* the latter: of the last that had any */
     uint64_t once_steps; /* own_steps when the one average of one-shot was made, also before a
                             restart; 0: it was not */
     struct node_left left;
-    bool has_round_started;    /* START came, and the snapshot is not taken yet */
-    uint64_t start_step;       /* then */
-    uint64_t snapshot_step;    /* of the last round's snapshot */
-    double weight_factor;      /* of the learning rate, by our weight; 0: not set yet */
-    float *kept;               /* for rolling back: parameters, then buffers */
-    float *spare;              /* of the same size, or NULL */
-    struct snapshot *snapshot; /* NULL: the learner's memory is the host's */
-    bool has_kept, wants_keep, wants_rollback;
-    uint64_t kept_ns;
-    uint32_t rollbacks;
-    uint64_t members_changes, members_changed_ns;
-    uint64_t reshard_since_ns; /* when shares were no longer those of the members; 0: they are */
-    struct node_tracking tracking;
-    bool has_share;
+    bool has_round_started;         /* START came, and the snapshot is not taken yet */
+    uint64_t start_step;            /* then */
+    uint64_t snapshot_step;         /* of the last round's snapshot */
     bool has_started, is_wait_told; /* training: see start_with */
-    double rate_factor;  /* of the learning rate, on its way to what rate_scaling asks for */
-    uint64_t goal_steps; /* resolved; UINT64_MAX: none */
+    uint64_t goal_steps;            /* resolved; UINT64_MAX: none */
     bool is_goal_resolved;
     uint64_t epoch_samples; /* of the share when training began; 0: not yet */
 
     /* reports and checkpoints */
-    uint64_t report_due_ns, checkpoint_due_ns, progress_due_ns;
-    uint64_t moved_ns; /* when an evaluation was last brought forward; 0: never */
+    uint64_t report_due_ns, progress_due_ns;
     uint64_t report_samples, report_ns;
     double accuracy, samples_per_s;
     uint64_t evaluation_ns; /* spent on evaluation so far */
-    uint32_t checkpoint_failures;
-    enum rc checkpoint_told; /* what the last one failed with; RC_OK: it did not */
 
     /* the end */
-    bool is_goal_reached, has_final, has_last_checkpoint;
+    bool is_goal_reached;
     struct node_result result;
 };
 
@@ -232,63 +198,16 @@ struct links_events node_links_events(struct node *node);
 /** Dial whom membership wants dialled. */
 void node_dial_due(struct node *node, uint64_t now_ns);
 
-/* node/lane/train.c: steps, and the goal */
-bool node_goal_is_reached(struct node *node);
-/** The text of a failure of the learner's: its device's own words, where there are any. */
-const char *node_learner_why(const struct node *node, enum rc rc);
-
-/* node/lane/share.c */
-/** After every event: have members come or gone? */
-void node_watch_members(struct node *node, uint64_t now_ns);
-
-/* node/lane/checkpoint.c */
-/** As of now, without what rounds keep. */
-struct checkpoint node_checkpoint(const struct node *node);
-MUST_USE enum rc node_checkpoint_save(struct border_job *job); /* in the training lane */
-
 /* busy.c: what is long in the training lane, and what others make of it */
-void node_busy_begin(struct node *node); /* node->border is about to be submitted */
-void node_busy_end(struct node *node);   /* it is back */
-/* Before `progress` replaces what `from` said last. */
+void node_busy_begin(struct node *node, enum border_kind kind); /* a job is about to be submitted */
+void node_busy_end(struct node *node, enum border_kind kind, uint64_t took_ns); /* it is back */
+/** Before `progress` replaces what `from` said last. */
 void node_busy_hear(struct node *node, const struct neighbour *from,
                     const struct message_progress *progress);
 /** So long after it is due a long job still leaves way to a group that forms; 0: none does. */
 uint64_t node_busy_put_off_ns(const struct node *node);
 /** There is no round with it just now. */
 bool node_busy_leaves(const struct node *node, const struct neighbour *other);
-
-/* node/lane/pull.c: a spring's own end between rounds */
-/** Steps until the next one, UINT64_MAX: none is to come before the next round. */
-uint64_t node_pull_steps(const struct node *node);
-
-/* node/lane/moments.c: the optimizer's buffers in rounds */
-/** How many of them travel behind the model. */
-size_t node_moments_values(const struct node *node);
-/** The optimizer they are of; NULL: none travel. */
-const char *node_moments_name(const struct node *node);
-/** In the training lane, as the next two: [node_moments_values()]. */
-MUST_USE enum rc node_moments_export(struct node *node, float *out);
-MUST_USE enum rc node_moments_import(struct node *node, const float *difference);
-/** All are zero, and of no update: Adam corrects its next steps as its first ones. */
-MUST_USE enum rc node_moments_begin_anew(struct node *node);
-/** A round's difference was applied. */
-MUST_USE enum rc node_moments_applied(struct node *node);
-
-/* node/lane/tracking.c: gradient tracking */
-/** What a round exchanges: parameters and running statistics, and the tracker behind them. */
-size_t node_mixed_values(const struct node *node);
-void node_tracking_destroy(struct node *node);
-/** In the training lane: see learner.h; the same without a tracker. */
-MUST_USE enum rc node_tracking_train(struct node *node, uint32_t steps,
-                                     struct train_report *report);
-/** Where *count > 0, the first values are at *view and not in `out`; only if `may_view`. */
-MUST_USE enum rc node_tracking_export(struct node *node, float *out, bool may_view,
-                                      const float **view, size_t *count);
-MUST_USE enum rc node_tracking_import(struct node *node, const float *difference);
-/** The model was replaced. */
-void node_tracking_reset(struct node *node);
-/** On the loop, before export: the tracker begins anew if the exchange says so. */
-void node_tracking_hear(struct node *node);
 
 /* node/rounds/round.c: with whom we average */
 void node_begin_round(struct node *node);
@@ -328,10 +247,6 @@ void node_score(struct node *node, struct peer_id peer, enum score_reason reason
 /** The same, as a round's callback. */
 void node_round_scored(void *node, struct peer_id peer, int32_t score);
 enum standing node_standing(void *node, struct peer_id peer);
-
-/* node/rounds/rate.c */
-/** The learning rate of the next `steps` steps, by who averages. */
-void node_scale_rate(struct node *node, uint32_t steps);
 
 /* node/rounds/left.c: how far it is to the goal */
 /** Steps were taken. */

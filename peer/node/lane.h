@@ -82,7 +82,73 @@ extern const struct border_work border_snapshot, border_apply;
 extern const struct border_work border_hash, border_assign, border_donate, border_sketch;
 
 /* lane/border.c */
+MUST_USE enum rc lane_create(struct node *node);
+void lane_destroy(struct node *node);
 /** If the lane is free: the first of `works` whose turn it is. */
-void node_border(struct node *node, const struct border_work *const *works, size_t count);
+void lane_border(struct node *node, const struct border_work *const *works, size_t count);
+bool lane_is_busy(const struct node *node);
+/** Steps that are being taken end as soon as they can. */
+void lane_stop(struct node *node);
+/** When a step may be taken or a report is due, as far as that needs no event. */
+uint64_t lane_next_ns(const struct node *node);
+
+/* lane/train.c */
+/** Before anything else: this peer goes on from `checkpoint`. */
+MUST_USE enum rc lane_resume(struct node *node, const struct checkpoint *checkpoint,
+                             struct fault *why);
+/** The text of a failure of the learner's: its device's own words, where there are any. */
+const char *lane_why(const struct node *node, enum rc rc);
+
+/* lane/share.c */
+/** After every event: have members come or gone? */
+void lane_watch_members(struct node *node, uint64_t now_ns);
+
+/* lane/keep.c: the last good model */
+/** The model is one to go back to, if it is sound. */
+void lane_keep(struct node *node);
+/** It is not sound, and is on its way back. */
+bool lane_is_broken(const struct node *node);
+/** There is another one, and no way back from it to the one before. */
+void lane_model_replaced(struct node *node);
+/** How far the parameters moved over the last round, a norm; 0: not known. */
+double lane_moved(const struct node *node);
+
+/* lane/evaluate.c, lane/checkpoint.c */
+/** Of what there is at the end. */
+void lane_skip_final(struct node *node);
+void lane_skip_checkpoint(struct node *node);
+/** The next one is due a whole period from now on. */
+void lane_put_off_checkpoint(struct node *node);
+/** As of now, without what rounds keep. */
+struct checkpoint lane_checkpoint(const struct node *node);
+MUST_USE enum rc lane_save(struct border_job *job); /* in the lane: job->checkpoint */
+/** A model that was given up is on disk, and no checkpoint was made since. */
+bool lane_has_before(const struct node *node);
+void lane_set_before(struct node *node); /* now it is */
+
+/* lane/moments.c: the optimizer's buffers in rounds */
+/** How many of them travel behind the model. */
+size_t node_moments_values(const struct node *node);
+/** The optimizer they are of; NULL: none travel. */
+const char *node_moments_name(const struct node *node);
+/** In the lane: a round's difference was applied. */
+MUST_USE enum rc node_moments_applied(struct node *node);
+
+/* lane/tracking.c: what of the model is in rounds, and gradient tracking */
+/** What a round exchanges: parameters and running statistics, and the tracker behind them. */
+size_t node_mixed_values(const struct node *node);
+/** Where the learner keeps snapshots itself; else NULL. */
+struct snapshot *lane_snapshot(const struct node *node);
+/** In the lane. Where *count > 0, the first values are at *view and not in `out`; only if
+ *  `may_view`. */
+MUST_USE enum rc node_tracking_export(struct node *node, float *out, bool may_view,
+                                      const float **view, size_t *count);
+MUST_USE enum rc node_tracking_import(struct node *node, const float *difference);
+/** In the lane: the model was replaced. */
+void node_tracking_reset(struct node *node);
+/** On the loop, before export: the tracker begins anew if the exchange says so. */
+void node_tracking_hear(struct node *node);
+/** After export: the norm of a chunk of a gradient, at most, since the one before. */
+float node_tracking_told(const struct node *node);
 
 #endif

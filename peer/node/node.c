@@ -34,7 +34,7 @@ void node_leave(struct node *node, uint32_t goaway_reason)
     if (node->state >= NODE_LEAVING) return;
     if (node->round != NULL) round_cancel(node->round, "this peer is leaving");
     node->state = NODE_LEAVING;
-    atomic_store(&node->must_stop, true);
+    lane_stop(node);
     membership_farewell(node->membership, &node->outbox);
     message.as.goaway.reason = goaway_reason;
     links_send_all(node->links, &message);
@@ -45,13 +45,16 @@ void node_fail(struct node *node, enum rc rc, const char *text)
     if (node->state >= NODE_LEAVING) return;
     node->result.rc = rc;
     fault_set(&node->result.why, rc, "%s", text);
-    node->has_last_checkpoint = true; /* what failed is not worth keeping; the previous one stays */
+    lane_skip_checkpoint(node); /* what failed is not worth keeping; the previous one stays */
     node_leave(node, GOAWAY_FAILED);
 }
 
 void node_stop(struct node *node, int signal)
 {
-    if (node->state == NODE_LEAVING) node->has_last_checkpoint = node->has_final = true;
+    if (node->state == NODE_LEAVING) {
+        lane_skip_checkpoint(node);
+        lane_skip_final(node);
+    }
     if (node->state < NODE_LEAVING) node->result.signal = signal;
     node_leave(node, GOAWAY_LEAVING);
     node_continue(node);
@@ -173,22 +176,12 @@ static void tick_all(struct node *node, uint64_t now_ns)
     }
     if (node->state < NODE_LEAVING) node_model_tick(node, now_ns);
     if (node->round != NULL && node->state == NODE_TRAINING) round_tick(node->round);
-    node_watch_members(node, now_ns);
+    lane_watch_members(node, now_ns);
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
-}
-
-/* A busy lane ends with an event, and most often so does the forming of a group: the report is
- * taken then. */
-static uint64_t report_next_ns(const struct node *node)
-{
-    bool evaluates = node->options.evaluate_samples > 0 && node->state == NODE_TRAINING;
-
-    if (node->is_lane_busy) return UINT64_MAX;
-    return node->report_due_ns + (evaluates ? node_busy_put_off_ns(node) : 0);
 }
 
 /* Never in the past: what is overdue is taken up by the next event, and waking for it without end
@@ -202,9 +195,8 @@ static void set_alarm(struct node *node)
     if (node->state < NODE_LEAVING) {
         next = earlier(next, node_model_next_ns(node));
         next = earlier(next, node_reach_next_ns(node));
-        next = earlier(next, report_next_ns(node));
+        next = earlier(next, lane_next_ns(node));
         next = earlier(next, node_round_next_ns(node));
-        if (node->paced_ns > node_now(node)) next = earlier(next, node->paced_ns);
     }
     if (node->round != NULL && node->state == NODE_TRAINING) {
         next = earlier(next, round_next_ns(node->round));
@@ -226,7 +218,7 @@ void node_continue(struct node *node)
     tick_all(node, now_ns);
     node_dial_due(node, now_ns);
     node_donate_all(node);
-    node_border(node, works, ARRAY_COUNT(works));
+    lane_border(node, works, ARRAY_COUNT(works));
     node_offer_again(node);
     send_outbox(node);
     node->is_continuing = false;
@@ -297,6 +289,9 @@ static enum rc create_parts(struct node *node, struct env *env)
                                   .line = node_round_line,
                                   .answer_ns = node_round_answer};
 
+    enum rc rc = lane_create(node);
+
+    if (rc != RC_OK) return rc;
     fill_hello(node, round.schema, &links.hello);
     node->links = links_create(&links, &events);
     node->joiner = joiner_create(node->schema, node->options.swarm->run_id, rng_u64(&node->rng));
@@ -309,14 +304,7 @@ static enum rc create_parts(struct node *node, struct env *env)
     if (pace_create(node) != RC_OK) return RC_NOMEM;
     node_model_prepare(node);
     if (!node->options.strategy->is_averaging) return RC_OK;
-    if (node->learner->ops->snapshot_create != NULL && !node->options.strategy->rule->prepare &&
-        node->mixed == node->schema->values[SECTION_MIXED] &&
-        !node->options.strategy->exchange->has_mirrors) {
-        enum rc rc = node->learner->ops->snapshot_create(
-            node->learner, node->options.strategy->codec->format, CHUNK_VALUES, &node->snapshot);
-        if (rc != RC_OK && rc != RC_UNSUPPORTED) return rc;
-    }
-    round.snapshot = node->snapshot;
+    round.snapshot = lane_snapshot(node);
     round.links = node->links;
     node->round = round_create(&round);
     return node->round == NULL ? RC_NOMEM : RC_OK;
@@ -371,19 +359,14 @@ static enum rc create_membership(struct node *node)
 static enum rc resume(struct node *node, struct fault *why)
 {
     const struct checkpoint *checkpoint = node->options.resume;
-    struct train_report report = {0};
     enum rc rc;
 
     if (checkpoint == NULL) return RC_OK;
-    rc = node->learner->ops->train(node->learner, 0, NULL, &report); /* where does it stand? */
-    if (rc != RC_OK) return fault_set(why, rc, "the checkpoint cannot be used: %s", rc_text(rc));
+    rc = lane_resume(node, checkpoint, why);
+    if (rc != RC_OK) return rc;
     node->lineage = checkpoint->lineage;
     node->has_lineage = true;
-    node->wants_keep = true;
-    node->step = report.step;
-    node->samples = node->last_samples = node->report_samples = report.samples;
     node->model_samples = checkpoint->model_samples;
-    node->own_steps = node->resumed_steps = checkpoint->own_steps;
     node->once_steps = checkpoint->once_steps;
     node->mixed_step = node->step;
     if (node->round == NULL) return RC_OK;
@@ -414,7 +397,6 @@ static void take_options(struct node *node, struct env *env, struct learner *lea
     node->self = identity_peer_id(options->identity->public_key);
     node->begun_ns = node->answered_ns = node->report_ns = node_now(node);
     node->report_due_ns = node->begun_ns + options->report_every_ns;
-    node->checkpoint_due_ns = node->begun_ns + options->checkpoint_every_ns;
     node->loss = node->accuracy = (double)NAN;
     rng_init(&node->rng, options->seed, load_le64(node->self.bytes));
     outbox_init(&node->outbox);
@@ -444,7 +426,7 @@ MUST_USE enum rc node_create(struct env *env, struct learner *learner,
     if (rc == RC_OK) rc = create_parts(node, env);
     if (rc == RC_OK) rc = create_membership(node);
     if (rc != RC_OK) {
-        fault_set(why, rc, "cannot start the peer: %s", node_learner_why(node, rc));
+        fault_set(why, rc, "cannot start the peer: %s", lane_why(node, rc));
         goto failed;
     }
     rc = resume(node, why);
@@ -460,8 +442,6 @@ failed:
 void node_destroy(struct node *node)
 {
     if (node == NULL) return;
-    checkpoint_deinit(&node->border.checkpoint);
-    mem_free(node->border.members);
     node_donation_deinit(node);
     round_destroy(node->round);
     pace_destroy(node);
@@ -473,10 +453,7 @@ void node_destroy(struct node *node)
     links_destroy(node->links);
     node_relay_destroy(node);
     outbox_deinit(&node->outbox);
-    mem_free(node->kept);
-    mem_free(node->spare);
-    mem_free(node->pulls.own);
-    node_tracking_destroy(node);
+    lane_destroy(node);
     mem_free(node);
 }
 

@@ -2,7 +2,7 @@
  * How good the model is on data that it is not trained on: with each report on some, and at the end
  * on all. Loop thread, but for the run functions.
  */
-#include "peer/node/internal.h"
+#include "peer/node/lane/internal.h"
 
 static bool evaluates(const struct node *node)
 {
@@ -52,6 +52,16 @@ static void evaluated(struct node *node, struct border_job *job)
     node_count_report(node, node_now(node));
 }
 
+/* A busy lane ends with an event, and most often so does the forming of a group: the report is
+ * taken then. */
+uint64_t lane_report_next_ns(const struct node *node)
+{
+    bool may_evaluate = node->options.evaluate_samples > 0 && node->state == NODE_TRAINING;
+
+    if (node->lane->is_busy) return UINT64_MAX;
+    return node->report_due_ns + (may_evaluate ? node_busy_put_off_ns(node) : 0);
+}
+
 const struct border_work border_evaluate = {.states = BORDER_ALIVE,
                                             .kind = BORDER_EVALUATION,
                                             .when = is_report_due,
@@ -63,7 +73,7 @@ const struct border_work border_evaluate = {.states = BORDER_ALIVE,
 static bool wants_final(struct node *node)
 {
     return node->is_goal_reached && node->options.evaluates_at_end && node->result.signal == 0 &&
-           !node->has_final && !node_round_is_settling(node);
+           !node->lane->has_final && !node_round_is_settling(node);
 }
 
 static void run_all(struct border_job *job)
@@ -73,10 +83,15 @@ static void run_all(struct border_job *job)
 
 static void finished(struct node *node, struct border_job *job)
 {
-    node->has_final = true;
+    node->lane->has_final = true;
     if (job->rc != RC_OK) return;
     node->result.evaluation = job->evaluation;
     node->accuracy = job->evaluation.accuracy;
+}
+
+void lane_skip_final(struct node *node)
+{
+    node->lane->has_final = true;
 }
 
 const struct border_work border_final = {

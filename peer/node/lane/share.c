@@ -2,14 +2,14 @@
  * This peer's share of the data, cut anew when members have come or gone. Loop thread, but for the
  * run function.
  */
-#include "peer/node/internal.h"
+#include "peer/node/lane/internal.h"
 
 #define STABLE_NS (2 * NS_PER_S)  /* members must have been for so long */
 #define MOST_NS   (30 * NS_PER_S) /* ...but where they never are: so often */
 
 static bool has_no_share(struct node *node)
 {
-    return !node->has_share;
+    return !node->lane->has_share;
 }
 
 /* Members have stopped coming and going, or never do. */
@@ -17,17 +17,17 @@ static bool is_due(struct node *node)
 {
     uint64_t now_ns = node_now(node);
 
-    if (node->reshard_since_ns == 0) return false;
-    return now_ns >= node->members_changed_ns + STABLE_NS + node_busy_put_off_ns(node) ||
-           now_ns >= node->reshard_since_ns + MOST_NS;
+    if (node->lane->reshard_since_ns == 0) return false;
+    return now_ns >= node->lane->members_changed_ns + STABLE_NS + node_busy_put_off_ns(node) ||
+           now_ns >= node->lane->reshard_since_ns + MOST_NS;
 }
 
 /* Shares are cut among all, linked or not: in a swarm too large for a full mesh those that are
  * linked are few of them, and others at every peer. */
 static enum border_next prepare(struct node *node, struct border_job *job)
 {
-    node->has_share = true;
-    node->reshard_since_ns = 0;
+    node->lane->has_share = true;
+    node->lane->reshard_since_ns = 0;
     job->members = node_everyone(node, &job->members_count);
     /* Without memory the old share stays; the next change tries again. */
     return job->members == NULL ? BORDER_AGAIN : BORDER_SUBMIT;
@@ -67,12 +67,12 @@ const struct border_work border_reshard = {.states = BORDER_TRAINING,
                                            .run = run,
                                            .done = done};
 
-void node_watch_members(struct node *node, uint64_t now_ns)
+void lane_watch_members(struct node *node, uint64_t now_ns)
 {
     uint64_t changes = membership_changes(node->membership);
 
-    if (changes == node->members_changes) return;
-    node->members_changes = changes;
-    node->members_changed_ns = now_ns;
-    if (node->reshard_since_ns == 0) node->reshard_since_ns = now_ns;
+    if (changes == node->lane->members_changes) return;
+    node->lane->members_changes = changes;
+    node->lane->members_changed_ns = now_ns;
+    if (node->lane->reshard_since_ns == 0) node->lane->reshard_since_ns = now_ns;
 }

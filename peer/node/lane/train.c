@@ -2,11 +2,11 @@
  * Steps: how many a job takes, what is counted of them, and when there are enough. Loop thread, but
  * for the run function.
  */
-#include "peer/node/internal.h"
+#include "peer/node/lane/internal.h"
 
 #include <math.h>
 
-const char *node_learner_why(const struct node *node, enum rc rc)
+const char *lane_why(const struct node *node, enum rc rc)
 {
     bool may_be_device = rc == RC_DEVICE || rc == RC_NOMEM || rc == RC_UNSUPPORTED;
     const char *why = "";
@@ -15,6 +15,19 @@ const char *node_learner_why(const struct node *node, enum rc rc)
         why = node->learner->ops->why(node->learner);
     }
     return why[0] == '\0' ? rc_text(rc) : why;
+}
+
+enum rc lane_resume(struct node *node, const struct checkpoint *checkpoint, struct fault *why)
+{
+    struct train_report report = {0};
+    enum rc rc = node->learner->ops->train(node->learner, 0, NULL, &report); /* where it stands */
+
+    if (rc != RC_OK) return fault_set(why, rc, "the checkpoint cannot be used: %s", rc_text(rc));
+    node->step = report.step;
+    node->samples = node->report_samples = node->lane->last_samples = report.samples;
+    node->own_steps = node->lane->resumed_steps = checkpoint->own_steps;
+    lane_keep(node);
+    return RC_OK;
 }
 
 /* ---- the goal ---- */
@@ -71,7 +84,7 @@ static enum border_next leave_at_once(struct node *node, struct border_job *job)
 const struct border_work border_nothing_left = {
     .states = BORDER_JOINING, .when = has_nothing_left, .prepare = leave_at_once};
 
-bool node_goal_is_reached(struct node *node)
+static bool is_goal_reached(struct node *node)
 {
     if (!node->is_goal_resolved) resolve_goal(node);
     if (node->own_steps >= node->goal_steps) node->is_goal_reached = true;
@@ -84,14 +97,14 @@ bool node_goal_is_reached(struct node *node)
 
 static bool is_done(struct node *node)
 {
-    return node_goal_is_reached(node) && !node_stays(node);
+    return is_goal_reached(node) && !node_stays(node);
 }
 
 static enum border_next leave_at_goal(struct node *node, struct border_job *job)
 {
     (void)job;
     /* Alone its share was larger; now that others are there it has done its part. */
-    if (node->own_steps == node->resumed_steps && node->own_steps >= node->goal_steps) {
+    if (node->own_steps == node->lane->resumed_steps && node->own_steps >= node->goal_steps) {
         tell_nothing_left(node);
     }
     node_overdue_at_goal(node);
@@ -119,7 +132,7 @@ static uint32_t job_steps(struct node *node)
 
     if (steps == 0) steps = 1;
     if (steps > until_round) steps = until_round;
-    if (steps > node_pull_steps(node)) steps = node_pull_steps(node);
+    if (steps > lane_pull_steps(node)) steps = lane_pull_steps(node);
     if (node->goal_steps > node->own_steps && steps > node->goal_steps - node->own_steps) {
         steps = node->goal_steps - node->own_steps;
     }
@@ -130,13 +143,13 @@ static enum border_next prepare_steps(struct node *node, struct border_job *job)
 {
     job->steps = job_steps(node);
     job->job.cost_ns = job->steps * node->options.step_cost_ns + 1;
-    node_scale_rate(node, job->steps);
+    lane_scale_rate(node, job->steps);
     return BORDER_SUBMIT;
 }
 
 static void run_steps(struct border_job *job)
 {
-    job->rc = node_tracking_train(job->node, job->steps, &job->report);
+    job->rc = lane_tracking_train(job->node, job->steps, &job->report);
 }
 
 /* Steps that were quicker than they may be last on, as they would on a slower machine: the border
@@ -145,10 +158,11 @@ static uint64_t pace(struct node *node, const struct border_job *job)
 {
     uint64_t begun_ns = job->begun_ns, each_ns = node->options.step_ns;
 
-    if (begun_ns > node->paced_ns && begun_ns - node->paced_ns < each_ns) begun_ns = node->paced_ns;
-    node->paced_ns = begun_ns + job->report.steps * each_ns;
-    if (node->paced_ns < node_now(node)) node->paced_ns = node_now(node);
-    return node->paced_ns - begun_ns;
+    if (begun_ns > node->lane->paced_ns && begun_ns - node->lane->paced_ns < each_ns)
+        begun_ns = node->lane->paced_ns;
+    node->lane->paced_ns = begun_ns + job->report.steps * each_ns;
+    if (node->lane->paced_ns < node_now(node)) node->lane->paced_ns = node_now(node);
+    return node->lane->paced_ns - begun_ns;
 }
 
 static void trained(struct node *node, struct border_job *job)
@@ -156,20 +170,20 @@ static void trained(struct node *node, struct border_job *job)
     uint64_t length_ns;
 
     if (job->rc == RC_NONFINITE) {
-        node->wants_rollback = true;
+        node->lane->wants_rollback = true;
         return;
     }
     if (job->rc != RC_OK) {
-        node_fail(node, job->rc, node_learner_why(node, job->rc));
+        node_fail(node, job->rc, lane_why(node, job->rc));
         return;
     }
     if (job->report.steps == 0) return;
     length_ns = pace(node, job);
     node->step = job->report.step;
     node->own_steps += job->report.steps;
-    node->model_samples += job->report.samples - node->last_samples;
-    node->samples_since_round += job->report.samples - node->last_samples;
-    node->last_samples = node->samples = job->report.samples;
+    node->model_samples += job->report.samples - node->lane->last_samples;
+    node->samples_since_round += job->report.samples - node->lane->last_samples;
+    node->lane->last_samples = node->samples = job->report.samples;
     node->loss_sum += job->report.loss_sum;
     node->loss_steps += job->report.steps;
     length_ns /= job->report.steps;

@@ -286,7 +286,7 @@ void node_check_begin(struct node *node)
     } else if (node->doubts == 0) { /* new here: as many as there are */
         taking->agreed_least = taking->others < WITNESSES ? 0 : WITNESSES;
     }
-    taking->keeps = node->options.keeps_files && node->model_samples > 0 && !node->has_before;
+    taking->keeps = node->options.keeps_files && node->model_samples > 0 && !lane_has_before(node);
 }
 
 /* ---- judging ---- */

@@ -360,7 +360,7 @@ static void sketch_done(struct node *node, struct border_job *job)
     write_sketch(&answer->buffers, values + SKETCH_BYTES / 2);
     if (node->round != NULL) round_stats(node->round, &stats);
     message.as.sketch.round = stats.counts.next_round;
-    message.as.sketch.moved = (float)fmin(node->moved, 1e30);
+    message.as.sketch.moved = (float)fmin(lane_moved(node), 1e30);
     message.as.sketch.moments = (float)fmin(answer->moments, 1e30);
     message.as.sketch.values = values;
     message.as.sketch.values_bytes = sizeof values;

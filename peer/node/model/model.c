@@ -19,7 +19,7 @@ static bool is_serving(const struct node *node)
 {
     if (node->state == NODE_JOINING && node->retry_ns != 0) return false;
     return node->has_lineage && (node->state == NODE_TRAINING || node->state == NODE_JOINING) &&
-           !node->wants_rollback;
+           !lane_is_broken(node);
 }
 
 static uint64_t round_now(const struct node *node)
@@ -43,7 +43,7 @@ void node_send_progress(struct node *node, const struct peer_id *to)
     message.as.progress.is_done = node->pace.is_done;
     message.as.progress.is_settled =
         node->pace.outer->is_settled != NULL && node->pace.outer->is_settled(node);
-    message.as.progress.busy = node->busy;
+    message.as.progress.busy = node->busy.told;
     message.as.progress.left_ms = node_left_ms(node);
     if (to != NULL) {
         (void)links_send(node->links, *to, &message); /* a closed link hears it when it opens */
@@ -132,7 +132,7 @@ static void start_training(struct node *node)
 {
     node->state = NODE_TRAINING;
     node->mixed_step = node->step;
-    node->checkpoint_due_ns = node_now(node) + node->options.checkpoint_every_ns;
+    lane_put_off_checkpoint(node);
     node_send_progress(node, NULL);
 }
 
@@ -183,7 +183,7 @@ void node_decide(struct node *node)
     struct node_wanted wanted;
     enum node_chosen chosen;
 
-    if (!node->has_lineage || node->wants_rollback) return;
+    if (!node->has_lineage || lane_is_broken(node)) return;
     if (node->state != NODE_JOINING && node->state != NODE_TRAINING) return;
     chosen = node_choose(node, &wanted);
     if (chosen == CHOSEN_OTHER && node_now(node) >= node->retry_ns) begin_loading(node, &wanted);
@@ -222,7 +222,7 @@ static void hashed(struct node *node, struct border_job *job)
     }
     node->lineage = job->digest;
     node->has_lineage = true;
-    node->wants_keep = true;
+    lane_keep(node);
     if (node->round != NULL) round_set_lineage(node->round, node->lineage);
     node_send_progress(node, NULL);
     node_decide(node);
@@ -234,7 +234,7 @@ const struct border_work border_hash = {
 /* Others have been met since, and what they say speaks against what is on its way. */
 static void reconsider(struct node *node)
 {
-    if (node->state != NODE_LOADING || node->is_lane_busy || !node_chose_wrong(node)) return;
+    if (node->state != NODE_LOADING || lane_is_busy(node) || !node_chose_wrong(node)) return;
     log_info(node->options.log, "%s",
              node->model_samples > 0
                  ? "the download ends: by what the neighbours say, this peer keeps its own model"

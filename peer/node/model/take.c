@@ -16,7 +16,7 @@ static enum rc keep_before(struct border_job *job)
     enum rc rc;
 
     if (!node->taking.keeps) return RC_OK;
-    rc = node_checkpoint_save(job);
+    rc = lane_save(job);
     node->taking.has_kept = rc == RC_OK;
     return rc == RC_NONFINITE ? RC_OK : rc; /* that is nothing to go back to */
 }
@@ -80,7 +80,7 @@ static void run(struct border_job *job)
 static enum border_next prepare(struct node *node, struct border_job *job)
 {
     node_check_begin(node);
-    job->checkpoint = node_checkpoint(node);
+    job->checkpoint = lane_checkpoint(node);
     job->checkpoint.is_given_up = true;
     return BORDER_SUBMIT;
 }
@@ -123,11 +123,9 @@ static void take_counts(struct node *node)
     node->mixed_step = node_last_mixed(node);
     node->lineage = joiner_manifest(node->joiner)->lineage;
     node->has_lineage = true;
-    node->has_kept = false;
-    node->rollbacks = 0;
+    lane_model_replaced(node);
     node->load_failures = 0;
     node->doubts = 0;
-    node->wants_keep = true;
 }
 
 static void tell_kept(const struct node *node)
@@ -148,7 +146,7 @@ static void done(struct node *node, struct border_job *job)
     }
     node_chose(node);
     take_counts(node);
-    node->has_before |= node->taking.has_kept;
+    if (node->taking.has_kept) lane_set_before(node);
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         node_far_is_over(node, &node->neighbours[i]);
     }

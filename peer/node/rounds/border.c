@@ -32,10 +32,6 @@ static void run_snapshot(struct border_job *job)
     const float *live;
     size_t count;
 
-    if (node->snapshot != NULL) {
-        job->rc = node->learner->ops->snapshot_take(node->learner, node->snapshot);
-        return;
-    }
     job->rc = node_tracking_export(node, job->to, round_encodes_live(node->round), &live, &count);
     if (job->rc == RC_OK && count > 0) job->rc = round_encode_live(node->round, live, count);
 }
@@ -45,10 +41,10 @@ static void snapshot_taken(struct node *node, struct border_job *job)
     node->snapshot_step = node->step;
     if (node->samples_since_round > 0) node->samples_of_round = node->samples_since_round;
     node->samples_since_round = 0;
-    node->wants_keep = true;
+    lane_keep(node);
     if (node->pace.outer->snapshot != NULL) node->pace.outer->snapshot(node);
     if (node->pace.inner->snapshot != NULL) node->pace.inner->snapshot(node);
-    round_on_gradient(node->round, node->tracking.told);
+    round_on_gradient(node->round, node_tracking_told(node));
     round_on_step(node->round, node->step, node->is_goal_reached);
     round_on_snapshot(node->round, job->rc);
 }
@@ -70,15 +66,9 @@ static bool has_difference(struct node *node)
 static void run_apply(struct border_job *job)
 {
     struct node *node = job->node;
-    const struct learner_ops *learner = node->learner->ops;
-    const float *difference = round_difference(node->round);
 
     crash_point(CRASH_ROUND_APPLYING);
-    if (node->snapshot != NULL) {
-        job->rc = learner->snapshot_apply(node->learner, node->snapshot, difference);
-    } else {
-        job->rc = node_tracking_import(node, difference);
-    }
+    job->rc = node_tracking_import(node, round_difference(node->round));
     if (job->rc == RC_OK) job->rc = node_moments_applied(node);
     crash_point(CRASH_ROUND_APPLIED);
 }
@@ -86,7 +76,7 @@ static void run_apply(struct border_job *job)
 static void applied(struct node *node, struct border_job *job)
 {
     round_applied(node->round);
-    if (job->rc != RC_OK) node_fail(node, job->rc, node_learner_why(node, job->rc));
+    if (job->rc != RC_OK) node_fail(node, job->rc, lane_why(node, job->rc));
 }
 
 const struct border_work border_apply = {.states = BORDER_ALIVE | BORDER_LEAVING,
