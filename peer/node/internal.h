@@ -7,9 +7,6 @@
 #include "base/mem.h"
 #include "gossip/membership/membership.h"
 #include "gossip/reach/reach.h"
-#include "peer/download/donor.h"
-#include "peer/download/joiner.h"
-#include "peer/download/sketch.h"
 #include "peer/link/link.h"
 #include "peer/node/lane.h"
 #include "peer/node/model.h"
@@ -114,8 +111,7 @@ struct node {
     struct membership *membership;
     struct round *round; /* NULL: `none` */
     struct pace pace;    /* when there is a round */
-    struct joiner *joiner;
-    struct donor *donor;
+    struct node_model *model;
     struct trust *trust;
     struct reach *reach;
     struct node_relay *relay;
@@ -136,21 +132,6 @@ struct node {
     struct digest lineage;
     bool has_lineage;
     uint64_t model_samples; /* behind the model when this peer took or made it, plus our own */
-    uint64_t retry_ns;      /* not before: begin a download */
-    uint64_t answered_ns;   /* when somebody was last there, or something came */
-    struct node_choice choice;
-    struct node_wanted wanted; /* LOADING: what was asked for */
-    bool gave_way;             /* LOADING: our own model is good enough to go back to */
-    uint32_t doubts;           /* downloads refused in a row, for lack of agreement */
-    uint32_t load_failures;    /* of giving way, in a row */
-    uint64_t gather_ns;        /* since when there are donors, for a download from several */
-    uint64_t catch_up_ns;      /* how long the last download took; 0: none yet */
-    uint32_t catch_ups;
-    struct node_donation donation;
-    struct node_sketching sketching;
-    struct node_check check;
-    struct node_taking taking;
-    uint64_t told_ns, told_bytes; /* of a download, to people */
 
     /* training */
     uint64_t step, samples, own_steps;
@@ -175,7 +156,7 @@ struct node {
     uint64_t epoch_samples; /* of the share when training began; 0: not yet */
 
     /* reports and checkpoints */
-    uint64_t report_due_ns, progress_due_ns;
+    uint64_t report_due_ns;
     uint64_t report_samples, report_ns;
     double accuracy, samples_per_s;
     uint64_t evaluation_ns; /* spent on evaluation so far */
@@ -233,9 +214,6 @@ bool node_has_partners(struct node *node);
 bool node_waits_for_peers(struct node *node);
 /** For how many more, as was told; 0: it does not wait. */
 uint32_t node_waits_for_more(const struct node *node);
-/** Is the model just begun too far from most? Anybody can say that it is ahead and that our values
- * are too far from its own: two must, more than there are with whom rounds went well; or all. */
-bool node_most_are_far(const struct node *node);
 /** Was a round with this neighbour refused lately, as our models are too far apart? */
 bool node_is_far(const struct node *node, const struct neighbour *neighbour);
 /** It is no longer so, or is not known to be: one of the two models was replaced. */

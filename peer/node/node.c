@@ -64,7 +64,7 @@ void node_stop(struct node *node, int signal)
 static bool is_over(struct node *node)
 {
     return !node_round_is_settling(node) && (node->round == NULL || round_jobs(node->round) == 0) &&
-           !node->donation.is_running && links_jobs(node->links) == 0;
+           !node_is_donating(node) && links_jobs(node->links) == 0;
 }
 
 static enum border_next end(struct node *node, struct border_job *job)
@@ -294,15 +294,10 @@ static enum rc create_parts(struct node *node, struct env *env)
     if (rc != RC_OK) return rc;
     fill_hello(node, round.schema, &links.hello);
     node->links = links_create(&links, &events);
-    node->joiner = joiner_create(node->schema, node->options.swarm->run_id, rng_u64(&node->rng));
-    node->donor = donor_create(node->schema, node->options.identity, node->options.swarm->run_id);
     node->trust = trust_create();
-    if (node->links == NULL || node->joiner == NULL || node->donor == NULL || node->trust == NULL) {
-        return RC_NOMEM;
-    }
-    if (node_reach_create(node) != RC_OK) return RC_NOMEM;
-    if (pace_create(node) != RC_OK) return RC_NOMEM;
-    node_model_prepare(node);
+    if (node->links == NULL || node->trust == NULL) return RC_NOMEM;
+    if (node_reach_create(node) != RC_OK || pace_create(node) != RC_OK) return RC_NOMEM;
+    if (node_model_create(node) != RC_OK) return RC_NOMEM;
     if (!node->options.strategy->is_averaging) return RC_OK;
     round.snapshot = lane_snapshot(node);
     round.links = node->links;
@@ -395,7 +390,7 @@ static void take_options(struct node *node, struct env *env, struct learner *lea
     node->values = node->schema->values[SECTION_PARAMETERS];
     node->mixed = node_mixed_values(node);
     node->self = identity_peer_id(options->identity->public_key);
-    node->begun_ns = node->answered_ns = node->report_ns = node_now(node);
+    node->begun_ns = node->report_ns = node_now(node);
     node->report_due_ns = node->begun_ns + options->report_every_ns;
     node->loss = node->accuracy = (double)NAN;
     rng_init(&node->rng, options->seed, load_le64(node->self.bytes));
@@ -442,11 +437,9 @@ failed:
 void node_destroy(struct node *node)
 {
     if (node == NULL) return;
-    node_donation_deinit(node);
     round_destroy(node->round);
     pace_destroy(node);
-    joiner_destroy(node->joiner);
-    donor_destroy(node->donor);
+    node_model_destroy(node);
     trust_destroy(node->trust);
     node_reach_destroy(node);
     membership_destroy(node->membership);

@@ -18,8 +18,7 @@
 
 static uint32_t credit_of(const struct node *node, uint64_t unit, uint32_t out, uint32_t wanted)
 {
-    struct credit_use all =
-        credit_sum(round_credit_use(node->round), joiner_credit_use(node->joiner));
+    struct credit_use all = credit_sum(round_credit_use(node->round), node_model_credit_use(node));
 
     return (uint32_t)(credit_room(SHARED_BYTES, all, out * unit, wanted * unit, unit) / unit);
 }

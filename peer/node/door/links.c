@@ -8,6 +8,13 @@
 
 #include <stdio.h>
 
+/* What was under way on a link is lost with it. */
+static void tell_lost(struct node *node, struct peer_id peer)
+{
+    if (node->round != NULL) round_on_link_lost(node->round, peer);
+    node_model_on_link_lost(node, peer);
+}
+
 static void on_open(void *context, struct peer_id peer, const struct hello *hello,
                     const char *address, bool is_dialled)
 {
@@ -28,11 +35,9 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
         CHECK(node->neighbours_count < LINKS_MAX);
         node->neighbour_keys[node->neighbours_count] = load_le32(peer.bytes);
         neighbour = &node->neighbours[node->neighbours_count++];
-    } else { /* the link was replaced, and what was under way on the old one is lost */
+    } else { /* the link was replaced */
         node_relay_on_closed(node, peer);
-        if (node->round != NULL) round_on_link_lost(node->round, peer);
-        joiner_on_link_lost(node->joiner, peer, node_now(node), &node->outbox);
-        donor_on_link_lost(node->donor, peer, node_now(node));
+        tell_lost(node, peer);
     }
     *neighbour = (struct neighbour){.id = peer,
                                     .boot = hello->boot,
@@ -66,9 +71,7 @@ static void on_closed(void *context, struct peer_id peer, enum rc rc, const char
         node->neighbour_keys[node->neighbours_count];
     *neighbour = node->neighbours[node->neighbours_count];
     membership_on_link_lost(node->membership, peer, node_now(node));
-    if (node->round != NULL) round_on_link_lost(node->round, peer);
-    joiner_on_link_lost(node->joiner, peer, node_now(node), &node->outbox);
-    donor_on_link_lost(node->donor, peer, node_now(node));
+    tell_lost(node, peer);
     peer_id_format(peer, id);
     log_info(node->options.log, "link with peer %.8s closed: %s (%u in all)", id, why,
              node->neighbours_count);

@@ -2,7 +2,7 @@
  * What is read of the model for others: a snapshot for joiners, or a sketch of it by which they can
  * say whether a donor lies. In the training lane.
  */
-#include "peer/node/internal.h"
+#include "peer/node/model/internal.h"
 
 #include "peer/download/buckets.h"
 
@@ -86,8 +86,8 @@ static float *section_now(struct node *node, enum section section, enum rc *rc)
 
 enum rc node_sketch_copy(struct node *node)
 {
-    struct sketch_answer *answer = &node->sketching.answer;
-    uint64_t seed = node->sketching.asks[0].seed;
+    struct sketch_answer *answer = &node->model->sketching.answer;
+    uint64_t seed = node->model->sketching.asks[0].seed;
     enum rc rc = RC_OK;
     double squares = 0;
     float *plane;

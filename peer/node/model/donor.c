@@ -8,7 +8,7 @@
  * together get a small share of what the round itself sends. Loop thread, but for the run
  * functions.
  */
-#include "peer/node/internal.h"
+#include "peer/node/model/internal.h"
 
 #include "averaging/codec/codec.h"
 #include "base/crash_point.h"
@@ -38,7 +38,7 @@ static bool is_joiner_near(const struct node *node)
 
         if (!other->has_progress || !other->progress.is_serving) return true;
     }
-    return donor_leases(node->donor) > 0;
+    return donor_leases(node->model->donor) > 0;
 }
 
 /* What a round agreed on is kept for joiners that are near, and stays when somebody waits for it.
@@ -50,7 +50,8 @@ static void keep_agreed(struct node *node, const struct donor_wish *wish)
 
     if (node->round == NULL || !node->pace.inner->is_common) return;
     if (node->options.strategy->rule->agreed == NULL) return;
-    round_keep_agreed(node->round, joiner_is_wide(node->joiner) && is_joiner_near(node), until);
+    round_keep_agreed(node->round, joiner_is_wide(node->model->joiner) && is_joiner_near(node),
+                      until);
 }
 
 /* Outer methods keep an anchor between rounds, which is what the last one agreed on. */
@@ -62,7 +63,7 @@ static bool keeps_anchor(const struct node *node)
 /* Is what is wanted there, or no longer worth waiting for? */
 static bool is_due(struct node *node, const struct donor_wish *wish)
 {
-    struct node_donation *donation = &node->donation;
+    struct node_donation *donation = &node->model->donation;
     struct round_stats stats;
 
     if (keeps_anchor(node) && round_is_settling(node->round)) return false;
@@ -85,11 +86,11 @@ static bool donation_is_due(struct node *node)
 {
     struct donor_wish wish;
 
-    if (node->donation.is_running) {
+    if (node->model->donation.is_running) {
         keep_agreed(node, NULL);
         return false;
     }
-    if (!donor_wants_snapshot(node->donor, &wish)) { /* or who waited for it has gone */
+    if (!donor_wants_snapshot(node->model->donor, &wish)) { /* or who waited for it has gone */
         keep_agreed(node, NULL);
         return false;
     }
@@ -99,15 +100,15 @@ static bool donation_is_due(struct node *node)
 
 static enum border_next donation_begin(struct node *node, struct border_job *job)
 {
-    struct node_donation *donation = &node->donation;
+    struct node_donation *donation = &node->model->donation;
     struct donor_snapshot *snapshot = &donation->snapshot;
     struct round_stats stats = {0};
     struct donor_wish wish;
-    bool is_wanted = donor_wants_snapshot(node->donor, &wish);
+    bool is_wanted = donor_wants_snapshot(node->model->donor, &wish);
 
     (void)job;
     CHECK(is_wanted && !donation->is_running);
-    donor_begin_snapshot(node->donor);
+    donor_begin_snapshot(node->model->donor);
     if (node->round != NULL) round_stats(node->round, &stats);
     *snapshot = (struct donor_snapshot){.step = node->step,
                                         .samples = node->model_samples,
@@ -130,7 +131,7 @@ static enum border_next donation_begin(struct node *node, struct border_job *job
 
 static void donation_run(struct border_job *job)
 {
-    job->rc = node_donation_copy(&job->node->donation);
+    job->rc = node_donation_copy(&job->node->model->donation);
 }
 
 /* In the store lane: the slow part. */
@@ -147,10 +148,10 @@ static void run_hash(struct job *base)
 
 static void donation_done(struct node *node)
 {
-    struct node_donation *donation = &node->donation;
+    struct node_donation *donation = &node->model->donation;
 
     donation->is_running = false;
-    donor_on_snapshot(node->donor, donation->rc, &donation->snapshot, node_now(node),
+    donor_on_snapshot(node->model->donor, donation->rc, &donation->snapshot, node_now(node),
                       &node->outbox);
 }
 
@@ -164,7 +165,7 @@ static void hash_done(struct job *base)
 
 static void donation_copied(struct node *node, struct border_job *job)
 {
-    struct node_donation *donation = &node->donation;
+    struct node_donation *donation = &node->model->donation;
 
     crash_point(CRASH_JOIN_SNAPSHOT_COPIED);
     donation->rc = job->rc;
@@ -184,10 +185,15 @@ const struct border_work border_donate = {.states = BORDER_ALIVE,
                                           .run = donation_run,
                                           .done = donation_copied};
 
+bool node_is_donating(const struct node *node)
+{
+    return node->model->donation.is_running;
+}
+
 void node_donation_forget(struct node *node)
 {
-    mem_free(node->donation.agreed);
-    node->donation.agreed = NULL;
+    mem_free(node->model->donation.agreed);
+    node->model->donation.agreed = NULL;
 }
 
 void node_adopt_rule(struct node *node)
@@ -199,17 +205,18 @@ void node_adopt_rule(struct node *node)
         uint32_t section = (uint32_t)(SECTION_RULE + count);
         size_t held;
 
-        if (joiner_section(node->joiner, section, &held) == NULL) break;
+        if (joiner_section(node->model->joiner, section, &held) == NULL) break;
         if (held != node->mixed) values = held;
-        planes[count++] = joiner_take_section(node->joiner, section);
+        planes[count++] = joiner_take_section(node->model->joiner, section);
     }
     round_rule_adopt(node->round, planes, count, values);
 }
 
 void node_donation_deinit(struct node *node)
 {
-    donor_snapshot_deinit(&node->donation.snapshot); /* an env that died kept it from the donor */
-    mem_free(node->donation.agreed);
+    donor_snapshot_deinit(
+        &node->model->donation.snapshot); /* an env that died kept it from the donor */
+    mem_free(node->model->donation.agreed);
 }
 
 /* ---- serving ---- */
@@ -263,7 +270,8 @@ static struct upload upload_now(struct node *node)
     }
     bytes = round_bytes(node, &stats);
     rate = bytes * 1e9 / (double)stats.last_ns;
-    if (!is_round_near(node, 1e9 * UNDER_WAY * donor_leases(node->donor) / rate)) return upload;
+    if (!is_round_near(node, 1e9 * UNDER_WAY * donor_leases(node->model->donor) / rate))
+        return upload;
     upload.bytes_per_s = (uint64_t)fmin(fmax(ROUND_SHARE * rate, PACE_LEAST), 1e15);
     upload.burst_bytes = (uint64_t)(BURST_SHARE * bytes);
     return upload;
@@ -277,10 +285,10 @@ void node_donate(struct node *node, struct peer_id to)
     const uint8_t *bytes;
     size_t count;
 
-    donor_set_pace(node->donor, upload.bytes_per_s, upload.burst_bytes, now_ns);
-    while (
-        links_bulk_queued(node->links, to) < upload.queue_max &&
-        donor_next_bucket(node->donor, to, now_ns, &header.stream, &header.arg, &bytes, &count)) {
+    donor_set_pace(node->model->donor, upload.bytes_per_s, upload.burst_bytes, now_ns);
+    while (links_bulk_queued(node->links, to) < upload.queue_max &&
+           donor_next_bucket(node->model->donor, to, now_ns, &header.stream, &header.arg, &bytes,
+                             &count)) {
         struct blob *body = blob_copy(bytes, count);
 
         if (body == NULL) return; /* the joiner asks again */
@@ -294,10 +302,10 @@ void node_donate_all(struct node *node)
 {
     uint32_t count = node->neighbours_count;
 
-    if (count == 0 || donor_leases(node->donor) == 0) return;
-    node->donation.turn++;
+    if (count == 0 || donor_leases(node->model->donor) == 0) return;
+    node->model->donation.turn++;
     for (uint32_t i = 0; i < count; i++) {
-        node_donate(node, node->neighbours[(node->donation.turn + i) % count].id);
+        node_donate(node, node->neighbours[(node->model->donation.turn + i) % count].id);
     }
 }
 
@@ -316,7 +324,7 @@ static void write_sketch(const struct sketch *sketch, uint8_t *bytes)
 void node_on_sketch_req(struct node *node, struct peer_id from,
                         const struct message_sketch_req *request)
 {
-    struct node_sketching *sketching = &node->sketching;
+    struct node_sketching *sketching = &node->model->sketching;
     struct neighbour *neighbour = node_neighbour(node, from);
     uint64_t now_ns = node_now(node);
 
@@ -335,7 +343,7 @@ void node_on_sketch_req(struct node *node, struct peer_id from,
 
 static bool sketch_is_due(struct node *node)
 {
-    return node->sketching.count > 0;
+    return node->model->sketching.count > 0;
 }
 
 static void sketch_run(struct border_job *job)
@@ -345,7 +353,7 @@ static void sketch_run(struct border_job *job)
 
 static void sketch_done(struct node *node, struct border_job *job)
 {
-    struct node_sketching *sketching = &node->sketching;
+    struct node_sketching *sketching = &node->model->sketching;
     const struct sketch_answer *answer = &sketching->answer;
     struct message message = {.type = MESSAGE_SKETCH};
     struct peer_id to = sketching->asks[0].from;
