@@ -6,8 +6,8 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "gossip/membership/membership.h"
-#include "gossip/reach/reach.h"
 #include "peer/link/link.h"
+#include "peer/node/door.h"
 #include "peer/node/lane.h"
 #include "peer/node/model.h"
 #include "peer/node/node.h"
@@ -62,14 +62,6 @@ struct neighbour {
     uint64_t late_bytes, late_after; /* DATA of no round that runs, after so many of our rounds */
 };
 
-struct bootstrap_try {
-    char address[ADDRESS_BYTES_MAX];
-    bool is_self; /* it led back to this peer */
-    uint32_t failures;
-    enum rc rc;
-    char why[200];
-};
-
 /* Rounds that pass a peer by, see node/rounds/overdue.c. */
 struct node_overdue {
     bool is_begun;
@@ -112,19 +104,14 @@ struct node {
     struct round *round; /* NULL: `none` */
     struct pace pace;    /* when there is a round */
     struct node_model *model;
+    struct node_door *door;
     struct trust *trust;
-    struct reach *reach;
-    struct node_relay *relay;
-    enum nat_class told_nat; /* in our member record */
     struct outbox outbox;
     struct rng rng;
     struct neighbour neighbours[LINKS_MAX];
     uint32_t
         neighbour_keys[LINKS_MAX]; /* the first bytes of their ids: they are looked for often */
     uint32_t neighbours_count;
-    struct bootstrap_try bootstrap[NODE_ADDRESSES_MAX];
-    uint32_t bootstrap_count;
-    uint64_t judge_due_ns;
     bool is_continuing; /* inside node_continue(): do not nest */
     bool is_listening_told;
 
@@ -173,11 +160,6 @@ void node_fail(struct node *node, enum rc rc, const char *text);
 void node_leave(struct node *node, uint32_t goaway_reason);
 void node_own_address(const struct node *node, char address[ADDRESS_BYTES_MAX]);
 struct neighbour *node_neighbour(struct node *node, struct peer_id id);
-
-/* node/door/links.c */
-struct links_events node_links_events(struct node *node);
-/** Dial whom membership wants dialled. */
-void node_dial_due(struct node *node, uint64_t now_ns);
 
 /* busy.c: what is long in the training lane, and what others make of it */
 void node_busy_begin(struct node *node, enum border_kind kind); /* a job is about to be submitted */
@@ -269,59 +251,6 @@ void node_overdue_at_goal(struct node *node);
 /* node/rounds/outcome.c: what became of pair rounds, through a common neighbour */
 /** A message of that kind, which is then used up. */
 bool node_outcome_on_message(struct node *node, struct peer_id from, const struct message *message);
-
-/* node/door/reach.c: who can dial us, and whom we dial back */
-MUST_USE enum rc node_reach_create(struct node *node);
-void node_reach_destroy(struct node *node);
-/** Also for observers: they may ask to be dialled back. */
-void node_reach_on_open(struct node *node, struct peer_id peer, const struct hello *hello,
-                        const char *address, bool is_dialled);
-void node_reach_on_closed(struct node *node, struct peer_id peer);
-/** A message of the reachability family, which is then used up. */
-bool node_reach_on_message(struct node *node, struct peer_id from, const struct message *message);
-void node_reach_on_dialback(void *node, struct peer_id peer, uint64_t nonce);
-void node_reach_on_probe_ended(void *node, struct peer_id peer, uint64_t nonce, enum rc rc);
-void node_reach_tick(struct node *node, uint64_t now_ns);
-uint64_t node_reach_next_ns(const struct node *node);
-/** Append what was tried to reach the swarm, and why it failed. */
-void node_tell_tried(const struct node *node, char *text, size_t cap);
-/** The port others dial: of --advertise, else of what was bound. */
-uint16_t node_reach_port(const struct node *node);
-
-/* node/door/admission.c: who may be linked */
-enum rc node_on_entry(void *node, struct peer_id peer, const struct hello *hello,
-                      const char *address, bool is_dialled, struct fault *why);
-void node_on_violation(void *node, struct peer_id peer);
-/** Of /status.json: what strangers cost, and who misbehaved how often. */
-struct json *node_admission_json(const struct node *node);
-bool node_is_known(void *node, const char *address);
-/** SIGHUP. */
-void node_reload(struct node *node);
-void node_admission_tick(struct node *node, uint64_t now_ns);
-
-/* node/door/relay.c: links through relays, and being one */
-/** `env`: what links are to use. */
-MUST_USE enum rc node_relay_create(struct node *node, const struct env_events *events,
-                                   struct env **env);
-void node_relay_destroy(struct node *node); /* after the links */
-/** A message of the relay family, which is then used up. */
-bool node_relay_on_message(struct node *node, struct peer_id from, const struct message *message);
-/* node/door/credit.c */
-uint32_t node_chunk_credit(void *context, uint32_t out, uint32_t wanted);
-uint32_t node_bucket_credit(void *context, uint32_t out, uint32_t wanted);
-/** DATA came that nobody had allowed. */
-void node_stray(struct node *node, struct peer_id from, size_t count);
-void node_on_chunk(struct node *node, struct peer_id from, const struct inner_header *header,
-                   const uint8_t *body, size_t count);
-
-/* node/door/relay.c */
-void node_relay_on_data(struct node *node, struct peer_id from, const struct inner_header *header,
-                        const uint8_t *body, size_t count);
-/** Also when the link was replaced. */
-void node_relay_on_closed(struct node *node, struct peer_id peer);
-void node_relay_deliver(struct node *node); /* events of relayed links; see relay_env_deliver() */
-void node_relay_tick(struct node *node, uint64_t now_ns);
-uint64_t node_relay_next_ns(const struct node *node);
 
 /* status.c */
 void node_count_report(struct node *node, uint64_t now_ns);

@@ -161,19 +161,7 @@ static void send_outbox(struct node *node)
 
 static void tick_all(struct node *node, uint64_t now_ns)
 {
-    struct peer_id silent;
-
-    links_tick(node->links, now_ns);
-    node_admission_tick(node, now_ns);
-    membership_tick(node->membership, now_ns, &node->outbox);
-    while (membership_next_hangup(node->membership, &silent)) {
-        links_hangup(node->links, silent,
-                     "it was silent for too long, or a swarm this large does not need the link");
-    }
-    if (node->state < NODE_LEAVING) {
-        node_reach_tick(node, now_ns);
-        node_relay_tick(node, now_ns);
-    }
+    node_door_tick(node, now_ns);
     if (node->state < NODE_LEAVING) node_model_tick(node, now_ns);
     if (node->round != NULL && node->state == NODE_TRAINING) round_tick(node->round);
     lane_watch_members(node, now_ns);
@@ -189,12 +177,10 @@ static uint64_t earlier(uint64_t a, uint64_t b)
 static void set_alarm(struct node *node)
 {
     uint64_t soonest = node_now(node) + NODE_ALARM_NS;
-    uint64_t next = earlier(links_next_ns(node->links), membership_next_ns(node->membership));
+    uint64_t next = node_door_next_ns(node);
 
-    next = earlier(next, node_relay_next_ns(node));
     if (node->state < NODE_LEAVING) {
         next = earlier(next, node_model_next_ns(node));
-        next = earlier(next, node_reach_next_ns(node));
         next = earlier(next, lane_next_ns(node));
         next = earlier(next, node_round_next_ns(node));
     }
@@ -296,8 +282,7 @@ static enum rc create_parts(struct node *node, struct env *env)
     node->links = links_create(&links, &events);
     node->trust = trust_create();
     if (node->links == NULL || node->trust == NULL) return RC_NOMEM;
-    if (node_reach_create(node) != RC_OK || pace_create(node) != RC_OK) return RC_NOMEM;
-    if (node_model_create(node) != RC_OK) return RC_NOMEM;
+    if (pace_create(node) != RC_OK || node_model_create(node) != RC_OK) return RC_NOMEM;
     if (!node->options.strategy->is_averaging) return RC_OK;
     round.snapshot = lane_snapshot(node);
     round.links = node->links;
@@ -319,36 +304,6 @@ void node_own_address(const struct node *node, char address[ADDRESS_BYTES_MAX])
     } else {
         snprintf(address, ADDRESS_BYTES_MAX, "%s", bound);
     }
-}
-
-static enum rc create_membership(struct node *node)
-{
-    struct membership_options options = {.probe_interval_ns = NS_PER_S,
-                                         .members_max = MEMBERS_MAX,
-                                         .identity = node->options.identity,
-                                         .run_id = node->options.swarm->run_id,
-                                         .boot = node->options.boot,
-                                         .incarnation = node->options.incarnation,
-                                         .addresses_count = 1,
-                                         .seed = rng_u64(&node->rng),
-                                         .verified = node->options.verified};
-
-    if (options.verified == NULL) {
-        node->env->ops->entropy(node->env, &options.shelf_seed, sizeof options.shelf_seed);
-    }
-    node_own_address(node, options.addresses[0]);
-    node->membership = membership_create(&options);
-    if (node->membership == NULL) return RC_NOMEM;
-    for (size_t i = 0; i < node->options.bootstrap_count && i < NODE_ADDRESSES_MAX; i++) {
-        snprintf(node->bootstrap[i].address, sizeof node->bootstrap[i].address, "%s",
-                 node->options.bootstrap[i]);
-        node->bootstrap_count++;
-        membership_add_bootstrap(node->membership, node->bootstrap[i].address);
-    }
-    for (size_t i = 0; i < node->options.book_count && i < NODE_ADDRESSES_MAX; i++) {
-        membership_add_bootstrap(node->membership, node->options.book[i]);
-    }
-    return RC_OK;
 }
 
 static enum rc resume(struct node *node, struct fault *why)
@@ -417,9 +372,9 @@ MUST_USE enum rc node_create(struct env *env, struct learner *learner,
     env->ops->set_events(env, &env_events);
     rc = env->ops->listen(env, options->listen, node->address, sizeof node->address, why);
     if (rc != RC_OK) goto failed;
-    rc = node_relay_create(node, &env_events, &env);
+    rc = node_door_create(node, &env_events, &env);
     if (rc == RC_OK) rc = create_parts(node, env);
-    if (rc == RC_OK) rc = create_membership(node);
+    if (rc == RC_OK) rc = node_membership_create(node);
     if (rc != RC_OK) {
         fault_set(why, rc, "cannot start the peer: %s", lane_why(node, rc));
         goto failed;
@@ -441,10 +396,9 @@ void node_destroy(struct node *node)
     pace_destroy(node);
     node_model_destroy(node);
     trust_destroy(node->trust);
-    node_reach_destroy(node);
     membership_destroy(node->membership);
     links_destroy(node->links);
-    node_relay_destroy(node);
+    node_door_destroy(node);
     outbox_deinit(&node->outbox);
     lane_destroy(node);
     mem_free(node);

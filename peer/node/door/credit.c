@@ -5,7 +5,7 @@
  * STRAY_BYTES_MAX is sent on purpose. Means need no credit, so of rounds that are over more may
  * come: of each what one member may own, no more than a plane. Loop thread.
  */
-#include "peer/node/internal.h"
+#include "peer/node/door/internal.h"
 
 #include "gossip/flow/credit.h"
 #include "peer/env/relay/env.h"

@@ -121,14 +121,6 @@ static void begin_loading(struct node *node, const struct node_wanted *wanted)
     node_send_progress(node, NULL);
 }
 
-static bool all_bootstraps_are_self(const struct node *node)
-{
-    for (uint32_t i = 0; i < node->bootstrap_count; i++) {
-        if (!node->bootstrap[i].is_self) return false;
-    }
-    return true;
-}
-
 static void start_training(struct node *node)
 {
     node->state = NODE_TRAINING;
@@ -226,7 +218,7 @@ void node_decide(struct node *node)
         begin_loading(node, &wanted);
     if (chosen != CHOSEN_OURS) return;
     if (node->state == NODE_TRAINING || is_waiting_for_a_model(node)) return;
-    if (node_heard(node) > 0 || (node->neighbours_count == 0 && all_bootstraps_are_self(node) &&
+    if (node_heard(node) > 0 || (node->neighbours_count == 0 && node_has_no_bootstrap(node) &&
                                  node->options.book_count == 0)) {
         start_training(node);
     }
@@ -289,12 +281,8 @@ static void reconsider(struct node *node)
 static void join_timed_out(struct node *node)
 {
     char text[480] = "no peer of --bootstrap could be reached";
-    bool is_founder = node->model_samples > 0 || node->bootstrap_count == 0;
 
-    for (uint32_t i = 0; i < node->bootstrap_count; i++) {
-        if (node->bootstrap[i].is_self) is_founder = true;
-    }
-    if (is_founder) {
+    if (node->model_samples > 0 || node_is_bootstrap(node)) {
         log_warn(node->options.log,
                  "no other peer has answered: this peer trains alone, and goes on "
                  "trying to reach them");
