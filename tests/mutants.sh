@@ -136,7 +136,7 @@ peer/node/model/choice.c @ unit_peer_node_model @ ...or hold the same model @ s/
 peer/node/model/check.c @ sim_hostile_models @ one of two witnesses says at which step a model is @ s/node_median\(said, count \+ 1\)/node_median(said, count > 0 ? count : 1)/
 peer/node/model/check.c @ sim_hostile_models @ a new peer takes what two that are there do not confirm @ s/taking->others < WITNESSES \? 0 : WITNESSES/0/
 peer/node/model/check.c @ sim_hostile_models @ running statistics are not compared @ s/check_buffers\(node\) != RC_OK/check_buffers(node) == RC_NOMEM/
-peer/node/model/check.c @ sim_hostile_models @ moments of any size are taken @ s/leaves_moments = sqrt\(squares\) > most;/leaves_moments = sqrt(squares) < 0 * most;/
+peer/node/model/check.c @ sim_hostile_models @ moments of any size are taken @ s/leaves_moments = (.*) > most;/leaves_moments = \1 < 0 * most;/
 peer/node/model/check.c @ sim_hostile_models @ nobody is waited for who could say that a donor lies @ s/return counts\.believed > node_heard\(node\) .*/return false;/
 peer/node/model/take.c @ sim_hostile_models @ what is given up is not kept @ s/if \(!node->model->taking\.keeps\) return RC_OK;/return RC_OK;/
 replica/optimizer/optimizer.c @ unit_replica_optimizer @ a donor's moments may divide by nothing @ s/moments\[i\] = fmaxf\(-limit, fminf\(limit, moments\[i\]\)\);/(void)limit;/

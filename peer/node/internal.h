@@ -217,11 +217,9 @@ uint32_t node_left_ms(const struct node *node);
 /* node/rounds/saved.c: rounds in a checkpoint */
 /** What it holds of them. From here on they are held: round_hold(). */
 void node_round_checkpoint(struct node *node, struct checkpoint *checkpoint);
-/** Before the first round: what the rule kept. */
-MUST_USE enum rc node_restore_rule(struct node *node, const struct checkpoint *checkpoint,
+/** Before the first round: go on from it. */
+MUST_USE enum rc node_round_resume(struct node *node, const struct checkpoint *checkpoint,
                                    struct fault *why);
-/** The shares under way, after round_load(). */
-MUST_USE enum rc node_restore_held(struct node *node, const struct checkpoint *checkpoint);
 
 /* node/rounds/preference.c: whom to meet the more often */
 /** How rare each of `ids` [count, sorted, may hold this peer] is to be, into `rarity` [count], by

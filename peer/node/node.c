@@ -319,19 +319,7 @@ static enum rc resume(struct node *node, struct fault *why)
     node->model_samples = checkpoint->model_samples;
     node->once_steps = checkpoint->once_steps;
     node->mixed_step = node->step;
-    if (node->round == NULL) return RC_OK;
-    round_set_lineage(node->round, node->lineage);
-    round_set_number(node->round, checkpoint->round);
-    rc = node_restore_rule(node, checkpoint, why);
-    if (rc != RC_OK || checkpoint->exchange_bytes == 0) return rc;
-    rc = round_load(node->round, checkpoint->exchange, checkpoint->exchange_bytes);
-    if (rc == RC_MISMATCH) {
-        fault_set(why, rc, "the checkpoint's rounds are of an earlier version of grapevine");
-        return rc;
-    }
-    if (rc == RC_OK) rc = node_restore_held(node, checkpoint);
-    if (rc != RC_OK) fault_set(why, rc, "the checkpoint's round outcomes are damaged");
-    return rc;
+    return node->round == NULL ? RC_OK : node_round_resume(node, checkpoint, why);
 }
 
 static void take_options(struct node *node, struct env *env, struct learner *learner,

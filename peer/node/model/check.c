@@ -6,6 +6,7 @@
 #include "peer/node/model/internal.h"
 
 #include "peer/download/buckets.h"
+#include "peer/round/plane.h"
 
 #include <math.h>
 
@@ -297,17 +298,13 @@ static enum rc check_momentum(struct node *node)
 {
     const double rate = (double)node->options.strategy->rule_settings.rate;
     struct sketch_opinion *opinion = &node->model->taking.opinion;
-    double squares = 0;
     size_t count = 0;
     const float *values = joiner_section(node->model->joiner, SECTION_RULE_SECOND, &count);
+    double far = values == NULL ? 0 : rate * sqrt(plane_squared_norm(values, count));
 
-    if (values == NULL) return RC_OK;
-    for (size_t i = 0; i < count; i++) {
-        squares += (double)values[i] * (double)values[i];
-    }
-    if (rate * sqrt(squares) <= MOMENTUM_MOST * opinion->allowed) return RC_OK;
+    if (values == NULL || far <= MOMENTUM_MOST * opinion->allowed) return RC_OK;
     opinion->verdict = SKETCH_REFUSED;
-    opinion->distance = rate * sqrt(squares);
+    opinion->distance = far;
     opinion->allowed *= MOMENTUM_MOST;
     return RC_AUTH;
 }
@@ -333,16 +330,12 @@ static enum rc check_buffers(struct node *node)
 static void check_moments(struct node *node)
 {
     const struct node_check *check = &node->model->taking.check;
-    double squares = 0, most;
     size_t count = 0;
     const float *values = joiner_section(node->model->joiner, SECTION_MOMENTS, &count);
+    double most = MOMENTS_MOST * sketch_moments(check->answers, check->answered);
 
     if (values == NULL) return;
-    for (size_t i = 0; i < count; i++) {
-        squares += (double)values[i] * (double)values[i];
-    }
-    most = MOMENTS_MOST * sketch_moments(check->answers, check->answered);
-    node->model->taking.leaves_moments = sqrt(squares) > most;
+    node->model->taking.leaves_moments = sqrt(plane_squared_norm(values, count)) > most;
 }
 
 /* Too few answers: is it taken all the same? With nobody to ask, and by who is new, it is. */

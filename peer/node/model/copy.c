@@ -5,6 +5,7 @@
 #include "peer/node/model/internal.h"
 
 #include "peer/download/buckets.h"
+#include "peer/round/plane.h"
 
 #include <math.h>
 
@@ -89,7 +90,6 @@ enum rc node_sketch_copy(struct node *node)
     struct sketch_answer *answer = &node->model->sketching.answer;
     uint64_t seed = node->model->sketching.asks[0].seed;
     enum rc rc = RC_OK;
-    double squares = 0;
     float *plane;
 
     memset(answer, 0, sizeof *answer);
@@ -102,10 +102,9 @@ enum rc node_sketch_copy(struct node *node)
     }
     mem_free(plane);
     plane = rc == RC_OK ? section_now(node, SECTION_MOMENTS, &rc) : NULL;
-    for (size_t i = 0; plane != NULL && i < node->schema->values[SECTION_MOMENTS]; i++) {
-        squares += (double)plane[i] * (double)plane[i];
+    if (plane != NULL) {
+        answer->moments = sqrt(plane_squared_norm(plane, node->schema->values[SECTION_MOMENTS]));
     }
     mem_free(plane);
-    answer->moments = sqrt(squares);
     return rc;
 }
