@@ -24,17 +24,16 @@ static bool meets_groups(const struct node *node)
     return node->round != NULL && node->pace.inner->is_common && pace_has_periods(node);
 }
 
-static uint8_t busy_with(const struct node *node)
+static uint8_t busy_with(const struct node *node, enum border_kind kind)
 {
-    enum border_work work = node->border.work;
-    uint64_t usual_ns = node->border_ns[work];
+    uint64_t usual_ns = node->busy.took_ns[kind];
 
     if (!meets_groups(node) || node->state != NODE_TRAINING) return BUSY_NOT;
-    if (work == BORDER_EVALUATE) {
+    if (kind == BORDER_EVALUATION) {
         if (usual_ns == 0) usual_ns = UNKNOWN_NS;
         return usual_ns > node->period_ns ? BUSY_EVALUATING : BUSY_SHORTLY;
     }
-    if (work != BORDER_CHECKPOINT && work != BORDER_RESHARD) return BUSY_NOT;
+    if (kind != BORDER_CHECKPOINT && kind != BORDER_RESHARD) return BUSY_NOT;
     return usual_ns >= LONG_NS && usual_ns > node->period_ns ? BUSY_LONG : BUSY_NOT;
 }
 
@@ -43,23 +42,21 @@ static bool takes_part(uint8_t busy)
     return busy == BUSY_NOT || busy == BUSY_SHORTLY;
 }
 
-void node_busy_begin(struct node *node)
+void node_busy_begin(struct node *node, enum border_kind kind)
 {
-    node->busy = busy_with(node);
-    if (node->busy == BUSY_NOT) return;
-    if (!takes_part(node->busy)) round_set_busy(node->round, true);
+    node->busy.told = busy_with(node, kind);
+    if (node->busy.told == BUSY_NOT) return;
+    if (!takes_part(node->busy.told)) round_set_busy(node->round, true);
     node_send_progress(node, NULL);
 }
 
-void node_busy_end(struct node *node)
+void node_busy_end(struct node *node, enum border_kind kind, uint64_t took_ns)
 {
-    uint64_t took_ns = node_now(node) - node->border.begun_ns;
-
-    node->border_ns[node->border.work] = took_ns;
-    node->long_jobs += node->border.work != BORDER_TRAIN && took_ns > node->step_ns;
-    if (node->busy == BUSY_NOT) return;
-    if (!takes_part(node->busy)) round_set_busy(node->round, false);
-    node->busy = BUSY_NOT;
+    node->busy.took_ns[kind] = took_ns;
+    node->busy.long_jobs += kind != BORDER_STEPS && took_ns > node->step_ns;
+    if (node->busy.told == BUSY_NOT) return;
+    if (!takes_part(node->busy.told)) round_set_busy(node->round, false);
+    node->busy.told = BUSY_NOT;
     node_send_progress(node, NULL);
 }
 
@@ -74,11 +71,11 @@ void node_busy_hear(struct node *node, const struct neighbour *from,
     bool begins = is_evaluating(progress) && !is_evaluating(&from->progress);
     uint64_t now_ns = node_now(node), every_ns = node->options.report_every_ns;
 
-    if (!begins || node->busy != BUSY_NOT || !meets_groups(node)) return;
+    if (!begins || node->busy.told != BUSY_NOT || !meets_groups(node)) return;
     if (!digest_is_equal(progress->lineage, node->lineage) || node->own_steps == 0) return;
     if (node->report_due_ns <= now_ns || node->report_due_ns > now_ns + every_ns / 2) return;
-    if (node->moved_ns != 0 && now_ns < node->moved_ns + MOVE_PERIODS * every_ns) return;
-    node->report_due_ns = node->moved_ns = now_ns;
+    if (node->busy.moved_ns != 0 && now_ns < node->busy.moved_ns + MOVE_PERIODS * every_ns) return;
+    node->report_due_ns = node->busy.moved_ns = now_ns;
 }
 
 /* A group forms in a round trip once its members' answers are known, but at first, or beside who is

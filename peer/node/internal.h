@@ -6,11 +6,9 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "gossip/membership/membership.h"
-#include "gossip/reach/reach.h"
-#include "peer/download/donor.h"
-#include "peer/download/joiner.h"
-#include "peer/download/sketch.h"
 #include "peer/link/link.h"
+#include "peer/node/door.h"
+#include "peer/node/lane.h"
 #include "peer/node/model.h"
 #include "peer/node/node.h"
 #include "peer/node/pace.h"
@@ -19,24 +17,20 @@
 
 enum {
     NODE_ROUNDS_MISSED_MAX = 50, /* a restarted peer that missed more takes the swarm's model */
-    NODE_ROLLBACKS_MAX = 3,      /* in a row, before the model is taken from a neighbour */
     NODE_HANDSHAKE_TRIES = 3, /* of each bootstrap address, before it is said to be another swarm */
     NODE_RATE_STEPS = 200,    /* in which --lr-scaling brings in its rate */
     NODE_DONOR_QUEUE = 8,     /* buckets queued for one joiner */
     NODE_DOUBLINGS_MAX = 9    /* of NODE_RETRY_NS: about nine minutes */
 };
-#define NODE_ALARM_NS        NS_PER_MS         /* between two wake-ups */
-#define NODE_PROGRESS_NS     NS_PER_S          /* how often neighbours hear how far we are */
-#define NODE_TRAIN_JOB_NS    (5 * NS_PER_MS)   /* aimed length of a training job */
-#define NODE_GRAPH_NS        (NS_PER_S / 5)    /* between two looks at the graph of the topology */
-#define NODE_AHEAD_NS        (2 * NS_PER_S)    /* between two at the groups of later rounds */
-#define NODE_KEEP_NS         (250 * NS_PER_MS) /* between two good copies: rounds may be quicker */
-#define NODE_RESHARD_NS      (2 * NS_PER_S)    /* members must have been stable for so long */
-#define NODE_RESHARD_MOST_NS (30 * NS_PER_S)   /* ...but where they never are: so often */
-#define NODE_BEGUN_NS        (120 * NS_PER_S)  /* later than that after our start we are not new */
-#define NODE_JUDGE_NS        (60 * NS_PER_S)   /* certificates run out: are all still let in? */
-#define NODE_RETRY_NS        NS_PER_S          /* before a failed download is begun again */
-#define NODE_AVOID_NS        (5 * NS_PER_S)    /* others are asked before those it failed with */
+#define NODE_ALARM_NS     NS_PER_MS        /* between two wake-ups */
+#define NODE_PROGRESS_NS  NS_PER_S         /* how often neighbours hear how far we are */
+#define NODE_TRAIN_JOB_NS (5 * NS_PER_MS)  /* aimed length of a training job */
+#define NODE_GRAPH_NS     (NS_PER_S / 5)   /* between two looks at the graph of the topology */
+#define NODE_AHEAD_NS     (2 * NS_PER_S)   /* between two at the groups of later rounds */
+#define NODE_BEGUN_NS     (120 * NS_PER_S) /* later than that after our start we are not new */
+#define NODE_JUDGE_NS     (60 * NS_PER_S)  /* certificates run out: are all still let in? */
+#define NODE_RETRY_NS     NS_PER_S         /* before a failed download is begun again */
+#define NODE_AVOID_NS     (5 * NS_PER_S)   /* others are asked before those it failed with */
 
 /* A peer with an open link. */
 struct neighbour {
@@ -68,51 +62,6 @@ struct neighbour {
     uint64_t late_bytes, late_after; /* DATA of no round that runs, after so many of our rounds */
 };
 
-struct bootstrap_try {
-    char address[ADDRESS_BYTES_MAX];
-    bool is_self; /* it led back to this peer */
-    uint32_t failures;
-    enum rc rc;
-    char why[200];
-};
-
-/* What the training lane is doing: one job at a time, chosen at each step border. */
-enum border_work {
-    BORDER_NONE,
-    BORDER_TRAIN,
-    BORDER_HASH,     /* lineage of the initial plane */
-    BORDER_ASSIGN,   /* take a downloaded model */
-    BORDER_APPLY,    /* the difference of a round */
-    BORDER_PULL,     /* towards the rule's centre, between rounds */
-    BORDER_SNAPSHOT, /* for a round */
-    BORDER_DONATE,   /* for joiners */
-    BORDER_SKETCH,   /* for who checks a donor */
-    BORDER_RESHARD,
-    BORDER_EVALUATE,
-    BORDER_FINAL, /* evaluate on everything */
-    BORDER_CHECKPOINT,
-    BORDER_KEEP, /* copy to the rollback plane */
-    BORDER_ROLLBACK
-};
-
-struct border_job {
-    struct job job;
-    struct node *node;
-    enum border_work work;
-    uint64_t begun_ns;
-    enum rc rc;
-    struct fault why;
-    uint32_t steps;
-    struct train_report report;
-    struct evaluation evaluation;
-    struct digest digest;
-    float *to;
-    double moved; /* KEEP: how far parameters are from those kept before */
-    struct peer_id *members;
-    size_t members_count;
-    struct checkpoint checkpoint;
-};
-
 /* Rounds that pass a peer by, see node/rounds/overdue.c. */
 struct node_overdue {
     bool is_begun;
@@ -122,27 +71,18 @@ struct node_overdue {
     uint64_t after_ns; /* so long after that it is said, or said again */
 };
 
-/* Pulls between rounds. */
-struct node_pulls {
-    uint64_t seen_ok; /* rounds, as of the last look */
-    uint64_t left;    /* that follow the last round */
-    uint64_t step;    /* of the last one, or of the round */
-    float *own;       /* [mixed]: scratch, made with the first */
+/* What is long in the training lane, see busy.c. */
+struct node_busy {
+    uint8_t told;                   /* enum progress_busy: as neighbours were told */
+    uint64_t took_ns[BORDER_KINDS]; /* how long the last job of each kind did; 0: none */
+    uint64_t long_jobs;             /* so many took longer than a step, but for steps */
+    uint64_t moved_ns;              /* when an evaluation was last brought forward; 0: never */
 };
 
 /* How far it is to the goal, see node/rounds/left.c. */
 struct node_left {
     uint64_t mark_ns, mark_steps; /* own steps then */
     uint64_t wall_ns;             /* smoothed, from one step to the next; 0: not known */
-};
-
-/* Of gradient tracking: made with the first step. */
-struct node_tracking {
-    float *tracker, *gradient, *last; /* [values]: y, scratch, the gradient of the last step */
-    float largest, told; /* norm of a chunk of a gradient, since the latest snapshot and at it */
-    bool has_tracker;
-    bool begins_anew; /* at the snapshot that is due */
-    uint64_t restarts;
 };
 
 struct node {
@@ -158,25 +98,20 @@ struct node {
     char address[ADDRESS_BYTES_MAX];
     uint64_t begun_ns;
 
+    struct node_lane *lane;
     struct links *links;
     struct membership *membership;
     struct round *round; /* NULL: `none` */
     struct pace pace;    /* when there is a round */
-    struct joiner *joiner;
-    struct donor *donor;
+    struct node_model *model;
+    struct node_door *door;
     struct trust *trust;
-    struct reach *reach;
-    struct node_relay *relay;
-    enum nat_class told_nat; /* in our member record */
     struct outbox outbox;
     struct rng rng;
     struct neighbour neighbours[LINKS_MAX];
     uint32_t
         neighbour_keys[LINKS_MAX]; /* the first bytes of their ids: they are looked for often */
     uint32_t neighbours_count;
-    struct bootstrap_try bootstrap[NODE_ADDRESSES_MAX];
-    uint32_t bootstrap_count;
-    uint64_t judge_due_ns;
     bool is_continuing; /* inside node_continue(): do not nest */
     bool is_listening_told;
 
@@ -184,79 +119,37 @@ struct node {
     struct digest lineage;
     bool has_lineage;
     uint64_t model_samples; /* behind the model when this peer took or made it, plus our own */
-    uint64_t round_number;  /* of a downloaded manifest, until the exchange has it */
-    uint64_t retry_ns;      /* not before: begin a download */
-    uint64_t answered_ns;   /* when somebody was last there, or something came */
-    struct node_choice choice;
-    struct node_wanted wanted; /* LOADING: what was asked for */
-    bool gave_way;             /* LOADING: our own model is good enough to go back to */
-    bool has_before;           /* a model given up is on disk, and no checkpoint was made since */
-    uint32_t doubts;           /* downloads refused in a row, for lack of agreement */
-    uint32_t load_failures;    /* of giving way, in a row */
-    uint64_t gather_ns;        /* since when there are donors, for a download from several */
-    uint64_t catch_up_ns;      /* how long the last download took; 0: none yet */
-    uint32_t catch_ups;
-    struct node_donation donation;
-    struct node_sketching sketching;
-    struct node_check check;
-    struct node_taking taking;
-    uint64_t told_ns, told_bytes; /* of a download, to people */
-    double moved;                 /* norm: parameters over the last round; 0: not known */
 
     /* training */
-    struct border_job border;
-    bool is_lane_busy;
-    atomic_bool must_stop;
     uint64_t step, samples, own_steps;
-    uint64_t resumed_steps; /* own_steps of the checkpoint; 0: none */
-    uint64_t last_samples;  /* of the learner at its last report */
     double loss_sum, loss;
     uint32_t loss_steps;
     uint64_t step_ns;    /* smoothed length of one step */
-    uint64_t paced_ns;   /* until then the last steps last, as --step-time says */
     uint64_t mixed_step; /* from which the pace counts: of the last round, or of an attempt */
     uint64_t mixed_ns;
     uint64_t period_ns; /* smoothed time from one round's begin to the next; 0: not known */
     struct node_overdue overdue;
-    struct node_pulls pulls;
-    uint8_t busy;                            /* enum progress_busy: as neighbours were told */
-    uint64_t border_ns[BORDER_ROLLBACK + 1]; /* how long the last job of each kind took; 0: none */
-    uint64_t long_jobs;                      /* so many took longer than a step, but for steps */
+    struct node_busy busy;
     uint64_t samples_since_round, samples_of_round; /* the latter: of the last that had any */
     uint64_t once_steps; /* own_steps when the one average of one-shot was made, also before a
                             restart; 0: it was not */
     struct node_left left;
-    bool has_round_started;    /* START came, and the snapshot is not taken yet */
-    uint64_t start_step;       /* then */
-    uint64_t snapshot_step;    /* of the last round's snapshot */
-    double weight_factor;      /* of the learning rate, by our weight; 0: not set yet */
-    float *kept;               /* for rolling back: parameters, then buffers */
-    float *spare;              /* of the same size, or NULL */
-    struct snapshot *snapshot; /* NULL: the learner's memory is the host's */
-    bool has_kept, wants_keep, wants_rollback;
-    uint64_t kept_ns;
-    uint32_t rollbacks;
-    uint64_t members_changes, members_changed_ns;
-    uint64_t reshard_since_ns; /* when shares were no longer those of the members; 0: they are */
-    struct node_tracking tracking;
-    bool has_share;
+    bool has_round_started;         /* START came, and the snapshot is not taken yet */
+    uint64_t start_step;            /* then */
+    uint64_t snapshot_step;         /* of the last round's snapshot */
     bool has_started, is_wait_told; /* training: see start_with */
-    double rate_factor;  /* of the learning rate, on its way to what rate_scaling asks for */
-    uint64_t goal_steps; /* resolved; UINT64_MAX: none */
+    uint64_t goal_steps;            /* resolved; UINT64_MAX: none */
     bool is_goal_resolved;
     uint64_t epoch_samples; /* of the share when training began; 0: not yet */
 
     /* reports and checkpoints */
-    uint64_t report_due_ns, checkpoint_due_ns, progress_due_ns;
-    uint64_t moved_ns; /* when an evaluation was last brought forward; 0: never */
+    uint64_t report_due_ns;
     uint64_t report_samples, report_ns;
     double accuracy, samples_per_s;
     uint64_t evaluation_ns; /* spent on evaluation so far */
-    uint32_t checkpoint_failures;
-    enum rc checkpoint_told; /* what the last one failed with; RC_OK: it did not */
 
     /* the end */
-    bool is_goal_reached, has_final, has_last_checkpoint;
+    bool is_goal_reached;
     struct node_result result;
 };
 
@@ -268,28 +161,10 @@ void node_leave(struct node *node, uint32_t goaway_reason);
 void node_own_address(const struct node *node, char address[ADDRESS_BYTES_MAX]);
 struct neighbour *node_neighbour(struct node *node, struct peer_id id);
 
-/* node/door/links.c */
-struct links_events node_links_events(struct node *node);
-/** Dial whom membership wants dialled. */
-void node_dial_due(struct node *node, uint64_t now_ns);
-
-/* node/lane/train.c: the training lane */
-void node_border(struct node *node); /* submit the next job if the lane is free */
-bool node_goal_is_reached(struct node *node);
-/** The text of a failure of the learner's: its device's own words, where there are any. */
-const char *node_learner_why(const struct node *node, enum rc rc);
-
-/* node/lane/keep.c: the last good model, to go back to */
-void node_keep_run(struct border_job *job); /* in the training lane, as the next */
-void node_rollback_run(struct border_job *job);
-void node_kept(struct node *node, struct border_job *job);
-void node_checkpointed(struct node *node, struct border_job *job); /* node/lane/checkpoint.c */
-void node_rolled_back(struct node *node, struct border_job *job);
-
 /* busy.c: what is long in the training lane, and what others make of it */
-void node_busy_begin(struct node *node); /* node->border is about to be submitted */
-void node_busy_end(struct node *node);   /* it is back */
-/* Before `progress` replaces what `from` said last. */
+void node_busy_begin(struct node *node, enum border_kind kind); /* a job is about to be submitted */
+void node_busy_end(struct node *node, enum border_kind kind, uint64_t took_ns); /* it is back */
+/** Before `progress` replaces what `from` said last. */
 void node_busy_hear(struct node *node, const struct neighbour *from,
                     const struct message_progress *progress);
 /** So long after it is due a long job still leaves way to a group that forms; 0: none does. */
@@ -297,46 +172,8 @@ uint64_t node_busy_put_off_ns(const struct node *node);
 /** There is no round with it just now. */
 bool node_busy_leaves(const struct node *node, const struct neighbour *other);
 
-/* node/lane/pull.c: a spring's own end between rounds */
-bool node_pull_is_due(struct node *node);
-MUST_USE enum rc node_pull_run(struct node *node); /* in the training lane */
-void node_pulled(struct node *node);
-/** Steps until the next one, UINT64_MAX: none is to come before the next round. */
-uint64_t node_pull_steps(const struct node *node);
-
-/* node/lane/moments.c: the optimizer's buffers in rounds */
-/** How many of them travel behind the model. */
-size_t node_moments_values(const struct node *node);
-/** The optimizer they are of; NULL: none travel. */
-const char *node_moments_name(const struct node *node);
-/** In the training lane, as the next two: [node_moments_values()]. */
-MUST_USE enum rc node_moments_export(struct node *node, float *out);
-MUST_USE enum rc node_moments_import(struct node *node, const float *difference);
-/** All are zero, and of no update: Adam corrects its next steps as its first ones. */
-MUST_USE enum rc node_moments_begin_anew(struct node *node);
-/** A round's difference was applied. */
-MUST_USE enum rc node_moments_applied(struct node *node);
-
-/* node/lane/tracking.c: gradient tracking */
-/** What a round exchanges: parameters and running statistics, and the tracker behind them. */
-size_t node_mixed_values(const struct node *node);
-void node_tracking_destroy(struct node *node);
-/** In the training lane: see learner.h; the same without a tracker. */
-MUST_USE enum rc node_tracking_train(struct node *node, uint32_t steps,
-                                     struct train_report *report);
-/** Where *count > 0, the first values are at *view and not in `out`; only if `may_view`. */
-MUST_USE enum rc node_tracking_export(struct node *node, float *out, bool may_view,
-                                      const float **view, size_t *count);
-MUST_USE enum rc node_tracking_import(struct node *node, const float *difference);
-/** The model was replaced. */
-void node_tracking_reset(struct node *node);
-/** On the loop, before export: the tracker begins anew if the exchange says so. */
-void node_tracking_hear(struct node *node);
-
 /* node/rounds/round.c: with whom we average */
 void node_begin_round(struct node *node);
-/** Apply a round's difference to the replica. In the training lane, at a step border. */
-MUST_USE enum rc node_apply(struct node *node);
 /** Between two step borders: the next partner, if the last one was busy. */
 void node_offer_again(struct node *node);
 /** When to try again whom to mix with. */
@@ -349,8 +186,7 @@ bool node_waits_for_round(const struct node *node);
 bool node_stays(struct node *node);
 /** After every event: note the step at which a round has started. */
 void node_round_note(struct node *node);
-/** The round's snapshot was taken. */
-void node_round_snapshot(struct node *node);
+bool node_round_is_settling(const struct node *node);
 /** Everyone to reckon with, linked or not, this peer included, sorted by id; the caller frees it.
  *  NULL: no memory. */
 struct peer_id *node_everyone(const struct node *node, size_t *count);
@@ -360,9 +196,6 @@ bool node_has_partners(struct node *node);
 bool node_waits_for_peers(struct node *node);
 /** For how many more, as was told; 0: it does not wait. */
 uint32_t node_waits_for_more(const struct node *node);
-/** Is the model just begun too far from most? Anybody can say that it is ahead and that our values
- * are too far from its own: two must, more than there are with whom rounds went well; or all. */
-bool node_most_are_far(const struct node *node);
 /** Was a round with this neighbour refused lately, as our models are too far apart? */
 bool node_is_far(const struct node *node, const struct neighbour *neighbour);
 /** It is no longer so, or is not known to be: one of the two models was replaced. */
@@ -375,10 +208,6 @@ void node_score(struct node *node, struct peer_id peer, enum score_reason reason
 void node_round_scored(void *node, struct peer_id peer, int32_t score);
 enum standing node_standing(void *node, struct peer_id peer);
 
-/* node/rounds/rate.c */
-/** The learning rate of the next `steps` steps, by who averages. */
-void node_scale_rate(struct node *node, uint32_t steps);
-
 /* node/rounds/left.c: how far it is to the goal */
 /** Steps were taken. */
 void node_left_stepped(struct node *node);
@@ -388,11 +217,9 @@ uint32_t node_left_ms(const struct node *node);
 /* node/rounds/saved.c: rounds in a checkpoint */
 /** What it holds of them. From here on they are held: round_hold(). */
 void node_round_checkpoint(struct node *node, struct checkpoint *checkpoint);
-/** Before the first round: what the rule kept. */
-MUST_USE enum rc node_restore_rule(struct node *node, const struct checkpoint *checkpoint,
+/** Before the first round: go on from it. */
+MUST_USE enum rc node_round_resume(struct node *node, const struct checkpoint *checkpoint,
                                    struct fault *why);
-/** The shares under way, after round_load(). */
-MUST_USE enum rc node_restore_held(struct node *node, const struct checkpoint *checkpoint);
 
 /* node/rounds/preference.c: whom to meet the more often */
 /** How rare each of `ids` [count, sorted, may hold this peer] is to be, into `rarity` [count], by
@@ -422,59 +249,6 @@ void node_overdue_at_goal(struct node *node);
 /* node/rounds/outcome.c: what became of pair rounds, through a common neighbour */
 /** A message of that kind, which is then used up. */
 bool node_outcome_on_message(struct node *node, struct peer_id from, const struct message *message);
-
-/* node/door/reach.c: who can dial us, and whom we dial back */
-MUST_USE enum rc node_reach_create(struct node *node);
-void node_reach_destroy(struct node *node);
-/** Also for observers: they may ask to be dialled back. */
-void node_reach_on_open(struct node *node, struct peer_id peer, const struct hello *hello,
-                        const char *address, bool is_dialled);
-void node_reach_on_closed(struct node *node, struct peer_id peer);
-/** A message of the reachability family, which is then used up. */
-bool node_reach_on_message(struct node *node, struct peer_id from, const struct message *message);
-void node_reach_on_dialback(void *node, struct peer_id peer, uint64_t nonce);
-void node_reach_on_probe_ended(void *node, struct peer_id peer, uint64_t nonce, enum rc rc);
-void node_reach_tick(struct node *node, uint64_t now_ns);
-uint64_t node_reach_next_ns(const struct node *node);
-/** Append what was tried to reach the swarm, and why it failed. */
-void node_tell_tried(const struct node *node, char *text, size_t cap);
-/** The port others dial: of --advertise, else of what was bound. */
-uint16_t node_reach_port(const struct node *node);
-
-/* node/door/admission.c: who may be linked */
-enum rc node_on_entry(void *node, struct peer_id peer, const struct hello *hello,
-                      const char *address, bool is_dialled, struct fault *why);
-void node_on_violation(void *node, struct peer_id peer);
-/** Of /status.json: what strangers cost, and who misbehaved how often. */
-struct json *node_admission_json(const struct node *node);
-bool node_is_known(void *node, const char *address);
-/** SIGHUP. */
-void node_reload(struct node *node);
-void node_admission_tick(struct node *node, uint64_t now_ns);
-
-/* node/door/relay.c: links through relays, and being one */
-/** `env`: what links are to use. */
-MUST_USE enum rc node_relay_create(struct node *node, const struct env_events *events,
-                                   struct env **env);
-void node_relay_destroy(struct node *node); /* after the links */
-/** A message of the relay family, which is then used up. */
-bool node_relay_on_message(struct node *node, struct peer_id from, const struct message *message);
-/* node/door/credit.c */
-uint32_t node_chunk_credit(void *context, uint32_t out, uint32_t wanted);
-uint32_t node_bucket_credit(void *context, uint32_t out, uint32_t wanted);
-/** DATA came that nobody had allowed. */
-void node_stray(struct node *node, struct peer_id from, size_t count);
-void node_on_chunk(struct node *node, struct peer_id from, const struct inner_header *header,
-                   const uint8_t *body, size_t count);
-
-/* node/door/relay.c */
-void node_relay_on_data(struct node *node, struct peer_id from, const struct inner_header *header,
-                        const uint8_t *body, size_t count);
-/** Also when the link was replaced. */
-void node_relay_on_closed(struct node *node, struct peer_id peer);
-void node_relay_deliver(struct node *node); /* events of relayed links; see relay_env_deliver() */
-void node_relay_tick(struct node *node, uint64_t now_ns);
-uint64_t node_relay_next_ns(const struct node *node);
 
 /* status.c */
 void node_count_report(struct node *node, uint64_t now_ns);

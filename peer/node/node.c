@@ -34,7 +34,7 @@ void node_leave(struct node *node, uint32_t goaway_reason)
     if (node->state >= NODE_LEAVING) return;
     if (node->round != NULL) round_cancel(node->round, "this peer is leaving");
     node->state = NODE_LEAVING;
-    atomic_store(&node->must_stop, true);
+    lane_stop(node);
     membership_farewell(node->membership, &node->outbox);
     message.as.goaway.reason = goaway_reason;
     links_send_all(node->links, &message);
@@ -45,17 +45,50 @@ void node_fail(struct node *node, enum rc rc, const char *text)
     if (node->state >= NODE_LEAVING) return;
     node->result.rc = rc;
     fault_set(&node->result.why, rc, "%s", text);
-    node->has_last_checkpoint = true; /* what failed is not worth keeping; the previous one stays */
+    lane_skip_checkpoint(node); /* what failed is not worth keeping; the previous one stays */
     node_leave(node, GOAWAY_FAILED);
 }
 
 void node_stop(struct node *node, int signal)
 {
-    if (node->state == NODE_LEAVING) node->has_last_checkpoint = node->has_final = true;
+    if (node->state == NODE_LEAVING) {
+        lane_skip_checkpoint(node);
+        lane_skip_final(node);
+    }
     if (node->state < NODE_LEAVING) node->result.signal = signal;
     node_leave(node, GOAWAY_LEAVING);
     node_continue(node);
 }
+
+/* Whatever others count on is done. */
+static bool is_over(struct node *node)
+{
+    return !node_round_is_settling(node) && (node->round == NULL || round_jobs(node->round) == 0) &&
+           !node_is_donating(node) && links_jobs(node->links) == 0;
+}
+
+static enum border_next end(struct node *node, struct border_job *job)
+{
+    (void)job;
+    node->state = NODE_ENDED;
+    node->result.is_goal_reached = node->is_goal_reached;
+    node_count_report(node, node_now(node)); /* the last line of the metrics */
+    node_report(node, &node->result.report);
+    node->events.on_ended(node->events.context, &node->result);
+    return BORDER_AGAIN;
+}
+
+static const struct border_work border_end = {
+    .states = BORDER_LEAVING, .when = is_over, .prepare = end};
+
+/* What may be done at a step border, most urgent first: what changes the model (a downloaded one, a
+ * round's difference, the way back), what reads it, and then more steps. */
+static const struct border_work *const works[] = {
+    &border_nothing_left, &border_hash,       &border_rollback,    &border_assign,
+    &border_apply,        &border_pull,       &border_first_share, &border_goal,
+    &border_snapshot,     &border_donate,     &border_sketch,      &border_keep,
+    &border_reshard,      &border_checkpoint, &border_evaluate,    &border_final,
+    &border_end,          &border_steps};
 
 /* ---- the env's events ---- */
 
@@ -126,34 +159,12 @@ static void send_outbox(struct node *node)
     outbox_clear(&node->outbox);
 }
 
-static void watch_members(struct node *node, uint64_t now_ns)
-{
-    uint64_t changes = membership_changes(node->membership);
-
-    if (changes == node->members_changes) return;
-    node->members_changes = changes;
-    node->members_changed_ns = now_ns;
-    if (node->reshard_since_ns == 0) node->reshard_since_ns = now_ns;
-}
-
 static void tick_all(struct node *node, uint64_t now_ns)
 {
-    struct peer_id silent;
-
-    links_tick(node->links, now_ns);
-    node_admission_tick(node, now_ns);
-    membership_tick(node->membership, now_ns, &node->outbox);
-    while (membership_next_hangup(node->membership, &silent)) {
-        links_hangup(node->links, silent,
-                     "it was silent for too long, or a swarm this large does not need the link");
-    }
-    if (node->state < NODE_LEAVING) {
-        node_reach_tick(node, now_ns);
-        node_relay_tick(node, now_ns);
-    }
+    node_door_tick(node, now_ns);
     if (node->state < NODE_LEAVING) node_model_tick(node, now_ns);
     if (node->round != NULL && node->state == NODE_TRAINING) round_tick(node->round);
-    watch_members(node, now_ns);
+    lane_watch_members(node, now_ns);
 }
 
 static uint64_t earlier(uint64_t a, uint64_t b)
@@ -161,30 +172,17 @@ static uint64_t earlier(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* A busy lane ends with an event, and most often so does the forming of a group: the report is
- * taken then. */
-static uint64_t report_next_ns(const struct node *node)
-{
-    bool evaluates = node->options.evaluate_samples > 0 && node->state == NODE_TRAINING;
-
-    if (node->is_lane_busy) return UINT64_MAX;
-    return node->report_due_ns + (evaluates ? node_busy_put_off_ns(node) : 0);
-}
-
 /* Never in the past: what is overdue is taken up by the next event, and waking for it without end
  * would starve the events it waits for. */
 static void set_alarm(struct node *node)
 {
     uint64_t soonest = node_now(node) + NODE_ALARM_NS;
-    uint64_t next = earlier(links_next_ns(node->links), membership_next_ns(node->membership));
+    uint64_t next = node_door_next_ns(node);
 
-    next = earlier(next, node_relay_next_ns(node));
     if (node->state < NODE_LEAVING) {
         next = earlier(next, node_model_next_ns(node));
-        next = earlier(next, node_reach_next_ns(node));
-        next = earlier(next, report_next_ns(node));
+        next = earlier(next, lane_next_ns(node));
         next = earlier(next, node_round_next_ns(node));
-        if (node->paced_ns > node_now(node)) next = earlier(next, node->paced_ns);
     }
     if (node->round != NULL && node->state == NODE_TRAINING) {
         next = earlier(next, round_next_ns(node->round));
@@ -206,7 +204,7 @@ void node_continue(struct node *node)
     tick_all(node, now_ns);
     node_dial_due(node, now_ns);
     node_donate_all(node);
-    node_border(node);
+    lane_border(node, works, ARRAY_COUNT(works));
     node_offer_again(node);
     send_outbox(node);
     node->is_continuing = false;
@@ -277,26 +275,16 @@ static enum rc create_parts(struct node *node, struct env *env)
                                   .line = node_round_line,
                                   .answer_ns = node_round_answer};
 
+    enum rc rc = lane_create(node);
+
+    if (rc != RC_OK) return rc;
     fill_hello(node, round.schema, &links.hello);
     node->links = links_create(&links, &events);
-    node->joiner = joiner_create(node->schema, node->options.swarm->run_id, rng_u64(&node->rng));
-    node->donor = donor_create(node->schema, node->options.identity, node->options.swarm->run_id);
     node->trust = trust_create();
-    if (node->links == NULL || node->joiner == NULL || node->donor == NULL || node->trust == NULL) {
-        return RC_NOMEM;
-    }
-    if (node_reach_create(node) != RC_OK) return RC_NOMEM;
-    if (pace_create(node) != RC_OK) return RC_NOMEM;
-    node_model_prepare(node);
+    if (node->links == NULL || node->trust == NULL) return RC_NOMEM;
+    if (pace_create(node) != RC_OK || node_model_create(node) != RC_OK) return RC_NOMEM;
     if (!node->options.strategy->is_averaging) return RC_OK;
-    if (node->learner->ops->snapshot_create != NULL && !node->options.strategy->rule->prepare &&
-        node->mixed == node->schema->values[SECTION_MIXED] &&
-        !node->options.strategy->exchange->has_mirrors) {
-        enum rc rc = node->learner->ops->snapshot_create(
-            node->learner, node->options.strategy->codec->format, CHUNK_VALUES, &node->snapshot);
-        if (rc != RC_OK && rc != RC_UNSUPPORTED) return rc;
-    }
-    round.snapshot = node->snapshot;
+    round.snapshot = lane_snapshot(node);
     round.links = node->links;
     node->round = round_create(&round);
     return node->round == NULL ? RC_NOMEM : RC_OK;
@@ -318,67 +306,20 @@ void node_own_address(const struct node *node, char address[ADDRESS_BYTES_MAX])
     }
 }
 
-static enum rc create_membership(struct node *node)
-{
-    struct membership_options options = {.probe_interval_ns = NS_PER_S,
-                                         .members_max = MEMBERS_MAX,
-                                         .identity = node->options.identity,
-                                         .run_id = node->options.swarm->run_id,
-                                         .boot = node->options.boot,
-                                         .incarnation = node->options.incarnation,
-                                         .addresses_count = 1,
-                                         .seed = rng_u64(&node->rng),
-                                         .verified = node->options.verified};
-
-    if (options.verified == NULL) {
-        node->env->ops->entropy(node->env, &options.shelf_seed, sizeof options.shelf_seed);
-    }
-    node_own_address(node, options.addresses[0]);
-    node->membership = membership_create(&options);
-    if (node->membership == NULL) return RC_NOMEM;
-    for (size_t i = 0; i < node->options.bootstrap_count && i < NODE_ADDRESSES_MAX; i++) {
-        snprintf(node->bootstrap[i].address, sizeof node->bootstrap[i].address, "%s",
-                 node->options.bootstrap[i]);
-        node->bootstrap_count++;
-        membership_add_bootstrap(node->membership, node->bootstrap[i].address);
-    }
-    for (size_t i = 0; i < node->options.book_count && i < NODE_ADDRESSES_MAX; i++) {
-        membership_add_bootstrap(node->membership, node->options.book[i]);
-    }
-    return RC_OK;
-}
-
 static enum rc resume(struct node *node, struct fault *why)
 {
     const struct checkpoint *checkpoint = node->options.resume;
-    struct train_report report = {0};
     enum rc rc;
 
     if (checkpoint == NULL) return RC_OK;
-    rc = node->learner->ops->train(node->learner, 0, NULL, &report); /* where does it stand? */
-    if (rc != RC_OK) return fault_set(why, rc, "the checkpoint cannot be used: %s", rc_text(rc));
+    rc = lane_resume(node, checkpoint, why);
+    if (rc != RC_OK) return rc;
     node->lineage = checkpoint->lineage;
     node->has_lineage = true;
-    node->wants_keep = true;
-    node->step = report.step;
-    node->samples = node->last_samples = node->report_samples = report.samples;
     node->model_samples = checkpoint->model_samples;
-    node->own_steps = node->resumed_steps = checkpoint->own_steps;
     node->once_steps = checkpoint->once_steps;
     node->mixed_step = node->step;
-    if (node->round == NULL) return RC_OK;
-    round_set_lineage(node->round, node->lineage);
-    round_set_number(node->round, checkpoint->round);
-    rc = node_restore_rule(node, checkpoint, why);
-    if (rc != RC_OK || checkpoint->exchange_bytes == 0) return rc;
-    rc = round_load(node->round, checkpoint->exchange, checkpoint->exchange_bytes);
-    if (rc == RC_MISMATCH) {
-        fault_set(why, rc, "the checkpoint's rounds are of an earlier version of grapevine");
-        return rc;
-    }
-    if (rc == RC_OK) rc = node_restore_held(node, checkpoint);
-    if (rc != RC_OK) fault_set(why, rc, "the checkpoint's round outcomes are damaged");
-    return rc;
+    return node->round == NULL ? RC_OK : node_round_resume(node, checkpoint, why);
 }
 
 static void take_options(struct node *node, struct env *env, struct learner *learner,
@@ -392,9 +333,8 @@ static void take_options(struct node *node, struct env *env, struct learner *lea
     node->values = node->schema->values[SECTION_PARAMETERS];
     node->mixed = node_mixed_values(node);
     node->self = identity_peer_id(options->identity->public_key);
-    node->begun_ns = node->answered_ns = node->report_ns = node_now(node);
+    node->begun_ns = node->report_ns = node_now(node);
     node->report_due_ns = node->begun_ns + options->report_every_ns;
-    node->checkpoint_due_ns = node->begun_ns + options->checkpoint_every_ns;
     node->loss = node->accuracy = (double)NAN;
     rng_init(&node->rng, options->seed, load_le64(node->self.bytes));
     outbox_init(&node->outbox);
@@ -420,11 +360,11 @@ MUST_USE enum rc node_create(struct env *env, struct learner *learner,
     env->ops->set_events(env, &env_events);
     rc = env->ops->listen(env, options->listen, node->address, sizeof node->address, why);
     if (rc != RC_OK) goto failed;
-    rc = node_relay_create(node, &env_events, &env);
+    rc = node_door_create(node, &env_events, &env);
     if (rc == RC_OK) rc = create_parts(node, env);
-    if (rc == RC_OK) rc = create_membership(node);
+    if (rc == RC_OK) rc = node_membership_create(node);
     if (rc != RC_OK) {
-        fault_set(why, rc, "cannot start the peer: %s", node_learner_why(node, rc));
+        fault_set(why, rc, "cannot start the peer: %s", lane_why(node, rc));
         goto failed;
     }
     rc = resume(node, why);
@@ -440,24 +380,15 @@ failed:
 void node_destroy(struct node *node)
 {
     if (node == NULL) return;
-    checkpoint_deinit(&node->border.checkpoint);
-    mem_free(node->border.members);
-    node_donation_deinit(node);
-    if (node->border.work == BORDER_KEEP && node->is_lane_busy) mem_free(node->border.to);
     round_destroy(node->round);
     pace_destroy(node);
-    joiner_destroy(node->joiner);
-    donor_destroy(node->donor);
+    node_model_destroy(node);
     trust_destroy(node->trust);
-    node_reach_destroy(node);
     membership_destroy(node->membership);
     links_destroy(node->links);
-    node_relay_destroy(node);
+    node_door_destroy(node);
     outbox_deinit(&node->outbox);
-    mem_free(node->kept);
-    mem_free(node->spare);
-    mem_free(node->pulls.own);
-    node_tracking_destroy(node);
+    lane_destroy(node);
     mem_free(node);
 }
 

@@ -10,7 +10,8 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "peer/node/internal.h"
+#include "peer/node/door/internal.h"
+#include "peer/node/model/internal.h"
 
 #include <math.h>
 #include <string.h>

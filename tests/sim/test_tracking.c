@@ -9,7 +9,7 @@
 #include "averaging/edge/edges.h"
 #include "base/bytes.h"
 #include "base/rng.h"
-#include "peer/node/internal.h"
+#include "peer/node/lane/internal.h"
 #include "peer/round/internal.h"
 #include "tests/sim/spy.h"
 #include "tests/sim/swarm.h"
@@ -86,18 +86,18 @@ static enum rc scene_export(struct learner *learner, enum section section, float
     enum rc rc = spy.originals.export_section(learner, section, out, count);
 
     if (rc != RC_OK || liar.lie == ALL_HONEST || peer != LIAR || section != SECTION_MIXED ||
-        node == NULL || !node->tracking.has_tracker || steps[LIAR] < LIES_FROM) {
+        node == NULL || !node->lane->tracking.has_tracker || steps[LIAR] < LIES_FROM) {
         return rc;
     }
     for (size_t k = 0; k < VALUES && liar.lie != GROWING_TRACKER; k++) {
         out[k] *= liar.lie == TENFOLD_MODEL ? 10 : -1;
     }
     if (liar.lie != GROWING_TRACKER || liar.has_truth) return rc;
-    memcpy(liar.truth, node->tracking.tracker, sizeof liar.truth);
+    memcpy(liar.truth, node->lane->tracking.tracker, sizeof liar.truth);
     liar.has_truth = true;
     liar.scale = fminf(liar.scale * 5, 1e18f);
     for (size_t k = 0; k < VALUES; k++) {
-        node->tracking.tracker[k] = liar.scale;
+        node->lane->tracking.tracker[k] = liar.scale;
     }
     return rc;
 }
@@ -106,7 +106,7 @@ static enum rc scene_export(struct learner *learner, enum section section, float
 static void know_the_truth(uint32_t peer)
 {
     if (peer != LIAR || !liar.has_truth) return;
-    memcpy(cluster_node(swarm, peer)->tracking.tracker, liar.truth, sizeof liar.truth);
+    memcpy(cluster_node(swarm, peer)->lane->tracking.tracker, liar.truth, sizeof liar.truth);
     liar.has_truth = false;
 }
 
@@ -115,7 +115,7 @@ static void know_the_truth(uint32_t peer)
 /* Before a step: what the rounds so far have made of the difference, to which steps add nothing. */
 static void keep_apart(uint32_t peer)
 {
-    const struct node_tracking *tracking = &cluster_node(swarm, peer)->tracking;
+    const struct node_tracking *tracking = &cluster_node(swarm, peer)->lane->tracking;
     uint64_t next = edges_of_peer(peer)->counts.next_round, first = rounds[peer] + 1;
 
     if (!tracking->has_tracker) return;
@@ -420,7 +420,7 @@ static void lies_are_refused_or_stop_at_a_bound(void **state)
                 RC_OK);
             for (size_t k = 0; k < VALUES; k++) {
                 x[lie] = fmax(x[lie], fabs((double)model[k]));
-                y[lie] = fmax(y[lie], fabs((double)node->tracking.tracker[k]));
+                y[lie] = fmax(y[lie], fabs((double)node->lane->tracking.tracker[k]));
             }
         }
         printf("%s: largest value %g, of a tracker %g\n", names[lie], x[lie], y[lie]);
@@ -542,7 +542,7 @@ static double sums_apart_at(uint64_t round)
         for (uint32_t i = 0; i < PEERS; i++) {
             if (!cluster_is_up(swarm, i)) continue;
             sum += (double)apart_at[i][round % ROUNDS][k];
-            largest = fmax(largest, fabs((double)cluster_node(swarm, i)->tracking.last[k]));
+            largest = fmax(largest, fabs((double)cluster_node(swarm, i)->lane->tracking.last[k]));
         }
         worst = fmax(worst, fabs(sum));
     }

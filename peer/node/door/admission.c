@@ -3,7 +3,7 @@
  * it remembers. Asked at every handshake, after SIGHUP, and once a minute, since certificates run
  * out. Loop thread only.
  */
-#include "peer/node/internal.h"
+#include "peer/node/door/internal.h"
 
 #include "gossip/wire/address.h"
 
@@ -65,7 +65,7 @@ bool node_is_known(void *context, const char *address)
 
 static void judge(struct node *node, uint64_t now_ns)
 {
-    node->judge_due_ns = now_ns + NODE_JUDGE_NS;
+    node->door->judge_due_ns = now_ns + NODE_JUDGE_NS;
     links_judge(node->links);
 }
 
@@ -79,5 +79,5 @@ void node_reload(struct node *node)
 
 void node_admission_tick(struct node *node, uint64_t now_ns)
 {
-    if (node->options.admission != NULL && now_ns >= node->judge_due_ns) judge(node, now_ns);
+    if (node->options.admission != NULL && now_ns >= node->door->judge_due_ns) judge(node, now_ns);
 }

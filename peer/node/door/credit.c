@@ -5,7 +5,7 @@
  * STRAY_BYTES_MAX is sent on purpose. Means need no credit, so of rounds that are over more may
  * come: of each what one member may own, no more than a plane. Loop thread.
  */
-#include "peer/node/internal.h"
+#include "peer/node/door/internal.h"
 
 #include "gossip/flow/credit.h"
 #include "peer/env/relay/env.h"
@@ -18,8 +18,7 @@
 
 static uint32_t credit_of(const struct node *node, uint64_t unit, uint32_t out, uint32_t wanted)
 {
-    struct credit_use all =
-        credit_sum(round_credit_use(node->round), joiner_credit_use(node->joiner));
+    struct credit_use all = credit_sum(round_credit_use(node->round), node_model_credit_use(node));
 
     return (uint32_t)(credit_room(SHARED_BYTES, all, out * unit, wanted * unit, unit) / unit);
 }

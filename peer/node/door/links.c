@@ -4,9 +4,16 @@
  */
 #include "peer/env/relay/env.h"
 #include "peer/link/crash_messages.h"
-#include "peer/node/internal.h"
+#include "peer/node/door/internal.h"
 
 #include <stdio.h>
+
+/* What was under way on a link is lost with it. */
+static void tell_lost(struct node *node, struct peer_id peer)
+{
+    if (node->round != NULL) round_on_link_lost(node->round, peer);
+    node_model_on_link_lost(node, peer);
+}
 
 static void on_open(void *context, struct peer_id peer, const struct hello *hello,
                     const char *address, bool is_dialled)
@@ -28,11 +35,9 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
         CHECK(node->neighbours_count < LINKS_MAX);
         node->neighbour_keys[node->neighbours_count] = load_le32(peer.bytes);
         neighbour = &node->neighbours[node->neighbours_count++];
-    } else { /* the link was replaced, and what was under way on the old one is lost */
+    } else { /* the link was replaced */
         node_relay_on_closed(node, peer);
-        if (node->round != NULL) round_on_link_lost(node->round, peer);
-        joiner_on_link_lost(node->joiner, peer, node_now(node), &node->outbox);
-        donor_on_link_lost(node->donor, peer, node_now(node));
+        tell_lost(node, peer);
     }
     *neighbour = (struct neighbour){.id = peer,
                                     .boot = hello->boot,
@@ -58,7 +63,7 @@ static void on_closed(void *context, struct peer_id peer, enum rc rc, const char
     char id[PEER_ID_TEXT];
 
     (void)rc;
-    node_reach_on_closed(node, peer);
+    reach_on_link_lost(node->door->reach, peer);
     if (neighbour == NULL) return; /* an observer */
     node_relay_on_closed(node, peer);
     node->neighbours_count--;
@@ -66,9 +71,7 @@ static void on_closed(void *context, struct peer_id peer, enum rc rc, const char
         node->neighbour_keys[node->neighbours_count];
     *neighbour = node->neighbours[node->neighbours_count];
     membership_on_link_lost(node->membership, peer, node_now(node));
-    if (node->round != NULL) round_on_link_lost(node->round, peer);
-    joiner_on_link_lost(node->joiner, peer, node_now(node), &node->outbox);
-    donor_on_link_lost(node->donor, peer, node_now(node));
+    tell_lost(node, peer);
     peer_id_format(peer, id);
     log_info(node->options.log, "link with peer %.8s closed: %s (%u in all)", id, why,
              node->neighbours_count);
@@ -81,8 +84,8 @@ static bool all_bootstraps_say(const struct node *node, enum rc rc, uint32_t tim
 {
     uint32_t others = 0;
 
-    for (uint32_t i = 0; i < node->bootstrap_count; i++) {
-        const struct bootstrap_try *bootstrap = &node->bootstrap[i];
+    for (uint32_t i = 0; i < node->door->bootstrap_count; i++) {
+        const struct bootstrap_try *bootstrap = &node->door->bootstrap[i];
 
         if (bootstrap->is_self) continue;
         if (bootstrap->failures < times || bootstrap->rc != rc) return false;
@@ -97,8 +100,8 @@ static void bootstrap_failed(struct node *node, const char *address, enum rc rc,
 {
     bool is_final = rc == RC_MISMATCH || rc == RC_REFUSED;
 
-    for (uint32_t i = 0; i < node->bootstrap_count; i++) {
-        struct bootstrap_try *bootstrap = &node->bootstrap[i];
+    for (uint32_t i = 0; i < node->door->bootstrap_count; i++) {
+        struct bootstrap_try *bootstrap = &node->door->bootstrap[i];
 
         if (strcmp(bootstrap->address, address) != 0) continue;
         bootstrap->failures = bootstrap->rc == rc ? bootstrap->failures + 1 : 1;
@@ -142,8 +145,9 @@ static void on_dial_failed(void *context, const char *address, enum rc rc, const
     CHECK(peer != NULL);
     membership_on_link_duplicate(node->membership, address, *peer, node_now(node));
     if (!peer_id_is_equal(*peer, node->self)) return;
-    for (uint32_t i = 0; i < node->bootstrap_count; i++) {
-        if (strcmp(node->bootstrap[i].address, address) == 0) node->bootstrap[i].is_self = true;
+    for (uint32_t i = 0; i < node->door->bootstrap_count; i++) {
+        if (strcmp(node->door->bootstrap[i].address, address) == 0)
+            node->door->bootstrap[i].is_self = true;
     }
 }
 

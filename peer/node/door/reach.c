@@ -3,7 +3,7 @@
  * once it knows. Loop thread only.
  */
 #include "peer/env/relay/env.h"
-#include "peer/node/internal.h"
+#include "peer/node/door/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,13 +16,8 @@ enum rc node_reach_create(struct node *node)
                                         rng_mix(node->options.seed, load_le64(node->self.bytes)),
                                     .ask_after_ns = REACH_ASK_AFTER_NS};
 
-    node->reach = reach_create(&options);
-    return node->reach == NULL ? RC_NOMEM : RC_OK;
-}
-
-void node_reach_destroy(struct node *node)
-{
-    reach_destroy(node->reach);
+    node->door->reach = reach_create(&options);
+    return node->door->reach == NULL ? RC_NOMEM : RC_OK;
 }
 
 static uint16_t port_of(const char *address)
@@ -48,18 +43,13 @@ void node_reach_on_open(struct node *node, struct peer_id peer, const struct hel
 
     snprintf(link.remote, sizeof link.remote, "%s", address);
     snprintf(link.observed, sizeof link.observed, "%s", hello->observed);
-    reach_on_link(node->reach, &link, node_now(node));
-}
-
-void node_reach_on_closed(struct node *node, struct peer_id peer)
-{
-    reach_on_link_lost(node->reach, peer);
+    reach_on_link(node->door->reach, &link, node_now(node));
 }
 
 bool node_reach_on_message(struct node *node, struct peer_id from, const struct message *message)
 {
     if (message->type != MESSAGE_DIALBACK_REQ && message->type != MESSAGE_DIALBACK) return false;
-    reach_on_message(node->reach, from, message, node_now(node), &node->outbox);
+    reach_on_message(node->door->reach, from, message, node_now(node), &node->outbox);
     return true;
 }
 
@@ -67,14 +57,14 @@ void node_reach_on_dialback(void *context, struct peer_id peer, uint64_t nonce)
 {
     struct node *node = context;
 
-    reach_on_arrived(node->reach, peer, nonce, node_now(node));
+    reach_on_arrived(node->door->reach, peer, nonce, node_now(node));
 }
 
 void node_reach_on_probe_ended(void *context, struct peer_id peer, uint64_t nonce, enum rc rc)
 {
     struct node *node = context;
 
-    reach_on_probe_ended(node->reach, peer, nonce, rc == RC_OK, &node->outbox);
+    reach_on_probe_ended(node->door->reach, peer, nonce, rc == RC_OK, &node->outbox);
 }
 
 /* Where others can dial us, best first: as we were told to say, else where we listen, and then
@@ -86,7 +76,7 @@ static void tell_others(struct node *node, uint64_t now_ns)
     uint32_t count = 1;
 
     memset(addresses, 0, sizeof addresses);
-    reach_view(node->reach, &view);
+    reach_view(node->door->reach, &view);
     node_own_address(node, addresses[0]);
     if (node->options.advertise == NULL && view.nat == NAT_PUBLIC && view.observed[0] != '\0') {
         int length = snprintf(addresses[1], sizeof addresses[1], "%s:%u", view.observed,
@@ -101,37 +91,32 @@ static void tell_others(struct node *node, uint64_t now_ns)
 
 void node_reach_tick(struct node *node, uint64_t now_ns)
 {
-    enum nat_class before = node->told_nat;
+    enum nat_class before = node->door->told_nat;
     struct reach_probe probe;
 
-    reach_tick(node->reach, now_ns, &node->outbox);
-    while (reach_next_probe(node->reach, &probe)) {
+    reach_tick(node->door->reach, now_ns, &node->outbox);
+    while (reach_next_probe(node->door->reach, &probe)) {
         enum rc rc = links_probe(node->links, probe.address, probe.peer, probe.nonce);
 
         if (rc == RC_LIMIT || rc == RC_NOMEM) {
-            reach_on_probe_unmade(node->reach, probe.peer, probe.nonce, &node->outbox);
+            reach_on_probe_unmade(node->door->reach, probe.peer, probe.nonce, &node->outbox);
         } else if (rc != RC_OK) {
-            reach_on_probe_ended(node->reach, probe.peer, probe.nonce, false, &node->outbox);
+            reach_on_probe_ended(node->door->reach, probe.peer, probe.nonce, false, &node->outbox);
         }
     }
-    node->told_nat = reach_class(node->reach);
-    if (node->told_nat == before) return;
+    node->door->told_nat = reach_class(node->door->reach);
+    if (node->door->told_nat == before) return;
     log_info(node->options.log, "others %s dial this peer: it is %s",
-             node->told_nat == NAT_PUBLIC     ? "can"
-             : node->told_nat == NAT_OUTBOUND ? "cannot"
-                                              : "may or may not be able to",
-             nat_class_name(node->told_nat));
+             node->door->told_nat == NAT_PUBLIC     ? "can"
+             : node->door->told_nat == NAT_OUTBOUND ? "cannot"
+                                                    : "may or may not be able to",
+             nat_class_name(node->door->told_nat));
     tell_others(node, now_ns);
-}
-
-uint64_t node_reach_next_ns(const struct node *node)
-{
-    return reach_next_ns(node->reach);
 }
 
 enum nat_class node_nat(const struct node *node)
 {
-    return node->told_nat;
+    return node->door->told_nat;
 }
 
 /* Worth a dial after a restart, the best first: linked, then alive a moment ago, then whoever was
@@ -200,11 +185,11 @@ void node_tell_tried(const struct node *node, char *text, size_t cap)
     enum { SHOWN_MAX = 3 };
     size_t used = strlen(text);
 
-    for (uint32_t i = 0; i < node->bootstrap_count && used < cap; i++) {
-        const struct bootstrap_try *tried = &node->bootstrap[i];
+    for (uint32_t i = 0; i < node->door->bootstrap_count && used < cap; i++) {
+        const struct bootstrap_try *tried = &node->door->bootstrap[i];
 
-        if (i == SHOWN_MAX && node->bootstrap_count > SHOWN_MAX + 1) {
-            snprintf(text + used, cap - used, "; and %u others", node->bootstrap_count - i);
+        if (i == SHOWN_MAX && node->door->bootstrap_count > SHOWN_MAX + 1) {
+            snprintf(text + used, cap - used, "; and %u others", node->door->bootstrap_count - i);
             used = strlen(text);
             break;
         }

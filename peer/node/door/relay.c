@@ -5,7 +5,7 @@
  * target, which all compute alike, so that who looks for a target asks where the target has
  * reserved. Loop thread only.
  */
-#include "peer/node/internal.h"
+#include "peer/node/door/internal.h"
 
 #include "peer/env/relay/env.h"
 
@@ -66,23 +66,23 @@ enum rc node_relay_create(struct node *node, const struct env_events *events, st
                                             .send_data = send_data,
                                             .context = node};
 
-    node->relay = mem_alloc(sizeof *node->relay);
-    if (node->relay == NULL) return RC_NOMEM;
+    node->door->relay = mem_alloc(sizeof *node->door->relay);
+    if (node->door->relay == NULL) return RC_NOMEM;
     options.bytes_per_s = node->options.relay_bytes_per_s;
-    node->relay->serving = relay_create(&options, node->self);
-    node->relay->env = relay_env_create(&env_options);
-    if (node->relay->serving == NULL || node->relay->env == NULL) return RC_NOMEM;
-    *env = relay_env_env(node->relay->env);
+    node->door->relay->serving = relay_create(&options, node->self);
+    node->door->relay->env = relay_env_create(&env_options);
+    if (node->door->relay->serving == NULL || node->door->relay->env == NULL) return RC_NOMEM;
+    *env = relay_env_env(node->door->relay->env);
     (*env)->ops->set_events(*env, events);
     return RC_OK;
 }
 
 void node_relay_destroy(struct node *node)
 {
-    if (node->relay == NULL) return;
-    relay_destroy(node->relay->serving);
-    relay_env_destroy(node->relay->env);
-    mem_free(node->relay);
+    if (node->door->relay == NULL) return;
+    relay_destroy(node->door->relay->serving);
+    relay_env_destroy(node->door->relay->env);
+    mem_free(node->door->relay);
 }
 
 /* ---- what comes in ---- */
@@ -100,7 +100,7 @@ static struct seat *seat_find(struct node_relay *relay, struct peer_id peer)
 static void on_lease(struct node *node, struct peer_id from,
                      const struct message_relay_lease *lease)
 {
-    struct seat *seat = seat_find(node->relay, from);
+    struct seat *seat = seat_find(node->door->relay, from);
     uint64_t now_ns = node_now(node);
 
     if (seat == NULL) return; /* not asked */
@@ -137,11 +137,11 @@ bool node_relay_on_message(struct node *node, struct peer_id from, const struct 
     if (message->type == MESSAGE_RELAY_LEASE) {
         on_lease(node, from, &message->as.relay_lease);
     } else if (is_from_relay(message)) {
-        seat = seat_find(node->relay, from);
-        relay_env_on_message(node->relay->env, from,
+        seat = seat_find(node->door->relay, from);
+        relay_env_on_message(node->door->relay->env, from,
                              seat != NULL && seat->until_ns > 0 && !neighbour->is_relayed, message);
     } else {
-        relay_on_message(node->relay->serving, from, !neighbour->is_relayed, message,
+        relay_on_message(node->door->relay->serving, from, !neighbour->is_relayed, message,
                          node_now(node), &node->outbox);
     }
     return true;
@@ -156,31 +156,32 @@ void node_relay_on_data(struct node *node, struct peer_id from, const struct inn
     enum rc rc = RC_NOMEM;
 
     if (header->stream == 1) {
-        relay_env_on_data(node->relay->env, from, header, body, count);
+        relay_env_on_data(node->door->relay->env, from, header, body, count);
         return;
     }
-    if (!relay_on_data(node->relay->serving, from, header, count, &to, &onward, &node->outbox)) {
+    if (!relay_on_data(node->door->relay->serving, from, header, count, &to, &onward,
+                       &node->outbox)) {
         node_stray(node, from, count);
         return;
     }
     /* An end that says it takes more than it reads would have us keep the rest. */
     if (!links_relay_has_room(node->links, to, QUEUED_RECORDS_MAX, QUEUED_BYTES_MAX)) {
-        relay_on_link_lost(node->relay->serving, to, &node->outbox);
+        relay_on_link_lost(node->door->relay->serving, to, &node->outbox);
         return;
     }
     copy = blob_copy(body, count);
     if (copy != NULL) rc = links_send_bulk(node->links, to, &onward, copy);
     blob_unref(copy);
-    if (rc != RC_OK) relay_on_link_lost(node->relay->serving, to, &node->outbox); /* a hole */
+    if (rc != RC_OK) relay_on_link_lost(node->door->relay->serving, to, &node->outbox); /* a hole */
 }
 
 void node_relay_on_closed(struct node *node, struct peer_id peer)
 {
-    struct seat *seat = seat_find(node->relay, peer);
+    struct seat *seat = seat_find(node->door->relay, peer);
 
     if (seat != NULL) seat->is_used = false;
-    relay_on_link_lost(node->relay->serving, peer, &node->outbox);
-    relay_env_on_link_lost(node->relay->env, peer);
+    relay_on_link_lost(node->door->relay->serving, peer, &node->outbox);
+    relay_env_on_link_lost(node->door->relay->env, peer);
 }
 
 /* ---- what we look for ---- */
@@ -199,7 +200,7 @@ static uint32_t relays_for(const struct node *node, const struct member_view *vi
         uint32_t at = found;
 
         if (!view->is_linked || view->nat != NAT_PUBLIC) continue;
-        if (relay_env_relay_of(node->relay->env, view->id, &unused)) continue;
+        if (relay_env_relay_of(node->door->relay->env, view->id, &unused)) continue;
         while (at > 0 && ranks[at - 1] > rank) {
             ranks[at] = ranks[at - 1];
             relays[at] = relays[at - 1];
@@ -218,11 +219,11 @@ static void keep_seats(struct node *node, const struct peer_id *relays, uint32_t
     struct message message = {.type = MESSAGE_RELAY_RESERVE};
 
     for (uint32_t i = 0; i < count && i < SEATS; i++) {
-        struct seat *seat = seat_find(node->relay, relays[i]);
+        struct seat *seat = seat_find(node->door->relay, relays[i]);
 
         for (int s = 0; s < SEATS && seat == NULL; s++) {
-            if (node->relay->seats[s].is_used) continue;
-            seat = &node->relay->seats[s];
+            if (node->door->relay->seats[s].is_used) continue;
+            seat = &node->door->relay->seats[s];
             *seat = (struct seat){.relay = relays[i], .is_used = true};
         }
         if (seat == NULL || now_ns < seat->ask_ns) continue;
@@ -258,7 +259,7 @@ static void reach_for(struct node *node, struct peer_id target, struct wish *wis
 
     if (count == 0) return;
     wish->next_ns = now_ns + (WISH_NS << doublings);
-    if (relay_env_route(node->relay->env, target, relays[wish->tries++ % count], address) !=
+    if (relay_env_route(node->door->relay->env, target, relays[wish->tries++ % count], address) !=
         RC_OK) {
         return;
     }
@@ -273,7 +274,7 @@ static void leave_needless(struct node *node, const struct member_view *views, s
         const struct neighbour *neighbour = node_neighbour(node, views[i].id);
 
         if (neighbour == NULL || !neighbour->is_relayed) continue;
-        if (node->told_nat == NAT_PUBLIC || views[i].nat == NAT_PUBLIC) {
+        if (node->door->told_nat == NAT_PUBLIC || views[i].nat == NAT_PUBLIC) {
             links_hangup(node->links, views[i].id,
                          "a direct link takes the place of a relayed one");
         }
@@ -292,18 +293,18 @@ static uint32_t reach_some(struct node *node, const struct member_view *views, s
                            bool are_dead, uint32_t max, uint64_t now_ns)
 {
     struct peer_id relays[LINKS_MAX];
-    uint32_t tried = 0, turn = node->relay->turn;
+    uint32_t tried = 0, turn = node->door->relay->turn;
 
     for (size_t i = 0; i < count && tried < max; i++) {
         const struct member_view *view = &views[(turn + i) % count];
         struct wish *wish;
         uint32_t found;
 
-        node->relay->turn = (uint32_t)((turn + i + 1) % count);
+        node->door->relay->turn = (uint32_t)((turn + i + 1) % count);
         if (!is_target(node, view, are_dead)) continue;
         if (node->neighbours_count >= NEIGHBOURS_ENOUGH) break;
-        if (relay_env_circuits(node->relay->env) >= CIRCUITS_WANTED) break;
-        wish = wish_due(node->relay, view->id, now_ns);
+        if (relay_env_circuits(node->door->relay->env) >= CIRCUITS_WANTED) break;
+        wish = wish_due(node->door->relay, view->id, now_ns);
         if (wish == NULL) continue;
         tried++;
         found = relays_for(node, views, count, view->id, relays);
@@ -323,7 +324,7 @@ static void reach_others(struct node *node, const struct member_view *views, siz
 
 static void tell_if_alone(struct node *node, uint64_t now_ns)
 {
-    struct node_relay *relay = node->relay;
+    struct node_relay *relay = node->door->relay;
 
     for (int i = 0; i < SEATS; i++) {
         if (!relay->seats[i].is_used || relay->seats[i].until_ns <= now_ns) continue;
@@ -350,7 +351,7 @@ static void look(struct node *node, uint64_t now_ns)
     if (views == NULL) return;
     count = membership_list(node->membership, views, max);
     leave_needless(node, views, count);
-    if (node->told_nat == NAT_OUTBOUND) {
+    if (node->door->told_nat == NAT_OUTBOUND) {
         found = relays_for(node, views, count, node->self, relays);
         keep_seats(node, relays, found, now_ns);
         reach_others(node, views, count, now_ns);
@@ -363,16 +364,16 @@ static void look(struct node *node, uint64_t now_ns)
 
 void node_relay_deliver(struct node *node)
 {
-    relay_env_deliver(node->relay->env);
+    relay_env_deliver(node->door->relay->env);
 }
 
 void node_relay_tick(struct node *node, uint64_t now_ns)
 {
-    struct node_relay *relay = node->relay;
+    struct node_relay *relay = node->door->relay;
 
-    relay_set_open(relay->serving, node->told_nat == NAT_PUBLIC, &node->outbox);
+    relay_set_open(relay->serving, node->door->told_nat == NAT_PUBLIC, &node->outbox);
     relay_tick(relay->serving, now_ns, &node->outbox);
-    if (node->told_nat != NAT_OUTBOUND && relay_env_circuits(relay->env) == 0) {
+    if (node->door->told_nat != NAT_OUTBOUND && relay_env_circuits(relay->env) == 0) {
         relay->look_ns = UINT64_MAX;
         return;
     }
@@ -383,11 +384,11 @@ void node_relay_tick(struct node *node, uint64_t now_ns)
 
 uint64_t node_relay_next_ns(const struct node *node)
 {
-    uint64_t next_ns = relay_env_next_ns(node->relay->env);
-    uint64_t serving_ns = relay_next_ns(node->relay->serving);
+    uint64_t next_ns = relay_env_next_ns(node->door->relay->env);
+    uint64_t serving_ns = relay_next_ns(node->door->relay->serving);
 
     if (serving_ns < next_ns) next_ns = serving_ns;
-    return node->relay->look_ns < next_ns ? node->relay->look_ns : next_ns;
+    return node->door->relay->look_ns < next_ns ? node->door->relay->look_ns : next_ns;
 }
 
 bool node_is_relayed(const struct node *node, struct peer_id peer)
@@ -400,5 +401,5 @@ bool node_is_relayed(const struct node *node, struct peer_id peer)
 
 void node_relay_view(const struct node *node, struct relay_view *view)
 {
-    relay_view(node->relay->serving, view);
+    relay_view(node->door->relay->serving, view);
 }

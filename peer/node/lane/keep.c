@@ -2,67 +2,123 @@
  * The last good model of a node, to go back to: kept after each round, and put back when the loss
  * is no longer a number. The run functions are the training lane's, the others the loop's.
  */
-#include "peer/node/internal.h"
+#include "peer/node/lane/internal.h"
 #include "peer/round/plane.h"
 
 #include "averaging/codec/codec.h"
 
+#define KEEP_NS (250 * NS_PER_MS) /* between two good copies: rounds may be quicker */
+
+enum { ROLLBACKS_MAX = 3 }; /* in a row, before the model is taken from a neighbour */
+
 /* ---- in the lane ---- */
 
-void node_rollback_run(struct border_job *job)
+static void run_rollback(struct border_job *job)
 {
     struct node *node = job->node;
     size_t buffers = node->schema->values[SECTION_BUFFERS];
 
     node_tracking_reset(node); /* gradients that were no numbers are in it, too */
-    if (node->snapshot != NULL) {
+    if (node->lane->snapshot != NULL) {
         job->rc = node->learner->ops->restore(node->learner);
         return;
     }
-    job->rc = node->learner->ops->assign_section(node->learner, SECTION_PARAMETERS, node->kept,
-                                                 node->values);
+    job->rc = node->learner->ops->assign_section(node->learner, SECTION_PARAMETERS,
+                                                 node->lane->kept, node->values);
     /* Statistics of what was no number are no numbers either. */
     if (job->rc == RC_OK && buffers > 0) {
         job->rc = node->learner->ops->assign_section(node->learner, SECTION_BUFFERS,
-                                                     node->kept + node->values, buffers);
+                                                     node->lane->kept + node->values, buffers);
     }
     /* The old momentum is what blew up. */
-    if (job->rc == RC_OK) job->rc = node_moments_begin_anew(node);
+    if (job->rc == RC_OK) job->rc = lane_moments_begin_anew(node);
 }
 
-void node_keep_run(struct border_job *job)
+static void run_keep(struct border_job *job)
 {
     struct node *node = job->node;
     const struct learner_ops *learner = node->learner->ops;
     size_t buffers = node->schema->values[SECTION_BUFFERS];
 
-    if (node->snapshot != NULL) {
-        job->to = NULL; /* the learner has it */
-        job->rc = learner->keep(node->learner);
+    if (node->lane->snapshot != NULL) {
+        job->rc = learner->keep(node->learner); /* the learner has it */
         return;
     }
     /* The good plane stays until the new one is known to be one. */
-    if (job->to == NULL) job->to = mem_aligned((node->values + buffers) * sizeof(float));
+    if (node->lane->spare == NULL)
+        node->lane->spare = mem_aligned((node->values + buffers) * sizeof(float));
     job->rc = RC_NOMEM;
-    if (job->to == NULL) return;
-    job->rc = learner->export_section(node->learner, SECTION_PARAMETERS, job->to, node->values);
+    if (node->lane->spare == NULL) return;
+    job->rc =
+        learner->export_section(node->learner, SECTION_PARAMETERS, node->lane->spare, node->values);
     if (job->rc == RC_OK && buffers > 0) {
-        job->rc = learner->export_section(node->learner, SECTION_BUFFERS, job->to + node->values,
-                                          buffers);
+        job->rc = learner->export_section(node->learner, SECTION_BUFFERS,
+                                          node->lane->spare + node->values, buffers);
     }
-    if (job->rc == RC_OK && !floats_are_finite(job->to, node->values + buffers)) {
+    if (job->rc == RC_OK && !floats_are_finite(node->lane->spare, node->values + buffers)) {
         job->rc = RC_NONFINITE;
     }
-    if (job->rc == RC_OK && node->has_kept) {
-        job->moved = plane_distance(job->to, node->kept, node->values);
+    if (job->rc == RC_OK && node->lane->has_kept) {
+        job->moved = plane_distance(node->lane->spare, node->lane->kept, node->values);
     }
 }
 
-/* ---- back on the loop ---- */
+/* ---- on the loop ---- */
 
-void node_rolled_back(struct node *node, struct border_job *job)
+void lane_keep(struct node *node)
 {
-    node->wants_rollback = false;
+    node->lane->wants_keep = true;
+}
+
+bool lane_is_broken(const struct node *node)
+{
+    return node->lane->wants_rollback;
+}
+
+void lane_model_replaced(struct node *node)
+{
+    node->lane->has_kept = false;
+    node->lane->rollbacks = 0;
+    node->lane->wants_keep = true;
+}
+
+double lane_moved(const struct node *node)
+{
+    return node->lane->moved;
+}
+
+static bool wants_rollback(struct node *node)
+{
+    return node->lane->wants_rollback;
+}
+
+/* Too many in a row: the model itself is no good; a neighbour's may be. */
+static enum border_next prepare_rollback(struct node *node, struct border_job *job)
+{
+    (void)job;
+    if (node->lane->has_kept && node->lane->rollbacks < ROLLBACKS_MAX) {
+        node->lane->rollbacks++;
+        return BORDER_SUBMIT;
+    }
+    node->lane->wants_rollback = false;
+    node->lane->rollbacks = 0;
+    if (node->neighbours_count == 0) {
+        node_fail(node, RC_NONFINITE,
+                  "the loss is no longer finite, and going back did not help: lower --lr");
+        return BORDER_AGAIN;
+    }
+    log_warn(node->options.log, "the loss is no longer finite: asking a neighbour for a model");
+    if (node->round != NULL) round_cancel(node->round, "the local model is not finite");
+    node->model_samples = 0;
+    node->state = NODE_JOINING;
+    node_send_progress(node, NULL);
+    node_decide(node);
+    return BORDER_AGAIN;
+}
+
+static void rolled_back(struct node *node, struct border_job *job)
+{
+    node->lane->wants_rollback = false;
     if (job->rc != RC_OK) {
         node_fail(node, job->rc, "cannot roll back to the last good parameters");
         return;
@@ -71,19 +127,34 @@ void node_rolled_back(struct node *node, struct border_job *job)
     log_warn(node->options.log, "the loss is no longer finite: rolled back to the last good model");
 }
 
-void node_kept(struct node *node, struct border_job *job)
+const struct border_work border_rollback = {.states = BORDER_ALIVE,
+                                            .change = AUDIT_ANYTHING,
+                                            .when = wants_rollback,
+                                            .prepare = prepare_rollback,
+                                            .run = run_rollback,
+                                            .done = rolled_back};
+
+static bool wants_keep(struct node *node)
 {
-    node->wants_keep = false;
-    if (job->rc == RC_NONFINITE) node->wants_rollback = true;
-    if (job->rc == RC_OK) {
-        node->spare = node->kept; /* the next one is written there: new memory is slow */
-        node->kept = job->to;
-        node->moved = job->moved;
-        node->has_kept = true;
-        node->kept_ns = node_now(node);
-        node->rollbacks = 0;
-    } else {
-        mem_free(job->to);
-    }
-    job->to = NULL;
+    return node->lane->wants_keep &&
+           (!node->lane->has_kept || node_now(node) >= node->lane->kept_ns + KEEP_NS);
 }
+
+static void kept(struct node *node, struct border_job *job)
+{
+    node->lane->wants_keep = false;
+    if (job->rc == RC_NONFINITE) node->lane->wants_rollback = true;
+    if (job->rc == RC_OK) {
+        float *former = node->lane->kept;
+
+        node->lane->kept = node->lane->spare;
+        node->lane->spare = former; /* the next one is written there: new memory is slow */
+        node->lane->moved = job->moved;
+        node->lane->has_kept = true;
+        node->lane->kept_ns = node_now(node);
+        node->lane->rollbacks = 0;
+    }
+}
+
+const struct border_work border_keep = {
+    .states = BORDER_ALIVE, .when = wants_keep, .run = run_keep, .done = kept};

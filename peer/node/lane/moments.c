@@ -4,7 +4,7 @@
  * after each outer step, or average them. Means of first and second moments are plain ones, never
  * of roots; how many updates they are of, by which Adam corrects them, stays a peer's own count.
  */
-#include "peer/node/internal.h"
+#include "peer/node/lane/internal.h"
 
 size_t node_moments_values(const struct node *node)
 {
@@ -20,19 +20,19 @@ const char *node_moments_name(const struct node *node)
     return learner->moments_name == NULL ? "moments" : learner->moments_name(node->learner);
 }
 
-MUST_USE enum rc node_moments_export(struct node *node, float *out)
+MUST_USE enum rc lane_moments_export(struct node *node, float *out)
 {
     return node->learner->ops->export_section(node->learner, SECTION_MOMENTS, out,
                                               node_moments_values(node));
 }
 
-MUST_USE enum rc node_moments_import(struct node *node, const float *difference)
+MUST_USE enum rc lane_moments_import(struct node *node, const float *difference)
 {
     return node->learner->ops->import_section(node->learner, SECTION_MOMENTS, difference,
                                               node_moments_values(node));
 }
 
-MUST_USE enum rc node_moments_begin_anew(struct node *node)
+MUST_USE enum rc lane_moments_begin_anew(struct node *node)
 {
     const struct learner_ops *learner = node->learner->ops;
     size_t count = node->schema->values[SECTION_MOMENTS];
@@ -51,5 +51,5 @@ MUST_USE enum rc node_moments_begin_anew(struct node *node)
 MUST_USE enum rc node_moments_applied(struct node *node)
 {
     if (node->options.strategy->moments != MOMENTS_RESET) return RC_OK;
-    return node_moments_begin_anew(node);
+    return lane_moments_begin_anew(node);
 }

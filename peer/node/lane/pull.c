@@ -4,11 +4,11 @@
  * as it was left. As many times as fit between two rounds, and no more: who finds nobody for a
  * round trains on without being held where the others were last.
  */
-#include "peer/node/internal.h"
+#include "peer/node/lane/internal.h"
 
-uint64_t node_pull_steps(const struct node *node)
+uint64_t lane_pull_steps(const struct node *node)
 {
-    const struct node_pulls *pulls = &node->pulls;
+    const struct node_pulls *pulls = &node->lane->pulls;
     uint64_t period = node->options.strategy->pull_steps;
 
     if (pulls->left == 0 || node->step >= pulls->step + period) return UINT64_MAX;
@@ -18,7 +18,7 @@ uint64_t node_pull_steps(const struct node *node)
 static void hear(struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
-    struct node_pulls *pulls = &node->pulls;
+    struct node_pulls *pulls = &node->lane->pulls;
     struct round_stats stats;
 
     round_stats(node->round, &stats);
@@ -28,33 +28,37 @@ static void hear(struct node *node)
     pulls->step = node->snapshot_step;
 }
 
-bool node_pull_is_due(struct node *node)
+static bool is_due(struct node *node)
 {
     const uint64_t period = node->options.strategy->pull_steps;
 
-    if (node->round == NULL || period == 0 || node->state != NODE_TRAINING) return false;
+    if (node->round == NULL || period == 0) return false;
     if (round_is_active(node->round) || round_jobs(node->round) > 0) return false;
     hear(node);
-    return node->pulls.left > 0 && node->step >= node->pulls.step + period;
+    return node->lane->pulls.left > 0 && node->step >= node->lane->pulls.step + period;
 }
 
-MUST_USE enum rc node_pull_run(struct node *node)
+static void run(struct border_job *job)
 {
+    struct node *node = job->node;
     const struct learner_ops *learner = node->learner->ops;
-    float *own = node->pulls.own;
-    enum rc rc;
+    float *own = node->lane->pulls.own;
 
-    if (own == NULL) own = node->pulls.own = mem_array(node->mixed, sizeof *own);
-    if (own == NULL) return RC_NOMEM;
-    rc = learner->export_section(node->learner, SECTION_MIXED, own, node->mixed);
-    if (rc == RC_OK && round_pull(node->round, own, own)) {
-        rc = learner->import_section(node->learner, SECTION_MIXED, own, node->mixed);
+    if (own == NULL) own = node->lane->pulls.own = mem_array(node->mixed, sizeof *own);
+    job->rc = RC_NOMEM;
+    if (own == NULL) return;
+    job->rc = learner->export_section(node->learner, SECTION_MIXED, own, node->mixed);
+    if (job->rc == RC_OK && round_pull(node->round, own, own)) {
+        job->rc = learner->import_section(node->learner, SECTION_MIXED, own, node->mixed);
     }
-    return rc;
 }
 
-void node_pulled(struct node *node)
+static void done(struct node *node, struct border_job *job)
 {
-    node->pulls.left--;
-    node->pulls.step = node->step;
+    node->lane->pulls.left--;
+    node->lane->pulls.step = node->step;
+    if (job->rc != RC_OK) node_fail(node, job->rc, lane_why(node, job->rc));
 }
+
+const struct border_work border_pull = {
+    .states = BORDER_TRAINING, .change = AUDIT_ANYTHING, .when = is_due, .run = run, .done = done};

@@ -24,7 +24,7 @@
  * adam it is GTAdam (Carnevale et al. 2020, arXiv:2009.01745). Any comes to rest where y is zero
  * for all, at the common optimum. Jobs of the training lane.
  */
-#include "peer/node/internal.h"
+#include "peer/node/lane/internal.h"
 
 #include "averaging/codec/codec.h"
 #include "averaging/core/robust.h"
@@ -52,14 +52,6 @@ size_t node_mixed_values(const struct node *node)
     return node->options.strategy->tracks ? tracker_at(node) + node->values : model_values(node);
 }
 
-void node_tracking_destroy(struct node *node)
-{
-    mem_free(node->tracking.tracker);
-    mem_free(node->tracking.gradient);
-    mem_free(node->tracking.last);
-    if (node->snapshot != NULL) node->snapshot->ops->destroy(node->snapshot);
-}
-
 static bool make(struct node_tracking *tracking, size_t values)
 {
     if (tracking->tracker == NULL) tracking->tracker = mem_aligned(values * sizeof(float));
@@ -70,7 +62,7 @@ static bool make(struct node_tracking *tracking, size_t values)
 
 static enum rc step(struct node *node, struct train_report *report)
 {
-    struct node_tracking *tracking = &node->tracking;
+    struct node_tracking *tracking = &node->lane->tracking;
     const struct learner_ops *learner = node->learner->ops;
     float largest;
     enum rc rc = learner->gradient(node->learner, tracking->gradient, report);
@@ -90,15 +82,15 @@ static enum rc step(struct node *node, struct train_report *report)
     return learner->step(node->learner, tracking->tracker);
 }
 
-MUST_USE enum rc node_tracking_train(struct node *node, uint32_t steps, struct train_report *report)
+MUST_USE enum rc lane_tracking_train(struct node *node, uint32_t steps, struct train_report *report)
 {
     struct train_report one = {0}, sum = {0};
 
     if (!node->options.strategy->tracks) {
-        return node->learner->ops->train(node->learner, steps, &node->must_stop, report);
+        return node->learner->ops->train(node->learner, steps, &node->lane->must_stop, report);
     }
-    if (!make(&node->tracking, node->values)) return RC_NOMEM;
-    while (sum.steps < steps && !atomic_load(&node->must_stop)) {
+    if (!make(&node->lane->tracking, node->values)) return RC_NOMEM;
+    while (sum.steps < steps && !atomic_load(&node->lane->must_stop)) {
         enum rc rc = step(node, &one);
 
         if (rc != RC_OK) return rc;
@@ -114,7 +106,7 @@ MUST_USE enum rc node_tracking_train(struct node *node, uint32_t steps, struct t
 
 void node_tracking_hear(struct node *node)
 {
-    struct node_tracking *tracking = &node->tracking;
+    struct node_tracking *tracking = &node->lane->tracking;
     uint64_t restarts = round_restarts(node->round);
 
     tracking->begins_anew = restarts != tracking->restarts;
@@ -128,6 +120,9 @@ static enum rc model_export(struct node *node, float *out, bool may_view, const 
 
     *view = NULL;
     *count = 0;
+    if (node->lane->snapshot != NULL) {
+        return learner->snapshot_take(node->learner, node->lane->snapshot);
+    }
     if (may_view && learner->export_view != NULL) {
         *view = learner->export_view(node->learner, out, count);
         if (*view != NULL) return RC_OK;
@@ -139,13 +134,13 @@ static enum rc model_export(struct node *node, float *out, bool may_view, const 
 MUST_USE enum rc node_tracking_export(struct node *node, float *out, bool may_view,
                                       const float **view, size_t *count)
 {
-    struct node_tracking *tracking = &node->tracking;
+    struct node_tracking *tracking = &node->lane->tracking;
     size_t values = model_values(node);
     enum rc rc = model_export(node, out, may_view, view, count);
 
     if (rc == RC_OK && node_moments_values(node) > 0) {
         memset(out + values, 0, (tracker_at(node) - values) * sizeof(float));
-        return node_moments_export(node, out + tracker_at(node));
+        return lane_moments_export(node, out + tracker_at(node));
     }
     if (rc != RC_OK || !node->options.strategy->tracks) return rc;
     if (!tracking->has_tracker) { /* no step yet: as if the last gradient had been zero */
@@ -166,13 +161,17 @@ MUST_USE enum rc node_tracking_export(struct node *node, float *out, bool may_vi
 
 MUST_USE enum rc node_tracking_import(struct node *node, const float *difference)
 {
-    struct node_tracking *tracking = &node->tracking;
+    struct node_tracking *tracking = &node->lane->tracking;
+    const struct learner_ops *learner = node->learner->ops;
     size_t values = model_values(node), at = tracker_at(node);
-    enum rc rc =
-        node->learner->ops->import_section(node->learner, SECTION_MIXED, difference, values);
+    enum rc rc;
 
+    if (node->lane->snapshot != NULL) {
+        return learner->snapshot_apply(node->learner, node->lane->snapshot, difference);
+    }
+    rc = learner->import_section(node->learner, SECTION_MIXED, difference, values);
     if (rc == RC_OK && node_moments_values(node) > 0) {
-        return node_moments_import(node, difference + at);
+        return lane_moments_import(node, difference + at);
     }
     if (rc != RC_OK || !tracking->has_tracker) return rc;
     for (size_t i = 0; i < node->values; i++) {
@@ -181,7 +180,17 @@ MUST_USE enum rc node_tracking_import(struct node *node, const float *difference
     return RC_OK;
 }
 
+float node_tracking_told(const struct node *node)
+{
+    return node->lane->tracking.told;
+}
+
+struct snapshot *lane_snapshot(const struct node *node)
+{
+    return node->lane->snapshot;
+}
+
 void node_tracking_reset(struct node *node)
 {
-    node->tracking.has_tracker = false;
+    node->lane->tracking.has_tracker = false;
 }

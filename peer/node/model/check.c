@@ -3,9 +3,10 @@
  * hold; before anything is loaded, the sketch of what was downloaded is compared with theirs. And
  * how a download is told about to people. Loop thread, but for node_check_run().
  */
-#include "peer/node/internal.h"
+#include "peer/node/model/internal.h"
 
 #include "peer/download/buckets.h"
+#include "peer/round/plane.h"
 
 #include <math.h>
 
@@ -37,7 +38,7 @@ bool node_holds(const struct neighbour *neighbour, const struct node_wanted *wan
 /* Who can say something of a download that `donor` gives. */
 static bool is_witness(const struct node *node, const struct neighbour *other, struct peer_id donor)
 {
-    return node_holds(other, &node->wanted) && !peer_id_is_equal(other->id, donor);
+    return node_holds(other, &node->model->wanted) && !peer_id_is_equal(other->id, donor);
 }
 
 void node_hear_progress(struct node *node, struct neighbour *neighbour,
@@ -58,8 +59,8 @@ void node_hear_progress(struct node *node, struct neighbour *neighbour,
     neighbour->progress = *progress;
     neighbour->has_progress = true;
     neighbour->progress_ns = now_ns;
-    if (node->state == NODE_LOADING && node_holds(neighbour, &node->wanted)) {
-        joiner_offer(node->joiner, neighbour->id, now_ns, &node->outbox);
+    if (node->state == NODE_LOADING && node_holds(neighbour, &node->model->wanted)) {
+        joiner_offer(node->model->joiner, neighbour->id, now_ns, &node->outbox);
     }
 }
 
@@ -126,7 +127,7 @@ static uint32_t count_witnesses(const struct node *node)
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        count += is_witness(node, &node->neighbours[i], node->check.donor);
+        count += is_witness(node, &node->neighbours[i], node->model->check.donor);
     }
     return count;
 }
@@ -142,7 +143,7 @@ static bool is_asked(const struct node_check *check, struct peer_id id)
 /* As many as are to answer, and others for those who take long. */
 static void ask(struct node *node)
 {
-    struct node_check *check = &node->check;
+    struct node_check *check = &node->model->check;
     struct message message = {.type = MESSAGE_SKETCH_REQ};
     uint32_t first = 0;
 
@@ -162,12 +163,12 @@ static void ask(struct node *node)
 
 static void ask_on(struct node *node, uint64_t now_ns)
 {
-    struct node_check *check = &node->check;
+    struct node_check *check = &node->model->check;
     struct peer_id donor;
     uint64_t round;
     uint32_t lease;
 
-    if (!joiner_listing(node->joiner, &donor, &lease, &round)) return;
+    if (!joiner_listing(node->model->joiner, &donor, &lease, &round)) return;
     if (lease != check->lease || !peer_id_is_equal(donor, check->donor)) { /* another model */
         bool is_again = round == check->round && peer_id_is_equal(donor, check->donor);
         uint64_t floor = is_again ? check->floor : round_floor(node, donor); /* the link was lost */
@@ -193,7 +194,7 @@ static void read_sketch(const uint8_t *bytes, struct sketch *sketch)
 
 void node_on_sketch(struct node *node, struct peer_id from, const struct message_sketch *message)
 {
-    struct node_check *check = &node->check;
+    struct node_check *check = &node->model->check;
     struct sketch_answer *answer;
 
     if (node->state != NODE_LOADING || message->seed != check->seed) return;
@@ -215,7 +216,7 @@ void node_on_sketch(struct node *node, struct peer_id from, const struct message
 
 bool node_check_is_pending(struct node *node)
 {
-    struct node_check *check = &node->check;
+    struct node_check *check = &node->model->check;
     uint64_t now_ns = node_now(node);
     uint32_t witnesses = count_witnesses(node);
     struct membership_counts counts;
@@ -251,7 +252,7 @@ static uint64_t within(uint64_t value, uint64_t *said, size_t count, uint64_t sl
  * ahead. The donor is one of many who say them. */
 static void believe_counts(const struct node *node, struct node_taking *taking)
 {
-    const struct message_state_manifest *manifest = joiner_manifest(node->joiner);
+    const struct message_state_manifest *manifest = joiner_manifest(node->model->joiner);
     uint64_t steps[LINKS_MAX + 1], samples[LINKS_MAX + 1], rounds[LINKS_MAX];
     uint64_t slack = ROUNDS_SLACK;
     size_t count = 0;
@@ -275,18 +276,18 @@ static void believe_counts(const struct node *node, struct node_taking *taking)
 
 void node_check_begin(struct node *node)
 {
-    struct node_taking *taking = &node->taking;
-    bool is_other = !digest_is_equal(node->wanted.lineage, node->lineage);
+    struct node_taking *taking = &node->model->taking;
+    bool is_other = !digest_is_equal(node->model->wanted.lineage, node->lineage);
 
-    *taking = (struct node_taking){.check = node->check, .others = count_witnesses(node)};
+    *taking = (struct node_taking){.check = node->model->check, .others = count_witnesses(node)};
     believe_counts(node, taking);
-    taking->is_mixed = joiner_is_mixed(node->joiner);
-    if (taking->is_mixed || (node->gave_way && is_other)) {
+    taking->is_mixed = joiner_is_mixed(node->model->joiner);
+    if (taking->is_mixed || (node->model->gave_way && is_other)) {
         taking->agreed_least = WITNESSES;
-    } else if (node->doubts == 0) { /* new here: as many as there are */
+    } else if (node->model->doubts == 0) { /* new here: as many as there are */
         taking->agreed_least = taking->others < WITNESSES ? 0 : WITNESSES;
     }
-    taking->keeps = node->options.keeps_files && node->model_samples > 0 && !node->has_before;
+    taking->keeps = node->options.keeps_files && node->model_samples > 0 && !lane_has_before(node);
 }
 
 /* ---- judging ---- */
@@ -296,35 +297,31 @@ void node_check_begin(struct node *node)
 static enum rc check_momentum(struct node *node)
 {
     const double rate = (double)node->options.strategy->rule_settings.rate;
-    struct sketch_opinion *opinion = &node->taking.opinion;
-    double squares = 0;
+    struct sketch_opinion *opinion = &node->model->taking.opinion;
     size_t count = 0;
-    const float *values = joiner_section(node->joiner, SECTION_RULE_SECOND, &count);
+    const float *values = joiner_section(node->model->joiner, SECTION_RULE_SECOND, &count);
+    double far = values == NULL ? 0 : rate * sqrt(plane_squared_norm(values, count));
 
-    if (values == NULL) return RC_OK;
-    for (size_t i = 0; i < count; i++) {
-        squares += (double)values[i] * (double)values[i];
-    }
-    if (rate * sqrt(squares) <= MOMENTUM_MOST * opinion->allowed) return RC_OK;
+    if (values == NULL || far <= MOMENTUM_MOST * opinion->allowed) return RC_OK;
     opinion->verdict = SKETCH_REFUSED;
-    opinion->distance = rate * sqrt(squares);
+    opinion->distance = far;
     opinion->allowed *= MOMENTUM_MOST;
     return RC_AUTH;
 }
 
 static enum rc check_buffers(struct node *node)
 {
-    const struct node_check *check = &node->taking.check;
+    const struct node_check *check = &node->model->taking.check;
     struct sketch_opinion opinion;
     struct sketch own;
     size_t count = 0;
-    const float *values = joiner_section(node->joiner, SECTION_BUFFERS, &count);
+    const float *values = joiner_section(node->model->joiner, SECTION_BUFFERS, &count);
 
     if (values == NULL) return RC_OK;
     sketch_make(values, count, check->seed, &own);
     opinion = sketch_judge_buffers(&own, check->answers, check->answered);
     if (opinion.verdict != SKETCH_REFUSED) return RC_OK;
-    node->taking.opinion = opinion;
+    node->model->taking.opinion = opinion;
     return RC_AUTH;
 }
 
@@ -332,24 +329,20 @@ static enum rc check_buffers(struct node *node)
  * all the same. */
 static void check_moments(struct node *node)
 {
-    const struct node_check *check = &node->taking.check;
-    double squares = 0, most;
+    const struct node_check *check = &node->model->taking.check;
     size_t count = 0;
-    const float *values = joiner_section(node->joiner, SECTION_MOMENTS, &count);
+    const float *values = joiner_section(node->model->joiner, SECTION_MOMENTS, &count);
+    double most = MOMENTS_MOST * sketch_moments(check->answers, check->answered);
 
     if (values == NULL) return;
-    for (size_t i = 0; i < count; i++) {
-        squares += (double)values[i] * (double)values[i];
-    }
-    most = MOMENTS_MOST * sketch_moments(check->answers, check->answered);
-    node->taking.leaves_moments = sqrt(squares) > most;
+    node->model->taking.leaves_moments = sqrt(plane_squared_norm(values, count)) > most;
 }
 
 /* Too few answers: is it taken all the same? With nobody to ask, and by who is new, it is. */
 static enum rc judge_unchecked(struct node *node)
 {
-    node->taking.opinion = (struct sketch_opinion){.verdict = SKETCH_UNCHECKED};
-    return node->taking.agreed_least > 0 ? RC_BUSY : RC_OK;
+    node->model->taking.opinion = (struct sketch_opinion){.verdict = SKETCH_UNCHECKED};
+    return node->model->taking.agreed_least > 0 ? RC_BUSY : RC_OK;
 }
 
 /* One of two agrees, and so does the donor: two of three. */
@@ -360,13 +353,13 @@ static bool is_split(const struct node_taking *taking)
 
 enum rc node_check_run(struct node *node)
 {
-    struct node_taking *taking = &node->taking;
+    struct node_taking *taking = &node->model->taking;
     const struct node_check *check = &taking->check;
-    const struct message_state_manifest *manifest = joiner_manifest(node->joiner);
+    const struct message_state_manifest *manifest = joiner_manifest(node->model->joiner);
     uint64_t round = manifest->round > check->floor ? manifest->round : check->floor;
     struct sketch own;
     size_t count = 0;
-    const float *values = joiner_section(node->joiner, SECTION_PARAMETERS, &count);
+    const float *values = joiner_section(node->model->joiner, SECTION_PARAMETERS, &count);
 
     CHECK(values != NULL);
     if (check->answered < WITNESSES) return judge_unchecked(node);
@@ -379,7 +372,8 @@ enum rc node_check_run(struct node *node)
             taking->opinion.verdict = SKETCH_FITS;
         }
         if (section == SECTION_RULE) break;
-        values = joiner_section(node->joiner, SECTION_RULE, &count); /* an anchor is as near them */
+        values = joiner_section(node->model->joiner, SECTION_RULE,
+                                &count); /* an anchor is as near them */
     }
     check_moments(node);
     if (check_buffers(node) != RC_OK) return RC_AUTH;
@@ -388,8 +382,8 @@ enum rc node_check_run(struct node *node)
 
 static void tell_counts(const struct node *node)
 {
-    const struct message_state_manifest *manifest = joiner_manifest(node->joiner);
-    const struct node_taking *taking = &node->taking;
+    const struct message_state_manifest *manifest = joiner_manifest(node->model->joiner);
+    const struct node_taking *taking = &node->model->taking;
 
     if (taking->step != manifest->step || taking->samples != manifest->samples) {
         log_info(node->options.log,
@@ -407,7 +401,7 @@ static void tell_counts(const struct node *node)
 
 static void tell_unchecked(const struct node *node)
 {
-    const struct node_taking *taking = &node->taking;
+    const struct node_taking *taking = &node->model->taking;
 
     if (taking->agreed_least > 0) {
         log_warn(node->options.log,
@@ -427,7 +421,7 @@ static void tell_unchecked(const struct node *node)
 
 void node_check_told(struct node *node)
 {
-    const struct node_taking *taking = &node->taking;
+    const struct node_taking *taking = &node->model->taking;
     const struct sketch_opinion *opinion = &taking->opinion;
     char id[PEER_ID_TEXT];
 
@@ -458,23 +452,23 @@ static void tell(struct node *node, uint64_t now_ns)
     struct joiner_stats stats;
     double rate, left_s;
 
-    joiner_stats(node->joiner, &stats);
+    joiner_stats(node->model->joiner, &stats);
     if (stats.total_bytes == 0) return;
-    rate = (double)(stats.received_bytes - node->told_bytes) * 1e9 /
-           (double)(now_ns - node->told_ns + 1);
+    rate = (double)(stats.received_bytes - node->model->told_bytes) * 1e9 /
+           (double)(now_ns - node->model->told_ns + 1);
     left_s = rate > 0 ? (double)(stats.total_bytes - stats.held_bytes) / rate : 0;
-    node->told_bytes = stats.received_bytes;
+    node->model->told_bytes = stats.received_bytes;
     if (rate > 0) {
         log_info(node->options.log,
                  "downloading the model: %.0f %% of %.1f MB, %.2f MB/s from %u donor%s, about "
                  "%.0f s left",
-                 100 * joiner_progress(node->joiner), (double)stats.total_bytes / MEGABYTE,
+                 100 * joiner_progress(node->model->joiner), (double)stats.total_bytes / MEGABYTE,
                  rate / MEGABYTE, stats.sources, stats.sources == 1 ? "" : "s", left_s);
     } else {
         log_warn(node->options.log,
                  "downloading the model: %.0f %% of %.1f MB, nothing came in the last %.0f s",
-                 100 * joiner_progress(node->joiner), (double)stats.total_bytes / MEGABYTE,
-                 (double)(now_ns - node->told_ns) / 1e9);
+                 100 * joiner_progress(node->model->joiner), (double)stats.total_bytes / MEGABYTE,
+                 (double)(now_ns - node->model->told_ns) / 1e9);
     }
 }
 
@@ -482,15 +476,15 @@ void node_check_tick(struct node *node, uint64_t now_ns)
 {
     if (node->state != NODE_LOADING) return;
     ask_on(node, now_ns);
-    if (now_ns < node->told_ns + LINES_NS) return;
+    if (now_ns < node->model->told_ns + LINES_NS) return;
     tell(node, now_ns);
-    node->told_ns = now_ns;
+    node->model->told_ns = now_ns;
 }
 
 uint64_t node_check_next_ns(const struct node *node)
 {
-    const struct node_check *check = &node->check;
-    const uint64_t ends[] = {node->told_ns + LINES_NS, check->asked_ns + ANSWER_NS,
+    const struct node_check *check = &node->model->check;
+    const uint64_t ends[] = {node->model->told_ns + LINES_NS, check->asked_ns + ANSWER_NS,
                              check->complete_ns + HEAR_NS, check->complete_ns + PATIENT_NS};
     uint64_t next_ns = UINT64_MAX;
 

@@ -14,7 +14,7 @@
  *
  * Identities cost who holds the swarm's key nothing; hosts do. Loop thread only.
  */
-#include "peer/node/internal.h"
+#include "peer/node/model/internal.h"
 
 #include "gossip/door/gate.h"
 
@@ -165,7 +165,7 @@ static bool is_outvoted(const struct node *node, struct digest *by)
 /* Links come one by one, and members change their minds: not at the first look. */
 static bool is_outvoted_for_long(struct node *node, struct digest *by)
 {
-    struct node_choice *choice = &node->choice;
+    struct node_choice *choice = &node->model->choice;
     uint64_t now_ns = node_now(node);
 
     if (now_ns < choice->stay_ns || !is_outvoted(node, by)) {
@@ -181,7 +181,7 @@ static bool is_outvoted_for_long(struct node *node, struct digest *by)
 
 static void tell_unlike(struct node *node)
 {
-    struct node_choice *choice = &node->choice;
+    struct node_choice *choice = &node->model->choice;
     uint32_t unlike = count_unlike(node);
 
     if (unlike == 0 || node_now(node) < choice->told_ns + TELL_NS) return;
@@ -216,7 +216,8 @@ uint64_t node_median(uint64_t *items, size_t count)
 /* It has begun by itself. */
 static bool is_fresh(const struct node *node)
 {
-    return node->options.resume == NULL && !node->choice.has_taken && node->state == NODE_TRAINING;
+    return node->options.resume == NULL && !node->model->choice.has_taken &&
+           node->state == NODE_TRAINING;
 }
 
 /* The step from which others have come too far for rounds with ours to be of use. Who has just
@@ -302,13 +303,15 @@ static bool has_begun_in_vain(const struct node *node)
 
 static bool choose_in_training(struct node *node, struct node_wanted *wanted)
 {
+    bool has_taken = node->model->choice.has_taken;
+
     if (is_outvoted_for_long(node, &wanted->lineage)) return true;
     if (has_begun_in_vain(node)) {
         *wanted = (struct node_wanted){.lineage = node->lineage,
                                        .samples_least = 2 * node->model_samples + 1};
         return true;
     }
-    if (has_just_begun(node) && !node->choice.has_taken && !has_mixed(node) && is_behind(node)) {
+    if (has_just_begun(node) && !has_taken && !has_mixed(node) && is_behind(node)) {
         *wanted = (struct node_wanted){.lineage = node->lineage, .step_least = far_step(node)};
         return true;
     }
@@ -402,7 +405,7 @@ uint32_t node_heard(const struct node *node)
 /* Who restarts hears one of several a moment before the others. */
 static bool is_hearing(struct node *node)
 {
-    struct node_choice *choice = &node->choice;
+    struct node_choice *choice = &node->model->choice;
     uint32_t heard = node_heard(node);
 
     if (heard == 0) choice->heard_ns = 0;
@@ -435,25 +438,25 @@ static bool is_for_few(const struct node *node)
     uint32_t ours;
     uint64_t step;
 
-    if (node->wanted.step_least > 0) {
-        return median_step(node, &step) && step < node->wanted.step_least;
+    if (node->model->wanted.step_least > 0) {
+        return median_step(node, &step) && step < node->model->wanted.step_least;
     }
-    if (node->gave_way || node->model_samples == 0) return false;
-    if (digest_is_equal(node->wanted.lineage, node->lineage)) return false;
+    if (node->model->gave_way || node->model_samples == 0) return false;
+    if (digest_is_equal(node->model->wanted.lineage, node->lineage)) return false;
     ours = count_holders(node, node->lineage).all;
-    return ours > 0 && count_holders(node, node->wanted.lineage).all <= ours;
+    return ours > 0 && count_holders(node, node->model->wanted.lineage).all <= ours;
 }
 
 bool node_chose_wrong(struct node *node)
 {
-    struct node_choice *choice = &node->choice;
+    struct node_choice *choice = &node->model->choice;
     struct node_wanted wanted = {.samples_least = 0};
 
     if (is_for_few(node)) return true;
-    if (node->gave_way || node->model_samples > 0 || !choose_as_new(node, &wanted) ||
-        digest_is_equal(wanted.lineage, node->wanted.lineage) ||
+    if (node->model->gave_way || node->model_samples > 0 || !choose_as_new(node, &wanted) ||
+        digest_is_equal(wanted.lineage, node->model->wanted.lineage) ||
         !is_held_by_more(count_holders(node, wanted.lineage),
-                         count_holders(node, node->wanted.lineage))) {
+                         count_holders(node, node->model->wanted.lineage))) {
         choice->since_ns = 0;
         return false;
     }
@@ -463,18 +466,18 @@ bool node_chose_wrong(struct node *node)
 
 void node_chose(struct node *node)
 {
-    struct node_choice *choice = &node->choice;
+    struct node_choice *choice = &node->model->choice;
 
     choice->since_ns = choice->told_ns = 0;
     choice->has_taken = true;
-    if (!node->gave_way) return;
+    if (!node->model->gave_way) return;
     choice->stay_ns = node_now(node) + (STAY_NS << choice->given_up);
     choice->given_up += choice->given_up < NODE_DOUBLINGS_MAX;
 }
 
 uint64_t node_choice_next_ns(const struct node *node)
 {
-    const struct node_choice *choice = &node->choice;
+    const struct node_choice *choice = &node->model->choice;
 
     if (node->state == NODE_JOINING && choice->heard_ns + OUTVOTE_NS > node_now(node)) {
         return choice->heard_ns + OUTVOTE_NS;

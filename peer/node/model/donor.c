@@ -8,7 +8,7 @@
  * together get a small share of what the round itself sends. Loop thread, but for the run
  * functions.
  */
-#include "peer/node/internal.h"
+#include "peer/node/model/internal.h"
 
 #include "averaging/codec/codec.h"
 #include "base/crash_point.h"
@@ -38,7 +38,7 @@ static bool is_joiner_near(const struct node *node)
 
         if (!other->has_progress || !other->progress.is_serving) return true;
     }
-    return donor_leases(node->donor) > 0;
+    return donor_leases(node->model->donor) > 0;
 }
 
 /* What a round agreed on is kept for joiners that are near, and stays when somebody waits for it.
@@ -50,7 +50,8 @@ static void keep_agreed(struct node *node, const struct donor_wish *wish)
 
     if (node->round == NULL || !node->pace.inner->is_common) return;
     if (node->options.strategy->rule->agreed == NULL) return;
-    round_keep_agreed(node->round, joiner_is_wide(node->joiner) && is_joiner_near(node), until);
+    round_keep_agreed(node->round, joiner_is_wide(node->model->joiner) && is_joiner_near(node),
+                      until);
 }
 
 /* Outer methods keep an anchor between rounds, which is what the last one agreed on. */
@@ -62,7 +63,7 @@ static bool keeps_anchor(const struct node *node)
 /* Is what is wanted there, or no longer worth waiting for? */
 static bool is_due(struct node *node, const struct donor_wish *wish)
 {
-    struct node_donation *donation = &node->donation;
+    struct node_donation *donation = &node->model->donation;
     struct round_stats stats;
 
     if (keeps_anchor(node) && round_is_settling(node->round)) return false;
@@ -81,15 +82,15 @@ static bool is_due(struct node *node, const struct donor_wish *wish)
            wish->since_ns + (stats.last_members > 1 ? AGREED_WAIT_NS : ALONE_WAIT_NS);
 }
 
-bool node_donation_is_due(struct node *node)
+static bool donation_is_due(struct node *node)
 {
     struct donor_wish wish;
 
-    if (node->donation.is_running) {
+    if (node->model->donation.is_running) {
         keep_agreed(node, NULL);
         return false;
     }
-    if (!donor_wants_snapshot(node->donor, &wish)) { /* or who waited for it has gone */
+    if (!donor_wants_snapshot(node->model->donor, &wish)) { /* or who waited for it has gone */
         keep_agreed(node, NULL);
         return false;
     }
@@ -97,16 +98,17 @@ bool node_donation_is_due(struct node *node)
     return is_due(node, &wish);
 }
 
-void node_donation_begin(struct node *node)
+static enum border_next donation_begin(struct node *node, struct border_job *job)
 {
-    struct node_donation *donation = &node->donation;
+    struct node_donation *donation = &node->model->donation;
     struct donor_snapshot *snapshot = &donation->snapshot;
     struct round_stats stats = {0};
     struct donor_wish wish;
-    bool is_wanted = donor_wants_snapshot(node->donor, &wish);
+    bool is_wanted = donor_wants_snapshot(node->model->donor, &wish);
 
+    (void)job;
     CHECK(is_wanted && !donation->is_running);
-    donor_begin_snapshot(node->donor);
+    donor_begin_snapshot(node->model->donor);
     if (node->round != NULL) round_stats(node->round, &stats);
     *snapshot = (struct donor_snapshot){.step = node->step,
                                         .samples = node->model_samples,
@@ -124,68 +126,12 @@ void node_donation_begin(struct node *node)
     donation->node = node;
     donation->base = wish.base;
     donation->is_running = true;
+    return BORDER_SUBMIT;
 }
 
-/* One more section of the snapshot, to be filled. */
-static float *add_section(struct donor_snapshot *snapshot, uint32_t section, size_t count)
+static void donation_run(struct border_job *job)
 {
-    uint32_t at = snapshot->sections_count;
-
-    snapshot->values[at] = mem_aligned(count * sizeof(float));
-    if (snapshot->values[at] == NULL) return NULL;
-    snapshot->sections[at] = section;
-    snapshot->counts[at] = count;
-    snapshot->sections_count++;
-    return snapshot->values[at];
-}
-
-/* After an outer step the model is the anchor, but for the elastic method: who joins begins there.
- */
-static enum rc copy_rule(struct node_donation *donation)
-{
-    struct donor_snapshot *snapshot = &donation->snapshot;
-
-    if (donation->rule_count == 0) return RC_OK;
-    memcpy(snapshot->values[0], donation->rule[0], snapshot->counts[0] * sizeof(float));
-    for (size_t i = 0; i < donation->rule_count; i++) {
-        size_t count = donation->node->mixed;
-        float *plane = add_section(snapshot, (uint32_t)(SECTION_RULE + i), count);
-
-        if (plane == NULL) return RC_NOMEM;
-        memcpy(plane, donation->rule[i], count * sizeof(float));
-    }
-    return RC_OK;
-}
-
-/* In the training lane: copies. */
-enum rc node_donation_copy(struct node_donation *donation)
-{
-    static const enum section all[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_MOMENTS};
-    struct learner *learner = donation->node->learner;
-    struct donor_snapshot *snapshot = &donation->snapshot;
-    enum rc rc = RC_OK;
-
-    snapshot->updates =
-        learner->ops->updates != NULL ? learner->ops->updates(learner) : snapshot->step;
-    for (size_t i = 0; i < ARRAY_COUNT(all) && rc == RC_OK; i++) {
-        size_t count = donation->node->schema->values[all[i]];
-        uint32_t at = snapshot->sections_count;
-
-        if (count == 0) continue;
-        if (all[i] == SECTION_PARAMETERS && donation->agreed != NULL) {
-            snapshot->values[at] = donation->agreed; /* parameters come first in it */
-            donation->agreed = NULL;
-            snapshot->sections[at] = all[i];
-            snapshot->counts[at] = count;
-            snapshot->sections_count++;
-        } else {
-            float *plane = add_section(snapshot, all[i], count);
-
-            if (plane == NULL) return RC_NOMEM;
-            rc = learner->ops->export_section(learner, all[i], plane, count);
-        }
-    }
-    return rc == RC_OK ? copy_rule(donation) : rc;
+    job->rc = node_donation_copy(&job->node->model->donation);
 }
 
 /* In the store lane: the slow part. */
@@ -202,10 +148,10 @@ static void run_hash(struct job *base)
 
 static void donation_done(struct node *node)
 {
-    struct node_donation *donation = &node->donation;
+    struct node_donation *donation = &node->model->donation;
 
     donation->is_running = false;
-    donor_on_snapshot(node->donor, donation->rc, &donation->snapshot, node_now(node),
+    donor_on_snapshot(node->model->donor, donation->rc, &donation->snapshot, node_now(node),
                       &node->outbox);
 }
 
@@ -217,15 +163,15 @@ static void hash_done(struct job *base)
     node_continue(donation->node);
 }
 
-void node_donation_copied(struct node *node, enum rc rc)
+static void donation_copied(struct node *node, struct border_job *job)
 {
-    struct node_donation *donation = &node->donation;
+    struct node_donation *donation = &node->model->donation;
 
     crash_point(CRASH_JOIN_SNAPSHOT_COPIED);
-    donation->rc = rc;
+    donation->rc = job->rc;
     donation->rule_count = 0;
     if (keeps_anchor(node)) round_hold(node->round, false);
-    if (rc != RC_OK) {
+    if (job->rc != RC_OK) {
         donation_done(node);
         return;
     }
@@ -233,10 +179,21 @@ void node_donation_copied(struct node *node, enum rc rc)
     node->env->ops->submit(node->env, LANE_STORE, &donation->job);
 }
 
+const struct border_work border_donate = {.states = BORDER_ALIVE,
+                                          .when = donation_is_due,
+                                          .prepare = donation_begin,
+                                          .run = donation_run,
+                                          .done = donation_copied};
+
+bool node_is_donating(const struct node *node)
+{
+    return node->model->donation.is_running;
+}
+
 void node_donation_forget(struct node *node)
 {
-    mem_free(node->donation.agreed);
-    node->donation.agreed = NULL;
+    mem_free(node->model->donation.agreed);
+    node->model->donation.agreed = NULL;
 }
 
 void node_adopt_rule(struct node *node)
@@ -248,17 +205,18 @@ void node_adopt_rule(struct node *node)
         uint32_t section = (uint32_t)(SECTION_RULE + count);
         size_t held;
 
-        if (joiner_section(node->joiner, section, &held) == NULL) break;
+        if (joiner_section(node->model->joiner, section, &held) == NULL) break;
         if (held != node->mixed) values = held;
-        planes[count++] = joiner_take_section(node->joiner, section);
+        planes[count++] = joiner_take_section(node->model->joiner, section);
     }
     round_rule_adopt(node->round, planes, count, values);
 }
 
 void node_donation_deinit(struct node *node)
 {
-    donor_snapshot_deinit(&node->donation.snapshot); /* an env that died kept it from the donor */
-    mem_free(node->donation.agreed);
+    donor_snapshot_deinit(
+        &node->model->donation.snapshot); /* an env that died kept it from the donor */
+    mem_free(node->model->donation.agreed);
 }
 
 /* ---- serving ---- */
@@ -312,7 +270,8 @@ static struct upload upload_now(struct node *node)
     }
     bytes = round_bytes(node, &stats);
     rate = bytes * 1e9 / (double)stats.last_ns;
-    if (!is_round_near(node, 1e9 * UNDER_WAY * donor_leases(node->donor) / rate)) return upload;
+    if (!is_round_near(node, 1e9 * UNDER_WAY * donor_leases(node->model->donor) / rate))
+        return upload;
     upload.bytes_per_s = (uint64_t)fmin(fmax(ROUND_SHARE * rate, PACE_LEAST), 1e15);
     upload.burst_bytes = (uint64_t)(BURST_SHARE * bytes);
     return upload;
@@ -326,10 +285,10 @@ void node_donate(struct node *node, struct peer_id to)
     const uint8_t *bytes;
     size_t count;
 
-    donor_set_pace(node->donor, upload.bytes_per_s, upload.burst_bytes, now_ns);
-    while (
-        links_bulk_queued(node->links, to) < upload.queue_max &&
-        donor_next_bucket(node->donor, to, now_ns, &header.stream, &header.arg, &bytes, &count)) {
+    donor_set_pace(node->model->donor, upload.bytes_per_s, upload.burst_bytes, now_ns);
+    while (links_bulk_queued(node->links, to) < upload.queue_max &&
+           donor_next_bucket(node->model->donor, to, now_ns, &header.stream, &header.arg, &bytes,
+                             &count)) {
         struct blob *body = blob_copy(bytes, count);
 
         if (body == NULL) return; /* the joiner asks again */
@@ -343,10 +302,10 @@ void node_donate_all(struct node *node)
 {
     uint32_t count = node->neighbours_count;
 
-    if (count == 0 || donor_leases(node->donor) == 0) return;
-    node->donation.turn++;
+    if (count == 0 || donor_leases(node->model->donor) == 0) return;
+    node->model->donation.turn++;
     for (uint32_t i = 0; i < count; i++) {
-        node_donate(node, node->neighbours[(node->donation.turn + i) % count].id);
+        node_donate(node, node->neighbours[(node->model->donation.turn + i) % count].id);
     }
 }
 
@@ -365,7 +324,7 @@ static void write_sketch(const struct sketch *sketch, uint8_t *bytes)
 void node_on_sketch_req(struct node *node, struct peer_id from,
                         const struct message_sketch_req *request)
 {
-    struct node_sketching *sketching = &node->sketching;
+    struct node_sketching *sketching = &node->model->sketching;
     struct neighbour *neighbour = node_neighbour(node, from);
     uint64_t now_ns = node_now(node);
 
@@ -382,50 +341,19 @@ void node_on_sketch_req(struct node *node, struct peer_id from,
     sketching->asks[sketching->count++].seed = request->seed;
 }
 
-/* NULL: there is none of this section, or an error, in *rc. */
-static float *section_now(struct node *node, enum section section, enum rc *rc)
+static bool sketch_is_due(struct node *node)
 {
-    size_t count = node->schema->values[section];
-    float *plane = count == 0 ? NULL : mem_aligned(count * sizeof(float));
-
-    if (count == 0) return NULL;
-    *rc = plane == NULL ? RC_NOMEM
-                        : node->learner->ops->export_section(node->learner, section, plane, count);
-    if (*rc == RC_OK && !bucket_is_finite(plane, count)) *rc = RC_NONFINITE;
-    if (*rc == RC_OK) return plane;
-    mem_free(plane);
-    return NULL;
+    return node->model->sketching.count > 0;
 }
 
-enum rc node_sketch_run(struct node *node)
+static void sketch_run(struct border_job *job)
 {
-    struct sketch_answer *answer = &node->sketching.answer;
-    uint64_t seed = node->sketching.asks[0].seed;
-    enum rc rc = RC_OK;
-    double squares = 0;
-    float *plane;
-
-    memset(answer, 0, sizeof *answer);
-    plane = section_now(node, SECTION_PARAMETERS, &rc);
-    if (plane != NULL) sketch_make(plane, node->values, seed, &answer->sketch);
-    mem_free(plane);
-    plane = rc == RC_OK ? section_now(node, SECTION_BUFFERS, &rc) : NULL;
-    if (plane != NULL) {
-        sketch_make(plane, node->schema->values[SECTION_BUFFERS], seed, &answer->buffers);
-    }
-    mem_free(plane);
-    plane = rc == RC_OK ? section_now(node, SECTION_MOMENTS, &rc) : NULL;
-    for (size_t i = 0; plane != NULL && i < node->schema->values[SECTION_MOMENTS]; i++) {
-        squares += (double)plane[i] * (double)plane[i];
-    }
-    mem_free(plane);
-    answer->moments = sqrt(squares);
-    return rc;
+    job->rc = node_sketch_copy(job->node);
 }
 
-void node_sketch_done(struct node *node, enum rc rc)
+static void sketch_done(struct node *node, struct border_job *job)
 {
-    struct node_sketching *sketching = &node->sketching;
+    struct node_sketching *sketching = &node->model->sketching;
     const struct sketch_answer *answer = &sketching->answer;
     struct message message = {.type = MESSAGE_SKETCH};
     struct peer_id to = sketching->asks[0].from;
@@ -435,14 +363,17 @@ void node_sketch_done(struct node *node, enum rc rc)
     message.as.sketch.seed = sketching->asks[0].seed;
     sketching->count--;
     memmove(sketching->asks, sketching->asks + 1, sketching->count * sizeof sketching->asks[0]);
-    if (rc != RC_OK) return;
+    if (job->rc != RC_OK) return;
     write_sketch(&answer->sketch, values);
     write_sketch(&answer->buffers, values + SKETCH_BYTES / 2);
     if (node->round != NULL) round_stats(node->round, &stats);
     message.as.sketch.round = stats.counts.next_round;
-    message.as.sketch.moved = (float)fmin(node->moved, 1e30);
+    message.as.sketch.moved = (float)fmin(lane_moved(node), 1e30);
     message.as.sketch.moments = (float)fmin(answer->moments, 1e30);
     message.as.sketch.values = values;
     message.as.sketch.values_bytes = sizeof values;
     (void)links_send(node->links, to, &message); /* who is gone asks no more */
 }
+
+const struct border_work border_sketch = {
+    .states = BORDER_ALIVE, .when = sketch_is_due, .run = sketch_run, .done = sketch_done};

@@ -3,7 +3,7 @@
  * fetches it, check.c asks others about it, and here it is begun, refused or tried again. And what
  * members are told of ours. Loop thread only.
  */
-#include "peer/node/internal.h"
+#include "peer/node/model/internal.h"
 
 #include <stdio.h>
 
@@ -17,9 +17,9 @@ enum { CATCH_UPS_MAX = 4, REQUESTS_A_MINUTE = 30 };
  * a donor, while it waits to try again. */
 static bool is_serving(const struct node *node)
 {
-    if (node->state == NODE_JOINING && node->retry_ns != 0) return false;
+    if (node->state == NODE_JOINING && node->model->retry_ns != 0) return false;
     return node->has_lineage && (node->state == NODE_TRAINING || node->state == NODE_JOINING) &&
-           !node->wants_rollback;
+           !lane_is_broken(node);
 }
 
 static uint64_t round_now(const struct node *node)
@@ -43,7 +43,7 @@ void node_send_progress(struct node *node, const struct peer_id *to)
     message.as.progress.is_done = node->pace.is_done;
     message.as.progress.is_settled =
         node->pace.outer->is_settled != NULL && node->pace.outer->is_settled(node);
-    message.as.progress.busy = node->busy;
+    message.as.progress.busy = node->busy.told;
     message.as.progress.left_ms = node_left_ms(node);
     if (to != NULL) {
         (void)links_send(node->links, *to, &message); /* a closed link hears it when it opens */
@@ -75,13 +75,13 @@ static size_t find_donors(struct node *node, const struct node_wanted *wanted,
 /* A large model comes faster from several, and for that they must be asked at the same time. */
 static bool is_gathering(struct node *node, size_t donors)
 {
-    size_t width = joiner_width(node->joiner);
+    size_t width = joiner_width(node->model->joiner);
     uint64_t now_ns = node_now(node);
 
     if (width == 1 || donors >= width) return false;
     if (donors >= membership_count(node->membership)) return false; /* there are no more */
-    if (node->gather_ns == 0) node->gather_ns = now_ns;
-    return now_ns < node->gather_ns + GATHER_NS;
+    if (node->model->gather_ns == 0) node->model->gather_ns = now_ns;
+    return now_ns < node->model->gather_ns + GATHER_NS;
 }
 
 static void begin_loading(struct node *node, const struct node_wanted *wanted)
@@ -92,13 +92,14 @@ static void begin_loading(struct node *node, const struct node_wanted *wanted)
     enum rc rc;
 
     if (count == 0 || is_gathering(node, count)) return;
-    node->gather_ns = 0;
-    rc = joiner_begin(node->joiner, donors, count, wanted->lineage,
-                      joiner_is_wide(node->joiner) ? node_round_now(node, wanted->lineage) : 0,
+    node->model->gather_ns = 0;
+    rc = joiner_begin(node->model->joiner, donors, count, wanted->lineage,
+                      joiner_is_wide(node->model->joiner) ? node_round_now(node, wanted->lineage)
+                                                          : 0,
                       node_now(node), &node->outbox);
     if (rc != RC_OK) {
         log_warn(node->options.log, "cannot download the model: %s", rc_text(rc));
-        node->retry_ns = node_now(node) + NODE_RETRY_NS;
+        node->model->retry_ns = node_now(node) + NODE_RETRY_NS;
         return;
     }
     if (node->state == NODE_TRAINING || node->model_samples > 0) {
@@ -109,30 +110,22 @@ static void begin_loading(struct node *node, const struct node_wanted *wanted)
     if (node->state == NODE_TRAINING && node->round != NULL) {
         round_cancel(node->round, "another model is being taken");
     }
-    node->gave_way = node->state == NODE_TRAINING;
-    node->wanted = *wanted;
-    node->check.lease = 0; /* a new listing comes */
-    node->told_ns = node_now(node);
-    node->told_bytes = 0;
-    node->catch_up_ns = 0;
-    node->catch_ups = 0;
+    node->model->gave_way = node->state == NODE_TRAINING;
+    node->model->wanted = *wanted;
+    node->model->check.lease = 0; /* a new listing comes */
+    node->model->told_ns = node_now(node);
+    node->model->told_bytes = 0;
+    node->model->catch_up_ns = 0;
+    node->model->catch_ups = 0;
     node->state = NODE_LOADING;
     node_send_progress(node, NULL);
-}
-
-static bool all_bootstraps_are_self(const struct node *node)
-{
-    for (uint32_t i = 0; i < node->bootstrap_count; i++) {
-        if (!node->bootstrap[i].is_self) return false;
-    }
-    return true;
 }
 
 static void start_training(struct node *node)
 {
     node->state = NODE_TRAINING;
     node->mixed_step = node->step;
-    node->checkpoint_due_ns = node_now(node) + node->options.checkpoint_every_ns;
+    lane_put_off_checkpoint(node);
     node_send_progress(node, NULL);
 }
 
@@ -160,7 +153,8 @@ static struct digest rule_digest(const struct node *node)
     return hash_final(&hash);
 }
 
-void node_model_prepare(struct node *node)
+/* What a download asks for, and how much of it at a time. */
+static void prepare(struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
     struct digest rule = rule_digest(node);
@@ -168,14 +162,48 @@ void node_model_prepare(struct node *node)
     if (node->learner->ops->moments_name != NULL) {
         const char *name = node->learner->ops->moments_name(node->learner);
 
-        joiner_set_moments(node->joiner, hash_of(name, strlen(name)));
-        donor_set_moments(node->donor, hash_of(name, strlen(name)));
+        joiner_set_moments(node->model->joiner, hash_of(name, strlen(name)));
+        donor_set_moments(node->model->donor, hash_of(name, strlen(name)));
     }
-    joiner_set_rule(node->joiner, rule, node->mixed);
-    donor_set_rule(node->donor, rule);
-    joiner_set_mixes(node->joiner, !node->pace.inner->is_common);
-    joiner_set_credit(node->joiner, node, node_bucket_credit);
-    joiner_set_want(node->joiner, strategy->rule->is_outer ? 31 : 7); /* all of it */
+    joiner_set_rule(node->model->joiner, rule, node->mixed);
+    donor_set_rule(node->model->donor, rule);
+    joiner_set_mixes(node->model->joiner, !node->pace.inner->is_common);
+    joiner_set_credit(node->model->joiner, node, node_bucket_credit);
+    joiner_set_want(node->model->joiner, strategy->rule->is_outer ? 31 : 7); /* all of it */
+}
+
+enum rc node_model_create(struct node *node)
+{
+    struct node_model *model = node->model = mem_alloc(sizeof *model);
+    const struct digest run_id = node->options.swarm->run_id;
+
+    if (model == NULL) return RC_NOMEM;
+    model->answered_ns = node->begun_ns;
+    model->joiner = joiner_create(node->schema, run_id, rng_u64(&node->rng));
+    model->donor = donor_create(node->schema, node->options.identity, run_id);
+    if (model->joiner == NULL || model->donor == NULL) return RC_NOMEM;
+    prepare(node);
+    return RC_OK;
+}
+
+void node_model_destroy(struct node *node)
+{
+    if (node->model == NULL) return;
+    node_donation_deinit(node);
+    joiner_destroy(node->model->joiner);
+    donor_destroy(node->model->donor);
+    mem_free(node->model);
+}
+
+void node_model_on_link_lost(struct node *node, struct peer_id peer)
+{
+    joiner_on_link_lost(node->model->joiner, peer, node_now(node), &node->outbox);
+    donor_on_link_lost(node->model->donor, peer, node_now(node));
+}
+
+struct credit_use node_model_credit_use(const struct node *node)
+{
+    return joiner_credit_use(node->model->joiner);
 }
 
 void node_decide(struct node *node)
@@ -183,29 +211,66 @@ void node_decide(struct node *node)
     struct node_wanted wanted;
     enum node_chosen chosen;
 
-    if (!node->has_lineage || node->wants_rollback) return;
+    if (!node->has_lineage || lane_is_broken(node)) return;
     if (node->state != NODE_JOINING && node->state != NODE_TRAINING) return;
     chosen = node_choose(node, &wanted);
-    if (chosen == CHOSEN_OTHER && node_now(node) >= node->retry_ns) begin_loading(node, &wanted);
+    if (chosen == CHOSEN_OTHER && node_now(node) >= node->model->retry_ns)
+        begin_loading(node, &wanted);
     if (chosen != CHOSEN_OURS) return;
     if (node->state == NODE_TRAINING || is_waiting_for_a_model(node)) return;
-    if (node_heard(node) > 0 || (node->neighbours_count == 0 && all_bootstraps_are_self(node) &&
+    if (node_heard(node) > 0 || (node->neighbours_count == 0 && node_has_no_bootstrap(node) &&
                                  node->options.book_count == 0)) {
         start_training(node);
     }
 }
 
+/* What it is known by is what it is at first. */
+static bool lacks_lineage(struct node *node)
+{
+    return !node->has_lineage;
+}
+
+static void run_hash(struct border_job *job)
+{
+    struct node *node = job->node;
+    float *plane = mem_aligned(node->values * sizeof(float));
+
+    job->rc = RC_NOMEM;
+    if (plane == NULL) return;
+    job->rc =
+        node->learner->ops->export_section(node->learner, SECTION_PARAMETERS, plane, node->values);
+    if (job->rc == RC_OK) job->digest = hash_of(plane, node->values * sizeof(float));
+    mem_free(plane);
+}
+
+static void hashed(struct node *node, struct border_job *job)
+{
+    if (job->rc != RC_OK) {
+        node_fail(node, job->rc, "cannot read the initial model");
+        return;
+    }
+    node->lineage = job->digest;
+    node->has_lineage = true;
+    lane_keep(node);
+    if (node->round != NULL) round_set_lineage(node->round, node->lineage);
+    node_send_progress(node, NULL);
+    node_decide(node);
+}
+
+const struct border_work border_hash = {
+    .states = BORDER_ALIVE, .when = lacks_lineage, .run = run_hash, .done = hashed};
+
 /* Others have been met since, and what they say speaks against what is on its way. */
 static void reconsider(struct node *node)
 {
-    if (node->state != NODE_LOADING || node->is_lane_busy || !node_chose_wrong(node)) return;
+    if (node->state != NODE_LOADING || lane_is_busy(node) || !node_chose_wrong(node)) return;
     log_info(node->options.log, "%s",
              node->model_samples > 0
                  ? "the download ends: by what the neighbours say, this peer keeps its own model"
                  : "more neighbours hold another model than the one being downloaded: "
                    "downloading theirs");
-    joiner_finish(node->joiner, &node->outbox);
-    if (node->gave_way) {
+    joiner_finish(node->model->joiner, &node->outbox);
+    if (node->model->gave_way) {
         start_training(node);
     } else {
         node->state = NODE_JOINING;
@@ -216,12 +281,8 @@ static void reconsider(struct node *node)
 static void join_timed_out(struct node *node)
 {
     char text[480] = "no peer of --bootstrap could be reached";
-    bool is_founder = node->model_samples > 0 || node->bootstrap_count == 0;
 
-    for (uint32_t i = 0; i < node->bootstrap_count; i++) {
-        if (node->bootstrap[i].is_self) is_founder = true;
-    }
-    if (is_founder) {
+    if (node->model_samples > 0 || node_is_bootstrap(node)) {
         log_warn(node->options.log,
                  "no other peer has answered: this peer trains alone, and goes on "
                  "trying to reach them");
@@ -236,19 +297,19 @@ static void joiner_moved(struct node *node)
 {
     uint64_t now_ns = node_now(node);
 
-    if (node->state != NODE_LOADING || joiner_state(node->joiner) != JOINER_FAILED) return;
+    if (node->state != NODE_LOADING || joiner_state(node->model->joiner) != JOINER_FAILED) return;
     log_warn(node->options.log, "the download failed with every donor: trying again");
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         struct neighbour *other = &node->neighbours[i];
 
-        if (digest_is_equal(other->progress.lineage, node->wanted.lineage)) {
+        if (digest_is_equal(other->progress.lineage, node->model->wanted.lineage)) {
             other->avoid_ns = now_ns + NODE_AVOID_NS;
         }
     }
-    if (node->gave_way) { /* who only boasts of a model costs us less and less training */
+    if (node->model->gave_way) { /* who only boasts of a model costs us less and less training */
         node_put_off_model(node);
     } else {
-        node->retry_ns = now_ns + NODE_RETRY_NS;
+        node->model->retry_ns = now_ns + NODE_RETRY_NS;
         node->state = NODE_JOINING;
         node_send_progress(node, NULL);
     }
@@ -256,9 +317,9 @@ static void joiner_moved(struct node *node)
 
 void node_put_off_model(struct node *node)
 {
-    node->retry_ns = node_now(node) + (NODE_RETRY_NS << node->load_failures);
-    node->load_failures += node->load_failures < NODE_DOUBLINGS_MAX;
-    joiner_finish(node->joiner, &node->outbox);
+    node->model->retry_ns = node_now(node) + (NODE_RETRY_NS << node->model->load_failures);
+    node->model->load_failures += node->model->load_failures < NODE_DOUBLINGS_MAX;
+    joiner_finish(node->model->joiner, &node->outbox);
     start_training(node);
 }
 
@@ -270,13 +331,13 @@ static bool catches_up(struct node *node, uint64_t now_ns)
     struct joiner_stats stats;
     uint64_t took_ns;
 
-    joiner_stats(node->joiner, &stats);
+    joiner_stats(node->model->joiner, &stats);
     took_ns = now_ns - stats.manifest_ns;
-    if (took_ns < CATCH_UP_NS || node->catch_ups == CATCH_UPS_MAX) return false;
-    if (node->catch_up_ns != 0 && took_ns > node->catch_up_ns / 2) return false;
-    node->catch_up_ns = took_ns;
-    node->catch_ups++;
-    if (joiner_catch_up(node->joiner, now_ns, &node->outbox) != RC_OK) return false;
+    if (took_ns < CATCH_UP_NS || node->model->catch_ups == CATCH_UPS_MAX) return false;
+    if (node->model->catch_up_ns != 0 && took_ns > node->model->catch_up_ns / 2) return false;
+    node->model->catch_up_ns = took_ns;
+    node->model->catch_ups++;
+    if (joiner_catch_up(node->model->joiner, now_ns, &node->outbox) != RC_OK) return false;
     log_info(node->options.log,
              "the download took %.0f s, in which the swarm went on: fetching what changed",
              (double)took_ns / 1e9);
@@ -285,15 +346,16 @@ static bool catches_up(struct node *node, uint64_t now_ns)
 
 bool node_model_is_ready(struct node *node)
 {
-    if (joiner_state(node->joiner) != JOINER_COMPLETE) return false;
+    if (joiner_state(node->model->joiner) != JOINER_COMPLETE) return false;
     if (node->state == NODE_LOADING && catches_up(node, node_now(node))) return false;
     return !node_check_is_pending(node);
 }
 
 void node_refuse_model(struct node *node, bool is_lie)
 {
-    if (is_lie) node_score(node, node->taking.check.donor, SCORE_CLIPPED); /* a guess, so no ban */
-    joiner_refuse(node->joiner, node_now(node), &node->outbox);
+    if (is_lie)
+        node_score(node, node->model->taking.check.donor, SCORE_CLIPPED); /* a guess, so no ban */
+    joiner_refuse(node->model->joiner, node_now(node), &node->outbox);
     joiner_moved(node);
 }
 
@@ -332,7 +394,7 @@ static enum rc on_request(struct node *node, struct peer_id from,
     struct message deny = {.type = MESSAGE_STATE_DENY};
 
     if (is_serving(node) && may_ask(node, from)) {
-        return donor_on_request(node->donor, from, request, node_now(node), &node->outbox);
+        return donor_on_request(node->model->donor, from, request, node_now(node), &node->outbox);
     }
     deny.as.state_deny.code = REJECT_NOT_READY;
     deny.as.state_deny.retry_ms = 500;
@@ -352,7 +414,7 @@ void node_on_model_message(struct node *node, struct peer_id from, const struct 
     case MESSAGE_MANIFEST_REQ:
     case MESSAGE_BUCKET_REQ:
     case MESSAGE_STATE_DONE:
-        rc = donor_on_message(node->donor, from, message, now_ns, &node->outbox);
+        rc = donor_on_message(node->model->donor, from, message, now_ns, &node->outbox);
         node_donate(node, from);
         break;
     case MESSAGE_SKETCH_REQ:
@@ -362,7 +424,7 @@ void node_on_model_message(struct node *node, struct peer_id from, const struct 
         node_on_sketch(node, from, &message->as.sketch);
         break;
     default:
-        rc = joiner_on_message(node->joiner, from, message, now_ns, &node->outbox);
+        rc = joiner_on_message(node->model->joiner, from, message, now_ns, &node->outbox);
         joiner_moved(node);
         break;
     }
@@ -374,8 +436,8 @@ void node_on_bucket(struct node *node, struct peer_id from, const struct inner_h
 {
     enum rc rc = header->offset != 0
                      ? RC_FORMAT
-                     : joiner_on_bucket(node->joiner, from, header->stream, header->arg, body,
-                                        count, node_now(node), &node->outbox);
+                     : joiner_on_bucket(node->model->joiner, from, header->stream, header->arg,
+                                        body, count, node_now(node), &node->outbox);
 
     if (rc == RC_AUTH || rc == RC_NONFINITE) {
         log_warn(node->options.log, "a downloaded bucket is bad (%s): another donor is asked",
@@ -388,18 +450,18 @@ void node_on_bucket(struct node *node, struct peer_id from, const struct inner_h
 
 void node_model_tick(struct node *node, uint64_t now_ns)
 {
-    joiner_tick(node->joiner, now_ns, &node->outbox);
+    joiner_tick(node->model->joiner, now_ns, &node->outbox);
     joiner_moved(node);
     reconsider(node);
     node_check_tick(node, now_ns);
-    donor_tick(node->donor, now_ns);
-    if (now_ns >= node->progress_due_ns) {
-        node->progress_due_ns = now_ns + NODE_PROGRESS_NS;
+    donor_tick(node->model->donor, now_ns);
+    if (now_ns >= node->model->progress_due_ns) {
+        node->model->progress_due_ns = now_ns + NODE_PROGRESS_NS;
         node_send_progress(node, NULL);
     }
-    if (node->state == NODE_LOADING || node_heard(node) > 0) node->answered_ns = now_ns;
+    if (node->state == NODE_LOADING || node_heard(node) > 0) node->model->answered_ns = now_ns;
     if (node->state == NODE_JOINING && node->has_lineage && node_heard(node) == 0 &&
-        now_ns >= node->answered_ns + node->options.join_timeout_ns) {
+        now_ns >= node->model->answered_ns + node->options.join_timeout_ns) {
         join_timed_out(node);
     }
     node_decide(node);
@@ -407,19 +469,19 @@ void node_model_tick(struct node *node, uint64_t now_ns)
 
 uint64_t node_model_next_ns(const struct node *node)
 {
-    uint64_t next = node->progress_due_ns;
-    uint64_t join_ns = node->answered_ns + node->options.join_timeout_ns;
-    uint64_t other = joiner_next_ns(node->joiner);
+    uint64_t next = node->model->progress_due_ns;
+    uint64_t join_ns = node->model->answered_ns + node->options.join_timeout_ns;
+    uint64_t other = joiner_next_ns(node->model->joiner);
 
     if (other < next) next = other;
-    other = donor_next_ns(node->donor);
+    other = donor_next_ns(node->model->donor);
     if (other < next) next = other;
     other = node_check_next_ns(node);
     if (other < next) next = other;
     other = node_choice_next_ns(node);
     if (other < next) next = other;
-    if (node->gather_ns != 0 && node->gather_ns + GATHER_NS < next) {
-        next = node->gather_ns + GATHER_NS;
+    if (node->model->gather_ns != 0 && node->model->gather_ns + GATHER_NS < next) {
+        next = node->model->gather_ns + GATHER_NS;
     }
     if (node->state == NODE_JOINING && node_heard(node) == 0 && join_ns < next) {
         next = join_ns;

@@ -3,7 +3,9 @@
  * is given up for it is written down, and then parameters, running statistics and optimizer buffers
  * are replaced. The run function is the training lane's, the other the loop's.
  */
-#include "peer/node/internal.h"
+#include "peer/node/model/internal.h"
+
+#include "base/crash_point.h"
 
 /* ---- in the lane ---- */
 
@@ -13,10 +15,9 @@ static enum rc keep_before(struct border_job *job)
     struct node *node = job->node;
     enum rc rc;
 
-    if (!node->taking.keeps) return RC_OK;
-    rc = checkpoint_save(node->env, node->learner, &job->checkpoint, node->options.model,
-                         node->options.model_context, &job->why);
-    node->taking.has_kept = rc == RC_OK;
+    if (!node->model->taking.keeps) return RC_OK;
+    rc = lane_save(job);
+    node->model->taking.has_kept = rc == RC_OK;
     return rc == RC_NONFINITE ? RC_OK : rc; /* that is nothing to go back to */
 }
 
@@ -35,7 +36,7 @@ static enum rc assign_moments(struct node *node, const float *values, size_t cou
     return rc;
 }
 
-void node_take_run(struct border_job *job)
+static void take(struct border_job *job)
 {
     struct node *node = job->node;
     const struct learner_ops *learner = node->learner->ops;
@@ -48,10 +49,10 @@ void node_take_run(struct border_job *job)
     if (job->rc != RC_OK) return;
     for (size_t i = 0; i < ARRAY_COUNT(sections) && job->rc == RC_OK; i++) {
         size_t count = 0;
-        const float *values = joiner_section(node->joiner, sections[i], &count);
+        const float *values = joiner_section(node->model->joiner, sections[i], &count);
 
         if (values == NULL || count != node->schema->values[sections[i]]) continue;
-        if (sections[i] == SECTION_MOMENTS && node->taking.leaves_moments) continue;
+        if (sections[i] == SECTION_MOMENTS && node->model->taking.leaves_moments) continue;
         job->rc = sections[i] == SECTION_MOMENTS
                       ? assign_moments(node, values, count)
                       : learner->assign_section(node->learner, sections[i], values, count);
@@ -59,20 +60,37 @@ void node_take_run(struct border_job *job)
     }
     if (job->rc != RC_OK) return;
     node_tracking_reset(node);
-    learner->set_step(node->learner, node->taking.step);
+    learner->set_step(node->learner, node->model->taking.step);
     if (has_moments && learner->set_updates != NULL) { /* Adam's corrections go by them */
-        learner->set_updates(node->learner, joiner_manifest(node->joiner)->updates);
+        learner->set_updates(node->learner, joiner_manifest(node->model->joiner)->updates);
     }
 }
 
-/* ---- back on the loop ---- */
+static void run(struct border_job *job)
+{
+    crash_point(CRASH_JOIN_ASSIGNING);
+    take(job);
+    crash_point(CRASH_JOIN_ASSIGNED);
+}
+
+/* ---- on the loop ---- */
+
+/* A checkpoint of what is given up goes without what rounds keep: with another model they are over.
+ */
+static enum border_next prepare(struct node *node, struct border_job *job)
+{
+    node_check_begin(node);
+    job->checkpoint = lane_checkpoint(node);
+    job->checkpoint.is_given_up = true;
+    return BORDER_SUBMIT;
+}
 
 /* Nobody is to blame for it, and a model of one donor alone is judged as ever. */
 static void refuse_mixture(struct node *node)
 {
     log_info(node->options.log, "what two donors gave, one after the other's end, is not confirmed "
                                 "by two other members: fetching the first one's part anew");
-    node->check.lease = 0; /* others are asked anew */
+    node->model->check.lease = 0; /* others are asked anew */
     node_refuse_model(node, false);
 }
 
@@ -80,16 +98,17 @@ static void refuse_mixture(struct node *node)
 static bool is_refused(struct node *node, const struct border_job *job)
 {
     if (job->rc == RC_AUTH || job->rc == RC_BUSY) {
-        if (node->taking.is_mixed) {
+        if (node->model->taking.is_mixed) {
             refuse_mixture(node);
             return true;
         }
         node_check_told(node);
-        node->doubts += !node->gave_way;
+        node->model->doubts += !node->model->gave_way;
         node_refuse_model(node, job->rc == RC_AUTH);
         return true;
     }
-    if (job->rc == RC_OK || !node->taking.keeps || node->taking.has_kept) return false;
+    if (job->rc == RC_OK || !node->model->taking.keeps || node->model->taking.has_kept)
+        return false;
     log_error(node->options.log,
               "this peer keeps its model and does not take the swarm's: before that its own must "
               "be saved in --out, and %s",
@@ -100,27 +119,25 @@ static bool is_refused(struct node *node, const struct border_job *job)
 
 static void take_counts(struct node *node)
 {
-    node->step = node->taking.step;
-    node->model_samples = node->taking.samples;
+    node->step = node->model->taking.step;
+    node->model_samples = node->model->taking.samples;
     node->mixed_step = node_last_mixed(node);
-    node->lineage = joiner_manifest(node->joiner)->lineage;
+    node->lineage = joiner_manifest(node->model->joiner)->lineage;
     node->has_lineage = true;
-    node->has_kept = false;
-    node->rollbacks = 0;
-    node->load_failures = 0;
-    node->doubts = 0;
-    node->wants_keep = true;
+    lane_model_replaced(node);
+    node->model->load_failures = 0;
+    node->model->doubts = 0;
 }
 
 static void tell_kept(const struct node *node)
 {
-    if (!node->taking.has_kept) return;
+    if (!node->model->taking.has_kept) return;
     log_warn(node->options.log,
              "this peer's former model is kept in --out: to go back to it, stop this "
              "peer and rename " CHECKPOINT_STATE_BEFORE " to " CHECKPOINT_STATE_FILE);
 }
 
-void node_taken(struct node *node, struct border_job *job)
+static void done(struct node *node, struct border_job *job)
 {
     if (is_refused(node, job)) return;
     node_check_told(node);
@@ -130,7 +147,7 @@ void node_taken(struct node *node, struct border_job *job)
     }
     node_chose(node);
     take_counts(node);
-    node->has_before |= node->taking.has_kept;
+    if (node->model->taking.has_kept) lane_set_before(node);
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         node_far_is_over(node, &node->neighbours[i]);
     }
@@ -140,13 +157,20 @@ void node_taken(struct node *node, struct border_job *job)
         node_adopt_rule(node);
         round_begin_ramp(node->round);
         round_set_lineage(node->round, node->lineage);
-        round_set_number(node->round, node->taking.round);
+        round_set_number(node->round, node->model->taking.round);
     }
     log_info(node->options.log, "took the swarm's model at step %llu",
              (unsigned long long)node->step);
     tell_kept(node);
-    joiner_finish(node->joiner, &node->outbox);
+    joiner_finish(node->model->joiner, &node->outbox);
     if (node->state >= NODE_LEAVING) return; /* stopped meanwhile */
     node->state = NODE_TRAINING;
     node_send_progress(node, NULL);
 }
+
+const struct border_work border_assign = {.states = BORDER_ALIVE,
+                                          .change = AUDIT_ANYTHING,
+                                          .when = node_model_is_ready,
+                                          .prepare = prepare,
+                                          .run = run,
+                                          .done = done};

@@ -27,7 +27,7 @@ struct group_state {
     struct draws draws;
     bool is_owed;       /* one was due and could not be begun, or was skipped, beside a long job */
     uint64_t again_ns;  /* when it is begun again */
-    uint64_t seen_long; /* node->long_jobs as of the last round: a longer one has put this period
+    uint64_t seen_long; /* busy.long_jobs as of the last round: a longer one has put this period
                            out of step with those of others */
     uint64_t seen_skipped; /* rounds, as of the last look */
 };
@@ -41,7 +41,7 @@ static bool had_long_job(const struct node *node)
 {
     const struct group_state *group = node->pace.inner_state;
 
-    return node->long_jobs != group->seen_long;
+    return node->busy.long_jobs != group->seen_long;
 }
 
 /* ---- when ---- */
@@ -153,7 +153,7 @@ static void begin(struct node *node, struct peer_id *ids, size_t count)
     if (is_alone_in_line && is_put_off_in_line(node)) return;
     if (!group->is_owed) pace_measure(node);
     group->is_owed = false;
-    group->seen_long = node->long_jobs;
+    group->seen_long = node->busy.long_jobs;
     pace_begin_period(node);
     /* Alone in this line of a grid: the round is over. Or those it is the turn of wait for others,
      * who have gone on and are alone in theirs. With nobody at all: train on. */

@@ -4,8 +4,6 @@
  */
 #include "peer/node/internal.h"
 
-#include "base/crash_point.h"
-
 enum {
     START_LINKS = 16, /* are enough to begin with: a large swarm is not linked in full */
     START_VIEWS = 64  /* members looked at for whether they have begun */
@@ -167,6 +165,11 @@ uint64_t node_last_mixed(const struct node *node)
     return every > 0 ? node->step - node->step % every : node->step;
 }
 
+bool node_round_is_settling(const struct node *node)
+{
+    return node->round != NULL && round_is_settling(node->round);
+}
+
 bool node_waits_for_round(const struct node *node)
 {
     return node->round != NULL && node->pace.inner->waits(node);
@@ -249,39 +252,12 @@ uint32_t node_waits_for_more(const struct node *node)
 
 /* ---- what came of it ---- */
 
-MUST_USE enum rc node_apply(struct node *node)
-{
-    const struct learner_ops *learner = node->learner->ops;
-    const float *difference = round_difference(node->round);
-    enum rc rc;
-
-    crash_point(CRASH_ROUND_APPLYING);
-    if (node->snapshot != NULL) {
-        rc = learner->snapshot_apply(node->learner, node->snapshot, difference);
-    } else {
-        rc = node_tracking_import(node, difference);
-    }
-    if (rc == RC_OK) rc = node_moments_applied(node);
-    crash_point(CRASH_ROUND_APPLIED);
-    return rc;
-}
-
 void node_round_note(struct node *node)
 {
     bool has_started = node->round != NULL && round_has_started(node->round);
 
     if (has_started && !node->has_round_started) node->start_step = node->step;
     node->has_round_started = has_started;
-}
-
-void node_round_snapshot(struct node *node)
-{
-    node->snapshot_step = node->step;
-    if (node->samples_since_round > 0) node->samples_of_round = node->samples_since_round;
-    node->samples_since_round = 0;
-    node->wants_keep = true;
-    if (node->pace.outer->snapshot != NULL) node->pace.outer->snapshot(node);
-    if (node->pace.inner->snapshot != NULL) node->pace.inner->snapshot(node);
 }
 
 void node_begin_round(struct node *node)

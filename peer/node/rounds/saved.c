@@ -17,14 +17,8 @@ void node_round_checkpoint(struct node *node, struct checkpoint *checkpoint)
     checkpoint->rule_count = round_rule_state(node->round, checkpoint->rule);
 }
 
-MUST_USE enum rc node_restore_held(struct node *node, const struct checkpoint *checkpoint)
-{
-    if (checkpoint->held_count > 0 && checkpoint->rule_values != node->mixed) return RC_SHAPE;
-    return round_held_restore(node->round, checkpoint->held, checkpoint->held_count);
-}
-
-MUST_USE enum rc node_restore_rule(struct node *node, const struct checkpoint *checkpoint,
-                                   struct fault *why)
+static enum rc restore_rule(struct node *node, const struct checkpoint *checkpoint,
+                            struct fault *why)
 {
     enum rc rc = RC_SHAPE;
 
@@ -36,4 +30,26 @@ MUST_USE enum rc node_restore_rule(struct node *node, const struct checkpoint *c
                      "the checkpoint's state of averaging does not fit --averaging: %s; give the "
                      "method it was written with, or another --out",
                      rc_text(rc));
+}
+
+enum rc node_round_resume(struct node *node, const struct checkpoint *checkpoint, struct fault *why)
+{
+    enum rc rc;
+
+    round_set_lineage(node->round, node->lineage);
+    round_set_number(node->round, checkpoint->round);
+    rc = restore_rule(node, checkpoint, why);
+    if (rc != RC_OK || checkpoint->exchange_bytes == 0) return rc;
+    rc = round_load(node->round, checkpoint->exchange, checkpoint->exchange_bytes);
+    if (rc == RC_MISMATCH) {
+        return fault_set(why, rc, "the checkpoint's rounds are of an earlier version of grapevine");
+    }
+    if (rc == RC_OK && checkpoint->held_count > 0 && checkpoint->rule_values != node->mixed) {
+        rc = RC_SHAPE;
+    }
+    if (rc == RC_OK) {
+        rc = round_held_restore(node->round, checkpoint->held, checkpoint->held_count);
+    }
+    if (rc != RC_OK) fault_set(why, rc, "the checkpoint's round outcomes are damaged");
+    return rc;
 }

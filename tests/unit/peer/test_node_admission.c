@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/mem.h"
-#include "peer/node/internal.h"
+#include "peer/node/door/internal.h"
 
 static uint64_t now_ns(struct env *env)
 {

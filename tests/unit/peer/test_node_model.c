@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/mem.h"
-#include "peer/node/internal.h"
+#include "peer/node/model/internal.h"
 
 enum { NEIGHBOURS = 5 };
 
@@ -27,7 +27,8 @@ static bool gives_way(uint32_t count, uint32_t far, uint32_t near)
     assert_non_null(node);
     node->env = &env;
     node->trust = trust_create();
-    assert_non_null(node->trust);
+    node->model = mem_alloc(sizeof *node->model);
+    assert_true(node->trust != NULL && node->model != NULL);
     node->model_samples = 1000;
     node->lineage = (struct digest){{9}};
     node->neighbours_count = count;
@@ -46,6 +47,7 @@ static bool gives_way(uint32_t count, uint32_t far, uint32_t near)
     }
     is_giving_way = node_most_are_far(node);
     trust_destroy(node->trust);
+    mem_free(node->model);
     mem_free(node);
     return is_giving_way;
 }
@@ -81,7 +83,8 @@ static struct node *node_create_in(enum node_state state, uint64_t samples)
     assert_non_null(node);
     node->env = &env;
     node->trust = trust_create();
-    assert_non_null(node->trust);
+    node->model = mem_alloc(sizeof *node->model);
+    assert_true(node->trust != NULL && node->model != NULL);
     node->state = state;
     node->lineage = ours;
     node->model_samples = samples;
@@ -110,6 +113,7 @@ static void add(struct node *node, struct digest lineage, struct crowd crowd)
 static void node_free(struct node *node)
 {
     trust_destroy(node->trust);
+    mem_free(node->model);
     mem_free(node);
 }
 
@@ -259,8 +263,8 @@ static bool goes_on(struct digest lineage, uint64_t step_least, struct crowd wan
     struct node *node = node_create_in(NODE_LOADING, 1000);
     bool is_wrong;
 
-    node->wanted.lineage = lineage;
-    node->wanted.step_least = step_least;
+    node->model->wanted.lineage = lineage;
+    node->model->wanted.step_least = step_least;
     add(node, lineage, wanted);
     add(node, ours, others);
     is_wrong = node_chose_wrong(node);

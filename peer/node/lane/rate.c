@@ -1,5 +1,5 @@
 /* The learning rate, as far as it goes by who averages. Loop thread only. */
-#include "peer/node/internal.h"
+#include "peer/node/lane/internal.h"
 
 #include <math.h>
 
@@ -10,7 +10,7 @@ static const double factor_least = 0.25, factor_most = 2;
 
 static double weight_factor(const struct node *node)
 {
-    return node->weight_factor > 0 ? node->weight_factor : 1;
+    return node->lane->weight_factor > 0 ? node->lane->weight_factor : 1;
 }
 
 static void follow_weight(struct node *node)
@@ -22,19 +22,19 @@ static void follow_weight(struct node *node)
     if (!stats.counts.has_weight) return;
     factor = fmin(fmax(1 / stats.counts.weight, factor_least), factor_most);
     if (factor == before) return;
-    node->weight_factor = factor;
-    node->learner->ops->set_rate_factor(node->learner,
-                                        factor * (node->rate_factor > 0 ? node->rate_factor : 1));
+    node->lane->weight_factor = factor;
+    node->learner->ops->set_rate_factor(
+        node->learner, factor * (node->lane->rate_factor > 0 ? node->lane->rate_factor : 1));
 }
 
 /* The mean of n peers' steps is a step on n times the samples, which bears a larger rate (Goyal et
  * al. 2017, arXiv:1706.02677, linear; Krizhevsky 2014, arXiv:1404.5997, its root). It is approached
  * over NODE_RATE_STEPS steps, from 1 at the start and whenever members come or go, as sudden rates
  * blow up young models. */
-void node_scale_rate(struct node *node, uint32_t steps)
+void lane_scale_rate(struct node *node, uint32_t steps)
 {
     enum rate_scaling scaling = node->options.rate_scaling;
-    double wanted = 1.0, before = node->rate_factor, most;
+    double wanted = 1.0, before = node->lane->rate_factor, most;
     struct round_stats stats = {0};
 
     if (node->learner->ops->set_rate_factor == NULL) return;
@@ -47,12 +47,13 @@ void node_scale_rate(struct node *node, uint32_t steps)
     if (before <= 0.0) before = 1.0;
     most = fabs(wanted - 1.0) * steps / NODE_RATE_STEPS;
     if (wanted < before || before + most > wanted) {
-        node->rate_factor =
+        node->lane->rate_factor =
             wanted; /* down at once: a rate for more peers than are left is too large */
     } else {
-        node->rate_factor = before + most;
+        node->lane->rate_factor = before + most;
     }
-    if (node->rate_factor != before) {
-        node->learner->ops->set_rate_factor(node->learner, node->rate_factor * weight_factor(node));
+    if (node->lane->rate_factor != before) {
+        node->learner->ops->set_rate_factor(node->learner,
+                                            node->lane->rate_factor * weight_factor(node));
     }
 }

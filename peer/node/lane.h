@@ -1,0 +1,154 @@
+/*
+ * lane: the training lane of a node, which has one job at a time, chosen at each step border. What
+ * may be done there is a table of works, most urgent first (node.c), each a constant of the file
+ * that knows it. So the live replica is only ever changed between two optimizer steps, and every
+ * reader sees a whole step.
+ */
+#ifndef GRAPEVINE_PEER_NODE_LANE_H
+#define GRAPEVINE_PEER_NODE_LANE_H
+
+#include "peer/env/env.h"
+#include "peer/files/checkpoint.h"
+#include "peer/node/node.h"
+#include "peer/round/audit.h"
+#include "replica/learners/learner.h"
+
+struct border_work;
+
+struct border_job {
+    struct job job; /* its cost is that of one look at the model, unless prepare() says otherwise */
+    struct node *node;
+    const struct border_work *work;
+    uint64_t begun_ns;
+    enum rc rc;
+    struct fault why;
+    uint32_t steps;
+    struct train_report report;
+    struct evaluation evaluation;
+    struct digest digest;
+    float *to;    /* SNAPSHOT: into the buffer of the round */
+    double moved; /* KEEP: how far parameters are from those kept before */
+    struct peer_id *members;
+    size_t members_count;
+    struct checkpoint checkpoint;
+};
+
+/* As far as others tell works apart. */
+enum border_kind {
+    BORDER_OTHER,
+    BORDER_STEPS,
+    BORDER_EVALUATION,
+    BORDER_CHECKPOINT,
+    BORDER_RESHARD,
+    BORDER_KINDS
+};
+
+/* The states of a node in which there is a work. */
+enum {
+    BORDER_JOINING = 1 << NODE_JOINING,
+    BORDER_TRAINING = 1 << NODE_TRAINING,
+    BORDER_LEAVING = 1 << NODE_LEAVING,
+    BORDER_ALIVE = BORDER_JOINING | 1 << NODE_LOADING | BORDER_TRAINING
+};
+
+enum border_next {
+    BORDER_SUBMIT, /* the job is ready */
+    BORDER_ON,     /* there is none after all: the next work */
+    BORDER_AGAIN   /* the state changed instead: from the first work on */
+};
+
+struct border_work {
+    unsigned states;
+    enum border_kind kind;
+    enum audit_change change; /* of the replica */
+    /** Is it its turn? Asked in order, until one says so. */
+    bool (*when)(struct node *node);
+    /** On the loop, with all else in the job zero. NULL: there is nothing to prepare. */
+    enum border_next (*prepare)(struct node *node, struct border_job *job);
+    void (*run)(struct border_job *job); /* in the lane */
+    void (*done)(struct node *node, struct border_job *job);
+};
+
+/* node/lane */
+extern const struct border_work border_nothing_left, border_goal, border_steps; /* train.c */
+extern const struct border_work border_keep, border_rollback;                   /* keep.c */
+extern const struct border_work border_pull;                                    /* pull.c */
+extern const struct border_work border_first_share, border_reshard;             /* share.c */
+extern const struct border_work border_checkpoint;                              /* checkpoint.c */
+extern const struct border_work border_evaluate, border_final;                  /* evaluate.c */
+/* node/rounds/border.c */
+extern const struct border_work border_snapshot, border_apply;
+/* node/model: model.c, take.c, donor.c */
+extern const struct border_work border_hash, border_assign, border_donate, border_sketch;
+
+/* lane/border.c */
+MUST_USE enum rc lane_create(struct node *node);
+void lane_destroy(struct node *node);
+/** If the lane is free: the first of `works` whose turn it is. */
+void lane_border(struct node *node, const struct border_work *const *works, size_t count);
+bool lane_is_busy(const struct node *node);
+/** Steps that are being taken end as soon as they can. */
+void lane_stop(struct node *node);
+/** When a step may be taken or a report is due, as far as that needs no event. */
+uint64_t lane_next_ns(const struct node *node);
+
+/* lane/train.c */
+/** Before anything else: this peer goes on from `checkpoint`. */
+MUST_USE enum rc lane_resume(struct node *node, const struct checkpoint *checkpoint,
+                             struct fault *why);
+/** The text of a failure of the learner's: its device's own words, where there are any. */
+const char *lane_why(const struct node *node, enum rc rc);
+
+/* lane/share.c */
+/** After every event: have members come or gone? */
+void lane_watch_members(struct node *node, uint64_t now_ns);
+
+/* lane/keep.c: the last good model */
+/** The model is one to go back to, if it is sound. */
+void lane_keep(struct node *node);
+/** It is not sound, and is on its way back. */
+bool lane_is_broken(const struct node *node);
+/** There is another one, and no way back from it to the one before. */
+void lane_model_replaced(struct node *node);
+/** How far the parameters moved over the last round, a norm; 0: not known. */
+double lane_moved(const struct node *node);
+
+/* lane/evaluate.c, lane/checkpoint.c */
+/** Of what there is at the end. */
+void lane_skip_final(struct node *node);
+void lane_skip_checkpoint(struct node *node);
+/** The next one is due a whole period from now on. */
+void lane_put_off_checkpoint(struct node *node);
+/** As of now, without what rounds keep. */
+struct checkpoint lane_checkpoint(const struct node *node);
+MUST_USE enum rc lane_save(struct border_job *job); /* in the lane: job->checkpoint */
+/** A model that was given up is on disk, and no checkpoint was made since. */
+bool lane_has_before(const struct node *node);
+void lane_set_before(struct node *node); /* now it is */
+
+/* lane/moments.c: the optimizer's buffers in rounds */
+/** How many of them travel behind the model. */
+size_t node_moments_values(const struct node *node);
+/** The optimizer they are of; NULL: none travel. */
+const char *node_moments_name(const struct node *node);
+/** In the lane: a round's difference was applied. */
+MUST_USE enum rc node_moments_applied(struct node *node);
+
+/* lane/tracking.c: what of the model is in rounds, and gradient tracking */
+/** What a round exchanges: parameters and running statistics, and the tracker behind them. */
+size_t node_mixed_values(const struct node *node);
+/** Where the learner keeps snapshots itself; else NULL. */
+struct snapshot *lane_snapshot(const struct node *node);
+/** In the lane. Where *count > 0, the first values are at *view and not in `out`; only if
+ *  `may_view`. */
+MUST_USE enum rc node_tracking_export(struct node *node, float *out, bool may_view,
+                                      const float **view, size_t *count);
+MUST_USE enum rc node_tracking_import(struct node *node, const float *difference);
+/** In the lane: the model was replaced. */
+void node_tracking_reset(struct node *node);
+/** On the loop, before export: the tracker begins anew if the exchange says so. */
+void node_tracking_hear(struct node *node);
+/** After export: the norm of a chunk of a gradient, at most, since the one before. */
+float node_tracking_told(const struct node *node);
+
+#endif

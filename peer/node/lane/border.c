@@ -1,0 +1,134 @@
+/*
+ * One job at each step border: chosen from the table of works, submitted, and done with. Loop
+ * thread, but for run().
+ */
+#include "peer/node/lane/internal.h"
+
+static void run(struct job *base)
+{
+    struct border_job *job = (struct border_job *)base;
+    const struct border_work *work = job->work;
+    struct node *node = job->node;
+    bool is_difference = work->change == AUDIT_DIFFERENCE;
+
+    audit_enter(node->options.audit, node->learner, work->kind == BORDER_CHECKPOINT);
+    work->run(job);
+    audit_leave(node->options.audit, node->learner, work->change,
+                is_difference ? round_difference(node->round) : NULL);
+}
+
+static void done(struct job *base)
+{
+    struct border_job *job = (struct border_job *)base;
+    struct node *node = job->node;
+
+    node->lane->is_busy = false;
+    node_busy_end(node, job->work->kind, node_now(node) - job->begun_ns);
+    job->work->done(node, job);
+    node_continue(node);
+}
+
+static enum border_next prepare(struct node *node, const struct border_work *work)
+{
+    struct border_job *job = &node->lane->job;
+
+    *job = (struct border_job){.job = {.run = run, .done = done, .cost_ns = node->values + 1},
+                               .node = node,
+                               .work = work,
+                               .begun_ns = node_now(node)};
+    return work->prepare == NULL ? BORDER_SUBMIT : work->prepare(node, job);
+}
+
+static void submit(struct node *node)
+{
+    node->lane->is_busy = true;
+    node_busy_begin(node, node->lane->job.work->kind);
+    node->env->ops->submit(node->env, LANE_TRAINING, &node->lane->job.job);
+}
+
+/* False: there is nothing to be done before something else happens. */
+static bool choose(struct node *node, const struct border_work *const *works, size_t count)
+{
+    enum node_state state = node->state;
+
+    for (size_t i = 0; i < count; i++) {
+        enum border_next next;
+
+        if ((works[i]->states & 1u << state) == 0 || !works[i]->when(node)) continue;
+        next = prepare(node, works[i]);
+        if (next == BORDER_ON && node->state == state) continue;
+        if (next == BORDER_SUBMIT) submit(node);
+        return true;
+    }
+    return false;
+}
+
+bool lane_is_busy(const struct node *node)
+{
+    return node->lane->is_busy;
+}
+
+void lane_stop(struct node *node)
+{
+    atomic_store(&node->lane->must_stop, true);
+}
+
+uint64_t lane_next_ns(const struct node *node)
+{
+    uint64_t report_ns = lane_report_next_ns(node), paced_ns = node->lane->paced_ns;
+
+    return paced_ns > node_now(node) && paced_ns < report_ns ? paced_ns : report_ns;
+}
+
+/* ---- life ---- */
+
+/* A learner on a device keeps snapshots there, where rounds need of them what it can do. */
+static enum rc create_snapshot(struct node *node)
+{
+    const struct strategy *strategy = node->options.strategy;
+    const struct learner_ops *learner = node->learner->ops;
+    enum rc rc;
+
+    if (!strategy->is_averaging || learner->snapshot_create == NULL) return RC_OK;
+    if (strategy->rule->prepare || strategy->exchange->has_mirrors) return RC_OK;
+    if (node->mixed != node->schema->values[SECTION_MIXED]) return RC_OK;
+    rc = learner->snapshot_create(node->learner, strategy->codec->format, CHUNK_VALUES,
+                                  &node->lane->snapshot);
+    return rc == RC_UNSUPPORTED ? RC_OK : rc;
+}
+
+enum rc lane_create(struct node *node)
+{
+    node->lane = mem_alloc(sizeof *node->lane);
+    if (node->lane == NULL) return RC_NOMEM;
+    lane_put_off_checkpoint(node);
+    return create_snapshot(node);
+}
+
+void lane_destroy(struct node *node)
+{
+    struct node_lane *lane = node->lane;
+
+    if (lane == NULL) return;
+    checkpoint_deinit(&lane->job.checkpoint);
+    mem_free(lane->job.members);
+    mem_free(lane->kept);
+    mem_free(lane->spare);
+    mem_free(lane->pulls.own);
+    mem_free(lane->tracking.tracker);
+    mem_free(lane->tracking.gradient);
+    mem_free(lane->tracking.last);
+    if (lane->snapshot != NULL) lane->snapshot->ops->destroy(lane->snapshot);
+    mem_free(lane);
+}
+
+/* ---- at each border ---- */
+
+void lane_border(struct node *node, const struct border_work *const *works, size_t count)
+{
+    node_round_note(node);
+    if (node->state < NODE_LEAVING && node_now(node) < node->lane->paced_ns) return;
+    while (!node->lane->is_busy && node->state != NODE_ENDED) {
+        if (!choose(node, works, count)) return;
+    }
+}

@@ -1,0 +1,98 @@
+/*
+ * How good the model is on data that it is not trained on: with each report on some, and at the end
+ * on all. Loop thread, but for the run functions.
+ */
+#include "peer/node/lane/internal.h"
+
+static bool evaluates(const struct node *node)
+{
+    return node->options.evaluate_samples > 0 && node->state == NODE_TRAINING &&
+           !node->is_goal_reached;
+}
+
+static bool is_report_due(struct node *node)
+{
+    uint64_t put_off_ns = evaluates(node) ? node_busy_put_off_ns(node) : 0;
+
+    return node_now(node) >= node->report_due_ns + put_off_ns;
+}
+
+static enum border_next prepare(struct node *node, struct border_job *job)
+{
+    if (!evaluates(node)) {
+        node_count_report(node, node_now(node));
+        return BORDER_ON;
+    }
+    job->job.cost_ns += node->options.evaluate_cost_ns;
+    return BORDER_SUBMIT;
+}
+
+static void run_some(struct border_job *job)
+{
+    struct node *node = job->node;
+
+    job->rc = node->learner->ops->evaluate(node->learner, node->options.evaluate_samples,
+                                           &job->evaluation);
+}
+
+static void evaluated(struct node *node, struct border_job *job)
+{
+    const struct node_goal *goal = &node->options.goal;
+
+    node->evaluation_ns += node_now(node) - job->begun_ns;
+    if (job->rc != RC_OK) {
+        log_warn(node->options.log, "cannot evaluate: %s", rc_text(job->rc));
+    } else {
+        node->accuracy = job->evaluation.accuracy;
+        if ((goal->target_loss > 0 && job->evaluation.loss <= goal->target_loss) ||
+            (goal->target_accuracy > 0 && job->evaluation.accuracy >= goal->target_accuracy)) {
+            node->is_goal_reached = true;
+        }
+    }
+    node_count_report(node, node_now(node));
+}
+
+/* A busy lane ends with an event, and most often so does the forming of a group: the report is
+ * taken then. */
+uint64_t lane_report_next_ns(const struct node *node)
+{
+    bool may_evaluate = node->options.evaluate_samples > 0 && node->state == NODE_TRAINING;
+
+    if (node->lane->is_busy) return UINT64_MAX;
+    return node->report_due_ns + (may_evaluate ? node_busy_put_off_ns(node) : 0);
+}
+
+const struct border_work border_evaluate = {.states = BORDER_ALIVE,
+                                            .kind = BORDER_EVALUATION,
+                                            .when = is_report_due,
+                                            .prepare = prepare,
+                                            .run = run_some,
+                                            .done = evaluated};
+
+/* Who was told to stop, perhaps while it waited for its last round, stops. */
+static bool wants_final(struct node *node)
+{
+    return node->is_goal_reached && node->options.evaluates_at_end && node->result.signal == 0 &&
+           !node->lane->has_final && !node_round_is_settling(node);
+}
+
+static void run_all(struct border_job *job)
+{
+    job->rc = job->node->learner->ops->evaluate(job->node->learner, 0, &job->evaluation);
+}
+
+static void finished(struct node *node, struct border_job *job)
+{
+    node->lane->has_final = true;
+    if (job->rc != RC_OK) return;
+    node->result.evaluation = job->evaluation;
+    node->accuracy = job->evaluation.accuracy;
+}
+
+void lane_skip_final(struct node *node)
+{
+    node->lane->has_final = true;
+}
+
+const struct border_work border_final = {
+    .states = BORDER_LEAVING, .when = wants_final, .run = run_all, .done = finished};

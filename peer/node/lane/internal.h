@@ -1,0 +1,84 @@
+/* lane_internal: what the files of the training lane share. Nobody else includes it. */
+#ifndef GRAPEVINE_PEER_NODE_LANE_INTERNAL_H
+#define GRAPEVINE_PEER_NODE_LANE_INTERNAL_H
+
+#include "peer/node/internal.h"
+
+/* Pulls between rounds. */
+struct node_pulls {
+    uint64_t seen_ok; /* rounds, as of the last look */
+    uint64_t left;    /* that follow the last round */
+    uint64_t step;    /* of the last one, or of the round */
+    float *own;       /* [mixed]: scratch, made with the first */
+};
+
+/* Of gradient tracking: made with the first step. */
+struct node_tracking {
+    float *tracker, *gradient, *last; /* [values]: y, scratch, the gradient of the last step */
+    float largest, told; /* norm of a chunk of a gradient, since the latest snapshot and at it */
+    bool has_tracker;
+    bool begins_anew; /* at the snapshot that is due */
+    uint64_t restarts;
+};
+
+struct node_lane {
+    struct border_job job;
+    bool is_busy; /* with that */
+    atomic_bool must_stop;
+    uint64_t paced_ns; /* until then the last steps last, as --step-time says */
+
+    /* train.c, rate.c */
+    uint64_t resumed_steps;            /* own_steps of the checkpoint; 0: none */
+    uint64_t last_samples;             /* of the learner at its last report */
+    double rate_factor, weight_factor; /* of the learning rate; 0: not set yet */
+
+    /* share.c */
+    bool has_share;
+    uint64_t members_changes, members_changed_ns;
+    uint64_t reshard_since_ns; /* when shares were no longer those of the members; 0: they are */
+
+    /* keep.c */
+    float *kept;  /* for rolling back: parameters, then buffers */
+    float *spare; /* of the same size, or NULL */
+    bool has_kept, wants_keep, wants_rollback;
+    uint64_t kept_ns;
+    uint32_t rollbacks;
+    double moved; /* norm: parameters over the last round; 0: not known */
+
+    /* evaluate.c, checkpoint.c */
+    bool has_final, has_last_checkpoint;
+    uint64_t checkpoint_due_ns;
+    uint32_t checkpoint_failures;
+    enum rc checkpoint_told; /* what the last one failed with; RC_OK: it did not */
+    bool has_before;         /* a model given up is on disk, and no checkpoint was made since */
+
+    /* tracking.c, pull.c */
+    struct snapshot *snapshot; /* NULL: the learner's memory is the host's */
+    struct node_tracking tracking;
+    struct node_pulls pulls;
+};
+
+/* evaluate.c */
+/** When the next report is due by itself. */
+uint64_t lane_report_next_ns(const struct node *node);
+
+/* pull.c */
+/** Steps until the next one, UINT64_MAX: none is to come before the next round. */
+uint64_t lane_pull_steps(const struct node *node);
+
+/* moments.c: in the lane */
+/** All are zero, and of no update: Adam corrects its next steps as its first ones. */
+MUST_USE enum rc lane_moments_begin_anew(struct node *node);
+MUST_USE enum rc lane_moments_export(struct node *node, float *out); /* [node_moments_values()] */
+MUST_USE enum rc lane_moments_import(struct node *node, const float *difference);
+
+/* tracking.c: in the lane */
+/** See learner.h; the same without a tracker. */
+MUST_USE enum rc lane_tracking_train(struct node *node, uint32_t steps,
+                                     struct train_report *report);
+
+/* rate.c */
+/** The learning rate of the next `steps` steps, by who averages. */
+void lane_scale_rate(struct node *node, uint32_t steps);
+
+#endif

@@ -1,0 +1,78 @@
+/*
+ * This peer's share of the data, cut anew when members have come or gone. Loop thread, but for the
+ * run function.
+ */
+#include "peer/node/lane/internal.h"
+
+#define STABLE_NS (2 * NS_PER_S)  /* members must have been for so long */
+#define MOST_NS   (30 * NS_PER_S) /* ...but where they never are: so often */
+
+static bool has_no_share(struct node *node)
+{
+    return !node->lane->has_share;
+}
+
+/* Members have stopped coming and going, or never do. */
+static bool is_due(struct node *node)
+{
+    uint64_t now_ns = node_now(node);
+
+    if (node->lane->reshard_since_ns == 0) return false;
+    return now_ns >= node->lane->members_changed_ns + STABLE_NS + node_busy_put_off_ns(node) ||
+           now_ns >= node->lane->reshard_since_ns + MOST_NS;
+}
+
+/* Shares are cut among all, linked or not: in a swarm too large for a full mesh those that are
+ * linked are few of them, and others at every peer. */
+static enum border_next prepare(struct node *node, struct border_job *job)
+{
+    node->lane->has_share = true;
+    node->lane->reshard_since_ns = 0;
+    job->members = node_everyone(node, &job->members_count);
+    /* Without memory the old share stays; the next change tries again. */
+    return job->members == NULL ? BORDER_AGAIN : BORDER_SUBMIT;
+}
+
+static void run(struct border_job *job)
+{
+    struct node *node = job->node;
+
+    job->rc = node->learner->ops->reshard(node->learner, node->self, job->members,
+                                          job->members_count, &job->why);
+}
+
+static void done(struct node *node, struct border_job *job)
+{
+    mem_free(job->members);
+    job->members = NULL;
+    if (job->rc != RC_OK && !node->is_goal_resolved) {
+        node_fail(node, job->rc, job->why.text); /* no data at all */
+    } else if (job->rc != RC_OK) {
+        log_warn(node->options.log, "cannot load the data of the new share, keeping the old: %s",
+                 job->why.text);
+    }
+}
+
+const struct border_work border_first_share = {.states = BORDER_TRAINING,
+                                               .kind = BORDER_RESHARD,
+                                               .when = has_no_share,
+                                               .prepare = prepare,
+                                               .run = run,
+                                               .done = done};
+
+const struct border_work border_reshard = {.states = BORDER_TRAINING,
+                                           .kind = BORDER_RESHARD,
+                                           .when = is_due,
+                                           .prepare = prepare,
+                                           .run = run,
+                                           .done = done};
+
+void lane_watch_members(struct node *node, uint64_t now_ns)
+{
+    uint64_t changes = membership_changes(node->membership);
+
+    if (changes == node->lane->members_changes) return;
+    node->lane->members_changes = changes;
+    node->lane->members_changed_ns = now_ns;
+    if (node->lane->reshard_since_ns == 0) node->lane->reshard_since_ns = now_ns;
+}

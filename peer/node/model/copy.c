@@ -1,0 +1,110 @@
+/*
+ * What is read of the model for others: a snapshot for joiners, or a sketch of it by which they can
+ * say whether a donor lies. In the training lane.
+ */
+#include "peer/node/model/internal.h"
+
+#include "peer/download/buckets.h"
+#include "peer/round/plane.h"
+
+#include <math.h>
+
+/* One more section of the snapshot, to be filled. */
+static float *add_section(struct donor_snapshot *snapshot, uint32_t section, size_t count)
+{
+    uint32_t at = snapshot->sections_count;
+
+    snapshot->values[at] = mem_aligned(count * sizeof(float));
+    if (snapshot->values[at] == NULL) return NULL;
+    snapshot->sections[at] = section;
+    snapshot->counts[at] = count;
+    snapshot->sections_count++;
+    return snapshot->values[at];
+}
+
+/* After an outer step the model is the anchor, but for the elastic method: who joins begins there.
+ */
+static enum rc copy_rule(struct node_donation *donation)
+{
+    struct donor_snapshot *snapshot = &donation->snapshot;
+
+    if (donation->rule_count == 0) return RC_OK;
+    memcpy(snapshot->values[0], donation->rule[0], snapshot->counts[0] * sizeof(float));
+    for (size_t i = 0; i < donation->rule_count; i++) {
+        size_t count = donation->node->mixed;
+        float *plane = add_section(snapshot, (uint32_t)(SECTION_RULE + i), count);
+
+        if (plane == NULL) return RC_NOMEM;
+        memcpy(plane, donation->rule[i], count * sizeof(float));
+    }
+    return RC_OK;
+}
+
+enum rc node_donation_copy(struct node_donation *donation)
+{
+    static const enum section all[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_MOMENTS};
+    struct learner *learner = donation->node->learner;
+    struct donor_snapshot *snapshot = &donation->snapshot;
+    enum rc rc = RC_OK;
+
+    snapshot->updates =
+        learner->ops->updates != NULL ? learner->ops->updates(learner) : snapshot->step;
+    for (size_t i = 0; i < ARRAY_COUNT(all) && rc == RC_OK; i++) {
+        size_t count = donation->node->schema->values[all[i]];
+        uint32_t at = snapshot->sections_count;
+
+        if (count == 0) continue;
+        if (all[i] == SECTION_PARAMETERS && donation->agreed != NULL) {
+            snapshot->values[at] = donation->agreed; /* parameters come first in it */
+            donation->agreed = NULL;
+            snapshot->sections[at] = all[i];
+            snapshot->counts[at] = count;
+            snapshot->sections_count++;
+        } else {
+            float *plane = add_section(snapshot, all[i], count);
+
+            if (plane == NULL) return RC_NOMEM;
+            rc = learner->ops->export_section(learner, all[i], plane, count);
+        }
+    }
+    return rc == RC_OK ? copy_rule(donation) : rc;
+}
+
+/* NULL: there is none of this section, or an error, in *rc. */
+static float *section_now(struct node *node, enum section section, enum rc *rc)
+{
+    size_t count = node->schema->values[section];
+    float *plane = count == 0 ? NULL : mem_aligned(count * sizeof(float));
+
+    if (count == 0) return NULL;
+    *rc = plane == NULL ? RC_NOMEM
+                        : node->learner->ops->export_section(node->learner, section, plane, count);
+    if (*rc == RC_OK && !bucket_is_finite(plane, count)) *rc = RC_NONFINITE;
+    if (*rc == RC_OK) return plane;
+    mem_free(plane);
+    return NULL;
+}
+
+enum rc node_sketch_copy(struct node *node)
+{
+    struct sketch_answer *answer = &node->model->sketching.answer;
+    uint64_t seed = node->model->sketching.asks[0].seed;
+    enum rc rc = RC_OK;
+    float *plane;
+
+    memset(answer, 0, sizeof *answer);
+    plane = section_now(node, SECTION_PARAMETERS, &rc);
+    if (plane != NULL) sketch_make(plane, node->values, seed, &answer->sketch);
+    mem_free(plane);
+    plane = rc == RC_OK ? section_now(node, SECTION_BUFFERS, &rc) : NULL;
+    if (plane != NULL) {
+        sketch_make(plane, node->schema->values[SECTION_BUFFERS], seed, &answer->buffers);
+    }
+    mem_free(plane);
+    plane = rc == RC_OK ? section_now(node, SECTION_MOMENTS, &rc) : NULL;
+    if (plane != NULL) {
+        answer->moments = sqrt(plane_squared_norm(plane, node->schema->values[SECTION_MOMENTS]));
+    }
+    mem_free(plane);
+    return rc;
+}

@@ -1,0 +1,86 @@
+/*
+ * A round at step borders: at one the model is copied for it, at a later one its difference is
+ * added to the model, which has trained on meanwhile. Loop thread, but for the run functions.
+ */
+#include "peer/node/internal.h"
+
+#include "base/crash_point.h"
+
+/* ---- the snapshot ---- */
+
+/* A round that is due is begun here, and may want it at once. */
+static bool wants_snapshot(struct node *node)
+{
+    if (node->state == NODE_TRAINING) node_begin_round(node);
+    return node->round != NULL && round_wants_snapshot(node->round);
+}
+
+static enum border_next prepare_snapshot(struct node *node, struct border_job *job)
+{
+    job->to = round_snapshot_buffer(node->round);
+    if (job->to == NULL) {
+        round_on_snapshot(node->round, RC_NOMEM);
+        return BORDER_ON;
+    }
+    node_tracking_hear(node);
+    return BORDER_SUBMIT;
+}
+
+static void run_snapshot(struct border_job *job)
+{
+    struct node *node = job->node;
+    const float *live;
+    size_t count;
+
+    job->rc = node_tracking_export(node, job->to, round_encodes_live(node->round), &live, &count);
+    if (job->rc == RC_OK && count > 0) job->rc = round_encode_live(node->round, live, count);
+}
+
+static void snapshot_taken(struct node *node, struct border_job *job)
+{
+    node->snapshot_step = node->step;
+    if (node->samples_since_round > 0) node->samples_of_round = node->samples_since_round;
+    node->samples_since_round = 0;
+    lane_keep(node);
+    if (node->pace.outer->snapshot != NULL) node->pace.outer->snapshot(node);
+    if (node->pace.inner->snapshot != NULL) node->pace.inner->snapshot(node);
+    round_on_gradient(node->round, node_tracking_told(node));
+    round_on_step(node->round, node->step, node->is_goal_reached);
+    round_on_snapshot(node->round, job->rc);
+}
+
+const struct border_work border_snapshot = {.states = BORDER_ALIVE,
+                                            .when = wants_snapshot,
+                                            .prepare = prepare_snapshot,
+                                            .run = run_snapshot,
+                                            .done = snapshot_taken};
+
+/* ---- the difference ---- */
+
+/* Also by who leaves: the others count on it. */
+static bool has_difference(struct node *node)
+{
+    return node->round != NULL && round_has_difference(node->round);
+}
+
+static void run_apply(struct border_job *job)
+{
+    struct node *node = job->node;
+
+    crash_point(CRASH_ROUND_APPLYING);
+    job->rc = node_tracking_import(node, round_difference(node->round));
+    if (job->rc == RC_OK) job->rc = node_moments_applied(node);
+    crash_point(CRASH_ROUND_APPLIED);
+}
+
+static void applied(struct node *node, struct border_job *job)
+{
+    round_applied(node->round);
+    if (job->rc != RC_OK) node_fail(node, job->rc, lane_why(node, job->rc));
+}
+
+const struct border_work border_apply = {.states = BORDER_ALIVE | BORDER_LEAVING,
+                                         .change = AUDIT_DIFFERENCE,
+                                         .when = has_difference,
+                                         .run = run_apply,
+                                         .done = applied};
