@@ -22,30 +22,35 @@
  * us by falls to nothing, where at the radius it would be the same step in the same direction each
  * round, which adds up. To whoever was alone all others are far, and so usual: it comes to them by
  * what it takes, and they do not go to it.
+ *
  *   Pairs and edges weigh the plane as a whole, each end by its own radius (self-centred, as in
  * ClippedGossip: He, Karimireddy, Jaggi 2022, arXiv:2202.01545), of 1.5 times the usual distance.
  * So while one of them clips the mean of the two does not stay where it was. What rules keep of
- * rounds (exact diffusion, trackers) must add up to zero over all, and it follows whatever pulls
- * one way for ever, however weakly: of an edge that either end clips, by the smaller radius,
- * nothing is kept. Shares that are pushed are weighed chunk by chunk, by 1.25 times the usual
- * distance. The radius of planes and shares is 1/8 of our norm at least: where all others have come
- * to be equal, one that alone knows a class of the data is far from usual, and would be shut out
- * with it. An unrelated model is eleven such radii away. In groups what all held before is the
- * centre, as in centred clipping (Karimireddy, He, Jaggi 2021, arXiv:2012.10333;
- * peer/round/centre.c). Around that a member is as far away as its own steps led it, and a mean
- * several times less, so a model that nobody trained is a hundred radii away. The radius is 2 times
- * the usual distance for members, 4 times for means, and 1/64 of our norm at least, for where most
- * have nothing left to learn the one that has is far from usual. Means that owners of parts return
- * have a usual distance of their own. Beyond the radius a mean is not taken over: its part stays as
- * it is, for all who judge alike, and they do as a rule, since all have the same centre. At the
- * goal a round with such a mean was not the last one. Before anything is known the gate is that of
- * unrelated models; groups and pushes take a quarter of the norm for radius, pairs and edges only
- * measure: one round with a liar that is let in whole leaves its neighbours so far from all others
- * that these clip each other from then on. Whoever took more steps than usual since its last round
- * may have missed some, and has as many times the radius. At the goal nothing is learned any more,
- * as those who stand still are no measure for who comes with steps; a mean may be as far then as a
- * member, as most contribute no step and some their last ones, and 4 radii is all that means may
- * move us by from then on.
+ * rounds must add up over all: of an edge that either end clips exact diffusion keeps nothing, as
+ * it follows for ever what pulls one way, and a tracker what the smaller radius leaves.
+ *
+ *   Shares that are pushed are weighed chunk by chunk, by 1.25 times the usual distance. The radius
+ * of planes and shares is 1/8 of our norm at least: where all others have come to be equal, one
+ * that alone knows a class of the data is far from usual, and would be shut out with it. An
+ * unrelated model is eleven such radii away.
+ *
+ *   In groups what all held before is the centre, as in centred clipping (Karimireddy, He, Jaggi
+ * 2021, arXiv:2012.10333; peer/round/centre.c). Around that a member is as far away as its own
+ * steps led it, and a mean several times less, so a model that nobody trained is a hundred radii
+ * away. The radius is 2 times the usual distance for members, 4 times for means, and 1/64 of our
+ * norm at least, for where most have nothing left to learn the one that has is far from usual.
+ * Means that owners of parts return have a usual distance of their own. Beyond the radius a mean is
+ * not taken over: its part stays as it is, for all who judge alike, and they do as a rule, since
+ * all have the same centre. At the goal a round with such a mean was not the last one.
+ *
+ *   Before anything is known the gate is that of unrelated models; groups and pushes take a quarter
+ * of the norm for radius, pairs and edges only measure: one round with a liar that is let in whole
+ * leaves its neighbours so far from all others that these clip each other from then on.
+ *
+ *   Whoever took more steps than usual since its last round may have missed some, and has as many
+ * times the radius. At the goal nothing is learned any more, as those who stand still are no
+ * measure for who comes with steps; a mean may be as far then as a member, as most contribute no
+ * step and some their last ones, and 4 radii is all that means may move us by from then on.
  *
  * Pure; one thread at a time.
  */

@@ -9,7 +9,7 @@
  * (AD-PSGD: Lian et al. 2018, arXiv:1710.06952; D-PSGD: Lian et al. 2017, arXiv:1705.09056). An end
  * that clips (robust.h) takes less of what is farther away than usual, by its own radius: whoever
  * was alone comes to the others, and they do not go to it. The terms are no longer negatives then,
- * and rules keep nothing of them.
+ * and what rules may keep of them is what both ends have in common.
  *
  *   decides   both planes here --READY: COMMIT--> committed
  *   promises  their plane here: READY --> prepared --COMMIT--> committed

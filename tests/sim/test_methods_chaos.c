@@ -41,12 +41,7 @@ static uint32_t list_methods(char names[METHODS_MAX][32])
     return count;
 }
 
-/* As shipped, but for pushes. Models stand still here, so what is usual between those that have
- * come to be equal is nothing: half of the neighbours are enough for that, on a ring one of two.
- * What they then take of a share from afar is the radius squared over the distance, and the radius
- * of a chunk has no floor but a rounding error's, unlike that of pairs and edges (robust_near()).
- * So parts that were equal in themselves stay apart: with the guard about 4 of 1,000 seeds of one
- * method do not heal in 300 s. docs/security.md says so. */
+/* As shipped. */
 static bool parses(struct strategy *strategy, const char *name, const char *settings,
                    const char *topology, const char *codec)
 {
@@ -55,9 +50,6 @@ static bool parses(struct strategy *strategy, const char *name, const char *sett
     struct fault why;
 
     snprintf(averaging, sizeof averaging, "%s%s", name, settings);
-    if (strategy_parse(&specs, strategy, &why) != RC_OK) return false;
-    if (!strategy->rule->is_push) return true;
-    specs.robust = "none";
     return strategy_parse(&specs, strategy, &why) == RC_OK;
 }
 

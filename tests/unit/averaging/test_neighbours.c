@@ -4,6 +4,7 @@
 
 #include "averaging/rule/rule.h"
 #include "averaging/strategy/strategy.h"
+#include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
 
