@@ -22,15 +22,19 @@ averaging/core/transfer.c @ unit_averaging_exchange_decisions @ a chunk is count
 averaging/pair/pair.c @ property_pair @ one decides without the other's word @ s/if \(swap->is_decider && !swap->has_ready\) return;//
 averaging/core/commands.c @ unit_averaging_streams @ rounds are named by their counters alone @ s/return load_le64\(digest.bytes\) . STREAM_MAX;/return (void)digest, (uint16_t)key->counter;/
 averaging/edge/data.c @ unit_averaging_streams @ a neighbour's rounds of all its lives are one @ s/edge->swap.other.id, edge->swap.other.boot, edges->round/edge->swap.other.id, edges->options.boot, edges->round/
-averaging/core/swap.c @ unit_averaging_exchange_edges_clip @ the end that decides says how much it counts @ s/if \(robust_scale_agrees\(scale, swap_scale\(swap\)\)\) return RC_OK;/return RC_OK;/
-averaging/core/promise.c @ unit_averaging_exchange_edges_clip @ ...and so when it is asked later @ s/is_committed && !robust_scale_agrees\(scale, doubt->expected_scale\)/false/
-averaging/core/robust.c @ unit_averaging_exchange_edges_clip @ before a radius is known all is let in @ s/return radius > radius_least \? radius : radius_least;/return radius;/
+averaging/core/swap.c @ unit_averaging_exchange_edges_clip @ an edge counts whole, however far @ s/return robust_weight\(sqrtf\(swap_squared\(swap\)\), swap->radius\);/return 1;/
+averaging/core/swap.c @ unit_averaging_exchange_edges_clip @ rules keep what one end alone counts @ s/return swap->keeps \&\& /return false \&\& swap->keeps \&\& /
+averaging/edge/begin.c @ unit_averaging_exchange_edges_clip @ ...as the other radius is not asked for @ s/link->radius < edge->swap.radius \? link->radius : edge->swap.radius/edge->swap.radius/
+averaging/rule/exact.c @ unit_averaging_neighbours @ exact diffusion keeps what one end alone counts @ s/rule->passing\[i\] \+= weight \* \(staged/rule->kept[i] += weight * (staged/
+averaging/rule/mean.c @ unit_averaging_neighbours @ ...and a tracker @ s/rule->values - model\}, shared\)/rule->values - model}, (void)shared, weight)/
+averaging/core/swap.c @ unit_averaging_exchange_edges_clip @ what is decided late counts whole @ s/doubt.weight = swap->weight \* swap_scale\(swap\);/doubt.weight = swap->weight;/
+averaging/core/robust.c @ unit_averaging_exchange_edges_clip @ before a radius is known all is let in @ s/return robust_is_learned\(history\) \? fmaxf\((.*)\) : 0;/return robust_is_learned(history) ? fmaxf(\1) : 1e30f;/
 peer/round/edges.c @ unit_peer_round_promises @ a checkpoint may lack an edge that counts @ s/if \(!edge->is_in_doubt\) round->has_taken = true;//
 peer/round/round.c @ unit_peer_round_promises @ nothing is held back for what is promised @ s/rc == RC_OK \&\& round_reserve\(round\)/rc == RC_OK/
 peer/node/door/credit.c @ sim_hostile_rounds @ what comes late has no end @ s/return neighbour->late_bytes > LATE_PLANES.*/return false;/
 averaging/group/data.c @ unit_averaging_exchange_group @ a mean is taken again and again @ s/if \(group->means\[chunk\] != CHUNK_NONE\) return RC_REPLAY;//
 peer/round/lane.c @ sim_liars @ shares are not clipped @ s/round->ops->is_group \|\|$/round->ops->is_group \&\&/
-averaging/strategy/match.c @ contract_strategy @ the start does not warn where a lie adds up @ s/reason != NULL \|\| adds_up\(strategy\)/reason != NULL/
+averaging/strategy/match.c @ contract_strategy @ the start does not warn of a ring @ s/reason != NULL \|\| has_few_neighbours.*/reason != NULL;/
 averaging/push/accounts.c @ unit_averaging_push_accounts @ who mints weight gives what it likes @ s/ \+ CREDIT - given,/ + CREDIT,/
 averaging/push/accounts.c @ unit_averaging_push_accounts @ what is minted adds up for ever @ s/if \(usual <= HEAVY\) return;/return;/
 averaging/push/accounts.c @ unit_averaging_push_accounts @ who gives more often ages its account @ s/account->used = push->given;/account->used = push->given;\n    if (++push->given % HALF_LIFE == 0) accounts_scale(push, 0.5);/; s/^void push_account_claimed/static void accounts_scale(struct push *push, double factor);\nvoid push_account_claimed/
@@ -66,7 +70,7 @@ averaging/core/robust.c @ unit_averaging_robust @ what is far counts as what is 
 averaging/core/robust.c @ sim_liars @ ...and so where data are unlike @ s/: share \* share \* share;/: share;/
 averaging/core/robust.c @ unit_averaging_robust @ whoever was alone does not come back @ s/if \(!robust->is_last\) robust_note\(history/if (!robust->is_last \&\& !(chunk->is_mean \&\& distance > radius)) robust_note(history/
 peer/node/rounds/round.c @ sim_liars @ who is left out has those wait who joined it @ s/answer.type = MESSAGE_ABORT;/return;/
-averaging/core/robust.c @ sim_methods_chaos @ pairs that are equal never let one come back @ s/near_share = 1.0f \/ 512/near_share = 0/
+averaging/core/robust.c @ sim_methods_chaos @ pairs that are equal never let one come back @ s/near_share = 1.0f \/ 8/near_share = 0/
 averaging/core/robust.c @ unit_averaging_robust @ at the goal, models that are equal teach @ s/if \(!robust->is_last\) robust_note/robust_note/
 peer/node/rounds/finish.c @ sim_finish_pauses @ who is done leaves though another missed the round @ s/\(is_behind \|\| !progress->is_settled\)/(is_behind \&\& !progress->is_settled)/
 peer/node/rounds/finish.c @ sim_finish_pauses @ a last round lacks one who is done @ s/is_settled \&\& others->missing == 0/is_settled/
