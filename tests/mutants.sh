@@ -25,7 +25,7 @@ averaging/edge/data.c @ unit_averaging_streams @ a neighbour's rounds of all its
 averaging/core/swap.c @ unit_averaging_exchange_edges_clip @ an edge counts whole, however far @ s/return robust_weight\(sqrtf\(swap_squared\(swap\)\), swap->radius\);/return 1;/
 averaging/core/swap.c @ unit_averaging_exchange_edges_clip @ rules keep what one end alone counts @ s/return swap->keeps \&\& /return false \&\& swap->keeps \&\& /
 averaging/edge/begin.c @ unit_averaging_exchange_edges_clip @ ...as the other radius is not asked for @ s/link->radius < edge->swap.radius \? link->radius : edge->swap.radius/edge->swap.radius/
-averaging/rule/exact.c @ unit_averaging_neighbours @ exact diffusion keeps what one end alone counts @ s/rule->passing\[i\] \+= weight \* \(staged/rule->kept[i] += weight * (staged/
+averaging/rule/exact.c @ unit_averaging_neighbours @ exact diffusion keeps what one end alone counts @ s/edge_sum_add\(&rule->edges, slot, weight, rule->passing\)/edge_sum_add(\&rule->edges, slot, weight, rule->kept)/
 averaging/rule/mean.c @ unit_averaging_neighbours @ ...and a tracker @ s/rule->values - model\}, shared\)/rule->values - model}, (void)shared, weight)/
 averaging/core/swap.c @ unit_averaging_exchange_edges_clip @ what is decided late counts whole @ s/doubt.weight = swap->weight \* swap_scale\(swap\);/doubt.weight = swap->weight;/
 averaging/core/robust.c @ unit_averaging_exchange_edges_clip @ before a radius is known all is let in @ s/return robust_is_learned\(history\) \? fmaxf\((.*)\) : 0;/return robust_is_learned(history) ? fmaxf(\1) : 1e30f;/

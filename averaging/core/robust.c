@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/cpu.h"
 #include "base/mem.h"
+#include "base/norm.h"
 #include "base/stream.h"
 #include "gossip/wire/limits.h"
 
@@ -84,30 +85,6 @@ float robust_weight(float distance, float radius)
 
 /* ---- a chunk ---- */
 
-/* Several sums side by side, for a processor that adds up many. */
-FOR_EACH_CPU static double squared_distance(const float *a, const float *b, size_t count)
-{
-    double sums[16] = {0.0}, total = 0.0;
-    size_t whole = count - count % ARRAY_COUNT(sums);
-
-    for (size_t i = 0; i < whole; i += ARRAY_COUNT(sums)) {
-        for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
-            double apart = (double)a[i + j] - (double)b[i + j];
-
-            sums[j] += apart * apart;
-        }
-    }
-    for (size_t j = 0; whole + j < count; j++) {
-        double apart = (double)a[whole + j] - (double)b[whole + j];
-
-        sums[j] += apart * apart;
-    }
-    for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
-        total += sums[j];
-    }
-    return total;
-}
-
 FOR_EACH_CPU static void apart(const float *restrict in, const float *restrict own, size_t count,
                                float weight, float *restrict out, double sums[restrict SUMS])
 {
@@ -148,28 +125,9 @@ double robust_apart(const float *in, const float *own, size_t count, float weigh
     return total;
 }
 
-FOR_EACH_CPU static double squared_norm(const float *a, size_t count)
-{
-    double sums[16] = {0.0}, total = 0.0;
-    size_t whole = count - count % ARRAY_COUNT(sums);
-
-    for (size_t i = 0; i < whole; i += ARRAY_COUNT(sums)) {
-        for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
-            sums[j] += (double)a[i + j] * (double)a[i + j];
-        }
-    }
-    for (size_t j = 0; whole + j < count; j++) {
-        sums[j] += (double)a[whole + j] * (double)a[whole + j];
-    }
-    for (size_t j = 0; j < ARRAY_COUNT(sums); j++) {
-        total += sums[j];
-    }
-    return total;
-}
-
 float robust_distance(const float *a, const float *b, size_t count)
 {
-    return (float)sqrt(b == NULL ? squared_norm(a, count) : squared_distance(a, b, count));
+    return (float)sqrt(b == NULL ? norm_squared(a, count) : norm_squared_apart(a, b, count));
 }
 
 FOR_EACH_CPU void robust_draw_near(const float *own, const float *in, size_t count, float weight,

@@ -72,7 +72,9 @@ bool swap_decide(const struct swap *swap, struct promises *promises, struct comm
     return true;
 }
 
-/* What comes too late to pass is lost: later all that counts is kept. */
+/* Nothing is to be kept of an edge that one end clips, and a late difference is: so nothing of it
+ * counts here. A tracker then lacks what the other end took
+ * into its own, until all begin anew. */
 void swap_doubt(const struct swap *swap, struct promises *promises, uint64_t now_ns,
                 struct commands *out)
 {

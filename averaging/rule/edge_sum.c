@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "base/norm.h"
 
 #include <string.h>
 
@@ -38,7 +39,6 @@ enum rc edge_sum_stage(struct edge_sum *edges, uint32_t slot, struct range range
                        float *squared)
 {
     const float *own = edges->own + range.first;
-    double sums[8] = {0.0}, total = 0.0; /* side by side, for a processor that adds up many */
     float *staged;
 
     CHECK(edges->own != NULL && slot < RULE_SLOTS_MAX);
@@ -50,15 +50,7 @@ enum rc edge_sum_stage(struct edge_sum *edges, uint32_t slot, struct range range
     if (edges->slots[slot] == NULL || edges->sum == NULL) return RC_NOMEM;
     staged = edges->slots[slot] + range.first;
     memcpy(staged, in, range.count * sizeof(float));
-    for (size_t i = 0; i < range.count; i++) {
-        double apart = (double)staged[i] - (double)own[i];
-
-        sums[i % ARRAY_COUNT(sums)] += apart * apart;
-    }
-    for (size_t i = 0; i < ARRAY_COUNT(sums); i++) {
-        total += sums[i];
-    }
-    *squared = (float)total;
+    *squared = (float)norm_squared_apart(staged, own, range.count);
     return RC_OK;
 }
 
@@ -76,6 +68,16 @@ void edge_sum_take(struct edge_sum *edges, uint32_t slot, struct range range, fl
         float term = weight * (staged[i] - own[i]);
 
         sum[i] += (double)term;
+    }
+}
+
+void edge_sum_add(const struct edge_sum *edges, uint32_t slot, float weight, float *to)
+{
+    const float *own = edges->own, *staged = edges->slots[slot];
+
+    CHECK(edges->values == 0 || (own != NULL && staged != NULL));
+    for (size_t i = 0; i < edges->values; i++) {
+        to[i] += weight * (staged[i] - own[i]);
     }
 }
 

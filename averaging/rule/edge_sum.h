@@ -21,10 +21,12 @@ void edge_sum_init(struct edge_sum *edges, size_t values);
 void edge_sum_deinit(struct edge_sum *edges);
 /** A round over `own`: [values], which stays valid until the next begin. */
 void edge_sum_begin(struct edge_sum *edges, const float *own);
-/** See rule.h: stage, take, keep. */
+/** See rule.h: stage, take (of a range), keep. */
 MUST_USE enum rc edge_sum_stage(struct edge_sum *edges, uint32_t slot, struct range range,
                                 const float *in, float *squared);
 void edge_sum_take(struct edge_sum *edges, uint32_t slot, struct range range, float weight);
+/** What take() would add to the sum, to `to`: [values]. */
+void edge_sum_add(const struct edge_sum *edges, uint32_t slot, float weight, float *to);
 void edge_sum_keep(const struct edge_sum *edges, uint32_t slot, float weight, float *difference);
 /** The sum of what was taken, into difference: [values]. False: nothing was, and `difference` is
  *  as it was. */

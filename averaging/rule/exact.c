@@ -196,14 +196,10 @@ static void exact_take(struct rule *rule, uint32_t slot, float weight)
 
 static void exact_pass(struct rule *rule, uint32_t slot, float weight, float shared)
 {
-    const float *staged = rule->edges.slots[slot];
-
     (void)shared; /* c would follow for ever what pulls one way, however weakly */
     if (!rule->has_passing) memset(rule->passing, 0, rule->values * sizeof(float));
     rule->has_passing = true;
-    for (size_t i = 0; i < rule->values; i++) {
-        rule->passing[i] += weight * (staged[i] - rule->own[i]);
-    }
+    edge_sum_add(&rule->edges, slot, weight, rule->passing);
 }
 
 static void exact_keep(const struct rule *rule, uint32_t slot, float weight, float *difference)

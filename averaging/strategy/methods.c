@@ -243,8 +243,9 @@ static const struct method methods[] = {
      .rule = &rule_exact_diffusion,
      .topology = {.kind = TOPOLOGY_RING},
      .settings = {STEPS_H},
-     .help = "d2          dpsgd without the bias of unlike data, for one more plane of memory: H=N "
-             "(1)   Tang et al. 2018, arXiv:1803.07068"},
+     .help =
+         "d2          dpsgd without the bias of unlike data, for two more planes of memory: H=N "
+         "(1)   Tang et al. 2018, arXiv:1803.07068"},
     {.name = "gradient-tracking",
      .is_averaging = true,
      .waits = true,

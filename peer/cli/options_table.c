@@ -280,9 +280,9 @@ const struct option_row option_rows[] = {
      "push-sum or exact-diffusion (default by method)",
      OF_RUN},
     {"robust", OPTION_CHOICE, GROUP_AVERAGING, RUNS | ON(SIMULATE), "auto|none|clip", "auto", 0, 0,
-     "clip: a peer whose values are farther away than usual pulls no more than is usual; auto: "
-     "clip "
-     "where the method can (all but one-shot, group:ring, group:halving and group:tree); NaN and "
+     "clip: the farther away a peer's values are, beyond what is usual, the less they count; auto: "
+     "clip where the method can (all but one-shot, group:ring, group:halving and group:tree); NaN "
+     "and "
      "absurd values are refused in any case",
      OF_RUN},
     {"moments", OPTION_CHOICE, GROUP_AVERAGING, RUNS, "keep|reset|average", "keep", 0, 0,

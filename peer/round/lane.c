@@ -4,7 +4,6 @@
  * and nothing that the loop looks at meanwhile.
  */
 #include "peer/round/internal.h"
-#include "peer/round/plane.h"
 
 #include "base/check.h"
 #include "base/crash_point.h"

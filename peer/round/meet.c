@@ -10,7 +10,7 @@
  * of it is kept; it is decoded from what was sent. Jobs of the exchange lane.
  */
 #include "peer/round/internal.h"
-#include "peer/round/plane.h"
+#include "base/norm.h"
 
 #include "base/check.h"
 #include "base/stream.h"
@@ -92,7 +92,7 @@ static double squared_of_parameters(const struct round *round, struct range rang
 
     if (range.first + range.count <= parameters) return squared;
     if (range.first >= parameters) return 0;
-    return plane_squared_norm(round->difference + range.first, parameters - range.first);
+    return norm_squared(round->difference + range.first, parameters - range.first);
 }
 
 /* The difference of the chunk is there and may count. `squared`: of it. */
@@ -162,11 +162,11 @@ double round_meet_squared(const struct round *round, const uint8_t *bitmap, floa
     double factor = (double)(is_pair(round) ? scale / round->likely_scale : 1), squared = 0;
 
     /* Where nothing meets rules may move chunks that nothing came for: what a codec had lost. */
-    if (!may_meet(round)) return plane_squared_norm(difference, round->options.parameters);
+    if (!may_meet(round)) return norm_squared(difference, round->options.parameters);
     for (uint32_t chunk = 0; chunk < round->chunks; chunk++) {
         if ((bitmap[chunk / 8] >> chunk % 8 & 1) == 0) continue;
         if (round->squares[chunk] < 0) {
-            return plane_squared_norm(difference, round->options.parameters);
+            return norm_squared(difference, round->options.parameters);
         }
         squared += round->squares[chunk];
     }

@@ -3,9 +3,11 @@
  * is no longer a number. The run functions are the training lane's, the others the loop's.
  */
 #include "peer/node/lane/internal.h"
-#include "peer/round/plane.h"
 
 #include "averaging/codec/codec.h"
+#include "base/norm.h"
+
+#include <math.h>
 
 #define KEEP_NS (250 * NS_PER_MS) /* between two good copies: rounds may be quicker */
 
@@ -59,7 +61,7 @@ static void run_keep(struct border_job *job)
         job->rc = RC_NONFINITE;
     }
     if (job->rc == RC_OK && node->lane->has_kept) {
-        job->moved = plane_distance(node->lane->spare, node->lane->kept, node->values);
+        job->moved = sqrt(norm_squared_apart(node->lane->spare, node->lane->kept, node->values));
     }
 }
 

@@ -6,7 +6,7 @@
 #include "peer/node/model/internal.h"
 
 #include "peer/download/buckets.h"
-#include "peer/round/plane.h"
+#include "base/norm.h"
 
 #include <math.h>
 
@@ -300,7 +300,7 @@ static enum rc check_momentum(struct node *node)
     struct sketch_opinion *opinion = &node->model->taking.opinion;
     size_t count = 0;
     const float *values = joiner_section(node->model->joiner, SECTION_RULE_SECOND, &count);
-    double far = values == NULL ? 0 : rate * sqrt(plane_squared_norm(values, count));
+    double far = values == NULL ? 0 : rate * sqrt(norm_squared(values, count));
 
     if (values == NULL || far <= MOMENTUM_MOST * opinion->allowed) return RC_OK;
     opinion->verdict = SKETCH_REFUSED;
@@ -335,7 +335,7 @@ static void check_moments(struct node *node)
     double most = MOMENTS_MOST * sketch_moments(check->answers, check->answered);
 
     if (values == NULL) return;
-    node->model->taking.leaves_moments = sqrt(plane_squared_norm(values, count)) > most;
+    node->model->taking.leaves_moments = sqrt(norm_squared(values, count)) > most;
 }
 
 /* Too few answers: is it taken all the same? With nobody to ask, and by who is new, it is. */

@@ -5,7 +5,7 @@
 #include "peer/node/model/internal.h"
 
 #include "peer/download/buckets.h"
-#include "peer/round/plane.h"
+#include "base/norm.h"
 
 #include <math.h>
 
@@ -103,7 +103,7 @@ enum rc node_sketch_copy(struct node *node)
     mem_free(plane);
     plane = rc == RC_OK ? section_now(node, SECTION_MOMENTS, &rc) : NULL;
     if (plane != NULL) {
-        answer->moments = sqrt(plane_squared_norm(plane, node->schema->values[SECTION_MOMENTS]));
+        answer->moments = sqrt(norm_squared(plane, node->schema->values[SECTION_MOMENTS]));
     }
     mem_free(plane);
     return rc;

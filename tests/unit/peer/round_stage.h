@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "averaging/strategy/methods.h"
 #include "base/mem.h"
-#include "peer/round/plane.h"
+#include "base/norm.h"
 #include "gossip/signed/hello.h"
 #include "peer/round/internal.h"
 

@@ -233,7 +233,7 @@ static void a_push_is_as_far_as_what_its_codec_lost(void **state)
     assert_true(round_has_difference(stage.round));
     assert_true(stage.round->stats.has_distance && stage.round->stats.distance > 0);
     assert_true(fabs(stage.round->stats.distance -
-                     sqrt(plane_squared_norm(stage.round->difference, VALUES))) < 1e-9);
+                     sqrt(norm_squared(stage.round->difference, VALUES))) < 1e-9);
     round_destroy(stage.round);
 }
 
