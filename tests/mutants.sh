@@ -26,7 +26,7 @@ averaging/core/swap.c @ unit_averaging_exchange_edges_clip @ an edge counts whol
 averaging/core/swap.c @ unit_averaging_exchange_edges_clip @ rules keep what one end alone counts @ s/return swap->keeps \&\& /return false \&\& swap->keeps \&\& /
 averaging/edge/begin.c @ unit_averaging_exchange_edges_clip @ ...as the other radius is not asked for @ s/link->radius < edge->swap.radius \? link->radius : edge->swap.radius/edge->swap.radius/
 averaging/rule/exact.c @ unit_averaging_neighbours @ exact diffusion keeps what one end alone counts @ s/edge_sum_add\(&rule->edges, slot, weight, rule->passing\)/edge_sum_add(\&rule->edges, slot, weight, rule->kept)/
-averaging/rule/mean.c @ unit_averaging_neighbours @ ...and a tracker @ s/rule->values - model\}, shared\)/rule->values - model}, (void)shared, weight)/
+averaging/rule/mean.c @ unit_averaging_neighbours @ ...and a tracker @ s/- model\}, shared\)/- model}, shared - shared + weight)/
 averaging/core/swap.c @ unit_averaging_exchange_edges_clip @ what is decided late counts whole @ s/doubt.weight = swap->weight \* swap_scale\(swap\);/doubt.weight = swap->weight;/
 averaging/core/robust.c @ unit_averaging_exchange_edges_clip @ before a radius is known all is let in @ s/return robust_is_learned\(history\) \? fmaxf\((.*)\) : 0;/return robust_is_learned(history) ? fmaxf(\1) : 1e30f;/
 peer/round/edges.c @ unit_peer_round_promises @ a checkpoint may lack an edge that counts @ s/if \(!edge->is_in_doubt\) round->has_taken = true;//
@@ -40,7 +40,7 @@ averaging/push/accounts.c @ unit_averaging_push_accounts @ what is minted adds u
 averaging/push/accounts.c @ unit_averaging_push_accounts @ who gives more often ages its account @ s/account->used = push->given;/account->used = push->given;\n    if (++push->given % HALF_LIFE == 0) accounts_scale(push, 0.5);/; s/^void push_account_claimed/static void accounts_scale(struct push *push, double factor);\nvoid push_account_claimed/
 averaging/push/accounts.c @ unit_averaging_push_accounts @ one that claims much moves what others weigh @ s/values\[\(count - 1\) \/ 2\]/values[count - 1]/
 averaging/group/data.c @ unit_averaging_exchange_group @ a part is summed twice @ s/if \(has_bit\(group->arrived\[chunk\], index\)\) return RC_REPLAY;//
-averaging/core/patience.c @ unit_averaging_patience @ time is charged twice @ s/since_ns = most\(free_ns, debt->until_ns\)/since_ns = free_ns/
+averaging/core/patience.c @ unit_averaging_patience @ time is charged twice @ s/since_ns = most\(wait->free_ns, debt->until_ns\)/since_ns = wait->free_ns/
 averaging/core/patience.c @ unit_averaging_patience @ nothing is given back @ s/\(now_ns - debt->since_ns\) \/ share/0/
 averaging/core/patience.c @ unit_averaging_patience @ rests do not grow @ s/debt->rest_ns = is_again .*/debt->rest_ns = 0 * is_again;/
 averaging/core/patience.c @ unit_averaging_patience @ nobody is barred @ s/debt->is_barred = has_come;/debt->is_barred = false \&\& has_come;/
