@@ -79,6 +79,7 @@ peer/node/trust.c @ unit_peer_trust @ pauses from before last to the end @ s/if 
 peer/node/trust.c @ unit_peer_trust @ offences are forgiven at the end @ s/reason == SCORE_LATE      \?/reason != SCORE_CLIPPED   ?/
 peer/link/handshake.c @ unit_peer_link @ unlike builds hear of methods @ s/wire_version\(it\) != wire_version\(other\)/false/
 averaging/core/robust.c @ unit_averaging_robust @ at the goal, rounds by the dozen add up @ s/seen->left -= distance \/ radius;//
+averaging/core/robust.c @ unit_averaging_robust @ at the goal one mean moves us by all that is left @ s/fminf\(seen->left, radii_at_once\)/seen->left/
 averaging/core/robust.c @ unit_averaging_robust @ whoever missed rounds stays behind @ s/fminf\(fmaxf\(since, 1\), rounds_most\)/1/
 averaging/core/robust.c @ unit_averaging_robust @ the one that has more to learn is far from all @ s/centred_share = 1.0f \/ 64/centred_share = 0/
 peer/round/centre.c @ sim_liars @ in groups each judges around its own model @ s/return round->centre == NULL \? own : round->centre \+ range.first;/return (void)round, (void)range, own;/

@@ -21,7 +21,8 @@ static const float gate_factor = 10.0f, gate_least = 1.5f, gate_most = 1.9f, pla
                    share_factor = 1.25f, near_share = 1.0f / 8, centred_factor = 2.0f,
                    centred_factor_mean = 4.0f, centred_share = 1.0f / 64,
                    clip_share_unknown = 0.25f, tracker_factor = 10.0f,
-                   gradient_kept = 1 - 1.0f / 1024, rounds_most = 8, radii_at_goal = 4;
+                   gradient_kept = 1 - 1.0f / 1024, rounds_most = 8, radii_at_goal = 4,
+                   radii_at_once = 2;
 
 /* ---- what is usual ---- */
 
@@ -303,7 +304,7 @@ static bool takes_mean(const struct robust *robust, struct robust_seen *seen, fl
                        float radius)
 {
     if (!robust->is_last) return distance <= radius;
-    if (distance > fminf(seen->left, 1) * radius) return false;
+    if (distance > fminf(seen->left, radii_at_once) * radius) return false;
     seen->left -= distance / radius;
     return true;
 }

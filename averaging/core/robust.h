@@ -50,7 +50,8 @@
  *   Whoever took more steps than usual since its last round may have missed some, and has as many
  * times the radius. At the goal nothing is learned any more, as those who stand still are no
  * measure for who comes with steps; a mean may be as far then as a member, as most contribute no
- * step and some their last ones, and 4 radii is all that means may move us by from then on.
+ * step and some their last ones, or twice as far: so far one of two leads it that missed eight
+ * rounds (four times the usual distance). 4 radii is all that means may move us by from then on.
  *
  * Pure; one thread at a time.
  */
