@@ -142,8 +142,9 @@ FOR_EACH_CPU void robust_draw_near(const float *own, const float *in, size_t cou
 /* A mean is nearer to us than the members it is of, so means have a history of their own. */
 struct robust_seen {
     struct robust_history history, of_means;
-    float norm; /* the largest of our own */
-    float left; /* at the goal: radii that means may move us by */
+    float norm;      /* the largest of our own */
+    uint64_t normed; /* the round whose centre it was measured of last */
+    float left;      /* at the goal: radii that means may move us by */
 };
 
 struct robust {
@@ -155,6 +156,7 @@ struct robust {
     struct deadline periods;  /* steps from round to round */
     float rounds;             /* that could have been since the last one: 1 to rounds_most */
     bool is_last;             /* we are at our goal */
+    uint64_t round;           /* how many have begun */
     struct robust_seen *seen; /* [chunks + 1]: the last is of what is behind the model's tail */
 };
 
@@ -186,6 +188,7 @@ void robust_begin(struct robust *robust, uint64_t steps, bool is_last)
     uint64_t usual = deadline_median(&robust->periods, steps);
     float since = usual == 0 ? 1 : floorf((float)steps / (float)usual + 0.5f);
 
+    robust->round++;
     robust->is_last = is_last;
     robust->rounds = fminf(fmaxf(since, 1), rounds_most);
     for (uint32_t i = 0; i <= robust->chunks; i++) {
@@ -225,12 +228,17 @@ void robust_note_gradient(struct robust *robust, float largest)
 }
 
 /* Our own norm now, or an earlier one if that was larger: a model may shrink while it learns, and
- * who missed that is no attacker. Zeros, which nobody has moved yet, say nothing. */
-static float norm_of(struct robust_seen *seen, const struct robust_chunk *chunk)
+ * who missed that is no attacker. Zeros, which nobody has moved yet, say nothing. A centre is the
+ * same for all that comes in a round. */
+static float norm_of(const struct robust *robust, struct robust_seen *seen,
+                     const struct robust_chunk *chunk)
 {
-    float norm = robust_distance(chunk->own, NULL, chunk->count);
+    float norm;
 
+    if (chunk->is_centred && seen->normed == robust->round) return seen->norm;
+    norm = robust_distance(chunk->own, NULL, chunk->count);
     if (norm > seen->norm) seen->norm = norm;
+    if (chunk->is_centred) seen->normed = robust->round;
     return seen->norm;
 }
 
@@ -266,7 +274,7 @@ static bool is_absurd(const struct robust *robust, struct robust_seen *seen,
     float usual = robust_median(history), limit;
 
     if (is_learned && distance <= gate_factor * usual) return false;
-    limit = norm_of(seen, chunk) *
+    limit = norm_of(robust, seen, chunk) *
             (is_learned || robust->clips ? gate_norms(chunk->count) : gate_factor * gate_least);
     if (limit == 0 && (!is_learned || usual == 0)) return false;
     return !(distance <= limit);
@@ -288,7 +296,7 @@ static float radius_by(const struct robust_history *history, float factor, float
 static float radius_of(const struct robust *robust, struct robust_seen *seen,
                        const struct robust_chunk *chunk)
 {
-    float norm = norm_of(seen, chunk), radius, of_means;
+    float norm = norm_of(robust, seen, chunk), radius, of_means;
 
     if (!chunk->is_centred) return radius_by(&seen->history, share_factor, norm, near_share);
     radius = radius_by(&seen->history, centred_factor, norm, centred_share);
