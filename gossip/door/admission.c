@@ -153,8 +153,8 @@ void deny_list_deinit(struct deny_list *deny)
     deny->serial = 0;
 }
 
-/* What is signed: a hash of run, serial and sorted keys, for the list may be longer than a signed
- * text. */
+/* What is signed in the place of the run id: a hash of it, serial and sorted keys, for the list may
+ * be longer than a signed text. */
 static struct digest deny_digest(const struct deny_list *deny, struct digest run_id)
 {
     struct hash hash;
@@ -180,7 +180,7 @@ enum rc deny_make(const char *text, size_t bytes, uint64_t serial, const struct 
     CHECK(serial > 0);
     if (rc != RC_OK) return rc;
     digest = deny_digest(&made, run_id);
-    identity_sign(authority, deny_label, digest.bytes, sizeof digest.bytes, made.signature);
+    identity_sign(authority, deny_label, digest, "", 0, made.signature);
     *deny = made;
     return RC_OK;
 }
@@ -249,8 +249,7 @@ enum rc deny_parse(const char *text, size_t bytes, const uint8_t authority[PUBLI
     if (rc == RC_OK) {
         key_list_sort(&parsed.keys);
         digest = deny_digest(&parsed, run_id);
-        if (!identity_verify(authority, deny_label, digest.bytes, sizeof digest.bytes,
-                             parsed.signature)) {
+        if (!identity_verify(authority, deny_label, digest, "", 0, parsed.signature)) {
             rc = fault_set(why, RC_AUTH,
                            "not signed by the key of --authority for this --swarm-name");
         }

@@ -22,7 +22,7 @@ enum { SECRET_BYTES = 32, PUBLIC_KEY_BYTES = 32, SIGNATURE_BYTES = 64, SIGN_SECR
 enum {
     H1_BYTES = 72, /* the whole first frame: prefix, e, tag, gate */
     SESSION_ID_BYTES = 16,
-    SIGNED_BYTES_MAX = 1024, /* label, its NUL and what is signed */
+    SIGNED_BYTES_MAX = 1024, /* label, its NUL, run id and what is signed */
     KEY_TEXT_MAX = 96        /* a key file, NUL included */
 };
 /* Records one key may seal, either way. */
@@ -46,12 +46,13 @@ MUST_USE enum rc identity_parse(const char *text, size_t bytes, struct identity 
                                 struct fault *why);
 void identity_format(const uint8_t seed[SECRET_BYTES], char *text, size_t cap);
 void identity_wipe(struct identity *identity);
-/** Ed25519 over label || 0x00 || bytes, at most SIGNED_BYTES_MAX in all (CHECKed; longer texts
- * never verify). */
-void identity_sign(const struct identity *identity, const char *label, const void *bytes,
-                   size_t count, uint8_t signature[SIGNATURE_BYTES]);
+/** Ed25519 over label || 0x00 || run id || bytes, at most SIGNED_BYTES_MAX in all (CHECKed; longer
+ *  texts never verify). What is signed for one purpose or one run proves nothing for another. */
+void identity_sign(const struct identity *identity, const char *label, struct digest run_id,
+                   const void *bytes, size_t count, uint8_t signature[SIGNATURE_BYTES]);
 bool identity_verify(const uint8_t public_key[PUBLIC_KEY_BYTES], const char *label,
-                     const void *bytes, size_t count, const uint8_t signature[SIGNATURE_BYTES]);
+                     struct digest run_id, const void *bytes, size_t count,
+                     const uint8_t signature[SIGNATURE_BYTES]);
 
 /* What isolates one swarm from another. */
 struct swarm_secret {

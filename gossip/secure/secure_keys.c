@@ -1,7 +1,6 @@
 /*
  * Keys outside of any session: identities (Ed25519, RFC 8032), static keys (X25519, RFC 7748), the
- * swarm secret, and the two one-line files people keep them in. A signature covers
- * label || 0x00 || bytes, so that what was signed for one purpose proves nothing for another.
+ * swarm secret, and the two one-line files people keep them in.
  * Runs on the loop thread; reading and writing files is the caller's.
  */
 #include "gossip/secure/secure.h"
@@ -57,33 +56,35 @@ void static_key_from_seed(const uint8_t seed[SECRET_BYTES], struct static_key *k
     CHECK(crypto_scalarmult_base(key->public_key, key->secret_key) == 0);
 }
 
-/* label || 0x00 || bytes; 0 if that is more than SIGNED_BYTES_MAX. */
-static size_t signed_text(const char *label, const void *bytes, size_t count,
+/* label || 0x00 || run id || bytes; 0 if that is more than SIGNED_BYTES_MAX. */
+static size_t signed_text(const char *label, struct digest run_id, const void *bytes, size_t count,
                           uint8_t text[SIGNED_BYTES_MAX])
 {
-    size_t label_bytes = strlen(label) + 1;
+    size_t label_bytes = strlen(label) + 1, head_bytes = label_bytes + DIGEST_BYTES;
 
-    if (label_bytes > SIGNED_BYTES_MAX || count > SIGNED_BYTES_MAX - label_bytes) return 0;
+    if (head_bytes > SIGNED_BYTES_MAX || count > SIGNED_BYTES_MAX - head_bytes) return 0;
     memcpy(text, label, label_bytes);
-    if (count > 0) memcpy(text + label_bytes, bytes, count);
-    return label_bytes + count;
+    memcpy(text + label_bytes, run_id.bytes, DIGEST_BYTES);
+    memcpy(text + head_bytes, bytes, count);
+    return head_bytes + count;
 }
 
-void identity_sign(const struct identity *identity, const char *label, const void *bytes,
-                   size_t count, uint8_t signature[SIGNATURE_BYTES])
+void identity_sign(const struct identity *identity, const char *label, struct digest run_id,
+                   const void *bytes, size_t count, uint8_t signature[SIGNATURE_BYTES])
 {
     uint8_t text[SIGNED_BYTES_MAX];
-    size_t text_bytes = signed_text(label, bytes, count, text);
+    size_t text_bytes = signed_text(label, run_id, bytes, count, text);
 
     CHECK(text_bytes > 0);
     CHECK(crypto_sign_detached(signature, NULL, text, text_bytes, identity->secret_key) == 0);
 }
 
 bool identity_verify(const uint8_t public_key[PUBLIC_KEY_BYTES], const char *label,
-                     const void *bytes, size_t count, const uint8_t signature[SIGNATURE_BYTES])
+                     struct digest run_id, const void *bytes, size_t count,
+                     const uint8_t signature[SIGNATURE_BYTES])
 {
     uint8_t text[SIGNED_BYTES_MAX];
-    size_t text_bytes = signed_text(label, bytes, count, text);
+    size_t text_bytes = signed_text(label, run_id, bytes, count, text);
 
     if (text_bytes == 0) return false;
     return crypto_sign_verify_detached(signature, text, text_bytes, public_key) == 0;

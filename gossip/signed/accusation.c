@@ -20,26 +20,16 @@ _Static_assert(AT_SIGNATURE + SIGNATURE_BYTES == ACCUSATION_BYTES, "the layout a
 
 static const char label[] = "accuse/1";
 
-static void claim_make(uint8_t claim[DIGEST_BYTES + AT_SIGNATURE], struct digest run_id,
-                       const uint8_t *bytes)
-{
-    memcpy(claim, run_id.bytes, DIGEST_BYTES);
-    memcpy(claim + DIGEST_BYTES, bytes, AT_SIGNATURE);
-}
-
 void accusation_sign(const struct accusation *accusation, const struct identity *identity,
                      struct digest run_id, uint8_t out[ACCUSATION_BYTES])
 {
-    uint8_t claim[DIGEST_BYTES + AT_SIGNATURE];
-
     CHECK(peer_id_is_equal(identity_peer_id(identity->public_key), accusation->accuser));
     memcpy(out, accusation->accuser.bytes, PEER_ID_BYTES);
     store_le64(out + AT_ACCUSER_INCARNATION, accusation->accuser_incarnation);
     memcpy(out + AT_SUBJECT, accusation->subject.bytes, PEER_ID_BYTES);
     memcpy(out + AT_BOOT, accusation->boot.bytes, BOOT_ID_BYTES);
     store_le64(out + AT_INCARNATION, accusation->incarnation);
-    claim_make(claim, run_id, out);
-    identity_sign(identity, label, claim, sizeof claim, out + AT_SIGNATURE);
+    identity_sign(identity, label, run_id, out, AT_SIGNATURE, out + AT_SIGNATURE);
 }
 
 void accusation_read(const uint8_t bytes[ACCUSATION_BYTES], struct accusation *accusation)
@@ -54,12 +44,11 @@ void accusation_read(const uint8_t bytes[ACCUSATION_BYTES], struct accusation *a
 enum rc accusation_verify(const uint8_t bytes[ACCUSATION_BYTES],
                           const uint8_t public_key[PUBLIC_KEY_BYTES], struct digest run_id)
 {
-    uint8_t claim[DIGEST_BYTES + AT_SIGNATURE];
     struct accusation accusation;
 
     accusation_read(bytes, &accusation);
     if (!peer_id_is_equal(identity_peer_id(public_key), accusation.accuser)) return RC_AUTH;
-    claim_make(claim, run_id, bytes);
-    return identity_verify(public_key, label, claim, sizeof claim, bytes + AT_SIGNATURE) ? RC_OK
-                                                                                         : RC_AUTH;
+    return identity_verify(public_key, label, run_id, bytes, AT_SIGNATURE, bytes + AT_SIGNATURE)
+               ? RC_OK
+               : RC_AUTH;
 }

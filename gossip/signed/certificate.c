@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { VERSION = 1, SIGNED_COUNT = DIGEST_BYTES + PUBLIC_KEY_BYTES + 2 + 3 * 8 };
+enum { VERSION = 1, SIGNED_COUNT = PUBLIC_KEY_BYTES + 2 + 3 * 8 };
 
 static const char label[] = "certificate/1";
 static const char word[] = "grapevine-certificate-1 ";
@@ -25,12 +25,10 @@ static void encode_head(const struct certificate *certificate, uint8_t *out)
     store_le64(out + 18, certificate->serial);
 }
 
-static void signed_bytes(const struct certificate *certificate, struct digest run_id,
-                         uint8_t bytes[SIGNED_COUNT])
+static void signed_bytes(const struct certificate *certificate, uint8_t bytes[SIGNED_COUNT])
 {
-    memcpy(bytes, run_id.bytes, DIGEST_BYTES);
-    memcpy(bytes + DIGEST_BYTES, certificate->public_key, PUBLIC_KEY_BYTES);
-    encode_head(certificate, bytes + DIGEST_BYTES + PUBLIC_KEY_BYTES);
+    memcpy(bytes, certificate->public_key, PUBLIC_KEY_BYTES);
+    encode_head(certificate, bytes + PUBLIC_KEY_BYTES);
 }
 
 void certificate_sign(struct certificate *certificate, const struct identity *authority,
@@ -39,8 +37,8 @@ void certificate_sign(struct certificate *certificate, const struct identity *au
     uint8_t bytes[SIGNED_COUNT];
 
     CHECK(certificate->role <= HELLO_OBSERVER);
-    signed_bytes(certificate, run_id, bytes);
-    identity_sign(authority, label, bytes, sizeof bytes, certificate->signature);
+    signed_bytes(certificate, bytes);
+    identity_sign(authority, label, run_id, bytes, sizeof bytes, certificate->signature);
 }
 
 bool certificate_verify(const struct certificate *certificate,
@@ -48,8 +46,8 @@ bool certificate_verify(const struct certificate *certificate,
 {
     uint8_t bytes[SIGNED_COUNT];
 
-    signed_bytes(certificate, run_id, bytes);
-    return identity_verify(authority, label, bytes, sizeof bytes, certificate->signature);
+    signed_bytes(certificate, bytes);
+    return identity_verify(authority, label, run_id, bytes, sizeof bytes, certificate->signature);
 }
 
 enum rc certificate_check_time(const struct certificate *certificate, uint64_t wall_s,
@@ -111,77 +109,28 @@ void certificate_format(const struct certificate *certificate, char text[CERTIFI
     CHECK(count > 0 && count < CERTIFICATE_TEXT_MAX);
 }
 
-/* ---- reading a file ---- */
-
-struct words {
-    const char *at;
-    size_t left;
-};
-
-/* The next word, up to a blank or the end; its length, 0 at the end. */
-static size_t next_word(struct words *words, const char **from)
+/* One line is written in one way: what says anything else, or says it otherwise, is not what
+ * certificate_format() makes of it. */
+static bool take_line(const char *text, size_t bytes, struct certificate *certificate)
 {
-    size_t count = 0;
+    char line[CERTIFICATE_TEXT_MAX] = "", again[CERTIFICATE_TEXT_MAX];
+    char key[PUBLIC_KEY_TEXT], role[16], signature[SIGNATURE_TEXT];
+    unsigned long long not_before_s, not_after_s, serial;
 
-    *from = words->at;
-    while (count < words->left && words->at[count] != ' ') {
-        count++;
-    }
-    words->at += count;
-    words->left -= count;
-    if (words->left > 1) { /* a blank at the very end belongs to no word: the length is wrong */
-        words->at++;
-        words->left--;
-    }
-    return count;
-}
-
-static bool take_role(struct words *words, uint32_t *role)
-{
-    const char *from;
-    size_t count = next_word(words, &from);
-
-    for (uint32_t i = 0; i < ARRAY_COUNT(role_words); i++) {
-        if (strlen(role_words[i]) == count && memcmp(role_words[i], from, count) == 0) {
-            *role = i;
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Digits only, no leading zero: one number is written in one way. */
-static bool take_number(struct words *words, uint64_t *number)
-{
-    const char *from;
-    size_t count = next_word(words, &from);
-
-    *number = 0;
-    if (count == 0 || (count > 1 && from[0] == '0')) return false;
-    for (size_t i = 0; i < count; i++) {
-        uint64_t digit = (uint64_t)(from[i] - '0');
-
-        if (from[i] < '0' || from[i] > '9' || *number > (UINT64_MAX - digit) / 10) return false;
-        *number = *number * 10 + digit;
-    }
-    return true;
-}
-
-static bool take_line(struct words words, struct certificate *certificate)
-{
-    const char *from;
-    size_t count = next_word(&words, &from);
-
-    if (count != PUBLIC_KEY_TEXT - 1 || !public_key_parse(from, count, certificate->public_key) ||
-        !take_role(&words, &certificate->role) ||
-        !take_number(&words, &certificate->not_before_s) ||
-        !take_number(&words, &certificate->not_after_s) ||
-        !take_number(&words, &certificate->serial)) {
+    if (bytes >= sizeof line) return false;
+    memcpy(line, text, bytes);
+    if (sscanf(line + strlen(word), "%64s %15s %llu %llu %llu %128s", key, role, &not_before_s,
+               &not_after_s, &serial, signature) != 6 ||
+        !public_key_parse(key, strlen(key), certificate->public_key) ||
+        !signature_parse(signature, strlen(signature), certificate->signature)) {
         return false;
     }
-    count = next_word(&words, &from);
-    return count == SIGNATURE_TEXT - 1 && words.left == 0 &&
-           signature_parse(from, count, certificate->signature);
+    certificate->role = strcmp(role, role_words[HELLO_OBSERVER]) == 0 ? HELLO_OBSERVER : HELLO_PEER;
+    certificate->not_before_s = not_before_s;
+    certificate->not_after_s = not_after_s;
+    certificate->serial = serial;
+    certificate_format(certificate, again);
+    return strlen(again) == bytes + 1 && memcmp(line, again, bytes) == 0;
 }
 
 enum rc certificate_parse(const char *text, size_t bytes, struct certificate *certificate,
@@ -198,7 +147,7 @@ enum rc certificate_parse(const char *text, size_t bytes, struct certificate *ce
                          "'grapevine keygen --certificate'",
                          word);
     }
-    if (!take_line((struct words){text + word_bytes, bytes - word_bytes}, &parsed)) {
+    if (!take_line(text, bytes, &parsed)) {
         return fault_set(why, RC_PARSE,
                          "a damaged certificate: after \"%s\" must come key, role, two times, "
                          "serial and signature, in one line; copy it again",

@@ -26,36 +26,29 @@ struct signed_hello {
 #define SIZE(member) ((uint32_t)sizeof(((struct signed_hello *)0)->member))
 
 static const struct field fields[] = {
-    {.key = 0, .kind = FIELD_FIXED, .at = AT(hello.public_key), .bytes = PUBLIC_KEY_BYTES},
-    {.key = 1, .kind = FIELD_FIXED, .at = AT(signature), .bytes = SIGNATURE_BYTES},
-    {.key = 2, .kind = FIELD_FIXED, .at = AT(hello.boot), .bytes = BOOT_ID_BYTES},
-    {.key = 3, .kind = FIELD_UINT, .at = AT(hello.incarnation), .bytes = 8, .high = UINT64_MAX},
-    {.key = 4, .kind = FIELD_UINT, .at = AT(hello.features), .bytes = 4, .high = UINT32_MAX},
-    {.key = 5, .kind = FIELD_UINT, .at = AT(hello.suites), .bytes = 4, .high = UINT32_MAX},
-    {.key = 6,
-     .kind = FIELD_BLOB,
-     .is_optional = true,
-     .at = AT(certificate),
-     .count_at = AT(certificate_bytes),
-     .bytes = CERTIFICATE_BYTES_MAX,
-     .unit = 1},
-    {.key = 8, .kind = FIELD_UINT, .at = AT(hello.listen_port), .bytes = 2, .high = UINT16_MAX},
-    {.key = 9, .kind = FIELD_TEXT, .at = AT(hello.observed), .bytes = SIZE(hello.observed)},
-    {.key = 10, .kind = FIELD_FIXED, .at = AT(hello.schema), .bytes = DIGEST_BYTES},
-    {.key = 11, .kind = FIELD_TEXT, .at = AT(hello.spec), .bytes = SIZE(hello.spec)},
-    {.key = 12, .kind = FIELD_UINT, .at = AT(hello.role), .bytes = 4, .high = HELLO_OBSERVER},
-    {.key = 13, .kind = FIELD_TEXT, .at = AT(hello.method), .bytes = SIZE(hello.method)},
-    {.key = 14, .kind = FIELD_UINT, .at = AT(hello.dialback), .bytes = 8, .high = UINT64_MAX},
+    FIXED(0, hello.public_key),
+    FIXED(1, signature),
+    FIXED(2, hello.boot),
+    ANY(3, hello.incarnation),
+    ANY(4, hello.features),
+    ANY(5, hello.suites),
+    BLOB(6, certificate, CERTIFICATE_BYTES_MAX, 1, true),
+    ANY(8, hello.listen_port),
+    TEXT(9, hello.observed),
+    FIXED(10, hello.schema),
+    TEXT(11, hello.spec),
+    UINT(12, hello.role, 0, HELLO_OBSERVER),
+    TEXT(13, hello.method),
+    ANY(14, hello.dialback),
 };
 
-enum { CLAIM_BYTES = DIGEST_BYTES + PUBLIC_KEY_BYTES + BOOT_ID_BYTES };
+enum { CLAIM_BYTES = PUBLIC_KEY_BYTES + BOOT_ID_BYTES };
 
-static void claim(struct digest run_id, const uint8_t key[PUBLIC_KEY_BYTES], struct boot_id boot,
+static void claim(const uint8_t key[PUBLIC_KEY_BYTES], struct boot_id boot,
                   uint8_t bytes[CLAIM_BYTES])
 {
-    memcpy(bytes, run_id.bytes, DIGEST_BYTES);
-    memcpy(bytes + DIGEST_BYTES, key, PUBLIC_KEY_BYTES);
-    memcpy(bytes + DIGEST_BYTES + PUBLIC_KEY_BYTES, boot.bytes, BOOT_ID_BYTES);
+    memcpy(bytes, key, PUBLIC_KEY_BYTES);
+    memcpy(bytes + PUBLIC_KEY_BYTES, boot.bytes, BOOT_ID_BYTES);
 }
 
 void hello_sign(const struct hello *hello, const struct identity *identity, struct digest run_id,
@@ -64,8 +57,8 @@ void hello_sign(const struct hello *hello, const struct identity *identity, stru
     uint8_t bytes[CLAIM_BYTES];
 
     CHECK(memcmp(hello->public_key, identity->public_key, PUBLIC_KEY_BYTES) == 0);
-    claim(run_id, key, hello->boot, bytes);
-    identity_sign(identity, label, bytes, sizeof bytes, signature);
+    claim(key, hello->boot, bytes);
+    identity_sign(identity, label, run_id, bytes, sizeof bytes, signature);
 }
 
 enum rc hello_write(const struct hello *hello, const uint8_t signature[SIGNATURE_BYTES],
@@ -116,9 +109,10 @@ enum rc hello_verify(const struct hello *hello, struct digest run_id,
 {
     uint8_t bytes[CLAIM_BYTES];
 
-    claim(run_id, key, hello->boot, bytes);
-    return identity_verify(hello->public_key, label, bytes, sizeof bytes, signature) ? RC_OK
-                                                                                     : RC_AUTH;
+    claim(key, hello->boot, bytes);
+    return identity_verify(hello->public_key, label, run_id, bytes, sizeof bytes, signature)
+               ? RC_OK
+               : RC_AUTH;
 }
 
 enum rc hello_decode(const uint8_t *bytes, size_t count, struct digest run_id,

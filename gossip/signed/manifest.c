@@ -9,9 +9,10 @@
 
 static const char label[] = "manifest/2";
 
-enum { CLAIM_BYTES_MAX = 6 * DIGEST_BYTES + 4 * 8 + 5 * 4 + STATE_SECTIONS_MAX * 9 };
+enum { CLAIM_BYTES_MAX = 5 * DIGEST_BYTES + 4 * 8 + 5 * 4 + STATE_SECTIONS_MAX * 9 };
 
-_Static_assert(sizeof label + CLAIM_BYTES_MAX <= SIGNED_BYTES_MAX, "it can be signed");
+_Static_assert(sizeof label + DIGEST_BYTES + CLAIM_BYTES_MAX <= SIGNED_BYTES_MAX,
+               "it can be signed");
 _Static_assert(MANIFEST_PROOF_BYTES == PUBLIC_KEY_BYTES + SIGNATURE_BYTES, "a key and a signature");
 
 struct claim {
@@ -34,11 +35,9 @@ static void add_number(struct claim *claim, uint64_t value, size_t bytes)
     add(claim, number, bytes);
 }
 
-static void claim_make(struct claim *claim, const struct message_state_manifest *manifest,
-                       struct digest run_id)
+static void claim_make(struct claim *claim, const struct message_state_manifest *manifest)
 {
     claim->count = 0;
-    add(claim, run_id.bytes, DIGEST_BYTES);
     add_number(claim, manifest->lease, 4);
     add_number(claim, manifest->step, 8);
     add_number(claim, manifest->samples, 8);
@@ -65,9 +64,10 @@ void manifest_sign(struct message_state_manifest *manifest, const struct identit
     struct claim claim;
 
     CHECK(manifest->sections_count <= STATE_SECTIONS_MAX);
-    claim_make(&claim, manifest, run_id);
+    claim_make(&claim, manifest);
     memcpy(manifest->proof, identity->public_key, PUBLIC_KEY_BYTES);
-    identity_sign(identity, label, claim.bytes, claim.count, manifest->proof + PUBLIC_KEY_BYTES);
+    identity_sign(identity, label, run_id, claim.bytes, claim.count,
+                  manifest->proof + PUBLIC_KEY_BYTES);
 }
 
 bool manifest_is_signed_by(const struct message_state_manifest *manifest, struct peer_id from,
@@ -77,7 +77,7 @@ bool manifest_is_signed_by(const struct message_state_manifest *manifest, struct
 
     if (manifest->sections_count > STATE_SECTIONS_MAX) return false;
     if (!peer_id_is_equal(identity_peer_id(manifest->proof), from)) return false;
-    claim_make(&claim, manifest, run_id);
-    return identity_verify(manifest->proof, label, claim.bytes, claim.count,
+    claim_make(&claim, manifest);
+    return identity_verify(manifest->proof, label, run_id, claim.bytes, claim.count,
                            manifest->proof + PUBLIC_KEY_BYTES);
 }

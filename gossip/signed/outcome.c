@@ -22,18 +22,9 @@ _Static_assert(AT_SIGNATURE + SIGNATURE_BYTES == OUTCOME_BYTES, "the layout adds
 
 static const char label[] = "outcome/2";
 
-static void claim_make(uint8_t claim[DIGEST_BYTES + AT_KEY], struct digest run_id,
-                       const uint8_t *bytes)
-{
-    memcpy(claim, run_id.bytes, DIGEST_BYTES);
-    memcpy(claim + DIGEST_BYTES, bytes, AT_KEY);
-}
-
 void outcome_sign(const struct outcome_word *word, const struct identity *identity,
                   struct digest run_id, uint8_t out[OUTCOME_BYTES])
 {
-    uint8_t claim[DIGEST_BYTES + AT_KEY];
-
     CHECK(peer_id_is_equal(identity_peer_id(identity->public_key), word->key.initiator));
     memcpy(out, word->key.initiator.bytes, PEER_ID_BYTES);
     memcpy(out + AT_BOOT, word->key.boot.bytes, BOOT_ID_BYTES);
@@ -41,23 +32,19 @@ void outcome_sign(const struct outcome_word *word, const struct identity *identi
     memcpy(out + AT_PARTICIPANT, word->participant.bytes, PEER_ID_BYTES);
     out[AT_STATE] = (uint8_t)word->state;
     memcpy(out + AT_KEY, identity->public_key, PUBLIC_KEY_BYTES);
-    claim_make(claim, run_id, out);
-    identity_sign(identity, label, claim, sizeof claim, out + AT_SIGNATURE);
+    identity_sign(identity, label, run_id, out, AT_KEY, out + AT_SIGNATURE);
 }
 
 enum rc outcome_verify(const uint8_t bytes[OUTCOME_BYTES], struct digest run_id,
                        struct outcome_word *word)
 {
-    uint8_t claim[DIGEST_BYTES + AT_KEY];
-
     memset(word, 0, sizeof *word);
     memcpy(word->key.initiator.bytes, bytes, PEER_ID_BYTES);
     memcpy(word->key.boot.bytes, bytes + AT_BOOT, BOOT_ID_BYTES);
     word->key.counter = load_le64(bytes + AT_COUNTER);
     memcpy(word->participant.bytes, bytes + AT_PARTICIPANT, PEER_ID_BYTES);
     if (!peer_id_is_equal(identity_peer_id(bytes + AT_KEY), word->key.initiator)) return RC_AUTH;
-    claim_make(claim, run_id, bytes);
-    if (!identity_verify(bytes + AT_KEY, label, claim, sizeof claim, bytes + AT_SIGNATURE)) {
+    if (!identity_verify(bytes + AT_KEY, label, run_id, bytes, AT_KEY, bytes + AT_SIGNATURE)) {
         return RC_AUTH;
     }
     if (bytes[AT_STATE] != OUTCOME_COMMITTED && bytes[AT_STATE] != OUTCOME_ABORTED) {

@@ -12,21 +12,18 @@
 
 static const char label[] = "record/1";
 
-#define AT(member) offsetof(struct member_record, member)
+#define AT(member)   offsetof(struct member_record, member)
+#define SIZE(member) ((uint32_t)sizeof(((struct member_record *)0)->member))
 
 static const struct field fields[] = {
-    {.key = 0, .kind = FIELD_FIXED, .at = AT(public_key), .bytes = PUBLIC_KEY_BYTES},
-    {.key = 1, .kind = FIELD_FIXED, .at = AT(boot), .bytes = BOOT_ID_BYTES},
-    {.key = 2, .kind = FIELD_UINT, .at = AT(incarnation), .bytes = 8, .high = UINT64_MAX},
-    {.key = 3, .kind = FIELD_UINT, .at = AT(features), .bytes = 4, .high = UINT32_MAX},
-    {.key = 4, .kind = FIELD_BOOL, .at = AT(has_left)},
-    {.key = 5,
-     .kind = FIELD_TEXTS,
-     .at = AT(addresses),
-     .count_at = AT(addresses_count),
-     .bytes = ADDRESS_BYTES_MAX,
-     .high = RECORD_ADDRESSES_MAX},
-    {.key = 6, .kind = FIELD_UINT, .at = AT(nat), .bytes = 4, .high = NAT_OUTBOUND},
+    FIXED(0, public_key),
+    FIXED(1, boot),
+    ANY(2, incarnation),
+    ANY(3, features),
+    BOOL(4, has_left),
+    ROW(5, addresses, TEXTS, .count_at = AT(addresses_count), .bytes = ADDRESS_BYTES_MAX,
+        .high = RECORD_ADDRESSES_MAX),
+    UINT(6, nat, 0, NAT_OUTBOUND),
 };
 
 const char *nat_class_name(enum nat_class nat)
@@ -37,12 +34,8 @@ const char *nat_class_name(enum nat_class nat)
     return names[nat];
 }
 
-/* Room for the run id in front of a map, which is what is signed. */
-struct claim {
-    uint8_t bytes[DIGEST_BYTES + SIGNED_RECORD_BYTES_MAX];
-};
-
-_Static_assert(sizeof label + sizeof(struct claim) <= SIGNED_BYTES_MAX, "it can be signed");
+_Static_assert(sizeof label + DIGEST_BYTES + SIGNED_RECORD_BYTES_MAX <= SIGNED_BYTES_MAX,
+               "it can be signed");
 
 static bool addresses_are_valid(const struct member_record *record)
 {
@@ -55,8 +48,7 @@ static bool addresses_are_valid(const struct member_record *record)
 enum rc record_sign(const struct member_record *record, const struct identity *identity,
                     struct digest run_id, uint8_t *out, size_t cap, size_t *count)
 {
-    struct claim claim;
-    uint8_t *map = claim.bytes + DIGEST_BYTES;
+    uint8_t *map = out + SIGNATURE_BYTES;
     size_t map_bytes = 0;
     enum rc rc;
 
@@ -65,11 +57,9 @@ enum rc record_sign(const struct member_record *record, const struct identity *i
     if (!addresses_are_valid(record)) return RC_FORMAT;
     if (cap > SIGNED_RECORD_BYTES_MAX) cap = SIGNED_RECORD_BYTES_MAX;
     if (cap < SIGNATURE_BYTES) return RC_LIMIT;
-    memcpy(claim.bytes, run_id.bytes, DIGEST_BYTES);
     rc = fields_encode(fields, ARRAY_COUNT(fields), record, map, cap - SIGNATURE_BYTES, &map_bytes);
     if (rc != RC_OK) return rc;
-    identity_sign(identity, label, claim.bytes, DIGEST_BYTES + map_bytes, out);
-    memcpy(out + SIGNATURE_BYTES, map, map_bytes);
+    identity_sign(identity, label, run_id, map, map_bytes, out);
     *count = SIGNATURE_BYTES + map_bytes;
     return RC_OK;
 }
@@ -92,17 +82,11 @@ enum rc record_peek(const uint8_t *bytes, size_t count, struct member_record *re
 enum rc record_verify(const uint8_t *bytes, size_t count, struct digest run_id,
                       const uint8_t public_key[PUBLIC_KEY_BYTES])
 {
-    struct claim claim;
-    size_t map_bytes;
-
     if (count <= SIGNATURE_BYTES || count > SIGNED_RECORD_BYTES_MAX) return RC_FORMAT;
-    map_bytes = count - SIGNATURE_BYTES;
-    memcpy(claim.bytes, run_id.bytes, DIGEST_BYTES);
-    memcpy(claim.bytes + DIGEST_BYTES, bytes + SIGNATURE_BYTES, map_bytes);
-    if (!identity_verify(public_key, label, claim.bytes, DIGEST_BYTES + map_bytes, bytes)) {
-        return RC_AUTH;
-    }
-    return RC_OK;
+    return identity_verify(public_key, label, run_id, bytes + SIGNATURE_BYTES,
+                           count - SIGNATURE_BYTES, bytes)
+               ? RC_OK
+               : RC_AUTH;
 }
 
 enum rc record_open(const uint8_t *bytes, size_t count, struct digest run_id,

@@ -4,51 +4,73 @@
  */
 #include "gossip/wire/address.h"
 
+#include "base/check.h"
 #include "gossip/wire/limits.h"
 
 #include <arpa/inet.h>
+#include <stdlib.h>
 #include <string.h>
 
-static const char name_signs[] =
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
-static const char v6_signs[] = "0123456789abcdefABCDEF:.";
+static const char name_letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                   "0123456789.-_";
+static const char ip6_letters[] = "0123456789abcdefABCDEF:.";
 
-static bool is_port(const char *text)
+/* "fe80::1%eth0" has a zone, which is a name. */
+static bool is_ip6_literal(const char *host, size_t bytes)
 {
-    unsigned value = 0;
-    size_t digits = strspn(text, "0123456789");
+    size_t plain = strspn(host, ip6_letters);
 
-    if (digits == 0 || digits > 5 || text[digits] != '\0' || text[0] == '0') return false;
-    for (size_t i = 0; i < digits; i++) {
-        value = value * 10 + (unsigned)(text[i] - '0');
-    }
-    return value <= 65535;
+    if (plain < 2 || memchr(host, ':', plain) == NULL) return false;
+    if (plain == bytes) return true;
+    return host[plain] == '%' && plain + 1 < bytes &&
+           plain + 1 + strspn(host + plain + 1, name_letters) == bytes;
 }
 
-/* What follows the opening bracket. */
-static bool is_v6_and_port(const char *text)
+static enum rc parse_port(const char *text, struct address *address)
 {
-    size_t count = strspn(text, v6_signs);
+    size_t bytes = strlen(text);
+    unsigned long port;
 
-    if (count < 2 || memchr(text, ':', count) == NULL) return false;
-    text += count;
-    if (*text == '%') {
-        count = strspn(text + 1, name_signs);
-        if (count == 0) return false;
-        text += 1 + count;
+    if (bytes == 0 || bytes >= sizeof address->port_text || strspn(text, "0123456789") != bytes) {
+        return RC_PARSE;
     }
-    return text[0] == ']' && text[1] == ':' && is_port(text + 2);
+    port = strtoul(text, NULL, 10);
+    if (port > UINT16_MAX) return RC_PARSE;
+    address->port = (uint16_t)port;
+    memcpy(address->port_text, text, bytes + 1);
+    return RC_OK;
 }
 
-bool address_is_valid(const char *address)
+enum rc address_parse(const char *text, struct address *address)
 {
-    size_t count;
+    struct address parsed = {.port = 0};
+    const char *host = text, *colon = strrchr(text, ':');
+    size_t bytes;
 
-    if (strnlen(address, ADDRESS_BYTES_MAX) == ADDRESS_BYTES_MAX) return false;
-    if (address[0] == '[') return is_v6_and_port(address + 1);
-    count = strspn(address, name_signs);
-    if (count == 0 || address[0] == '-') return false;
-    return address[count] == ':' && is_port(address + count + 1);
+    CHECK(address != NULL);
+    if (colon == NULL) return RC_PARSE;
+    bytes = (size_t)(colon - host);
+    if (text[0] == '[') {
+        if (bytes < 3 || colon[-1] != ']') return RC_PARSE;
+        host = text + 1;
+        bytes -= 2;
+        if (!is_ip6_literal(host, bytes)) return RC_PARSE;
+    } else if (bytes == 0 || strspn(host, name_letters) < bytes) {
+        return RC_PARSE;
+    }
+    if (bytes >= sizeof parsed.host) return RC_PARSE;
+    memcpy(parsed.host, host, bytes);
+    if (parse_port(colon + 1, &parsed) != RC_OK) return RC_PARSE;
+    *address = parsed;
+    return RC_OK;
+}
+
+bool address_is_valid(const char *text)
+{
+    struct address address;
+
+    return strnlen(text, ADDRESS_BYTES_MAX) < ADDRESS_BYTES_MAX && text[0] != '-' &&
+           address_parse(text, &address) == RC_OK && address.port_text[0] != '0';
 }
 
 size_t address_host_number(const char *address, uint8_t number[HOST_NUMBER_BYTES_MAX])

@@ -42,6 +42,25 @@ struct field {
     uint64_t low, high;
 };
 
+/* Rows of a table. AT(member) and SIZE(member), of its struct, are the including file's. */
+#define ROW(number, member, of_kind, ...)                                                          \
+    {                                                                                              \
+        .key = (number), .kind = FIELD_##of_kind, .at = AT(member), __VA_ARGS__                    \
+    }
+#define UINT(number, member, from, to)                                                             \
+    ROW(number, member, UINT, .bytes = SIZE(member), .low = (from), .high = (to))
+#define ANY(number, member) UINT(number, member, 0, UINT64_MAX >> (64 - 8 * SIZE(member)))
+/* Of later versions: not written while it is 0. */
+#define LATER(number, member)                                                                      \
+    ROW(number, member, UINT, .bytes = SIZE(member), .is_optional = true,                          \
+        .high = UINT64_MAX >> (64 - 8 * SIZE(member)))
+#define BOOL(number, member)  ROW(number, member, BOOL, .low = 0)
+#define FIXED(number, member) ROW(number, member, FIXED, .bytes = SIZE(member))
+#define TEXT(number, member)  ROW(number, member, TEXT, .bytes = SIZE(member))
+#define BLOB(number, member, max, whole, may_be_missing)                                           \
+    ROW(number, member, BLOB, .count_at = AT(member##_bytes), .bytes = (max), .unit = (whole),     \
+        .is_optional = (may_be_missing))
+
 /** Write `from` as a map into `out`. RC_LIMIT: `cap` is short. Values that break their row are
  *  CHECKed, but for unprintable characters, which become '?'. */
 MUST_USE enum rc fields_encode(const struct field *fields, size_t fields_count, const void *from,

@@ -24,72 +24,15 @@ enum {
 #define AT(member)   offsetof(struct message, as.member)
 #define SIZE(member) ((uint32_t)sizeof(((struct message *)0)->as.member))
 
-#define UINT(number, member, from, to)                                                             \
-    {                                                                                              \
-        .key = (number), .kind = FIELD_UINT, .at = AT(member), .bytes = SIZE(member),              \
-        .low = (from), .high = (to)                                                                \
-    }
-#define ANY(number, member)                                                                        \
-    {                                                                                              \
-        .key = (number), .kind = FIELD_UINT, .at = AT(member), .bytes = SIZE(member),              \
-        .high = UINT64_MAX >> (64 - 8 * SIZE(member))                                              \
-    }
-/* Of later versions: not written while it is 0. */
-#define LATER(number, member)                                                                      \
-    {                                                                                              \
-        .key = (number), .kind = FIELD_UINT, .is_optional = true, .at = AT(member),                \
-        .bytes = SIZE(member), .high = UINT64_MAX >> (64 - 8 * SIZE(member))                       \
-    }
-#define BOOL(number, member)                                                                       \
-    {                                                                                              \
-        .key = (number), .kind = FIELD_BOOL, .at = AT(member)                                      \
-    }
-#define FIXED(number, member)                                                                      \
-    {                                                                                              \
-        .key = (number), .kind = FIELD_FIXED, .at = AT(member), .bytes = SIZE(member)              \
-    }
-#define TEXT(number, member)                                                                       \
-    {                                                                                              \
-        .key = (number), .kind = FIELD_TEXT, .at = AT(member), .bytes = SIZE(member)               \
-    }
-#define ROUND(number, member)                                                                      \
-    {                                                                                              \
-        .key = (number), .kind = FIELD_ROUND, .at = AT(member)                                     \
-    }
-#define BLOB(number, member, max, whole)                                                           \
-    {                                                                                              \
-        .key = (number), .kind = FIELD_BLOB, .at = AT(member), .count_at = AT(member##_bytes),     \
-        .bytes = (max), .unit = (whole)                                                            \
-    }
+#define ROUND(number, member) ROW(number, member, ROUND, .low = 0)
 #define STRING(number, member, max)                                                                \
-    {                                                                                              \
-        .key = (number), .kind = FIELD_STRING, .at = AT(member), .count_at = AT(member##_bytes),   \
-        .bytes = (max)                                                                             \
-    }
+    ROW(number, member, STRING, .count_at = AT(member##_bytes), .bytes = (max))
 #define RECORDS(number, member, max)                                                               \
-    {                                                                                              \
-        .key = (number), .kind = FIELD_RECORDS, .at = AT(member), .count_at = AT(member##_count),  \
-        .high = (max)                                                                              \
-    }
+    ROW(number, member, RECORDS, .count_at = AT(member##_count), .high = (max))
 #define MEMBERS(number, member)                                                                    \
-    {                                                                                              \
-        .key = (number), .kind = FIELD_MEMBERS, .at = AT(member), .count_at = AT(member##_count),  \
-        .high = GROUP_MEMBERS_MAX                                                                  \
-    }
-#define ALPHA(number, member)                                                                      \
-    {                                                                                              \
-        .key = (number), .kind = FIELD_FLOAT, .at = AT(member), .least = 0,                        \
-        .is_above_least = true, .most = 0.5F                                                       \
-    }
-#define SHARE(number, member)                                                                      \
-    {                                                                                              \
-        .key = (number), .kind = FIELD_FLOAT, .at = AT(member), .least = 0,                        \
-        .is_above_least = true, .most = 1                                                          \
-    }
-#define FLOAT(number, member, to)                                                                  \
-    {                                                                                              \
-        .key = (number), .kind = FIELD_FLOAT, .at = AT(member), .least = 0, .most = (to)           \
-    }
+    ROW(number, member, MEMBERS, .count_at = AT(member##_count), .high = GROUP_MEMBERS_MAX)
+#define FLOAT(number, member, to)   ROW(number, member, FLOAT, .most = (to))
+#define ABOVE_0(number, member, to) ROW(number, member, FLOAT, .is_above_least = true, .most = (to))
 
 _Static_assert(sizeof(float) == 4, "float32 travels");
 _Static_assert(sizeof(struct message) <= UINT16_MAX, "offsets fit a row");
@@ -121,13 +64,13 @@ static const struct field nack_fields[] = {
     ANY(0, nack.seq),
 };
 static const struct field accuse_fields[] = {
-    BLOB(0, accuse.accusations, ACCUSATIONS_MAX *ACCUSATION_BYTES, ACCUSATION_BYTES),
+    BLOB(0, accuse.accusations, ACCUSATIONS_MAX *ACCUSATION_BYTES, ACCUSATION_BYTES, false),
 };
 static const struct field prune_fields[] = {
     ANY(0, prune.wait_ms),
 };
 static const struct field sync_req_fields[] = {
-    BLOB(0, sync_req.digest, SYNC_DIGEST_BYTES, SYNC_DIGEST_BYTES),
+    BLOB(0, sync_req.digest, SYNC_DIGEST_BYTES, SYNC_DIGEST_BYTES, false),
     UINT(1, sync_req.page, 0, PAGES_MAX),
 };
 static const struct field sync_fields[] = {
@@ -172,13 +115,13 @@ static const struct field offer_fields[] = {
     FIXED(2, offer.schema),
     TEXT(3, offer.codec),
     UINT(4, offer.chunks, 1, CHUNKS_MAX),
-    ALPHA(5, offer.alpha),
+    ABOVE_0(5, offer.alpha, 0.5F),
     ANY(6, offer.deadline_ms),
     FIXED(7, offer.lineage),
 };
 static const struct field accept_fields[] = {
     ROUND(0, accept.key),
-    ALPHA(1, accept.alpha),
+    ABOVE_0(1, accept.alpha, 0.5F),
     UINT(2, accept.credit, 0, CHUNKS_MAX),
 };
 static const struct field reject_fields[] = {
@@ -189,9 +132,6 @@ static const struct field reject_fields[] = {
 static const struct field ready_fields[] = {
     ROUND(0, ready.key),
     FLOAT(1, ready.squared, FLT_MAX),
-};
-static const struct field commit_fields[] = {
-    ROUND(0, commit.key),
 };
 static const struct field abort_fields[] = {
     ROUND(0, abort.key),
@@ -211,12 +151,7 @@ static const struct field share_fields[] = {
     FIXED(3, share.lineage),
     TEXT(4, share.codec),
     UINT(5, share.chunks, 1, CHUNKS_MAX),
-    {.key = 6,
-     .kind = FIELD_FLOAT,
-     .at = AT(share.weight),
-     .least = 0,
-     .is_above_least = true,
-     .most = FLT_MAX},
+    ABOVE_0(6, share.weight, FLT_MAX),
 };
 static const struct field applied_fields[] = {
     ROUND(0, applied.key),
@@ -239,13 +174,7 @@ static const struct field form_fields[] = {
     UINT(6, form.chunks, 1, CHUNKS_MAX),
     ANY(7, form.deadline_ms),
     LATER(10, form.schedule),
-    {.key = 11,
-     .kind = FIELD_BLOB,
-     .is_optional = true,
-     .at = AT(form.statements),
-     .count_at = AT(form.statements_bytes),
-     .bytes = GROUP_MEMBERS_MAX * STATEMENT_BYTES,
-     .unit = STATEMENT_BYTES},
+    BLOB(11, form.statements, GROUP_MEMBERS_MAX *STATEMENT_BYTES, STATEMENT_BYTES, true),
 };
 static const struct field join_fields[] = {
     ANY(0, join.round),  ANY(1, join.ballot),        ANY(2, join.samples),
@@ -259,7 +188,7 @@ static const struct field mean_fields[] = {
     LATER(4, mean.rate),
 };
 static const struct field edge_open_fields[] = {
-    ANY(0, edge_open.round),     SHARE(1, edge_open.weight),
+    ANY(0, edge_open.round),     ABOVE_0(1, edge_open.weight, 1),
     ANY(2, edge_open.recursion), UINT(3, edge_open.chunks, 1, CHUNKS_MAX),
     FIXED(4, edge_open.schema),  FIXED(5, edge_open.lineage),
     TEXT(6, edge_open.codec),    FLOAT(7, edge_open.radius, FLT_MAX),
@@ -271,11 +200,7 @@ static const struct field mirror_fields[] = {
 static const struct field credit_fields[] = {
     UINT(0, credit.stream, 0, STREAM_MAX),
     UINT(1, credit.chunks, 0, CHUNKS_MAX),
-    {.key = 2,
-     .kind = FIELD_FIXED,
-     .is_optional = true,
-     .at = AT(credit.start),
-     .bytes = SIZE(credit.start)},
+    ROW(2, credit.start, FIXED, .bytes = SIZE(credit.start), .is_optional = true),
 };
 static const struct field cancel_fields[] = {
     UINT(0, cancel.stream, 0, STREAM_MAX),
@@ -292,12 +217,8 @@ static const struct field state_req_fields[] = {
 static const struct field state_manifest_fields[] = {
     ANY(0, state_manifest.step),
     FIXED(1, state_manifest.schema),
-    {.key = 2,
-     .kind = FIELD_SECTIONS,
-     .at = AT(state_manifest.sections),
-     .second_at = AT(state_manifest.values),
-     .count_at = AT(state_manifest.sections_count),
-     .high = STATE_SECTIONS_MAX},
+    ROW(2, state_manifest.sections, SECTIONS, .second_at = AT(state_manifest.values),
+        .count_at = AT(state_manifest.sections_count), .high = STATE_SECTIONS_MAX),
     FIXED(3, state_manifest.root),
     ANY(4, state_manifest.lease_ms),
     UINT(5, state_manifest.pages, 0, MANIFEST_PAGES_MAX),
@@ -317,7 +238,7 @@ static const struct field manifest_req_fields[] = {
 };
 static const struct field manifest_page_fields[] = {
     UINT(0, manifest_page.page, 0, MANIFEST_PAGES_MAX - 1),
-    BLOB(1, manifest_page.hashes, MANIFEST_HASHES_MAX *DIGEST_BYTES, DIGEST_BYTES),
+    BLOB(1, manifest_page.hashes, MANIFEST_HASHES_MAX *DIGEST_BYTES, DIGEST_BYTES, false),
     ANY(2, manifest_page.lease),
 };
 static const struct field bucket_req_fields[] = {
@@ -333,7 +254,7 @@ static const struct field sketch_req_fields[] = {
     ANY(0, sketch_req.seed),
 };
 static const struct field sketch_fields[] = {
-    BLOB(0, sketch.values, SKETCH_BYTES, SKETCH_BYTES),
+    BLOB(0, sketch.values, SKETCH_BYTES, SKETCH_BYTES, false),
     ANY(1, sketch.seed),
     ANY(2, sketch.round),
     FLOAT(3, sketch.moved, FLT_MAX),
@@ -388,7 +309,7 @@ static const struct shape shapes[MESSAGE_DATA + 1] = {
     [MESSAGE_ACCEPT] = SHAPE("ACCEPT", accept_fields),
     [MESSAGE_REJECT] = SHAPE("REJECT", reject_fields),
     [MESSAGE_READY] = SHAPE("READY", ready_fields),
-    [MESSAGE_COMMIT] = SHAPE("COMMIT", commit_fields),
+    [MESSAGE_COMMIT] = SHAPE("COMMIT", outcome_req_fields),
     [MESSAGE_ABORT] = SHAPE("ABORT", abort_fields),
     [MESSAGE_OUTCOME_REQ] = SHAPE("OUTCOME_REQ", outcome_req_fields),
     [MESSAGE_OUTCOME] = SHAPE("OUTCOME", outcome_fields),

@@ -24,6 +24,7 @@ void *ground_block(struct ground *g, size_t bytes)
 
     CHECK(g->blocks_count < GROUND_BLOCKS_MAX);
     if (memory != NULL) g->blocks[g->blocks_count++] = memory;
+    g->is_short |= memory == NULL;
     return memory;
 }
 
@@ -54,25 +55,50 @@ float *ground_values(struct ground *g, size_t n)
 {
     float *memory = ground_block(g, n * sizeof(float));
 
-    return memory != NULL && fill(g, memory, n) == RC_OK ? memory : NULL;
+    g->is_short |= memory == NULL || fill(g, memory, n) != RC_OK;
+    return memory;
 }
 
 float *ground_activations(struct ground *g, size_t n)
 {
     const struct backend_ops *ops = g->backend->ops;
-    float *memory = ground_block(g, n * g->backend->value_bytes), *tile;
+    float *memory = ground_block(g, n * g->backend->value_bytes);
     size_t each = n < TILE ? n : TILE;
-    enum rc rc = memory != NULL ? RC_OK : RC_NOMEM;
+    float *tile = memory != NULL ? ops->alloc(g->backend, each * sizeof(float)) : NULL;
+    enum rc rc = tile != NULL ? fill(g, tile, each) : RC_NOMEM;
 
-    tile = rc == RC_OK ? ops->alloc(g->backend, each * sizeof(float)) : NULL;
-    if (tile == NULL) return NULL;
-    rc = fill(g, tile, each);
     for (size_t at = 0; rc == RC_OK && at < n; at += each) {
         size_t count = n - at < each ? n - at : each;
         rc = ops->to_activations(g->backend, tile, backend_at(g->backend, memory, at), count);
     }
     ops->free(g->backend, tile);
-    return rc == RC_OK ? memory : NULL;
+    g->is_short |= rc != RC_OK;
+    return memory;
+}
+
+enum rc ground_conv_forward(struct ground *g)
+{
+    return g->conv->ops->forward(g->conv, g->x, g->y);
+}
+
+enum rc ground_conv_data(struct ground *g)
+{
+    return g->conv->ops->backward_data(g->conv, g->y, g->x);
+}
+
+enum rc ground_conv_weights(struct ground *g)
+{
+    return g->conv->ops->backward_weights(g->conv, g->x, g->y, true, g->dweight, g->dbias);
+}
+
+enum rc ground_gemm(struct ground *g)
+{
+    return g->backend->ops->gemm(g->backend, &g->gemm);
+}
+
+enum rc ground_update(struct ground *g)
+{
+    return g->backend->ops->update(g->backend, &g->update, g->x, g->y, g->weight, g->n);
 }
 
 uint32_t ground_less(const struct ground *g, uint32_t n)

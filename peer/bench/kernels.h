@@ -14,13 +14,10 @@ struct bench_kernels_options {
 };
 
 /** `rows` is a fresh array of {kernel, shape, by, threads, device, unit, per_s, q1, q3}: unit
- *  "GFLOP" for products, convolutions and attention, "GB" for what moves memory. RC_NOMEM,
- *  RC_DEVICE. */
+ *  "GFLOP" for products, convolutions and attention, "GB" for what moves memory. The shapes are
+ *  those that the processor is for, or a device; what a device has no memory for is left out.
+ *  RC_NOMEM, RC_DEVICE. */
 MUST_USE enum rc bench_kernels(const struct bench_kernels_options *options, struct json **rows,
                                struct fault *why);
-/** The same of a backend whose memory is not the host's, with the shapes that those are for. What
- *  it has no memory for is left out. */
-MUST_USE enum rc bench_kernels_device(const struct bench_kernels_options *options,
-                                      struct json **rows, struct fault *why);
 
 #endif

@@ -39,11 +39,7 @@ static enum rc begin_linear(struct ground *g, const uint32_t *n)
     g->work = 2e-9 * (double)g->n * n[1] * n[2];
     g->by = g->linear->ops->name;
     snprintf(g->shape, sizeof(g->shape), "%zux%u->%u%s", g->n, n[1], n[2], has_gelu ? " gelu" : "");
-    if (g->x == NULL || g->dx == NULL || g->y == NULL || g->dy == NULL ||
-        (has_gelu && g->pre == NULL) || g->weight == NULL || g->dweight == NULL ||
-        g->bias == NULL || g->dbias == NULL) {
-        return RC_NOMEM;
-    }
+    if (g->is_short) return RC_NOMEM;
     return g->linear->ops->prepare(g->linear, g->weight, g->bias);
 }
 
@@ -107,23 +103,8 @@ static enum rc begin_conv(struct ground *g, const uint32_t *n)
     g->by = g->conv->ops->name;
     snprintf(g->shape, sizeof(g->shape), "3x3%s %u->%u %ux%u n%u", n[3] == 2 ? "/2" : "", n[0],
              n[1], n[2], n[2], options.images);
-    if (g->x == NULL || g->y == NULL || g->weight == NULL || g->dweight == NULL) return RC_NOMEM;
+    if (g->is_short) return RC_NOMEM;
     return g->conv->ops->prepare(g->conv, g->weight, NULL);
-}
-
-static enum rc run_conv_forward(struct ground *g)
-{
-    return g->conv->ops->forward(g->conv, g->x, g->y);
-}
-
-static enum rc run_conv_data(struct ground *g)
-{
-    return g->conv->ops->backward_data(g->conv, g->y, g->x);
-}
-
-static enum rc run_conv_weights(struct ground *g)
-{
-    return g->conv->ops->backward_weights(g->conv, g->x, g->y, true, g->dweight, NULL);
 }
 
 /* --- attention: samples, steps, width, heads ---------------------------------------------------*/
@@ -150,9 +131,7 @@ static enum rc begin_attention(struct ground *g, const uint32_t *n)
     g->by = g->backend->ops->name;
     snprintf(g->shape, sizeof(g->shape), "%ux%ux%u/%u causal", g->attention.samples,
              g->attention.steps, n[2], n[3]);
-    if (g->x == NULL || g->dx == NULL || g->y == NULL || g->dy == NULL || g->statistics == NULL) {
-        return RC_NOMEM;
-    }
+    if (g->is_short) return RC_NOMEM;
     return g->backend->ops->attention_reserve(g->backend, &g->attention);
 }
 
@@ -193,10 +172,7 @@ static enum rc begin_layer_norm(struct ground *g, const uint32_t *n)
     g->work = ground_giga(g, 2.0 * (double)count);
     g->by = g->backend->ops->name;
     snprintf(g->shape, sizeof(g->shape), "%zux%u", g->layer_norm.rows, n[1]);
-    return g->x == NULL || g->y == NULL || g->dx == NULL || g->statistics == NULL ||
-                   g->weight == NULL || g->dweight == NULL
-               ? RC_NOMEM
-               : RC_OK;
+    return g->is_short ? RC_NOMEM : RC_OK;
 }
 
 static enum rc run_layer_norm_forward(struct ground *g)
@@ -250,11 +226,7 @@ static enum rc begin_batch_norm(struct ground *g, const uint32_t *n)
     g->work = ground_giga(g, 3.0 * (double)count); /* read, read again, write */
     g->by = g->backend->ops->name;
     snprintf(g->shape, sizeof(g->shape), "%ux%ux%u n%zu relu", n[1], n[2], n[2], g->n);
-    return g->x == NULL || g->y == NULL || g->dx == NULL || g->dy == NULL ||
-                   g->statistics == NULL || g->weight == NULL || g->dweight == NULL ||
-                   g->sums == NULL
-               ? RC_NOMEM
-               : RC_OK;
+    return g->is_short ? RC_NOMEM : RC_OK;
 }
 
 static enum rc run_batch_norm_forward(struct ground *g)
@@ -343,10 +315,7 @@ static enum rc begin_lstm(struct ground *g, const uint32_t *n)
     g->work = 2e-9 * (double)rows * 2.0 * (double)matrix;
     g->by = g->recurrent->ops->name;
     snprintf(g->shape, sizeof(g->shape), "%zux%ux%u", g->n, n[1], n[2]);
-    if (g->x == NULL || g->y == NULL || g->dy == NULL || g->dx == NULL || g->weight == NULL ||
-        g->dweight == NULL || g->bias == NULL || g->dbias == NULL || g->statistics == NULL) {
-        return RC_NOMEM;
-    }
+    if (g->is_short) return RC_NOMEM;
     weights = (struct recurrent_weights){g->weight, g->weight + matrix, g->bias,
                                          g->bias + 4 * (size_t)n[2]};
     return g->recurrent->ops->prepare(g->recurrent, &weights);
@@ -394,15 +363,15 @@ static const struct device_bench benches[] = {
     {"linear forward", "GFLOP", {64, 784, 256, 0}, begin_linear, run_linear_forward},
     {"linear backward", "GFLOP", {16384, 768, 3072, 1}, begin_linear_backward, run_linear_backward},
     {"linear backward", "GFLOP", {16384, 3072, 768, 0}, begin_linear_backward, run_linear_backward},
-    {"conv forward", "GFLOP", {64, 64, 32, 1}, begin_conv, run_conv_forward},
-    {"conv data", "GFLOP", {64, 64, 32, 1}, begin_conv, run_conv_data},
-    {"conv weights", "GFLOP", {64, 64, 32, 1}, begin_conv, run_conv_weights},
-    {"conv forward", "GFLOP", {128, 256, 16, 2}, begin_conv, run_conv_forward},
-    {"conv data", "GFLOP", {128, 256, 16, 2}, begin_conv, run_conv_data},
-    {"conv weights", "GFLOP", {128, 256, 16, 2}, begin_conv, run_conv_weights},
-    {"conv forward", "GFLOP", {512, 512, 4, 1}, begin_conv, run_conv_forward},
-    {"conv data", "GFLOP", {512, 512, 4, 1}, begin_conv, run_conv_data},
-    {"conv weights", "GFLOP", {512, 512, 4, 1}, begin_conv, run_conv_weights},
+    {"conv forward", "GFLOP", {64, 64, 32, 1}, begin_conv, ground_conv_forward},
+    {"conv data", "GFLOP", {64, 64, 32, 1}, begin_conv, ground_conv_data},
+    {"conv weights", "GFLOP", {64, 64, 32, 1}, begin_conv, ground_conv_weights},
+    {"conv forward", "GFLOP", {128, 256, 16, 2}, begin_conv, ground_conv_forward},
+    {"conv data", "GFLOP", {128, 256, 16, 2}, begin_conv, ground_conv_data},
+    {"conv weights", "GFLOP", {128, 256, 16, 2}, begin_conv, ground_conv_weights},
+    {"conv forward", "GFLOP", {512, 512, 4, 1}, begin_conv, ground_conv_forward},
+    {"conv data", "GFLOP", {512, 512, 4, 1}, begin_conv, ground_conv_data},
+    {"conv weights", "GFLOP", {512, 512, 4, 1}, begin_conv, ground_conv_weights},
     {"attention forward", "GFLOP", {16, 1024, 768, 12}, begin_attention, run_attention_forward},
     {"attention backward",
      "GFLOP",

@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "peer/env/address.h"
+#include "gossip/wire/address.h"
 
 #include <string.h>
 

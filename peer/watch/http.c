@@ -20,7 +20,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "gossip/wire/limits.h"
-#include "peer/env/address.h"
+#include "gossip/wire/address.h"
 #include "peer/env/env.h"
 #include "peer/watch/http_page.h"
 #include "peer/watch/metrics_text.h"

@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/mem.h"
-#include "peer/env/address.h"
+#include "gossip/wire/address.h"
 #include "peer/env/env.h"
 
 #include <netdb.h>

@@ -12,15 +12,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void open_signed(const uint8_t *map, size_t count, struct digest run_id)
 {
     static const uint8_t seed[SECRET_BYTES] = {9};
-    uint8_t claim[DIGEST_BYTES + SIGNED_RECORD_BYTES_MAX], bytes[SIGNED_RECORD_BYTES_MAX];
+    uint8_t bytes[SIGNED_RECORD_BYTES_MAX];
     struct member_record record, again;
     struct identity identity;
     size_t again_count = 0;
 
     identity_from_seed(seed, &identity);
-    memcpy(claim, run_id.bytes, DIGEST_BYTES);
-    memcpy(claim + DIGEST_BYTES, map, count);
-    identity_sign(&identity, "record/1", claim, DIGEST_BYTES + count, bytes);
+    identity_sign(&identity, "record/1", run_id, map, count, bytes);
     memcpy(bytes + SIGNATURE_BYTES, map, count);
     if (record_open(bytes, SIGNATURE_BYTES + count, run_id, &record) != RC_OK) return;
     CHECK(record.addresses_count <= RECORD_ADDRESSES_MAX);

@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
-#include "peer/env/address.h"
+#include "gossip/wire/address.h"
 
 #include <stdio.h>
 #include <string.h>

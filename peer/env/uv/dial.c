@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
-#include "peer/env/address.h"
+#include "gossip/wire/address.h"
 
 #include <netinet/in.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
-#include "peer/env/address.h"
+#include "gossip/wire/address.h"
 
 #include <netinet/in.h>
 #include <stdio.h>

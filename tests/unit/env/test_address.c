@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/check.h"
-#include "peer/env/address.h"
+#include "gossip/wire/address.h"
 #include "peer/env/store_name.h"
 
 static void addresses_are_taken_apart(void **state)

@@ -6,23 +6,26 @@
 
 static const uint8_t swarm_key[SECRET_BYTES] = "thirty-two bytes shared by all..";
 
-/* What is signed under one label is not signed under another, nor with a moved border. */
+/* What is signed under one label, or for one run, is not signed under another, nor with a moved
+ * border. */
 static void signatures_do_not_cross_labels(void **state)
 {
     uint8_t seed[SECRET_BYTES] = {5}, signature[SIGNATURE_BYTES], long_text[SIGNED_BYTES_MAX] = {0};
+    const struct digest run = {{1}}, other = {{2}};
     struct identity identity;
 
     (void)state;
     identity_from_seed(seed, &identity);
-    identity_sign(&identity, "one", "bytes", 5, signature);
-    assert_true(identity_verify(identity.public_key, "one", "bytes", 5, signature));
-    assert_false(identity_verify(identity.public_key, "two", "bytes", 5, signature));
-    assert_false(identity_verify(identity.public_key, "oneb", "ytes", 4, signature));
-    assert_false(identity_verify(identity.public_key, "one", "bytes", 4, signature));
+    identity_sign(&identity, "one", run, "bytes", 5, signature);
+    assert_true(identity_verify(identity.public_key, "one", run, "bytes", 5, signature));
+    assert_false(identity_verify(identity.public_key, "two", run, "bytes", 5, signature));
+    assert_false(identity_verify(identity.public_key, "one", other, "bytes", 5, signature));
+    assert_false(identity_verify(identity.public_key, "oneb", run, "ytes", 4, signature));
+    assert_false(identity_verify(identity.public_key, "one", run, "bytes", 4, signature));
     assert_false(
-        identity_verify(identity.public_key, "one", long_text, sizeof long_text, signature));
+        identity_verify(identity.public_key, "one", run, long_text, sizeof long_text, signature));
     signature[0] ^= 1;
-    assert_false(identity_verify(identity.public_key, "one", "bytes", 5, signature));
+    assert_false(identity_verify(identity.public_key, "one", run, "bytes", 5, signature));
     identity_wipe(&identity);
     for (size_t i = 0; i < SIGN_SECRET_BYTES; i++) {
         assert_int_equal(identity.secret_key[i], 0);
