@@ -468,9 +468,10 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
     team_set_stream(r->team, options->stream_seed, 0);
     rc = model_reserve_moments(r->model, optimizer_planes(r->optimizer.kind));
     if (rc == RC_OK) rc = batch_init(&r->next, info, r->batch);
+    if (rc == RC_OK && options->soft != NULL) rc = task_soften(&r->task, options->soft, r->batch);
     r->logits = mem_array(task_logits(&r->task, r->batch), sizeof(float));
     r->logits_gradient = mem_array(task_logits(&r->task, r->batch), sizeof(float));
-    if (rc == RC_OK && !r->backend->is_host) {
+    if (rc == RC_OK && !r->backend->is_host && options->soft == NULL) {
         rc = replica_device_create(r, why);
         if (rc != RC_OK) return rc;
     } else if (rc == RC_OK) {
@@ -499,7 +500,9 @@ enum rc replica_create(struct backend *backend, const struct replica_options *op
 {
     struct replica *r = mem_alloc(sizeof(*r));
     struct dataset_options data = {.seed = options->seed, .context = task_context(options->model)};
-    struct share_options share = {.seed = options->seed, .stream_seed = options->stream_seed};
+    struct share_options share = {.seed = options->seed,
+                                  .stream_seed = options->stream_seed,
+                                  .samples_max = options->samples_max};
     enum rc rc;
 
     if (r == NULL) return fault_set(why, RC_NOMEM, "cannot set up training: out of memory");
@@ -507,6 +510,8 @@ enum rc replica_create(struct backend *backend, const struct replica_options *op
     r->backend = backend;
     r->stream_seed = options->stream_seed;
     if (options->threads > 0 && backend->is_host) backend->threads = options->threads;
+    if (options->soft != NULL && backend->is_apart) backend->threads = 1; /* loss: on the host */
+    if (options->dataset != NULL) data = *options->dataset;
     rc = read_options(r, options, why);
     if (rc == RC_OK) rc = shard_parse(options->shard, options->shard_of, &share.shard, why);
     if (rc == RC_OK) rc = augment_parse(options->augment, &share.augment, why);
@@ -542,6 +547,16 @@ const struct dataset_info *replica_data(const struct learner *learner)
 {
     CHECK(learner->ops == &replica_ops);
     return dataset_info(((const struct replica *)learner)->dataset);
+}
+
+enum rc replica_samples(struct learner *learner, const struct samples **samples, struct fault *why)
+{
+    const struct replica *r = replica_of(learner);
+    enum rc rc = share_ensure(r->share, why);
+
+    CHECK(learner->ops == &replica_ops);
+    if (rc == RC_OK) *samples = share_set(r->share);
+    return rc;
 }
 
 void replica_card(struct learner *learner, struct model_card *card)

@@ -135,8 +135,9 @@ static enum rc work_on_part(void *context, const struct team_part *part)
 enum rc replica_pass(struct replica *r, team_work work, void *context, struct task_score *score)
 {
     uint64_t begin = model_profiler_now(r->profiler);
-    enum rc rc = replica_forward(r, true);
+    enum rc rc = task_ask(&r->task, &r->next);
 
+    if (rc == RC_OK) rc = replica_forward(r, true);
     model_profiler_add(r->profiler, PROFILE_PASSES, begin);
     if (rc != RC_OK) return rc;
     begin = model_profiler_now(r->profiler);
