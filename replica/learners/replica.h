@@ -37,7 +37,7 @@ struct replica_options {
     uint64_t seed;               /* initial weights, block permutation */
     uint64_t stream_seed;        /* data order: (seed, peer id) mixed by the caller */
     uint32_t threads;
-    uint32_t hogwild; /* threads with batches of their own (replica/learners/hogwild.h), or 0 */
+    uint32_t hogwild;             /* threads with batches of their own (replica_hogwild.c), or 0 */
     struct profile_clock profile; /* to see where the time goes; {NULL}: not wanted */
 };
 
