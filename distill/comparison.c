@@ -300,20 +300,6 @@ static enum rc read_model(struct reading *r, size_t index, struct fault *why)
     return rc;
 }
 
-static enum rc save_average(struct reading *r, struct model *model, struct fault *why)
-{
-    struct tensor_file *file = tensor_file_create();
-    enum rc rc = file != NULL ? model_save(model, &r->average, file) : RC_NOMEM;
-
-    if (rc == RC_OK) {
-        rc = tensor_file_save(file, r->options->average_path, why);
-    } else {
-        fault_set(why, rc, "cannot write %s: %s", r->options->average_path, rc_text(rc));
-    }
-    tensor_file_destroy(file);
-    return rc;
-}
-
 static enum rc score_average(struct reading *r, const struct copies *copies, struct fault *why)
 {
     struct model *model = copies->list[0];
@@ -358,7 +344,9 @@ static enum rc read_average(struct reading *r, struct fault *why)
         rc = soup_pour(r->soup, copies.list[i]);
     }
     if (rc == RC_OK) rc = score_average(r, &copies, why);
-    if (rc == RC_OK && r->options->average_path != NULL) rc = save_average(r, copies.list[0], why);
+    if (rc == RC_OK && r->options->average_path != NULL) {
+        rc = model_save_as(copies.list[0], &r->average, r->options->average_path, why);
+    }
     r->out->has_average = rc == RC_OK;
     r->out->distance = soup_distance(r->soup);
     copies_deinit(&copies);
@@ -475,6 +463,22 @@ static void lanes_deinit(struct reading *r)
     }
 }
 
+/* What is right without learning: one answer for all. */
+static enum rc count_classes(const struct samples *test, uint32_t classes, double *share)
+{
+    uint64_t *counts = mem_array(classes, sizeof *counts), most = 0;
+
+    if (counts == NULL) return RC_NOMEM;
+    for (size_t i = 0; i < test->count; i++) {
+        const uint32_t label =
+            test->small_labels != NULL ? test->small_labels[i] : test->large_labels[i];
+        if (++counts[label] > most) most = counts[label];
+    }
+    mem_free(counts);
+    *share = (double)most / (double)test->count;
+    return RC_OK;
+}
+
 static enum rc reading_begin(struct reading *r, struct fault *why)
 {
     const size_t count = r->options->paths_count;
@@ -508,6 +512,10 @@ static enum rc reading_begin(struct reading *r, struct fault *why)
     snprintf(out->data, sizeof out->data, "%s", dataset_info(r->dataset)->name);
     out->samples = r->test.count;
     out->is_text = dataset_info(r->dataset)->target == DATA_NEXT_TOKEN;
+    if (dataset_info(r->dataset)->target == DATA_CLASS) {
+        rc = count_classes(&r->test, dataset_info(r->dataset)->classes, &out->most_frequent);
+        if (rc != RC_OK) return fault_set(why, rc, "cannot compare models: out of memory");
+    }
     return make_ensemble(r, why);
 }
 

@@ -1,6 +1,7 @@
 /*
  * distill: train a student on what an ensemble of teachers says (Hinton, Vinyals, Dean 2015,
- * arXiv:1503.02531). The teachers answer in evaluation mode, with probabilities at temperature T;
+ * arXiv:1503.02531): a replica whose task has soft targets (replica/learners/task.h). The teachers
+ * answer in evaluation mode, with probabilities at temperature T;
  * distill/answers.h says which answers are kept. Loss, a sample or step of a text:
  * (1 - a) CE(labels) + a T^2 KL(teacher_T || student_T). Real values: the squared error against
  * (1 - a) target + a mean(teachers), whose gradient is that of the two errors mixed; T has no say.
@@ -15,6 +16,7 @@
 #include "base/fault.h"
 #include "base/rc.h"
 #include "distill/comparison.h"
+#include "replica/learners/learner.h"
 
 struct backend;
 struct json;
@@ -58,9 +60,9 @@ struct distill_options {
 struct distill_result {
     struct comparison teachers; /* on the test part */
     enum vote vote;
-    struct score student;
+    struct evaluation student;
     bool has_baseline;
-    struct score labels_only;
+    struct evaluation labels_only;
     double lr, labels_only_lr;
     uint64_t student_parameters, teacher_parameters; /* of the smallest teacher */
     uint64_t steps, samples, samples_all; /* taken; training samples used, and there are */
@@ -74,9 +76,9 @@ struct distill_result {
 MUST_USE enum rc distill_run(struct backend *backend, const struct distill_options *options,
                              struct distill_result *out, struct fault *why);
 void distill_result_deinit(struct distill_result *result);
-/** As printed by `distill --json`, without `wall_s`, which is the caller's. */
 /** Whether labels alone make a better student than the teachers, as far as was tried. */
 bool distill_labels_win(const struct distill_result *result);
+/** As printed by `distill --json`, without `wall_s`, which is the caller's. */
 struct json *distill_json(const struct distill_result *result);
 
 #endif

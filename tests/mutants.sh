@@ -191,8 +191,8 @@ kernels/cpu/norm/batch.c @ unit_kernels_norm_batch @ running variances are those
 replica/layers/sequence.c @ unit_replica_replica_train @ a text's model sees what it is asked for @ s/stage->layer\.keys\[LAYER_CAUSAL\] == 1,/false,/
 kernels/cpu/dense/activation.c @ unit_kernels_activation @ what dropout leaves is not scaled @ s/float factor = 1\.0F \/ \(1\.0F - dropout->rate\);/float factor = 1.0F;/
 kernels/cpu/dense/activation.c @ unit_kernels_activation @ relu passes gradients on that are not its own @ s/return y > 0\.0F \? dy : 0\.0F;/return y >= 0.0F ? dy : 0.0F;/
-distill/distill.c @ unit_distill_distill @ the control has the student's rate only @ s/l->optimizer\.lr = factors\[i\] \* lr;/l->optimizer.lr = 0 * factors[i] + lr;/
-distill/distill.c @ unit_distill_distill @ a student that says the same of all is saved @ s/rc = check_learnt\(l, \&out->student, why\);/rc = check_learnt(l, \&out->teachers.average, why);/
+distill/distill.c @ unit_distill_distill @ the control has the student's rate only @ s/lr = factors\[i\] \* out->lr;/lr = 0 * factors[i] + out->lr;/
+distill/distill.c @ unit_distill_distill @ a student that says the same of all is saved @ s/if \(rc == RC_OK\) rc = check_learnt\(.*;/(void)check_learnt;/
 averaging/rule/heavy_ball.c @ unit_averaging_rule_heavy_ball @ the pull is twice the paper's @ s/own\[i\] - anchor\[i\] \+ difference\[i\]/own[i] - anchor[i] + 2 * difference[i]/
 averaging/rule/heavy_ball.c @ unit_averaging_rule_heavy_ball @ the stable rate is taken from another formula @ s/return 2 \* \(1 - momentum \* momentum\);/return 2 * (1 - momentum);/
 base/file.c @ unit_base_file @ what a killed writer left stays behind the new bytes @ s/ \|\| ftruncate\(fd, 0\) != 0\) return errno;/) return errno;/

@@ -52,15 +52,18 @@ static void on_progress(void *context, const struct distill_progress *p)
     }
 }
 
-static void print_row(const char *name, const struct score *score, uint64_t parameters)
+static void print_row(const char *name, double accuracy, double loss, uint64_t parameters)
 {
-    char accuracy[32] = "", loss[32] = "";
+    char share[32] = "", nats[32] = "";
 
-    if (!isnan(score_accuracy(score))) {
-        snprintf(accuracy, sizeof accuracy, "%.2f %%", 100 * score_accuracy(score));
-    }
-    if (!isnan(score_loss(score))) snprintf(loss, sizeof loss, "%.4f", score_loss(score));
-    printf("%-34s %9s  %8s  %12llu\n", name, accuracy, loss, (unsigned long long)parameters);
+    if (!isnan(accuracy)) snprintf(share, sizeof share, "%.2f %%", 100 * accuracy);
+    if (!isnan(loss)) snprintf(nats, sizeof nats, "%.4f", loss);
+    printf("%-34s %9s  %8s  %12llu\n", name, share, nats, (unsigned long long)parameters);
+}
+
+static void print_score(const char *name, const struct score *score, uint64_t parameters)
+{
+    print_row(name, score_accuracy(score), score_loss(score), parameters);
 }
 
 static void print_words(const struct distill_result *r, const char *path)
@@ -73,16 +76,17 @@ static void print_words(const struct distill_result *r, const char *path)
         char name[40];
         snprintf(name, sizeof name, "teacher %zu", i);
         all += c->parameters[i];
-        if (i < 16) print_row(name, &c->models[i], c->parameters[i]);
+        if (i < 16) print_score(name, &c->models[i], c->parameters[i]);
     }
     if (c->count > 16) printf("... and %zu more\n", c->count - 16);
     if (c->has_average) {
-        print_row("average of their parameters", &c->average, c->parameters[0]);
+        print_score("average of their parameters", &c->average, c->parameters[0]);
     }
-    print_row("ensemble", &c->votes[r->vote], all);
-    print_row("student", &r->student, r->student_parameters);
+    print_score("ensemble", &c->votes[r->vote], all);
+    print_row("student", r->student.accuracy, r->student.loss, r->student_parameters);
     if (r->has_baseline) {
-        print_row("the same student on labels alone", &r->labels_only, r->student_parameters);
+        print_row("the same student on labels alone", r->labels_only.accuracy, r->labels_only.loss,
+                  r->student_parameters);
     }
     printf("%llu of %llu training samples, %llu steps, lr %.4g", (unsigned long long)r->samples,
            (unsigned long long)r->samples_all, (unsigned long long)r->steps, r->lr);

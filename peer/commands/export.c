@@ -10,27 +10,12 @@
 
 #include <string.h>
 
-/* The model as it is, under its own names. */
-static enum rc save_plain(struct model *model, struct model_card *card, const char *path,
-                          struct fault *why)
-{
-    struct tensor_file *file = tensor_file_create();
-    enum rc rc = file == NULL ? RC_NOMEM : model_save(model, card, file);
-
-    if (rc != RC_OK)
-        fault_set(why, rc, "cannot write %s: %s", path, rc_text(rc));
-    else
-        rc = tensor_file_save(file, path, why);
-    tensor_file_destroy(file);
-    return rc;
-}
-
 static enum rc write_as(const char *form, struct model *model, struct model_card *card,
                         const char *path, struct fault *why)
 {
     if (strcmp(form, "onnx") == 0) return export_onnx(model, card, path, why);
     if (gpt2_is_form(model)) return gpt2_save(model, card, path, why);
-    return save_plain(model, card, path, why);
+    return model_save_as(model, card, path, why);
 }
 
 static void tell(const struct options *options, struct model *model, const char *form,

@@ -71,7 +71,8 @@ enum rc batch_init(struct batch *batch, const struct dataset_info *info, uint32_
     made.values = mem_aligned((size_t)rows_max * dataset_values(info) * sizeof(float));
     if (labels > 0) made.labels = mem_array(labels, sizeof(uint32_t));
     if (is_real) made.targets = mem_array((size_t)rows_max * info->outputs, sizeof(float));
-    if (made.values == NULL || (labels > 0 && made.labels == NULL) ||
+    made.picked = mem_array(rows_max, sizeof(uint32_t));
+    if (made.values == NULL || made.picked == NULL || (labels > 0 && made.labels == NULL) ||
         (is_real && made.targets == NULL)) {
         batch_deinit(&made);
         *batch = made;
@@ -86,6 +87,7 @@ void batch_deinit(struct batch *batch)
     mem_free(batch->values);
     mem_free(batch->labels);
     mem_free(batch->targets);
+    mem_free(batch->picked);
     *batch = (struct batch){0};
 }
 
@@ -172,6 +174,7 @@ void samples_gather(const struct samples *samples, const struct dataset_info *in
 
         CHECK(sample < samples->count);
         if (r + 1 < pick.rows) ask_for(samples, picked(pick, r + 1));
+        if (batch->picked != NULL) batch->picked[r] = (uint32_t)sample;
         if (batch->values != NULL) {
             gather_values(samples, info, sample, batch->values + r * values);
         }

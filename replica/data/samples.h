@@ -40,6 +40,7 @@ struct batch {
     float *values;    /* [rows][channels][height][width], or [rows][length] of tokens */
     uint32_t *labels; /* [rows][labels_per_sample] */
     float *targets;   /* [rows][outputs] */
+    uint32_t *picked; /* [rows]: which of the samples they are */
 };
 
 /** Room for `rows_max` samples; no labels, no targets where `info` has none. RC_NOMEM; `batch` is

@@ -20,7 +20,7 @@ struct place {
 struct share {
     struct dataset *dataset;
     struct shard_spec spec;
-    uint64_t seed;
+    uint64_t seed, samples_max;
     struct samples samples;
     bool is_loaded;
     uint64_t id;     /* of the set of samples: equal ids, equal samples in equal order */
@@ -91,8 +91,10 @@ static bool is_of_this_share(const struct share *share, const uint64_t words[SHA
 /* Commit freshly loaded samples. On failure they are released. */
 static enum rc adopt(struct share *share, struct samples *samples, uint64_t id, struct fault *why)
 {
-    uint32_t *order = mem_array(samples->count, sizeof(*order));
+    uint32_t *order;
 
+    if (samples->count > share->samples_max) samples->count = (size_t)share->samples_max;
+    order = mem_array(samples->count, sizeof(*order));
     if (order == NULL || samples->count == 0) {
         mem_free(order);
         samples_deinit(samples);
@@ -166,7 +168,10 @@ static enum rc load_chosen(struct share *share, struct peer_id self, const struc
 
     if (wanted == NULL) return fault_set(why, RC_NOMEM, "cannot load the data: out of memory");
     if (share->spec.kind == SHARD_ALL || (members == NULL && !share->spec.is_fixed)) {
-        memset(wanted, true, blocks * sizeof(*wanted));
+        uint64_t each = dataset_info(share->dataset)->block_samples;
+        for (uint32_t b = 0; b < blocks && b * each < share->samples_max; b++) {
+            wanted[b] = true;
+        }
     } else if (share->spec.is_fixed) {
         shard_fixed(&share->spec, blocks, wanted);
     } else {
@@ -222,6 +227,7 @@ enum rc share_create(struct dataset *dataset, const struct share_options *option
     created->dataset = dataset;
     created->spec = options->shard;
     created->seed = options->seed;
+    created->samples_max = options->samples_max > 0 ? options->samples_max : UINT64_MAX;
     created->augment = options->augment;
     created->augment_seed = options->stream_seed;
     created->options = (struct prefetch_options){.samples = &created->samples,
@@ -259,9 +265,18 @@ void share_destroy(struct share *share)
     mem_free(share);
 }
 
+const struct samples *share_set(const struct share *share)
+{
+    CHECK(share->is_loaded);
+    return &share->samples;
+}
+
 uint64_t share_samples(const struct share *share)
 {
-    return share->is_loaded ? share->samples.count : dataset_info(share->dataset)->train_samples;
+    uint64_t all = dataset_info(share->dataset)->train_samples;
+
+    if (share->is_loaded) return share->samples.count;
+    return all < share->samples_max ? all : share->samples_max;
 }
 
 /* The next samples in line. */

@@ -23,7 +23,8 @@ struct share_options {
     uint64_t stream_seed; /* of the order of samples */
     uint32_t batch;       /* samples of every share_batch() */
     struct augment augment;
-    bool with_prefetch; /* make batches ahead of time, on a thread */
+    bool with_prefetch;   /* make batches ahead of time, on a thread */
+    uint64_t samples_max; /* the first so many, which `seed` draws; 0: all */
 };
 
 /** Keeps `dataset`. A fixed share is loaded at once, any other when it is known or first needed. */
@@ -37,6 +38,8 @@ MUST_USE enum rc share_reshard(struct share *share, struct peer_id self,
                                struct fault *why);
 /** Load everything unless a share is loaded already. */
 MUST_USE enum rc share_ensure(struct share *share, struct fault *why);
+/** The samples themselves, as they are until the share changes. Only when loaded. */
+const struct samples *share_set(const struct share *share);
 /** Samples in the share; before it is known, of the whole training part. */
 uint64_t share_samples(const struct share *share);
 /** Fill `batch` (made for this data by batch_init()) with the next samples, `rows_max` of them. Its

@@ -122,6 +122,20 @@ enum rc model_save(struct model *model, const struct model_card *card, struct te
     return rc == RC_OK ? add_normalisation(model, file) : rc;
 }
 
+enum rc model_save_as(struct model *model, const struct model_card *card, const char *path,
+                      struct fault *why)
+{
+    struct tensor_file *file = tensor_file_create();
+    enum rc rc = file != NULL ? model_save(model, card, file) : RC_NOMEM;
+
+    if (rc == RC_OK)
+        rc = tensor_file_save(file, path, why);
+    else
+        fault_set(why, rc, "cannot write %s: %s", path, rc_text(rc));
+    tensor_file_destroy(file);
+    return rc;
+}
+
 /* Where a card comes from, for messages. */
 struct source {
     const struct tensor_file *file;

@@ -28,6 +28,9 @@ struct model_card {
 /** Add parameters, buffers and card to `file` (values borrowed). */
 MUST_USE enum rc model_save(struct model *model, const struct model_card *card,
                             struct tensor_file *file);
+/** The same as a file of its own, replaced as one. */
+MUST_USE enum rc model_save_as(struct model *model, const struct model_card *card, const char *path,
+                               struct fault *why);
 /** Read and check the card of a model file: RC_FORMAT and what is missing or out of range. */
 MUST_USE enum rc model_card_read(const struct tensor_file *file, const char *name,
                                  struct model_card *card, struct fault *why);

@@ -6,7 +6,6 @@
 
 #include "base/check.h"
 #include "base/mem.h"
-#include "replica/learners/workers.h"
 #include "replica/model/layers.h"
 #include "replica/plane/mixture.h"
 
@@ -22,8 +21,6 @@ static void replica_destroy(struct learner *learner)
 
     if (r == NULL) return;
     model_profiler_destroy(r->profiler);
-    hogwild_destroy(r->hogwild);
-    lbfgs_destroy(r->lbfgs);
     replica_device_destroy(r);
     team_destroy(r->team);
     task_deinit(&r->task);
@@ -188,7 +185,6 @@ static enum rc replica_import(struct learner *learner, enum section section,
     backend_bind_thread(replica_of(learner)->backend);
     rc = change_section(learner, section, difference, count);
 
-    if (replica_of(learner)->lbfgs != NULL) lbfgs_moved(replica_of(learner)->lbfgs);
     model_profiler_add(profiler, PROFILE_SNAPSHOTS, begin);
     return rc;
 }
@@ -200,7 +196,6 @@ enum rc replica_assign(struct learner *learner, enum section section, const floa
     float *plane = section_of(r, section, count);
     enum rc rc;
 
-    if (r->lbfgs != NULL && section == SECTION_PARAMETERS) lbfgs_forget(r->lbfgs);
     if (count == 0) return RC_OK;
     backend_bind_thread(r->backend);
     rc = r->backend->ops->upload(r->backend, plane, values, count * sizeof(float));
@@ -245,15 +240,7 @@ static enum rc replica_reshard(struct learner *learner, struct peer_id self,
                                const struct peer_id *members, size_t members_count,
                                struct fault *why)
 {
-    struct replica *r = replica_of(learner);
-    uint64_t before[SHARE_STATE_WORDS], after[SHARE_STATE_WORDS];
-    enum rc rc;
-
-    share_save(r->share, before);
-    rc = share_reshard(r->share, self, members, members_count, why);
-    share_save(r->share, after);
-    if (r->lbfgs != NULL && before[0] != after[0]) lbfgs_moved(r->lbfgs); /* other samples */
-    return rc;
+    return share_reshard(replica_of(learner)->share, self, members, members_count, why);
 }
 
 static uint64_t replica_shard_samples(const struct learner *learner)
@@ -335,7 +322,7 @@ static enum rc replica_evaluate(struct learner *learner, uint64_t samples_max,
     return rc;
 }
 
-static const struct learner_ops replica_ops = {
+const struct learner_ops replica_ops = {
     .name = "replica",
     .destroy = replica_destroy,
     .schema = replica_schema,
@@ -366,46 +353,28 @@ static const struct learner_ops replica_ops = {
     .why = replica_why,
 };
 
-/* What goes together with --hogwild. */
-static enum rc check_hogwild(const struct replica *r, const struct replica_options *options,
-                             struct fault *why)
+static enum rc read_optimizer(const struct replica_options *options, struct optimizer *optimizer,
+                              struct fault *why)
 {
-    if (options->hogwild == 0) return RC_OK;
-    if (r->optimizer.kind != UPDATE_SGD) {
-        return fault_set(why, RC_USAGE,
-                         "--hogwild is for plain sgd, as other optimizers keep a state that "
-                         "threads would have to share; add --optimizer sgd");
-    }
-    if (r->accumulate > 1 || r->schedule.kind == SCHEDULE_GROW) {
-        return fault_set(why, RC_USAGE,
-                         "--hogwild takes a step for each batch; leave --accumulate and "
-                         "--schedule grow out");
-    }
-    if (r->backend->threads > 1) {
-        return fault_set(why, RC_USAGE,
-                         "--hogwild %u runs as many threads, one for each batch; leave --threads "
-                         "out",
-                         options->hogwild);
-    }
-    if (options->hogwild <= WORKERS_MAX) return RC_OK;
-    return fault_set(why, RC_USAGE, "--hogwild must be from 1 to %d", WORKERS_MAX);
+    const char *text = options->optimizer;
+    enum rc rc;
+
+    if (text == NULL || text[0] == '\0') text = layers_training(options->model).optimizer;
+    rc = optimizer_parse(text, optimizer, why);
+    if (rc == RC_OK && options->lr > 0.0) optimizer->lr = options->lr;
+    return rc;
 }
 
 /* What the flags say, before anything large is made. */
 static enum rc read_options(struct replica *r, const struct replica_options *options,
                             struct fault *why)
 {
-    struct layers_training usual = layers_training(options->model);
-    const char *optimizer = options->optimizer;
     const char *schedule = options->schedule == NULL ? "" : options->schedule;
     uint64_t steps = options->steps_total;
-    enum rc rc;
+    enum rc rc = read_optimizer(options, &r->optimizer, why);
 
-    if (optimizer == NULL || optimizer[0] == '\0') optimizer = usual.optimizer;
-    rc = optimizer_parse(optimizer, &r->optimizer, why);
     if (rc != RC_OK) return rc;
-    if (options->lr > 0.0) r->optimizer.lr = options->lr;
-    r->batch = options->batch == 0 ? usual.batch : options->batch;
+    r->batch = options->batch == 0 ? layers_training(options->model).batch : options->batch;
     r->accumulate = options->accumulate == 0 ? 1 : options->accumulate;
     r->clip = options->clip;
     r->rate_factor = 1.0;
@@ -419,15 +388,14 @@ static enum rc read_options(struct replica *r, const struct replica_options *opt
     }
     snprintf(r->schedule_text, sizeof(r->schedule_text), "%s", schedule);
     snprintf(r->data, sizeof(r->data), "%s", options->data);
-    return check_hogwild(r, options, why);
+    return RC_OK;
 }
 
 static enum rc make_optimizer_buffers(struct replica *r)
 {
     const struct schema *schema = model_schema(r->model);
     const struct backend_ops *ops = r->backend->ops;
-    size_t workspace =
-        optimizer_is_full_batch(&r->optimizer) ? 0 : optimizer_workspace(&r->optimizer, schema);
+    size_t workspace = optimizer_workspace(&r->optimizer, schema);
 
     if (workspace > 0) {
         workspace *= team_threads(r->team);
@@ -438,28 +406,34 @@ static enum rc make_optimizer_buffers(struct replica *r)
         r->statistics = ops->alloc(r->backend, schema->values[SECTION_BUFFERS] * sizeof(float));
         if (r->statistics == NULL) return RC_NOMEM;
     }
-    if (r->accumulate > 1 || r->schedule.kind == SCHEDULE_GROW ||
-        optimizer_is_full_batch(&r->optimizer)) {
+    if (r->accumulate > 1 || r->schedule.kind == SCHEDULE_GROW) {
         r->accumulated = ops->alloc(r->backend, schema->values[SECTION_GRADIENT] * sizeof(float));
         if (r->accumulated == NULL) return RC_NOMEM;
     }
     return RC_OK;
 }
 
-static enum rc make_model(struct replica *r, const struct replica_options *options,
-                          struct fault *why)
+struct model_options replica_model_options(const struct replica *r,
+                                           const struct replica_options *options)
 {
-    const struct dataset_info *info = dataset_info(r->dataset);
     struct model_options model = {
         .spec = options->model,
         .batch_max = r->batch,
         .seed = options->seed,
         .with_gradients = true,
     };
-    enum rc rc;
 
-    task_describe(info, &model);
-    rc = team_create(r->backend, &model, &r->team, why);
+    task_describe(dataset_info(r->dataset), &model);
+    return model;
+}
+
+static enum rc make_model(struct replica *r, const struct replica_options *options,
+                          struct fault *why)
+{
+    const struct dataset_info *info = dataset_info(r->dataset);
+    struct model_options model = replica_model_options(r, options);
+    enum rc rc = team_create(r->backend, &model, &r->team, why);
+
     if (rc == RC_OK) r->model = team_model(r->team);
     if (rc == RC_OK) rc = task_init(&r->task, info, r->model, r->batch, why);
     if (rc != RC_OK) return rc;
@@ -468,9 +442,10 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
     team_set_stream(r->team, options->stream_seed, 0);
     rc = model_reserve_moments(r->model, optimizer_planes(r->optimizer.kind));
     if (rc == RC_OK) rc = batch_init(&r->next, info, r->batch);
+    if (rc == RC_OK && options->soft != NULL) rc = task_soften(&r->task, options->soft, r->batch);
     r->logits = mem_array(task_logits(&r->task, r->batch), sizeof(float));
     r->logits_gradient = mem_array(task_logits(&r->task, r->batch), sizeof(float));
-    if (rc == RC_OK && !r->backend->is_host) {
+    if (rc == RC_OK && !r->backend->is_host && options->soft == NULL) {
         rc = replica_device_create(r, why);
         if (rc != RC_OK) return rc;
     } else if (rc == RC_OK) {
@@ -481,25 +456,19 @@ static enum rc make_model(struct replica *r, const struct replica_options *optio
             model_profiler_create(r->model, options->profile, r->batch, team_threads(r->team));
         if (r->profiler == NULL) rc = RC_NOMEM;
     }
-    if (rc == RC_OK && optimizer_is_full_batch(&r->optimizer)) {
-        rc = replica_full_create(r, options, why);
-        if (rc != RC_OK) return rc;
-    }
-    if (rc == RC_OK && options->hogwild > 0) {
-        const struct hogwild_options hogwild = {r->model, &model, info, options->hogwild};
-        rc = hogwild_create(&hogwild, &r->hogwild, why);
-        if (rc != RC_OK) return rc;
-    }
+    r->run = r->device != NULL ? replica_device_steps : replica_host_steps;
     if (rc == RC_OK && r->logits != NULL && r->logits_gradient != NULL) return RC_OK;
     return fault_set(why, RC_NOMEM, "cannot set up training: out of memory; try a smaller --batch");
 }
 
-enum rc replica_create(struct backend *backend, const struct replica_options *options,
-                       struct learner **learner, struct fault *why)
+enum rc replica_make(size_t bytes, struct backend *backend, const struct replica_options *options,
+                     struct replica **replica, struct fault *why)
 {
-    struct replica *r = mem_alloc(sizeof(*r));
+    struct replica *r = mem_alloc(bytes);
     struct dataset_options data = {.seed = options->seed, .context = task_context(options->model)};
-    struct share_options share = {.seed = options->seed, .stream_seed = options->stream_seed};
+    struct share_options share = {.seed = options->seed,
+                                  .stream_seed = options->stream_seed,
+                                  .samples_max = options->samples_max};
     enum rc rc;
 
     if (r == NULL) return fault_set(why, RC_NOMEM, "cannot set up training: out of memory");
@@ -507,6 +476,8 @@ enum rc replica_create(struct backend *backend, const struct replica_options *op
     r->backend = backend;
     r->stream_seed = options->stream_seed;
     if (options->threads > 0 && backend->is_host) backend->threads = options->threads;
+    if (options->soft != NULL && backend->is_apart) backend->threads = 1; /* loss: on the host */
+    if (options->dataset != NULL) data = *options->dataset;
     rc = read_options(r, options, why);
     if (rc == RC_OK) rc = shard_parse(options->shard, options->shard_of, &share.shard, why);
     if (rc == RC_OK) rc = augment_parse(options->augment, &share.augment, why);
@@ -522,26 +493,59 @@ enum rc replica_create(struct backend *backend, const struct replica_options *op
         replica_destroy(&r->learner);
         return rc;
     }
-    *learner = &r->learner;
+    *replica = r;
     return RC_OK;
+}
+
+enum rc replica_create(struct backend *backend, const struct replica_options *options,
+                       struct learner **learner, struct fault *why)
+{
+    struct optimizer optimizer;
+    struct replica *r = NULL;
+    enum rc rc = read_optimizer(options, &optimizer, why);
+
+    if (rc != RC_OK) return rc;
+    if (options->hogwild > 0) return replica_hogwild_create(backend, options, learner, why);
+    if (optimizer_is_full_batch(&optimizer)) {
+        return replica_lbfgs_create(backend, options, learner, why);
+    }
+    rc = replica_make(sizeof(*r), backend, options, &r, why);
+    if (rc == RC_OK) *learner = &r->learner;
+    return rc;
+}
+
+/* Also one that takes other steps. */
+static bool is_replica(const struct learner *learner)
+{
+    return learner->ops->name == replica_ops.name;
 }
 
 struct json *replica_profile(struct learner *learner, uint64_t wall_ns, const char *event)
 {
-    CHECK(learner->ops == &replica_ops);
+    CHECK(is_replica(learner));
     return model_profiler_rows(replica_of(learner)->profiler, wall_ns, event);
 }
 
 struct model *replica_model(struct learner *learner)
 {
-    CHECK(learner->ops == &replica_ops);
+    CHECK(is_replica(learner));
     return replica_of(learner)->model;
 }
 
 const struct dataset_info *replica_data(const struct learner *learner)
 {
-    CHECK(learner->ops == &replica_ops);
+    CHECK(is_replica(learner));
     return dataset_info(((const struct replica *)learner)->dataset);
+}
+
+enum rc replica_samples(struct learner *learner, const struct samples **samples, struct fault *why)
+{
+    const struct replica *r = replica_of(learner);
+    enum rc rc = share_ensure(r->share, why);
+
+    CHECK(is_replica(learner));
+    if (rc == RC_OK) *samples = share_set(r->share);
+    return rc;
 }
 
 void replica_card(struct learner *learner, struct model_card *card)
@@ -549,7 +553,7 @@ void replica_card(struct learner *learner, struct model_card *card)
     struct replica *r = replica_of(learner);
     const struct dataset_info *info = dataset_info(r->dataset);
 
-    CHECK(learner->ops == &replica_ops);
+    CHECK(is_replica(learner));
     task_card(info, r->model, card);
     card->step = r->step;
     card->samples = r->samples_seen;

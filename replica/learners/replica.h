@@ -12,10 +12,16 @@
 
 struct backend;
 struct dataset_info;
+struct dataset_options;
+struct samples;
+struct soft_targets;
 
 struct replica_options {
-    const char *model;     /* spec or preset */
-    const char *data;      /* --data spec */
+    const char *model;                     /* spec or preset */
+    const char *data;                      /* --data spec */
+    const struct dataset_options *dataset; /* how it is opened; NULL: as `model`, `seed` want it */
+    const struct soft_targets *soft; /* kept; NULL: only the data say what is right (task.h) */
+    uint64_t samples_max;            /* of the share, see share_options; 0: all */
     const char *optimizer; /* `momentum:lr=0.02,beta=0.9`; NULL or "": the preset's default */
     const char *schedule;  /* `constant`, `cosine:warmup=0.05`; NULL: constant */
     double clip;           /* longest gradient, by its norm; 0: as long as it is */
@@ -31,7 +37,7 @@ struct replica_options {
     uint64_t seed;               /* initial weights, block permutation */
     uint64_t stream_seed;        /* data order: (seed, peer id) mixed by the caller */
     uint32_t threads;
-    uint32_t hogwild; /* threads with batches of their own (replica/learners/hogwild.h), or 0 */
+    uint32_t hogwild;             /* threads with batches of their own (replica_hogwild.c), or 0 */
     struct profile_clock profile; /* to see where the time goes; {NULL}: not wanted */
 };
 
@@ -42,6 +48,9 @@ MUST_USE enum rc replica_create(struct backend *backend, const struct replica_op
 struct model *replica_model(struct learner *learner);
 /** The data behind it, as long as it lives. */
 const struct dataset_info *replica_data(const struct learner *learner);
+/** Its training samples, loaded by now, as they are until the share changes. */
+MUST_USE enum rc replica_samples(struct learner *learner, const struct samples **samples,
+                                 struct fault *why);
 /** Where the time went, see model_profiler_rows(): NULL without options.profile or a step. */
 struct json *replica_profile(struct learner *learner, uint64_t wall_ns, const char *event);
 /** A card that describes the replica as it is now. */

@@ -53,10 +53,6 @@ enum rc replica_device_create(struct replica *r, struct fault *why)
     const char *reason;
     enum rc rc = RC_NOMEM;
 
-    if (optimizer_is_full_batch(&r->optimizer)) {
-        return fault_set(why, RC_USAGE,
-                         "--optimizer lbfgs runs on the processor; add --device cpu");
-    }
     r->device = mem_alloc(sizeof(*r->device));
     if (r->device != NULL) {
         r->device->accumulated = mem_array(devices, sizeof(*r->device->accumulated));

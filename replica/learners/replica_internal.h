@@ -1,6 +1,8 @@
 /*
  * The inside of a replica: what replica.c (its making and what others may ask of it),
- * replica_train.c (its steps) and replica_state.c (saving and resuming) share. Nobody else
+ * replica_train.c (its steps) and replica_state.c (saving and resuming) share, and what learners
+ * that take other steps build on: replica_lbfgs.c and replica_hogwild.c have a replica as their
+ * first member, its operations but for those they replace, and a `run` of their own. Nobody else
  * includes it.
  */
 #ifndef GRAPEVINE_REPLICA_LEARNERS_REPLICA_INTERNAL_H
@@ -9,14 +11,18 @@
 #include "kernels/backend.h"
 #include "replica/data/dataset.h"
 #include "replica/data/share.h"
-#include "replica/learners/hogwild.h"
 #include "replica/learners/replica.h"
 #include "replica/learners/task.h"
 #include "replica/learners/team.h"
 #include "replica/model/profile.h"
-#include "replica/optimizer/lbfgs.h"
 #include "replica/optimizer/optimizer.h"
 #include "replica/optimizer/schedule.h"
+
+struct replica;
+
+/* Up to `steps` steps: what they did is added to `done` and `total`. */
+typedef enum rc (*replica_run)(struct replica *r, uint32_t steps, const atomic_bool *stop,
+                               struct train_report *done, struct task_score *total);
 
 struct replica {
     struct learner learner; /* first: a learner is cast back to its replica */
@@ -45,9 +51,8 @@ struct replica {
     struct batch next;               /* on the host */
     float *logits, *logits_gradient; /* [batch][classes], host */
     struct model_profiler *profiler; /* NULL: not wanted */
-    struct hogwild *hogwild;         /* NULL: all threads work on one batch */
-    struct lbfgs *lbfgs;             /* NULL: steps are updates of a batch's gradient */
     struct replica_device *device;   /* NULL: the backend's memory is the host's */
+    replica_run run;                 /* how steps are taken */
 };
 
 /* Of each of the team's devices, beside its model. */
@@ -62,21 +67,37 @@ static inline struct replica *replica_of(struct learner *learner)
     return (struct replica *)learner;
 }
 
+/** The operations of a replica, also for learners that replace some of them. */
+extern const struct learner_ops replica_ops;
+/** A replica at the beginning of `bytes` of zeroed memory; its `destroy` frees them all. */
+MUST_USE enum rc replica_make(size_t bytes, struct backend *backend,
+                              const struct replica_options *options, struct replica **replica,
+                              struct fault *why);
+/** What a replica's model was made of. */
+struct model_options replica_model_options(const struct replica *r,
+                                           const struct replica_options *options);
+/** Learners of their own, see replica_create(): steps that read the whole share, and steps of
+ *  threads without locks. RC_USAGE, RC_LIMIT: what does not go together, or is too large. */
+MUST_USE enum rc replica_lbfgs_create(struct backend *backend,
+                                      const struct replica_options *options,
+                                      struct learner **learner, struct fault *why);
+MUST_USE enum rc replica_hogwild_create(struct backend *backend,
+                                        const struct replica_options *options,
+                                        struct learner **learner, struct fault *why);
+
 /** Everything that a step needs is there; the schedule's end, too. */
 MUST_USE enum rc replica_make_ready(struct replica *r);
 /** Forward, loss and backward of the batch in `next`, and then `work` on the gradient plane. */
 MUST_USE enum rc replica_pass(struct replica *r, team_work work, void *context,
                               struct task_score *score);
-/** Steps that read the whole share (lbfgs): replica_full.c. */
-MUST_USE enum rc replica_run_full(struct replica *r, uint32_t steps, const atomic_bool *stop,
-                                  struct train_report *done, struct task_score *total);
-/** Prepare for them. RC_USAGE, RC_LIMIT: what does not go together, or is too large. */
-MUST_USE enum rc replica_full_create(struct replica *r, const struct replica_options *options,
-                                     struct fault *why);
+/** Steps that all threads of the team take together. One that is stopped on its way did not happen.
+ */
+MUST_USE enum rc replica_host_steps(struct replica *r, uint32_t steps, const atomic_bool *stop,
+                                    struct train_report *done, struct task_score *total);
 /* replica_device.c: steps on devices whose memory is not the host's. */
 MUST_USE enum rc replica_device_create(struct replica *r, struct fault *why);
 void replica_device_destroy(struct replica *r);
-/** See run_steps() in replica_train.c. */
+/** The same on a device. */
 MUST_USE enum rc replica_device_steps(struct replica *r, uint32_t steps, const atomic_bool *stop,
                                       struct train_report *done, struct task_score *total);
 /** The mean gradient of the next step's batches, left in the gradient plane. */

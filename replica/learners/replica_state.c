@@ -36,7 +36,6 @@ enum rc replica_save(struct learner *learner, struct tensor_file *file)
 
     share_save(r->share, words + STATE_SHARE);
     if (rc == RC_OK) rc = tensor_file_add_u64_copy(file, "replica.state", words, STATE_WORDS);
-    if (rc == RC_OK && r->lbfgs != NULL) rc = lbfgs_save(r->lbfgs, file);
     if (rc != RC_OK || count == 0) return rc;
     rc = model_host_plane(r->model, SECTION_MOMENTS, &moments);
     return rc == RC_OK ? tensor_file_add_f32(file, "replica.moments", moments, count) : rc;
@@ -90,10 +89,7 @@ enum rc replica_load(struct learner *learner, const struct tensor_file *file, st
         rc = schedule_parse(r->schedule_text, words[STATE_SCHEDULE], &schedule, why);
         if (rc != RC_OK) return rc;
     }
-    if (r->lbfgs != NULL) rc = lbfgs_load(r->lbfgs, file, why);
-    if (rc != RC_OK) return rc;
     if (!share_load(r->share, words + STATE_SHARE)) {
-        if (r->lbfgs != NULL) lbfgs_forget(r->lbfgs); /* what it has now is not ours */
         return fault_set(why, RC_FORMAT, "the checkpoint's place in the data is damaged");
     }
     r->has_schedule = r->has_schedule || words[STATE_SCHEDULE] > 0;

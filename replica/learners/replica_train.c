@@ -24,7 +24,6 @@ static uint64_t batches_of(const struct replica *r, double epochs)
     double batches =
         ceil(epochs * (double)share_samples(r->share) / ((double)r->batch * (double)r->accumulate));
 
-    if (r->lbfgs != NULL) batches = ceil(epochs); /* each step reads all of it */
     return batches < 1.0 ? 1 : (uint64_t)batches;
 }
 
@@ -135,8 +134,9 @@ static enum rc work_on_part(void *context, const struct team_part *part)
 enum rc replica_pass(struct replica *r, team_work work, void *context, struct task_score *score)
 {
     uint64_t begin = model_profiler_now(r->profiler);
-    enum rc rc = replica_forward(r, true);
+    enum rc rc = task_ask(&r->task, &r->next);
 
+    if (rc == RC_OK) rc = replica_forward(r, true);
     model_profiler_add(r->profiler, PROFILE_PASSES, begin);
     if (rc != RC_OK) return rc;
     begin = model_profiler_now(r->profiler);
@@ -193,36 +193,6 @@ static enum rc check_parameters(struct replica *r)
     return is_finite ? RC_OK : RC_NONFINITE;
 }
 
-/* Steps of threads that each have their own batches. */
-static enum rc run_hogwild(struct replica *r, uint32_t steps, const atomic_bool *stop,
-                           struct train_report *done, struct task_score *score)
-{
-    const struct hogwild_run run = {
-        .share = r->share,
-        .optimizer = &r->optimizer,
-        .schedule = &r->schedule,
-        .rate_factor = r->rate_factor,
-        .clip = r->clip,
-        .stream = r->stream_seed,
-        .step = r->step,
-        .steps = steps,
-        .stop = stop,
-        .profiler = r->profiler,
-    };
-    struct hogwild_report report;
-    enum rc rc = hogwild_train(r->hogwild, &run, &report);
-
-    if (rc != RC_OK) return rc;
-    r->step += report.steps;
-    r->updates += report.steps;
-    r->samples_seen += (uint64_t)r->batch * report.steps;
-    done->steps = report.steps;
-    done->loss_sum = report.loss_sum;
-    score->hits = report.hits;
-    score->count = report.count;
-    return RC_OK;
-}
-
 /* Where a step begins: what it changes before its end. */
 struct border {
     uint64_t share[SHARE_STATE_WORDS];
@@ -253,9 +223,8 @@ static enum rc take_back(struct replica *r, const struct border *border)
                                  statistics_bytes(r));
 }
 
-/* Steps that all threads take together. One that is stopped on its way did not happen. */
-static enum rc run_steps(struct replica *r, uint32_t steps, const atomic_bool *stop,
-                         struct train_report *done, struct task_score *total)
+enum rc replica_host_steps(struct replica *r, uint32_t steps, const atomic_bool *stop,
+                           struct train_report *done, struct task_score *total)
 {
     while (done->steps < steps && (stop == NULL || !atomic_load(stop))) {
         struct task_score score = {0.0, 0, 0};
@@ -286,17 +255,7 @@ enum rc replica_train(struct learner *learner, uint32_t steps, const atomic_bool
 
     backend_bind_thread(r->backend);
     if (steps > 0) rc = replica_make_ready(r);
-    if (rc == RC_OK && steps > 0) {
-        if (r->lbfgs != NULL) {
-            rc = replica_run_full(r, steps, stop, &done, &total);
-        } else if (r->device != NULL) {
-            rc = replica_device_steps(r, steps, stop, &done, &total);
-        } else if (r->hogwild != NULL) {
-            rc = run_hogwild(r, steps, stop, &done, &total);
-        } else {
-            rc = run_steps(r, steps, stop, &done, &total);
-        }
-    }
+    if (rc == RC_OK && steps > 0) rc = r->run(r, steps, stop, &done, &total);
     if (rc == RC_OK && done.steps > 0) rc = check_parameters(r);
     if (rc != RC_OK) return rc;
     done.step = r->step;
@@ -313,7 +272,6 @@ enum rc replica_gradient(struct learner *learner, float *out, struct train_repor
     struct task_score score = {0.0, 0, 0};
     enum rc rc;
 
-    if (r->lbfgs != NULL) return RC_UNSUPPORTED; /* a step is more than one gradient */
     backend_bind_thread(r->backend);
     rc = replica_make_ready(r);
     if (rc == RC_OK) {
@@ -339,7 +297,6 @@ enum rc replica_step(struct learner *learner, const float *gradient)
     size_t count = model_schema(r->model)->values[SECTION_PARAMETERS];
     enum rc rc;
 
-    if (r->lbfgs != NULL) return RC_UNSUPPORTED;
     backend_bind_thread(r->backend);
     rc = replica_make_ready(r);
     if (rc == RC_OK) {

@@ -1,8 +1,8 @@
 /*
- * Losses on a model's outputs in host memory: softmax cross-entropy with labels, with whole
- * distributions, and distillation (Hinton, Vinyals, Dean 2015, arXiv:1503.02531): (1 - a) CE +
- * a T^2 KL(teacher_T || student_T), whose second gradient is a T (student_T - teacher_T). T^2 keeps
- * both gradients of one size when T changes. Rows labelled LABEL_IGNORE count nowhere.
+ * Losses on a model's outputs in host memory: softmax cross-entropy with labels, and distillation
+ * (Hinton, Vinyals, Dean 2015, arXiv:1503.02531): (1 - a) CE + a T^2 KL(teacher_T || student_T),
+ * whose second gradient is a T (student_T - teacher_T). T^2 keeps both gradients of one size when T
+ * changes. Rows labelled LABEL_IGNORE count nowhere.
  */
 #include "replica/model/loss.h"
 
@@ -43,24 +43,6 @@ double loss_distillation(const float *logits, const float *teacher, const uint32
     });
     *correct = sums.correct;
     return mean_of((1.0 - a) * sums.hard + scale * (sums.soft - sums.entropy), sums.counted);
-}
-
-double loss_soft_targets(const float *logits, const float *targets, uint32_t rows, uint32_t classes,
-                         float *gradient)
-{
-    struct softmax_sums sums;
-
-    CHECK(rows > 0 && classes > 0);
-    sums = softmax_mixture(&(struct softmax_mixture){
-        .logits = logits,
-        .targets = targets,
-        .rows = rows,
-        .classes = classes,
-        .temperature = 1.0,
-        .soft_share = 1.0,
-        .gradient = gradient,
-    });
-    return sums.soft / rows;
 }
 
 double loss_squared(const float *predicted, const float *targets, uint32_t rows, uint32_t outputs,

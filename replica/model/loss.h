@@ -17,10 +17,6 @@ double loss_cross_entropy(const float *logits, const uint32_t *labels, uint32_t 
 double loss_distillation(const float *logits, const float *teacher, const uint32_t *labels,
                          uint32_t batch, uint32_t classes, double temperature, double a,
                          float *gradient, uint32_t *correct);
-/* Cross-entropy against distributions: -sum of target ln softmax(logits). targets: [rows, classes].
- */
-double loss_soft_targets(const float *logits, const float *targets, uint32_t rows, uint32_t classes,
-                         float *gradient);
 /* Mean over rows and outputs of (predicted - target)^2, without a factor 1/2: as MSELoss of
  * PyTorch. */
 double loss_squared(const float *predicted, const float *targets, uint32_t rows, uint32_t outputs,
