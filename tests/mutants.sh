@@ -84,7 +84,7 @@ averaging/core/robust.c @ unit_averaging_robust @ whoever missed rounds stays be
 averaging/core/robust.c @ unit_averaging_robust @ the one that has more to learn is far from all @ s/centred_share = 1.0f \/ 64/centred_share = 0/
 peer/round/centre.c @ sim_liars @ in groups each judges around its own model @ s/return round->centre == NULL \? own : round->centre \+ range.first;/return (void)round, (void)range, own;/
 peer/round/round.c @ sim_liars @ a last round may leave us with values of our own @ s/round->stats.unagreed \+= round->has_refused;//
-peer/node/rounds/border.c @ sim_finish @ a round at the goal is one like others @ s/node->step, node->is_goal_reached/node->step, false/
+peer/node/rounds/border.c @ sim_finish @ a round at the goal is one like others @ s/node->step, lane_is_at_goal\(node\)/node->step, false/
 averaging/strategy/match.c @ contract_strategy @ auto means none @ s/strategy->clips = reason == NULL;/strategy->clips = i == 2;/
 averaging/core/robust.c @ unit_averaging_robust @ the gate lets everything in that is not learned yet @ s/if \(norms < gate_least\) return gate_least;/if (norms < gate_least) return 1e30f;/
 averaging/core/weights.c @ unit_averaging_weights @ a proposer counts as much as it says @ s/if \(count > 0 \&\& weights\[0\] > WEIGHT_ONE\).*//
@@ -122,37 +122,37 @@ peer/env/uv/socket.c @ unit_env_uv_dial @ links may take the last descriptors @ 
 peer/files/journal.c @ unit_peer_journal @ a full disk is told again and again @ s/failed == RC_OK \|\| failed == told/failed == RC_OK/
 base/file.c @ unit_base_file @ a log grows without end @ s/before.st_size \+ count > bytes_max/before.st_size > UINT64_MAX - 1/
 peer/link/tell.c @ unit_peer_link @ each refusal of a holder of the key has a line in the log @ s/links->told < TOLD_A_MINUTE/true/
-peer/node/model/choice.c @ sim_restart @ who began a moment sooner counts as far ahead @ s/is_fresh\(node\) \? other->first_step : other->progress.step/other->progress.step/
+peer/node/models/choice.c @ sim_restart @ who began a moment sooner counts as far ahead @ s/is_fresh\(node\) \? other->first_step : other->progress.step/other->progress.step/
 peer/cli/options_file.c @ unit_peer_options @ another value of a run's flag is taken @ s/row->kept != OF_RUN\) continue;/row->kept != OF_RUN || true) continue;/
 peer/cli/options_file.c @ unit_peer_options @ earlier goals stay beside a new one @ s/if \(row->kept == OF_GOAL \&\& has_new_goal\) continue;//
 peer/cli/options_file.c @ unit_peer_options @ what may change is forgotten where it is not given @ s/row->kept == OF_START \|\| row->kept == WORD_ONLY/row->kept != OF_RUN/
 peer/download/joiner_loading.c @ unit_peer_joiner @ a bucket's hash is not looked at @ s/if \(!digest_is_equal\(hash_of\(bytes, count\), \*expected\)\) return RC_AUTH;//
 peer/download/joiner_loading.c @ unit_peer_joiner @ a download may hold NaN @ s/if \(!bucket_is_finite\(to, values\)\) return RC_NONFINITE;//
 peer/download/joiner_listing.c @ unit_peer_joiner @ another model's manifest is taken @ s/if \(!digest_is_equal\(manifest->schema, joiner->schema\)\) return RC_MISMATCH;//
-peer/node/model/choice.c @ unit_peer_node_model @ who trains gives its model up for one who boasts @ s/HOLDERS_LEAST = 3/HOLDERS_LEAST = 1/
-peer/node/model/choice.c @ unit_peer_node_model @ many identities of one host outvote a swarm @ s/return theirs\.places >= ours\.places;/return true;/
-peer/node/model/choice.c @ unit_peer_node_model @ both of two halves give way @ s/if \(theirs\.met == own \&\& !is_smaller\(lineage, node->lineage\)\) return false;//
-peer/node/model/choice.c @ unit_peer_node_model @ a moment is enough @ s/return now_ns >= choice->since_ns \+ OUTVOTE_NS;/return true;/
-peer/node/model/choice.c @ unit_peer_node_model @ one boaster calls a restarted peer behind @ s/return items\[\(count - 1\) \/ 2\];/return items[count - 1];/
-peer/node/model/choice.c @ sim_restart @ an untrained model is mixed in @ s/!has_mixed\(node\) \&\& is_behind/has_mixed(node) \&\& is_behind/
-peer/node/model/check.c @ sim_hostile_models @ the donor's step is believed @ s/^    return middle;/    return value;/
-peer/node/model/choice.c @ unit_peer_node_model @ who was heard first decides where others are as far as we @ s/ && step < node->model->wanted.step_least;/ \&\& step == UINT64_MAX;/
-peer/node/model/choice.c @ unit_peer_node_model @ ...or hold the same model @ s/count_holders\(node, node->model->wanted.lineage\)\.all <= ours;/false;/
-peer/node/model/check.c @ sim_hostile_models @ one of two witnesses says at which step a model is @ s/node_median\(said, count \+ 1\)/node_median(said, count > 0 ? count : 1)/
-peer/node/model/check.c @ sim_hostile_models @ a new peer takes what two that are there do not confirm @ s/taking->others < WITNESSES \? 0 : WITNESSES/0/
-peer/node/model/check.c @ sim_hostile_models @ running statistics are not compared @ s/check_buffers\(node\) != RC_OK/check_buffers(node) == RC_NOMEM/
-peer/node/model/check.c @ sim_hostile_models @ moments of any size are taken @ s/leaves_moments = (.*) > most;/leaves_moments = \1 < 0 * most;/
-peer/node/model/check.c @ sim_hostile_models @ nobody is waited for who could say that a donor lies @ s/return counts\.believed > node_heard\(node\) .*/return false;/
-peer/node/model/take.c @ sim_hostile_models @ what is given up is not kept @ s/if \(!node->model->taking\.keeps\) return RC_OK;/return RC_OK;/
+peer/node/models/choice.c @ unit_peer_node_model @ who trains gives its model up for one who boasts @ s/HOLDERS_LEAST = 3/HOLDERS_LEAST = 1/
+peer/node/models/choice.c @ unit_peer_node_model @ many identities of one host outvote a swarm @ s/return theirs\.places >= ours\.places;/return true;/
+peer/node/models/choice.c @ unit_peer_node_model @ both of two halves give way @ s/if \(theirs\.met == own \&\& !is_smaller\(lineage, node->lineage\)\) return false;//
+peer/node/models/choice.c @ unit_peer_node_model @ a moment is enough @ s/return now_ns >= choice->since_ns \+ OUTVOTE_NS;/return true;/
+peer/node/models/choice.c @ unit_peer_node_model @ one boaster calls a restarted peer behind @ s/return items\[\(count - 1\) \/ 2\];/return items[count - 1];/
+peer/node/models/choice.c @ sim_restart @ an untrained model is mixed in @ s/!has_mixed\(node\) \&\& is_behind/has_mixed(node) \&\& is_behind/
+peer/node/models/check.c @ sim_hostile_models @ the donor's step is believed @ s/^    return middle;/    return value;/
+peer/node/models/choice.c @ unit_peer_node_model @ who was heard first decides where others are as far as we @ s/ && step < node->models->wanted.step_least;/ \&\& step == UINT64_MAX;/
+peer/node/models/choice.c @ unit_peer_node_model @ ...or hold the same model @ s/count_holders\(node, node->models->wanted.lineage\)\.all <= ours;/false;/
+peer/node/models/check.c @ sim_hostile_models @ one of two witnesses says at which step a model is @ s/models_median\(said, count \+ 1\)/models_median(said, count > 0 ? count : 1)/
+peer/node/models/check.c @ sim_hostile_models @ a new peer takes what two that are there do not confirm @ s/taking->others < WITNESSES \? 0 : WITNESSES/0/
+peer/node/models/check.c @ sim_hostile_models @ running statistics are not compared @ s/check_buffers\(node\) != RC_OK/check_buffers(node) == RC_NOMEM/
+peer/node/models/check.c @ sim_hostile_models @ moments of any size are taken @ s/leaves_moments = (.*) > most;/leaves_moments = \1 < 0 * most;/
+peer/node/models/check.c @ sim_hostile_models @ nobody is waited for who could say that a donor lies @ s/return counts\.believed > models_heard\(node\) .*/return false;/
+peer/node/models/take.c @ sim_hostile_models @ what is given up is not kept @ s/if \(!node->models->taking\.keeps\) return RC_OK;/return RC_OK;/
 replica/optimizer/optimizer.c @ unit_replica_optimizer @ a donor's moments may divide by nothing @ s/moments\[i\] = fmaxf\(-limit, fminf\(limit, moments\[i\]\)\);/(void)limit;/
 peer/download/sketch.c @ unit_peer_sketch @ one of two members is enough @ s/opinion->agreed >= 2 \&\& 2 \* opinion->agreed > count/opinion->agreed >= 1/
 testnet/folder.c @ unit_testnet_folder @ a folder is two testnets' at a time @ s/rc = file_lock_folder\(path, lock, why\);/rc = RC_OK;/
 peer/download/joiner.c @ unit_peer_joiner @ the next donor of unlike values begins anew @ s/joiner->mixes \&\& !joiner->is_catching_up/false/
 peer/download/joiner.c @ unit_peer_joiner @ of a mixture that is not confirmed nothing is kept @ s/if \(unmix\(joiner, source\)\)/if (false)/
 peer/download/joiner.c @ unit_peer_joiner @ what changed since is fetched for a mixture @ s/source == NULL \|\| joiner->is_mixed/source == NULL/
-peer/node/model/check.c @ sim_joining @ a mixture is taken though nobody confirms it @ s/taking->is_mixed \|\| //
-peer/node/model/donor.c @ sim_joining @ who has nobody to average with keeps its line free for rounds @ s/if \(!node_has_partners\(node\)\) return false;//
-peer/node/model/model.c @ sim_joining @ --join-timeout counts from the begin @ s/now_ns >= node->model->answered_ns \+ node/now_ns >= node->begun_ns + node/
+peer/node/models/check.c @ sim_joining @ a mixture is taken though nobody confirms it @ s/taking->is_mixed \|\| //
+peer/node/rounds/round.c @ sim_joining @ who has nobody to average with keeps its line free for rounds @ s/if \(!has_partners\(node\)\) return false;//
+peer/node/models/models.c @ sim_joining @ --join-timeout counts from the begin @ s/now_ns >= node->models->answered_ns \+ node/now_ns >= node->begun_ns + node/
 peer/download/donor.c @ unit_peer_donor @ who stands still keeps its place @ s/return now_ns >= lease->moved_ns \+ STILL_NS \|\| /return /
 peer/download/donor.c @ unit_peer_donor @ who was cut off begins anew @ s/return lease != NULL \&\& lease->state == LEASE_LEFT/return false \&\& lease->state == LEASE_LEFT/
 peer/download/donor_serve.c @ unit_peer_donor @ a lease lasts for what was sent before @ s/if \(\(lease->is_sent\[\*bucket \/ 8\] .*/{/
@@ -160,7 +160,7 @@ gossip/membership/dial.c @ sim_restart @ the address of a lost identity is diall
 peer/download/donor_snapshot.c @ unit_peer_donor @ a snapshot with NaN is given away @ s/if \(!bucket_is_finite\(snapshot->values\[i\], snapshot->counts\[i\]\)\) return RC_NONFINITE;//
 peer/node/door/links.c @ sim_chaos @ the round does not hear of a lost link @ /^static void tell_lost/,/^}/s/if \(node->round != NULL\) round_on_link_lost\(node->round, peer\);//
 peer/node/door/links.c @ sim_door @ one refusal ends a newcomer @ s/if \(bootstrap->failures < times \|\| bootstrap->rc != rc\) return false;//
-peer/node/door/links.c @ sim_door @ forged signatures are free @ s/if \(rc == RC_AUTH \|\| rc == RC_FORMAT\) node_score.*//
+peer/node/door/links.c @ sim_door @ forged signatures are free @ s/if \(rc == RC_AUTH \|\| rc == RC_FORMAT\) door_score.*//
 gossip/membership/suspect.c @ unit_gossip_membership_suspect @ accusations are checked without limit @ s/if \(!membership_may_check\(word->from, now_ns\)\) return RC_NOT_FOUND;//
 gossip/membership/dial.c @ unit_gossip_membership_hosts @ hosts have no budget @ s/if \(index == 0\) return HOST_FREE;/return HOST_FREE;/
 gossip/membership/host.c @ unit_gossip_membership_hosts @ a host is never given up @ s/if \(tries->failures < FAILURES_MAX\) tries->failures\+\+;//
@@ -179,9 +179,9 @@ gossip/membership/probe.c @ sim_partition @ the silent are asked whether others 
 peer/env/framer.c @ unit_env_framer @ a stranger holds a buffer for members @ s/framer->frame_max < FRAMER_BYTES_SMALL \? framer->frame_max : //
 peer/env/uv/env.c @ unit_env_uv_dial @ a lookup is waited for at the end @ s/env->links_alive > env->links_left\) \{/env->links_alive > 0) {/
 peer/node/door/links.c @ sim_cold_start @ a dial that failed is never tried again @ /^static void dial_ended/,/^}/s/membership_on_dial_failed\(.*//
-peer/node/model/take.c @ sim_moments @ a joiner's moments are of as many updates as the model has steps @ s/joiner_manifest\(node->model->joiner\)->updates/node->model->taking.step/
+peer/node/models/take.c @ sim_moments @ a joiner's moments are of as many updates as the model has steps @ s/joiner_manifest\(node->models->joiner\)->updates/node->models->taking.step/
 peer/download/joiner_listing.c @ unit_peer_joiner @ a donor may say any count of updates @ s/manifest->updates > UINT64_MAX . 2/false/
-peer/node/lane/moments.c @ sim_moments @ Adam's correction outlives the moments it corrects @ s/learner->set_updates\(node->learner, 0\);/(void)learner;/
+peer/node/lane/moments.c @ sim_moments @ Adam's correction outlives the moments it corrects @ s/learner->set_updates\(node->lane->learner, 0\);/(void)learner;/
 replica/model/build.c @ unit_replica_model @ what is dropped hangs on the processor's layout @ s/enum rc rc = relayout\(b, layer, 1\);/enum rc rc = RC_OK;/
 replica/readers/image_file.c @ unit_replica_image_file @ 16 bits are taken for linear light @ s/png->flags \|= PNG_IMAGE_FLAG_16BIT_sRGB;/(void)0;/
 replica/optimizer/schedule.c @ unit_replica_schedule @ the rate falls below its minimum @ s/return schedule->min_share \+ rest \* \(1\.0 - progress_at/return rest * (1.0 - progress_at/

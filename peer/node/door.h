@@ -7,46 +7,85 @@
 
 #include "base/json.h"
 #include "base/peer_id.h"
-#include "peer/env/env.h"
+#include "gossip/door/score.h"
+#include "gossip/signed/hello.h"
+#include "gossip/wire/messages.h"
 
 struct node;
 
+/* A peer with an open link. */
+struct neighbour {
+    struct peer_id id;
+    struct boot_id boot;
+    bool has_progress;
+    struct message_progress progress;
+    bool is_relayed;   /* linked through a relay */
+    uint64_t place;    /* the host that it is on, as far as its address tells */
+    bool has_met;      /* it took part in a round of ours that came to something */
+    bool has_met_last; /* in one of the last, see node/rounds/finish.c */
+    uint8_t line_step; /* of preference.h; 0: none yet */
+    double odds;       /* at the last draw, of meeting it, 1 being usual; 0: none was made */
+    uint64_t linked_ns;
+    uint64_t progress_ns; /* when it was heard */
+    uint64_t first_step;  /* of the model, when it was first heard over this link */
+    uint64_t moved_ns;    /* when it was last heard at another step than before */
+    double rounds_per_s;  /* between its last two */
+    uint64_t outcomes_ns; /* questions about outcomes, and answers, since then */
+    uint32_t outcomes;
+    uint64_t sketch_minute_ns; /* sketches answered since then */
+    uint32_t sketches;
+    uint64_t asked_minute_ns; /* since then it asked for the model so often */
+    uint32_t asked;
+    uint64_t avoid_ns; /* until then its model is not wanted: a download just failed */
+    uint64_t far_ns; /* when one of us last refused the other's values as too far away; 0: never */
+    uint64_t stray_bytes,
+        stray_ns; /* DATA it was not allowed to send, and when the last of it came */
+    uint64_t late_bytes, late_after; /* DATA of no round that runs, after so many of our rounds */
+};
+
 /* node/door/door.c */
-/** `env`: what links are to use. */
-MUST_USE enum rc node_door_create(struct node *node, const struct env_events *events,
-                                  struct env **env);
-void node_door_destroy(struct node *node); /* after the links */
-MUST_USE enum rc node_membership_create(struct node *node);
-void node_door_tick(struct node *node, uint64_t now_ns);
-uint64_t node_door_next_ns(const struct node *node);
+/** The env's events come in here from now on, and others may dial. With a reason. */
+MUST_USE enum rc door_listen(struct node *node, struct fault *why);
+/** After the lane, which knows what the model is: links, and whom to trust. */
+MUST_USE enum rc door_create(struct node *node);
+MUST_USE enum rc door_membership_create(struct node *node);
+void door_destroy(struct node *node);
+void door_tick(struct node *node, uint64_t now_ns);
+uint64_t door_next_ns(const struct node *node);
 /** No address of --bootstrap leads to somebody else, as far as is known. */
-bool node_has_no_bootstrap(const struct node *node);
+bool door_has_no_bootstrap(const struct node *node);
 /** Is this peer one that others are to find by --bootstrap? Who names nobody is, too. */
-bool node_is_bootstrap(const struct node *node);
+bool door_is_bootstrap(const struct node *node);
 
 /* node/door/links.c */
-struct links_events node_links_events(struct node *node);
+/** NULL: there is no open link with it. */
+struct neighbour *door_neighbour(struct node *node, struct peer_id id);
+/** Everyone to reckon with, linked or not, this peer included, sorted by id; the caller frees it.
+ *  NULL: no memory. */
+struct peer_id *door_everyone(const struct node *node, size_t *count);
 /** Dial whom membership wants dialled. */
-void node_dial_due(struct node *node, uint64_t now_ns);
+void door_dial_due(struct node *node, uint64_t now_ns);
 
 /* node/door/reach.c: who can dial us, and whom we dial back */
 /** Append what was tried to reach the swarm, and why it failed. */
-void node_tell_tried(const struct node *node, char *text, size_t cap);
-/** The port others dial: of --advertise, else of what was bound. */
-uint16_t node_reach_port(const struct node *node);
+void door_tell_tried(const struct node *node, char *text, size_t cap);
 
 /* node/door/admission.c: who may be linked */
+/** `peer` failed us or misbehaved: no rounds with it for a while, or no link. */
+void door_score(struct node *node, struct peer_id peer, enum score_reason reason);
+/** What counts as one host of an address: see struct neighbour. */
+uint64_t door_place(const char *address);
 /** Of /status.json: what strangers cost, and who misbehaved how often. */
-struct json *node_admission_json(const struct node *node);
-void node_reload(struct node *node); /* SIGHUP */
+struct json *door_admission_json(const struct node *node);
+void door_reload(struct node *node); /* SIGHUP */
 
 /* node/door/relay.c */
-void node_relay_deliver(struct node *node); /* events of relayed links; see relay_env_deliver() */
+void door_relay_deliver(struct node *node); /* events of relayed links; see relay_env_deliver() */
 
 /* node/door/credit.c */
-uint32_t node_chunk_credit(void *node, uint32_t out, uint32_t wanted);
-uint32_t node_bucket_credit(void *node, uint32_t out, uint32_t wanted);
+uint32_t door_chunk_credit(void *node, uint32_t out, uint32_t wanted);
+uint32_t door_bucket_credit(void *node, uint32_t out, uint32_t wanted);
 /** DATA came that nobody had allowed. */
-void node_stray(struct node *node, struct peer_id from, size_t count);
+void door_stray(struct node *node, struct peer_id from, size_t count);
 
 #endif

@@ -78,11 +78,12 @@ extern const struct border_work border_checkpoint;                              
 extern const struct border_work border_evaluate, border_final;                  /* evaluate.c */
 /* node/rounds/border.c */
 extern const struct border_work border_snapshot, border_apply;
-/* node/model: model.c, take.c, donor.c */
+/* node/models: model.c, take.c, donor.c */
 extern const struct border_work border_hash, border_assign, border_donate, border_sketch;
 
 /* lane/border.c */
-MUST_USE enum rc lane_create(struct node *node);
+/** The schema of `learner` and the sizes that follow from it are the node's from here on. */
+MUST_USE enum rc lane_create(struct node *node, struct learner *learner);
 void lane_destroy(struct node *node);
 /** If the lane is free: the first of `works` whose turn it is. */
 void lane_border(struct node *node, const struct border_work *const *works, size_t count);
@@ -93,15 +94,36 @@ void lane_stop(struct node *node);
 uint64_t lane_next_ns(const struct node *node);
 
 /* lane/train.c */
+bool lane_is_at_goal(const struct node *node);
+uint64_t lane_goal_steps(const struct node *node); /* 0: not known, or no such goal */
+/** Of this peer's share when training began; 0: not yet. */
+uint64_t lane_epoch_samples(const struct node *node);
+uint64_t lane_step_ns(const struct node *node); /* smoothed length of one step; 0: not known */
 /** Before anything else: this peer goes on from `checkpoint`. */
 MUST_USE enum rc lane_resume(struct node *node, const struct checkpoint *checkpoint,
                              struct fault *why);
 /** The text of a failure of the learner's: its device's own words, where there are any. */
 const char *lane_why(const struct node *node, enum rc rc);
 
+/* lane/left.c */
+/** Until this peer expects to be at its goal, at least 1; 0: not known, or it is. */
+uint32_t lane_left_ms(const struct node *node);
+
+/* lane/sections.c: the learner's model, for others. In the lane, but for the first. */
+/** Whose the moments are, NULL: the learner does not say. */
+const char *lane_optimizer(const struct node *node);
+/** How many updates they are of. */
+uint64_t lane_updates(const struct node *node);
+MUST_USE enum rc lane_export(struct node *node, enum section section, float *out); /* all of it */
+struct lane_model {
+    const float *parameters, *buffers, *moments; /* whole sections; NULL: what is there stays */
+    uint64_t step, updates;                      /* the latter: of the moments */
+};
+MUST_USE enum rc lane_replace(struct node *node, const struct lane_model *model);
+
 /* lane/share.c */
 /** After every event: have members come or gone? */
-void lane_watch_members(struct node *node, uint64_t now_ns);
+void lane_tick(struct node *node, uint64_t now_ns);
 
 /* lane/keep.c: the last good model */
 /** The model is one to go back to, if it is sound. */
@@ -128,27 +150,25 @@ void lane_set_before(struct node *node); /* now it is */
 
 /* lane/moments.c: the optimizer's buffers in rounds */
 /** How many of them travel behind the model. */
-size_t node_moments_values(const struct node *node);
+size_t lane_moments_values(const struct node *node);
 /** The optimizer they are of; NULL: none travel. */
-const char *node_moments_name(const struct node *node);
+const char *lane_moments_name(const struct node *node);
 /** In the lane: a round's difference was applied. */
-MUST_USE enum rc node_moments_applied(struct node *node);
+MUST_USE enum rc lane_moments_applied(struct node *node);
 
 /* lane/tracking.c: what of the model is in rounds, and gradient tracking */
 /** What a round exchanges: parameters and running statistics, and the tracker behind them. */
-size_t node_mixed_values(const struct node *node);
+size_t lane_mixed_values(const struct node *node);
 /** Where the learner keeps snapshots itself; else NULL. */
 struct snapshot *lane_snapshot(const struct node *node);
 /** In the lane. Where *count > 0, the first values are at *view and not in `out`; only if
  *  `may_view`. */
-MUST_USE enum rc node_tracking_export(struct node *node, float *out, bool may_view,
-                                      const float **view, size_t *count);
-MUST_USE enum rc node_tracking_import(struct node *node, const float *difference);
-/** In the lane: the model was replaced. */
-void node_tracking_reset(struct node *node);
+MUST_USE enum rc lane_plane_export(struct node *node, float *out, bool may_view, const float **view,
+                                   size_t *count);
+MUST_USE enum rc lane_plane_import(struct node *node, const float *difference);
 /** On the loop, before export: the tracker begins anew if the exchange says so. */
-void node_tracking_hear(struct node *node);
+void lane_tracking_hear(struct node *node);
 /** After export: the norm of a chunk of a gradient, at most, since the one before. */
-float node_tracking_told(const struct node *node);
+float lane_tracking_told(const struct node *node);
 
 #endif

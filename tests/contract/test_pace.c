@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/mem.h"
-#include "peer/node/internal.h"
+#include "peer/node/rounds/internal.h"
 
 static const struct row {
     const char *averaging, *pace;
@@ -35,6 +35,7 @@ static const struct env_ops ops = {.now_ns = now_ns};
 struct stage {
     struct env env;
     struct strategy strategy;
+    struct rounds rounds;
     struct node node;
 };
 
@@ -48,13 +49,14 @@ static struct stage *stage_create(const struct row *row)
     assert_int_equal(strategy_parse(&specs, &stage->strategy, &why), RC_OK);
     stage->env.ops = &ops;
     stage->node.env = &stage->env;
+    stage->node.rounds = &stage->rounds;
     stage->node.options.strategy = &stage->strategy;
     return stage;
 }
 
 static void stage_destroy(struct stage *stage)
 {
-    pace_destroy(&stage->node);
+    pace_destroy(&stage->rounds.pace);
     mem_free(stage);
 }
 
@@ -64,9 +66,9 @@ static void methods_have_the_pace_of_their_exchange(void **state)
     (void)state;
     for (size_t i = 0; i < ARRAY_COUNT(rows); i++) {
         struct stage *stage = stage_create(&rows[i]);
-        const struct pace *pace = &stage->node.pace;
+        const struct pace *pace = &stage->rounds.pace;
 
-        assert_int_equal(pace_create(&stage->node), RC_OK);
+        assert_int_equal(pace_create(&stage->rounds.pace, &stage->strategy), RC_OK);
         assert_ptr_equal(pace->inner, rows[i].inner);
         assert_ptr_equal(pace->outer, rows[i].outer);
         assert_true(pace->inner->due != NULL && pace->inner->begin != NULL);
@@ -86,7 +88,7 @@ static void memory_that_is_short_is_told(void **state)
         struct stage *stage = stage_create(&rows[0]);
 
         mem_fail_after(n);
-        assert_int_equal(pace_create(&stage->node), RC_NOMEM);
+        assert_int_equal(pace_create(&stage->rounds.pace, &stage->strategy), RC_NOMEM);
         mem_fail_after(UINT64_MAX);
         stage_destroy(stage);
     }
@@ -108,7 +110,7 @@ static void rounds_are_due_when_a_period_is_over(void **state)
             mem_free(stage);
             continue;
         }
-        assert_int_equal(pace_create(node), RC_OK);
+        assert_int_equal(pace_create(&stage->rounds.pace, &stage->strategy), RC_OK);
         every = strategy_every(&stage->strategy, 0);
         the_time_ns = 100 * NS_PER_S;
         pace_begin_period(node);
@@ -116,17 +118,17 @@ static void rounds_are_due_when_a_period_is_over(void **state)
         if (every > 0) {
             assert_int_equal(pace_steps_left(node), every);
             node->step += every - 1;
-            assert_false(node->pace.outer->due(node));
+            assert_false(stage->rounds.pace.outer->due(node));
             assert_int_equal(pace_steps_left(node), 1);
             node->step++;
             assert_int_equal(pace_count(node), 1);
         } else {
             assert_int_equal(pace_steps_left(node), UINT64_MAX);
             node->step += 1000;
-            assert_false(node->pace.outer->due(node));
+            assert_false(stage->rounds.pace.outer->due(node));
         }
         the_time_ns += stage->strategy.every_ns;
-        assert_int_equal(node->pace.outer->due(node), pace_has_periods(node));
+        assert_int_equal(stage->rounds.pace.outer->due(node), pace_has_periods(node));
         stage_destroy(stage);
     }
 }

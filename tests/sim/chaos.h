@@ -19,7 +19,7 @@
 
 #include "base/mem.h"
 #include "gossip/wire/limits.h"
-#include "peer/node/model/internal.h"
+#include "peer/node/models/internal.h"
 #include "replica/learners/quadratic.h"
 
 #include <math.h>
@@ -549,7 +549,7 @@ static inline bool has_anyone_given_up(struct chaos *chaos)
 {
     for (uint32_t i = 0; i < chaos->plan.peers; i++) {
         if (!cluster_is_up(chaos->cluster, i)) continue;
-        if (cluster_node(chaos->cluster, i)->model->choice.given_up > 0) return true;
+        if (cluster_node(chaos->cluster, i)->models->choice.given_up > 0) return true;
     }
     return false;
 }

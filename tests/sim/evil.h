@@ -11,7 +11,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "peer/node/door/internal.h"
-#include "peer/node/model/internal.h"
+#include "peer/node/models/internal.h"
 
 #include <math.h>
 #include <string.h>

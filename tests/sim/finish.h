@@ -5,7 +5,7 @@
 
 #include "tests/check.h"
 
-#include "peer/node/internal.h"
+#include "peer/node/lane/internal.h"
 #include "tests/sim/spy.h"
 #include "tests/sim/swarm.h"
 

@@ -11,12 +11,12 @@
 #include "averaging/group/group.h"
 
 /* Of the types that they stand for, whatever becomes of these. */
-__typeof__(node_tracking_export) __real_node_tracking_export, __wrap_node_tracking_export;
-__typeof__(node_tracking_import) __real_node_tracking_import, __wrap_node_tracking_import;
-__typeof__(node_donation_copy) __real_node_donation_copy, __wrap_node_donation_copy;
-__typeof__(node_on_entry) __real_node_on_entry, __wrap_node_on_entry;
-__typeof__(node_on_model_message) __real_node_on_model_message, __wrap_node_on_model_message;
-__typeof__(node_on_round_message) __real_node_on_round_message, __wrap_node_on_round_message;
+__typeof__(lane_plane_export) __real_lane_plane_export, __wrap_lane_plane_export;
+__typeof__(lane_plane_import) __real_lane_plane_import, __wrap_lane_plane_import;
+__typeof__(models_copy) __real_models_copy, __wrap_models_copy;
+__typeof__(door_on_entry) __real_door_on_entry, __wrap_door_on_entry;
+__typeof__(models_on_message) __real_models_on_message, __wrap_models_on_message;
+__typeof__(rounds_on_message) __real_rounds_on_message, __wrap_rounds_on_message;
 __typeof__(links_tick) __real_links_tick, __wrap_links_tick;
 __typeof__(group_form_begin) __real_group_form_begin, __wrap_group_form_begin;
 __typeof__(group_plan_choose) __real_group_plan_choose, __wrap_group_plan_choose;
@@ -79,12 +79,12 @@ static inline void lies_planes(struct evil *e, const float *truth, size_t count)
     }
 }
 
-enum rc __wrap_node_tracking_export(struct node *node, float *out, bool may_view,
-                                    const float **view, size_t *count)
+enum rc __wrap_lane_plane_export(struct node *node, float *out, bool may_view, const float **view,
+                                 size_t *count)
 {
     struct evil *e = lies_of(node);
     bool lies = e != NULL && e->behaviour->on_plane != NULL;
-    enum rc rc = __real_node_tracking_export(node, out, may_view && !lies, view, count);
+    enum rc rc = __real_lane_plane_export(node, out, may_view && !lies, view, count);
 
     if (rc != RC_OK || !lies) return rc;
     if (e->lied == NULL) lies_planes(e, out, node->mixed);
@@ -99,39 +99,39 @@ enum rc __wrap_node_tracking_export(struct node *node, float *out, bool may_view
     return rc;
 }
 
-enum rc __wrap_node_tracking_import(struct node *node, const float *difference)
+enum rc __wrap_lane_plane_import(struct node *node, const float *difference)
 {
     struct evil *e = lies_of(node);
     float *corrected;
     enum rc rc;
 
-    if (e == NULL || e->lied == NULL) return __real_node_tracking_import(node, difference);
+    if (e == NULL || e->lied == NULL) return __real_lane_plane_import(node, difference);
     corrected = lies_plane(e->count);
     for (size_t i = 0; i < e->count; i++) { /* 0: of a chunk that was missed */
         corrected[i] = difference[i] == 0 ? 0 : difference[i] + e->lied[i];
         e->base[i] += corrected[i];
     }
     e->has_base = true;
-    rc = __real_node_tracking_import(node, corrected);
+    rc = __real_lane_plane_import(node, corrected);
     mem_free(corrected);
     return rc;
 }
 
-enum rc __wrap_node_donation_copy(struct node_donation *donation)
+enum rc __wrap_models_copy(struct models_donation *donation)
 {
     struct evil *e = lies_of(donation->node);
     enum rc rc;
 
     /* Who lies in rounds is no donor, too: those are other liars. */
     if (e != NULL && e->behaviour->on_plane != NULL) return RC_NOMEM;
-    rc = __real_node_donation_copy(donation);
+    rc = __real_models_copy(donation);
     if (rc == RC_OK && e != NULL && e->behaviour->on_donation != NULL) {
         e->behaviour->on_donation(e, &donation->snapshot);
     }
     return rc;
 }
 
-enum rc __wrap_node_on_entry(void *context, struct peer_id peer, const struct hello *hello,
+enum rc __wrap_door_on_entry(void *context, struct peer_id peer, const struct hello *hello,
                              const char *address, bool is_dialled, struct fault *why)
 {
     struct evil *e = lies_of(context);
@@ -140,11 +140,10 @@ enum rc __wrap_node_on_entry(void *context, struct peer_id peer, const struct he
     if (e != NULL && e->behaviour->refuses && e->node->state == NODE_TRAINING && !is_dialled) {
         return fault_set(why, RC_REFUSED, "this swarm is closed; leave");
     }
-    return __real_node_on_entry(context, peer, hello, address, is_dialled, why);
+    return __real_door_on_entry(context, peer, hello, address, is_dialled, why);
 }
 
-void __wrap_node_on_model_message(struct node *node, struct peer_id from,
-                                  const struct message *message)
+void __wrap_models_on_message(struct node *node, struct peer_id from, const struct message *message)
 {
     struct evil *e = lies_of(node);
 
@@ -160,18 +159,17 @@ void __wrap_node_on_model_message(struct node *node, struct peer_id from,
             e->leases[at].lease = message->as.state_manifest.lease;
         }
     }
-    __real_node_on_model_message(node, from, message);
+    __real_models_on_message(node, from, message);
 }
 
-void __wrap_node_on_round_message(struct node *node, struct peer_id from,
-                                  const struct message *message)
+void __wrap_rounds_on_message(struct node *node, struct peer_id from, const struct message *message)
 {
     struct evil *e = lies_of(node);
 
     if (e != NULL && e->behaviour->on_round != NULL && !e->behaviour->on_round(e, from, message)) {
         return;
     }
-    __real_node_on_round_message(node, from, message);
+    __real_rounds_on_message(node, from, message);
 }
 
 static inline void lies_late(struct evil *e, uint64_t now_ns)

@@ -19,7 +19,7 @@ enum { SEEDS_GATE = 60 };
 #endif
 
 /* One that was fooled while links were broken needs three honest holders of another model to take
- * it (peer/node/model/choice.c): a donor and two witnesses. */
+ * it (peer/node/models/choice.c): a donor and two witnesses. */
 enum { PEERS_LEAST = 5 };
 
 static const struct evil_behaviour *lie; /* of this seed */

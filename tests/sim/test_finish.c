@@ -487,11 +487,12 @@ static void a_pause_is_no_pace(void **state)
     swarm_start(seen.cluster, PEERS);
     cluster_run(seen.cluster, 2500 * NS_PER_MS);
     node = cluster_node(seen.cluster, 0);
-    usual_ns = node->left.wall_ns;
+    usual_ns = node->lane->left.wall_ns;
     assert_true(usual_ns >= STEP_NS && usual_ns < 3 * STEP_NS);
-    cluster_node(seen.cluster, 0)->left.mark_ns -= 2 * NS_PER_S; /* it was stopped for so long */
+    cluster_node(seen.cluster, 0)->lane->left.mark_ns -=
+        2 * NS_PER_S; /* it was stopped for so long */
     cluster_run(seen.cluster, 50 * NS_PER_MS);
-    assert_true(node->left.wall_ns < 2 * usual_ns);
+    assert_true(node->lane->left.wall_ns < 2 * usual_ns);
     cluster_destroy(seen.cluster);
 }
 

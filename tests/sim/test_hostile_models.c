@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "peer/node/model/internal.h"
+#include "peer/node/models/internal.h"
 #include "tests/sim/swarm.h"
 #include "tests/unit/replica/learners.h"
 
@@ -63,7 +63,7 @@ static void claim(struct cluster *cluster, uint32_t peer)
     struct node *node = cluster_node(cluster, peer);
 
     node->lineage = hash_of("better", 6);
-    node->model->choice.stay_ns = UINT64_MAX; /* and it stays with that */
+    node->models->choice.stay_ns = UINT64_MAX; /* and it stays with that */
     if (node->round != NULL) round_set_lineage(node->round, node->lineage);
     boast(cluster, peer, UINT64_C(1) << 60, UINT64_C(1) << 62);
     spoil(cluster, peer);

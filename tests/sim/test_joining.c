@@ -4,7 +4,7 @@
 
 #include "base/bytes.h"
 #include "gossip/wire/limits.h"
-#include "peer/node/model/internal.h"
+#include "peer/node/models/internal.h"
 #include "tests/sim/swarm.h"
 #include "tests/unit/replica/learners.h"
 
@@ -129,10 +129,10 @@ static double models_received(uint32_t members)
     cluster_start(cluster, joiner, &dying, 1);
     do {
         cluster_run(cluster, 5 * NS_PER_MS);
-        joiner_stats(cluster_node(cluster, joiner)->model->joiner, &stats);
+        joiner_stats(cluster_node(cluster, joiner)->models->joiner, &stats);
     } while (stats.total_bytes == 0 || stats.held_bytes < stats.total_bytes / 2);
     assert_true(is_loading(cluster, &joiner));
-    assert_true(joiner_donor(cluster_node(cluster, joiner)->model->joiner, &donor));
+    assert_true(joiner_donor(cluster_node(cluster, joiner)->models->joiner, &donor));
     while (!peer_id_is_equal(cluster_node(cluster, dying)->self, donor)) {
         dying = (dying + 1) % members;
     }

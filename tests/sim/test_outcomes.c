@@ -196,22 +196,22 @@ static void what_is_not_ours_to_say_is_not_said(void **state)
     ask.as.outcome_ask.key.boot = node->options.boot;
     ask.as.outcome_ask.key.counter = pair->counter + 1;
     told = 0;
-    assert_true(node_outcome_on_message(node, asker, &ask));
+    assert_true(rounds_on_outcome(node, asker, &ask));
     assert_int_equal(told, 0);
     ask.as.outcome_ask.key.counter = 0;
     for (int i = 0; i < 100; i++) {
-        assert_true(node_outcome_on_message(node, asker, &ask));
+        assert_true(rounds_on_outcome(node, asker, &ask));
     }
     assert_in_range(told, 1, 4);
     cluster_run(cluster, 2 * NS_PER_S);
     told = 0;
     ask.as.outcome_ask.key.initiator = node_id(cluster_node(cluster, 2));
     ask.as.outcome_ask.participant = node_id(cluster_node(cluster, 2));
-    assert_true(node_outcome_on_message(node, asker, &ask)); /* one hop, for the asker alone */
+    assert_true(rounds_on_outcome(node, asker, &ask)); /* one hop, for the asker alone */
     cluster_run(cluster, NS_PER_S);
     assert_int_equal(told, 0);
     ask.as.outcome_ask.participant = asker;
-    assert_true(node_outcome_on_message(node, asker, &ask));
+    assert_true(rounds_on_outcome(node, asker, &ask));
     cluster_run(cluster, NS_PER_S);
     assert_true(told > 1); /* it answered, and that was passed on */
     cluster_destroy(cluster);

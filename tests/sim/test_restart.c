@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 #include "base/rng.h"
-#include "peer/node/model/internal.h"
+#include "peer/node/models/internal.h"
 #include "tests/sim/swarm.h"
 
 #include <math.h>
@@ -237,7 +237,7 @@ static void who_begins_together_downloads_nothing(void **state)
         sim_host_freeze(cluster_world(cluster), last, false);
         cluster_run(cluster, 2 * NS_PER_S);
         for (uint32_t i = 0; i < 3; i++) {
-            assert_false(cluster_node(cluster, i)->model->choice.has_taken);
+            assert_false(cluster_node(cluster, i)->models->choice.has_taken);
             assert_true(node_step(cluster_node(cluster, i)) > 0);
         }
         cluster_destroy(cluster);

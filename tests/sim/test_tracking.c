@@ -115,7 +115,7 @@ static void know_the_truth(uint32_t peer)
 /* Before a step: what the rounds so far have made of the difference, to which steps add nothing. */
 static void keep_apart(uint32_t peer)
 {
-    const struct node_tracking *tracking = &cluster_node(swarm, peer)->lane->tracking;
+    const struct lane_tracking *tracking = &cluster_node(swarm, peer)->lane->tracking;
     uint64_t next = edges_of_peer(peer)->counts.next_round, first = rounds[peer] + 1;
 
     if (!tracking->has_tracker) return;
@@ -415,9 +415,9 @@ static void lies_are_refused_or_stop_at_a_bound(void **state)
             float model[VALUES];
 
             if (i == LIAR) continue;
-            assert_int_equal(
-                spy.originals.export_section(node->learner, SECTION_PARAMETERS, model, VALUES),
-                RC_OK);
+            assert_int_equal(spy.originals.export_section(node->lane->learner, SECTION_PARAMETERS,
+                                                          model, VALUES),
+                             RC_OK);
             for (size_t k = 0; k < VALUES; k++) {
                 x[lie] = fmax(x[lie], fabs((double)model[k]));
                 y[lie] = fmax(y[lie], fabs((double)node->lane->tracking.tracker[k]));

@@ -5,9 +5,10 @@
  */
 #include "peer/node/door/internal.h"
 
+#include "gossip/door/gate.h"
 #include "gossip/wire/address.h"
 
-enum rc node_on_entry(void *context, struct peer_id peer, const struct hello *hello,
+enum rc door_on_entry(void *context, struct peer_id peer, const struct hello *hello,
                       const char *address, bool is_dialled, struct fault *why)
 {
     const struct node *node = context;
@@ -23,15 +24,37 @@ enum rc node_on_entry(void *context, struct peer_id peer, const struct hello *he
     return admission_check(admission, hello, node->options.wall_s(), why);
 }
 
-/* Not node_score(): the link ends by itself. */
-void node_on_violation(void *context, struct peer_id peer)
+void door_score(struct node *node, struct peer_id peer, enum score_reason reason)
+{
+    trust_note(node->trust, peer, reason, node_now(node));
+    if (trust_is_refused(node->trust, peer, node_now(node))) {
+        links_hangup(node->links, peer,
+                     "it broke the rules too often, and is shut out for a while");
+    }
+}
+
+/* A host, as far as an address tells: of IPv4 the address, of IPv6 the network it is in. Names and
+ * relays, which cost nothing, are all one. */
+uint64_t door_place(const char *address)
+{
+    size_t digits = strspn(address, "0123456789.");
+    uint64_t place;
+
+    if (address[0] == '[') return gate_prefix(address);
+    if (digits == 0 || address[digits] != ':') return 1;
+    memcpy(&place, hash_of(address, digits).bytes, sizeof place);
+    return place;
+}
+
+/* Not door_score(): the link ends by itself. */
+void door_on_violation(void *context, struct peer_id peer)
 {
     struct node *node = context;
 
     trust_note(node->trust, peer, SCORE_BROKE, node_now(node));
 }
 
-struct json *node_admission_json(const struct node *node)
+struct json *door_admission_json(const struct node *node)
 {
     struct json *json = json_object_create(), *faults = json_object_create();
     struct links_counts counts;
@@ -58,7 +81,7 @@ struct json *node_admission_json(const struct node *node)
     return json;
 }
 
-bool node_is_known(void *context, const char *address)
+bool door_is_known(void *context, const char *address)
 {
     return membership_knows_host(((struct node *)context)->membership, address);
 }
@@ -69,7 +92,7 @@ static void judge(struct node *node, uint64_t now_ns)
     links_judge(node->links);
 }
 
-void node_reload(struct node *node)
+void door_reload(struct node *node)
 {
     CHECK(node->events.on_reload != NULL);
     node->events.on_reload(node->events.context);
@@ -77,7 +100,7 @@ void node_reload(struct node *node)
     node_continue(node);
 }
 
-void node_admission_tick(struct node *node, uint64_t now_ns)
+void door_admission_tick(struct node *node, uint64_t now_ns)
 {
     if (node->options.admission != NULL && now_ns >= node->door->judge_due_ns) judge(node, now_ns);
 }

@@ -18,12 +18,12 @@
 
 static uint32_t credit_of(const struct node *node, uint64_t unit, uint32_t out, uint32_t wanted)
 {
-    struct credit_use all = credit_sum(round_credit_use(node->round), node_model_credit_use(node));
+    struct credit_use all = credit_sum(round_credit_use(node->round), models_credit_use(node));
 
     return (uint32_t)(credit_room(SHARED_BYTES, all, out * unit, wanted * unit, unit) / unit);
 }
 
-uint32_t node_chunk_credit(void *context, uint32_t out, uint32_t wanted)
+uint32_t door_chunk_credit(void *context, uint32_t out, uint32_t wanted)
 {
     const struct node *node = context;
 
@@ -31,7 +31,7 @@ uint32_t node_chunk_credit(void *context, uint32_t out, uint32_t wanted)
     return credit_of(node, node->options.strategy->codec->encoded_bytes(CHUNK_VALUES), out, wanted);
 }
 
-uint32_t node_bucket_credit(void *context, uint32_t out, uint32_t wanted)
+uint32_t door_bucket_credit(void *context, uint32_t out, uint32_t wanted)
 {
     const struct node *node = context;
 
@@ -39,9 +39,9 @@ uint32_t node_bucket_credit(void *context, uint32_t out, uint32_t wanted)
     return credit_of(node, CHUNK_VALUES * sizeof(float), out, wanted);
 }
 
-void node_stray(struct node *node, struct peer_id from, size_t count)
+void door_stray(struct node *node, struct peer_id from, size_t count)
 {
-    struct neighbour *neighbour = node_neighbour(node, from);
+    struct neighbour *neighbour = door_neighbour(node, from);
     uint64_t now_ns = node_now(node), forgotten;
     char id[PEER_ID_TEXT];
 
@@ -55,13 +55,13 @@ void node_stray(struct node *node, struct peer_id from, size_t count)
     neighbour->stray_bytes = 0;
     peer_id_format(from, id);
     log_warn(node->options.log, "peer %.8s sends far more than it was allowed to", id);
-    node_score(node, from, SCORE_BROKE);
+    door_score(node, from, SCORE_BROKE);
 }
 
 /* Of no round that runs: no harm, unless there is no end of it. */
 static bool is_late_no_more(struct node *node, struct peer_id from, size_t count)
 {
-    struct neighbour *neighbour = node_neighbour(node, from);
+    struct neighbour *neighbour = door_neighbour(node, from);
     struct round_stats stats;
     uint64_t after;
 
@@ -74,11 +74,11 @@ static bool is_late_no_more(struct node *node, struct peer_id from, size_t count
     return neighbour->late_bytes > LATE_PLANES * (uint64_t)node->mixed * sizeof(float);
 }
 
-void node_on_chunk(struct node *node, struct peer_id from, const struct inner_header *header,
+void door_on_chunk(struct node *node, struct peer_id from, const struct inner_header *header,
                    const uint8_t *body, size_t count)
 {
     enum rc rc = round_on_data(node->round, from, header, body, count);
 
     if (rc == RC_OK || (rc == RC_STALE && !is_late_no_more(node, from, count))) return;
-    node_stray(node, from, count);
+    door_stray(node, from, count);
 }

@@ -6,25 +6,74 @@
 
 #include <stdio.h>
 
-enum rc node_door_create(struct node *node, const struct env_events *events, struct env **env)
+enum rc door_listen(struct node *node, struct fault *why)
 {
-    enum rc rc;
+    struct door *door = node->door = mem_alloc(sizeof *door);
 
-    node->door = mem_alloc(sizeof *node->door);
-    if (node->door == NULL) return RC_NOMEM;
-    rc = node_relay_create(node, events, env);
-    return rc == RC_OK ? node_reach_create(node) : rc;
+    if (door == NULL || door_relay_create(node) != RC_OK) {
+        return fault_set(why, RC_NOMEM, "cannot start the peer: out of memory");
+    }
+    return node->env->ops->listen(node->env, node->options.listen, door->address,
+                                  sizeof door->address, why);
 }
 
-void node_door_destroy(struct node *node)
+/* Two planes for rounds, as many for a download, and some slack for small planes. */
+static size_t bulk_records_max(const struct node *node)
 {
+    return 4 * (node->mixed / CHUNK_VALUES + 1) + 64;
+}
+
+static void fill_hello(const struct node *node, struct hello *hello)
+{
+    const struct node_options *options = &node->options;
+
+    memcpy(hello->public_key, options->identity->public_key, sizeof hello->public_key);
+    hello->boot = options->boot;
+    hello->incarnation = options->incarnation;
+    hello->role = HELLO_PEER;
+    hello->listen_port = door_reach_port(node);
+    hello->certificate_bytes = (uint32_t)options->certificate_bytes;
+    CHECK(hello->certificate_bytes <= sizeof hello->certificate);
+    if (hello->certificate_bytes > 0) {
+        memcpy(hello->certificate, options->certificate, hello->certificate_bytes);
+    }
+    hello->schema = schema_digest(node->schema);
+    memcpy(hello->spec, options->spec, sizeof hello->spec);
+    strategy_method(options->strategy, lane_moments_name(node), hello->method,
+                    sizeof hello->method);
+}
+
+enum rc door_create(struct node *node)
+{
+    struct links_events events = door_links_events(node);
+    struct links_options options = {.env = node->door->env,
+                                    .identity = node->options.identity,
+                                    .swarm = node->options.swarm,
+                                    .log = node->options.log,
+                                    .quick_bytes = node->options.quick_bytes,
+                                    .is_clear = node->options.is_clear,
+                                    .bulk_records_max = bulk_records_max(node),
+                                    .verified = node->options.verified};
+
+    fill_hello(node, &options.hello);
+    node->links = links_create(&options, &events);
+    node->trust = trust_create();
+    if (node->links == NULL || node->trust == NULL) return RC_NOMEM;
+    return door_reach_create(node);
+}
+
+void door_destroy(struct node *node)
+{
+    trust_destroy(node->trust);
+    membership_destroy(node->membership);
+    links_destroy(node->links);
     if (node->door == NULL) return;
     reach_destroy(node->door->reach);
-    node_relay_destroy(node);
+    door_relay_destroy(node);
     mem_free(node->door);
 }
 
-enum rc node_membership_create(struct node *node)
+enum rc door_membership_create(struct node *node)
 {
     struct membership_options options = {.probe_interval_ns = NS_PER_S,
                                          .members_max = MEMBERS_MAX,
@@ -39,7 +88,7 @@ enum rc node_membership_create(struct node *node)
     if (options.verified == NULL) {
         node->env->ops->entropy(node->env, &options.shelf_seed, sizeof options.shelf_seed);
     }
-    node_own_address(node, options.addresses[0]);
+    door_own_address(node, options.addresses[0]);
     node->membership = membership_create(&options);
     if (node->membership == NULL) return RC_NOMEM;
     for (size_t i = 0; i < node->options.bootstrap_count && i < NODE_ADDRESSES_MAX; i++) {
@@ -54,7 +103,7 @@ enum rc node_membership_create(struct node *node)
     return RC_OK;
 }
 
-bool node_has_no_bootstrap(const struct node *node)
+bool door_has_no_bootstrap(const struct node *node)
 {
     for (uint32_t i = 0; i < node->door->bootstrap_count; i++) {
         if (!node->door->bootstrap[i].is_self) return false;
@@ -62,7 +111,7 @@ bool node_has_no_bootstrap(const struct node *node)
     return true;
 }
 
-bool node_is_bootstrap(const struct node *node)
+bool door_is_bootstrap(const struct node *node)
 {
     for (uint32_t i = 0; i < node->door->bootstrap_count; i++) {
         if (node->door->bootstrap[i].is_self) return true;
@@ -72,32 +121,27 @@ bool node_is_bootstrap(const struct node *node)
 
 /* ---- time ---- */
 
-void node_door_tick(struct node *node, uint64_t now_ns)
+void door_tick(struct node *node, uint64_t now_ns)
 {
     struct peer_id silent;
 
     links_tick(node->links, now_ns);
-    node_admission_tick(node, now_ns);
+    door_admission_tick(node, now_ns);
     membership_tick(node->membership, now_ns, &node->outbox);
     while (membership_next_hangup(node->membership, &silent)) {
         links_hangup(node->links, silent,
                      "it was silent for too long, or a swarm this large does not need the link");
     }
     if (node->state < NODE_LEAVING) {
-        node_reach_tick(node, now_ns);
-        node_relay_tick(node, now_ns);
+        door_reach_tick(node, now_ns);
+        door_relay_tick(node, now_ns);
     }
 }
 
-static uint64_t earlier(uint64_t a, uint64_t b)
+uint64_t door_next_ns(const struct node *node)
 {
-    return a < b ? a : b;
-}
+    uint64_t next = node_earlier(links_next_ns(node->links), membership_next_ns(node->membership));
 
-uint64_t node_door_next_ns(const struct node *node)
-{
-    uint64_t next = earlier(links_next_ns(node->links), membership_next_ns(node->membership));
-
-    next = earlier(next, node_relay_next_ns(node));
-    return node->state < NODE_LEAVING ? earlier(next, reach_next_ns(node->door->reach)) : next;
+    next = node_earlier(next, door_relay_next_ns(node));
+    return node->state < NODE_LEAVING ? node_earlier(next, reach_next_ns(node->door->reach)) : next;
 }

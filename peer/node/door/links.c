@@ -8,11 +8,37 @@
 
 #include <stdio.h>
 
+struct neighbour *door_neighbour(struct node *node, struct peer_id id)
+{
+    uint32_t key = load_le32(id.bytes);
+
+    for (uint32_t i = 0; i < node->neighbours_count; i++) {
+        if (node->neighbour_keys[i] != key) continue;
+        if (peer_id_is_equal(node->neighbours[i].id, id)) return &node->neighbours[i];
+    }
+    return NULL;
+}
+
+struct peer_id *door_everyone(const struct node *node, size_t *count)
+{
+    struct membership_counts counts;
+    struct peer_id *ids;
+
+    membership_counts(node->membership, &counts);
+    ids = mem_array(counts.believed + 1, sizeof *ids);
+    if (ids == NULL) return NULL;
+    *count = membership_likely(node->membership, ids, counts.believed);
+    *count = peer_id_insert(ids, *count, node->self);
+    return ids;
+}
+
+/* ---- what links tell ---- */
+
 /* What was under way on a link is lost with it. */
 static void tell_lost(struct node *node, struct peer_id peer)
 {
     if (node->round != NULL) round_on_link_lost(node->round, peer);
-    node_model_on_link_lost(node, peer);
+    models_on_link_lost(node, peer);
 }
 
 static void on_open(void *context, struct peer_id peer, const struct hello *hello,
@@ -22,7 +48,7 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
     struct neighbour *neighbour;
     char id[PEER_ID_TEXT];
 
-    node_reach_on_open(node, peer, hello, address, is_dialled);
+    door_reach_on_open(node, peer, hello, address, is_dialled);
     if (hello->role == HELLO_OBSERVER) return; /* it asks, we answer; it is no member */
     if (trust_is_refused(node->trust, peer, node_now(node))) {
         if (is_dialled) membership_on_dial_failed(node->membership, address, node_now(node));
@@ -30,19 +56,19 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
                      "it broke the rules too often, and is shut out for a while");
         return;
     }
-    neighbour = node_neighbour(node, peer);
+    neighbour = door_neighbour(node, peer);
     if (neighbour == NULL) {
         CHECK(node->neighbours_count < LINKS_MAX);
         node->neighbour_keys[node->neighbours_count] = load_le32(peer.bytes);
         neighbour = &node->neighbours[node->neighbours_count++];
     } else { /* the link was replaced */
-        node_relay_on_closed(node, peer);
+        door_relay_on_closed(node, peer);
         tell_lost(node, peer);
     }
     *neighbour = (struct neighbour){.id = peer,
                                     .boot = hello->boot,
                                     .is_relayed = relay_is_address(address),
-                                    .place = node_place(address),
+                                    .place = door_place(address),
                                     .linked_ns = node_now(node),
                                     .moved_ns = node_now(node)};
     if (!neighbour->is_relayed) membership_met_at(node->membership, address, node_now(node));
@@ -50,7 +76,7 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
                           is_dialled && !neighbour->is_relayed ? address : "", node_now(node),
                           &node->outbox);
     if (node->round != NULL) round_on_link_up(node->round, peer, hello->boot);
-    node_send_progress(node, &peer);
+    models_tell(node, &peer);
     peer_id_format(peer, id);
     log_info(node->options.log, "linked with %s (peer %.8s, %u in all)", address, id,
              node->neighbours_count);
@@ -59,13 +85,13 @@ static void on_open(void *context, struct peer_id peer, const struct hello *hell
 static void on_closed(void *context, struct peer_id peer, enum rc rc, const char *why)
 {
     struct node *node = context;
-    struct neighbour *neighbour = node_neighbour(node, peer);
+    struct neighbour *neighbour = door_neighbour(node, peer);
     char id[PEER_ID_TEXT];
 
     (void)rc;
     reach_on_link_lost(node->door->reach, peer);
     if (neighbour == NULL) return; /* an observer */
-    node_relay_on_closed(node, peer);
+    door_relay_on_closed(node, peer);
     node->neighbours_count--;
     node->neighbour_keys[neighbour - node->neighbours] =
         node->neighbour_keys[node->neighbours_count];
@@ -151,7 +177,7 @@ static void on_dial_failed(void *context, const char *address, enum rc rc, const
     }
 }
 
-void node_dial_due(struct node *node, uint64_t now_ns)
+void door_dial_due(struct node *node, uint64_t now_ns)
 {
     char address[ADDRESS_BYTES_MAX];
 
@@ -188,17 +214,17 @@ static void send_status(struct node *node, struct peer_id to)
 static void on_progress(struct node *node, struct peer_id from,
                         const struct message_progress *progress)
 {
-    struct neighbour *neighbour = node_neighbour(node, from);
+    struct neighbour *neighbour = door_neighbour(node, from);
 
     if (neighbour == NULL) return;
     if (progress->step != neighbour->progress.step) neighbour->moved_ns = node_now(node);
-    node_busy_hear(node, neighbour, progress);
-    node_hear_progress(node, neighbour, progress);
+    rounds_busy_hear(node, neighbour, progress);
+    models_hear(node, neighbour, progress);
     if (node->round != NULL && node->has_lineage && node->state == NODE_TRAINING &&
         digest_is_equal(progress->lineage, node->lineage)) {
-        round_set_number(node->round, node_round_believed(node));
+        round_set_number(node->round, models_round_believed(node));
     }
-    node_decide(node);
+    models_decide(node);
 }
 
 static void on_member_message(struct node *node, struct peer_id from, const struct message *message)
@@ -209,7 +235,7 @@ static void on_member_message(struct node *node, struct peer_id from, const stru
     if (rc == RC_OK) return;
     log_debug(node->options.log, "%s refused: %s", message_type_name(message->type), rc_text(rc));
     /* Whatever a member passes on it has checked itself. */
-    if (rc == RC_AUTH || rc == RC_FORMAT) node_score(node, from, SCORE_BROKE);
+    if (rc == RC_AUTH || rc == RC_FORMAT) door_score(node, from, SCORE_BROKE);
 }
 
 static void on_message(void *context, struct peer_id from, const struct message *message)
@@ -219,13 +245,13 @@ static void on_message(void *context, struct peer_id from, const struct message 
     crash_message_received((uint8_t)message->type);
     if (message->type == MESSAGE_STATUS_REQ) {
         send_status(node, from);
-    } else if (node_reach_on_message(node, from, message)) {
+    } else if (door_reach_on_message(node, from, message)) {
         return;
-    } else if (node_neighbour(node, from) == NULL) {
+    } else if (door_neighbour(node, from) == NULL) {
         log_debug(node->options.log, "%s from an observer dropped",
                   message_type_name(message->type));
-    } else if (node_relay_on_message(node, from, message) ||
-               node_outcome_on_message(node, from, message)) {
+    } else if (door_relay_on_message(node, from, message) ||
+               rounds_on_outcome(node, from, message)) {
         return;
     } else if (message->type == MESSAGE_ERROR) {
         log_warn(node->options.log, "a neighbour ends its link with this peer: %s",
@@ -240,9 +266,9 @@ static void on_message(void *context, struct peer_id from, const struct message 
         if (node->round != NULL) round_on_link_lost(node->round, from);
         links_hangup(node->links, from, "it left the swarm");
     } else if (message->type >= MESSAGE_OFFER && message->type <= MESSAGE_CANCEL) {
-        node_on_round_message(node, from, message);
+        rounds_on_message(node, from, message);
     } else if (message->type >= MESSAGE_STATE_REQ && message->type <= MESSAGE_STATE_DONE) {
-        node_on_model_message(node, from, message);
+        models_on_message(node, from, message);
     }
 }
 
@@ -251,28 +277,23 @@ static void on_data(void *context, struct peer_id from, const struct inner_heade
 {
     struct node *node = context;
 
-    if (node_neighbour(node, from) == NULL) return;
+    if (door_neighbour(node, from) == NULL) return;
     crash_data_received(header->flags);
     if (header->flags == DATA_RELAY) {
-        node_relay_on_data(node, from, header, body, count);
+        door_relay_on_data(node, from, header, body, count);
     } else if (header->flags == DATA_STATE) {
-        node_on_bucket(node, from, header, body, count);
+        models_on_bucket(node, from, header, body, count);
     } else if (node->round != NULL && node->state == NODE_TRAINING) {
-        node_on_chunk(node, from, header, body, count);
+        door_on_chunk(node, from, header, body, count);
     }
 }
 
 static void on_bulk_drained(void *context, struct peer_id peer)
 {
-    node_donate(context, peer);
+    models_donate(context, peer);
 }
 
-static void on_work(void *context)
-{
-    node_continue(context);
-}
-
-struct links_events node_links_events(struct node *node)
+struct links_events door_links_events(struct node *node)
 {
     return (struct links_events){.context = node,
                                  .on_open = on_open,
@@ -280,12 +301,66 @@ struct links_events node_links_events(struct node *node)
                                  .on_data = on_data,
                                  .on_heard = on_heard,
                                  .on_bulk_drained = on_bulk_drained,
-                                 .on_work = on_work,
+                                 .on_work = node_continue,
                                  .on_closed = on_closed,
                                  .on_dial_failed = on_dial_failed,
-                                 .on_dialback = node_reach_on_dialback,
-                                 .on_probe_ended = node_reach_on_probe_ended,
-                                 .on_entry = node_on_entry,
-                                 .is_known = node_is_known,
-                                 .on_violation = node_on_violation};
+                                 .on_dialback = door_reach_on_dialback,
+                                 .on_probe_ended = door_reach_on_probe_ended,
+                                 .on_entry = door_on_entry,
+                                 .is_known = door_is_known,
+                                 .on_violation = door_on_violation};
+}
+
+/* ---- what the env tells: each event ends in node_continue() ---- */
+
+static void on_env_accepted(void *context, uint64_t link, const char *remote)
+{
+    struct node *node = context;
+
+    links_on_accepted(node->links, link, remote);
+    node_continue(node);
+}
+
+static void on_env_connected(void *context, uint64_t link)
+{
+    struct node *node = context;
+
+    links_on_connected(node->links, link);
+    node_continue(node);
+}
+
+static void on_env_frame(void *context, uint64_t link, uint8_t *frame, size_t count)
+{
+    struct node *node = context;
+
+    links_on_frame(node->links, link, frame, count);
+    node_continue(node);
+}
+
+static void on_env_drain(void *context, uint64_t link)
+{
+    struct node *node = context;
+
+    links_on_drain(node->links, link);
+    node_continue(node);
+}
+
+static void on_env_lost(void *context, uint64_t link, enum rc rc, const char *why)
+{
+    struct node *node = context;
+
+    links_on_lost(node->links, link, rc, why);
+    node_continue(node);
+}
+
+struct env_events door_env_events(struct node *node)
+{
+    return (struct env_events){.context = node,
+                               .on_accepted = on_env_accepted,
+                               .on_connected = on_env_connected,
+                               .on_frame = on_env_frame,
+                               .on_drain = on_env_drain,
+                               .on_lost = on_env_lost,
+                               .on_wake = node_continue,
+                               .on_signal = node_on_signal};
 }

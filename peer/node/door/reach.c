@@ -10,7 +10,28 @@
 
 #define REACH_ASK_AFTER_NS (2 * NS_PER_S) /* let a link settle first */
 
-enum rc node_reach_create(struct node *node)
+const char *node_address(const struct node *node)
+{
+    return node->door->address;
+}
+
+/* "0.0.0.0:7077" is where we listen, not where others find us. */
+void door_own_address(const struct node *node, char address[ADDRESS_BYTES_MAX])
+{
+    const char *bound = node->door->address;
+    bool is_wildcard = strncmp(bound, "0.0.0.0:", 8) == 0 || strncmp(bound, "[::]:", 5) == 0;
+    const char *port = strrchr(bound, ':');
+
+    if (node->options.advertise != NULL) {
+        snprintf(address, ADDRESS_BYTES_MAX, "%s", node->options.advertise);
+    } else if (is_wildcard && node->options.host != NULL && port != NULL) {
+        snprintf(address, ADDRESS_BYTES_MAX, "%s%s", node->options.host, port);
+    } else {
+        snprintf(address, ADDRESS_BYTES_MAX, "%s", bound);
+    }
+}
+
+enum rc door_reach_create(struct node *node)
 {
     struct reach_options options = {.seed =
                                         rng_mix(node->options.seed, load_le64(node->self.bytes)),
@@ -28,12 +49,12 @@ static uint16_t port_of(const char *address)
     return port <= UINT16_MAX ? (uint16_t)port : 0;
 }
 
-uint16_t node_reach_port(const struct node *node)
+uint16_t door_reach_port(const struct node *node)
 {
-    return port_of(node->options.advertise != NULL ? node->options.advertise : node->address);
+    return port_of(node->options.advertise != NULL ? node->options.advertise : node->door->address);
 }
 
-void node_reach_on_open(struct node *node, struct peer_id peer, const struct hello *hello,
+void door_reach_on_open(struct node *node, struct peer_id peer, const struct hello *hello,
                         const char *address, bool is_dialled)
 {
     struct reach_link link = {.peer = peer,
@@ -46,21 +67,21 @@ void node_reach_on_open(struct node *node, struct peer_id peer, const struct hel
     reach_on_link(node->door->reach, &link, node_now(node));
 }
 
-bool node_reach_on_message(struct node *node, struct peer_id from, const struct message *message)
+bool door_reach_on_message(struct node *node, struct peer_id from, const struct message *message)
 {
     if (message->type != MESSAGE_DIALBACK_REQ && message->type != MESSAGE_DIALBACK) return false;
     reach_on_message(node->door->reach, from, message, node_now(node), &node->outbox);
     return true;
 }
 
-void node_reach_on_dialback(void *context, struct peer_id peer, uint64_t nonce)
+void door_reach_on_dialback(void *context, struct peer_id peer, uint64_t nonce)
 {
     struct node *node = context;
 
     reach_on_arrived(node->door->reach, peer, nonce, node_now(node));
 }
 
-void node_reach_on_probe_ended(void *context, struct peer_id peer, uint64_t nonce, enum rc rc)
+void door_reach_on_probe_ended(void *context, struct peer_id peer, uint64_t nonce, enum rc rc)
 {
     struct node *node = context;
 
@@ -77,10 +98,10 @@ static void tell_others(struct node *node, uint64_t now_ns)
 
     memset(addresses, 0, sizeof addresses);
     reach_view(node->door->reach, &view);
-    node_own_address(node, addresses[0]);
+    door_own_address(node, addresses[0]);
     if (node->options.advertise == NULL && view.nat == NAT_PUBLIC && view.observed[0] != '\0') {
         int length = snprintf(addresses[1], sizeof addresses[1], "%s:%u", view.observed,
-                              (unsigned)node_reach_port(node));
+                              (unsigned)door_reach_port(node));
         bool is_new = strcmp(addresses[0], addresses[1]) != 0;
 
         if (is_new && length < (int)sizeof addresses[1]) count++;
@@ -89,7 +110,7 @@ static void tell_others(struct node *node, uint64_t now_ns)
     membership_set_reach(node->membership, view.nat, addresses, count, now_ns);
 }
 
-void node_reach_tick(struct node *node, uint64_t now_ns)
+void door_reach_tick(struct node *node, uint64_t now_ns)
 {
     enum nat_class before = node->door->told_nat;
     struct reach_probe probe;
@@ -180,7 +201,7 @@ void node_book(const struct node *node, const struct address_book *before,
     }
 }
 
-void node_tell_tried(const struct node *node, char *text, size_t cap)
+void door_tell_tried(const struct node *node, char *text, size_t cap)
 {
     enum { SHOWN_MAX = 3 };
     size_t used = strlen(text);

@@ -38,7 +38,7 @@ struct wish {
     uint32_t tries;
 };
 
-struct node_relay {
+struct door_relay {
     struct relay *serving;
     struct relay_env *env;
     struct seat seats[SEATS];
@@ -57,8 +57,9 @@ static enum rc send_data(void *context, struct peer_id relay, const struct inner
     return links_send_bulk(node->links, relay, header, body);
 }
 
-enum rc node_relay_create(struct node *node, const struct env_events *events, struct env **env)
+enum rc door_relay_create(struct node *node)
 {
+    struct env_events events = door_env_events(node);
     struct relay_options options = relay_options_default();
     struct relay_env_options env_options = {.base = node->env,
                                             .self = node->self,
@@ -72,12 +73,12 @@ enum rc node_relay_create(struct node *node, const struct env_events *events, st
     node->door->relay->serving = relay_create(&options, node->self);
     node->door->relay->env = relay_env_create(&env_options);
     if (node->door->relay->serving == NULL || node->door->relay->env == NULL) return RC_NOMEM;
-    *env = relay_env_env(node->door->relay->env);
-    (*env)->ops->set_events(*env, events);
+    node->door->env = relay_env_env(node->door->relay->env);
+    node->door->env->ops->set_events(node->door->env, &events);
     return RC_OK;
 }
 
-void node_relay_destroy(struct node *node)
+void door_relay_destroy(struct node *node)
 {
     if (node->door->relay == NULL) return;
     relay_destroy(node->door->relay->serving);
@@ -87,7 +88,7 @@ void node_relay_destroy(struct node *node)
 
 /* ---- what comes in ---- */
 
-static struct seat *seat_find(struct node_relay *relay, struct peer_id peer)
+static struct seat *seat_find(struct door_relay *relay, struct peer_id peer)
 {
     for (int i = 0; i < SEATS; i++) {
         struct seat *seat = &relay->seats[i];
@@ -127,9 +128,9 @@ static bool is_from_relay(const struct message *message)
     }
 }
 
-bool node_relay_on_message(struct node *node, struct peer_id from, const struct message *message)
+bool door_relay_on_message(struct node *node, struct peer_id from, const struct message *message)
 {
-    const struct neighbour *neighbour = node_neighbour(node, from);
+    const struct neighbour *neighbour = door_neighbour(node, from);
     const struct seat *seat;
 
     if (message->type < MESSAGE_RELAY_RESERVE || message->type > MESSAGE_RELAY_STOP) return false;
@@ -147,7 +148,7 @@ bool node_relay_on_message(struct node *node, struct peer_id from, const struct 
     return true;
 }
 
-void node_relay_on_data(struct node *node, struct peer_id from, const struct inner_header *header,
+void door_relay_on_data(struct node *node, struct peer_id from, const struct inner_header *header,
                         const uint8_t *body, size_t count)
 {
     struct inner_header onward;
@@ -161,7 +162,7 @@ void node_relay_on_data(struct node *node, struct peer_id from, const struct inn
     }
     if (!relay_on_data(node->door->relay->serving, from, header, count, &to, &onward,
                        &node->outbox)) {
-        node_stray(node, from, count);
+        door_stray(node, from, count);
         return;
     }
     /* An end that says it takes more than it reads would have us keep the rest. */
@@ -175,7 +176,7 @@ void node_relay_on_data(struct node *node, struct peer_id from, const struct inn
     if (rc != RC_OK) relay_on_link_lost(node->door->relay->serving, to, &node->outbox); /* a hole */
 }
 
-void node_relay_on_closed(struct node *node, struct peer_id peer)
+void door_relay_on_closed(struct node *node, struct peer_id peer)
 {
     struct seat *seat = seat_find(node->door->relay, peer);
 
@@ -234,7 +235,7 @@ static void keep_seats(struct node *node, const struct peer_id *relays, uint32_t
 
 /* Its entry, if it may be tried now; a new one takes the place of the one that is due first. NULL:
  * its time has not come, or all entries wait for theirs. */
-static struct wish *wish_due(struct node_relay *relay, struct peer_id peer, uint64_t now_ns)
+static struct wish *wish_due(struct door_relay *relay, struct peer_id peer, uint64_t now_ns)
 {
     struct wish *wish = &relay->wishes[0];
 
@@ -271,7 +272,7 @@ static void reach_for(struct node *node, struct peer_id target, struct wish *wis
 static void leave_needless(struct node *node, const struct member_view *views, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const struct neighbour *neighbour = node_neighbour(node, views[i].id);
+        const struct neighbour *neighbour = door_neighbour(node, views[i].id);
 
         if (neighbour == NULL || !neighbour->is_relayed) continue;
         if (node->door->told_nat == NAT_PUBLIC || views[i].nat == NAT_PUBLIC) {
@@ -324,7 +325,7 @@ static void reach_others(struct node *node, const struct member_view *views, siz
 
 static void tell_if_alone(struct node *node, uint64_t now_ns)
 {
-    struct node_relay *relay = node->door->relay;
+    struct door_relay *relay = node->door->relay;
 
     for (int i = 0; i < SEATS; i++) {
         if (!relay->seats[i].is_used || relay->seats[i].until_ns <= now_ns) continue;
@@ -362,14 +363,14 @@ static void look(struct node *node, uint64_t now_ns)
 
 /* ---- time ---- */
 
-void node_relay_deliver(struct node *node)
+void door_relay_deliver(struct node *node)
 {
     relay_env_deliver(node->door->relay->env);
 }
 
-void node_relay_tick(struct node *node, uint64_t now_ns)
+void door_relay_tick(struct node *node, uint64_t now_ns)
 {
-    struct node_relay *relay = node->door->relay;
+    struct door_relay *relay = node->door->relay;
 
     relay_set_open(relay->serving, node->door->told_nat == NAT_PUBLIC, &node->outbox);
     relay_tick(relay->serving, now_ns, &node->outbox);
@@ -382,7 +383,7 @@ void node_relay_tick(struct node *node, uint64_t now_ns)
     look(node, now_ns);
 }
 
-uint64_t node_relay_next_ns(const struct node *node)
+uint64_t door_relay_next_ns(const struct node *node)
 {
     uint64_t next_ns = relay_env_next_ns(node->door->relay->env);
     uint64_t serving_ns = relay_next_ns(node->door->relay->serving);

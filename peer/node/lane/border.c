@@ -11,9 +11,9 @@ static void run(struct job *base)
     struct node *node = job->node;
     bool is_difference = work->change == AUDIT_DIFFERENCE;
 
-    audit_enter(node->options.audit, node->learner, work->kind == BORDER_CHECKPOINT);
+    audit_enter(node->options.audit, node->lane->learner, work->kind == BORDER_CHECKPOINT);
     work->run(job);
-    audit_leave(node->options.audit, node->learner, work->change,
+    audit_leave(node->options.audit, node->lane->learner, work->change,
                 is_difference ? round_difference(node->round) : NULL);
 }
 
@@ -23,7 +23,7 @@ static void done(struct job *base)
     struct node *node = job->node;
 
     node->lane->is_busy = false;
-    node_busy_end(node, job->work->kind, node_now(node) - job->begun_ns);
+    rounds_busy_end(node, job->work->kind, node_now(node) - job->begun_ns);
     job->work->done(node, job);
     node_continue(node);
 }
@@ -42,7 +42,7 @@ static enum border_next prepare(struct node *node, const struct border_work *wor
 static void submit(struct node *node)
 {
     node->lane->is_busy = true;
-    node_busy_begin(node, node->lane->job.work->kind);
+    rounds_busy_begin(node, node->lane->job.work->kind);
     node->env->ops->submit(node->env, LANE_TRAINING, &node->lane->job.job);
 }
 
@@ -86,28 +86,32 @@ uint64_t lane_next_ns(const struct node *node)
 static enum rc create_snapshot(struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
-    const struct learner_ops *learner = node->learner->ops;
+    const struct learner_ops *learner = node->lane->learner->ops;
     enum rc rc;
 
     if (!strategy->is_averaging || learner->snapshot_create == NULL) return RC_OK;
     if (strategy->rule->prepare || strategy->exchange->has_mirrors) return RC_OK;
     if (node->mixed != node->schema->values[SECTION_MIXED]) return RC_OK;
-    rc = learner->snapshot_create(node->learner, strategy->codec->format, CHUNK_VALUES,
+    rc = learner->snapshot_create(node->lane->learner, strategy->codec->format, CHUNK_VALUES,
                                   &node->lane->snapshot);
     return rc == RC_UNSUPPORTED ? RC_OK : rc;
 }
 
-enum rc lane_create(struct node *node)
+enum rc lane_create(struct node *node, struct learner *learner)
 {
     node->lane = mem_alloc(sizeof *node->lane);
     if (node->lane == NULL) return RC_NOMEM;
+    node->lane->learner = learner;
+    node->schema = learner->ops->schema(learner);
+    node->values = node->schema->values[SECTION_PARAMETERS];
+    node->mixed = lane_mixed_values(node);
     lane_put_off_checkpoint(node);
     return create_snapshot(node);
 }
 
 void lane_destroy(struct node *node)
 {
-    struct node_lane *lane = node->lane;
+    struct lane_state *lane = node->lane;
 
     if (lane == NULL) return;
     checkpoint_deinit(&lane->job.checkpoint);
@@ -126,7 +130,6 @@ void lane_destroy(struct node *node)
 
 void lane_border(struct node *node, const struct border_work *const *works, size_t count)
 {
-    node_round_note(node);
     if (node->state < NODE_LEAVING && node_now(node) < node->lane->paced_ns) return;
     while (!node->lane->is_busy && node->state != NODE_ENDED) {
         if (!choose(node, works, count)) return;

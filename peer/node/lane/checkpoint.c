@@ -43,9 +43,9 @@ void lane_set_before(struct node *node)
 
 static bool is_due(struct node *node)
 {
-    if (!node->options.keeps_files || node_round_is_settling(node)) return false;
+    if (!node->options.keeps_files || rounds_are_settling(node)) return false;
     if (node->state == NODE_LEAVING) return !node->lane->has_last_checkpoint && node->has_lineage;
-    return node_now(node) >= node->lane->checkpoint_due_ns + node_busy_put_off_ns(node);
+    return node_now(node) >= node->lane->checkpoint_due_ns + rounds_busy_put_off_ns(node);
 }
 
 struct checkpoint lane_checkpoint(const struct node *node)
@@ -53,13 +53,13 @@ struct checkpoint lane_checkpoint(const struct node *node)
     return (struct checkpoint){.lineage = node->lineage,
                                .model_samples = node->model_samples,
                                .own_steps = node->own_steps,
-                               .once_steps = node->once_steps};
+                               .once_steps = rounds_once_steps(node)};
 }
 
 static enum border_next prepare(struct node *node, struct border_job *job)
 {
     job->checkpoint = lane_checkpoint(node);
-    if (node->round != NULL) node_round_checkpoint(node, &job->checkpoint);
+    rounds_checkpoint(node, &job->checkpoint);
     return BORDER_SUBMIT;
 }
 
@@ -67,7 +67,7 @@ enum rc lane_save(struct border_job *job)
 {
     struct node *node = job->node;
 
-    return checkpoint_save(node->env, node->learner, &job->checkpoint, node->options.model,
+    return checkpoint_save(node->env, node->lane->learner, &job->checkpoint, node->options.model,
                            node->options.model_context, &job->why);
 }
 
@@ -88,7 +88,7 @@ static void done(struct node *node, struct border_job *job)
         node->lane->checkpoint_failures = 0;
         node->lane->has_before = false;
         lane_put_off_checkpoint(node);
-    } else if (is_last && node->is_goal_reached && job->rc != RC_NONFINITE) {
+    } else if (is_last && node->lane->is_goal_reached && job->rc != RC_NONFINITE) {
         node->result.rc = job->rc; /* a goal whose model is lost is none */
         fault_set(&node->result.why, job->rc,
                   "the last checkpoint failed: %s; make room and start again", job->why.text);

@@ -7,20 +7,20 @@
 static bool evaluates(const struct node *node)
 {
     return node->options.evaluate_samples > 0 && node->state == NODE_TRAINING &&
-           !node->is_goal_reached;
+           !node->lane->is_goal_reached;
 }
 
 static bool is_report_due(struct node *node)
 {
-    uint64_t put_off_ns = evaluates(node) ? node_busy_put_off_ns(node) : 0;
+    uint64_t put_off_ns = evaluates(node) ? rounds_busy_put_off_ns(node) : 0;
 
-    return node_now(node) >= node->report_due_ns + put_off_ns;
+    return node_now(node) >= node->watch.due_ns + put_off_ns;
 }
 
 static enum border_next prepare(struct node *node, struct border_job *job)
 {
     if (!evaluates(node)) {
-        node_count_report(node, node_now(node));
+        watch_report(node);
         return BORDER_ON;
     }
     job->job.cost_ns += node->options.evaluate_cost_ns;
@@ -31,25 +31,25 @@ static void run_some(struct border_job *job)
 {
     struct node *node = job->node;
 
-    job->rc = node->learner->ops->evaluate(node->learner, node->options.evaluate_samples,
-                                           &job->evaluation);
+    job->rc = node->lane->learner->ops->evaluate(node->lane->learner,
+                                                 node->options.evaluate_samples, &job->evaluation);
 }
 
 static void evaluated(struct node *node, struct border_job *job)
 {
     const struct node_goal *goal = &node->options.goal;
 
-    node->evaluation_ns += node_now(node) - job->begun_ns;
+    node->watch.evaluation_ns += node_now(node) - job->begun_ns;
     if (job->rc != RC_OK) {
         log_warn(node->options.log, "cannot evaluate: %s", rc_text(job->rc));
     } else {
-        node->accuracy = job->evaluation.accuracy;
+        node->watch.accuracy = job->evaluation.accuracy;
         if ((goal->target_loss > 0 && job->evaluation.loss <= goal->target_loss) ||
             (goal->target_accuracy > 0 && job->evaluation.accuracy >= goal->target_accuracy)) {
-            node->is_goal_reached = true;
+            node->lane->is_goal_reached = true;
         }
     }
-    node_count_report(node, node_now(node));
+    watch_report(node);
 }
 
 /* A busy lane ends with an event, and most often so does the forming of a group: the report is
@@ -59,7 +59,7 @@ uint64_t lane_report_next_ns(const struct node *node)
     bool may_evaluate = node->options.evaluate_samples > 0 && node->state == NODE_TRAINING;
 
     if (node->lane->is_busy) return UINT64_MAX;
-    return node->report_due_ns + (may_evaluate ? node_busy_put_off_ns(node) : 0);
+    return node->watch.due_ns + (may_evaluate ? rounds_busy_put_off_ns(node) : 0);
 }
 
 const struct border_work border_evaluate = {.states = BORDER_ALIVE,
@@ -72,13 +72,14 @@ const struct border_work border_evaluate = {.states = BORDER_ALIVE,
 /* Who was told to stop, perhaps while it waited for its last round, stops. */
 static bool wants_final(struct node *node)
 {
-    return node->is_goal_reached && node->options.evaluates_at_end && node->result.signal == 0 &&
-           !node->lane->has_final && !node_round_is_settling(node);
+    return node->lane->is_goal_reached && node->options.evaluates_at_end &&
+           node->result.signal == 0 && !node->lane->has_final && !rounds_are_settling(node);
 }
 
 static void run_all(struct border_job *job)
 {
-    job->rc = job->node->learner->ops->evaluate(job->node->learner, 0, &job->evaluation);
+    job->rc =
+        job->node->lane->learner->ops->evaluate(job->node->lane->learner, 0, &job->evaluation);
 }
 
 static void finished(struct node *node, struct border_job *job)
@@ -86,7 +87,7 @@ static void finished(struct node *node, struct border_job *job)
     node->lane->has_final = true;
     if (job->rc != RC_OK) return;
     node->result.evaluation = job->evaluation;
-    node->accuracy = job->evaluation.accuracy;
+    node->watch.accuracy = job->evaluation.accuracy;
 }
 
 void lane_skip_final(struct node *node)

@@ -5,7 +5,7 @@
 #include "peer/node/internal.h"
 
 /* Pulls between rounds. */
-struct node_pulls {
+struct lane_pulls {
     uint64_t seen_ok; /* rounds, as of the last look */
     uint64_t left;    /* that follow the last round */
     uint64_t step;    /* of the last one, or of the round */
@@ -13,7 +13,7 @@ struct node_pulls {
 };
 
 /* Of gradient tracking: made with the first step. */
-struct node_tracking {
+struct lane_tracking {
     float *tracker, *gradient, *last; /* [values]: y, scratch, the gradient of the last step */
     float largest, told; /* norm of a chunk of a gradient, since the latest snapshot and at it */
     bool has_tracker;
@@ -21,15 +21,26 @@ struct node_tracking {
     uint64_t restarts;
 };
 
-struct node_lane {
+/* How far it is to the goal, see left.c. */
+struct lane_left {
+    uint64_t mark_ns, mark_steps; /* own steps then */
+    uint64_t wall_ns;             /* smoothed, from one step to the next; 0: not known */
+};
+
+struct lane_state {
+    struct learner *learner;
     struct border_job job;
     bool is_busy; /* with that */
     atomic_bool must_stop;
     uint64_t paced_ns; /* until then the last steps last, as --step-time says */
 
     /* train.c, rate.c */
-    uint64_t resumed_steps;            /* own_steps of the checkpoint; 0: none */
-    uint64_t last_samples;             /* of the learner at its last report */
+    uint64_t resumed_steps; /* own_steps of the checkpoint; 0: none */
+    uint64_t step_ns;       /* smoothed length of one step */
+    bool is_goal_reached;
+    uint64_t goal_steps;    /* UINT64_MAX: there are none; 0: not resolved yet */
+    uint64_t epoch_samples; /* of the share when it was */
+    struct lane_left left;
     double rate_factor, weight_factor; /* of the learning rate; 0: not set yet */
 
     /* share.c */
@@ -54,8 +65,8 @@ struct node_lane {
 
     /* tracking.c, pull.c */
     struct snapshot *snapshot; /* NULL: the learner's memory is the host's */
-    struct node_tracking tracking;
-    struct node_pulls pulls;
+    struct lane_tracking tracking;
+    struct lane_pulls pulls;
 };
 
 /* evaluate.c */
@@ -66,13 +77,21 @@ uint64_t lane_report_next_ns(const struct node *node);
 /** Steps until the next one, UINT64_MAX: none is to come before the next round. */
 uint64_t lane_pull_steps(const struct node *node);
 
+/* left.c */
+/** Steps were taken. */
+void lane_left_stepped(struct node *node);
+
 /* moments.c: in the lane */
 /** All are zero, and of no update: Adam corrects its next steps as its first ones. */
 MUST_USE enum rc lane_moments_begin_anew(struct node *node);
-MUST_USE enum rc lane_moments_export(struct node *node, float *out); /* [node_moments_values()] */
-MUST_USE enum rc lane_moments_import(struct node *node, const float *difference);
+
+/* sections.c: in the lane */
+/** `values`: all of the section. */
+MUST_USE enum rc lane_assign(struct node *node, enum section section, const float *values);
 
 /* tracking.c: in the lane */
+/** The model was replaced. */
+void lane_tracking_reset(struct node *node);
 /** See learner.h; the same without a tracker. */
 MUST_USE enum rc lane_tracking_train(struct node *node, uint32_t steps,
                                      struct train_report *report);

@@ -20,17 +20,15 @@ static void run_rollback(struct border_job *job)
     struct node *node = job->node;
     size_t buffers = node->schema->values[SECTION_BUFFERS];
 
-    node_tracking_reset(node); /* gradients that were no numbers are in it, too */
+    lane_tracking_reset(node); /* gradients that were no numbers are in it, too */
     if (node->lane->snapshot != NULL) {
-        job->rc = node->learner->ops->restore(node->learner);
+        job->rc = node->lane->learner->ops->restore(node->lane->learner);
         return;
     }
-    job->rc = node->learner->ops->assign_section(node->learner, SECTION_PARAMETERS,
-                                                 node->lane->kept, node->values);
+    job->rc = lane_assign(node, SECTION_PARAMETERS, node->lane->kept);
     /* Statistics of what was no number are no numbers either. */
     if (job->rc == RC_OK && buffers > 0) {
-        job->rc = node->learner->ops->assign_section(node->learner, SECTION_BUFFERS,
-                                                     node->lane->kept + node->values, buffers);
+        job->rc = lane_assign(node, SECTION_BUFFERS, node->lane->kept + node->values);
     }
     /* The old momentum is what blew up. */
     if (job->rc == RC_OK) job->rc = lane_moments_begin_anew(node);
@@ -39,11 +37,10 @@ static void run_rollback(struct border_job *job)
 static void run_keep(struct border_job *job)
 {
     struct node *node = job->node;
-    const struct learner_ops *learner = node->learner->ops;
     size_t buffers = node->schema->values[SECTION_BUFFERS];
 
     if (node->lane->snapshot != NULL) {
-        job->rc = learner->keep(node->learner); /* the learner has it */
+        job->rc = node->lane->learner->ops->keep(node->lane->learner); /* the learner has it */
         return;
     }
     /* The good plane stays until the new one is known to be one. */
@@ -51,11 +48,9 @@ static void run_keep(struct border_job *job)
         node->lane->spare = mem_aligned((node->values + buffers) * sizeof(float));
     job->rc = RC_NOMEM;
     if (node->lane->spare == NULL) return;
-    job->rc =
-        learner->export_section(node->learner, SECTION_PARAMETERS, node->lane->spare, node->values);
+    job->rc = lane_export(node, SECTION_PARAMETERS, node->lane->spare);
     if (job->rc == RC_OK && buffers > 0) {
-        job->rc = learner->export_section(node->learner, SECTION_BUFFERS,
-                                          node->lane->spare + node->values, buffers);
+        job->rc = lane_export(node, SECTION_BUFFERS, node->lane->spare + node->values);
     }
     if (job->rc == RC_OK && !floats_are_finite(node->lane->spare, node->values + buffers)) {
         job->rc = RC_NONFINITE;
@@ -113,8 +108,8 @@ static enum border_next prepare_rollback(struct node *node, struct border_job *j
     if (node->round != NULL) round_cancel(node->round, "the local model is not finite");
     node->model_samples = 0;
     node->state = NODE_JOINING;
-    node_send_progress(node, NULL);
-    node_decide(node);
+    models_tell(node, NULL);
+    models_decide(node);
     return BORDER_AGAIN;
 }
 

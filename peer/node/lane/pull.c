@@ -8,7 +8,7 @@
 
 uint64_t lane_pull_steps(const struct node *node)
 {
-    const struct node_pulls *pulls = &node->lane->pulls;
+    const struct lane_pulls *pulls = &node->lane->pulls;
     uint64_t period = node->options.strategy->pull_steps;
 
     if (pulls->left == 0 || node->step >= pulls->step + period) return UINT64_MAX;
@@ -18,14 +18,14 @@ uint64_t lane_pull_steps(const struct node *node)
 static void hear(struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
-    struct node_pulls *pulls = &node->lane->pulls;
+    struct lane_pulls *pulls = &node->lane->pulls;
     struct round_stats stats;
 
     round_stats(node->round, &stats);
     if (stats.mixed == pulls->seen_ok) return;
     pulls->seen_ok = stats.mixed;
     pulls->left = strategy->every_steps / strategy->pull_steps - 1;
-    pulls->step = node->snapshot_step;
+    pulls->step = rounds_snapshot_step(node);
 }
 
 static bool is_due(struct node *node)
@@ -41,15 +41,15 @@ static bool is_due(struct node *node)
 static void run(struct border_job *job)
 {
     struct node *node = job->node;
-    const struct learner_ops *learner = node->learner->ops;
+    const struct learner_ops *learner = node->lane->learner->ops;
     float *own = node->lane->pulls.own;
 
     if (own == NULL) own = node->lane->pulls.own = mem_array(node->mixed, sizeof *own);
     job->rc = RC_NOMEM;
     if (own == NULL) return;
-    job->rc = learner->export_section(node->learner, SECTION_MIXED, own, node->mixed);
+    job->rc = learner->export_section(node->lane->learner, SECTION_MIXED, own, node->mixed);
     if (job->rc == RC_OK && round_pull(node->round, own, own)) {
-        job->rc = learner->import_section(node->learner, SECTION_MIXED, own, node->mixed);
+        job->rc = learner->import_section(node->lane->learner, SECTION_MIXED, own, node->mixed);
     }
 }
 

@@ -23,8 +23,8 @@ static void follow_weight(struct node *node)
     factor = fmin(fmax(1 / stats.counts.weight, factor_least), factor_most);
     if (factor == before) return;
     node->lane->weight_factor = factor;
-    node->learner->ops->set_rate_factor(
-        node->learner, factor * (node->lane->rate_factor > 0 ? node->lane->rate_factor : 1));
+    node->lane->learner->ops->set_rate_factor(
+        node->lane->learner, factor * (node->lane->rate_factor > 0 ? node->lane->rate_factor : 1));
 }
 
 /* The mean of n peers' steps is a step on n times the samples, which bears a larger rate (Goyal et
@@ -37,7 +37,7 @@ void lane_scale_rate(struct node *node, uint32_t steps)
     double wanted = 1.0, before = node->lane->rate_factor, most;
     struct round_stats stats = {0};
 
-    if (node->learner->ops->set_rate_factor == NULL) return;
+    if (node->lane->learner->ops->set_rate_factor == NULL) return;
     if (node->round != NULL && node->options.strategy->steps_by_weight) follow_weight(node);
     if (scaling == RATE_AS_GIVEN) return;
     if (node->round != NULL && node->neighbours_count > 0) round_stats(node->round, &stats);
@@ -53,7 +53,7 @@ void lane_scale_rate(struct node *node, uint32_t steps)
         node->lane->rate_factor = before + most;
     }
     if (node->lane->rate_factor != before) {
-        node->learner->ops->set_rate_factor(node->learner,
-                                            node->lane->rate_factor * weight_factor(node));
+        node->lane->learner->ops->set_rate_factor(node->lane->learner,
+                                                  node->lane->rate_factor * weight_factor(node));
     }
 }

@@ -18,7 +18,7 @@ static bool is_due(struct node *node)
     uint64_t now_ns = node_now(node);
 
     if (node->lane->reshard_since_ns == 0) return false;
-    return now_ns >= node->lane->members_changed_ns + STABLE_NS + node_busy_put_off_ns(node) ||
+    return now_ns >= node->lane->members_changed_ns + STABLE_NS + rounds_busy_put_off_ns(node) ||
            now_ns >= node->lane->reshard_since_ns + MOST_NS;
 }
 
@@ -28,7 +28,7 @@ static enum border_next prepare(struct node *node, struct border_job *job)
 {
     node->lane->has_share = true;
     node->lane->reshard_since_ns = 0;
-    job->members = node_everyone(node, &job->members_count);
+    job->members = door_everyone(node, &job->members_count);
     /* Without memory the old share stays; the next change tries again. */
     return job->members == NULL ? BORDER_AGAIN : BORDER_SUBMIT;
 }
@@ -37,15 +37,15 @@ static void run(struct border_job *job)
 {
     struct node *node = job->node;
 
-    job->rc = node->learner->ops->reshard(node->learner, node->self, job->members,
-                                          job->members_count, &job->why);
+    job->rc = node->lane->learner->ops->reshard(node->lane->learner, node->self, job->members,
+                                                job->members_count, &job->why);
 }
 
 static void done(struct node *node, struct border_job *job)
 {
     mem_free(job->members);
     job->members = NULL;
-    if (job->rc != RC_OK && !node->is_goal_resolved) {
+    if (job->rc != RC_OK && node->lane->goal_steps == 0) {
         node_fail(node, job->rc, job->why.text); /* no data at all */
     } else if (job->rc != RC_OK) {
         log_warn(node->options.log, "cannot load the data of the new share, keeping the old: %s",
@@ -67,7 +67,7 @@ const struct border_work border_reshard = {.states = BORDER_TRAINING,
                                            .run = run,
                                            .done = done};
 
-void lane_watch_members(struct node *node, uint64_t now_ns)
+void lane_tick(struct node *node, uint64_t now_ns)
 {
     uint64_t changes = membership_changes(node->membership);
 

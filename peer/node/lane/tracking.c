@@ -44,15 +44,15 @@ static size_t tracker_at(const struct node *node)
     return (model_values(node) + CODEC_BLOCK - 1) / CODEC_BLOCK * CODEC_BLOCK;
 }
 
-size_t node_mixed_values(const struct node *node)
+size_t lane_mixed_values(const struct node *node)
 {
-    size_t moments = node_moments_values(node);
+    size_t moments = lane_moments_values(node);
 
     if (moments > 0) return tracker_at(node) + moments;
     return node->options.strategy->tracks ? tracker_at(node) + node->values : model_values(node);
 }
 
-static bool make(struct node_tracking *tracking, size_t values)
+static bool make(struct lane_tracking *tracking, size_t values)
 {
     if (tracking->tracker == NULL) tracking->tracker = mem_aligned(values * sizeof(float));
     if (tracking->gradient == NULL) tracking->gradient = mem_aligned(values * sizeof(float));
@@ -62,10 +62,10 @@ static bool make(struct node_tracking *tracking, size_t values)
 
 static enum rc step(struct node *node, struct train_report *report)
 {
-    struct node_tracking *tracking = &node->lane->tracking;
-    const struct learner_ops *learner = node->learner->ops;
+    struct lane_tracking *tracking = &node->lane->tracking;
+    const struct learner_ops *learner = node->lane->learner->ops;
     float largest;
-    enum rc rc = learner->gradient(node->learner, tracking->gradient, report);
+    enum rc rc = learner->gradient(node->lane->learner, tracking->gradient, report);
 
     if (rc == RC_OK && !floats_are_finite(tracking->gradient, node->values)) rc = RC_NONFINITE;
     if (rc != RC_OK) return rc;
@@ -79,7 +79,7 @@ static enum rc step(struct node *node, struct train_report *report)
     tracking->has_tracker = true;
     largest = robust_largest_chunk(tracking->last, tracker_at(node), node->values);
     if (largest > tracking->largest) tracking->largest = largest;
-    return learner->step(node->learner, tracking->tracker);
+    return learner->step(node->lane->learner, tracking->tracker);
 }
 
 MUST_USE enum rc lane_tracking_train(struct node *node, uint32_t steps, struct train_report *report)
@@ -87,7 +87,8 @@ MUST_USE enum rc lane_tracking_train(struct node *node, uint32_t steps, struct t
     struct train_report one = {0}, sum = {0};
 
     if (!node->options.strategy->tracks) {
-        return node->learner->ops->train(node->learner, steps, &node->lane->must_stop, report);
+        return node->lane->learner->ops->train(node->lane->learner, steps, &node->lane->must_stop,
+                                               report);
     }
     if (!make(&node->lane->tracking, node->values)) return RC_NOMEM;
     while (sum.steps < steps && !atomic_load(&node->lane->must_stop)) {
@@ -104,9 +105,9 @@ MUST_USE enum rc lane_tracking_train(struct node *node, uint32_t steps, struct t
     return RC_OK;
 }
 
-void node_tracking_hear(struct node *node)
+void lane_tracking_hear(struct node *node)
 {
-    struct node_tracking *tracking = &node->lane->tracking;
+    struct lane_tracking *tracking = &node->lane->tracking;
     uint64_t restarts = round_restarts(node->round);
 
     tracking->begins_anew = restarts != tracking->restarts;
@@ -116,31 +117,31 @@ void node_tracking_hear(struct node *node)
 static enum rc model_export(struct node *node, float *out, bool may_view, const float **view,
                             size_t *count)
 {
-    const struct learner_ops *learner = node->learner->ops;
+    const struct learner_ops *learner = node->lane->learner->ops;
 
     *view = NULL;
     *count = 0;
     if (node->lane->snapshot != NULL) {
-        return learner->snapshot_take(node->learner, node->lane->snapshot);
+        return learner->snapshot_take(node->lane->learner, node->lane->snapshot);
     }
     if (may_view && learner->export_view != NULL) {
-        *view = learner->export_view(node->learner, out, count);
+        *view = learner->export_view(node->lane->learner, out, count);
         if (*view != NULL) return RC_OK;
         *count = 0;
     }
-    return learner->export_section(node->learner, SECTION_MIXED, out, model_values(node));
+    return lane_export(node, SECTION_MIXED, out);
 }
 
-MUST_USE enum rc node_tracking_export(struct node *node, float *out, bool may_view,
-                                      const float **view, size_t *count)
+MUST_USE enum rc lane_plane_export(struct node *node, float *out, bool may_view, const float **view,
+                                   size_t *count)
 {
-    struct node_tracking *tracking = &node->lane->tracking;
+    struct lane_tracking *tracking = &node->lane->tracking;
     size_t values = model_values(node);
     enum rc rc = model_export(node, out, may_view, view, count);
 
-    if (rc == RC_OK && node_moments_values(node) > 0) {
+    if (rc == RC_OK && lane_moments_values(node) > 0) {
         memset(out + values, 0, (tracker_at(node) - values) * sizeof(float));
-        return lane_moments_export(node, out + tracker_at(node));
+        return lane_export(node, SECTION_MOMENTS, out + tracker_at(node));
     }
     if (rc != RC_OK || !node->options.strategy->tracks) return rc;
     if (!tracking->has_tracker) { /* no step yet: as if the last gradient had been zero */
@@ -159,19 +160,20 @@ MUST_USE enum rc node_tracking_export(struct node *node, float *out, bool may_vi
     return RC_OK;
 }
 
-MUST_USE enum rc node_tracking_import(struct node *node, const float *difference)
+MUST_USE enum rc lane_plane_import(struct node *node, const float *difference)
 {
-    struct node_tracking *tracking = &node->lane->tracking;
-    const struct learner_ops *learner = node->learner->ops;
+    struct lane_tracking *tracking = &node->lane->tracking;
+    const struct learner_ops *learner = node->lane->learner->ops;
     size_t values = model_values(node), at = tracker_at(node);
     enum rc rc;
 
     if (node->lane->snapshot != NULL) {
-        return learner->snapshot_apply(node->learner, node->lane->snapshot, difference);
+        return learner->snapshot_apply(node->lane->learner, node->lane->snapshot, difference);
     }
-    rc = learner->import_section(node->learner, SECTION_MIXED, difference, values);
-    if (rc == RC_OK && node_moments_values(node) > 0) {
-        return lane_moments_import(node, difference + at);
+    rc = learner->import_section(node->lane->learner, SECTION_MIXED, difference, values);
+    if (rc == RC_OK && lane_moments_values(node) > 0) {
+        return learner->import_section(node->lane->learner, SECTION_MOMENTS, difference + at,
+                                       lane_moments_values(node));
     }
     if (rc != RC_OK || !tracking->has_tracker) return rc;
     for (size_t i = 0; i < node->values; i++) {
@@ -180,7 +182,7 @@ MUST_USE enum rc node_tracking_import(struct node *node, const float *difference
     return RC_OK;
 }
 
-float node_tracking_told(const struct node *node)
+float lane_tracking_told(const struct node *node)
 {
     return node->lane->tracking.told;
 }
@@ -190,7 +192,7 @@ struct snapshot *lane_snapshot(const struct node *node)
     return node->lane->snapshot;
 }
 
-void node_tracking_reset(struct node *node)
+void lane_tracking_reset(struct node *node)
 {
     node->lane->tracking.has_tracker = false;
 }

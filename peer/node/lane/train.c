@@ -11,20 +11,41 @@ const char *lane_why(const struct node *node, enum rc rc)
     bool may_be_device = rc == RC_DEVICE || rc == RC_NOMEM || rc == RC_UNSUPPORTED;
     const char *why = "";
 
-    if (may_be_device && node->learner->ops->why != NULL) {
-        why = node->learner->ops->why(node->learner);
+    if (may_be_device && node->lane != NULL && node->lane->learner->ops->why != NULL) {
+        why = node->lane->learner->ops->why(node->lane->learner);
     }
     return why[0] == '\0' ? rc_text(rc) : why;
+}
+
+bool lane_is_at_goal(const struct node *node)
+{
+    return node->lane->is_goal_reached;
+}
+
+uint64_t lane_goal_steps(const struct node *node)
+{
+    return node->lane->goal_steps == UINT64_MAX ? 0 : node->lane->goal_steps;
+}
+
+uint64_t lane_epoch_samples(const struct node *node)
+{
+    return node->lane->epoch_samples;
+}
+
+uint64_t lane_step_ns(const struct node *node)
+{
+    return node->lane->step_ns;
 }
 
 enum rc lane_resume(struct node *node, const struct checkpoint *checkpoint, struct fault *why)
 {
     struct train_report report = {0};
-    enum rc rc = node->learner->ops->train(node->learner, 0, NULL, &report); /* where it stands */
+    enum rc rc = node->lane->learner->ops->train(node->lane->learner, 0, NULL,
+                                                 &report); /* where it stands */
 
     if (rc != RC_OK) return fault_set(why, rc, "the checkpoint cannot be used: %s", rc_text(rc));
     node->step = report.step;
-    node->samples = node->report_samples = node->lane->last_samples = report.samples;
+    node->samples = report.samples;
     node->own_steps = node->lane->resumed_steps = checkpoint->own_steps;
     lane_keep(node);
     return RC_OK;
@@ -36,14 +57,14 @@ enum rc lane_resume(struct node *node, const struct checkpoint *checkpoint, stru
 static uint64_t steps_to_goal(const struct node *node, uint64_t samples)
 {
     const struct node_goal *goal = &node->options.goal;
-    const struct learner_ops *learner = node->learner->ops;
+    const struct learner_ops *learner = node->lane->learner->ops;
     uint64_t least = goal->steps > 0 ? goal->steps : UINT64_MAX;
     double steps;
 
     if (goal->epochs <= 0 || node->options.batch == 0) return least;
     steps = ceil(goal->epochs * (double)samples / (double)node->options.batch);
     if (learner->steps_of != NULL) {
-        steps = (double)learner->steps_of(node->learner, goal->epochs);
+        steps = (double)learner->steps_of(node->lane->learner, goal->epochs);
     }
     if (steps < 1) steps = 1;
     return steps < (double)least ? (uint64_t)steps : least;
@@ -51,9 +72,8 @@ static uint64_t steps_to_goal(const struct node *node, uint64_t samples)
 
 static void resolve_goal(struct node *node)
 {
-    node->is_goal_resolved = true;
-    node->epoch_samples = node->learner->ops->shard_samples(node->learner);
-    node->goal_steps = steps_to_goal(node, node->epoch_samples);
+    node->lane->epoch_samples = node->lane->learner->ops->shard_samples(node->lane->learner);
+    node->lane->goal_steps = steps_to_goal(node, node->lane->epoch_samples);
 }
 
 static void tell_nothing_left(const struct node *node)
@@ -65,10 +85,10 @@ static void tell_nothing_left(const struct node *node)
  * still grow, so the goal is not settled by this. */
 static bool has_nothing_left(struct node *node)
 {
-    uint64_t samples = node->learner->ops->shard_samples(node->learner);
+    uint64_t samples = node->lane->learner->ops->shard_samples(node->lane->learner);
 
     if (node->own_steps == 0 || samples == 0) return false;
-    if (node->pace.outer->lacks_round != NULL && node->pace.outer->lacks_round(node)) return false;
+    if (rounds_lack_one(node)) return false;
     return node->own_steps >= steps_to_goal(node, samples);
 }
 
@@ -76,7 +96,7 @@ static enum border_next leave_at_once(struct node *node, struct border_job *job)
 {
     (void)job;
     tell_nothing_left(node);
-    node->is_goal_reached = true;
+    node->lane->is_goal_reached = true;
     node_leave(node, GOAWAY_FINISHED);
     return BORDER_AGAIN;
 }
@@ -86,28 +106,28 @@ const struct border_work border_nothing_left = {
 
 static bool is_goal_reached(struct node *node)
 {
-    if (!node->is_goal_resolved) resolve_goal(node);
-    if (node->own_steps >= node->goal_steps) node->is_goal_reached = true;
+    if (node->lane->goal_steps == 0) resolve_goal(node);
+    if (node->own_steps >= node->lane->goal_steps) node->lane->is_goal_reached = true;
     if (node->options.goal.time_ns > 0 &&
         node_now(node) - node->begun_ns >= node->options.goal.time_ns) {
-        node->is_goal_reached = true;
+        node->lane->is_goal_reached = true;
     }
-    return node->is_goal_reached;
+    return node->lane->is_goal_reached;
 }
 
 static bool is_done(struct node *node)
 {
-    return is_goal_reached(node) && !node_stays(node);
+    return is_goal_reached(node) && !rounds_stay(node);
 }
 
 static enum border_next leave_at_goal(struct node *node, struct border_job *job)
 {
     (void)job;
     /* Alone its share was larger; now that others are there it has done its part. */
-    if (node->own_steps == node->lane->resumed_steps && node->own_steps >= node->goal_steps) {
+    if (node->own_steps == node->lane->resumed_steps && node->own_steps >= node->lane->goal_steps) {
         tell_nothing_left(node);
     }
-    node_overdue_at_goal(node);
+    rounds_overdue_at_goal(node);
     node_leave(node, GOAWAY_FINISHED);
     return BORDER_AGAIN;
 }
@@ -120,21 +140,22 @@ const struct border_work border_goal = {
 /* At the goal the last round is waited for. */
 static bool takes_steps(struct node *node)
 {
-    return !node_waits_for_peers(node) && !node_waits_for_round(node) && !node->is_goal_reached;
+    return !rounds_wait_for_peers(node) && !rounds_wait(node) && !node->lane->is_goal_reached;
 }
 
 /* Steps of the next training job: about NODE_TRAIN_JOB_NS, never past a round's border or the goal.
  */
 static uint32_t job_steps(struct node *node)
 {
-    uint64_t steps = node->step_ns == 0 ? 1 : NODE_TRAIN_JOB_NS / (node->step_ns + 1);
-    uint64_t until_round = node->round == NULL ? UINT64_MAX : node->pace.inner->steps_until(node);
+    uint64_t steps = node->lane->step_ns == 0 ? 1 : NODE_TRAIN_JOB_NS / (node->lane->step_ns + 1);
+    uint64_t until_round = rounds_steps_until(node);
 
     if (steps == 0) steps = 1;
     if (steps > until_round) steps = until_round;
     if (steps > lane_pull_steps(node)) steps = lane_pull_steps(node);
-    if (node->goal_steps > node->own_steps && steps > node->goal_steps - node->own_steps) {
-        steps = node->goal_steps - node->own_steps;
+    if (node->lane->goal_steps > node->own_steps &&
+        steps > node->lane->goal_steps - node->own_steps) {
+        steps = node->lane->goal_steps - node->own_steps;
     }
     return steps > 100000 ? 100000 : (uint32_t)steps;
 }
@@ -181,14 +202,13 @@ static void trained(struct node *node, struct border_job *job)
     length_ns = pace(node, job);
     node->step = job->report.step;
     node->own_steps += job->report.steps;
-    node->model_samples += job->report.samples - node->lane->last_samples;
-    node->samples_since_round += job->report.samples - node->lane->last_samples;
-    node->lane->last_samples = node->samples = job->report.samples;
-    node->loss_sum += job->report.loss_sum;
-    node->loss_steps += job->report.steps;
+    node->model_samples += job->report.samples - node->samples;
+    node->samples = job->report.samples;
+    watch_steps(node, &job->report);
     length_ns /= job->report.steps;
-    node->step_ns = node->step_ns == 0 ? length_ns : (3 * node->step_ns + length_ns) / 4;
-    node_left_stepped(node);
+    node->lane->step_ns =
+        node->lane->step_ns == 0 ? length_ns : (3 * node->lane->step_ns + length_ns) / 4;
+    lane_left_stepped(node);
 }
 
 const struct border_work border_steps = {.states = BORDER_TRAINING,

@@ -2,7 +2,7 @@
  * A round at step borders: at one the model is copied for it, at a later one its difference is
  * added to the model, which has trained on meanwhile. Loop thread, but for the run functions.
  */
-#include "peer/node/internal.h"
+#include "peer/node/rounds/internal.h"
 
 #include "base/crash_point.h"
 
@@ -11,7 +11,7 @@
 /* A round that is due is begun here, and may want it at once. */
 static bool wants_snapshot(struct node *node)
 {
-    if (node->state == NODE_TRAINING) node_begin_round(node);
+    if (node->state == NODE_TRAINING) rounds_begin(node);
     return node->round != NULL && round_wants_snapshot(node->round);
 }
 
@@ -22,7 +22,7 @@ static enum border_next prepare_snapshot(struct node *node, struct border_job *j
         round_on_snapshot(node->round, RC_NOMEM);
         return BORDER_ON;
     }
-    node_tracking_hear(node);
+    lane_tracking_hear(node);
     return BORDER_SUBMIT;
 }
 
@@ -32,20 +32,23 @@ static void run_snapshot(struct border_job *job)
     const float *live;
     size_t count;
 
-    job->rc = node_tracking_export(node, job->to, round_encodes_live(node->round), &live, &count);
+    job->rc = lane_plane_export(node, job->to, round_encodes_live(node->round), &live, &count);
     if (job->rc == RC_OK && count > 0) job->rc = round_encode_live(node->round, live, count);
 }
 
 static void snapshot_taken(struct node *node, struct border_job *job)
 {
-    node->snapshot_step = node->step;
-    if (node->samples_since_round > 0) node->samples_of_round = node->samples_since_round;
-    node->samples_since_round = 0;
+    struct rounds *rounds = node->rounds;
+    uint64_t samples = rounds_samples_since(node);
+
+    if (samples > 0) rounds->samples_of_round = samples;
+    rounds->snapshot_samples = node->samples;
+    rounds->snapshot_step = node->step;
     lane_keep(node);
-    if (node->pace.outer->snapshot != NULL) node->pace.outer->snapshot(node);
-    if (node->pace.inner->snapshot != NULL) node->pace.inner->snapshot(node);
-    round_on_gradient(node->round, node_tracking_told(node));
-    round_on_step(node->round, node->step, node->is_goal_reached);
+    if (rounds->pace.outer->snapshot != NULL) rounds->pace.outer->snapshot(node);
+    if (rounds->pace.inner->snapshot != NULL) rounds->pace.inner->snapshot(node);
+    round_on_gradient(node->round, lane_tracking_told(node));
+    round_on_step(node->round, node->step, lane_is_at_goal(node));
     round_on_snapshot(node->round, job->rc);
 }
 
@@ -68,8 +71,8 @@ static void run_apply(struct border_job *job)
     struct node *node = job->node;
 
     crash_point(CRASH_ROUND_APPLYING);
-    job->rc = node_tracking_import(node, round_difference(node->round));
-    if (job->rc == RC_OK) job->rc = node_moments_applied(node);
+    job->rc = lane_plane_import(node, round_difference(node->round));
+    if (job->rc == RC_OK) job->rc = lane_moments_applied(node);
     crash_point(CRASH_ROUND_APPLIED);
 }
 

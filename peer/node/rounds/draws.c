@@ -10,7 +10,7 @@
 #include "peer/node/rounds/draws.h"
 
 #include "base/mem.h"
-#include "peer/node/internal.h"
+#include "peer/node/rounds/internal.h"
 
 enum { KEPT_MAX = 128 };
 
@@ -66,7 +66,7 @@ static bool draw_all(struct draws *draws, struct node *node, const struct topolo
         struct draw *group = find(draws, wanted[i]);
 
         if (!is_due(node, group, wanted[i] != wanted[0])) continue;
-        if (ids == NULL) ids = node_everyone(node, &count);
+        if (ids == NULL) ids = door_everyone(node, &count);
         if (group == NULL) group = place_for(draws, wanted, wanted_count);
         if (ids == NULL || group == NULL) break;
         group->number = wanted[i];

@@ -25,7 +25,7 @@
  * method costs the bound and no more. When, and among whom of those who are linked, is decided
  * here; what such a round is like is the inner pace's. Loop thread only.
  */
-#include "peer/node/internal.h"
+#include "peer/node/rounds/internal.h"
 
 #include <math.h>
 
@@ -58,8 +58,8 @@ struct others {
 
 static void met(struct node *node, struct peer_id peer)
 {
-    struct finish_state *finish = node->pace.outer_state;
-    struct neighbour *other = node_neighbour(node, peer);
+    struct finish_state *finish = node->rounds->pace.outer_state;
+    struct neighbour *other = door_neighbour(node, peer);
 
     if (other == NULL) return;
     other->has_met = true;
@@ -78,7 +78,7 @@ static uint64_t bound_ns(const struct node *node)
 
 static uint64_t end_ns(const struct node *node)
 {
-    const struct finish_state *finish = node->pace.outer_state;
+    const struct finish_state *finish = node->rounds->pace.outer_state;
 
     return finish->begun_ns + finish->bound_ns;
 }
@@ -87,7 +87,7 @@ static uint64_t end_ns(const struct node *node)
  * left for a round without them. */
 static uint64_t put_off_ns(const struct node *node)
 {
-    const struct finish_state *finish = node->pace.outer_state;
+    const struct finish_state *finish = node->rounds->pace.outer_state;
 
     return end_ns(node) - finish->bound_ns / 3;
 }
@@ -102,7 +102,7 @@ static uint64_t pause_ns(const struct node *node, const struct neighbour *other)
 
 static bool is_mate(const struct node *node, const struct neighbour *other)
 {
-    return neighbour_holds(other, node->lineage) && pause_ns(node, other) < end_ns(node);
+    return models_holds(other, node->lineage) && pause_ns(node, other) < end_ns(node);
 }
 
 static bool is_coming(const struct node *node, const struct neighbour *other)
@@ -154,13 +154,13 @@ static bool is_complete(const struct node *node, const struct others *others)
 /* Rounds applied, but for those that left us with values of our own; or shares that came in. */
 static uint64_t rounds_so_far(const struct node *node, const struct round_stats *stats)
 {
-    if (node->pace.inner->is_one_way) return stats->counts.received;
+    if (node->rounds->pace.inner->is_one_way) return stats->counts.received;
     return stats->mixed - stats->unagreed;
 }
 
 static uint32_t rounds_wanted(const struct node *node, const struct round_stats *stats)
 {
-    const struct finish_state *finish = node->pace.outer_state;
+    const struct finish_state *finish = node->rounds->pace.outer_state;
     double part = stats->last_members > 2 ? stats->last_members : 2;
     double rounds = ceil(log(finish->most_done) / log(part) - 1e-9);
 
@@ -170,23 +170,23 @@ static uint32_t rounds_wanted(const struct node *node, const struct round_stats 
 /* One round is of all who are done. */
 static bool meets_all(const struct node *node, const struct others *others)
 {
-    return node->pace.inner->meets_all != NULL &&
-           node->pace.inner->meets_all(node, others->done + 1);
+    return node->rounds->pace.inner->meets_all != NULL &&
+           node->rounds->pace.inner->meets_all(node, others->done + 1);
 }
 
 /* We have had our last round. The same partner once more would bring pairs little. */
 static bool is_made(const struct node *node, const struct others *others,
                     const struct round_stats *stats)
 {
-    const struct finish_state *finish = node->pace.outer_state;
-    uint32_t made = node->pace.last_made;
+    const struct finish_state *finish = node->rounds->pace.outer_state;
+    uint32_t made = node->rounds->pace.last_made;
 
     if (!is_complete(node, others)) return false;
     /* The others had enough with the round that was none of the last here, and have left. */
     if (finish->served > 0 && others->done == 0) return true;
     if (meets_all(node, others)) return finish->is_settled && others->missing == 0;
     if (made >= rounds_wanted(node, stats)) return true;
-    return node->pace.inner->meets_one && made > 0 && others->unmet == 0;
+    return node->rounds->pace.inner->meets_one && made > 0 && others->unmet == 0;
 }
 
 static bool is_settled(const struct node *node)
@@ -194,7 +194,7 @@ static bool is_settled(const struct node *node)
     struct others others;
     struct round_stats stats;
 
-    if (!node->pace.is_done) return false;
+    if (!node->rounds->pace.is_done) return false;
     others = count_others(node);
     round_stats(node->round, &stats);
     return is_made(node, &others, &stats);
@@ -202,10 +202,10 @@ static bool is_settled(const struct node *node)
 
 static void snapshot(struct node *node)
 {
-    struct finish_state *finish = node->pace.outer_state;
+    struct finish_state *finish = node->rounds->pace.outer_state;
     struct others others;
 
-    if (!node->pace.is_done) return;
+    if (!node->rounds->pace.is_done) return;
     others = count_others(node);
     finish->is_settled = false; /* what this round leaves of us counts from here on */
     finish->is_last = is_complete(node, &others) || meets_all(node, &others);
@@ -219,21 +219,21 @@ static void snapshot(struct node *node)
 /* What came of the rounds since the last look. */
 static void look(struct node *node, const struct round_stats *stats)
 {
-    struct finish_state *finish = node->pace.outer_state;
+    struct finish_state *finish = node->rounds->pace.outer_state;
     uint64_t rounds = rounds_so_far(node, stats);
 
     if (rounds == finish->rounds) return;
     finish->served++;
     if (finish->is_last) {
-        node->pace.last_made += (uint32_t)(rounds - finish->rounds);
-        if (node->pace.inner->meets_one) node->pace.last_made = finish->partners;
+        node->rounds->pace.last_made += (uint32_t)(rounds - finish->rounds);
+        if (node->rounds->pace.inner->meets_one) node->rounds->pace.last_made = finish->partners;
         finish->is_settled = stats->is_last_whole;
         finish->owed_round = stats->last_round + 1;
     }
     finish->rounds = rounds;
     finish->again_ns = 0;
     finish->made_ns = node_now(node);
-    node_send_progress(node, NULL);
+    models_tell(node, NULL);
 }
 
 /* Those who are done say that they need no other round, or may still want a part of the result from
@@ -241,11 +241,11 @@ static void look(struct node *node, const struct round_stats *stats)
  * as well: for as long as such a part can be on its way, or until the end. */
 static bool is_owed(const struct node *node, const struct round_stats *stats)
 {
-    const struct finish_state *finish = node->pace.outer_state;
+    const struct finish_state *finish = node->rounds->pace.outer_state;
     uint64_t on_its_way_ns = finish->made_ns + 2 * (stats->last_ns + NODE_PROGRESS_NS);
 
-    if (stats->counts.custody > 0) return true;     /* shares that nobody has yet */
-    if (!node->pace.inner->is_common) return false; /* both ends have all */
+    if (stats->counts.custody > 0) return true;             /* shares that nobody has yet */
+    if (!node->rounds->pace.inner->is_common) return false; /* both ends have all */
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
         const struct message_progress *progress = &other->progress;
@@ -253,7 +253,7 @@ static bool is_owed(const struct node *node, const struct round_stats *stats)
 
         if (!is_mate(node, other)) continue;
         if (progress->is_done && (is_behind || !progress->is_settled)) return true;
-        if (is_behind && other->has_met && !node_busy_leaves(node, other) &&
+        if (is_behind && other->has_met && !rounds_busy_leaves(node, other) &&
             node_now(node) < on_its_way_ns) {
             return true;
         }
@@ -263,22 +263,22 @@ static bool is_owed(const struct node *node, const struct round_stats *stats)
 
 static void begin_end(struct node *node, const struct round_stats *stats)
 {
-    struct finish_state *finish = node->pace.outer_state;
+    struct finish_state *finish = node->rounds->pace.outer_state;
 
-    node->pace.is_done = true;
+    node->rounds->pace.is_done = true;
     finish->rounds = rounds_so_far(node, stats);
     finish->begun_ns = node_now(node);
     finish->bound_ns = bound_ns(node);
     trust_end_pauses(node->trust, LAST_PAUSE_NS, node_now(node));
     /* Nothing was added to what the last round left. */
-    finish->is_over = node->samples_since_round == 0 && !round_is_active(node->round);
-    if (!finish->is_over) node_send_progress(node, NULL);
+    finish->is_over = rounds_samples_since(node) == 0 && !round_is_active(node->round);
+    if (!finish->is_over) models_tell(node, NULL);
 }
 
 /* Is there nobody to have a round with? Groups that train on were to be joined before. */
 static bool is_vain(const struct node *node, const struct others *others)
 {
-    bool joins = !node->pace.inner->meets_one && !node->pace.inner->is_one_way;
+    bool joins = !node->rounds->pace.inner->meets_one && !node->rounds->pace.inner->is_one_way;
 
     return joins && others->done == 0 && others->coming == 0 && node_now(node) >= put_off_ns(node);
 }
@@ -293,7 +293,7 @@ static bool may_leave(struct node *node, const struct others *others,
 
 static void tell_waiting(struct node *node, uint32_t count)
 {
-    struct finish_state *finish = node->pace.outer_state;
+    struct finish_state *finish = node->rounds->pace.outer_state;
 
     if (finish->is_told) return;
     finish->is_told = true;
@@ -303,7 +303,7 @@ static void tell_waiting(struct node *node, uint32_t count)
 
 static bool is_over(struct node *node, const struct round_stats *stats)
 {
-    struct finish_state *finish = node->pace.outer_state;
+    struct finish_state *finish = node->rounds->pace.outer_state;
     struct others others = count_others(node);
     uint32_t count = others.done + others.coming + others.training;
 
@@ -324,11 +324,11 @@ static bool is_over(struct node *node, const struct round_stats *stats)
 
 static bool stays(struct node *node)
 {
-    struct finish_state *finish = node->pace.outer_state;
+    struct finish_state *finish = node->rounds->pace.outer_state;
     struct round_stats stats;
 
     round_stats(node->round, &stats);
-    if (!node->pace.is_done) begin_end(node, &stats);
+    if (!node->rounds->pace.is_done) begin_end(node, &stats);
     look(node, &stats);
     if (!finish->is_over) finish->is_over = is_over(node, &stats);
     return !finish->is_over;
@@ -352,7 +352,7 @@ static bool is_invited_by_done(const struct node *node)
 
 static bool is_last_due(const struct node *node)
 {
-    const struct finish_state *finish = node->pace.outer_state;
+    const struct finish_state *finish = node->rounds->pace.outer_state;
     struct others others = count_others(node);
     uint64_t now_ns = node_now(node);
     struct round_stats stats;
@@ -362,29 +362,31 @@ static bool is_last_due(const struct node *node)
     if (is_made(node, &others, &stats)) return is_invited_by_done(node);
     if (round_is_invited(node->round)) return true;
     /* Pairs pause as whoever refused them asked for: partners.h. */
-    if (now_ns < finish->again_ns && !node->pace.inner->meets_one) return false;
-    if (!node->pace.inner->due(node)) return false;
-    if (node->pace.inner->lies_open) return true; /* it runs when the others have come to it */
+    if (now_ns < finish->again_ns && !node->rounds->pace.inner->meets_one) return false;
+    if (!node->rounds->pace.inner->due(node)) return false;
+    if (node->rounds->pace.inner->lies_open)
+        return true; /* it runs when the others have come to it */
     if (!is_complete(node, &others)) return false;
-    if (!node->pace.inner->is_common || others.training == 0) return true;
-    return others.done > 0 && now_ns >= finish->begun_ns + node->period_ns + NODE_PROGRESS_NS;
+    if (!node->rounds->pace.inner->is_common || others.training == 0) return true;
+    return others.done > 0 &&
+           now_ns >= finish->begun_ns + node->rounds->pace.period_ns + NODE_PROGRESS_NS;
 }
 
 static bool due(const struct node *node)
 {
-    return node->pace.is_done ? is_last_due(node) : node->pace.inner->due(node);
+    return node->rounds->pace.is_done ? is_last_due(node) : node->rounds->pace.inner->due(node);
 }
 
 /* Those a last round is for: who is done, or whom a pair has not met yet. */
 static size_t keep_last(struct node *node, struct peer_id *ids, size_t count)
 {
-    bool meets_one = node->pace.inner->meets_one;
+    bool meets_one = node->rounds->pace.inner->meets_one;
     size_t kept = 0;
 
     if (round_is_invited(node->round)) return count;
     if (!meets_one && count_others(node).done == 0) return count;
     for (size_t i = 0; i < count; i++) {
-        const struct neighbour *other = node_neighbour(node, ids[i]);
+        const struct neighbour *other = door_neighbour(node, ids[i]);
 
         /* NULL: this peer */
         if (other != NULL && (meets_one ? other->has_met_last : !other->progress.is_done)) continue;
@@ -395,16 +397,16 @@ static size_t keep_last(struct node *node, struct peer_id *ids, size_t count)
 
 static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
-    struct finish_state *finish = node->pace.outer_state;
+    struct finish_state *finish = node->rounds->pace.outer_state;
 
     finish->again_ns = node_now(node) + PAUSE_NS;
-    if (node->pace.is_done) count = keep_last(node, ids, count);
-    node->pace.inner->begin(node, ids, count);
+    if (node->rounds->pace.is_done) count = keep_last(node, ids, count);
+    node->rounds->pace.inner->begin(node, ids, count);
 }
 
 static uint64_t next_ns(const struct node *node)
 {
-    return node->pace.is_done ? node_now(node) + PAUSE_NS : UINT64_MAX;
+    return node->rounds->pace.is_done ? node_now(node) + PAUSE_NS : UINT64_MAX;
 }
 
 const struct pace_ops pace_finish = {

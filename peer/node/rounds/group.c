@@ -18,7 +18,7 @@
  * A slower peer is waited for by proposals that stay open (averaging/group/grace.c). Loop
  * thread only.
  */
-#include "peer/node/internal.h"
+#include "peer/node/rounds/internal.h"
 #include "peer/node/rounds/draws.h"
 
 enum { OWED_SHARE = 16 }; /* of a period is the pause */
@@ -39,9 +39,9 @@ static bool is_patient(const struct node *node)
 
 static bool had_long_job(const struct node *node)
 {
-    const struct group_state *group = node->pace.inner_state;
+    const struct group_state *group = node->rounds->pace.inner_state;
 
-    return node->busy.long_jobs != group->seen_long;
+    return node->rounds->busy.long_jobs != group->seen_long;
 }
 
 /* ---- when ---- */
@@ -51,14 +51,14 @@ static bool is_somebody_away(const struct node *node)
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
-        if (other->has_progress && node_busy_leaves(node, other)) return true;
+        if (other->has_progress && rounds_busy_leaves(node, other)) return true;
     }
     return false;
 }
 
 static void heard(struct node *node)
 {
-    struct group_state *group = node->pace.inner_state;
+    struct group_state *group = node->rounds->pace.inner_state;
     struct round_stats stats;
 
     if (!is_patient(node) || round_is_active(node->round)) return;
@@ -76,12 +76,13 @@ static bool is_early(const struct node *node)
     uint64_t every = strategy_every(node->options.strategy, node->step);
 
     return is_patient(node) && had_long_job(node) && node->options.strategy->every_ns == 0 &&
-           2 * (node->step - node->mixed_step) >= every && round_is_invited(node->round);
+           2 * (node->step - node->rounds->pace.mixed_step) >= every &&
+           round_is_invited(node->round);
 }
 
 static bool due(const struct node *node)
 {
-    const struct group_state *group = node->pace.inner_state;
+    const struct group_state *group = node->rounds->pace.inner_state;
     bool is_owed = group->is_owed && node_now(node) >= group->again_ns;
 
     return is_owed || pace_is_over(node) || is_early(node);
@@ -89,10 +90,10 @@ static bool due(const struct node *node)
 
 static void snapshot(struct node *node)
 {
-    bool is_noted = node->has_round_started && node->start_step <= node->step;
+    bool is_noted = node->rounds->has_round_started && node->rounds->start_step <= node->step;
 
     pace_begin_period(node);
-    if (is_patient(node) && is_noted) node->mixed_step = node->start_step;
+    if (is_patient(node) && is_noted) node->rounds->pace.mixed_step = node->rounds->start_step;
 }
 
 /* ---- with whom ---- */
@@ -100,7 +101,7 @@ static void snapshot(struct node *node)
 /* Nobody is there to begin with: only because the others do something long? */
 static bool is_put_off(struct node *node)
 {
-    struct group_state *group = node->pace.inner_state;
+    struct group_state *group = node->rounds->pace.inner_state;
 
     if (!is_patient(node) || !is_somebody_away(node)) return false;
     group->is_owed = true;
@@ -111,7 +112,8 @@ static bool is_put_off(struct node *node)
  * time may not be our mate at all. */
 static bool is_put_off_in_line(struct node *node)
 {
-    return node_now(node) < node->mixed_ns + 2 * pace_period_ns(node) && is_put_off(node);
+    return node_now(node) < node->rounds->pace.mixed_ns + 2 * pace_period_ns(node) &&
+           is_put_off(node);
 }
 
 /* Those of `group` who are among `ids`, which are sorted. */
@@ -133,7 +135,7 @@ static size_t those_among(struct peer_id *group, size_t found, const struct peer
 
 static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
-    struct group_state *group = node->pace.inner_state;
+    struct group_state *group = node->rounds->pace.inner_state;
     struct topology topology = strategy_topology(node->options.strategy, count);
     struct peer_id chosen[GROUP_MEMBERS_MAX];
     struct round_stats stats;
@@ -153,7 +155,7 @@ static void begin(struct node *node, struct peer_id *ids, size_t count)
     if (is_alone_in_line && is_put_off_in_line(node)) return;
     if (!group->is_owed) pace_measure(node);
     group->is_owed = false;
-    group->seen_long = node->busy.long_jobs;
+    group->seen_long = node->rounds->busy.long_jobs;
     pace_begin_period(node);
     /* Alone in this line of a grid: the round is over. Or those it is the turn of wait for others,
      * who have gone on and are alone in theirs. With nobody at all: train on. */

@@ -5,7 +5,7 @@
  * whoever passes its word on has checked it. At most OUTCOMES_PER_S of either from one neighbour.
  * Loop thread only.
  */
-#include "peer/node/internal.h"
+#include "peer/node/rounds/internal.h"
 
 #include "gossip/signed/outcome.h"
 
@@ -43,7 +43,7 @@ static void on_ask(struct node *node, struct peer_id from, const struct message 
     if (peer_id_is_equal(ask->key.initiator, node->self)) {
         answer(node, from, ask);
     } else if (peer_id_is_equal(ask->participant, from) &&
-               node_neighbour(node, ask->key.initiator) != NULL) {
+               door_neighbour(node, ask->key.initiator) != NULL) {
         (void)links_send(node->links, ask->key.initiator, message);
     }
 }
@@ -54,19 +54,19 @@ static void on_told(struct node *node, struct peer_id from, const struct message
     enum rc rc = outcome_verify(message->as.outcome_told.word, node->options.swarm->run_id, &word);
 
     if (rc != RC_OK) { /* who sends it has signed it, or should have looked */
-        node_score(node, from, SCORE_BROKE);
+        door_score(node, from, SCORE_BROKE);
     } else if (peer_id_is_equal(word.participant, node->self)) {
         rc = node->round == NULL ? RC_STALE : round_told(node->round, &word.key, word.state);
     } else if (peer_id_is_equal(word.key.initiator, from) &&
-               node_neighbour(node, word.participant) != NULL) {
+               door_neighbour(node, word.participant) != NULL) {
         (void)links_send(node->links, word.participant, message);
     }
     if (rc != RC_OK) log_debug(node->options.log, "an outcome refused: %s", rc_text(rc));
 }
 
-bool node_outcome_on_message(struct node *node, struct peer_id from, const struct message *message)
+bool rounds_on_outcome(struct node *node, struct peer_id from, const struct message *message)
 {
-    struct neighbour *neighbour = node_neighbour(node, from);
+    struct neighbour *neighbour = door_neighbour(node, from);
 
     if (message->type != MESSAGE_OUTCOME_ASK && message->type != MESSAGE_OUTCOME_TOLD) return false;
     if (neighbour == NULL || !is_allowed(node, neighbour)) return true;

@@ -4,7 +4,7 @@
  * as far as it sees it from here: nobody linked, models that do not mix, members it has paused, or
  * why the last attempt failed. Looked at with each report; loop thread only.
  */
-#include "peer/node/internal.h"
+#include "peer/node/rounds/internal.h"
 
 #include <stdio.h>
 
@@ -21,24 +21,26 @@ static uint64_t passed_by(const struct exchange_counts *counts)
     return counts->next_round > ours ? counts->next_round - ours : 0;
 }
 
-uint64_t node_overdue_missed(const struct node *node)
+uint64_t rounds_overdue_missed(const struct node *node)
 {
     struct round_stats stats;
     uint64_t passed;
 
-    if (node->round == NULL || !node->overdue.is_begun) return 0;
+    if (node->round == NULL || !node->rounds->overdue.is_begun) return 0;
     round_stats(node->round, &stats);
     passed = passed_by(&stats.counts);
-    return passed > node->overdue.passed_before ? passed - node->overdue.passed_before : 0;
+    return passed > node->rounds->overdue.passed_before
+               ? passed - node->rounds->overdue.passed_before
+               : 0;
 }
 
 static bool is_due(const struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
-    const struct node_overdue *overdue = &node->overdue;
+    const struct rounds_overdue *overdue = &node->rounds->overdue;
 
     /* At the goal the pace tells of it itself. */
-    if (node->pace.is_done || !pace_has_periods(node)) return false;
+    if (node->rounds->pace.is_done || !pace_has_periods(node)) return false;
     if (node_now(node) < overdue->ok_ns + OVERDUE_NS) return false;
     if (strategy->every_ns > 0) {
         return node_now(node) >= overdue->ok_ns + OVERDUE_NS + 2 * strategy->every_ns;
@@ -66,7 +68,7 @@ static void count_obstacles(const struct node *node, uint32_t *unready, uint32_t
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
-        if (!neighbour_holds(other, node->lineage)) {
+        if (!models_holds(other, node->lineage)) {
             ++*unready;
         } else if (!trust_may_mix(node->trust, other->id, node_now(node))) {
             ++*paused;
@@ -103,7 +105,7 @@ static void tell(const struct node *node, const char *reason)
     char text[OBSTACLES_BYTES];
 
     log_warn(node->options.log, "no averaging round for %.0f s: %s%s%s",
-             (double)(node_now(node) - node->overdue.ok_ns) / (double)NS_PER_S,
+             (double)(node_now(node) - node->rounds->overdue.ok_ns) / (double)NS_PER_S,
              obstacles_text(node, text, sizeof text),
              reason == NULL ? "" : "; the last attempt failed: ", reason == NULL ? "" : reason);
 }
@@ -114,12 +116,12 @@ static uint32_t count_mates(const struct node *node)
     uint32_t mates = 0;
 
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        mates += neighbour_holds(&node->neighbours[i], node->lineage);
+        mates += models_holds(&node->neighbours[i], node->lineage);
     }
     return mates;
 }
 
-void node_overdue_at_goal(struct node *node)
+void rounds_overdue_at_goal(struct node *node)
 {
     struct round_stats stats;
     char text[OBSTACLES_BYTES];
@@ -139,14 +141,14 @@ void node_overdue_at_goal(struct node *node)
               stats.counts.last_abort == NULL ? "" : stats.counts.last_abort);
 }
 
-void node_overdue_look(struct node *node)
+void rounds_overdue_look(struct node *node)
 {
-    struct node_overdue *overdue = &node->overdue;
+    struct rounds_overdue *overdue = &node->rounds->overdue;
     struct round_stats stats;
 
     if (node->round == NULL) return;
     round_stats(node->round, &stats);
-    if (node->state != NODE_TRAINING || node_waits_for_peers(node)) {
+    if (node->state != NODE_TRAINING || rounds_wait_for_peers(node)) {
         overdue->is_begun = false; /* a model that is taken over brings its round's number along */
         return;
     }

@@ -9,7 +9,7 @@
 #include "peer/node/rounds/own_row.h"
 
 #include "base/mem.h"
-#include "peer/node/internal.h"
+#include "peer/node/rounds/internal.h"
 
 enum { SMALL = 128 }; /* members; their news spreads at once, and rows cost little */
 
@@ -65,7 +65,7 @@ void own_row_refresh(struct own_row *own, struct node *node)
     size_t count = 0;
 
     if (!is_due(own, node, now_ns)) return;
-    members.ids = ids = node_everyone(node, &count);
+    members.ids = ids = door_everyone(node, &count);
     members.count = (uint32_t)count;
     while (members.self < count && !peer_id_is_equal(ids[members.self], node->self)) {
         members.self++;

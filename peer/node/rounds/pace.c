@@ -1,5 +1,5 @@
 /* What paces have in common: which one a node has, its periods, and how a round is begun. */
-#include "peer/node/internal.h"
+#include "peer/node/rounds/internal.h"
 
 /* ---- life ---- */
 
@@ -10,21 +10,19 @@ static const struct pace_ops *inner_of(const struct strategy *strategy)
     return strategy->exchange->is_group ? &pace_group : &pace_pair;
 }
 
-MUST_USE enum rc pace_create(struct node *node)
+enum rc pace_create(struct pace *pace, const struct strategy *strategy)
 {
-    struct pace *pace = &node->pace;
-
-    pace->inner = inner_of(node->options.strategy);
-    pace->outer = node->options.strategy->at_end ? &pace_once : &pace_finish;
+    pace->inner = inner_of(strategy);
+    pace->outer = strategy->at_end ? &pace_once : &pace_finish;
     pace->inner_state = mem_alloc(pace->inner->bytes);
     pace->outer_state = mem_alloc(pace->outer->bytes);
     return pace->inner_state == NULL || pace->outer_state == NULL ? RC_NOMEM : RC_OK;
 }
 
-void pace_destroy(struct node *node)
+void pace_destroy(struct pace *pace)
 {
-    mem_free(node->pace.inner_state);
-    mem_free(node->pace.outer_state);
+    mem_free(pace->inner_state);
+    mem_free(pace->outer_state);
 }
 
 /* ---- periods ---- */
@@ -40,34 +38,37 @@ bool pace_is_over(const struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
 
-    if (node->pace.is_done) return true;
-    if (strategy->every_ns > 0) return node_now(node) >= node->mixed_ns + strategy->every_ns;
-    return node->step >= node->mixed_step + strategy_every(strategy, node->step);
+    if (node->rounds->pace.is_done) return true;
+    if (strategy->every_ns > 0)
+        return node_now(node) >= node->rounds->pace.mixed_ns + strategy->every_ns;
+    return node->step >= node->rounds->pace.mixed_step + strategy_every(strategy, node->step);
 }
 
 uint64_t pace_steps_left(const struct node *node)
 {
     uint64_t every = strategy_every(node->options.strategy, node->step);
-    uint64_t since = node->step - node->mixed_step;
+    uint64_t since = node->step - node->rounds->pace.mixed_step;
 
     return since < every ? every - since : UINT64_MAX;
 }
 
 void pace_begin_period(struct node *node)
 {
-    node->mixed_step = node->step;
-    node->mixed_ns = node_now(node);
+    node->rounds->pace.mixed_step = node->step;
+    node->rounds->pace.mixed_ns = node_now(node);
 }
 
 /* The time from one round's begin to the next, smoothed, for whoever weighs what a lost one costs.
  */
 void pace_measure(struct node *node)
 {
-    uint64_t length_ns = node_now(node) - node->mixed_ns;
+    uint64_t length_ns = node_now(node) - node->rounds->pace.mixed_ns;
 
-    if (node->mixed_ns == 0) return;
-    node->period_ns = node->period_ns == 0 ? length_ns : (3 * node->period_ns + length_ns) / 4;
-    trust_set_period(node->trust, node->period_ns);
+    if (node->rounds->pace.mixed_ns == 0) return;
+    node->rounds->pace.period_ns = node->rounds->pace.period_ns == 0
+                                       ? length_ns
+                                       : (3 * node->rounds->pace.period_ns + length_ns) / 4;
+    trust_set_period(node->trust, node->rounds->pace.period_ns);
 }
 
 uint64_t pace_period_ns(const struct node *node)
@@ -76,7 +77,8 @@ uint64_t pace_period_ns(const struct node *node)
     uint64_t period_ns;
 
     if (strategy->every_ns > 0) return strategy->every_ns;
-    if (__builtin_mul_overflow(strategy_every(strategy, node->step), node->step_ns, &period_ns) ||
+    if (__builtin_mul_overflow(strategy_every(strategy, node->step), lane_step_ns(node),
+                               &period_ns) ||
         period_ns > UINT64_MAX / 4) {
         return 0;
     }
@@ -88,7 +90,7 @@ uint64_t pace_count(const struct node *node)
     const struct strategy *strategy = node->options.strategy;
 
     if (strategy->every_ns > 0) return node_now(node) / strategy->every_ns;
-    return node->step / strategy_every(strategy, node->step) + node->pace.last_made;
+    return node->step / strategy_every(strategy, node->step) + node->rounds->pace.last_made;
 }
 
 /* ---- rounds ---- */
@@ -107,7 +109,9 @@ bool pace_waits(const struct node *node)
  * the mean of all. */
 static uint64_t samples_to_tell(const struct node *node)
 {
-    return node->samples_since_round > 0 ? node->samples_since_round : node->samples_of_round;
+    uint64_t samples = rounds_samples_since(node);
+
+    return samples > 0 ? samples : node->rounds->samples_of_round;
 }
 
 enum rc pace_begin_with(struct node *node, struct round_members members)

@@ -3,7 +3,7 @@
  * takes part (peer/node/partners.h); where the topology is a graph that leads both ways, only
  * neighbours in it are. Loop thread.
  */
-#include "peer/node/internal.h"
+#include "peer/node/rounds/internal.h"
 #include "peer/node/partners.h"
 #include "peer/node/rounds/own_row.h"
 
@@ -17,7 +17,7 @@ struct pair_state {
 /* A round that was given up half way is owed: the next begins at once. */
 static void heard(struct node *node)
 {
-    struct pair_state *pair = node->pace.inner_state;
+    struct pair_state *pair = node->rounds->pace.inner_state;
     uint64_t now_ns = node_now(node);
     struct round_stats stats;
     const struct exchange_counts *counts = &stats.counts;
@@ -37,7 +37,7 @@ static void heard(struct node *node)
 
 static bool due(const struct node *node)
 {
-    const struct pair_state *pair = node->pace.inner_state;
+    const struct pair_state *pair = node->rounds->pace.inner_state;
 
     return pair->is_owed || pace_is_over(node);
 }
@@ -52,17 +52,18 @@ static bool again(struct node *node)
 /* At the goal, finish says whether it is due. */
 static uint64_t next_ns(const struct node *node)
 {
-    const struct pair_state *pair = node->pace.inner_state;
+    const struct pair_state *pair = node->rounds->pace.inner_state;
     uint64_t wait_ns = pair->partners.wait_ns;
 
     if (wait_ns <= node_now(node)) return UINT64_MAX;
-    return node->pace.is_done || (round_may_begin(node->round) && due(node)) ? wait_ns : UINT64_MAX;
+    return node->rounds->pace.is_done || (round_may_begin(node->round) && due(node)) ? wait_ns
+                                                                                     : UINT64_MAX;
 }
 
 static size_t choose(struct node *node, struct peer_id *ids, size_t count)
 {
     const struct topology *topology = &node->options.strategy->topology;
-    struct pair_state *pair = node->pace.inner_state;
+    struct pair_state *pair = node->rounds->pace.inner_state;
     size_t kept = 0;
 
     if (!topology_is_graph(topology) || topology_is_directed(topology)) return count;
@@ -77,12 +78,12 @@ static size_t choose(struct node *node, struct peer_id *ids, size_t count)
 
 static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
-    struct pair_state *pair = node->pace.inner_state;
+    struct pair_state *pair = node->rounds->pace.inner_state;
     uint8_t rarity[LINKS_MAX + 1];
     const struct partner_list list = {.run_id = node->options.swarm->run_id,
                                       .self = node->self,
                                       .ids = ids,
-                                      .rarity = node_preference(node, ids, count, rarity),
+                                      .rarity = rounds_preference(node, ids, count, rarity),
                                       .count = count};
     struct peer_id partner;
     struct round_members members = {.ids = &partner, .count = 1};

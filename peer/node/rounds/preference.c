@@ -2,12 +2,12 @@
  * Whom a node meets the more often: where it chooses partners by itself, those whose lines were
  * seen to carry more. Loop thread.
  */
-#include "peer/node/internal.h"
+#include "peer/node/rounds/internal.h"
 #include "peer/node/preference.h"
 
 #include <math.h>
 
-uint64_t node_line_rate(const struct node *node, struct peer_id peer)
+uint64_t rounds_line_rate(const struct node *node, struct peer_id peer)
 {
     bool is_least;
     uint64_t rate;
@@ -15,19 +15,7 @@ uint64_t node_line_rate(const struct node *node, struct peer_id peer)
     return links_peer_rate(node->links, peer, &rate, &is_least) && !is_least ? rate : 0;
 }
 
-uint64_t node_round_line(void *context, struct peer_id peer)
-{
-    return node_line_rate(context, peer);
-}
-
-uint64_t node_round_answer(void *context, struct peer_id peer)
-{
-    const struct node *node = context;
-
-    return membership_answer_ns(node->membership, peer);
-}
-
-double node_odds(const struct node *node, struct peer_id peer)
+double rounds_odds(const struct node *node, struct peer_id peer)
 {
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *neighbour = &node->neighbours[i];
@@ -53,8 +41,8 @@ static void forget_odds(struct node *node)
     }
 }
 
-const uint8_t *node_preference(struct node *node, const struct peer_id *ids, size_t count,
-                               uint8_t *rarity)
+const uint8_t *rounds_preference(struct node *node, const struct peer_id *ids, size_t count,
+                                 uint8_t *rarity)
 {
     static const double odds[] = {4, 1, 1.0 / 4, 1.0 / 16};
     struct preference_line lines[PREFERENCE_LINES_MAX];
@@ -72,7 +60,7 @@ const uint8_t *node_preference(struct node *node, const struct peer_id *ids, siz
         return NULL;
     }
     for (size_t i = 0; i < count; i++) {
-        struct neighbour *neighbour = node_neighbour(node, ids[i]);
+        struct neighbour *neighbour = door_neighbour(node, ids[i]);
         struct preference_line *line = &lines[others];
 
         rarity[i] = 0;

@@ -2,7 +2,7 @@
  * push: once a period a share of the model is offered to one receiver, who need not answer it with
  * anything: whom it is for, and how long training may go on beside it. Loop thread only.
  */
-#include "peer/node/internal.h"
+#include "peer/node/rounds/internal.h"
 
 #include "gossip/overlay/graph.h"
 #include "peer/node/preference.h"
@@ -22,7 +22,7 @@ struct push_state {
 
 static void heard(struct node *node)
 {
-    struct push_state *push = node->pace.inner_state;
+    struct push_state *push = node->rounds->pace.inner_state;
     uint64_t now_ns = node_now(node), within_ns = 2 * (now_ns - push->offered_ns);
     struct round_stats stats;
 
@@ -38,7 +38,7 @@ static void heard(struct node *node)
 
 static bool due(const struct node *node)
 {
-    const struct push_state *push = node->pace.inner_state;
+    const struct push_state *push = node->rounds->pace.inner_state;
 
     return push->is_owed ? node_now(node) >= push->again_ns : pace_is_over(node);
 }
@@ -46,7 +46,7 @@ static bool due(const struct node *node)
 /* A share that was refused does not wait for a border. */
 static bool again(struct node *node)
 {
-    const struct push_state *push = node->pace.inner_state;
+    const struct push_state *push = node->rounds->pace.inner_state;
 
     heard(node);
     return push->is_owed;
@@ -55,9 +55,10 @@ static bool again(struct node *node)
 /* At the goal, finish looks often enough. */
 static uint64_t next_ns(const struct node *node)
 {
-    const struct push_state *push = node->pace.inner_state;
+    const struct push_state *push = node->rounds->pace.inner_state;
 
-    if (node->pace.is_done || !push->is_owed || !round_may_begin(node->round)) return UINT64_MAX;
+    if (node->rounds->pace.is_done || !push->is_owed || !round_may_begin(node->round))
+        return UINT64_MAX;
     return push->again_ns;
 }
 
@@ -74,7 +75,7 @@ static void prefer(struct node *node, const struct graph_members *members, struc
 
     if (node->options.strategy->topology.kind != TOPOLOGY_PAIRS) return;
     if (preference_is_off(members->run_id, members->round, PREFERENCE_PUSH) ||
-        node_preference(node, members->ids, members->count, rarity) == NULL) {
+        rounds_preference(node, members->ids, members->count, rarity) == NULL) {
         return;
     }
     for (uint32_t i = 0; i < members->count; i++) {
@@ -91,10 +92,10 @@ static void prefer(struct node *node, const struct graph_members *members, struc
 static void begin(struct node *node, struct peer_id *ids, size_t count)
 {
     const struct strategy *strategy = node->options.strategy;
-    struct push_state *push = node->pace.inner_state;
+    struct push_state *push = node->rounds->pace.inner_state;
     struct graph_members members = {
         .ids = ids, .count = (uint32_t)count, .run_id = node->options.swarm->run_id};
-    bool is_new = node->pace.is_done ? !push->is_owed : pace_is_over(node);
+    bool is_new = node->rounds->pace.is_done ? !push->is_owed : pace_is_over(node);
     struct graph_row row;
     struct peer_id *receiver;
 
@@ -102,11 +103,12 @@ static void begin(struct node *node, struct peer_id *ids, size_t count)
     if (is_new) {
         push->period = pace_count(node);
         push->passed = 0;
-        if (node->mixed_ns != 0) push->length_ns = node_now(node) - node->mixed_ns;
+        if (node->rounds->pace.mixed_ns != 0)
+            push->length_ns = node_now(node) - node->rounds->pace.mixed_ns;
         pace_begin_period(node);
     }
     if (count < 2) return; /* alone: train on */
-    if (is_new && strategy->chance > 0 && !node->pace.is_done &&
+    if (is_new && strategy->chance > 0 && !node->rounds->pace.is_done &&
         rng_unit(&node->rng) >= strategy->chance) {
         return;
     }
@@ -131,12 +133,14 @@ static bool waits(const struct node *node)
 
     if (!round_has_snapshot(node->round)) return false;
     if (strategy->waits) return true;
-    return strategy->stale_steps > 0 && node->step >= node->snapshot_step + strategy->stale_steps;
+    return strategy->stale_steps > 0 &&
+           node->step >= node->rounds->snapshot_step + strategy->stale_steps;
 }
 
 static uint64_t steps_until(const struct node *node)
 {
-    const uint64_t stale = node->options.strategy->stale_steps, most = node->snapshot_step + stale;
+    const uint64_t stale = node->options.strategy->stale_steps,
+                   most = node->rounds->snapshot_step + stale;
     uint64_t left = pace_steps_left(node);
 
     if (stale == 0 || !round_has_snapshot(node->round) || node->step >= most) return left;

@@ -2,7 +2,7 @@
  * With whom a node averages, and with whom no longer: members are known here, and so are the faults
  * the exchanges told of. Loop thread only.
  */
-#include "peer/node/internal.h"
+#include "peer/node/rounds/internal.h"
 
 enum {
     START_LINKS = 16, /* are enough to begin with: a large swarm is not linked in full */
@@ -16,29 +16,20 @@ enum {
 
 /* ---- trust ---- */
 
-void node_score(struct node *node, struct peer_id peer, enum score_reason reason)
-{
-    trust_note(node->trust, peer, reason, node_now(node));
-    if (trust_is_refused(node->trust, peer, node_now(node))) {
-        links_hangup(node->links, peer,
-                     "it broke the rules too often, and is shut out for a while");
-    }
-}
-
 static void note_far(struct node *node, struct peer_id peer)
 {
-    struct neighbour *neighbour = node_neighbour(node, peer);
+    struct neighbour *neighbour = door_neighbour(node, peer);
 
     if (neighbour != NULL) neighbour->far_ns = node_now(node);
 }
 
-bool node_is_far(const struct node *node, const struct neighbour *neighbour)
+bool rounds_is_far(const struct node *node, const struct neighbour *neighbour)
 {
     return neighbour->far_ns != 0 && node_now(node) < neighbour->far_ns + FAR_NS;
 }
 
 /* Not at any time: or who lies could say again and again that it has another model now. */
-void node_far_is_over(struct node *node, struct neighbour *neighbour)
+void rounds_far_is_over(struct node *node, struct neighbour *neighbour)
 {
     if (neighbour->far_ns == 0) return;
     neighbour->far_ns = 0;
@@ -47,17 +38,18 @@ void node_far_is_over(struct node *node, struct neighbour *neighbour)
     }
 }
 
-void node_round_scored(void *context, struct peer_id peer, int32_t score)
+static void scored(void *context, struct peer_id peer, int32_t score)
 {
     struct node *node = context;
     enum score_reason reason = score_reason_of(score);
 
-    if (score > 0 && node->pace.outer->met != NULL) node->pace.outer->met(node, peer);
+    if (score > 0 && node->rounds->pace.outer->met != NULL)
+        node->rounds->pace.outer->met(node, peer);
     if (score == 0 || reason == SCORE_CLIPPED) note_far(context, peer);
-    if (score != 0) node_score(context, peer, reason); /* 0: it said so of our values */
+    if (score != 0) door_score(context, peer, reason); /* 0: it said so of our values */
 }
 
-enum standing node_standing(void *context, struct peer_id peer)
+enum standing rounds_standing(void *context, struct peer_id peer)
 {
     const struct node *node = context;
 
@@ -72,7 +64,7 @@ static void refuse_credit(struct node *node, struct peer_id from, uint64_t strea
 {
     struct message answer = {.type = MESSAGE_CANCEL};
 
-    if (!node->pace.inner->is_common) return;
+    if (!node->rounds->pace.inner->is_common) return;
     answer.as.cancel.stream = stream;
     answer.as.cancel.code = CANCEL_START;
     (void)links_send(node->links, from, &answer); /* best effort */
@@ -86,7 +78,7 @@ static void say_no(struct node *node, struct peer_id from, const struct message 
     if (message->type == MESSAGE_FORM) {
         answer.type = MESSAGE_ABORT;
         answer.as.abort.key = (struct round_key){.initiator = from,
-                                                 .boot = node_neighbour(node, from)->boot,
+                                                 .boot = door_neighbour(node, from)->boot,
                                                  .counter = message->as.form.round};
         answer.as.abort.code = ABORT_PROTOCOL;
     } else {
@@ -98,7 +90,7 @@ static void say_no(struct node *node, struct peer_id from, const struct message 
     (void)links_send(node->links, from, &answer); /* best effort */
 }
 
-void node_on_round_message(struct node *node, struct peer_id from, const struct message *message)
+void rounds_on_message(struct node *node, struct peer_id from, const struct message *message)
 {
     if (node->round == NULL || node->state != NODE_TRAINING) {
         if (message->type == MESSAGE_CREDIT) refuse_credit(node, from, message->as.credit.stream);
@@ -118,7 +110,7 @@ void node_on_round_message(struct node *node, struct peer_id from, const struct 
 /* There may be a round with it now. */
 static bool may_mix(const struct node *node, const struct neighbour *other)
 {
-    return neighbour_holds(other, node->lineage) && !node_busy_leaves(node, other) &&
+    return models_holds(other, node->lineage) && !rounds_busy_leaves(node, other) &&
            trust_may_mix(node->trust, other->id, node_now(node));
 }
 
@@ -133,52 +125,103 @@ static size_t mixing_members(struct node *node, struct peer_id *ids)
 
         if (may_mix(node, other)) count = peer_id_insert(ids, count, other->id);
     }
-    return node->pace.inner->choose == NULL ? count : node->pace.inner->choose(node, ids, count);
+    return node->rounds->pace.inner->choose == NULL
+               ? count
+               : node->rounds->pace.inner->choose(node, ids, count);
 }
 
-bool node_has_partners(struct node *node)
+static bool has_partners(struct node *node)
 {
     struct peer_id ids[LINKS_MAX + 1];
 
     return mixing_members(node, ids) > 1;
 }
 
-struct peer_id *node_everyone(const struct node *node, size_t *count)
+bool rounds_are_near(struct node *node, double ns)
 {
-    struct membership_counts counts;
-    struct peer_id *ids;
+    const struct strategy *strategy = node->options.strategy;
+    const struct pace *pace = &node->rounds->pace;
+    uint64_t now_ns = node_now(node), due, step;
 
-    membership_counts(node->membership, &counts);
-    ids = mem_array(counts.believed + 1, sizeof *ids);
-    if (ids == NULL) return NULL;
-    *count = membership_likely(node->membership, ids, counts.believed);
-    *count = peer_id_insert(ids, *count, node->self);
-    return ids;
+    if (round_is_active(node->round)) return true;
+    /* With nobody to average with none does, however long one has been due. */
+    if (!has_partners(node)) return false;
+    if (strategy->every_ns > 0) {
+        due = pace->mixed_ns + strategy->every_ns;
+        return due <= now_ns || (double)(due - now_ns) < ns;
+    }
+    due = pace->mixed_step + strategy_every(strategy, node->step);
+    step = node->step + 1; /* one is under way */
+    return step >= due || (double)(due - step) * (double)lane_step_ns(node) < ns;
 }
 
-/* Steps are counted in common, so that who joins can mix where the others do next: a whole period
- * later it would miss that round, and be behind when it comes to one. */
-uint64_t node_last_mixed(const struct node *node)
-{
-    uint64_t every = strategy_every(node->options.strategy, node->step);
+/* ---- what others ask ---- */
 
-    return every > 0 ? node->step - node->step % every : node->step;
-}
-
-bool node_round_is_settling(const struct node *node)
+bool rounds_are_settling(const struct node *node)
 {
     return node->round != NULL && round_is_settling(node->round);
 }
 
-bool node_waits_for_round(const struct node *node)
+bool rounds_are_common(const struct node *node)
 {
-    return node->round != NULL && node->pace.inner->waits(node);
+    return node->rounds->pace.inner->is_common;
 }
 
-bool node_stays(struct node *node)
+bool rounds_wait(const struct node *node)
 {
-    return node->round != NULL && node->pace.outer->stays(node);
+    return node->round != NULL && node->rounds->pace.inner->waits(node);
 }
+
+uint64_t rounds_steps_until(const struct node *node)
+{
+    return node->round == NULL ? UINT64_MAX : node->rounds->pace.inner->steps_until(node);
+}
+
+bool rounds_stay(struct node *node)
+{
+    return node->round != NULL && node->rounds->pace.outer->stays(node);
+}
+
+bool rounds_lack_one(const struct node *node)
+{
+    const struct pace_ops *outer = node->rounds->pace.outer;
+
+    return outer->lacks_round != NULL && outer->lacks_round(node);
+}
+
+uint64_t rounds_snapshot_step(const struct node *node)
+{
+    return node->rounds->snapshot_step;
+}
+
+uint64_t rounds_samples_since(const struct node *node)
+{
+    return node->samples - node->rounds->snapshot_samples;
+}
+
+uint64_t rounds_staleness(const struct node *node)
+{
+    return node->step - node->rounds->pace.mixed_step;
+}
+
+uint64_t rounds_once_steps(const struct node *node)
+{
+    return node->rounds->once_steps;
+}
+
+void rounds_fill_progress(const struct node *node, struct message_progress *progress)
+{
+    const struct pace *pace = &node->rounds->pace;
+    struct round_stats stats = {0};
+
+    if (node->round != NULL) round_stats(node->round, &stats);
+    progress->round = stats.counts.next_round;
+    progress->is_done = pace->is_done;
+    progress->is_settled = pace->outer->is_settled != NULL && pace->outer->is_settled(node);
+    progress->busy = node->rounds->busy.told;
+}
+
+/* ---- the first step ---- */
 
 /* Others have taken steps, or have already gone: who missed the moment when all were linked would
  * wait for ever. */
@@ -218,51 +261,70 @@ static uint32_t ready_to_start(const struct node *node)
     return ready;
 }
 
-bool node_waits_for_peers(struct node *node)
+bool rounds_wait_for_peers(struct node *node)
 {
     struct membership_counts counts;
     uint32_t wanted = node->options.start_with, ready;
 
-    if (node->has_started) return false;
+    if (node->rounds->has_started) return false;
     ready = ready_to_start(node);
     if (ready >= wanted || node->own_steps > 0 || have_others_begun(node)) {
-        node->has_started = true;
+        node->rounds->has_started = true;
         return false;
     }
     membership_counts(node->membership, &counts);
     if (ready > START_LINKS && counts.likely + 1 >= wanted) {
-        node->has_started = true;
+        node->rounds->has_started = true;
         return false;
     }
-    if (!node->is_wait_told) {
+    if (!node->rounds->is_wait_told) {
         log_info(node->options.log, "training begins with %u peers: waiting for %u more", wanted,
                  wanted - ready);
     }
-    node->is_wait_told = true;
+    node->rounds->is_wait_told = true;
     return true;
 }
 
-uint32_t node_waits_for_more(const struct node *node)
+uint32_t rounds_wait_for_more(const struct node *node)
 {
     uint32_t ready = ready_to_start(node), wanted = node->options.start_with;
 
-    if (node->state != NODE_TRAINING || node->has_started || !node->is_wait_told) return 0;
+    if (node->state != NODE_TRAINING || node->rounds->has_started || !node->rounds->is_wait_told)
+        return 0;
     return ready < wanted ? wanted - ready : 0;
 }
 
 /* ---- what came of it ---- */
 
-void node_round_note(struct node *node)
+void rounds_begin_count(struct node *node)
 {
-    bool has_started = node->round != NULL && round_has_started(node->round);
-
-    if (has_started && !node->has_round_started) node->start_step = node->step;
-    node->has_round_started = has_started;
+    node->rounds->pace.mixed_step = node->step;
 }
 
-void node_begin_round(struct node *node)
+/* Steps are counted in common, so that who joins can mix where the others do next: a whole period
+ * later it would miss that round, and be behind when it comes to one. */
+void rounds_join(struct node *node)
 {
-    const struct pace *pace = &node->pace;
+    uint64_t every = strategy_every(node->options.strategy, node->step);
+
+    node->rounds->pace.mixed_step = every > 0 ? node->step - node->step % every : node->step;
+}
+
+void rounds_tick(struct node *node)
+{
+    struct rounds *rounds = node->rounds;
+    bool has_started;
+
+    if (node->round == NULL) return;
+    if (node->state == NODE_TRAINING) round_tick(node->round);
+    has_started = round_has_started(node->round);
+    if (has_started && !rounds->has_round_started) rounds->start_step = node->step;
+    rounds->has_round_started = has_started;
+}
+
+void rounds_begin(struct node *node)
+{
+    const struct pace *pace = &node->rounds->pace;
     struct peer_id ids[LINKS_MAX + 1];
 
     if (node->round == NULL) return;
@@ -271,21 +333,82 @@ void node_begin_round(struct node *node)
     pace->outer->begin(node, ids, mixing_members(node, ids));
 }
 
-void node_offer_again(struct node *node)
+void rounds_offer_again(struct node *node)
 {
-    const struct pace_ops *inner = node->pace.inner;
+    const struct pace_ops *inner = node->rounds->pace.inner;
 
     if (node->round == NULL || node->state != NODE_TRAINING || inner->again == NULL) return;
-    if (inner->again(node)) node_begin_round(node);
+    if (inner->again(node)) rounds_begin(node);
 }
 
-uint64_t node_round_next_ns(const struct node *node)
+uint64_t rounds_next_ns(const struct node *node)
 {
-    const struct pace *pace = &node->pace;
-    uint64_t inner_ns, outer_ns;
+    const struct pace *pace = &node->rounds->pace;
+    uint64_t next = UINT64_MAX;
 
     if (node->round == NULL || node->state != NODE_TRAINING) return UINT64_MAX;
-    inner_ns = pace->inner->next_ns == NULL ? UINT64_MAX : pace->inner->next_ns(node);
-    outer_ns = pace->outer->next_ns == NULL ? UINT64_MAX : pace->outer->next_ns(node);
-    return inner_ns < outer_ns ? inner_ns : outer_ns;
+    if (pace->inner->next_ns != NULL) next = pace->inner->next_ns(node);
+    if (pace->outer->next_ns != NULL) next = node_earlier(next, pace->outer->next_ns(node));
+    return node_earlier(next, round_next_ns(node->round));
+}
+
+/* ---- life ---- */
+
+static uint64_t line_rate(void *context, struct peer_id peer)
+{
+    return rounds_line_rate(context, peer);
+}
+
+static uint64_t answer_ns(void *context, struct peer_id peer)
+{
+    const struct node *node = context;
+
+    return membership_answer_ns(node->membership, peer);
+}
+
+static enum rc create_round(struct node *node)
+{
+    const struct round_options options = {.env = node->env,
+                                          .links = node->links,
+                                          .strategy = node->options.strategy,
+                                          .log = node->options.log,
+                                          .values = node->mixed,
+                                          .parameters = node->values,
+                                          .model = node->schema->values[SECTION_MIXED],
+                                          .moments = lane_moments_name(node),
+                                          .self = node->self,
+                                          .boot = node->options.boot,
+                                          .run_id = node->options.swarm->run_id,
+                                          .schema = schema_digest(node->schema),
+                                          .seed = rng_u64(&node->rng),
+                                          .rate_max = node->options.bytes_per_s,
+                                          .snapshot = lane_snapshot(node),
+                                          .audit = node->options.audit,
+                                          .context = node,
+                                          .on_change = node_continue,
+                                          .on_score = scored,
+                                          .standing = rounds_standing,
+                                          .credit = door_chunk_credit,
+                                          .line = line_rate,
+                                          .answer_ns = answer_ns};
+
+    if (!node->options.strategy->is_averaging) return RC_OK;
+    node->round = round_create(&options);
+    return node->round == NULL ? RC_NOMEM : RC_OK;
+}
+
+enum rc rounds_create(struct node *node)
+{
+    node->rounds = mem_alloc(sizeof *node->rounds);
+    if (node->rounds == NULL) return RC_NOMEM;
+    if (pace_create(&node->rounds->pace, node->options.strategy) != RC_OK) return RC_NOMEM;
+    return create_round(node);
+}
+
+void rounds_destroy(struct node *node)
+{
+    round_destroy(node->round);
+    if (node->rounds == NULL) return;
+    pace_destroy(&node->rounds->pace);
+    mem_free(node->rounds);
 }

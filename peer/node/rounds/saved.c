@@ -1,10 +1,11 @@
 /* What rounds leave in a checkpoint, and take from one. Loop thread only. */
-#include "peer/node/internal.h"
+#include "peer/node/rounds/internal.h"
 
-void node_round_checkpoint(struct node *node, struct checkpoint *checkpoint)
+void rounds_checkpoint(struct node *node, struct checkpoint *checkpoint)
 {
     struct round_stats stats;
 
+    if (node->round == NULL) return;
     round_stats(node->round, &stats);
     checkpoint->round = stats.counts.next_round;
     checkpoint->rule_values = node->mixed;
@@ -32,10 +33,14 @@ static enum rc restore_rule(struct node *node, const struct checkpoint *checkpoi
                      rc_text(rc));
 }
 
-enum rc node_round_resume(struct node *node, const struct checkpoint *checkpoint, struct fault *why)
+enum rc rounds_resume(struct node *node, const struct checkpoint *checkpoint, struct fault *why)
 {
     enum rc rc;
 
+    node->rounds->once_steps = checkpoint->once_steps;
+    node->rounds->snapshot_samples = node->samples;
+    rounds_begin_count(node);
+    if (node->round == NULL) return RC_OK;
     round_set_lineage(node->round, node->lineage);
     round_set_number(node->round, checkpoint->round);
     rc = restore_rule(node, checkpoint, why);

@@ -31,7 +31,7 @@ static enum rc entry(enum hello_role role, const char *address, bool is_dialled)
     node->trust = trust_create();
     node->options.admission = &nobody;
     node->options.wall_s = wall_s;
-    rc = node_on_entry(node, (struct peer_id){{1}}, &hello, address, is_dialled, &why);
+    rc = door_on_entry(node, (struct peer_id){{1}}, &hello, address, is_dialled, &why);
     trust_destroy(node->trust);
     mem_free(node);
     return rc;

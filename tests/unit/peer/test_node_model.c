@@ -2,7 +2,7 @@
 #include "tests/check.h"
 
 #include "base/mem.h"
-#include "peer/node/model/internal.h"
+#include "peer/node/models/internal.h"
 
 enum { NEIGHBOURS = 5 };
 
@@ -27,8 +27,8 @@ static bool gives_way(uint32_t count, uint32_t far, uint32_t near)
     assert_non_null(node);
     node->env = &env;
     node->trust = trust_create();
-    node->model = mem_alloc(sizeof *node->model);
-    assert_true(node->trust != NULL && node->model != NULL);
+    node->models = mem_alloc(sizeof *node->models);
+    assert_true(node->trust != NULL && node->models != NULL);
     node->model_samples = 1000;
     node->lineage = (struct digest){{9}};
     node->neighbours_count = count;
@@ -45,9 +45,9 @@ static bool gives_way(uint32_t count, uint32_t far, uint32_t near)
             trust_note(node->trust, other->id, SCORE_COMMITTED, the_time_ns);
         }
     }
-    is_giving_way = node_most_are_far(node);
+    is_giving_way = models_most_are_far(node);
     trust_destroy(node->trust);
-    mem_free(node->model);
+    mem_free(node->models);
     mem_free(node);
     return is_giving_way;
 }
@@ -83,8 +83,8 @@ static struct node *node_create_in(enum node_state state, uint64_t samples)
     assert_non_null(node);
     node->env = &env;
     node->trust = trust_create();
-    node->model = mem_alloc(sizeof *node->model);
-    assert_true(node->trust != NULL && node->model != NULL);
+    node->models = mem_alloc(sizeof *node->models);
+    assert_true(node->trust != NULL && node->models != NULL);
     node->state = state;
     node->lineage = ours;
     node->model_samples = samples;
@@ -113,20 +113,20 @@ static void add(struct node *node, struct digest lineage, struct crowd crowd)
 static void node_free(struct node *node)
 {
     trust_destroy(node->trust);
-    mem_free(node->model);
+    mem_free(node->models);
     mem_free(node);
 }
 
 /* Two looks, the second a while later. */
 static bool takes(struct node *node, struct digest lineage)
 {
-    struct node_wanted wanted;
+    struct models_wanted wanted;
     bool is_taken;
 
-    (void)node_choose(node, &wanted);
+    (void)models_choose(node, &wanted);
     the_time_ns += 2 * NS_PER_S;
     is_taken =
-        node_choose(node, &wanted) == CHOSEN_OTHER && digest_is_equal(wanted.lineage, lineage);
+        models_choose(node, &wanted) == CHOSEN_OTHER && digest_is_equal(wanted.lineage, lineage);
     node_free(node);
     return is_taken;
 }
@@ -162,23 +162,23 @@ static void more_members_take_a_model_from_who_trains(void **state)
 static void a_moment_moves_nobody(void **state)
 {
     struct node *node = node_create_in(NODE_TRAINING, 1000);
-    struct node_wanted wanted;
+    struct models_wanted wanted;
 
     (void)state;
     add(node, larger, (struct crowd){.count = 4, .samples = 1000});
-    assert_int_equal(node_choose(node, &wanted), CHOSEN_OURS);
+    assert_int_equal(models_choose(node, &wanted), CHOSEN_OURS);
     the_time_ns += NS_PER_S / 2;
-    assert_int_equal(node_choose(node, &wanted), CHOSEN_OURS);
+    assert_int_equal(models_choose(node, &wanted), CHOSEN_OURS);
     node->neighbours[0].progress.is_serving = node->neighbours[1].progress.is_serving = false;
-    assert_int_equal(node_choose(node, &wanted), CHOSEN_OURS);
+    assert_int_equal(models_choose(node, &wanted), CHOSEN_OURS);
     node->neighbours[0].progress.is_serving = node->neighbours[1].progress.is_serving = true;
     the_time_ns += NS_PER_S - 1;
-    assert_int_equal(node_choose(node, &wanted), CHOSEN_OURS);
+    assert_int_equal(models_choose(node, &wanted), CHOSEN_OURS);
     for (uint32_t i = 0; i < 4; i++) { /* linked a moment ago */
         node->neighbours[i].linked_ns = the_time_ns;
     }
     the_time_ns += NS_PER_S / 2;
-    assert_int_equal(node_choose(node, &wanted), CHOSEN_OURS);
+    assert_int_equal(models_choose(node, &wanted), CHOSEN_OURS);
     node_free(node);
 }
 
@@ -263,11 +263,11 @@ static bool goes_on(struct digest lineage, uint64_t step_least, struct crowd wan
     struct node *node = node_create_in(NODE_LOADING, 1000);
     bool is_wrong;
 
-    node->model->wanted.lineage = lineage;
-    node->model->wanted.step_least = step_least;
+    node->models->wanted.lineage = lineage;
+    node->models->wanted.step_least = step_least;
     add(node, lineage, wanted);
     add(node, ours, others);
-    is_wrong = node_chose_wrong(node);
+    is_wrong = models_chose_wrong(node);
     node_free(node);
     return !is_wrong;
 }
@@ -295,12 +295,12 @@ static void who_was_heard_first_does_not_decide_for_a_restarted_peer(void **stat
 static void a_host_is_one_whatever_its_ports(void **state)
 {
     (void)state;
-    assert_true(node_place("10.0.0.1:80") == node_place("10.0.0.1:9999"));
-    assert_true(node_place("10.0.0.1:80") != node_place("10.0.0.2:80"));
-    assert_true(node_place("[2001:db8::1]:80") == node_place("[2001:db8::2]:81"));
-    assert_true(node_place("[2001:db8::1]:80") != node_place("[2001:db9::1]:80"));
-    assert_true(node_place("a.example:80") == node_place("b.example:81"));
-    assert_true(node_place("10.0.0.1.example:80") == node_place("b.example:81"));
+    assert_true(door_place("10.0.0.1:80") == door_place("10.0.0.1:9999"));
+    assert_true(door_place("10.0.0.1:80") != door_place("10.0.0.2:80"));
+    assert_true(door_place("[2001:db8::1]:80") == door_place("[2001:db8::2]:81"));
+    assert_true(door_place("[2001:db8::1]:80") != door_place("[2001:db9::1]:80"));
+    assert_true(door_place("a.example:80") == door_place("b.example:81"));
+    assert_true(door_place("10.0.0.1.example:80") == door_place("b.example:81"));
 }
 
 int main(void)

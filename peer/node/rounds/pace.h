@@ -72,18 +72,21 @@ struct pace_ops {
 struct pace {
     const struct pace_ops *inner, *outer;
     void *inner_state, *outer_state;
-    bool is_done;       /* the goal is reached, no step is taken, and periods do not count */
-    uint32_t last_made; /* last rounds that were made since, each of which is a period */
+    bool is_done;        /* the goal is reached, no step is taken, and periods do not count */
+    uint32_t last_made;  /* last rounds that were made since, each of which is a period */
+    uint64_t mixed_step; /* a period counts from here: of the last round, or of an attempt */
+    uint64_t mixed_ns;
+    uint64_t period_ns; /* smoothed time from one round's begin to the next; 0: not known */
 };
 
 extern const struct pace_ops pace_group, pace_pair, pace_push, pace_graph; /* inner ones */
 extern const struct pace_ops pace_once, pace_finish;                       /* outer ones */
 
-/** The pace of `node`, from its strategy. RC_NOMEM. */
-MUST_USE enum rc pace_create(struct node *node);
-void pace_destroy(struct node *node);
+/** `pace`, all zero, is to be that of `strategy`. RC_NOMEM. */
+MUST_USE enum rc pace_create(struct pace *pace, const struct strategy *strategy);
+void pace_destroy(struct pace *pace);
 
-/* ---- what they have in common: periods of steps or of time, from node->mixed_step and mixed_ns */
+/* ---- what they have in common: periods of steps or of time, from mixed_step and mixed_ns */
 
 /** There are any: not in one-shot, whose one round is at the goal. */
 bool pace_has_periods(const struct node *node);
@@ -93,7 +96,7 @@ bool pace_is_over(const struct node *node);
 uint64_t pace_steps_left(const struct node *node);
 /** The next one begins here and now. */
 void pace_begin_period(struct node *node);
-/** Before that, where rounds make periods: note how long the last one was (node->period_ns). */
+/** Before that, where rounds make periods: note how long the last one was (period_ns). */
 void pace_measure(struct node *node);
 /** By our own steps alone it takes so long; 0: that is not known yet. */
 uint64_t pace_period_ns(const struct node *node);

@@ -2,7 +2,7 @@
  * What is read of the model for others: a snapshot for joiners, or a sketch of it by which they can
  * say whether a donor lies. In the training lane.
  */
-#include "peer/node/model/internal.h"
+#include "peer/node/models/internal.h"
 
 #include "peer/download/buckets.h"
 #include "base/norm.h"
@@ -24,7 +24,7 @@ static float *add_section(struct donor_snapshot *snapshot, uint32_t section, siz
 
 /* After an outer step the model is the anchor, but for the elastic method: who joins begins there.
  */
-static enum rc copy_rule(struct node_donation *donation)
+static enum rc copy_rule(struct models_donation *donation)
 {
     struct donor_snapshot *snapshot = &donation->snapshot;
 
@@ -40,15 +40,13 @@ static enum rc copy_rule(struct node_donation *donation)
     return RC_OK;
 }
 
-enum rc node_donation_copy(struct node_donation *donation)
+enum rc models_copy(struct models_donation *donation)
 {
     static const enum section all[] = {SECTION_PARAMETERS, SECTION_BUFFERS, SECTION_MOMENTS};
-    struct learner *learner = donation->node->learner;
     struct donor_snapshot *snapshot = &donation->snapshot;
     enum rc rc = RC_OK;
 
-    snapshot->updates =
-        learner->ops->updates != NULL ? learner->ops->updates(learner) : snapshot->step;
+    snapshot->updates = lane_updates(donation->node);
     for (size_t i = 0; i < ARRAY_COUNT(all) && rc == RC_OK; i++) {
         size_t count = donation->node->schema->values[all[i]];
         uint32_t at = snapshot->sections_count;
@@ -64,7 +62,7 @@ enum rc node_donation_copy(struct node_donation *donation)
             float *plane = add_section(snapshot, all[i], count);
 
             if (plane == NULL) return RC_NOMEM;
-            rc = learner->ops->export_section(learner, all[i], plane, count);
+            rc = lane_export(donation->node, all[i], plane);
         }
     }
     return rc == RC_OK ? copy_rule(donation) : rc;
@@ -77,18 +75,17 @@ static float *section_now(struct node *node, enum section section, enum rc *rc)
     float *plane = count == 0 ? NULL : mem_aligned(count * sizeof(float));
 
     if (count == 0) return NULL;
-    *rc = plane == NULL ? RC_NOMEM
-                        : node->learner->ops->export_section(node->learner, section, plane, count);
+    *rc = plane == NULL ? RC_NOMEM : lane_export(node, section, plane);
     if (*rc == RC_OK && !bucket_is_finite(plane, count)) *rc = RC_NONFINITE;
     if (*rc == RC_OK) return plane;
     mem_free(plane);
     return NULL;
 }
 
-enum rc node_sketch_copy(struct node *node)
+enum rc models_sketch(struct node *node)
 {
-    struct sketch_answer *answer = &node->model->sketching.answer;
-    uint64_t seed = node->model->sketching.asks[0].seed;
+    struct sketch_answer *answer = &node->models->sketching.answer;
+    uint64_t seed = node->models->sketching.asks[0].seed;
     enum rc rc = RC_OK;
     float *plane;
 

@@ -1,13 +1,13 @@
 /* How far it is to the goal, as neighbours are told. Loop thread only. */
-#include "peer/node/internal.h"
+#include "peer/node/lane/internal.h"
 
 #include <math.h>
 
 enum { WALL_RISE = 4 }; /* at most: in one look, whatever held us up */
 
-void node_left_stepped(struct node *node)
+void lane_left_stepped(struct node *node)
 {
-    struct node_left *left = &node->left;
+    struct lane_left *left = &node->lane->left;
     uint64_t now_ns = node_now(node), steps = node->own_steps - left->mark_steps;
     uint64_t each_ns;
 
@@ -25,19 +25,19 @@ void node_left_stepped(struct node *node)
 /* From one step to the next, with all that is waited for in between. */
 static uint64_t wall_ns(const struct node *node)
 {
-    const struct node_left *left = &node->left;
+    const struct lane_left *left = &node->lane->left;
 
-    return left->wall_ns > 0 ? left->wall_ns : node->step_ns;
+    return left->wall_ns > 0 ? left->wall_ns : node->lane->step_ns;
 }
 
-uint32_t node_left_ms(const struct node *node)
+uint32_t lane_left_ms(const struct node *node)
 {
     const struct node_goal *goal = &node->options.goal;
     double left_ns = HUGE_VAL, time_ns;
 
-    if (node->is_goal_reached || node->state != NODE_TRAINING) return 0;
-    if (node->is_goal_resolved && node->goal_steps != UINT64_MAX && wall_ns(node) > 0) {
-        left_ns = (double)(node->goal_steps - node->own_steps) * (double)wall_ns(node);
+    if (node->lane->is_goal_reached || node->state != NODE_TRAINING) return 0;
+    if (lane_goal_steps(node) > 0 && wall_ns(node) > 0) {
+        left_ns = (double)(node->lane->goal_steps - node->own_steps) * (double)wall_ns(node);
     }
     if (goal->time_ns > 0) {
         time_ns = (double)goal->time_ns - (double)(node_now(node) - node->begun_ns);

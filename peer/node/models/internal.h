@@ -1,7 +1,7 @@
-/* model_internal: what the files share that give, fetch, judge and choose models. Nobody else
+/* models_internal: what the files share that give, fetch, judge and choose models. Nobody else
  * includes it. */
-#ifndef GRAPEVINE_PEER_NODE_MODEL_INTERNAL_H
-#define GRAPEVINE_PEER_NODE_MODEL_INTERNAL_H
+#ifndef GRAPEVINE_PEER_NODE_MODELS_INTERNAL_H
+#define GRAPEVINE_PEER_NODE_MODELS_INTERNAL_H
 
 #include "peer/download/donor.h"
 #include "peer/download/joiner.h"
@@ -9,12 +9,12 @@
 #include "peer/node/internal.h"
 
 enum {
-    NODE_SKETCHES_MAX = 8,   /* that wait to be answered */
-    NODE_CHECK_ASKED_MAX = 8 /* about one download */
+    MODELS_SKETCHES_MAX = 8, /* that wait to be answered */
+    MODELS_ASKED_MAX = 8     /* about one download */
 };
 
 /* A snapshot for joiners on its way: copied in the training lane, hashed in the store lane. */
-struct node_donation {
+struct models_donation {
     struct job job; /* first */
     struct node *node;
     bool is_running;
@@ -29,26 +29,26 @@ struct node_donation {
 };
 
 /* Sketches that others asked for, oldest first, and the answer to that. */
-struct node_sketching {
+struct models_sketching {
     struct {
         struct peer_id from;
         uint64_t seed;
-    } asks[NODE_SKETCHES_MAX];
+    } asks[MODELS_SKETCHES_MAX];
     uint32_t count;
     struct sketch_answer answer;
 };
 
 /* Of all models that members hold, the one to download: of those with its lineage, who says less
  * does not have it. */
-struct node_wanted {
+struct models_wanted {
     struct digest lineage;
     uint64_t samples_least, step_least;
 };
 
-enum node_chosen { CHOSEN_OURS, CHOSEN_OTHER, CHOSEN_LATER };
+enum models_chosen { CHOSEN_OURS, CHOSEN_OTHER, CHOSEN_LATER };
 
-/* Which model wins: node/model/choice.c. */
-struct node_choice {
+/* Which model wins: node/models/choice.c. */
+struct models_choice {
     struct digest by;          /* more hold this one ... */
     uint64_t since_ns;         /* ... since then; 0: none is held by more */
     uint64_t heard_ns;         /* when somebody was heard first */
@@ -58,14 +58,14 @@ struct node_choice {
 };
 
 /* What others say of the model that is being downloaded. */
-struct node_check {
+struct models_check {
     struct peer_id donor; /* whose listing it is about */
     uint32_t lease;
     uint64_t seed;
     uint64_t round, floor; /* of the listing; no honest one was of an older round then */
     uint64_t asked_ns;     /* the latest question */
     uint64_t complete_ns;  /* all buckets were here; 0: not yet */
-    struct peer_id asked_of[NODE_CHECK_ASKED_MAX]; /* those who answered come first */
+    struct peer_id asked_of[MODELS_ASKED_MAX]; /* those who answered come first */
     struct sketch_answer answers[SKETCH_ANSWERS_MAX];
     uint32_t asked, answered;
     uint32_t overdue; /* of those asked, who take too long */
@@ -73,8 +73,8 @@ struct node_check {
 
 /* The download that is being taken over, as all of it was when the job began: the lane reads this,
  * while answers may still come in on the loop. */
-struct node_taking {
-    struct node_check check;
+struct models_taking {
+    struct models_check check;
     uint32_t others;       /* that could confirm it */
     uint32_t agreed_least; /* must */
     uint64_t step, samples, round;
@@ -85,75 +85,75 @@ struct node_taking {
     struct sketch_opinion opinion;
 };
 
-struct node_model {
+struct models {
     struct joiner *joiner;
     struct donor *donor;
     uint64_t retry_ns;    /* not before: begin a download */
     uint64_t answered_ns; /* when somebody was last there, or something came */
-    struct node_choice choice;
-    struct node_wanted wanted; /* LOADING: what was asked for */
-    bool gave_way;             /* LOADING: our own model is good enough to go back to */
-    uint32_t doubts;           /* downloads refused in a row, for lack of agreement */
-    uint32_t load_failures;    /* of giving way, in a row */
-    uint64_t gather_ns;        /* since when there are donors, for a download from several */
-    uint64_t catch_up_ns;      /* how long the last download took; 0: none yet */
+    struct models_choice choice;
+    struct models_wanted wanted; /* LOADING: what was asked for */
+    bool gave_way;               /* LOADING: our own model is good enough to go back to */
+    uint32_t doubts;             /* downloads refused in a row, for lack of agreement */
+    uint32_t load_failures;      /* of giving way, in a row */
+    uint64_t gather_ns;          /* since when there are donors, for a download from several */
+    uint64_t catch_up_ns;        /* how long the last download took; 0: none yet */
     uint32_t catch_ups;
-    struct node_donation donation;
-    struct node_sketching sketching;
-    struct node_check check;
-    struct node_taking taking;
+    struct models_donation donation;
+    struct models_sketching sketching;
+    struct models_check check;
+    struct models_taking taking;
     uint64_t told_ns, told_bytes; /* of a download, to people */
     uint64_t progress_due_ns;     /* neighbours hear how far we are */
 };
 
-/* model.c */
+/* models.c */
 /** A download is complete, and neither is newer to be had nor more to be heard about it. */
-bool node_model_is_ready(struct node *node);
+bool models_is_ready(struct node *node);
 /** What was downloaded is not the swarm's, or nobody says that it is; the next donor is asked. */
-void node_refuse_model(struct node *node, bool is_lie);
+void models_refuse(struct node *node, bool is_lie);
 /** Nothing is downloaded for now: training goes on with what we have. */
-void node_put_off_model(struct node *node);
+void models_put_off(struct node *node);
 
 /* choice.c: which model wins */
-enum node_chosen node_choose(struct node *node, struct node_wanted *wanted);
+enum models_chosen models_choose(struct node *node, struct models_wanted *wanted);
 /** While a model is downloaded: members that were met since speak against it. */
-bool node_chose_wrong(struct node *node);
+bool models_chose_wrong(struct node *node);
 /** A download was taken over. */
-void node_chose(struct node *node);
+void models_chose(struct node *node);
 /** Is the model just begun too far from most? Anybody can say that it is ahead and that our values
  * are too far from its own: two must, more than there are with whom rounds went well; or all. */
-bool node_most_are_far(const struct node *node);
-uint64_t node_choice_next_ns(const struct node *node);
+bool models_most_are_far(const struct node *node);
+uint64_t models_choice_next_ns(const struct node *node);
 /** Neighbours that have said which model they hold. */
-uint32_t node_heard(const struct node *node);
+uint32_t models_heard(const struct node *node);
 /** The lower one; sorts the items. */
-uint64_t node_median(uint64_t *items, size_t count);
+uint64_t models_median(uint64_t *items, size_t count);
 
 /* donor.c: snapshots and sketches for others */
 /** The model was replaced at a step border: what rounds agreed on before is not of it. */
-void node_donation_forget(struct node *node);
+void models_forget_agreed(struct node *node);
 /** A download is being taken over: what came of the donor's rule is for ours. */
-void node_adopt_rule(struct node *node);
-void node_donation_deinit(struct node *node);
-void node_on_sketch_req(struct node *node, struct peer_id from,
-                        const struct message_sketch_req *request);
+void models_adopt_rule(struct node *node);
+void models_donation_deinit(struct node *node);
+void models_on_sketch_req(struct node *node, struct peer_id from,
+                          const struct message_sketch_req *request);
 
 /* copy.c: in the training lane */
-MUST_USE enum rc node_donation_copy(struct node_donation *donation);
-MUST_USE enum rc node_sketch_copy(struct node *node); /* for the one asked first */
+MUST_USE enum rc models_copy(struct models_donation *donation);
+MUST_USE enum rc models_sketch(struct node *node); /* for the one asked first */
 
 /* check.c: does the donor lie, and how far is the download */
-bool node_holds(const struct neighbour *neighbour, const struct node_wanted *wanted);
+bool models_holds_wanted(const struct neighbour *neighbour, const struct models_wanted *wanted);
 /** The group round that members with this model are at, as they said last; 0: none. */
-uint64_t node_round_now(const struct node *node, struct digest lineage);
-void node_on_sketch(struct node *node, struct peer_id from, const struct message_sketch *message);
+uint64_t models_round_now(const struct node *node, struct digest lineage);
+void models_on_sketch(struct node *node, struct peer_id from, const struct message_sketch *message);
 /** Complete; and answers are on their way that may decide. */
-bool node_check_is_pending(struct node *node);
+bool models_check_is_pending(struct node *node);
 /** It is about to be taken over: what the job needs to know, into `taking`. */
-void node_check_begin(struct node *node);
-MUST_USE enum rc node_check_run(struct node *node); /* in the training lane; RC_AUTH: refused */
-void node_check_told(struct node *node);
-void node_check_tick(struct node *node, uint64_t now_ns);
-uint64_t node_check_next_ns(const struct node *node);
+void models_check_begin(struct node *node);
+MUST_USE enum rc models_check_run(struct node *node); /* in the training lane; RC_AUTH: refused */
+void models_check_told(struct node *node);
+void models_check_tick(struct node *node, uint64_t now_ns);
+uint64_t models_check_next_ns(const struct node *node);
 
 #endif

@@ -8,7 +8,7 @@
  * together get a small share of what the round itself sends. Loop thread, but for the run
  * functions.
  */
-#include "peer/node/model/internal.h"
+#include "peer/node/models/internal.h"
 
 #include "averaging/codec/codec.h"
 #include "base/crash_point.h"
@@ -38,7 +38,7 @@ static bool is_joiner_near(const struct node *node)
 
         if (!other->has_progress || !other->progress.is_serving) return true;
     }
-    return donor_leases(node->model->donor) > 0;
+    return donor_leases(node->models->donor) > 0;
 }
 
 /* What a round agreed on is kept for joiners that are near, and stays when somebody waits for it.
@@ -48,9 +48,9 @@ static void keep_agreed(struct node *node, const struct donor_wish *wish)
     uint64_t until =
         wish != NULL && wish->base == NULL && wish->round > 0 ? wish->round : UINT64_MAX;
 
-    if (node->round == NULL || !node->pace.inner->is_common) return;
+    if (node->round == NULL || !rounds_are_common(node)) return;
     if (node->options.strategy->rule->agreed == NULL) return;
-    round_keep_agreed(node->round, joiner_is_wide(node->model->joiner) && is_joiner_near(node),
+    round_keep_agreed(node->round, joiner_is_wide(node->models->joiner) && is_joiner_near(node),
                       until);
 }
 
@@ -63,12 +63,12 @@ static bool keeps_anchor(const struct node *node)
 /* Is what is wanted there, or no longer worth waiting for? */
 static bool is_due(struct node *node, const struct donor_wish *wish)
 {
-    struct node_donation *donation = &node->model->donation;
+    struct models_donation *donation = &node->models->donation;
     struct round_stats stats;
 
     if (keeps_anchor(node) && round_is_settling(node->round)) return false;
     if (wish->round == 0 || wish->base != NULL || node->round == NULL) return true;
-    if (!node->pace.inner->is_common) return true;
+    if (!rounds_are_common(node)) return true;
     round_stats(node->round, &stats);
     if (wish->round > stats.counts.next_round + ROUNDS_AHEAD_MAX) return true; /* it never comes */
     if (keeps_anchor(node)) {
@@ -86,11 +86,11 @@ static bool donation_is_due(struct node *node)
 {
     struct donor_wish wish;
 
-    if (node->model->donation.is_running) {
+    if (node->models->donation.is_running) {
         keep_agreed(node, NULL);
         return false;
     }
-    if (!donor_wants_snapshot(node->model->donor, &wish)) { /* or who waited for it has gone */
+    if (!donor_wants_snapshot(node->models->donor, &wish)) { /* or who waited for it has gone */
         keep_agreed(node, NULL);
         return false;
     }
@@ -100,15 +100,15 @@ static bool donation_is_due(struct node *node)
 
 static enum border_next donation_begin(struct node *node, struct border_job *job)
 {
-    struct node_donation *donation = &node->model->donation;
+    struct models_donation *donation = &node->models->donation;
     struct donor_snapshot *snapshot = &donation->snapshot;
     struct round_stats stats = {0};
     struct donor_wish wish;
-    bool is_wanted = donor_wants_snapshot(node->model->donor, &wish);
+    bool is_wanted = donor_wants_snapshot(node->models->donor, &wish);
 
     (void)job;
     CHECK(is_wanted && !donation->is_running);
-    donor_begin_snapshot(node->model->donor);
+    donor_begin_snapshot(node->models->donor);
     if (node->round != NULL) round_stats(node->round, &stats);
     *snapshot = (struct donor_snapshot){.step = node->step,
                                         .samples = node->model_samples,
@@ -131,13 +131,13 @@ static enum border_next donation_begin(struct node *node, struct border_job *job
 
 static void donation_run(struct border_job *job)
 {
-    job->rc = node_donation_copy(&job->node->model->donation);
+    job->rc = models_copy(&job->node->models->donation);
 }
 
 /* In the store lane: the slow part. */
 static void run_hash(struct job *base)
 {
-    struct node_donation *donation = (struct node_donation *)base;
+    struct models_donation *donation = (struct models_donation *)base;
 
     if (donation->base != NULL) {
         donation->rc = donor_snapshot_change(&donation->snapshot, donation->base);
@@ -148,16 +148,16 @@ static void run_hash(struct job *base)
 
 static void donation_done(struct node *node)
 {
-    struct node_donation *donation = &node->model->donation;
+    struct models_donation *donation = &node->models->donation;
 
     donation->is_running = false;
-    donor_on_snapshot(node->model->donor, donation->rc, &donation->snapshot, node_now(node),
+    donor_on_snapshot(node->models->donor, donation->rc, &donation->snapshot, node_now(node),
                       &node->outbox);
 }
 
 static void hash_done(struct job *base)
 {
-    struct node_donation *donation = (struct node_donation *)base;
+    struct models_donation *donation = (struct models_donation *)base;
 
     donation_done(donation->node);
     node_continue(donation->node);
@@ -165,7 +165,7 @@ static void hash_done(struct job *base)
 
 static void donation_copied(struct node *node, struct border_job *job)
 {
-    struct node_donation *donation = &node->model->donation;
+    struct models_donation *donation = &node->models->donation;
 
     crash_point(CRASH_JOIN_SNAPSHOT_COPIED);
     donation->rc = job->rc;
@@ -185,18 +185,18 @@ const struct border_work border_donate = {.states = BORDER_ALIVE,
                                           .run = donation_run,
                                           .done = donation_copied};
 
-bool node_is_donating(const struct node *node)
+bool models_are_donated(const struct node *node)
 {
-    return node->model->donation.is_running;
+    return node->models->donation.is_running;
 }
 
-void node_donation_forget(struct node *node)
+void models_forget_agreed(struct node *node)
 {
-    mem_free(node->model->donation.agreed);
-    node->model->donation.agreed = NULL;
+    mem_free(node->models->donation.agreed);
+    node->models->donation.agreed = NULL;
 }
 
-void node_adopt_rule(struct node *node)
+void models_adopt_rule(struct node *node)
 {
     float *planes[RULE_STATE_MAX];
     size_t count = 0, values = node->mixed;
@@ -205,18 +205,18 @@ void node_adopt_rule(struct node *node)
         uint32_t section = (uint32_t)(SECTION_RULE + count);
         size_t held;
 
-        if (joiner_section(node->model->joiner, section, &held) == NULL) break;
+        if (joiner_section(node->models->joiner, section, &held) == NULL) break;
         if (held != node->mixed) values = held;
-        planes[count++] = joiner_take_section(node->model->joiner, section);
+        planes[count++] = joiner_take_section(node->models->joiner, section);
     }
     round_rule_adopt(node->round, planes, count, values);
 }
 
-void node_donation_deinit(struct node *node)
+void models_donation_deinit(struct node *node)
 {
     donor_snapshot_deinit(
-        &node->model->donation.snapshot); /* an env that died kept it from the donor */
-    mem_free(node->model->donation.agreed);
+        &node->models->donation.snapshot); /* an env that died kept it from the donor */
+    mem_free(node->models->donation.agreed);
 }
 
 /* ---- serving ---- */
@@ -226,26 +226,8 @@ static double round_bytes(const struct node *node, const struct round_stats *sta
 {
     double bytes = (double)codec_plane_bytes(node->options.strategy->codec, node->mixed);
 
-    if (!node->pace.inner->is_common || stats->last_members < 2) return bytes;
+    if (!rounds_are_common(node) || stats->last_members < 2) return bytes;
     return bytes * 2.0 * (stats->last_members - 1) / stats->last_members;
-}
-
-/* Does a round run, or begin within `ns` by our own pace? With nobody to average with none does,
- * however long one has been due. */
-static bool is_round_near(struct node *node, double ns)
-{
-    const struct strategy *strategy = node->options.strategy;
-    uint64_t now_ns = node_now(node), due, step;
-
-    if (round_is_active(node->round)) return true;
-    if (!node_has_partners(node)) return false;
-    if (strategy->every_ns > 0) {
-        due = node->mixed_ns + strategy->every_ns;
-        return due <= now_ns || (double)(due - now_ns) < ns;
-    }
-    due = node->mixed_step + strategy_every(strategy, node->step);
-    step = node->step + 1; /* one is under way */
-    return step >= due || (double)(due - step) * (double)node->step_ns < ns;
 }
 
 /* How fast, and how much at once, for all joiners together. Where rounds have a rate, joiners get a
@@ -270,14 +252,14 @@ static struct upload upload_now(struct node *node)
     }
     bytes = round_bytes(node, &stats);
     rate = bytes * 1e9 / (double)stats.last_ns;
-    if (!is_round_near(node, 1e9 * UNDER_WAY * donor_leases(node->model->donor) / rate))
+    if (!rounds_are_near(node, 1e9 * UNDER_WAY * donor_leases(node->models->donor) / rate))
         return upload;
     upload.bytes_per_s = (uint64_t)fmin(fmax(ROUND_SHARE * rate, PACE_LEAST), 1e15);
     upload.burst_bytes = (uint64_t)(BURST_SHARE * bytes);
     return upload;
 }
 
-void node_donate(struct node *node, struct peer_id to)
+void models_donate(struct node *node, struct peer_id to)
 {
     struct inner_header header = {.type = MESSAGE_DATA, .flags = DATA_STATE};
     struct upload upload = upload_now(node);
@@ -285,9 +267,9 @@ void node_donate(struct node *node, struct peer_id to)
     const uint8_t *bytes;
     size_t count;
 
-    donor_set_pace(node->model->donor, upload.bytes_per_s, upload.burst_bytes, now_ns);
+    donor_set_pace(node->models->donor, upload.bytes_per_s, upload.burst_bytes, now_ns);
     while (links_bulk_queued(node->links, to) < upload.queue_max &&
-           donor_next_bucket(node->model->donor, to, now_ns, &header.stream, &header.arg, &bytes,
+           donor_next_bucket(node->models->donor, to, now_ns, &header.stream, &header.arg, &bytes,
                              &count)) {
         struct blob *body = blob_copy(bytes, count);
 
@@ -298,14 +280,14 @@ void node_donate(struct node *node, struct peer_id to)
 }
 
 /* Who was first last time is last this time. */
-void node_donate_all(struct node *node)
+void models_donate_all(struct node *node)
 {
     uint32_t count = node->neighbours_count;
 
-    if (count == 0 || donor_leases(node->model->donor) == 0) return;
-    node->model->donation.turn++;
+    if (count == 0 || donor_leases(node->models->donor) == 0) return;
+    node->models->donation.turn++;
     for (uint32_t i = 0; i < count; i++) {
-        node_donate(node, node->neighbours[(node->model->donation.turn + i) % count].id);
+        models_donate(node, node->neighbours[(node->models->donation.turn + i) % count].id);
     }
 }
 
@@ -321,11 +303,11 @@ static void write_sketch(const struct sketch *sketch, uint8_t *bytes)
     }
 }
 
-void node_on_sketch_req(struct node *node, struct peer_id from,
-                        const struct message_sketch_req *request)
+void models_on_sketch_req(struct node *node, struct peer_id from,
+                          const struct message_sketch_req *request)
 {
-    struct node_sketching *sketching = &node->model->sketching;
-    struct neighbour *neighbour = node_neighbour(node, from);
+    struct models_sketching *sketching = &node->models->sketching;
+    struct neighbour *neighbour = door_neighbour(node, from);
     uint64_t now_ns = node_now(node);
 
     if (node->state != NODE_TRAINING) return;
@@ -333,7 +315,7 @@ void node_on_sketch_req(struct node *node, struct peer_id from,
         neighbour->sketch_minute_ns = now_ns;
         neighbour->sketches = 0;
     }
-    if (sketching->count == NODE_SKETCHES_MAX || neighbour->sketches >= SKETCHES_A_MINUTE) {
+    if (sketching->count == MODELS_SKETCHES_MAX || neighbour->sketches >= SKETCHES_A_MINUTE) {
         return; /* who is not answered asks others */
     }
     neighbour->sketches++;
@@ -343,17 +325,17 @@ void node_on_sketch_req(struct node *node, struct peer_id from,
 
 static bool sketch_is_due(struct node *node)
 {
-    return node->model->sketching.count > 0;
+    return node->models->sketching.count > 0;
 }
 
 static void sketch_run(struct border_job *job)
 {
-    job->rc = node_sketch_copy(job->node);
+    job->rc = models_sketch(job->node);
 }
 
 static void sketch_done(struct node *node, struct border_job *job)
 {
-    struct node_sketching *sketching = &node->model->sketching;
+    struct models_sketching *sketching = &node->models->sketching;
     const struct sketch_answer *answer = &sketching->answer;
     struct message message = {.type = MESSAGE_SKETCH};
     struct peer_id to = sketching->asks[0].from;

@@ -1,9 +1,9 @@
 /*
  * Does the donor lie? While a download runs, other members are asked for sketches of what they
  * hold; before anything is loaded, the sketch of what was downloaded is compared with theirs. And
- * how a download is told about to people. Loop thread, but for node_check_run().
+ * how a download is told about to people. Loop thread, but for models_check_run().
  */
-#include "peer/node/model/internal.h"
+#include "peer/node/models/internal.h"
 
 #include "peer/download/buckets.h"
 #include "base/norm.h"
@@ -21,16 +21,16 @@ enum { STEPS_SLACK = 500, SAMPLES_SLACK = 1 << 16, ROUNDS_SLACK = 8 };
 
 /* ---- rounds, as others tell of them ---- */
 
-bool neighbour_holds(const struct neighbour *neighbour, struct digest lineage)
+bool models_holds(const struct neighbour *neighbour, struct digest lineage)
 {
     return neighbour->has_progress && neighbour->progress.is_serving &&
            digest_is_equal(neighbour->progress.lineage, lineage);
 }
 
 /* ...and is what is wanted: of one lineage there may be another that has just begun. */
-bool node_holds(const struct neighbour *neighbour, const struct node_wanted *wanted)
+bool models_holds_wanted(const struct neighbour *neighbour, const struct models_wanted *wanted)
 {
-    return neighbour_holds(neighbour, wanted->lineage) &&
+    return models_holds(neighbour, wanted->lineage) &&
            neighbour->progress.samples >= wanted->samples_least &&
            neighbour->progress.step >= wanted->step_least;
 }
@@ -38,11 +38,11 @@ bool node_holds(const struct neighbour *neighbour, const struct node_wanted *wan
 /* Who can say something of a download that `donor` gives. */
 static bool is_witness(const struct node *node, const struct neighbour *other, struct peer_id donor)
 {
-    return node_holds(other, &node->model->wanted) && !peer_id_is_equal(other->id, donor);
+    return models_holds_wanted(other, &node->models->wanted) && !peer_id_is_equal(other->id, donor);
 }
 
-void node_hear_progress(struct node *node, struct neighbour *neighbour,
-                        const struct message_progress *progress)
+void models_hear(struct node *node, struct neighbour *neighbour,
+                 const struct message_progress *progress)
 {
     uint64_t now_ns = node_now(node), gap_ns = now_ns - neighbour->progress_ns;
 
@@ -53,14 +53,14 @@ void node_hear_progress(struct node *node, struct neighbour *neighbour,
     }
     if (neighbour->has_progress && neighbour->progress.samples < node->model_samples / 2 &&
         progress->samples >= node->model_samples / 2) { /* it took another model */
-        node_far_is_over(node, neighbour);
+        rounds_far_is_over(node, neighbour);
     }
     if (!neighbour->has_progress) neighbour->first_step = progress->step;
     neighbour->progress = *progress;
     neighbour->has_progress = true;
     neighbour->progress_ns = now_ns;
-    if (node->state == NODE_LOADING && node_holds(neighbour, &node->model->wanted)) {
-        joiner_offer(node->model->joiner, neighbour->id, now_ns, &node->outbox);
+    if (node->state == NODE_LOADING && models_holds_wanted(neighbour, &node->models->wanted)) {
+        joiner_offer(node->models->joiner, neighbour->id, now_ns, &node->outbox);
     }
 }
 
@@ -74,7 +74,7 @@ static uint32_t rounds_said(const struct node *node, struct digest lineage,
         const struct neighbour *other = &node->neighbours[i];
         uint32_t at = count;
 
-        if (!neighbour_holds(other, lineage)) continue;
+        if (!models_holds(other, lineage)) continue;
         while (at > 0 && rounds[at - 1] > other->progress.round) {
             rounds[at] = rounds[at - 1];
             at--;
@@ -86,7 +86,7 @@ static uint32_t rounds_said(const struct node *node, struct digest lineage,
 }
 
 /* The median, so that one who boasts does not make every donor wait for what will not come. */
-uint64_t node_round_now(const struct node *node, struct digest lineage)
+uint64_t models_round_now(const struct node *node, struct digest lineage)
 {
     uint64_t rounds[LINKS_MAX];
     uint32_t count = rounds_said(node, lineage, rounds);
@@ -95,7 +95,7 @@ uint64_t node_round_now(const struct node *node, struct digest lineage)
 }
 
 /* Of two the lower. With an allowance on top, those who follow would draw each other on. */
-uint64_t node_round_believed(const struct node *node)
+uint64_t models_round_believed(const struct node *node)
 {
     uint64_t rounds[LINKS_MAX];
     uint32_t count = rounds_said(node, node->lineage, rounds);
@@ -127,12 +127,12 @@ static uint32_t count_witnesses(const struct node *node)
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
-        count += is_witness(node, &node->neighbours[i], node->model->check.donor);
+        count += is_witness(node, &node->neighbours[i], node->models->check.donor);
     }
     return count;
 }
 
-static bool is_asked(const struct node_check *check, struct peer_id id)
+static bool is_asked(const struct models_check *check, struct peer_id id)
 {
     for (uint32_t i = 0; i < check->asked; i++) {
         if (peer_id_is_equal(check->asked_of[i], id)) return true;
@@ -143,7 +143,7 @@ static bool is_asked(const struct node_check *check, struct peer_id id)
 /* As many as are to answer, and others for those who take long. */
 static void ask(struct node *node)
 {
-    struct node_check *check = &node->model->check;
+    struct models_check *check = &node->models->check;
     struct message message = {.type = MESSAGE_SKETCH_REQ};
     uint32_t first = 0;
 
@@ -152,7 +152,7 @@ static void ask(struct node *node)
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[(first + i) % node->neighbours_count];
 
-        if (check->asked == NODE_CHECK_ASKED_MAX) return;
+        if (check->asked == MODELS_ASKED_MAX) return;
         if (check->asked - check->overdue >= SKETCH_ANSWERS_MAX) return;
         if (!is_witness(node, other, check->donor) || is_asked(check, other->id)) continue;
         check->asked_of[check->asked++] = other->id;
@@ -163,21 +163,21 @@ static void ask(struct node *node)
 
 static void ask_on(struct node *node, uint64_t now_ns)
 {
-    struct node_check *check = &node->model->check;
+    struct models_check *check = &node->models->check;
     struct peer_id donor;
     uint64_t round;
     uint32_t lease;
 
-    if (!joiner_listing(node->model->joiner, &donor, &lease, &round)) return;
+    if (!joiner_listing(node->models->joiner, &donor, &lease, &round)) return;
     if (lease != check->lease || !peer_id_is_equal(donor, check->donor)) { /* another model */
         bool is_again = round == check->round && peer_id_is_equal(donor, check->donor);
         uint64_t floor = is_again ? check->floor : round_floor(node, donor); /* the link was lost */
 
-        *check = (struct node_check){.donor = donor,
-                                     .lease = lease,
-                                     .seed = rng_u64(&node->rng),
-                                     .round = round,
-                                     .floor = floor};
+        *check = (struct models_check){.donor = donor,
+                                       .lease = lease,
+                                       .seed = rng_u64(&node->rng),
+                                       .round = round,
+                                       .floor = floor};
     }
     if (now_ns >= check->asked_ns + ANSWER_NS) check->overdue = check->asked - check->answered;
     ask(node);
@@ -192,9 +192,9 @@ static void read_sketch(const uint8_t *bytes, struct sketch *sketch)
     }
 }
 
-void node_on_sketch(struct node *node, struct peer_id from, const struct message_sketch *message)
+void models_on_sketch(struct node *node, struct peer_id from, const struct message_sketch *message)
 {
-    struct node_check *check = &node->model->check;
+    struct models_check *check = &node->models->check;
     struct sketch_answer *answer;
 
     if (node->state != NODE_LOADING || message->seed != check->seed) return;
@@ -214,9 +214,9 @@ void node_on_sketch(struct node *node, struct peer_id from, const struct message
     }
 }
 
-bool node_check_is_pending(struct node *node)
+bool models_check_is_pending(struct node *node)
 {
-    struct node_check *check = &node->model->check;
+    struct models_check *check = &node->models->check;
     uint64_t now_ns = node_now(node);
     uint32_t witnesses = count_witnesses(node);
     struct membership_counts counts;
@@ -225,7 +225,7 @@ bool node_check_is_pending(struct node *node)
     if (check->answered == SKETCH_ANSWERS_MAX) return false;
     if (witnesses < WITNESSES) { /* perhaps others are about to be linked */
         membership_counts(node->membership, &counts);
-        return counts.believed > node_heard(node) && now_ns < check->complete_ns + HEAR_NS;
+        return counts.believed > models_heard(node) && now_ns < check->complete_ns + HEAR_NS;
     }
     if (check->answered >= WITNESSES) { /* one more is better, but nothing to wait long for */
         return check->answered < witnesses && now_ns < check->asked_ns + ANSWER_NS;
@@ -242,7 +242,7 @@ static uint64_t within(uint64_t value, uint64_t *said, size_t count, uint64_t sl
     uint64_t middle;
 
     said[count] = value;
-    middle = node_median(said, count + 1);
+    middle = models_median(said, count + 1);
     slack += middle / 4;
     if (value <= middle + slack && value + slack >= middle) return value;
     return middle;
@@ -250,9 +250,9 @@ static uint64_t within(uint64_t value, uint64_t *said, size_t count, uint64_t sl
 
 /* Steps drive schedules, samples are what we tell others, and of rounds of a group nobody may be
  * ahead. The donor is one of many who say them. */
-static void believe_counts(const struct node *node, struct node_taking *taking)
+static void believe_counts(const struct node *node, struct models_taking *taking)
 {
-    const struct message_state_manifest *manifest = joiner_manifest(node->model->joiner);
+    const struct message_state_manifest *manifest = joiner_manifest(node->models->joiner);
     uint64_t steps[LINKS_MAX + 1], samples[LINKS_MAX + 1], rounds[LINKS_MAX];
     uint64_t slack = ROUNDS_SLACK;
     size_t count = 0;
@@ -269,22 +269,23 @@ static void believe_counts(const struct node *node, struct node_taking *taking)
     taking->step = within(manifest->step, steps, count, STEPS_SLACK);
     taking->samples = within(manifest->samples, samples, count, SAMPLES_SLACK);
     taking->round = manifest->round;
-    if (count > 0 && manifest->round > node_median(rounds, count) + slack / count + ROUNDS_SLACK) {
-        taking->round = node_median(rounds, count);
+    if (count > 0 &&
+        manifest->round > models_median(rounds, count) + slack / count + ROUNDS_SLACK) {
+        taking->round = models_median(rounds, count);
     }
 }
 
-void node_check_begin(struct node *node)
+void models_check_begin(struct node *node)
 {
-    struct node_taking *taking = &node->model->taking;
-    bool is_other = !digest_is_equal(node->model->wanted.lineage, node->lineage);
+    struct models_taking *taking = &node->models->taking;
+    bool is_other = !digest_is_equal(node->models->wanted.lineage, node->lineage);
 
-    *taking = (struct node_taking){.check = node->model->check, .others = count_witnesses(node)};
+    *taking = (struct models_taking){.check = node->models->check, .others = count_witnesses(node)};
     believe_counts(node, taking);
-    taking->is_mixed = joiner_is_mixed(node->model->joiner);
-    if (taking->is_mixed || (node->model->gave_way && is_other)) {
+    taking->is_mixed = joiner_is_mixed(node->models->joiner);
+    if (taking->is_mixed || (node->models->gave_way && is_other)) {
         taking->agreed_least = WITNESSES;
-    } else if (node->model->doubts == 0) { /* new here: as many as there are */
+    } else if (node->models->doubts == 0) { /* new here: as many as there are */
         taking->agreed_least = taking->others < WITNESSES ? 0 : WITNESSES;
     }
     taking->keeps = node->options.keeps_files && node->model_samples > 0 && !lane_has_before(node);
@@ -297,9 +298,9 @@ void node_check_begin(struct node *node)
 static enum rc check_momentum(struct node *node)
 {
     const double rate = (double)node->options.strategy->rule_settings.rate;
-    struct sketch_opinion *opinion = &node->model->taking.opinion;
+    struct sketch_opinion *opinion = &node->models->taking.opinion;
     size_t count = 0;
-    const float *values = joiner_section(node->model->joiner, SECTION_RULE_SECOND, &count);
+    const float *values = joiner_section(node->models->joiner, SECTION_RULE_SECOND, &count);
     double far = values == NULL ? 0 : rate * sqrt(norm_squared(values, count));
 
     if (values == NULL || far <= MOMENTUM_MOST * opinion->allowed) return RC_OK;
@@ -311,17 +312,17 @@ static enum rc check_momentum(struct node *node)
 
 static enum rc check_buffers(struct node *node)
 {
-    const struct node_check *check = &node->model->taking.check;
+    const struct models_check *check = &node->models->taking.check;
     struct sketch_opinion opinion;
     struct sketch own;
     size_t count = 0;
-    const float *values = joiner_section(node->model->joiner, SECTION_BUFFERS, &count);
+    const float *values = joiner_section(node->models->joiner, SECTION_BUFFERS, &count);
 
     if (values == NULL) return RC_OK;
     sketch_make(values, count, check->seed, &own);
     opinion = sketch_judge_buffers(&own, check->answers, check->answered);
     if (opinion.verdict != SKETCH_REFUSED) return RC_OK;
-    node->model->taking.opinion = opinion;
+    node->models->taking.opinion = opinion;
     return RC_AUTH;
 }
 
@@ -329,37 +330,37 @@ static enum rc check_buffers(struct node *node)
  * all the same. */
 static void check_moments(struct node *node)
 {
-    const struct node_check *check = &node->model->taking.check;
+    const struct models_check *check = &node->models->taking.check;
     size_t count = 0;
-    const float *values = joiner_section(node->model->joiner, SECTION_MOMENTS, &count);
+    const float *values = joiner_section(node->models->joiner, SECTION_MOMENTS, &count);
     double most = MOMENTS_MOST * sketch_moments(check->answers, check->answered);
 
     if (values == NULL) return;
-    node->model->taking.leaves_moments = sqrt(norm_squared(values, count)) > most;
+    node->models->taking.leaves_moments = sqrt(norm_squared(values, count)) > most;
 }
 
 /* Too few answers: is it taken all the same? With nobody to ask, and by who is new, it is. */
 static enum rc judge_unchecked(struct node *node)
 {
-    node->model->taking.opinion = (struct sketch_opinion){.verdict = SKETCH_UNCHECKED};
-    return node->model->taking.agreed_least > 0 ? RC_BUSY : RC_OK;
+    node->models->taking.opinion = (struct sketch_opinion){.verdict = SKETCH_UNCHECKED};
+    return node->models->taking.agreed_least > 0 ? RC_BUSY : RC_OK;
 }
 
 /* One of two agrees, and so does the donor: two of three. */
-static bool is_split(const struct node_taking *taking)
+static bool is_split(const struct models_taking *taking)
 {
     return taking->check.answered == 2 && taking->opinion.agreed == 1;
 }
 
-enum rc node_check_run(struct node *node)
+enum rc models_check_run(struct node *node)
 {
-    struct node_taking *taking = &node->model->taking;
-    const struct node_check *check = &taking->check;
-    const struct message_state_manifest *manifest = joiner_manifest(node->model->joiner);
+    struct models_taking *taking = &node->models->taking;
+    const struct models_check *check = &taking->check;
+    const struct message_state_manifest *manifest = joiner_manifest(node->models->joiner);
     uint64_t round = manifest->round > check->floor ? manifest->round : check->floor;
     struct sketch own;
     size_t count = 0;
-    const float *values = joiner_section(node->model->joiner, SECTION_PARAMETERS, &count);
+    const float *values = joiner_section(node->models->joiner, SECTION_PARAMETERS, &count);
 
     CHECK(values != NULL);
     if (check->answered < WITNESSES) return judge_unchecked(node);
@@ -372,7 +373,7 @@ enum rc node_check_run(struct node *node)
             taking->opinion.verdict = SKETCH_FITS;
         }
         if (section == SECTION_RULE) break;
-        values = joiner_section(node->model->joiner, SECTION_RULE,
+        values = joiner_section(node->models->joiner, SECTION_RULE,
                                 &count); /* an anchor is as near them */
     }
     check_moments(node);
@@ -382,8 +383,8 @@ enum rc node_check_run(struct node *node)
 
 static void tell_counts(const struct node *node)
 {
-    const struct message_state_manifest *manifest = joiner_manifest(node->model->joiner);
-    const struct node_taking *taking = &node->model->taking;
+    const struct message_state_manifest *manifest = joiner_manifest(node->models->joiner);
+    const struct models_taking *taking = &node->models->taking;
 
     if (taking->step != manifest->step || taking->samples != manifest->samples) {
         log_info(node->options.log,
@@ -401,7 +402,7 @@ static void tell_counts(const struct node *node)
 
 static void tell_unchecked(const struct node *node)
 {
-    const struct node_taking *taking = &node->model->taking;
+    const struct models_taking *taking = &node->models->taking;
 
     if (taking->agreed_least > 0) {
         log_warn(node->options.log,
@@ -419,9 +420,9 @@ static void tell_unchecked(const struct node *node)
     }
 }
 
-void node_check_told(struct node *node)
+void models_check_told(struct node *node)
 {
-    const struct node_taking *taking = &node->model->taking;
+    const struct models_taking *taking = &node->models->taking;
     const struct sketch_opinion *opinion = &taking->opinion;
     char id[PEER_ID_TEXT];
 
@@ -452,39 +453,39 @@ static void tell(struct node *node, uint64_t now_ns)
     struct joiner_stats stats;
     double rate, left_s;
 
-    joiner_stats(node->model->joiner, &stats);
+    joiner_stats(node->models->joiner, &stats);
     if (stats.total_bytes == 0) return;
-    rate = (double)(stats.received_bytes - node->model->told_bytes) * 1e9 /
-           (double)(now_ns - node->model->told_ns + 1);
+    rate = (double)(stats.received_bytes - node->models->told_bytes) * 1e9 /
+           (double)(now_ns - node->models->told_ns + 1);
     left_s = rate > 0 ? (double)(stats.total_bytes - stats.held_bytes) / rate : 0;
-    node->model->told_bytes = stats.received_bytes;
+    node->models->told_bytes = stats.received_bytes;
     if (rate > 0) {
         log_info(node->options.log,
                  "downloading the model: %.0f %% of %.1f MB, %.2f MB/s from %u donor%s, about "
                  "%.0f s left",
-                 100 * joiner_progress(node->model->joiner), (double)stats.total_bytes / MEGABYTE,
+                 100 * joiner_progress(node->models->joiner), (double)stats.total_bytes / MEGABYTE,
                  rate / MEGABYTE, stats.sources, stats.sources == 1 ? "" : "s", left_s);
     } else {
         log_warn(node->options.log,
                  "downloading the model: %.0f %% of %.1f MB, nothing came in the last %.0f s",
-                 100 * joiner_progress(node->model->joiner), (double)stats.total_bytes / MEGABYTE,
-                 (double)(now_ns - node->model->told_ns) / 1e9);
+                 100 * joiner_progress(node->models->joiner), (double)stats.total_bytes / MEGABYTE,
+                 (double)(now_ns - node->models->told_ns) / 1e9);
     }
 }
 
-void node_check_tick(struct node *node, uint64_t now_ns)
+void models_check_tick(struct node *node, uint64_t now_ns)
 {
     if (node->state != NODE_LOADING) return;
     ask_on(node, now_ns);
-    if (now_ns < node->model->told_ns + LINES_NS) return;
+    if (now_ns < node->models->told_ns + LINES_NS) return;
     tell(node, now_ns);
-    node->model->told_ns = now_ns;
+    node->models->told_ns = now_ns;
 }
 
-uint64_t node_check_next_ns(const struct node *node)
+uint64_t models_check_next_ns(const struct node *node)
 {
-    const struct node_check *check = &node->model->check;
-    const uint64_t ends[] = {node->model->told_ns + LINES_NS, check->asked_ns + ANSWER_NS,
+    const struct models_check *check = &node->models->check;
+    const uint64_t ends[] = {node->models->told_ns + LINES_NS, check->asked_ns + ANSWER_NS,
                              check->complete_ns + HEAR_NS, check->complete_ns + PATIENT_NS};
     uint64_t next_ns = UINT64_MAX;
 

@@ -3,11 +3,9 @@
  * fetches it, check.c asks others about it, and here it is begun, refused or tried again. And what
  * members are told of ours. Loop thread only.
  */
-#include "peer/node/model/internal.h"
+#include "peer/node/models/internal.h"
 
 #include <stdio.h>
-
-static const struct digest no_lineage;
 
 enum { CATCH_UPS_MAX = 4, REQUESTS_A_MINUTE = 30 };
 #define GATHER_NS   NS_PER_S        /* for links to members that could all give a large model */
@@ -17,34 +15,21 @@ enum { CATCH_UPS_MAX = 4, REQUESTS_A_MINUTE = 30 };
  * a donor, while it waits to try again. */
 static bool is_serving(const struct node *node)
 {
-    if (node->state == NODE_JOINING && node->model->retry_ns != 0) return false;
+    if (node->state == NODE_JOINING && node->models->retry_ns != 0) return false;
     return node->has_lineage && (node->state == NODE_TRAINING || node->state == NODE_JOINING) &&
            !lane_is_broken(node);
 }
 
-static uint64_t round_now(const struct node *node)
-{
-    struct round_stats stats;
-
-    if (node->round == NULL) return 0;
-    round_stats(node->round, &stats);
-    return stats.counts.next_round;
-}
-
-void node_send_progress(struct node *node, const struct peer_id *to)
+void models_tell(struct node *node, const struct peer_id *to)
 {
     struct message message = {.type = MESSAGE_PROGRESS};
 
-    message.as.progress.lineage = node->has_lineage ? node->lineage : no_lineage;
+    message.as.progress.lineage = node->lineage;
     message.as.progress.samples = node->model_samples;
     message.as.progress.step = node->step;
-    message.as.progress.round = round_now(node);
     message.as.progress.is_serving = is_serving(node);
-    message.as.progress.is_done = node->pace.is_done;
-    message.as.progress.is_settled =
-        node->pace.outer->is_settled != NULL && node->pace.outer->is_settled(node);
-    message.as.progress.busy = node->busy.told;
-    message.as.progress.left_ms = node_left_ms(node);
+    rounds_fill_progress(node, &message.as.progress);
+    message.as.progress.left_ms = lane_left_ms(node);
     if (to != NULL) {
         (void)links_send(node->links, *to, &message); /* a closed link hears it when it opens */
     } else {
@@ -52,7 +37,7 @@ void node_send_progress(struct node *node, const struct peer_id *to)
     }
 }
 
-static size_t find_donors(struct node *node, const struct node_wanted *wanted,
+static size_t find_donors(struct node *node, const struct models_wanted *wanted,
                           struct peer_id *donors)
 {
     size_t count = 0;
@@ -60,7 +45,7 @@ static size_t find_donors(struct node *node, const struct node_wanted *wanted,
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
-        if (node_holds(other, wanted)) donors[count++] = other->id;
+        if (models_holds_wanted(other, wanted)) donors[count++] = other->id;
     }
     for (size_t i = count; i > 1; i--) { /* joiners at the same time should not all ask the first */
         size_t j = (size_t)rng_below(&node->rng, i);
@@ -75,16 +60,16 @@ static size_t find_donors(struct node *node, const struct node_wanted *wanted,
 /* A large model comes faster from several, and for that they must be asked at the same time. */
 static bool is_gathering(struct node *node, size_t donors)
 {
-    size_t width = joiner_width(node->model->joiner);
+    size_t width = joiner_width(node->models->joiner);
     uint64_t now_ns = node_now(node);
 
     if (width == 1 || donors >= width) return false;
     if (donors >= membership_count(node->membership)) return false; /* there are no more */
-    if (node->model->gather_ns == 0) node->model->gather_ns = now_ns;
-    return now_ns < node->model->gather_ns + GATHER_NS;
+    if (node->models->gather_ns == 0) node->models->gather_ns = now_ns;
+    return now_ns < node->models->gather_ns + GATHER_NS;
 }
 
-static void begin_loading(struct node *node, const struct node_wanted *wanted)
+static void begin_loading(struct node *node, const struct models_wanted *wanted)
 {
     bool is_same = digest_is_equal(wanted->lineage, node->lineage);
     struct peer_id donors[LINKS_MAX];
@@ -92,14 +77,14 @@ static void begin_loading(struct node *node, const struct node_wanted *wanted)
     enum rc rc;
 
     if (count == 0 || is_gathering(node, count)) return;
-    node->model->gather_ns = 0;
-    rc = joiner_begin(node->model->joiner, donors, count, wanted->lineage,
-                      joiner_is_wide(node->model->joiner) ? node_round_now(node, wanted->lineage)
-                                                          : 0,
+    node->models->gather_ns = 0;
+    rc = joiner_begin(node->models->joiner, donors, count, wanted->lineage,
+                      joiner_is_wide(node->models->joiner) ? models_round_now(node, wanted->lineage)
+                                                           : 0,
                       node_now(node), &node->outbox);
     if (rc != RC_OK) {
         log_warn(node->options.log, "cannot download the model: %s", rc_text(rc));
-        node->model->retry_ns = node_now(node) + NODE_RETRY_NS;
+        node->models->retry_ns = node_now(node) + NODE_RETRY_NS;
         return;
     }
     if (node->state == NODE_TRAINING || node->model_samples > 0) {
@@ -110,23 +95,23 @@ static void begin_loading(struct node *node, const struct node_wanted *wanted)
     if (node->state == NODE_TRAINING && node->round != NULL) {
         round_cancel(node->round, "another model is being taken");
     }
-    node->model->gave_way = node->state == NODE_TRAINING;
-    node->model->wanted = *wanted;
-    node->model->check.lease = 0; /* a new listing comes */
-    node->model->told_ns = node_now(node);
-    node->model->told_bytes = 0;
-    node->model->catch_up_ns = 0;
-    node->model->catch_ups = 0;
+    node->models->gave_way = node->state == NODE_TRAINING;
+    node->models->wanted = *wanted;
+    node->models->check.lease = 0; /* a new listing comes */
+    node->models->told_ns = node_now(node);
+    node->models->told_bytes = 0;
+    node->models->catch_up_ns = 0;
+    node->models->catch_ups = 0;
     node->state = NODE_LOADING;
-    node_send_progress(node, NULL);
+    models_tell(node, NULL);
 }
 
 static void start_training(struct node *node)
 {
     node->state = NODE_TRAINING;
-    node->mixed_step = node->step;
+    rounds_begin_count(node);
     lane_put_off_checkpoint(node);
-    node_send_progress(node, NULL);
+    models_tell(node, NULL);
 }
 
 /* Nothing of ours is worth training on while somebody has a model we failed to get a moment ago. */
@@ -141,7 +126,7 @@ static bool is_waiting_for_a_model(const struct node *node)
 /* By what a rule's planes are known: those of means with moments hold the moments, too. */
 static struct digest rule_digest(const struct node *node)
 {
-    const char *rule = node->options.strategy->rule->name, *moments = node_moments_name(node);
+    const char *rule = node->options.strategy->rule->name, *moments = lane_moments_name(node);
     struct hash hash;
 
     hash_init(&hash);
@@ -158,23 +143,22 @@ static void prepare(struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
     struct digest rule = rule_digest(node);
+    const char *optimizer = lane_optimizer(node);
 
-    if (node->learner->ops->moments_name != NULL) {
-        const char *name = node->learner->ops->moments_name(node->learner);
-
-        joiner_set_moments(node->model->joiner, hash_of(name, strlen(name)));
-        donor_set_moments(node->model->donor, hash_of(name, strlen(name)));
+    if (optimizer != NULL) {
+        joiner_set_moments(node->models->joiner, hash_of(optimizer, strlen(optimizer)));
+        donor_set_moments(node->models->donor, hash_of(optimizer, strlen(optimizer)));
     }
-    joiner_set_rule(node->model->joiner, rule, node->mixed);
-    donor_set_rule(node->model->donor, rule);
-    joiner_set_mixes(node->model->joiner, !node->pace.inner->is_common);
-    joiner_set_credit(node->model->joiner, node, node_bucket_credit);
-    joiner_set_want(node->model->joiner, strategy->rule->is_outer ? 31 : 7); /* all of it */
+    joiner_set_rule(node->models->joiner, rule, node->mixed);
+    donor_set_rule(node->models->donor, rule);
+    joiner_set_mixes(node->models->joiner, !rounds_are_common(node));
+    joiner_set_credit(node->models->joiner, node, door_bucket_credit);
+    joiner_set_want(node->models->joiner, strategy->rule->is_outer ? 31 : 7); /* all of it */
 }
 
-enum rc node_model_create(struct node *node)
+enum rc models_create(struct node *node)
 {
-    struct node_model *model = node->model = mem_alloc(sizeof *model);
+    struct models *model = node->models = mem_alloc(sizeof *model);
     const struct digest run_id = node->options.swarm->run_id;
 
     if (model == NULL) return RC_NOMEM;
@@ -186,40 +170,40 @@ enum rc node_model_create(struct node *node)
     return RC_OK;
 }
 
-void node_model_destroy(struct node *node)
+void models_destroy(struct node *node)
 {
-    if (node->model == NULL) return;
-    node_donation_deinit(node);
-    joiner_destroy(node->model->joiner);
-    donor_destroy(node->model->donor);
-    mem_free(node->model);
+    if (node->models == NULL) return;
+    models_donation_deinit(node);
+    joiner_destroy(node->models->joiner);
+    donor_destroy(node->models->donor);
+    mem_free(node->models);
 }
 
-void node_model_on_link_lost(struct node *node, struct peer_id peer)
+void models_on_link_lost(struct node *node, struct peer_id peer)
 {
-    joiner_on_link_lost(node->model->joiner, peer, node_now(node), &node->outbox);
-    donor_on_link_lost(node->model->donor, peer, node_now(node));
+    joiner_on_link_lost(node->models->joiner, peer, node_now(node), &node->outbox);
+    donor_on_link_lost(node->models->donor, peer, node_now(node));
 }
 
-struct credit_use node_model_credit_use(const struct node *node)
+struct credit_use models_credit_use(const struct node *node)
 {
-    return joiner_credit_use(node->model->joiner);
+    return joiner_credit_use(node->models->joiner);
 }
 
-void node_decide(struct node *node)
+void models_decide(struct node *node)
 {
-    struct node_wanted wanted;
-    enum node_chosen chosen;
+    struct models_wanted wanted;
+    enum models_chosen chosen;
 
     if (!node->has_lineage || lane_is_broken(node)) return;
     if (node->state != NODE_JOINING && node->state != NODE_TRAINING) return;
-    chosen = node_choose(node, &wanted);
-    if (chosen == CHOSEN_OTHER && node_now(node) >= node->model->retry_ns)
+    chosen = models_choose(node, &wanted);
+    if (chosen == CHOSEN_OTHER && node_now(node) >= node->models->retry_ns)
         begin_loading(node, &wanted);
     if (chosen != CHOSEN_OURS) return;
     if (node->state == NODE_TRAINING || is_waiting_for_a_model(node)) return;
-    if (node_heard(node) > 0 || (node->neighbours_count == 0 && node_has_no_bootstrap(node) &&
-                                 node->options.book_count == 0)) {
+    if (models_heard(node) > 0 || (node->neighbours_count == 0 && door_has_no_bootstrap(node) &&
+                                   node->options.book_count == 0)) {
         start_training(node);
     }
 }
@@ -237,8 +221,7 @@ static void run_hash(struct border_job *job)
 
     job->rc = RC_NOMEM;
     if (plane == NULL) return;
-    job->rc =
-        node->learner->ops->export_section(node->learner, SECTION_PARAMETERS, plane, node->values);
+    job->rc = lane_export(node, SECTION_PARAMETERS, plane);
     if (job->rc == RC_OK) job->digest = hash_of(plane, node->values * sizeof(float));
     mem_free(plane);
 }
@@ -253,8 +236,8 @@ static void hashed(struct node *node, struct border_job *job)
     node->has_lineage = true;
     lane_keep(node);
     if (node->round != NULL) round_set_lineage(node->round, node->lineage);
-    node_send_progress(node, NULL);
-    node_decide(node);
+    models_tell(node, NULL);
+    models_decide(node);
 }
 
 const struct border_work border_hash = {
@@ -263,14 +246,14 @@ const struct border_work border_hash = {
 /* Others have been met since, and what they say speaks against what is on its way. */
 static void reconsider(struct node *node)
 {
-    if (node->state != NODE_LOADING || lane_is_busy(node) || !node_chose_wrong(node)) return;
+    if (node->state != NODE_LOADING || lane_is_busy(node) || !models_chose_wrong(node)) return;
     log_info(node->options.log, "%s",
              node->model_samples > 0
                  ? "the download ends: by what the neighbours say, this peer keeps its own model"
                  : "more neighbours hold another model than the one being downloaded: "
                    "downloading theirs");
-    joiner_finish(node->model->joiner, &node->outbox);
-    if (node->model->gave_way) {
+    joiner_finish(node->models->joiner, &node->outbox);
+    if (node->models->gave_way) {
         start_training(node);
     } else {
         node->state = NODE_JOINING;
@@ -282,14 +265,14 @@ static void join_timed_out(struct node *node)
 {
     char text[480] = "no peer of --bootstrap could be reached";
 
-    if (node->model_samples > 0 || node_is_bootstrap(node)) {
+    if (node->model_samples > 0 || door_is_bootstrap(node)) {
         log_warn(node->options.log,
                  "no other peer has answered: this peer trains alone, and goes on "
                  "trying to reach them");
         start_training(node);
         return;
     }
-    node_tell_tried(node, text, sizeof text);
+    door_tell_tried(node, text, sizeof text);
     node_fail(node, RC_TIMEOUT, text);
 }
 
@@ -297,29 +280,29 @@ static void joiner_moved(struct node *node)
 {
     uint64_t now_ns = node_now(node);
 
-    if (node->state != NODE_LOADING || joiner_state(node->model->joiner) != JOINER_FAILED) return;
+    if (node->state != NODE_LOADING || joiner_state(node->models->joiner) != JOINER_FAILED) return;
     log_warn(node->options.log, "the download failed with every donor: trying again");
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         struct neighbour *other = &node->neighbours[i];
 
-        if (digest_is_equal(other->progress.lineage, node->model->wanted.lineage)) {
+        if (digest_is_equal(other->progress.lineage, node->models->wanted.lineage)) {
             other->avoid_ns = now_ns + NODE_AVOID_NS;
         }
     }
-    if (node->model->gave_way) { /* who only boasts of a model costs us less and less training */
-        node_put_off_model(node);
+    if (node->models->gave_way) { /* who only boasts of a model costs us less and less training */
+        models_put_off(node);
     } else {
-        node->model->retry_ns = now_ns + NODE_RETRY_NS;
+        node->models->retry_ns = now_ns + NODE_RETRY_NS;
         node->state = NODE_JOINING;
-        node_send_progress(node, NULL);
+        models_tell(node, NULL);
     }
 }
 
-void node_put_off_model(struct node *node)
+void models_put_off(struct node *node)
 {
-    node->model->retry_ns = node_now(node) + (NODE_RETRY_NS << node->model->load_failures);
-    node->model->load_failures += node->model->load_failures < NODE_DOUBLINGS_MAX;
-    joiner_finish(node->model->joiner, &node->outbox);
+    node->models->retry_ns = node_now(node) + (NODE_RETRY_NS << node->models->load_failures);
+    node->models->load_failures += node->models->load_failures < NODE_DOUBLINGS_MAX;
+    joiner_finish(node->models->joiner, &node->outbox);
     start_training(node);
 }
 
@@ -331,31 +314,31 @@ static bool catches_up(struct node *node, uint64_t now_ns)
     struct joiner_stats stats;
     uint64_t took_ns;
 
-    joiner_stats(node->model->joiner, &stats);
+    joiner_stats(node->models->joiner, &stats);
     took_ns = now_ns - stats.manifest_ns;
-    if (took_ns < CATCH_UP_NS || node->model->catch_ups == CATCH_UPS_MAX) return false;
-    if (node->model->catch_up_ns != 0 && took_ns > node->model->catch_up_ns / 2) return false;
-    node->model->catch_up_ns = took_ns;
-    node->model->catch_ups++;
-    if (joiner_catch_up(node->model->joiner, now_ns, &node->outbox) != RC_OK) return false;
+    if (took_ns < CATCH_UP_NS || node->models->catch_ups == CATCH_UPS_MAX) return false;
+    if (node->models->catch_up_ns != 0 && took_ns > node->models->catch_up_ns / 2) return false;
+    node->models->catch_up_ns = took_ns;
+    node->models->catch_ups++;
+    if (joiner_catch_up(node->models->joiner, now_ns, &node->outbox) != RC_OK) return false;
     log_info(node->options.log,
              "the download took %.0f s, in which the swarm went on: fetching what changed",
              (double)took_ns / 1e9);
     return true;
 }
 
-bool node_model_is_ready(struct node *node)
+bool models_is_ready(struct node *node)
 {
-    if (joiner_state(node->model->joiner) != JOINER_COMPLETE) return false;
+    if (joiner_state(node->models->joiner) != JOINER_COMPLETE) return false;
     if (node->state == NODE_LOADING && catches_up(node, node_now(node))) return false;
-    return !node_check_is_pending(node);
+    return !models_check_is_pending(node);
 }
 
-void node_refuse_model(struct node *node, bool is_lie)
+void models_refuse(struct node *node, bool is_lie)
 {
     if (is_lie)
-        node_score(node, node->model->taking.check.donor, SCORE_CLIPPED); /* a guess, so no ban */
-    joiner_refuse(node->model->joiner, node_now(node), &node->outbox);
+        door_score(node, node->models->taking.check.donor, SCORE_CLIPPED); /* a guess, so no ban */
+    joiner_refuse(node->models->joiner, node_now(node), &node->outbox);
     joiner_moved(node);
 }
 
@@ -369,14 +352,14 @@ static void refused(struct node *node, struct peer_id from, enum message_type ty
     peer_id_format(from, id);
     log_debug(node->options.log, "%s of peer %.8s refused: %s", message_type_name(type), id,
               rc_text(rc));
-    if (rc == RC_NONFINITE) node_score(node, from, SCORE_NOT_FINITE);
-    if (rc == RC_AUTH || rc == RC_FORMAT || rc == RC_LIMIT) node_score(node, from, SCORE_BROKE);
+    if (rc == RC_NONFINITE) door_score(node, from, SCORE_NOT_FINITE);
+    if (rc == RC_AUTH || rc == RC_FORMAT || rc == RC_LIMIT) door_score(node, from, SCORE_BROKE);
 }
 
 /* Each request costs a signature, and may cost a snapshot. */
 static bool may_ask(struct node *node, struct peer_id from)
 {
-    struct neighbour *neighbour = node_neighbour(node, from);
+    struct neighbour *neighbour = door_neighbour(node, from);
     uint64_t now_ns = node_now(node);
 
     if (now_ns >= neighbour->asked_minute_ns + 60 * NS_PER_S) {
@@ -394,7 +377,7 @@ static enum rc on_request(struct node *node, struct peer_id from,
     struct message deny = {.type = MESSAGE_STATE_DENY};
 
     if (is_serving(node) && may_ask(node, from)) {
-        return donor_on_request(node->model->donor, from, request, node_now(node), &node->outbox);
+        return donor_on_request(node->models->donor, from, request, node_now(node), &node->outbox);
     }
     deny.as.state_deny.code = REJECT_NOT_READY;
     deny.as.state_deny.retry_ms = 500;
@@ -402,7 +385,7 @@ static enum rc on_request(struct node *node, struct peer_id from,
     return RC_OK;
 }
 
-void node_on_model_message(struct node *node, struct peer_id from, const struct message *message)
+void models_on_message(struct node *node, struct peer_id from, const struct message *message)
 {
     uint64_t now_ns = node_now(node);
     enum rc rc = RC_OK;
@@ -414,76 +397,76 @@ void node_on_model_message(struct node *node, struct peer_id from, const struct 
     case MESSAGE_MANIFEST_REQ:
     case MESSAGE_BUCKET_REQ:
     case MESSAGE_STATE_DONE:
-        rc = donor_on_message(node->model->donor, from, message, now_ns, &node->outbox);
-        node_donate(node, from);
+        rc = donor_on_message(node->models->donor, from, message, now_ns, &node->outbox);
+        models_donate(node, from);
         break;
     case MESSAGE_SKETCH_REQ:
-        node_on_sketch_req(node, from, &message->as.sketch_req);
+        models_on_sketch_req(node, from, &message->as.sketch_req);
         break;
     case MESSAGE_SKETCH:
-        node_on_sketch(node, from, &message->as.sketch);
+        models_on_sketch(node, from, &message->as.sketch);
         break;
     default:
-        rc = joiner_on_message(node->model->joiner, from, message, now_ns, &node->outbox);
+        rc = joiner_on_message(node->models->joiner, from, message, now_ns, &node->outbox);
         joiner_moved(node);
         break;
     }
     if (rc != RC_OK) refused(node, from, message->type, rc);
 }
 
-void node_on_bucket(struct node *node, struct peer_id from, const struct inner_header *header,
-                    const uint8_t *body, size_t count)
+void models_on_bucket(struct node *node, struct peer_id from, const struct inner_header *header,
+                      const uint8_t *body, size_t count)
 {
     enum rc rc = header->offset != 0
                      ? RC_FORMAT
-                     : joiner_on_bucket(node->model->joiner, from, header->stream, header->arg,
+                     : joiner_on_bucket(node->models->joiner, from, header->stream, header->arg,
                                         body, count, node_now(node), &node->outbox);
 
     if (rc == RC_AUTH || rc == RC_NONFINITE) {
         log_warn(node->options.log, "a downloaded bucket is bad (%s): another donor is asked",
                  rc_text(rc));
     }
-    if (rc == RC_STALE) node_stray(node, from, count);
+    if (rc == RC_STALE) door_stray(node, from, count);
     if (rc != RC_OK) refused(node, from, MESSAGE_DATA, rc);
     joiner_moved(node);
 }
 
-void node_model_tick(struct node *node, uint64_t now_ns)
+void models_tick(struct node *node, uint64_t now_ns)
 {
-    joiner_tick(node->model->joiner, now_ns, &node->outbox);
+    joiner_tick(node->models->joiner, now_ns, &node->outbox);
     joiner_moved(node);
     reconsider(node);
-    node_check_tick(node, now_ns);
-    donor_tick(node->model->donor, now_ns);
-    if (now_ns >= node->model->progress_due_ns) {
-        node->model->progress_due_ns = now_ns + NODE_PROGRESS_NS;
-        node_send_progress(node, NULL);
+    models_check_tick(node, now_ns);
+    donor_tick(node->models->donor, now_ns);
+    if (now_ns >= node->models->progress_due_ns) {
+        node->models->progress_due_ns = now_ns + NODE_PROGRESS_NS;
+        models_tell(node, NULL);
     }
-    if (node->state == NODE_LOADING || node_heard(node) > 0) node->model->answered_ns = now_ns;
-    if (node->state == NODE_JOINING && node->has_lineage && node_heard(node) == 0 &&
-        now_ns >= node->model->answered_ns + node->options.join_timeout_ns) {
+    if (node->state == NODE_LOADING || models_heard(node) > 0) node->models->answered_ns = now_ns;
+    if (node->state == NODE_JOINING && node->has_lineage && models_heard(node) == 0 &&
+        now_ns >= node->models->answered_ns + node->options.join_timeout_ns) {
         join_timed_out(node);
     }
-    node_decide(node);
+    models_decide(node);
 }
 
-uint64_t node_model_next_ns(const struct node *node)
+uint64_t models_next_ns(const struct node *node)
 {
-    uint64_t next = node->model->progress_due_ns;
-    uint64_t join_ns = node->model->answered_ns + node->options.join_timeout_ns;
-    uint64_t other = joiner_next_ns(node->model->joiner);
+    uint64_t next = node->models->progress_due_ns;
+    uint64_t join_ns = node->models->answered_ns + node->options.join_timeout_ns;
+    uint64_t other = joiner_next_ns(node->models->joiner);
 
     if (other < next) next = other;
-    other = donor_next_ns(node->model->donor);
+    other = donor_next_ns(node->models->donor);
     if (other < next) next = other;
-    other = node_check_next_ns(node);
+    other = models_check_next_ns(node);
     if (other < next) next = other;
-    other = node_choice_next_ns(node);
+    other = models_choice_next_ns(node);
     if (other < next) next = other;
-    if (node->model->gather_ns != 0 && node->model->gather_ns + GATHER_NS < next) {
-        next = node->model->gather_ns + GATHER_NS;
+    if (node->models->gather_ns != 0 && node->models->gather_ns + GATHER_NS < next) {
+        next = node->models->gather_ns + GATHER_NS;
     }
-    if (node->state == NODE_JOINING && node_heard(node) == 0 && join_ns < next) {
+    if (node->state == NODE_JOINING && models_heard(node) == 0 && join_ns < next) {
         next = join_ns;
     }
     return next;

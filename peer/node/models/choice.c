@@ -14,9 +14,7 @@
  *
  * Identities cost who holds the swarm's key nothing; hosts do. Loop thread only.
  */
-#include "peer/node/model/internal.h"
-
-#include "gossip/door/gate.h"
+#include "peer/node/models/internal.h"
 
 #define MET_NS     NS_PER_S        /* linked for so long, a neighbour counts */
 #define OUTVOTE_NS NS_PER_S        /* and more must hold the other model for so long */
@@ -56,19 +54,6 @@ static bool is_met(const struct node *node, const struct neighbour *other)
     uint64_t now_ns = node_now(node);
 
     return now_ns >= other->linked_ns + MET_NS && trust_may_mix(node->trust, other->id, now_ns);
-}
-
-/* A host, as far as an address tells: of IPv4 the address, of IPv6 the network it is in. Names and
- * relays, which cost nothing, are all one. */
-uint64_t node_place(const char *address)
-{
-    size_t digits = strspn(address, "0123456789.");
-    uint64_t place;
-
-    if (address[0] == '[') return gate_prefix(address);
-    if (digits == 0 || address[digits] != ':') return 1;
-    memcpy(&place, hash_of(address, digits).bytes, sizeof place);
-    return place;
 }
 
 /* One more on this host; which of them it is there. */
@@ -165,7 +150,7 @@ static bool is_outvoted(const struct node *node, struct digest *by)
 /* Links come one by one, and members change their minds: not at the first look. */
 static bool is_outvoted_for_long(struct node *node, struct digest *by)
 {
-    struct node_choice *choice = &node->model->choice;
+    struct models_choice *choice = &node->models->choice;
     uint64_t now_ns = node_now(node);
 
     if (now_ns < choice->stay_ns || !is_outvoted(node, by)) {
@@ -181,7 +166,7 @@ static bool is_outvoted_for_long(struct node *node, struct digest *by)
 
 static void tell_unlike(struct node *node)
 {
-    struct node_choice *choice = &node->model->choice;
+    struct models_choice *choice = &node->models->choice;
     uint32_t unlike = count_unlike(node);
 
     if (unlike == 0 || node_now(node) < choice->told_ns + TELL_NS) return;
@@ -199,7 +184,7 @@ static void tell_unlike(struct node *node)
 
 /* ---- the same lineage ---- */
 
-uint64_t node_median(uint64_t *items, size_t count)
+uint64_t models_median(uint64_t *items, size_t count)
 {
     CHECK(count > 0);
     for (size_t i = 1; i < count; i++) {
@@ -216,7 +201,7 @@ uint64_t node_median(uint64_t *items, size_t count)
 /* It has begun by itself. */
 static bool is_fresh(const struct node *node)
 {
-    return node->options.resume == NULL && !node->model->choice.has_taken &&
+    return node->options.resume == NULL && !node->models->choice.has_taken &&
            node->state == NODE_TRAINING;
 }
 
@@ -244,7 +229,7 @@ static bool median_step(const struct node *node, uint64_t *step)
         if (!is_offering(node, other) || !is_same(node, other)) continue;
         steps[count++] = is_fresh(node) ? other->first_step : other->progress.step;
     }
-    if (count > 0) *step = node_median(steps, count);
+    if (count > 0) *step = models_median(steps, count);
     return count > 0;
 }
 
@@ -257,17 +242,17 @@ static bool is_behind(const struct node *node)
 
 static bool is_ahead_and_far(const struct node *node, const struct neighbour *other)
 {
-    return other->progress.samples / 2 > node->model_samples && node_is_far(node, other);
+    return other->progress.samples / 2 > node->model_samples && rounds_is_far(node, other);
 }
 
-bool node_most_are_far(const struct node *node)
+bool models_most_are_far(const struct node *node)
 {
     uint32_t far = 0, near = 0, others = 0;
 
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
         const struct neighbour *other = &node->neighbours[i];
 
-        if (!neighbour_holds(other, node->lineage)) continue;
+        if (!models_holds(other, node->lineage)) continue;
         others++;
         if (is_ahead_and_far(node, other)) {
             far++;
@@ -296,23 +281,23 @@ static bool has_mixed(const struct node *node)
  * be too far apart to be averaged. Who has just begun loses little. */
 static bool has_begun_in_vain(const struct node *node)
 {
-    return node->options.resume == NULL && has_just_begun(node) && node_most_are_far(node);
+    return node->options.resume == NULL && has_just_begun(node) && models_most_are_far(node);
 }
 
 /* ---- the choice ---- */
 
-static bool choose_in_training(struct node *node, struct node_wanted *wanted)
+static bool choose_in_training(struct node *node, struct models_wanted *wanted)
 {
-    bool has_taken = node->model->choice.has_taken;
+    bool has_taken = node->models->choice.has_taken;
 
     if (is_outvoted_for_long(node, &wanted->lineage)) return true;
     if (has_begun_in_vain(node)) {
-        *wanted = (struct node_wanted){.lineage = node->lineage,
-                                       .samples_least = 2 * node->model_samples + 1};
+        *wanted = (struct models_wanted){.lineage = node->lineage,
+                                         .samples_least = 2 * node->model_samples + 1};
         return true;
     }
     if (has_just_begun(node) && !has_taken && !has_mixed(node) && is_behind(node)) {
-        *wanted = (struct node_wanted){.lineage = node->lineage, .step_least = far_step(node)};
+        *wanted = (struct models_wanted){.lineage = node->lineage, .step_least = far_step(node)};
         return true;
     }
     tell_unlike(node);
@@ -328,7 +313,7 @@ static bool is_held_by_more(struct holders a, struct holders b)
 }
 
 /* Of trained models that which most hold; where there is none, the initial one of most. */
-static bool choose_as_new(const struct node *node, struct node_wanted *wanted)
+static bool choose_as_new(const struct node *node, struct models_wanted *wanted)
 {
     struct holders best = count_holders(node, node->lineage);
 
@@ -367,13 +352,13 @@ static bool gives_way_alone(const struct node *node, const struct neighbour *oth
     return is_smaller(other->progress.lineage, node->lineage);
 }
 
-static bool choose_restarted(const struct node *node, struct node_wanted *wanted)
+static bool choose_restarted(const struct node *node, struct models_wanted *wanted)
 {
     struct holders ours = count_holders(node, node->lineage), theirs;
     uint32_t own = ours.all + 1, most = 0;
 
     if (is_behind(node)) {
-        *wanted = (struct node_wanted){.lineage = node->lineage, .step_least = far_step(node)};
+        *wanted = (struct models_wanted){.lineage = node->lineage, .step_least = far_step(node)};
         return true;
     }
     for (uint32_t i = 0; i < node->neighbours_count; i++) {
@@ -392,7 +377,7 @@ static bool choose_restarted(const struct node *node, struct node_wanted *wanted
     return most > 0;
 }
 
-uint32_t node_heard(const struct node *node)
+uint32_t models_heard(const struct node *node)
 {
     uint32_t heard = 0;
 
@@ -405,19 +390,19 @@ uint32_t node_heard(const struct node *node)
 /* Who restarts hears one of several a moment before the others. */
 static bool is_hearing(struct node *node)
 {
-    struct node_choice *choice = &node->model->choice;
-    uint32_t heard = node_heard(node);
+    struct models_choice *choice = &node->models->choice;
+    uint32_t heard = models_heard(node);
 
     if (heard == 0) choice->heard_ns = 0;
     if (choice->heard_ns == 0 && heard > 0) choice->heard_ns = node_now(node);
     return node_now(node) < choice->heard_ns + OUTVOTE_NS;
 }
 
-enum node_chosen node_choose(struct node *node, struct node_wanted *wanted)
+enum models_chosen models_choose(struct node *node, struct models_wanted *wanted)
 {
     bool is_other;
 
-    *wanted = (struct node_wanted){.samples_least = 0};
+    *wanted = (struct models_wanted){.samples_least = 0};
     if (node->state == NODE_TRAINING) {
         is_other = choose_in_training(node, wanted);
     } else if (node->model_samples == 0) {
@@ -438,25 +423,25 @@ static bool is_for_few(const struct node *node)
     uint32_t ours;
     uint64_t step;
 
-    if (node->model->wanted.step_least > 0) {
-        return median_step(node, &step) && step < node->model->wanted.step_least;
+    if (node->models->wanted.step_least > 0) {
+        return median_step(node, &step) && step < node->models->wanted.step_least;
     }
-    if (node->model->gave_way || node->model_samples == 0) return false;
-    if (digest_is_equal(node->model->wanted.lineage, node->lineage)) return false;
+    if (node->models->gave_way || node->model_samples == 0) return false;
+    if (digest_is_equal(node->models->wanted.lineage, node->lineage)) return false;
     ours = count_holders(node, node->lineage).all;
-    return ours > 0 && count_holders(node, node->model->wanted.lineage).all <= ours;
+    return ours > 0 && count_holders(node, node->models->wanted.lineage).all <= ours;
 }
 
-bool node_chose_wrong(struct node *node)
+bool models_chose_wrong(struct node *node)
 {
-    struct node_choice *choice = &node->model->choice;
-    struct node_wanted wanted = {.samples_least = 0};
+    struct models_choice *choice = &node->models->choice;
+    struct models_wanted wanted = {.samples_least = 0};
 
     if (is_for_few(node)) return true;
-    if (node->model->gave_way || node->model_samples > 0 || !choose_as_new(node, &wanted) ||
-        digest_is_equal(wanted.lineage, node->model->wanted.lineage) ||
+    if (node->models->gave_way || node->model_samples > 0 || !choose_as_new(node, &wanted) ||
+        digest_is_equal(wanted.lineage, node->models->wanted.lineage) ||
         !is_held_by_more(count_holders(node, wanted.lineage),
-                         count_holders(node, node->model->wanted.lineage))) {
+                         count_holders(node, node->models->wanted.lineage))) {
         choice->since_ns = 0;
         return false;
     }
@@ -464,20 +449,20 @@ bool node_chose_wrong(struct node *node)
     return node_now(node) >= choice->since_ns + OUTVOTE_NS;
 }
 
-void node_chose(struct node *node)
+void models_chose(struct node *node)
 {
-    struct node_choice *choice = &node->model->choice;
+    struct models_choice *choice = &node->models->choice;
 
     choice->since_ns = choice->told_ns = 0;
     choice->has_taken = true;
-    if (!node->model->gave_way) return;
+    if (!node->models->gave_way) return;
     choice->stay_ns = node_now(node) + (STAY_NS << choice->given_up);
     choice->given_up += choice->given_up < NODE_DOUBLINGS_MAX;
 }
 
-uint64_t node_choice_next_ns(const struct node *node)
+uint64_t models_choice_next_ns(const struct node *node)
 {
-    const struct node_choice *choice = &node->model->choice;
+    const struct models_choice *choice = &node->models->choice;
 
     if (node->state == NODE_JOINING && choice->heard_ns + OUTVOTE_NS > node_now(node)) {
         return choice->heard_ns + OUTVOTE_NS;

@@ -24,41 +24,40 @@ static const char *state_word(const struct node *node)
                                         [NODE_LEAVING] = "leaving",
                                         [NODE_ENDED] = "ended"};
 
-    return node_waits_for_more(node) > 0 ? "waiting" : words[node->state];
+    return rounds_wait_for_more(node) > 0 ? "waiting" : words[node->state];
 }
 
 void node_report(const struct node *node, struct node_report *report)
 {
     struct links_counts counts;
     struct round_stats stats = {0};
-    uint64_t epoch = node->epoch_samples;
+    uint64_t epoch = lane_epoch_samples(node);
 
     links_counts(node->links, &counts);
     if (node->round != NULL) round_stats(node->round, &stats);
     *report = (struct node_report){
         .t_s = (double)(node_now(node) - node->begun_ns) / 1e9,
         .state = state_word(node),
-        .waits_for = node_waits_for_more(node),
+        .waits_for = rounds_wait_for_more(node),
         .step = node->step,
         .own_steps = node->own_steps,
-        .goal_steps =
-            node->is_goal_resolved && node->goal_steps != UINT64_MAX ? node->goal_steps : 0,
+        .goal_steps = lane_goal_steps(node),
         .samples = node->samples,
         /* rounds of pairs and pushes have no common number: so many were ours */
         .round = stats.counts.next_round > 0 ? stats.counts.next_round : stats.counts.rounds_ok,
         .epoch = epoch == 0 ? 0.0 : (double)node->samples / (double)epoch,
-        .loss = node->loss,
-        .accuracy = node->accuracy,
-        .samples_per_s = node->samples_per_s,
-        .evaluation_s = (double)node->evaluation_ns / (double)NS_PER_S,
+        .loss = node->watch.loss,
+        .accuracy = node->watch.accuracy,
+        .samples_per_s = node->watch.samples_per_s,
+        .evaluation_s = (double)node->watch.evaluation_ns / (double)NS_PER_S,
         .consensus_distance = or_nan(stats.has_distance, stats.distance),
         .neighbours = node->neighbours_count,
         .bytes_sent = counts.bytes_sent,
         .bytes_received = counts.bytes_received,
         .rounds_ok = stats.counts.rounds_ok,
         .rounds_aborted = stats.counts.rounds_aborted,
-        .rounds_missed = node_overdue_missed(node),
-        .staleness = node->step - node->mixed_step,
+        .rounds_missed = rounds_overdue_missed(node),
+        .staleness = rounds_staleness(node),
         .last_abort_reason = stats.counts.last_abort,
         .has_weight = stats.counts.has_weight,
         .weight = stats.counts.weight,
@@ -68,22 +67,42 @@ void node_report(const struct node *node, struct node_report *report)
     };
 }
 
-void node_count_report(struct node *node, uint64_t now_ns)
+static void begin_period(struct node *node)
 {
-    struct node_report report;
-    uint64_t length_ns = now_ns - node->report_ns;
+    struct watch *watch = &node->watch;
 
-    if (node->loss_steps > 0) node->loss = node->loss_sum / node->loss_steps;
-    node->loss_sum = 0.0;
-    node->loss_steps = 0;
+    watch->loss_sum = 0.0;
+    watch->loss_steps = 0;
+    watch->since_samples = node->samples;
+    watch->since_ns = node_now(node);
+    watch->due_ns = watch->since_ns + node->options.report_every_ns;
+}
+
+void watch_begin(struct node *node)
+{
+    begin_period(node);
+    node->watch.loss = node->watch.accuracy = (double)NAN;
+}
+
+void watch_steps(struct node *node, const struct train_report *report)
+{
+    node->watch.loss_sum += report->loss_sum;
+    node->watch.loss_steps += report->steps;
+}
+
+void watch_report(struct node *node)
+{
+    struct watch *watch = &node->watch;
+    struct node_report report;
+    uint64_t length_ns = node_now(node) - watch->since_ns;
+
+    if (watch->loss_steps > 0) watch->loss = watch->loss_sum / watch->loss_steps;
     if (length_ns > 0) {
-        node->samples_per_s =
-            (double)(node->samples - node->report_samples) * 1e9 / (double)length_ns;
+        watch->samples_per_s =
+            (double)(node->samples - watch->since_samples) * 1e9 / (double)length_ns;
     }
-    node->report_samples = node->samples;
-    node->report_ns = now_ns;
-    node->report_due_ns = now_ns + node->options.report_every_ns;
-    node_overdue_look(node);
+    begin_period(node);
+    rounds_overdue_look(node);
     if (node->state == NODE_JOINING) return;
     node_report(node, &report);
     node->events.on_report(node->events.context, &report);
@@ -107,7 +126,7 @@ static void set_schedules(const struct node *node, struct json *json)
 
 static struct json *member_json(const struct node *node, const struct member_view *view)
 {
-    uint64_t rate = node_line_rate(node, view->id);
+    uint64_t rate = rounds_line_rate(node, view->id);
     struct json *json = json_object_create();
     char id[PEER_ID_TEXT];
     uint64_t sent, received;
@@ -123,7 +142,7 @@ static struct json *member_json(const struct node *node, const struct member_vie
     json_set_count(json, "bytes_sent", sent);
     json_set_count(json, "bytes_received", received);
     json_set_real(json, "rate", or_nan(rate > 0, (double)rate));
-    json_set_real(json, "odds", node_odds(node, view->id));
+    json_set_real(json, "odds", rounds_odds(node, view->id));
     json_set_text(json, "nat", nat_class_name(view->nat));
     json_set_bool(json, "is_relayed", node_is_relayed(node, view->id));
     json_set_real(json, "score", trusted.score);
@@ -206,7 +225,7 @@ struct json *node_status(const struct node *node, size_t members_max)
     peer_id_format(node->self, id);
     digest_format(node->options.swarm->run_id, digest);
     json_set_text(json, "peer", id);
-    json_set_text(json, "address", node->address);
+    json_set_text(json, "address", node_address(node));
     json_set_text(json, "run", digest);
     json_set_text(json, "state", report.state);
     json_set_text(json, "nat", nat_class_name(node_nat(node)));
@@ -238,11 +257,11 @@ struct json *node_status(const struct node *node, size_t members_max)
         json_set_count(json, "shares_returned", report.shares_returned);
         json_set_count(json, "shares_lost", report.shares_lost);
     }
-    if (node->round != NULL && node->pace.inner->is_common) set_schedules(node, json);
+    if (node->round != NULL && rounds_are_common(node)) set_schedules(node, json);
     set_links(node, json);
     set_offences(node, json);
     json_set_count(json, "members_count", membership_count(node->membership));
-    json_set(json, "admission", node_admission_json(node));
+    json_set(json, "admission", door_admission_json(node));
     json_set(json, "members", members_json(node, members_max));
     return json;
 }

@@ -11,7 +11,7 @@
  * and then only: a member that says it all the time makes nobody evaluate more than a seventh
  * oftener. Pairs and graphs need none of this: nobody but the two ends waits. Loop thread only.
  */
-#include "peer/node/internal.h"
+#include "peer/node/rounds/internal.h"
 
 #define LONG_NS    (250 * NS_PER_MS)
 #define UNKNOWN_NS NS_PER_S /* what an evaluation takes before there was one */
@@ -21,20 +21,20 @@ enum { MOVE_PERIODS = 4 }; /* reports from one evaluation that was moved to the 
 
 static bool meets_groups(const struct node *node)
 {
-    return node->round != NULL && node->pace.inner->is_common && pace_has_periods(node);
+    return node->round != NULL && node->rounds->pace.inner->is_common && pace_has_periods(node);
 }
 
 static uint8_t busy_with(const struct node *node, enum border_kind kind)
 {
-    uint64_t usual_ns = node->busy.took_ns[kind];
+    uint64_t usual_ns = node->rounds->busy.took_ns[kind];
 
     if (!meets_groups(node) || node->state != NODE_TRAINING) return BUSY_NOT;
     if (kind == BORDER_EVALUATION) {
         if (usual_ns == 0) usual_ns = UNKNOWN_NS;
-        return usual_ns > node->period_ns ? BUSY_EVALUATING : BUSY_SHORTLY;
+        return usual_ns > node->rounds->pace.period_ns ? BUSY_EVALUATING : BUSY_SHORTLY;
     }
     if (kind != BORDER_CHECKPOINT && kind != BORDER_RESHARD) return BUSY_NOT;
-    return usual_ns >= LONG_NS && usual_ns > node->period_ns ? BUSY_LONG : BUSY_NOT;
+    return usual_ns >= LONG_NS && usual_ns > node->rounds->pace.period_ns ? BUSY_LONG : BUSY_NOT;
 }
 
 static bool takes_part(uint8_t busy)
@@ -42,22 +42,22 @@ static bool takes_part(uint8_t busy)
     return busy == BUSY_NOT || busy == BUSY_SHORTLY;
 }
 
-void node_busy_begin(struct node *node, enum border_kind kind)
+void rounds_busy_begin(struct node *node, enum border_kind kind)
 {
-    node->busy.told = busy_with(node, kind);
-    if (node->busy.told == BUSY_NOT) return;
-    if (!takes_part(node->busy.told)) round_set_busy(node->round, true);
-    node_send_progress(node, NULL);
+    node->rounds->busy.told = busy_with(node, kind);
+    if (node->rounds->busy.told == BUSY_NOT) return;
+    if (!takes_part(node->rounds->busy.told)) round_set_busy(node->round, true);
+    models_tell(node, NULL);
 }
 
-void node_busy_end(struct node *node, enum border_kind kind, uint64_t took_ns)
+void rounds_busy_end(struct node *node, enum border_kind kind, uint64_t took_ns)
 {
-    node->busy.took_ns[kind] = took_ns;
-    node->busy.long_jobs += kind != BORDER_STEPS && took_ns > node->step_ns;
-    if (node->busy.told == BUSY_NOT) return;
-    if (!takes_part(node->busy.told)) round_set_busy(node->round, false);
-    node->busy.told = BUSY_NOT;
-    node_send_progress(node, NULL);
+    node->rounds->busy.took_ns[kind] = took_ns;
+    node->rounds->busy.long_jobs += kind != BORDER_STEPS && took_ns > lane_step_ns(node);
+    if (node->rounds->busy.told == BUSY_NOT) return;
+    if (!takes_part(node->rounds->busy.told)) round_set_busy(node->round, false);
+    node->rounds->busy.told = BUSY_NOT;
+    models_tell(node, NULL);
 }
 
 static bool is_evaluating(const struct message_progress *progress)
@@ -65,22 +65,23 @@ static bool is_evaluating(const struct message_progress *progress)
     return progress->busy == BUSY_EVALUATING || progress->busy == BUSY_SHORTLY;
 }
 
-void node_busy_hear(struct node *node, const struct neighbour *from,
-                    const struct message_progress *progress)
+void rounds_busy_hear(struct node *node, const struct neighbour *from,
+                      const struct message_progress *progress)
 {
     bool begins = is_evaluating(progress) && !is_evaluating(&from->progress);
+    struct rounds_busy *busy = &node->rounds->busy;
     uint64_t now_ns = node_now(node), every_ns = node->options.report_every_ns;
 
-    if (!begins || node->busy.told != BUSY_NOT || !meets_groups(node)) return;
+    if (!begins || busy->told != BUSY_NOT || !meets_groups(node)) return;
     if (!digest_is_equal(progress->lineage, node->lineage) || node->own_steps == 0) return;
-    if (node->report_due_ns <= now_ns || node->report_due_ns > now_ns + every_ns / 2) return;
-    if (node->busy.moved_ns != 0 && now_ns < node->busy.moved_ns + MOVE_PERIODS * every_ns) return;
-    node->report_due_ns = node->busy.moved_ns = now_ns;
+    if (node->watch.due_ns <= now_ns || node->watch.due_ns > now_ns + every_ns / 2) return;
+    if (busy->moved_ns != 0 && now_ns < busy->moved_ns + MOVE_PERIODS * every_ns) return;
+    node->watch.due_ns = busy->moved_ns = now_ns;
 }
 
 /* A group forms in a round trip once its members' answers are known, but at first, or beside who is
  * silent, it takes as long as the first grace: nobody's reports or checkpoints wait for that. */
-uint64_t node_busy_put_off_ns(const struct node *node)
+uint64_t rounds_busy_put_off_ns(const struct node *node)
 {
     uint64_t most_ns = node->options.report_every_ns / 2;
 
@@ -88,7 +89,7 @@ uint64_t node_busy_put_off_ns(const struct node *node)
     return most_ns < PUT_OFF_NS ? most_ns : PUT_OFF_NS;
 }
 
-bool node_busy_leaves(const struct node *node, const struct neighbour *other)
+bool rounds_busy_leaves(const struct node *node, const struct neighbour *other)
 {
     return meets_groups(node) && !takes_part(other->progress.busy);
 }

@@ -1,0 +1,69 @@
+/*
+ * The learner's model as others have it read and replaced, whole sections of it at a time. In the
+ * training lane.
+ */
+#include "peer/node/lane/internal.h"
+
+const char *lane_optimizer(const struct node *node)
+{
+    const struct learner_ops *learner = node->lane->learner->ops;
+
+    return learner->moments_name == NULL ? NULL : learner->moments_name(node->lane->learner);
+}
+
+uint64_t lane_updates(const struct node *node)
+{
+    const struct learner_ops *learner = node->lane->learner->ops;
+
+    return learner->updates == NULL ? node->step : learner->updates(node->lane->learner);
+}
+
+enum rc lane_export(struct node *node, enum section section, float *out)
+{
+    struct learner *learner = node->lane->learner;
+
+    return learner->ops->export_section(learner, section, out, node->schema->values[section]);
+}
+
+enum rc lane_assign(struct node *node, enum section section, const float *values)
+{
+    struct learner *learner = node->lane->learner;
+
+    return learner->ops->assign_section(learner, section, values, node->schema->values[section]);
+}
+
+/* As the method could have made them: a donor may say what it likes, and changes come rounded. */
+static enum rc assign_moments(struct node *node, const float *values)
+{
+    const struct learner_ops *learner = node->lane->learner->ops;
+    size_t count = node->schema->values[SECTION_MOMENTS];
+    float *moments = mem_aligned(count * sizeof(float));
+    enum rc rc;
+
+    if (moments == NULL) return RC_NOMEM;
+    memcpy(moments, values, count * sizeof(float));
+    if (learner->bound_moments != NULL) learner->bound_moments(node->lane->learner, moments, count);
+    rc = lane_assign(node, SECTION_MOMENTS, moments);
+    mem_free(moments);
+    return rc;
+}
+
+enum rc lane_replace(struct node *node, const struct lane_model *model)
+{
+    const struct learner_ops *learner = node->lane->learner->ops;
+    enum rc rc = RC_OK;
+
+    if (model->parameters != NULL) rc = lane_assign(node, SECTION_PARAMETERS, model->parameters);
+    if (rc == RC_OK && model->buffers != NULL) {
+        rc = lane_assign(node, SECTION_BUFFERS, model->buffers);
+    }
+    if (rc == RC_OK && model->moments != NULL) rc = assign_moments(node, model->moments);
+    if (rc != RC_OK) return rc;
+    lane_tracking_reset(node);
+    learner->set_step(node->lane->learner, model->step);
+    if (model->moments != NULL &&
+        learner->set_updates != NULL) { /* Adam's corrections go by them */
+        learner->set_updates(node->lane->learner, model->updates);
+    }
+    return RC_OK;
+}

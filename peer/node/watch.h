@@ -1,0 +1,26 @@
+/* watch: what a node counts of itself for reports, and what it tells of itself; see also node.h. */
+#ifndef GRAPEVINE_PEER_NODE_WATCH_H
+#define GRAPEVINE_PEER_NODE_WATCH_H
+
+#include "replica/learners/learner.h"
+
+#include <stdint.h>
+
+struct node;
+
+struct watch {
+    uint64_t due_ns;                  /* the next report; an evaluation may move it */
+    uint64_t since_ns, since_samples; /* the last one */
+    double loss_sum;                  /* since then, of so many steps */
+    uint32_t loss_steps;
+    double loss, accuracy, samples_per_s; /* as of the last one; NaN: not known */
+    uint64_t evaluation_ns;               /* spent on evaluation so far */
+};
+
+void watch_begin(struct node *node); /* where its samples stand, and now */
+/** Steps were taken. */
+void watch_steps(struct node *node, const struct train_report *report);
+/** A report is due, or the last one: count up, and tell. */
+void watch_report(struct node *node);
+
+#endif
