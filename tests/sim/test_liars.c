@@ -20,9 +20,10 @@ enum { VALUES = 64 * 32 + 32 + 32 * 10 + 10 };
 #define APART_NS (3 * NS_PER_MS)
 
 static struct backend *backend;
-static const char *shard;    /* of the run at hand; NULL: as SHARD says */
-static const char *topology; /* likewise, as TOPOLOGY says */
-static uint64_t gate_seed;   /* likewise; 0: as SEED says */
+static const char *shard;     /* of the run at hand; NULL: as SHARD says */
+static const char *topology;  /* likewise, as TOPOLOGY says */
+static uint64_t gate_seed;    /* likewise; 0: as SEED says */
+static uint64_t gate_seconds; /* likewise; 0: as SECONDS says */
 
 struct outcome {
     double accuracy; /* mean of the honest */
@@ -50,7 +51,7 @@ static uint32_t peers(void)
 
 static uint64_t run_ns(void)
 {
-    return strtoull(word("SECONDS", "4"), NULL, 10) * NS_PER_S;
+    return (gate_seconds > 0 ? gate_seconds : strtoull(word("SECONDS", "4"), NULL, 10)) * NS_PER_S;
 }
 
 enum { PEERS_MOST = 16 };
@@ -336,27 +337,32 @@ static void the_honest_end_together(void **state)
     shard = NULL;
 }
 
+/* As measured of seeds 1 to 16, which all hold; the least share of rounds was 0.80. Where data are
+ * unlike it takes 16 s until all that is to be learned is known to all, with a liar and without. */
 static void the_worst_liars_cost_little(void **state)
 {
     static const struct {
         const char *averaging, *lie, *shard;
-        double accuracy, rounds; /* at least; rounds: of those without a liar */
-        const char *topology;    /* NULL: as shipped */
-    } worst[] = {{"local-sgd:H=2", "false-lineage", "iid", 0.93, 0, NULL},
-                 {"local-sgd:H=2", "zero-part", "iid", 0.93, 0, NULL},
-                 {"ad-psgd:H=2", "random-model", "iid", 0.93, 0, NULL},
-                 {"local-sgd:H=2", "greedy-start", "iid", 0.93, 0, NULL},
-                 {"dpsgd:H=2", "sign-flipped-model", "iid", 0.93, 0, NULL},
-                 {"push-sum:H=2", "random-model", "iid", 0.93, 0, NULL},
-                 {"d2", "sign-flipped-model", "iid", 0.93, 0, NULL},
-                 {"gradient-tracking", "sign-flipped-model", "iid", 0.93, 0, NULL},
-                 {"local-sgd:H=8", "random-model", "dirichlet:0.1", 0.77, 0, NULL},
-                 {"ad-psgd:H=2", "random-model", "dirichlet:0.1", 0.8, 0, NULL},
-                 {"dpsgd", "random-model", "dirichlet:0.1", 0.85, 0, "exponential"},
-                 {"gradient-tracking", "random-model", "dirichlet:0.1", 0.88, 0, "exponential"},
-                 {"d2", "random-model", "iid", 0.93, 0, NULL},
-                 {"gradient-tracking", "random-model", "iid", 0.93, 0, NULL},
-                 {"diloco:H=8", "sign-flipped-model", "iid", 0.93, 0.85, NULL}};
+        double least, less, rounds; /* accuracy: at least; at most so much below that without a liar
+                                       (0: any); rounds, at least, of those without (0: any) */
+        const char *topology;       /* NULL: as shipped */
+        uint64_t seconds;           /* 0: as ever */
+    } worst[] = {
+        {"local-sgd:H=2", "false-lineage", "iid", 0.93, 0, 0, NULL, 0},
+        {"local-sgd:H=2", "zero-part", "iid", 0.93, 0, 0, NULL, 0},
+        {"ad-psgd:H=2", "random-model", "iid", 0.92, 0, 0, NULL, 0},
+        {"local-sgd:H=2", "greedy-start", "iid", 0.93, 0, 0, NULL, 0},
+        {"dpsgd:H=2", "sign-flipped-model", "iid", 0.93, 0, 0, NULL, 0},
+        {"push-sum:H=2", "random-model", "iid", 0.93, 0, 0, NULL, 0},
+        {"d2", "sign-flipped-model", "iid", 0.93, 0, 0, NULL, 0},
+        {"gradient-tracking", "sign-flipped-model", "iid", 0.93, 0, 0, NULL, 0},
+        {"local-sgd:H=8", "random-model", "dirichlet:0.1", 0.8, 0.06, 0, NULL, 16},
+        {"ad-psgd:H=2", "random-model", "dirichlet:0.1", 0.88, 0.04, 0, NULL, 16},
+        {"dpsgd", "random-model", "dirichlet:0.1", 0.85, 0, 0, "exponential", 0},
+        {"gradient-tracking", "random-model", "dirichlet:0.1", 0.88, 0, 0, "exponential", 0},
+        {"d2", "random-model", "iid", 0.93, 0, 0, "exponential", 0},
+        {"gradient-tracking", "random-model", "iid", 0.93, 0, 0, "exponential", 0},
+        {"diloco:H=8", "sign-flipped-model", "iid", 0.93, 0, 0.75, NULL, 8}};
 
     (void)state;
     if (getenv("LONG") != NULL || getenv("ENDS") != NULL) skip();
@@ -365,17 +371,21 @@ static void the_worst_liars_cost_little(void **state)
 
         shard = worst[i].shard;
         topology = worst[i].topology;
-        if (worst[i].rounds > 0) alone = run(worst[i].averaging, "auto", NULL);
+        gate_seconds = worst[i].seconds;
+        if (worst[i].rounds > 0 || worst[i].less > 0) alone = run(worst[i].averaging, "auto", NULL);
         beside = run(worst[i].averaging, "auto", lies_find(worst[i].lie));
         if (beside.ended == 0 && (double)beside.rounds >= worst[i].rounds * (double)alone.rounds &&
-            (is_only_sanitized() || beside.accuracy > worst[i].accuracy)) {
+            (is_only_sanitized() ||
+             (beside.accuracy > worst[i].least &&
+              (worst[i].less <= 0 || beside.accuracy > alone.accuracy - worst[i].less)))) {
             continue;
         }
-        fail_msg("%s, %s: accuracy %g, %llu rounds of %llu, %u ended", worst[i].averaging,
-                 worst[i].lie, beside.accuracy, (unsigned long long)beside.rounds,
-                 (unsigned long long)alone.rounds, beside.ended);
+        fail_msg("%s, %s: accuracy %g, %g without, %llu rounds of %llu, %u ended",
+                 worst[i].averaging, worst[i].lie, beside.accuracy, alone.accuracy,
+                 (unsigned long long)beside.rounds, (unsigned long long)alone.rounds, beside.ended);
     }
     shard = topology = NULL;
+    gate_seconds = 0;
 }
 
 static int set_up(void **state)
