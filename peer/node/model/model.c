@@ -157,19 +157,21 @@ static struct digest rule_digest(const struct node *node)
 static void prepare(struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
+    struct joiner_options *joiner = joiner_options(node->model->joiner);
     struct digest rule = rule_digest(node);
 
     if (node->learner->ops->moments_name != NULL) {
         const char *name = node->learner->ops->moments_name(node->learner);
 
-        joiner_set_moments(node->model->joiner, hash_of(name, strlen(name)));
-        donor_set_moments(node->model->donor, hash_of(name, strlen(name)));
+        joiner->moments = hash_of(name, strlen(name));
     }
-    joiner_set_rule(node->model->joiner, rule, node->mixed);
-    donor_set_rule(node->model->donor, rule);
-    joiner_set_mixes(node->model->joiner, !node->pace.inner->is_common);
-    joiner_set_credit(node->model->joiner, node, node_bucket_credit);
-    joiner_set_want(node->model->joiner, strategy->rule->is_outer ? 31 : 7); /* all of it */
+    joiner->rule = rule;
+    joiner->rule_values = node->mixed;
+    joiner->mixes = !node->pace.inner->is_common;
+    joiner->credit = node_bucket_credit;
+    joiner->context = node;
+    joiner->want = strategy->rule->is_outer ? 31 : 7; /* all of it */
+    donor_set_methods(node->model->donor, joiner->moments, rule);
 }
 
 enum rc node_model_create(struct node *node)
@@ -203,7 +205,7 @@ void node_model_on_link_lost(struct node *node, struct peer_id peer)
 
 struct credit_use node_model_credit_use(const struct node *node)
 {
-    return joiner_credit_use(node->model->joiner);
+    return joiner_stats(node->model->joiner).use;
 }
 
 void node_decide(struct node *node)
@@ -328,11 +330,8 @@ void node_put_off_model(struct node *node)
 /* The rest of the swarm went on meanwhile: fetch what changed, as long as that gets shorter. */
 static bool catches_up(struct node *node, uint64_t now_ns)
 {
-    struct joiner_stats stats;
-    uint64_t took_ns;
+    uint64_t took_ns = now_ns - joiner_stats(node->model->joiner).manifest_ns;
 
-    joiner_stats(node->model->joiner, &stats);
-    took_ns = now_ns - stats.manifest_ns;
     if (took_ns < CATCH_UP_NS || node->model->catch_ups == CATCH_UPS_MAX) return false;
     if (node->model->catch_up_ns != 0 && took_ns > node->model->catch_up_ns / 2) return false;
     node->model->catch_up_ns = took_ns;
