@@ -175,7 +175,7 @@ static void strike(struct simulation *simulation, const struct chaos_rule *rule,
         injury->frozen_until_ns = until_ns;
         break;
     case CHAOS_SLOW:
-        sim_host_slow(world, peer + 1, SLOWER);
+        sim_host_faults(world, peer + 1)->slow = SLOWER;
         injury->is_slow = true;
         injury->slow_until_ns = until_ns;
         break;
@@ -239,7 +239,7 @@ static void end_faults(struct simulation *simulation, uint64_t now_ns)
         }
         if (injury->is_slow && now_ns >= injury->slow_until_ns) {
             injury->is_slow = false;
-            sim_host_slow(world, i + 1, 1);
+            sim_host_faults(world, i + 1)->slow = 1;
         }
     }
 }

@@ -112,7 +112,7 @@ gossip/membership/membership.c @ unit_gossip_membership @ old records replace ne
 gossip/membership/membership.c @ unit_gossip_membership @ a rumour may jump to any incarnation @ s/return is_from_subject \|\| record->incarnation - known->incarnation <= INCARNATION_JUMP;/return true;/
 gossip/membership/suspect.c @ unit_gossip_membership_suspect @ an accusation outlives its incarnation @ s/if \(accusation->incarnation != member_brief\(subject\)->incarnation\) return false;//
 gossip/membership/suspect.c @ unit_gossip_membership_suspect @ the dead may accuse @ s/if \(accuser->state == MEMBER_DEAD \|\| accuser->state == MEMBER_LEFT\) return false;//
-gossip/door/gate.c @ unit_gossip_gate @ one prefix may spend what it likes @ s/if \(owed \+ PREFIX_COST_NS > PREFIX_FULL_NS\) \{/if (owed > UINT64_MAX - 1) {/
+gossip/door/gate.c @ unit_gossip_gate @ one prefix may spend what it likes @ s/if \(!ration_has\(ration->full_ns, now_ns, PREFIX_COST_NS, PREFIX_FULL_NS\)\) \{/if (owed > UINT64_MAX - 1) {/
 gossip/door/gate.c @ unit_gossip_gate @ known peers wait behind strangers @ s/^    if \(is_known \&\&$/    if (is_known \&\& common == 0 \&\&/
 gossip/flow/credit.c @ unit_gossip_credit @ more is granted than is left @ s/if \(room > left\) room = left;//
 gossip/wire/scan.c @ unit_gossip_scan @ nesting is not limited @ s/if \(depth == SCAN_DEPTH_MAX\) return RC_LIMIT;/if (depth == SCAN_DEPTH_MAX) depth--;/
@@ -147,7 +147,7 @@ peer/node/models/take.c @ sim_hostile_models @ what is given up is not kept @ s/
 replica/optimizer/optimizer.c @ unit_replica_optimizer @ a donor's moments may divide by nothing @ s/moments\[i\] = fmaxf\(-limit, fminf\(limit, moments\[i\]\)\);/(void)limit;/
 peer/download/sketch.c @ unit_peer_sketch @ one of two members is enough @ s/opinion->agreed >= 2 \&\& 2 \* opinion->agreed > count/opinion->agreed >= 1/
 testnet/folder.c @ unit_testnet_folder @ a folder is two testnets' at a time @ s/rc = file_lock_folder\(path, lock, why\);/rc = RC_OK;/
-peer/download/joiner.c @ unit_peer_joiner @ the next donor of unlike values begins anew @ s/joiner->mixes \&\& !joiner->is_catching_up/false/
+peer/download/joiner.c @ unit_peer_joiner @ the next donor of unlike values begins anew @ s/joiner->options\.mixes \&\& !joiner->is_catching_up/false/
 peer/download/joiner.c @ unit_peer_joiner @ of a mixture that is not confirmed nothing is kept @ s/if \(unmix\(joiner, source\)\)/if (false)/
 peer/download/joiner.c @ unit_peer_joiner @ what changed since is fetched for a mixture @ s/source == NULL \|\| joiner->is_mixed/source == NULL/
 peer/node/models/check.c @ sim_joining @ a mixture is taken though nobody confirms it @ s/taking->is_mixed \|\| //

@@ -1,16 +1,15 @@
 /*
- * See gate.h. Rations are token buckets kept as the time at which they will be full again: taking a
- * token moves it on, giving one back moves it back, and a bucket that is full has nothing to
- * remember. Of the last quarter of the half that is open to all, a prefix gets the less the more it
- * owes, so that the last tokens go to those who took none yet.
+ * See gate.h. Rations are those of gossip/flow/ration.h; giving a token back moves the time back.
+ * Of the last quarter of the half that is open to all, a prefix gets the less the more it owes, so
+ * that the last tokens go to those who took none yet.
  */
 #include "gossip/door/gate.h"
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
-
-#include <stdlib.h>
+#include "gossip/flow/ration.h"
+#include "gossip/wire/address.h"
 
 #define PREFIX_COST_NS (NS_PER_S / GATE_PREFIX_RATE)
 #define HALF_COST_NS   (NS_PER_S / GATE_HALF_RATE)
@@ -58,69 +57,19 @@ void gate_counts(const struct gate *gate, struct gate_counts *counts)
     *counts = gate->counts;
 }
 
-/* ---- prefixes ---- */
-
-static bool take_byte(const char **at, uint8_t *byte)
-{
-    char *end;
-    unsigned long value;
-
-    if (**at < '0' || **at > '9') return false;
-    value = strtoul(*at, &end, 10);
-    if (value > 255) return false;
-    *byte = (uint8_t)value;
-    *at = end;
-    return true;
-}
-
-/* "a.b.c." of "a.b.c.d:port". */
-static bool prefix_v4(const char *address, uint8_t bytes[8])
-{
-    const char *at = address;
-    uint8_t last;
-
-    for (int i = 0; i < 3; i++) {
-        if (!take_byte(&at, &bytes[i]) || *at++ != '.') return false;
-    }
-    return take_byte(&at, &last) && *at == ':';
-}
-
-/* The first seven bytes of "[a:b::c]:port". What follows "::" stands at the end of the address; of
- * an address with few groups before it the prefix has zeros there, which is right unless it has
- * many after it: such are lumped together by what stands before, and that is safe. */
-static bool prefix_v6(const char *address, uint8_t bytes[8])
-{
-    const char *at = address + 1;
-
-    if (address[0] != '[') return false;
-    for (int i = 0; i < 8 && *at != ':' && *at != ']'; i += 2) {
-        char *end;
-        unsigned long group = strtoul(at, &end, 16);
-
-        if (end == at || group > 0xffff) return false;
-        bytes[i] = (uint8_t)(group >> 8);
-        bytes[i + 1] = (uint8_t)group;
-        if (*end != ':') break;
-        at = end + 1;
-    }
-    bytes[7] = 6; /* of the fourth group one byte counts; the other tells v6 from v4 */
-    return true;
-}
-
 uint64_t gate_prefix(const char *address)
 {
-    uint8_t bytes[8] = {0};
+    uint8_t number[HOST_NUMBER_BYTES_MAX], bytes[8] = {0};
+    size_t count = address_host_number(address, number);
 
-    if (prefix_v4(address, bytes)) {
-        bytes[7] = 4;
+    if (count == 0) {
+        struct digest digest = hash_of(address, strlen(address));
+
+        memcpy(bytes, digest.bytes, 7);
+        bytes[7] = 1;
     } else {
-        memset(bytes, 0, sizeof bytes);
-        if (!prefix_v6(address, bytes)) {
-            struct digest digest = hash_of(address, strlen(address));
-
-            memcpy(bytes, digest.bytes, 7);
-            bytes[7] = 1;
-        }
+        memcpy(bytes, number, count == 4 ? 3 : 7);
+        bytes[7] = count == 4 ? 4 : 6; /* which tells the two from each other */
     }
     return load_le64(bytes);
 }
@@ -267,13 +216,13 @@ static bool is_in_ration(struct gate *gate, const struct ration *ration, bool is
     uint64_t common = debt_ns(gate->half_full_ns[HALF_OPEN], now_ns);
     uint64_t allowed;
 
-    if (owed + PREFIX_COST_NS > PREFIX_FULL_NS) {
+    if (!ration_has(ration->full_ns, now_ns, PREFIX_COST_NS, PREFIX_FULL_NS)) {
         gate->counts.spent_prefix++;
         return false;
     }
     *half = HALF_KNOWN;
     if (is_known &&
-        debt_ns(gate->half_full_ns[HALF_KNOWN], now_ns) + HALF_COST_NS <= HALF_FULL_NS) {
+        ration_has(gate->half_full_ns[HALF_KNOWN], now_ns, HALF_COST_NS, HALF_FULL_NS)) {
         return true;
     }
     *half = HALF_OPEN;
@@ -283,11 +232,6 @@ static bool is_in_ration(struct gate *gate, const struct ration *ration, bool is
     }
     gate->counts.spent_all++;
     return false;
-}
-
-static void spend(uint64_t *full_ns, uint64_t cost_ns, uint64_t now_ns)
-{
-    *full_ns = (*full_ns > now_ns ? *full_ns : now_ns) + cost_ns;
 }
 
 static void give_back(uint64_t *full_ns, uint64_t cost_ns, uint64_t now_ns)
@@ -328,8 +272,8 @@ enum gate_verdict gate_answer(struct gate *gate, uint64_t number,
     ration = ration_of(gate, slot->prefix, now_ns);
     if (!is_in_ration(gate, ration, is_known, now_ns, &half)) return GATE_SPENT;
     if (!make_room(gate, now_ns, evicted)) return GATE_SPENT;
-    spend(&ration->full_ns, PREFIX_COST_NS, now_ns);
-    spend(&gate->half_full_ns[half], HALF_COST_NS, now_ns);
+    ration_take(&ration->full_ns, now_ns, PREFIX_COST_NS);
+    ration_take(&gate->half_full_ns[half], now_ns, HALF_COST_NS);
     slot_part(gate, slot);
     slot->stage = STAGE_ANSWERING;
     slot->since_ns = now_ns;

@@ -230,6 +230,30 @@ static void count_standing(struct book *book, struct member *member)
     member->is_vain = is_vain;
 }
 
+static bool has_news(const struct member *member)
+{
+    return member->transmits_left > 0 ||
+           (member->words != NULL && member->words->transmits_left > 0);
+}
+
+static void pending_drop(struct membership *m, struct member *member)
+{
+    if (!member->is_pending) return;
+    for (uint32_t i = 0; i < m->pending_count; i++) {
+        if (m->pending[i] != member) continue;
+        m->pending[i] = m->pending[--m->pending_count];
+        break;
+    }
+    member->is_pending = false;
+}
+
+static void pending_remove(struct membership *m, struct member *member)
+{
+    member->transmits_left = 0;
+    if (member->words != NULL) member->words->transmits_left = 0;
+    pending_drop(m, member);
+}
+
 void book_remove(struct membership *m, struct member *member)
 {
     struct book *book = &m->book;
@@ -279,30 +303,6 @@ const char *member_address(const struct member *member, uint32_t index)
 }
 
 /* --- news ------------------------------------------------------------------------------------ */
-
-static bool has_news(const struct member *member)
-{
-    return member->transmits_left > 0 ||
-           (member->words != NULL && member->words->transmits_left > 0);
-}
-
-static void pending_drop(struct membership *m, struct member *member)
-{
-    if (!member->is_pending) return;
-    for (uint32_t i = 0; i < m->pending_count; i++) {
-        if (m->pending[i] != member) continue;
-        m->pending[i] = m->pending[--m->pending_count];
-        break;
-    }
-    member->is_pending = false;
-}
-
-void pending_remove(struct membership *m, struct member *member)
-{
-    member->transmits_left = 0;
-    if (member->words != NULL) member->words->transmits_left = 0;
-    pending_drop(m, member);
-}
 
 void pending_settle(struct membership *m, struct member *member)
 {

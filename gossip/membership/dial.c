@@ -14,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "gossip/flow/ration.h"
 
 #include <stdio.h>
 
@@ -328,11 +329,6 @@ void dialler_expire(struct membership *m, uint64_t now_ns)
     }
 }
 
-static void dialler_spend(struct dialler *d, uint64_t now_ns)
-{
-    d->credit_ns = (d->credit_ns > now_ns ? d->credit_ns : now_ns) + DIAL_GAP;
-}
-
 /* When a dial in the air expires, if that is before `at_ns`. */
 static uint64_t earliest_end(const struct dialler *d, uint64_t at_ns)
 {
@@ -348,7 +344,7 @@ static uint64_t earliest_end(const struct dialler *d, uint64_t at_ns)
 static struct dial *dial_slot(struct dialler *d, uint64_t now_ns, uint64_t *again_ns)
 {
     *again_ns = UINT64_MAX;
-    if (d->credit_ns > now_ns + DIAL_BURST) {
+    if (!ration_has(d->credit_ns, now_ns, 0, DIAL_BURST)) {
         *again_ns = d->credit_ns - DIAL_BURST;
         return NULL;
     }
@@ -468,7 +464,7 @@ static bool is_passed_over(struct membership *m, struct member *member, uint64_t
         standing_at(m, member, member->address_next, now_ns, &unused) != HOST_SPENT) {
         return false;
     }
-    dialler_spend(&m->dialler, now_ns);
+    ration_take(&m->dialler.credit_ns, now_ns, DIAL_GAP);
     member_dial_failed(m, member, now_ns);
     return true;
 }
@@ -509,6 +505,6 @@ bool membership_next_dial(struct membership *m, uint64_t now_ns, char address[AD
         standing_at(m, member, member->address_next, now_ns, &at_ns) == HOST_STRANGE) {
         host_on_dial(m, dial, now_ns);
     }
-    dialler_spend(d, now_ns);
+    ration_take(&d->credit_ns, now_ns, DIAL_GAP);
     return true;
 }

@@ -189,7 +189,7 @@ struct dialler {
     uint32_t bootstraps_count;
     struct dial dials[DIALS_MAX];
     uint64_t next_ns;   /* no dial can be due before */
-    uint64_t credit_ns; /* token bucket as a time: see dialler_spend() */
+    uint64_t credit_ns; /* see gossip/flow/ration.h */
     struct host_tries tries[TRIES_SLOTS];
     uint64_t names_ns; /* no dial to a strange name before */
     uint64_t hosts_seed;
@@ -268,7 +268,6 @@ const char *member_address(const struct member *member, uint32_t index);
 /** Put the record, or what is said against it, on its way to everyone. */
 void pending_add(struct membership *m, struct member *member);
 void pending_add_words(struct membership *m, struct member *member);
-void pending_remove(struct membership *m, struct member *member);
 /** Off the list if there is nothing to tell of it. */
 void pending_settle(struct membership *m, struct member *member);
 /** Up to `max` records for `to`, each counted as sent once. */
@@ -350,8 +349,6 @@ void suspect(struct membership *m, struct member *member, bool is_direct, bool w
 void suspect_vouched(struct membership *m, struct member *member, uint64_t now_ns);
 void suspect_tick(struct membership *m, struct member *member, uint64_t now_ns, struct outbox *out);
 uint64_t suspect_next(const struct membership *m, const struct member *member);
-/** When a suspect is given up. */
-uint64_t suspect_dead_ns(const struct membership *m, const struct member *member);
 void words_free(struct membership *m, struct member *member);
 /** Nothing is said against it any more. */
 void words_clear(struct membership *m, struct member *member);

@@ -23,6 +23,7 @@
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "gossip/flow/ration.h"
 #include "gossip/wire/address.h"
 
 #include <stdio.h>
@@ -276,13 +277,7 @@ static void know_better(struct membership *m, struct peer_id to, struct member *
  * honest one rises once in ten seconds; whoever misses a record gets it by anti-entropy. */
 static bool is_rising_too_fast(const struct member *member, uint64_t now_ns)
 {
-    return member->is_hearsay && member->renewed_ns > now_ns + RENEW_BURST;
-}
-
-static void count_renewal(struct member *member, uint64_t now_ns)
-{
-    if (member->renewed_ns < now_ns) member->renewed_ns = now_ns;
-    member->renewed_ns += RENEW_GAP;
+    return member->is_hearsay && !ration_has(member->renewed_ns, now_ns, 0, RENEW_BURST);
 }
 
 bool membership_may_check(struct member *from, uint64_t now_ns)
@@ -341,7 +336,7 @@ static enum rc absorb_other(struct membership *m, struct peer_id from, const str
         shelf_unref(m->book.shelf, known);
         return RC_OK;
     }
-    count_renewal(member, now_ns);
+    ration_take(&member->renewed_ns, now_ns, RENEW_GAP);
     commit_record(m, member, known, now_ns);
     return RC_OK;
 }

@@ -42,7 +42,7 @@ static uint64_t patience(const struct membership *m)
     return 1 + m->health;
 }
 
-uint64_t suspect_dead_ns(const struct membership *m, const struct member *member)
+static uint64_t suspect_dead_ns(const struct membership *m, const struct member *member)
 {
     double size = log10((double)m->book.counted + 1), least, most;
     uint32_t needed = witnesses(m), have = witnesses_of(member);

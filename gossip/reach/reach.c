@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
+#include "gossip/flow/ration.h"
 #include "gossip/wire/address.h"
 
 #include <stdio.h>
@@ -278,7 +279,7 @@ static void on_request(struct reach *reach, struct witness *from, uint64_t nonce
         answer(out, from->peer, nonce, DIALBACK_NO_PORT);
         return;
     }
-    if (is_often || reach->serve_credit_ns > now_ns + SERVE_BURST) {
+    if (is_often || !ration_has(reach->serve_credit_ns, now_ns, 0, SERVE_BURST)) {
         answer(out, from->peer, nonce, DIALBACK_BUSY);
         return;
     }
@@ -289,8 +290,7 @@ static void on_request(struct reach *reach, struct witness *from, uint64_t nonce
         reach->probes[i] = (struct reach_probe){.peer = from->peer, .nonce = nonce};
         memcpy(reach->probes[i].address, from->target, ADDRESS_BYTES_MAX);
         from->served_ns = now_ns;
-        reach->serve_credit_ns =
-            (reach->serve_credit_ns > now_ns ? reach->serve_credit_ns : now_ns) + SERVE_GAP_NS;
+        ration_take(&reach->serve_credit_ns, now_ns, SERVE_GAP_NS);
         return;
     }
     answer(out, from->peer, nonce, DIALBACK_BUSY);

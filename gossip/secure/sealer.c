@@ -114,11 +114,6 @@ bool sealer_is_clear(const struct sealer *sealer)
     return sealer->suite == SUITE_CLEAR;
 }
 
-uint8_t sealer_epoch(const struct sealer *sealer)
-{
-    return sealer->epoch;
-}
-
 static void nonce_of(const struct sealer *sealer, uint64_t number, uint8_t nonce[NONCE_BYTES])
 {
     memcpy(nonce, sealer->iv, NONCE_BYTES);

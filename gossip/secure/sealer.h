@@ -35,7 +35,6 @@ void sealer_set(struct sealer *sealer, uint32_t suite, const uint8_t root[SEALER
 void sealer_wipe(struct sealer *sealer);
 /** Does it leave bytes as they are? */
 bool sealer_is_clear(const struct sealer *sealer);
-uint8_t sealer_epoch(const struct sealer *sealer);
 
 /** Of a sealer that leaves bytes as they are: what comes before the inner part of `inner_count`
  *  bytes, and after it. */

@@ -45,7 +45,6 @@ struct peer_id identity_peer_id(const uint8_t public_key[PUBLIC_KEY_BYTES]);
 MUST_USE enum rc identity_parse(const char *text, size_t bytes, struct identity *identity,
                                 struct fault *why);
 void identity_format(const uint8_t seed[SECRET_BYTES], char *text, size_t cap);
-void identity_wipe(struct identity *identity);
 /** Ed25519 over label || 0x00 || run id || bytes, at most SIGNED_BYTES_MAX in all (CHECKed; longer
  *  texts never verify). What is signed for one purpose or one run proves nothing for another. */
 void identity_sign(const struct identity *identity, const char *label, struct digest run_id,
@@ -62,7 +61,6 @@ struct swarm_secret {
 };
 /** `key`: NULL for a public swarm. */
 void swarm_secret_derive(const char *name, const uint8_t *key, struct swarm_secret *secret);
-void swarm_secret_wipe(struct swarm_secret *secret);
 /** Swarm key file text: "grapevine-swarm-key-1 <64 hex digits>"; as strict as identity_parse(). */
 MUST_USE enum rc swarm_key_parse(const char *text, size_t bytes, uint8_t key[SECRET_BYTES],
                                  struct fault *why);

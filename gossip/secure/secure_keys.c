@@ -45,11 +45,6 @@ struct peer_id identity_peer_id(const uint8_t public_key[PUBLIC_KEY_BYTES])
     return id;
 }
 
-void identity_wipe(struct identity *identity)
-{
-    sodium_memzero(identity, sizeof *identity);
-}
-
 void static_key_from_seed(const uint8_t seed[SECRET_BYTES], struct static_key *key)
 {
     memcpy(key->secret_key, seed, SECRET_BYTES);
@@ -185,9 +180,4 @@ void swarm_secret_derive(const char *name, const uint8_t *key, struct swarm_secr
     hash_update(&hash, secret->run_id.bytes, DIGEST_BYTES);
     derived = hash_final(&hash);
     memcpy(secret->secret, derived.bytes, SECRET_BYTES);
-}
-
-void swarm_secret_wipe(struct swarm_secret *secret)
-{
-    sodium_memzero(secret, sizeof *secret);
 }

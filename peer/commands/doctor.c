@@ -130,7 +130,7 @@ static enum rc parse_key(bool is_swarm_key, const char *text, size_t bytes, stru
         return rc;
     }
     rc = identity_parse(text, bytes, &identity, why);
-    identity_wipe(&identity);
+    mem_wipe(&identity, sizeof identity);
     return rc;
 }
 

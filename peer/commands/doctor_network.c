@@ -582,8 +582,8 @@ enum rc doctor_network(struct doctor *doctor, const struct bootstrap *bootstrap,
     reach_destroy(network->reach);
     outbox_deinit(&network->outbox);
     if (network->env != NULL) uv_env_destroy(network->env);
-    identity_wipe(&network->identity);
-    swarm_secret_wipe(&network->swarm);
+    mem_wipe(&network->identity, sizeof network->identity);
+    mem_wipe(&network->swarm, sizeof network->swarm);
     mem_free(network);
     return rc;
 }

@@ -67,7 +67,7 @@ static enum rc make_key(bool is_swarm_key, struct product *product, struct fault
         identity_format(seed, text, sizeof text);
         identity_from_seed(seed, &identity);
         describe(&identity, product);
-        identity_wipe(&identity);
+        mem_wipe(&identity, sizeof identity);
     }
     if (rc == RC_OK) rc = write_new(product->path, text, KEY_FILE_MODE, why);
     mem_wipe(seed, sizeof seed);
@@ -149,8 +149,8 @@ static enum rc make_signed(const struct options *options, struct product *produc
     rc = options_text(options, "certificate") != NULL
              ? make_certificate(options, &owner, swarm.run_id, product, why)
              : make_deny(options, &owner, swarm.run_id, product, why);
-    identity_wipe(&owner);
-    swarm_secret_wipe(&swarm);
+    mem_wipe(&owner, sizeof owner);
+    mem_wipe(&swarm, sizeof swarm);
     return rc;
 }
 
@@ -161,7 +161,7 @@ static enum rc show(const struct options *options, struct product *product, stru
 
     if (rc != RC_OK) return rc;
     describe(&identity, product);
-    identity_wipe(&identity);
+    mem_wipe(&identity, sizeof identity);
     return RC_OK;
 }
 

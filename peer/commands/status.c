@@ -79,7 +79,7 @@ int command_status(struct options *options)
     enum rc rc = prepare(options, &secret, &observer, &why);
 
     if (rc == RC_OK) rc = ask(&observer, &text, &why);
-    swarm_secret_wipe(&secret);
+    mem_wipe(&secret, sizeof secret);
     if (rc == RC_OK) rc = json_parse(text, strlen(text), &json, &why);
     mem_free(text);
     if (rc != RC_OK) {
@@ -137,7 +137,7 @@ int command_top(struct options *options)
     if (rc == RC_OK) {
         rc = observer_watch(&observer, options_ns(options, "every"), on_status, &screen, &why);
     }
-    swarm_secret_wipe(&secret);
+    mem_wipe(&secret, sizeof secret);
     if (rc == RC_CANCELLED) return EXIT_DONE; /* that is how one leaves it */
     if (rc == RC_OK && screen.rc != RC_OK) {
         rc = screen.rc;

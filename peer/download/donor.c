@@ -51,13 +51,9 @@ struct donor *donor_create(const struct schema *schema, const struct identity *i
     return donor;
 }
 
-void donor_set_moments(struct donor *donor, struct digest moments)
+void donor_set_methods(struct donor *donor, struct digest moments, struct digest rule)
 {
     donor->moments = moments;
-}
-
-void donor_set_rule(struct donor *donor, struct digest rule)
-{
     donor->rule = rule;
 }
 

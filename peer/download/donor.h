@@ -44,10 +44,9 @@ struct donor_wish {
 struct donor *donor_create(const struct schema *schema, const struct identity *identity,
                            struct digest run_id);
 void donor_destroy(struct donor *donor);
-/** Of the method that MOMENTS are of, for manifests. Zero unless set. */
-void donor_set_moments(struct donor *donor, struct digest moments);
-/** The same of the averaging rule, for what it keeps between rounds. */
-void donor_set_rule(struct donor *donor, struct digest rule);
+/** Of the method that MOMENTS are of, and of the averaging rule, for what it keeps between rounds:
+ *  for manifests. Zero unless set. */
+void donor_set_methods(struct donor *donor, struct digest moments, struct digest rule);
 /** STATE_REQ. RC_BUSY sends STATE_DENY: all leases or snapshots are taken by joiners that get on,
  * or the base is gone. RC_OK: a young snapshot is shared, one will be wanted, or, after its link
  * was lost, the joiner goes on with the one it had. */

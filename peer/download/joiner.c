@@ -27,11 +27,10 @@ struct joiner *joiner_create(const struct schema *schema, struct digest run_id, 
 
     if (joiner == NULL) return NULL;
     memcpy(joiner->expected, schema->values, sizeof(schema->values));
-    joiner->expected[SECTION_RULE] = schema->values[SECTION_MIXED];
-    joiner->expected[SECTION_RULE_SECOND] = schema->values[SECTION_MIXED];
     joiner->schema = schema_digest(schema);
     joiner->run_id = run_id;
-    joiner->want = 1 | 2;
+    joiner->options.want = 1 | 2;
+    joiner->options.rule_values = schema->values[SECTION_MIXED];
     joiner->primary = JOINER_NONE;
     rng_init(&joiner->rng, seed, 0x6a6f696e);
     return joiner;
@@ -55,59 +54,12 @@ enum joiner_state joiner_state(const struct joiner *joiner)
     return joiner->state;
 }
 
-void joiner_set_want(struct joiner *joiner, uint32_t want)
+struct joiner_options *joiner_options(struct joiner *joiner)
 {
-    joiner->want = (want & 31) | 1;
+    return &joiner->options;
 }
 
-void joiner_set_credit(struct joiner *joiner, void *context,
-                       uint32_t (*credit)(void *context, uint32_t out, uint32_t wanted))
-{
-    joiner->credit = credit;
-    joiner->credit_context = context;
-}
-
-struct credit_use joiner_credit_use(const struct joiner *joiner)
-{
-    struct credit_use use = {0, 0};
-
-    if (joiner->state != JOINER_LOADING) return use;
-    for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
-        if (joiner->sources[i].state != SOURCE_READY) continue;
-        use.streams++;
-        use.bytes += (uint64_t)joiner->sources[i].asked * CHUNK_VALUES * sizeof(float);
-    }
-    return use;
-}
-
-void joiner_set_moments(struct joiner *joiner, struct digest moments)
-{
-    joiner->moments = moments;
-}
-
-void joiner_set_rule(struct joiner *joiner, struct digest rule, size_t values)
-{
-    joiner->rule = rule;
-    joiner->expected[SECTION_RULE] = values;
-    joiner->expected[SECTION_RULE_SECOND] = values;
-}
-
-void joiner_set_width(struct joiner *joiner, uint32_t width)
-{
-    joiner->width = width < JOINER_SOURCES_MAX ? width : JOINER_SOURCES_MAX;
-}
-
-void joiner_set_mixes(struct joiner *joiner, bool mixes)
-{
-    joiner->mixes = mixes;
-}
-
-bool joiner_is_mixed(const struct joiner *joiner)
-{
-    return joiner->is_mixed;
-}
-
-bool joiner_is_running(const struct joiner *joiner)
+static bool is_running(const struct joiner *joiner)
 {
     return joiner->state == JOINER_ASKING || joiner->state == JOINER_LISTING ||
            joiner->state == JOINER_LOADING;
@@ -148,14 +100,16 @@ void joiner_ask(struct joiner *joiner, struct source *source, uint64_t now_ns, s
 
 bool joiner_is_wide(const struct joiner *joiner)
 {
-    if (joiner->width > 0) return joiner->width > 1;
+    if (joiner->options.width > 0) return joiner->options.width > 1;
     return joiner->expected[SECTION_PARAMETERS] > (size_t)WIDE_BUCKETS * CHUNK_VALUES;
 }
 
 uint32_t joiner_width(const struct joiner *joiner)
 {
+    uint32_t width = joiner->options.width;
+
     if (joiner->is_sole) return 1;
-    if (joiner->width > 0) return joiner->width;
+    if (width > 0) return width < JOINER_SOURCES_MAX ? width : JOINER_SOURCES_MAX;
     return joiner_is_wide(joiner) ? JOINER_SOURCES_MAX : 1;
 }
 
@@ -201,14 +155,6 @@ bool joiner_ask_next(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
     return false;
 }
 
-void joiner_fill(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
-{
-    if (!joiner_is_running(joiner) || joiner->is_catching_up) return;
-    while (active(joiner) < joiner_width(joiner) && joiner_ask_next(joiner, now_ns, out)) {
-    }
-    if (active(joiner) == 0) joiner_fail(joiner, out);
-}
-
 static void say_done(struct source *source, struct outbox *out)
 {
     struct message message = {.type = MESSAGE_STATE_DONE};
@@ -216,6 +162,27 @@ static void say_done(struct source *source, struct outbox *out)
     if (out == NULL || source->manifest.lease == 0) return; /* it has given none */
     message.as.state_done.lease = source->manifest.lease;
     outbox_add(out, source->id, &message);
+}
+
+static void fail(struct joiner *joiner, struct outbox *out)
+{
+    for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
+        say_done(&joiner->sources[i], out);
+        joiner_release(joiner, &joiner->sources[i]);
+        source_clear(&joiner->sources[i]);
+    }
+    joiner->primary = JOINER_NONE;
+    joiner->is_catching_up = false;
+    joiner_drop_changes(joiner);
+    joiner->state = JOINER_FAILED;
+}
+
+static void fill(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
+{
+    if (!is_running(joiner) || joiner->is_catching_up) return;
+    while (active(joiner) < joiner_width(joiner) && joiner_ask_next(joiner, now_ns, out)) {
+    }
+    if (active(joiner) == 0) fail(joiner, out);
 }
 
 /* Of those with a listing that with most of what is here; who was parked is better than nothing. */
@@ -272,26 +239,13 @@ void joiner_drop(struct joiner *joiner, struct source *source, bool is_bad, uint
     }
     if (is_primary || joiner->primary == JOINER_NONE) {
         if (elect(joiner, now_ns, out) != RC_OK) {
-            joiner_fail(joiner, out);
+            fail(joiner, out);
             return;
         }
     }
-    joiner_fill(joiner, now_ns, out);
+    fill(joiner, now_ns, out);
     /* What it owed may be all that is missing, and nothing else comes that would ask for it. */
     if (joiner->state == JOINER_LOADING) joiner_ask_all(joiner, now_ns, out);
-}
-
-void joiner_fail(struct joiner *joiner, struct outbox *out)
-{
-    for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
-        say_done(&joiner->sources[i], out);
-        joiner_release(joiner, &joiner->sources[i]);
-        source_clear(&joiner->sources[i]);
-    }
-    joiner->primary = JOINER_NONE;
-    joiner->is_catching_up = false;
-    joiner_drop_changes(joiner);
-    joiner->state = JOINER_FAILED;
 }
 
 void joiner_complete(struct joiner *joiner, struct outbox *out)
@@ -346,7 +300,7 @@ enum rc joiner_begin(struct joiner *joiner, const struct peer_id *donors, size_t
     joiner->received_bytes = 0;
     joiner->donors_given = 0;
     joiner->state = JOINER_ASKING;
-    joiner_fill(joiner, now_ns, out);
+    fill(joiner, now_ns, out);
     return RC_OK;
 }
 
@@ -355,7 +309,7 @@ static enum rc settle(struct joiner *joiner, struct source *source, enum rc rc, 
                       struct outbox *out)
 {
     if (rc == RC_NOMEM && !joiner->is_catching_up) {
-        joiner_fail(joiner, out);
+        fail(joiner, out);
     } else if (rc != RC_OK && rc != RC_STALE) {
         joiner_drop(joiner, source, true, now_ns, out);
     }
@@ -368,7 +322,7 @@ enum rc joiner_on_message(struct joiner *joiner, struct peer_id from, const stru
     struct source *source = source_of(joiner, from);
     enum rc rc;
 
-    if (!joiner_is_running(joiner) || source == NULL) return RC_STALE;
+    if (!is_running(joiner) || source == NULL) return RC_STALE;
     switch (message->type) {
     case MESSAGE_STATE_MANIFEST:
         rc = joiner_on_manifest(joiner, source, &message->as.state_manifest, now_ns, out);
@@ -407,7 +361,7 @@ void joiner_offer(struct joiner *joiner, struct peer_id donor, uint64_t now_ns, 
     if (joiner->state == JOINER_IDLE || joiner->state == JOINER_FAILED) return;
     if (candidate != NULL || joiner->candidates_count == JOINER_DONORS_MAX) return;
     joiner->candidates[joiner->candidates_count++] = (struct candidate){donor, CANDIDATE_UNTRIED};
-    joiner_fill(joiner, now_ns, out);
+    fill(joiner, now_ns, out);
 }
 
 /* It has gone while it gave, and has not lied: what it gave is worth as much as before. */
@@ -416,7 +370,7 @@ static void note_gone(struct joiner *joiner, const struct source *source)
     static const struct digest any;
 
     if (source != joiner_primary(joiner) || joiner->state != JOINER_LOADING) return;
-    joiner->may_mix = joiner->mixes && !joiner->is_catching_up &&
+    joiner->may_mix = joiner->options.mixes && !joiner->is_catching_up &&
                       !digest_is_equal(joiner->lineage, any); /* of which there may be several */
     if (joiner->may_mix) joiner_keep_held(joiner, source);
 }
@@ -431,7 +385,7 @@ void joiner_on_link_lost(struct joiner *joiner, struct peer_id peer, uint64_t no
     if (source == NULL) return;
     source->manifest.lease = 0; /* there is nobody to tell */
     note_gone(joiner, source);
-    if (joiner_is_running(joiner)) {
+    if (is_running(joiner)) {
         joiner_drop(joiner, source, true, now_ns, out);
     } else { /* complete: catching up is no longer possible */
         source_clear(source);
@@ -441,7 +395,7 @@ void joiner_on_link_lost(struct joiner *joiner, struct peer_id peer, uint64_t no
 
 void joiner_tick(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
 {
-    for (uint32_t i = 0; i < JOINER_SOURCES_MAX && joiner_is_running(joiner); i++) {
+    for (uint32_t i = 0; i < JOINER_SOURCES_MAX && is_running(joiner); i++) {
         struct source *source = &joiner->sources[i];
 
         if (source->state != SOURCE_FREE && now_ns >= source->deadline_ns) {
@@ -456,7 +410,7 @@ uint64_t joiner_next_ns(const struct joiner *joiner)
 {
     uint64_t next_ns = joiner_judge_ns(joiner);
 
-    if (!joiner_is_running(joiner)) return UINT64_MAX;
+    if (!is_running(joiner)) return UINT64_MAX;
     for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
         const struct source *source = &joiner->sources[i];
 
@@ -498,24 +452,6 @@ const struct message_state_manifest *joiner_manifest(const struct joiner *joiner
 {
     CHECK(joiner->state == JOINER_COMPLETE);
     return &joiner->manifest;
-}
-
-bool joiner_donor(const struct joiner *joiner, struct peer_id *donor)
-{
-    if (joiner->state == JOINER_COMPLETE) {
-        *donor = joiner->donor;
-        return true;
-    }
-    if (!joiner_is_running(joiner)) return false;
-    for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
-        const struct source *source = &joiner->sources[i];
-
-        if (source->state == SOURCE_FREE) continue;
-        if (joiner->primary != JOINER_NONE && joiner->primary != i) continue;
-        *donor = source->id;
-        return true;
-    }
-    return false;
 }
 
 bool joiner_listing(const struct joiner *joiner, struct peer_id *donor, uint32_t *lease,
@@ -564,7 +500,7 @@ void joiner_refuse(struct joiner *joiner, uint64_t now_ns, struct outbox *out)
     if (source != NULL) {
         joiner_drop(joiner, source, true, now_ns, out);
     } else {
-        joiner_fill(joiner, now_ns, out);
+        fill(joiner, now_ns, out);
     }
 }
 
@@ -584,29 +520,48 @@ enum rc joiner_catch_up(struct joiner *joiner, uint64_t now_ns, struct outbox *o
 
 void joiner_finish(struct joiner *joiner, struct outbox *out)
 {
-    joiner_fail(joiner, out);
+    fail(joiner, out);
     joiner_drop_data(joiner);
     joiner->state = JOINER_IDLE;
 }
 
-double joiner_progress(const struct joiner *joiner)
+/* Whose listing is loaded, who is being asked, or who gave the model. */
+static bool find_donor(const struct joiner *joiner, struct peer_id *donor)
 {
-    if (joiner->state == JOINER_COMPLETE) return 1.0;
-    if (joiner->state != JOINER_LOADING) return 0.0;
-    return (double)joiner->held / bucket_map_count(&joiner->map);
+    *donor = joiner->donor;
+    if (joiner->state == JOINER_COMPLETE) return true;
+    for (uint32_t i = 0; i < JOINER_SOURCES_MAX && is_running(joiner); i++) {
+        const struct source *source = &joiner->sources[i];
+
+        if (source->state == SOURCE_FREE) continue;
+        if (joiner->primary != JOINER_NONE && joiner->primary != i) continue;
+        *donor = source->id;
+        return true;
+    }
+    return false;
 }
 
-void joiner_stats(const struct joiner *joiner, struct joiner_stats *stats)
+struct joiner_stats joiner_stats(const struct joiner *joiner)
 {
-    *stats = (struct joiner_stats){.received_bytes = joiner->received_bytes,
-                                   .donors = joiner->donors_given,
-                                   .manifest_ns = joiner->manifest_ns};
+    bool is_loading = joiner->state == JOINER_LOADING;
+    struct joiner_stats stats = {.is_mixed = joiner->is_mixed,
+                                 .received_bytes = joiner->received_bytes,
+                                 .donors = joiner->donors_given,
+                                 .manifest_ns = joiner->manifest_ns};
+
+    stats.has_donor = find_donor(joiner, &stats.donor);
     for (uint32_t i = 0; i < JOINER_SOURCES_MAX; i++) {
-        stats->sources += joiner->sources[i].state == SOURCE_READY;
+        if (joiner->sources[i].state != SOURCE_READY) continue;
+        stats.sources++;
+        stats.use.streams += is_loading;
+        if (!is_loading) continue;
+        stats.use.bytes += (uint64_t)joiner->sources[i].asked * CHUNK_VALUES * sizeof(float);
     }
-    if (!joiner->has_data) return;
-    for (uint32_t i = 0; i < joiner->map.sections; i++) {
-        stats->total_bytes += joiner->map.values[i] * sizeof(float);
+    if (joiner->state == JOINER_COMPLETE) stats.progress = 1.0;
+    if (is_loading) stats.progress = (double)joiner->held / bucket_map_count(&joiner->map);
+    for (uint32_t i = 0; joiner->has_data && i < joiner->map.sections; i++) {
+        stats.total_bytes += joiner->map.values[i] * sizeof(float);
     }
-    stats->held_bytes = (uint64_t)(joiner_progress(joiner) * (double)stats->total_bytes);
+    stats.held_bytes = (uint64_t)(stats.progress * (double)stats.total_bytes);
+    return stats;
 }

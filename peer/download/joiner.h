@@ -28,7 +28,32 @@ enum {
 
 struct joiner;
 
+/* Whatever is set later is for the next request. */
+struct joiner_options {
+    uint32_t want; /* as in message_state_req; PARAMETERS and BUFFERS at first; the former always */
+    uint32_t width; /* how many donors to ask at once, up to JOINER_SOURCES_MAX; 0: by the model */
+    /* Of the method that our MOMENTS are of, as in the manifest: others' are left out. */
+    struct digest moments;
+    /* Of the averaging rule, whose state is left out where another made it, or its planes do not
+     * have `rule_values` values each (those of SECTION_MIXED at first). */
+    struct digest rule;
+    size_t rule_values;
+    /* Where no two members hold the same values, what a donor gave whose link was lost, or that
+     * stalled, stays, and the next one gives the rest. Such a mixture is as near the others as each
+     * of its parts, if they are of about the same time: the caller is to have it confirmed, or to
+     * refuse it. */
+    bool mixes;
+    /** How many of `wanted` buckets more may be asked of a donor that owes `out`. NULL: all. */
+    uint32_t (*credit)(void *context, uint32_t out, uint32_t wanted);
+    void *context;
+};
+
 struct joiner_stats {
+    double progress; /* share done in [0, 1] */
+    bool is_mixed;   /* COMPLETE, of several donors' models */
+    bool has_donor;  /* `donor`: whose listing is loaded, who is being asked, or who gave it */
+    struct peer_id donor;
+    struct credit_use use;            /* what donors were asked for */
     uint64_t held_bytes, total_bytes; /* of the download of now, verified */
     uint64_t received_bytes;          /* buckets since joiner_begin(), also useless ones */
     uint32_t sources;                 /* donors that give buckets now */
@@ -42,30 +67,8 @@ struct joiner_stats {
 struct joiner *joiner_create(const struct schema *schema, struct digest run_id, uint64_t seed);
 void joiner_destroy(struct joiner *joiner);
 enum joiner_state joiner_state(const struct joiner *joiner);
-/** What to ask for, as in message_state_req; PARAMETERS and BUFFERS unless set. PARAMETERS always.
- */
-void joiner_set_want(struct joiner *joiner, uint32_t want);
-/** Of the method that our MOMENTS are of, as in the manifest: others' are left out. Zero unless
- * set.
- */
-void joiner_set_moments(struct joiner *joiner, struct digest moments);
-/** The same of the averaging rule, whose state is left out where another made it, or its planes do
- *  not have `values` values each (those of SECTION_MIXED unless set). */
-void joiner_set_rule(struct joiner *joiner, struct digest rule, size_t values);
-/** How many of `wanted` buckets more may be asked of a donor that owes `out`. NULL: all. */
-void joiner_set_credit(struct joiner *joiner, void *context,
-                       uint32_t (*credit)(void *context, uint32_t out, uint32_t wanted));
-/** What donors were asked for. */
-struct credit_use joiner_credit_use(const struct joiner *joiner);
-/** How many donors to ask at once, at most JOINER_SOURCES_MAX; 0: by the size of the model. */
-void joiner_set_width(struct joiner *joiner, uint32_t width);
-/** Where no two members hold the same values, what a donor gave whose link was lost, or that
- *  stalled, stays, and the next one gives the rest. Not unless set. Such a mixture is as near the
- *  others as each of its parts, if they are of about the same time: the caller is to have it
- *  confirmed, or to refuse it. */
-void joiner_set_mixes(struct joiner *joiner, bool mixes);
-/** COMPLETE, of several donors' models. */
-bool joiner_is_mixed(const struct joiner *joiner);
+/** To be read and changed. */
+struct joiner_options *joiner_options(struct joiner *joiner);
 /** Start a download of `lineage` (all zero: any) from `donors` (tried in order, several at once
  *  where their buckets agree). `round`: donors hold the same parameters as a group round left
  *  them, and that round, or one after it, will do; 0: as they are. Who turns out to have given
@@ -98,8 +101,6 @@ const float *joiner_section(const struct joiner *joiner, uint32_t section, size_
  *  travel. */
 float *joiner_take_section(struct joiner *joiner, uint32_t section);
 const struct message_state_manifest *joiner_manifest(const struct joiner *joiner);
-/** Whose listing is loaded, who is being asked, or who gave the model. */
-bool joiner_donor(const struct joiner *joiner, struct peer_id *donor);
 /** COMPLETE, but what it says cannot be the swarm's model: forget it, and ask another donor; of a
  *  mixture forget what others gave than the last donor, who is asked for that, too. */
 void joiner_refuse(struct joiner *joiner, uint64_t now_ns, struct outbox *out);
@@ -118,8 +119,6 @@ uint32_t joiner_width(const struct joiner *joiner);
 /** Free the downloaded planes, back to IDLE. Donors are told that they are done with; `out` may be
  * NULL. */
 void joiner_finish(struct joiner *joiner, struct outbox *out);
-/** Share done in [0, 1], for progress. */
-double joiner_progress(const struct joiner *joiner);
-void joiner_stats(const struct joiner *joiner, struct joiner_stats *stats);
+struct joiner_stats joiner_stats(const struct joiner *joiner);
 
 #endif

@@ -71,10 +71,8 @@ struct source {
 
 struct joiner {
     size_t expected[STATE_SECTIONS_MAX]; /* values of each section, by our schema */
-    struct digest schema, moments, rule, run_id;
-    uint32_t want, width;
-    uint32_t (*credit)(void *context, uint32_t out, uint32_t wanted);
-    void *credit_context;
+    struct digest schema, run_id;
+    struct joiner_options options;
     enum joiner_state state;
     struct rng rng;
 
@@ -96,7 +94,6 @@ struct joiner {
     bool *is_here;         /* [buckets] */
     uint8_t *asked_of;     /* [buckets] number of the source + 1, or 0 */
     uint32_t held;         /* buckets that are as the primary lists them, or mixed in */
-    bool mixes;            /* the method's members all hold other values */
     bool may_mix;          /* the last primary has gone while it gave */
     bool is_mixed;         /* and what is here counts, whoever listed it */
     struct peer_id giver;  /* the last primary: what is here is as it listed it */
@@ -121,18 +118,14 @@ static inline struct source *joiner_primary(struct joiner *joiner)
 }
 
 /* joiner.c */
-bool joiner_is_running(const struct joiner *joiner);
 /** Done with a source, for good (`is_bad`) or until it is its turn again; others take its place. */
 void joiner_drop(struct joiner *joiner, struct source *source, bool is_bad, uint64_t now_ns,
                  struct outbox *out);
 /** Only that: who loads from it or waits for it is the caller's matter. */
 void joiner_let_go(struct joiner *joiner, struct source *source, bool is_bad, struct outbox *out);
-/** Ask more candidates, as many at once as make sense; FAILED when there is nobody left. */
-void joiner_fill(struct joiner *joiner, uint64_t now_ns, struct outbox *out);
 void joiner_ask(struct joiner *joiner, struct source *source, uint64_t now_ns, struct outbox *out);
 /** The next candidate nobody has asked becomes a source. False: there is none, or no room. */
 bool joiner_ask_next(struct joiner *joiner, uint64_t now_ns, struct outbox *out);
-void joiner_fail(struct joiner *joiner, struct outbox *out);
 void joiner_complete(struct joiner *joiner, struct outbox *out);
 
 /* joiner_listing.c */

@@ -17,7 +17,12 @@ static bool is_zero(struct digest digest)
 
 uint32_t joiner_wanted(const struct joiner *joiner, const struct source *source)
 {
-    return joiner->want & ~source->left_out;
+    return ((joiner->options.want & 31) | 1) & ~source->left_out;
+}
+
+static size_t expected(const struct joiner *joiner, uint32_t section)
+{
+    return section >= SECTION_RULE ? joiner->options.rule_values : joiner->expected[section];
 }
 
 /* Sections: only such as were asked for, each once, of our sizes, and all of those there must be.
@@ -38,17 +43,18 @@ static enum rc check_sections(const struct joiner *joiner, struct source *source
         bool is_rule = manifest->sections[i] >= SECTION_RULE;
 
         if (bit == 0 || (bit & wanted) == 0 || (bit & seen) != 0) return RC_FORMAT;
-        if (manifest->values[i] != joiner->expected[manifest->sections[i]]) {
+        if (manifest->values[i] != expected(joiner, manifest->sections[i])) {
             if (!is_moments && !is_rule) return RC_MISMATCH;
             unlike |= bit;
         }
         /* As many values, but of another meaning. */
-        if (is_moments && !digest_is_equal(manifest->moments, joiner->moments)) unlike |= bit;
-        if (is_rule && !digest_is_equal(manifest->rule, joiner->rule)) unlike |= bit;
-        values[i] = joiner->expected[manifest->sections[i]];
+        if (is_moments && !digest_is_equal(manifest->moments, joiner->options.moments))
+            unlike |= bit;
+        if (is_rule && !digest_is_equal(manifest->rule, joiner->options.rule)) unlike |= bit;
+        values[i] = expected(joiner, manifest->sections[i]);
         seen |= bit;
     }
-    if ((joiner->want & 2) != 0 && joiner->expected[SECTION_BUFFERS] > 0) must |= 2;
+    if ((joiner->options.want & 2) != 0 && joiner->expected[SECTION_BUFFERS] > 0) must |= 2;
     if ((seen & must) != must) return RC_FORMAT;
     source->left_out |= unlike;
     if (unlike != 0) return RC_UNSUPPORTED;

@@ -140,9 +140,9 @@ static void ask_buckets(struct joiner *joiner, struct source *source, struct out
     uint8_t number = (uint8_t)(source - joiner->sources + 1);
 
     if (source->asked > JOINER_WINDOW_BUCKETS / 2) return;
-    if (joiner->credit != NULL) { /* what is refused is asked for at the next tick */
-        window = source->asked +
-                 joiner->credit(joiner->credit_context, source->asked, window - source->asked);
+    if (joiner->options.credit != NULL) { /* what is refused is asked for at the next tick */
+        window = source->asked + joiner->options.credit(joiner->options.context, source->asked,
+                                                        window - source->asked);
     }
     while (source->asked < window && !source->is_drained) {
         struct message message = {.type = MESSAGE_BUCKET_REQ};

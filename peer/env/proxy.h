@@ -3,10 +3,8 @@
  * others dial in its place; what passes a gate is carried late, slowly, or not at all for a while.
  * On the loop of a process_host, which must outlive it. The testnet's loop thread.
  *
- * Bytes of one way between two processes share one line, whichever connection they are of. A lost
- * segment is repeated by TCP, so the stream sees delay: a round trip in the middle of much data, a
- * time-out at its end; and many losses bound the rate (Mathis et al. 1997). The simulator's network
- * does the same (peer/env/sim/path.c).
+ * Bytes of one way between two processes share one line, whichever connection they are of. What
+ * lost segments cost is in peer/env/loss.h.
  */
 #ifndef GRAPEVINE_PEER_ENV_PROXY_H
 #define GRAPEVINE_PEER_ENV_PROXY_H

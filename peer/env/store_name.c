@@ -3,10 +3,15 @@
 
 #include <string.h>
 
-bool store_name_is_valid(const char *name)
+enum rc store_name_check(const char *name, struct fault *why)
 {
     size_t bytes = strlen(name);
 
-    if (bytes == 0 || bytes >= STORE_NAME_BYTES || name[0] == '.') return false;
-    return strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") == bytes;
+    if (bytes > 0 && bytes < STORE_NAME_BYTES && name[0] != '.' &&
+        strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789._-") == bytes) {
+        return RC_OK;
+    }
+    return fault_set(why, RC_USAGE,
+                     "cannot store under the name '%.64s': letters a-z, digits, '.', '_', '-' only",
+                     name);
 }

@@ -2,11 +2,12 @@
 #ifndef GRAPEVINE_PEER_ENV_STORE_NAME_H
 #define GRAPEVINE_PEER_ENV_STORE_NAME_H
 
-#include <stdbool.h>
+#include "base/fault.h"
+#include "base/rc.h"
 
 enum { STORE_NAME_BYTES = 64 }; /* with NUL */
 
-/** [a-z0-9._-]+, not starting with a dot, short enough. */
-bool store_name_is_valid(const char *name);
+/** RC_USAGE unless it is [a-z0-9._-]+, not starting with a dot, short enough. */
+MUST_USE enum rc store_name_check(const char *name, struct fault *why);
 
 #endif

@@ -46,22 +46,13 @@ static const char *const rule_names[RULE_STATE_MAX] = {"rule.0", "rule.1"};
 static const char *const held_names[ROUND_HELD_MAX] = {"held.0", "held.1", "held.2", "held.3",
                                                        "held.4", "held.5", "held.6", "held.7"};
 
-static enum rc add_held(const struct checkpoint *checkpoint, struct tensor_file *file)
+static enum rc add_planes(const char *const *names, const float *const *planes, size_t count,
+                          size_t values, struct tensor_file *file)
 {
     enum rc rc = RC_OK;
 
-    for (size_t i = 0; i < checkpoint->held_count && rc == RC_OK; i++) {
-        rc = tensor_file_add_f32(file, held_names[i], checkpoint->held[i], checkpoint->rule_values);
-    }
-    return rc;
-}
-
-static enum rc add_rule(const struct checkpoint *checkpoint, struct tensor_file *file)
-{
-    enum rc rc = RC_OK;
-
-    for (size_t i = 0; i < checkpoint->rule_count && rc == RC_OK; i++) {
-        rc = tensor_file_add_f32(file, rule_names[i], checkpoint->rule[i], checkpoint->rule_values);
+    for (size_t i = 0; i < count && rc == RC_OK; i++) {
+        rc = tensor_file_add_f32(file, names[i], planes[i], values);
     }
     return rc;
 }
@@ -115,8 +106,14 @@ static enum rc save_state(struct env *env, struct learner *learner,
     fault_set(why, rc, "cannot write a checkpoint: out of memory");
     if (file == NULL || parameters == NULL || buffers == NULL) goto out;
     rc = add_peer(checkpoint, learner, file);
-    if (rc == RC_OK) rc = add_rule(checkpoint, file);
-    if (rc == RC_OK) rc = add_held(checkpoint, file);
+    if (rc == RC_OK) {
+        rc = add_planes(rule_names, checkpoint->rule, checkpoint->rule_count,
+                        checkpoint->rule_values, file);
+    }
+    if (rc == RC_OK) {
+        rc = add_planes(held_names, checkpoint->held, checkpoint->held_count,
+                        checkpoint->rule_values, file);
+    }
     if (rc == RC_OK) rc = add_sections(learner, file, parameters, buffers);
     if (rc == RC_OK) rc = learner->ops->save(learner, file);
     if (rc != RC_OK) {

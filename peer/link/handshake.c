@@ -86,7 +86,8 @@ static enum rc link_learn(struct links *links, struct link *link)
     return RC_OK;
 }
 
-void link_refuse(struct links *links, struct link *link, enum error_code code, const char *text)
+static void link_refuse(struct links *links, struct link *link, enum error_code code,
+                        const char *text)
 {
     struct message message = {.type = MESSAGE_ERROR};
     uint8_t inner[INNER_HEADER_BYTES + ERROR_TEXT_MAX + 64];

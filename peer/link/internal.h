@@ -126,11 +126,10 @@ struct link {
     struct secure *secure;
     struct hello remote;
     struct peer_id peer;
-    struct peer_id probed; /* whom a probe is for */
-    uint64_t probe;        /* not 0: this dial only shows a nonce */
-    struct blob *sealed;   /* refused by the env, goes first when it drains */
-    struct blob **control; /* ring of inner records waiting */
-    uint32_t control_first, control_count, control_max;
+    struct peer_id probed;      /* whom a probe is for */
+    uint64_t probe;             /* not 0: this dial only shows a nonce */
+    struct blob *sealed;        /* refused by the env, goes first when it drains */
+    struct frame_queue control; /* inner records waiting */
     size_t control_bytes;
     uint32_t control_queued, control_received; /* since OPEN, modulo 2^32 */
     struct link_queue queues[LINK_KINDS];
@@ -193,8 +192,6 @@ struct link *link_find_peer(const struct links *links, struct peer_id peer);
 void link_violated(struct links *links, const struct link *link);
 /** The gate says that this one has to go; 0: none. */
 void link_evict(struct links *links, uint64_t number);
-/** A slot for a new connection; NULL: too many, or no memory. */
-struct link *link_add(struct links *links, uint64_t number, const char *address, bool is_dialled);
 /** Count its bytes and free it; nobody is told and the env's end is left alone. */
 void link_retire(struct links *links, struct link *link);
 /** The env's end is gone: tell the node what it needs to know, once, and free it. `peer`: whom a
@@ -210,8 +207,6 @@ void link_hangup(struct links *links, struct link *link, enum rc rc, const char 
 
 /* handshake.c */
 void link_on_handshake(struct links *links, struct link *link, const uint8_t *frame, size_t count);
-/** Tell the other side why, then hang up. */
-void link_refuse(struct links *links, struct link *link, enum error_code code, const char *text);
 /** An ACK came over `old`: true if it answers for a duel, which the newcomer has then lost. */
 bool link_duel_heard(struct links *links, struct link *old, uint64_t seq);
 /** Is the duel of `link` over, because nobody answered in time or the other link is gone? */
@@ -245,8 +240,6 @@ bool link_queue_push(struct link *link, const struct inner_header *header, struc
 struct link_bulk *link_queue_first(struct link *link);
 void link_queue_pop(struct link *link);
 void link_queue_drop(struct link *link, enum data_kind kind, uint64_t stream);
-/** Room for more inner records. False: no memory. */
-bool link_grow_control(struct link *link);
 /** Give back what waits to be sent. */
 void link_queues_free(struct link *link);
 

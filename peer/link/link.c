@@ -181,7 +181,8 @@ void link_hangup(struct links *links, struct link *link, enum rc rc, const char 
     link_end(links, link, rc, why, NULL);
 }
 
-struct link *link_add(struct links *links, uint64_t number, const char *address, bool is_dialled)
+static struct link *link_add(struct links *links, uint64_t number, const char *address,
+                             bool is_dialled)
 {
     struct link *link;
 

@@ -9,6 +9,7 @@
  */
 #include "peer/link/internal.h"
 
+#include "gossip/flow/ration.h"
 #include "gossip/wire/address.h"
 
 #define OBSERVER_IDLE_NS (60 * NS_PER_S) /* without a question: then it is closed */
@@ -114,29 +115,17 @@ uint64_t link_observer_ends_ns(const struct link *link)
     return link->asked_ns + OBSERVER_IDLE_NS;
 }
 
-/* `due_ns`: when all that was granted so far would be over at the rate that is kept. */
-static bool has_credit(uint64_t due_ns, uint64_t now_ns, uint64_t gap_ns, uint64_t burst_ns)
-{
-    return due_ns + gap_ns <= now_ns + burst_ns;
-}
-
-static void charge(uint64_t *due_ns, uint64_t now_ns, uint64_t gap_ns)
-{
-    *due_ns = (*due_ns > now_ns ? *due_ns : now_ns) + gap_ns;
-}
-
 bool link_may_ask(struct links *links, struct link *link)
 {
     uint64_t now_ns = link_now(links);
     bool is_rare =
         is_observer(link) && (link->asks_due_ns == 0 || now_ns >= link->asks_due_ns + ASK_RARE_NS);
+    bool has_all_credit = ration_has(links->asks_due_ns, now_ns, ASK_ALL_GAP_NS, ASK_ALL_BURST_NS);
 
-    bool has_all_credit = has_credit(links->asks_due_ns, now_ns, ASK_ALL_GAP_NS, ASK_ALL_BURST_NS);
-
-    if (!has_credit(link->asks_due_ns, now_ns, ASK_GAP_NS, ASK_BURST_NS)) return false;
+    if (!ration_has(link->asks_due_ns, now_ns, ASK_GAP_NS, ASK_BURST_NS)) return false;
     if (!has_all_credit && !is_rare && !is_local(link)) return false;
-    charge(&link->asks_due_ns, now_ns, ASK_GAP_NS);
-    if (has_all_credit) charge(&links->asks_due_ns, now_ns, ASK_ALL_GAP_NS);
+    ration_take(&link->asks_due_ns, now_ns, ASK_GAP_NS);
+    if (has_all_credit) ration_take(&links->asks_due_ns, now_ns, ASK_ALL_GAP_NS);
     link->asked_ns = now_ns;
     return true;
 }

@@ -8,9 +8,7 @@
 #include "base/check.h"
 #include "base/mem.h"
 
-enum { COMPACT_MIN = 64, QUANTUM_BYTES = 128 * 1024, CONTROL_FIRST = 8 };
-
-_Static_assert((int)LINK_CONTROL_QUEUE_MAX % (int)CONTROL_FIRST == 0, "doubled, it gets there");
+enum { COMPACT_MIN = 64, QUANTUM_BYTES = 128 * 1024 };
 
 static const uint32_t parts[LINK_KINDS] = {4, 2, 1};
 
@@ -120,29 +118,10 @@ void link_queue_drop(struct link *link, enum data_kind kind, uint64_t stream)
     }
 }
 
-bool link_grow_control(struct link *link)
-{
-    uint32_t max = link->control_max == 0 ? CONTROL_FIRST : 2 * link->control_max;
-    struct blob **ring = mem_array(max, sizeof *ring);
-
-    if (ring == NULL) return false;
-    for (uint32_t i = 0; i < link->control_count; i++) {
-        ring[i] = link->control[(link->control_first + i) % link->control_max];
-    }
-    mem_free(link->control);
-    link->control = ring;
-    link->control_first = 0;
-    link->control_max = max;
-    return true;
-}
-
 void link_queues_free(struct link *link)
 {
     blob_unref(link->sealed);
-    for (uint32_t i = 0; i < link->control_count; i++) {
-        blob_unref(link->control[(link->control_first + i) % link->control_max]);
-    }
-    mem_free(link->control);
+    frame_queue_deinit(&link->control);
     for (int k = 0; k < LINK_KINDS; k++) {
         for (size_t i = link->queues[k].first; i < link->queues[k].count; i++) {
             blob_unref(link->queues[k].items[i].body);

@@ -68,16 +68,14 @@ static bool link_push(struct links *links, struct link *link, const void *head, 
 
 static bool link_pump_control(struct links *links, struct link *link)
 {
-    while (link->control_count > 0 && link->sealed == NULL) {
-        struct blob *inner = link->control[link->control_first];
+    while (link->control.count > 0 && link->sealed == NULL) {
+        struct blob *inner = frame_queue_first(&link->control);
         bool is_last_of_epoch = inner->count > 0 && inner->bytes[0] == MESSAGE_REKEY_ACK;
 
         if (!link_push(links, link, inner->bytes, inner->count, NULL, 0)) return false;
         if (is_last_of_epoch) secure_rekey_send(link->secure);
         link->control_bytes -= inner->count;
-        blob_unref(inner);
-        link->control_first = (link->control_first + 1) % link->control_max;
-        link->control_count--;
+        blob_unref(frame_queue_pop(&link->control));
     }
     return true;
 }
@@ -167,15 +165,13 @@ enum rc links_send_inner(struct links *links, struct peer_id to, struct blob *in
 
     if (link == NULL) return RC_CLOSED;
     link_touch(links, link);
-    if (link->control_count == LINK_CONTROL_QUEUE_MAX ||
+    if (link->control.count == LINK_CONTROL_QUEUE_MAX ||
         inner->count > LINK_CONTROL_BYTES_MAX - link->control_bytes) {
         link->is_closing = true; /* it stopped reading */
         return RC_LIMIT;
     }
-    if (link->control_count == link->control_max && !link_grow_control(link)) return RC_NOMEM;
-    link->control[(link->control_first + link->control_count) % link->control_max] =
-        blob_ref(inner);
-    link->control_count++;
+    if (frame_queue_push(&link->control, inner) != RC_OK) return RC_NOMEM;
+    (void)blob_ref(inner);
     link->control_queued++;
     link->control_bytes += inner->count;
     link_pump(links, link);

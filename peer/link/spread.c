@@ -1,7 +1,7 @@
 /*
  * Several bulk connections beside each other. Where the kernel has no congestion control that bears
  * loss, one lost segment halves the rate of its connection, so over a long way four carry about
- * four times what one does (see peer/env/sim/path.c for the law). The sender knows its own kernel,
+ * four times what one does (see peer/env/loss.h for the law). The sender knows its own kernel,
  * so it decides: the dialler opens the others, the other side asks for them (OPEN_REQ).
  *
  * Order. Each record of a round or of a download is a whole chunk or bucket with its own number,

@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "base/check.h"
+#include "base/mem.h"
 #include "gossip/wire/address.h"
 #include "kernels/backend.h"
 #include "peer/session/initial_model.h"
@@ -322,8 +323,8 @@ static void close_session(struct session *session)
     if (session->learner != NULL) session->learner->ops->destroy(session->learner);
     if (session->backend != NULL) backend_destroy(session->backend);
     credentials_deinit(&session->credentials);
-    identity_wipe(&session->identity);
-    swarm_secret_wipe(&session->swarm);
+    mem_wipe(&session->identity, sizeof session->identity);
+    mem_wipe(&session->swarm, sizeof session->swarm);
 }
 
 static enum rc check_advertise(const char *address, struct fault *why)

@@ -258,7 +258,7 @@ MUST_USE enum rc observer_watch(const struct observer_options *options, uint64_t
     }
     links_destroy(observer.links);
     uv_env_destroy(observer.env);
-    identity_wipe(&identity);
+    mem_wipe(&identity, sizeof identity);
     return rc;
 }
 

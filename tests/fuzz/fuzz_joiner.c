@@ -230,7 +230,7 @@ static void check_model(const struct scene *scene)
 static void check(struct scene *scene)
 {
     if (joiner_state(scene->joiner) != JOINER_COMPLETE) return;
-    if (joiner_is_mixed(scene->joiner)) {
+    if (joiner_stats(scene->joiner).is_mixed) {
         check_mixture(scene);
     } else {
         check_model(scene);
@@ -250,9 +250,9 @@ static void step(struct scene *scene)
 
     switch (what % 8) {
     case 0:
-        joiner_set_width(scene->joiner, which >> 4 & 3);
-        joiner_set_want(scene->joiner, (which & 0x40) != 0 ? 7 : 3);
-        joiner_set_mixes(scene->joiner, (which & 0x80) != 0);
+        joiner_options(scene->joiner)->width = which >> 4 & 3;
+        joiner_options(scene->joiner)->want = (which & 0x40) != 0 ? 7 : 3;
+        joiner_options(scene->joiner)->mixes = (which & 0x80) != 0;
         rc = joiner_begin(scene->joiner, ids, which % (DONORS + 1), hash_of("l", which & 1), which,
                           scene->now_ns, &scene->requests);
         (void)rc;
@@ -281,7 +281,7 @@ static void step(struct scene *scene)
         outbox_clear(&scene->answers[which % DONORS]);
         break;
     }
-    CHECK(joiner_progress(scene->joiner) >= 0 && joiner_progress(scene->joiner) <= 1);
+    CHECK(joiner_stats(scene->joiner).progress >= 0 && joiner_stats(scene->joiner).progress <= 1);
     if (scene->requests.count > HELD_MAX) outbox_clear(&scene->requests);
     for (size_t i = 0; i < DONORS; i++) {
         if (scene->answers[i].count > HELD_MAX) outbox_clear(&scene->answers[i]);
@@ -305,7 +305,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count)
         scene.donors[i] = donor_create(&world.schema, &identities[i], hash_of("run", 3));
         outbox_init(&scene.answers[i]);
     }
-    donor_set_moments(scene.donors[1], hash_of("another", 7));
+    donor_set_methods(scene.donors[1], hash_of("another", 7), (struct digest){{0}});
     while (scene.input.left > 0) {
         step(&scene);
     }

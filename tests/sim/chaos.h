@@ -217,9 +217,11 @@ static inline void chaos_split(struct chaos *chaos, uint32_t side, bool is_on)
 static inline void chaos_disk(struct chaos *chaos, const struct chaos_fault *fault)
 {
     if (fault->amount == 0) {
-        sim_store_tear(chaos->world, fault->a + 1);
+        sim_host_faults(chaos->world, fault->a + 1)->tears_store = true;
     } else {
-        sim_store_fail(chaos->world, fault->a + 1, 3, fault->amount == 1 ? RC_DISK_FULL : RC_IO);
+        sim_host_faults(chaos->world, fault->a + 1)->store_failures = 3;
+        sim_host_faults(chaos->world, fault->a + 1)->store_failure =
+            fault->amount == 1 ? RC_DISK_FULL : RC_IO;
     }
 }
 
@@ -273,7 +275,7 @@ static inline void chaos_turn(struct chaos *chaos, struct chaos_fault *fault, bo
         if (is_up) sim_host_freeze(world, a, is_on);
         break;
     case FAULT_SLOW:
-        sim_host_slow(world, a, is_on ? (double)fault->amount / 100.0 : 1.0);
+        sim_host_faults(world, a)->slow = is_on ? (double)fault->amount / 100.0 : 1.0;
         break;
     case FAULT_PATH:
         sim_path_set(world, a, b, is_on ? &fault->path : NULL);
@@ -563,7 +565,8 @@ static inline void chaos_liveness_phase(struct chaos *chaos)
 
         if (cluster_is_up(chaos->cluster, i)) node_report(cluster_node(chaos->cluster, i), &report);
         chaos->rounds[i] = report.rounds_ok;
-        sim_store_fail(chaos->world, i + 1, 0, RC_IO);
+        sim_host_faults(chaos->world, i + 1)->store_failures = 0;
+        sim_host_faults(chaos->world, i + 1)->store_failure = RC_IO;
     }
     /* Springs pull a part of the way each round, and rounds take some steps. */
     if (chaos->strategy != NULL && heal_ns < CHAOS_HEAL_STEPS * chaos->plan.step_cost_ns) {

@@ -49,7 +49,8 @@ static void run(struct cluster *cluster, const struct scene *scene, struct rng *
         for (uint32_t i = 0; i < scene->peers; i++) {
             double longer = scene->jitter * rng_unit(rng);
 
-            sim_host_slow(cluster_world(cluster), i + 1, 1.0 + longer); /* hosts count from 1 */
+            sim_host_faults(cluster_world(cluster), i + 1)->slow =
+                1.0 + longer; /* hosts count from 1 */
         }
         cluster_run(cluster, SLICE_NS);
     }
@@ -136,7 +137,7 @@ static void run_apart(struct cluster *cluster, const struct apart *apart)
     uint64_t period_ns = LONG_PERIOD * apart->step_ns;
 
     for (uint32_t i = 0; i < apart->peers; i++) {
-        sim_host_slow(cluster_world(cluster), i + 1, 1.0 / (1.0 - apart->late[i]));
+        sim_host_faults(cluster_world(cluster), i + 1)->slow = 1.0 / (1.0 - apart->late[i]);
     }
     cluster_run(cluster, period_ns);
 }

@@ -346,7 +346,7 @@ static bool run_slow(struct scene *scene, double factor)
     alone = node_step(cluster_node(scene->cluster, PEERS - 1)) - before;
     watch_begin(scene);
     for (uint32_t i = 1; i <= QUARTER; i++) {
-        sim_host_slow(scene->world, i, factor);
+        sim_host_faults(scene->world, i)->slow = factor;
     }
     before = node_step(cluster_node(scene->cluster, PEERS - 1));
     watch(scene, span_ns);
@@ -377,7 +377,8 @@ static bool run_disk(struct scene *scene, double kind)
     uint64_t before, resumed;
 
     cluster_run(scene->cluster, 20 * NS_PER_S); /* a checkpoint was written */
-    sim_store_fail(scene->world, 1, 1000000, kind < 1.0 ? RC_DISK_FULL : RC_IO);
+    sim_host_faults(scene->world, 1)->store_failures = 1000000;
+    sim_host_faults(scene->world, 1)->store_failure = kind < 1.0 ? RC_DISK_FULL : RC_IO;
     before = node_step(cluster_node(scene->cluster, 0));
     cluster_run(scene->cluster, 60 * NS_PER_S);
     if (!cluster_is_whole(scene->cluster, NULL)) return false;

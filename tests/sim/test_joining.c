@@ -119,7 +119,6 @@ static double models_received(uint32_t members)
     struct cluster *cluster = cluster_create(&options);
     uint32_t dying = 1, joiner = members;
     struct joiner_stats stats;
-    struct peer_id donor;
     double received;
 
     sim_host_rate(cluster_world(cluster), joiner + 1, LINE / 10, LINE / 10);
@@ -129,11 +128,11 @@ static double models_received(uint32_t members)
     cluster_start(cluster, joiner, &dying, 1);
     do {
         cluster_run(cluster, 5 * NS_PER_MS);
-        joiner_stats(cluster_node(cluster, joiner)->models->joiner, &stats);
+        stats = joiner_stats(cluster_node(cluster, joiner)->models->joiner);
     } while (stats.total_bytes == 0 || stats.held_bytes < stats.total_bytes / 2);
     assert_true(is_loading(cluster, &joiner));
-    assert_true(joiner_donor(cluster_node(cluster, joiner)->models->joiner, &donor));
-    while (!peer_id_is_equal(cluster_node(cluster, dying)->self, donor)) {
+    assert_true(stats.has_donor);
+    while (!peer_id_is_equal(cluster_node(cluster, dying)->self, stats.donor)) {
         dying = (dying + 1) % members;
     }
     cluster_crash(cluster, dying);

@@ -27,7 +27,7 @@ static struct cluster *started(uint64_t seed, const char *exchange, uint64_t ste
 
     if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
     for (uint32_t i = 0; i < PEERS; i++) {
-        sim_host_refuse_inbound(cluster_world(cluster), i + 1, is_hidden(i));
+        sim_host_faults(cluster_world(cluster), i + 1)->refuses_inbound = is_hidden(i);
         cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
     }
     return cluster;
@@ -151,7 +151,7 @@ static void relayed_links_give_way_to_direct_ones(void **state)
     (void)state;
     assert_true(cluster_run_until(cluster, all_linked, NULL, 120 * NS_PER_S));
     for (uint32_t i = 0; i < PEERS; i++) {
-        sim_host_refuse_inbound(cluster_world(cluster), i + 1, false);
+        sim_host_faults(cluster_world(cluster), i + 1)->refuses_inbound = false;
     }
     cluster_run(cluster, 2400 * NS_PER_S);
     assert_true(all_linked(cluster, NULL));
@@ -179,7 +179,7 @@ static struct cluster *few_started(uint64_t seed, uint32_t peers)
 
     if (getenv("VERBOSE") != NULL) cluster_set_verbose(cluster, true);
     for (uint32_t i = 0; i < peers; i++) {
-        sim_host_refuse_inbound(cluster_world(cluster), i + 1, i > 0);
+        sim_host_faults(cluster_world(cluster), i + 1)->refuses_inbound = i > 0;
         cluster_start(cluster, i, &first, i == 0 ? 0 : 1);
     }
     return cluster;

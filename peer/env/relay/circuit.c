@@ -14,7 +14,7 @@ void circuit_say_stop(struct relay_env *relay_env, const struct circuit *circuit
     outbox_add(relay_env->options.outbox, circuit->relay, &message);
 }
 
-void circuit_offer(struct relay_env *relay_env, struct circuit *circuit)
+static void circuit_offer(struct relay_env *relay_env, struct circuit *circuit)
 {
     struct message message = {.type = MESSAGE_RELAY_WINDOW};
     uint64_t offer = circuit->read + RELAY_WINDOW_BYTES;

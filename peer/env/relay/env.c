@@ -312,20 +312,6 @@ static const struct env_ops ops = {
 _Static_assert(sizeof ops == 21 * sizeof(void *),
                "a new operation of env has to be passed on here");
 
-struct credit_use relay_env_credit_use(const struct relay_env *relay_env)
-{
-    struct credit_use use = {0, 0};
-
-    for (uint32_t i = 0; i < RELAY_ENV_CIRCUITS_MAX; i++) {
-        const struct circuit *circuit = &relay_env->circuits[i];
-
-        if (circuit->state != CIRCUIT_OPEN) continue;
-        use.streams++;
-        if (circuit->offered > circuit->received) use.bytes += circuit->offered - circuit->received;
-    }
-    return use;
-}
-
 /* ---- life ---- */
 
 struct relay_env *relay_env_create(const struct relay_env_options *options)

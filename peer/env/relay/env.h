@@ -14,7 +14,6 @@
 
 #include "gossip/flow/outbox.h"
 #include "gossip/reach/relay.h"
-#include "gossip/flow/credit.h"
 #include "peer/env/env.h"
 
 enum { RELAY_ENV_CIRCUITS_MAX = 16 };
@@ -44,8 +43,6 @@ bool relay_is_address(const char *address);
  *  there is a circuit with it already, RC_LIMIT. */
 MUST_USE enum rc relay_env_route(struct relay_env *relay_env, struct peer_id peer,
                                  struct peer_id relay, char address[ADDRESS_BYTES_MAX]);
-/** What relays were allowed to send. */
-struct credit_use relay_env_credit_use(const struct relay_env *relay_env);
 /** CONNECT, WINDOW or STOP from a relay. `is_expected`: we keep a reservation there, so that others
  *  may be connected with us. */
 void relay_env_on_message(struct relay_env *relay_env, struct peer_id relay, bool is_expected,

@@ -63,8 +63,6 @@ void circuit_say_stop(struct relay_env *relay_env, const struct circuit *circuit
                       enum relay_code code);
 /** It is lost: the node will hear of it. */
 void circuit_lose(struct circuit *circuit, enum relay_code code);
-/** Offer the other end to send more, if it is worth a message. */
-void circuit_offer(struct relay_env *relay_env, struct circuit *circuit);
 MUST_USE enum rc circuit_queue(struct circuit *circuit, struct blob *frame);
 /** Send what the window allows. */
 void circuit_pump(struct relay_env *relay_env, struct circuit *circuit);

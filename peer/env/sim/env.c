@@ -108,7 +108,7 @@ static void env_submit(struct env *env, enum lane number, struct job *job)
     CHECK(number < LANE_COUNT && job->run != NULL && job->done != NULL);
     if (!sim_env_of(env)->is_alive) return;
     if (lane->busy_until_ns > start_ns) start_ns = lane->busy_until_ns;
-    lane->busy_until_ns = start_ns + (uint64_t)((double)job->cost_ns * host->slow);
+    lane->busy_until_ns = start_ns + (uint64_t)((double)job->cost_ns * host->faults.slow);
     world->counts.jobs++;
     job->next = NULL;
     *lane->last = job;
@@ -234,7 +234,7 @@ struct env *sim_host_create(struct sim_world *world, uint32_t *number)
     host = sim_grow(NULL, sizeof *host);
     memset(host, 0, sizeof *host);
     host->number = world->hosts_count;
-    host->slow = 1.0;
+    host->faults.slow = 1.0;
     TAILQ_INIT(&host->ends);
     TAILQ_INIT(&host->files);
     world->hosts[world->hosts_count++] = host;
@@ -246,7 +246,6 @@ void sim_host_crash(struct sim_world *world, uint32_t number)
 {
     struct sim_host *host = sim_host_at(world, number);
 
-    CHECK(host != NULL);
     if (host->env == NULL) return;
     host->env->is_alive = false;
     host->env = NULL;
@@ -260,7 +259,6 @@ struct env *sim_host_restart(struct sim_world *world, uint32_t number)
 {
     struct sim_host *host = sim_host_at(world, number);
 
-    CHECK(host != NULL);
     sim_host_crash(world, number); /* also what was stopped, or still runs */
     return host_start(world, host);
 }
@@ -269,7 +267,6 @@ void sim_host_freeze(struct sim_world *world, uint32_t number, bool is_frozen)
 {
     struct sim_host *host = sim_host_at(world, number);
 
-    CHECK(host != NULL);
     host->is_frozen = is_frozen;
     if (is_frozen) return;
     for (size_t i = 0; i < host->frozen_count; i++) {
@@ -278,36 +275,15 @@ void sim_host_freeze(struct sim_world *world, uint32_t number, bool is_frozen)
     host->frozen_count = 0;
 }
 
-void sim_host_slow(struct sim_world *world, uint32_t number, double factor)
+struct sim_faults *sim_host_faults(struct sim_world *world, uint32_t number)
 {
-    struct sim_host *host = sim_host_at(world, number);
-
-    CHECK(host != NULL && factor >= 0.0);
-    host->slow = factor;
-}
-
-void sim_host_refuse_bbr(struct sim_world *world, uint32_t number, bool refuses)
-{
-    struct sim_host *host = sim_host_at(world, number);
-
-    CHECK(host != NULL);
-    host->refuses_bbr = refuses;
-}
-
-void sim_store_fail(struct sim_world *world, uint32_t number, uint32_t count, enum rc rc)
-{
-    struct sim_host *host = sim_host_at(world, number);
-
-    CHECK(host != NULL && rc != RC_OK);
-    host->store_failures = count;
-    host->store_failure = rc;
+    return &sim_host_at(world, number)->faults;
 }
 
 void sim_signal(struct sim_world *world, uint32_t number, int signal)
 {
     struct sim_host *host = sim_host_at(world, number);
 
-    CHECK(host != NULL);
     sim_push(
         world, world->now_ns,
         (struct sim_event){

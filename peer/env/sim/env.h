@@ -51,13 +51,22 @@ void sim_darken(struct sim_world *world, uint32_t a, uint32_t b);
 uint32_t sim_dark_count(const struct sim_world *world);
 /** Between a and b nothing passes from `from` to `to` while blocked (half-open, one-way). */
 void sim_block(struct sim_world *world, uint32_t from, uint32_t to, bool is_blocked);
-/** Behind a NAT or firewall: it can dial, and nobody can dial it (dials time out). */
-void sim_host_refuse_inbound(struct sim_world *world, uint32_t host, bool refuses);
-/** Multiply the modelled job time of a host: a slow machine. */
-void sim_host_slow(struct sim_world *world, uint32_t host, double factor);
-/** Its kernel has no BBR, so bulk over long ways gains by more connections; others are taken to
- * have it as far as they are asked, though what loss costs is the same for all (see path.c). */
-void sim_host_refuse_bbr(struct sim_world *world, uint32_t host, bool refuses);
+
+/* What is wrong with a host; all zero but `slow`, which is 1, at first, and kept over crashes. */
+struct sim_faults {
+    double slow;          /* a slow machine: multiplies the modelled time of jobs */
+    bool refuses_inbound; /* behind a NAT or firewall: it can dial, dials to it time out */
+    /* Its kernel has no BBR, so bulk over long ways gains by more connections; others are taken to
+     * have it as far as they are asked, though what loss costs is the same for all (see path.c). */
+    bool refuses_bbr;
+    uint32_t store_failures; /* so many next store_put calls fail with `store_failure` */
+    enum rc store_failure;
+    /* The next store_put or store_append is interrupted: half of a new file lies beside the old
+     * one, which stays, or half of the bytes are appended. RC_IO. */
+    bool tears_store;
+};
+/** To be read and changed. */
+struct sim_faults *sim_host_faults(struct sim_world *world, uint32_t host);
 
 /* One direction of the way between two hosts; shared by all connections that go there. */
 struct sim_path {
@@ -78,11 +87,6 @@ void sim_host_rate(struct sim_world *world, uint32_t host, uint64_t up_bytes_per
 void sim_clock_set(struct sim_world *world, uint32_t host, uint64_t now_ns, int32_t ppm);
 uint64_t sim_clock_ns(const struct sim_world *world, uint32_t host);
 
-/** The next `count` store_put calls of a host fail with `rc`. */
-void sim_store_fail(struct sim_world *world, uint32_t host, uint32_t count, enum rc rc);
-/** The next store_put or store_append of a host is interrupted: half of a new file lies beside the
- *  old one, which stays, or half of the bytes are appended. RC_IO. */
-void sim_store_tear(struct sim_world *world, uint32_t host);
 /** Deliver a signal event. */
 void sim_signal(struct sim_world *world, uint32_t host, int signal);
 

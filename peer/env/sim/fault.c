@@ -20,7 +20,7 @@ bool sim_is_blocked(const struct sim_world *world, uint32_t from, uint32_t to)
 }
 
 /* A connection's way in one direction was blocked or freed. */
-void sim_conn_stall(struct sim_world *world, struct sim_conn *conn, bool is_stalled)
+static void sim_conn_stall(struct sim_world *world, struct sim_conn *conn, bool is_stalled)
 {
     if (conn->is_dark) return; /* for good, since then */
     conn->stall++;
@@ -63,12 +63,6 @@ void sim_block(struct sim_world *world, uint32_t from, uint32_t to, bool blocks)
             sim_conn_stall(world, end->conn, is_stalled);
         }
     }
-}
-
-void sim_host_refuse_inbound(struct sim_world *world, uint32_t host, bool refuses)
-{
-    CHECK(host < world->hosts_count);
-    world->hosts[host]->refuses_inbound = refuses;
 }
 
 void sim_cut(struct sim_world *world, uint32_t a, uint32_t b)

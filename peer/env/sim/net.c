@@ -201,7 +201,7 @@ static void on_syn(struct sim_world *world, struct sim_event *event)
         sim_is_blocked(world, event->host, dialler->host)) {
         return; /* the dialler's deadline will tell */
     }
-    if (host->refuses_inbound) return; /* as most firewalls do it: without a word */
+    if (host->faults.refuses_inbound) return; /* as most firewalls do it: without a word */
     back_ns = world->now_ns + sim_draw_latency(world, host, dialler->host);
     if (!sim_host_hears(host) || !host->is_listening) {
         sim_push_end(world, back_ns, SIM_LOST, dialler, RC_REFUSED);

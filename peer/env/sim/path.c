@@ -1,24 +1,15 @@
 /*
  * sim_path: how long bytes take from host to host. A frame first passes the sender's own line, the
  * way to the receiver (both carry one frame after another, whichever connection it is of), then
- * flies for the latency, then passes the receiver's line.
- *
- * Loss. TCP repeats what was lost, so the stream above it sees delay: a loss in the middle of much
- * data costs a round trip (duplicate acknowledgements tell of it), one at the end costs a
- * retransmission time-out of 200 ms and a round trip, doubled each time the repetition is lost too
- * (RFC 6298, RFC 5681). And the rate falls to about 1.22 MSS / (RTT sqrt(p)) (Mathis et al. 1997,
- * "The macroscopic behavior of the TCP congestion avoidance algorithm").
+ * flies for the latency, then passes the receiver's line. What loss costs is in peer/env/loss.h.
  */
 #include "peer/env/sim/world.h"
 
 #include "base/check.h"
 #include "base/mem.h"
+#include "peer/env/loss.h"
 
-#include <math.h>
 #include <string.h>
-
-enum { SEGMENT_BYTES = 1448, TAIL_SEGMENTS = 3, REPEATS_MAX = 7 };
-#define TIMEOUT_NS (200 * NS_PER_MS)
 
 static struct sim_way *way_of(const struct sim_world *world, uint32_t from, uint32_t to)
 {
@@ -67,7 +58,6 @@ void sim_host_rate(struct sim_world *world, uint32_t number, uint64_t up_bytes_p
 {
     struct sim_host *host = sim_host_at(world, number);
 
-    CHECK(host != NULL);
     host->up.bytes_per_s = up_bytes_per_s;
     host->down.bytes_per_s = down_bytes_per_s;
 }
@@ -106,20 +96,9 @@ uint64_t sim_draw_latency(struct sim_world *world, struct sim_host *from, uint32
 uint64_t sim_draw_loss(struct sim_world *world, struct sim_host *from, uint32_t to, size_t count)
 {
     const struct sim_way *way = way_of(world, from->number, to);
-    double segments = (double)(count / SEGMENT_BYTES + 1);
     double loss = way == NULL ? world->options.loss : way->path.loss;
-    uint64_t late_ns = 0, round_ns, timeout_ns;
 
-    if (loss <= 0.0) return 0;
-    if (rng_unit(&from->network) < pow(1.0 - loss, segments)) return 0;
-    round_ns = sim_round_trip_ns(world, from->number, to);
-    timeout_ns = TIMEOUT_NS + round_ns;
-    late_ns = segments > TAIL_SEGMENTS ? round_ns : timeout_ns;
-    for (int i = 0; i < REPEATS_MAX && rng_unit(&from->network) < loss; i++) {
-        late_ns += timeout_ns;
-        timeout_ns *= 2;
-    }
-    return late_ns;
+    return loss_draw_ns(&from->network, loss, sim_round_trip_ns(world, from->number, to), count);
 }
 
 uint64_t sim_departure_ns(struct sim_world *world, struct sim_host *from, uint32_t to, size_t count)
@@ -132,7 +111,7 @@ uint64_t sim_departure_ns(struct sim_world *world, struct sim_host *from, uint32
     if (loss > 0.0) {
         double round_s = (double)sim_round_trip_ns(world, from->number, to) / (double)NS_PER_S;
 
-        rate = 1.22 * SEGMENT_BYTES / (fmax(round_s, 1e-4) * sqrt(loss));
+        rate = loss_rate(loss, fmax(round_s, 1e-4));
     }
     if (way == NULL) {
         double line = (double)world->options.bytes_per_s;

@@ -21,13 +21,18 @@ static struct sim_file *file_find(struct sim_host *host, const char *name)
 static enum rc store_check(struct env *env, const char *name, struct fault *why)
 {
     if (!sim_env_of(env)->is_alive) return fault_set(why, RC_CLOSED, "this host is off");
-    if (!store_name_is_valid(name)) {
-        return fault_set(why, RC_USAGE,
-                         "cannot store under the name '%.64s': letters a-z, digits, '.', '_', '-' "
-                         "only",
-                         name);
-    }
-    return RC_OK;
+    return store_name_check(name, why);
+}
+
+static enum rc write_check(struct env *env, const char *name, struct fault *why)
+{
+    struct sim_faults *faults = &sim_env_host(env)->faults;
+    enum rc rc = store_check(env, name, why);
+
+    if (rc != RC_OK || faults->store_failures == 0) return rc;
+    faults->store_failures--;
+    return fault_set(why, faults->store_failure, "cannot write %.64s: %s", name,
+                     rc_text(faults->store_failure));
 }
 
 /* The file of that name with room for `count` bytes in all; what it held is kept. */
@@ -77,7 +82,7 @@ static enum rc put_torn(struct sim_host *host, const char *name, const struct pi
     struct sim_file *file;
     char beside[80];
 
-    host->tears_store = false;
+    host->faults.tears_store = false;
     (void)snprintf(beside, sizeof beside, "%.64s.partial", name);
     file = file_make(host, beside, half);
     if (half > 0) memcpy(file->bytes, pieces[0].bytes, half);
@@ -91,18 +96,13 @@ enum rc sim_env_store_put(struct env *env, const char *name, const struct piece 
     struct sim_host *host = sim_env_host(env);
     struct sim_file *file;
     size_t total = 0;
-    enum rc rc = store_check(env, name, why);
+    enum rc rc = write_check(env, name, why);
 
     if (rc != RC_OK) return rc;
-    if (host->store_failures > 0) {
-        host->store_failures--;
-        return fault_set(why, host->store_failure, "cannot write %.64s: %s", name,
-                         rc_text(host->store_failure));
-    }
     for (size_t i = 0; i < pieces_count; i++) {
         total += pieces[i].count;
     }
-    if (host->tears_store) return put_torn(host, name, pieces, pieces_count, why);
+    if (host->faults.tears_store) return put_torn(host, name, pieces, pieces_count, why);
     file = file_make(host, name, total);
     file->count = 0;
     for (size_t i = 0; i < pieces_count; i++) {
@@ -143,15 +143,10 @@ enum rc sim_env_store_append(struct env *env, const char *name, const void *byte
     struct sim_host *host = sim_env_host(env);
     struct sim_file *old;
     struct sim_file *file;
-    enum rc rc = store_check(env, name, why);
+    enum rc rc = write_check(env, name, why);
 
     if (rc != RC_OK) return rc;
-    if (host->store_failures > 0) {
-        host->store_failures--;
-        return fault_set(why, host->store_failure, "cannot write %.64s: %s", name,
-                         rc_text(host->store_failure));
-    }
-    if (host->tears_store) count /= 2;
+    if (host->faults.tears_store) count /= 2;
     old = file_find(host, name);
     if (old != NULL && bytes_max > 0 && old->count > 0 && old->count + count > bytes_max) {
         file_set_aside(host, old);
@@ -160,17 +155,9 @@ enum rc sim_env_store_append(struct env *env, const char *name, const void *byte
     file = file_make(host, name, (old == NULL ? 0 : old->count) + count);
     if (count > 0) memcpy((uint8_t *)file->bytes + file->count, bytes, count);
     file->count += count;
-    if (!host->tears_store) return RC_OK;
-    host->tears_store = false;
+    if (!host->faults.tears_store) return RC_OK;
+    host->faults.tears_store = false;
     return fault_set(why, RC_IO, "cannot write %.64s: interrupted", name);
-}
-
-void sim_store_tear(struct sim_world *world, uint32_t number)
-{
-    struct sim_host *host = sim_host_at(world, number);
-
-    CHECK(host != NULL);
-    host->tears_store = true;
 }
 
 void sim_store_deinit(struct sim_host *host)

@@ -355,7 +355,8 @@ bool sim_env_gains_by_more(struct env *env, uint64_t number)
     const struct sim_end *end = end_named(env, number);
     struct sim_world *world = sim_env_of(env)->world;
 
-    if (end == NULL || !end->is_bulk || !sim_host_at(world, end->host)->refuses_bbr) return false;
+    if (end == NULL || !end->is_bulk || !sim_host_at(world, end->host)->faults.refuses_bbr)
+        return false;
     return sim_round_trip_ns(world, end->host, sim_end_other(end)->host) > LINK_LONG_NS;
 }
 

@@ -9,6 +9,7 @@
 #define GRAPEVINE_PEER_ENV_SIM_WORLD_H
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/rng.h"
 #include "gossip/wire/limits.h"
 #include "peer/env/frame_queue.h"
@@ -141,19 +142,16 @@ struct sim_host {
     struct sim_ends ends;
     uint32_t ends_count; /* known to the node */
     struct sim_lane lanes[LANE_COUNT];
-    double slow;
+    struct sim_faults faults;
     struct sim_clock clock;
     struct sim_line up, down;
-    bool is_listening, is_frozen, refuses_inbound, refuses_bbr;
+    bool is_listening, is_frozen;
     struct sim_event *frozen; /* what came while frozen */
     size_t frozen_count, frozen_capacity;
     uint64_t wake_at_ns;      /* of the host's clock; UINT64_MAX: none */
     uint64_t wake_pending_ns; /* of the world's, when the earliest SIM_WAKE in the heap is due */
     uint64_t wake_generation;
     struct sim_files files;
-    uint32_t store_failures;
-    enum rc store_failure;
-    bool tears_store; /* the next write is interrupted */
 };
 
 struct sim_world {
@@ -194,7 +192,8 @@ static inline void sim_count_queued(struct sim_world *world, size_t bytes)
 
 static inline struct sim_host *sim_host_at(struct sim_world *world, uint32_t number)
 {
-    return number < world->hosts_count ? world->hosts[number] : NULL;
+    CHECK(number < world->hosts_count);
+    return world->hosts[number];
 }
 
 /* env.c */
@@ -241,10 +240,6 @@ uint64_t sim_clock_show(const struct sim_clock *clock, uint64_t world_ns);
 uint64_t sim_clock_due(const struct sim_clock *clock, uint64_t local_ns);
 /** The clock was changed: wake the node when it wants, by the new one. */
 void sim_env_rearm(struct sim_host *host);
-
-/* fault.c */
-/** TCP gives up this connection unless the way is free again before. */
-void sim_conn_stall(struct sim_world *world, struct sim_conn *conn, bool is_stalled);
 
 /* stream.c */
 void sim_end_pump(struct sim_world *world, struct sim_end *end);

@@ -125,7 +125,7 @@ struct uv_env {
     uv_prepare_t flush; /* starts writes for all frames of one turn of the loop together */
     uv_signal_t signals[SIGNALS_WATCHED];
     uv_timer_t accept_timer;
-    uint64_t accept_ns; /* from then on the next connection may be taken */
+    uint64_t accepts_full_ns; /* the ration of connections taken, see gossip/flow/ration.h */
     bool accept_is_paced;
     uv_tcp_t *listener; /* freed in its close callback; NULL: not listening */
     struct uv_watch watches[WATCHES_MAX];
@@ -161,7 +161,6 @@ void uv_env_defer(struct uv_env *env);           /* have tcp_report_deferred() c
 void uv_env_check_stopped(struct uv_env *env);   /* after a link is gone */
 
 /* tcp.c */
-struct tcp_link *tcp_link_find(struct uv_env *env, uint64_t number);
 /** A new link in a free slot, both handles initialised. RC_LIMIT, RC_NOMEM. */
 MUST_USE enum rc tcp_link_create(struct uv_env *env, enum tcp_state state, struct tcp_link **link);
 /** The connection stands: socket options, reading. */
@@ -175,7 +174,6 @@ void tcp_link_hangup(struct tcp_link *link);
 /** One handle or lookup less; with the last the memory goes. An env that ends does not wait for
  *  lookups. */
 void tcp_link_release(struct tcp_link *link);
-void on_tcp_closed(uv_handle_t *handle);
 void tcp_report_deferred(struct uv_env *env);
 void tcp_flush(struct uv_env *env);
 /** Read, or not, as state, pause and throttle say. */

@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/mem.h"
+#include "gossip/flow/ration.h"
 #include "gossip/wire/address.h"
 
 #include <netinet/in.h>
@@ -143,9 +144,8 @@ static bool accept_is_due(struct uv_env *env)
 {
     uint64_t now_ns = uv_hrtime();
 
-    if (env->accept_ns > now_ns) return false;
-    if (env->accept_ns + ACCEPT_BURST_NS < now_ns) env->accept_ns = now_ns - ACCEPT_BURST_NS;
-    env->accept_ns += ACCEPT_GAP_NS;
+    if (!ration_has(env->accepts_full_ns, now_ns, 0, ACCEPT_BURST_NS)) return false;
+    ration_take(&env->accepts_full_ns, now_ns, ACCEPT_GAP_NS);
     return true;
 }
 

@@ -14,10 +14,11 @@
 #include "base/check.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "gossip/wire/address.h"
+#include "peer/env/loss.h"
 #include "peer/env/uv/process.h"
 
 #include <arpa/inet.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,12 +28,8 @@
 enum {
     READ_BYTES = 64 * 1024,
     QUEUE_BYTES_MAX = 1 << 20, /* of a flow; more where the line holds more */
-    SEGMENT_BYTES = 1448,
-    TAIL_SEGMENTS = 3,
-    REPEATS_MAX = 7,
     BACKLOG = 128
 };
-#define TIMEOUT_NS (200 * NS_PER_MS)
 
 struct parcel {
     TAILQ_ENTRY(parcel) siblings;
@@ -128,21 +125,6 @@ static void pipe_close(struct pipe *pipe)
 
 /* ---- when bytes arrive ---- */
 
-/* How much later for what was lost of `count` bytes. */
-static uint64_t draw_loss(struct proxy *proxy, size_t count)
-{
-    double segments = (double)(count / SEGMENT_BYTES + 1), loss = proxy->options.loss;
-    uint64_t round_ns = 2 * proxy->options.latency_ns, timeout_ns = TIMEOUT_NS + round_ns, late_ns;
-
-    if (loss <= 0 || rng_unit(&proxy->rng) < pow(1 - loss, segments)) return 0;
-    late_ns = segments > TAIL_SEGMENTS ? round_ns : timeout_ns;
-    for (int i = 0; i < REPEATS_MAX && rng_unit(&proxy->rng) < loss; i++) {
-        late_ns += timeout_ns;
-        timeout_ns *= 2;
-    }
-    return late_ns;
-}
-
 static uint64_t line_pass(const struct proxy *proxy, uint64_t *free_ns, uint64_t at_ns,
                           size_t count)
 {
@@ -167,7 +149,8 @@ static uint64_t arrival_ns(struct flow *flow, size_t count)
 
         at_ns = line_pass(proxy, line, at_ns, count);
     }
-    at_ns += proxy->options.latency_ns + draw_loss(proxy, count);
+    at_ns += proxy->options.latency_ns +
+             loss_draw_ns(&proxy->rng, proxy->options.loss, 2 * proxy->options.latency_ns, count);
     if (jitter_ns > 0) at_ns += rng_below(&proxy->rng, jitter_ns + 1);
     if (at_ns < flow->last_ns) at_ns = flow->last_ns;
     flow->last_ns = at_ns;
@@ -437,7 +420,7 @@ static void set_limits(struct proxy *proxy)
 
     proxy->queue_max = line > QUEUE_BYTES_MAX ? (size_t)line : QUEUE_BYTES_MAX;
     if (options->loss > 0 && round_s > 0) {
-        proxy->loss_bytes_per_s = 1.22 * SEGMENT_BYTES / (round_s * sqrt(options->loss));
+        proxy->loss_bytes_per_s = loss_rate(options->loss, round_s);
     }
 }
 
@@ -518,18 +501,14 @@ const char *proxy_address(const struct proxy *proxy, uint32_t gate)
     return proxy->gates[gate].address;
 }
 
-void proxy_set_target(struct proxy *proxy, uint32_t number, const char *address)
+void proxy_set_target(struct proxy *proxy, uint32_t number, const char *text)
 {
     struct gate *gate = &proxy->gates[number];
-    const char *colon = strrchr(address, ':');
-    char host[PROXY_ADDRESS_BYTES];
-    size_t length = colon == NULL ? 0 : (size_t)(colon - address);
+    struct address address;
 
     CHECK(number < proxy->options.gates);
-    if (length == 0 || length >= sizeof host) return;
-    memcpy(host, address, length);
-    host[length] = '\0';
-    gate->has_target = uv_ip4_addr(host, (int)strtol(colon + 1, NULL, 10), &gate->target) == 0;
+    gate->has_target = address_parse(text, &address) == RC_OK &&
+                       uv_ip4_addr(address.host, address.port, &gate->target) == 0;
 }
 
 void proxy_set_sides(struct proxy *proxy, const bool *sides)

@@ -14,15 +14,12 @@ enum { STORE_FILE_MODE = 0600 }; /* keys live here too */
 static enum rc store_path(struct env *env, const char *name, char path[PATH_MAX], struct fault *why)
 {
     const char *folder = uv_env_of(env)->folder;
+    enum rc rc;
     int length;
 
     if (folder == NULL) return fault_set(why, RC_UNSUPPORTED, "this peer has no folder");
-    if (!store_name_is_valid(name)) {
-        return fault_set(why, RC_USAGE,
-                         "cannot store under the name '%.64s': letters a-z, digits, "
-                         "'.', '_', '-' only",
-                         name);
-    }
+    rc = store_name_check(name, why);
+    if (rc != RC_OK) return rc;
     length = snprintf(path, PATH_MAX, "%s/%s", folder, name);
     if (length < 0 || length >= PATH_MAX) {
         return fault_set(why, RC_USAGE, "cannot use folder %.200s: its path is too long", folder);

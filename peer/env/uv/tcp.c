@@ -22,7 +22,7 @@
 enum { LINK_SLOT_BITS = 10 };
 _Static_assert(CONNECTIONS_MAX <= 1 << LINK_SLOT_BITS, "a slot must fit below the serial number");
 
-struct tcp_link *tcp_link_find(struct uv_env *env, uint64_t number)
+static struct tcp_link *tcp_link_find(struct uv_env *env, uint64_t number)
 {
     size_t slot = (size_t)(number & ((1u << LINK_SLOT_BITS) - 1));
     struct tcp_link *link = slot < CONNECTIONS_MAX ? env->slots[slot] : NULL;
@@ -103,12 +103,7 @@ void tcp_link_release(struct tcp_link *link)
     uv_env_check_stopped(env);
 }
 
-void on_tcp_closed(uv_handle_t *handle)
-{
-    tcp_link_release(handle->data);
-}
-
-static void on_timer_closed(uv_handle_t *handle)
+static void on_handle_closed(uv_handle_t *handle)
 {
     tcp_link_release(handle->data);
 }
@@ -126,9 +121,9 @@ void tcp_link_close(struct tcp_link *link)
     uv_rate_forget(link);
     tcp_dial_end(link);
     if (!uv_is_closing((uv_handle_t *)&link->tcp)) {
-        uv_close((uv_handle_t *)&link->tcp, on_tcp_closed);
+        uv_close((uv_handle_t *)&link->tcp, on_handle_closed);
     }
-    uv_close((uv_handle_t *)&link->timer, on_timer_closed);
+    uv_close((uv_handle_t *)&link->timer, on_handle_closed);
 }
 
 void tcp_link_fail(struct tcp_link *link, enum rc rc, const char *why)

@@ -282,7 +282,7 @@ void models_check_begin(struct node *node)
 
     *taking = (struct models_taking){.check = node->models->check, .others = count_witnesses(node)};
     believe_counts(node, taking);
-    taking->is_mixed = joiner_is_mixed(node->models->joiner);
+    taking->is_mixed = joiner_stats(node->models->joiner).is_mixed;
     if (taking->is_mixed || (node->models->gave_way && is_other)) {
         taking->agreed_least = WITNESSES;
     } else if (node->models->doubts == 0) { /* new here: as many as there are */
@@ -450,10 +450,9 @@ void models_check_told(struct node *node)
 
 static void tell(struct node *node, uint64_t now_ns)
 {
-    struct joiner_stats stats;
+    struct joiner_stats stats = joiner_stats(node->models->joiner);
     double rate, left_s;
 
-    joiner_stats(node->models->joiner, &stats);
     if (stats.total_bytes == 0) return;
     rate = (double)(stats.received_bytes - node->models->told_bytes) * 1e9 /
            (double)(now_ns - node->models->told_ns + 1);
@@ -463,12 +462,12 @@ static void tell(struct node *node, uint64_t now_ns)
         log_info(node->options.log,
                  "downloading the model: %.0f %% of %.1f MB, %.2f MB/s from %u donor%s, about "
                  "%.0f s left",
-                 100 * joiner_progress(node->models->joiner), (double)stats.total_bytes / MEGABYTE,
-                 rate / MEGABYTE, stats.sources, stats.sources == 1 ? "" : "s", left_s);
+                 100 * stats.progress, (double)stats.total_bytes / MEGABYTE, rate / MEGABYTE,
+                 stats.sources, stats.sources == 1 ? "" : "s", left_s);
     } else {
         log_warn(node->options.log,
                  "downloading the model: %.0f %% of %.1f MB, nothing came in the last %.0f s",
-                 100 * joiner_progress(node->models->joiner), (double)stats.total_bytes / MEGABYTE,
+                 100 * stats.progress, (double)stats.total_bytes / MEGABYTE,
                  (double)(now_ns - node->models->told_ns) / 1e9);
     }
 }

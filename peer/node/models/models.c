@@ -142,18 +142,18 @@ static struct digest rule_digest(const struct node *node)
 static void prepare(struct node *node)
 {
     const struct strategy *strategy = node->options.strategy;
+    struct joiner_options *joiner = joiner_options(node->models->joiner);
     struct digest rule = rule_digest(node);
     const char *optimizer = lane_optimizer(node);
 
-    if (optimizer != NULL) {
-        joiner_set_moments(node->models->joiner, hash_of(optimizer, strlen(optimizer)));
-        donor_set_moments(node->models->donor, hash_of(optimizer, strlen(optimizer)));
-    }
-    joiner_set_rule(node->models->joiner, rule, node->mixed);
-    donor_set_rule(node->models->donor, rule);
-    joiner_set_mixes(node->models->joiner, !rounds_are_common(node));
-    joiner_set_credit(node->models->joiner, node, door_bucket_credit);
-    joiner_set_want(node->models->joiner, strategy->rule->is_outer ? 31 : 7); /* all of it */
+    if (optimizer != NULL) joiner->moments = hash_of(optimizer, strlen(optimizer));
+    joiner->rule = rule;
+    joiner->rule_values = node->mixed;
+    joiner->mixes = !rounds_are_common(node);
+    joiner->credit = door_bucket_credit;
+    joiner->context = node;
+    joiner->want = strategy->rule->is_outer ? 31 : 7; /* all of it */
+    donor_set_methods(node->models->donor, joiner->moments, rule);
 }
 
 enum rc models_create(struct node *node)
@@ -187,7 +187,7 @@ void models_on_link_lost(struct node *node, struct peer_id peer)
 
 struct credit_use models_credit_use(const struct node *node)
 {
-    return joiner_credit_use(node->models->joiner);
+    return joiner_stats(node->models->joiner).use;
 }
 
 void models_decide(struct node *node)
@@ -311,11 +311,8 @@ void models_put_off(struct node *node)
 /* The rest of the swarm went on meanwhile: fetch what changed, as long as that gets shorter. */
 static bool catches_up(struct node *node, uint64_t now_ns)
 {
-    struct joiner_stats stats;
-    uint64_t took_ns;
+    uint64_t took_ns = now_ns - joiner_stats(node->models->joiner).manifest_ns;
 
-    joiner_stats(node->models->joiner, &stats);
-    took_ns = now_ns - stats.manifest_ns;
     if (took_ns < CATCH_UP_NS || node->models->catch_ups == CATCH_UPS_MAX) return false;
     if (node->models->catch_up_ns != 0 && took_ns > node->models->catch_up_ns / 2) return false;
     node->models->catch_up_ns = took_ns;

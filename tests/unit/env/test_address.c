@@ -59,22 +59,22 @@ static void store_names_cannot_leave_the_folder(void **state)
     char name[STORE_NAME_BYTES + 1];
 
     (void)state;
-    assert_true(store_name_is_valid("a"));
-    assert_true(store_name_is_valid("checkpoint-0001.safetensors"));
-    assert_true(store_name_is_valid("a..b"));
-    assert_false(store_name_is_valid(""));
-    assert_false(store_name_is_valid("."));
-    assert_false(store_name_is_valid(".."));
-    assert_false(store_name_is_valid(".a"));
-    assert_false(store_name_is_valid("a/b"));
-    assert_false(store_name_is_valid("A"));
-    assert_false(store_name_is_valid("\xc3\xa9"));
+    assert_int_equal(store_name_check("a", NULL), RC_OK);
+    assert_int_equal(store_name_check("checkpoint-0001.safetensors", NULL), RC_OK);
+    assert_int_equal(store_name_check("a..b", NULL), RC_OK);
+    assert_int_equal(store_name_check("", NULL), RC_USAGE);
+    assert_int_equal(store_name_check(".", NULL), RC_USAGE);
+    assert_int_equal(store_name_check("..", NULL), RC_USAGE);
+    assert_int_equal(store_name_check(".a", NULL), RC_USAGE);
+    assert_int_equal(store_name_check("a/b", NULL), RC_USAGE);
+    assert_int_equal(store_name_check("A", NULL), RC_USAGE);
+    assert_int_equal(store_name_check("\xc3\xa9", NULL), RC_USAGE);
     memset(name, 'n', sizeof name);
     name[STORE_NAME_BYTES - 1] = '\0';
-    assert_true(store_name_is_valid(name));
+    assert_int_equal(store_name_check(name, NULL), RC_OK);
     name[STORE_NAME_BYTES - 1] = 'n';
     name[STORE_NAME_BYTES] = '\0';
-    assert_false(store_name_is_valid(name));
+    assert_int_equal(store_name_check(name, NULL), RC_USAGE);
 }
 
 int main(void)

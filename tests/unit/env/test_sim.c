@@ -218,7 +218,8 @@ static void store_failures_are_as_many_as_asked_for(void **state)
 
     (void)state;
     assert_int_equal(env->ops->store_put(env, "f", &pieces[0], 1, &why), RC_OK);
-    sim_store_fail(net->world, 0, 2, RC_DISK_FULL);
+    sim_host_faults(net->world, 0)->store_failures = 2;
+    sim_host_faults(net->world, 0)->store_failure = RC_DISK_FULL;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(env->ops->store_put(env, "f", &pieces[1], 1, &why), RC_DISK_FULL);
     }
@@ -264,7 +265,7 @@ static void jobs_take_their_modelled_time_and_both_times_of_running_occur(void *
         struct timed_job jobs[3];
         struct env *env = net->peers[2].env;
 
-        sim_host_slow(net->world, 2, 3.0);
+        sim_host_faults(net->world, 2)->slow = 3.0;
         for (int i = 0; i < 3; i++) {
             jobs[i] = (struct timed_job){
                 .job = {.run = timed_run, .done = timed_done, .cost_ns = NS_PER_S}, .env = env};

@@ -205,13 +205,13 @@ static void an_interrupted_write_leaves_the_old_file(void **state)
 
     (void)state;
     assert_int_equal(env->ops->store_put(env, "file", &old, 1, &why), RC_OK);
-    sim_store_tear(net->world, 0);
+    sim_host_faults(net->world, 0)->tears_store = true;
     assert_int_equal(env->ops->store_put(env, "file", &new, 1, &why), RC_IO);
     assert_int_equal(env->ops->store_get(env, "file", 99, &bytes, &count, &why), RC_OK);
     assert_int_equal(count, 3);
     assert_memory_equal(bytes, "old", 3);
     mem_free(bytes);
-    sim_store_tear(net->world, 0);
+    sim_host_faults(net->world, 0)->tears_store = true;
     assert_int_equal(env->ops->store_append(env, "file", "1234", 4, 0, &why), RC_IO);
     assert_int_equal(env->ops->store_put(env, "other", &new, 1, &why), RC_OK); /* only that once */
     assert_int_equal(env->ops->store_get(env, "file", 99, &bytes, &count, &why), RC_OK);

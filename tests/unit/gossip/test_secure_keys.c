@@ -2,6 +2,7 @@
 #include "tests/check.h"
 
 #include "base/check.h"
+#include "base/mem.h"
 #include "gossip/secure/secure.h"
 
 static const uint8_t swarm_key[SECRET_BYTES] = "thirty-two bytes shared by all..";
@@ -26,7 +27,7 @@ static void signatures_do_not_cross_labels(void **state)
         identity_verify(identity.public_key, "one", run, long_text, sizeof long_text, signature));
     signature[0] ^= 1;
     assert_false(identity_verify(identity.public_key, "one", run, "bytes", 5, signature));
-    identity_wipe(&identity);
+    mem_wipe(&identity, sizeof identity);
     for (size_t i = 0; i < SIGN_SECRET_BYTES; i++) {
         assert_int_equal(identity.secret_key[i], 0);
     }

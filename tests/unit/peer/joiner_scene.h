@@ -304,14 +304,20 @@ static inline enum rc begin(struct scene *scene, struct digest wanted)
     return joiner_begin(scene->joiner, donors, DONORS, wanted, 0, scene->now_ns, &scene->to_donors);
 }
 
+static inline struct peer_id donor_of(const struct scene *scene)
+{
+    struct joiner_stats stats = joiner_stats(scene->joiner);
+
+    assert_true(stats.has_donor);
+    return stats.donor;
+}
+
 static inline void assert_model(struct scene *scene, size_t site)
 {
     static const enum section sections[] = {SECTION_PARAMETERS, SECTION_BUFFERS};
-    struct peer_id donor;
 
     assert_int_equal(joiner_state(scene->joiner), JOINER_COMPLETE);
-    assert_true(joiner_donor(scene->joiner, &donor));
-    assert_int_equal(site_of(scene, donor), site);
+    assert_int_equal(site_of(scene, donor_of(scene)), site);
     for (size_t s = 0; s < 2; s++) {
         size_t count = 0;
         const float *values = joiner_section(scene->joiner, sections[s], &count);

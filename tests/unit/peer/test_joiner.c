@@ -30,7 +30,7 @@ static void a_model_is_downloaded_whole(void **state)
     assert_int_equal(joiner_manifest(scene->joiner)->round, 7);
     assert_null(joiner_section(scene->joiner, SECTION_MOMENTS, &count)); /* was not asked for */
     assert_int_equal(count, 0);
-    assert_float_equal(joiner_progress(scene->joiner), 1.0, 0);
+    assert_float_equal(joiner_stats(scene->joiner).progress, 1.0, 0);
     assert_int_equal(scene->buckets_sent, BUCKETS);
     joiner_finish(scene->joiner, &scene->to_donors);
     assert_int_equal(joiner_state(scene->joiner), JOINER_IDLE);
@@ -66,9 +66,8 @@ static void the_next_donor_goes_on_where_the_first_one_was(void **state)
     (void)state;
     for (int is_lie = 0; is_lie < 2; is_lie++) {
         struct scene *scene = scene_create();
-        struct peer_id donor;
 
-        joiner_set_mixes(scene->joiner, true);
+        joiner_options(scene->joiner)->mixes = true;
         scene->sites[0].buckets_left = 3;
         if (is_lie) {
             scene->sites[0].buckets_left = UINT32_MAX;
@@ -79,9 +78,8 @@ static void the_next_donor_goes_on_where_the_first_one_was(void **state)
         assert_int_equal(begin(scene, lineage()), RC_OK);
         scene_run(scene);
         assert_int_equal(joiner_state(scene->joiner), JOINER_COMPLETE);
-        assert_true(joiner_donor(scene->joiner, &donor));
-        assert_int_equal(site_of(scene, donor), 1);
-        assert_int_equal(joiner_is_mixed(scene->joiner), !is_lie);
+        assert_int_equal(site_of(scene, donor_of(scene)), 1);
+        assert_int_equal(joiner_stats(scene->joiner).is_mixed, !is_lie);
         if (!is_lie) {
             assert_int_equal(scene->buckets_sent, BUCKETS);
             assert_int_equal(joiner_catch_up(scene->joiner, scene->now_ns, &scene->to_donors),
@@ -89,7 +87,7 @@ static void the_next_donor_goes_on_where_the_first_one_was(void **state)
             joiner_refuse(scene->joiner, scene->now_ns, &scene->to_donors);
             assert_int_equal(joiner_state(scene->joiner), JOINER_LOADING);
             scene_run(scene);
-            assert_false(joiner_is_mixed(scene->joiner));
+            assert_false(joiner_stats(scene->joiner).is_mixed);
             assert_int_equal(scene->buckets_sent, BUCKETS + 3);
         }
         assert_model(scene, 1);
@@ -106,7 +104,7 @@ static void several_donors_that_agree_give_at_once(void **state)
         struct scene *scene = scene_create();
         struct joiner_stats stats;
 
-        joiner_set_width(scene->joiner, DONORS);
+        joiner_options(scene->joiner)->width = DONORS;
         if (fault == 1) scene->sites[2].buckets_left = 0;
         if (fault == 2) scene->sites[1].spoil = flip_a_bit;
         for (size_t i = 0; i < DONORS; i++) {
@@ -116,7 +114,7 @@ static void several_donors_that_agree_give_at_once(void **state)
         scene_run(scene);
         assert_int_equal(joiner_state(scene->joiner), JOINER_COMPLETE);
         assert_true(scene->buckets_sent <= BUCKETS + (fault == 2));
-        joiner_stats(scene->joiner, &stats);
+        stats = joiner_stats(scene->joiner);
         assert_true(stats.held_bytes == stats.total_bytes);
         scene_destroy(scene);
     }
@@ -128,7 +126,7 @@ static void donors_that_do_not_agree_wait_for_their_turn(void **state)
     struct scene *scene = scene_create();
 
     (void)state;
-    joiner_set_width(scene->joiner, DONORS);
+    joiner_options(scene->joiner)->width = DONORS;
     scene->sites[0].every = 3;
     scene->sites[0].buckets_left = 3;
     scene->sites[1].fill = 1;
@@ -148,7 +146,7 @@ static void a_dripping_donor_is_left_for_a_faster_one(void **state)
     for (int is_other_worse = 0; is_other_worse < 2; is_other_worse++) {
         struct scene *scene = scene_create_of(40 * CHUNK_VALUES);
 
-        joiner_set_width(scene->joiner, 1);
+        joiner_options(scene->joiner)->width = 1;
         scene->sites[0].every = 4000; /* turns of a millisecond */
         scene->sites[1].fill = 1;
         scene->sites[1].every = is_other_worse ? 4900 : 10;
@@ -169,7 +167,7 @@ static void the_end_does_not_wait_for_the_slowest(void **state)
     struct scene *scene = scene_create_of(40 * CHUNK_VALUES);
 
     (void)state;
-    joiner_set_width(scene->joiner, 2);
+    joiner_options(scene->joiner)->width = 2;
     scene->sites[0].every = 5;
     scene->sites[1].every = 1500;
     assert_int_equal(begin(scene, lineage()), RC_OK);
@@ -189,9 +187,9 @@ static void donors_of_unlike_shapes_are_compared(void **state)
         struct scene *scene = scene_create_of(40 * CHUNK_VALUES);
         size_t count = 0;
 
-        joiner_set_want(scene->joiner, 7);
-        joiner_set_width(scene->joiner, 1);
-        donor_set_moments(scene->sites[without].donor, hash_of("another", 7));
+        joiner_options(scene->joiner)->want = 7;
+        joiner_options(scene->joiner)->width = 1;
+        donor_set_methods(scene->sites[without].donor, hash_of("another", 7), any_lineage());
         scene->sites[0].every = 2000; /* turns of a millisecond */
         scene->sites[1].fill = 1;
         scene->sites[1].every = 150; /* more than a trial is long */
@@ -212,7 +210,7 @@ static void a_helper_may_go_at_the_very_end(void **state)
     struct scene *scene = scene_create_of(40 * CHUNK_VALUES);
 
     (void)state;
-    joiner_set_width(scene->joiner, 2);
+    joiner_options(scene->joiner)->width = 2;
     scene->sites[1].every = 20; /* not so slow that it would be relieved */
     scene->sites[1].buckets_left = 3;
     scene->sites[2].is_mute = true;
@@ -256,7 +254,7 @@ static void what_changed_is_fetched(void **state)
         }
         assert_int_equal(joiner_state(scene->joiner), JOINER_COMPLETE);
         assert_int_equal(joiner_manifest(scene->joiner)->lease, 2);
-        joiner_stats(scene->joiner, &stats);
+        stats = joiner_stats(scene->joiner);
         assert_true(stats.received_bytes < stats.total_bytes + stats.total_bytes / 3);
         values = joiner_section(scene->joiner, SECTION_PARAMETERS, &count);
         for (size_t i = 0; i < count; i++) { /* values differ by up to 143: half a 127th of that */
@@ -598,7 +596,6 @@ static void idle_joiners_ignore_everything(void **state)
 {
     struct scene *scene = scene_create();
     const struct message message = {.type = MESSAGE_STATE_DENY};
-    struct peer_id donor;
 
     (void)state;
     assert_int_equal(joiner_begin(scene->joiner, NULL, 0, lineage(), 0, 0, &scene->to_donors),
@@ -606,8 +603,8 @@ static void idle_joiners_ignore_everything(void **state)
     assert_int_equal(joiner_on_message(scene->joiner, make_id(1), &message, 0, &scene->to_donors),
                      RC_STALE);
     joiner_on_link_lost(scene->joiner, make_id(1), 0, &scene->to_donors);
-    assert_false(joiner_donor(scene->joiner, &donor));
-    assert_float_equal(joiner_progress(scene->joiner), 0.0, 0);
+    assert_false(joiner_stats(scene->joiner).has_donor);
+    assert_float_equal(joiner_stats(scene->joiner).progress, 0.0, 0);
     assert_true(joiner_next_ns(scene->joiner) == UINT64_MAX);
     assert_int_equal(scene->to_donors.count, 0);
     scene_destroy(scene);
@@ -617,15 +614,15 @@ static void idle_joiners_ignore_everything(void **state)
 static void a_donor_that_is_gone_is_not_asked_later(void **state)
 {
     struct scene *scene = scene_create();
-    struct peer_id donors[] = {make_id(1), make_id(2), make_id(3)}, donor;
+    struct peer_id donors[] = {make_id(1), make_id(2), make_id(3)};
 
     (void)state;
     assert_int_equal(joiner_begin(scene->joiner, donors, 3, any_lineage(), 0, 0, &scene->to_donors),
                      RC_OK);
     joiner_on_link_lost(scene->joiner, make_id(2), 0, &scene->to_donors);
-    assert_true(joiner_donor(scene->joiner, &donor) && peer_id_is_equal(donor, make_id(1)));
+    assert_true(peer_id_is_equal(donor_of(scene), make_id(1)));
     joiner_on_link_lost(scene->joiner, make_id(1), 0, &scene->to_donors);
-    assert_true(joiner_donor(scene->joiner, &donor) && peer_id_is_equal(donor, make_id(3)));
+    assert_true(peer_id_is_equal(donor_of(scene), make_id(3)));
     joiner_on_link_lost(scene->joiner, make_id(3), 0, &scene->to_donors);
     assert_int_equal(joiner_state(scene->joiner), JOINER_FAILED);
     scene_destroy(scene);

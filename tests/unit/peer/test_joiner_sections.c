@@ -9,7 +9,7 @@ static void moments_travel_when_wanted(void **state)
     const float *moments;
 
     (void)state;
-    joiner_set_want(scene->joiner, 7);
+    joiner_options(scene->joiner)->want = 7;
     assert_int_equal(begin(scene, any_lineage()), RC_OK);
     scene_run(scene);
     assert_model(scene, 0);
@@ -36,7 +36,7 @@ static void moments_of_another_optimizer_are_left_out(void **state)
     size_t count = 0;
 
     (void)state;
-    joiner_set_want(scene->joiner, 7);
+    joiner_options(scene->joiner)->want = 7;
     scene->sites[0].twist = lie_moments;
     assert_int_equal(begin(scene, any_lineage()), RC_OK);
     scene_run(scene);
@@ -54,11 +54,12 @@ static void moments_of_another_name_are_left_out(void **state)
         const float *moments;
         size_t count = 0;
 
-        joiner_set_want(scene->joiner, 7);
-        joiner_set_moments(scene->joiner, hash_of("rmsprop", 7));
+        joiner_options(scene->joiner)->want = 7;
+        joiner_options(scene->joiner)->moments = hash_of("rmsprop", 7);
         for (size_t i = 0; i < DONORS; i++) {
-            donor_set_moments(scene->sites[i].donor,
-                              is_same ? hash_of("rmsprop", 7) : hash_of("momentum", 8));
+            donor_set_methods(scene->sites[i].donor,
+                              is_same ? hash_of("rmsprop", 7) : hash_of("momentum", 8),
+                              any_lineage());
         }
         assert_int_equal(begin(scene, any_lineage()), RC_OK);
         scene_run(scene);
@@ -89,10 +90,12 @@ static void planes_of_an_unlike_rule_are_left_out(void **state)
         struct scene *scene = scene_create();
 
         scene->rule_values = cases[c].values;
-        joiner_set_want(scene->joiner, 31);
-        joiner_set_rule(scene->joiner, hash_of("bmuf", 4), MIXED);
+        joiner_options(scene->joiner)->want = 31;
+        joiner_options(scene->joiner)->rule = hash_of("bmuf", 4);
+        joiner_options(scene->joiner)->rule_values = MIXED;
         for (size_t i = 0; i < DONORS; i++) {
-            donor_set_rule(scene->sites[i].donor, hash_of(cases[c].rule, strlen(cases[c].rule)));
+            donor_set_methods(scene->sites[i].donor, any_lineage(),
+                              hash_of(cases[c].rule, strlen(cases[c].rule)));
         }
         assert_int_equal(begin(scene, any_lineage()), RC_OK);
         scene_run(scene);

@@ -38,7 +38,8 @@ static void scene_deinit(struct scene *scene)
 static enum journal_news write_some(struct scene *scene, uint32_t failures, enum rc rc,
                                     struct fault *why)
 {
-    sim_store_fail(scene->world, 0, failures, rc);
+    sim_host_faults(scene->world, 0)->store_failures = failures;
+    sim_host_faults(scene->world, 0)->store_failure = rc;
     journal_add(scene->journal, "log.txt", "a line", 0);
     journal_replace(scene->journal, "swarm.json", "{}");
     sim_run(scene->world, sim_now_ns(scene->world) + NS_PER_S);

@@ -20,7 +20,7 @@ static struct link_world *world_far(uint64_t seed, double loss, unsigned without
         side_describe(side, (uint8_t)(i + 1));
         side->rekey = rekey;
         side_start(side);
-        sim_host_refuse_bbr(world->sim, side->host, (without_bbr >> i & 1) != 0);
+        sim_host_faults(world->sim, side->host)->refuses_bbr = (without_bbr >> i & 1) != 0;
     }
     sim_path_set(world->sim, world->sides[0].host, world->sides[1].host, &path);
     sim_path_set(world->sim, world->sides[1].host, world->sides[0].host, &path);
@@ -205,8 +205,8 @@ static void one_is_enough_on_a_short_way_or_with_bbr(void **state)
     struct link_world *world = world_of_two(0);
 
     (void)state;
-    sim_host_refuse_bbr(world->sim, world->sides[0].host, true);
-    sim_host_refuse_bbr(world->sim, world->sides[1].host, true);
+    sim_host_faults(world->sim, world->sides[0].host)->refuses_bbr = true;
+    sim_host_faults(world->sim, world->sides[1].host)->refuses_bbr = true;
     assert_int_equal(connections_after(world), 1);
     assert_int_equal(connections_after(world_far(1, 0.0, 0, (struct link_rekey){0})), 1);
     assert_int_equal(connections_after(world_far(1, 0.0, 3, (struct link_rekey){0})),
