@@ -7,7 +7,8 @@ set -euo pipefail
 packages=(
     cmake ninja-build gcc libc6-dev pkg-config git ca-certificates
     libuv1-dev libsodium-dev libmsgpack-dev libopenblas-openmp-dev libdnnl-dev
-    libjansson-dev libinih-dev zlib1g-dev libpng-dev libmicrohttpd-dev dataset-fashion-mnist
+    libjansson-dev libinih-dev zlib1g-dev libpng-dev libprotobuf-c-dev protobuf-c-compiler libmicrohttpd-dev
+    dataset-fashion-mnist
 )
 # It exists for this kind of processor only; without it libsodium does its work, more slowly.
 [ "$(dpkg --print-architecture 2>/dev/null)" != amd64 ] || packages+=(libipsec-mb-dev)

@@ -1,98 +1,112 @@
 /*
- * The ONNX form: protocol buffers (https://protobuf.dev/programming-guides/encoding) of the
- * messages in onnx.proto (https://github.com/onnx/onnx, IR version 8). A message is written into a
- * buffer and then, behind its length, into its parent's; the values of large tensors are not
- * copied but become pieces of the file. Commands.
+ * The ONNX form: the messages of onnx.proto, put together in memory and written by protobuf-c. The
+ * values of large tensors are not copied but become pieces of the file. Commands.
  */
 #include "replica/formats/onnx.h"
 
-#include "base/bytes.h"
 #include "base/check.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "replica/formats/onnx.pb-c.h"
 
 #include "version.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { IR_VERSION = 8, WIRE_VARINT = 0, WIRE_BYTES = 2, WIRE_32 = 5 };
+enum { IR_VERSION = 8, APART_BYTES_MIN = 4096 };
 #define FILE_BYTES_MAX ((size_t)INT32_MAX)
 
-/* Field numbers of onnx.proto. */
-enum {
-    MODEL_IR = 1,
-    MODEL_PRODUCER = 2,
-    MODEL_VERSION = 3,
-    MODEL_GRAPH = 7,
-    MODEL_OPSET = 8,
-    MODEL_METADATA = 14
-};
-enum { OPSET_DOMAIN = 1, OPSET_VERSION = 2 };
-enum { ENTRY_KEY = 1, ENTRY_VALUE = 2 };
-enum { GRAPH_NODE = 1, GRAPH_NAME = 2, GRAPH_TENSOR = 5, GRAPH_INPUT = 11, GRAPH_OUTPUT = 12 };
-enum { NODE_INPUT = 1, NODE_OUTPUT = 2, NODE_NAME = 3, NODE_OP = 4, NODE_ATTRIBUTE = 5 };
-enum {
-    ATTRIBUTE_NAME = 1,
-    ATTRIBUTE_REAL = 2,
-    ATTRIBUTE_INT = 3,
-    ATTRIBUTE_INTS = 8,
-    ATTRIBUTE_TYPE = 20
-};
-enum { TYPE_OF_REAL = 1, TYPE_OF_INT = 2, TYPE_OF_INTS = 7 };
-enum { TENSOR_DIMS = 1, TENSOR_TYPE = 2, TENSOR_NAME = 8, TENSOR_RAW = 9 };
-enum {
-    VALUE_NAME = 1,
-    VALUE_TYPE = 2,
-    TYPE_TENSOR = 1,
-    TENSOR_ELEMENT = 1,
-    TENSOR_SHAPE = 2,
-    SHAPE_DIM = 1,
-    DIM_VALUE = 1,
-    DIM_PARAM = 2
-};
-
-struct buffer {
-    uint8_t *bytes;
-    size_t count, max;
-};
-
-/* A constant: its message up to the values, and the values. */
-struct constant {
-    struct buffer head;
-    const void *values;
-    void *copy; /* of the _copy form, or NULL */
-    size_t values_bytes;
+/* Memory that lasts as long as the file is in the making. */
+struct kept {
+    struct kept *next;
+    max_align_t bytes[];
 };
 
 struct onnx {
     enum rc rc;
-    uint64_t names, nodes_count;
-    struct buffer nodes, ends, metadata; /* fields of the graph, and of the model */
-    struct constant *constants;
-    size_t constants_count, constants_max;
-    struct buffer head; /* of the file */
-    struct piece *pieces;
+    uint64_t names;
+    struct kept *kept;
+    Onnx__ModelProto model;
+    Onnx__GraphProto graph;
 };
+
+static void *take(struct onnx *onnx, size_t bytes)
+{
+    struct kept *kept = onnx->rc == RC_OK ? mem_alloc(sizeof *kept + bytes) : NULL;
+
+    if (kept == NULL) {
+        onnx->rc = RC_NOMEM;
+        return NULL;
+    }
+    kept->next = onnx->kept;
+    onnx->kept = kept;
+    return kept->bytes;
+}
+
+static void *take_copy(struct onnx *onnx, const void *bytes, size_t count)
+{
+    void *copy = take(onnx, count);
+
+    return copy == NULL || count == 0 ? copy : memcpy(copy, bytes, count);
+}
+
+static char *take_text(struct onnx *onnx, const char *text)
+{
+    return take_copy(onnx, text, strlen(text) + 1);
+}
+
+/* Append `item` to a repeated field, whose room doubles whenever its count is a power of two. */
+static void add(struct onnx *onnx, void *list, size_t *count, void *item)
+{
+    void **items;
+
+    memcpy(&items, list, sizeof items);
+    if ((*count & (*count - 1)) == 0) {
+        void **wider = take(onnx, (*count == 0 ? 1 : 2 * *count) * sizeof *wider);
+        if (wider == NULL) return;
+        if (*count > 0) memcpy(wider, items, *count * sizeof *wider);
+        items = wider;
+        memcpy(list, &items, sizeof items);
+    }
+    if (onnx->rc == RC_OK) items[(*count)++] = item;
+}
+
+/* A message of a kind, as its initial value says. */
+#define TAKE(onnx, type, initial) ((type *)take_copy(onnx, &(const type)initial, sizeof(type)))
 
 struct onnx *onnx_create(void)
 {
-    return mem_alloc(sizeof(struct onnx));
+    struct onnx *onnx = mem_alloc(sizeof *onnx);
+    Onnx__OperatorSetIdProto *opset;
+
+    if (onnx == NULL) return NULL;
+    onnx->model = (Onnx__ModelProto)ONNX__MODEL_PROTO__INIT;
+    onnx->graph = (Onnx__GraphProto)ONNX__GRAPH_PROTO__INIT;
+    onnx->model.has_ir_version = true;
+    onnx->model.ir_version = IR_VERSION;
+    onnx->model.producer_name = take_text(onnx, "grapevine");
+    onnx->model.producer_version = take_text(onnx, GRAPEVINE_VERSION);
+    onnx->model.graph = &onnx->graph;
+    onnx->graph.name = take_text(onnx, "grapevine");
+    opset = TAKE(onnx, Onnx__OperatorSetIdProto, ONNX__OPERATOR_SET_ID_PROTO__INIT);
+    if (opset != NULL) {
+        opset->domain = take_text(onnx, "");
+        opset->has_version = true;
+        opset->version = ONNX_OPSET;
+    }
+    add(onnx, &onnx->model.opset_import, &onnx->model.n_opset_import, opset);
+    return onnx;
 }
 
 void onnx_destroy(struct onnx *onnx)
 {
     if (onnx == NULL) return;
-    for (size_t i = 0; i < onnx->constants_count; i++) {
-        mem_free(onnx->constants[i].head.bytes);
-        mem_free(onnx->constants[i].copy);
+    while (onnx->kept != NULL) {
+        struct kept *next = onnx->kept->next;
+        mem_free(onnx->kept);
+        onnx->kept = next;
     }
-    mem_free(onnx->constants);
-    mem_free(onnx->nodes.bytes);
-    mem_free(onnx->ends.bytes);
-    mem_free(onnx->metadata.bytes);
-    mem_free(onnx->head.bytes);
-    mem_free(onnx->pieces);
     mem_free(onnx);
 }
 
@@ -104,322 +118,200 @@ struct onnx_name onnx_fresh(struct onnx *onnx)
     return name;
 }
 
-/* ---- protocol buffers ---- */
-
-static void append(struct onnx *onnx, struct buffer *to, const void *bytes, size_t count)
-{
-    size_t wider = to->max == 0 ? 256 : to->max;
-    uint8_t *grown;
-
-    if (onnx->rc != RC_OK || count == 0) return;
-    while (wider - to->count < count) {
-        wider *= 2;
-    }
-    if (wider != to->max) {
-        grown = mem_resize(to->bytes, wider);
-        if (grown == NULL) {
-            onnx->rc = RC_NOMEM;
-            return;
-        }
-        to->bytes = grown;
-        to->max = wider;
-    }
-    memcpy(to->bytes + to->count, bytes, count);
-    to->count += count;
-}
-
-/* Seven bits a byte, the lowest first; the highest bit says that more follow. */
-static void put_varint(struct onnx *onnx, struct buffer *to, uint64_t value)
-{
-    uint8_t bytes[10];
-    size_t count = 0;
-
-    do {
-        bytes[count++] = (uint8_t)((value & 0x7F) | (value > 0x7F ? 0x80 : 0));
-        value >>= 7;
-    } while (value > 0);
-    append(onnx, to, bytes, count);
-}
-
-static void put_tag(struct onnx *onnx, struct buffer *to, uint32_t field, uint32_t wire)
-{
-    put_varint(onnx, to, (uint64_t)field << 3 | wire);
-}
-
-static void put_int(struct onnx *onnx, struct buffer *to, uint32_t field, int64_t value)
-{
-    put_tag(onnx, to, field, WIRE_VARINT);
-    put_varint(onnx, to, (uint64_t)value);
-}
-
-static void put_real(struct onnx *onnx, struct buffer *to, uint32_t field, float value)
-{
-    uint8_t bytes[4];
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof bits);
-    store_le32(bytes, bits);
-    put_tag(onnx, to, field, WIRE_32);
-    append(onnx, to, bytes, sizeof bytes);
-}
-
-static void put_bytes(struct onnx *onnx, struct buffer *to, uint32_t field, const void *bytes,
-                      size_t count)
-{
-    put_tag(onnx, to, field, WIRE_BYTES);
-    put_varint(onnx, to, count);
-    append(onnx, to, bytes, count);
-}
-
-static void put_text(struct onnx *onnx, struct buffer *to, uint32_t field, const char *text)
-{
-    put_bytes(onnx, to, field, text, strlen(text));
-}
-
-/* `message` becomes a field, and is released. */
-static void put_message(struct onnx *onnx, struct buffer *to, uint32_t field,
-                        struct buffer *message)
-{
-    put_bytes(onnx, to, field, message->bytes, message->count);
-    mem_free(message->bytes);
-    *message = (struct buffer){NULL, 0, 0};
-}
-
 /* ---- nodes, values, constants ---- */
 
-static void put_attribute(struct onnx *onnx, struct buffer *node,
-                          const struct onnx_attribute *attribute)
+static Onnx__AttributeProto *take_attribute(struct onnx *onnx, const struct onnx_attribute *from)
 {
-    static const int64_t types[] = {
-        [ONNX_INT] = TYPE_OF_INT, [ONNX_REAL] = TYPE_OF_REAL, [ONNX_INTS] = TYPE_OF_INTS};
-    struct buffer message = {NULL, 0, 0};
+    static const Onnx__AttributeProto__AttributeType types[] = {
+        [ONNX_INT] = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT,
+        [ONNX_REAL] = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__FLOAT,
+        [ONNX_INTS] = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS};
+    Onnx__AttributeProto *attribute = TAKE(onnx, Onnx__AttributeProto, ONNX__ATTRIBUTE_PROTO__INIT);
 
-    put_text(onnx, &message, ATTRIBUTE_NAME, attribute->name);
-    if (attribute->kind == ONNX_INT) put_int(onnx, &message, ATTRIBUTE_INT, attribute->integer);
-    if (attribute->kind == ONNX_REAL) put_real(onnx, &message, ATTRIBUTE_REAL, attribute->real);
-    for (size_t i = 0; attribute->kind == ONNX_INTS && i < attribute->count; i++) {
-        put_int(onnx, &message, ATTRIBUTE_INTS, attribute->integers[i]);
+    if (attribute == NULL) return NULL;
+    attribute->name = take_text(onnx, from->name);
+    attribute->has_type = true;
+    attribute->type = types[from->kind];
+    attribute->has_i = from->kind == ONNX_INT;
+    attribute->i = from->integer;
+    attribute->has_f = from->kind == ONNX_REAL;
+    attribute->f = from->real;
+    if (from->kind == ONNX_INTS) {
+        attribute->n_ints = from->count;
+        attribute->ints = take_copy(onnx, from->integers, from->count * sizeof *from->integers);
     }
-    put_int(onnx, &message, ATTRIBUTE_TYPE, types[attribute->kind]);
-    put_message(onnx, node, NODE_ATTRIBUTE, &message);
+    return attribute;
 }
 
-void onnx_add_node(struct onnx *onnx, const struct onnx_node *node)
+void onnx_add_node(struct onnx *onnx, const struct onnx_node *from)
 {
-    struct buffer message = {NULL, 0, 0};
+    Onnx__NodeProto *node = TAKE(onnx, Onnx__NodeProto, ONNX__NODE_PROTO__INIT);
     char name[ONNX_NAME_BYTES];
 
-    CHECK(node->inputs_count <= ONNX_INPUTS_MAX && node->outputs_count > 0);
-    for (size_t i = 0; i < node->inputs_count; i++) {
-        put_text(onnx, &message, NODE_INPUT, node->inputs[i].text);
+    CHECK(from->inputs_count <= ONNX_INPUTS_MAX && from->outputs_count > 0);
+    if (node == NULL) return;
+    for (size_t i = 0; i < from->inputs_count; i++) {
+        add(onnx, &node->input, &node->n_input, take_text(onnx, from->inputs[i].text));
     }
-    for (size_t i = 0; i < node->outputs_count; i++) {
-        put_text(onnx, &message, NODE_OUTPUT, node->outputs[i].text);
+    for (size_t i = 0; i < from->outputs_count; i++) {
+        add(onnx, &node->output, &node->n_output, take_text(onnx, from->outputs[i].text));
     }
-    snprintf(name, sizeof name, "%s_%llu", node->op, (unsigned long long)++onnx->nodes_count);
-    put_text(onnx, &message, NODE_NAME, name);
-    put_text(onnx, &message, NODE_OP, node->op);
-    for (size_t i = 0; i < node->attributes_count; i++) {
-        put_attribute(onnx, &message, &node->attributes[i]);
+    snprintf(name, sizeof name, "%s_%zu", from->op, onnx->graph.n_node + 1);
+    node->name = take_text(onnx, name);
+    node->op_type = take_text(onnx, from->op);
+    for (size_t i = 0; i < from->attributes_count; i++) {
+        add(onnx, &node->attribute, &node->n_attribute, take_attribute(onnx, &from->attributes[i]));
     }
-    put_message(onnx, &onnx->nodes, GRAPH_NODE, &message);
+    add(onnx, &onnx->graph.node, &onnx->graph.n_node, node);
 }
 
-static void add_value(struct onnx *onnx, uint32_t field, const char *name, enum onnx_type type,
-                      struct onnx_shape shape)
+static Onnx__TensorShapeProto *take_shape(struct onnx *onnx, struct onnx_shape from)
 {
-    struct buffer dims = {NULL, 0, 0}, tensor = {NULL, 0, 0}, kind = {NULL, 0, 0};
-    struct buffer value = {NULL, 0, 0};
+    Onnx__TensorShapeProto *shape =
+        TAKE(onnx, Onnx__TensorShapeProto, ONNX__TENSOR_SHAPE_PROTO__INIT);
 
-    for (uint32_t i = 0; i < shape.rank; i++) {
-        struct buffer dim = {NULL, 0, 0};
-        if (shape.extents[i] == ONNX_BATCH)
-            put_text(onnx, &dim, DIM_PARAM, "batch");
-        else
-            put_int(onnx, &dim, DIM_VALUE, shape.extents[i]);
-        put_message(onnx, &dims, SHAPE_DIM, &dim);
+    for (uint32_t i = 0; shape != NULL && i < from.rank; i++) {
+        Onnx__TensorShapeProto__Dimension *dim = TAKE(onnx, Onnx__TensorShapeProto__Dimension,
+                                                      ONNX__TENSOR_SHAPE_PROTO__DIMENSION__INIT);
+        if (dim == NULL) return NULL;
+        dim->has_dim_value = from.extents[i] != ONNX_BATCH;
+        dim->dim_value = from.extents[i];
+        if (!dim->has_dim_value) dim->dim_param = take_text(onnx, "batch");
+        add(onnx, &shape->dim, &shape->n_dim, dim);
     }
-    put_int(onnx, &tensor, TENSOR_ELEMENT, (int64_t)type);
-    put_message(onnx, &tensor, TENSOR_SHAPE, &dims);
-    put_message(onnx, &kind, TYPE_TENSOR, &tensor);
-    put_text(onnx, &value, VALUE_NAME, name);
-    put_message(onnx, &value, VALUE_TYPE, &kind);
-    put_message(onnx, &onnx->ends, field, &value);
+    return shape;
+}
+
+static Onnx__ValueInfoProto *take_value(struct onnx *onnx, const char *name, enum onnx_type type,
+                                        struct onnx_shape shape)
+{
+    Onnx__ValueInfoProto *value = TAKE(onnx, Onnx__ValueInfoProto, ONNX__VALUE_INFO_PROTO__INIT);
+    Onnx__TypeProto *kind = TAKE(onnx, Onnx__TypeProto, ONNX__TYPE_PROTO__INIT);
+    Onnx__TypeProto__Tensor *tensor =
+        TAKE(onnx, Onnx__TypeProto__Tensor, ONNX__TYPE_PROTO__TENSOR__INIT);
+
+    if (onnx->rc != RC_OK) return NULL;
+    tensor->has_elem_type = true;
+    tensor->elem_type = (int32_t)type;
+    tensor->shape = take_shape(onnx, shape);
+    kind->tensor_type = tensor;
+    value->name = take_text(onnx, name);
+    value->type = kind;
+    return value;
 }
 
 void onnx_add_input(struct onnx *onnx, const char *name, enum onnx_type type,
                     struct onnx_shape shape)
 {
-    add_value(onnx, GRAPH_INPUT, name, type, shape);
+    add(onnx, &onnx->graph.input, &onnx->graph.n_input, take_value(onnx, name, type, shape));
 }
 
 void onnx_add_output(struct onnx *onnx, const char *name, enum onnx_type type,
                      struct onnx_shape shape)
 {
-    add_value(onnx, GRAPH_OUTPUT, name, type, shape);
+    add(onnx, &onnx->graph.output, &onnx->graph.n_output, take_value(onnx, name, type, shape));
 }
 
-static size_t values_of(struct onnx_shape shape)
+static void add_constant(struct onnx *onnx, struct onnx_name name, enum onnx_type type,
+                         struct onnx_shape shape, const void *values, bool is_copied)
 {
-    size_t count = 1;
+    Onnx__TensorProto *tensor = TAKE(onnx, Onnx__TensorProto, ONNX__TENSOR_PROTO__INIT);
+    size_t bytes = type == ONNX_FLOAT ? 4 : 8;
 
+    if (tensor == NULL) return;
     for (uint32_t i = 0; i < shape.rank; i++) {
         CHECK(shape.extents[i] >= 0);
-        count *= (size_t)shape.extents[i];
+        bytes *= (size_t)shape.extents[i];
     }
-    return count;
-}
-
-static struct constant *add_constant(struct onnx *onnx, struct onnx_name name, enum onnx_type type,
-                                     struct onnx_shape shape)
-{
-    struct constant *constant;
-
-    if (onnx->constants_count == onnx->constants_max && onnx->rc == RC_OK) {
-        size_t wider = onnx->constants_max == 0 ? 64 : 2 * onnx->constants_max;
-        struct constant *grown = mem_resize(onnx->constants, wider * sizeof *grown);
-        if (grown == NULL) {
-            onnx->rc = RC_NOMEM;
-        } else {
-            onnx->constants = grown;
-            onnx->constants_max = wider;
-        }
-    }
-    if (onnx->rc != RC_OK) return NULL;
-    constant = &onnx->constants[onnx->constants_count++];
-    *constant = (struct constant){.values = NULL};
-    for (uint32_t i = 0; i < shape.rank; i++) {
-        put_int(onnx, &constant->head, TENSOR_DIMS, shape.extents[i]);
-    }
-    put_int(onnx, &constant->head, TENSOR_TYPE, (int64_t)type);
-    put_text(onnx, &constant->head, TENSOR_NAME, name.text);
-    constant->values_bytes = values_of(shape) * (type == ONNX_FLOAT ? 4 : 8);
-    put_tag(onnx, &constant->head, TENSOR_RAW, WIRE_BYTES);
-    put_varint(onnx, &constant->head, constant->values_bytes);
-    return constant;
-}
-
-static void copy_values(struct onnx *onnx, struct constant *constant, const void *values)
-{
-    if (constant == NULL) return;
-    constant->copy = mem_raw(constant->values_bytes);
-    constant->values = constant->copy;
-    if (constant->copy == NULL)
-        onnx->rc = RC_NOMEM;
-    else
-        memcpy(constant->copy, values, constant->values_bytes);
+    tensor->n_dims = shape.rank;
+    tensor->dims = take_copy(onnx, shape.extents, shape.rank * sizeof *shape.extents);
+    tensor->has_data_type = true;
+    tensor->data_type = (int32_t)type;
+    tensor->name = take_text(onnx, name.text);
+    tensor->has_raw_data = true;
+    tensor->raw_data.len = bytes;
+    tensor->raw_data.data = is_copied ? take_copy(onnx, values, bytes) : (uint8_t *)values;
+    add(onnx, &onnx->graph.initializer, &onnx->graph.n_initializer, tensor);
 }
 
 void onnx_add_f32(struct onnx *onnx, struct onnx_name name, struct onnx_shape shape,
                   const float *values)
 {
-    struct constant *constant = add_constant(onnx, name, ONNX_FLOAT, shape);
-
-    if (constant != NULL) constant->values = values;
+    add_constant(onnx, name, ONNX_FLOAT, shape, values, false);
 }
 
 void onnx_add_f32_copy(struct onnx *onnx, struct onnx_name name, struct onnx_shape shape,
                        const float *values)
 {
-    copy_values(onnx, add_constant(onnx, name, ONNX_FLOAT, shape), values);
+    add_constant(onnx, name, ONNX_FLOAT, shape, values, true);
 }
 
 void onnx_add_i64_copy(struct onnx *onnx, struct onnx_name name, struct onnx_shape shape,
                        const int64_t *values)
 {
-    copy_values(onnx, add_constant(onnx, name, ONNX_INT64, shape), values);
+    add_constant(onnx, name, ONNX_INT64, shape, values, true);
 }
 
 void onnx_set(struct onnx *onnx, const char *key, const char *value)
 {
-    struct buffer entry = {NULL, 0, 0};
+    Onnx__StringStringEntryProto *entry =
+        TAKE(onnx, Onnx__StringStringEntryProto, ONNX__STRING_STRING_ENTRY_PROTO__INIT);
 
-    put_text(onnx, &entry, ENTRY_KEY, key);
-    put_text(onnx, &entry, ENTRY_VALUE, value);
-    put_message(onnx, &onnx->metadata, MODEL_METADATA, &entry);
+    if (entry == NULL) return;
+    entry->key = take_text(onnx, key);
+    entry->value = take_text(onnx, value);
+    add(onnx, &onnx->model.metadata_props, &onnx->model.n_metadata_props, entry);
 }
 
 /* ---- the file ---- */
 
-static size_t varint_bytes(uint64_t value)
-{
-    size_t count = 1;
+/* What protobuf-c packs: what is large stays where it is, the rest is put together in `small`. */
+struct writer {
+    ProtobufCBuffer base; /* first: cast back */
+    uint8_t *small;
+    size_t used;
+    struct piece *pieces;
+    size_t count;
+};
 
-    for (; value > 0x7F; value >>= 7) {
-        count++;
+static void on_packed(ProtobufCBuffer *buffer, size_t count, const uint8_t *bytes)
+{
+    struct writer *w = (struct writer *)buffer;
+    struct piece *last = w->count > 0 ? &w->pieces[w->count - 1] : NULL;
+
+    if (count < APART_BYTES_MIN) {
+        bytes = memcpy(w->small + w->used, bytes, count);
+        w->used += count;
+        if (last != NULL && (const uint8_t *)last->bytes + last->count == bytes) {
+            last->count += count;
+            return;
+        }
     }
-    return count;
-}
-
-/* Its bytes as a field of the graph, without tag and length. */
-static size_t message_bytes(const struct constant *constant)
-{
-    return constant->head.count + constant->values_bytes;
-}
-
-/* All up to the constants. The graph's length counts them, too. */
-static void put_head(struct onnx *onnx)
-{
-    struct buffer opset = {NULL, 0, 0}, name = {NULL, 0, 0};
-    size_t graph = onnx->nodes.count + onnx->ends.count;
-
-    for (size_t i = 0; i < onnx->constants_count; i++) {
-        size_t bytes = message_bytes(&onnx->constants[i]);
-        graph += 1 + varint_bytes(bytes) + bytes;
-    }
-    put_int(onnx, &onnx->head, MODEL_IR, IR_VERSION);
-    put_text(onnx, &onnx->head, MODEL_PRODUCER, "grapevine");
-    put_text(onnx, &onnx->head, MODEL_VERSION, GRAPEVINE_VERSION);
-    put_text(onnx, &opset, OPSET_DOMAIN, "");
-    put_int(onnx, &opset, OPSET_VERSION, ONNX_OPSET);
-    put_message(onnx, &onnx->head, MODEL_OPSET, &opset);
-    append(onnx, &onnx->head, onnx->metadata.bytes, onnx->metadata.count);
-    put_text(onnx, &name, GRAPH_NAME, "grapevine");
-    put_tag(onnx, &onnx->head, MODEL_GRAPH, WIRE_BYTES);
-    put_varint(onnx, &onnx->head, graph + name.count);
-    append(onnx, &onnx->head, name.bytes, name.count);
-    append(onnx, &onnx->head, onnx->nodes.bytes, onnx->nodes.count);
-    append(onnx, &onnx->head, onnx->ends.bytes, onnx->ends.count);
-    mem_free(name.bytes);
-}
-
-/* Tag and length in front of each constant's message. */
-static void wrap_constants(struct onnx *onnx)
-{
-    for (size_t i = 0; i < onnx->constants_count && onnx->rc == RC_OK; i++) {
-        struct constant *constant = &onnx->constants[i];
-        struct buffer whole = {NULL, 0, 0};
-        put_tag(onnx, &whole, GRAPH_TENSOR, WIRE_BYTES);
-        put_varint(onnx, &whole, message_bytes(constant));
-        append(onnx, &whole, constant->head.bytes, constant->head.count);
-        mem_free(constant->head.bytes);
-        constant->head = whole;
-    }
+    w->pieces[w->count++] = (struct piece){bytes, count};
 }
 
 enum rc onnx_save(struct onnx *onnx, const char *path, struct fault *why)
 {
-    size_t count = 0, bytes;
+    const Onnx__GraphProto *graph = &onnx->graph;
+    const size_t bytes = protobuf_c_message_get_packed_size(&onnx->model.base);
+    struct writer w = {.base = {on_packed}};
+    size_t small = bytes;
 
-    CHECK(onnx->pieces == NULL); /* once */
-    put_head(onnx);
-    wrap_constants(onnx);
-    onnx->pieces = mem_array(1 + 2 * onnx->constants_count, sizeof *onnx->pieces);
-    if (onnx->pieces == NULL || onnx->rc != RC_OK) {
-        return fault_set(why, RC_NOMEM, "cannot write %s: out of memory", path);
-    }
-    onnx->pieces[count++] = (struct piece){onnx->head.bytes, onnx->head.count};
-    bytes = onnx->head.count;
-    for (size_t i = 0; i < onnx->constants_count; i++) {
-        const struct constant *constant = &onnx->constants[i];
-        onnx->pieces[count++] = (struct piece){constant->head.bytes, constant->head.count};
-        onnx->pieces[count++] = (struct piece){constant->values, constant->values_bytes};
-        bytes += message_bytes(constant);
-    }
-    if (bytes > FILE_BYTES_MAX) {
+    if (onnx->rc == RC_OK && bytes > FILE_BYTES_MAX) {
         return fault_set(why, RC_LIMIT,
                          "cannot write %s: an ONNX file holds at most 2 GiB; use --to safetensors",
                          path);
     }
-    return file_replace(path, onnx->pieces, count, 0644, why);
+    for (size_t i = 0; i < graph->n_initializer; i++) {
+        const size_t count = graph->initializer[i]->raw_data.len;
+        if (count >= APART_BYTES_MIN) small -= count;
+    }
+    w.small = take(onnx, small);
+    w.pieces = take(onnx, (2 * (graph->n_initializer + onnx->model.n_metadata_props) + 1) *
+                              sizeof *w.pieces);
+    if (onnx->rc != RC_OK) {
+        return fault_set(why, RC_NOMEM, "cannot write %s: out of memory", path);
+    }
+    protobuf_c_message_pack_to_buffer(&onnx->model.base, &w.base);
+    return file_replace(path, w.pieces, w.count, 0644, why);
 }

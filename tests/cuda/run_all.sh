@@ -31,7 +31,7 @@ packages=(
     libuv1-dev libuv1 libsodium-dev libsodium23 libmsgpack-dev libmsgpackc2 libjansson-dev libjansson4
     libinih-dev libinih1 zlib1g-dev zlib1g libpng-dev libpng16-16 libopenblas-openmp-dev libopenblas0-openmp
     libgfortran5 libquadmath0 libdnnl-dev libdnnl2 ocl-icd-libopencl1 libcmocka-dev libcmocka0
-    pkgconf pkgconf-bin libpkgconf3
+    pkgconf pkgconf-bin libpkgconf3 libprotobuf-c-dev libprotobuf-c1 protobuf-c-compiler libprotoc32 libprotobuf32
 )
 all_parts=(build parity sanitizer kernels train averaging table)
 
@@ -114,6 +114,11 @@ unpack() { # the packages, once; and what their installation scripts would have 
         printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/usr/bin/pkgconf "$@"\n' "$libraries" "$prefix" >"$build/pkg-config"
         chmod +x "$build/pkg-config"
         export PKG_CONFIG=$build/pkg-config
+    fi
+    if ! command -v protoc-c >/dev/null; then
+        printf '#!/bin/sh\nLD_LIBRARY_PATH=%s exec %s/usr/bin/protoc-c "$@"\n' "$libraries" "$prefix" >"$build/protoc-c"
+        chmod +x "$build/protoc-c"
+        arguments+=("-DPROTOC_C=$build/protoc-c")
     fi
 }
 
