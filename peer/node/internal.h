@@ -205,7 +205,7 @@ void node_on_round_message(struct node *node, struct peer_id from, const struct 
 /** `peer` failed us or misbehaved: no rounds with it for a while, or no link. */
 void node_score(struct node *node, struct peer_id peer, enum score_reason reason);
 /** The same, as a round's callback. */
-void node_round_scored(void *node, struct peer_id peer, int32_t score);
+void node_round_scored(void *node, struct peer_id peer, enum score_reason score);
 enum standing node_standing(void *node, struct peer_id peer);
 
 /* node/rounds/left.c: how far it is to the goal */

@@ -47,14 +47,15 @@ void node_far_is_over(struct node *node, struct neighbour *neighbour)
     }
 }
 
-void node_round_scored(void *context, struct peer_id peer, int32_t score)
+void node_round_scored(void *context, struct peer_id peer, enum score_reason score)
 {
     struct node *node = context;
-    enum score_reason reason = score_reason_of(score);
 
-    if (score > 0 && node->pace.outer->met != NULL) node->pace.outer->met(node, peer);
-    if (score == 0 || reason == SCORE_CLIPPED) note_far(context, peer);
-    if (score != 0) node_score(context, peer, reason); /* 0: it said so of our values */
+    if (score == SCORE_COMMITTED && node->pace.outer->met != NULL) {
+        node->pace.outer->met(node, peer);
+    }
+    if (score == SCORE_NO_FAULT || score == SCORE_CLIPPED) note_far(context, peer);
+    if (score != SCORE_NO_FAULT) node_score(context, peer, score); /* it said so of our values */
 }
 
 enum standing node_standing(void *context, struct peer_id peer)
