@@ -65,7 +65,8 @@ struct message *commands_send(struct commands *commands, struct peer_id to, enum
     return &send->message;
 }
 
-void commands_score(struct commands *commands, struct peer_id of, int32_t score, const char *reason)
+void commands_score(struct commands *commands, struct peer_id of, enum score_reason score,
+                    const char *reason)
 {
     struct command *command = commands_add(commands, COMMAND_SCORE);
 

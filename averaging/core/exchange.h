@@ -20,6 +20,7 @@
 #include "base/fault.h"
 #include "base/rc.h"
 #include "base/rng.h"
+#include "gossip/door/score.h"
 #include "gossip/wire/messages.h"
 
 #include <stdbool.h>
@@ -43,9 +44,9 @@ enum command_type {
     COMMAND_RELEASE,    /* what is held under `key` is needed no longer */
     COMMAND_ABSORB_HELD, /* absorb what is held under `key`; report on_job_done(JOB_ABSORB_HELD),
                             RC_NOT_FOUND if it is not there */
-    COMMAND_SCORE        /* `to` misbehaved or failed us (negative `score`), kept its word in a
-                            committed round (positive), or refused our values in a round that ran
-                            as too far from its own (0) */
+    COMMAND_SCORE        /* `to` misbehaved or failed us, kept its word in a committed round, or
+                            refused our values in a round that ran as too far from its own
+                            (SCORE_NO_FAULT) */
 };
 
 enum exchange_job { JOB_SNAPSHOT, JOB_ABSORB_OWN, JOB_REDUCE, JOB_ABSORB_HELD };
@@ -99,8 +100,8 @@ struct command {
     struct command_edge edge;
     struct round_key key; /* HOLD, RELEASE, ABSORB_HELD */
     struct command_over over;
-    int32_t score;      /* SCORE: negative is bad, see the scoring table */
-    const char *reason; /* SCORE: a string literal; NULL of a positive one */
+    enum score_reason score;
+    const char *reason; /* SCORE: a string literal; NULL of SCORE_COMMITTED */
 };
 
 /* Grows as needed, is reset by the consumer after each call. */
@@ -120,8 +121,8 @@ MUST_USE bool commands_reserve(struct commands *commands, uint32_t count);
 struct command *commands_add(struct commands *commands, enum command_type type);
 /** A zeroed message to `to`, which the caller fills in before it adds another command; or NULL. */
 struct message *commands_send(struct commands *commands, struct peer_id to, enum message_type type);
-/** `reason`: a string literal; NULL of a positive score. */
-void commands_score(struct commands *commands, struct peer_id of, int32_t score,
+/** `reason`: a string literal; NULL of SCORE_COMMITTED. */
+void commands_score(struct commands *commands, struct peer_id of, enum score_reason score,
                     const char *reason);
 /** ABORT of the round `key` to `to`. */
 void commands_abort(struct commands *commands, struct peer_id to, const struct round_key *key,

@@ -15,8 +15,7 @@ enum {
     ASK_OTHERS = 3,   /* at a time */
     SAVE_VERSION = 4, /* 1 and 2: pairs and edges apart; 3: with what clipping had left */
     SAVE_HEAD = 24,
-    SAVE_ENTRY = PEER_ID_BYTES + BOOT_ID_BYTES + 8,
-    SCORE_SILENT = -20
+    SAVE_ENTRY = PEER_ID_BYTES + BOOT_ID_BYTES + 8
 };
 
 /* ---- decisions of ours ---- */

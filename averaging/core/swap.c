@@ -8,8 +8,6 @@
 
 static const float norms_tolerance = 1e-3f; /* relative: two processors add up in unlike orders */
 
-enum { SCORE_MISS = -1 };
-
 float swap_scale(const struct swap *swap)
 {
     return robust_weight(sqrtf(swap_squared(swap)), swap->radius);
@@ -63,7 +61,7 @@ bool swap_decide(const struct swap *swap, struct promises *promises, struct comm
 
     CHECK(swap->is_decider && swap->has_ready && transfer_is_whole(&swap->in));
     if (!(fabsf(ours - theirs) <= norms_tolerance * larger)) {
-        commands_score(out, swap->other.id, SCORE_MISS, "measured another distance than we");
+        commands_score(out, swap->other.id, SCORE_LATE, "measured another distance than we");
         return false;
     }
     message = commands_send(out, swap->other.id, MESSAGE_COMMIT);
@@ -89,7 +87,8 @@ void swap_on_abort(const struct swap *swap, enum abort_code code, bool has_value
                    struct commands *out)
 {
     if (code == ABORT_NORMS) { /* one of us lies, and it is not we */
-        commands_score(out, swap->other.id, SCORE_MISS, "says our distances differ");
+        commands_score(out, swap->other.id, SCORE_LATE, "says our distances differ");
     }
-    if (code == ABORT_FAR && has_values) commands_score(out, swap->other.id, 0, EXCHANGE_SAYS_FAR);
+    if (code == ABORT_FAR && has_values)
+        commands_score(out, swap->other.id, SCORE_NO_FAULT, EXCHANGE_SAYS_FAR);
 }

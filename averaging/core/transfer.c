@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-enum { SCORE_FAR = -2, SCORE_NONFINITE = -50 };
 enum { CHUNK_NONE, CHUNK_CHECKING, CHUNK_STAGED };
 
 /* ---- out ---- */
@@ -123,16 +122,21 @@ uint32_t transfer_open(const struct transfer_in *in)
     return in->granted - in->done;
 }
 
-const struct transfer_fault *transfer_fault(enum rc rc)
+const struct transfer_fault *transfer_fault(enum rc rc, struct peer_id from,
+                                            struct commands *commands)
 {
-    static const struct transfer_fault nonfinite = {ABORT_NONFINITE, SCORE_NONFINITE,
-                                                    "sent a chunk that is not finite",
-                                                    "the other end's model is not finite"};
-    static const struct transfer_fault far = {ABORT_FAR, SCORE_FAR, "sent values too far from ours",
-                                              "the other end's model is too far away"};
-    static const struct transfer_fault local = {ABORT_LOCAL, 0, NULL,
-                                                "a chunk could not be taken in"};
+    static const struct transfer_fault nonfinite = {
+        ABORT_NONFINITE, "the other end's model is not finite", SCORE_NOT_FINITE,
+        "sent a chunk that is not finite"};
+    static const struct transfer_fault far = {ABORT_FAR, "the other end's model is too far away",
+                                              SCORE_CLIPPED, "sent values too far from ours"};
+    static const struct transfer_fault local = {ABORT_LOCAL, "a chunk could not be taken in",
+                                                SCORE_NO_FAULT, NULL};
+    const struct transfer_fault *fault = rc == RC_NONFINITE ? &nonfinite
+                                         : rc == RC_LIMIT   ? &far
+                                                            : &local;
 
     CHECK(rc != RC_OK);
-    return rc == RC_NONFINITE ? &nonfinite : rc == RC_LIMIT ? &far : &local;
+    if (fault->charge != NULL) commands_score(commands, from, fault->score, fault->charge);
+    return fault;
 }

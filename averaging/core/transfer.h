@@ -69,11 +69,12 @@ uint32_t transfer_open(const struct transfer_in *in);
 /* What a chunk that could not be taken in means. */
 struct transfer_fault {
     enum abort_code code;
-    int32_t score;      /* of the sender; 0: it is not its fault */
-    const char *charge; /* what it is scored for */
-    const char *reason; /* what the round is aborted for */
+    const char *reason;      /* what the round is aborted for */
+    enum score_reason score; /* of the sender */
+    const char *charge;      /* what for */
 };
-/** `rc` is not RC_OK. */
-const struct transfer_fault *transfer_fault(enum rc rc);
+/** `rc` is not RC_OK. `from` is scored, if it is its fault. */
+const struct transfer_fault *transfer_fault(enum rc rc, struct peer_id from,
+                                            struct commands *commands);
 
 #endif

@@ -17,8 +17,7 @@ enum {
     RAISE_ROUNDS = 32, /* of ours until one more, then twice as many, ... */
     RAISE_REST = 4096, /* ... up to this; and for one more of RAISES_MAX */
     LEADS_MAX = 32,    /* in a row: to a later round, though others are still with us */
-    LEAD_ROUNDS = 64,  /* of ours, for one more */
-    SCORE_MISS = -1
+    LEAD_ROUNDS = 64   /* of ours, for one more */
 };
 
 static void sort_edges(struct edges *edges)
@@ -200,7 +199,7 @@ static bool may_raise(struct edges *edges, struct peer_id peer, struct commands 
         return true;
     }
     if (!raiser->is_scored) {
-        commands_score(out, peer, SCORE_MISS, "begins its recursion anew again and again");
+        commands_score(out, peer, SCORE_LATE, "begins its recursion anew again and again");
     }
     raiser->is_scored = true;
     return false;

@@ -8,8 +8,6 @@
 
 #include <math.h>
 
-enum { SCORE_KEPT = 1 };
-
 static struct edges *edges_of(struct exchange *exchange)
 {
     return (struct edges *)(void *)exchange;
@@ -131,8 +129,7 @@ void edges_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *c
     if (rc == RC_OK) {
         edges_mirror_checked(edges, edge, chunk->chunk, hash);
     } else {
-        fault = transfer_fault(rc);
-        if (fault->score != 0) commands_score(out, chunk->from, fault->score, fault->charge);
+        fault = transfer_fault(rc, chunk->from, out);
         edges_drop(edges, edge, fault->code, fault->reason, true, out);
     }
     edges_advance(edges, out);
@@ -185,7 +182,7 @@ static void commit(struct edges *edges, struct edge *edge, struct commands *out)
     }
     if (scale < 1) edges->counts.rounds_clipped++;
     deadline_add(&edges->exchanges, edges->now_ns - edge->open_ns);
-    commands_score(out, edge->swap.other.id, SCORE_KEPT, NULL);
+    commands_score(out, edge->swap.other.id, SCORE_COMMITTED, NULL);
     edges_slot_free(edges, edge);
     edges_wait_over(edges, edge);
     edge->state = EDGE_COMMITTED;

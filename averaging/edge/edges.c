@@ -35,8 +35,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { SCORE_MISS = -1 };
-
 static struct edges *edges_of(struct exchange *exchange)
 {
     return (struct edges *)(void *)exchange;
@@ -416,7 +414,7 @@ static void edge_tick(struct edges *edges, struct edge *edge, struct commands *o
     } else {
         if (is_over) {
             deadline_add(&edges->exchanges, 2 * (edges->now_ns - edge->open_ns));
-            commands_score(out, edge->swap.other.id, SCORE_MISS, "missed the deadline of a round");
+            commands_score(out, edge->swap.other.id, SCORE_LATE, "missed the deadline of a round");
         }
         edges_drop(edges, edge, ABORT_DEADLINE, "the deadline passed", true, out);
     }

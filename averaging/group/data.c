@@ -12,8 +12,6 @@
 
 #include <string.h>
 
-enum { SCORE_FAR = -2, SCORE_NONFINITE = -50, SCORE_VIOLATION = -100 };
-
 static struct party *own_part(struct group *group)
 {
     return &group->parties[group->self];
@@ -46,7 +44,7 @@ static void parties_fill(struct group *group, const struct message_form *start)
         struct party *party = &group->parties[i];
 
         party->ref = start->members[i];
-        party->is_linked = group_is_linked(group, party->ref.id);
+        party->is_linked = roster_has(&group->roster, party->ref.id);
         if (peer_id_is_equal(party->ref.id, group->options.self)) {
             group->self = i;
             party->is_linked = true;
@@ -502,7 +500,7 @@ static void part_close_if_complete(struct group *group, struct party *part, stru
         group_schedule_fail(group);
     } else {
         part->part = PART_LOST;
-        commands_score(out, part->ref.id, SCORE_VIOLATION, "its MEAN holds a wrong hash");
+        commands_score(out, part->ref.id, SCORE_BROKE, "its MEAN holds a wrong hash");
     }
     over_if_all_ended(group, out);
 }
@@ -605,13 +603,8 @@ static void chunk_failed(struct group *group, uint32_t index, enum rc rc, struct
 {
     struct peer_id id = group->parties[index].ref.id;
 
-    if (rc == RC_NONFINITE) {
-        commands_score(out, id, SCORE_NONFINITE, "sent a chunk that is not finite");
-    } else if (rc == RC_LIMIT) {
-        commands_score(out, id, SCORE_FAR, "sent values too far from ours");
-    } else if (rc == RC_FORMAT) {
-        commands_score(out, id, SCORE_VIOLATION, "sent a malformed chunk");
-    }
+    (void)transfer_fault(rc, id, out);
+    if (rc == RC_FORMAT) commands_score(out, id, SCORE_BROKE, "sent a malformed chunk");
     group_party_lose(group, index);
     group_data_advance(group, out);
 }

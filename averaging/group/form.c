@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-enum { DEADLINE_MISS = -1, BRIEF_SHARE = 4 };
+enum { BRIEF_SHARE = 4 };
 
 static int form_find(const struct message_form *form, struct peer_id id)
 {
@@ -45,7 +45,7 @@ static enum rc form_check(struct group *group, struct member_ref from,
     for (uint32_t i = 0; i < form->members_count; i++) {
         if (form_find(form, form->members[i].id) != (int)i) return RC_FORMAT; /* twice */
         strangers += !peer_id_is_equal(form->members[i].id, group->options.self) &&
-                     !group_is_linked(group, form->members[i].id);
+                     !roster_has(&group->roster, form->members[i].id);
     }
     /* A few may be on their way to a link with us; with more the round would be in vain. */
     if (strangers > 1 + form->members_count / 4) return RC_MISMATCH;
@@ -78,7 +78,7 @@ static void send_form_to_all(const struct group *group, const struct message_for
 {
     for (uint32_t i = 0; i < list->members_count; i++) {
         if (peer_id_is_equal(list->members[i].id, group->options.self)) continue;
-        if (!group_is_linked(group, list->members[i].id)) continue;
+        if (!roster_has(&group->roster, list->members[i].id)) continue;
         send_form(form, type, list->members[i].id, out);
     }
 }
@@ -101,7 +101,7 @@ static void form_fill(const struct group *group, uint32_t ballot, struct message
     form->chunks = group->options.chunks;
     form->members[form->members_count++] = self_of(group);
     for (uint32_t i = 0; i < group->order_count; i++) {
-        if (i == group->order_self || !group_is_linked(group, group->order[i].id)) continue;
+        if (i == group->order_self || !roster_has(&group->roster, group->order[i].id)) continue;
         if (group_leaves_out(group, group->order[i].id)) continue;
         form->members[form->members_count++] = group->order[i];
     }
@@ -163,7 +163,7 @@ static void forming_close(struct group *group, struct commands *out)
     for (uint32_t i = 0; i < group->form.members_count; i++) {
         struct member_ref member = group->form.members[i];
         bool is_self = peer_id_is_equal(member.id, group->options.self);
-        bool is_linked = is_self || group_is_linked(group, member.id);
+        bool is_linked = is_self || roster_has(&group->roster, member.id);
 
         if (is_self || (is_linked && group->invited[i].has_joined)) {
             add_to_start(group, &start, member, is_self ? &own : &group->invited[i].stated);
@@ -201,7 +201,7 @@ static void forming_check(struct group *group, struct commands *out)
 
         if (peer_id_is_equal(id, group->options.self)) continue;
         if (group->invited[i].has_joined || group->invited[i].has_declined) continue;
-        if (group_is_linked(group, id) && group->now_ns < group->wait_until_ns) return;
+        if (roster_has(&group->roster, id) && group->now_ns < group->wait_until_ns) return;
     }
     forming_close(group, out);
 }
@@ -211,7 +211,7 @@ static void forming_withdraw(struct group *group, struct commands *out)
 {
     for (uint32_t i = 0; i < group->form.members_count; i++) {
         if (!group->invited[i].has_joined && !group->is_lingering) continue;
-        if (!group_is_linked(group, group->form.members[i].id)) continue;
+        if (!roster_has(&group->roster, group->form.members[i].id)) continue;
         group_send_abort(group->form.members[i].id, group->proposer, group->form.round,
                          ABORT_PROTOCOL, out);
     }
@@ -233,7 +233,7 @@ static void leave(struct group *group, const struct member_ref *next, uint64_t r
     group->left[group->left_next] = (struct group_left){group->proposer, group->form.round,
                                                         group->stream, group->form.ballot, true};
     group->left_next = (group->left_next + 1) % GROUP_LEFT_MAX;
-    if (is_anew || !group_is_linked(group, group->proposer.id)) return;
+    if (is_anew || !roster_has(&group->roster, group->proposer.id)) return;
     group_send_abort(group->proposer.id, group->proposer, group->form.round, ABORT_PROTOCOL, out);
 }
 
@@ -274,7 +274,7 @@ static bool proposes_in_vain(struct group *group, struct peer_id proposer, struc
     bool is_proven = group_standing(group, proposer) == STANDING_PROVEN;
 
     if (!conduct_form(&group->conduct, proposer, is_proven, group->now_ns)) return false;
-    commands_score(out, proposer, DEADLINE_MISS, "proposes again and again and starts nothing");
+    commands_score(out, proposer, SCORE_LATE, "proposes again and again and starts nothing");
     return true;
 }
 
@@ -386,7 +386,8 @@ static bool is_before_us(const struct group *group, uint32_t place)
 {
     struct peer_id id = group->order[place].id;
 
-    return place < group->order_self && group_is_linked(group, id) && !group_leaves_out(group, id);
+    return place < group->order_self && roster_has(&group->roster, id) &&
+           !group_leaves_out(group, id);
 }
 
 /* Each before us has a window to propose in. One that rests has a quarter, and an answer at least:
@@ -426,11 +427,11 @@ void group_form_begin(struct group *group, struct commands *out)
 /* The quickest answer is the nearest to a round trip: whoever is not ready takes its time. */
 static void answered(struct group *group, struct peer_id id)
 {
-    struct group_link *link = group_link_find(group, id);
-    uint64_t took = group->now_ns - group->form_ns;
+    uint32_t place = roster_find(&group->roster, id);
+    uint64_t took = group->now_ns - group->form_ns, *quickest = &group->answers_ns[place];
 
-    if (link == NULL) return;
-    if (link->answer_ns == 0 || took < link->answer_ns) link->answer_ns = took > 0 ? took : 1;
+    if (place == ROSTER_NONE) return;
+    if (*quickest == 0 || took < *quickest) *quickest = took > 0 ? took : 1;
 }
 
 enum rc group_on_join(struct group *group, struct member_ref from, const struct message_join *join,
@@ -496,7 +497,7 @@ static enum rc start_without_us(struct group *group, struct member_ref from,
     if (group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA) return RC_STALE;
     if (group->state == GROUP_FORMING && group_joined_count(group) > 0) return RC_STALE;
     if (is_ours(group, from, start) && conduct_vain(&group->conduct, from.id, is_proven)) {
-        commands_score(out, from.id, DEADLINE_MISS, "invites and begins without us");
+        commands_score(out, from.id, SCORE_LATE, "invites and begins without us");
     }
     group_hear_round(group, start->round + 1);
     if (group->has_heard && group->heard.round <= start->round) group->has_heard = false;
@@ -611,7 +612,7 @@ void group_form_tick(struct group *group, struct commands *out)
     }
     if (group->now_ns < group_form_next_ns(group)) return;
     if (group->state == GROUP_JOINED) {
-        commands_score(out, group->proposer.id, DEADLINE_MISS,
+        commands_score(out, group->proposer.id, SCORE_LATE,
                        "proposed a round and did not start it");
         group_slack_vain(group, false);
         leave(group, NULL, 0, out);

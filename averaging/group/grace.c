@@ -88,7 +88,7 @@ static uint64_t heard_until_ns(const struct group *group)
     uint64_t open = (uint64_t)group->heard.deadline_ms * NS_PER_MS, linger = linger_ns(group);
 
     if (!group->has_heard || group->heard.round < group->round) return 0;
-    if (!group_is_linked(group, group->heard_from.id)) return 0;
+    if (!roster_has(&group->roster, group->heard_from.id)) return 0;
     return deadline_after(group->heard_ns, open < linger ? linger : open);
 }
 

@@ -44,7 +44,7 @@
 
 #include <string.h>
 
-enum { SAVE_VERSION = 1, SAVE_BYTES = 12, SCORE_KEPT = 1 };
+enum { SAVE_VERSION = 1, SAVE_BYTES = 12 };
 
 static struct group *group_of(struct exchange *exchange)
 {
@@ -96,32 +96,18 @@ static struct exchange *group_create(const struct exchange_options *options)
 
 /* ---- links ---- */
 
-struct group_link *group_link_find(struct group *group, struct peer_id id)
+static void link_add(struct group *group, struct member_ref ref)
 {
-    for (uint32_t i = 0; i < group->links_count; i++) {
-        if (peer_id_is_equal(group->links[i].ref.id, id)) return &group->links[i];
-    }
-    return NULL;
+    (void)roster_add(&group->roster, ref); /* if it is full: as if out of reach */
 }
 
-static void link_add(struct group *group, struct peer_id id, struct boot_id boot)
+static void link_remove(struct group *group, struct peer_id id)
 {
-    struct group_link *link = group_link_find(group, id);
+    uint32_t place = roster_remove(&group->roster, id), last = group->roster.count;
 
-    if (link == NULL) {
-        if (group->links_count == LINKS_MAX) return; /* it is treated as out of reach */
-        link = &group->links[group->links_count++];
-        *link = (struct group_link){0};
-    }
-    link->ref = (struct member_ref){id, boot};
-}
-
-bool group_is_linked(const struct group *group, struct peer_id id)
-{
-    for (uint32_t i = 0; i < group->links_count; i++) {
-        if (peer_id_is_equal(group->links[i].ref.id, id)) return true;
-    }
-    return false;
+    if (place == ROSTER_NONE) return;
+    group->answers_ns[place] = group->answers_ns[last];
+    group->answers_ns[last] = 0;
 }
 
 /* ---- shared by both phases ---- */
@@ -173,7 +159,7 @@ static void score_the_faithful(struct group *group, struct commands *out)
         const struct party *party = &group->parties[i];
 
         if (i == group->self || party->is_dropped || party->part != PART_COMMITTED) continue;
-        commands_score(out, party->ref.id, SCORE_KEPT, NULL);
+        commands_score(out, party->ref.id, SCORE_COMMITTED, NULL);
         if (party->count > 0) conduct_returned(&group->conduct, party->ref.id);
     }
 }
@@ -263,7 +249,7 @@ static enum rc group_begin(struct exchange *exchange, const struct round_members
             has_self = true;
             group->order_self = i;
         } else {
-            link_add(group, members->ids[i], members->boots[i]);
+            link_add(group, group->order[i]);
         }
     }
     CHECK(has_self);
@@ -307,7 +293,7 @@ static enum rc group_on_message(struct exchange *exchange, struct peer_id from, 
 
     group->now_ns = now_ns;
     if (peer_id_is_equal(from, group->options.self)) return RC_FORMAT;
-    link_add(group, from, boot);
+    link_add(group, ref);
     group_ahead_refill(group);
     switch (message->type) {
     case MESSAGE_FORM:
@@ -358,20 +344,20 @@ static void group_on_link_up(struct exchange *exchange, struct peer_id peer, str
                              uint64_t now_ns, struct commands *out)
 {
     struct group *group = group_of(exchange);
+    struct member_ref ref = {peer, boot};
 
     group->now_ns = now_ns;
-    link_add(group, peer, boot);
-    group_form_on_link_up(group, (struct member_ref){peer, boot}, out);
+    link_add(group, ref);
+    group_form_on_link_up(group, ref, out);
 }
 
 static void group_on_link_lost(struct exchange *exchange, struct peer_id peer, uint64_t now_ns,
                                struct commands *out)
 {
     struct group *group = group_of(exchange);
-    struct group_link *link = group_link_find(group, peer);
 
     group->now_ns = now_ns;
-    if (link != NULL) *link = group->links[--group->links_count];
+    link_remove(group, peer);
     if (group->state == GROUP_SNAPSHOT || group->state == GROUP_DATA) {
         group_data_on_link_lost(group, peer, out);
     } else {

@@ -5,6 +5,7 @@
 #include "averaging/core/deadline.h"
 #include "averaging/core/exchange.h"
 #include "averaging/core/patience.h"
+#include "averaging/core/roster.h"
 #include "averaging/group/conduct.h"
 
 enum {
@@ -92,11 +93,6 @@ struct invited {
     struct digest start;           /* of the START it then had */
 };
 
-struct group_link {
-    struct member_ref ref;
-    uint64_t answer_ns; /* the quickest of its JOINs so far; 0: none yet */
-};
-
 /* A proposal we joined and turned from: its START may still count on us. */
 struct group_left {
     struct member_ref proposer;
@@ -118,8 +114,8 @@ struct group {
     struct digest lineage;
     struct exchange_counts counts; /* next_round is what begin() will use */
     uint64_t now_ns;               /* of the latest call */
-    struct group_link links[LINKS_MAX];
-    uint32_t links_count;
+    struct roster roster;
+    uint64_t answers_ns[LINKS_MAX]; /* in the roster's places: the quickest JOIN; 0: none yet */
 
     enum group_state state;
     uint64_t round, samples;
@@ -211,8 +207,6 @@ static inline bool member_ref_is_equal(struct member_ref a, struct member_ref b)
 }
 
 /* group.c */
-bool group_is_linked(const struct group *group, struct peer_id id);
-struct group_link *group_link_find(struct group *group, struct peer_id id); /* NULL: none */
 /** ABORT to `to`: "I take no part in what `proposer` proposed for `round`". */
 void group_send_abort(struct peer_id to, struct member_ref proposer, uint64_t round,
                       enum abort_code code, struct commands *out);

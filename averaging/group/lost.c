@@ -9,8 +9,6 @@
 #include "base/bytes.h"
 #include "base/check.h"
 
-enum { SCORE_MISS = -1 };
-
 static bool is_direct(const struct group *group)
 {
     return group->plan.schedule == SCHEDULE_DIRECT;
@@ -72,7 +70,7 @@ void group_party_left(struct group *group, uint32_t index, struct commands *out)
     if (!has_part) return;
     if (conduct_left(&group->conduct, id, group->parties[index].is_cut ? CONDUCT_CUT : CONDUCT_WORD,
                      proposer, peer_id_is_equal(proposer, group->options.self))) {
-        commands_score(out, id, SCORE_MISS, "leaves rounds that have begun");
+        commands_score(out, id, SCORE_LATE, "leaves rounds that have begun");
     }
 }
 
@@ -86,5 +84,5 @@ void group_came_to_nothing(struct group *group, struct commands *out)
         if (group->parties[i].is_cut && !peer_id_is_equal(group->parties[i].ref.id, id)) return;
     }
     if (!conduct_vain(&group->conduct, id, group_standing(group, id) == STANDING_PROVEN)) return;
-    commands_score(out, id, SCORE_MISS, "proposes rounds that come to nothing");
+    commands_score(out, id, SCORE_LATE, "proposes rounds that come to nothing");
 }

@@ -156,9 +156,9 @@ static uint64_t latency_ns(struct group *group, const struct message_form *start
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < start->members_count; i++) {
-        const struct group_link *link = group_link_find(group, start->members[i].id);
+        uint32_t place = roster_find(&group->roster, start->members[i].id);
 
-        if (link != NULL) answers[count++] = link->answer_ns;
+        if (place != ROSTER_NONE) answers[count++] = group->answers_ns[place];
     }
     return median_known(answers, count) / 2;
 }

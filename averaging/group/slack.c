@@ -86,7 +86,7 @@ static bool is_asked(const struct group *group, uint32_t index)
 {
     struct peer_id id = group->form.members[index].id;
 
-    return !peer_id_is_equal(id, group->options.self) && group_is_linked(group, id) &&
+    return !peer_id_is_equal(id, group->options.self) && roster_has(&group->roster, id) &&
            !group_rests(group, id);
 }
 
@@ -172,7 +172,7 @@ void group_slack_turn(struct group *group, struct peer_id proposer)
         struct peer_id id = group->order[i].id;
 
         if (peer_id_is_equal(id, proposer)) return;
-        if (i == group->order_self || !group_is_linked(group, id)) continue;
+        if (i == group->order_self || !roster_has(&group->roster, id)) continue;
         charge(group, id, false, 1, free_ns);
     }
 }
@@ -191,7 +191,7 @@ void group_slack_missing(struct group *group)
     for (uint32_t i = 0; i < group->form.members_count; i++) {
         struct peer_id id = group->form.members[i].id;
 
-        if (peer_id_is_equal(id, group->options.self) || !group_is_linked(group, id)) continue;
+        if (peer_id_is_equal(id, group->options.self) || !roster_has(&group->roster, id)) continue;
         if (!has_answered(group, i)) group_slack_waited(group, i);
     }
 }
@@ -209,7 +209,7 @@ void group_slack_started(struct group *group, const struct message_form *start)
 
         if (at < start->members_count && peer_id_is_equal(start->members[at].id, id)) {
             at++;
-        } else if (group_is_linked(group, id)) {
+        } else if (roster_has(&group->roster, id)) {
             charge(group, id, false, 1, free_ns);
         }
     }

@@ -18,8 +18,6 @@
 
 #include <string.h>
 
-enum { SCORE_MISSED = -1 };
-
 static const uint64_t start_late_ns = 150 * NS_PER_MS; /* half of the shortest window for data */
 static const uint64_t start_late_most_ns = 3 * NS_PER_S;
 
@@ -94,7 +92,7 @@ enum rc group_start_check(struct group *group, const struct message_form *start,
     enum rc rc = is_thinned(start, &group->form) ? group_plan_check(group, start) : RC_FORMAT;
 
     if (rc != RC_OK || is_as_stated(group, start)) return rc;
-    commands_score(out, group->proposer.id, SCORE_MISSED, "says of us in START what we never said");
+    commands_score(out, group->proposer.id, SCORE_LATE, "says of us in START what we never said");
     return RC_FORMAT;
 }
 
@@ -104,7 +102,7 @@ void group_start_refuse(const struct group *group, struct member_ref from,
     for (uint32_t i = 0; i < start->members_count; i++) {
         struct peer_id id = start->members[i].id;
 
-        if (!group_is_linked(group, id)) continue;
+        if (!roster_has(&group->roster, id)) continue;
         if (is_unlike) {
             group_send_cancel(id, group_stream(from, start->round), out);
         } else {
@@ -236,7 +234,7 @@ static void charge_for_unlike(struct group *group, uint32_t latest, struct comma
     }
     if (!is_its_own_word && (unlike < 2 || 2 * unlike <= others)) return;
     group->has_charged = true;
-    commands_score(out, proposer, SCORE_MISSED, "told the members of its round different things");
+    commands_score(out, proposer, SCORE_LATE, "told the members of its round different things");
 }
 
 void group_part_ways(struct group *group, uint32_t index, struct commands *out)

@@ -27,7 +27,7 @@
 static const uint64_t patience_floor_ns = 2500 * NS_PER_MS;
 static const uint64_t patience_cap_ns = 300 * NS_PER_S;
 static const uint64_t slow_line_ns = 800; /* a byte */
-enum { PATIENCES_MAX = 8, SLOW_LINE_TIMES = 8, SNAPSHOTS = 4, PACES = 4, SCORE_MISS = -1 };
+enum { PATIENCES_MAX = 8, SLOW_LINE_TIMES = 8, SNAPSHOTS = 4, PACES = 4 };
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -282,7 +282,7 @@ static void leave_out(struct group *group, uint32_t index, struct commands *out)
         group_party_lose(group, index);
     }
     group_party_drop(group, index); /* what is absorbed stays in */
-    commands_score(out, party->ref.id, SCORE_MISS, "did not send its values in time");
+    commands_score(out, party->ref.id, SCORE_LATE, "did not send its values in time");
 }
 
 void group_data_tick(struct group *group, struct commands *out)
@@ -307,7 +307,7 @@ void group_data_tick(struct group *group, struct commands *out)
             group_party_lose(group, i);
             group->has_missed = true;
             if (!is_first) { /* one fault */
-                commands_score(out, group->parties[i].ref.id, SCORE_MISS,
+                commands_score(out, group->parties[i].ref.id, SCORE_LATE,
                                "did not return its mean in time");
             }
         }

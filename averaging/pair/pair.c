@@ -23,8 +23,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { SCORE_KEPT = 1, SCORE_MISS = -1 };
-
 static struct pair *pair_of(struct exchange *exchange)
 {
     return (struct pair *)(void *)exchange;
@@ -124,7 +122,7 @@ static void pair_commit(struct pair *pair, struct commands *out)
 {
     float scale = swap_scale(&pair->swap);
 
-    commands_score(out, pair->swap.other.id, SCORE_KEPT, NULL);
+    commands_score(out, pair->swap.other.id, SCORE_COMMITTED, NULL);
     pair->counts.rounds_ok++;
     if (scale < 1) pair->counts.rounds_clipped++;
     deadline_add(&pair->rounds, pair->now_ns - pair->begun_ns);
@@ -209,8 +207,7 @@ static void pair_on_chunk_checked(struct exchange *exchange, const struct chunk_
     if (pair->state != PAIR_DATA) return;
     if (!transfer_checked(&pair->swap.in, chunk, rc, squared_distance)) return;
     if (rc != RC_OK) {
-        fault = transfer_fault(rc);
-        if (fault->score != 0) commands_score(out, chunk->from, fault->score, fault->charge);
+        fault = transfer_fault(rc, chunk->from, out);
         pair_abort(pair, fault->code, fault->reason, out);
         return;
     }
@@ -378,7 +375,7 @@ static void pair_tick(struct exchange *exchange, uint64_t now_ns, struct command
             bool is_offered = pair->state == PAIR_OFFERED;
 
             if (is_offered) deadline_add(&pair->answers, 2 * (now_ns - pair->begun_ns));
-            commands_score(out, partner, SCORE_MISS, "missed the deadline of a round");
+            commands_score(out, partner, SCORE_LATE, "missed the deadline of a round");
             pair_abort(pair, is_offered ? ABORT_LOCAL : ABORT_DEADLINE,
                        is_offered ? "the partner did not answer" : "the deadline passed", out);
         }

@@ -29,8 +29,7 @@ enum {
     SAVE_MARK = 56 + 8 * PUSH_MARK_DEPTH,
     SAVE_GONE = 8,
     MARKS_OF_ONE_MAX = 16, /* starts of one peer */
-    LINKED_PATIENCE = 4,
-    SCORE_SILENT = -20
+    LINKED_PATIENCE = 4
 };
 
 /* ---- ours ---- */
@@ -144,13 +143,13 @@ enum rc push_on_ack(struct push *push, struct peer_id from, const struct round_k
         peer_id_is_equal(push->to.id, from) && round_key_is_equal(&push->out_key, key)) {
         push->is_acked = true;
         push_account_had(push, from, (double)push->out_weight);
-        commands_score(out, from, 1, NULL);
+        commands_score(out, from, SCORE_COMMITTED, NULL);
         return RC_OK;
     }
     if (custody == NULL || !is_under_way(custody) || !peer_id_is_equal(custody->to, from)) {
         return RC_STALE;
     }
-    commands_score(out, from, 1, NULL);
+    commands_score(out, from, SCORE_COMMITTED, NULL);
     push_account_had(push, from, (double)custody->weight);
     push_custody_drop(push, custody, out);
     return RC_OK;

@@ -99,8 +99,7 @@ void push_on_chunk_checked(struct exchange *exchange, const struct chunk_ref *ch
     if (rc == RC_OK) {
         staged(push, out);
     } else {
-        fault = transfer_fault(rc);
-        if (fault->score != 0) commands_score(out, chunk->from, fault->score, fault->charge);
+        fault = transfer_fault(rc, chunk->from, out);
         push_in_fail(push, fault->code, fault->reason, out);
     }
     push_advance(push, out);

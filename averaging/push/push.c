@@ -29,7 +29,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { RETRY_MS = 200, SCORE_MISS = -1 };
+enum { RETRY_MS = 200 };
 
 /* A share may weigh at most so much more than what the receiver has, and who has so much less than
  * the receiver keeps it: no one is overrun by one share, and none gives away the last it has. */
@@ -144,7 +144,7 @@ static void take_in(struct push *push, struct commands *out)
     push_account_given(push, push->from.id, (double)push->in_weight);
     push_mark_applied(push, &push->in_key);
     push_has_come(push);
-    commands_score(out, push->from.id, 1, NULL);
+    commands_score(out, push->from.id, SCORE_COMMITTED, NULL);
     message = commands_send(out, push->from.id, MESSAGE_SHARE_ACK);
     if (message != NULL) message->as.outcome_req.key = push->in_key;
 }
@@ -386,7 +386,7 @@ static enum rc on_aborted(struct push *push, struct member_ref from, const struc
 {
     if (is_out_to(push, from, key)) {
         if (push->is_acked) return RC_STALE;
-        if (code == ABORT_FAR) commands_score(out, from.id, 0, EXCHANGE_SAYS_FAR);
+        if (code == ABORT_FAR) commands_score(out, from.id, SCORE_NO_FAULT, EXCHANGE_SAYS_FAR);
         push_out_fail(push, 0, "the receiver gave up", out);
     } else if (push->is_running && push->in == IN_OPEN &&
                peer_id_is_equal(push->from.id, from.id) && round_key_is_equal(&push->in_key, key)) {
@@ -465,13 +465,13 @@ static void round_tick(struct push *push, struct commands *out)
         bool is_offered = push->out == OUT_OFFERED;
 
         if (is_offered) deadline_add(&push->answers, 2 * (push->now_ns - push->out_begun_ns));
-        commands_score(out, push->to.id, SCORE_MISS, "did not take a share in time");
+        commands_score(out, push->to.id, SCORE_LATE, "did not take a share in time");
         push_out_fail(push, is_offered ? ABORT_LOCAL : ABORT_DEADLINE,
                       is_offered ? "the receiver did not answer" : "the deadline passed", out);
     }
     if (push->in == IN_OPEN && push->now_ns >= push_in_deadline_ns(push)) {
         push_kept_waiting(push);
-        commands_score(out, push->from.id, SCORE_MISS, "did not send a share in time");
+        commands_score(out, push->from.id, SCORE_LATE, "did not send a share in time");
         push_in_fail(push, ABORT_DEADLINE, "the deadline passed", out);
     }
     push_advance(push, out);

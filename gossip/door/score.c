@@ -27,14 +27,14 @@ const char *score_reason_name(enum score_reason reason)
     return reasons[reason].name;
 }
 
-double score_now(const struct score *score, uint64_t now_ns)
+double score_now(const struct score_sum *score, uint64_t now_ns)
 {
     uint64_t age_ns = now_ns > score->at_ns ? now_ns - score->at_ns : 0;
 
     return score->points * exp2(-(double)age_ns / (double)HALF_LIFE_NS);
 }
 
-void score_note(struct score *score, enum score_reason reason, uint64_t now_ns)
+void score_note(struct score_sum *score, enum score_reason reason, uint64_t now_ns)
 {
     CHECK(reason < SCORE_REASONS);
     score->points = score_now(score, now_ns) + reasons[reason].points;
@@ -43,10 +43,7 @@ void score_note(struct score *score, enum score_reason reason, uint64_t now_ns)
     if (score->counts[reason] < UINT32_MAX) score->counts[reason]++;
 }
 
-enum score_reason score_reason_of(int32_t points)
+bool score_is_fault(enum score_reason reason)
 {
-    for (int i = 0; i < SCORE_REASONS; i++) {
-        if (reasons[i].points == points) return (enum score_reason)i;
-    }
-    return points <= SCORE_LINK_LEAST ? SCORE_BROKE : SCORE_LATE;
+    return reason != SCORE_COMMITTED && reason != SCORE_NO_FAULT;
 }

@@ -6,6 +6,7 @@
 #ifndef GRAPEVINE_GOSSIP_DOOR_SCORE_H
 #define GRAPEVINE_GOSSIP_DOOR_SCORE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 enum score_reason {
@@ -15,23 +16,24 @@ enum score_reason {
     SCORE_SILENT,     /* it does not say what it decided: -20 */
     SCORE_NOT_FINITE, /* it sent NaN or infinity: -50 */
     SCORE_BROKE,      /* it broke the protocol: -100 */
-    SCORE_REASONS
+    SCORE_REASONS,
+    SCORE_NO_FAULT = SCORE_REASONS /* nothing that counts: what is said of us, say */
 };
 
 enum { SCORE_BEST = 20, SCORE_MIX_LEAST = -50, SCORE_LINK_LEAST = -100 };
 
-struct score {
+struct score_sum {
     double points; /* as of `at_ns` */
     uint64_t at_ns;
     uint32_t counts[SCORE_REASONS]; /* these do not decay */
 };
 
-void score_note(struct score *score, enum score_reason reason, uint64_t now_ns);
-double score_now(const struct score *score, uint64_t now_ns);
+void score_note(struct score_sum *score, enum score_reason reason, uint64_t now_ns);
+double score_now(const struct score_sum *score, uint64_t now_ns);
 int32_t score_points(enum score_reason reason);
 /** A key for JSON, a word for people: "committed", "late", ... */
 const char *score_reason_name(enum score_reason reason);
-/** The reason of a fault that an exchange gave so many points for. */
-enum score_reason score_reason_of(int32_t points);
+/** It is held against the neighbour. */
+bool score_is_fault(enum score_reason reason);
 
 #endif

@@ -19,7 +19,7 @@ enum { PAUSE_PERIODS = 2, FORGET_PERIODS = 16 };
 struct known {
     struct peer_id peer;
     bool is_used;
-    struct score score;
+    struct score_sum score;
     uint32_t misses;
     uint32_t bans;
     uint32_t kept;     /* rounds since the latest fault */

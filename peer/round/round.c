@@ -631,7 +631,7 @@ static void obey(struct round *round, const struct command *command)
         round_absorb_plane(round, &command->key);
         break;
     case COMMAND_SCORE:
-        if (command->score < 0) {
+        if (score_is_fault(command->score)) {
             peer_id_format(command->to, id);
             log_warn(round->options.log, "peer %.8s: %s", id, command->reason);
             failures_note(&round->failures, command->to, command->reason, round_now(round));

@@ -44,7 +44,7 @@ struct round_options {
     void (*on_change)(void *context); /* a job was done: ask again what is wanted */
     /** A member failed us or misbehaved (negative), kept its word in a round (positive), or refused
      * our values in a round that ran, as too far from its own (0). */
-    void (*on_score)(void *context, struct peer_id peer, int32_t score);
+    void (*on_score)(void *context, struct peer_id peer, enum score_reason score);
     enum standing (*standing)(void *context,
                               struct peer_id peer); /* see exchange.h; NULL is fine */
     uint32_t (*credit)(void *context, uint32_t out, uint32_t wanted); /* likewise */

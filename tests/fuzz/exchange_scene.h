@@ -235,7 +235,7 @@ static inline void scene_obey(struct scene *s, uint32_t end)
             scene_job_add(s, end, (struct scene_job){.job = JOB_ABSORB_HELD});
             break;
         case COMMAND_SCORE:
-            CHECK(c->score > 0 || c->reason != NULL);
+            CHECK(c->score == SCORE_COMMITTED || c->reason != NULL);
             break;
         }
     }

@@ -72,7 +72,7 @@ static inline void rounds_obey(struct rounds *r, uint32_t index)
             fail_msg("a plane is to be held");
             break;
         case COMMAND_SCORE:
-            r->scores += command->score < 0;
+            r->scores += score_is_fault(command->score);
             break;
         }
     }

@@ -38,15 +38,15 @@ void rounds_far_is_over(struct node *node, struct neighbour *neighbour)
     }
 }
 
-static void scored(void *context, struct peer_id peer, int32_t score)
+static void scored(void *context, struct peer_id peer, enum score_reason score)
 {
     struct node *node = context;
-    enum score_reason reason = score_reason_of(score);
 
-    if (score > 0 && node->rounds->pace.outer->met != NULL)
+    if (score == SCORE_COMMITTED && node->rounds->pace.outer->met != NULL) {
         node->rounds->pace.outer->met(node, peer);
-    if (score == 0 || reason == SCORE_CLIPPED) note_far(context, peer);
-    if (score != 0) door_score(context, peer, reason); /* 0: it said so of our values */
+    }
+    if (score == SCORE_NO_FAULT || score == SCORE_CLIPPED) note_far(context, peer);
+    if (score != SCORE_NO_FAULT) door_score(context, peer, score); /* it said so of our values */
 }
 
 enum standing rounds_standing(void *context, struct peer_id peer)

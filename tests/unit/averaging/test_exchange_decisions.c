@@ -207,7 +207,7 @@ static void too_far_is_believed_of_a_round_that_runs(void **state)
         duo.ops->on_message(duo.ends[0], id_of(2), boot_of(2), &message, duo.now_ns, &duo.out[0]),
         RC_OK);
     assert_non_null(find(&duo.out[0], COMMAND_SCORE));
-    assert_int_equal(find(&duo.out[0], COMMAND_SCORE)->score, 0);
+    assert_int_equal(find(&duo.out[0], COMMAND_SCORE)->score, SCORE_NO_FAULT);
     duo_end(&duo);
 }
 

@@ -68,7 +68,7 @@ static bool play(struct exchange *exchange, uint8_t epoch, uint64_t now_ns, uint
         is_void |= command->type == COMMAND_FORGET;
         if (command->type != COMMAND_SCORE) continue;
         assert_true(peer_id_is_equal(command->to, id_of(LIAR)));
-        assert_true(command->score < 0);
+        assert_true(score_is_fault(command->score));
         (*scored)++;
     }
     exchange->ops->cancel(exchange, "the test goes on", now_ns, out);
@@ -183,7 +183,7 @@ static uint32_t scores_of_zero(const struct commands *out)
     uint32_t count = 0;
 
     for (size_t i = 0; i < out->count; i++) {
-        count += out->items[i].type == COMMAND_SCORE && out->items[i].score == 0;
+        count += out->items[i].type == COMMAND_SCORE && out->items[i].score == SCORE_NO_FAULT;
     }
     return count;
 }

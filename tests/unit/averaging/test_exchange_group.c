@@ -162,7 +162,7 @@ static void a_mean_with_a_wrong_hash_loses_its_part_only(void **state)
         assert_int_equal(ops->on_message(exchange, id_of(owner), boot_of(owner), &mean, 4, &out),
                          RC_OK);
     }
-    assert_int_equal(find(&out, COMMAND_SCORE)->score, -100);
+    assert_int_equal(find(&out, COMMAND_SCORE)->score, SCORE_BROKE);
     commands_clear(&out);
     ops->on_job_done(exchange, JOB_REDUCE, 4, RC_OK, nothing, 5, &out);
     ops->on_job_done(exchange, JOB_REDUCE, 5, RC_OK, nothing, 5, &out);

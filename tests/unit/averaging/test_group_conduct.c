@@ -133,7 +133,7 @@ static bool is_charged(const struct scene *s, uint8_t member)
     for (uint32_t i = 0; i < s->out.count; i++) {
         const struct command *command = &s->out.items[i];
 
-        if (command->type == COMMAND_SCORE && command->score < 0) {
+        if (command->type == COMMAND_SCORE && score_is_fault(command->score)) {
             return command->to.bytes[0] == member;
         }
     }

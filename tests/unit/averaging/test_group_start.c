@@ -116,7 +116,7 @@ static uint32_t charged(const struct commands *out)
     uint32_t who = 0;
 
     for (uint32_t i = 0; i < out->count; i++) {
-        if (out->items[i].type == COMMAND_SCORE && out->items[i].score < 0) {
+        if (out->items[i].type == COMMAND_SCORE && score_is_fault(out->items[i].score)) {
             who |= 1u << out->items[i].to.bytes[0];
         }
     }

@@ -11,7 +11,7 @@
  */
 static void points_add_up_and_decay(void **state)
 {
-    struct score score = {.points = 0.0};
+    struct score_sum score = {.points = 0.0};
 
     (void)state;
     for (int i = 0; i < 100; i++) {
@@ -28,21 +28,20 @@ static void points_add_up_and_decay(void **state)
     assert_float_equal(score_now(&score, UINT64_MAX), 0.0, 1e-9);
 }
 
-/* Each reason has a name and points of its own, by which exchanges name it. */
+/* Each reason has a name of its own, and is a fault if it costs points. */
 static void reasons_are_told_apart(void **state)
 {
     (void)state;
     for (int i = 0; i < SCORE_REASONS; i++) {
         enum score_reason reason = (enum score_reason)i;
 
-        assert_int_equal(score_reason_of(score_points(reason)), reason);
+        assert_int_equal(score_is_fault(reason), score_points(reason) < 0);
         for (int k = 0; k < i; k++) {
             assert_string_not_equal(score_reason_name(reason),
                                     score_reason_name((enum score_reason)k));
         }
     }
-    assert_int_equal(score_reason_of(-1000), SCORE_BROKE);
-    assert_int_equal(score_reason_of(-7), SCORE_LATE);
+    assert_false(score_is_fault(SCORE_NO_FAULT));
 }
 
 int main(void)
